@@ -1,0 +1,1 @@
+//! Matrix multiply-accumulate on tensor cores.

@@ -1,0 +1,1 @@
+//! Barriers across the grid.

@@ -1,0 +1,1 @@
+//! Matrix fragments: ldmatrix and stmatrix.

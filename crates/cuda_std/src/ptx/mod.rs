@@ -1,0 +1,18 @@
+//! The device arm: every function here is one PTX instruction, or a few.
+pub mod atomic;
+pub mod float;
+pub mod io;
+pub mod misc;
+pub mod ptr;
+pub mod shared;
+pub mod thread;
+pub mod warp;
+
+pub mod async_copy;
+pub mod barrier;
+pub mod convert;
+pub mod fastmath;
+pub mod grid;
+pub mod matrix;
+pub mod mma;
+pub mod vector;

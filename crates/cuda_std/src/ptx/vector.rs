@@ -1,0 +1,1 @@
+//! Vector loads and stores.
