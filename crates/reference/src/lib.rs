@@ -1,1 +1,25 @@
-//! Placeholder.
+//! Naive oracles in f64: what each kernel should have computed.
+//!
+//! Plain loops, spread over rows with rayon, sharing no code with what they check. Inputs are of any type that converts to f64
+//! exactly (f32, f16, bf16); where rounding errors of the kernel scale with the terms added up and not with the result, the oracle
+//! also returns the sum of the magnitudes ([`Accumulated`]).
+
+mod basic;
+pub mod cosine;
+mod gemm;
+
+pub use basic::{max, saxpy, sum, transpose};
+pub use gemm::{Gemm, gemm};
+
+/// An element type that converts to f64 without loss.
+pub trait Exact: Copy + Sync + Into<f64> {}
+impl<T: Copy + Sync + Into<f64>> Exact for T {}
+
+/// Results that are sums, with the sum of the absolute values of each one's terms.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Accumulated {
+    /// The sums.
+    pub value: Vec<f64>,
+    /// The scale of their rounding errors.
+    pub magnitude: Vec<f64>,
+}

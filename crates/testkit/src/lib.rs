@@ -1,1 +1,29 @@
-//! Placeholder.
+//! What every kernel test shares: seeded inputs, a comparator and the table of tolerances.
+//!
+//! ```
+//! use testkit::{Family, compare, tolerance};
+//!
+//! let x: Vec<f32> = testkit::input(Family::Normal, 7, 1000);
+//! let want: Vec<f64> = x.iter().map(|&v| f64::from(v) * 2.0).collect();
+//! let got: Vec<f32> = x.iter().map(|v| v * 2.0).collect();
+//! compare::elementwise("double", &got, &want, &[1000], tolerance::SAXPY.tolerance())?;
+//! # Ok::<(), testkit::Mismatch>(())
+//! ```
+//!
+//! The rules, in the order in which they are applied to each element:
+//! 1. NaN matches NaN, infinity matches the infinity of the same sign, in the same place, and nothing else does.
+//! 2. `|got - want| <= absolute + relative * scale`, where the scale is `|want|` ([`compare::elementwise`]) or the sum of the
+//!    magnitudes that were added up to make it ([`compare::accumulated`]: the right one for dot products, where terms cancel).
+//! 3. A tolerance is never written in a test: it is a row of [`tolerance::TABLE`], with its reason.
+
+pub mod compare;
+mod element;
+mod input;
+pub mod random;
+pub mod tolerance;
+
+pub use compare::{Agreement, Mismatch, bitwise_equal};
+pub use element::Element;
+pub use input::{Family, input, spot_special};
+pub use random::Random;
+pub use tolerance::Tolerance;

@@ -1,0 +1,1 @@
+//! Oracle of the cosine similarity kernels.

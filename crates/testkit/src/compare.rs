@@ -1,0 +1,314 @@
+//! Comparing a kernel's result with its oracle.
+
+use crate::{Element, Tolerance};
+use std::fmt;
+
+/// What a passed comparison saw. `Display` prints the metric and the tolerance, so that "passed" always says by which rule.
+#[derive(Debug, Clone)]
+pub struct Agreement {
+    /// What was compared.
+    pub what: String,
+    /// Elements compared.
+    pub elements: usize,
+    /// NaN and infinities that matched in place.
+    pub special: usize,
+    /// Largest error as a part of what was allowed: 0 is exact, 1 is at the limit.
+    pub worst: f64,
+    /// By which rule.
+    pub tolerance: Tolerance,
+}
+
+impl fmt::Display for Agreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, elements, special, worst, tolerance: Tolerance { absolute, relative } } = self;
+        write!(
+            f,
+            "{what}: {elements} elements ({special} special) within {absolute:.1e} + {relative:.1e} * scale, "
+        )?;
+        write!(f, "worst at {:.1} % of that", worst * 100.0)
+    }
+}
+
+/// Why two results differ.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Mismatch {
+    /// The results do not have the same number of elements, or not as many as the shape says.
+    #[error("{what}: got {got} elements, wanted {want} (shape {shape:?})")]
+    Length {
+        /// What was compared.
+        what: String,
+        /// Elements in the result.
+        got: usize,
+        /// Elements in the oracle's result.
+        want: usize,
+        /// The shape given.
+        shape: Vec<usize>,
+    },
+    /// NaN or infinity where the oracle has something else, or the other way round.
+    #[error(
+        "{what}: got {got} at {coordinate:?}, wanted {want}: special values must match in place ({bad} of {elements} do not)"
+    )]
+    Special {
+        /// What was compared.
+        what: String,
+        /// The first such element.
+        coordinate: Vec<usize>,
+        /// The result there.
+        got: f64,
+        /// The oracle there.
+        want: f64,
+        /// How many there are.
+        bad: usize,
+        /// Of how many.
+        elements: usize,
+    },
+    /// Errors beyond the tolerance.
+    #[error(
+        "{what}: {bad} of {elements} elements differ; worst at {coordinate:?}: got {got:e}, wanted {want:e}, error {error:e}, allowed {allowed:e}"
+    )]
+    Value {
+        /// What was compared.
+        what: String,
+        /// Where the error is the largest part of what is allowed.
+        coordinate: Vec<usize>,
+        /// The result there.
+        got: f64,
+        /// The oracle there.
+        want: f64,
+        /// `|got - want|` there.
+        error: f64,
+        /// What the tolerance allows there.
+        allowed: f64,
+        /// How many elements are beyond it.
+        bad: usize,
+        /// Of how many.
+        elements: usize,
+    },
+    /// Two results that should be the same bit for bit are not.
+    #[error(
+        "{what}: {bad} of {elements} elements differ in their bits; first at {index}: {left:e} ({left_bits:#x}) and {right:e} ({right_bits:#x})"
+    )]
+    Bits {
+        /// What was compared.
+        what: String,
+        /// The first such element.
+        index: usize,
+        /// One side's value.
+        left: f64,
+        /// The other side's value.
+        right: f64,
+        /// One side's bits.
+        left_bits: u64,
+        /// The other side's bits.
+        right_bits: u64,
+        /// How many there are.
+        bad: usize,
+        /// Of how many.
+        elements: usize,
+    },
+}
+
+/// Compares each element with `|want|` as the scale.
+///
+/// The oracle's value is rounded to `T` only to decide whether it overflows to infinity.
+///
+/// # Errors
+/// The first mismatch in the order of the rules (see the crate's page), with the worst coordinate.
+pub fn elementwise<T: Element>(
+    what: &str,
+    got: &[T],
+    want: &[f64],
+    shape: &[usize],
+    tolerance: Tolerance,
+) -> Result<Agreement, Mismatch> {
+    check(what, got, want, shape, tolerance, |index| want[index].abs())
+}
+
+/// Compares each element with `magnitude` as the scale: the sum of the absolute values of the terms that make the element up.
+///
+/// # Errors
+/// As [`elementwise`].
+pub fn accumulated<T: Element>(
+    what: &str,
+    got: &[T],
+    want: &[f64],
+    magnitude: &[f64],
+    shape: &[usize],
+    tolerance: Tolerance,
+) -> Result<Agreement, Mismatch> {
+    if magnitude.len() != want.len() {
+        let (got, want, shape) = (magnitude.len(), want.len(), shape.to_vec());
+        return Err(Mismatch::Length { what: format!("{what} (magnitudes)"), got, want, shape });
+    }
+    check(what, got, want, shape, tolerance, |index| magnitude[index])
+}
+
+/// Demands the same bits everywhere (so -0 is not 0, and NaN payloads count).
+///
+/// # Errors
+/// [`Mismatch::Length`] or [`Mismatch::Bits`].
+pub fn bitwise_equal<T: Element>(what: &str, left: &[T], right: &[T]) -> Result<(), Mismatch> {
+    if left.len() != right.len() {
+        let shape = vec![right.len()];
+        return Err(Mismatch::Length { what: what.into(), got: left.len(), want: right.len(), shape });
+    }
+    let differs = |index: &usize| left[*index].bits() != right[*index].bits();
+    let bad = (0..left.len()).filter(differs).count();
+    let Some(index) = (0..left.len()).find(differs) else { return Ok(()) };
+    Err(Mismatch::Bits {
+        what: what.into(),
+        index,
+        left: left[index].to_f64(),
+        right: right[index].to_f64(),
+        left_bits: left[index].bits(),
+        right_bits: right[index].bits(),
+        bad,
+        elements: left.len(),
+    })
+}
+
+fn check<T: Element>(
+    what: &str,
+    got: &[T],
+    want: &[f64],
+    shape: &[usize],
+    tolerance: Tolerance,
+    scale: impl Fn(usize) -> f64,
+) -> Result<Agreement, Mismatch> {
+    let elements = want.len();
+    if got.len() != elements || shape.iter().product::<usize>() != elements {
+        return Err(Mismatch::Length {
+            what: what.into(),
+            got: got.len(),
+            want: elements,
+            shape: shape.into(),
+        });
+    }
+    let special = match_special(what, got, want, shape)?;
+    let (mut worst, mut worst_index, mut bad) = (0.0, 0, 0);
+    for (index, (got, want)) in got.iter().zip(want).enumerate() {
+        let error = (got.to_f64() - want).abs();
+        if !got.to_f64().is_finite() {
+            continue;
+        }
+        let allowed = tolerance.allowed(scale(index));
+        // Written so that an error or a limit that is NaN counts as bad. 0 of 0 allowed is exact.
+        let part = if error == 0.0 { 0.0 } else { error / allowed };
+        let fine = part <= 1.0;
+        bad += usize::from(!fine);
+        if part > worst || part.is_nan() {
+            (worst, worst_index) = (part, index);
+        }
+    }
+    if bad == 0 {
+        return Ok(Agreement { what: what.into(), elements, special, worst, tolerance });
+    }
+    let (got, want) = (got[worst_index].to_f64(), want[worst_index]);
+    let (error, allowed) = ((got - want).abs(), tolerance.allowed(scale(worst_index)));
+    let coordinate = coordinate(worst_index, shape);
+    Err(Mismatch::Value { what: what.into(), coordinate, got, want, error, allowed, bad, elements })
+}
+
+/// Counts the special values when they all match in place.
+fn match_special<T: Element>(
+    what: &str,
+    got: &[T],
+    want: &[f64],
+    shape: &[usize],
+) -> Result<usize, Mismatch> {
+    let same = |index: usize| {
+        let (got, want) = (got[index].to_f64(), T::from_f64(want[index]).to_f64());
+        if got.is_finite() && want.is_finite() {
+            true
+        } else {
+            got == want || (got.is_nan() && want.is_nan())
+        }
+    };
+    let elements = want.len();
+    let bad = (0..elements).filter(|&index| !same(index)).count();
+    let Some(first) = (0..elements).find(|&index| !same(index)) else {
+        return Ok(got.iter().filter(|value| !value.to_f64().is_finite()).count());
+    };
+    let coordinate = coordinate(first, shape);
+    let (got, want) = (got[first].to_f64(), want[first]);
+    Err(Mismatch::Special { what: what.into(), coordinate, got, want, bad, elements })
+}
+
+/// Row-major coordinates of a linear index.
+fn coordinate(mut index: usize, shape: &[usize]) -> Vec<usize> {
+    let mut coordinate = vec![0; shape.len()];
+    for (place, &extent) in coordinate.iter_mut().zip(shape).rev() {
+        *place = index % extent;
+        index /= extent;
+    }
+    coordinate
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Mismatch, accumulated, bitwise_equal, elementwise};
+    use crate::Tolerance;
+
+    const TIGHT: Tolerance = Tolerance { absolute: 0.0, relative: 1e-6 };
+
+    #[test]
+    fn the_worst_coordinate_is_named() {
+        let want: Vec<f64> = (1..=12).map(f64::from).collect();
+        let mut got: Vec<f32> = want.iter().map(|v| *v as f32).collect();
+        got[3] += 0.1;
+        got[7] += 1.0;
+        let Err(Mismatch::Value { coordinate, bad, .. }) = elementwise("x", &got, &want, &[3, 4], TIGHT)
+        else {
+            panic!("not seen");
+        };
+        assert_eq!((coordinate, bad), (vec![1, 3], 2));
+    }
+
+    #[test]
+    fn special_values_must_match_in_place() {
+        let want = [1.0, f64::NAN, f64::INFINITY, 1e300];
+        let good = [1.0, f32::NAN, f32::INFINITY, f32::INFINITY];
+        assert_eq!(elementwise("x", &good, &want, &[4], TIGHT).unwrap().special, 3);
+        for (place, wrong) in [
+            (0, f32::NAN),
+            (0, f32::INFINITY),
+            (1, 1.0),
+            (1, f32::INFINITY),
+            (2, f32::NEG_INFINITY),
+            (3, 1.0),
+        ] {
+            let mut got = good;
+            got[place] = wrong;
+            let error = elementwise("x", &got, &want, &[4], TIGHT).unwrap_err();
+            assert!(
+                matches!(error, Mismatch::Special { ref coordinate, .. } if *coordinate == [place]),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn accumulated_error_is_measured_against_the_magnitude() {
+        assert!(elementwise("x", &[1e-7f32], &[0.0], &[1], TIGHT).is_err());
+        assert!(accumulated("x", &[1e-7f32], &[0.0], &[1.0], &[1], TIGHT).is_ok());
+        assert!(accumulated("x", &[1e-5f32], &[0.0], &[1.0], &[1], TIGHT).is_err());
+        assert!(accumulated("x", &[1e-5f32], &[0.0], &[f64::NAN], &[1], TIGHT).is_err());
+    }
+
+    #[test]
+    fn lengths_and_shapes_are_checked() {
+        assert!(matches!(elementwise("x", &[1f32], &[1.0, 2.0], &[2], TIGHT), Err(Mismatch::Length { .. })));
+        assert!(matches!(elementwise("x", &[1f32], &[1.0], &[2], TIGHT), Err(Mismatch::Length { .. })));
+        assert!(elementwise::<f32>("x", &[], &[], &[0, 3], TIGHT).is_ok());
+    }
+
+    #[test]
+    fn bitwise_equality_sees_signs_of_zero() {
+        assert!(bitwise_equal("x", &[0f32, f32::NAN], &[0f32, f32::NAN]).is_ok());
+        assert!(matches!(
+            bitwise_equal("x", &[1f32, 0.0], &[1f32, -0.0]),
+            Err(Mismatch::Bits { index: 1, .. })
+        ));
+        assert!(bitwise_equal("x", &[1f32], &[]).is_err());
+    }
+}

@@ -1,0 +1,124 @@
+//! The one place where tolerances are written, each with its reason.
+
+/// How far a result may be from the oracle: `absolute + relative * scale` (see [`crate::compare`] for the scale).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tolerance {
+    /// In units of the result.
+    pub absolute: f64,
+    /// As a part of the scale.
+    pub relative: f64,
+}
+
+impl Tolerance {
+    /// Only the same value will do.
+    pub const EXACT: Tolerance = Tolerance { absolute: 0.0, relative: 0.0 };
+
+    /// The allowed error for an element of this scale.
+    pub fn allowed(&self, scale: f64) -> f64 {
+        self.absolute + self.relative * scale
+    }
+}
+
+/// How rounding error grows with the number of terms added up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Growth {
+    /// Each element has a fixed number of roundings.
+    None,
+    /// A tree: one rounding a level, `1 + log2(terms)`.
+    Logarithm,
+    /// A chain of roundings whose errors are independent in sign: `sqrt(terms)`.
+    SquareRoot,
+}
+
+impl Growth {
+    fn factor(self, terms: usize) -> f64 {
+        let terms = terms.max(1) as f64;
+        match self {
+            Growth::None => 1.0,
+            Growth::Logarithm => 1.0 + terms.log2(),
+            Growth::SquareRoot => terms.sqrt(),
+        }
+    }
+}
+
+/// A row of the table.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// Kernel and, where it has several, the result.
+    pub name: &'static str,
+    /// For one term.
+    pub one_term: Tolerance,
+    /// How [`Row::one_term`]'s relative part grows.
+    pub growth: Growth,
+    /// Why this and not more.
+    pub reason: &'static str,
+}
+
+impl Row {
+    /// The tolerance of a result that is not a sum.
+    pub fn tolerance(&self) -> Tolerance {
+        self.for_terms(1)
+    }
+
+    /// The tolerance of a result that sums `terms` products.
+    pub fn for_terms(&self, terms: usize) -> Tolerance {
+        let relative = self.one_term.relative * self.growth.factor(terms);
+        Tolerance { absolute: self.one_term.absolute, relative }
+    }
+}
+
+/// Half a unit in the last place of f32, relative: the error of one correctly rounded operation.
+const ROUND_F32: f64 = 1.0 / (1u64 << 24) as f64;
+/// The smallest subnormal f32: the error of one rounding near zero.
+const STEP_F32: f64 = f32::from_bits(1) as f64;
+
+macro_rules! table {
+    ($($name:ident = $label:literal, $absolute:expr, $relative:expr, $growth:ident, $reason:literal;)*) => {
+        $(
+            #[doc = $reason]
+            pub const $name: Row = Row {
+                name: $label,
+                one_term: Tolerance { absolute: $absolute, relative: $relative },
+                growth: Growth::$growth,
+                reason: $reason,
+            };
+        )*
+        /// Every row, for reports.
+        pub const TABLE: &[Row] = &[$($name),*];
+    };
+}
+
+table! {
+    SAXPY = "saxpy", STEP_F32, ROUND_F32, None,
+        "One fused multiply-add, correctly rounded: half a unit in the last place of the result, scale |want|.";
+    REDUCE_SUM = "reduce_sum", STEP_F32, ROUND_F32, Logarithm,
+        "Blocked and pairwise sums: about one rounding a level of a binary tree over n; scale is the sum of |x|.";
+    REDUCE_MAX = "reduce_max", 0.0, 0.0, None,
+        "A maximum is one of its inputs.";
+    TRANSPOSE = "transpose", 0.0, 0.0, None,
+        "Elements move, none is computed.";
+    GEMM_F32 = "gemm", 4.0 * STEP_F32, 4.0 * ROUND_F32, SquareRoot,
+        "One chain of fused multiply-adds over K whose roundings are independent, plus alpha and beta; 4 standard deviations; scale is |alpha| sum |a b| + |beta c|.";
+    COSINE_SCORE = "cosine_topk", 1e-6, 2.0 * ROUND_F32, SquareRoot,
+        "Products of halves are exact in f32; K additions in the tensor core's own order, which truncates (twice the error of rounding), over norms correct to a few units; scale is 1.";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{GEMM_F32, TABLE};
+
+    #[test]
+    fn every_row_has_a_reason_and_its_own_name() {
+        for (index, row) in TABLE.iter().enumerate() {
+            assert!(row.reason.len() > 20, "{}", row.name);
+            assert!(TABLE[..index].iter().all(|other| other.name != row.name), "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn tolerance_grows_with_the_terms() {
+        let one = GEMM_F32.for_terms(1).relative;
+        assert!((GEMM_F32.for_terms(4096).relative / one - 64.0).abs() < 1e-9);
+        assert!(GEMM_F32.for_terms(0).relative >= one);
+    }
+}
