@@ -1,0 +1,93 @@
+//! NVIDIA's driver library, opened at run time.
+
+use crate::{code, load::InitError, table::Address};
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::{ffi::CString, sync::OnceLock};
+
+/// File names of the driver library, in the order in which they are tried.
+const FILES: &[&str] = &["libcuda.so.1", "libcuda.so"];
+/// A path of a driver library that is tried before them.
+pub const PATH_VARIABLE: &str = "IRONWARP_LIBCUDA";
+
+/// The opened and initialised library.
+pub(crate) struct Library {
+    handle: libloading::Library,
+    /// As `cuDriverGetVersion` answers.
+    pub version: u32,
+}
+
+static LIBRARY: OnceLock<Library> = OnceLock::new();
+
+impl Library {
+    /// The address of a symbol.
+    pub(crate) fn find(&self, name: &str) -> Option<Address> {
+        let name = CString::new(name).ok()?;
+        self.symbol::<Address>(&name)
+    }
+
+    /// A symbol read as a value of `T`, a pointer or function pointer.
+    fn symbol<T: Copy>(&self, name: &CStr) -> Option<T> {
+        // SAFETY: callers name pointers or function types that CUDA documents for the symbol; the library stays loaded.
+        unsafe { self.handle.get::<T>(name.to_bytes_with_nul()) }.ok().map(|symbol| *symbol)
+    }
+}
+
+/// Opens the library and initialises it.
+pub(crate) fn open() -> Result<Library, InitError> {
+    let own = crate::env::text(PATH_VARIABLE)?;
+    let files: Vec<&str> = own.as_deref().into_iter().chain(FILES.iter().copied()).collect();
+    let mut reason = String::new();
+    for file in &files {
+        // SAFETY: the initialisers of NVIDIA's driver library ask nothing of the program.
+        match unsafe { libloading::Library::new(*file) } {
+            Ok(handle) => return initialise(handle),
+            Err(error) if reason.is_empty() => reason = error.to_string(),
+            Err(_) => {}
+        }
+    }
+    Err(InitError::NoLibrary { searched: files.join(", "), reason })
+}
+
+fn initialise(handle: libloading::Library) -> Result<Library, InitError> {
+    let mut library = Library { handle, version: 0 };
+    let missing = || InitError::CuInit { code: code::SHARED_OBJECT_SYMBOL_NOT_FOUND };
+    let init: extern "C" fn(c_uint) -> u32 = library.symbol(c"cuInit").ok_or_else(missing)?;
+    let count: extern "C" fn(*mut c_int) -> u32 = library.symbol(c"cuDeviceGetCount").ok_or_else(missing)?;
+    let version: extern "C" fn(*mut c_int) -> u32 =
+        library.symbol(c"cuDriverGetVersion").ok_or_else(missing)?;
+    match init(0) {
+        code::SUCCESS => {}
+        code::NO_DEVICE => return Err(InitError::NoDevice),
+        code => return Err(InitError::CuInit { code }),
+    }
+    let (mut devices, mut number) = (0, 0);
+    match count(&mut devices) {
+        code::SUCCESS if devices > 0 => {}
+        code::SUCCESS => return Err(InitError::NoDevice),
+        code => return Err(InitError::CuInit { code }),
+    }
+    if version(&mut number) == code::SUCCESS {
+        library.version = number.unsigned_abs();
+    }
+    Ok(library)
+}
+
+/// Keeps the library loaded for the life of the process.
+pub(crate) fn keep(library: Library) {
+    // A second library cannot come: loading happens once (see `load::backend`).
+    let _ = LIBRARY.set(library);
+}
+
+/// A function that has no slot: by its symbol, else as `cuGetProcAddress` finds it.
+pub(crate) fn proc_address(name: &str, version: u32) -> Option<Address> {
+    type GetProcAddress = extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> u32;
+    let library = LIBRARY.get()?;
+    if let Some(address) = library.find(name) {
+        return Some(address);
+    }
+    let get: GetProcAddress = library.symbol(c"cuGetProcAddress_v2")?;
+    let name = CString::new(name).ok()?;
+    let (mut address, mut status) = (core::ptr::null_mut(), 0);
+    let code = get(name.as_ptr(), &mut address, version.cast_signed(), 0, &mut status);
+    (code == code::SUCCESS && !address.is_null()).then_some(address.cast_const())
+}
