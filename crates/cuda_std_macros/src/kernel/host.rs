@@ -1,0 +1,129 @@
+//! The host form: the function as written, its marker type, and its entry in the executor's registry.
+
+use std::sync::OnceLock;
+
+use proc_macro2::TokenStream;
+use quote::quote;
+
+use super::Kernel;
+use super::params::{Param, Passing};
+
+pub fn expand(kernel: &Kernel) -> TokenStream {
+    let Kernel { attrs, vis, name, params, generics, body, .. } = kernel;
+    let inputs = params.iter().map(|Param { pattern, ty, .. }| quote!(#pattern: #ty));
+    let marker = if marker_types_wanted() { marker(kernel) } else { TokenStream::new() };
+    let registration = registration(kernel);
+    quote! {
+        #[cfg(not(target_arch = "nvptx64"))]
+        #(#attrs)*
+        #[allow(unused_parens)]
+        #vis unsafe fn #name #generics (#(#inputs),*) #body
+        #marker
+        #registration
+    }
+}
+
+/// `pub enum NAME {}` with `impl Kernel`: what the typed launch of the host library goes by.
+fn marker(kernel: &Kernel) -> TokenStream {
+    let Kernel { vis, name, params, .. } = kernel;
+    let doc = format!("Stands for the kernel [`{name}`](fn@{name}) in typed launches.");
+    let markers = params.iter().map(|Param { ty, passing, .. }| match passing {
+        Passing::Slice(element) => quote!(::cuda_std::kernel::Slice<#element>),
+        Passing::SliceMut(element) => quote!(::cuda_std::kernel::SliceMut<#element>),
+        Passing::Ptr(target) => quote!(::cuda_std::kernel::Ptr<#target>),
+        Passing::PtrMut(target) => quote!(::cuda_std::kernel::PtrMut<#target>),
+        Passing::Value => quote!(::cuda_std::kernel::Value<#ty>),
+    });
+    let bounds = bounds(kernel);
+    let name_text = name.to_string();
+    quote! {
+        #[cfg(not(target_arch = "nvptx64"))]
+        #[doc = #doc]
+        #[allow(non_camel_case_types)]
+        #vis enum #name {}
+
+        #[cfg(not(target_arch = "nvptx64"))]
+        impl ::cuda_std::kernel::Kernel for #name {
+            type Params = (#(#markers,)*);
+            const NAME: &'static str = #name_text;
+            const FAMILY: &'static str = ::core::env!("CARGO_CRATE_NAME");
+            const BOUNDS: ::cuda_std::kernel::LaunchBounds = #bounds;
+        }
+    }
+}
+
+fn registration(kernel: &Kernel) -> TokenStream {
+    let Kernel { name, params, .. } = kernel;
+    let layouts = params.iter().map(layouts);
+    let mut next = 0usize;
+    let arguments = params.iter().map(|param| argument(param, &mut next));
+    let bounds = bounds(kernel);
+    let name_text = name.to_string();
+    quote! {
+        #[cfg(not(target_arch = "nvptx64"))]
+        const _: () = {
+            unsafe fn invoke(parameters: *const *const ::core::ffi::c_void) {
+                let _ = parameters;
+                // SAFETY: the executor passes one pointer for each of `PARAMS`, to a value of that size; the values
+                // are what whoever launched the kernel vouches for.
+                unsafe { #name(#(#arguments),*) }
+            }
+            const PARAMS: &[::cuda_std::kernel::ParamLayout] = &[#(#layouts),*];
+            ::cuda_std::__private::inventory::submit! {
+                ::cuda_std::kernel::KernelEntry {
+                    name: #name_text,
+                    family: ::core::env!("CARGO_CRATE_NAME"),
+                    file: ::core::file!(),
+                    line: ::core::line!(),
+                    params: PARAMS,
+                    bounds: #bounds,
+                    invoke,
+                }
+            }
+        };
+    }
+}
+
+fn bounds(Kernel { bounds, .. }: &Kernel) -> TokenStream {
+    let (max_threads, min_blocks) = (bounds.max_threads(), bounds.min_blocks());
+    quote!(::cuda_std::kernel::LaunchBounds { max_threads: #max_threads, min_blocks: #min_blocks })
+}
+
+fn layouts(Param { ty, passing, .. }: &Param) -> TokenStream {
+    match passing {
+        Passing::Slice(element) | Passing::SliceMut(element) => quote! {
+            ::cuda_std::kernel::layout_of::<*const #element>(), ::cuda_std::kernel::layout_of::<usize>()
+        },
+        Passing::Ptr(target) | Passing::PtrMut(target) => {
+            quote!(::cuda_std::kernel::layout_of::<*const #target>())
+        }
+        Passing::Value => quote!(::cuda_std::kernel::layout_of::<#ty>()),
+    }
+}
+
+/// The expression that reads one argument out of the launch parameters; `next` counts the parameters.
+fn argument(Param { ty, passing, .. }: &Param, next: &mut usize) -> TokenStream {
+    let index = *next;
+    *next += if matches!(passing, Passing::Slice(_) | Passing::SliceMut(_)) { 2 } else { 1 };
+    match passing {
+        Passing::Slice(element) => quote!(::cuda_std::__private::read_slice::<#element>(parameters, #index)),
+        Passing::SliceMut(element) => {
+            quote!(::cuda_std::__private::read_slice_mut::<#element>(parameters, #index))
+        }
+        _ => quote!(::cuda_std::__private::read_value::<#ty>(parameters, #index)),
+    }
+}
+
+/// Whether the package wants marker types: unless its manifest says `kernel-types = false`.
+///
+/// A kernel that is re-exported beside a module of the same name (`mod gemm; pub use gemm::gemm;`) cannot have a marker
+/// type, which would clash with the module. Packages laid out like that turn the types off and launch by name.
+fn marker_types_wanted() -> bool {
+    static WANTED: OnceLock<bool> = OnceLock::new();
+    *WANTED.get_or_init(|| {
+        let manifest = std::env::var_os("CARGO_MANIFEST_DIR").and_then(|folder| {
+            std::fs::read_to_string(std::path::Path::new(&folder).join("Cargo.toml")).ok()
+        });
+        !manifest.is_some_and(|text| text.lines().any(|line| line.trim() == "kernel-types = false"))
+    })
+}

@@ -1,0 +1,136 @@
+//! The arguments of a kernel: how each travels from the host to the device.
+
+use proc_macro2::TokenStream;
+use quote::{format_ident, quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{Error, FnArg, Ident, Pat, PatType, PointerMutability, Result, Signature, Type};
+
+/// One argument.
+pub struct Param {
+    /// As the kernel's author wrote it.
+    pub pattern: Pat,
+    pub ty: Type,
+    pub passing: Passing,
+    /// Name of the parameter in the generated signature; patterns have none.
+    pub name: Ident,
+}
+
+/// How an argument is passed.
+pub enum Passing {
+    /// `&[T]`: a pointer and a length.
+    Slice(Type),
+    /// `&mut [T]`: a pointer and a length.
+    SliceMut(Type),
+    /// `*const T` or `&T`.
+    Ptr(Type),
+    /// `*mut T` or `&mut T`.
+    PtrMut(Type),
+    /// The bytes themselves.
+    Value,
+}
+
+pub fn read(sig: &Signature) -> Result<Vec<Param>> {
+    sig.inputs.iter().enumerate().map(|(index, input)| read_one(index, input)).collect()
+}
+
+fn read_one(index: usize, input: &FnArg) -> Result<Param> {
+    match input {
+        FnArg::Receiver(receiver) => {
+            Err(Error::new_spanned(receiver, "a kernel cannot be a method: take the data as an argument"))
+        }
+        FnArg::Typed(PatType { pat, ty, .. }) => Ok(Param {
+            pattern: (**pat).clone(),
+            passing: classify(ty)?,
+            ty: (**ty).clone(),
+            name: match &**pat {
+                Pat::Ident(named) => named.ident.clone(),
+                _ => format_ident!("argument_{index}"),
+            },
+        }),
+    }
+}
+
+fn classify(ty: &Type) -> Result<Passing> {
+    match ty {
+        Type::Paren(inner) => classify(&inner.elem),
+        Type::Group(inner) => classify(&inner.elem),
+        Type::ImplTrait(_) => {
+            Err(Error::new_spanned(ty, "a kernel cannot be generic: name the type of the argument"))
+        }
+        Type::Reference(reference) => match unwrap(&reference.elem) {
+            Type::Slice(slice) => {
+                refuse_host_pointers(&slice.elem)?;
+                let element = (*slice.elem).clone();
+                Ok(if reference.mutability.is_some() {
+                    Passing::SliceMut(element)
+                } else {
+                    Passing::Slice(element)
+                })
+            }
+            target => {
+                refuse_host_pointers(target)?;
+                let target = target.clone();
+                Ok(if reference.mutability.is_some() {
+                    Passing::PtrMut(target)
+                } else {
+                    Passing::Ptr(target)
+                })
+            }
+        },
+        Type::Ptr(pointer) => {
+            refuse_unsized(&pointer.elem)?;
+            let target = (*pointer.elem).clone();
+            Ok(match pointer.mutability {
+                PointerMutability::Mut(_) => Passing::PtrMut(target),
+                PointerMutability::Const(_) => Passing::Ptr(target),
+            })
+        }
+        _ => Ok(Passing::Value),
+    }
+}
+
+fn unwrap(ty: &Type) -> &Type {
+    match ty {
+        Type::Paren(inner) => unwrap(&inner.elem),
+        Type::Group(inner) => unwrap(&inner.elem),
+        other => other,
+    }
+}
+
+/// A reference inside device data would point to memory that the host laid out: it cannot be valid on the device.
+fn refuse_host_pointers(target: &Type) -> Result<()> {
+    if matches!(unwrap(target), Type::Reference(_)) {
+        return Err(Error::new_spanned(
+            target,
+            "a kernel cannot take a reference to references: the inner ones would point into host memory; pass a flat slice and offsets",
+        ));
+    }
+    refuse_unsized(target)
+}
+
+fn refuse_unsized(target: &Type) -> Result<()> {
+    let is_str = matches!(target, Type::Path(path) if path.path.is_ident("str"));
+    match target {
+        Type::TraitObject(_) => Err(Error::new_spanned(
+            target,
+            "a kernel cannot take a trait object: its table of functions is in host memory",
+        )),
+        Type::Slice(_) => Err(Error::new_spanned(
+            target,
+            "a kernel cannot take a raw pointer to a slice: write `&[T]` or `&mut [T]`, or pass pointer and length",
+        )),
+        _ if is_str => {
+            Err(Error::new_spanned(target, "a kernel cannot take a `str`: pass its bytes as `&[u8]`"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Compile-time checks of what a macro cannot see: sizes, alignments, `Copy`.
+pub fn checks(params: &[Param]) -> TokenStream {
+    let by_value = params.iter().filter(|p| matches!(p.passing, Passing::Value)).map(|p| {
+        let ty = &p.ty;
+        quote_spanned!(ty.span()=> const _: () = ::cuda_std::kernel::assert_passable::<#ty>();)
+    });
+    quote!(#(#by_value)*)
+}

@@ -1,0 +1,160 @@
+//! `#[address_space(..)]` and `shared_array!`.
+//!
+//! rustc cannot place a `static` in shared memory. So the name becomes a value of a type of its own that dereferences
+//! to the memory; `cuda_std::__shared_variable!` gives that type its address, by PTX on the device and by the executor
+//! on the host.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use quote::{format_ident, quote, quote_spanned};
+use syn::parse::{Parse, ParseStream};
+use syn::visit::{self, Visit};
+use syn::{Attribute, Block, Error, Expr, ItemStatic, Result, StaticMutability, Token, Type};
+
+/// Prefix of the types that stand for shared variables.
+const HANDLE: &str = "__Shared_";
+
+pub fn expand_static(attr: TokenStream, item: TokenStream) -> Result<TokenStream> {
+    let space: Ident = syn::parse2(attr)?;
+    match space.to_string().as_str() {
+        "shared" => expand_shared(syn::parse2(item)?),
+        "global" | "constant" | "local" => Ok(item),
+        other => Err(Error::new(
+            space.span(),
+            format!("unknown address space `{other}`: expected shared, global, constant or local"),
+        )),
+    }
+}
+
+fn expand_shared(variable: ItemStatic) -> Result<TokenStream> {
+    let ItemStatic { attrs, vis, mutability, ident, ty, expr, .. } = variable;
+    let handle = handle_of(&ident);
+    let symbol = unique_symbol(&ident.to_string());
+    Ok(quote! {
+        #(#attrs)*
+        #[allow(dead_code, non_upper_case_globals)]
+        #vis static #mutability #ident: #handle = {
+            // The initial value is ignored, but its type is checked.
+            const _: fn() -> #ty = || #expr;
+            #handle
+        };
+        #[doc(hidden)]
+        #[allow(non_camel_case_types, dead_code)]
+        #vis struct #handle;
+        ::cuda_std::__shared_variable!(#handle, #symbol, #ty);
+    })
+}
+
+/// The type that stands for the shared variable `name`.
+fn handle_of(name: &Ident) -> Ident {
+    format_ident!("{HANDLE}{name}", span = name.span())
+}
+
+struct ArrayInput {
+    element: Type,
+    length: Expr,
+}
+
+impl Parse for ArrayInput {
+    fn parse(input: ParseStream) -> Result<Self> {
+        let element = input.parse()?;
+        input.parse::<Token![;]>()?;
+        Ok(Self { element, length: input.parse()? })
+    }
+}
+
+pub fn expand_array(input: TokenStream) -> Result<TokenStream> {
+    let ArrayInput { element, length } = syn::parse2(input)?;
+    let symbol = unique_symbol("array");
+    let handle = format_ident!("{HANDLE}array");
+    Ok(quote! {{
+        #[allow(non_camel_case_types)]
+        struct #handle;
+        ::cuda_std::__shared_variable!(#handle, #symbol, [#element; #length]);
+        #handle::get() as *mut #element
+    }})
+}
+
+/// A PTX symbol that no other shared variable has: PTX symbols live in one space for the whole module.
+fn unique_symbol(name: &str) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let package = std::env::var("CARGO_CRATE_NAME").unwrap_or_default();
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    // A raw identifier's `#` is not allowed in a PTX symbol.
+    format!("__shared_{package}_{}_{number}", name.trim_start_matches("r#"))
+}
+
+/// Rewrites the body of a kernel so that every shared `static mut` declared in it is used as the place it stands for.
+///
+/// `TOTAL = 0` and `&raw mut TILE` cannot go through a value that dereferences; `(*__Shared_TOTAL::get()) = 0` can.
+pub fn use_places(body: &Block) -> TokenStream {
+    let mut found = SharedStatics::default();
+    found.visit_block(body);
+    let tokens = quote!(#body);
+    if found.names.is_empty() { tokens } else { replace_uses(tokens, &found.names) }
+}
+
+#[derive(Default)]
+struct SharedStatics {
+    names: Vec<Ident>,
+}
+
+impl<'ast> Visit<'ast> for SharedStatics {
+    fn visit_item_static(&mut self, item: &'ast ItemStatic) {
+        if matches!(item.mutability, StaticMutability::Mut(_)) && item.attrs.iter().any(is_shared) {
+            self.names.push(item.ident.clone());
+        }
+        visit::visit_item_static(self, item);
+    }
+}
+
+/// `#[address_space(shared)]`, under whatever path.
+fn is_shared(attr: &Attribute) -> bool {
+    attr.path().segments.last().is_some_and(|last| last.ident == "address_space")
+        && attr.parse_args::<Ident>().is_ok_and(|space| space == "shared")
+}
+
+/// What came before a token, as far as it tells a use of a variable from a declaration, a field or a path.
+#[derive(PartialEq)]
+enum Before {
+    Static,
+    StaticMut,
+    Access,
+    Other,
+}
+
+fn replace_uses(tokens: TokenStream, names: &[Ident]) -> TokenStream {
+    let mut before = Before::Other;
+    let mut out = TokenStream::new();
+    for token in tokens {
+        let next = state_after(&token, &before);
+        out.extend(match token {
+            TokenTree::Ident(name) if before == Before::Other && names.contains(&name) => place(&name),
+            TokenTree::Group(group) => {
+                let inner = replace_uses(group.stream(), names);
+                let mut copy = proc_macro2::Group::new(group.delimiter(), inner);
+                copy.set_span(group.span());
+                TokenTree::Group(copy).into()
+            }
+            other => other.into(),
+        });
+        before = next;
+    }
+    out
+}
+
+fn state_after(token: &TokenTree, before: &Before) -> Before {
+    match token {
+        TokenTree::Ident(word) if word == "static" => Before::Static,
+        TokenTree::Ident(word) if word == "mut" && *before == Before::Static => Before::StaticMut,
+        TokenTree::Punct(mark) if mark.as_char() == '.' => Before::Access,
+        _ => Before::Other,
+    }
+}
+
+fn place(name: &Ident) -> TokenStream {
+    let handle = handle_of(name);
+    let span: Span = name.span();
+    quote_spanned!(span=> (*#handle::get()))
+}
