@@ -1,0 +1,223 @@
+//! The builder itself: from a package's folder to a finished module.
+
+use std::env;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use crate::arch::Arch;
+use crate::compile::{Job, Options};
+use crate::error::BuildError;
+use crate::manifest::Manifest;
+use crate::toolchain::DeviceToolchain;
+use crate::{ptx, stamp};
+
+/// How much debug information the PTX carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DebugInfo {
+    /// None.
+    None,
+    /// Source lines, for profilers and `compute-sanitizer`.
+    LineTables,
+}
+
+/// Compiles a kernel package to PTX, from a build script or any other program.
+///
+/// ```no_run
+/// # use cuda_builder::{BuildError, CudaBuilder};
+/// # fn main() -> Result<(), BuildError> {
+/// CudaBuilder::new("kernels").copy_to("target/kernels.ptx").arch(cuda_builder::NvvmArch::Compute80).build()?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// In a build script it tells cargo which files to watch. The package needs no attributes: language features
+/// of the device target are switched on from outside, and its `crate-type` does not matter.
+#[derive(Debug, Clone)]
+pub struct CudaBuilder {
+    path: PathBuf,
+    arch: Arch,
+    copy_to: Option<PathBuf>,
+    target_dir: Option<PathBuf>,
+    toolchain: Option<DeviceToolchain>,
+    options: Options,
+}
+
+/// A finished module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Built {
+    /// The PTX.
+    pub ptx: PathBuf,
+    /// Every file that it was made from.
+    pub sources: Vec<PathBuf>,
+    /// Whether nothing had to be done.
+    pub fresh: bool,
+}
+
+impl CudaBuilder {
+    /// A builder for the package in a folder. In a build script a relative path starts at the folder of the
+    /// package that is being built, else at the working folder.
+    pub fn new(path_to_crate_root: impl AsRef<Path>) -> Self {
+        let options =
+            Options { release: true, line_info: false, cargo_args: Vec::new(), emit: None, capture: false };
+        let path = path_to_crate_root.as_ref().to_owned();
+        Self { path, arch: Arch::default(), copy_to: None, target_dir: None, toolchain: None, options }
+    }
+
+    /// Where the finished PTX goes. Without it, [`build`](Self::build) leaves the file in the build folder.
+    #[must_use]
+    pub fn copy_to(mut self, path: impl AsRef<Path>) -> Self {
+        self.copy_to = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// The architecture to compile for; `sm_80` by default. The driver runs PTX of an older architecture on
+    /// newer GPUs, unless its name ends in a letter.
+    #[must_use]
+    pub fn arch(mut self, arch: impl Into<Arch>) -> Self {
+        self.arch = arch.into();
+        self
+    }
+
+    /// Whether to optimise; true by default.
+    #[must_use]
+    pub fn release(mut self, release: bool) -> Self {
+        self.options.release = release;
+        self
+    }
+
+    /// Further arguments for cargo, such as `--features x`.
+    #[must_use]
+    pub fn build_args(mut self, args: &[impl AsRef<str>]) -> Self {
+        self.options.cargo_args.extend(args.iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    /// Whether to put source lines into the PTX; false by default. They cost nothing at run time, but make
+    /// the text longer and bind it to the folder that it was compiled in.
+    #[must_use]
+    pub fn generate_line_info(mut self, generate: bool) -> Self {
+        self.options.line_info = generate;
+        self
+    }
+
+    /// How much debug information to put into the PTX.
+    #[must_use]
+    pub fn debug(self, debug: DebugInfo) -> Self {
+        self.generate_line_info(debug == DebugInfo::LineTables)
+    }
+
+    /// Also writes LLVM's text form of the package to a file, as `--emit=llvm-ir` does.
+    #[must_use]
+    pub fn final_module_path(mut self, path: impl AsRef<Path>) -> Self {
+        self.options.emit = Some(("llvm-ir", path.as_ref().to_owned()));
+        self
+    }
+
+    /// The build folder; `target/device` of the workspace by default. Each architecture has its own below it.
+    #[must_use]
+    pub fn target_dir(mut self, path: impl AsRef<Path>) -> Self {
+        self.target_dir = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// Uses this compiler instead of searching for one.
+    #[must_use]
+    pub fn toolchain(mut self, toolchain: DeviceToolchain) -> Self {
+        self.toolchain = Some(toolchain);
+        self
+    }
+
+    /// Keeps the compiler's output for the error instead of passing it to stderr.
+    #[must_use]
+    pub fn capture_output(mut self, capture: bool) -> Self {
+        self.options.capture = capture;
+        self
+    }
+
+    /// Compiles and returns the path of the PTX.
+    ///
+    /// # Errors
+    /// See [`BuildError`]; every text names the way to mend it.
+    pub fn build(self) -> Result<PathBuf, BuildError> {
+        let in_build_script = env::var_os("OUT_DIR").is_some();
+        let built = self.build_module()?;
+        if in_build_script {
+            for file in &built.sources {
+                println!("cargo::rerun-if-changed={}", file.display());
+            }
+            println!("cargo::rerun-if-env-changed={}", crate::toolchain::DEVICE_RUSTC);
+        }
+        Ok(built.ptx)
+    }
+
+    /// Compiles, unless the PTX is already what the sources say.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn build_module(self) -> Result<Built, BuildError> {
+        let manifest = Manifest::read(&self.path)?;
+        let toolchain = match self.toolchain {
+            Some(toolchain) => toolchain,
+            None => DeviceToolchain::find()?,
+        };
+        let root = self.target_dir.unwrap_or_else(|| default_target_dir(&manifest.folder));
+        let target_dir = absolute(&root)?.join(self.arch.to_string());
+        let ptx = match &self.copy_to {
+            Some(path) => absolute(path)?,
+            None => target_dir.join(format!("{}.ptx", manifest.library)),
+        };
+        let job = Job {
+            toolchain: &toolchain,
+            manifest: &manifest,
+            arch: self.arch,
+            target_dir: &target_dir,
+            options: &self.options,
+        };
+        make(&job, ptx)
+    }
+}
+
+fn make(job: &Job<'_>, ptx: PathBuf) -> Result<Built, BuildError> {
+    let mut hasher = DefaultHasher::new();
+    (job.fingerprint(), &ptx).hash(&mut hasher);
+    stamp::recipe(&mut hasher);
+    let fingerprint = hasher.finish();
+    let stamp = stamp_path(job.target_dir, &ptx);
+    if ptx.is_file() && stamp::holds(&stamp, fingerprint) {
+        return Ok(Built { ptx, sources: stamp::files(&stamp), fresh: true });
+    }
+    let assembly = job.run()?;
+    let text = std::fs::read_to_string(&assembly).map_err(BuildError::io("read", &assembly))?;
+    let family = &job.manifest.library;
+    let finished = ptx::finish(&text, family, job.arch).map_err(|problem| BuildError::BadPtx {
+        package: job.manifest.package.clone(),
+        arch: job.arch,
+        problem,
+    })?;
+    stamp::write_atomically(&ptx, finished.as_bytes())?;
+    let sources = stamp::sources(&job.dep_info(), &job.manifest.path)?;
+    stamp::write(&stamp, fingerprint, &sources)?;
+    Ok(Built { ptx, sources: sources.into_iter().collect(), fresh: false })
+}
+
+/// One stamp for each place that a module goes to.
+fn stamp_path(target_dir: &Path, ptx: &Path) -> PathBuf {
+    let mut hasher = DefaultHasher::new();
+    ptx.hash(&mut hasher);
+    target_dir.join("stamps").join(format!("{:016x}", hasher.finish()))
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, BuildError> {
+    std::path::absolute(path).map_err(BuildError::io("resolve", path))
+}
+
+/// `target/device` of the workspace. In a build script, the `target` that cargo is using: its `OUT_DIR` is
+/// `target/PROFILE/build/PACKAGE/out`, and the library for the device should outlive one package's folder.
+fn default_target_dir(package: &Path) -> PathBuf {
+    let from_build_script = env::var_os("OUT_DIR").map(PathBuf::from);
+    let cargos = from_build_script.as_deref().and_then(|out| out.ancestors().nth(4));
+    let workspace =
+        || package.ancestors().filter(|folder| folder.join("Cargo.lock").is_file()).last().unwrap_or(package);
+    let target = cargos.map_or_else(|| workspace().join("target"), Path::to_owned);
+    target.join("device")
+}

@@ -1,0 +1,250 @@
+//! One run of the device compiler: a kernel package and an architecture in, assembly out.
+
+use std::env;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crate::arch::Arch;
+use crate::error::BuildError;
+use crate::manifest::Manifest;
+use crate::toolchain::DeviceToolchain;
+
+/// The target that kernels are compiled for.
+pub const TARGET: &str = "nvptx64-nvidia-cuda";
+/// Features of the language that the device library and the kernel macro expand to.
+const CRATE_FEATURES: &str = "-Zcrate-attr=feature(abi_ptx,asm_experimental_arch,stdarch_nvptx)";
+
+/// How to compile.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Release or development profile of the package's workspace.
+    pub release: bool,
+    /// Source lines in the PTX, for profilers and `compute-sanitizer`; costs nothing at run time.
+    pub line_info: bool,
+    /// Arguments for cargo, such as `--features x`.
+    pub cargo_args: Vec<String>,
+    /// Further outputs of rustc: (`llvm-ir` or `llvm-bc`, where to).
+    pub emit: Option<(&'static str, PathBuf)>,
+    /// Keep cargo's output for the error instead of letting it through to stderr.
+    pub capture: bool,
+}
+
+/// Everything that one compilation depends on besides the sources.
+pub struct Job<'a> {
+    pub toolchain: &'a DeviceToolchain,
+    pub manifest: &'a Manifest,
+    pub arch: Arch,
+    /// Build folder of this architecture alone: architectures then build side by side, and none of
+    /// them throws the library of another away.
+    pub target_dir: &'a Path,
+    pub options: &'a Options,
+}
+
+impl Job<'_> {
+    /// Compiles and returns the path of the assembly.
+    pub fn run(&self) -> Result<PathBuf, BuildError> {
+        let assembly = self.assembly();
+        fs::create_dir_all(assembly.with_file_name("")).map_err(BuildError::io("create", &assembly))?;
+        self.run_cargo()?;
+        if !assembly.is_file() {
+            // Cargo does not know this file and so believes that nothing is left to do.
+            self.forget_build()?;
+            self.run_cargo()?;
+        }
+        if !assembly.is_file() {
+            return Err(BuildError::NoAssembly {
+                package: self.manifest.package.clone(),
+                arch: self.arch,
+                path: assembly,
+                target_dir: self.target_dir.to_owned(),
+            });
+        }
+        Ok(assembly)
+    }
+
+    /// The list of source files that cargo leaves beside the result.
+    pub fn dep_info(&self) -> PathBuf {
+        self.profile_dir().join(format!("{}.d", self.manifest.library))
+    }
+
+    /// Number of everything besides the sources that shapes the result.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.toolchain.rustc.hash(&mut hasher);
+        self.toolchain.description.hash(&mut hasher);
+        self.cargo_args().hash(&mut hasher);
+        self.rustc_args().hash(&mut hasher);
+        self.rustflags().hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// A file for each way to compile: cargo does not track it, so two ways must not share one.
+    fn assembly(&self) -> PathBuf {
+        self.target_dir.join("asm").join(format!("{}-{:016x}.s", self.manifest.library, self.fingerprint()))
+    }
+
+    fn profile_dir(&self) -> PathBuf {
+        self.target_dir.join(TARGET).join(if self.options.release { "release" } else { "debug" })
+    }
+
+    fn run_cargo(&self) -> Result<(), BuildError> {
+        let cargo = &self.toolchain.cargo;
+        let mut command = self.command();
+        let output = if self.options.capture {
+            command.stdin(Stdio::null()).output().map_err(BuildError::io("run", cargo))?
+        } else {
+            run_teed(&mut command).map_err(BuildError::io("run", cargo))?
+        };
+        if output.status.success() {
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let (package, arch) = (self.manifest.package.clone(), self.arch);
+        let offline = is_download_failure(&text);
+        let diagnostics = if self.options.capture { text } else { String::new() };
+        Err(if offline {
+            BuildError::NoNetwork { package, arch, diagnostics }
+        } else {
+            BuildError::BuildFailed { package, arch, diagnostics }
+        })
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.toolchain.cargo);
+        scrub(&mut command);
+        command.current_dir(&self.manifest.folder);
+        command.env("RUSTC", &self.toolchain.rustc);
+        command.env("RUSTC_BOOTSTRAP", "1");
+        // Wrappers of the host build have no business here. Empty means none, over any config file.
+        command.env("RUSTC_WRAPPER", "").env("RUSTC_WORKSPACE_WRAPPER", "");
+        command.env("CARGO_ENCODED_RUSTFLAGS", self.rustflags().join("\x1f"));
+        command.args(self.cargo_args()).arg("--target-dir").arg(self.target_dir);
+        command.arg("--").args(self.rustc_args()).arg(format!("--emit=asm={}", self.assembly().display()));
+        command
+    }
+
+    fn cargo_args(&self) -> Vec<String> {
+        let profile = if self.options.release { "release" } else { "dev" };
+        let debug = if self.options.line_info { "\"line-directives-only\"" } else { "false" };
+        let mut args: Vec<String> =
+            ["rustc", "--lib", "--crate-type", "cdylib", "--target", TARGET, "-Zbuild-std=core,alloc"]
+                .map(str::to_owned)
+                .into();
+        args.extend(["--manifest-path".to_owned(), self.manifest.path.display().to_string()]);
+        if self.options.release {
+            args.push("--release".to_owned());
+        }
+        // One module without a linker: everything has to be in the one unit that becomes assembly.
+        let settings =
+            [("lto", "\"fat\""), ("codegen-units", "1"), ("panic", "\"abort\""), ("incremental", "false")];
+        for (key, value) in settings.into_iter().chain([("debug", debug)]) {
+            args.extend(["--config".to_owned(), format!("profile.{profile}.{key}={value}")]);
+        }
+        // A profile of the workspace may slow one package down for the host's sake.
+        if self.options.release {
+            args.extend(["--config".to_owned(), format!("profile.{profile}.opt-level=3")]);
+        }
+        args.extend(self.options.cargo_args.iter().cloned());
+        args
+    }
+
+    /// For the kernel package alone.
+    fn rustc_args(&self) -> Vec<String> {
+        // `true` as linker: the assembly is the result, and there is nothing to link.
+        let mut args: Vec<String> = ["-Clinker=true", CRATE_FEATURES].map(str::to_owned).into();
+        if let Some((kind, path)) = &self.options.emit {
+            args.push(format!("--emit={kind}={}", path.display()));
+        }
+        args
+    }
+
+    /// For the kernel package and everything under it, the library included.
+    fn rustflags(&self) -> Vec<String> {
+        vec![
+            format!("-Ctarget-cpu={}", self.arch),
+            // Jump threading may copy a barrier into both arms of a branch, which then wait for each other.
+            "-Zmir-enable-passes=-JumpThreading".to_owned(),
+            "--cfg".to_owned(),
+            format!("ironwarp_sm=\"{}\"", self.arch.capability),
+        ]
+    }
+
+    fn forget_build(&self) -> Result<(), BuildError> {
+        let folder = self.profile_dir().join(".fingerprint");
+        let Ok(entries) = fs::read_dir(&folder) else { return Ok(()) };
+        let prefix = format!("{}-", self.manifest.package);
+        for entry in entries.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&prefix) {
+                fs::remove_dir_all(entry.path()).map_err(BuildError::io("remove", entry.path()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Removes what a calling cargo left in the environment, so that a build script's kernel build is the
+/// same build as one from a shell.
+fn scrub(command: &mut Command) {
+    const KEPT: &[&str] = &["CARGO_HOME", "CARGO_BUILD_JOBS", "CARGO_TERM_COLOR"];
+    const KEPT_FAMILIES: &[&str] = &["CARGO_NET_", "CARGO_HTTP_", "CARGO_REGISTRIES_", "CARGO_REGISTRY_"];
+    const REMOVED: &[&str] = &[
+        "RUSTFLAGS",
+        "RUSTDOC",
+        "RUSTDOCFLAGS",
+        "RUSTUP_TOOLCHAIN",
+        "TARGET",
+        "HOST",
+        "PROFILE",
+        "OPT_LEVEL",
+        "DEBUG",
+        "NUM_JOBS",
+        "OUT_DIR",
+        "MAKEFLAGS",
+        "RUSTC_LINKER",
+    ];
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        let cargos = text.starts_with("CARGO")
+            && !KEPT.contains(&&*text)
+            && !KEPT_FAMILIES.iter().any(|family| text.starts_with(family));
+        if cargos || REMOVED.contains(&&*text) || text.starts_with("DEP_") {
+            command.env_remove(&name);
+        }
+    }
+}
+
+/// Runs with stderr both passed on and kept: the reader sees warnings at once, and the error can be told apart.
+fn run_teed(command: &mut Command) -> std::io::Result<Output> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let mut kept = Vec::new();
+    if let Some(mut pipe) = child.stderr.take() {
+        let mut chunk = [0; 4096];
+        loop {
+            let len = pipe.read(&mut chunk)?;
+            if len == 0 {
+                break;
+            }
+            std::io::stderr().write_all(&chunk[..len])?;
+            kept.extend_from_slice(&chunk[..len]);
+        }
+    }
+    Ok(Output { status: child.wait()?, stdout: Vec::new(), stderr: kept })
+}
+
+fn is_download_failure(stderr: &str) -> bool {
+    [
+        "Could not resolve host",
+        "Couldn't resolve host",
+        "failed to download",
+        "download of config.json failed",
+        "spurious network error",
+        "unable to update registry",
+        "attempting to make an HTTP request, but --offline was specified",
+        "you may need to omit the --offline flag",
+    ]
+    .iter()
+    .any(|sign| stderr.to_lowercase().contains(&sign.to_lowercase()))
+}

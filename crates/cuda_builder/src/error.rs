@@ -1,0 +1,146 @@
+//! What can go wrong between a kernel package and its PTX, each with the way to mend it.
+
+use std::path::PathBuf;
+
+use crate::arch::Arch;
+use crate::toolchain::{INSTALL_APT, INSTALL_RUSTUP, MIN_RUSTC};
+
+/// Why no device compiler could be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ToolchainError {
+    /// Nothing on this machine can compile for `nvptx64-nvidia-cuda`.
+    #[error(
+        "no device compiler: looked at {looked_at}; wanted rustc >= {MIN_RUSTC} with its library source.\n\
+         fix: cargo xtask setup   (or by hand: {INSTALL_RUSTUP}; on Debian: {INSTALL_APT})"
+    )]
+    NotFound {
+        /// Every place that was looked at and what was wrong there.
+        looked_at: String,
+    },
+    /// `IRONWARP_DEVICE_RUSTC` names something that is no rustc.
+    #[error("{variable}={path}: {reason}.\nfix: set it to a rustc >= {MIN_RUSTC}, or unset it to search for one", path = .path.display())]
+    BadOverride {
+        /// The environment variable that was read.
+        variable: &'static str,
+        /// Its value.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The compiler is older than the first release whose back end is good enough.
+    #[error("device compiler {path} is rustc {found}; wanted >= {MIN_RUSTC}.\nfix: {INSTALL_RUSTUP}", path = .rustc.display())]
+    TooOld {
+        /// The compiler found.
+        rustc: PathBuf,
+        /// Its version.
+        found: String,
+    },
+    /// `core` cannot be built for the device without its source.
+    #[error("device compiler {path} has no library source at {source_dir}.\nfix: {fix}", path = .rustc.display(), source_dir = .wanted.display())]
+    NoLibrarySource {
+        /// The compiler found.
+        rustc: PathBuf,
+        /// Where the source has to be.
+        wanted: PathBuf,
+        /// The command that installs it.
+        fix: String,
+    },
+    /// No `cargo` to drive the compiler.
+    #[error("no cargo found to drive {path}.\nfix: install one from https://rustup.rs, or put it on PATH", path = .rustc.display())]
+    NoCargo {
+        /// The compiler found.
+        rustc: PathBuf,
+    },
+}
+
+/// Why a kernel package did not become PTX.
+///
+/// Also known as [`CudaBuilderError`](crate::CudaBuilderError), the name that Rust-CUDA's build scripts use.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// No folder with a `Cargo.toml` at the path given to `CudaBuilder::new`.
+    #[error("no kernel package at {path}: wanted a folder with a Cargo.toml.\nfix: pass the package's folder to CudaBuilder::new; a relative path starts at {base}", path = .path.display(), base = .base.display())]
+    CratePathDoesntExist {
+        /// The path as given.
+        path: PathBuf,
+        /// The folder that relative paths start from.
+        base: PathBuf,
+    },
+    /// The manifest cannot be used.
+    #[error("{path}: {reason}", path = .path.display())]
+    Manifest {
+        /// The `Cargo.toml`.
+        path: PathBuf,
+        /// What is wrong with it, and how to mend it.
+        reason: String,
+    },
+    /// No usable compiler.
+    #[error(transparent)]
+    Toolchain(#[from] ToolchainError),
+    /// The compiler reported errors. They are already on stderr unless output was captured.
+    #[error("{package} does not compile for {arch}{}", captured(.diagnostics))]
+    BuildFailed {
+        /// The kernel package.
+        package: String,
+        /// The architecture it was compiled for.
+        arch: Arch,
+        /// cargo's output, where it was captured.
+        diagnostics: String,
+    },
+    /// Cargo needs to download something and cannot.
+    #[error("{package} for {arch}: cargo could not download what the library source or the package depends on.\nfix: connect once and run the same command again (later builds need no network){}", captured(.diagnostics))]
+    NoNetwork {
+        /// The kernel package.
+        package: String,
+        /// The architecture it was compiled for.
+        arch: Arch,
+        /// cargo's output, where it was captured.
+        diagnostics: String,
+    },
+    /// The compiler succeeded and left no assembly.
+    #[error("{package} for {arch}: the compiler left no PTX at {path}.\nfix: remove {target_dir} and build again", path = .path.display(), target_dir = .target_dir.display())]
+    NoAssembly {
+        /// The kernel package.
+        package: String,
+        /// The architecture it was compiled for.
+        arch: Arch,
+        /// Where it was expected.
+        path: PathBuf,
+        /// The build folder.
+        target_dir: PathBuf,
+    },
+    /// The PTX does not hold what the kernel promises.
+    #[error("{package} for {arch}: {problem}")]
+    BadPtx {
+        /// The kernel package.
+        package: String,
+        /// The architecture it was compiled for.
+        arch: Arch,
+        /// What is wrong, and how to mend it.
+        problem: crate::ptx::PtxError,
+    },
+    /// A file or process could not be used.
+    #[error("cannot {action} {path}: {source}", path = .path.display())]
+    Io {
+        /// What was attempted, as a verb: `read`, `write`, `run`.
+        action: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl BuildError {
+    /// Adapter for `map_err`: names the action and the file of a failed input or output.
+    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { action, path, source }
+    }
+}
+
+fn captured(diagnostics: &str) -> String {
+    if diagnostics.is_empty() { String::new() } else { format!(":\n{}", diagnostics.trim_end()) }
+}

@@ -1,0 +1,115 @@
+//! What the builder reads from a kernel package's `Cargo.toml`.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
+
+use crate::arch::Arch;
+use crate::error::BuildError;
+
+/// A kernel package.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Manifest {
+    /// The `Cargo.toml`, absolute.
+    pub path: PathBuf,
+    /// Its folder, absolute.
+    pub folder: PathBuf,
+    /// Package name.
+    pub package: String,
+    /// Library name: the family, and the stem of the PTX file.
+    pub library: String,
+    /// `archs` under `[package.metadata.ironwarp]`: what the package is built for by default.
+    pub archs: Vec<Arch>,
+    /// `budget` under `[package.metadata.ironwarp]`: whether its kernels need lines in the budget. Default true.
+    pub budgeted: bool,
+}
+
+impl Manifest {
+    /// Reads the package in a folder. A relative path starts at `CARGO_MANIFEST_DIR` in a build script,
+    /// else at the working folder.
+    ///
+    /// # Errors
+    /// When there is no package, or its manifest does not say what the builder needs.
+    pub fn read(folder: &Path) -> Result<Self, BuildError> {
+        let base =
+            env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).filter(|_| env::var_os("OUT_DIR").is_some());
+        let base = base.or_else(|| env::current_dir().ok()).unwrap_or_default();
+        let Ok(path) = base.join(folder).join("Cargo.toml").canonicalize() else {
+            return Err(BuildError::CratePathDoesntExist { path: folder.to_owned(), base });
+        };
+        let text = fs::read_to_string(&path).map_err(BuildError::io("read", &path))?;
+        Self::parse(path, &text)
+    }
+
+    fn parse(path: PathBuf, text: &str) -> Result<Self, BuildError> {
+        let bad = |reason: String| BuildError::Manifest { path: path.clone(), reason };
+        let table: Table = text.parse().map_err(|error: toml::de::Error| bad(error.to_string()))?;
+        let package = table.get("package").and_then(Value::as_table);
+        let package = package.ok_or_else(|| {
+            bad("has no [package]; pass the folder of one package, not of a workspace".to_owned())
+        })?;
+        let name = package
+            .get("name")
+            .and_then(Value::as_str)
+            .ok_or_else(|| bad("[package] has no name".to_owned()))?;
+        let library = table.get("lib").and_then(|lib| lib.get("name")).and_then(Value::as_str);
+        let metadata = package.get("metadata").and_then(|metadata| metadata.get("ironwarp"));
+        let archs = metadata.and_then(|metadata| metadata.get("archs"));
+        let archs = archs.map_or(Ok(Vec::new()), parse_archs).map_err(bad)?;
+        let budgeted =
+            metadata.and_then(|metadata| metadata.get("budget")).and_then(Value::as_bool).unwrap_or(true);
+        let (package, library) =
+            (name.to_owned(), library.map_or_else(|| name.replace('-', "_"), str::to_owned));
+        let folder = path.parent().map(Path::to_owned).unwrap_or_default();
+        Ok(Self { path, folder, package, library, archs, budgeted })
+    }
+}
+
+fn parse_archs(value: &Value) -> Result<Vec<Arch>, String> {
+    let list =
+        value.as_array().ok_or("metadata.ironwarp.archs: wanted a list, such as [\"sm_80\", \"sm_90a\"]")?;
+    let parse =
+        |item: &Value| item.as_str().unwrap_or_default().parse::<Arch>().map_err(|error| error.to_string());
+    list.iter().map(parse).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Manifest, BuildError> {
+        Manifest::parse(PathBuf::from("/k/Cargo.toml"), text)
+    }
+
+    #[test]
+    fn names_archs_and_defaults() {
+        let manifest = parse("[package]\nname = \"my-kernels\"\n").unwrap();
+        assert_eq!(
+            (manifest.library.as_str(), manifest.archs.len(), manifest.budgeted),
+            ("my_kernels", 0, true)
+        );
+        let text = "[package]\nname = \"a\"\n[lib]\nname = \"b\"\n[package.metadata.ironwarp]\narchs = [\"sm_80\", \"sm_90a\"]\nbudget = false";
+        let manifest = parse(text).unwrap();
+        assert_eq!(manifest.library, "b");
+        assert_eq!(manifest.archs.iter().map(Arch::to_string).collect::<Vec<_>>(), ["sm_80", "sm_90a"]);
+        assert!(!manifest.budgeted);
+    }
+
+    #[test]
+    fn manifests_that_cannot_be_used() {
+        for (text, part) in [
+            ("[workspace]\n", "no [package]"),
+            ("[package]\n", "no name"),
+            ("[package", "Cargo.toml"),
+            ("[package]\nname = \"a\"\n[package.metadata.ironwarp]\narchs = \"sm_80\"", "wanted a list"),
+            ("[package]\nname = \"a\"\n[package.metadata.ironwarp]\narchs = [80]", "no GPU architecture"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+        let error = Manifest::read(Path::new("/no/such/kernels")).unwrap_err();
+        assert!(matches!(error, BuildError::CratePathDoesntExist { .. }), "{error}");
+    }
+}

@@ -1,0 +1,145 @@
+//! What rustc cannot say: the module's name, launch bounds as directives, and the PTX version that the
+//! inline assembly needs.
+
+use super::{Bounds, Function, Module, PtxError, count, lint};
+use crate::arch::Arch;
+
+/// The first line of every finished module, which the host reads to know what it holds.
+pub fn header(family: &str, arch: Arch) -> String {
+    format!("// ironwarp family={family} arch={arch}")
+}
+
+/// Turns the compiler's output into the module that is shipped.
+///
+/// # Errors
+/// When the text is no PTX, launch bounds name no entry, or a function is called that nobody defines.
+pub fn finish(text: &str, family: &str, arch: Arch) -> Result<String, PtxError> {
+    let module = Module::parse(text)?;
+    lint::check_resolved(&module)?;
+    let mut edits = vec![version_edit(&module)];
+    for bounds in &module.bounds {
+        let entry = module
+            .entries()
+            .find(|entry| entry.name == bounds.kernel)
+            .ok_or_else(|| no_such_kernel(&module, bounds))?;
+        edits.push((entry.head.end..entry.head.end, directives(&module, entry, bounds)));
+    }
+    edits.sort_by_key(|(range, _)| range.start);
+    let mut finished = header(family, arch);
+    finished.push('\n');
+    let mut copied = 0;
+    for (range, replacement) in edits {
+        finished.push_str(&text[copied..range.start]);
+        finished.push_str(&replacement);
+        copied = range.end;
+    }
+    finished.push_str(&text[copied..]);
+    Ok(finished)
+}
+
+fn no_such_kernel(module: &Module<'_>, bounds: &Bounds) -> PtxError {
+    let entries: Vec<&str> = module.entries().map(|entry| entry.name).collect();
+    PtxError::NoSuchKernel { kernel: bounds.kernel.clone(), entries: entries.join(", ") }
+}
+
+/// `.maxntid` lets the host launch fewer threads; `.reqntid` is a promise that lets ptxas honour `setmaxnreg`.
+fn directives(module: &Module<'_>, entry: &Function<'_>, bounds: &Bounds) -> String {
+    if bounds.max_threads == 0 {
+        return String::new();
+    }
+    let exact = bounds.exact || module.body(entry).contains("setmaxnreg");
+    let mut text = format!(".{} {}, 1, 1\n", if exact { "reqntid" } else { "maxntid" }, bounds.max_threads);
+    if bounds.min_blocks > 0 {
+        text.push_str(&format!(".minnctapersm {}\n", bounds.min_blocks));
+    }
+    text
+}
+
+fn version_edit(module: &Module<'_>) -> (std::ops::Range<usize>, String) {
+    let needed = module
+        .functions
+        .iter()
+        .flat_map(|function| count::opcodes(module.body(function)))
+        .filter_map(needed_version);
+    let (major, minor) = needed.fold(module.version, Ord::max);
+    (module.version_at.clone(), format!("{major}.{minor}"))
+}
+
+/// An instruction that needs a later PTX version than the one LLVM picks for the architecture.
+/// Inline assembly is opaque to LLVM, so its needs are found here.
+struct Feature {
+    starts_with: &'static str,
+    contains: &'static str,
+    version: (u32, u32),
+}
+
+const fn feature(starts_with: &'static str, contains: &'static str, version: (u32, u32)) -> Feature {
+    Feature { starts_with, contains, version }
+}
+
+/// "PTX ISA Notes" of each instruction's section in the PTX ISA.
+const FEATURES: &[Feature] = &[
+    feature("", ".L2::cache_hint", (7, 4)),
+    feature("", ".L1::no_allocate", (7, 4)),
+    feature("", ".L1::evict_", (7, 4)),
+    feature("", ".L2::64B", (7, 4)),
+    feature("", ".L2::128B", (7, 4)),
+    feature("", ".L2::256B", (7, 4)),
+    feature("createpolicy", "", (7, 4)),
+    feature("applypriority", "", (7, 4)),
+    feature("discard", "", (7, 4)),
+    feature("bmsk", "", (7, 6)),
+    feature("szext", "", (7, 6)),
+    feature("", ".shared::c", (7, 8)),
+    feature("", ".cluster", (7, 8)),
+    feature("stmatrix", "", (7, 8)),
+    feature("movmatrix", "", (7, 8)),
+    feature("mapa", "", (7, 8)),
+    feature("getctarank", "", (7, 8)),
+    feature("griddepcontrol", "", (7, 8)),
+    feature("mbarrier.try_wait", "", (7, 8)),
+    feature("cvt", ".f32.bf16", (7, 1)),
+    feature("cvt", ".e4m3x2", (8, 1)),
+    feature("cvt", ".e5m2x2", (8, 1)),
+    feature("tanh.approx.bf16", "", (7, 8)),
+    feature("tanh.approx.f16", "", (7, 0)),
+    feature("ex2.approx.ftz.bf16", "", (7, 8)),
+    feature("add", ".bf16", (7, 8)),
+    feature("sub", ".bf16", (7, 8)),
+    feature("mul", ".bf16", (7, 8)),
+    feature("setmaxnreg", "", (8, 0)),
+    feature("elect.sync", "", (8, 0)),
+    feature("wgmma", "", (8, 0)),
+    feature("cp.async.bulk", "", (8, 0)),
+    feature("cp.reduce.async.bulk", "", (8, 0)),
+    feature("prefetch.tensormap", "", (8, 0)),
+    feature("mbarrier", "expect_tx", (8, 0)),
+    feature("fence.mbarrier_init", "", (8, 0)),
+    feature("fence.proxy.async", "", (8, 0)),
+    feature("st.async", "", (8, 1)),
+    feature("red.async", "", (8, 1)),
+    feature("multimem", "", (8, 1)),
+    feature("atom", ".v2", (8, 1)),
+    feature("atom", ".v4", (8, 1)),
+    feature("red", ".v2", (8, 1)),
+    feature("red", ".v4", (8, 1)),
+    feature("ld", ".b128", (8, 3)),
+    feature("st", ".b128", (8, 3)),
+    feature("tensormap.replace", "", (8, 3)),
+    feature("fence.proxy.tensormap", "", (8, 3)),
+    feature("mma", ".e4m3", (8, 4)),
+    feature("mma", ".e5m2", (8, 4)),
+    feature("cp.async.bulk", ".shared::cta.global", (8, 6)),
+    feature("cvt", ".e2m1x2", (8, 6)),
+    feature("cvt", ".e2m3x2", (8, 6)),
+    feature("cvt", ".e3m2x2", (8, 6)),
+    feature("cvt", ".ue8m0x2", (8, 6)),
+    feature("clusterlaunchcontrol", "", (8, 6)),
+    feature("tcgen05", "", (8, 6)),
+];
+
+fn needed_version(opcode: &str) -> Option<(u32, u32)> {
+    let needs =
+        |feature: &&Feature| opcode.starts_with(feature.starts_with) && opcode.contains(feature.contains);
+    FEATURES.iter().filter(needs).map(|feature| feature.version).max()
+}

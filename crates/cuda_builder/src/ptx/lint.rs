@@ -1,0 +1,151 @@
+//! What a kernel's code says about it: local memory, panics, barriers.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::{Function, Module, PtxError, count, demangle};
+
+/// Functions that the driver provides to every module.
+const DEVICE_FUNCTIONS: &[&str] = &["vprintf", "malloc", "free", "__assertfail"];
+/// Functions that compilers call by themselves and the device lacks.
+const MEMORY_FUNCTIONS: &[&str] = &["memcpy", "memmove", "memset", "memcmp", "bcmp"];
+
+/// Findings about one entry and everything that it calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lint {
+    /// The entry.
+    pub kernel: String,
+    /// Bytes of local memory in the PTX. ptxas may still remove some.
+    pub local_bytes: u64,
+    /// The calls that lead to a panic, from the entry on, demangled; empty when the kernel cannot panic.
+    pub panic_path: Vec<String>,
+    /// `bar.sync` and relatives.
+    pub barriers: usize,
+}
+
+/// Looks at every entry of a module.
+pub fn lint(module: &Module<'_>) -> Vec<Lint> {
+    module.entries().map(|entry| lint_entry(module, entry)).collect()
+}
+
+fn lint_entry(module: &Module<'_>, entry: &Function<'_>) -> Lint {
+    let functions = reachable(module, entry);
+    let bodies = || functions.iter().map(|function| module.body(function));
+    Lint {
+        kernel: entry.name.to_owned(),
+        local_bytes: bodies().map(local_bytes).sum(),
+        panic_path: panic_path(module, entry),
+        barriers: bodies().flat_map(count::opcodes).filter(|opcode| is_barrier(opcode)).count(),
+    }
+}
+
+fn is_barrier(opcode: &str) -> bool {
+    opcode.starts_with("bar.") || opcode.starts_with("barrier.")
+}
+
+/// An entry and what it calls, nearest first.
+pub(super) fn reachable<'m, 'a>(module: &'m Module<'a>, entry: &'m Function<'a>) -> Vec<&'m Function<'a>> {
+    let mut seen = BTreeSet::from([entry.name]);
+    let mut found = vec![entry];
+    let mut next = 0;
+    while next < found.len() {
+        for callee in callees(module.body(found[next])) {
+            if seen.insert(callee) {
+                found.extend(definition(module, callee));
+            }
+        }
+        next += 1;
+    }
+    found
+}
+
+fn definition<'m, 'a>(module: &'m Module<'a>, name: &str) -> Option<&'m Function<'a>> {
+    module.functions.iter().find(|function| function.name == name && function.body.is_some())
+}
+
+/// Names that a body calls. The name may stand behind a return value, `call.uni (retval0), name, (..)`, on
+/// the next line.
+fn callees(body: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    for (at, _) in body.match_indices("call") {
+        let starts_a_word = body[..at].ends_with(char::is_whitespace);
+        let statement = body[at..].split(';').next().unwrap_or_default();
+        let Some((opcode, operands)) = statement.split_once(char::is_whitespace) else { continue };
+        if !starts_a_word || !matches!(opcode, "call" | "call.uni") {
+            continue;
+        }
+        let after = operands.trim_start();
+        let after =
+            if after.starts_with('(') { after.split_once(')').map_or("", |(_, name)| name) } else { after };
+        let name = after
+            .trim_start_matches([',', ' ', '\t', '\n'])
+            .split([',', ' ', '\t', '\n'])
+            .next()
+            .unwrap_or_default();
+        if !name.is_empty() && !name.starts_with('%') {
+            names.push(name);
+        }
+    }
+    names
+}
+
+fn local_bytes(body: &str) -> u64 {
+    body.lines().filter_map(local_size).sum()
+}
+
+/// `.local .align 8 .b8 __local_depot0[32];`
+fn local_size(line: &str) -> Option<u64> {
+    let declaration = line.trim_start().strip_prefix(".local ")?;
+    let (_, size) = declaration.split_once('[')?;
+    size.split_once(']')?.0.parse().ok()
+}
+
+fn panic_path(module: &Module<'_>, entry: &Function<'_>) -> Vec<String> {
+    let mut queue = VecDeque::from([vec![entry.name]]);
+    let mut seen = BTreeSet::from([entry.name]);
+    while let Some(path) = queue.pop_front() {
+        let Some(function) = path.last().and_then(|last| definition(module, last)) else { continue };
+        for callee in callees(module.body(function)) {
+            if !seen.insert(callee) {
+                continue;
+            }
+            let longer = [path.as_slice(), &[callee]].concat();
+            if is_panic(callee) {
+                return longer.iter().map(|name| demangle(name)).collect();
+            }
+            queue.push_back(longer);
+        }
+    }
+    Vec::new()
+}
+
+fn is_panic(symbol: &str) -> bool {
+    ["9panicking", "panic_fmt", "rust_begin_unwind", "unwrap_failed", "expect_failed", "slice_index_fail"]
+        .iter()
+        .any(|mark| symbol.contains(mark))
+}
+
+/// Every function that is called has to be in the module or on the device: nothing is linked afterwards.
+pub(super) fn check_resolved(module: &Module<'_>) -> Result<(), PtxError> {
+    for caller in &module.functions {
+        for callee in callees(module.body(caller)) {
+            if definition(module, callee).is_none() && !DEVICE_FUNCTIONS.contains(&callee) {
+                return Err(unresolved(module, callee));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn unresolved(module: &Module<'_>, callee: &str) -> PtxError {
+    let calls = |function: &&Function<'_>| callees(module.body(function)).contains(&callee);
+    let callers: Vec<String> =
+        module.functions.iter().filter(calls).map(|function| demangle(function.name)).collect();
+    let fix = if MEMORY_FUNCTIONS.contains(&callee) {
+        "copy or compare element by element; whole-slice operations become calls into the C library"
+    } else if callee.starts_with("__") {
+        "avoid 128-bit division and float conversions that need compiler-builtins, which is not linked into PTX"
+    } else {
+        "mark the function #[inline], or declare it in the module"
+    };
+    PtxError::Unresolved { function: demangle(callee), callers: callers.join(", "), fix }
+}

@@ -1,0 +1,282 @@
+//! Reading the PTX that rustc leaves: functions, what they call, and what kernels promise about themselves.
+//!
+//! The reader knows just enough of the language for that; `ptxas` is the judge of the rest.
+
+mod count;
+mod finish;
+mod lint;
+
+use std::ops::Range;
+
+pub use count::{InstructionCounts, instructions};
+pub use finish::{finish, header};
+pub use lint::{Lint, lint};
+
+/// What is wrong with a module, and how to mend it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PtxError {
+    /// No `.version` and `.target` at the top.
+    #[error(
+        "the compiler's output is no PTX: no `{directive}` line.\nfix: check that the device compiler has the nvptx64 back end"
+    )]
+    NotPtx {
+        /// The directive that was looked for.
+        directive: &'static str,
+    },
+    /// A body that does not end.
+    #[error(
+        "function `{function}` has no end: its braces do not match.\nfix: check the braces of its inline assembly"
+    )]
+    Unbalanced {
+        /// The function.
+        function: String,
+    },
+    /// A `// @ironwarp` comment that does not parse.
+    #[error(
+        "launch bounds `{comment}`: {reason}.\nfix: use #[kernel(launch_bounds(..))] of cuda_std, which writes this line"
+    )]
+    BadAnnotation {
+        /// The comment as found.
+        comment: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Launch bounds for a kernel that is not in the module.
+    #[error("launch bounds are given for `{kernel}`, which is no entry of this module; it has: {entries}")]
+    NoSuchKernel {
+        /// The name in the comment.
+        kernel: String,
+        /// The entries there are.
+        entries: String,
+    },
+    /// A function that the device does not have.
+    #[error(
+        "calls `{function}`, which exists neither in the module nor on the device (called by {callers}).\nfix: {fix}"
+    )]
+    Unresolved {
+        /// The missing function, demangled.
+        function: String,
+        /// Who calls it, demangled.
+        callers: String,
+        /// What usually brings it in.
+        fix: &'static str,
+    },
+}
+
+/// A module, split into its functions. Ranges are byte offsets into the text.
+#[derive(Debug, Clone)]
+pub struct Module<'a> {
+    /// The whole text.
+    pub text: &'a str,
+    /// PTX version, major and minor.
+    pub version: (u32, u32),
+    /// Where the version stands in the text.
+    version_at: Range<usize>,
+    /// Entries, functions and declarations in the order of the text.
+    pub functions: Vec<Function<'a>>,
+    /// What the kernels say about their launches.
+    pub bounds: Vec<Bounds>,
+}
+
+/// An entry, a function, or the declaration of one.
+#[derive(Debug, Clone)]
+pub struct Function<'a> {
+    /// Its symbol.
+    pub name: &'a str,
+    /// Whether the host can launch it.
+    pub is_entry: bool,
+    /// From the directive to before the body.
+    pub head: Range<usize>,
+    /// The body with its braces; `None` for a declaration.
+    pub body: Option<Range<usize>>,
+}
+
+/// Launch bounds, from a comment `// @ironwarp kernel=NAME max_threads=N min_blocks=M [exact=1]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bounds {
+    /// The entry.
+    pub kernel: String,
+    /// Most threads in a block; 0 = not given.
+    pub max_threads: u32,
+    /// Fewest blocks that a multiprocessor has to hold; 0 = not given.
+    pub min_blocks: u32,
+    /// Every launch has exactly `max_threads` threads in x.
+    pub exact: bool,
+}
+
+const ANNOTATION: &str = "// @ironwarp ";
+
+impl<'a> Module<'a> {
+    /// Splits a module.
+    ///
+    /// # Errors
+    /// When the text is no PTX, a body has no end, or launch bounds do not parse.
+    pub fn parse(text: &'a str) -> Result<Self, PtxError> {
+        let (version, version_at) = find_version(text)?;
+        if !lines(text).any(|(_, line)| line.starts_with(".target ")) {
+            return Err(PtxError::NotPtx { directive: ".target" });
+        }
+        let bounds = lines(text)
+            .filter_map(|(_, line)| line.trim_start().strip_prefix(ANNOTATION))
+            .map(parse_bounds)
+            .collect::<Result<_, _>>()?;
+        Ok(Self { text, version, version_at, functions: split_functions(text)?, bounds })
+    }
+
+    /// The functions that the host can launch.
+    pub fn entries(&self) -> impl Iterator<Item = &Function<'a>> {
+        self.functions.iter().filter(|function| function.is_entry)
+    }
+
+    /// The text of a function's body, empty for a declaration.
+    pub fn body(&self, function: &Function<'_>) -> &'a str {
+        function.body.clone().map_or("", |range| &self.text[range])
+    }
+
+    /// The text of one entry, as far as it stands alone, with the functions it calls behind it.
+    pub fn entry_text(&self, entry: &Function<'_>) -> String {
+        let mut text = String::new();
+        for function in lint::reachable(self, entry) {
+            let end = function.body.as_ref().map_or(function.head.end, |body| body.end);
+            text.push_str(&self.text[function.head.start..end]);
+            text.push_str("\n\n");
+        }
+        text
+    }
+}
+
+/// A symbol as a Rust path; symbols that are none stay as they are.
+pub fn demangle(symbol: &str) -> String {
+    format!("{:#}", rustc_demangle::demangle(symbol))
+}
+
+/// Lines with the offset of their first byte, without line ends.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut offset = 0;
+    text.split_inclusive('\n').map(move |line| {
+        let start = offset;
+        offset += line.len();
+        (start, line.trim_end())
+    })
+}
+
+fn find_version(text: &str) -> Result<((u32, u32), Range<usize>), PtxError> {
+    const DIRECTIVE: &str = ".version ";
+    let missing = PtxError::NotPtx { directive: ".version" };
+    let Some((start, line)) = lines(text).find(|(_, line)| line.starts_with(DIRECTIVE)) else {
+        return Err(missing);
+    };
+    let number = line[DIRECTIVE.len()..].trim();
+    let parsed =
+        number.split_once('.').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    let at = start + line.len() - number.len();
+    parsed.map(|version| (version, at..at + number.len())).ok_or(missing)
+}
+
+fn parse_bounds(comment: &str) -> Result<Bounds, PtxError> {
+    let bad = |reason: String| PtxError::BadAnnotation { comment: comment.to_owned(), reason };
+    let mut bounds = Bounds { kernel: String::new(), max_threads: 0, min_blocks: 0, exact: false };
+    for word in comment.split_whitespace() {
+        let (key, value) = word.split_once('=').ok_or_else(|| bad(format!("`{word}` is no key=value")))?;
+        let number = || value.parse::<u32>().map_err(|_| bad(format!("`{value}` is no number")));
+        match key {
+            "kernel" => bounds.kernel = value.to_owned(),
+            "max_threads" => bounds.max_threads = number()?,
+            "min_blocks" => bounds.min_blocks = number()?,
+            "exact" => bounds.exact = number()? != 0,
+            _ => return Err(bad(format!("unknown key `{key}`"))),
+        }
+    }
+    if bounds.kernel.is_empty() {
+        return Err(bad("no kernel=NAME".to_owned()));
+    }
+    if bounds.max_threads == 0 && (bounds.min_blocks > 0 || bounds.exact) {
+        return Err(bad("min_blocks and exact need max_threads".to_owned()));
+    }
+    Ok(bounds)
+}
+
+fn split_functions(text: &str) -> Result<Vec<Function<'_>>, PtxError> {
+    let mut functions = Vec::new();
+    let mut at = 0;
+    while at < text.len() {
+        let line = line_at(text, at);
+        if let Some((name, is_entry)) = function_name(line) {
+            let function = read_function(text, at, name, is_entry)?;
+            at = function.body.as_ref().map_or(function.head.end, |body| body.end);
+            functions.push(function);
+        } else {
+            at += line.len() + 1;
+        }
+    }
+    Ok(functions)
+}
+
+/// The line that starts at an offset, without its line end.
+fn line_at(text: &str, at: usize) -> &str {
+    let rest = &text[at..];
+    &rest[..rest.find('\n').unwrap_or(rest.len())]
+}
+
+/// Name of the function whose head starts in this line, and whether it is an entry.
+fn function_name(line: &str) -> Option<(&str, bool)> {
+    let mut rest = line;
+    for linkage in [".visible ", ".weak ", ".extern ", ".common "] {
+        rest = rest.strip_prefix(linkage).unwrap_or(rest);
+    }
+    let (is_entry, rest) = match rest.strip_prefix(".entry") {
+        Some(rest) => (true, rest),
+        None => (false, rest.strip_prefix(".func")?),
+    };
+    let mut rest = rest.trim_start();
+    if rest.starts_with('(') {
+        rest = rest[rest.find(')')? + 1..].trim_start(); // the return value
+    }
+    let end = rest.find(|c: char| c == '(' || c == ';' || c.is_whitespace()).unwrap_or(rest.len());
+    (end > 0).then(|| (&rest[..end], is_entry))
+}
+
+fn read_function<'a>(
+    text: &'a str,
+    start: usize,
+    name: &'a str,
+    is_entry: bool,
+) -> Result<Function<'a>, PtxError> {
+    let unbalanced = || PtxError::Unbalanced { function: demangle(name) };
+    let mut at = start;
+    while at < text.len() {
+        let line = line_at(text, at);
+        if line.starts_with('{') {
+            let end = at + body_len(&text[at..]).ok_or_else(unbalanced)?;
+            return Ok(Function { name, is_entry, head: start..at, body: Some(at..end) });
+        }
+        if line.trim_end().ends_with(';') {
+            return Ok(Function { name, is_entry, head: start..at + line.len(), body: None });
+        }
+        at += line.len() + 1;
+    }
+    Err(unbalanced())
+}
+
+/// Length of the block that starts at the first byte. Inline assembly may hold braces of its own.
+fn body_len(text: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (start, line) in lines(text) {
+        let code = line.split("//").next().unwrap_or_default();
+        for (column, byte) in code.bytes().enumerate() {
+            match byte {
+                b'{' => depth += 1,
+                b'}' => depth = depth.checked_sub(1)?,
+                _ => continue,
+            }
+            if depth == 0 {
+                return Some(start + column + 1);
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! The reader against PTX as LLVM writes it.
+
+use super::*;
+use crate::arch::Arch;
+
+/// Two kernels as rustc 1.96 leaves them: `bad` can panic, `fill` carries launch bounds.
+const MODULE: &str = include_str!("testdata/module.ptx");
+
+fn arch() -> Arch {
+    Arch::new(80)
+}
+
+#[test]
+fn functions_are_split_with_their_bodies() {
+    let module = Module::parse(MODULE).unwrap();
+    assert_eq!(module.version, (7, 0));
+    let entries: Vec<&str> = module.entries().map(|entry| entry.name).collect();
+    assert_eq!(entries, ["bad", "fill"]);
+    let fill = module.entries().nth(1).unwrap();
+    assert!(module.text[fill.head.clone()].starts_with(".visible .entry fill("));
+    assert!(module.body(fill).starts_with('{') && module.body(fill).ends_with('}'));
+    assert!(module.body(fill).contains("st.global.b32"));
+    assert_eq!(
+        module.functions.iter().filter(|function| function.body.is_none()).count(),
+        1,
+        "one declaration"
+    );
+}
+
+#[test]
+fn bounds_become_directives_and_the_header_leads() {
+    let finished = finish(MODULE, "tiny", arch()).unwrap();
+    assert!(finished.starts_with("// ironwarp family=tiny arch=sm_80\n"));
+    assert!(finished.contains("\n.version 7.0\n"));
+    let at = finished.find(".visible .entry fill(").unwrap();
+    let head = &finished[at..at + finished[at..].find('{').unwrap()];
+    assert!(head.ends_with(")\n.maxntid 256, 1, 1\n.minnctapersm 2\n"), "{head}");
+    let bad = &finished[finished.find(".visible .entry bad(").unwrap()..at];
+    assert!(!bad.contains(".maxntid"));
+}
+
+#[test]
+fn exact_bounds_and_setmaxnreg_become_reqntid() {
+    let exact = MODULE.replace("min_blocks=2", "min_blocks=1 exact=1");
+    assert!(finish(&exact, "tiny", arch()).unwrap().contains(".reqntid 256, 1, 1\n.minnctapersm 1\n"));
+    let registers = MODULE
+        .replace("st.global.b32 	[%rd1]", "setmaxnreg.inc.sync.aligned.u32 240;\n	st.global.b32 	[%rd1]");
+    let finished = finish(&registers, "tiny", arch()).unwrap();
+    assert!(finished.contains(".reqntid 256, 1, 1"));
+    assert!(finished.contains(".version 8.0"), "setmaxnreg needs PTX 8.0");
+}
+
+#[test]
+fn the_version_rises_to_what_the_assembly_needs_and_never_falls() {
+    let with = |instruction: &str| MODULE.replace("mov.u32 	%r2, %tid.x;", instruction);
+    for (instruction, version) in [
+        ("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%r1], {%r2, %r3, %r4, %r5};", "7.8"),
+        ("@%p1 mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], %r2;", "7.8"),
+        (
+            "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r2, %r3}], [%r4];",
+            "8.0",
+        ),
+        ("{ .reg .pred p; wgmma.fence.sync.aligned; }", "8.0"),
+        ("// wgmma.fence is only mentioned", "7.0"),
+        ("fma.rn.f32 %f1, %f2, %f3, %f4;", "7.0"),
+    ] {
+        let finished = finish(&with(instruction), "tiny", arch()).unwrap();
+        assert!(finished.contains(&format!(".version {version}\n")), "{instruction}");
+    }
+    let later = MODULE.replace(".version 7.0", ".version 8.6");
+    assert!(finish(&later, "tiny", arch()).unwrap().contains(".version 8.6\n"));
+}
+
+#[test]
+fn a_panic_is_reported_with_the_way_to_it() {
+    let module = Module::parse(MODULE).unwrap();
+    let lints = lint(&module);
+    assert_eq!(lints[0].kernel, "bad");
+    assert_eq!(lints[0].panic_path, ["bad", "core::panicking::panic_bounds_check"]);
+    assert_eq!(lints[1].panic_path, Vec::<String>::new());
+}
+
+#[test]
+fn local_memory_and_barriers_are_counted() {
+    let text = MODULE.replace(
+        "mov.u32 	%r2, %tid.x;",
+        ".local .align 8 .b8 	__local_depot0[48];\n	bar.sync 	0;\n	barrier.sync.aligned 1, 128;\n	mbarrier.init.shared.b64 [%r1], 1;",
+    );
+    let lints = lint(&Module::parse(&text).unwrap());
+    assert_eq!((lints[0].local_bytes, lints[0].barriers), (48, 2));
+}
+
+#[test]
+fn instructions_fall_into_classes() {
+    let module = Module::parse(MODULE).unwrap();
+    let counts = instructions(module.body(module.entries().nth(1).unwrap()));
+    assert_eq!(counts["st.global"], 1);
+    assert_eq!(counts["ld.param"], 2);
+    assert_eq!(counts["bra"], 2, "predicated branches count");
+    let braces = instructions(
+        "{\n\t{ .reg .pred p; fma.rn.f32 %f1, %f2, %f3, %f4; }\n\tmma.sync.aligned.m16n8k16\n\t\t{%r1, %r2},\n\t\t{%r3};\n$L1:\n}",
+    );
+    assert_eq!(braces.into_iter().collect::<Vec<_>>(), [("fma", 1), ("mma", 1)]);
+}
+
+#[test]
+fn missing_functions_are_named_with_their_caller() {
+    let text = MODULE.replace(
+        "call.uni _RNvNtCsanIojcP8aaR_4core9panicking9panic_fmt, ()",
+        "call.uni (retval0), \n	memcmp, \n	(param0)",
+    );
+    let error = finish(&text, "tiny", arch()).unwrap_err();
+    assert!(matches!(&error, PtxError::Unresolved { function, .. } if function == "memcmp"), "{error}");
+    assert!(error.to_string().contains("panic_bounds_check"));
+    let system = MODULE.replace(
+        "call.uni _RNvNtCsanIojcP8aaR_4core9panicking9panic_fmt, ()",
+        "call.uni (retval0), vprintf, (param0, param1)",
+    );
+    assert!(finish(&system, "tiny", arch()).is_ok());
+}
+
+#[test]
+fn broken_input_is_an_error() {
+    let not_ptx = Module::parse("int main() {}").unwrap_err();
+    assert!(matches!(not_ptx, PtxError::NotPtx { directive: ".version" }));
+    let open = ".version 7.0\n.target sm_80\n.visible .entry f()\n{\n\tret;\n";
+    assert!(matches!(Module::parse(open).unwrap_err(), PtxError::Unbalanced { .. }));
+    let head_only = ".version 7.0\n.target sm_80\n.visible .entry f(";
+    assert!(matches!(Module::parse(head_only).unwrap_err(), PtxError::Unbalanced { .. }));
+    for comment in [
+        "kernel=fill max_threads=many",
+        "max_threads=1",
+        "kernel=fill blocks=1",
+        "kernel=fill min_blocks=2",
+        "fill",
+    ] {
+        let text = MODULE.replace("kernel=fill max_threads=256 min_blocks=2", comment);
+        assert!(matches!(Module::parse(&text).unwrap_err(), PtxError::BadAnnotation { .. }), "{comment}");
+    }
+    let stranger = MODULE.replace("kernel=fill", "kernel=full");
+    let error = finish(&stranger, "tiny", arch()).unwrap_err();
+    assert!(error.to_string().contains("bad, fill"), "{error}");
+}
+
+#[test]
+fn an_entry_prints_with_what_it_calls() {
+    let module = Module::parse(MODULE).unwrap();
+    let bad = module.entry_text(module.entries().next().unwrap());
+    assert!(bad.contains(".visible .entry bad(") && bad.contains("18panic_bounds_check("));
+    assert!(!bad.contains("fill"));
+}

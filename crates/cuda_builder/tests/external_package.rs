@@ -1,0 +1,103 @@
+//! A kernel package of somebody else, in a folder of its own, compiled the way a build script does it.
+
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+use cuda_builder::{Arch, BuildError, CudaBuilder, DeviceToolchain, ptx};
+
+const MANIFEST: &str = "\
+[package]
+name = \"their-kernels\"
+version = \"0.1.0\"
+edition = \"2024\"
+
+[lib]
+crate-type = [\"cdylib\", \"rlib\"]
+
+[workspace]
+";
+
+const SOURCE: &str = r#"
+#![no_std]
+
+core::arch::global_asm!("// @ironwarp kernel=fill max_threads=256 min_blocks=2");
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo) -> ! {
+    loop {}
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "ptx-kernel" fn fill(out: *mut f32, n: u32) {
+    let i = unsafe { core::arch::nvptx::_thread_idx_x() } as u32;
+    if i < n {
+        unsafe { *out.add(i as usize) = VALUE }
+    }
+}
+"#;
+
+fn write_package(folder: &Path, value: &str) -> std::io::Result<()> {
+    fs::create_dir_all(folder.join("src"))?;
+    fs::write(folder.join("Cargo.toml"), MANIFEST)?;
+    fs::write(folder.join("src/lib.rs"), format!("{SOURCE}\nconst VALUE: f32 = {value};\n"))
+}
+
+/// One test, because every part builds on the library that the first part compiled.
+#[test]
+fn a_package_becomes_ptx_and_only_changes_rebuild_it() -> Result<(), Box<dyn Error>> {
+    let toolchain = match DeviceToolchain::find() {
+        Ok(toolchain) => toolchain,
+        Err(error) => {
+            println!("skipped: no device compiler ({error})");
+            return Ok(());
+        }
+    };
+    // Not in the system's folder for temporary files: the library takes 20 s to compile and should last.
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("device");
+    let temporary = tempfile::tempdir()?;
+    let package = temporary.path().join("their kernels");
+    let copy = temporary.path().join("out/their.ptx");
+    write_package(&package, "1.0")?;
+    let builder = || {
+        CudaBuilder::new(&package)
+            .copy_to(&copy)
+            .arch(Arch::new(80))
+            .target_dir(&target)
+            .toolchain(toolchain.clone())
+            .capture_output(true)
+    };
+
+    let built = match builder().build_module() {
+        Err(BuildError::NoNetwork { .. }) => {
+            println!("skipped: no network for the library's dependencies");
+            return Ok(());
+        }
+        built => built?,
+    };
+    assert!(!built.fresh);
+    assert_eq!(built.ptx, copy);
+    let text = fs::read_to_string(&copy)?;
+    assert!(text.starts_with("// ironwarp family=their_kernels arch=sm_80\n"), "{text}");
+    assert!(text.contains(")\n.maxntid 256, 1, 1\n.minnctapersm 2\n{"), "{text}");
+    let module = ptx::Module::parse(&text)?;
+    assert_eq!(module.entries().map(|entry| entry.name).collect::<Vec<_>>(), ["fill"]);
+    assert_eq!(ptx::lint(&module)[0].panic_path, Vec::<String>::new());
+    assert!(built.sources.iter().any(|source| source.ends_with("src/lib.rs")), "{:?}", built.sources);
+
+    assert!(builder().build_module()?.fresh, "nothing changed");
+
+    write_package(&package, "2.0")?;
+    assert!(!builder().build_module()?.fresh, "the source changed");
+    assert_ne!(fs::read_to_string(&copy)?, text);
+
+    fs::remove_file(&copy)?;
+    assert!(!builder().build_module()?.fresh, "the PTX is gone");
+    assert!(copy.is_file());
+
+    write_package(&package, "\"no number\"")?;
+    let error = builder().build_module().unwrap_err();
+    assert!(matches!(error, BuildError::BuildFailed { .. }), "{error}");
+    assert!(error.to_string().contains("mismatched types"), "{error}");
+    Ok(())
+}
