@@ -1,1 +1,114 @@
-//! Asynchronous copies from global to shared memory.
+//! Copies from global to shared memory that run beside the thread: `cp.async` and its groups.
+//!
+//! A thread starts copies, closes them into a group with [`commit_group`], and later waits until all but its `N`
+//! newest groups are done with [`wait_group`]. That makes the bytes visible to the thread itself; a barrier makes
+//! them visible to the block.
+//!
+//! `dst` is a 32-bit shared address. `BYTES` is 4, 8 or 16; both addresses are aligned to it.
+//!
+//! ```ignore
+//! async_copy::copy_cg(dst, src);
+//! async_copy::commit_group();
+//! // ... other work, more groups ...
+//! async_copy::wait_group::<0>();
+//! thread::sync_threads();
+//! ```
+
+use crate::arch::async_copy as arch;
+
+/// Bytes that a copy past L1 moves: the only size that `cp.async.cg` has.
+pub const CG_BYTES: u32 = 16;
+
+const fn assert_size(bytes: u32) {
+    assert!(matches!(bytes, 4 | 8 | 16), "cp.async copies 4, 8 or 16 bytes");
+}
+
+/// Starts a copy of `BYTES` bytes, cached at all levels.
+///
+/// # Safety
+/// `src` is readable global memory, `dst` writable shared memory, for `BYTES` bytes, both aligned to it. Until a
+/// wait, nothing reads or writes the destination nor writes the source.
+///
+/// # PTX
+/// `cp.async.ca.shared.global [dst], [src], BYTES`
+#[inline(always)]
+#[track_caller]
+pub unsafe fn copy_ca<const BYTES: u32, T>(dst: u32, src: *const T) {
+    const { assert_size(BYTES) };
+    // SAFETY: the caller keeps this function's contract, which is the same.
+    unsafe { arch::copy_ca::<BYTES>(dst, src.cast()) }
+}
+
+/// Starts a copy of 16 bytes that goes past L1.
+///
+/// # Safety
+/// As [`copy_ca`] with 16 bytes.
+///
+/// # PTX
+/// `cp.async.cg.shared.global [dst], [src], 16`
+#[inline(always)]
+#[track_caller]
+pub unsafe fn copy_cg<T>(dst: u32, src: *const T) {
+    // SAFETY: the caller keeps this function's contract, which is the same.
+    unsafe { arch::copy_cg(dst, src.cast()) }
+}
+
+/// Starts a copy of the first `src_bytes` bytes and fills the destination's other `BYTES - src_bytes` with zeros.
+///
+/// # Safety
+/// As [`copy_ca`], but only `src_bytes <= BYTES` bytes of the source need be readable; `src` is aligned to `BYTES`
+/// even when it is 0.
+///
+/// # PTX
+/// `cp.async.ca.shared.global [dst], [src], BYTES, src_bytes`
+#[inline(always)]
+#[track_caller]
+pub unsafe fn copy_ca_zfill<const BYTES: u32, T>(dst: u32, src: *const T, src_bytes: u32) {
+    const { assert_size(BYTES) };
+    // SAFETY: the caller keeps this function's contract, which is the same.
+    unsafe { arch::copy_ca_zfill::<BYTES>(dst, src.cast(), src_bytes) }
+}
+
+/// As [`copy_ca_zfill`] with 16 bytes, past L1.
+///
+/// # Safety
+/// As [`copy_ca_zfill`] with 16 bytes.
+///
+/// # PTX
+/// `cp.async.cg.shared.global [dst], [src], 16, src_bytes`
+#[inline(always)]
+#[track_caller]
+pub unsafe fn copy_cg_zfill<T>(dst: u32, src: *const T, src_bytes: u32) {
+    // SAFETY: the caller keeps this function's contract, which is the same.
+    unsafe { arch::copy_cg_zfill(dst, src.cast(), src_bytes) }
+}
+
+/// Closes the copies that this thread started since the last call into a group, which may be empty.
+///
+/// # PTX
+/// `cp.async.commit_group`
+#[inline(always)]
+#[track_caller]
+pub fn commit_group() {
+    arch::commit_group();
+}
+
+/// Waits until at most the `PENDING` newest groups of this thread are unfinished.
+///
+/// # PTX
+/// `cp.async.wait_group PENDING`
+#[inline(always)]
+#[track_caller]
+pub fn wait_group<const PENDING: u32>() {
+    arch::wait_group::<PENDING>();
+}
+
+/// Waits for every copy of this thread, committed or not.
+///
+/// # PTX
+/// `cp.async.wait_all`
+#[inline(always)]
+#[track_caller]
+pub fn wait_all() {
+    arch::wait_all();
+}

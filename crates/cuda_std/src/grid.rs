@@ -1,1 +1,27 @@
-//! Barriers across the grid.
+//! A barrier for all threads of a cooperative launch.
+
+use crate::arch::grid as arch;
+
+/// Words of the workspace that [`sync`] needs.
+pub const WORKSPACE_WORDS: usize = 1;
+
+/// Waits until every thread of the grid has called this; what any thread wrote before is visible to all after.
+///
+/// One thread a block adds to the workspace's word: block 0 what is missing to turn the top bit, the others 1. The round is over
+/// when the top bit has turned, and the low bits are zero again. So the word need be cleared only once, when it is
+/// allocated, and serves any number of rounds and of launches that follow one another on a stream.
+///
+/// # Safety
+/// * The launch is cooperative, so that all blocks run at the same time; else this never returns.
+/// * All threads of the grid call it equally often.
+/// * `workspace` is the same for all threads: [`WORKSPACE_WORDS`] words of global memory, zero before the first use, and
+///   used by no launch that runs at the same time.
+///
+/// # PTX
+/// `bar.sync`; `atom.add.release.gpu`, then `ld.acquire.gpu` until the bit turns; `bar.sync`
+#[inline(always)]
+#[track_caller]
+pub unsafe fn sync(workspace: *mut u32) {
+    // SAFETY: the caller keeps this function's contract, which is the same.
+    unsafe { arch::sync(workspace) }
+}

@@ -1,1 +1,118 @@
-//! Matrix fragments: ldmatrix and stmatrix.
+//! Each lane moves the row whose address it gave, in one checked 16-byte access; the warp exchanges the elements.
+
+use simt::warp::collective;
+
+const FULL_WARP: u32 = u32::MAX;
+/// Rows of a matrix, and elements of a row.
+const SIDE: usize = 8;
+/// Lanes that share a row of a fragment.
+const QUAD: usize = 4;
+
+/// One row of a matrix: 16 bytes, aligned as the hardware wants them.
+#[derive(Clone, Copy, Default)]
+#[repr(C, align(16))]
+struct Row([u16; SIDE]);
+
+#[derive(Clone, Copy)]
+enum Order {
+    AsStored,
+    Transposed,
+}
+
+#[track_caller]
+fn pointer(row: u32) -> *mut Row {
+    simt::shared::from_address(row).cast()
+}
+
+/// The two elements of a matrix that register `m` of `lane` holds, as (row, column) in memory.
+fn elements(lane: usize, order: Order) -> [(usize, usize); 2] {
+    let (group, first) = (lane / QUAD, lane % QUAD * 2);
+    match order {
+        Order::AsStored => [(group, first), (group, first + 1)],
+        Order::Transposed => [(first, group), (first + 1, group)],
+    }
+}
+
+#[track_caller]
+unsafe fn ldmatrix<const N: usize>(op: &'static str, row: u32, order: Order) -> [u32; N] {
+    let lane = simt::thread::lane() as usize;
+    let mine = if lane < N * SIDE {
+        // SAFETY: the caller vouches for the address of a lane that counts.
+        unsafe { simt::memory::load(pointer(row)) }
+    } else {
+        Row::default()
+    };
+    let rows = collective(op, FULL_WARP, mine);
+    std::array::from_fn(|matrix| {
+        // A collective over the full warp has faulted unless all 32 lanes came.
+        let element = |(row, column): (usize, usize)| rows[matrix * SIDE + row].unwrap_or_default().0[column];
+        let [low, high] = elements(lane, order).map(element);
+        u32::from(low) | u32::from(high) << u16::BITS
+    })
+}
+
+#[track_caller]
+unsafe fn stmatrix<const N: usize>(op: &'static str, row: u32, registers: [u32; N], order: Order) {
+    let all = collective(op, FULL_WARP, registers);
+    let lane = simt::thread::lane() as usize;
+    let (matrix, wanted) = (lane / SIDE, lane % SIDE);
+    if matrix >= N {
+        return;
+    }
+    let mut mine = Row::default();
+    for (source, registers) in all.iter().enumerate() {
+        // A collective over the full warp has faulted unless all 32 lanes came.
+        let Some(registers) = registers else { continue };
+        for (half, (row, column)) in elements(source, order).into_iter().enumerate() {
+            if row == wanted {
+                mine.0[column] = (registers[matrix] >> (half as u32 * u16::BITS)) as u16;
+            }
+        }
+    }
+    // SAFETY: the caller vouches for the address of a lane that counts.
+    unsafe { simt::memory::store(pointer(row), mine) }
+}
+
+macro_rules! one {
+    ($($ld:ident, $st:ident, $order:ident;)*) => { $(
+        #[track_caller]
+        pub unsafe fn $ld(row: u32) -> u32 {
+            // SAFETY: the caller keeps this function's contract, which is the same.
+            let [register] = unsafe { ldmatrix::<1>(stringify!($ld), row, Order::$order) };
+            register
+        }
+
+        #[track_caller]
+        pub unsafe fn $st(row: u32, register: u32) {
+            // SAFETY: the caller keeps this function's contract, which is the same.
+            unsafe { stmatrix(stringify!($st), row, [register], Order::$order) }
+        }
+    )* };
+}
+
+macro_rules! many {
+    ($($ld:ident, $st:ident, $n:literal, $order:ident;)*) => { $(
+        #[track_caller]
+        pub unsafe fn $ld(row: u32) -> [u32; $n] {
+            // SAFETY: the caller keeps this function's contract, which is the same.
+            unsafe { ldmatrix(stringify!($ld), row, Order::$order) }
+        }
+
+        #[track_caller]
+        pub unsafe fn $st(row: u32, registers: [u32; $n]) {
+            // SAFETY: the caller keeps this function's contract, which is the same.
+            unsafe { stmatrix(stringify!($st), row, registers, Order::$order) }
+        }
+    )* };
+}
+
+one! {
+    ldmatrix_x1, stmatrix_x1, AsStored;
+    ldmatrix_x1_trans, stmatrix_x1_trans, Transposed;
+}
+many! {
+    ldmatrix_x2, stmatrix_x2, 2, AsStored;
+    ldmatrix_x4, stmatrix_x4, 4, AsStored;
+    ldmatrix_x2_trans, stmatrix_x2_trans, 2, Transposed;
+    ldmatrix_x4_trans, stmatrix_x4_trans, 4, Transposed;
+}

@@ -1,1 +1,144 @@
-//! Matrix multiply-accumulate on tensor cores.
+//! Each lane widens its own fragment to f32, gets everybody's, and computes its own part of D.
+
+use half::{bf16, f16};
+use num::unpack_x2;
+use simt::warp::collective;
+
+const FULL_WARP: u32 = u32::MAX;
+/// Lanes that share a row of A: the `t` of the fragment layouts.
+const QUAD: usize = 4;
+
+/// Where the elements of a shape sit in the fragments.
+trait Shape {
+    /// Elements of k in the whole product.
+    const K: usize;
+    /// The lane of a quad that holds element `k`, and the slot it has there.
+    fn place(k: usize) -> (usize, usize);
+}
+
+/// 16-bit elements, two a register: slots are `2t`, `2t + 1`, then the same 8 further on.
+struct Packed<const K: usize>;
+impl<const K: usize> Shape for Packed<K> {
+    const K: usize = K;
+    fn place(k: usize) -> (usize, usize) {
+        (k % 8 / 2, k / 8 * 2 + k % 2)
+    }
+}
+
+/// tf32 elements, one a register: slots are `t`, then the same 4 further on.
+struct Single<const K: usize>;
+impl<const K: usize> Shape for Single<K> {
+    const K: usize = K;
+    fn place(k: usize) -> (usize, usize) {
+        (k % QUAD, k / QUAD)
+    }
+}
+
+/// One lane's elements of A (rows `g` and `g + 8`) and of B (column `g`), each in the order of k.
+#[derive(Clone, Copy)]
+struct Fragment<const SLOTS: usize> {
+    a: [[f32; SLOTS]; 2],
+    b: [f32; SLOTS],
+}
+
+/// `[D(g, 2t), D(g, 2t+1), D(g+8, 2t), D(g+8, 2t+1)]`, each summed in the order of k, starting with C.
+#[track_caller]
+fn multiply<S: Shape, const SLOTS: usize>(op: &'static str, mine: Fragment<SLOTS>, c: [f32; 4]) -> [f32; 4] {
+    let all = collective(op, FULL_WARP, mine);
+    let lane = simt::thread::lane() as usize;
+    let (g, t) = (lane / QUAD, lane % QUAD);
+    // A collective over the full warp has faulted unless all 32 lanes came.
+    let fragment = |group: usize, k: usize| {
+        let (owner, slot) = S::place(k);
+        (all[group * QUAD + owner].as_ref(), slot)
+    };
+    let mut d = c;
+    for k in 0..S::K {
+        let (Some(a), slot) = fragment(g, k) else { continue };
+        for column in 0..2 {
+            let (Some(b), _) = fragment(2 * t + column, k) else { continue };
+            for half in 0..2 {
+                // The product of two inputs of at most 11 significant bits is exact in f32.
+                d[half * 2 + column] += a.a[half][slot] * b.b[slot];
+            }
+        }
+    }
+    d
+}
+
+fn widen_f16(register: u32) -> [f32; 2] {
+    unpack_x2::<f16>(register).map(f16::to_f32)
+}
+
+fn widen_bf16(register: u32) -> [f32; 2] {
+    unpack_x2::<bf16>(register).map(bf16::to_f32)
+}
+
+fn widen_tf32(register: u32) -> f32 {
+    num::tf32_truncate(f32::from_bits(register))
+}
+
+fn k16(widen: fn(u32) -> [f32; 2], a: [u32; 4], b: [u32; 2]) -> Fragment<4> {
+    let join = |first: u32, second: u32| {
+        let ([p, q], [r, s]) = (widen(first), widen(second));
+        [p, q, r, s]
+    };
+    Fragment { a: [join(a[0], a[2]), join(a[1], a[3])], b: join(b[0], b[1]) }
+}
+
+fn k8(widen: fn(u32) -> [f32; 2], a: [u32; 2], b: u32) -> Fragment<2> {
+    Fragment { a: a.map(widen), b: widen(b) }
+}
+
+fn unpack_c(c: [u32; 2]) -> [f32; 4] {
+    let ([p, q], [r, s]) = (widen_f16(c[0]), widen_f16(c[1]));
+    [p, q, r, s]
+}
+
+fn pack_d(d: [f32; 4]) -> [u32; 2] {
+    let [p, q, r, s] = d.map(f16::from_f32);
+    [num::pack_x2([p, q]), num::pack_x2([r, s])]
+}
+
+#[track_caller]
+pub unsafe fn m16n8k16_f32_f16(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
+    multiply::<Packed<16>, 4>("mma.m16n8k16.f32.f16", k16(widen_f16, a, b), c)
+}
+
+#[track_caller]
+pub unsafe fn m16n8k16_f32_bf16(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
+    multiply::<Packed<16>, 4>("mma.m16n8k16.f32.bf16", k16(widen_bf16, a, b), c)
+}
+
+#[track_caller]
+pub unsafe fn m16n8k16_f16_f16(a: [u32; 4], b: [u32; 2], c: [u32; 2]) -> [u32; 2] {
+    pack_d(multiply::<Packed<16>, 4>("mma.m16n8k16.f16.f16", k16(widen_f16, a, b), unpack_c(c)))
+}
+
+#[track_caller]
+pub unsafe fn m16n8k8_f32_f16(a: [u32; 2], b: u32, c: [f32; 4]) -> [f32; 4] {
+    multiply::<Packed<8>, 2>("mma.m16n8k8.f32.f16", k8(widen_f16, a, b), c)
+}
+
+#[track_caller]
+pub unsafe fn m16n8k8_f32_bf16(a: [u32; 2], b: u32, c: [f32; 4]) -> [f32; 4] {
+    multiply::<Packed<8>, 2>("mma.m16n8k8.f32.bf16", k8(widen_bf16, a, b), c)
+}
+
+#[track_caller]
+pub unsafe fn m16n8k8_f16_f16(a: [u32; 2], b: u32, c: [u32; 2]) -> [u32; 2] {
+    pack_d(multiply::<Packed<8>, 2>("mma.m16n8k8.f16.f16", k8(widen_f16, a, b), unpack_c(c)))
+}
+
+#[track_caller]
+pub unsafe fn m16n8k8_f32_tf32(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
+    let [a0, a1, a2, a3] = a.map(widen_tf32);
+    let mine = Fragment { a: [[a0, a2], [a1, a3]], b: b.map(widen_tf32) };
+    multiply::<Single<8>, 2>("mma.m16n8k8.f32.tf32", mine, c)
+}
+
+#[track_caller]
+pub unsafe fn m16n8k4_f32_tf32(a: [u32; 2], b: u32, c: [f32; 4]) -> [f32; 4] {
+    let mine = Fragment { a: a.map(|register| [widen_tf32(register)]), b: [widen_tf32(b)] };
+    multiply::<Single<4>, 1>("mma.m16n8k4.f32.tf32", mine, c)
+}
