@@ -1,1 +1,42 @@
-//! Placeholder.
+//! Ironwarp's host library: devices, streams, typed device memory, launches checked by the compiler, and ops.
+//!
+//! ```no_run
+//! use ironwarp::{Device, DeviceBuffer};
+//!
+//! # fn main() -> ironwarp::Result<()> {
+//! let device = Device::open(0)?;
+//! let stream = device.stream()?;
+//! let x = DeviceBuffer::from_slice(&stream, &[1.0f32, 2.0, 3.0])?;
+//! assert_eq!(x.to_vec(&stream)?, [1.0, 2.0, 3.0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The same program runs on an NVIDIA GPU and, with no GPU or with `IRONWARP_DRIVER=soft`, on the software driver, which
+//! executes the same kernels on the CPU under a checker.
+//!
+//! | environment variable | meaning |
+//! |---|---|
+//! | `IRONWARP_DRIVER` | `nvidia` or `soft`; default: NVIDIA where its library loads and shows a device |
+//! | `IRONWARP_PTX_DIR` | folder of PTX files, searched before what the program embeds |
+//! | `IRONWARP_LAUNCH_BLOCKING` | `1`: wait after each launch, so that an error names the launch that caused it |
+
+mod device;
+mod error;
+mod launch;
+mod memory;
+mod module;
+pub mod ops;
+mod ptx;
+mod raw;
+mod stream;
+
+pub use device::{Arch, Device, DeviceProperties, MemoryInfo};
+pub use error::{DriverError, Error, Limit, Result};
+pub use launch::{
+    Arg, Function, FunctionAttributes, KernelHandle, LaunchArgs, LaunchConfig, LaunchSite, Parameters, launch,
+};
+pub use memory::{DeviceBuffer, DevicePtr, DeviceView, DeviceViewMut, PinnedBuffer};
+pub use module::Module;
+pub use ptx::PtxSource;
+pub use stream::{Event, Stream};

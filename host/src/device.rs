@@ -1,0 +1,410 @@
+//! Devices: what they are and what they can do.
+
+use std::ffi::c_int;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use cust_raw::{CUcontext, CUdevice, CUmemoryPool};
+
+use crate::error::{DriverError, Error, Result};
+use crate::launch::{FunctionCache, LaunchSite};
+use crate::module::FamilyCache;
+use crate::raw::{self, RawResult};
+use crate::stream::Stream;
+
+/// Compute capability of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Arch {
+    /// Generation: 8 Ampere and Ada, 9 Hopper, 10 and 12 Blackwell.
+    pub major: u32,
+    /// Member of the generation.
+    pub minor: u32,
+}
+
+impl fmt::Display for Arch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sm_{}{}", self.major, self.minor)
+    }
+}
+
+/// What a device can do. Sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceProperties {
+    /// Streaming multiprocessors.
+    pub sm_count: u32,
+    /// Threads of a block, at most.
+    pub max_threads_per_block: u32,
+    /// Threads resident on one multiprocessor, at most.
+    pub max_threads_per_sm: u32,
+    /// Block size along x, y, z, at most.
+    pub max_block: [u32; 3],
+    /// Grid size along x, y, z, at most.
+    pub max_grid: [u32; 3],
+    /// Threads of a warp.
+    pub warp_size: u32,
+    /// Shared memory of a block without opting in.
+    pub shared_per_block: u32,
+    /// Shared memory of a block, at most (a launch opts in by itself).
+    pub shared_per_block_optin: u32,
+    /// Shared memory of a multiprocessor.
+    pub shared_per_sm: u32,
+    /// 32-bit registers of a block, at most.
+    pub registers_per_block: u32,
+    /// Second-level cache.
+    pub l2_bytes: u32,
+    /// Clock of the multiprocessors, kHz.
+    pub clock_khz: u32,
+    /// Clock of the memory, kHz.
+    pub memory_clock_khz: u32,
+    /// Width of the memory bus, bits.
+    pub memory_bus_bits: u32,
+    /// Memory of the device.
+    pub total_memory: u64,
+    /// Can it launch cooperative grids?
+    pub cooperative_launch: bool,
+}
+
+/// Free and total device memory, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Not in use by anybody. Memory that this process's pool keeps counts as used.
+    pub free: usize,
+    /// All of it.
+    pub total: usize,
+}
+
+/// A device, with its primary context. Cheap to clone; all handles of one device share its modules.
+#[derive(Clone)]
+pub struct Device {
+    inner: Arc<DeviceInner>,
+}
+
+struct DeviceInner {
+    ordinal: u32,
+    name: String,
+    arch: Arch,
+    software: bool,
+    blocking_launches: bool,
+    properties: DeviceProperties,
+    pool: CUmemoryPool,
+    /// The error that killed the context, if one did.
+    dead: OnceLock<Arc<DriverError>>,
+    last_launch: Mutex<Option<LaunchSite>>,
+    functions: FunctionCache,
+    families: FamilyCache,
+    // Last, so that modules are unloaded while their context lives.
+    context: PrimaryContext,
+}
+
+// SAFETY: the raw handles in there (context, pool) may be used from any thread; CUDA's driver API is thread-safe.
+unsafe impl Send for DeviceInner {}
+// SAFETY: as above.
+unsafe impl Sync for DeviceInner {}
+
+/// One reference to a device's primary context.
+struct PrimaryContext {
+    handle: CUcontext,
+    device: CUdevice,
+}
+
+impl PrimaryContext {
+    fn retain(device: CUdevice) -> RawResult<Self> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: `device` came from cuDeviceGet and `handle` is a place to write to.
+        unsafe { raw::primary_ctx_retain(&mut handle, device)? };
+        Ok(PrimaryContext { handle, device })
+    }
+}
+
+impl Drop for PrimaryContext {
+    fn drop(&mut self) {
+        // A failure has nobody to go to; the process's end releases the context too.
+        // SAFETY: gives back the one reference that `retain` took.
+        let _ = unsafe { raw::primary_ctx_release(self.device) };
+    }
+}
+
+/// Devices that are open now, so that opening one twice gives the same modules.
+static OPEN: Mutex<Vec<Weak<DeviceInner>>> = Mutex::new(Vec::new());
+
+/// Starts the driver; cheap after the first time.
+fn start_driver() -> Result<driver::Backend> {
+    let backend = driver::backend()?;
+    // SAFETY: cuInit takes no pointers.
+    unsafe { raw::init(0)? };
+    Ok(backend)
+}
+
+impl Device {
+    /// Devices that the driver shows.
+    ///
+    /// # Errors
+    /// [`Error::Init`] when no driver can be started.
+    pub fn count() -> Result<u32> {
+        start_driver()?;
+        cust::device::Device::num_devices().map_err(|e| from_cust("cuDeviceGetCount", e))
+    }
+
+    /// Opens device `ordinal` and its primary context.
+    ///
+    /// # Errors
+    /// [`Error::Init`] when no driver can be started, [`Error::NoSuchDevice`], or the driver's error.
+    pub fn open(ordinal: u32) -> Result<Device> {
+        let backend = start_driver()?;
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|device| device.strong_count() > 0);
+        if let Some(inner) = open.iter().filter_map(Weak::upgrade).find(|inner| inner.ordinal == ordinal) {
+            return Ok(Device { inner });
+        }
+        let count = Self::count()?;
+        if ordinal >= count {
+            return Err(Error::NoSuchDevice { ordinal, count });
+        }
+        let inner = Arc::new(DeviceInner::open(ordinal, matches!(backend, driver::Backend::Software))?);
+        open.push(Arc::downgrade(&inner));
+        Ok(Device { inner })
+    }
+
+    /// Its number.
+    pub fn ordinal(&self) -> u32 {
+        self.inner.ordinal
+    }
+
+    /// Its name, as the driver gives it.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Its compute capability.
+    pub fn arch(&self) -> Arch {
+        self.inner.arch
+    }
+
+    /// Is it the software driver's?
+    pub fn is_software(&self) -> bool {
+        self.inner.software
+    }
+
+    /// What it can do.
+    pub fn properties(&self) -> &DeviceProperties {
+        &self.inner.properties
+    }
+
+    /// Free and total memory now.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn memory_info(&self) -> Result<MemoryInfo> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: two places to write to.
+        self.call(|| unsafe { raw::mem_get_info(&mut free, &mut total) })?;
+        Ok(MemoryInfo { free, total })
+    }
+
+    /// A new stream.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn stream(&self) -> Result<Stream> {
+        Stream::new(self)
+    }
+
+    /// Waits for all work queued on the device by this process.
+    ///
+    /// # Errors
+    /// The driver's error, also of work queued earlier.
+    pub fn synchronize(&self) -> Result<()> {
+        // SAFETY: takes no arguments; `call` made the context current.
+        self.call(|| unsafe { raw::ctx_synchronize() })
+    }
+
+    /// Gives the memory that the pool keeps for later allocations back to the device.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn trim_pool(&self) -> Result<()> {
+        // SAFETY: the pool is the device's default pool, which lives as long as the context.
+        self.call(|| unsafe { raw::mem_pool_trim_to(self.inner.pool, 0) })
+    }
+
+    /// Runs driver calls with this device's context current; remembers an error that kills the context.
+    pub(crate) fn call<T>(&self, calls: impl FnOnce() -> RawResult<T>) -> Result<T> {
+        if let Some(first) = self.inner.dead.get() {
+            return Err(Error::Sticky { first: first.clone() });
+        }
+        self.bind().and_then(|()| calls()).map_err(|error| self.classify(error))
+    }
+
+    /// As `call`, for clean-up: tried even when the context is dead or cannot be made current.
+    pub(crate) fn clean_up<T>(&self, calls: impl FnOnce() -> RawResult<T>) -> RawResult<T> {
+        let _ = self.bind();
+        calls()
+    }
+
+    fn bind(&self) -> RawResult {
+        // SAFETY: the context is retained for as long as `self` lives.
+        unsafe { raw::ctx_set_current(self.inner.context.handle) }
+    }
+
+    fn classify(&self, mut error: Box<DriverError>) -> Error {
+        if !error.is_sticky() {
+            return Error::Driver(error);
+        }
+        error.launch = self.last_launch().clone();
+        let first = self.inner.dead.get_or_init(|| Arc::from(error)).clone();
+        Error::Sticky { first }
+    }
+
+    fn last_launch(&self) -> std::sync::MutexGuard<'_, Option<LaunchSite>> {
+        self.inner.last_launch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn note_launch(&self, site: LaunchSite) {
+        *self.last_launch() = Some(site);
+    }
+
+    pub(crate) fn blocking_launches(&self) -> bool {
+        self.inner.blocking_launches
+    }
+
+    pub(crate) fn functions(&self) -> &FunctionCache {
+        &self.inner.functions
+    }
+
+    pub(crate) fn families(&self) -> &FamilyCache {
+        &self.inner.families
+    }
+
+    pub(crate) fn context(&self) -> CUcontext {
+        self.inner.context.handle
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Device) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Eq for Device {}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({}: {}, {})", self.inner.ordinal, self.inner.name, self.inner.arch)
+    }
+}
+
+impl DeviceInner {
+    fn open(ordinal: u32, software: bool) -> Result<Self> {
+        let blocking_launches = blocking_launches()?;
+        let device = cust::device::Device::get_device(ordinal).map_err(|e| from_cust("cuDeviceGet", e))?;
+        let name = device.name().map_err(|e| from_cust("cuDeviceGetName", e))?;
+        let total = device.total_memory().map_err(|e| from_cust("cuDeviceTotalMem_v2", e))?;
+        let (arch, properties) = query(device.as_raw(), total as u64)?;
+        let context = PrimaryContext::retain(device.as_raw())?;
+        let pool = keep_freed_memory(device.as_raw())?;
+        Ok(DeviceInner {
+            ordinal,
+            name,
+            arch,
+            software,
+            blocking_launches,
+            properties,
+            pool,
+            dead: OnceLock::new(),
+            last_launch: Mutex::new(None),
+            functions: FunctionCache::default(),
+            families: FamilyCache::default(),
+            context,
+        })
+    }
+}
+
+/// An error of one of cust's calls, which keeps the code but not the function.
+fn from_cust(function: &'static str, error: cust::error::CudaError) -> Error {
+    Error::Driver(DriverError::new(function, error as i32))
+}
+
+/// `CUdevice_attribute` codes. cust's own list stops at CUDA 8.
+mod attribute {
+    pub const MAX_THREADS_PER_BLOCK: i32 = 1;
+    pub const MAX_BLOCK_DIM_X: i32 = 2;
+    pub const MAX_GRID_DIM_X: i32 = 5;
+    pub const MAX_SHARED_MEMORY_PER_BLOCK: i32 = 8;
+    pub const WARP_SIZE: i32 = 10;
+    pub const MAX_REGISTERS_PER_BLOCK: i32 = 12;
+    pub const CLOCK_RATE: i32 = 13;
+    pub const MULTIPROCESSOR_COUNT: i32 = 16;
+    pub const MEMORY_CLOCK_RATE: i32 = 36;
+    pub const GLOBAL_MEMORY_BUS_WIDTH: i32 = 37;
+    pub const L2_CACHE_SIZE: i32 = 38;
+    pub const MAX_THREADS_PER_MULTIPROCESSOR: i32 = 39;
+    pub const COMPUTE_CAPABILITY_MAJOR: i32 = 75;
+    pub const COMPUTE_CAPABILITY_MINOR: i32 = 76;
+    pub const MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: i32 = 81;
+    pub const COOPERATIVE_LAUNCH: i32 = 95;
+    pub const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: i32 = 97;
+}
+
+fn query(device: CUdevice, total_memory: u64) -> RawResult<(Arch, DeviceProperties)> {
+    use attribute::*;
+    let get = |attribute: i32| -> RawResult<u32> {
+        let mut value: c_int = 0;
+        // SAFETY: a place to write to, and a device that cuDeviceGet gave.
+        unsafe { raw::device_get_attribute(&mut value, attribute, device)? };
+        Ok(u32::try_from(value).unwrap_or(0))
+    };
+    let axes = |first: i32| -> RawResult<[u32; 3]> { Ok([get(first)?, get(first + 1)?, get(first + 2)?]) };
+    let arch = Arch { major: get(COMPUTE_CAPABILITY_MAJOR)?, minor: get(COMPUTE_CAPABILITY_MINOR)? };
+    let properties = DeviceProperties {
+        sm_count: get(MULTIPROCESSOR_COUNT)?,
+        max_threads_per_block: get(MAX_THREADS_PER_BLOCK)?,
+        max_threads_per_sm: get(MAX_THREADS_PER_MULTIPROCESSOR)?,
+        max_block: axes(MAX_BLOCK_DIM_X)?,
+        max_grid: axes(MAX_GRID_DIM_X)?,
+        warp_size: get(WARP_SIZE)?,
+        shared_per_block: get(MAX_SHARED_MEMORY_PER_BLOCK)?,
+        shared_per_block_optin: get(MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+        shared_per_sm: get(MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?,
+        registers_per_block: get(MAX_REGISTERS_PER_BLOCK)?,
+        l2_bytes: get(L2_CACHE_SIZE)?,
+        clock_khz: get(CLOCK_RATE)?,
+        memory_clock_khz: get(MEMORY_CLOCK_RATE)?,
+        memory_bus_bits: get(GLOBAL_MEMORY_BUS_WIDTH)?,
+        total_memory,
+        cooperative_launch: get(COOPERATIVE_LAUNCH)? != 0,
+    };
+    Ok((arch, properties))
+}
+
+/// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`.
+const POOL_RELEASE_THRESHOLD: c_int = 4;
+
+/// Tells the default pool to keep freed memory, so that the workspaces of repeated ops cost no driver work.
+fn keep_freed_memory(device: CUdevice) -> RawResult<CUmemoryPool> {
+    let mut pool = std::ptr::null_mut();
+    let mut threshold = u64::MAX;
+    // SAFETY: a place to write to; the attribute is a 64-bit integer, read before the call returns.
+    unsafe {
+        raw::device_get_default_mem_pool(&mut pool, device)?;
+        raw::mem_pool_set_attribute(pool, POOL_RELEASE_THRESHOLD, (&raw mut threshold).cast())?;
+    }
+    Ok(pool)
+}
+
+/// `IRONWARP_LAUNCH_BLOCKING`: wait after each launch, so that an error names the launch that caused it.
+fn blocking_launches() -> Result<bool> {
+    const NAME: &str = "IRONWARP_LAUNCH_BLOCKING";
+    match std::env::var(NAME) {
+        Err(std::env::VarError::NotPresent) => Ok(false),
+        Ok(value) if value.is_empty() || value == "0" => Ok(false),
+        Ok(value) if value == "1" => Ok(true),
+        Ok(value) => Err(Error::Environment { name: NAME, value, allowed: "0, 1" }),
+        Err(std::env::VarError::NotUnicode(value)) => Err(Error::Environment {
+            name: NAME,
+            value: value.to_string_lossy().into_owned(),
+            allowed: "0, 1",
+        }),
+    }
+}

@@ -1,0 +1,421 @@
+//! Everything that can go wrong, with the data to mend it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::launch::LaunchSite;
+use crate::raw;
+
+/// The result of this package's functions.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong: what was called, what it got, what it wanted, and a hint on how to mend it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No driver could be started.
+    #[error("no GPU driver: {0}")]
+    Init(#[from] driver::InitError),
+
+    /// A driver call failed; the next valid call works.
+    #[error("{0}")]
+    Driver(Box<DriverError>),
+
+    /// The device's context is dead: every later call returns this same first error.
+    #[error(
+        "the device's context is unusable since an earlier error: {first}\nhint: mend the kernel named above; the process \
+         (or every handle to this device) has to go before the device can be used again"
+    )]
+    Sticky {
+        /// The error that killed the context.
+        first: Arc<DriverError>,
+    },
+
+    /// Device memory ran out, also after unused pool memory was given back.
+    #[error(
+        "device {device} is out of memory: {requested} bytes asked, {free} of {total} free\nhint: drop buffers that are \
+         no longer needed, or cut the problem into smaller pieces"
+    )]
+    OutOfMemory {
+        /// Ordinal of the device.
+        device: u32,
+        /// Bytes asked for.
+        requested: usize,
+        /// Bytes free at that time.
+        free: usize,
+        /// Bytes of the device.
+        total: usize,
+    },
+
+    /// There is no device of that number.
+    #[error(
+        "no device {ordinal}: {count} found\nhint: ordinals run from 0; see CUDA_VISIBLE_DEVICES and IRONWARP_SOFT_DEVICES"
+    )]
+    NoSuchDevice {
+        /// The number asked for.
+        ordinal: u32,
+        /// Devices that there are.
+        count: u32,
+    },
+
+    /// Two lengths that must be equal are not.
+    #[error(
+        "{operation}: {what} has {got} elements where {expected} are needed\nhint: take a sub-view with `slice`, or resize the other side"
+    )]
+    Length {
+        /// The function called.
+        operation: &'static str,
+        /// The argument that does not fit.
+        what: &'static str,
+        /// Elements needed.
+        expected: usize,
+        /// Elements given.
+        got: usize,
+    },
+
+    /// A range that does not lie in the buffer.
+    #[error(
+        "range {start}..{end} does not lie in a buffer of {len} elements\nhint: 0 <= start <= end <= len"
+    )]
+    Range {
+        /// First element.
+        start: usize,
+        /// One past the last element.
+        end: usize,
+        /// Elements in the buffer.
+        len: usize,
+    },
+
+    /// A size in bytes that does not fit in an address.
+    #[error(
+        "{len} elements of {element_bytes} bytes overflow the address space\nhint: check the length's arithmetic"
+    )]
+    SizeOverflow {
+        /// Elements.
+        len: usize,
+        /// Bytes each.
+        element_bytes: usize,
+    },
+
+    /// A buffer, stream or event of one device used with another.
+    #[error(
+        "{what} lives on device {got}, the stream on device {expected}\nhint: allocate it with a stream of device {expected}, or copy it over"
+    )]
+    DeviceMismatch {
+        /// The argument at fault.
+        what: &'static str,
+        /// Device of the stream.
+        expected: u32,
+        /// Device of the argument.
+        got: u32,
+    },
+
+    /// No PTX of a kernel family runs on the device.
+    #[error(
+        "no PTX of kernel family `{family}` for a device of {arch}: searched {}; found {}\nhint: run `cargo xtask \
+         build-kernels`, name the folder in IRONWARP_PTX_DIR, or load it with `Module::load_family`",
+        list(.searched), list(.found)
+    )]
+    KernelNotBuilt {
+        /// The family.
+        family: String,
+        /// The device's architecture.
+        arch: crate::Arch,
+        /// Places searched.
+        searched: Vec<String>,
+        /// Architectures of that family that were found, none of which the device runs.
+        found: Vec<String>,
+    },
+
+    /// A module has no kernel of that name.
+    #[error(
+        "module `{module}` has no kernel `{kernel}` ({source})\nhint: the name is the Rust function's, marked #[kernel]; rebuild the PTX if the kernel is new"
+    )]
+    NoSuchKernel {
+        /// The module.
+        module: String,
+        /// The kernel.
+        kernel: String,
+        /// What the driver said.
+        source: Box<DriverError>,
+    },
+
+    /// The driver refused a module.
+    #[error(
+        "the driver refused module `{module}`: {source}\n{log}\nhint: build for an architecture that this device runs (`cargo xtask build-kernels --arch ..`), or update the driver"
+    )]
+    InvalidModule {
+        /// The module.
+        module: String,
+        /// The driver's compiler's log.
+        log: String,
+        /// What the driver said.
+        source: Box<DriverError>,
+    },
+
+    /// PTX text that cannot be handed to the driver.
+    #[error(
+        "PTX text of module `{module}` has a NUL byte at offset {position}\nhint: is it a binary (cubin, fatbin)? only PTX text is accepted"
+    )]
+    PtxText {
+        /// The module.
+        module: String,
+        /// Where.
+        position: usize,
+    },
+
+    /// A file that could not be read.
+    #[error("cannot read {}: {source}\nhint: check the path and its permissions", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's error.
+        source: std::io::Error,
+    },
+
+    /// A name that cannot be a kernel's or a family's.
+    #[error("`{}` cannot be the name of a {what}\nhint: names are Rust identifiers", name.escape_debug())]
+    BadName {
+        /// `kernel` or `family`.
+        what: &'static str,
+        /// The name given.
+        name: String,
+    },
+
+    /// A launch beyond a limit of the device or the kernel.
+    #[error("cannot launch `{kernel}`: {limit} is {got}, the limit is {max}\nhint: {}", limit.hint())]
+    LaunchLimit {
+        /// The kernel.
+        kernel: String,
+        /// Which limit.
+        limit: Limit,
+        /// What the launch asked for.
+        got: u64,
+        /// The limit.
+        max: u64,
+    },
+
+    /// A kernel that needs another number of parameters or an unfit shape of them.
+    #[error("{operation}: {argument} is {got}, wanted {wanted}\nhint: {hint}")]
+    InvalidArgument {
+        /// The function called.
+        operation: &'static str,
+        /// The argument at fault.
+        argument: &'static str,
+        /// What it was.
+        got: String,
+        /// What it has to be.
+        wanted: String,
+        /// How to mend it.
+        hint: &'static str,
+    },
+
+    /// Elapsed time asked of an event that was never recorded.
+    #[error(
+        "the {which} event was never recorded\nhint: call `Stream::record` on it before `Event::elapsed_ms`"
+    )]
+    EventNotRecorded {
+        /// `start` or `end`.
+        which: &'static str,
+    },
+
+    /// An environment variable with a value that means nothing.
+    #[error("environment variable {name} is `{value}`\nhint: allowed values: {allowed}")]
+    Environment {
+        /// The variable.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What it may be.
+        allowed: &'static str,
+    },
+}
+
+impl Error {
+    /// Does the next valid call work? False once a device's context is dead or when there is no driver.
+    pub fn is_recoverable(&self) -> bool {
+        match self {
+            Error::Init(_) | Error::Sticky { .. } => false,
+            Error::Driver(e) => !e.is_sticky(),
+            Error::NoSuchKernel { source, .. } | Error::InvalidModule { source, .. } => !source.is_sticky(),
+            _ => true,
+        }
+    }
+
+    /// The driver's error behind this one.
+    pub fn driver_error(&self) -> Option<&DriverError> {
+        match self {
+            Error::Driver(e) => Some(e),
+            Error::Sticky { first } => Some(first),
+            Error::NoSuchKernel { source, .. } | Error::InvalidModule { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+fn list(items: &[String]) -> String {
+    if items.is_empty() { "nothing".to_owned() } else { items.join(", ") }
+}
+
+/// A limit that a launch is checked against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Limit {
+    /// Threads of a block, by the device.
+    ThreadsPerBlock,
+    /// Threads of a block, by the kernel's launch bounds or registers.
+    KernelThreads,
+    /// Block size along an axis (0 = x).
+    BlockAxis(u8),
+    /// Grid size along an axis (0 = x).
+    GridAxis(u8),
+    /// Static and dynamic shared memory of a block, bytes.
+    SharedBytes,
+    /// Blocks of a cooperative launch, which are all resident at once.
+    CooperativeBlocks,
+    /// Threads of a block, at least.
+    NoThreads,
+}
+
+impl Limit {
+    fn hint(self) -> &'static str {
+        match self {
+            Limit::ThreadsPerBlock => "use smaller blocks",
+            Limit::KernelThreads => {
+                "use blocks no larger than the kernel's #[kernel(launch_bounds(..))] and its registers allow"
+            }
+            Limit::BlockAxis(_) => "spread the block over the other axes",
+            Limit::GridAxis(_) => "spread the grid over axis x, or let each thread do more",
+            Limit::SharedBytes => "smaller tiles or fewer stages",
+            Limit::CooperativeBlocks => {
+                "a cooperative grid has to fit on the device at once: fewer blocks, each doing more"
+            }
+            Limit::NoThreads => "every axis of a block is at least 1",
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const AXES: [&str; 3] = ["x", "y", "z"];
+        match self {
+            Limit::ThreadsPerBlock => f.write_str("threads per block (device)"),
+            Limit::KernelThreads => f.write_str("threads per block (kernel)"),
+            Limit::BlockAxis(axis) => write!(f, "block size along {}", AXES[usize::from(*axis) % 3]),
+            Limit::GridAxis(axis) => write!(f, "grid size along {}", AXES[usize::from(*axis) % 3]),
+            Limit::SharedBytes => f.write_str("shared memory per block in bytes (static + dynamic)"),
+            Limit::CooperativeBlocks => f.write_str("blocks of a cooperative launch"),
+            Limit::NoThreads => f.write_str("threads along an axis of the block"),
+        }
+    }
+}
+
+/// A driver call that failed.
+#[derive(Debug, Clone)]
+pub struct DriverError {
+    /// The driver function.
+    pub function: &'static str,
+    /// The `CUresult` code.
+    pub code: i32,
+    /// CUDA's name of the code.
+    pub name: String,
+    /// CUDA's sentence for the code.
+    pub text: String,
+    /// The checker's report, when the software driver ran the kernel that failed.
+    pub report: Option<String>,
+    /// The last launch before the error was seen (exact with `IRONWARP_LAUNCH_BLOCKING=1`).
+    pub launch: Option<LaunchSite>,
+}
+
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+const OUT_OF_MEMORY: i32 = 2;
+
+impl DriverError {
+    pub(crate) fn new(function: &'static str, code: i32) -> Box<Self> {
+        let (name, text) = raw::error_texts(code);
+        let mut error = Box::new(DriverError {
+            function,
+            code,
+            name: name.unwrap_or_else(|| format!("code {code}")),
+            text: text.unwrap_or_else(|| "a code that this driver does not explain".to_owned()),
+            report: None,
+            launch: None,
+        });
+        if error.is_sticky() {
+            error.report = driver::soft::last_fault();
+        }
+        error
+    }
+
+    /// Is the context dead after this? Illegal addresses, failed launches, hardware errors.
+    pub fn is_sticky(&self) -> bool {
+        // DEINITIALIZED, ECC, NVLINK; ILLEGAL_ADDRESS, LAUNCH_TIMEOUT, CONTEXT_IS_DESTROYED, ASSERT;
+        // HARDWARE_STACK .. LAUNCH_FAILED; EXTERNAL_DEVICE.
+        matches!(self.code, 4 | 214 | 220 | 700 | 702 | 709 | 710 | 714..=719 | 911)
+    }
+
+    /// Did memory run out?
+    pub fn is_out_of_memory(&self) -> bool {
+        self.code == OUT_OF_MEMORY
+    }
+
+    fn hint(&self) -> &'static str {
+        match self.code {
+            1 => {
+                "an argument is out of range for the driver; this may be a defect of ironwarp: report it with this text"
+            }
+            OUT_OF_MEMORY => "drop buffers that are no longer needed, or cut the problem into smaller pieces",
+            3 | 4 => {
+                "the driver is not running (yet, or any more): open a `Device` first, keep no handle past the end of main"
+            }
+            100 | 101 => {
+                "see CUDA_VISIBLE_DEVICES, `nvidia-smi`, and IRONWARP_DRIVER=soft for a machine with no GPU"
+            }
+            200 | 209 | 218 | 222 => {
+                "rebuild the kernels for this device (`cargo xtask build-kernels`), or update the NVIDIA driver"
+            }
+            214 | 220 => "a hardware error: see `nvidia-smi -q` and the kernel log; reset the GPU",
+            500 => "the kernel or symbol is not in that module: rebuild the PTX",
+            700 | 716 | 717 => {
+                "a kernel touched memory that it does not own: run it with IRONWARP_DRIVER=soft IRONWARP_CHECK=1, which names the line"
+            }
+            710 | 714 | 715 | 718 | 719 => {
+                "a kernel trapped or died: run it with IRONWARP_DRIVER=soft IRONWARP_CHECK=1, which names the line"
+            }
+            701 => {
+                "the launch wants more registers or shared memory than a multiprocessor has: use smaller blocks"
+            }
+            702 => {
+                "the kernel ran longer than the display watchdog allows: use a GPU with no display, or split the work"
+            }
+            720 => "a cooperative grid has to fit on the device at once: fewer blocks",
+            802 | 803 => {
+                "the driver installation is not complete: see `nvidia-smi` and, on NVSwitch machines, the fabric manager"
+            }
+            900..=907 => "not allowed while a stream is being captured",
+            _ => "look the code up in the CUDA driver API's reference",
+        }
+    }
+}
+
+impl fmt::Display for DriverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} failed with {} ({}): {}", self.function, self.name, self.code, self.text)?;
+        if let Some(launch) = &self.launch {
+            write!(f, "\nlast launch before it: {launch}")?;
+        }
+        if let Some(report) = &self.report {
+            write!(f, "\n{report}")?;
+        }
+        write!(f, "\nhint: {}", self.hint())
+    }
+}
+
+impl std::error::Error for DriverError {}
+
+impl From<Box<DriverError>> for Error {
+    fn from(error: Box<DriverError>) -> Self {
+        Error::Driver(error)
+    }
+}

@@ -1,0 +1,272 @@
+//! A kernel of a loaded module, its limits, and the launch itself.
+
+use std::ffi::{CString, c_int};
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cust_raw::CUfunction;
+
+use super::args::{LaunchArgs, Parameters};
+use super::config::{LaunchConfig, LaunchSite};
+use crate::device::Device;
+use crate::error::{Error, Limit, Result};
+use crate::module::ModuleInner;
+use crate::raw::{self, RawResult};
+use crate::stream::Stream;
+
+/// `CUfunction_attribute` codes.
+mod attribute {
+    pub const MAX_THREADS_PER_BLOCK: i32 = 0;
+    pub const SHARED_SIZE_BYTES: i32 = 1;
+    pub const LOCAL_SIZE_BYTES: i32 = 3;
+    pub const NUM_REGS: i32 = 4;
+    pub const MAX_DYNAMIC_SHARED_SIZE_BYTES: i32 = 8;
+}
+
+/// What the driver knows of a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FunctionAttributes {
+    /// Threads of a block, at most, by launch bounds and registers.
+    pub max_threads_per_block: u32,
+    /// Static shared memory of a block, bytes.
+    pub static_shared_bytes: u32,
+    /// Local memory of a thread, bytes; spills show here.
+    pub local_bytes: u32,
+    /// Registers of a thread.
+    pub registers: u32,
+}
+
+pub(crate) struct FunctionInner {
+    handle: CUfunction,
+    name: Arc<str>,
+    attributes: FunctionAttributes,
+    /// Dynamic shared memory that launches may ask for without opting in further.
+    dynamic_shared: AtomicU32,
+    /// Keeps the code loaded.
+    _module: Arc<ModuleInner>,
+}
+
+// SAFETY: a function handle may be used from any thread, as long as its module is loaded.
+unsafe impl Send for FunctionInner {}
+// SAFETY: as above.
+unsafe impl Sync for FunctionInner {}
+
+impl FunctionInner {
+    pub(crate) fn find(device: &Device, module: &Arc<ModuleInner>, name: &str) -> Result<Self> {
+        let Ok(c_name) = CString::new(name) else {
+            return Err(Error::BadName { what: "kernel", name: name.to_owned() });
+        };
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: a place to write to, a loaded module and a NUL-terminated name.
+        let found = device
+            .call(|| unsafe { raw::module_get_function(&mut handle, module.handle(), c_name.as_ptr()) });
+        match found {
+            Ok(()) => {}
+            Err(Error::Driver(source)) => {
+                let (module, kernel) = (module.label().to_owned(), name.to_owned());
+                return Err(Error::NoSuchKernel { module, kernel, source });
+            }
+            Err(other) => return Err(other),
+        }
+        let attributes = device.call(|| attributes(handle))?;
+        // What needs no opt-in, less what the kernel already has.
+        let without_asking =
+            device.properties().shared_per_block.saturating_sub(attributes.static_shared_bytes);
+        Ok(FunctionInner {
+            handle,
+            name: name.into(),
+            attributes,
+            dynamic_shared: AtomicU32::new(without_asking),
+            _module: module.clone(),
+        })
+    }
+
+    /// Launches the kernel.
+    ///
+    /// # Safety
+    /// As [`Function::launch`].
+    pub(crate) unsafe fn launch<P>(
+        &self,
+        stream: &Stream,
+        config: LaunchConfig,
+        args: impl LaunchArgs<P>,
+        location: &'static Location<'static>,
+    ) -> Result<()> {
+        self.check(stream.device(), &config)?;
+        if config.blocks() == 0 {
+            return Ok(());
+        }
+        self.opt_in(stream.device(), config.shared_bytes)?;
+        args.with(stream, |parameters| {
+            stream.device().note_launch(LaunchSite { kernel: self.name.clone(), config, location });
+            // SAFETY: the arguments fit the kernel's parameters by their types, and the rest is the caller's promise.
+            stream.call(|_| unsafe { self.submit(stream, &config, parameters) })
+        })?;
+        if stream.device().blocking_launches() { stream.synchronize() } else { Ok(()) }
+    }
+
+    /// # Safety
+    /// As [`Function::launch`]; `parameters` fit the kernel.
+    unsafe fn submit(
+        &self,
+        stream: &Stream,
+        config: &LaunchConfig,
+        parameters: &mut Parameters,
+    ) -> RawResult {
+        let LaunchConfig { grid: [gx, gy, gz], block: [bx, by, bz], shared_bytes, cooperative } = *config;
+        let (function, stream, values) = (self.handle, stream.raw(), parameters.as_mut_ptr());
+        // SAFETY: live handles; the driver copies the parameters before it returns; the rest is the caller's promise.
+        unsafe {
+            if cooperative {
+                raw::launch_cooperative_kernel(function, gx, gy, gz, bx, by, bz, shared_bytes, stream, values)
+            } else {
+                let no_extra = std::ptr::null_mut();
+                raw::launch_kernel(function, gx, gy, gz, bx, by, bz, shared_bytes, stream, values, no_extra)
+            }
+        }
+    }
+
+    fn check(&self, device: &Device, config: &LaunchConfig) -> Result<()> {
+        let limits = device.properties();
+        let exceeds = |limit, got: u64, max: u64| {
+            Err(Error::LaunchLimit { kernel: self.name.to_string(), limit, got, max })
+        };
+        let threads = config.threads_per_block();
+        if threads == 0 {
+            return exceeds(Limit::NoThreads, 0, u64::from(limits.max_threads_per_block));
+        }
+        for axis in 0..3 {
+            let (got, max) = (config.block[axis], limits.max_block[axis]);
+            if got > max {
+                return exceeds(Limit::BlockAxis(axis as u8), got.into(), max.into());
+            }
+            let (got, max) = (config.grid[axis], limits.max_grid[axis]);
+            if got > max {
+                return exceeds(Limit::GridAxis(axis as u8), got.into(), max.into());
+            }
+        }
+        if threads > u64::from(limits.max_threads_per_block) {
+            return exceeds(Limit::ThreadsPerBlock, threads, limits.max_threads_per_block.into());
+        }
+        if threads > u64::from(self.attributes.max_threads_per_block) {
+            return exceeds(Limit::KernelThreads, threads, self.attributes.max_threads_per_block.into());
+        }
+        let shared = u64::from(config.shared_bytes) + u64::from(self.attributes.static_shared_bytes);
+        if shared > u64::from(limits.shared_per_block_optin) {
+            return exceeds(Limit::SharedBytes, shared, limits.shared_per_block_optin.into());
+        }
+        if config.cooperative {
+            let max = self.resident_blocks(device, config)?;
+            if config.blocks() > max {
+                return exceeds(Limit::CooperativeBlocks, config.blocks(), max);
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks of this kernel that fit on the device at once.
+    fn resident_blocks(&self, device: &Device, config: &LaunchConfig) -> Result<u64> {
+        let mut blocks: c_int = 0;
+        // `check` has seen that the threads of a block are few.
+        let threads = config.threads_per_block() as c_int;
+        self.opt_in(device, config.shared_bytes)?;
+        // SAFETY: a place to write to and a loaded function.
+        device.call(|| unsafe {
+            raw::occupancy(&mut blocks, self.handle, threads, config.shared_bytes as usize)
+        })?;
+        Ok(u64::try_from(blocks).unwrap_or(0) * u64::from(device.properties().sm_count))
+    }
+
+    /// Asks the driver once for as much dynamic shared memory as this launch needs.
+    fn opt_in(&self, device: &Device, bytes: u32) -> Result<()> {
+        if bytes <= self.dynamic_shared.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let value = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+        // SAFETY: a loaded function.
+        device.call(|| unsafe {
+            raw::func_set_attribute(self.handle, attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES, value)
+        })?;
+        self.dynamic_shared.fetch_max(bytes, Ordering::AcqRel);
+        Ok(())
+    }
+}
+
+fn attributes(function: CUfunction) -> RawResult<FunctionAttributes> {
+    use attribute::*;
+    let get = |attribute: i32| -> RawResult<u32> {
+        let mut value: c_int = 0;
+        // SAFETY: a place to write to and a loaded function.
+        unsafe { raw::func_get_attribute(&mut value, attribute, function)? };
+        Ok(u32::try_from(value).unwrap_or(0))
+    };
+    Ok(FunctionAttributes {
+        max_threads_per_block: get(MAX_THREADS_PER_BLOCK)?,
+        static_shared_bytes: get(SHARED_SIZE_BYTES)?,
+        local_bytes: get(LOCAL_SIZE_BYTES)?,
+        registers: get(NUM_REGS)?,
+    })
+}
+
+/// A kernel found by name in a [`crate::Module`]: its parameters are known to the caller alone.
+#[derive(Clone)]
+pub struct Function {
+    inner: Arc<FunctionInner>,
+    device: Device,
+}
+
+impl Function {
+    pub(crate) fn new(inner: Arc<FunctionInner>, device: &Device) -> Self {
+        Function { inner, device: device.clone() }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// What the driver knows of it.
+    pub fn attributes(&self) -> FunctionAttributes {
+        self.inner.attributes
+    }
+
+    /// Blocks of this kernel that fit on the device at once: the largest cooperative grid.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn max_resident_blocks(&self, config: &LaunchConfig) -> Result<u64> {
+        self.inner.check(&self.device, &LaunchConfig { cooperative: false, ..*config })?;
+        self.inner.resident_blocks(&self.device, config)
+    }
+
+    /// Queues the kernel on `stream`. `P` names its parameters, as in
+    /// `function.launch::<(Value<u32>, Slice<f32>, PtrMut<f32>)>(&stream, config, (n, &x, &mut y))`.
+    ///
+    /// # Safety
+    /// `P` is what the kernel takes, and the kernel, so launched, stays within the memory that it is given, does not race,
+    /// and leaves valid values of the buffers' types.
+    ///
+    /// # Errors
+    /// [`Error::LaunchLimit`], [`Error::DeviceMismatch`], or the driver's error. What goes wrong while the kernel runs
+    /// shows at a later call.
+    #[track_caller]
+    pub unsafe fn launch<P>(
+        &self,
+        stream: &Stream,
+        config: LaunchConfig,
+        args: impl LaunchArgs<P>,
+    ) -> Result<()> {
+        stream.same_device("the kernel", &self.device)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.launch::<P>(stream, config, args, Location::caller()) }
+    }
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Function({} on device {})", self.inner.name, self.device.ordinal())
+    }
+}

@@ -1,0 +1,151 @@
+//! Kernels known by their Rust type.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use cuda_std::kernel::Kernel;
+
+use super::args::LaunchArgs;
+use super::config::LaunchConfig;
+use super::function::{Function, FunctionAttributes, FunctionInner};
+use crate::device::Device;
+use crate::error::Result;
+use crate::module::Module;
+use crate::stream::Stream;
+
+/// A kernel's identity: where its name and its family's name lie in the program. Equal addresses mean equal names; should
+/// the compiler keep a name twice, the kernel is merely found twice.
+type KernelKey = [usize; 2];
+
+fn key<K: Kernel>() -> KernelKey {
+    [K::NAME.as_ptr() as usize, K::FAMILY.as_ptr() as usize]
+}
+
+/// Mixes the two addresses; cheaper than hashing names at each launch.
+#[derive(Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_usize(usize::from(byte));
+        }
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        // An odd constant near 2^64 / golden ratio spreads neighbouring addresses.
+        self.0 = (self.0.rotate_left(26) ^ word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+/// The kernels that a device has found so far.
+#[derive(Default)]
+pub(crate) struct FunctionCache {
+    found: RwLock<HashMap<KernelKey, Arc<FunctionInner>, BuildHasherDefault<AddressHasher>>>,
+}
+
+impl FunctionCache {
+    fn get<K: Kernel>(&self, device: &Device) -> Result<Arc<FunctionInner>> {
+        if let Some(function) = self.found.read().unwrap_or_else(PoisonError::into_inner).get(&key::<K>()) {
+            return Ok(function.clone());
+        }
+        let module = Module::of_family(device, K::FAMILY)?;
+        let function = Arc::new(FunctionInner::find(device, module.inner(), K::NAME)?);
+        self.found.write().unwrap_or_else(PoisonError::into_inner).insert(key::<K>(), function.clone());
+        Ok(function)
+    }
+
+    /// Forgets what was found, so that a newly loaded family is looked at.
+    pub(crate) fn clear(&self) {
+        self.found.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// The kernel `K`, found on a device: launches through it skip the look-up.
+pub struct KernelHandle<K> {
+    inner: Arc<FunctionInner>,
+    device: Device,
+    kernel: PhantomData<fn() -> K>,
+}
+
+impl<K> Clone for KernelHandle<K> {
+    fn clone(&self) -> Self {
+        KernelHandle { inner: self.inner.clone(), device: self.device.clone(), kernel: PhantomData }
+    }
+}
+
+impl<K: Kernel> KernelHandle<K> {
+    /// What the driver knows of it.
+    pub fn attributes(&self) -> FunctionAttributes {
+        self.function().attributes()
+    }
+
+    /// The kernel without its type.
+    pub fn function(&self) -> Function {
+        Function::new(self.inner.clone(), &self.device)
+    }
+
+    /// Queues the kernel on `stream`.
+    ///
+    /// # Safety
+    /// As [`launch`].
+    ///
+    /// # Errors
+    /// As [`launch`].
+    #[track_caller]
+    pub unsafe fn launch(
+        &self,
+        stream: &Stream,
+        config: LaunchConfig,
+        args: impl LaunchArgs<K::Params>,
+    ) -> Result<()> {
+        stream.same_device("the kernel", &self.device)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.inner.launch::<K::Params>(stream, config, args, Location::caller()) }
+    }
+}
+
+impl Device {
+    /// Finds the kernel `K`, loading its family's PTX the first time.
+    ///
+    /// # Errors
+    /// [`crate::Error::KernelNotBuilt`], [`crate::Error::NoSuchKernel`], [`crate::Error::InvalidModule`], or the driver's error.
+    pub fn kernel<K: Kernel>(&self) -> Result<KernelHandle<K>> {
+        Ok(KernelHandle {
+            inner: self.functions().get::<K>(self)?,
+            device: self.clone(),
+            kernel: PhantomData,
+        })
+    }
+}
+
+/// Queues the kernel `K` on `stream`, with arguments that the compiler has checked against the kernel's parameters.
+///
+/// The kernel's family is loaded at its first launch on a device. With `IRONWARP_LAUNCH_BLOCKING=1` every launch waits for
+/// its kernel, so that an error names the launch that caused it.
+///
+/// # Safety
+/// The kernel, so launched, stays within the memory that it is given, does not race, and leaves valid values of the
+/// buffers' types. Its own `# Safety` section says what it needs.
+///
+/// # Errors
+/// [`crate::Error::LaunchLimit`], [`crate::Error::DeviceMismatch`], [`crate::Error::KernelNotBuilt`], or the driver's error.
+/// What goes wrong while the kernel runs shows at a later call.
+#[track_caller]
+pub unsafe fn launch<K: Kernel>(
+    stream: &Stream,
+    config: LaunchConfig,
+    args: impl LaunchArgs<K::Params>,
+) -> Result<()> {
+    let device = stream.device();
+    let function = device.functions().get::<K>(device)?;
+    // SAFETY: the caller's promise.
+    unsafe { function.launch::<K::Params>(stream, config, args, Location::caller()) }
+}

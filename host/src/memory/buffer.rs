@@ -1,0 +1,274 @@
+//! Owned arrays in device memory.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::RangeBounds;
+
+use bytemuck::Pod;
+use cust_raw::CUdeviceptr;
+
+use super::order::UseOrder;
+use super::pinned::PinnedBuffer;
+use super::view::{DevicePtr, DeviceView, DeviceViewMut};
+use super::{byte_size, same_length};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::raw;
+use crate::stream::Stream;
+
+/// A piece of device memory. Null, and not known to the driver, when it has no bytes.
+pub(crate) struct Allocation {
+    address: CUdeviceptr,
+    device: Device,
+    order: UseOrder,
+}
+
+impl Allocation {
+    fn new(stream: &Stream, bytes: usize) -> Result<Self> {
+        let address = if bytes == 0 { 0 } else { allocate(stream, bytes)? };
+        Ok(Allocation { address, device: stream.device().clone(), order: UseOrder::new(stream) })
+    }
+
+    pub(super) fn address(&self) -> CUdeviceptr {
+        self.address
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(super) fn order(&self) -> &UseOrder {
+        &self.order
+    }
+}
+
+impl Drop for Allocation {
+    /// Gives the memory back in stream order, after everything that uses it. Falls back to waiting here when the
+    /// driver refuses; with an order that cannot be had the memory is left alone, since some stream may still write it.
+    fn drop(&mut self) {
+        if self.address == 0 {
+            return;
+        }
+        let Ok(stream) = self.order.last_stream() else { return };
+        // SAFETY: the address came from cuMemAllocAsync, is freed once, and every user's work is ordered before.
+        let freed = self.device.clean_up(|| unsafe { raw::mem_free_async(self.address, stream.raw()) });
+        if freed.is_err() && stream.synchronize().is_ok() {
+            // SAFETY: as above, and the refused call has not freed it; no work is pending on it.
+            let _ = self.device.clean_up(|| unsafe { raw::mem_free(self.address) });
+        }
+    }
+}
+
+/// Allocates in stream order. When memory is short, what the pool keeps is given back and the call tried once more.
+fn allocate(stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+    let device = stream.device();
+    let attempt = || {
+        let mut address = 0;
+        // SAFETY: a place to write to.
+        stream.call(|stream| unsafe { raw::mem_alloc_async(&mut address, bytes, stream) })?;
+        Ok(address)
+    };
+    let out_of_memory = |error: &Error| error.driver_error().is_some_and(|e| e.is_out_of_memory());
+    match attempt() {
+        Err(error) if out_of_memory(&error) => {}
+        done => return done,
+    }
+    // Frees that are queued behind running work return their memory only when it is done.
+    device.synchronize()?;
+    device.trim_pool()?;
+    match attempt() {
+        Err(error) if out_of_memory(&error) => {
+            let info = device.memory_info()?;
+            let (free, total) = (info.free, info.total);
+            Err(Error::OutOfMemory { device: device.ordinal(), requested: bytes, free, total })
+        }
+        done => done,
+    }
+}
+
+/// An array of `T` in device memory.
+///
+/// It belongs to the device of the stream that it was made with, and may be used with any stream of that device: when it
+/// moves to another stream, that stream waits for earlier work on the buffer. It is freed in stream order when dropped,
+/// after all of its uses. Lengths of 0 are allowed everywhere.
+pub struct DeviceBuffer<T> {
+    allocation: Allocation,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+impl<T: Pod> DeviceBuffer<T> {
+    /// `len` elements of unknown contents.
+    ///
+    /// # Safety
+    /// The elements are written before anything reads them.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], [`Error::SizeOverflow`], or the driver's error.
+    pub unsafe fn uninit(stream: &Stream, len: usize) -> Result<Self> {
+        let allocation = Allocation::new(stream, byte_size::<T>(len)?)?;
+        Ok(DeviceBuffer { allocation, len, element: PhantomData })
+    }
+
+    /// `len` elements with all bits zero.
+    ///
+    /// # Errors
+    /// As [`DeviceBuffer::uninit`].
+    pub fn zeroed(stream: &Stream, len: usize) -> Result<Self> {
+        // SAFETY: filled on the same stream before anybody can see it.
+        let mut buffer = unsafe { Self::uninit(stream, len)? };
+        buffer.fill_zero(stream)?;
+        Ok(buffer)
+    }
+
+    /// A copy of `from`, which is free again when this returns.
+    ///
+    /// # Errors
+    /// As [`DeviceBuffer::uninit`].
+    pub fn from_slice(stream: &Stream, from: &[T]) -> Result<Self> {
+        // SAFETY: filled before anybody can see it.
+        let mut buffer = unsafe { Self::uninit(stream, from.len())? };
+        buffer.copy_from_slice(stream, from)?;
+        Ok(buffer)
+    }
+
+    /// A copy of `from`, queued; see [`DeviceBuffer::copy_from_pinned`].
+    ///
+    /// # Errors
+    /// As [`DeviceBuffer::uninit`].
+    pub fn from_pinned(stream: &Stream, from: &PinnedBuffer<T>) -> Result<Self> {
+        // SAFETY: filled on the same stream before anybody can see it.
+        let mut buffer = unsafe { Self::uninit(stream, from.len())? };
+        buffer.copy_from_pinned(stream, from)?;
+        Ok(buffer)
+    }
+
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Has it none?
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The device that holds it.
+    pub fn device(&self) -> &Device {
+        &self.allocation.device
+    }
+
+    /// Address of its first element; null when it has no bytes.
+    pub fn as_ptr(&self) -> DevicePtr<T> {
+        DevicePtr::from_raw(self.allocation.address)
+    }
+
+    /// All of it, shared.
+    pub fn view(&self) -> DeviceView<'_, T> {
+        DeviceView::whole(&self.allocation, self.len)
+    }
+
+    /// All of it, exclusive.
+    pub fn view_mut(&mut self) -> DeviceViewMut<'_, T> {
+        DeviceViewMut::whole(&mut self.allocation, self.len)
+    }
+
+    /// A part of it, shared.
+    ///
+    /// # Errors
+    /// [`Error::Range`].
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<DeviceView<'_, T>> {
+        self.view().slice(range)
+    }
+
+    /// A part of it, exclusive.
+    ///
+    /// # Errors
+    /// [`Error::Range`].
+    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<DeviceViewMut<'_, T>> {
+        self.view_mut().slice_mut(range)
+    }
+
+    /// The elements; waits for `stream` and for earlier users of the buffer.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`], or the driver's error.
+    pub fn to_vec(&self, stream: &Stream) -> Result<Vec<T>> {
+        self.view().to_vec(stream)
+    }
+
+    /// Copies the elements to `out`; done when it returns.
+    ///
+    /// # Errors
+    /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
+    pub fn copy_into(&self, stream: &Stream, out: &mut [T]) -> Result<()> {
+        self.view().copy_into(stream, out)
+    }
+
+    /// Queues a copy to page-locked memory; see [`DeviceView::copy_into_pinned`].
+    ///
+    /// # Errors
+    /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
+    pub fn copy_into_pinned(&self, stream: &Stream, out: &mut PinnedBuffer<T>) -> Result<()> {
+        self.view().copy_into_pinned(stream, out)
+    }
+
+    /// Copies from host memory, which is free again when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
+    pub fn copy_from_slice(&mut self, stream: &Stream, from: &[T]) -> Result<()> {
+        self.view_mut().copy_from_slice(stream, from)
+    }
+
+    /// Queues a copy from page-locked memory; see [`DeviceViewMut::copy_from_pinned`].
+    ///
+    /// # Errors
+    /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
+    pub fn copy_from_pinned(&mut self, stream: &Stream, from: &PinnedBuffer<T>) -> Result<()> {
+        self.view_mut().copy_from_pinned(stream, from)
+    }
+
+    /// Queues a copy of another buffer of the same device.
+    ///
+    /// # Errors
+    /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
+    pub fn copy_from_device(&mut self, stream: &Stream, from: &DeviceBuffer<T>) -> Result<()> {
+        self.view_mut().copy_from_device(stream, from.view())
+    }
+
+    /// Queues setting every byte to 0.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`], or the driver's error.
+    pub fn fill_zero(&mut self, stream: &Stream) -> Result<()> {
+        self.view_mut().fill_zero(stream)
+    }
+
+    /// `len == self.len()`, or [`Error::Length`] naming the argument `what` of `operation`. For ops.
+    ///
+    /// # Errors
+    /// [`Error::Length`].
+    pub fn expect_len(&self, operation: &'static str, what: &'static str, len: usize) -> Result<()> {
+        same_length(operation, what, len, self.len)
+    }
+}
+
+impl<'a, T: Pod> From<&'a DeviceBuffer<T>> for DeviceView<'a, T> {
+    fn from(buffer: &'a DeviceBuffer<T>) -> Self {
+        buffer.view()
+    }
+}
+
+impl<'a, T: Pod> From<&'a mut DeviceBuffer<T>> for DeviceViewMut<'a, T> {
+    fn from(buffer: &'a mut DeviceBuffer<T>) -> Self {
+        buffer.view_mut()
+    }
+}
+
+impl<T> fmt::Debug for DeviceBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (element, len, address) = (std::any::type_name::<T>(), self.len, self.allocation.address);
+        write!(f, "DeviceBuffer<{element}>({len} elements at {address:#x})")
+    }
+}

@@ -1,0 +1,31 @@
+//! Device memory, views of it, and page-locked host memory.
+
+mod buffer;
+mod order;
+mod pinned;
+mod view;
+
+pub use buffer::DeviceBuffer;
+pub use pinned::PinnedBuffer;
+pub use view::{DevicePtr, DeviceView, DeviceViewMut};
+
+use crate::error::{Error, Result};
+
+/// Bytes of `len` elements of `T`.
+pub(crate) fn byte_size<T>(len: usize) -> Result<usize> {
+    let element_bytes = size_of::<T>();
+    // The largest object that Rust's pointers can span.
+    len.checked_mul(element_bytes)
+        .filter(|&bytes| isize::try_from(bytes).is_ok())
+        .ok_or(Error::SizeOverflow { len, element_bytes })
+}
+
+/// `expected == got`, or an error that says what does not fit.
+pub(crate) fn same_length(
+    operation: &'static str,
+    what: &'static str,
+    expected: usize,
+    got: usize,
+) -> Result<()> {
+    if expected == got { Ok(()) } else { Err(Error::Length { operation, what, expected, got }) }
+}

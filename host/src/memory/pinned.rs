@@ -1,0 +1,191 @@
+//! Page-locked host memory, which the device copies from and to while the host goes on.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytemuck::Pod;
+use cust_raw::CUstream;
+
+use super::byte_size;
+use crate::device::Device;
+use crate::error::Result;
+use crate::raw::{self, RawResult};
+use crate::stream::{Event, Stream};
+
+/// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for every device's context.
+const PORTABLE: u32 = 1;
+
+/// An array of `T` in page-locked host memory.
+///
+/// Copies between it and device memory are queued; the buffer knows which are under way and waits for them before the
+/// host may see (`as_slice`) or change (`as_mut_slice`) it, and before it is freed.
+pub struct PinnedBuffer<T> {
+    /// Null when the buffer has no bytes.
+    address: *mut c_void,
+    len: usize,
+    device: Device,
+    /// Copies that may be under way, at most one a stream and direction: a later one stands for the earlier.
+    transfers: Mutex<Vec<Transfer>>,
+    element: PhantomData<T>,
+}
+
+struct Transfer {
+    stream_id: u64,
+    /// Does the device write the host's memory?
+    writes: bool,
+    done: Event,
+}
+
+// SAFETY: it owns plain memory of a Send type; what the device does with it goes through `transfers`.
+unsafe impl<T: Send> Send for PinnedBuffer<T> {}
+// SAFETY: as above; `&self` gives shared access alone.
+unsafe impl<T: Sync> Sync for PinnedBuffer<T> {}
+
+impl<T: Pod> PinnedBuffer<T> {
+    /// `len` elements with all bits zero.
+    ///
+    /// # Errors
+    /// [`crate::Error::SizeOverflow`], or the driver's error.
+    pub fn zeroed(device: &Device, len: usize) -> Result<Self> {
+        let bytes = byte_size::<T>(len)?;
+        let mut address = std::ptr::null_mut();
+        if bytes > 0 {
+            // SAFETY: a place to write to.
+            device.call(|| unsafe { raw::mem_host_alloc(&mut address, bytes, PORTABLE) })?;
+            // SAFETY: the driver gave `bytes` bytes there, which nobody else knows of.
+            unsafe { address.cast::<u8>().write_bytes(0, bytes) };
+        }
+        let device = device.clone();
+        Ok(PinnedBuffer { address, len, device, transfers: Mutex::new(Vec::new()), element: PhantomData })
+    }
+
+    /// A copy of `from`.
+    ///
+    /// # Errors
+    /// As [`PinnedBuffer::zeroed`].
+    pub fn from_slice(device: &Device, from: &[T]) -> Result<Self> {
+        let mut buffer = Self::zeroed(device, from.len())?;
+        buffer.as_mut_slice()?.copy_from_slice(from);
+        Ok(buffer)
+    }
+
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Has it none?
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The elements, once copies to them are done.
+    ///
+    /// # Errors
+    /// The driver's error, also of work queued before those copies.
+    pub fn as_slice(&self) -> Result<&[T]> {
+        self.wait(|transfer| transfer.writes)?;
+        // SAFETY: `len` initialised elements of a Pod type; pinned memory is page-aligned; the device no longer writes them,
+        // and a copy that would needs `&mut self`.
+        Ok(unsafe { std::slice::from_raw_parts(self.elements(), self.len) })
+    }
+
+    /// The elements, once copies from and to them are done.
+    ///
+    /// # Errors
+    /// The driver's error, also of work queued before those copies.
+    pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
+        self.wait(|_| true)?;
+        // SAFETY: as in `as_slice`, and `&mut self` makes it the only access.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.elements(), self.len) })
+    }
+
+    /// Where the elements begin; a dangling pointer when they have no bytes.
+    fn elements(&self) -> *mut T {
+        if self.address.is_null() { std::ptr::dangling_mut() } else { self.address.cast() }
+    }
+
+    /// Queues on `stream` a copy that reads this buffer.
+    pub(super) fn device_reads(
+        &self,
+        stream: &Stream,
+        copy: impl FnOnce(*const c_void, CUstream) -> RawResult,
+    ) -> Result<()> {
+        self.transfer(stream, false, |address, stream| copy(address, stream))
+    }
+
+    /// Queues on `stream` a copy that writes this buffer.
+    pub(super) fn device_writes(
+        &mut self,
+        stream: &Stream,
+        copy: impl FnOnce(*mut c_void, CUstream) -> RawResult,
+    ) -> Result<()> {
+        self.transfer(stream, true, copy)
+    }
+
+    fn transfer(
+        &self,
+        stream: &Stream,
+        writes: bool,
+        copy: impl FnOnce(*mut c_void, CUstream) -> RawResult,
+    ) -> Result<()> {
+        if self.address.is_null() {
+            return Ok(());
+        }
+        // Made before the copy, so that once a copy is queued only the record can fail.
+        let done = Event::untimed(stream.device())?;
+        let mut transfers = self.transfers();
+        for earlier in transfers.iter().filter(|t| t.stream_id != stream.id() && (writes || t.writes)) {
+            stream.wait(&earlier.done)?;
+        }
+        stream.call(|stream| copy(self.address, stream))?;
+        if let Err(error) = stream.record(&done) {
+            // No mark to wait for later, so wait for the copy now.
+            return stream.synchronize().and(Err(error));
+        }
+        transfers.retain(|t| t.stream_id != stream.id() || t.writes != writes);
+        transfers.push(Transfer { stream_id: stream.id(), writes, done });
+        Ok(())
+    }
+
+    fn wait(&self, matters: impl Fn(&Transfer) -> bool) -> Result<()> {
+        let mut transfers = self.transfers();
+        for transfer in transfers.iter().filter(|t| matters(t)) {
+            transfer.done.synchronize()?;
+        }
+        transfers.retain(|t| !matters(t));
+        Ok(())
+    }
+}
+
+impl<T> PinnedBuffer<T> {
+    fn transfers(&self) -> MutexGuard<'_, Vec<Transfer>> {
+        self.transfers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Drop for PinnedBuffer<T> {
+    fn drop(&mut self) {
+        if self.address.is_null() {
+            return;
+        }
+        // Memory that a copy may still write is left alone: a leak is better than a stray write.
+        let settled = self
+            .transfers()
+            .iter()
+            .all(|t| t.done.synchronize().or_else(|_| self.device.synchronize()).is_ok());
+        if settled {
+            // SAFETY: the address came from cuMemHostAlloc, is freed once, and no copy is under way.
+            let _ = self.device.clean_up(|| unsafe { raw::mem_free_host(self.address) });
+        }
+    }
+}
+
+impl<T> fmt::Debug for PinnedBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (element, len, address) = (std::any::type_name::<T>(), self.len, self.address);
+        write!(f, "PinnedBuffer<{element}>({len} elements at {address:p})")
+    }
+}

@@ -1,0 +1,353 @@
+//! Borrowed parts of device buffers.
+
+use std::marker::PhantomData;
+use std::ops::{Bound, RangeBounds};
+
+use bytemuck::Pod;
+use cust_raw::CUdeviceptr;
+
+use super::buffer::Allocation;
+use super::pinned::PinnedBuffer;
+use super::same_length;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::raw;
+use crate::stream::Stream;
+
+/// An address in device memory, for kernels that take pointers. Nothing keeps what it points to alive.
+#[derive(Debug)]
+pub struct DevicePtr<T> {
+    address: CUdeviceptr,
+    element: PhantomData<*mut T>,
+}
+
+impl<T> Clone for DevicePtr<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for DevicePtr<T> {}
+
+// SAFETY: a number; what is done with it is the launch's promise.
+unsafe impl<T> Send for DevicePtr<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for DevicePtr<T> {}
+
+impl<T> DevicePtr<T> {
+    /// The pointer to address `address` of device memory; 0 is the null pointer.
+    pub fn from_raw(address: u64) -> Self {
+        DevicePtr { address, element: PhantomData }
+    }
+
+    /// The null pointer.
+    pub fn null() -> Self {
+        Self::from_raw(0)
+    }
+
+    /// The address.
+    pub fn raw(self) -> u64 {
+        self.address
+    }
+}
+
+/// Elements `start..end` of an allocation.
+struct Part<'a, T> {
+    allocation: &'a Allocation,
+    start: usize,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+impl<T> Clone for Part<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Part<'_, T> {}
+
+impl<'a, T: Pod> Part<'a, T> {
+    fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
+        let start = match range.start_bound() {
+            Bound::Included(&start) => start,
+            Bound::Excluded(&before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&last) => last.saturating_add(1),
+            Bound::Excluded(&end) => end,
+            Bound::Unbounded => self.len,
+        };
+        if start > end || end > self.len {
+            return Err(Error::Range { start, end, len: self.len });
+        }
+        Ok(Part { start: self.start + start, len: end - start, ..self })
+    }
+
+    /// In bytes. Does not overflow: the allocation's size did not.
+    fn bytes(self) -> usize {
+        self.len * size_of::<T>()
+    }
+
+    fn address(self) -> CUdeviceptr {
+        self.allocation.address() + (self.start * size_of::<T>()) as CUdeviceptr
+    }
+
+    fn copy_to_host(self, stream: &Stream, out: &mut [T]) -> Result<()> {
+        same_length("copy to the host", "the host slice", self.len, out.len())?;
+        self.before_read(stream)?;
+        // The stream is drained first and the copy is synchronous, so no queue ever holds the address of `out`.
+        stream.synchronize()?;
+        if self.bytes() == 0 {
+            return Ok(());
+        }
+        let to = out.as_mut_ptr().cast();
+        // SAFETY: `out` has as many bytes as are copied, T is Pod, and the range lies in the allocation.
+        stream.call(|_| unsafe { raw::memcpy_dtoh(to, self.address(), self.bytes()) })
+    }
+
+    fn before_read(self, stream: &Stream) -> Result<()> {
+        stream.same_device("the buffer", self.allocation.device())?;
+        self.allocation.order().before_read(stream)
+    }
+
+    fn before_write(self, stream: &Stream) -> Result<()> {
+        stream.same_device("the buffer", self.allocation.device())?;
+        self.allocation.order().before_write(stream)
+    }
+}
+
+/// A shared view of elements on the device.
+pub struct DeviceView<'a, T>(Part<'a, T>);
+
+impl<T> Clone for DeviceView<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for DeviceView<'_, T> {}
+
+/// An exclusive view of elements on the device.
+pub struct DeviceViewMut<'a, T>(Part<'a, T>);
+
+impl<'a, T: Pod> DeviceView<'a, T> {
+    pub(super) fn whole(allocation: &'a Allocation, len: usize) -> Self {
+        DeviceView(Part { allocation, start: 0, len, element: PhantomData })
+    }
+
+    /// Elements in the view.
+    pub fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Has it none?
+    pub fn is_empty(&self) -> bool {
+        self.0.len == 0
+    }
+
+    /// A part of the view.
+    ///
+    /// # Errors
+    /// [`Error::Range`].
+    pub fn slice(self, range: impl RangeBounds<usize>) -> Result<DeviceView<'a, T>> {
+        self.0.slice(range).map(DeviceView)
+    }
+
+    /// The device that holds it.
+    pub fn device(&self) -> &'a Device {
+        self.0.allocation.device()
+    }
+
+    /// Address of its first element.
+    pub fn as_ptr(&self) -> DevicePtr<T> {
+        DevicePtr::from_raw(self.0.address())
+    }
+
+    /// Copies the elements to `out`, after the work that `stream` and earlier users of the buffer have queued; done when it returns.
+    ///
+    /// # Errors
+    /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
+    pub fn copy_into(&self, stream: &Stream, out: &mut [T]) -> Result<()> {
+        self.0.copy_to_host(stream, out)
+    }
+
+    /// The elements, as [`DeviceView::copy_into`] copies them.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`], or the driver's error.
+    pub fn to_vec(&self, stream: &Stream) -> Result<Vec<T>> {
+        let mut out = vec![T::zeroed(); self.len()];
+        self.copy_into(stream, &mut out)?;
+        Ok(out)
+    }
+
+    /// Queues a copy to page-locked memory and returns at once; `out` waits for it by itself when it is read.
+    ///
+    /// # Errors
+    /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
+    pub fn copy_into_pinned(&self, stream: &Stream, out: &mut PinnedBuffer<T>) -> Result<()> {
+        same_length("copy to pinned memory", "the pinned buffer", self.len(), out.len())?;
+        self.0.before_read(stream)?;
+        let (from, bytes) = (self.0.address(), self.0.bytes());
+        // SAFETY: both sides have `bytes` bytes; `out` keeps itself alive and untouched until the copy is done.
+        out.device_writes(stream, |to, stream| unsafe { raw::memcpy_dtoh_async(to, from, bytes, stream) })
+    }
+
+    /// Call before a kernel that reads the view is put on `stream`.
+    pub(crate) fn before_read(&self, stream: &Stream) -> Result<()> {
+        self.0.before_read(stream)
+    }
+}
+
+impl<'a, T: Pod> DeviceViewMut<'a, T> {
+    pub(super) fn whole(allocation: &'a mut Allocation, len: usize) -> Self {
+        DeviceViewMut(Part { allocation, start: 0, len, element: PhantomData })
+    }
+
+    /// Elements in the view.
+    pub fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Has it none?
+    pub fn is_empty(&self) -> bool {
+        self.0.len == 0
+    }
+
+    /// The same elements, shared.
+    pub fn view(&self) -> DeviceView<'_, T> {
+        DeviceView(self.0)
+    }
+
+    /// The same elements, for a shorter time.
+    pub fn view_mut(&mut self) -> DeviceViewMut<'_, T> {
+        DeviceViewMut(self.0)
+    }
+
+    /// A part of the view, which it uses up; `view_mut()` first keeps it.
+    ///
+    /// # Errors
+    /// [`Error::Range`].
+    pub fn slice_mut(self, range: impl RangeBounds<usize>) -> Result<DeviceViewMut<'a, T>> {
+        self.0.slice(range).map(DeviceViewMut)
+    }
+
+    /// Elements `..mid` and `mid..`.
+    ///
+    /// # Errors
+    /// [`Error::Range`] when `mid` is beyond the end.
+    pub fn split_at_mut(self, mid: usize) -> Result<(DeviceViewMut<'a, T>, DeviceViewMut<'a, T>)> {
+        Ok((DeviceViewMut(self.0.slice(..mid)?), DeviceViewMut(self.0.slice(mid..)?)))
+    }
+
+    /// The device that holds it.
+    pub fn device(&self) -> &'a Device {
+        self.0.allocation.device()
+    }
+
+    /// Address of its first element.
+    pub fn as_ptr(&self) -> DevicePtr<T> {
+        DevicePtr::from_raw(self.0.address())
+    }
+
+    /// The elements, copied as [`DeviceView::copy_into`] does.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`], or the driver's error.
+    pub fn to_vec(&self, stream: &Stream) -> Result<Vec<T>> {
+        self.view().to_vec(stream)
+    }
+
+    /// Copies from host memory, which is free again when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
+    pub fn copy_from_slice(&mut self, stream: &Stream, from: &[T]) -> Result<()> {
+        same_length("copy from a slice", "the slice", self.len(), from.len())?;
+        self.0.before_write(stream)?;
+        if self.0.bytes() == 0 {
+            return Ok(());
+        }
+        // Drain the stream, copy synchronously on the legacy stream, and wait for that one: no queue ever holds the
+        // address of `from`, and later work on `stream` sees the copy, which the driver may have staged.
+        stream.synchronize()?;
+        let (to, bytes) = (self.0.address(), self.0.bytes());
+        // SAFETY: both sides have `bytes` bytes and T is Pod; a null stream is the legacy stream.
+        stream.call(|_| unsafe {
+            raw::memcpy_htod(to, from.as_ptr().cast(), bytes)?;
+            raw::stream_synchronize(std::ptr::null_mut())
+        })
+    }
+
+    /// Queues a copy from page-locked memory and returns at once; `from` waits for it by itself before it is written or freed.
+    ///
+    /// # Errors
+    /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
+    pub fn copy_from_pinned(&mut self, stream: &Stream, from: &PinnedBuffer<T>) -> Result<()> {
+        same_length("copy from pinned memory", "the pinned buffer", self.len(), from.len())?;
+        self.0.before_write(stream)?;
+        let (to, bytes) = (self.0.address(), self.0.bytes());
+        // SAFETY: both sides have `bytes` bytes; `from` keeps itself alive and unchanged until the copy is done.
+        from.device_reads(stream, |from, stream| unsafe { raw::memcpy_htod_async(to, from, bytes, stream) })
+    }
+
+    /// Queues a copy from memory of the same device.
+    ///
+    /// # Errors
+    /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
+    pub fn copy_from_device(&mut self, stream: &Stream, from: DeviceView<'_, T>) -> Result<()> {
+        same_length("copy from device memory", "the source", self.len(), from.len())?;
+        from.before_read(stream)?;
+        self.0.before_write(stream)?;
+        if self.0.bytes() == 0 {
+            return Ok(());
+        }
+        let (to, from, bytes) = (self.0.address(), from.0.address(), self.0.bytes());
+        // SAFETY: both ranges lie in live allocations, and do not overlap: one is borrowed exclusively.
+        stream.call(|stream| unsafe { raw::memcpy_dtod_async(to, from, bytes, stream) })
+    }
+
+    /// Queues setting every byte to 0.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`], or the driver's error.
+    pub fn fill_zero(&mut self, stream: &Stream) -> Result<()> {
+        self.0.before_write(stream)?;
+        if self.0.bytes() == 0 {
+            return Ok(());
+        }
+        // SAFETY: the range lies in the allocation, and all bits zero is a value of a Pod type.
+        stream.call(|stream| unsafe { raw::memset_d8_async(self.0.address(), 0, self.0.bytes(), stream) })
+    }
+
+    /// Call before a kernel that writes the view is put on `stream`.
+    pub(crate) fn before_write(&self, stream: &Stream) -> Result<()> {
+        self.0.before_write(stream)
+    }
+}
+
+impl<T: Pod> std::fmt::Debug for DeviceView<'_, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "DeviceView<{}>({} elements at {:#x})",
+            std::any::type_name::<T>(),
+            self.len(),
+            self.0.address()
+        )
+    }
+}
+
+impl<T: Pod> std::fmt::Debug for DeviceViewMut<'_, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "DeviceViewMut<{}>({} elements at {:#x})",
+            std::any::type_name::<T>(),
+            self.len(),
+            self.0.address()
+        )
+    }
+}

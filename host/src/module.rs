@@ -1,0 +1,195 @@
+//! Loaded PTX modules, and the kernel families that a device has loaded.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_int, c_void};
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cust_raw::{CUcontext, CUmodule};
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::launch::{Function, FunctionInner};
+use crate::ptx::{self, PtxSource};
+use crate::raw;
+
+/// Loaded code. Cheap to clone.
+#[derive(Clone)]
+pub struct Module {
+    inner: Arc<ModuleInner>,
+    device: Device,
+}
+
+pub(crate) struct ModuleInner {
+    handle: CUmodule,
+    label: String,
+    /// Of the device that loaded it. Alive as long as this: the device's own modules go before its context, and every other
+    /// owner holds the device.
+    context: CUcontext,
+}
+
+// SAFETY: a module handle may be used from any thread.
+unsafe impl Send for ModuleInner {}
+// SAFETY: as above.
+unsafe impl Sync for ModuleInner {}
+
+impl ModuleInner {
+    pub(crate) fn handle(&self) -> CUmodule {
+        self.handle
+    }
+
+    pub(crate) fn label(&self) -> &str {
+        &self.label
+    }
+}
+
+impl Drop for ModuleInner {
+    fn drop(&mut self) {
+        // A failure has nobody to go to: the module goes with its context.
+        // SAFETY: the context is alive (see the field), and this is the module's last handle.
+        unsafe {
+            let _ = raw::ctx_set_current(self.context);
+            let _ = raw::module_unload(self.handle);
+        }
+    }
+}
+
+impl Module {
+    /// Loads PTX text.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModule`] with the compiler's log, [`Error::PtxText`], or the driver's error.
+    pub fn from_ptx(device: &Device, ptx: &str) -> Result<Module> {
+        Self::load(device, ptx, ptx::label(ptx))
+    }
+
+    /// Loads a PTX file.
+    ///
+    /// # Errors
+    /// [`Error::File`], or as [`Module::from_ptx`].
+    pub fn from_file(device: &Device, path: impl AsRef<Path>) -> Result<Module> {
+        let path = path.as_ref();
+        Self::load(device, &ptx::read(path)?, path.display().to_string())
+    }
+
+    /// Loads the kernels of `family` (the name of the crate that holds them) for `device`, so that
+    /// [`launch`](crate::launch()) finds them. For kernels of one's own; those of ironwarp need no loading.
+    ///
+    /// On the software driver, where kernels are linked into the program, `source` is not read.
+    ///
+    /// # Errors
+    /// [`Error::KernelNotBuilt`], [`Error::BadName`], or as [`Module::from_ptx`].
+    pub fn load_family(device: &Device, family: &str, source: PtxSource) -> Result<Module> {
+        let module = Self::load(device, &ptx::find(device, family, &[source])?, family.to_owned())?;
+        device.families().insert(family, &module.inner);
+        device.functions().clear();
+        Ok(module)
+    }
+
+    /// The module of a family: loaded already, or found in `IRONWARP_PTX_DIR` or in this program.
+    pub(crate) fn of_family(device: &Device, family: &str) -> Result<Module> {
+        let mut loaded = device.families().lock();
+        if let Some(inner) = loaded.get(family) {
+            return Ok(Module { inner: inner.clone(), device: device.clone() });
+        }
+        let module =
+            Self::load(device, &ptx::find(device, family, &ptx::default_sources())?, family.to_owned())?;
+        loaded.insert(family.to_owned(), module.inner.clone());
+        Ok(module)
+    }
+
+    fn load(device: &Device, ptx: &str, label: String) -> Result<Module> {
+        let image = match CString::new(ptx) {
+            Ok(image) => image,
+            Err(nul) => return Err(Error::PtxText { module: label, position: nul.nul_position() }),
+        };
+        let mut log = CompilerLog::new();
+        let (mut keys, mut values) = log.options();
+        let mut handle = std::ptr::null_mut();
+        let loaded = device.call(|| {
+            let (count, keys, values) = (keys.len() as u32, keys.as_mut_ptr(), values.as_mut_ptr());
+            // SAFETY: a place to write to, NUL-terminated text, and a log buffer of the size that is said.
+            unsafe { raw::module_load_data_ex(&mut handle, image.as_ptr().cast(), count, keys, values) }
+        });
+        match loaded {
+            Ok(()) => {}
+            Err(Error::Driver(source)) if !source.is_out_of_memory() => {
+                return Err(Error::InvalidModule { module: label, log: log.text(), source });
+            }
+            Err(other) => return Err(other),
+        }
+        let inner = Arc::new(ModuleInner { handle, label, context: device.context() });
+        Ok(Module { inner, device: device.clone() })
+    }
+
+    /// The kernel `name`, to be launched with parameters that the caller knows.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchKernel`], [`Error::BadName`], or the driver's error.
+    pub fn function(&self, name: &str) -> Result<Function> {
+        let inner = FunctionInner::find(&self.device, &self.inner, name)?;
+        Ok(Function::new(Arc::new(inner), &self.device))
+    }
+
+    /// Where it came from: a file, a family, or the PTX's own first line.
+    pub fn label(&self) -> &str {
+        self.inner.label()
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<ModuleInner> {
+        &self.inner
+    }
+}
+
+impl fmt::Debug for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Module({} on device {})", self.inner.label, self.device.ordinal())
+    }
+}
+
+/// The families that a device has loaded, by name.
+#[derive(Default)]
+pub(crate) struct FamilyCache {
+    modules: Mutex<HashMap<String, Arc<ModuleInner>>>,
+}
+
+impl FamilyCache {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<ModuleInner>>> {
+        self.modules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn insert(&self, family: &str, module: &Arc<ModuleInner>) {
+        self.lock().insert(family.to_owned(), module.clone());
+    }
+}
+
+/// Where the driver's compiler writes its complaints.
+struct CompilerLog {
+    buffer: Vec<u8>,
+}
+
+impl CompilerLog {
+    /// Enough for the first dozens of messages, which are the ones that matter.
+    const BYTES: usize = 16 * 1024;
+    /// `CU_JIT_ERROR_LOG_BUFFER` and `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
+    const KEYS: [c_int; 2] = [5, 6];
+
+    fn new() -> Self {
+        CompilerLog { buffer: vec![0; Self::BYTES] }
+    }
+
+    /// Options that name the buffer, which must outlive the load.
+    fn options(&mut self) -> ([c_int; 2], [*mut c_void; 2]) {
+        // The driver takes a size by value, in the place of a pointer.
+        (Self::KEYS, [self.buffer.as_mut_ptr().cast(), std::ptr::without_provenance_mut(Self::BYTES)])
+    }
+
+    fn text(&self) -> String {
+        let end = self.buffer.iter().position(|&byte| byte == 0).unwrap_or(self.buffer.len());
+        match String::from_utf8_lossy(&self.buffer[..end]).trim() {
+            "" => "(the driver's compiler wrote no log)".to_owned(),
+            log => log.to_owned(),
+        }
+    }
+}

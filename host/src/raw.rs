@@ -1,0 +1,193 @@
+//! The only place of this package that calls the CUDA driver API.
+//!
+//! One function a driver call, each returning the code as a [`DriverError`] that knows the call's name. The symbols are
+//! the ones that `driver` defines (late-bound to libcuda or to the software driver).
+//!
+//! The functions are declared here rather than taken from `cust_raw`, because there they return a Rust `enum` with the
+//! codes of CUDA 11.4: a newer driver's code would be undefined behaviour. Here a code is an integer.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+use cust_raw::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmemoryPool, CUmodule, CUstream};
+
+use crate::error::DriverError;
+
+/// What a driver call came to.
+pub(crate) type RawResult<T = ()> = Result<T, Box<DriverError>>;
+
+/// `CUDA_SUCCESS`.
+const SUCCESS: c_int = 0;
+/// `CUDA_ERROR_NOT_READY`: the answer "not yet" of a query.
+const NOT_READY: c_int = 600;
+
+fn check(function: &'static str, code: c_int) -> RawResult {
+    if code == SUCCESS { Ok(()) } else { Err(DriverError::new(function, code)) }
+}
+
+/// Declares driver functions and a checked wrapper of each.
+macro_rules! driver_calls {
+    ($($(#[$doc:meta])* fn $wrapper:ident = $symbol:ident($($arg:ident: $type:ty),* $(,)?);)*) => {
+        unsafe extern "C" {
+            $(fn $symbol($($arg: $type),*) -> c_int;)*
+        }
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            /// The contract of the driver function of that name: handles alive, pointers valid for what it reads and writes.
+            pub(crate) unsafe fn $wrapper($($arg: $type),*) -> RawResult {
+                // SAFETY: the caller keeps the driver function's contract.
+                check(stringify!($symbol), unsafe { $symbol($($arg),*) })
+            }
+        )*
+    };
+}
+
+driver_calls! {
+    /// Starts the driver.
+    fn init = cuInit(flags: c_uint);
+    /// One attribute of a device.
+    fn device_get_attribute = cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: CUdevice);
+    /// The device's default pool for stream-ordered allocations.
+    fn device_get_default_mem_pool = cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice);
+    /// Takes a reference to the primary context.
+    fn primary_ctx_retain = cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
+    /// Gives a reference to the primary context back.
+    fn primary_ctx_release = cuDevicePrimaryCtxRelease_v2(device: CUdevice);
+    /// Makes a context the calling thread's current one.
+    fn ctx_set_current = cuCtxSetCurrent(context: CUcontext);
+    /// Waits for everything queued on the current context.
+    fn ctx_synchronize = cuCtxSynchronize();
+    /// Free and total bytes of device memory.
+    fn mem_get_info = cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
+    /// Stream-ordered allocation.
+    fn mem_alloc_async = cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream);
+    /// Stream-ordered free.
+    fn mem_free_async = cuMemFreeAsync(address: CUdeviceptr, stream: CUstream);
+    /// Synchronous free.
+    fn mem_free = cuMemFree_v2(address: CUdeviceptr);
+    /// Sets an attribute of a pool.
+    fn mem_pool_set_attribute = cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void);
+    /// Gives unused memory of a pool back to the device.
+    fn mem_pool_trim_to = cuMemPoolTrimTo(pool: CUmemoryPool, keep_bytes: usize);
+    /// Page-locked host memory.
+    fn mem_host_alloc = cuMemHostAlloc(address: *mut *mut c_void, bytes: usize, flags: c_uint);
+    /// Frees page-locked host memory.
+    fn mem_free_host = cuMemFreeHost(address: *mut c_void);
+    /// Host to device, done for the host's part when it returns.
+    fn memcpy_htod = cuMemcpyHtoD_v2(to: CUdeviceptr, from: *const c_void, bytes: usize);
+    /// Device to host, done when it returns.
+    fn memcpy_dtoh = cuMemcpyDtoH_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize);
+    /// Host to device, in stream order.
+    fn memcpy_htod_async = cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream);
+    /// Device to host, in stream order.
+    fn memcpy_dtoh_async = cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream);
+    /// Device to device, in stream order.
+    fn memcpy_dtod_async = cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream);
+    /// Sets bytes, in stream order.
+    fn memset_d8_async = cuMemsetD8Async(to: CUdeviceptr, value: u8, bytes: usize, stream: CUstream);
+    /// Creates a stream.
+    fn stream_create = cuStreamCreate(stream: *mut CUstream, flags: c_uint);
+    /// Destroys a stream once its work is done.
+    fn stream_destroy = cuStreamDestroy_v2(stream: CUstream);
+    /// Waits for a stream.
+    fn stream_synchronize = cuStreamSynchronize(stream: CUstream);
+    /// Makes a stream wait for an event.
+    fn stream_wait_event = cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
+    /// Creates an event.
+    fn event_create = cuEventCreate(event: *mut CUevent, flags: c_uint);
+    /// Destroys an event once it has completed.
+    fn event_destroy = cuEventDestroy_v2(event: CUevent);
+    /// Records an event.
+    fn event_record = cuEventRecord(event: CUevent, stream: CUstream);
+    /// Waits for an event.
+    fn event_synchronize = cuEventSynchronize(event: CUevent);
+    /// Milliseconds between two events.
+    fn event_elapsed = cuEventElapsedTime(milliseconds: *mut f32, start: CUevent, end: CUevent);
+    /// Loads a module.
+    fn module_load_data_ex = cuModuleLoadDataEx(
+        module: *mut CUmodule,
+        image: *const c_void,
+        options: c_uint,
+        keys: *mut c_int,
+        values: *mut *mut c_void,
+    );
+    /// Unloads a module.
+    fn module_unload = cuModuleUnload(module: CUmodule);
+    /// Finds an entry of a module.
+    fn module_get_function = cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char);
+    /// One attribute of a kernel.
+    fn func_get_attribute = cuFuncGetAttribute(value: *mut c_int, attribute: c_int, function: CUfunction);
+    /// Sets an attribute of a kernel.
+    fn func_set_attribute = cuFuncSetAttribute(function: CUfunction, attribute: c_int, value: c_int);
+    /// Blocks of a kernel that fit on one multiprocessor.
+    fn occupancy = cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        blocks: *mut c_int,
+        function: CUfunction,
+        threads: c_int,
+        shared_bytes: usize,
+    );
+    /// Launches a kernel.
+    fn launch_kernel = cuLaunchKernel(
+        function: CUfunction,
+        grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
+        block_x: c_uint, block_y: c_uint, block_z: c_uint,
+        shared_bytes: c_uint,
+        stream: CUstream,
+        parameters: *mut *mut c_void,
+        extra: *mut *mut c_void,
+    );
+    /// Launches a kernel whose blocks are all resident at once.
+    fn launch_cooperative_kernel = cuLaunchCooperativeKernel(
+        function: CUfunction,
+        grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
+        block_x: c_uint, block_y: c_uint, block_z: c_uint,
+        shared_bytes: c_uint,
+        stream: CUstream,
+        parameters: *mut *mut c_void,
+    );
+}
+
+unsafe extern "C" {
+    fn cuStreamQuery(stream: CUstream) -> c_int;
+    fn cuEventQuery(event: CUevent) -> c_int;
+    fn cuGetErrorName(code: c_int, text: *mut *const c_char) -> c_int;
+    fn cuGetErrorString(code: c_int, text: *mut *const c_char) -> c_int;
+}
+
+fn ready(function: &'static str, code: c_int) -> RawResult<bool> {
+    if code == NOT_READY { Ok(false) } else { check(function, code).map(|()| true) }
+}
+
+/// Has the stream done all its work?
+///
+/// # Safety
+/// `stream` is alive.
+pub(crate) unsafe fn stream_query(stream: CUstream) -> RawResult<bool> {
+    // SAFETY: the caller's promise.
+    ready("cuStreamQuery", unsafe { cuStreamQuery(stream) })
+}
+
+/// Has the work before the event's last record been done?
+///
+/// # Safety
+/// `event` is alive.
+pub(crate) unsafe fn event_query(event: CUevent) -> RawResult<bool> {
+    // SAFETY: the caller's promise.
+    ready("cuEventQuery", unsafe { cuEventQuery(event) })
+}
+
+/// CUDA's name and its sentence for a code, where the driver knows it.
+pub(crate) fn error_texts(code: i32) -> (Option<String>, Option<String>) {
+    // SAFETY: both functions write a pointer to a static string, or null for a code that they do not know.
+    unsafe { (text_of(|to| cuGetErrorName(code, to)), text_of(|to| cuGetErrorString(code, to))) }
+}
+
+fn text_of(ask: impl FnOnce(*mut *const c_char) -> c_int) -> Option<String> {
+    let mut text: *const c_char = std::ptr::null();
+    if ask(&mut text) != SUCCESS || text.is_null() {
+        return None;
+    }
+    // SAFETY: the driver answered success and a non-null pointer to a static NUL-terminated string.
+    Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+}
