@@ -1,1 +1,48 @@
-//! Placeholder.
+//! Runs GPU kernels on the CPU, thread by thread, under a race and memory checker.
+//!
+//! A kernel is a function that is called once per simulated thread. Threads of a block are coroutines on one
+//! OS thread; blocks spread over rayon's pool. A thread runs until it has to wait (barrier, warp collective,
+//! grid sync); who runs next is decided by a seed, so every schedule can be replayed.
+//!
+//! ```
+//! use simt::{LaunchConfig, Options};
+//! let config = LaunchConfig::linear(2, 64);
+//! let stats = simt::run(&config, &Options::default(), || {
+//!     let everyone = simt::barrier::reduce(simt::barrier::BarrierReduce::Popc, true);
+//!     assert_eq!(everyone, 64);
+//! })
+//! .unwrap();
+//! assert_eq!(stats.threads, 128);
+//! ```
+//!
+//! With [`Options::check`] every access to shared memory and to tracked global memory is checked: bounds,
+//! alignment, initialisation, lifetime and data races. What is found comes back as a [`Fault`] with the source
+//! lines of both accesses. Accesses are seen when they go through [`memory`], or when the kernel's package is
+//! compiled with load/store callbacks (see [`check`](mod@self) and `tools/rustc-checked`).
+//!
+//! A fault ends the launch at once. Values that live on the stacks of simulated threads are then leaked, as
+//! with [`std::mem::forget`].
+
+pub mod async_copy;
+pub mod barrier;
+mod check;
+mod config;
+mod exec;
+mod fault;
+pub mod grid;
+mod io;
+pub mod memory;
+pub mod registry;
+pub mod shared;
+mod site;
+pub mod thread;
+pub mod warp;
+
+pub use config::{LaunchConfig, LaunchStats, MAX_COOPERATIVE_THREADS, MAX_THREADS_PER_BLOCK, Options};
+pub use exec::{launch, run};
+pub use fault::{Access, AccessKind, Fault, FaultKind, OtherAccess, Place};
+pub use inventory;
+pub use io::{clock, print, trap};
+pub use registry::{KernelEntry, LaunchBounds, ParamLayout};
+pub use shared::StaticKey;
+pub use site::Site;

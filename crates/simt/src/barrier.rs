@@ -1,0 +1,191 @@
+//! Barriers of a block: `bar.sync`, `bar.arrive`, `bar.red`.
+//!
+//! A block has [`NAMED_BARRIERS`] of them; number 0 is the one of `sync_threads`. As in hardware, arrivals are
+//! counted in warps of 32: the missing lanes of a block's last, partial warp count as arrived with its lane 0.
+
+use std::panic::Location;
+
+use crate::exec::barrier::Barrier;
+use crate::exec::context::{Thread, WARP_SIZE, Wait, current};
+use crate::fault::FaultKind;
+
+/// Barriers a block has.
+pub const NAMED_BARRIERS: usize = 16;
+
+/// How the predicates of a barrier's threads are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BarrierReduce {
+    /// Number of threads whose predicate is true.
+    Popc,
+    /// 1 when all are true, else 0.
+    And,
+    /// 1 when any is true, else 0.
+    Or,
+}
+
+impl BarrierReduce {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Popc => "bar.red.popc",
+            Self::And => "bar.red.and",
+            Self::Or => "bar.red.or",
+        }
+    }
+}
+
+const SYNC: &str = "bar.sync";
+
+/// Waits at barrier `id` until `count` threads (`None`: all of the block) have arrived. Orders their memory accesses.
+#[track_caller]
+pub fn sync(id: u32, count: Option<u32>) {
+    let location = Location::caller();
+    let thread = current("simt::barrier::sync");
+    join(thread, id, count, SYNC, false, location);
+}
+
+/// Arrives at barrier `id` of `count` threads without waiting.
+#[track_caller]
+pub fn arrive(id: u32, count: u32) {
+    let location = Location::caller();
+    let thread = current("simt::barrier::arrive");
+    let barrier = enter(thread, id, Some(count), SYNC, location);
+    if thread.checked() {
+        let released = barrier.released.take();
+        barrier.released.replace(Some(thread.check.release_into(thread, released)));
+    }
+    if barrier.arrived.get() == barrier.expected.get() {
+        complete(thread, barrier);
+    }
+}
+
+/// Waits at barrier 0 for all threads of the block and combines their predicates.
+#[track_caller]
+pub fn reduce(op: BarrierReduce, pred: bool) -> u32 {
+    let location = Location::caller();
+    let thread = current("simt::barrier::reduce");
+    let trues = join(thread, 0, None, op.name(), pred, location);
+    match op {
+        BarrierReduce::Popc => trues,
+        BarrierReduce::And => u32::from(trues == thread.block().threads),
+        BarrierReduce::Or => u32::from(trues != 0),
+    }
+}
+
+/// Arrives and waits; the number of true predicates.
+fn join(
+    thread: &Thread,
+    id: u32,
+    count: Option<u32>,
+    operation: &'static str,
+    pred: bool,
+    location: &'static Location<'static>,
+) -> u32 {
+    let barrier = enter(thread, id, count, operation, location);
+    barrier.trues.set(barrier.trues.get() + u32::from(pred));
+    if thread.checked() {
+        same_line_in_warp(thread, barrier, id, location);
+    }
+    if barrier.arrived.get() == barrier.expected.get() {
+        barrier.waiters.borrow_mut().push(thread.slot);
+        return complete(thread, barrier);
+    }
+    let expected = barrier.expected.get();
+    barrier.waiters.borrow_mut().push(thread.slot);
+    thread.wait_for(Wait::Barrier { id, expected }, location);
+    thread.answer.get()
+}
+
+/// Counts the thread in, after checking that it agrees with those before it.
+#[inline]
+fn enter<'t>(
+    thread: &'t Thread,
+    id: u32,
+    count: Option<u32>,
+    operation: &'static str,
+    location: &'static Location<'static>,
+) -> &'t Barrier {
+    let block = thread.block();
+    let Some(barrier) = block.barriers.get(id as usize) else {
+        let message =
+            format!("barrier {id} does not exist; a block has barriers 0 to {}", NAMED_BARRIERS - 1);
+        thread.fail(FaultKind::BarrierInvalid, location, message)
+    };
+    let all = block.threads.next_multiple_of(WARP_SIZE);
+    let expected = count.unwrap_or(all);
+    if expected == 0 || expected > all || !expected.is_multiple_of(WARP_SIZE) {
+        let message = format!(
+            "barrier {id} with a count of {expected}; counts are multiples of {WARP_SIZE}, from {WARP_SIZE} to {all} \
+             for this block of {} threads",
+            block.threads
+        );
+        thread.fail(FaultKind::BarrierInvalid, location, message)
+    }
+    if barrier.arrived.get() == 0 {
+        barrier.expected.set(expected);
+        barrier.operation.set(Some(operation));
+    } else if barrier.expected.get() != expected || barrier.operation.get() != Some(operation) {
+        let message = format!(
+            "barrier {id}: this thread comes with {operation} for {expected} threads; earlier threads wait in {} for {}",
+            barrier.operation.get().unwrap_or_default(),
+            barrier.expected.get()
+        );
+        thread.fail(FaultKind::BarrierMismatch, location, message)
+    }
+    barrier.arrived.set(barrier.arrived.get() + weight(thread));
+    barrier
+}
+
+/// Arrivals that a thread stands for: lane 0 of a partial warp brings the missing lanes along.
+#[inline]
+fn weight(thread: &Thread) -> u32 {
+    if thread.lane() != 0 {
+        return 1;
+    }
+    let lanes = WARP_SIZE.min(thread.block().threads - thread.rank);
+    1 + WARP_SIZE - lanes
+}
+
+/// `bar.sync` is aligned: the lanes of a warp must meet in the same instruction.
+fn same_line_in_warp(thread: &Thread, barrier: &Barrier, id: u32, location: &'static Location<'static>) {
+    let waiters = barrier.waiters.borrow();
+    let Some(&last) = waiters.last() else { return };
+    let other = &thread.group().threads[last as usize];
+    if other.rank / WARP_SIZE != thread.rank / WARP_SIZE {
+        return;
+    }
+    let other_site = other.wait_site.get();
+    if other_site == crate::site::RawSite::of(location) {
+        return;
+    }
+    let other_rank = other.rank;
+    drop(waiters);
+    let other = crate::exec::context::RawOther {
+        kind: crate::fault::AccessKind::Wait,
+        site: other_site,
+        block: thread.block().number.get(),
+        rank: other_rank,
+    };
+    let message = format!("lanes of one warp wait at barrier {id} in different places");
+    let site = crate::site::RawSite::of(location);
+    thread.fail_access(FaultKind::BarrierDivergence, site, message, None, Some(other));
+}
+
+/// Lets everybody go on; the number of true predicates.
+fn complete(thread: &Thread, barrier: &Barrier) -> u32 {
+    let group = thread.group();
+    let trues = barrier.trues.take();
+    if thread.checked() {
+        let released = barrier.released.take();
+        crate::check::synchronise(thread, &barrier.waiters.borrow(), released);
+    }
+    let mut waiters = barrier.waiters.borrow_mut();
+    // The last thread to come goes on at once, unless it only arrived.
+    if waiters.last() == Some(&thread.slot) {
+        waiters.pop();
+    }
+    group.wake_all(&waiters, trues);
+    waiters.clear();
+    barrier.arrived.set(0);
+    group.barriers.set(group.barriers.get() + 1);
+    trues
+}

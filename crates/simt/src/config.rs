@@ -1,0 +1,140 @@
+//! What is launched, how, and what came of it.
+
+use std::time::Duration;
+
+/// Most threads a block can have.
+pub const MAX_THREADS_PER_BLOCK: u32 = 1024;
+
+/// Most threads a cooperative launch can have: all of them have a stack at the same time.
+pub const MAX_COOPERATIVE_THREADS: u64 = 16_384;
+
+/// Shape of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchConfig {
+    /// Blocks in x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a block in x, y, z.
+    pub block: [u32; 3],
+    /// Blocks of a cluster in x, y, z; `[1, 1, 1]` for none.
+    pub cluster: [u32; 3],
+    /// Bytes of dynamic shared memory a block.
+    pub dynamic_shared: u32,
+    /// All blocks run at the same time, so that [`crate::grid::sync`] works.
+    pub cooperative: bool,
+}
+
+impl Default for LaunchConfig {
+    fn default() -> Self {
+        Self { grid: [1; 3], block: [1; 3], cluster: [1; 3], dynamic_shared: 0, cooperative: false }
+    }
+}
+
+impl LaunchConfig {
+    /// One-dimensional launch: `blocks` blocks of `threads` threads.
+    pub fn linear(blocks: u32, threads: u32) -> Self {
+        Self { grid: [blocks, 1, 1], block: [threads, 1, 1], ..Self::default() }
+    }
+
+    /// The same launch with `bytes` of dynamic shared memory.
+    pub fn shared(self, bytes: u32) -> Self {
+        Self { dynamic_shared: bytes, ..self }
+    }
+
+    /// The same launch with all blocks running at the same time.
+    pub fn cooperative(self) -> Self {
+        Self { cooperative: true, ..self }
+    }
+
+    /// Number of blocks.
+    pub fn blocks(&self) -> u64 {
+        self.grid.iter().map(|&n| u64::from(n)).product()
+    }
+
+    /// Number of threads of a block.
+    pub fn threads_per_block(&self) -> u64 {
+        self.block.iter().map(|&n| u64::from(n)).product()
+    }
+
+    /// Number of blocks of a cluster.
+    pub fn blocks_per_cluster(&self) -> u64 {
+        self.cluster.iter().map(|&n| u64::from(n)).product()
+    }
+}
+
+/// How a launch is run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Schedule of threads and blocks. 0 is the natural order; every other value is a random order of its own.
+    pub seed: u64,
+    /// Whether accesses are checked.
+    pub check: bool,
+    /// OS threads that run blocks; 0 means as many as rayon's pool has. With 1, races between blocks replay too.
+    pub workers: usize,
+    /// Bytes of stack a simulated thread.
+    pub stack_bytes: usize,
+    /// How long threads may do nothing but spin on atomics before the launch counts as hung.
+    pub spin_limit: Duration,
+}
+
+impl Default for Options {
+    /// Natural order; checking in builds with debug assertions.
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            check: cfg!(debug_assertions),
+            workers: 0,
+            stack_bytes: 256 * 1024,
+            spin_limit: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Options {
+    /// Defaults, overruled by the environment: `IRONWARP_SEED=<number>`, `IRONWARP_CHECK=0|1` and
+    /// `IRONWARP_WORKERS=<number>`. A value that cannot be read is ignored with a line on standard error.
+    pub fn from_env() -> Self {
+        let mut options = Self::default();
+        if let Some(seed) = read_env("IRONWARP_SEED") {
+            options.seed = seed;
+        }
+        if let Some(check) = read_env::<u8>("IRONWARP_CHECK") {
+            options.check = check != 0;
+        }
+        if let Some(workers) = read_env("IRONWARP_WORKERS") {
+            options.workers = workers;
+        }
+        options
+    }
+
+    /// The same options with another schedule.
+    pub fn seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    /// The same options with checking on or off.
+    pub fn check(self, check: bool) -> Self {
+        Self { check, ..self }
+    }
+}
+
+fn read_env<T: std::str::FromStr>(name: &str) -> Option<T> {
+    let text = std::env::var(name).ok()?;
+    let value = text.trim().parse().ok();
+    if value.is_none() {
+        eprintln!("ironwarp: {name}={text:?} is not a number and is ignored");
+    }
+    value
+}
+
+/// What a launch did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaunchStats {
+    /// Blocks that ran.
+    pub blocks: u64,
+    /// Threads that ran.
+    pub threads: u64,
+    /// Block-wide and named barriers that completed.
+    pub barriers: u64,
+    /// Times that one thread gave way to another.
+    pub switches: u64,
+}

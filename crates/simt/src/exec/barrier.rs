@@ -1,0 +1,33 @@
+//! Count of threads that have arrived at a barrier, and who of them waits.
+
+use std::cell::{Cell, RefCell};
+
+use crate::check::Released;
+
+/// State of one barrier. Free when `expected` is 0.
+#[derive(Default)]
+pub(crate) struct Barrier {
+    /// Arrivals that complete it.
+    pub expected: Cell<u32>,
+    /// Arrivals so far.
+    pub arrived: Cell<u32>,
+    /// Arrivals that came with a true predicate.
+    pub trues: Cell<u32>,
+    /// What arriving threads ask for; all must ask for the same.
+    pub operation: Cell<Option<&'static str>>,
+    /// Slots of the threads that wait.
+    pub waiters: RefCell<Vec<u32>>,
+    /// What threads that arrived without waiting have made known.
+    pub released: RefCell<Option<Released>>,
+}
+
+impl Barrier {
+    pub fn reset(&self) {
+        self.expected.set(0);
+        self.arrived.set(0);
+        self.trues.set(0);
+        self.operation.set(None);
+        self.waiters.borrow_mut().clear();
+        self.released.take();
+    }
+}

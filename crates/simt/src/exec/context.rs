@@ -1,0 +1,306 @@
+//! State of simulated threads and blocks, and how a thread waits or fails.
+
+use std::cell::{Cell, RefCell};
+use std::panic::Location;
+use std::ptr;
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, Yielder};
+
+use super::barrier::Barrier;
+use super::group::Group;
+use crate::async_copy::CopyQueue;
+use crate::barrier::NAMED_BARRIERS;
+use crate::check::{BlockCheck, ThreadCheck};
+use crate::fault::{Access, AccessKind, Fault, FaultKind, OtherAccess};
+use crate::shared::Arena;
+use crate::site::{RawSite, Site};
+use crate::warp::WarpState;
+
+pub(crate) type Routine = Coroutine<(), (), (), DefaultStack>;
+pub(crate) type Suspender = Yielder<(), ()>;
+
+/// Threads of a warp.
+pub(crate) const WARP_SIZE: u32 = 32;
+
+thread_local! {
+    /// The simulated thread that runs on this OS thread, or null.
+    static CURRENT: Cell<*const Thread> = const { Cell::new(ptr::null()) };
+}
+
+pub(crate) fn set_current(thread: *const Thread) {
+    CURRENT.set(thread);
+}
+
+/// The simulated thread that is running.
+#[inline]
+pub(crate) fn try_current() -> Option<&'static Thread> {
+    // SAFETY: the scheduler sets the pointer to a thread of its group right before it runs that thread and clears
+    // it afterwards; the group outlives the run, and callers keep the reference only while the thread runs.
+    unsafe { CURRENT.get().as_ref() }
+}
+
+/// The simulated thread that is running, or a panic that names `function`.
+#[inline]
+#[track_caller]
+pub(crate) fn current(function: &str) -> &'static Thread {
+    match try_current() {
+        Some(thread) => thread,
+        None => outside(function),
+    }
+}
+
+#[cold]
+#[track_caller]
+fn outside(function: &str) -> ! {
+    panic!(
+        "{function} was called outside a simulated thread: device functions work only in a kernel that runs \
+         through simt::launch, simt::run or the software driver"
+    )
+}
+
+/// What a simulated thread is waiting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Nothing: it runs or is ready to.
+    Nothing,
+    /// A barrier of its block.
+    Barrier { id: u32, expected: u32 },
+    /// The other lanes of a warp operation.
+    Warp { op: &'static str, mask: u32 },
+    /// The warp to come to rest, see [`crate::warp::active_mask`].
+    ActiveMask,
+    /// All threads of the grid.
+    Grid,
+    /// Nothing any more.
+    Exited,
+}
+
+/// A panic that the hook saw.
+pub(crate) struct Panicked {
+    pub message: String,
+    pub site: Site,
+}
+
+/// A simulated thread.
+pub(crate) struct Thread {
+    group: Cell<*const Group<'static>>,
+    /// Position among the group's threads.
+    pub slot: u32,
+    /// Position among the group's blocks.
+    pub block_slot: u32,
+    /// Position in its block.
+    pub rank: u32,
+    /// `threadIdx`.
+    pub index: [u32; 3],
+    pub routine: Cell<Option<Routine>>,
+    pub suspender: Cell<*const Suspender>,
+    /// Lowest and highest address of the stack it runs on.
+    pub stack: Cell<(usize, usize)>,
+    pub wait: Cell<Wait>,
+    pub wait_site: Cell<RawSite>,
+    /// Result of the operation that it waited for: a barrier reduction or an active mask.
+    pub answer: Cell<u32>,
+    /// Atomic operations since it last gave way.
+    pub spins: Cell<u32>,
+    pub panicked: RefCell<Option<Panicked>>,
+    pub copies: RefCell<CopyQueue>,
+    pub check: ThreadCheck,
+}
+
+/// A block of simulated threads.
+pub(crate) struct Block {
+    /// Number in the launch, unique.
+    pub number: Cell<u64>,
+    /// `blockIdx`.
+    pub index: Cell<[u32; 3]>,
+    pub threads: u32,
+    pub barriers: [Barrier; NAMED_BARRIERS],
+    pub warps: Box<[WarpState]>,
+    pub arena: Arena,
+    pub check: BlockCheck,
+}
+
+/// A fault before its source lines are looked up, which needs more stack than a simulated thread has.
+pub(crate) struct RawFault {
+    pub fault: Fault,
+    pub site: Option<RawSite>,
+    pub other_site: RawSite,
+}
+
+impl RawFault {
+    pub fn resolve(self) -> Fault {
+        let mut fault = self.fault;
+        if let Some(site) = self.site {
+            fault.site = site.resolve();
+        }
+        if let Some(other) = &mut fault.other {
+            other.site = self.other_site.resolve();
+        }
+        fault
+    }
+}
+
+/// The other access of a race, as the checker remembers it.
+pub(crate) struct RawOther {
+    pub kind: AccessKind,
+    pub site: RawSite,
+    pub block: u64,
+    pub rank: u32,
+}
+
+impl Thread {
+    pub fn new(group: *const Group<'static>, slot: u32, block_slot: u32, rank: u32, index: [u32; 3]) -> Self {
+        Self {
+            group: Cell::new(group),
+            slot,
+            block_slot,
+            rank,
+            index,
+            routine: Cell::new(None),
+            suspender: Cell::new(ptr::null()),
+            stack: Cell::new((0, 0)),
+            wait: Cell::new(Wait::Nothing),
+            wait_site: Cell::default(),
+            answer: Cell::new(0),
+            spins: Cell::new(0),
+            panicked: RefCell::default(),
+            copies: RefCell::default(),
+            check: ThreadCheck::default(),
+        }
+    }
+
+    #[inline]
+    pub fn set_group(&self, group: *const Group<'static>) {
+        self.group.set(group);
+    }
+
+    #[inline]
+    pub fn group(&self) -> &Group<'static> {
+        // SAFETY: `Group::run` points every thread at its group before it runs any, and the group outlives them.
+        unsafe { &*self.group.get() }
+    }
+
+    #[inline]
+    pub fn block(&self) -> &Block {
+        &self.group().blocks[self.block_slot as usize]
+    }
+
+    #[inline]
+    pub fn lane(&self) -> u32 {
+        self.rank % WARP_SIZE
+    }
+
+    #[inline]
+    pub fn warp(&self) -> &WarpState {
+        &self.block().warps[(self.rank / WARP_SIZE) as usize]
+    }
+
+    /// Whether accesses are checked.
+    #[inline]
+    pub fn checked(&self) -> bool {
+        self.group().launch.check.is_some()
+    }
+
+    /// Readies the thread for its next block.
+    pub fn reset(&self) {
+        self.wait.set(Wait::Nothing);
+        self.spins.set(0);
+        self.panicked.take();
+        self.copies.borrow_mut().clear();
+        self.check.reset();
+    }
+
+    /// Gives way until somebody calls [`Group::wake`].
+    #[inline]
+    pub fn wait_for(&self, wait: Wait, location: &'static Location<'static>) {
+        self.wait.set(wait);
+        self.wait_site.set(RawSite::of(location));
+        self.suspend();
+    }
+
+    /// Gives way to the other threads that are ready.
+    pub fn give_way(&self) {
+        self.spins.set(0);
+        let group = self.group();
+        group.note_spin();
+        group.wake(self.slot);
+        self.suspend();
+    }
+
+    #[inline]
+    fn suspend(&self) {
+        self.group().suspended.set(self.slot);
+        // SAFETY: the coroutine body that runs this thread set the pointer to its own yielder, which lives as long
+        // as the body does; this code runs on that coroutine.
+        unsafe { (*self.suspender.get()).suspend(()) };
+    }
+
+    /// Ends the launch with a fault at `location`.
+    #[cold]
+    pub fn fail(&self, kind: FaultKind, location: &'static Location<'static>, message: String) -> ! {
+        self.fail_access(kind, RawSite::of(location), message, None, None)
+    }
+
+    /// Ends the launch with a fault about an access.
+    #[cold]
+    pub fn fail_access(
+        &self,
+        kind: FaultKind,
+        site: RawSite,
+        message: String,
+        access: Option<Access>,
+        other: Option<RawOther>,
+    ) -> ! {
+        self.group().raise(self.fault(kind, site, message, access, other));
+        loop {
+            // Never resumed. Unwinding is no way out: load/store callbacks are called from code that has no
+            // landing pads for them.
+            self.suspend();
+        }
+    }
+
+    fn fault(
+        &self,
+        kind: FaultKind,
+        site: RawSite,
+        message: String,
+        access: Option<Access>,
+        other: Option<RawOther>,
+    ) -> RawFault {
+        let group = self.group();
+        let other_site = other.as_ref().map(|other| other.site).unwrap_or_default();
+        let other = other.map(|other| OtherAccess {
+            kind: other.kind,
+            site: Site::default(),
+            block: group.launch.block_index(other.block),
+            thread: super::unflatten(other.rank.into(), group.launch.config.block),
+        });
+        let fault = Fault {
+            kind,
+            kernel: group.launch.kernel.into(),
+            message,
+            site: Site::default(),
+            block: self.block().index.get(),
+            thread: self.index,
+            seed: group.launch.options.seed,
+            access,
+            other,
+            waits: Vec::new(),
+        };
+        RawFault { fault, site: Some(site), other_site }
+    }
+
+    /// The fault for a panic that left the kernel.
+    pub fn panic_fault(&self) -> RawFault {
+        let panicked = self.panicked.take();
+        let (message, site) = match panicked {
+            Some(panicked) => (panicked.message, panicked.site),
+            None => ("unwound without a panic message".into(), Site::default()),
+        };
+        let mut raw = self.fault(FaultKind::Panic, RawSite::default(), message, None, None);
+        raw.fault.site = site;
+        raw.site = None;
+        raw
+    }
+}

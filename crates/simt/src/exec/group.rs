@@ -1,0 +1,329 @@
+//! Scheduler of one group: a block, the blocks of a cluster, or all blocks of a cooperative launch.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use corosensei::CoroutineResult;
+use corosensei::stack::Stack;
+
+use super::barrier::Barrier;
+use super::context::{Block, RawFault, Routine, Suspender, Thread, Wait, set_current};
+use super::order::Rng;
+use super::{Launch, deadlock, stack, unflatten};
+use crate::LaunchStats;
+use crate::check::BlockCheck;
+use crate::shared::Arena;
+use crate::warp::WarpState;
+
+pub(crate) struct Group<'a> {
+    pub launch: &'a Launch<'a>,
+    pub blocks: Box<[Block]>,
+    pub threads: Vec<Thread>,
+    pub grid_barrier: Barrier,
+    /// Slot of the thread that suspended last.
+    pub suspended: Cell<u32>,
+    ready: RefCell<Ready>,
+    /// A thread that a coroutine took from the queue but could not run itself.
+    handed_over: Cell<Option<u32>>,
+    live: Cell<u32>,
+    fault: RefCell<Option<Box<RawFault>>>,
+    pub barriers: Cell<u64>,
+    switches: Cell<u64>,
+    clock: Cell<u64>,
+    spinning: Spinning,
+}
+
+/// Watches for threads that do nothing but spin.
+#[derive(Default)]
+struct Spinning {
+    turns: Cell<u32>,
+    since: Cell<Option<Instant>>,
+}
+
+/// Threads that can run.
+enum Ready {
+    InOrder(VecDeque<u32>),
+    Random(Vec<u32>, Rng),
+}
+
+impl Ready {
+    fn push(&mut self, slot: u32) {
+        match self {
+            Self::InOrder(queue) => queue.push_back(slot),
+            Self::Random(slots, _) => slots.push(slot),
+        }
+    }
+
+    fn pop(&mut self) -> Option<u32> {
+        match self {
+            Self::InOrder(queue) => queue.pop_front(),
+            Self::Random(slots, _) if slots.is_empty() => None,
+            Self::Random(slots, rng) => Some(slots.swap_remove(rng.below(slots.len()))),
+        }
+    }
+
+    fn restart(&mut self, threads: u32, seed: u64, group: u64) {
+        match self {
+            Self::InOrder(queue) => {
+                queue.clear();
+                queue.extend(0..threads);
+            }
+            Self::Random(slots, rng) => {
+                slots.clear();
+                slots.extend(0..threads);
+                *rng = Rng::new(seed, group);
+            }
+        }
+    }
+}
+
+impl<'a> Group<'a> {
+    pub fn new(launch: &'a Launch<'a>, blocks: usize) -> Self {
+        let config = &launch.config;
+        let per_block = config.threads_per_block() as u32;
+        let thread = |slot: u32| {
+            let rank = slot % per_block;
+            Thread::new(std::ptr::null(), slot, slot / per_block, rank, unflatten(rank.into(), config.block))
+        };
+        let ready = match launch.options.seed {
+            0 => Ready::InOrder(VecDeque::new()),
+            seed => Ready::Random(Vec::new(), Rng::new(seed, 0)),
+        };
+        Self {
+            launch,
+            blocks: (0..blocks).map(|_| Block::new(launch)).collect(),
+            threads: (0..blocks as u32 * per_block).map(thread).collect(),
+            grid_barrier: Barrier::default(),
+            suspended: Cell::new(0),
+            ready: RefCell::new(ready),
+            handed_over: Cell::new(None),
+            live: Cell::new(0),
+            fault: RefCell::default(),
+            barriers: Cell::new(0),
+            switches: Cell::new(0),
+            clock: Cell::new(0),
+            spinning: Spinning::default(),
+        }
+    }
+
+    /// Runs the blocks from number `first` on.
+    pub fn run(&mut self, first: u64, stats: &mut LaunchStats) -> Result<(), Box<RawFault>> {
+        self.reset(first);
+        self.schedule();
+        stats.blocks += self.blocks.len() as u64;
+        stats.threads += self.threads.len() as u64;
+        stats.barriers += self.barriers.take();
+        stats.switches += self.switches.take();
+        match self.fault.take() {
+            None => Ok(()),
+            Some(fault) => {
+                self.abandon();
+                Err(fault)
+            }
+        }
+    }
+
+    fn reset(&mut self, first: u64) {
+        let this = std::ptr::from_ref(&*self).cast::<Group<'static>>();
+        for (number, block) in (first..).zip(&self.blocks) {
+            block.reset(number, self.launch);
+        }
+        for thread in &self.threads {
+            thread.set_group(this);
+            thread.reset();
+        }
+        self.grid_barrier.reset();
+        self.live.set(self.threads.len() as u32);
+        self.ready.borrow_mut().restart(self.threads.len() as u32, self.launch.options.seed, first);
+    }
+
+    fn schedule(&self) {
+        loop {
+            while let Some(slot) = self.handed_over.take().or_else(|| self.ready.borrow_mut().pop()) {
+                self.resume(slot);
+                if self.fault.borrow().is_some() {
+                    return;
+                }
+            }
+            if self.live.get() == 0 {
+                return;
+            }
+            if !crate::warp::settle_active_masks(self) {
+                self.raise(deadlock::explain(self));
+                return;
+            }
+        }
+    }
+
+    fn resume(&self, slot: u32) {
+        let thread = &self.threads[slot as usize];
+        let mut routine = match thread.routine.take() {
+            Some(routine) => routine,
+            None => match self.new_routine(slot) {
+                Ok(routine) => routine,
+                Err(error) => return self.raise(deadlock::no_stack(self, thread, &error)),
+            },
+        };
+        self.switches.set(self.switches.get() + 1);
+        set_current(thread);
+        let result = routine.resume(());
+        set_current(std::ptr::null());
+        match result {
+            CoroutineResult::Yield(()) => {
+                self.threads[self.suspended.get() as usize].routine.set(Some(routine));
+            }
+            CoroutineResult::Return(()) => stack::put(routine.into_stack()),
+        }
+    }
+
+    /// A coroutine that runs thread `slot` and then, one after the other, threads that have not begun.
+    fn new_routine(&self, slot: u32) -> std::io::Result<Routine> {
+        let stack = stack::take(self.launch.options.stack_bytes)?;
+        let bounds = (stack.limit().get(), stack.base().get());
+        let group = std::ptr::from_ref(self).cast::<Group<'static>>();
+        Ok(Routine::with_stack(stack, move |suspender, ()| {
+            // SAFETY: `Group::run` drives the coroutine and drops or resets it before it returns.
+            let group = unsafe { &*group };
+            group.run_threads(slot, suspender, bounds);
+        }))
+    }
+
+    fn run_threads(&self, first: u32, suspender: &Suspender, bounds: (usize, usize)) {
+        let mut slot = first;
+        loop {
+            let thread = &self.threads[slot as usize];
+            thread.suspender.set(suspender);
+            thread.stack.set(bounds);
+            set_current(thread);
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                (self.launch.body)();
+                crate::async_copy::finish(thread);
+            }));
+            self.live.set(self.live.get() - 1);
+            thread.wait.set(Wait::Exited);
+            if outcome.is_err() {
+                return self.raise(thread.panic_fault());
+            }
+            self.spinning.stop();
+            let Some(next) = self.ready.borrow_mut().pop() else { return };
+            if !self.threads[next as usize].is_fresh() {
+                return self.handed_over.set(Some(next));
+            }
+            slot = next;
+        }
+    }
+
+    /// Makes a thread ready.
+    #[inline]
+    pub fn wake(&self, slot: u32) {
+        self.threads[slot as usize].wait.set(Wait::Nothing);
+        self.ready.borrow_mut().push(slot);
+    }
+
+    /// Makes threads ready, all with the same answer.
+    pub fn wake_all(&self, slots: &[u32], answer: u32) {
+        let mut ready = self.ready.borrow_mut();
+        for &slot in slots {
+            let thread = &self.threads[slot as usize];
+            thread.wait.set(Wait::Nothing);
+            thread.answer.set(answer);
+            ready.push(slot);
+        }
+        self.spinning.stop();
+    }
+
+    /// Records a fault; the first one counts. The scheduler stops when it gets control.
+    pub fn raise(&self, fault: RawFault) {
+        self.fault.borrow_mut().get_or_insert_with(|| Box::new(fault));
+    }
+
+    /// A count that grows with every call.
+    pub fn tick(&self) -> u64 {
+        self.clock.set(self.clock.get() + 1);
+        self.clock.get() + self.switches.get()
+    }
+
+    /// Counts a turn that a thread spent spinning.
+    pub fn note_spin(&self) {
+        if let Some(idle) = self.spinning.turn()
+            && idle > self.launch.options.spin_limit
+        {
+            self.raise(deadlock::livelock(self, idle));
+        }
+    }
+
+    /// Lets go of threads that a fault left half-way.
+    fn abandon(&mut self) {
+        for thread in &self.threads {
+            if let Some(mut routine) = thread.routine.take() {
+                // SAFETY: what lives on the stack is leaked, which the crate's documentation states; nothing else
+                // refers to it once the group is reset.
+                unsafe { routine.force_reset() };
+                stack::put(routine.into_stack());
+            }
+        }
+        self.handed_over.set(None);
+    }
+}
+
+impl Spinning {
+    /// Every so many turns the clock is read.
+    const STRIDE: u32 = 1 << 12;
+
+    fn turn(&self) -> Option<Duration> {
+        let turns = self.turns.get().wrapping_add(1);
+        self.turns.set(turns);
+        if !turns.is_multiple_of(Self::STRIDE) {
+            return None;
+        }
+        std::thread::yield_now();
+        match self.since.get() {
+            Some(since) => Some(since.elapsed()),
+            None => {
+                self.since.set(Some(Instant::now()));
+                None
+            }
+        }
+    }
+
+    fn stop(&self) {
+        self.turns.set(0);
+        self.since.set(None);
+    }
+}
+
+impl Block {
+    fn new(launch: &Launch<'_>) -> Self {
+        let threads = launch.config.threads_per_block() as u32;
+        Self {
+            number: Cell::new(0),
+            index: Cell::new([0; 3]),
+            threads,
+            barriers: Default::default(),
+            warps: WarpState::all(threads),
+            arena: Arena::new(launch.config.dynamic_shared),
+            check: BlockCheck::default(),
+        }
+    }
+
+    fn reset(&self, number: u64, launch: &Launch<'_>) {
+        self.number.set(number);
+        self.index.set(launch.block_index(number));
+        self.barriers.iter().for_each(Barrier::reset);
+        self.warps.iter().for_each(WarpState::reset);
+        self.arena.reset();
+        self.check.reset();
+    }
+}
+
+impl Thread {
+    /// Whether it has not begun to run.
+    fn is_fresh(&self) -> bool {
+        let routine = self.routine.take();
+        let fresh = routine.is_none();
+        self.routine.set(routine);
+        fresh
+    }
+}

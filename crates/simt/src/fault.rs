@@ -1,0 +1,301 @@
+//! What went wrong in a launch, where, and who else was involved.
+
+use std::fmt;
+
+use crate::Site;
+
+/// Kind of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FaultKind {
+    /// The launch does not fit the kernel or the device.
+    InvalidLaunch,
+    /// A Rust panic in the kernel.
+    Panic,
+    /// [`crate::trap`] was called.
+    Trap,
+    /// Access outside a global allocation or shared variable.
+    OutOfBounds,
+    /// Address that is no multiple of the access's size.
+    Misaligned,
+    /// Access through a null pointer.
+    NullPointer,
+    /// Access to memory that belongs to no allocation.
+    WildPointer,
+    /// Access to memory that was freed.
+    UseAfterFree,
+    /// Read of shared memory that nobody has written.
+    UninitialisedShared,
+    /// Two threads of a block access the same shared memory with nothing between that orders them.
+    SharedRace,
+    /// Two threads of a block access the same global memory with nothing between that orders them.
+    GlobalRace,
+    /// Threads of two blocks access the same global memory with nothing between that orders them.
+    InterBlockRace,
+    /// The destination of an asynchronous copy was touched before the copy was waited for.
+    AsyncCopyPending,
+    /// An asynchronous copy of a size or alignment that the hardware does not have.
+    AsyncCopyInvalid,
+    /// Some threads wait at a barrier that others never reach.
+    BarrierDivergence,
+    /// Threads disagree about a barrier's thread count or operation.
+    BarrierMismatch,
+    /// A barrier number or thread count that does not exist.
+    BarrierInvalid,
+    /// All threads that are left wait for each other.
+    Deadlock,
+    /// All threads that are left spin, for longer than [`crate::Options::spin_limit`].
+    Livelock,
+    /// A warp mask that leaves out its caller or names lanes that have exited.
+    WarpMask,
+    /// Lanes of a warp wait for each other in different operations or with different masks.
+    WarpDivergence,
+    /// Grid synchronisation without a cooperative launch.
+    GridSync,
+    /// More shared memory than a block can have, or a shared variable declared in two ways.
+    SharedAllocation,
+}
+
+impl FaultKind {
+    /// Short name of the kind.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::InvalidLaunch => "invalid launch",
+            Self::Panic => "panic in a kernel",
+            Self::Trap => "trap",
+            Self::OutOfBounds => "out-of-bounds access",
+            Self::Misaligned => "misaligned access",
+            Self::NullPointer => "null pointer",
+            Self::WildPointer => "wild pointer",
+            Self::UseAfterFree => "use after free",
+            Self::UninitialisedShared => "read of uninitialised shared memory",
+            Self::SharedRace => "data race on shared memory",
+            Self::GlobalRace => "data race on global memory within a block",
+            Self::InterBlockRace => "data race between blocks",
+            Self::AsyncCopyPending => "asynchronous copy used before it was waited for",
+            Self::AsyncCopyInvalid => "invalid asynchronous copy",
+            Self::BarrierDivergence => "barrier divergence",
+            Self::BarrierMismatch => "barrier mismatch",
+            Self::BarrierInvalid => "invalid barrier",
+            Self::Deadlock => "deadlock",
+            Self::Livelock => "livelock",
+            Self::WarpMask => "wrong warp mask",
+            Self::WarpDivergence => "warp divergence",
+            Self::GridSync => "grid sync without a cooperative launch",
+            Self::SharedAllocation => "shared memory allocation",
+        }
+    }
+
+    /// What usually mends it.
+    pub fn hint(self) -> &'static str {
+        match self {
+            Self::InvalidLaunch => "change the launch configuration to fit the limit named above",
+            Self::Panic => {
+                "check indices against lengths before the access; on the GPU this would end in a trap"
+            }
+            Self::Trap => "the kernel gave up by itself; see the message",
+            Self::OutOfBounds => "compare the index with the length before the access (`if i < n`)",
+            Self::Misaligned => "an access of N bytes needs an address that is a multiple of N",
+            Self::NullPointer => "check that the host passed a device pointer",
+            Self::WildPointer => {
+                "only device allocations can be accessed; in a test, register host memory with `memory::track`"
+            }
+            Self::UseAfterFree => "keep the allocation alive until the launch has finished",
+            Self::UninitialisedShared => "write every element that is read, and put a barrier between",
+            Self::SharedRace => {
+                "put a barrier (`sync_threads`, or `sync_warp` within a warp) between the two accesses"
+            }
+            Self::GlobalRace => "put a barrier between the two accesses, or use atomics",
+            Self::InterBlockRace => {
+                "blocks run in any order: use atomics, give each block its own elements, or launch cooperatively and sync the grid"
+            }
+            Self::AsyncCopyPending => {
+                "commit the copies, wait for the group, then put a barrier before other threads read"
+            }
+            Self::AsyncCopyInvalid => {
+                "cp.async moves 4, 8 or 16 bytes between addresses that are multiples of that size"
+            }
+            Self::BarrierDivergence => {
+                "let every thread of the block reach the barrier: no early return or branch around it"
+            }
+            Self::BarrierMismatch => {
+                "all threads that meet at a barrier must name the same thread count and operation"
+            }
+            Self::BarrierInvalid => {
+                "barriers are 0 to 15; counts are multiples of 32, up to the block's size"
+            }
+            Self::Deadlock => "see who waits for what above, and who was meant to arrive",
+            Self::Livelock => {
+                "threads that wait for other blocks need a cooperative launch; a lock within a warp needs divergent code"
+            }
+            Self::WarpMask => {
+                "the mask must name exactly the lanes that make the call, the caller among them"
+            }
+            Self::WarpDivergence => "all lanes that a mask names must make the same call with the same mask",
+            Self::GridSync => "launch cooperatively",
+            Self::SharedAllocation => "make the tiles smaller or the block use fewer of them",
+        }
+    }
+}
+
+/// What an access does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessKind {
+    /// A load.
+    Read,
+    /// A store.
+    Write,
+    /// An atomic operation.
+    Atomic,
+    /// The write of an asynchronous copy.
+    AsyncWrite,
+    /// A wait at a barrier.
+    Wait,
+}
+
+impl fmt::Display for AccessKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Atomic => "atomic access",
+            Self::AsyncWrite => "asynchronous write",
+            Self::Wait => "wait",
+        })
+    }
+}
+
+/// Where an accessed address lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In, or just outside, a tracked global allocation.
+    Global {
+        /// Label of the allocation.
+        label: String,
+        /// Bytes from its start; negative before it.
+        offset: i64,
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// In the block's shared memory.
+    Shared {
+        /// Bytes from the start of the block's shared memory.
+        offset: i64,
+        /// The shared variable and the offset in it, where there is one.
+        variable: Option<(String, i64, usize)>,
+    },
+    /// Nowhere that is known.
+    Unknown {
+        /// The address.
+        address: usize,
+    },
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Global { label, offset, len } => {
+                write!(f, "byte {offset} of global allocation `{label}` ({len} bytes)")
+            }
+            Self::Shared { variable: Some((name, offset, len)), .. } => {
+                write!(f, "byte {offset} of shared `{name}` ({len} bytes)")
+            }
+            Self::Shared { offset, variable: None } => {
+                write!(f, "shared memory at offset {offset}, which no variable covers")
+            }
+            Self::Unknown { address } => write!(f, "address {address:#x}, which is in no tracked allocation"),
+        }
+    }
+}
+
+/// The access that a fault is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// What it does.
+    pub kind: AccessKind,
+    /// Bytes.
+    pub size: usize,
+    /// Where to.
+    pub place: Place,
+}
+
+/// The earlier access that it conflicts with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherAccess {
+    /// What it does.
+    pub kind: AccessKind,
+    /// Its source line.
+    pub site: Site,
+    /// Its block.
+    pub block: [u32; 3],
+    /// Its thread.
+    pub thread: [u32; 3],
+}
+
+/// Why a launch ended early. `Display` is a report of a few lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What kind of bug.
+    pub kind: FaultKind,
+    /// Kernel that was launched.
+    pub kernel: String,
+    /// What happened, with the values that matter.
+    pub message: String,
+    /// Source line.
+    pub site: Site,
+    /// Block that was running.
+    pub block: [u32; 3],
+    /// Thread that was running.
+    pub thread: [u32; 3],
+    /// Schedule under which it happened.
+    pub seed: u64,
+    /// The access, for memory faults.
+    pub access: Option<Access>,
+    /// The other access, for races.
+    pub other: Option<OtherAccess>,
+    /// Who waits for what, a line a group, for faults of synchronisation.
+    pub waits: Vec<String>,
+}
+
+impl std::error::Error for Fault {}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in kernel `{}`", self.kind.name(), self.kernel)?;
+        if !self.message.is_empty() {
+            write!(f, ": {}", self.message)?;
+        }
+        if self.kind != FaultKind::InvalidLaunch && self.waits.is_empty() {
+            let (block, thread) = (Index(self.block), Index(self.thread));
+            write!(f, "\n  at {}, block {block}, thread {thread}", self.site)?;
+        }
+        if let Some(access) = &self.access {
+            write!(f, "\n  {} of {} bytes at {}", access.kind, access.size, access.place)?;
+        }
+        if let Some(other) = &self.other {
+            let (block, thread) = (Index(other.block), Index(other.thread));
+            write!(f, "\n  conflicts with {} at {}, block {block}, thread {thread}", other.kind, other.site)?;
+        }
+        for line in &self.waits {
+            write!(f, "\n  {line}")?;
+        }
+        write!(f, "\n  hint: {}", self.kind.hint())?;
+        if self.kind != FaultKind::InvalidLaunch {
+            write!(f, "\n  seed {} (replay with IRONWARP_SEED={})", self.seed, self.seed)?;
+        }
+        Ok(())
+    }
+}
+
+/// `(x, y, z)`, without trailing zero parts.
+struct Index([u32; 3]);
+
+impl fmt::Display for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            [x, 0, 0] => write!(f, "{x}"),
+            [x, y, 0] => write!(f, "({x}, {y})"),
+            [x, y, z] => write!(f, "({x}, {y}, {z})"),
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Barrier of all threads of a cooperative launch.
+
+use std::panic::Location;
+
+use crate::exec::context::{Wait, current};
+use crate::fault::FaultKind;
+
+/// Waits until all threads of the grid have arrived. Orders their memory accesses.
+#[track_caller]
+pub fn sync() {
+    let location = Location::caller();
+    let thread = current("simt::grid::sync");
+    let group = thread.group();
+    if !group.launch.config.cooperative {
+        let message = "the blocks of this launch do not run at the same time".into();
+        thread.fail(FaultKind::GridSync, location, message);
+    }
+    let barrier = &group.grid_barrier;
+    let arrived = barrier.arrived.get() + 1;
+    barrier.arrived.set(arrived);
+    if arrived as usize != group.threads.len() {
+        barrier.waiters.borrow_mut().push(thread.slot);
+        return thread.wait_for(Wait::Grid, location);
+    }
+    barrier.arrived.set(0);
+    if thread.checked() {
+        crate::check::synchronise_grid(group);
+    }
+    let mut waiters = barrier.waiters.borrow_mut();
+    group.wake_all(&waiters, 0);
+    waiters.clear();
+}

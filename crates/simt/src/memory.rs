@@ -1,0 +1,232 @@
+//! Accesses to memory that report the caller's line, atomics, fences, and the global allocations that are known.
+
+use std::mem::MaybeUninit;
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::check::{self, Access, Allocations};
+use crate::exec::context::{Thread, current};
+use crate::fault::AccessKind;
+use crate::site::RawSite;
+
+/// Threads that a fence or atomic operation is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// `.cta`
+    Block,
+    /// `.cluster`
+    Cluster,
+    /// `.gpu`
+    Device,
+    /// `.sys`
+    System,
+}
+
+/// Makes a global allocation known, so that accesses to it are checked. Replaces what was known of that range.
+pub fn track<T>(ptr: *const T, len_bytes: usize, label: &str) {
+    Allocations::add(ptr as usize, len_bytes, label);
+}
+
+/// Forgets the global allocation that begins at `ptr`: later accesses are use after free.
+pub fn untrack<T>(ptr: *const T) {
+    Allocations::remove(ptr as usize);
+}
+
+/// Host memory that counts as a global allocation while this lives.
+#[derive(Debug)]
+pub struct Tracked<'a, T> {
+    items: &'a mut [T],
+}
+
+impl<'a, T> Tracked<'a, T> {
+    /// Tracks a slice under a label.
+    pub fn new(items: &'a mut [T], label: &str) -> Self {
+        track(items.as_ptr(), size_of_val(items), label);
+        Self { items }
+    }
+
+    /// Pointer for a kernel.
+    pub fn as_ptr(&self) -> *mut T {
+        self.items.as_ptr().cast_mut()
+    }
+}
+
+impl<T> Drop for Tracked<'_, T> {
+    fn drop(&mut self) {
+        Allocations::forget(self.items.as_ptr() as usize);
+    }
+}
+
+/// Loads a value. With checking on, a bad access is a fault on the caller's line.
+///
+/// # Safety
+/// `ptr` is valid for reads, or checking is on and the address is in shared or tracked memory.
+#[track_caller]
+pub unsafe fn load<T: Copy>(ptr: *const T) -> T {
+    let mut value = MaybeUninit::<T>::uninit();
+    // SAFETY: the caller vouches for the source, and the destination is a local of that size.
+    unsafe {
+        read(ptr.cast(), value.as_mut_ptr().cast(), size_of::<T>(), align_of::<T>(), Location::caller());
+        value.assume_init()
+    }
+}
+
+/// Stores a value. With checking on, a bad access is a fault on the caller's line.
+///
+/// # Safety
+/// `ptr` is valid for writes, or checking is on and the address is in shared or tracked memory.
+#[track_caller]
+pub unsafe fn store<T: Copy>(ptr: *mut T, value: T) {
+    // SAFETY: the caller vouches for the destination, and the source is a local of that size.
+    unsafe {
+        write(
+            ptr.cast(),
+            std::ptr::from_ref(&value).cast(),
+            size_of::<T>(),
+            align_of::<T>(),
+            Location::caller(),
+        );
+    }
+}
+
+// The next three functions are not generic, so that they are compiled here, without load/store callbacks.
+
+/// # Safety
+/// As [`load`], for `size` bytes; `out` is writable for as many.
+#[inline(never)]
+unsafe fn read(
+    ptr: *const u8,
+    out: *mut u8,
+    size: usize,
+    align: usize,
+    location: &'static Location<'static>,
+) {
+    check_access(current("simt::memory::load"), ptr, size, align, AccessKind::Read, location);
+    // SAFETY: forwarded from the caller.
+    unsafe { std::ptr::copy_nonoverlapping(ptr, out, size) };
+}
+
+/// # Safety
+/// As [`store`], for `size` bytes; `value` is readable for as many.
+#[inline(never)]
+unsafe fn write(
+    ptr: *mut u8,
+    value: *const u8,
+    size: usize,
+    align: usize,
+    location: &'static Location<'static>,
+) {
+    check_access(current("simt::memory::store"), ptr, size, align, AccessKind::Write, location);
+    // SAFETY: forwarded from the caller.
+    unsafe { std::ptr::copy_nonoverlapping(value, ptr, size) };
+}
+
+#[inline]
+fn check_access(
+    thread: &Thread,
+    ptr: *const u8,
+    size: usize,
+    align: usize,
+    kind: AccessKind,
+    location: &'static Location<'static>,
+) {
+    if thread.checked() {
+        let site = RawSite::of(location);
+        check::typed_access(thread, Access { address: ptr as usize, size, align, kind, site });
+    }
+}
+
+/// Locks that make atomic operations of different OS threads exclude each other.
+const LOCKS: usize = 256;
+static ATOMIC_LOCKS: [AtomicBool; LOCKS] = [const { AtomicBool::new(false) }; LOCKS];
+
+/// Holds the lock of an address.
+struct AtomicLock(&'static AtomicBool);
+
+impl AtomicLock {
+    fn take(address: usize) -> Self {
+        const GRANULE: usize = 16;
+        let lock = &ATOMIC_LOCKS[address / GRANULE % LOCKS];
+        while lock.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            std::thread::yield_now();
+        }
+        Self(lock)
+    }
+}
+
+impl Drop for AtomicLock {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// Replaces the value at `ptr` by `f` of it, atomically; the old value. `f` only computes: it must not call into
+/// this crate.
+///
+/// # Safety
+/// `ptr` is valid for reads and writes, or checking is on and the address is in shared or tracked memory.
+#[track_caller]
+pub unsafe fn atomic<T: Copy>(ptr: *mut T, order: Ordering, scope: Scope, f: impl FnOnce(T) -> T) -> T {
+    let mut old = MaybeUninit::<T>::uninit();
+    // SAFETY: forwarded from the caller; `old` and `new` are locals of the value's size.
+    unsafe {
+        let lock = begin_atomic(
+            ptr.cast(),
+            old.as_mut_ptr().cast(),
+            size_of::<T>(),
+            order,
+            scope,
+            Location::caller(),
+        );
+        let old = old.assume_init();
+        let new = f(old);
+        end_atomic(lock, ptr.cast(), std::ptr::from_ref(&new).cast(), size_of::<T>());
+        old
+    }
+}
+
+/// # Safety
+/// As [`atomic`], for `size` bytes; `out` is writable for as many.
+#[inline(never)]
+unsafe fn begin_atomic(
+    ptr: *mut u8,
+    out: *mut u8,
+    size: usize,
+    order: Ordering,
+    scope: Scope,
+    location: &'static Location<'static>,
+) -> AtomicLock {
+    const SPINS: u32 = 16;
+    let thread = current("simt::memory::atomic");
+    // Give way now and then: the operation may be part of a loop that waits for another thread.
+    thread.spins.set(thread.spins.get() + 1);
+    if thread.spins.get() >= SPINS {
+        thread.give_way();
+    }
+    check_access(thread, ptr, size, size, AccessKind::Atomic, location);
+    let lock = AtomicLock::take(ptr as usize);
+    if thread.checked() {
+        check::atomic_order(thread, ptr as usize, order, scope);
+    }
+    // SAFETY: forwarded from the caller.
+    unsafe { std::ptr::copy_nonoverlapping(ptr, out, size) };
+    lock
+}
+
+/// # Safety
+/// As [`atomic`], for `size` bytes; `new` is readable for as many.
+#[inline(never)]
+unsafe fn end_atomic(lock: AtomicLock, ptr: *mut u8, new: *const u8, size: usize) {
+    // SAFETY: forwarded from the caller.
+    unsafe { std::ptr::copy_nonoverlapping(new, ptr, size) };
+    drop(lock);
+}
+
+/// Orders the thread's earlier accesses before its later ones, as seen by `scope` (`membar`, `fence`).
+#[track_caller]
+pub fn fence(scope: Scope) {
+    let thread = current("simt::memory::fence");
+    if thread.checked() {
+        check::fence(thread, scope);
+    }
+}

@@ -1,0 +1,123 @@
+//! Kernels compiled natively into this program, by name.
+
+use std::ffi::c_void;
+
+use thiserror::Error;
+
+/// Size and alignment of one kernel parameter, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParamLayout {
+    /// Bytes.
+    pub size: usize,
+    /// Bytes, a power of two.
+    pub align: usize,
+}
+
+impl ParamLayout {
+    /// Layout of `T`.
+    pub const fn of<T>() -> Self {
+        Self { size: size_of::<T>(), align: align_of::<T>() }
+    }
+}
+
+/// Launch limits that a kernel was compiled with; 0 means not given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaunchBounds {
+    /// Most threads a block.
+    pub max_threads: u32,
+    /// Fewest blocks an SM should hold.
+    pub min_blocks: u32,
+}
+
+/// A kernel in its native form. `#[kernel]` submits one with [`inventory`].
+#[derive(Clone, Copy, Debug)]
+pub struct KernelEntry {
+    /// Name of the function.
+    pub name: &'static str,
+    /// Crate that holds it.
+    pub family: &'static str,
+    /// Source file of the function.
+    pub file: &'static str,
+    /// Line of the function.
+    pub line: u32,
+    /// Parameters in order, slices already split into pointer and length.
+    pub params: &'static [ParamLayout],
+    /// Launch limits.
+    pub bounds: LaunchBounds,
+    /// Reads the parameters and calls the body once, for the current simulated thread.
+    ///
+    /// # Safety
+    /// The argument points to `params.len()` pointers, each to a value of that parameter's type.
+    pub invoke: unsafe fn(*const *const c_void),
+}
+
+inventory::collect!(KernelEntry);
+
+/// Why no kernel was found.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum FindError {
+    /// No linked package has a kernel of that name.
+    #[error(
+        "no kernel `{name}`{} is linked into this program (linked: {}); \
+         add the package that defines it as a dependency and name something of it, so that the linker keeps it",
+        in_family(.family), list(.known)
+    )]
+    NotFound {
+        /// Family that was asked for.
+        family: Option<String>,
+        /// Name that was asked for.
+        name: String,
+        /// Kernels that are there, as `family::name`.
+        known: Vec<String>,
+    },
+    /// Several packages have one.
+    #[error("kernel `{name}` exists in several families ({}); say which one is meant", .families.join(", "))]
+    Ambiguous {
+        /// Name that was asked for.
+        name: String,
+        /// Families that have it.
+        families: Vec<String>,
+    },
+}
+
+fn in_family(family: &Option<String>) -> String {
+    family.as_ref().map(|family| format!(" in family `{family}`")).unwrap_or_default()
+}
+
+fn list(known: &[String]) -> String {
+    const SHOWN: usize = 12;
+    match known.len() {
+        0 => "none".into(),
+        n if n <= SHOWN => known.join(", "),
+        n => format!("{} and {} more", known[..SHOWN].join(", "), n - SHOWN),
+    }
+}
+
+/// All kernels linked into this program.
+pub fn kernels() -> impl Iterator<Item = &'static KernelEntry> {
+    inventory::iter::<KernelEntry>.into_iter()
+}
+
+/// The kernel `name`, of `family` when given.
+///
+/// # Errors
+/// When there is none, or when several families have one and `family` is `None`.
+pub fn find(family: Option<&str>, name: &str) -> Result<&'static KernelEntry, FindError> {
+    let mut found: Vec<_> = kernels()
+        .filter(|kernel| kernel.name == name && family.is_none_or(|family| family == kernel.family))
+        .collect();
+    match found.len() {
+        1 => Ok(found.remove(0)),
+        0 => {
+            let mut known: Vec<_> =
+                kernels().map(|kernel| format!("{}::{}", kernel.family, kernel.name)).collect();
+            known.sort();
+            Err(FindError::NotFound { family: family.map(Into::into), name: name.into(), known })
+        }
+        _ => {
+            let mut families: Vec<_> = found.iter().map(|kernel| kernel.family.to_string()).collect();
+            families.sort();
+            Err(FindError::Ambiguous { name: name.into(), families })
+        }
+    }
+}

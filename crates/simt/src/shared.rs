@@ -1,0 +1,223 @@
+//! Shared memory of a block: static variables, dynamic memory, and the 32-bit window.
+
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::panic::Location;
+
+use crate::exec::context::current;
+use crate::fault::FaultKind;
+
+/// Shared memory that a block can have, static and dynamic together, in bytes.
+pub const SHARED_LIMIT: u32 = 227 * 1024;
+
+/// First address of the 32-bit shared window. Not 0, so that a zeroed address is found out.
+pub const WINDOW_BASE: u32 = 1024;
+
+/// Bytes between variables, where accesses that run over their end land.
+const GAP: usize = 64;
+
+/// Bytes of the arena: the limit, and room for gaps.
+const ARENA_BYTES: usize = 2 * SHARED_LIMIT as usize;
+
+const ARENA_ALIGN: usize = 1024;
+
+/// What memory holds that nobody has written: as a float, NaN.
+const UNWRITTEN: u8 = 0xff;
+
+/// Identity of a static shared variable: each `static` of this type is one.
+#[derive(Debug)]
+pub struct StaticKey {
+    /// Name for reports.
+    pub name: &'static str,
+}
+
+impl StaticKey {
+    /// A key of that name.
+    pub const fn new(name: &'static str) -> Self {
+        Self { name }
+    }
+}
+
+#[repr(C, align(1024))]
+#[derive(Clone, Copy)]
+struct Line(#[allow(dead_code, reason = "only its size and alignment count")] [u8; ARENA_ALIGN]);
+
+/// A shared variable, or the dynamic memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Variable {
+    /// Address of its key; 0 for the dynamic memory.
+    key: usize,
+    pub name: &'static str,
+    pub offset: usize,
+    pub len: usize,
+    align: usize,
+}
+
+/// Shared memory of one block.
+pub(crate) struct Arena {
+    memory: Box<[UnsafeCell<Line>]>,
+    dynamic_len: usize,
+    variables: RefCell<Vec<Variable>>,
+    /// Bytes handed out, without gaps.
+    used: Cell<usize>,
+    /// End of the last variable.
+    end: Cell<usize>,
+}
+
+impl Arena {
+    pub fn new(dynamic_len: u32) -> Self {
+        let line = || UnsafeCell::new(Line([UNWRITTEN; ARENA_ALIGN]));
+        Self {
+            memory: (0..ARENA_BYTES / ARENA_ALIGN).map(|_| line()).collect(),
+            dynamic_len: dynamic_len as usize,
+            variables: RefCell::default(),
+            used: Cell::new(0),
+            end: Cell::new(0),
+        }
+    }
+
+    /// Empties the arena. The dynamic memory lies at its start, where every alignment is met.
+    pub fn reset(&self) {
+        // SAFETY: `end` is within the arena, and no simulated thread runs that could hold a reference into it.
+        unsafe { std::ptr::write_bytes(self.base(), UNWRITTEN, self.end.get()) };
+        let dynamic = Variable {
+            key: 0,
+            name: "dynamic shared memory",
+            offset: 0,
+            len: self.dynamic_len,
+            align: ARENA_ALIGN,
+        };
+        let mut variables = self.variables.borrow_mut();
+        variables.clear();
+        variables.push(dynamic);
+        self.used.set(self.dynamic_len);
+        self.end.set(self.dynamic_len);
+    }
+
+    #[inline]
+    pub fn base(&self) -> *mut u8 {
+        UnsafeCell::raw_get(self.memory.as_ptr()).cast()
+    }
+
+    /// Offset of an address in the arena.
+    #[inline]
+    pub fn offset_of(&self, address: usize) -> Option<usize> {
+        let offset = address.wrapping_sub(self.base() as usize);
+        (offset < ARENA_BYTES).then_some(offset)
+    }
+
+    /// The variable that covers `offset`, or the one that ends last before it.
+    pub fn variable_at(&self, offset: usize) -> Option<Variable> {
+        let variables = self.variables.borrow();
+        variables.iter().rev().find(|variable| variable.offset <= offset && variable.len != 0).copied()
+    }
+
+    /// Bytes in use from the start, gaps included.
+    pub fn end(&self) -> usize {
+        self.end.get()
+    }
+
+    pub fn variables(&self) -> impl Iterator<Item = Variable> {
+        self.variables.borrow().clone().into_iter()
+    }
+
+    fn find(&self, key: usize) -> Option<Variable> {
+        self.variables.borrow().iter().find(|variable| variable.key == key).copied()
+    }
+
+    fn add(&self, key: &'static StaticKey, len: usize, align: usize) -> Result<Variable, String> {
+        let used = self.used.get() + len;
+        if used > SHARED_LIMIT as usize {
+            return Err(format!(
+                "`{}` needs {len} bytes, {} are in use ({} dynamic); the limit is {SHARED_LIMIT}",
+                key.name,
+                self.used.get(),
+                self.dynamic_len
+            ));
+        }
+        let offset = (self.end.get() + GAP).next_multiple_of(align.max(1));
+        if !align.is_power_of_two() || align > ARENA_ALIGN || offset + len > ARENA_BYTES {
+            return Err(format!("`{}` needs {len} bytes aligned to {align}, which does not fit", key.name));
+        }
+        let variable = Variable { key: std::ptr::from_ref(key) as usize, name: key.name, offset, len, align };
+        self.variables.borrow_mut().push(variable);
+        self.used.set(used);
+        self.end.set(offset + len);
+        Ok(variable)
+    }
+}
+
+/// The shared variable of `key`: the same pointer for all threads of a block, `size` bytes aligned to `align`
+/// (at most 1024). Not initialised.
+#[track_caller]
+#[inline(never)]
+pub fn alloc_static(key: &'static StaticKey, size: usize, align: usize) -> *mut u8 {
+    let location = Location::caller();
+    let thread = current("simt::shared::alloc_static");
+    let arena = &thread.block().arena;
+    let variable = match arena.find(std::ptr::from_ref(key) as usize) {
+        Some(variable) if (variable.len, variable.align) == (size, align) => variable,
+        Some(variable) => {
+            let message = format!(
+                "`{}` is declared with {size} bytes aligned to {align}, and earlier with {} aligned to {}",
+                key.name, variable.len, variable.align
+            );
+            thread.fail(FaultKind::SharedAllocation, location, message)
+        }
+        None => match arena.add(key, size, align) {
+            Ok(variable) => {
+                thread.block().check.allocated(variable.offset, variable.len);
+                variable
+            }
+            Err(message) => thread.fail(FaultKind::SharedAllocation, location, message),
+        },
+    };
+    arena.base().wrapping_add(variable.offset)
+}
+
+/// Start of the block's dynamic shared memory, aligned to 1024 bytes.
+#[track_caller]
+#[inline(never)]
+pub fn dynamic() -> *mut u8 {
+    current("simt::shared::dynamic").block().arena.base()
+}
+
+/// Bytes of the block's dynamic shared memory.
+#[track_caller]
+#[inline(never)]
+pub fn dynamic_len() -> u32 {
+    current("simt::shared::dynamic_len").group().launch.config.dynamic_shared
+}
+
+/// Address of shared memory in the 32-bit shared window.
+#[track_caller]
+#[inline(never)]
+pub fn to_address<T>(pointer: *const T) -> u32 {
+    window_address(pointer.cast(), Location::caller())
+}
+
+#[inline(never)]
+fn window_address(pointer: *const u8, location: &'static Location<'static>) -> u32 {
+    let thread = current("simt::shared::to_address");
+    match thread.block().arena.offset_of(pointer as usize) {
+        Some(offset) => WINDOW_BASE + offset as u32,
+        None => {
+            let message = format!("{pointer:?} is no address of the block's shared memory");
+            thread.fail(FaultKind::WildPointer, location, message)
+        }
+    }
+}
+
+/// Pointer to an address of the 32-bit shared window.
+#[track_caller]
+#[inline(never)]
+pub fn from_address(address: u32) -> *mut u8 {
+    let location = Location::caller();
+    let thread = current("simt::shared::from_address");
+    let offset = address.wrapping_sub(WINDOW_BASE) as usize;
+    if offset >= ARENA_BYTES {
+        let message =
+            format!("{address:#x} is no address of the shared window, which begins at {WINDOW_BASE:#x}");
+        thread.fail(FaultKind::WildPointer, location, message);
+    }
+    thread.block().arena.base().wrapping_add(offset)
+}

@@ -1,0 +1,97 @@
+//! Source places: a `Location` known at compile time or a program counter, resolved only when a fault is told.
+
+use std::fmt;
+use std::panic::Location;
+
+/// Line of a kernel's source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Site {
+    /// Source file, relative to the workspace where possible; empty when unknown.
+    pub file: String,
+    /// Line, from 1; 0 when unknown.
+    pub line: u32,
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.file.as_str() {
+            "" => f.write_str("an unknown place"),
+            file => write!(f, "{file}:{}", self.line),
+        }
+    }
+}
+
+impl From<&Location<'_>> for Site {
+    fn from(location: &Location<'_>) -> Self {
+        Self { file: relative(location.file()), line: location.line() }
+    }
+}
+
+/// A place in 48 bits of address and one bit that says which kind of address it is.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct RawSite(u64);
+
+impl RawSite {
+    /// Bits that a raw site needs.
+    pub const BITS: u32 = 49;
+    const IS_PC: u64 = 1 << 48;
+    const ADDRESS: u64 = Self::IS_PC - 1;
+
+    pub fn of(location: &'static Location<'static>) -> Self {
+        Self(std::ptr::from_ref(location) as u64 & Self::ADDRESS)
+    }
+
+    /// Place of the call that returns to `pc`.
+    pub fn return_address(pc: usize) -> Self {
+        Self((pc as u64).wrapping_sub(1) & Self::ADDRESS | Self::IS_PC)
+    }
+
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+
+    pub fn from_bits(bits: u64) -> Self {
+        Self(bits & (Self::IS_PC | Self::ADDRESS))
+    }
+
+    pub fn resolve(self) -> Site {
+        let address = self.0 & Self::ADDRESS;
+        if address == 0 {
+            return Site::default();
+        }
+        if self.0 & Self::IS_PC != 0 {
+            return resolve_pc(address as usize);
+        }
+        // SAFETY: without IS_PC the address came from a `&'static Location` in `of`; user-space addresses
+        // have at most 48 bits, so nothing was cut off.
+        Site::from(unsafe { &*(address as usize as *const Location<'static>) })
+    }
+}
+
+/// The innermost frame at `pc` that belongs neither to the standard library nor to the device library.
+fn resolve_pc(pc: usize) -> Site {
+    let mut first = None;
+    let mut kernel = None;
+    backtrace::resolve(pc as *mut _, |symbol| {
+        let (Some(file), Some(line)) = (symbol.filename(), symbol.lineno()) else { return };
+        let site = Site { file: relative(&file.to_string_lossy()), line };
+        if kernel.is_none() && !is_library(&site.file) {
+            kernel = Some(site.clone());
+        }
+        first.get_or_insert(site);
+    });
+    kernel.or(first).unwrap_or_default()
+}
+
+fn is_library(file: &str) -> bool {
+    const LIBRARIES: [&str; 4] =
+        ["/rustc/", "/library/core/src/", "crates/cuda_std/src/", "crates/simt/src/"];
+    LIBRARIES.iter().any(|library| file.contains(library))
+}
+
+/// Path below the workspace, where this crate was built from one.
+fn relative(path: &str) -> String {
+    const CRATE: &str = env!("CARGO_MANIFEST_DIR");
+    let workspace = CRATE.strip_suffix("crates/simt").unwrap_or(CRATE);
+    path.strip_prefix(workspace).unwrap_or(path).to_string()
+}
