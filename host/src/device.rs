@@ -321,7 +321,7 @@ impl DeviceInner {
     }
 }
 
-/// An error of one of cust's calls, which keeps the code but not the function.
+/// An error of a cust function that makes the one driver call `function`.
 fn from_cust(function: &'static str, error: cust::error::CudaError) -> Error {
     Error::Driver(DriverError::new(function, error as i32))
 }

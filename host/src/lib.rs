@@ -23,6 +23,7 @@
 
 mod device;
 mod error;
+mod interop;
 mod launch;
 mod memory;
 mod module;

@@ -29,6 +29,12 @@ impl Allocation {
         Ok(Allocation { address, device: stream.device().clone(), order: UseOrder::new(stream) })
     }
 
+    /// Gives the memory up, with no work pending on it.
+    fn release(mut self) -> Result<CUdeviceptr> {
+        self.order.last_stream()?.synchronize()?;
+        Ok(std::mem::take(&mut self.address))
+    }
+
     pub(super) fn address(&self) -> CUdeviceptr {
         self.address
     }
@@ -141,6 +147,20 @@ impl<T: Pod> DeviceBuffer<T> {
         let mut buffer = unsafe { Self::uninit(stream, from.len())? };
         buffer.copy_from_pinned(stream, from)?;
         Ok(buffer)
+    }
+
+    /// The owner of `len` elements at `address`, which is 0 when they have no bytes.
+    ///
+    /// # Safety
+    /// They lie there, in memory of `stream`'s device that nobody else frees, with no work pending on other streams.
+    pub(crate) unsafe fn adopt(stream: &Stream, address: CUdeviceptr, len: usize) -> Self {
+        let allocation = Allocation { address, device: stream.device().clone(), order: UseOrder::new(stream) };
+        DeviceBuffer { allocation, len, element: PhantomData }
+    }
+
+    /// Gives the memory up, with no work pending on it.
+    pub(crate) fn release(self) -> Result<CUdeviceptr> {
+        self.allocation.release()
     }
 
     /// Elements.
