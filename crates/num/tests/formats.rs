@@ -8,8 +8,11 @@ fn encode(format: Format, x: f32, (rounding, overflow): (Rounding, Overflow)) ->
     format.encode(x, rounding, overflow)
 }
 
+/// A decoder.
+type Decode = fn(u32) -> f64;
+
 /// All formats with their number of bits and a decoder written another way.
-fn formats() -> Vec<(&'static str, Format, u32, fn(u32) -> f64)> {
+fn formats() -> Vec<(&'static str, Format, u32, Decode)> {
     vec![
         ("f16", Format::F16, 16, |c| by_definition(c, 5, 10)),
         ("bf16", Format::BF16, 16, |c| by_definition(c, 8, 7)),

@@ -61,13 +61,29 @@ pub fn arrive(id: u32, count: u32) {
 /// Waits at barrier 0 for all threads of the block and combines their predicates.
 #[track_caller]
 pub fn reduce(op: BarrierReduce, pred: bool) -> u32 {
-    let location = Location::caller();
-    let thread = current("simt::barrier::reduce");
-    let trues = join(thread, 0, None, op.name(), pred, location);
+    combine("simt::barrier::reduce", op, 0, None, pred, Location::caller())
+}
+
+/// Waits at barrier `id` for `count` threads and combines their predicates.
+#[track_caller]
+pub fn reduce_named(op: BarrierReduce, id: u32, count: u32, pred: bool) -> u32 {
+    combine("simt::barrier::reduce_named", op, id, Some(count), pred, Location::caller())
+}
+
+fn combine(
+    function: &'static str,
+    op: BarrierReduce,
+    id: u32,
+    count: Option<u32>,
+    pred: bool,
+    location: &'static Location<'static>,
+) -> u32 {
+    let thread = current(function);
     match op {
-        BarrierReduce::Popc => trues,
-        BarrierReduce::And => u32::from(trues == thread.block().threads),
-        BarrierReduce::Or => u32::from(trues != 0),
+        BarrierReduce::Popc => join(thread, id, count, op.name(), pred, location),
+        BarrierReduce::Or => u32::from(join(thread, id, count, op.name(), pred, location) != 0),
+        // All are true when none is false: that holds however many lanes a partial warp lacks.
+        BarrierReduce::And => u32::from(join(thread, id, count, op.name(), !pred, location) == 0),
     }
 }
 

@@ -1,8 +1,7 @@
 //! Each lane moves the row whose address it gave, in one checked 16-byte access; the warp exchanges the elements.
 
-use simt::warp::collective;
+use super::mma::whole_warp;
 
-const FULL_WARP: u32 = u32::MAX;
 /// Rows of a matrix, and elements of a row.
 const SIDE: usize = 8;
 /// Lanes that share a row of a fragment.
@@ -42,10 +41,9 @@ unsafe fn ldmatrix<const N: usize>(op: &'static str, row: u32, order: Order) -> 
     } else {
         Row::default()
     };
-    let rows = collective(op, FULL_WARP, mine);
+    let rows = whole_warp(op, mine);
     std::array::from_fn(|matrix| {
-        // A collective over the full warp has faulted unless all 32 lanes came.
-        let element = |(row, column): (usize, usize)| rows[matrix * SIDE + row].unwrap_or_default().0[column];
+        let element = |(row, column): (usize, usize)| rows[matrix * SIDE + row].0[column];
         let [low, high] = elements(lane, order).map(element);
         u32::from(low) | u32::from(high) << u16::BITS
     })
@@ -53,7 +51,7 @@ unsafe fn ldmatrix<const N: usize>(op: &'static str, row: u32, order: Order) -> 
 
 #[track_caller]
 unsafe fn stmatrix<const N: usize>(op: &'static str, row: u32, registers: [u32; N], order: Order) {
-    let all = collective(op, FULL_WARP, registers);
+    let all = whole_warp(op, registers);
     let lane = simt::thread::lane() as usize;
     let (matrix, wanted) = (lane / SIDE, lane % SIDE);
     if matrix >= N {
@@ -61,8 +59,6 @@ unsafe fn stmatrix<const N: usize>(op: &'static str, row: u32, registers: [u32; 
     }
     let mut mine = Row::default();
     for (source, registers) in all.iter().enumerate() {
-        // A collective over the full warp has faulted unless all 32 lanes came.
-        let Some(registers) = registers else { continue };
         for (half, (row, column)) in elements(source, order).into_iter().enumerate() {
             if row == wanted {
                 mine.0[column] = (registers[matrix] >> (half as u32 * u16::BITS)) as u16;

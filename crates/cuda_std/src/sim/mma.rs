@@ -2,9 +2,9 @@
 
 use half::{bf16, f16};
 use num::unpack_x2;
-use simt::warp::collective;
 
 const FULL_WARP: u32 = u32::MAX;
+const LANES: usize = 32;
 /// Lanes that share a row of A: the `t` of the fragment layouts.
 const QUAD: usize = 4;
 
@@ -44,26 +44,32 @@ struct Fragment<const SLOTS: usize> {
 /// `[D(g, 2t), D(g, 2t+1), D(g+8, 2t), D(g+8, 2t+1)]`, each summed in the order of k, starting with C.
 #[track_caller]
 fn multiply<S: Shape, const SLOTS: usize>(op: &'static str, mine: Fragment<SLOTS>, c: [f32; 4]) -> [f32; 4] {
-    let all = collective(op, FULL_WARP, mine);
+    let all = whole_warp(op, mine);
     let lane = simt::thread::lane() as usize;
     let (g, t) = (lane / QUAD, lane % QUAD);
-    // A collective over the full warp has faulted unless all 32 lanes came.
-    let fragment = |group: usize, k: usize| {
-        let (owner, slot) = S::place(k);
-        (all[group * QUAD + owner].as_ref(), slot)
-    };
     let mut d = c;
     for k in 0..S::K {
-        let (Some(a), slot) = fragment(g, k) else { continue };
-        for column in 0..2 {
-            let (Some(b), _) = fragment(2 * t + column, k) else { continue };
-            for half in 0..2 {
+        let (owner, slot) = S::place(k);
+        let rows = all[g * QUAD + owner].a.map(|row| row[slot]);
+        let columns = [2 * t, 2 * t + 1].map(|column| all[column * QUAD + owner].b[slot]);
+        for half in 0..2 {
+            for column in 0..2 {
                 // The product of two inputs of at most 11 significant bits is exact in f32.
-                d[half * 2 + column] += a.a[half][slot] * b.b[slot];
+                d[half * 2 + column] += rows[half] * columns[column];
             }
         }
     }
     d
+}
+
+/// What every lane of the warp gives. The tensor core instructions are undefined in a warp with fewer than 32 threads.
+#[track_caller]
+pub(super) fn whole_warp<T: Copy + 'static>(op: &'static str, mine: T) -> [T; LANES] {
+    let all = simt::warp::collective(op, FULL_WARP, mine);
+    if all.iter().any(Option::is_none) {
+        simt::trap(&format!("{op} needs a warp of {LANES} threads; make the block's size a multiple of {LANES}"));
+    }
+    all.map(|given| given.unwrap_or(mine))
 }
 
 fn widen_f16(register: u32) -> [f32; 2] {

@@ -1,1 +1,43 @@
-//! shared
+//! Variables in shared memory.
+
+#[track_caller]
+pub fn dynamic() -> *mut u8 {
+    simt::shared::dynamic()
+}
+
+#[track_caller]
+pub fn dynamic_len() -> u32 {
+    simt::shared::dynamic_len()
+}
+
+#[track_caller]
+pub fn total_len() -> u32 {
+    simt::shared::total_len()
+}
+
+/// Declares the shared variable `$symbol` of type `$ty`: the module `$key` with its type `Key`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __shared_variable {
+    ($vis:vis $key:ident, $symbol:literal, $ty:ty) => {
+        #[doc(hidden)]
+        #[allow(non_snake_case)]
+        $vis mod $key {
+            pub struct Key;
+        }
+
+        impl $crate::shared::Variable for $key::Key {
+            type Value = $ty;
+
+            #[track_caller]
+            fn address() -> *mut u8 {
+                static KEY: $crate::__private::StaticKey = $crate::__private::StaticKey::new();
+                $crate::__private::alloc_static(
+                    &KEY,
+                    <Self as $crate::shared::Variable>::SIZE,
+                    <Self as $crate::shared::Variable>::ALIGN,
+                )
+            }
+        }
+    };
+}
