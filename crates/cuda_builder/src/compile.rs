@@ -147,6 +147,9 @@ impl Job<'_> {
         if self.options.release {
             args.extend(["--config".to_owned(), format!("profile.{profile}.opt-level=3")]);
         }
+        if self.options.capture {
+            args.push("--quiet".to_owned()); // progress is no diagnostic
+        }
         args.extend(self.options.cargo_args.iter().cloned());
         args
     }
@@ -168,7 +171,8 @@ impl Job<'_> {
             // Jump threading may copy a barrier into both arms of a branch, which then wait for each other.
             "-Zmir-enable-passes=-JumpThreading".to_owned(),
             "--cfg".to_owned(),
-            format!("ironwarp_sm=\"{}\"", self.arch.capability),
+            // The whole name after `sm_`, such as 80 or 90a.
+            format!("ironwarp_sm=\"{}\"", self.arch.to_string().trim_start_matches("sm_")),
         ]
     }
 

@@ -68,26 +68,22 @@ impl DeviceToolchain {
         if let Some(path) = env::var_os(DEVICE_RUSTC).filter(|path| !path.is_empty()) {
             return Self::from_override(PathBuf::from(path));
         }
+        let toolchains = rustup_toolchains();
+        // Asking a compiler for its version takes longer than looking for the source.
+        let (with_source, without): (Vec<_>, Vec<_>) =
+            toolchains.iter().partition(|root| root.join(LIBRARY_SOURCE).is_dir());
         let mut rejected = Vec::new();
-        let mut usable = Vec::new();
-        for root in rustup_toolchains() {
-            match Self::probe(&root.join("bin/rustc")) {
-                Ok(found) => usable.push(found),
-                Err(error) => rejected.push(error),
-            }
-        }
+        let mut usable = probe_all(&with_source, &mut rejected);
         // A release before a nightly: the same source then gives the same PTX tomorrow.
         usable.sort_by_key(|found| (!found.nightly, found.version));
         if let Some(best) = usable.pop() {
             return Ok(best);
         }
-        match Self::probe(Path::new(DEBIAN_RUSTC)) {
-            Ok(found) => Ok(found),
-            Err(error) => {
-                rejected.push(error);
-                Err(explain(rejected))
-            }
-        }
+        Self::probe(Path::new(DEBIAN_RUSTC)).or_else(|error| {
+            probe_all(&without, &mut rejected);
+            rejected.push(error);
+            Err(explain(rejected))
+        })
     }
 
     /// Checks one compiler.
@@ -130,6 +126,17 @@ impl DeviceToolchain {
     }
 }
 
+fn probe_all(roots: &[&PathBuf], rejected: &mut Vec<ToolchainError>) -> Vec<DeviceToolchain> {
+    let mut usable = Vec::new();
+    for root in roots {
+        match DeviceToolchain::probe(&root.join("bin/rustc")) {
+            Ok(found) => usable.push(found),
+            Err(error) => rejected.push(error),
+        }
+    }
+    usable
+}
+
 /// The most useful single error: one with a short way to a working compiler beats "not found".
 fn explain(mut rejected: Vec<ToolchainError>) -> ToolchainError {
     let almost = |error: &ToolchainError| {
@@ -170,8 +177,7 @@ fn rustup_toolchains() -> Vec<PathBuf> {
         return Vec::new();
     };
     let mut roots: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    // Asking a compiler for its version takes longer than looking for the source.
-    roots.retain(|root| root.join(LIBRARY_SOURCE).is_dir() && root.join("bin/rustc").is_file());
+    roots.retain(|root| root.join("bin/rustc").is_file());
     roots.sort();
     roots
 }

@@ -1,0 +1,290 @@
+//! Compiles kernel families to PTX, side by side, and holds every kernel to its budget.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cuda_builder::ptx::{self, Lint};
+use cuda_builder::ptxas::{Ptxas, Report};
+use cuda_builder::{Arch, BuildError, CudaBuilder, DeviceToolchain, Manifest};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+use crate::budget::{Budget, Measured};
+use crate::error::{Error, plural};
+use crate::setup;
+use crate::term::{self, Style, style};
+use crate::workspace::{self, Selection};
+
+pub const HELP: &str = "
+Compiles every kernel family to target/ptx/FAMILY.ARCH.ptx, unless nothing changed, and checks what ptxas says
+about each kernel against kernels-gpu/budget.toml.
+
+Usage: cargo xtask build-kernels [--family NAMES] [--arch ARCHS] [--update-budget] [--line-info]
+
+Options:
+  --family NAMES     only these families, separated by commas
+  --arch ARCHS       only these architectures, separated by commas
+  --update-budget    write the measured figures into the budget file instead of checking them
+  --line-info        put source lines into the PTX, for profilers and compute-sanitizer
+
+Examples:
+  cargo xtask build-kernels
+  cargo xtask build-kernels --family gemm --arch sm_80,sm_90a
+  cargo xtask build-kernels --family basic --update-budget
+";
+
+/// What to build, and what for.
+#[derive(Debug, Default)]
+pub struct Options {
+    pub selection: Selection,
+    pub update_budget: bool,
+    pub line_info: bool,
+    /// Compile only, without a look at the budget.
+    pub skip_budget: bool,
+}
+
+/// What became of the budget check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BudgetOutcome {
+    /// Checked, or rewritten, for so many kernels.
+    Checked(usize),
+    /// No assembler is at hand, so only panics and missing lines were checked.
+    NoPtxas,
+    /// Not asked for.
+    NotAsked,
+}
+
+/// A finished module with what is known about it.
+pub struct Module {
+    pub manifest: Manifest,
+    pub arch: Arch,
+    pub ptx: PathBuf,
+    pub fresh: bool,
+    pub lints: Vec<Lint>,
+    pub report: Option<Report>,
+}
+
+pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
+    let mut options = Options::default();
+    while let Some(arg) = args.next()? {
+        use lexopt::prelude::*;
+        match arg {
+            Long("arch") => options.selection.add_archs(&args.value()?.string()?)?,
+            Long("family") => options.selection.add_families(&args.value()?.string()?),
+            Long("update-budget") => options.update_budget = true,
+            Long("line-info") => options.line_info = true,
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    build(&options).map(|_| ())
+}
+
+/// Builds, checks, and prints a summary.
+///
+/// # Errors
+/// When a family does not compile, or a kernel is over its budget.
+pub fn build(options: &Options) -> Result<BudgetOutcome, Error> {
+    let started = Instant::now();
+    let modules = build_modules(options)?;
+    let rebuilt = modules.iter().filter(|module| !module.fresh).count();
+    println!(
+        "{} {} in {}: {rebuilt} built, {} up to date ({})",
+        style(Style::Ok, "PTX:"),
+        plural(modules.len(), "module"),
+        workspace::ptx_dir().display(),
+        modules.len() - rebuilt,
+        term::seconds(started.elapsed())
+    );
+    let outcome =
+        if options.skip_budget { BudgetOutcome::NotAsked } else { settle_budget(&modules, options)? };
+    match outcome {
+        BudgetOutcome::Checked(kernels) => {
+            println!("{} {}", style(Style::Ok, "budget:"), plural(kernels, "kernel"))
+        }
+        BudgetOutcome::NoPtxas => {
+            println!("{} skipped: no ptxas (`cargo xtask setup` installs it)", style(Style::Warn, "budget:"))
+        }
+        BudgetOutcome::NotAsked => {}
+    }
+    Ok(outcome)
+}
+
+/// Compiles what is selected and asks the assembler, where there is one, about each module.
+///
+/// # Errors
+/// When a family does not compile or the assembler refuses it; all failures together.
+pub fn build_modules(options: &Options) -> Result<Vec<Module>, Error> {
+    let jobs = options.selection.resolve()?;
+    let toolchain = setup::ensure_compiler()?;
+    let ptxas = Ptxas::find();
+    // Two builds for one architecture would wait for each other's lock on the build folder.
+    let mut queues: BTreeMap<Arch, Vec<Manifest>> = BTreeMap::new();
+    for (manifest, arch) in jobs {
+        queues.entry(arch).or_default().push(manifest);
+    }
+    let queues: Vec<(Arch, Vec<Manifest>)> = queues.into_iter().collect();
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::new());
+    let progress = Progress::new();
+    let workers = thread::available_parallelism().map_or(1, usize::from).min(queues.len());
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some((arch, manifests)) = queues.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    for manifest in manifests {
+                        let result =
+                            build_one(manifest, *arch, &toolchain, ptxas.as_ref(), options, &progress);
+                        results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(result);
+                    }
+                }
+            });
+        }
+    });
+    let results = results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let (mut modules, mut errors) = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            Ok(module) => modules.push(module),
+            Err(error) => errors.push(error),
+        }
+    }
+    modules.sort_by(|a, b| (&a.manifest.library, a.arch).cmp(&(&b.manifest.library, b.arch)));
+    if errors.is_empty() { Ok(modules) } else { Err(Error::Several(distinct(errors))) }
+}
+
+/// Drops what the compiler said about the same package for another architecture already.
+fn distinct(errors: Vec<Error>) -> Vec<Error> {
+    let mut seen = Vec::new();
+    let told = |error: &Error| match error {
+        Error::Build(BuildError::BuildFailed { package, diagnostics, .. }) => {
+            Some((package.clone(), diagnostics.clone()))
+        }
+        _ => None,
+    };
+    errors
+        .into_iter()
+        .filter(|error| {
+            told(error).is_none_or(|key| {
+                !seen.contains(&key) && {
+                    seen.push(key);
+                    true
+                }
+            })
+        })
+        .collect()
+}
+
+fn build_one(
+    manifest: &Manifest,
+    arch: Arch,
+    toolchain: &DeviceToolchain,
+    ptxas: Option<&Ptxas>,
+    options: &Options,
+    progress: &Progress,
+) -> Result<Module, Error> {
+    let task = progress.start(&manifest.library, arch);
+    let built = CudaBuilder::new(&manifest.folder)
+        .arch(arch)
+        .copy_to(workspace::ptx_path(&manifest.library, arch))
+        .target_dir(workspace::device_dir())
+        .toolchain(toolchain.clone())
+        .generate_line_info(options.line_info)
+        .capture_output(true)
+        .build_module();
+    let finished = built.map_err(Error::from).and_then(|built| {
+        let text = fs::read_to_string(&built.ptx).map_err(Error::io("read", &built.ptx))?;
+        let module = ptx::Module::parse(&text).map_err(|problem| BuildError::BadPtx {
+            package: manifest.package.clone(),
+            arch,
+            problem,
+        })?;
+        // A family whose kernels are still to be written is an empty module, which the assembler calls an error.
+        let report = match ptxas.filter(|_| module.entries().next().is_some()) {
+            Some(ptxas) => Some(ptxas.assemble(&built.ptx, arch)?),
+            None => ptxas.map(|_| Report::default()),
+        };
+        let (ptx, fresh, lints) = (built.ptx, built.fresh, ptx::lint(&module));
+        Ok(Module { manifest: manifest.clone(), arch, ptx, fresh, lints, report })
+    });
+    task.finish(&finished);
+    finished
+}
+
+fn settle_budget(modules: &[Module], options: &Options) -> Result<BudgetOutcome, Error> {
+    let ptxas = Ptxas::find();
+    let release = ptxas.as_ref().map(Ptxas::version);
+    let mut budget = Budget::read()?;
+    let measured: Vec<Measured> =
+        modules.iter().filter(|module| module.manifest.budgeted).map(measured).collect();
+    if options.update_budget {
+        let Some(release) = release else {
+            let fix = "cargo xtask setup, with a network".to_owned();
+            return Err(Error::Install {
+                what: "the figures of a budget",
+                reason: "no ptxas to measure with".to_owned(),
+                fix,
+            });
+        };
+        budget.ptxas = release;
+        measured.iter().for_each(|module| budget.update(module));
+        budget.write()?;
+        println!("{} {}", style(Style::Ok, "written:"), Budget::path().display());
+    }
+    let release = ptxas.as_ref().map(Ptxas::version);
+    let findings: Vec<String> =
+        measured.iter().flat_map(|module| budget.check(module, release.as_deref())).collect();
+    if !findings.is_empty() {
+        return Err(Error::Budget(findings));
+    }
+    let kernels = measured.iter().map(|module| module.lints.len()).sum();
+    Ok(if ptxas.is_some() { BudgetOutcome::Checked(kernels) } else { BudgetOutcome::NoPtxas })
+}
+
+fn measured(module: &Module) -> Measured {
+    let (family, lints, report) =
+        (module.manifest.library.clone(), module.lints.clone(), module.report.clone());
+    Measured { family, arch: module.arch, report, lints }
+}
+
+/// A line a running build on a terminal; elsewhere a line for each that had something to do.
+struct Progress {
+    bars: MultiProgress,
+}
+
+struct Task {
+    bar: ProgressBar,
+    started: Instant,
+    name: String,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self { bars: MultiProgress::new() }
+    }
+
+    fn start(&self, family: &str, arch: Arch) -> Task {
+        let name = format!("{family} for {arch}");
+        let template = ProgressStyle::with_template("  {spinner} {msg} ({elapsed})");
+        let bar = ProgressBar::new_spinner()
+            .with_style(template.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        let bar = self.bars.add(bar).with_message(name.clone());
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Task { bar, started: Instant::now(), name }
+    }
+}
+
+impl Task {
+    fn finish(self, result: &Result<Module, Error>) {
+        let took = term::seconds(self.started.elapsed());
+        self.bar.finish_and_clear();
+        match result {
+            Ok(module) if module.fresh => {}
+            Ok(_) => eprintln!("  built {} ({took})", self.name),
+            Err(_) => eprintln!("  {} {} ({took})", style(Style::Fail, "failed"), self.name),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Running other programs.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, ExitStatus, Stdio};
+
+use crate::error::Error;
+use crate::{term, workspace};
+
+/// The host's cargo, in the workspace.
+pub fn cargo() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
+    command.current_dir(workspace::root());
+    // What describes this program would otherwise look like a change to every build script that reads it.
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") || text == "CARGO_CRATE_NAME"
+        {
+            command.env_remove(&name);
+        }
+    }
+    if !term::colours() {
+        command.env("CARGO_TERM_COLOR", "never");
+    }
+    command
+}
+
+/// The command as one would type it.
+pub fn shown(command: &Command) -> String {
+    let program = std::path::Path::new(command.get_program())
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    let args = command.get_args().map(|arg| arg.to_string_lossy().into_owned());
+    std::iter::once(program).chain(args).collect::<Vec<_>>().join(" ")
+}
+
+/// Runs with the terminal passed on.
+///
+/// # Errors
+/// When the program cannot be started or fails.
+pub fn run(command: &mut Command) -> Result<(), Error> {
+    let status = command.status().map_err(cannot_run(command))?;
+    check(command, status)
+}
+
+/// Runs and returns standard output. Errors of the program stay visible.
+///
+/// # Errors
+/// When the program cannot be started or fails.
+pub fn output(command: &mut Command) -> Result<String, Error> {
+    let output = command.stderr(Stdio::inherit()).output().map_err(cannot_run(command))?;
+    check(command, output.status)?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Runs and hands every line of standard output to `each`, as it comes.
+///
+/// # Errors
+/// When the program cannot be started or fails.
+pub fn lines(command: &mut Command, mut each: impl FnMut(&str)) -> Result<(), Error> {
+    let mut child = command.stdout(Stdio::piped()).spawn().map_err(cannot_run(command))?;
+    if let Some(pipe) = child.stdout.take() {
+        for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
+            each(&String::from_utf8_lossy(&line));
+        }
+    }
+    let status = child.wait().map_err(cannot_run(command))?;
+    check(command, status)
+}
+
+/// Runs silently; whether it succeeded, with everything that it said.
+pub fn quietly(command: &mut Command) -> (bool, String) {
+    match command.stdin(Stdio::null()).output() {
+        Ok(output) => {
+            let text = format!(
+                "{}{}",
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            );
+            (output.status.success(), text)
+        }
+        Err(error) => (false, error.to_string()),
+    }
+}
+
+fn check(command: &Command, status: ExitStatus) -> Result<(), Error> {
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Error::Failed { command: shown(command), status: status.to_string() })
+    }
+}
+
+fn cannot_run(command: &Command) -> impl FnOnce(std::io::Error) -> Error + use<> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let command = shown(command);
+    move |source| Error::CannotRun { command, source, fix: format!("install `{program}`, or put it on PATH") }
+}
