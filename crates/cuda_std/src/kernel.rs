@@ -1,1 +1,100 @@
-//! kernel
+//! What `#[kernel]` expands to: the kernel as a type, for typed launches, and its entry in the executor's registry.
+//!
+//! `fn saxpy(n: u32, a: f32, x: &[f32], y: *mut f32)` gives, on the host, a type `saxpy` with
+//! `Params = (Value<u32>, Value<f32>, Slice<f32>, PtrMut<f32>)`.
+
+/// Largest alignment of an argument passed by value, in bytes: beyond it the device compiler fails.
+pub const MAX_ARGUMENT_ALIGN: usize = 16;
+
+/// Checks, while compiling, that a `T` can be passed to a kernel by value.
+///
+/// # Panics
+///
+/// In a constant, so as a compile error, when `T` is aligned beyond [`MAX_ARGUMENT_ALIGN`].
+pub const fn assert_passable<T: Copy>() {
+    assert!(
+        align_of::<T>() <= MAX_ARGUMENT_ALIGN,
+        "a kernel argument cannot be aligned beyond 16 bytes: pass a pointer to it"
+    );
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub use host::*;
+
+#[cfg(not(target_arch = "nvptx64"))]
+mod host {
+    use core::marker::PhantomData;
+
+    pub use simt::registry::{KernelEntry, LaunchBounds, ParamLayout};
+
+    /// A kernel as a type. Implemented by `#[kernel]` only.
+    pub trait Kernel {
+        /// A tuple of parameter markers, one for each argument of the function: [`Value`], [`Slice`], [`SliceMut`],
+        /// [`Ptr`] or [`PtrMut`].
+        type Params;
+        /// Name of the entry point.
+        const NAME: &'static str;
+        /// The crate that holds the kernel; also the stem of the PTX file.
+        const FAMILY: &'static str;
+        /// What `launch_bounds` says.
+        const BOUNDS: LaunchBounds;
+    }
+
+    /// Marks an argument `&[T]`: two parameters, a pointer and a length in elements.
+    pub struct Slice<T>(PhantomData<T>);
+    /// Marks an argument `&mut [T]`: two parameters, a pointer and a length in elements.
+    pub struct SliceMut<T>(PhantomData<T>);
+    /// Marks an argument `*const T` or `&T`: a pointer to device memory.
+    pub struct Ptr<T>(PhantomData<T>);
+    /// Marks an argument `*mut T` or `&mut T`: a pointer to device memory.
+    pub struct PtrMut<T>(PhantomData<T>);
+    /// Marks an argument passed by value.
+    pub struct Value<T>(PhantomData<T>);
+}
+
+/// What the host form of a kernel calls to read its arguments.
+#[doc(hidden)]
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod arguments {
+    use core::ffi::c_void;
+
+    /// Argument `index`, passed by value.
+    ///
+    /// # Safety
+    ///
+    /// `parameters` points to more than `index` pointers, and that one to a valid `T`.
+    pub unsafe fn read_value<T>(parameters: *const *const c_void, index: usize) -> T {
+        // SAFETY: the caller's promise; a launch does not promise alignment.
+        unsafe { parameters.add(index).read().cast::<T>().read_unaligned() }
+    }
+
+    /// Arguments `index` and `index + 1`, a pointer and a length.
+    ///
+    /// # Safety
+    ///
+    /// As for [`read_value`], and the pointer is valid for that many elements of `T` while the kernel runs.
+    pub unsafe fn read_slice<'a, T>(parameters: *const *const c_void, index: usize) -> &'a [T] {
+        // SAFETY: the caller's promise. No element, no promise about the pointer, which then may be null.
+        unsafe {
+            match read_value::<usize>(parameters, index + 1) {
+                0 => &[],
+                len => core::slice::from_raw_parts(read_value(parameters, index), len),
+            }
+        }
+    }
+
+    /// As [`read_slice`], for an argument `&mut [T]`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`read_slice`]. That the threads do not write the same element at once is the kernel's own promise.
+    pub unsafe fn read_slice_mut<'a, T>(parameters: *const *const c_void, index: usize) -> &'a mut [T] {
+        // SAFETY: as in `read_slice`.
+        unsafe {
+            match read_value::<usize>(parameters, index + 1) {
+                0 => &mut [],
+                len => core::slice::from_raw_parts_mut(read_value(parameters, index), len),
+            }
+        }
+    }
+}

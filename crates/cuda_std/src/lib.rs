@@ -7,8 +7,9 @@
 //! * `src/sim/`: calls into the SIMT executor, when compiling for the host. There a function of this library may be
 //!   called only from inside a simulated thread; anywhere else it panics with a sentence that says so.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
-#![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch, link_llvm_intrinsics, stdarch_nvptx))]
+#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, core_float_math, link_llvm_intrinsics, stdarch_nvptx))]
 #![allow(internal_features)]
+extern crate alloc;
 // `cuda_std::...` paths that the macros write work inside this crate too.
 extern crate self as cuda_std;
 
@@ -24,6 +25,7 @@ pub mod atomic;
 pub mod cfg;
 pub mod float;
 pub mod io;
+pub mod mem;
 pub mod misc;
 pub mod prelude;
 pub mod ptr;
@@ -46,3 +48,15 @@ pub mod kernel;
 mod rt;
 
 pub use cuda_std_macros::*;
+pub use float::GpuFloat;
+pub use half;
+pub use half::{bf16, f16};
+
+/// What the macros' expansions refer to on the host.
+#[doc(hidden)]
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod __private {
+    pub use crate::kernel::arguments::{read_slice, read_slice_mut, read_value};
+    pub use simt::inventory;
+    pub use simt::shared::{StaticKey, alloc_static};
+}

@@ -1,1 +1,86 @@
-//! shared
+//! Shared memory: what the threads of a block have in common.
+//!
+//! * [`shared_array!`](crate::shared_array): an array at the place where it is used, as a raw pointer;
+//! * [`#[address_space(shared)]`](crate::address_space) on a `static mut`: a variable with a name;
+//! * [`dynamic_shared_mem`]: as many bytes as the launch asks for.
+//!
+//! All of it is uninitialised when a kernel starts and lives as long as the block.
+
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut};
+
+use crate::arch::shared as arch;
+
+/// Start of the dynamic shared memory, whose size the launch sets. Every call gives the same pointer, aligned to
+/// 1024 bytes on the device (see `DYNAMIC_ALIGN`).
+#[inline(always)]
+#[track_caller]
+pub fn dynamic_shared_mem<T>() -> *mut T {
+    arch::dynamic().cast()
+}
+
+/// Alignment of the dynamic shared memory in bytes: what the 128-byte swizzle of tensor-core operands asks for.
+pub const DYNAMIC_ALIGN: usize = 1024;
+
+/// A variable in shared memory, as `#[address_space(shared)]` and `shared_array!` declare it.
+#[doc(hidden)]
+pub trait Variable {
+    /// What the variable holds.
+    type Value;
+
+    /// Bytes to reserve: PTX has no empty variables.
+    const SIZE: usize = if size_of::<Self::Value>() == 0 { 1 } else { size_of::<Self::Value>() };
+
+    /// Alignment in bytes. Anything large enough for a 16-byte access is aligned for it, so that vector and
+    /// asynchronous copies work on every tile.
+    const ALIGN: usize =
+        if Self::SIZE >= 16 && align_of::<Self::Value>() < 16 { 16 } else { align_of::<Self::Value>() };
+
+    /// Generic address of the variable, in the block of the calling thread.
+    fn address() -> *mut u8;
+}
+
+/// Stands for the shared variable `V` in the program; a reference to it is a reference to the variable.
+#[doc(hidden)]
+pub struct Shared<V>(PhantomData<V>);
+
+impl<V: Variable> Shared<V> {
+    /// The stand-in, which holds nothing itself.
+    pub const fn new() -> Self {
+        Self(PhantomData)
+    }
+
+    /// Pointer to the variable.
+    #[inline(always)]
+    #[track_caller]
+    pub fn get() -> *mut V::Value {
+        V::address().cast()
+    }
+}
+
+impl<V: Variable> Default for Shared<V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<V: Variable> Deref for Shared<V> {
+    type Target = V::Value;
+
+    #[inline(always)]
+    #[track_caller]
+    fn deref(&self) -> &V::Value {
+        // SAFETY: the address is that of a variable of this type. That it has been written, and that no other thread
+        // writes it now, is what the author of the kernel vouches for by using shared memory.
+        unsafe { &*Self::get() }
+    }
+}
+
+impl<V: Variable> DerefMut for Shared<V> {
+    #[inline(always)]
+    #[track_caller]
+    fn deref_mut(&mut self) -> &mut V::Value {
+        // SAFETY: as for `deref`.
+        unsafe { &mut *Self::get() }
+    }
+}

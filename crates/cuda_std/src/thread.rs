@@ -1,1 +1,255 @@
-//! thread
+//! Where a thread stands in its block and grid, barriers over the block, and memory fences.
+//!
+//! A launch runs a grid of blocks; a block is up to 1024 threads that share memory and can wait for each other; 32
+//! consecutive threads of a block (x fastest, then y, then z) are a [warp](crate::warp).
+
+use crate::arch::thread as arch;
+
+/// Two numbers of 32 bits: a position or an extent in x and y.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(C)]
+pub struct UVec2 {
+    /// Along x, the fastest dimension.
+    pub x: u32,
+    /// Along y.
+    pub y: u32,
+}
+
+impl UVec2 {
+    /// The vector `(x, y)`.
+    #[inline(always)]
+    pub const fn new(x: u32, y: u32) -> Self {
+        Self { x, y }
+    }
+
+    /// `x * y`.
+    #[inline(always)]
+    pub const fn product(self) -> u32 {
+        self.x * self.y
+    }
+}
+
+impl From<UVec2> for [u32; 2] {
+    #[inline(always)]
+    fn from(v: UVec2) -> Self {
+        [v.x, v.y]
+    }
+}
+
+/// Three numbers of 32 bits: a position or an extent in x, y and z.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(C)]
+pub struct UVec3 {
+    /// Along x, the fastest dimension.
+    pub x: u32,
+    /// Along y.
+    pub y: u32,
+    /// Along z.
+    pub z: u32,
+}
+
+impl UVec3 {
+    /// The vector `(x, y, z)`.
+    #[inline(always)]
+    pub const fn new(x: u32, y: u32, z: u32) -> Self {
+        Self { x, y, z }
+    }
+
+    /// `x * y * z`.
+    #[inline(always)]
+    pub const fn product(self) -> u32 {
+        self.x * self.y * self.z
+    }
+}
+
+impl From<UVec3> for [u32; 3] {
+    #[inline(always)]
+    fn from(v: UVec3) -> Self {
+        [v.x, v.y, v.z]
+    }
+}
+
+/// The twelve special registers that say where a thread stands, each with its documentation.
+macro_rules! positions {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[inline(always)]
+        #[track_caller]
+        pub fn $name() -> u32 {
+            arch::$name()
+        }
+    )*};
+}
+
+positions! {
+    /// Index of this thread in its block, along x: `0..block_dim_x()`. PTX `%tid.x`.
+    thread_idx_x;
+    /// Index of this thread in its block, along y. PTX `%tid.y`.
+    thread_idx_y;
+    /// Index of this thread in its block, along z. PTX `%tid.z`.
+    thread_idx_z;
+    /// Index of this block in the grid, along x: `0..grid_dim_x()`. PTX `%ctaid.x`.
+    block_idx_x;
+    /// Index of this block in the grid, along y. PTX `%ctaid.y`.
+    block_idx_y;
+    /// Index of this block in the grid, along z. PTX `%ctaid.z`.
+    block_idx_z;
+    /// Threads of a block along x. PTX `%ntid.x`.
+    block_dim_x;
+    /// Threads of a block along y. PTX `%ntid.y`.
+    block_dim_y;
+    /// Threads of a block along z. PTX `%ntid.z`.
+    block_dim_z;
+    /// Blocks of the grid along x. PTX `%nctaid.x`.
+    grid_dim_x;
+    /// Blocks of the grid along y. PTX `%nctaid.y`.
+    grid_dim_y;
+    /// Blocks of the grid along z. PTX `%nctaid.z`.
+    grid_dim_z;
+}
+
+/// Index of this thread in its block.
+#[inline(always)]
+#[track_caller]
+pub fn thread_idx() -> UVec3 {
+    UVec3::new(thread_idx_x(), thread_idx_y(), thread_idx_z())
+}
+
+/// Index of this block in the grid.
+#[inline(always)]
+#[track_caller]
+pub fn block_idx() -> UVec3 {
+    UVec3::new(block_idx_x(), block_idx_y(), block_idx_z())
+}
+
+/// Threads of a block in each dimension.
+#[inline(always)]
+#[track_caller]
+pub fn block_dim() -> UVec3 {
+    UVec3::new(block_dim_x(), block_dim_y(), block_dim_z())
+}
+
+/// Blocks of the grid in each dimension.
+#[inline(always)]
+#[track_caller]
+pub fn grid_dim() -> UVec3 {
+    UVec3::new(grid_dim_x(), grid_dim_y(), grid_dim_z())
+}
+
+/// A number that no other thread of the launch has, whatever the dimensions of block and grid: blocks in order (x
+/// fastest), in each its threads in order (x fastest).
+#[inline(always)]
+#[track_caller]
+pub fn index() -> u32 {
+    let (grid, block) = (grid_dim(), block_dim());
+    let (b, t) = (block_idx(), thread_idx());
+    let block_index = (b.z * grid.y + b.y) * grid.x + b.x;
+    block_index * block.product() + (t.z * block.y + t.y) * block.x + t.x
+}
+
+/// Index of this thread in the grid along x. Unique only in a one-dimensional launch.
+#[inline(always)]
+#[track_caller]
+pub fn index_1d() -> u32 {
+    block_idx_x() * block_dim_x() + thread_idx_x()
+}
+
+/// Index of this thread in the grid along x and y. Unique only in a launch without z.
+#[inline(always)]
+#[track_caller]
+pub fn index_2d() -> UVec2 {
+    UVec2::new(index_1d(), block_idx_y() * block_dim_y() + thread_idx_y())
+}
+
+/// Index of this thread in the grid along x, y and z.
+#[inline(always)]
+#[track_caller]
+pub fn index_3d() -> UVec3 {
+    let UVec2 { x, y } = index_2d();
+    UVec3::new(x, y, block_idx_z() * block_dim_z() + thread_idx_z())
+}
+
+/// Whether this is the first thread of the first block: true in one thread of the launch. That thread need not be the
+/// first to run.
+#[inline(always)]
+#[track_caller]
+pub fn first() -> bool {
+    block_idx() == UVec3::default() && thread_idx() == UVec3::default()
+}
+
+/// Threads of a warp: 32 on every architecture so far. PTX `WARP_SZ`.
+#[inline(always)]
+pub const fn warp_size() -> u32 {
+    crate::warp::WARP_SIZE
+}
+
+/// Waits until all threads of the block are here. What they wrote before to global or shared memory is visible to all of
+/// the block afterwards. PTX `bar.sync 0`.
+///
+/// Every thread of the block that has not returned must reach the same call: in a branch that only some threads take,
+/// the block hangs or goes on out of step.
+#[inline(always)]
+#[track_caller]
+pub fn sync_threads() {
+    arch::sync_threads()
+}
+
+/// [`sync_threads`] that also counts the threads whose `predicate` is not zero. PTX `bar.red.popc.u32`.
+#[inline(always)]
+#[track_caller]
+pub fn sync_threads_count(predicate: u32) -> u32 {
+    arch::sync_threads_count(predicate)
+}
+
+/// [`sync_threads`] that also tells, by a number other than zero, whether `predicate` is not zero in every thread.
+/// PTX `bar.red.and.pred`.
+#[inline(always)]
+#[track_caller]
+pub fn sync_threads_and(predicate: u32) -> u32 {
+    arch::sync_threads_and(predicate)
+}
+
+/// [`sync_threads`] that also tells, by a number other than zero, whether `predicate` is not zero in any thread.
+/// PTX `bar.red.or.pred`.
+#[inline(always)]
+#[track_caller]
+pub fn sync_threads_or(predicate: u32) -> u32 {
+    arch::sync_threads_or(predicate)
+}
+
+/// Orders this thread's accesses before the fence against those after it, as the other threads of the block see them.
+/// No thread waits. PTX `membar.cta`.
+#[inline(always)]
+#[track_caller]
+pub fn block_fence() {
+    arch::block_fence()
+}
+
+/// As [`block_fence`], for all threads of the grid; the same as [`device_fence`]. PTX `membar.gl`.
+#[inline(always)]
+#[track_caller]
+pub fn grid_fence() {
+    arch::device_fence()
+}
+
+/// As [`block_fence`], for all threads on the device. PTX `membar.gl`.
+#[inline(always)]
+#[track_caller]
+pub fn device_fence() {
+    arch::device_fence()
+}
+
+/// As [`block_fence`], for all threads on all devices and the host. PTX `membar.sys`.
+#[inline(always)]
+#[track_caller]
+pub fn system_fence() {
+    arch::system_fence()
+}
+
+/// Suspends this thread for about `nanos` nanoseconds, at most twice as long and at most a millisecond: for a back-off
+/// while polling. Other threads go on. PTX `nanosleep.u32`.
+#[inline(always)]
+#[track_caller]
+pub fn nanosleep(nanos: u32) {
+    arch::nanosleep(nanos)
+}

@@ -1,8 +1,8 @@
 //! `#[address_space(..)]` and `shared_array!`.
 //!
-//! rustc cannot place a `static` in shared memory. So the name becomes a value of a type of its own that dereferences
-//! to the memory; `cuda_std::__shared_variable!` gives that type its address, by PTX on the device and by the executor
-//! on the host.
+//! rustc cannot place a `static` in shared memory. So the name becomes a value that dereferences to the memory, of
+//! a type of its own; `cuda_std::__shared_variable!` gives that type its address, by PTX on the device and by the
+//! executor on the host.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,7 +12,7 @@ use syn::parse::{Parse, ParseStream};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Block, Error, Expr, ItemStatic, Result, StaticMutability, Token, Type};
 
-/// Prefix of the types that stand for shared variables.
+/// Prefix of the modules with the types that stand for shared variables.
 const HANDLE: &str = "__Shared_";
 
 pub fn expand_static(attr: TokenStream, item: TokenStream) -> Result<TokenStream> {
@@ -30,23 +30,21 @@ pub fn expand_static(attr: TokenStream, item: TokenStream) -> Result<TokenStream
 fn expand_shared(variable: ItemStatic) -> Result<TokenStream> {
     let ItemStatic { attrs, vis, mutability, ident, ty, expr, .. } = variable;
     let handle = handle_of(&ident);
-    let symbol = unique_symbol(&ident.to_string());
+    let name = ident.to_string();
+    let symbol = unique_symbol(&name);
     Ok(quote! {
         #(#attrs)*
         #[allow(dead_code, non_upper_case_globals)]
-        #vis static #mutability #ident: #handle = {
+        #vis static #mutability #ident: ::cuda_std::shared::Shared<#handle::Key> = {
             // The initial value is ignored, but its type is checked.
             const _: fn() -> #ty = || #expr;
-            #handle
+            ::cuda_std::shared::Shared::new()
         };
-        #[doc(hidden)]
-        #[allow(non_camel_case_types, dead_code)]
-        #vis struct #handle;
-        ::cuda_std::__shared_variable!(#handle, #symbol, #ty);
+        ::cuda_std::__shared_variable!(#vis #handle, #name, #symbol, #ty);
     })
 }
 
-/// The type that stands for the shared variable `name`.
+/// The module whose `Key` stands for the shared variable `name`.
 fn handle_of(name: &Ident) -> Ident {
     format_ident!("{HANDLE}{name}", span = name.span())
 }
@@ -68,11 +66,10 @@ pub fn expand_array(input: TokenStream) -> Result<TokenStream> {
     let ArrayInput { element, length } = syn::parse2(input)?;
     let symbol = unique_symbol("array");
     let handle = format_ident!("{HANDLE}array");
+    let name = format!("shared_array![{}; {}]", quote!(#element), quote!(#length));
     Ok(quote! {{
-        #[allow(non_camel_case_types)]
-        struct #handle;
-        ::cuda_std::__shared_variable!(#handle, #symbol, [#element; #length]);
-        #handle::get() as *mut #element
+        ::cuda_std::__shared_variable!(#handle, #name, #symbol, [#element; #length]);
+        ::cuda_std::shared::Shared::<#handle::Key>::get() as *mut #element
     }})
 }
 
@@ -156,5 +153,5 @@ fn state_after(token: &TokenTree, before: &Before) -> Before {
 fn place(name: &Ident) -> TokenStream {
     let handle = handle_of(name);
     let span: Span = name.span();
-    quote_spanned!(span=> (*#handle::get()))
+    quote_spanned!(span=> (*::cuda_std::shared::Shared::<#handle::Key>::get()))
 }

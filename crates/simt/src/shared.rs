@@ -9,13 +9,14 @@ use crate::fault::FaultKind;
 /// Shared memory that a block can have, static and dynamic together, in bytes.
 pub const SHARED_LIMIT: u32 = 227 * 1024;
 
-/// First address of the 32-bit shared window. Not 0, so that a zeroed address is found out.
-pub const WINDOW_BASE: u32 = 1024;
+/// First address of the 32-bit shared window, whose addresses are offsets in the arena. Not 0, so that a zeroed
+/// address is found out, and so that accesses before the first variable are.
+pub const WINDOW_BASE: u32 = ARENA_ALIGN as u32;
 
 /// Bytes between variables, where accesses that run over their end land.
 const GAP: usize = 64;
 
-/// Bytes of the arena: the limit, and room for gaps.
+/// Bytes of the arena: the limit, room for gaps, and the part before the window.
 const ARENA_BYTES: usize = 2 * SHARED_LIMIT as usize;
 
 const ARENA_ALIGN: usize = 1024;
@@ -75,22 +76,21 @@ impl Arena {
         }
     }
 
-    /// Empties the arena. The dynamic memory lies at its start, where every alignment is met.
+    /// Empties the arena. The dynamic memory comes first in it, where every alignment is met.
     pub fn reset(&self) {
         // SAFETY: `end` is within the arena, and no simulated thread runs that could hold a reference into it.
         unsafe { std::ptr::write_bytes(self.base(), UNWRITTEN, self.end.get()) };
-        let dynamic = Variable {
-            key: 0,
-            name: "dynamic shared memory",
-            offset: 0,
-            len: self.dynamic_len,
-            align: ARENA_ALIGN,
-        };
         let mut variables = self.variables.borrow_mut();
         variables.clear();
-        variables.push(dynamic);
+        variables.push(self.dynamic());
         self.used.set(self.dynamic_len);
-        self.end.set(self.dynamic_len);
+        self.end.set(WINDOW_BASE as usize + self.dynamic_len);
+    }
+
+    /// The dynamic memory.
+    pub fn dynamic(&self) -> Variable {
+        let (offset, len) = (WINDOW_BASE as usize, self.dynamic_len);
+        Variable { key: 0, name: "dynamic shared memory", offset, len, align: ARENA_ALIGN }
     }
 
     #[inline]
@@ -109,15 +109,6 @@ impl Arena {
     pub fn variable_at(&self, offset: usize) -> Option<Variable> {
         let variables = self.variables.borrow();
         variables.iter().rev().find(|variable| variable.offset <= offset && variable.len != 0).copied()
-    }
-
-    /// Bytes in use from the start, gaps included.
-    pub fn end(&self) -> usize {
-        self.end.get()
-    }
-
-    pub fn variables(&self) -> impl Iterator<Item = Variable> {
-        self.variables.borrow().clone().into_iter()
     }
 
     fn find(&self, key: usize) -> Option<Variable> {
@@ -178,7 +169,8 @@ pub fn alloc_static(key: &'static StaticKey, size: usize, align: usize) -> *mut 
 #[track_caller]
 #[inline(never)]
 pub fn dynamic() -> *mut u8 {
-    current("simt::shared::dynamic").block().arena.base()
+    let arena = &current("simt::shared::dynamic").block().arena;
+    arena.base().wrapping_add(arena.dynamic().offset)
 }
 
 /// Bytes of the block's dynamic shared memory.
@@ -186,6 +178,20 @@ pub fn dynamic() -> *mut u8 {
 #[inline(never)]
 pub fn dynamic_len() -> u32 {
     current("simt::shared::dynamic_len").group().launch.config.dynamic_shared
+}
+
+/// Bytes of shared memory that the block uses so far, dynamic and static together.
+#[track_caller]
+#[inline(never)]
+pub fn total_len() -> u32 {
+    current("simt::shared::total_len").block().arena.used.get() as u32
+}
+
+/// Whether a pointer points into the block's shared memory.
+#[track_caller]
+#[inline(never)]
+pub fn contains<T>(pointer: *const T) -> bool {
+    current("simt::shared::contains").block().arena.offset_of(pointer as usize).is_some()
 }
 
 /// Address of shared memory in the 32-bit shared window.
@@ -199,7 +205,7 @@ pub fn to_address<T>(pointer: *const T) -> u32 {
 fn window_address(pointer: *const u8, location: &'static Location<'static>) -> u32 {
     let thread = current("simt::shared::to_address");
     match thread.block().arena.offset_of(pointer as usize) {
-        Some(offset) => WINDOW_BASE + offset as u32,
+        Some(offset) => offset as u32,
         None => {
             let message = format!("{pointer:?} is no address of the block's shared memory");
             thread.fail(FaultKind::WildPointer, location, message)
@@ -213,11 +219,10 @@ fn window_address(pointer: *const u8, location: &'static Location<'static>) -> u
 pub fn from_address(address: u32) -> *mut u8 {
     let location = Location::caller();
     let thread = current("simt::shared::from_address");
-    let offset = address.wrapping_sub(WINDOW_BASE) as usize;
-    if offset >= ARENA_BYTES {
+    if !(WINDOW_BASE as usize..ARENA_BYTES).contains(&(address as usize)) {
         let message =
             format!("{address:#x} is no address of the shared window, which begins at {WINDOW_BASE:#x}");
         thread.fail(FaultKind::WildPointer, location, message);
     }
-    thread.block().arena.base().wrapping_add(offset)
+    thread.block().arena.base().wrapping_add(address as usize)
 }

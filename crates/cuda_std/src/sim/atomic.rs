@@ -1,1 +1,194 @@
-//! atomic
+//! Atomic instructions, by the executor inside a kernel and by a lock-free loop outside of one.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use simt::memory::Scope;
+
+/// A type that atomic instructions know.
+pub trait Word: Copy {
+    /// The bits, in the low end.
+    fn bits(self) -> u64;
+    /// The value with these bits.
+    fn from_bits(bits: u64) -> Self;
+}
+
+macro_rules! words {
+    ($($ty:ident: $value:ident => $bits:expr, $back:expr;)*) => {$(
+        impl Word for $ty {
+            fn bits(self) -> u64 {
+                let $value = self;
+                $bits
+            }
+            fn from_bits($value: u64) -> Self {
+                $back
+            }
+        }
+    )*};
+}
+
+words! {
+    u32: v => v as u64, v as u32;
+    i32: v => v as u32 as u64, v as i32;
+    f32: v => v.to_bits() as u64, f32::from_bits(v as u32);
+    u64: v => v, v;
+    i64: v => v as u64, v as i64;
+    f64: v => v.to_bits(), f64::from_bits(v);
+}
+
+/// Replaces the value at `ptr` by `f` of it; the old value.
+///
+/// # Safety
+///
+/// `ptr` is valid and aligned to the size of `T`, and reached by atomic operations only.
+#[track_caller]
+pub unsafe fn update<T: Word>(ptr: *mut T, order: Ordering, scope: Scope, f: impl Fn(T) -> T) -> T {
+    if simt::thread::in_kernel() {
+        // SAFETY: the caller's promise.
+        return unsafe { simt::memory::atomic(ptr, order, scope, f) };
+    }
+    // SAFETY: the caller's promise; the atomic types have the size of `T` and need no more alignment.
+    unsafe { update_on_host(ptr, f) }
+}
+
+/// # Safety
+///
+/// As for [`update`].
+unsafe fn update_on_host<T: Word>(ptr: *mut T, f: impl Fn(T) -> T) -> T {
+    const ORDERS: (Ordering, Ordering) = (Ordering::SeqCst, Ordering::SeqCst);
+    let next = |bits| f(T::from_bits(bits)).bits();
+    let old = if size_of::<T>() == size_of::<u32>() {
+        // SAFETY: the caller's promise.
+        let cell = unsafe { AtomicU32::from_ptr(ptr.cast()) };
+        cell.fetch_update(ORDERS.0, ORDERS.1, |bits| Some(next(bits as u64) as u32))
+            .map(u64::from)
+            .unwrap_or_else(u64::from)
+    } else {
+        // SAFETY: the caller's promise.
+        let cell = unsafe { AtomicU64::from_ptr(ptr.cast()) };
+        cell.fetch_update(ORDERS.0, ORDERS.1, |bits| Some(next(bits))).unwrap_or_else(|bits| bits)
+    };
+    T::from_bits(old)
+}
+
+macro_rules! order {
+    (acquire) => {
+        std::sync::atomic::Ordering::Acquire
+    };
+    (release) => {
+        std::sync::atomic::Ordering::Release
+    };
+    (acqrel) => {
+        std::sync::atomic::Ordering::AcqRel
+    };
+    // `relaxed` and `volatile`.
+    ($other:ident) => {
+        std::sync::atomic::Ordering::Relaxed
+    };
+}
+
+macro_rules! scope {
+    (block) => {
+        simt::memory::Scope::Block
+    };
+    (device) => {
+        simt::memory::Scope::Device
+    };
+    (system) => {
+        simt::memory::Scope::System
+    };
+}
+
+/// The new value.
+macro_rules! operation {
+    (add f32 $old:ident $val:ident) => { $old + $val };
+    (add f64 $old:ident $val:ident) => { $old + $val };
+    (add $ty:ident $old:ident $val:ident) => { $old.wrapping_add($val) };
+    (min $ty:ident $old:ident $val:ident) => { $old.min($val) };
+    (max $ty:ident $old:ident $val:ident) => { $old.max($val) };
+    (exch $ty:ident $old:ident $val:ident) => {{
+        let _ = $old;
+        $val
+    }};
+    (inc u32 $old:ident $val:ident) => { if $old >= $val { 0 } else { $old + 1 } };
+    (dec u32 $old:ident $val:ident) => { if $old == 0 || $old > $val { $val } else { $old - 1 } };
+    (and $ty:ident $old:ident $val:ident) => { $crate::arch::atomic::operation!(bitwise $ty $old $val &) };
+    (or $ty:ident $old:ident $val:ident) => { $crate::arch::atomic::operation!(bitwise $ty $old $val |) };
+    (xor $ty:ident $old:ident $val:ident) => { $crate::arch::atomic::operation!(bitwise $ty $old $val ^) };
+    (bitwise $ty:ident $old:ident $val:ident $op:tt) => {{
+        use $crate::arch::atomic::Word;
+        <$ty as Word>::from_bits(Word::bits($old) $op Word::bits($val))
+    }};
+}
+
+macro_rules! fetch {
+    ($op:ident $ty:ident $order:ident $scope:ident, $ptr:ident, $val:ident) => {
+        // SAFETY: the caller vouches for the pointer.
+        unsafe {
+            $crate::arch::atomic::update($ptr, $crate::arch::atomic::order!($order), $crate::arch::atomic::scope!($scope), |old: $ty| $crate::arch::atomic::operation!($op $ty old $val))
+        }
+    };
+}
+
+macro_rules! cas {
+    ($ty:ident $order:ident $scope:ident, $ptr:ident, $current:ident, $val:ident) => {{
+        use $crate::arch::atomic::Word;
+        // SAFETY: the caller vouches for the pointer.
+        unsafe {
+            $crate::arch::atomic::update(
+                $ptr,
+                $crate::arch::atomic::order!($order),
+                $crate::arch::atomic::scope!($scope),
+                |old: $ty| {
+                    if Word::bits(old) == Word::bits($current) { $val } else { old }
+                },
+            )
+        }
+    }};
+}
+
+macro_rules! load {
+    ($ty:ident $order:ident $scope:ident, $ptr:ident) => {
+        // SAFETY: the caller vouches for the pointer.
+        unsafe {
+            $crate::arch::atomic::update(
+                $ptr.cast_mut(),
+                $crate::arch::atomic::order!($order),
+                $crate::arch::atomic::scope!($scope),
+                |old: $ty| old,
+            )
+        }
+    };
+}
+
+macro_rules! store {
+    ($ty:ident $order:ident $scope:ident, $ptr:ident, $val:ident) => {{
+        // SAFETY: the caller vouches for the pointer.
+        unsafe {
+            $crate::arch::atomic::update(
+                $ptr,
+                $crate::arch::atomic::order!($order),
+                $crate::arch::atomic::scope!($scope),
+                |_: $ty| $val,
+            )
+        };
+    }};
+}
+
+macro_rules! fence {
+    ($order:ident $scope:ident) => {
+        $crate::arch::atomic::fence_at($crate::arch::atomic::scope!($scope))
+    };
+}
+
+/// A fence of the executor inside a kernel, of the processor outside of one.
+#[track_caller]
+pub fn fence_at(scope: Scope) {
+    if simt::thread::in_kernel() {
+        simt::memory::fence(scope)
+    } else {
+        std::sync::atomic::fence(Ordering::SeqCst)
+    }
+}
+
+pub(crate) use {cas, fence, fetch, load, store};
+pub(crate) use {operation, order, scope};

@@ -15,11 +15,11 @@ pub fn total_len() -> u32 {
     simt::shared::total_len()
 }
 
-/// Declares the shared variable `$symbol` of type `$ty`: the module `$key` with its type `Key`.
+/// Declares the shared variable `$name` of type `$ty`, with the PTX symbol `$symbol`: the module `$key` with its type `Key`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __shared_variable {
-    ($vis:vis $key:ident, $symbol:literal, $ty:ty) => {
+    ($vis:vis $key:ident, $name:literal, $symbol:literal, $ty:ty) => {
         #[doc(hidden)]
         #[allow(non_snake_case)]
         $vis mod $key {
@@ -31,7 +31,7 @@ macro_rules! __shared_variable {
 
             #[track_caller]
             fn address() -> *mut u8 {
-                static KEY: $crate::__private::StaticKey = $crate::__private::StaticKey::new();
+                static KEY: $crate::__private::StaticKey = $crate::__private::StaticKey::new($name);
                 $crate::__private::alloc_static(
                     &KEY,
                     <Self as $crate::shared::Variable>::SIZE,

@@ -69,5 +69,5 @@ pub fn system_fence() {
 /// A thread that sleeps lets the others run; how long does not matter to the executor.
 #[track_caller]
 pub fn nanosleep(_nanos: u32) {
-    simt::thread::yield_now()
+    simt::thread::give_way()
 }

@@ -33,7 +33,10 @@ pub fn shuffle(mode: WarpShuffleMode, mask: u32, value: u32, b: u32, width: u32)
 
 /// Mask of the lanes whose input passes `test`.
 fn lanes_where<T>(values: [Option<T>; 32], test: impl Fn(T) -> bool) -> u32 {
-    values.into_iter().enumerate().fold(0, |mask, (lane, value)| mask | (value.is_some_and(&test) as u32) << lane)
+    values
+        .into_iter()
+        .enumerate()
+        .fold(0, |mask, (lane, value)| mask | (value.is_some_and(&test) as u32) << lane)
 }
 
 #[track_caller]
@@ -80,7 +83,9 @@ pub fn reduce_i32(mask: u32, value: i32, op: WarpReductionOp) -> i32 {
     // Flipping the sign bit turns the order of signed numbers into that of unsigned ones.
     const SIGN: u32 = 1 << 31;
     match op {
-        WarpReductionOp::Min | WarpReductionOp::Max => (reduce_u32(mask, value as u32 ^ SIGN, op) ^ SIGN) as i32,
+        WarpReductionOp::Min | WarpReductionOp::Max => {
+            (reduce_u32(mask, value as u32 ^ SIGN, op) ^ SIGN) as i32
+        }
         _ => reduce_u32(mask, value as u32, op) as i32,
     }
 }

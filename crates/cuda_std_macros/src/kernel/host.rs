@@ -92,12 +92,12 @@ fn bounds(Kernel { bounds, .. }: &Kernel) -> TokenStream {
 fn layouts(Param { ty, passing, .. }: &Param) -> TokenStream {
     match passing {
         Passing::Slice(element) | Passing::SliceMut(element) => quote! {
-            ::cuda_std::kernel::layout_of::<*const #element>(), ::cuda_std::kernel::layout_of::<usize>()
+            ::cuda_std::kernel::ParamLayout::of::<*const #element>(), ::cuda_std::kernel::ParamLayout::of::<usize>()
         },
         Passing::Ptr(target) | Passing::PtrMut(target) => {
-            quote!(::cuda_std::kernel::layout_of::<*const #target>())
+            quote!(::cuda_std::kernel::ParamLayout::of::<*const #target>())
         }
-        Passing::Value => quote!(::cuda_std::kernel::layout_of::<#ty>()),
+        Passing::Value => quote!(::cuda_std::kernel::ParamLayout::of::<#ty>()),
     }
 }
 
