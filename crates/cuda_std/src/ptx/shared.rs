@@ -49,7 +49,7 @@ macro_rules! __shared_variable {
         #[doc(hidden)]
         #[allow(non_snake_case)]
         $vis mod $key {
-            pub struct Key;
+            pub(super) struct Key;
             ::core::arch::global_asm!(
                 concat!(".shared .align {align} .b8 ", $symbol, "[{size}];"),
                 align = const <Key as $crate::shared::Variable>::ALIGN,

@@ -23,7 +23,7 @@ macro_rules! __shared_variable {
         #[doc(hidden)]
         #[allow(non_snake_case)]
         $vis mod $key {
-            pub struct Key;
+            pub(super) struct Key;
         }
 
         impl $crate::shared::Variable for $key::Key {
