@@ -1,0 +1,105 @@
+//! `y = a x + y` for f32 vectors of any length and alignment.
+//!
+//! ```text
+//!   y:  |head|      tile 0      |      tile 1      | .. | last |
+//!        ^ up to the first 16-byte boundary of y: block 0, one element a thread
+//!             ^ one tile of TILE elements a block: each thread loads VECTORS x 16 bytes of x and of y
+//!               before it uses the first, so 128 bytes a thread are under way
+//! ```
+//! Moves 12 bytes an element. Tiles go by 16-byte accesses when `x` has the same offset from a 16-byte boundary as `y`; else, and
+//! in the last tile, every access is 4 bytes wide (still whole lines a warp).
+//!
+//! Limits: `x` and `y` do not overlap, unless they are the same; as many blocks as [`blocks`] says, all of [`THREADS`] threads.
+
+use crate::{VECTOR, is_aligned};
+use cuda_std::{fastmath, kernel, thread, vector};
+use layout::UNIT_BYTES;
+
+/// Threads of a block.
+pub const THREADS: u32 = 256;
+/// 16-byte loads of each operand that a thread has under way.
+const VECTORS: u32 = 4;
+/// Elements of a block.
+pub const TILE: u32 = THREADS * VECTORS * VECTOR;
+
+/// Blocks for `n` elements. Never 0.
+pub const fn blocks(n: usize) -> usize {
+    // The head may push the last elements into one more tile; an empty block is cheaper than knowing the alignment here.
+    n / TILE as usize + 1
+}
+
+/// `y[i] = a * x[i] + y[i]`, in one rounding.
+///
+/// # Safety
+/// `y` is valid for reads and writes of `x.len()` elements and does not overlap `x`. Blocks of [`THREADS`] threads, [`blocks`] of them.
+#[kernel(launch_bounds(THREADS))]
+pub unsafe fn saxpy(a: f32, x: &[f32], y: *mut f32) {
+    const { assert!(TILE < 1 << 31) };
+    let n = x.len();
+    let head = elements_to_boundary(y).min(n);
+    let lane = thread::thread_idx_x();
+    let block = thread::block_idx_x();
+    let x = x.as_ptr();
+    // SAFETY: every index below is less than n, and each element belongs to one thread.
+    unsafe {
+        if block == 0 && (lane as usize) < head {
+            let y = y.add(lane as usize);
+            *y = fastmath::fma(a, *x.add(lane as usize), *y);
+        }
+        let start = head + block as usize * TILE as usize;
+        if start >= n {
+            return;
+        }
+        let (x, y, left) = (x.add(start), y.add(start), n - start);
+        if left >= TILE as usize && is_aligned(x) {
+            vector_tile(a, x, y, lane);
+        } else {
+            scalar_tile(a, x, y, lane, left.min(TILE as usize) as u32);
+        }
+    }
+}
+
+/// Elements in front of the first 16-byte boundary.
+#[inline(always)]
+fn elements_to_boundary(pointer: *const f32) -> usize {
+    let bytes = (pointer as usize).wrapping_neg() % UNIT_BYTES as usize;
+    bytes / size_of::<f32>()
+}
+
+/// A whole tile with 16-byte accesses.
+#[inline(always)]
+unsafe fn vector_tile(a: f32, x: *const f32, y: *mut f32, lane: u32) {
+    let place = |step: u32| ((step * THREADS + lane) * VECTOR) as usize;
+    // SAFETY: the tile holds TILE elements, x and y are aligned to 16 bytes, and places of different threads are apart.
+    unsafe {
+        let xs: [[f32; 4]; 4] = [0, 1, 2, 3].map(|step| vector::load_stream_v4(x.add(place(step))));
+        let ys: [[f32; 4]; 4] = [0, 1, 2, 3].map(|step| vector::load_v4(y.add(place(step)).cast_const()));
+        for step in 0..VECTORS {
+            let (x, old) = (xs[step as usize], ys[step as usize]);
+            let new = [0, 1, 2, 3].map(|i| fastmath::fma(a, x[i], old[i]));
+            vector::store_v4(y.add(place(step)), new);
+        }
+    }
+}
+
+/// The first `count` elements of a tile with 4-byte accesses, four of each operand under way.
+#[inline(always)]
+unsafe fn scalar_tile(a: f32, x: *const f32, y: *mut f32, lane: u32, count: u32) {
+    let mut first = lane;
+    while first < count {
+        let places = [0, 1, 2, 3].map(|step| first + step * THREADS);
+        // SAFETY: places below count only, and only this thread touches them.
+        unsafe {
+            let load =
+                |from: *const f32, place: u32| if place < count { *from.add(place as usize) } else { 0.0 };
+            let xs = places.map(|place| load(x, place));
+            let ys = places.map(|place| load(y, place));
+            for step in 0..4 {
+                if places[step] < count {
+                    *y.add(places[step] as usize) = fastmath::fma(a, xs[step], ys[step]);
+                }
+            }
+        }
+        first += 4 * THREADS;
+    }
+}
