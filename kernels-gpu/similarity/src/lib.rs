@@ -1,2 +1,34 @@
-//! Placeholder.
+//! Cosine similarity search on tensor cores: for each query the `k` most similar rows of a corpus of 16-bit vectors.
+//!
+//! `score = dot(row, query) / (|row| |query|)`, dot products and norms summed in f32 by `mma`; the matrix of scores is never
+//! written. Rows rank by score, ties to the lower row; a zero vector scores 0 against everything finite, a vector with a NaN or
+//! an infinity scores NaN against everything, and NaN ranks last. Past the end of the corpus stand ([`key::NO_SCORE`], [`key::NO_ROW`]).
+//!
+//! | kernel | when | bound by |
+//! |---|---|---|
+//! | [`stream`] | up to 16 queries a launch | memory: the corpus is read once |
+//! | [`tile`] | more | tensor cores |
+//! | [`norms`] | before both, on the queries; before `tile`, on a corpus that is not prepared | memory |
+//! | [`merge`] | after both: one list a block and query to one a query | - |
+//!
+//! Results repeat bit for bit: see [`key`].
 #![cfg_attr(target_arch = "nvptx64", no_std)]
+
+mod collect;
+pub mod half;
+pub mod key;
+mod list;
+pub mod merge;
+pub mod norms;
+mod rows;
+pub mod stream;
+pub mod tile;
+mod unroll;
+
+/// Longest list of results.
+pub const MAX_K: u32 = 128;
+
+pub use merge::cosine_merge;
+pub use norms::{cosine_norms_bf16, cosine_norms_f16};
+pub use stream::{cosine_stream_bf16, cosine_stream_f16};
+pub use tile::{cosine_tile_bf16, cosine_tile_f16};
