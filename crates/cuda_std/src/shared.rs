@@ -19,6 +19,21 @@ pub fn dynamic_shared_mem<T>() -> *mut T {
     arch::dynamic().cast()
 }
 
+/// The 32-bit shared address of what `ptr` points to: what the loads, stores and copies of
+/// [`vector`](crate::vector), [`async_copy`](crate::async_copy) and [`matrix`](crate::matrix) take.
+///
+/// `ptr` points to shared memory of this block; for any other pointer the address means nothing (in the executor:
+/// a fault).
+///
+/// # PTX
+/// `cvta.to.shared.u64`
+#[inline(always)]
+#[track_caller]
+#[must_use]
+pub fn address_of<T>(ptr: *const T) -> u32 {
+    arch::address_of(ptr.cast())
+}
+
 /// Alignment of the dynamic shared memory in bytes: what the 128-byte swizzle of tensor-core operands asks for.
 pub const DYNAMIC_ALIGN: usize = 1024;
 

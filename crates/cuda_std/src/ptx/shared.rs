@@ -38,6 +38,14 @@ pub fn total_len() -> u32 {
     bytes
 }
 
+#[inline(always)]
+pub fn address_of(ptr: *const u8) -> u32 {
+    let address: u64;
+    // SAFETY: computes an address.
+    unsafe { asm!("cvta.to.shared.u64 {0}, {1};", out(reg64) address, in(reg64) ptr, options(pure, nomem, nostack)) };
+    address as u32
+}
+
 /// Declares the shared variable `$name` of type `$ty`, with the PTX symbol `$symbol`: the module `$key` with its type `Key`.
 ///
 /// `global_asm!` may not stand among the statements of a function, but it may in a module there. That module does not

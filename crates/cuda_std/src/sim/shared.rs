@@ -15,6 +15,11 @@ pub fn total_len() -> u32 {
     simt::shared::total_len()
 }
 
+#[track_caller]
+pub fn address_of(ptr: *const u8) -> u32 {
+    simt::shared::to_address(ptr)
+}
+
 /// Declares the shared variable `$name` of type `$ty`, with the PTX symbol `$symbol`: the module `$key` with its type `Key`.
 #[doc(hidden)]
 #[macro_export]
