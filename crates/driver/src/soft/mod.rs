@@ -1,15 +1,162 @@
-//! software driver.
+//! The software driver: CUDA's driver API on the processor, kernels run by `simt`.
+//!
+//! It is made to be strict rather than fast. Memory has red zones and is filled with NaN bytes; work in a stream waits
+//! until somebody asks for its result, so a missing synchronisation in the host program shows as a wrong result, the
+//! same in every run; a fault in a kernel is sticky, as on a GPU, and [`last_fault`] has the checker's report.
+//!
+//! One file a chapter of the API. All state is behind one lock, which is not held while a kernel or a host function runs.
+
+mod abi;
+mod capture;
+mod context;
+mod copy;
+mod device;
+mod event;
+mod exec;
+mod graph;
+mod handle;
+mod launch;
+mod memory;
+mod misc;
+mod module;
+mod occupancy;
+mod peer;
+mod pointer;
+mod pool;
+mod queue;
+mod state;
+mod stream;
+
 use crate::{
+    code,
     load::InitError,
     table::{Address, Function},
 };
+use state::{Driver, Outcome};
+use std::{
+    cell::Cell,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+pub use state::{last_fault, reset};
+
+/// Defines driver functions and the chapter's `FUNCTIONS`. `fn NAME(driver, args) { body }`: the body is a block of
+/// `Outcome`, run with the state locked.
+macro_rules! api {
+    ($($(#[$meta:meta])* fn $name:ident($driver:ident $(, $arg:ident: $type:ty)* $(,)?) $body:block)*) => {
+        $(
+            $(#[$meta])*
+            /// # Safety
+            /// As CUDA's documentation of the function says: pointers are null or valid for what is read or written.
+            #[allow(non_snake_case, reason = "the name in CUDA's API")]
+            unsafe extern "C" fn $name($($arg: $type),*) -> u32 {
+                $crate::soft::call(|$driver| {
+                    // SAFETY: the caller keeps the contract of this function, which is all that the body relies on.
+                    #[allow(unused_unsafe, reason = "not every function touches pointers")]
+                    unsafe { $body }
+                })
+            }
+        )*
+        /// The functions of this chapter.
+        pub(super) const FUNCTIONS: &[($crate::table::Function, $crate::table::Address)] =
+            &[$(($crate::table::Function::$name, $name as $crate::table::Address)),*];
+    };
+}
+use api;
+
+const CHAPTERS: &[&[(Function, Address)]] = &[
+    misc::FUNCTIONS,
+    device::FUNCTIONS,
+    context::FUNCTIONS,
+    memory::FUNCTIONS,
+    pointer::FUNCTIONS,
+    copy::FUNCTIONS,
+    stream::FUNCTIONS,
+    event::FUNCTIONS,
+    module::FUNCTIONS,
+    launch::FUNCTIONS,
+    occupancy::FUNCTIONS,
+    capture::FUNCTIONS,
+    graph::FUNCTIONS,
+    exec::FUNCTIONS,
+    pool::FUNCTIONS,
+    peer::FUNCTIONS,
+];
+
+/// Reads the configuration and sets up the devices.
 pub(crate) fn start() -> Result<(), InitError> {
+    state::start()
+}
+
+/// The software driver's function, `None` where it has none.
+pub(crate) fn find(function: Function) -> Option<Address> {
+    match function {
+        Function::cuInit => Some(function.trampoline()),
+        Function::cuGetErrorName => Some(code::error_name as Address),
+        Function::cuGetErrorString => Some(code::error_string as Address),
+        _ => CHAPTERS.iter().copied().flatten().find(|(f, _)| *f == function).map(|(_, address)| *address),
+    }
+}
+
+thread_local! {
+    /// Whether this thread is inside a function of the program that the driver called.
+    static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls a function of the program, such as a host function of a stream. Driver calls from inside it answer `NOT_PERMITTED`, as CUDA allows: a program
+/// that makes them would deadlock on a GPU.
+fn host_function<R>(call: impl FnOnce() -> R) -> R {
+    IN_HOST_FUNCTION.set(true);
+    let result = call();
+    IN_HOST_FUNCTION.set(false);
+    result
+}
+
+/// Runs the body of a driver function.
+fn call(body: impl FnOnce(&mut Driver) -> Outcome) -> u32 {
+    if IN_HOST_FUNCTION.get() {
+        return code::NOT_PERMITTED;
+    }
+    // A panic here is a defect of this driver (the hook has printed it); it must not unwind into the caller's frames.
+    match catch_unwind(AssertUnwindSafe(|| body(&mut Driver::lock()))) {
+        Ok(Ok(())) => code::SUCCESS,
+        Ok(Err(code)) => code,
+        Err(_) => code::UNKNOWN,
+    }
+}
+
+/// Writes a result through the caller's pointer.
+///
+/// # Safety
+/// `out` is null or valid for a write.
+unsafe fn put<T>(out: *mut T, value: T) -> Outcome {
+    if out.is_null() {
+        return Err(code::INVALID_VALUE);
+    }
+    // SAFETY: not null, and valid by this function's contract.
+    unsafe { out.write(value) };
     Ok(())
 }
-pub(crate) fn find(_f: Function) -> Option<Address> {
-    None
+
+/// Writes an optional result: a null pointer is passed over.
+///
+/// # Safety
+/// `out` is null or valid for a write.
+unsafe fn put_some<T>(out: *mut T, value: T) {
+    if !out.is_null() {
+        // SAFETY: not null, and valid by this function's contract.
+        unsafe { out.write(value) };
+    }
 }
-/// The checker's report behind the last launch failure.
-pub fn last_fault() -> Option<String> {
-    None
+
+/// Reads a structure through the caller's pointer.
+///
+/// # Safety
+/// `input` is null or valid for a read of `T`.
+unsafe fn take<T: Copy>(input: *const T) -> Outcome<T> {
+    if input.is_null() {
+        return Err(code::INVALID_VALUE);
+    }
+    // SAFETY: not null, and valid by this function's contract.
+    Ok(unsafe { input.read() })
 }

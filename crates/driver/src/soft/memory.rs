@@ -1,0 +1,413 @@
+//! Allocations: device, pinned, managed and registered memory, with red zones around and NaN bytes within.
+
+use super::{
+    abi::DevicePtr,
+    api,
+    device::PITCH_ALIGNMENT,
+    handle::Handle,
+    put,
+    state::{Driver, Outcome},
+};
+use crate::code;
+use core::ffi::{c_uint, c_void};
+use std::{
+    alloc::Layout,
+    collections::{BTreeMap, VecDeque},
+};
+
+/// Alignment of every allocation, in bytes.
+const ALIGNMENT: usize = 256;
+/// Bytes before and after each allocation that nobody may write.
+const RED_ZONE: usize = 256;
+const RED_ZONE_BYTE: u8 = 0xbd;
+/// Fills new and freed memory: NaN in every floating-point format, -1 in every signed integer.
+const POISON: u8 = 0xff;
+/// Freed bytes that are kept poisoned before the system gets them back.
+const QUARANTINE: usize = 64 << 20;
+
+/// What an allocation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// `cuMemAlloc` and its like.
+    Device,
+    /// Device memory from a pool; `freed` once `cuMemFreeAsync` has been reached in its stream.
+    Pooled { pool: Handle, freed: bool },
+    /// Page-locked host memory of the driver, with the flags of `cuMemHostAlloc`.
+    Pinned { flags: c_uint },
+    /// `cuMemAllocManaged`.
+    Managed,
+    /// The program's own memory, registered with `cuMemHostRegister`.
+    Registered { flags: c_uint },
+}
+
+impl Kind {
+    /// Whether the host may touch it directly while copies are pending.
+    pub(super) fn is_host(self) -> bool {
+        matches!(self, Kind::Pinned { .. } | Kind::Registered { .. })
+    }
+
+    fn counts_as_device_memory(self) -> bool {
+        !self.is_host()
+    }
+}
+
+pub(super) struct Allocation {
+    pub address: usize,
+    pub bytes: usize,
+    pub kind: Kind,
+    pub context: Handle,
+    pub device: usize,
+    /// Number of the allocation, as `CU_POINTER_ATTRIBUTE_BUFFER_ID` gives it.
+    pub id: u64,
+    /// Whether `cuMemFreeAsync` has been called; the memory stays usable until its stream comes to that.
+    pub free_issued: bool,
+    /// What the system gave, red zones included. `None` for the program's own memory.
+    block: Option<Block>,
+}
+
+impl Allocation {
+    /// How the checker's reports call it.
+    fn label(&self) -> String {
+        let kind = match self.kind {
+            Kind::Device => "device",
+            Kind::Pooled { .. } => "pooled",
+            Kind::Pinned { .. } => "pinned",
+            Kind::Managed => "managed",
+            Kind::Registered { .. } => "registered",
+        };
+        format!("{kind} {}", self.id)
+    }
+}
+
+/// A piece of memory from the system's allocator.
+struct Block {
+    base: *mut u8,
+    layout: Layout,
+}
+
+// SAFETY: a block is owned memory; nothing about it belongs to a thread.
+unsafe impl Send for Block {}
+
+impl Block {
+    /// `bytes` between two red zones.
+    fn new(bytes: usize) -> Option<Block> {
+        let size = bytes.checked_next_multiple_of(ALIGNMENT)?.checked_add(2 * RED_ZONE)?;
+        let layout = Layout::from_size_align(size, ALIGNMENT).ok()?;
+        // SAFETY: the size is not zero: it holds two red zones.
+        let base = unsafe { std::alloc::alloc(layout) };
+        if base.is_null() {
+            return None;
+        }
+        // SAFETY: the block is `size` bytes long; the parts lie within it.
+        unsafe {
+            base.write_bytes(RED_ZONE_BYTE, RED_ZONE);
+            base.add(RED_ZONE).write_bytes(POISON, bytes);
+            base.add(RED_ZONE + bytes).write_bytes(RED_ZONE_BYTE, size - RED_ZONE - bytes);
+        }
+        Some(Block { base, layout })
+    }
+
+    fn address(&self) -> usize {
+        self.base as usize + RED_ZONE
+    }
+
+    fn poison(&self, bytes: usize) {
+        // SAFETY: the allocation's bytes lie between the red zones of the block.
+        unsafe { self.base.add(RED_ZONE).write_bytes(POISON, bytes) };
+    }
+
+    /// The offset, from the start of the allocation of `bytes`, of the first red-zone byte that was overwritten.
+    fn overwritten(&self, bytes: usize) -> Option<isize> {
+        // SAFETY: the block is initialised whole and lives as long as `self`.
+        let all = unsafe { core::slice::from_raw_parts(self.base, self.layout.size()) };
+        let outside = (0..RED_ZONE).chain(RED_ZONE + bytes..all.len());
+        outside.into_iter().find(|&i| all[i] != RED_ZONE_BYTE).map(|i| i as isize - RED_ZONE as isize)
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout in `new`, and owned.
+        unsafe { std::alloc::dealloc(self.base, self.layout) };
+    }
+}
+
+pub(super) struct Memory {
+    live: BTreeMap<usize, Allocation>,
+    freed: VecDeque<Block>,
+    freed_bytes: usize,
+    next_id: u64,
+}
+
+impl Memory {
+    pub(super) fn new() -> Memory {
+        Memory { live: BTreeMap::new(), freed: VecDeque::new(), freed_bytes: 0, next_id: 1 }
+    }
+
+    /// The allocation that holds `address`.
+    pub(super) fn at(&self, address: usize) -> Option<&Allocation> {
+        let (_, allocation) = self.live.range(..=address).next_back()?;
+        (address - allocation.address < allocation.bytes).then_some(allocation)
+    }
+
+    /// The allocation that starts at `address`.
+    pub(super) fn starting_at(&self, address: usize) -> Option<&Allocation> {
+        self.live.get(&address)
+    }
+
+    pub(super) fn starting_at_mut(&mut self, address: usize) -> Option<&mut Allocation> {
+        self.live.get_mut(&address)
+    }
+
+    /// Whether `bytes` bytes from `address` lie within one usable allocation.
+    pub(super) fn holds(&self, address: usize, bytes: usize) -> bool {
+        let usable = |a: &&Allocation| !matches!(a.kind, Kind::Pooled { freed: true, .. });
+        self.at(address).filter(usable).is_some_and(|a| bytes <= a.bytes - (address - a.address))
+    }
+
+    /// Whether an allocation overlaps `bytes` bytes from `address`.
+    fn overlaps(&self, address: usize, bytes: usize) -> bool {
+        let end = address.saturating_add(bytes);
+        self.live.range(..end).next_back().is_some_and(|(_, a)| a.address + a.bytes > address)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Allocation> {
+        self.live.values()
+    }
+
+    fn quarantine(&mut self, block: Block) {
+        self.freed_bytes += block.layout.size();
+        self.freed.push_back(block);
+        while self.freed_bytes > QUARANTINE {
+            let Some(oldest) = self.freed.pop_front() else { break };
+            self.freed_bytes -= oldest.layout.size();
+        }
+    }
+}
+
+impl Driver {
+    /// New memory of `bytes` bytes in a context.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for no bytes; `OUT_OF_MEMORY` when the device, or the machine, has not that much left.
+    pub(super) fn allocate(&mut self, context: Handle, bytes: usize, kind: Kind) -> Outcome<usize> {
+        if bytes == 0 {
+            return Err(code::INVALID_VALUE);
+        }
+        let device = self.contexts.get(context)?.device;
+        let charged = if kind.counts_as_device_memory() { bytes } else { 0 };
+        if charged > self.devices[device].memory - self.devices[device].used {
+            return Err(code::OUT_OF_MEMORY);
+        }
+        let block = Block::new(bytes).ok_or(code::OUT_OF_MEMORY)?;
+        self.devices[device].used += charged;
+        let address = block.address();
+        self.keep(Allocation {
+            address,
+            bytes,
+            kind,
+            context,
+            device,
+            id: 0,
+            free_issued: false,
+            block: Some(block),
+        });
+        Ok(address)
+    }
+
+    fn keep(&mut self, mut allocation: Allocation) {
+        allocation.id = self.memory.next_id;
+        self.memory.next_id += 1;
+        let label = allocation.label();
+        simt::memory::track(allocation.address as *const u8, allocation.bytes, &label);
+        self.memory.live.insert(allocation.address, allocation);
+    }
+
+    /// Takes an allocation away. Reports writes into its red zones as a fault of its context.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` when none starts at `address`; `ILLEGAL_ADDRESS` when a red zone was overwritten.
+    pub(super) fn release(&mut self, address: usize) -> Outcome {
+        let allocation = self.memory.live.remove(&address).ok_or(code::INVALID_VALUE)?;
+        simt::memory::untrack(address as *const u8);
+        if allocation.kind.counts_as_device_memory() {
+            self.devices[allocation.device].used -= allocation.bytes;
+        }
+        let Some(block) = allocation.block else { return Ok(()) };
+        let overwritten = block.overwritten(allocation.bytes);
+        block.poison(allocation.bytes);
+        self.memory.quarantine(block);
+        let Some(offset) = overwritten else { return Ok(()) };
+        let (id, bytes) = (allocation.id, allocation.bytes);
+        self.fail(
+            allocation.context,
+            code::ILLEGAL_ADDRESS,
+            format!(
+                "out-of-bounds write: byte {offset} of allocation {id} ({bytes} bytes) was overwritten before it was freed\n  \
+                 hint: run with IRONWARP_CHECK=1 and a dev build to have the line that wrote it"
+            ),
+        );
+        Err(code::ILLEGAL_ADDRESS)
+    }
+
+    /// Takes away all memory of a context.
+    pub(super) fn free_all_of(&mut self, context: Handle) {
+        let of_context = |a: &&Allocation| a.context == context;
+        let addresses: Vec<usize> = self.memory.iter().filter(of_context).map(|a| a.address).collect();
+        for address in addresses {
+            // The context ends: a fault has nobody to go to but the report.
+            let _ = self.release(address);
+        }
+    }
+
+    /// Marks pooled memory as freed or in use again, and poisons it. The block stays where it is.
+    pub(super) fn set_pooled_free(&mut self, address: usize, now_free: bool) {
+        let Some(allocation) = self.memory.starting_at_mut(address) else { return };
+        if let Kind::Pooled { freed, .. } = &mut allocation.kind {
+            *freed = now_free;
+        }
+        if let Some(block) = &allocation.block {
+            block.poison(allocation.bytes);
+        }
+        if now_free {
+            simt::memory::untrack(address as *const u8);
+        } else {
+            simt::memory::track(address as *const u8, allocation.bytes, &allocation.label());
+        }
+    }
+
+    /// Ends host memory, after all work of its context that might use it.
+    fn free_host(&mut self, address: usize, wanted: impl Fn(Kind) -> bool, otherwise: u32) -> Outcome {
+        self.enter()?;
+        let allocation = self.memory.starting_at(address).filter(|a| wanted(a.kind)).ok_or(otherwise)?;
+        let context = allocation.context;
+        self.drain_context(context)?;
+        self.release(address)
+    }
+
+    fn free_device(&mut self, address: usize) -> Outcome {
+        let current = self.enter()?;
+        if address == 0 {
+            return Ok(());
+        }
+        self.forbid_unsafe_while_capturing()?;
+        let allocation = self.memory.starting_at(address).ok_or(code::INVALID_VALUE)?;
+        let usable =
+            matches!(allocation.kind, Kind::Device | Kind::Managed | Kind::Pooled { freed: false, .. });
+        if !usable || allocation.free_issued {
+            return Err(code::INVALID_VALUE);
+        }
+        let owner = allocation.context;
+        // As on a GPU, memory goes only when no work can use it any more.
+        self.drain_context(current)?;
+        self.drain_context(owner)?;
+        self.release(address)
+    }
+}
+
+api! {
+    fn cuMemGetInfo_v2(driver, free: *mut usize, total: *mut usize) {
+        let device = driver.current_device()?;
+        let device = &driver.devices[device];
+        put(free, device.memory - device.used)?;
+        put(total, device.memory)
+    }
+
+    fn cuMemAlloc_v2(driver, out: *mut DevicePtr, bytes: usize) {
+        let context = driver.enter()?;
+        driver.forbid_unsafe_while_capturing()?;
+        put(out, 0)?;
+        let address = driver.allocate(context, bytes, Kind::Device)?;
+        put(out, address as DevicePtr)
+    }
+
+    fn cuMemAllocPitch_v2(driver, out: *mut DevicePtr, pitch: *mut usize, width: usize, height: usize, element: c_uint) {
+        let context = driver.enter()?;
+        if !matches!(element, 4 | 8 | 16) || width == 0 || height == 0 {
+            return Err(code::INVALID_VALUE);
+        }
+        let row = width.checked_next_multiple_of(PITCH_ALIGNMENT).ok_or(code::INVALID_VALUE)?;
+        let bytes = row.checked_mul(height).ok_or(code::OUT_OF_MEMORY)?;
+        put(pitch, row)?;
+        put(out, 0)?;
+        let address = driver.allocate(context, bytes, Kind::Device)?;
+        put(out, address as DevicePtr)
+    }
+
+    fn cuMemAllocManaged(driver, out: *mut DevicePtr, bytes: usize, flags: c_uint) {
+        let context = driver.enter()?;
+        if !matches!(flags, 1 | 2 | 4) {
+            return Err(code::INVALID_VALUE);
+        }
+        put(out, 0)?;
+        let address = driver.allocate(context, bytes, Kind::Managed)?;
+        put(out, address as DevicePtr)
+    }
+
+    fn cuMemFree_v2(driver, address: DevicePtr) { driver.free_device(address as usize) }
+
+    fn cuMemGetAddressRange_v2(driver, base: *mut DevicePtr, bytes: *mut usize, address: DevicePtr) {
+        driver.enter()?;
+        let allocation = driver.memory.at(address as usize).ok_or(code::NOT_FOUND)?;
+        super::put_some(base, allocation.address as DevicePtr);
+        super::put_some(bytes, allocation.bytes);
+        Ok(())
+    }
+
+    fn cuMemAllocHost_v2(driver, out: *mut *mut c_void, bytes: usize) {
+        let context = driver.enter()?;
+        put(out, core::ptr::null_mut())?;
+        let address = driver.allocate(context, bytes, Kind::Pinned { flags: 0 })?;
+        put(out, address as *mut c_void)
+    }
+
+    fn cuMemHostAlloc(driver, out: *mut *mut c_void, bytes: usize, flags: c_uint) {
+        let context = driver.enter()?;
+        if flags & !7 != 0 {
+            return Err(code::INVALID_VALUE);
+        }
+        put(out, core::ptr::null_mut())?;
+        let address = driver.allocate(context, bytes, Kind::Pinned { flags })?;
+        put(out, address as *mut c_void)
+    }
+
+    fn cuMemFreeHost(driver, address: *mut c_void) {
+        driver.free_host(address as usize, |kind| matches!(kind, Kind::Pinned { .. }), code::INVALID_VALUE)
+    }
+
+    fn cuMemHostRegister_v2(driver, address: *mut c_void, bytes: usize, flags: c_uint) {
+        let context = driver.enter()?;
+        if address.is_null() || bytes == 0 || flags & !15 != 0 {
+            return Err(code::INVALID_VALUE);
+        }
+        if driver.memory.overlaps(address as usize, bytes) {
+            return Err(code::HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        let device = driver.contexts.get(context)?.device;
+        let kind = Kind::Registered { flags };
+        driver.keep(Allocation { address: address as usize, bytes, kind, context, device, id: 0, free_issued: false, block: None });
+        Ok(())
+    }
+
+    fn cuMemHostUnregister(driver, address: *mut c_void) {
+        let registered = |kind| matches!(kind, Kind::Registered { .. });
+        driver.free_host(address as usize, registered, code::HOST_MEMORY_NOT_REGISTERED)
+    }
+
+    fn cuMemHostGetDevicePointer_v2(driver, out: *mut DevicePtr, address: *mut c_void, flags: c_uint) {
+        driver.enter()?;
+        let known = driver.memory.at(address as usize).is_some_and(|a| a.kind.is_host());
+        if !known || flags != 0 {
+            return Err(code::INVALID_VALUE);
+        }
+        put(out, address as DevicePtr)
+    }
+
+    fn cuMemHostGetFlags(driver, out: *mut c_uint, address: *mut c_void) {
+        driver.enter()?;
+        match driver.memory.at(address as usize).map(|a| a.kind) {
+            Some(Kind::Pinned { flags } | Kind::Registered { flags }) => put(out, flags),
+            _ => Err(code::INVALID_VALUE),
+        }
+    }
+}

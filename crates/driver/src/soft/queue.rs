@@ -1,0 +1,287 @@
+//! Work that waits in streams, and who runs when.
+//!
+//! Work is numbered in the order in which it was issued. Nothing runs until a thread waits for something; then only
+//! what that thing depends on runs, one piece at a time over the whole process:
+//!
+//! - work of one stream in order;
+//! - a wait for an event after the record that it was issued for;
+//! - work of the legacy stream after all earlier work of the context's blocking streams, and they after earlier legacy work.
+//!
+//! Where these rules leave a choice, the newest stream goes first: programs that forgot a dependency usually issue the
+//! producer first, and so go wrong every time.
+
+use super::{
+    abi::{HostFn, StreamCallback},
+    copy::{Fill, Transfer},
+    handle::Handle,
+    host_function,
+    launch::Launch,
+    state::{Driver, Outcome},
+};
+use crate::code;
+use core::ffi::c_void;
+use std::{
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Instant,
+};
+
+/// A pointer that a host function gets back, never read here.
+#[derive(Clone, Copy)]
+pub(super) struct UserData(pub *mut c_void);
+
+// SAFETY: the driver only hands the pointer to the host function, on whichever thread runs it, as CUDA does.
+unsafe impl Send for UserData {}
+// SAFETY: as above.
+unsafe impl Sync for UserData {}
+
+/// Something to do that can also be a node of a graph.
+#[derive(Clone)]
+pub(super) enum Command {
+    Nothing,
+    Copy(Transfer),
+    Fill(Fill),
+    Kernel(Arc<Launch>),
+    Host(HostFn, UserData),
+    /// Brings pooled memory into use, poisoned.
+    Obtain(usize),
+    /// Puts pooled memory out of use.
+    Relinquish(usize),
+    /// A graph within a graph; taken apart when it is instantiated.
+    Child(Handle),
+}
+
+/// Something in a stream's queue.
+#[derive(Clone)]
+pub(super) enum Work {
+    Do(Command),
+    Batch(Arc<[Command]>),
+    /// Returns pooled memory for good.
+    FreePooled(usize),
+    Record(Handle),
+    /// Goes on when the piece of work with this number is done.
+    WaitFor(u64),
+    Callback(StreamCallback, UserData),
+}
+
+pub(super) struct Queued {
+    pub number: u64,
+    pub work: Work,
+}
+
+/// All work that is not done yet.
+pub(super) struct Pending {
+    next: u64,
+    stream_of: BTreeMap<u64, Handle>,
+    running: bool,
+}
+
+impl Pending {
+    pub(super) fn new() -> Pending {
+        Pending { next: 1, stream_of: BTreeMap::new(), running: false }
+    }
+
+    /// Whether the piece of work with this number still waits or runs.
+    pub(super) fn contains(&self, number: u64) -> bool {
+        self.stream_of.contains_key(&number)
+    }
+}
+
+impl Driver {
+    /// Puts work at the end of a stream that is not capturing.
+    pub(super) fn push(&mut self, stream: Handle, work: Work) -> Outcome<u64> {
+        let number = self.pending.next;
+        self.streams.get_mut(stream)?.queue.push_back(Queued { number, work });
+        self.pending.next += 1;
+        self.pending.stream_of.insert(number, stream);
+        Ok(number)
+    }
+
+    /// Runs work until a stream is empty.
+    ///
+    /// # Errors
+    /// The code of a fault that happened, now or before, in the stream's context.
+    pub(super) fn drain(&mut self, stream: Handle) -> Outcome {
+        let context = self.streams.get(stream)?.context;
+        while self.streams.get(stream).is_ok_and(|s| !s.queue.is_empty()) {
+            self.advance(stream);
+        }
+        self.sound(context)
+    }
+
+    /// Runs work until all streams of a context are empty.
+    ///
+    /// # Errors
+    /// As [`Driver::drain`].
+    pub(super) fn drain_context(&mut self, context: Handle) -> Outcome {
+        while let Some(stream) = self.newest_busy(context) {
+            self.advance(stream);
+        }
+        self.sound(context)
+    }
+
+    /// Runs work until the piece of work with this number is done.
+    ///
+    /// # Errors
+    /// As [`Driver::drain`].
+    pub(super) fn drain_to(&mut self, number: u64, context: Handle) -> Outcome {
+        while let Some(&stream) = self.pending.stream_of.get(&number) {
+            self.advance(stream);
+        }
+        self.sound(context)
+    }
+
+    /// Runs one piece of work that the piece with this number depends on, or that itself.
+    pub(super) fn advance_to(&mut self, number: u64) {
+        if let Some(&stream) = self.pending.stream_of.get(&number) {
+            self.advance(stream);
+        }
+    }
+
+    fn newest_busy(&self, context: Handle) -> Option<Handle> {
+        let busy = |(_, s): &(Handle, &super::stream::Stream)| s.context == context && !s.queue.is_empty();
+        self.streams.iter().rev().find(busy).map(|(handle, _)| handle)
+    }
+
+    /// Runs one piece of work, in `stream` or in a stream that it waits for. When another thread runs one, waits for
+    /// that instead; so callers loop until what they want has come about.
+    pub(super) fn advance(&mut self, stream: Handle) {
+        if self.pending.running {
+            self.wait_for_progress();
+            return;
+        }
+        let mut stream = stream;
+        // Each blocker was issued earlier than what it blocks, so this ends.
+        while let Some(blocker) = self.blocker(stream) {
+            stream = blocker;
+        }
+        let Ok(s) = self.streams.get(stream) else { return };
+        let context = s.context;
+        let Some(front) = s.queue.front() else { return };
+        let (number, work) = (front.number, front.work.clone());
+        self.pending.running = true;
+        // Caught, so that a defect in the executor does not leave every other thread waiting for this piece of work.
+        let result =
+            catch_unwind(AssertUnwindSafe(|| self.perform(stream, number, work))).unwrap_or_else(|_| {
+                Err((code::UNKNOWN, "the software driver panicked while it did queued work".to_owned()))
+            });
+        self.pending.running = false;
+        self.pending.stream_of.remove(&number);
+        if let Ok(s) = self.streams.get_mut(stream) {
+            s.queue.pop_front_if(|front| front.number == number);
+        }
+        if let Err((code, report)) = result {
+            self.fail(context, code, report);
+        }
+        Driver::announce_progress();
+    }
+
+    /// The stream that must go on before the front of `stream` can.
+    fn blocker(&self, stream: Handle) -> Option<Handle> {
+        let s = self.streams.get(stream).ok()?;
+        let front = s.queue.front()?;
+        if let Work::WaitFor(number) = front.work {
+            if let Some(&other) = self.pending.stream_of.get(&number) {
+                return Some(other);
+            }
+        }
+        let earlier =
+            |other: &super::stream::Stream| other.queue.front().is_some_and(|q| q.number < front.number);
+        let legacy = self.contexts.get(s.context).ok()?.legacy;
+        if stream == legacy {
+            let blocks = |(_, other): &(Handle, &super::stream::Stream)| {
+                other.context == s.context && other.is_blocking() && earlier(other)
+            };
+            return self.streams.iter().rev().filter(|(h, _)| *h != legacy).find(blocks).map(|(h, _)| h);
+        }
+        (s.is_blocking() && earlier(self.streams.get(legacy).ok()?)).then_some(legacy)
+    }
+
+    /// Does a piece of work; the lock is given up for kernels and host functions.
+    fn perform(&mut self, stream: Handle, number: u64, work: Work) -> Result<(), (u32, String)> {
+        match work {
+            Work::Do(command) => self.command(&command),
+            Work::Batch(commands) => commands.iter().try_for_each(|command| self.command(command)),
+            Work::WaitFor(_) => Ok(()),
+            Work::Record(event) => {
+                if let Ok(event) = self.events.get_mut(event) {
+                    event.reached(number, Instant::now());
+                }
+                Ok(())
+            }
+            Work::FreePooled(address) => self
+                .release(address)
+                .map_err(|code| (code, format!("freeing {address:#x} in its stream failed"))),
+            Work::Callback(function, data) => {
+                // SAFETY: the caller of cuStreamAddCallback vouches for the function and its data.
+                self.unlocked(|| host_function(|| unsafe { function(stream, code::SUCCESS, data.0) }));
+                Ok(())
+            }
+        }
+    }
+
+    fn command(&mut self, command: &Command) -> Result<(), (u32, String)> {
+        match command {
+            Command::Nothing | Command::Child(_) => Ok(()),
+            Command::Copy(transfer) => self.transfer(transfer),
+            Command::Fill(fill) => self.fill(fill),
+            Command::Kernel(launch) => self.unlocked(|| launch.run()),
+            Command::Obtain(address) => {
+                self.set_pooled_free(*address, false);
+                Ok(())
+            }
+            Command::Relinquish(address) => {
+                self.set_pooled_free(*address, true);
+                Ok(())
+            }
+            Command::Host(function, data) => {
+                let (function, data) = (*function, *data);
+                // SAFETY: the caller of cuLaunchHostFunc vouches for the function and its data.
+                self.unlocked(|| host_function(|| unsafe { function(data.0) }));
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes a context faulty: keeps the first code, reports it, and drops the work that is left.
+    pub(super) fn fail(&mut self, context: Handle, code: u32, report: String) {
+        if self.contexts.get(context).is_ok_and(|c| c.fault.is_some()) {
+            return;
+        }
+        if let Ok(context) = self.contexts.get_mut(context) {
+            context.fault = Some(code);
+        }
+        self.report(report);
+        for (stream, function, data) in self.discard_work(context) {
+            // SAFETY: the caller of cuStreamAddCallback vouches for the function and its data.
+            self.unlocked(|| host_function(|| unsafe { function(stream, code, data.0) }));
+        }
+    }
+
+    /// Drops all work of a context; returns the stream callbacks among it, which must hear of the failure.
+    pub(super) fn discard_work(&mut self, context: Handle) -> Vec<(Handle, StreamCallback, UserData)> {
+        let state = &mut **self;
+        let mut callbacks = Vec::new();
+        let streams: Vec<Handle> =
+            state.streams.iter().filter(|(_, s)| s.context == context).map(|(h, _)| h).collect();
+        for handle in streams {
+            let Ok(stream) = state.streams.get_mut(handle) else { continue };
+            for queued in stream.queue.drain(..) {
+                state.pending.stream_of.remove(&queued.number);
+                if let Work::Callback(function, data) = queued.work {
+                    callbacks.push((handle, function, data));
+                }
+            }
+        }
+        Driver::announce_progress();
+        callbacks
+    }
+
+    /// Waits until no thread runs a piece of work.
+    pub(super) fn wait_until_idle(&mut self) {
+        while self.pending.running {
+            self.wait_for_progress();
+        }
+    }
+}
