@@ -17,7 +17,7 @@
 //! Limits: [`tiles`]`(rows, columns) < 2^31`, sides at most [`MAX_SIDE`]; blocks of [`THREADS`] threads.
 
 use crate::{VECTOR, is_aligned};
-use cuda_std::{kernel, ptr, ptr::AddressSpace, shared_array, thread, vector};
+use cuda_std::{kernel, shared, shared_array, thread, vector};
 use layout::{UNIT_BYTES, grouped_tile, swizzle_units};
 
 /// Threads of a block: one for every 4 x 4 square.
@@ -57,7 +57,7 @@ pub unsafe fn transpose(rows: u32, columns: u32, x: &[f32], y: *mut f32) {
     let (tile_row, tile_column) =
         grouped_tile(thread::block_idx_x(), rows.div_ceil(TILE), columns.div_ceil(TILE), BAND);
     let (row, column) = (tile_row * TILE, tile_column * TILE);
-    let tile = shared_address(shared_array![Unit; TILE_UNITS]);
+    let tile = shared::address_of(shared_array![Unit; TILE_UNITS]);
     // SAFETY: loads and stores are guarded by the matrix's bounds; shared places of different threads are apart before and after
     // the barrier.
     unsafe {
@@ -68,14 +68,6 @@ pub unsafe fn transpose(rows: u32, columns: u32, x: &[f32], y: *mut f32) {
         let output = Side { pointer: y, lines: columns, length: rows };
         store_lines(tile, output, column, row);
     }
-}
-
-/// The 32-bit address of shared memory.
-#[inline(always)]
-fn shared_address<T>(pointer: *mut T) -> u32 {
-    // SAFETY: the pointer is to shared memory.
-    let address = unsafe { ptr::convert_generic_to_specific_address_space(pointer, AddressSpace::Shared) };
-    address as usize as u32
 }
 
 /// A row-major matrix in global memory.
@@ -139,9 +131,9 @@ unsafe fn store_transposed(tile: u32, square: [[f32; 4]; 4]) {
     let unit = thread::thread_idx_x() / UNITS;
     let line = thread::thread_idx_x() % UNITS * VECTOR;
     for j in 0..4 {
-        let column = [square[0][j], square[1][j], square[2][j], square[3][j]];
+        let column = square.map(|row| row[j as usize]);
         // SAFETY: line + j < TILE and unit < UNITS, so the place is in the tile.
-        unsafe { vector::store_shared_v4(tile + shared_offset(line + j as u32, unit), column) };
+        unsafe { vector::store_shared_v4(tile + shared_offset(line + j, unit), column) };
     }
 }
 

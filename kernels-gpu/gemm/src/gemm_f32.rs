@@ -27,7 +27,7 @@
 use crate::load::Loader;
 use crate::unroll::unrolled;
 use core::mem::offset_of;
-use cuda_std::{async_copy, fastmath, kernel, ptr, ptr::AddressSpace, shared_array, thread, vector};
+use cuda_std::{async_copy, fastmath, kernel, shared, shared_array, thread, vector};
 use layout::{UNIT_BYTES, grouped_tile, interleaved_lane};
 
 /// Rows of `C` that a block computes.
@@ -140,14 +140,6 @@ pub unsafe fn gemm_f32(m: u32, n: u32, k: u32, alpha: f32, a: &[f32], b: &[f32],
     }
 }
 
-/// The 32-bit address of shared memory.
-#[inline(always)]
-fn shared_address<T>(pointer: *mut T) -> u32 {
-    // SAFETY: the pointer is to shared memory.
-    let address = unsafe { ptr::convert_generic_to_specific_address_space(pointer, AddressSpace::Shared) };
-    address as usize as u32
-}
-
 /// Whether rows of `length` elements can be accessed 16 bytes at a time.
 #[inline(always)]
 fn has_units(pointer: *const f32, length: u32) -> bool {
@@ -171,7 +163,7 @@ impl Corner {
 #[inline(always)]
 unsafe fn multiply(loader: Loader, corner: Corner) -> Accumulators {
     let k = loader.problem.k;
-    let stages = shared_address(shared_array![Stage; STAGES]);
+    let stages = shared::address_of(shared_array![Stage; STAGES]);
     let toggle = stages ^ (stages + size_of::<Stage>() as u32);
     // SAFETY: all-zero bytes are f32 zeros. (An array expression would be filled by a loop, in local memory.)
     let mut accumulators: Accumulators = unsafe { core::mem::zeroed() };
