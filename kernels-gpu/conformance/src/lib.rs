@@ -1,2 +1,23 @@
-//! Placeholder.
+//! Small correct kernels, at least one for every function of the device library.
+//!
+//! They exist for tests: each runs on both drivers against an oracle in plain Rust (`host/tests/conformance_*.rs`).
+//! One file a chapter of `cuda_std`, under the same name. Each kernel calls the functions of its chapter in the
+//! plainest way there is and writes what they return, so that a failing test names the function.
+//!
+//! Conventions: one block is a multiple of 32 threads; a kernel that computes several results for `n` inputs writes
+//! them as rows of `n` into one output, in the order of its documentation.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
+
+pub mod async_copy;
+pub mod atomics;
+pub mod barrier;
+pub mod convert;
+pub mod fastmath;
+pub mod grid;
+pub mod matrix;
+pub mod mma;
+mod rows;
+pub mod shared;
+pub mod thread;
+pub mod vector;
+pub mod warp;

@@ -1,0 +1,144 @@
+//! Conversions. 16-bit results are written as their codes.
+
+use cuda_std::{convert, kernel};
+use num::{bf16, f16};
+
+use crate::rows::Rows;
+
+/// Rows of [`convert_to_halves`].
+pub const HALF_ROWS: usize = 4;
+
+/// f32 to f16, f16 toward zero, bf16, bf16 toward zero.
+///
+/// # Safety
+/// `out` has [`HALF_ROWS`] rows.
+#[kernel]
+pub unsafe fn convert_to_halves(x: &[f32], out: *mut u16) {
+    let rows = Rows::new(out, x.len());
+    let Some(i) = rows.index() else { return };
+    // SAFETY: `i < n`.
+    unsafe {
+        let x = *x.get_unchecked(i);
+        rows.set(0, convert::f16_from_f32(x).to_bits());
+        rows.set(1, convert::f16_from_f32_rz(x).to_bits());
+        rows.set(2, convert::bf16_from_f32(x).to_bits());
+        rows.set(3, convert::bf16_from_f32_rz(x).to_bits());
+    }
+}
+
+/// Rows of [`convert_to_packed`].
+pub const PACKED_ROWS: usize = 6;
+
+/// Pairs of f32 to packed f16 (nearest, toward zero, relu), then the same for bf16.
+///
+/// # Safety
+/// As many elements in `high` as in `low`; `out` has [`PACKED_ROWS`] rows.
+#[kernel]
+pub unsafe fn convert_to_packed(low: &[f32], high: *const f32, out: *mut u32) {
+    let rows = Rows::new(out, low.len());
+    let Some(i) = rows.index() else { return };
+    // SAFETY: `i < n`.
+    unsafe {
+        let (low, high) = (*low.get_unchecked(i), *high.add(i));
+        rows.set(0, convert::f16x2_from_f32(low, high));
+        rows.set(1, convert::f16x2_from_f32_rz(low, high));
+        rows.set(2, convert::f16x2_from_f32_relu(low, high));
+        rows.set(3, convert::bf16x2_from_f32(low, high));
+        rows.set(4, convert::bf16x2_from_f32_rz(low, high));
+        rows.set(5, convert::bf16x2_from_f32_relu(low, high));
+    }
+}
+
+/// Rows of [`convert_widen`].
+pub const WIDEN_ROWS: usize = 6;
+
+/// 16-bit codes, taken as f16 and as bf16, widened alone and as the two halves of a register.
+/// Rows: f16, low and high of packed f16, bf16, low and high of packed bf16.
+///
+/// # Safety
+/// `out` has [`WIDEN_ROWS`] rows.
+#[kernel]
+pub unsafe fn convert_widen(codes: &[u16], out: *mut f32) {
+    let rows = Rows::new(out, codes.len());
+    let Some(i) = rows.index() else { return };
+    // SAFETY: `i < n`.
+    unsafe {
+        let code = *codes.get_unchecked(i);
+        let register = u32::from(code) | u32::from(!code) << u16::BITS;
+        rows.set(0, convert::f16_to_f32(f16::from_bits(code)));
+        let [low, high] = convert::f16x2_to_f32(register);
+        rows.set(1, low);
+        rows.set(2, high);
+        rows.set(3, convert::bf16_to_f32(bf16::from_bits(code)));
+        let [low, high] = convert::bf16x2_to_f32(register);
+        rows.set(4, low);
+        rows.set(5, high);
+    }
+}
+
+/// f32 to tf32 (the register's bits), i32 and i8 (as i32).
+///
+/// # Safety
+/// Three rows each a word wide.
+#[kernel]
+pub unsafe fn convert_to_words(x: &[f32], out: *mut u32) {
+    let rows = Rows::new(out, x.len());
+    let Some(i) = rows.index() else { return };
+    // SAFETY: `i < n`.
+    unsafe {
+        let x = *x.get_unchecked(i);
+        rows.set(0, convert::tf32_from_f32(x));
+        rows.set(1, convert::i32_from_f32(x).cast_unsigned());
+        rows.set(2, i32::from(convert::i8_from_f32(x)).cast_unsigned());
+    }
+}
+
+/// f32 to tf32 with ties to even.
+///
+/// # Safety
+/// `out` has as many elements as `x`.
+#[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+#[kernel]
+pub unsafe fn convert_to_tf32_rn(x: &[f32], out: *mut u32) {
+    let rows = Rows::new(out, x.len());
+    let Some(i) = rows.index() else { return };
+    // SAFETY: `i < n`.
+    unsafe { rows.set(0, convert::tf32_from_f32_rn(*x.get_unchecked(i))) }
+}
+
+/// Pairs of f32 to packed E4M3 and E5M2; then the same from the pair rounded to f16.
+///
+/// # Safety
+/// As many elements in `high` as in `low`; `out` has four rows.
+#[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87")))]
+#[kernel]
+pub unsafe fn convert_to_fp8(low: &[f32], high: *const f32, out: *mut u16) {
+    let rows = Rows::new(out, low.len());
+    let Some(i) = rows.index() else { return };
+    // SAFETY: `i < n`.
+    unsafe {
+        let (low, high) = (*low.get_unchecked(i), *high.add(i));
+        let halves = convert::f16x2_from_f32(low, high);
+        rows.set(0, convert::e4m3x2_from_f32(low, high));
+        rows.set(1, convert::e5m2x2_from_f32(low, high));
+        rows.set(2, convert::e4m3x2_from_f16x2(halves));
+        rows.set(3, convert::e5m2x2_from_f16x2(halves));
+    }
+}
+
+/// Pairs of 8-bit codes, taken as E4M3 and as E5M2, to packed f16.
+///
+/// # Safety
+/// `out` has two rows.
+#[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87")))]
+#[kernel]
+pub unsafe fn convert_widen_fp8(codes: &[u16], out: *mut u32) {
+    let rows = Rows::new(out, codes.len());
+    let Some(i) = rows.index() else { return };
+    // SAFETY: `i < n`.
+    unsafe {
+        let codes = *codes.get_unchecked(i);
+        rows.set(0, convert::f16x2_from_e4m3x2(codes));
+        rows.set(1, convert::f16x2_from_e5m2x2(codes));
+    }
+}

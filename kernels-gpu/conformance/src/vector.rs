@@ -1,0 +1,114 @@
+//! Vector loads and stores.
+
+use cuda_std::{kernel, shared, shared_array, thread, vector};
+
+/// Copies of the input that the `vector_copy_*` kernels write: one for each kind of load.
+pub const COPIES: usize = 4;
+
+/// Copies word by word, with each kind of load; the first two copies by plain stores, the last two by streaming ones.
+///
+/// # Safety
+/// `x` holds a word for each thread, `out` [`COPIES`] times as many.
+#[kernel]
+pub unsafe fn vector_copy_v1(x: &[u32], out: *mut u32) {
+    let (n, i) = (x.len(), thread::index_1d() as usize);
+    let from = x.as_ptr().wrapping_add(i);
+    let to = out.wrapping_add(i);
+    // SAFETY: in range for every thread, and no two threads share a word.
+    unsafe {
+        vector::store(to, vector::load(from));
+        vector::store(to.add(n), vector::load_nc(from));
+        vector::store_stream(to.add(2 * n), vector::load_stream(from));
+        vector::store_stream(to.add(3 * n), vector::load_l2(from));
+    }
+}
+
+/// As [`vector_copy_v1`] by 8 bytes.
+///
+/// # Safety
+/// `x`, 8-byte aligned, holds two words for each thread, `out` [`COPIES`] times as many.
+#[kernel]
+pub unsafe fn vector_copy_v2(x: &[i32], out: *mut i32) {
+    let (n, i) = (x.len(), 2 * thread::index_1d() as usize);
+    let from = x.as_ptr().wrapping_add(i);
+    let to = out.wrapping_add(i);
+    // SAFETY: in range and aligned for every thread, and no two threads share a word.
+    unsafe {
+        vector::store_v2(to, vector::load_v2(from));
+        vector::store_v2(to.add(n), vector::load_nc_v2(from));
+        vector::store_stream_v2(to.add(2 * n), vector::load_stream_v2(from));
+        vector::store_stream_v2(to.add(3 * n), vector::load_l2_v2(from));
+    }
+}
+
+/// As [`vector_copy_v1`] by 16 bytes; asks for the next block's data first.
+///
+/// # Safety
+/// `x`, 16-byte aligned, holds four words for each thread, `out` [`COPIES`] times as many.
+#[kernel]
+pub unsafe fn vector_copy_v4(x: &[f32], out: *mut f32) {
+    let (n, i) = (x.len(), 4 * thread::index_1d() as usize);
+    let from = x.as_ptr().wrapping_add(i);
+    let to = out.wrapping_add(i);
+    // SAFETY: in range and aligned for every thread, and no two threads share a word.
+    unsafe {
+        vector::prefetch_l2(from);
+        vector::store_v4(to, vector::load_v4(from));
+        vector::store_v4(to.add(n), vector::load_nc_v4(from));
+        vector::store_stream_v4(to.add(2 * n), vector::load_stream_v4(from));
+        vector::store_stream_v4(to.add(3 * n), vector::load_l2_v4(from));
+    }
+}
+
+/// Threads of the `vector_shared_*` kernels' only block.
+pub const SHARED_THREADS: u32 = 128;
+
+/// Reverses bytes, 16-bit values, words, pairs and quads through shared memory, each thread writing its own and reading
+/// its mirror image's. `x` and `out`: quads; the narrower results come after, one a thread: pairs, words, then
+/// 16-bit values and bytes widened to words.
+///
+/// # Safety
+/// One block of [`SHARED_THREADS`]; `x` has 4 words a thread, 16-byte aligned, `out` 9 words a thread, 16-byte aligned.
+#[kernel]
+pub unsafe fn vector_shared_mirror(x: &[u32], out: *mut u32) {
+    const N: usize = SHARED_THREADS as usize;
+    let tile = shared::address_of(shared_array![[u32; 4]; N]);
+    let t = thread::thread_idx_x();
+    let mirror = SHARED_THREADS - 1 - t;
+    let at = t as usize;
+    // SAFETY: every address is that of one of `N` slots of 16 bytes; barriers part writes from reads and reads from
+    // the next writes; outputs are a place of its own for each thread.
+    unsafe {
+        let quad: [u32; 4] = vector::load_nc_v4(x.as_ptr().add(4 * at));
+        vector::store_shared_v4(tile + 16 * t, quad);
+        thread::sync_threads();
+        vector::store_v4(out.add(4 * at), vector::load_shared_v4(tile + 16 * mirror));
+        thread::sync_threads();
+        vector::store_shared_v2(tile + 8 * t, [quad[0], quad[1]]);
+        thread::sync_threads();
+        vector::store_v2(out.add(4 * N + 2 * at), vector::load_shared_v2(tile + 8 * mirror));
+        thread::sync_threads();
+        vector::store_shared(tile + 4 * t, quad[0]);
+        thread::sync_threads();
+        vector::store(out.add(6 * N + at), vector::load_shared(tile + 4 * mirror));
+        thread::sync_threads();
+        vector::store_shared_b16(tile + 2 * t, quad[0] as u16);
+        thread::sync_threads();
+        vector::store(out.add(7 * N + at), u32::from(vector::load_shared_b16(tile + 2 * mirror)));
+        thread::sync_threads();
+        vector::store_shared_b8(tile + t, quad[0] as u8);
+        thread::sync_threads();
+        vector::store(out.add(8 * N + at), u32::from(vector::load_shared_b8(tile + mirror)));
+    }
+}
+
+/// Widens 16-bit values to words.
+///
+/// # Safety
+/// An element of both for each thread.
+#[kernel]
+pub unsafe fn vector_widen_b16(x: &[u16], out: *mut u32) {
+    let i = thread::index_1d() as usize;
+    // SAFETY: in range for every thread.
+    unsafe { vector::store(out.add(i), u32::from(vector::load_nc_b16(x.as_ptr().add(i)))) }
+}
