@@ -86,11 +86,22 @@ macro_rules! __assert_related {
                         ),
                         left,
                         right,
-                        ::core::format_args!($($message)*),
+                        $crate::__message!($($message)*),
                         (::core::concat!(::core::file!(), "\0"), ::core::line!()),
                     )
                 }
             }
         }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __message {
+    () => {
+        ::core::format_args!("")
+    };
+    ($($message:tt)*) => {
+        ::core::format_args!($($message)*)
     };
 }

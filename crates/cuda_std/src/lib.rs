@@ -7,7 +7,7 @@
 //! * `src/sim/`: calls into the SIMT executor, when compiling for the host. There a function of this library may be
 //!   called only from inside a simulated thread; anywhere else it panics with a sentence that says so.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
-#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, core_float_math, link_llvm_intrinsics, stdarch_nvptx))]
+#![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch, core_float_math, link_llvm_intrinsics, stdarch_nvptx))]
 #![allow(internal_features)]
 extern crate alloc;
 // `cuda_std::...` paths that the macros write work inside this crate too.

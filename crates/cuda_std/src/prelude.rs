@@ -1,7 +1,13 @@
 //! What a kernel file usually needs: `use cuda_std::prelude::*;`.
+//!
+//! On the device that includes `print!` and `println!`. On the host it does not: `std` has macros of the same names, which
+//! a glob import may not stand against, and which do what a simulated thread needs. For the same reason `assert_eq!` and
+//! `assert_ne!` are `core`'s unless a file says `use cuda_std::assert_eq;`.
 
 pub use crate::float::GpuFloat as _;
-pub use crate::{assert_eq, assert_ne, bf16, f16, kernel, print, println, thread};
+pub use crate::{bf16, f16, kernel, thread};
+#[cfg(target_arch = "nvptx64")]
+pub use crate::{print, println};
 pub use alloc::{
     borrow::ToOwned,
     boxed::Box,
