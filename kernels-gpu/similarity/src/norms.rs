@@ -13,6 +13,8 @@ use cuda_std::{kernel, thread, vector};
 pub const WARPS: u32 = 8;
 /// Threads of a block.
 pub const THREADS: u32 = WARPS * 32;
+/// Rows that a block works on at a time.
+pub const ROWS_PER_BLOCK: u32 = WARPS * ROWS;
 /// Blocks that a multiprocessor holds.
 pub const BLOCKS_PER_SM: u32 = 2;
 

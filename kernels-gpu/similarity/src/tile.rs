@@ -3,7 +3,7 @@
 //! | | |
 //! |---|---|
 //! | corpus | `[n, dim]` row-major, f16 or bf16, `1 <= n < 2^32 - 1`, `dim >= 1` |
-//! | corpus norms, query norms | one over each, f32 `[n.next_multiple_of(4)]` (16-byte aligned) and `[queries]`, from `cosine_norms` |
+//! | corpus norms, query norms | one over each, f32 `[n.next_multiple_of(`[`NORMS_AT_ONCE`]`)]` (16-byte aligned) and `[queries]`, from `cosine_norms` |
 //! | queries | `[queries, dim]` row-major, the same type, any number |
 //! | out | keys ([`crate::key`]), u64 `[queries, slices, k]`, each list sorted: the best of the rows of that slice |
 //!
@@ -78,8 +78,8 @@ const STAGE_BYTES: u32 = ROWS_BYTES + QUERIES_BYTES + NORMS_BYTES;
 const PIECES: u32 = BLOCK_K / PIECE;
 /// Rows that the block loads at once, a piece a thread.
 const ROWS_AT_ONCE: u32 = THREADS / PIECES;
-/// Norms in one 16-byte copy.
-const NORMS_AT_ONCE: u32 = PIECE_BYTES / size_of::<f32>() as u32;
+/// Norms in one 16-byte copy: the arrays of the corpus's are padded to it.
+pub const NORMS_AT_ONCE: u32 = PIECE_BYTES / size_of::<f32>() as u32;
 
 const _: () = {
     assert!(LINE_BYTES == 2 * ROW_BYTES, "place() puts two rows into a line");
