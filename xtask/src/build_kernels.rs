@@ -204,7 +204,9 @@ fn build_one(
         })?;
         // A family whose kernels are still to be written is an empty module, which the assembler calls an error.
         let report = match ptxas.filter(|_| module.entries().next().is_some()) {
-            Some(ptxas) => Some(ptxas.assemble(&built.ptx, arch)?),
+            Some(ptxas) => {
+                Some(ptxas.assemble(&built.ptx, arch, &workspace::report_path(&manifest.library, arch))?)
+            }
             None => ptxas.map(|_| Report::default()),
         };
         let (ptx, fresh, lints) = (built.ptx, built.fresh, ptx::lint(&module));

@@ -1,5 +1,241 @@
-use crate::error::Error;
-pub const HELP: &str = "cargo xtask";
-pub fn run(_: lexopt::Parser) -> Result<(), Error> {
+//! Packs test programs, benchmarks, examples and PTX into one folder for a GPU machine without Rust.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::bench;
+use crate::build_kernels::{self, Options};
+use crate::error::{Error, plural};
+use crate::process;
+use crate::term::{Style, style};
+use crate::workspace;
+
+pub const HELP: &str = "
+Packs everything that a GPU machine without Rust needs into target/bundle: test programs, benchmarks, examples,
+PTX, and a script `run` for them.
+
+Usage: cargo xtask bundle [--no-line-info]
+
+Options:
+  --no-line-info   leave the source lines out of the PTX; compute-sanitizer then names no lines
+
+Examples:
+  cargo xtask bundle
+  tar -C target -cz bundle | ssh gpu tar -xz    then, over there:
+  bundle/run test                               every test on the NVIDIA driver
+  bundle/run bench                              every benchmark
+  bundle/run sanitize                           the tests under compute-sanitizer
+";
+
+/// Packages whose tests launch kernels. What the others test does not depend on the machine.
+const TESTED: &[&str] = &["ironwarp", "ironwarp-driver"];
+/// Test programs that need a compiler at run time.
+const NEEDS_COMPILER: &[&str] = &["compile_fail"];
+const LIMIT_MIB: u64 = 60;
+const RUN_SCRIPT: &str = include_str!("bundle/run.sh");
+
+/// A program that cargo has built.
+#[derive(Debug, PartialEq, Eq)]
+struct Program {
+    name: String,
+    kind: String,
+    path: PathBuf,
+}
+
+pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
+    let mut line_info = true;
+    while let Some(arg) = args.next()? {
+        match arg {
+            lexopt::Arg::Long("no-line-info") => line_info = false,
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    build_kernels::build(&Options { line_info, skip_budget: true, ..Options::default() })?;
+    let folder = workspace::root().join("target/bundle");
+    if folder.is_dir() {
+        fs::remove_dir_all(&folder).map_err(Error::io("remove", &folder))?;
+    }
+    let tests = built_programs(&["test", "--no-run"], TESTED)?;
+    let tests = tests
+        .into_iter()
+        .filter(|program| program.kind != "example" && !NEEDS_COMPILER.contains(&program.name.as_str()));
+    copy_programs(tests, &folder.join("tests"))?;
+    let benches = built_programs(&["bench", "--no-run", "--benches"], &[bench::PACKAGE])?;
+    copy_programs(benches.into_iter().filter(|program| program.kind == "bench"), &folder.join("benches"))?;
+    let examples = built_programs(&["build", "--release", "--examples"], &["ironwarp"])?;
+    copy_programs(
+        examples.into_iter().filter(|program| program.kind == "example"),
+        &folder.join("examples"),
+    )?;
+    copy_ptx(&folder.join("ptx"))?;
+    copy_baselines(&folder.join("baselines"))?;
+    write_script(&folder.join("run"))?;
+    report(&folder)
+}
+
+/// Has cargo build, and returns the programs that it names.
+fn built_programs(args: &[&str], packages: &[&str]) -> Result<Vec<Program>, Error> {
+    let mut command = process::cargo();
+    command.args(args).args(["--message-format", "json-render-diagnostics"]);
+    for package in packages {
+        command.args(["--package", package]);
+    }
+    Ok(process::output(&mut command)?.lines().filter_map(program).collect())
+}
+
+fn program(message: &str) -> Option<Program> {
+    let message: Value = serde_json::from_str(message).ok()?;
+    let path = PathBuf::from(message.get("executable")?.as_str()?);
+    let target = message.get("target")?;
+    let kind = target.get("kind")?.get(0)?.as_str()?.to_owned();
+    let mut name = target.get("name")?.as_str()?.to_owned();
+    if kind == "lib" {
+        name.push_str("_unit"); // a test program of the package may have the library's name
+    }
+    Some(Program { name, kind, path })
+}
+
+fn copy_programs(programs: impl Iterator<Item = Program>, folder: &Path) -> Result<(), Error> {
+    fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
+    for program in programs {
+        let copy = folder.join(&program.name);
+        fs::copy(&program.path, &copy).map_err(Error::io("copy", &program.path))?;
+        // Names of functions stay, for backtraces; the rest is most of the size. Without `strip` it stays too,
+        // and the limit on the bundle's size decides.
+        process::quietly(Command::new("strip").arg("--strip-debug").arg(&copy));
+    }
     Ok(())
+}
+
+fn copy_ptx(folder: &Path) -> Result<(), Error> {
+    fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
+    for family in workspace::families()? {
+        for arch in &family.archs {
+            let module = workspace::ptx_path(&family.library, *arch);
+            fs::copy(&module, folder.join(module.file_name().unwrap_or_default()))
+                .map_err(Error::io("copy", &module))?;
+        }
+    }
+    Ok(())
+}
+
+/// Scripts that measure the competition, to be run on the same machine.
+fn copy_baselines(folder: &Path) -> Result<(), Error> {
+    let source = workspace::root().join("benches/baselines");
+    let Ok(entries) = fs::read_dir(&source) else { return Ok(()) };
+    fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
+    for path in entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()) {
+        fs::copy(&path, folder.join(path.file_name().unwrap_or_default()))
+            .map_err(Error::io("copy", &path))?;
+    }
+    Ok(())
+}
+
+fn write_script(path: &Path) -> Result<(), Error> {
+    fs::write(path, RUN_SCRIPT).map_err(Error::io("write", path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(Error::io("make executable", path))
+}
+
+fn report(folder: &Path) -> Result<(), Error> {
+    let mut sizes = BTreeMap::new();
+    measure(folder, &mut sizes)?;
+    let mib = sizes.values().sum::<u64>().div_ceil(1 << 20);
+    let count = |sub: &str| sizes.keys().filter(|path| path.starts_with(folder.join(sub))).count();
+    println!(
+        "{} {}: {}, {}, {}, {} ({mib} MiB of {LIMIT_MIB})",
+        style(Style::Ok, "bundle:"),
+        folder.display(),
+        plural(count("tests"), "test program"),
+        plural(count("benches"), "benchmark"),
+        plural(count("examples"), "example"),
+        plural(count("ptx"), "module"),
+    );
+    if mib <= LIMIT_MIB {
+        return Ok(());
+    }
+    let mut largest: Vec<_> = sizes.into_iter().collect();
+    largest.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
+    let name = |(path, size): &(PathBuf, u64)| {
+        format!("{} ({} MiB)", path.strip_prefix(folder).unwrap_or(path).display(), size >> 20)
+    };
+    let largest = largest.iter().take(5).map(name).collect::<Vec<_>>().join(", ");
+    Err(Error::BundleTooLarge { mib, limit: LIMIT_MIB, largest })
+}
+
+fn measure(folder: &Path, sizes: &mut BTreeMap<PathBuf, u64>) -> Result<(), Error> {
+    for entry in fs::read_dir(folder).map_err(Error::io("read", folder))?.flatten() {
+        let metadata = entry.metadata().map_err(Error::io("read", entry.path()))?;
+        if metadata.is_dir() {
+            measure(&entry.path(), sizes)?;
+        } else {
+            sizes.insert(entry.path(), metadata.len());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_read_from_cargos_messages() {
+        let message = r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"ops_saxpy"},"executable":"/t/ops_saxpy-1"}"#;
+        let expected =
+            Program { name: "ops_saxpy".into(), kind: "test".into(), path: "/t/ops_saxpy-1".into() };
+        assert_eq!(program(message), Some(expected));
+        let unit = r#"{"target":{"kind":["lib"],"name":"ironwarp"},"executable":"/t/ironwarp-1"}"#;
+        assert_eq!(program(unit).unwrap().name, "ironwarp_unit");
+        assert_eq!(
+            program(
+                r#"{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"x"},"executable":null}"#
+            ),
+            None
+        );
+        assert_eq!(program("not json"), None);
+    }
+
+    #[test]
+    fn the_script_is_valid_shell_and_fails_on_nonsense() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("run");
+        write_script(&script).unwrap();
+        let (valid, text) = process::quietly(Command::new("sh").arg("-n").arg(&script));
+        assert!(valid, "{text}");
+        let (ran, text) = process::quietly(Command::new(&script).arg("dance"));
+        assert!(!ran && text.contains("run test"), "{text}");
+    }
+
+    /// A bundle of shell scripts that behave like test programs: one passes, one fails, one hangs.
+    #[test]
+    fn the_script_counts_and_fails_when_a_program_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let tests = folder.path().join("tests");
+        fs::create_dir_all(&tests).unwrap();
+        let script = folder.path().join("run");
+        write_script(&script).unwrap();
+        let program = |name: &str, body: &str| {
+            fs::write(tests.join(name), format!("#!/bin/sh\n{body}\n")).unwrap();
+            fs::set_permissions(tests.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        let run = || process::quietly(Command::new(&script).arg("test").env("IRONWARP_TIMEOUT", "1"));
+        program(
+            "good",
+            "echo \"test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; driver $IRONWARP_DRIVER\"",
+        );
+        let (ok, text) = run();
+        assert!(ok && text.contains("test result: ok. 3 passed; 0 failed; 1 ignored"), "{text}");
+        program("bad", "echo 'test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured'; exit 101");
+        let (ok, text) = run();
+        assert!(!ok && text.contains("test result: FAILED. 4 passed; 2 failed; 1 ignored"), "{text}");
+        fs::remove_file(tests.join("bad")).unwrap();
+        program("stuck", "sleep 20");
+        let (ok, text) = run();
+        assert!(!ok && text.contains("stuck") && text.contains("timed out"), "{text}");
+    }
 }

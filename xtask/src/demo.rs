@@ -1,5 +1,67 @@
+//! The demo: builds what it needs and runs the search example of the host package.
+
+use std::time::Instant;
+
+use crate::build_kernels::{self, Options};
+use crate::doctor;
 use crate::error::Error;
-pub const HELP: &str = "cargo xtask";
-pub fn run(_: lexopt::Parser) -> Result<(), Error> {
-    Ok(())
+use crate::process;
+use crate::term::{Style, style};
+use crate::workspace::{self, Selection};
+
+pub const HELP: &str = "
+Reads a folder of text, cuts it into passages, and finds those that are most like a question with the cosine
+similarity kernel: on the GPU where there is one, else on the software driver.
+
+Usage: cargo xtask demo [QUERY] [--corpus DIR] [-k COUNT] [--json]
+
+Options:
+  --corpus DIR   a folder of text files (default: this repository's Markdown and Rust files)
+  -k COUNT       how many passages to print (default: 5)
+  --json         print the result as JSON
+
+Examples:
+  cargo xtask demo \"how are kernels launched\"
+  cargo xtask demo \"race between blocks\" -k 3
+  cargo xtask demo \"error handling\" --corpus ~/notes --json
+";
+
+/// The family whose kernels the example launches.
+const FAMILY: &str = "similarity";
+
+pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
+    let args: Vec<_> = args.raw_args()?.collect();
+    let build = build_kernel()?;
+    let mut command = process::cargo();
+    command.args(["run", "--release", "--package", "ironwarp", "--example", "search"]);
+    if workspace::has_release_example("search") {
+        command.arg("--quiet"); // only the first build takes long enough to watch
+    }
+    // A relative corpus is relative to where the user stands.
+    command.current_dir(std::env::current_dir().map_err(Error::io("find", "."))?);
+    command.arg("--manifest-path").arg(workspace::root().join("Cargo.toml"));
+    command.env("IRONWARP_PTX_DIR", workspace::ptx_dir());
+    command
+        .arg("--")
+        .args(args)
+        .args(build.map(|took| ["--build-ms".to_owned(), took.to_string()]).into_iter().flatten());
+    process::run(&mut command)
+}
+
+/// Builds the PTX and returns how many milliseconds that took. Without a GPU nobody needs it, so a missing
+/// compiler is then no reason to stop.
+fn build_kernel() -> Result<Option<u128>, Error> {
+    let started = Instant::now();
+    let selection = Selection { families: vec![FAMILY.to_owned()], ..Selection::default() };
+    match build_kernels::build_modules(&Options { selection, ..Options::default() }) {
+        Ok(_) => Ok(Some(started.elapsed().as_millis())),
+        Err(error @ (Error::Toolchain(_) | Error::Install { .. })) if !doctor::has_nvidia_driver() => {
+            eprintln!(
+                "{} {error}\ngoing on with the software driver, which needs no PTX",
+                style(Style::Warn, "warning:")
+            );
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }

@@ -1,5 +1,292 @@
+//! Says what this machine has for building and running kernels, and how to get what it lacks.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use cuda_builder::ptxas::Ptxas;
+use cuda_builder::{DeviceToolchain, on_path};
+use serde_json::{Value, json};
+
 use crate::error::Error;
-pub const HELP: &str = "cargo xtask";
-pub fn run(_: lexopt::Parser) -> Result<(), Error> {
-    Ok(())
+use crate::process;
+use crate::term::{Style, style};
+use crate::workspace;
+
+pub const HELP: &str = "
+Looks at everything that building and running kernels needs. A missing GPU is no failure: the software driver
+runs the same kernels. Fails only when kernels cannot be built.
+
+Usage: cargo xtask doctor [--json]
+
+Options:
+  --json   print the findings as JSON
+
+Examples:
+  cargo xtask doctor
+  cargo xtask doctor --json
+";
+
+/// Free space below which a build is likely to run out of it.
+const WANTED_DISK_GIB: u64 = 5;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Ok,
+    Warn,
+    Fail,
+}
+
+/// One line of the answer.
+#[derive(Debug)]
+struct Finding {
+    name: &'static str,
+    level: Level,
+    what: String,
+    fix: Option<String>,
+}
+
+impl Finding {
+    fn ok(name: &'static str, what: String) -> Self {
+        Self { name, level: Level::Ok, what, fix: None }
+    }
+
+    fn bad(name: &'static str, level: Level, what: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { name, level, what: what.into(), fix: Some(fix.into()) }
+    }
+
+    fn print(&self) {
+        let mark = match self.level {
+            Level::Ok => style(Style::Ok, "[ok]  "),
+            Level::Warn => style(Style::Warn, "[warn]"),
+            Level::Fail => style(Style::Fail, "[fail]"),
+        };
+        println!("{mark} {}: {}", self.name, self.what);
+        if let Some(fix) = &self.fix {
+            println!("       {} {fix}", style(Style::Bold, "fix:"));
+        }
+    }
+
+    fn json(&self) -> Value {
+        let level = match self.level {
+            Level::Ok => "ok",
+            Level::Warn => "warn",
+            Level::Fail => "fail",
+        };
+        json!({ "name": self.name, "level": level, "what": self.what, "fix": self.fix })
+    }
+}
+
+pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
+    let mut json = false;
+    while let Some(arg) = args.next()? {
+        match arg {
+            lexopt::Arg::Long("json") => json = true,
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let findings = examine();
+    if json {
+        println!("{:#}", Value::Array(findings.iter().map(Finding::json).collect()));
+    } else {
+        findings.iter().for_each(Finding::print);
+    }
+    let failed: Vec<String> = findings
+        .iter()
+        .filter(|finding| finding.level == Level::Fail)
+        .map(|finding| finding.name.to_owned())
+        .collect();
+    if failed.is_empty() { Ok(()) } else { Err(Error::Steps(failed)) }
+}
+
+fn examine() -> Vec<Finding> {
+    let mut findings = vec![host_toolchain()];
+    findings.extend(device_compiler());
+    findings.extend([ptxas(), driver(), ptx(), disk(), network()]);
+    findings
+}
+
+fn host_toolchain() -> Finding {
+    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let (found, text) = process::quietly(Command::new(rustc).arg("--version").current_dir(workspace::root()));
+    let fix = "install rustup from https://rustup.rs; rust-toolchain.toml then picks the release";
+    if found {
+        Finding::ok("host toolchain", text.trim().to_owned())
+    } else {
+        Finding::bad("host toolchain", Level::Fail, text.trim(), fix)
+    }
+}
+
+fn device_compiler() -> Vec<Finding> {
+    match DeviceToolchain::find() {
+        Ok(found) => vec![
+            Finding::ok("device compiler", format!("{} ({})", found.description, found.rustc.display())),
+            Finding::ok("library source", found.library_source.display().to_string()),
+            Finding::ok("device cargo", found.cargo.display().to_string()),
+        ],
+        Err(error) => {
+            let text = error.to_string();
+            let (what, fix) = text.split_once("\nfix: ").unwrap_or((&text, "cargo xtask setup"));
+            vec![Finding::bad("device compiler", Level::Fail, what, fix)]
+        }
+    }
+}
+
+fn ptxas() -> Finding {
+    match Ptxas::find() {
+        Some(ptxas) => Finding::ok("ptxas", format!("{} ({})", ptxas.version(), ptxas.path.display())),
+        None => Finding::bad(
+            "ptxas",
+            Level::Warn,
+            "not found; kernels build, their budgets go unchecked",
+            "cargo xtask setup",
+        ),
+    }
+}
+
+/// Where libcuda is, by the loader's list and the folders that containers put it into.
+fn find_libcuda() -> Option<PathBuf> {
+    let listed = process::quietly(
+        Command::new(on_path("ldconfig").unwrap_or_else(|| "/sbin/ldconfig".into())).arg("-p"),
+    )
+    .1;
+    let from_list = listed
+        .lines()
+        .filter(|line| line.contains("libcuda.so.1"))
+        .find_map(|line| line.split(" => ").nth(1));
+    let folders = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let usual = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib/wsl/lib"]
+        .map(PathBuf::from);
+    let candidates = env::split_paths(&folders).chain(usual).map(|folder| folder.join("libcuda.so.1"));
+    from_list.map(PathBuf::from).into_iter().chain(candidates).find(|path| path.is_file())
+}
+
+/// Whether an NVIDIA driver is there to run kernels on.
+pub fn has_nvidia_driver() -> bool {
+    find_libcuda().is_some()
+}
+
+fn driver() -> Finding {
+    let Some(library) = find_libcuda() else {
+        let what = "no NVIDIA driver; kernels run on the software driver";
+        return Finding::bad(
+            "driver",
+            Level::Warn,
+            what,
+            "install the NVIDIA driver, if this machine has a GPU",
+        );
+    };
+    match fs::read_to_string("/proc/driver/nvidia/version").ok().as_deref().and_then(kernel_module_version) {
+        Some(version) => Finding::ok("driver", format!("NVIDIA {version} ({})", library.display())),
+        None => {
+            let what = format!(
+                "{} without a loaded kernel module; kernels run on the software driver",
+                library.display()
+            );
+            Finding::bad("driver", Level::Warn, what, "modprobe nvidia, or start the container with its GPUs")
+        }
+    }
+}
+
+/// `NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.03  Release Build`
+fn kernel_module_version(text: &str) -> Option<String> {
+    let looks_right =
+        |word: &&str| word.contains('.') && word.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    text.lines().next()?.split_whitespace().find(looks_right).map(str::to_owned)
+}
+
+fn ptx() -> Finding {
+    let families = match workspace::families() {
+        Ok(families) => families,
+        Err(error) => {
+            return Finding::bad("PTX", Level::Fail, error.to_string(), "check out the repository anew");
+        }
+    };
+    let modules: Vec<PathBuf> = families
+        .iter()
+        .flat_map(|family| {
+            family.archs.iter().map(move |arch| (family, workspace::ptx_path(&family.library, *arch)))
+        })
+        .filter(|(family, path)| !is_newer(path, &family.folder))
+        .map(|(_, path)| path)
+        .collect();
+    let total: usize = families.iter().map(|family| family.archs.len()).sum();
+    if modules.is_empty() {
+        return Finding::ok(
+            "PTX",
+            format!("{total} modules in {}, none older than its kernels", workspace::ptx_dir().display()),
+        );
+    }
+    let names: Vec<_> =
+        modules.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy()).collect();
+    Finding::bad(
+        "PTX",
+        Level::Warn,
+        format!("not built or older than its kernels: {}", names.join(", ")),
+        "cargo xtask build-kernels",
+    )
+}
+
+/// Whether a module is at least as new as every file of its package. Changes in the device library show when
+/// `build-kernels` runs.
+fn is_newer(module: &Path, package: &Path) -> bool {
+    let time = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    let Some(built) = time(module) else { return false };
+    let sources = fs::read_dir(package.join("src")).into_iter().flatten().flatten().map(|entry| entry.path());
+    sources.chain([package.join("Cargo.toml")]).filter_map(|path| time(&path)).all(|changed| changed <= built)
+}
+
+fn disk() -> Finding {
+    let (found, text) = process::quietly(Command::new("df").args(["-Pk"]).arg(workspace::root()));
+    let free = text
+        .lines()
+        .nth(1)
+        .and_then(|line| line.split_whitespace().nth(3))
+        .and_then(|kib| kib.parse::<u64>().ok());
+    match free.filter(|_| found) {
+        Some(kib) if kib >> 20 >= WANTED_DISK_GIB => Finding::ok("disk", format!("{} GiB free", kib >> 20)),
+        Some(kib) => {
+            let what = format!("{} GiB free; a full build takes up to {WANTED_DISK_GIB} GiB", kib >> 20);
+            Finding::bad("disk", Level::Warn, what, "make room, or set CARGO_TARGET_DIR to a larger disk")
+        }
+        None => {
+            Finding::bad("disk", Level::Warn, "free space unknown: df does not answer", "look at it yourself")
+        }
+    }
+}
+
+/// What the first build downloads is all that the network is for.
+fn network() -> Finding {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")));
+    let cached = home.is_some_and(|home| home.join("registry/cache").is_dir());
+    if cached {
+        Finding::ok("network", "not needed for what is downloaded already".to_owned())
+    } else {
+        Finding::bad(
+            "network",
+            Level::Warn,
+            "cargo has downloaded nothing yet",
+            "run the first build while connected",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_driver_release_is_read() {
+        let text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.03  Release Build  (dvs-builder@U22)\nGCC version: 12\n";
+        assert_eq!(kernel_module_version(text).as_deref(), Some("580.159.03"));
+        assert_eq!(kernel_module_version(""), None);
+    }
+
+    #[test]
+    fn what_is_not_ok_has_a_fix() {
+        for finding in examine() {
+            assert_eq!(finding.level == Level::Ok, finding.fix.is_none(), "{finding:?}");
+        }
+    }
 }

@@ -1,5 +1,165 @@
+//! Shows what kernels became: registers, spills, shared memory, instructions, and the PTX itself.
+
+use std::fs;
+
+use cuda_builder::ptx::{self, InstructionCounts};
+use cuda_builder::ptxas::Usage;
+use serde_json::{Value, json};
+
+use crate::build_kernels::{self, Module, Options};
 use crate::error::Error;
-pub const HELP: &str = "cargo xtask";
-pub fn run(_: lexopt::Parser) -> Result<(), Error> {
+use crate::term::{self, Style, style};
+use crate::workspace::Selection;
+
+pub const HELP: &str = "
+Builds the kernels where needed and shows what each uses on the GPU. With a KERNEL also its instructions.
+
+Usage: cargo xtask inspect [KERNEL] [--family NAMES] [--arch ARCHS] [--ptx] [--json]
+
+Options:
+  --family NAMES   only these families, separated by commas
+  --arch ARCHS     only these architectures, separated by commas
+  --ptx            print the PTX of KERNEL and of the functions that it calls
+  --json           print everything as JSON
+
+Examples:
+  cargo xtask inspect
+  cargo xtask inspect saxpy --arch sm_80 --ptx
+  cargo xtask inspect --family gemm --json
+";
+
+/// One kernel of one module.
+struct Row {
+    family: String,
+    kernel: String,
+    arch: String,
+    usage: Option<Usage>,
+    local_bytes: u64,
+    panic_path: Vec<String>,
+    instructions: InstructionCounts,
+    ptx: String,
+}
+
+pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
+    let (mut kernel, mut selection, mut print_ptx, mut json) = (None, Selection::default(), false, false);
+    while let Some(arg) = args.next()? {
+        use lexopt::prelude::*;
+        match arg {
+            Value(name) if kernel.is_none() => kernel = Some(name.string()?),
+            Long("arch") => selection.add_archs(&args.value()?.string()?)?,
+            Long("family") => selection.add_families(&args.value()?.string()?),
+            Long("ptx") => print_ptx = true,
+            Long("json") => json = true,
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    if print_ptx && kernel.is_none() {
+        return Err(Error::Usage("--ptx needs the name of a kernel".to_owned()));
+    }
+    let modules = build_kernels::build_modules(&Options { selection, ..Options::default() })?;
+    let mut rows = Vec::new();
+    for module in &modules {
+        rows.extend(read_rows(module)?);
+    }
+    if let Some(name) = &kernel {
+        check_known(name, &rows)?;
+        rows.retain(|row| row.kernel == *name);
+    }
+    if json {
+        println!("{:#}", Value::Array(rows.iter().map(row_json).collect()));
+    } else if print_ptx {
+        rows.iter().for_each(|row| println!("// {}.{}\n{}", row.family, row.arch, row.ptx));
+    } else {
+        print_table(&rows);
+        if kernel.is_some() {
+            rows.iter().for_each(print_instructions);
+        }
+    }
     Ok(())
+}
+
+fn read_rows(module: &Module) -> Result<Vec<Row>, Error> {
+    let text = fs::read_to_string(&module.ptx).map_err(Error::io("read", &module.ptx))?;
+    let arch = module.arch;
+    let parsed = ptx::Module::parse(&text).map_err(|problem| cuda_builder::BuildError::BadPtx {
+        package: module.manifest.package.clone(),
+        arch,
+        problem,
+    })?;
+    let row = |(entry, lint): (&ptx::Function<'_>, &ptx::Lint)| {
+        let ptx = parsed.entry_text(entry);
+        let usage =
+            module.report.iter().flat_map(|report| &report.functions).find(|usage| usage.name == entry.name);
+        Row {
+            family: module.manifest.library.clone(),
+            kernel: entry.name.to_owned(),
+            arch: arch.to_string(),
+            usage: usage.cloned(),
+            local_bytes: lint.local_bytes,
+            panic_path: lint.panic_path.clone(),
+            instructions: ptx::instructions(&ptx),
+            ptx,
+        }
+    };
+    Ok(parsed.entries().zip(&module.lints).map(row).collect())
+}
+
+fn check_known(name: &str, rows: &[Row]) -> Result<(), Error> {
+    if rows.iter().any(|row| row.kernel == name) {
+        return Ok(());
+    }
+    let mut known: Vec<&str> = rows.iter().map(|row| row.kernel.as_str()).collect();
+    known.sort_unstable();
+    known.dedup();
+    let nearest = term::nearest(name, known.iter().copied());
+    Err(Error::Unknown { what: "kernel", name: name.to_owned(), nearest, known: known.join(", ") })
+}
+
+fn print_table(rows: &[Row]) {
+    let cells = rows.iter().map(|row| {
+        let figure =
+            |of: fn(&Usage) -> u32| row.usage.as_ref().map_or("?".to_owned(), |usage| of(usage).to_string());
+        let figures = [
+            |usage: &Usage| usage.registers,
+            |usage: &Usage| usage.spills(),
+            |usage: &Usage| usage.stack,
+            |usage: &Usage| usage.shared,
+            |usage: &Usage| usage.barriers,
+        ];
+        let names = [row.family.clone(), row.kernel.clone(), row.arch.clone()];
+        let total: usize = row.instructions.values().sum();
+        names.into_iter().chain(figures.map(figure)).chain([total.to_string()]).collect()
+    });
+    let head =
+        ["family", "kernel", "arch", "registers", "spills", "stack", "shared", "barriers", "instructions"];
+    print!("{}", term::table(&head, 3, &cells.collect::<Vec<Vec<String>>>()));
+    if rows.iter().any(|row| row.usage.is_none()) {
+        println!(
+            "{} no ptxas, so some figures are unknown; `cargo xtask setup` installs it",
+            style(Style::Warn, "note:")
+        );
+    }
+}
+
+fn print_instructions(row: &Row) {
+    let mut counts: Vec<_> = row.instructions.iter().collect();
+    counts.sort_by_key(|(class, count)| (std::cmp::Reverse(**count), **class));
+    let list: Vec<String> = counts.iter().map(|(class, count)| format!("{class} {count}")).collect();
+    println!("\n{} {}\n  {}", style(Style::Bold, &row.kernel), row.arch, list.join(", "));
+    if !row.panic_path.is_empty() {
+        println!("  {} {}", style(Style::Warn, "can panic:"), row.panic_path.join(" -> "));
+    }
+}
+
+fn row_json(row: &Row) -> Value {
+    let usage = row.usage.as_ref().map(|usage| {
+        json!({
+            "registers": usage.registers, "spill_stores": usage.spill_stores, "spill_loads": usage.spill_loads,
+            "stack": usage.stack, "shared": usage.shared, "barriers": usage.barriers,
+        })
+    });
+    json!({
+        "family": row.family, "kernel": row.kernel, "arch": row.arch, "ptxas": usage,
+        "local_bytes": row.local_bytes, "panic_path": row.panic_path, "instructions": row.instructions,
+    })
 }

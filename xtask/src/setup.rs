@@ -182,7 +182,7 @@ fn find_file(folder: &Path, name: &str) -> Option<PathBuf> {
 
 /// The line of a failed installer that says why.
 fn reason(text: &str) -> String {
-    let network = ["resolve", "network", "connection", "connect to", "offline", "timed out", "unreachable"];
+    let network = ["resolv", "network", "connection", "connect to", "offline", "timed out", "unreachable"];
     if text.lines().any(|line| network.iter().any(|sign| line.to_lowercase().contains(sign))) {
         return "no network".to_owned();
     }

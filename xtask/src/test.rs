@@ -1,5 +1,175 @@
+//! Everything that has to hold before a change goes in, in the order of how fast it fails.
+
+use std::time::Instant;
+
+use crate::build_kernels::{self, BudgetOutcome, Options};
 use crate::error::Error;
-pub const HELP: &str = "cargo xtask";
-pub fn run(_: lexopt::Parser) -> Result<(), Error> {
+use crate::process;
+use crate::setup;
+use crate::term::{self, Style, style};
+use crate::tidy;
+
+pub const HELP: &str = "
+Runs the checks of the source tree, the formatter, the linter, the kernel build with its budget, and all tests on
+the software driver. Installs the device compiler and ptxas where they are missing.
+
+Usage: cargo xtask test [--quick] [--keep-going]
+
+Options:
+  --quick        without the linter and the examples in documentation
+  --keep-going   run the steps after a failed one too
+
+Examples:
+  cargo xtask test
+  cargo xtask test --quick
+";
+
+/// What is counted over all test programs.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Counts {
+    programs: usize,
+    passed: usize,
+    failed: usize,
+    ignored: usize,
+    /// Checks that could not run here and said so.
+    skipped: usize,
+}
+
+/// One step with its name.
+struct Step {
+    name: &'static str,
+    run: fn(&mut Counts, bool) -> Result<(), Error>,
+    /// Left out of the quick run.
+    thorough: bool,
+}
+
+const STEPS: &[Step] = &[
+    Step { name: "tidy", run: |_, _| tidy::check(), thorough: false },
+    Step {
+        name: "format",
+        run: |_, _| process::run(process::cargo().args(["fmt", "--all", "--check"])),
+        thorough: false,
+    },
+    Step { name: "kernels", run: kernels, thorough: false },
+    Step { name: "lint", run: lint, thorough: true },
+    Step { name: "tests", run: tests, thorough: false },
+];
+
+pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
+    let (mut quick, mut keep_going) = (false, false);
+    while let Some(arg) = args.next()? {
+        use lexopt::prelude::*;
+        match arg {
+            Long("quick") => quick = true,
+            Long("keep-going") => keep_going = true,
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let started = Instant::now();
+    let mut counts = Counts::default();
+    let mut rows = Vec::new();
+    let mut failed = Vec::new();
+    for step in STEPS.iter().filter(|step| !(quick && step.thorough)) {
+        println!("{}", style(Style::Bold, &format!("== {} ==", step.name)));
+        let begun = Instant::now();
+        let result = (step.run)(&mut counts, quick);
+        let verdict = if result.is_ok() { "ok" } else { "FAILED" };
+        rows.push(vec![step.name.to_owned(), verdict.to_owned(), term::seconds(begun.elapsed())]);
+        if let Err(error) = result {
+            eprintln!("{} {error}", style(Style::Fail, "failed:"));
+            failed.push(step.name.to_owned());
+            if !keep_going {
+                break;
+            }
+        }
+    }
+    println!("\n{}", term::table(&["step", "result", "time"], 2, &rows));
+    println!("{}", summary(counts, failed.is_empty(), started.elapsed().as_secs_f64()));
+    if failed.is_empty() { Ok(()) } else { Err(Error::Steps(failed)) }
+}
+
+/// In the words of cargo's own last line, with every test program added up.
+fn summary(counts: Counts, ok: bool, seconds: f64) -> String {
+    let Counts { programs, passed, failed, ignored, skipped } = counts;
+    let verdict = if ok { "ok" } else { "FAILED" };
+    format!(
+        "test result: {verdict}. {passed} passed; {failed} failed; {ignored} ignored; {skipped} skipped; {programs} programs; finished in {seconds:.2}s"
+    )
+}
+
+fn kernels(counts: &mut Counts, _quick: bool) -> Result<(), Error> {
+    if let Err(error) = setup::ensure_ptxas() {
+        eprintln!("{} {error}", style(Style::Warn, "warning:"));
+    }
+    let outcome = build_kernels::build(&Options::default())?;
+    counts.skipped += usize::from(outcome == BudgetOutcome::NoPtxas);
     Ok(())
+}
+
+fn lint(_counts: &mut Counts, _quick: bool) -> Result<(), Error> {
+    process::run(process::cargo().args([
+        "clippy",
+        "--quiet",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]))
+}
+
+fn tests(counts: &mut Counts, quick: bool) -> Result<(), Error> {
+    let mut command = process::cargo();
+    command.args(["test", "--workspace", "--no-fail-fast"]);
+    if quick {
+        command.args(["--lib", "--bins", "--tests"]);
+    }
+    // The same verdict on every machine; on a GPU the tests run from a bundle.
+    command.env("IRONWARP_DRIVER", "soft");
+    process::lines(&mut command, |line| {
+        println!("{line}");
+        counts.add(line);
+    })
+}
+
+impl Counts {
+    fn add(&mut self, line: &str) {
+        self.skipped += usize::from(line.trim_start().starts_with("skipped:"));
+        let Some(result) = line.strip_prefix("test result: ") else { return };
+        let count = |what: &str| {
+            let words: Vec<&str> = result.split([' ', ';']).filter(|word| !word.is_empty()).collect();
+            words
+                .windows(2)
+                .find(|pair| pair[1] == what)
+                .and_then(|pair| pair[0].parse::<usize>().ok())
+                .unwrap_or(0)
+        };
+        self.programs += 1;
+        self.passed += count("passed");
+        self.failed += count("failed");
+        self.ignored += count("ignored");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_programs_add_up() {
+        let mut counts = Counts::default();
+        for line in [
+            "running 3 tests",
+            "test result: ok. 12 passed; 0 failed; 2 ignored; 0 measured; 7 filtered out; finished in 0.01s",
+            "skipped: no device compiler",
+            "test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s",
+        ] {
+            counts.add(line);
+        }
+        assert_eq!(counts, Counts { programs: 2, passed: 15, failed: 1, ignored: 2, skipped: 1 });
+        assert!(
+            summary(counts, false, 1.0)
+                .starts_with("test result: FAILED. 15 passed; 1 failed; 2 ignored; 1 skipped;")
+        );
+    }
 }

@@ -1,5 +1,6 @@
 //! Where things are: the workspace, its kernel families, and the folders that results go to.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -24,9 +25,24 @@ pub fn device_dir() -> PathBuf {
     root().join("target/device")
 }
 
+/// Build folder of the host's cargo.
+pub fn target_dir() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |folder| root().join(folder))
+}
+
+/// Whether an example has been built for release before.
+pub fn has_release_example(name: &str) -> bool {
+    target_dir().join("release/examples").join(name).is_file()
+}
+
 /// The module of a family for an architecture.
 pub fn ptx_path(family: &str, arch: Arch) -> PathBuf {
     ptx_dir().join(format!("{family}.{arch}.ptx"))
+}
+
+/// What the assembler said about a module. Not beside the module: the folder with the PTX is watched.
+pub fn report_path(family: &str, arch: Arch) -> PathBuf {
+    device_dir().join("reports").join(format!("{family}.{arch}.ptxas"))
 }
 
 /// Packages with kernels for the GPU, by name: those under `kernels-gpu` that list architectures.

@@ -113,23 +113,22 @@ impl Ptxas {
             .unwrap_or_default()
     }
 
-    /// Assembles every entry of a module and reports what each uses. The answer is kept beside the module
-    /// (`.ptxas`), so that the same module is assembled once.
+    /// Assembles every entry of a module and reports what each uses. The answer is kept in the file `kept`, so
+    /// that the same module is assembled once.
     ///
     /// # Errors
     /// When the assembler refuses the module or cannot be run.
-    pub fn assemble(&self, ptx: &Path, arch: Arch) -> Result<Report, PtxasError> {
+    pub fn assemble(&self, ptx: &Path, arch: Arch, kept: &Path) -> Result<Report, PtxasError> {
         let text = fs::read(ptx).map_err(BuildError::io("read", ptx))?;
         let key = format!("key {:016x}", self.key(&text, arch));
-        let kept = ptx.with_extension("ptxas");
         if let Some((first, messages)) =
-            fs::read_to_string(&kept).ok().as_deref().and_then(|kept| kept.split_once('\n'))
+            fs::read_to_string(kept).ok().as_deref().and_then(|kept| kept.split_once('\n'))
             && first == key
         {
             return Ok(parse(messages));
         }
-        let messages = self.run(ptx, arch)?;
-        write_atomically(&kept, format!("{key}\n{messages}").as_bytes())?;
+        let messages = self.run(ptx, arch, &kept.with_extension(format!("{}.cubin", std::process::id())))?;
+        write_atomically(kept, format!("{key}\n{messages}").as_bytes())?;
         Ok(parse(&messages))
     }
 
@@ -140,16 +139,18 @@ impl Ptxas {
         hasher.finish()
     }
 
-    fn run(&self, ptx: &Path, arch: Arch) -> Result<String, PtxasError> {
-        let cubin = ptx.with_extension(format!("{}.cubin", std::process::id()));
+    fn run(&self, ptx: &Path, arch: Arch, cubin: &Path) -> Result<String, PtxasError> {
+        if let Some(folder) = cubin.parent() {
+            fs::create_dir_all(folder).map_err(BuildError::io("create", folder))?;
+        }
         let mut command = Command::new(&self.path);
         command
             .args(["--verbose", "--warn-on-spills", "--gpu-name", &arch.to_string(), "--output-file"])
-            .arg(&cubin)
+            .arg(cubin)
             .arg(ptx);
         let output = command.output().map_err(BuildError::io("run", &self.path));
         // Only the report is wanted. No file is there when the assembler refused the module.
-        let _ = fs::remove_file(&cubin);
+        let _ = fs::remove_file(cubin);
         let output = output?;
         let messages =
             format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

@@ -1,0 +1,135 @@
+#!/bin/sh
+# Runs the programs of a bundle on a machine without Rust. Logs and figures go to results/.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+results=${IRONWARP_RESULTS:-$here/results}
+# Seconds that one test program may take; under a sanitizer everything is slower.
+limit=${IRONWARP_TIMEOUT:-600}
+export IRONWARP_DRIVER="${IRONWARP_DRIVER:-nvidia}"
+export IRONWARP_PTX_DIR="${IRONWARP_PTX_DIR:-$here/ptx}"
+
+usage() {
+    cat >&2 <<'EOF'
+usage: run test [NAME]                 test programs whose name contains NAME
+       run bench [NAME] [ARGUMENTS]    benchmarks whose name contains NAME (. for all); figures go to results/
+       run sanitize [NAME]             test programs under compute-sanitizer's memcheck and racecheck
+       run demo [ARGUMENTS]            the search example
+
+environment: IRONWARP_DRIVER=nvidia|soft   IRONWARP_RESULTS=DIR   IRONWARP_TIMEOUT=SECONDS
+             COMPUTE_SANITIZER=PROGRAM     IRONWARP_SANITIZE_ARGS=ARGUMENTS for the test programs
+EOF
+    exit 2
+}
+
+# Prints the number before a word of a program's result line, or 0.
+count() {
+    number=$(sed -n "s/^test result: .* \([0-9][0-9]*\) $2.*/\1/p" "$1" | tail -n 1)
+    echo "${number:-0}"
+}
+
+# programs FOLDER NAME: the programs of a folder whose name contains NAME.
+programs() {
+    for program in "$here/$1"/*; do
+        [ -x "$program" ] || continue
+        case $(basename "$program") in *"$2"*) echo "$program" ;; esac
+    done
+}
+
+# run_all LABEL NAME COMMAND..: runs each test program behind COMMAND and adds up what it reports.
+run_all() {
+    label=$1 wanted=$2
+    shift 2
+    passed=0 failed=0 ignored=0 broken=0 ran=0
+    for program in $(programs tests "$wanted"); do
+        name=$(basename "$program")
+        log=$results/$label.$name.log
+        begun=$(date +%s)
+        (cd "$here" && exec timeout -k 5 "$limit" "$@" "$program" ${arguments:-}) >"$log" 2>&1
+        status=$?
+        took=$(($(date +%s) - begun))
+        ran=$((ran + 1))
+        passed=$((passed + $(count "$log" passed)))
+        failed=$((failed + $(count "$log" failed)))
+        ignored=$((ignored + $(count "$log" ignored)))
+        verdict=ok
+        if [ $status -ne 0 ]; then
+            broken=$((broken + 1))
+            verdict="FAILED (exit $status)"
+            [ $status -eq 124 ] && verdict="FAILED (timed out after $limit s)"
+        fi
+        printf '%-10s %-32s %5s passed %3s failed %5s s  %s\n' \
+            "$label" "$name" "$(count "$log" passed)" "$(count "$log" failed)" "$took" "$verdict"
+        if [ $status -ne 0 ]; then
+            grep -E '^(---- |test .*FAILED|.*panicked at|error|========= )' "$log" | head -n 40 | sed 's/^/    /'
+            echo "    log: $log"
+        fi
+    done
+    word=ok
+    if [ $ran -eq 0 ]; then
+        echo "no test program matches '$wanted'" >&2
+        broken=1
+    fi
+    [ $broken -eq 0 ] || word=FAILED
+    echo "$label: $ran programs, $broken of them failed, driver $IRONWARP_DRIVER"
+    echo "test result: $word. $passed passed; $failed failed; $ignored ignored"
+    [ $broken -eq 0 ]
+}
+
+find_sanitizer() {
+    for candidate in "${COMPUTE_SANITIZER:-}" "$(command -v compute-sanitizer)" /usr/local/cuda/bin/compute-sanitizer; do
+        if [ -n "$candidate" ] && [ -x "$candidate" ]; then
+            echo "$candidate"
+            return
+        fi
+    done
+    echo "no compute-sanitizer; install the CUDA toolkit's, or set COMPUTE_SANITIZER" >&2
+    return 1
+}
+
+sanitize() {
+    sanitizer=$(find_sanitizer) || exit 1
+    # Tests of wrong calls make the driver return errors on purpose: those are not what is looked for.
+    arguments=${IRONWARP_SANITIZE_ARGS:---test-threads=1}
+    worst=0
+    run_all memcheck "$1" "$sanitizer" --tool memcheck --error-exitcode 9 --report-api-errors no || worst=1
+    run_all racecheck "$1" "$sanitizer" --tool racecheck --error-exitcode 9 --racecheck-report all || worst=1
+    return $worst
+}
+
+bench() {
+    wanted=${1:-}
+    [ "$wanted" = . ] && wanted=
+    [ $# -gt 0 ] && shift
+    worst=0 ran=0
+    for program in $(programs benches "$wanted"); do
+        name=$(basename "$program")
+        echo "== $name =="
+        ran=$((ran + 1))
+        status=0
+        # No pipe: its status would be the one of its last part.
+        (cd "$here" && exec "$program" --out "$results" "$@") >"$results/bench.$name.log" 2>&1 || status=$?
+        cat "$results/bench.$name.log"
+        if [ $status -ne 0 ]; then
+            echo "FAILED: $name (exit $status)"
+            worst=1
+        fi
+    done
+    if [ $ran -eq 0 ]; then
+        echo "no benchmark matches '$wanted'" >&2
+        worst=1
+    fi
+    [ $worst -eq 0 ] && echo "bench: $ran programs ok, figures in $results" || echo "bench: FAILED"
+    return $worst
+}
+
+[ $# -gt 0 ] || usage
+mkdir -p "$results" || exit 1
+mode=$1
+shift
+case $mode in
+test) run_all test "${1:-}" env ;;
+bench) bench "$@" ;;
+sanitize) sanitize "${1:-}" ;;
+demo) exec "$here/examples/search" "$@" ;;
+*) usage ;;
+esac

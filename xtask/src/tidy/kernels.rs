@@ -1,0 +1,173 @@
+//! Every kernel that is shipped has an op, an oracle, a test, a bench row and a budget line.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use cuda_builder::Manifest;
+
+use super::Source;
+use super::rules::words;
+use crate::budget::Budget;
+use crate::error::Error;
+use crate::workspace;
+
+const OPS: &str = "host/src/ops/";
+
+/// A kernel in the source.
+#[derive(Debug, PartialEq, Eq)]
+struct Kernel {
+    name: String,
+    path: String,
+}
+
+/// Checks the shipped families: those with a budget.
+pub fn check(sources: &[Source], root: &Path) -> Result<Vec<String>, Error> {
+    let budget = Budget::read()?;
+    let mut findings = Vec::new();
+    for family in workspace::families()?.iter().filter(|family| family.budgeted) {
+        let folder = family.folder.strip_prefix(root).unwrap_or(&family.folder).join("src");
+        for kernel in kernels_in(sources, &folder.to_string_lossy()) {
+            findings.extend(accompanied(&kernel, sources));
+            findings.extend(budgeted(&kernel, family, &budget));
+        }
+    }
+    Ok(findings)
+}
+
+fn budgeted(kernel: &Kernel, family: &Manifest, budget: &Budget) -> Vec<String> {
+    let lines = budget.lines.get(&family.library);
+    let missing = family
+        .archs
+        .iter()
+        .filter(|arch| !lines.is_some_and(|lines| lines.contains_key(&(kernel.name.clone(), **arch))));
+    missing
+        .map(|arch| format!("{}: kernel `{}` has no budget line for {arch}", kernel.path, kernel.name))
+        .collect()
+}
+
+/// The op is the file under `host/src/ops` that launches the kernel; oracle, test and bench go by its name.
+fn accompanied(kernel: &Kernel, sources: &[Source]) -> Vec<String> {
+    let finding = |what: String| format!("{}: kernel `{}` has no {what}", kernel.path, kernel.name);
+    let launching =
+        sources.iter().filter(|source| source.path.starts_with(OPS) && mentions(source, &kernel.name));
+    let ops: BTreeSet<&str> = launching.filter_map(|source| op_name(&source.path)).collect();
+    if ops.is_empty() {
+        return vec![finding(format!("op in {OPS}"))];
+    }
+    let exists = |path: String| sources.iter().any(|source| source.path == path);
+    let named = |folder: &str, op: &str| {
+        sources.iter().any(|source| source.path.starts_with(folder) && mentions(source, op))
+    };
+    let mut findings = Vec::new();
+    for op in ops {
+        if !exists(format!("host/tests/ops_{op}.rs")) {
+            findings.push(finding(format!("test host/tests/ops_{op}.rs")));
+        }
+        if !named("crates/reference/src/", op) && !exists(format!("crates/reference/src/{op}.rs")) {
+            findings.push(finding(format!("oracle named `{op}` in crates/reference/src")));
+        }
+        if !named("benches/benches/", op) && !exists(format!("benches/benches/{op}.rs")) {
+            findings.push(finding(format!("bench row that runs `{op}` in benches/benches")));
+        }
+    }
+    findings
+}
+
+/// `host/src/ops/gemm.rs` and `host/src/ops/gemm/plan.rs` belong to the op `gemm`.
+fn op_name(path: &str) -> Option<&str> {
+    let rest = path.strip_prefix(OPS)?;
+    let name = rest.split(['/', '.']).next()?;
+    (name != "mod").then_some(name)
+}
+
+/// Functions behind a `#[kernel]` attribute.
+fn kernels_in(sources: &[Source], folder: &str) -> Vec<Kernel> {
+    let mut kernels = Vec::new();
+    for source in sources.iter().filter(|source| source.path.starts_with(folder)) {
+        let mut is_kernel = false;
+        for line in source.code.lines() {
+            is_kernel |= line.trim_start().starts_with("#[kernel")
+                || line.trim_start().starts_with("#[cuda_std::kernel");
+            let mut names = words(line).skip_while(|(word, _)| *word != "fn").skip(1);
+            if let Some((name, _)) = names.next().filter(|_| is_kernel) {
+                kernels.push(Kernel { name: name.to_owned(), path: source.path.clone() });
+                is_kernel = false;
+            }
+        }
+    }
+    kernels
+}
+
+/// As an identifier, or as a part of one between underscores: `cosine_topk` mentions `cosine`.
+fn mentions(source: &Source, name: &str) -> bool {
+    let fits = |word: &str| {
+        let mut places = word.match_indices(name);
+        places.any(|(at, _)| {
+            let (before, after) = (&word[..at], &word[at + name.len()..]);
+            (before.is_empty() || before.ends_with('_')) && (after.is_empty() || after.starts_with('_'))
+        })
+    };
+    source.code.lines().any(|line| words(line).any(|(word, _)| fits(word)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complete() -> Vec<Source> {
+        vec![
+            Source::new(
+                "kernels-gpu/basic/src/saxpy.rs",
+                "#[kernel(launch_bounds(256))]\n#[inline]\npub unsafe fn saxpy_f32(n: u32) {}\nfn helper() {}",
+            ),
+            Source::new("host/src/ops/saxpy.rs", "launch::<basic::saxpy_f32>();"),
+            Source::new("host/tests/ops_saxpy.rs", ""),
+            Source::new("crates/reference/src/basic.rs", "pub fn saxpy() {}"),
+            Source::new("benches/benches/basic.rs", "fn saxpy_row() {}"),
+        ]
+    }
+
+    fn kernel() -> Kernel {
+        Kernel { name: "saxpy_f32".into(), path: "kernels-gpu/basic/src/saxpy.rs".into() }
+    }
+
+    #[test]
+    fn kernels_are_found_by_their_attribute() {
+        assert_eq!(kernels_in(&complete(), "kernels-gpu/basic/src"), [kernel()]);
+        assert_eq!(
+            kernels_in(
+                &[Source::new("kernels-gpu/basic/src/a.rs", "// #[kernel]\npub fn f() {}")],
+                "kernels-gpu/basic/src"
+            ),
+            []
+        );
+    }
+
+    #[test]
+    fn each_missing_companion_is_named() {
+        assert_eq!(accompanied(&kernel(), &complete()), Vec::<String>::new());
+        for (index, part) in [(1, "no op"), (2, "no test"), (3, "no oracle"), (4, "no bench row")] {
+            let mut sources = complete();
+            sources.remove(index);
+            let findings = accompanied(&kernel(), &sources);
+            assert!(findings.len() == 1 && findings[0].contains(part), "{part}: {findings:?}");
+        }
+    }
+
+    #[test]
+    fn each_architecture_needs_a_line() {
+        let family = Manifest {
+            path: "k/Cargo.toml".into(),
+            folder: "k".into(),
+            package: "k".into(),
+            library: "basic".into(),
+            archs: vec![cuda_builder::Arch::new(80), cuda_builder::Arch::new(90)],
+            budgeted: true,
+        };
+        let mut budget = Budget::default();
+        assert_eq!(budgeted(&kernel(), &family, &budget).len(), 2);
+        let lines = budget.lines.entry("basic".into()).or_default();
+        lines.insert(("saxpy_f32".into(), cuda_builder::Arch::new(80)), Default::default());
+        assert_eq!(budgeted(&kernel(), &family, &budget).len(), 1);
+    }
+}
