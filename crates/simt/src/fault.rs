@@ -57,6 +57,11 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
+    /// Whether it is about two accesses that nothing orders.
+    pub fn is_race(self) -> bool {
+        matches!(self, Self::SharedRace | Self::GlobalRace | Self::InterBlockRace | Self::AsyncCopyPending)
+    }
+
     /// Short name of the kind.
     pub fn name(self) -> &'static str {
         match self {

@@ -206,7 +206,8 @@ unsafe fn begin_atomic(
     check_access(thread, ptr, size, size, AccessKind::Atomic, location);
     let lock = AtomicLock::take(ptr as usize);
     if thread.checked() {
-        check::atomic_order(thread, ptr as usize, order, scope);
+        let is_shared = thread.block().arena.offset_of(ptr as usize).is_some();
+        check::atomic_order(thread, ptr as usize, order, scope, is_shared);
     }
     // SAFETY: forwarded from the caller.
     unsafe { std::ptr::copy_nonoverlapping(ptr, out, size) };

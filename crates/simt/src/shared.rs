@@ -191,7 +191,14 @@ pub fn total_len() -> u32 {
 #[track_caller]
 #[inline(never)]
 pub fn contains<T>(pointer: *const T) -> bool {
-    current("simt::shared::contains").block().arena.offset_of(pointer as usize).is_some()
+    is_in_arena(pointer as usize)
+}
+
+// Not generic, so that it is compiled here, without load/store callbacks.
+#[track_caller]
+#[inline(never)]
+fn is_in_arena(address: usize) -> bool {
+    current("simt::shared::contains").block().arena.offset_of(address).is_some()
 }
 
 /// Address of shared memory in the 32-bit shared window.
@@ -201,6 +208,7 @@ pub fn to_address<T>(pointer: *const T) -> u32 {
     window_address(pointer.cast(), Location::caller())
 }
 
+// Not generic, as above.
 #[inline(never)]
 fn window_address(pointer: *const u8, location: &'static Location<'static>) -> u32 {
     let thread = current("simt::shared::to_address");

@@ -1,33 +1,12 @@
 //! Barriers let threads meet, and say so when they cannot.
 
+mod common;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use common::{fails, passes};
 use simt::barrier::{BarrierReduce, arrive, reduce, sync};
-use simt::{Fault, FaultKind, LaunchConfig, Options, thread};
-
-const SEEDS: u64 = 20;
-
-/// Runs a kernel that must be correct under all seeds.
-fn passes(config: LaunchConfig, body: impl Fn() + Sync) {
-    for seed in 0..SEEDS {
-        if let Err(fault) = simt::run(&config, &Options::default().seed(seed).check(true), &body) {
-            panic!("seed {seed}: {fault}");
-        }
-    }
-}
-
-/// Runs a kernel that must fail under all seeds; the fault of the last one.
-fn fails(config: LaunchConfig, kind: FaultKind, body: impl Fn() + Sync) -> Box<Fault> {
-    let mut last = None;
-    for seed in 0..SEEDS {
-        let fault =
-            simt::run(&config, &Options::default().seed(seed).check(true), &body).expect_err("a fault");
-        assert_eq!(fault.kind, kind, "seed {seed}: {fault}");
-        assert_eq!(fault.seed, seed);
-        last = Some(fault);
-    }
-    last.unwrap()
-}
+use simt::{FaultKind, LaunchConfig, thread};
 
 #[test]
 fn full_barrier_separates_phases() {

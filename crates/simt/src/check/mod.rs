@@ -1,52 +1,316 @@
-//! The checker.
-use crate::LaunchConfig;
-use crate::exec::context::Thread;
-use crate::exec::group::Group;
-use crate::fault::AccessKind;
-use crate::memory::Scope;
-use crate::site::RawSite;
-use std::sync::atomic::Ordering;
+//! The checker: every access to shared and tracked global memory, against what is known of that memory.
+//!
+//! Accesses come in two ways: typed, from [`crate::memory`], and as callbacks of instrumented code
+//! ([`callbacks`]). Both end in [`access`]. An access is first checked by address (bounds, lifetime, alignment,
+//! initialisation), then against the accesses before it ([`cell`]): two that touch the same byte, one of them a
+//! write, not both atomic, with nothing that orders them ([`sync`]), are a race.
 
-pub(crate) struct LaunchCheck;
-impl LaunchCheck {
-    pub fn new(_: &LaunchConfig) -> Self {
-        Self
-    }
-}
-#[derive(Default)]
-pub(crate) struct BlockCheck;
-impl BlockCheck {
-    pub fn reset(&self) {}
-    pub fn allocated(&self, _: usize, _: usize) {}
-}
-#[derive(Default)]
-pub(crate) struct ThreadCheck;
-#[derive(Default)]
-pub(crate) struct Released;
-impl ThreadCheck {
-    pub fn reset(&self) {}
-    pub fn release_into(&self, _: &Thread, r: Option<Released>) -> Released {
-        r.unwrap_or_default()
-    }
-}
+mod address;
+mod allocations;
+mod callbacks;
+mod cell;
+mod clock;
+mod sync;
+
+use std::cell::RefCell;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::exec::context::{RawFault, RawOther, Thread};
+use crate::fault::{self, AccessKind, FaultKind, Place};
+use crate::registry::KernelEntry;
+use crate::site::RawSite;
+
+use allocations::Allocation;
+pub(crate) use allocations::Allocations;
+use cell::{PAGE_BYTES, Page, Stamp, pages};
+use sync::{BlockSync, GlobalAtomics, ThreadSync, View};
+pub(crate) use sync::{Released, atomic_order, fence, synchronise, synchronise_grid};
+
+/// One access of a simulated thread.
+#[derive(Clone, Copy)]
 pub(crate) struct Access {
     pub address: usize,
     pub size: usize,
+    /// Alignment that the access needs; 1 when unknown.
     pub align: usize,
     pub kind: AccessKind,
     pub site: RawSite,
 }
-pub(crate) struct Allocations;
-impl Allocations {
-    pub fn add(_: usize, _: usize, _: &str) {}
-    pub fn remove(_: usize) {}
-    pub fn forget(_: usize) {}
+
+/// What the checker knows of a launch.
+pub(crate) struct LaunchCheck {
+    allocations: Arc<[Arc<Allocation>]>,
+    /// Histories of the allocations, in the same order.
+    shadows: Box<[OnceLock<Shadow>]>,
+    pub atomics: GlobalAtomics,
+    /// Host memory that holds the kernel's parameters: start and bytes.
+    params: Vec<(usize, usize)>,
 }
-pub(crate) fn typed_access(_: &Thread, a: Access) {
-    let _ = (a.address, a.size, a.align, a.kind, a.site);
+
+/// History of an allocation.
+type Shadow = Box<[OnceLock<Mutex<Page>>]>;
+
+/// What the checker knows of a block.
+#[derive(Default)]
+pub(crate) struct BlockCheck {
+    pub sync: BlockSync,
+    shared: RefCell<SharedShadow>,
+    /// A read of unwritten shared memory. It becomes a fault at the next barrier of the block, unless somebody
+    /// writes there before: then it was a race, which tells more.
+    pub suspicion: RefCell<Option<RawFault>>,
 }
-pub(crate) fn atomic_order(_: &Thread, _: usize, _: Ordering, _: Scope) {}
-pub(crate) fn fence(_: &Thread, _: Scope) {}
-pub(crate) fn copy_arrived(_: &Thread, _: usize, _: usize, _: RawSite) {}
-pub(crate) fn synchronise(_: &Thread, _: &[u32], _: Option<Released>) {}
-pub(crate) fn synchronise_grid(_: &Group<'_>) {}
+
+/// State of the bytes of the arena, and their history.
+#[derive(Default)]
+struct SharedShadow {
+    bytes: Vec<Byte>,
+    pages: Vec<Page>,
+}
+
+/// State of a byte of shared memory.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Byte {
+    #[default]
+    Outside,
+    Unwritten,
+    Written,
+}
+
+/// What the checker knows of a thread.
+#[derive(Default)]
+pub(crate) struct ThreadCheck {
+    pub sync: ThreadSync,
+}
+
+impl LaunchCheck {
+    pub fn new() -> Self {
+        let allocations = Allocations::snapshot();
+        let shadows = allocations.iter().map(|_| OnceLock::new()).collect();
+        Self { allocations, shadows, atomics: GlobalAtomics::default(), params: Vec::new() }
+    }
+
+    /// Lets the kernel read its parameters.
+    ///
+    /// # Safety
+    /// `params` points to as many pointers as the kernel has parameters.
+    pub unsafe fn allow_params(&mut self, entry: &KernelEntry, params: *const *const c_void) {
+        if entry.params.is_empty() {
+            return;
+        }
+        self.params.push((params as usize, entry.params.len() * size_of::<*const c_void>()));
+        for (number, layout) in entry.params.iter().enumerate() {
+            // SAFETY: the caller vouches for that many pointers.
+            let param = unsafe { *params.add(number) };
+            self.params.push((param as usize, layout.size));
+        }
+    }
+
+    /// The allocation that holds an address, and its number.
+    #[inline]
+    fn find(&self, address: usize) -> Option<(usize, &Allocation)> {
+        let after = self.allocations.partition_point(|allocation| allocation.start <= address);
+        let number = after.checked_sub(1)?;
+        let allocation = &*self.allocations[number];
+        allocation.contains(address).then_some((number, allocation))
+    }
+
+    fn is_param(&self, address: usize) -> bool {
+        self.params.iter().any(|&(start, len)| address.wrapping_sub(start) < len)
+    }
+
+    fn pages(&self, number: usize) -> &Shadow {
+        let pages = self.allocations[number].len.div_ceil(PAGE_BYTES);
+        self.shadows[number].get_or_init(|| (0..pages).map(|_| OnceLock::new()).collect())
+    }
+}
+
+impl BlockCheck {
+    pub fn reset(&self) {
+        self.sync.reset();
+        self.suspicion.take();
+        self.shared.borrow_mut().bytes.fill(Byte::Outside);
+    }
+
+    /// A shared variable begins to exist.
+    pub fn allocated(&self, offset: usize, len: usize) {
+        let mut shared = self.shared.borrow_mut();
+        let end = offset + len;
+        if shared.bytes.len() < end {
+            shared.bytes.resize(end, Byte::Outside);
+            shared.pages.resize_with(end.div_ceil(PAGE_BYTES), Page::default);
+        }
+        shared.bytes[offset..end].fill(Byte::Unwritten);
+    }
+}
+
+impl SharedShadow {
+    /// The bytes that an access touches, if all are in variables.
+    #[inline]
+    fn bytes(&mut self, offset: usize, size: usize) -> Option<&mut [Byte]> {
+        let bytes = self.bytes.get_mut(offset..offset + size)?;
+        (!bytes.contains(&Byte::Outside)).then_some(bytes)
+    }
+}
+
+impl ThreadCheck {
+    pub fn reset(&self) {
+        self.sync.reset();
+    }
+
+    pub fn release_into(&self, thread: &Thread, before: Option<Released>) -> Released {
+        self.sync.release_into(thread, before)
+    }
+}
+
+/// Checks an access through this crate's functions: its address must be known.
+pub(crate) fn typed_access(thread: &Thread, access: Access) {
+    if !access.address.is_multiple_of(access.align) {
+        let message = format!("the address {:#x} is no multiple of {}", access.address, access.align);
+        report(thread, access, FaultKind::Misaligned, message, None);
+    }
+    self::access(thread, access, true);
+}
+
+/// Checks an access. `is_typed`: memory that nobody has made known is a fault wherever it is.
+#[inline]
+fn access(thread: &Thread, access: Access, is_typed: bool) {
+    let (low, high) = thread.stack.get();
+    if (low..high).contains(&access.address) || access.size == 0 {
+        return;
+    }
+    let block = thread.block();
+    if let Some(offset) = block.arena.offset_of(access.address) {
+        return shared_access(thread, access, offset);
+    }
+    let Some(check) = &thread.group().launch.check else { return };
+    match check.find(access.address) {
+        Some((number, allocation)) => global_access(thread, check, access, number, allocation),
+        None => address::check_stray(thread, check, access, is_typed),
+    }
+}
+
+fn shared_access(thread: &Thread, access: Access, offset: usize) {
+    // What is borrowed in `note_shared` is given back before `fail_shared`, which never returns.
+    if let Err(problem) = note_shared(thread, access, offset) {
+        fail_shared(thread, access, problem);
+    }
+}
+
+fn note_shared(thread: &Thread, access: Access, offset: usize) -> Result<(), Problem> {
+    let block = thread.block();
+    let mut shadow = block.check.shared.borrow_mut();
+    let bytes = shadow.bytes(offset, access.size).ok_or(Problem::OutOfBounds)?;
+    if access.kind != AccessKind::Read {
+        bytes.fill(Byte::Written);
+    } else if bytes.contains(&Byte::Unwritten) {
+        suspect(thread, access);
+    }
+    let now = stamp(thread, access);
+    let view = View { thread, block };
+    pages(offset, access.size).try_for_each(|(page, within, bytes)| {
+        shadow.pages[page].visit(within, bytes, |cell| {
+            // Shadows are kept from block to block; what an earlier block did is history of another memory.
+            if cell.block().is_some_and(|block| block != now.block) {
+                *cell = cell::Cell::default();
+            }
+            cell.access(now, &view).map_err(Problem::Conflict)
+        })
+    })
+}
+
+/// Notes a read of unwritten shared memory; the first one counts.
+#[cold]
+fn suspect(thread: &Thread, access: Access) {
+    let mut suspicion = thread.block().check.suspicion.borrow_mut();
+    suspicion.get_or_insert_with(|| {
+        let described = describe(thread, access);
+        thread.fault(FaultKind::UninitialisedShared, access.site, String::new(), Some(described), None)
+    });
+}
+
+/// What is wrong with an access.
+enum Problem {
+    OutOfBounds,
+    Conflict(Stamp),
+}
+
+#[cold]
+fn fail_shared(thread: &Thread, access: Access, problem: Problem) -> ! {
+    match problem {
+        Problem::OutOfBounds => report(thread, access, FaultKind::OutOfBounds, String::new(), None),
+        Problem::Conflict(earlier) => race(thread, access, earlier, FaultKind::SharedRace),
+    }
+}
+
+fn global_access(
+    thread: &Thread,
+    check: &LaunchCheck,
+    access: Access,
+    number: usize,
+    allocation: &Allocation,
+) {
+    let offset = access.address - allocation.start;
+    if offset + access.size > allocation.len {
+        let over = offset + access.size - allocation.len;
+        let message = format!("its last {over} bytes are beyond the end");
+        report(thread, access, FaultKind::OutOfBounds, message, None);
+    }
+    let now = stamp(thread, access);
+    let block = thread.block();
+    let view = View { thread, block };
+    let shadow = check.pages(number);
+    let result = pages(offset, access.size).try_for_each(|(page, within, bytes)| {
+        let mut page =
+            shadow[page].get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+        page.visit(within, bytes, |cell| cell.access(now, &view))
+    });
+    if let Err(earlier) = result {
+        let kind = if earlier.block == now.block { FaultKind::GlobalRace } else { FaultKind::InterBlockRace };
+        race(thread, access, earlier, kind);
+    }
+}
+
+#[inline]
+fn stamp(thread: &Thread, access: Access) -> Stamp {
+    let block = thread.block();
+    Stamp::new(block.number.get(), block.check.sync.time(), thread.rank, access.kind, access.site)
+}
+
+/// Asynchronous copies to `bytes` of shared memory at `address` have arrived.
+pub(crate) fn copy_arrived(thread: &Thread, address: usize, bytes: usize, site: RawSite) {
+    let block = thread.block();
+    let Some(offset) = block.arena.offset_of(address) else { return };
+    let access = Access { address, size: bytes, align: 1, kind: AccessKind::Write, site };
+    let now = stamp(thread, access);
+    let mut shadow = block.check.shared.borrow_mut();
+    for (page, within, bytes) in pages(offset, bytes) {
+        let noted: Result<(), ()> = shadow.pages[page].visit(within, bytes, |cell| {
+            cell.arrived(now);
+            Ok(())
+        });
+        debug_assert!(noted.is_ok());
+    }
+}
+
+#[cold]
+fn race(thread: &Thread, access: Access, earlier: Stamp, kind: FaultKind) -> ! {
+    let kind = if earlier.kind() == AccessKind::AsyncWrite { FaultKind::AsyncCopyPending } else { kind };
+    let other = RawOther {
+        kind: earlier.kind(),
+        site: earlier.site(),
+        block: earlier.block.into(),
+        rank: earlier.rank(),
+    };
+    report(thread, access, kind, String::new(), Some(other))
+}
+
+#[cold]
+fn report(thread: &Thread, access: Access, kind: FaultKind, message: String, other: Option<RawOther>) -> ! {
+    let described = describe(thread, access);
+    thread.fail_access(kind, access.site, message, Some(described), other)
+}
+
+fn describe(thread: &Thread, access: Access) -> fault::Access {
+    fault::Access { kind: access.kind, size: access.size, place: address::place(thread, access.address) }
+}

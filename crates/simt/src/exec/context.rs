@@ -252,7 +252,7 @@ impl Thread {
         access: Option<Access>,
         other: Option<RawOther>,
     ) -> ! {
-        self.group().raise(self.fault(kind, site, message, access, other));
+        self.raise(self.fault(kind, site, message, access, other));
         loop {
             // Never resumed. Unwinding is no way out: load/store callbacks are called from code that has no
             // landing pads for them.
@@ -260,7 +260,14 @@ impl Thread {
         }
     }
 
-    fn fault(
+    /// Records a fault of this thread, or what probably led to it.
+    pub fn raise(&self, fault: RawFault) {
+        let suspicion = self.block().check.suspicion.take().filter(|_| !fault.fault.kind.is_race());
+        self.group().raise(suspicion.unwrap_or(fault));
+    }
+
+    /// The fault of an access, not raised yet.
+    pub fn fault(
         &self,
         kind: FaultKind,
         site: RawSite,

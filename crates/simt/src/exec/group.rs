@@ -148,11 +148,11 @@ impl<'a> Group<'a> {
                 }
             }
             if self.live.get() == 0 {
-                return;
+                return self.raise_suspicions();
             }
             if !crate::warp::settle_active_masks(self) {
-                self.raise(deadlock::explain(self));
-                return;
+                self.raise_suspicions();
+                return self.raise(deadlock::explain(self));
             }
         }
     }
@@ -204,7 +204,10 @@ impl<'a> Group<'a> {
             self.live.set(self.live.get() - 1);
             thread.wait.set(Wait::Exited);
             if outcome.is_err() {
-                return self.raise(thread.panic_fault());
+                return thread.raise(thread.panic_fault());
+            }
+            if self.fault.borrow().is_some() {
+                return;
             }
             self.spinning.stop();
             let Some(next) = self.ready.borrow_mut().pop() else { return };
@@ -237,6 +240,14 @@ impl<'a> Group<'a> {
     /// Records a fault; the first one counts. The scheduler stops when it gets control.
     pub fn raise(&self, fault: RawFault) {
         self.fault.borrow_mut().get_or_insert_with(|| Box::new(fault));
+    }
+
+    /// Turns what blocks are suspected of into faults.
+    fn raise_suspicions(&self) {
+        self.blocks
+            .iter()
+            .filter_map(|block| block.check.suspicion.take())
+            .for_each(|fault| self.raise(fault));
     }
 
     /// A count that grows with every call.
@@ -314,7 +325,11 @@ impl Block {
         self.barriers.iter().for_each(Barrier::reset);
         self.warps.iter().for_each(WarpState::reset);
         self.arena.reset();
-        self.check.reset();
+        if launch.check.is_some() {
+            self.check.reset();
+            let dynamic = self.arena.dynamic();
+            self.check.allocated(dynamic.offset, dynamic.len);
+        }
     }
 }
 

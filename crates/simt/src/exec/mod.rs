@@ -53,7 +53,13 @@ pub unsafe fn launch(
         // SAFETY: the caller vouches for `params`; they outlive the launch, which ends before this function.
         unsafe { invoke(address as *const *const c_void) }
     };
-    start(entry.name, entry.bounds, config, options, &body)
+    let check = options.check.then(|| {
+        let mut check = LaunchCheck::new();
+        // SAFETY: the caller vouches for `params`.
+        unsafe { check.allow_params(entry, params) };
+        check
+    });
+    start(entry.name, entry.bounds, config, options, check, &body)
 }
 
 /// Runs a closure once per thread of `config`, as if it were a kernel.
@@ -65,7 +71,8 @@ pub fn run(
     options: &Options,
     body: impl Fn() + Sync,
 ) -> Result<LaunchStats, Box<Fault>> {
-    start("closure", LaunchBounds::default(), config, options, &body)
+    let check = options.check.then(LaunchCheck::new);
+    start("closure", LaunchBounds::default(), config, options, check, &body)
 }
 
 fn start(
@@ -73,6 +80,7 @@ fn start(
     bounds: LaunchBounds,
     config: &LaunchConfig,
     options: &Options,
+    check: Option<LaunchCheck>,
     body: &(dyn Fn() + Sync),
 ) -> Result<LaunchStats, Box<Fault>> {
     if let Err(message) = validate(config, bounds) {
@@ -80,9 +88,7 @@ fn start(
     }
     panics::install_hook();
     let blocks_per_group = if config.cooperative { config.blocks() } else { config.blocks_per_cluster() };
-    let check = options.check.then(|| LaunchCheck::new(config));
-    let launch = Launch { kernel, config: *config, options: options.clone(), body, check, blocks_per_group };
-    launch.run_groups()
+    Launch { kernel, config: *config, options: options.clone(), body, check, blocks_per_group }.run_groups()
 }
 
 fn validate(config: &LaunchConfig, bounds: LaunchBounds) -> Result<(), String> {

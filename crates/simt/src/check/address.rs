@@ -1,0 +1,84 @@
+//! Addresses: what an address belongs to, and whether one that belongs to nothing is a fault.
+
+use super::{Access, Allocation, Allocations, LaunchCheck, Place, report};
+use crate::exec::context::Thread;
+use crate::fault::FaultKind;
+
+/// Addresses below this are null pointers with an offset.
+const NULL_END: usize = 64 * 1024;
+
+/// How far outside an allocation an access still counts as meant for it.
+const NEAR: usize = 4096;
+
+/// Checks an access that is in no allocation, shared memory or its own stack. `is_typed`: it came through a device
+/// function, which has no business with host memory.
+#[cold]
+pub(super) fn check_stray(thread: &Thread, check: &LaunchCheck, access: Access, is_typed: bool) {
+    let address = access.address;
+    if address < NULL_END {
+        report(thread, access, FaultKind::NullPointer, String::new(), None);
+    }
+    if check.is_param(address) || is_static_data(address) || Allocations::is_live(address) {
+        return;
+    }
+    if let Some(freed) = Allocations::freed(address) {
+        let message = format!("byte {} of `{}`, which was freed", address - freed.start, freed.label);
+        report(thread, access, FaultKind::UseAfterFree, message, None);
+    }
+    if nearest(check, address).is_some() {
+        report(thread, access, FaultKind::OutOfBounds, String::new(), None);
+    }
+    if is_typed {
+        report(thread, access, FaultKind::WildPointer, String::new(), None);
+    }
+}
+
+/// The allocation that an address outside all was probably meant for.
+fn nearest(check: &LaunchCheck, address: usize) -> Option<&Allocation> {
+    let after = check.allocations.partition_point(|allocation| allocation.start <= address);
+    let candidates = check.allocations[after.saturating_sub(1)..].iter().take(2);
+    candidates
+        .map(|allocation| &**allocation)
+        .filter(|allocation| allocation.distance(address) <= NEAR)
+        .min_by_key(|allocation| allocation.distance(address))
+}
+
+/// Whether an address is in this program's code or static data.
+#[cfg(target_os = "linux")]
+fn is_static_data(address: usize) -> bool {
+    unsafe extern "C" {
+        static __executable_start: u8;
+        static _end: u8;
+    }
+    // Defined by the linker around the program; only their addresses are used.
+    let (start, end) = (&raw const __executable_start as usize, &raw const _end as usize);
+    (start..end).contains(&address)
+}
+
+/// Without the linker's symbols nothing is known: no report is better than a false one.
+#[cfg(not(target_os = "linux"))]
+fn is_static_data(_address: usize) -> bool {
+    true
+}
+
+/// What an address belongs to, in words for a report.
+pub(super) fn place(thread: &Thread, address: usize) -> Place {
+    let arena = &thread.block().arena;
+    if let Some(offset) = arena.offset_of(address) {
+        let variable = arena.variable_at(offset);
+        let variable = variable
+            .map(|variable| (variable.name.to_string(), (offset - variable.offset) as i64, variable.len));
+        return Place::Shared { offset: offset as i64, variable };
+    }
+    let check = thread.group().launch.check.as_ref();
+    let allocation =
+        check.and_then(|check| check.find(address).map(|found| found.1).or_else(|| nearest(check, address)));
+    match allocation {
+        Some(allocation) => Place::Global {
+            label: allocation.label.clone(),
+            offset: address.wrapping_sub(allocation.start) as i64,
+            len: allocation.len,
+        },
+        None => Place::Unknown { address },
+    }
+}

@@ -1,0 +1,264 @@
+//! What the checker remembers of a piece of memory: its last write and up to two reads since.
+
+use crate::fault::AccessKind;
+use crate::site::RawSite;
+
+/// One access: who, when, where in the source.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    /// Number of the block, its low 32 bits; launches have fewer.
+    pub block: u32,
+    /// Tick of the block.
+    pub time: u32,
+    /// Site, rank in the block and kind; 0 for no access.
+    tag: u64,
+}
+
+const RANK_SHIFT: u32 = RawSite::BITS;
+const RANK_BITS: u32 = 10;
+const KIND_SHIFT: u32 = RANK_SHIFT + RANK_BITS;
+const KIND_MASK: u64 = 3;
+const PRESENT: u64 = 1 << 63;
+
+impl Stamp {
+    pub fn new(block: u64, time: u32, rank: u32, kind: AccessKind, site: RawSite) -> Self {
+        let kind = match kind {
+            AccessKind::Read | AccessKind::Wait => 0,
+            AccessKind::Write => 1,
+            AccessKind::Atomic => 2,
+            AccessKind::AsyncWrite => 3,
+        };
+        let tag = site.bits() | u64::from(rank) << RANK_SHIFT | kind << KIND_SHIFT | PRESENT;
+        Self { block: block as u32, time, tag }
+    }
+
+    pub fn is_present(self) -> bool {
+        self.tag != 0
+    }
+
+    pub fn rank(self) -> u32 {
+        (self.tag >> RANK_SHIFT) as u32 & ((1 << RANK_BITS) - 1)
+    }
+
+    pub fn site(self) -> RawSite {
+        RawSite::from_bits(self.tag)
+    }
+
+    pub fn kind(self) -> AccessKind {
+        match self.tag >> KIND_SHIFT & KIND_MASK {
+            0 => AccessKind::Read,
+            1 => AccessKind::Write,
+            2 => AccessKind::Atomic,
+            _ => AccessKind::AsyncWrite,
+        }
+    }
+
+    fn is_atomic(self) -> bool {
+        self.kind() == AccessKind::Atomic
+    }
+
+    fn is_of(self, other: Self) -> bool {
+        (self.block, self.rank()) == (other.block, other.rank())
+    }
+}
+
+/// History of 1, 2 or 4 bytes.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Cell {
+    write: Stamp,
+    reads: [Stamp; 2],
+}
+
+/// Whether an earlier access happened before the present one.
+pub(crate) trait Order {
+    fn is_before(&self, earlier: Stamp) -> bool;
+}
+
+impl Cell {
+    /// The block that wrote or read last, if any did.
+    pub fn block(&self) -> Option<u32> {
+        [self.write, self.reads[0]].into_iter().find(|stamp| stamp.is_present()).map(|stamp| stamp.block)
+    }
+
+    /// Notes an access, or gives the earlier one that it conflicts with.
+    #[inline]
+    pub fn access(&mut self, now: Stamp, order: &impl Order) -> Result<(), Stamp> {
+        match now.kind() {
+            AccessKind::Read => self.read(now, order),
+            _ => self.write(now, order),
+        }
+    }
+
+    #[inline]
+    fn read(&mut self, now: Stamp, order: &impl Order) -> Result<(), Stamp> {
+        if self.write.is_present() && conflicts(self.write, now, order) {
+            return Err(self.write);
+        }
+        let slot = self.slot_for(now, order);
+        if let Some(slot) = slot {
+            self.reads[slot] = now;
+        }
+        Ok(())
+    }
+
+    /// Where to keep a read: in place of one that it follows, else in a free place, else in place of one of the same
+    /// warp as the other, so that readers of two warps are remembered.
+    fn slot_for(&self, now: Stamp, order: &impl Order) -> Option<usize> {
+        let [first, second] = self.reads;
+        let replaceable = |read: Stamp| !read.is_present() || read.is_of(now) || order.is_before(read);
+        if replaceable(first) {
+            return Some(0);
+        }
+        if replaceable(second) {
+            return Some(1);
+        }
+        use crate::exec::context::WARP_SIZE;
+        let warp = |stamp: Stamp| (stamp.block, stamp.rank() / WARP_SIZE);
+        (warp(first) == warp(second) && warp(now) != warp(first)).then_some(1)
+    }
+
+    fn write(&mut self, now: Stamp, order: &impl Order) -> Result<(), Stamp> {
+        for earlier in [self.write, self.reads[0], self.reads[1]] {
+            if earlier.is_present() && conflicts(earlier, now, order) {
+                return Err(earlier);
+            }
+        }
+        *self = Self { write: now, reads: Default::default() };
+        Ok(())
+    }
+
+    /// Notes the arrival of an asynchronous write.
+    pub fn arrived(&mut self, now: Stamp) {
+        *self = Self { write: now, reads: Default::default() };
+    }
+}
+
+#[inline]
+fn conflicts(earlier: Stamp, now: Stamp, order: &impl Order) -> bool {
+    if earlier.kind() == AccessKind::AsyncWrite {
+        return true;
+    }
+    if earlier.is_atomic() && now.is_atomic() {
+        return false;
+    }
+    !earlier.is_of(now) && !order.is_before(earlier)
+}
+
+/// Bytes of a page.
+pub(crate) const PAGE_BYTES: usize = 1024;
+
+/// Cells of [`PAGE_BYTES`] bytes, as fine as the accesses so far were.
+#[derive(Default)]
+pub(crate) struct Page {
+    /// Cells cover `1 << shift` bytes.
+    shift: u32,
+    cells: Vec<Cell>,
+}
+
+const WORD_SHIFT: u32 = 2;
+
+impl Page {
+    /// Calls `visit` for the cells of `bytes` bytes from `offset` in the page, which lie in one page.
+    #[inline]
+    pub fn visit<E>(
+        &mut self,
+        offset: usize,
+        bytes: usize,
+        mut visit: impl FnMut(&mut Cell) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.refine(offset | bytes);
+        let first = offset >> self.shift;
+        let last = (offset + bytes - 1) >> self.shift;
+        self.cells[first..=last].iter_mut().try_for_each(&mut visit)
+    }
+
+    /// Makes cells fine enough for an access with these low bits in its offset or size.
+    #[inline]
+    fn refine(&mut self, bits: usize) {
+        let wanted = bits.trailing_zeros().min(WORD_SHIFT);
+        if self.cells.is_empty() {
+            self.shift = wanted;
+            self.cells = vec![Cell::default(); PAGE_BYTES >> wanted];
+        } else if wanted < self.shift {
+            let copies = 1 << (self.shift - wanted);
+            self.cells = self.cells.iter().flat_map(|cell| std::iter::repeat_n(*cell, copies)).collect();
+            self.shift = wanted;
+        }
+    }
+}
+
+/// Splits a range at page borders: page number, offset in the page, bytes.
+pub(crate) fn pages(offset: usize, bytes: usize) -> impl Iterator<Item = (usize, usize, usize)> {
+    let mut at = offset;
+    let end = offset + bytes;
+    std::iter::from_fn(move || {
+        if at >= end {
+            return None;
+        }
+        let (page, within) = (at / PAGE_BYTES, at % PAGE_BYTES);
+        let bytes = (PAGE_BYTES - within).min(end - at);
+        at += bytes;
+        Some((page, within, bytes))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Before(bool);
+    impl Order for Before {
+        fn is_before(&self, _: Stamp) -> bool {
+            self.0
+        }
+    }
+
+    fn stamp(rank: u32, kind: AccessKind) -> Stamp {
+        Stamp::new(1, 5, rank, kind, RawSite::default())
+    }
+
+    #[test]
+    fn stamps_keep_their_parts() {
+        for kind in [AccessKind::Read, AccessKind::Write, AccessKind::Atomic, AccessKind::AsyncWrite] {
+            for rank in [0, 31, 1023] {
+                let site = RawSite::return_address(0x7fff_ffff_f001);
+                let stamp = Stamp::new(u32::MAX.into(), 9, rank, kind, site);
+                assert_eq!(
+                    (stamp.rank(), stamp.kind(), stamp.site(), stamp.is_present()),
+                    (rank, kind, site, true)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn reads_never_conflict_with_reads() {
+        let mut cell = Cell::default();
+        for rank in 0..8 {
+            assert_eq!(cell.access(stamp(rank, AccessKind::Read), &Before(false)), Ok(()));
+        }
+        assert!(cell.access(stamp(0, AccessKind::Write), &Before(false)).is_err());
+        assert!(cell.access(stamp(0, AccessKind::Write), &Before(true)).is_ok());
+    }
+
+    #[test]
+    fn pages_become_finer_when_needed() {
+        let mut page = Page::default();
+        let write = |rank| stamp(rank, AccessKind::Write);
+        let access = |page: &mut Page, at, bytes, rank| {
+            page.visit(at, bytes, |cell| cell.access(write(rank), &Before(false)))
+        };
+        assert!(access(&mut page, 8, 4, 1).is_ok());
+        assert!(access(&mut page, 12, 2, 1).is_ok());
+        assert!(access(&mut page, 14, 2, 2).is_ok());
+        assert_eq!(access(&mut page, 11, 1, 2), Err(write(1)));
+        assert!(access(&mut page, 4, 1, 2).is_ok());
+        assert!(access(&mut page, 5, 1, 3).is_ok());
+    }
+
+    #[test]
+    fn ranges_split_at_pages() {
+        let split: Vec<_> = pages(PAGE_BYTES - 4, 16).collect();
+        assert_eq!(split, [(0, PAGE_BYTES - 4, 4), (1, 0, 12)]);
+    }
+}

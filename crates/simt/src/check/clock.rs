@@ -1,0 +1,149 @@
+//! What a thread knows of other threads' past.
+//!
+//! A block has a tick that grows with every synchronisation. An access is stamped with the tick of its moment. A
+//! barrier of the whole block raises the block's floor: all that is stamped below it happened before. Barriers of
+//! some threads, warp syncs and atomics need more: a vector clock says for each thread up to which tick its accesses
+//! are known. Vector clocks hold for one floor only, so they vanish with the next barrier of the block.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::exec::context::WARP_SIZE;
+
+const LANES: usize = WARP_SIZE as usize;
+
+/// For each thread of a block the tick below which its accesses are known; 0 for none. Rows are warps, sorted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct VectorClock {
+    rows: Vec<(u32, [u32; LANES])>,
+}
+
+impl VectorClock {
+    pub fn get(&self, rank: u32) -> u32 {
+        match self.rows.binary_search_by_key(&(rank / WARP_SIZE), |row| row.0) {
+            Ok(row) => self.rows[row].1[(rank % WARP_SIZE) as usize],
+            Err(_) => 0,
+        }
+    }
+
+    pub fn raise(&mut self, rank: u32, tick: u32) {
+        let known = &mut self.row(rank / WARP_SIZE)[(rank % WARP_SIZE) as usize];
+        *known = tick.max(*known);
+    }
+
+    pub fn join(&mut self, other: &Self) {
+        for (warp, ticks) in &other.rows {
+            let row = self.row(*warp);
+            row.iter_mut().zip(ticks).for_each(|(known, tick)| *known = (*known).max(*tick));
+        }
+    }
+
+    fn row(&mut self, warp: u32) -> &mut [u32; LANES] {
+        let at = match self.rows.binary_search_by_key(&warp, |row| row.0) {
+            Ok(at) => at,
+            Err(at) => {
+                self.rows.insert(at, (warp, [0; LANES]));
+                at
+            }
+        };
+        &mut self.rows[at].1
+    }
+}
+
+/// What is known of a block: all below its floor, and what the clock adds under that floor.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub floor: u32,
+    pub clock: Option<Arc<VectorClock>>,
+    /// Whether other blocks may rely on it: false when published by a fence or atomic of block scope.
+    pub wide: bool,
+}
+
+impl Seen {
+    /// Whether an access of thread `rank` at `time` is known.
+    pub fn covers(&self, rank: u32, time: u32) -> bool {
+        time < self.floor || self.clock.as_ref().is_some_and(|clock| time < clock.get(rank))
+    }
+
+    fn join(&mut self, other: &Self) {
+        self.wide |= other.wide;
+        if other.floor > self.floor {
+            self.floor = other.floor;
+            self.clock = other.clock.clone();
+        } else if other.floor == self.floor {
+            join_clocks(&mut self.clock, other.clock.as_ref());
+        }
+    }
+}
+
+/// What is known of several blocks, by number.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    blocks: HashMap<u64, Seen>,
+}
+
+impl History {
+    pub fn get(&self, block: u64) -> Option<&Seen> {
+        self.blocks.get(&block)
+    }
+
+    pub fn add(&mut self, block: u64, seen: Seen) {
+        match self.blocks.get_mut(&block) {
+            Some(known) => known.join(&seen),
+            None => {
+                self.blocks.insert(block, seen);
+            }
+        }
+    }
+
+    pub fn join(&mut self, other: &Self) {
+        other.blocks.iter().for_each(|(block, seen)| self.add(*block, seen.clone()));
+    }
+}
+
+/// `mine` becomes what either knows. Shares instead of copying where it can.
+pub(crate) fn join_clocks(mine: &mut Option<Arc<VectorClock>>, other: Option<&Arc<VectorClock>>) {
+    match (mine.as_mut(), other) {
+        (_, None) => {}
+        (None, Some(other)) => *mine = Some(Arc::clone(other)),
+        (Some(mine), Some(other)) if Arc::ptr_eq(mine, other) => {}
+        (Some(mine), Some(other)) => Arc::make_mut(mine).join(other),
+    }
+}
+
+/// `mine` becomes what either knows. Shares instead of copying where it can.
+pub(crate) fn join_histories(mine: &mut Option<Arc<History>>, other: Option<&Arc<History>>) {
+    match (mine.as_mut(), other) {
+        (_, None) => {}
+        (None, Some(other)) => *mine = Some(Arc::clone(other)),
+        (Some(mine), Some(other)) if Arc::ptr_eq(mine, other) => {}
+        (Some(mine), Some(other)) => Arc::make_mut(mine).join(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_keep_the_later_tick() {
+        let mut a = VectorClock::default();
+        a.raise(40, 7);
+        a.raise(3, 2);
+        a.raise(40, 5);
+        let mut b = VectorClock::default();
+        b.raise(3, 9);
+        a.join(&b);
+        assert_eq!([a.get(3), a.get(40), a.get(41), a.get(900)], [9, 7, 0, 0]);
+    }
+
+    #[test]
+    fn a_higher_floor_replaces_the_clock() {
+        let mut clock = VectorClock::default();
+        clock.raise(1, 6);
+        let mut seen = Seen { floor: 5, clock: Some(Arc::new(clock)), wide: true };
+        assert!(seen.covers(1, 5) && !seen.covers(2, 5) && seen.covers(2, 4));
+        seen.join(&Seen { floor: 8, clock: None, wide: false });
+        assert!(seen.covers(2, 7) && !seen.covers(1, 8) && seen.wide);
+    }
+}
