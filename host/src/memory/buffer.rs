@@ -154,7 +154,8 @@ impl<T: Pod> DeviceBuffer<T> {
     /// # Safety
     /// They lie there, in memory of `stream`'s device that nobody else frees, with no work pending on other streams.
     pub(crate) unsafe fn adopt(stream: &Stream, address: CUdeviceptr, len: usize) -> Self {
-        let allocation = Allocation { address, device: stream.device().clone(), order: UseOrder::new(stream) };
+        let allocation =
+            Allocation { address, device: stream.device().clone(), order: UseOrder::new(stream) };
         DeviceBuffer { allocation, len, element: PhantomData }
     }
 

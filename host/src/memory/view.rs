@@ -1,5 +1,6 @@
 //! Borrowed parts of device buffers.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
@@ -67,6 +68,17 @@ impl<T> Clone for Part<'_, T> {
 
 impl<T> Copy for Part<'_, T> {}
 
+impl<T> Part<'_, T> {
+    /// In bytes. Does not overflow: the allocation's size did not.
+    fn bytes(self) -> usize {
+        self.len * size_of::<T>()
+    }
+
+    fn address(self) -> CUdeviceptr {
+        self.allocation.address() + (self.start * size_of::<T>()) as CUdeviceptr
+    }
+}
+
 impl<'a, T: Pod> Part<'a, T> {
     fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
         let start = match range.start_bound() {
@@ -83,15 +95,6 @@ impl<'a, T: Pod> Part<'a, T> {
             return Err(Error::Range { start, end, len: self.len });
         }
         Ok(Part { start: self.start + start, len: end - start, ..self })
-    }
-
-    /// In bytes. Does not overflow: the allocation's size did not.
-    fn bytes(self) -> usize {
-        self.len * size_of::<T>()
-    }
-
-    fn address(self) -> CUdeviceptr {
-        self.allocation.address() + (self.start * size_of::<T>()) as CUdeviceptr
     }
 
     fn copy_to_host(self, stream: &Stream, out: &mut [T]) -> Result<()> {
@@ -328,26 +331,20 @@ impl<'a, T: Pod> DeviceViewMut<'a, T> {
     }
 }
 
-impl<T: Pod> std::fmt::Debug for DeviceView<'_, T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "DeviceView<{}>({} elements at {:#x})",
-            std::any::type_name::<T>(),
-            self.len(),
-            self.0.address()
-        )
+impl<T> Part<'_, T> {
+    fn describe(self, what: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{what}<{}>({} elements at {:#x})", std::any::type_name::<T>(), self.len, self.address())
     }
 }
 
-impl<T: Pod> std::fmt::Debug for DeviceViewMut<'_, T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "DeviceViewMut<{}>({} elements at {:#x})",
-            std::any::type_name::<T>(),
-            self.len(),
-            self.0.address()
-        )
+impl<T> fmt::Debug for DeviceView<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.describe("DeviceView", f)
+    }
+}
+
+impl<T> fmt::Debug for DeviceViewMut<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.describe("DeviceViewMut", f)
     }
 }

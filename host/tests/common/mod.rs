@@ -1,0 +1,45 @@
+//! What the tests of the runtime share: a device, and a few kernels in both forms (native for the software driver, PTX text
+//! for NVIDIA's), so that no test names a driver.
+#![allow(dead_code, reason = "every test program uses its own part")]
+
+pub mod kernels;
+
+use ironwarp::{Device, Error, Module, PtxSource, Result, Stream};
+
+/// A device with the test kernels loaded, and a stream.
+pub struct Bench {
+    pub device: Device,
+    pub stream: Stream,
+}
+
+impl Bench {
+    pub fn open() -> Result<Bench> {
+        Self::on(0)
+    }
+
+    pub fn on(ordinal: u32) -> Result<Bench> {
+        let device = Device::open(ordinal)?;
+        load_kernels(&device)?;
+        let stream = device.stream()?;
+        Ok(Bench { device, stream })
+    }
+}
+
+pub fn load_kernels(device: &Device) -> Result<Module> {
+    use cuda_std::kernel::Kernel;
+    Module::load_family(device, kernels::fill::FAMILY, PtxSource::Text(kernels::PTX.to_owned()))
+}
+
+/// The bytes of a value's bits, for comparisons that tell NaNs apart.
+pub fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|v| v.to_bits()).collect()
+}
+
+/// Fails with a sentence that says what came instead of the error that was due.
+pub fn expect_error<T>(what: &str, result: Result<T>, is_it: impl Fn(&Error) -> bool) -> Error {
+    match result {
+        Ok(_) => panic!("{what}: accepted"),
+        Err(error) if is_it(&error) => error,
+        Err(error) => panic!("{what}: another error: {error:?}"),
+    }
+}

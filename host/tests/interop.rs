@@ -1,0 +1,49 @@
+//! cust's buffers and ours.
+
+mod common;
+
+use common::Bench;
+use cust::memory::CopyDestination;
+use ironwarp::{DeviceBuffer, DevicePtr, Error, Result};
+
+#[test]
+fn a_buffer_of_custs_becomes_ours() -> Result<()> {
+    let Bench { stream, .. } = Bench::open()?;
+    let theirs = cust::memory::DeviceBuffer::from_slice(&[1.0f32, 2.0, 3.0])?;
+    let address = theirs.as_slice().as_device_ptr();
+    // SAFETY: the device's primary context is current, as `Bench::open` left it, and cust's copy is done.
+    let ours = unsafe { DeviceBuffer::from_cust(&stream, theirs) };
+    assert_eq!(ours.as_ptr().raw(), DevicePtr::from(address).raw());
+    assert_eq!(ours.to_vec(&stream)?, [1.0, 2.0, 3.0]);
+    Ok(())
+}
+
+#[test]
+fn our_buffer_becomes_custs() -> Result<()> {
+    let Bench { stream, .. } = Bench::open()?;
+    let ours = DeviceBuffer::from_slice(&stream, &[1u32, 2, 3])?;
+    let address = ours.as_ptr().raw();
+    let theirs = ours.into_cust()?;
+    assert_eq!(theirs.as_slice().as_device_ptr().as_raw(), address);
+    let mut out = [0u32; 3];
+    theirs.copy_to(&mut out)?;
+    assert_eq!(out, [1, 2, 3]);
+    Ok(())
+}
+
+#[test]
+fn nothing_is_a_buffer_too() -> Result<()> {
+    let Bench { stream, .. } = Bench::open()?;
+    let theirs = DeviceBuffer::<u8>::zeroed(&stream, 0)?.into_cust()?;
+    // SAFETY: there is no memory.
+    let ours = unsafe { DeviceBuffer::from_cust(&stream, theirs) };
+    assert_eq!(ours.to_vec(&stream)?, []);
+    Ok(())
+}
+
+#[test]
+fn errors_of_custs_keep_their_code() {
+    let error = Error::from(cust::error::CudaError::IllegalAddress);
+    assert!(!error.is_recoverable());
+    assert!(error.to_string().contains("700"), "{error}");
+}

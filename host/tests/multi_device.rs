@@ -1,0 +1,51 @@
+//! Two devices: things of the one are refused by the other. Skipped where there is one GPU; the software driver is asked
+//! for two. A program of its own, since it sets the variable for that.
+
+mod common;
+
+use common::{Bench, expect_error, kernels};
+use ironwarp::{Device, DeviceBuffer, Error, Event, LaunchConfig, PinnedBuffer, Result};
+
+#[test]
+fn devices_do_not_mix() -> Result<()> {
+    // SAFETY: the only test of this program, and no other thread runs yet.
+    unsafe { std::env::set_var("IRONWARP_SOFT_DEVICES", "2") };
+    if Device::count()? < 2 {
+        println!("skipped: one device");
+        return Ok(());
+    }
+    let (here, there) = (Bench::on(0)?, Bench::on(1)?);
+    assert_ne!(here.device, there.device);
+    let mut ours = DeviceBuffer::from_slice(&here.stream, &[1.0f32; 8])?;
+    let mut theirs = DeviceBuffer::from_slice(&there.stream, &[2.0f32; 8])?;
+    let mut pinned = PinnedBuffer::<f32>::zeroed(&here.device, 8)?;
+    let config = LaunchConfig::linear(8, 32);
+    let mismatch = |e: &Error| matches!(e, Error::DeviceMismatch { .. });
+
+    expect_error("to_vec", theirs.to_vec(&here.stream), mismatch);
+    expect_error("copy_into", theirs.copy_into(&here.stream, &mut [0.0; 8]), mismatch);
+    expect_error("copy_from_slice", theirs.copy_from_slice(&here.stream, &[0.0; 8]), mismatch);
+    expect_error("fill_zero", theirs.fill_zero(&here.stream), mismatch);
+    expect_error("copy_from_device", ours.copy_from_device(&here.stream, &theirs), mismatch);
+    expect_error("copy_into_pinned", theirs.copy_into_pinned(&here.stream, &mut pinned), mismatch);
+    expect_error("copy_from_pinned", theirs.copy_from_pinned(&here.stream, &pinned), mismatch);
+    expect_error("record", here.stream.record(&Event::new(&there.device)?), mismatch);
+    let (start, end) = (Event::new(&here.device)?, Event::new(&there.device)?);
+    here.stream.record(&start)?;
+    there.stream.record(&end)?;
+    expect_error("elapsed_ms", Event::elapsed_ms(&start, &end), mismatch);
+    let kernel = here.device.kernel::<kernels::fill>()?;
+    // SAFETY: 8 elements; both are refused anyway.
+    unsafe {
+        let error = ironwarp::launch::<kernels::fill>(&here.stream, config, (8u32, 1.0, &mut theirs));
+        expect_error("launch", error, mismatch);
+        expect_error("kernel", kernel.launch(&there.stream, config, (8u32, 1.0, &mut theirs)), mismatch);
+    }
+
+    // Pinned memory serves every device, and streams wait for events of other devices.
+    there.stream.wait(&start)?;
+    theirs.copy_from_pinned(&there.stream, &pinned)?;
+    assert_eq!(theirs.to_vec(&there.stream)?, [0.0; 8]);
+    assert_eq!(ours.to_vec(&here.stream)?, [1.0; 8]);
+    Ok(())
+}

@@ -1,0 +1,34 @@
+//! A device nearly full. A program of its own: the software device is made small, before the driver starts.
+
+use ironwarp::{Device, DeviceBuffer, Error, Result};
+
+const SOFTWARE_MEMORY: &str = "64M";
+
+#[test]
+fn memory_that_the_pool_keeps_is_given_back_when_needed() -> Result<()> {
+    // SAFETY: the only test of this program, and no other thread runs yet.
+    unsafe { std::env::set_var("IRONWARP_SOFT_MEMORY", SOFTWARE_MEMORY) };
+    let device = Device::open(0)?;
+    let stream = device.stream()?;
+    let free = device.memory_info()?.free;
+
+    // More than half of what is free, three times, in rising sizes: each fits only when the one before is really gone.
+    for tenths in [5, 6, 7] {
+        drop(DeviceBuffer::<u8>::zeroed(&stream, free / 10 * tenths)?);
+    }
+
+    // While most is in use, more is refused with the figures, and nothing is disturbed.
+    let kept = DeviceBuffer::<u8>::zeroed(&stream, free / 10 * 6)?;
+    let asked = free / 2;
+    match DeviceBuffer::<u8>::zeroed(&stream, asked) {
+        Err(Error::OutOfMemory { requested, free, total, .. }) => {
+            assert_eq!(requested, asked);
+            assert!(free < asked && asked < total, "{free} {asked} {total}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(kept.to_vec(&stream)?.iter().all(|&v| v == 0));
+    drop(kept);
+    drop(DeviceBuffer::<u8>::zeroed(&stream, asked)?);
+    Ok(())
+}
