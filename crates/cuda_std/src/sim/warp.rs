@@ -66,16 +66,16 @@ pub fn match_any_64(mask: u32, value: u64) -> u32 {
 
 #[track_caller]
 pub fn reduce_u32(mask: u32, value: u32, op: WarpReductionOp) -> u32 {
-    let values = simt::warp::collective("redux.sync", mask, value).into_iter().flatten();
-    let combine: fn(u32, u32) -> u32 = match op {
-        WarpReductionOp::Add => u32::wrapping_add,
-        WarpReductionOp::Min => u32::min,
-        WarpReductionOp::Max => u32::max,
-        WarpReductionOp::And => |a, b| a & b,
-        WarpReductionOp::Or => |a, b| a | b,
-        WarpReductionOp::Xor => |a, b| a ^ b,
+    // The operation is part of the name, so that lanes which disagree about it are found out.
+    let (name, combine): (_, fn(u32, u32) -> u32) = match op {
+        WarpReductionOp::Add => ("redux.sync.add", u32::wrapping_add),
+        WarpReductionOp::Min => ("redux.sync.min", u32::min),
+        WarpReductionOp::Max => ("redux.sync.max", u32::max),
+        WarpReductionOp::And => ("redux.sync.and", |a, b| a & b),
+        WarpReductionOp::Or => ("redux.sync.or", |a, b| a | b),
+        WarpReductionOp::Xor => ("redux.sync.xor", |a, b| a ^ b),
     };
-    values.reduce(combine).unwrap_or(value)
+    simt::warp::collective(name, mask, value).into_iter().flatten().reduce(combine).unwrap_or(value)
 }
 
 #[track_caller]
