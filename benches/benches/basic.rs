@@ -1,0 +1,99 @@
+//! saxpy, reduce and transpose beside a device-to-device copy of the same run.
+
+use ironwarp::DeviceBuffer;
+use ironwarp::ops::{reduce, saxpy::saxpy, transpose::transpose};
+use ironwarp_benches::{Outcome, Session, Work};
+use testkit::{Family, compare, input, tolerance};
+
+/// Bytes of an element.
+const F32: u64 = size_of::<f32>() as u64;
+/// Elements compared with the oracle at a time.
+const CHUNK: usize = 1 << 20;
+
+fn main() -> Outcome {
+    Session::run("basic", |session| {
+        // 1 GiB a vector: far beyond every cache, so that nothing needs rotating.
+        let elements: usize = if session.small() { 1 << 16 } else { 1 << 28 };
+        let x: Vec<f32> = input(Family::Normal, 1, elements);
+        bench_copy(session, &x)?;
+        bench_saxpy(session, &x)?;
+        bench_reduce(session, &x)?;
+        let sides: &[(usize, usize)] = if session.small() {
+            &[(256, 256)]
+        } else {
+            &[(16_384, 16_384), (8_192, 32_768), (10_000, 20_004), (16_383, 16_385)]
+        };
+        sides.iter().try_for_each(|&(rows, columns)| bench_transpose(session, &x, rows, columns))
+    })
+}
+
+fn bench_copy(session: &mut Session, x: &[f32]) -> Outcome {
+    let stream = session.stream.clone();
+    let from = DeviceBuffer::from_slice(&stream, x)?;
+    let mut to = DeviceBuffer::<f32>::zeroed(&stream, x.len())?;
+    let bytes = 2 * F32 * x.len() as u64;
+    session
+        .measure("copy", &x.len().to_string(), Work::Bytes(bytes), |_| to.copy_from_device(&stream, &from))?;
+    compare::bitwise_equal("copy", &to.to_vec(&stream)?, x)?;
+    Ok(())
+}
+
+fn bench_saxpy(session: &mut Session, x: &[f32]) -> Outcome {
+    if !session.wants("saxpy") {
+        return Ok(());
+    }
+    let (a, stream) = (0.5, session.stream.clone());
+    let x_device = DeviceBuffer::from_slice(&stream, x)?;
+    let old: Vec<f32> = input(Family::Normal, 2, x.len());
+    let mut y = DeviceBuffer::from_slice(&stream, &old)?;
+    saxpy(&stream, a, &x_device, &mut y)?;
+    let got = y.to_vec(&stream)?;
+    for ((got, x), old) in got.chunks(CHUNK).zip(x.chunks(CHUNK)).zip(old.chunks(CHUNK)) {
+        let want = reference::saxpy(a, x, old);
+        compare::elementwise("saxpy", got, &want, &[want.len()], tolerance::SAXPY.tolerance())?;
+    }
+    let bytes = 3 * F32 * x.len() as u64;
+    session
+        .measure("saxpy", &x.len().to_string(), Work::Bytes(bytes), |_| saxpy(&stream, a, &x_device, &mut y))
+}
+
+fn bench_reduce(session: &mut Session, x: &[f32]) -> Outcome {
+    if !session.wants("reduce") {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let device = DeviceBuffer::from_slice(&stream, x)?;
+    let want = reference::sum(x);
+    let limit = tolerance::REDUCE_SUM.for_terms(x.len());
+    let got = reduce::sum(&stream, &device)?;
+    compare::accumulated("reduce_sum", &[got], &want.value, &want.magnitude, &[1], limit)?;
+    let got = reduce::max(&stream, &device)?;
+    compare::elementwise(
+        "reduce_max",
+        &[got],
+        &[reference::max(x)],
+        &[1],
+        tolerance::REDUCE_MAX.tolerance(),
+    )?;
+
+    let (work, shape) = (Work::Bytes(F32 * x.len() as u64), x.len().to_string());
+    let mut out = DeviceBuffer::zeroed(&stream, 1)?;
+    session.measure("reduce_sum", &shape, work, |_| reduce::sum_into(&stream, &device, &mut out))?;
+    session.measure("reduce_max", &shape, work, |_| reduce::max_into(&stream, &device, &mut out))
+}
+
+fn bench_transpose(session: &mut Session, x: &[f32], rows: usize, columns: usize) -> Outcome {
+    if !session.wants("transpose") || rows * columns > x.len() {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let x = &x[..rows * columns];
+    let device = DeviceBuffer::from_slice(&stream, x)?;
+    let mut y = DeviceBuffer::zeroed(&stream, x.len())?;
+    transpose(&stream, rows, columns, &device, &mut y)?;
+    compare::bitwise_equal("transpose", &y.to_vec(&stream)?, &reference::transpose(x, rows, columns))?;
+    let bytes = 2 * F32 * x.len() as u64;
+    session.measure("transpose", &format!("{rows}x{columns}"), Work::Bytes(bytes), |_| {
+        transpose(&stream, rows, columns, &device, &mut y)
+    })
+}

@@ -1,0 +1,3 @@
+//! Cosine similarity with top-k.
+
+fn main() {}

@@ -1,0 +1,99 @@
+//! Where and when a measurement was made.
+
+use ironwarp::Device;
+use std::fmt;
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Columns asked of `nvidia-smi`: what explains a slow run.
+const SMI_COLUMNS: &str = "driver_version,clocks.sm,clocks.mem,clocks.max.sm,power.draw,temperature.gpu,clocks_event_reasons.active";
+
+/// The facts that belong to every record.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// Name of the device.
+    pub device: String,
+    /// Which driver answered.
+    pub driver: String,
+    /// UTC, ISO 8601.
+    pub date: String,
+    /// How the program was called.
+    pub command: String,
+}
+
+impl Facts {
+    /// Those of this process and `device`.
+    pub fn of(device: &Device) -> Self {
+        let driver = match driver::backend() {
+            Ok(backend) => format!("{backend:?}"),
+            Err(error) => format!("unknown ({error})"),
+        };
+        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        Facts {
+            device: device.name().to_owned(),
+            driver,
+            date: utc(seconds),
+            command: std::env::args().collect::<Vec<_>>().join(" "),
+        }
+    }
+}
+
+impl fmt::Display for Facts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Facts { device, driver, date, command } = self;
+        write!(f, "{device}; driver {driver}; {date}; `{command}`")
+    }
+}
+
+/// Clocks, power and throttle reasons right now, or why they are not known.
+pub fn clocks() -> String {
+    let query = format!("--query-gpu={SMI_COLUMNS}");
+    match Command::new("nvidia-smi").args([query.as_str(), "--format=csv,noheader"]).output() {
+        Ok(output) if output.status.success() => {
+            let line = String::from_utf8_lossy(&output.stdout);
+            format!("{SMI_COLUMNS}: {}", line.lines().next().unwrap_or_default())
+        }
+        Ok(output) => format!("clocks unknown: nvidia-smi ended with {}", output.status),
+        Err(error) => format!("clocks unknown: nvidia-smi: {error}"),
+    }
+}
+
+/// Seconds since 1970 as `2026-01-31T12:00:00Z`.
+fn utc(seconds: u64) -> String {
+    let (mut days, rest) = (seconds / 86_400, seconds % 86_400);
+    let mut year = 1970;
+    loop {
+        let length = 365 + u64::from(is_leap(year));
+        if days < length {
+            break;
+        }
+        (days, year) = (days - length, year + 1);
+    }
+    let february = 28 + u64::from(is_leap(year));
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if days < length {
+            break;
+        }
+        (days, month) = (days - length, month + 1);
+    }
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", days + 1)
+}
+
+fn is_leap(year: u64) -> bool {
+    year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::utc;
+
+    #[test]
+    fn dates() {
+        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
+        assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(utc(1_709_251_199), "2024-02-29T23:59:59Z");
+        assert_eq!(utc(4_102_444_800), "2100-01-01T00:00:00Z");
+    }
+}
