@@ -10,7 +10,37 @@ pub const MAX_ARGUMENT_ALIGN: usize = 16;
 ///
 /// # Panics
 ///
-/// In a constant, so as a compile error, when `T` is aligned beyond [`MAX_ARGUMENT_ALIGN`].
+/// In a constant, so as a compile error, when `T` is aligned beyond [`MAX_ARGUMENT_ALIGN`]:
+///
+/// ```compile_fail,E0080
+/// # use cuda_std::kernel;
+/// #[derive(Clone, Copy)]
+/// #[repr(align(64))]
+/// pub struct TensorMap([u8; 128]);
+///
+/// #[kernel]
+/// pub unsafe fn load(map: TensorMap) {}
+/// ```
+///
+/// A type that is not `Copy` fails as well:
+///
+/// ```compile_fail,E0277
+/// # use cuda_std::kernel;
+/// #[kernel]
+/// pub unsafe fn take(text: String) {}
+/// ```
+///
+/// What compiles is this:
+///
+/// ```
+/// # use cuda_std::kernel;
+/// #[derive(Clone, Copy)]
+/// #[repr(align(64))]
+/// pub struct TensorMap([u8; 128]);
+///
+/// #[kernel]
+/// pub unsafe fn load(map: *const TensorMap, rows: [u32; 3]) {}
+/// ```
 pub const fn assert_passable<T: Copy>() {
     assert!(
         align_of::<T>() <= MAX_ARGUMENT_ALIGN,

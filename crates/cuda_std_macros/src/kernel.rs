@@ -129,3 +129,77 @@ fn check_signature(sig: &Signature) -> Result<()> {
         })
         .map_or(Ok(()), Err)
 }
+
+#[cfg(test)]
+mod tests {
+    use proc_macro2::TokenStream;
+
+    /// The messages that `#[kernel(attr)] item` fails to compile with.
+    fn errors(attr: &str, item: &str) -> Vec<String> {
+        let (attr, item): (TokenStream, TokenStream) = (attr.parse().unwrap(), item.parse().unwrap());
+        match super::expand(attr, item) {
+            Ok(tokens) => panic!("it compiled: {tokens}"),
+            Err(error) => error.into_iter().map(|e| e.to_string()).collect(),
+        }
+    }
+
+    fn refused(item: &str, message: &str) {
+        let errors = errors("", item);
+        assert!(errors.len() == 1 && errors[0].contains(message), "{item} gave {errors:?}");
+    }
+
+    fn expanded(attr: &str, item: &str) -> String {
+        super::expand(attr.parse().unwrap(), item.parse().unwrap()).unwrap().to_string()
+    }
+
+    #[test]
+    fn signatures_that_cannot_be_entry_points() {
+        refused("fn k() {}", "must be an `unsafe fn`");
+        refused("async unsafe fn k() {}", "cannot be async");
+        refused("const unsafe fn k() {}", "cannot be const");
+        refused("unsafe fn k<T>(x: *const T) {}", "cannot be generic");
+        refused("unsafe fn k<const N: usize>(x: [f32; N]) {}", "cannot be generic");
+        refused("unsafe fn k(x: impl Copy) {}", "cannot be generic");
+        refused("unsafe fn k() -> u32 { 0 }", "cannot return a value");
+        refused("unsafe fn k(&self) {}", "cannot be a method");
+    }
+
+    #[test]
+    fn arguments_that_would_point_into_host_memory() {
+        refused("unsafe fn k(x: &&u32) {}", "reference to references");
+        refused("unsafe fn k(x: &[&u32]) {}", "reference to references");
+        refused("unsafe fn k(x: &mut [&mut [u32]]) {}", "reference to references");
+        refused("unsafe fn k(x: &str) {}", "as `&[u8]`");
+        refused("unsafe fn k(x: &dyn Fn()) {}", "trait object");
+        refused("unsafe fn k(x: *const [u32]) {}", "raw pointer to a slice");
+    }
+
+    #[test]
+    fn all_complaints_come_at_once() {
+        let errors = errors("", "async fn k<T>() -> u32 { 0 }");
+        assert_eq!(errors.len(), 4, "{errors:?}");
+    }
+
+    #[test]
+    fn launch_bounds_are_checked() {
+        let kernel = "unsafe fn k() {}";
+        assert!(errors("threads(3)", kernel)[0].contains("unknown option `threads`"));
+        assert!(errors("launch_bounds(1, 2, 3)", kernel)[0].contains("MAX_THREADS"));
+        let text = expanded("launch_bounds(WARPS * 32, 2)", kernel);
+        assert!(text.contains("// @ironwarp kernel=k max_threads={} min_blocks={}"), "{text}");
+        assert!(text.contains("max_threads : (WARPS * 32) as u32 , min_blocks : (2) as u32"), "{text}");
+        assert!(!expanded("", kernel).contains("@ironwarp"));
+    }
+
+    #[test]
+    fn slices_are_split_on_the_device_only() {
+        let text = expanded("", "pub unsafe fn k(x: &[f32], (a, b): (u32, u32), y: &mut [u8]) {}");
+        assert!(text.contains(
+            "x : * const f32 , x_len : usize , argument_1 : (u32 , u32) , y : * mut u8 , y_len : usize"
+        ));
+        assert!(text.contains("unsafe fn k (x : & [f32] , (a , b) : (u32 , u32) , y : & mut [u8])"));
+        assert!(text.contains(
+            ":: cuda_std :: kernel :: Slice < f32 > , :: cuda_std :: kernel :: Value < (u32 , u32) >"
+        ));
+    }
+}

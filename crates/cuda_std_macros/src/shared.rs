@@ -155,3 +155,51 @@ fn place(name: &Ident) -> TokenStream {
     let span: Span = name.span();
     quote_spanned!(span=> (*::cuda_std::shared::Shared::<#handle::Key>::get()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(body: &str) -> String {
+        use_places(&syn::parse_str(body).unwrap()).to_string().replace(' ', "")
+    }
+
+    const PLACE: &str = "(*::cuda_std::shared::Shared::<__Shared_A::Key>::get())";
+
+    #[test]
+    fn uses_become_places_and_declarations_stay() {
+        let text = places(
+            "{ #[address_space(shared)] static mut A: u32 = 0; A = 1; f(&raw mut A, x.A); print!(\"{}\", A); }",
+        );
+        assert!(text.contains("staticmutA:u32=0;"), "{text}");
+        assert!(text.contains(&format!("{PLACE}=1;")), "{text}");
+        assert!(text.contains(&format!("f(&rawmut{PLACE},x.A);")), "{text}");
+        assert!(text.contains(&format!("print!(\"{{}}\",{PLACE})")), "{text}");
+    }
+
+    #[test]
+    fn other_statics_are_left_alone() {
+        for body in
+            ["{ static mut A: u32 = 0; A = 1; }", "{ #[address_space(shared)] static A: u32 = 0; f(A); }"]
+        {
+            assert!(!places(body).contains("Shared"), "{body}");
+        }
+    }
+
+    #[test]
+    fn symbols_differ() {
+        assert_ne!(unique_symbol("TILE"), unique_symbol("TILE"));
+        assert!(!unique_symbol("r#type").contains('#'));
+    }
+
+    #[test]
+    fn address_spaces_are_checked() {
+        let item: TokenStream = "static mut A: u32 = 0;".parse().unwrap();
+        assert_eq!(
+            expand_static("global".parse().unwrap(), item.clone()).unwrap().to_string(),
+            item.to_string()
+        );
+        let error = expand_static("sharde".parse().unwrap(), item).unwrap_err().to_string();
+        assert!(error.contains("unknown address space `sharde`"), "{error}");
+    }
+}
