@@ -1,0 +1,111 @@
+//! Search by similarity over a folder of text: reads it, cuts it into passages, embeds them in f16, and finds the
+//! passages nearest to a question with the cosine similarity kernel.
+//!
+//! `cargo xtask demo` builds the kernels and runs it. Without a GPU it runs on the software driver and says so.
+
+mod args;
+mod corpus;
+mod embed;
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use args::{Args, ArgsError, Parsed};
+use corpus::{Corpus, CorpusError, Select};
+use embed::{DIM, Embedder};
+use ironwarp::ops::cosine::{Vectors, cosine_topk};
+use ironwarp::{Device, DeviceBuffer, Event};
+use report::{Hit, Report, Style, Times};
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(transparent)]
+    Args(#[from] ArgsError),
+    #[error(transparent)]
+    Corpus(#[from] CorpusError),
+    #[error(transparent)]
+    Gpu(#[from] ironwarp::Error),
+}
+
+fn main() -> ExitCode {
+    let outcome = match args::parse(std::env::args_os().skip(1)) {
+        Ok(Parsed::Help) => {
+            print!("{}", args::HELP);
+            return ExitCode::SUCCESS;
+        }
+        Ok(Parsed::Run(args)) => run(&args),
+        Err(error) => Err(error.into()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), Error> {
+    let mut stages: Vec<(&'static str, Duration)> = args.build.map(|t| ("build", t)).into_iter().collect();
+    let corpus = timed(&mut stages, "read", || read(args.corpus.as_deref()))?;
+    let texts: Vec<&str> = corpus.passages.iter().map(|p| p.text.as_str()).collect();
+    let (rows, query) = timed(&mut stages, "embed", || {
+        let (embedder, rows) = Embedder::fit(&texts);
+        let query = embedder.embed(&args.query);
+        (rows, query)
+    });
+
+    let device = Device::open(0)?;
+    let stream = device.stream()?;
+    timed(&mut stages, "load", || device.kernel::<similarity::cosine_merge>())?;
+    let (rows, query) = timed(&mut stages, "copy", || -> Result<_, ironwarp::Error> {
+        Ok((DeviceBuffer::from_slice(&stream, &rows)?, DeviceBuffer::from_slice(&stream, &query)?))
+    })?;
+    let (start, end) = (Event::new(&device)?, Event::new(&device)?);
+    stream.record(&start)?;
+    let k = args.k.min(corpus.passages.len());
+    let best = cosine_topk(&stream, Vectors::new(&rows, DIM)?, Vectors::new(&query, DIM)?, k)?;
+    stream.record(&end)?;
+    let best = best.to_host(&stream)?;
+    let kernel = Duration::from_secs_f32(Event::elapsed_ms(&start, &end)? / 1e3);
+    stages.push(("kernel", kernel));
+
+    let hits = best
+        .iter()
+        .flatten()
+        .map(|hit| Hit { score: hit.score, passage: &corpus.passages[hit.index as usize] })
+        .collect();
+    let report = Report {
+        query: &args.query,
+        corpus: &corpus,
+        hits,
+        device: device.name().to_owned(),
+        software: device.is_software().then(|| {
+            "no NVIDIA GPU was used: the software driver ran the same kernel on the CPU (`cargo xtask doctor` says what it found)"
+                .to_owned()
+        }),
+        times: Times { stages },
+    };
+    if args.json {
+        println!("{:#}", report.json());
+    } else {
+        print!("{}", report.text(&Style::detect()));
+    }
+    Ok(())
+}
+
+fn read(folder: Option<&Path>) -> Result<Corpus, CorpusError> {
+    match folder {
+        Some(folder) => corpus::read(folder, Select::AnyText),
+        None => corpus::read(&PathBuf::from("."), Select::MarkdownAndRust),
+    }
+}
+
+fn timed<T>(stages: &mut Vec<(&'static str, Duration)>, name: &'static str, work: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let result = work();
+    stages.push((name, start.elapsed()));
+    result
+}
