@@ -13,6 +13,7 @@ pub unsafe fn sum_floats(values: &[f32], single: &AtomicF32, double: *const Atom
     let idx = thread::index() as usize;
     if idx < values.len() {
         single.fetch_add(values[idx], Ordering::Relaxed);
+        // SAFETY: the host passes a valid pointer.
         unsafe { &*double }.fetch_add(values[idx] as f64, Ordering::AcqRel);
     }
 }
@@ -26,13 +27,15 @@ pub unsafe fn sum_blocks(values: &[f32], sums: *mut f32) {
 
     let t = thread::thread_idx_x();
     let idx = thread::index_1d() as usize;
+    // SAFETY: the total is reached by atomics only, and `sums` has an element for each block.
     unsafe {
+        let total = &raw const TOTAL;
         if t == 0 {
             TOTAL.store(0.0, Ordering::Relaxed);
         }
         thread::sync_threads();
         if idx < values.len() {
-            (*(&raw const TOTAL)).fetch_add(values[idx], Ordering::Relaxed);
+            (*total).fetch_add(values[idx], Ordering::Relaxed);
         }
         thread::sync_threads();
         if t == 0 {
@@ -49,6 +52,7 @@ pub unsafe fn histogram(values: &[u32], counts: &[AtomicU32], largest: *mut u32)
     const BINS: usize = 16;
     let bins = shared_array![u32; BINS];
     let t = thread::thread_idx_x() as usize;
+    // SAFETY: `t < BINS` where an element has one owner, atomics between the barriers where it has not.
     unsafe {
         if t < BINS {
             *bins.add(t) = 0;

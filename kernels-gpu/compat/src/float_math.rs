@@ -14,6 +14,7 @@ fn gelu_of(x: f32) -> f32 {
 pub unsafe fn gelu(x: &[f32], y: *mut f32) {
     let i = thread::index_1d() as usize;
     if i < x.len() {
+        // SAFETY: `y` is as long as `x`, and every thread has an element of its own.
         unsafe { *y.add(i) = gelu_of(x[i]) };
     }
 }
@@ -38,5 +39,6 @@ pub unsafe fn norms(x: &[f64], y: *mut [f64; 8]) {
         GpuFloat::rem_euclid(v, 3.0),
         GpuFloat::atan2(v, 1.0),
     ];
+    // SAFETY: `y` is as long as `x`, and every thread has an element of its own.
     unsafe { *y.add(i) = out };
 }

@@ -25,6 +25,7 @@ pub unsafe fn gemm_naive(
     for i in 0..k {
         acc += a[row * k + i] * b[i * n + col];
     }
+    // SAFETY: `row` and `col` are inside of `c`, and every thread has an element of its own.
     unsafe {
         let out = c.add(row * n + col);
         *out = alpha * acc + beta * *out;

@@ -38,6 +38,7 @@ pub unsafe fn gemm_tiled(
     for start in (0..k).step_by(TILE) {
         let from_a = if row < m && start + tx < k { a[row * k + start + tx] } else { 0.0 };
         let from_b = if col < n && start + ty < k { b[(start + ty) * n + col] } else { 0.0 };
+        // SAFETY: every thread has an element of its own, and the barrier below ends the phase of writing.
         unsafe {
             A_TILE[ty * TILE + tx] = from_a;
             B_TILE[ty][tx] = from_b;
@@ -45,12 +46,14 @@ pub unsafe fn gemm_tiled(
         thread::sync_threads();
 
         for i in 0..TILE {
+            // SAFETY: until the next barrier the tiles are only read.
             acc += unsafe { A_TILE[ty * TILE + i] * B_TILE[i][tx] };
         }
         thread::sync_threads();
     }
 
     if row < m && col < n {
+        // SAFETY: `row` and `col` are inside of `c`, and every thread has an element of its own.
         unsafe {
             let out = c.add(row * n + col);
             *out = alpha * acc + beta * *out;
