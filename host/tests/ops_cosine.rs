@@ -248,8 +248,8 @@ fn results_repeat_bit_for_bit() -> Outcome {
 #[test]
 fn hits_on_the_host_stop_where_the_corpus_does() -> Outcome {
     let stream = open()?;
-    let corpus = DeviceBuffer::from_slice(&stream, &[f16::ONE; 3 * 8])?;
-    let vectors = Vectors::new(&corpus, 8)?;
+    let corpus = DeviceBuffer::from_slice(&stream, &[f16::ONE; 3 * 16])?;
+    let vectors = Vectors::new(&corpus, 16)?;
     let result = cosine_topk(&stream, vectors, vectors, 5)?;
     assert_eq!((result.queries, result.k, result.found), (3, 5, 3));
     for hits in result.to_host(&stream)? {

@@ -1,7 +1,6 @@
 //! A list of the best `k` candidates in shared memory, kept by one warp.
 
 use crate::key::{EMPTY, join, split};
-use cuda_std::ptr::{AddressSpace, convert_generic_to_specific_address_space};
 use cuda_std::warp::FULL_MASK;
 use cuda_std::{shared, vector, warp};
 
@@ -10,12 +9,10 @@ pub const KEY_BYTES: u32 = size_of::<u64>() as u32;
 
 const LANES: u32 = warp::WARP_SIZE;
 
-/// The 32-bit shared address of the block's dynamic shared memory, aligned to 1024.
+/// The 32-bit shared address of the block's dynamic shared memory, aligned to [`shared::DYNAMIC_ALIGN`].
 #[inline(always)]
 pub fn dynamic_shared_address() -> u32 {
-    let start = shared::dynamic_shared_mem::<u8>();
-    // SAFETY: a pointer to shared memory.
-    unsafe { convert_generic_to_specific_address_space(start, AddressSpace::Shared) as usize as u32 }
+    shared::address_of(shared::dynamic_shared_mem::<u8>())
 }
 
 /// Loads a key from shared memory.
