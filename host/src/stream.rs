@@ -104,9 +104,22 @@ impl Stream {
         if self == other {
             return Ok(());
         }
-        let event = Event::untimed(other.device())?;
-        other.record(&event)?;
-        self.wait(&event)
+        // SAFETY: both handles are alive.
+        other.call(|first| unsafe { order(first, self.raw()) })
+    }
+
+    /// As `wait_for`, for clean-up: when it cannot be had, waits here for `other`. False when that fails too. `other` is of
+    /// the same device.
+    pub(crate) fn settle_behind(&self, other: &Stream) -> bool {
+        // SAFETY: both handles are alive.
+        let ordered = self.device().clean_up(|| unsafe { order(other.raw(), self.raw()) });
+        self == other || ordered.is_ok() || other.drain()
+    }
+
+    /// Waits, for clean-up, until nothing of the stream runs any more. A dead context runs nothing.
+    pub(crate) fn drain(&self) -> bool {
+        // SAFETY: the handle is alive.
+        is_settled(self.device().clean_up(|| unsafe { raw::stream_synchronize(self.raw()) }))
     }
 
     /// The driver's handle, for calls that ironwarp does not make. It lives as long as a clone of this stream.
@@ -142,6 +155,26 @@ impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Stream({} on device {})", self.inner.id, self.inner.device.ordinal())
     }
+}
+
+/// Lets later work of `then` begin only when what is queued on `first` is done.
+///
+/// # Safety
+/// Both streams are alive, and the context of `first` is current.
+unsafe fn order(first: CUstream, then: CUstream) -> RawResult {
+    let mut event = std::ptr::null_mut();
+    // SAFETY: a place to write to, and live handles. The driver keeps an event for the waits that are queued on it.
+    unsafe {
+        raw::event_create(&mut event, NO_TIMING)?;
+        let ordered = raw::event_record(event, first).and_then(|()| raw::stream_wait_event(then, event, 0));
+        let destroyed = raw::event_destroy(event);
+        ordered.and(destroyed)
+    }
+}
+
+/// After a wait that came to this: does nothing run any more?
+fn is_settled(wait: RawResult) -> bool {
+    wait.map_or_else(|error| error.is_sticky(), |()| true)
 }
 
 /// A mark in a stream, reached when the work before it is done.
@@ -195,6 +228,14 @@ impl Event {
     pub fn synchronize(&self) -> Result<()> {
         // SAFETY: the handle is alive.
         self.device.call(|| unsafe { raw::event_synchronize(self.handle) })
+    }
+
+    /// Waits, for clean-up, until the event is reached or nothing of its device runs any more. False when neither can be had.
+    pub(crate) fn settle(&self) -> bool {
+        // SAFETY: the handle is alive.
+        let reached = self.device.clean_up(|| unsafe { raw::event_synchronize(self.handle) });
+        // SAFETY: takes no arguments.
+        is_settled(reached) || is_settled(self.device.clean_up(|| unsafe { raw::ctx_synchronize() }))
     }
 
     /// Has the event been reached? True when it was never recorded.

@@ -28,9 +28,8 @@ fn a_blocking_launch_names_itself() -> Result<()> {
     assert!(stream.is_idle()?);
 
     // SAFETY: the kernel dies and touches nothing.
-    let error = unsafe { ironwarp::launch::<kernels::die>(&stream, config, ()) }
-        .expect_err("seen at the launch itself");
-    let line = line!() - 1;
+    let (result, line) = unsafe { (ironwarp::launch::<kernels::die>(&stream, config, ()), line!()) };
+    let error = result.expect_err("seen at the launch itself");
     let launch = error.driver_error().and_then(|e| e.launch.as_ref()).expect("the launch is named");
     assert_eq!((&*launch.kernel, launch.location.line()), ("die", line));
     Ok(())

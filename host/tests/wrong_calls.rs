@@ -213,7 +213,7 @@ fn modules(calls: &mut Calls) {
         |b| Module::from_ptx(&b.device, "// a\0b"),
         |e| matches!(e, Error::PtxText { position: 4, .. }),
     );
-    for text in ["", "this is no PTX", ".version 99.9\n.target sm_80\n"] {
+    for text in ["", "this is no PTX", ".version 7.0\n.target sm_999\n"] {
         calls.wrong(
             "no PTX",
             |b| Module::from_ptx(&b.device, text),
@@ -242,35 +242,33 @@ fn modules(calls: &mut Calls) {
     );
 }
 
+fn recorded(bench: &Bench, event: Event) -> Result<Event> {
+    bench.stream.record(&event)?;
+    Ok(event)
+}
+
 fn events(calls: &mut Calls) {
-    let (fresh, recorded) = (Event::new, |b: &Bench| {
-        let event = Event::new(&b.device)?;
-        b.stream.record(&event)?;
-        Ok(event)
-    });
+    let fresh = |b: &Bench| Event::new(&b.device);
+    let timed = |b: &Bench| recorded(b, Event::new(&b.device)?);
+    let untimed = |b: &Bench| recorded(b, Event::untimed(&b.device)?);
     calls.wrong(
         "start",
-        |b| Event::elapsed_ms(&fresh(&b.device)?, &recorded(b)?),
+        |b| Event::elapsed_ms(&fresh(b)?, &timed(b)?),
         |e| matches!(e, Error::EventNotRecorded { which: "start" }),
     );
     calls.wrong(
         "end",
-        |b| Event::elapsed_ms(&recorded(b)?, &fresh(&b.device)?),
+        |b| Event::elapsed_ms(&timed(b)?, &fresh(b)?),
         |e| matches!(e, Error::EventNotRecorded { which: "end" }),
     );
     calls.wrong(
         "neither",
-        |b| Event::elapsed_ms(&fresh(&b.device)?, &fresh(&b.device)?),
+        |b| Event::elapsed_ms(&fresh(b)?, &fresh(b)?),
         |e| matches!(e, Error::EventNotRecorded { which: "start" }),
     );
-    let untimed = |b: &Bench| {
-        let event = Event::untimed(&b.device)?;
-        b.stream.record(&event)?;
-        Ok(event)
-    };
     calls.wrong(
         "untimed",
-        |b| Event::elapsed_ms(&untimed(b)?, &recorded(b)?),
+        |b| Event::elapsed_ms(&untimed(b)?, &timed(b)?),
         |e| matches!(e, Error::Driver(d) if d.function == "cuEventElapsedTime"),
     );
 }

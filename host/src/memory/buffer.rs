@@ -31,7 +31,7 @@ impl Allocation {
 
     /// Gives the memory up, with no work pending on it.
     fn release(mut self) -> Result<CUdeviceptr> {
-        self.order.last_stream()?.synchronize()?;
+        self.order.wait()?;
         Ok(std::mem::take(&mut self.address))
     }
 
@@ -55,10 +55,10 @@ impl Drop for Allocation {
         if self.address == 0 {
             return;
         }
-        let Ok(stream) = self.order.last_stream() else { return };
+        let Some(stream) = self.order.last_stream() else { return };
         // SAFETY: the address came from cuMemAllocAsync, is freed once, and every user's work is ordered before.
         let freed = self.device.clean_up(|| unsafe { raw::mem_free_async(self.address, stream.raw()) });
-        if freed.is_err() && stream.synchronize().is_ok() {
+        if freed.is_err() && stream.drain() {
             // SAFETY: as above, and the refused call has not freed it; no work is pending on it.
             let _ = self.device.clean_up(|| unsafe { raw::mem_free(self.address) });
         }

@@ -64,16 +64,19 @@ impl UseOrder {
         Ok(())
     }
 
-    /// A stream on which everything that uses the allocation comes before what is queued next, for its free.
-    ///
-    /// # Errors
-    /// When the order could not be had, neither with events nor by waiting here.
-    pub(crate) fn last_stream(&self) -> Result<Stream> {
+    /// Waits until no stream uses the allocation any more.
+    pub(crate) fn wait(&self) -> Result<()> {
         let users = self.users();
-        for reader in &users.readers {
-            users.writer.wait_for(reader).or_else(|_| reader.synchronize())?;
-        }
-        Ok(users.writer.clone())
+        users.readers.iter().try_for_each(Stream::synchronize)?;
+        users.writer.synchronize()
+    }
+
+    /// For clean-up: a stream on which everything that uses the allocation comes before what is queued next. `None` when that
+    /// order could not be had, neither with events nor by waiting here.
+    pub(crate) fn last_stream(&self) -> Option<Stream> {
+        let users = self.users();
+        let settled = users.readers.iter().all(|reader| users.writer.settle_behind(reader));
+        settled.then(|| users.writer.clone())
     }
 
     fn users(&self) -> MutexGuard<'_, Users> {

@@ -172,10 +172,7 @@ impl<T> Drop for PinnedBuffer<T> {
             return;
         }
         // Memory that a copy may still write is left alone: a leak is better than a stray write.
-        let settled = self
-            .transfers()
-            .iter()
-            .all(|t| t.done.synchronize().or_else(|_| self.device.synchronize()).is_ok());
+        let settled = self.transfers().iter().all(|transfer| transfer.done.settle());
         if settled {
             // SAFETY: the address came from cuMemHostAlloc, is freed once, and no copy is under way.
             let _ = self.device.clean_up(|| unsafe { raw::mem_free_host(self.address) });

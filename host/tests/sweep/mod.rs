@@ -11,18 +11,33 @@ use crate::common::{Bench, load_kernels};
 pub struct Scenario {
     pub name: &'static str,
     pub run: fn() -> Result<()>,
+    /// Times that a drop puts a free behind the work of another stream.
+    pub frees_behind: u64,
+    /// Times that a drop waits for a copy.
+    pub waits_in_drops: u64,
+    /// Further calls whose failure does no harm here: function, calls, why.
+    pub harmless: &'static [(&'static str, u64, &'static str)],
+}
+
+impl Scenario {
+    const fn new(name: &'static str, run: fn() -> Result<()>) -> Self {
+        Scenario { name, run, frees_behind: 0, waits_in_drops: 0, harmless: &[] }
+    }
 }
 
 pub const SCENARIOS: &[Scenario] = &[
-    Scenario { name: "open", run: open },
-    Scenario { name: "memory", run: memory },
-    Scenario { name: "exhaustion", run: exhaustion },
-    Scenario { name: "pinned", run: pinned },
-    Scenario { name: "order", run: order },
-    Scenario { name: "events", run: events },
-    Scenario { name: "launches", run: launches },
-    Scenario { name: "by name", run: by_name },
-    Scenario { name: "cust", run: with_cust },
+    Scenario::new("open", open),
+    Scenario::new("memory", memory),
+    Scenario {
+        harmless: &[("cuMemAllocAsync", 2, "it is refused in any case")],
+        ..Scenario::new("exhaustion", exhaustion)
+    },
+    Scenario { frees_behind: 1, waits_in_drops: 2, ..Scenario::new("pinned", pinned) },
+    Scenario { frees_behind: 1, ..Scenario::new("order", order) },
+    Scenario::new("events", events),
+    Scenario::new("launches", launches),
+    Scenario::new("by name", by_name),
+    Scenario::new("cust", with_cust),
 ];
 
 fn open() -> Result<()> {
