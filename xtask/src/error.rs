@@ -9,13 +9,13 @@ use cuda_builder::{BuildError, ToolchainError};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The first argument is no command.
-    #[error("no command `{name}`{}.\nfix: `cargo xtask --help` lists the commands", .nearest.as_ref().map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_default())]
+    #[error("no command `{name}`{}\nfix: `cargo xtask --help` lists the commands", .nearest.as_ref().map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_else(|| ".".to_owned()))]
     UnknownCommand { name: String, nearest: Option<String> },
     /// The options do not parse.
     #[error("{0}.\nfix: `--help` after the command shows its options")]
     Usage(String),
     /// A name that is not among those there are.
-    #[error("no {what} `{name}`{}.\nthere are: {known}", .nearest.as_ref().map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_default())]
+    #[error("no {what} `{name}`{}\nthere are: {known}", .nearest.as_ref().map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_else(|| ".".to_owned()))]
     Unknown { what: &'static str, name: String, nearest: Option<String>, known: String },
     /// The device compiler is missing or does not fit.
     #[error(transparent)]

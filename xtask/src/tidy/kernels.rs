@@ -45,7 +45,8 @@ fn budgeted(kernel: &Kernel, family: &Manifest, budget: &Budget) -> Vec<String> 
         .collect()
 }
 
-/// The op is the file under `host/src/ops` that launches the kernel; oracle, test and bench go by its name.
+/// The op is the file under `host/src/ops` that launches the kernel; test and bench go by its name, and the test
+/// compares with the oracle.
 fn accompanied(kernel: &Kernel, sources: &[Source]) -> Vec<String> {
     let finding = |what: String| format!("{}: kernel `{}` has no {what}", kernel.path, kernel.name);
     let launching =
@@ -54,19 +55,22 @@ fn accompanied(kernel: &Kernel, sources: &[Source]) -> Vec<String> {
     if ops.is_empty() {
         return vec![finding(format!("op in {OPS}"))];
     }
-    let exists = |path: String| sources.iter().any(|source| source.path == path);
     let named = |folder: &str, op: &str| {
         sources.iter().any(|source| source.path.starts_with(folder) && mentions(source, op))
     };
     let mut findings = Vec::new();
     for op in ops {
-        if !exists(format!("host/tests/ops_{op}.rs")) {
-            findings.push(finding(format!("test host/tests/ops_{op}.rs")));
+        let test = format!("host/tests/ops_{op}.rs");
+        match sources.iter().find(|source| source.path == test) {
+            None => findings.push(finding(format!("test {test}"))),
+            Some(source) if !mentions(source, "reference") => {
+                findings.push(finding(format!("oracle: {test} compares with nothing of crates/reference")));
+            }
+            Some(_) => {}
         }
-        if !named("crates/reference/src/", op) && !exists(format!("crates/reference/src/{op}.rs")) {
-            findings.push(finding(format!("oracle named `{op}` in crates/reference/src")));
-        }
-        if !named("benches/benches/", op) && !exists(format!("benches/benches/{op}.rs")) {
+        if !named("benches/benches/", op)
+            && !sources.iter().any(|source| source.path == format!("benches/benches/{op}.rs"))
+        {
             findings.push(finding(format!("bench row that runs `{op}` in benches/benches")));
         }
     }
@@ -121,8 +125,7 @@ mod tests {
                 "#[kernel(launch_bounds(256))]\n#[inline]\npub unsafe fn saxpy_f32(n: u32) {}\nfn helper() {}",
             ),
             Source::new("host/src/ops/saxpy.rs", "launch::<basic::saxpy_f32>();"),
-            Source::new("host/tests/ops_saxpy.rs", ""),
-            Source::new("crates/reference/src/basic.rs", "pub fn saxpy() {}"),
+            Source::new("host/tests/ops_saxpy.rs", "let want = reference::saxpy();"),
             Source::new("benches/benches/basic.rs", "fn saxpy_row() {}"),
         ]
     }
@@ -146,12 +149,15 @@ mod tests {
     #[test]
     fn each_missing_companion_is_named() {
         assert_eq!(accompanied(&kernel(), &complete()), Vec::<String>::new());
-        for (index, part) in [(1, "no op"), (2, "no test"), (3, "no oracle"), (4, "no bench row")] {
+        for (index, part) in [(1, "no op"), (2, "no test"), (3, "no bench row")] {
             let mut sources = complete();
             sources.remove(index);
             let findings = accompanied(&kernel(), &sources);
             assert!(findings.len() == 1 && findings[0].contains(part), "{part}: {findings:?}");
         }
+        let mut sources = complete();
+        sources[2] = Source::new("host/tests/ops_saxpy.rs", "assert!(true);");
+        assert!(accompanied(&kernel(), &sources)[0].contains("no oracle"));
     }
 
     #[test]
