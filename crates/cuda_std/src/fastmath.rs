@@ -3,19 +3,21 @@
 //!
 //! Plain `a * b + c` stays two instructions and `f32::exp` is a library; these are what kernels use instead.
 //!
-//! The `_approx` functions treat subnormal inputs as zero and give zero for subnormal results, with the sign kept
-//! (all but [`tanh_approx`]). Largest errors on the hardware:
+//! The f32 `_approx` functions treat subnormal inputs as zero and give zero for subnormal results, with the sign kept
+//! (all but [`tanh_approx`]). Largest errors on the hardware, by the PTX ISA:
 //!
 //! | function | error |
 //! |---|---|
 //! | `ex2_approx` | 2 ulp |
-//! | `lg2_approx` | 2^-22 absolute for x in (0.5, 2), else 2 ulp |
-//! | `rcp_approx`, `div_approx` | 1 ulp, 2 ulp (for divisors in 2^-126 to 2^126) |
-//! | `rsqrt_approx`, `sqrt_approx` | 2^-22.9, 2^-22.5 relative, at most 3 ulp |
-//! | `sin_approx`, `cos_approx` | 2^-20.9 absolute for x in [-pi, pi]; grows with x |
+//! | `lg2_approx` | 2^-22: absolute for x in (0.5, 2), else relative |
+//! | `rcp_approx` | 1 ulp |
+//! | `div_approx` | 2 ulp for divisors of 2^-126 to 2^126 |
+//! | `rsqrt_approx` | 2^-22.9 relative |
+//! | `sqrt_approx` | 2^-23 relative |
+//! | `sin_approx`, `cos_approx` | 2^-20.5 absolute for x in [-2 pi, 2 pi], 2^-14.7 in [-100 pi, 100 pi] |
 //! | `tanh_approx` | 2^-11 relative |
-//! | `*_approx_f16x2` | 2^-9.9 (ex2) and 2^-10.987 (tanh) |
-//! | `*_approx_bf16x2` | 2^-7 and 2^-8 |
+//! | `ex2_approx_f16x2`, `ex2_approx_bf16x2` | 2^-9.9, 2^-7 relative |
+//! | `tanh_approx_f16x2`, `tanh_approx_bf16x2` | 2^-10.987, 2^-8 absolute |
 //!
 //! The executor computes them in full precision and rounds once, so a test that passes only there needs the row above
 //! as its tolerance.
@@ -51,7 +53,7 @@ arithmetic! {
     lg2_approx(x: f32), "lg2.approx.ftz.f32": "Logarithm to base 2; -infinity for zero, NaN for negative numbers.";
     rcp_approx(x: f32), "rcp.approx.ftz.f32": "`1 / x`.";
     div_approx(a, b: f32), "div.approx.ftz.f32":
-        "`a / b`, for `b` of at most 2^126 in magnitude; beyond that the hardware gives 0.";
+        "`a / b`. For finite `b` above 2^126 in magnitude the result is 0 (NaN for infinite `a`).";
     rsqrt_approx(x: f32), "rsqrt.approx.ftz.f32": "`1 / sqrt(x)`; NaN for negative numbers.";
     sqrt_approx(x: f32), "sqrt.approx.ftz.f32": "Square root; NaN for negative numbers.";
     sin_approx(x: f32), "sin.approx.ftz.f32": "Sine of `x` radians.";

@@ -16,7 +16,9 @@ fn histogram() -> Result<()> {
     let x = words(1, 1000);
     let (device_x, mut bins) = (gpu.put(&x)?, gpu.zeros::<u32>(BINS)?);
     // SAFETY: blocks have a thread for each bin, and `bins` is zero.
-    unsafe { launch::<atomic_histogram>(&gpu.stream, LaunchConfig::linear(x.len(), BLOCK), (&device_x, &mut bins))? };
+    unsafe {
+        launch::<atomic_histogram>(&gpu.stream, LaunchConfig::linear(x.len(), BLOCK), (&device_x, &mut bins))?
+    };
     let mut want = vec![0; BINS];
     x.iter().for_each(|&x| want[x as usize % BINS] += 1);
     assert_same("bins", &gpu.get(&bins)?, want);
@@ -30,7 +32,9 @@ fn operations() -> Result<()> {
     let start: [u32; OPERATION_WORDS] = [7, 1 << 31, u32::MAX, 0, u32::MAX, 0, 0x1234_5678];
     let (device_x, mut out) = (gpu.put(&x)?, gpu.put(&start)?);
     // SAFETY: a word for each operation.
-    unsafe { launch::<atomic_operations>(&gpu.stream, LaunchConfig::linear(x.len(), BLOCK), (&device_x, &mut out))? };
+    unsafe {
+        launch::<atomic_operations>(&gpu.stream, LaunchConfig::linear(x.len(), BLOCK), (&device_x, &mut out))?
+    };
     let fold = |start: u32, f: fn(u32, u32) -> u32| x.iter().copied().fold(start, f);
     let want = [
         fold(start[0], u32::wrapping_add),
@@ -49,12 +53,17 @@ fn operations() -> Result<()> {
 fn signed_and_wide() -> Result<()> {
     let gpu = Gpu::open()?;
     let x: Vec<i32> = words(3, 300).iter().map(|&x| x.cast_signed()).collect();
-    let (device_x, mut signed, mut wide) = (gpu.put(&x)?, gpu.put(&[i32::MAX, i32::MIN])?, gpu.zeros::<u64>(2)?);
+    let (device_x, mut signed, mut wide) =
+        (gpu.put(&x)?, gpu.put(&[i32::MAX, i32::MIN])?, gpu.zeros::<u64>(2)?);
     let config = LaunchConfig::linear(x.len(), BLOCK);
     // SAFETY: two words each.
     unsafe { launch::<atomic_signed_and_wide>(&gpu.stream, config, (&device_x, &mut signed, &mut wide))? };
     let squares: Vec<u64> = x.iter().map(|&x| (i64::from(x) * i64::from(x)).cast_unsigned()).collect();
-    assert_same("smallest, largest", &gpu.get(&signed)?, [*x.iter().min().unwrap(), *x.iter().max().unwrap()]);
+    assert_same(
+        "smallest, largest",
+        &gpu.get(&signed)?,
+        [*x.iter().min().unwrap(), *x.iter().max().unwrap()],
+    );
     let sum = squares.iter().copied().fold(0, u64::wrapping_add);
     assert_same("sum, largest square", &gpu.get(&wide)?, [sum, *squares.iter().max().unwrap()]);
     Ok(())
@@ -66,7 +75,8 @@ fn floats_add_exactly_where_they_can() -> Result<()> {
     let x: Vec<f32> = words(4, 500).iter().map(|x| (x % 2001) as f32 - 1000.0).collect();
     let config = LaunchConfig::linear(x.len(), BLOCK);
     let blocks = config.grid[0] as usize;
-    let (device_x, mut single, mut double) = (gpu.put(&x)?, gpu.zeros::<f32>(blocks + 1)?, gpu.zeros::<f64>(1)?);
+    let (device_x, mut single, mut double) =
+        (gpu.put(&x)?, gpu.zeros::<f32>(blocks + 1)?, gpu.zeros::<f64>(1)?);
     // SAFETY: a sum for each block and one for all, zero.
     unsafe { launch::<atomic_floats>(&gpu.stream, config, (&device_x, &mut single, &mut double))? };
     let of_blocks = x.chunks(BLOCK as usize).map(|block| block.iter().sum::<f32>());
@@ -112,7 +122,13 @@ fn the_last_block_sees_all_sums() -> Result<()> {
     let mut partial = gpu.zeros::<u32>(config.grid[0] as usize)?;
     let (device_x, mut counter, mut out) = (gpu.put(&x)?, gpu.zeros::<u32>(1)?, gpu.zeros::<u32>(1)?);
     // SAFETY: a word for each block; the counter is zero.
-    unsafe { launch::<atomic_last_block_sum>(&gpu.stream, config, (&device_x, &mut partial, &mut counter, &mut out))? };
+    unsafe {
+        launch::<atomic_last_block_sum>(
+            &gpu.stream,
+            config,
+            (&device_x, &mut partial, &mut counter, &mut out),
+        )?
+    };
     assert_same("sum", &gpu.get(&out)?, [x.iter().copied().fold(0, u32::wrapping_add)]);
     Ok(())
 }

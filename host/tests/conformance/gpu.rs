@@ -46,8 +46,26 @@ pub fn words(seed: u64, len: usize) -> Vec<u32> {
 /// first the places where things go wrong.
 pub fn floats(seed: u64, len: usize) -> Vec<f32> {
     const HARD: [f32; 20] = [
-        0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -3.5, f32::MIN_POSITIVE, -1e-40, 1e-45, f32::MAX, f32::MIN, f32::INFINITY,
-        f32::NEG_INFINITY, f32::NAN, 65504.0, 65519.996, 65520.0, 448.0, 5.9604645e-8,
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        2.5,
+        -3.5,
+        f32::MIN_POSITIVE,
+        -1e-40,
+        1e-45,
+        f32::MAX,
+        f32::MIN,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+        65504.0,
+        65519.996,
+        65520.0,
+        448.0,
+        5.9604645e-8,
     ];
     HARD.into_iter().chain(words(seed, len).into_iter().map(f32::from_bits)).take(len).collect()
 }

@@ -1,6 +1,8 @@
 //! Static and dynamic shared memory.
 
-use conformance::shared::{TILE, shared_dynamic_rotate, shared_static_transpose, shared_tree_sum, shared_two_arrays};
+use conformance::shared::{
+    TILE, shared_dynamic_rotate, shared_static_transpose, shared_tree_sum, shared_two_arrays,
+};
 use ironwarp::{LaunchConfig, Result, launch};
 
 use crate::gpu::{Gpu, assert_same, words};

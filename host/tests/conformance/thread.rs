@@ -20,7 +20,8 @@ fn every_thread_knows_its_place() -> Result<()> {
     let places = |size: [u32; 3]| {
         (0..size[2]).flat_map(move |z| (0..size[1]).flat_map(move |y| (0..size[0]).map(move |x| [x, y, z])))
     };
-    let want = places(grid).flat_map(|b| places(block).flat_map(move |t| [t, b, block, grid].into_iter().flatten()));
+    let want =
+        places(grid).flat_map(|b| places(block).flat_map(move |t| [t, b, block, grid].into_iter().flatten()));
     assert_same("positions", &got, want);
     Ok(())
 }
@@ -44,7 +45,13 @@ fn grid_stride_meets_each_element_once() -> Result<()> {
     for n in [1u32, 63, 64, 1000] {
         let mut out = gpu.put(&(0..n).collect::<Vec<u32>>())?;
         // SAFETY: `n` words.
-        unsafe { launch::<thread_grid_stride>(&gpu.stream, LaunchConfig::new([3, 1, 1], [64, 1, 1]), (n, &mut out))? };
+        unsafe {
+            launch::<thread_grid_stride>(
+                &gpu.stream,
+                LaunchConfig::new([3, 1, 1], [64, 1, 1]),
+                (n, &mut out),
+            )?
+        };
         assert_same("words", &gpu.get(&out)?, 1..=n);
     }
     Ok(())
@@ -64,7 +71,8 @@ fn the_barrier_counts() -> Result<()> {
     unsafe { launch::<thread_barrier_votes>(&gpu.stream, config, (&x, &mut out))? };
     let counts: Vec<u32> =
         predicates.chunks(BLOCK).map(|block| block.iter().filter(|&&p| p != 0).count() as u32).collect();
-    let per_thread = |f: &dyn Fn(u32) -> u32| counts.iter().flat_map(|&c| [f(c); BLOCK]).collect::<Vec<u32>>();
+    let per_thread =
+        |f: &dyn Fn(u32) -> u32| counts.iter().flat_map(|&c| [f(c); BLOCK]).collect::<Vec<u32>>();
     let want = [
         per_thread(&|c| c),
         per_thread(&|c| u32::from(c == BLOCK as u32)),

@@ -2,7 +2,8 @@
 
 use bytemuck::Pod;
 use conformance::vector::{
-    COPIES, SHARED_THREADS, vector_copy_v1, vector_copy_v2, vector_copy_v4, vector_shared_mirror, vector_widen_b16,
+    COPIES, SHARED_THREADS, vector_copy_v1, vector_copy_v2, vector_copy_v4, vector_shared_mirror,
+    vector_widen_b16,
 };
 use ironwarp::{LaunchConfig, Result, launch};
 
@@ -48,8 +49,15 @@ fn shared_memory_at_every_width() -> Result<()> {
     let x = words(4, 4 * N);
     let (device_x, mut out) = (gpu.put(&x)?, gpu.zeros::<u32>(9 * N)?);
     // SAFETY: one block, four words a thread in, nine out.
-    unsafe { launch::<vector_shared_mirror>(&gpu.stream, LaunchConfig::linear(N, SHARED_THREADS), (&device_x, &mut out))? };
-    let mirrored = |width: usize| x.chunks(4).rev().flat_map(|quad| quad[..width].to_vec()).collect::<Vec<u32>>();
+    unsafe {
+        launch::<vector_shared_mirror>(
+            &gpu.stream,
+            LaunchConfig::linear(N, SHARED_THREADS),
+            (&device_x, &mut out),
+        )?
+    };
+    let mirrored =
+        |width: usize| x.chunks(4).rev().flat_map(|quad| quad[..width].to_vec()).collect::<Vec<u32>>();
     let low_bits = |mask: u32| mirrored(1).into_iter().map(|x| x & mask).collect::<Vec<u32>>();
     let want = [mirrored(4), mirrored(2), mirrored(1), low_bits(0xffff), low_bits(0xff)];
     assert_same("quads, pairs, words, 16 bits, bytes", &gpu.get(&out)?, want.concat());
@@ -62,7 +70,9 @@ fn sixteen_bits_of_global_memory() -> Result<()> {
     let x: Vec<u16> = words(5, 128).iter().map(|&x| x as u16).collect();
     let (device_x, mut out) = (gpu.put(&x)?, gpu.zeros::<u32>(x.len())?);
     // SAFETY: an element a thread.
-    unsafe { launch::<vector_widen_b16>(&gpu.stream, LaunchConfig::linear(x.len(), BLOCK), (&device_x, &mut out))? };
+    unsafe {
+        launch::<vector_widen_b16>(&gpu.stream, LaunchConfig::linear(x.len(), BLOCK), (&device_x, &mut out))?
+    };
     assert_same("widened", &gpu.get(&out)?, x.iter().map(|&x| u32::from(x)));
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Shuffles, votes, matches, reductions.
 
 use conformance::warp::{
-    SHUFFLE_ROWS, warp_half_reduce, warp_matches, warp_reductions, warp_reverse_shared, warp_scan, warp_shuffle_wide,
-    warp_shuffles, warp_votes,
+    SHUFFLE_ROWS, warp_half_reduce, warp_matches, warp_reductions, warp_reverse_shared, warp_scan,
+    warp_shuffle_wide, warp_shuffles, warp_votes,
 };
 use ironwarp::{LaunchConfig, Result, launch};
 
@@ -46,7 +46,8 @@ fn shuffles() -> Result<()> {
 fn wide_values_keep_their_halves_together() -> Result<()> {
     let gpu = Gpu::open()?;
     let x: Vec<f64> = words(2, N).iter().map(|&w| f64::from(w) / 7.0).collect();
-    let integers: Vec<u64> = words(3, 2 * N).chunks(2).map(|w| u64::from(w[0]) << 32 | u64::from(w[1])).collect();
+    let integers: Vec<u64> =
+        words(3, 2 * N).chunks(2).map(|w| u64::from(w[0]) << 32 | u64::from(w[1])).collect();
     let (dx, di) = (gpu.put(&x)?, gpu.put(&integers)?);
     let (mut out_x, mut out_i) = (gpu.zeros::<f64>(N)?, gpu.zeros::<u64>(N)?);
     // SAFETY: an element a thread, whole warps.
@@ -92,7 +93,8 @@ fn matches() -> Result<()> {
     let (device_x, mut out) = (gpu.put(&x)?, gpu.zeros::<u32>(2 * N)?);
     // SAFETY: an element a thread, whole warps.
     unsafe { launch::<warp_matches>(&gpu.stream, config(), (&device_x, &mut out))? };
-    let same = |warp: &[u32], lane: usize| warp.iter().rev().fold(0u32, |m, &x| m << 1 | u32::from(x == warp[lane]));
+    let same =
+        |warp: &[u32], lane: usize| warp.iter().rev().fold(0u32, |m, &x| m << 1 | u32::from(x == warp[lane]));
     let want = [
         by_lane(&x, same),
         by_lane(&x, |warp, lane| if same(warp, lane) == u32::MAX { u32::MAX } else { 0 }),
@@ -150,7 +152,9 @@ fn sync_warp_orders_shared_memory() -> Result<()> {
     let x = words(9, N);
     let (device_x, mut out) = (gpu.put(&x)?, gpu.zeros::<u32>(N)?);
     // SAFETY: one block, an element a thread.
-    unsafe { launch::<warp_reverse_shared>(&gpu.stream, LaunchConfig::linear(N, N as u32), (&device_x, &mut out))? };
+    unsafe {
+        launch::<warp_reverse_shared>(&gpu.stream, LaunchConfig::linear(N, N as u32), (&device_x, &mut out))?
+    };
     assert_same("reversed", &gpu.get(&out)?, by_lane(&x, |warp, lane| warp[LANES - 1 - lane]));
     Ok(())
 }

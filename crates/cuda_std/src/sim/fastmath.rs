@@ -56,11 +56,11 @@ pub fn rcp_approx(x: f32) -> f32 {
 }
 
 pub fn div_approx(a: f32, b: f32) -> f32 {
-    // The hardware multiplies by the reciprocal, which is flushed for the largest divisors.
+    // The hardware multiplies by the reciprocal, which is flushed to zero for the largest divisors.
     const LARGEST_DIVISOR: f32 = f32::from_bits(0x7e80_0000);
     let (a, b) = (flush(a), flush(b));
-    if b.abs() > LARGEST_DIVISOR && b.is_finite() && a.is_finite() {
-        return 0f32.copysign(a) * 1f32.copysign(b);
+    if b.abs() > LARGEST_DIVISOR && b.is_finite() {
+        return a * 0f32.copysign(b);
     }
     flush(a / b)
 }

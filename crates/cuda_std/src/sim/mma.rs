@@ -67,7 +67,9 @@ fn multiply<S: Shape, const SLOTS: usize>(op: &'static str, mine: Fragment<SLOTS
 pub(super) fn whole_warp<T: Copy + 'static>(op: &'static str, mine: T) -> [T; LANES] {
     let all = simt::warp::collective(op, FULL_WARP, mine);
     if all.iter().any(Option::is_none) {
-        simt::trap(&format!("{op} needs a warp of {LANES} threads; make the block's size a multiple of {LANES}"));
+        simt::trap(&format!(
+            "{op} needs a warp of {LANES} threads; make the block's size a multiple of {LANES}"
+        ));
     }
     all.map(|given| given.unwrap_or(mine))
 }
