@@ -1,0 +1,71 @@
+//! The ops give the same bits in every run and, on the software driver, under every schedule of threads and blocks.
+//!
+//! A process has one schedule, so the program runs itself again for each.
+
+use ironwarp::ops::gemm::{Gemm, gemm_f32};
+use ironwarp::ops::{reduce, saxpy::saxpy, transpose::transpose};
+use ironwarp::{Device, DeviceBuffer};
+use std::error::Error;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::process::Command;
+use testkit::{Family, input};
+
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+/// Schedules tried.
+const SEEDS: u64 = 20;
+/// What the lines with results begin with.
+const MARK: &str = "bits of ";
+/// The test that prints them.
+const PRINTER: &str = "print_bits";
+
+fn digest(values: &[f32]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    values.iter().for_each(|value| value.to_bits().hash(&mut hasher));
+    hasher.finish()
+}
+
+/// One line for each op, of inputs whose sums depend on the order of the additions.
+fn results() -> Outcome<Vec<String>> {
+    let stream = Device::open(0)?.stream()?;
+    let upload =
+        |seed: u64, len: usize| DeviceBuffer::from_slice(&stream, &input::<f32>(Family::HugeTiny, seed, len));
+    let mut lines = Vec::new();
+    let mut line = |name: &str, values: &[f32]| lines.push(format!("{MARK}{name}: {:016x}", digest(values)));
+
+    let (x, mut y) = (upload(1, 9_001)?, upload(2, 9_001)?);
+    saxpy(&stream, 1.5, &x, &mut y)?;
+    line("saxpy", &y.to_vec(&stream)?);
+    line("reduce_sum", &[reduce::sum(&stream, &upload(3, 30_001)?)?]);
+    line("reduce_max", &[reduce::max(&stream, &upload(4, 30_001)?)?]);
+    let (x, mut y) = (upload(5, 130 * 70)?, DeviceBuffer::zeroed(&stream, 130 * 70)?);
+    transpose(&stream, 130, 70, &x, &mut y)?;
+    line("transpose", &y.to_vec(&stream)?);
+    let (a, b, mut c) = (upload(6, 140 * 50)?, upload(7, 50 * 132)?, upload(8, 140 * 132)?);
+    gemm_f32(&stream, Gemm { m: 140, n: 132, k: 50, alpha: 1.0, beta: 0.5 }, &a, &b, &mut c)?;
+    line("gemm_f32", &c.to_vec(&stream)?);
+    Ok(lines)
+}
+
+#[test]
+fn print_bits() -> Outcome {
+    results()?.iter().for_each(|line| println!("\n{line}"));
+    Ok(())
+}
+
+#[test]
+fn same_bits_under_every_schedule() -> Outcome {
+    let want = results()?;
+    for seed in 1..=SEEDS {
+        let output = Command::new(std::env::current_exe()?)
+            .args(["--exact", PRINTER, "--nocapture"])
+            .env("IRONWARP_SEED", seed.to_string())
+            .output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let got: Vec<&str> = text.lines().filter(|line| line.starts_with(MARK)).collect();
+        let log = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "IRONWARP_SEED={seed}: {text}\n{log}");
+        assert_eq!(got, want, "IRONWARP_SEED={seed}");
+    }
+    Ok(())
+}
