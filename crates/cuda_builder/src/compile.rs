@@ -158,10 +158,20 @@ impl Job<'_> {
     fn rustc_args(&self) -> Vec<String> {
         // `true` as linker: the assembly is the result, and there is nothing to link.
         let mut args: Vec<String> = ["-Clinker=true", CRATE_FEATURES].map(str::to_owned).into();
+        if !self.says_no_std() {
+            args.push("-Zcrate-attr=no_std".to_owned());
+        }
         if let Some((kind, path)) = &self.options.emit {
             args.push(format!("--emit={kind}={}", path.display()));
         }
         args
+    }
+
+    /// Whether the package says `no_std` itself. Those written for Rust-CUDA leave it to the builder; saying it twice
+    /// would warn.
+    fn says_no_std(&self) -> bool {
+        let source = self.manifest.folder.join("src/lib.rs");
+        fs::read_to_string(source).is_ok_and(|text| text.contains("no_std"))
     }
 
     /// For the kernel package and everything under it, the library included.

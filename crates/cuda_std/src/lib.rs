@@ -6,6 +6,20 @@
 //! * `src/ptx/`: PTX instructions, when compiling for `nvptx64-nvidia-cuda`;
 //! * `src/sim/`: calls into the SIMT executor, when compiling for the host. There a function of this library may be
 //!   called only from inside a simulated thread; anywhere else it panics with a sentence that says so.
+//!
+//! # Kernels written for Rust-CUDA
+//!
+//! They compile unchanged, on the device and on the host. What is different:
+//!
+//! * `feature(register_attr)` in a crate's first lines must go: current compilers refuse it. `no_std` may stay or go.
+//! * Positions are [`thread::UVec2`] and [`thread::UVec3`], with fields `x`, `y`, `z`, not types of a vector library.
+//! * `#[kernel]` makes a type of the function's name too, on the host. A package that re-exports a kernel beside a module
+//!   of the same name says `kernel-types = false` under `[package.metadata.ironwarp]`, and launches by name.
+//! * Outside of a kernel function, the name of an `#[address_space(shared)] static mut` dereferences to the variable:
+//!   `NAME[i] = v` works, `NAME = v` must be `*NAME = v`.
+//! * Shuffles upwards stop at their section, as the hardware does it; increments and decrements take their bound.
+//! * A kernel that formats floats needs 8 KB of stack a thread, more than the driver gives: raise
+//!   `CU_LIMIT_STACK_SIZE` before such a launch.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch, core_float_math, link_llvm_intrinsics, stdarch_nvptx))]
 #![allow(internal_features)]

@@ -1,7 +1,7 @@
 //! Kernels as the users of Rust-CUDA write them, to show that such code compiles and runs unchanged.
 //!
-//! Nothing here is tuned, and no host operation uses it. Where a file looks old-fashioned, that is the point.
-#![cfg_attr(target_os = "cuda", no_std, allow(unexpected_cfgs))]
+//! Nothing here is tuned, and no host operation uses it. Where a file looks old-fashioned, that is the point. The crate
+//! does not say that it is `no_std` either: the builder does.
 #![allow(clippy::missing_safety_doc, missing_docs)]
 
 extern crate alloc;

@@ -25,7 +25,7 @@ impl Argument {
 }
 
 macro_rules! arguments {
-    ($($value:expr),* $(,)?) => { vec![$(Argument::of($value)),*] };
+    ($($value:expr),* $(,)?) => { [$(Argument::of($value)),*] };
 }
 
 fn launch(name: &str, config: LaunchConfig, seed: u64, arguments: &[Argument]) -> Result<(), Box<Fault>> {
