@@ -10,7 +10,7 @@ use crate::{
     table::{self, COUNT, Function, Verdict},
 };
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The variable that holds rules for a whole program: `FUNCTION:NTH:CODE[:always]`, several separated by commas.
 pub const VARIABLE: &str = "IRONWARP_FAULT";
@@ -205,8 +205,13 @@ pub(crate) fn arm(backend: &Backend) -> bool {
     counted || ACTIVE.load(Ordering::Acquire) > 0
 }
 
-/// Sets the rules of [`VARIABLE`]. Called once, before anything is loaded.
+/// Sets the rules of [`VARIABLE`], the first time that this is called.
 pub(crate) fn read_variable() -> Result<(), InitError> {
+    static READ: OnceLock<Result<(), InitError>> = OnceLock::new();
+    READ.get_or_init(set_rules_of_variable).clone()
+}
+
+fn set_rules_of_variable() -> Result<(), InitError> {
     let Some(value) = crate::env::text(VARIABLE)? else { return Ok(()) };
     for item in value.split(',') {
         let refused =

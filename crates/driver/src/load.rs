@@ -134,6 +134,8 @@ fn fill_with_software() -> Result<Backend, InitError> {
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the symbol that cust links")]
 pub(crate) extern "C" fn cuInit(flags: c_uint) -> u32 {
+    // The variable may hold a rule for this very call. A bad value is `backend`'s to report.
+    let _ = fault::read_variable();
     if let Some(code) = fault::count(Function::cuInit) {
         return code;
     }
@@ -145,16 +147,15 @@ pub(crate) extern "C" fn cuInit(flags: c_uint) -> u32 {
 }
 
 /// The address of a driver function by its name in CUDA's API, for functions that cust does not declare
-/// (`cuLaunchKernelEx`). A name without a version suffix finds the newest version. `None` when the loaded driver lacks it
-/// or none could be loaded. Calls through the address are counted and can be made to fail where the function has a slot.
+/// (`cuLaunchKernelEx`). A name that no function has exactly finds the newest version (`cuMemAlloc`: `cuMemAlloc_v2`).
+/// `None` when the loaded driver lacks it or none could be loaded. Calls through the address are counted and can be made to fail where the function has a slot.
 pub fn proc_address(name: &str) -> Option<Address> {
     let backend = backend().ok()?;
     let in_table =
         |name: &str| Function::from_name(name).filter(|&f| table::has(f)).map(Function::trampoline);
+    let known = ["", "_v3", "_v2"].iter().find_map(|suffix| in_table(&format!("{name}{suffix}")));
     match backend {
-        Backend::Software => {
-            ["_v3", "_v2", ""].iter().find_map(|suffix| in_table(&format!("{name}{suffix}")))
-        }
-        Backend::Nvidia { version } => in_table(name).or_else(|| nvidia::proc_address(name, version)),
+        Backend::Software => known,
+        Backend::Nvidia { version } => known.or_else(|| nvidia::proc_address(name, version)),
     }
 }

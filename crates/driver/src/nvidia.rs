@@ -78,16 +78,17 @@ pub(crate) fn keep(library: Library) {
     let _ = LIBRARY.set(library);
 }
 
-/// A function that has no slot: by its symbol, else as `cuGetProcAddress` finds it.
+/// A function that has no slot: as `cuGetProcAddress` finds it for this version of CUDA, else by its symbol (a plain
+/// name may be the symbol of an outdated version).
 pub(crate) fn proc_address(name: &str, version: u32) -> Option<Address> {
     type GetProcAddress = extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> u32;
     let library = LIBRARY.get()?;
-    if let Some(address) = library.find(name) {
-        return Some(address);
-    }
-    let get: GetProcAddress = library.symbol(c"cuGetProcAddress_v2")?;
-    let name = CString::new(name).ok()?;
-    let (mut address, mut status) = (core::ptr::null_mut(), 0);
-    let code = get(name.as_ptr(), &mut address, version.cast_signed(), 0, &mut status);
-    (code == code::SUCCESS && !address.is_null()).then_some(address.cast_const())
+    let by_version = || {
+        let get: GetProcAddress = library.symbol(c"cuGetProcAddress_v2")?;
+        let name = CString::new(name).ok()?;
+        let (mut address, mut status) = (core::ptr::null_mut(), 0);
+        let code = get(name.as_ptr(), &mut address, version.cast_signed(), 0, &mut status);
+        (code == code::SUCCESS && !address.is_null()).then_some(address.cast_const())
+    };
+    by_version().or_else(|| library.find(name))
 }

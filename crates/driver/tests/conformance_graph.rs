@@ -218,7 +218,7 @@ fn a_captured_event_cannot_be_asked() -> Check {
 fn kernel_nodes_built_by_hand_run_in_the_order_of_their_edges() -> Check {
     let gpu = Gpu::new()?;
     let (module, stream, buffer, graph) = (gpu.module()?, gpu.stream()?, gpu.buffer(64)?, Graph::new()?);
-    let mut node = |name, number, after: &[CUgraphNode]| -> Result<CUgraphNode, Failure> {
+    let node = |name, number, after: &[CUgraphNode]| -> Result<CUgraphNode, Failure> {
         let mut params = Params::new(&buffer, number);
         let mut pointers = params.pointers();
         let kernel = kernel_node(module.function(name)?, &mut pointers);

@@ -24,6 +24,15 @@ pub(super) enum Side {
     Device,
 }
 
+/// When a piece of work is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// At the call: memory must have been allocated.
+    Issue,
+    /// When its stream comes to it: memory must be in use.
+    Run,
+}
+
 /// A box of bytes in memory: rows of `pitch` bytes, slices of `slice` bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Region {
@@ -106,17 +115,21 @@ impl Transfer {
 
 impl Driver {
     /// Checks one end of a copy against the allocations.
-    fn check_region(&self, region: &Region, extent: [usize; 3]) -> Outcome {
+    fn check_region(&self, region: &Region, extent: [usize; 3], moment: Moment) -> Outcome {
         let span = region.span(extent).ok_or(code::INVALID_VALUE)?;
         let known = self.memory.at(region.address);
+        let held = match moment {
+            Moment::Issue => self.memory.holds(region.address, span),
+            Moment::Run => self.memory.holds_in_use(region.address, span),
+        };
         match (region.side, known) {
             (Side::Host, None) if region.address != 0 && region.address.checked_add(span).is_some() => Ok(()),
-            (_, Some(_)) if self.memory.holds(region.address, span) => Ok(()),
+            (_, Some(_)) if held => Ok(()),
             _ => Err(code::INVALID_VALUE),
         }
     }
 
-    pub(super) fn check_transfer(&self, transfer: &Transfer) -> Outcome {
+    pub(super) fn check_transfer(&self, transfer: &Transfer, moment: Moment) -> Outcome {
         if transfer.is_empty() {
             return Ok(());
         }
@@ -124,8 +137,8 @@ impl Driver {
         if too_narrow(&transfer.from) || too_narrow(&transfer.to) {
             return Err(code::INVALID_VALUE);
         }
-        self.check_region(&transfer.from, transfer.extent)?;
-        self.check_region(&transfer.to, transfer.extent)
+        self.check_region(&transfer.from, transfer.extent, moment)?;
+        self.check_region(&transfer.to, transfer.extent, moment)
     }
 
     fn is_pageable(&self, region: &Region) -> bool {
@@ -135,7 +148,7 @@ impl Driver {
     /// A copy that returns when it is done, in the legacy stream.
     fn copy_now(&mut self, transfer: Transfer) -> Outcome {
         let context = self.enter()?;
-        self.check_transfer(&transfer)?;
+        self.check_transfer(&transfer, Moment::Issue)?;
         self.forbid_unsafe_while_capturing()?;
         let legacy = self.contexts.get(context)?.legacy;
         let legacy = self.uncaptured(legacy)?;
@@ -150,7 +163,7 @@ impl Driver {
     unsafe fn copy_in_stream(&mut self, mut transfer: Transfer, stream: usize) -> Outcome {
         let context = self.enter()?;
         let stream = self.stream(stream, context)?;
-        self.check_transfer(&transfer)?;
+        self.check_transfer(&transfer, Moment::Issue)?;
         if transfer.is_empty() {
             return Ok(());
         }
@@ -179,7 +192,7 @@ impl Driver {
                 slice: width * height,
             };
         }
-        if self.check_transfer(&checked).is_err() {
+        if self.check_transfer(&checked, Moment::Run).is_err() {
             let [width, height, depth] = transfer.extent;
             return Err((
                 code::ILLEGAL_ADDRESS,
@@ -198,7 +211,7 @@ impl Driver {
         Ok(())
     }
 
-    pub(super) fn check_fill(&self, fill: &Fill) -> Outcome {
+    pub(super) fn check_fill(&self, fill: &Fill, moment: Moment) -> Outcome {
         let row = fill.width.checked_mul(fill.element).ok_or(code::INVALID_VALUE)?;
         if row == 0 || fill.height == 0 {
             return Ok(());
@@ -208,11 +221,11 @@ impl Driver {
             return Err(code::INVALID_VALUE);
         }
         let region = Region { side: Side::Device, address: fill.address, pitch: fill.pitch, slice: 0 };
-        self.check_region(&region, [row, fill.height, 1])
+        self.check_region(&region, [row, fill.height, 1], moment)
     }
 
     pub(super) fn fill(&mut self, fill: &Fill) -> Result<(), (u32, String)> {
-        if self.check_fill(fill).is_err() {
+        if self.check_fill(fill, Moment::Run).is_err() {
             return Err((
                 code::ILLEGAL_ADDRESS,
                 format!(
@@ -238,7 +251,7 @@ impl Driver {
     fn fill_in_stream(&mut self, fill: Fill, stream: usize) -> Outcome {
         let context = self.enter()?;
         let stream = self.stream(stream, context)?;
-        self.check_fill(&fill)?;
+        self.check_fill(&fill, Moment::Issue)?;
         self.issue(stream, Command::Fill(fill))
     }
 

@@ -3,7 +3,7 @@
 use super::{
     abi::{Copy3d, HostNode, KernelNode, KernelNodeV2, MemsetNode},
     api,
-    copy::Fill,
+    copy::{Fill, Moment},
     handle::{Handle, fresh},
     launch::Arguments,
     put,
@@ -194,7 +194,7 @@ impl Driver {
         let (address, element) = (p.dst as usize, p.element_size as usize);
         let fill =
             Fill { address, pitch: p.pitch, value: p.value, element, width: p.width, height: p.height };
-        self.check_fill(&fill)?;
+        self.check_fill(&fill, Moment::Issue)?;
         Ok(Command::Fill(fill))
     }
 
@@ -295,7 +295,7 @@ api! {
     ) {
         driver.enter()?;
         let transfer = driver.plan_3d(&take(copy)?)?;
-        driver.check_transfer(&transfer)?;
+        driver.check_transfer(&transfer, Moment::Issue)?;
         put(out, driver.add_node(graph, Command::Copy(transfer), read_list(after, count)?)?)
     }
 
@@ -346,7 +346,7 @@ api! {
 
     fn cuGraphMemcpyNodeSetParams(driver, node: Handle, copy: *const Copy3d) {
         let transfer = driver.plan_3d(&take(copy)?)?;
-        driver.check_transfer(&transfer)?;
+        driver.check_transfer(&transfer, Moment::Issue)?;
         driver.replace(node, Command::Copy(transfer))
     }
 

@@ -159,10 +159,15 @@ impl Memory {
         self.live.get_mut(&address)
     }
 
-    /// Whether `bytes` bytes from `address` lie within one usable allocation.
+    /// Whether `bytes` bytes from `address` lie within one allocation.
     pub(super) fn holds(&self, address: usize, bytes: usize) -> bool {
-        let usable = |a: &&Allocation| !matches!(a.kind, Kind::Pooled { freed: true, .. });
-        self.at(address).filter(usable).is_some_and(|a| bytes <= a.bytes - (address - a.address))
+        self.at(address).is_some_and(|a| bytes <= a.bytes - (address - a.address))
+    }
+
+    /// Whether they also are in use: memory of a graph is so only between its allocation and free in a launch.
+    pub(super) fn holds_in_use(&self, address: usize, bytes: usize) -> bool {
+        let in_use = self.at(address).is_some_and(|a| !matches!(a.kind, Kind::Pooled { freed: true, .. }));
+        in_use && self.holds(address, bytes)
     }
 
     /// Whether an allocation overlaps `bytes` bytes from `address`.
