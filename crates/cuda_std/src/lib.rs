@@ -38,6 +38,7 @@ pub(crate) mod arch;
 pub mod atomic;
 pub mod cfg;
 pub mod float;
+mod float_ext;
 pub mod io;
 pub mod mem;
 pub mod misc;
@@ -63,6 +64,7 @@ mod rt;
 
 pub use cuda_std_macros::*;
 pub use float::GpuFloat;
+pub use float_ext::FloatExt;
 pub use half;
 pub use half::{bf16, f16};
 
