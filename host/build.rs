@@ -9,7 +9,7 @@ fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=IRONWARP_PTX_DIR");
     let mut table = String::from("&[\n");
-    if let Some(folder) = ptx_folder() {
+    if let Some(folder) = ptx_folder()? {
         println!("cargo::rerun-if-changed={}", folder.display());
         for (family, arch, path) in ptx_files(&folder)? {
             println!("cargo::rerun-if-changed={}", path.display());
@@ -24,23 +24,27 @@ fn variable(name: &str) -> io::Result<String> {
     env::var(name).map_err(|error| io::Error::other(format!("{name}: {error}")))
 }
 
-/// `IRONWARP_PTX_DIR`, else `ptx` in the target folder that this build writes to, else in the workspace's.
-fn ptx_folder() -> Option<PathBuf> {
+/// `IRONWARP_PTX_DIR`, else `target/ptx` of the workspace, else (outside of the workspace) none.
+fn ptx_folder() -> io::Result<Option<PathBuf>> {
     if let Some(folder) = env::var_os("IRONWARP_PTX_DIR").filter(|folder| !folder.is_empty()) {
-        return Some(folder.into());
+        return Ok(Some(folder.into()));
     }
-    let out = PathBuf::from(env::var_os("OUT_DIR")?);
-    let workspace = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR")?).join("../target/ptx");
-    // A folder that is not there yet is watched all the same: cargo rebuilds when it appears.
-    let beside = out.ancestors().map(|folder| folder.join("ptx")).find(|folder| folder.is_dir());
-    Some(beside.unwrap_or(workspace))
+    let workspace = Path::new(&variable("CARGO_MANIFEST_DIR")?).join("..");
+    if !workspace.join("xtask").is_dir() {
+        return Ok(None);
+    }
+    let folder = workspace.join("target").join("ptx");
+    // Made here because cargo would run this program at every build if it were told to watch a folder that is not there.
+    fs::create_dir_all(&folder)?;
+    Ok(Some(folder))
 }
 
 /// Family, architecture and absolute path of each `<family>.<arch>.ptx` in the folder, sorted.
 fn ptx_files(folder: &Path) -> io::Result<Vec<(String, String, PathBuf)>> {
-    let Ok(entries) = fs::read_dir(folder) else { return Ok(Vec::new()) };
+    let unreadable =
+        |error| io::Error::other(format!("cannot read the PTX folder {}: {error}", folder.display()));
     let mut files = Vec::new();
-    for entry in entries {
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
         let path = fs::canonicalize(entry?.path())?;
         let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".ptx"));
         if let Some((family, arch)) = name.and_then(|name| name.split_once('.')) {

@@ -1,6 +1,8 @@
 //! What the sweep runs: each scenario opens the device, uses one part of the library, checks what comes out, and lets go
 //! of everything.
 
+mod ops;
+
 use ironwarp::{
     Device, DeviceBuffer, Error, Event, LaunchConfig, Module, PinnedBuffer, Result, Stream, launch,
 };
@@ -38,6 +40,9 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new("launches", launches),
     Scenario::new("by name", by_name),
     Scenario::new("cust", with_cust),
+    Scenario::new("basic ops", ops::basic),
+    Scenario::new("gemm", ops::gemm),
+    Scenario::new("cosine", ops::cosine),
 ];
 
 fn open() -> Result<()> {
