@@ -66,9 +66,10 @@ pub(crate) struct Arena {
 
 impl Arena {
     pub fn new(dynamic_len: u32) -> Self {
-        let line = || UnsafeCell::new(Line([UNWRITTEN; ARENA_ALIGN]));
+        // SAFETY: lines are bytes, for which zero is a value. Zeroed memory costs nothing until it is touched.
+        let memory = unsafe { Box::new_zeroed_slice(ARENA_BYTES / ARENA_ALIGN).assume_init() };
         Self {
-            memory: (0..ARENA_BYTES / ARENA_ALIGN).map(|_| line()).collect(),
+            memory,
             dynamic_len: dynamic_len as usize,
             variables: RefCell::default(),
             used: Cell::new(0),
@@ -78,13 +79,18 @@ impl Arena {
 
     /// Empties the arena. The dynamic memory comes first in it, where every alignment is met.
     pub fn reset(&self) {
-        // SAFETY: `end` is within the arena, and no simulated thread runs that could hold a reference into it.
-        unsafe { std::ptr::write_bytes(self.base(), UNWRITTEN, self.end.get()) };
-        let mut variables = self.variables.borrow_mut();
-        variables.clear();
-        variables.push(self.dynamic());
-        self.used.set(self.dynamic_len);
-        self.end.set(WINDOW_BASE as usize + self.dynamic_len);
+        self.variables.borrow_mut().clear();
+        self.used.set(0);
+        self.end.set(WINDOW_BASE as usize);
+        self.place(self.dynamic());
+    }
+
+    fn place(&self, variable: Variable) {
+        // SAFETY: `dynamic` and `add` give ranges within the arena, to which no simulated thread has a pointer yet.
+        unsafe { std::ptr::write_bytes(self.base().add(variable.offset), UNWRITTEN, variable.len) };
+        self.variables.borrow_mut().push(variable);
+        self.used.set(self.used.get() + variable.len);
+        self.end.set(variable.offset + variable.len);
     }
 
     /// The dynamic memory.
@@ -130,9 +136,7 @@ impl Arena {
             return Err(format!("`{}` needs {len} bytes aligned to {align}, which does not fit", key.name));
         }
         let variable = Variable { key: std::ptr::from_ref(key) as usize, name: key.name, offset, len, align };
-        self.variables.borrow_mut().push(variable);
-        self.used.set(used);
-        self.end.set(offset + len);
+        self.place(variable);
         Ok(variable)
     }
 }

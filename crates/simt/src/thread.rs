@@ -1,5 +1,7 @@
 //! Who the current simulated thread is.
 
+use std::panic::Location;
+
 use crate::exec::context::{WARP_SIZE, current, try_current};
 
 /// Whether the caller is a simulated thread.
@@ -67,5 +69,6 @@ pub fn warp() -> u32 {
 /// Lets other threads run, as `nanosleep` does. Kernels that wait in a loop without atomics need it.
 #[track_caller]
 pub fn give_way() {
-    current("simt::thread::give_way").give_way();
+    let location = Location::caller();
+    current("simt::thread::give_way").give_way(location);
 }

@@ -173,7 +173,9 @@ fn endless_spinning_is_found() {
             || unsafe { simt::memory::atomic(address as *mut u32, Ordering::Acquire, scope, |old| old) };
         while poll() == 0 {}
     });
-    assert_eq!(fault.unwrap_err().kind, FaultKind::Livelock);
+    let fault = fault.unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Livelock);
+    assert!(fault.to_string().contains("threads 0..=63 spin (crates/simt/tests/launches.rs:"), "{fault}");
 }
 
 #[test]

@@ -220,8 +220,9 @@ impl Thread {
     }
 
     /// Gives way to the other threads that are ready.
-    pub fn give_way(&self) {
+    pub fn give_way(&self, location: &'static Location<'static>) {
         self.spins.set(0);
+        self.wait_site.set(RawSite::of(location));
         let group = self.group();
         group.note_spin();
         group.wake(self.slot);

@@ -112,7 +112,7 @@ fn who_waits(group: &Group<'_>) -> Vec<String> {
 
 fn site_of(thread: &Thread) -> RawSite {
     match thread.wait.get() {
-        Wait::Exited | Wait::Nothing => RawSite::default(),
+        Wait::Exited => RawSite::default(),
         _ => thread.wait_site.get(),
     }
 }
@@ -120,7 +120,7 @@ fn site_of(thread: &Thread) -> RawSite {
 fn describe(group: &Group<'_>, (block, wait, site, ranks): &(u32, Wait, RawSite, Vec<u32>)) -> String {
     let block = &group.blocks[*block as usize];
     let what = match *wait {
-        Wait::Nothing => "can run".into(),
+        Wait::Nothing => "spin".into(),
         Wait::Exited => "have exited".into(),
         Wait::ActiveMask => "ask for the active mask".into(),
         Wait::Grid => format!(

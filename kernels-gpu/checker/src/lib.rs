@@ -1,0 +1,40 @@
+//! Kernels that test the checker: one or more for every bug that it names, and correct ones that it must let pass.
+//!
+//! All take the same arguments: `data`, `n` words of global memory; `aux`, [`AUX_WORDS`] words that are zero at first.
+//! Lines marked `// bug` are those that the report must name, both sides of a race among them. Memory is accessed by
+//! plain Rust, unless the bug needs a device function: the checker sees it through load/store callbacks.
+
+#![allow(clippy::missing_safety_doc, reason = "the arguments are documented above, for all kernels")]
+
+pub mod barriers;
+pub mod bounds;
+pub mod copies;
+pub mod correct_blocks;
+pub mod correct_grids;
+pub mod correct_warps;
+pub mod giving_up;
+pub mod global_races;
+pub mod shared_races;
+pub mod uninitialised;
+pub mod warps;
+
+/// Words of `aux`.
+pub const AUX_WORDS: usize = 64;
+
+/// Threads of a block in most launches; kernels that rely on it say so by this name.
+pub const BLOCK: usize = 64;
+
+/// Position of the thread in its block.
+fn rank() -> usize {
+    cuda_std::thread::thread_idx_x() as usize
+}
+
+/// Position of the block in the grid.
+fn block() -> usize {
+    cuda_std::thread::block_idx_x() as usize
+}
+
+/// Position of the thread in the grid.
+fn global() -> usize {
+    cuda_std::thread::index_1d() as usize
+}

@@ -1,0 +1,152 @@
+//! Runs a kernel of this package under many schedules and compares what the checker says with the marks in the source.
+
+#![allow(dead_code, reason = "not every test program needs all of it")]
+
+use std::ffi::c_void;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use checker::AUX_WORDS;
+use simt::memory::{Tracked, untrack};
+use simt::{Fault, FaultKind, KernelEntry, LaunchConfig, Options};
+
+/// Schedules that every kernel is run under.
+const SEEDS: u64 = 20;
+
+/// Where a kernel's `data` lies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Data {
+    /// In a device allocation.
+    Device,
+    /// In one that is freed before the launch.
+    Freed,
+    /// In host memory.
+    Host,
+    /// Nowhere.
+    Null,
+}
+
+/// A launch of a kernel.
+#[derive(Clone)]
+pub struct Case {
+    pub name: &'static str,
+    pub config: LaunchConfig,
+    pub words: usize,
+    pub data: Data,
+}
+
+/// A launch of one block of 64 threads over 256 words.
+pub fn case(name: &'static str) -> Case {
+    Case { name, config: LaunchConfig::linear(1, checker::BLOCK as u32), words: 256, data: Data::Device }
+}
+
+impl Case {
+    pub fn blocks(mut self, blocks: u32) -> Self {
+        self.config.grid = [blocks, 1, 1];
+        self
+    }
+
+    pub fn config(self, config: LaunchConfig) -> Self {
+        Self { config, ..self }
+    }
+
+    pub fn cooperative(mut self) -> Self {
+        self.config.cooperative = true;
+        self
+    }
+
+    pub fn words(self, words: usize) -> Self {
+        Self { words, ..self }
+    }
+
+    pub fn data(self, data: Data) -> Self {
+        Self { data, ..self }
+    }
+
+    /// The kernel must fail under every seed, with this kind, on lines that its source marks.
+    #[track_caller]
+    pub fn fails(self, kind: FaultKind) {
+        let entry = self.entry();
+        let (file, marked) = marks(entry);
+        assert!(!marked.is_empty(), "{}: no line is marked", self.name);
+        for seed in 0..SEEDS {
+            let Err(fault) = self.run(seed).1 else { panic!("{} under seed {seed}: no fault", self.name) };
+            assert_eq!(fault.kind, kind, "{fault}");
+            assert_eq!((fault.kernel.as_str(), fault.seed), (self.name, seed));
+            let sites = [Some(&fault.site), fault.other.as_ref().map(|other| &other.site)];
+            for site in sites.into_iter().flatten() {
+                assert!(
+                    file.ends_with(&site.file) && !site.file.is_empty(),
+                    "{} and {file:?}: {fault}",
+                    site.file
+                );
+                assert!(marked.contains(&site.line), "marked lines are {marked:?}: {fault}");
+            }
+        }
+    }
+
+    /// The kernel must pass under every seed, and `data` and `aux` must then hold what `expected` says.
+    #[track_caller]
+    pub fn passes(self, expected: impl Fn(&[u32], &[u32])) {
+        for seed in 0..SEEDS {
+            let ((data, aux), result) = self.run(seed);
+            if let Err(fault) = result {
+                panic!("{} under seed {seed}: {fault}", self.name);
+            }
+            expected(&data, &aux);
+        }
+    }
+
+    #[track_caller]
+    fn entry(&self) -> &'static KernelEntry {
+        simt::registry::find(Some("checker"), self.name).unwrap()
+    }
+
+    /// Launches with `data` counting up and `aux` zero; what both hold then, and the result.
+    fn run(&self, seed: u64) -> ((Vec<u32>, Vec<u32>), Result<(), Box<Fault>>) {
+        let mut data: Vec<u32> = (0..self.words as u32).collect();
+        let mut aux = vec![0u32; AUX_WORDS];
+        let device_data = Tracked::new(&mut data, "data");
+        let device_aux = Tracked::new(&mut aux, "aux");
+        let host: Vec<u32> = vec![0; 1 << 20];
+        let pointer = match self.data {
+            Data::Device => device_data.as_ptr(),
+            Data::Freed => {
+                untrack(device_data.as_ptr());
+                device_data.as_ptr()
+            }
+            Data::Host => host.as_ptr().cast_mut().wrapping_add(host.len() / 2),
+            Data::Null => std::ptr::null_mut(),
+        };
+        let (aux_pointer, n) = (device_aux.as_ptr(), self.words as u32);
+        let params: [*const c_void; 3] =
+            [(&raw const pointer).cast(), (&raw const aux_pointer).cast(), (&raw const n).cast()];
+        let spin_limit = Duration::from_millis(20);
+        let options = Options { seed, check: true, spin_limit, ..Options::default() };
+        // SAFETY: kernels of this package take these three; bad accesses of theirs are faults before they happen.
+        let result = unsafe { simt::launch(self.entry(), &self.config, params.as_ptr(), &options) }.map(drop);
+        drop((device_data, device_aux));
+        ((data, aux), result)
+    }
+}
+
+/// The kernel's file and the lines of it that are marked, up to the next kernel. A kernel that only calls a function
+/// of its file has that function's marks.
+fn marks(entry: &KernelEntry) -> (PathBuf, Vec<u32>) {
+    let name = Path::new(entry.file).file_name().expect("a file name");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(name);
+    let source = std::fs::read_to_string(&file).expect("the kernel's source");
+    let of_kernel = marked_lines(&source, |line| line.contains(&format!("fn {}(", entry.name)));
+    let called = source.lines().find_map(|line| line.strip_prefix("unsafe fn ")?.split('(').next());
+    match (of_kernel.is_empty(), called) {
+        (true, Some(called)) => (file, marked_lines(&source, |line| line.contains(&format!("fn {called}(")))),
+        _ => (file, of_kernel),
+    }
+}
+
+fn marked_lines(source: &str, is_start: impl Fn(&str) -> bool) -> Vec<u32> {
+    let numbered = (1u32..).zip(source.lines());
+    let body = numbered.skip_while(|(_, line)| !is_start(line)).skip(1);
+    let body = body.take_while(|(_, line)| *line != "}");
+    body.filter(|(_, line)| line.ends_with("// bug")).map(|(number, _)| number).collect()
+}
