@@ -3,7 +3,7 @@
 //! A packed register holds two 16-bit numbers as one `u32`, or two 8-bit numbers as one `u16`; element 0 is the low
 //! half. Functions that pack take `(low, high)`.
 //!
-//! NaN becomes the target's canonical NaN (all bits but the sign set; for tf32 `0x7fffffff`). Rounding is to nearest,
+//! NaN becomes the target's canonical NaN (all bits but the sign set; of 8-bit formats, any NaN). Rounding is to nearest,
 //! ties to even, unless the name says otherwise: `_rz` toward zero, `_rna` to nearest with ties away from zero.
 //! Beyond the range the f16 and bf16 conversions give infinity (`_rz`: the largest number), those to 8 bits the
 //! largest number.
@@ -36,11 +36,11 @@ convert! {
     f16x2_from_f32(low: f32, high: f32) -> u32, "cvt.rn.f16x2.f32": "Rounds two numbers to f16.";
     f16x2_from_f32_rz(low: f32, high: f32) -> u32, "cvt.rz.f16x2.f32": "Rounds two numbers to f16, toward zero.";
     f16x2_from_f32_relu(low: f32, high: f32) -> u32, "cvt.rn.relu.f16x2.f32":
-        "Rounds two numbers to f16; negative ones become +0.";
+        "Rounds two numbers to f16; negative ones become 0 (of -0 the sign is left open).";
     bf16x2_from_f32(low: f32, high: f32) -> u32, "cvt.rn.bf16x2.f32": "Rounds two numbers to bf16.";
     bf16x2_from_f32_rz(low: f32, high: f32) -> u32, "cvt.rz.bf16x2.f32": "Rounds two numbers to bf16, toward zero.";
     bf16x2_from_f32_relu(low: f32, high: f32) -> u32, "cvt.rn.relu.bf16x2.f32":
-        "Rounds two numbers to bf16; negative ones become +0.";
+        "Rounds two numbers to bf16; negative ones become 0 (of -0 the sign is left open).";
     tf32_from_f32(x: f32) -> u32, "cvt.rna.tf32.f32":
         "Rounds to tf32, ties away from zero, for an `mma` fragment. Only the upper 19 bits of the result mean anything.";
     i32_from_f32(x: f32) -> i32, "cvt.rni.s32.f32":

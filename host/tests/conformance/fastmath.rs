@@ -194,8 +194,8 @@ fn approximations_of_special_values() -> Result<()> {
         )?
     };
     let mut got = gpu.get(&out)?;
-    // Sine, cosine and tanh of -1 are ordinary values: the other test's business.
-    for row in 5..8 {
+    // What -1 gives is an ordinary value: the other test's business.
+    for row in [0, 2, 5, 6, 7] {
         let at = 8 * row + 5;
         assert!((got[at] - want[row][5]).abs() < 1e-3);
         got[at] = want[row][5];
