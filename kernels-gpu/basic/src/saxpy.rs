@@ -19,6 +19,8 @@ use layout::UNIT_BYTES;
 pub const THREADS: u32 = 256;
 /// 16-byte loads of each operand that a thread has under way.
 const VECTORS: u32 = 4;
+/// Blocks that fit a multiprocessor at once: leaves a thread the registers for all its loads at a time.
+const MIN_BLOCKS: u32 = 6;
 /// Elements of a block.
 pub const TILE: u32 = THREADS * VECTORS * VECTOR;
 
@@ -32,7 +34,7 @@ pub const fn blocks(n: usize) -> usize {
 ///
 /// # Safety
 /// `y` is valid for reads and writes of `x.len()` elements and does not overlap `x`. Blocks of [`THREADS`] threads, [`blocks`] of them.
-#[kernel(launch_bounds(THREADS))]
+#[kernel(launch_bounds(THREADS, MIN_BLOCKS))]
 pub unsafe fn saxpy(a: f32, x: &[f32], y: *mut f32) {
     const { assert!(TILE < 1 << 31) };
     let n = x.len();
