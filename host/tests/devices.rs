@@ -59,7 +59,7 @@ fn properties_make_sense() -> Result<()> {
     assert!(properties.cooperative_launch);
     let memory = device.memory_info()?;
     assert!(memory.free <= memory.total);
-    assert_eq!(memory.total as u64, properties.total_memory);
+    assert!(memory.total as u64 <= properties.total_memory);
     Ok(())
 }
 
