@@ -143,7 +143,7 @@ macro_rules! define_table {
         /// Every driver function that has a slot. Its value is the number of the slot.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
-        #[allow(non_camel_case_types, missing_docs, reason = "the names are CUDA's")]
+        #[allow(non_camel_case_types, missing_docs, clippy::enum_variant_names, reason = "the names are CUDA's")]
         pub(crate) enum Function { cuInit, $($declared,)* $($extra,)* }
 
         impl Function {

@@ -82,9 +82,9 @@ fn parameters_can_come_in_one_buffer() -> Check {
     let packed = Packed { address: buffer.address, words: 64, number: 5 };
     let mut size = size_of::<Packed>();
     let mut extra: [*mut c_void; 5] = [
-        1 as *mut c_void, // CU_LAUNCH_PARAM_BUFFER_POINTER
+        std::ptr::without_provenance_mut(1), // CU_LAUNCH_PARAM_BUFFER_POINTER
         (&raw const packed).cast_mut().cast(),
-        2 as *mut c_void, // CU_LAUNCH_PARAM_BUFFER_SIZE
+        std::ptr::without_provenance_mut(2), // CU_LAUNCH_PARAM_BUFFER_SIZE
         (&raw mut size).cast(),
         null_mut(),
     ];

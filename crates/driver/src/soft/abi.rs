@@ -14,6 +14,7 @@ pub(super) type StreamCallback = unsafe extern "C" fn(usize, u32, *mut c_void);
 pub(super) mod memory_type {
     pub(crate) const HOST: u32 = 1;
     pub(crate) const DEVICE: u32 = 2;
+    pub(crate) const ARRAY: u32 = 3;
     pub(crate) const UNIFIED: u32 = 4;
 }
 

@@ -267,7 +267,8 @@ impl Driver {
             memory_type::HOST => Ok((Side::Host, host)),
             memory_type::DEVICE => Ok((Side::Device, device as usize)),
             memory_type::UNIFIED => Ok(self.unified(device)),
-            _ => Err(code::INVALID_VALUE), // arrays
+            memory_type::ARRAY => Err(code::NOT_SUPPORTED),
+            _ => Err(code::INVALID_VALUE),
         }
     }
 

@@ -109,7 +109,7 @@ fn attribute(ordinal: usize, attribute: u32) -> Outcome<c_int> {
         97 => SHARED_OPT_IN,
         106 => MAX_BLOCKS_PER_MULTIPROCESSOR,
         111 => SHARED_RESERVED,
-        1..=200 => 0, // known to CUDA, and absent here: textures, virtual memory management, confidential computing, ..
+        17..=200 => 0, // known to CUDA, and absent here: textures, virtual memory management, confidential computing, ..
         _ => return Err(code::INVALID_VALUE),
     };
     c_int::try_from(value).map_err(|_| code::INVALID_VALUE)

@@ -76,9 +76,10 @@ impl Arguments {
     unsafe fn addresses(self, params: &[ParamLayout]) -> Outcome<Vec<*const u8>> {
         match (self.params.is_null(), self.extra.is_null()) {
             _ if params.is_empty() => Ok(Vec::new()),
-            // SAFETY: `params` holds a pointer a parameter, by this function's contract.
             (false, true) => {
-                Ok((0..params.len()).map(|i| unsafe { *self.params.add(i) } as *const u8).collect())
+                // SAFETY: `params` holds a pointer a parameter, by this function's contract.
+                let given = unsafe { core::slice::from_raw_parts(self.params, params.len()) };
+                Ok(given.iter().map(|&pointer| pointer.cast::<u8>().cast_const()).collect())
             }
             // SAFETY: the same contract.
             (true, false) => unsafe { self.packed(params) },

@@ -16,6 +16,7 @@ mod exec;
 mod graph;
 mod handle;
 mod launch;
+mod link;
 mod memory;
 mod misc;
 mod module;
@@ -75,6 +76,7 @@ const CHAPTERS: &[&[(Function, Address)]] = &[
     event::FUNCTIONS,
     module::FUNCTIONS,
     launch::FUNCTIONS,
+    link::FUNCTIONS,
     occupancy::FUNCTIONS,
     capture::FUNCTIONS,
     graph::FUNCTIONS,

@@ -106,6 +106,11 @@ impl Image {
     }
 }
 
+/// Checks that an image can be loaded.
+pub(super) fn check_image(image: &[u8]) -> Outcome {
+    Image::read(image).map(|_| ()).map_err(|Refused(code, _)| code)
+}
+
 /// Refuses an architecture newer than the imaginary device.
 fn check_arch(arch: &str) -> Result<(), Refused> {
     let digits: String = arch.trim_start_matches("sm_").chars().take_while(char::is_ascii_digit).collect();

@@ -181,10 +181,10 @@ impl Driver {
     fn blocker(&self, stream: Handle) -> Option<Handle> {
         let s = self.streams.get(stream).ok()?;
         let front = s.queue.front()?;
-        if let Work::WaitFor(number) = front.work {
-            if let Some(&other) = self.pending.stream_of.get(&number) {
-                return Some(other);
-            }
+        if let Work::WaitFor(number) = front.work
+            && let Some(&other) = self.pending.stream_of.get(&number)
+        {
+            return Some(other);
         }
         let earlier =
             |other: &super::stream::Stream| other.queue.front().is_some_and(|q| q.number < front.number);

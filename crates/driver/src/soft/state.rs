@@ -8,6 +8,7 @@ use super::{
     exec::Exec,
     graph::Graph,
     handle::{Handle, Handles},
+    link::Linker,
     memory::Memory,
     module::{Function, Module},
     pool::Pool,
@@ -45,6 +46,7 @@ pub(super) struct State {
     pub execs: Handles<Exec>,
     pub captures: Handles<Capture>,
     pub pools: Handles<Pool>,
+    pub linkers: Handles<Linker>,
     /// The graph that each node belongs to.
     pub nodes: BTreeMap<Handle, Handle>,
     pub memory: Memory,
@@ -135,6 +137,7 @@ pub(super) fn start() -> Result<(), InitError> {
         execs: Handles::new(),
         captures: Handles::new(),
         pools,
+        linkers: Handles::new(),
         nodes: BTreeMap::new(),
         memory: Memory::new(),
         pending: Pending::new(),

@@ -2,7 +2,7 @@
 //!
 //! The tests name no driver. Kernels are PTX text for a GPU and native functions of the same names for the software
 //! driver. Tests of one program run one after the other, since captures and faults touch the whole process.
-#![allow(dead_code, reason = "no test program uses all of it")]
+#![allow(dead_code, unused_macros, unused_imports, reason = "no test program uses all of it")]
 
 use cust_raw::*;
 use driver as _; // defines the symbols that cust_raw declares
@@ -59,26 +59,24 @@ pub fn holds(what: &str, condition: bool) -> Check {
 }
 
 /// Calls a driver function that must succeed.
-#[macro_export]
 macro_rules! ok {
-    ($call:expr) => {
+    ($call:expr) => {{
         // SAFETY: the test passes what the function asks for.
-        $crate::common::expect(
-            stringify!($call),
-            unsafe { $call },
-            &[cust_raw::cudaError_enum::CUDA_SUCCESS],
-        )?
-    };
+        let code = unsafe { $call };
+        $crate::common::expect(stringify!($call), code, &[cust_raw::cudaError_enum::CUDA_SUCCESS])?
+    }};
 }
 
 /// Calls a driver function that must fail, with one of the codes.
-#[macro_export]
 macro_rules! fails {
-    ($call:expr, $($code:ident)|+) => {
+    ($call:expr, $($code:ident)|+) => {{
         // SAFETY: the test passes what the function asks for, or what it must refuse without touching it.
-        $crate::common::expect(stringify!($call), unsafe { $call }, &[$(cust_raw::cudaError_enum::$code),+])?
-    };
+        let code = unsafe { $call };
+        $crate::common::expect(stringify!($call), code, &[$(cust_raw::cudaError_enum::$code),+])?
+    }};
 }
+
+pub(crate) use {fails, ok};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
