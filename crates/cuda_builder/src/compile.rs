@@ -171,7 +171,9 @@ impl Job<'_> {
     /// would warn.
     fn says_no_std(&self) -> bool {
         let source = self.manifest.folder.join("src/lib.rs");
-        fs::read_to_string(source).is_ok_and(|text| text.contains("no_std"))
+        let is_code = |line: &&str| !line.trim_start().starts_with("//");
+        fs::read_to_string(source)
+            .is_ok_and(|text| text.lines().filter(is_code).any(|line| line.contains("no_std")))
     }
 
     /// For the kernel package and everything under it, the library included.
