@@ -156,6 +156,28 @@ fn a_buffer_follows_its_user_from_stream_to_stream() -> Result<()> {
 }
 
 #[test]
+fn a_writer_waits_for_earlier_readers() -> Result<()> {
+    let Bench { device, stream } = Bench::open()?;
+    let other = device.stream()?;
+    let n = 50_000usize;
+    let config = LaunchConfig::linear(n, 128);
+    for round in 0..20 {
+        let mut x = DeviceBuffer::from_slice(&stream, &vec![round as f32; n])?;
+        let mut y = DeviceBuffer::<f32>::zeroed(&other, n)?;
+        // SAFETY: both buffers have n elements.
+        unsafe {
+            ironwarp::launch::<common::kernels::scale>(&other, config, (3.0f32, &x, &mut y))?;
+            ironwarp::launch::<common::kernels::fill>(&stream, config, (n as u32, -1.0f32, &mut x))?;
+        }
+        // The writer is waited for first: it must have let the reader go before it.
+        stream.synchronize()?;
+        assert!(y.to_vec(&other)?.iter().all(|&v| v == 3.0 * round as f32), "round {round}");
+        assert!(x.to_vec(&stream)?.iter().all(|&v| v == -1.0));
+    }
+    Ok(())
+}
+
+#[test]
 fn dropping_while_another_stream_still_reads() -> Result<()> {
     let Bench { device, stream } = Bench::open()?;
     let other = device.stream()?;
