@@ -14,7 +14,7 @@ fn main() -> Outcome {
     Session::run("basic", |session| {
         // 1 GiB a vector: far beyond every cache, so that nothing needs rotating.
         let elements: usize = if session.small() { 1 << 16 } else { 1 << 28 };
-        let x: Vec<f32> = input(Family::Normal, 1, elements);
+        let x: Vec<f32> = input(Family::Uniform, 1, elements);
         bench_copy(session, &x)?;
         bench_saxpy(session, &x)?;
         bench_reduce(session, &x)?;
@@ -44,7 +44,7 @@ fn bench_saxpy(session: &mut Session, x: &[f32]) -> Outcome {
     }
     let (a, stream) = (0.5, session.stream.clone());
     let x_device = DeviceBuffer::from_slice(&stream, x)?;
-    let old: Vec<f32> = input(Family::Normal, 2, x.len());
+    let old: Vec<f32> = input(Family::Uniform, 2, x.len());
     let mut y = DeviceBuffer::from_slice(&stream, &old)?;
     saxpy(&stream, a, &x_device, &mut y)?;
     let got = y.to_vec(&stream)?;
