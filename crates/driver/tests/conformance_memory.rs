@@ -194,7 +194,7 @@ fn attributes_of_a_device_pointer() -> Check {
     equal("device pointer", pointer_attribute::<u64>(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, inner)?, inner)?;
     equal("start", pointer_attribute::<u64>(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, inner)?, buffer.address)?;
     equal("size", pointer_attribute::<usize>(CU_POINTER_ATTRIBUTE_RANGE_SIZE, inner)?, 4096)?;
-    equal("managed", pointer_attribute::<u8>(CU_POINTER_ATTRIBUTE_IS_MANAGED, inner)?, 0)
+    equal("managed", pointer_attribute::<u32>(CU_POINTER_ATTRIBUTE_IS_MANAGED, inner)?, 0)
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn managed_memory_is_read_and_written_by_the_host() -> Check {
     let first = unsafe { (address as *const u32).read_volatile() };
     equal(
         "managed",
-        pointer_attribute::<u8>(CUpointer_attribute_enum::CU_POINTER_ATTRIBUTE_IS_MANAGED, address)?,
+        pointer_attribute::<u32>(CUpointer_attribute_enum::CU_POINTER_ATTRIBUTE_IS_MANAGED, address)?,
         1,
     )?;
     ok!(cuMemFree_v2(address));

@@ -62,11 +62,10 @@ fn the_number_and_memory_of_devices_can_be_set() {
 
 #[test]
 fn a_driver_that_is_asked_for_and_missing_is_explained() {
-    // A machine with NVIDIA's driver has nothing to miss.
-    if matches!(driver::backend(), Ok(driver::Backend::Nvidia { .. })) {
-        return;
-    }
     let answer = probe("error", &[("IRONWARP_DRIVER", "nvidia")]);
+    if answer.starts_with("0: ") {
+        return; // a machine with NVIDIA's driver has nothing to miss
+    }
     assert!(answer.starts_with("100: "), "{answer}");
     assert!(answer.contains("libcuda.so.1") || answer.contains("no device"), "{answer}");
     assert!(answer.contains("IRONWARP_DRIVER=soft"), "{answer}");

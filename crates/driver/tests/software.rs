@@ -315,6 +315,22 @@ fn a_module_of_a_header_line_alone_has_the_familys_kernels() -> Check {
 }
 
 #[test]
+fn a_fault_goes_when_the_primary_context_is_reset() -> Check {
+    let gpu = soft()?;
+    let (module, mut context) = (gpu.module()?, null_mut());
+    let wild = std::mem::ManuallyDrop::new(Buffer { address: 64, words: 4 });
+    launch(module.function(c"count_up")?, NULL_STREAM, &wild, 0)?;
+    fails!(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    std::mem::forget(module);
+    ok!(cuDevicePrimaryCtxReset_v2(gpu.device));
+    ok!(cuDevicePrimaryCtxRetain(&mut context, gpu.device));
+    ok!(cuCtxSetCurrent(context));
+    let buffer = gpu.buffer(64)?;
+    buffer.write(&[1; 64])?;
+    equal("memory afterwards", buffer.read()?, vec![1; 64])
+}
+
+#[test]
 fn a_fault_of_one_context_leaves_another_alone() -> Check {
     let gpu = soft()?;
     let (module, mut other) = (gpu.module()?, null_mut());

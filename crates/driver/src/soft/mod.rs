@@ -4,6 +4,9 @@
 //! until somebody asks for its result, so a missing synchronisation in the host program shows as a wrong result, the
 //! same in every run; a fault in a kernel is sticky, as on a GPU, and [`last_fault`] has the checker's report.
 //!
+//! Functions that it lacks answer `NOT_SUPPORTED`: arrays, textures and surfaces, which native kernels have no form of;
+//! graphics, external memory and sharing between processes; virtual memory management; machine code.
+//!
 //! One file a chapter of the API. All state is behind one lock, which is not held while a kernel or a host function runs.
 
 mod abi;
