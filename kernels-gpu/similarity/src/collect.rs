@@ -11,7 +11,7 @@
 //! A score equal to the k-th best passes only if the list may hold rows of the same tile, which is when the tile is offered
 //! again: rows of earlier tiles are lower and win ties.
 
-use crate::key::{ORDERED_EMPTY, ORDERED_NEVER, join, ordered, score_of, split};
+use crate::key::{ORDERED_EMPTY, ORDERED_NEVER, join, may_enter, ordered, score_of, split};
 use crate::list::{TopList, broadcast, shuffle};
 use crate::rows::Lane;
 use crate::tile::{
@@ -195,10 +195,9 @@ impl Collector {
             // SAFETY: rows of the tile.
             let row_norms: [f32; 2] =
                 unsafe { [vector::load_shared(norms + row * 4), vector::load_shared(norms + (row + 8) * 4)] };
-            // A NaN threshold, of a list that is not full, lets everything pass; so does a NaN score.
             let passes = |column: usize, i: usize| {
                 let value = sums[tile][column][i] * row_norms[i / 2] * query_norms[column][i % 2];
-                !(value < thresholds[column][i % 2])
+                may_enter(value, thresholds[column][i % 2])
             };
             let mut promising = false;
             unroll!(column in 0..8, {

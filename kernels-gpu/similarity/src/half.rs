@@ -42,7 +42,7 @@ impl Half for bf16 {
 /// Whether pieces of rows of `dim` elements from `base` on can be read whole.
 #[inline(always)]
 pub fn is_aligned<T>(base: *const T, dim: u32) -> bool {
-    dim % PIECE == 0 && base as usize % PIECE_BYTES as usize == 0
+    dim.is_multiple_of(PIECE) && (base as usize).is_multiple_of(PIECE_BYTES as usize)
 }
 
 /// How pieces are read.

@@ -42,6 +42,14 @@ pub fn score_of(ordered: u32) -> f32 {
     if ordered <= ORDERED_NAN { f32::NAN } else { f32::from_bits(bits) }
 }
 
+/// Whether a score may enter a list whose worst score is `threshold`: a single comparison, true when either is NaN, so that lists with
+/// no threshold yet, or with a NaN, and scores that are NaN get the closer look.
+#[inline(always)]
+#[allow(clippy::neg_cmp_op_on_partial_ord, reason = "the answer for NaN is the point")]
+pub fn may_enter(score: f32, threshold: f32) -> bool {
+    !(score < threshold)
+}
+
 /// The key of a row with this score.
 #[inline(always)]
 pub fn key(score: f32, row: u32) -> u64 {
@@ -81,6 +89,16 @@ mod tests {
         assert_eq!(key(-0.0, 3), key(0.0, 3));
         assert_eq!(ordered(-f32::NAN), ORDERED_NAN);
         assert!(key(f32::NAN, NO_ROW - 1) > EMPTY && ordered(f32::INFINITY) == ORDERED_NEVER);
+    }
+
+    #[test]
+    fn only_a_lower_number_may_not_enter() {
+        assert!(!may_enter(0.5, 1.0));
+        for (score, threshold) in
+            [(1.0, 0.5), (0.5, 0.5), (f32::NAN, 0.5), (0.5, f32::NAN), (f32::NAN, f32::NAN)]
+        {
+            assert!(may_enter(score, threshold), "{score} {threshold}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! | out | keys ([`crate::key`]), u64 `[queries, grid, k]`, each list sorted: the best of the rows that the block saw |
 //!
 //! The corpus is read once, from memory to registers, and nothing else matters: 2 bytes pay for `2 * queries` operations.
-//! Each warp works alone on 16 rows at a time (see [`crate::rows`]) with the next 4 KiB always on their way, computes norms
+//! Each warp works alone on 16 rows at a time (see `rows.rs`) with the next 4 KiB always on their way, computes norms
 //! and dot products from the same registers, and looks at its scores only to see that none beats its list:
 //!
 //! ```text
@@ -26,7 +26,7 @@ use crate::MAX_K;
 use crate::half::{
     Access, Aligned, ELEMENT_BYTES, Half, PIECE, PIECE_BYTES, Unaligned, bf16, f16, is_aligned,
 };
-use crate::key::{EMPTY, key, score_of, split};
+use crate::key::{EMPTY, key, may_enter, score_of, split};
 use crate::list::{KEY_BYTES, TopList, broadcast, dynamic_shared_address};
 use crate::rows::{CHUNK, Chunk, Consumer, Lane, Matrix, ROWS, STEP, Squares, chunks};
 use crate::unroll::unroll;
@@ -104,7 +104,8 @@ impl Plan {
     }
 }
 
-const _: () = assert!(CHUNK * ELEMENT_BYTES % 128 == 0, "the pitch must be 64 past a multiple of 128");
+const _: () =
+    assert!((CHUNK * ELEMENT_BYTES).is_multiple_of(128), "the pitch must be 64 past a multiple of 128");
 
 /// The arguments of a launch, and where the warp stands in it.
 struct Problem<T> {
@@ -339,7 +340,7 @@ impl<'a, T: Half, const TILES: usize> Tiles<'a, T, TILES> {
                 let score = scores[TILE][place % 4];
                 let wanted = row < problem.corpus.n
                     && query < problem.queries.n
-                    && !(score < self.threshold[TILE][COLUMN]);
+                    && may_enter(score, self.threshold[TILE][COLUMN]);
                 let candidate = if wanted { key(score, row) } else { EMPTY };
                 // SAFETY: the caller's contract; lists are those of this warp.
                 let mut waiting = unsafe { warp::warp_vote_ballot(FULL_MASK, wanted) };
@@ -406,8 +407,7 @@ impl<T: Half, const TILES: usize> Consumer for Tiles<'_, T, TILES> {
             if TILE < TILES {
                 let score = self.dots[TILE][I] * norms[I / 2] * query_norms[TILE][I % 2];
                 scores[TILE][I] = score;
-                // True for NaN, so that a list without k entries, or with a NaN, is looked at more closely.
-                promising |= !(score < self.threshold[TILE][I % 2]);
+                promising |= may_enter(score, self.threshold[TILE][I % 2]);
             }
         });
         // SAFETY: the caller's contract; the vote makes the branch the whole warp's.

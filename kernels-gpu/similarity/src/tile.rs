@@ -25,7 +25,7 @@
 //! A warp computes 64 rows x 64 queries: 4 x 8 `mma` accumulators, 128 registers. A chunk of a tile lies in shared memory as
 //! lines of 128 bytes, two rows to a line, its 16-byte units swizzled so that `cp.async` and `ldmatrix` meet all banks.
 //!
-//! [`collect`](crate::collect) says how candidates become lists.
+//! `collect.rs` says how candidates become lists.
 
 use crate::MAX_K;
 use crate::collect::{Accumulators, Collector};
@@ -83,11 +83,11 @@ pub const NORMS_AT_ONCE: u32 = PIECE_BYTES / size_of::<f32>() as u32;
 
 const _: () = {
     assert!(LINE_BYTES == 2 * ROW_BYTES, "place() puts two rows into a line");
-    assert!(STAGE_BYTES % LINE_BYTES == 0 && ROWS_BYTES % LINE_BYTES == 0);
-    assert!(ROWS_AT_ONCE % 16 == 0, "rows that a thread loads must be swizzled alike");
-    assert!(BLOCK_ROWS % ROWS_AT_ONCE == 0 && BLOCK_QUERIES % ROWS_AT_ONCE == 0);
+    assert!(STAGE_BYTES.is_multiple_of(LINE_BYTES) && ROWS_BYTES.is_multiple_of(LINE_BYTES));
+    assert!(ROWS_AT_ONCE.is_multiple_of(16), "rows that a thread loads must be swizzled alike");
+    assert!(BLOCK_ROWS.is_multiple_of(ROWS_AT_ONCE) && BLOCK_QUERIES.is_multiple_of(ROWS_AT_ONCE));
     assert!(BLOCK_ROWS / NORMS_AT_ONCE <= THREADS);
-    assert!(BLOCK_QUERIES % WARPS == 0);
+    assert!(BLOCK_QUERIES.is_multiple_of(WARPS));
     assert!(BLOCK_K == 2 * MMA_K && ROW_TILES == 4 && QUERY_TILES == 8, "multiply() counts them out");
 };
 
