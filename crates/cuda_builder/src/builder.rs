@@ -40,6 +40,9 @@ pub struct CudaBuilder {
     target_dir: Option<PathBuf>,
     toolchain: Option<DeviceToolchain>,
     options: Options,
+    emit: Option<&'static str>,
+    /// Wishes that the compiler cannot fulfil, each with what to do instead.
+    unsupported: Vec<(&'static str, &'static str)>,
 }
 
 /// A finished module.
@@ -57,10 +60,23 @@ impl CudaBuilder {
     /// A builder for the package in a folder. In a build script a relative path starts at the folder of the
     /// package that is being built, else at the working folder.
     pub fn new(path_to_crate_root: impl AsRef<Path>) -> Self {
-        let options =
-            Options { release: true, line_info: false, cargo_args: Vec::new(), emit: None, capture: false };
-        let path = path_to_crate_root.as_ref().to_owned();
-        Self { path, arch: Arch::default(), copy_to: None, target_dir: None, toolchain: None, options }
+        Self {
+            path: path_to_crate_root.as_ref().to_owned(),
+            arch: Arch::default(),
+            copy_to: None,
+            target_dir: None,
+            toolchain: None,
+            options: Options {
+                release: true,
+                line_info: false,
+                cargo_args: Vec::new(),
+                llvm_args: Vec::new(),
+                emit: None,
+                capture: false,
+            },
+            emit: None,
+            unsupported: Vec::new(),
+        }
     }
 
     /// Where the finished PTX goes. Without it, [`build`](Self::build) leaves the file in the build folder.
@@ -106,7 +122,82 @@ impl CudaBuilder {
         self.generate_line_info(debug == DebugInfo::LineTables)
     }
 
-    /// Also writes LLVM's text form of the package to a file, as `--emit=llvm-ir` does.
+    /// Whether to run the optimiser; the same as [`release`](Self::release), which sets both in Rust-CUDA.
+    #[must_use]
+    pub fn nvvm_opts(self, optimise: bool) -> Self {
+        self.release(optimise)
+    }
+
+    /// Whether `a * b + c` may become one instruction with one rounding; false by default, unlike in Rust-CUDA:
+    /// a kernel then gives the same bits on the GPU and on the CPU.
+    #[must_use]
+    pub fn fma_contraction(self, contract: bool) -> Self {
+        self.llvm_arg("-nvptx-fma-level", if contract { "1" } else { "0" })
+    }
+
+    /// Whether `f32` divisions may use the approximation `div.full`; false by default.
+    #[must_use]
+    pub fn fast_div(self, fast: bool) -> Self {
+        self.llvm_arg("-nvptx-prec-divf32", if fast { "1" } else { "2" })
+    }
+
+    /// Whether `f32` square roots may use the approximation `sqrt.approx`; false by default.
+    #[must_use]
+    pub fn fast_sqrt(self, fast: bool) -> Self {
+        self.llvm_arg("-nvptx-prec-sqrtf32", if fast { "0" } else { "1" })
+    }
+
+    /// Whether to flush subnormal numbers to zero everywhere. The compiler has no such switch: true fails the build.
+    #[must_use]
+    pub fn ftz(self, flush: bool) -> Self {
+        self.refuse(
+            flush,
+            "ftz",
+            "use the approximations of cuda_std::fastmath, which flush, where it matters",
+        )
+    }
+
+    /// Whether the module is for OptiX. The compiler knows nothing of it: true fails the build.
+    #[must_use]
+    pub fn optix(self, optix: bool) -> Self {
+        self.refuse(optix, "optix", "compile such kernels with Rust-CUDA")
+    }
+
+    /// Whether to replace `libm` by NVIDIA's libdevice. The compiler cannot: true fails the build.
+    #[must_use]
+    pub fn override_libm(self, replace: bool) -> Self {
+        self.refuse(
+            replace,
+            "override_libm",
+            "call cuda_std::fastmath where speed matters more than the last bits",
+        )
+    }
+
+    /// Whether to place `static`s in constant memory. The compiler cannot: true fails the build.
+    #[must_use]
+    pub fn use_constant_memory_space(self, constant: bool) -> Self {
+        self.refuse(
+            constant,
+            "use_constant_memory_space",
+            "pass small tables as kernel arguments, which lie there",
+        )
+    }
+
+    /// Whether to write LLVM's text form of the package beside the PTX, as `.ll`.
+    #[must_use]
+    pub fn emit_llvm_ir(mut self, emit: bool) -> Self {
+        self.emit = emit.then_some("llvm-ir");
+        self
+    }
+
+    /// Whether to write LLVM's bitcode of the package beside the PTX, as `.bc`.
+    #[must_use]
+    pub fn emit_llvm_bitcode(mut self, emit: bool) -> Self {
+        self.emit = emit.then_some("llvm-bc");
+        self
+    }
+
+    /// Writes LLVM's text form of the package to this file.
     #[must_use]
     pub fn final_module_path(mut self, path: impl AsRef<Path>) -> Self {
         self.options.emit = Some(("llvm-ir", path.as_ref().to_owned()));
@@ -134,6 +225,20 @@ impl CudaBuilder {
         self
     }
 
+    fn llvm_arg(mut self, name: &str, value: &str) -> Self {
+        self.options.llvm_args.retain(|arg| !arg.starts_with(name)); // the last call counts
+        self.options.llvm_args.push(format!("{name}={value}"));
+        self
+    }
+
+    fn refuse(mut self, wanted: bool, option: &'static str, instead: &'static str) -> Self {
+        self.unsupported.retain(|(known, _)| *known != option);
+        if wanted {
+            self.unsupported.push((option, instead));
+        }
+        self
+    }
+
     /// Compiles and returns the path of the PTX.
     ///
     /// # Errors
@@ -154,7 +259,10 @@ impl CudaBuilder {
     ///
     /// # Errors
     /// See [`BuildError`].
-    pub fn build_module(self) -> Result<Built, BuildError> {
+    pub fn build_module(mut self) -> Result<Built, BuildError> {
+        if let Some((option, instead)) = self.unsupported.pop() {
+            return Err(BuildError::Unsupported { option, instead });
+        }
         let manifest = Manifest::read(&self.path)?;
         let toolchain = match self.toolchain {
             Some(toolchain) => toolchain,
@@ -166,6 +274,10 @@ impl CudaBuilder {
             Some(path) => absolute(path)?,
             None => target_dir.join(format!("{}.ptx", manifest.library)),
         };
+        if let Some(kind) = self.emit {
+            let extension = if kind == "llvm-ir" { "ll" } else { "bc" };
+            self.options.emit = Some((kind, ptx.with_extension(extension)));
+        }
         let job = Job {
             toolchain: &toolchain,
             manifest: &manifest,

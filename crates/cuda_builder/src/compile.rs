@@ -26,6 +26,8 @@ pub struct Options {
     pub line_info: bool,
     /// Arguments for cargo, such as `--features x`.
     pub cargo_args: Vec<String>,
+    /// Switches of LLVM's back end.
+    pub llvm_args: Vec<String>,
     /// Further outputs of rustc: (`llvm-ir` or `llvm-bc`, where to).
     pub emit: Option<(&'static str, PathBuf)>,
     /// Keep cargo's output for the error instead of letting it through to stderr.
@@ -161,6 +163,7 @@ impl Job<'_> {
         if !self.says_no_std() {
             args.push("-Zcrate-attr=no_std".to_owned());
         }
+        args.extend(self.options.llvm_args.iter().map(|arg| format!("-Cllvm-args={arg}")));
         if let Some((kind, path)) = &self.options.emit {
             args.push(format!("--emit={kind}={}", path.display()));
         }

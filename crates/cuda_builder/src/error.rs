@@ -121,6 +121,16 @@ pub enum BuildError {
         /// What is wrong, and how to mend it.
         problem: crate::ptx::PtxError,
     },
+    /// The compiler has no such option.
+    #[error(
+        "CudaBuilder::{option}(true): the compiler cannot do that.\nfix: leave it out; instead, {instead}"
+    )]
+    Unsupported {
+        /// The builder's method.
+        option: &'static str,
+        /// What serves the same end.
+        instead: &'static str,
+    },
     /// A file or process could not be used.
     #[error("cannot {action} {path}: {source}", path = .path.display())]
     Io {

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 use cuda_builder::{Arch, BuildError, CudaBuilder, DeviceToolchain, ptx};
@@ -20,6 +21,8 @@ crate-type = [\"cdylib\", \"rlib\"]
 
 const SOURCE: &str = r#"
 #![no_std]
+#![feature(core_intrinsics)]
+#![allow(internal_features)]
 
 core::arch::global_asm!("// @ironwarp kernel=fill max_threads=256 min_blocks=2");
 
@@ -37,10 +40,42 @@ pub unsafe extern "ptx-kernel" fn fill(out: *mut f32, n: u32) {
 }
 "#;
 
+/// An operation for each switch of the back end.
+const ARITHMETIC: &str = r#"
+#[unsafe(no_mangle)]
+pub unsafe extern "ptx-kernel" fn arithmetic(out: *mut f32, a: f32, b: f32, c: f32) {
+    unsafe {
+        *out = a * b + c;
+        *out.add(1) = a / b;
+        *out.add(2) = core::intrinsics::sqrtf32(c);
+    }
+}
+"#;
+
 fn write_package(folder: &Path, value: &str) -> std::io::Result<()> {
     fs::create_dir_all(folder.join("src"))?;
     fs::write(folder.join("Cargo.toml"), MANIFEST)?;
     fs::write(folder.join("src/lib.rs"), format!("{SOURCE}\nconst VALUE: f32 = {value};\n"))
+}
+
+/// Past the test harness, which shows nothing of a test that passes.
+fn skip(why: &str) {
+    let _ = writeln!(std::io::stdout(), "skipped: {why}");
+}
+
+#[test]
+fn wishes_that_the_compiler_cannot_fulfil_are_errors() {
+    let builder = || CudaBuilder::new("/no/such/package");
+    for wish in [
+        builder().ftz(true),
+        builder().optix(true),
+        builder().override_libm(true),
+        builder().use_constant_memory_space(true),
+    ] {
+        assert!(matches!(wish.build_module(), Err(BuildError::Unsupported { .. })));
+    }
+    let withdrawn = builder().ftz(true).ftz(false).optix(false);
+    assert!(matches!(withdrawn.build_module(), Err(BuildError::CratePathDoesntExist { .. })));
 }
 
 /// One test, because every part builds on the library that the first part compiled.
@@ -49,7 +84,7 @@ fn a_package_becomes_ptx_and_only_changes_rebuild_it() -> Result<(), Box<dyn Err
     let toolchain = match DeviceToolchain::find() {
         Ok(toolchain) => toolchain,
         Err(error) => {
-            println!("skipped: no device compiler ({error})");
+            skip(&format!("no device compiler ({error})"));
             return Ok(());
         }
     };
@@ -70,7 +105,7 @@ fn a_package_becomes_ptx_and_only_changes_rebuild_it() -> Result<(), Box<dyn Err
 
     let built = match builder().build_module() {
         Err(BuildError::NoNetwork { .. }) => {
-            println!("skipped: no network for the library's dependencies");
+            skip("no network for the library's dependencies");
             return Ok(());
         }
         built => built?,
@@ -94,6 +129,23 @@ fn a_package_becomes_ptx_and_only_changes_rebuild_it() -> Result<(), Box<dyn Err
     fs::remove_file(&copy)?;
     assert!(!builder().build_module()?.fresh, "the PTX is gone");
     assert!(copy.is_file());
+
+    let source = format!("{SOURCE}\nconst VALUE: f32 = 1.0;\n{ARITHMETIC}");
+    fs::write(package.join("src/lib.rs"), source)?;
+    let exact = fs::read_to_string(builder().build_module()?.ptx)?;
+    assert!(
+        exact.contains("mul.rn.f32") && exact.contains("div.rn.f32") && exact.contains("sqrt.rn.f32"),
+        "{exact}"
+    );
+    let fast = builder().fma_contraction(true).fast_div(true).fast_sqrt(true).emit_llvm_ir(true);
+    let fast = fs::read_to_string(fast.build_module()?.ptx)?;
+    assert!(
+        fast.contains("fma.rn.f32") && fast.contains("div.full.f32") && fast.contains("sqrt.approx.f32"),
+        "{fast}"
+    );
+    assert!(fs::read_to_string(copy.with_extension("ll"))?.contains("define"));
+    assert!(!builder().build_module()?.fresh, "other switches");
+    assert_eq!(fs::read_to_string(&copy)?, exact);
 
     write_package(&package, "\"no number\"")?;
     let error = builder().build_module().unwrap_err();
