@@ -35,15 +35,15 @@ pub fn kernel(attr: TokenStream, item: TokenStream) -> TokenStream {
     kernel::expand(attr.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Places a `static` in a memory space of the device: `shared`, `global`, `constant` or `local`.
+/// Places a `static` in a memory space of the device: `shared`, `global` or `constant`.
 ///
 /// With `shared`, every thread block has its own copy, which is uninitialised when the kernel starts: the initial value
 /// is type-checked and then ignored, as in CUDA. Inside a `#[kernel]` function a `static mut` behaves as an ordinary one.
 /// Outside of one, its name stands for a value that dereferences to the type: `NAME[i][j] = v`, `*NAME = v` and
 /// `NAME.as_mut_ptr()` work, while `&raw mut NAME` must be written `&raw mut *NAME`.
 ///
-/// With `global` and on the host's stack-like spaces the compiler's own placement is right, and the attribute does
-/// nothing. `constant` is placed in global memory, where it reads the same.
+/// With `global` the compiler's own placement is right, and the attribute does nothing. `constant` is placed in global
+/// memory too, where it reads the same.
 #[proc_macro_attribute]
 pub fn address_space(attr: TokenStream, item: TokenStream) -> TokenStream {
     shared::expand_static(attr.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()

@@ -19,10 +19,15 @@ pub fn expand_static(attr: TokenStream, item: TokenStream) -> Result<TokenStream
     let space: Ident = syn::parse2(attr)?;
     match space.to_string().as_str() {
         "shared" => expand_shared(syn::parse2(item)?),
-        "global" | "constant" | "local" => Ok(item),
+        "global" | "constant" => Ok(item),
+        // It would land in global memory, where all threads share it: the opposite of what was asked for.
+        "local" => Err(Error::new(
+            space.span(),
+            "a `static` cannot have a copy for each thread: use a `let` variable",
+        )),
         other => Err(Error::new(
             space.span(),
-            format!("unknown address space `{other}`: expected shared, global, constant or local"),
+            format!("unknown address space `{other}`: expected shared, global or constant"),
         )),
     }
 }
@@ -201,5 +206,8 @@ mod tests {
         );
         let error = expand_static("sharde".parse().unwrap(), item).unwrap_err().to_string();
         assert!(error.contains("unknown address space `sharde`"), "{error}");
+        let item: TokenStream = "static mut A: u32 = 0;".parse().unwrap();
+        let error = expand_static("local".parse().unwrap(), item).unwrap_err().to_string();
+        assert!(error.contains("use a `let` variable"), "{error}");
     }
 }
