@@ -34,7 +34,7 @@ fn dynamic() -> u32 {
 #[test]
 fn a_product_in_half_a_warp() {
     const LINE: u32 = line!() + 3;
-    expect(FaultKind::Trap, &[LINE], LaunchConfig::linear(1, WARP / 2), || {
+    expect(FaultKind::WarpMask, &[LINE], LaunchConfig::linear(1, WARP / 2), || {
         // SAFETY: the wrong that is to be found.
         let _ = unsafe { mma::m16n8k16_f32_f16([0; 4], [0; 2], [0.0; 4]) };
     });

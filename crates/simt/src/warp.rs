@@ -32,6 +32,8 @@ struct Exchange {
     to_leave: u32,
     /// One value a lane, in 16-byte words so that any value is aligned.
     data: Vec<u128>,
+    /// What [`combine`] made of them, one a lane.
+    results: Vec<u128>,
 }
 
 impl WarpState {
@@ -94,6 +96,56 @@ pub fn collective<T: Copy + 'static>(op: &'static str, mask: u32, input: T) -> [
     };
     // SAFETY: see above: lanes of `given` are initialised.
     std::array::from_fn(|lane| (given & (1 << lane) != 0).then(|| unsafe { values[lane].assume_init() }))
+}
+
+/// All 32 lanes give a value; the last to come makes a result for each lane out of them, once for all. For operations
+/// that want the whole warp, such as matrix products: it copies less than [`collective`] and works once instead of 32
+/// times. A warp with fewer lanes is a fault. Does not order memory accesses.
+///
+/// `f` only computes: it must not call into this crate.
+///
+/// # Panics
+/// When `T` or `U` needs an alignment above 16 bytes.
+#[track_caller]
+pub fn combine<T, U>(op: &'static str, input: T, f: impl FnOnce(&[T; LANES]) -> [U; LANES]) -> U
+where
+    T: Copy + 'static,
+    U: Copy + 'static,
+{
+    const { assert!(align_of::<T>() <= align_of::<u128>() && align_of::<U>() <= align_of::<u128>()) };
+    const MASK: u32 = u32::MAX;
+    let location = Location::caller();
+    let thread = current("simt::warp::combine");
+    let warp = thread.warp();
+    if warp.lanes != WARP_SIZE {
+        let message = format!("{op} needs a warp of {WARP_SIZE} threads; this one has {}", warp.lanes);
+        thread.fail(FaultKind::WarpMask, location, message);
+    }
+    // SAFETY: the bytes of a value that lives until the end of this function.
+    let bytes = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(&input).cast(), size_of::<T>()) };
+    let (arrival, last) = arrive(thread, op, MASK, TypeId::of::<(T, U)>(), bytes, location);
+    if last {
+        let exchange = &mut warp.exchanges.borrow_mut()[arrival];
+        // SAFETY: 32 lanes have put a `T` each: their operations have the same types.
+        let results = f(unsafe { &*exchange.data.as_ptr().cast::<[T; LANES]>() });
+        let words = size_of_val(&results).div_ceil(size_of::<u128>());
+        if exchange.results.len() < words {
+            exchange.results.resize(words, 0);
+        }
+        // SAFETY: the vector has room for the array and is aligned for it.
+        unsafe { exchange.results.as_mut_ptr().cast::<[U; LANES]>().write(results) };
+    }
+    if last {
+        wake_others(thread, MASK);
+    } else {
+        thread.wait_for(Wait::Warp { op, mask: MASK }, location);
+    }
+    // SAFETY: the last lane has written 32 of them, and no new operation takes this place before all lanes have left.
+    let mine = unsafe {
+        warp.exchanges.borrow()[arrival].results.as_ptr().cast::<U>().add(thread.lane() as usize).read()
+    };
+    leave(thread, arrival, &mut []);
+    mine
 }
 
 /// Lanes that run together with the caller (`activemask`): it waits until nothing in the warp can move, then answers

@@ -1,7 +1,6 @@
 //! Each lane moves the row whose address it gave, in one checked 16-byte access; the warp exchanges the elements.
 
-use super::mma::whole_warp;
-
+const LANES: usize = 32;
 /// Rows of a matrix, and elements of a row.
 const SIDE: usize = 8;
 /// Lanes that share a row of a fragment.
@@ -41,32 +40,34 @@ unsafe fn ldmatrix<const N: usize>(op: &'static str, row: u32, order: Order) -> 
     } else {
         Row::default()
     };
-    let rows = whole_warp(op, mine);
-    std::array::from_fn(|matrix| {
-        let element = |(row, column): (usize, usize)| rows[matrix * SIDE + row].0[column];
-        let [low, high] = elements(lane, order).map(element);
-        u32::from(low) | u32::from(high) << u16::BITS
+    simt::warp::combine(op, mine, |rows: &[Row; LANES]| {
+        std::array::from_fn(|lane| {
+            let places = elements(lane, order);
+            std::array::from_fn(|matrix| {
+                let [low, high] = places.map(|(row, column)| rows[matrix * SIDE + row].0[column]);
+                u32::from(low) | u32::from(high) << u16::BITS
+            })
+        })
     })
 }
 
 #[track_caller]
 unsafe fn stmatrix<const N: usize>(op: &'static str, row: u32, registers: [u32; N], order: Order) {
-    let all = whole_warp(op, registers);
-    let lane = simt::thread::lane() as usize;
-    let (matrix, wanted) = (lane / SIDE, lane % SIDE);
-    if matrix >= N {
-        return;
-    }
-    let mut mine = Row::default();
-    for (source, registers) in all.iter().enumerate() {
-        for (half, (row, column)) in elements(source, order).into_iter().enumerate() {
-            if row == wanted {
-                mine.0[column] = (registers[matrix] >> (half as u32 * u16::BITS)) as u16;
+    let mine = simt::warp::combine(op, registers, |all: &[[u32; N]; LANES]| {
+        let mut rows = [Row::default(); LANES];
+        for (lane, registers) in all.iter().enumerate() {
+            let [low, high] = elements(lane, order);
+            for (matrix, &register) in registers.iter().enumerate() {
+                rows[matrix * SIDE + low.0].0[low.1] = register as u16;
+                rows[matrix * SIDE + high.0].0[high.1] = (register >> u16::BITS) as u16;
             }
         }
+        rows
+    });
+    if (simt::thread::lane() as usize) < N * SIDE {
+        // SAFETY: the caller vouches for the address of a lane that counts.
+        unsafe { simt::memory::store(pointer(row), mine) }
     }
-    // SAFETY: the caller vouches for the address of a lane that counts.
-    unsafe { simt::memory::store(pointer(row), mine) }
 }
 
 macro_rules! one {

@@ -1,12 +1,16 @@
-//! Each lane widens its own fragment to f32, gets everybody's, and computes its own part of D.
+//! Each lane widens its own fragment to f32; the last lane to come computes D for all.
 
 use half::{bf16, f16};
 use num::unpack_x2;
 
-const FULL_WARP: u32 = u32::MAX;
 const LANES: usize = 32;
 /// Lanes that share a row of A: the `t` of the fragment layouts.
 const QUAD: usize = 4;
+/// Rows of A and columns of B.
+const M: usize = 16;
+const N: usize = 8;
+/// Elements of k in the largest shape.
+const MAX_K: usize = 16;
 
 /// Where the elements of a shape sit in the fragments.
 trait Shape {
@@ -34,44 +38,48 @@ impl<const K: usize> Shape for Single<K> {
     }
 }
 
-/// One lane's elements of A (rows `g` and `g + 8`) and of B (column `g`), each in the order of k.
+/// One lane's elements of A (rows `g` and `g + 8`) and of B (column `g`), each in the order of k, and its part of C.
 #[derive(Clone, Copy)]
 struct Fragment<const SLOTS: usize> {
     a: [[f32; SLOTS]; 2],
     b: [f32; SLOTS],
+    c: [f32; 4],
 }
 
 /// `[D(g, 2t), D(g, 2t+1), D(g+8, 2t), D(g+8, 2t+1)]`, each summed in the order of k, starting with C.
 #[track_caller]
-fn multiply<S: Shape, const SLOTS: usize>(op: &'static str, mine: Fragment<SLOTS>, c: [f32; 4]) -> [f32; 4] {
-    let all = whole_warp(op, mine);
-    let lane = simt::thread::lane() as usize;
-    let (g, t) = (lane / QUAD, lane % QUAD);
-    let mut d = c;
-    for k in 0..S::K {
-        let (owner, slot) = S::place(k);
-        let rows = all[g * QUAD + owner].a.map(|row| row[slot]);
-        let columns = [2 * t, 2 * t + 1].map(|column| all[column * QUAD + owner].b[slot]);
-        for half in 0..2 {
-            for column in 0..2 {
-                // The product of two inputs of at most 11 significant bits is exact in f32.
-                d[half * 2 + column] += rows[half] * columns[column];
+fn multiply<S: Shape, const SLOTS: usize>(op: &'static str, mine: Fragment<SLOTS>) -> [f32; 4] {
+    simt::warp::combine(op, mine, product::<S, SLOTS>)
+}
+
+/// The products of two inputs of at most 11 significant bits are exact in f32; only the sums round.
+fn product<S: Shape, const SLOTS: usize>(lanes: &[Fragment<SLOTS>; LANES]) -> [[f32; 4]; LANES] {
+    let mut a = [[0.0; MAX_K]; M];
+    let mut b = [[0.0; N]; MAX_K];
+    for g in 0..N {
+        for k in 0..S::K {
+            let (t, slot) = S::place(k);
+            let owner = &lanes[g * QUAD + t];
+            a[g][k] = owner.a[0][slot];
+            a[g + N][k] = owner.a[1][slot];
+            b[k][g] = owner.b[slot];
+        }
+    }
+    let mut d = [[0.0; N]; M];
+    for (row, d) in d.iter_mut().enumerate() {
+        for (column, d) in d.iter_mut().enumerate() {
+            *d = lanes[row % N * QUAD + column / 2].c[row / N * 2 + column % 2];
+        }
+        for (&a, b) in a[row].iter().zip(&b).take(S::K) {
+            for (d, &b) in d.iter_mut().zip(b) {
+                *d += a * b;
             }
         }
     }
-    d
-}
-
-/// What every lane of the warp gives. The tensor core instructions are undefined in a warp with fewer than 32 threads.
-#[track_caller]
-pub(super) fn whole_warp<T: Copy + 'static>(op: &'static str, mine: T) -> [T; LANES] {
-    let all = simt::warp::collective(op, FULL_WARP, mine);
-    if all.iter().any(Option::is_none) {
-        simt::trap(&format!(
-            "{op} needs a warp of {LANES} threads; make the block's size a multiple of {LANES}"
-        ));
-    }
-    all.map(|given| given.unwrap_or(mine))
+    std::array::from_fn(|lane| {
+        let (g, column) = (lane / QUAD, lane % QUAD * 2);
+        [d[g][column], d[g][column + 1], d[g + N][column], d[g + N][column + 1]]
+    })
 }
 
 fn widen_f16(register: u32) -> [f32; 2] {
@@ -86,16 +94,16 @@ fn widen_tf32(register: u32) -> f32 {
     num::tf32_truncate(f32::from_bits(register))
 }
 
-fn k16(widen: fn(u32) -> [f32; 2], a: [u32; 4], b: [u32; 2]) -> Fragment<4> {
+fn k16(widen: fn(u32) -> [f32; 2], a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> Fragment<4> {
     let join = |first: u32, second: u32| {
         let ([p, q], [r, s]) = (widen(first), widen(second));
         [p, q, r, s]
     };
-    Fragment { a: [join(a[0], a[2]), join(a[1], a[3])], b: join(b[0], b[1]) }
+    Fragment { a: [join(a[0], a[2]), join(a[1], a[3])], b: join(b[0], b[1]), c }
 }
 
-fn k8(widen: fn(u32) -> [f32; 2], a: [u32; 2], b: u32) -> Fragment<2> {
-    Fragment { a: a.map(widen), b: widen(b) }
+fn k8(widen: fn(u32) -> [f32; 2], a: [u32; 2], b: u32, c: [f32; 4]) -> Fragment<2> {
+    Fragment { a: a.map(widen), b: widen(b), c }
 }
 
 fn unpack_c(c: [u32; 2]) -> [f32; 4] {
@@ -110,43 +118,43 @@ fn pack_d(d: [f32; 4]) -> [u32; 2] {
 
 #[track_caller]
 pub unsafe fn m16n8k16_f32_f16(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
-    multiply::<Packed<16>, 4>("mma.m16n8k16.f32.f16", k16(widen_f16, a, b), c)
+    multiply::<Packed<16>, 4>("mma.m16n8k16.f32.f16", k16(widen_f16, a, b, c))
 }
 
 #[track_caller]
 pub unsafe fn m16n8k16_f32_bf16(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
-    multiply::<Packed<16>, 4>("mma.m16n8k16.f32.bf16", k16(widen_bf16, a, b), c)
+    multiply::<Packed<16>, 4>("mma.m16n8k16.f32.bf16", k16(widen_bf16, a, b, c))
 }
 
 #[track_caller]
 pub unsafe fn m16n8k16_f16_f16(a: [u32; 4], b: [u32; 2], c: [u32; 2]) -> [u32; 2] {
-    pack_d(multiply::<Packed<16>, 4>("mma.m16n8k16.f16.f16", k16(widen_f16, a, b), unpack_c(c)))
+    pack_d(multiply::<Packed<16>, 4>("mma.m16n8k16.f16.f16", k16(widen_f16, a, b, unpack_c(c))))
 }
 
 #[track_caller]
 pub unsafe fn m16n8k8_f32_f16(a: [u32; 2], b: u32, c: [f32; 4]) -> [f32; 4] {
-    multiply::<Packed<8>, 2>("mma.m16n8k8.f32.f16", k8(widen_f16, a, b), c)
+    multiply::<Packed<8>, 2>("mma.m16n8k8.f32.f16", k8(widen_f16, a, b, c))
 }
 
 #[track_caller]
 pub unsafe fn m16n8k8_f32_bf16(a: [u32; 2], b: u32, c: [f32; 4]) -> [f32; 4] {
-    multiply::<Packed<8>, 2>("mma.m16n8k8.f32.bf16", k8(widen_bf16, a, b), c)
+    multiply::<Packed<8>, 2>("mma.m16n8k8.f32.bf16", k8(widen_bf16, a, b, c))
 }
 
 #[track_caller]
 pub unsafe fn m16n8k8_f16_f16(a: [u32; 2], b: u32, c: [u32; 2]) -> [u32; 2] {
-    pack_d(multiply::<Packed<8>, 2>("mma.m16n8k8.f16.f16", k8(widen_f16, a, b), unpack_c(c)))
+    pack_d(multiply::<Packed<8>, 2>("mma.m16n8k8.f16.f16", k8(widen_f16, a, b, unpack_c(c))))
 }
 
 #[track_caller]
 pub unsafe fn m16n8k8_f32_tf32(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
     let [a0, a1, a2, a3] = a.map(widen_tf32);
-    let mine = Fragment { a: [[a0, a2], [a1, a3]], b: b.map(widen_tf32) };
-    multiply::<Single<8>, 2>("mma.m16n8k8.f32.tf32", mine, c)
+    let mine = Fragment { a: [[a0, a2], [a1, a3]], b: b.map(widen_tf32), c };
+    multiply::<Single<8>, 2>("mma.m16n8k8.f32.tf32", mine)
 }
 
 #[track_caller]
 pub unsafe fn m16n8k4_f32_tf32(a: [u32; 2], b: u32, c: [f32; 4]) -> [f32; 4] {
-    let mine = Fragment { a: a.map(|register| [widen_tf32(register)]), b: [widen_tf32(b)] };
-    multiply::<Single<4>, 1>("mma.m16n8k4.f32.tf32", mine, c)
+    let mine = Fragment { a: a.map(|register| [widen_tf32(register)]), b: [widen_tf32(b)], c };
+    multiply::<Single<4>, 1>("mma.m16n8k4.f32.tf32", mine)
 }
