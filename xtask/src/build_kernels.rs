@@ -43,8 +43,16 @@ pub struct Options {
     pub selection: Selection,
     pub update_budget: bool,
     pub line_info: bool,
+    /// Where the modules go; by default where the host package looks for them.
+    pub output: Option<PathBuf>,
     /// Compile only, without a look at the budget.
     pub skip_budget: bool,
+}
+
+impl Options {
+    fn output_dir(&self) -> PathBuf {
+        self.output.clone().unwrap_or_else(workspace::ptx_dir)
+    }
 }
 
 /// What became of the budget check.
@@ -95,7 +103,7 @@ pub fn build(options: &Options) -> Result<BudgetOutcome, Error> {
         "{} {} in {}: {rebuilt} built, {} up to date ({})",
         style(Style::Ok, "PTX:"),
         plural(modules.len(), "module"),
-        workspace::ptx_dir().display(),
+        options.output_dir().display(),
         modules.len() - rebuilt,
         term::seconds(started.elapsed())
     );
@@ -120,7 +128,8 @@ pub fn build(options: &Options) -> Result<BudgetOutcome, Error> {
 pub fn build_modules(options: &Options) -> Result<Vec<Module>, Error> {
     let jobs = options.selection.resolve()?;
     let toolchain = setup::ensure_compiler()?;
-    let ptxas = Ptxas::find();
+    // Modules for elsewhere are no news to the budget.
+    let ptxas = Ptxas::find().filter(|_| options.output.is_none());
     // Two builds for one architecture would wait for each other's lock on the build folder.
     let mut queues: BTreeMap<Arch, Vec<Manifest>> = BTreeMap::new();
     for (manifest, arch) in jobs {
@@ -189,7 +198,7 @@ fn build_one(
     let task = progress.start(&manifest.library, arch);
     let built = CudaBuilder::new(&manifest.folder)
         .arch(arch)
-        .copy_to(workspace::ptx_path(&manifest.library, arch))
+        .copy_to(options.output_dir().join(workspace::ptx_name(&manifest.library, arch)))
         .target_dir(workspace::device_dir())
         .toolchain(toolchain.clone())
         .generate_line_info(options.line_info)

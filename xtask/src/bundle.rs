@@ -55,7 +55,14 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
             other => return Err(other.unexpected().into()),
         }
     }
-    build_kernels::build(&Options { line_info, skip_budget: true, ..Options::default() })?;
+    // Programs find the PTX beside them; what the host package embeds is another build's business.
+    let ptx = workspace::device_dir().join("bundle");
+    build_kernels::build(&Options {
+        line_info,
+        output: Some(ptx.clone()),
+        skip_budget: true,
+        ..Options::default()
+    })?;
     let folder = workspace::root().join("target/bundle");
     if folder.is_dir() {
         fs::remove_dir_all(&folder).map_err(Error::io("remove", &folder))?;
@@ -72,7 +79,7 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
         examples.into_iter().filter(|program| program.kind == "example"),
         &folder.join("examples"),
     )?;
-    copy_ptx(&folder.join("ptx"))?;
+    copy_ptx(&ptx, &folder.join("ptx"))?;
     copy_baselines(&folder.join("baselines"))?;
     write_script(&folder.join("run"))?;
     report(&folder)
@@ -112,13 +119,12 @@ fn copy_programs(programs: impl Iterator<Item = Program>, folder: &Path) -> Resu
     Ok(())
 }
 
-fn copy_ptx(folder: &Path) -> Result<(), Error> {
+fn copy_ptx(built: &Path, folder: &Path) -> Result<(), Error> {
     fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
     for family in workspace::families()? {
         for arch in &family.archs {
-            let module = workspace::ptx_path(&family.library, *arch);
-            fs::copy(&module, folder.join(module.file_name().unwrap_or_default()))
-                .map_err(Error::io("copy", &module))?;
+            let name = workspace::ptx_name(&family.library, *arch);
+            fs::copy(built.join(&name), folder.join(&name)).map_err(Error::io("copy", built.join(&name)))?;
         }
     }
     Ok(())

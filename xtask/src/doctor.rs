@@ -206,7 +206,9 @@ fn ptx() -> Finding {
     let modules: Vec<PathBuf> = families
         .iter()
         .flat_map(|family| {
-            family.archs.iter().map(move |arch| (family, workspace::ptx_path(&family.library, *arch)))
+            family.archs.iter().map(move |arch| {
+                (family, workspace::ptx_dir().join(workspace::ptx_name(&family.library, *arch)))
+            })
         })
         .filter(|(family, path)| !is_newer(path, &family.folder))
         .map(|(_, path)| path)

@@ -186,8 +186,9 @@ fn reason(text: &str) -> String {
     if text.lines().any(|line| network.iter().any(|sign| line.to_lowercase().contains(sign))) {
         return "no network".to_owned();
     }
-    let errors = text.lines().filter(|line| line.to_lowercase().contains("error") || line.starts_with("E: "));
-    errors.last().or_else(|| text.lines().last()).unwrap_or("no message").trim().to_owned()
+    let mut errors =
+        text.lines().filter(|line| line.to_lowercase().contains("error") || line.starts_with("E: "));
+    errors.next_back().or_else(|| text.lines().next_back()).unwrap_or("no message").trim().to_owned()
 }
 
 fn is_root() -> bool {

@@ -35,9 +35,9 @@ pub fn has_release_example(name: &str) -> bool {
     target_dir().join("release/examples").join(name).is_file()
 }
 
-/// The module of a family for an architecture.
-pub fn ptx_path(family: &str, arch: Arch) -> PathBuf {
-    ptx_dir().join(format!("{family}.{arch}.ptx"))
+/// File name of a family's module for an architecture.
+pub fn ptx_name(family: &str, arch: Arch) -> String {
+    format!("{family}.{arch}.ptx")
 }
 
 /// What the assembler said about a module. Not beside the module: the folder with the PTX is watched.

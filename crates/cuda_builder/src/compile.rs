@@ -260,10 +260,27 @@ fn is_download_failure(stderr: &str) -> bool {
         "failed to download",
         "download of config.json failed",
         "spurious network error",
+        "could not connect to server",
+        "you're using offline mode",
         "unable to update registry",
         "attempting to make an HTTP request, but --offline was specified",
         "you may need to omit the --offline flag",
     ]
     .iter()
     .any(|sign| stderr.to_lowercase().contains(&sign.to_lowercase()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_download_failure;
+
+    #[test]
+    fn a_missing_network_is_told_from_a_broken_kernel() {
+        let offline = "error: no matching package named `cfg-if` found\nAs a reminder, you're using offline mode (--offline) which";
+        let refused = "Caused by:\n  failed to download from `https://index.crates.io/config.json`";
+        let broken =
+            "error[E0425]: cannot find function `download` in this scope\nerror: could not compile `basic`";
+        assert!(is_download_failure(offline) && is_download_failure(refused));
+        assert!(!is_download_failure(broken));
+    }
 }

@@ -79,10 +79,10 @@ impl DeviceToolchain {
         if let Some(best) = usable.pop() {
             return Ok(best);
         }
-        Self::probe(Path::new(DEBIAN_RUSTC)).or_else(|error| {
+        Self::probe(Path::new(DEBIAN_RUSTC)).map_err(|error| {
             probe_all(&without, &mut rejected);
             rejected.push(error);
-            Err(explain(rejected))
+            explain(rejected)
         })
     }
 
