@@ -18,7 +18,7 @@
 //! With [`Options::check`] every access to shared memory and to tracked global memory is checked: bounds,
 //! alignment, initialisation, lifetime and data races. What is found comes back as a [`Fault`] with the source
 //! lines of both accesses. Accesses are seen when they go through [`memory`], or when the kernel's package is
-//! compiled with load/store callbacks (see [`check`](mod@self) and `tools/rustc-checked`).
+//! compiled with load/store callbacks (`tools/rustc-checked`).
 //!
 //! A fault ends the launch at once. Values that live on the stacks of simulated threads are then leaked, as
 //! with [`std::mem::forget`].

@@ -201,7 +201,7 @@ unsafe fn begin_atomic(
     // Give way now and then: the operation may be part of a loop that waits for another thread.
     thread.spins.set(thread.spins.get() + 1);
     if thread.spins.get() >= SPINS {
-        thread.give_way(location);
+        thread.give_way(RawSite::of(location));
     }
     check_access(thread, ptr, size, size, AccessKind::Atomic, location);
     let lock = AtomicLock::take(ptr as usize);

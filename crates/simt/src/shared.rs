@@ -38,10 +38,6 @@ impl StaticKey {
     }
 }
 
-#[repr(C, align(1024))]
-#[derive(Clone, Copy)]
-struct Line(#[allow(dead_code, reason = "only its size and alignment count")] [u8; ARENA_ALIGN]);
-
 /// A shared variable, or the dynamic memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Variable {
@@ -55,7 +51,10 @@ pub(crate) struct Variable {
 
 /// Shared memory of one block.
 pub(crate) struct Arena {
-    memory: Box<[UnsafeCell<Line>]>,
+    /// Bytes of the arena, and as many more as aligning it takes.
+    memory: Box<[UnsafeCell<u8>]>,
+    /// Bytes of `memory` before the arena.
+    skipped: usize,
     dynamic_len: usize,
     variables: RefCell<Vec<Variable>>,
     /// Bytes handed out, without gaps.
@@ -66,10 +65,15 @@ pub(crate) struct Arena {
 
 impl Arena {
     pub fn new(dynamic_len: u32) -> Self {
-        // SAFETY: lines are bytes, for which zero is a value. Zeroed memory costs nothing until it is touched.
-        let memory = unsafe { Box::new_zeroed_slice(ARENA_BYTES / ARENA_ALIGN).assume_init() };
+        // Zeroed memory of ordinary alignment costs nothing until it is touched; with the arena's alignment the
+        // allocator would write it all.
+        // SAFETY: zero is a value of bytes.
+        let memory: Box<[UnsafeCell<u8>]> =
+            unsafe { Box::new_zeroed_slice(ARENA_BYTES + ARENA_ALIGN).assume_init() };
+        let start = memory.as_ptr() as usize;
         Self {
             memory,
+            skipped: start.next_multiple_of(ARENA_ALIGN) - start,
             dynamic_len: dynamic_len as usize,
             variables: RefCell::default(),
             used: Cell::new(0),
@@ -101,7 +105,7 @@ impl Arena {
 
     #[inline]
     pub fn base(&self) -> *mut u8 {
-        UnsafeCell::raw_get(self.memory.as_ptr()).cast()
+        UnsafeCell::raw_get(self.memory.as_ptr()).wrapping_add(self.skipped)
     }
 
     /// Offset of an address in the arena.

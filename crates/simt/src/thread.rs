@@ -3,6 +3,7 @@
 use std::panic::Location;
 
 use crate::exec::context::{WARP_SIZE, current, try_current};
+use crate::site::RawSite;
 
 /// Whether the caller is a simulated thread.
 #[inline(never)]
@@ -70,5 +71,5 @@ pub fn warp() -> u32 {
 #[track_caller]
 pub fn give_way() {
     let location = Location::caller();
-    current("simt::thread::give_way").give_way(location);
+    current("simt::thread::give_way").give_way(RawSite::of(location));
 }

@@ -5,12 +5,15 @@ use std::cell::RefCell;
 use std::mem::MaybeUninit;
 use std::panic::Location;
 
-use crate::exec::context::{Thread, WARP_SIZE, Wait, current};
+use crate::exec::context::{Muted, Thread, WARP_SIZE, Wait, current};
 use crate::exec::group::Group;
 use crate::fault::FaultKind;
 
 /// Lanes of a warp, as a number of array elements.
 pub const LANES: usize = WARP_SIZE as usize;
+
+/// Mask of all lanes.
+const WHOLE_WARP: u32 = u32::MAX;
 
 /// State of a warp.
 pub(crate) struct WarpState {
@@ -113,39 +116,82 @@ where
     U: Copy + 'static,
 {
     const { assert!(align_of::<T>() <= align_of::<u128>() && align_of::<U>() <= align_of::<u128>()) };
-    const MASK: u32 = u32::MAX;
     let location = Location::caller();
-    let thread = current("simt::warp::combine");
-    let warp = thread.warp();
-    if warp.lanes != WARP_SIZE {
-        let message = format!("{op} needs a warp of {WARP_SIZE} threads; this one has {}", warp.lanes);
-        thread.fail(FaultKind::WarpMask, location, message);
-    }
     // SAFETY: the bytes of a value that lives until the end of this function.
     let bytes = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(&input).cast(), size_of::<T>()) };
-    let (arrival, last) = arrive(thread, op, MASK, TypeId::of::<(T, U)>(), bytes, location);
+    let (arrival, last) = begin_combine(op, TypeId::of::<(T, U)>(), bytes, location);
     if last {
-        let exchange = &mut warp.exchanges.borrow_mut()[arrival];
-        // SAFETY: 32 lanes have put a `T` each: their operations have the same types.
-        let results = f(unsafe { &*exchange.data.as_ptr().cast::<[T; LANES]>() });
-        let words = size_of_val(&results).div_ceil(size_of::<u128>());
-        if exchange.results.len() < words {
-            exchange.results.resize(words, 0);
-        }
-        // SAFETY: the vector has room for the array and is aligned for it.
-        unsafe { exchange.results.as_mut_ptr().cast::<[U; LANES]>().write(results) };
+        let (inputs, results) = combine_buffers(arrival, size_of::<[U; LANES]>());
+        // This function is compiled with its caller, callbacks included: they must not see the executor's own memory.
+        let _muted = Muted::new();
+        // SAFETY: 32 lanes have put a `T` each, since their operations have the same types; the results have room for
+        // the array and are aligned for it.
+        unsafe { results.cast::<[U; LANES]>().write(f(&*inputs.cast::<[T; LANES]>())) };
     }
+    let mut mine = MaybeUninit::<U>::uninit();
+    // SAFETY: the last lane has written 32 results of this type before `finish_combine` reads one.
+    unsafe {
+        finish_combine(op, arrival, last, mine.as_mut_ptr().cast(), size_of::<U>(), location);
+        mine.assume_init()
+    }
+}
+
+// The parts of `combine` that touch the executor's memory are not generic, so that they are compiled here, without
+// load/store callbacks.
+
+#[inline(never)]
+fn begin_combine(
+    op: &'static str,
+    element: TypeId,
+    input: &[u8],
+    location: &'static Location<'static>,
+) -> (usize, bool) {
+    let thread = current("simt::warp::combine");
+    let lanes = thread.warp().lanes;
+    if lanes != WARP_SIZE {
+        let message = format!("{op} needs a warp of {WARP_SIZE} threads; this one has {lanes}");
+        thread.fail(FaultKind::WarpMask, location, message);
+    }
+    arrive(thread, op, WHOLE_WARP, element, input, location)
+}
+
+/// Where the inputs of a complete operation are, and `bytes` for its results, both aligned to 16.
+#[inline(never)]
+fn combine_buffers(arrival: usize, bytes: usize) -> (*const u8, *mut u8) {
+    let mut exchanges = current("simt::warp::combine").warp().exchanges.borrow_mut();
+    let exchange = &mut exchanges[arrival];
+    let words = bytes.div_ceil(size_of::<u128>());
+    if exchange.results.len() < words {
+        exchange.results.resize(words, 0);
+    }
+    (exchange.data.as_ptr().cast(), exchange.results.as_mut_ptr().cast())
+}
+
+/// Waits for the results unless the caller made them, takes the lane's own and leaves the operation.
+///
+/// # Safety
+/// `out` is writable for `size` bytes, and the operation will have 32 results of that size.
+#[inline(never)]
+unsafe fn finish_combine(
+    op: &'static str,
+    arrival: usize,
+    last: bool,
+    out: *mut u8,
+    size: usize,
+    location: &'static Location<'static>,
+) {
+    let thread = current("simt::warp::combine");
     if last {
-        wake_others(thread, MASK);
+        wake_others(thread, WHOLE_WARP);
     } else {
-        thread.wait_for(Wait::Warp { op, mask: MASK }, location);
+        thread.wait_for(Wait::Warp { op, mask: WHOLE_WARP }, location);
     }
-    // SAFETY: the last lane has written 32 of them, and no new operation takes this place before all lanes have left.
-    let mine = unsafe {
-        warp.exchanges.borrow()[arrival].results.as_ptr().cast::<U>().add(thread.lane() as usize).read()
-    };
+    let exchanges = thread.warp().exchanges.borrow();
+    let results = exchanges[arrival].results.as_ptr().cast::<u8>();
+    // SAFETY: the caller vouches for both ranges; no new operation takes this place before all lanes have left.
+    unsafe { std::ptr::copy_nonoverlapping(results.add(thread.lane() as usize * size), out, size) };
+    drop(exchanges);
     leave(thread, arrival, &mut []);
-    mine
 }
 
 /// Lanes that run together with the caller (`activemask`): it waits until nothing in the warp can move, then answers

@@ -31,7 +31,7 @@ fn full_barrier_separates_phases() {
 fn reductions_combine_all_threads() {
     passes(LaunchConfig::linear(2, 70), || {
         let rank = thread::rank();
-        assert_eq!(reduce(BarrierReduce::Popc, rank % 7 == 0), 10);
+        assert_eq!(reduce(BarrierReduce::Popc, rank.is_multiple_of(7)), 10);
         assert_eq!(reduce(BarrierReduce::And, rank < 69), 0);
         assert_eq!(reduce(BarrierReduce::And, rank < 70), 1);
         assert_eq!(reduce(BarrierReduce::Or, rank == 69), 1);
@@ -79,6 +79,7 @@ fn early_exit_is_divergence() {
 }
 
 #[test]
+#[allow(clippy::if_same_then_else, reason = "the two places are what the test is about")]
 fn lanes_of_a_warp_in_two_branches() {
     let line = line!();
     let fault = fails(LaunchConfig::linear(1, 32), FaultKind::BarrierDivergence, || {

@@ -48,7 +48,7 @@ fn global_bounds() {
 
 #[test]
 fn access_across_the_end() {
-    let mut host = vec![0u64; 4];
+    let mut host = [0u64; 4];
     let buffer = Tracked::new(&mut host[..3], "pairs");
     let device = Device(buffer.as_ptr().cast::<[u64; 2]>());
     let fault = fails(LaunchConfig::linear(1, 1), FaultKind::OutOfBounds, || {

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{fails, passes};
-use simt::warp::{active_mask, collective, sync};
+use simt::warp::{active_mask, collective, combine, sync};
 use simt::{FaultKind, LaunchConfig, thread};
 
 const FULL: u32 = u32::MAX;
@@ -88,9 +88,26 @@ fn waiting_for_lanes_that_wait_at_a_barrier() {
 fn active_mask_is_the_lanes_on_the_line() {
     passes(LaunchConfig::linear(1, 64), || {
         assert_eq!(active_mask(), FULL);
-        if thread::lane() % 2 == 0 {
+        if thread::lane().is_multiple_of(2) {
             assert_eq!(active_mask(), 0x5555_5555);
         }
         sync(FULL);
     });
+}
+
+#[test]
+fn the_last_lane_computes_for_all() {
+    passes(LaunchConfig::linear(2, 64), || {
+        for round in 0..3 {
+            let lane = thread::lane();
+            let result = combine("mma", (lane, round), |all| {
+                std::array::from_fn(|to| u64::from(all[31 - to].0 + all[to].1))
+            });
+            assert_eq!(result, u64::from(31 - lane + round));
+        }
+    });
+    let fault = fails(LaunchConfig::linear(1, 40), FaultKind::WarpMask, || {
+        combine("mma", 0u32, |all| *all);
+    });
+    assert!(fault.message.contains("this one has 8"), "{fault}");
 }

@@ -93,6 +93,14 @@ pub unsafe fn host_memory(data: *mut u32, aux: *mut u32, _n: u32) {
     }
 }
 
+/// An index that has nothing to do with the buffer.
+#[kernel]
+pub unsafe fn far_away(data: *mut u32, _aux: *mut u32, n: u32) {
+    unsafe {
+        *data.wrapping_add(rank() + ((n as usize) << 36)) = 1; // bug
+    }
+}
+
 /// The test frees `data` before the launch.
 #[kernel]
 pub unsafe fn use_after_free(data: *mut u32, aux: *mut u32, _n: u32) {

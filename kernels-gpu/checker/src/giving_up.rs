@@ -40,3 +40,11 @@ pub unsafe fn endless_spin(_data: *mut u32, aux: *mut u32, _n: u32) {
         while atomic_load_32_device(aux, Ordering::Acquire) == 0 {} // bug
     }
 }
+
+/// The same with plain loads.
+#[kernel]
+pub unsafe fn endless_poll(_data: *mut u32, aux: *mut u32, _n: u32) {
+    unsafe {
+        while aux.read_volatile() == 0 {} // bug
+    }
+}

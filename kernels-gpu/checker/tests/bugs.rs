@@ -17,6 +17,7 @@ fn bounds() {
     case("misaligned_vector").fails(FaultKind::Misaligned);
     case("null_pointer").data(Data::Null).fails(FaultKind::NullPointer);
     case("host_memory").data(Data::Host).fails(FaultKind::WildPointer);
+    case("far_away").fails(FaultKind::WildPointer);
     case("use_after_free").data(Data::Freed).fails(FaultKind::UseAfterFree);
     case("too_much_shared").fails(FaultKind::SharedAllocation);
 }
@@ -99,4 +100,5 @@ fn giving_up() {
 #[test]
 fn endless_spinning() {
     case("endless_spin").fails(FaultKind::Livelock);
+    case("endless_poll").fails(FaultKind::Livelock);
 }

@@ -89,9 +89,9 @@ fn grids() {
     case("grid_rounds").blocks(4).words(512).cooperative().passes(|data, _| {
         // Four rounds of adding the element 64 further on, over a ring of 256.
         let binomial = [1, 4, 6, 4, 1];
-        for i in 0..256 {
+        for (i, &value) in data[..256].iter().enumerate() {
             let expected: usize = (0..5).map(|k| binomial[k] * ((i + 64 * k) % 256)).sum();
-            assert_eq!(data[i], expected as u32);
+            assert_eq!(value, expected as u32);
         }
     });
     case("last_block_with_fence").blocks(8).passes(|_, aux| assert_eq!(aux[..2], [8, 28]));

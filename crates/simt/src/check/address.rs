@@ -11,7 +11,8 @@ const NULL_END: usize = 64 * 1024;
 const NEAR: usize = 4096;
 
 /// Checks an access that is in no allocation, shared memory or its own stack. `is_typed`: it came through a device
-/// function, which has no business with host memory.
+/// function, which has no business with host memory. Plain Rust may read host memory (constants, what a test's closure
+/// captures), but not memory that is not there.
 #[cold]
 pub(super) fn check_stray(thread: &Thread, check: &LaunchCheck, access: Access, is_typed: bool) {
     let address = access.address;
@@ -28,7 +29,7 @@ pub(super) fn check_stray(thread: &Thread, check: &LaunchCheck, access: Access, 
     if nearest(check, address).is_some() {
         report(thread, access, FaultKind::OutOfBounds, String::new(), None);
     }
-    if is_typed {
+    if is_typed || !is_mapped(address) {
         report(thread, access, FaultKind::WildPointer, String::new(), None);
     }
 }
@@ -58,6 +59,22 @@ fn is_static_data(address: usize) -> bool {
 /// Without the linker's symbols nothing is known: no report is better than a false one.
 #[cfg(not(target_os = "linux"))]
 fn is_static_data(_address: usize) -> bool {
+    true
+}
+
+/// Whether there is memory at an address.
+#[cfg(unix)]
+fn is_mapped(address: usize) -> bool {
+    /// Any power of two up to the real page size will do.
+    const PAGE: usize = 4096;
+    let mut resident = 0u8;
+    // SAFETY: mincore only asks about the range; it writes one byte for each page, and one byte is in one page.
+    unsafe { libc::mincore((address & !(PAGE - 1)) as *mut _, 1, (&raw mut resident).cast()) == 0 }
+}
+
+/// Elsewhere nothing is known: no report is better than a false one.
+#[cfg(not(unix))]
+fn is_mapped(_address: usize) -> bool {
     true
 }
 

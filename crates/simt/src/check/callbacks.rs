@@ -12,9 +12,13 @@ use crate::site::RawSite;
 #[inline]
 fn note(address: usize, return_address: usize, size: usize, kind: AccessKind) {
     let Some(thread) = try_current() else { return };
-    if thread.checked() {
-        let site = RawSite::return_address(return_address);
-        super::access(thread, Access { address, size, align: 1, kind, site }, false);
+    if !thread.checked() || thread.is_on_stack(address) {
+        return;
+    }
+    let site = RawSite::return_address(return_address);
+    super::access(thread, Access { address, size, align: 1, kind, site }, false);
+    if kind == AccessKind::Read && thread.check.is_polling(site, address) {
+        thread.give_way(site);
     }
 }
 

@@ -12,7 +12,7 @@ mod cell;
 mod clock;
 mod sync;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -81,6 +81,8 @@ enum Byte {
 #[derive(Default)]
 pub(crate) struct ThreadCheck {
     pub sync: ThreadSync,
+    /// The latest plain load, and how often it came in a row.
+    polled: Cell<(RawSite, usize, u32)>,
 }
 
 impl LaunchCheck {
@@ -156,6 +158,18 @@ impl SharedShadow {
 impl ThreadCheck {
     pub fn reset(&self) {
         self.sync.reset();
+        self.polled.take();
+    }
+
+    /// Notes a plain load; whether the thread has done nothing else for so long that it probably waits for another
+    /// thread to change what it reads.
+    #[inline]
+    fn is_polling(&self, site: RawSite, address: usize) -> bool {
+        const PATIENCE: u32 = 256;
+        let (last_site, last_address, times) = self.polled.get();
+        let times = if (last_site, last_address) == (site, address) { times + 1 } else { 0 };
+        self.polled.set((site, address, times % PATIENCE));
+        times == PATIENCE
     }
 
     pub fn release_into(&self, thread: &Thread, before: Option<Released>) -> Released {
@@ -169,16 +183,14 @@ pub(crate) fn typed_access(thread: &Thread, access: Access) {
         let message = format!("the address {:#x} is no multiple of {}", access.address, access.align);
         report(thread, access, FaultKind::Misaligned, message, None);
     }
-    self::access(thread, access, true);
+    if !thread.is_on_stack(access.address) && access.size != 0 {
+        self::access(thread, access, true);
+    }
 }
 
-/// Checks an access. `is_typed`: memory that nobody has made known is a fault wherever it is.
+/// Checks an access that is not to the thread's own stack. `is_typed`: memory that nobody has made known is a fault wherever it is.
 #[inline]
 fn access(thread: &Thread, access: Access, is_typed: bool) {
-    let (low, high) = thread.stack.get();
-    if (low..high).contains(&access.address) || access.size == 0 {
-        return;
-    }
     let block = thread.block();
     if let Some(offset) = block.arena.offset_of(access.address) {
         return shared_access(thread, access, offset);

@@ -40,6 +40,23 @@ pub(crate) fn try_current() -> Option<&'static Thread> {
     unsafe { CURRENT.get().as_ref() }
 }
 
+/// While this lives, load/store callbacks are ignored, and no other function of this crate may be called.
+pub(crate) struct Muted(*const Thread);
+
+impl Muted {
+    #[inline(never)]
+    pub fn new() -> Self {
+        Self(CURRENT.replace(ptr::null()))
+    }
+}
+
+impl Drop for Muted {
+    #[inline(never)]
+    fn drop(&mut self) {
+        CURRENT.set(self.0);
+    }
+}
+
 /// The simulated thread that is running, or a panic that names `function`.
 #[inline]
 #[track_caller]
@@ -202,6 +219,13 @@ impl Thread {
         self.group().launch.check.is_some()
     }
 
+    /// Whether an address is on the thread's own stack.
+    #[inline]
+    pub fn is_on_stack(&self, address: usize) -> bool {
+        let (low, high) = self.stack.get();
+        (low..high).contains(&address)
+    }
+
     /// Readies the thread for its next block.
     pub fn reset(&self) {
         self.wait.set(Wait::Nothing);
@@ -220,9 +244,9 @@ impl Thread {
     }
 
     /// Gives way to the other threads that are ready.
-    pub fn give_way(&self, location: &'static Location<'static>) {
+    pub fn give_way(&self, site: RawSite) {
         self.spins.set(0);
-        self.wait_site.set(RawSite::of(location));
+        self.wait_site.set(site);
         let group = self.group();
         group.note_spin();
         group.wake(self.slot);

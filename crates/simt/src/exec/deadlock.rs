@@ -62,11 +62,7 @@ fn classify(group: &Group<'_>) -> FaultKind {
             return FaultKind::WarpMask;
         }
         let waits_here = |other: &&Thread| !matches!(other.wait.get(), Wait::Barrier { .. } | Wait::Grid);
-        return if named.iter().all(|other| waits_here(other)) {
-            FaultKind::WarpDivergence
-        } else {
-            FaultKind::Deadlock
-        };
+        return if named.iter().all(waits_here) { FaultKind::WarpDivergence } else { FaultKind::Deadlock };
     }
     let barrier = |thread: &&Thread| match thread.wait.get() {
         Wait::Grid => threads.iter().any(|other| exited(&other)),

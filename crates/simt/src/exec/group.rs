@@ -281,7 +281,7 @@ impl<'a> Group<'a> {
 
 impl Spinning {
     /// Every so many turns the clock is read.
-    const STRIDE: u32 = 1 << 12;
+    const STRIDE: u32 = 1 << 8;
 
     fn turn(&self) -> Option<Duration> {
         let turns = self.turns.get().wrapping_add(1);

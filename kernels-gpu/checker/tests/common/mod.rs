@@ -35,6 +35,13 @@ pub struct Case {
     pub data: Data,
 }
 
+/// What a launch left behind.
+struct Outcome {
+    data: Vec<u32>,
+    aux: Vec<u32>,
+    result: Result<(), Box<Fault>>,
+}
+
 /// A launch of one block of 64 threads over 256 words.
 pub fn case(name: &'static str) -> Case {
     Case { name, config: LaunchConfig::linear(1, checker::BLOCK as u32), words: 256, data: Data::Device }
@@ -70,7 +77,9 @@ impl Case {
         let (file, marked) = marks(entry);
         assert!(!marked.is_empty(), "{}: no line is marked", self.name);
         for seed in 0..SEEDS {
-            let Err(fault) = self.run(seed).1 else { panic!("{} under seed {seed}: no fault", self.name) };
+            let Err(fault) = self.run(seed).result else {
+                panic!("{} under seed {seed}: no fault", self.name)
+            };
             assert_eq!(fault.kind, kind, "{fault}");
             assert_eq!((fault.kernel.as_str(), fault.seed), (self.name, seed));
             let sites = [Some(&fault.site), fault.other.as_ref().map(|other| &other.site)];
@@ -89,11 +98,11 @@ impl Case {
     #[track_caller]
     pub fn passes(self, expected: impl Fn(&[u32], &[u32])) {
         for seed in 0..SEEDS {
-            let ((data, aux), result) = self.run(seed);
-            if let Err(fault) = result {
+            let outcome = self.run(seed);
+            if let Err(fault) = outcome.result {
                 panic!("{} under seed {seed}: {fault}", self.name);
             }
-            expected(&data, &aux);
+            expected(&outcome.data, &outcome.aux);
         }
     }
 
@@ -102,8 +111,8 @@ impl Case {
         simt::registry::find(Some("checker"), self.name).unwrap()
     }
 
-    /// Launches with `data` counting up and `aux` zero; what both hold then, and the result.
-    fn run(&self, seed: u64) -> ((Vec<u32>, Vec<u32>), Result<(), Box<Fault>>) {
+    /// Launches with `data` counting up and `aux` zero.
+    fn run(&self, seed: u64) -> Outcome {
         let mut data: Vec<u32> = (0..self.words as u32).collect();
         let mut aux = vec![0u32; AUX_WORDS];
         let device_data = Tracked::new(&mut data, "data");
@@ -126,7 +135,7 @@ impl Case {
         // SAFETY: kernels of this package take these three; bad accesses of theirs are faults before they happen.
         let result = unsafe { simt::launch(self.entry(), &self.config, params.as_ptr(), &options) }.map(drop);
         drop((device_data, device_aux));
-        ((data, aux), result)
+        Outcome { data, aux, result }
     }
 }
 
