@@ -37,12 +37,18 @@ const TESTED: &[&str] = &["ironwarp", "ironwarp-driver"];
 /// Test programs that need a compiler at run time.
 const NEEDS_COMPILER: &[&str] = &["compile_fail"];
 const LIMIT_MIB: u64 = 60;
+/// Where programs lie in the bundle, and the archive that the script unpacks them from.
+const PROGRAM_FOLDERS: [&str; 3] = ["tests", "benches", "examples"];
+const ARCHIVE: &str = "programs.tar.xz";
+const XZ: &str = "xz --lzma2=preset=1,dict=256MiB";
 const RUN_SCRIPT: &str = include_str!("bundle/run.sh");
 
 /// A program that cargo has built.
 #[derive(Debug, PartialEq, Eq)]
 struct Program {
     name: String,
+    /// Folder of its package.
+    package: String,
     kind: String,
     path: PathBuf,
 }
@@ -71,6 +77,9 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
     let tests = tests
         .into_iter()
         .filter(|program| program.kind != "example" && !NEEDS_COMPILER.contains(&program.name.as_str()));
+    // Two packages may have a test program of the same name.
+    let tests =
+        tests.map(|program| Program { name: format!("{}.{}", program.package, program.name), ..program });
     copy_programs(tests, &folder.join("tests"))?;
     let benches = built_programs(&["bench", "--no-run", "--benches"], &[bench::PACKAGE])?;
     copy_programs(benches.into_iter().filter(|program| program.kind == "bench"), &folder.join("benches"))?;
@@ -82,7 +91,9 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
     copy_ptx(&ptx, &folder.join("ptx"))?;
     copy_baselines(&folder.join("baselines"))?;
     write_script(&folder.join("run"))?;
-    report(&folder)
+    let contents = count(&folder);
+    pack(&folder);
+    report(&folder, &contents)
 }
 
 /// Has cargo build, and returns the programs that it names.
@@ -102,9 +113,10 @@ fn program(message: &str) -> Option<Program> {
     let kind = target.get("kind")?.get(0)?.as_str()?.to_owned();
     let mut name = target.get("name")?.as_str()?.to_owned();
     if kind == "lib" {
-        name.push_str("_unit"); // a test program of the package may have the library's name
+        "unit".clone_into(&mut name);
     }
-    Some(Program { name, kind, path })
+    let package = Path::new(message.get("manifest_path")?.as_str()?).parent()?.file_name()?;
+    Some(Program { name, package: package.to_string_lossy().into_owned(), kind, path })
 }
 
 fn copy_programs(programs: impl Iterator<Item = Program>, folder: &Path) -> Result<(), Error> {
@@ -147,20 +159,37 @@ fn write_script(path: &Path) -> Result<(), Error> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(Error::io("make executable", path))
 }
 
-fn report(folder: &Path) -> Result<(), Error> {
+/// Packs the programs into one archive: they hold the same library code dozens of times, which a dictionary as
+/// long as all of them makes small. Where tar or xz is missing they stay as they are, and the limit decides.
+fn pack(folder: &Path) {
+    let archive = folder.join(ARCHIVE);
+    let mut tar = Command::new("tar");
+    tar.arg("--directory")
+        .arg(folder)
+        .args(["--use-compress-program", XZ, "--create", "--file"])
+        .arg(&archive);
+    let (packed, text) = process::quietly(tar.args(PROGRAM_FOLDERS));
+    if packed {
+        PROGRAM_FOLDERS.iter().for_each(|programs| drop(fs::remove_dir_all(folder.join(programs))));
+    } else {
+        eprintln!("{} not packed: {}", style(Style::Warn, "warning:"), text.trim());
+        // A part of an archive would be unpacked as if it were whole.
+        let _ = fs::remove_file(archive);
+    }
+}
+
+fn count(folder: &Path) -> String {
+    let files = |sub: &str| fs::read_dir(folder.join(sub)).map_or(0, Iterator::count);
+    let parts =
+        [("tests", "test program"), ("benches", "benchmark"), ("examples", "example"), ("ptx", "module")];
+    parts.map(|(sub, noun)| plural(files(sub), noun)).join(", ")
+}
+
+fn report(folder: &Path, contents: &str) -> Result<(), Error> {
     let mut sizes = BTreeMap::new();
     measure(folder, &mut sizes)?;
     let mib = sizes.values().sum::<u64>().div_ceil(1 << 20);
-    let count = |sub: &str| sizes.keys().filter(|path| path.starts_with(folder.join(sub))).count();
-    println!(
-        "{} {}: {}, {}, {}, {} ({mib} MiB of {LIMIT_MIB})",
-        style(Style::Ok, "bundle:"),
-        folder.display(),
-        plural(count("tests"), "test program"),
-        plural(count("benches"), "benchmark"),
-        plural(count("examples"), "example"),
-        plural(count("ptx"), "module"),
-    );
+    println!("{} {}: {contents} ({mib} MiB of {LIMIT_MIB})", style(Style::Ok, "bundle:"), folder.display());
     if mib <= LIMIT_MIB {
         return Ok(());
     }
@@ -191,18 +220,19 @@ mod tests {
 
     #[test]
     fn programs_are_read_from_cargos_messages() {
-        let message = r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"ops_saxpy"},"executable":"/t/ops_saxpy-1"}"#;
-        let expected =
-            Program { name: "ops_saxpy".into(), kind: "test".into(), path: "/t/ops_saxpy-1".into() };
-        assert_eq!(program(message), Some(expected));
-        let unit = r#"{"target":{"kind":["lib"],"name":"ironwarp"},"executable":"/t/ironwarp-1"}"#;
-        assert_eq!(program(unit).unwrap().name, "ironwarp_unit");
-        assert_eq!(
-            program(
-                r#"{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"x"},"executable":null}"#
-            ),
-            None
-        );
+        let message = |kind: &str, executable: &str| {
+            let target = format!(r#"{{"kind":["{kind}"],"name":"ops_saxpy"}}"#);
+            format!(r#"{{"manifest_path":"/w/host/Cargo.toml","target":{target},"executable":{executable}}}"#)
+        };
+        let expected = Program {
+            name: "ops_saxpy".into(),
+            package: "host".into(),
+            kind: "test".into(),
+            path: "/t/ops_saxpy-1".into(),
+        };
+        assert_eq!(program(&message("test", "\"/t/ops_saxpy-1\"")), Some(expected));
+        assert_eq!(program(&message("lib", "\"/t/ironwarp-1\"")).unwrap().name, "unit");
+        assert_eq!(program(&message("lib", "null")), None, "a library is no program");
         assert_eq!(program("not json"), None);
     }
 
@@ -222,7 +252,7 @@ mod tests {
     fn the_script_counts_and_fails_when_a_program_does() {
         let folder = tempfile::tempdir().unwrap();
         let tests = folder.path().join("tests");
-        fs::create_dir_all(&tests).unwrap();
+        PROGRAM_FOLDERS.iter().for_each(|programs| fs::create_dir_all(folder.path().join(programs)).unwrap());
         let script = folder.path().join("run");
         write_script(&script).unwrap();
         let program = |name: &str, body: &str| {
@@ -234,8 +264,11 @@ mod tests {
             "good",
             "echo \"test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; driver $IRONWARP_DRIVER\"",
         );
+        pack(folder.path());
+        assert!(!tests.is_dir(), "packed");
         let (ok, text) = run();
         assert!(ok && text.contains("test result: ok. 3 passed; 0 failed; 1 ignored"), "{text}");
+        assert!(tests.join("good").is_file(), "unpacked");
         program("bad", "echo 'test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured'; exit 101");
         let (ok, text) = run();
         assert!(!ok && text.contains("test result: FAILED. 4 passed; 2 failed; 1 ignored"), "{text}");

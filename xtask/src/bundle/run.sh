@@ -21,6 +21,23 @@ EOF
     exit 2
 }
 
+# Unpacks the programs, once. They travel in one archive because the same library code lies in each of them.
+unpack() {
+    archive=$here/programs.tar.xz
+    [ -f "$archive" ] && [ ! -d "$here/tests" ] || return 0
+    rm -rf "$here/unpacking" && mkdir "$here/unpacking" || exit 1
+    if command -v xz >/dev/null; then
+        xz --decompress --stdout "$archive" | tar -x -C "$here/unpacking"
+    else
+        python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$archive" "$here/unpacking"
+    fi
+    if [ ! -d "$here/unpacking/tests" ]; then
+        echo "cannot unpack $archive: neither xz nor python3 did it" >&2
+        exit 1
+    fi
+    mv "$here/unpacking"/* "$here" && rmdir "$here/unpacking"
+}
+
 # Prints the number before a word of a program's result line, or 0.
 count() {
     number=$(sed -n "s/^test result: .* \([0-9][0-9]*\) $2.*/\1/p" "$1" | tail -n 1)
@@ -124,6 +141,7 @@ bench() {
 
 [ $# -gt 0 ] || usage
 mkdir -p "$results" || exit 1
+unpack
 mode=$1
 shift
 case $mode in
