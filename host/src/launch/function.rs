@@ -180,17 +180,20 @@ impl FunctionInner {
         Ok(u64::try_from(blocks).unwrap_or(0) * u64::from(device.properties().sm_count))
     }
 
-    /// Asks the driver once for as much dynamic shared memory as this launch needs.
+    /// Lets launches of this kernel take all the dynamic shared memory that a block can have, the first time one needs more
+    /// than comes without asking. Always the same value: threads that ask at the same time must not lower each other's limit.
     fn opt_in(&self, device: &Device, bytes: u32) -> Result<()> {
         if bytes <= self.dynamic_shared.load(Ordering::Acquire) {
             return Ok(());
         }
-        let value = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+        let most =
+            device.properties().shared_per_block_optin.saturating_sub(self.attributes.static_shared_bytes);
+        let value = c_int::try_from(most).unwrap_or(c_int::MAX);
         // SAFETY: a loaded function.
         device.call(|| unsafe {
             raw::func_set_attribute(self.handle, attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES, value)
         })?;
-        self.dynamic_shared.fetch_max(bytes, Ordering::AcqRel);
+        self.dynamic_shared.store(most, Ordering::Release);
         Ok(())
     }
 }
