@@ -96,6 +96,25 @@ fn shared_memory_beyond_what_is_given_without_asking() -> Result<()> {
     Ok(())
 }
 
+/// Two users of a kernel must not lower each other's limit: the driver keeps one number a kernel.
+#[test]
+fn shared_memory_of_two_handles_to_a_kernel() -> Result<()> {
+    let Bench { device, stream } = Bench::open()?;
+    let module = load_kernels(&device)?;
+    let most = device.properties().shared_per_block_optin;
+    let (large, small) =
+        (module.function("last_of_dynamic_shared")?, module.function("last_of_dynamic_shared")?);
+    let mut out = DeviceBuffer::<u32>::zeroed(&stream, 1)?;
+    for (function, bytes) in [(&large, most), (&small, 64 * 1024), (&large, most)] {
+        let config = LaunchConfig::new([1, 1, 1], [32, 1, 1]).with_shared(bytes);
+        out.fill_zero(&stream)?;
+        // SAFETY: the launch gives what the kernel is told, in the types of its parameters.
+        unsafe { function.launch::<(Value<u32>, PtrMut<u32>)>(&stream, config, (bytes, &mut out))? };
+        assert_eq!(out.to_vec(&stream)?, [7], "{bytes} bytes");
+    }
+    Ok(())
+}
+
 #[test]
 fn cooperative_grids() -> Result<()> {
     let Bench { device, stream } = Bench::open()?;
