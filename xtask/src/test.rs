@@ -45,11 +45,7 @@ struct Step {
 
 const STEPS: &[Step] = &[
     Step { name: "tidy", run: |_, _| tidy::check(), thorough: false },
-    Step {
-        name: "format",
-        run: |_, _| process::run(process::cargo().args(["fmt", "--all", "--check"])),
-        thorough: false,
-    },
+    Step { name: "format", run: format, thorough: false },
     Step { name: "kernels", run: kernels, thorough: false },
     Step { name: "lint", run: lint, thorough: true },
     Step { name: "tests", run: tests, thorough: false },
@@ -104,6 +100,11 @@ fn kernels(counts: &mut Counts, _quick: bool) -> Result<(), Error> {
     let outcome = build_kernels::build(&Options::default())?;
     counts.skipped += usize::from(outcome == BudgetOutcome::NoPtxas);
     Ok(())
+}
+
+fn format(_counts: &mut Counts, _quick: bool) -> Result<(), Error> {
+    let colour = if term::colours() { "always" } else { "never" };
+    process::run(process::cargo().args(["fmt", "--all", "--check", "--", "--color", colour]))
 }
 
 fn lint(_counts: &mut Counts, _quick: bool) -> Result<(), Error> {
