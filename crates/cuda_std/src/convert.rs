@@ -3,8 +3,9 @@
 //! A packed register holds two 16-bit numbers as one `u32`, or two 8-bit numbers as one `u16`; element 0 is the low
 //! half. Functions that pack take `(low, high)`.
 //!
-//! NaN becomes the target's canonical NaN (all bits but the sign set; of 8-bit formats, any NaN). Rounding is to nearest,
-//! ties to even, unless the name says otherwise: `_rz` toward zero, `_rna` to nearest with ties away from zero.
+//! NaN becomes the target's canonical NaN (all bits but the sign set; of tf32 and the 8-bit formats, any NaN). Rounding
+//! is to nearest, ties to even, unless the name says otherwise: `_rz` toward zero, `_rna` to nearest with ties away from
+//! zero.
 //! Beyond the range the f16 and bf16 conversions give infinity (`_rz`: the largest number), those to 8 bits the
 //! largest number.
 
@@ -42,7 +43,8 @@ convert! {
     bf16x2_from_f32_relu(low: f32, high: f32) -> u32, "cvt.rn.relu.bf16x2.f32":
         "Rounds two numbers to bf16; negative ones become 0 (of -0 the sign is left open).";
     tf32_from_f32(x: f32) -> u32, "cvt.rna.tf32.f32":
-        "Rounds to tf32, ties away from zero, for an `mma` fragment. Only the upper 19 bits of the result mean anything.";
+        "Rounds to tf32, ties away from zero, for an `mma` fragment. Only the upper 19 bits of the result mean anything. \
+         Up to sm_90 a NaN keeps its upper bits: one that has none set beside the exponent comes out as infinity.";
     i32_from_f32(x: f32) -> i32, "cvt.rni.s32.f32":
         "Rounds to an integer, ties to even; out of range gives the nearest end, NaN 0.";
     i8_from_f32(x: f32) -> i8, "cvt.rni.sat.s8.f32":

@@ -1,4 +1,5 @@
-//! The same conversions by `num`, with the hardware's NaN.
+//! The same conversions by `num`. NaN gives the canonical NaN, as on the hardware or, where the PTX ISA leaves the choice
+//! to it (tf32, 8-bit formats), one of those that it may give.
 
 use half::{bf16, f16};
 use num::{E4M3, E5M2, Format, Overflow, Rounding, pack_x2, unpack_x2};
