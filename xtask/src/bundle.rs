@@ -29,7 +29,7 @@ Examples:
   tar -C target -cz bundle | ssh gpu tar -xz    then, over there:
   bundle/run test                               every test on the NVIDIA driver
   bundle/run bench                              every benchmark
-  bundle/run sanitize                           the tests under compute-sanitizer
+  bundle/run sanitize                           the kernels' tests under compute-sanitizer
 ";
 
 /// Packages whose tests launch kernels. What the others test does not depend on the machine.
