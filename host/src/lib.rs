@@ -41,3 +41,8 @@ pub use memory::{DeviceBuffer, DevicePtr, DeviceView, DeviceViewMut, PinnedBuffe
 pub use module::Module;
 pub use ptx::PtxSource;
 pub use stream::{Event, Stream};
+
+/// The program in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

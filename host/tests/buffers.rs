@@ -238,7 +238,7 @@ fn running_out_of_memory_disturbs_nothing() -> Result<()> {
         "too much",
         DeviceBuffer::<u8>::zeroed(&stream, asked),
         |e| matches!(e, Error::OutOfMemory { requested, total: t, .. } if *requested == asked && *t == total),
-    );
+    )?;
     assert!(error.is_recoverable());
     assert_eq!(kept.to_vec(&stream)?, [1.0, 2.0]);
     assert_eq!(DeviceBuffer::from_slice(&stream, &[3u8])?.to_vec(&stream)?, [3]);

@@ -22,24 +22,24 @@ fn devices_do_not_mix() -> Result<()> {
     let config = LaunchConfig::linear(8, 32);
     let mismatch = |e: &Error| matches!(e, Error::DeviceMismatch { .. });
 
-    expect_error("to_vec", theirs.to_vec(&here.stream), mismatch);
-    expect_error("copy_into", theirs.copy_into(&here.stream, &mut [0.0; 8]), mismatch);
-    expect_error("copy_from_slice", theirs.copy_from_slice(&here.stream, &[0.0; 8]), mismatch);
-    expect_error("fill_zero", theirs.fill_zero(&here.stream), mismatch);
-    expect_error("copy_from_device", ours.copy_from_device(&here.stream, &theirs), mismatch);
-    expect_error("copy_into_pinned", theirs.copy_into_pinned(&here.stream, &mut pinned), mismatch);
-    expect_error("copy_from_pinned", theirs.copy_from_pinned(&here.stream, &pinned), mismatch);
-    expect_error("record", here.stream.record(&Event::new(&there.device)?), mismatch);
+    expect_error("to_vec", theirs.to_vec(&here.stream), mismatch)?;
+    expect_error("copy_into", theirs.copy_into(&here.stream, &mut [0.0; 8]), mismatch)?;
+    expect_error("copy_from_slice", theirs.copy_from_slice(&here.stream, &[0.0; 8]), mismatch)?;
+    expect_error("fill_zero", theirs.fill_zero(&here.stream), mismatch)?;
+    expect_error("copy_from_device", ours.copy_from_device(&here.stream, &theirs), mismatch)?;
+    expect_error("copy_into_pinned", theirs.copy_into_pinned(&here.stream, &mut pinned), mismatch)?;
+    expect_error("copy_from_pinned", theirs.copy_from_pinned(&here.stream, &pinned), mismatch)?;
+    expect_error("record", here.stream.record(&Event::new(&there.device)?), mismatch)?;
     let (start, end) = (Event::new(&here.device)?, Event::new(&there.device)?);
     here.stream.record(&start)?;
     there.stream.record(&end)?;
-    expect_error("elapsed_ms", Event::elapsed_ms(&start, &end), mismatch);
+    expect_error("elapsed_ms", Event::elapsed_ms(&start, &end), mismatch)?;
     let kernel = here.device.kernel::<kernels::fill>()?;
     // SAFETY: 8 elements; both are refused anyway.
     unsafe {
         let error = ironwarp::launch::<kernels::fill>(&here.stream, config, (8u32, 1.0, &mut theirs));
-        expect_error("launch", error, mismatch);
-        expect_error("kernel", kernel.launch(&there.stream, config, (8u32, 1.0, &mut theirs)), mismatch);
+        expect_error("launch", error, mismatch)?;
+        expect_error("kernel", kernel.launch(&there.stream, config, (8u32, 1.0, &mut theirs)), mismatch)?;
     }
 
     // Pinned memory serves every device, and streams wait for events of other devices.

@@ -107,10 +107,10 @@ fn unrecorded_events_are_reached_and_untimed() -> Result<()> {
     stream.wait(&fresh)?;
     expect_error("start", Event::elapsed_ms(&fresh, &recorded), |e| {
         matches!(e, Error::EventNotRecorded { which: "start" })
-    });
+    })?;
     expect_error("end", Event::elapsed_ms(&recorded, &fresh), |e| {
         matches!(e, Error::EventNotRecorded { which: "end" })
-    });
+    })?;
     Ok(())
 }
 
@@ -120,7 +120,7 @@ fn untimed_events_have_no_times() -> Result<()> {
     let (start, end) = (Event::untimed(&device)?, Event::new(&device)?);
     stream.record(&start)?;
     stream.record(&end)?;
-    let error = expect_error("elapsed", Event::elapsed_ms(&start, &end), |e| matches!(e, Error::Driver(_)));
+    let error = expect_error("elapsed", Event::elapsed_ms(&start, &end), |e| matches!(e, Error::Driver(_)))?;
     assert!(error.is_recoverable());
     stream.synchronize()
 }

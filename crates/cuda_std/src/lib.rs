@@ -21,7 +21,10 @@
 //! * A kernel that formats floats needs 8 KB of stack a thread, more than the driver gives: raise
 //!   `CU_LIMIT_STACK_SIZE` before such a launch.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
-#![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch, core_float_math, link_llvm_intrinsics, stdarch_nvptx))]
+#![cfg_attr(
+    target_arch = "nvptx64",
+    feature(asm_experimental_arch, core_float_math, link_llvm_intrinsics, stdarch_nvptx)
+)]
 #![allow(internal_features)]
 extern crate alloc;
 // `cuda_std::...` paths that the macros write work inside this crate too.

@@ -110,7 +110,12 @@ pub fn read(folder: &Path, select: Select) -> Result<Corpus, CorpusError> {
 }
 
 /// Fails only for the top folder; what cannot be read further down is counted.
-fn list(folder: &Path, select: Select, files: &mut Vec<PathBuf>, skipped: &mut Skipped) -> std::io::Result<()> {
+fn list(
+    folder: &Path,
+    select: Select,
+    files: &mut Vec<PathBuf>,
+    skipped: &mut Skipped,
+) -> std::io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let Ok(entry) = entry else {
             skipped.unreadable += 1;

@@ -100,7 +100,11 @@ mod tests {
 
     #[test]
     fn a_text_is_nearest_to_itself_and_near_to_its_inflections() {
-        let texts = ["kernels are launched on a stream", "the quick brown fox jumps", "memory is freed in stream order"];
+        let texts = [
+            "kernels are launched on a stream",
+            "the quick brown fox jumps",
+            "memory is freed in stream order",
+        ];
         let (embedder, rows) = Embedder::fit(&texts);
         let query = embedder.embed("launching a kernel");
         let scores: Vec<f32> = rows.chunks(DIM).map(|row| dot(row, &query)).collect();

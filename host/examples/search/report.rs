@@ -73,8 +73,12 @@ impl Report<'_> {
                 })
             })
             .collect();
-        let times: serde_json::Map<String, serde_json::Value> =
-            self.times.stages.iter().map(|(name, time)| ((*name).to_owned(), time.as_secs_f64().into())).collect();
+        let times: serde_json::Map<String, serde_json::Value> = self
+            .times
+            .stages
+            .iter()
+            .map(|(name, time)| ((*name).to_owned(), time.as_secs_f64().into()))
+            .collect();
         serde_json::json!({
             "query": self.query,
             "files": self.corpus.files,
@@ -119,7 +123,12 @@ impl Style {
 
 /// Cuts at a character border and drops control characters, which could drive the terminal.
 fn shorten(line: &str) -> String {
-    let clean: String = line.trim_end().chars().map(|c| if c == '\t' { ' ' } else { c }).filter(|c| !c.is_control()).collect();
+    let clean: String = line
+        .trim_end()
+        .chars()
+        .map(|c| if c == '\t' { ' ' } else { c })
+        .filter(|c| !c.is_control())
+        .collect();
     match clean.char_indices().nth(SHOWN_COLUMNS) {
         Some((at, _)) => format!("{}...", &clean[..at]),
         None => clean,

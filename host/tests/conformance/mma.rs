@@ -50,7 +50,7 @@ impl Element for Tf32 {
     type Code = u32;
     /// All 32 bits of an f32: the lower 13 must not count.
     fn encode(x: f64) -> u32 {
-        (x as f32).to_bits() | u32::from(x != 0.0) * 0x0a53
+        (x as f32).to_bits() | (u32::from(x != 0.0) * 0x0a53)
     }
     fn decode(code: u32) -> f64 {
         f64::from(f32::from_bits(code & !0x1fff))

@@ -113,9 +113,15 @@ operations! {
 
 /// Negation for a subtraction: PTX has no `atom.sub`.
 macro_rules! negated {
-    (f32 $val:ident) => { -$val };
-    (f64 $val:ident) => { -$val };
-    ($integer:ident $val:ident) => { $val.wrapping_neg() };
+    (f32 $val:ident) => {
+        -$val
+    };
+    (f64 $val:ident) => {
+        -$val
+    };
+    ($integer:ident $val:ident) => {
+        $val.wrapping_neg()
+    };
 }
 
 macro_rules! subtractions {

@@ -42,7 +42,9 @@ pub fn total_len() -> u32 {
 pub fn address_of(ptr: *const u8) -> u32 {
     let address: u64;
     // SAFETY: computes an address.
-    unsafe { asm!("cvta.to.shared.u64 {0}, {1};", out(reg64) address, in(reg64) ptr, options(pure, nomem, nostack)) };
+    unsafe {
+        asm!("cvta.to.shared.u64 {0}, {1};", out(reg64) address, in(reg64) ptr, options(pure, nomem, nostack))
+    };
     address as u32
 }
 
