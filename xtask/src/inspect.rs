@@ -35,6 +35,7 @@ struct Row {
     arch: String,
     usage: Option<Usage>,
     local_bytes: u64,
+    barriers: usize,
     panic_path: Vec<String>,
     instructions: InstructionCounts,
     ptx: String,
@@ -96,6 +97,7 @@ fn read_rows(module: &Module) -> Result<Vec<Row>, Error> {
             arch: arch.to_string(),
             usage: usage.cloned(),
             local_bytes: lint.local_bytes,
+            barriers: lint.barriers,
             panic_path: lint.panic_path.clone(),
             instructions: ptx::instructions(&ptx),
             ptx,
@@ -160,6 +162,6 @@ fn row_json(row: &Row) -> Value {
     });
     json!({
         "family": row.family, "kernel": row.kernel, "arch": row.arch, "ptxas": usage,
-        "local_bytes": row.local_bytes, "panic_path": row.panic_path, "instructions": row.instructions,
+        "local_bytes": row.local_bytes, "barrier_instructions": row.barriers, "panic_path": row.panic_path, "instructions": row.instructions,
     })
 }

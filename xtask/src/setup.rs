@@ -83,7 +83,11 @@ fn install_compiler(missing: &ToolchainError) -> Result<DeviceToolchain, Error> 
         match way.install() {
             Ok(()) => match DeviceToolchain::find() {
                 Ok(toolchain) => return Ok(toolchain),
-                Err(error) => reasons.push(format!("`{}` left no usable compiler: {error}", way.command)),
+                Err(error) => {
+                    let error = error.to_string();
+                    let first = error.lines().next().unwrap_or_default();
+                    reasons.push(format!("`{}` left no usable compiler ({first})", way.command));
+                }
             },
             Err(reason) => reasons.push(reason),
         }
@@ -182,7 +186,8 @@ fn find_file(folder: &Path, name: &str) -> Option<PathBuf> {
 
 /// The line of a failed installer that says why.
 fn reason(text: &str) -> String {
-    let network = ["resolv", "network", "connection", "connect to", "offline", "timed out", "unreachable"];
+    let network =
+        ["resolv", "dns error", "network", "connection", "connect to", "offline", "timed out", "unreachable"];
     if text.lines().any(|line| network.iter().any(|sign| line.to_lowercase().contains(sign))) {
         return "no network".to_owned();
     }
