@@ -54,8 +54,8 @@ programs() {
 }
 
 # why_not_sanitized PROGRAM NAME: why `sanitize NAME` leaves out a test program whose name contains NAME; empty if it
-# runs it. By default that is what tests the kernels of ours that are sound; ops_repeat adds nothing to
-# the other ops_*, and takes the longest. A program asked for by its whole name runs whatever it is.
+# runs it. What runs by default are the programs that test kernels, without those whose kernels are wrong on purpose.
+# A program asked for by its whole name runs whatever it is.
 why_not_sanitized() {
     program_name=$(basename "$1")
     [ "$program_name" = "$2" ] && return
