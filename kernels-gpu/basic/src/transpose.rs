@@ -8,11 +8,14 @@
 //!      (a square is transposed in registers: its four columns are the four units stored)
 //! ```
 //! 64 bytes a thread are under way; every access, global or shared, is 16 bytes wide, half a warp covers 256 consecutive bytes
-//! of global memory, and the swizzle leaves no bank conflict on either side. Tiles are taken in bands, so that the blocks that run
-//! together stay close in `x` and in `y`.
+//! of global memory, and the swizzle leaves no bank conflict on either side.
 //!
-//! Where `columns` (for `x`) or `rows` (for `y`) is not a multiple of 4, or the pointer not aligned to 16 bytes, that side goes by
-//! 4-byte accesses.
+//! Where a side is not a multiple of 4, or a pointer not aligned to 16 bytes, the tile goes by elements instead: a warp reads 32
+//! neighbours of a row of `x` and writes 32 of a row of `y`, with a swizzle of single words between.
+//!
+//! Tiles are taken down the columns of `x`, in bands of up to 256: blocks that run together write neighbouring parts of few rows of
+//! `y`, and lines of `x` that two tiles share stay in the L2 cache. Loads go through L1, which keeps the sectors that a row's end
+//! splits. See `benches/NOTES.md`.
 //!
 //! Limits: [`tiles`]`(rows, columns) < 2^31`, sides at most [`MAX_SIDE`]; blocks of [`THREADS`] threads.
 
@@ -30,8 +33,12 @@ const UNITS: u32 = TILE / VECTOR;
 const TILE_UNITS: usize = (TILE * UNITS) as usize;
 /// Lines between two units that a thread copies out.
 const LINES_APART: u32 = THREADS / UNITS;
+/// Elements of a thread.
+const ELEMENTS: usize = (TILE * TILE / THREADS) as usize;
+/// Banks of shared memory, of four bytes each.
+const BANKS: u32 = 32;
 /// Rows of tiles of a band.
-const BAND: u32 = 16;
+const BAND: u32 = 256;
 
 /// Largest `rows` or `columns`: leaves room to round up to whole tiles in 32 bits.
 pub const MAX_SIDE: u32 = u32::MAX - 2 * TILE;
@@ -58,15 +65,25 @@ pub unsafe fn transpose(rows: u32, columns: u32, x: &[f32], y: *mut f32) {
         grouped_tile(thread::block_idx_x(), rows.div_ceil(TILE), columns.div_ceil(TILE), BAND);
     let (row, column) = (tile_row * TILE, tile_column * TILE);
     let tile = shared::address_of(shared_array![Unit; TILE_UNITS]);
+    let input = Side { pointer: x.as_ptr().cast_mut(), lines: rows, length: columns };
+    let output = Side { pointer: y, lines: columns, length: rows };
     // SAFETY: loads and stores are guarded by the matrix's bounds; shared places of different threads are apart before and after
     // the barrier.
     unsafe {
-        let input = Side { pointer: x.as_ptr().cast_mut(), lines: rows, length: columns };
-        let square = load_square(input, row, column);
-        store_transposed(tile, square);
-        thread::sync_threads();
-        let output = Side { pointer: y, lines: columns, length: rows };
-        store_lines(tile, output, column, row);
+        if input.has_units() && output.has_units() {
+            let square = load_square(input, row, column);
+            store_transposed(tile, square);
+            thread::sync_threads();
+            store_lines(tile, output, column, row);
+        } else {
+            let elements = load_elements(input, row, column);
+            for (index, value) in elements.into_iter().enumerate() {
+                let (line, position) = element(index as u32);
+                vector::store_shared(tile + element_offset(line, position), value);
+            }
+            thread::sync_threads();
+            store_elements(tile, output, column, row);
+        }
     }
 }
 
@@ -96,26 +113,14 @@ impl Side {
 unsafe fn load_square(x: Side, row: u32, column: u32) -> [[f32; 4]; 4] {
     let first = row + thread::thread_idx_x() / UNITS * VECTOR;
     let position = column + thread::thread_idx_x() % UNITS * VECTOR;
-    if x.has_units() {
-        // SAFETY: guarded; a unit that begins inside a line ends inside it.
-        [0, 1, 2, 3].map(|i| unsafe {
-            if first + i < x.lines && position < x.length {
-                vector::load_stream_v4(x.pointer.add(x.place(first + i, position)).cast_const())
-            } else {
-                [0.0; 4]
-            }
-        })
-    } else {
-        let load = |line: u32, position: u32| {
-            if line < x.lines && position < x.length {
-                // SAFETY: guarded.
-                unsafe { vector::load_nc(x.pointer.add(x.place(line, position)).cast_const()) }
-            } else {
-                0.0
-            }
-        };
-        [0, 1, 2, 3].map(|i| [0, 1, 2, 3].map(|j| load(first + i, position + j)))
-    }
+    // SAFETY: guarded; a unit that begins inside a line ends inside it.
+    [0, 1, 2, 3].map(|i| unsafe {
+        if first + i < x.lines && position < x.length {
+            vector::load_v4(x.pointer.add(x.place(first + i, position)).cast_const())
+        } else {
+            [0.0; 4]
+        }
+    })
 }
 
 /// Byte offset in shared memory of a unit of a line of the transposed tile.
@@ -143,7 +148,6 @@ unsafe fn store_lines(tile: u32, y: Side, line: u32, position: u32) {
     let unit = thread::thread_idx_x() % UNITS;
     let first = thread::thread_idx_x() / UNITS;
     let start = position + unit * VECTOR;
-    let whole_units = y.has_units();
     for i in 0..4 {
         let within = first + i * LINES_APART;
         // SAFETY: the place is in the tile.
@@ -151,17 +155,50 @@ unsafe fn store_lines(tile: u32, y: Side, line: u32, position: u32) {
         if line + within >= y.lines || start >= y.length {
             continue;
         }
-        // SAFETY: guarded, here and below; a unit that begins inside a line ends inside it.
-        let to = unsafe { y.pointer.add(y.place(line + within, start)) };
-        if whole_units {
-            // SAFETY: as above.
-            unsafe { vector::store_v4(to, values) };
-            continue;
+        // SAFETY: guarded; a unit that begins inside a line ends inside it.
+        unsafe { vector::store_v4(y.pointer.add(y.place(line + within, start)), values) };
+    }
+}
+
+/// Line and position within the tile of this thread's element `index`: neighbouring threads have neighbouring positions.
+#[inline(always)]
+fn element(index: u32) -> (u32, u32) {
+    let thread = thread::thread_idx_x();
+    (thread / TILE + index * (THREADS / TILE), thread % TILE)
+}
+
+/// Byte offset in shared memory of an element of a tile that goes by elements, before it is transposed. The swizzle lets 32
+/// neighbours of a line, and 32 lines of a position, meet all banks.
+#[inline(always)]
+fn element_offset(line: u32, position: u32) -> u32 {
+    (line * TILE + (position ^ line % BANKS)) * size_of::<f32>() as u32
+}
+
+/// This thread's elements of the tile at `(row, column)`; what lies outside of the matrix is 0.
+#[inline(always)]
+unsafe fn load_elements(x: Side, row: u32, column: u32) -> [f32; ELEMENTS] {
+    let mut elements = [0.0; ELEMENTS];
+    for (index, value) in elements.iter_mut().enumerate() {
+        let (line, position) = element(index as u32);
+        if row + line < x.lines && column + position < x.length {
+            // SAFETY: guarded.
+            *value =
+                unsafe { vector::load(x.pointer.add(x.place(row + line, column + position)).cast_const()) };
         }
-        for j in 0..4 {
-            if start + j < y.length {
-                // SAFETY: as above.
-                unsafe { vector::store(to.add(j as usize), values[j as usize]) };
+    }
+    elements
+}
+
+/// Writes this thread's elements of the transposed tile to `y`, whose tile begins at `(line, position)`.
+#[inline(always)]
+unsafe fn store_elements(tile: u32, y: Side, line: u32, position: u32) {
+    for index in 0..ELEMENTS as u32 {
+        let (within, along) = element(index);
+        // SAFETY: the place is in the tile; the store is guarded.
+        unsafe {
+            let value: f32 = vector::load_shared(tile + element_offset(along, within));
+            if line + within < y.lines && position + along < y.length {
+                vector::store(y.pointer.add(y.place(line + within, position + along)), value);
             }
         }
     }
@@ -169,8 +206,11 @@ unsafe fn store_lines(tile: u32, y: Side, line: u32, position: u32) {
 
 #[cfg(test)]
 mod tests {
-    use super::{LINES_APART, THREADS, TILE_UNITS, UNITS, VECTOR, shared_offset};
-    use layout::{UNIT_BYTES, banks::wavefronts_16};
+    use super::{
+        BANKS, LINES_APART, THREADS, TILE, TILE_UNITS, UNITS, VECTOR, element_offset, shared_offset,
+    };
+    use layout::UNIT_BYTES;
+    use layout::banks::{wavefronts_4, wavefronts_16};
 
     #[test]
     fn a_quarter_of_a_warp_never_meets_in_a_bank() {
@@ -189,6 +229,18 @@ mod tests {
                     (1, 1),
                     "thread {first}, step {step}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn a_warp_of_elements_never_meets_in_a_bank() {
+        for other in 0..TILE {
+            for first in (0..TILE).step_by(BANKS as usize) {
+                let along: [u32; 32] = std::array::from_fn(|lane| element_offset(other, first + lane as u32));
+                let across: [u32; 32] =
+                    std::array::from_fn(|lane| element_offset(first + lane as u32, other));
+                assert_eq!((wavefronts_4(&along), wavefronts_4(&across)), (1, 1));
             }
         }
     }
