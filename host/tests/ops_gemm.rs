@@ -1,5 +1,6 @@
 //! `gemm_f32` against its oracle, on whichever driver is there.
 
+use gemm::gemm_f32::Tile;
 use ironwarp::ops::gemm::{Gemm, gemm_f32};
 use ironwarp::{Device, DeviceBuffer, Error};
 use std::error::Error as StdError;
@@ -7,7 +8,7 @@ use testkit::{Family, compare, input, spot_special, tolerance};
 
 type Outcome = Result<(), Box<dyn StdError>>;
 
-/// Around a unit, a block's tile (128 x 128 x 16), a k-tile and two; thin, empty.
+/// Around a unit, a block's tile (64 x 128 x 16, 64 x 32 x 32), a k-tile and two; thin, empty.
 const SHAPES: [(usize, usize, usize); 16] = [
     (0, 5, 5),
     (5, 0, 5),
@@ -26,6 +27,9 @@ const SHAPES: [(usize, usize, usize); 16] = [
     (140, 260, 40),
     (33, 36, 200),
 ];
+
+/// Enough blocks of the large tile for a device of up to 136 multiprocessors, inside and at both edges.
+const LARGE: [(usize, usize, usize); 3] = [(70, 4228, 40), (66, 4227, 17), (4300, 130, 0)];
 
 struct Case {
     family: Family,
@@ -73,6 +77,18 @@ fn any_shape() -> Outcome {
     for shape in SHAPES {
         run(&Case { shape, ..PLAIN })?;
         run(&Case { shape, alpha: -1.5, beta: 0.5, ..PLAIN })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn shapes_for_the_large_tile() -> Outcome {
+    let device = Device::open(0)?;
+    for shape @ (m, n, _) in LARGE {
+        let tile = Tile::choose(m as u32, n as u32, device.properties().sm_count);
+        assert!(tile == Tile::Large || device.properties().sm_count > 136, "{shape:?}");
+        run(&Case { shape, ..PLAIN })?;
+        run(&Case { shape, alpha: -1.5, beta: 0.5, skip: [1, 0, 0], ..PLAIN })?;
     }
     Ok(())
 }

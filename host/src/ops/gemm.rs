@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use gemm::gemm_f32 as kernel;
+use gemm::gemm_f32::{self as kernel, Tile};
 
 use crate::error::{Error, Result};
 use crate::launch::{LaunchConfig, launch};
@@ -52,11 +52,18 @@ pub fn gemm_f32<'a, 'b, 'c>(
         return Ok(());
     }
     let (m, n, k) = (side("m", m)?, side("n", n)?, side("k", k)?);
+    let tile = Tile::choose(m, n, stream.device().properties().sm_count);
     // More blocks than a grid holds become an error of the launch.
-    let blocks = u32::try_from(kernel::tiles(m, n)).unwrap_or(u32::MAX);
-    let config = LaunchConfig::new([blocks, 1, 1], [kernel::THREADS, 1, 1]);
+    let blocks = u32::try_from(tile.blocks(m, n)).unwrap_or(u32::MAX);
+    let config = LaunchConfig::new([blocks, 1, 1], [tile.threads(), 1, 1]);
+    let arguments = (m, n, k, alpha, a, b, beta, c);
     // SAFETY: lengths are those of the shape, c is exclusively borrowed, and grid and block are what the kernel asks for.
-    unsafe { launch::<kernel::gemm_f32>(stream, config, (m, n, k, alpha, a, b, beta, c)) }
+    unsafe {
+        match tile {
+            Tile::Large => launch::<kernel::gemm_f32>(stream, config, arguments),
+            Tile::Small => launch::<kernel::gemm_f32_small>(stream, config, arguments),
+        }
+    }
 }
 
 fn side(argument: &'static str, length: usize) -> Result<u32> {

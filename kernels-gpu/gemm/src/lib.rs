@@ -2,9 +2,10 @@
 //!
 //! | kernel | computes |
 //! |---|---|
-//! | [`gemm_f32`](mod@gemm_f32) | `C = alpha A B + beta C` in f32, without tensor cores |
+//! | [`gemm_f32`](mod@gemm_f32), `gemm_f32_small` | `C = alpha A B + beta C` in f32, without tensor cores |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 
+mod block;
 pub mod gemm_f32;
 mod load;
 mod unroll;
