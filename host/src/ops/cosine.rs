@@ -56,6 +56,7 @@ pub trait Element: Pod + sealed::Sealed {
             Ptr<f32>,
             Value<u32>,
             Value<u32>,
+            Value<u32>,
             PtrMut<u64>,
         ),
     >;
@@ -254,8 +255,8 @@ fn search<T: Element>(
         Lists { keys: DeviceBuffer::zeroed(stream, 0)?, lists: 0 }
     } else {
         match Strategy::choose(stream.device().properties(), corpus, queries.count, length)? {
-            Strategy::Few { per_launch, blocks } => {
-                search_few(stream, corpus, queries, length, per_launch, blocks)?
+            Strategy::Few { per_launch, plan, blocks } => {
+                search_few(stream, corpus, queries, length, (per_launch, plan.depth()), blocks)?
             }
             Strategy::Many { plan, slices } => {
                 search_many(stream, corpus, corpus_norms, queries, plan, slices)?
@@ -273,13 +274,15 @@ fn invalid(argument: &'static str, got: usize, wanted: String, hint: &'static st
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Strategy {
     /// The corpus streams past up to `per_launch` queries at a time.
-    Few { per_launch: u32, blocks: u32 },
+    Few { per_launch: u32, plan: few::Plan, blocks: u32 },
     /// All queries at once, tile by tile.
     Many { plan: many::Plan, slices: u32 },
 }
 
 /// Launches of the streaming kernel that cost as much as one of the tile kernel with its norms.
 const FEW_LAUNCHES: u32 = 2;
+/// Shared memory that the driver keeps for itself beside each block's.
+const RESERVED_SHARED: u32 = 1 << 10;
 /// Tiles whose time a block of the tile kernel loses to empty lists and thresholds that do not reject yet.
 const WARM_UP_TILES: u32 = 8;
 
@@ -292,15 +295,16 @@ impl Strategy {
     ) -> Result<Self> {
         let limit = device.shared_per_block_optin;
         let most = queries.min(few::MAX_QUERIES);
-        let few = (1..=most).rev().find_map(|q| few::Plan::checked(corpus.dim, q, k, limit).map(|p| (q, p)));
+        let few =
+            (1..=most).rev().find_map(|q| few::Plan::fitting(corpus.dim, q, k, limit).map(|plan| (q, plan)));
         let many = many::Plan::fitting(k, limit);
         match (few, many) {
             (Some((per_launch, plan)), many)
                 if many.is_none() || queries.div_ceil(per_launch) <= FEW_LAUNCHES =>
             {
-                let resident = (device.shared_per_sm / plan.bytes()).clamp(1, few::BLOCKS_PER_SM);
+                let resident = resident(device, plan.bytes(), few::BLOCKS_PER_SM);
                 let work = corpus.count.div_ceil(few::ROWS_PER_BLOCK);
-                Ok(Strategy::Few { per_launch, blocks: work.min(resident * device.sm_count).max(1) })
+                Ok(Strategy::Few { per_launch, plan, blocks: work.min(resident * device.sm_count).max(1) })
             }
             (_, Some(plan)) => {
                 let tiles = corpus.count.div_ceil(many::BLOCK_ROWS);
@@ -313,6 +317,11 @@ impl Strategy {
             }
         }
     }
+}
+
+/// Blocks of `bytes` of shared memory that a multiprocessor holds, where registers allow `most`.
+fn resident(device: &DeviceProperties, bytes: u32, most: u32) -> u32 {
+    (device.shared_per_sm / (bytes + RESERVED_SHARED)).clamp(1, most)
 }
 
 /// Into how many slices of `tiles` tiles the corpus is best cut, when each is searched by `query_tiles` blocks.
@@ -348,8 +357,10 @@ fn inverse_norms<T: Element>(stream: &Stream, vectors: Vectors<'_, T>) -> Result
         DeviceBuffer::zeroed(stream, vectors.count().next_multiple_of(many::NORMS_AT_ONCE as usize))?;
     if vectors.count > 0 {
         let work = vectors.count.div_ceil(norms::ROWS_PER_BLOCK);
-        let resident = norms::BLOCKS_PER_SM * stream.device().properties().sm_count;
-        let config = LaunchConfig::new([work.min(resident).max(1), 1, 1], [norms::THREADS, 1, 1]);
+        let device = stream.device().properties();
+        let resident = resident(device, norms::SHARED_BYTES, norms::BLOCKS_PER_SM) * device.sm_count;
+        let config = LaunchConfig::new([work.min(resident).max(1), 1, 1], [norms::THREADS, 1, 1])
+            .with_shared(norms::SHARED_BYTES);
         // SAFETY: `vectors` holds `count * dim` elements and `out` at least `count`; grid and block are what the kernel asks for.
         unsafe { launch::<T::Norms>(stream, config, (vectors.data, vectors.count, vectors.dim, &mut out))? };
     }
@@ -361,7 +372,7 @@ fn search_few<T: Element>(
     corpus: Vectors<'_, T>,
     queries: Vectors<'_, T>,
     k: u32,
-    per_launch: u32,
+    (per_launch, depth): (u32, u32),
     blocks: u32,
 ) -> Result<Lists> {
     let norms = inverse_norms(stream, queries)?;
@@ -373,9 +384,9 @@ fn search_few<T: Element>(
         let part = queries.data.slice(first * queries.dim()..last * queries.dim())?;
         let out = lists.keys.slice_mut(first * list_len..last * list_len)?;
         let config = LaunchConfig::new([blocks, 1, 1], [few::THREADS, 1, 1])
-            .with_shared(few::Plan::new(corpus.dim, count, k).bytes());
+            .with_shared(few::Plan::new(corpus.dim, count, k, depth).bytes());
         let arguments =
-            (corpus.data, corpus.count, corpus.dim, part, norms.slice(first..last)?, count, k, out);
+            (corpus.data, corpus.count, corpus.dim, part, norms.slice(first..last)?, count, k, depth, out);
         // SAFETY: `part`, its norms and `out` hold what `count` queries need, the plan fits the device, and grid and block are
         // what the kernel asks for.
         unsafe { launch::<T::Few>(stream, config, arguments)? };

@@ -5,23 +5,27 @@
 //! order, so that both find the same norms bit for bit.
 
 use crate::half::{Access, Aligned, Half, Unaligned, bf16, f16, is_aligned};
-use crate::rows::{Chunk, Consumer, Lane, Matrix, ROWS, Squares};
+use crate::list::dynamic_shared_address;
+use crate::rows::{Chunk, Consumer, DEPTHS, Lane, Matrix, ROWS, Ring, Squares};
 use crate::unroll::unroll;
 use cuda_std::{kernel, thread, vector};
 
 /// Warps of a block.
-pub const WARPS: u32 = 8;
+pub const WARPS: u32 = 4;
 /// Threads of a block.
 pub const THREADS: u32 = WARPS * 32;
 /// Rows that a block works on at a time.
 pub const ROWS_PER_BLOCK: u32 = WARPS * ROWS;
 /// Blocks that a multiprocessor holds.
 pub const BLOCKS_PER_SM: u32 = 2;
+/// Dynamic shared memory of a block.
+pub const SHARED_BYTES: u32 = Ring::bytes(WARPS, DEPTHS.0);
 
 /// Inverse norms of f16 rows; see the module.
 ///
 /// # Safety
-/// `rows` is `[n, dim]` with `n, dim >= 1` and nobody writes it; `out` is `[n]`; blocks of [`THREADS`] threads.
+/// `rows` is `[n, dim]` with `n, dim >= 1` and nobody writes it; `out` is `[n]`; blocks of [`THREADS`] threads with
+/// [`SHARED_BYTES`] of dynamic shared memory.
 #[kernel(launch_bounds(THREADS, BLOCKS_PER_SM))]
 pub unsafe fn cosine_norms_f16(rows: *const f16, n: u32, dim: u32, out: *mut f32) {
     // SAFETY: the caller's contract.
@@ -56,10 +60,12 @@ unsafe fn norms<T: Half>(rows: Matrix<T>, out: *mut f32) {
 /// As the kernels; `A` fits the rows.
 #[inline(always)]
 unsafe fn norms_by<T: Half, A: Access>(rows: Matrix<T>, out: *mut f32) {
-    let warp = thread::block_idx_x() * WARPS + thread::thread_idx_x() / 32;
+    let warp = thread::thread_idx_x() / 32;
+    let ring = Ring::of(dynamic_shared_address(), warp, DEPTHS.0);
+    let (first, stride) = (thread::block_idx_x() * WARPS + warp, thread::grid_dim_x() * WARPS);
     let mut norms = Norms { rows, out, lane: Lane::this(), squares: Squares::ZERO };
     // SAFETY: the caller's contract; the whole warp takes the same way.
-    unsafe { rows.stream::<A>(warp, thread::grid_dim_x() * WARPS, norms.lane, &mut norms) }
+    unsafe { rows.stream::<A>(first, stride, norms.lane, ring, &mut norms) }
 }
 
 struct Norms<T> {

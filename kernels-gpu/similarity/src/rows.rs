@@ -1,6 +1,14 @@
-//! Streams rows of a matrix through the registers of a warp: 16 rows at a time, straight from global memory.
+//! Streams rows of a matrix past a warp: 16 rows at a time, through a ring of stages in shared memory that is the warp's own.
 //!
-//! A lane `(g, t) = (lane / 4, lane % 4)` loads pieces of rows `g` and `g + 8`: in step `s` elements
+//! ```text
+//!  stage 0 | copy c | ..       | use c |                 c counts chunks of 128 elements of 16 rows, 4 KiB,
+//!  stage 1          | copy c+1 | ..    | use c+1 |       through all the warp's rows without a break
+//! ```
+//! `cp.async` takes two rows x 256 consecutive bytes an instruction and leaves `depth - 1` chunks under way while the warp computes.
+//! Loads to registers reach 64 consecutive bytes a row (four lanes), and registers hold only one chunk ahead: 1.64 ms instead of
+//! 1.36 for one query against 4 million rows of 768, on an H200.
+//!
+//! A lane `(g, t) = (lane / 4, lane % 4)` reads pieces of rows `g` and `g + 8` of a stage: in step `s` elements
 //! `32 s + 8 t .. 32 s + 8 t + 8`. `mma` wants other elements in that lane, but a dot product does not care in which
 //! order `k` is summed, as long as both sides agree: words 0, 1 of the pieces feed one `mma`, words 2, 3 another, and
 //! the queries are read in the same pattern. So every byte is loaded once, 16 bytes a lane, with no shuffle:
@@ -16,20 +24,32 @@
 //! Norms come from the tensor cores too. Register for register, A's rows 0..8 laid out as above are B's columns 0..8, so
 //! `mma(A, (a0, a2))` and `mma(A, (a1, a3))` hold the squares of the norms on their diagonals.
 
-use crate::half::{Access, Half, PIECE};
+use crate::half::{Access, ELEMENT_BYTES, Half, PIECE, PIECE_BYTES};
 use crate::list::shuffle;
+use crate::unroll::unroll;
 #[allow(unused_imports)] // The host has its own `f32::sqrt`.
 use cuda_std::float::GpuFloat;
-use cuda_std::warp;
+use cuda_std::warp::{self, FULL_MASK, WARP_SIZE};
+use cuda_std::{async_copy, vector};
 
 /// Rows that a warp works on together: the M of `mma`.
 pub const ROWS: u32 = 16;
 /// Elements of a row that a warp loads with one instruction a lane.
 pub const STEP: u32 = 4 * PIECE;
-/// Steps that are in flight together: 16 rows x 256 bytes, 4 KiB a warp.
+/// Steps of a chunk.
 pub const STEPS: usize = 4;
 /// Elements of a row in a chunk of [`STEPS`] steps.
 pub const CHUNK: u32 = STEP * STEPS as u32;
+
+/// Bytes of a chunk of a row, and of a chunk of all [`ROWS`]: a stage of a [`Ring`].
+const ROW_BYTES: u32 = CHUNK * ELEMENT_BYTES;
+const STAGE_BYTES: u32 = ROWS * ROW_BYTES;
+/// Pieces of a chunk of a row.
+const PIECES: u32 = CHUNK / PIECE;
+/// Rows that a warp copies with one instruction.
+const ROWS_AT_ONCE: u32 = WARP_SIZE / PIECES;
+/// Most and fewest stages of a [`Ring`].
+pub const DEPTHS: (u32, u32) = (5, 2);
 
 /// Half of [`ROWS`]: the lane's two rows are this far apart.
 const HALF_ROWS: u32 = ROWS / 2;
@@ -104,12 +124,12 @@ impl<T: Half> Matrix<T> {
         self.base.wrapping_add(row as usize * self.dim as usize)
     }
 
-    /// Loads chunk `chunk` of rows `16 block .. 16 block + 16`.
+    /// Loads chunk `chunk` of rows `16 block .. 16 block + 16` to registers.
     ///
     /// # Safety
     /// The matrix is readable, nobody writes it, and it is aligned as `A` needs it.
     #[inline(always)]
-    pub unsafe fn load<A: Access>(self, block: u32, chunk: u32, lane: Lane) -> Chunk {
+    unsafe fn load<A: Access>(self, block: u32, chunk: u32, lane: Lane) -> Chunk {
         let upper = self.row(block * ROWS + lane.group);
         let lower = self.row(block * ROWS + lane.group + HALF_ROWS);
         let first = chunk * CHUNK + lane.member * PIECE;
@@ -122,7 +142,121 @@ impl<T: Half> Matrix<T> {
     }
 }
 
-const _: () = assert!(STEPS == 4, "Matrix::load names each step");
+const _: () = assert!(STEPS == 4, "Matrix::load and Ring::read name each step");
+
+/// A warp's stages in shared memory.
+#[derive(Clone, Copy)]
+pub struct Ring {
+    address: u32,
+    depth: u32,
+}
+
+impl Ring {
+    /// Bytes of `warps` rings of `depth` stages.
+    #[inline(always)]
+    pub const fn bytes(warps: u32, depth: u32) -> u32 {
+        warps * depth * STAGE_BYTES
+    }
+
+    /// The ring of warp `warp`, of [`Ring::bytes`] at the shared address `base`.
+    #[inline(always)]
+    pub fn of(base: u32, warp: u32, depth: u32) -> Self {
+        Ring { address: base + Self::bytes(warp, depth), depth }
+    }
+
+    #[inline(always)]
+    fn stage(self, stage: u32) -> u32 {
+        self.address + stage * STAGE_BYTES
+    }
+
+    #[inline(always)]
+    fn next(self, stage: u32) -> u32 {
+        if stage + 1 == self.depth { 0 } else { stage + 1 }
+    }
+
+    /// Waits until this thread's copies of the oldest chunk have arrived: all but `depth - 2` of those started.
+    #[inline(always)]
+    fn wait(self) {
+        match self.depth {
+            5 => async_copy::wait_group::<3>(),
+            4 => async_copy::wait_group::<2>(),
+            3 => async_copy::wait_group::<1>(),
+            _ => async_copy::wait_group::<0>(),
+        }
+    }
+
+    /// This lane's part of a stage.
+    ///
+    /// # Safety
+    /// The stage is loaded.
+    #[inline(always)]
+    unsafe fn read(self, stage: u32, lane: Lane) -> Chunk {
+        let load = |row: u32, step: u32| {
+            let place = place(row, step * (STEP / PIECE) + lane.member);
+            // SAFETY: a piece of the stage.
+            unsafe { vector::load_shared_v4(self.stage(stage) + place) }
+        };
+        let (upper, lower) = (lane.group, lane.group + HALF_ROWS);
+        Chunk {
+            upper: [load(upper, 0), load(upper, 1), load(upper, 2), load(upper, 3)],
+            lower: [load(lower, 0), load(lower, 1), load(lower, 2), load(lower, 3)],
+        }
+    }
+}
+
+const _: () = assert!(DEPTHS.0 == 5 && DEPTHS.1 == 2, "Ring::wait names each depth");
+
+/// Offset of a piece of a row in a stage. Odd rows have their halves of 64 bytes swapped, so that eight lanes, four pieces of
+/// two rows, meet all banks.
+#[inline(always)]
+const fn place(row: u32, piece: u32) -> u32 {
+    row * ROW_BYTES + (piece ^ (row % 2 * (STEP / PIECE))) * PIECE_BYTES
+}
+
+/// The copying end of a warp's ring: which chunk comes next, and where to.
+struct Copier<T> {
+    matrix: Matrix<T>,
+    ring: Ring,
+    block: u32,
+    stride: u32,
+    chunk: u32,
+    stage: u32,
+}
+
+impl<T: Half> Copier<T> {
+    /// Starts the copies of the next chunk, if there is one, and closes their group.
+    ///
+    /// # Safety
+    /// The warp calls it together, when nobody reads that stage any more; the matrix is readable, nobody writes it, and its rows
+    /// are aligned pieces.
+    #[inline(always)]
+    unsafe fn start(&mut self) {
+        if self.block < self.matrix.row_blocks() {
+            let (row, piece) = (warp::lane_id() / PIECES, warp::lane_id() % PIECES);
+            let element = self.chunk * CHUNK + piece * PIECE;
+            let (element, bytes) = if element < self.matrix.dim { (element, PIECE_BYTES) } else { (0, 0) };
+            let target = self.ring.stage(self.stage) + place(row, piece);
+            unroll!(i in 0..8, {
+                let skipped = i as u32 * ROWS_AT_ONCE;
+                let source = self.matrix.row(self.block * ROWS + row + skipped).wrapping_add(element as usize);
+                // SAFETY: a piece inside a row, or nothing; its place in the stage is this lane's.
+                unsafe { async_copy::copy_cg_zfill(target + skipped * ROW_BYTES, source, bytes) };
+            });
+            self.chunk += 1;
+            if self.chunk == chunks(self.matrix.dim) {
+                self.chunk = 0;
+                self.block += self.stride;
+            }
+            self.stage = self.ring.next(self.stage);
+        }
+        async_copy::commit_group();
+    }
+}
+
+const _: () = assert!(
+    ROWS == 8 * ROWS_AT_ONCE && ROWS_AT_ONCE == 2,
+    "Copier::start counts them out; rows skipped are even"
+);
 
 /// What is done with the rows of a [`Matrix::stream`].
 pub trait Consumer {
@@ -140,38 +274,49 @@ pub trait Consumer {
 }
 
 impl<T: Half> Matrix<T> {
-    /// Feeds a consumer with every `stride`-th block of rows from `block` on, the next chunk always on its way.
+    /// Feeds a consumer with every `stride`-th block of rows from `block` on.
     ///
     /// # Safety
-    /// The warp calls it together; the rest as for [`Matrix::load`].
+    /// The warp calls it together; nobody else uses its ring; the matrix is readable, nobody writes it, and it is aligned as `A`
+    /// needs it.
     #[inline(always)]
-    pub unsafe fn stream<A: Access>(self, block: u32, stride: u32, lane: Lane, consumer: &mut impl Consumer) {
-        let (blocks, chunks) = (self.row_blocks(), chunks(self.dim));
-        let mut block = block;
-        if block >= blocks {
-            return;
-        }
-        // SAFETY: the caller's contract; blocks and chunks inside the matrix.
+    pub unsafe fn stream<A: Access>(
+        self,
+        block: u32,
+        stride: u32,
+        lane: Lane,
+        ring: Ring,
+        consumer: &mut impl Consumer,
+    ) {
+        let mut copier = Copier { matrix: self, ring, block, stride, chunk: 0, stage: 0 };
+        // SAFETY: the caller's contract; blocks and chunks inside the matrix. A stage's copies start after the barrier that
+        // follows its last read, and it is read after the wait and the barrier that follow its copies.
         unsafe {
-            let mut coming = self.load::<A>(block, 0, lane);
-            while block < blocks {
-                let next_block = block + stride;
+            if A::WHOLE {
+                let mut ahead = 1;
+                while ahead < ring.depth {
+                    copier.start();
+                    ahead += 1;
+                }
+            }
+            let (mut block, mut stage) = (block, 0);
+            while block < self.row_blocks() {
                 let mut chunk = 0;
-                while chunk < chunks {
-                    let mut here = coming;
-                    if !A::WHOLE {
-                        // Putting pieces together needs the registers that reading ahead would.
-                        here = self.load::<A>(block, chunk, lane);
-                    } else if chunk + 1 < chunks {
-                        coming = self.load::<A>(block, chunk + 1, lane);
-                    } else if next_block < blocks {
-                        coming = self.load::<A>(next_block, 0, lane);
-                    }
+                while chunk < chunks(self.dim) {
+                    let here = if A::WHOLE {
+                        ring.wait();
+                        warp::sync_warp(FULL_MASK);
+                        copier.start();
+                        ring.read(stage, lane)
+                    } else {
+                        self.load::<A>(block, chunk, lane)
+                    };
                     consumer.chunk(&here, chunk);
+                    stage = ring.next(stage);
                     chunk += 1;
                 }
                 consumer.finish(block);
-                block = next_block;
+                block += stride;
             }
         }
     }
@@ -223,4 +368,29 @@ impl Squares {
 #[inline(always)]
 pub fn inverse_norm(squares: f32) -> f32 {
     if squares == 0.0 { 0.0 } else { 1.0 / squares.sqrt() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Lane, PIECE, PIECES, ROWS_AT_ONCE, STEP, STEPS, place};
+    use layout::banks::wavefronts_16;
+
+    #[test]
+    fn copies_and_reads_of_a_stage_are_free_of_conflicts() {
+        for first in (0..32).step_by(8) {
+            let copies: [u32; 8] = std::array::from_fn(|lane| {
+                let lane = first + lane as u32;
+                place(lane / PIECES, lane % PIECES)
+            });
+            assert_eq!(wavefronts_16(&copies), 1);
+            for step in 0..STEPS as u32 {
+                let reads: [u32; 8] = std::array::from_fn(|lane| {
+                    let lane = Lane::of(first + lane as u32);
+                    place(lane.group, step * (STEP / PIECE) + lane.member)
+                });
+                assert_eq!(wavefronts_16(&reads), 1);
+            }
+        }
+        assert_eq!(place(ROWS_AT_ONCE, 3), ROWS_AT_ONCE * super::ROW_BYTES + place(0, 3));
+    }
 }

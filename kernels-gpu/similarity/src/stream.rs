@@ -7,19 +7,18 @@
 //! | inverse norms | of the queries, f32 `[queries]`, from `cosine_norms` |
 //! | out | keys ([`crate::key`]), u64 `[queries, grid, k]`, each list sorted: the best of the rows that the block saw |
 //!
-//! The corpus is read once, from memory to registers, and nothing else matters: 2 bytes pay for `2 * queries` operations.
-//! Each warp works alone on 16 rows at a time (see `rows.rs`) with the next 4 KiB always on their way, computes norms
-//! and dot products from the same registers, and looks at its scores only to see that none beats its list:
+//! The corpus is read once, and nothing else matters: 2 bytes pay for `2 * queries` operations. Each warp works alone on 16 rows
+//! at a time (see `rows.rs`) with up to 16 KiB always on their way, computes norms and dot products from the same registers, and looks at its scores only to see that none beats its list:
 //!
 //! ```text
 //!  warp 0   [ rows 0..16   ][ rows 16 W..16 W + 16 ] ...      W = warps of the grid
 //!  warp 1   [ rows 16..32  ][ ...
-//!             |load chunk c+1 | mma chunk c: norms, queries 0..8 (and 8..16) |
+//!             |copy chunk c+4 | mma chunk c: norms, queries 0..8 (and 8..16) |
 //!             |............................ after the last chunk: score, compare with the k-th best, rarely insert |
 //!  block    merges the lists of its warps, one warp a query
 //! ```
 //!
-//! Shared memory ([`Plan`]): the queries, padded with zeros to whole chunks, each 64 bytes past a multiple of 128 apart so
+//! Shared memory ([`Plan`]): the warps' rings; the queries, padded with zeros to whole chunks, each 64 bytes past a multiple of 128 apart so
 //! that the 16-byte loads of a B fragment meet all banks; then a list for each warp and query.
 
 use crate::MAX_K;
@@ -28,7 +27,7 @@ use crate::half::{
 };
 use crate::key::{EMPTY, key, may_enter, score_of, split};
 use crate::list::{KEY_BYTES, TopList, broadcast, dynamic_shared_address};
-use crate::rows::{CHUNK, Chunk, Consumer, Lane, Matrix, ROWS, STEP, Squares, chunks};
+use crate::rows::{CHUNK, Chunk, Consumer, DEPTHS, Lane, Matrix, ROWS, Ring, STEP, Squares, chunks};
 use crate::unroll::unroll;
 use cuda_std::warp::FULL_MASK;
 use cuda_std::{kernel, thread, vector, warp};
@@ -39,8 +38,8 @@ pub const WARPS: u32 = 8;
 pub const THREADS: u32 = WARPS * 32;
 /// Rows that a block works on at a time.
 pub const ROWS_PER_BLOCK: u32 = WARPS * ROWS;
-/// Blocks that a multiprocessor holds when shared memory allows.
-pub const BLOCKS_PER_SM: u32 = 2;
+/// Blocks that a multiprocessor holds: the rings of one take most of its shared memory.
+pub const BLOCKS_PER_SM: u32 = 1;
 /// Queries of one `mma`.
 pub const QUERY_TILE: u32 = 8;
 /// Most queries of a launch.
@@ -51,8 +50,12 @@ const NORM_BYTES: u32 = size_of::<f32>() as u32;
 /// Where things lie in shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
+    /// Stages of a warp's ring.
+    depth: u32,
     /// Bytes from one query to the next.
     pitch: u32,
+    /// Bytes before the queries.
+    queries_at: u32,
     /// Bytes before one over the norm of each query, zeros up to [`MAX_QUERIES`].
     norms: u32,
     /// Bytes before the lists.
@@ -64,23 +67,38 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// For `queries` of `dim` elements and lists of `k`. The sizes must fit in 32 bits (see [`Plan::checked`]).
+    /// For `queries` of `dim` elements, lists of `k` and rings of `depth` stages, within [`DEPTHS`]. The sizes must fit in 32 bits
+    /// (see [`Plan::fitting`]).
     #[inline(always)]
-    pub const fn new(dim: u32, queries: u32, k: u32) -> Self {
+    pub const fn new(dim: u32, queries: u32, k: u32, depth: u32) -> Self {
         let pitch = chunks(dim) * CHUNK * ELEMENT_BYTES + 64;
-        let norms = queries * pitch;
+        let queries_at = Ring::bytes(WARPS, depth);
+        let norms = queries_at + queries * pitch;
         let lists = norms + MAX_QUERIES * NORM_BYTES;
-        Plan { pitch, norms, lists, bytes: lists + WARPS * queries * k * KEY_BYTES, queries, k }
+        let bytes = lists + WARPS * queries * k * KEY_BYTES;
+        Plan { depth, pitch, queries_at, norms, lists, bytes, queries, k }
     }
 
-    /// As [`Plan::new`], if it needs no more than `limit` bytes, for any `dim`.
-    pub const fn checked(dim: u32, queries: u32, k: u32, limit: u32) -> Option<Self> {
+    /// The plan with the deepest rings that needs no more than `limit` bytes, for any `dim`.
+    pub const fn fitting(dim: u32, queries: u32, k: u32, limit: u32) -> Option<Self> {
         // The queries alone must fit, which also keeps the sums below within 32 bits.
         if queries > MAX_QUERIES || k > MAX_K || dim > limit / ELEMENT_BYTES {
             return None;
         }
-        let plan = Self::new(dim, queries, k);
-        if plan.bytes <= limit { Some(plan) } else { None }
+        let (mut depth, fewest) = DEPTHS;
+        while depth >= fewest {
+            let plan = Self::new(dim, queries, k, depth);
+            if plan.bytes <= limit {
+                return Some(plan);
+            }
+            depth -= 1;
+        }
+        None
+    }
+
+    /// Stages of a warp's ring.
+    pub const fn depth(&self) -> u32 {
+        self.depth
     }
 
     /// Dynamic shared memory of a block.
@@ -90,7 +108,7 @@ impl Plan {
 
     #[inline(always)]
     fn query(&self, base: u32, query: u32) -> u32 {
-        base + query * self.pitch
+        base + self.queries_at + query * self.pitch
     }
 
     #[inline(always)]
@@ -124,7 +142,8 @@ struct Problem<T> {
 /// Streams an f16 corpus past up to 16 f16 queries; see the module.
 ///
 /// # Safety
-/// Arguments as the module's table says; blocks of [`THREADS`] threads with [`Plan::bytes`] of dynamic shared memory.
+/// Arguments as the module's table says; blocks of [`THREADS`] threads with [`Plan::bytes`] of dynamic shared
+/// memory, where the plan is that of `dim`, `query_count`, `k` and `depth`.
 #[kernel(launch_bounds(THREADS, BLOCKS_PER_SM))]
 pub unsafe fn cosine_stream_f16(
     corpus: *const f16,
@@ -134,11 +153,12 @@ pub unsafe fn cosine_stream_f16(
     inverse_norms: *const f32,
     query_count: u32,
     k: u32,
+    depth: u32,
     out: *mut u64,
 ) {
     let (corpus, queries) = (Matrix { base: corpus, n, dim }, Matrix { base: queries, n: query_count, dim });
     // SAFETY: the caller's contract.
-    unsafe { stream(corpus, queries, inverse_norms, k, out) }
+    unsafe { stream(corpus, queries, inverse_norms, Plan::new(dim, query_count, k, depth), out) }
 }
 
 /// Streams a bf16 corpus past up to 16 bf16 queries; see the module.
@@ -154,11 +174,12 @@ pub unsafe fn cosine_stream_bf16(
     inverse_norms: *const f32,
     query_count: u32,
     k: u32,
+    depth: u32,
     out: *mut u64,
 ) {
     let (corpus, queries) = (Matrix { base: corpus, n, dim }, Matrix { base: queries, n: query_count, dim });
     // SAFETY: the caller's contract.
-    unsafe { stream(corpus, queries, inverse_norms, k, out) }
+    unsafe { stream(corpus, queries, inverse_norms, Plan::new(dim, query_count, k, depth), out) }
 }
 
 /// # Safety
@@ -168,10 +189,9 @@ unsafe fn stream<T: Half>(
     corpus: Matrix<T>,
     queries: Matrix<T>,
     inverse_norms: *const f32,
-    k: u32,
+    plan: Plan,
     out: *mut u64,
 ) {
-    let plan = Plan::new(corpus.dim, queries.n, k);
     let (base, warp) = (dynamic_shared_address(), thread::thread_idx_x() / 32);
     let lists = plan.lists(base, warp);
     let problem = Problem { corpus, queries, inverse_norms, plan, base, lists, warp, lane: Lane::this() };
@@ -255,7 +275,8 @@ impl<T: Half> Problem<T> {
             thread::sync_threads();
             let warp = thread::block_idx_x() * WARPS + self.warp;
             let stride = thread::grid_dim_x() * WARPS;
-            self.corpus.stream::<A>(warp, stride, self.lane, &mut Tiles::<T, TILES>::new(self));
+            let ring = Ring::of(self.base, self.warp, self.plan.depth);
+            self.corpus.stream::<A>(warp, stride, self.lane, ring, &mut Tiles::<T, TILES>::new(self));
         }
     }
 

@@ -52,7 +52,7 @@ fn inverse_norms(seed: u64, vectors: &mut Global<f16>, count: u32) -> Global<f32
     let padded = count.next_multiple_of(tile::NORMS_AT_ONCE) as usize;
     let mut out = Global::new(vec![0f32; padded], "norms");
     let (from, to) = (vectors.address(), out.address());
-    run(seed, LaunchConfig::linear(2, norms::THREADS), || {
+    run(seed, LaunchConfig::linear(2, norms::THREADS).shared(norms::SHARED_BYTES), || {
         // SAFETY: `count` vectors of `DIM`, and room for as many norms.
         unsafe { cosine_norms_f16(from as *const f16, count, DIM, to as *mut f32) }
     });
@@ -78,16 +78,19 @@ type Found = (Vec<u32>, Vec<u32>);
 fn search_few(seed: u64) -> Found {
     const QUERIES: u32 = 11;
     const BLOCKS: u32 = 3;
+    const DEPTH: u32 = 3;
     let (mut corpus, mut queries) = (vectors(ROWS, "corpus"), vectors(QUERIES, "queries"));
     let mut norms = inverse_norms(seed, &mut queries, QUERIES);
     let mut keys = Global::new(vec![0u64; (QUERIES * BLOCKS * K) as usize], "keys");
-    let plan = stream::Plan::new(DIM, QUERIES, K);
+    let plan = stream::Plan::new(DIM, QUERIES, K, DEPTH);
     let config = LaunchConfig::linear(BLOCKS, stream::THREADS).shared(plan.bytes());
     let (from, with, scale, to) = (corpus.address(), queries.address(), norms.address(), keys.address());
     run(seed, config, || {
         let (from, with) = (from as *const f16, with as *const f16);
         // SAFETY: the buffers above, of the sizes that the kernel's table gives.
-        unsafe { cosine_stream_f16(from, ROWS, DIM, with, scale as *const f32, QUERIES, K, to as *mut u64) }
+        unsafe {
+            cosine_stream_f16(from, ROWS, DIM, with, scale as *const f32, QUERIES, K, DEPTH, to as *mut u64)
+        }
     });
     merged(seed, &mut keys, QUERIES, BLOCKS)
 }
