@@ -171,7 +171,7 @@ fn element(index: u32) -> (u32, u32) {
 /// neighbours of a line, and 32 lines of a position, meet all banks.
 #[inline(always)]
 fn element_offset(line: u32, position: u32) -> u32 {
-    (line * TILE + (position ^ line % BANKS)) * size_of::<f32>() as u32
+    (line * TILE + (position ^ (line % BANKS))) * size_of::<f32>() as u32
 }
 
 /// This thread's elements of the tile at `(row, column)`; what lies outside of the matrix is 0.
