@@ -3,7 +3,7 @@
 //! | kernel | a block | for |
 //! |---|---|---|
 //! | [`gemm_f32`](fn@gemm_f32) | 64 x 128 of `C`, 8 x 8 a thread | results that fill the device |
-//! | [`gemm_f32_small`] | 64 x 32 of `C`, 4 x 4 a thread | smaller ones: four times the blocks ([`Tile::choose`]) |
+//! | [`gemm_f32_small`](fn@gemm_f32_small) | 64 x 32 of `C`, 4 x 4 a thread | smaller ones: four times the blocks ([`Tile::choose`]) |
 //!
 //! ```text
 //!             B tile  DEPTH x COLUMNS                   gemm_f32: 4 warps beside each other, each 64 x 32 of C
@@ -35,7 +35,7 @@ use layout::UNIT_BYTES;
 
 /// The block of [`gemm_f32`](fn@gemm_f32).
 pub(crate) type Large = Block<2, 2, 1, 4, 16, 3>;
-/// The block of [`gemm_f32_small`].
+/// The block of [`gemm_f32_small`](fn@gemm_f32_small).
 pub(crate) type Small = Block<1, 1, 2, 2, 32, 3>;
 
 /// Largest `m`, `n` or `k`: leaves room to round up to whole tiles in 32 bits.
@@ -48,7 +48,7 @@ const MIN_BLOCKS: u32 = 4;
 pub enum Tile {
     /// [`gemm_f32`](fn@gemm_f32).
     Large,
-    /// [`gemm_f32_small`].
+    /// [`gemm_f32_small`](fn@gemm_f32_small).
     Small,
 }
 

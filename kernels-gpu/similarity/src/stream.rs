@@ -67,7 +67,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// For `queries` of `dim` elements, lists of `k` and rings of `depth` stages, within [`DEPTHS`]. The sizes must fit in 32 bits
+    /// For `queries` of `dim` elements, lists of `k` and rings of `depth` stages, 2 to 5. The sizes must fit in 32 bits
     /// (see [`Plan::fitting`]).
     #[inline(always)]
     pub const fn new(dim: u32, queries: u32, k: u32, depth: u32) -> Self {
