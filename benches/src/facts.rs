@@ -25,7 +25,10 @@ impl Facts {
     /// Those of this process and `device`.
     pub fn of(device: &Device) -> Self {
         let driver = match driver::backend() {
-            Ok(backend) => format!("{backend:?}"),
+            Ok(driver::Backend::Nvidia { version }) => {
+                format!("NVIDIA, CUDA {}.{}", version / 1000, version % 1000 / 10)
+            }
+            Ok(driver::Backend::Software) => "software".to_owned(),
             Err(error) => format!("unknown ({error})"),
         };
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
