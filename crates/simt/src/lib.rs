@@ -35,6 +35,7 @@ pub mod memory;
 pub mod registry;
 pub mod shared;
 mod site;
+pub mod tensor_map;
 pub mod thread;
 pub mod warp;
 
