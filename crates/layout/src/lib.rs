@@ -8,6 +8,7 @@ pub mod banks;
 mod lanes;
 mod order;
 mod swizzle;
+pub mod wgmma;
 
 pub use lanes::interleaved_lane;
 pub use order::grouped_tile;
