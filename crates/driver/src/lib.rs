@@ -22,5 +22,6 @@ mod names;
 mod nvidia;
 pub mod soft;
 mod table;
+pub mod tensor_map;
 
 pub use load::{Backend, InitError, backend, init_error, proc_address};

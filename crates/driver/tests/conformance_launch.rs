@@ -418,3 +418,42 @@ fn a_grid_that_clusters_do_not_divide_is_refused() -> Check {
     )?;
     equal("nothing ran", output, vec![0; 128])
 }
+
+type MaxActiveClusters = unsafe extern "C" fn(*mut i32, CUfunction, *const LaunchConfig) -> u32;
+
+/// The code and how many clusters of that many blocks are active at once.
+fn active_clusters(blocks: u32) -> Result<(u32, i32), Failure> {
+    let gpu = Gpu::new()?;
+    let module = gpu.module()?;
+    let address = driver::proc_address("cuOccupancyMaxActiveClusters").ok_or("the function is missing")?;
+    // SAFETY: the driver's function of that name has this type.
+    let ask: MaxActiveClusters = unsafe { std::mem::transmute(address) };
+    let mut words = [0; 16];
+    words[..3].copy_from_slice(&[blocks, 1, 1]);
+    let attributes = [Attribute { id: CLUSTER_DIMENSION, pad: 0, words }];
+    let config = LaunchConfig {
+        grid: [64 * blocks, 1, 1],
+        block: [32, 1, 1],
+        shared: 0,
+        stream: NULL_STREAM,
+        attributes: attributes.as_ptr(),
+        count: 1,
+    };
+    let mut clusters = -1;
+    // SAFETY: a place to write to, a loaded function and a configuration.
+    let code = unsafe { ask(&mut clusters, module.function(c"count_up")?, &config) };
+    Ok((code, clusters))
+}
+
+#[test]
+fn clusters_up_to_8_blocks_can_be_active() -> Check {
+    if !has_clusters()? {
+        return Ok(());
+    }
+    for blocks in [1, 2, 4, 8] {
+        let (code, clusters) = active_clusters(blocks)?;
+        holds("some are", code == 0 && clusters > 0)?;
+    }
+    let (code, clusters) = active_clusters(32)?;
+    holds("32 are too many", code != 0 || clusters == 0)
+}

@@ -290,7 +290,7 @@ mod tests {
                 for column in 0..span / 2 {
                     let plain = row * span + column * 2;
                     let (line, piece) = (plain / 128, plain % 128 / 16);
-                    let moved = line * 128 + (piece ^ line % (span / 16)) * 16 + plain % 16;
+                    let moved = line * 128 + (piece ^ (line % (span / 16))) * 16 + plain % 16;
                     memory[(moved / 2) as usize] = Some((row, column));
                 }
             }
@@ -319,7 +319,7 @@ mod tests {
                 for n in 0..columns {
                     let plain = n / (span / 2) * box_bytes + k * span + n % (span / 2) * 2;
                     let (line, piece) = (plain / 128, plain % 128 / 16);
-                    let moved = line * 128 + (piece ^ line % (span / 16)) * 16 + plain % 16;
+                    let moved = line * 128 + (piece ^ (line % (span / 16))) * 16 + plain % 16;
                     memory[(moved / 2) as usize] = Some((k, n));
                 }
             }

@@ -17,8 +17,14 @@ use core::ffi::{c_uint, c_void};
 use simt::{Fault, FaultKind, KernelEntry, LaunchConfig, Options, ParamLayout};
 use std::sync::{Arc, OnceLock};
 
-/// The unit of the parameter buffer; no parameter may be aligned more strictly.
-type Unit = u128;
+/// The unit of the parameter buffer; no parameter may be aligned more strictly. Tensor maps are aligned like this.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Unit(#[allow(dead_code, reason = "room for parameters, reached by address")] [u8; 64]);
+
+impl Unit {
+    const EMPTY: Unit = Unit([0; size_of::<Unit>()]);
+}
 
 /// `CU_LAUNCH_PARAM_*` of the `extra` argument.
 mod extra {
@@ -114,7 +120,7 @@ impl Arguments {
 /// Checks a launch against the device's and the kernel's limits, as a GPU does before anything runs.
 fn check(f: &Function, c: &LaunchConfig) -> Outcome {
     let within = |have: &[u32; 3], most: &[u32; 3]| have.iter().zip(most).all(|(h, m)| (1..=*m).contains(h));
-    if !within(&c.grid, &MAX_GRID) || !within(&c.block, &MAX_BLOCK) || c.cluster.contains(&0) {
+    if !within(&c.grid, &MAX_GRID) || !within(&c.block, &MAX_BLOCK) {
         return Err(code::INVALID_VALUE);
     }
     let threads = c.threads_per_block();
@@ -126,14 +132,23 @@ fn check(f: &Function, c: &LaunchConfig) -> Outcome {
     if threads > u64::from(f.max_threads()) {
         return Err(code::LAUNCH_OUT_OF_RESOURCES);
     }
+    check_cluster(f, c)?;
+    let resident = || occupancy::resident_blocks(threads as u32, c.dynamic_shared);
+    if c.cooperative && c.blocks() > resident() {
+        return Err(code::COOPERATIVE_LAUNCH_TOO_LARGE);
+    }
+    Ok(())
+}
+
+/// Checks that a kernel can have clusters of this size, and that they fill the grid.
+pub(super) fn check_cluster(f: &Function, c: &LaunchConfig) -> Outcome {
+    if c.cluster.contains(&0) {
+        return Err(code::INVALID_VALUE);
+    }
     let most = if f.non_portable_cluster { MAX_CLUSTER.1 } else { MAX_CLUSTER.0 };
     let divides = c.grid.iter().zip(&c.cluster).all(|(grid, cluster)| grid.is_multiple_of(*cluster));
     if c.blocks_per_cluster() > u64::from(most) || !divides {
         return Err(code::INVALID_CLUSTER_SIZE);
-    }
-    let resident = || occupancy::resident_blocks(threads as u32, c.dynamic_shared);
-    if c.cooperative && c.blocks() > resident() {
-        return Err(code::COOPERATIVE_LAUNCH_TOO_LARGE);
     }
     Ok(())
 }
@@ -205,7 +220,7 @@ impl Driver {
         }
         let offsets = offsets(params);
         let bytes = offsets.last().zip(params.last()).map_or(0, |(offset, p)| offset + p.size);
-        let mut values = vec![0 as Unit; bytes.div_ceil(size_of::<Unit>())].into_boxed_slice();
+        let mut values = vec![Unit::EMPTY; bytes.div_ceil(size_of::<Unit>())].into_boxed_slice();
         let base = values.as_mut_ptr().cast::<u8>();
         let mut pointers = Vec::with_capacity(params.len());
         for ((from, offset), layout) in from.into_iter().zip(offsets).zip(params) {

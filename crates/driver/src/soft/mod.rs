@@ -30,6 +30,7 @@ mod pool;
 mod queue;
 mod state;
 mod stream;
+mod tensor_map;
 
 use crate::{
     code,
@@ -86,6 +87,7 @@ const CHAPTERS: &[&[(Function, Address)]] = &[
     exec::FUNCTIONS,
     pool::FUNCTIONS,
     peer::FUNCTIONS,
+    tensor_map::FUNCTIONS,
 ];
 
 /// Reads the configuration and sets up the devices.

@@ -9,7 +9,7 @@ use super::{
     },
     handle::Handle,
     host_function,
-    launch::read_config,
+    launch::{check_cluster, read_config},
     module::Function,
     put,
     state::Outcome,
@@ -125,8 +125,10 @@ api! {
         driver.enter()?;
         let config = read_config(&take(config)?)?;
         let threads = c_int::try_from(config.threads_per_block()).map_err(|_| code::INVALID_VALUE)?;
-        let blocks = blocks_of(driver.function(function)?, threads, config.dynamic_shared as usize)?;
-        let clusters = u64::from(blocks * multiprocessors()) / config.blocks_per_cluster().max(1);
+        let f = driver.function(function)?;
+        check_cluster(f, &config)?;
+        let blocks = blocks_of(f, threads, config.dynamic_shared as usize)?;
+        let clusters = u64::from(blocks * multiprocessors()) / config.blocks_per_cluster();
         put(out, clusters as c_int)
     }
 
