@@ -3,6 +3,7 @@
 use ironwarp::DeviceBuffer;
 use ironwarp::ops::{reduce, saxpy::saxpy, transpose::transpose};
 use ironwarp_benches::{Outcome, Session, Work};
+use serde_json::{Value, json};
 use testkit::{Family, compare, input, tolerance};
 
 /// Bytes of an element.
@@ -27,13 +28,23 @@ fn main() -> Outcome {
     })
 }
 
+/// torch's op of that name on a vector of `len`.
+fn torch(op: &str, len: usize) -> [Value; 1] {
+    [json!({ "prepare": format!("basic.{op}"), "shape": [len], "dtype": "f32" })]
+}
+
 fn bench_copy(session: &mut Session, x: &[f32]) -> Outcome {
     let stream = session.stream.clone();
     let from = DeviceBuffer::from_slice(&stream, x)?;
     let mut to = DeviceBuffer::<f32>::zeroed(&stream, x.len())?;
     let bytes = 2 * F32 * x.len() as u64;
-    session
-        .measure("copy", &x.len().to_string(), Work::Bytes(bytes), |_| to.copy_from_device(&stream, &from))?;
+    session.measure_beside(
+        "copy",
+        &x.len().to_string(),
+        Work::Bytes(bytes),
+        &torch("copy", x.len()),
+        |_| to.copy_from_device(&stream, &from),
+    )?;
     compare::bitwise_equal("copy", &to.to_vec(&stream)?, x)?;
     Ok(())
 }
@@ -53,8 +64,13 @@ fn bench_saxpy(session: &mut Session, x: &[f32]) -> Outcome {
         compare::elementwise("saxpy", got, &want, &[want.len()], tolerance::SAXPY.tolerance())?;
     }
     let bytes = 3 * F32 * x.len() as u64;
-    session
-        .measure("saxpy", &x.len().to_string(), Work::Bytes(bytes), |_| saxpy(&stream, a, &x_device, &mut y))
+    session.measure_beside(
+        "saxpy",
+        &x.len().to_string(),
+        Work::Bytes(bytes),
+        &torch("saxpy", x.len()),
+        |_| saxpy(&stream, a, &x_device, &mut y),
+    )
 }
 
 fn bench_reduce(session: &mut Session, x: &[f32]) -> Outcome {
@@ -78,8 +94,10 @@ fn bench_reduce(session: &mut Session, x: &[f32]) -> Outcome {
 
     let (work, shape) = (Work::Bytes(F32 * x.len() as u64), x.len().to_string());
     let mut out = DeviceBuffer::zeroed(&stream, 1)?;
-    session.measure("reduce_sum", &shape, work, |_| reduce::sum_into(&stream, &device, &mut out))?;
-    session.measure("reduce_max", &shape, work, |_| reduce::max_into(&stream, &device, &mut out))
+    let (sum, max) = (torch("sum", x.len()), torch("max", x.len()));
+    session
+        .measure_beside("reduce_sum", &shape, work, &sum, |_| reduce::sum_into(&stream, &device, &mut out))?;
+    session.measure_beside("reduce_max", &shape, work, &max, |_| reduce::max_into(&stream, &device, &mut out))
 }
 
 fn bench_transpose(session: &mut Session, x: &[f32], rows: usize, columns: usize) -> Outcome {
@@ -93,7 +111,8 @@ fn bench_transpose(session: &mut Session, x: &[f32], rows: usize, columns: usize
     transpose(&stream, rows, columns, &device, &mut y)?;
     compare::bitwise_equal("transpose", &y.to_vec(&stream)?, &reference::transpose(x, rows, columns))?;
     let bytes = 2 * F32 * x.len() as u64;
-    session.measure("transpose", &format!("{rows}x{columns}"), Work::Bytes(bytes), |_| {
+    let torch = [json!({ "prepare": "basic.transpose", "shape": [rows, columns], "dtype": "f32" })];
+    session.measure_beside("transpose", &format!("{rows}x{columns}"), Work::Bytes(bytes), &torch, |_| {
         transpose(&stream, rows, columns, &device, &mut y)
     })
 }

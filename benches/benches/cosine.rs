@@ -8,6 +8,7 @@ use ironwarp::ops::cosine::{Corpus, Hit, Vectors, cosine_topk};
 use ironwarp::{DeviceBuffer, Stream};
 use ironwarp_benches::{Outcome, Session, Work};
 use rayon::prelude::*;
+use serde_json::json;
 use testkit::{Random, tolerance};
 
 const DIM: usize = 768;
@@ -87,15 +88,21 @@ fn bench_search(session: &mut Session, corpus: Vectors<'_, f16>, queries: Vector
     // Up to 16 queries cost one read of the corpus; more cost arithmetic.
     let work =
         if count <= 16 { Work::Bytes((rows * DIM * size_of::<f16>()) as u64) } else { Work::Flops(flops) };
+    let torch = |op: &str| {
+        [json!({ "prepare": format!("search.{op}"), "queries": count, "rows": rows, "dim": DIM, "top": K })]
+    };
     if session.wants("cosine_topk") {
         check(&cosine_topk(&stream, corpus, queries, K)?.to_host(&stream)?, rows)?;
-        session
-            .measure("cosine_topk", &shape, work, |_| cosine_topk(&stream, corpus, queries, K).map(drop))?;
+        session.measure_beside("cosine_topk", &shape, work, &torch("topk"), |_| {
+            cosine_topk(&stream, corpus, queries, K).map(drop)
+        })?;
     }
     if session.wants("cosine_prepared") && count > 16 {
         let prepared = Corpus::prepare(&stream, corpus)?;
         check(&prepared.topk(&stream, queries, K)?.to_host(&stream)?, rows)?;
-        session.measure("cosine_prepared", &shape, work, |_| prepared.topk(&stream, queries, K).map(drop))?;
+        session.measure_beside("cosine_prepared", &shape, work, &torch("prepared"), |_| {
+            prepared.topk(&stream, queries, K).map(drop)
+        })?;
     }
     Ok(())
 }

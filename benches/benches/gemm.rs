@@ -3,6 +3,7 @@
 use ironwarp::DeviceBuffer;
 use ironwarp::ops::gemm::{Gemm, gemm_f32};
 use ironwarp_benches::{Outcome, Session, Work};
+use serde_json::json;
 use testkit::{Family, compare, input, tolerance};
 
 /// Rows of C that are compared with the oracle, evenly spread.
@@ -48,7 +49,9 @@ fn bench(session: &mut Session, gemm: Gemm) -> Outcome {
         sets.push(Operands { a, b, c: DeviceBuffer::zeroed(&stream, m * n)? });
     }
     let flops = 2 * (m * n * k) as u64;
-    session.measure("gemm_f32", &format!("{m}x{n}x{k}"), Work::Flops(flops), |run| {
+    let peer = |op| json!({ "prepare": op, "m": m, "n": n, "k": k, "dtype": "f32", "sets": sets.len() });
+    let peers = [peer("gemm.torch"), peer("gemm.cublaslt")];
+    session.measure_beside("gemm_f32", &format!("{m}x{n}x{k}"), Work::Flops(flops), &peers, |run| {
         let set = run % sets.len();
         let Operands { a, b, c } = &mut sets[set];
         gemm_f32(&stream, gemm, &*a, &*b, c)

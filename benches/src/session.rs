@@ -1,13 +1,14 @@
 //! A run of a bench program.
 
-use crate::rows::{csv, table};
-use crate::{Facts, Options, Row, Work, facts};
-use criterion::Criterion;
+use crate::rows::{OURS, csv, summary, table};
+use crate::{Facts, Options, Peer, PeerError, Peers, Row, Work, facts};
+use criterion::{BenchmarkId, Criterion, SamplingMode};
 use ironwarp::{Device, Event, Stream};
+use serde_json::Value;
 use std::cell::RefCell;
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What the steps of a bench program return.
 pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
@@ -15,7 +16,7 @@ pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 /// Samples of a row in a full run.
 const SAMPLES: usize = 20;
 /// Time that criterion warms up, and then measures, for a row of a full run.
-const MEASURE: Duration = Duration::from_millis(600);
+const MEASURE: Duration = Duration::from_millis(400);
 /// The same of a quick run. criterion takes ten samples at least.
 const QUICK_SAMPLES: usize = 10;
 const QUICK_MEASURE: Duration = Duration::from_millis(1);
@@ -31,8 +32,13 @@ pub struct Session {
     name: &'static str,
     facts: Facts,
     criterion: Criterion,
+    /// Started for the first row that has any.
+    peers: Option<Result<Peers, Box<dyn Error>>>,
     rows: Vec<Row>,
 }
+
+/// Samples of a row: runs and milliseconds of each.
+type Samples = Vec<(u64, f64)>;
 
 impl Session {
     /// Runs a program: options, session, `body`, the files and the table. The body measures with [`Session::measure`].
@@ -49,6 +55,7 @@ impl Session {
             device,
             options,
             name,
+            peers: None,
             rows: Vec::new(),
         };
         body(&mut session)?;
@@ -84,30 +91,91 @@ impl Session {
         name: &str,
         shape: &str,
         work: Work,
+        run: impl FnMut(usize) -> ironwarp::Result<()>,
+    ) -> Outcome {
+        self.measure_beside(name, shape, work, &[], run)
+    }
+
+    /// As [`Session::measure`], with a sample of each peer after each of ours. `peers` are requests such as
+    /// `json!({"prepare": "basic.exp", "shape": [1024, 1024], "dtype": "bf16", "sets": 4})`; see `baselines/serve.py`. A peer that
+    /// cannot be had is named and left out, all of them where there is no GPU.
+    ///
+    /// # Errors
+    /// The first error of a run or an event.
+    pub fn measure_beside(
+        &mut self,
+        name: &str,
+        shape: &str,
+        work: Work,
+        peers: &[Value],
         mut run: impl FnMut(usize) -> ironwarp::Result<()>,
     ) -> Outcome {
         let (start, end) = (Event::new(&self.device)?, Event::new(&self.device)?);
-        let stream = &self.stream;
+        let stream = self.stream.clone();
         let mut next = 0;
-        let mut sample = |runs: u64| -> ironwarp::Result<f64> {
+        self.sample_beside(name, shape, work, peers, |runs| {
+            let mut queue = |runs: u64| -> ironwarp::Result<()> {
+                (0..runs).try_for_each(|_| {
+                    next += 1;
+                    run(next - 1)
+                })
+            };
+            // The first run fills what a peer's kernels have emptied, and belongs to no sample.
+            queue(1)?;
             stream.record(&start)?;
-            for _ in 0..runs {
-                run(next)?;
-                next += 1;
-            }
+            queue(runs)?;
             stream.record(&end)?;
             end.synchronize()?;
             Ok(f64::from(Event::elapsed_ms(&start, &end)?))
-        };
+        })
+    }
+
+    /// As [`Session::measure_beside`], by the host's clock: `run(runs)` does so many runs, and the device is idle before and after.
+    ///
+    /// # Errors
+    /// The first error of a run.
+    pub fn measure_host(
+        &mut self,
+        name: &str,
+        shape: &str,
+        work: Work,
+        peers: &[Value],
+        mut run: impl FnMut(u64) -> ironwarp::Result<()>,
+    ) -> Outcome {
+        let device = self.device.clone();
+        self.sample_beside(name, shape, work, peers, |runs| {
+            device.synchronize()?;
+            let begun = Instant::now();
+            run(runs)?;
+            device.synchronize()?;
+            Ok(begun.elapsed().as_secs_f64() * 1e3)
+        })
+    }
+
+    /// Has criterion call `sample(runs)`, which returns milliseconds, each time followed by one sample of each peer that is as long.
+    fn sample_beside(
+        &mut self,
+        name: &str,
+        shape: &str,
+        work: Work,
+        peers: &[Value],
+        mut sample: impl FnMut(u64) -> ironwarp::Result<f64>,
+    ) -> Outcome {
+        let mut peers: Vec<(Peer, Samples)> =
+            self.prepare(peers).into_iter().map(|peer| (peer, Samples::new())).collect();
         // The first run loads the module; it belongs to no sample.
         sample(1)?;
         // criterion's routine cannot return an error: it is kept until afterwards.
         let failure = RefCell::new(None);
-        let samples = RefCell::new(Vec::new());
-        self.criterion.bench_function(&format!("{}/{name}/{shape}", self.name), |bencher| {
+        let mut samples = Samples::new();
+        let mut group = self.criterion.benchmark_group(self.name);
+        // Samples of equal length: the peers' are as long as ours.
+        group.sampling_mode(SamplingMode::Flat);
+        group.bench_function(BenchmarkId::new(name, shape), |bencher| {
             bencher.iter_custom(|runs| match sample(runs) {
                 Ok(ms) => {
-                    samples.borrow_mut().push((runs, ms));
+                    samples.push((runs, ms));
+                    peers.retain_mut(|(peer, samples)| add_sample(peer, ms, samples));
                     Duration::from_secs_f64(ms.max(MIN_MS) / 1e3)
                 }
                 Err(error) => {
@@ -116,25 +184,70 @@ impl Session {
                 }
             });
         });
+        group.finish();
         if let Some(error) = failure.into_inner() {
             return Err(error.into());
         }
         // What came before the last ones was warm-up.
-        let mut samples = samples.into_inner();
-        let samples = samples.split_off(samples.len().saturating_sub(sample_count(&self.options)));
-        self.rows.push(Row { name: name.into(), shape: shape.into(), work, samples });
+        let count = sample_count(&self.options);
+        let mut row = |program: &str, samples: &mut Samples| {
+            let samples = samples.split_off(samples.len().saturating_sub(count));
+            let (program, name, shape) = (program.to_owned(), name.to_owned(), shape.to_owned());
+            self.rows.push(Row { program, name, shape, work, samples });
+        };
+        row(OURS, &mut samples);
+        peers.iter_mut().for_each(|(peer, samples)| row(peer.label(), samples));
         Ok(())
+    }
+
+    /// The peers that can be had; says which cannot, and why.
+    fn prepare(&mut self, requests: &[Value]) -> Vec<Peer> {
+        if requests.is_empty() {
+            return Vec::new();
+        }
+        let software = self.device.is_software();
+        let peers = self.peers.get_or_insert_with(|| {
+            let peers = if software { Err("the software device has none".into()) } else { start_peers() };
+            if let Err(error) = &peers {
+                println!("no peers: {error}");
+            }
+            peers
+        });
+        let Ok(peers) = peers else { return Vec::new() };
+        let prepared = requests.iter().map(|request| peers.prepare(request));
+        prepared.filter_map(|peer| peer.inspect_err(|error| println!("no peer: {error}")).ok()).collect()
     }
 
     fn finish(self) -> Outcome {
         let clocks = facts::clocks();
+        let peers = match &self.peers {
+            None => String::new(),
+            Some(Ok(peers)) => format!("peers: {}\n", peers.facts()?),
+            Some(Err(error)) => format!("no peers: {}\n", error.to_string().replace('\n', " ")),
+        };
         if let Some(folder) = &self.options.out {
-            let path = write_csv(folder, self.name, &format!("# {}\n# {clocks}\n", self.facts), &self.rows)?;
+            let head = format!("{}\n{clocks}\n{peers}", self.facts);
+            let head: String = head.lines().map(|line| format!("# {line}\n")).collect();
+            let path = write_csv(folder, self.name, &head, &self.rows)?;
             println!("\nsamples: {}", path.display());
         }
-        println!("\n{}\n{clocks}\n{}", self.facts, table(&self.rows));
+        println!("\n{}\n{clocks}\n{peers}{}\n{}", self.facts, table(&self.rows), summary(&self.rows));
         Ok(())
     }
+}
+
+fn start_peers() -> Result<Peers, Box<dyn Error>> {
+    let peers = Peers::start()?;
+    // Whether Python has PyTorch and sees the device.
+    peers.facts()?;
+    Ok(peers)
+}
+
+/// Takes a peer's sample. One that fails is named, and gone: a row of fewer samples would not be comparable.
+fn add_sample(peer: &Peer, milliseconds: f64, samples: &mut Samples) -> bool {
+    let sample = peer.sample_for(milliseconds);
+    let report = |error: &PeerError| println!("no peer `{}` any more: {error}", peer.label());
+    sample.inspect_err(report).map(|sample| samples.push(sample)).is_ok()
 }
 
 /// Shortest time that criterion is told: the software device's clock may not see a run at all, and a rate must be finite.
@@ -161,6 +274,6 @@ fn criterion(options: &Options) -> Criterion {
 fn write_csv(folder: &Path, name: &str, head: &str, rows: &[Row]) -> std::io::Result<PathBuf> {
     std::fs::create_dir_all(folder)?;
     let path = folder.join(format!("{name}.csv"));
-    std::fs::write(&path, format!("{head}{}", csv("ironwarp", rows)))?;
+    std::fs::write(&path, format!("{head}{}", csv(rows)))?;
     Ok(path)
 }

@@ -1,0 +1,117 @@
+"""Elementwise, reduction, conversion and data-movement ops in torch eager.
+
+Requests have dtype (f32) and `shape`, a list of lengths. Ops with two operands may have `other`, the second one's shape, which is
+broadcast; reductions may have `axis` (all of them); conversions have `to`; gathers have `indices`, the number of rows.
+"""
+import torch
+import torch.nn.functional as F
+
+from peer_timing import DTYPES, Device, random, sets
+
+
+def describe(request):
+    return list(request["shape"]), request.get("dtype", "f32")
+
+
+def unary(function):
+    """`function(x, out)` writes to `out`, of the shape and dtype of `x`."""
+
+    def op(request):
+        shape, dtype = describe(request)
+
+        def make():
+            x = random(shape, dtype)
+            return x, torch.empty_like(x)
+
+        return Device("torch", sets(request, make), lambda operands: function(*operands))
+
+    return op
+
+
+def binary(function):
+    """`function(x, y, out)` writes to `out`, of the shape and dtype of `x`."""
+
+    def op(request):
+        shape, dtype = describe(request)
+        other = list(request.get("other", shape))
+
+        def make():
+            x = random(shape, dtype)
+            return x, random(other, dtype), torch.empty_like(x)
+
+        return Device("torch", sets(request, make), lambda operands: function(*operands))
+
+    return op
+
+
+def reading(function):
+    """`function(x, request)` makes its own, smaller result."""
+
+    def op(request):
+        shape, dtype = describe(request)
+        return Device("torch", sets(request, lambda: random(shape, dtype)), lambda x: function(x, request))
+
+    return op
+
+
+def over(function):
+    """A reduction over the request's axis, or all."""
+    return reading(lambda x, request: function(x) if request.get("axis") is None else function(x, dim=request["axis"]))
+
+
+def convert(request):
+    shape, dtype = describe(request)
+
+    def make():
+        return random(shape, dtype), torch.empty(shape, device="cuda", dtype=DTYPES[request["to"]])
+
+    return Device("torch", sets(request, make), lambda operands: operands[1].copy_(operands[0]))
+
+
+def transpose(request):
+    (rows, columns), dtype = describe(request)
+
+    def make():
+        return random([rows, columns], dtype), torch.empty([columns, rows], device="cuda", dtype=DTYPES[dtype])
+
+    return Device("torch", sets(request, make), lambda operands: operands[1].copy_(operands[0].T))
+
+
+def rows_by_index(function):
+    """`function(table, indices, rows)` for rows of the table chosen at random, each at most once."""
+
+    def op(request):
+        (count, width), dtype = describe(request)
+        chosen = int(request["indices"])
+
+        def make():
+            indices = torch.randperm(count, device="cuda")[:chosen]
+            return random([count, width], dtype), indices, random([chosen, width], dtype)
+
+        return Device("torch", sets(request, make), lambda operands: function(*operands))
+
+    return op
+
+
+OPS = {
+    "copy": unary(lambda x, out: out.copy_(x)),
+    "exp": unary(lambda x, out: torch.exp(x, out=out)),
+    "neg": unary(lambda x, out: torch.neg(x, out=out)),
+    "gelu": reading(lambda x, _: F.gelu(x, approximate="tanh")),
+    "silu": reading(lambda x, _: F.silu(x)),
+    "relu": reading(lambda x, _: torch.relu(x)),
+    "fill": unary(lambda x, out: out.fill_(1)),
+    "add": binary(lambda x, y, out: torch.add(x, y, out=out)),
+    "mul": binary(lambda x, y, out: torch.mul(x, y, out=out)),
+    "saxpy": binary(lambda x, y, out: y.add_(x, alpha=0.5)),
+    "sum": over(torch.sum),
+    "mean": over(torch.mean),
+    "amax": over(torch.amax),
+    "max": reading(lambda x, _: torch.max(x)),
+    "argmax": over(torch.argmax),
+    "convert": convert,
+    "transpose": transpose,
+    "gather": rows_by_index(lambda table, indices, rows: torch.index_select(table, 0, indices, out=rows)),
+    "scatter": rows_by_index(lambda table, indices, rows: table.index_copy_(0, indices, rows)),
+    "scatter_add": rows_by_index(lambda table, indices, rows: table.index_add_(0, indices, rows)),
+}
