@@ -1,4 +1,4 @@
-//! A barrier for all threads of a cooperative launch.
+//! A barrier for all threads of a cooperative launch; launches that overlap the one before.
 
 use crate::arch::grid as arch;
 
@@ -24,4 +24,30 @@ pub const WORKSPACE_WORDS: usize = 1;
 pub unsafe fn sync(workspace: *mut u32) {
     // SAFETY: the caller keeps this function's contract, which is the same.
     unsafe { arch::sync(workspace) }
+}
+
+/// Waits until the launch before this one in the stream has ended and what it wrote is visible. In a launch that did not ask to
+/// overlap that one (the host's `LaunchConfig::overlapping_previous`), it returns at once. Needs sm_90.
+///
+/// Before this call an overlapping kernel may only do what does not depend on earlier launches.
+///
+/// # PTX
+/// `griddepcontrol.wait`
+#[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+#[inline(always)]
+#[track_caller]
+pub fn wait_dependencies() {
+    arch::wait_dependencies();
+}
+
+/// Lets the next launch in the stream start, if it asked to overlap this one and all blocks of this grid have called this or
+/// exited. What it reads after [`wait_dependencies`] is complete all the same. Needs sm_90.
+///
+/// # PTX
+/// `griddepcontrol.launch_dependents`
+#[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+#[inline(always)]
+#[track_caller]
+pub fn launch_dependents() {
+    arch::launch_dependents();
 }

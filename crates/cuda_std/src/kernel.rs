@@ -30,16 +30,22 @@ pub const MAX_ARGUMENT_ALIGN: usize = 16;
 /// pub unsafe fn take(text: String) {}
 /// ```
 ///
-/// What compiles is this:
+/// What compiles is this; a tensor map travels by value although it is behind a reference (see [`tma`](crate::tma)):
 ///
 /// ```
+/// # use cuda_std::{kernel, tma::TensorMap};
+/// #[kernel]
+/// pub unsafe fn load(map: &TensorMap, in_memory: *const TensorMap, rows: [u32; 3]) {}
+/// ```
+///
+/// Another type of that name does not:
+///
+/// ```compile_fail,E0308
 /// # use cuda_std::kernel;
-/// #[derive(Clone, Copy)]
-/// #[repr(align(64))]
 /// pub struct TensorMap([u8; 128]);
 ///
 /// #[kernel]
-/// pub unsafe fn load(map: *const TensorMap, rows: [u32; 3]) {}
+/// pub unsafe fn load(map: &TensorMap) {}
 /// ```
 pub const fn assert_passable<T: Copy>() {
     assert!(
@@ -60,7 +66,7 @@ mod host {
     /// A kernel as a type. Implemented by `#[kernel]` only.
     pub trait Kernel {
         /// A tuple of parameter markers, one for each argument of the function: [`Value`], [`Slice`], [`SliceMut`],
-        /// [`Ptr`] or [`PtrMut`].
+        /// [`Ptr`], [`PtrMut`] or [`Map`].
         type Params;
         /// Name of the entry point.
         const NAME: &'static str;
@@ -78,6 +84,8 @@ mod host {
     pub struct Ptr<T>(PhantomData<T>);
     /// Marks an argument `*mut T` or `&mut T`: a pointer to device memory.
     pub struct PtrMut<T>(PhantomData<T>);
+    /// Marks an argument `&TensorMap`: the map itself, by value. The kernel gets a reference to its parameter.
+    pub struct Map;
     /// Marks an argument passed by value.
     pub struct Value<T>(PhantomData<T>);
 }

@@ -61,6 +61,20 @@ pub mod matrix;
 pub mod mma;
 pub mod vector;
 
+// Chapters of sm_90 and later, and of sm_90a alone. They do not exist when the code is compiled for another architecture.
+#[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+pub mod cluster;
+#[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+pub mod fence;
+#[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+pub mod mbarrier;
+#[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
+pub mod registers;
+#[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+pub mod tma;
+#[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
+pub mod wgmma;
+
 pub mod kernel;
 #[cfg(target_arch = "nvptx64")]
 mod rt;

@@ -32,6 +32,19 @@ pub fn lane_id() -> u32 {
     arch::lane_id()
 }
 
+/// True for one lane of the warp, the same one each time: who starts a copy for all. PTX `elect.sync`. Needs sm_90.
+///
+/// # Safety
+///
+/// All 32 lanes of the warp are live and reach the same call together.
+#[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+#[inline(always)]
+#[track_caller]
+#[must_use]
+pub unsafe fn elect() -> bool {
+    arch::elect()
+}
+
 /// Mask of the lanes that happen to run this instruction together. It says nothing about which lanes *will* reach a
 /// later collective. PTX `activemask.b32`.
 #[inline(always)]

@@ -202,4 +202,20 @@ mod tests {
             ":: cuda_std :: kernel :: Slice < f32 > , :: cuda_std :: kernel :: Value < (u32 , u32) >"
         ));
     }
+
+    #[test]
+    fn tensor_maps_travel_by_value() {
+        let text = expanded("", "pub unsafe fn k(x: &[f32], a: &TensorMap, b: &cuda_std::tma::TensorMap) {}");
+        assert!(text.contains("a : [u64 ; :: cuda_std :: tma :: TensorMap :: WORDS]"), "{text}");
+        for index in [2, 3] {
+            assert!(text.contains(&format!("__parameter_address ! (\"k_param_{index}\")")), "{text}");
+            assert!(text.contains(&format!("// @ironwarp kernel=k tensor_map={index}")), "{text}");
+        }
+        assert!(
+            text.contains("Slice < f32 > , :: cuda_std :: kernel :: Map , :: cuda_std :: kernel :: Map ,")
+        );
+        assert!(
+            !expanded("", "unsafe fn k(a: *const TensorMap, b: &mut TensorMap) {}").contains("tensor_map=")
+        );
+    }
 }

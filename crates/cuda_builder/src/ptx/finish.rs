@@ -1,7 +1,9 @@
-//! What rustc cannot say: the module's name, launch bounds as directives, and the PTX version that the
-//! inline assembly needs.
+//! What rustc cannot say: the module's name, launch bounds as directives, the alignment of tensor maps, and the PTX
+//! version that the inline assembly needs.
 
-use super::{Bounds, Function, Module, PtxError, count, lint};
+use std::ops::Range;
+
+use super::{Annotation, Bounds, Function, Module, PtxError, count, lint};
 use crate::arch::Arch;
 
 /// The first line of every finished module, which the host reads to know what it holds.
@@ -12,17 +14,21 @@ pub fn header(family: &str, arch: Arch) -> String {
 /// Turns the compiler's output into the module that is shipped.
 ///
 /// # Errors
-/// When the text is no PTX, launch bounds name no entry, or a function is called that nobody defines.
+/// When the text is no PTX, an annotation names no entry or a parameter that is no tensor map, or a function is called that
+/// nobody defines.
 pub fn finish(text: &str, family: &str, arch: Arch) -> Result<String, PtxError> {
     let module = Module::parse(text)?;
     lint::check_resolved(&module)?;
     let mut edits = vec![version_edit(&module)];
-    for bounds in &module.bounds {
+    for annotation in &module.annotations {
         let entry = module
             .entries()
-            .find(|entry| entry.name == bounds.kernel)
-            .ok_or_else(|| no_such_kernel(&module, bounds))?;
-        edits.push((entry.head.end..entry.head.end, directives(&module, entry, bounds)));
+            .find(|entry| entry.name == annotation.kernel)
+            .ok_or_else(|| no_such_kernel(&module, annotation))?;
+        edits.push((entry.head.end..entry.head.end, directives(&module, entry, &annotation.bounds)));
+        if let Some(index) = annotation.tensor_map {
+            edits.push(tensor_map_edit(&module, entry, index)?);
+        }
     }
     edits.sort_by_key(|(range, _)| range.start);
     let mut finished = header(family, arch);
@@ -37,9 +43,9 @@ pub fn finish(text: &str, family: &str, arch: Arch) -> Result<String, PtxError> 
     Ok(finished)
 }
 
-fn no_such_kernel(module: &Module<'_>, bounds: &Bounds) -> PtxError {
+fn no_such_kernel(module: &Module<'_>, annotation: &Annotation) -> PtxError {
     let entries: Vec<&str> = module.entries().map(|entry| entry.name).collect();
-    PtxError::NoSuchKernel { kernel: bounds.kernel.clone(), entries: entries.join(", ") }
+    PtxError::NoSuchKernel { kernel: annotation.kernel.clone(), entries: entries.join(", ") }
 }
 
 /// `.maxntid` lets the host launch fewer threads; `.reqntid` is a promise that lets ptxas honour `setmaxnreg`.
@@ -55,7 +61,29 @@ fn directives(module: &Module<'_>, entry: &Function<'_>, bounds: &Bounds) -> Str
     text
 }
 
-fn version_edit(module: &Module<'_>) -> (std::ops::Range<usize>, String) {
+/// Bytes of a tensor map and their alignment, which the copy engine asks for and rustc cannot give a parameter.
+const TENSOR_MAP: (usize, usize) = (128, 64);
+
+/// Replaces the alignment of a parameter.
+fn tensor_map_edit(
+    module: &Module<'_>,
+    entry: &Function<'_>,
+    index: usize,
+) -> Result<(Range<usize>, String), PtxError> {
+    const ALIGN: &str = ".align ";
+    let (bytes, align) = TENSOR_MAP;
+    let head = &module.text[entry.head.clone()];
+    let declaration = format!(" .b8 {}_param_{index}[{bytes}]", entry.name);
+    let found = head.find(&declaration).and_then(|end| {
+        let start = head[..end].rfind(ALIGN)? + ALIGN.len();
+        head[start..end].bytes().all(|byte| byte.is_ascii_digit()).then_some(start..end)
+    });
+    let Range { start, end } =
+        found.ok_or_else(|| PtxError::NoTensorMap { kernel: entry.name.to_owned(), index })?;
+    Ok((entry.head.start + start..entry.head.start + end, align.to_string()))
+}
+
+fn version_edit(module: &Module<'_>) -> (Range<usize>, String) {
     let needed = module
         .functions
         .iter()
@@ -97,7 +125,9 @@ const FEATURES: &[Feature] = &[
     feature("mapa", "", (7, 8)),
     feature("getctarank", "", (7, 8)),
     feature("griddepcontrol", "", (7, 8)),
+    feature("cvta.param", "", (7, 7)),
     feature("mbarrier.try_wait", "", (7, 8)),
+    feature("mbarrier", ".cluster", (8, 0)),
     feature("cvt", ".f32.bf16", (7, 1)),
     feature("cvt", ".e4m3x2", (8, 1)),
     feature("cvt", ".e5m2x2", (8, 1)),

@@ -34,7 +34,7 @@ pub enum PtxError {
     },
     /// A `// @ironwarp` comment that does not parse.
     #[error(
-        "launch bounds `{comment}`: {reason}.\nfix: use #[kernel(launch_bounds(..))] of cuda_std, which writes this line"
+        "annotation `{comment}`: {reason}.\nfix: use #[kernel] or #[kernel(launch_bounds(..))] of cuda_std, which write this line"
     )]
     BadAnnotation {
         /// The comment as found.
@@ -42,13 +42,25 @@ pub enum PtxError {
         /// What is wrong with it.
         reason: String,
     },
-    /// Launch bounds for a kernel that is not in the module.
-    #[error("launch bounds are given for `{kernel}`, which is no entry of this module; it has: {entries}")]
+    /// A `// @ironwarp` comment about a kernel that is not in the module.
+    #[error(
+        "launch bounds or tensor maps are given for `{kernel}`, which is no entry of this module; it has: {entries}"
+    )]
     NoSuchKernel {
         /// The name in the comment.
         kernel: String,
         /// The entries there are.
         entries: String,
+    },
+    /// A parameter that should be a tensor map.
+    #[error(
+        "parameter {index} of `{kernel}` is no tensor map: wanted `.param .align .. .b8 {kernel}_param_{index}[128]`.\nfix: use #[kernel] of cuda_std with an argument `&TensorMap`"
+    )]
+    NoTensorMap {
+        /// The entry.
+        kernel: String,
+        /// The parameter.
+        index: usize,
     },
     /// A function that the device does not have.
     #[error(
@@ -75,8 +87,8 @@ pub struct Module<'a> {
     version_at: Range<usize>,
     /// Entries, functions and declarations in the order of the text.
     pub functions: Vec<Function<'a>>,
-    /// What the kernels say about their launches.
-    pub bounds: Vec<Bounds>,
+    /// What the kernels say about themselves.
+    pub annotations: Vec<Annotation>,
 }
 
 /// An entry, a function, or the declaration of one.
@@ -92,11 +104,20 @@ pub struct Function<'a> {
     pub body: Option<Range<usize>>,
 }
 
-/// Launch bounds, from a comment `// @ironwarp kernel=NAME max_threads=N min_blocks=M [exact=1]`.
+/// What rustc cannot say of a kernel, from a comment `// @ironwarp kernel=NAME ..`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bounds {
+pub struct Annotation {
     /// The entry.
     pub kernel: String,
+    /// Launch bounds, `max_threads=N min_blocks=M [exact=1]`.
+    pub bounds: Bounds,
+    /// Index of a parameter that is a tensor map, `tensor_map=I`.
+    pub tensor_map: Option<usize>,
+}
+
+/// What every launch of a kernel keeps to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Bounds {
     /// Most threads in a block; 0 = not given.
     pub max_threads: u32,
     /// Fewest blocks that a multiprocessor has to hold; 0 = not given.
@@ -111,17 +132,17 @@ impl<'a> Module<'a> {
     /// Splits a module.
     ///
     /// # Errors
-    /// When the text is no PTX, a body has no end, or launch bounds do not parse.
+    /// When the text is no PTX, a body has no end, or an annotation does not parse.
     pub fn parse(text: &'a str) -> Result<Self, PtxError> {
         let (version, version_at) = find_version(text)?;
         if !lines(text).any(|(_, line)| line.starts_with(".target ")) {
             return Err(PtxError::NotPtx { directive: ".target" });
         }
-        let bounds = lines(text)
+        let annotations = lines(text)
             .filter_map(|(_, line)| line.trim_start().strip_prefix(ANNOTATION))
-            .map(parse_bounds)
+            .map(parse_annotation)
             .collect::<Result<_, _>>()?;
-        Ok(Self { text, version, version_at, functions: split_functions(text)?, bounds })
+        Ok(Self { text, version, version_at, functions: split_functions(text)?, annotations })
     }
 
     /// The functions that the host can launch.
@@ -174,27 +195,28 @@ fn find_version(text: &str) -> Result<((u32, u32), Range<usize>), PtxError> {
     parsed.map(|version| (version, at..at + number.len())).ok_or(missing)
 }
 
-fn parse_bounds(comment: &str) -> Result<Bounds, PtxError> {
+fn parse_annotation(comment: &str) -> Result<Annotation, PtxError> {
     let bad = |reason: String| PtxError::BadAnnotation { comment: comment.to_owned(), reason };
-    let mut bounds = Bounds { kernel: String::new(), max_threads: 0, min_blocks: 0, exact: false };
+    let (mut kernel, mut bounds, mut tensor_map) = (String::new(), Bounds::default(), None);
     for word in comment.split_whitespace() {
         let (key, value) = word.split_once('=').ok_or_else(|| bad(format!("`{word}` is no key=value")))?;
         let number = || value.parse::<u32>().map_err(|_| bad(format!("`{value}` is no number")));
         match key {
-            "kernel" => bounds.kernel = value.to_owned(),
+            "kernel" => kernel = value.to_owned(),
             "max_threads" => bounds.max_threads = number()?,
             "min_blocks" => bounds.min_blocks = number()?,
             "exact" => bounds.exact = number()? != 0,
+            "tensor_map" => tensor_map = Some(number()? as usize),
             _ => return Err(bad(format!("unknown key `{key}`"))),
         }
     }
-    if bounds.kernel.is_empty() {
+    if kernel.is_empty() {
         return Err(bad("no kernel=NAME".to_owned()));
     }
     if bounds.max_threads == 0 && (bounds.min_blocks > 0 || bounds.exact) {
         return Err(bad("min_blocks and exact need max_threads".to_owned()));
     }
-    Ok(bounds)
+    Ok(Annotation { kernel, bounds, tensor_map })
 }
 
 fn split_functions(text: &str) -> Result<Vec<Function<'_>>, PtxError> {

@@ -51,6 +51,25 @@ fn exact_bounds_and_setmaxnreg_become_reqntid() {
 }
 
 #[test]
+fn tensor_maps_are_aligned_where_the_annotation_says() {
+    let map = ".param .align 8 .b8 fill_param_3[128]";
+    let with_map = MODULE
+        .replace(
+            "// @ironwarp kernel=fill",
+            "// @ironwarp kernel=fill tensor_map=3\n// @ironwarp kernel=fill",
+        )
+        .replacen(".visible .entry fill(", &format!(".visible .entry fill(\n\t{map},"), 1);
+    let finished = finish(&with_map, "tiny", arch()).unwrap();
+    assert!(finished.contains(".param .align 64 .b8 fill_param_3[128]"), "{finished}");
+    assert!(finished.contains(".maxntid 256, 1, 1"), "the bounds stand beside it");
+    for (found, instead) in [(map, ".param .align 8 .b8 fill_param_3[64]"), ("tensor_map=3", "tensor_map=4")]
+    {
+        let error = finish(&with_map.replace(found, instead), "tiny", arch()).unwrap_err();
+        assert!(matches!(&error, PtxError::NoTensorMap { kernel, .. } if kernel == "fill"), "{error}");
+    }
+}
+
+#[test]
 fn the_version_rises_to_what_the_assembly_needs_and_never_falls() {
     let with = |instruction: &str| MODULE.replace("mov.u32 	%r2, %tid.x;", instruction);
     for (instruction, version) in [
@@ -61,6 +80,8 @@ fn the_version_rises_to_what_the_assembly_needs_and_never_falls() {
             "8.0",
         ),
         ("{ .reg .pred p; wgmma.fence.sync.aligned; }", "8.0"),
+        ("cvta.param.u64 %rd1, %rd2;", "7.7"),
+        ("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r1];", "8.0"),
         ("// wgmma.fence is only mentioned", "7.0"),
         ("fma.rn.f32 %f1, %f2, %f3, %f4;", "7.0"),
     ] {

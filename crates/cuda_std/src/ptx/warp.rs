@@ -1,5 +1,7 @@
 //! Collectives of a warp.
 
+use core::arch::asm;
+
 use crate::warp::{WARP_SIZE, WarpReductionOp, WarpShuffleMode};
 
 // Intrinsics, not `asm!`: LLVM knows that they are convergent and so does not move them across branches.
@@ -66,6 +68,23 @@ pub fn lane_id() -> u32 {
 pub fn active_mask() -> u32 {
     // SAFETY: reads the state of the warp.
     unsafe { activemask() }
+}
+
+#[inline(always)]
+pub fn elect() -> bool {
+    let elected: u32;
+    // SAFETY: no memory; who takes part is the caller's promise.
+    unsafe {
+        asm!(
+            "{{",
+            ".reg .pred elected;",
+            "elect.sync _|elected, 0xffffffff;",
+            "selp.u32 {0}, 1, 0, elected;",
+            "}}",
+            out(reg32) elected, options(nomem, nostack, preserves_flags)
+        );
+    }
+    elected != 0
 }
 
 #[inline(always)]

@@ -12,3 +12,8 @@ pub unsafe fn sync(workspace: *mut u32) {
     }
     simt::grid::sync();
 }
+
+/// Launches run one after the other here, so there is nothing to wait for.
+pub fn wait_dependencies() {}
+
+pub fn launch_dependents() {}

@@ -16,3 +16,10 @@ pub mod grid;
 pub mod matrix;
 pub mod mma;
 pub mod vector;
+
+pub mod cluster;
+pub mod fence;
+pub mod mbarrier;
+pub mod registers;
+pub mod tma;
+pub mod wgmma;

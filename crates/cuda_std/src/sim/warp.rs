@@ -17,6 +17,13 @@ pub fn active_mask() -> u32 {
     simt::warp::active_mask()
 }
 
+/// Lane 0 is as good as any other.
+#[track_caller]
+pub fn elect() -> bool {
+    simt::warp::collective("elect.sync", u32::MAX, ());
+    lane_id() == 0
+}
+
 #[track_caller]
 pub fn shuffle(mode: WarpShuffleMode, mask: u32, value: u32, b: u32, width: u32) -> u32 {
     let name = match mode {

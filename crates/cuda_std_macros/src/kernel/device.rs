@@ -1,6 +1,6 @@
 //! The device form: an entry point of the PTX module.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
 
 use super::Kernel;
@@ -10,7 +10,12 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
     let Kernel { attrs, vis, name, params, generics, body, .. } = kernel;
     let entry_params = params.iter().map(entry_param);
     let body_params = params.iter().map(|Param { pattern, ty, .. }| quote!(#pattern: #ty));
-    let arguments = params.iter().map(argument);
+    let mut next = 0;
+    let arguments = params.iter().map(|param| {
+        let index = next;
+        next += param.parameters();
+        argument(param, name, index)
+    });
     let directives = directives(kernel);
     // A function of its own for the body: there the slices are arguments, so LLVM knows what a reference promises.
     quote! {
@@ -35,28 +40,44 @@ fn entry_param(Param { name, ty, passing, .. }: &Param) -> TokenStream {
     match passing {
         Passing::Slice(element) => quote!(#name: *const #element, #length: usize),
         Passing::SliceMut(element) => quote!(#name: *mut #element, #length: usize),
+        // Words, because the compiler takes no parameter aligned beyond 16 bytes; the builder aligns it.
+        Passing::Map => quote!(#name: [u64; ::cuda_std::tma::TensorMap::WORDS]),
         _ => quote!(#name: #ty),
     }
 }
 
-fn argument(Param { name, passing, .. }: &Param) -> TokenStream {
+/// What the body gets for an argument whose first parameter has this index.
+fn argument(Param { name, passing, .. }: &Param, kernel: &Ident, index: usize) -> TokenStream {
     let length = format_ident!("{name}_len");
     match passing {
         Passing::Slice(_) => quote!(::core::slice::from_raw_parts(#name, #length)),
         Passing::SliceMut(_) => quote!(::core::slice::from_raw_parts_mut(#name, #length)),
+        // The copy engine reads the parameter where it lies. The compiler's name for it is that of the entry and the index.
+        Passing::Map => {
+            let symbol = format!("{kernel}_param_{index}");
+            quote!({
+                let _ = #name;
+                &*::cuda_std::__parameter_address!(#symbol)
+            })
+        }
         _ => quote!(#name),
     }
 }
 
-/// The launch bounds, as a comment for the builder: rustc has no attribute for the PTX directives.
-fn directives(Kernel { name, bounds, .. }: &Kernel) -> TokenStream {
-    if bounds.max_threads.is_none() {
-        return TokenStream::new();
-    }
-    let comment = format!("// @ironwarp kernel={name} max_threads={{}} min_blocks={{}}");
-    let (max_threads, min_blocks) = (bounds.max_threads(), bounds.min_blocks());
-    quote! {
-        #[cfg(target_arch = "nvptx64")]
-        ::core::arch::global_asm!(#comment, const #max_threads, const #min_blocks);
-    }
+/// What rustc has no attributes for, as comments for the builder: launch bounds, and which parameters are tensor maps.
+fn directives(Kernel { name, bounds, params, .. }: &Kernel) -> TokenStream {
+    let bounds = bounds.max_threads.is_some().then(|| {
+        let comment = format!("// @ironwarp kernel={name} max_threads={{}} min_blocks={{}}");
+        let (max_threads, min_blocks) = (bounds.max_threads(), bounds.min_blocks());
+        quote!(::core::arch::global_asm!(#comment, const #max_threads, const #min_blocks);)
+    });
+    let mut next = 0;
+    let maps = params.iter().filter_map(|param| {
+        let index = next;
+        next += param.parameters();
+        let comment = format!("// @ironwarp kernel={name} tensor_map={index}");
+        matches!(param.passing, Passing::Map).then(|| quote!(::core::arch::global_asm!(#comment);))
+    });
+    let comments = bounds.into_iter().chain(maps);
+    quote!(#(#[cfg(target_arch = "nvptx64")] #comments)*)
 }

@@ -32,6 +32,7 @@ fn marker(kernel: &Kernel) -> TokenStream {
         Passing::SliceMut(element) => quote!(::cuda_std::kernel::SliceMut<#element>),
         Passing::Ptr(target) => quote!(::cuda_std::kernel::Ptr<#target>),
         Passing::PtrMut(target) => quote!(::cuda_std::kernel::PtrMut<#target>),
+        Passing::Map => quote!(::cuda_std::kernel::Map),
         Passing::Value => quote!(::cuda_std::kernel::Value<#ty>),
     });
     let bounds = bounds(kernel);
@@ -97,18 +98,24 @@ fn layouts(Param { ty, passing, .. }: &Param) -> TokenStream {
         Passing::Ptr(target) | Passing::PtrMut(target) => {
             quote!(::cuda_std::kernel::ParamLayout::of::<*const #target>())
         }
+        Passing::Map => quote!(::cuda_std::kernel::ParamLayout::of::<::cuda_std::tma::TensorMap>()),
         Passing::Value => quote!(::cuda_std::kernel::ParamLayout::of::<#ty>()),
     }
 }
 
 /// The expression that reads one argument out of the launch parameters; `next` counts the parameters.
-fn argument(Param { ty, passing, .. }: &Param, next: &mut usize) -> TokenStream {
+fn argument(param: &Param, next: &mut usize) -> TokenStream {
+    let Param { ty, passing, .. } = param;
     let index = *next;
-    *next += if matches!(passing, Passing::Slice(_) | Passing::SliceMut(_)) { 2 } else { 1 };
+    *next += param.parameters();
     match passing {
         Passing::Slice(element) => quote!(::cuda_std::__private::read_slice::<#element>(parameters, #index)),
         Passing::SliceMut(element) => {
             quote!(::cuda_std::__private::read_slice_mut::<#element>(parameters, #index))
+        }
+        // A copy, since a launch does not promise alignment; it lives as long as the call.
+        Passing::Map => {
+            quote!(&::cuda_std::__private::read_value::<::cuda_std::tma::TensorMap>(parameters, #index))
         }
         _ => quote!(::cuda_std::__private::read_value::<#ty>(parameters, #index)),
     }

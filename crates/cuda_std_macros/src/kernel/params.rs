@@ -25,8 +25,17 @@ pub enum Passing {
     Ptr(Type),
     /// `*mut T` or `&mut T`.
     PtrMut(Type),
+    /// `&TensorMap`: the 128 bytes of the map themselves. The kernel gets a reference to its parameter.
+    Map,
     /// The bytes themselves.
     Value,
+}
+
+impl Param {
+    /// Parameters of the entry point that the argument becomes.
+    pub fn parameters(&self) -> usize {
+        if matches!(self.passing, Passing::Slice(_) | Passing::SliceMut(_)) { 2 } else { 1 }
+    }
 }
 
 pub fn read(sig: &Signature) -> Result<Vec<Param>> {
@@ -67,6 +76,7 @@ fn classify(ty: &Type) -> Result<Passing> {
                     Passing::Slice(element)
                 })
             }
+            target if is_tensor_map(target) && reference.mutability.is_none() => Ok(Passing::Map),
             target => {
                 refuse_host_pointers(target)?;
                 let target = target.clone();
@@ -87,6 +97,11 @@ fn classify(ty: &Type) -> Result<Passing> {
         }
         _ => Ok(Passing::Value),
     }
+}
+
+/// By name; that it is `cuda_std`'s is among the [`checks`].
+fn is_tensor_map(ty: &Type) -> bool {
+    matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "TensorMap"))
 }
 
 fn unwrap(ty: &Type) -> &Type {
@@ -126,11 +141,16 @@ fn refuse_unsized(target: &Type) -> Result<()> {
     }
 }
 
-/// Compile-time checks of what a macro cannot see: sizes, alignments, `Copy`.
+/// Compile-time checks of what a macro cannot see: sizes, alignments, `Copy`, and which type a name stands for.
 pub fn checks(params: &[Param]) -> TokenStream {
-    let by_value = params.iter().filter(|p| matches!(p.passing, Passing::Value)).map(|p| {
-        let ty = &p.ty;
-        quote_spanned!(ty.span()=> const _: () = ::cuda_std::kernel::assert_passable::<#ty>();)
+    let checks = params.iter().filter_map(|Param { ty, passing, .. }| match passing {
+        Passing::Value => {
+            Some(quote_spanned!(ty.span()=> const _: () = ::cuda_std::kernel::assert_passable::<#ty>();))
+        }
+        Passing::Map => {
+            Some(quote_spanned!(ty.span()=> const _: fn(#ty) -> &::cuda_std::tma::TensorMap = |map| map;))
+        }
+        _ => None,
     });
-    quote!(#(#by_value)*)
+    quote!(#(#checks)*)
 }

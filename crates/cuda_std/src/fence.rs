@@ -1,0 +1,40 @@
+//! Fences between the two ways to memory, and for the cluster.
+//!
+//! Threads read and write through the *generic proxy*; the copy engine ([`tma`](crate::tma)) and the tensor cores
+//! ([`wgmma`](crate::wgmma)) read and write shared memory through the *async proxy*. What one of them wrote, the other sees only
+//! after a fence between the proxies: each thread that wrote calls it, then comes the barrier, then the copy or the product.
+//! The other way round no fence is needed: completion through an mbarrier or a group's wait makes the bytes visible.
+//!
+//! Fences for the block, the device and the system are in [`thread`](crate::thread).
+
+use crate::arch::fence as arch;
+
+/// What this thread wrote, to any memory, can be read through the async proxy after this.
+///
+/// # PTX
+/// `fence.proxy.async`
+#[inline(always)]
+#[track_caller]
+pub fn proxy_async() {
+    arch::proxy_async();
+}
+
+/// What this thread wrote to the block's shared memory can be read through the async proxy after this.
+///
+/// # PTX
+/// `fence.proxy.async.shared::cta`
+#[inline(always)]
+#[track_caller]
+pub fn proxy_async_shared() {
+    arch::proxy_async_shared();
+}
+
+/// Orders this thread's accesses before and after it, as the threads of the cluster see them.
+///
+/// # PTX
+/// `fence.acq_rel.cluster`
+#[inline(always)]
+#[track_caller]
+pub fn cluster() {
+    arch::cluster();
+}

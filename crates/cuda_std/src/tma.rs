@@ -1,0 +1,276 @@
+//! Bulk copies by the tensor memory accelerator (TMA): `cp.async.bulk`.
+//!
+//! One thread starts a copy of a whole box of a tensor, or of a run of bytes, and the copy engine does the rest:
+//!
+//! * **Loads**, global to shared memory, report to an [`mbarrier`](crate::mbarrier): a thread lets it expect the bytes, and whoever reads
+//!   them waits for the phase. The whole box counts, bytes outside of the tensor too (they are filled in).
+//! * **Stores and reductions**, shared to global memory, form groups of the thread that started them: [`commit_group`], then
+//!   [`wait_group_read`] before the shared memory is written again, or [`wait_group`] before the result is used. Threads that filled the
+//!   shared memory first call [`fence::proxy_async_shared`](crate::fence::proxy_async_shared), then comes a barrier.
+//!
+//! A [`TensorMap`] describes the tensor, the box and the swizzle; the host makes it. A kernel takes it as an argument `map: &TensorMap`,
+//! which travels by value. `coords` are the box's first element along each dimension, the contiguous one first, in elements; they may
+//! lie outside of the tensor, where loads read zeros (or the map's other fill) and stores write nothing. `dst` and `src` in shared memory are 32-bit
+//! addresses, aligned to 128 bytes (1024 for the 128-byte swizzle).
+//!
+//! The `_multicast` loads write the same offset of every block of the cluster whose rank's bit is set in `mask`, and report to the
+//! mbarrier at the same offset there. The `_hint` loads tell L2 how long to keep the lines, by a policy of [`policy`].
+//!
+//! # Safety
+//! Every function here that is `unsafe`: the map (or the global address) describes live global memory; the shared memory is
+//! inside of the block's (the cluster's) and nothing else touches what a copy writes, nor writes what it reads, until its
+//! completion has been waited for; `bar` is a live mbarrier that expects the bytes. Addresses are aligned as above.
+
+use crate::arch::tma as arch;
+
+/// Description of a tensor in global memory and of the boxes that are copied: 128 bytes whose meaning is the driver's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub struct TensorMap {
+    opaque: [u64; Self::WORDS],
+}
+
+impl TensorMap {
+    /// 64-bit words of a map.
+    pub const WORDS: usize = 16;
+
+    /// A map of the words that the driver's `cuTensorMapEncodeTiled` wrote.
+    pub const fn from_words(opaque: [u64; Self::WORDS]) -> Self {
+        Self { opaque }
+    }
+
+    /// The words.
+    pub const fn words(&self) -> &[u64; Self::WORDS] {
+        &self.opaque
+    }
+}
+
+macro_rules! load {
+    ($($dims:literal: $load:ident, $hint:ident, $multicast:ident, $multicast_hint:ident;)*) => { $(
+        #[doc = concat!("Starts the load of a ", $dims, "-dimensional box to `dst`; its bytes count at `bar`.")]
+        ///
+        /// # Safety
+        /// As the module says.
+        ///
+        /// # PTX
+        #[doc = concat!("`cp.async.bulk.tensor.", $dims, "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes`")]
+        #[inline(always)]
+        #[track_caller]
+        pub unsafe fn $load(dst: u32, map: *const TensorMap, bar: u32, coords: [i32; $dims]) {
+            // SAFETY: the caller keeps this function's contract, which is the same.
+            unsafe { arch::$load(dst, map, bar, coords) }
+        }
+
+        #[doc = concat!("[`", stringify!($load), "`] with a cache policy of [`policy`].")]
+        ///
+        /// # Safety
+        /// As the module says.
+        ///
+        /// # PTX
+        #[doc = concat!("`cp.async.bulk.tensor.", $dims, "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint`")]
+        #[inline(always)]
+        #[track_caller]
+        pub unsafe fn $hint(dst: u32, map: *const TensorMap, bar: u32, coords: [i32; $dims], policy: u64) {
+            // SAFETY: the caller keeps this function's contract, which is the same.
+            unsafe { arch::$hint(dst, map, bar, coords, policy) }
+        }
+
+        #[doc = concat!("[`", stringify!($load), "`] to every block of the cluster whose bit is set in `mask`.")]
+        ///
+        /// # Safety
+        /// As the module says.
+        ///
+        /// # PTX
+        #[doc = concat!("`cp.async.bulk.tensor.", $dims, "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster`")]
+        #[inline(always)]
+        #[track_caller]
+        pub unsafe fn $multicast(dst: u32, map: *const TensorMap, bar: u32, coords: [i32; $dims], mask: u16) {
+            // SAFETY: the caller keeps this function's contract, which is the same.
+            unsafe { arch::$multicast(dst, map, bar, coords, mask) }
+        }
+
+        #[doc = concat!("[`", stringify!($multicast), "`] with a cache policy of [`policy`].")]
+        ///
+        /// # Safety
+        /// As the module says.
+        ///
+        /// # PTX
+        #[doc = concat!("`cp.async.bulk.tensor.", $dims, "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint`")]
+        #[inline(always)]
+        #[track_caller]
+        pub unsafe fn $multicast_hint(
+            dst: u32,
+            map: *const TensorMap,
+            bar: u32,
+            coords: [i32; $dims],
+            mask: u16,
+            policy: u64,
+        ) {
+            // SAFETY: the caller keeps this function's contract, which is the same.
+            unsafe { arch::$multicast_hint(dst, map, bar, coords, mask, policy) }
+        }
+    )* };
+}
+
+load! {
+    1: load_1d, load_1d_hint, load_1d_multicast, load_1d_multicast_hint;
+    2: load_2d, load_2d_hint, load_2d_multicast, load_2d_multicast_hint;
+    3: load_3d, load_3d_hint, load_3d_multicast, load_3d_multicast_hint;
+    4: load_4d, load_4d_hint, load_4d_multicast, load_4d_multicast_hint;
+    5: load_5d, load_5d_hint, load_5d_multicast, load_5d_multicast_hint;
+}
+
+macro_rules! store {
+    ($($dims:literal, $op:literal, $what:literal: $name:ident;)*) => { $(
+        #[doc = concat!("Starts ", $what, " a ", $dims, "-dimensional box in shared memory, in the current group.")]
+        ///
+        /// # Safety
+        /// As the module says.
+        ///
+        /// # PTX
+        #[doc = concat!("`", $op, ".bulk_group`")]
+        #[inline(always)]
+        #[track_caller]
+        pub unsafe fn $name(map: *const TensorMap, src: u32, coords: [i32; $dims]) {
+            // SAFETY: the caller keeps this function's contract, which is the same.
+            unsafe { arch::$name(map, src, coords) }
+        }
+    )* };
+}
+
+store! {
+    1, "cp.async.bulk.tensor.1d.global.shared::cta.tile", "the store of": store_1d;
+    2, "cp.async.bulk.tensor.2d.global.shared::cta.tile", "the store of": store_2d;
+    3, "cp.async.bulk.tensor.3d.global.shared::cta.tile", "the store of": store_3d;
+    4, "cp.async.bulk.tensor.4d.global.shared::cta.tile", "the store of": store_4d;
+    5, "cp.async.bulk.tensor.5d.global.shared::cta.tile", "the store of": store_5d;
+    1, "cp.reduce.async.bulk.tensor.1d.global.shared::cta.add.tile", "the atomic addition of": reduce_add_1d;
+    2, "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile", "the atomic addition of": reduce_add_2d;
+    3, "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile", "the atomic addition of": reduce_add_3d;
+    4, "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile", "the atomic addition of": reduce_add_4d;
+    5, "cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.tile", "the atomic addition of": reduce_add_5d;
+}
+
+/// Closes the stores and reductions that this thread started since the last call into a group, which may be empty.
+///
+/// # PTX
+/// `cp.async.bulk.commit_group`
+#[inline(always)]
+#[track_caller]
+pub fn commit_group() {
+    arch::commit_group();
+}
+
+/// Waits until at most the `PENDING` newest groups of this thread are unfinished. What the others wrote is then in global memory.
+///
+/// # PTX
+/// `cp.async.bulk.wait_group PENDING`
+#[inline(always)]
+#[track_caller]
+pub fn wait_group<const PENDING: u32>() {
+    arch::wait_group::<PENDING>();
+}
+
+/// Waits until all but at most the `PENDING` newest groups of this thread have read their shared memory, which can then be used again.
+///
+/// # PTX
+/// `cp.async.bulk.wait_group.read PENDING`
+#[inline(always)]
+#[track_caller]
+pub fn wait_group_read<const PENDING: u32>() {
+    arch::wait_group_read::<PENDING>();
+}
+
+/// Brings the map near, so that the first copy that uses it need not wait for it.
+///
+/// # Safety
+/// `map` points to a map.
+///
+/// # PTX
+/// `prefetch.tensormap [map]`
+#[inline(always)]
+#[track_caller]
+pub unsafe fn prefetch(map: *const TensorMap) {
+    // SAFETY: the caller keeps this function's contract, which is the same.
+    unsafe { arch::prefetch(map) }
+}
+
+/// Starts the load of `bytes` bytes from `src` to `dst`, which count at `bar`. `bytes` is a multiple of 16, and both addresses are
+/// 16-byte aligned.
+///
+/// # Safety
+/// As the module says.
+///
+/// # PTX
+/// `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [dst], [src], bytes, [bar]`
+#[inline(always)]
+#[track_caller]
+pub unsafe fn bulk_load<T>(dst: u32, src: *const T, bytes: u32, bar: u32) {
+    // SAFETY: the caller keeps this function's contract, which is the same.
+    unsafe { arch::bulk_load(dst, src.cast(), bytes, bar) }
+}
+
+/// Starts the store of `bytes` bytes from `src` in shared memory to `dst`, in the current group. `bytes` is a multiple of 16, and both
+/// addresses are 16-byte aligned.
+///
+/// # Safety
+/// As the module says.
+///
+/// # PTX
+/// `cp.async.bulk.global.shared::cta.bulk_group [dst], [src], bytes`
+#[inline(always)]
+#[track_caller]
+pub unsafe fn bulk_store<T>(dst: *mut T, src: u32, bytes: u32) {
+    // SAFETY: the caller keeps this function's contract, which is the same.
+    unsafe { arch::bulk_store(dst.cast(), src, bytes) }
+}
+
+/// Starts the addition of `bytes / 4` floats from `src` in shared memory to those at `dst`, each atomic by itself, in the current group.
+/// `bytes` is a multiple of 16, and both addresses are 16-byte aligned.
+///
+/// # Safety
+/// As the module says.
+///
+/// # PTX
+/// `cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [dst], [src], bytes`
+#[inline(always)]
+#[track_caller]
+pub unsafe fn bulk_reduce_add_f32(dst: *mut f32, src: u32, bytes: u32) {
+    // SAFETY: the caller keeps this function's contract, which is the same.
+    unsafe { arch::bulk_reduce_add_f32(dst, src, bytes) }
+}
+
+/// How long L2 keeps what a load brings: for the `policy` argument of the `_hint` loads.
+pub mod policy {
+    use super::arch;
+
+    /// First to go when room is needed: for data that is read once.
+    ///
+    /// # PTX
+    /// `createpolicy.fractional.L2::evict_first.b64 policy, 1.0`
+    #[inline(always)]
+    #[must_use]
+    pub fn evict_first() -> u64 {
+        arch::evict_first()
+    }
+
+    /// Last to go: for data that many blocks read.
+    ///
+    /// # PTX
+    /// `createpolicy.fractional.L2::evict_last.b64 policy, 1.0`
+    #[inline(always)]
+    #[must_use]
+    pub fn evict_last() -> u64 {
+        arch::evict_last()
+    }
+
+    /// As without a hint.
+    ///
+    /// # PTX
+    /// `createpolicy.fractional.L2::evict_normal.b64 policy, 1.0`
+    #[inline(always)]
+    #[must_use]
+    pub fn evict_normal() -> u64 {
+        arch::evict_normal()
+    }
+}

@@ -1,0 +1,240 @@
+//! Matrix multiply-accumulate by a warpgroup on Hopper's tensor cores, with operands in shared memory: `wgmma`. sm_90a.
+//!
+//! Four warps, the first of them a multiple of four, together compute `D = A B + D` (or `D = A B`), where A is 64 x K, B is K x N, and D is
+//! 64 x N in f32. N is a multiple of 8 up to 256, given by the accumulator's type: `[f32; N / 2]`. K is 32 bytes of the operands' type: 16
+//! of f16 and bf16, 8 of tf32, 32 of e4m3 and e5m2.
+//!
+//! # The accumulator
+//! Thread `t` of the warpgroup, with `g = t % 32 / 4` and `q = t % 4`, holds, for `j` in `0..N / 8`:
+//!
+//! ```text
+//! acc[4 j + 0], acc[4 j + 1]   row 16 (t / 32) + g,      columns 8 j + 2 q, 8 j + 2 q + 1
+//! acc[4 j + 2], acc[4 j + 3]   row 16 (t / 32) + g + 8,  the same columns
+//! ```
+//!
+//! A in registers ([`mma_ra`]) is laid out as A of [`mma`](crate::mma) with the same 16 rows a warp: four registers.
+//!
+//! # Operands in shared memory
+//! They are named by 64-bit descriptors, which `layout::wgmma::descriptor` makes of an address, two strides and a swizzle, the same one that the
+//! tensor map of the load names. 16-bit operands may be stored either way round: with `TRANS_A` (`TRANS_B`) 0, the elements of a row of A
+//! (a column of B) are contiguous, as for all other types; with 1, those of a column of A (a row of B).
+//!
+//! # Asynchrony
+//! Products run beside the thread, in order. The way of a kernel:
+//!
+//! ```ignore
+//! wgmma::fence_registers(&mut acc);
+//! wgmma::fence();                    // registers and shared memory as they are now
+//! wgmma::mma::<BF16, BF16, _, 0, 0>(&mut acc, a, b, true);   // any number
+//! wgmma::commit_group();             // closes them into a group
+//! wgmma::wait_group::<0>();          // at most 0 groups unfinished
+//! wgmma::fence_registers(&mut acc);  // now acc can be read
+//! ```
+//!
+//! Shared memory that threads wrote is fenced by [`fence::proxy_async_shared`](crate::fence::proxy_async_shared) before; what the
+//! copy engine wrote needs nothing more than the wait at its mbarrier.
+//!
+//! # Accuracy
+//! Products are exact. The order and the width of the sum are the hardware's own, and sums may lose low bits (for fp8 more than for
+//! the others); the executor adds in f32 in the order of `k`. Results agree bit for bit where every partial sum is exact.
+//!
+//! # Safety
+//! Every function here that is `unsafe`: all 128 threads of the warpgroup reach the same call together, with the same descriptors.
+//! Between the first product of a group and the end of the wait for it, nothing touches the accumulator or A's registers, and nothing writes the
+//! operands in shared memory. [`fence`] lies between any other use of the registers and the first product.
+
+use crate::arch::wgmma as arch;
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// The types that the tensor cores multiply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ElementType {
+    /// IEEE half precision.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// f32 whose low 13 bits are not read.
+    Tf32,
+    /// 8 bits, 4 of exponent.
+    E4m3,
+    /// 8 bits, 5 of exponent.
+    E5m2,
+}
+
+impl ElementType {
+    /// Bytes of an element.
+    pub const fn bytes(self) -> u32 {
+        match self {
+            Self::F16 | Self::Bf16 => 2,
+            Self::Tf32 => 4,
+            Self::E4m3 | Self::E5m2 => 1,
+        }
+    }
+
+    /// Elements of k in one product: 32 bytes.
+    pub const fn k(self) -> u32 {
+        32 / self.bytes()
+    }
+
+    const fn is_fp8(self) -> bool {
+        matches!(self, Self::E4m3 | Self::E5m2)
+    }
+}
+
+/// An operand's type, as a type.
+pub trait Operand: sealed::Sealed {
+    /// The element.
+    const TYPE: ElementType;
+}
+
+macro_rules! operands {
+    ($($name:ident = $element:ident;)*) => { $(
+        #[doc = concat!("Operands of [`ElementType::", stringify!($element), "`].")]
+        #[derive(Clone, Copy, Debug)]
+        pub enum $name {}
+        impl sealed::Sealed for $name {}
+        impl Operand for $name {
+            const TYPE: ElementType = ElementType::$element;
+        }
+    )* };
+}
+
+operands! {
+    F16 = F16;
+    BF16 = Bf16;
+    TF32 = Tf32;
+    E4M3 = E4m3;
+    E5M2 = E5m2;
+}
+
+/// One thread's part of D, `[f32; N / 2]` for `N` in 8, 16, .., 256.
+pub trait Accumulator: arch::Registers + sealed::Sealed {
+    /// Columns of D.
+    const N: u32;
+}
+
+macro_rules! accumulators {
+    ($($n:literal)*) => { $(
+        impl sealed::Sealed for [f32; $n / 2] {}
+        impl Accumulator for [f32; $n / 2] {
+            const N: u32 = $n;
+        }
+    )* };
+}
+
+accumulators!(
+    8 16 24 32 40 48 56 64 72 80 88 96 104 112 120 128 136 144 152 160 168 176 184 192 200 208 216 224 232 240 248 256
+);
+
+const fn assert_types(a: ElementType, b: ElementType) {
+    assert!(
+        a as u8 == b as u8 || (a.is_fp8() && b.is_fp8()),
+        "wgmma multiplies operands of one type, except that e4m3 and e5m2 mix"
+    );
+}
+
+const fn assert_order(element: ElementType, transposed: u32) {
+    assert!(transposed <= 1, "TRANS_A and TRANS_B are 0 or 1");
+    assert!(transposed == 0 || element.bytes() == 2, "only 16-bit operands can be stored transposed");
+}
+
+/// Starts `acc = A B + acc`, or `acc = A B` when `scale_d` is false, with both operands in shared memory, named by their descriptors.
+///
+/// # Safety
+/// As the module says; the descriptors name operands of the block's shared memory.
+///
+/// # PTX
+/// `wgmma.mma_async.sync.aligned.m64nNkK.f32.A.B acc, a, b, scale_d, 1, 1[, TRANS_A, TRANS_B]`
+#[inline(always)]
+#[track_caller]
+pub unsafe fn mma<A: Operand, B: Operand, Acc: Accumulator, const TRANS_A: u32, const TRANS_B: u32>(
+    acc: &mut Acc,
+    a: u64,
+    b: u64,
+    scale_d: bool,
+) {
+    const {
+        assert_types(A::TYPE, B::TYPE);
+        assert_order(A::TYPE, TRANS_A);
+        assert_order(B::TYPE, TRANS_B);
+    }
+    // SAFETY: the caller keeps this function's contract, which is the same.
+    unsafe { arch::mma::<A, B, Acc, TRANS_A, TRANS_B>(acc, a, b, scale_d) }
+}
+
+/// As [`mma`], with A in registers.
+///
+/// # Safety
+/// As the module says; the descriptor names an operand of the block's shared memory.
+///
+/// # PTX
+/// `wgmma.mma_async.sync.aligned.m64nNkK.f32.A.B acc, {a0, a1, a2, a3}, b, scale_d, 1, 1[, TRANS_B]`
+#[inline(always)]
+#[track_caller]
+pub unsafe fn mma_ra<A: Operand, B: Operand, Acc: Accumulator, const TRANS_B: u32>(
+    acc: &mut Acc,
+    a: &[u32; 4],
+    b: u64,
+    scale_d: bool,
+) {
+    const {
+        assert_types(A::TYPE, B::TYPE);
+        assert_order(B::TYPE, TRANS_B);
+    }
+    // SAFETY: the caller keeps this function's contract, which is the same.
+    unsafe { arch::mma_ra::<A, B, Acc, TRANS_B>(acc, a, b, scale_d) }
+}
+
+/// Orders the registers and shared memory that this thread wrote before the products that follow. Needed before the first
+/// product, and whenever registers of a product were touched since; not between products on the same accumulator.
+///
+/// # Safety
+/// All 128 threads of the warpgroup reach it together.
+///
+/// # PTX
+/// `wgmma.fence.sync.aligned`
+#[inline(always)]
+#[track_caller]
+pub unsafe fn fence() {
+    // SAFETY: the caller keeps this function's contract, which is the same.
+    unsafe { arch::fence() }
+}
+
+/// Closes the products since the last call into a group, which may be empty.
+///
+/// # Safety
+/// All 128 threads of the warpgroup reach it together.
+///
+/// # PTX
+/// `wgmma.commit_group.sync.aligned`
+#[inline(always)]
+#[track_caller]
+pub unsafe fn commit_group() {
+    // SAFETY: the caller keeps this function's contract, which is the same.
+    unsafe { arch::commit_group() }
+}
+
+/// Waits until at most the `PENDING` newest groups are unfinished, `PENDING` up to 7.
+///
+/// # Safety
+/// All 128 threads of the warpgroup reach it together.
+///
+/// # PTX
+/// `wgmma.wait_group.sync.aligned PENDING`
+#[inline(always)]
+#[track_caller]
+pub unsafe fn wait_group<const PENDING: u32>() {
+    const { assert!(PENDING <= 7, "wgmma.wait_group leaves 0 to 7 groups") };
+    // SAFETY: the caller keeps this function's contract, which is the same.
+    unsafe { arch::wait_group::<PENDING>() }
+}
+
+/// Keeps the compiler from moving reads and writes of the accumulator across this place, which it does not know to be in
+/// use by a product that runs. No instruction.
+#[inline(always)]
+pub fn fence_registers<Acc: Accumulator>(acc: &mut Acc) {
+    arch::fence_registers(acc);
+}
