@@ -63,6 +63,8 @@ pub struct DeviceProperties {
     pub total_memory: u64,
     /// Can it launch cooperative grids?
     pub cooperative_launch: bool,
+    /// Can it launch clusters of blocks, and launches that overlap the one before? From compute capability 9.0 on.
+    pub clusters: bool,
 }
 
 /// Free and total device memory, in bytes.
@@ -345,6 +347,7 @@ mod attribute {
     pub const MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: i32 = 81;
     pub const COOPERATIVE_LAUNCH: i32 = 95;
     pub const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: i32 = 97;
+    pub const CLUSTER_LAUNCH: i32 = 120;
 }
 
 fn query(device: CUdevice, total_memory: u64) -> RawResult<(Arch, DeviceProperties)> {
@@ -374,6 +377,7 @@ fn query(device: CUdevice, total_memory: u64) -> RawResult<(Arch, DeviceProperti
         memory_bus_bits: get(GLOBAL_MEMORY_BUS_WIDTH)?,
         total_memory,
         cooperative_launch: get(COOPERATIVE_LAUNCH)? != 0,
+        clusters: arch.major >= 9 && get(CLUSTER_LAUNCH)? != 0,
     };
     Ok((arch, properties))
 }

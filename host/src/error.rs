@@ -274,6 +274,8 @@ pub enum Limit {
     SharedBytes,
     /// Blocks of a cooperative launch, which are all resident at once.
     CooperativeBlocks,
+    /// Blocks of a cluster.
+    ClusterBlocks,
     /// Threads of a block, at least.
     NoThreads,
 }
@@ -291,6 +293,9 @@ impl Limit {
             Limit::CooperativeBlocks => {
                 "a cooperative grid has to fit on the device at once: fewer blocks, each doing more"
             }
+            Limit::ClusterBlocks => {
+                "every axis of a cluster is at least 1, its blocks are few, and devices before compute capability 9.0 have none"
+            }
             Limit::NoThreads => "every axis of a block is at least 1",
         }
     }
@@ -306,6 +311,7 @@ impl fmt::Display for Limit {
             Limit::GridAxis(axis) => write!(f, "grid size along {}", AXES[usize::from(*axis) % 3]),
             Limit::SharedBytes => f.write_str("shared memory per block in bytes (static + dynamic)"),
             Limit::CooperativeBlocks => f.write_str("blocks of a cooperative launch"),
+            Limit::ClusterBlocks => f.write_str("blocks of a cluster"),
             Limit::NoThreads => f.write_str("threads along an axis of the block"),
         }
     }

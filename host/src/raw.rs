@@ -7,6 +7,7 @@
 //! codes of CUDA 11.4: a newer driver's code would be undefined behaviour. Here a code is an integer.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::OnceLock;
 
 use cust_raw::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmemoryPool, CUmodule, CUstream};
 
@@ -146,6 +147,74 @@ driver_calls! {
         stream: CUstream,
         parameters: *mut *mut c_void,
     );
+}
+
+/// `CUDA_ERROR_NOT_SUPPORTED`.
+const NOT_SUPPORTED: c_int = 801;
+
+/// `CUlaunchAttribute`: one wish of a launch.
+#[repr(C)]
+pub(crate) struct LaunchAttribute {
+    id: c_uint,
+    _pad: c_uint,
+    value: [c_uint; 16],
+}
+
+impl LaunchAttribute {
+    fn new(id: c_uint, words: [c_uint; 3]) -> Self {
+        let mut value = [0; 16];
+        value[..words.len()].copy_from_slice(&words);
+        LaunchAttribute { id, _pad: 0, value }
+    }
+
+    /// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`: all blocks are resident at once.
+    pub(crate) fn cooperative() -> Self {
+        Self::new(2, [1, 0, 0])
+    }
+
+    /// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`: blocks of a cluster along x, y, z.
+    pub(crate) fn cluster(blocks: [c_uint; 3]) -> Self {
+        Self::new(4, blocks)
+    }
+
+    /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`: starts before the launch ahead in the stream has ended.
+    pub(crate) fn overlapping() -> Self {
+        Self::new(6, [1, 0, 0])
+    }
+}
+
+/// `CUlaunchConfig`.
+#[repr(C)]
+pub(crate) struct LaunchConfigEx {
+    pub grid: [c_uint; 3],
+    pub block: [c_uint; 3],
+    pub shared_bytes: c_uint,
+    pub stream: CUstream,
+    pub attributes: *const LaunchAttribute,
+    pub attribute_count: c_uint,
+}
+
+/// Launches a kernel with attributes. The function came with CUDA 11.8, so it is looked up.
+///
+/// # Safety
+/// As for `cuLaunchKernelEx`: handles alive, pointers valid for what it reads.
+pub(crate) unsafe fn launch_kernel_ex(
+    config: &LaunchConfigEx,
+    function: CUfunction,
+    parameters: *mut *mut c_void,
+) -> RawResult {
+    const NAME: &str = "cuLaunchKernelEx";
+    type Launch =
+        unsafe extern "C" fn(*const LaunchConfigEx, CUfunction, *mut *mut c_void, *mut *mut c_void) -> c_int;
+    static LAUNCH: OnceLock<Option<Launch>> = OnceLock::new();
+    let found = LAUNCH.get_or_init(|| {
+        // SAFETY: the driver's function of that name has this type.
+        driver::proc_address(NAME)
+            .map(|address| unsafe { std::mem::transmute::<*const c_void, Launch>(address) })
+    });
+    let Some(launch) = found else { return Err(DriverError::new(NAME, NOT_SUPPORTED)) };
+    // SAFETY: the caller keeps the driver function's contract.
+    check(NAME, unsafe { launch(config, function, parameters, std::ptr::null_mut()) })
 }
 
 unsafe extern "C" {

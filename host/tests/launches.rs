@@ -131,6 +131,26 @@ fn cooperative_grids() -> Result<()> {
 }
 
 #[test]
+fn clusters_and_overlapping_launches() -> Result<()> {
+    let Bench { device, stream } = Bench::open()?;
+    let kernel = device.kernel::<bounded>()?;
+    let (blocks, most) = (32, if device.properties().clusters { 16 } else { 1 });
+    let mut out = DeviceBuffer::<u32>::zeroed(&stream, blocks as usize * 64)?;
+    let mut launches = 0;
+    for cluster in [1, 2, 8, 16].into_iter().filter(|&size| size <= most) {
+        let config = LaunchConfig::new([blocks, 1, 1], [64, 1, 1]).cluster([cluster, 1, 1]);
+        for config in [config, config.cooperative(), config.overlapping_previous()] {
+            // SAFETY: one thread an element. No block starts before the last of the launch ahead has ended: none lets it.
+            unsafe { kernel.launch(&stream, config, (&mut out,))? };
+            stream.synchronize()?;
+            launches += 1;
+        }
+    }
+    assert!(out.to_vec(&stream)?.iter().all(|&v| v == launches));
+    Ok(())
+}
+
+#[test]
 fn a_handle_launches_many_times() -> Result<()> {
     let Bench { device, stream } = Bench::open()?;
     let kernel = device.kernel::<bounded>()?;

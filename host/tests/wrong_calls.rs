@@ -178,6 +178,20 @@ fn limits(calls: &mut Calls) {
             matches!(e, Error::LaunchLimit { limit: Limit::SharedBytes, .. })
         });
     }
+    for cluster in [[0, 1, 1], [17, 1, 1], [4, 4, 2], [u32::MAX; 3]] {
+        let config = LaunchConfig::new([4, 4, 4], [64, 1, 1]).cluster(cluster);
+        // SAFETY: refused before anything runs.
+        let call = |b: &Bench| unsafe { launch::<fill>(&b.stream, config, (0u32, 0.0, &mut Calls::ten(b)?)) };
+        calls.wrong("cluster", call, |e| matches!(e, Error::LaunchLimit { limit: Limit::ClusterBlocks, .. }));
+    }
+    if calls.bench.device.properties().clusters {
+        let config = LaunchConfig::new([4, 3, 4], [64, 1, 1]).cluster([2, 2, 2]);
+        // SAFETY: refused before anything runs.
+        let call = |b: &Bench| unsafe { launch::<fill>(&b.stream, config, (0u32, 0.0, &mut Calls::ten(b)?)) };
+        calls.wrong("uneven clusters", call, |e| {
+            matches!(e, Error::InvalidArgument { argument: "the grid", .. })
+        });
+    }
     let config = LaunchConfig::new([1_000_000, 1, 1], [64, 1, 1]).cooperative();
     // SAFETY: refused before anything runs.
     let call = |b: &Bench| unsafe {

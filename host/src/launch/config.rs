@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-/// Grid, block and dynamic shared memory of a launch.
+/// Grid, block, cluster and dynamic shared memory of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaunchConfig {
     /// Blocks along x, y, z. With a 0 the launch is nothing at all and succeeds.
@@ -13,14 +13,18 @@ pub struct LaunchConfig {
     pub block: [u32; 3],
     /// Dynamic shared memory of a block, bytes. Above what is given without asking (48 KiB), the launch opts in by itself.
     pub shared_bytes: u32,
+    /// Blocks of a cluster along x, y, z, each a divisor of the grid's; `[1, 1, 1]` is no cluster.
+    pub cluster: [u32; 3],
     /// Are all blocks resident at once, so that the grid can synchronise?
     pub cooperative: bool,
+    /// May it start while the launch before it in the stream still runs?
+    pub overlapping: bool,
 }
 
 impl LaunchConfig {
     /// `grid` blocks of `block` threads.
     pub const fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
-        LaunchConfig { grid, block, shared_bytes: 0, cooperative: false }
+        LaunchConfig { grid, block, shared_bytes: 0, cluster: [1; 3], cooperative: false, overlapping: false }
     }
 
     /// One thread for each of `n` elements, in blocks of `block` threads; the last block may have threads to spare.
@@ -38,6 +42,23 @@ impl LaunchConfig {
         LaunchConfig { shared_bytes: bytes, ..self }
     }
 
+    /// The same, in clusters of so many blocks along x, y, z (`cuda_std::cluster`). Needs compute capability 9.0.
+    ///
+    /// Up to 8 blocks work on every such device, up to 16 where the device has room for them.
+    #[must_use]
+    pub const fn cluster(self, blocks: [u32; 3]) -> Self {
+        LaunchConfig { cluster: blocks, ..self }
+    }
+
+    /// The same, starting as soon as the kernel launched before it in the stream lets it (`cuda_std::grid::launch_dependents`, or the end of
+    /// its blocks) instead of after its end. Before compute capability 9.0, and on the software driver, nothing overlaps.
+    ///
+    /// The kernel must call `cuda_std::grid::wait_dependencies` before it touches memory that earlier launches use.
+    #[must_use]
+    pub const fn overlapping_previous(self) -> Self {
+        LaunchConfig { overlapping: true, ..self }
+    }
+
     /// The same, with all blocks resident at once.
     #[must_use]
     pub const fn cooperative(self) -> Self {
@@ -50,6 +71,11 @@ impl LaunchConfig {
         (self.grid[0] as u64).saturating_mul(self.grid[1] as u64).saturating_mul(self.grid[2] as u64)
     }
 
+    /// Blocks of a cluster.
+    pub const fn blocks_per_cluster(&self) -> u64 {
+        (self.cluster[0] as u64).saturating_mul(self.cluster[1] as u64).saturating_mul(self.cluster[2] as u64)
+    }
+
     /// Threads of a block.
     pub const fn threads_per_block(&self) -> u64 {
         (self.block[0] as u64).saturating_mul(self.block[1] as u64).saturating_mul(self.block[2] as u64)
@@ -58,9 +84,15 @@ impl LaunchConfig {
 
 impl fmt::Display for LaunchConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LaunchConfig { grid, block, shared_bytes, cooperative } = self;
+        let LaunchConfig { grid, block, shared_bytes, cluster, cooperative, overlapping } = self;
         write!(f, "grid {grid:?}, block {block:?}, {shared_bytes} bytes of dynamic shared memory")?;
-        if *cooperative { f.write_str(", cooperative") } else { Ok(()) }
+        if *cluster != [1; 3] {
+            write!(f, ", cluster {cluster:?}")?;
+        }
+        if *cooperative {
+            f.write_str(", cooperative")?;
+        }
+        if *overlapping { f.write_str(", overlapping the previous launch") } else { Ok(()) }
     }
 }
 

@@ -1,10 +1,10 @@
 //! A kernel of a loaded module, its limits, and the launch itself.
 
-use std::ffi::{CString, c_int};
+use std::ffi::{CString, c_int, c_uint};
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cust_raw::CUfunction;
 
@@ -13,7 +13,7 @@ use super::config::{LaunchConfig, LaunchSite};
 use crate::device::Device;
 use crate::error::{Error, Limit, Result};
 use crate::module::ModuleInner;
-use crate::raw::{self, RawResult};
+use crate::raw::{self, LaunchAttribute, LaunchConfigEx, RawResult};
 use crate::stream::Stream;
 
 /// `CUfunction_attribute` codes.
@@ -23,7 +23,13 @@ mod attribute {
     pub const LOCAL_SIZE_BYTES: i32 = 3;
     pub const NUM_REGS: i32 = 4;
     pub const MAX_DYNAMIC_SHARED_SIZE_BYTES: i32 = 8;
+    pub const NON_PORTABLE_CLUSTER_SIZE_ALLOWED: i32 = 14;
 }
+
+/// Blocks of a cluster that every device with clusters runs, without asking.
+const PORTABLE_CLUSTER_BLOCKS: u64 = 8;
+/// Blocks of the largest cluster that any device runs.
+const MAX_CLUSTER_BLOCKS: u64 = 16;
 
 /// What the driver knows of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +51,8 @@ pub(crate) struct FunctionInner {
     attributes: FunctionAttributes,
     /// Dynamic shared memory that launches may ask for without opting in further.
     dynamic_shared: AtomicU32,
+    /// Whether launches may have clusters that not every device runs.
+    large_clusters: AtomicBool,
     /// Keeps the code loaded.
     _module: Arc<ModuleInner>,
 }
@@ -80,6 +88,7 @@ impl FunctionInner {
             name: name.into(),
             attributes,
             dynamic_shared: AtomicU32::new(without_asking),
+            large_clusters: AtomicBool::new(false),
             _module: module.clone(),
         })
     }
@@ -100,6 +109,7 @@ impl FunctionInner {
             return Ok(());
         }
         self.opt_in(stream.device(), config.shared_bytes)?;
+        self.opt_in_to_clusters(stream.device(), &config)?;
         args.with(stream, |parameters| {
             stream.device().note_launch(LaunchSite { kernel: self.name.clone(), config, location });
             // SAFETY: the arguments fit the kernel's parameters by their types, and the rest is the caller's promise.
@@ -116,14 +126,33 @@ impl FunctionInner {
         config: &LaunchConfig,
         parameters: &mut Parameters,
     ) -> RawResult {
-        let LaunchConfig { grid: [gx, gy, gz], block: [bx, by, bz], shared_bytes, cooperative } = *config;
-        let (function, stream, values) = (self.handle, stream.raw(), parameters.as_mut_ptr());
+        let LaunchConfig { grid, block, shared_bytes, cluster, cooperative, overlapping } = *config;
+        let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
+        let overlapping = overlapping && stream.device().properties().clusters;
+        let (function, values) = (self.handle, parameters.as_mut_ptr());
         // SAFETY: live handles; the driver copies the parameters before it returns; the rest is the caller's promise.
         unsafe {
-            if cooperative {
+            if cluster != [1; 3] || overlapping {
+                let attributes: Vec<LaunchAttribute> = (cluster != [1; 3])
+                    .then(|| LaunchAttribute::cluster(cluster))
+                    .into_iter()
+                    .chain(cooperative.then(LaunchAttribute::cooperative))
+                    .chain(overlapping.then(LaunchAttribute::overlapping))
+                    .collect();
+                let config = LaunchConfigEx {
+                    grid,
+                    block,
+                    shared_bytes,
+                    stream: stream.raw(),
+                    attributes: attributes.as_ptr(),
+                    attribute_count: attributes.len() as c_uint,
+                };
+                raw::launch_kernel_ex(&config, function, values)
+            } else if cooperative {
+                let stream = stream.raw();
                 raw::launch_cooperative_kernel(function, gx, gy, gz, bx, by, bz, shared_bytes, stream, values)
             } else {
-                let no_extra = std::ptr::null_mut();
+                let (stream, no_extra) = (stream.raw(), std::ptr::null_mut());
                 raw::launch_kernel(function, gx, gy, gz, bx, by, bz, shared_bytes, stream, values, no_extra)
             }
         }
@@ -158,12 +187,48 @@ impl FunctionInner {
         if shared > u64::from(limits.shared_per_block_optin) {
             return exceeds(Limit::SharedBytes, shared, limits.shared_per_block_optin.into());
         }
+        self.check_cluster(device, config)?;
         if config.cooperative {
             let max = self.resident_blocks(device, config)?;
             if config.blocks() > max {
                 return exceeds(Limit::CooperativeBlocks, config.blocks(), max);
             }
         }
+        Ok(())
+    }
+
+    fn check_cluster(&self, device: &Device, config: &LaunchConfig) -> Result<()> {
+        let max = if device.properties().clusters { MAX_CLUSTER_BLOCKS } else { 1 };
+        let got = config.blocks_per_cluster();
+        if !(1..=max).contains(&got) {
+            let kernel = self.name.to_string();
+            return Err(Error::LaunchLimit { kernel, limit: Limit::ClusterBlocks, got, max });
+        }
+        let uneven = (0..3).find(|&axis| !config.grid[axis].is_multiple_of(config.cluster[axis]));
+        if let Some(axis) = uneven {
+            return Err(Error::InvalidArgument {
+                operation: "launch",
+                argument: "the grid",
+                got: format!("{:?}", config.grid),
+                wanted: format!("a multiple of the cluster {:?} along axis {axis}", config.cluster),
+                hint: "round the number of blocks up and let the last ones find nothing to do",
+            });
+        }
+        Ok(())
+    }
+
+    /// Lets launches of this kernel have clusters beyond the size that every device runs, the first time one needs it.
+    fn opt_in_to_clusters(&self, device: &Device, config: &LaunchConfig) -> Result<()> {
+        if config.blocks_per_cluster() <= PORTABLE_CLUSTER_BLOCKS
+            || self.large_clusters.load(Ordering::Acquire)
+        {
+            return Ok(());
+        }
+        // SAFETY: a loaded function.
+        device.call(|| unsafe {
+            raw::func_set_attribute(self.handle, attribute::NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
+        })?;
+        self.large_clusters.store(true, Ordering::Release);
         Ok(())
     }
 
