@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::launch::LaunchSite;
 use crate::raw;
+use crate::tensor::TensorError;
 
 /// The result of this package's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -211,6 +212,10 @@ pub enum Error {
         hint: &'static str,
     },
 
+    /// A call on tensors that cannot be done.
+    #[error(transparent)]
+    Tensor(Box<TensorError>),
+
     /// Elapsed time asked of an event that was never recorded.
     #[error(
         "the {which} event was never recorded\nhint: call `Stream::record` on it before `Event::elapsed_ms`"
@@ -232,7 +237,18 @@ pub enum Error {
     },
 }
 
+impl From<TensorError> for Error {
+    fn from(error: TensorError) -> Self {
+        Error::Tensor(Box::new(error))
+    }
+}
+
 impl Error {
+    /// The error of a call on tensors behind this one.
+    pub fn tensor_error(&self) -> Option<&TensorError> {
+        if let Error::Tensor(error) = self { Some(error) } else { None }
+    }
+
     /// Does the next valid call work? False once a device's context is dead or when there is no driver.
     pub fn is_recoverable(&self) -> bool {
         match self {

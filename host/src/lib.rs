@@ -31,6 +31,7 @@ pub mod ops;
 mod ptx;
 mod raw;
 mod stream;
+pub mod tensor;
 
 pub use device::{Arch, Device, DeviceProperties, MemoryInfo};
 pub use error::{DriverError, Error, Limit, Result};
@@ -41,6 +42,7 @@ pub use memory::{DeviceBuffer, DevicePtr, DeviceView, DeviceViewMut, PinnedBuffe
 pub use module::Module;
 pub use ptx::PtxSource;
 pub use stream::{Event, Stream};
+pub use tensor::{DType, Layout, Shape, Tensor, TensorError, TensorMut};
 
 /// The program in the README.
 #[cfg(doctest)]

@@ -1,11 +1,13 @@
 //! 8-bit floats.
 
+use bytemuck::{Pod, Zeroable};
+
 use crate::format::{Format, Overflow, Rounding};
 
 macro_rules! fp8 {
     ($(#[$doc:meta])* $name:ident, $format:expr) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
         #[repr(transparent)]
         pub struct $name(u8);
 

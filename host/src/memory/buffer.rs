@@ -164,6 +164,13 @@ impl<T: Pod> DeviceBuffer<T> {
         self.allocation.release()
     }
 
+    /// The same bytes as elements of another type; bytes at the end that make no whole element are out of reach.
+    pub(crate) fn cast<U: Pod>(self) -> DeviceBuffer<U> {
+        // An allocation is aligned for every type, and every bit pattern is a value of a Pod type.
+        let len = self.len * size_of::<T>() / size_of::<U>().max(1);
+        DeviceBuffer { allocation: self.allocation, len, element: PhantomData }
+    }
+
     /// Elements.
     pub fn len(&self) -> usize {
         self.len

@@ -79,6 +79,20 @@ impl<T> Part<'_, T> {
     }
 }
 
+impl<'a> Part<'a, u8> {
+    /// The bytes as elements of another type. Begins and ends at multiples of its size.
+    fn cast<U: Pod>(self) -> Part<'a, U> {
+        let size = size_of::<U>();
+        debug_assert!(self.start.is_multiple_of(size) && self.len.is_multiple_of(size));
+        Part {
+            allocation: self.allocation,
+            start: self.start / size,
+            len: self.len / size,
+            element: PhantomData,
+        }
+    }
+}
+
 impl<'a, T: Pod> Part<'a, T> {
     fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
         let start = match range.start_bound() {
@@ -134,6 +148,20 @@ impl<T> Copy for DeviceView<'_, T> {}
 
 /// An exclusive view of elements on the device.
 pub struct DeviceViewMut<'a, T>(Part<'a, T>);
+
+impl<'a> DeviceView<'a, u8> {
+    /// The bytes as elements of another type. The view begins and ends at multiples of its size.
+    pub(crate) fn cast<U: Pod>(self) -> DeviceView<'a, U> {
+        DeviceView(self.0.cast())
+    }
+}
+
+impl<'a> DeviceViewMut<'a, u8> {
+    /// As [`DeviceView::cast`].
+    pub(crate) fn cast<U: Pod>(self) -> DeviceViewMut<'a, U> {
+        DeviceViewMut(self.0.cast())
+    }
+}
 
 impl<'a, T: Pod> DeviceView<'a, T> {
     pub(super) fn whole(allocation: &'a Allocation, len: usize) -> Self {

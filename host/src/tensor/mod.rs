@@ -1,0 +1,59 @@
+//! Tensors: device memory with an element type, a shape and strides.
+//!
+//! A [`Tensor`] is cheap to clone: clones and views (slices, transposes, broadcasts) show the same memory, which goes when the
+//! last of them does. Memory that several tensors show is read only; [`Tensor::view_mut`] gives write access to a tensor that
+//! has its memory to itself, so no operation ever writes what another tensor reads. Uses are put in order across streams as
+//! those of a [`DeviceBuffer`] are.
+//!
+//! | part | what |
+//! |---|---|
+//! | [`DType`], [`Element`] | element types, and the Rust types that they are |
+//! | [`Shape`], [`Layout`] | pure arithmetic: broadcasting, slices, permutations, reshapes, padding |
+//! | [`Tensor`], [`TensorMut`] | the memory: copies to and from the host, typed access, [`DeviceBuffer`]s taken over and handed out |
+//! | [`safetensors`] | files |
+//! | [`crate::ops`] | what is computed with them |
+//!
+//! ```no_run
+//! use ironwarp::{Device, Tensor};
+//!
+//! # fn main() -> ironwarp::Result<()> {
+//! let stream = Device::open(0)?.stream()?;
+//! let x = Tensor::from_slice(&stream, &[2, 3], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+//! let column = x.transpose(0, 1)?.select(0, 2)?; // no copy
+//! assert_eq!(column.to_vec::<f32>(&stream)?, [3.0, 6.0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Buffers of `cust` come and go without a copy through [`DeviceBuffer::from_cust`] and [`DeviceBuffer::into_cust`]:
+//!
+//! ```no_run
+//! # fn f(stream: &ironwarp::Stream, buffer: cust::memory::DeviceBuffer<f32>) -> ironwarp::Result<()> {
+//! use ironwarp::{DeviceBuffer, Tensor};
+//! // SAFETY: allocated in this device's primary context, with no work pending on other streams.
+//! let buffer = unsafe { DeviceBuffer::from_cust(stream, buffer) };
+//! let x = Tensor::from_buffer(buffer, &[16, 16])?;
+//! let back: cust::memory::DeviceBuffer<f32> = x.into_buffer::<f32>()?.into_cust()?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod dtype;
+mod error;
+mod layout;
+mod print;
+pub mod safetensors;
+mod shape;
+#[allow(clippy::module_inception)]
+mod tensor;
+mod view_mut;
+
+pub use dtype::{DType, Element};
+pub use error::TensorError;
+pub use layout::Layout;
+pub use shape::{MAX_RANK, Shape};
+pub use tensor::Tensor;
+pub use view_mut::TensorMut;
+
+#[cfg(doc)]
+use crate::DeviceBuffer;

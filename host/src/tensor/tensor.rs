@@ -1,0 +1,367 @@
+//! The tensor itself.
+
+use std::fmt;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+
+use super::{DType, Element, Layout, Shape, TensorError, TensorMut};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::{DeviceBuffer, DeviceView};
+use crate::stream::Stream;
+
+/// Device memory with an element type, a shape and strides; see the [module](crate::tensor).
+#[derive(Clone)]
+pub struct Tensor {
+    storage: Arc<DeviceBuffer<u8>>,
+    dtype: DType,
+    layout: Layout,
+}
+
+impl Tensor {
+    /// A tensor of zeros (`false`), contiguous.
+    ///
+    /// # Errors
+    /// [`TensorError::Rank`], [`TensorError::TooLarge`], [`Error::OutOfMemory`], or the driver's error.
+    pub fn zeros(stream: &Stream, shape: &[usize], dtype: DType) -> Result<Self> {
+        Tensor::zeros_in(stream, Layout::contiguous(Shape::of("Tensor::zeros", shape)?), dtype)
+    }
+
+    /// A tensor of zeros whose rows (along the last axis) begin at multiples of `row_bytes` bytes: 16 for a tensor map, 128 for
+    /// whole cache lines. `row_bytes` is rounded up to a whole element.
+    ///
+    /// # Errors
+    /// As [`Tensor::zeros`]; [`TensorError::TooLarge`] for a multiple of 0.
+    pub fn zeros_padded(stream: &Stream, shape: &[usize], dtype: DType, row_bytes: usize) -> Result<Self> {
+        let shape = Shape::of("Tensor::zeros_padded", shape)?;
+        Tensor::zeros_in(stream, Layout::padded(shape, row_bytes.div_ceil(dtype.size()))?, dtype)
+    }
+
+    fn zeros_in(stream: &Stream, layout: Layout, dtype: DType) -> Result<Self> {
+        let storage = DeviceBuffer::zeroed(stream, storage_bytes(&layout, dtype)?)?;
+        Ok(Tensor { storage: Arc::new(storage), dtype, layout })
+    }
+
+    /// A copy of `data`, the elements in order, the last axis running fastest. `data` is free again when this returns.
+    ///
+    /// # Errors
+    /// [`TensorError::Elements`] when the length is not that of the shape, or as [`Tensor::zeros`].
+    pub fn from_slice<T: Element>(stream: &Stream, shape: &[usize], data: &[T]) -> Result<Self> {
+        let shape = fitting("Tensor::from_slice", shape, data.len())?;
+        let bytes = bytemuck::cast_slice::<T, u8>(data);
+        let storage = Arc::new(DeviceBuffer::from_slice(stream, bytes)?);
+        Ok(Tensor { storage, dtype: T::DTYPE, layout: Layout::contiguous(shape) })
+    }
+
+    /// The tensor over a buffer's memory; no element moves.
+    ///
+    /// # Errors
+    /// [`TensorError::Elements`] when the length is not that of the shape, [`TensorError::Rank`], [`TensorError::TooLarge`].
+    pub fn from_buffer<T: Element + Pod>(buffer: DeviceBuffer<T>, shape: &[usize]) -> Result<Self> {
+        let shape = fitting("Tensor::from_buffer", shape, buffer.len())?;
+        let storage = Arc::new(buffer.cast());
+        Ok(Tensor { storage, dtype: T::DTYPE, layout: Layout::contiguous(shape) })
+    }
+
+    /// The memory as a buffer; no element moves.
+    ///
+    /// # Errors
+    /// [`TensorError::DType`] when its elements are no `T`, [`TensorError::NotContiguous`] when it does not begin at the memory's
+    /// start and lie in one piece, [`TensorError::Shared`] when other tensors show the memory.
+    pub fn into_buffer<T: Element + Pod>(self) -> Result<DeviceBuffer<T>> {
+        let operation = "Tensor::into_buffer";
+        self.expect_dtype::<T>(operation)?;
+        let whole = self.layout.offset() == 0 && self.storage.len() == self.elements() * self.dtype.size();
+        if !whole || !self.is_contiguous() {
+            return Err(self.not_contiguous(operation));
+        }
+        let tensors = Arc::strong_count(&self.storage);
+        let storage = Arc::into_inner(self.storage).ok_or(TensorError::Shared { operation, tensors })?;
+        Ok(storage.cast())
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The sides, outermost first.
+    pub fn shape(&self) -> &Shape {
+        self.layout.shape()
+    }
+
+    /// Where the elements lie.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Axes.
+    pub fn rank(&self) -> usize {
+        self.layout.rank()
+    }
+
+    /// Elements.
+    pub fn elements(&self) -> usize {
+        self.layout.elements()
+    }
+
+    /// Has it none?
+    pub fn is_empty(&self) -> bool {
+        self.elements() == 0
+    }
+
+    /// Do the elements lie in one piece, in order?
+    pub fn is_contiguous(&self) -> bool {
+        self.layout.is_contiguous()
+    }
+
+    /// The device that holds it.
+    pub fn device(&self) -> &Device {
+        self.storage.device()
+    }
+
+    /// The elements of a contiguous tensor, shared: for kernels and ops over plain vectors.
+    ///
+    /// # Errors
+    /// [`TensorError::DType`], [`TensorError::NotContiguous`].
+    pub fn as_view<T: Element + Pod>(&self) -> Result<DeviceView<'_, T>> {
+        let operation = "Tensor::as_view";
+        self.expect_dtype::<T>(operation)?;
+        if !self.is_contiguous() {
+            return Err(self.not_contiguous(operation));
+        }
+        let start = self.layout.offset() * self.dtype.size();
+        let end = start + self.elements() * self.dtype.size();
+        Ok(self.storage.slice(start..end)?.cast())
+    }
+
+    /// Write access, for as long as no other tensor shows the memory.
+    ///
+    /// # Errors
+    /// [`TensorError::Shared`], or [`TensorError::Overlapping`] for a broadcast tensor.
+    pub fn view_mut(&mut self) -> Result<TensorMut<'_>> {
+        let operation = "Tensor::view_mut";
+        if self.layout.may_overlap() {
+            let (shape, strides) = (self.shape().clone(), self.layout.strides().to_vec());
+            return Err(TensorError::Overlapping { operation, shape, strides }.into());
+        }
+        let tensors = Arc::strong_count(&self.storage);
+        let storage = Arc::get_mut(&mut self.storage).ok_or(TensorError::Shared { operation, tensors })?;
+        Ok(TensorMut::new(storage, self.dtype, self.layout.clone()))
+    }
+
+    /// The elements in order, on the host; waits for `stream` and for earlier writers.
+    ///
+    /// # Errors
+    /// [`TensorError::DType`], [`Error::DeviceMismatch`], or the driver's error.
+    pub fn to_vec<T: Element>(&self, stream: &Stream) -> Result<Vec<T>> {
+        self.expect_dtype::<T>("Tensor::to_vec")?;
+        let (bytes, size) = (self.span_to_host(stream)?, size_of::<T>());
+        let element = |place: usize| {
+            let element = bytemuck::checked::try_pod_read_unaligned::<T>(&bytes[place * size..][..size]);
+            // Only bool has bytes that mean nothing, and no operation writes them.
+            element.unwrap_or_else(|_| unreachable!("a bool tensor holds zeros and ones"))
+        };
+        Ok(self.layout.places_from_first().map(element).collect())
+    }
+
+    /// The one element of a tensor of one element, on the host; waits as [`Tensor::to_vec`].
+    ///
+    /// # Errors
+    /// [`TensorError::Shape`] for any other number of elements, or as [`Tensor::to_vec`].
+    pub fn item<T: Element>(&self, stream: &Stream) -> Result<T> {
+        if self.elements() != 1 {
+            return Err(TensorError::Shape {
+                operation: "Tensor::item",
+                what: "the tensor",
+                got: self.shape().clone(),
+                wanted: "one element".to_owned(),
+                hint: "`select` an element first, or take all with `to_vec`",
+            }
+            .into());
+        }
+        Ok(self.to_vec(stream)?[0])
+    }
+
+    /// The bytes of the elements in order, on the host; waits as [`Tensor::to_vec`].
+    pub(super) fn to_bytes(&self, stream: &Stream) -> Result<Vec<u8>> {
+        let (bytes, size) = (self.span_to_host(stream)?, self.dtype.size());
+        if self.is_contiguous() {
+            return Ok(bytes);
+        }
+        Ok(self
+            .layout
+            .places_from_first()
+            .flat_map(|place| &bytes[place * size..][..size])
+            .copied()
+            .collect())
+    }
+
+    /// All from the first element to the last, with what lies between: one transfer.
+    fn span_to_host(&self, stream: &Stream) -> Result<Vec<u8>> {
+        let start = self.layout.offset() * self.dtype.size();
+        self.storage.slice(start..start + self.layout.span() * self.dtype.size())?.to_vec(stream)
+    }
+
+    /// As [`Tensor::from_slice`] of the elements' bytes.
+    ///
+    /// # Safety
+    /// They are valid elements: of a bool tensor 0 or 1. There are as many as the shape says.
+    pub(super) unsafe fn from_bytes(
+        stream: &Stream,
+        shape: Shape,
+        dtype: DType,
+        bytes: &[u8],
+    ) -> Result<Self> {
+        let storage = Arc::new(DeviceBuffer::from_slice(stream, bytes)?);
+        Ok(Tensor { storage, dtype, layout: Layout::contiguous(shape) })
+    }
+
+    fn expect_dtype<T: Element>(&self, operation: &'static str) -> Result<()> {
+        expect_dtype::<T>(operation, self.dtype)
+    }
+
+    fn not_contiguous(&self, operation: &'static str) -> Error {
+        not_contiguous(operation, &self.layout)
+    }
+
+    fn with(&self, layout: Layout) -> Self {
+        Tensor { storage: self.storage.clone(), dtype: self.dtype, layout }
+    }
+}
+
+/// Views: the same memory under another layout. No element moves.
+impl Tensor {
+    /// As [`Layout::permute`].
+    ///
+    /// # Errors
+    /// [`TensorError::Axes`].
+    pub fn permute(&self, axes: &[usize]) -> Result<Self> {
+        Ok(self.with(self.layout.permute(axes)?))
+    }
+
+    /// As [`Layout::transpose`].
+    ///
+    /// # Errors
+    /// [`TensorError::Axis`].
+    pub fn transpose(&self, a: usize, b: usize) -> Result<Self> {
+        Ok(self.with(self.layout.transpose(a, b)?))
+    }
+
+    /// Places `range` of `axis`.
+    ///
+    /// # Errors
+    /// [`TensorError::Axis`], [`TensorError::Slice`].
+    pub fn slice(&self, axis: usize, range: impl RangeBounds<usize>) -> Result<Self> {
+        self.slice_by(axis, range, 1)
+    }
+
+    /// Every `step`-th place of `range` of `axis`.
+    ///
+    /// # Errors
+    /// [`TensorError::Axis`], [`TensorError::Slice`].
+    pub fn slice_by(&self, axis: usize, range: impl RangeBounds<usize>, step: usize) -> Result<Self> {
+        Ok(self.with(self.layout.slice(axis, range, step)?))
+    }
+
+    /// As [`Layout::select`].
+    ///
+    /// # Errors
+    /// [`TensorError::Axis`], [`TensorError::Slice`].
+    pub fn select(&self, axis: usize, index: usize) -> Result<Self> {
+        Ok(self.with(self.layout.select(axis, index)?))
+    }
+
+    /// As [`Layout::squeeze`].
+    ///
+    /// # Errors
+    /// [`TensorError::Axis`], [`TensorError::Shape`].
+    pub fn squeeze(&self, axis: usize) -> Result<Self> {
+        Ok(self.with(self.layout.squeeze(axis)?))
+    }
+
+    /// As [`Layout::unsqueeze`].
+    ///
+    /// # Errors
+    /// [`TensorError::Axis`], [`TensorError::Rank`].
+    pub fn unsqueeze(&self, axis: usize) -> Result<Self> {
+        Ok(self.with(self.layout.unsqueeze(axis)?))
+    }
+
+    /// As [`Layout::broadcast_to`].
+    ///
+    /// # Errors
+    /// [`TensorError::Broadcast`], [`TensorError::Rank`], [`TensorError::TooLarge`].
+    pub fn broadcast_to(&self, shape: &[usize]) -> Result<Self> {
+        Ok(self.with(self.layout.broadcast_to(&Shape::of("broadcast_to", shape)?)?))
+    }
+
+    /// The same elements under another shape, without a copy.
+    ///
+    /// # Errors
+    /// [`TensorError::Shape`] when the number of elements differs, [`TensorError::NotContiguous`] when it needs a copy.
+    pub fn view_as(&self, shape: &[usize]) -> Result<Self> {
+        let operation = "view_as";
+        let layout = self.layout.reshape(Shape::of(operation, shape)?)?;
+        Ok(self.with(layout.ok_or_else(|| self.not_contiguous(operation))?))
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        describe("Tensor", self.dtype, &self.layout, self.device(), f)
+    }
+}
+
+/// Bytes of memory for a layout that begins at 0.
+fn storage_bytes(layout: &Layout, dtype: DType) -> Result<usize> {
+    let (len, element_bytes) = (layout.span(), dtype.size());
+    let bytes = len.checked_mul(element_bytes).filter(|&bytes| isize::try_from(bytes).is_ok());
+    bytes.ok_or(Error::SizeOverflow { len, element_bytes })
+}
+
+pub(super) fn expect_dtype<T: Element>(operation: &'static str, got: DType) -> Result<()> {
+    if T::DTYPE == got {
+        return Ok(());
+    }
+    let (what, wanted, hint) =
+        ("the tensor", T::DTYPE.to_string(), "name the type that it has, or convert it with `ops::convert`");
+    Err(TensorError::DType { operation, what, got, wanted, hint }.into())
+}
+
+pub(super) fn not_contiguous(operation: &'static str, layout: &Layout) -> Error {
+    TensorError::NotContiguous {
+        operation,
+        shape: layout.shape().clone(),
+        strides: layout.strides().to_vec(),
+    }
+    .into()
+}
+
+pub(super) fn describe(
+    name: &str,
+    dtype: DType,
+    layout: &Layout,
+    device: &Device,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    write!(
+        f,
+        "{name}({dtype} {}, strides {:?}, device {})",
+        layout.shape(),
+        layout.strides(),
+        device.ordinal()
+    )
+}
+
+/// `sides` as a shape of `elements` elements.
+fn fitting(operation: &'static str, sides: &[usize], elements: usize) -> Result<Shape> {
+    let shape = Shape::of(operation, sides)?;
+    if shape.elements() == elements {
+        return Ok(shape);
+    }
+    let wanted = shape.elements();
+    Err(TensorError::Elements { operation, shape, wanted, got: elements }.into())
+}

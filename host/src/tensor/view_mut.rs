@@ -1,0 +1,127 @@
+//! Write access to a tensor.
+
+use std::fmt;
+use std::ops::RangeBounds;
+
+use bytemuck::Pod;
+
+use super::tensor::{describe, expect_dtype, not_contiguous};
+use super::{DType, Element, Layout, Shape, TensorError};
+use crate::device::Device;
+use crate::error::Result;
+use crate::memory::{DeviceBuffer, DeviceViewMut};
+use crate::stream::Stream;
+
+/// A tensor, or a part of one, that nobody else can reach: what operations write to. Its elements all lie at places of their own.
+pub struct TensorMut<'a> {
+    storage: &'a mut DeviceBuffer<u8>,
+    dtype: DType,
+    layout: Layout,
+}
+
+impl<'a> TensorMut<'a> {
+    pub(super) fn new(storage: &'a mut DeviceBuffer<u8>, dtype: DType, layout: Layout) -> Self {
+        TensorMut { storage, dtype, layout }
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The sides, outermost first.
+    pub fn shape(&self) -> &Shape {
+        self.layout.shape()
+    }
+
+    /// Where the elements lie.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The device that holds it.
+    pub fn device(&self) -> &Device {
+        self.storage.device()
+    }
+
+    /// The same access, for a shorter time.
+    pub fn view_mut(&mut self) -> TensorMut<'_> {
+        TensorMut { storage: self.storage, dtype: self.dtype, layout: self.layout.clone() }
+    }
+
+    /// Places `range` of `axis`; uses the access up, `view_mut()` first keeps it.
+    ///
+    /// # Errors
+    /// [`TensorError::Axis`], [`TensorError::Slice`].
+    pub fn slice(self, axis: usize, range: impl RangeBounds<usize>) -> Result<Self> {
+        self.slice_by(axis, range, 1)
+    }
+
+    /// Every `step`-th place of `range` of `axis`, as [`TensorMut::slice`].
+    ///
+    /// # Errors
+    /// [`TensorError::Axis`], [`TensorError::Slice`].
+    pub fn slice_by(self, axis: usize, range: impl RangeBounds<usize>, step: usize) -> Result<Self> {
+        let layout = self.layout.slice(axis, range, step)?;
+        Ok(TensorMut { layout, ..self })
+    }
+
+    /// As [`Layout::select`].
+    ///
+    /// # Errors
+    /// [`TensorError::Axis`], [`TensorError::Slice`].
+    pub fn select(self, axis: usize, index: usize) -> Result<Self> {
+        let layout = self.layout.select(axis, index)?;
+        Ok(TensorMut { layout, ..self })
+    }
+
+    /// As [`Layout::permute`].
+    ///
+    /// # Errors
+    /// [`TensorError::Axes`].
+    pub fn permute(self, axes: &[usize]) -> Result<Self> {
+        let layout = self.layout.permute(axes)?;
+        Ok(TensorMut { layout, ..self })
+    }
+
+    /// The elements of a contiguous tensor, exclusive.
+    ///
+    /// # Errors
+    /// [`TensorError::DType`], [`TensorError::NotContiguous`].
+    pub fn into_view<T: Element + Pod>(self) -> Result<DeviceViewMut<'a, T>> {
+        let operation = "TensorMut::into_view";
+        expect_dtype::<T>(operation, self.dtype)?;
+        if !self.layout.is_contiguous() {
+            return Err(not_contiguous(operation, &self.layout));
+        }
+        let start = self.layout.offset() * self.dtype.size();
+        let end = start + self.layout.elements() * self.dtype.size();
+        Ok(self.storage.slice_mut(start..end)?.cast())
+    }
+
+    /// Copies `data`, the elements in order, to a contiguous tensor; `data` is free again when this returns.
+    ///
+    /// # Errors
+    /// [`TensorError::DType`], [`TensorError::Elements`], [`TensorError::NotContiguous`], [`crate::Error::DeviceMismatch`], or the
+    /// driver's error.
+    pub fn copy_from_slice<T: Element>(&mut self, stream: &Stream, data: &[T]) -> Result<()> {
+        let operation = "TensorMut::copy_from_slice";
+        expect_dtype::<T>(operation, self.dtype)?;
+        let (shape, wanted) = (self.shape().clone(), self.layout.elements());
+        if data.len() != wanted {
+            return Err(TensorError::Elements { operation, shape, wanted, got: data.len() }.into());
+        }
+        if !self.layout.is_contiguous() {
+            return Err(not_contiguous(operation, &self.layout));
+        }
+        let start = self.layout.offset() * self.dtype.size();
+        let bytes = bytemuck::cast_slice::<T, u8>(data);
+        self.storage.slice_mut(start..start + bytes.len())?.copy_from_slice(stream, bytes)
+    }
+}
+
+impl fmt::Debug for TensorMut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        describe("TensorMut", self.dtype, &self.layout, self.device(), f)
+    }
+}
