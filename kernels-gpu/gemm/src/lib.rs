@@ -6,6 +6,7 @@
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 
 mod block;
+pub mod epilogue;
 pub mod gemm_f32;
 mod load;
 mod unroll;
