@@ -50,6 +50,14 @@ pub enum FaultKind {
     WarpMask,
     /// Lanes of a warp wait for each other in different operations or with different masks.
     WarpDivergence,
+    /// A matrix product by a warpgroup that the hardware does not have, or an operand that it cannot read.
+    WgmmaInvalid,
+    /// A matrix product by a warpgroup without `wgmma.fence` before it.
+    WgmmaFence,
+    /// A thread ends while matrix products of its warpgroup may be in flight.
+    WgmmaUnfinished,
+    /// Threads of a warpgroup disagree about a matrix product, or some never come to it.
+    WarpgroupDivergence,
     /// Grid synchronisation without a cooperative launch.
     GridSync,
     /// More shared memory than a block can have, or a shared variable declared in two ways.
@@ -86,6 +94,10 @@ impl FaultKind {
             Self::Livelock => "livelock",
             Self::WarpMask => "wrong warp mask",
             Self::WarpDivergence => "warp divergence",
+            Self::WgmmaInvalid => "invalid wgmma",
+            Self::WgmmaFence => "missing wgmma.fence",
+            Self::WgmmaUnfinished => "wgmma unfinished at exit",
+            Self::WarpgroupDivergence => "warpgroup divergence",
             Self::GridSync => "grid sync without a cooperative launch",
             Self::SharedAllocation => "shared memory allocation",
         }
@@ -137,6 +149,14 @@ impl FaultKind {
                 "the mask must name exactly the lanes that make the call, the caller among them"
             }
             Self::WarpDivergence => "all lanes that a mask names must make the same call with the same mask",
+            Self::WgmmaInvalid => "see the rule above; the PTX ISA has it under wgmma.mma_async",
+            Self::WgmmaFence => {
+                "call `wgmma::fence` before the first product and whenever registers of a product were touched"
+            }
+            Self::WgmmaUnfinished => "commit the products and wait for the group before the kernel ends",
+            Self::WarpgroupDivergence => {
+                "all 128 threads of a warpgroup must make the same calls, in the same order, with the same descriptors"
+            }
             Self::GridSync => "launch cooperatively",
             Self::SharedAllocation => "make the tiles smaller or the block use fewer of them",
         }

@@ -38,6 +38,7 @@ mod site;
 pub mod tensor_map;
 pub mod thread;
 pub mod warp;
+pub mod wgmma;
 
 pub use config::{LaunchConfig, LaunchStats, MAX_COOPERATIVE_THREADS, MAX_THREADS_PER_BLOCK, Options};
 pub use exec::{launch, run};

@@ -115,6 +115,12 @@ impl Arena {
         (offset < ARENA_BYTES).then_some(offset)
     }
 
+    /// Whether `size` bytes from an address of the 32-bit window are memory of the arena, in a variable or not.
+    #[inline]
+    pub fn has(&self, address: u32, size: usize) -> bool {
+        address >= WINDOW_BASE && address as usize + size <= ARENA_BYTES
+    }
+
     /// The variable that covers `offset`, or the one that ends last before it.
     pub fn variable_at(&self, offset: usize) -> Option<Variable> {
         let variables = self.variables.borrow();

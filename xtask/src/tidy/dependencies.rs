@@ -10,7 +10,7 @@ use crate::error::Error;
 /// The library packages by folder, with all that they may depend on inside the workspace. The host package,
 /// the benches and packages of kernels have rules of their own.
 const ALLOWED: &[(&str, &[&str])] = &[
-    ("crates/simt", &[]),
+    ("crates/simt", &["num", "layout"]),
     ("crates/num", &[]),
     ("crates/layout", &[]),
     ("crates/cuda_std", &["simt", "num", "cuda_std_macros"]),

@@ -16,6 +16,7 @@ use crate::fault::{Access, AccessKind, Fault, FaultKind, OtherAccess};
 use crate::shared::Arena;
 use crate::site::{RawSite, Site};
 use crate::warp::WarpState;
+use crate::wgmma::{Progress, Warpgroup};
 
 pub(crate) type Routine = Coroutine<(), (), (), DefaultStack>;
 pub(crate) type Suspender = Yielder<(), ()>;
@@ -85,6 +86,8 @@ pub(crate) enum Wait {
     Barrier { id: u32, expected: u32 },
     /// The other lanes of a warp operation.
     Warp { op: &'static str, mask: u32 },
+    /// The other threads of its warpgroup.
+    Warpgroup { op: &'static str, number: u32 },
     /// The warp to come to rest, see [`crate::warp::active_mask`].
     ActiveMask,
     /// All threads of the grid.
@@ -122,6 +125,7 @@ pub(crate) struct Thread {
     pub spins: Cell<u32>,
     pub panicked: RefCell<Option<Panicked>>,
     pub copies: RefCell<CopyQueue>,
+    pub products: Progress,
     pub check: ThreadCheck,
 }
 
@@ -134,6 +138,7 @@ pub(crate) struct Block {
     pub threads: u32,
     pub barriers: [Barrier; NAMED_BARRIERS],
     pub warps: Box<[WarpState]>,
+    pub warpgroups: Box<[Warpgroup]>,
     pub arena: Arena,
     pub check: BlockCheck,
 }
@@ -183,6 +188,7 @@ impl Thread {
             spins: Cell::new(0),
             panicked: RefCell::default(),
             copies: RefCell::default(),
+            products: Progress::default(),
             check: ThreadCheck::default(),
         }
     }
@@ -232,6 +238,7 @@ impl Thread {
         self.spins.set(0);
         self.panicked.take();
         self.copies.borrow_mut().clear();
+        self.products.reset();
         self.check.reset();
     }
 

@@ -16,6 +16,7 @@ pub(super) fn explain(group: &Group<'_>) -> RawFault {
     let message = match kind {
         FaultKind::BarrierDivergence => "threads have exited while others wait for them",
         FaultKind::WarpMask => "lanes that a warp mask names have exited",
+        FaultKind::WarpgroupDivergence => "threads of a warpgroup do not come to its product",
         FaultKind::WarpDivergence => "lanes of a warp wait for each other in different operations",
         _ => "no thread can go on",
     };
@@ -63,6 +64,9 @@ fn classify(group: &Group<'_>) -> FaultKind {
         }
         let waits_here = |other: &&Thread| !matches!(other.wait.get(), Wait::Barrier { .. } | Wait::Grid);
         return if named.iter().all(waits_here) { FaultKind::WarpDivergence } else { FaultKind::Deadlock };
+    }
+    if threads.iter().any(|thread| matches!(thread.wait.get(), Wait::Warpgroup { .. })) {
+        return FaultKind::WarpgroupDivergence;
     }
     let barrier = |thread: &&Thread| match thread.wait.get() {
         Wait::Grid => threads.iter().any(|other| exited(&other)),
@@ -125,6 +129,10 @@ fn describe(group: &Group<'_>, (block, wait, site, ranks): &(u32, Wait, RawSite,
             group.threads.len()
         ),
         Wait::Warp { op, mask } => format!("wait in {op} for the lanes of mask {mask:#010x}"),
+        Wait::Warpgroup { op, number } => {
+            let arrived = block.warpgroups[number as usize].arrived();
+            format!("wait in {op} for their warpgroup: {arrived} of {} are there", crate::wgmma::THREADS)
+        }
         Wait::Barrier { id, expected } => {
             let arrived = block.barriers[id as usize].arrived.get();
             format!("wait at barrier {id}: {arrived} of {expected} are there")

@@ -16,6 +16,7 @@ use crate::LaunchStats;
 use crate::check::BlockCheck;
 use crate::shared::Arena;
 use crate::warp::WarpState;
+use crate::wgmma::Warpgroup;
 
 pub(crate) struct Group<'a> {
     pub launch: &'a Launch<'a>,
@@ -200,6 +201,7 @@ impl<'a> Group<'a> {
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 (self.launch.body)();
                 crate::async_copy::finish(thread);
+                crate::wgmma::finish(thread);
             }));
             self.live.set(self.live.get() - 1);
             thread.wait.set(Wait::Exited);
@@ -314,6 +316,7 @@ impl Block {
             threads,
             barriers: Default::default(),
             warps: WarpState::all(threads),
+            warpgroups: Warpgroup::all(threads),
             arena: Arena::new(launch.config.dynamic_shared),
             check: BlockCheck::default(),
         }
@@ -324,6 +327,7 @@ impl Block {
         self.index.set(launch.block_index(number));
         self.barriers.iter().for_each(Barrier::reset);
         self.warps.iter().for_each(WarpState::reset);
+        self.warpgroups.iter().for_each(Warpgroup::reset);
         self.arena.reset();
         if launch.check.is_some() {
             self.check.reset();

@@ -1,0 +1,418 @@
+//! Products by a warpgroup: `wgmma.mma_async`, with its fences and groups.
+//!
+//! The last of the 128 threads to come computes the product for all, so the results are there at once; what hardware does
+//! while the product is in flight is checked, not imitated: until the group has been waited for, nobody may write the operands
+//! in shared memory, and a kernel may not end. That a kernel reads its accumulators too early cannot be seen here.
+
+mod product;
+
+use std::cell::{Cell, RefCell};
+use std::panic::Location;
+
+use layout::wgmma::{Descriptor, K_BYTES};
+
+pub use layout::wgmma::Major;
+
+use crate::exec::context::{Thread, Wait, current};
+use crate::fault::FaultKind;
+use crate::site::RawSite;
+use product::{M, ROW_BYTES, Row, Scratch, Share};
+
+/// Threads of a warpgroup.
+pub(crate) const THREADS: u32 = 128;
+/// Columns of B come in as many.
+const N_STEP: usize = 8;
+const MAX_N: usize = 256;
+/// Bytes that an operand is read in.
+const PIECE: usize = 16;
+
+/// Type of an operand's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// IEEE half precision.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// `f32` of which the low 13 bits are not read.
+    Tf32,
+    /// 8 bits, 4 of them exponent.
+    E4m3,
+    /// 8 bits, 5 of them exponent.
+    E5m2,
+}
+
+impl Format {
+    /// Bytes of an element.
+    pub const fn bytes(self) -> u32 {
+        match self {
+            Self::F16 | Self::Bf16 => 2,
+            Self::Tf32 => 4,
+            Self::E4m3 | Self::E5m2 => 1,
+        }
+    }
+
+    /// Elements of k that one instruction takes.
+    pub const fn k(self) -> usize {
+        (K_BYTES / self.bytes()) as usize
+    }
+
+    /// Whether the tensor cores multiply the two.
+    fn goes_with(self, other: Self) -> bool {
+        self == other || (self.bytes() == 1 && other.bytes() == 1)
+    }
+}
+
+/// An operand in shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// Its descriptor, see [`layout::wgmma`].
+    pub descriptor: u64,
+    /// Which of its dimensions is contiguous.
+    pub major: Major,
+}
+
+/// The operand A.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// In shared memory.
+    Shared(Shared),
+    /// In the thread's registers, as `mma.m16n8` has A: the 16 rows of its warp.
+    Registers([u32; 4]),
+}
+
+/// What all threads of a warpgroup must agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Instruction {
+    formats: [Format; 2],
+    /// `None`: in registers.
+    a: Option<Shared>,
+    b: Shared,
+    n: usize,
+    scale_d: bool,
+}
+
+/// The product for which threads of a warpgroup gather.
+#[derive(Default)]
+struct Gathering {
+    instruction: Option<(Instruction, &'static Location<'static>)>,
+    /// By rank in the warpgroup; `None` has not come.
+    shares: Vec<Option<Share>>,
+    arrived: u32,
+}
+
+/// State of a warpgroup.
+#[derive(Default)]
+pub(crate) struct Warpgroup {
+    gathering: RefCell<Gathering>,
+    scratch: RefCell<Scratch>,
+}
+
+impl Warpgroup {
+    /// The whole warpgroups of a block.
+    pub fn all(threads: u32) -> Box<[Self]> {
+        (0..threads / THREADS).map(|_| Self::default()).collect()
+    }
+
+    pub fn reset(&self) {
+        self.gathering.borrow_mut().clear();
+    }
+
+    /// Threads that have come for a product.
+    pub fn arrived(&self) -> u32 {
+        self.gathering.borrow().arrived
+    }
+}
+
+impl Gathering {
+    fn clear(&mut self) {
+        self.instruction = None;
+        self.shares.clear();
+        self.shares.resize(THREADS as usize, None);
+        self.arrived = 0;
+    }
+}
+
+/// How far a thread is with its products. Threads of a warpgroup agree whenever they begin another.
+#[derive(Default)]
+pub(crate) struct Progress {
+    /// Whether it has called [`fence`].
+    fenced: Cell<bool>,
+    /// Whether it has begun products since the last [`commit`].
+    open: Cell<bool>,
+    /// Groups committed.
+    committed: Cell<u32>,
+    /// Groups that it has waited for, the oldest first.
+    complete: Cell<u32>,
+    /// Line of its latest product.
+    latest: Cell<RawSite>,
+}
+
+impl Progress {
+    pub fn reset(&self) {
+        self.fenced.set(false);
+        self.open.set(false);
+        self.committed.set(0);
+        self.complete.set(0);
+    }
+}
+
+const MMA: &str = "wgmma.mma_async";
+
+/// `acc = A B + acc`, or `A B` when `scale_d` is false: A is 64 rows, B as many columns as `acc` has elements twice, k is 32
+/// bytes. All 128 threads of a warpgroup call it together. `acc[4 j + 2 r + c]` is row `g + 8 r` of the warp's 16,
+/// column `8 j + 2 t + c`, where `g = lane / 4` and `t = lane % 4`.
+#[track_caller]
+#[inline(never)]
+pub fn mma(acc: &mut [f32], formats: [Format; 2], a: Left, b: Shared, scale_d: bool) {
+    let location = Location::caller();
+    let thread = current("simt::wgmma::mma");
+    let (a, registers) = match a {
+        Left::Shared(a) => (Some(a), [0; 4]),
+        Left::Registers(registers) => (None, registers),
+    };
+    let instruction = Instruction { formats, a, b, n: 2 * acc.len(), scale_d };
+    check_instruction(thread, &instruction, location);
+    let warpgroup = warpgroup(thread, location);
+    join(thread, warpgroup, instruction, Share { acc: acc.as_mut_ptr(), a: registers }, location);
+    thread.products.open.set(true);
+    thread.products.latest.set(RawSite::of(location));
+    if warpgroup.arrived() < THREADS {
+        return thread.wait_for(Wait::Warpgroup { op: MMA, number: thread.rank / THREADS }, location);
+    }
+    carry_out(thread, warpgroup, &instruction);
+    warpgroup.gathering.borrow_mut().clear();
+    let first = thread.slot - thread.rank % THREADS;
+    (first..first + THREADS).filter(|&slot| slot != thread.slot).for_each(|slot| thread.group().wake(slot));
+}
+
+/// Lets the products that follow see the registers as they are (`wgmma.fence`).
+#[track_caller]
+#[inline(never)]
+pub fn fence() {
+    let thread = current("simt::wgmma::fence");
+    warpgroup(thread, Location::caller());
+    thread.products.fenced.set(true);
+}
+
+/// Makes the products since the last call a group (`wgmma.commit_group`).
+#[track_caller]
+#[inline(never)]
+pub fn commit() {
+    let thread = current("simt::wgmma::commit");
+    warpgroup(thread, Location::caller());
+    let progress = &thread.products;
+    progress.open.set(false);
+    progress.committed.set(progress.committed.get() + 1);
+}
+
+/// Waits until at most `pending` of the latest groups are in flight (`wgmma.wait_group`).
+#[track_caller]
+#[inline(never)]
+pub fn wait(pending: u32) {
+    let thread = current("simt::wgmma::wait");
+    warpgroup(thread, Location::caller());
+    let progress = &thread.products;
+    let complete = progress.committed.get().saturating_sub(pending);
+    if complete > progress.complete.get() {
+        progress.complete.set(complete);
+    }
+}
+
+fn warpgroup(thread: &'static Thread, location: &'static Location<'static>) -> &'static Warpgroup {
+    let number = thread.rank / THREADS;
+    match thread.block().warpgroups.get(number as usize) {
+        Some(warpgroup) => warpgroup,
+        None => {
+            let there = thread.block().threads - number * THREADS;
+            let message = format!(
+                "wgmma needs a warpgroup of {THREADS} threads; that of thread {} has {there}",
+                thread.rank
+            );
+            thread.fail(FaultKind::WarpgroupDivergence, location, message)
+        }
+    }
+}
+
+/// What a single thread can get wrong.
+fn check_instruction(thread: &Thread, instruction: &Instruction, location: &'static Location<'static>) {
+    let &Instruction { formats, a, b, n, .. } = instruction;
+    let invalid = |message: String| thread.fail(FaultKind::WgmmaInvalid, location, message);
+    if n == 0 || n > MAX_N || !n.is_multiple_of(N_STEP) {
+        invalid(format!("B of {n} columns; there are multiples of {N_STEP} up to {MAX_N}"));
+    }
+    if !formats[0].goes_with(formats[1]) {
+        invalid(format!("A of {:?} and B of {:?}; only E4m3 and E5m2 mix", formats[0], formats[1]));
+    }
+    for (name, format, operand) in [("A", formats[0], a), ("B", formats[1], Some(b))] {
+        let Some(Shared { descriptor, major }) = operand else { continue };
+        if major == Major::MN && format.bytes() != 2 {
+            invalid(format!("{name} of {format:?} is not K-major; only 16-bit elements can be otherwise"));
+        }
+        let fields = Descriptor::decode(descriptor);
+        if fields.first_row() != 0 {
+            invalid(format!(
+                "{name} begins at shared address {:#x}, in row {} of the {:?} swizzle's pattern; tiles begin at multiples of {}",
+                fields.start,
+                fields.first_row(),
+                fields.swizzle,
+                fields.swizzle.period()
+            ));
+        }
+    }
+    if !thread.products.fenced.get() {
+        let message = "the first product of the kernel comes without wgmma.fence before it".into();
+        thread.fail(FaultKind::WgmmaFence, location, message);
+    }
+}
+
+/// Adds the thread to those that have come, after checking that it agrees with them.
+fn join(
+    thread: &Thread,
+    warpgroup: &Warpgroup,
+    instruction: Instruction,
+    share: Share,
+    location: &'static Location<'static>,
+) {
+    let mut gathering = warpgroup.gathering.borrow_mut();
+    if let Some(message) = disagreement(thread, &gathering, &instruction, location) {
+        drop(gathering);
+        thread.fail(FaultKind::WarpgroupDivergence, location, message);
+    }
+    gathering.instruction = Some((instruction, location));
+    gathering.shares[(thread.rank % THREADS) as usize] = Some(share);
+    gathering.arrived += 1;
+}
+
+/// How a thread differs from the rest of its warpgroup, if it does.
+fn disagreement(
+    thread: &Thread,
+    gathering: &Gathering,
+    instruction: &Instruction,
+    location: &'static Location<'static>,
+) -> Option<String> {
+    let first = thread.slot - thread.rank % THREADS;
+    let others = &thread.group().threads[first as usize..(first + THREADS) as usize];
+    if let Some(gone) = others.iter().find(|other| other.wait.get() == Wait::Exited) {
+        return Some(format!("{MMA} by thread {}, but thread {} has exited", thread.rank, gone.rank));
+    }
+    let (other, place) = gathering.instruction.as_ref()?;
+    if other != instruction || !std::ptr::eq(*place, location) && **place != *location {
+        return Some(format!(
+            "thread {} begins {instruction:x?} here; others of its warpgroup wait in {other:x?} at {place}",
+            thread.rank
+        ));
+    }
+    let state = |thread: &Thread| (thread.products.committed.get(), thread.products.complete.get());
+    let waiting = gathering.shares.iter().position(Option::is_some)?;
+    let (mine, theirs) = (state(thread), state(&others[waiting]));
+    (mine != theirs).then(|| {
+        format!(
+            "thread {} has committed {} groups and waited for {}, thread {} {} and {}",
+            thread.rank, mine.0, mine.1, others[waiting].rank, theirs.0, theirs.1
+        )
+    })
+}
+
+/// Reads the operands and computes, for all threads of the warpgroup.
+fn carry_out(thread: &Thread, warpgroup: &Warpgroup, instruction: &Instruction) {
+    let gathering = warpgroup.gathering.borrow();
+    let shares: Vec<Share> = gathering.shares.iter().flatten().copied().collect();
+    let location = gathering.instruction.map(|(_, location)| location);
+    drop(gathering);
+    let Some(location) = location else { return };
+    let reads = Reads::begin(thread, location);
+    let &Instruction { formats, a, b, n, scale_d } = instruction;
+    let rows_of_a = match a {
+        None => product::rows_of_registers(&shares),
+        Some(operand) => {
+            let mut rows = [[0; ROW_BYTES]; M];
+            reads.rows("A", operand, formats[0], &mut rows);
+            rows
+        }
+    };
+    let mut rows_of_b = [[0; ROW_BYTES]; MAX_N];
+    reads.rows("B", b, formats[1], &mut rows_of_b[..n]);
+    // SAFETY: the threads wait in `mma`, which has borrowed their accumulators of `n / 2` elements exclusively.
+    unsafe {
+        warpgroup.scratch.borrow_mut().multiply(formats, &rows_of_a, &rows_of_b[..n], scale_d, &shares)
+    };
+}
+
+/// Reads operands as part of the warpgroup's present group.
+struct Reads<'t> {
+    thread: &'t Thread,
+    location: &'static Location<'static>,
+}
+
+impl<'t> Reads<'t> {
+    fn begin(thread: &'t Thread, location: &'static Location<'static>) -> Self {
+        Self { thread, location }
+    }
+
+    /// Fills rows with an operand's bytes of k.
+    fn rows(&self, name: &str, operand: Shared, format: Format, rows: &mut [Row]) {
+        let fields = Descriptor::decode(operand.descriptor);
+        let bytes = format.bytes() as usize;
+        let address = |mn: usize, k: usize| fields.address(operand.major, bytes as u32, mn as u32, k as u32);
+        match operand.major {
+            Major::K => {
+                for (mn, row) in rows.iter_mut().enumerate() {
+                    let [low, high] = [0, PIECE / bytes].map(|k| address(mn, k));
+                    let (first, second) = row.split_at_mut(PIECE);
+                    // A swizzled row is in one piece, its halves maybe exchanged.
+                    if low ^ high == PIECE as u32 {
+                        self.check(name, low.min(high), 2 * PIECE);
+                    } else {
+                        self.check(name, low, PIECE);
+                        self.check(name, high, PIECE);
+                    }
+                    first.copy_from_slice(&self.piece(low));
+                    second.copy_from_slice(&self.piece(high));
+                }
+            }
+            Major::MN => {
+                let per_piece = PIECE / bytes;
+                for k in 0..format.k() {
+                    for (piece, rows) in rows.chunks_exact_mut(per_piece).enumerate() {
+                        let at = address(piece * per_piece, k);
+                        self.check(name, at, PIECE);
+                        for (row, element) in rows.iter_mut().zip(self.piece(at).chunks_exact(bytes)) {
+                            row[k * bytes..][..bytes].copy_from_slice(element);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn check(&self, name: &str, address: u32, size: usize) {
+        let block = self.thread.block();
+        if !block.arena.has(address, size) {
+            let message =
+                format!("{name} reaches shared address {address:#x}, beyond the block's shared memory");
+            self.thread.fail(FaultKind::OutOfBounds, self.location, message);
+        }
+    }
+
+    /// 16 bytes at an address that was checked.
+    fn piece(&self, address: u32) -> [u8; PIECE] {
+        let from = self.thread.block().arena.base().wrapping_add(address as usize);
+        // SAFETY: `check` has seen that the bytes lie in the arena, which is initialised memory of the running group.
+        unsafe { from.cast::<[u8; PIECE]>().read_unaligned() }
+    }
+}
+
+/// The kernel ends for the thread: nothing may be in flight.
+pub(crate) fn finish(thread: &Thread) {
+    let progress = &thread.products;
+    let in_flight = progress.committed.get() - progress.complete.get();
+    if !progress.open.get() && in_flight == 0 {
+        return;
+    }
+    let message = if progress.open.get() {
+        "products that no wgmma.commit_group follows".into()
+    } else {
+        format!("{in_flight} groups that no wgmma.wait_group has waited for")
+    };
+    thread.fail_access(FaultKind::WgmmaUnfinished, progress.latest.get(), message, None, None);
+}
