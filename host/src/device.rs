@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use cust_raw::{CUcontext, CUdevice, CUmemoryPool};
 
 use crate::error::{DriverError, Error, Result};
-use crate::launch::{FunctionCache, LaunchSite};
+use crate::launch::{FunctionCache, LaunchLog};
 use crate::module::FamilyCache;
 use crate::raw::{self, RawResult};
-use crate::stream::Stream;
+use crate::stream::IdleQueues;
 
 /// Compute capability of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -87,12 +87,14 @@ struct DeviceInner {
     name: String,
     arch: Arch,
     software: bool,
-    blocking_launches: bool,
+    /// With `IRONWARP_LAUNCH_BLOCKING`: one launch at a time.
+    blocking_launches: Option<Mutex<()>>,
     properties: DeviceProperties,
     pool: CUmemoryPool,
     /// The error that killed the context, if one did.
     dead: OnceLock<Arc<DriverError>>,
-    last_launch: Mutex<Option<LaunchSite>>,
+    launches: LaunchLog,
+    idle_queues: IdleQueues,
     functions: FunctionCache,
     families: FamilyCache,
     // Last, so that modules are unloaded while their context lives.
@@ -204,21 +206,44 @@ impl Device {
         Ok(MemoryInfo { free, total })
     }
 
-    /// A new stream.
-    ///
-    /// # Errors
-    /// The driver's error.
-    pub fn stream(&self) -> Result<Stream> {
-        Stream::new(self)
-    }
-
     /// Waits for all work queued on the device by this process.
     ///
     /// # Errors
     /// The driver's error, also of work queued earlier.
     pub fn synchronize(&self) -> Result<()> {
         // SAFETY: takes no arguments; `call` made the context current.
-        self.call(|| unsafe { raw::ctx_synchronize() })
+        self.inner.launches.wait_for_all(|| self.call(|| unsafe { raw::ctx_synchronize() }))
+    }
+
+    /// Bytes of stack that each thread of a kernel has, for calls that were not inlined and for `println!`.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn stack_limit(&self) -> Result<usize> {
+        let mut bytes = 0;
+        // SAFETY: a place to write to.
+        self.call(|| unsafe { raw::ctx_get_limit(&mut bytes, STACK_SIZE) })?;
+        Ok(bytes)
+    }
+
+    /// Gives each thread of later kernels `bytes` of stack, for every user of the device in this process. The driver keeps so much
+    /// memory for every thread that can be resident, may round up, and may wait for running kernels.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] above the 512 KiB of local memory that a thread can have, or the driver's error, out of
+    /// memory among them.
+    pub fn set_stack_limit(&self, bytes: usize) -> Result<()> {
+        if bytes > MAX_LOCAL_BYTES {
+            return Err(Error::InvalidArgument {
+                operation: "Device::set_stack_limit",
+                argument: "bytes",
+                got: bytes.to_string(),
+                wanted: format!("at most {MAX_LOCAL_BYTES}"),
+                hint: "kernels that print need a few KiB; larger arrays belong in device memory",
+            });
+        }
+        // SAFETY: takes numbers alone.
+        self.call(|| unsafe { raw::ctx_set_limit(STACK_SIZE, bytes) })
     }
 
     /// Gives the memory that the pool keeps for later allocations back to the device.
@@ -253,21 +278,24 @@ impl Device {
         if !error.is_sticky() {
             return Error::Driver(error);
         }
-        error.launch = self.last_launch().clone();
+        error.suspects = self.inner.launches.suspects();
         let first = self.inner.dead.get_or_init(|| Arc::from(error)).clone();
         Error::Sticky { first }
     }
 
-    fn last_launch(&self) -> std::sync::MutexGuard<'_, Option<LaunchSite>> {
-        self.inner.last_launch.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The launches that were queued and not waited for.
+    pub(crate) fn launches(&self) -> &LaunchLog {
+        &self.inner.launches
     }
 
-    pub(crate) fn note_launch(&self, site: LaunchSite) {
-        *self.last_launch() = Some(site);
+    /// Where streams of the pool lie between uses.
+    pub(crate) fn idle_queues(&self) -> &IdleQueues {
+        &self.inner.idle_queues
     }
 
-    pub(crate) fn blocking_launches(&self) -> bool {
-        self.inner.blocking_launches
+    /// The lock that a launch is made and waited for under, when launches are to be blocking.
+    pub(crate) fn blocking_launches(&self) -> Option<&Mutex<()>> {
+        self.inner.blocking_launches.as_ref()
     }
 
     pub(crate) fn functions(&self) -> &FunctionCache {
@@ -297,9 +325,18 @@ impl fmt::Debug for Device {
     }
 }
 
+impl Drop for DeviceInner {
+    fn drop(&mut self) {
+        // A failure has nobody to go to: streams go with their context.
+        // SAFETY: the context is retained until the last field is dropped.
+        let _ = unsafe { raw::ctx_set_current(self.context.handle) };
+        self.idle_queues.destroy_all();
+    }
+}
+
 impl DeviceInner {
     fn open(ordinal: u32, software: bool) -> Result<Self> {
-        let blocking_launches = blocking_launches()?;
+        let blocking_launches = blocking_launches()?.then(|| Mutex::new(()));
         let device = cust::device::Device::get_device(ordinal).map_err(|e| from_cust("cuDeviceGet", e))?;
         let name = device.name().map_err(|e| from_cust("cuDeviceGetName", e))?;
         let total = device.total_memory().map_err(|e| from_cust("cuDeviceTotalMem_v2", e))?;
@@ -315,7 +352,8 @@ impl DeviceInner {
             properties,
             pool,
             dead: OnceLock::new(),
-            last_launch: Mutex::new(None),
+            launches: LaunchLog::default(),
+            idle_queues: IdleQueues::default(),
             functions: FunctionCache::default(),
             families: FamilyCache::default(),
             context,
@@ -381,6 +419,11 @@ fn query(device: CUdevice, total_memory: u64) -> RawResult<(Arch, DeviceProperti
     };
     Ok((arch, properties))
 }
+
+/// `CU_LIMIT_STACK_SIZE`.
+const STACK_SIZE: c_int = 0;
+/// Local memory of a thread, at most, on every architecture since sm_30 (CUDA programming guide, technical specifications).
+const MAX_LOCAL_BYTES: usize = 512 << 10;
 
 /// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`.
 const POOL_RELEASE_THRESHOLD: c_int = 4;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::launch::LaunchSite;
+use crate::launch::Suspects;
 use crate::raw;
 use crate::tensor::TensorError;
 
@@ -346,8 +346,8 @@ pub struct DriverError {
     pub text: String,
     /// The checker's report, when the software driver ran the kernel that failed.
     pub report: Option<String>,
-    /// The last launch before the error was seen (exact with `IRONWARP_LAUNCH_BLOCKING=1`).
-    pub launch: Option<LaunchSite>,
+    /// The launches that may have caused it, when a kernel died. Exact with `IRONWARP_LAUNCH_BLOCKING=1`.
+    pub suspects: Suspects,
 }
 
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -362,7 +362,7 @@ impl DriverError {
             name: name.unwrap_or_else(|| format!("code {code}")),
             text: text.unwrap_or_else(|| "a code that this driver does not explain".to_owned()),
             report: None,
-            launch: None,
+            suspects: Suspects::default(),
         });
         if error.is_sticky() {
             error.report = driver::soft::last_fault();
@@ -424,8 +424,8 @@ impl DriverError {
 impl fmt::Display for DriverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} failed with {} ({}): {}", self.function, self.name, self.code, self.text)?;
-        if let Some(launch) = &self.launch {
-            write!(f, "\nlast launch before it: {launch}")?;
+        if self.is_sticky() && self.suspects.is_any() {
+            write!(f, "\n{}", self.suspects)?;
         }
         if let Some(report) = &self.report {
             write!(f, "\n{report}")?;

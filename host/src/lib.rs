@@ -36,12 +36,13 @@ pub mod tensor;
 pub use device::{Arch, Device, DeviceProperties, MemoryInfo};
 pub use error::{DriverError, Error, Limit, Result};
 pub use launch::{
-    Arg, Function, FunctionAttributes, KernelHandle, LaunchArgs, LaunchConfig, LaunchSite, Parameters, launch,
+    Arg, Function, FunctionAttributes, KernelHandle, LaunchArgs, LaunchConfig, LaunchSite, Parameters,
+    Suspects, launch,
 };
 pub use memory::{DeviceBuffer, DevicePtr, DeviceView, DeviceViewMut, PinnedBuffer};
 pub use module::Module;
 pub use ptx::PtxSource;
-pub use stream::{Event, Stream};
+pub use stream::{Event, Scope, Stream};
 pub use tensor::{DType, Layout, Shape, Tensor, TensorError, TensorMut};
 
 /// The program in the README.

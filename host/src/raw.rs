@@ -59,6 +59,12 @@ driver_calls! {
     fn ctx_set_current = cuCtxSetCurrent(context: CUcontext);
     /// Waits for everything queued on the current context.
     fn ctx_synchronize = cuCtxSynchronize();
+    /// A limit of the current context.
+    fn ctx_get_limit = cuCtxGetLimit(value: *mut usize, limit: c_int);
+    /// Sets a limit of the current context.
+    fn ctx_set_limit = cuCtxSetLimit(limit: c_int, value: usize);
+    /// The range of stream priorities; the greatest is the smaller number.
+    fn ctx_priority_range = cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int);
     /// Free and total bytes of device memory.
     fn mem_get_info = cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
     /// Stream-ordered allocation.
@@ -88,7 +94,7 @@ driver_calls! {
     /// Sets bytes, in stream order.
     fn memset_d8_async = cuMemsetD8Async(to: CUdeviceptr, value: u8, bytes: usize, stream: CUstream);
     /// Creates a stream.
-    fn stream_create = cuStreamCreate(stream: *mut CUstream, flags: c_uint);
+    fn stream_create = cuStreamCreateWithPriority(stream: *mut CUstream, flags: c_uint, priority: c_int);
     /// Destroys a stream once its work is done.
     fn stream_destroy = cuStreamDestroy_v2(stream: CUstream);
     /// Waits for a stream.

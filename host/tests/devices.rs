@@ -87,3 +87,17 @@ fn many_threads_open_at_once() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn the_stack_grows() -> Result<()> {
+    let device = Device::open(0)?;
+    let before = device.stack_limit()?;
+    device.set_stack_limit(before + 1024)?;
+    assert!(device.stack_limit()? >= before + 1024);
+    for bytes in [(512 << 10) + 1, usize::MAX] {
+        expect_error("stack", device.set_stack_limit(bytes), |e| {
+            matches!(e, Error::InvalidArgument { argument: "bytes", .. })
+        })?;
+    }
+    device.set_stack_limit(before)
+}

@@ -66,7 +66,7 @@ fn harmless(scenario: &Scenario, function: &str, calls: &BTreeMap<&'static str, 
         "cuCtxSetCurrent" => {
             RELEASES.iter().map(|f| made(f)).sum::<u64>() + scenario.frees_behind + scenario.waits_in_drops
         }
-        "cuEventCreate" | "cuEventRecord" | "cuStreamWaitEvent" => scenario.frees_behind,
+        "cuEventRecord" | "cuStreamWaitEvent" => scenario.frees_behind,
         "cuEventSynchronize" => scenario.waits_in_drops,
         release if RELEASES.contains(&release) => made(release),
         _ => 0,

@@ -30,7 +30,7 @@ fn a_blocking_launch_names_itself() -> Result<()> {
     // SAFETY: the kernel dies and touches nothing.
     let (result, line) = unsafe { (ironwarp::launch::<kernels::die>(&stream, config, ()), line!()) };
     let error = result.expect_err("seen at the launch itself");
-    let launch = error.driver_error().and_then(|e| e.launch.as_ref()).expect("the launch is named");
+    let launch = error.driver_error().and_then(|e| e.suspects.culprit()).expect("the launch is named");
     assert_eq!((&*launch.kernel, launch.location.line()), ("die", line));
     Ok(())
 }

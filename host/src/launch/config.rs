@@ -99,16 +99,20 @@ impl fmt::Display for LaunchConfig {
 /// Which kernel was launched, how, and from which line.
 #[derive(Debug, Clone)]
 pub struct LaunchSite {
-    /// The kernel.
+    /// The kernel, or a description of the graph.
     pub kernel: Arc<str>,
-    /// How.
-    pub config: LaunchConfig,
+    /// How; nothing for a graph.
+    pub config: Option<LaunchConfig>,
     /// The line of the caller.
     pub location: &'static Location<'static>,
 }
 
 impl fmt::Display for LaunchSite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` from {} ({})", self.kernel, self.location, self.config)
+        write!(f, "`{}` from {}", self.kernel, self.location)?;
+        match &self.config {
+            Some(config) => write!(f, " ({config})"),
+            None => Ok(()),
+        }
     }
 }

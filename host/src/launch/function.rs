@@ -110,12 +110,14 @@ impl FunctionInner {
         }
         self.opt_in(stream.device(), config.shared_bytes)?;
         self.opt_in_to_clusters(stream.device(), &config)?;
+        // With blocking launches no other launch runs beside this one, so that an error can only be its own.
+        let one_at_a_time = stream.device().blocking_launches().map(|lock| lock.lock());
         args.with(stream, |parameters| {
-            stream.device().note_launch(LaunchSite { kernel: self.name.clone(), config, location });
             // SAFETY: the arguments fit the kernel's parameters by their types, and the rest is the caller's promise.
             stream.call(|_| unsafe { self.submit(stream, &config, parameters) })
         })?;
-        if stream.device().blocking_launches() { stream.synchronize() } else { Ok(()) }
+        stream.note_launch(LaunchSite { kernel: self.name.clone(), config: Some(config), location });
+        if one_at_a_time.is_some() { stream.synchronize() } else { Ok(()) }
     }
 
     /// # Safety
@@ -143,16 +145,16 @@ impl FunctionInner {
                     grid,
                     block,
                     shared_bytes,
-                    stream: stream.raw(),
+                    stream: stream.handle(),
                     attributes: attributes.as_ptr(),
                     attribute_count: attributes.len() as c_uint,
                 };
                 raw::launch_kernel_ex(&config, function, values)
             } else if cooperative {
-                let stream = stream.raw();
+                let stream = stream.handle();
                 raw::launch_cooperative_kernel(function, gx, gy, gz, bx, by, bz, shared_bytes, stream, values)
             } else {
-                let (stream, no_extra) = (stream.raw(), std::ptr::null_mut());
+                let (stream, no_extra) = (stream.handle(), std::ptr::null_mut());
                 raw::launch_kernel(function, gx, gy, gz, bx, by, bz, shared_bytes, stream, values, no_extra)
             }
         }

@@ -9,11 +9,14 @@ mod args;
 mod config;
 mod function;
 mod kernel;
+mod recent;
 
 pub use args::{Arg, LaunchArgs, Parameters};
 pub use config::{LaunchConfig, LaunchSite};
 pub use function::{Function, FunctionAttributes};
 pub use kernel::{KernelHandle, launch};
+pub use recent::Suspects;
 
 pub(crate) use function::FunctionInner;
 pub(crate) use kernel::FunctionCache;
+pub(crate) use recent::{LaunchLog, Recent};

@@ -57,7 +57,7 @@ impl Drop for Allocation {
         }
         let Some(stream) = self.order.last_stream() else { return };
         // SAFETY: the address came from cuMemAllocAsync, is freed once, and every user's work is ordered before.
-        let freed = self.device.clean_up(|| unsafe { raw::mem_free_async(self.address, stream.raw()) });
+        let freed = self.device.clean_up(|| unsafe { raw::mem_free_async(self.address, stream.handle()) });
         if freed.is_err() && stream.drain() {
             // SAFETY: as above, and the refused call has not freed it; no work is pending on it.
             let _ = self.device.clean_up(|| unsafe { raw::mem_free(self.address) });

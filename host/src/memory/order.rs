@@ -42,7 +42,10 @@ impl UseOrder {
         let mut users = self.users();
         if users.writer != *stream && !users.readers.contains(stream) {
             stream.wait_for(&users.writer)?;
-            users.readers.push(stream.clone());
+            // Readers that the writer's stream has been put behind since, at the end of a scope say, need not be remembered.
+            let Users { writer, readers } = &mut *users;
+            readers.retain(|reader| !writer.comes_after(reader));
+            readers.push(stream.clone());
             self.sole.store(SEVERAL, Ordering::Release);
         }
         Ok(())

@@ -121,7 +121,7 @@ impl<'a, T: Pod> Part<'a, T> {
         }
         let to = out.as_mut_ptr().cast();
         // SAFETY: `out` has as many bytes as are copied, T is Pod, and the range lies in the allocation.
-        stream.call(|_| unsafe { raw::memcpy_dtoh(to, self.address(), self.bytes()) })
+        stream.ask(|_| unsafe { raw::memcpy_dtoh(to, self.address(), self.bytes()) })
     }
 
     fn before_read(self, stream: &Stream) -> Result<()> {
@@ -306,7 +306,7 @@ impl<'a, T: Pod> DeviceViewMut<'a, T> {
         stream.synchronize()?;
         let (to, bytes) = (self.0.address(), self.0.bytes());
         // SAFETY: both sides have `bytes` bytes and T is Pod; a null stream is the legacy stream.
-        stream.call(|_| unsafe {
+        stream.ask(|_| unsafe {
             raw::memcpy_htod(to, from.as_ptr().cast(), bytes)?;
             raw::stream_synchronize(std::ptr::null_mut())
         })

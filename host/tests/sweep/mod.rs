@@ -2,6 +2,7 @@
 //! of everything.
 
 mod ops;
+mod streams;
 
 use ironwarp::{
     Device, DeviceBuffer, Error, Event, LaunchConfig, Module, PinnedBuffer, Result, Stream, launch,
@@ -37,6 +38,8 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario { frees_behind: 1, waits_in_drops: 2, ..Scenario::new("pinned", pinned) },
     Scenario { frees_behind: 1, ..Scenario::new("order", order) },
     Scenario::new("events", events),
+    Scenario::new("streams", streams::pool_and_scope),
+    Scenario { waits_in_drops: 2, ..Scenario::new("overlap", streams::overlap) },
     Scenario::new("launches", launches),
     Scenario::new("by name", by_name),
     Scenario::new("cust", with_cust),
@@ -48,6 +51,8 @@ pub const SCENARIOS: &[Scenario] = &[
 fn open() -> Result<()> {
     let device = Device::open(0)?;
     assert!(device.memory_info()?.total > 0);
+    let stack = device.stack_limit()?;
+    device.set_stack_limit(stack)?;
     device.stream()?.synchronize()
 }
 

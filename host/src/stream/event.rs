@@ -1,0 +1,134 @@
+//! Events: marks in streams.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cust_raw::CUevent;
+
+use super::{NO_TIMING, is_settled};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::raw;
+
+/// `CU_EVENT_DEFAULT`: with timing.
+const WITH_TIMING: u32 = 0;
+
+/// A mark in a stream, reached when the work before it is done.
+pub struct Event {
+    handle: CUevent,
+    device: Device,
+    recorded: AtomicBool,
+}
+
+// SAFETY: an event handle may be used from any thread.
+unsafe impl Send for Event {}
+// SAFETY: as above; CUDA's driver API is thread-safe.
+unsafe impl Sync for Event {}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // A failure has nobody to go to: the event goes with its context.
+        // SAFETY: this is the last use; the driver keeps what pending waits need.
+        let _ = self.device.clean_up(|| unsafe { raw::event_destroy(self.handle) });
+    }
+}
+
+impl Event {
+    /// An event that takes the time when it is reached.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn new(device: &Device) -> Result<Event> {
+        Self::with_flags(device, WITH_TIMING)
+    }
+
+    /// An event for order alone: cheaper, and useless for [`Event::elapsed_ms`].
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn untimed(device: &Device) -> Result<Event> {
+        Self::with_flags(device, NO_TIMING)
+    }
+
+    fn with_flags(device: &Device, flags: u32) -> Result<Event> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: a place to write to.
+        device.call(|| unsafe { raw::event_create(&mut handle, flags) })?;
+        Ok(Event { handle, device: device.clone(), recorded: AtomicBool::new(false) })
+    }
+
+    /// Waits until the event is reached; returns at once when it was never recorded.
+    ///
+    /// # Errors
+    /// The driver's error, also of work queued before the event.
+    pub fn synchronize(&self) -> Result<()> {
+        // SAFETY: the handle is alive.
+        self.device.call(|| unsafe { raw::event_synchronize(self.handle) })
+    }
+
+    /// Waits, for clean-up, until the event is reached or nothing of its device runs any more. False when neither can be had.
+    pub(crate) fn settle(&self) -> bool {
+        // SAFETY: the handle is alive.
+        let reached = self.device.clean_up(|| unsafe { raw::event_synchronize(self.handle) });
+        // SAFETY: takes no arguments.
+        is_settled(reached) || is_settled(self.device.clean_up(|| unsafe { raw::ctx_synchronize() }))
+    }
+
+    /// Has the event been reached? True when it was never recorded.
+    ///
+    /// # Errors
+    /// The driver's error, also of work queued before the event.
+    pub fn is_reached(&self) -> Result<bool> {
+        // SAFETY: the handle is alive.
+        self.device.call(|| unsafe { raw::event_query(self.handle) })
+    }
+
+    /// Milliseconds from `start` to `end`; waits for `end`. Resolution about half a microsecond on a GPU.
+    ///
+    /// # Errors
+    /// [`Error::EventNotRecorded`], [`Error::DeviceMismatch`], or the driver's error (one of them is untimed).
+    pub fn elapsed_ms(start: &Event, end: &Event) -> Result<f32> {
+        for (event, which) in [(start, "start"), (end, "end")] {
+            if !event.recorded.load(Ordering::Acquire) {
+                return Err(Error::EventNotRecorded { which });
+            }
+        }
+        if start.device != end.device {
+            return Err(Error::DeviceMismatch {
+                what: "the end event",
+                expected: start.device.ordinal(),
+                got: end.device.ordinal(),
+            });
+        }
+        start.synchronize()?;
+        end.synchronize()?;
+        let mut milliseconds = 0.0;
+        // SAFETY: a place to write to and two live events.
+        end.device.call(|| unsafe { raw::event_elapsed(&mut milliseconds, start.handle, end.handle) })?;
+        Ok(milliseconds)
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(super) fn now_recorded(&self) {
+        self.recorded.store(true, Ordering::Release);
+    }
+
+    /// The driver's handle, alive as long as this event.
+    pub fn raw(&self) -> CUevent {
+        self.handle
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Event(device {}, recorded: {})",
+            self.device.ordinal(),
+            self.recorded.load(Ordering::Relaxed)
+        )
+    }
+}

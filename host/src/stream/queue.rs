@@ -1,0 +1,152 @@
+//! The driver's stream behind a [`Stream`](super::Stream), and those of a device's pool that nobody uses.
+
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cust_raw::{CUevent, CUstream};
+
+use super::{NO_TIMING, NON_BLOCKING};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::raw::{self, RawResult};
+
+/// Queues that a device keeps for later users of its pool.
+const KEPT: usize = 32;
+
+/// A stream of the driver with an event to put other streams behind it. Whoever owns it calls [`Queue::destroy`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Queue {
+    pub(super) stream: CUstream,
+    /// Marks the end of the queue, whenever another stream is to wait for it.
+    pub(super) mark: CUevent,
+    pub(super) level: u32,
+}
+
+// SAFETY: stream and event handles may be used from any thread; CUDA's driver API is thread-safe.
+unsafe impl Send for Queue {}
+// SAFETY: as above.
+unsafe impl Sync for Queue {}
+
+impl Queue {
+    /// Creates both.
+    pub(super) fn create(device: &Device, level: u32) -> Result<Self> {
+        let priority = priority_of(device, level)?;
+        device.call(|| {
+            let mut queue = Queue { stream: std::ptr::null_mut(), mark: std::ptr::null_mut(), level };
+            // SAFETY: places to write to; the stream is fresh and its own.
+            unsafe {
+                raw::stream_create(&mut queue.stream, NON_BLOCKING, priority)?;
+                if let Err(error) = raw::event_create(&mut queue.mark, NO_TIMING) {
+                    // The first error is the one to tell; the stream goes with its context if it must.
+                    let _ = raw::stream_destroy(queue.stream);
+                    return Err(error);
+                }
+            }
+            Ok(queue)
+        })
+    }
+
+    /// Destroys both. The driver finishes queued work first, and keeps what pending waits need.
+    ///
+    /// # Safety
+    /// The context is current, and nobody uses the handles after this.
+    pub(super) unsafe fn destroy(self) -> RawResult {
+        // SAFETY: the caller's promise.
+        unsafe { raw::event_destroy(self.mark).and(raw::stream_destroy(self.stream)) }
+    }
+
+    /// Lets later work of `then` begin only when what is queued here is done.
+    ///
+    /// # Safety
+    /// Both streams are alive, and this one's context is current.
+    pub(super) unsafe fn order_before(&self, then: CUstream) -> RawResult {
+        // A wait takes the last record, so somebody else's record in between makes it wait for more and never for less.
+        // SAFETY: the caller's promise.
+        unsafe {
+            raw::event_record(self.mark, self.stream)?;
+            raw::stream_wait_event(then, self.mark, 0)
+        }
+    }
+}
+
+/// The driver's number of a priority level.
+fn priority_of(device: &Device, level: u32) -> Result<c_int> {
+    if level == 0 {
+        return Ok(0); // the driver's default, and the least
+    }
+    let levels = device.priority_levels()?;
+    match c_int::try_from(level) {
+        Ok(number) if level < levels => Ok(-number),
+        _ => Err(Error::InvalidArgument {
+            operation: "stream_with_priority",
+            argument: "the level",
+            got: level.to_string(),
+            wanted: format!("0 to {}", levels - 1),
+            hint: "0 is the normal priority; `Device::priority_levels` says how many there are",
+        }),
+    }
+}
+
+impl Device {
+    /// Priorities that streams of the device can have: 0 is the normal one, each further level goes before those below it.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn priority_levels(&self) -> Result<u32> {
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: two places to write to.
+        self.call(|| unsafe { raw::ctx_priority_range(&mut least, &mut greatest) })?;
+        Ok((least - greatest).unsigned_abs() + 1)
+    }
+}
+
+/// Queues of a device's pool that nobody uses.
+#[derive(Default)]
+pub(crate) struct IdleQueues {
+    queues: Mutex<VecDeque<Queue>>,
+}
+
+impl IdleQueues {
+    /// The queue that has lain here longest, of that level, if its work is done.
+    pub(super) fn take(&self, device: &Device, level: u32) -> Result<Option<Queue>> {
+        let Some(queue) = self.remove(level) else { return Ok(None) };
+        // SAFETY: nobody has destroyed it.
+        let idle = device.call(|| unsafe { raw::stream_query(queue.stream) });
+        if let Ok(true) = idle {
+            return Ok(Some(queue));
+        }
+        // It cannot be full: one was just taken, and a queue too many is no harm.
+        self.queues().push_back(queue);
+        idle.map(|_| None)
+    }
+
+    fn remove(&self, level: u32) -> Option<Queue> {
+        let mut queues = self.queues();
+        let position = queues.iter().position(|queue| queue.level == level)?;
+        queues.remove(position)
+    }
+
+    /// Keeps a queue for the next user. False when there are enough.
+    pub(super) fn put(&self, queue: Queue) -> bool {
+        let mut queues = self.queues();
+        if queues.len() >= KEPT {
+            return false;
+        }
+        queues.push_back(queue);
+        true
+    }
+
+    /// Destroys what is there. The context is current.
+    pub(crate) fn destroy_all(&self) {
+        for queue in self.queues().drain(..) {
+            // A failure has nobody to go to: streams go with their context.
+            // SAFETY: the context is current by this function's contract, and what lies here is nobody else's.
+            let _ = unsafe { queue.destroy() };
+        }
+    }
+
+    fn queues(&self) -> MutexGuard<'_, VecDeque<Queue>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
