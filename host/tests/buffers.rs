@@ -52,7 +52,7 @@ fn nothing_is_a_length() -> Result<()> {
     let Bench { stream, .. } = Bench::open()?;
     let mut empty = DeviceBuffer::<f32>::zeroed(&stream, 0)?;
     assert!(empty.is_empty());
-    assert_eq!(empty.to_vec(&stream)?, []);
+    assert!(empty.to_vec(&stream)?.is_empty());
     empty.fill_zero(&stream)?;
     empty.copy_from_slice(&stream, &[])?;
     empty.copy_into(&stream, &mut [])?;
@@ -92,7 +92,7 @@ fn views_show_their_part() -> Result<()> {
     assert_eq!(buffer.slice(..=3)?.to_vec(&stream)?, values[..=3]);
     assert_eq!(buffer.slice(90..)?.slice(5..)?.to_vec(&stream)?, values[95..]);
     assert_eq!(buffer.view().len(), 100);
-    assert_eq!(buffer.slice(100..)?.to_vec(&stream)?, []);
+    assert!(buffer.slice(100..)?.to_vec(&stream)?.is_empty());
     assert_eq!(buffer.slice(10..)?.as_ptr().raw(), buffer.as_ptr().raw() + 40);
     Ok(())
 }
