@@ -14,6 +14,9 @@ pub mod barrier;
 pub mod convert;
 pub mod fastmath;
 pub mod grid;
+/// Chapters of Hopper. The kernels exist in the PTX for sm_90a alone; for any other device the tests have nothing to launch.
+#[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
+pub mod hopper;
 pub mod matrix;
 pub mod mma;
 mod rows;

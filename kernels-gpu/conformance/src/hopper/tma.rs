@@ -1,0 +1,139 @@
+//! Copies of boxes: loads and stores of every number of dimensions, and a load to all blocks of a cluster.
+
+use cuda_std::tma::{self, TensorMap};
+use cuda_std::{cluster, fence, kernel, mbarrier, shared, shared_array, thread, vector};
+
+/// Threads of a block.
+pub const THREADS: u32 = 128;
+
+/// Copies words between shared and global memory with all threads.
+///
+/// # Safety
+/// Both have the bytes, a multiple of 4.
+#[inline(always)]
+unsafe fn copy_out(out: *mut u32, tile: u32, bytes: u32) {
+    let mut i = thread::thread_idx_x();
+    while i < bytes / 4 {
+        // SAFETY: inside of both, by the caller's promise.
+        unsafe { out.add(i as usize).write(vector::load_shared(tile + 4 * i)) };
+        i += THREADS;
+    }
+}
+
+/// The start of the tile: dynamic shared memory, which is aligned for every swizzle.
+#[inline(always)]
+fn tile() -> u32 {
+    shared::address_of(shared::dynamic_shared_mem::<u8>())
+}
+
+/// One thread makes the block's barrier.
+///
+/// # Safety
+/// `bar` is the address of 8 bytes that are used for nothing else.
+#[inline(always)]
+unsafe fn make_barrier(bar: u32) {
+    if thread::thread_idx_x() == 0 {
+        // SAFETY: the caller's promise.
+        unsafe { mbarrier::init(bar, 1) };
+        mbarrier::fence_init();
+    }
+}
+
+/// The load and the store of one number of dimensions.
+macro_rules! boxes {
+    ($($dims:literal: $load_kernel:ident($load:ident, $hint:ident), $store_kernel:ident($store:ident, $reduce_add:ident);)*) => { $(
+        #[doc = concat!("Loads one ", $dims, "-dimensional box of `bytes` bytes and writes it to `out`; `hint` is 0 for none, 1, 2, 3 for a policy.")]
+        ///
+        /// # Safety
+        /// The map has boxes of `bytes` bytes, for which the launch gives shared memory; so has `out`. One block of [`THREADS`] threads.
+        #[kernel(launch_bounds(THREADS))]
+        pub unsafe fn $load_kernel(map: &TensorMap, coords: [i32; $dims], bytes: u32, hint: u32, out: *mut u32) {
+            let (tile, bar) = (tile(), shared::address_of(shared_array![u64; 1]));
+            // SAFETY: the barrier is made before anyone waits and expects the box's bytes.
+            unsafe {
+                make_barrier(bar);
+                thread::sync_threads();
+                if thread::thread_idx_x() == 0 {
+                    tma::prefetch(map);
+                    mbarrier::arrive_expect_tx(bar, bytes);
+                    match hint {
+                        1 => tma::$hint(tile, map, bar, coords, tma::policy::evict_first()),
+                        2 => tma::$hint(tile, map, bar, coords, tma::policy::evict_last()),
+                        3 => tma::$hint(tile, map, bar, coords, tma::policy::evict_normal()),
+                        _ => tma::$load(tile, map, bar, coords),
+                    }
+                }
+                mbarrier::wait_parity(bar, 0);
+                copy_out(out, tile, bytes);
+            }
+        }
+
+        #[doc = concat!("Stores one ", $dims, "-dimensional box of `bytes` bytes of `x`, then, where `add` is not 0, adds it as well.")]
+        ///
+        /// # Safety
+        /// As for the load.
+        #[kernel(launch_bounds(THREADS))]
+        pub unsafe fn $store_kernel(x: *const u32, bytes: u32, add: u32, map: &TensorMap, coords: [i32; $dims]) {
+            let tile = tile();
+            // SAFETY: threads write the tile, then a fence and a barrier, then the copies read it; the second waits for the first.
+            unsafe {
+                let mut i = thread::thread_idx_x();
+                while i < bytes / 4 {
+                    vector::store_shared(tile + 4 * i, *x.add(i as usize));
+                    i += THREADS;
+                }
+                fence::proxy_async_shared();
+                thread::sync_threads();
+                if thread::thread_idx_x() == 0 {
+                    tma::$store(map, tile, coords);
+                    tma::commit_group();
+                    tma::wait_group::<0>();
+                    if add != 0 {
+                        tma::$reduce_add(map, tile, coords);
+                        tma::commit_group();
+                        tma::wait_group::<0>();
+                    }
+                }
+            }
+        }
+    )* };
+}
+
+boxes! {
+    1: tma_load_1d(load_1d, load_1d_hint), tma_store_1d(store_1d, reduce_add_1d);
+    2: tma_load_2d(load_2d, load_2d_hint), tma_store_2d(store_2d, reduce_add_2d);
+    3: tma_load_3d(load_3d, load_3d_hint), tma_store_3d(store_3d, reduce_add_3d);
+    4: tma_load_4d(load_4d, load_4d_hint), tma_store_4d(store_4d, reduce_add_4d);
+    5: tma_load_5d(load_5d, load_5d_hint), tma_store_5d(store_5d, reduce_add_5d);
+}
+
+/// The blocks of a cluster each load one box, of the rows `rank * rows` on, and send it to all of them; every block writes all boxes to its
+/// part of `out`.
+///
+/// # Safety
+/// The map has boxes of `bytes` bytes and `rows` rows, a multiple of 128 bytes; the launch gives shared memory for one a block of the cluster; `out`
+/// has as many for each block. Blocks of [`THREADS`] threads, one cluster.
+#[kernel(launch_bounds(THREADS))]
+pub unsafe fn tma_multicast(map: &TensorMap, rows: u32, bytes: u32, hint: u32, out: *mut u32) {
+    let (tile, bar) = (tile(), shared::address_of(shared_array![u64; 1]));
+    let (rank, blocks) = (cluster::block_rank(), cluster::blocks());
+    let everyone = ((1_u32 << blocks) - 1) as u16;
+    // SAFETY: all barriers are made before any block sends, and each expects the boxes of all; no block leaves before it has what others
+    // send it, nor before all have sent.
+    unsafe {
+        make_barrier(bar);
+        cluster::sync();
+        if thread::thread_idx_x() == 0 {
+            mbarrier::arrive_expect_tx(bar, blocks * bytes);
+            let (dst, coords) = (tile + rank * bytes, [0, (rank * rows) as i32]);
+            if hint == 0 {
+                tma::load_2d_multicast(dst, map, bar, coords, everyone);
+            } else {
+                tma::load_2d_multicast_hint(dst, map, bar, coords, everyone, tma::policy::evict_first());
+            }
+        }
+        mbarrier::wait_parity(bar, 0);
+        copy_out(out.add((rank * blocks * bytes / 4) as usize), tile, blocks * bytes);
+        cluster::sync();
+    }
+}
