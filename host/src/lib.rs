@@ -32,6 +32,12 @@ mod ptx;
 mod raw;
 mod stream;
 pub mod tensor;
+pub mod tma {
+    //! Tensor maps for kernels that copy with the tensor memory accelerator.
+    pub use crate::memory::tensor_map::{
+        DataType, Interleave, L2Promotion, MapElement, OobFill, Swizzle, TensorMap, TensorMapMut, Tiling,
+    };
+}
 
 pub use device::{Arch, Device, DeviceProperties, MemoryInfo};
 pub use error::{DriverError, Error, Limit, Result};

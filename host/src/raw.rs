@@ -9,6 +9,9 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
+use cuda_std::tma::TensorMap;
+use driver::tensor_map::Description;
+
 use cust_raw::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmemoryPool, CUmodule, CUstream};
 
 use crate::error::DriverError;
@@ -209,18 +212,76 @@ pub(crate) unsafe fn launch_kernel_ex(
     function: CUfunction,
     parameters: *mut *mut c_void,
 ) -> RawResult {
-    const NAME: &str = "cuLaunchKernelEx";
     type Launch =
         unsafe extern "C" fn(*const LaunchConfigEx, CUfunction, *mut *mut c_void, *mut *mut c_void) -> c_int;
-    static LAUNCH: OnceLock<Option<Launch>> = OnceLock::new();
-    let found = LAUNCH.get_or_init(|| {
-        // SAFETY: the driver's function of that name has this type.
-        driver::proc_address(NAME)
-            .map(|address| unsafe { std::mem::transmute::<*const c_void, Launch>(address) })
-    });
-    let Some(launch) = found else { return Err(DriverError::new(NAME, NOT_SUPPORTED)) };
+    static LAUNCH: Late = Late::new("cuLaunchKernelEx");
+    // SAFETY: the driver's function of that name has this type.
+    let launch = unsafe { std::mem::transmute::<*const c_void, Launch>(LAUNCH.address()?) };
     // SAFETY: the caller keeps the driver function's contract.
-    check(NAME, unsafe { launch(config, function, parameters, std::ptr::null_mut()) })
+    check(LAUNCH.name, unsafe { launch(config, function, parameters, std::ptr::null_mut()) })
+}
+
+/// Writes a tensor map. The function came with CUDA 12.0.
+///
+/// # Safety
+/// As for `cuTensorMapEncodeTiled`; the description's lists cover its rank.
+pub(crate) unsafe fn tensor_map_encode_tiled(map: &mut TensorMap, d: &Description) -> RawResult {
+    type Encode = unsafe extern "C" fn(
+        *mut TensorMap,
+        c_uint,
+        c_uint,
+        *mut c_void,
+        *const u64,
+        *const u64,
+        *const c_uint,
+        *const c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+    ) -> c_int;
+    static ENCODE: Late = Late::new("cuTensorMapEncodeTiled");
+    // SAFETY: the driver's function of that name has this type.
+    let encode = unsafe { std::mem::transmute::<*const c_void, Encode>(ENCODE.address()?) };
+    // SAFETY: the caller keeps the driver function's contract.
+    let code = unsafe {
+        encode(
+            map,
+            d.data_type as c_uint,
+            d.rank,
+            d.address as *mut c_void,
+            d.dims.as_ptr(),
+            d.strides.as_ptr(),
+            d.box_dims.as_ptr(),
+            d.element_strides.as_ptr(),
+            d.interleave as c_uint,
+            d.swizzle as c_uint,
+            d.l2_promotion as c_uint,
+            d.oob_fill as c_uint,
+        )
+    };
+    check(ENCODE.name, code)
+}
+
+/// A driver function that is newer than cust's declarations, looked up when first needed.
+struct Late {
+    name: &'static str,
+    address: OnceLock<Option<usize>>,
+}
+
+impl Late {
+    const fn new(name: &'static str) -> Self {
+        Late { name, address: OnceLock::new() }
+    }
+
+    /// Where it is, or `CUDA_ERROR_NOT_SUPPORTED`.
+    fn address(&self) -> RawResult<*const c_void> {
+        let find = || driver::proc_address(self.name).map(|address| address as usize);
+        match self.address.get_or_init(find) {
+            Some(address) => Ok(*address as *const c_void),
+            None => Err(DriverError::new(self.name, NOT_SUPPORTED)),
+        }
+    }
 }
 
 unsafe extern "C" {

@@ -3,9 +3,10 @@
 use std::ffi::c_void;
 
 use bytemuck::Pod;
-use cuda_std::kernel::{Ptr, PtrMut, Slice, SliceMut, Value};
+use cuda_std::kernel::{Map, Ptr, PtrMut, Slice, SliceMut, Value};
 
 use crate::error::Result;
+use crate::memory::tensor_map::{TensorMap, TensorMapMut};
 use crate::memory::{DeviceBuffer, DevicePtr, DeviceView, DeviceViewMut};
 use crate::stream::Stream;
 
@@ -43,6 +44,7 @@ impl Parameters {
 /// | `&mut [T]` | `SliceMut<T>` | `&mut DeviceBuffer<T>`, `DeviceViewMut<T>`, `&mut DeviceViewMut<T>` |
 /// | `*const T` | `Ptr<T>` | as `Slice<T>`; `Option` of those (`None` is null); `DevicePtr<T>` |
 /// | `*mut T` | `PtrMut<T>` | as `SliceMut<T>`; `Option` of those (`None` is null); `DevicePtr<T>` |
+/// | `&TensorMap` | `Map` | `&TensorMap`, `TensorMap`; to write through it `&mut TensorMapMut` |
 ///
 /// # Safety
 /// `list` adds exactly the parameters that the device passes for `P`, in order.
@@ -229,6 +231,28 @@ unsafe impl<T> Arg<PtrMut<T>> for DevicePtr<T> {
         to.push(packed);
     }
 }
+
+/// `Arg<Map>`: the 128 bytes, by value.
+macro_rules! map_arg {
+    ($type:ty, $pack:ident) => {
+        // SAFETY: one parameter, the map itself.
+        unsafe impl Arg<Map> for $type {
+            type Packed = cuda_std::tma::TensorMap;
+
+            fn pack(self, stream: &Stream) -> Result<Self::Packed> {
+                self.$pack(stream)
+            }
+
+            fn list(packed: &Self::Packed, to: &mut Parameters) {
+                to.push(packed);
+            }
+        }
+    };
+}
+
+map_arg!(&TensorMap<'_>, for_reads);
+map_arg!(TensorMap<'_>, for_reads);
+map_arg!(&mut TensorMapMut<'_>, for_writes);
 
 /// A tuple of host values that fits a kernel's parameters `P`, itself a tuple of parameter markers.
 #[diagnostic::on_unimplemented(

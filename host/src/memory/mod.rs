@@ -3,6 +3,7 @@
 mod buffer;
 mod order;
 mod pinned;
+pub(crate) mod tensor_map;
 mod view;
 
 pub use buffer::DeviceBuffer;

@@ -79,6 +79,14 @@ impl<T> Part<'_, T> {
     }
 }
 
+impl<'a, T: Pod> Part<'a, T> {
+    /// The same memory as bytes.
+    fn as_bytes(self) -> Part<'a, u8> {
+        let start = self.start * size_of::<T>();
+        Part { allocation: self.allocation, start, len: self.bytes(), element: PhantomData }
+    }
+}
+
 impl<'a> Part<'a, u8> {
     /// The bytes as elements of another type. Begins and ends at multiples of its size.
     fn cast<U: Pod>(self) -> Part<'a, U> {
@@ -226,6 +234,11 @@ impl<'a, T: Pod> DeviceView<'a, T> {
         out.device_writes(stream, |to, stream| unsafe { raw::memcpy_dtoh_async(to, from, bytes, stream) })
     }
 
+    /// The same memory as bytes.
+    pub(crate) fn bytes(self) -> DeviceView<'a, u8> {
+        DeviceView(self.0.as_bytes())
+    }
+
     /// Call before a kernel that reads the view is put on `stream`.
     pub(crate) fn before_read(&self, stream: &Stream) -> Result<()> {
         self.0.before_read(stream)
@@ -351,6 +364,11 @@ impl<'a, T: Pod> DeviceViewMut<'a, T> {
         }
         // SAFETY: the range lies in the allocation, and all bits zero is a value of a Pod type.
         stream.call(|stream| unsafe { raw::memset_d8_async(self.0.address(), 0, self.0.bytes(), stream) })
+    }
+
+    /// The same memory as bytes.
+    pub(crate) fn bytes(self) -> DeviceViewMut<'a, u8> {
+        DeviceViewMut(self.0.as_bytes())
     }
 
     /// Call before a kernel that writes the view is put on `stream`.
