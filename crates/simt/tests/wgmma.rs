@@ -1,4 +1,4 @@
-//! Products of warpgroups: values for every type, size and layout, and the faults of wrong calls.
+//! Products of warpgroups: values for every type, size and layout, the faults of wrong calls, and operands in flight.
 
 mod common;
 
@@ -96,6 +96,7 @@ static B: StaticKey = StaticKey::new("B");
 
 /// What a kernel must do before its products read what threads wrote.
 fn ready() {
+    simt::memory::proxy_fence();
     simt::barrier::sync(0, None);
     wgmma::fence();
 }
@@ -277,6 +278,7 @@ fn wrong(threads: u32, body: impl Fn(u32, Shared, Shared) + Sync) -> simt::Fault
     let (a, b) = plain();
     *fault(LaunchConfig::linear(1, threads), 1, || {
         let (a, b) = (a.place(&A), b.place(&B));
+        simt::memory::proxy_fence();
         simt::barrier::sync(0, None);
         body(thread::thread_idx()[0], a, b);
     })
@@ -340,6 +342,33 @@ fn a_product_without_a_fence() {
 }
 
 #[test]
+fn accumulators_changed_without_a_fence() {
+    fn kernel(fence: bool, a: Shared, b: Shared) {
+        let mut acc = [0.0; 4];
+        two_products(&mut acc, a, b);
+        wgmma::wait(0);
+        acc[3] += 1.0;
+        if fence {
+            wgmma::fence();
+        }
+        mma(&mut acc, a, b);
+        finish();
+        // What the product does not read may change.
+        acc[0] = 5.0;
+        wgmma::mma(&mut acc, [Format::F16; 2], Left::Shared(a), b, false);
+        finish();
+    }
+    let fault = wrong(THREADS, |_, a, b| kernel(false, a, b));
+    says(&fault, FaultKind::WgmmaFence, "accumulators have changed");
+    let right = |rank, a, b, _| {
+        if rank < THREADS {
+            kernel(true, a, b)
+        }
+    };
+    common::passes(with_producer(), in_flight(right));
+}
+
+#[test]
 fn a_kernel_that_ends_too_early() {
     let fault = wrong(THREADS, |_, a, b| {
         wgmma::fence();
@@ -395,4 +424,171 @@ fn warpgroups_that_disagree() {
         finish();
     });
     says(&fault, FaultKind::WarpgroupDivergence, "64 of 128 are there");
+}
+
+// Operands in flight.
+
+/// Runs a kernel of a warpgroup and one warp more, whose threads get the rank, the operands, and the address of an mbarrier
+/// that one arrival completes; with checks, under many schedules.
+fn in_flight(body: impl Fn(u32, Shared, Shared, u32) + Sync) -> impl Fn() + Sync {
+    static BARRIER: StaticKey = StaticKey::new("empty");
+    let (a, b) = plain();
+    move || {
+        let rank = thread::thread_idx()[0];
+        let (a, b) = (a.place(&A), b.place(&B));
+        let bar = shared::to_address(shared::alloc_static(&BARRIER, 8, 8));
+        if rank == 0 {
+            simt::mbarrier::init(bar, 1);
+        }
+        simt::memory::proxy_fence();
+        simt::barrier::sync(0, None);
+        body(rank, a, b, bar);
+    }
+}
+
+fn with_producer() -> LaunchConfig {
+    LaunchConfig::linear(1, THREADS + 32)
+}
+
+/// Overwrites the first row of A, as the producer of the next tile does.
+fn overwrite(a: Shared) {
+    let to = shared::from_address((a.descriptor as u32 & 0x3fff) << 4);
+    // SAFETY: within A.
+    unsafe { simt::memory::store(to.cast::<u32>(), 7) };
+}
+
+fn two_products(acc: &mut [f32], a: Shared, b: Shared) {
+    wgmma::fence();
+    mma(acc, a, b);
+    mma(acc, a, b);
+    wgmma::commit();
+}
+
+#[test]
+fn one_thread_may_release_for_the_warpgroup() {
+    common::passes(
+        with_producer(),
+        in_flight(|rank, a, b, bar| {
+            if rank < THREADS {
+                let mut acc = [0.0; 4];
+                two_products(&mut acc, a, b);
+                wgmma::wait(0);
+                if rank == 37 {
+                    simt::mbarrier::arrive(bar);
+                }
+            } else if rank == THREADS {
+                simt::mbarrier::wait_parity(bar, 0);
+                overwrite(a);
+            }
+        }),
+    );
+}
+
+#[test]
+fn a_stage_released_before_the_wait() {
+    let fault = common::fails(
+        with_producer(),
+        FaultKind::AsyncCopyPending,
+        in_flight(|rank, a, b, bar| {
+            if rank < THREADS {
+                let mut acc = [0.0; 4];
+                two_products(&mut acc, a, b);
+                if rank == 37 {
+                    simt::mbarrier::arrive(bar);
+                }
+                wgmma::wait(0);
+            } else if rank == THREADS {
+                simt::mbarrier::wait_parity(bar, 0);
+                overwrite(a);
+            }
+        }),
+    );
+    says(&fault, FaultKind::AsyncCopyPending, "asynchronous read at");
+}
+
+#[test]
+fn the_group_that_was_waited_for_counts() {
+    let kernel = |pending: u32, of_b: bool| {
+        in_flight(move |rank, a, b, bar| {
+            if rank < THREADS {
+                let mut acc = [0.0; 4];
+                two_products(&mut acc, a, b);
+                // The second group reads B alone.
+                wgmma::mma(&mut acc, [Format::F16; 2], Left::Registers([0; 4]), b, true);
+                wgmma::commit();
+                wgmma::wait(pending);
+                if rank == 0 {
+                    simt::mbarrier::arrive(bar);
+                }
+                wgmma::wait(0);
+            } else if rank == THREADS {
+                simt::mbarrier::wait_parity(bar, 0);
+                overwrite(if of_b { b } else { a });
+            }
+        })
+    };
+    common::passes(with_producer(), kernel(1, false));
+    common::passes(with_producer(), kernel(0, true));
+    common::fails(with_producer(), FaultKind::AsyncCopyPending, kernel(2, false));
+    common::fails(with_producer(), FaultKind::AsyncCopyPending, kernel(1, true));
+}
+
+#[test]
+fn the_own_thread_waits_too() {
+    let kernel = |early: bool| {
+        in_flight(move |rank, a, b, _| {
+            if rank < THREADS {
+                let mut acc = [0.0; 4];
+                two_products(&mut acc, a, b);
+                if !early {
+                    wgmma::wait(0);
+                }
+                if rank == 0 {
+                    overwrite(a);
+                }
+                wgmma::wait(0);
+            }
+        })
+    };
+    common::passes(with_producer(), kernel(false));
+    common::fails(with_producer(), FaultKind::AsyncCopyPending, kernel(true));
+}
+
+#[test]
+fn operands_that_are_not_there_yet() {
+    let (a, b) = plain();
+    let kernel = |fence: bool, barrier: bool| {
+        let (a, b) = (&a, &b);
+        move || {
+            let (a, b) = (a.place(&A), b.place(&B));
+            if fence {
+                simt::memory::proxy_fence();
+            }
+            if barrier {
+                simt::barrier::sync(0, None);
+            }
+            let mut acc = [0.0; 4];
+            two_products(&mut acc, a, b);
+            wgmma::wait(0);
+        }
+    };
+    let config = LaunchConfig::linear(1, THREADS);
+    common::passes(config, kernel(true, true));
+    common::fails(config, FaultKind::ProxyFence, kernel(false, true));
+    common::fails(config, FaultKind::AsyncCopyPending, kernel(true, false));
+}
+
+#[test]
+fn operands_that_nobody_wrote() {
+    let config = LaunchConfig::linear(1, THREADS);
+    common::fails(config, FaultKind::UninitialisedShared, || {
+        let (_, b) = plain();
+        let b = b.place(&B);
+        let a = shared::to_address(shared::alloc_static(&A, M * 128, 1024));
+        simt::memory::proxy_fence();
+        simt::barrier::sync(0, None);
+        let a = Shared { descriptor: descriptor(a, 16, 1024, Swizzle::B128), major: Major::K };
+        two_products(&mut [0.0; 4], a, b);
+        wgmma::wait(0);
+    });
 }

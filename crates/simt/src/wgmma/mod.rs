@@ -13,8 +13,10 @@ use layout::wgmma::{Descriptor, K_BYTES};
 
 pub use layout::wgmma::Major;
 
+use crate::check::proxy::{self, Agent};
+use crate::check::{self, Access};
 use crate::exec::context::{Thread, Wait, current};
-use crate::fault::FaultKind;
+use crate::fault::{AccessKind, FaultKind};
 use crate::site::RawSite;
 use product::{M, ROW_BYTES, Row, Scratch, Share};
 
@@ -145,6 +147,8 @@ pub(crate) struct Progress {
     complete: Cell<u32>,
     /// Line of its latest product.
     latest: Cell<RawSite>,
+    /// What the latest product since the last [`fence`] left in the accumulators, and where they are.
+    result: RefCell<(usize, Vec<u32>)>,
 }
 
 impl Progress {
@@ -153,6 +157,29 @@ impl Progress {
         self.open.set(false);
         self.committed.set(0);
         self.complete.set(0);
+        self.forget_result();
+    }
+
+    fn forget_result(&self) {
+        self.result.borrow_mut().1.clear();
+    }
+
+    /// # Safety
+    /// `acc` is readable for `len` elements.
+    unsafe fn keep_result(&self, acc: *const f32, len: usize) {
+        let mut result = self.result.borrow_mut();
+        result.0 = acc as usize;
+        result.1.clear();
+        // SAFETY: the caller's word; the bits of a float are a value of `u32`.
+        result.1.extend_from_slice(unsafe { std::slice::from_raw_parts(acc.cast::<u32>(), len) });
+    }
+
+    /// Whether these are the accumulators of the latest product, and hold something else than it left there.
+    fn has_changed(&self, acc: &[f32]) -> bool {
+        let result = self.result.borrow();
+        result.0 == acc.as_ptr() as usize
+            && result.1.len() == acc.len()
+            && result.1.iter().zip(acc).any(|(bits, now)| *bits != now.to_bits())
     }
 }
 
@@ -172,6 +199,11 @@ pub fn mma(acc: &mut [f32], formats: [Format; 2], a: Left, b: Shared, scale_d: b
     };
     let instruction = Instruction { formats, a, b, n: 2 * acc.len(), scale_d };
     check_instruction(thread, &instruction, location);
+    if scale_d && thread.products.has_changed(acc) {
+        let message =
+            "the accumulators have changed since the latest product, without wgmma.fence between".into();
+        thread.fail(FaultKind::WgmmaFence, location, message);
+    }
     let warpgroup = warpgroup(thread, location);
     join(thread, warpgroup, instruction, Share { acc: acc.as_mut_ptr(), a: registers }, location);
     thread.products.open.set(true);
@@ -192,6 +224,7 @@ pub fn fence() {
     let thread = current("simt::wgmma::fence");
     warpgroup(thread, Location::caller());
     thread.products.fenced.set(true);
+    thread.products.forget_result();
 }
 
 /// Makes the products since the last call a group (`wgmma.commit_group`).
@@ -215,6 +248,9 @@ pub fn wait(pending: u32) {
     let complete = progress.committed.get().saturating_sub(pending);
     if complete > progress.complete.get() {
         progress.complete.set(complete);
+        if thread.checked() {
+            check::completed(thread, agent(thread), complete);
+        }
     }
 }
 
@@ -334,19 +370,28 @@ fn carry_out(thread: &Thread, warpgroup: &Warpgroup, instruction: &Instruction) 
     reads.rows("B", b, formats[1], &mut rows_of_b[..n]);
     // SAFETY: the threads wait in `mma`, which has borrowed their accumulators of `n / 2` elements exclusively.
     unsafe {
-        warpgroup.scratch.borrow_mut().multiply(formats, &rows_of_a, &rows_of_b[..n], scale_d, &shares)
-    };
+        warpgroup.scratch.borrow_mut().multiply(formats, &rows_of_a, &rows_of_b[..n], scale_d, &shares);
+        if thread.checked() {
+            let first = (thread.slot - thread.rank % THREADS) as usize;
+            for (other, share) in thread.group().threads[first..].iter().zip(&shares) {
+                other.products.keep_result(share.acc, n / 2);
+            }
+        }
+    }
 }
 
 /// Reads operands as part of the warpgroup's present group.
 struct Reads<'t> {
     thread: &'t Thread,
     location: &'static Location<'static>,
+    operation: u32,
 }
 
 impl<'t> Reads<'t> {
     fn begin(thread: &'t Thread, location: &'static Location<'static>) -> Self {
-        Self { thread, location }
+        let turn = thread.products.committed.get();
+        let operation = thread.group().operations.begin(agent(thread), turn);
+        Self { thread, location, operation }
     }
 
     /// Fills rows with an operand's bytes of k.
@@ -392,6 +437,10 @@ impl<'t> Reads<'t> {
                 format!("{name} reaches shared address {address:#x}, beyond the block's shared memory");
             self.thread.fail(FaultKind::OutOfBounds, self.location, message);
         }
+        let address = block.arena.base() as usize + address as usize;
+        let site = RawSite::of(self.location);
+        let access = Access { address, size, align: 1, kind: AccessKind::AsyncRead, site };
+        proxy::async_access(self.thread, block, access, self.operation);
     }
 
     /// 16 bytes at an address that was checked.
@@ -400,6 +449,10 @@ impl<'t> Reads<'t> {
         // SAFETY: `check` has seen that the bytes lie in the arena, which is initialised memory of the running group.
         unsafe { from.cast::<[u8; PIECE]>().read_unaligned() }
     }
+}
+
+fn agent(thread: &Thread) -> Agent {
+    Agent::of_warpgroup(thread.block().number.get(), thread.rank / THREADS)
 }
 
 /// The kernel ends for the thread: nothing may be in flight.

@@ -100,17 +100,18 @@ fn first_row(rank: usize) -> usize {
 /// Buffers of a product, kept for the next.
 #[derive(Default)]
 pub(super) struct Scratch {
-    /// B, `[k][n]`.
-    b: Vec<f32>,
-    /// D, `[m][n]`.
-    d: Vec<f32>,
+    /// A in bands of [`TILE_M`] rows, `[band][k][row]`.
+    a: Vec<[f32; TILE_M]>,
+    /// B in panels of [`TILE_N`] columns, `[panel][k][column]`.
+    b: Vec<[f32; TILE_N]>,
 }
 
 impl Scratch {
     /// Adds `a b` to the accumulators, or replaces them when `scale_d` is false. `formats` are those of A and B.
     ///
     /// # Safety
-    /// Each thread's `acc` is valid for reads and writes of `b.len() / 2` elements, and nobody else uses it meanwhile.
+    /// There are 128 threads. Each one's `acc` is valid for reads and writes of `b.len() / 2` elements, and nobody else uses it
+    /// meanwhile.
     pub unsafe fn multiply(
         &mut self,
         formats: [Format; 2],
@@ -119,64 +120,86 @@ impl Scratch {
         scale_d: bool,
         threads: &[Share],
     ) {
-        let (n, k) = (b.len(), formats[0].k());
-        let mut wide_a = [[0.0; ROW_BYTES]; M];
-        for (row, wide) in a.iter().zip(&mut wide_a) {
-            widen(formats[0], row, |k, x| wide[k] = x);
-        }
-        self.b.resize(k * n, 0.0);
-        for (column, row) in b.iter().enumerate() {
-            widen(formats[1], row, |k, x| self.b[k * n + column] = x);
-        }
-        self.d.resize(M * n, 0.0);
-        if scale_d {
-            // SAFETY: the caller vouches for the accumulators.
-            unsafe { each_accumulator(threads, n, |acc, at| self.d[at] = *acc) };
-        } else {
-            self.d.fill(0.0);
-        }
-        for m in (0..M).step_by(TILE_M) {
-            for column in (0..n).step_by(TILE_N) {
-                self.add_tile(&wide_a[m..m + TILE_M], k, n, m, column);
-            }
-        }
-        // SAFETY: as above.
-        unsafe { each_accumulator(threads, n, |acc, at| *acc = self.d[at]) };
-    }
-
-    /// One tile of D, all of k: small enough to stay in registers.
-    fn add_tile(&mut self, a: &[[f32; ROW_BYTES]], k: usize, n: usize, m: usize, column: usize) {
-        let mut tile = [[0.0; TILE_N]; TILE_M];
-        for (row, tile) in tile.iter_mut().enumerate() {
-            tile.copy_from_slice(&self.d[(m + row) * n + column..][..TILE_N]);
-        }
-        for (step, b) in self.b.chunks_exact(n).enumerate().take(k) {
-            let b = &b[column..column + TILE_N];
-            for (tile, a) in tile.iter_mut().zip(a) {
-                for (d, &b) in tile.iter_mut().zip(b) {
-                    *d += a[step] * b;
+        let k = formats[0].k();
+        pack(&mut self.a, formats[0], a);
+        pack(&mut self.b, formats[1], b);
+        for (band, a) in self.a.chunks_exact(k).enumerate() {
+            let rows = Rows::of_band(threads, band);
+            for (panel, b) in self.b.chunks_exact(k).enumerate() {
+                let mut tile = [[0.0; TILE_N]; TILE_M];
+                // SAFETY: the caller vouches for the accumulators, of which each panel has four.
+                unsafe {
+                    if scale_d {
+                        rows.load(panel, &mut tile);
+                    }
+                    add_product(&mut tile, a, b);
+                    rows.store(panel, &tile);
                 }
             }
-        }
-        for (row, tile) in tile.iter().enumerate() {
-            self.d[(m + row) * n + column..][..TILE_N].copy_from_slice(tile);
         }
     }
 }
 
-/// Calls `each` with every accumulator of every thread, and where its element lies in a row-major D of `n` columns:
-/// accumulator `4 j + 2 r + c` of a thread is element `(g + 8 r, 8 j + 2 t + c)` of its warp's rows.
-///
-/// # Safety
-/// Each thread's `acc` is valid for reads and writes of `n / 2` elements, and nobody else uses it meanwhile.
-unsafe fn each_accumulator(threads: &[Share], n: usize, mut each: impl FnMut(&mut f32, usize)) {
-    for (rank, thread) in threads.iter().enumerate() {
-        // SAFETY: the caller vouches for the range.
-        let acc = unsafe { std::slice::from_raw_parts_mut(thread.acc, n / 2) };
-        let (row, first) = (first_row(rank), rank % QUAD * 2);
-        for (j, quad) in acc.chunks_exact_mut(4).enumerate() {
-            for (index, acc) in quad.iter_mut().enumerate() {
-                each(acc, (row + index / 2 * HALF) * n + j * 8 + first + index % 2);
+/// Widens the rows of A or columns of B and lays `WIDTH` of them side by side for each k.
+fn pack<const WIDTH: usize>(to: &mut Vec<[f32; WIDTH]>, format: Format, rows: &[Row]) {
+    let k = format.k();
+    to.resize(rows.len() / WIDTH * k, [0.0; WIDTH]);
+    for (rows, to) in rows.chunks_exact(WIDTH).zip(to.chunks_exact_mut(k)) {
+        for (place, row) in rows.iter().enumerate() {
+            widen(format, row, |k, x| to[k][place] = x);
+        }
+    }
+}
+
+/// `tile += a b`, in the order of k. Small enough for the sums to stay in registers.
+fn add_product(tile: &mut [[f32; TILE_N]; TILE_M], a: &[[f32; TILE_M]], b: &[[f32; TILE_N]]) {
+    let mut sums = *tile;
+    for (a, b) in a.iter().zip(b) {
+        for (sums, a) in sums.iter_mut().zip(a) {
+            for (sum, b) in sums.iter_mut().zip(b) {
+                *sum += a * b;
+            }
+        }
+    }
+    *tile = sums;
+}
+
+/// Where the elements of [`TILE_M`] consecutive rows of D are: for each row and pair of columns of a panel the first of two
+/// accumulators; those of the next panel are four further on.
+struct Rows([[*mut f32; QUAD]; TILE_M]);
+
+/// Accumulators that a thread has of a panel: two of each of its rows.
+const PER_PANEL: usize = 4;
+
+impl Rows {
+    /// Accumulator `4 j + 2 r + c` of a thread is element `(g + 8 r, 8 j + 2 t + c)` of its warp's rows.
+    fn of_band(threads: &[Share], band: usize) -> Self {
+        let row = |index: usize| band * TILE_M + index;
+        Self(std::array::from_fn(|index| {
+            let (warp, row) = (row(index) / ROWS_PER_WARP, row(index) % ROWS_PER_WARP);
+            let (half, group) = (row / HALF, row % HALF);
+            std::array::from_fn(|t| threads[warp * LANES + group * QUAD + t].acc.wrapping_add(2 * half))
+        }))
+    }
+
+    /// # Safety
+    /// The accumulators of panel `panel` are readable, and nobody else uses them.
+    unsafe fn load(&self, panel: usize, tile: &mut [[f32; TILE_N]; TILE_M]) {
+        for (row, tile) in self.0.iter().zip(tile) {
+            for (pair, tile) in row.iter().zip(tile.as_chunks_mut::<2>().0) {
+                // SAFETY: the caller's word.
+                *tile = unsafe { pair.wrapping_add(panel * PER_PANEL).cast::<[f32; 2]>().read() };
+            }
+        }
+    }
+
+    /// # Safety
+    /// The accumulators of panel `panel` are writable, and nobody else uses them.
+    unsafe fn store(&self, panel: usize, tile: &[[f32; TILE_N]; TILE_M]) {
+        for (row, tile) in self.0.iter().zip(tile) {
+            for (pair, tile) in row.iter().zip(tile.as_chunks::<2>().0) {
+                // SAFETY: the caller's word.
+                unsafe { pair.wrapping_add(panel * PER_PANEL).cast::<[f32; 2]>().write(*tile) };
             }
         }
     }
