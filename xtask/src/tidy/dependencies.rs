@@ -13,6 +13,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("crates/simt", &["num", "layout"]),
     ("crates/num", &[]),
     ("crates/layout", &[]),
+    ("crates/arena", &[]),
     ("crates/cuda_std", &["simt", "num", "cuda_std_macros"]),
     ("crates/cuda_std_macros", &[]),
     ("crates/cuda_builder", &[]),
@@ -22,7 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("xtask", &["cuda_builder"]),
 ];
 const KERNELS_MAY: &[&str] = &["cuda_std", "num", "layout"];
-const HOST_MAY: &[&str] = &["driver", "cuda_std", "num", "layout"];
+const HOST_MAY: &[&str] = &["driver", "cuda_std", "num", "layout", "arena"];
 
 /// Reads every manifest of the workspace and checks its dependencies.
 pub fn check(root: &Path) -> Result<Vec<String>, Error> {

@@ -176,6 +176,14 @@ impl Memory {
         self.live.range(..end).next_back().is_some_and(|(_, a)| a.address + a.bytes > address)
     }
 
+    /// Fills `bytes` bytes from `address` with what nobody should read, if they lie in one allocation of the driver's own.
+    pub(super) fn poison(&mut self, address: usize, bytes: usize) {
+        if self.holds(address, bytes) && self.at(address).is_some_and(|a| a.block.is_some()) {
+            // SAFETY: the range lies in an allocation whose block the driver owns, and the state is locked.
+            unsafe { (address as *mut u8).write_bytes(POISON, bytes) };
+        }
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Allocation> {
         self.live.values()
     }

@@ -10,6 +10,7 @@
 //! One file a chapter of the API. All state is behind one lock, which is not held while a kernel or a host function runs.
 
 mod abi;
+mod blocks;
 mod capture;
 mod context;
 mod copy;
@@ -43,6 +44,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
+pub use blocks::mark_block;
 pub use state::{last_fault, reset};
 
 /// Defines driver functions and the chapter's `FUNCTIONS`. `fn NAME(driver, args) { body }`: the body is a block of

@@ -12,6 +12,7 @@
 
 use super::{
     abi::{HostFn, StreamCallback},
+    blocks::Mark,
     copy::{Fill, Transfer},
     handle::Handle,
     host_function,
@@ -63,6 +64,8 @@ pub(super) enum Work {
     /// Goes on when the piece of work with this number is done.
     WaitFor(u64),
     Callback(StreamCallback, UserData),
+    /// Part of an allocation begins or ends to be in use.
+    Mark(Mark),
 }
 
 pub(super) struct Queued {
@@ -204,6 +207,10 @@ impl Driver {
             Work::Do(command) => self.command(&command),
             Work::Batch(commands) => commands.iter().try_for_each(|command| self.command(command)),
             Work::WaitFor(_) => Ok(()),
+            Work::Mark(mark) => {
+                self.mark(&mark);
+                Ok(())
+            }
             Work::Record(event) => {
                 if let Ok(event) = self.events.get_mut(event) {
                     event.reached(number, Instant::now());

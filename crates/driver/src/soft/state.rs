@@ -148,6 +148,11 @@ pub(super) fn start() -> Result<(), InitError> {
     Ok(())
 }
 
+/// Whether the software driver is in use.
+pub(super) fn is_started() -> bool {
+    STATE.get().is_some()
+}
+
 /// The checker's report behind the last launch failure, `None` when there was none since the start or [`reset`].
 pub fn last_fault() -> Option<String> {
     STATE.get()?;

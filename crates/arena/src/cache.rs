@@ -1,0 +1,486 @@
+//! Heaps of many streams over one source of memory.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::heap::{BlockId, Heap, Idle, Site};
+use crate::size::{Kind, block_bytes, least_segment_bytes, segment_bytes};
+use crate::snapshot::{HeapSnapshot, Snapshot};
+use crate::stats::{Stats, Totals};
+
+/// No limit.
+const UNLIMITED: u64 = u64::MAX;
+/// A heap that needs another segment first gives idle ones back, until they are no more than this part of what it holds.
+/// Without it, sizes that change from step to step would leave a segment behind for each size ever seen.
+const IDLE_SHARE: u64 = 32;
+
+/// Where segments come from, and how the work of streams is followed.
+pub trait Backend {
+    /// A mark in a stream.
+    type Event;
+    /// What a failed call returns.
+    type Error;
+
+    /// The address of new memory, `None` when there is not enough.
+    ///
+    /// # Errors
+    /// The call failed for another reason.
+    fn reserve(&self, bytes: u64) -> Result<Option<u64>, Self::Error>;
+
+    /// Gives memory of [`Backend::reserve`] back. No work on it is pending.
+    ///
+    /// # Errors
+    /// The call failed; the memory is lost.
+    fn release(&self, address: u64, bytes: u64) -> Result<(), Self::Error>;
+
+    /// Waits for everything that is queued on all streams.
+    ///
+    /// # Errors
+    /// The call, or work that was waited for, failed.
+    fn settle(&self) -> Result<(), Self::Error>;
+
+    /// Has the work before the mark been done?
+    ///
+    /// # Errors
+    /// The call, or that work, failed.
+    fn is_reached(&self, event: &Self::Event) -> Result<bool, Self::Error>;
+
+    /// Takes back an event that is needed no more.
+    fn recycle(&self, event: Self::Event);
+
+    /// May streams be asked and waited for now? Not while one is captured.
+    fn may_wait(&self) -> bool;
+}
+
+/// Why there is no block.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Failure<E> {
+    /// Neither free blocks, nor the system, nor what other heaps could spare holds the request.
+    OutOfMemory,
+    /// A call of the backend failed.
+    Backend(E),
+}
+
+impl<E> From<E> for Failure<E> {
+    fn from(error: E) -> Self {
+        Failure::Backend(error)
+    }
+}
+
+struct Pending<E> {
+    block: BlockId,
+    /// Marks not known to be reached yet.
+    events: Vec<E>,
+}
+
+struct Inner<E> {
+    heap: Heap,
+    /// Blocks that other streams may still work on.
+    pending: VecDeque<Pending<E>>,
+}
+
+impl<E> Inner<E> {
+    /// Asks for at most `count` of the pending blocks whether they are free now.
+    fn poll<B: Backend<Event = E>>(&mut self, backend: &B, count: usize) -> Result<(), B::Error> {
+        for _ in 0..count.min(self.pending.len()) {
+            let Some(mut waiting) = self.pending.pop_front() else { break };
+            while let Some(event) = waiting.events.pop() {
+                match backend.is_reached(&event) {
+                    Ok(true) => backend.recycle(event),
+                    Ok(false) => {
+                        waiting.events.push(event);
+                        break;
+                    }
+                    Err(error) => {
+                        waiting.events.push(event);
+                        self.pending.push_front(waiting);
+                        return Err(error);
+                    }
+                }
+            }
+            if waiting.events.is_empty() {
+                self.heap.resume(waiting.block);
+            } else {
+                self.pending.push_back(waiting);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The blocks of one stream. What its owner gives back may be given out at once, since the stream does its work in order.
+pub struct StreamHeap<E> {
+    id: u64,
+    /// Kept from [`Cache::release_idle`]: replays of a graph use its free blocks too.
+    private: AtomicBool,
+    inner: Mutex<Inner<E>>,
+}
+
+impl<E> StreamHeap<E> {
+    fn lock(&self) -> MutexGuard<'_, Inner<E>> {
+        // Nothing under this lock panics half-way.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Number of the heap in its cache.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Belongs it to a graph?
+    pub fn is_private(&self) -> bool {
+        self.private.load(Ordering::Relaxed)
+    }
+}
+
+/// A block in use, until it goes back to [`Cache::free`] or [`Cache::free_after`].
+#[must_use = "a lease that is dropped stays in use for good"]
+pub struct Lease<E> {
+    heap: Arc<StreamHeap<E>>,
+    block: BlockId,
+    address: u64,
+    bytes: u64,
+}
+
+impl<E> Lease<E> {
+    /// Where the block begins.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Its size: at least what was asked for.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The heap that it comes from.
+    pub fn heap(&self) -> &StreamHeap<E> {
+        &self.heap
+    }
+}
+
+/// A heap whose stream is gone, and marks after which nothing of that stream runs any more.
+struct Retired<E> {
+    heap: Arc<StreamHeap<E>>,
+    events: Vec<E>,
+}
+
+struct Registry<E> {
+    /// Every heap, the retired ones too.
+    heaps: Vec<Arc<StreamHeap<E>>>,
+    retired: Vec<Retired<E>>,
+    next_id: u64,
+}
+
+/// Heaps of many streams over one source of memory. See the [crate's documentation](crate).
+pub struct Cache<E> {
+    totals: Totals,
+    limit: AtomicU64,
+    registry: Mutex<Registry<E>>,
+}
+
+impl<E> Default for Cache<E> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<E> Cache<E> {
+    /// A cache that holds nothing.
+    pub fn new() -> Self {
+        let registry = Registry { heaps: Vec::new(), retired: Vec::new(), next_id: 0 };
+        Cache { totals: Totals::default(), limit: AtomicU64::new(UNLIMITED), registry: Mutex::new(registry) }
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry<E>> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn heaps(&self) -> Vec<Arc<StreamHeap<E>>> {
+        self.registry().heaps.clone()
+    }
+
+    /// What may be reserved at most; `None`: as much as there is. What is reserved already stays.
+    pub fn set_limit(&self, bytes: Option<u64>) {
+        self.limit.store(bytes.unwrap_or(UNLIMITED), Ordering::Relaxed);
+    }
+
+    /// The heap for a new stream: one whose stream is gone and done, else a new one.
+    pub fn heap<B: Backend<Event = E>>(&self, backend: &B) -> Arc<StreamHeap<E>> {
+        let mut registry = self.registry();
+        if backend.may_wait() {
+            // An error leaves that heap retired; whoever uses the device meets the error itself.
+            let done = |r: &Retired<E>| r.events.iter().all(|e| matches!(backend.is_reached(e), Ok(true)));
+            if let Some(place) = registry.retired.iter().position(done) {
+                let Retired { heap, events } = registry.retired.swap_remove(place);
+                events.into_iter().for_each(|event| backend.recycle(event));
+                return heap;
+            }
+        }
+        registry.add(false)
+    }
+
+    /// A heap for allocations of a captured graph: no other stream ever gets its memory until it is retired.
+    pub fn private_heap(&self) -> Arc<StreamHeap<E>> {
+        self.registry().add(true)
+    }
+
+    /// The heap's stream is gone, or its graph; nothing uses the free blocks any more once `events` are reached.
+    pub fn retire(&self, heap: Arc<StreamHeap<E>>, events: Vec<E>) {
+        heap.private.store(false, Ordering::Relaxed);
+        self.registry().retired.push(Retired { heap, events });
+    }
+
+    /// A block of at least `bytes` bytes.
+    ///
+    /// # Errors
+    /// [`Failure`]; nothing has changed then, but for memory given back to the system.
+    #[inline]
+    pub fn allocate<B: Backend<Event = E>>(
+        &self,
+        backend: &B,
+        heap: &Arc<StreamHeap<E>>,
+        bytes: u64,
+        site: Site,
+    ) -> Result<Lease<E>, Failure<B::Error>> {
+        let mut inner = heap.lock();
+        if !inner.pending.is_empty() && backend.may_wait() {
+            inner.poll(backend, 1)?;
+        }
+        if let Some(lease) = self.lease(heap, &mut inner, bytes, site) {
+            return Ok(lease);
+        }
+        drop(inner);
+        self.allocate_slowly(backend, heap, bytes, site)
+    }
+
+    fn lease(
+        &self,
+        heap: &Arc<StreamHeap<E>>,
+        inner: &mut Inner<E>,
+        bytes: u64,
+        site: Site,
+    ) -> Option<Lease<E>> {
+        let taken = inner.heap.take(bytes, site)?;
+        self.totals.begin_use(taken.bytes);
+        Some(Lease { heap: heap.clone(), block: taken.id, address: taken.address, bytes: taken.bytes })
+    }
+
+    /// Asks in turn: blocks that other streams have finished with, the system, and, after waiting for all work, what any heap
+    /// can spare.
+    #[cold]
+    fn allocate_slowly<B: Backend<Event = E>>(
+        &self,
+        backend: &B,
+        heap: &Arc<StreamHeap<E>>,
+        bytes: u64,
+        site: Site,
+    ) -> Result<Lease<E>, Failure<B::Error>> {
+        let block = block_bytes(bytes).ok_or(Failure::OutOfMemory)?;
+        let segment = segment_bytes(block).ok_or(Failure::OutOfMemory)?;
+        let least = least_segment_bytes(block).ok_or(Failure::OutOfMemory)?;
+        let found = |inner: &mut Inner<E>| self.lease(heap, inner, bytes, site);
+        if backend.may_wait() {
+            let mut inner = heap.lock();
+            inner.poll(backend, usize::MAX)?;
+            if let Some(lease) = found(&mut inner) {
+                return Ok(lease);
+            }
+            drop(inner);
+            self.trim(backend, heap)?;
+        }
+        let extend = |bytes| self.extend(backend, heap, bytes, Kind::of(block), found);
+        if let Some(lease) = extend(segment)? {
+            return Ok(lease);
+        }
+        if backend.may_wait() {
+            self.totals.reclaims.fetch_add(1, Ordering::Relaxed);
+            self.release_idle(backend)?;
+            if let Some(lease) = found(&mut heap.lock()) {
+                return Ok(lease);
+            }
+            if let Some(lease) = extend(segment)? {
+                return Ok(lease);
+            }
+        }
+        extend(least)?.ok_or(Failure::OutOfMemory)
+    }
+
+    /// Adds a segment to the heap and takes the block from it, with no chance for another thread in between.
+    fn extend<B: Backend<Event = E>>(
+        &self,
+        backend: &B,
+        heap: &Arc<StreamHeap<E>>,
+        bytes: u64,
+        kind: Kind,
+        found: impl FnOnce(&mut Inner<E>) -> Option<Lease<E>>,
+    ) -> Result<Option<Lease<E>>, B::Error> {
+        if !self.totals.reserve(bytes, self.limit.load(Ordering::Relaxed)) {
+            return Ok(None);
+        }
+        match backend.reserve(bytes) {
+            Ok(Some(address)) => {
+                self.totals.reserved();
+                let mut inner = heap.lock();
+                inner.heap.add_segment(address, bytes, kind);
+                Ok(found(&mut inner))
+            }
+            other => {
+                self.totals.unreserve(bytes);
+                other.map(|_| None)
+            }
+        }
+    }
+
+    /// Gives the heap's longest unused segments back when they are too large a part of it.
+    fn trim<B: Backend<Event = E>>(&self, backend: &B, heap: &StreamHeap<E>) -> Result<(), B::Error> {
+        if heap.is_private() {
+            return Ok(());
+        }
+        let tally = heap.lock().heap.tally;
+        let Some(excess) = tally.idle.checked_sub(tally.reserved / IDLE_SHARE).filter(|&excess| excess > 0)
+        else {
+            return Ok(());
+        };
+        let removed = heap.lock().heap.remove_idle(excess);
+        self.release_when_settled(backend, vec![(heap, removed)])
+    }
+
+    /// Waits for all work and gives every idle segment back to the system, those of graphs excepted. Returns their bytes.
+    ///
+    /// # Errors
+    /// The backend's error.
+    pub fn release_idle<B: Backend<Event = E>>(&self, backend: &B) -> Result<u64, B::Error> {
+        let before = self.totals.stats().reserved;
+        backend.settle()?;
+        let heaps = self.heaps();
+        let mut removed = Vec::new();
+        let mut polled = Ok(());
+        for heap in &heaps {
+            let mut inner = heap.lock();
+            polled = polled.and(inner.poll(backend, usize::MAX));
+            if !heap.is_private() {
+                removed.push((&**heap, inner.heap.remove_idle(u64::MAX)));
+            }
+        }
+        self.release_when_settled(backend, removed)?;
+        polled?;
+        Ok(before.saturating_sub(self.totals.stats().reserved))
+    }
+
+    /// Releases segments that were taken from their heaps. The wait comes after that: what was queued on their blocks was
+    /// queued before the blocks were freed. The heaps get them back when it fails.
+    fn release_when_settled<B: Backend<Event = E>>(
+        &self,
+        backend: &B,
+        removed: Vec<(&StreamHeap<E>, Vec<Idle>)>,
+    ) -> Result<(), B::Error> {
+        if removed.iter().all(|(_, segments)| segments.is_empty()) {
+            return Ok(());
+        }
+        if let Err(error) = backend.settle() {
+            for (heap, segments) in removed {
+                let mut inner = heap.lock();
+                segments.iter().for_each(|s| inner.heap.add_segment(s.address, s.bytes, s.kind));
+            }
+            return Err(error);
+        }
+        let segments = removed.iter().flat_map(|(_, segments)| segments);
+        self.release_all(backend, segments.map(|s| (s.address, s.bytes)))
+    }
+
+    /// Releases every segment, also after one has failed; the first error counts.
+    fn release_all<B: Backend<Event = E>>(
+        &self,
+        backend: &B,
+        segments: impl Iterator<Item = (u64, u64)>,
+    ) -> Result<(), B::Error> {
+        let mut outcome = Ok(());
+        for (address, bytes) in segments {
+            outcome = outcome.and(backend.release(address, bytes));
+            self.totals.unreserve(bytes);
+            self.totals.releases.fetch_add(1, Ordering::Relaxed);
+        }
+        outcome
+    }
+
+    /// Gives a block back whose every use is on, or ordered before, what the heap's stream does next.
+    #[inline]
+    pub fn free(&self, lease: Lease<E>) {
+        self.totals.end_use(lease.bytes);
+        lease.heap.lock().heap.give_back(lease.block);
+    }
+
+    /// Gives a block back that may be used again once all of `events` are reached.
+    pub fn free_after(&self, lease: Lease<E>, events: Vec<E>) {
+        if events.is_empty() {
+            return self.free(lease);
+        }
+        self.totals.end_use(lease.bytes);
+        let mut inner = lease.heap.lock();
+        let block = inner.heap.suspend(lease.block);
+        inner.pending.push_back(Pending { block, events });
+    }
+
+    /// Gives everything back to the system, blocks in use too: nobody uses them any more.
+    ///
+    /// # Errors
+    /// The first error of the backend; all has been tried.
+    pub fn close<B: Backend<Event = E>>(&self, backend: &B) -> Result<(), B::Error> {
+        let mut outcome = backend.settle();
+        let mut registry = self.registry();
+        for retired in registry.retired.drain(..) {
+            retired.events.into_iter().for_each(|event| backend.recycle(event));
+        }
+        for heap in registry.heaps.drain(..) {
+            let mut inner = heap.lock();
+            let pending = std::mem::take(&mut inner.pending);
+            pending.into_iter().flat_map(|p| p.events).for_each(|event| backend.recycle(event));
+            let heap = std::mem::replace(&mut inner.heap, Heap::new());
+            outcome = outcome.and(self.release_all(backend, heap.segments().map(|s| (s.address, s.bytes))));
+        }
+        outcome
+    }
+
+    /// What the cache holds, in numbers.
+    pub fn stats(&self) -> Stats {
+        let mut stats = self.totals.stats();
+        let limit = self.limit.load(Ordering::Relaxed);
+        stats.limit = (limit != UNLIMITED).then_some(limit);
+        for heap in self.heaps() {
+            let inner = heap.lock();
+            let tally = inner.heap.tally;
+            stats.requested += tally.requested;
+            stats.pending += tally.pending;
+            stats.live_blocks += tally.live_blocks;
+            stats.allocations += tally.allocations;
+            stats.segments += inner.heap.segments().count() as u64;
+            stats.largest_free = stats.largest_free.max(inner.heap.largest_free());
+        }
+        stats
+    }
+
+    /// From now on peaks are of what comes.
+    pub fn reset_peaks(&self) {
+        self.totals.reset_peaks();
+    }
+
+    /// Every segment and block.
+    pub fn snapshot(&self) -> Snapshot {
+        let heaps = self.heaps();
+        let heaps = heaps.iter().map(|heap| HeapSnapshot::of(heap.id, heap.is_private(), &heap.lock().heap));
+        Snapshot { heaps: heaps.collect(), stats: self.stats() }
+    }
+}
+
+impl<E> Registry<E> {
+    fn add(&mut self, private: bool) -> Arc<StreamHeap<E>> {
+        let inner = Inner { heap: Heap::new(), pending: VecDeque::new() };
+        let (id, private) = (self.next_id, AtomicBool::new(private));
+        let heap = Arc::new(StreamHeap { id, private, inner: Mutex::new(inner) });
+        self.next_id += 1;
+        self.heaps.push(heap.clone());
+        heap
+    }
+}
