@@ -70,6 +70,8 @@ driver_calls! {
     fn ctx_priority_range = cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int);
     /// Free and total bytes of device memory.
     fn mem_get_info = cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
+    /// Device memory; may wait for the device.
+    fn mem_alloc = cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize);
     /// Stream-ordered allocation.
     fn mem_alloc_async = cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream);
     /// Stream-ordered free.
@@ -104,6 +106,8 @@ driver_calls! {
     fn stream_synchronize = cuStreamSynchronize(stream: CUstream);
     /// Makes a stream wait for an event.
     fn stream_wait_event = cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
+    /// Swaps what calls of this thread may do to captures under way.
+    fn exchange_capture_mode = cuThreadExchangeStreamCaptureMode(mode: *mut c_uint);
     /// Creates an event.
     fn event_create = cuEventCreate(event: *mut CUevent, flags: c_uint);
     /// Destroys an event once it has completed.

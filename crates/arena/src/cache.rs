@@ -221,15 +221,24 @@ impl<E> Cache<E> {
         registry.add(false)
     }
 
-    /// A heap for allocations of a captured graph: no other stream ever gets its memory until it is retired.
+    /// A heap that has nothing to do with any other.
+    pub fn new_heap(&self) -> Arc<StreamHeap<E>> {
+        self.registry().add(false)
+    }
+
+    /// A heap for allocations of a captured graph: nobody else gets its memory until it is [disowned](Cache::disown).
     pub fn private_heap(&self) -> Arc<StreamHeap<E>> {
         self.registry().add(true)
     }
 
-    /// The heap's stream is gone, or its graph; nothing uses the free blocks any more once `events` are reached.
+    /// The heap's stream is gone; nothing uses the free blocks any more once `events` are reached.
     pub fn retire(&self, heap: Arc<StreamHeap<E>>, events: Vec<E>) {
-        heap.private.store(false, Ordering::Relaxed);
         self.registry().retired.push(Retired { heap, events });
+    }
+
+    /// The private heap's graph is gone: its memory goes back to the system when memory runs short.
+    pub fn disown(&self, heap: &StreamHeap<E>) {
+        heap.private.store(false, Ordering::Relaxed);
     }
 
     /// A block of at least `bytes` bytes.
@@ -366,6 +375,8 @@ impl<E> Cache<E> {
         }
         self.release_when_settled(backend, removed)?;
         polled?;
+        drop(heaps);
+        self.registry().forget_empty();
         Ok(before.saturating_sub(self.totals.stats().reserved))
     }
 
@@ -475,6 +486,11 @@ impl<E> Cache<E> {
 }
 
 impl<E> Registry<E> {
+    /// Drops heaps that hold nothing and that nobody can allocate from any more.
+    fn forget_empty(&mut self) {
+        self.heaps.retain(|heap| Arc::strong_count(heap) > 1 || heap.lock().heap.segments().next().is_some());
+    }
+
     fn add(&mut self, private: bool) -> Arc<StreamHeap<E>> {
         let inner = Inner { heap: Heap::new(), pending: VecDeque::new() };
         let (id, private) = (self.next_id, AtomicBool::new(private));

@@ -82,6 +82,22 @@ impl UseOrder {
         settled.then(|| users.writer.clone())
     }
 
+    /// Is all work on the allocation so far in the order of the stream with that number?
+    pub(crate) fn is_sole(&self, stream: u64) -> bool {
+        self.sole.load(Ordering::Acquire) == stream
+    }
+
+    /// The stream that wrote last (or allocated).
+    pub(crate) fn writer(&self) -> Stream {
+        self.users().writer.clone()
+    }
+
+    /// Every stream whose work on the allocation may still go on.
+    pub(crate) fn streams(&self) -> Vec<Stream> {
+        let users = self.users();
+        users.readers.iter().chain([&users.writer]).cloned().collect()
+    }
+
     fn users(&self) -> MutexGuard<'_, Users> {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,0 +1,209 @@
+//! One piece of device memory: how it is had and given back.
+
+use arena::{Failure, Site};
+use cust_raw::CUdeviceptr;
+
+use super::allocator::{Heap, Kind, Lease, Mode, Source};
+use super::guard::Guard;
+use super::order::UseOrder;
+use crate::device::Device;
+use crate::error::{Error, OutOfMemory, Result};
+use crate::raw;
+use crate::stream::Stream;
+
+/// Lines of the program that an out-of-memory error names.
+const HOLDERS_NAMED: usize = 5;
+
+/// Who gets the memory back.
+enum Owner {
+    /// Nobody: there are no bytes.
+    Nobody,
+    /// The cache, which it is a block of.
+    Cache(Block),
+    /// The driver: an allocation of its own.
+    Driver,
+}
+
+struct Block {
+    lease: Lease,
+    /// Number of the stream whose heap it is from.
+    home: u64,
+    /// Does the software driver's checker know its bounds?
+    known: bool,
+    /// Its red zones.
+    guard: Option<Guard>,
+}
+
+/// A piece of device memory. Null when it has no bytes.
+pub(crate) struct Allocation {
+    address: CUdeviceptr,
+    owner: Owner,
+    device: Device,
+    order: UseOrder,
+}
+
+impl Allocation {
+    pub(super) fn new(stream: &Stream, bytes: usize, site: Site) -> Result<Self> {
+        let device = stream.device();
+        let (address, owner) = if bytes == 0 {
+            (0, Owner::Nobody)
+        } else {
+            match device.allocator().mode {
+                Mode::Caching => from_cache(stream, bytes, site)?,
+                Mode::PassThrough => (from_driver(stream, bytes)?, Owner::Driver),
+            }
+        };
+        Ok(Allocation { address, owner, device: device.clone(), order: UseOrder::new(stream) })
+    }
+
+    /// The owner of memory that was allocated elsewhere; 0: of none.
+    ///
+    /// # Safety
+    /// It is an allocation of `stream`'s device that nobody else frees, with no work pending on other streams.
+    pub(super) unsafe fn adopt(stream: &Stream, address: CUdeviceptr) -> Self {
+        let owner = if address == 0 { Owner::Nobody } else { Owner::Driver };
+        Allocation { address, owner, device: stream.device().clone(), order: UseOrder::new(stream) }
+    }
+
+    /// Gives up an allocation of the driver's own that holds the first `bytes` bytes, with no work pending on it. A block of the
+    /// cache is copied to one.
+    pub(super) fn release(mut self, bytes: usize) -> Result<CUdeviceptr> {
+        if let Owner::Cache(_) = self.owner {
+            let stream = self.order.writer();
+            // SAFETY: nobody else has the new allocation.
+            let copy = unsafe { Self::adopt(&stream, from_driver(&stream, bytes)?) };
+            let (to, from) = (copy.address, self.address);
+            // SAFETY: both have `bytes` bytes; the stream is the last writer's.
+            stream.call(|stream| unsafe { raw::memcpy_dtod_async(to, from, bytes, stream) })?;
+            return copy.release(bytes);
+        }
+        self.order.wait()?;
+        self.owner = Owner::Nobody;
+        Ok(self.address)
+    }
+
+    pub(super) fn address(&self) -> CUdeviceptr {
+        self.address
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(super) fn order(&self) -> &UseOrder {
+        &self.order
+    }
+
+    fn free_block(&self, block: Block) {
+        let Block { lease, home, known, guard } = block;
+        if let Some(guard) = guard {
+            guard.check(&self.device, self.address, &self.order);
+        }
+        // A block that waits for other streams stays known until its memory is given out again.
+        if known && self.order.is_sole(home) {
+            driver::soft::mark_block(self.order.writer().raw().cast(), self.address, lease.bytes() as usize, None);
+        }
+        self.device.allocator().free(&self.device, lease, &self.order, home);
+    }
+
+    /// Frees in stream order, after everything that uses the memory. Falls back to waiting here when the driver refuses; with
+    /// an order that cannot be had the memory is left alone, since some stream may still write it.
+    fn free_in_order(&self) {
+        let Some(stream) = self.order.last_stream() else { return };
+        // SAFETY: an allocation of the driver's, freed once, and every user's work is ordered before.
+        let freed = self.device.clean_up(|| unsafe { raw::mem_free_async(self.address, stream.raw()) });
+        if freed.is_err() && stream.drain() {
+            // SAFETY: as above, and the refused call has not freed it; no work is pending on it.
+            let _ = self.device.clean_up(|| unsafe { raw::mem_free(self.address) });
+        }
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        match std::mem::replace(&mut self.owner, Owner::Nobody) {
+            Owner::Nobody => {}
+            Owner::Cache(block) => self.free_block(block),
+            Owner::Driver => self.free_in_order(),
+        }
+    }
+}
+
+fn from_cache(stream: &Stream, bytes: usize, site: Site) -> Result<(CUdeviceptr, Owner)> {
+    let allocator = stream.device().allocator();
+    stream.device().alive()?;
+    let guarded = allocator.guarded && !allocator.is_capturing();
+    let wanted = if guarded { Guard::padded(bytes) } else { bytes as u64 };
+    let lease = match stream.diverted_heap() {
+        Some(heap) => lease(stream.device(), &heap, wanted, site)?,
+        None => lease(stream.device(), stream.own_heap(), wanted, site)?,
+    };
+    let mut address = lease.address();
+    // Replays of a graph use its memory when the program holds no buffer of it: the checker is told of no blocks there.
+    let known = stream.device().is_software() && !lease.heap().is_private();
+    let mut guard = None;
+    if guarded {
+        match Guard::set(stream, &lease, bytes, site) {
+            Ok((inner, set)) => (address, guard) = (inner, Some(set)),
+            Err(error) => {
+                allocator.device.free(lease);
+                return Err(error);
+            }
+        }
+    }
+    if known {
+        let label = format!("buffer of {}:{}", site.file(), site.line());
+        driver::soft::mark_block(stream.raw().cast(), address, bytes, Some(&label));
+    }
+    Ok((address, Owner::Cache(Block { lease, home: stream.id(), known, guard })))
+}
+
+fn lease(device: &Device, heap: &Heap, bytes: u64, site: Site) -> Result<Lease> {
+    let source = Source { device, kind: Kind::Device };
+    device.allocator().device.allocate(&source, heap, bytes, site).map_err(|failure| match failure {
+        Failure::OutOfMemory => out_of_memory(device, bytes),
+        Failure::Backend(error) => error,
+    })
+}
+
+/// The error with the figures of now, or the driver's when it does not tell them.
+fn out_of_memory(device: &Device, requested: u64) -> Error {
+    let info = match device.memory_info() {
+        Ok(info) => info,
+        Err(error) => return error,
+    };
+    let snapshot = device.allocator().device.snapshot();
+    Error::OutOfMemory(Box::new(OutOfMemory {
+        device: device.ordinal(),
+        requested: requested as usize,
+        free: info.free,
+        total: info.total,
+        reserved: snapshot.stats.reserved as usize,
+        live: snapshot.stats.live as usize,
+        limit: snapshot.stats.limit.map(|bytes| bytes as usize),
+        holders: snapshot.holders(HOLDERS_NAMED),
+    }))
+}
+
+/// An allocation of the driver's, in stream order. When memory is short, what is kept for later is given back and the call
+/// tried once more.
+fn from_driver(stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+    let device = stream.device();
+    let attempt = || {
+        let mut address = 0;
+        // SAFETY: a place to write to.
+        stream.call(|stream| unsafe { raw::mem_alloc_async(&mut address, bytes, stream) })?;
+        Ok(address)
+    };
+    let out_of_memory = |error: &Error| error.driver_error().is_some_and(|e| e.is_out_of_memory());
+    match attempt() {
+        Err(error) if out_of_memory(&error) => {}
+        done => return done,
+    }
+    // Frees that are queued behind running work return their memory only when it is done.
+    device.trim_pool()?;
+    match attempt() {
+        Err(error) if out_of_memory(&error) => Err(self::out_of_memory(device, bytes as u64)),
+        done => done,
+    }
+}

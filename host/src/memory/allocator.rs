@@ -1,0 +1,386 @@
+//! Where buffers get their memory from: the caches of a device's memory and of page-locked host memory, over the driver.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arena::{Backend, Cache};
+use cust_raw::{CUcontext, CUevent, CUstream};
+
+use super::guard::Overrun;
+use super::order::UseOrder;
+use crate::device::Device;
+use crate::environment;
+use crate::error::{DriverError, Error, Result};
+use crate::raw::{self, RawResult};
+use crate::stream::Stream;
+
+/// `CU_EVENT_DISABLE_TIMING`: cheaper to record.
+const NO_TIMING: u32 = 2;
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: this thread's calls disturb no capture.
+const CAPTURE_RELAXED: u32 = 2;
+/// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for every device's context.
+const PORTABLE: u32 = 1;
+/// Events kept for later.
+const SPARE_EVENTS: usize = 256;
+
+/// A mark in a stream, of the allocator's own: unlike [`crate::Event`] it has no handle to its device, which owns it.
+pub(crate) struct Mark(CUevent);
+
+// SAFETY: an event handle may be used from any thread.
+unsafe impl Send for Mark {}
+
+// SAFETY: as above; CUDA's driver API is thread-safe.
+unsafe impl Sync for Mark {}
+
+impl Mark {
+    /// Moves the mark behind what is queued on the stream.
+    ///
+    /// # Safety
+    /// The stream is alive, of the mark's device, whose context is current.
+    pub(super) unsafe fn record(&self, stream: CUstream) -> RawResult {
+        // SAFETY: the caller's promise; marks are destroyed by `recycle` and `close` alone.
+        unsafe { raw::event_record(self.0, stream) }
+    }
+
+    /// Lets later work of the stream begin only when the mark has been reached.
+    pub(super) fn hold_back(&self, stream: &Stream) -> Result<()> {
+        // SAFETY: both handles are alive.
+        stream.call(|stream| unsafe { raw::stream_wait_event(stream, self.0, 0) })
+    }
+
+    /// Waits until the mark is reached.
+    pub(super) fn synchronize(&self, device: &Device) -> Result<()> {
+        // SAFETY: the handle is alive.
+        device.call(|| unsafe { raw::event_synchronize(self.0) })
+    }
+}
+
+pub(crate) type Heap = Arc<arena::StreamHeap<Mark>>;
+pub(super) type Lease = arena::Lease<Mark>;
+
+/// How buffers get their memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Blocks cut from segments that are kept.
+    Caching,
+    /// A driver allocation for each, for tools that watch those.
+    PassThrough,
+}
+
+/// What a cache is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Device,
+    Pinned,
+}
+
+impl Kind {
+    fn reserve(self, bytes: u64) -> RawResult<u64> {
+        let bytes = bytes as usize;
+        match self {
+            Kind::Device => {
+                let mut address = 0;
+                // SAFETY: a place to write to.
+                unsafe { raw::mem_alloc(&mut address, bytes)? };
+                Ok(address)
+            }
+            Kind::Pinned => {
+                let mut address = std::ptr::null_mut();
+                // SAFETY: a place to write to.
+                unsafe { raw::mem_host_alloc(&mut address, bytes, PORTABLE)? };
+                Ok(address.expose_provenance() as u64)
+            }
+        }
+    }
+
+    fn release(self, address: u64) -> RawResult {
+        // SAFETY: the address came from `reserve` of the same kind and is freed once; no work on it is pending.
+        unsafe {
+            match self {
+                Kind::Device => raw::mem_free(address),
+                Kind::Pinned => raw::mem_free_host(std::ptr::with_exposed_provenance_mut(address as usize)),
+            }
+        }
+    }
+}
+
+/// A block whose events cannot be recorded before a capture ends.
+struct Parked {
+    lease: Lease,
+    users: Vec<Stream>,
+    home: u64,
+}
+
+/// The memory of one device.
+pub(crate) struct Allocator {
+    pub(super) mode: Mode,
+    /// Red zones around blocks, and NaN bytes in them.
+    pub(super) guarded: bool,
+    pub(super) device: Cache<Mark>,
+    pub(super) pinned: Cache<Mark>,
+    pub(super) pinned_heap: Heap,
+    spare: Mutex<Vec<Mark>>,
+    /// Captures under way, during which no stream may be asked or waited for.
+    captures: AtomicUsize,
+    parked: Mutex<Vec<Parked>>,
+    /// The first overrun that a free has found.
+    pub(super) overrun: Mutex<Option<Overrun>>,
+}
+
+impl Allocator {
+    /// Reads `IRONWARP_ALLOCATOR` and `IRONWARP_ALLOCATOR_DEBUG`.
+    pub(crate) fn new() -> Result<Self> {
+        let modes = [("caching", Mode::Caching), ("passthrough", Mode::PassThrough)];
+        let mode = environment::choice("IRONWARP_ALLOCATOR", "caching, passthrough", &modes)?;
+        let switch = [("0", false), ("1", true)];
+        let guarded = environment::choice("IRONWARP_ALLOCATOR_DEBUG", "0, 1", &switch)?;
+        let pinned = Cache::new();
+        Ok(Allocator {
+            mode: mode.unwrap_or(Mode::Caching),
+            guarded: guarded.unwrap_or(false),
+            device: Cache::new(),
+            pinned_heap: pinned.new_heap(),
+            pinned,
+            spare: Mutex::default(),
+            captures: AtomicUsize::new(0),
+            parked: Mutex::default(),
+            overrun: Mutex::default(),
+        })
+    }
+
+    pub(super) fn is_capturing(&self) -> bool {
+        self.captures.load(Ordering::Acquire) > 0
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Vec<Mark>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A mark that is nowhere yet. The context is current.
+    pub(super) fn new_mark(&self) -> RawResult<Mark> {
+        // The lock is let go before the driver is called.
+        let spare = self.spare().pop();
+        spare.map_or_else(
+            || {
+                let mut event = std::ptr::null_mut();
+                // SAFETY: a place to write to.
+                unsafe { raw::event_create(&mut event, NO_TIMING)? };
+                Ok(Mark(event))
+            },
+            Ok,
+        )
+    }
+
+    /// A mark behind what is queued on the stream.
+    ///
+    /// # Safety
+    /// The stream is alive, and its context is current.
+    unsafe fn mark(&self, stream: CUstream) -> RawResult<Mark> {
+        let mark = self.new_mark()?;
+        // SAFETY: the caller's promise.
+        match unsafe { mark.record(stream) } {
+            Ok(()) => Ok(mark),
+            Err(error) => {
+                self.recycle(mark);
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn recycle(&self, mark: Mark) {
+        let mut spare = self.spare();
+        if spare.len() < SPARE_EVENTS {
+            return spare.push(mark);
+        }
+        drop(spare);
+        // SAFETY: alive until now; the driver keeps what pending waits need. A failure has nobody to go to.
+        let _ = unsafe { raw::event_destroy(mark.0) };
+    }
+
+    /// Marks behind what is queued on the streams, for clean-up. A stream that cannot be marked is waited for instead; `None`
+    /// when that fails too.
+    fn marks<'s>(&self, device: &Device, streams: impl Iterator<Item = &'s Stream>) -> Option<Vec<Mark>> {
+        let mut marks = Vec::new();
+        for stream in streams {
+            // SAFETY: the stream is alive, and `clean_up` makes the context current.
+            match device.clean_up(|| unsafe { self.mark(stream.raw()) }) {
+                Ok(mark) => marks.push(mark),
+                Err(_) if stream.drain() => {}
+                Err(_) => {
+                    marks.into_iter().for_each(|mark| self.recycle(mark));
+                    return None;
+                }
+            }
+        }
+        Some(marks)
+    }
+
+    /// Gives a block back that the streams of `order` have used; `home` is the number of its heap's stream.
+    pub(super) fn free(&self, device: &Device, lease: Lease, order: &UseOrder, home: u64) {
+        if order.is_sole(home) {
+            return self.device.free(lease);
+        }
+        let users = order.streams();
+        if self.is_capturing() {
+            self.parked().push(Parked { lease, users, home });
+        } else {
+            self.free_behind(device, lease, &users, home);
+        }
+    }
+
+    /// Gives a block back for the time when those of `users` that are not the heap's own stream are done with it.
+    fn free_behind(&self, device: &Device, lease: Lease, users: &[Stream], home: u64) {
+        // Without marks the block is left alone, since some stream may still write it: it stays in use for good.
+        if let Some(marks) = self.marks(device, users.iter().filter(|stream| stream.id() != home)) {
+            self.device.free_after(lease, marks);
+        }
+    }
+
+    fn parked(&self) -> MutexGuard<'_, Vec<Parked>> {
+        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn begin_capture(&self) {
+        self.captures.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A capture has ended; after the last one, what was dropped meanwhile is freed.
+    pub(super) fn end_capture(&self, device: &Device) {
+        if self.captures.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        let parked = std::mem::take(&mut *self.parked());
+        for Parked { lease, users, home } in parked {
+            self.free_behind(device, lease, &users, home);
+        }
+    }
+
+    /// The heap for a new stream.
+    pub(crate) fn heap(&self, device: &Device) -> Heap {
+        self.device.heap(&Source { device, kind: Kind::Device })
+    }
+
+    /// Before a stream is destroyed: when its work is done, another stream may have its memory.
+    ///
+    /// # Safety
+    /// The stream is alive.
+    pub(crate) unsafe fn retire(&self, device: &Device, heap: Heap, stream: CUstream) {
+        // SAFETY: the caller's promise, and `clean_up` makes the context current.
+        let mark = device.clean_up(|| unsafe { self.mark(stream) });
+        // Without a mark the heap is nobody's; its memory goes back to the system when memory runs short.
+        if let Ok(mark) = mark {
+            self.device.retire(heap, vec![mark]);
+        }
+    }
+
+    /// Gives everything back when nothing of the device is in use any more. Failures have nobody to go to: the memory goes
+    /// with the context.
+    ///
+    /// # Safety
+    /// The context is alive and the device's own.
+    pub(crate) unsafe fn close(&self, context: CUcontext) {
+        // SAFETY: the caller's promise.
+        let _ = unsafe { raw::ctx_set_current(context) };
+        let _ = self.device.close(&Closing { allocator: self, kind: Kind::Device });
+        let _ = self.pinned.close(&Closing { allocator: self, kind: Kind::Pinned });
+        for mark in self.spare().drain(..) {
+            // SAFETY: alive until now, and used by nobody.
+            let _ = unsafe { raw::event_destroy(mark.0) };
+        }
+    }
+}
+
+/// The driver, for a cache.
+pub(super) struct Source<'d> {
+    pub device: &'d Device,
+    pub kind: Kind,
+}
+
+impl Source<'_> {
+    /// Makes a call that would spoil a capture of this or, in CUDA's strictest mode, of any thread.
+    fn aside<T>(&self, call: impl FnOnce() -> RawResult<T>) -> Result<T> {
+        if !self.device.allocator().is_capturing() {
+            return self.device.call(call);
+        }
+        self.device.call(|| {
+            let mut mode = CAPTURE_RELAXED;
+            // SAFETY: a place to read from and to write to.
+            unsafe { raw::exchange_capture_mode(&mut mode)? };
+            let result = call();
+            // SAFETY: as above; `mode` is what the thread had before.
+            let restored = unsafe { raw::exchange_capture_mode(&mut mode) };
+            let value = result?;
+            restored.map(|()| value)
+        })
+    }
+}
+
+impl Backend for Source<'_> {
+    type Event = Mark;
+    type Error = Error;
+
+    fn reserve(&self, bytes: u64) -> Result<Option<u64>> {
+        match self.aside(|| self.kind.reserve(bytes)) {
+            Err(error) if error.driver_error().is_some_and(DriverError::is_out_of_memory) => Ok(None),
+            done => done.map(Some),
+        }
+    }
+
+    fn release(&self, address: u64, _bytes: u64) -> Result<()> {
+        self.aside(|| self.kind.release(address))
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.device.synchronize()
+    }
+
+    fn is_reached(&self, mark: &Mark) -> Result<bool> {
+        // SAFETY: marks are destroyed by `recycle` and `close` alone.
+        self.device.call(|| unsafe { raw::event_query(mark.0) })
+    }
+
+    fn recycle(&self, mark: Mark) {
+        self.device.allocator().recycle(mark);
+    }
+
+    fn may_wait(&self) -> bool {
+        !self.device.allocator().is_capturing()
+    }
+}
+
+/// The driver, for a cache whose device is gone but for its context, which is current.
+struct Closing<'a> {
+    allocator: &'a Allocator,
+    kind: Kind,
+}
+
+impl Backend for Closing<'_> {
+    type Event = Mark;
+    type Error = Box<DriverError>;
+
+    fn reserve(&self, bytes: u64) -> RawResult<Option<u64>> {
+        self.kind.reserve(bytes).map(Some)
+    }
+
+    fn release(&self, address: u64, _bytes: u64) -> RawResult {
+        self.kind.release(address)
+    }
+
+    fn settle(&self) -> RawResult {
+        // SAFETY: takes no arguments.
+        unsafe { raw::ctx_synchronize() }
+    }
+
+    fn is_reached(&self, mark: &Mark) -> RawResult<bool> {
+        // SAFETY: marks are destroyed by `recycle` and `close` alone.
+        unsafe { raw::event_query(mark.0) }
+    }
+
+    fn recycle(&self, mark: Mark) {
+        self.allocator.recycle(mark);
+    }
+
+    fn may_wait(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,117 @@
+//! Red zones: bytes around a block that nobody may write, looked at when it is freed.
+//!
+//! ```text
+//! block of the cache:  | zone | the buffer's bytes ... | zone ... |
+//!                      ^ multiples of 512 bytes                   ^
+//! ```
+//! The buffer's bytes are NaN (0xff) before it is written and after it is freed, so that a read too early or too late shows.
+
+use std::fmt;
+use std::sync::PoisonError;
+
+use arena::Site;
+use cust_raw::CUdeviceptr;
+
+use super::allocator::Lease;
+use super::order::UseOrder;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::raw;
+use crate::stream::Stream;
+
+/// Bytes before and, at least, after the buffer. Keeps its address aligned as a block is.
+const ZONE: usize = arena::GRANULE as usize;
+const ZONE_BYTE: u8 = 0xbd;
+/// NaN in every floating-point format.
+const POISON: u8 = 0xff;
+
+/// A write beside a buffer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Overrun {
+    /// `file:line` that allocated the buffer.
+    pub site: String,
+    /// Its size in bytes.
+    pub bytes: usize,
+    /// The first byte overwritten, from the buffer's first.
+    pub offset: isize,
+}
+
+impl fmt::Display for Overrun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Overrun { site, bytes, offset } = self;
+        write!(f, "byte {offset} of a buffer of {bytes} bytes was written; the buffer was allocated at {site}")
+    }
+}
+
+/// The red zones of one buffer.
+pub(super) struct Guard {
+    bytes: usize,
+    site: Site,
+}
+
+impl Guard {
+    /// The size of a block for `bytes` bytes and their zones.
+    pub fn padded(bytes: usize) -> u64 {
+        (bytes as u64).saturating_add(2 * ZONE as u64)
+    }
+
+    /// Queues the filling of the block; returns where the buffer begins.
+    pub fn set(stream: &Stream, lease: &Lease, bytes: usize, site: Site) -> Result<(CUdeviceptr, Guard)> {
+        let begin = lease.address() + ZONE as CUdeviceptr;
+        let fill = |address: CUdeviceptr, value: u8, bytes: usize| {
+            // SAFETY: the three ranges lie in the block, which nobody else has.
+            stream.call(|stream| unsafe { raw::memset_d8_async(address, value, bytes, stream) })
+        };
+        fill(lease.address(), ZONE_BYTE, ZONE)?;
+        fill(begin, POISON, bytes)?;
+        fill(begin + bytes as CUdeviceptr, ZONE_BYTE, ZONE)?;
+        Ok((begin, Guard { bytes, site }))
+    }
+
+    /// Looks at the zones, after all work on the buffer, and poisons it. What is found is printed and kept for
+    /// [`Device::check_memory`]. A check that cannot be made is forgone: whoever uses the device next meets the error.
+    pub fn check(&self, device: &Device, address: CUdeviceptr, order: &UseOrder) {
+        if device.allocator().is_capturing() {
+            return;
+        }
+        let Ok(Some(offset)) = self.overwritten(device, address, order) else { return };
+        let site = format!("{}:{}", self.site.file(), self.site.line());
+        let found = Overrun { site, bytes: self.bytes, offset };
+        eprintln!("ironwarp: {found}");
+        let mut kept = device.allocator().overrun.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.get_or_insert(found);
+    }
+
+    /// The first byte of the zones that was overwritten, from the buffer's first.
+    fn overwritten(&self, device: &Device, address: CUdeviceptr, order: &UseOrder) -> Result<Option<isize>> {
+        order.wait()?;
+        let mut before = [0u8; ZONE];
+        let mut after = [0u8; ZONE];
+        // SAFETY: zones of ZONE bytes lie on both sides, nothing runs on them, and a synchronous copy is done when it returns.
+        device.call(|| unsafe {
+            raw::memcpy_dtoh(before.as_mut_ptr().cast(), address - ZONE as CUdeviceptr, ZONE)?;
+            raw::memcpy_dtoh(after.as_mut_ptr().cast(), address + self.bytes as CUdeviceptr, ZONE)
+        })?;
+        let writer = order.writer();
+        // SAFETY: the buffer is still allocated; the wait makes it safe to give the block to any stream.
+        writer.call(|stream| unsafe {
+            raw::memset_d8_async(address, POISON, self.bytes, stream)?;
+            raw::stream_synchronize(stream)
+        })?;
+        let wrong = |zone: &[u8]| zone.iter().position(|&byte| byte != ZONE_BYTE);
+        let before = wrong(&before).map(|place| place as isize - ZONE as isize);
+        Ok(before.or_else(|| wrong(&after).map(|place| (self.bytes + place) as isize)))
+    }
+}
+
+impl Device {
+    /// With `IRONWARP_ALLOCATOR_DEBUG=1`: was a byte beside a buffer written? Found when the buffer is freed, told once.
+    ///
+    /// # Errors
+    /// [`Error::Overrun`].
+    pub fn check_memory(&self) -> Result<()> {
+        let found = self.allocator().overrun.lock().unwrap_or_else(PoisonError::into_inner).take();
+        found.map_or(Ok(()), |overrun| Err(Error::Overrun(Box::new(overrun))))
+    }
+}

@@ -1,0 +1,77 @@
+//! What a device's memory is used for, and how much may be.
+
+use arena::{Snapshot, Stats};
+
+use super::allocator::{Kind, Source};
+use crate::device::Device;
+use crate::error::{Error, Result};
+
+impl Device {
+    /// What its buffers hold, in numbers. With `IRONWARP_ALLOCATOR=passthrough` nothing is cached and all is 0.
+    pub fn memory_stats(&self) -> Stats {
+        self.allocator().device.stats()
+    }
+
+    /// The same of page-locked host memory.
+    pub fn pinned_stats(&self) -> Stats {
+        self.allocator().pinned.stats()
+    }
+
+    /// Peaks of [`Device::memory_stats`] and [`Device::pinned_stats`] are from now on of what comes.
+    pub fn reset_memory_peaks(&self) {
+        self.allocator().device.reset_peaks();
+        self.allocator().pinned.reset_peaks();
+    }
+
+    /// Every segment and block of its buffers, for [`Snapshot::to_json`] and [`Snapshot::to_svg`].
+    pub fn memory_snapshot(&self) -> Snapshot {
+        self.allocator().device.snapshot()
+    }
+
+    /// Lets buffers take at most `bytes` bytes from the device, what is kept for later included; `None`: all there is. What is
+    /// taken already stays.
+    pub fn set_memory_limit(&self, bytes: Option<usize>) {
+        self.allocator().device.set_limit(bytes.map(|bytes| bytes as u64));
+    }
+
+    /// Waits for the device and gives back the memory that is kept for later buffers, but for that of captured graphs.
+    ///
+    /// # Errors
+    /// The driver's error, also of work queued earlier.
+    pub fn trim_pool(&self) -> Result<()> {
+        self.allocator().device.release_idle(&Source { device: self, kind: Kind::Device })?;
+        self.allocator().pinned.release_idle(&Source { device: self, kind: Kind::Pinned })?;
+        self.trim_driver_pool()
+    }
+}
+
+/// Calls `step` with a batch size, and while memory runs out with half of it, down to 1. Before each further call, memory that
+/// is kept for later is given back. Returns the size that went through, and what `step` returned.
+///
+/// ```no_run
+/// # use ironwarp::{Device, DeviceBuffer, with_oom_retry};
+/// # fn main() -> ironwarp::Result<()> {
+/// # let device = Device::open(0)?;
+/// # let stream = device.stream()?;
+/// let (batch, buffer) =
+///     with_oom_retry(&device, 4096, |batch| DeviceBuffer::<f32>::zeroed(&stream, batch << 20))?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`Error::OutOfMemory`] when a batch of 1 does not fit, or another error of `step`.
+pub fn with_oom_retry<T>(
+    device: &Device,
+    batch: usize,
+    mut step: impl FnMut(usize) -> Result<T>,
+) -> Result<(usize, T)> {
+    let mut batch = batch.max(1);
+    loop {
+        match step(batch) {
+            Err(Error::OutOfMemory(_)) if batch > 1 => batch /= 2,
+            done => return done.map(|value| (batch, value)),
+        }
+        device.trim_pool()?;
+    }
+}
