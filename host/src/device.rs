@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use cust_raw::{CUcontext, CUdevice, CUmemoryPool};
 
+use crate::environment;
 use crate::error::{DriverError, Error, Result};
 use crate::launch::{FunctionCache, LaunchLog};
+use crate::memory::Allocator;
 use crate::module::FamilyCache;
 use crate::raw::{self, RawResult};
 use crate::stream::IdleQueues;
@@ -95,6 +97,7 @@ struct DeviceInner {
     dead: OnceLock<Arc<DriverError>>,
     launches: LaunchLog,
     idle_queues: IdleQueues,
+    allocator: Allocator,
     functions: FunctionCache,
     families: FamilyCache,
     // Last, so that modules are unloaded while their context lives.
@@ -246,20 +249,25 @@ impl Device {
         self.call(|| unsafe { raw::ctx_set_limit(STACK_SIZE, bytes) })
     }
 
-    /// Gives the memory that the pool keeps for later allocations back to the device.
-    ///
-    /// # Errors
-    /// The driver's error.
-    pub fn trim_pool(&self) -> Result<()> {
+    /// Gives what the driver's own pool keeps back to the device.
+    pub(crate) fn trim_driver_pool(&self) -> Result<()> {
         // SAFETY: the pool is the device's default pool, which lives as long as the context.
         self.call(|| unsafe { raw::mem_pool_trim_to(self.inner.pool, 0) })
     }
 
+    /// Where its buffers get their memory from.
+    pub(crate) fn allocator(&self) -> &Allocator {
+        &self.inner.allocator
+    }
+
+    /// The error that killed the context, if one did.
+    pub(crate) fn alive(&self) -> Result<()> {
+        self.inner.dead.get().map_or(Ok(()), |first| Err(Error::Sticky { first: first.clone() }))
+    }
+
     /// Runs driver calls with this device's context current; remembers an error that kills the context.
     pub(crate) fn call<T>(&self, calls: impl FnOnce() -> RawResult<T>) -> Result<T> {
-        if let Some(first) = self.inner.dead.get() {
-            return Err(Error::Sticky { first: first.clone() });
-        }
+        self.alive()?;
         self.bind().and_then(|()| calls()).map_err(|error| self.classify(error))
     }
 
@@ -331,12 +339,14 @@ impl Drop for DeviceInner {
         // SAFETY: the context is retained until the last field is dropped.
         let _ = unsafe { raw::ctx_set_current(self.context.handle) };
         self.idle_queues.destroy_all();
+        self.allocator.close();
     }
 }
 
 impl DeviceInner {
     fn open(ordinal: u32, software: bool) -> Result<Self> {
         let blocking_launches = blocking_launches()?.then(|| Mutex::new(()));
+        let allocator = Allocator::new()?;
         let device = cust::device::Device::get_device(ordinal).map_err(|e| from_cust("cuDeviceGet", e))?;
         let name = device.name().map_err(|e| from_cust("cuDeviceGetName", e))?;
         let total = device.total_memory().map_err(|e| from_cust("cuDeviceTotalMem_v2", e))?;
@@ -354,6 +364,7 @@ impl DeviceInner {
             dead: OnceLock::new(),
             launches: LaunchLog::default(),
             idle_queues: IdleQueues::default(),
+            allocator,
             functions: FunctionCache::default(),
             families: FamilyCache::default(),
             context,
@@ -442,16 +453,5 @@ fn keep_freed_memory(device: CUdevice) -> RawResult<CUmemoryPool> {
 
 /// `IRONWARP_LAUNCH_BLOCKING`: wait after each launch, so that an error names the launch that caused it.
 fn blocking_launches() -> Result<bool> {
-    const NAME: &str = "IRONWARP_LAUNCH_BLOCKING";
-    match std::env::var(NAME) {
-        Err(std::env::VarError::NotPresent) => Ok(false),
-        Ok(value) if value.is_empty() || value == "0" => Ok(false),
-        Ok(value) if value == "1" => Ok(true),
-        Ok(value) => Err(Error::Environment { name: NAME, value, allowed: "0, 1" }),
-        Err(std::env::VarError::NotUnicode(value)) => Err(Error::Environment {
-            name: NAME,
-            value: value.to_string_lossy().into_owned(),
-            allowed: "0, 1",
-        }),
-    }
+    environment::switch("IRONWARP_LAUNCH_BLOCKING")
 }

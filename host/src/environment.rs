@@ -15,3 +15,8 @@ pub(crate) fn choice<T: Copy>(
         None => Err(Error::Environment { name, value: value.into_owned(), allowed }),
     }
 }
+
+/// A variable that is 0 or 1; unset means 0.
+pub(crate) fn switch(name: &'static str) -> Result<bool> {
+    choice(name, "0, 1", &[("0", false), ("1", true)]).map(|on| on.unwrap_or(false))
+}

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::launch::Suspects;
+use crate::memory::Overrun;
 use crate::raw;
 use crate::tensor::TensorError;
 
@@ -33,21 +34,23 @@ pub enum Error {
         first: Arc<DriverError>,
     },
 
-    /// Device memory ran out, also after unused pool memory was given back.
+    /// Device memory ran out, also after waiting for pending frees and giving back what was kept for later.
+    #[error("{0}")]
+    OutOfMemory(Box<OutOfMemory>),
+
+    /// Page-locked host memory ran out, also after what was kept for later was given back.
     #[error(
-        "device {device} is out of memory: {requested} bytes asked, {free} of {total} free\nhint: drop buffers that are \
-         no longer needed, or cut the problem into smaller pieces"
+        "no {requested} bytes of page-locked host memory\nhint: drop pinned buffers that are no longer needed, use smaller ones, or see \
+         `ulimit -l`"
     )]
-    OutOfMemory {
-        /// Ordinal of the device.
-        device: u32,
+    PinnedMemory {
         /// Bytes asked for.
         requested: usize,
-        /// Bytes free at that time.
-        free: usize,
-        /// Bytes of the device.
-        total: usize,
     },
+
+    /// A write beside a buffer, found when it was freed.
+    #[error("{0}\nhint: run with IRONWARP_DRIVER=soft IRONWARP_CHECK=1, which names the line that wrote")]
+    Overrun(Box<Overrun>),
 
     /// There is no device of that number.
     #[error(
@@ -330,6 +333,47 @@ impl fmt::Display for Limit {
             Limit::ClusterBlocks => f.write_str("blocks of a cluster"),
             Limit::NoThreads => f.write_str("threads along an axis of the block"),
         }
+    }
+}
+
+/// Who has the memory that a buffer could not get. Sizes in bytes.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct OutOfMemory {
+    /// Ordinal of the device.
+    pub device: u32,
+    /// Asked for.
+    pub requested: usize,
+    /// Free on the device at that time.
+    pub free: usize,
+    /// All that the device has.
+    pub total: usize,
+    /// Held for this process's buffers, those of later included.
+    pub reserved: usize,
+    /// In use by buffers.
+    pub live: usize,
+    /// What `reserved` may come to at most, where [`crate::Device::set_memory_limit`] says.
+    pub limit: Option<usize>,
+    /// The lines of the program whose buffers have most, the greatest first.
+    pub holders: Vec<arena::Holder>,
+}
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OutOfMemory { device, requested, free, total, reserved, live, .. } = self;
+        write!(
+            f,
+            "device {device} is out of memory: {requested} bytes asked, {free} of {total} free; this process holds {reserved}, \
+             {live} of them in use"
+        )?;
+        if let Some(limit) = self.limit {
+            write!(f, ", and may hold {limit}")?;
+        }
+        for (place, holder) in self.holders.iter().enumerate() {
+            f.write_str(if place == 0 { "\nmost of it by " } else { "\n           by " })?;
+            holder.fmt(f)?;
+        }
+        f.write_str("\nhint: drop buffers that are no longer needed, or cut the problem into smaller pieces")
     }
 }
 

@@ -34,7 +34,8 @@ impl<T: Pod + DeviceCopy> DeviceBuffer<T> {
         unsafe { DeviceBuffer::adopt(stream, address, len) }
     }
 
-    /// Hands the buffer to cust; no element moves. Waits for the work that uses it.
+    /// Hands the elements to cust, in an allocation of their own: one that came from cust as it is, else a copy. Waits for the work
+    /// that uses them.
     ///
     /// # Errors
     /// The driver's error, also of work queued earlier. The buffer is freed then.

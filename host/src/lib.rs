@@ -19,9 +19,12 @@
 //! |---|---|
 //! | `IRONWARP_DRIVER` | `nvidia` or `soft`; default: NVIDIA where its library loads and shows a device |
 //! | `IRONWARP_PTX_DIR` | folder of PTX files, searched before what the program embeds |
+//! | `IRONWARP_ALLOCATOR` | `caching` (default), or `passthrough`: a driver allocation for each buffer, for tools that watch those |
+//! | `IRONWARP_ALLOCATOR_DEBUG` | `1`: red zones around buffers and NaN bytes in them; see `Device::check_memory` |
 //! | `IRONWARP_LAUNCH_BLOCKING` | `1`: wait after each launch, so that an error names the launch that caused it |
 
 mod device;
+mod environment;
 mod error;
 mod interop;
 mod launch;
@@ -39,13 +42,15 @@ pub mod tma {
     };
 }
 
+/// What a device's memory is used for.
+pub use arena::{BlockSnapshot, BlockState, HeapSnapshot, Holder, SegmentSnapshot, Snapshot, Stats};
 pub use device::{Arch, Device, DeviceProperties, MemoryInfo};
-pub use error::{DriverError, Error, Limit, Result};
+pub use error::{DriverError, Error, Limit, OutOfMemory, Result};
 pub use launch::{
     Arg, Function, FunctionAttributes, KernelHandle, LaunchArgs, LaunchConfig, LaunchSite, Parameters,
     Suspects, launch,
 };
-pub use memory::{DeviceBuffer, DevicePtr, DeviceView, DeviceViewMut, PinnedBuffer};
+pub use memory::{DeviceBuffer, DevicePtr, DeviceView, DeviceViewMut, Overrun, PinnedBuffer, with_oom_retry};
 pub use module::Module;
 pub use ptx::PtxSource;
 pub use stream::{Event, Scope, Stream};

@@ -237,7 +237,7 @@ fn running_out_of_memory_disturbs_nothing() -> Result<()> {
     let error = expect_error(
         "too much",
         DeviceBuffer::<u8>::zeroed(&stream, asked),
-        |e| matches!(e, Error::OutOfMemory { requested, total: t, .. } if *requested == asked && *t == total),
+        |e| matches!(e, Error::OutOfMemory(o) if o.requested == asked && o.total == total),
     )?;
     assert!(error.is_recoverable());
     assert_eq!(kept.to_vec(&stream)?, [1.0, 2.0]);

@@ -89,8 +89,11 @@ impl Tally {
 
 /// Is this the injected failure, told as it has to be?
 fn is_told(error: &Error, injection: &Injection) -> bool {
-    if matches!(error, Error::OutOfMemory { .. }) {
-        return injection.function == "cuMemAllocAsync";
+    if matches!(error, Error::OutOfMemory(_)) {
+        return ["cuMemAlloc_v2", "cuMemAllocAsync"].contains(&injection.function);
+    }
+    if matches!(error, Error::PinnedMemory { .. }) {
+        return injection.function == "cuMemHostAlloc";
     }
     error.driver_error().is_some_and(|e| e.function == injection.function && e.code == injection.code as i32)
 }

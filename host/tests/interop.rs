@@ -22,12 +22,21 @@ fn a_buffer_of_custs_becomes_ours() -> Result<()> {
 fn our_buffer_becomes_custs() -> Result<()> {
     let Bench { stream, .. } = Bench::open()?;
     let ours = DeviceBuffer::from_slice(&stream, &[1u32, 2, 3])?;
-    let address = ours.as_ptr().raw();
     let theirs = ours.into_cust()?;
-    assert_eq!(theirs.as_slice().as_device_ptr().as_raw(), address);
     let mut out = [0u32; 3];
     theirs.copy_to(&mut out)?;
     assert_eq!(out, [1, 2, 3]);
+    Ok(())
+}
+
+#[test]
+fn a_buffer_of_custs_comes_back_where_it_was() -> Result<()> {
+    let Bench { stream, .. } = Bench::open()?;
+    let theirs = cust::memory::DeviceBuffer::from_slice(&[7u32; 5])?;
+    let address = theirs.as_slice().as_device_ptr();
+    // SAFETY: as above.
+    let ours = unsafe { DeviceBuffer::from_cust(&stream, theirs) };
+    assert_eq!(ours.into_cust()?.as_slice().as_device_ptr(), address);
     Ok(())
 }
 

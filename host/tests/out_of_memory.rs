@@ -21,9 +21,13 @@ fn memory_that_the_pool_keeps_is_given_back_when_needed() -> Result<()> {
     let kept = DeviceBuffer::<u8>::zeroed(&stream, free / 10 * 6)?;
     let asked = free / 2;
     match DeviceBuffer::<u8>::zeroed(&stream, asked) {
-        Err(Error::OutOfMemory { requested, free, total, .. }) => {
-            assert_eq!(requested, asked);
-            assert!(free < asked && asked < total, "{free} {asked} {total}");
+        Err(Error::OutOfMemory(error)) => {
+            assert_eq!(error.requested, asked);
+            assert!(error.free < asked && asked < error.total, "{error:?}");
+            assert!(error.live >= kept.len() && error.live <= error.reserved, "{error:?}");
+            // The line that holds most is the one above.
+            let holder = &error.holders[0];
+            assert!(holder.site.starts_with(file!()) && holder.bytes >= kept.len() as u64, "{error}");
         }
         other => panic!("{other:?}"),
     }

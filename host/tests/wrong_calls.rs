@@ -121,7 +121,7 @@ fn sizes(calls: &mut Calls) {
         calls.wrong("buffer", |b| DeviceBuffer::<f32>::zeroed(&b.stream, len), overflow);
         calls.wrong("pinned", |b| PinnedBuffer::<f32>::zeroed(&b.device, len), overflow);
     }
-    let out_of_memory = |e: &Error| matches!(e, Error::OutOfMemory { .. });
+    let out_of_memory = |e: &Error| matches!(e, Error::OutOfMemory(_));
     calls.wrong("2^46 bytes", |b| DeviceBuffer::<u8>::zeroed(&b.stream, 1 << 46), out_of_memory);
     calls.wrong("2^46 floats", |b| DeviceBuffer::<f32>::zeroed(&b.stream, 1 << 46), out_of_memory);
     calls.wrong(

@@ -28,8 +28,8 @@ struct Block {
     lease: Lease,
     /// Number of the stream whose heap it is from.
     home: u64,
-    /// Does the software driver's checker know its bounds?
-    known: bool,
+    /// Bytes that the software driver's checker knows to be in use.
+    known: Option<usize>,
     /// Its red zones.
     guard: Option<Guard>,
 }
@@ -100,8 +100,9 @@ impl Allocation {
             guard.check(&self.device, self.address, &self.order);
         }
         // A block that waits for other streams stays known until its memory is given out again.
-        if known && self.order.is_sole(home) {
-            driver::soft::mark_block(self.order.writer().raw().cast(), self.address, lease.bytes() as usize, None);
+        if let Some(bytes) = known.filter(|_| self.order.is_sole(home)) {
+            // Nobody uses the block after this, so nobody has to wait for it.
+            driver::soft::mark_block(self.order.writer().handle().cast(), self.address, bytes, None);
         }
         self.device.allocator().free(&self.device, lease, &self.order, home);
     }
@@ -111,7 +112,7 @@ impl Allocation {
     fn free_in_order(&self) {
         let Some(stream) = self.order.last_stream() else { return };
         // SAFETY: an allocation of the driver's, freed once, and every user's work is ordered before.
-        let freed = self.device.clean_up(|| unsafe { raw::mem_free_async(self.address, stream.raw()) });
+        let freed = self.device.clean_up(|| unsafe { raw::mem_free_async(self.address, stream.handle()) });
         if freed.is_err() && stream.drain() {
             // SAFETY: as above, and the refused call has not freed it; no work is pending on it.
             let _ = self.device.clean_up(|| unsafe { raw::mem_free(self.address) });
@@ -134,13 +135,14 @@ fn from_cache(stream: &Stream, bytes: usize, site: Site) -> Result<(CUdeviceptr,
     stream.device().alive()?;
     let guarded = allocator.guarded && !allocator.is_capturing();
     let wanted = if guarded { Guard::padded(bytes) } else { bytes as u64 };
-    let lease = match stream.diverted_heap() {
+    let diverted = if allocator.is_capturing() { stream.diverted_heap() } else { None };
+    let lease = match diverted {
         Some(heap) => lease(stream.device(), &heap, wanted, site)?,
         None => lease(stream.device(), stream.own_heap(), wanted, site)?,
     };
     let mut address = lease.address();
     // Replays of a graph use its memory when the program holds no buffer of it: the checker is told of no blocks there.
-    let known = stream.device().is_software() && !lease.heap().is_private();
+    let known = (stream.device().is_software() && !lease.heap().is_private()).then_some(bytes);
     let mut guard = None;
     if guarded {
         match Guard::set(stream, &lease, bytes, site) {
@@ -151,9 +153,11 @@ fn from_cache(stream: &Stream, bytes: usize, site: Site) -> Result<(CUdeviceptr,
             }
         }
     }
-    if known {
+    if known.is_some() {
         let label = format!("buffer of {}:{}", site.file(), site.line());
-        driver::soft::mark_block(stream.raw().cast(), address, bytes, Some(&label));
+        if driver::soft::mark_block(stream.handle().cast(), address, bytes, Some(&label)) {
+            stream.queued();
+        }
     }
     Ok((address, Owner::Cache(Block { lease, home: stream.id(), known, guard })))
 }

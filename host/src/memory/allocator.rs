@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arena::{Backend, Cache};
-use cust_raw::{CUcontext, CUevent, CUstream};
+use cust_raw::{CUevent, CUstream};
 
 use super::guard::Overrun;
 use super::order::UseOrder;
@@ -12,14 +12,14 @@ use crate::device::Device;
 use crate::environment;
 use crate::error::{DriverError, Error, Result};
 use crate::raw::{self, RawResult};
-use crate::stream::Stream;
+use crate::stream::{Stream, is_settled};
 
 /// `CU_EVENT_DISABLE_TIMING`: cheaper to record.
 const NO_TIMING: u32 = 2;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`: this thread's calls disturb no capture.
 const CAPTURE_RELAXED: u32 = 2;
 /// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for every device's context.
-const PORTABLE: u32 = 1;
+pub(super) const PORTABLE: u32 = 1;
 /// Events kept for later.
 const SPARE_EVENTS: usize = 256;
 
@@ -46,6 +46,14 @@ impl Mark {
     pub(super) fn hold_back(&self, stream: &Stream) -> Result<()> {
         // SAFETY: both handles are alive.
         stream.call(|stream| unsafe { raw::stream_wait_event(stream, self.0, 0) })
+    }
+
+    /// Waits, for clean-up, until the mark is reached or nothing of its device runs any more. False when neither can be had.
+    pub(super) fn settle(&self, device: &Device) -> bool {
+        // SAFETY: the handle is alive.
+        let reached = device.clean_up(|| unsafe { raw::event_synchronize(self.0) });
+        // SAFETY: takes no arguments.
+        is_settled(reached) || is_settled(device.clean_up(|| unsafe { raw::ctx_synchronize() }))
     }
 
     /// Waits until the mark is reached.
@@ -132,12 +140,11 @@ impl Allocator {
     pub(crate) fn new() -> Result<Self> {
         let modes = [("caching", Mode::Caching), ("passthrough", Mode::PassThrough)];
         let mode = environment::choice("IRONWARP_ALLOCATOR", "caching, passthrough", &modes)?;
-        let switch = [("0", false), ("1", true)];
-        let guarded = environment::choice("IRONWARP_ALLOCATOR_DEBUG", "0, 1", &switch)?;
+        let guarded = environment::switch("IRONWARP_ALLOCATOR_DEBUG")?;
         let pinned = Cache::new();
         Ok(Allocator {
             mode: mode.unwrap_or(Mode::Caching),
-            guarded: guarded.unwrap_or(false),
+            guarded,
             device: Cache::new(),
             pinned_heap: pinned.new_heap(),
             pinned,
@@ -157,7 +164,7 @@ impl Allocator {
     }
 
     /// A mark that is nowhere yet. The context is current.
-    pub(super) fn new_mark(&self) -> RawResult<Mark> {
+    fn new_mark(&self) -> RawResult<Mark> {
         // The lock is let go before the driver is called.
         let spare = self.spare().pop();
         spare.map_or_else(
@@ -203,7 +210,7 @@ impl Allocator {
         let mut marks = Vec::new();
         for stream in streams {
             // SAFETY: the stream is alive, and `clean_up` makes the context current.
-            match device.clean_up(|| unsafe { self.mark(stream.raw()) }) {
+            match device.clean_up(|| unsafe { self.mark(stream.handle()) }) {
                 Ok(mark) => marks.push(mark),
                 Err(_) if stream.drain() => {}
                 Err(_) => {
@@ -228,10 +235,12 @@ impl Allocator {
         }
     }
 
-    /// Gives a block back for the time when those of `users` that are not the heap's own stream are done with it.
+    /// Gives a block back for the time when those of `users` that the heap's own stream is not behind are done with it.
     fn free_behind(&self, device: &Device, lease: Lease, users: &[Stream], home: u64) {
+        let own = users.iter().find(|stream| stream.id() == home);
+        let concerns = |user: &&Stream| own.is_none_or(|own| !own.comes_after(user));
         // Without marks the block is left alone, since some stream may still write it: it stays in use for good.
-        if let Some(marks) = self.marks(device, users.iter().filter(|stream| stream.id() != home)) {
+        if let Some(marks) = self.marks(device, users.iter().filter(concerns)) {
             self.device.free_after(lease, marks);
         }
     }
@@ -276,17 +285,21 @@ impl Allocator {
     /// Gives everything back when nothing of the device is in use any more. Failures have nobody to go to: the memory goes
     /// with the context.
     ///
-    /// # Safety
-    /// The context is alive and the device's own.
-    pub(crate) unsafe fn close(&self, context: CUcontext) {
-        // SAFETY: the caller's promise.
-        let _ = unsafe { raw::ctx_set_current(context) };
+    /// The device's context is current.
+    pub(crate) fn close(&self) {
         let _ = self.device.close(&Closing { allocator: self, kind: Kind::Device });
         let _ = self.pinned.close(&Closing { allocator: self, kind: Kind::Pinned });
         for mark in self.spare().drain(..) {
             // SAFETY: alive until now, and used by nobody.
             let _ = unsafe { raw::event_destroy(mark.0) };
         }
+    }
+}
+
+impl Device {
+    /// A mark that is nowhere yet; it goes back with [`Allocator::recycle`].
+    pub(super) fn new_mark(&self) -> Result<Mark> {
+        self.call(|| self.allocator().new_mark())
     }
 }
 

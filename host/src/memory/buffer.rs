@@ -3,100 +3,24 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
+use std::panic::Location;
 
 use bytemuck::Pod;
 use cust_raw::CUdeviceptr;
 
-use super::order::UseOrder;
+use super::allocation::Allocation;
 use super::pinned::PinnedBuffer;
 use super::view::{DevicePtr, DeviceView, DeviceViewMut};
 use super::{byte_size, same_length};
 use crate::device::Device;
-use crate::error::{Error, Result};
-use crate::raw;
+use crate::error::Result;
 use crate::stream::Stream;
-
-/// A piece of device memory. Null, and not known to the driver, when it has no bytes.
-pub(crate) struct Allocation {
-    address: CUdeviceptr,
-    device: Device,
-    order: UseOrder,
-}
-
-impl Allocation {
-    fn new(stream: &Stream, bytes: usize) -> Result<Self> {
-        let address = if bytes == 0 { 0 } else { allocate(stream, bytes)? };
-        Ok(Allocation { address, device: stream.device().clone(), order: UseOrder::new(stream) })
-    }
-
-    /// Gives the memory up, with no work pending on it.
-    fn release(mut self) -> Result<CUdeviceptr> {
-        self.order.wait()?;
-        Ok(std::mem::take(&mut self.address))
-    }
-
-    pub(super) fn address(&self) -> CUdeviceptr {
-        self.address
-    }
-
-    pub(super) fn device(&self) -> &Device {
-        &self.device
-    }
-
-    pub(super) fn order(&self) -> &UseOrder {
-        &self.order
-    }
-}
-
-impl Drop for Allocation {
-    /// Gives the memory back in stream order, after everything that uses it. Falls back to waiting here when the
-    /// driver refuses; with an order that cannot be had the memory is left alone, since some stream may still write it.
-    fn drop(&mut self) {
-        if self.address == 0 {
-            return;
-        }
-        let Some(stream) = self.order.last_stream() else { return };
-        // SAFETY: the address came from cuMemAllocAsync, is freed once, and every user's work is ordered before.
-        let freed = self.device.clean_up(|| unsafe { raw::mem_free_async(self.address, stream.handle()) });
-        if freed.is_err() && stream.drain() {
-            // SAFETY: as above, and the refused call has not freed it; no work is pending on it.
-            let _ = self.device.clean_up(|| unsafe { raw::mem_free(self.address) });
-        }
-    }
-}
-
-/// Allocates in stream order. When memory is short, what the pool keeps is given back and the call tried once more.
-fn allocate(stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
-    let device = stream.device();
-    let attempt = || {
-        let mut address = 0;
-        // SAFETY: a place to write to.
-        stream.call(|stream| unsafe { raw::mem_alloc_async(&mut address, bytes, stream) })?;
-        Ok(address)
-    };
-    let out_of_memory = |error: &Error| error.driver_error().is_some_and(|e| e.is_out_of_memory());
-    match attempt() {
-        Err(error) if out_of_memory(&error) => {}
-        done => return done,
-    }
-    // Frees that are queued behind running work return their memory only when it is done.
-    device.synchronize()?;
-    device.trim_pool()?;
-    match attempt() {
-        Err(error) if out_of_memory(&error) => {
-            let info = device.memory_info()?;
-            let (free, total) = (info.free, info.total);
-            Err(Error::OutOfMemory { device: device.ordinal(), requested: bytes, free, total })
-        }
-        done => done,
-    }
-}
 
 /// An array of `T` in device memory.
 ///
 /// It belongs to the device of the stream that it was made with, and may be used with any stream of that device: when it
-/// moves to another stream, that stream waits for earlier work on the buffer. It is freed in stream order when dropped,
-/// after all of its uses. Lengths of 0 are allowed everywhere.
+/// moves to another stream, that stream waits for earlier work on the buffer. When it is dropped, its memory goes back to the
+/// stream that made it, for later buffers: at once when no other stream has used it, else when those are done with it. Lengths of 0 are allowed everywhere.
 pub struct DeviceBuffer<T> {
     allocation: Allocation,
     len: usize,
@@ -111,8 +35,9 @@ impl<T: Pod> DeviceBuffer<T> {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::SizeOverflow`], or the driver's error.
+    #[track_caller]
     pub unsafe fn uninit(stream: &Stream, len: usize) -> Result<Self> {
-        let allocation = Allocation::new(stream, byte_size::<T>(len)?)?;
+        let allocation = Allocation::new(stream, byte_size::<T>(len)?, Location::caller())?;
         Ok(DeviceBuffer { allocation, len, element: PhantomData })
     }
 
@@ -120,6 +45,7 @@ impl<T: Pod> DeviceBuffer<T> {
     ///
     /// # Errors
     /// As [`DeviceBuffer::uninit`].
+    #[track_caller]
     pub fn zeroed(stream: &Stream, len: usize) -> Result<Self> {
         // SAFETY: filled on the same stream before anybody can see it.
         let mut buffer = unsafe { Self::uninit(stream, len)? };
@@ -131,6 +57,7 @@ impl<T: Pod> DeviceBuffer<T> {
     ///
     /// # Errors
     /// As [`DeviceBuffer::uninit`].
+    #[track_caller]
     pub fn from_slice(stream: &Stream, from: &[T]) -> Result<Self> {
         // SAFETY: filled before anybody can see it.
         let mut buffer = unsafe { Self::uninit(stream, from.len())? };
@@ -142,6 +69,7 @@ impl<T: Pod> DeviceBuffer<T> {
     ///
     /// # Errors
     /// As [`DeviceBuffer::uninit`].
+    #[track_caller]
     pub fn from_pinned(stream: &Stream, from: &PinnedBuffer<T>) -> Result<Self> {
         // SAFETY: filled on the same stream before anybody can see it.
         let mut buffer = unsafe { Self::uninit(stream, from.len())? };
@@ -154,14 +82,14 @@ impl<T: Pod> DeviceBuffer<T> {
     /// # Safety
     /// They lie there, in memory of `stream`'s device that nobody else frees, with no work pending on other streams.
     pub(crate) unsafe fn adopt(stream: &Stream, address: CUdeviceptr, len: usize) -> Self {
-        let allocation =
-            Allocation { address, device: stream.device().clone(), order: UseOrder::new(stream) };
+        // SAFETY: the caller's promise.
+        let allocation = unsafe { Allocation::adopt(stream, address) };
         DeviceBuffer { allocation, len, element: PhantomData }
     }
 
-    /// Gives the memory up, with no work pending on it.
+    /// Gives up an allocation of the driver's own with the elements, with no work pending on it.
     pub(crate) fn release(self) -> Result<CUdeviceptr> {
-        self.allocation.release()
+        self.allocation.release(self.len * size_of::<T>())
     }
 
     /// The same bytes as elements of another type; bytes at the end that make no whole element are out of reach.
@@ -183,12 +111,12 @@ impl<T: Pod> DeviceBuffer<T> {
 
     /// The device that holds it.
     pub fn device(&self) -> &Device {
-        &self.allocation.device
+        self.allocation.device()
     }
 
     /// Address of its first element; null when it has no bytes.
     pub fn as_ptr(&self) -> DevicePtr<T> {
-        DevicePtr::from_raw(self.allocation.address)
+        DevicePtr::from_raw(self.allocation.address())
     }
 
     /// All of it, shared.
@@ -296,7 +224,7 @@ impl<'a, T: Pod> From<&'a mut DeviceBuffer<T>> for DeviceViewMut<'a, T> {
 
 impl<T> fmt::Debug for DeviceBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (element, len, address) = (std::any::type_name::<T>(), self.len, self.allocation.address);
+        let (element, len, address) = (std::any::type_name::<T>(), self.len, self.allocation.address());
         write!(f, "DeviceBuffer<{element}>({len} elements at {address:#x})")
     }
 }

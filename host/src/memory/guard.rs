@@ -40,7 +40,10 @@ pub struct Overrun {
 impl fmt::Display for Overrun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Overrun { site, bytes, offset } = self;
-        write!(f, "byte {offset} of a buffer of {bytes} bytes was written; the buffer was allocated at {site}")
+        write!(
+            f,
+            "byte {offset} of a buffer of {bytes} bytes was written; the buffer was allocated at {site}"
+        )
     }
 }
 

@@ -1,14 +1,26 @@
 //! Device memory, views of it, and page-locked host memory.
 
+mod allocation;
+mod allocator;
 mod buffer;
+mod guard;
 mod order;
 mod pinned;
+#[allow(dead_code, reason = "what captures a graph uses it")]
+mod private;
+mod report;
 pub(crate) mod tensor_map;
 mod view;
 
 pub use buffer::DeviceBuffer;
+pub use guard::Overrun;
 pub use pinned::PinnedBuffer;
+pub use report::with_oom_retry;
 pub use view::{DevicePtr, DeviceView, DeviceViewMut};
+
+pub(crate) use allocator::{Allocator, Heap};
+#[allow(unused_imports, reason = "what captures a graph uses it")]
+pub(crate) use private::{Diversion, PrivatePool};
 
 use crate::error::{Error, Result};
 

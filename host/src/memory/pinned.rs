@@ -3,27 +3,30 @@
 use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use arena::Failure;
 use bytemuck::Pod;
 use cust_raw::CUstream;
 
+use super::allocator::{Kind, Lease, Mark, Mode, PORTABLE, Source};
 use super::byte_size;
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::raw::{self, RawResult};
-use crate::stream::{Event, Stream};
-
-/// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for every device's context.
-const PORTABLE: u32 = 1;
+use crate::stream::Stream;
 
 /// An array of `T` in page-locked host memory.
 ///
 /// Copies between it and device memory are queued; the buffer knows which are under way and waits for them before the
-/// host may see (`as_slice`) or change (`as_mut_slice`) it, and before it is freed.
+/// host may see (`as_slice`) or change (`as_mut_slice`) it. When it is dropped, its memory is kept for later buffers, which get
+/// it when those copies are done.
 pub struct PinnedBuffer<T> {
     /// Null when the buffer has no bytes.
     address: *mut c_void,
+    /// The block of the pool that it lies in; `None` for an allocation of the driver's own.
+    lease: Option<Lease>,
     len: usize,
     device: Device,
     /// Copies that may be under way, at most one a stream and direction: a later one stands for the earlier.
@@ -35,7 +38,16 @@ struct Transfer {
     stream_id: u64,
     /// Does the device write the host's memory?
     writes: bool,
-    done: Event,
+    done: Mark,
+    /// The stream's device, whose mark it is.
+    device: Device,
+}
+
+impl Transfer {
+    /// The device is done with the transfer.
+    fn end(self) {
+        self.device.allocator().recycle(self.done);
+    }
 }
 
 // SAFETY: it owns plain memory of a Send type; what the device does with it goes through `transfers`.
@@ -48,23 +60,24 @@ impl<T: Pod> PinnedBuffer<T> {
     ///
     /// # Errors
     /// [`crate::Error::SizeOverflow`], or the driver's error.
+    #[track_caller]
     pub fn zeroed(device: &Device, len: usize) -> Result<Self> {
         let bytes = byte_size::<T>(len)?;
-        let mut address = std::ptr::null_mut();
+        let (address, lease) =
+            if bytes == 0 { (std::ptr::null_mut(), None) } else { allocate(device, bytes)? };
         if bytes > 0 {
-            // SAFETY: a place to write to.
-            device.call(|| unsafe { raw::mem_host_alloc(&mut address, bytes, PORTABLE) })?;
-            // SAFETY: the driver gave `bytes` bytes there, which nobody else knows of.
+            // SAFETY: `bytes` bytes lie there, which nobody else knows of.
             unsafe { address.cast::<u8>().write_bytes(0, bytes) };
         }
-        let device = device.clone();
-        Ok(PinnedBuffer { address, len, device, transfers: Mutex::new(Vec::new()), element: PhantomData })
+        let (device, transfers) = (device.clone(), Mutex::new(Vec::new()));
+        Ok(PinnedBuffer { address, lease, len, device, transfers, element: PhantomData })
     }
 
     /// A copy of `from`.
     ///
     /// # Errors
     /// As [`PinnedBuffer::zeroed`].
+    #[track_caller]
     pub fn from_slice(device: &Device, from: &[T]) -> Result<Self> {
         let mut buffer = Self::zeroed(device, from.len())?;
         buffer.as_mut_slice()?.copy_from_slice(from);
@@ -135,29 +148,60 @@ impl<T: Pod> PinnedBuffer<T> {
             return Ok(());
         }
         // Made before the copy, so that once a copy is queued only the record can fail.
-        let done = Event::untimed(stream.device())?;
+        let done = stream.device().new_mark()?;
         let mut transfers = self.transfers();
-        for earlier in transfers.iter().filter(|t| t.stream_id != stream.id() && (writes || t.writes)) {
-            stream.wait(&earlier.done)?;
+        let queued = (|| {
+            for earlier in transfers.iter().filter(|t| t.stream_id != stream.id() && (writes || t.writes)) {
+                earlier.done.hold_back(stream)?;
+            }
+            stream.call(|stream| copy(self.address, stream))?;
+            // SAFETY: the stream is alive, and `ask` makes its context current.
+            match stream.ask(|stream| unsafe { done.record(stream) }) {
+                Ok(()) => Ok(()),
+                // No mark to wait for later, so wait for the copy now.
+                Err(error) => stream.synchronize().and(Err(error)),
+            }
+        })();
+        let transfer = Transfer { stream_id: stream.id(), writes, done, device: stream.device().clone() };
+        if queued.is_err() {
+            transfer.end();
+            return queued;
         }
-        stream.call(|stream| copy(self.address, stream))?;
-        if let Err(error) = stream.record(&done) {
-            // No mark to wait for later, so wait for the copy now.
-            return stream.synchronize().and(Err(error));
-        }
-        transfers.retain(|t| t.stream_id != stream.id() || t.writes != writes);
-        transfers.push(Transfer { stream_id: stream.id(), writes, done });
+        let replaced = |t: &mut Transfer| t.stream_id == stream.id() && t.writes == writes;
+        transfers.extract_if(.., replaced).for_each(Transfer::end);
+        transfers.push(transfer);
         Ok(())
     }
 
     fn wait(&self, matters: impl Fn(&Transfer) -> bool) -> Result<()> {
         let mut transfers = self.transfers();
         for transfer in transfers.iter().filter(|t| matters(t)) {
-            transfer.done.synchronize()?;
+            transfer.done.synchronize(&transfer.device)?;
         }
-        transfers.retain(|t| !matters(t));
+        transfers.extract_if(.., |t| matters(t)).for_each(Transfer::end);
         Ok(())
     }
+}
+
+/// Page-locked memory: a block of the pool, or, where nothing is cached, an allocation of the driver's own.
+#[track_caller]
+fn allocate(device: &Device, bytes: usize) -> Result<(*mut c_void, Option<Lease>)> {
+    let allocator = device.allocator();
+    if allocator.mode == Mode::PassThrough {
+        let mut address = std::ptr::null_mut();
+        // SAFETY: a place to write to.
+        device.call(|| unsafe { raw::mem_host_alloc(&mut address, bytes, PORTABLE) })?;
+        return Ok((address, None));
+    }
+    device.alive()?;
+    let source = Source { device, kind: Kind::Pinned };
+    let lease = (allocator.pinned)
+        .allocate(&source, &allocator.pinned_heap, bytes as u64, Location::caller())
+        .map_err(|failure| match failure {
+            Failure::OutOfMemory => Error::PinnedMemory { requested: bytes },
+            Failure::Backend(error) => error,
+        })?;
+    Ok((std::ptr::with_exposed_provenance_mut(lease.address() as usize), Some(lease)))
 }
 
 impl<T> PinnedBuffer<T> {
@@ -171,8 +215,25 @@ impl<T> Drop for PinnedBuffer<T> {
         if self.address.is_null() {
             return;
         }
-        // Memory that a copy may still write is left alone: a leak is better than a stray write.
-        let settled = self.transfers().iter().all(|transfer| transfer.done.settle());
+        let transfers = std::mem::take(&mut *self.transfers());
+        let Some(lease) = self.lease.take() else { return self.free(transfers) };
+        let (own, others): (Vec<_>, Vec<_>) = transfers.into_iter().partition(|t| t.device == self.device);
+        // Marks of other devices mean nothing to this one's pool.
+        let settled = others.iter().all(|transfer| transfer.done.settle(&transfer.device));
+        others.into_iter().for_each(Transfer::end);
+        if settled {
+            let marks = own.into_iter().map(|transfer| transfer.done).collect();
+            self.device.allocator().pinned.free_after(lease, marks);
+        }
+    }
+}
+
+impl<T> PinnedBuffer<T> {
+    /// Frees an allocation of the driver's own. Memory that a copy may still write is left alone: a leak is better than a stray
+    /// write.
+    fn free(&self, transfers: Vec<Transfer>) {
+        let settled = transfers.iter().all(|transfer| transfer.done.settle(&transfer.device));
+        transfers.into_iter().for_each(Transfer::end);
         if settled {
             // SAFETY: the address came from cuMemHostAlloc, is freed once, and no copy is under way.
             let _ = self.device.clean_up(|| unsafe { raw::mem_free_host(self.address) });

@@ -66,7 +66,7 @@ pub fn with_oom_retry<T>(
     batch: usize,
     mut step: impl FnMut(usize) -> Result<T>,
 ) -> Result<(usize, T)> {
-    let mut batch = batch.max(1);
+    let mut batch = batch;
     loop {
         match step(batch) {
             Err(Error::OutOfMemory(_)) if batch > 1 => batch /= 2,

@@ -7,7 +7,7 @@ use std::ops::{Bound, RangeBounds};
 use bytemuck::Pod;
 use cust_raw::CUdeviceptr;
 
-use super::buffer::Allocation;
+use super::allocation::Allocation;
 use super::pinned::PinnedBuffer;
 use super::same_length;
 use crate::device::Device;

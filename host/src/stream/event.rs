@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cust_raw::CUevent;
 
-use super::{NO_TIMING, is_settled};
+use super::NO_TIMING;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::raw;
@@ -64,14 +64,6 @@ impl Event {
     pub fn synchronize(&self) -> Result<()> {
         // SAFETY: the handle is alive.
         self.device.call(|| unsafe { raw::event_synchronize(self.handle) })
-    }
-
-    /// Waits, for clean-up, until the event is reached or nothing of its device runs any more. False when neither can be had.
-    pub(crate) fn settle(&self) -> bool {
-        // SAFETY: the handle is alive.
-        let reached = self.device.clean_up(|| unsafe { raw::event_synchronize(self.handle) });
-        // SAFETY: takes no arguments.
-        is_settled(reached) || is_settled(self.device.clean_up(|| unsafe { raw::ctx_synchronize() }))
     }
 
     /// Has the event been reached? True when it was never recorded.

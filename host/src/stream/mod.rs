@@ -29,13 +29,14 @@ mod scope;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cust_raw::CUstream;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::launch::{LaunchSite, Recent};
+use crate::memory::Heap;
 use crate::raw::{self, RawResult};
 
 pub use event::Event;
@@ -62,6 +63,10 @@ struct StreamInner {
     pooled: bool,
     launches: Arc<Recent>,
     progress: Progress,
+    /// Where its buffers' memory comes from, once it has had any.
+    heap: OnceLock<Heap>,
+    /// Where it comes from instead, during a capture.
+    diverted: Mutex<Option<Heap>>,
     device: Device,
 }
 
@@ -100,6 +105,10 @@ impl Progress {
 impl Drop for StreamInner {
     fn drop(&mut self) {
         self.device.launches().close(&self.launches);
+        if let Some(heap) = self.heap.take() {
+            // SAFETY: the queue is alive.
+            unsafe { self.device.allocator().retire(&self.device, heap, self.queue.stream) };
+        }
         if self.pooled && self.device.idle_queues().put(self.queue) {
             return;
         }
@@ -157,6 +166,8 @@ impl Stream {
             pooled,
             launches: device.launches().open(),
             progress: Progress::default(),
+            heap: OnceLock::new(),
+            diverted: Mutex::default(),
             device: device.clone(),
         };
         Stream { inner: Arc::new(inner) }
@@ -309,7 +320,23 @@ impl Stream {
         self.device().launches().add(&self.inner.launches, site);
     }
 
-    fn queued(&self) {
+    /// Where memory for the stream's buffers comes from when it is not diverted.
+    pub(crate) fn own_heap(&self) -> &Heap {
+        self.inner.heap.get_or_init(|| self.device().allocator().heap(self.device()))
+    }
+
+    /// Where it comes from during a capture.
+    pub(crate) fn diverted_heap(&self) -> Option<Heap> {
+        self.inner.diverted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sets where it comes from; returns what was set before.
+    pub(crate) fn divert_heap(&self, heap: Option<Heap>) -> Option<Heap> {
+        std::mem::replace(&mut *self.inner.diverted.lock().unwrap_or_else(PoisonError::into_inner), heap)
+    }
+
+    /// A piece of work was queued.
+    pub(crate) fn queued(&self) {
         self.inner.progress.issued.fetch_add(1, Ordering::Release);
     }
 
@@ -347,6 +374,6 @@ impl fmt::Debug for Stream {
 }
 
 /// After a wait that came to this: does nothing run any more?
-fn is_settled(wait: RawResult) -> bool {
+pub(crate) fn is_settled(wait: RawResult) -> bool {
     wait.map_or_else(|error| error.is_sticky(), |()| true)
 }

@@ -71,7 +71,7 @@ fn exhaustion() -> Result<()> {
     let (device, stream) = plain()?;
     let asked = 4 * device.memory_info()?.total;
     match DeviceBuffer::<u8>::zeroed(&stream, asked) {
-        Err(Error::OutOfMemory { requested, .. }) if requested == asked => Ok(()),
+        Err(Error::OutOfMemory(error)) if error.requested == asked => Ok(()),
         Err(other) => Err(other),
         Ok(_) => panic!("more memory than there is"),
     }

@@ -28,26 +28,28 @@ impl Driver {
         }
     }
 
-    fn mark_in_order(&mut self, stream: usize, mark: Mark) -> Outcome {
+    /// Whether it was queued, behind work of the stream.
+    fn mark_in_order(&mut self, stream: usize, mark: Mark) -> Outcome<bool> {
         let context = self.enter()?;
         let stream: Handle = self.stream(stream, context)?;
         // Nothing to wait for: a stream that is done stays done.
         if self.streams.get(stream)?.queue.is_empty() {
             self.mark(&mark);
-            return Ok(());
+            return Ok(false);
         }
-        self.push(stream, Work::Mark(mark)).map(|_| ())
+        self.push(stream, Work::Mark(mark)).map(|_| true)
     }
 }
 
 /// Tells the checker, in the order of a stream's work, that `bytes` bytes at `address` are in use from now on, called `label`
 /// in its reports, or with `None` that they are not. Memory out of use is filled with NaN bytes. The range lies in one
-/// allocation of the current context. Does nothing after a fault, or when the software driver is not in use.
-pub fn mark_block(stream: *mut core::ffi::c_void, address: u64, bytes: usize, label: Option<&str>) {
+/// allocation of the current context. Does nothing after a fault, or when the software driver is not in use. Returns whether
+/// this was queued: then other streams have to wait for it before they use the block.
+pub fn mark_block(stream: *mut core::ffi::c_void, address: u64, bytes: usize, label: Option<&str>) -> bool {
     if !super::state::is_started() {
-        return;
+        return false;
     }
     let mark = Mark { address: address as usize, bytes, label: label.map(Arc::from) };
     // A context with a fault runs nothing that could be checked.
-    let _ = Driver::lock().mark_in_order(stream as usize, mark);
+    Driver::lock().mark_in_order(stream as usize, mark).unwrap_or(false)
 }

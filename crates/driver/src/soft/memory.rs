@@ -242,6 +242,8 @@ impl Driver {
     /// `INVALID_VALUE` when none starts at `address`; `ILLEGAL_ADDRESS` when a red zone was overwritten.
     pub(super) fn release(&mut self, address: usize) -> Outcome {
         let allocation = self.memory.live.remove(&address).ok_or(code::INVALID_VALUE)?;
+        // Blocks that were marked within go too.
+        simt::memory::track(address as *const u8, allocation.bytes, &allocation.label());
         simt::memory::untrack(address as *const u8);
         if allocation.kind.counts_as_device_memory() {
             self.devices[allocation.device].used -= allocation.bytes;
