@@ -31,7 +31,7 @@ pub trait Backend {
     /// Gives memory of [`Backend::reserve`] back. No work on it is pending.
     ///
     /// # Errors
-    /// The call failed; the memory is lost.
+    /// The call failed; the memory is still there.
     fn release(&self, address: u64, bytes: u64) -> Result<(), Self::Error>;
 
     /// Waits for everything that is queued on all streams.
@@ -381,7 +381,7 @@ impl<E> Cache<E> {
     }
 
     /// Releases segments that were taken from their heaps. The wait comes after that: what was queued on their blocks was
-    /// queued before the blocks were freed. The heaps get them back when it fails.
+    /// queued before the blocks were freed. The heaps get back what could not be released; the first error counts.
     fn release_when_settled<B: Backend<Event = E>>(
         &self,
         backend: &B,
@@ -390,28 +390,18 @@ impl<E> Cache<E> {
         if removed.iter().all(|(_, segments)| segments.is_empty()) {
             return Ok(());
         }
-        if let Err(error) = backend.settle() {
-            for (heap, segments) in removed {
-                let mut inner = heap.lock();
-                segments.iter().for_each(|s| inner.heap.add_segment(s.address, s.bytes, s.kind));
+        let mut outcome = backend.settle();
+        let settled = outcome.is_ok();
+        for (heap, segments) in removed {
+            for Idle { address, bytes, kind } in segments {
+                let released = settled.then(|| backend.release(address, bytes));
+                if let Some(Ok(())) = released {
+                    self.totals.release(bytes);
+                } else {
+                    heap.lock().heap.add_segment(address, bytes, kind);
+                    outcome = outcome.and(released.unwrap_or(Ok(())));
+                }
             }
-            return Err(error);
-        }
-        let segments = removed.iter().flat_map(|(_, segments)| segments);
-        self.release_all(backend, segments.map(|s| (s.address, s.bytes)))
-    }
-
-    /// Releases every segment, also after one has failed; the first error counts.
-    fn release_all<B: Backend<Event = E>>(
-        &self,
-        backend: &B,
-        segments: impl Iterator<Item = (u64, u64)>,
-    ) -> Result<(), B::Error> {
-        let mut outcome = Ok(());
-        for (address, bytes) in segments {
-            outcome = outcome.and(backend.release(address, bytes));
-            self.totals.unreserve(bytes);
-            self.totals.releases.fetch_add(1, Ordering::Relaxed);
         }
         outcome
     }
@@ -439,8 +429,9 @@ impl<E> Cache<E> {
     /// # Errors
     /// The first error of the backend; all has been tried.
     pub fn close<B: Backend<Event = E>>(&self, backend: &B) -> Result<(), B::Error> {
-        let mut outcome = backend.settle();
         let mut registry = self.registry();
+        let holds = |heap: &Arc<StreamHeap<E>>| heap.lock().heap.segments().next().is_some();
+        let mut outcome = if registry.heaps.iter().any(holds) { backend.settle() } else { Ok(()) };
         for retired in registry.retired.drain(..) {
             retired.events.into_iter().for_each(|event| backend.recycle(event));
         }
@@ -449,7 +440,10 @@ impl<E> Cache<E> {
             let pending = std::mem::take(&mut inner.pending);
             pending.into_iter().flat_map(|p| p.events).for_each(|event| backend.recycle(event));
             let heap = std::mem::replace(&mut inner.heap, Heap::new());
-            outcome = outcome.and(self.release_all(backend, heap.segments().map(|s| (s.address, s.bytes))));
+            for segment in heap.segments() {
+                outcome = outcome.and(backend.release(segment.address, segment.bytes));
+                self.totals.release(segment.bytes);
+            }
         }
         outcome
     }

@@ -55,8 +55,8 @@ pub(crate) struct Totals {
     peak_live: AtomicU64,
     reserved: AtomicU64,
     peak_reserved: AtomicU64,
-    pub reserves: AtomicU64,
-    pub releases: AtomicU64,
+    reserves: AtomicU64,
+    releases: AtomicU64,
     pub reclaims: AtomicU64,
 }
 
@@ -90,6 +90,12 @@ impl Totals {
 
     pub fn unreserve(&self, bytes: u64) {
         self.reserved.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// A segment went back to the system.
+    pub fn release(&self, bytes: u64) {
+        self.unreserve(bytes);
+        self.releases.fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn reset_peaks(&self) {

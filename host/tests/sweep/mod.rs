@@ -1,6 +1,7 @@
 //! What the sweep runs: each scenario opens the device, uses one part of the library, checks what comes out, and lets go
 //! of everything.
 
+mod allocator;
 mod ops;
 mod streams;
 
@@ -16,15 +17,13 @@ pub struct Scenario {
     pub run: fn() -> Result<()>,
     /// Times that a drop puts a free behind the work of another stream.
     pub frees_behind: u64,
-    /// Times that a drop waits for a copy.
-    pub waits_in_drops: u64,
     /// Further calls whose failure does no harm here: function, calls, why.
     pub harmless: &'static [(&'static str, u64, &'static str)],
 }
 
 impl Scenario {
     const fn new(name: &'static str, run: fn() -> Result<()>) -> Self {
-        Scenario { name, run, frees_behind: 0, waits_in_drops: 0, harmless: &[] }
+        Scenario { name, run, frees_behind: 0, harmless: &[] }
     }
 }
 
@@ -32,14 +31,17 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new("open", open),
     Scenario::new("memory", memory),
     Scenario {
-        harmless: &[("cuMemAllocAsync", 2, "it is refused in any case")],
+        harmless: &[("cuMemAlloc_v2", 3, "it is refused in any case")],
         ..Scenario::new("exhaustion", exhaustion)
     },
-    Scenario { frees_behind: 1, waits_in_drops: 2, ..Scenario::new("pinned", pinned) },
+    Scenario { frees_behind: 1, ..Scenario::new("reuse", allocator::reuse) },
+    Scenario::new("trim", allocator::trim),
+    Scenario::new("limit", allocator::limit),
+    Scenario { frees_behind: 1, ..Scenario::new("pinned", pinned) },
     Scenario { frees_behind: 1, ..Scenario::new("order", order) },
     Scenario::new("events", events),
     Scenario::new("streams", streams::pool_and_scope),
-    Scenario { waits_in_drops: 2, ..Scenario::new("overlap", streams::overlap) },
+    Scenario::new("overlap", streams::overlap),
     Scenario::new("launches", launches),
     Scenario::new("by name", by_name),
     Scenario::new("cust", with_cust),

@@ -221,6 +221,7 @@ impl Backend for Device {
     }
 
     fn release(&self, address: u64, bytes: u64) -> Result<(), Failed> {
+        self.call()?;
         let segment = self.segments.write().unwrap().remove(&address).expect("a segment begins there");
         let memory = segment.lock().unwrap();
         assert_eq!(memory.bytes, bytes);
@@ -229,7 +230,7 @@ impl Backend for Device {
             assert!(self.is_done(stream, ticket), "released while stream {stream} works on it");
         }
         self.reserved.fetch_sub(bytes, Ordering::SeqCst);
-        self.call()
+        Ok(())
     }
 
     fn settle(&self) -> Result<(), Failed> {
