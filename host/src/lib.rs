@@ -46,6 +46,7 @@ pub mod tma {
 pub use arena::{BlockSnapshot, BlockState, HeapSnapshot, Holder, SegmentSnapshot, Snapshot, Stats};
 pub use device::{Arch, Device, DeviceProperties, MemoryInfo};
 pub use error::{DriverError, Error, Limit, OutOfMemory, Result};
+pub use interop::CustLoan;
 pub use launch::{
     Arg, Function, FunctionAttributes, KernelHandle, LaunchArgs, LaunchConfig, LaunchSite, Parameters,
     Suspects, launch,

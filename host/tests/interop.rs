@@ -30,6 +30,22 @@ fn our_buffer_becomes_custs() -> Result<()> {
 }
 
 #[test]
+fn our_buffer_is_lent_without_a_copy() -> Result<()> {
+    let Bench { stream, .. } = Bench::open()?;
+    let mut ours = DeviceBuffer::from_slice(&stream, &[1u32, 2, 3])?;
+    let address = ours.as_ptr().raw();
+    let mut loan = ours.lend_to_cust()?;
+    assert_eq!((loan.len(), loan.as_slice().as_device_ptr().as_raw()), (3, address));
+    loan.copy_from(&[4, 5, 6])?;
+    drop(loan);
+    assert_eq!(ours.to_vec(&stream)?, [4, 5, 6]);
+    // Still ours alone: it is freed once.
+    drop(ours);
+    assert_eq!(DeviceBuffer::from_slice(&stream, &[7u32])?.to_vec(&stream)?, [7]);
+    Ok(())
+}
+
+#[test]
 fn a_buffer_of_custs_comes_back_where_it_was() -> Result<()> {
     let Bench { stream, .. } = Bench::open()?;
     let theirs = cust::memory::DeviceBuffer::from_slice(&[7u32; 5])?;

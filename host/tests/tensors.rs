@@ -87,11 +87,15 @@ fn buffers_come_and_go_without_a_copy() -> Outcome {
     let buffer = x.into_buffer::<f32>()?;
     assert_eq!((buffer.as_ptr().raw(), buffer.to_vec(&stream)?), (address, vec![1.0, 2.0, 3.0, 4.0]));
 
-    let theirs = Tensor::from_buffer(buffer, &[4])?.into_buffer::<f32>()?.into_cust()?;
-    assert_eq!(theirs.as_slice().as_device_ptr().as_raw(), address);
+    let mut buffer = Tensor::from_buffer(buffer, &[4])?.into_buffer::<f32>()?;
+    assert_eq!(buffer.lend_to_cust()?.as_slice().as_device_ptr().as_raw(), address);
+    let theirs = buffer.into_cust()?;
+    let address = theirs.as_slice().as_device_ptr().as_raw();
     // SAFETY: it came from this stream, and nothing uses it.
     let back = Tensor::from_buffer(unsafe { DeviceBuffer::from_cust(&stream, theirs) }, &[4])?;
     assert_eq!(back.to_vec::<f32>(&stream)?, [1.0, 2.0, 3.0, 4.0]);
+    assert_eq!(back.as_view::<f32>()?.as_ptr().raw(), address);
+    assert_eq!(back.into_buffer::<f32>()?.into_cust()?.as_slice().as_device_ptr().as_raw(), address);
     Ok(())
 }
 

@@ -99,6 +99,11 @@ impl<T: Pod> DeviceBuffer<T> {
         DeviceBuffer { allocation: self.allocation, len, element: PhantomData }
     }
 
+    /// Waits for the work that uses it.
+    pub(crate) fn wait(&self) -> Result<()> {
+        self.allocation.order().wait()
+    }
+
     /// Elements.
     pub fn len(&self) -> usize {
         self.len

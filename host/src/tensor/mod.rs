@@ -25,7 +25,8 @@
 //! # }
 //! ```
 //!
-//! Buffers of `cust` come without a copy through [`DeviceBuffer::from_cust`] and go through [`DeviceBuffer::into_cust`]:
+//! Buffers of `cust` come and go without a copy through [`DeviceBuffer::from_cust`] and [`DeviceBuffer::into_cust`] (one of ours is
+//! lent with [`DeviceBuffer::lend_to_cust`]):
 //!
 //! ```no_run
 //! # fn f(stream: &ironwarp::Stream, buffer: cust::memory::DeviceBuffer<f32>) -> ironwarp::Result<()> {
