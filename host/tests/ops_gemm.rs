@@ -172,7 +172,7 @@ fn wrong_sizes_are_refused() -> Outcome {
         let outcome = gemm_f32(&stream, Gemm::new(m, n, k), &twelve, &twelve, &mut c);
         match outcome {
             Ok(()) => assert_eq!(wrong, ""),
-            Err(Error::Length { operation: "gemm_f32", what, .. }) => assert_eq!(what, wrong, "{m} {n} {k}"),
+            Err(Error::Length { operation: "gemm", what, .. }) => assert_eq!(what, wrong, "{m} {n} {k}"),
             Err(other) => panic!("{m} {n} {k}: {other}"),
         }
     }

@@ -51,6 +51,13 @@ macro_rules! fp8 {
                 Self::FORMAT.is_nan(self.0 as u32)
             }
         }
+
+        impl From<$name> for f64 {
+            /// The exact value.
+            fn from(x: $name) -> f64 {
+                x.to_f32().into()
+            }
+        }
     };
 }
 

@@ -7,6 +7,7 @@
 mod basic;
 pub mod cosine;
 mod gemm;
+pub mod matmul;
 
 pub use basic::{max, saxpy, sum, transpose};
 pub use gemm::{Gemm, gemm};

@@ -121,7 +121,7 @@ pub fn elementwise<T: Element>(
     shape: &[usize],
     tolerance: Tolerance,
 ) -> Result<Agreement, Mismatch> {
-    check(what, got, want, shape, tolerance, |index| want[index].abs())
+    check(what, got, want, shape, tolerance, |index| tolerance.allowed(want[index].abs()))
 }
 
 /// Compares each element with `magnitude` as the scale: the sum of the absolute values of the terms that make the element up.
@@ -136,11 +136,43 @@ pub fn accumulated<T: Element>(
     shape: &[usize],
     tolerance: Tolerance,
 ) -> Result<Agreement, Mismatch> {
-    if magnitude.len() != want.len() {
-        let (got, want, shape) = (magnitude.len(), want.len(), shape.to_vec());
-        return Err(Mismatch::Length { what: format!("{what} (magnitudes)"), got, want, shape });
+    same_magnitudes(what, want, magnitude, shape)?;
+    check(what, got, want, shape, tolerance, |index| tolerance.allowed(magnitude[index]))
+}
+
+/// Compares sums that were rounded to `T` at the end, once: beyond what `tolerance` allows by `magnitude`, half a unit in the last place of
+/// the result. With [`Tolerance::EXACT`] the sums are exact and only that rounding is allowed.
+///
+/// # Errors
+/// As [`elementwise`].
+pub fn rounded<T: Element>(
+    what: &str,
+    got: &[T],
+    want: &[f64],
+    magnitude: &[f64],
+    shape: &[usize],
+    tolerance: Tolerance,
+) -> Result<Agreement, Mismatch> {
+    same_magnitudes(what, want, magnitude, shape)?;
+    check(what, got, want, shape, tolerance, |index| {
+        let error = tolerance.allowed(magnitude[index]);
+        error + half_unit::<T>(want[index].abs() + error)
+    })
+}
+
+/// Half the distance of neighbouring numbers of `T` around `value`.
+fn half_unit<T: Element>(value: f64) -> f64 {
+    // The exponent of f64 bits, of subnormal f64 too low, which the lower bound mends.
+    let exponent = (value.to_bits() >> 52) as i32 - 1023;
+    f64::from(exponent.clamp(T::MIN_EXPONENT, T::MAX_EXPONENT) - T::MANTISSA_BITS - 1).exp2()
+}
+
+fn same_magnitudes(what: &str, want: &[f64], magnitude: &[f64], shape: &[usize]) -> Result<(), Mismatch> {
+    if magnitude.len() == want.len() {
+        return Ok(());
     }
-    check(what, got, want, shape, tolerance, |index| magnitude[index])
+    let (got, want, shape) = (magnitude.len(), want.len(), shape.to_vec());
+    Err(Mismatch::Length { what: format!("{what} (magnitudes)"), got, want, shape })
 }
 
 /// Demands the same bits everywhere (so -0 is not 0, and NaN payloads count).
@@ -173,7 +205,7 @@ fn check<T: Element>(
     want: &[f64],
     shape: &[usize],
     tolerance: Tolerance,
-    scale: impl Fn(usize) -> f64,
+    allowed: impl Fn(usize) -> f64,
 ) -> Result<Agreement, Mismatch> {
     let elements = want.len();
     if got.len() != elements || shape.iter().product::<usize>() != elements {
@@ -191,9 +223,8 @@ fn check<T: Element>(
         if !got.to_f64().is_finite() {
             continue;
         }
-        let allowed = tolerance.allowed(scale(index));
         // Written so that an error or a limit that is NaN counts as bad. 0 of 0 allowed is exact.
-        let part = if error == 0.0 { 0.0 } else { error / allowed };
+        let part = if error == 0.0 { 0.0 } else { error / allowed(index) };
         let fine = part <= 1.0;
         bad += usize::from(!fine);
         if part > worst || part.is_nan() {
@@ -204,7 +235,7 @@ fn check<T: Element>(
         return Ok(Agreement { what: what.into(), elements, special, worst, tolerance });
     }
     let (got, want) = (got[worst_index].to_f64(), want[worst_index]);
-    let (error, allowed) = ((got - want).abs(), tolerance.allowed(scale(worst_index)));
+    let (error, allowed) = ((got - want).abs(), allowed(worst_index));
     let coordinate = coordinate(worst_index, shape);
     Err(Mismatch::Value { what: what.into(), coordinate, got, want, error, allowed, bad, elements })
 }
@@ -246,7 +277,7 @@ fn coordinate(mut index: usize, shape: &[usize]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Mismatch, accumulated, bitwise_equal, elementwise};
+    use super::{Mismatch, accumulated, bitwise_equal, elementwise, rounded};
     use crate::Tolerance;
 
     const TIGHT: Tolerance = Tolerance { absolute: 0.0, relative: 1e-6 };
@@ -310,5 +341,22 @@ mod tests {
             Err(Mismatch::Bits { index: 1, .. })
         ));
         assert!(bitwise_equal("x", &[1f32], &[]).is_err());
+    }
+
+    #[test]
+    fn one_rounding_is_allowed_and_no_more() {
+        use half::bf16;
+        let check = |got: f32, want: f64, tolerance| {
+            rounded("x", &[bf16::from_f32(got)], &[want], &[100.0], &[1], tolerance)
+        };
+        // Neighbours of 257 are 256 and 258, both half a unit away; of 259 they are 258 and 260.
+        for (got, fine) in [(254.0, false), (256.0, true), (258.0, true), (260.0, false)] {
+            assert_eq!(check(got, 257.0, Tolerance::EXACT).is_ok(), fine, "{got}");
+        }
+        assert!(check(260.0, 257.0, TIGHT).is_err());
+        assert!(check(260.0, 257.0, Tolerance { absolute: 0.0, relative: 0.021 }).is_ok());
+        // Half of the smallest subnormal bf16, 2^-133.
+        assert!(check(0.0, 2f64.powi(-134), Tolerance::EXACT).is_ok());
+        assert!(check(0.0, 2f64.powi(-133), Tolerance::EXACT).is_err());
     }
 }

@@ -116,6 +116,8 @@ impl<
     const WARP_COLUMNS: u32 = COLUMN_GROUPS as u32 * COLUMN_GROUP;
     /// Threads of the block.
     pub const THREADS: u32 = <Self as Shape>::THREADS;
+    /// Tiles of A and B in shared memory at a time.
+    pub const STAGES: u32 = STAGES;
     /// 16-byte units of shared memory.
     pub const SHARED_UNITS: usize = (STAGES * Self::STAGE_BYTES / UNIT_BYTES) as usize;
 

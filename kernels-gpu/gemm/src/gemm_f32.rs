@@ -29,7 +29,7 @@
 //!
 //! Limits: [`Tile::blocks`]`(m, n) < 2^31`, sides at most [`MAX_SIDE`], `C` overlaps neither `A` nor `B`.
 
-use crate::block::{Block, Epilogue, Problem};
+use crate::block::{Block, Epilogue, Problem, Shape};
 use cuda_std::{kernel, shared, shared_array};
 use layout::UNIT_BYTES;
 
@@ -64,6 +64,22 @@ impl Tile {
         match self {
             Self::Large => Large::count(m, n),
             Self::Small => Small::count(m, n),
+        }
+    }
+
+    /// Rows and columns of C of a block, and columns of A that it loads at a time.
+    pub const fn shape(self) -> [u32; 3] {
+        match self {
+            Self::Large => [Large::ROWS, Large::COLUMNS, Large::DEPTH],
+            Self::Small => [Small::ROWS, Small::COLUMNS, Small::DEPTH],
+        }
+    }
+
+    /// Tiles of A and B in shared memory at a time.
+    pub const fn stages(self) -> u32 {
+        match self {
+            Self::Large => Large::STAGES,
+            Self::Small => Small::STAGES,
         }
     }
 

@@ -3,10 +3,14 @@
 //! | kernel | computes |
 //! |---|---|
 //! | [`gemm_f32`](mod@gemm_f32), `gemm_f32_small` | `C = alpha A B + beta C` in f32, without tensor cores |
+//! | [`any`]: `gemm_any` | every element type, stride and [`epilogue`], without tensor cores |
+//! | [`repack`]: `gemm_repack_b8`, `_b16`, `_b32` | operands that no fast kernel can address, copied to aligned rows |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 
+pub mod any;
 mod block;
 pub mod epilogue;
 pub mod gemm_f32;
 mod load;
+pub mod repack;
 mod unroll;

@@ -1,0 +1,189 @@
+//! Oracle of matrix products with strides, batches and epilogues.
+
+use crate::{Accumulated, Exact};
+use rayon::prelude::*;
+
+/// A batch of matrices in a slice: element `[z][r][c]` lies at `z * matrix + r * row + c * column`.
+#[derive(Debug, Clone, Copy)]
+pub struct Strided<'a, T> {
+    /// The elements.
+    pub data: &'a [T],
+    /// From a row to the next.
+    pub row: usize,
+    /// From a column to the next.
+    pub column: usize,
+    /// From a matrix to the next.
+    pub matrix: usize,
+}
+
+impl<T: Exact> Strided<'_, T> {
+    fn at(&self, matrix: usize, row: usize, column: usize) -> f64 {
+        self.data[matrix * self.matrix + row * self.row + column * self.column].into()
+    }
+}
+
+/// Functions of the elements of a product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activation {
+    /// `v`.
+    Identity,
+    /// `max(v, 0)`.
+    Relu,
+    /// `v (1 + tanh(sqrt(2 / pi) (v + 0.044715 v^3))) / 2`.
+    Gelu,
+    /// `v / (1 + exp(-v))`.
+    Silu,
+    /// `silu(v[2j]) * v[2j + 1]`: half the columns.
+    SwiGlu,
+}
+
+/// What becomes of the sums: `activation(alpha * sum + beta * C + bias[column]) + residual`.
+#[derive(Debug, Clone, Copy)]
+pub struct Epilogue<'a, C, D> {
+    /// Factor of the product.
+    pub alpha: f64,
+    /// Factor of C; with 0, C is not read.
+    pub beta: f64,
+    /// The old C.
+    pub c: Strided<'a, C>,
+    /// One element a column of the product.
+    pub bias: Option<&'a [D]>,
+    /// Function of each element.
+    pub activation: Activation,
+    /// Shaped as C.
+    pub residual: Option<Strided<'a, D>>,
+}
+
+/// `[batch, m, n, k]` of a product.
+pub type Sides = [usize; 4];
+
+/// The product of `a: [batch, m, k]` and `b: [batch, k, n]`: `[batch, m, n]`, dense (half of `n` for SwiGLU). The magnitudes are the
+/// scale of errors: sums of absolute values, carried through the activation by the bound of its slope.
+pub fn matmul<A: Exact, B: Exact, C: Exact, D: Exact>(
+    sides: Sides,
+    a: Strided<'_, A>,
+    b: Strided<'_, B>,
+    epilogue: Epilogue<'_, C, D>,
+) -> Accumulated {
+    let [batch, m, n, k] = sides;
+    let per_element = if epilogue.activation == Activation::SwiGlu { 2 } else { 1 };
+    let width = n / per_element;
+    let before = |z: usize, row: usize, column: usize| {
+        let (mut sum, mut magnitude) = (0.0, 0.0);
+        for l in 0..k {
+            let term = a.at(z, row, l) * b.at(z, l, column);
+            sum += term;
+            magnitude += term.abs();
+        }
+        let (mut value, mut scale) = (epilogue.alpha * sum, epilogue.alpha.abs() * magnitude);
+        if epilogue.beta != 0.0 {
+            let addend = epilogue.beta * epilogue.c.at(z, row, column);
+            (value, scale) = (value + addend, scale + addend.abs());
+        }
+        if let Some(bias) = epilogue.bias {
+            let addend: f64 = bias[column].into();
+            (value, scale) = (value + addend, scale + addend.abs());
+        }
+        (value, scale)
+    };
+    let element = |index: usize| {
+        let (z, row, column) = (index / (m * width), index / width % m, index % width);
+        let (value, scale) = if per_element == 2 {
+            swiglu(before(z, row, 2 * column), before(z, row, 2 * column + 1))
+        } else {
+            activate(epilogue.activation, before(z, row, column))
+        };
+        let addend = epilogue.residual.map_or(0.0, |residual| residual.at(z, row, column));
+        (value + addend, scale + addend.abs())
+    };
+    let (value, magnitude) = (0..batch * m * width).into_par_iter().map(element).unzip();
+    Accumulated { value, magnitude }
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// Steepest slopes of [`Activation::Gelu`] (1.129) and [`Activation::Silu`] (1.0998), rounded up.
+const STEEPEST: f64 = 1.13;
+
+fn activate(activation: Activation, (value, scale): (f64, f64)) -> (f64, f64) {
+    match activation {
+        Activation::Identity | Activation::SwiGlu => (value, scale),
+        // Not `max`, to which a NaN is as good as nothing.
+        Activation::Relu => (if value < 0.0 { 0.0 } else { value }, scale),
+        Activation::Silu => (value * sigmoid(value), STEEPEST * scale),
+        Activation::Gelu => {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (value + 0.044715 * value.powi(3));
+            (value * 0.5 * (1.0 + inner.tanh()), STEEPEST * scale)
+        }
+    }
+}
+
+fn swiglu(gate: (f64, f64), (value, scale): (f64, f64)) -> (f64, f64) {
+    let (gate, gate_scale) = activate(Activation::Silu, gate);
+    (gate * value, gate_scale * (value.abs() + scale) + gate.abs() * scale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Activation, Epilogue, Strided, matmul};
+
+    fn rows(data: &[f32], row: usize) -> Strided<'_, f32> {
+        Strided { data, row, column: 1, matrix: 0 }
+    }
+
+    const PLAIN: Epilogue<'static, f32, f32> = Epilogue {
+        alpha: 1.0,
+        beta: 0.0,
+        c: Strided { data: &[], row: 0, column: 0, matrix: 0 },
+        bias: None,
+        activation: Activation::Identity,
+        residual: None,
+    };
+
+    #[test]
+    fn small_cases_by_hand() {
+        let (a, b) = ([1.0f32, 2.0, 3.0, 4.0], [5.0f32, 6.0, 7.0, -8.0]);
+        let sides = [1, 2, 2, 2];
+        let got = matmul(sides, rows(&a, 2), rows(&b, 2), Epilogue { alpha: 2.0, ..PLAIN });
+        assert_eq!(
+            (got.value, got.magnitude),
+            (vec![38.0, -20.0, 86.0, -28.0], vec![38.0, 44.0, 86.0, 100.0])
+        );
+        let transposed = Strided { row: 1, column: 2, ..rows(&b, 2) };
+        assert_eq!(matmul(sides, rows(&a, 2), transposed, PLAIN).value, [17.0, -9.0, 39.0, -11.0]);
+        let c = [1.0f32; 4];
+        let all = Epilogue {
+            beta: -1.0,
+            c: rows(&c, 2),
+            bias: Some(&[1.0, -1.0]),
+            activation: Activation::Relu,
+            residual: Some(rows(&c, 2)),
+            ..PLAIN
+        };
+        assert_eq!(matmul(sides, rows(&a, 2), rows(&b, 2), all).value, [20.0, 1.0, 44.0, 1.0]);
+    }
+
+    #[test]
+    fn activations_have_their_known_values() {
+        let one = |activation, value: f32| {
+            let sides = [1, 1, if activation == Activation::SwiGlu { 2 } else { 1 }, 1];
+            matmul(sides, rows(&[1.0], 1), rows(&[value, 3.0], 2), Epilogue { activation, ..PLAIN }).value[0]
+        };
+        let close = |got: f64, want: f64| assert!((got - want).abs() < 1e-6, "{got}, wanted {want}");
+        close(one(Activation::Gelu, 1.0), 0.841_192);
+        close(one(Activation::Gelu, -1.0), -0.158_808);
+        close(one(Activation::Silu, 1.0), 0.731_058_579);
+        close(one(Activation::SwiGlu, 1.0), 3.0 * 0.731_058_579);
+        assert!(one(Activation::Relu, f32::NAN).is_nan());
+        assert_eq!((one(Activation::Relu, -2.0), one(Activation::Relu, 2.0)), (0.0, 2.0));
+    }
+
+    #[test]
+    fn a_batch_may_share_an_operand() {
+        let a = Strided { matrix: 1, ..rows(&[2.0f32, 3.0], 1) };
+        let got = matmul([2, 1, 1, 1], a, rows(&[10.0f32], 1), PLAIN);
+        assert_eq!(got.value, [20.0, 30.0]);
+    }
+}

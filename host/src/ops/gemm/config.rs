@@ -1,0 +1,140 @@
+//! How a product is computed: which kernel, in what shape.
+
+use std::fmt;
+
+/// A kernel of the family, or a set of entries that differ in what their types say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kernel {
+    /// [`gemm::gemm_f32`], the large tile.
+    F32Large,
+    /// [`gemm::gemm_f32`], the small tile.
+    F32Small,
+    /// [`gemm::any`].
+    Any,
+}
+
+/// A configuration: a kernel and its shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Config {
+    /// Which kernel.
+    pub kernel: Kernel,
+    /// Rows and columns of C that a block computes, and columns of A that it loads at a time.
+    pub tile: [u32; 3],
+    /// Blocks of a cluster along m and n.
+    pub cluster: [u32; 2],
+    /// Tiles of A and B under way at a time.
+    pub stages: u32,
+    /// Parts of k that different blocks sum.
+    pub split_k: u32,
+    /// Is the transpose of C computed, so that its columns are the tile's rows?
+    pub swap: bool,
+    /// How A and B are copied first.
+    pub repack: [Repack; 2],
+}
+
+/// A copy of an operand that the kernel cannot address as it lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Repack {
+    /// None: it can.
+    No,
+    /// To rows that begin at 16-byte boundaries.
+    Rows,
+    /// To columns that do.
+    Columns,
+}
+
+impl Config {
+    pub(super) const fn new(kernel: Kernel, tile: [u32; 3], stages: u32) -> Self {
+        Config { kernel, tile, cluster: [1, 1], stages, split_k: 1, swap: false, repack: [Repack::No; 2] }
+    }
+}
+
+impl Kernel {
+    /// Its name: that of the kernel function.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kernel::F32Large => "gemm_f32",
+            Kernel::F32Small => "gemm_f32_small",
+            Kernel::Any => "gemm_any",
+        }
+    }
+}
+
+/// As in `gemm_f32 64x128x16, 3 stages, A to rows`: unique among configurations.
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Config { kernel, tile: [m, n, k], cluster, stages, split_k, swap, repack } = self;
+        write!(f, "{} {m}x{n}x{k}, {stages} stages", kernel.name())?;
+        if *cluster != [1, 1] {
+            write!(f, ", cluster {}x{}", cluster[0], cluster[1])?;
+        }
+        if *split_k != 1 {
+            write!(f, ", k in {split_k} parts")?;
+        }
+        if *swap {
+            f.write_str(", swapped")?;
+        }
+        for (operand, repack) in ["A", "B"].iter().zip(repack) {
+            match repack {
+                Repack::No => {}
+                Repack::Rows => write!(f, ", {operand} to rows")?,
+                Repack::Columns => write!(f, ", {operand} to columns")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A configuration that can do a problem.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Offer {
+    /// The configuration.
+    pub config: Config,
+    /// How long it should take, microseconds: by the table's figures, not a promise.
+    pub estimate_us: f64,
+    /// What speaks for it.
+    pub why: &'static str,
+}
+
+/// A kernel that cannot do a problem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refusal {
+    /// The kernel.
+    pub kernel: &'static str,
+    /// Why not.
+    pub why: &'static str,
+}
+
+/// What was chosen for a problem, and why. `Display` tells it all.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Choice {
+    /// The problem.
+    pub problem: super::Problem,
+    /// What computes it.
+    pub config: Config,
+    /// Why that one.
+    pub why: String,
+    /// Every configuration that can do it, the likely fastest first.
+    pub offers: Vec<Offer>,
+    /// The kernels that cannot.
+    pub refusals: Vec<Refusal>,
+}
+
+/// Offers shown.
+const SHOWN: usize = 5;
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Choice { problem, config, why, offers, refusals } = self;
+        writeln!(f, "{problem}\n  by {config}: {why}")?;
+        for Offer { config, estimate_us, why } in offers.iter().take(SHOWN) {
+            writeln!(f, "  can: {config}, about {estimate_us:.1} us: {why}")?;
+        }
+        if offers.len() > SHOWN {
+            writeln!(f, "  can: {} more", offers.len() - SHOWN)?;
+        }
+        refusals.iter().try_for_each(|Refusal { kernel, why }| writeln!(f, "  cannot: {kernel}: {why}"))
+    }
+}

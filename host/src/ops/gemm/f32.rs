@@ -1,0 +1,162 @@
+//! f32 without tensor cores: [`gemm::gemm_f32`].
+
+use gemm::gemm_f32::{self as kernel, Tile};
+
+use crate::error::Result;
+use crate::launch::{LaunchConfig, launch};
+use crate::memory::{DeviceView, DeviceViewMut};
+use crate::stream::Stream;
+use crate::tensor::DType;
+
+use super::config::{Config, Kernel, Offer, Refusal, Repack};
+use super::matmul::Matmul;
+use super::matrix::{Matrix, MatrixMut, ROW_ALIGNMENT};
+use super::problem::{Finish, Operand, Order, Precision, Problem};
+use super::run::{Family, Operands};
+use super::select::{Facts, Sink};
+
+pub(super) const FAMILY: Family = Family {
+    offers,
+    has: |kernel| matches!(kernel, Kernel::F32Large | Kernel::F32Small),
+    launch: launch_f32,
+};
+
+/// Floating-point operations a microsecond on an H200 of 132 multiprocessors, at 4096 cubed.
+const LARGE_FLOPS_PER_US: f64 = 46.7e6;
+const SMALL_FLOPS_PER_US: f64 = 33.8e6;
+const MEASURED_SM_COUNT: f64 = 132.0;
+/// Blocks side by side on a multiprocessor.
+const RESIDENT: u32 = 4;
+/// How much slower the other tile is taken to be.
+const OTHER_TILE: f64 = 1.5;
+/// A launch, and the copy of a tile before the first multiplication.
+const START_US: f64 = 4.0;
+/// Bytes a microsecond that a copy of an operand reads and writes.
+const REPACK_BYTES_PER_US: f64 = 3e6;
+
+/// Shape and factors of `C = alpha A B + beta C`, all matrices row-major and dense.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Gemm {
+    /// Rows of A and C.
+    pub m: usize,
+    /// Columns of B and C.
+    pub n: usize,
+    /// Columns of A, rows of B.
+    pub k: usize,
+    /// Factor of the product.
+    pub alpha: f32,
+    /// Factor of the old C; with 0, C is not read, so it may hold anything.
+    pub beta: f32,
+}
+
+impl Gemm {
+    /// `C = A B`.
+    pub const fn new(m: usize, n: usize, k: usize) -> Self {
+        Gemm { m, n, k, alpha: 1.0, beta: 0.0 }
+    }
+}
+
+/// Queues `C = alpha A B + beta C` for `a: [m, k]`, `b: [k, n]`, `c: [m, n]` in f32, without tensor cores: every element is one chain
+/// of fused multiply-adds in the order of `k`. Any sizes, 0 too: with `k` 0, `C` is scaled by `beta`. Short for a [`Matmul`] of dense
+/// matrices.
+///
+/// # Errors
+/// As [`Matmul::run`].
+pub fn gemm_f32<'a>(
+    stream: &Stream,
+    gemm: Gemm,
+    a: impl Into<DeviceView<'a, f32>>,
+    b: impl Into<DeviceView<'a, f32>>,
+    c: impl Into<DeviceViewMut<'a, f32>>,
+) -> Result<()> {
+    let Gemm { m, n, k, alpha, beta } = gemm;
+    let (a, b) = (Matrix::new::<f32>(a, m, k), Matrix::new::<f32>(b, k, n));
+    Matmul::new(a, b, MatrixMut::new::<f32>(c, m, n)).alpha(alpha).beta(beta).run(stream)
+}
+
+fn offers(problem: &Problem, facts: &Facts, sink: &mut dyn Sink) {
+    let Problem { m, n, k, batch, a, b, c, .. } = *problem;
+    let refuse = |sink: &mut dyn Sink, why| sink.refuse(Refusal { kernel: "gemm_f32", why });
+    if [a.dtype, b.dtype, c.dtype] != [DType::F32; 3] {
+        return refuse(sink, "every operand is f32");
+    }
+    if problem.precision != Precision::F32 {
+        return refuse(sink, "multiplies the whole f32, and tf32 is allowed");
+    }
+    if batch != 1 {
+        return refuse(sink, "takes no batches");
+    }
+    if problem.finish != (Finish { accumulate: problem.finish.accumulate, ..Finish::default() }) {
+        return refuse(sink, "its epilogue is alpha and beta");
+    }
+    let repacks = (repack(&a, m, k), repack(&b, k, n));
+    let (Some(to_a), Some(to_b)) = repacks else {
+        return refuse(sink, "wants dense rows; copies have such only for multiples of 4 columns");
+    };
+    if !is_dense(&c, m, n) {
+        return refuse(sink, "wants C in dense rows");
+    }
+    let copied = |to: Repack, rows: u32, columns: u32| {
+        if to == Repack::No { 0.0 } else { 8.0 * f64::from(rows) * f64::from(columns) }
+    };
+    let copies = (copied(to_a, m, k) + copied(to_b, k, n)) / REPACK_BYTES_PER_US;
+    let chosen = Tile::choose(m, n, facts.sm_count);
+    let estimate_us = START_US + copies + busy_us(chosen, m, n, k, facts.sm_count);
+    for (tile, kernel) in [(Tile::Large, Kernel::F32Large), (Tile::Small, Kernel::F32Small)] {
+        let config = Config { repack: [to_a, to_b], ..Config::new(kernel, tile.shape(), tile.stages()) };
+        let offer = if tile == chosen {
+            let why =
+                "the faster tile where measured: the large one from half of the multiprocessors occupied";
+            Offer { config, estimate_us, why }
+        } else {
+            let why = "the other tile; how much slower has not been measured for each shape";
+            Offer { config, estimate_us: OTHER_TILE * estimate_us, why }
+        };
+        sink.offer(offer);
+    }
+}
+
+/// Time of the multiplications, whole waves of blocks.
+fn busy_us(tile: Tile, m: u32, n: u32, k: u32, sm_count: u32) -> f64 {
+    let rate = match tile {
+        Tile::Large => LARGE_FLOPS_PER_US,
+        Tile::Small => SMALL_FLOPS_PER_US,
+    };
+    let [rows, columns, _] = tile.shape();
+    let flops = 2.0 * f64::from(rows) * f64::from(columns) * f64::from(k);
+    let waves = tile.blocks(m, n).div_ceil(u64::from((sm_count * RESIDENT).max(1))) as f64;
+    waves * flops * MEASURED_SM_COUNT * f64::from(RESIDENT) / rate
+}
+
+/// Are the elements in one piece, row behind row?
+fn is_dense(operand: &Operand, rows: u32, columns: u32) -> bool {
+    let follows = operand.leading == u64::from(columns) || rows <= 1;
+    (operand.order == Order::Rows && follows) || columns == 0
+}
+
+/// The copy that gives the operand dense rows, if one can.
+fn repack(operand: &Operand, rows: u32, columns: u32) -> Option<Repack> {
+    if is_dense(operand, rows, columns) {
+        return Some(Repack::No);
+    }
+    u64::from(columns).is_multiple_of(ROW_ALIGNMENT / size_of::<f32>() as u64).then_some(Repack::Rows)
+}
+
+fn launch_f32(stream: &Stream, problem: &Problem, config: &Config, operands: Operands<'_>) -> Result<()> {
+    let Operands { a, b, c, alpha, beta, .. } = operands;
+    let Problem { m, n, k, .. } = *problem;
+    let tile = if config.kernel == Kernel::F32Large { Tile::Large } else { Tile::Small };
+    // More blocks than a grid holds become an error of the launch.
+    let blocks = u32::try_from(tile.blocks(m, n)).unwrap_or(u32::MAX);
+    let launch_config = LaunchConfig::new([blocks, 1, 1], [tile.threads(), 1, 1]);
+    let (a, b) = (a.data.cast::<f32>(), b.data.cast::<f32>());
+    let arguments = (m, n, k, alpha, a, b, beta, c.data.cast::<f32>());
+    // SAFETY: all three are dense and row-major, by `offers` or as copies, with lengths that have been checked; C is exclusively borrowed; grid
+    // and block are what the kernel asks for.
+    unsafe {
+        match tile {
+            Tile::Large => launch::<kernel::gemm_f32>(stream, launch_config, arguments),
+            Tile::Small => launch::<kernel::gemm_f32_small>(stream, launch_config, arguments),
+        }
+    }
+}

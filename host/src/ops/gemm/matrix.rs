@@ -1,0 +1,279 @@
+//! Operands of matrix products: where their elements lie, with the type known at run time.
+
+use bytemuck::Pod;
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::{DeviceView, DeviceViewMut};
+use crate::tensor::{DType, Element};
+
+use super::OPERATION;
+
+/// Bytes that the copy engine and 16-byte loads want rows to begin at multiples of.
+pub(crate) const ROW_ALIGNMENT: u64 = 16;
+
+/// Where the elements of a batch of matrices lie. Strides in elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Shape {
+    pub rows: usize,
+    pub columns: usize,
+    /// From a row to the next.
+    pub row: usize,
+    /// From a column to the next.
+    pub column: usize,
+    /// Matrices.
+    pub batch: usize,
+    /// From a matrix to the next.
+    pub matrix: usize,
+    /// The strides were not given one by one: the elements lie in one piece and are all there are.
+    pub dense: bool,
+}
+
+impl Shape {
+    fn dense(rows: usize, columns: usize) -> Self {
+        let matrix = rows.saturating_mul(columns);
+        Shape { rows, columns, row: columns, column: 1, batch: 1, matrix, dense: true }
+    }
+
+    fn transposed(self) -> Self {
+        let Shape { rows, columns, row, column, .. } = self;
+        Shape { rows: columns, columns: rows, row: column, column: row, ..self }
+    }
+
+    fn leading(self, elements: usize) -> Self {
+        // Of two strides the one that is not 1 leads; of a single row or column that is the row's.
+        let shape = if self.column == 1 {
+            Shape { row: elements, matrix: self.rows.saturating_mul(elements), ..self }
+        } else {
+            Shape { column: elements, matrix: self.columns.saturating_mul(elements), ..self }
+        };
+        Shape { dense: false, ..shape }
+    }
+
+    /// Elements from the first one to behind the last one; saturates.
+    pub(super) fn span(self) -> usize {
+        if self.rows == 0 || self.columns == 0 || self.batch == 0 {
+            return 0;
+        }
+        let reach = |count: usize, stride: usize| (count - 1).saturating_mul(stride);
+        reach(self.rows, self.row)
+            .saturating_add(reach(self.columns, self.column))
+            .saturating_add(reach(self.batch, self.matrix))
+            .saturating_add(1)
+    }
+
+    /// Whether two of the elements may lie in one place.
+    fn may_overlap(self) -> bool {
+        if self.span() == 0 {
+            return false;
+        }
+        let mut axes = [(self.row, self.rows), (self.column, self.columns), (self.matrix, self.batch)];
+        axes.sort_unstable();
+        // From the innermost axis on, each stride must reach over all that lies inside.
+        let mut inside = 0usize;
+        for (stride, count) in axes.into_iter().filter(|(_, count)| *count > 1) {
+            if stride <= inside {
+                return true;
+            }
+            inside = inside.saturating_add((count - 1).saturating_mul(stride));
+        }
+        false
+    }
+
+    /// The largest power of two, up to 16 bytes, that every line begins at a multiple of, when lines run along rows (else columns).
+    fn alignment(self, address: u64, bytes: usize) -> u32 {
+        let line = if self.column == 1 { self.row } else { self.column };
+        let lines = if self.column == 1 { self.rows } else { self.columns };
+        let mut bits = address;
+        if lines > 1 {
+            bits |= (line as u64).wrapping_mul(bytes as u64);
+        }
+        if self.batch > 1 {
+            bits |= (self.matrix as u64).wrapping_mul(bytes as u64);
+        }
+        1 << bits.trailing_zeros().min(ROW_ALIGNMENT.trailing_zeros())
+    }
+
+    /// `data` has the elements that the shape says.
+    fn check(self, what: &'static str, len: usize) -> Result<()> {
+        let expected = self.span();
+        if len == expected || (!self.dense && len > expected) {
+            return Ok(());
+        }
+        Err(Error::Length { operation: OPERATION, what, expected, got: len })
+    }
+}
+
+/// A matrix on the device, or a batch of them, shared: `[rows, columns]` of f32, f16, bf16, [`num::E4M3`] or [`num::E5M2`].
+#[derive(Debug, Clone, Copy)]
+pub struct Matrix<'a> {
+    pub(super) data: DeviceView<'a, u8>,
+    pub(super) dtype: DType,
+    pub(super) shape: Shape,
+}
+
+impl<'a> Matrix<'a> {
+    /// `data` as a dense row-major matrix, or whatever the methods below make of it.
+    pub fn new<T: Element + Pod>(data: impl Into<DeviceView<'a, T>>, rows: usize, columns: usize) -> Self {
+        Matrix { data: data.into().bytes(), dtype: T::DTYPE, shape: Shape::dense(rows, columns) }
+    }
+
+    /// With `elements` from the beginning of a row to that of the next (of a column, once transposed). There may be more data than the
+    /// matrix reaches.
+    #[must_use]
+    pub fn leading(self, elements: usize) -> Self {
+        Matrix { shape: self.shape.leading(elements), ..self }
+    }
+
+    /// As many matrices one behind the other.
+    #[must_use]
+    pub fn batch(self, count: usize) -> Self {
+        Matrix { shape: Shape { batch: count, ..self.shape }, ..self }
+    }
+
+    /// As many matrices, `elements` from the beginning of one to that of the next; 0 for the same one every time. There may be more
+    /// data than the matrices reach.
+    #[must_use]
+    pub fn batch_by(self, count: usize, elements: usize) -> Self {
+        Matrix { shape: Shape { batch: count, matrix: elements, dense: false, ..self.shape }, ..self }
+    }
+
+    /// Rows for columns: nothing moves.
+    #[must_use]
+    pub fn transposed(self) -> Self {
+        Matrix { shape: self.shape.transposed(), ..self }
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Rows and columns.
+    pub fn sides(&self) -> (usize, usize) {
+        (self.shape.rows, self.shape.columns)
+    }
+
+    pub(super) fn device(&self) -> &'a Device {
+        self.data.device()
+    }
+
+    pub(super) fn alignment(&self) -> u32 {
+        self.shape.alignment(self.data.as_ptr().raw(), self.dtype.size())
+    }
+
+    pub(super) fn check(&self, what: &'static str) -> Result<()> {
+        self.shape.check(what, self.data.len() / self.dtype.size())
+    }
+}
+
+/// A matrix on the device, or a batch of them, exclusive. As [`Matrix`].
+#[derive(Debug)]
+pub struct MatrixMut<'a> {
+    pub(super) data: DeviceViewMut<'a, u8>,
+    pub(super) dtype: DType,
+    pub(super) shape: Shape,
+}
+
+impl<'a> MatrixMut<'a> {
+    /// As [`Matrix::new`].
+    pub fn new<T: Element + Pod>(data: impl Into<DeviceViewMut<'a, T>>, rows: usize, columns: usize) -> Self {
+        let data = data.into().bytes();
+        MatrixMut { data, dtype: T::DTYPE, shape: Shape::dense(rows, columns) }
+    }
+
+    /// As [`Matrix::leading`].
+    #[must_use]
+    pub fn leading(self, elements: usize) -> Self {
+        MatrixMut { shape: self.shape.leading(elements), ..self }
+    }
+
+    /// As [`Matrix::batch`].
+    #[must_use]
+    pub fn batch(self, count: usize) -> Self {
+        MatrixMut { shape: Shape { batch: count, ..self.shape }, ..self }
+    }
+
+    /// As [`Matrix::batch_by`]; matrices must not overlap.
+    #[must_use]
+    pub fn batch_by(self, count: usize, elements: usize) -> Self {
+        MatrixMut { shape: Shape { batch: count, matrix: elements, dense: false, ..self.shape }, ..self }
+    }
+
+    /// As [`Matrix::transposed`].
+    #[must_use]
+    pub fn transposed(self) -> Self {
+        MatrixMut { shape: self.shape.transposed(), ..self }
+    }
+
+    pub(super) fn device(&self) -> &'a Device {
+        self.data.device()
+    }
+
+    pub(super) fn alignment(&self) -> u32 {
+        self.shape.alignment(self.data.as_ptr().raw(), self.dtype.size())
+    }
+
+    pub(super) fn check(&self, what: &'static str) -> Result<()> {
+        self.shape.check(what, self.data.len() / self.dtype.size())?;
+        if !self.shape.may_overlap() {
+            return Ok(());
+        }
+        let Shape { rows, columns, row, column, batch, matrix, .. } = self.shape;
+        Err(Error::InvalidArgument {
+            operation: OPERATION,
+            argument: what,
+            got: format!("[{batch}, {rows}, {columns}] by strides [{matrix}, {row}, {column}]"),
+            wanted: "strides that give every element a place of its own".to_owned(),
+            hint: "the leading dimension of a row-major matrix is at least its columns, the batch stride at least the matrix; none is 0",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Shape;
+
+    const PLAIN: Shape = Shape { rows: 3, columns: 5, row: 5, column: 1, batch: 1, matrix: 15, dense: true };
+
+    #[test]
+    fn spans_reach_the_last_element() {
+        assert_eq!(PLAIN.span(), 15);
+        assert_eq!(PLAIN.leading(8).span(), 21);
+        assert_eq!(PLAIN.transposed().leading(8).span(), 21);
+        assert_eq!(Shape { batch: 4, matrix: 100, ..PLAIN }.span(), 315);
+        assert_eq!(Shape { batch: 0, ..PLAIN }.span(), 0);
+        assert_eq!(Shape { rows: usize::MAX, ..PLAIN }.span(), usize::MAX);
+    }
+
+    #[test]
+    fn overlaps_are_seen() {
+        let batch = |matrix| Shape { batch: 2, matrix, ..PLAIN };
+        for (shape, overlaps) in [
+            (PLAIN, false),
+            (PLAIN.transposed(), false),
+            (PLAIN.leading(4), true),
+            (PLAIN.leading(0), true),
+            (batch(15), false),
+            (batch(14), true),
+            (batch(0), true),
+            (Shape { batch: 1, matrix: 0, ..PLAIN }, false),
+            // Rows of one matrix between those of another.
+            (Shape { batch: 2, matrix: 5, row: 10, ..PLAIN }, false),
+            (Shape { rows: 0, row: 0, ..PLAIN }, false),
+        ] {
+            assert_eq!(shape.may_overlap(), overlaps, "{shape:?}");
+        }
+    }
+
+    #[test]
+    fn alignment_is_of_every_line() {
+        assert_eq!(PLAIN.leading(8).alignment(256, 2), 16);
+        assert_eq!(PLAIN.leading(8).alignment(264, 2), 8);
+        assert_eq!(PLAIN.leading(6).alignment(256, 2), 4);
+        assert_eq!(PLAIN.alignment(256, 2), 2);
+        assert_eq!(Shape { rows: 1, ..PLAIN }.alignment(256, 2), 16);
+        assert_eq!(Shape { batch: 2, matrix: 17, rows: 1, ..PLAIN }.alignment(256, 4), 4);
+        assert_eq!(PLAIN.transposed().leading(8).alignment(256, 2), 16);
+    }
+}

@@ -1,0 +1,75 @@
+//! Matrix products: `C = epilogue(alpha A B + beta C)` for f32, f16, bf16 and 8-bit floats, all transposes, strides and sizes, batches, and
+//! fused epilogues.
+//!
+//! ```no_run
+//! use half::bf16;
+//! use ironwarp::DeviceBuffer;
+//! use ironwarp::ops::gemm::{Activation, Matmul, Matrix, MatrixMut};
+//! # fn main() -> ironwarp::Result<()> {
+//! # let device = ironwarp::Device::open(0)?;
+//! # let stream = device.stream()?;
+//! let (tokens, inputs, outputs) = (512, 1024, 4096);
+//! let x = DeviceBuffer::<bf16>::zeroed(&stream, tokens * inputs)?;
+//! let weight = DeviceBuffer::<bf16>::zeroed(&stream, outputs * inputs)?;
+//! let bias = DeviceBuffer::<bf16>::zeroed(&stream, outputs)?;
+//! let mut y = DeviceBuffer::<bf16>::zeroed(&stream, tokens * outputs)?;
+//! // y = gelu(x weight^T + bias)
+//! let product = Matmul::new(
+//!     Matrix::new(&x, tokens, inputs),
+//!     Matrix::new(&weight, outputs, inputs).transposed(),
+//!     MatrixMut::new(&mut y, tokens, outputs),
+//! );
+//! let product = product.bias(&bias).activation(Activation::Gelu);
+//! println!("{}", product.explain(&stream)?);
+//! product.run(&stream)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # How a product is computed
+//!
+//! ```text
+//! Matmul --- problem() ---> Problem --- select() ---> Config ---> copies of operands, if need be ---> kernel
+//!                               \                        ^
+//!                                `--- Tuner: measures ---'
+//! ```
+//! A [`Problem`] is all that kernels differ by, in plain numbers; a [`Config`] is a kernel and its shape. Each family of kernels
+//! offers the configurations that can do a problem or says why it cannot ([`Matmul::explain`] prints all of it):
+//!
+//! | family | takes |
+//! |---|---|
+//! | [`gemm::gemm_f32`](mod@gemm::gemm_f32) | f32 in whole precision, dense rows |
+//! | [`gemm::any`](mod@gemm::any) | everything, slowly |
+//!
+//! Operands whose rows do not begin at 16-byte boundaries, or run the wrong way for a kernel, are copied to scratch memory first where
+//! that pays ([`Repack`], and [`Packed`] for operands that many products take): the copy reads and writes the operand once, and the kernel then runs as on aligned ones.
+//!
+//! # Same bits
+//!
+//! Sums are f32, in an order that depends on the configuration alone, and no kernel adds by atomics: the same configuration gives the same
+//! bits in every run. [`Matmul::run`] always chooses the same configuration for the same problem and device. A `Tuner` may choose another one on
+//! another day, until its records are kept.
+
+mod any;
+mod config;
+mod f32;
+mod matmul;
+mod matrix;
+mod problem;
+mod repack;
+mod run;
+mod select;
+
+pub use config::{Choice, Config, Kernel, Offer, Refusal, Repack};
+pub use f32::{Gemm, gemm_f32};
+pub use gemm::epilogue::Activation;
+pub use matmul::Matmul;
+pub use matrix::{Matrix, MatrixMut};
+pub use problem::{Finish, Operand, Order, Precision, Problem};
+pub use repack::Packed;
+pub use select::{candidates, select};
+
+use any::device_type;
+
+/// The operation that errors name.
+const OPERATION: &str = "gemm";

@@ -1,0 +1,168 @@
+//! Which configuration a problem gets.
+//!
+//! Each family of kernels offers the configurations that can do a problem, with an estimate of the time from figures measured once
+//! (`benches/NOTES.md`), or says why it cannot. The lowest estimate wins; equal ones go to whoever offers first. The same problem on the same
+//! device always gets the same configuration, so results repeat bit for bit; a `Tuner`(super::Tuner) measures instead.
+//!
+//! `IRONWARP_GEMM=TEXT` keeps only configurations whose text (as `Display` prints it) contains `TEXT`, where there are any: for experiments.
+
+use std::sync::OnceLock;
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+
+use super::config::{Choice, Config, Offer, Refusal};
+use super::matmul::invalid;
+use super::problem::Problem;
+use super::run::FAMILIES;
+
+/// What kernels ask of a device.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Facts {
+    pub sm_count: u32,
+}
+
+impl Facts {
+    fn of(device: &Device) -> Self {
+        Facts { sm_count: device.properties().sm_count }
+    }
+}
+
+/// Where families put what they can and cannot do.
+pub(super) trait Sink {
+    fn offer(&mut self, offer: Offer);
+    fn refuse(&mut self, refusal: Refusal);
+}
+
+/// Keeps the best offer; allocates nothing.
+struct Best<'f> {
+    best: Option<Offer>,
+    filter: Option<&'f str>,
+}
+
+impl Sink for Best<'_> {
+    fn offer(&mut self, offer: Offer) {
+        let wanted = self.filter.is_none_or(|text| offer.config.to_string().contains(text));
+        if wanted && self.best.is_none_or(|best| offer.estimate_us < best.estimate_us) {
+            self.best = Some(offer);
+        }
+    }
+
+    fn refuse(&mut self, _: Refusal) {}
+}
+
+/// Keeps everything.
+#[derive(Default)]
+struct All {
+    offers: Vec<Offer>,
+    refusals: Vec<Refusal>,
+}
+
+impl Sink for All {
+    fn offer(&mut self, offer: Offer) {
+        self.offers.push(offer);
+    }
+
+    fn refuse(&mut self, refusal: Refusal) {
+        self.refusals.push(refusal);
+    }
+}
+
+fn ask(problem: &Problem, device: &Device, sink: &mut impl Sink) {
+    let facts = Facts::of(device);
+    FAMILIES.iter().for_each(|family| (family.offers)(problem, &facts, sink));
+}
+
+/// The configuration that a problem gets on a device.
+///
+/// # Errors
+/// [`Error::Environment`] when `IRONWARP_GEMM` is no text, [`Error::InvalidArgument`] when no kernel can do the problem (not seen: `gemm_any`
+/// can do all).
+pub(super) fn best(problem: &Problem, device: &Device) -> Result<Config> {
+    best_of(problem, device, wanted()?)
+}
+
+fn best_of(problem: &Problem, device: &Device, filter: Option<&str>) -> Result<Config> {
+    let mut best = Best { best: None, filter };
+    ask(problem, device, &mut best);
+    match (best.best, filter) {
+        (Some(offer), _) => Ok(offer.config),
+        (None, Some(_)) => best_of(problem, device, None),
+        (None, None) => Err(invalid(
+            "the problem",
+            problem.to_string(),
+            "one that a kernel can do on this device".to_owned(),
+            "`candidates` says what each kernel lacks",
+        )),
+    }
+}
+
+/// The configuration that a problem gets on a device, with everything that was considered.
+///
+/// # Errors
+/// As [`Matmul::run`](super::Matmul::run), for what concerns the problem.
+pub fn select(problem: &Problem, device: &Device) -> Result<Choice> {
+    let config = best(problem, device)?;
+    let All { offers, refusals } = all(problem, device);
+    let chosen = offers.iter().find(|offer| offer.config == config);
+    let why = match (wanted()?, chosen) {
+        (Some(text), Some(_)) if offers[0].config != config => format!("{VARIABLE} wants `{text}`"),
+        (_, Some(offer)) => offer.why.to_owned(),
+        (_, None) => "it is the only one".to_owned(),
+    };
+    Ok(Choice { problem: *problem, config, why, offers, refusals })
+}
+
+/// Every configuration that can do a problem on a device, the likely fastest first.
+pub fn candidates(problem: &Problem, device: &Device) -> Vec<Offer> {
+    all(problem, device).offers
+}
+
+fn all(problem: &Problem, device: &Device) -> All {
+    let mut all = All::default();
+    ask(problem, device, &mut all);
+    all.offers.sort_by(|a, b| a.estimate_us.total_cmp(&b.estimate_us));
+    all
+}
+
+/// The configuration can do the problem.
+pub(super) fn check(problem: &Problem, device: &Device, config: &Config) -> Result<()> {
+    struct Seek<'c>(&'c Config, bool);
+    impl Sink for Seek<'_> {
+        fn offer(&mut self, offer: Offer) {
+            self.1 |= offer.config == *self.0;
+        }
+        fn refuse(&mut self, _: Refusal) {}
+    }
+    let mut seek = Seek(config, false);
+    ask(problem, device, &mut seek);
+    if seek.1 {
+        return Ok(());
+    }
+    Err(invalid(
+        "the configuration",
+        config.to_string(),
+        format!("one of those for {problem}"),
+        "take one of `candidates` for this very problem and device",
+    ))
+}
+
+const VARIABLE: &str = "IRONWARP_GEMM";
+
+/// What the environment wants; read once.
+fn wanted() -> Result<Option<&'static str>> {
+    static WANTED: OnceLock<Result<Option<String>, String>> = OnceLock::new();
+    let read = || match std::env::var(VARIABLE) {
+        Ok(text) if !text.is_empty() => Ok(Some(text)),
+        Ok(_) | Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(text)) => Err(text.to_string_lossy().into_owned()),
+    };
+    match WANTED.get_or_init(read) {
+        Ok(text) => Ok(text.as_deref()),
+        Err(value) => Err(Error::Environment {
+            name: VARIABLE,
+            value: value.clone(),
+            allowed: "a part of a configuration's text, such as gemm_any",
+        }),
+    }
+}

@@ -1,0 +1,145 @@
+//! `gemm_any` and the copies of operands against the oracle: types, strides, batches, epilogues, hostile inputs.
+
+mod gemm_case;
+
+use gemm_case::{Case, DENSE, Lie, Number, Outcome, PLAIN, Setup, TRANSPOSED};
+use half::{bf16, f16};
+use ironwarp::Device;
+use ironwarp::ops::gemm::{Activation, Kernel, Matmul, MatrixMut, Packed, Repack};
+use num::{E4M3, E5M2};
+use testkit::{Family, compare};
+
+const ANY: Case = Case { kernels: |config| config.kernel == Kernel::Any, ..PLAIN };
+
+#[test]
+fn any_shape() -> Outcome {
+    // Around a tile of 64 x 64 and a step of 32; thin, empty.
+    let shapes = [
+        (0, 5, 5),
+        (5, 0, 5),
+        (5, 5, 0),
+        (1, 1, 1),
+        (1, 130, 17),
+        (130, 1, 33),
+        (7, 63, 65),
+        (63, 64, 31),
+        (65, 129, 32),
+        (127, 7, 64),
+        (64, 64, 257),
+    ];
+    for (m, n, k) in shapes {
+        let case = Case { m, n, k, ..ANY };
+        let done = case.check::<bf16, bf16, bf16>()?;
+        assert_eq!(done, 1, "gemm_any takes everything");
+        Case { alpha: -1.5, beta: 0.5, ..case }.check::<f32, f32, f32>()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn any_type() -> Outcome {
+    let case = Case { m: 33, n: 20, k: 40, beta: 1.0, bias: true, ..ANY };
+    case.check::<f16, f16, f16>()?;
+    case.check::<f16, f16, f32>()?;
+    case.check::<bf16, bf16, f32>()?;
+    case.check::<f32, bf16, f16>()?;
+    case.check::<E4M3, E4M3, bf16>()?;
+    case.check::<E5M2, E4M3, f16>()?;
+    case.check::<E4M3, E5M2, f32>()?;
+    case.check::<E4M3, E4M3, E4M3>()?;
+    case.check::<bf16, bf16, E5M2>()?;
+    Case { scales: Some([0.25, 3.0]), ..case }.check::<E4M3, E4M3, bf16>()?;
+    Ok(())
+}
+
+#[test]
+fn any_strides() -> Outcome {
+    let lies = [DENSE, TRANSPOSED, Lie { gap: 3, skip: 1, ..DENSE }, Lie { gap: 5, skip: 2, ..TRANSPOSED }];
+    for a in lies {
+        for b in lies {
+            Case { m: 19, n: 70, k: 35, a, b, ..ANY }.check::<f16, f16, f16>()?;
+        }
+    }
+    for c in lies {
+        let case = Case { m: 66, n: 21, k: 5, c, beta: -1.0, residual: true, ..ANY };
+        case.check::<bf16, bf16, bf16>()?;
+        Case { batch: 3, ..case }.check::<bf16, bf16, f32>()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn any_batch() -> Outcome {
+    let shared = Lie { shared: true, ..DENSE };
+    for (a, b) in [(DENSE, DENSE), (shared, DENSE), (DENSE, Lie { transposed: true, ..shared })] {
+        Case { m: 17, n: 9, k: 12, batch: 4, a, b, ..ANY }.check::<f32, f32, f32>()?;
+    }
+    Case { m: 4, n: 4, k: 4, batch: 0, ..ANY }.check::<f32, f32, f32>()?;
+    Ok(())
+}
+
+#[test]
+fn any_epilogue() -> Outcome {
+    use Activation::{Gelu, None, Relu, Silu, SwiGlu};
+    for activation in [None, Relu, Gelu, Silu, SwiGlu] {
+        for (bias, residual) in [(false, false), (true, false), (false, true), (true, true)] {
+            let case = Case { m: 34, n: 68, k: 24, alpha: 0.75, activation, bias, residual, ..ANY };
+            case.check::<bf16, bf16, f32>()?;
+            if activation != SwiGlu {
+                Case { beta: 0.5, ..case }.check::<f16, f16, f16>()?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn any_input() -> Outcome {
+    for family in Family::ALL {
+        let case = Case { family, m: 40, n: 36, k: 70, ..ANY };
+        case.check::<f32, f32, f32>()?;
+        case.check::<bf16, bf16, f32>()?;
+        // Products of huge numbers leave the range of f16.
+        case.check::<f16, f16, f16>()?;
+    }
+    Case { family: Family::SmallIntegers, m: 40, n: 36, k: 70, ..ANY }.check::<E4M3, E5M2, bf16>()?;
+    Ok(())
+}
+
+/// A copy of an A of this case, multiplied by 1: every element where it belongs.
+fn copy<T: Number>(case: &Case, to: Repack) -> Outcome {
+    let stream = Device::open(0)?.stream()?;
+    let setup = Setup::<T, T, f32>::new(case, &stream)?;
+    let packed = Packed::new(&stream, setup.a_matrix()?, to)?;
+    let Case { m, k, batch, .. } = *case;
+    let one: Vec<T> = (0..k * k).map(|i| T::from_f64(if i % (k + 1) == 0 { 1.0 } else { 0.0 })).collect();
+    let one = ironwarp::DeviceBuffer::from_slice(&stream, &one)?;
+    let mut c = ironwarp::DeviceBuffer::<f32>::zeroed(&stream, batch * m * k)?;
+    let one = ironwarp::ops::gemm::Matrix::new::<T>(&one, k, k).batch_by(batch, 0);
+    Matmul::new(packed.matrix(), one, MatrixMut::new::<f32>(&mut c, m, k).batch(batch)).run(&stream)?;
+    let want: Vec<f32> = setup.a_elements().iter().map(|v| (*v).to_f64() as f32).collect();
+    compare::bitwise_equal(&format!("{case:?} copied to {to:?}"), &c.to_vec(&stream)?, &want)?;
+    Ok(())
+}
+
+#[test]
+fn any_operand_can_be_copied() -> Outcome {
+    let lies = [DENSE, TRANSPOSED, Lie { gap: 3, skip: 1, ..DENSE }, Lie { gap: 2, skip: 3, ..TRANSPOSED }];
+    for a in lies {
+        for to in [Repack::Rows, Repack::Columns] {
+            // Whole units and tiles, and the ends of both.
+            for (m, k) in [(1, 1), (5, 16), (66, 67), (3, 130)] {
+                let case = Case { family: Family::SmallIntegers, m, n: 1, k, a, ..ANY };
+                copy::<E4M3>(&case, to)?;
+                copy::<f16>(&Case { batch: 2, ..case }, to)?;
+                copy::<f32>(&case, to)?;
+            }
+            let shared = Lie { shared: true, ..a };
+            copy::<bf16>(
+                &Case { m: 9, n: 1, k: 5, batch: 3, a: shared, family: Family::SmallIntegers, ..ANY },
+                to,
+            )?;
+        }
+    }
+    Ok(())
+}

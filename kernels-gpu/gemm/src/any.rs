@@ -1,0 +1,394 @@
+//! `C = epilogue(A B)` for matrices of any element type, any strides and any alignment, by f32 fused multiply-adds.
+//!
+//! The kernel for problems that no tensor core takes, and a second opinion for those that one does. A block of 256 threads computes
+//! 64 x 64 of `C`, 4 x 4 a thread:
+//!
+//! ```text
+//!               B  [DEPTH][TILE]                for each DEPTH columns of A and rows of B:
+//!              +----------------+                 1. every thread reads 8 elements of each, along whichever
+//!    A         |                |                    dimension lies contiguous, and widens them to f32
+//!  [DEPTH]     |   16 threads   |                 2. barrier, 32 steps of 16 multiply-adds, barrier
+//!  [TILE]      | of 4 columns   |               then the sums go to shared memory, where both tiles were, and from there,
+//!              +----------------+               element by element, through the epilogue into C
+//! ```
+//! Tiles in shared memory are f32, `A`'s by columns, so that a thread reads its 4 rows and its 4 columns by one 16-byte load each. Outside
+//! of the matrices there are zeros.
+//!
+//! Each element is one chain of fused multiply-adds over k in ascending order, as in [`crate::gemm_f32`]: for f32 the same bits.
+//!
+//! Limits: sides below 2^31; one block a tile along x, batches along z (a block takes every `gridDim.z`-th).
+
+use crate::epilogue::{Activation, swiglu};
+use core::sync::atomic::Ordering;
+use cuda_std::atomic::mid::atomic_fetch_max_u32_device;
+use cuda_std::{convert, fastmath, kernel, shared, shared_array, thread, vector};
+use num::{E4M3, E5M2, bf16, f16};
+
+/// Threads of a block.
+pub const THREADS: u32 = 256;
+/// Blocks that share a multiprocessor: without a figure ptxas spills to fit eight.
+const MIN_BLOCKS: u32 = 4;
+/// Rows and columns of `C` of a block.
+pub const TILE: u32 = 64;
+/// Columns of `A` in shared memory at a time.
+pub const DEPTH: u32 = 32;
+/// Rows, and columns, of `C` of a thread.
+const SQUARE: u32 = 4;
+/// Threads beside each other.
+const ACROSS: u32 = TILE / SQUARE;
+/// Elements of a tile.
+const ELEMENTS: u32 = TILE * DEPTH;
+/// Bytes of an element in shared memory.
+const F32: u32 = size_of::<f32>() as u32;
+
+/// Element types, as kernels' parameters name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Type {
+    /// IEEE binary32.
+    F32 = 0,
+    /// IEEE binary16.
+    F16 = 1,
+    /// The high half of an f32.
+    Bf16 = 2,
+    /// OCP 8-bit float, up to 448.
+    E4m3 = 3,
+    /// OCP 8-bit float, up to 57344.
+    E5m2 = 4,
+}
+
+/// A batch of matrices: where an element lies, in elements from the first.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Layout {
+    /// A [`Type`].
+    pub ty: u32,
+    /// From a row to the next.
+    pub row: u64,
+    /// From a column to the next.
+    pub column: u64,
+    /// From a matrix to the next.
+    pub batch: u64,
+}
+
+/// Shape, factors and layouts.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Problem {
+    /// Rows of A.
+    pub m: u32,
+    /// Columns of B.
+    pub n: u32,
+    /// Columns of A, rows of B.
+    pub k: u32,
+    /// Matrices of each operand.
+    pub batch: u32,
+    /// Factor of the product.
+    pub alpha: f32,
+    /// Factor of the old C.
+    pub beta: f32,
+    /// An [`Activation`].
+    pub activation: u32,
+    /// [`Type`] of the bias.
+    pub bias: u32,
+    /// A, `[m, k]`.
+    pub a: Layout,
+    /// B, `[k, n]`.
+    pub b: Layout,
+    /// C, `[m, n]`, or `[m, n / 2]` with [`Activation::SwiGlu`].
+    pub c: Layout,
+    /// The residual, shaped as C.
+    pub residual: Layout,
+}
+
+/// Blocks along x for an `m x n` product.
+pub const fn tiles(m: u32, n: u32) -> u64 {
+    m.div_ceil(TILE) as u64 * n.div_ceil(TILE) as u64
+}
+
+/// A 16-byte unit of shared memory.
+#[repr(C, align(16))]
+struct Unit([f32; SQUARE as usize]);
+
+/// `C = epilogue(A B)`, see [`crate::epilogue`]. Null pointers: `scale_a` and `scale_b` (one f32 each) count as 1, there is no `bias`, no
+/// `residual`, and `amax` (the bits of a non-negative f32, which the kernel raises) is not computed.
+///
+/// # Safety
+/// What the layouts reach from the pointers is readable, `c` writable too and apart from all else. [`tiles`] blocks along x, at least one
+/// along z, of [`THREADS`] threads. With [`Activation::SwiGlu`] `n` is even; `beta` is not looked at.
+#[kernel(launch_bounds(THREADS, MIN_BLOCKS))]
+pub unsafe fn gemm_any(
+    problem: Problem,
+    a: *const u8,
+    b: *const u8,
+    scale_a: *const f32,
+    scale_b: *const f32,
+    bias: *const u8,
+    residual: *const u8,
+    amax: *mut u32,
+    c: *mut u8,
+) {
+    let Problem { m, n, k, batch, .. } = problem;
+    // Blocks that there are have a row; `max` is for the compiler, which sees a division by 0.
+    let tiles_down = m.div_ceil(TILE).max(1);
+    let (row, column) =
+        (thread::block_idx_x() % tiles_down * TILE, thread::block_idx_x() / tiles_down * TILE);
+    const { assert!(2 * ELEMENTS == TILE * TILE, "the sums take the place of both tiles") };
+    let a_tile = shared::address_of(shared_array![Unit; (TILE * TILE / SQUARE) as usize]);
+    let b_tile = a_tile + ELEMENTS * F32;
+    // SAFETY: null, or one number.
+    let alpha = unsafe { problem.alpha * scale(scale_a) * scale(scale_b) };
+    let epilogue = Epilogue { problem, alpha, bias, residual, amax, c };
+    // A's rows, B's columns: the lines of a tile.
+    let a_lines = Lines { base: a, layout: problem.a, first: row, count: m, depth: k };
+    let Layout { ty, row: b_row, column: b_column, batch: b_batch } = problem.b;
+    let flipped = Layout { ty, row: b_column, column: b_row, batch: b_batch };
+    let b_lines = Lines { base: b, layout: flipped, first: column, count: n, depth: k };
+    let mut index = thread::block_idx_z();
+    while index < batch {
+        let mut sums = [[0.0f32; SQUARE as usize]; SQUARE as usize];
+        let mut first = 0;
+        while first < k {
+            // SAFETY: guarded by the matrices' sides; barriers part the writes of the tiles from the reads.
+            unsafe {
+                a_lines.widen_into(a_tile, index, first);
+                b_lines.widen_into(b_tile, index, first);
+                thread::sync_threads();
+                multiply(&mut sums, a_tile, b_tile);
+                thread::sync_threads();
+            }
+            first += DEPTH;
+        }
+        // SAFETY: the caller's word for the pointers; barriers part the writes of the sums from the reads, and these from the next tiles.
+        unsafe {
+            stage(&sums, a_tile);
+            thread::sync_threads();
+            epilogue.store(a_tile, index, row, column);
+            thread::sync_threads();
+        }
+        index += thread::grid_dim_z();
+    }
+}
+
+/// The number there, 1 where there is none.
+#[inline(always)]
+unsafe fn scale(pointer: *const f32) -> f32 {
+    // SAFETY: not null, so one number, by the caller's word.
+    if pointer.is_null() { 1.0 } else { unsafe { *pointer } }
+}
+
+/// Rows of `A` or columns of `B`: `count` lines of `depth` elements, `first` the block's first.
+#[derive(Clone, Copy)]
+struct Lines {
+    base: *const u8,
+    /// `row` is the distance of lines, `column` that of the elements of a line.
+    layout: Layout,
+    first: u32,
+    count: u32,
+    depth: u32,
+}
+
+impl Lines {
+    /// Writes elements `start..start + DEPTH` of the block's lines to the tile at the shared address `tile`, `[DEPTH][TILE]`.
+    #[inline(always)]
+    unsafe fn widen_into(self, tile: u32, batch: u32, start: u32) {
+        let Layout { ty, row, column, batch: matrix } = self.layout;
+        let along_lines = column <= row;
+        for i in 0..ELEMENTS / THREADS {
+            let element = thread::thread_idx_x() + i * THREADS;
+            let (line, depth) = if along_lines {
+                (element / DEPTH, element % DEPTH)
+            } else {
+                (element % TILE, element / TILE)
+            };
+            let inside = self.first + line < self.count && start + depth < self.depth;
+            let place = u64::from(batch) * matrix
+                + u64::from(self.first + line) * row
+                + u64::from(start + depth) * column;
+            // SAFETY: inside of the matrix, by the caller's word; the place in the tile is this thread's.
+            unsafe {
+                let value = if inside { load(self.base, ty, place as usize) } else { 0.0 };
+                vector::store_shared(tile + (depth * TILE + line) * F32, value);
+            }
+        }
+    }
+}
+
+/// Adds the products of the tiles to this thread's square.
+#[inline(always)]
+unsafe fn multiply(sums: &mut [[f32; SQUARE as usize]; SQUARE as usize], a_tile: u32, b_tile: u32) {
+    let (down, across) = (thread::thread_idx_x() / ACROSS * SQUARE, thread::thread_idx_x() % ACROSS * SQUARE);
+    for depth in 0..DEPTH {
+        // SAFETY: inside of the tiles.
+        let (a, b): ([f32; 4], [f32; 4]) = unsafe {
+            (
+                vector::load_shared_v4(a_tile + (depth * TILE + down) * F32),
+                vector::load_shared_v4(b_tile + (depth * TILE + across) * F32),
+            )
+        };
+        for i in 0..SQUARE as usize {
+            for j in 0..SQUARE as usize {
+                sums[i][j] = fastmath::fma(a[i], b[j], sums[i][j]);
+            }
+        }
+    }
+}
+
+/// Writes this thread's square to the block's sums, `[TILE][TILE]` from the shared address `to` on.
+#[inline(always)]
+unsafe fn stage(sums: &[[f32; SQUARE as usize]; SQUARE as usize], to: u32) {
+    let (down, across) = (thread::thread_idx_x() / ACROSS * SQUARE, thread::thread_idx_x() % ACROSS * SQUARE);
+    for (i, row) in sums.iter().enumerate() {
+        // SAFETY: inside of the sums; the place is this thread's.
+        unsafe { vector::store_shared_v4(to + ((down + i as u32) * TILE + across) * F32, *row) };
+    }
+}
+
+/// What becomes of the sums.
+#[derive(Clone, Copy)]
+struct Epilogue {
+    problem: Problem,
+    alpha: f32,
+    bias: *const u8,
+    residual: *const u8,
+    amax: *mut u32,
+    c: *mut u8,
+}
+
+impl Epilogue {
+    /// Writes the block's part of C, from the sums at the shared address `sums`; the tile begins at `(row, column)` of the product.
+    #[inline(always)]
+    unsafe fn store(self, sums: u32, batch: u32, row: u32, column: u32) {
+        let activation = Activation::from_code(self.problem.activation);
+        let columns = activation.columns();
+        let width = TILE / columns;
+        let mut largest = 0;
+        let mut element = thread::thread_idx_x();
+        while element < TILE * width {
+            let (down, across) = (element / width, element % width * columns);
+            element += THREADS;
+            let place = Place { batch, row: row + down, column: (column + across) / columns };
+            if place.row >= self.problem.m || column + across >= self.problem.n {
+                continue;
+            }
+            // SAFETY: inside of the sums, of which a pair begins at even columns; inside of the matrices.
+            unsafe {
+                let sum = sums + (down * TILE + across) * F32;
+                let bits = match activation {
+                    Activation::SwiGlu => {
+                        self.finish_pair(vector::load_shared_v2(sum), place, column + across)
+                    }
+                    one => self.finish(one, vector::load_shared(sum), place),
+                };
+                largest = if bits > largest { bits } else { largest };
+            }
+        }
+        if !self.amax.is_null() && largest > 0 {
+            // SAFETY: not null, so one number, by the caller's word.
+            unsafe { atomic_fetch_max_u32_device(self.amax, Ordering::Relaxed, largest) };
+        }
+    }
+
+    /// The bias of a column of the product.
+    #[inline(always)]
+    unsafe fn bias(self, column: u32) -> f32 {
+        // SAFETY: not null, so as many elements as columns, by the caller's word.
+        if self.bias.is_null() { 0.0 } else { unsafe { load(self.bias, self.problem.bias, column as usize) } }
+    }
+
+    /// Writes the element of C that a sum becomes; the bits of its magnitude.
+    #[inline(always)]
+    unsafe fn finish(self, activation: Activation, sum: f32, place: Place) -> u32 {
+        let Problem { beta, c, .. } = self.problem;
+        let mut v = self.alpha * sum;
+        // SAFETY: inside of C and of the bias.
+        unsafe {
+            if beta != 0.0 {
+                v = fastmath::fma(beta, load(self.c, c.ty, place.within(c)), v);
+            }
+            self.write(activation.apply(v + self.bias(place.column)), place)
+        }
+    }
+
+    /// Writes the element of C that the sums of `column` and the next become; the bits of its magnitude. There is no `beta`.
+    #[inline(always)]
+    unsafe fn finish_pair(self, sums: [f32; 2], place: Place, column: u32) -> u32 {
+        // SAFETY: inside of C and of the bias.
+        unsafe {
+            let gate = self.alpha * sums[0] + self.bias(column);
+            self.write(swiglu(gate, self.alpha * sums[1] + self.bias(column + 1)), place)
+        }
+    }
+
+    /// Adds the residual, writes the element, and gives the bits of its magnitude.
+    #[inline(always)]
+    unsafe fn write(self, v: f32, place: Place) -> u32 {
+        let Problem { c, residual, .. } = self.problem;
+        // SAFETY: inside of C and of the residual.
+        unsafe {
+            let rest = if self.residual.is_null() {
+                0.0
+            } else {
+                load(self.residual, residual.ty, place.within(residual))
+            };
+            let v = v + rest;
+            store(self.c, c.ty, place.within(c), v);
+            // Of non-negative numbers the bits are in the same order; NaN comes last.
+            v.to_bits() & (u32::MAX >> 1)
+        }
+    }
+}
+
+/// An element of C.
+#[derive(Clone, Copy)]
+struct Place {
+    batch: u32,
+    row: u32,
+    column: u32,
+}
+
+impl Place {
+    #[inline(always)]
+    fn within(self, layout: Layout) -> usize {
+        let place = u64::from(self.batch) * layout.batch
+            + u64::from(self.row) * layout.row
+            + u64::from(self.column) * layout.column;
+        place as usize
+    }
+}
+
+/// Element `index` from `base` on, widened.
+///
+/// # Safety
+/// There is one of that [`Type`].
+#[inline(always)]
+pub(crate) unsafe fn load(base: *const u8, ty: u32, index: usize) -> f32 {
+    // SAFETY: the caller's contract; device buffers are aligned for their elements.
+    unsafe {
+        match ty {
+            0 => *base.cast::<f32>().add(index),
+            1 => convert::f16_to_f32(*base.cast::<f16>().add(index)),
+            2 => convert::bf16_to_f32(*base.cast::<bf16>().add(index)),
+            3 => E4M3::from_bits(*base.add(index)).to_f32(),
+            _ => E5M2::from_bits(*base.add(index)).to_f32(),
+        }
+    }
+}
+
+/// Rounds to the [`Type`] and stores it as element `index` from `base` on.
+///
+/// # Safety
+/// There is one, which no other thread touches.
+#[inline(always)]
+unsafe fn store(base: *mut u8, ty: u32, index: usize, value: f32) {
+    // SAFETY: the caller's contract; device buffers are aligned for their elements.
+    unsafe {
+        match ty {
+            0 => *base.cast::<f32>().add(index) = value,
+            1 => *base.cast::<f16>().add(index) = convert::f16_from_f32(value),
+            2 => *base.cast::<bf16>().add(index) = convert::bf16_from_f32(value),
+            3 => *base.add(index) = E4M3::from_f32(value).to_bits(),
+            _ => *base.add(index) = E5M2::from_f32(value).to_bits(),
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Copies of a batch of matrices whose rows the copy engine or 16-byte loads cannot reach, to rows that begin at 16-byte boundaries.
+//!
+//! ```text
+//! y[b][r][c] = x[b][r][c]        x: any row, column and matrix strides        y: rows of `pitch` elements, a multiple of 16 bytes
+//! ```
+//! | x's elements that lie side by side | a block |
+//! |---|---|
+//! | of a row ([`Problem::column`] is 1) | 4 rows of 64 units: each thread gathers 16 bytes of `y` from neighbouring elements and stores them at once |
+//! | of a column, or none | a tile of 64 x 64 through shared memory, read along columns and written along rows |
+//!
+//! What lies in `y` behind the last column of a row is not written: nobody may read it. One entry a size of element.
+
+use cuda_std::{kernel, shared, shared_array, thread, vector};
+use layout::UNIT_BYTES;
+
+/// Threads of a block.
+pub const THREADS: u32 = 256;
+/// Rows and columns of a tile of the transposing copy.
+pub const TILE: u32 = 64;
+/// Units of a row, and rows, of a block of the straight copy.
+const BLOCK_UNITS: u32 = 64;
+const BLOCK_ROWS: u32 = THREADS / BLOCK_UNITS;
+/// Words between two lines of a tile in shared memory: lines of a column lie in different banks.
+const TILE_PITCH: u32 = TILE + 1;
+const WORD: u32 = size_of::<u32>() as u32;
+
+/// Shape and strides, in elements.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Problem {
+    /// Rows of each matrix.
+    pub rows: u32,
+    /// Columns of each matrix.
+    pub columns: u32,
+    /// Matrices.
+    pub batch: u32,
+    /// From a row of x to the next.
+    pub row: u64,
+    /// From a column of x to the next.
+    pub column: u64,
+    /// From a matrix of x to the next.
+    pub matrix: u64,
+    /// From a row of y to the next: a multiple of 16 bytes.
+    pub pitch: u64,
+}
+
+impl Problem {
+    /// Blocks along x, for elements of `bytes` bytes.
+    pub const fn blocks(&self, bytes: u32) -> u64 {
+        if self.column == 1 {
+            let width = UNIT_BYTES / bytes * BLOCK_UNITS;
+            self.rows.div_ceil(BLOCK_ROWS) as u64 * self.columns.div_ceil(width) as u64
+        } else {
+            self.rows.div_ceil(TILE) as u64 * self.columns.div_ceil(TILE) as u64
+        }
+    }
+}
+
+/// An element: bits that travel.
+trait Element: Copy {
+    fn to_word(self) -> u32;
+    fn from_word(word: u32) -> Self;
+}
+
+macro_rules! element {
+    ($($ty:ty),*) => { $(
+        impl Element for $ty {
+            #[inline(always)]
+            fn to_word(self) -> u32 {
+                self as u32
+            }
+            #[inline(always)]
+            fn from_word(word: u32) -> Self {
+                word as $ty
+            }
+        }
+    )* };
+}
+element!(u8, u16, u32);
+
+macro_rules! entries {
+    ($($name:ident: $ty:ty, $bytes:literal;)*) => { $(
+        #[doc = concat!("Repacks elements of ", $bytes, " bytes.")]
+        ///
+        /// # Safety
+        /// What the strides reach from `x` is readable; `y` begins at a 16-byte boundary, holds `batch * rows * pitch` elements, and is
+        /// apart from `x`. [`Problem::blocks`] blocks along x, at least one along z, of [`THREADS`] threads.
+        #[kernel(launch_bounds(THREADS))]
+        pub unsafe fn $name(problem: Problem, x: *const $ty, y: *mut $ty) {
+            let tile = shared::address_of(shared_array![u32; (TILE * TILE_PITCH) as usize]);
+            // SAFETY: the caller's contract.
+            unsafe { repack(problem, x, y, tile) }
+        }
+    )* };
+}
+
+entries! {
+    gemm_repack_b8: u8, "1";
+    gemm_repack_b16: u16, "2";
+    gemm_repack_b32: u32, "4";
+}
+
+#[inline(always)]
+unsafe fn repack<T: Element>(problem: Problem, x: *const T, y: *mut T, tile: u32) {
+    let mut index = thread::block_idx_z();
+    while index < problem.batch {
+        let from = x.wrapping_add((u64::from(index) * problem.matrix) as usize);
+        let to = y.wrapping_add((u64::from(index) * u64::from(problem.rows) * problem.pitch) as usize);
+        // SAFETY: the caller's contract, for one matrix.
+        unsafe {
+            if problem.column == 1 {
+                gather_unit(problem, from, to);
+            } else {
+                turn_tile(problem, from, to, tile);
+            }
+        }
+        index += thread::grid_dim_z();
+    }
+}
+
+/// Copies this thread's 16 bytes of `y`.
+#[inline(always)]
+unsafe fn gather_unit<T: Element>(problem: Problem, x: *const T, y: *mut T) {
+    let Problem { rows, columns, row: stride, pitch, .. } = problem;
+    let width = UNIT_BYTES / size_of::<T>() as u32;
+    // Blocks that there are have a row; `max` is for the compiler, which sees a division by 0.
+    let down = rows.div_ceil(BLOCK_ROWS).max(1);
+    let (block_row, block_column) = (thread::block_idx_x() % down, thread::block_idx_x() / down);
+    let row = u64::from(block_row * BLOCK_ROWS + thread::thread_idx_x() / BLOCK_UNITS);
+    let column = (block_column * BLOCK_UNITS + thread::thread_idx_x() % BLOCK_UNITS) * width;
+    if row >= u64::from(rows) || column >= columns {
+        return;
+    }
+    let from = x.wrapping_add((row * stride) as usize + column as usize);
+    let to = y.wrapping_add((row * pitch) as usize + column as usize);
+    if column + width <= columns {
+        let per_word = WORD / size_of::<T>() as u32;
+        let mut words = [0; (UNIT_BYTES / WORD) as usize];
+        for (i, word) in words.iter_mut().enumerate() {
+            for j in 0..per_word {
+                // SAFETY: within the row.
+                let element = unsafe { *from.add(i * per_word as usize + j as usize) };
+                *word |= element.to_word() << (j * u8::BITS * size_of::<T>() as u32);
+            }
+        }
+        // SAFETY: within the row of y, at a 16-byte boundary since pitch, column and y are.
+        unsafe { vector::store_v4(to.cast::<u32>(), words) };
+    } else {
+        for i in 0..(columns - column) as usize {
+            // SAFETY: within the rows.
+            unsafe { *to.add(i) = *from.add(i) };
+        }
+    }
+}
+
+/// Copies the block's tile, read with neighbouring threads along x's columns, written with them along y's rows.
+#[inline(always)]
+unsafe fn turn_tile<T: Element>(problem: Problem, x: *const T, y: *mut T, tile: u32) {
+    let Problem { rows, columns, row: stride, column: step, pitch, .. } = problem;
+    let down = rows.div_ceil(TILE).max(1);
+    let (first_row, first_column) =
+        (thread::block_idx_x() % down * TILE, thread::block_idx_x() / down * TILE);
+    let (line, along) = (thread::thread_idx_x() / TILE, thread::thread_idx_x() % TILE);
+    let mut within = line;
+    while within < TILE {
+        let (row, column) = (first_row + along, first_column + within);
+        if row < rows && column < columns {
+            let place = u64::from(row) * stride + u64::from(column) * step;
+            // SAFETY: inside of the matrix; the place in the tile is this thread's.
+            unsafe {
+                let element = *x.add(place as usize);
+                vector::store_shared(tile + (along * TILE_PITCH + within) * WORD, element.to_word());
+            }
+        }
+        within += THREADS / TILE;
+    }
+    thread::sync_threads();
+    within = line;
+    while within < TILE {
+        let (row, column) = (first_row + within, first_column + along);
+        if row < rows && column < columns {
+            let place = u64::from(row) * pitch + u64::from(column);
+            // SAFETY: the same element was stored there before the barrier; inside of y.
+            unsafe {
+                let word: u32 = vector::load_shared(tile + (within * TILE_PITCH + along) * WORD);
+                *y.add(place as usize) = T::from_word(word);
+            }
+        }
+        within += THREADS / TILE;
+    }
+    // Before the next matrix's tile is written.
+    thread::sync_threads();
+}
