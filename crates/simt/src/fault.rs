@@ -32,10 +32,25 @@ pub enum FaultKind {
     GlobalRace,
     /// Threads of two blocks access the same global memory with nothing between that orders them.
     InterBlockRace,
-    /// The destination of an asynchronous copy was touched before the copy was waited for.
+    /// Memory that an asynchronous operation accesses was touched with nothing that orders the two: before the
+    /// operation was waited for, or by an operation that did not wait for its turn.
     AsyncCopyPending,
     /// An asynchronous copy of a size or alignment that the hardware does not have.
     AsyncCopyInvalid,
+    /// A bulk or tensor copy that breaks a rule of the hardware.
+    BulkCopyInvalid,
+    /// The block ends while a copy that it has begun, or that goes to its shared memory, may be under way.
+    CopyUnfinished,
+    /// The async proxy accesses what threads have written, without a proxy fence between.
+    ProxyFence,
+    /// An mbarrier that is not initialised, is used against its rules, or whose bytes are accessed.
+    MbarrierInvalid,
+    /// More arrivals or bytes than an mbarrier counts.
+    MbarrierOverflow,
+    /// The block ends while an mbarrier expects bytes that never arrived, or has got bytes that nobody expected.
+    MbarrierUnbalanced,
+    /// A block of the cluster that does not exist or does not run, or a cluster barrier used against its rules.
+    ClusterInvalid,
     /// Some threads wait at a barrier that others never reach.
     BarrierDivergence,
     /// Threads disagree about a barrier's thread count or operation.
@@ -85,8 +100,15 @@ impl FaultKind {
             Self::SharedRace => "data race on shared memory",
             Self::GlobalRace => "data race on global memory within a block",
             Self::InterBlockRace => "data race between blocks",
-            Self::AsyncCopyPending => "asynchronous copy used before it was waited for",
+            Self::AsyncCopyPending => "race with an asynchronous copy",
             Self::AsyncCopyInvalid => "invalid asynchronous copy",
+            Self::BulkCopyInvalid => "invalid bulk copy",
+            Self::CopyUnfinished => "asynchronous copy unfinished at exit",
+            Self::ProxyFence => "missing proxy fence",
+            Self::MbarrierInvalid => "invalid use of an mbarrier",
+            Self::MbarrierOverflow => "too much for an mbarrier",
+            Self::MbarrierUnbalanced => "unbalanced mbarrier transactions",
+            Self::ClusterInvalid => "invalid use of a cluster",
             Self::BarrierDivergence => "barrier divergence",
             Self::BarrierMismatch => "barrier mismatch",
             Self::BarrierInvalid => "invalid barrier",
@@ -127,7 +149,24 @@ impl FaultKind {
                 "blocks run in any order: use atomics, give each block its own elements, or launch cooperatively and sync the grid"
             }
             Self::AsyncCopyPending => {
-                "commit the copies, wait for the group, then put a barrier before other threads read"
+                "wait for the copy (its group, or the mbarrier that it completes on) before its memory is used, and for all users before the next copy"
+            }
+            Self::BulkCopyInvalid => "see the rule above; the PTX ISA has it under cp.async.bulk",
+            Self::CopyUnfinished => {
+                "wait for bulk groups and on mbarriers before the last thread ends; in a cluster, let its barrier come last"
+            }
+            Self::ProxyFence => {
+                "let the threads that write call `fence::proxy_async_shared` after the writes, before the barrier"
+            }
+            Self::MbarrierInvalid => {
+                "let one thread initialise it, then `mbarrier::fence_init` and a barrier before others use it; never touch its bytes"
+            }
+            Self::MbarrierOverflow => "initialise the mbarrier with the number of arrivals that a phase has",
+            Self::MbarrierUnbalanced => {
+                "expect exactly the bytes of the copies that complete on the mbarrier"
+            }
+            Self::ClusterInvalid => {
+                "launch with a cluster; put a cluster barrier before the first and after the last access to another block"
             }
             Self::AsyncCopyInvalid => {
                 "cp.async moves 4, 8 or 16 bytes between addresses that are multiples of that size"
@@ -174,8 +213,16 @@ pub enum AccessKind {
     Atomic,
     /// The write of an asynchronous copy.
     AsyncWrite,
+    /// The read of an asynchronous operation.
+    AsyncRead,
     /// A wait at a barrier.
     Wait,
+}
+
+impl AccessKind {
+    pub(crate) fn is_async(self) -> bool {
+        matches!(self, Self::AsyncWrite | Self::AsyncRead)
+    }
 }
 
 impl fmt::Display for AccessKind {
@@ -185,6 +232,7 @@ impl fmt::Display for AccessKind {
             Self::Write => "write",
             Self::Atomic => "atomic access",
             Self::AsyncWrite => "asynchronous write",
+            Self::AsyncRead => "asynchronous read",
             Self::Wait => "wait",
         })
     }

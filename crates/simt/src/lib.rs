@@ -25,18 +25,22 @@
 
 pub mod async_copy;
 pub mod barrier;
+pub mod bulk;
 mod check;
+pub mod cluster;
 mod config;
 mod exec;
 mod fault;
 pub mod grid;
 mod io;
+pub mod mbarrier;
 pub mod memory;
 pub mod registry;
 pub mod shared;
 mod site;
 pub mod tensor_map;
 pub mod thread;
+pub mod tma;
 pub mod warp;
 pub mod wgmma;
 

@@ -207,6 +207,11 @@ unsafe fn begin_atomic(
     let lock = AtomicLock::take(ptr as usize);
     if thread.checked() {
         let is_shared = thread.block().arena.offset_of(ptr as usize).is_some();
+        if !is_shared {
+            let site = RawSite::of(location);
+            let access = Access { address: ptr as usize, size, align: size, kind: AccessKind::Atomic, site };
+            check::atomic_takes_effect(thread, access);
+        }
         check::atomic_order(thread, ptr as usize, order, scope, is_shared);
     }
     // SAFETY: forwarded from the caller.
@@ -223,11 +228,32 @@ unsafe fn end_atomic(lock: AtomicLock, ptr: *mut u8, new: *const u8, size: usize
     drop(lock);
 }
 
+/// Replaces the value at `ptr` by `f` of it, atomically, outside any simulated thread and unchecked.
+///
+/// # Safety
+/// `ptr` is valid for reads and writes, aligned for `T`.
+pub(crate) unsafe fn update<T: Copy>(ptr: *mut T, f: impl FnOnce(T) -> T) {
+    let lock = AtomicLock::take(ptr as usize);
+    // SAFETY: forwarded from the caller.
+    unsafe { ptr.write(f(ptr.read())) };
+    drop(lock);
+}
+
 /// Orders the thread's earlier accesses before its later ones, as seen by `scope` (`membar`, `fence`).
 #[track_caller]
 pub fn fence(scope: Scope) {
     let thread = current("simt::memory::fence");
     if thread.checked() {
         check::fence(thread, scope);
+    }
+}
+
+/// Makes what the thread knows visible to the async proxy: bulk and tensor copies, products of warpgroups
+/// (`fence.proxy.async`).
+#[track_caller]
+pub fn proxy_fence() {
+    let thread = current("simt::memory::proxy_fence");
+    if thread.checked() {
+        check::proxy_fence(thread);
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::panic::Location;
 
-use crate::exec::context::current;
+use crate::exec::context::{Block, Thread, current};
 use crate::fault::FaultKind;
 
 /// Shared memory that a block can have, static and dynamic together, in bytes.
@@ -127,6 +127,19 @@ impl Arena {
         variables.iter().rev().find(|variable| variable.offset <= offset && variable.len != 0).copied()
     }
 
+    /// `byte 8 of shared `NAME``, or the offset where no variable is.
+    pub fn name_of(&self, offset: usize) -> String {
+        match self.variable_at(offset) {
+            Some(variable) => format!("byte {} of shared `{}`", offset - variable.offset, variable.name),
+            None => format!("shared memory at offset {offset}"),
+        }
+    }
+
+    /// Pointer to a window address, which the arena has.
+    pub fn at(&self, address: u32) -> *mut u8 {
+        self.base().wrapping_add(address as usize)
+    }
+
     fn find(&self, key: usize) -> Option<Variable> {
         self.variables.borrow().iter().find(|variable| variable.key == key).copied()
     }
@@ -168,15 +181,33 @@ pub fn alloc_static(key: &'static StaticKey, size: usize, align: usize) -> *mut 
             );
             thread.fail(FaultKind::SharedAllocation, location, message)
         }
-        None => match arena.add(key, size, align) {
-            Ok(variable) => {
-                thread.block().check.allocated(variable.offset, variable.len);
-                variable
-            }
+        None => match add_everywhere(thread, key, size, align) {
+            Ok(variable) => variable,
             Err(message) => thread.fail(FaultKind::SharedAllocation, location, message),
         },
     };
     arena.base().wrapping_add(variable.offset)
+}
+
+/// Adds a variable to the arenas of all blocks that run together: blocks of a cluster reach each other's variables by
+/// their own addresses.
+fn add_everywhere(
+    thread: &Thread,
+    key: &'static StaticKey,
+    size: usize,
+    align: usize,
+) -> Result<Variable, String> {
+    let add = |block: &Block| {
+        let variable = block.arena.add(key, size, align)?;
+        if thread.checked() {
+            block.check.allocated(variable.offset, variable.len);
+        }
+        Ok(variable)
+    };
+    let own = thread.block();
+    let others = thread.group().blocks.iter().filter(|block| !std::ptr::eq(*block, own));
+    others.map(add).collect::<Result<Vec<_>, String>>()?;
+    add(own)
 }
 
 /// Start of the block's dynamic shared memory, aligned to 1024 bytes.

@@ -1,16 +1,18 @@
 //! Fences between the proxies, and for the cluster.
 
+use simt::memory::{self, Scope};
+
 #[track_caller]
 pub fn proxy_async() {
-    simt::trap("fence::proxy_async is not modelled yet")
+    memory::proxy_fence();
 }
 
 #[track_caller]
 pub fn proxy_async_shared() {
-    simt::trap("fence::proxy_async_shared is not modelled yet")
+    memory::proxy_fence();
 }
 
 #[track_caller]
 pub fn cluster() {
-    simt::trap("fence::cluster is not modelled yet")
+    memory::fence(Scope::Cluster);
 }

@@ -1,30 +1,28 @@
-//! The executor's barrier objects.
+//! The executor's barrier objects, which it keeps outside of the kernel's memory; a thread that waits there sleeps.
 
-macro_rules! not_modelled {
-    ($($name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?;)*) => { $(
+use simt::mbarrier;
+
+pub use simt::mbarrier::fence_init;
+
+macro_rules! forwarded {
+    ($($name:ident => $function:ident($($arg:ident),*) $(-> $ret:ty)?;)*) => { $(
         #[track_caller]
-        pub unsafe fn $name($($arg: $ty),*) $(-> $ret)? {
-            let _ = ($($arg,)*);
-            simt::trap(concat!("mbarrier::", stringify!($name), " is not modelled yet"))
+        pub unsafe fn $name($($arg: u32),*) $(-> $ret)? {
+            mbarrier::$function($($arg),*)
         }
     )* };
 }
 
-not_modelled! {
-    init(bar: u32, count: u32);
-    invalidate(bar: u32);
-    arrive(bar: u32);
-    arrive_count(bar: u32, n: u32);
-    expect_tx(bar: u32, bytes: u32);
-    arrive_expect_tx(bar: u32, bytes: u32);
-    test_wait_parity(bar: u32, parity: u32) -> bool;
-    try_wait_parity(bar: u32, parity: u32) -> bool;
-    wait_parity(bar: u32, parity: u32);
-    arrive_remote(bar_cluster: u32);
-    wait_parity_cluster(bar: u32, parity: u32);
-}
-
-#[track_caller]
-pub fn fence_init() {
-    simt::trap("mbarrier::fence_init is not modelled yet")
+forwarded! {
+    init => init(bar, count);
+    invalidate => invalidate(bar);
+    arrive => arrive(bar);
+    arrive_count => arrive_count(bar, n);
+    expect_tx => expect_tx(bar, bytes);
+    arrive_expect_tx => arrive_expect_tx(bar, bytes);
+    test_wait_parity => test_wait_parity(bar, parity) -> bool;
+    try_wait_parity => try_wait_parity(bar, parity) -> bool;
+    wait_parity => wait_parity(bar, parity);
+    arrive_remote => arrive_remote(bar_cluster);
+    wait_parity_cluster => wait_parity(bar, parity);
 }

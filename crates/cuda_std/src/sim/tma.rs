@@ -1,5 +1,7 @@
 //! The executor's copy engine. A cache policy changes no result, so it is not passed on.
 
+use simt::bulk::{self, Reduction};
+
 use crate::tma::TensorMap;
 
 /// The four loads of one number of dimensions, all of which come to one.
@@ -72,55 +74,59 @@ stores! {
 
 #[track_caller]
 unsafe fn load(dst: u32, map: *const TensorMap, bar: u32, coords: &[i32], mask: Option<u16>) {
-    let _ = (dst, map, bar, coords, mask);
-    simt::trap("tma loads are not modelled yet")
+    // SAFETY: the caller keeps this function's contract, which is the same; a map is its words.
+    unsafe { simt::tma::load(dst, map.cast(), bar, coords, mask) }
 }
 
 #[track_caller]
 unsafe fn store(map: *const TensorMap, src: u32, coords: &[i32]) {
-    let _ = (map, src, coords);
-    simt::trap("tma stores are not modelled yet")
+    // SAFETY: the caller keeps this function's contract, which is the same; a map is its words.
+    unsafe { simt::tma::store(map.cast(), src, coords) }
 }
 
 #[track_caller]
 unsafe fn reduce_add(map: *const TensorMap, src: u32, coords: &[i32]) {
-    let _ = (map, src, coords);
-    simt::trap("tma reductions are not modelled yet")
+    // SAFETY: the caller keeps this function's contract, which is the same; a map is its words.
+    unsafe { simt::tma::reduce(Reduction::Add, map.cast(), src, coords) }
 }
 
 #[track_caller]
 pub fn commit_group() {
-    simt::trap("tma::commit_group is not modelled yet")
+    bulk::commit_group();
 }
 
 #[track_caller]
 pub fn wait_group<const PENDING: u32>() {
-    simt::trap("tma::wait_group is not modelled yet")
+    bulk::wait_group(PENDING);
 }
 
 #[track_caller]
 pub fn wait_group_read<const PENDING: u32>() {
-    simt::trap("tma::wait_group_read is not modelled yet")
+    bulk::wait_group_read(PENDING);
 }
 
-pub unsafe fn prefetch(_map: *const TensorMap) {}
+#[track_caller]
+pub unsafe fn prefetch(map: *const TensorMap) {
+    // SAFETY: the caller keeps this function's contract, which is the same; a map is its words.
+    unsafe { simt::tma::prefetch(map.cast()) }
+}
 
 #[track_caller]
 pub unsafe fn bulk_load(dst: u32, src: *const u8, bytes: u32, bar: u32) {
-    let _ = (dst, src, bytes, bar);
-    simt::trap("tma::bulk_load is not modelled yet")
+    // SAFETY: the caller keeps this function's contract, which is the same.
+    unsafe { bulk::load(dst, src, bytes, bar) }
 }
 
 #[track_caller]
 pub unsafe fn bulk_store(dst: *mut u8, src: u32, bytes: u32) {
-    let _ = (dst, src, bytes);
-    simt::trap("tma::bulk_store is not modelled yet")
+    // SAFETY: the caller keeps this function's contract, which is the same.
+    unsafe { bulk::store(dst, src, bytes) }
 }
 
 #[track_caller]
 pub unsafe fn bulk_reduce_add_f32(dst: *mut f32, src: u32, bytes: u32) {
-    let _ = (dst, src, bytes);
-    simt::trap("tma::bulk_reduce_add_f32 is not modelled yet")
+    // SAFETY: the caller keeps this function's contract, which is the same.
+    unsafe { bulk::reduce_add_f32(dst, src, bytes) }
 }
 
 pub fn evict_first() -> u64 {

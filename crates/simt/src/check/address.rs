@@ -80,8 +80,9 @@ fn is_mapped(_address: usize) -> bool {
 
 /// What an address belongs to, in words for a report.
 pub(super) fn place(thread: &Thread, address: usize) -> Place {
-    let arena = &thread.block().arena;
-    if let Some(offset) = arena.offset_of(address) {
+    let arenas = thread.group().blocks.iter().map(|block| &block.arena);
+    let found = arenas.filter_map(|arena| Some((arena, arena.offset_of(address)?))).next();
+    if let Some((arena, offset)) = found {
         let variable = arena.variable_at(offset);
         let variable = variable
             .map(|variable| (variable.name.to_string(), (offset - variable.offset) as i64, variable.len));

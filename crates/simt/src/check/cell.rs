@@ -1,4 +1,7 @@
 //! What the checker remembers of a piece of memory: its last write and up to two reads since.
+//!
+//! Accesses of the async proxy that somebody can wait for are *tracked*: their stamp holds the number of an operation
+//! ([`super::proxy`]) in place of a tick, because nobody knows their moment, only who has waited for them.
 
 use crate::fault::AccessKind;
 use crate::site::RawSite;
@@ -8,7 +11,7 @@ use crate::site::RawSite;
 pub(crate) struct Stamp {
     /// Number of the block, its low 32 bits; launches have fewer.
     pub block: u32,
-    /// Tick of the block.
+    /// Tick of the block; of a tracked access the number of its operation.
     pub time: u32,
     /// Site, rank in the block and kind; 0 for no access.
     tag: u64,
@@ -17,7 +20,8 @@ pub(crate) struct Stamp {
 const RANK_SHIFT: u32 = RawSite::BITS;
 const RANK_BITS: u32 = 10;
 const KIND_SHIFT: u32 = RANK_SHIFT + RANK_BITS;
-const KIND_MASK: u64 = 3;
+const KIND_MASK: u64 = 7;
+const TRACKED: u64 = 1 << 62;
 const PRESENT: u64 = 1 << 63;
 
 impl Stamp {
@@ -27,9 +31,20 @@ impl Stamp {
             AccessKind::Write => 1,
             AccessKind::Atomic => 2,
             AccessKind::AsyncWrite => 3,
+            AccessKind::AsyncRead => 4,
         };
         let tag = site.bits() | u64::from(rank) << RANK_SHIFT | kind << KIND_SHIFT | PRESENT;
         Self { block: block as u32, time, tag }
+    }
+
+    /// The stamp of an access that is part of asynchronous operation number `operation`.
+    pub fn tracked(block: u64, operation: u32, rank: u32, kind: AccessKind, site: RawSite) -> Self {
+        let stamp = Self::new(block, operation, rank, kind, site);
+        Self { tag: stamp.tag | TRACKED, ..stamp }
+    }
+
+    pub fn is_tracked(self) -> bool {
+        self.tag & TRACKED != 0
     }
 
     pub fn is_present(self) -> bool {
@@ -49,7 +64,8 @@ impl Stamp {
             0 => AccessKind::Read,
             1 => AccessKind::Write,
             2 => AccessKind::Atomic,
-            _ => AccessKind::AsyncWrite,
+            3 => AccessKind::AsyncWrite,
+            _ => AccessKind::AsyncRead,
         }
     }
 
@@ -57,12 +73,13 @@ impl Stamp {
         self.kind() == AccessKind::Atomic
     }
 
-    fn is_of(self, other: Self) -> bool {
-        (self.block, self.rank()) == (other.block, other.rank())
+    /// Whether program order puts this access before `later`. What a thread has begun asynchronously is no part of it.
+    fn is_of(self, later: Self) -> bool {
+        !self.is_tracked() && (self.block, self.rank()) == (later.block, later.rank())
     }
 }
 
-/// History of 1, 2 or 4 bytes.
+/// History of 1 to 16 bytes.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Cell {
     write: Stamp,
@@ -72,6 +89,22 @@ pub(crate) struct Cell {
 /// Whether an earlier access happened before the present one.
 pub(crate) trait Order {
     fn is_before(&self, earlier: Stamp) -> bool;
+
+    /// Whether a proxy fence stands between a generic write and the present access by the async proxy.
+    fn is_fenced(&self, earlier: Stamp) -> bool;
+
+    /// Whether two tracked accesses are of operations that complete in order.
+    fn in_sequence(&self, earlier: Stamp, later: Stamp) -> bool;
+}
+
+/// Why an access may not follow an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clash {
+    /// Nothing orders them.
+    Race(Stamp),
+    /// They are ordered, but the earlier was made by the generic proxy, the later by the async proxy, and no proxy
+    /// fence stands between.
+    Unfenced(Stamp),
 }
 
 impl Cell {
@@ -82,18 +115,16 @@ impl Cell {
 
     /// Notes an access, or gives the earlier one that it conflicts with.
     #[inline]
-    pub fn access(&mut self, now: Stamp, order: &impl Order) -> Result<(), Stamp> {
+    pub fn access(&mut self, now: Stamp, order: &impl Order) -> Result<(), Clash> {
         match now.kind() {
-            AccessKind::Read => self.read(now, order),
+            AccessKind::Read | AccessKind::AsyncRead => self.read(now, order),
             _ => self.write(now, order),
         }
     }
 
     #[inline]
-    fn read(&mut self, now: Stamp, order: &impl Order) -> Result<(), Stamp> {
-        if self.write.is_present() && conflicts(self.write, now, order) {
-            return Err(self.write);
-        }
+    fn read(&mut self, now: Stamp, order: &impl Order) -> Result<(), Clash> {
+        may_follow(self.write, now, order)?;
         let slot = self.slot_for(now, order);
         if let Some(slot) = slot {
             self.reads[slot] = now;
@@ -105,7 +136,9 @@ impl Cell {
     /// warp as the other, so that readers of two warps are remembered.
     fn slot_for(&self, now: Stamp, order: &impl Order) -> Option<usize> {
         let [first, second] = self.reads;
-        let replaceable = |read: Stamp| !read.is_present() || read.is_of(now) || order.is_before(read);
+        let replaceable = |read: Stamp| {
+            !read.is_present() || read.is_of(now) || order.in_sequence(read, now) || order.is_before(read)
+        };
         if replaceable(first) {
             return Some(0);
         }
@@ -117,14 +150,19 @@ impl Cell {
         (warp(first) == warp(second) && warp(now) != warp(first)).then_some(1)
     }
 
-    fn write(&mut self, now: Stamp, order: &impl Order) -> Result<(), Stamp> {
+    fn write(&mut self, now: Stamp, order: &impl Order) -> Result<(), Clash> {
         for earlier in [self.write, self.reads[0], self.reads[1]] {
-            if earlier.is_present() && conflicts(earlier, now, order) {
-                return Err(earlier);
-            }
+            may_follow(earlier, now, order)?;
         }
         *self = Self { write: now, reads: Default::default() };
         Ok(())
+    }
+
+    /// Notes that of several atomic operations this is the latest.
+    pub fn atomic_arrived(&mut self, now: Stamp) {
+        if self.write.is_atomic() {
+            self.write = now;
+        }
     }
 
     /// Notes the arrival of an asynchronous write.
@@ -134,7 +172,26 @@ impl Cell {
 }
 
 #[inline]
+fn may_follow(earlier: Stamp, now: Stamp, order: &impl Order) -> Result<(), Clash> {
+    if !earlier.is_present() {
+        return Ok(());
+    }
+    if conflicts(earlier, now, order) {
+        return Err(Clash::Race(earlier));
+    }
+    // Reads need no fence: the async proxy cannot overtake what has given its value already.
+    let is_generic_write = !earlier.is_tracked() && earlier.kind() != AccessKind::Read;
+    if now.is_tracked() && is_generic_write && !order.is_fenced(earlier) {
+        return Err(Clash::Unfenced(earlier));
+    }
+    Ok(())
+}
+
+#[inline]
 fn conflicts(earlier: Stamp, now: Stamp, order: &impl Order) -> bool {
+    if earlier.is_tracked() {
+        return !order.is_before(earlier);
+    }
     if earlier.kind() == AccessKind::AsyncWrite {
         return true;
     }
@@ -155,7 +212,8 @@ pub(crate) struct Page {
     cells: Vec<Cell>,
 }
 
-const WORD_SHIFT: u32 = 2;
+/// Cells are at most 16 bytes: the pieces in which matrices and tensors are moved.
+const PIECE_SHIFT: u32 = 4;
 
 impl Page {
     /// Calls `visit` for the cells of `bytes` bytes from `offset` in the page, which lie in one page.
@@ -175,7 +233,7 @@ impl Page {
     /// Makes cells fine enough for an access with these low bits in its offset or size.
     #[inline]
     fn refine(&mut self, bits: usize) {
-        let wanted = bits.trailing_zeros().min(WORD_SHIFT);
+        let wanted = bits.trailing_zeros().min(PIECE_SHIFT);
         if self.cells.is_empty() {
             self.shift = wanted;
             self.cells = vec![Cell::default(); PAGE_BYTES >> wanted];
@@ -211,6 +269,12 @@ mod tests {
         fn is_before(&self, _: Stamp) -> bool {
             self.0
         }
+        fn is_fenced(&self, _: Stamp) -> bool {
+            false
+        }
+        fn in_sequence(&self, _: Stamp, _: Stamp) -> bool {
+            false
+        }
     }
 
     fn stamp(rank: u32, kind: AccessKind) -> Stamp {
@@ -219,7 +283,8 @@ mod tests {
 
     #[test]
     fn stamps_keep_their_parts() {
-        for kind in [AccessKind::Read, AccessKind::Write, AccessKind::Atomic, AccessKind::AsyncWrite] {
+        use AccessKind::{AsyncRead, AsyncWrite, Atomic, Read, Write};
+        for kind in [Read, Write, Atomic, AsyncWrite, AsyncRead] {
             for rank in [0, 31, 1023] {
                 let site = RawSite::return_address(0x7fff_ffff_f001);
                 let stamp = Stamp::new(u32::MAX.into(), 9, rank, kind, site);
@@ -227,6 +292,9 @@ mod tests {
                     (stamp.rank(), stamp.kind(), stamp.site(), stamp.is_present()),
                     (rank, kind, site, true)
                 );
+                let tracked = Stamp::tracked(7, 9, rank, kind, site);
+                assert_eq!((tracked.rank(), tracked.kind(), tracked.site()), (rank, kind, site));
+                assert!(tracked.is_tracked() && !stamp.is_tracked());
             }
         }
     }
@@ -242,6 +310,29 @@ mod tests {
     }
 
     #[test]
+    fn the_async_proxy_needs_a_fence_after_writes_alone() {
+        let by_copy = |kind| Stamp::tracked(1, 0, 0, kind, RawSite::default());
+        for kind in [AccessKind::AsyncRead, AccessKind::AsyncWrite] {
+            let mut cell = Cell::default();
+            assert_eq!(cell.access(stamp(0, AccessKind::Read), &Before(true)), Ok(()));
+            assert_eq!(cell.access(by_copy(kind), &Before(true)), Ok(()));
+            let mut cell = Cell::default();
+            let write = stamp(0, AccessKind::Write);
+            assert_eq!(cell.access(write, &Before(true)), Ok(()));
+            assert_eq!(cell.access(by_copy(kind), &Before(true)), Err(Clash::Unfenced(write)));
+        }
+    }
+
+    #[test]
+    fn begun_by_the_thread_is_not_done() {
+        let copy = Stamp::tracked(1, 0, 3, AccessKind::AsyncWrite, RawSite::default());
+        let mut cell = Cell::default();
+        assert_eq!(cell.access(copy, &Before(false)), Ok(()));
+        assert_eq!(cell.access(stamp(3, AccessKind::Read), &Before(false)), Err(Clash::Race(copy)));
+        assert_eq!(cell.access(stamp(3, AccessKind::Read), &Before(true)), Ok(()));
+    }
+
+    #[test]
     fn pages_become_finer_when_needed() {
         let mut page = Page::default();
         let write = |rank| stamp(rank, AccessKind::Write);
@@ -251,7 +342,7 @@ mod tests {
         assert!(access(&mut page, 8, 4, 1).is_ok());
         assert!(access(&mut page, 12, 2, 1).is_ok());
         assert!(access(&mut page, 14, 2, 2).is_ok());
-        assert_eq!(access(&mut page, 11, 1, 2), Err(write(1)));
+        assert_eq!(access(&mut page, 11, 1, 2), Err(Clash::Race(write(1))));
         assert!(access(&mut page, 4, 1, 2).is_ok());
         assert!(access(&mut page, 5, 1, 3).is_ok());
     }

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::proxy::{Agent, Operation};
 use crate::exec::context::WARP_SIZE;
 
 const LANES: usize = WARP_SIZE as usize;
@@ -76,10 +77,14 @@ impl Seen {
     }
 }
 
-/// What is known of several blocks, by number.
+/// What is known of several blocks, by number, and what holds whatever the floor of a block.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     blocks: HashMap<u64, Seen>,
+    /// Accesses that a proxy fence has followed.
+    fenced: HashMap<u64, Seen>,
+    /// For each agent, sorted, how many of its turns are known to be over.
+    completed: Vec<(Agent, u32)>,
 }
 
 impl History {
@@ -88,16 +93,48 @@ impl History {
     }
 
     pub fn add(&mut self, block: u64, seen: Seen) {
-        match self.blocks.get_mut(&block) {
-            Some(known) => known.join(&seen),
-            None => {
-                self.blocks.insert(block, seen);
-            }
+        add(&mut self.blocks, block, &seen);
+    }
+
+    /// Whether a proxy fence has followed an access of thread `rank` of `block` at `time`.
+    pub fn is_fenced(&self, block: u64, rank: u32, time: u32) -> bool {
+        self.fenced.get(&block).is_some_and(|seen| seen.covers(rank, time))
+    }
+
+    /// A proxy fence follows what is known of other blocks, and `own` of `block`.
+    pub fn fence(&mut self, block: u64, own: &Seen) {
+        for (block, seen) in &self.blocks {
+            add(&mut self.fenced, *block, seen);
+        }
+        add(&mut self.fenced, block, own);
+    }
+
+    /// The first `turns` turns of an agent are over.
+    pub fn complete(&mut self, agent: Agent, turns: u32) {
+        match self.completed.binary_search_by_key(&agent, |known| known.0) {
+            Ok(at) => self.completed[at].1 = self.completed[at].1.max(turns),
+            Err(at) => self.completed.insert(at, (agent, turns)),
         }
     }
 
+    pub fn has_completed(&self, operation: Operation) -> bool {
+        let known = self.completed.binary_search_by_key(&operation.agent, |known| known.0);
+        known.is_ok_and(|at| operation.turn < self.completed[at].1)
+    }
+
     pub fn join(&mut self, other: &Self) {
-        other.blocks.iter().for_each(|(block, seen)| self.add(*block, seen.clone()));
+        other.blocks.iter().for_each(|(block, seen)| add(&mut self.blocks, *block, seen));
+        other.fenced.iter().for_each(|(block, seen)| add(&mut self.fenced, *block, seen));
+        other.completed.iter().for_each(|&(agent, turns)| self.complete(agent, turns));
+    }
+}
+
+fn add(blocks: &mut HashMap<u64, Seen>, block: u64, seen: &Seen) {
+    match blocks.get_mut(&block) {
+        Some(known) => known.join(seen),
+        None => {
+            blocks.insert(block, seen.clone());
+        }
     }
 }
 
@@ -135,6 +172,21 @@ mod tests {
         b.raise(3, 9);
         a.join(&b);
         assert_eq!([a.get(3), a.get(40), a.get(41), a.get(900)], [9, 7, 0, 0]);
+    }
+
+    #[test]
+    fn turns_of_agents_are_counted() {
+        let agent = |index| Agent::of_thread(3, index);
+        let operation = |index, turn| Operation { agent: agent(index), turn };
+        let mut a = History::default();
+        a.complete(agent(9), 2);
+        a.complete(agent(4), 1);
+        let mut b = History::default();
+        b.complete(agent(9), 1);
+        b.join(&a);
+        assert!(b.has_completed(operation(9, 1)) && b.has_completed(operation(4, 0)));
+        assert!(!b.has_completed(operation(9, 2)) && !b.has_completed(operation(5, 0)));
+        assert!(!b.has_completed(operation(9, Operation::UNKNOWN)));
     }
 
     #[test]

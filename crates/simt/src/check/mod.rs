@@ -3,29 +3,38 @@
 //! Accesses come in two ways: typed, from [`crate::memory`], and as callbacks of instrumented code
 //! ([`callbacks`]). Both end in [`access`]. An access is first checked by address (bounds, lifetime, alignment,
 //! initialisation), then against the accesses before it ([`cell`]): two that touch the same byte, one of them a
-//! write, not both atomic, with nothing that orders them ([`sync`]), are a race.
+//! write, not both atomic, with nothing that orders them ([`sync`]), are a race. What asynchronous operations do is
+//! checked when they begin; who has waited for them is in [`proxy`].
 
 mod address;
 mod allocations;
 mod callbacks;
 mod cell;
 mod clock;
+pub(crate) mod proxy;
+mod remote;
 mod sync;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use crate::exec::context::{RawFault, RawOther, Thread};
+use crate::exec::context::{Block, RawFault, RawOther, Thread};
 use crate::fault::{self, AccessKind, FaultKind, Place};
 use crate::registry::KernelEntry;
 use crate::site::RawSite;
 
 use allocations::Allocation;
 pub(crate) use allocations::Allocations;
-use cell::{PAGE_BYTES, Page, Stamp, pages};
+pub(crate) use cell::Stamp;
+use cell::{Clash, PAGE_BYTES, Page, pages};
+use remote::RemoteAccesses;
+pub(crate) use remote::{block_ends, remote_access};
 use sync::{BlockSync, GlobalAtomics, ThreadSync, View};
-pub(crate) use sync::{Released, atomic_order, fence, synchronise, synchronise_grid};
+pub(crate) use sync::{
+    ClusterRelease, Released, atomic_order, completed, fence, knows_of, proxy_fence, synchronise,
+    synchronise_grid,
+};
 
 /// One access of a simulated thread.
 #[derive(Clone, Copy)]
@@ -59,6 +68,8 @@ pub(crate) struct BlockCheck {
     /// A read of unwritten shared memory. It becomes a fault at the next barrier of the block, unless somebody
     /// writes there before: then it was a race, which tells more.
     pub suspicion: RefCell<Option<RawFault>>,
+    /// What other blocks have done to this block's shared memory, as far as the block may not know it.
+    remote: RefCell<RemoteAccesses>,
 }
 
 /// State of the bytes of the arena, and their history.
@@ -68,14 +79,14 @@ struct SharedShadow {
     pages: Vec<Page>,
 }
 
-/// State of a byte of shared memory.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Byte {
-    #[default]
-    Outside,
-    Unwritten,
-    Written,
-}
+/// State of a byte of shared memory, as bits, so that the state of many is their disjunction.
+type Byte = u8;
+const WRITTEN: Byte = 0;
+const UNWRITTEN: Byte = 1;
+/// In a live mbarrier.
+const MBARRIER: Byte = 2;
+/// In no variable.
+const OUTSIDE: Byte = 4;
 
 /// What the checker knows of a thread.
 #[derive(Default)]
@@ -131,7 +142,8 @@ impl BlockCheck {
     pub fn reset(&self) {
         self.sync.reset();
         self.suspicion.take();
-        self.shared.borrow_mut().bytes.fill(Byte::Outside);
+        self.shared.borrow_mut().bytes.fill(OUTSIDE);
+        self.remote.borrow_mut().clear();
     }
 
     /// A shared variable begins to exist.
@@ -139,19 +151,16 @@ impl BlockCheck {
         let mut shared = self.shared.borrow_mut();
         let end = offset + len;
         if shared.bytes.len() < end {
-            shared.bytes.resize(end, Byte::Outside);
+            shared.bytes.resize(end, OUTSIDE);
             shared.pages.resize_with(end.div_ceil(PAGE_BYTES), Page::default);
         }
-        shared.bytes[offset..end].fill(Byte::Unwritten);
+        shared.bytes[offset..end].fill(UNWRITTEN);
     }
-}
 
-impl SharedShadow {
-    /// The bytes that an access touches, if all are in variables.
-    #[inline]
-    fn bytes(&mut self, offset: usize, size: usize) -> Option<&mut [Byte]> {
-        let bytes = self.bytes.get_mut(offset..offset + size)?;
-        (!bytes.contains(&Byte::Outside)).then_some(bytes)
+    /// Bytes become those of a live mbarrier, or ordinary memory that nobody has written.
+    pub fn set_mbarrier(&self, offset: usize, len: usize, live: bool) {
+        let mut shared = self.shared.borrow_mut();
+        shared.bytes[offset..offset + len].fill(if live { MBARRIER } else { UNWRITTEN });
     }
 }
 
@@ -179,12 +188,24 @@ impl ThreadCheck {
 
 /// Checks an access through this crate's functions: its address must be known.
 pub(crate) fn typed_access(thread: &Thread, access: Access) {
+    require_aligned(thread, access);
+    if !thread.is_on_stack(access.address) && access.size != 0 {
+        self::access(thread, access, true);
+    }
+}
+
+/// Checks the alignment of an access.
+pub(crate) fn require_aligned(thread: &Thread, access: Access) {
     if !access.address.is_multiple_of(access.align) {
         let message = format!("the address {:#x} is no multiple of {}", access.address, access.align);
         report(thread, access, FaultKind::Misaligned, message, None);
     }
-    if !thread.is_on_stack(access.address) && access.size != 0 {
-        self::access(thread, access, true);
+}
+
+/// Checks an access that may be to memory that nobody has made known, as those of plain Rust.
+pub(crate) fn plain_access(thread: &Thread, access: Access) {
+    if !thread.is_on_stack(access.address) {
+        self::access(thread, access, false);
     }
 }
 
@@ -192,8 +213,8 @@ pub(crate) fn typed_access(thread: &Thread, access: Access) {
 #[inline]
 fn access(thread: &Thread, access: Access, is_typed: bool) {
     let block = thread.block();
-    if let Some(offset) = block.arena.offset_of(access.address) {
-        return shared_access(thread, access, offset);
+    if block.arena.offset_of(access.address).is_some() {
+        return shared_access(thread, access);
     }
     let Some(check) = &thread.group().launch.check else { return };
     match check.find(access.address) {
@@ -202,31 +223,42 @@ fn access(thread: &Thread, access: Access, is_typed: bool) {
     }
 }
 
-fn shared_access(thread: &Thread, access: Access, offset: usize) {
+fn shared_access(thread: &Thread, access: Access) {
+    let block = thread.block();
     // What is borrowed in `note_shared` is given back before `fail_shared`, which never returns.
-    if let Err(problem) = note_shared(thread, access, offset) {
+    if let Err(problem) = note_shared(thread, block, access, stamp(thread, access)) {
         fail_shared(thread, access, problem);
     }
 }
 
-fn note_shared(thread: &Thread, access: Access, offset: usize) -> Result<(), Problem> {
-    let block = thread.block();
-    let mut shadow = block.check.shared.borrow_mut();
-    let bytes = shadow.bytes(offset, access.size).ok_or(Problem::OutOfBounds)?;
-    if access.kind != AccessKind::Read {
-        bytes.fill(Byte::Written);
-    } else if bytes.contains(&Byte::Unwritten) {
+/// Notes an access by `thread`, stamped `now`, to shared memory of `target`, in whose arena the address is.
+#[inline]
+fn note_shared(thread: &Thread, target: &Block, access: Access, now: Stamp) -> Result<(), Problem> {
+    let offset = access.address.wrapping_sub(target.arena.base() as usize);
+    let mut shadow = target.check.shared.borrow_mut();
+    let bytes = shadow.bytes.get_mut(offset..offset + access.size).ok_or(Problem::OutOfBounds)?;
+    let state = bytes.iter().fold(WRITTEN, |all, byte| all | byte);
+    if state & OUTSIDE != 0 {
+        return Err(Problem::OutOfBounds);
+    }
+    if state & MBARRIER != 0 {
+        return Err(Problem::Mbarrier);
+    }
+    if !matches!(access.kind, AccessKind::Read | AccessKind::AsyncRead) {
+        bytes.fill(WRITTEN);
+    } else if state & UNWRITTEN != 0 {
         suspect(thread, access);
     }
-    let now = stamp(thread, access);
-    let view = View { thread, block };
+    let blocks = &thread.group().blocks;
+    let first = blocks[0].number.get() as u32;
+    let view = View { thread, block: thread.block() };
     pages(offset, access.size).try_for_each(|(page, within, bytes)| {
         shadow.pages[page].visit(within, bytes, |cell| {
-            // Shadows are kept from block to block; what an earlier block did is history of another memory.
-            if cell.block().is_some_and(|block| block != now.block) {
+            // Shadows are kept from group to group; what an earlier group did is history of another memory.
+            if cell.block().is_some_and(|block| block.wrapping_sub(first) as usize >= blocks.len()) {
                 *cell = cell::Cell::default();
             }
-            cell.access(now, &view).map_err(Problem::Conflict)
+            cell.access(now, &view).map_err(Problem::Clash)
         })
     })
 }
@@ -244,14 +276,23 @@ fn suspect(thread: &Thread, access: Access) {
 /// What is wrong with an access.
 enum Problem {
     OutOfBounds,
-    Conflict(Stamp),
+    /// A plain access to a live mbarrier.
+    Mbarrier,
+    Clash(Clash),
 }
 
 #[cold]
 fn fail_shared(thread: &Thread, access: Access, problem: Problem) -> ! {
     match problem {
         Problem::OutOfBounds => report(thread, access, FaultKind::OutOfBounds, String::new(), None),
-        Problem::Conflict(earlier) => race(thread, access, earlier, FaultKind::SharedRace),
+        Problem::Mbarrier => {
+            let message = "the bytes are those of a live mbarrier".into();
+            report(thread, access, FaultKind::MbarrierInvalid, message, None)
+        }
+        Problem::Clash(Clash::Race(earlier)) => race(thread, access, earlier, FaultKind::SharedRace),
+        Problem::Clash(Clash::Unfenced(earlier)) => {
+            report(thread, access, FaultKind::ProxyFence, String::new(), Some(other(earlier)))
+        }
     }
 }
 
@@ -277,7 +318,7 @@ fn global_access(
             shadow[page].get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
         page.visit(within, bytes, |cell| cell.access(now, &view))
     });
-    if let Err(earlier) = result {
+    if let Err(Clash::Race(earlier) | Clash::Unfenced(earlier)) = result {
         let kind = if earlier.block == now.block { FaultKind::GlobalRace } else { FaultKind::InterBlockRace };
         race(thread, access, earlier, kind);
     }
@@ -305,16 +346,44 @@ pub(crate) fn copy_arrived(thread: &Thread, address: usize, bytes: usize, site: 
     }
 }
 
+/// Copies to `bytes` of global memory at `address` have arrived, as far as the thread is concerned.
+pub(crate) fn global_copy_arrived(thread: &Thread, address: usize, bytes: usize, site: RawSite) {
+    let access = Access { address, size: bytes, align: 1, kind: AccessKind::Write, site };
+    let now = stamp(thread, access);
+    for_global_cells(thread, access, |cell| cell.arrived(now));
+}
+
+/// The thread's atomic operation on global memory, checked before, takes effect now: between check and effect one of
+/// another OS thread may have been checked.
+pub(crate) fn atomic_takes_effect(thread: &Thread, access: Access) {
+    let now = stamp(thread, access);
+    for_global_cells(thread, access, |cell| cell.atomic_arrived(now));
+}
+
+fn for_global_cells(thread: &Thread, access: Access, note: impl Fn(&mut cell::Cell)) {
+    let Some(check) = &thread.group().launch.check else { return };
+    let Some((number, allocation)) = check.find(access.address) else { return };
+    let shadow = check.pages(number);
+    for (page, within, bytes) in pages(access.address - allocation.start, access.size) {
+        let mut page =
+            shadow[page].get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+        let noted: Result<(), ()> = page.visit(within, bytes, |cell| {
+            note(cell);
+            Ok(())
+        });
+        debug_assert!(noted.is_ok());
+    }
+}
+
 #[cold]
 fn race(thread: &Thread, access: Access, earlier: Stamp, kind: FaultKind) -> ! {
-    let kind = if earlier.kind() == AccessKind::AsyncWrite { FaultKind::AsyncCopyPending } else { kind };
-    let other = RawOther {
-        kind: earlier.kind(),
-        site: earlier.site(),
-        block: earlier.block.into(),
-        rank: earlier.rank(),
-    };
-    report(thread, access, kind, String::new(), Some(other))
+    let kind = if earlier.kind().is_async() { FaultKind::AsyncCopyPending } else { kind };
+    report(thread, access, kind, String::new(), Some(other(earlier)))
+}
+
+/// The earlier access of a fault.
+pub(crate) fn other(earlier: Stamp) -> RawOther {
+    RawOther { kind: earlier.kind(), site: earlier.site(), block: earlier.block.into(), rank: earlier.rank() }
 }
 
 #[cold]

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::cell::{Order, Stamp};
 use super::clock::{History, Seen, VectorClock, join_clocks, join_histories};
+use super::proxy::{Agent, Operation};
 use crate::exec::context::{Block, Thread};
 use crate::exec::group::Group;
 use crate::memory::Scope;
@@ -60,11 +61,52 @@ pub(crate) struct GlobalAtomics {
 }
 
 /// What threads that arrived at a barrier without waiting have made known.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Released {
     floor: u32,
     clock: Option<Arc<VectorClock>>,
     history: Option<Arc<History>>,
+}
+
+impl Released {
+    /// Adds what a thread of another block knows and has done.
+    pub fn add_remote(&mut self, thread: &Thread) {
+        let told = thread.check.sync.publication(thread, Scope::Cluster);
+        let history = Arc::make_mut(self.history.get_or_insert_default());
+        history.add(thread.block().number.get(), told.own);
+        if let Some(more) = told.history {
+            history.join(&more);
+        }
+    }
+
+    /// The first `turns` turns of an agent are over.
+    pub fn complete(&mut self, agent: Agent, turns: u32) {
+        Arc::make_mut(self.history.get_or_insert_default()).complete(agent, turns);
+    }
+
+    /// Adds what came after.
+    pub fn join(&mut self, later: Self) {
+        if later.floor > self.floor {
+            self.floor = later.floor;
+            self.clock = later.clock;
+        } else {
+            join_clocks(&mut self.clock, later.clock.as_ref());
+        }
+        join_histories(&mut self.history, later.history.as_ref());
+    }
+
+    /// The thread, of the block for which this was gathered, learns it.
+    pub fn acquire(&self, thread: &Thread) {
+        let sync = &thread.block().check.sync;
+        if self.floor == sync.floor.get() && self.clock.is_some() {
+            let mut mine = thread.check.sync.clock(sync);
+            join_clocks(&mut mine, self.clock.as_ref());
+            thread.check.sync.set_clock(sync, mine);
+        }
+        if let Some(history) = &self.history {
+            thread.check.sync.learn_from(thread, history);
+        }
+    }
 }
 
 impl BlockSync {
@@ -117,11 +159,28 @@ impl ThreadSync {
         }
     }
 
+    /// Learns what other threads have told of their own past and of others'.
+    fn learn_from(&self, thread: &Thread, told: &Arc<History>) {
+        let block = thread.block();
+        let sync = &block.check.sync;
+        let own = told.get(block.number.get()).filter(|seen| seen.floor == sync.floor.get());
+        if let Some(clock) = own.and_then(|seen| seen.clock.as_ref()) {
+            let mut mine = self.clock(sync);
+            join_clocks(&mut mine, Some(clock));
+            self.set_clock(sync, mine);
+        }
+        self.learn(sync, Some(told));
+    }
+
     /// Adds what the thread knows and has done to what a barrier passes on.
     pub fn release_into(&self, thread: &Thread, before: Option<Released>) -> Released {
         let block = &thread.block().check.sync;
-        let mut released = before.filter(|released| released.floor == block.floor.get()).unwrap_or_default();
-        released.floor = block.floor.get();
+        let mut released = before.unwrap_or_default();
+        if released.floor != block.floor.get() {
+            // What was known under an earlier floor is below this one.
+            released.floor = block.floor.get();
+            released.clock = None;
+        }
         join_clocks(&mut released.clock, self.clock(block).as_ref());
         Arc::make_mut(released.clock.get_or_insert_default()).raise(thread.rank, block.advance());
         join_histories(&mut released.history, self.known.borrow().history.as_ref());
@@ -149,19 +208,42 @@ impl Order for View<'_> {
     #[inline]
     fn is_before(&self, earlier: Stamp) -> bool {
         let sync = &self.block.check.sync;
+        if earlier.is_tracked() {
+            let operation = self.thread.group().operations.get(earlier.time);
+            return self.has_completed(operation);
+        }
         if earlier.block == self.block.number.get() as u32 {
             return earlier.time < sync.floor.get() || self.knows_of_own_block(earlier);
         }
-        let known = self.thread.check.sync.known.borrow();
-        let covered = |history: Option<&Arc<History>>| {
-            let seen = history.and_then(|history| history.get(earlier.block.into()));
+        self.any_history(|history| {
+            let seen = history.get(earlier.block.into());
             seen.is_some_and(|seen| seen.wide && seen.covers(earlier.rank(), earlier.time))
-        };
-        covered(known.history.as_ref()) || covered(sync.history.borrow().as_ref())
+        })
+    }
+
+    fn is_fenced(&self, earlier: Stamp) -> bool {
+        self.any_history(|history| history.is_fenced(earlier.block.into(), earlier.rank(), earlier.time))
+    }
+
+    fn in_sequence(&self, earlier: Stamp, later: Stamp) -> bool {
+        let agent = |stamp: Stamp| self.thread.group().operations.get(stamp.time).agent;
+        earlier.is_tracked() && later.is_tracked() && agent(earlier) == agent(later)
     }
 }
 
 impl View<'_> {
+    /// Whether an asynchronous operation is known to be over.
+    pub fn has_completed(&self, operation: Operation) -> bool {
+        self.any_history(|history| history.has_completed(operation))
+    }
+
+    /// Whether something holds of what the thread or its whole block knows of others.
+    fn any_history(&self, holds: impl Fn(&History) -> bool) -> bool {
+        let known = self.thread.check.sync.known.borrow();
+        known.history.as_ref().is_some_and(|history| holds(history))
+            || self.block.check.sync.history.borrow().as_ref().is_some_and(|history| holds(history))
+    }
+
     fn knows_of_own_block(&self, earlier: Stamp) -> bool {
         let known = self.thread.check.sync.known.borrow();
         known.floor == self.block.check.sync.floor.get()
@@ -271,9 +353,7 @@ fn exchange(
     address: usize,
     publications: [Option<Publication>; 3],
 ) {
-    let block = thread.block();
-    let number = block.number.get();
-    let sync = &block.check.sync;
+    let number = thread.block().number.get();
     for publication in publications.into_iter().flatten() {
         let told = atomics.entry(address).or_default();
         Arc::make_mut(told).add(number, publication.own);
@@ -281,12 +361,68 @@ fn exchange(
             Arc::make_mut(told).join(&history);
         }
     }
-    let Some(told) = atomics.get(&address) else { return };
-    let own = told.get(number).filter(|seen| seen.floor == sync.floor.get());
-    if let Some(clock) = own.and_then(|seen| seen.clock.as_ref()) {
-        let mut mine = thread.check.sync.clock(sync);
-        join_clocks(&mut mine, Some(clock));
-        thread.check.sync.set_clock(sync, mine);
+    if let Some(told) = atomics.get(&address) {
+        thread.check.sync.learn_from(thread, told);
     }
-    thread.check.sync.learn(sync, Some(told));
+}
+
+/// The thread has carried out a proxy fence: what it knows is now visible to the async proxy.
+pub(crate) fn proxy_fence(thread: &Thread) {
+    let block = thread.block();
+    let sync = &thread.check.sync;
+    let told = sync.publication(thread, Scope::Block);
+    let mut history = told.history.unwrap_or_default();
+    Arc::make_mut(&mut history).fence(block.number.get(), &told.own);
+    sync.learn(&block.check.sync, Some(&history));
+}
+
+/// The thread has waited for the first `turns` turns of an agent.
+pub(crate) fn completed(thread: &Thread, agent: Agent, turns: u32) {
+    let mut told = Released::default();
+    told.complete(agent, turns);
+    told.acquire(thread);
+}
+
+/// Whether the thread has learnt anything of another block, which has then begun to run.
+pub(crate) fn knows_of(thread: &Thread, block: &Block) -> bool {
+    let knows = |history: Option<&Arc<History>>| {
+        history.is_some_and(|history| history.get(block.number.get()).is_some())
+    };
+    knows(thread.check.sync.known.borrow().history.as_ref())
+        || knows(thread.block().check.sync.history.borrow().as_ref())
+}
+
+/// What the threads of a cluster make known at its barrier.
+#[derive(Default)]
+pub(crate) struct ClusterRelease(Option<Arc<History>>);
+
+impl ClusterRelease {
+    /// Adds what the thread knows and has done; without `release`, only what its last fence covers.
+    pub fn add(&mut self, thread: &Thread, release: bool) {
+        let sync = &thread.check.sync;
+        let told = if release {
+            Some(sync.publication(thread, Scope::Cluster))
+        } else {
+            sync.fenced.borrow().clone().filter(|publication| publication.own.wide)
+        };
+        let history = Arc::make_mut(self.0.get_or_insert_default());
+        let own = match told {
+            Some(told) => {
+                if let Some(more) = told.history {
+                    history.join(&more);
+                }
+                told.own
+            }
+            // Even a relaxed arrival says that the block runs.
+            None => Seen { floor: 0, clock: None, wide: true },
+        };
+        history.add(thread.block().number.get(), own);
+    }
+
+    /// The thread learns it.
+    pub fn acquire(&self, thread: &Thread) {
+        if let Some(history) = &self.0 {
+            thread.check.sync.learn_from(thread, history);
+        }
+    }
 }

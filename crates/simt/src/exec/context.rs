@@ -11,8 +11,11 @@ use super::barrier::Barrier;
 use super::group::Group;
 use crate::async_copy::CopyQueue;
 use crate::barrier::NAMED_BARRIERS;
+use crate::bulk::BulkGroups;
 use crate::check::{BlockCheck, ThreadCheck};
+use crate::cluster::ClusterTurn;
 use crate::fault::{Access, AccessKind, Fault, FaultKind, OtherAccess};
+use crate::mbarrier::Mbarriers;
 use crate::shared::Arena;
 use crate::site::{RawSite, Site};
 use crate::warp::WarpState;
@@ -92,6 +95,12 @@ pub(crate) enum Wait {
     ActiveMask,
     /// All threads of the grid.
     Grid,
+    /// All threads of the cluster.
+    Cluster,
+    /// A phase of an mbarrier of its block; with `gives_up`, only for as long as others can go on.
+    Mbarrier { offset: u32, parity: u32, gives_up: bool },
+    /// Its own bulk groups, all but the latest `pending`.
+    BulkGroups { pending: u32 },
     /// Nothing any more.
     Exited,
 }
@@ -126,6 +135,8 @@ pub(crate) struct Thread {
     pub panicked: RefCell<Option<Panicked>>,
     pub copies: RefCell<CopyQueue>,
     pub products: Progress,
+    pub bulk: RefCell<BulkGroups>,
+    pub cluster_turn: Cell<ClusterTurn>,
     pub check: ThreadCheck,
 }
 
@@ -136,7 +147,10 @@ pub(crate) struct Block {
     /// `blockIdx`.
     pub index: Cell<[u32; 3]>,
     pub threads: u32,
+    /// Threads that have not ended.
+    pub live: Cell<u32>,
     pub barriers: [Barrier; NAMED_BARRIERS],
+    pub mbarriers: RefCell<Mbarriers>,
     pub warps: Box<[WarpState]>,
     pub warpgroups: Box<[Warpgroup]>,
     pub arena: Arena,
@@ -189,6 +203,8 @@ impl Thread {
             panicked: RefCell::default(),
             copies: RefCell::default(),
             products: Progress::default(),
+            bulk: RefCell::default(),
+            cluster_turn: Cell::default(),
             check: ThreadCheck::default(),
         }
     }
@@ -239,6 +255,8 @@ impl Thread {
         self.panicked.take();
         self.copies.borrow_mut().clear();
         self.products.reset();
+        self.bulk.take();
+        self.cluster_turn.take();
         self.check.reset();
     }
 

@@ -14,13 +14,23 @@ pub(super) fn explain(group: &Group<'_>) -> RawFault {
     let first = group.threads.iter().find(|thread| waiting(&thread.wait.get()));
     let kind = classify(group);
     let message = match kind {
-        FaultKind::BarrierDivergence => "threads have exited while others wait for them",
-        FaultKind::WarpMask => "lanes that a warp mask names have exited",
-        FaultKind::WarpgroupDivergence => "threads of a warpgroup do not come to its product",
-        FaultKind::WarpDivergence => "lanes of a warp wait for each other in different operations",
-        _ => "no thread can go on",
+        FaultKind::BarrierDivergence => "threads have exited while others wait for them".into(),
+        FaultKind::WarpMask => "lanes that a warp mask names have exited".into(),
+        FaultKind::WarpgroupDivergence => "threads of a warpgroup do not come to its product".into(),
+        FaultKind::WarpDivergence => "lanes of a warp wait for each other in different operations".into(),
+        _ => match group.threads.iter().find_map(|thread| stuck_mbarrier(group, thread)) {
+            Some(mbarrier) => format!("no thread can go on; {mbarrier}"),
+            None => "no thread can go on".into(),
+        },
     };
-    about(group, kind, message.into(), first)
+    about(group, kind, message, first)
+}
+
+/// The state of the mbarrier that a thread waits at.
+fn stuck_mbarrier(group: &Group<'_>, thread: &Thread) -> Option<String> {
+    let Wait::Mbarrier { offset, .. } = thread.wait.get() else { return None };
+    let block = &group.blocks[thread.block_slot as usize];
+    Some(crate::mbarrier::describe(block, offset))
 }
 
 /// The fault for a group that has only been spinning.
@@ -62,7 +72,9 @@ fn classify(group: &Group<'_>) -> FaultKind {
         if named.iter().any(exited) {
             return FaultKind::WarpMask;
         }
-        let waits_here = |other: &&Thread| !matches!(other.wait.get(), Wait::Barrier { .. } | Wait::Grid);
+        let waits_here = |other: &&Thread| {
+            matches!(other.wait.get(), Wait::Nothing | Wait::Warp { .. } | Wait::ActiveMask | Wait::Exited)
+        };
         return if named.iter().all(waits_here) { FaultKind::WarpDivergence } else { FaultKind::Deadlock };
     }
     if threads.iter().any(|thread| matches!(thread.wait.get(), Wait::Warpgroup { .. })) {
@@ -128,6 +140,13 @@ fn describe(group: &Group<'_>, (block, wait, site, ranks): &(u32, Wait, RawSite,
             group.grid_barrier.arrived.get(),
             group.threads.len()
         ),
+        Wait::Cluster => "wait for the cluster".into(),
+        Wait::Mbarrier { offset, parity, .. } => {
+            format!("wait for the phase of parity {parity} of {}", crate::mbarrier::describe(block, offset))
+        }
+        Wait::BulkGroups { pending } => {
+            format!("wait until at most {pending} of their bulk groups are pending")
+        }
         Wait::Warp { op, mask } => format!("wait in {op} for the lanes of mask {mask:#010x}"),
         Wait::Warpgroup { op, number } => {
             let arrived = block.warpgroups[number as usize].arrived();

@@ -10,10 +10,14 @@ use corosensei::stack::Stack;
 
 use super::barrier::Barrier;
 use super::context::{Block, RawFault, Routine, Suspender, Thread, Wait, set_current};
+use super::flights::{Flights, Landing};
 use super::order::Rng;
 use super::{Launch, deadlock, stack, unflatten};
 use crate::LaunchStats;
 use crate::check::BlockCheck;
+use crate::check::proxy::Operations;
+use crate::cluster::ClusterBarrier;
+use crate::mbarrier::Mbarriers;
 use crate::shared::Arena;
 use crate::warp::WarpState;
 use crate::wgmma::Warpgroup;
@@ -23,6 +27,11 @@ pub(crate) struct Group<'a> {
     pub blocks: Box<[Block]>,
     pub threads: Vec<Thread>,
     pub grid_barrier: Barrier,
+    /// Barriers of the group's clusters.
+    pub clusters: Box<[ClusterBarrier]>,
+    /// Asynchronous operations as the checker knows them.
+    pub operations: Operations,
+    flights: Flights,
     /// Slot of the thread that suspended last.
     pub suspended: Cell<u32>,
     ready: RefCell<Ready>,
@@ -40,6 +49,8 @@ pub(crate) struct Group<'a> {
 #[derive(Default)]
 struct Spinning {
     turns: Cell<u32>,
+    /// How often waits have given up.
+    timeouts: Cell<u32>,
     since: Cell<Option<Instant>>,
 }
 
@@ -97,6 +108,9 @@ impl<'a> Group<'a> {
             blocks: (0..blocks).map(|_| Block::new(launch)).collect(),
             threads: (0..blocks as u32 * per_block).map(thread).collect(),
             grid_barrier: Barrier::default(),
+            clusters: ClusterBarrier::all(config, blocks),
+            operations: Operations::default(),
+            flights: Flights::default(),
             suspended: Cell::new(0),
             ready: RefCell::new(ready),
             handed_over: Cell::new(None),
@@ -136,6 +150,9 @@ impl<'a> Group<'a> {
             thread.reset();
         }
         self.grid_barrier.reset();
+        self.clusters.iter().for_each(ClusterBarrier::reset);
+        self.operations.clear();
+        self.flights.clear();
         self.live.set(self.threads.len() as u32);
         self.ready.borrow_mut().restart(self.threads.len() as u32, self.launch.options.seed, first);
     }
@@ -151,7 +168,7 @@ impl<'a> Group<'a> {
             if self.live.get() == 0 {
                 return self.raise_suspicions();
             }
-            if !crate::warp::settle_active_masks(self) {
+            if !crate::warp::settle_active_masks(self) && !self.give_up_waits() {
                 self.raise_suspicions();
                 return self.raise(deadlock::explain(self));
             }
@@ -159,6 +176,9 @@ impl<'a> Group<'a> {
     }
 
     fn resume(&self, slot: u32) {
+        if let Some(flight) = slot.checked_sub(self.threads.len() as u32) {
+            return self.land(flight);
+        }
         let thread = &self.threads[slot as usize];
         let mut routine = match thread.routine.take() {
             Some(routine) => routine,
@@ -177,6 +197,33 @@ impl<'a> Group<'a> {
             }
             CoroutineResult::Return(()) => stack::put(routine.into_stack()),
         }
+    }
+
+    /// Begins an asynchronous operation: `landing` is carried out at some time, before or after what any thread does.
+    pub fn take_off(&self, landing: Landing) {
+        let number = self.flights.add(landing);
+        self.ready.borrow_mut().push(self.threads.len() as u32 + number);
+    }
+
+    fn land(&self, flight: u32) {
+        if let Some(landing) = self.flights.take(flight) {
+            self.spinning.stop();
+            landing(self);
+        }
+    }
+
+    /// Wakes threads whose waits do not last for ever, unless that has been tried in vain; whether there were any.
+    fn give_up_waits(&self) -> bool {
+        const TRIES: u32 = 4;
+        let gives_up = |thread: &&Thread| matches!(thread.wait.get(), Wait::Mbarrier { gives_up: true, .. });
+        let tries = self.spinning.timeouts.get();
+        let waiters: Vec<_> = self.threads.iter().filter(gives_up).collect();
+        if waiters.is_empty() || tries == TRIES {
+            return false;
+        }
+        self.spinning.timeouts.set(tries + 1);
+        waiters.iter().for_each(|thread| self.wake(thread.slot));
+        true
     }
 
     /// A coroutine that runs thread `slot` and then, one after the other, threads that have not begun.
@@ -200,8 +247,7 @@ impl<'a> Group<'a> {
             set_current(thread);
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 (self.launch.body)();
-                crate::async_copy::finish(thread);
-                crate::wgmma::finish(thread);
+                self.end(thread);
             }));
             self.live.set(self.live.get() - 1);
             thread.wait.set(Wait::Exited);
@@ -213,11 +259,26 @@ impl<'a> Group<'a> {
             }
             self.spinning.stop();
             let Some(next) = self.ready.borrow_mut().pop() else { return };
-            if !self.threads[next as usize].is_fresh() {
+            if !self.threads.get(next as usize).is_some_and(Thread::is_fresh) {
                 return self.handed_over.set(Some(next));
             }
             slot = next;
         }
+    }
+
+    /// What happens when a thread has run its kernel.
+    fn end(&self, thread: &Thread) {
+        crate::async_copy::finish(thread);
+        crate::bulk::finish(thread);
+        crate::wgmma::finish(thread);
+        let block = thread.block();
+        let is_last = block.live.get() == 1;
+        if thread.checked() {
+            crate::mbarrier::thread_ends(thread, is_last);
+            crate::check::block_ends(thread, is_last);
+        }
+        block.live.set(block.live.get() - 1);
+        crate::cluster::thread_ends(thread);
     }
 
     /// Makes a thread ready.
@@ -278,6 +339,7 @@ impl<'a> Group<'a> {
             }
         }
         self.handed_over.set(None);
+        self.flights.clear();
     }
 }
 
@@ -303,6 +365,7 @@ impl Spinning {
 
     fn stop(&self) {
         self.turns.set(0);
+        self.timeouts.set(0);
         self.since.set(None);
     }
 }
@@ -314,7 +377,9 @@ impl Block {
             number: Cell::new(0),
             index: Cell::new([0; 3]),
             threads,
+            live: Cell::new(threads),
             barriers: Default::default(),
+            mbarriers: RefCell::default(),
             warps: WarpState::all(threads),
             warpgroups: Warpgroup::all(threads),
             arena: Arena::new(launch.config.dynamic_shared),
@@ -325,7 +390,9 @@ impl Block {
     fn reset(&self, number: u64, launch: &Launch<'_>) {
         self.number.set(number);
         self.index.set(launch.block_index(number));
+        self.live.set(self.threads);
         self.barriers.iter().for_each(Barrier::reset);
+        self.mbarriers.replace(Mbarriers::default());
         self.warps.iter().for_each(WarpState::reset);
         self.warpgroups.iter().for_each(Warpgroup::reset);
         self.arena.reset();

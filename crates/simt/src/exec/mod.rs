@@ -3,6 +3,7 @@
 pub(crate) mod barrier;
 pub(crate) mod context;
 mod deadlock;
+pub(crate) mod flights;
 pub(crate) mod group;
 mod order;
 mod panics;

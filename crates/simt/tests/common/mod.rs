@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "not every test program needs all of it")]
 
+pub mod tensors;
+
 use simt::{Fault, FaultKind, LaunchConfig, Options};
 
 /// Schedules that every kernel is run under.

@@ -1,0 +1,131 @@
+//! Operations of the async proxy: copies by the tensor memory accelerator, bulk copies, matrix products of warpgroups.
+//!
+//! Whoever begins such an operation is not who carries it out, and nothing that follows in the program is ordered
+//! after it until somebody has waited for it. So its accesses carry the number of the operation, and an operation
+//! belongs to a *turn* of an *agent*: a phase of an mbarrier, a committed group of a thread or warpgroup. Turns of an
+//! agent end in order; what a thread knows of them ([`super::clock::History`]) passes on with every synchronisation.
+
+use std::cell::RefCell;
+
+use super::cell::{Order, Stamp};
+use super::{Access, Clash, Problem, View, fail_shared, note_shared, race};
+use crate::exec::context::{Block, Thread};
+use crate::fault::{AccessKind, FaultKind};
+use crate::site::RawSite;
+
+/// What asynchronous operations are waited for by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Agent(u64);
+
+impl Agent {
+    const KIND_SHIFT: u32 = 24;
+
+    /// The mbarrier at an offset of the shared memory of block number `block`.
+    pub fn of_mbarrier(block: u64, offset: usize) -> Self {
+        Self::new(block, 0, offset as u32 / 8)
+    }
+
+    /// The bulk groups of a thread, as far as reading their source goes.
+    pub fn of_thread(block: u64, rank: u32) -> Self {
+        Self::new(block, 1, rank)
+    }
+
+    /// The matrix products of a warpgroup.
+    #[allow(dead_code, reason = "for the model of wgmma")]
+    pub fn of_warpgroup(block: u64, warpgroup: u32) -> Self {
+        Self::new(block, 2, warpgroup)
+    }
+
+    /// Block numbers have 32 bits, indices fewer than 24.
+    fn new(block: u64, kind: u32, index: u32) -> Self {
+        Self(block << 32 | u64::from(kind << Self::KIND_SHIFT | index))
+    }
+}
+
+/// An asynchronous operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Operation {
+    pub agent: Agent,
+    /// Turn of the agent that it is part of.
+    pub turn: u32,
+}
+
+impl Operation {
+    /// The turn of an operation of which it is not known yet. It never counts as completed.
+    pub const UNKNOWN: u32 = u32::MAX;
+}
+
+/// Operations of a group of blocks, by number.
+#[derive(Default)]
+pub(crate) struct Operations {
+    log: RefCell<Vec<Operation>>,
+}
+
+impl Operations {
+    pub fn clear(&self) {
+        self.log.borrow_mut().clear();
+    }
+
+    /// Number of a new operation, or of the latest if that cannot be told from it.
+    pub fn begin(&self, agent: Agent, turn: u32) -> u32 {
+        let mut log = self.log.borrow_mut();
+        let operation = Operation { agent, turn };
+        if turn == Operation::UNKNOWN || log.last() != Some(&operation) {
+            log.push(operation);
+        }
+        (log.len() - 1) as u32
+    }
+
+    /// The turn of an operation is known now.
+    pub fn settle(&self, number: u32, turn: u32) {
+        self.log.borrow_mut()[number as usize].turn = turn;
+    }
+
+    pub fn get(&self, number: u32) -> Operation {
+        self.log.borrow()[number as usize]
+    }
+}
+
+/// Checks an access of the async proxy to shared memory of a block of the thread's cluster, of kind `AsyncRead` or
+/// `AsyncWrite`, which is part of operation number `operation`. `access.address` lies in the arena of `target`.
+pub(crate) fn async_access(thread: &Thread, target: &Block, access: Access, operation: u32) {
+    if !thread.checked() || access.size == 0 {
+        return;
+    }
+    let number = thread.block().number.get();
+    let now = Stamp::tracked(number, operation, thread.rank, access.kind, access.site);
+    match note_shared(thread, target, access, now) {
+        Ok(()) => {}
+        // The same kind of fault whichever of the two comes first.
+        Err(Problem::Clash(Clash::Race(earlier))) => {
+            race(thread, access, earlier, FaultKind::AsyncCopyPending)
+        }
+        Err(problem) => fail_shared(thread, access, problem),
+    }
+}
+
+/// Whether what some thread did at `stamp` happened before what the present one does now.
+pub(crate) fn is_known(thread: &Thread, stamp: Stamp) -> bool {
+    let is_own = (stamp.block, stamp.rank()) == (thread.block().number.get() as u32, thread.rank);
+    is_own || view(thread).is_before(stamp)
+}
+
+/// Whether a proxy fence has followed what some thread did at `stamp`, as far as the present one knows.
+pub(crate) fn is_fenced(thread: &Thread, stamp: Stamp) -> bool {
+    view(thread).is_fenced(stamp)
+}
+
+/// Whether the thread knows that an operation is over.
+pub(crate) fn has_completed(thread: &Thread, operation: Operation) -> bool {
+    view(thread).has_completed(operation)
+}
+
+fn view(thread: &Thread) -> View<'_> {
+    View { thread, block: thread.block() }
+}
+
+/// The stamp of something that the thread does now.
+pub(crate) fn stamp_now(thread: &Thread, kind: AccessKind, site: RawSite) -> Stamp {
+    let block = thread.block();
+    Stamp::new(block.number.get(), block.check.sync.time(), thread.rank, kind, site)
+}

@@ -1,0 +1,61 @@
+//! Accesses to shared memory of other blocks of a cluster. Besides races, two things can go wrong with them: the other
+//! block has not begun, or it ends too early. Both are found whatever the schedule: the first when the accessing
+//! thread knows nothing of the block, the second when the block ends without knowing of the access.
+
+use super::cell::Order;
+use super::{Access, Stamp, View, fail_shared, knows_of, note_shared, other, report, stamp};
+use crate::exec::context::{Block, Thread};
+use crate::fault::FaultKind;
+
+/// The latest access of each thread of other blocks that the block may not know of.
+#[derive(Default)]
+pub(crate) struct RemoteAccesses {
+    latest: Vec<(Stamp, Access)>,
+}
+
+impl RemoteAccesses {
+    pub fn clear(&mut self) {
+        self.latest.clear();
+    }
+
+    fn note(&mut self, now: Stamp, access: Access) {
+        let same = |stamp: &Stamp| (stamp.block, stamp.rank()) == (now.block, now.rank());
+        match self.latest.iter_mut().find(|(stamp, _)| same(stamp)) {
+            Some(entry) => *entry = (now, access),
+            None => self.latest.push((now, access)),
+        }
+    }
+}
+
+/// Notes that the thread accesses shared memory of `target`, another block, whose memory it lies in. With `is_data`
+/// the access takes part in races; else it is a use of an mbarrier, which has rules of its own.
+pub(crate) fn remote_access(thread: &Thread, target: &Block, access: Access, is_data: bool) {
+    if !knows_of(thread, target) {
+        let message = format!("nothing says that block {:?} has begun to run", target.index.get());
+        report(thread, access, FaultKind::ClusterInvalid, message, None);
+    }
+    let now = stamp(thread, access);
+    if is_data && let Err(problem) = note_shared(thread, target, access, now) {
+        fail_shared(thread, access, problem);
+    }
+    target.check.remote.borrow_mut().note(now, access);
+}
+
+/// The thread ends. Forgets what it knows of; if it is the last of its block, what is left may come too late.
+pub(crate) fn block_ends(thread: &Thread, is_last: bool) {
+    let block = thread.block();
+    let view = View { thread, block };
+    let mut remote = block.check.remote.borrow_mut();
+    remote.latest.retain(|(stamp, _)| !view.is_before(*stamp));
+    let left = remote.latest.first().copied();
+    drop(remote);
+    if let Some((stamp, access)) = left
+        && is_last
+    {
+        let message = format!(
+            "block {:?} ends while a thread of another block may still access its shared memory",
+            block.index.get()
+        );
+        report(thread, access, FaultKind::ClusterInvalid, message, Some(other(stamp)));
+    }
+}

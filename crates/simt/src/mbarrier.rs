@@ -1,0 +1,580 @@
+//! mbarrier objects: barriers in shared memory that count arrivals and bytes.
+//!
+//! An mbarrier has phases. A phase ends when `count` arrivals have come and as many bytes have been copied as were
+//! expected; the next begins at once. Who waits names the parity of the phase: 0 for the first, 1 for the second, and
+//! so on. An arrival makes known what its thread has done, a completed wait learns it, and with it what the copies of
+//! the phase have brought.
+//!
+//! The state is kept here, not in the 8 bytes; those hold a pattern, so that whoever overwrites them is found out.
+
+use std::collections::BTreeMap;
+use std::panic::Location;
+
+use crate::check::proxy::{self, Agent};
+use crate::check::{self, Access, Released, Stamp};
+use crate::cluster::{self, Target};
+use crate::exec::context::{Block, RawOther, Thread, Wait, current};
+use crate::exec::group::Group;
+use crate::fault::{AccessKind, FaultKind};
+use crate::memory::Scope;
+use crate::site::RawSite;
+
+/// Bytes of an mbarrier, and its alignment.
+const BYTES: usize = 8;
+
+/// Largest count of arrivals, and of bytes that are outstanding, either way.
+const LIMIT: i64 = (1 << 20) - 1;
+
+/// What the bytes of a live mbarrier hold.
+const PATTERN: u64 = 0x6d62_6172_7269_6572;
+
+/// The mbarriers of a block, by offset in shared memory.
+#[derive(Default)]
+pub(crate) struct Mbarriers {
+    by_offset: BTreeMap<u32, Mbarrier>,
+}
+
+struct Mbarrier {
+    is_live: bool,
+    count: u32,
+    /// Arrivals that the phase still lacks.
+    pending: u32,
+    /// Bytes that the phase still lacks; negative when more have arrived than were expected so far.
+    bytes: i64,
+    /// Phases that have ended, those of earlier lives included.
+    phases: u32,
+    /// Phases of earlier lives.
+    born: u32,
+    waiters: Vec<u32>,
+    check: MbarrierCheck,
+}
+
+/// What the checker knows of an mbarrier.
+#[derive(Default)]
+struct MbarrierCheck {
+    init: Stamp,
+    /// Whether a fence has made the initialisation visible to the async proxy and the cluster.
+    is_fenced: bool,
+    /// What the arrivals of the present phase make known.
+    open: Released,
+    /// What those of completed phases have.
+    done: Released,
+    /// Copies under way that will complete here.
+    in_flight: u32,
+    /// The latest copy that has arrived and that no thread which has ended knew of.
+    unseen: Option<(u32, Copy)>,
+    /// The latest copy that was begun.
+    latest: Option<Copy>,
+}
+
+/// Who began a copy, and where.
+#[derive(Clone, Copy)]
+struct Copy {
+    block: u64,
+    rank: u32,
+    site: RawSite,
+}
+
+/// What is wrong with a use of an mbarrier.
+type Problem = (FaultKind, String);
+
+impl Mbarrier {
+    fn parity(&self) -> u32 {
+        (self.phases - self.born) & 1
+    }
+
+    fn arrive(&mut self, count: u32) -> Result<(), Problem> {
+        if count == 0 || count > self.pending {
+            let message =
+                format!("{count} arrivals, but the phase lacks only {} of {}", self.pending, self.count);
+            return Err((FaultKind::MbarrierOverflow, message));
+        }
+        self.pending -= count;
+        Ok(())
+    }
+
+    /// `bytes` more are expected, or with a negative number have arrived.
+    fn expect(&mut self, bytes: i64) -> Result<(), Problem> {
+        self.bytes += bytes;
+        if self.bytes.abs() > LIMIT {
+            let message = format!("{} bytes are outstanding; the limit is {LIMIT} either way", self.bytes);
+            return Err((FaultKind::MbarrierOverflow, message));
+        }
+        Ok(())
+    }
+
+    /// Ends the phase if it lacks nothing; the threads to wake.
+    fn advance(&mut self, agent: Agent) -> Vec<u32> {
+        if self.pending != 0 || self.bytes != 0 {
+            return Vec::new();
+        }
+        self.pending = self.count;
+        self.phases += 1;
+        self.check.done.join(std::mem::take(&mut self.check.open));
+        self.check.done.complete(agent, self.phases);
+        std::mem::take(&mut self.waiters)
+    }
+
+    /// `phase 3 lacks 1 of 2 arrivals and 4096 bytes`
+    fn state(&self) -> String {
+        let phase = self.phases - self.born;
+        let arrivals = format!("phase {phase} lacks {} of {} arrivals", self.pending, self.count);
+        match self.bytes {
+            0 => arrivals,
+            bytes if bytes > 0 => format!("{arrivals} and {bytes} bytes"),
+            bytes => format!("{arrivals} and has {} bytes that nobody expected", -bytes),
+        }
+    }
+}
+
+/// The mbarrier of a block at an offset and its state, in words.
+pub(crate) fn describe(block: &Block, offset: u32) -> String {
+    let name = name(block, offset);
+    match block.mbarriers.borrow().by_offset.get(&offset) {
+        Some(mbarrier) if mbarrier.is_live => format!("{name}, of which {}", mbarrier.state()),
+        _ => format!("{name}, which is not initialised"),
+    }
+}
+
+fn name(block: &Block, offset: u32) -> String {
+    format!("the mbarrier at {}", block.arena.name_of(offset as usize))
+}
+
+fn access(target: &Target<'_>, kind: AccessKind, site: RawSite) -> Access {
+    let address = target.block.arena.at(target.offset) as usize;
+    Access { address, size: BYTES, align: BYTES, kind, site }
+}
+
+/// The mbarrier at `address`, which is checked as an address.
+fn locate<'t>(
+    thread: &'t Thread,
+    address: u32,
+    op: &str,
+    location: &'static Location<'static>,
+) -> Target<'t> {
+    let target = cluster::resolve(thread, address, op, location);
+    if !target.offset.is_multiple_of(BYTES as u32) || !target.block.arena.has(target.offset, BYTES) {
+        let message = format!("{op} at {address:#x}: an mbarrier is 8 bytes of shared memory, aligned to 8");
+        thread.fail(FaultKind::MbarrierInvalid, location, message);
+    }
+    target
+}
+
+/// As [`locate`], for operations that work on the block's own mbarriers only.
+fn locate_own<'t>(
+    thread: &'t Thread,
+    address: u32,
+    op: &str,
+    location: &'static Location<'static>,
+) -> Target<'t> {
+    let target = locate(thread, address, op, location);
+    if !std::ptr::eq(target.block, thread.block()) {
+        let message = format!("{op} works on mbarriers of the thread's own block only");
+        thread.fail(FaultKind::MbarrierInvalid, location, message);
+    }
+    target
+}
+
+/// Checks that there is a live mbarrier of whose initialisation the thread knows.
+fn require_live(thread: &Thread, target: &Target<'_>, op: &str, location: &'static Location<'static>) {
+    let invalid = |what: &str, other: Option<RawOther>| -> ! {
+        let message = format!("{op} at {}, {what}", name(target.block, target.offset));
+        thread.fail_access(FaultKind::MbarrierInvalid, RawSite::of(location), message, None, other)
+    };
+    let is_remote = !std::ptr::eq(target.block, thread.block());
+    if thread.checked() && is_remote {
+        check::remote_access(
+            thread,
+            target.block,
+            access(target, AccessKind::Atomic, RawSite::of(location)),
+            false,
+        );
+    }
+    let mbarriers = target.block.mbarriers.borrow();
+    let init =
+        mbarriers.by_offset.get(&target.offset).filter(|mbarrier| mbarrier.is_live).map(|m| m.check.init);
+    drop(mbarriers);
+    let Some(init) = init else { invalid("which is not initialised", None) };
+    // SAFETY: `locate` has checked that the bytes are in the arena, where they are aligned.
+    if unsafe { target.block.arena.at(target.offset).cast::<u64>().read() } != PATTERN {
+        invalid("whose bytes have been overwritten", None);
+    }
+    if thread.checked() && !proxy::is_known(thread, init) {
+        invalid("whose initialisation nothing orders before", Some(check::other(init)));
+    }
+}
+
+/// Changes the mbarrier, then ends its phase if it lacks nothing.
+fn update(
+    thread: &Thread,
+    target: &Target<'_>,
+    op: &str,
+    location: &'static Location<'static>,
+    change: impl FnOnce(&mut Mbarrier) -> Result<(), Problem>,
+) {
+    require_live(thread, target, op, location);
+    if let Err((kind, message)) = change_and_advance(thread.group(), target, change) {
+        let message = format!("{op} at {}: {message}", name(target.block, target.offset));
+        thread.fail(kind, location, message);
+    }
+}
+
+fn change_and_advance(
+    group: &Group<'_>,
+    target: &Target<'_>,
+    change: impl FnOnce(&mut Mbarrier) -> Result<(), Problem>,
+) -> Result<(), Problem> {
+    let mut mbarriers = target.block.mbarriers.borrow_mut();
+    let Some(mbarrier) = mbarriers.by_offset.get_mut(&target.offset).filter(|mbarrier| mbarrier.is_live)
+    else {
+        return Err((FaultKind::MbarrierInvalid, "it has been invalidated".into()));
+    };
+    change(mbarrier)?;
+    let woken = mbarrier.advance(Agent::of_mbarrier(target.block.number.get(), target.offset as usize));
+    group.wake_all(&woken, 0);
+    Ok(())
+}
+
+/// Makes an mbarrier of 8 bytes of the block's shared memory, with phases of `count` arrivals (`mbarrier.init`).
+#[track_caller]
+#[inline(never)]
+pub fn init(bar: u32, count: u32) {
+    const OP: &str = "mbarrier.init";
+    let location = Location::caller();
+    let thread = current("simt::mbarrier::init");
+    let target = locate_own(thread, bar, OP, location);
+    if count == 0 || i64::from(count) > LIMIT {
+        let message = format!("{OP} with a count of {count}; counts are 1 to {LIMIT}");
+        thread.fail(FaultKind::MbarrierInvalid, location, message);
+    }
+    let born = {
+        let mbarriers = target.block.mbarriers.borrow();
+        let before = mbarriers.by_offset.get(&target.offset);
+        before.map_or(Ok(0), |before| if before.is_live { Err(()) } else { Ok(before.phases) })
+    };
+    let Ok(born) = born else {
+        let message =
+            format!("{OP} at {}, which is live: invalidate it first", name(target.block, target.offset));
+        thread.fail(FaultKind::MbarrierInvalid, location, message)
+    };
+    let site = RawSite::of(location);
+    let mut check = MbarrierCheck::default();
+    if thread.checked() {
+        check::typed_access(thread, access(&target, AccessKind::Write, site));
+        check.init = proxy::stamp_now(thread, AccessKind::Write, site);
+        target.block.check.set_mbarrier(target.offset as usize, BYTES, true);
+    }
+    // SAFETY: `locate` has checked that the bytes are in the arena, where they are aligned.
+    unsafe { target.block.arena.at(target.offset).cast::<u64>().write(PATTERN) };
+    let mbarrier = Mbarrier {
+        is_live: true,
+        count,
+        pending: count,
+        bytes: 0,
+        phases: born,
+        born,
+        waiters: Vec::new(),
+        check,
+    };
+    target.block.mbarriers.borrow_mut().by_offset.insert(target.offset, mbarrier);
+}
+
+/// Ends an mbarrier's life, after which its bytes are ordinary memory (`mbarrier.inval`).
+#[track_caller]
+#[inline(never)]
+pub fn invalidate(bar: u32) {
+    const OP: &str = "mbarrier.inval";
+    let location = Location::caller();
+    let thread = current("simt::mbarrier::invalidate");
+    let target = locate_own(thread, bar, OP, location);
+    require_live(thread, &target, OP, location);
+    let mut mbarriers = target.block.mbarriers.borrow_mut();
+    let mbarrier = mbarriers.by_offset.get_mut(&target.offset);
+    let in_use = mbarrier.map_or(0, |mbarrier| {
+        mbarrier.is_live = false;
+        mbarrier.waiters.len() + mbarrier.check.in_flight as usize
+    });
+    drop(mbarriers);
+    if in_use != 0 {
+        let message = format!(
+            "{OP} at {}, with {in_use} waits and copies under way",
+            name(target.block, target.offset)
+        );
+        thread.fail(FaultKind::MbarrierInvalid, location, message);
+    }
+    if thread.checked() {
+        target.block.check.set_mbarrier(target.offset as usize, BYTES, false);
+    }
+}
+
+/// Arrives once; makes known to who waits what the thread has done (`mbarrier.arrive.release.cta`).
+#[track_caller]
+#[inline(never)]
+pub fn arrive(bar: u32) {
+    arrive_at(bar, 1, 0, "mbarrier.arrive", Location::caller());
+}
+
+/// Arrives `count` times.
+#[track_caller]
+#[inline(never)]
+pub fn arrive_count(bar: u32, count: u32) {
+    arrive_at(bar, count, 0, "mbarrier.arrive", Location::caller());
+}
+
+/// Lets the present phase expect `bytes` more, then arrives once (`mbarrier.arrive.expect_tx`).
+#[track_caller]
+#[inline(never)]
+pub fn arrive_expect_tx(bar: u32, bytes: u32) {
+    arrive_at(bar, 1, bytes, "mbarrier.arrive.expect_tx", Location::caller());
+}
+
+/// Arrives once at an mbarrier of a block of the cluster, given by its address in the cluster's window
+/// (`mbarrier.arrive.release.cluster.shared::cluster`).
+#[track_caller]
+#[inline(never)]
+pub fn arrive_remote(bar_cluster: u32) {
+    arrive_at(bar_cluster, 1, 0, "mbarrier.arrive.shared::cluster", Location::caller());
+}
+
+fn arrive_at(bar: u32, count: u32, bytes: u32, op: &str, location: &'static Location<'static>) {
+    let thread = current("simt::mbarrier::arrive");
+    let target = locate(thread, bar, op, location);
+    update(thread, &target, op, location, |mbarrier| {
+        mbarrier.expect(bytes.into())?;
+        mbarrier.arrive(count)?;
+        if thread.checked() {
+            mbarrier.check.release(thread, &target);
+        }
+        Ok(())
+    });
+}
+
+impl MbarrierCheck {
+    /// Adds what the thread makes known to the present phase.
+    fn release(&mut self, thread: &Thread, target: &Target<'_>) {
+        if std::ptr::eq(target.block, thread.block()) {
+            let open = std::mem::take(&mut self.open);
+            self.open = thread.check.release_into(thread, Some(open));
+        } else {
+            self.open.add_remote(thread);
+        }
+    }
+}
+
+/// Lets the present phase expect `bytes` more (`mbarrier.expect_tx`). No arrival.
+#[track_caller]
+#[inline(never)]
+pub fn expect_tx(bar: u32, bytes: u32) {
+    const OP: &str = "mbarrier.expect_tx";
+    let location = Location::caller();
+    let thread = current("simt::mbarrier::expect_tx");
+    let target = locate(thread, bar, OP, location);
+    update(thread, &target, OP, location, |mbarrier| mbarrier.expect(bytes.into()));
+}
+
+/// Whether the phase of that parity has ended; if so, what it made known is learnt (`mbarrier.test_wait.parity`).
+#[track_caller]
+#[inline(never)]
+pub fn test_wait_parity(bar: u32, parity: u32) -> bool {
+    let location = Location::caller();
+    let thread = current("simt::mbarrier::test_wait_parity");
+    let target = locate_for_wait(thread, bar, parity, "mbarrier.test_wait", location);
+    let is_over = try_acquire(thread, &target, parity);
+    if !is_over {
+        thread.give_way(RawSite::of(location));
+    }
+    is_over
+}
+
+/// As [`test_wait_parity`], but waits as long as other threads can go on (`mbarrier.try_wait.parity`).
+#[track_caller]
+#[inline(never)]
+pub fn try_wait_parity(bar: u32, parity: u32) -> bool {
+    let location = Location::caller();
+    let thread = current("simt::mbarrier::try_wait_parity");
+    let target = locate_for_wait(thread, bar, parity, "mbarrier.try_wait", location);
+    try_acquire(thread, &target, parity) || {
+        wait_for(thread, &target, parity, true, location);
+        try_acquire(thread, &target, parity)
+    }
+}
+
+/// Waits until the phase of that parity has ended.
+#[track_caller]
+#[inline(never)]
+pub fn wait_parity(bar: u32, parity: u32) {
+    let location = Location::caller();
+    let thread = current("simt::mbarrier::wait_parity");
+    let target = locate_for_wait(thread, bar, parity, "mbarrier.try_wait", location);
+    // As on the GPU, a thread that is slow to look may find the next phase over too and wait for one more.
+    while !try_acquire(thread, &target, parity) {
+        wait_for(thread, &target, parity, false, location);
+    }
+}
+
+fn locate_for_wait<'t>(
+    thread: &'t Thread,
+    bar: u32,
+    parity: u32,
+    op: &str,
+    location: &'static Location<'static>,
+) -> Target<'t> {
+    if parity > 1 {
+        let message = format!("{op} for parity {parity}; a phase has parity 0 or 1");
+        thread.fail(FaultKind::MbarrierInvalid, location, message);
+    }
+    let target = locate_own(thread, bar, op, location);
+    require_live(thread, &target, op, location);
+    target
+}
+
+fn try_acquire(thread: &Thread, target: &Target<'_>, parity: u32) -> bool {
+    let mbarriers = target.block.mbarriers.borrow();
+    let Some(mbarrier) = mbarriers.by_offset.get(&target.offset) else { return false };
+    let is_over = mbarrier.parity() != parity;
+    if is_over && thread.checked() {
+        mbarrier.check.done.acquire(thread);
+    }
+    is_over
+}
+
+fn wait_for(
+    thread: &Thread,
+    target: &Target<'_>,
+    parity: u32,
+    gives_up: bool,
+    location: &'static Location<'static>,
+) {
+    let forget = |keep: bool| {
+        let mut mbarriers = target.block.mbarriers.borrow_mut();
+        let Some(mbarrier) = mbarriers.by_offset.get_mut(&target.offset) else { return };
+        mbarrier.waiters.retain(|&slot| slot != thread.slot);
+        if keep {
+            mbarrier.waiters.push(thread.slot);
+        }
+    };
+    forget(true);
+    thread.wait_for(Wait::Mbarrier { offset: target.offset, parity, gives_up }, location);
+    forget(false);
+}
+
+/// Makes the thread's initialisations of mbarriers visible to the async proxy and to other blocks of the cluster
+/// (`fence.mbarrier_init.release.cluster`).
+#[track_caller]
+#[inline(never)]
+pub fn fence_init() {
+    let thread = current("simt::mbarrier::fence_init");
+    if !thread.checked() {
+        return;
+    }
+    check::fence(thread, Scope::Cluster);
+    for mbarrier in thread.block().mbarriers.borrow_mut().by_offset.values_mut() {
+        mbarrier.check.is_fenced |= mbarrier.check.init.rank() == thread.rank;
+    }
+}
+
+/// A copy that will bring bytes to an mbarrier.
+pub(crate) struct Arrival {
+    block_slot: u32,
+    offset: u32,
+    bytes: u32,
+    operation: Option<u32>,
+    copy: Copy,
+}
+
+/// Begins a copy to shared memory of `block` that will complete `bytes` on its mbarrier at `offset`. What is checked
+/// are the rules of the mbarrier.
+pub(crate) fn begin_copy(
+    thread: &Thread,
+    target: &Target<'_>,
+    bytes: usize,
+    op: &str,
+    location: &'static Location<'static>,
+) -> Arrival {
+    if !target.offset.is_multiple_of(BYTES as u32) || !target.block.arena.has(target.offset, BYTES) {
+        let message =
+            format!("{op}: its mbarrier at {:#x} is no 8 aligned bytes of shared memory", target.offset);
+        thread.fail(FaultKind::MbarrierInvalid, location, message);
+    }
+    require_live(thread, target, op, location);
+    let number = target.block.number.get();
+    let site = RawSite::of(location);
+    let copy = Copy { block: thread.block().number.get(), rank: thread.rank, site };
+    let mut operation = None;
+    if thread.checked() {
+        let agent = Agent::of_mbarrier(number, target.offset as usize);
+        operation = Some(thread.group().operations.begin(agent, proxy::Operation::UNKNOWN));
+        let mut mbarriers = target.block.mbarriers.borrow_mut();
+        let check = &mut mbarriers.by_offset.get_mut(&target.offset).expect("checked to be live").check;
+        let visible = check.is_fenced || proxy::is_fenced(thread, check.init);
+        let init = check.init;
+        check.in_flight += 1;
+        check.latest = Some(copy);
+        drop(mbarriers);
+        if !visible {
+            let message = format!(
+                "{op}: the initialisation of {} is not visible to the async proxy; `mbarrier::fence_init` after it makes it so",
+                name(target.block, target.offset)
+            );
+            thread.fail_access(FaultKind::ProxyFence, site, message, None, Some(check::other(init)));
+        }
+    }
+    Arrival { block_slot: target.block_slot, offset: target.offset, bytes: bytes as u32, operation, copy }
+}
+
+impl Arrival {
+    /// Number of the operation, for the checker.
+    pub fn operation(&self) -> Option<u32> {
+        self.operation
+    }
+
+    /// The bytes have arrived.
+    pub fn complete(&self, group: &Group<'_>, issuer: &Thread) {
+        let block = &group.blocks[self.block_slot as usize];
+        let target = Target { block, block_slot: self.block_slot, offset: self.offset };
+        let result = change_and_advance(group, &target, |mbarrier| {
+            if let Some(operation) = self.operation {
+                group.operations.settle(operation, mbarrier.phases);
+                mbarrier.check.in_flight -= 1;
+                mbarrier.check.unseen = Some((mbarrier.phases, self.copy));
+            }
+            mbarrier.expect(-i64::from(self.bytes))
+        });
+        if let Err((kind, message)) = result {
+            let message = format!("a copy completes on {}: {message}", name(block, self.offset));
+            issuer.raise(issuer.fault(kind, self.copy.site, message, None, None));
+        }
+    }
+}
+
+/// The thread ends. With `is_last`, no thread of the block is left to wait for what is still to come.
+pub(crate) fn thread_ends(thread: &Thread, is_last: bool) {
+    let block = thread.block();
+    let mut found = None;
+    for (&offset, mbarrier) in &mut block.mbarriers.borrow_mut().by_offset {
+        let agent = Agent::of_mbarrier(block.number.get(), offset as usize);
+        let knows = |turn| proxy::has_completed(thread, proxy::Operation { agent, turn });
+        mbarrier.check.unseen.take_if(|(turn, _)| knows(*turn));
+        if !is_last || found.is_some() {
+            continue;
+        }
+        let unfinished = match mbarrier.check.in_flight {
+            0 => mbarrier.check.unseen.map(|(_, copy)| copy),
+            _ => mbarrier.check.latest,
+        };
+        if let Some(copy) = unfinished {
+            found = Some((FaultKind::CopyUnfinished, offset, String::new(), Some(copy)));
+        } else if mbarrier.is_live && mbarrier.bytes != 0 {
+            found = Some((FaultKind::MbarrierUnbalanced, offset, mbarrier.state(), None));
+        }
+    }
+    let Some((kind, offset, state, copy)) = found else { return };
+    let message = match copy {
+        Some(_) => format!("nobody has waited for a copy that completes on {}", name(block, offset)),
+        None => format!("the block ends with {}, of which {state}", name(block, offset)),
+    };
+    let Some(copy) = copy else { thread.fail_access(kind, RawSite::default(), message, None, None) };
+    let other =
+        RawOther { kind: AccessKind::AsyncWrite, site: copy.site, block: copy.block, rank: copy.rank };
+    thread.fail_access(kind, copy.site, message, None, Some(other));
+}
