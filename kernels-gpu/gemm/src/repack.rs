@@ -78,26 +78,41 @@ macro_rules! element {
 }
 element!(u8, u16, u32);
 
-macro_rules! entries {
-    ($($name:ident: $ty:ty, $bytes:literal;)*) => { $(
-        #[doc = concat!("Repacks elements of ", $bytes, " bytes.")]
-        ///
-        /// # Safety
-        /// What the strides reach from `x` is readable; `y` begins at a 16-byte boundary, holds `batch * rows * pitch` elements, and is
-        /// apart from `x`. [`Problem::blocks`] blocks along x, at least one along z, of [`THREADS`] threads.
-        #[kernel(launch_bounds(THREADS))]
-        pub unsafe fn $name(problem: Problem, x: *const $ty, y: *mut $ty) {
-            let tile = shared::address_of(shared_array![u32; (TILE * TILE_PITCH) as usize]);
-            // SAFETY: the caller's contract.
-            unsafe { repack(problem, x, y, tile) }
-        }
-    )* };
+/// Repacks elements of one byte.
+///
+/// # Safety
+/// What the strides reach from `x` is readable; `y` begins at a 16-byte boundary, holds `batch * rows * pitch` elements, and is apart from
+/// `x`. [`Problem::blocks`] blocks along x, at least one along z, of [`THREADS`] threads.
+#[kernel(launch_bounds(THREADS))]
+pub unsafe fn gemm_repack_b8(problem: Problem, x: *const u8, y: *mut u8) {
+    // SAFETY: the caller's contract.
+    unsafe { repack(problem, x, y, tile()) }
 }
 
-entries! {
-    gemm_repack_b8: u8, "1";
-    gemm_repack_b16: u16, "2";
-    gemm_repack_b32: u32, "4";
+/// Repacks elements of 2 bytes.
+///
+/// # Safety
+/// As [`gemm_repack_b8`](fn@gemm_repack_b8).
+#[kernel(launch_bounds(THREADS))]
+pub unsafe fn gemm_repack_b16(problem: Problem, x: *const u16, y: *mut u16) {
+    // SAFETY: the caller's contract.
+    unsafe { repack(problem, x, y, tile()) }
+}
+
+/// Repacks elements of 4 bytes.
+///
+/// # Safety
+/// As [`gemm_repack_b8`](fn@gemm_repack_b8).
+#[kernel(launch_bounds(THREADS))]
+pub unsafe fn gemm_repack_b32(problem: Problem, x: *const u32, y: *mut u32) {
+    // SAFETY: the caller's contract.
+    unsafe { repack(problem, x, y, tile()) }
+}
+
+/// The block's tile, a word an element.
+#[inline(always)]
+fn tile() -> u32 {
+    shared::address_of(shared_array![u32; (TILE * TILE_PITCH) as usize])
 }
 
 #[inline(always)]
