@@ -7,125 +7,26 @@
 //!
 //! The state is kept here, not in the 8 bytes; those hold a pattern, so that whoever overwrites them is found out.
 
-use std::collections::BTreeMap;
+mod state;
+
 use std::panic::Location;
 
 use crate::check::proxy::{self, Agent};
-use crate::check::{self, Access, Released, Stamp};
+use crate::check::{self, Access};
 use crate::cluster::{self, Target};
 use crate::exec::context::{Block, RawOther, Thread, Wait, current};
 use crate::exec::group::Group;
 use crate::fault::{AccessKind, FaultKind};
 use crate::memory::Scope;
 use crate::site::RawSite;
+pub(crate) use state::Mbarriers;
+use state::{LIMIT, Left, Mbarrier, MbarrierCheck, Problem};
 
 /// Bytes of an mbarrier, and its alignment.
 const BYTES: usize = 8;
 
-/// Largest count of arrivals, and of bytes that are outstanding, either way.
-const LIMIT: i64 = (1 << 20) - 1;
-
 /// What the bytes of a live mbarrier hold.
 const PATTERN: u64 = 0x6d62_6172_7269_6572;
-
-/// The mbarriers of a block, by offset in shared memory.
-#[derive(Default)]
-pub(crate) struct Mbarriers {
-    by_offset: BTreeMap<u32, Mbarrier>,
-}
-
-struct Mbarrier {
-    is_live: bool,
-    count: u32,
-    /// Arrivals that the phase still lacks.
-    pending: u32,
-    /// Bytes that the phase still lacks; negative when more have arrived than were expected so far.
-    bytes: i64,
-    /// Phases that have ended, those of earlier lives included.
-    phases: u32,
-    /// Phases of earlier lives.
-    born: u32,
-    waiters: Vec<u32>,
-    check: MbarrierCheck,
-}
-
-/// What the checker knows of an mbarrier.
-#[derive(Default)]
-struct MbarrierCheck {
-    init: Stamp,
-    /// Whether a fence has made the initialisation visible to the async proxy and the cluster.
-    is_fenced: bool,
-    /// What the arrivals of the present phase make known.
-    open: Released,
-    /// What those of completed phases have.
-    done: Released,
-    /// Copies under way that will complete here.
-    in_flight: u32,
-    /// The latest copy that has arrived and that no thread which has ended knew of.
-    unseen: Option<(u32, Copy)>,
-    /// The latest copy that was begun.
-    latest: Option<Copy>,
-}
-
-/// Who began a copy, and where.
-#[derive(Clone, Copy)]
-struct Copy {
-    block: u64,
-    rank: u32,
-    site: RawSite,
-}
-
-/// What is wrong with a use of an mbarrier.
-type Problem = (FaultKind, String);
-
-impl Mbarrier {
-    fn parity(&self) -> u32 {
-        (self.phases - self.born) & 1
-    }
-
-    fn arrive(&mut self, count: u32) -> Result<(), Problem> {
-        if count == 0 || count > self.pending {
-            let message =
-                format!("{count} arrivals, but the phase lacks only {} of {}", self.pending, self.count);
-            return Err((FaultKind::MbarrierOverflow, message));
-        }
-        self.pending -= count;
-        Ok(())
-    }
-
-    /// `bytes` more are expected, or with a negative number have arrived.
-    fn expect(&mut self, bytes: i64) -> Result<(), Problem> {
-        self.bytes += bytes;
-        if self.bytes.abs() > LIMIT {
-            let message = format!("{} bytes are outstanding; the limit is {LIMIT} either way", self.bytes);
-            return Err((FaultKind::MbarrierOverflow, message));
-        }
-        Ok(())
-    }
-
-    /// Ends the phase if it lacks nothing; the threads to wake.
-    fn advance(&mut self, agent: Agent) -> Vec<u32> {
-        if self.pending != 0 || self.bytes != 0 {
-            return Vec::new();
-        }
-        self.pending = self.count;
-        self.phases += 1;
-        self.check.done.join(std::mem::take(&mut self.check.open));
-        self.check.done.complete(agent, self.phases);
-        std::mem::take(&mut self.waiters)
-    }
-
-    /// `phase 3 lacks 1 of 2 arrivals and 4096 bytes`
-    fn state(&self) -> String {
-        let phase = self.phases - self.born;
-        let arrivals = format!("phase {phase} lacks {} of {} arrivals", self.pending, self.count);
-        match self.bytes {
-            0 => arrivals,
-            bytes if bytes > 0 => format!("{arrivals} and {bytes} bytes"),
-            bytes => format!("{arrivals} and has {} bytes that nobody expected", -bytes),
-        }
-    }
-}
 
 /// The mbarrier of a block at an offset and its state, in words.
 pub(crate) fn describe(block: &Block, offset: u32) -> String {
@@ -340,25 +241,13 @@ fn arrive_at(bar: u32, count: u32, bytes: u32, op: &str, location: &'static Loca
     let thread = current("simt::mbarrier::arrive");
     let target = locate(thread, bar, op, location);
     update(thread, &target, op, location, |mbarrier| {
-        mbarrier.expect(bytes.into())?;
+        mbarrier.expect_at(bytes, location)?;
         mbarrier.arrive(count)?;
         if thread.checked() {
             mbarrier.check.release(thread, &target);
         }
         Ok(())
     });
-}
-
-impl MbarrierCheck {
-    /// Adds what the thread makes known to the present phase.
-    fn release(&mut self, thread: &Thread, target: &Target<'_>) {
-        if std::ptr::eq(target.block, thread.block()) {
-            let open = std::mem::take(&mut self.open);
-            self.open = thread.check.release_into(thread, Some(open));
-        } else {
-            self.open.add_remote(thread);
-        }
-    }
 }
 
 /// Lets the present phase expect `bytes` more (`mbarrier.expect_tx`). No arrival.
@@ -369,7 +258,7 @@ pub fn expect_tx(bar: u32, bytes: u32) {
     let location = Location::caller();
     let thread = current("simt::mbarrier::expect_tx");
     let target = locate(thread, bar, OP, location);
-    update(thread, &target, OP, location, |mbarrier| mbarrier.expect(bytes.into()));
+    update(thread, &target, OP, location, |mbarrier| mbarrier.expect_at(bytes, location));
 }
 
 /// Whether the phase of that parity has ended; if so, what it made known is learnt (`mbarrier.test_wait.parity`).
@@ -479,7 +368,8 @@ pub(crate) struct Arrival {
     offset: u32,
     bytes: u32,
     operation: Option<u32>,
-    copy: Copy,
+    /// Where it was begun.
+    site: RawSite,
 }
 
 /// Begins a copy to shared memory of `block` that will complete `bytes` on its mbarrier at `offset`. What is checked
@@ -499,7 +389,6 @@ pub(crate) fn begin_copy(
     require_live(thread, target, op, location);
     let number = target.block.number.get();
     let site = RawSite::of(location);
-    let copy = Copy { block: thread.block().number.get(), rank: thread.rank, site };
     let mut operation = None;
     if thread.checked() {
         let agent = Agent::of_mbarrier(number, target.offset as usize);
@@ -509,7 +398,7 @@ pub(crate) fn begin_copy(
         let visible = check.is_fenced || proxy::is_fenced(thread, check.init);
         let init = check.init;
         check.in_flight += 1;
-        check.latest = Some(copy);
+        check.latest = Some(site);
         drop(mbarriers);
         if !visible {
             let message = format!(
@@ -519,7 +408,7 @@ pub(crate) fn begin_copy(
             thread.fail_access(FaultKind::ProxyFence, site, message, None, Some(check::other(init)));
         }
     }
-    Arrival { block_slot: target.block_slot, offset: target.offset, bytes: bytes as u32, operation, copy }
+    Arrival { block_slot: target.block_slot, offset: target.offset, bytes: bytes as u32, operation, site }
 }
 
 impl Arrival {
@@ -536,13 +425,13 @@ impl Arrival {
             if let Some(operation) = self.operation {
                 group.operations.settle(operation, mbarrier.phases);
                 mbarrier.check.in_flight -= 1;
-                mbarrier.check.unseen = Some((mbarrier.phases, self.copy));
+                mbarrier.check.unseen = Some((mbarrier.phases, self.site));
             }
             mbarrier.expect(-i64::from(self.bytes))
         });
         if let Err((kind, message)) = result {
             let message = format!("a copy completes on {}: {message}", name(block, self.offset));
-            issuer.raise(issuer.fault(kind, self.copy.site, message, None, None));
+            issuer.raise(issuer.fault(kind, self.site, message, None, None));
         }
     }
 }
@@ -550,31 +439,24 @@ impl Arrival {
 /// The thread ends. With `is_last`, no thread of the block is left to wait for what is still to come.
 pub(crate) fn thread_ends(thread: &Thread, is_last: bool) {
     let block = thread.block();
-    let mut found = None;
-    for (&offset, mbarrier) in &mut block.mbarriers.borrow_mut().by_offset {
+    let mut mbarriers = block.mbarriers.borrow_mut();
+    for (&offset, mbarrier) in &mut mbarriers.by_offset {
         let agent = Agent::of_mbarrier(block.number.get(), offset as usize);
         let knows = |turn| proxy::has_completed(thread, proxy::Operation { agent, turn });
         mbarrier.check.unseen.take_if(|(turn, _)| knows(*turn));
-        if !is_last || found.is_some() {
-            continue;
+    }
+    let left = mbarriers.by_offset.iter().find_map(|(offset, mbarrier)| Some((*offset, mbarrier.left()?)));
+    drop(mbarriers);
+    let Some((offset, left)) = left.filter(|_| is_last) else { return };
+    let name = name(block, offset);
+    match left {
+        Left::Copy(site) => {
+            let message = format!("nobody has waited for a copy that completes on {name}");
+            thread.fail_access(FaultKind::CopyUnfinished, site, message, None, None);
         }
-        let unfinished = match mbarrier.check.in_flight {
-            0 => mbarrier.check.unseen.map(|(_, copy)| copy),
-            _ => mbarrier.check.latest,
-        };
-        if let Some(copy) = unfinished {
-            found = Some((FaultKind::CopyUnfinished, offset, String::new(), Some(copy)));
-        } else if mbarrier.is_live && mbarrier.bytes != 0 {
-            found = Some((FaultKind::MbarrierUnbalanced, offset, mbarrier.state(), None));
+        Left::Bytes(site, state) => {
+            let message = format!("the block ends with {name}, of which {state}");
+            thread.fail_access(FaultKind::MbarrierUnbalanced, site, message, None, None);
         }
     }
-    let Some((kind, offset, state, copy)) = found else { return };
-    let message = match copy {
-        Some(_) => format!("nobody has waited for a copy that completes on {}", name(block, offset)),
-        None => format!("the block ends with {}, of which {state}", name(block, offset)),
-    };
-    let Some(copy) = copy else { thread.fail_access(kind, RawSite::default(), message, None, None) };
-    let other =
-        RawOther { kind: AccessKind::AsyncWrite, site: copy.site, block: copy.block, rank: copy.rank };
-    thread.fail_access(kind, copy.site, message, None, Some(other));
 }

@@ -3,14 +3,14 @@
 use cuda_std::thread::sync_threads;
 use cuda_std::{kernel, shared_array};
 
-use crate::{BLOCK, rank};
+use crate::{BLOCK, global, rank};
 
 /// Nobody writes the tile.
 #[kernel]
 pub unsafe fn never_written(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared_array![u32; BLOCK];
     unsafe {
-        *data.add(rank()) = *tile.add(rank()); // bug
+        *data.add(global()) = *tile.add(rank()); // bug
     }
 }
 

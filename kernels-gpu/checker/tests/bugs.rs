@@ -91,6 +91,48 @@ fn copies() {
 }
 
 #[test]
+fn mbarriers() {
+    case("wait_for_the_wrong_parity").shared().fails(FaultKind::AsyncCopyPending);
+    case("too_many_bytes_expected").shared().fails(FaultKind::Deadlock);
+    case("bytes_that_nobody_sends").fails(FaultKind::MbarrierUnbalanced);
+    case("too_many_arrivals").fails(FaultKind::MbarrierOverflow);
+    case("too_few_arrivals").fails(FaultKind::Deadlock);
+    case("write_after_the_arrival").fails(FaultKind::SharedRace);
+    case("barrier_used_too_early").fails(FaultKind::MbarrierInvalid);
+    case("initialisation_without_fence").shared().fails(FaultKind::ProxyFence);
+    case("initialised_twice").fails(FaultKind::MbarrierInvalid);
+    case("reads_the_bytes_of_a_barrier").fails(FaultKind::MbarrierInvalid);
+}
+
+#[test]
+fn bulk_copies() {
+    case("bulk_copy_without_wait").shared().fails(FaultKind::AsyncCopyPending);
+    case("stage_reused_too_early").shared().fails(FaultKind::AsyncCopyPending);
+    case("half_of_the_bytes_expected").shared().fails(FaultKind::AsyncCopyPending);
+    case("end_during_a_copy").shared().fails(FaultKind::CopyUnfinished);
+    case("store_without_proxy_fence").shared().fails(FaultKind::ProxyFence);
+    case("source_rewritten_during_a_store").shared().fails(FaultKind::AsyncCopyPending);
+    case("result_of_a_store_read_too_early").shared().fails(FaultKind::AsyncCopyPending);
+    case("end_during_a_store").shared().fails(FaultKind::CopyUnfinished);
+    case("odd_bulk_copy").shared().fails(FaultKind::BulkCopyInvalid);
+    case("misplaced_box").shared().mapped(256).fails(FaultKind::BulkCopyInvalid);
+}
+
+#[test]
+fn clusters() {
+    case("block_barrier_for_a_cluster").cluster(2).fails(FaultKind::SharedRace);
+    case("cluster_access_too_early").cluster(2).fails(FaultKind::ClusterInvalid);
+    case("cluster_access_too_late").cluster(4).fails(FaultKind::ClusterInvalid);
+    case("arrival_too_late").cluster(2).fails(FaultKind::ClusterInvalid);
+    case("relaxed_arrival").cluster(2).fails(FaultKind::SharedRace);
+    case("cluster_barrier_left_out").cluster(2).fails(FaultKind::BarrierDivergence);
+    case("cluster_barrier_in_branches").cluster(2).fails(FaultKind::BarrierDivergence);
+    case("arrives_twice").cluster(2).fails(FaultKind::ClusterInvalid);
+    case("rank_beyond_the_cluster").cluster(2).fails(FaultKind::ClusterInvalid);
+    case("multicast_over_readers").cluster(2).mapped(256).fails(FaultKind::AsyncCopyPending);
+}
+
+#[test]
 fn giving_up() {
     case("index_panic").words(60).fails(FaultKind::Panic);
     case("overflow_panic").fails(FaultKind::Panic);

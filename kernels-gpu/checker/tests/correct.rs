@@ -104,3 +104,23 @@ fn grids() {
     });
     case("grid_counter").blocks(16).passes(|_, aux| assert_eq!(aux[0], 1024));
 }
+
+#[test]
+fn pipelines() {
+    case("bulk_ring").shared().words(64 * 11).passes(|_, aux| {
+        (0..32).for_each(|i| {
+            assert_eq!(aux[i as usize], (0..11).map(|step| 128 * step + 2 * i + 32).sum::<u32>())
+        });
+    });
+    case("boxes_there_and_back").shared().words(128 * 5).mapped(128 * 5).passes(|data, _| {
+        (0..128 * 5).for_each(|i| assert_eq!(data[i], i as u32 + 1));
+    });
+}
+
+#[test]
+fn clusters() {
+    let mut doubled = case("multicast_ring").cluster(2).words(2 * 128 * 8).mapped(128 * 8);
+    doubled.n = Some(128 * 8);
+    doubled.passes(|data, _| (0..128 * 8).for_each(|i| assert_eq!(data[128 * 8 + i], 2 * i as u32)));
+    case("cluster_sum").cluster(4).passes(|_, aux| assert_eq!(aux[..4], [(0..256).sum::<u32>(); 4]));
+}

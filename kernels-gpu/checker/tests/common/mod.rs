@@ -6,8 +6,9 @@ use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use checker::AUX_WORDS;
+use checker::{AUX_WORDS, BOX_ROW_WORDS, BOX_ROWS};
 use simt::memory::{Tracked, untrack};
+use simt::tensor_map::{DataType, Description, Interleave, L2Promotion, OobFill, Swizzle};
 use simt::{Fault, FaultKind, KernelEntry, LaunchConfig, Options};
 
 /// Schedules that every kernel is run under.
@@ -33,7 +34,15 @@ pub struct Case {
     pub config: LaunchConfig,
     pub words: usize,
     pub data: Data,
+    /// Whether `aux` begins with a map of the first so many words of `data`.
+    pub mapped: Option<usize>,
+    /// `n`, where it is not the number of words.
+    pub n: Option<u32>,
 }
+
+/// `aux`, aligned as a tensor map is.
+#[repr(align(64))]
+struct Aux([u32; AUX_WORDS]);
 
 /// What a launch left behind.
 struct Outcome {
@@ -44,7 +53,14 @@ struct Outcome {
 
 /// A launch of one block of 64 threads over 256 words.
 pub fn case(name: &'static str) -> Case {
-    Case { name, config: LaunchConfig::linear(1, checker::BLOCK as u32), words: 256, data: Data::Device }
+    Case {
+        name,
+        config: LaunchConfig::linear(1, checker::BLOCK as u32),
+        words: 256,
+        data: Data::Device,
+        mapped: None,
+        n: None,
+    }
 }
 
 impl Case {
@@ -64,6 +80,23 @@ impl Case {
 
     pub fn words(self, words: usize) -> Self {
         Self { words, ..self }
+    }
+
+    /// A cluster of that many blocks, 4 KiB of dynamic shared memory each.
+    pub fn cluster(mut self, blocks: u32) -> Self {
+        self.config.cluster = [blocks, 1, 1];
+        self.blocks(blocks).shared()
+    }
+
+    /// 4 KiB of dynamic shared memory.
+    pub fn shared(mut self) -> Self {
+        self.config.dynamic_shared = 4096;
+        self
+    }
+
+    /// `aux` begins with a map of the first `words` words of `data`.
+    pub fn mapped(self, words: usize) -> Self {
+        Self { mapped: Some(words), ..self }
     }
 
     pub fn data(self, data: Data) -> Self {
@@ -114,9 +147,14 @@ impl Case {
     /// Launches with `data` counting up and `aux` zero.
     fn run(&self, seed: u64) -> Outcome {
         let mut data: Vec<u32> = (0..self.words as u32).collect();
-        let mut aux = vec![0u32; AUX_WORDS];
+        let mut aux = Box::new(Aux([0; AUX_WORDS]));
         let device_data = Tracked::new(&mut data, "data");
-        let device_aux = Tracked::new(&mut aux, "aux");
+        if let Some(words) = self.mapped {
+            let map = simt::tensor_map::encode(&rows(device_data.as_ptr() as u64, words));
+            let halves = map.iter().flat_map(|word| [*word as u32, (word >> 32) as u32]);
+            aux.0.iter_mut().zip(halves).for_each(|(to, half)| *to = half);
+        }
+        let device_aux = Tracked::new(&mut aux.0, "aux");
         let host: Vec<u32> = vec![0; 1 << 20];
         let pointer = match self.data {
             Data::Device => device_data.as_ptr(),
@@ -127,7 +165,7 @@ impl Case {
             Data::Host => host.as_ptr().cast_mut().wrapping_add(host.len() / 2),
             Data::Null => std::ptr::null_mut(),
         };
-        let (aux_pointer, n) = (device_aux.as_ptr(), self.words as u32);
+        let (aux_pointer, n) = (device_aux.as_ptr(), self.n.unwrap_or(self.words as u32));
         let params: [*const c_void; 3] =
             [(&raw const pointer).cast(), (&raw const aux_pointer).cast(), (&raw const n).cast()];
         let spin_limit = Duration::from_millis(20);
@@ -135,7 +173,25 @@ impl Case {
         // SAFETY: kernels of this package take these three; bad accesses of theirs are faults before they happen.
         let result = unsafe { simt::launch(self.entry(), &self.config, params.as_ptr(), &options) }.map(drop);
         drop((device_data, device_aux));
-        Outcome { data, aux, result }
+        Outcome { data, aux: aux.0.to_vec(), result }
+    }
+}
+
+/// Words as rows that are copied in boxes.
+fn rows(address: u64, words: usize) -> Description {
+    let (width, height) = (BOX_ROW_WORDS as u64, (words / BOX_ROW_WORDS) as u64);
+    Description {
+        address,
+        data_type: DataType::U32,
+        rank: 2,
+        dims: [width, height, 1, 1, 1],
+        strides: [4 * width, 4 * width * height, 0, 0],
+        box_dims: [width as u32, BOX_ROWS, 1, 1, 1],
+        element_strides: [1; 5],
+        interleave: Interleave::None,
+        swizzle: Swizzle::None,
+        l2_promotion: L2Promotion::None,
+        oob_fill: OobFill::Zeros,
     }
 }
 

@@ -1,0 +1,153 @@
+//! The state of an mbarrier, and what the checker knows of it.
+
+use std::collections::BTreeMap;
+use std::panic::Location;
+
+use crate::check::proxy::Agent;
+use crate::check::{Released, Stamp};
+use crate::cluster::Target;
+use crate::exec::context::Thread;
+use crate::fault::FaultKind;
+use crate::site::RawSite;
+
+/// Largest count of arrivals, and of bytes that are outstanding, either way.
+pub(super) const LIMIT: i64 = (1 << 20) - 1;
+
+/// The mbarriers of a block, by offset in shared memory.
+#[derive(Default)]
+pub(crate) struct Mbarriers {
+    pub(super) by_offset: BTreeMap<u32, Mbarrier>,
+}
+
+pub(super) struct Mbarrier {
+    pub(super) is_live: bool,
+    pub(super) count: u32,
+    /// Arrivals that the phase still lacks.
+    pub(super) pending: u32,
+    /// Bytes that the phase still lacks; negative when more have arrived than were expected so far.
+    pub(super) bytes: i64,
+    /// Phases that have ended, those of earlier lives included.
+    pub(super) phases: u32,
+    /// Phases of earlier lives.
+    pub(super) born: u32,
+    pub(super) waiters: Vec<u32>,
+    pub(super) check: MbarrierCheck,
+}
+
+/// What the checker knows of an mbarrier.
+#[derive(Default)]
+pub(super) struct MbarrierCheck {
+    pub(super) init: Stamp,
+    /// Whether a fence has made the initialisation visible to the async proxy and the cluster.
+    pub(super) is_fenced: bool,
+    /// What the arrivals of the present phase make known.
+    pub(super) open: Released,
+    /// What those of completed phases have.
+    pub(super) done: Released,
+    /// Copies under way that will complete here.
+    pub(super) in_flight: u32,
+    /// The phase and origin of the latest copy that has arrived and that no thread which has ended knew of.
+    pub(super) unseen: Option<(u32, RawSite)>,
+    /// Where the latest copy was begun.
+    pub(super) latest: Option<RawSite>,
+    /// Where bytes were expected last.
+    pub(super) expected_at: RawSite,
+}
+
+/// What is wrong with a use of an mbarrier.
+pub(super) type Problem = (FaultKind, String);
+
+impl Mbarrier {
+    pub(super) fn parity(&self) -> u32 {
+        (self.phases - self.born) & 1
+    }
+
+    pub(super) fn arrive(&mut self, count: u32) -> Result<(), Problem> {
+        if count == 0 || count > self.pending {
+            let message =
+                format!("{count} arrivals, but the phase lacks only {} of {}", self.pending, self.count);
+            return Err((FaultKind::MbarrierOverflow, message));
+        }
+        self.pending -= count;
+        Ok(())
+    }
+
+    /// `bytes` more are expected, or with a negative number have arrived.
+    pub(super) fn expect(&mut self, bytes: i64) -> Result<(), Problem> {
+        self.bytes += bytes;
+        if self.bytes.abs() > LIMIT {
+            let message = format!("{} bytes are outstanding; the limit is {LIMIT} either way", self.bytes);
+            return Err((FaultKind::MbarrierOverflow, message));
+        }
+        Ok(())
+    }
+
+    /// `bytes` more are expected, as the program says at `location`.
+    pub(super) fn expect_at(
+        &mut self,
+        bytes: u32,
+        location: &'static Location<'static>,
+    ) -> Result<(), Problem> {
+        if bytes != 0 {
+            self.check.expected_at = RawSite::of(location);
+        }
+        self.expect(bytes.into())
+    }
+
+    /// Ends the phase if it lacks nothing; the threads to wake.
+    pub(super) fn advance(&mut self, agent: Agent) -> Vec<u32> {
+        if self.pending != 0 || self.bytes != 0 {
+            return Vec::new();
+        }
+        self.pending = self.count;
+        self.phases += 1;
+        self.check.done.join(std::mem::take(&mut self.check.open));
+        self.check.done.complete(agent, self.phases);
+        std::mem::take(&mut self.waiters)
+    }
+
+    /// `phase 3 lacks 1 of 2 arrivals and 4096 bytes`
+    pub(super) fn state(&self) -> String {
+        let phase = self.phases - self.born;
+        let arrivals = format!("phase {phase} lacks {} of {} arrivals", self.pending, self.count);
+        match self.bytes {
+            0 => arrivals,
+            bytes if bytes > 0 => format!("{arrivals} and {bytes} bytes"),
+            bytes => format!("{arrivals} and has {} bytes that nobody expected", -bytes),
+        }
+    }
+}
+
+impl MbarrierCheck {
+    /// Adds what the thread makes known to the present phase.
+    pub(super) fn release(&mut self, thread: &Thread, target: &Target<'_>) {
+        if std::ptr::eq(target.block, thread.block()) {
+            let open = std::mem::take(&mut self.open);
+            self.open = thread.check.release_into(thread, Some(open));
+        } else {
+            self.open.add_remote(thread);
+        }
+    }
+}
+
+/// What an mbarrier may not be left with when its block ends.
+pub(super) enum Left {
+    /// One that nobody has waited for, by where it was begun.
+    Copy(RawSite),
+    /// Where they were expected last, and the state in words.
+    Bytes(RawSite, String),
+}
+
+impl Mbarrier {
+    pub(super) fn left(&self) -> Option<Left> {
+        let copy = match self.check.in_flight {
+            0 => self.check.unseen.map(|(_, copy)| copy),
+            _ => self.check.latest,
+        };
+        let bytes = || {
+            let unbalanced = self.is_live && self.bytes != 0;
+            unbalanced.then(|| Left::Bytes(self.check.expected_at, self.state()))
+        };
+        copy.map(Left::Copy).or_else(bytes)
+    }
+}

@@ -1,0 +1,162 @@
+//! Correct kernels that copy in bulk, with mbarriers between producers and consumers, alone and in clusters.
+
+use cuda_std::mbarrier::{self, BYTES};
+use cuda_std::thread::sync_threads;
+use cuda_std::{cluster, fence, kernel, shared, shared_array, tma, vector};
+
+use crate::{BLOCK, BOX_BYTES, BOX_ROWS, BOX_WORDS, global, map, rank};
+
+const STAGES: usize = 3;
+const TILE: u32 = 4 * BLOCK as u32;
+
+/// Thread 0 copies tiles into a ring of three stages, the second warp sums them: `aux[lane]` is the sum over the
+/// tiles of words `lane` and `32 + lane`.
+#[kernel]
+pub unsafe fn bulk_ring(data: *mut u32, aux: *mut u32, n: u32) {
+    let tiles = shared::dynamic_shared_mem::<u32>();
+    let full = shared::address_of(shared_array![u64; STAGES]);
+    let empty = shared::address_of(shared_array![u64; STAGES]);
+    let steps = n / BLOCK as u32;
+    unsafe {
+        if rank() == 0 {
+            for stage in 0..STAGES as u32 {
+                mbarrier::init(full + BYTES * stage, 1);
+                mbarrier::init(empty + BYTES * stage, 32);
+            }
+            mbarrier::fence_init();
+        }
+        sync_threads();
+        let mut sum = 0;
+        for step in 0..steps {
+            let (stage, parity) = (step % STAGES as u32, step / STAGES as u32 % 2);
+            let (full, empty) = (full + BYTES * stage, empty + BYTES * stage);
+            if rank() == 0 {
+                mbarrier::wait_parity(empty, parity ^ 1);
+                mbarrier::arrive_expect_tx(full, TILE);
+                let to = shared::address_of(tiles) + TILE * stage;
+                tma::bulk_load(to, data.add(step as usize * BLOCK), TILE, full);
+            } else if rank() >= 32 {
+                mbarrier::wait_parity(full, parity);
+                let tile = tiles.add(stage as usize * BLOCK);
+                sum += *tile.add(rank() - 32) + *tile.add(rank());
+                mbarrier::arrive(empty);
+            }
+        }
+        if rank() >= 32 {
+            *aux.add(rank() - 32) = sum;
+        }
+    }
+}
+
+/// Copies boxes in, adds 1 to each word, copies them out again to where they came from, one box a step.
+#[kernel]
+pub unsafe fn boxes_there_and_back(_data: *mut u32, aux: *mut u32, n: u32) {
+    let tile = shared::dynamic_shared_mem::<u32>();
+    let bar = shared::address_of(shared_array![u64; 1]);
+    let steps = n / BOX_WORDS as u32;
+    unsafe {
+        if rank() == 0 {
+            mbarrier::init(bar, 1);
+            mbarrier::fence_init();
+        }
+        sync_threads();
+        for step in 0..steps {
+            let place = [0, (step * BOX_ROWS) as i32];
+            if rank() == 0 {
+                tma::wait_group_read::<0>();
+                mbarrier::arrive_expect_tx(bar, BOX_BYTES);
+                tma::load_2d(shared::address_of(tile), map(aux), bar, place);
+            }
+            mbarrier::wait_parity(bar, step % 2);
+            let mut index = rank();
+            while index < BOX_WORDS {
+                *tile.add(index) += 1;
+                index += BLOCK;
+            }
+            fence::proxy_async_shared();
+            sync_threads();
+            if rank() == 0 {
+                tma::store_2d(map(aux), shared::address_of(tile), place);
+                tma::commit_group();
+            }
+        }
+        if rank() == 0 {
+            tma::wait_group::<0>();
+        }
+    }
+}
+
+/// A cluster of two: each block fetches half of what both read, for both, and waits for the readers of both before it
+/// does so again. `data` is doubled word by word, by the block of the parity of the box.
+#[kernel]
+pub unsafe fn multicast_ring(data: *mut u32, aux: *mut u32, n: u32) {
+    let tile = shared::dynamic_shared_mem::<u32>();
+    let bars = shared::address_of(shared_array![u64; 2]);
+    let (full, empty) = (bars, bars + BYTES);
+    let me = cluster::block_rank();
+    let steps = n / (2 * BOX_WORDS as u32);
+    unsafe {
+        if rank() == 0 {
+            mbarrier::init(full, 1);
+            mbarrier::init(empty, 2);
+            mbarrier::fence_init();
+        }
+        cluster::sync();
+        for step in 0..steps {
+            if rank() == 0 {
+                mbarrier::wait_parity_cluster(empty, (step + 1) % 2);
+                mbarrier::arrive_expect_tx(full, 2 * BOX_BYTES);
+                let row = (2 * step + me) * BOX_ROWS;
+                let to = shared::address_of(tile) + BOX_BYTES * me;
+                tma::load_2d_multicast(to, map(aux), full, [0, row as i32], 0b11);
+            }
+            mbarrier::wait_parity(full, step % 2);
+            let mut index = rank();
+            while index < BOX_WORDS {
+                let both = [0, 1].map(|half| *tile.add(half * BOX_WORDS + index));
+                // The other block's half is read only to be checked.
+                if both[0] + BOX_WORDS as u32 == both[1] {
+                    let at = (2 * step + me) as usize * BOX_WORDS + index;
+                    *data.add(n as usize + at) = 2 * both[me as usize];
+                }
+                index += BLOCK;
+            }
+            sync_threads();
+            if rank() < 2 {
+                mbarrier::arrive_remote(cluster::map_shared(empty, rank() as u32));
+            }
+        }
+        cluster::sync();
+    }
+}
+
+/// Blocks of a cluster add their words up through each other's shared memory: `aux[block]` is the sum of the cluster.
+#[kernel]
+pub unsafe fn cluster_sum(data: *mut u32, aux: *mut u32, _n: u32) {
+    let parts = shared_array![u32; 16];
+    let parts = shared::address_of(parts);
+    let me = cluster::block_rank();
+    unsafe {
+        cluster::arrive_relaxed();
+        let mut sum = 0;
+        if rank() == 0 {
+            for index in 0..BLOCK {
+                sum += *data.add(global() + index);
+            }
+        }
+        cluster::wait();
+        if rank() == 0 {
+            for block in 0..cluster::blocks() {
+                cluster::store_shared(cluster::map_shared(parts + 4 * me, block), sum);
+            }
+        }
+        cluster::sync();
+        if rank() == 0 {
+            let mut total = 0;
+            for block in 0..cluster::blocks() {
+                total += vector::load_shared::<u32>(parts + 4 * block);
+            }
+            *aux.add(crate::block()) = total;
+        }
+    }
+}
