@@ -17,6 +17,10 @@ pub const TARGET: &str = "nvptx64-nvidia-cuda";
 /// Features of the language that the device library and the kernel macro expand to.
 const CRATE_FEATURES: &str = "-Zcrate-attr=feature(abi_ptx,asm_experimental_arch,stdarch_nvptx)";
 
+/// LLVM copies small blocks into the arms of branches, unless it knows that what is in them is convergent. Of inline assembly
+/// it does not know, and a collective that only a part of the warp reaches hangs or worse.
+const NO_COPIED_BLOCKS: &str = "-Cllvm-args=-simplifycfg-max-small-block-size=-1";
+
 /// How to compile.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -159,7 +163,8 @@ impl Job<'_> {
     /// For the kernel package alone.
     fn rustc_args(&self) -> Vec<String> {
         // `true` as linker: the assembly is the result, and there is nothing to link.
-        let mut args: Vec<String> = ["-Clinker=true", CRATE_FEATURES].map(str::to_owned).into();
+        let mut args: Vec<String> =
+            ["-Clinker=true", CRATE_FEATURES, NO_COPIED_BLOCKS].map(str::to_owned).into();
         if !self.says_no_std() {
             args.push("-Zcrate-attr=no_std".to_owned());
         }

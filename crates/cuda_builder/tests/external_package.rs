@@ -52,6 +52,23 @@ pub unsafe extern "ptx-kernel" fn arithmetic(out: *mut f32, a: f32, b: f32, c: f
 }
 "#;
 
+/// A collective in inline assembly, of which LLVM does not know that all threads have to reach the same one.
+const COLLECTIVE: &str = r#"
+#[unsafe(no_mangle)]
+pub unsafe extern "ptx-kernel" fn collective(out: *mut u32) {
+    unsafe {
+        let first = core::arch::nvptx::_thread_idx_x() == 0;
+        if first {
+            *out = 1;
+        }
+        core::arch::asm!("bar.warp.sync 0xffffffff;");
+        if first {
+            *out.add(1) = 2;
+        }
+    }
+}
+"#;
+
 fn write_package(folder: &Path, value: &str) -> std::io::Result<()> {
     fs::create_dir_all(folder.join("src"))?;
     fs::write(folder.join("Cargo.toml"), MANIFEST)?;
@@ -146,6 +163,14 @@ fn a_package_becomes_ptx_and_only_changes_rebuild_it() -> Result<(), Box<dyn Err
     assert!(fs::read_to_string(copy.with_extension("ll"))?.contains("define"));
     assert!(!builder().build_module()?.fresh, "other switches");
     assert_eq!(fs::read_to_string(&copy)?, exact);
+
+    fs::write(package.join("src/lib.rs"), format!("{SOURCE}\nconst VALUE: f32 = 1.0;\n{COLLECTIVE}"))?;
+    let text = fs::read_to_string(builder().build_module()?.ptx)?;
+    assert_eq!(
+        text.matches("bar.warp.sync").count(),
+        1,
+        "one for all threads, outside of the branches: {text}"
+    );
 
     write_package(&package, "\"no number\"")?;
     let error = builder().build_module().unwrap_err();

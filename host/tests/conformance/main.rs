@@ -4,6 +4,7 @@
 //! Results are compared bit for bit, unless the hardware is free to differ; then the bound stands beside the comparison
 //! with its reason.
 
+mod element;
 mod gpu;
 
 mod async_copy;
@@ -12,6 +13,7 @@ mod barrier;
 mod convert;
 mod fastmath;
 mod grid;
+mod hopper;
 mod matrix;
 mod mma;
 mod shared;

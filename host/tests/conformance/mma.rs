@@ -3,7 +3,6 @@
 //! Small integers must come out exactly. For random numbers the bound is that of a sum in f32 whose every step may round
 //! or truncate: `(K + 1) 2^-23` of the sum of the magnitudes; a sum in f16 adds two roundings of its result.
 
-use bytemuck::Pod;
 use conformance::mma::{
     M, N, mma_m16n8k4_f32_tf32, mma_m16n8k8_f16_f16, mma_m16n8k8_f32_bf16, mma_m16n8k8_f32_f16,
     mma_m16n8k8_f32_tf32, mma_m16n8k16_f16_f16, mma_m16n8k16_f32_bf16, mma_m16n8k16_f32_f16,
@@ -12,60 +11,10 @@ use half::{bf16, f16};
 use ironwarp::{DeviceBuffer, LaunchConfig, Result, launch};
 use testkit::Random;
 
+use crate::element::{Element, Tf32};
 use crate::gpu::Gpu;
 
 const WARP: LaunchConfig = LaunchConfig::linear(32, 32);
-
-/// An input or result element: its code, and its value as the tensor cores read it.
-trait Element: Copy {
-    type Code: Pod;
-    fn encode(x: f64) -> Self::Code;
-    fn decode(code: Self::Code) -> f64;
-}
-
-impl Element for f16 {
-    type Code = u16;
-    fn encode(x: f64) -> u16 {
-        f16::from_f64(x).to_bits()
-    }
-    fn decode(code: u16) -> f64 {
-        f16::from_bits(code).to_f64()
-    }
-}
-
-impl Element for bf16 {
-    type Code = u16;
-    fn encode(x: f64) -> u16 {
-        bf16::from_f64(x).to_bits()
-    }
-    fn decode(code: u16) -> f64 {
-        bf16::from_bits(code).to_f64()
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Tf32;
-
-impl Element for Tf32 {
-    type Code = u32;
-    /// All 32 bits of an f32: the lower 13 must not count.
-    fn encode(x: f64) -> u32 {
-        (x as f32).to_bits() | (u32::from(x != 0.0) * 0x0a53)
-    }
-    fn decode(code: u32) -> f64 {
-        f64::from(f32::from_bits(code & !0x1fff))
-    }
-}
-
-impl Element for f32 {
-    type Code = f32;
-    fn encode(x: f64) -> f32 {
-        x as f32
-    }
-    fn decode(code: f32) -> f64 {
-        f64::from(code)
-    }
-}
 
 /// Where numbers come from.
 #[derive(Clone, Copy, Debug)]

@@ -7,6 +7,16 @@ use core::arch::asm;
 
 use crate::wgmma::{Accumulator, ElementType, Operand};
 
+// Intrinsics, not `asm!`: LLVM knows that they are convergent and so does not move them across branches.
+unsafe extern "C" {
+    #[link_name = "llvm.nvvm.wgmma.fence.sync.aligned"]
+    fn fence_aligned();
+    #[link_name = "llvm.nvvm.wgmma.commit_group.sync.aligned"]
+    fn commit_group_aligned();
+    #[link_name = "llvm.nvvm.wgmma.wait_group.sync.aligned"]
+    fn wait_group_aligned(pending: u64);
+}
+
 /// One thread's accumulators as operands of an instruction.
 pub trait Registers {
     /// See [`crate::wgmma::mma`].
@@ -176,19 +186,19 @@ pub unsafe fn mma_ra<A: Operand, B: Operand, Acc: Accumulator, const TRANS_B: u3
 #[inline(always)]
 pub unsafe fn fence() {
     // SAFETY: the caller vouches for the warpgroup being here.
-    unsafe { asm!("wgmma.fence.sync.aligned;", options(nostack, preserves_flags)) }
+    unsafe { fence_aligned() }
 }
 
 #[inline(always)]
 pub unsafe fn commit_group() {
     // SAFETY: the caller vouches for the warpgroup being here.
-    unsafe { asm!("wgmma.commit_group.sync.aligned;", options(nostack, preserves_flags)) }
+    unsafe { commit_group_aligned() }
 }
 
 #[inline(always)]
 pub unsafe fn wait_group<const PENDING: u32>() {
     // SAFETY: the caller vouches for the warpgroup being here.
-    unsafe { asm!("wgmma.wait_group.sync.aligned {0};", const PENDING, options(nostack, preserves_flags)) }
+    unsafe { wait_group_aligned(PENDING as u64) }
 }
 
 #[inline(always)]

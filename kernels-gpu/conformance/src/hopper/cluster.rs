@@ -48,9 +48,12 @@ pub unsafe fn cluster_ring(x: *const u32, out: *mut u32) {
     let (rank, blocks) = (cluster::block_rank(), cluster::blocks());
     let next = (rank + 1) % blocks;
     let at = 16 * t;
-    // SAFETY: each thread has 16 bytes of each part; barriers of the cluster part the writes from the reads, and the
-    // reads from the exit.
+    // SAFETY: each thread has 16 bytes of each part; barriers of the cluster say that all blocks run, part the writes from the reads, and
+    // the reads from the exit.
     unsafe {
+        // Nothing is written yet that the others would have to see.
+        cluster::arrive_relaxed();
+        cluster::wait();
         let x: [u32; 4] = vector::load_nc_v4(x.add(block * RING_WORDS + 4 * t as usize));
         vector::store_shared_v4(mine + at, x);
         let theirs = cluster::map_shared(given, next);
@@ -76,8 +79,7 @@ pub unsafe fn cluster_ring(x: *const u32, out: *mut u32) {
             vector::store_v4(out.add((3 + part as usize) * RING_WORDS), got);
         }
         // A block that is gone has no shared memory: the one before has to have read this one's.
-        cluster::arrive_relaxed();
-        cluster::wait();
+        cluster::sync();
     }
 }
 

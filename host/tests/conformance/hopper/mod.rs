@@ -1,0 +1,22 @@
+//! Chapters of Hopper. The kernels exist for sm_90a alone.
+
+mod cluster;
+mod mbarrier;
+mod pipeline;
+mod tma;
+mod warp;
+mod wgmma;
+
+use ironwarp::Result;
+
+use crate::gpu::Gpu;
+
+/// A device that runs these kernels, if this one does: compute capability 9.0, and no other.
+fn hopper() -> Result<Option<Gpu>> {
+    let gpu = Gpu::open()?;
+    if (gpu.device.arch().major, gpu.device.arch().minor) == (9, 0) {
+        return Ok(Some(gpu));
+    }
+    eprintln!("skipped: {} is no Hopper", gpu.device.name());
+    Ok(None)
+}

@@ -1,0 +1,230 @@
+//! Boxes of tensors, copied to and from shared memory, against plain index arithmetic.
+
+use bytemuck::Pod;
+use conformance::hopper::tma as kernels;
+use ironwarp::tma::{MapElement, Swizzle, TensorMap, TensorMapMut, Tiling};
+use ironwarp::{DeviceBuffer, LaunchConfig, Result, launch};
+
+use super::hopper;
+use crate::gpu::{Gpu, assert_same, words};
+
+/// A tensor of `RANK` dimensions and one box of it, the contiguous dimension first.
+#[derive(Clone, Copy, Debug)]
+struct Case<const RANK: usize> {
+    dims: [usize; RANK],
+    /// Bytes that the rows (dimension 1) are apart; the others follow without gaps.
+    pitch: usize,
+    box_dims: [usize; RANK],
+    coords: [i32; RANK],
+    swizzle: Swizzle,
+}
+
+impl<const RANK: usize> Case<RANK> {
+    fn tiling(&self) -> Tiling<RANK> {
+        let tiling = Tiling::new(self.dims, self.box_dims.map(|n| n as u32)).swizzle(self.swizzle);
+        if RANK > 1 { tiling.stride(1, self.pitch as u64) } else { tiling }
+    }
+
+    /// Elements of the tensor's memory.
+    fn len<T>(&self) -> usize {
+        let rows: usize = self.dims[1..].iter().product();
+        if RANK > 1 { rows * self.pitch / size_of::<T>() } else { self.dims[0] }
+    }
+
+    fn bytes<T>(&self) -> usize {
+        self.box_dims.iter().product::<usize>() * size_of::<T>()
+    }
+
+    fn config<T>(&self) -> LaunchConfig {
+        LaunchConfig::new([1; 3], [kernels::THREADS, 1, 1]).with_shared(self.bytes::<T>() as u32)
+    }
+
+    /// For each element of the box, in order: its place in shared memory, and that in the tensor's memory, if it lies in the
+    /// tensor; both in elements.
+    fn elements<T>(&self) -> Vec<(usize, Option<usize>)> {
+        let size = size_of::<T>();
+        let span = match self.swizzle {
+            Swizzle::None => 16,
+            Swizzle::B32 => 32,
+            Swizzle::B64 => 64,
+            _ => 128,
+        };
+        let place = |i: usize| {
+            let byte = i * size;
+            (byte ^ (byte / 128 % (span / 16) * 16)) / size
+        };
+        let count = self.box_dims.iter().product();
+        let one = |i: usize| {
+            let (mut rest, mut inside, mut memory, mut apart) = (i, true, 0, 1);
+            for axis in 0..RANK {
+                let at = self.coords[axis] as i64 + (rest % self.box_dims[axis]) as i64;
+                rest /= self.box_dims[axis];
+                inside &= (0..self.dims[axis] as i64).contains(&at);
+                memory += at * apart;
+                apart = if axis == 0 { (self.pitch / size) as i64 } else { apart * self.dims[axis] as i64 };
+            }
+            (place(i), inside.then_some(memory as usize))
+        };
+        (0..count).map(one).collect()
+    }
+}
+
+/// A kernel for one number of dimensions. What differs from kernel to kernel is its name alone, and a name is a type.
+type Load<const RANK: usize> =
+    fn(&Gpu, LaunchConfig, TensorMap<'_>, [i32; RANK], u32, u32, &mut DeviceBuffer<u32>) -> Result<()>;
+type Store<const RANK: usize> =
+    fn(&Gpu, LaunchConfig, &DeviceBuffer<u32>, u32, u32, &mut TensorMapMut<'_>, [i32; RANK]) -> Result<()>;
+
+macro_rules! load {
+    ($kernel:ident) => {
+        |gpu, config, map, coords, bytes, hint, out| {
+            // SAFETY: boxes of so many bytes, for which there is room.
+            unsafe { launch::<kernels::$kernel>(&gpu.stream, config, (map, coords, bytes, hint, out)) }
+        }
+    };
+}
+
+macro_rules! store {
+    ($kernel:ident) => {
+        |gpu, config, x, bytes, add, map, coords| {
+            // SAFETY: boxes of so many bytes, for which there is room.
+            unsafe { launch::<kernels::$kernel>(&gpu.stream, config, (x, bytes, add, map, coords)) }
+        }
+    };
+}
+
+/// The elements that lie in the words.
+fn elements<T: Pod>(words: &[u32]) -> Vec<T> {
+    let bytes: &[u8] = bytemuck::cast_slice(words);
+    bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
+}
+
+/// Loads the box with every cache policy.
+fn loads<T, const RANK: usize>(gpu: &Gpu, case: Case<RANK>, load: Load<RANK>) -> Result<()>
+where
+    T: Pod + MapElement + PartialEq + std::fmt::Debug,
+{
+    let x: Vec<T> = elements(&words(1, (case.len::<T>() * size_of::<T>()).div_ceil(4)));
+    let buffer = gpu.put(&x[..case.len::<T>()])?;
+    let bytes = case.bytes::<T>();
+    for hint in 0..4 {
+        let map = TensorMap::new(buffer.view(), &case.tiling())?;
+        let mut out = gpu.put(&vec![u32::MAX; bytes / 4])?;
+        load(gpu, case.config::<T>(), map, case.coords, bytes as u32, hint, &mut out)?;
+        let mut want = vec![T::zeroed(); bytes / size_of::<T>()];
+        for (place, memory) in case.elements::<T>() {
+            want[place] = memory.map_or(T::zeroed(), |at| x[at]);
+        }
+        assert_same(&format!("{case:?}, hint {hint}"), &elements::<T>(&gpu.get(&out)?), want);
+    }
+    Ok(())
+}
+
+/// Stores the box, with and without an addition behind it. Small integers: sums are exact.
+fn stores<const RANK: usize>(gpu: &Gpu, case: Case<RANK>, store: Store<RANK>) -> Result<()> {
+    let integers = |seed, len| words(seed, len).iter().map(|x| (x % 1000) as f32).collect::<Vec<f32>>();
+    let (before, x) = (integers(1, case.len::<f32>()), integers(2, case.bytes::<f32>() / 4));
+    let x_words = gpu.put(bytemuck::cast_slice::<f32, u32>(&x))?;
+    for add in [0, 1] {
+        let mut buffer = gpu.put(&before)?;
+        let mut map = TensorMapMut::new(buffer.view_mut(), &case.tiling())?;
+        let bytes = case.bytes::<f32>() as u32;
+        store(gpu, case.config::<f32>(), &x_words, bytes, add, &mut map, case.coords)?;
+        let mut want = before.clone();
+        for (place, memory) in case.elements::<f32>() {
+            if let Some(at) = memory {
+                want[at] = x[place] * (1 + add) as f32;
+            }
+        }
+        assert_same(&format!("{case:?}, add {add}"), &gpu.get(&buffer)?, want);
+    }
+    Ok(())
+}
+
+const PLAIN: Swizzle = Swizzle::None;
+
+#[test]
+fn one_dimension() -> Result<()> {
+    let Some(gpu) = hopper()? else { return Ok(()) };
+    for coord in [0, 4, 60, -5, 97, 100, i32::MAX, i32::MIN] {
+        let case = Case { dims: [100], pitch: 0, box_dims: [32], coords: [coord], swizzle: PLAIN };
+        loads::<u32, 1>(&gpu, case, load!(tma_load_1d))?;
+        stores(&gpu, case, store!(tma_store_1d))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn two_dimensions_with_every_swizzle() -> Result<()> {
+    let Some(gpu) = hopper()? else { return Ok(()) };
+    for (swizzle, width) in [(PLAIN, 12), (Swizzle::B32, 8), (Swizzle::B64, 16), (Swizzle::B128, 32)] {
+        for coords in [[0, 0], [5, 7], [-3, -2], [70, 40], [33, -100]] {
+            let case = Case { dims: [77, 50], pitch: 320, box_dims: [width, 21], coords, swizzle };
+            loads::<u32, 2>(&gpu, case, load!(tma_load_2d))?;
+            stores(&gpu, case, store!(tma_store_2d))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn elements_of_one_two_and_eight_bytes() -> Result<()> {
+    let Some(gpu) = hopper()? else { return Ok(()) };
+    let case =
+        Case { dims: [200, 9], pitch: 208, box_dims: [64, 5], coords: [150, 6], swizzle: Swizzle::B64 };
+    loads::<u8, 2>(&gpu, case, load!(tma_load_2d))?;
+    let case = Case { dims: [100, 9], box_dims: [64, 8], coords: [-7, 3], swizzle: Swizzle::B128, ..case };
+    loads::<u16, 2>(&gpu, case, load!(tma_load_2d))?;
+    let case = Case { dims: [25, 9], box_dims: [4, 8], coords: [22, -1], swizzle: Swizzle::B32, ..case };
+    loads::<u64, 2>(&gpu, case, load!(tma_load_2d))
+}
+
+#[test]
+fn three_to_five_dimensions() -> Result<()> {
+    let Some(gpu) = hopper()? else { return Ok(()) };
+    for coords in [[0, 0, 0], [3, 4, 5], [-1, -2, -3], [10, 0, 6]] {
+        let case = Case { dims: [13, 6, 7], pitch: 64, box_dims: [8, 3, 4], coords, swizzle: Swizzle::B32 };
+        loads::<u32, 3>(&gpu, case, load!(tma_load_3d))?;
+        stores(&gpu, case, store!(tma_store_3d))?;
+    }
+    for coords in [[0, 0, 0, 0], [3, 1, -1, 2], [12, 2, 2, 2]] {
+        let case =
+            Case { dims: [20, 3, 4, 5], pitch: 80, box_dims: [16, 2, 3, 2], coords, swizzle: Swizzle::B64 };
+        loads::<u32, 4>(&gpu, case, load!(tma_load_4d))?;
+        stores(&gpu, case, store!(tma_store_4d))?;
+    }
+    for coords in [[0; 5], [1, 1, 1, 1, 1], [-4, 2, -1, 0, 3]] {
+        let case =
+            Case { dims: [9, 3, 2, 4, 5], pitch: 48, box_dims: [4, 2, 2, 3, 2], coords, swizzle: PLAIN };
+        loads::<u32, 5>(&gpu, case, load!(tma_load_5d))?;
+        stores(&gpu, case, store!(tma_store_5d))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_load_reaches_all_blocks_of_a_cluster() -> Result<()> {
+    const COLUMNS: usize = 32;
+    const ROWS: usize = 8;
+    let Some(gpu) = hopper()? else { return Ok(()) };
+    for blocks in [1, 2, 3, 8] {
+        let x = words(blocks as u64, blocks * ROWS * COLUMNS);
+        let buffer = gpu.put(&x)?;
+        let tiling = Tiling::new([COLUMNS, blocks * ROWS], [COLUMNS as u32, ROWS as u32]);
+        let bytes = 4 * ROWS * COLUMNS;
+        for hint in [0u32, 1] {
+            let map = TensorMap::new(buffer.view(), &tiling)?;
+            let mut out = gpu.zeros::<u32>(blocks * x.len())?;
+            let config = LaunchConfig::new([blocks as u32, 1, 1], [kernels::THREADS, 1, 1])
+                .cluster([blocks as u32, 1, 1])
+                .with_shared((blocks * bytes) as u32);
+            // SAFETY: boxes of so many rows and bytes, room for all in each block, and in `out` for each block.
+            unsafe {
+                let arguments = (map, ROWS as u32, bytes as u32, hint, &mut out);
+                launch::<kernels::tma_multicast>(&gpu.stream, config, arguments)?
+            };
+            assert_same(&format!("{blocks} blocks, hint {hint}"), &gpu.get(&out)?, x.repeat(blocks));
+        }
+    }
+    Ok(())
+}
