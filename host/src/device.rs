@@ -8,6 +8,7 @@ use cust_raw::{CUcontext, CUdevice, CUmemoryPool};
 
 use crate::environment;
 use crate::error::{DriverError, Error, Result};
+use crate::graph::Captures;
 use crate::launch::{FunctionCache, LaunchLog};
 use crate::memory::Allocator;
 use crate::module::FamilyCache;
@@ -98,6 +99,7 @@ struct DeviceInner {
     launches: LaunchLog,
     idle_queues: IdleQueues,
     allocator: Allocator,
+    captures: Captures,
     functions: FunctionCache,
     families: FamilyCache,
     // Last, so that modules are unloaded while their context lives.
@@ -212,8 +214,16 @@ impl Device {
     /// Waits for all work queued on the device by this process.
     ///
     /// # Errors
-    /// The driver's error, also of work queued earlier.
+    /// [`Error::NotCapturable`] while any stream of the device is being captured, or the driver's error, also of work queued
+    /// earlier.
     pub fn synchronize(&self) -> Result<()> {
+        if self.inner.captures.any() {
+            return Err(Error::NotCapturable {
+                operation: "Device::synchronize",
+                reason: "the work of a stream that is being captured is not done before its graph is replayed",
+                hint: "wait for single streams that are not captured, or after the capture",
+            });
+        }
         // SAFETY: takes no arguments; `call` made the context current.
         self.inner.launches.wait_for_all(|| self.call(|| unsafe { raw::ctx_synchronize() }))
     }
@@ -291,6 +301,11 @@ impl Device {
         Error::Sticky { first }
     }
 
+    /// The captures that are under way.
+    pub(crate) fn captures(&self) -> &Captures {
+        &self.inner.captures
+    }
+
     /// The launches that were queued and not waited for.
     pub(crate) fn launches(&self) -> &LaunchLog {
         &self.inner.launches
@@ -365,6 +380,7 @@ impl DeviceInner {
             launches: LaunchLog::default(),
             idle_queues: IdleQueues::default(),
             allocator,
+            captures: Captures::default(),
             functions: FunctionCache::default(),
             families: FamilyCache::default(),
             context,

@@ -219,6 +219,17 @@ pub enum Error {
     #[error(transparent)]
     Tensor(Box<TensorError>),
 
+    /// Something that cannot be done, or recorded, while a stream is being captured into a graph.
+    #[error("{operation} cannot be captured into a graph: {reason}\nhint: {hint}")]
+    NotCapturable {
+        /// What was asked for.
+        operation: &'static str,
+        /// Why it cannot be.
+        reason: &'static str,
+        /// How to mend it.
+        hint: &'static str,
+    },
+
     /// Elapsed time asked of an event that was never recorded.
     #[error(
         "the {which} event was never recorded\nhint: call `Stream::record` on it before `Event::elapsed_ms`"
@@ -259,6 +270,15 @@ impl Error {
             Error::Driver(e) => !e.is_sticky(),
             Error::NoSuchKernel { source, .. } | Error::InvalidModule { source, .. } => !source.is_sticky(),
             _ => true,
+        }
+    }
+
+    /// Is it that something cannot be captured into a graph?
+    pub(crate) fn is_about_capture(&self) -> bool {
+        match self {
+            Error::NotCapturable { .. } => true,
+            Error::Driver(error) => CAPTURE_ERRORS.contains(&error.code),
+            _ => false,
         }
     }
 
@@ -394,6 +414,8 @@ pub struct DriverError {
     pub suspects: Suspects,
 }
 
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` to `CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD`.
+const CAPTURE_ERRORS: std::ops::RangeInclusive<i32> = 900..=908;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 const OUT_OF_MEMORY: i32 = 2;
 
@@ -459,7 +481,22 @@ impl DriverError {
             802 | 803 => {
                 "the driver installation is not complete: see `nvidia-smi` and, on NVSwitch machines, the fabric manager"
             }
-            900..=907 => "not allowed while a stream is being captured",
+            901 => "an earlier call has spoilt the capture: its own error says which",
+            902 => {
+                "a stream cannot join two captures: capture one graph after the other, or both from one stream"
+            }
+            904 => {
+                "a stream was forked inside the capture and not joined: fork with `Stream::scope`, which joins"
+            }
+            905 => {
+                "the captured stream was made to wait for work outside the capture: order them before the capture begins"
+            }
+            907 => {
+                "an event recorded inside a capture marks a place in the graph: it cannot be waited for or asked outside"
+            }
+            908 => "a capture ends on the thread that began it",
+            900..=906 => "not allowed while a stream is being captured: do it before the capture or after it",
+            910 => "the graph has changed its shape: capture it anew",
             _ => "look the code up in the CUDA driver API's reference",
         }
     }

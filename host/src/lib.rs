@@ -26,6 +26,7 @@
 mod device;
 mod environment;
 mod error;
+pub mod graph;
 mod interop;
 mod launch;
 mod memory;

@@ -12,7 +12,10 @@ use std::sync::OnceLock;
 use cuda_std::tma::TensorMap;
 use driver::tensor_map::Description;
 
-use cust_raw::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmemoryPool, CUmodule, CUstream};
+use cust_raw::{
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUmemoryPool,
+    CUmodule, CUstream,
+};
 
 use crate::error::DriverError;
 
@@ -108,6 +111,27 @@ driver_calls! {
     fn stream_wait_event = cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
     /// Swaps what calls of this thread may do to captures under way.
     fn exchange_capture_mode = cuThreadExchangeStreamCaptureMode(mode: *mut c_uint);
+    /// Makes a stream record its work into a graph instead of doing it.
+    fn stream_begin_capture = cuStreamBeginCapture_v2(stream: CUstream, mode: c_int);
+    /// Ends a capture, and gives its graph.
+    fn stream_end_capture = cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
+    /// Is a stream captured, and in which capture?
+    fn stream_capture_info = cuStreamGetCaptureInfo(stream: CUstream, status: *mut c_int, id: *mut u64);
+    /// Makes a graph executable.
+    fn graph_instantiate = cuGraphInstantiateWithFlags(exec: *mut CUgraphExec, graph: CUgraph, flags: u64);
+    /// Runs an executable graph in stream order.
+    fn graph_launch = cuGraphLaunch(exec: CUgraphExec, stream: CUstream);
+    /// Takes the parameters of a graph of the same shape over into an executable.
+    fn graph_exec_update = cuGraphExecUpdate(
+        exec: CUgraphExec,
+        graph: CUgraph,
+        error_node: *mut CUgraphNode,
+        result: *mut c_int,
+    );
+    /// Destroys an executable graph; running launches end first.
+    fn graph_exec_destroy = cuGraphExecDestroy(exec: CUgraphExec);
+    /// Destroys a graph.
+    fn graph_destroy = cuGraphDestroy(graph: CUgraph);
     /// Creates an event.
     fn event_create = cuEventCreate(event: *mut CUevent, flags: c_uint);
     /// Destroys an event once it has completed.

@@ -29,8 +29,13 @@ const RELEASES: &[&str] = &[
     "cuEventDestroy_v2",
     "cuStreamDestroy_v2",
     "cuModuleUnload",
+    "cuGraphDestroy",
+    "cuGraphExecDestroy",
     "cuDevicePrimaryCtxRelease_v2",
 ];
+
+/// Ends a capture. Where that never succeeds, the stream stays captured, and nothing that it used last can be freed in its order.
+const END_CAPTURE: &str = "cuStreamEndCapture";
 
 /// One call made to fail.
 #[derive(Debug, Clone, Copy)]
@@ -137,7 +142,8 @@ fn put_through(scenario: &Scenario, injection: Injection, tally: &mut Tally) -> 
         }
     }
     // A release that is made to fail leaks what it would have released, and nothing else does.
-    if !RELEASES.contains(&function) {
+    let never_ends = function == END_CAPTURE && matches!(times, Times::Always);
+    if !RELEASES.contains(&function) && !never_ends {
         assert_eq!(memory_in_use()?, in_use, "{what}: leaked device memory");
     }
     (scenario.run)().unwrap_or_else(|e| panic!("{what}: the next run failed: {e}"));

@@ -116,8 +116,8 @@ impl FunctionInner {
             // SAFETY: the arguments fit the kernel's parameters by their types, and the rest is the caller's promise.
             stream.call(|_| unsafe { self.submit(stream, &config, parameters) })
         })?;
-        stream.note_launch(LaunchSite { kernel: self.name.clone(), config: Some(config), location });
-        if one_at_a_time.is_some() { stream.synchronize() } else { Ok(()) }
+        stream.note_launch(LaunchSite { kernel: self.name.clone(), config: Some(config), location })?;
+        if one_at_a_time.is_some() && stream.capture()?.is_none() { stream.synchronize() } else { Ok(()) }
     }
 
     /// # Safety

@@ -45,15 +45,27 @@ pub(crate) struct Allocation {
 impl Allocation {
     pub(super) fn new(stream: &Stream, bytes: usize, site: Site) -> Result<Self> {
         let device = stream.device();
-        let (address, owner) = if bytes == 0 {
-            (0, Owner::Nobody)
+        let (address, owner, order) = if bytes == 0 {
+            (0, Owner::Nobody, UseOrder::new(stream))
         } else {
-            match device.allocator().mode {
-                Mode::Caching => from_cache(stream, bytes, site)?,
-                Mode::PassThrough => (from_driver(stream, bytes)?, Owner::Driver),
+            match (device.allocator().mode, stream.capture()?) {
+                (Mode::Caching, capture) => {
+                    let (address, owner) = from_cache(stream, bytes, site)?;
+                    let order = capture.map_or_else(
+                        || UseOrder::new(stream),
+                        |capture| UseOrder::private(stream, &capture),
+                    );
+                    (address, owner, order)
+                }
+                (Mode::PassThrough, None) => (from_driver(stream, bytes)?, Owner::Driver, UseOrder::new(stream)),
+                // A captured stream would record the allocation; the graph keeps what another stream allocates.
+                (Mode::PassThrough, Some(capture)) => {
+                    let stream = capture.memory_stream()?;
+                    (from_driver(&stream, bytes)?, Owner::Driver, UseOrder::new(&stream))
+                }
             }
         };
-        Ok(Allocation { address, owner, device: device.clone(), order: UseOrder::new(stream) })
+        Ok(Allocation { address, owner, device: device.clone(), order })
     }
 
     /// The owner of memory that was allocated elsewhere; 0: of none.
@@ -66,9 +78,9 @@ impl Allocation {
     }
 
     /// Gives up an allocation of the driver's own that holds the first `bytes` bytes, with no work pending on it. A block of the
-    /// cache is copied to one.
+    /// cache is copied to one, and so is what a graph uses.
     pub(super) fn release(mut self, bytes: usize) -> Result<CUdeviceptr> {
-        if let Owner::Cache(_) = self.owner {
+        if matches!(self.owner, Owner::Cache(_)) || self.order.is_shared() {
             let stream = self.order.writer();
             // SAFETY: nobody else has the new allocation.
             let copy = unsafe { Self::adopt(&stream, from_driver(&stream, bytes)?) };
@@ -94,38 +106,61 @@ impl Allocation {
         &self.order
     }
 
-    fn free_block(&self, block: Block) {
-        let Block { lease, home, known, guard } = block;
-        if let Some(guard) = guard {
-            guard.check(&self.device, self.address, &self.order);
-        }
-        // A block that waits for other streams stays known until its memory is given out again.
-        if let Some(bytes) = known.filter(|_| self.order.is_sole(home)) {
-            // Nobody uses the block after this, so nobody has to wait for it.
-            driver::soft::mark_block(self.order.writer().handle().cast(), self.address, bytes, None);
-        }
-        self.device.allocator().free(&self.device, lease, &self.order, home);
-    }
+}
 
-    /// Frees in stream order, after everything that uses the memory. Falls back to waiting here when the driver refuses; with
-    /// an order that cannot be had the memory is left alone, since some stream may still write it.
-    fn free_in_order(&self) {
-        let Some(stream) = self.order.last_stream() else { return };
-        // SAFETY: an allocation of the driver's, freed once, and every user's work is ordered before.
-        let freed = self.device.clean_up(|| unsafe { raw::mem_free_async(self.address, stream.handle()) });
-        if freed.is_err() && stream.drain() {
-            // SAFETY: as above, and the refused call has not freed it; no work is pending on it.
-            let _ = self.device.clean_up(|| unsafe { raw::mem_free(self.address) });
+/// Memory on its way back.
+struct Freed {
+    address: CUdeviceptr,
+    owner: Owner,
+    device: Device,
+}
+
+impl Freed {
+    fn free(self, order: &UseOrder) {
+        match self.owner {
+            Owner::Nobody => {}
+            Owner::Cache(block) => free_block(&self.device, self.address, block, order),
+            Owner::Driver => free_in_order(&self.device, self.address, order),
         }
+    }
+}
+
+fn free_block(device: &Device, address: CUdeviceptr, block: Block, order: &UseOrder) {
+    let Block { lease, home, known, guard } = block;
+    if let Some(guard) = guard {
+        guard.check(device, address, order);
+    }
+    // A block that waits for other streams stays known until its memory is given out again.
+    if let Some(bytes) = known.filter(|_| order.is_sole(home)) {
+        // Nobody uses the block after this, so nobody has to wait for it.
+        driver::soft::mark_block(order.writer().handle().cast(), address, bytes, None);
+    }
+    device.allocator().free(device, lease, order, home);
+}
+
+/// Frees in stream order, after everything that uses the memory. Falls back to waiting here when the driver refuses; with
+/// an order that cannot be had the memory is left alone, since some stream may still write it.
+fn free_in_order(device: &Device, address: CUdeviceptr, order: &UseOrder) {
+    let Some(stream) = order.last_stream() else { return };
+    // SAFETY: an allocation of the driver's, freed once, and every user's work is ordered before.
+    let freed = device.clean_up(|| unsafe { raw::mem_free_async(address, stream.handle()) });
+    if freed.is_err() && stream.drain() {
+        // SAFETY: as above, and the refused call has not freed it; no work is pending on it.
+        let _ = device.clean_up(|| unsafe { raw::mem_free(address) });
     }
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        match std::mem::replace(&mut self.owner, Owner::Nobody) {
-            Owner::Nobody => {}
-            Owner::Cache(block) => self.free_block(block),
-            Owner::Driver => self.free_in_order(),
+        let owner = std::mem::replace(&mut self.owner, Owner::Nobody);
+        if matches!(owner, Owner::Nobody) {
+            return;
+        }
+        let freed = Freed { address: self.address, owner, device: self.device.clone() };
+        if self.device.captures().any() || self.order.is_shared() {
+            self.order.let_go(move |order| freed.free(&order));
+        } else {
+            freed.free(&self.order);
         }
     }
 }

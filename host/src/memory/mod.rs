@@ -6,7 +6,6 @@ mod buffer;
 mod guard;
 mod order;
 mod pinned;
-#[allow(dead_code, reason = "what captures a graph uses it")]
 mod private;
 mod report;
 pub(crate) mod tensor_map;
@@ -19,7 +18,7 @@ pub use report::with_oom_retry;
 pub use view::{DevicePtr, DeviceView, DeviceViewMut};
 
 pub(crate) use allocator::{Allocator, Heap};
-#[allow(unused_imports, reason = "what captures a graph uses it")]
+pub(crate) use order::SharedOrder;
 pub(crate) use private::{Diversion, PrivatePool};
 
 use crate::error::{Error, Result};

@@ -147,6 +147,11 @@ impl<T: Pod> PinnedBuffer<T> {
         if self.address.is_null() {
             return Ok(());
         }
+        stream.must_not_be_captured(
+            "a copy from or to page-locked memory",
+            "a replay would use the host's memory at a time that the host cannot know",
+            "upload inputs before the graph is replayed and download outputs after it",
+        )?;
         // Made before the copy, so that once a copy is queued only the record can fail.
         let done = stream.device().new_mark()?;
         let mut transfers = self.transfers();

@@ -40,6 +40,10 @@ impl PrivatePool {
         Diversion { stream: stream.clone(), before, _pool: self.clone() }
     }
 
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
     fn heaps(&self) -> MutexGuard<'_, Vec<(u64, Heap)>> {
         self.heaps.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -134,12 +134,18 @@ impl<'a, T: Pod> Part<'a, T> {
 
     fn before_read(self, stream: &Stream) -> Result<()> {
         stream.same_device("the buffer", self.allocation.device())?;
-        self.allocation.order().before_read(stream)
+        match stream.capture()? {
+            None => self.allocation.order().before_read(stream),
+            Some(capture) => capture.before_read(stream, &self.allocation.order().share()),
+        }
     }
 
     fn before_write(self, stream: &Stream) -> Result<()> {
         stream.same_device("the buffer", self.allocation.device())?;
-        self.allocation.order().before_write(stream)
+        match stream.capture()? {
+            None => self.allocation.order().before_write(stream),
+            Some(capture) => capture.before_write(stream, &self.allocation.order().share()),
+        }
     }
 }
 

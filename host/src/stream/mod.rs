@@ -188,6 +188,7 @@ impl Stream {
     /// # Errors
     /// The driver's error, also of work queued earlier: it names the launch that caused it, or the launches that may have.
     pub fn synchronize(&self) -> Result<()> {
+        self.must_not_be_waited_for("Stream::synchronize, or reading results back,")?;
         let seen = self.seen();
         // SAFETY: the handle is alive.
         self.ask(|stream| unsafe { raw::stream_synchronize(stream) })?;
@@ -200,6 +201,7 @@ impl Stream {
     /// # Errors
     /// The driver's error, also of work queued earlier.
     pub fn is_idle(&self) -> Result<bool> {
+        self.must_not_be_waited_for("Stream::is_idle")?;
         let seen = self.seen();
         // SAFETY: the handle is alive.
         let idle = self.ask(|stream| unsafe { raw::stream_query(stream) })?;
@@ -227,7 +229,8 @@ impl Stream {
     /// The driver's error.
     pub fn wait(&self, event: &Event) -> Result<()> {
         // SAFETY: both handles are alive.
-        self.call(|stream| unsafe { raw::stream_wait_event(stream, event.raw(), 0) })
+        self.call(|stream| unsafe { raw::stream_wait_event(stream, event.raw(), 0) })?;
+        self.keep_while_captured()
     }
 
     /// Lets later work of this stream begin only when everything queued on `other` so far is done. Does nothing where that
@@ -239,6 +242,13 @@ impl Stream {
         if self == other {
             return Ok(());
         }
+        if self.device().captures().any() || other.device().captures().any() {
+            // Within a capture every wait counts, and none of them outside.
+            // SAFETY: both streams are alive.
+            other.ask(|_| unsafe { other.queue().order_before(self.handle()) })?;
+            self.queued();
+            return self.keep_while_captured();
+        }
         let issued = other.inner.progress.issued.load(Ordering::Acquire);
         if self.is_behind(other, issued) {
             return Ok(());
@@ -248,6 +258,18 @@ impl Stream {
         self.queued();
         self.inner.progress.now_behind(&other.inner, issued);
         Ok(())
+    }
+
+    /// As `wait_for`, for buffers: never makes this stream part of a capture.
+    pub(crate) fn come_after(&self, other: &Stream) -> Result<()> {
+        if self != other && other.capture()?.is_some() {
+            return Err(Error::NotCapturable {
+                operation: "the use of a buffer on two streams, one captured and one not,",
+                reason: "work outside a capture cannot wait for a stream that is being captured",
+                hint: "use the buffer on the captured stream, or on one forked from it with `Stream::scope`",
+            });
+        }
+        self.wait_for(other)
     }
 
     /// Does everything queued on this stream from now on come after everything queued on `other` so far?
@@ -315,9 +337,13 @@ impl Stream {
         self.inner.device.call(|| calls(self.handle()))
     }
 
-    /// Remembers a launch that was queued, for the error that it may come to.
-    pub(crate) fn note_launch(&self, site: LaunchSite) {
-        self.device().launches().add(&self.inner.launches, site);
+    /// Remembers a launch that was queued, for the error that it may come to, or that was captured.
+    pub(crate) fn note_launch(&self, site: LaunchSite) -> Result<()> {
+        match self.capture()? {
+            None => self.device().launches().add(&self.inner.launches, site),
+            Some(capture) => capture.note_launch(site),
+        }
+        Ok(())
     }
 
     /// Where memory for the stream's buffers comes from when it is not diverted.

@@ -2,6 +2,7 @@
 //! of everything.
 
 mod allocator;
+mod graphs;
 mod ops;
 mod streams;
 
@@ -42,6 +43,12 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new("events", events),
     Scenario::new("streams", streams::pool_and_scope),
     Scenario::new("overlap", streams::overlap),
+    Scenario {
+        frees_behind: 1,
+        harmless: &[("cuStreamEndCapture", 1, "it ends a capture that has failed already")],
+        ..Scenario::new("graphs", graphs::capture)
+    },
+    Scenario::new("graph cache", graphs::cache),
     Scenario::new("launches", launches),
     Scenario::new("by name", by_name),
     Scenario::new("cust", with_cust),

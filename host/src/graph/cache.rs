@@ -1,0 +1,202 @@
+//! A step that is called again and again, captured by itself.
+
+use std::collections::HashMap;
+use std::collections::hash_map;
+use std::fmt;
+use std::hash::Hash;
+use std::panic::Location;
+
+use super::{Executable, capture};
+use crate::error::{Error, Result};
+use crate::stream::Stream;
+
+/// Eager runs of a step with a key, before it is captured: modules are loaded and kernels found by then.
+const WARM_UP: u32 = 1;
+/// Keys whose graphs are kept.
+const CAPACITY: usize = 16;
+
+type Prepare<'work, K, I> = Box<dyn FnMut(&Stream, &K) -> Result<I> + 'work>;
+type Step<'work, I, O> = Box<dyn FnMut(&Stream, &mut I) -> Result<O> + 'work>;
+
+/// How a step runs for a key.
+#[derive(Debug)]
+pub enum Mode<'a> {
+    /// One launch at a time, until it has run often enough to be worth a capture.
+    WarmingUp,
+    /// By a graph.
+    Captured,
+    /// One launch at a time for good, for this reason.
+    Eager(&'a Error),
+}
+
+/// Runs a step eagerly the first time that it sees a key, captures it the next time, and replays the graph from then on.
+///
+/// The key is what the step's launches depend on: the shapes of its inputs, scalars, flags. Each key has its own static inputs, which
+/// `prepare` makes, and its own outputs. The keys used last keep their graphs. A step that cannot be captured runs eagerly, and
+/// [`GraphCache::mode`] tells why.
+///
+/// ```
+/// # use ironwarp::{Device, DeviceBuffer, graph::GraphCache, ops::saxpy::saxpy};
+/// # fn main() -> ironwarp::Result<()> {
+/// # let device = Device::open(0)?;
+/// # let stream = device.stream()?;
+/// let mut double = GraphCache::new(
+///     |stream, &len: &usize| DeviceBuffer::<f32>::zeroed(stream, len),
+///     |stream, x: &mut DeviceBuffer<f32>| {
+///         let mut y = DeviceBuffer::<f32>::zeroed(stream, x.len())?;
+///         saxpy(stream, 2.0, &*x, &mut y)?;
+///         Ok(y)
+///     },
+/// );
+/// for batch in [vec![1.0f32; 10], vec![2.0; 10], vec![3.0; 4], vec![4.0; 10]] {
+///     let y = double.run(&stream, &batch.len(), |stream, x| x.copy_from_slice(stream, &batch))?;
+///     assert_eq!(y.to_vec(&stream)?, vec![2.0 * batch[0]; batch.len()]);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct GraphCache<'work, K, I, O> {
+    prepare: Prepare<'work, K, I>,
+    step: Step<'work, I, O>,
+    entries: HashMap<K, Entry<I, O>>,
+    warm_up: u32,
+    capacity: usize,
+    /// Calls so far: the time that entries were used at.
+    calls: u64,
+}
+
+struct Entry<I, O> {
+    state: State<O>,
+    inputs: I,
+    /// Of the last eager run.
+    outputs: Option<O>,
+    used: u64,
+}
+
+enum State<O> {
+    WarmingUp { runs: u32 },
+    Captured { executable: Executable, outputs: O },
+    Eager(Error),
+}
+
+impl<I, O> Entry<I, O> {
+    fn new(inputs: I) -> Self {
+        Entry { state: State::WarmingUp { runs: 0 }, inputs, outputs: None, used: 0 }
+    }
+
+    fn run(
+        &mut self,
+        stream: &Stream,
+        step: &mut Step<'_, I, O>,
+        warm_up: u32,
+        at: &'static Location<'static>,
+    ) -> Result<&O> {
+        // Inside another capture the step is a part of that.
+        let captured = stream.capture()?.is_some();
+        if let State::WarmingUp { runs } = self.state
+            && runs >= warm_up
+            && !captured
+        {
+            match capture(stream, &mut self.inputs, |stream, inputs| step(stream, inputs), at) {
+                Ok((executable, outputs)) => {
+                    self.state = State::Captured { executable, outputs };
+                    self.outputs = None;
+                }
+                Err(error) if error.is_about_capture() => self.state = State::Eager(error),
+                Err(other) => return Err(other),
+            }
+        }
+        let Entry { state, inputs, outputs, .. } = self;
+        match state {
+            State::Captured { executable, outputs } if !captured => {
+                executable.launch(stream)?;
+                Ok(outputs)
+            }
+            State::WarmingUp { runs } => {
+                let outputs = outputs.insert(step(stream, inputs)?);
+                *runs += u32::from(!captured);
+                Ok(outputs)
+            }
+            State::Captured { .. } | State::Eager(_) => Ok(outputs.insert(step(stream, inputs)?)),
+        }
+    }
+}
+
+impl<'work, K: Hash + Eq + Clone, I, O> GraphCache<'work, K, I, O> {
+    /// A cache for `step`, whose static inputs for a key `prepare` makes.
+    pub fn new(
+        prepare: impl FnMut(&Stream, &K) -> Result<I> + 'work,
+        step: impl FnMut(&Stream, &mut I) -> Result<O> + 'work,
+    ) -> Self {
+        GraphCache {
+            prepare: Box::new(prepare),
+            step: Box::new(step),
+            entries: HashMap::new(),
+            warm_up: WARM_UP,
+            capacity: CAPACITY,
+            calls: 0,
+        }
+    }
+
+    /// The same, with `runs` eager runs of a key before it is captured.
+    #[must_use]
+    pub fn warm_up(self, runs: u32) -> Self {
+        GraphCache { warm_up: runs, ..self }
+    }
+
+    /// The same, with graphs for at most `keys` keys, at least one.
+    #[must_use]
+    pub fn capacity(self, keys: usize) -> Self {
+        GraphCache { capacity: keys.max(1), ..self }
+    }
+
+    /// Fills the static inputs of `key` and runs the step: eagerly or by its graph. The outputs are good until the next run with the
+    /// key.
+    ///
+    /// # Errors
+    /// What `prepare`, `fill` or an eager run of the step return, or the driver's error.
+    #[track_caller]
+    pub fn run(
+        &mut self,
+        stream: &Stream,
+        key: &K,
+        fill: impl FnOnce(&Stream, &mut I) -> Result<()>,
+    ) -> Result<&O> {
+        let at = Location::caller();
+        self.calls += 1;
+        if !self.entries.contains_key(key) {
+            self.make_room();
+        }
+        let entry = match self.entries.entry(key.clone()) {
+            hash_map::Entry::Occupied(entry) => entry.into_mut(),
+            hash_map::Entry::Vacant(place) => place.insert(Entry::new((self.prepare)(stream, key)?)),
+        };
+        entry.used = self.calls;
+        fill(stream, &mut entry.inputs)?;
+        entry.run(stream, &mut self.step, self.warm_up, at)
+    }
+
+    /// How the step runs for `key`; `None` for one that it has not seen, or has forgotten.
+    pub fn mode(&self, key: &K) -> Option<Mode<'_>> {
+        self.entries.get(key).map(|entry| match &entry.state {
+            State::WarmingUp { .. } => Mode::WarmingUp,
+            State::Captured { .. } => Mode::Captured,
+            State::Eager(reason) => Mode::Eager(reason),
+        })
+    }
+
+    /// Forgets the keys used longest ago, so that there is room for one more.
+    fn make_room(&mut self) {
+        while self.entries.len() >= self.capacity {
+            let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| key.clone());
+            let Some(oldest) = oldest else { return };
+            self.entries.remove(&oldest);
+        }
+    }
+}
+
+impl<K: fmt::Debug + Hash + Eq + Clone, I, O> fmt::Debug for GraphCache<'_, K, I, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.entries.keys().map(|key| (key, self.mode(key)))).finish()
+    }
+}

@@ -1,0 +1,356 @@
+//! Captures under way: which streams belong to one, and what its work uses.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use cust_raw::CUgraph;
+
+use crate::device::Device;
+use crate::error::{DriverError, Error, Result};
+use crate::launch::LaunchSite;
+use crate::memory::{Diversion, PrivatePool, SharedOrder};
+use crate::raw::{self, RawResult};
+use crate::stream::Stream;
+
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: other calls are neither forbidden nor spoil the capture, on this thread or any other.
+/// What must not happen inside a capture is refused by the calls themselves.
+const RELAXED: c_int = 2;
+
+/// `CU_STREAM_CAPTURE_STATUS_ACTIVE`.
+const ACTIVE: c_int = 1;
+/// `CU_STREAM_CAPTURE_STATUS_INVALIDATED`.
+const INVALIDATED: c_int = 2;
+/// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`.
+const CAPTURE_INVALIDATED: i32 = 901;
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The captures of a device that are under way.
+#[derive(Default)]
+pub(crate) struct Captures {
+    /// How many, so that streams need no look while there are none.
+    count: AtomicUsize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    list: Vec<Arc<Capture>>,
+    /// What has to wait for the end of all captures.
+    deferred: Vec<Deferred>,
+}
+
+type Deferred = Box<dyn FnOnce() + Send>;
+
+impl Captures {
+    /// Is any stream of the device being captured?
+    pub(crate) fn any(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+    }
+
+    /// Does `work` when no stream of the device is being captured: now, or at the end of the last capture. For frees, which
+    /// have to put streams in order: a captured stream cannot be asked, waited for or marked.
+    pub(crate) fn outside(&self, work: impl FnOnce() + Send + 'static) {
+        if self.any() {
+            let mut state = locked(&self.state);
+            if !state.list.is_empty() {
+                return state.deferred.push(Box::new(work));
+            }
+        }
+        work();
+    }
+
+    fn add(&self, capture: Arc<Capture>) {
+        let mut state = locked(&self.state);
+        state.list.push(capture);
+        self.count.store(state.list.len(), Ordering::Release);
+    }
+
+    fn remove(&self, capture: &Arc<Capture>) {
+        let mut state = locked(&self.state);
+        state.list.retain(|other| !Arc::ptr_eq(other, capture));
+        self.count.store(state.list.len(), Ordering::Release);
+        let due = if state.list.is_empty() { std::mem::take(&mut state.deferred) } else { Vec::new() };
+        drop(state);
+        due.into_iter().for_each(|work| work());
+    }
+
+    fn find(&self, id: u64) -> Option<Arc<Capture>> {
+        locked(&self.state).list.iter().find(|capture| capture.id == id).cloned()
+    }
+}
+
+impl Stream {
+    /// The capture that takes this stream's work, if it is being captured.
+    pub(crate) fn capture(&self) -> Result<Option<Arc<Capture>>> {
+        if !self.device().captures().any() {
+            return Ok(None);
+        }
+        let (mut status, mut id) = (0, 0);
+        // SAFETY: a live stream and two places to write to.
+        self.ask(|stream| unsafe { raw::stream_capture_info(stream, &mut status, &mut id) })?;
+        match status {
+            ACTIVE => Ok(self.device().captures().find(id)),
+            INVALIDATED => {
+                Err(Error::Driver(DriverError::new("cuStreamGetCaptureInfo", CAPTURE_INVALIDATED)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Keeps the stream, should it now be captured, until the capture ends: nobody else may get it from the pool before.
+    pub(crate) fn keep_while_captured(&self) -> Result<()> {
+        if let Some(capture) = self.capture()? {
+            capture.keep(self);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn must_not_be_captured(
+        &self,
+        operation: &'static str,
+        reason: &'static str,
+        hint: &'static str,
+    ) -> Result<()> {
+        match self.capture()? {
+            None => Ok(()),
+            Some(_) => Err(Error::NotCapturable { operation, reason, hint }),
+        }
+    }
+
+    pub(crate) fn must_not_be_waited_for(&self, operation: &'static str) -> Result<()> {
+        self.must_not_be_captured(
+            operation,
+            "the stream's work is not done before the graph is replayed",
+            "keep results on the device inside the capture, and read the graph's outputs after a replay",
+        )
+    }
+}
+
+/// What was captured so far.
+pub(crate) struct Capture {
+    id: u64,
+    /// Memory for what the captured streams allocate.
+    pool: Arc<PrivatePool>,
+    /// Allocates for them where buffers come from no pool.
+    memory_stream: OnceLock<Stream>,
+    uses: Mutex<Uses>,
+    launches: Mutex<Vec<LaunchSite>>,
+    /// The streams, each with its buffers diverted to the pool.
+    streams: Mutex<Vec<(Stream, Diversion)>>,
+}
+
+/// The allocations that captured work uses, by the address of their order.
+type Uses = HashMap<usize, Use>;
+
+/// How captured work uses an allocation. The streams keep uses inside the capture in order, as `UseOrder` does outside.
+struct Use {
+    order: Arc<SharedOrder>,
+    written: bool,
+    writer: Option<Stream>,
+    readers: Vec<Stream>,
+}
+
+impl Capture {
+    /// Of a stream that is about to be captured; the driver's number is not known yet.
+    fn new(stream: &Stream) -> Self {
+        let pool = PrivatePool::new(stream.device());
+        let diversion = pool.divert(stream);
+        Capture {
+            id: 0,
+            pool,
+            memory_stream: OnceLock::new(),
+            uses: Mutex::default(),
+            launches: Mutex::default(),
+            streams: Mutex::new(vec![(stream.clone(), diversion)]),
+        }
+    }
+
+    /// A stream to allocate on that is not captured itself.
+    pub(crate) fn memory_stream(&self) -> Result<Stream> {
+        match self.memory_stream.get() {
+            Some(stream) => Ok(stream.clone()),
+            None => {
+                let stream = self.pool.device().pooled_stream()?;
+                Ok(self.memory_stream.get_or_init(|| stream).clone())
+            }
+        }
+    }
+
+    /// Takes an allocation that is going, and that no captured stream but `home` has used, out of the uses.
+    pub(crate) fn forget(&self, order: &Arc<SharedOrder>, home: &Stream) -> bool {
+        let mut uses = locked(&self.uses);
+        let key = Arc::as_ptr(order).addr();
+        let Some(used) = uses.get(&key) else { return false };
+        let alone = used.writer.iter().chain(&used.readers).all(|stream| stream == home);
+        if alone {
+            uses.remove(&key);
+        }
+        alone
+    }
+
+    /// Call before `stream`, which is captured, gets work that reads an allocation.
+    pub(crate) fn before_read(&self, stream: &Stream, order: &Arc<SharedOrder>) -> Result<()> {
+        let mut uses = locked(&self.uses);
+        let used = entry(&mut uses, order);
+        if used.writer.as_ref() == Some(stream) || used.readers.contains(stream) {
+            return Ok(());
+        }
+        if let Some(writer) = &used.writer {
+            stream.wait_for(writer)?;
+        }
+        used.readers.push(stream.clone());
+        Ok(())
+    }
+
+    /// Call before `stream`, which is captured, gets work that writes an allocation.
+    pub(crate) fn before_write(&self, stream: &Stream, order: &Arc<SharedOrder>) -> Result<()> {
+        let mut uses = locked(&self.uses);
+        let used = entry(&mut uses, order);
+        used.written = true;
+        for earlier in used.writer.iter().chain(&used.readers) {
+            stream.wait_for(earlier)?;
+        }
+        used.readers.clear();
+        used.writer = Some(stream.clone());
+        Ok(())
+    }
+
+    pub(crate) fn note_launch(&self, site: LaunchSite) {
+        locked(&self.launches).push(site);
+    }
+
+    fn keep(&self, stream: &Stream) {
+        let mut streams = locked(&self.streams);
+        if !streams.iter().any(|(known, _)| known == stream) {
+            streams.push((stream.clone(), self.pool.divert(stream)));
+        }
+    }
+}
+
+fn entry<'u>(uses: &'u mut Uses, order: &Arc<SharedOrder>) -> &'u mut Use {
+    uses.entry(Arc::as_ptr(order).addr()).or_insert_with(|| Use {
+        order: order.clone(),
+        written: false,
+        writer: None,
+        readers: Vec::new(),
+    })
+}
+
+/// Runs `work` with `stream` captured; gives the graph and what it uses. Nothing is left behind when anything fails.
+pub(super) fn record<R>(
+    stream: &Stream,
+    work: impl FnOnce(&Stream) -> Result<R>,
+) -> Result<(RawGraph, Captured, R)> {
+    let mut under_way = UnderWay::begin(stream)?;
+    let result = work(stream)?;
+    let graph = under_way.end()?;
+    let captured = under_way.captured();
+    Ok((graph, captured, result))
+}
+
+/// A graph's allocations and launches.
+pub(super) struct Captured {
+    /// Each with whether it is written.
+    pub(super) uses: Vec<(Arc<SharedOrder>, bool)>,
+    pub(super) launches: Vec<LaunchSite>,
+    /// Where the memory is from that was allocated inside the capture. After the uses, which give theirs back to it.
+    _pool: Arc<PrivatePool>,
+}
+
+/// A capture that ends with this value at the latest.
+struct UnderWay<'s> {
+    stream: &'s Stream,
+    capture: Arc<Capture>,
+    ended: bool,
+}
+
+impl<'s> UnderWay<'s> {
+    fn begin(stream: &'s Stream) -> Result<Self> {
+        stream.must_not_be_captured(
+            "a capture inside a capture",
+            "one stream records into one graph at a time",
+            "end the outer capture first, or capture both parts as one graph",
+        )?;
+        let capture = Arc::new(Capture::new(stream));
+        // SAFETY: a live stream.
+        stream.call(|stream| unsafe { raw::stream_begin_capture(stream, RELAXED) })?;
+        let mut under_way = UnderWay { stream, capture, ended: false };
+        let (mut status, mut id) = (0, 0);
+        // SAFETY: a live stream and two places to write to. On an error the drop ends the capture.
+        stream.ask(|stream| unsafe { raw::stream_capture_info(stream, &mut status, &mut id) })?;
+        if let Some(capture) = Arc::get_mut(&mut under_way.capture) {
+            capture.id = id;
+        }
+        stream.device().captures().add(under_way.capture.clone());
+        Ok(under_way)
+    }
+
+    fn end(&mut self) -> Result<RawGraph> {
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: a live stream and a place to write to. On an error the drop tries once more.
+        self.stream.call(|stream| unsafe { raw::stream_end_capture(stream, &mut graph) })?;
+        self.ended = true;
+        self.stream.device().captures().remove(&self.capture);
+        Ok(RawGraph { handle: graph, device: self.stream.device().clone() })
+    }
+
+    fn captured(&self) -> Captured {
+        let uses = locked(&self.capture.uses).drain().map(|(_, used)| (used.order, used.written)).collect();
+        let launches = std::mem::take(&mut *locked(&self.capture.launches));
+        Captured { uses, launches, _pool: self.capture.pool.clone() }
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    /// After an error or a panic: the stream is a usual one again, and the graph is nobody's.
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        let end = || -> RawResult {
+            let mut graph = std::ptr::null_mut();
+            // SAFETY: a live stream and a place to write to.
+            unsafe { raw::stream_end_capture(self.stream.handle(), &mut graph)? };
+            // SAFETY: it came from the call before, and nobody else has it.
+            unsafe { raw::graph_destroy(graph) }
+        };
+        // Tried twice, since a stream that stays captured is of no use. The error or the panic that led here is the one to tell.
+        let _ = self.stream.device().clean_up(|| end().or_else(|_| end()));
+        self.stream.device().captures().remove(&self.capture);
+    }
+}
+
+/// A graph that is not executable yet.
+pub(super) struct RawGraph {
+    handle: CUgraph,
+    device: Device,
+}
+
+// SAFETY: a graph handle may be used from any thread, by one at a time: `&self` only reads the number.
+unsafe impl Send for RawGraph {}
+
+impl RawGraph {
+    pub(super) fn handle(&self) -> CUgraph {
+        self.handle
+    }
+}
+
+impl Drop for RawGraph {
+    fn drop(&mut self) {
+        // A failure has nobody to go to: the graph is a little host memory.
+        // SAFETY: this is the only handle.
+        let _ = self.device.clean_up(|| unsafe { raw::graph_destroy(self.handle) });
+    }
+}
+
+impl fmt::Debug for Capture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Capture").field("id", &self.id).finish_non_exhaustive()
+    }
+}

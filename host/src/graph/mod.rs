@@ -1,0 +1,251 @@
+//! Graphs: work that is recorded once and then launched as a whole, many times over.
+//!
+//! A launch costs the host microseconds; a graph of a thousand kernels costs little more than one. [`Graph::capture`] runs a closure
+//! whose work on the stream is recorded instead of done:
+//!
+//! ```
+//! # use ironwarp::{Device, DeviceBuffer, graph::Graph, ops::saxpy::saxpy};
+//! # fn main() -> ironwarp::Result<()> {
+//! # let device = Device::open(0)?;
+//! # let stream = device.stream()?;
+//! let weights = DeviceBuffer::from_slice(&stream, &[1.0f32, 2.0, 3.0])?;
+//! // Static input: the graph reads this buffer at each replay.
+//! let input = DeviceBuffer::<f32>::zeroed(&stream, 3)?;
+//! let mut graph = Graph::capture(&stream, input, |stream, input| {
+//!     // Static output: allocated by the capture, written by each replay.
+//!     let mut output = DeviceBuffer::zeroed(stream, 3)?;
+//!     saxpy(stream, 2.0, &*input, &mut output)?;
+//!     saxpy(stream, 1.0, &weights, &mut output)?;
+//!     Ok(output)
+//! })?;
+//! for step in 1..4 {
+//!     graph.inputs_mut().copy_from_slice(&stream, &[step as f32; 3])?;
+//!     graph.replay(&stream)?;
+//!     let doubled = 2.0 * step as f32;
+//!     assert_eq!(graph.outputs().to_vec(&stream)?, [doubled + 1.0, doubled + 2.0, doubled + 3.0]);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **Memory.** The graph uses the addresses that it was captured with, so it keeps every allocation that its work uses until it is
+//! dropped, whoever owns the buffer, workspaces and outputs that the closure allocated among them. A replay is a use of each
+//! of them like any other: it waits for work on other streams that it depends on, and later work waits for it.
+//!
+//! **What can be captured**: launches, ops, fills and copies on the device, allocations, and other streams that are
+//! forked with [`Stream::scope`]. **What cannot**, with [`Error::NotCapturable`]: waiting for the stream, reading results back,
+//! copies from or to host memory, replaying another graph. Work on streams that are not captured is done at once, as ever.
+//!
+//! **Changing a graph.** Scalars are captured by value. [`Graph::update`] records the work anew, with other scalars or other inputs,
+//! and takes it over into the executable graph without building a new one where the shape of the graph is the same.
+//!
+//! [`GraphCache`] does all of this by itself for a step that is called again and again.
+
+mod cache;
+mod capture;
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::Arc;
+
+use cust_raw::CUgraphExec;
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::launch::LaunchSite;
+use crate::raw;
+use crate::stream::Stream;
+
+pub use cache::{GraphCache, Mode};
+pub(crate) use capture::{Capture, Captures};
+use capture::{Captured, RawGraph, record};
+
+/// `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE`.
+const UPDATE_FAILURE: i32 = 910;
+
+/// How [`Graph::update`] was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Update {
+    /// The executable graph got new parameters: cheap.
+    InPlace,
+    /// The graph has another shape, and was built anew.
+    Rebuilt,
+}
+
+/// An executable graph, with the allocations that it uses.
+struct Executable {
+    handle: CUgraphExec,
+    captured: Captured,
+    /// For error messages.
+    site: LaunchSite,
+    device: Device,
+}
+
+// SAFETY: an executable graph may be used from any thread, by one at a time: replaying and updating take `&mut`.
+unsafe impl Send for Executable {}
+// SAFETY: `&self` only reads numbers and names.
+unsafe impl Sync for Executable {}
+
+impl Executable {
+    fn new(
+        graph: &RawGraph,
+        captured: Captured,
+        device: &Device,
+        at: &'static Location<'static>,
+    ) -> Result<Self> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: a place to write to and a live graph.
+        device.call(|| unsafe { raw::graph_instantiate(&mut handle, graph.handle(), 0) })?;
+        Ok(Executable { handle, site: site(&captured, at), captured, device: device.clone() })
+    }
+
+    /// Takes another graph's parameters over. False when it has another shape.
+    fn update(&mut self, graph: &RawGraph) -> Result<bool> {
+        let (mut node, mut result) = (std::ptr::null_mut(), 0);
+        // SAFETY: two live graphs and two places to write to.
+        let updated = self
+            .device
+            .call(|| unsafe { raw::graph_exec_update(self.handle, graph.handle(), &mut node, &mut result) });
+        match updated {
+            Ok(()) => Ok(true),
+            Err(Error::Driver(error)) if error.code == UPDATE_FAILURE => Ok(false),
+            Err(other) => Err(other),
+        }
+    }
+
+    fn launch(&self, stream: &Stream) -> Result<()> {
+        stream.same_device("the graph", &self.device)?;
+        stream.must_not_be_captured(
+            "replaying a graph",
+            "a graph inside a graph would not keep the memory that it uses",
+            "call the work itself inside the capture, or replay both graphs one after the other",
+        )?;
+        let one_at_a_time = self.device.blocking_launches().map(|lock| lock.lock());
+        for (order, written) in &self.captured.uses {
+            if *written { order.before_write(stream)? } else { order.before_read(stream)? }
+        }
+        // SAFETY: both handles are alive; what the graph uses is kept by `captured`.
+        stream.call(|stream| unsafe { raw::graph_launch(self.handle, stream) })?;
+        stream.note_launch(self.site.clone())?;
+        if one_at_a_time.is_some() { stream.synchronize() } else { Ok(()) }
+    }
+}
+
+impl Drop for Executable {
+    fn drop(&mut self) {
+        // A failure has nobody to go to: it is memory of the driver's.
+        // SAFETY: this is the only handle; the driver ends running launches first, and the allocations are freed in stream order.
+        let _ = self.device.clean_up(|| unsafe { raw::graph_exec_destroy(self.handle) });
+    }
+}
+
+fn site(captured: &Captured, location: &'static Location<'static>) -> LaunchSite {
+    let kernel: Arc<str> = format!("graph of {} launches", captured.launches.len()).into();
+    LaunchSite { kernel, config: None, location }
+}
+
+/// Work that was captured, to be replayed. See the [module](self).
+///
+/// `I` are its static inputs and `O` its static outputs: buffers, tuples or structs of them. What the captured closure borrows stays
+/// borrowed for `'work`, as long as the graph lives.
+pub struct Graph<'work, I = (), O = ()> {
+    executable: Executable,
+    inputs: I,
+    outputs: O,
+    work: PhantomData<&'work mut ()>,
+}
+
+impl<'work, I, O> Graph<'work, I, O> {
+    /// Captures what `work` queues on `stream`. Nothing of it is done now: outputs mean nothing before the first replay.
+    ///
+    /// Until this returns, work that other threads queue on `stream` is captured too. After an error, or a panic of `work`,
+    /// the stream is a usual one again.
+    ///
+    /// # Errors
+    /// What `work` returns, [`Error::NotCapturable`] among them, or the driver's error.
+    #[track_caller]
+    pub fn capture<F>(stream: &Stream, mut inputs: I, work: F) -> Result<Self>
+    where
+        F: FnOnce(&Stream, &mut I) -> Result<O> + 'work,
+    {
+        let (executable, outputs) = capture(stream, &mut inputs, work, Location::caller())?;
+        Ok(Graph { executable, inputs, outputs, work: PhantomData })
+    }
+
+    /// Queues the captured work on `stream`, in order with all other uses of its buffers.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`], [`Error::NotCapturable`] on a stream that is being captured, or the driver's error. What
+    /// goes wrong while the graph runs shows at a later call.
+    pub fn replay(&mut self, stream: &Stream) -> Result<()> {
+        self.executable.launch(stream)
+    }
+
+    /// Captures `work` in place of what the graph holds: the same ops with other scalars, say. Runs of the graph that are queued
+    /// already are not changed.
+    ///
+    /// # Errors
+    /// As [`Graph::capture`]; the graph is as it was.
+    #[track_caller]
+    pub fn update<F>(&mut self, stream: &Stream, work: F) -> Result<Update>
+    where
+        F: FnOnce(&Stream, &mut I) -> Result<O> + 'work,
+    {
+        let at = Location::caller();
+        stream.same_device("the graph", &self.executable.device)?;
+        let (graph, captured, outputs) = record(stream, |stream| work(stream, &mut self.inputs))?;
+        let update = if self.executable.update(&graph)? {
+            self.executable.site = site(&captured, at);
+            self.executable.captured = captured;
+            Update::InPlace
+        } else {
+            self.executable = Executable::new(&graph, captured, stream.device(), at)?;
+            Update::Rebuilt
+        };
+        self.outputs = outputs;
+        Ok(update)
+    }
+
+    /// The static inputs.
+    pub fn inputs(&self) -> &I {
+        &self.inputs
+    }
+
+    /// The static inputs, to write new values into. A buffer that is put in place of another is not the one that the graph reads.
+    pub fn inputs_mut(&mut self) -> &mut I {
+        &mut self.inputs
+    }
+
+    /// The static outputs, written by each replay.
+    pub fn outputs(&self) -> &O {
+        &self.outputs
+    }
+
+    /// The launches that were captured, in order.
+    pub fn launches(&self) -> &[LaunchSite] {
+        &self.executable.captured.launches
+    }
+
+    /// The device that it runs on.
+    pub fn device(&self) -> &Device {
+        &self.executable.device
+    }
+}
+
+impl<I, O> fmt::Debug for Graph<'_, I, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Graph({} on device {})", self.executable.site, self.device().ordinal())
+    }
+}
+
+/// Captures `work` and makes it executable.
+fn capture<I, O>(
+    stream: &Stream,
+    inputs: &mut I,
+    work: impl FnOnce(&Stream, &mut I) -> Result<O>,
+    at: &'static Location<'static>,
+) -> Result<(Executable, O)> {
+    let (graph, captured, outputs) = record(stream, |stream| work(stream, inputs))?;
+    Ok((Executable::new(&graph, captured, stream.device(), at)?, outputs))
+}
