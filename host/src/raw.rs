@@ -109,8 +109,6 @@ driver_calls! {
     fn stream_synchronize = cuStreamSynchronize(stream: CUstream);
     /// Makes a stream wait for an event.
     fn stream_wait_event = cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
-    /// Swaps what calls of this thread may do to captures under way.
-    fn exchange_capture_mode = cuThreadExchangeStreamCaptureMode(mode: *mut c_uint);
     /// Makes a stream record its work into a graph instead of doing it.
     fn stream_begin_capture = cuStreamBeginCapture_v2(stream: CUstream, mode: c_int);
     /// Ends a capture, and gives its graph.

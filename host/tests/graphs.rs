@@ -398,3 +398,27 @@ fn threads_capture_beside_each_other() -> Result<()> {
         threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
     })
 }
+
+/// Workspaces of one step of the work serve the next, as they do outside a capture.
+#[test]
+fn a_capture_uses_its_memory_again() -> Result<()> {
+    let Bench { stream, .. } = Bench::open()?;
+    let mut buffers = std::collections::BTreeSet::new();
+    let state = (buffer(&stream, 1.0)?, buffer(&stream, 0.0)?);
+    let mut graph = Graph::capture(&stream, state, |stream, (x, sum)| {
+        for i in 1..=20 {
+            let mut workspace = DeviceBuffer::zeroed(stream, LEN)?;
+            buffers.insert(workspace.as_ptr().raw());
+            scaled(stream, i as f32, x, &mut workspace)?;
+            saxpy(stream, 1.0, &workspace, &mut *sum)?;
+        }
+        Ok(())
+    })?;
+    graph.replay(&stream)?;
+    assert_eq!(graph.inputs().1.to_vec(&stream)?, [210.0; LEN]);
+    drop(graph);
+    if std::env::var("IRONWARP_ALLOCATOR").as_deref() != Ok("passthrough") {
+        assert_eq!(buffers.len(), 1, "workspaces at {buffers:x?}");
+    }
+    Ok(())
+}

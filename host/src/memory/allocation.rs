@@ -51,13 +51,13 @@ impl Allocation {
             match (device.allocator().mode, stream.capture()?) {
                 (Mode::Caching, capture) => {
                     let (address, owner) = from_cache(stream, bytes, site)?;
-                    let order = capture.map_or_else(
-                        || UseOrder::new(stream),
-                        |capture| UseOrder::private(stream, &capture),
-                    );
+                    let order = capture
+                        .map_or_else(|| UseOrder::new(stream), |capture| UseOrder::private(stream, &capture));
                     (address, owner, order)
                 }
-                (Mode::PassThrough, None) => (from_driver(stream, bytes)?, Owner::Driver, UseOrder::new(stream)),
+                (Mode::PassThrough, None) => {
+                    (from_driver(stream, bytes)?, Owner::Driver, UseOrder::new(stream))
+                }
                 // A captured stream would record the allocation; the graph keeps what another stream allocates.
                 (Mode::PassThrough, Some(capture)) => {
                     let stream = capture.memory_stream()?;
@@ -105,7 +105,6 @@ impl Allocation {
     pub(super) fn order(&self) -> &UseOrder {
         &self.order
     }
-
 }
 
 /// Memory on its way back.

@@ -16,8 +16,6 @@ use crate::stream::{Stream, is_settled};
 
 /// `CU_EVENT_DISABLE_TIMING`: cheaper to record.
 const NO_TIMING: u32 = 2;
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`: this thread's calls disturb no capture.
-const CAPTURE_RELAXED: u32 = 2;
 /// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for every device's context.
 pub(super) const PORTABLE: u32 = 1;
 /// Events kept for later.
@@ -309,38 +307,19 @@ pub(super) struct Source<'d> {
     pub kind: Kind,
 }
 
-impl Source<'_> {
-    /// Makes a call that would spoil a capture of this or, in CUDA's strictest mode, of any thread.
-    fn aside<T>(&self, call: impl FnOnce() -> RawResult<T>) -> Result<T> {
-        if !self.device.allocator().is_capturing() {
-            return self.device.call(call);
-        }
-        self.device.call(|| {
-            let mut mode = CAPTURE_RELAXED;
-            // SAFETY: a place to read from and to write to.
-            unsafe { raw::exchange_capture_mode(&mut mode)? };
-            let result = call();
-            // SAFETY: as above; `mode` is what the thread had before.
-            let restored = unsafe { raw::exchange_capture_mode(&mut mode) };
-            let value = result?;
-            restored.map(|()| value)
-        })
-    }
-}
-
 impl Backend for Source<'_> {
     type Event = Mark;
     type Error = Error;
 
     fn reserve(&self, bytes: u64) -> Result<Option<u64>> {
-        match self.aside(|| self.kind.reserve(bytes)) {
+        match self.device.call(|| self.kind.reserve(bytes)) {
             Err(error) if error.driver_error().is_some_and(DriverError::is_out_of_memory) => Ok(None),
             done => done.map(Some),
         }
     }
 
     fn release(&self, address: u64, _bytes: u64) -> Result<()> {
-        self.aside(|| self.kind.release(address))
+        self.device.call(|| self.kind.release(address))
     }
 
     fn settle(&self) -> Result<()> {

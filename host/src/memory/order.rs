@@ -81,8 +81,8 @@ impl UseOrder {
     /// Of memory that `capture` keeps for its graph, allocated for `stream`, which is captured.
     pub(crate) fn private(stream: &Stream, capture: &Arc<Capture>) -> Self {
         let users = Users { writer: stream.clone(), readers: Vec::new() };
-        let shared = SharedOrder { capture: Arc::downgrade(capture), ..SharedOrder::of(users) };
-        let users = Mutex::new(Owned::WithGraphs(Arc::new(shared)));
+        let shared = SharedOrder::new(users, Arc::downgrade(capture));
+        let users = Mutex::new(Owned::WithGraphs(shared));
         UseOrder { sole: AtomicU64::new(SEVERAL), users }
     }
 
@@ -165,7 +165,7 @@ impl UseOrder {
         match &mut *owned {
             Owned::WithGraphs(shared) => shared.clone(),
             Owned::Alone(users) => {
-                let shared = SharedOrder::new(users.take());
+                let shared = SharedOrder::new(users.take(), Weak::new());
                 *owned = Owned::WithGraphs(shared.clone());
                 self.sole.store(SEVERAL, Ordering::Release);
                 shared
@@ -218,12 +218,8 @@ pub(crate) struct SharedOrder {
 }
 
 impl SharedOrder {
-    fn new(users: Users) -> Arc<Self> {
-        Arc::new(Self::of(users))
-    }
-
-    fn of(users: Users) -> Self {
-        SharedOrder { users: Mutex::new(users), free: Mutex::default(), capture: Weak::new() }
+    fn new(users: Users, capture: Weak<Capture>) -> Arc<Self> {
+        Arc::new(SharedOrder { users: Mutex::new(users), free: Mutex::default(), capture })
     }
 
     /// Takes memory of a capture's own out of its graph, when only the stream that it was allocated for has used it.
@@ -239,22 +235,6 @@ impl SharedOrder {
     /// As [`UseOrder::before_write`].
     pub(crate) fn before_write(&self, stream: &Stream) -> Result<()> {
         self.users().before_write(stream)
-    }
-
-    /// Is all work on the allocation so far in the order of the stream with that number?
-    pub(crate) fn is_sole(&self, stream: u64) -> bool {
-        self.sole.load(Ordering::Acquire) == stream
-    }
-
-    /// The stream that wrote last (or allocated).
-    pub(crate) fn writer(&self) -> Stream {
-        self.users().writer.clone()
-    }
-
-    /// Every stream whose work on the allocation may still go on.
-    pub(crate) fn streams(&self) -> Vec<Stream> {
-        let users = self.users();
-        users.readers.iter().chain([&users.writer]).cloned().collect()
     }
 
     fn users(&self) -> MutexGuard<'_, Users> {
