@@ -45,6 +45,7 @@ pub mod tma {
 
 /// What a device's memory is used for.
 pub use arena::{BlockSnapshot, BlockState, HeapSnapshot, Holder, SegmentSnapshot, Snapshot, Stats};
+pub use crate::tensor::{DType, Layout, Shape, Tensor, TensorError, TensorMut};
 pub use device::{Arch, Device, DeviceProperties, MemoryInfo};
 pub use error::{DriverError, Error, Limit, OutOfMemory, Result};
 pub use interop::CustLoan;
@@ -56,7 +57,6 @@ pub use memory::{DeviceBuffer, DevicePtr, DeviceView, DeviceViewMut, Overrun, Pi
 pub use module::Module;
 pub use ptx::PtxSource;
 pub use stream::{Event, Scope, Stream};
-pub use tensor::{DType, Layout, Shape, Tensor, TensorError, TensorMut};
 
 /// The program in the README.
 #[cfg(doctest)]

@@ -5,11 +5,13 @@
 #![no_std]
 
 pub mod banks;
+mod divisor;
 mod lanes;
 mod order;
 mod swizzle;
 pub mod wgmma;
 
+pub use divisor::Divisor;
 pub use lanes::interleaved_lane;
 pub use order::grouped_tile;
 pub use swizzle::swizzle_units;

@@ -6,6 +6,7 @@
 
 mod basic;
 pub mod cosine;
+pub mod elementwise;
 mod gemm;
 pub mod matmul;
 

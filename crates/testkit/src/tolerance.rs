@@ -72,6 +72,15 @@ const ROUND_F32: f64 = 1.0 / (1u64 << 24) as f64;
 /// The smallest subnormal f32: the error of one rounding near zero.
 const STEP_F32: f64 = f32::from_bits(1) as f64;
 
+/// Half a unit in the last place of f64, f16 and bf16, relative.
+const ROUND_F64: f64 = ROUND_F32 / (1u64 << 29) as f64;
+const ROUND_F16: f64 = 1.0 / (1u64 << 11) as f64;
+const ROUND_BF16: f64 = 1.0 / (1u64 << 8) as f64;
+/// The smallest subnormal f16: bf16 has those of f32.
+const STEP_F16: f64 = 1.0 / (1u64 << 24) as f64;
+/// What bf16 loses near zero: its smallest subnormal number.
+const STEP_BF16: f64 = STEP_F32 * (1u64 << 16) as f64;
+
 macro_rules! table {
     ($($name:ident = $label:literal, $absolute:expr, $relative:expr, $growth:ident, $reason:literal;)*) => {
         $(
@@ -97,6 +106,28 @@ table! {
         "A maximum is one of its inputs.";
     TRANSPOSE = "transpose", 0.0, 0.0, None,
         "Elements move, none is computed.";
+    ARITHMETIC_F64 = "elementwise f64", f64::from_bits(1), ROUND_F64, None,
+        "One correctly rounded operation: half a unit in the last place.";
+    ARITHMETIC_F32 = "elementwise f32", STEP_F32, ROUND_F32, None,
+        "One correctly rounded operation: half a unit in the last place.";
+    ARITHMETIC_F16 = "elementwise f16", STEP_F16, ROUND_F16 + 2.0 * ROUND_F32, None,
+        "Computed in f32, correctly rounded there, and rounded once more.";
+    ARITHMETIC_BF16 = "elementwise bf16", STEP_BF16, ROUND_BF16 + 2.0 * ROUND_F32, None,
+        "Computed in f32, correctly rounded there, and rounded once more.";
+    FUNCTION_F64 = "functions f64", 1e-300, 4e-13, None,
+        "libm is within a unit or two; where e^(-x^2) vanishes, kernel and oracle lose up to 700 units each to the rounding of x^2.";
+    FUNCTION_F32 = "functions f32", 2.0 * STEP_F32, 12.0 * ROUND_F32, None,
+        "Polynomials and hardware approximations of 2 units (PTX ISA), three of which multiply up: six units in the last place.";
+    FUNCTION_F16 = "functions f16", STEP_F16, ROUND_F16 + 12.0 * ROUND_F32, None,
+        "The f32 function, rounded once more.";
+    FUNCTION_BF16 = "functions bf16", STEP_BF16, ROUND_BF16 + 12.0 * ROUND_F32, None,
+        "The f32 function, rounded once more.";
+    RANDOM_NORMAL = "random_normal", 40.0 * ROUND_F32, 8.0 * ROUND_F32, None,
+        "The angle, up to 2 pi, is off by 4 half units before its sine is taken, and the sine by 2; both count as often as the radius, up to 6. Then functions of a few units.";
+    GELU_TANH_F32 = "gelu_tanh f32", 2.0 * STEP_F32, 300.0 * ROUND_F32, None,
+        "In the tail the result is e^u, and u, up to 87, has three roundings in f32: each counts u times.";
+    TRIGONOMETRY = "sin, cos", 2.0 * ROUND_F32, 4.0 * ROUND_F32, None,
+        "The rest of a division by pi / 2 keeps an absolute error near its zeros; then a polynomial of two units.";
     GEMM_F32 = "gemm", 4.0 * STEP_F32, 4.0 * ROUND_F32, SquareRoot,
         "One chain of fused multiply-adds over K whose roundings are independent, plus alpha and beta; 4 standard deviations; scale is |alpha| sum |a b| + |beta c|.";
     COSINE_SCORE = "cosine_topk", 1e-6, 2.0 * ROUND_F32, SquareRoot,

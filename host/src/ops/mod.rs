@@ -1,7 +1,10 @@
 //! Ops: safe functions over device buffers, one a kernel. They check shapes, devices and lengths, choose the launch, and
-//! allocate their own workspaces.
+//! allocate their own workspaces. Those on [`Tensor`](crate::Tensor)s take any layout.
 
+pub mod convert;
 pub mod cosine;
+pub mod elementwise;
+pub mod fill;
 pub mod gemm;
 pub mod reduce;
 pub mod saxpy;

@@ -137,7 +137,7 @@ pub enum TensorError {
 
     /// A tensor that has to lie in one piece and does not.
     #[error(
-        "{operation}: shape {shape} with strides {strides:?} is not contiguous\nhint: make a copy in one piece with `contiguous`"
+        "{operation}: shape {shape} with strides {strides:?} is not contiguous\nhint: make a copy in one piece with `ops::elementwise::contiguous`"
     )]
     NotContiguous {
         /// The function called.
@@ -150,7 +150,7 @@ pub enum TensorError {
 
     /// A write to memory that other tensors show too.
     #[error(
-        "{operation}: the memory is shared by {tensors} tensors\nhint: drop the other views, or write to a copy of its own (`copy`)"
+        "{operation}: the memory is shared by {tensors} tensors\nhint: drop the other views, or write to a copy of its own (`ops::elementwise::copy`)"
     )]
     Shared {
         /// The function called.
@@ -161,7 +161,7 @@ pub enum TensorError {
 
     /// A write to a layout in which elements lie on top of each other.
     #[error(
-        "{operation}: in shape {shape} with strides {strides:?} several elements share a place\nhint: write to a tensor that is not broadcast (`copy`)"
+        "{operation}: in shape {shape} with strides {strides:?} several elements share a place\nhint: write to a tensor that is not broadcast (`ops::elementwise::copy`)"
     )]
     Overlapping {
         /// The function called.

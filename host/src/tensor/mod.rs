@@ -41,7 +41,7 @@
 
 mod dtype;
 mod error;
-mod layout;
+pub(crate) mod layout;
 mod print;
 pub mod safetensors;
 mod shape;

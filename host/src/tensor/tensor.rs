@@ -9,7 +9,7 @@ use bytemuck::Pod;
 use super::{DType, Element, Layout, Shape, TensorError, TensorMut};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::{DeviceBuffer, DeviceView};
+use crate::memory::{DeviceBuffer, DevicePtr, DeviceView};
 use crate::stream::Stream;
 
 /// Device memory with an element type, a shape and strides; see the [module](crate::tensor).
@@ -41,6 +41,17 @@ impl Tensor {
 
     fn zeros_in(stream: &Stream, layout: Layout, dtype: DType) -> Result<Self> {
         let storage = DeviceBuffer::zeroed(stream, storage_bytes(&layout, dtype)?)?;
+        Ok(Tensor { storage: Arc::new(storage), dtype, layout })
+    }
+
+    /// A contiguous tensor of unknown contents.
+    ///
+    /// # Safety
+    /// Every element is written before anything reads it; those of a bool tensor with 0 or 1.
+    pub(crate) unsafe fn uninit(stream: &Stream, shape: Shape, dtype: DType) -> Result<Self> {
+        let layout = Layout::contiguous(shape);
+        // SAFETY: the caller's promise.
+        let storage = unsafe { DeviceBuffer::uninit(stream, storage_bytes(&layout, dtype)?)? };
         Ok(Tensor { storage: Arc::new(storage), dtype, layout })
     }
 
@@ -120,6 +131,22 @@ impl Tensor {
     /// The device that holds it.
     pub fn device(&self) -> &Device {
         self.storage.device()
+    }
+
+    /// Address of the first element; null without elements.
+    pub(crate) fn address(&self) -> u64 {
+        address(&self.storage, self.dtype, &self.layout)
+    }
+
+    /// Call before a kernel that reads the tensor is put on `stream`.
+    pub(crate) fn before_read(&self, stream: &Stream) -> Result<()> {
+        self.storage.view().before_read(stream)
+    }
+
+    /// Address of the first element for a kernel that is put on `stream` next and reads the tensor.
+    pub(crate) fn read<T>(&self, stream: &Stream) -> Result<DevicePtr<T>> {
+        self.before_read(stream)?;
+        Ok(DevicePtr::from_raw(self.address()))
     }
 
     /// The elements of a contiguous tensor, shared: for kernels and ops over plain vectors.
@@ -320,6 +347,10 @@ fn storage_bytes(layout: &Layout, dtype: DType) -> Result<usize> {
     let (len, element_bytes) = (layout.span(), dtype.size());
     let bytes = len.checked_mul(element_bytes).filter(|&bytes| isize::try_from(bytes).is_ok());
     bytes.ok_or(Error::SizeOverflow { len, element_bytes })
+}
+
+pub(super) fn address(storage: &DeviceBuffer<u8>, dtype: DType, layout: &Layout) -> u64 {
+    storage.as_ptr().raw() + (layout.offset() * dtype.size()) as u64
 }
 
 pub(super) fn expect_dtype<T: Element>(operation: &'static str, got: DType) -> Result<()> {

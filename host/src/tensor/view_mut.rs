@@ -5,11 +5,11 @@ use std::ops::RangeBounds;
 
 use bytemuck::Pod;
 
-use super::tensor::{describe, expect_dtype, not_contiguous};
+use super::tensor::{address, describe, expect_dtype, not_contiguous};
 use super::{DType, Element, Layout, Shape, TensorError};
 use crate::device::Device;
 use crate::error::Result;
-use crate::memory::{DeviceBuffer, DeviceViewMut};
+use crate::memory::{DeviceBuffer, DevicePtr, DeviceViewMut};
 use crate::stream::Stream;
 
 /// A tensor, or a part of one, that nobody else can reach: what operations write to. Its elements all lie at places of their own.
@@ -117,6 +117,27 @@ impl<'a> TensorMut<'a> {
         let start = self.layout.offset() * self.dtype.size();
         let bytes = bytemuck::cast_slice::<T, u8>(data);
         self.storage.slice_mut(start..start + bytes.len())?.copy_from_slice(stream, bytes)
+    }
+
+    /// Address of the first element; null without elements.
+    pub(crate) fn address(&self) -> u64 {
+        address(self.storage, self.dtype, &self.layout)
+    }
+
+    /// Address of the first element for a kernel that is put on `stream` next and writes the tensor.
+    pub(crate) fn write<T>(&mut self, stream: &Stream) -> Result<DevicePtr<T>> {
+        self.before_write(stream)?;
+        Ok(DevicePtr::from_raw(self.address()))
+    }
+
+    /// Call before a kernel that writes the tensor is put on `stream`.
+    pub(crate) fn before_write(&mut self, stream: &Stream) -> Result<()> {
+        self.storage.view_mut().before_write(stream)
+    }
+
+    /// Are its elements `T`s? Otherwise the error, in the name of `operation`.
+    pub(crate) fn expect_dtype<T: Element>(&self, operation: &'static str) -> Result<()> {
+        expect_dtype::<T>(operation, self.dtype)
     }
 }
 

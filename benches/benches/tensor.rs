@@ -1,0 +1,161 @@
+//! Operations on tensors beside a device-to-device copy of the same run and the same operations in PyTorch.
+
+use half::bf16;
+use ironwarp::ops::convert::{convert, convert_into};
+use ironwarp::ops::elementwise::{BinaryOp, UnaryOp, binary, binary_into, copy_into, unary, unary_into};
+use ironwarp::ops::fill::{fill, uniform};
+use ironwarp::{DType, DeviceBuffer, Stream, Tensor};
+use ironwarp_benches::{Outcome, Session, Work};
+use reference::elementwise as oracle;
+use serde_json::{Value, json};
+use testkit::{Tolerance, compare, tolerance};
+
+/// Bytes of an operand in a full run: far beyond every cache, so that nothing needs rotating.
+const OPERAND: usize = 512 << 20;
+/// The same where only the code is to run.
+const SMALL_OPERAND: usize = 1 << 16;
+/// Columns of what is taken as a matrix.
+const COLUMNS: usize = 4096;
+/// Elements of each result that are compared with the oracle.
+const COMPARED: usize = 1 << 16;
+
+fn main() -> Outcome {
+    Session::run("tensor", |session| {
+        let bytes = if session.small() { SMALL_OPERAND } else { OPERAND };
+        bench_copy(session, bytes)?;
+        for dtype in [DType::F32, DType::BF16] {
+            bench_elementwise(session, dtype, bytes)?;
+        }
+        bench_convert(session, bytes)?;
+        bench_fill(session, bytes)
+    })
+}
+
+/// The request for a peer's op on `[rows, COLUMNS]`.
+fn peer(op: &str, dtype: DType, rows: usize, more: &[(&str, Value)]) -> Value {
+    let mut request = json!({ "prepare": format!("basic.{op}"), "dtype": dtype.to_string(), "shape": [rows, COLUMNS], "sets": 1 });
+    more.iter().for_each(|(key, value)| request[*key] = value.clone());
+    request
+}
+
+/// Random numbers of a type, `[rows, COLUMNS]`.
+fn random(stream: &Stream, dtype: DType, rows: usize, seed: u64) -> ironwarp::Result<Tensor> {
+    let x = uniform(stream, &[rows, COLUMNS], -1.0, 1.0, seed)?;
+    if dtype == DType::F32 { Ok(x) } else { convert(stream, &x, dtype) }
+}
+
+/// The first elements as f64.
+fn head(stream: &Stream, x: &Tensor) -> ironwarp::Result<Vec<f64>> {
+    let flat = x.view_as(&[x.elements()])?.slice(0, ..COMPARED.min(x.elements()))?;
+    match x.dtype() {
+        DType::BF16 => Ok(flat.to_vec::<bf16>(stream)?.into_iter().map(f64::from).collect()),
+        _ => Ok(flat.to_vec::<f32>(stream)?.into_iter().map(f64::from).collect()),
+    }
+}
+
+fn check(stream: &Stream, what: &str, got: &Tensor, want: &[f64], function: bool) -> Outcome {
+    let rows = match (got.dtype(), function) {
+        (DType::BF16, false) => tolerance::ARITHMETIC_BF16,
+        (DType::BF16, true) => tolerance::FUNCTION_BF16,
+        (_, false) => tolerance::ARITHMETIC_F32,
+        (_, true) => tolerance::FUNCTION_F32,
+    };
+    compare::elementwise(what, &head(stream, got)?, want, &[want.len()], rows.tolerance())?;
+    Ok(())
+}
+
+fn bench_copy(session: &mut Session, bytes: usize) -> Outcome {
+    let stream = session.stream.clone();
+    let from = DeviceBuffer::from_slice(&stream, &vec![1u8; bytes])?;
+    let mut to = DeviceBuffer::<u8>::zeroed(&stream, bytes)?;
+    let work = Work::Bytes(2 * bytes as u64);
+    session.measure("copy", &format!("{bytes} bytes"), work, |_| to.copy_from_device(&stream, &from))
+}
+
+fn bench_elementwise(session: &mut Session, dtype: DType, bytes: usize) -> Outcome {
+    if !session.wants("elementwise") {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let rows = bytes / dtype.size() / COLUMNS;
+    let (x, y) = (random(&stream, dtype, rows, 1)?, random(&stream, dtype, rows, 2)?);
+    let bias = y.select(0, 0)?;
+    let mut out = Tensor::zeros(&stream, &[rows, COLUMNS], dtype)?;
+    let (xs, ys) = (head(&stream, &x)?, head(&stream, &y)?);
+    let shape = format!("{dtype} {rows}x{COLUMNS}");
+    let moved = |operands: usize| Work::Bytes((operands * bytes) as u64);
+
+    type Function = fn(f64) -> f64;
+    for (op, name, of) in [
+        (UnaryOp::Neg, "neg", (|x| -x) as Function),
+        (UnaryOp::Exp, "exp", f64::exp),
+        (UnaryOp::GeluTanh, "gelu", oracle::gelu_tanh),
+        (UnaryOp::Silu, "silu", oracle::silu),
+    ] {
+        let want: Vec<f64> = xs.iter().map(|&x| of(x)).collect();
+        check(&stream, name, &unary(&stream, op, &x)?, &want, true)?;
+        session.measure_beside(&format!("elementwise_{name}"), &shape, moved(2), &[peer(name, dtype, rows, &[])], |_| {
+            unary_into(&stream, op, &x, out.view_mut()?)
+        })?;
+    }
+    for (op, name, of) in [(BinaryOp::Add, "add", (|a, b| a + b) as fn(f64, f64) -> f64), (BinaryOp::Mul, "mul", |a, b| a * b)] {
+        let want: Vec<f64> = xs.iter().zip(&ys).map(|(&x, &y)| of(x, y)).collect();
+        check(&stream, name, &binary(&stream, op, &x, &y)?, &want, false)?;
+        session.measure_beside(&format!("elementwise_{name}"), &shape, moved(3), &[peer(name, dtype, rows, &[])], |_| {
+            binary_into(&stream, op, &x, &y, out.view_mut()?)
+        })?;
+    }
+    let want: Vec<f64> = xs.iter().enumerate().map(|(i, x)| x + ys[i % COLUMNS]).collect();
+    check(&stream, "add a row", &binary(&stream, BinaryOp::Add, &x, &bias)?, &want, false)?;
+    let beside = [peer("add", dtype, rows, &[("other", json!([COLUMNS]))])];
+    session.measure_beside("elementwise_add_row", &shape, moved(2), &beside, |_| {
+        binary_into(&stream, BinaryOp::Add, &x, &bias, out.view_mut()?)
+    })?;
+    let turned = x.view_as(&[COLUMNS, rows])?.transpose(0, 1)?;
+    session.measure("elementwise_copy_turned", &shape, moved(2), |_| copy_into(&stream, &turned, out.view_mut()?))
+}
+
+fn bench_convert(session: &mut Session, bytes: usize) -> Outcome {
+    if !session.wants("convert") {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    for (from, to) in [
+        (DType::F32, DType::BF16),
+        (DType::BF16, DType::F32),
+        (DType::F32, DType::F16),
+        (DType::BF16, DType::F8E4M3),
+        (DType::F8E4M3, DType::BF16),
+        (DType::F32, DType::I32),
+    ] {
+        let rows = bytes / from.size().max(to.size()) / COLUMNS;
+        let x = random(&stream, from, rows, 3)?;
+        let mut y = Tensor::zeros(&stream, &[rows, COLUMNS], to)?;
+        if (from, to) == (DType::F32, DType::BF16) {
+            let want: Vec<f64> = head(&stream, &x)?.into_iter().map(|x| oracle::SmallFloat::BF16.nearest(x)).collect();
+            let got = head(&stream, &convert(&stream, &x, to)?)?;
+            compare::elementwise("convert", &got, &want, &[want.len()], Tolerance::EXACT)?;
+        }
+        let work = Work::Bytes((x.elements() * (from.size() + to.size())) as u64);
+        let beside = [peer("convert", from, rows, &[("to", json!(to.to_string()))])];
+        session.measure_beside("convert", &format!("{from} to {to}, {rows}x{COLUMNS}"), work, &beside, |_| {
+            convert_into(&stream, &x, y.view_mut()?)
+        })?;
+    }
+    Ok(())
+}
+
+fn bench_fill(session: &mut Session, bytes: usize) -> Outcome {
+    if !session.wants("fill") {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let rows = bytes / DType::F32.size() / COLUMNS;
+    let mut y = Tensor::zeros(&stream, &[rows, COLUMNS], DType::F32)?;
+    let shape = format!("f32 {rows}x{COLUMNS}");
+    let work = Work::Bytes(bytes as u64);
+    session.measure_beside("fill", &shape, work, &[peer("fill", DType::F32, rows, &[])], |_| {
+        fill(&stream, y.view_mut()?, 1.0f32)
+    })?;
+    session.measure("fill_uniform", &shape, work, |_| uniform(&stream, &[rows, COLUMNS], 0.0, 1.0, 1).map(drop))
+}

@@ -1,0 +1,211 @@
+//! How an element-wise kernel is launched over operands of any layout: axes merged, the mode chosen, what is too long for 32 bits
+//! cut into pieces. Pure arithmetic.
+
+use layout::Divisor;
+use tensor::place::{Axis, Geometry, MAX_AXES, Mode};
+
+use crate::tensor::layout::{Run, merge};
+
+/// An operand of a launch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Operand<'a> {
+    /// Distance of neighbours along each axis of the common shape, elements.
+    pub(super) strides: &'a [usize],
+    /// Bytes of an element.
+    pub(super) size: usize,
+    /// Address of the first element.
+    pub(super) address: u64,
+}
+
+/// One launch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Piece<const K: usize> {
+    /// Its shape.
+    pub(super) geometry: Geometry<K>,
+    /// Blocks.
+    pub(super) blocks: u64,
+    /// Address of each operand's first element.
+    pub(super) addresses: [u64; K],
+}
+
+/// The launches for `K` operands, the output last, over `shape`, whose threads take `width` neighbours at a time. None without elements.
+pub(super) fn pieces<const K: usize>(
+    shape: &[usize],
+    operands: [Operand<'_>; K],
+    width: usize,
+) -> Vec<Piece<K>> {
+    if shape.contains(&0) {
+        return Vec::new();
+    }
+    // The output's densest axis goes innermost: its writes are then neighbours, and inputs laid out alike merge.
+    let mut axes: Vec<usize> = (0..shape.len()).collect();
+    axes.sort_by_key(|&axis| std::cmp::Reverse(operands[K - 1].strides[axis]));
+    let sides: Vec<usize> = axes.iter().map(|&axis| shape[axis]).collect();
+    let strides: [Vec<usize>; K] =
+        operands.map(|operand| axes.iter().map(|&axis| operand.strides[axis]).collect());
+    let mut runs = merge(&sides, strides.each_ref().map(Vec::as_slice));
+    runs.reverse();
+    let problem = Problem { sizes: operands.map(|operand| operand.size), width };
+    let mut pieces = Vec::new();
+    problem.cut(&mut runs, operands.map(|operand| operand.address), &mut pieces);
+    pieces
+}
+
+/// What all pieces have in common.
+struct Problem<const K: usize> {
+    sizes: [usize; K],
+    width: usize,
+}
+
+impl<const K: usize> Problem<K> {
+    /// The launches over `runs`, innermost first: one, or those of the halves along the outermost axis.
+    fn cut(&self, runs: &mut Vec<Run<K>>, addresses: [u64; K], pieces: &mut Vec<Piece<K>>) {
+        let mode = self.mode(runs, addresses);
+        if mode == Mode::Run || Self::fits(runs) {
+            pieces.push(self.piece(mode, runs, addresses));
+            return;
+        }
+        // Something that does not fit has an axis of more than one place.
+        let Some(outer) = runs.pop() else { return };
+        let half = outer.extent / 2;
+        let mut start = 0;
+        for extent in [half, outer.extent - half] {
+            let moved = |k: usize| addresses[k] + (start * outer.strides[k] * self.sizes[k]) as u64;
+            let mut part = runs.clone();
+            if extent > 1 {
+                part.push(Run { extent, ..outer });
+            }
+            self.cut(&mut part, std::array::from_fn(moved), pieces);
+            start += extent;
+        }
+    }
+
+    fn mode(&self, runs: &[Run<K>], addresses: [u64; K]) -> Mode {
+        let Some((inner, outer)) = runs.split_first() else { return Mode::Run };
+        let is_dense = |k: usize| match inner.strides[k] {
+            // The output moves along every axis.
+            0 => true,
+            1 => {
+                // Vectors are aligned to their size, and so is every line of them.
+                let bytes = (self.width * self.sizes[k]).min(tensor::VECTOR_BYTES);
+                addresses[k].is_multiple_of(bytes as u64)
+                    && outer.iter().all(|run| (run.strides[k] * self.sizes[k]).is_multiple_of(bytes))
+            }
+            _ => false,
+        };
+        match (0..K).all(is_dense) {
+            true if outer.is_empty() => Mode::Run,
+            true if inner.extent.is_multiple_of(self.width) => Mode::Units,
+            _ => Mode::Scattered,
+        }
+    }
+
+    /// Do numbers and places of all elements fit in the kernels' 32 bits?
+    fn fits(runs: &[Run<K>]) -> bool {
+        let elements = runs.iter().try_fold(1usize, |n, run| n.checked_mul(run.extent));
+        let reach = |k: usize| {
+            runs.iter().try_fold(0usize, |reach, run| {
+                reach.checked_add((run.extent - 1).checked_mul(run.strides[k])?)
+            })
+        };
+        elements.is_some_and(|n| n <= Divisor::MAX as usize)
+            && (0..K).all(|k| reach(k).is_some_and(|reach| u32::try_from(reach).is_ok()))
+    }
+
+    fn piece(&self, mode: Mode, runs: &[Run<K>], addresses: [u64; K]) -> Piece<K> {
+        let elements: usize = runs.iter().map(|run| run.extent).product();
+        let (count, unit) =
+            if mode == Mode::Units { (elements / self.width, self.width) } else { (elements, 1) };
+        let repeated = (0..K).filter(|&k| runs.first().is_some_and(|inner| inner.strides[k] == 0));
+        let idle = Axis { extent: Divisor::new(1), strides: [0; K] };
+        let mut geometry = Geometry {
+            count: count as u64,
+            mode,
+            repeated: repeated.map(|k| 1 << k).sum(),
+            rank: 0,
+            axes: [idle; MAX_AXES],
+        };
+        if mode != Mode::Run {
+            geometry.rank = runs.len() as u32;
+            for (index, (axis, run)) in geometry.axes.iter_mut().zip(runs).enumerate() {
+                let unit = if index == 0 { unit } else { 1 };
+                // Both fit: the piece does.
+                axis.extent = Divisor::new((run.extent / unit) as u32);
+                axis.strides = run.strides.map(|stride| (stride * unit) as u32);
+            }
+        }
+        let blocks = geometry.blocks(self.width);
+        Piece { geometry, blocks, addresses }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Operand, Piece, pieces};
+    use tensor::place::Mode;
+
+    const BASE: u64 = 1 << 40;
+
+    fn modes<const K: usize>(pieces: &[Piece<K>]) -> Vec<Mode> {
+        pieces.iter().map(|piece| piece.geometry.mode).collect()
+    }
+
+    fn unary(shape: &[usize], x: &[usize], y: &[usize], addresses: [u64; 2]) -> Vec<Piece<2>> {
+        let [x, y] = [(x, addresses[0]), (y, addresses[1])].map(|(strides, address)| Operand {
+            strides,
+            size: 4,
+            address,
+        });
+        pieces(shape, [x, y], 4)
+    }
+
+    #[test]
+    fn dense_operands_are_one_run_of_any_length() {
+        let long = 5 << 31;
+        let one = unary(&[5, 1 << 31], &[1 << 31, 1], &[1 << 31, 1], [BASE, BASE]);
+        assert_eq!(modes(&one), [Mode::Run]);
+        assert_eq!((one[0].geometry.count, one[0].blocks), (long, long / 1024));
+        // Alike but not in order.
+        assert_eq!(modes(&unary(&[6, 8], &[1, 6], &[1, 6], [BASE, BASE])), [Mode::Run]);
+        // One element, repeated.
+        let repeated = unary(&[6, 8], &[0, 0], &[8, 1], [BASE + 4, BASE]);
+        assert_eq!((modes(&repeated), repeated[0].geometry.repeated), (vec![Mode::Run], 0b01));
+        assert_eq!(modes(&unary(&[], &[], &[], [BASE + 4, BASE + 12])), [Mode::Run]);
+        assert!(unary(&[3, 0], &[0, 1], &[0, 1], [0, 0]).is_empty());
+    }
+
+    #[test]
+    fn lines_go_by_units_when_they_are_aligned() {
+        let at = [BASE, BASE];
+        assert_eq!(modes(&unary(&[6, 8], &[0, 1], &[8, 1], at)), [Mode::Units]);
+        assert_eq!(modes(&unary(&[6, 8], &[1, 0], &[8, 1], at)), [Mode::Units]);
+        assert_eq!(modes(&unary(&[6, 7], &[0, 1], &[7, 1], at)), [Mode::Scattered]);
+        assert_eq!(modes(&unary(&[6, 8], &[9, 1], &[8, 1], at)), [Mode::Scattered]);
+        assert_eq!(modes(&unary(&[6, 8], &[12, 1], &[8, 1], at)), [Mode::Units]);
+        assert_eq!(modes(&unary(&[6, 8], &[1, 6], &[8, 1], at)), [Mode::Scattered]);
+        assert_eq!(modes(&unary(&[8], &[1], &[1], [BASE + 4, BASE])), [Mode::Scattered]);
+        assert_eq!(modes(&unary(&[8], &[2], &[1], at)), [Mode::Scattered]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_cut() {
+        // 2^33 elements turned around: four pieces of 2^31 are still one too many for a signed number.
+        let (rows, columns) = (1 << 16, 1 << 17);
+        let cut = unary(&[rows, columns], &[1, rows], &[columns, 1], [BASE, BASE]);
+        assert_eq!(cut.len(), 8);
+        assert!(cut.iter().all(|piece| piece.geometry.count == 1 << 30));
+        let step = (rows / 8) as u64;
+        for (index, piece) in cut.iter().enumerate() {
+            let start = index as u64 * step;
+            assert_eq!(piece.addresses, [BASE + 4 * start, BASE + 4 * start * columns as u64]);
+        }
+        // Few elements far apart.
+        let far = unary(&[3, 2], &[1 << 33, 1], &[2, 1], [BASE, BASE]);
+        assert_eq!(far.iter().map(|piece| piece.geometry.count).collect::<Vec<_>>(), [2, 2, 2]);
+        assert_eq!(far[2].addresses, [BASE + (4 << 34), BASE + 16]);
+        // One axis alone.
+        let line = unary(&[1 << 32], &[3], &[1], [BASE, BASE]);
+        assert_eq!(line.iter().map(|piece| piece.geometry.count).sum::<u64>(), 1 << 32);
+        assert!(line.iter().all(|piece| piece.geometry.count <= 1 << 30));
+    }
+}

@@ -1,0 +1,101 @@
+//! Tensors made from nothing: constants, progressions, random numbers.
+//!
+//! Random numbers are a function of the seed and the element's number alone (Philox4x32-10): the same on every device.
+
+use tensor::THREADS;
+use tensor::fill::{ELEMENTS, fill_words, progression_f64, progression_i64, random_normal, random_uniform};
+
+use super::convert::convert;
+use super::elementwise::{copy_into, made};
+use crate::error::Result;
+use crate::launch::{LaunchConfig, launch};
+use crate::stream::Stream;
+use crate::tensor::{DType, Element, Shape, Tensor, TensorMut};
+
+/// Bytes of the words that memory is filled with.
+const WORD: usize = size_of::<u64>();
+
+/// A tensor with `value` everywhere, contiguous.
+///
+/// # Errors
+/// [`crate::TensorError::Rank`], [`crate::TensorError::TooLarge`], [`crate::Error::OutOfMemory`], or the driver's error.
+pub fn full<T: Element>(stream: &Stream, shape: &[usize], value: T) -> Result<Tensor> {
+    made(stream, &Shape::of("full", shape)?, T::DTYPE, |out| fill(stream, out, value))
+}
+
+/// Writes `value` everywhere.
+///
+/// # Errors
+/// [`crate::TensorError::DType`] when the elements are no `T`, [`crate::Error::DeviceMismatch`], or the driver's error.
+pub fn fill<T: Element>(stream: &Stream, mut out: TensorMut<'_>, value: T) -> Result<()> {
+    out.expect_dtype::<T>("fill")?;
+    let bytes = out.layout().elements() * size_of::<T>();
+    let words = out.layout().is_contiguous()
+        && bytes.is_multiple_of(WORD)
+        && out.address().is_multiple_of(WORD as u64);
+    if !words {
+        return copy_into(stream, &Tensor::from_slice(stream, &[], &[value])?, out);
+    }
+    if bytes == 0 {
+        return Ok(());
+    }
+    let element = bytemuck::bytes_of(&value);
+    let word = u64::from_le_bytes(std::array::from_fn(|i| element[i % element.len()]));
+    let (n, y) = ((bytes / WORD) as u64, out.write(stream)?);
+    // SAFETY: y holds n words, exclusively borrowed; every word is whole elements.
+    unsafe { launch::<fill_words>(stream, config(n), (word, n, y)) }
+}
+
+/// `start, start + step, ..`: `len` numbers of the type `dtype`, integers wrapping around.
+///
+/// Floats are computed in f64 and rounded to the type.
+///
+/// # Errors
+/// As [`full`].
+pub fn arange(stream: &Stream, start: f64, step: f64, len: usize, dtype: DType) -> Result<Tensor> {
+    let (shape, n) = (Shape::of("arange", &[len])?, len as u64);
+    let wide = if dtype.is_float() {
+        made(stream, &shape, DType::F64, |mut out| {
+            let y = out.write(stream)?;
+            // SAFETY: y holds n elements, exclusively borrowed.
+            unsafe { launch::<progression_f64>(stream, config(n), (start, step, n, y)) }
+        })?
+    } else {
+        made(stream, &shape, DType::I64, |mut out| {
+            let y = out.write(stream)?;
+            // SAFETY: y holds n elements, exclusively borrowed.
+            unsafe { launch::<progression_i64>(stream, config(n), (start as i64, step as i64, n, y)) }
+        })?
+    };
+    if wide.dtype() == dtype { Ok(wide) } else { convert(stream, &wide, dtype) }
+}
+
+/// Numbers uniform in `[low, high)`, f32. Convert them for another type.
+///
+/// # Errors
+/// As [`full`].
+pub fn uniform(stream: &Stream, shape: &[usize], low: f32, high: f32, seed: u64) -> Result<Tensor> {
+    made(stream, &Shape::of("uniform", shape)?, DType::F32, |mut out| {
+        let (n, y) = (out.layout().elements() as u64, out.write(stream)?);
+        // SAFETY: y holds n elements, exclusively borrowed.
+        unsafe { launch::<random_uniform>(stream, config(n), (seed, low, high, n, y)) }
+    })
+}
+
+/// Normal numbers, f32. Convert them for another type.
+///
+/// # Errors
+/// As [`full`].
+pub fn normal(stream: &Stream, shape: &[usize], mean: f32, deviation: f32, seed: u64) -> Result<Tensor> {
+    made(stream, &Shape::of("normal", shape)?, DType::F32, |mut out| {
+        let (n, y) = (out.layout().elements() as u64, out.write(stream)?);
+        // SAFETY: y holds n elements, exclusively borrowed.
+        unsafe { launch::<random_normal>(stream, config(n), (seed, mean, deviation, n, y)) }
+    })
+}
+
+fn config(n: u64) -> LaunchConfig {
+    // More blocks than a grid holds become an error of the launch. Without elements there are none, which is no launch at all.
+    let blocks = u32::try_from(n.div_ceil(u64::from(THREADS) * ELEMENTS as u64)).unwrap_or(u32::MAX);
+    LaunchConfig::new([blocks, 1, 1], [THREADS, 1, 1])
+}

@@ -1,0 +1,95 @@
+//! Several elements in one access.
+
+use crate::VECTOR_BYTES;
+use cuda_std::vector;
+
+/// Elements that a thread moves at a time when it moves types of these sizes side by side: 16 bytes of the larger, but at least
+/// 4 of the smaller, so that a warp's access fills whole sectors.
+pub const fn width(size: usize, other: usize) -> usize {
+    /// Least bytes of an access.
+    const LEAST: usize = 4;
+    let (large, small) = if size > other { (size, other) } else { (other, size) };
+    let wide = VECTOR_BYTES / large;
+    if wide * small < LEAST { LEAST / small } else { wide }
+}
+
+/// The bits of a value as another type of the same size.
+///
+/// # Safety
+/// `To` has the size of `From`, or a smaller one, and the bits are a value of it.
+#[inline(always)]
+unsafe fn cast<From: Copy, To: Copy>(from: From) -> To {
+    // SAFETY: the caller's promise.
+    unsafe { core::ptr::read_unaligned((&raw const from).cast()) }
+}
+
+/// Loads `N` neighbours, 1, 2, 4, 8, 16 or 32 bytes, in as few accesses as can be.
+///
+/// # Safety
+/// `pointer` is readable for them and aligned to them all, at most to 16 bytes. Every bit pattern is a `T`.
+#[inline(always)]
+pub unsafe fn load<T: Copy, const N: usize>(pointer: *const T) -> [T; N] {
+    const { assert!((N * size_of::<T>()).is_power_of_two() && N * size_of::<T>() <= 2 * VECTOR_BYTES) };
+    // SAFETY: the caller's promise; the arm taken has the size of the result.
+    unsafe {
+        match N * size_of::<T>() {
+            1 => cast(*pointer.cast::<u8>()),
+            2 => cast(*pointer.cast::<u16>()),
+            4 => cast(vector::load::<u32>(pointer.cast())),
+            8 => cast(vector::load_v2::<u32>(pointer.cast())),
+            16 => cast(vector::load_v4::<u32>(pointer.cast())),
+            _ => {
+                let units = pointer.cast::<[u32; 4]>();
+                cast([vector::load_v4::<u32>(units.cast()), vector::load_v4::<u32>(units.add(1).cast())])
+            }
+        }
+    }
+}
+
+/// Stores `N` neighbours, as [`load`] loads them.
+///
+/// # Safety
+/// `pointer` is writable for them, aligned as for [`load`], and no other thread touches them.
+#[inline(always)]
+pub unsafe fn store<T: Copy, const N: usize>(pointer: *mut T, values: [T; N]) {
+    const { assert!((N * size_of::<T>()).is_power_of_two() && N * size_of::<T>() <= 2 * VECTOR_BYTES) };
+    // SAFETY: the caller's promise; the arm taken has the size of the values.
+    unsafe {
+        match N * size_of::<T>() {
+            1 => *pointer.cast::<u8>() = cast(values),
+            2 => *pointer.cast::<u16>() = cast(values),
+            4 => vector::store::<u32>(pointer.cast(), cast(values)),
+            8 => vector::store_v2::<u32>(pointer.cast(), cast(values)),
+            16 => vector::store_v4::<u32>(pointer.cast(), cast(values)),
+            _ => {
+                let [low, high]: [[u32; 4]; 2] = cast(values);
+                let units = pointer.cast::<[u32; 4]>();
+                vector::store_v4::<u32>(units.cast(), low);
+                vector::store_v4::<u32>(units.add(1).cast(), high);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::width;
+
+    #[test]
+    fn widths_move_sixteen_bytes_of_the_larger() {
+        for (sizes, elements) in [
+            ((8, 8), 2),
+            ((4, 4), 4),
+            ((2, 2), 8),
+            ((1, 1), 16),
+            ((4, 2), 4),
+            ((2, 1), 8),
+            ((4, 1), 4),
+            ((8, 1), 4),
+            ((8, 2), 2),
+        ] {
+            assert_eq!(width(sizes.0, sizes.1), elements, "{sizes:?}");
+            assert_eq!(width(sizes.1, sizes.0), elements, "{sizes:?}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! `c = a < b` and its like, element by element: 1 where it holds, else 0.
+
+use crate::THREADS;
+use crate::access::width;
+use crate::element::{Element, zip};
+use crate::place::{Geometry, locate};
+use cuda_std::kernel;
+use half::{bf16, f16};
+
+/// The comparison. With a NaN all but [`CompareOp::Ne`] are false.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum CompareOp {
+    /// `a == b`.
+    Eq,
+    /// `a != b`.
+    Ne,
+    /// `a < b`.
+    Lt,
+    /// `a <= b`.
+    Le,
+    /// `a > b`.
+    Gt,
+    /// `a >= b`.
+    Ge,
+}
+
+impl CompareOp {
+    /// Every comparison.
+    pub const ALL: [CompareOp; 6] =
+        [CompareOp::Eq, CompareOp::Ne, CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge];
+}
+
+#[inline(always)]
+fn apply<T: Copy + PartialOrd, const N: usize>(op: CompareOp, a: [T; N], b: [T; N]) -> [u8; N] {
+    match op {
+        CompareOp::Eq => zip(a, b, |a, b| u8::from(a == b)),
+        CompareOp::Ne => zip(a, b, |a, b| u8::from(a != b)),
+        CompareOp::Lt => zip(a, b, |a, b| u8::from(a < b)),
+        CompareOp::Le => zip(a, b, |a, b| u8::from(a <= b)),
+        CompareOp::Gt => zip(a, b, |a, b| u8::from(a > b)),
+        CompareOp::Ge => zip(a, b, |a, b| u8::from(a >= b)),
+    }
+}
+
+/// `c = a < b` and its like.
+///
+/// # Safety
+/// As the entries below, with `N` elements a thread.
+#[inline(always)]
+unsafe fn run<T: Element<Wide: PartialOrd>, const N: usize>(
+    op: CompareOp,
+    geometry: &Geometry<3>,
+    a: *const T,
+    b: *const T,
+    c: *mut u8,
+) {
+    let place = locate::<3, N>(geometry);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let a = T::widen(place.load(geometry, 0, a, T::ZERO));
+        let b = T::widen(place.load(geometry, 1, b, T::ZERO));
+        place.store(2, c, apply(op, a, b));
+    }
+}
+
+/// An entry point for each element type.
+macro_rules! entries {
+    ($($name:ident: $ty:ident;)*) => { $(
+        #[doc = concat!("`c = a < b` and its like for ", stringify!($ty), ".")]
+        ///
+        /// # Safety
+        /// The operands hold what the geometry names, aligned as its mode asks for with as many elements a thread as
+        /// [`width`] says for the element and a byte; `c` overlaps neither `a` nor `b`, and no two elements of `c` lie at one place.
+        /// Blocks of [`THREADS`] threads, [`Geometry::blocks`] of them.
+        #[kernel(launch_bounds(THREADS))]
+        pub unsafe fn $name(op: CompareOp, geometry: Geometry<3>, a: *const $ty, b: *const $ty, c: *mut u8) {
+            // SAFETY: the caller's contract is the same.
+            unsafe { run::<$ty, { width(size_of::<$ty>(), 1) }>(op, &geometry, a, b, c) }
+        }
+    )* };
+}
+
+entries! {
+    compare_f64: f64;
+    compare_f32: f32;
+    compare_f16: f16;
+    compare_bf16: bf16;
+    compare_i64: i64;
+    compare_i32: i32;
+    compare_u8: u8;
+}

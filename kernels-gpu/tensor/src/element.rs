@@ -1,0 +1,67 @@
+//! Element types, and the types that arithmetic on them is done in.
+
+use cuda_std::convert;
+use half::{bf16, f16};
+
+/// An element type that arithmetic knows.
+pub trait Element: Copy + 'static {
+    /// The type that it is computed in: f32 for 16-bit floats, else its own.
+    type Wide: Copy;
+    /// What stands for elements that are not there.
+    const ZERO: Self;
+    /// The same values, exactly.
+    fn widen<const N: usize>(values: [Self; N]) -> [Self::Wide; N];
+    /// The nearest values, ties to even.
+    fn narrow<const N: usize>(values: [Self::Wide; N]) -> [Self; N];
+}
+
+macro_rules! own_type {
+    ($($ty:ty = $zero:literal),*) => { $(
+        impl Element for $ty {
+            type Wide = $ty;
+            const ZERO: Self = $zero;
+            #[inline(always)]
+            fn widen<const N: usize>(values: [Self; N]) -> [Self; N] {
+                values
+            }
+            #[inline(always)]
+            fn narrow<const N: usize>(values: [Self; N]) -> [Self; N] {
+                values
+            }
+        }
+    )* };
+}
+
+own_type!(f64 = 0.0, f32 = 0.0, i64 = 0, i32 = 0, u8 = 0);
+
+/// Two at a time: one instruction rounds a pair.
+macro_rules! by_pairs {
+    ($ty:ident, $widen:path, $narrow:path) => {
+        impl Element for $ty {
+            type Wide = f32;
+            const ZERO: Self = $ty::ZERO;
+            #[inline(always)]
+            fn widen<const N: usize>(values: [Self; N]) -> [f32; N] {
+                values.map($widen)
+            }
+            #[inline(always)]
+            fn narrow<const N: usize>(values: [f32; N]) -> [Self; N] {
+                const { assert!(N % 2 == 0) };
+                core::array::from_fn(|i| {
+                    // Both halves of a pair ask for the same conversion, which the compiler makes once.
+                    let pair = $narrow(values[i & !1], values[i | 1]);
+                    $ty::from_bits((pair >> (u16::BITS * (i as u32 & 1))) as u16)
+                })
+            }
+        }
+    };
+}
+
+by_pairs!(f16, convert::f16_to_f32, convert::f16x2_from_f32);
+by_pairs!(bf16, convert::bf16_to_f32, convert::bf16x2_from_f32);
+
+/// An element-wise function of two arrays.
+#[inline(always)]
+pub fn zip<A: Copy, B: Copy, R, const N: usize>(a: [A; N], b: [B; N], f: impl Fn(A, B) -> R) -> [R; N] {
+    core::array::from_fn(|i| f(a[i], b[i]))
+}

@@ -1,0 +1,29 @@
+//! The tensor family: element-wise kernels, conversions, reductions, gathers and scatters over tensors of any layout.
+//!
+//! A kernel is one body for all element types, with an entry point for each; the operation is a parameter, the same for all
+//! threads, whose switch is taken once for each vector of elements: its cost hides behind memory.
+//!
+//! | module | kernels |
+//! |---|---|
+//! | [`unary`], [`binary`], [`compare`], [`select`], [`copy`] | element by element, over operands with strides: see [`place`] |
+//! | [`convert`] | from every element type to every other |
+//! | [`fill`] | constants, progressions, random numbers |
+#![cfg_attr(target_arch = "nvptx64", no_std)]
+
+pub mod access;
+pub mod binary;
+pub mod compare;
+pub mod convert;
+pub mod copy;
+pub mod element;
+pub mod fill;
+mod math;
+mod math64;
+pub mod place;
+pub mod select;
+pub mod unary;
+
+/// Threads of a block.
+pub const THREADS: u32 = 256;
+/// Bytes of the widest access of a thread.
+pub const VECTOR_BYTES: usize = layout::UNIT_BYTES as usize;

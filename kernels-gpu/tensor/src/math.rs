@@ -1,0 +1,262 @@
+//! Functions of f32 to a few units in the last place, over the whole range, subnormal numbers and special values included.
+//!
+//! `libm` is as good and many times slower; the hardware's approximations flush subnormal numbers and lose digits near zeros.
+
+use core::f32::consts::{FRAC_1_SQRT_2, LN_2, LOG2_E};
+use cuda_std::GpuFloat;
+use cuda_std::fastmath::{div_approx, ex2_approx, fma, max_nan, min_nan};
+
+/// Adding and subtracting it leaves the nearest integer, ties to even, of numbers below 2^22.
+const ROUNDER: f32 = 12_582_912.0;
+/// Bits of the mantissa.
+const MANTISSA_BITS: u32 = 23;
+/// Exponent of 1 as it is stored.
+const BIAS: i32 = 127;
+
+/// The nearest integer, ties to even.
+#[inline(always)]
+pub fn round(x: f32) -> f32 {
+    /// From here on every f32 is an integer.
+    const INTEGERS: f32 = 8_388_608.0;
+    let rounded = x.abs() + INTEGERS - INTEGERS;
+    if x.abs() < INTEGERS { rounded.copysign(x) } else { x }
+}
+
+/// `2^n` for `-126 <= n <= 127`.
+#[inline(always)]
+fn power_of_two(n: i32) -> f32 {
+    f32::from_bits(((n + BIAS) as u32) << MANTISSA_BITS)
+}
+
+/// `e^x`: `2^n * e^r` with `|r| <= ln 2 / 2`. The power comes in two factors, so that subnormal results are rounded once.
+#[inline(always)]
+pub fn exp(x: f32) -> f32 {
+    /// Beyond these the result is 0 or infinity.
+    const RANGE: (f32, f32) = (-105.0, 90.0);
+    /// `ln 2` in two parts, the first with so few digits that its products with `n` are exact.
+    const LN_2_HIGH: f32 = 0.693_359_4;
+    const LN_2_LOW: f32 = -2.121_944_4e-4;
+    let x = max_nan(min_nan(x, RANGE.1), RANGE.0);
+    let n = fma(x, LOG2_E, ROUNDER) - ROUNDER;
+    let rest = fma(n, -LN_2_LOW, fma(n, -LN_2_HIGH, x));
+    let n = n as i32;
+    ex2_approx(rest * LOG2_E) * power_of_two(n / 2) * power_of_two(n - n / 2)
+}
+
+/// Natural logarithm: `e ln 2 + ln m` with `m` from `sqrt(1/2)` to `sqrt 2`, and `ln m = 2 artanh((m - 1) / (m + 1))` by its series.
+#[inline(always)]
+pub fn ln(x: f32) -> f32 {
+    /// Brings subnormal numbers into the normal range.
+    const LIFT: i32 = 24;
+    let (lifted, down) = if x < f32::MIN_POSITIVE { (x * power_of_two(LIFT), LIFT) } else { (x, 0) };
+    // Subtracting the bits of sqrt(1/2) makes the exponent's field that of m's range.
+    let field = lifted.to_bits().wrapping_sub(FRAC_1_SQRT_2.to_bits()).cast_signed() >> MANTISSA_BITS;
+    let m = f32::from_bits(lifted.to_bits().wrapping_sub((field << MANTISSA_BITS).cast_unsigned()));
+    let s = div_approx(m - 1.0, m + 1.0);
+    let z = s * s;
+    let series =
+        [2.0 / 9.0, 2.0 / 7.0, 2.0 / 5.0, 2.0 / 3.0].into_iter().fold(2.0 / 11.0, |sum, c| fma(sum, z, c));
+    // The series' first term, 2 s, is the only one that needs all of its digits.
+    let result = fma((field - down) as f32, LN_2, fma(s * z, series, 2.0 * s));
+    if x > 0.0 && x < f32::INFINITY {
+        result
+    } else if x == 0.0 {
+        f32::NEG_INFINITY
+    } else if x < 0.0 {
+        f32::NAN
+    } else {
+        x
+    }
+}
+
+/// Hyperbolic tangent: its series near 0, else by `e^(2 |x|)`.
+#[inline(always)]
+pub fn tanh(x: f32) -> f32 {
+    /// Coefficients of x^15 down to x^3.
+    const SERIES: [f32; 7] = [
+        (-929_569.0 / 638_512_875.0f64) as f32,
+        (21_844.0 / 6_081_075.0f64) as f32,
+        (-1_382.0 / 155_925.0f64) as f32,
+        (62.0 / 2_835.0f64) as f32,
+        (-17.0 / 315.0f64) as f32,
+        (2.0 / 15.0f64) as f32,
+        (-1.0 / 3.0f64) as f32,
+    ];
+    let magnitude = x.abs();
+    if magnitude < 0.5 {
+        let z = x * x;
+        let sum = SERIES.into_iter().fold(0.0, |sum, c| fma(sum, z, c));
+        return fma(sum * z, x, x);
+    }
+    let result = 1.0 - div_approx(2.0, exp(2.0 * magnitude) + 1.0);
+    result.copysign(x)
+}
+
+/// `1 / (1 + e^-x)`, with all digits on both sides.
+#[inline(always)]
+pub fn sigmoid(x: f32) -> f32 {
+    let power = exp(-x.abs());
+    let above = div_approx(1.0, 1.0 + power);
+    if x < 0.0 { power * above } else { above }
+}
+
+/// `1 - erf(z + low)` for `z >= 0` and a `low` below its last digit, with all digits as it vanishes: `e^(-z^2) t P(t)` with `t = 2 / (2 + z)` and a polynomial `P` fitted
+/// to `0 <= z <= 10.2` (greatest relative error 1.3e-7).
+#[inline(always)]
+fn erfc(z: f32, low: f32) -> f32 {
+    /// Beyond it the result is 0.
+    const END: f32 = 10.2;
+    const FIT: [f32; 9] = [
+        -0.059_842_702,
+        0.288_369_8,
+        -0.495_058_24,
+        0.286_999_55,
+        -0.032_689_158,
+        0.205_189_35,
+        0.242_494_26,
+        0.282_454_97,
+        0.282_082_17,
+    ];
+    let z = min_nan(z, END);
+    let t = div_approx(2.0, 2.0 + z);
+    let fit = FIT.into_iter().fold(0.0, |sum, c| fma(sum, t, c));
+    let square = z * z;
+    // Where e^(-z^2) is small, an error of z counts z^2 times.
+    let lost = fma(2.0 * z, low, fma(z, z, -square));
+    let power = exp(-square);
+    fma(power, -lost, power) * t * fit
+}
+
+/// Error function.
+#[inline(always)]
+pub fn erf(x: f32) -> f32 {
+    /// `2 / sqrt(pi)` over `n! (2 n + 1)`, signs alternating, for n = 6 down to 0.
+    const SERIES: [f32; 7] = {
+        const FACTOR: f64 = core::f64::consts::FRAC_2_SQRT_PI;
+        [
+            (FACTOR / 9360.0) as f32,
+            (-FACTOR / 1320.0) as f32,
+            (FACTOR / 216.0) as f32,
+            (-FACTOR / 42.0) as f32,
+            (FACTOR / 10.0) as f32,
+            (-FACTOR / 3.0) as f32,
+            FACTOR as f32,
+        ]
+    };
+    let magnitude = x.abs();
+    if magnitude < 0.5 {
+        let z = x * x;
+        return SERIES.into_iter().fold(0.0, |sum, c| fma(sum, z, c)) * x;
+    }
+    (1.0 - erfc(magnitude, 0.0)).copysign(x)
+}
+
+/// `x` times the share of the normal distribution below `x`: `x / 2 (1 + erf(x / sqrt 2))`, with all digits as it vanishes.
+#[inline(always)]
+pub fn gelu(x: f32) -> f32 {
+    /// The digits of `1 / sqrt 2` beyond f32.
+    const LOW: f32 = 1.210_161_8e-8;
+    /// Beyond it nothing is below -x, or above x.
+    const END: f32 = 15.0;
+    let magnitude = min_nan(x.abs(), END);
+    let z = magnitude * FRAC_1_SQRT_2;
+    let tail = 0.5 * erfc(z, fma(magnitude, LOW, fma(magnitude, FRAC_1_SQRT_2, -z)));
+    let share = if x < 0.0 { tail } else { 1.0 - tail };
+    // Infinity times nothing: the limit is 0.
+    if x == f32::NEG_INFINITY { 0.0 } else { x * share }
+}
+
+/// The usual approximation of [`gelu`]: `x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`, as `x sigmoid(2 ..)`.
+#[inline(always)]
+pub fn gelu_tanh(x: f32) -> f32 {
+    const CUBIC: f32 = 0.044_715;
+    /// `2 sqrt(2 / pi)`.
+    const SCALE: f32 = 1.595_769_1;
+    let share = sigmoid(SCALE * fma(CUBIC * x * x, x, x));
+    if x == f32::NEG_INFINITY { 0.0 } else { x * share }
+}
+
+/// `x sigmoid(x)`.
+#[inline(always)]
+pub fn silu(x: f32) -> f32 {
+    if x == f32::NEG_INFINITY { 0.0 } else { x * sigmoid(x) }
+}
+
+/// Sine (`quarter` 0) or cosine (`quarter` 1): the sine a quarter turn on.
+#[inline(always)]
+pub fn sin_quarters_on(x: f32, quarter: i32) -> f32 {
+    /// Coefficients of r^9 down to r^3 of the sine, and of r^8 down to r^2 of the cosine.
+    const SIN: [f32; 4] = [
+        (1.0 / 362_880.0f64) as f32,
+        (-1.0 / 5_040.0f64) as f32,
+        (1.0 / 120.0f64) as f32,
+        (-1.0 / 6.0f64) as f32,
+    ];
+    const COS: [f32; 5] = [
+        (-1.0 / 3_628_800.0f64) as f32,
+        (1.0 / 40_320.0f64) as f32,
+        (-1.0 / 720.0f64) as f32,
+        (1.0 / 24.0f64) as f32,
+        -0.5,
+    ];
+    let (turn, r) = quarters(x);
+    let turn = turn.wrapping_add(quarter);
+    let z = r * r;
+    let sin = fma(SIN.into_iter().fold((-1.0 / 39_916_800.0f64) as f32, |sum, c| fma(sum, z, c)) * z, r, r);
+    let cos = fma(COS.into_iter().fold((1.0 / 479_001_600.0f64) as f32, |sum, c| fma(sum, z, c)), z, 1.0);
+    let value = if turn & 1 == 0 { sin } else { cos };
+    if turn & 2 == 0 { value } else { -value }
+}
+
+/// `x` as `turn` quarter turns (modulo 4) and a rest of at most an eighth, in radians. NaN for what is not finite.
+#[inline(always)]
+fn quarters(x: f32) -> (i32, f32) {
+    /// Up to here three parts of pi / 2 with exact products are enough.
+    const NEAR: f32 = 20_000.0;
+    /// `pi / 2` in parts, the first two of few digits.
+    const PARTS: [f32; 3] = [1.570_312_5, 4.837_513e-4, 7.549_79e-8];
+    if x.abs() < NEAR {
+        let n = fma(x, core::f32::consts::FRAC_2_PI, ROUNDER) - ROUNDER;
+        let rest = PARTS.into_iter().fold(x, |rest, part| fma(n, -part, rest));
+        return (n as i32, rest);
+    }
+    if !x.is_finite() {
+        return (0, f32::NAN);
+    }
+    far_quarters(x)
+}
+
+/// [`quarters`] by multiplying the mantissa with those bits of `2 / pi` that matter (the method of Payne and Hanek).
+#[inline(always)]
+fn far_quarters(x: f32) -> (i32, f32) {
+    /// A word of zeros, then the digits of `2 / pi` after the point.
+    const TWO_OVER_PI: [u32; 8] =
+        [0, 0xa2f9_836e, 0x4e44_1529, 0xfc27_57d1, 0xf534_ddc0, 0xdb62_9599, 0x3c43_9041, 0xfe51_63ab];
+    let bits = x.to_bits();
+    let mantissa = u64::from(bits & ((1 << MANTISSA_BITS) - 1) | 1 << MANTISSA_BITS);
+    let exponent = (bits >> MANTISSA_BITS & 0xff) as i32 - BIAS - MANTISSA_BITS as i32;
+    // Bits of weight 4 and more, times the mantissa, are whole turns. The first that is kept has weight 2.
+    let first = (u32::BITS as i32 + exponent - 2).cast_unsigned();
+    let word = |i: u32| {
+        let at = (first / u32::BITS + i) as usize;
+        let digits = |at: usize| u64::from(TWO_OVER_PI.get(at).copied().unwrap_or(0));
+        ((digits(at) << u32::BITS | digits(at + 1)) >> (u32::BITS - first % u32::BITS)) as u32
+    };
+    // The product modulo 4: 2 bits before the point, 94 behind.
+    let low = mantissa * u64::from(word(2));
+    let middle = mantissa * u64::from(word(1)) + (low >> u32::BITS);
+    let high = (mantissa as u32).wrapping_mul(word(0)).wrapping_add((middle >> u32::BITS) as u32);
+    let turns = u64::from(high) << u32::BITS | middle & u64::from(u32::MAX);
+    let fraction = turns << 2 | (low & u64::from(u32::MAX)) >> 30;
+    // As a signed number the fraction is the rest from the nearest quarter.
+    let turn = (turns >> 62) as i32 + (fraction >> 63) as i32;
+    let rest =
+        fraction.cast_signed() as f32 * (core::f64::consts::FRAC_PI_2 / 18_446_744_073_709_551_616.0) as f32;
+    if x < 0.0 { (-turn, -rest) } else { (turn, rest) }
+}
+
+/// `1 / sqrt(x)`.
+#[inline(always)]
+pub fn rsqrt(x: f32) -> f32 {
+    1.0 / GpuFloat::sqrt(x)
+}

@@ -1,0 +1,73 @@
+//! Functions of f64: those of `libm`, and what is made of them.
+//!
+//! Each is a function on the device too, called and not inlined: they are long, and their time does not hide behind memory anyway.
+
+use core::f64::consts::FRAC_1_SQRT_2;
+use cuda_std::GpuFloat;
+
+/// The nearest integer, ties to even.
+#[inline(always)]
+pub fn round(x: f64) -> f64 {
+    /// From here on every f64 is an integer.
+    const INTEGERS: f64 = 4_503_599_627_370_496.0;
+    let rounded = x.abs() + INTEGERS - INTEGERS;
+    if x.abs() < INTEGERS { rounded.copysign(x) } else { x }
+}
+
+/// `e^x`.
+#[inline(never)]
+pub fn exp(x: f64) -> f64 {
+    GpuFloat::exp(x)
+}
+
+/// Natural logarithm.
+#[inline(never)]
+pub fn ln(x: f64) -> f64 {
+    GpuFloat::ln(x)
+}
+
+/// Hyperbolic tangent.
+#[inline(never)]
+pub fn tanh(x: f64) -> f64 {
+    GpuFloat::tanh(x)
+}
+
+/// Error function.
+#[inline(never)]
+pub fn erf(x: f64) -> f64 {
+    libm::erf(x)
+}
+
+#[inline(never)]
+fn erfc(x: f64) -> f64 {
+    libm::erfc(x)
+}
+
+/// `1 / (1 + e^-x)`, with all digits on both sides.
+#[inline(always)]
+pub fn sigmoid(x: f64) -> f64 {
+    let power = exp(-x.abs());
+    let above = 1.0 / (1.0 + power);
+    if x < 0.0 { power * above } else { above }
+}
+
+/// `x / 2 (1 + erf(x / sqrt 2))`, with all digits as it vanishes.
+#[inline(always)]
+pub fn gelu(x: f64) -> f64 {
+    if x == f64::NEG_INFINITY { 0.0 } else { 0.5 * x * erfc(-x * FRAC_1_SQRT_2) }
+}
+
+/// The usual approximation of [`gelu`]: `x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`, as `x sigmoid(2 ..)`.
+#[inline(always)]
+pub fn gelu_tanh(x: f64) -> f64 {
+    const CUBIC: f64 = 0.044_715;
+    /// `2 sqrt(2 / pi)`.
+    const SCALE: f64 = 1.595_769_121_605_730_7;
+    if x == f64::NEG_INFINITY { 0.0 } else { x * sigmoid(SCALE * (x + CUBIC * x * x * x)) }
+}
+
+/// `x sigmoid(x)`.
+#[inline(always)]
+pub fn silu(x: f64) -> f64 {
+    if x == f64::NEG_INFINITY { 0.0 } else { x * sigmoid(x) }
+}

@@ -1,0 +1,250 @@
+//! `y = f(x)`, element by element.
+
+use crate::access::width;
+use crate::element::Element;
+use crate::place::{Geometry, locate};
+use crate::{THREADS, math, math64};
+use cuda_std::{GpuFloat, kernel};
+use half::{bf16, f16};
+
+/// The function. On 16-bit floats it is computed in f32 and rounded once. Integer arithmetic wraps around.
+///
+/// `a` and `b` are the two parameters of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum UnaryOp {
+    /// `-x`.
+    Neg,
+    /// `|x|`.
+    Abs,
+    /// 1, -1, or `x` itself where it is neither above nor below 0.
+    Sign,
+    /// `x * x`.
+    Square,
+    /// `max(x, 0)`; NaN stays.
+    Relu,
+    /// `a * x + b`.
+    Affine,
+    /// `min(max(x, a), b)`; NaN stays.
+    Clamp,
+    /// `sqrt(x)`. Floats only, as all that follow.
+    Sqrt,
+    /// `1 / sqrt(x)`.
+    Rsqrt,
+    /// `1 / x`.
+    Recip,
+    /// Largest integer not above `x`.
+    Floor,
+    /// Smallest integer not below `x`.
+    Ceil,
+    /// Nearest integer, ties to even.
+    Round,
+    /// Integer part.
+    Trunc,
+    /// `e^x`.
+    Exp,
+    /// Natural logarithm.
+    Ln,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// Error function.
+    Erf,
+    /// `1 / (1 + e^-x)`.
+    Sigmoid,
+    /// `x / 2 (1 + erf(x / sqrt 2))`.
+    Gelu,
+    /// `x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`.
+    GeluTanh,
+    /// `x sigmoid(x)`.
+    Silu,
+    /// `x` where it is above 0, else `a * x`.
+    LeakyRelu,
+    /// Sine of radians. Not for f64.
+    Sin,
+    /// Cosine of radians. Not for f64.
+    Cos,
+}
+
+impl UnaryOp {
+    /// Every function.
+    pub const ALL: [UnaryOp; 25] = [
+        UnaryOp::Neg,
+        UnaryOp::Abs,
+        UnaryOp::Sign,
+        UnaryOp::Square,
+        UnaryOp::Relu,
+        UnaryOp::Affine,
+        UnaryOp::Clamp,
+        UnaryOp::Sqrt,
+        UnaryOp::Rsqrt,
+        UnaryOp::Recip,
+        UnaryOp::Floor,
+        UnaryOp::Ceil,
+        UnaryOp::Round,
+        UnaryOp::Trunc,
+        UnaryOp::Exp,
+        UnaryOp::Ln,
+        UnaryOp::Tanh,
+        UnaryOp::Erf,
+        UnaryOp::Sigmoid,
+        UnaryOp::Gelu,
+        UnaryOp::GeluTanh,
+        UnaryOp::Silu,
+        UnaryOp::LeakyRelu,
+        UnaryOp::Sin,
+        UnaryOp::Cos,
+    ];
+
+    /// Is it defined for integers?
+    pub const fn is_integral(self) -> bool {
+        (self as u32) < UnaryOp::Sqrt as u32
+    }
+
+    /// Is it there for f64?
+    pub const fn is_in_f64(self) -> bool {
+        !matches!(self, UnaryOp::Sin | UnaryOp::Cos)
+    }
+}
+
+/// A type that unary functions are computed in.
+pub trait Unary: Copy {
+    /// The function of each value, with the launch's parameters.
+    fn apply<const N: usize>(op: UnaryOp, parameters: [Self; 2], x: [Self; N]) -> [Self; N];
+}
+
+/// What both floats do in the same way.
+macro_rules! float_unary {
+    ($float:ident, $op:ident, $a:ident, $b:ident, $x:ident, { $($own:tt)* }) => {
+        match $op {
+            UnaryOp::Neg => $x.map(|x| -x),
+            UnaryOp::Abs => $x.map($float::abs),
+            UnaryOp::Sign => $x.map(|x| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x }),
+            UnaryOp::Square => $x.map(|x| x * x),
+            UnaryOp::Relu => $x.map(|x| if x < 0.0 { 0.0 } else { x }),
+            UnaryOp::Affine => $x.map(|x| GpuFloat::mul_add(x, $a, $b)),
+            UnaryOp::Clamp => $x.map(|x| {
+                let above = if x < $a { $a } else { x };
+                if above > $b { $b } else { above }
+            }),
+            UnaryOp::LeakyRelu => $x.map(|x| if x > 0.0 { x } else { $a * x }),
+            UnaryOp::Sqrt => $x.map(GpuFloat::sqrt),
+            UnaryOp::Recip => $x.map(|x| 1.0 / x),
+            UnaryOp::Floor => $x.map(GpuFloat::floor),
+            UnaryOp::Ceil => $x.map(GpuFloat::ceil),
+            UnaryOp::Trunc => $x.map(GpuFloat::trunc),
+            $($own)*
+        }
+    };
+}
+
+impl Unary for f32 {
+    #[inline(always)]
+    fn apply<const N: usize>(op: UnaryOp, [a, b]: [f32; 2], x: [f32; N]) -> [f32; N] {
+        float_unary!(f32, op, a, b, x, {
+            UnaryOp::Rsqrt => x.map(math::rsqrt),
+            UnaryOp::Round => x.map(math::round),
+            UnaryOp::Exp => x.map(math::exp),
+            UnaryOp::Ln => x.map(math::ln),
+            UnaryOp::Tanh => x.map(math::tanh),
+            UnaryOp::Erf => x.map(math::erf),
+            UnaryOp::Sigmoid => x.map(math::sigmoid),
+            UnaryOp::Gelu => x.map(math::gelu),
+            UnaryOp::GeluTanh => x.map(math::gelu_tanh),
+            UnaryOp::Silu => x.map(math::silu),
+            UnaryOp::Sin | UnaryOp::Cos => {
+                let quarter = i32::from(op == UnaryOp::Cos);
+                x.map(|x| math::sin_quarters_on(x, quarter))
+            }
+        })
+    }
+}
+
+impl Unary for f64 {
+    #[inline(always)]
+    fn apply<const N: usize>(op: UnaryOp, [a, b]: [f64; 2], x: [f64; N]) -> [f64; N] {
+        float_unary!(f64, op, a, b, x, {
+            UnaryOp::Rsqrt => x.map(|x| 1.0 / GpuFloat::sqrt(x)),
+            UnaryOp::Round => x.map(math64::round),
+            UnaryOp::Exp => x.map(math64::exp),
+            UnaryOp::Ln => x.map(math64::ln),
+            UnaryOp::Tanh => x.map(math64::tanh),
+            UnaryOp::Erf => x.map(math64::erf),
+            UnaryOp::Sigmoid => x.map(math64::sigmoid),
+            UnaryOp::Gelu => x.map(math64::gelu),
+            UnaryOp::GeluTanh => x.map(math64::gelu_tanh),
+            UnaryOp::Silu => x.map(math64::silu),
+            // The host does not ask for them.
+            UnaryOp::Sin | UnaryOp::Cos => x,
+        })
+    }
+}
+
+macro_rules! integer_unary {
+    ($($int:ident),*) => { $(
+        impl Unary for $int {
+            #[inline(always)]
+            fn apply<const N: usize>(op: UnaryOp, [a, b]: [$int; 2], x: [$int; N]) -> [$int; N] {
+                match op {
+                    UnaryOp::Neg => x.map($int::wrapping_neg),
+                    UnaryOp::Abs => x.map($int::wrapping_abs),
+                    UnaryOp::Sign => x.map($int::signum),
+                    UnaryOp::Square => x.map(|x| x.wrapping_mul(x)),
+                    UnaryOp::Relu => x.map(|x| x.max(0)),
+                    UnaryOp::Affine => x.map(|x| x.wrapping_mul(a).wrapping_add(b)),
+                    UnaryOp::Clamp => x.map(|x| x.max(a).min(b)),
+                    // The host does not ask for them.
+                    _ => x,
+                }
+            }
+        }
+    )* };
+}
+
+integer_unary!(i64, i32);
+
+/// `y = f(x)`.
+///
+/// # Safety
+/// `x` and `y` hold what the geometry names, aligned as its mode asks for with `N` elements a thread; they are the same or do not
+/// overlap, and no two elements of `y` lie at one place. Blocks of [`THREADS`] threads, [`Geometry::blocks`]`(N)` of them.
+#[inline(always)]
+unsafe fn run<T: Element<Wide: Unary>, const N: usize>(
+    op: UnaryOp,
+    parameters: [T::Wide; 2],
+    geometry: &Geometry<2>,
+    x: *const T,
+    y: *mut T,
+) {
+    let place = locate::<2, N>(geometry);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let x = T::widen(place.load(geometry, 0, x, T::ZERO));
+        place.store(1, y, T::narrow(T::Wide::apply(op, parameters, x)));
+    }
+}
+
+/// An entry point for each element type.
+macro_rules! entries {
+    ($($name:ident: $ty:ident, $wide:ident;)*) => { $(
+        #[doc = concat!("`y = f(x)` for ", stringify!($ty), ".")]
+        ///
+        /// # Safety
+        /// `x` and `y` hold what the geometry names, aligned as its mode asks for with 16 bytes of elements a thread; they are the
+        /// same or do not overlap, and no two elements of `y` lie at one place. Blocks of [`THREADS`] threads,
+        /// [`Geometry::blocks`] of them.
+        #[kernel(launch_bounds(THREADS))]
+        pub unsafe fn $name(op: UnaryOp, parameters: [$wide; 2], geometry: Geometry<2>, x: *const $ty, y: *mut $ty) {
+            // SAFETY: the caller's contract is the same.
+            unsafe { run::<$ty, { width(size_of::<$ty>(), size_of::<$ty>()) }>(op, parameters, &geometry, x, y) }
+        }
+    )* };
+}
+
+entries! {
+    unary_f64: f64, f64;
+    unary_f32: f32, f32;
+    unary_f16: f16, f32;
+    unary_bf16: bf16, f32;
+    unary_i64: i64, i64;
+    unary_i32: i32, i32;
+}
