@@ -31,9 +31,14 @@ fn main() -> Outcome {
     })
 }
 
+/// A type as the peers call it.
+fn peer_name(dtype: DType) -> String {
+    dtype.to_string().replace("f8_", "")
+}
+
 /// The request for a peer's op on `[rows, COLUMNS]`.
 fn peer(op: &str, dtype: DType, rows: usize, more: &[(&str, Value)]) -> Value {
-    let mut request = json!({ "prepare": format!("basic.{op}"), "dtype": dtype.to_string(), "shape": [rows, COLUMNS], "sets": 1 });
+    let mut request = json!({ "prepare": format!("basic.{op}"), "dtype": peer_name(dtype), "shape": [rows, COLUMNS], "sets": 1 });
     more.iter().for_each(|(key, value)| request[*key] = value.clone());
     request
 }
@@ -94,16 +99,26 @@ fn bench_elementwise(session: &mut Session, dtype: DType, bytes: usize) -> Outco
     ] {
         let want: Vec<f64> = xs.iter().map(|&x| of(x)).collect();
         check(&stream, name, &unary(&stream, op, &x)?, &want, true)?;
-        session.measure_beside(&format!("elementwise_{name}"), &shape, moved(2), &[peer(name, dtype, rows, &[])], |_| {
-            unary_into(&stream, op, &x, out.view_mut()?)
-        })?;
+        session.measure_beside(
+            &format!("elementwise_{name}"),
+            &shape,
+            moved(2),
+            &[peer(name, dtype, rows, &[])],
+            |_| unary_into(&stream, op, &x, out.view_mut()?),
+        )?;
     }
-    for (op, name, of) in [(BinaryOp::Add, "add", (|a, b| a + b) as fn(f64, f64) -> f64), (BinaryOp::Mul, "mul", |a, b| a * b)] {
+    for (op, name, of) in
+        [(BinaryOp::Add, "add", (|a, b| a + b) as fn(f64, f64) -> f64), (BinaryOp::Mul, "mul", |a, b| a * b)]
+    {
         let want: Vec<f64> = xs.iter().zip(&ys).map(|(&x, &y)| of(x, y)).collect();
         check(&stream, name, &binary(&stream, op, &x, &y)?, &want, false)?;
-        session.measure_beside(&format!("elementwise_{name}"), &shape, moved(3), &[peer(name, dtype, rows, &[])], |_| {
-            binary_into(&stream, op, &x, &y, out.view_mut()?)
-        })?;
+        session.measure_beside(
+            &format!("elementwise_{name}"),
+            &shape,
+            moved(3),
+            &[peer(name, dtype, rows, &[])],
+            |_| binary_into(&stream, op, &x, &y, out.view_mut()?),
+        )?;
     }
     let want: Vec<f64> = xs.iter().enumerate().map(|(i, x)| x + ys[i % COLUMNS]).collect();
     check(&stream, "add a row", &binary(&stream, BinaryOp::Add, &x, &bias)?, &want, false)?;
@@ -112,7 +127,9 @@ fn bench_elementwise(session: &mut Session, dtype: DType, bytes: usize) -> Outco
         binary_into(&stream, BinaryOp::Add, &x, &bias, out.view_mut()?)
     })?;
     let turned = x.view_as(&[COLUMNS, rows])?.transpose(0, 1)?;
-    session.measure("elementwise_copy_turned", &shape, moved(2), |_| copy_into(&stream, &turned, out.view_mut()?))
+    session.measure("elementwise_copy_turned", &shape, moved(2), |_| {
+        copy_into(&stream, &turned, out.view_mut()?)
+    })
 }
 
 fn bench_convert(session: &mut Session, bytes: usize) -> Outcome {
@@ -132,15 +149,20 @@ fn bench_convert(session: &mut Session, bytes: usize) -> Outcome {
         let x = random(&stream, from, rows, 3)?;
         let mut y = Tensor::zeros(&stream, &[rows, COLUMNS], to)?;
         if (from, to) == (DType::F32, DType::BF16) {
-            let want: Vec<f64> = head(&stream, &x)?.into_iter().map(|x| oracle::SmallFloat::BF16.nearest(x)).collect();
+            let want: Vec<f64> =
+                head(&stream, &x)?.into_iter().map(|x| oracle::SmallFloat::BF16.nearest(x)).collect();
             let got = head(&stream, &convert(&stream, &x, to)?)?;
             compare::elementwise("convert", &got, &want, &[want.len()], Tolerance::EXACT)?;
         }
         let work = Work::Bytes((x.elements() * (from.size() + to.size())) as u64);
-        let beside = [peer("convert", from, rows, &[("to", json!(to.to_string()))])];
-        session.measure_beside("convert", &format!("{from} to {to}, {rows}x{COLUMNS}"), work, &beside, |_| {
-            convert_into(&stream, &x, y.view_mut()?)
-        })?;
+        let beside = [peer("convert", from, rows, &[("to", json!(peer_name(to)))])];
+        session.measure_beside(
+            "convert",
+            &format!("{from} to {to}, {rows}x{COLUMNS}"),
+            work,
+            &beside,
+            |_| convert_into(&stream, &x, y.view_mut()?),
+        )?;
     }
     Ok(())
 }
@@ -157,5 +179,6 @@ fn bench_fill(session: &mut Session, bytes: usize) -> Outcome {
     session.measure_beside("fill", &shape, work, &[peer("fill", DType::F32, rows, &[])], |_| {
         fill(&stream, y.view_mut()?, 1.0f32)
     })?;
-    session.measure("fill_uniform", &shape, work, |_| uniform(&stream, &[rows, COLUMNS], 0.0, 1.0, 1).map(drop))
+    session
+        .measure("fill_uniform", &shape, work, |_| uniform(&stream, &[rows, COLUMNS], 0.0, 1.0, 1).map(drop))
 }

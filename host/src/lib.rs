@@ -43,9 +43,9 @@ pub mod tma {
     };
 }
 
+pub use crate::tensor::{DType, Layout, Shape, Tensor, TensorError, TensorMut};
 /// What a device's memory is used for.
 pub use arena::{BlockSnapshot, BlockState, HeapSnapshot, Holder, SegmentSnapshot, Snapshot, Stats};
-pub use crate::tensor::{DType, Layout, Shape, Tensor, TensorError, TensorMut};
 pub use device::{Arch, Device, DeviceProperties, MemoryInfo};
 pub use error::{DriverError, Error, Limit, OutOfMemory, Result};
 pub use interop::CustLoan;

@@ -171,7 +171,7 @@ pub fn gelu(x: f32) -> f32 {
 pub fn gelu_tanh(x: f32) -> f32 {
     const CUBIC: f32 = 0.044_715;
     /// `2 sqrt(2 / pi)`.
-    const SCALE: f32 = 1.595_769_1;
+    const SCALE: f32 = (core::f64::consts::FRAC_2_SQRT_PI * core::f64::consts::SQRT_2) as f32;
     let share = sigmoid(SCALE * fma(CUBIC * x * x, x, x));
     if x == f32::NEG_INFINITY { 0.0 } else { x * share }
 }

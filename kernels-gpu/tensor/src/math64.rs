@@ -62,7 +62,7 @@ pub fn gelu(x: f64) -> f64 {
 pub fn gelu_tanh(x: f64) -> f64 {
     const CUBIC: f64 = 0.044_715;
     /// `2 sqrt(2 / pi)`.
-    const SCALE: f64 = 1.595_769_121_605_730_7;
+    const SCALE: f64 = core::f64::consts::FRAC_2_SQRT_PI * core::f64::consts::SQRT_2;
     if x == f64::NEG_INFINITY { 0.0 } else { x * sigmoid(SCALE * (x + CUBIC * x * x * x)) }
 }
 

@@ -47,7 +47,7 @@ pub(super) fn pieces<const K: usize>(
     runs.reverse();
     let problem = Problem { sizes: operands.map(|operand| operand.size), width };
     let mut pieces = Vec::new();
-    problem.cut(&mut runs, operands.map(|operand| operand.address), &mut pieces);
+    problem.cut(&runs, operands.map(|operand| operand.address), &mut pieces);
     pieces
 }
 
@@ -58,25 +58,25 @@ struct Problem<const K: usize> {
 }
 
 impl<const K: usize> Problem<K> {
-    /// The launches over `runs`, innermost first: one, or those of the halves along the outermost axis.
-    fn cut(&self, runs: &mut Vec<Run<K>>, addresses: [u64; K], pieces: &mut Vec<Piece<K>>) {
+    /// The launches over `runs`, innermost first: one, or those of the halves along the axis that reaches furthest.
+    fn cut(&self, runs: &[Run<K>], addresses: [u64; K], pieces: &mut Vec<Piece<K>>) {
         let mode = self.mode(runs, addresses);
         if mode == Mode::Run || Self::fits(runs) {
             pieces.push(self.piece(mode, runs, addresses));
             return;
         }
+        let reach =
+            |run: &Run<K>| run.strides.iter().map(|stride| stride.saturating_mul(run.extent - 1)).max();
         // Something that does not fit has an axis of more than one place.
-        let Some(outer) = runs.pop() else { return };
-        let half = outer.extent / 2;
-        let mut start = 0;
-        for extent in [half, outer.extent - half] {
-            let moved = |k: usize| addresses[k] + (start * outer.strides[k] * self.sizes[k]) as u64;
-            let mut part = runs.clone();
-            if extent > 1 {
-                part.push(Run { extent, ..outer });
-            }
-            self.cut(&mut part, std::array::from_fn(moved), pieces);
-            start += extent;
+        let Some(axis) = (0..runs.len()).max_by_key(|&axis| reach(&runs[axis])) else { return };
+        let run = runs[axis];
+        let half = run.extent / 2;
+        for (start, extent) in [(0, half), (half, run.extent - half)] {
+            let mut part = runs.to_vec();
+            part[axis].extent = extent;
+            part.retain(|run| run.extent > 1);
+            let moved = |k: usize| addresses[k] + (start * run.strides[k] * self.sizes[k]) as u64;
+            self.cut(&part, std::array::from_fn(moved), pieces);
         }
     }
 
@@ -194,11 +194,13 @@ mod tests {
         let cut = unary(&[rows, columns], &[1, rows], &[columns, 1], [BASE, BASE]);
         assert_eq!(cut.len(), 8);
         assert!(cut.iter().all(|piece| piece.geometry.count == 1 << 30));
-        let step = (rows / 8) as u64;
-        for (index, piece) in cut.iter().enumerate() {
-            let start = index as u64 * step;
-            assert_eq!(piece.addresses, [BASE + 4 * start, BASE + 4 * start * columns as u64]);
+        let mut starts = std::collections::BTreeSet::new();
+        for piece in &cut {
+            let [x, y] = piece.addresses.map(|address| (address - BASE) as usize / 4);
+            assert_eq!(x, y / columns + y % columns * rows);
+            starts.insert((y / columns, y % columns));
         }
+        assert_eq!(starts.len(), 8);
         // Few elements far apart.
         let far = unary(&[3, 2], &[1 << 33, 1], &[2, 1], [BASE, BASE]);
         assert_eq!(far.iter().map(|piece| piece.geometry.count).collect::<Vec<_>>(), [2, 2, 2]);
