@@ -27,7 +27,11 @@ fn take(stream: &Stream, bytes: usize) -> ironwarp::Result<()> {
 }
 
 fn is_cached(device: &Device, reserves: u64) {
-    assert_eq!(device.memory_stats().reserves, reserves, "memory was taken from the driver while hits were timed");
+    assert_eq!(
+        device.memory_stats().reserves,
+        reserves,
+        "memory was taken from the driver while hits were timed"
+    );
 }
 
 fn bench_hit(session: &mut Session, shape: &str, bytes: usize) -> Outcome {

@@ -1,6 +1,6 @@
 //! Sizes: what a request is rounded to, and what is reserved for it.
 
-/// Bytes that every block is a multiple of, and aligned to.
+/// Bytes that every block is a multiple of. Blocks are aligned as their segments are, up to this.
 pub const GRANULE: u64 = 512;
 /// Requests up to this many bytes share small segments; larger ones never lie among them, so that a small block that lives
 /// long does not keep a large one from being whole again.

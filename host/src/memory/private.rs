@@ -72,3 +72,71 @@ impl Drop for Diversion {
         self.stream.device().allocator().end_capture(self.stream.device());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::PrivatePool;
+    use crate::{Device, DeviceBuffer, Result, Stream};
+
+    const BYTES: usize = 5000;
+
+    fn address(stream: &Stream) -> Result<u64> {
+        Ok(DeviceBuffer::<u8>::zeroed(stream, BYTES)?.as_ptr().raw())
+    }
+
+    /// One test, since it counts what the device holds.
+    #[test]
+    fn a_graphs_memory_is_its_own() -> Result<()> {
+        let device = Device::open(0)?;
+        let (stream, other) = (device.stream()?, device.stream()?);
+        let ordinary = address(&stream)?;
+
+        let pool = PrivatePool::new(&device);
+        let diversion = pool.divert(&stream);
+        let kept = DeviceBuffer::from_slice(&stream, &[7u8; BYTES])?;
+        let private = address(&stream)?;
+        assert_ne!(private, ordinary);
+        assert_eq!(address(&stream)?, private, "used again within the capture");
+        assert_eq!(address(&stream)?, private);
+        // The other stream is not diverted, and a diversion within the diversion takes turns with it.
+        let outer = address(&other)?;
+        assert!(![private, ordinary].contains(&outer));
+        let inner_pool = PrivatePool::new(&device);
+        let inner = inner_pool.divert(&stream);
+        let innermost = address(&stream)?;
+        assert!(![private, ordinary, outer].contains(&innermost));
+        drop(inner);
+        assert_eq!(address(&stream)?, private);
+
+        // Used on another stream: nothing is asked or waited for before the capture ends.
+        let shared = DeviceBuffer::from_slice(&stream, &[1u8; BYTES])?;
+        let mut copy = DeviceBuffer::<u8>::zeroed(&other, BYTES)?;
+        copy.copy_from_device(&other, &shared)?;
+        let live = device.memory_stats().live;
+        drop(shared);
+        assert_eq!((device.memory_stats().live, device.memory_stats().pending), (live, 0));
+        drop(diversion);
+        assert!(device.memory_stats().live < live);
+        assert_eq!(copy.to_vec(&other)?, [1; BYTES]);
+
+        // After the capture: the stream's own memory again, and the pool's stays whole, also when memory is given back.
+        assert_eq!(address(&stream)?, ordinary);
+        device.trim_pool()?;
+        let held = device.memory_snapshot();
+        assert_eq!(held.heaps.iter().filter(|heap| heap.private && !heap.segments.is_empty()).count(), 2);
+        let again = pool.divert(&stream);
+        assert_eq!(address(&stream)?, private, "a second capture into the pool");
+        drop(again);
+
+        // The graph goes: what its buffers still hold stays, the rest goes back.
+        drop((pool, inner_pool, copy));
+        device.trim_pool()?;
+        let stats = device.memory_stats();
+        assert_eq!((stats.live_blocks, stats.segments), (1, 1), "{stats:?}");
+        assert_eq!(kept.to_vec(&stream)?, [7; BYTES]);
+        drop(kept);
+        device.trim_pool()?;
+        assert_eq!(device.memory_stats().reserved, 0);
+        Ok(())
+    }
+}
