@@ -107,20 +107,11 @@ impl Allocation {
     }
 }
 
-/// Memory on its way back.
-struct Freed {
-    address: CUdeviceptr,
-    owner: Owner,
-    device: Device,
-}
-
-impl Freed {
-    fn free(self, order: &UseOrder) {
-        match self.owner {
-            Owner::Nobody => {}
-            Owner::Cache(block) => free_block(&self.device, self.address, block, order),
-            Owner::Driver => free_in_order(&self.device, self.address, order),
-        }
+fn free(device: &Device, address: CUdeviceptr, owner: Owner, order: &UseOrder) {
+    match owner {
+        Owner::Nobody => {}
+        Owner::Cache(block) => free_block(device, address, block, order),
+        Owner::Driver => free_in_order(device, address, order),
     }
 }
 
@@ -151,15 +142,15 @@ fn free_in_order(device: &Device, address: CUdeviceptr, order: &UseOrder) {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        let owner = std::mem::replace(&mut self.owner, Owner::Nobody);
+        let (address, owner) = (self.address, std::mem::replace(&mut self.owner, Owner::Nobody));
         if matches!(owner, Owner::Nobody) {
             return;
         }
-        let freed = Freed { address: self.address, owner, device: self.device.clone() };
         if self.device.captures().any() || self.order.is_shared() {
-            self.order.let_go(move |order| freed.free(&order));
+            let device = self.device.clone();
+            self.order.let_go(move |order| free(&device, address, owner, &order));
         } else {
-            freed.free(&self.order);
+            free(&self.device, address, owner, &self.order);
         }
     }
 }

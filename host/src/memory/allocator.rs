@@ -110,13 +110,6 @@ impl Kind {
     }
 }
 
-/// A block whose events cannot be recorded before a capture ends.
-struct Parked {
-    lease: Lease,
-    users: Vec<Stream>,
-    home: u64,
-}
-
 /// The memory of one device.
 pub(crate) struct Allocator {
     pub(super) mode: Mode,
@@ -126,9 +119,8 @@ pub(crate) struct Allocator {
     pub(super) pinned: Cache<Mark>,
     pub(super) pinned_heap: Heap,
     spare: Mutex<Vec<Mark>>,
-    /// Captures under way, during which no stream may be asked or waited for.
-    captures: AtomicUsize,
-    parked: Mutex<Vec<Parked>>,
+    /// Streams whose buffers get memory from private pools now.
+    diversions: AtomicUsize,
     /// The first overrun that a free has found.
     pub(super) overrun: Mutex<Option<Overrun>>,
 }
@@ -147,14 +139,14 @@ impl Allocator {
             pinned_heap: pinned.new_heap(),
             pinned,
             spare: Mutex::default(),
-            captures: AtomicUsize::new(0),
-            parked: Mutex::default(),
+            diversions: AtomicUsize::new(0),
             overrun: Mutex::default(),
         })
     }
 
+    /// Are streams being captured? Then nothing may be asked or waited for.
     pub(super) fn is_capturing(&self) -> bool {
-        self.captures.load(Ordering::Acquire) > 0
+        self.diversions.load(Ordering::Acquire) > 0
     }
 
     fn spare(&self) -> MutexGuard<'_, Vec<Mark>> {
@@ -226,16 +218,8 @@ impl Allocator {
             return self.device.free(lease);
         }
         let users = order.streams();
-        if self.is_capturing() {
-            self.parked().push(Parked { lease, users, home });
-        } else {
-            self.free_behind(device, lease, &users, home);
-        }
-    }
-
-    /// Gives a block back for the time when those of `users` that the heap's own stream is not behind are done with it.
-    fn free_behind(&self, device: &Device, lease: Lease, users: &[Stream], home: u64) {
         let own = users.iter().find(|stream| stream.id() == home);
+        // The heap's own stream need not wait for those that it comes after anyway.
         let concerns = |user: &&Stream| own.is_none_or(|own| !own.comes_after(user));
         // Without marks the block is left alone, since some stream may still write it: it stays in use for good.
         if let Some(marks) = self.marks(device, users.iter().filter(concerns)) {
@@ -243,23 +227,12 @@ impl Allocator {
         }
     }
 
-    fn parked(&self) -> MutexGuard<'_, Vec<Parked>> {
-        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn begin_diversion(&self) {
+        self.diversions.fetch_add(1, Ordering::AcqRel);
     }
 
-    pub(super) fn begin_capture(&self) {
-        self.captures.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// A capture has ended; after the last one, what was dropped meanwhile is freed.
-    pub(super) fn end_capture(&self, device: &Device) {
-        if self.captures.fetch_sub(1, Ordering::AcqRel) > 1 {
-            return;
-        }
-        let parked = std::mem::take(&mut *self.parked());
-        for Parked { lease, users, home } in parked {
-            self.free_behind(device, lease, &users, home);
-        }
+    pub(super) fn end_diversion(&self) {
+        self.diversions.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// The heap for a new stream.
