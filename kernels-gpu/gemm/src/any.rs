@@ -136,9 +136,8 @@ pub unsafe fn gemm_any(
     const { assert!(2 * ELEMENTS == TILE * TILE, "the sums take the place of both tiles") };
     let a_tile = shared::address_of(shared_array![Unit; (TILE * TILE / SQUARE) as usize]);
     let b_tile = a_tile + ELEMENTS * F32;
-    // SAFETY: null, or one number.
-    let alpha = unsafe { problem.alpha * scale(scale_a) * scale(scale_b) };
-    let epilogue = Epilogue { problem, alpha, bias, residual, amax, c };
+    // SAFETY: the caller's word for the pointers.
+    let epilogue = unsafe { Epilogue::new(problem, [scale_a, scale_b], bias, residual, amax, c) };
     // A's rows, B's columns: the lines of a tile.
     let a_lines = Lines { base: a, layout: problem.a, first: row, count: m, depth: k };
     let Layout { ty, row: b_row, column: b_column, batch: b_batch } = problem.b;
@@ -246,7 +245,7 @@ unsafe fn stage(sums: &[[f32; SQUARE as usize]; SQUARE as usize], to: u32) {
 
 /// What becomes of the sums.
 #[derive(Clone, Copy)]
-struct Epilogue {
+pub(crate) struct Epilogue {
     problem: Problem,
     alpha: f32,
     bias: *const u8,
@@ -256,10 +255,44 @@ struct Epilogue {
 }
 
 impl Epilogue {
+    /// # Safety
+    /// As for [`gemm_any`], whose parameters these are.
+    #[inline(always)]
+    pub(crate) unsafe fn new(
+        problem: Problem,
+        scales: [*const f32; 2],
+        bias: *const u8,
+        residual: *const u8,
+        amax: *mut u32,
+        c: *mut u8,
+    ) -> Self {
+        // SAFETY: null, or one number.
+        let alpha = unsafe { problem.alpha * scale(scales[0]) * scale(scales[1]) };
+        Epilogue { problem, alpha, bias, residual, amax, c }
+    }
+
+    /// The function of the sums.
+    #[inline(always)]
+    pub(crate) fn activation(self) -> Activation {
+        Activation::from_code(self.problem.activation)
+    }
+
+    /// Raises `amax`, if there is one, to the number with these bits.
+    ///
+    /// # Safety
+    /// As for [`gemm_any`].
+    #[inline(always)]
+    pub(crate) unsafe fn raise(self, largest: u32) {
+        if !self.amax.is_null() && largest > 0 {
+            // SAFETY: not null, so one number, by the caller's word.
+            unsafe { atomic_fetch_max_u32_device(self.amax, Ordering::Relaxed, largest) };
+        }
+    }
+
     /// Writes the block's part of C, from the sums at the shared address `sums`; the tile begins at `(row, column)` of the product.
     #[inline(always)]
     unsafe fn store(self, sums: u32, batch: u32, row: u32, column: u32) {
-        let activation = Activation::from_code(self.problem.activation);
+        let activation = self.activation();
         let columns = activation.columns();
         let width = TILE / columns;
         let mut largest = 0;
@@ -283,10 +316,8 @@ impl Epilogue {
                 largest = if bits > largest { bits } else { largest };
             }
         }
-        if !self.amax.is_null() && largest > 0 {
-            // SAFETY: not null, so one number, by the caller's word.
-            unsafe { atomic_fetch_max_u32_device(self.amax, Ordering::Relaxed, largest) };
-        }
+        // SAFETY: the caller's word.
+        unsafe { self.raise(largest) };
     }
 
     /// The bias of a column of the product.
@@ -297,8 +328,11 @@ impl Epilogue {
     }
 
     /// Writes the element of C that a sum becomes; the bits of its magnitude.
+    ///
+    /// # Safety
+    /// It is inside of C, and no other thread touches it.
     #[inline(always)]
-    unsafe fn finish(self, activation: Activation, sum: f32, place: Place) -> u32 {
+    pub(crate) unsafe fn finish(self, activation: Activation, sum: f32, place: Place) -> u32 {
         let Problem { beta, c, .. } = self.problem;
         let mut v = self.alpha * sum;
         // SAFETY: inside of C and of the bias.
@@ -311,8 +345,11 @@ impl Epilogue {
     }
 
     /// Writes the element of C that the sums of `column` and the next become; the bits of its magnitude. There is no `beta`.
+    ///
+    /// # Safety
+    /// As for [`Epilogue::finish`].
     #[inline(always)]
-    unsafe fn finish_pair(self, sums: [f32; 2], place: Place, column: u32) -> u32 {
+    pub(crate) unsafe fn finish_pair(self, sums: [f32; 2], place: Place, column: u32) -> u32 {
         // SAFETY: inside of C and of the bias.
         unsafe {
             let gate = self.alpha * sums[0] + self.bias(column);
@@ -341,10 +378,10 @@ impl Epilogue {
 
 /// An element of C.
 #[derive(Clone, Copy)]
-struct Place {
-    batch: u32,
-    row: u32,
-    column: u32,
+pub(crate) struct Place {
+    pub batch: u32,
+    pub row: u32,
+    pub column: u32,
 }
 
 impl Place {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`gemm_f32`](mod@gemm_f32), `gemm_f32_small` | `C = alpha A B + beta C` in f32, without tensor cores |
 //! | [`any`]: `gemm_any` | every element type, stride and [`epilogue`], without tensor cores |
+//! | [`skinny`]: `gemm_skinny_f16_nt`, `_nn`, `_bf16_nt`, `_nn` | up to 16 rows, as fast as the other factor comes from memory |
 //! | [`repack`]: `gemm_repack_b8`, `_b16`, `_b32` | operands that no fast kernel can address, copied to aligned rows |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 
@@ -13,4 +14,5 @@ pub mod epilogue;
 pub mod gemm_f32;
 mod load;
 pub mod repack;
+pub mod skinny;
 mod unroll;

@@ -71,11 +71,11 @@ fn launch_any(stream: &Stream, problem: &Problem, _: &Config, operands: Operands
 }
 
 /// The types have been checked.
-fn code(dtype: DType) -> u32 {
+pub(super) fn code(dtype: DType) -> u32 {
     device_type(dtype).unwrap_or(Type::F32) as u32
 }
 
-fn layout(dtype: DType, shape: Shape) -> Layout {
+pub(super) fn layout(dtype: DType, shape: Shape) -> Layout {
     let Shape { row, column, matrix, .. } = shape;
     Layout { ty: code(dtype), row: row as u64, column: column as u64, batch: matrix as u64 }
 }

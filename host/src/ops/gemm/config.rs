@@ -10,6 +10,8 @@ pub enum Kernel {
     F32Large,
     /// [`gemm::gemm_f32`], the small tile.
     F32Small,
+    /// [`gemm::skinny`].
+    Skinny,
     /// [`gemm::any`].
     Any,
 }
@@ -57,6 +59,7 @@ impl Kernel {
         match self {
             Kernel::F32Large => "gemm_f32",
             Kernel::F32Small => "gemm_f32_small",
+            Kernel::Skinny => "gemm_skinny",
             Kernel::Any => "gemm_any",
         }
     }

@@ -39,6 +39,7 @@
 //! | family | takes |
 //! |---|---|
 //! | [`gemm::gemm_f32`](mod@gemm::gemm_f32) | f32 in whole precision, dense rows |
+//! | [`gemm::skinny`](mod@gemm::skinny) | up to 16 rows in f16 or bf16, aligned |
 //! | [`gemm::any`](mod@gemm::any) | everything, slowly |
 //!
 //! Operands whose rows do not begin at 16-byte boundaries, or run the wrong way for a kernel, are copied to scratch memory first where
@@ -59,6 +60,7 @@ mod problem;
 mod repack;
 mod run;
 mod select;
+mod skinny;
 
 pub use config::{Choice, Config, Kernel, Offer, Refusal, Repack};
 pub use f32::{Gemm, gemm_f32};

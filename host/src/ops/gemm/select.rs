@@ -8,7 +8,7 @@
 
 use std::sync::OnceLock;
 
-use crate::device::Device;
+use crate::device::{Arch, Device};
 use crate::error::{Error, Result};
 
 use super::config::{Choice, Config, Offer, Refusal};
@@ -19,12 +19,20 @@ use super::run::FAMILIES;
 /// What kernels ask of a device.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Facts {
+    pub arch: Arch,
     pub sm_count: u32,
+    /// Shared memory of a block, bytes.
+    pub shared_bytes: u32,
 }
 
 impl Facts {
     fn of(device: &Device) -> Self {
-        Facts { sm_count: device.properties().sm_count }
+        let properties = device.properties();
+        Facts {
+            arch: device.arch(),
+            sm_count: properties.sm_count,
+            shared_bytes: properties.shared_per_block_optin,
+        }
     }
 }
 

@@ -1,0 +1,139 @@
+//! Few rows: [`gemm::skinny`], as fast as B comes from memory.
+
+use gemm::any as kernel;
+use gemm::skinny::{self, Width};
+
+use crate::error::Result;
+use crate::launch::{LaunchConfig, launch};
+use crate::stream::Stream;
+use crate::tensor::DType;
+
+use super::any::{code, layout};
+use super::config::{Config, Kernel, Offer, Refusal};
+use super::matmul::invalid;
+use super::matrix::ROW_ALIGNMENT;
+use super::problem::{Order, Problem};
+use super::run::{Family, Operands};
+use super::select::{Facts, Sink};
+
+pub(super) const FAMILY: Family =
+    Family { offers, has: |kernel| kernel == Kernel::Skinny, launch: launch_skinny };
+
+/// Elements of a 16-byte unit, in which sides are counted.
+const UNIT: u32 = ROW_ALIGNMENT as u32 / ELEMENT_BYTES;
+const ELEMENT_BYTES: u32 = 2;
+
+/// Measured on an H200, 8192 x 8192 and 28672 x 8192: bytes a microsecond of the device, and of one multiprocessor while others idle.
+const BYTES_PER_US: f64 = 4.2e6;
+const BLOCK_BYTES_PER_US: f64 = 55e3;
+/// A launch, and the way of the first bytes.
+const START_US: f64 = 2.5;
+/// What a byte of A, which comes from the L2 cache, costs beside one of B.
+const CACHED: f64 = 0.07;
+
+fn offers(problem: &Problem, facts: &Facts, sink: &mut dyn Sink) {
+    if let Some(why) = lacks(problem, facts) {
+        return sink.refuse(Refusal { kernel: Kernel::Skinny.name(), why });
+    }
+    for width in Width::ALL {
+        if width.shared_bytes(problem.m) <= facts.shared_bytes {
+            let tile = [skinny::MAX_M, width.columns(), width.depth()];
+            sink.offer(Offer {
+                config: Config::new(Kernel::Skinny, tile, skinny::STAGES),
+                estimate_us: START_US + busy_us(width, problem, facts.sm_count),
+                why: "few rows: streams B once, as fast as it comes from memory",
+            });
+        }
+    }
+}
+
+/// What is not as the kernels want it.
+fn lacks(problem: &Problem, facts: &Facts) -> Option<&'static str> {
+    let Problem { m, n, k, batch, a, b, .. } = *problem;
+    let rules = [
+        (facts.arch.major >= 8, "wants a device of sm_80 or later"),
+        (m <= skinny::MAX_M, "takes up to 16 rows"),
+        (batch == 1, "takes no batches"),
+        (
+            a.dtype == b.dtype && matches!(a.dtype, DType::F16 | DType::BF16),
+            "A and B are both f16 or both bf16",
+        ),
+        (k > 0 && k.is_multiple_of(UNIT), "k is a multiple of 8, and not 0"),
+        (a.order == Order::Rows, "wants A by rows"),
+        (b.order != Order::Strided, "wants B by rows or by columns"),
+        (b.order != Order::Rows || n.is_multiple_of(UNIT), "n is a multiple of 8 where B lies by rows"),
+        (
+            u64::from(a.alignment.min(b.alignment)) >= ROW_ALIGNMENT,
+            "every row of A, and row or column of B, begins at a multiple of 16 bytes",
+        ),
+    ];
+    rules.iter().find(|(holds, _)| !holds).map(|(_, why)| *why)
+}
+
+/// Time of the copies: full waves of blocks share the memory, those of the last one have more each.
+fn busy_us(width: Width, problem: &Problem, sm_count: u32) -> f64 {
+    let sm_count = sm_count.max(1);
+    let tiles = width.tiles(problem.n);
+    let columns = f64::from(width.columns()) + CACHED * f64::from(problem.m);
+    let bytes = columns * f64::from(problem.k) * f64::from(ELEMENT_BYTES);
+    let wave = |blocks: u32| {
+        let share = BYTES_PER_US / f64::from(blocks.max(1));
+        if blocks == 0 { 0.0 } else { bytes / share.min(BLOCK_BYTES_PER_US) }
+    };
+    let time = f64::from(tiles / sm_count) * wave(sm_count) + wave(tiles % sm_count);
+    time / efficiency(width, problem.b.order)
+}
+
+/// Rows of B are read in pieces as wide as the block: short ones use the memory less well.
+fn efficiency(width: Width, order: Order) -> f64 {
+    match (order, width.columns()) {
+        (Order::Rows, 16) => 0.69,
+        (Order::Rows, 32) => 0.87,
+        _ => 1.0,
+    }
+}
+
+fn launch_skinny(stream: &Stream, problem: &Problem, config: &Config, operands: Operands<'_>) -> Result<()> {
+    let Operands { a, b, c, alpha, beta, activation, bias, residual, scale_a, scale_b, amax } = operands;
+    let Some(width) = Width::of_columns(config.tile[1]) else {
+        return Err(invalid(
+            "the configuration",
+            config.to_string(),
+            "a tile of 16, 32, 64 or 128 columns".to_owned(),
+            "take one of `candidates`",
+        ));
+    };
+    let order = problem.b.order;
+    let dtype = a.dtype;
+    let problem = kernel::Problem {
+        m: problem.m,
+        n: problem.n,
+        k: problem.k,
+        batch: 1,
+        alpha,
+        beta,
+        activation: activation as u32,
+        bias: code(bias.map_or(DType::F32, |bias| bias.dtype)),
+        a: layout(a.dtype, a.shape),
+        b: layout(b.dtype, b.shape),
+        c: layout(c.dtype, c.shape),
+        residual: residual
+            .map_or(layout(c.dtype, c.shape), |residual| layout(residual.dtype, residual.shape)),
+    };
+    let blocks = width.tiles(problem.n).min(stream.device().properties().sm_count);
+    let config =
+        LaunchConfig::new([blocks, 1, 1], [skinny::THREADS, 1, 1]).with_shared(width.shared_bytes(problem.m));
+    let (bias, residual) = (bias.map(|bias| bias.data), residual.map(|residual| residual.data));
+    let amax = amax.map(|amax| amax.bytes().cast::<u32>());
+    let arguments = (problem, width.groups(), a.data, b.data, scale_a, scale_b, bias, residual, amax, c.data);
+    // SAFETY: the shapes have been checked against the data and each other, and alignment and order by `lacks`; C is exclusively borrowed and
+    // does not overlap itself; for SwiGLU n is even; grid, block and shared memory are what the kernel asks for.
+    unsafe {
+        match (dtype, order) {
+            (DType::F16, Order::Columns) => launch::<skinny::gemm_skinny_f16_nt>(stream, config, arguments),
+            (DType::F16, _) => launch::<skinny::gemm_skinny_f16_nn>(stream, config, arguments),
+            (_, Order::Columns) => launch::<skinny::gemm_skinny_bf16_nt>(stream, config, arguments),
+            _ => launch::<skinny::gemm_skinny_bf16_nn>(stream, config, arguments),
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The ring of stages, and the products of a stage.
+
+use cuda_std::{async_copy, matrix, mma, thread, vector};
+use layout::UNIT_BYTES;
+use num::{bf16, f16};
+
+use super::shape::{GROUP, LANES, Partials, ROWS, SLICE, STAGES, STEP, THREADS, Tile, UNIT};
+use crate::unroll::unrolled;
+
+/// A 16-bit type that the tensor cores multiply.
+pub(crate) trait Half: Copy + 'static {
+    /// 16x8 += 16x16 * 16x8, summed in f32.
+    ///
+    /// # Safety
+    /// The whole warp calls it together.
+    unsafe fn mma(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4];
+}
+
+impl Half for f16 {
+    #[inline(always)]
+    unsafe fn mma(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
+        // SAFETY: the caller's contract.
+        unsafe { mma::m16n8k16_f32_f16(a, b, c) }
+    }
+}
+
+impl Half for bf16 {
+    #[inline(always)]
+    unsafe fn mma(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
+        // SAFETY: the caller's contract.
+        unsafe { mma::m16n8k16_f32_bf16(a, b, c) }
+    }
+}
+
+/// Shape and operands. Units of 16 bytes are whole: `k` (and `n`, where rows of `b` are contiguous) is a multiple of 8, and every row or
+/// column begins at a multiple of 16 bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Factors<T> {
+    /// Rows of the left factor, 1 to 16.
+    pub m: u32,
+    pub n: u32,
+    pub k: u32,
+    /// The left factor, rows contiguous.
+    pub a: *const T,
+    /// Elements from a row of it to the next.
+    pub a_pitch: usize,
+    /// The right factor.
+    pub b: *const T,
+    /// Elements from a line of it to the next.
+    pub b_pitch: usize,
+}
+
+/// The ring: which stage is copied next, and which is used next.
+#[derive(Clone, Copy)]
+pub(crate) struct Ring<T> {
+    factors: Factors<T>,
+    /// Shared address of the first stage.
+    base: u32,
+    /// First column of the tile, first k and stage to be copied next.
+    column: u32,
+    k: u32,
+    to_copy: u32,
+    /// Stage to be used next.
+    to_use: u32,
+}
+
+#[inline(always)]
+const fn next(stage: u32) -> u32 {
+    if stage + 1 == STAGES { 0 } else { stage + 1 }
+}
+
+impl<T: Half> Ring<T> {
+    /// The ring of a block whose first tile begins at `column`, at the shared address `base`.
+    #[inline(always)]
+    pub fn new(factors: Factors<T>, column: u32, base: u32) -> Self {
+        Ring { factors, base, column, k: 0, to_copy: 0, to_use: 0 }
+    }
+
+    /// Starts the copies of the next stage, if there is one, and closes their group.
+    ///
+    /// # Safety
+    /// The block calls it together, when nobody reads that stage any more.
+    #[inline(always)]
+    unsafe fn start<S: Tile>(&mut self) {
+        if self.column < self.factors.n {
+            let stage = self.base + self.to_copy * S::STAGE_BYTES;
+            // SAFETY: the caller's contract.
+            unsafe {
+                unrolled!(I in [0 1 2 3] { self.copy_right::<S>(stage, I as u32); });
+                unrolled!(I in [0 1 2 3] { self.copy_left::<S>(stage, I as u32); });
+            }
+            self.k += S::DEPTH;
+            if self.k >= self.factors.k {
+                self.k = 0;
+                self.column += thread::grid_dim_x() * S::COLUMNS;
+            }
+            self.to_copy = next(self.to_copy);
+        }
+        async_copy::commit_group();
+    }
+
+    /// This thread's `index`-th unit of the right factor.
+    #[inline(always)]
+    unsafe fn copy_right<S: Tile>(&self, stage: u32, index: u32) {
+        const { assert!(S::RIGHT_LINES * S::RIGHT_UNITS == 4 * THREADS, "`start` counts them out") };
+        let unit = index * THREADS + thread::thread_idx_x();
+        let (line, unit) = (unit / S::RIGHT_UNITS, unit % S::RIGHT_UNITS);
+        let Factors { n, k, b, b_pitch, .. } = self.factors;
+        let (lines, elements, first_line, first) =
+            if S::ALONG_K { (n, k, self.column, self.k) } else { (k, n, self.k, self.column) };
+        let (source_line, element) = (first_line + line, first + unit * UNIT);
+        let (source, bytes) = if source_line < lines && element < elements {
+            (b.wrapping_add(source_line as usize * b_pitch + element as usize), UNIT_BYTES)
+        } else {
+            (b, 0)
+        };
+        // SAFETY: a unit inside the factor, or nothing; its place in the stage is this thread's.
+        unsafe { async_copy::copy_cg_zfill(stage + S::right(line, unit), source, bytes) };
+    }
+
+    /// This thread's `index`-th unit of the left factor, if it has one.
+    #[inline(always)]
+    unsafe fn copy_left<S: Tile>(&self, stage: u32, index: u32) {
+        const { assert!(S::ROWS * S::LEFT_UNITS <= 4 * THREADS, "`start` counts them out") };
+        if index * THREADS >= S::ROWS * S::LEFT_UNITS {
+            return;
+        }
+        let unit = index * THREADS + thread::thread_idx_x();
+        let (row, unit) = (unit / S::LEFT_UNITS, unit % S::LEFT_UNITS);
+        let Factors { m, k, a, a_pitch, .. } = self.factors;
+        if row < m {
+            let element = self.k + unit * UNIT;
+            let (source, bytes) = if element < k {
+                (a.wrapping_add(row as usize * a_pitch + element as usize), UNIT_BYTES)
+            } else {
+                (a, 0)
+            };
+            // SAFETY: as above.
+            unsafe { async_copy::copy_cg_zfill(stage + S::left(row, unit), source, bytes) };
+        }
+    }
+
+    /// Starts the copies of the first stages.
+    ///
+    /// # Safety
+    /// The block calls it together, once.
+    #[inline(always)]
+    pub unsafe fn fill<S: Tile>(&mut self) {
+        let mut ahead = 1;
+        while ahead < STAGES {
+            // SAFETY: nobody reads a stage yet.
+            unsafe { self.start::<S>() };
+            ahead += 1;
+        }
+    }
+
+    /// Computes the next tile's sums, slice by slice, and says where they are. They can be read after a barrier.
+    ///
+    /// # Safety
+    /// The block calls it together, with [`Tile::SHARED`] bytes at the ring's address; the factors are readable and nobody writes them; there is
+    /// a next tile.
+    #[inline(always)]
+    pub unsafe fn tile<S: Tile>(&mut self) -> Partials {
+        let mut sums: Sums = [[0.0; 4]; 2];
+        let mut k = 0;
+        while k < self.factors.k {
+            // SAFETY: a stage's copies start after the barrier that follows its last use, and it is used after the wait and the
+            // barrier that follow its copies.
+            unsafe {
+                async_copy::wait_group::<{ STAGES - 2 }>();
+                thread::sync_threads();
+                self.start::<S>();
+                multiply::<T, S>(&mut sums, self.base + self.to_use * S::STAGE_BYTES, self.factors.m);
+            }
+            self.to_use = next(self.to_use);
+            k += S::DEPTH;
+        }
+        // SAFETY: the tile before this one has been read before the barrier above; a tile has at least one stage.
+        unsafe { write_partials::<S>(self.base, &sums) };
+        S::PARTIALS
+    }
+}
+
+/// A warp's sums: column `g` (and `g + 8`) of its group, rows `2 t` and `2 t + 1` of eight.
+type Sums = [[f32; 4]; 2];
+
+/// This warp's group of columns, and its slice of k.
+#[inline(always)]
+fn place<S: Tile>() -> (u32, u32) {
+    let warp = thread::thread_idx_x() / LANES;
+    (warp % S::GROUPS, warp / S::GROUPS)
+}
+
+/// Adds the products of a stage.
+///
+/// # Safety
+/// The warp calls it together; the stage is loaded.
+#[inline(always)]
+unsafe fn multiply<T: Half, S: Tile>(sums: &mut Sums, stage: u32, m: u32) {
+    const { assert!(SLICE == 4 * STEP, "counted out") };
+    unrolled!(PAIR in [0 1] {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let low = right::<S>(stage, 2 * PAIR as u32);
+            let high = right::<S>(stage, 2 * PAIR as u32 + 1);
+            let b = left::<S>(stage, 0, PAIR as u32, m);
+            sums[0] = T::mma(low, [b[0], b[1]], sums[0]);
+            sums[0] = T::mma(high, [b[2], b[3]], sums[0]);
+            if S::WIDE {
+                let b = left::<S>(stage, ROWS, PAIR as u32, m);
+                sums[1] = T::mma(low, [b[0], b[1]], sums[1]);
+                sums[1] = T::mma(high, [b[2], b[3]], sums[1]);
+            }
+        }
+    });
+}
+
+/// The group's columns and elements `16 step ..` of the slice, as A of `mma`: matrices of columns 0 and 8, then of the next eight of k.
+///
+/// # Safety
+/// As for [`multiply`].
+#[inline(always)]
+unsafe fn right<S: Tile>(stage: u32, step: u32) -> [u32; 4] {
+    let (group, slice) = place::<S>();
+    let (number, line) = (thread::thread_idx_x() % LANES / 8, thread::thread_idx_x() % 8);
+    let (column, k) = (group * GROUP + number % 2 * 8, slice * SLICE + step * STEP + number / 2 * 8);
+    // SAFETY: units of the stage.
+    unsafe {
+        if S::ALONG_K {
+            matrix::ldmatrix_x4(stage + S::right(column + line, k / UNIT))
+        } else {
+            matrix::ldmatrix_x4_trans(stage + S::right(k + line, column / UNIT))
+        }
+    }
+}
+
+/// Eight rows from `first` on and elements `32 pair ..` of the slice, as B of two `mma`. Rows that there are not repeat the last one.
+///
+/// # Safety
+/// As for [`multiply`].
+#[inline(always)]
+unsafe fn left<S: Tile>(stage: u32, first: u32, pair: u32, m: u32) -> [u32; 4] {
+    let (_, slice) = place::<S>();
+    let (number, line) = (thread::thread_idx_x() % LANES / 8, thread::thread_idx_x() % 8);
+    let row = (first + line).min(m - 1);
+    let k = slice * SLICE + pair * 2 * STEP + number * 8;
+    // SAFETY: a unit of the stage.
+    unsafe { matrix::ldmatrix_x4(stage + S::left(row, k / UNIT)) }
+}
+
+/// Puts this warp's sums where all threads can read them.
+///
+/// # Safety
+/// Nobody reads the partial sums any more.
+#[inline(always)]
+unsafe fn write_partials<S: Tile>(base: u32, sums: &Sums) {
+    let (group, slice) = place::<S>();
+    let lane = thread::thread_idx_x() % LANES;
+    let (g, t) = (lane / 4, lane % 4);
+    unrolled!(I in [0 1 2 3 4 5 6 7] {
+        const EIGHT: usize = I / 4;
+        if EIGHT == 0 || S::WIDE {
+            let row = EIGHT as u32 * ROWS + 2 * t + I as u32 % 2;
+            let column = group * GROUP + g + I as u32 % 4 / 2 * 8;
+            // SAFETY: this lane's place.
+            unsafe { vector::store_shared(S::PARTIALS.address(base, slice, row, column), sums[EIGHT][I % 4]) };
+        }
+    });
+}

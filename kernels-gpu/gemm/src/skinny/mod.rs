@@ -1,0 +1,220 @@
+//! Products with few rows, which are as fast as the right factor comes from memory: `C = epilogue(A B)` in f16 or bf16, `A: [m, k]` with `m <= 16`.
+//!
+//! ```text
+//!                 B: 16 GROUPS columns                 a block: 8 warps, GROUPS beside each other, the others along k
+//!               +------+------+------+------+
+//!        k ..   | warp | warp | warp | warp |          stage 0 | copy k=0 | ..     | use k=0 |
+//!               |  0   |  1   |  2   |  3   |  DEPTH   stage 1     | copy k=1 | ..     | use k=1 |
+//!               +------+------+------+------+          ...
+//!               |  4   |  5   |  6   |  7   |          stage 5                     | copy k=5 ..
+//!               +------+------+------+------+
+//!                       C: sums of 0 and 4, ..         16 KiB of B a stage, five stages under way: 80 KiB a multiprocessor
+//! ```
+//! * **Factors change places**: columns of B are the 16 rows of `mma.m16n8k16`, rows of A its 8 columns, so that no row of the tensor cores' tile is
+//!   wasted on rows that A does not have. 9 to 16 rows take two instructions for each fragment of B.
+//! * **Ring.** All threads copy by `cp.async`, 16 bytes at a time, and run ahead over the tiles' borders, so that the sums of a tile hide behind the
+//!   copies of the next.
+//! * **Sums.** Each warp sums its slice of k (64 of every `DEPTH` elements); the slices are added in their order through shared memory.
+//!   Results are bitwise repeatable, but depend on `GROUPS`.
+//! * **Width.** Wide blocks read A less often and B in longer pieces, narrow ones share a small result out better.
+//!
+//! | order | B lies | limits |
+//! |---|---|---|
+//! | `nt` | columns contiguous: `[n, k]` row-major | `k` a multiple of 8 |
+//! | `nn` | rows contiguous: `[k, n]` row-major | `k` and `n` multiples of 8 |
+//!
+//! Rows of A are contiguous. Every row of A, and every line of B, begins at a multiple of 16 bytes; `1 <= m <= 16`, `k >= 1`, `n >= 1`, sides at most
+//! [`MAX_SIDE`].
+
+mod block;
+mod shape;
+
+use crate::any::{Epilogue, Place, Problem};
+use crate::epilogue::Activation;
+use block::{Factors, Half, Ring};
+use cuda_std::{kernel, shared, thread, vector};
+use num::{bf16, f16};
+use shape::{GROUP, Partials, Shape, Tile};
+pub use shape::{MAX_M, STAGES, THREADS};
+
+/// Evaluates an expression with the shape `$s` of a number of groups and rows that is known at run time.
+macro_rules! with_shape {
+    ($groups:expr, $wide:expr, |$s:ident| $body:expr) => {
+        match ($groups, $wide) {
+            (1, false) => with_shape!(@ $s, 1, false, $body),
+            (1, true) => with_shape!(@ $s, 1, true, $body),
+            (2, false) => with_shape!(@ $s, 2, false, $body),
+            (2, true) => with_shape!(@ $s, 2, true, $body),
+            (4, false) => with_shape!(@ $s, 4, false, $body),
+            (4, true) => with_shape!(@ $s, 4, true, $body),
+            (_, false) => with_shape!(@ $s, 8, false, $body),
+            (_, true) => with_shape!(@ $s, 8, true, $body),
+        }
+    };
+    (@ $s:ident, $groups:literal, $wide:literal, $body:expr) => {{
+        type $s<const ALONG: bool> = Shape<$groups, $wide, ALONG>;
+        $body
+    }};
+}
+
+/// Largest `n` or `k`: leaves room to round up to whole tiles in 32 bits.
+pub const MAX_SIDE: u32 = 1 << 31;
+
+/// How many columns a block computes at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Width(u32);
+
+impl Width {
+    /// Every width, the widest first.
+    pub const ALL: [Width; 4] = [Width(8), Width(4), Width(2), Width(1)];
+
+    /// Columns.
+    pub const fn columns(self) -> u32 {
+        self.0 * GROUP
+    }
+
+    /// What kernels call it.
+    pub const fn groups(self) -> u32 {
+        self.0
+    }
+
+    /// The one of so many columns.
+    pub fn of_columns(columns: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|width| width.columns() == columns)
+    }
+
+    /// Elements of k of a stage.
+    pub const fn depth(self) -> u32 {
+        shape::WARPS / self.0 * shape::SLICE
+    }
+
+    /// Tiles of a result of `n` columns; more blocks find nothing to do.
+    pub const fn tiles(self, n: u32) -> u32 {
+        n.div_ceil(self.columns())
+    }
+
+    /// Dynamic shared memory of a block for `m` rows.
+    pub const fn shared_bytes(self, m: u32) -> u32 {
+        with_shape!(self.0, m > shape::ROWS, |S| S::<true>::SHARED)
+    }
+}
+
+/// # Safety
+/// The contract of the kernels.
+#[inline(always)]
+unsafe fn run<T: Half, const ALONG_K: bool>(
+    problem: Problem,
+    groups: u32,
+    a: *const u8,
+    b: *const u8,
+    epilogue: Epilogue,
+) {
+    let Problem { m, n, k, .. } = problem;
+    let b_pitch = if ALONG_K { problem.b.column } else { problem.b.row } as usize;
+    let (a, b) = (a.cast(), b.cast());
+    let factors: Factors<T> = Factors { m, n, k, a, a_pitch: problem.a.row as usize, b, b_pitch };
+    let base = shared::address_of(shared::dynamic_shared_mem::<u8>());
+    let columns = groups * GROUP;
+    let mut column = thread::block_idx_x() * columns;
+    let mut ring = Ring::new(factors, column, base);
+    // SAFETY: the caller's contract. The sums of a tile are read between two barriers: the one here, and the first of the next tile.
+    unsafe {
+        with_shape!(groups, m > shape::ROWS, |S| ring.fill::<S<ALONG_K>>());
+        let mut largest = 0;
+        while column < n {
+            let partials = with_shape!(groups, m > shape::ROWS, |S| ring.tile::<S<ALONG_K>>());
+            thread::sync_threads();
+            let bits = store(base, partials, [m, n], column, epilogue);
+            largest = if bits > largest { bits } else { largest };
+            column += thread::grid_dim_x() * columns;
+        }
+        epilogue.raise(largest);
+    }
+}
+
+/// Makes elements of C of the sums of the tile that begins at column `first`; the bits of the largest magnitude. The loop is not
+/// unrolled: what an element goes through is long.
+///
+/// # Safety
+/// The block calls it together, after a barrier; the epilogue's C is `[m, n]`.
+#[inline(always)]
+unsafe fn store(base: u32, partials: Partials, [m, n]: [u32; 2], first: u32, epilogue: Epilogue) -> u32 {
+    let activation = epilogue.activation();
+    let columns = activation.columns();
+    let width = partials.columns / columns;
+    let mut largest = 0;
+    let mut element = thread::thread_idx_x();
+    while element < m * width {
+        let (row, across) = (element / width, element % width * columns);
+        element += THREADS;
+        let column = first + across;
+        if column < n {
+            let place = Place { batch: 0, row, column: column / columns };
+            // SAFETY: inside of the sums, and of C; an element is one thread's.
+            let bits = unsafe {
+                let sum = sum(base, partials, row, across);
+                match activation {
+                    Activation::SwiGlu => {
+                        let pair = [sum, self::sum(base, partials, row, across + 1)];
+                        epilogue.finish_pair(pair, place, column)
+                    }
+                    one => epilogue.finish(one, sum, place),
+                }
+            };
+            largest = if bits > largest { bits } else { largest };
+        }
+    }
+    largest
+}
+
+/// The slices' sums of an element, added in their order.
+///
+/// # Safety
+/// It is one of the tile.
+#[inline(always)]
+unsafe fn sum(base: u32, partials: Partials, row: u32, column: u32) -> f32 {
+    let mut sum = 0.0;
+    let mut slice = 0;
+    while slice < partials.slices {
+        // SAFETY: inside of the partial sums.
+        sum += unsafe { vector::load_shared::<f32>(partials.address(base, slice, row, column)) };
+        slice += 1;
+    }
+    sum
+}
+
+macro_rules! kernels {
+    ($(#[kernel] fn $name:ident: $element:ident, $along_k:literal, $order:literal;)*) => { $(
+        #[doc = concat!("`C = epilogue(A B)` for `", stringify!($element), "` factors with ", $order, "; C, bias and residual are of any type.")]
+        ///
+        /// # Safety
+        /// As for [`gemm_any`](fn@crate::any::gemm_any), within the limits of the module; one matrix. `groups` is [`Width::groups`], with
+        /// [`Width::shared_bytes`]`(m)` of dynamic shared memory; any number of blocks along x, of [`THREADS`] threads.
+        #[kernel(launch_bounds(THREADS, 1))]
+        pub unsafe fn $name(
+            problem: Problem,
+            groups: u32,
+            a: *const u8,
+            b: *const u8,
+            scale_a: *const f32,
+            scale_b: *const f32,
+            bias: *const u8,
+            residual: *const u8,
+            amax: *mut u32,
+            c: *mut u8,
+        ) {
+            // SAFETY: the caller's contract.
+            unsafe {
+                let epilogue = Epilogue::new(problem, [scale_a, scale_b], bias, residual, amax, c);
+                run::<$element, $along_k>(problem, groups, a, b, epilogue);
+            }
+        }
+    )* };
+}
+
+kernels! {
+    #[kernel] fn gemm_skinny_f16_nt: f16, true, "columns of B contiguous";
+    #[kernel] fn gemm_skinny_f16_nn: f16, false, "rows of B contiguous";
+    #[kernel] fn gemm_skinny_bf16_nt: bf16, true, "columns of B contiguous";
+    #[kernel] fn gemm_skinny_bf16_nn: bf16, false, "rows of B contiguous";
+}

@@ -1,0 +1,182 @@
+//! The shape of a block, its stages in shared memory, and where 16-byte units lie in them.
+
+use layout::{UNIT_BYTES, swizzle_units};
+
+/// Most rows of the left factor and of the result.
+pub const MAX_M: u32 = 16;
+/// Threads of a block.
+pub const THREADS: u32 = 256;
+/// Stages of the ring: all but one are under way while that one is used.
+pub const STAGES: u32 = 6;
+
+pub(crate) const LANES: u32 = 32;
+pub(crate) const WARPS: u32 = THREADS / LANES;
+/// Columns of the result that a warp computes: the M of `mma`, for which the factors change places.
+pub(crate) const GROUP: u32 = 16;
+/// Rows of the left factor that one `mma` takes: its N.
+pub(crate) const ROWS: u32 = 8;
+/// Elements of k that one `mma` takes.
+pub(crate) const STEP: u32 = 16;
+/// Elements of k of a stage that a warp takes.
+pub(crate) const SLICE: u32 = 4 * STEP;
+/// Elements of a 16-byte unit.
+pub(crate) const UNIT: u32 = 8;
+const ELEMENT_BYTES: u32 = UNIT_BYTES / UNIT;
+/// Bytes of the right factor in a stage.
+const RIGHT_BYTES: u32 = WARPS * GROUP * SLICE * ELEMENT_BYTES;
+/// Floats between the rows of partial sums beyond the columns: lanes of a fragment then meet all banks.
+const PARTIAL_PAD: u32 = 4;
+
+/// The shape of a block; everything follows from the first three.
+pub(crate) trait Tile {
+    /// Warps beside each other; the others take other slices of k.
+    const GROUPS: u32;
+    /// More than 8 rows.
+    const WIDE: bool;
+    /// Columns of the right factor are contiguous, else its rows.
+    const ALONG_K: bool;
+
+    /// Columns of the result that the block computes at a time.
+    const COLUMNS: u32 = Self::GROUPS * GROUP;
+    /// Warps that share a group of columns.
+    const SLICES: u32 = WARPS / Self::GROUPS;
+    /// Elements of k in a stage.
+    const DEPTH: u32 = Self::SLICES * SLICE;
+    /// Rows of the left factor, with those that may be missing.
+    const ROWS: u32 = if Self::WIDE { 2 * ROWS } else { ROWS };
+
+    /// Units of a line of the right factor in a stage.
+    const RIGHT_UNITS: u32 = if Self::ALONG_K { Self::DEPTH } else { Self::COLUMNS } / UNIT;
+    /// Lines of the right factor in a stage.
+    const RIGHT_LINES: u32 = if Self::ALONG_K { Self::COLUMNS } else { Self::DEPTH };
+    /// Units of a row of the left factor in a stage.
+    const LEFT_UNITS: u32 = Self::DEPTH / UNIT;
+
+    /// Bytes of a stage: the right factor, then the left one.
+    const STAGE_BYTES: u32 = RIGHT_BYTES + Self::ROWS * Self::DEPTH * ELEMENT_BYTES;
+    /// Where the sums go.
+    const PARTIALS: Partials = Partials {
+        at: STAGES * Self::STAGE_BYTES,
+        slices: Self::SLICES,
+        slice: Self::ROWS * (Self::COLUMNS + PARTIAL_PAD),
+        pitch: Self::COLUMNS + PARTIAL_PAD,
+        columns: Self::COLUMNS,
+    };
+    /// Bytes of shared memory.
+    const SHARED: u32 = Self::PARTIALS.at + Self::SLICES * Self::PARTIALS.slice * size_of::<f32>() as u32;
+
+    /// Offset in a stage of a unit of the right factor: `line` is a column, or a k where rows are contiguous.
+    #[inline(always)]
+    fn right(line: u32, unit: u32) -> u32 {
+        place(Self::RIGHT_UNITS, line, unit)
+    }
+
+    /// Offset in a stage of a unit of the left factor.
+    #[inline(always)]
+    fn left(row: u32, unit: u32) -> u32 {
+        RIGHT_BYTES + place(Self::LEFT_UNITS, row, unit)
+    }
+}
+
+/// A [`Tile`].
+pub(crate) struct Shape<const GROUPS: u32, const WIDE: bool, const ALONG_K: bool>;
+
+impl<const GROUPS: u32, const WIDE: bool, const ALONG_K: bool> Tile for Shape<GROUPS, WIDE, ALONG_K> {
+    const GROUPS: u32 = GROUPS;
+    const WIDE: bool = WIDE;
+    const ALONG_K: bool = ALONG_K;
+}
+
+/// Where the sums of the slices lie, row by row of f32.
+#[derive(Clone, Copy)]
+pub(crate) struct Partials {
+    /// Bytes before them.
+    at: u32,
+    /// Slices.
+    pub slices: u32,
+    /// From a slice to the next.
+    slice: u32,
+    /// From a row to the next.
+    pitch: u32,
+    /// Columns.
+    pub columns: u32,
+}
+
+impl Partials {
+    /// Shared address of a sum, for shared memory that begins at `base`.
+    #[inline(always)]
+    pub fn address(self, base: u32, slice: u32, row: u32, column: u32) -> u32 {
+        base + self.at + (slice * self.slice + row * self.pitch + column) * size_of::<f32>() as u32
+    }
+}
+
+/// Offset of a unit in lines of `units` units. Eight lines put the same unit into eight different groups of banks, whether or not a
+/// line fills all of them.
+#[inline(always)]
+const fn place(units: u32, line: u32, unit: u32) -> u32 {
+    let index = if units >= 8 {
+        line * units + swizzle_units(unit, line)
+    } else {
+        let plain = line * units + unit;
+        plain / 8 * 8 + swizzle_units(plain % 8, plain / 8)
+    };
+    index * UNIT_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use layout::banks::{wavefronts_4, wavefronts_16};
+
+    fn check<S: Tile>() {
+        assert!(S::SHARED <= 227 * 1024, "{} bytes", S::SHARED);
+        let mut seen = vec![false; (S::STAGE_BYTES / UNIT_BYTES) as usize];
+        let mut visit = |offset: u32| {
+            assert!(!std::mem::replace(&mut seen[(offset / UNIT_BYTES) as usize], true));
+        };
+        for line in 0..S::RIGHT_LINES {
+            (0..S::RIGHT_UNITS).for_each(|unit| visit(S::right(line, unit)));
+        }
+        for row in 0..S::ROWS {
+            (0..S::LEFT_UNITS).for_each(|unit| visit(S::left(row, unit)));
+        }
+        assert!(seen.into_iter().all(|seen| seen));
+        // What `ldmatrix` reads at a time: one unit of eight lines.
+        for first in (0..S::RIGHT_LINES).step_by(8) {
+            for unit in 0..S::RIGHT_UNITS {
+                let matrix: [u32; 8] = std::array::from_fn(|line| S::right(first + line as u32, unit));
+                assert_eq!(wavefronts_16(&matrix), 1);
+            }
+        }
+        for unit in 0..S::LEFT_UNITS {
+            let matrix: [u32; 8] = std::array::from_fn(|row| S::left(row as u32, unit));
+            assert_eq!(wavefronts_16(&matrix), 1);
+        }
+        // What `cp.async` writes at a time: units one behind the other.
+        for first in (0..S::RIGHT_LINES * S::RIGHT_UNITS).step_by(8) {
+            let copies: [u32; 8] = std::array::from_fn(|unit| {
+                let unit = first + unit as u32;
+                S::right(unit / S::RIGHT_UNITS, unit % S::RIGHT_UNITS)
+            });
+            assert_eq!(wavefronts_16(&copies), 1);
+        }
+        // A register of a fragment of sums: lane `4 g + t` has column `g` of row `2 t`.
+        let sums: [u32; 32] =
+            std::array::from_fn(|lane| S::PARTIALS.address(0, 0, lane as u32 % 4 * 2, lane as u32 / 4));
+        assert_eq!(wavefronts_4(&sums), 1);
+        let last = S::PARTIALS.address(0, S::SLICES - 1, S::ROWS - 1, S::COLUMNS - 1);
+        assert!(last < S::SHARED);
+    }
+
+    #[test]
+    fn stages_are_full_and_free_of_conflicts() {
+        check::<Shape<1, false, true>>();
+        check::<Shape<2, false, true>>();
+        check::<Shape<4, true, true>>();
+        check::<Shape<8, true, true>>();
+        check::<Shape<1, true, false>>();
+        check::<Shape<2, true, false>>();
+        check::<Shape<4, false, false>>();
+        check::<Shape<8, false, false>>();
+    }
+}
