@@ -6,6 +6,7 @@
 //! | [`any`]: `gemm_any` | every element type, stride and [`epilogue`], without tensor cores |
 //! | [`skinny`]: `gemm_skinny_f16_nt`, `_nn`, `_bf16_nt`, `_nn` | up to 16 rows, as fast as the other factor comes from memory |
 //! | [`repack`]: `gemm_repack_b8`, `_b16`, `_b32` | operands that no fast kernel can address, copied to aligned rows |
+//! | [`sm90`] | the same with an epilogue, on the tensor cores of Hopper, 16-bit and 8-bit types and tf32 |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 
 pub mod any;
@@ -15,4 +16,6 @@ pub mod gemm_f32;
 mod load;
 pub mod repack;
 pub mod skinny;
+#[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
+pub mod sm90;
 mod unroll;

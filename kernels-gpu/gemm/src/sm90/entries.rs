@@ -1,0 +1,204 @@
+//! The kernels of the family: instances of [`kernel::run`](super::kernel::run), with the table that the host chooses from.
+
+use cuda_std::tma::TensorMap;
+use cuda_std::wgmma::{BF16, E4M3, E5M2, ElementType, F16, Operand, TF32};
+use cuda_std::kernel;
+
+use super::config::Config;
+use super::epilogue::{Fused, Terms, Vectors};
+use super::kernel::run;
+use super::operands::{Operands, Pair};
+use super::problem::{Maps, Problem};
+use super::store::Output;
+
+/// What every kernel gets by value.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Arguments {
+    /// Shape.
+    pub problem: Problem,
+    /// Scalars of the epilogue.
+    pub terms: Terms,
+    /// Elements from a row of the result to the next.
+    pub row: u64,
+    /// Elements from a matrix of the result to the next.
+    pub matrix: u64,
+    /// Elements from a row of the residual to the next.
+    pub residual_row: u64,
+    /// Elements from a matrix of the residual to the next.
+    pub residual_matrix: u64,
+    /// The result, the residual and the bias are f32, else of the kernel's 16-bit type.
+    pub is_f32: bool,
+    /// The rows of the result begin at multiples of 16 bytes.
+    pub aligned: bool,
+    /// The rows of the residual do.
+    pub residual_aligned: bool,
+    /// The bias does.
+    pub bias_aligned: bool,
+    /// The result is the product itself, in 16-bit elements, and has a map.
+    pub copied: bool,
+}
+
+/// The pointers that a kernel gets. All but the first may be null.
+#[derive(Clone, Copy)]
+struct Pointers {
+    data: *mut u8,
+    bias: *const u8,
+    residual: *const u8,
+    scale_a: *const f32,
+    scale_b: *const f32,
+    amax: *mut u32,
+}
+
+/// The work of an entry.
+///
+/// # Safety
+/// As [`run`], with what `arguments` and the pointers describe.
+#[inline(always)]
+unsafe fn entry<C: Config>(maps: Maps, arguments: Arguments, pointers: Pointers) {
+    let Arguments { problem, mut terms, row, matrix, is_f32, aligned, copied, .. } = arguments;
+    // SAFETY: the caller's contract.
+    unsafe {
+        if !pointers.scale_a.is_null() {
+            terms.alpha *= pointers.scale_a.read();
+        }
+        if !pointers.scale_b.is_null() {
+            terms.alpha *= pointers.scale_b.read();
+        }
+        let halved = crate::epilogue::Activation::from_code(terms.activation).columns() == 2;
+        let output = Output { data: pointers.data, row, matrix, is_f32, aligned, copied, halved };
+        let epilogue: Fused<<C::Operands as Operands>::Half> = Fused::new(
+            terms,
+            Vectors::new(pointers.data, row, matrix, is_f32, aligned),
+            Vectors::new(pointers.bias, 0, 0, is_f32, arguments.bias_aligned),
+            Vectors::new(
+                pointers.residual,
+                arguments.residual_row,
+                arguments.residual_matrix,
+                is_f32,
+                arguments.residual_aligned,
+            ),
+            pointers.amax,
+        );
+        run::<C, _>(maps, problem, output, epilogue);
+    }
+}
+
+/// A kernel, as the host needs to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Name of the entry point.
+    pub name: &'static str,
+    /// Type of A.
+    pub a: ElementType,
+    /// Type of B.
+    pub b: ElementType,
+    /// Type of results of 16 bits: [`ElementType::F16`] or [`ElementType::Bf16`].
+    pub half: ElementType,
+    /// Columns of A are contiguous, else rows.
+    pub trans_a: bool,
+    /// Rows of B are contiguous, else columns.
+    pub trans_b: bool,
+    /// The result is stored transposed.
+    pub transposed: bool,
+    /// Rows, columns and k of a block's tile.
+    pub block: [u32; 3],
+    /// Columns of the pieces that the copy engine stores; see [`Maps`].
+    pub store_columns: u32,
+    /// Blocks of a cluster below each other and beside each other.
+    pub cluster: [u32; 2],
+    /// Stages of the ring.
+    pub stages: u32,
+    /// Warpgroups that multiply.
+    pub consumers: u32,
+    /// Whether each has a tile of its own.
+    pub ping_pong: bool,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+}
+
+impl Entry {
+    /// The table's row for a kernel.
+    const fn of<C: Config>(name: &'static str, half: ElementType) -> Self {
+        Self {
+            name,
+            a: <<C::Operands as Operands>::A as Operand>::TYPE,
+            b: <<C::Operands as Operands>::B as Operand>::TYPE,
+            half,
+            trans_a: <C::Operands as Operands>::TRANS_A == 1,
+            trans_b: <C::Operands as Operands>::TRANS_B == 1,
+            transposed: C::TRANSPOSED,
+            block: [C::BLOCK_M, C::BLOCK_N, <C::Operands as Operands>::BLOCK_K],
+            store_columns: C::STORE_COLUMNS,
+            cluster: [C::CLUSTER_M, C::CLUSTER_N],
+            stages: C::STAGES,
+            consumers: C::CONSUMERS,
+            ping_pong: C::PING_PONG,
+            threads: C::THREADS,
+            shared: C::SHARED,
+        }
+    }
+}
+
+/// Kernels: name, types of A, B and of 16-bit results, orders, accumulators, consumers, how they share, cluster, how it stores.
+macro_rules! kernels {
+    ($($config:ident $name:ident: $a:ident x $b:ident -> $half:ident, trans $trans_a:literal $trans_b:literal,
+        $groups:literal x $columns:literal, $consumers:literal $mode:ident, cluster $m:literal x $n:literal, $order:ident;)*) => {
+        $(
+            /// The configuration of the kernel of this name.
+            pub struct $config;
+
+            impl Config for $config {
+                type Operands = Pair<$a, $b, $half, $trans_a, $trans_b>;
+                type Tile = [[f32; $columns / 2]; $groups];
+                const CONSUMERS: u32 = $consumers;
+                const PING_PONG: bool = kernels!(@ $mode);
+                const CLUSTER_M: u32 = $m;
+                const CLUSTER_N: u32 = $n;
+                const TRANSPOSED: bool = kernels!(@ $order);
+            }
+
+            #[doc = concat!("`C = epilogue(A B)` for ", stringify!($a), " and ", stringify!($b), "; see [`Entry`] in [`TABLE`] and the module.")]
+            ///
+            /// # Safety
+            /// As [`run`] for this configuration; the pointers are null where that is allowed, else valid for what `arguments`
+            /// says of them.
+            #[kernel(launch_bounds(<$config as Config>::THREADS, 1))]
+            pub unsafe fn $name(
+                a: &TensorMap,
+                b: &TensorMap,
+                d: &TensorMap,
+                arguments: Arguments,
+                data: *mut u8,
+                bias: *const u8,
+                residual: *const u8,
+                scale_a: *const f32,
+                scale_b: *const f32,
+                amax: *mut u32,
+            ) {
+                let pointers = Pointers { data, bias, residual, scale_a, scale_b, amax };
+                // SAFETY: the caller's contract.
+                unsafe { entry::<$config>(Maps { a, b, d }, arguments, pointers) }
+            }
+        )*
+
+        /// Every kernel here.
+        pub const TABLE: &[Entry] = &[$(Entry::of::<$config>(stringify!($name), <$half as Operand>::TYPE)),*];
+    };
+    (@ together) => { false };
+    (@ ping_pong) => { true };
+    (@ rows) => { false };
+    (@ transposed) => { true };
+}
+
+kernels! {
+    // name: types, orders (0: along k), groups of 64 rows x columns a consumer, consumers, cluster, result
+    Bf16Nn128x256 gemm_bf16_nn_128x256: BF16 x BF16 -> BF16, trans 0 1, 1 x 256, 2 together, cluster 2 x 1, rows;
+    Bf16Nt128x16t gemm_bf16_nt_128x16_t: BF16 x BF16 -> BF16, trans 0 0, 1 x 16, 2 together, cluster 1 x 1, transposed;
+    F16Tt128x128 gemm_f16_tt_128x128: F16 x F16 -> F16, trans 1 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
+    Tf128x128 gemm_tf32_128x128: TF32 x TF32 -> BF16, trans 0 0, 1 x 128, 2 together, cluster 1 x 1, rows;
+    E4m128x128 gemm_e4m3_e5m2_128x128: E4M3 x E5M2 -> BF16, trans 0 0, 1 x 128, 2 together, cluster 1 x 1, rows;
+    Bf16Nt128x256 gemm_bf16_nt_128x256: BF16 x BF16 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 2 x 1, rows;
+}

@@ -1,0 +1,335 @@
+//! What the warpgroups of a block do. See [`super`] for the picture.
+
+use cuda_std::tma::TensorMap;
+use cuda_std::{barrier, cluster, grid, mbarrier, registers, shared, thread, tma, wgmma};
+
+use super::config::{Config, WARPGROUP};
+use super::epilogue::Epilogue;
+use super::operands::{BOX_BYTES, BOX_ELEMENTS, Operands, ROW_BYTES, STEPS, Source, Tile};
+use super::pipeline::{Position, Ring};
+use super::problem::{Corner, Maps, Problem, Walk};
+use super::store::{Output, Store};
+use crate::unroll::unrolled;
+
+/// Registers of a copying thread.
+const PRODUCER_REGISTERS: u32 = 40;
+/// Registers of a multiplying thread: `128 * 40 + 256 * 232` of the multiprocessor's 65,536.
+const CONSUMER_REGISTERS: u32 = 232;
+
+/// Barrier of the first consumer; the others' follow. Number 0 is that of the block.
+const FIRST_CONSUMER_BARRIER: u32 = 1;
+/// Barrier at which the first consumer waits for its turn; the other's follows.
+const FIRST_TURN_BARRIER: u32 = 3;
+
+/// `D = epilogue(A B)`, by the whole grid.
+///
+/// # Safety
+/// The maps are as [`Maps`] says for `C` and [`Problem`], whose `band` is not 0; the launch has blocks of `C::THREADS` threads along
+/// x with `C::SHARED` bytes of dynamic shared memory, in clusters of `C::CLUSTER` along x; `output` is valid for the result, and the
+/// epilogue for its elements.
+#[inline(always)]
+pub unsafe fn run<C: Config, E: Epilogue>(maps: Maps, problem: Problem, output: Output, epilogue: E) {
+    const { C::CHECKED };
+    let ring = Ring::<C>::new(shared::address_of(shared::dynamic_shared_mem::<u8>()));
+    let thread = thread::thread_idx_x();
+    // SAFETY: one thread makes the barriers before all meet; roles are those of whole warpgroups; the rest is the caller's contract.
+    unsafe {
+        if thread == 0 {
+            tma::prefetch(maps.a);
+            tma::prefetch(maps.b);
+            ring.init();
+        }
+        meet::<C>();
+        // What came before may still write the operands or read the result.
+        grid::wait_dependencies();
+        grid::launch_dependents();
+        if thread < WARPGROUP {
+            if C::CONSUMERS == 2 {
+                registers::set_max_registers_dec::<PRODUCER_REGISTERS>();
+            }
+            if thread == 0 {
+                produce::<C>(maps, problem, ring);
+            }
+        } else {
+            if C::CONSUMERS == 2 {
+                registers::set_max_registers_inc::<CONSUMER_REGISTERS>();
+            }
+            consume::<C, E>(maps, problem, ring, output, epilogue, thread - WARPGROUP);
+        }
+        // Others of the cluster still arrive at this block's barriers.
+        if C::CLUSTER > 1 {
+            cluster::sync();
+        }
+    }
+}
+
+/// A barrier of the cluster.
+#[inline(always)]
+unsafe fn meet<C: Config>() {
+    if C::CLUSTER > 1 {
+        // SAFETY: all threads of the cluster are here.
+        unsafe { cluster::sync() }
+    } else {
+        thread::sync_threads();
+    }
+}
+
+/// Fills stages with the operands of one tile after the other.
+#[inline(always)]
+unsafe fn produce<C: Config>(maps: Maps, problem: Problem, ring: Ring<C>) {
+    let k_tiles = problem.k_tiles::<C>();
+    let mut walk = Walk::new::<C>(&problem);
+    let mut position = Position::START;
+    while walk.is_left() {
+        let corner = corner(&walk, ring);
+        let mut k_tile = 0;
+        loop {
+            let k = k_tile * <C::Operands as Operands>::BLOCK_K;
+            // SAFETY: the stage is empty once waited for, and expects the bytes of all boxes that come, from this block's
+            // copies and from those of its cluster.
+            unsafe {
+                ring.wait_empty(position);
+                let full = ring.full(position.stage);
+                mbarrier::arrive_expect_tx(full, C::A_BYTES + C::B_BYTES);
+                Share::a(ring).load::<C>(maps.a, ring.a(position.stage), full, corner.row, k, corner.batch);
+                Share::b(ring).load::<C>(maps.b, ring.b(position.stage), full, corner.column, k, corner.batch);
+            }
+            position = position.next::<C>();
+            k_tile += 1;
+            if k_tile >= k_tiles {
+                break;
+            }
+        }
+        walk.skip(1);
+    }
+}
+
+/// Where this block's tile begins.
+#[inline(always)]
+fn corner<C: Config>(walk: &Walk, ring: Ring<C>) -> Corner {
+    let (row, column, batch) = walk.cluster_tile();
+    Corner {
+        row: (row * C::CLUSTER_M + ring.cluster_row) * C::BLOCK_M,
+        column: (column * C::CLUSTER_N + ring.cluster_column) * C::BLOCK_N,
+        batch,
+    }
+}
+
+/// A block's part of the copies of an operand: all of it, or a part that it copies to all blocks that need it.
+#[derive(Clone, Copy)]
+struct Share {
+    trans: u32,
+    /// Rows of m or n in the block's tile.
+    rows: u32,
+    /// Blocks that share them, and this one's number among them.
+    sharers: u32,
+    index: u32,
+    mask: u16,
+}
+
+impl Share {
+    #[inline(always)]
+    fn a<C: Config>(ring: Ring<C>) -> Self {
+        Self {
+            trans: <C::Operands as Operands>::TRANS_A,
+            rows: C::BLOCK_M,
+            sharers: C::CLUSTER_N,
+            index: ring.cluster_column,
+            mask: ring.row_mask(),
+        }
+    }
+
+    #[inline(always)]
+    fn b<C: Config>(ring: Ring<C>) -> Self {
+        Self {
+            trans: <C::Operands as Operands>::TRANS_B,
+            rows: C::BLOCK_N,
+            sharers: C::CLUSTER_M,
+            index: ring.cluster_row,
+            mask: ring.column_mask(),
+        }
+    }
+
+    /// Starts the copies of the rows from `first` on and of a stage's worth of k from `k` on.
+    #[inline(always)]
+    unsafe fn load<C: Config>(
+        self,
+        map: *const TensorMap,
+        to: u32,
+        full: u32,
+        first: u32,
+        k: u32,
+        batch: u32,
+    ) {
+        if self.trans == 0 {
+            let part = self.rows / self.sharers;
+            let row = self.index * part;
+            let coords = [k as i32, (first + row) as i32, batch as i32];
+            // SAFETY: the part's place in the stage; the caller's contract.
+            unsafe { self.copy(map, to + row * ROW_BYTES, full, coords) }
+        } else {
+            let boxes = self.rows.div_ceil(BOX_ELEMENTS) / self.sharers;
+            let mut index = self.index * boxes;
+            let end = index + boxes;
+            while index < end {
+                let coords = [(first + index * BOX_ELEMENTS) as i32, k as i32, batch as i32];
+                // SAFETY: as above.
+                unsafe { self.copy(map, to + index * BOX_BYTES, full, coords) }
+                index += 1;
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn copy(self, map: *const TensorMap, to: u32, full: u32, coords: [i32; 3]) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            if self.sharers > 1 {
+                tma::load_3d_multicast(to, map, full, coords, self.mask);
+            } else {
+                tma::load_3d(to, map, full, coords);
+            }
+        }
+    }
+}
+
+/// Multiplies what comes through the ring, and stores it.
+#[inline(always)]
+unsafe fn consume<C: Config, E: Epilogue>(
+    maps: Maps,
+    problem: Problem,
+    ring: Ring<C>,
+    output: Output,
+    mut epilogue: E,
+    thread: u32,
+) {
+    let (consumer, thread) = (thread / WARPGROUP, thread % WARPGROUP);
+    let barrier = FIRST_CONSUMER_BARRIER + consumer;
+    let mut store = Store { maps, problem, output, pieces: ring.output(consumer), barrier, thread, copies: 0 };
+    let k_tiles = problem.k_tiles::<C>();
+    let mut walk = Walk::new::<C>(&problem);
+    let mut position = Position::START;
+    if C::PING_PONG {
+        walk.skip(consumer);
+        position = position.skip::<C>(consumer * k_tiles);
+    }
+    let mut is_first = true;
+    while walk.is_left() {
+        let mut corner = corner(&walk, ring);
+        let first_row = if C::PING_PONG { 0 } else { consumer * C::CONSUMER_ROWS };
+        corner.row += first_row;
+        // SAFETY: the whole warpgroup is here; the rest is the caller's contract.
+        unsafe {
+            let turn = Turn { consumer, is_passed: walk.is_followed() };
+            Turn::wait::<C>(consumer, consumer == 0 && is_first);
+            let tile = multiply::<C>(ring, &mut position, first_row, k_tiles, thread, turn);
+            store.tile::<C, E>(&tile, &mut epilogue, corner);
+            is_first = false;
+        }
+        walk.skip(1);
+        if C::PING_PONG {
+            // The other one's tile.
+            walk.skip(1);
+            position = position.skip::<C>(k_tiles);
+        }
+    }
+    // SAFETY: the shared memory must outlive the copies out of it. The warpgroup is converged.
+    unsafe {
+        if thread == 0 {
+            tma::wait_group_read::<0>();
+        }
+        epilogue.finish();
+    }
+}
+
+/// The product of a tile's rows from `first_row` on: one group of products in flight while the next stage is waited for. At the end
+/// `position` is behind the tile, and `turn` has been passed on.
+#[inline(always)]
+unsafe fn multiply<C: Config>(
+    ring: Ring<C>,
+    position: &mut Position,
+    first_row: u32,
+    k_tiles: u32,
+    thread: u32,
+    turn: Turn,
+) -> C::Tile {
+    let mut tile = C::Tile::zero();
+    let mut previous = position.stage;
+    let mut k_tile = 0;
+    // At least once: where nothing is multiplied, the assembler would find other instructions between a product and its wait.
+    loop {
+        let stage = position.stage;
+        // SAFETY: the whole warpgroup is here, the stage is full, and is released after the products that read it.
+        unsafe {
+            ring.wait_full(*position);
+            let a = source(<C::Operands as Operands>::TRANS_A, ring.a(stage), first_row);
+            let b = source(<C::Operands as Operands>::TRANS_B, ring.b(stage), 0);
+            tile.fence();
+            wgmma::fence();
+            unrolled!(STEP in [0 1 2 3] {
+                const { assert!(STEPS == 4) };
+                tile.multiply::<C::Operands>(STEP, a, b, STEP > 0 || k_tile > 0);
+            });
+            wgmma::commit_group();
+            wgmma::wait_group::<1>();
+            tile.fence();
+            if k_tile > 0 {
+                ring.release(previous, thread);
+            }
+        }
+        previous = stage;
+        *position = position.next::<C>();
+        k_tile += 1;
+        if k_tile >= k_tiles {
+            break;
+        }
+    }
+    // SAFETY: as above.
+    unsafe {
+        turn.pass::<C>();
+        wgmma::wait_group::<0>();
+        tile.fence();
+        ring.release(previous, thread);
+    }
+    tile
+}
+
+/// Whose turn it is to multiply, with [`Config::PING_PONG`].
+///
+/// Without turns, a consumer that has nothing left to store would wait for a stage while the other one goes round the ring: a barrier
+/// tells the parity of its phase, so it takes one two rounds early for its own.
+#[derive(Clone, Copy)]
+struct Turn {
+    consumer: u32,
+    /// A tile comes after this one: somebody waits.
+    is_passed: bool,
+}
+
+impl Turn {
+    /// Waits until the other consumer has issued its products. Not before the first tile of all.
+    #[inline(always)]
+    unsafe fn wait<C: Config>(consumer: u32, is_first: bool) {
+        if C::PING_PONG && !is_first {
+            // SAFETY: the other consumer passes its turn to the next tile's, as often as tiles follow.
+            unsafe { barrier::sync(FIRST_TURN_BARRIER + consumer, 2 * WARPGROUP) }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn pass<C: Config>(self) {
+        if C::PING_PONG && self.is_passed {
+            // SAFETY: as above.
+            unsafe { barrier::arrive(FIRST_TURN_BARRIER + 1 - self.consumer, 2 * WARPGROUP) }
+        }
+    }
+}
+
+/// The operand's rows from `first_row` on, a multiple of 64, in a stage that begins at `address`.
+#[inline(always)]
+fn source(trans: u32, address: u32, first_row: u32) -> Source {
+    if trans == 0 {
+        Source::k_major(address + first_row * ROW_BYTES)
+    } else {
+        Source::mn_major(address + first_row / BOX_ELEMENTS * BOX_BYTES)
+    }
+}

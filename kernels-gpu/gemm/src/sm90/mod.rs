@@ -1,0 +1,41 @@
+//! Matrix products on Hopper's tensor cores: TMA copies tiles of A and B into a ring of stages, warpgroups multiply them by `wgmma`.
+//!
+//! ```text
+//!            +--- B: BLOCK_N columns ---+        a block, for each tile of C:
+//!            |    stage of 128 bytes    |
+//!            |    of k                  |        producer     empty? copy k=0 | empty? copy k=1 | ...      (1 thread)
+//!  +-----+   +--------------------------+        consumer 0          full? multiply k=0 | k=1 | ... | store
+//!  | A   |   |  consumer 0: 64 rows,    |        consumer 1          full? multiply k=0 | k=1 | ... | store
+//!  | BLO |   |  or 128                  |
+//!  | CK_M|   +--------------------------+        with PING_PONG a consumer has a tile of its own:
+//!  |     |   |  consumer 1              |
+//!  +-----+   +--------------------------+        consumer 0   multiply tile 0 | store        | multiply tile 2 ...
+//!                                                consumer 1                   | multiply t 1 | store          ...
+//! ```
+//! * **Ring.** [`Config::STAGES`](config::Config::STAGES) stages, each with two barriers. `full` counts the bytes that have come; `empty` the
+//!   consumers that have left. The producer runs ahead over the tiles' borders, so that a store hides the first copies of the next tile.
+//! * **Clusters.** Blocks of a cluster that need the same rows of A or columns of B copy a part each, to all of them at once. A
+//!   stage is then empty when the consumers of all blocks that write it, or that this one writes, have left it.
+//! * **Persistence.** As many clusters as run at once walk the tiles in bands ([`layout::grouped_tile`]).
+//! * **k** is summed in ascending order, 32 bytes an instruction, in one accumulator: results are bitwise repeatable and do not depend on
+//!   the grid. What lies outside of the operands counts as zero, so any m, n, k will do; TMA wants rows that begin at multiples of 16 bytes.
+//! * **Results** leave by the copy engine or by the threads through the epilogue ([`store`]).
+//!
+//! | file | |
+//! |---|---|
+//! | [`entries`] | the kernels, their arguments and the table of them |
+//! | [`config`] | what a kernel is made of; the plan of its shared memory |
+//! | [`operands`] | types, storage orders, accumulators |
+//! | [`problem`] | shape, maps, the walk over tiles |
+//! | [`pipeline`] | the ring |
+//! | [`kernel`] | producer and consumers |
+//! | [`mod@store`], [`epilogue`] | from the accumulators to memory |
+
+pub mod config;
+pub mod entries;
+pub mod epilogue;
+pub mod kernel;
+pub mod operands;
+pub mod pipeline;
+pub mod problem;
+pub mod store;
