@@ -41,10 +41,19 @@ fn budgeted(kernel: &Kernel, family: &Manifest, budget: &Budget) -> Vec<String> 
     let missing = family
         .archs
         .iter()
+        .filter(|arch| !is_for_hopper(&kernel.path) || arch.capability >= HOPPER)
         .filter(|arch| !lines.is_some_and(|lines| lines.contains_key(&(kernel.name.clone(), **arch))));
     missing
         .map(|arch| format!("{}: kernel `{}` has no budget line for {arch}", kernel.path, kernel.name))
         .collect()
+}
+
+/// Compute capability of the first architecture with TMA and `wgmma`.
+const HOPPER: u16 = 90;
+
+/// Whether the file lies in the part of a family that is compiled for Hopper alone.
+fn is_for_hopper(path: &str) -> bool {
+    path.contains("/sm90/")
 }
 
 /// The op is the file under `host/src/ops` that launches the kernel; test and bench go by its name, and the test
@@ -103,10 +112,13 @@ fn kernels_in(sources: &[Source], folder: &str) -> Vec<Kernel> {
         for line in source.code.lines() {
             is_kernel |= line.trim_start().starts_with("#[kernel")
                 || line.trim_start().starts_with("#[cuda_std::kernel");
-            let mut names = words(line).skip_while(|(word, _)| *word != "fn").skip(1);
+            let mut names = words(line).skip_while(|(word, _)| *word != "fn");
+            let after_fn = names.next().map(|(_, after)| after.trim_start());
             if let Some((name, _)) = names.next().filter(|_| is_kernel) {
                 // `fn $name` is a macro's, which names none by itself.
                 if !line.contains("fn $") {
+                // In a macro's definition the name is a variable: the kernels stand where the macro is called.
+                if !after_fn.is_some_and(|after| after.starts_with('$')) {
                     kernels.push(Kernel { name: name.to_owned(), path: source.path.clone() });
                 }
                 is_kernel = false;
@@ -161,6 +173,13 @@ mod tests {
     }
 
     #[test]
+    fn kernels_of_a_macro_are_found_where_it_is_called() {
+        let source = "macro_rules! kernels {\n#[kernel]\npub unsafe fn $name() {}\n}\nkernels! {\n#[kernel] fn f: A;\n}";
+        let found = kernels_in(&[Source::new("kernels-gpu/basic/src/a.rs", source)], "kernels-gpu/basic/src");
+        assert_eq!(found.iter().map(|kernel| &*kernel.name).collect::<Vec<_>>(), ["f"]);
+    }
+
+    #[test]
     fn each_missing_companion_is_named() {
         assert_eq!(accompanied(&kernel(), &complete()), Vec::<String>::new());
         for (index, part) in [(1, "no op"), (2, "no test"), (3, "no bench row")] {
@@ -207,5 +226,8 @@ mod tests {
         let lines = budget.lines.entry("basic".into()).or_default();
         lines.insert(("saxpy_f32".into(), cuda_builder::Arch::new(80)), Default::default());
         assert_eq!(budgeted(&kernel(), &family, &budget).len(), 1);
+        // Only sm_90's is due, and missing.
+        let hopper = Kernel { name: "b".into(), path: "kernels-gpu/basic/src/sm90/b.rs".into() };
+        assert_eq!(budgeted(&hopper, &family, &budget).len(), 1);
     }
 }

@@ -144,7 +144,7 @@ impl Entry {
 
 /// Kernels: name, types of A, B and of 16-bit results, orders, accumulators, consumers, how they share, cluster, how it stores.
 macro_rules! kernels {
-    ($($config:ident $name:ident: $a:ident x $b:ident -> $half:ident, trans $trans_a:literal $trans_b:literal,
+    ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: $a:ident x $b:ident -> $half:ident, trans $trans_a:literal $trans_b:literal,
         $groups:literal x $columns:literal, $consumers:literal $mode:ident, cluster $m:literal x $n:literal, $order:ident;)*) => {
         $(
             /// The configuration of the kernel of this name.
@@ -186,6 +186,12 @@ macro_rules! kernels {
 
         /// Every kernel here.
         pub const TABLE: &[Entry] = &[$(Entry::of::<$config>(stringify!($name), <$half as Operand>::TYPE)),*];
+
+        /// Calls the macro of this name with the names of all kernels of `gemm::sm90::entries`, in the order of its `TABLE`.
+        #[macro_export]
+        macro_rules! for_each_sm90_kernel {
+            ($dollar callback:ident) => { $dollar callback! { $($name)* } };
+        }
     };
     (@ together) => { false };
     (@ ping_pong) => { true };
@@ -193,12 +199,52 @@ macro_rules! kernels {
     (@ transposed) => { true };
 }
 
-kernels! {
-    // name: types, orders (0: along k), groups of 64 rows x columns a consumer, consumers, cluster, result
-    Bf16Nn128x256 gemm_bf16_nn_128x256: BF16 x BF16 -> BF16, trans 0 1, 1 x 256, 2 together, cluster 2 x 1, rows;
-    Bf16Nt128x16t gemm_bf16_nt_128x16_t: BF16 x BF16 -> BF16, trans 0 0, 1 x 16, 2 together, cluster 1 x 1, transposed;
-    F16Tt128x128 gemm_f16_tt_128x128: F16 x F16 -> F16, trans 1 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
-    Tf128x128 gemm_tf32_128x128: TF32 x TF32 -> BF16, trans 0 0, 1 x 128, 2 together, cluster 1 x 1, rows;
-    E4m128x128 gemm_e4m3_e5m2_128x128: E4M3 x E5M2 -> BF16, trans 0 0, 1 x 128, 2 together, cluster 1 x 1, rows;
-    Bf16Nt128x256 gemm_bf16_nt_128x256: BF16 x BF16 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 2 x 1, rows;
+kernels! { $
+    // Types of A, B and 16-bit results; orders; groups of 64 rows x columns of a consumer; consumers; cluster; result.
+    // In names: n rows (of A along k, of B along n) contiguous, t columns; `pp` ping-pong; `_t` stores the transpose.
+    #[kernel] fn gemm_bf16_nt_128x256 as Bf16Nt128x256: BF16 x BF16 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_bf16_nt_256x128 as Bf16Nt256x128: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 2 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_bf16_nt_256x192 as Bf16Nt256x192: BF16 x BF16 -> BF16, trans 0 0, 2 x 192, 2 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_bf16_nt_128x192_pp as Bf16Nt128x192Pp: BF16 x BF16 -> BF16, trans 0 0, 2 x 192, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_bf16_nt_128x128_pp as Bf16Nt128x128Pp: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_bf16_nt_64x128 as Bf16Nt64x128: BF16 x BF16 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_bf16_nt_64x64 as Bf16Nt64x64: BF16 x BF16 -> BF16, trans 0 0, 1 x 64, 1 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_bf16_nt_64x32_t as Bf16Nt64x32T: BF16 x BF16 -> BF16, trans 0 0, 1 x 32, 1 together, cluster 1 x 1, transposed;
+    #[kernel] fn gemm_bf16_nt_64x16_t as Bf16Nt64x16T: BF16 x BF16 -> BF16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed;
+    #[kernel] fn gemm_bf16_nn_128x256 as Bf16Nn128x256: BF16 x BF16 -> BF16, trans 0 1, 1 x 256, 2 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_bf16_nn_128x192_pp as Bf16Nn128x192Pp: BF16 x BF16 -> BF16, trans 0 1, 2 x 192, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_bf16_nn_128x128_pp as Bf16Nn128x128Pp: BF16 x BF16 -> BF16, trans 0 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_bf16_nn_64x128 as Bf16Nn64x128: BF16 x BF16 -> BF16, trans 0 1, 1 x 128, 1 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_bf16_tn_128x256 as Bf16Tn128x256: BF16 x BF16 -> BF16, trans 1 1, 1 x 256, 2 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_bf16_tn_128x192_pp as Bf16Tn128x192Pp: BF16 x BF16 -> BF16, trans 1 1, 2 x 192, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_bf16_tn_128x128_pp as Bf16Tn128x128Pp: BF16 x BF16 -> BF16, trans 1 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_bf16_tn_64x128 as Bf16Tn64x128: BF16 x BF16 -> BF16, trans 1 1, 1 x 128, 1 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_bf16_tt_128x128_pp as Bf16Tt128x128Pp: BF16 x BF16 -> BF16, trans 1 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_f16_nt_128x256 as F16Nt128x256: F16 x F16 -> F16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_f16_nt_256x128 as F16Nt256x128: F16 x F16 -> F16, trans 0 0, 2 x 128, 2 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_f16_nt_256x192 as F16Nt256x192: F16 x F16 -> F16, trans 0 0, 2 x 192, 2 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_f16_nt_128x192_pp as F16Nt128x192Pp: F16 x F16 -> F16, trans 0 0, 2 x 192, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_f16_nt_128x128_pp as F16Nt128x128Pp: F16 x F16 -> F16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_f16_nt_64x128 as F16Nt64x128: F16 x F16 -> F16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_f16_nt_64x64 as F16Nt64x64: F16 x F16 -> F16, trans 0 0, 1 x 64, 1 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_f16_nt_64x32_t as F16Nt64x32T: F16 x F16 -> F16, trans 0 0, 1 x 32, 1 together, cluster 1 x 1, transposed;
+    #[kernel] fn gemm_f16_nt_64x16_t as F16Nt64x16T: F16 x F16 -> F16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed;
+    #[kernel] fn gemm_f16_nn_128x256 as F16Nn128x256: F16 x F16 -> F16, trans 0 1, 1 x 256, 2 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_f16_nn_128x192_pp as F16Nn128x192Pp: F16 x F16 -> F16, trans 0 1, 2 x 192, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_f16_nn_128x128_pp as F16Nn128x128Pp: F16 x F16 -> F16, trans 0 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_f16_nn_64x128 as F16Nn64x128: F16 x F16 -> F16, trans 0 1, 1 x 128, 1 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_f16_tn_128x256 as F16Tn128x256: F16 x F16 -> F16, trans 1 1, 1 x 256, 2 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_f16_tn_128x192_pp as F16Tn128x192Pp: F16 x F16 -> F16, trans 1 1, 2 x 192, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_f16_tn_128x128_pp as F16Tn128x128Pp: F16 x F16 -> F16, trans 1 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_f16_tn_64x128 as F16Tn64x128: F16 x F16 -> F16, trans 1 1, 1 x 128, 1 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_f16_tt_128x128_pp as F16Tt128x128Pp: F16 x F16 -> F16, trans 1 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_tf32_nt_128x256 as Tf32Nt128x256: TF32 x TF32 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_tf32_nt_128x128_pp as Tf32Nt128x128Pp: TF32 x TF32 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_tf32_nt_64x128 as Tf32Nt64x128: TF32 x TF32 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_e4m3_nt_128x256 as E4m3Nt128x256: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_e4m3_nt_256x128 as E4m3Nt256x128: E4M3 x E4M3 -> BF16, trans 0 0, 2 x 128, 2 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_e4m3_nt_128x128_pp as E4m3Nt128x128Pp: E4M3 x E4M3 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_e4m3_nt_64x128 as E4m3Nt64x128: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_e4m3_e5m2_nt_128x128_pp as E4m3E5m2Nt128x128Pp: E4M3 x E5M2 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_e5m2_e4m3_nt_128x128_pp as E5m2E4m3Nt128x128Pp: E5M2 x E4M3 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
 }
