@@ -1,4 +1,4 @@
-//! Clock, breakpoint, profiler events.
+//! Clock, breakpoint, profiler events, what the compiler must not know.
 
 use crate::arch::misc as arch;
 
@@ -28,4 +28,12 @@ pub fn profiler_counter(counter: u32) {
 #[track_caller]
 pub fn clock() -> u64 {
     arch::clock()
+}
+
+/// The same number, but the compiler does not know that: what is computed from it is computed behind this place, and not before a loop
+/// around it, where the results would hold registers for long. No instruction that costs.
+#[inline(always)]
+#[must_use]
+pub fn opaque(x: u32) -> u32 {
+    arch::opaque(x)
 }

@@ -51,6 +51,9 @@ fn budgeted(kernel: &Kernel, family: &Manifest, budget: &Budget) -> Vec<String> 
 /// Compute capability of the first architecture with TMA and `wgmma`.
 const HOPPER: u16 = 90;
 
+/// Macro of a family that goes through its kernels for Hopper.
+const HOPPER_LIST: &str = "for_each_sm90_kernel";
+
 /// Whether the file lies in the part of a family that is compiled for Hopper alone.
 fn is_for_hopper(path: &str) -> bool {
     path.contains("/sm90/")
@@ -60,8 +63,11 @@ fn is_for_hopper(path: &str) -> bool {
 /// compares with the oracle.
 fn accompanied(kernel: &Kernel, sources: &[Source]) -> Vec<String> {
     let finding = |what: String| format!("{}: kernel `{}` has no {what}", kernel.path, kernel.name);
-    let launching =
-        sources.iter().filter(|source| source.path.starts_with(OPS) && mentions(source, &kernel.name));
+    // Those for Hopper are launched by a list of all of them.
+    let launches = |source: &Source| {
+        mentions(source, &kernel.name) || is_for_hopper(&kernel.path) && mentions(source, HOPPER_LIST)
+    };
+    let launching = sources.iter().filter(|source| source.path.starts_with(OPS) && launches(source));
     let ops: BTreeSet<&str> = launching.filter_map(|source| op_name(&source.path)).collect();
     if ops.is_empty() {
         return vec![finding(format!("op in {OPS}"))];

@@ -30,3 +30,13 @@ pub fn clock() -> u64 {
     unsafe { asm!("mov.u64 {}, %clock64;", out(reg64) cycles) };
     cycles
 }
+
+#[inline(always)]
+pub fn opaque(x: u32) -> u32 {
+    let same: u32;
+    // SAFETY: copies a register. Not `pure`: it must stay where it is.
+    unsafe {
+        asm!("mov.b32 {0}, {1};", out(reg32) same, in(reg32) x, options(nomem, nostack, preserves_flags))
+    };
+    same
+}

@@ -33,6 +33,9 @@ pub trait Config {
     /// Stores the result transposed.
     const TRANSPOSED: bool;
 
+    /// Without an epilogue, and only for results that the copy engine can store: 192 accumulators leave no registers for more.
+    const COPIES_ONLY: bool;
+
     // ---
 
     /// Rows of a consumer's tile.

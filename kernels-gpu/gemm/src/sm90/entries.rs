@@ -1,8 +1,8 @@
 //! The kernels of the family: instances of [`kernel::run`](super::kernel::run), with the table that the host chooses from.
 
+use cuda_std::kernel;
 use cuda_std::tma::TensorMap;
 use cuda_std::wgmma::{BF16, E4M3, E5M2, ElementType, F16, Operand, TF32};
-use cuda_std::kernel;
 
 use super::config::Config;
 use super::epilogue::{Fused, Terms, Vectors};
@@ -35,7 +35,8 @@ pub struct Arguments {
     pub residual_aligned: bool,
     /// The bias does.
     pub bias_aligned: bool,
-    /// The result is the product itself, in 16-bit elements, and has a map.
+    /// The result is the product itself, in 16-bit elements, has a map, and a multiple of 8 columns (TMA stores whole units of 16 bytes: what
+    /// lies in one beside the last column would be overwritten).
     pub copied: bool,
 }
 
@@ -101,6 +102,8 @@ pub struct Entry {
     pub trans_b: bool,
     /// The result is stored transposed.
     pub transposed: bool,
+    /// Only with [`Arguments::copied`].
+    pub copies_only: bool,
     /// Rows, columns and k of a block's tile.
     pub block: [u32; 3],
     /// Columns of the pieces that the copy engine stores; see [`Maps`].
@@ -130,6 +133,7 @@ impl Entry {
             trans_a: <C::Operands as Operands>::TRANS_A == 1,
             trans_b: <C::Operands as Operands>::TRANS_B == 1,
             transposed: C::TRANSPOSED,
+            copies_only: C::COPIES_ONLY,
             block: [C::BLOCK_M, C::BLOCK_N, <C::Operands as Operands>::BLOCK_K],
             store_columns: C::STORE_COLUMNS,
             cluster: [C::CLUSTER_M, C::CLUSTER_N],
@@ -154,10 +158,11 @@ macro_rules! kernels {
                 type Operands = Pair<$a, $b, $half, $trans_a, $trans_b>;
                 type Tile = [[f32; $columns / 2]; $groups];
                 const CONSUMERS: u32 = $consumers;
-                const PING_PONG: bool = kernels!(@ $mode);
+                const PING_PONG: bool = kernels!(@@ $mode is ping_pong);
                 const CLUSTER_M: u32 = $m;
                 const CLUSTER_N: u32 = $n;
-                const TRANSPOSED: bool = kernels!(@ $order);
+                const TRANSPOSED: bool = kernels!(@@ $order is transposed);
+                const COPIES_ONLY: bool = kernels!(@@ $order is copied);
             }
 
             #[doc = concat!("`C = epilogue(A B)` for ", stringify!($a), " and ", stringify!($b), "; see [`Entry`] in [`TABLE`] and the module.")]
@@ -193,48 +198,48 @@ macro_rules! kernels {
             ($dollar callback:ident) => { $dollar callback! { $($name)* } };
         }
     };
-    (@ together) => { false };
-    (@ ping_pong) => { true };
-    (@ rows) => { false };
-    (@ transposed) => { true };
+    (@@ ping_pong is ping_pong) => { true };
+    (@@ transposed is transposed) => { true };
+    (@@ copied is copied) => { true };
+    (@@ $word:ident is $other:ident) => { false };
 }
 
 kernels! { $
     // Types of A, B and 16-bit results; orders; groups of 64 rows x columns of a consumer; consumers; cluster; result.
-    // In names: n rows (of A along k, of B along n) contiguous, t columns; `pp` ping-pong; `_t` stores the transpose.
+    // In names: how A and B lie, `n` as [m, k] and [k, n], `t` transposed; `pp` ping-pong; `_t` at the end stores the transpose.
     #[kernel] fn gemm_bf16_nt_128x256 as Bf16Nt128x256: BF16 x BF16 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_nt_256x128 as Bf16Nt256x128: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 2 together, cluster 1 x 1, rows;
-    #[kernel] fn gemm_bf16_nt_256x192 as Bf16Nt256x192: BF16 x BF16 -> BF16, trans 0 0, 2 x 192, 2 together, cluster 1 x 1, rows;
-    #[kernel] fn gemm_bf16_nt_128x192_pp as Bf16Nt128x192Pp: BF16 x BF16 -> BF16, trans 0 0, 2 x 192, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_bf16_nt_256x192 as Bf16Nt256x192: BF16 x BF16 -> BF16, trans 0 0, 2 x 192, 2 together, cluster 1 x 1, copied;
+    #[kernel] fn gemm_bf16_nt_128x192_pp as Bf16Nt128x192Pp: BF16 x BF16 -> BF16, trans 0 0, 2 x 192, 2 ping_pong, cluster 1 x 1, copied;
     #[kernel] fn gemm_bf16_nt_128x128_pp as Bf16Nt128x128Pp: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_nt_64x128 as Bf16Nt64x128: BF16 x BF16 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_nt_64x64 as Bf16Nt64x64: BF16 x BF16 -> BF16, trans 0 0, 1 x 64, 1 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_nt_64x32_t as Bf16Nt64x32T: BF16 x BF16 -> BF16, trans 0 0, 1 x 32, 1 together, cluster 1 x 1, transposed;
     #[kernel] fn gemm_bf16_nt_64x16_t as Bf16Nt64x16T: BF16 x BF16 -> BF16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed;
     #[kernel] fn gemm_bf16_nn_128x256 as Bf16Nn128x256: BF16 x BF16 -> BF16, trans 0 1, 1 x 256, 2 together, cluster 1 x 1, rows;
-    #[kernel] fn gemm_bf16_nn_128x192_pp as Bf16Nn128x192Pp: BF16 x BF16 -> BF16, trans 0 1, 2 x 192, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_bf16_nn_128x192_pp as Bf16Nn128x192Pp: BF16 x BF16 -> BF16, trans 0 1, 2 x 192, 2 ping_pong, cluster 1 x 1, copied;
     #[kernel] fn gemm_bf16_nn_128x128_pp as Bf16Nn128x128Pp: BF16 x BF16 -> BF16, trans 0 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_nn_64x128 as Bf16Nn64x128: BF16 x BF16 -> BF16, trans 0 1, 1 x 128, 1 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_tn_128x256 as Bf16Tn128x256: BF16 x BF16 -> BF16, trans 1 1, 1 x 256, 2 together, cluster 1 x 1, rows;
-    #[kernel] fn gemm_bf16_tn_128x192_pp as Bf16Tn128x192Pp: BF16 x BF16 -> BF16, trans 1 1, 2 x 192, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_bf16_tn_128x192_pp as Bf16Tn128x192Pp: BF16 x BF16 -> BF16, trans 1 1, 2 x 192, 2 ping_pong, cluster 1 x 1, copied;
     #[kernel] fn gemm_bf16_tn_128x128_pp as Bf16Tn128x128Pp: BF16 x BF16 -> BF16, trans 1 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_tn_64x128 as Bf16Tn64x128: BF16 x BF16 -> BF16, trans 1 1, 1 x 128, 1 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_tt_128x128_pp as Bf16Tt128x128Pp: BF16 x BF16 -> BF16, trans 1 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_nt_128x256 as F16Nt128x256: F16 x F16 -> F16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_nt_256x128 as F16Nt256x128: F16 x F16 -> F16, trans 0 0, 2 x 128, 2 together, cluster 1 x 1, rows;
-    #[kernel] fn gemm_f16_nt_256x192 as F16Nt256x192: F16 x F16 -> F16, trans 0 0, 2 x 192, 2 together, cluster 1 x 1, rows;
-    #[kernel] fn gemm_f16_nt_128x192_pp as F16Nt128x192Pp: F16 x F16 -> F16, trans 0 0, 2 x 192, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_f16_nt_256x192 as F16Nt256x192: F16 x F16 -> F16, trans 0 0, 2 x 192, 2 together, cluster 1 x 1, copied;
+    #[kernel] fn gemm_f16_nt_128x192_pp as F16Nt128x192Pp: F16 x F16 -> F16, trans 0 0, 2 x 192, 2 ping_pong, cluster 1 x 1, copied;
     #[kernel] fn gemm_f16_nt_128x128_pp as F16Nt128x128Pp: F16 x F16 -> F16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_nt_64x128 as F16Nt64x128: F16 x F16 -> F16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_nt_64x64 as F16Nt64x64: F16 x F16 -> F16, trans 0 0, 1 x 64, 1 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_nt_64x32_t as F16Nt64x32T: F16 x F16 -> F16, trans 0 0, 1 x 32, 1 together, cluster 1 x 1, transposed;
     #[kernel] fn gemm_f16_nt_64x16_t as F16Nt64x16T: F16 x F16 -> F16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed;
     #[kernel] fn gemm_f16_nn_128x256 as F16Nn128x256: F16 x F16 -> F16, trans 0 1, 1 x 256, 2 together, cluster 1 x 1, rows;
-    #[kernel] fn gemm_f16_nn_128x192_pp as F16Nn128x192Pp: F16 x F16 -> F16, trans 0 1, 2 x 192, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_f16_nn_128x192_pp as F16Nn128x192Pp: F16 x F16 -> F16, trans 0 1, 2 x 192, 2 ping_pong, cluster 1 x 1, copied;
     #[kernel] fn gemm_f16_nn_128x128_pp as F16Nn128x128Pp: F16 x F16 -> F16, trans 0 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_nn_64x128 as F16Nn64x128: F16 x F16 -> F16, trans 0 1, 1 x 128, 1 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_tn_128x256 as F16Tn128x256: F16 x F16 -> F16, trans 1 1, 1 x 256, 2 together, cluster 1 x 1, rows;
-    #[kernel] fn gemm_f16_tn_128x192_pp as F16Tn128x192Pp: F16 x F16 -> F16, trans 1 1, 2 x 192, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_f16_tn_128x192_pp as F16Tn128x192Pp: F16 x F16 -> F16, trans 1 1, 2 x 192, 2 ping_pong, cluster 1 x 1, copied;
     #[kernel] fn gemm_f16_tn_128x128_pp as F16Tn128x128Pp: F16 x F16 -> F16, trans 1 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_tn_64x128 as F16Tn64x128: F16 x F16 -> F16, trans 1 1, 1 x 128, 1 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_tt_128x128_pp as F16Tt128x128Pp: F16 x F16 -> F16, trans 1 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;

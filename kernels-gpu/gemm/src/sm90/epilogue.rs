@@ -1,10 +1,10 @@
 //! What becomes of the elements of the product before they are stored.
 
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering;
 use cuda_std::atomic::mid::atomic_fetch_max_u32_device;
 use cuda_std::warp::{self, WarpReductionOp};
 use cuda_std::{fastmath, vector};
-use core::marker::PhantomData;
-use core::sync::atomic::Ordering;
 
 use super::operands::Half;
 use crate::epilogue::{Activation, swiglu};
@@ -111,7 +111,8 @@ impl<H: Half> Vectors<H> {
 
     #[inline(always)]
     unsafe fn load(self, at: At) -> [f32; VECTOR as usize] {
-        let index = (u64::from(at.batch) * self.matrix + u64::from(at.row) * self.row + u64::from(at.column)) as usize;
+        let index = (u64::from(at.batch) * self.matrix + u64::from(at.row) * self.row + u64::from(at.column))
+            as usize;
         let mut x = [0.0; VECTOR as usize];
         // SAFETY: the caller's contract: as many elements as `at` counts are there.
         unsafe {
@@ -142,7 +143,13 @@ impl<H: Half> Vectors<H> {
 impl<H: Half> Fused<H> {
     /// With the factors of both scales in `terms.alpha` already.
     #[inline(always)]
-    pub const fn new(terms: Terms, old: Vectors<H>, bias: Vectors<H>, residual: Vectors<H>, amax: *mut u32) -> Self {
+    pub const fn new(
+        terms: Terms,
+        old: Vectors<H>,
+        bias: Vectors<H>,
+        residual: Vectors<H>,
+        amax: *mut u32,
+    ) -> Self {
         Self { terms, old, bias, residual, amax, largest: 0.0 }
     }
 }

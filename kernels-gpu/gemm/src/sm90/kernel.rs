@@ -17,7 +17,7 @@ const PRODUCER_REGISTERS: u32 = 40;
 const CONSUMER_REGISTERS: u32 = 232;
 
 /// Barrier of the first consumer; the others' follow. Number 0 is that of the block.
-const FIRST_CONSUMER_BARRIER: u32 = 1;
+pub(crate) const FIRST_CONSUMER_BARRIER: u32 = 1;
 /// Barrier at which the first consumer waits for its turn; the other's follows.
 const FIRST_TURN_BARRIER: u32 = 3;
 
@@ -92,7 +92,14 @@ unsafe fn produce<C: Config>(maps: Maps, problem: Problem, ring: Ring<C>) {
                 let full = ring.full(position.stage);
                 mbarrier::arrive_expect_tx(full, C::A_BYTES + C::B_BYTES);
                 Share::a(ring).load::<C>(maps.a, ring.a(position.stage), full, corner.row, k, corner.batch);
-                Share::b(ring).load::<C>(maps.b, ring.b(position.stage), full, corner.column, k, corner.batch);
+                Share::b(ring).load::<C>(
+                    maps.b,
+                    ring.b(position.stage),
+                    full,
+                    corner.column,
+                    k,
+                    corner.batch,
+                );
             }
             position = position.next::<C>();
             k_tile += 1;
@@ -203,9 +210,8 @@ unsafe fn consume<C: Config, E: Epilogue>(
     mut epilogue: E,
     thread: u32,
 ) {
+    let mut store = Store::new(maps, problem, output, ring, thread);
     let (consumer, thread) = (thread / WARPGROUP, thread % WARPGROUP);
-    let barrier = FIRST_CONSUMER_BARRIER + consumer;
-    let mut store = Store { maps, problem, output, pieces: ring.output(consumer), barrier, thread, copies: 0 };
     let k_tiles = problem.k_tiles::<C>();
     let mut walk = Walk::new::<C>(&problem);
     let mut position = Position::START;
@@ -223,7 +229,7 @@ unsafe fn consume<C: Config, E: Epilogue>(
             let turn = Turn { consumer, is_passed: walk.is_followed() };
             Turn::wait::<C>(consumer, consumer == 0 && is_first);
             let tile = multiply::<C>(ring, &mut position, first_row, k_tiles, thread, turn);
-            store.tile::<C, E>(&tile, &mut epilogue, corner);
+            store.tile(&tile, &mut epilogue, corner);
             is_first = false;
         }
         walk.skip(1);
@@ -238,7 +244,9 @@ unsafe fn consume<C: Config, E: Epilogue>(
         if thread == 0 {
             tma::wait_group_read::<0>();
         }
-        epilogue.finish();
+        if !C::COPIES_ONLY {
+            epilogue.finish();
+        }
     }
 }
 

@@ -7,12 +7,14 @@
 //! * **by threads**: the piece in f32, from which each thread takes eight neighbours at a time through the epilogue into memory.
 //!   For everything else.
 
-use cuda_std::{barrier, fence, matrix, tma, vector};
+use cuda_std::{barrier, fence, matrix, misc, tma, vector};
 use layout::wgmma::Swizzle;
 
 use super::config::{Config, WARPGROUP};
 use super::epilogue::{At, Epilogue, VECTOR};
+use super::kernel::FIRST_CONSUMER_BARRIER;
 use super::operands::{GROUP_ROWS, Half, Operands, Tile};
+use super::pipeline::Ring;
 use super::problem::{Corner, Maps, Problem};
 use crate::unroll::unrolled;
 
@@ -30,117 +32,47 @@ pub struct Output {
     pub is_f32: bool,
     /// Every row begins at a multiple of 16 bytes.
     pub aligned: bool,
-    /// The copy engine stores, and there is no epilogue: for 16-bit elements.
+    /// The copy engine stores, and there is no epilogue: for 16-bit elements. It writes whole units of 16 bytes, so rows have
+    /// a multiple of 8 elements.
     pub copied: bool,
     /// The epilogue makes one element of two neighbours, whose result has half of the columns.
     pub halved: bool,
 }
 
-/// Everything that a store needs besides the tile.
-pub(crate) struct Store {
-    pub maps: Maps,
-    pub problem: Problem,
-    pub output: Output,
-    /// The consumer's pieces in shared memory.
-    pub pieces: u32,
-    /// The consumer's barrier.
-    pub barrier: u32,
-    /// Number of the thread in its warpgroup.
-    pub thread: u32,
+/// A consumer's way to the result.
+pub(crate) struct Store<C> {
+    maps: Maps,
+    problem: Problem,
+    output: Output,
+    ring: Ring<C>,
+    /// Number of the thread among all consumers.
+    thread: u32,
     /// Pieces that have been copied: they take turns over the tiles' borders.
-    pub copies: u32,
+    copies: u32,
 }
 
-/// Bytes of a 16-byte unit.
-const UNIT: u32 = layout::UNIT_BYTES;
-/// Columns of an accumulator's step: four registers.
-const STEP_COLUMNS: u32 = 8;
+/// A thread's place at a store.
+#[derive(Clone, Copy)]
+struct Place {
+    /// The consumer's pieces in shared memory.
+    pieces: u32,
+    /// The consumer's barrier.
+    barrier: u32,
+    /// Number of the thread in its warpgroup.
+    thread: u32,
+}
 
-impl Store {
-    /// Stores the tile whose first element is at `corner`.
-    ///
-    /// # Safety
-    /// The whole warpgroup is here; the pieces are its own, the maps and the output valid for the result.
+impl Place {
+    /// All threads of the warpgroup meet.
     #[inline(always)]
-    pub unsafe fn tile<C: Config, E: Epilogue>(&mut self, tile: &C::Tile, epilogue: &mut E, corner: Corner) {
-        // SAFETY: the caller's contract.
-        unsafe {
-            if self.output.copied {
-                self.by_copies::<C>(tile, corner);
-            } else {
-                self.by_threads::<C, E>(tile, epilogue, corner);
-            }
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn meet(&self) {
-        // SAFETY: all threads of the warpgroup are here, and the barrier is theirs.
+    unsafe fn meet(self) {
+        // SAFETY: the caller says that they are here, and the barrier is theirs.
         unsafe { barrier::sync(self.barrier, WARPGROUP) }
-    }
-
-    #[inline(always)]
-    unsafe fn by_copies<C: Config>(&mut self, tile: &C::Tile, corner: Corner) {
-        const { assert!(C::STORE_BUFFERS == 2) };
-        let lines = Lines::new::<C>(self.thread);
-        unrolled!(GROUP in [0 1] { if GROUP < C::Tile::GROUPS {
-            unrolled!(PIECE in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31] {
-                if (PIECE as u32) < C::BLOCK_N / C::STORE_COLUMNS {
-                    let piece = self.pieces + self.copies % C::STORE_BUFFERS * C::STORE_BYTES;
-                    self.copies += 1;
-                    let row = (corner.row + GROUP as u32 * GROUP_ROWS) as i32;
-                    let column = (corner.column + PIECE as u32 * C::STORE_COLUMNS) as i32;
-                    let coords = if C::TRANSPOSED { [row, column] } else { [column, row] };
-                    // SAFETY: the copy before the last one, which read this piece, is done before anyone writes; the fence and the
-                    // barrier order the writes before the copy.
-                    unsafe {
-                        if self.thread == 0 {
-                            tma::wait_group_read::<1>();
-                        }
-                        self.meet();
-                        lines.write::<C>(tile, GROUP, PIECE, piece);
-                        fence::proxy_async_shared();
-                        self.meet();
-                        if self.thread == 0 {
-                            tma::store_3d(self.maps.d, piece, [coords[0], coords[1], corner.batch as i32]);
-                            tma::commit_group();
-                        }
-                    }
-                }
-            });
-        } });
-    }
-
-    #[inline(always)]
-    unsafe fn by_threads<C: Config, E: Epilogue>(&self, tile: &C::Tile, epilogue: &mut E, corner: Corner) {
-        let pieces = C::BLOCK_N / C::STORE_COLUMNS;
-        let mut number = 0;
-        while number < C::Tile::GROUPS as u32 * pieces {
-            // SAFETY: between the barriers the piece is written, then read, never both.
-            unsafe {
-                self.meet();
-                unrolled!(GROUP in [0 1] { if GROUP < C::Tile::GROUPS {
-                    unrolled!(PIECE in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31] {
-                        if (PIECE as u32) < pieces && number == GROUP as u32 * pieces + PIECE as u32 {
-                            self.write_f32::<C>(tile, GROUP, PIECE);
-                        }
-                    });
-                } });
-                self.meet();
-                let from = Corner {
-                    row: corner.row + number / pieces * GROUP_ROWS,
-                    column: corner.column + number % pieces * C::STORE_COLUMNS,
-                    ..corner
-                };
-                self.read_f32::<C, E>(epilogue, from);
-            }
-            number += 1;
-        }
     }
 
     /// Writes a piece in f32: lines along the result's rows.
     #[inline(always)]
-    unsafe fn write_f32<C: Config>(&self, tile: &C::Tile, group: usize, piece: usize) {
+    unsafe fn write_f32<C: Config>(self, tile: &C::Tile, group: usize, piece: usize) {
         let (lane, warp) = (self.thread % 32, self.thread / 32);
         let (row, column) = (warp * 16 + lane / 4, lane % 4 * 2);
         let steps = (C::STORE_COLUMNS / STEP_COLUMNS) as usize;
@@ -166,7 +98,7 @@ impl Store {
     /// Address of element `place` of line `line` of a piece in f32. Units change places so that neither rows nor columns
     /// meet in one bank.
     #[inline(always)]
-    fn f32_at<C: Config>(&self, line: u32, place: u32) -> u32 {
+    fn f32_at<C: Config>(self, line: u32, place: u32) -> u32 {
         const WORD: u32 = size_of::<f32>() as u32;
         let length = if C::TRANSPOSED { GROUP_ROWS } else { C::STORE_COLUMNS };
         // A line is one unit pair or more; pairs stay together.
@@ -174,10 +106,103 @@ impl Store {
         let turn = if C::TRANSPOSED { line } else { line * 2 } & (units - 1) & !1;
         self.pieces + line * length * WORD + (place * WORD ^ turn * UNIT)
     }
+}
+
+/// Bytes of a 16-byte unit.
+const UNIT: u32 = layout::UNIT_BYTES;
+/// Columns of an accumulator's step: four registers.
+const STEP_COLUMNS: u32 = 8;
+
+impl<C: Config> Store<C> {
+    /// For the consumers' thread of this number.
+    #[inline(always)]
+    pub fn new(maps: Maps, problem: Problem, output: Output, ring: Ring<C>, thread: u32) -> Self {
+        Self { maps, problem, output, ring, thread, copies: 0 }
+    }
+
+    /// Stores the tile whose first element is at `corner`.
+    ///
+    /// # Safety
+    /// The whole warpgroup is here; maps and output are valid for the result.
+    #[inline(always)]
+    pub unsafe fn tile<E: Epilogue>(&mut self, tile: &C::Tile, epilogue: &mut E, corner: Corner) {
+        // What follows from the thread's number is not kept beside the accumulators.
+        let thread = misc::opaque(self.thread);
+        let consumer = thread / WARPGROUP;
+        let barrier = FIRST_CONSUMER_BARRIER + consumer;
+        let place = Place { pieces: self.ring.output(consumer), barrier, thread: thread % WARPGROUP };
+        // SAFETY: the caller's contract.
+        unsafe {
+            if C::COPIES_ONLY || self.output.copied {
+                self.by_copies(place, tile, corner);
+            } else {
+                self.by_threads(place, tile, epilogue, corner);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn by_copies(&mut self, place: Place, tile: &C::Tile, corner: Corner) {
+        const { assert!(C::STORE_BUFFERS == 2) };
+        let lines = Lines::new::<C>(place.thread);
+        unrolled!(GROUP in [0 1] { if GROUP < C::Tile::GROUPS {
+            unrolled!(PIECE in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31] {
+                if (PIECE as u32) < C::BLOCK_N / C::STORE_COLUMNS {
+                    let piece = place.pieces + self.copies % C::STORE_BUFFERS * C::STORE_BYTES;
+                    self.copies += 1;
+                    let row = (corner.row + GROUP as u32 * GROUP_ROWS) as i32;
+                    let column = (corner.column + PIECE as u32 * C::STORE_COLUMNS) as i32;
+                    let coords = if C::TRANSPOSED { [row, column] } else { [column, row] };
+                    // SAFETY: the copy before the last one, which read this piece, is done before anyone writes; the fence and the
+                    // barrier order the writes before the copy.
+                    unsafe {
+                        if place.thread == 0 {
+                            tma::wait_group_read::<1>();
+                        }
+                        place.meet();
+                        lines.write::<C>(tile, GROUP, PIECE, piece);
+                        fence::proxy_async_shared();
+                        place.meet();
+                        if place.thread == 0 {
+                            tma::store_3d(self.maps.d, piece, [coords[0], coords[1], corner.batch as i32]);
+                            tma::commit_group();
+                        }
+                    }
+                }
+            });
+        } });
+    }
+
+    #[inline(always)]
+    unsafe fn by_threads<E: Epilogue>(&self, place: Place, tile: &C::Tile, epilogue: &mut E, corner: Corner) {
+        let pieces = C::BLOCK_N / C::STORE_COLUMNS;
+        let mut number = 0;
+        while number < C::Tile::GROUPS as u32 * pieces {
+            // SAFETY: between the barriers the piece is written, then read, never both.
+            unsafe {
+                place.meet();
+                unrolled!(GROUP in [0 1] { if GROUP < C::Tile::GROUPS {
+                    unrolled!(PIECE in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31] {
+                        if (PIECE as u32) < pieces && number == GROUP as u32 * pieces + PIECE as u32 {
+                            place.write_f32::<C>(tile, GROUP, PIECE);
+                        }
+                    });
+                } });
+                place.meet();
+                let from = Corner {
+                    row: corner.row + number / pieces * GROUP_ROWS,
+                    column: corner.column + number % pieces * C::STORE_COLUMNS,
+                    ..corner
+                };
+                self.read_f32::<E>(place, epilogue, from);
+            }
+            number += 1;
+        }
+    }
 
     /// Takes a piece through the epilogue into memory.
     #[inline(always)]
-    unsafe fn read_f32<C: Config, E: Epilogue>(&self, epilogue: &mut E, from: Corner) {
+    unsafe fn read_f32<E: Epilogue>(&self, place: Place, epilogue: &mut E, from: Corner) {
         let (lines, length) =
             if C::TRANSPOSED { (C::STORE_COLUMNS, GROUP_ROWS) } else { (GROUP_ROWS, C::STORE_COLUMNS) };
         // In the result's own rows and columns.
@@ -185,17 +210,17 @@ impl Store {
         let (rows, columns) =
             if C::TRANSPOSED { (self.problem.n, self.problem.m) } else { (self.problem.m, self.problem.n) };
         let across = length / VECTOR;
-        let mut index = self.thread;
+        let mut index = place.thread;
         while index < lines * across {
-            let (line, place) = (index / across, index % across * VECTOR);
-            let at = At { batch: from.batch, row: row + line, column: column + place, count: 0 };
+            let (line, along) = (index / across, index % across * VECTOR);
+            let at = At { batch: from.batch, row: row + line, column: column + along, count: 0 };
             if at.row < rows && at.column < columns {
                 let left = columns - at.column;
                 let at = At { count: if left < VECTOR { left } else { VECTOR }, ..at };
                 // SAFETY: places inside of the piece, elements of the result.
                 unsafe {
-                    let [a, b, c, d] = vector::load_shared_v4(self.f32_at::<C>(line, place));
-                    let [e, f, g, h] = vector::load_shared_v4(self.f32_at::<C>(line, place + 4));
+                    let [a, b, c, d] = vector::load_shared_v4(place.f32_at::<C>(line, along));
+                    let [e, f, g, h] = vector::load_shared_v4(place.f32_at::<C>(line, along + 4));
                     let mut x = [a, b, c, d, e, f, g, h];
                     epilogue.apply(at, &mut x);
                     self.output.store::<<C::Operands as Operands>::Half>(at, &x);
@@ -299,7 +324,8 @@ impl Output {
                 }
             } else {
                 let to = self.data.cast::<u16>().add(index as usize);
-                let pairs = [H::pack(x[0], x[1]), H::pack(x[2], x[3]), H::pack(x[4], x[5]), H::pack(x[6], x[7])];
+                let pairs =
+                    [H::pack(x[0], x[1]), H::pack(x[2], x[3]), H::pack(x[4], x[5]), H::pack(x[6], x[7])];
                 if self.aligned && count == VECTOR {
                     vector::store_v4(to.cast::<u32>(), pairs);
                 } else if self.aligned && self.halved && count == VECTOR / 2 {

@@ -1,0 +1,366 @@
+//! The kernels of `gemm::sm90`, each by itself: exact integers, tails in every direction, padded rows, batches, both ways to store, the
+//! epilogue's parts.
+
+use cuda_std::kernel::Kernel;
+use cuda_std::wgmma::ElementType;
+use gemm::epilogue::Activation;
+use gemm::sm90::entries::{Arguments, Entry, TABLE};
+use gemm::sm90::epilogue::Terms;
+use gemm::sm90::problem::Problem;
+use half::{bf16, f16};
+use ironwarp::tma::{L2Promotion, Swizzle, TensorMap, Tiling};
+use ironwarp::{Device, DeviceBuffer, DevicePtr, LaunchConfig, Result, Stream, launch};
+use testkit::Random;
+
+/// A stream of a device that runs these kernels: compute capability 9.0, and no other.
+fn open() -> Result<Option<Stream>> {
+    let device = Device::open(0)?;
+    if (device.arch().major, device.arch().minor) == (9, 0) {
+        return Ok(Some(device.stream()?));
+    }
+    println!("skipped: {} is no Hopper", device.name());
+    Ok(None)
+}
+
+/// Elements by their size.
+enum Buffer {
+    Bytes(DeviceBuffer<u8>),
+    Halves(DeviceBuffer<u16>),
+    Words(DeviceBuffer<u32>),
+}
+
+impl Buffer {
+    fn new(stream: &Stream, element: ElementType, values: &[f32]) -> Result<Self> {
+        let bits: Vec<u32> = values.iter().map(|&x| encode(element, x)).collect();
+        Ok(match element.bytes() {
+            1 => Self::Bytes(DeviceBuffer::from_slice(
+                stream,
+                &bits.iter().map(|&x| x as u8).collect::<Vec<_>>(),
+            )?),
+            2 => Self::Halves(DeviceBuffer::from_slice(
+                stream,
+                &bits.iter().map(|&x| x as u16).collect::<Vec<_>>(),
+            )?),
+            _ => Self::Words(DeviceBuffer::from_slice(stream, &bits)?),
+        })
+    }
+
+    fn map(&self, tiling: Tiling<3>) -> Result<TensorMap<'_>> {
+        match self {
+            Self::Bytes(buffer) => TensorMap::new(buffer.view(), &tiling),
+            Self::Halves(buffer) => TensorMap::new(buffer.view(), &tiling),
+            Self::Words(buffer) => TensorMap::new(buffer.view(), &tiling),
+        }
+    }
+
+    fn address(&self) -> u64 {
+        match self {
+            Self::Bytes(buffer) => buffer.as_ptr().raw(),
+            Self::Halves(buffer) => buffer.as_ptr().raw(),
+            Self::Words(buffer) => buffer.as_ptr().raw(),
+        }
+    }
+
+    fn read(&self, stream: &Stream, element: ElementType) -> Result<Vec<f32>> {
+        let bits: Vec<u32> = match self {
+            Self::Bytes(buffer) => buffer.to_vec(stream)?.into_iter().map(u32::from).collect(),
+            Self::Halves(buffer) => buffer.to_vec(stream)?.into_iter().map(u32::from).collect(),
+            Self::Words(buffer) => buffer.to_vec(stream)?,
+        };
+        Ok(bits.into_iter().map(|x| decode(element, x)).collect())
+    }
+}
+
+fn encode(element: ElementType, x: f32) -> u32 {
+    match element {
+        ElementType::F16 => f16::from_f32(x).to_bits().into(),
+        ElementType::Bf16 => bf16::from_f32(x).to_bits().into(),
+        ElementType::Tf32 => x.to_bits(),
+        ElementType::E4m3 => num::E4M3::from_f32(x).to_bits().into(),
+        ElementType::E5m2 => num::E5M2::from_f32(x).to_bits().into(),
+    }
+}
+
+fn decode(element: ElementType, bits: u32) -> f32 {
+    match element {
+        ElementType::F16 => f16::from_bits(bits as u16).to_f32(),
+        ElementType::Bf16 => bf16::from_bits(bits as u16).to_f32(),
+        _ => f32::from_bits(bits),
+    }
+}
+
+/// What one test runs.
+#[derive(Clone, Copy)]
+struct Case {
+    m: u32,
+    n: u32,
+    k: u32,
+    batch: u32,
+    /// f32 result, else the kernel's 16-bit type.
+    is_f32: bool,
+    /// By the copy engine.
+    copied: bool,
+    activation: Activation,
+    /// beta, bias, residual, scales and amax too.
+    fused: bool,
+}
+
+const PLAIN: Case = Case {
+    m: 0,
+    n: 0,
+    k: 0,
+    batch: 1,
+    is_f32: false,
+    copied: true,
+    activation: Activation::None,
+    fused: false,
+};
+
+/// Rows of so many elements of so many bytes begin at multiples of 16 bytes, with at least one element to spare.
+fn pitch(elements: u32, bytes: u32) -> usize {
+    ((elements * bytes + 1).next_multiple_of(16) / bytes) as usize
+}
+
+/// A batch of matrices of small integers, as they lie: `[batch, rows, columns]` with padded rows of NaN, which nothing may read.
+struct Matrix {
+    values: Vec<f32>,
+    rows: usize,
+    columns: usize,
+    pitch: usize,
+}
+
+impl Matrix {
+    fn random(random: &mut Random, batch: u32, rows: u32, columns: u32, bytes: u32) -> Self {
+        let pitch = pitch(columns, bytes);
+        let (rows, columns) = (rows as usize, columns as usize);
+        let values = (0..batch as usize * rows * pitch)
+            .map(|at| if at % pitch < columns { random.integer(-1, 1) as f32 } else { f32::NAN })
+            .collect();
+        Self { values, rows, columns, pitch }
+    }
+
+    fn at(&self, batch: usize, row: usize, column: usize) -> f32 {
+        self.values[(batch * self.rows + row) * self.pitch + column]
+    }
+
+    fn tiling(&self, bytes: u32, tile: [u32; 2], swizzle: Swizzle) -> Tiling<3> {
+        let batch = self.values.len() / (self.rows * self.pitch);
+        let row = u64::from(bytes) * self.pitch as u64;
+        Tiling::new([self.columns, self.rows, batch], [tile[0], tile[1], 1])
+            .stride(1, row)
+            .stride(2, row * self.rows as u64)
+            .swizzle(swizzle)
+            .l2_promotion(L2Promotion::B256)
+    }
+}
+
+fn swizzle_of(bytes: u32) -> Swizzle {
+    match bytes {
+        128 => Swizzle::B128,
+        64 => Swizzle::B64,
+        32 => Swizzle::B32,
+        _ => Swizzle::None,
+    }
+}
+
+/// Runs `K`, which is `entry`, and compares with sums of integers, which are exact in every type.
+fn check<K>(stream: &Stream, entry: &Entry, case: Case, seed: u64) -> Result<()>
+where
+    for<'a> (
+        TensorMap<'a>,
+        TensorMap<'a>,
+        TensorMap<'a>,
+        Arguments,
+        DevicePtr<u8>,
+        DevicePtr<u8>,
+        DevicePtr<u8>,
+        DevicePtr<f32>,
+        DevicePtr<f32>,
+        DevicePtr<u32>,
+    ): ironwarp::LaunchArgs<K::Params>,
+    K: Kernel,
+{
+    let Case { m, n, k, batch, is_f32, copied, activation, fused } = case;
+    let mut random = Random::new(seed);
+    let bytes = entry.a.bytes();
+    let [block_m, block_n, _] = entry.block;
+    let a = if entry.trans_a {
+        Matrix::random(&mut random, batch, k, m, bytes)
+    } else {
+        Matrix::random(&mut random, batch, m, k, bytes)
+    };
+    let b = if entry.trans_b {
+        Matrix::random(&mut random, batch, k, n, bytes)
+    } else {
+        Matrix::random(&mut random, batch, n, k, bytes)
+    };
+    let span = 128 / bytes;
+    let tile = |trans: bool, rows: u32| if trans { [64, 64] } else { [span, rows] };
+    let (a_buffer, b_buffer) =
+        (Buffer::new(stream, entry.a, &a.values)?, Buffer::new(stream, entry.b, &b.values)?);
+    let map_a =
+        a_buffer.map(a.tiling(bytes, tile(entry.trans_a, block_m / entry.cluster[1]), Swizzle::B128))?;
+    let map_b =
+        b_buffer.map(b.tiling(bytes, tile(entry.trans_b, block_n / entry.cluster[0]), Swizzle::B128))?;
+
+    let element = if is_f32 { ElementType::Tf32 } else { entry.half };
+    let (rows, product_columns) = if entry.transposed { (n, m) } else { (m, n) };
+    let columns = product_columns / activation.columns();
+    let old = Matrix::random(&mut random, batch, rows, columns, element.bytes());
+    let residual = Matrix::random(&mut random, batch, rows, columns, element.bytes());
+    let bias: Vec<f32> = (0..product_columns).map(|_| random.integer(-2, 2) as f32).collect();
+    let d_buffer = Buffer::new(stream, element, &old.values)?;
+    let (residual_buffer, bias_buffer) =
+        (Buffer::new(stream, element, &residual.values)?, Buffer::new(stream, element, &bias)?);
+    let scales = DeviceBuffer::<f32>::from_slice(stream, &[0.5, 4.0])?;
+    let amax = DeviceBuffer::<u32>::zeroed(stream, 1)?;
+    let map_d = if copied {
+        let box_dims = if entry.transposed { [64, entry.store_columns] } else { [entry.store_columns, 64] };
+        d_buffer.map(old.tiling(2, box_dims, swizzle_of(2 * box_dims[0])))?
+    } else {
+        map_a
+    };
+    let arguments = Arguments {
+        problem: Problem { m, n, k, batch, band: 2 },
+        terms: Terms { alpha: 1.0, beta: if fused { 2.0 } else { 0.0 }, activation: activation as u32 },
+        row: old.pitch as u64,
+        matrix: (old.rows * old.pitch) as u64,
+        residual_row: residual.pitch as u64,
+        residual_matrix: (residual.rows * residual.pitch) as u64,
+        is_f32,
+        aligned: true,
+        residual_aligned: true,
+        bias_aligned: true,
+        copied,
+    };
+    let maybe = |address: u64| if fused { address } else { 0 };
+    let parameters = (
+        map_a,
+        map_b,
+        map_d,
+        arguments,
+        DevicePtr::from_raw(d_buffer.address()),
+        DevicePtr::from_raw(maybe(bias_buffer.address())),
+        DevicePtr::from_raw(maybe(residual_buffer.address())),
+        DevicePtr::from_raw(maybe(scales.as_ptr().raw())),
+        DevicePtr::from_raw(maybe(scales.as_ptr().raw() + 4)),
+        DevicePtr::from_raw(maybe(amax.as_ptr().raw())),
+    );
+    let tiles = m.div_ceil(block_m * entry.cluster[0]) * n.div_ceil(block_n * entry.cluster[1]) * batch;
+    // Fewer clusters than tiles, so that one walks over several.
+    let blocks = tiles.div_ceil(3) * entry.cluster[0] * entry.cluster[1];
+    let config = LaunchConfig::new([blocks, 1, 1], [entry.threads, 1, 1])
+        .with_shared(entry.shared)
+        .cluster([entry.cluster[0] * entry.cluster[1], 1, 1]);
+    // SAFETY: maps, strides, grid and block are what the kernel asks for.
+    unsafe { launch::<K>(stream, config, parameters)? };
+
+    let got = d_buffer.read(stream, element)?;
+    let mut largest = 0f32;
+    for z in 0..batch as usize {
+        for row in 0..rows as usize {
+            let element_of = |column: usize| {
+                let (i, j) = if entry.transposed { (column, row) } else { (row, column) };
+                let sum: f32 = (0..k as usize)
+                    .map(|l| {
+                        (if entry.trans_a { a.at(z, l, i) } else { a.at(z, i, l) })
+                            * (if entry.trans_b { b.at(z, l, j) } else { b.at(z, j, l) })
+                    })
+                    .sum();
+                let v = sum * if fused { 2.0 } else { 1.0 };
+                v + if fused { bias[column] } else { 0.0 }
+            };
+            for column in 0..old.pitch {
+                let at = (z * old.rows + row) * old.pitch + column;
+                if column >= old.columns {
+                    assert!(got[at].is_nan(), "{}: wrote behind row {row}", entry.name);
+                    continue;
+                }
+                let want = match activation {
+                    Activation::SwiGlu => {
+                        let gate = element_of(2 * column);
+                        gate / (1.0 + (-gate).exp()) * element_of(2 * column + 1)
+                    }
+                    _ => {
+                        let v = element_of(column) + if fused { 2.0 * old.at(z, row, column) } else { 0.0 };
+                        if activation == Activation::Relu { v.max(0.0) } else { v }
+                    }
+                };
+                let want = want + if fused { residual.at(z, row, column) } else { 0.0 };
+                largest = largest.max(want.abs());
+                let allowed = if activation == Activation::SwiGlu { want.abs() / 100.0 + 1e-6 } else { 0.0 };
+                assert!(
+                    (got[at] - want).abs() <= allowed,
+                    "{} {m}x{n}x{k}: [{z}, {row}, {column}] is {}, wanted {want}",
+                    entry.name,
+                    got[at]
+                );
+            }
+        }
+    }
+    if fused && activation != Activation::SwiGlu {
+        assert_eq!(f32::from_bits(amax.to_vec(stream)?[0]), largest, "{}: amax", entry.name);
+    }
+    Ok(())
+}
+
+/// The cases of an entry: one that takes few steps and several tiles, with tails everywhere.
+fn cases(entry: &Entry) -> Vec<Case> {
+    let [block_m, block_n, block_k] = entry.block;
+    let (m, n) = (block_m * entry.cluster[0] + 3, block_n * entry.cluster[1] + 10);
+    let k = block_k + block_k / 4;
+    let case = Case { m, n, k, ..PLAIN };
+    let plain = Case { m: 20, k: 5 * block_k, batch: 3, n: block_n * entry.cluster[1] + 16, ..case };
+    if entry.copies_only {
+        return vec![plain, Case { m: block_m + 3, k: 16 / entry.a.bytes(), ..plain }];
+    }
+    // The copy engine stores whole units of 16 bytes.
+    let plain = if entry.transposed { Case { m: 24, ..plain } } else { plain };
+    vec![
+        Case { copied: entry.a != ElementType::Tf32, ..plain },
+        Case { copied: false, is_f32: true, fused: true, activation: Activation::Relu, ..case },
+        Case { m: 34, n: 38, copied: false, activation: Activation::SwiGlu, ..case },
+        Case { m: 8, n: 8, k: 16 / entry.a.bytes(), copied: false, fused: true, ..case },
+    ]
+}
+
+macro_rules! kernels {
+    ($($name:ident)*) => {
+        /// Runs the entries whose names the filter takes.
+        fn check_all(takes: impl Fn(&Entry) -> bool) -> Result<()> {
+            let Some(stream) = open()? else { return Ok(()) };
+            let names = [$(stringify!($name)),*];
+            assert!(names.iter().zip(TABLE).all(|(name, entry)| *name == entry.name), "the table's order");
+            $(
+                let entry = TABLE.iter().find(|entry| entry.name == stringify!($name)).expect("an entry of this name");
+                if takes(entry) {
+                    for (seed, case) in cases(entry).into_iter().enumerate() {
+                        check::<gemm::sm90::entries::$name>(&stream, entry, case, seed as u64)?;
+                    }
+                }
+            )*
+            Ok(())
+        }
+    };
+}
+gemm::for_each_sm90_kernel!(kernels);
+
+#[test]
+fn bf16() -> Result<()> {
+    check_all(|entry| entry.a == ElementType::Bf16)
+}
+
+#[test]
+fn f16() -> Result<()> {
+    check_all(|entry| entry.a == ElementType::F16)
+}
+
+#[test]
+fn tf32() -> Result<()> {
+    check_all(|entry| entry.a == ElementType::Tf32)
+}
+
+#[test]
+fn fp8() -> Result<()> {
+    check_all(|entry| entry.a.bytes() == 1)
+}
