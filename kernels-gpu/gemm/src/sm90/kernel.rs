@@ -91,15 +91,8 @@ unsafe fn produce<C: Config>(maps: Maps, problem: Problem, ring: Ring<C>) {
                 ring.wait_empty(position);
                 let full = ring.full(position.stage);
                 mbarrier::arrive_expect_tx(full, C::A_BYTES + C::B_BYTES);
-                Share::a(ring).load::<C>(maps.a, ring.a(position.stage), full, corner.row, k, corner.batch);
-                Share::b(ring).load::<C>(
-                    maps.b,
-                    ring.b(position.stage),
-                    full,
-                    corner.column,
-                    k,
-                    corner.batch,
-                );
+                Share::a(ring).load(maps.a, ring.a(position.stage), full, corner.row, k, corner.batch);
+                Share::b(ring).load(maps.b, ring.b(position.stage), full, corner.column, k, corner.batch);
             }
             position = position.next::<C>();
             k_tile += 1;
@@ -159,15 +152,7 @@ impl Share {
 
     /// Starts the copies of the rows from `first` on and of a stage's worth of k from `k` on.
     #[inline(always)]
-    unsafe fn load<C: Config>(
-        self,
-        map: *const TensorMap,
-        to: u32,
-        full: u32,
-        first: u32,
-        k: u32,
-        batch: u32,
-    ) {
+    unsafe fn load(self, map: *const TensorMap, to: u32, full: u32, first: u32, k: u32, batch: u32) {
         if self.trans == 0 {
             let part = self.rows / self.sharers;
             let row = self.index * part;
@@ -276,7 +261,7 @@ unsafe fn multiply<C: Config>(
             wgmma::fence();
             unrolled!(STEP in [0 1 2 3] {
                 const { assert!(STEPS == 4) };
-                tile.multiply::<C::Operands>(STEP, a, b, STEP > 0 || k_tile > 0);
+                tile.multiply::<C::Operands>(STEP, a, b, STEP != 0 || k_tile > 0);
             });
             wgmma::commit_group();
             wgmma::wait_group::<1>();

@@ -52,7 +52,7 @@ impl Position {
     #[inline(always)]
     pub const fn skip<C: Config>(self, stages: u32) -> Self {
         let stage = self.stage + stages;
-        Self { stage: stage % C::STAGES, parity: self.parity ^ (stage / C::STAGES & 1) }
+        Self { stage: stage % C::STAGES, parity: self.parity ^ ((stage / C::STAGES) & 1) }
     }
 }
 

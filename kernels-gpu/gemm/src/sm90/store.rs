@@ -104,7 +104,7 @@ impl Place {
         // A line is one unit pair or more; pairs stay together.
         let units = length * WORD / UNIT;
         let turn = if C::TRANSPOSED { line } else { line * 2 } & (units - 1) & !1;
-        self.pieces + line * length * WORD + (place * WORD ^ turn * UNIT)
+        self.pieces + line * length * WORD + ((place * WORD) ^ (turn * UNIT))
     }
 }
 
