@@ -118,13 +118,10 @@ fn kernels_in(sources: &[Source], folder: &str) -> Vec<Kernel> {
         for line in source.code.lines() {
             is_kernel |= line.trim_start().starts_with("#[kernel")
                 || line.trim_start().starts_with("#[cuda_std::kernel");
-            let mut names = words(line).skip_while(|(word, _)| *word != "fn");
-            let after_fn = names.next().map(|(_, after)| after.trim_start());
+            let mut names = words(line).skip_while(|(word, _)| *word != "fn").skip(1);
             if let Some((name, _)) = names.next().filter(|_| is_kernel) {
                 // `fn $name` is a macro's, which names none by itself.
                 if !line.contains("fn $") {
-                // In a macro's definition the name is a variable: the kernels stand where the macro is called.
-                if !after_fn.is_some_and(|after| after.starts_with('$')) {
                     kernels.push(Kernel { name: name.to_owned(), path: source.path.clone() });
                 }
                 is_kernel = false;
