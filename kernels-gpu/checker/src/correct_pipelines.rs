@@ -1,7 +1,9 @@
 //! Correct kernels that copy in bulk, with mbarriers between producers and consumers, alone and in clusters.
 
+use crate::products::{A_WORDS, Accumulator, B_WORDS, ONES, WARPGROUP, operand};
 use cuda_std::mbarrier::{self, BYTES};
 use cuda_std::thread::sync_threads;
+use cuda_std::wgmma::{self, BF16};
 use cuda_std::{cluster, fence, kernel, shared, shared_array, tma, vector};
 
 use crate::{BLOCK, BOX_BYTES, BOX_ROWS, BOX_WORDS, global, map, rank};
@@ -158,5 +160,55 @@ pub unsafe fn cluster_sum(data: *mut u32, aux: *mut u32, _n: u32) {
             }
             *aux.add(crate::block()) = total;
         }
+    }
+}
+
+/// A fifth warp writes operands into a ring of two stages, a warpgroup multiplies them and lets one product run while it begins
+/// the next: every element of D is 16 times the number of steps.
+#[kernel]
+pub unsafe fn product_ring(data: *mut u32, _aux: *mut u32, n: u32) {
+    const RING: u32 = 2;
+    let tiles = shared::dynamic_shared_mem::<u32>();
+    let full = shared::address_of(shared_array![u64; RING as usize]);
+    let empty = shared::address_of(shared_array![u64; RING as usize]);
+    unsafe {
+        if rank() == 0 {
+            for stage in 0..RING {
+                mbarrier::init(full + BYTES * stage, 32);
+                mbarrier::init(empty + BYTES * stage, 1);
+            }
+            mbarrier::fence_init();
+        }
+        sync_threads();
+        let tile = |step: u32| tiles.add((step % RING) as usize * (A_WORDS + B_WORDS));
+        let bar = |of: u32, step: u32| of + BYTES * (step % RING);
+        if rank() >= WARPGROUP {
+            for step in 0..n {
+                mbarrier::wait_parity(bar(empty, step), step / RING % 2 ^ 1);
+                let mut index = rank() - WARPGROUP;
+                while index < A_WORDS + B_WORDS {
+                    *tile(step).add(index) = ONES;
+                    index += 32;
+                }
+                fence::proxy_async_shared();
+                mbarrier::arrive(bar(full, step));
+            }
+            return;
+        }
+        let mut acc: Accumulator = core::mem::zeroed();
+        for step in 0..n {
+            mbarrier::wait_parity(bar(full, step), step / RING % 2);
+            wgmma::fence();
+            let (a, b) = (operand(tile(step)), operand(tile(step).add(A_WORDS)));
+            wgmma::mma::<BF16, BF16, _, 0, 0>(&mut acc, a, b, step != 0);
+            wgmma::commit_group();
+            wgmma::wait_group::<1>();
+            // The product before this one is done.
+            if step > 0 && rank() == 77 {
+                mbarrier::arrive(bar(empty, step - 1));
+            }
+        }
+        wgmma::wait_group::<0>();
+        *data.add(rank()) = acc[3] as u32;
     }
 }

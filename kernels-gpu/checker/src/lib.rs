@@ -19,6 +19,7 @@ pub mod correct_warps;
 pub mod giving_up;
 pub mod global_races;
 pub mod mbarriers;
+pub mod products;
 pub mod shared_races;
 pub mod uninitialised;
 pub mod warps;

@@ -119,6 +119,21 @@ fn bulk_copies() {
 }
 
 #[test]
+fn products() {
+    let warpgroup = LaunchConfig::linear(1, 128).shared(4096);
+    let with_producer = LaunchConfig::linear(1, 160).shared(4096);
+    let fails = |name, kind| case(name).config(warpgroup).fails(kind);
+    fails("product_without_proxy_fence", FaultKind::ProxyFence);
+    fails("operand_overwritten_in_flight", FaultKind::AsyncCopyPending);
+    case("stage_released_in_flight").config(with_producer).fails(FaultKind::AsyncCopyPending);
+    fails("accumulators_scaled_without_fence", FaultKind::WgmmaFence);
+    fails("product_without_fence", FaultKind::WgmmaFence);
+    fails("end_during_a_product", FaultKind::WgmmaUnfinished);
+    fails("product_without_a_warp", FaultKind::WarpgroupDivergence);
+    fails("operand_off_the_pattern", FaultKind::WgmmaInvalid);
+}
+
+#[test]
 fn clusters() {
     case("block_barrier_for_a_cluster").cluster(2).fails(FaultKind::SharedRace);
     case("cluster_access_too_early").cluster(2).fails(FaultKind::ClusterInvalid);

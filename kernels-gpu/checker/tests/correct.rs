@@ -118,6 +118,13 @@ fn pipelines() {
 }
 
 #[test]
+fn products() {
+    let mut ring = case("product_ring").config(LaunchConfig::linear(1, 160).shared(8192));
+    ring.n = Some(7);
+    ring.passes(|data, _| (0..128).for_each(|i| assert_eq!(data[i], 16 * 7)));
+}
+
+#[test]
 fn clusters() {
     let mut doubled = case("multicast_ring").cluster(2).words(2 * 128 * 8).mapped(128 * 8);
     doubled.n = Some(128 * 8);
