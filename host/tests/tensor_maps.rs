@@ -1,8 +1,9 @@
 //! Tensor maps: each rule of the copy engine as a typed error, and what a map holds on to.
 
+use conformance::hopper::tma as kernels;
 use half::{bf16, f16};
 use ironwarp::tma::{DataType, Interleave, L2Promotion, OobFill, Swizzle, TensorMap, TensorMapMut, Tiling};
-use ironwarp::{Device, DeviceBuffer, Error, Result, Stream};
+use ironwarp::{Device, DeviceBuffer, Error, LaunchConfig, Result, Stream, launch};
 
 /// A stream of a device with TMA, if there is one.
 fn open() -> Result<Option<Stream>> {
@@ -115,6 +116,39 @@ fn every_rule_is_an_error_of_its_own() -> Result<()> {
     breaks(stream, "swizzle", image().swizzle(Swizzle::B128));
     breaks(stream, "data_type", matrix().data_type(DataType::F32));
     breaks(stream, "oob_fill", matrix().data_type(DataType::U16).oob_fill(OobFill::Nan));
+    Ok(())
+}
+
+/// A launch that gets a map waits for what other streams still do with the tensor, and they wait for it.
+#[test]
+fn a_map_keeps_the_order_of_its_buffer() -> Result<()> {
+    let Some(stream) = open()? else { return Ok(()) };
+    if stream.device().arch().minor != 0 {
+        println!("skipped: the kernels are Hopper's");
+        return Ok(());
+    }
+    let other = stream.device().stream()?;
+    const LEN: usize = 256;
+    let bytes = (LEN * size_of::<u32>()) as u32;
+    let config = LaunchConfig::new([1; 3], [kernels::THREADS, 1, 1]).with_shared(bytes);
+    let tiling = Tiling::new([LEN], [LEN as u32]);
+    let numbers: Vec<u32> = (0..LEN as u32).collect();
+    let from = DeviceBuffer::from_slice(&stream, &numbers)?;
+    for _ in 0..10 {
+        let mut x = DeviceBuffer::<u32>::zeroed(&stream, LEN)?;
+        let mut out = DeviceBuffer::<u32>::zeroed(&other, LEN)?;
+        x.copy_from_device(&stream, &from)?;
+        let map = TensorMap::new(x.view(), &tiling)?;
+        // SAFETY: boxes of so many bytes, for which there is room.
+        unsafe { launch::<kernels::tma_load_1d>(&other, config, (&map, [0], bytes, 0u32, &mut out))? };
+        assert_eq!(out.to_vec(&other)?, numbers);
+        // The other way: written through a map on one stream, read on another.
+        let mut y = DeviceBuffer::<u32>::zeroed(&stream, LEN)?;
+        let mut map = TensorMapMut::new(y.view_mut(), &tiling)?;
+        // SAFETY: as above.
+        unsafe { launch::<kernels::tma_store_1d>(&other, config, (&out, bytes, 0u32, &mut map, [0]))? };
+        assert_eq!(y.to_vec(&stream)?, numbers);
+    }
     Ok(())
 }
 

@@ -184,7 +184,7 @@ pub unsafe fn product_ring(data: *mut u32, _aux: *mut u32, n: u32) {
         let bar = |of: u32, step: u32| of + BYTES * (step % RING);
         if rank() >= WARPGROUP {
             for step in 0..n {
-                mbarrier::wait_parity(bar(empty, step), step / RING % 2 ^ 1);
+                mbarrier::wait_parity(bar(empty, step), (step / RING % 2) ^ 1);
                 let mut index = rank() - WARPGROUP;
                 while index < A_WORDS + B_WORDS {
                     *tile(step).add(index) = ONES;
