@@ -1,16 +1,83 @@
-//! The f32 matrix product.
+//! Matrix products of every element type beside `torch.matmul` and cuBLASLt with its algorithms searched.
+//!
+//! Weights lie as in a network, `[n, k]`: `C = A B^T`. Both ours and cuBLASLt's products are replayed from a graph, so that what a launch costs
+//! the host is in neither's time; `torch.matmul` is called, as a user would. Operands are random numbers that repeat after a prime number of elements: making
+//! billions of them would take minutes.
 
+use bytemuck::Pod;
+use half::{bf16, f16};
 use ironwarp::DeviceBuffer;
-use ironwarp::ops::gemm::{Gemm, gemm_f32};
+use ironwarp::graph::Graph;
+use ironwarp::ops::gemm::{Activation, Kernel, Matmul, Matrix, MatrixMut, Precision};
+use ironwarp::tensor::Element as TensorElement;
 use ironwarp_benches::{Outcome, Session, Work};
-use serde_json::json;
-use testkit::{Family, compare, input, tolerance};
+use num::E4M3;
+use reference::matmul::{Epilogue, Strided, matmul};
+use serde_json::{Value, json};
+use testkit::{Element, Family, Tolerance, compare, input, tolerance};
 
 /// Rows of C that are compared with the oracle, evenly spread.
-const CHECKED_ROWS: usize = 32;
+const CHECKED_ROWS: usize = 8;
+/// Random elements before they repeat: a prime, so that neither rows nor tiles do.
+const PERIOD: usize = 1_048_573;
 
-/// Shapes: square ones, a tall, a wide and a deep one, and one that no tile divides.
-const SHAPES: [(usize, usize, usize); 8] = [
+/// Launches of a graph, at least, as for cuBLASLt: the cost of starting one is spread over them.
+const GRAPH_LAUNCHES: usize = 64;
+
+/// m, n, k.
+type Sides = (usize, usize, usize);
+
+/// Squares.
+const SQUARES: [usize; 10] = [512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 16_384];
+/// Sides that no tile divides; of the last no row but the first begins at a 16-byte boundary.
+const ODD: [Sides; 3] = [(1000, 1000, 1000), (3000, 3000, 3000), (4097, 4099, 4101)];
+/// Layers of transformers of 1 to 70 billion parameters, at 1 to 8192 tokens.
+const LAYERS: [Sides; 28] = [
+    (1, 4096, 4096),
+    (1, 8192, 8192),
+    (1, 28_672, 8192),
+    (2, 8192, 8192),
+    (4, 8192, 8192),
+    (8, 8192, 8192),
+    (16, 8192, 8192),
+    (16, 28_672, 8192),
+    (16, 4096, 14_336),
+    (64, 6144, 4096),
+    (64, 8192, 8192),
+    (128, 4096, 4096),
+    (128, 28_672, 8192),
+    (256, 4096, 14_336),
+    (256, 8192, 8192),
+    (512, 4096, 4096),
+    (512, 8192, 28_672),
+    (1024, 2048, 8192),
+    (1024, 6144, 4096),
+    (1024, 8192, 28_672),
+    (2048, 8192, 2048),
+    (2048, 4096, 11_008),
+    (2048, 12_288, 4096),
+    (4096, 4096, 14_336),
+    (4096, 14_336, 4096),
+    (8192, 5632, 2048),
+    (8192, 28_672, 8192),
+    (8192, 8192, 28_672),
+];
+/// Batches: how many, and the sides of each.
+const BATCHES: [(usize, Sides); 3] = [(16, (1024, 1024, 1024)), (8, (2048, 2048, 128)), (64, (512, 512, 64))];
+/// What every other type runs.
+const FEW: [Sides; 9] = [
+    (1024, 1024, 1024),
+    (2048, 2048, 2048),
+    (4096, 4096, 4096),
+    (8192, 8192, 8192),
+    (16, 8192, 8192),
+    (128, 28_672, 8192),
+    (1024, 6144, 4096),
+    (4096, 14_336, 4096),
+    (4096, 4096, 14_336),
+];
+/// For f32 without tensor cores.
+const F32: [Sides; 8] = [
     (512, 512, 512),
     (1024, 1024, 1024),
     (2048, 2048, 2048),
@@ -20,58 +87,194 @@ const SHAPES: [(usize, usize, usize); 8] = [
     (2048, 2048, 16_384),
     (4097, 4099, 4101),
 ];
+/// Where there is no GPU, or little time.
+const SMALL: Sides = (72, 136, 64);
+
+/// A row of the table.
+#[derive(Clone, Copy)]
+struct Run {
+    name: &'static str,
+    /// The peers' name of the element type.
+    dtype: &'static str,
+    /// The peers' name of the epilogue.
+    epilogue: &'static str,
+    /// Does B lie as `[n, k]`?
+    transposed: bool,
+    batch: usize,
+    sides: Sides,
+    precision: Precision,
+    activation: Activation,
+    bias: bool,
+}
+
+const PLAIN: Run = Run {
+    name: "",
+    dtype: "",
+    epilogue: "none",
+    transposed: true,
+    batch: 1,
+    sides: SMALL,
+    precision: Precision::F32,
+    activation: Activation::None,
+    bias: false,
+};
 
 fn main() -> Outcome {
     Session::run("gemm", |session| {
-        let shapes: &[_] = if session.small() { &[(130, 140, 40)] } else { &SHAPES };
-        shapes.iter().try_for_each(|&(m, n, k)| bench(session, Gemm::new(m, n, k)))
+        let bf16_run = Run { name: "gemm_bf16", dtype: "bf16", ..PLAIN };
+        let squares = SQUARES.map(|side| (side, side, side));
+        for sides in shapes(session, &[&squares[..], &ODD, &LAYERS].concat()) {
+            bench::<bf16, bf16>(session, Run { sides, ..bf16_run })?;
+        }
+        if !session.small() {
+            for (batch, sides) in BATCHES {
+                bench::<bf16, bf16>(session, Run { name: "gemm_bf16_batch", batch, sides, ..bf16_run })?;
+            }
+        }
+        for sides in shapes(session, &FEW) {
+            bench::<f16, f16>(session, Run { name: "gemm_f16", dtype: "f16", sides, ..PLAIN })?;
+            let short = Run { name: "gemm_tf32", dtype: "tf32", precision: Precision::Tf32, sides, ..PLAIN };
+            bench::<f32, f32>(session, short)?;
+            bench::<E4M3, bf16>(session, Run { name: "gemm_e4m3", dtype: "e4m3", sides, ..PLAIN })?;
+        }
+        for sides in shapes(session, &[(4096, 4096, 4096), (8192, 8192, 2048)]) {
+            let run = Run { sides, bias: true, ..bf16_run };
+            bench::<bf16, bf16>(session, Run { name: "gemm_bf16_bias", epilogue: "bias", ..run })?;
+            let gelu = Run { activation: Activation::Gelu, epilogue: "bias_gelu", ..run };
+            bench::<bf16, bf16>(session, Run { name: "gemm_bf16_bias_gelu", ..gelu })?;
+        }
+        for sides in shapes(session, &F32) {
+            bench::<f32, f32>(
+                session,
+                Run { name: "gemm_f32", dtype: "f32", transposed: false, sides, ..PLAIN },
+            )?;
+        }
+        Ok(())
     })
 }
 
-/// One set of operands on the device.
-struct Operands {
-    a: DeviceBuffer<f32>,
-    b: DeviceBuffer<f32>,
-    c: DeviceBuffer<f32>,
+fn shapes(session: &Session, full: &[Sides]) -> Vec<Sides> {
+    if session.small() { vec![SMALL] } else { full.to_vec() }
 }
 
-fn bench(session: &mut Session, gemm: Gemm) -> Outcome {
-    let Gemm { m, n, k, .. } = gemm;
-    if !session.wants("gemm_f32") {
+/// `len` random numbers, of which `PERIOD` differ.
+fn numbers<T: Element>(seed: u64, len: usize) -> Vec<T> {
+    let different: Vec<T> = input(Family::Normal, seed, len.min(PERIOD));
+    different.iter().copied().cycle().take(len).collect()
+}
+
+/// One set of operands on the device.
+struct Set<T, C> {
+    a: DeviceBuffer<T>,
+    b: DeviceBuffer<T>,
+    c: DeviceBuffer<C>,
+}
+
+fn bench<T, C>(session: &mut Session, run: Run) -> Outcome
+where
+    T: Element + TensorElement + Pod + Into<f64>,
+    C: Element + TensorElement + Pod + Into<f64>,
+{
+    let Run { name, batch, sides: (m, n, k), .. } = run;
+    let shape = if batch == 1 { format!("{m}x{n}x{k}") } else { format!("{batch}x{m}x{n}x{k}") };
+    if !session.wants(name) && !session.wants(&format!("{name}/{shape}")) {
         return Ok(());
     }
     let stream = session.stream.clone();
-    let (a, b) = (input::<f32>(Family::Normal, 1, m * k), input::<f32>(Family::Normal, 2, k * n));
-    let bytes = size_of::<f32>() * (m * k + k * n + m * n);
+    let (a, b) = (numbers::<T>(1, batch * m * k), numbers::<T>(2, batch * k * n));
+    let bias = numbers::<C>(3, n);
+    let bytes = size_of_val(&a[..]) + size_of_val(&b[..]) + batch * m * n * size_of::<C>();
     let mut sets = Vec::new();
     for _ in 0..session.rotation(bytes as u64) {
         let (a, b) = (DeviceBuffer::from_slice(&stream, &a)?, DeviceBuffer::from_slice(&stream, &b)?);
-        sets.push(Operands { a, b, c: DeviceBuffer::zeroed(&stream, m * n)? });
+        sets.push(Set { a, b, c: DeviceBuffer::<C>::zeroed(&stream, batch * m * n)? });
     }
-    let flops = 2 * (m * n * k) as u64;
-    let peer = |op| json!({ "prepare": op, "m": m, "n": n, "k": k, "dtype": "f32", "sets": sets.len() });
-    let peers = [peer("gemm.torch"), peer("gemm.cublaslt")];
-    session.measure_beside("gemm_f32", &format!("{m}x{n}x{k}"), Work::Flops(flops), &peers, |run| {
-        let set = run % sets.len();
-        let Operands { a, b, c } = &mut sets[set];
-        gemm_f32(&stream, gemm, &*a, &*b, c)
+    let bias_device = DeviceBuffer::from_slice(&stream, &bias)?;
+    let choice = product(&run, &mut sets[0], &bias_device).explain(&stream)?;
+    println!("{name} {shape}: {}", choice.config);
+    let peers = peers(&run, sets.len());
+    let rounds = if sets.len() > 1 { GRAPH_LAUNCHES.div_ceil(sets.len()) } else { 1 };
+    let group = (rounds * sets.len()) as u64;
+    // Loads the kernels, which a capture cannot do.
+    product(&run, &mut sets[0], &bias_device).run(&stream)?;
+    let mut graph = Graph::capture(&stream, sets, |stream, sets| {
+        (0..rounds).try_for_each(|_| {
+            sets.iter_mut().try_for_each(|set| product(&run, set, &bias_device).run(stream))
+        })
     })?;
-    check(gemm, &a, &b, &sets[0].c.to_vec(&stream)?)
+    let work = Work::Flops(2 * (batch * m * n * k) as u64);
+    session.measure_groups(name, &shape, work, &peers, group, |_| graph.replay(&stream))?;
+    check::<T, C>(&run, choice.config.kernel, &a, &b, &bias, &graph.inputs()[0].c.to_vec(&stream)?)
 }
 
-/// Compares some rows of C with the oracle; all of them would take minutes.
-fn check(gemm: Gemm, a: &[f32], b: &[f32], c: &[f32]) -> Outcome {
-    let Gemm { m, n, k, .. } = gemm;
-    let checked = CHECKED_ROWS.min(m);
-    let rows = |width: usize, of: &[f32]| -> Vec<f32> {
-        (0..checked)
-            .map(|row| row * m / checked)
-            .flat_map(|row| of[row * width..][..width].to_vec())
-            .collect()
+fn product<'x, T, C>(run: &Run, set: &'x mut Set<T, C>, bias: &'x DeviceBuffer<C>) -> Matmul<'x>
+where
+    T: TensorElement + Pod,
+    C: TensorElement + Pod,
+{
+    let Run { batch, sides: (m, n, k), .. } = *run;
+    let b = if run.transposed {
+        Matrix::new::<T>(&set.b, n, k).batch(batch).transposed()
+    } else {
+        Matrix::new::<T>(&set.b, k, n).batch(batch)
     };
-    let shape = reference::Gemm { m: checked, n, k, alpha: 1.0, beta: 0.0 };
-    let want = reference::gemm(shape, &rows(k, a), b, &[]);
-    let limit = tolerance::GEMM_F32.for_terms(k);
-    compare::accumulated("gemm_f32", &rows(n, c), &want.value, &want.magnitude, &[checked, n], limit)?;
+    let c = MatrixMut::new::<C>(&mut set.c, m, n).batch(batch);
+    let product = Matmul::new(Matrix::new::<T>(&set.a, m, k).batch(batch), b, c)
+        .precision(run.precision)
+        .activation(run.activation);
+    if run.bias { product.bias::<C>(bias) } else { product }
+}
+
+fn peers(run: &Run, sets: usize) -> Vec<Value> {
+    let Run { dtype, epilogue, transposed, batch, sides: (m, n, k), .. } = *run;
+    let torch = if dtype == "e4m3" { "gemm.scaled_mm" } else { "gemm.torch" };
+    let request = |op: &str| {
+        json!({
+            "prepare": op, "m": m, "n": n, "k": k, "batch": batch, "dtype": dtype, "trans_b": transposed,
+            "epilogue": epilogue, "sets": sets,
+        })
+    };
+    vec![request(torch), request("gemm.cublaslt")]
+}
+
+/// Compares some rows of the first C with the oracle; all of them would take minutes.
+fn check<T, C>(run: &Run, kernel: Kernel, a: &[T], b: &[T], bias: &[C], c: &[C]) -> Outcome
+where
+    T: Element + Into<f64>,
+    C: Element + Into<f64>,
+{
+    let Run { sides: (m, n, k), .. } = *run;
+    let checked = CHECKED_ROWS.min(m);
+    let chosen = |row: usize| row * m / checked;
+    let a: Vec<T> = (0..checked).flat_map(|row| a[chosen(row) * k..][..k].to_vec()).collect();
+    let got: Vec<C> = (0..checked).flat_map(|row| c[chosen(row) * n..][..n].to_vec()).collect();
+    let (row, column) = if run.transposed { (1, k) } else { (n, 1) };
+    let epilogue = Epilogue {
+        alpha: 1.0,
+        beta: 0.0,
+        c: Strided { data: &got, row: n, column: 1, matrix: 0 },
+        bias: run.bias.then_some(bias),
+        activation: if run.activation == Activation::Gelu {
+            reference::matmul::Activation::Gelu
+        } else {
+            reference::matmul::Activation::Identity
+        },
+        residual: None,
+    };
+    let a = Strided { data: &a[..], row: k, column: 1, matrix: 0 };
+    let b = Strided { data: b, row, column, matrix: 0 };
+    let want = matmul([1, checked, n, k], a, b, epilogue);
+    let limit = limit(run, kernel, k);
+    compare::rounded(run.name, &got, &want.value, &want.magnitude, &[checked, n], limit)?;
     Ok(())
+}
+
+fn limit(run: &Run, kernel: Kernel, k: usize) -> Tolerance {
+    let row = match (kernel, run.dtype) {
+        (Kernel::F32Large | Kernel::F32Small | Kernel::Any, _) => tolerance::GEMM_F32,
+        (_, "tf32") => tolerance::GEMM_TENSOR_TF32,
+        (_, "e4m3") => tolerance::GEMM_TENSOR_FP8,
+        _ => tolerance::GEMM_TENSOR,
+    };
+    row.for_terms(k)
 }

@@ -108,14 +108,31 @@ impl Session {
         shape: &str,
         work: Work,
         peers: &[Value],
+        run: impl FnMut(usize) -> ironwarp::Result<()>,
+    ) -> Outcome {
+        self.measure_groups(name, shape, work, peers, 1, run)
+    }
+
+    /// As [`Session::measure_beside`] for a `run(i)` that queues `group` runs, such as the replay of a graph.
+    ///
+    /// # Errors
+    /// The first error of a run or an event.
+    pub fn measure_groups(
+        &mut self,
+        name: &str,
+        shape: &str,
+        work: Work,
+        peers: &[Value],
+        group: u64,
         mut run: impl FnMut(usize) -> ironwarp::Result<()>,
     ) -> Outcome {
         let (start, end) = (Event::new(&self.device)?, Event::new(&self.device)?);
         let stream = self.stream.clone();
         let mut next = 0;
         self.sample_beside(name, shape, work, peers, |runs| {
-            let mut queue = |runs: u64| -> ironwarp::Result<()> {
-                (0..runs).try_for_each(|_| {
+            let groups = runs.div_ceil(group);
+            let mut queue = |groups: u64| -> ironwarp::Result<()> {
+                (0..groups).try_for_each(|_| {
                     next += 1;
                     run(next - 1)
                 })
@@ -123,10 +140,10 @@ impl Session {
             // The first run fills what a peer's kernels have emptied, and belongs to no sample.
             queue(1)?;
             stream.record(&start)?;
-            queue(runs)?;
+            queue(groups)?;
             stream.record(&end)?;
             end.synchronize()?;
-            Ok(f64::from(Event::elapsed_ms(&start, &end)?))
+            Ok((groups * group, f64::from(Event::elapsed_ms(&start, &end)?)))
         })
     }
 
@@ -148,18 +165,19 @@ impl Session {
             let begun = Instant::now();
             run(runs)?;
             device.synchronize()?;
-            Ok(begun.elapsed().as_secs_f64() * 1e3)
+            Ok((runs, begun.elapsed().as_secs_f64() * 1e3))
         })
     }
 
-    /// Has criterion call `sample(runs)`, which returns milliseconds, each time followed by one sample of each peer that is as long.
+    /// Has criterion call `sample(runs)`, which returns how many runs it made, at least as many, and their milliseconds; each call is followed by
+    /// one sample of each peer that is as long.
     fn sample_beside(
         &mut self,
         name: &str,
         shape: &str,
         work: Work,
         peers: &[Value],
-        mut sample: impl FnMut(u64) -> ironwarp::Result<f64>,
+        mut sample: impl FnMut(u64) -> ironwarp::Result<(u64, f64)>,
     ) -> Outcome {
         let mut peers: Vec<(Peer, Samples)> =
             self.prepare(peers).into_iter().map(|peer| (peer, Samples::new())).collect();
@@ -173,10 +191,10 @@ impl Session {
         group.sampling_mode(SamplingMode::Flat);
         group.bench_function(BenchmarkId::new(name, shape), |bencher| {
             bencher.iter_custom(|runs| match sample(runs) {
-                Ok(ms) => {
-                    samples.push((runs, ms));
+                Ok((made, ms)) => {
+                    samples.push((made, ms));
                     peers.retain_mut(|(peer, samples)| add_sample(peer, ms, samples));
-                    Duration::from_secs_f64(ms.max(MIN_MS) / 1e3)
+                    Duration::from_secs_f64(ms.max(MIN_MS) / 1e3 * runs as f64 / made as f64)
                 }
                 Err(error) => {
                     failure.borrow_mut().get_or_insert(error);

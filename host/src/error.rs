@@ -178,6 +178,15 @@ pub enum Error {
         source: std::io::Error,
     },
 
+    /// A file that could not be written.
+    #[error("cannot write {}: {source}\nhint: check that its folder is there and may be written to", path.display())]
+    FileWrite {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's error.
+        source: std::io::Error,
+    },
+
     /// A name that cannot be a kernel's or a family's.
     #[error("`{}` cannot be the name of a {what}\nhint: names are Rust identifiers", name.escape_debug())]
     BadName {

@@ -21,6 +21,8 @@
 //! | `IRONWARP_PTX_DIR` | folder of PTX files, searched before what the program embeds |
 //! | `IRONWARP_ALLOCATOR` | `caching` (default), or `passthrough`: a driver allocation for each buffer, for tools that watch those |
 //! | `IRONWARP_ALLOCATOR_DEBUG` | `1`: red zones around buffers and NaN bytes in them; see `Device::check_memory` |
+//! | `IRONWARP_GEMM` | text that the configuration of a matrix product has to contain, where one does: for experiments ([`ops::gemm::select`]) |
+//! | `IRONWARP_GEMM_RECORDS`, `IRONWARP_GEMM_TUNING` | file of [`ops::gemm::Tuner::from_env`], and `measure` (default) or `recorded` |
 //! | `IRONWARP_LAUNCH_BLOCKING` | `1`: wait after each launch, so that an error names the launch that caused it |
 
 mod device;

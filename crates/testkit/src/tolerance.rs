@@ -130,6 +130,12 @@ table! {
         "The rest of a division by pi / 2 keeps an absolute error near its zeros; then a polynomial of two units.";
     GEMM_F32 = "gemm", 4.0 * STEP_F32, 4.0 * ROUND_F32, SquareRoot,
         "One chain of fused multiply-adds over K whose roundings are independent, plus alpha and beta; 4 standard deviations; scale is |alpha| sum |a b| + |beta c|.";
+    GEMM_TENSOR = "gemm on tensor cores, 16 bits", 4.0 * STEP_F32, 8.0 * ROUND_F32, SquareRoot,
+        "Products of halves are exact in f32; the tensor core adds 16 and the old sum at a time, aligned to the largest and truncated: twice the error of rounding, and one-sided; 4 standard deviations; scale as gemm's.";
+    GEMM_TENSOR_TF32 = "gemm on tensor cores, tf32", 4.0 * STEP_F32, 2.0 / (1u64 << 10) as f64, None,
+        "The tensor core does not read the low 13 bits of either factor: below 2^-10 of each, always towards zero, so that errors add up; sums as for 16 bits.";
+    GEMM_TENSOR_FP8 = "gemm on tensor cores, 8 bits", 4.0 * STEP_F32, 1.0 / (1u64 << 12) as f64, SquareRoot,
+        "Of sums of 32 products Hopper keeps about 14 bits (known from measurements, not from the manual) before they are added in f32; one such error for each 32 of k; 4 standard deviations.";
     COSINE_SCORE = "cosine_topk", 1e-6, 2.0 * ROUND_F32, SquareRoot,
         "Products of halves are exact in f32; K additions in the tensor core's own order, which truncates (twice the error of rounding), over norms correct to a few units; scale is 1.";
 }

@@ -243,7 +243,7 @@ impl Case {
             let what = format!("{problem} by {config}: {self:?}");
             assert!(kept, "{what}: wrote outside of C");
             let shape = [self.batch, self.m, setup.c.columns];
-            let tolerance = self.tolerance(config.kernel);
+            let tolerance = self.tolerance(config.kernel, size_of::<A>() == 1);
             compare::rounded(&what, &got, &want.value, &want.magnitude, &shape, tolerance)?;
             ran += 1;
         }
@@ -251,15 +251,20 @@ impl Case {
     }
 
     /// Of the sums, before the result is rounded.
-    fn tolerance(&self, kernel: Kernel) -> Tolerance {
+    fn tolerance(&self, kernel: Kernel, narrow: bool) -> Tolerance {
         let integers =
             [self.alpha, self.beta].iter().all(|factor| factor.fract() == 0.0) && self.scales.is_none();
         let exact_function = matches!(self.activation, Activation::None | Activation::Relu);
         if self.family == Family::SmallIntegers && integers && exact_function {
             return Tolerance::EXACT;
         }
-        let _ = kernel;
-        tolerance::GEMM_F32.for_terms(self.k + 4)
+        let row = match (kernel, narrow) {
+            (Kernel::Sm90(_), true) => tolerance::GEMM_TENSOR_FP8,
+            (Kernel::Sm90(_), false) if self.precision == Precision::Tf32 => tolerance::GEMM_TENSOR_TF32,
+            (Kernel::Sm90(_), false) | (Kernel::Skinny, _) => tolerance::GEMM_TENSOR,
+            _ => tolerance::GEMM_F32,
+        };
+        row.for_terms(self.k + 4)
     }
 }
 

@@ -76,7 +76,7 @@ pub fn silu(v: f32) -> f32 {
 #[inline(always)]
 pub fn gelu(v: f32) -> f32 {
     /// `2 sqrt(2 / pi)`, and that times 0.044715.
-    const LINEAR: f32 = 1.595_769_1;
+    const LINEAR: f32 = 1.595_769;
     const CUBIC: f32 = 0.071_354_82;
     v_over_one_plus_exp(v, v * fma(CUBIC * v, v, LINEAR))
 }

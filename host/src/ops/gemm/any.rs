@@ -17,6 +17,9 @@ use super::select::{Facts, Sink};
 /// Floating-point operations a microsecond of one multiprocessor: not tuned, and not meant to win.
 const FLOPS_PER_US: f64 = 30e3;
 
+/// A launch, and a block's first tiles: above the other kernels', which win what all can do.
+const START_US: f64 = 6.0;
+
 pub(super) const FAMILY: Family = Family { offers, has: |kernel| kernel == Kernel::Any, launch: launch_any };
 
 /// The kernel's name of an element type.
@@ -37,7 +40,7 @@ fn offers(problem: &Problem, facts: &Facts, sink: &mut dyn Sink) {
     let flops = 2.0 * f64::from(kernel::TILE) * f64::from(kernel::TILE) * f64::from(problem.k.max(1));
     sink.offer(Offer {
         config: Config::new(Kernel::Any, [kernel::TILE, kernel::TILE, kernel::DEPTH], 1),
-        estimate_us: 3.0 + waves * flops / FLOPS_PER_US,
+        estimate_us: START_US + waves * flops / FLOPS_PER_US,
         why: "takes every type, stride and epilogue, by plain f32 multiply-adds",
     });
 }

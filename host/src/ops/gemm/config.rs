@@ -14,6 +14,8 @@ pub enum Kernel {
     Skinny,
     /// [`gemm::any`].
     Any,
+    /// A kernel of [`gemm::sm90`], by its place in the table.
+    Sm90(u8),
 }
 
 /// A configuration: a kernel and its shape.
@@ -61,6 +63,7 @@ impl Kernel {
             Kernel::F32Small => "gemm_f32_small",
             Kernel::Skinny => "gemm_skinny",
             Kernel::Any => "gemm_any",
+            Kernel::Sm90(index) => super::sm90::name(index),
         }
     }
 }

@@ -10,8 +10,9 @@ use crate::tensor::DType;
 
 use super::config::{Config, Kernel, Offer, Refusal, Repack};
 use super::matmul::Matmul;
-use super::matrix::{Matrix, MatrixMut, ROW_ALIGNMENT};
+use super::matrix::{Matrix, MatrixMut};
 use super::problem::{Finish, Operand, Order, Precision, Problem};
+use super::repack;
 use super::run::{Family, Operands};
 use super::select::{Facts, Sink};
 
@@ -21,6 +22,8 @@ pub(super) const FAMILY: Family = Family {
     launch: launch_f32,
 };
 
+/// Bytes of an element.
+const F32: usize = size_of::<f32>();
 /// Floating-point operations a microsecond on an H200 of 132 multiprocessors, at 4096 cubed.
 const LARGE_FLOPS_PER_US: f64 = 46.7e6;
 const SMALL_FLOPS_PER_US: f64 = 33.8e6;
@@ -31,8 +34,6 @@ const RESIDENT: u32 = 4;
 const OTHER_TILE: f64 = 1.5;
 /// A launch, and the copy of a tile before the first multiplication.
 const START_US: f64 = 4.0;
-/// Bytes a microsecond that a copy of an operand reads and writes.
-const REPACK_BYTES_PER_US: f64 = 3e6;
 
 /// Shape and factors of `C = alpha A B + beta C`, all matrices row-major and dense.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -86,20 +87,20 @@ fn offers(problem: &Problem, facts: &Facts, sink: &mut dyn Sink) {
     if batch != 1 {
         return refuse(sink, "takes no batches");
     }
-    if problem.finish != (Finish { accumulate: problem.finish.accumulate, ..Finish::default() }) {
+    let Finish { factor, accumulate, .. } = problem.finish;
+    if problem.finish != (Finish { factor, accumulate, ..Finish::default() }) {
         return refuse(sink, "its epilogue is alpha and beta");
     }
-    let repacks = (repack(&a, m, k), repack(&b, k, n));
-    let (Some(to_a), Some(to_b)) = repacks else {
-        return refuse(sink, "wants dense rows; copies have such only for multiples of 4 columns");
+    let (Some(to_a), Some(to_b)) = (dense(&a, m, k), dense(&b, k, n)) else {
+        return refuse(
+            sink,
+            "wants dense rows; copies have such only for multiples of 4 columns, of long rows 32",
+        );
     };
     if !is_dense(&c, m, n) {
         return refuse(sink, "wants C in dense rows");
     }
-    let copied = |to: Repack, rows: u32, columns: u32| {
-        if to == Repack::No { 0.0 } else { 8.0 * f64::from(rows) * f64::from(columns) }
-    };
-    let copies = (copied(to_a, m, k) + copied(to_b, k, n)) / REPACK_BYTES_PER_US;
+    let copies = repack::estimate_us(to_a, m, k, 1, F32) + repack::estimate_us(to_b, k, n, 1, F32);
     let chosen = Tile::choose(m, n, facts.sm_count);
     let estimate_us = START_US + copies + busy_us(chosen, m, n, k, facts.sm_count);
     for (tile, kernel) in [(Tile::Large, Kernel::F32Large), (Tile::Small, Kernel::F32Small)] {
@@ -135,11 +136,11 @@ fn is_dense(operand: &Operand, rows: u32, columns: u32) -> bool {
 }
 
 /// The copy that gives the operand dense rows, if one can.
-fn repack(operand: &Operand, rows: u32, columns: u32) -> Option<Repack> {
+fn dense(operand: &Operand, rows: u32, columns: u32) -> Option<Repack> {
     if is_dense(operand, rows, columns) {
         return Some(Repack::No);
     }
-    u64::from(columns).is_multiple_of(ROW_ALIGNMENT / size_of::<f32>() as u64).then_some(Repack::Rows)
+    (repack::pitch(columns as usize, F32) == columns as usize).then_some(Repack::Rows)
 }
 
 fn launch_f32(stream: &Stream, problem: &Problem, config: &Config, operands: Operands<'_>) -> Result<()> {

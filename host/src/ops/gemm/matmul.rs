@@ -130,6 +130,7 @@ impl<'a> Matmul<'a> {
             c: Operand::new(self.c.dtype, self.c.shape, self.c.alignment()),
             precision: self.precision,
             finish: Finish {
+                factor: self.alpha != 1.0,
                 activation: self.activation,
                 accumulate: self.beta != 0.0,
                 bias: self.bias.map(|bias| bias.dtype),
@@ -186,6 +187,16 @@ impl<'a> Matmul<'a> {
         }
         self.amax.as_ref().map_or(Ok(()), |amax| stream.same_device("amax", amax.device()))?;
         Ok(problem)
+    }
+
+    /// The same product with results elsewhere.
+    pub(super) fn with_results<'s>(
+        &'s self,
+        c: MatrixMut<'s>,
+        amax: Option<DeviceViewMut<'s, f32>>,
+    ) -> Matmul<'s> {
+        let Matmul { a, b, alpha, beta, precision, activation, bias, residual, scale_a, scale_b, .. } = *self;
+        Matmul { a, b, c, alpha, beta, precision, activation, bias, residual, scale_a, scale_b, amax }
     }
 
     fn check_types(&self) -> Result<()> {

@@ -35,7 +35,7 @@ impl Shape {
         Shape { rows, columns, row: columns, column: 1, batch: 1, matrix, dense: true }
     }
 
-    fn transposed(self) -> Self {
+    pub(super) fn transposed(self) -> Self {
         let Shape { rows, columns, row, column, .. } = self;
         Shape { rows: columns, columns: rows, row: column, column: row, ..self }
     }

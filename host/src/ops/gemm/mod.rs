@@ -38,6 +38,7 @@
 //!
 //! | family | takes |
 //! |---|---|
+//! | [`gemm::sm90`] | 16-bit and 8-bit floats and tf32 on Hopper's tensor cores |
 //! | [`gemm::gemm_f32`](mod@gemm::gemm_f32) | f32 in whole precision, dense rows |
 //! | [`gemm::skinny`](mod@gemm::skinny) | up to 16 rows in f16 or bf16, aligned |
 //! | [`gemm::any`](mod@gemm::any) | everything, slowly |
@@ -48,7 +49,7 @@
 //! # Same bits
 //!
 //! Sums are f32, in an order that depends on the configuration alone, and no kernel adds by atomics: the same configuration gives the same
-//! bits in every run. [`Matmul::run`] always chooses the same configuration for the same problem and device. A `Tuner` may choose another one on
+//! bits in every run. [`Matmul::run`] always chooses the same configuration for the same problem and device. A [`Tuner`] may choose another one on
 //! another day, until its records are kept.
 
 mod any;
@@ -57,10 +58,13 @@ mod f32;
 mod matmul;
 mod matrix;
 mod problem;
+mod records;
 mod repack;
 mod run;
 mod select;
 mod skinny;
+mod sm90;
+mod tune;
 
 pub use config::{Choice, Config, Kernel, Offer, Refusal, Repack};
 pub use f32::{Gemm, gemm_f32};
@@ -68,8 +72,10 @@ pub use gemm::epilogue::Activation;
 pub use matmul::Matmul;
 pub use matrix::{Matrix, MatrixMut};
 pub use problem::{Finish, Operand, Order, Precision, Problem};
+pub use records::{Record, Unusable};
 pub use repack::Packed;
 pub use select::{candidates, select};
+pub use tune::{Tuner, Tuning};
 
 use any::device_type;
 

@@ -65,6 +65,8 @@ impl Operand {
 /// What becomes of the sums; see [`gemm::epilogue`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Finish {
+    /// Is the product multiplied by a factor other than 1?
+    pub factor: bool,
     /// Function of each element.
     pub activation: Activation,
     /// Is the old C added?
@@ -80,7 +82,7 @@ pub struct Finish {
 }
 
 impl Finish {
-    /// Is C nothing but the product, times a factor?
+    /// Is C nothing but the product?
     pub fn is_plain(&self) -> bool {
         *self == Finish::default()
     }
@@ -156,7 +158,10 @@ fn write_operand(f: &mut fmt::Formatter<'_>, operand: &Operand, rows: u32, colum
 }
 
 fn write_finish(f: &mut fmt::Formatter<'_>, finish: &Finish) -> fmt::Result {
-    let Finish { activation, accumulate, bias, residual, scaled, amax } = finish;
+    let Finish { factor, activation, accumulate, bias, residual, scaled, amax } = finish;
+    if *factor {
+        f.write_str(" * alpha")?;
+    }
     if *accumulate {
         f.write_str(" + C")?;
     }

@@ -26,13 +26,10 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    fn of(device: &Device) -> Self {
+    pub fn of(device: &Device) -> Self {
         let properties = device.properties();
-        Facts {
-            arch: device.arch(),
-            sm_count: properties.sm_count,
-            shared_bytes: properties.shared_per_block_optin,
-        }
+        let (sm_count, shared_bytes) = (properties.sm_count, properties.shared_per_block_optin);
+        Facts { arch: device.arch(), sm_count, shared_bytes }
     }
 }
 

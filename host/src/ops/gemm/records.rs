@@ -1,0 +1,214 @@
+//! What a tuner has measured, and the file that keeps it.
+//!
+//! The file is JSON: a head that says for which device, driver and version of the library it is, and the records. A file with another head,
+//! or that is no such file, is as good as none: its records are not used, and the next save replaces it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+
+/// What the file calls itself, and the version of its form.
+const FORMAT: &str = "ironwarp gemm records";
+const VERSION: u64 = 1;
+
+/// The best configuration found for a problem.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// The configuration's text.
+    pub config: String,
+    /// Its time, microseconds.
+    pub microseconds: f64,
+}
+
+/// Why a file of records is not used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// It cannot be read.
+    #[error("it cannot be read: {0}")]
+    Unreadable(String),
+    /// It is not in the form of such a file.
+    #[error("it is no file of records: {0}")]
+    Corrupt(String),
+    /// It was made elsewhere, or by another version.
+    #[error("its {what} is `{got}`, here it is `{wanted}`")]
+    Foreign {
+        /// What differs.
+        what: &'static str,
+        /// In the file.
+        got: String,
+        /// Here.
+        wanted: String,
+    },
+}
+
+/// Where measurements hold: they say nothing about another device or driver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    device: String,
+    arch: String,
+    driver: String,
+    library: &'static str,
+}
+
+impl Place {
+    pub fn of(device: &Device) -> Self {
+        let driver = match driver::backend() {
+            Ok(driver::Backend::Nvidia { version }) => format!("NVIDIA {version}"),
+            Ok(driver::Backend::Software) => "software".to_owned(),
+            // A device is open, so there is a driver.
+            Err(error) => error.to_string(),
+        };
+        let (name, arch) = (device.name().to_owned(), device.arch().to_string());
+        Place { device: name, arch, driver, library: env!("CARGO_PKG_VERSION") }
+    }
+
+    fn parts(&self) -> [(&'static str, &str); 4] {
+        [("device", &self.device), ("arch", &self.arch), ("driver", &self.driver), ("library", self.library)]
+    }
+}
+
+/// Records by problem.
+pub(super) type Records = BTreeMap<String, Record>;
+
+/// The records of a file; none, for a reason, when it is not for this place. A file that is not there has none.
+pub(super) fn load(path: &Path, place: &Place) -> Result<Records, Unusable> {
+    match fs::read(path) {
+        Ok(bytes) => parse(&bytes, place),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Records::new()),
+        Err(error) => Err(Unusable::Unreadable(error.to_string())),
+    }
+}
+
+fn parse(bytes: &[u8], place: &Place) -> Result<Records, Unusable> {
+    let corrupt = |what: &str| Unusable::Corrupt(what.to_owned());
+    let file: Value = serde_json::from_slice(bytes).map_err(|error| Unusable::Corrupt(error.to_string()))?;
+    let text = |name: &str| file.get(name).and_then(Value::as_str).unwrap_or_default();
+    if text("format") != FORMAT {
+        return Err(corrupt("it does not say that it is one"));
+    }
+    let version = file.get("version").and_then(Value::as_u64).unwrap_or_default();
+    if version != VERSION {
+        let (got, wanted) = (version.to_string(), VERSION.to_string());
+        return Err(Unusable::Foreign { what: "version", got, wanted });
+    }
+    for (what, wanted) in place.parts() {
+        if text(what) != wanted {
+            return Err(Unusable::Foreign { what, got: text(what).to_owned(), wanted: wanted.to_owned() });
+        }
+    }
+    let records =
+        file.get("records").and_then(Value::as_object).ok_or_else(|| corrupt("it has no records"))?;
+    records.iter().map(|(problem, value)| Ok((problem.clone(), record(value)?))).collect()
+}
+
+fn record(value: &Value) -> Result<Record, Unusable> {
+    let config = value.get("config").and_then(Value::as_str);
+    let microseconds = value.get("microseconds").and_then(Value::as_f64).filter(|time| *time >= 0.0);
+    match (config, microseconds) {
+        (Some(config), Some(microseconds)) => Ok(Record { config: config.to_owned(), microseconds }),
+        _ => Err(Unusable::Corrupt(format!("a record is {value}"))),
+    }
+}
+
+/// Writes the records beside those of other programs that the file has by now, in one step: a reader sees the old file or the new one.
+pub(super) fn save(path: &Path, place: &Place, records: &Records) -> Result<()> {
+    let mut all = load(path, place).unwrap_or_default();
+    all.extend(records.iter().map(|(problem, record)| (problem.clone(), record.clone())));
+    let mut file = Map::new();
+    file.insert("format".to_owned(), json!(FORMAT));
+    file.insert("version".to_owned(), json!(VERSION));
+    file.extend(place.parts().map(|(what, value)| (what.to_owned(), json!(value))));
+    let records: Map<String, Value> = all
+        .into_iter()
+        .map(|(problem, Record { config, microseconds })| {
+            (problem, json!({ "config": config, "microseconds": microseconds }))
+        })
+        .collect();
+    file.insert("records".to_owned(), Value::Object(records));
+    let failed = |source| Error::FileWrite { path: path.to_owned(), source };
+    // Processes that save at the same time write to files of their own.
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let beside = path.with_file_name(name);
+    let written = fs::File::create(&beside).and_then(|mut out| {
+        writeln!(out, "{:#}", Value::Object(file))?;
+        out.sync_all()
+    });
+    written.and_then(|()| fs::rename(&beside, path)).map_err(|error| {
+        // It may not be there; what matters is the first error.
+        let _ = fs::remove_file(&beside);
+        failed(error)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Place, Record, Records, Unusable, load, save};
+    use std::fs;
+
+    fn place(driver: &str) -> Place {
+        let text = |text: &str| text.to_owned();
+        Place { device: text("D"), arch: text("sm_90"), driver: text(driver), library: "1" }
+    }
+
+    fn one(problem: &str, microseconds: f64) -> Records {
+        [(problem.to_owned(), Record { config: "c, \"quoted\"".to_owned(), microseconds })].into()
+    }
+
+    #[test]
+    fn what_is_saved_is_loaded_and_joined() {
+        let folder = std::env::temp_dir().join(format!("ironwarp-records-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("records.json");
+        let here = place("13");
+        assert_eq!(load(&path, &here), Ok(Records::new()));
+        save(&path, &here, &one("p", 1.5)).unwrap();
+        save(&path, &here, &one("q", 2.5)).unwrap();
+        let both: Records = one("p", 1.5).into_iter().chain(one("q", 2.5)).collect();
+        assert_eq!(load(&path, &here), Ok(both));
+        let foreign = load(&path, &place("12")).unwrap_err();
+        assert_eq!(foreign.to_string(), "its driver is `13`, here it is `12`");
+        // Another driver's file is replaced, not joined.
+        save(&path, &place("12"), &one("r", 3.0)).unwrap();
+        assert_eq!(load(&path, &place("12")), Ok(one("r", 3.0)));
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside it");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_file_of_records_is_none() {
+        let path = std::env::temp_dir().join(format!("ironwarp-no-records-{}.json", std::process::id()));
+        let here = place("13");
+        save(&path, &here, &one("p", 1.5)).unwrap();
+        let good = fs::read_to_string(&path).unwrap();
+        let spoilt = [
+            String::new(),
+            good[..good.len() / 2].to_owned(),
+            good.replace("ironwarp gemm records", "other"),
+            good.replace("\"version\": 1", "\"version\": 0"),
+            good.replace("1.5", "\"soon\""),
+            good.replace("1.5", "-1.5"),
+            good.replace("\"records\"", "\"others\""),
+            "[1, 2]".to_owned(),
+        ];
+        for text in spoilt {
+            assert_ne!(text, good);
+            fs::write(&path, &text).unwrap();
+            let error = load(&path, &here).unwrap_err();
+            let expected = if text.contains("\"version\": 0") {
+                matches!(error, Unusable::Foreign { what: "version", .. })
+            } else {
+                matches!(error, Unusable::Corrupt(_))
+            };
+            assert!(expected, "{error} for {text}");
+        }
+        fs::remove_file(&path).unwrap();
+        assert!(matches!(load(std::env::temp_dir().as_path(), &here), Err(Unusable::Unreadable(_))));
+    }
+}

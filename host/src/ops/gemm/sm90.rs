@@ -1,0 +1,409 @@
+//! Hopper's tensor cores: [`gemm::sm90`].
+//!
+//! The kernels read both operands through tensor maps, in one of two orders each; an operand in another order, or whose rows do not begin at
+//! 16-byte boundaries, is copied first. Those whose rows begin at such a boundary but not at a cache line take twice the requests: where
+//! that is estimated to cost more than a copy does, they are copied too.
+//!
+//! A product can also be computed as its transpose, `C^T = B^T A^T`: by kernels that store their result transposed, for few rows of C, and by
+//! the others for a C whose columns lie contiguous.
+
+use cuda_std::kernel::Kernel as KernelType;
+use cuda_std::wgmma::ElementType;
+use gemm::epilogue::Activation;
+use gemm::sm90::entries::{Arguments, Entry, TABLE};
+use gemm::sm90::epilogue::Terms;
+use gemm::sm90::problem::Problem as Shape90;
+
+use crate::device::Arch;
+use crate::error::Result;
+use crate::launch::{LaunchConfig, launch};
+use crate::memory::tensor_map::{L2Promotion, Swizzle, TensorMap, Tiling};
+use crate::memory::{DevicePtr, DeviceView};
+use crate::stream::Stream;
+use crate::tensor::DType;
+
+use super::config::{Config, Kernel, Offer, Refusal, Repack};
+use super::matrix::{Matrix, ROW_ALIGNMENT, Shape};
+use super::problem::{Operand, Order, Precision, Problem};
+use super::repack::{self, LINE_BYTES};
+use super::run::{Family, Operands};
+use super::select::{Facts, Sink};
+
+pub(super) const FAMILY: Family =
+    Family { offers, has: |kernel| matches!(kernel, Kernel::Sm90(_)), launch: launch_entry };
+
+const ARCH: Arch = Arch { major: 9, minor: 0 };
+/// Bytes of k that the kernels load at a time, and the side of the boxes of operands that are not contiguous along k.
+const K_BYTES: u32 = 128;
+const BOX: u32 = 64;
+
+/// What one multiprocessor of an H200 does in a microsecond, from runs of a whole device (`benches/NOTES.md`): multiplications of 16-bit
+/// types, bytes that come from L2 into shared memory, and bytes of C that go to memory.
+const FLOPS_PER_US: f64 = 6.1e6;
+const LOAD_BYTES_PER_US: f64 = 105e3;
+const STORE_BYTES_PER_US: f64 = 65e3;
+/// Bytes that the whole device reads from memory in a microsecond.
+const MEMORY_BYTES_PER_US: f64 = 4e6;
+/// A launch, and the first stage's way.
+const START_US: f64 = 2.5;
+/// Multiprocessors' worth of tiles that run at a time, for the height of a band.
+const TILES_AT_ONCE: f64 = 132.0;
+
+/// The name of a kernel.
+pub(super) fn name(index: u8) -> &'static str {
+    TABLE.get(usize::from(index)).map_or("gemm_sm90", |entry| entry.name)
+}
+
+/// The product as a kernel computes it: as it is, or transposed.
+#[derive(Clone, Copy)]
+struct View {
+    m: u32,
+    n: u32,
+    /// `[m, k]` and `[k, n]`.
+    a: Operand,
+    b: Operand,
+}
+
+fn flip(operand: Operand) -> Operand {
+    let order = match operand.order {
+        Order::Rows => Order::Columns,
+        Order::Columns => Order::Rows,
+        Order::Strided => Order::Strided,
+    };
+    Operand { order, ..operand }
+}
+
+impl View {
+    fn new(problem: &Problem, swap: bool) -> Self {
+        let Problem { m, n, a, b, .. } = *problem;
+        if swap { View { m: n, n: m, a: flip(b), b: flip(a) } } else { View { m, n, a, b } }
+    }
+}
+
+/// Why no kernel here takes the problem, if none does.
+fn refusal(problem: &Problem, facts: &Facts) -> Option<&'static str> {
+    let Problem { k, a, b, c, finish, batch, .. } = problem;
+    let needs_rows = finish.bias.is_some() || finish.activation == Activation::SwiGlu;
+    let shared = |operand: &Operand| *batch > 1 && operand.batch_stride == 0;
+    if facts.arch != ARCH {
+        Some("needs compute capability 9.0, no more and no less")
+    } else if a.dtype == DType::F32 && b.dtype == DType::F32 && problem.precision == Precision::F32 {
+        Some("multiplies f32 as tf32, which has not been allowed")
+    } else if *k == 0 {
+        Some("there is nothing to multiply")
+    } else if c.order == Order::Strided {
+        Some("wants the elements of C's rows or columns side by side")
+    } else if c.order == Order::Columns && needs_rows {
+        Some("adds a bias, and pairs columns, along contiguous rows of C only")
+    } else if finish.bias.is_some_and(|dtype| dtype != c.dtype) {
+        Some("wants the bias in C's type")
+    } else if finish.residual.is_some_and(|r| r.dtype != c.dtype || r.order != c.order) {
+        Some("wants the residual in C's type and order")
+    } else if shared(a) || shared(b) {
+        Some("wants an operand of its own for each product of a batch")
+    } else {
+        None
+    }
+}
+
+fn offers(problem: &Problem, facts: &Facts, sink: &mut dyn Sink) {
+    if let Some(why) = refusal(problem, facts) {
+        return sink.refuse(Refusal { kernel: "gemm::sm90", why });
+    }
+    let mut none = true;
+    for (index, entry) in TABLE.iter().enumerate() {
+        // A kernel that stores transposed serves the other way round.
+        let swap = entry.transposed != (problem.c.order == Order::Columns);
+        let view = View::new(problem, swap);
+        let can_store = !entry.copies_only || can_copy(problem);
+        if !can_store || !takes(entry, &view, problem) || entry.shared > facts.shared_bytes {
+            continue;
+        }
+        none = false;
+        let mut last = None;
+        for copy_straddling in [false, true] {
+            let copies = [
+                copy(&view.a, if entry.trans_a { Order::Columns } else { Order::Rows }, copy_straddling),
+                copy(&view.b, if entry.trans_b { Order::Rows } else { Order::Columns }, copy_straddling),
+            ];
+            if last.replace(copies) == Some(copies) {
+                continue;
+            }
+            sink.offer(offer(index as u8, entry, &view, problem, swap, copies, facts));
+        }
+    }
+    if none {
+        let why = "has no kernel for these element types (16-bit and 8-bit alike or mixed, tf32; C in 16 bits or f32)";
+        sink.refuse(Refusal { kernel: "gemm::sm90", why });
+    }
+}
+
+fn element(dtype: DType) -> Option<ElementType> {
+    match dtype {
+        DType::F32 => Some(ElementType::Tf32),
+        DType::F16 => Some(ElementType::F16),
+        DType::BF16 => Some(ElementType::Bf16),
+        DType::F8E4M3 => Some(ElementType::E4m3),
+        DType::F8E5M2 => Some(ElementType::E5m2),
+        _ => None,
+    }
+}
+
+/// Can the copy engine store C: 16-bit elements, nothing but the product, in whole units of 16 bytes?
+fn can_copy(problem: &Problem) -> bool {
+    let Problem { m, n, c, finish, .. } = problem;
+    let length = if c.order == Order::Rows { *n } else { *m };
+    let in_units = u64::from(length) * c.dtype.size() as u64;
+    finish.is_plain()
+        && c.dtype != DType::F32
+        && u64::from(c.alignment) == ROW_ALIGNMENT
+        && in_units.is_multiple_of(ROW_ALIGNMENT)
+}
+
+/// Are the types the kernel's?
+fn takes(entry: &Entry, view: &View, problem: &Problem) -> bool {
+    let c = problem.c.dtype;
+    element(view.a.dtype) == Some(entry.a)
+        && element(view.b.dtype) == Some(entry.b)
+        && (c == DType::F32 || element(c) == Some(entry.half))
+}
+
+/// The copy that brings an operand into the order, and to aligned rows.
+fn copy(operand: &Operand, wanted: Order, straddling_too: bool) -> Repack {
+    let is_addressable = operand.order == wanted && u64::from(operand.alignment) == ROW_ALIGNMENT;
+    if is_addressable && !(straddling_too && straddles(operand)) {
+        return Repack::No;
+    }
+    if wanted == Order::Rows { Repack::Rows } else { Repack::Columns }
+}
+
+/// Do boxes lie across cache lines?
+fn straddles(operand: &Operand) -> bool {
+    !(operand.leading * operand.dtype.size() as u64).is_multiple_of(LINE_BYTES as u64)
+}
+
+fn offer(
+    index: u8,
+    entry: &Entry,
+    view: &View,
+    problem: &Problem,
+    swap: bool,
+    [to_a, to_b]: [Repack; 2],
+    facts: &Facts,
+) -> Offer {
+    let Problem { k, batch, .. } = *problem;
+    let copies = repack::estimate_us(to_a, view.m, k, batch, view.a.dtype.size())
+        + repack::estimate_us(to_b, k, view.n, batch, view.b.dtype.size());
+    let lines = |operand: &Operand, to: Repack, rows: u32| {
+        let requests = if to == Repack::No && straddles(operand) { 2 } else { 1 };
+        f64::from(rows * K_BYTES * requests)
+    };
+    let [block_m, block_n, block_k] = entry.block;
+    let steps = f64::from(k.div_ceil(block_k));
+    // In the multiplications of 16-bit types that take as long: the tensor cores take bytes.
+    let flops = 2.0 * f64::from(block_m) * f64::from(block_n) * f64::from(K_BYTES / 2);
+    let loads = lines(&view.a, to_a, block_m) + lines(&view.b, to_b, block_n);
+    let step_us = (flops / FLOPS_PER_US).max(loads / LOAD_BYTES_PER_US);
+    let store_us = f64::from(block_m * block_n) * problem.c.dtype.size() as f64 / STORE_BYTES_PER_US;
+    let waves = f64::from(clusters(entry, view, batch).div_ceil(resident(entry, facts)));
+    // With ping-pong, stores hide behind the other consumer's multiplications, but for the last one.
+    let stores = if entry.ping_pong { store_us } else { waves * store_us };
+    let size = |rows: u32, columns: u32, dtype: DType| {
+        f64::from(rows) * f64::from(columns) * f64::from(batch) * dtype.size() as f64
+    };
+    let memory =
+        size(view.m, k, view.a.dtype) + size(k, view.n, view.b.dtype) + size(view.m, view.n, problem.c.dtype);
+    let busy_us = (waves * steps * step_us + stores).max(memory / MEMORY_BYTES_PER_US);
+    let config = Config {
+        cluster: entry.cluster,
+        swap,
+        // In the order of A and B, not of the kernel's operands.
+        repack: if swap { [flip_copy(to_b), flip_copy(to_a)] } else { [to_a, to_b] },
+        ..Config::new(Kernel::Sm90(index), entry.block, entry.stages)
+    };
+    Offer { config, estimate_us: START_US + copies + busy_us, why: why(entry, swap, [to_a, to_b]) }
+}
+
+fn flip_copy(to: Repack) -> Repack {
+    match to {
+        Repack::No => Repack::No,
+        Repack::Rows => Repack::Columns,
+        Repack::Columns => Repack::Rows,
+    }
+}
+
+fn why(entry: &Entry, swap: bool, copies: [Repack; 2]) -> &'static str {
+    if copies != [Repack::No; 2] {
+        "wgmma fed by TMA; operands that it cannot address, or not at full speed, are copied to aligned rows first"
+    } else if swap {
+        "wgmma fed by TMA, computing the transpose: C's columns fill the tile's rows"
+    } else if entry.ping_pong {
+        "wgmma fed by TMA; one warpgroup stores while the other multiplies"
+    } else {
+        "wgmma fed by TMA; the fewest and fullest waves of tiles"
+    }
+}
+
+/// Clusters' worth of tiles.
+fn clusters(entry: &Entry, view: &View, batch: u32) -> u32 {
+    let [block_m, block_n, _] = entry.block;
+    let [across_m, across_n] = entry.cluster;
+    let down = u64::from(view.m.div_ceil(block_m * across_m));
+    let tiles = down * u64::from(view.n.div_ceil(block_n * across_n)) * u64::from(batch);
+    // Kernels count tiles in 32 bits; what does not fit in them does not fit in memory either.
+    u32::try_from(tiles).unwrap_or(u32::MAX).max(1)
+}
+
+/// Clusters that run at once: their blocks fill a multiprocessor each.
+fn resident(entry: &Entry, facts: &Facts) -> u32 {
+    (facts.sm_count / (entry.cluster[0] * entry.cluster[1])).max(1)
+}
+
+/// Rows of clusters' tiles of a band: those under way at a time then make a square.
+fn band(entry: &Entry) -> u32 {
+    let [block_m, block_n, _] = entry.block;
+    let [across_m, across_n] = entry.cluster;
+    let ratio = f64::from(block_n * across_n) / f64::from(block_m * across_m);
+    let at_once = TILES_AT_ONCE / f64::from(across_m * across_n);
+    ((at_once * ratio).sqrt().round() as u32).max(1)
+}
+
+/// What all kernels of the family take.
+type Parameters = <gemm::sm90::entries::gemm_bf16_nt_128x256 as KernelType>::Params;
+
+/// What they are launched with: maps of A, B and C, scalars; C, bias, residual, scales, amax.
+struct Launched<'a> {
+    a: TensorMap<'a>,
+    b: TensorMap<'a>,
+    c: TensorMap<'a>,
+    arguments: Arguments,
+    data: DevicePtr<u8>,
+    bias: Option<DeviceView<'a, u8>>,
+    residual: Option<DeviceView<'a, u8>>,
+    scales: [Option<DeviceView<'a, f32>>; 2],
+    amax: Option<crate::memory::DeviceViewMut<'a, u32>>,
+}
+
+/// Launches a kernel.
+///
+/// # Safety
+/// As for the kernel.
+unsafe fn launch_as<K: KernelType<Params = Parameters>>(
+    stream: &Stream,
+    config: LaunchConfig,
+    launched: Launched<'_>,
+) -> Result<()> {
+    let Launched { a, b, c, arguments, data, bias, residual, scales: [scale_a, scale_b], amax } = launched;
+    let arguments = (a, b, c, arguments, data, bias, residual, scale_a, scale_b, amax);
+    // SAFETY: the caller's contract.
+    unsafe { launch::<K>(stream, config, arguments) }
+}
+
+macro_rules! launches {
+    ($($name:ident)*) => {
+        /// In the order of the table.
+        static LAUNCHES: &[unsafe fn(&Stream, LaunchConfig, Launched<'_>) -> Result<()>] =
+            &[$(launch_as::<gemm::sm90::entries::$name>),*];
+    };
+}
+gemm::for_each_sm90_kernel!(launches);
+
+/// A map of a batch of matrices: lines of contiguous elements, in boxes of `box_dims` elements and lines.
+fn map<'a>(
+    data: DeviceView<'a, u8>,
+    dtype: DType,
+    (length, lines, leading): (usize, usize, usize),
+    (batch, matrix): (usize, usize),
+    box_dims: [u32; 2],
+) -> Result<TensorMap<'a>> {
+    let bytes = dtype.size() as u64;
+    let line = leading as u64 * bytes;
+    let matrix = if batch > 1 { matrix as u64 * bytes } else { line * lines as u64 };
+    let swizzle = match box_dims[0] as u64 * bytes {
+        128 => Swizzle::B128,
+        64 => Swizzle::B64,
+        32 => Swizzle::B32,
+        _ => Swizzle::None,
+    };
+    let tiling = Tiling::new([length, lines, batch], [box_dims[0], box_dims[1], 1])
+        .stride(1, line.next_multiple_of(ROW_ALIGNMENT))
+        .stride(2, matrix.next_multiple_of(ROW_ALIGNMENT))
+        .swizzle(swizzle)
+        .l2_promotion(L2Promotion::B256);
+    match bytes {
+        1 => TensorMap::new(data, &tiling),
+        2 => TensorMap::new(data.cast::<u16>(), &tiling),
+        _ => TensorMap::new(data.cast::<u32>(), &tiling),
+    }
+}
+
+/// The map of an operand `[m, k]` (or `[n, k]`), contiguous along k, in boxes of so many rows, or along m.
+fn operand_map<'a>(matrix: Matrix<'a>, along_k: bool, rows: u32) -> Result<TensorMap<'a>> {
+    let Shape { rows: m, columns: k, row, column, batch, matrix: stride, .. } = matrix.shape;
+    let box_dims = if along_k { [K_BYTES / matrix.dtype.size() as u32, rows] } else { [BOX, BOX] };
+    let lines = if along_k { (k, m, row) } else { (m, k, column) };
+    map(matrix.data, matrix.dtype, lines, (batch, stride), box_dims)
+}
+
+fn launch_entry(stream: &Stream, problem: &Problem, config: &Config, operands: Operands<'_>) -> Result<()> {
+    let Kernel::Sm90(index) = config.kernel else { return Ok(()) };
+    let (entry, launch) = (&TABLE[usize::from(index)], LAUNCHES[usize::from(index)]);
+    let Operands { a, b, c, alpha, beta, activation, bias, residual, scale_a, scale_b, amax } = operands;
+    let view = View::new(problem, config.swap);
+    // [m, k] and [n, k].
+    let (first, second) = if config.swap { (b.transposed(), a) } else { (a, b.transposed()) };
+    let [across_m, across_n] = entry.cluster;
+    let map_a = operand_map(first, !entry.trans_a, entry.block[0] / across_n)?;
+    let map_b = operand_map(second, !entry.trans_b, entry.block[1] / across_m)?;
+    // The lines of C as they lie.
+    let c_shape = if problem.c.order == Order::Rows { c.shape } else { c.shape.transposed() };
+    let aligned = |operand: &Operand| u64::from(operand.alignment) == ROW_ALIGNMENT;
+    let copied = can_copy(problem);
+    // The kernel writes C through `data` or through this map; either way after everything that uses it.
+    c.data.before_write(stream)?;
+    let store_box = if entry.transposed { [BOX, entry.store_columns] } else { [entry.store_columns, BOX] };
+    let map_c = if copied {
+        let Shape { rows, columns, row, batch, matrix, .. } = c_shape;
+        map(c.data.view(), c.dtype, (columns, rows, row), (batch, matrix), store_box)?
+    } else {
+        map_a
+    };
+    let stride = |operand: &Operand| (operand.leading, operand.batch_stride);
+    let (row, matrix) = stride(&problem.c);
+    let (residual_row, residual_matrix) = problem.finish.residual.as_ref().map_or((0, 0), stride);
+    let band = band(entry);
+    let arguments = Arguments {
+        problem: Shape90 { m: view.m, n: view.n, k: problem.k, batch: problem.batch, band },
+        terms: Terms { alpha, beta, activation: activation as u32 },
+        row,
+        matrix,
+        residual_row,
+        residual_matrix,
+        is_f32: problem.c.dtype == DType::F32,
+        aligned: aligned(&problem.c),
+        residual_aligned: problem.finish.residual.as_ref().is_some_and(aligned),
+        bias_aligned: bias.is_some_and(|bias| bias.data.as_ptr().raw().is_multiple_of(ROW_ALIGNMENT)),
+        copied,
+    };
+    let launched = Launched {
+        a: map_a,
+        b: map_b,
+        c: map_c,
+        arguments,
+        data: c.data.as_ptr(),
+        bias: bias.map(|bias| bias.data),
+        residual: residual.map(|residual| residual.data),
+        scales: [scale_a, scale_b],
+        amax: amax.map(|amax| amax.bytes().cast()),
+    };
+    let facts = Facts::of(stream.device());
+    let clusters = clusters(entry, &view, problem.batch).min(resident(entry, &facts));
+    let blocks = across_m * across_n;
+    let launch_config = LaunchConfig::new([clusters * blocks, 1, 1], [entry.threads, 1, 1])
+        .with_shared(entry.shared)
+        .cluster([blocks, 1, 1])
+        .overlapping_previous();
+    // SAFETY: the maps are as the table says for the kernel; strides and lengths have been checked with the problem; C does not overlap
+    // itself; grid, block, cluster and shared memory are the entry's; the kernel waits for earlier launches before it touches memory.
+    unsafe { launch(stream, launch_config, launched) }
+}

@@ -1,0 +1,134 @@
+//! The op on Hopper's tensor cores against the oracle: every kernel that can do a case does it. On other devices there are none.
+
+mod gemm_case;
+
+use gemm_case::{Case, DENSE, Lie, Outcome, PLAIN, TRANSPOSED};
+use half::{bf16, f16};
+use ironwarp::Device;
+use ironwarp::ops::gemm::{Activation, Config, Kernel, Precision, Repack};
+use num::{E4M3, E5M2};
+use testkit::Family;
+
+fn is_ours(config: &Config) -> bool {
+    matches!(config.kernel, Kernel::Sm90(_))
+}
+
+/// Without copies: the kernels whose orders are the operands'.
+fn as_it_lies(config: &Config) -> bool {
+    is_ours(config) && config.repack == [Repack::No; 2]
+}
+
+/// One kernel of each shape will do.
+fn small(config: &Config) -> bool {
+    as_it_lies(config) && config.tile[0] * config.tile[1] <= 64 * 128
+}
+
+const HALVES: Case = Case { kernels: as_it_lies, ..PLAIN };
+
+/// B as weights lie, `[n, k]`.
+const NT: Case = Case { b: TRANSPOSED, ..HALVES };
+
+fn is_hopper() -> Outcome<bool> {
+    let device = Device::open(0)?;
+    let is_hopper = (device.arch().major, device.arch().minor) == (9, 0);
+    if !is_hopper {
+        println!("skipped: {} is no Hopper", device.name());
+    }
+    Ok(is_hopper)
+}
+
+/// `ran` kernels took a case, at least one on a Hopper.
+fn some(ran: usize) -> Outcome {
+    assert_eq!(ran > 0, is_hopper()?, "{ran} kernels");
+    Ok(())
+}
+
+#[test]
+fn every_kernel_in_its_order() -> Outcome {
+    for a in [DENSE, TRANSPOSED] {
+        for b in [DENSE, TRANSPOSED] {
+            let case = Case { m: 136, n: 264, k: 72, a, b, ..HALVES };
+            some(case.check::<bf16, bf16, bf16>()?)?;
+            some(case.check::<f16, f16, f16>()?)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn narrow_types_and_tf32() -> Outcome {
+    let case = Case { m: 70, n: 136, k: 144, ..NT };
+    some(case.check::<E4M3, E4M3, bf16>()?)?;
+    some(Case { scales: Some([0.5, 3.0]), ..case }.check::<E4M3, E5M2, f32>()?)?;
+    some(case.check::<E5M2, E4M3, bf16>()?)?;
+    some(Case { precision: Precision::Tf32, ..case }.check::<f32, f32, f32>()?)?;
+    Ok(())
+}
+
+#[test]
+fn sides_that_no_tile_divides() -> Outcome {
+    for (m, n, k) in [(1, 8, 8), (7, 65, 64), (63, 127, 16), (129, 1, 136), (65, 257, 24), (255, 40, 200)] {
+        // Rows that begin at 16-byte boundaries, whatever their lengths.
+        let gap = |length: usize| length.next_multiple_of(8) - length;
+        let lie = |length: usize| Lie { gap: gap(length), ..DENSE };
+        let case = Case { m, n, k, a: lie(k), b: Lie { transposed: true, ..lie(k) }, c: lie(n), ..HALVES };
+        some(Case { kernels: small, ..case }.check::<bf16, bf16, bf16>()?)?;
+        some(Case { kernels: small, c: DENSE, beta: 0.5, ..case }.check::<f16, f16, f32>()?)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn operands_that_it_cannot_address_are_copied() -> Outcome {
+    let copying = |config: &Config| {
+        is_ours(config) && config.repack != [Repack::No; 2] && config.tile[0] * config.tile[1] <= 64 * 128
+    };
+    let odd = Lie { gap: 1, skip: 1, ..DENSE };
+    let case = Case { m: 66, n: 35, k: 67, a: odd, b: Lie { transposed: true, ..odd }, c: odd, ..HALVES };
+    let case = Case { kernels: copying, ..case };
+    some(case.check::<bf16, bf16, bf16>()?)?;
+    some(Case { batch: 3, ..case }.check::<f16, f16, f16>()?)?;
+    // 8-bit types and tf32 only come along k.
+    let case = Case { a: TRANSPOSED, b: DENSE, c: DENSE, m: 64, n: 48, k: 80, ..case };
+    some(case.check::<E4M3, E4M3, bf16>()?)?;
+    some(Case { precision: Precision::Tf32, ..case }.check::<f32, f32, f32>()?)?;
+    Ok(())
+}
+
+#[test]
+fn epilogues() -> Outcome {
+    use Activation::{Gelu, None, Relu, Silu, SwiGlu};
+    let case = Case { m: 72, n: 80, k: 40, kernels: small, alpha: 0.75, ..NT };
+    for activation in [None, Relu, Gelu, Silu, SwiGlu] {
+        for (bias, residual) in [(false, false), (true, false), (false, true), (true, true)] {
+            some(Case { activation, bias, residual, ..case }.check::<bf16, bf16, bf16>()?)?;
+        }
+    }
+    some(
+        Case { beta: -0.5, bias: true, residual: true, activation: Silu, ..case }.check::<f16, f16, f32>()?,
+    )?;
+    Ok(())
+}
+
+#[test]
+fn batches_and_results_by_columns() -> Outcome {
+    let case = Case { m: 40, n: 72, k: 48, batch: 3, kernels: small, ..NT };
+    some(case.check::<bf16, bf16, bf16>()?)?;
+    some(Case { c: TRANSPOSED, residual: true, beta: 1.0, ..case }.check::<bf16, bf16, bf16>()?)?;
+    some(Case { c: TRANSPOSED, batch: 1, ..case }.check::<f16, f16, f16>()?)?;
+    Ok(())
+}
+
+#[test]
+fn any_input() -> Outcome {
+    for family in Family::ALL {
+        let case = Case { family, m: 64, n: 72, k: 136, kernels: small, ..NT };
+        some(case.check::<bf16, bf16, f32>()?)?;
+        // Products of huge numbers leave the range of f16.
+        some(case.check::<f16, f16, f16>()?)?;
+    }
+    let integers = Case { family: Family::SmallIntegers, m: 64, n: 72, k: 144, kernels: small, ..NT };
+    some(integers.check::<E4M3, E4M3, f32>()?)?;
+    some(Case { precision: Precision::Tf32, ..integers }.check::<f32, f32, f32>()?)?;
+    Ok(())
+}
