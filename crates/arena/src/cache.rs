@@ -15,6 +15,9 @@ const UNLIMITED: u64 = u64::MAX;
 /// Without it, sizes that change from step to step would leave a segment behind for each size ever seen.
 const IDLE_SHARE: u64 = 32;
 
+/// Bytes that a heap may have freed without telling the others.
+const LIVE_SLACK: u64 = 1 << 20;
+
 /// Where segments come from, and how the work of streams is followed.
 pub trait Backend {
     /// A mark in a stream.
@@ -78,6 +81,9 @@ struct Inner<E> {
     heap: Heap,
     /// Blocks that other streams may still work on.
     pending: VecDeque<Pending<E>>,
+    /// Bytes in use as far as the totals of all heaps know: never less than there are, and at most [`LIVE_SLACK`] more, so that
+    /// heaps need not write to one place all the time.
+    published: u64,
 }
 
 impl<E> Inner<E> {
@@ -123,7 +129,7 @@ impl<E> StreamHeap<E> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Number of the heap in its cache.
+    /// Its number: no other heap of this process has it.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -136,14 +142,16 @@ impl<E> StreamHeap<E> {
 
 /// A block in use, until it goes back to [`Cache::free`] or [`Cache::free_after`].
 #[must_use = "a lease that is dropped stays in use for good"]
-pub struct Lease<E> {
-    heap: Arc<StreamHeap<E>>,
+#[derive(Debug)]
+pub struct Lease {
+    /// The heap's number.
+    heap: u64,
     block: BlockId,
     address: u64,
     bytes: u64,
 }
 
-impl<E> Lease<E> {
+impl Lease {
     /// Where the block begins.
     pub fn address(&self) -> u64 {
         self.address
@@ -152,11 +160,6 @@ impl<E> Lease<E> {
     /// Its size: at least what was asked for.
     pub fn bytes(&self) -> u64 {
         self.bytes
-    }
-
-    /// The heap that it comes from.
-    pub fn heap(&self) -> &StreamHeap<E> {
-        &self.heap
     }
 }
 
@@ -170,7 +173,6 @@ struct Registry<E> {
     /// Every heap, the retired ones too.
     heaps: Vec<Arc<StreamHeap<E>>>,
     retired: Vec<Retired<E>>,
-    next_id: u64,
 }
 
 /// Heaps of many streams over one source of memory. See the [crate's documentation](crate).
@@ -189,7 +191,7 @@ impl<E> Default for Cache<E> {
 impl<E> Cache<E> {
     /// A cache that holds nothing.
     pub fn new() -> Self {
-        let registry = Registry { heaps: Vec::new(), retired: Vec::new(), next_id: 0 };
+        let registry = Registry { heaps: Vec::new(), retired: Vec::new() };
         Cache { totals: Totals::default(), limit: AtomicU64::new(UNLIMITED), registry: Mutex::new(registry) }
     }
 
@@ -249,10 +251,10 @@ impl<E> Cache<E> {
     pub fn allocate<B: Backend<Event = E>>(
         &self,
         backend: &B,
-        heap: &Arc<StreamHeap<E>>,
+        heap: &StreamHeap<E>,
         bytes: u64,
         site: Site,
-    ) -> Result<Lease<E>, Failure<B::Error>> {
+    ) -> Result<Lease, Failure<B::Error>> {
         let mut inner = heap.lock();
         if !inner.pending.is_empty() && backend.may_wait() {
             inner.poll(backend, 1)?;
@@ -264,16 +266,13 @@ impl<E> Cache<E> {
         self.allocate_slowly(backend, heap, bytes, site)
     }
 
-    fn lease(
-        &self,
-        heap: &Arc<StreamHeap<E>>,
-        inner: &mut Inner<E>,
-        bytes: u64,
-        site: Site,
-    ) -> Option<Lease<E>> {
+    fn lease(&self, heap: &StreamHeap<E>, inner: &mut Inner<E>, bytes: u64, site: Site) -> Option<Lease> {
         let taken = inner.heap.take(bytes, site)?;
-        self.totals.begin_use(taken.bytes);
-        Some(Lease { heap: heap.clone(), block: taken.id, address: taken.address, bytes: taken.bytes })
+        if inner.heap.tally.live > inner.published {
+            self.totals.raise_live(inner.heap.tally.live - inner.published);
+            inner.published = inner.heap.tally.live;
+        }
+        Some(Lease { heap: heap.id, block: taken.id, address: taken.address, bytes: taken.bytes })
     }
 
     /// Asks in turn: blocks that other streams have finished with, the system, and, after waiting for all work, what any heap
@@ -282,10 +281,10 @@ impl<E> Cache<E> {
     fn allocate_slowly<B: Backend<Event = E>>(
         &self,
         backend: &B,
-        heap: &Arc<StreamHeap<E>>,
+        heap: &StreamHeap<E>,
         bytes: u64,
         site: Site,
-    ) -> Result<Lease<E>, Failure<B::Error>> {
+    ) -> Result<Lease, Failure<B::Error>> {
         let block = block_bytes(bytes).ok_or(Failure::OutOfMemory)?;
         let segment = segment_bytes(block).ok_or(Failure::OutOfMemory)?;
         let least = least_segment_bytes(block).ok_or(Failure::OutOfMemory)?;
@@ -320,23 +319,23 @@ impl<E> Cache<E> {
     fn extend<B: Backend<Event = E>>(
         &self,
         backend: &B,
-        heap: &Arc<StreamHeap<E>>,
+        heap: &StreamHeap<E>,
         bytes: u64,
         kind: Kind,
-        found: impl FnOnce(&mut Inner<E>) -> Option<Lease<E>>,
-    ) -> Result<Option<Lease<E>>, B::Error> {
-        if !self.totals.reserve(bytes, self.limit.load(Ordering::Relaxed)) {
+        found: impl FnOnce(&mut Inner<E>) -> Option<Lease>,
+    ) -> Result<Option<Lease>, B::Error> {
+        if !self.totals.claim(bytes, self.limit.load(Ordering::Relaxed)) {
             return Ok(None);
         }
         match backend.reserve(bytes) {
             Ok(Some(address)) => {
-                self.totals.reserved();
+                self.totals.reserve(bytes);
                 let mut inner = heap.lock();
                 inner.heap.add_segment(address, bytes, kind);
                 Ok(found(&mut inner))
             }
             other => {
-                self.totals.unreserve(bytes);
+                self.totals.disclaim(bytes);
                 other.map(|_| None)
             }
         }
@@ -394,10 +393,9 @@ impl<E> Cache<E> {
         let settled = outcome.is_ok();
         for (heap, segments) in removed {
             for Idle { address, bytes, kind } in segments {
-                let released = settled.then(|| backend.release(address, bytes));
-                if let Some(Ok(())) = released {
-                    self.totals.release(bytes);
-                } else {
+                let release = || self.totals.release(bytes, || backend.release(address, bytes));
+                let released = settled.then(release);
+                if !matches!(released, Some(Ok(()))) {
                     heap.lock().heap.add_segment(address, bytes, kind);
                     outcome = outcome.and(released.unwrap_or(Ok(())));
                 }
@@ -406,22 +404,37 @@ impl<E> Cache<E> {
         outcome
     }
 
-    /// Gives a block back whose every use is on, or ordered before, what the heap's stream does next.
+    /// Gives a block back to its heap, with every use on, or ordered before, what the heap's stream does next.
     #[inline]
-    pub fn free(&self, lease: Lease<E>) {
-        self.totals.end_use(lease.bytes);
-        lease.heap.lock().heap.give_back(lease.block);
+    pub fn free(&self, heap: &StreamHeap<E>, lease: Lease) {
+        if lease.heap == heap.id {
+            let mut inner = heap.lock();
+            inner.heap.give_back(lease.block);
+            self.lower_live(&mut inner);
+        } else {
+            // A mistake of the caller: the block stays in use, since no other heap can take it.
+            debug_assert!(false, "a block of heap {} given to heap {}", lease.heap, heap.id);
+        }
     }
 
-    /// Gives a block back that may be used again once all of `events` are reached.
-    pub fn free_after(&self, lease: Lease<E>, events: Vec<E>) {
-        if events.is_empty() {
-            return self.free(lease);
+    /// Gives a block back to its heap that may be used again once all of `events` are reached.
+    pub fn free_after(&self, heap: &StreamHeap<E>, lease: Lease, events: Vec<E>) {
+        if events.is_empty() || lease.heap != heap.id {
+            return self.free(heap, lease);
         }
-        self.totals.end_use(lease.bytes);
-        let mut inner = lease.heap.lock();
+        let mut inner = heap.lock();
         let block = inner.heap.suspend(lease.block);
         inner.pending.push_back(Pending { block, events });
+        self.lower_live(&mut inner);
+    }
+
+    /// Tells the others that the heap has less in use than they think, when that is much.
+    fn lower_live(&self, inner: &mut Inner<E>) {
+        let unsaid = inner.published - inner.heap.tally.live;
+        if unsaid > LIVE_SLACK {
+            self.totals.lower_live(unsaid);
+            inner.published -= unsaid;
+        }
     }
 
     /// Gives everything back to the system, blocks in use too: nobody uses them any more.
@@ -441,8 +454,8 @@ impl<E> Cache<E> {
             pending.into_iter().flat_map(|p| p.events).for_each(|event| backend.recycle(event));
             let heap = std::mem::replace(&mut inner.heap, Heap::new());
             for segment in heap.segments() {
-                outcome = outcome.and(backend.release(segment.address, segment.bytes));
-                self.totals.release(segment.bytes);
+                let release = || backend.release(segment.address, segment.bytes);
+                outcome = outcome.and(self.totals.release(segment.bytes, release));
             }
         }
         outcome
@@ -454,8 +467,9 @@ impl<E> Cache<E> {
         let limit = self.limit.load(Ordering::Relaxed);
         stats.limit = (limit != UNLIMITED).then_some(limit);
         for heap in self.heaps() {
-            let inner = heap.lock();
+            let mut inner = heap.lock();
             let tally = inner.heap.tally;
+            stats.live += tally.live;
             stats.requested += tally.requested;
             stats.pending += tally.pending;
             stats.live_blocks += tally.live_blocks;
@@ -486,10 +500,10 @@ impl<E> Registry<E> {
     }
 
     fn add(&mut self, private: bool) -> Arc<StreamHeap<E>> {
-        let inner = Inner { heap: Heap::new(), pending: VecDeque::new() };
-        let (id, private) = (self.next_id, AtomicBool::new(private));
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        let inner = Inner { heap: Heap::new(), pending: VecDeque::new(), published: 0 };
+        let (id, private) = (NEXT_ID.fetch_add(1, Ordering::Relaxed), AtomicBool::new(private));
         let heap = Arc::new(StreamHeap { id, private, inner: Mutex::new(inner) });
-        self.next_id += 1;
         self.heaps.push(heap.clone());
         heap
     }

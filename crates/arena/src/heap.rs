@@ -19,6 +19,8 @@ pub(crate) struct BlockId(u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Free,
+    /// Free, not merged with its neighbours yet: the next request of this size takes it as it is.
+    Recent,
     Live,
     /// Given up by its owner while other streams may still work on it.
     Pending,
@@ -77,9 +79,15 @@ pub(crate) struct Tally {
     pub allocations: u64,
 }
 
+/// Small blocks that are not merged at once.
+const RECENT: usize = 8;
+
 #[derive(Debug)]
 pub(crate) struct Heap {
     blocks: Vec<Block>,
+    /// The last small blocks given back. A program that takes and gives back one size again and again finds its block here,
+    /// and the neighbours need not be merged and split each time.
+    recent: Vec<(u64, u32)>,
     /// Places in `blocks` that hold none.
     vacant: Vec<u32>,
     segments: Vec<Option<Segment>>,
@@ -93,6 +101,7 @@ impl Heap {
     pub fn new() -> Self {
         Heap {
             blocks: Vec::new(),
+            recent: Vec::with_capacity(RECENT),
             vacant: Vec::new(),
             segments: Vec::new(),
             small: Bins::new(),
@@ -102,17 +111,13 @@ impl Heap {
         }
     }
 
-    /// A block for a request, from the best fit of the free ones; `None` when none fits.
+    /// A block for a request: one of that size given back just now, else the best fit of the free ones; `None` when none fits.
     pub fn take(&mut self, requested: u64, site: Site) -> Option<Taken> {
         let wanted = block_bytes(requested)?;
-        let kind = Kind::of(wanted);
-        let id = self.bins(kind).take(wanted)?;
-        if self.is_whole_segment(id) {
-            self.tally.idle -= self.blocks[id as usize].bytes;
-        }
-        if self.blocks[id as usize].bytes - wanted >= kind.least_remainder() {
-            self.split(id, wanted, kind);
-        }
+        let id = match self.recent.iter().rposition(|&(bytes, _)| bytes == wanted) {
+            Some(place) => self.recent.swap_remove(place).1,
+            None => self.take_best(wanted)?,
+        };
         let block = &mut self.blocks[id as usize];
         (block.state, block.requested, block.site) = (State::Live, requested, site);
         let (address, bytes) = (block.address, block.bytes);
@@ -123,11 +128,38 @@ impl Heap {
         Some(Taken { id: BlockId(id), address, bytes })
     }
 
+    fn take_best(&mut self, wanted: u64) -> Option<u32> {
+        self.merge_recent();
+        let kind = Kind::of(wanted);
+        let id = self.bins(kind).take(wanted)?;
+        if self.is_whole_segment(id) {
+            self.tally.idle -= self.blocks[id as usize].bytes;
+        }
+        if self.blocks[id as usize].bytes - wanted >= kind.least_remainder() {
+            self.split(id, wanted, kind);
+        }
+        Some(id)
+    }
+
     /// A block that is no longer in use may be given out again at once.
     pub fn give_back(&mut self, id: BlockId) {
         let id = id.0;
         self.end_use(id);
-        self.free(id);
+        let block = &mut self.blocks[id as usize];
+        if Kind::of(block.bytes) == Kind::Large {
+            return self.free(id);
+        }
+        block.state = State::Recent;
+        self.recent.push((block.bytes, id));
+        if self.recent.len() == RECENT {
+            self.merge_recent();
+        }
+    }
+
+    fn merge_recent(&mut self) {
+        while let Some((_, id)) = self.recent.pop() {
+            self.free(id);
+        }
     }
 
     /// A block that its owner has given up waits for other streams.
@@ -170,6 +202,7 @@ impl Heap {
 
     /// Takes the segments away that are free from end to end, the longest unused first, until `bytes` are had or none is left.
     pub fn remove_idle(&mut self, bytes: u64) -> Vec<Idle> {
+        self.merge_recent();
         let mut idle: Vec<(u64, usize)> = (self.segments.iter().enumerate())
             .filter_map(|(place, segment)| segment.as_ref().map(|s| (place, s)))
             .filter(|(_, s)| self.is_idle(s))
@@ -204,7 +237,8 @@ impl Heap {
     }
 
     /// Bytes of the largest free block.
-    pub fn largest_free(&self) -> u64 {
+    pub fn largest_free(&mut self) -> u64 {
+        self.merge_recent();
         self.small.largest().max(self.large.largest())
     }
 

@@ -101,11 +101,11 @@ fn site_text(site: Site) -> String {
 impl BlockSnapshot {
     fn of(block: &Block) -> Self {
         let state = match block.state {
-            State::Free => BlockState::Free,
+            State::Free | State::Recent => BlockState::Free,
             State::Live => BlockState::Live,
             State::Pending => BlockState::Pending,
         };
-        let used = block.state != State::Free;
+        let used = state != BlockState::Free;
         BlockSnapshot {
             address: block.address,
             bytes: block.bytes,

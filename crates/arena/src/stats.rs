@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Stats {
     /// In blocks that are in use.
     pub live: u64,
-    /// The most that `live` has been since the start or [`reset_peaks`](crate::Cache::reset_peaks).
+    /// The most that `live` has been since the start or [`reset_peaks`](crate::Cache::reset_peaks), or up to 1 MiB a stream more.
     pub peak_live: u64,
     /// Asked for by those who use the blocks; `live` is this, rounded up.
     pub requested: u64,
@@ -51,8 +51,11 @@ impl Stats {
 /// What has to be right across heaps at every moment; everything else is added up when asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
+    /// As heaps have told: see `Cache`.
     live: AtomicU64,
     peak_live: AtomicU64,
+    /// What is held and what is being asked for, for the limit.
+    claimed: AtomicU64,
     reserved: AtomicU64,
     peak_reserved: AtomicU64,
     reserves: AtomicU64,
@@ -68,34 +71,45 @@ fn raise(peak: &AtomicU64, to: u64) {
 }
 
 impl Totals {
-    pub fn begin_use(&self, bytes: u64) {
+    /// A heap has so much more in use.
+    pub fn raise_live(&self, bytes: u64) {
         raise(&self.peak_live, self.live.fetch_add(bytes, Ordering::Relaxed) + bytes);
     }
 
-    pub fn end_use(&self, bytes: u64) {
+    /// A heap has so much less in use.
+    pub fn lower_live(&self, bytes: u64) {
         self.live.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Counts `bytes` as reserved unless that goes beyond `limit`.
-    pub fn reserve(&self, bytes: u64, limit: u64) -> bool {
-        let within = |reserved: u64| reserved.checked_add(bytes).filter(|&total| total <= limit);
-        self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
+    /// Claims `bytes` before they are asked for, unless that goes beyond `limit`.
+    pub fn claim(&self, bytes: u64, limit: u64) -> bool {
+        let within = |claimed: u64| claimed.checked_add(bytes).filter(|&total| total <= limit);
+        self.claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
     }
 
-    /// What was counted as reserved has been had.
-    pub fn reserved(&self) {
+    /// What was claimed has not been had.
+    pub fn disclaim(&self, bytes: u64) {
+        self.claimed.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// What was claimed has been had.
+    pub fn reserve(&self, bytes: u64) {
         self.reserves.fetch_add(1, Ordering::Relaxed);
-        raise(&self.peak_reserved, self.reserved.load(Ordering::Relaxed));
+        raise(&self.peak_reserved, self.reserved.fetch_add(bytes, Ordering::Relaxed) + bytes);
     }
 
-    pub fn unreserve(&self, bytes: u64) {
+    /// Counts a segment as gone while `release` gives it back, and for good when that succeeds: from then on another heap may have
+    /// its bytes.
+    pub fn release<T>(&self, bytes: u64, release: impl FnOnce() -> Result<(), T>) -> Result<(), T> {
         self.reserved.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
-    /// A segment went back to the system.
-    pub fn release(&self, bytes: u64) {
-        self.unreserve(bytes);
-        self.releases.fetch_add(1, Ordering::Relaxed);
+        let released = release();
+        if released.is_ok() {
+            self.disclaim(bytes);
+            self.releases.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.reserved.fetch_add(bytes, Ordering::Relaxed);
+        }
+        released
     }
 
     pub fn reset_peaks(&self) {
@@ -107,7 +121,6 @@ impl Totals {
     pub fn stats(&self) -> Stats {
         let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
         Stats {
-            live: get(&self.live),
             peak_live: get(&self.peak_live),
             reserved: get(&self.reserved),
             peak_reserved: get(&self.peak_reserved),

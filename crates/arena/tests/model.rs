@@ -5,9 +5,9 @@
 mod common;
 
 use std::panic::Location;
-use std::sync::{Mutex, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
-use arena::{Cache, Failure, Lease};
+use arena::{Cache, Failure, Lease, StreamHeap};
 use common::{Device, Event, Random, Stream};
 
 /// Operations of the usual run; `IRONWARP_MODEL_OPERATIONS` asks for more.
@@ -20,7 +20,8 @@ const MEMORY: u64 = 768 << 20;
 const HELD: usize = 96;
 
 struct Held {
-    lease: Lease<Event>,
+    lease: Lease,
+    heap: Arc<StreamHeap<Event>>,
     home: Stream,
     users: Vec<Stream>,
 }
@@ -35,7 +36,7 @@ struct World {
 
 struct Slot {
     stream: Stream,
-    heap: std::sync::Arc<arena::StreamHeap<Event>>,
+    heap: Arc<StreamHeap<Event>>,
 }
 
 fn size(random: &mut Random) -> u64 {
@@ -66,7 +67,7 @@ impl World {
                 assert!(lease.bytes() >= bytes);
                 assert_eq!(lease.address() % arena::GRANULE, 0);
                 self.device.begin(lease.address(), lease.bytes(), slot.stream);
-                Some(Held { lease, home: slot.stream, users: Vec::new() })
+                Some(Held { lease, heap: slot.heap.clone(), home: slot.stream, users: Vec::new() })
             }
             Err(Failure::OutOfMemory) => None,
             Err(Failure::Backend(_)) => {
@@ -87,7 +88,7 @@ impl World {
     fn free(&self, held: Held) {
         self.device.end(held.lease.address());
         let events = held.users.iter().map(|&stream| self.device.record(stream)).collect();
-        self.cache.free_after(held.lease, events);
+        self.cache.free_after(&held.heap, held.lease, events);
     }
 
     /// Ends a stream, with its work still queued and its blocks in use, and begins another in its place.
@@ -158,6 +159,7 @@ fn no_block_overlaps_another_or_queued_work() {
     println!("{stats:?}");
     assert_eq!((stats.live, stats.live_blocks, stats.requested), (0, 0, 0));
     assert_eq!(stats.reserved, world.device.reserved());
+    assert!(stats.peak_live <= stats.peak_reserved && stats.peak_reserved <= MEMORY, "{stats:?}");
     assert!(stats.reclaims > 0 && stats.releases > 0, "memory never ran short: {stats:?}");
     // Nothing is lost: all of it goes back.
     assert_eq!(world.cache.release_idle(&world.device), Ok(stats.reserved));

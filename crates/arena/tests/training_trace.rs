@@ -150,7 +150,7 @@ fn replay(trace: &Trace) -> Outcome {
     let device = Device::new(u64::MAX >> 1, 0);
     let cache: Cache<Event> = Cache::new();
     let heap = cache.heap(&device);
-    let mut held: Vec<Option<(Lease<Event>, u64)>> = Vec::new();
+    let mut held: Vec<Option<(Lease, u64)>> = Vec::new();
     held.resize_with(trace.names + 1, || None);
     let (mut asked, mut most) = (0, 0);
     for op in &trace.ops {
@@ -163,7 +163,7 @@ fn replay(trace: &Trace) -> Outcome {
             }
             Op::Free { name } => {
                 let (lease, bytes) = held[name].take().expect("allocated before");
-                cache.free(lease);
+                cache.free(&heap, lease);
                 asked -= bytes;
             }
         }

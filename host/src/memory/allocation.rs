@@ -26,8 +26,8 @@ enum Owner {
 
 struct Block {
     lease: Lease,
-    /// Number of the stream whose heap it is from.
-    home: u64,
+    /// The heap that it is from, if not the own one of the stream that allocated.
+    heap: Option<Heap>,
     /// Bytes that the software driver's checker knows to be in use.
     known: Option<usize>,
     /// Its red zones.
@@ -38,7 +38,6 @@ struct Block {
 pub(crate) struct Allocation {
     address: CUdeviceptr,
     owner: Owner,
-    device: Device,
     order: UseOrder,
 }
 
@@ -65,7 +64,7 @@ impl Allocation {
                 }
             }
         };
-        Ok(Allocation { address, owner, device: device.clone(), order })
+        Ok(Allocation { address, owner, order })
     }
 
     /// The owner of memory that was allocated elsewhere; 0: of none.
@@ -74,7 +73,7 @@ impl Allocation {
     /// It is an allocation of `stream`'s device that nobody else frees, with no work pending on other streams.
     pub(super) unsafe fn adopt(stream: &Stream, address: CUdeviceptr) -> Self {
         let owner = if address == 0 { Owner::Nobody } else { Owner::Driver };
-        Allocation { address, owner, device: stream.device().clone(), order: UseOrder::new(stream) }
+        Allocation { address, owner, order: UseOrder::new(stream) }
     }
 
     /// Gives up an allocation of the driver's own that holds the first `bytes` bytes, with no work pending on it. A block of the
@@ -99,7 +98,7 @@ impl Allocation {
     }
 
     pub(super) fn device(&self) -> &Device {
-        &self.device
+        self.order.home().device()
     }
 
     pub(super) fn order(&self) -> &UseOrder {
@@ -107,31 +106,33 @@ impl Allocation {
     }
 }
 
-fn free(device: &Device, address: CUdeviceptr, owner: Owner, order: &UseOrder) {
+fn free(address: CUdeviceptr, owner: Owner, order: &UseOrder) {
     match owner {
         Owner::Nobody => {}
-        Owner::Cache(block) => free_block(device, address, block, order),
-        Owner::Driver => free_in_order(device, address, order),
+        Owner::Cache(block) => free_block(address, block, order),
+        Owner::Driver => free_in_order(address, order),
     }
 }
 
-fn free_block(device: &Device, address: CUdeviceptr, block: Block, order: &UseOrder) {
-    let Block { lease, home, known, guard } = block;
+fn free_block(address: CUdeviceptr, block: Block, order: &UseOrder) {
+    let Block { lease, heap, known, guard } = block;
     if let Some(guard) = guard {
-        guard.check(device, address, order);
+        guard.check(address, order);
     }
     // A block that waits for other streams stays known until its memory is given out again.
-    if let Some(bytes) = known.filter(|_| order.is_sole(home)) {
+    if let Some(bytes) = known.filter(|_| order.is_at_home()) {
         // Nobody uses the block after this, so nobody has to wait for it.
-        driver::soft::mark_block(order.writer().handle().cast(), address, bytes, None);
+        driver::soft::mark_block(order.home().handle().cast(), address, bytes, None);
     }
-    device.allocator().free(device, lease, order, home);
+    let home = order.home();
+    home.device().allocator().free(heap.as_ref().unwrap_or_else(|| home.own_heap()), lease, order);
 }
 
 /// Frees in stream order, after everything that uses the memory. Falls back to waiting here when the driver refuses; with
 /// an order that cannot be had the memory is left alone, since some stream may still write it.
-fn free_in_order(device: &Device, address: CUdeviceptr, order: &UseOrder) {
+fn free_in_order(address: CUdeviceptr, order: &UseOrder) {
     let Some(stream) = order.last_stream() else { return };
+    let device = stream.device();
     // SAFETY: an allocation of the driver's, freed once, and every user's work is ordered before.
     let freed = device.clean_up(|| unsafe { raw::mem_free_async(address, stream.handle()) });
     if freed.is_err() && stream.drain() {
@@ -146,11 +147,10 @@ impl Drop for Allocation {
         if matches!(owner, Owner::Nobody) {
             return;
         }
-        if self.device.captures().any() || self.order.is_shared() {
-            let device = self.device.clone();
-            self.order.let_go(move |order| free(&device, address, owner, &order));
+        if self.device().captures().any() || self.order.is_shared() {
+            self.order.let_go(move |order| free(address, owner, &order));
         } else {
-            free(&self.device, address, owner, &self.order);
+            free(address, owner, &self.order);
         }
     }
 }
@@ -161,19 +161,17 @@ fn from_cache(stream: &Stream, bytes: usize, site: Site) -> Result<(CUdeviceptr,
     let guarded = allocator.guarded && !allocator.is_capturing();
     let wanted = if guarded { Guard::padded(bytes) } else { bytes as u64 };
     let diverted = if allocator.is_capturing() { stream.diverted_heap() } else { None };
-    let lease = match diverted {
-        Some(heap) => lease(stream.device(), &heap, wanted, site)?,
-        None => lease(stream.device(), stream.own_heap(), wanted, site)?,
-    };
+    let heap = diverted.as_ref().unwrap_or_else(|| stream.own_heap());
+    let lease = lease(stream.device(), heap, wanted, site)?;
     let mut address = lease.address();
     // Replays of a graph use its memory when the program holds no buffer of it: the checker is told of no blocks there.
-    let known = (stream.device().is_software() && !lease.heap().is_private()).then_some(bytes);
+    let known = (stream.device().is_software() && !heap.is_private()).then_some(bytes);
     let mut guard = None;
     if guarded {
         match Guard::set(stream, &lease, bytes, site) {
             Ok((inner, set)) => (address, guard) = (inner, Some(set)),
             Err(error) => {
-                allocator.device.free(lease);
+                allocator.device.free(heap, lease);
                 return Err(error);
             }
         }
@@ -184,7 +182,7 @@ fn from_cache(stream: &Stream, bytes: usize, site: Site) -> Result<(CUdeviceptr,
             stream.queued();
         }
     }
-    Ok((address, Owner::Cache(Block { lease, home: stream.id(), known, guard })))
+    Ok((address, Owner::Cache(Block { lease, heap: diverted, known, guard })))
 }
 
 fn lease(device: &Device, heap: &Heap, bytes: u64, site: Site) -> Result<Lease> {

@@ -62,7 +62,7 @@ impl Mark {
 }
 
 pub(crate) type Heap = Arc<arena::StreamHeap<Mark>>;
-pub(super) type Lease = arena::Lease<Mark>;
+pub(super) use arena::Lease;
 
 /// How buffers get their memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -196,11 +196,11 @@ impl Allocator {
 
     /// Marks behind what is queued on the streams, for clean-up. A stream that cannot be marked is waited for instead; `None`
     /// when that fails too.
-    fn marks<'s>(&self, device: &Device, streams: impl Iterator<Item = &'s Stream>) -> Option<Vec<Mark>> {
+    fn marks<'s>(&self, streams: impl Iterator<Item = &'s Stream>) -> Option<Vec<Mark>> {
         let mut marks = Vec::new();
         for stream in streams {
             // SAFETY: the stream is alive, and `clean_up` makes the context current.
-            match device.clean_up(|| unsafe { self.mark(stream.handle()) }) {
+            match stream.device().clean_up(|| unsafe { self.mark(stream.handle()) }) {
                 Ok(mark) => marks.push(mark),
                 Err(_) if stream.drain() => {}
                 Err(_) => {
@@ -212,18 +212,16 @@ impl Allocator {
         Some(marks)
     }
 
-    /// Gives a block back that the streams of `order` have used; `home` is the number of its heap's stream.
-    pub(super) fn free(&self, device: &Device, lease: Lease, order: &UseOrder, home: u64) {
-        if order.is_sole(home) {
-            return self.device.free(lease);
+    /// Gives a block back to its heap that the streams of `order` have used.
+    pub(super) fn free(&self, heap: &Heap, lease: Lease, order: &UseOrder) {
+        if order.is_at_home() {
+            return self.device.free(heap, lease);
         }
-        let users = order.streams();
-        let own = users.iter().find(|stream| stream.id() == home);
+        let (home, users) = (order.home(), order.streams());
         // The heap's own stream need not wait for those that it comes after anyway.
-        let concerns = |user: &&Stream| own.is_none_or(|own| !own.comes_after(user));
         // Without marks the block is left alone, since some stream may still write it: it stays in use for good.
-        if let Some(marks) = self.marks(device, users.iter().filter(concerns)) {
-            self.device.free_after(lease, marks);
+        if let Some(marks) = self.marks(users.iter().filter(|user| !home.comes_after(user))) {
+            self.device.free_after(heap, lease, marks);
         }
     }
 

@@ -74,7 +74,8 @@ impl Guard {
 
     /// Looks at the zones, after all work on the buffer, and poisons it. What is found is printed and kept for
     /// [`Device::check_memory`]. A check that cannot be made is forgone: whoever uses the device next meets the error.
-    pub fn check(&self, device: &Device, address: CUdeviceptr, order: &UseOrder) {
+    pub fn check(&self, address: CUdeviceptr, order: &UseOrder) {
+        let device = order.home().device();
         if device.allocator().is_capturing() {
             return;
         }

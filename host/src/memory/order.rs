@@ -24,6 +24,8 @@ const SEVERAL: u64 = 0;
 
 #[derive(Debug)]
 pub(crate) struct UseOrder {
+    /// The stream that allocated.
+    home: Stream,
     /// The one stream that everything so far is ordered on, or `SEVERAL`. Lets the usual case pass without a lock.
     sole: AtomicU64,
     users: Mutex<Owned>,
@@ -31,7 +33,8 @@ pub(crate) struct UseOrder {
 
 #[derive(Debug)]
 enum Owned {
-    Alone(Users),
+    /// `None`: nobody but the stream that allocated has used it.
+    Alone(Option<Users>),
     WithGraphs(Arc<SharedOrder>),
 }
 
@@ -75,20 +78,29 @@ impl Users {
 
 impl UseOrder {
     pub(crate) fn new(stream: &Stream) -> Self {
-        Self::of(Users { writer: stream.clone(), readers: Vec::new() })
+        UseOrder {
+            home: stream.clone(),
+            sole: AtomicU64::new(stream.id()),
+            users: Mutex::new(Owned::Alone(None)),
+        }
+    }
+
+    /// The stream that allocated.
+    pub(crate) fn home(&self) -> &Stream {
+        &self.home
     }
 
     /// Of memory that `capture` keeps for its graph, allocated for `stream`, which is captured.
     pub(crate) fn private(stream: &Stream, capture: &Arc<Capture>) -> Self {
         let users = Users { writer: stream.clone(), readers: Vec::new() };
-        let shared = SharedOrder::new(users, Arc::downgrade(capture));
+        let shared = SharedOrder::new(stream.clone(), users, Arc::downgrade(capture));
         let users = Mutex::new(Owned::WithGraphs(shared));
-        UseOrder { sole: AtomicU64::new(SEVERAL), users }
+        UseOrder { home: stream.clone(), sole: AtomicU64::new(SEVERAL), users }
     }
 
-    fn of(users: Users) -> Self {
+    fn of(home: Stream, users: Users) -> Self {
         let sole = if users.readers.is_empty() { users.writer.id() } else { SEVERAL };
-        UseOrder { sole: AtomicU64::new(sole), users: Mutex::new(Owned::Alone(users)) }
+        UseOrder { home, sole: AtomicU64::new(sole), users: Mutex::new(Owned::Alone(Some(users))) }
     }
 
     /// Call before `stream` gets work that reads the allocation.
@@ -113,7 +125,7 @@ impl UseOrder {
         let mut owned = self.owned();
         match &mut *owned {
             Owned::Alone(users) => {
-                users.before_write(stream)?;
+                self.spelt_out(users).before_write(stream)?;
                 self.sole.store(stream.id(), Ordering::Release);
                 Ok(())
             }
@@ -139,9 +151,9 @@ impl UseOrder {
         })
     }
 
-    /// Is all work on the allocation so far in the order of the stream with that number?
-    pub(crate) fn is_sole(&self, stream: u64) -> bool {
-        self.sole.load(Ordering::Acquire) == stream
+    /// Is all work on the allocation so far in the order of the stream that allocated?
+    pub(crate) fn is_at_home(&self) -> bool {
+        self.sole.load(Ordering::Acquire) == self.home.id()
     }
 
     /// The stream that wrote last (or allocated).
@@ -165,7 +177,7 @@ impl UseOrder {
         match &mut *owned {
             Owned::WithGraphs(shared) => shared.clone(),
             Owned::Alone(users) => {
-                let shared = SharedOrder::new(users.take(), Weak::new());
+                let shared = SharedOrder::new(self.home.clone(), self.spelt_out(users).take(), Weak::new());
                 *owned = Owned::WithGraphs(shared.clone());
                 self.sole.store(SEVERAL, Ordering::Release);
                 shared
@@ -177,13 +189,13 @@ impl UseOrder {
     /// gone. What a capture has allocated for itself alone is free for the next allocation in that capture.
     pub(crate) fn let_go(&self, free: impl FnOnce(UseOrder) + Send + 'static) {
         let order = match &mut *self.owned() {
-            Owned::Alone(users) => UseOrder::of(users.take()),
+            Owned::Alone(users) => UseOrder::of(self.home.clone(), self.spelt_out(users).take()),
             Owned::WithGraphs(shared) => {
                 if !shared.leave_capture() {
                     *lock(&shared.free) = Some(Box::new(free));
                     return;
                 }
-                return free(UseOrder::of(shared.users().take()));
+                return free(UseOrder::of(self.home.clone(), shared.users().take()));
             }
         };
         order.free_outside_captures(free);
@@ -196,9 +208,13 @@ impl UseOrder {
 
     fn with_users<R>(&self, work: impl FnOnce(&mut Users) -> R) -> R {
         match &mut *self.owned() {
-            Owned::Alone(users) => work(users),
+            Owned::Alone(users) => work(self.spelt_out(users)),
             Owned::WithGraphs(shared) => work(&mut shared.users()),
         }
+    }
+
+    fn spelt_out<'u>(&self, users: &'u mut Option<Users>) -> &'u mut Users {
+        users.get_or_insert_with(|| Users { writer: self.home.clone(), readers: Vec::new() })
     }
 
     fn owned(&self) -> MutexGuard<'_, Owned> {
@@ -210,6 +226,8 @@ type Free = Box<dyn FnOnce(UseOrder) + Send>;
 
 /// The order of an allocation that graphs use too.
 pub(crate) struct SharedOrder {
+    /// The stream that allocated.
+    home: Stream,
     users: Mutex<Users>,
     /// Gives the memory back: there once its owner is gone.
     free: Mutex<Option<Free>>,
@@ -218,8 +236,8 @@ pub(crate) struct SharedOrder {
 }
 
 impl SharedOrder {
-    fn new(users: Users, capture: Weak<Capture>) -> Arc<Self> {
-        Arc::new(SharedOrder { users: Mutex::new(users), free: Mutex::default(), capture })
+    fn new(home: Stream, users: Users, capture: Weak<Capture>) -> Arc<Self> {
+        Arc::new(SharedOrder { home, users: Mutex::new(users), free: Mutex::default(), capture })
     }
 
     /// Takes memory of a capture's own out of its graph, when only the stream that it was allocated for has used it.
@@ -246,7 +264,7 @@ impl Drop for SharedOrder {
     fn drop(&mut self) {
         if let Some(free) = self.free.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
             let users = self.users().take();
-            UseOrder::of(users).free_outside_captures(free);
+            UseOrder::of(self.home.clone(), users).free_outside_captures(free);
         }
     }
 }

@@ -228,7 +228,8 @@ impl<T> Drop for PinnedBuffer<T> {
         others.into_iter().for_each(Transfer::end);
         if settled {
             let marks = own.into_iter().map(|transfer| transfer.done).collect();
-            self.device.allocator().pinned.free_after(lease, marks);
+            let allocator = self.device.allocator();
+            allocator.pinned.free_after(&allocator.pinned_heap, lease, marks);
         }
     }
 }
