@@ -258,10 +258,12 @@ impl Case {
         if self.family == Family::SmallIntegers && integers && exact_function {
             return Tolerance::EXACT;
         }
-        let row = match (kernel, narrow) {
-            (Kernel::Sm90(_), true) => tolerance::GEMM_TENSOR_FP8,
-            (Kernel::Sm90(_), false) if self.precision == Precision::Tf32 => tolerance::GEMM_TENSOR_TF32,
-            (Kernel::Sm90(_), false) | (Kernel::Skinny, _) => tolerance::GEMM_TENSOR,
+        let on_tensor_cores =
+            matches!(kernel, Kernel::Sm90(_) | Kernel::MmaLarge | Kernel::MmaSmall | Kernel::Skinny);
+        let row = match (on_tensor_cores, narrow) {
+            (true, true) => tolerance::GEMM_TENSOR_FP8,
+            (true, false) if self.precision == Precision::Tf32 => tolerance::GEMM_TENSOR_TF32,
+            (true, false) => tolerance::GEMM_TENSOR,
             _ => tolerance::GEMM_F32,
         };
         row.for_terms(self.k + 4)

@@ -138,6 +138,7 @@ pub unsafe fn gemm_any(
     let b_tile = a_tile + ELEMENTS * F32;
     // SAFETY: the caller's word for the pointers.
     let epilogue = unsafe { Epilogue::new(problem, [scale_a, scale_b], bias, residual, amax, c) };
+    let sums = Sums { address: a_tile, rows: TILE, columns: TILE, pitch: TILE, threads: THREADS };
     // A's rows, B's columns: the lines of a tile.
     let a_lines = Lines { base: a, layout: problem.a, first: row, count: m, depth: k };
     let Layout { ty, row: b_row, column: b_column, batch: b_batch } = problem.b;
@@ -145,7 +146,7 @@ pub unsafe fn gemm_any(
     let b_lines = Lines { base: b, layout: flipped, first: column, count: n, depth: k };
     let mut index = thread::block_idx_z();
     while index < batch {
-        let mut sums = [[0.0f32; SQUARE as usize]; SQUARE as usize];
+        let mut square = [[0.0f32; SQUARE as usize]; SQUARE as usize];
         let mut first = 0;
         while first < k {
             // SAFETY: guarded by the matrices' sides; barriers part the writes of the tiles from the reads.
@@ -153,16 +154,16 @@ pub unsafe fn gemm_any(
                 a_lines.widen_into(a_tile, index, first);
                 b_lines.widen_into(b_tile, index, first);
                 thread::sync_threads();
-                multiply(&mut sums, a_tile, b_tile);
+                multiply(&mut square, a_tile, b_tile);
                 thread::sync_threads();
             }
             first += DEPTH;
         }
         // SAFETY: the caller's word for the pointers; barriers part the writes of the sums from the reads, and these from the next tiles.
         unsafe {
-            stage(&sums, a_tile);
+            stage(&square, a_tile);
             thread::sync_threads();
-            epilogue.store(a_tile, index, row, column);
+            epilogue.store(sums, Corner { batch: index, row, column });
             thread::sync_threads();
         }
         index += thread::grid_dim_z();
@@ -243,6 +244,27 @@ unsafe fn stage(sums: &[[f32; SQUARE as usize]; SQUARE as usize], to: u32) {
     }
 }
 
+/// A block's sums in shared memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Sums {
+    /// Shared address of the first, a multiple of 8.
+    pub address: u32,
+    pub rows: u32,
+    pub columns: u32,
+    /// Floats from a row to the next, an even number.
+    pub pitch: u32,
+    /// Threads that finish them together.
+    pub threads: u32,
+}
+
+/// Where a block's part of the product begins.
+#[derive(Clone, Copy)]
+pub(crate) struct Corner {
+    pub batch: u32,
+    pub row: u32,
+    pub column: u32,
+}
+
 /// What becomes of the sums.
 #[derive(Clone, Copy)]
 pub(crate) struct Epilogue {
@@ -289,24 +311,28 @@ impl Epilogue {
         }
     }
 
-    /// Writes the block's part of C, from the sums at the shared address `sums`; the tile begins at `(row, column)` of the product.
+    /// Writes the block's part of C, which begins at `corner` of the product.
+    ///
+    /// # Safety
+    /// The block's threads call it together, behind the barrier after which all sums are there; the pointers are as [`gemm_any`] says.
     #[inline(always)]
-    unsafe fn store(self, sums: u32, batch: u32, row: u32, column: u32) {
+    pub(crate) unsafe fn store(self, sums: Sums, corner: Corner) {
+        let Corner { batch, row, column } = corner;
         let activation = self.activation();
         let columns = activation.columns();
-        let width = TILE / columns;
+        let width = sums.columns / columns;
         let mut largest = 0;
         let mut element = thread::thread_idx_x();
-        while element < TILE * width {
+        while element < sums.rows * width {
             let (down, across) = (element / width, element % width * columns);
-            element += THREADS;
+            element += sums.threads;
             let place = Place { batch, row: row + down, column: (column + across) / columns };
             if place.row >= self.problem.m || column + across >= self.problem.n {
                 continue;
             }
             // SAFETY: inside of the sums, of which a pair begins at even columns; inside of the matrices.
             unsafe {
-                let sum = sums + (down * TILE + across) * F32;
+                let sum = sums.address + (down * sums.pitch + across) * F32;
                 let bits = match activation {
                     Activation::SwiGlu => {
                         self.finish_pair(vector::load_shared_v2(sum), place, column + across)

@@ -46,31 +46,37 @@ fn offers(problem: &Problem, facts: &Facts, sink: &mut dyn Sink) {
 }
 
 fn launch_any(stream: &Stream, problem: &Problem, _: &Config, operands: Operands<'_>) -> Result<()> {
-    let Operands { a, b, c, alpha, beta, activation, bias, residual, scale_a, scale_b, amax } = operands;
-    let problem = kernel::Problem {
-        m: problem.m,
-        n: problem.n,
-        k: problem.k,
-        batch: problem.batch,
-        alpha,
-        beta,
-        activation: activation as u32,
-        bias: code(bias.map_or(DType::F32, |bias| bias.dtype)),
-        a: layout(a.dtype, a.shape),
-        b: layout(b.dtype, b.shape),
-        c: layout(c.dtype, c.shape),
-        residual: residual
-            .map_or(layout(c.dtype, c.shape), |residual| layout(residual.dtype, residual.shape)),
-    };
+    let arguments = kernel_problem(problem, &operands);
+    let Operands { a, b, c, bias, residual, scale_a, scale_b, amax, .. } = operands;
     // More blocks than a grid holds become an error of the launch.
     let blocks = u32::try_from(kernel::tiles(problem.m, problem.n)).unwrap_or(u32::MAX);
     let config = LaunchConfig::new([blocks, 1, problem.batch.min(MAX_BATCH_BLOCKS)], [kernel::THREADS, 1, 1]);
     let (bias, residual) = (bias.map(|bias| bias.data), residual.map(|residual| residual.data));
     let amax = amax.map(|amax| amax.bytes().cast::<u32>());
-    let arguments = (problem, a.data, b.data, scale_a, scale_b, bias, residual, amax, c.data);
+    let arguments = (arguments, a.data, b.data, scale_a, scale_b, bias, residual, amax, c.data);
     // SAFETY: the shapes have been checked against the data and each other; C is exclusively borrowed and does not overlap itself; for SwiGLU
     // n is even; grid and block are what the kernel asks for.
     unsafe { launch::<kernel::gemm_any>(stream, config, arguments) }
+}
+
+/// The problem as kernels take it that take every stride and epilogue.
+pub(super) fn kernel_problem(problem: &Problem, operands: &Operands<'_>) -> kernel::Problem {
+    let Operands { a, b, c, alpha, beta, activation, bias, residual, .. } = operands;
+    kernel::Problem {
+        m: problem.m,
+        n: problem.n,
+        k: problem.k,
+        batch: problem.batch,
+        alpha: *alpha,
+        beta: *beta,
+        activation: *activation as u32,
+        bias: code(bias.as_ref().map_or(DType::F32, |bias| bias.dtype)),
+        a: layout(a.dtype, a.shape),
+        b: layout(b.dtype, b.shape),
+        c: layout(c.dtype, c.shape),
+        residual: residual
+            .map_or(layout(c.dtype, c.shape), |residual| layout(residual.dtype, residual.shape)),
+    }
 }
 
 /// The types have been checked.

@@ -16,6 +16,10 @@ pub enum Kernel {
     Any,
     /// A kernel of [`gemm::sm90`], by its place in the table.
     Sm90(u8),
+    /// [`gemm::mma`], the large tile.
+    MmaLarge,
+    /// [`gemm::mma`], the small tile.
+    MmaSmall,
 }
 
 /// A configuration: a kernel and its shape.
@@ -64,6 +68,8 @@ impl Kernel {
             Kernel::Skinny => "gemm_skinny",
             Kernel::Any => "gemm_any",
             Kernel::Sm90(index) => super::sm90::name(index),
+            Kernel::MmaLarge => "gemm_mma",
+            Kernel::MmaSmall => "gemm_mma_small",
         }
     }
 }

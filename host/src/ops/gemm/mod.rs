@@ -41,6 +41,7 @@
 //! | [`gemm::sm90`] | 16-bit and 8-bit floats and tf32 on Hopper's tensor cores |
 //! | [`gemm::gemm_f32`](mod@gemm::gemm_f32) | f32 in whole precision, dense rows |
 //! | [`gemm::skinny`](mod@gemm::skinny) | up to 16 rows in f16 or bf16, aligned |
+//! | [`gemm::mma`](mod@gemm::mma) | f16, bf16, f32 as tf32, on the tensor cores of every device |
 //! | [`gemm::any`](mod@gemm::any) | everything, slowly |
 //!
 //! Operands whose rows do not begin at 16-byte boundaries, or run the wrong way for a kernel, are copied to scratch memory first where
@@ -57,6 +58,7 @@ mod config;
 mod f32;
 mod matmul;
 mod matrix;
+mod mma;
 mod problem;
 mod records;
 mod repack;

@@ -12,7 +12,7 @@ use super::matrix::{Matrix, MatrixMut};
 use super::problem::Problem;
 use super::repack::{self, Packed};
 use super::select::{Facts, Sink};
-use super::{any, f32, skinny, sm90};
+use super::{any, f32, mma, skinny, sm90};
 
 /// A set of kernels that are chosen and launched alike.
 pub(super) struct Family {
@@ -25,7 +25,8 @@ pub(super) struct Family {
 }
 
 /// In the order in which equal offers win.
-pub(super) static FAMILIES: &[Family] = &[sm90::FAMILY, skinny::FAMILY, f32::FAMILY, any::FAMILY];
+pub(super) static FAMILIES: &[Family] =
+    &[sm90::FAMILY, skinny::FAMILY, f32::FAMILY, mma::FAMILY, any::FAMILY];
 
 /// What a kernel reads and writes.
 pub(super) struct Operands<'a> {

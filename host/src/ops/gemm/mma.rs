@@ -1,0 +1,140 @@
+//! The tensor cores of every device: [`gemm::mma`].
+//!
+//! The kernels take operands of any strides. Those whose lines do not begin at 16-byte boundaries are read element by element, or copied
+//! first, whichever is estimated to be faster.
+
+use cuda_std::kernel::Kernel as KernelType;
+use gemm::mma::{self as kernel, Tile};
+
+use crate::error::Result;
+use crate::launch::{LaunchArgs, LaunchConfig, launch};
+use crate::stream::Stream;
+use crate::tensor::DType;
+
+use super::any::kernel_problem;
+use super::config::{Config, Kernel, Offer, Refusal, Repack};
+use super::matrix::ROW_ALIGNMENT;
+use super::problem::{Operand, Order, Precision, Problem};
+use super::repack::MAX_BATCH_BLOCKS;
+use super::run::{Family, Operands};
+use super::select::{Facts, Sink};
+
+pub(super) const FAMILY: Family = Family {
+    offers,
+    has: |kernel| matches!(kernel, Kernel::MmaLarge | Kernel::MmaSmall),
+    launch: launch_mma,
+};
+
+/// Floating-point operations a microsecond of one multiprocessor with 16-bit elements, all its warps at work: not tuned yet.
+const FLOPS_PER_US: f64 = 2e6;
+/// The small tile moves twice the bytes for the same products.
+const SMALL_TILE: f64 = 1.5;
+/// How much slower the products are when an operand is read element by element.
+const BY_ELEMENTS: f64 = 3.0;
+/// A launch, and the copies before the first multiplication.
+const START_US: f64 = 5.0;
+/// Bytes a microsecond that a copy of an operand reads and writes.
+const REPACK_BYTES_PER_US: f64 = 3e6;
+
+fn offers(problem: &Problem, facts: &Facts, sink: &mut dyn Sink) {
+    let refuse = |sink: &mut dyn Sink, why| sink.refuse(Refusal { kernel: "gemm_mma", why });
+    let Problem { a, b, precision, .. } = problem;
+    match (a.dtype, b.dtype) {
+        (DType::F32, DType::F32) if *precision == Precision::F32 => {
+            return refuse(sink, "reads f32 as tf32, which is not allowed");
+        }
+        (DType::F32, DType::F32) | (DType::F16, DType::F16) | (DType::BF16, DType::BF16) => {}
+        _ => return refuse(sink, "A and B are both f16, both bf16, or both f32"),
+    }
+    for tile in Tile::ALL {
+        let direct = [Repack::No; 2];
+        offer(problem, facts, sink, tile, direct, "tensor cores on operands as they lie");
+        let aligned = [aligning(a), aligning(b)];
+        if aligned != direct {
+            offer(problem, facts, sink, tile, aligned, "tensor cores on aligned copies");
+        }
+    }
+}
+
+/// The copy that lets lines be read 16 bytes at a time, where they cannot.
+fn aligning(operand: &Operand) -> Repack {
+    match operand.order {
+        Order::Rows | Order::Columns if u64::from(operand.alignment) >= ROW_ALIGNMENT => Repack::No,
+        Order::Columns => Repack::Columns,
+        Order::Rows | Order::Strided => Repack::Rows,
+    }
+}
+
+fn offer(
+    problem: &Problem,
+    facts: &Facts,
+    sink: &mut dyn Sink,
+    tile: Tile,
+    repack: [Repack; 2],
+    why: &'static str,
+) {
+    let Problem { m, n, k, batch, a, b, .. } = problem;
+    let bytes = a.dtype.size() as u32;
+    let [height, width] = tile.sides();
+    let flops = 2.0 * f64::from(height) * f64::from(width) * f64::from((*k).max(1));
+    // A multiprocessor's blocks share its tensor cores.
+    let blocks = tile.blocks(*m, *n) * u64::from(*batch);
+    let waves = blocks.div_ceil(u64::from((facts.sm_count * tile.resident()).max(1))) as f64;
+    let mut slower = f64::from(bytes) / f64::from(DType::F16.size() as u32);
+    if tile == Tile::Small {
+        slower *= SMALL_TILE;
+    }
+    let mut copied = 0.0;
+    for (operand, repack, side) in [(a, repack[0], m), (b, repack[1], n)] {
+        if repack != Repack::No {
+            copied += 2.0 * f64::from(bytes) * f64::from(*side) * f64::from(*k) * f64::from(*batch);
+        } else if aligning(operand) != Repack::No {
+            slower *= BY_ELEMENTS;
+        }
+    }
+    let busy = waves * f64::from(tile.resident()) * flops / FLOPS_PER_US * slower;
+    let kernel = if tile == Tile::Large { Kernel::MmaLarge } else { Kernel::MmaSmall };
+    let shape = [height, width, tile.depth(bytes)];
+    let config = Config { repack, ..Config::new(kernel, shape, tile.stages()) };
+    sink.offer(Offer { config, estimate_us: START_US + copied / REPACK_BYTES_PER_US + busy, why });
+}
+
+/// What all the kernels take.
+type Params = <kernel::gemm_mma_f16 as KernelType>::Params;
+
+fn launch_mma(stream: &Stream, problem: &Problem, config: &Config, operands: Operands<'_>) -> Result<()> {
+    let tile = if config.kernel == Kernel::MmaLarge { Tile::Large } else { Tile::Small };
+    let dtype = operands.a.dtype;
+    let arguments = kernel_problem(problem, &operands);
+    let Operands { a, b, c, bias, residual, scale_a, scale_b, amax, .. } = operands;
+    let (bias, residual) = (bias.map(|bias| bias.data), residual.map(|residual| residual.data));
+    let amax = amax.map(|amax| amax.bytes().cast::<u32>());
+    let arguments = (arguments, a.data, b.data, scale_a, scale_b, bias, residual, amax, c.data);
+    // More blocks than a grid holds become an error of the launch.
+    let blocks = u32::try_from(tile.blocks(problem.m, problem.n)).unwrap_or(u32::MAX);
+    let grid = [blocks, 1, problem.batch.min(MAX_BATCH_BLOCKS)];
+    let config = LaunchConfig::new(grid, [tile.threads(), 1, 1]).with_shared(tile.shared_bytes());
+    // SAFETY: the shapes have been checked against the data and each other; C is exclusively borrowed and does not overlap itself; for SwiGLU
+    // n is even; grid, block and shared memory are what the kernels ask for, and A and B of the types that their names say.
+    unsafe {
+        match (dtype, tile) {
+            (DType::F16, Tile::Large) => by::<kernel::gemm_mma_f16>(stream, config, arguments),
+            (DType::F16, Tile::Small) => by::<kernel::gemm_mma_f16_small>(stream, config, arguments),
+            (DType::BF16, Tile::Large) => by::<kernel::gemm_mma_bf16>(stream, config, arguments),
+            (DType::BF16, Tile::Small) => by::<kernel::gemm_mma_bf16_small>(stream, config, arguments),
+            (_, Tile::Large) => by::<kernel::gemm_mma_tf32>(stream, config, arguments),
+            (_, Tile::Small) => by::<kernel::gemm_mma_tf32_small>(stream, config, arguments),
+        }
+    }
+}
+
+/// # Safety
+/// As the kernels.
+unsafe fn by<K: KernelType<Params = Params>>(
+    stream: &Stream,
+    config: LaunchConfig,
+    arguments: impl LaunchArgs<Params>,
+) -> Result<()> {
+    // SAFETY: the caller's contract.
+    unsafe { launch::<K>(stream, config, arguments) }
+}
