@@ -150,7 +150,7 @@ impl Matrix {
             .stride(1, row)
             .stride(2, row * self.rows as u64)
             .swizzle(swizzle)
-            .l2_promotion(L2Promotion::B256)
+            .l2_promotion(L2Promotion::B128)
     }
 }
 

@@ -182,6 +182,22 @@ pub unsafe fn arrive_remote(bar_cluster: u32) {
     unsafe { arch::arrive_remote(bar_cluster) }
 }
 
+/// As [`arrive_remote`], but the waiting block must not read what this thread wrote: what is ordered are asynchronous operations of this
+/// thread that it has waited for, before copies by the waiting thread. So a stage of a ring is handed back to the block whose copies fill
+/// it. [`arrive_remote`] writes back all that the thread wrote, which takes longer than a product of tensor cores.
+///
+/// # Safety
+/// As [`arrive_remote`].
+///
+/// # PTX
+/// `mbarrier.arrive.shared::cluster.b64 _, [bar_cluster]`
+#[inline(always)]
+#[track_caller]
+pub unsafe fn arrive_remote_async(bar_cluster: u32) {
+    // SAFETY: the caller keeps this function's contract, which is the same.
+    unsafe { arch::arrive_remote_async(bar_cluster) }
+}
+
 /// As [`wait_parity`], for an object at which other blocks of the cluster arrive: acquires what they released.
 ///
 /// # Safety

@@ -97,6 +97,15 @@ pub unsafe fn arrive_remote(bar_cluster: u32) {
 }
 
 #[inline(always)]
+pub unsafe fn arrive_remote_async(bar_cluster: u32) {
+    // SAFETY: the caller vouches for the object and for its block.
+    unsafe {
+        asm!("mbarrier.arrive.shared::cluster.b64 _, [{0}];", in(reg32) bar_cluster,
+            options(nostack, preserves_flags));
+    }
+}
+
+#[inline(always)]
 pub unsafe fn wait_parity_cluster(bar: u32, parity: u32) {
     // SAFETY: the caller vouches for the object.
     while !unsafe { try_wait_parity_cluster(bar, parity) } {}

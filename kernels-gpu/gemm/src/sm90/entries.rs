@@ -10,6 +10,7 @@ use super::kernel::run;
 use super::operands::{Operands, Pair};
 use super::problem::{Maps, Problem};
 use super::store::Output;
+use super::sum::Whole;
 
 /// What every kernel gets by value.
 #[repr(C)]
@@ -81,7 +82,7 @@ unsafe fn entry<C: Config>(maps: Maps, arguments: Arguments, pointers: Pointers)
             ),
             pointers.amax,
         );
-        run::<C, _>(maps, problem, output, epilogue);
+        run::<C, _, _>(maps, problem, Whole, output, epilogue);
     }
 }
 
@@ -210,7 +211,7 @@ kernels! { $
     #[kernel] fn gemm_bf16_nt_128x256 as Bf16Nt128x256: BF16 x BF16 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_nt_256x128 as Bf16Nt256x128: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 2 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_nt_256x192 as Bf16Nt256x192: BF16 x BF16 -> BF16, trans 0 0, 2 x 192, 2 together, cluster 1 x 1, copied;
-    #[kernel] fn gemm_bf16_nt_128x192_pp as Bf16Nt128x192Pp: BF16 x BF16 -> BF16, trans 0 0, 2 x 192, 2 ping_pong, cluster 1 x 1, copied;
+    #[kernel] fn gemm_bf16_nt_128x192_pp as Bf16Nt128x192Pp: BF16 x BF16 -> BF16, trans 0 0, 2 x 192, 2 ping_pong, cluster 2 x 1, copied;
     #[kernel] fn gemm_bf16_nt_128x128_pp as Bf16Nt128x128Pp: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_nt_64x128 as Bf16Nt64x128: BF16 x BF16 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_nt_64x64 as Bf16Nt64x64: BF16 x BF16 -> BF16, trans 0 0, 1 x 64, 1 together, cluster 1 x 1, rows;
@@ -228,7 +229,7 @@ kernels! { $
     #[kernel] fn gemm_f16_nt_128x256 as F16Nt128x256: F16 x F16 -> F16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_nt_256x128 as F16Nt256x128: F16 x F16 -> F16, trans 0 0, 2 x 128, 2 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_nt_256x192 as F16Nt256x192: F16 x F16 -> F16, trans 0 0, 2 x 192, 2 together, cluster 1 x 1, copied;
-    #[kernel] fn gemm_f16_nt_128x192_pp as F16Nt128x192Pp: F16 x F16 -> F16, trans 0 0, 2 x 192, 2 ping_pong, cluster 1 x 1, copied;
+    #[kernel] fn gemm_f16_nt_128x192_pp as F16Nt128x192Pp: F16 x F16 -> F16, trans 0 0, 2 x 192, 2 ping_pong, cluster 2 x 1, copied;
     #[kernel] fn gemm_f16_nt_128x128_pp as F16Nt128x128Pp: F16 x F16 -> F16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_nt_64x128 as F16Nt64x128: F16 x F16 -> F16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_nt_64x64 as F16Nt64x64: F16 x F16 -> F16, trans 0 0, 1 x 64, 1 together, cluster 1 x 1, rows;

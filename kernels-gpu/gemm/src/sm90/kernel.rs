@@ -1,15 +1,15 @@
 //! What the warpgroups of a block do. See [`super`] for the picture.
 
 use cuda_std::tma::TensorMap;
-use cuda_std::{barrier, cluster, grid, mbarrier, registers, shared, thread, tma, wgmma};
+use cuda_std::{cluster, grid, mbarrier, registers, shared, thread, tma};
 
 use super::config::{Config, WARPGROUP};
 use super::epilogue::Epilogue;
-use super::operands::{BOX_BYTES, BOX_ELEMENTS, Operands, ROW_BYTES, STEPS, Source, Tile};
+use super::operands::{BOX_BYTES, BOX_ELEMENTS, Operands, ROW_BYTES};
 use super::pipeline::{Position, Ring};
 use super::problem::{Corner, Maps, Problem, Walk};
 use super::store::{Output, Store};
-use crate::unroll::unrolled;
+use super::sum::{Sum, Task, Turn};
 
 /// Registers of a copying thread.
 const PRODUCER_REGISTERS: u32 = 40;
@@ -18,8 +18,6 @@ const CONSUMER_REGISTERS: u32 = 232;
 
 /// Barrier of the first consumer; the others' follow. Number 0 is that of the block.
 pub(crate) const FIRST_CONSUMER_BARRIER: u32 = 1;
-/// Barrier at which the first consumer waits for its turn; the other's follows.
-const FIRST_TURN_BARRIER: u32 = 3;
 
 /// `D = epilogue(A B)`, by the whole grid.
 ///
@@ -28,7 +26,13 @@ const FIRST_TURN_BARRIER: u32 = 3;
 /// x with `C::SHARED` bytes of dynamic shared memory, in clusters of `C::CLUSTER` along x; `output` is valid for the result, and the
 /// epilogue for its elements.
 #[inline(always)]
-pub unsafe fn run<C: Config, E: Epilogue>(maps: Maps, problem: Problem, output: Output, epilogue: E) {
+pub unsafe fn run<C: Config, S: Sum<C>, E: Epilogue>(
+    maps: Maps,
+    problem: Problem,
+    sum: S,
+    output: Output,
+    epilogue: E,
+) {
     const { C::CHECKED };
     let ring = Ring::<C>::new(shared::address_of(shared::dynamic_shared_mem::<u8>()));
     let thread = thread::thread_idx_x();
@@ -54,11 +58,7 @@ pub unsafe fn run<C: Config, E: Epilogue>(maps: Maps, problem: Problem, output: 
             if C::CONSUMERS == 2 {
                 registers::set_max_registers_inc::<CONSUMER_REGISTERS>();
             }
-            consume::<C, E>(maps, problem, ring, output, epilogue, thread - WARPGROUP);
-        }
-        // Others of the cluster still arrive at this block's barriers.
-        if C::CLUSTER > 1 {
-            cluster::sync();
+            consume::<C, S, E>(maps, problem, ring, sum, output, epilogue, thread - WARPGROUP);
         }
     }
 }
@@ -68,7 +68,11 @@ pub unsafe fn run<C: Config, E: Epilogue>(maps: Maps, problem: Problem, output: 
 unsafe fn meet<C: Config>() {
     if C::CLUSTER > 1 {
         // SAFETY: all threads of the cluster are here.
-        unsafe { cluster::sync() }
+        // `init` has released the barriers.
+        unsafe {
+            cluster::arrive_relaxed();
+            cluster::wait();
+        }
     } else {
         thread::sync_threads();
     }
@@ -101,6 +105,10 @@ unsafe fn produce<C: Config>(maps: Maps, problem: Problem, ring: Ring<C>) {
             }
         }
         walk.skip(1);
+    }
+    if C::CLUSTER > 1 {
+        // SAFETY: the ring's own barriers. Others of the cluster still arrive there.
+        unsafe { ring.drain(position) }
     }
 }
 
@@ -187,10 +195,11 @@ impl Share {
 
 /// Multiplies what comes through the ring, and stores it.
 #[inline(always)]
-unsafe fn consume<C: Config, E: Epilogue>(
+unsafe fn consume<C: Config, S: Sum<C>, E: Epilogue>(
     maps: Maps,
     problem: Problem,
     ring: Ring<C>,
+    sum: S,
     output: Output,
     mut epilogue: E,
     thread: u32,
@@ -213,7 +222,8 @@ unsafe fn consume<C: Config, E: Epilogue>(
         unsafe {
             let turn = Turn { consumer, is_passed: walk.is_followed() };
             Turn::wait::<C>(consumer, consumer == 0 && is_first);
-            let tile = multiply::<C>(ring, &mut position, first_row, k_tiles, thread, turn);
+            let task = Task { ring, corner, first_row, k_tiles, problem, thread, turn };
+            let tile = sum.tile(task, &mut position);
             store.tile(&tile, &mut epilogue, corner);
             is_first = false;
         }
@@ -232,97 +242,5 @@ unsafe fn consume<C: Config, E: Epilogue>(
         if !C::COPIES_ONLY {
             epilogue.finish();
         }
-    }
-}
-
-/// The product of a tile's rows from `first_row` on: one group of products in flight while the next stage is waited for. At the end
-/// `position` is behind the tile, and `turn` has been passed on.
-#[inline(always)]
-unsafe fn multiply<C: Config>(
-    ring: Ring<C>,
-    position: &mut Position,
-    first_row: u32,
-    k_tiles: u32,
-    thread: u32,
-    turn: Turn,
-) -> C::Tile {
-    let mut tile = C::Tile::zero();
-    let mut previous = position.stage;
-    let mut k_tile = 0;
-    // At least once: where nothing is multiplied, the assembler would find other instructions between a product and its wait.
-    loop {
-        let stage = position.stage;
-        // SAFETY: the whole warpgroup is here, the stage is full, and is released after the products that read it.
-        unsafe {
-            ring.wait_full(*position);
-            let a = source(<C::Operands as Operands>::TRANS_A, ring.a(stage), first_row);
-            let b = source(<C::Operands as Operands>::TRANS_B, ring.b(stage), 0);
-            tile.fence();
-            wgmma::fence();
-            unrolled!(STEP in [0 1 2 3] {
-                const { assert!(STEPS == 4) };
-                tile.multiply::<C::Operands>(STEP, a, b, STEP != 0 || k_tile > 0);
-            });
-            wgmma::commit_group();
-            wgmma::wait_group::<1>();
-            tile.fence();
-            if k_tile > 0 {
-                ring.release(previous, thread);
-            }
-        }
-        previous = stage;
-        *position = position.next::<C>();
-        k_tile += 1;
-        if k_tile >= k_tiles {
-            break;
-        }
-    }
-    // SAFETY: as above.
-    unsafe {
-        turn.pass::<C>();
-        wgmma::wait_group::<0>();
-        tile.fence();
-        ring.release(previous, thread);
-    }
-    tile
-}
-
-/// Whose turn it is to multiply, with [`Config::PING_PONG`].
-///
-/// Without turns, a consumer that has nothing left to store would wait for a stage while the other one goes round the ring: a barrier
-/// tells the parity of its phase, so it takes one two rounds early for its own.
-#[derive(Clone, Copy)]
-struct Turn {
-    consumer: u32,
-    /// A tile comes after this one: somebody waits.
-    is_passed: bool,
-}
-
-impl Turn {
-    /// Waits until the other consumer has issued its products. Not before the first tile of all.
-    #[inline(always)]
-    unsafe fn wait<C: Config>(consumer: u32, is_first: bool) {
-        if C::PING_PONG && !is_first {
-            // SAFETY: the other consumer passes its turn to the next tile's, as often as tiles follow.
-            unsafe { barrier::sync(FIRST_TURN_BARRIER + consumer, 2 * WARPGROUP) }
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn pass<C: Config>(self) {
-        if C::PING_PONG && self.is_passed {
-            // SAFETY: as above.
-            unsafe { barrier::arrive(FIRST_TURN_BARRIER + 1 - self.consumer, 2 * WARPGROUP) }
-        }
-    }
-}
-
-/// The operand's rows from `first_row` on, a multiple of 64, in a stage that begins at `address`.
-#[inline(always)]
-fn source(trans: u32, address: u32, first_row: u32) -> Source {
-    if trans == 0 {
-        Source::k_major(address + first_row * ROW_BYTES)
-    } else {
-        Source::mn_major(address + first_row / BOX_ELEMENTS * BOX_BYTES)
     }
 }

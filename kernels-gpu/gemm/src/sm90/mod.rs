@@ -29,6 +29,7 @@
 //! | [`problem`] | shape, maps, the walk over tiles |
 //! | [`pipeline`] | the ring |
 //! | [`kernel`] | producer and consumers |
+//! | [`sum`] | how a consumer sums a tile |
 //! | [`mod@store`], [`epilogue`] | from the accumulators to memory |
 
 pub mod config;
@@ -39,3 +40,4 @@ pub mod operands;
 pub mod pipeline;
 pub mod problem;
 pub mod store;
+pub mod sum;

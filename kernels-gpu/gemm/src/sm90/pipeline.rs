@@ -129,13 +129,22 @@ impl<C: Config> Ring<C> {
     pub unsafe fn wait_empty(self, position: Position) {
         // In the first round all stages are empty: the phase before the first counts as over.
         let parity = position.parity ^ 1;
-        // SAFETY: an initialised barrier of this block.
-        unsafe {
-            if C::CLUSTER > 1 {
-                mbarrier::wait_parity_cluster(self.empty(position.stage), parity);
-            } else {
-                mbarrier::wait_parity(self.empty(position.stage), parity);
-            }
+        // SAFETY: an initialised barrier of this block. What other blocks did to the stage was asynchronous.
+        unsafe { mbarrier::wait_parity(self.empty(position.stage), parity) }
+    }
+
+    /// Waits until everybody who arrives at this block's barriers has done so: after that the block may exit.
+    ///
+    /// # Safety
+    /// As [`wait_empty`](Ring::wait_empty); `position` is behind the last copy.
+    #[inline(always)]
+    pub unsafe fn drain(self, mut position: Position) {
+        let mut stage = 0;
+        while stage < C::STAGES {
+            // SAFETY: the caller's contract.
+            unsafe { self.wait_empty(position) }
+            position = position.next::<C>();
+            stage += 1;
         }
     }
 
@@ -163,7 +172,7 @@ impl<C: Config> Ring<C> {
                     mbarrier::arrive(empty);
                 }
             } else if thread < Self::WRITERS {
-                mbarrier::arrive_remote(cluster::map_shared(empty, self.writer(thread)));
+                mbarrier::arrive_remote_async(cluster::map_shared(empty, self.writer(thread)));
             }
         }
     }

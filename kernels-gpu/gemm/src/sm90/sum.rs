@@ -1,0 +1,208 @@
+//! How a consumer sums the products of a tile's stages.
+
+use cuda_std::{barrier, fastmath, wgmma};
+
+use super::config::{Config, WARPGROUP};
+use super::operands::{BOX_BYTES, BOX_ELEMENTS, Operands, ROW_BYTES, STEPS, Source, Tile};
+use super::pipeline::{Position, Ring};
+use super::problem::{Corner, Problem};
+use crate::unroll::unrolled;
+
+/// Barrier at which the first consumer waits for its turn; the other's follows. Those before are of the block and of
+/// the consumers' stores.
+const FIRST_TURN_BARRIER: u32 = 3;
+
+/// A tile to be summed, as one thread of a consumer sees it.
+#[derive(Clone, Copy)]
+pub struct Task<C> {
+    /// The stages.
+    pub ring: Ring<C>,
+    /// Where the consumer's part of the tile begins in the product.
+    pub corner: Corner,
+    /// Where it begins in the stage's rows of A.
+    pub first_row: u32,
+    /// Stages of the tile, at least 1.
+    pub k_tiles: u32,
+    /// The product.
+    pub problem: Problem,
+    /// Number of the thread in its warpgroup.
+    pub thread: u32,
+    /// When others may multiply.
+    pub turn: Turn,
+}
+
+/// A way to sum.
+pub trait Sum<C: Config>: Copy {
+    /// The consumer's part of a tile, whose first stage is at `position`. After that `position` is behind the tile, and the
+    /// turn has been passed on.
+    ///
+    /// # Safety
+    /// The whole warpgroup is here, with the same task but for the thread, and the stages come.
+    unsafe fn tile(self, task: Task<C>, position: &mut Position) -> C::Tile;
+}
+
+/// In the tensor cores' accumulators from the first stage to the last: one group of products in flight while the next stage is
+/// waited for.
+#[derive(Clone, Copy)]
+pub struct Whole;
+
+impl<C: Config> Sum<C> for Whole {
+    #[inline(always)]
+    unsafe fn tile(self, task: Task<C>, position: &mut Position) -> C::Tile {
+        let mut tile = C::Tile::zero();
+        let mut previous = position.stage;
+        let mut k_tile = 0;
+        // At least once: where nothing is multiplied, the assembler would find other instructions between a product and its wait.
+        loop {
+            // SAFETY: the caller's contract; a stage is released after the products that read it.
+            unsafe {
+                task.multiply(&mut tile, *position, k_tile > 0);
+                wgmma::wait_group::<1>();
+                tile.fence();
+                if k_tile > 0 {
+                    task.ring.release(previous, task.thread);
+                }
+            }
+            previous = position.stage;
+            *position = position.next::<C>();
+            k_tile += 1;
+            if k_tile >= task.k_tiles {
+                break;
+            }
+        }
+        // SAFETY: as above.
+        unsafe {
+            task.turn.pass::<C>();
+            wgmma::wait_group::<0>();
+            tile.fence();
+            task.ring.release(previous, task.thread);
+        }
+        tile
+    }
+}
+
+/// Factors for blocks of 128 elements of k: one for each row of A, one for each 128 columns of B. The products of a stage are
+/// multiplied by their factors and summed in f32 registers, which also keeps the bits that the tensor cores' own sums of 8-bit
+/// numbers lose.
+#[derive(Clone, Copy)]
+pub struct ByBlocks {
+    /// Of A: `[k / 128][a_pitch]`, a row of the matrix beside the next.
+    pub a: *const f32,
+    /// From a block of k to the next, at least m.
+    pub a_pitch: u32,
+    /// Of B: `[n / 128][k / 128]`.
+    pub b: *const f32,
+}
+
+impl<C: Config> Sum<C> for ByBlocks {
+    #[inline(always)]
+    unsafe fn tile(self, task: Task<C>, position: &mut Position) -> C::Tile {
+        const {
+            assert!(<C::Operands as Operands>::BLOCK_K == 128, "a stage is a block of factors: 8-bit types");
+            assert!(C::Tile::GROUPS == 1 && C::BLOCK_N == 128, "a tile has one factor of B");
+        };
+        let (lane, warp) = (task.thread % 32, task.thread / 32);
+        let rows = [0, 8].map(|row| task.corner.row + warp * 16 + lane / 4 + row);
+        let mut sums = C::Tile::zero();
+        let mut part = C::Tile::zero();
+        let mut k_tile = 0;
+        loop {
+            // SAFETY: the caller's contract; factors of rows and blocks that there are.
+            unsafe {
+                let b = self.b.add((task.corner.column / C::BLOCK_N * task.k_tiles + k_tile) as usize).read();
+                let a = rows.map(|row| {
+                    let inside = row < task.problem.m;
+                    if inside {
+                        self.a.add(k_tile as usize * self.a_pitch as usize + row as usize).read()
+                    } else {
+                        0.0
+                    }
+                });
+                task.multiply(&mut part, *position, false);
+                wgmma::wait_group::<0>();
+                part.fence();
+                task.ring.release(position.stage, task.thread);
+                let factors = [a[0] * b, a[1] * b];
+                unrolled!(STEP in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15] {
+                    unrolled!(REGISTER in [0 1 2 3] {
+                        let index = 4 * STEP + REGISTER;
+                        let sum = fastmath::fma(part.get(0, index), factors[REGISTER / 2], sums.get(0, index));
+                        sums.set(0, index, sum);
+                    });
+                });
+            }
+            *position = position.next::<C>();
+            k_tile += 1;
+            if k_tile >= task.k_tiles {
+                break;
+            }
+        }
+        // SAFETY: as above.
+        unsafe { task.turn.pass::<C>() }
+        sums
+    }
+}
+
+impl<C: Config> Task<C> {
+    /// Waits for the stage and issues its products as one group, after `tile`'s fence.
+    #[inline(always)]
+    unsafe fn multiply(&self, tile: &mut C::Tile, position: Position, accumulate: bool) {
+        // SAFETY: the whole warpgroup is here, and the stage is full.
+        unsafe {
+            self.ring.wait_full(position);
+            let a = source(<C::Operands as Operands>::TRANS_A, self.ring.a(position.stage), self.first_row);
+            let b = source(<C::Operands as Operands>::TRANS_B, self.ring.b(position.stage), 0);
+            tile.fence();
+            wgmma::fence();
+            unrolled!(STEP in [0 1 2 3] {
+                const { assert!(STEPS == 4) };
+                tile.multiply::<C::Operands>(STEP, a, b, STEP != 0 || accumulate);
+            });
+            wgmma::commit_group();
+        }
+    }
+}
+
+/// Whose turn it is to multiply, with [`Config::PING_PONG`].
+///
+/// Without turns, a consumer that has nothing left to store would wait for a stage while the other one goes round the ring: a barrier
+/// tells the parity of its phase, so it takes one two rounds early for its own.
+#[derive(Clone, Copy)]
+pub struct Turn {
+    /// Which consumer.
+    pub consumer: u32,
+    /// A tile comes after this one: somebody waits.
+    pub is_passed: bool,
+}
+
+impl Turn {
+    /// Waits until the other consumer has issued its products. Not before the first tile of all.
+    ///
+    /// # Safety
+    /// The whole warpgroup is here.
+    #[inline(always)]
+    pub unsafe fn wait<C: Config>(consumer: u32, is_first: bool) {
+        if C::PING_PONG && !is_first {
+            // SAFETY: the other consumer passes its turn to the next tile's, as often as tiles follow.
+            unsafe { barrier::sync(FIRST_TURN_BARRIER + consumer, 2 * WARPGROUP) }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn pass<C: Config>(self) {
+        if C::PING_PONG && self.is_passed {
+            // SAFETY: as above.
+            unsafe { barrier::arrive(FIRST_TURN_BARRIER + 1 - self.consumer, 2 * WARPGROUP) }
+        }
+    }
+}
+
+/// The operand's rows from `first_row` on, a multiple of 64, in a stage that begins at `address`.
+#[inline(always)]
+fn source(trans: u32, address: u32, first_row: u32) -> Source {
+    if trans == 0 {
+        Source::k_major(address + first_row * ROW_BYTES)
+    } else {
+        Source::mn_major(address + first_row / BOX_ELEMENTS * BOX_BYTES)
+    }
+}
