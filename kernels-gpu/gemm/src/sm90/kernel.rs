@@ -60,6 +60,10 @@ pub unsafe fn run<C: Config, S: Sum<C>, E: Epilogue>(
             }
             consume::<C, S, E>(maps, problem, ring, sum, output, epilogue, thread - WARPGROUP);
         }
+        // Others of the cluster still arrive at this block's barriers.
+        if C::CLUSTER > 1 {
+            cluster::sync();
+        }
     }
 }
 
@@ -105,10 +109,6 @@ unsafe fn produce<C: Config>(maps: Maps, problem: Problem, ring: Ring<C>) {
             }
         }
         walk.skip(1);
-    }
-    if C::CLUSTER > 1 {
-        // SAFETY: the ring's own barriers. Others of the cluster still arrive there.
-        unsafe { ring.drain(position) }
     }
 }
 

@@ -133,21 +133,6 @@ impl<C: Config> Ring<C> {
         unsafe { mbarrier::wait_parity(self.empty(position.stage), parity) }
     }
 
-    /// Waits until everybody who arrives at this block's barriers has done so: after that the block may exit.
-    ///
-    /// # Safety
-    /// As [`wait_empty`](Ring::wait_empty); `position` is behind the last copy.
-    #[inline(always)]
-    pub unsafe fn drain(self, mut position: Position) {
-        let mut stage = 0;
-        while stage < C::STAGES {
-            // SAFETY: the caller's contract.
-            unsafe { self.wait_empty(position) }
-            position = position.next::<C>();
-            stage += 1;
-        }
-    }
-
     /// Waits until the stage has been filled.
     ///
     /// # Safety
