@@ -1,5 +1,6 @@
 //! Embeds the PTX files that `cargo xtask build-kernels` has left in `target/ptx` (or `IRONWARP_PTX_DIR`). With none there
-//! the table is empty, and the program looks for PTX when it runs.
+//! the table is empty, and the program looks for PTX when it runs. So do development builds, which embed none but the folder's name: PTX
+//! is megabytes, and there are dozens of test programs.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,12 @@ fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=IRONWARP_PTX_DIR");
     let mut table = String::from("&[\n");
-    if let Some(folder) = ptx_folder()? {
+    let folder = ptx_folder()?;
+    if variable("PROFILE")? == "debug" {
+        if let Some(folder) = folder {
+            println!("cargo::rustc-env=IRONWARP_BUILD_PTX_DIR={}", fs::canonicalize(folder)?.display());
+        }
+    } else if let Some(folder) = folder {
         println!("cargo::rerun-if-changed={}", folder.display());
         for (family, arch, path) in ptx_files(&folder)? {
             println!("cargo::rerun-if-changed={}", path.display());

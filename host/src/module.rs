@@ -87,16 +87,14 @@ impl Module {
         Ok(module)
     }
 
-    /// The module of a family: loaded already, or found in `IRONWARP_PTX_DIR` or in this program.
-    pub(crate) fn of_family(device: &Device, family: &str) -> Result<Module> {
-        let mut loaded = device.families().lock();
-        if let Some(inner) = loaded.get(family) {
-            return Ok(Module { inner: inner.clone(), device: device.clone() });
+    /// A module with the kernel `name` of a family: the family's, where [`Module::load_family`] has loaded it, else one of that kernel
+    /// alone, from `IRONWARP_PTX_DIR` or from this program. The driver compiles what it loads, and a family takes seconds.
+    pub(crate) fn of_kernel(device: &Device, family: &str, name: &str) -> Result<Module> {
+        if let Some(inner) = device.families().get(family) {
+            return Ok(Module { inner, device: device.clone() });
         }
-        let module =
-            Self::load(device, &ptx::find(device, family, &ptx::default_sources())?, family.to_owned())?;
-        loaded.insert(family.to_owned(), module.inner.clone());
-        Ok(module)
+        let text = ptx::find(device, family, &ptx::default_sources())?;
+        Self::load(device, &ptx::with_one_entry(&text, name), family.to_owned())
     }
 
     fn load(device: &Device, ptx: &str, label: String) -> Result<Module> {
@@ -148,19 +146,20 @@ impl fmt::Debug for Module {
     }
 }
 
-/// The families that a device has loaded, by name.
+/// The families that were loaded whole, by name.
 #[derive(Default)]
 pub(crate) struct FamilyCache {
     modules: Mutex<HashMap<String, Arc<ModuleInner>>>,
 }
 
 impl FamilyCache {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<ModuleInner>>> {
-        self.modules.lock().unwrap_or_else(PoisonError::into_inner)
+    fn get(&self, family: &str) -> Option<Arc<ModuleInner>> {
+        self.modules.lock().unwrap_or_else(PoisonError::into_inner).get(family).cloned()
     }
 
     fn insert(&self, family: &str, module: &Arc<ModuleInner>) {
-        self.lock().insert(family.to_owned(), module.clone());
+        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        modules.insert(family.to_owned(), module.clone());
     }
 }
 

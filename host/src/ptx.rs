@@ -9,8 +9,11 @@ use std::path::{Path, PathBuf};
 use crate::device::{Arch, Device};
 use crate::error::{Error, Result};
 
-/// PTX that was found when this package was built: family, architecture, text.
+/// PTX that was found when this package was built with optimisation: family, architecture, text.
 static EMBEDDED: &[(&str, &str, &str)] = include!(concat!(env!("OUT_DIR"), "/embedded_ptx.rs"));
+
+/// The folder where a development build looks for PTX instead: dozens of test programs need not each carry all of it.
+const BUILD_DIR: Option<&str> = option_env!("IRONWARP_BUILD_PTX_DIR");
 
 /// Names a folder that is searched before the PTX in the program.
 const PTX_DIR: &str = "IRONWARP_PTX_DIR";
@@ -37,14 +40,36 @@ impl PtxSource {
     }
 }
 
-/// `IRONWARP_PTX_DIR` where it is set, then what is embedded.
+/// `IRONWARP_PTX_DIR` where it is set, then what is embedded, then the build's folder.
 pub(crate) fn default_sources() -> Vec<PtxSource> {
-    let folder = std::env::var_os(PTX_DIR).filter(|folder| !folder.is_empty());
-    folder
-        .map(|folder| PtxSource::Directory(folder.into()))
-        .into_iter()
-        .chain([PtxSource::Embedded])
-        .collect()
+    let named = std::env::var_os(PTX_DIR).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    // A program may have been carried to a machine where that folder is not.
+    let built = BUILD_DIR.map(PathBuf::from).filter(|folder| folder.is_dir());
+    let named = named.map(PtxSource::Directory).into_iter();
+    named.chain([PtxSource::Embedded]).chain(built.map(PtxSource::Directory)).collect()
+}
+
+/// PTX without its entries other than `kernel`. Device functions and constants stay.
+pub(crate) fn with_one_entry(text: &str, kernel: &str) -> String {
+    let mut kept = String::with_capacity(text.len() / 4);
+    let mut skipping = false;
+    for line in text.split_inclusive('\n') {
+        if let Some(name) = entry_name(line) {
+            skipping = name != kernel;
+        }
+        if !skipping {
+            kept.push_str(line);
+        }
+        // The compiler writes the bracket that ends a body, and no other, at the begin of a line.
+        skipping &= line.trim_end() != "}";
+    }
+    kept
+}
+
+/// The name of the entry that begins in this line.
+fn entry_name(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix(".visible ").unwrap_or(line).strip_prefix(".entry ")?;
+    rest.split(|c: char| c == '(' || c.is_whitespace()).find(|name| !name.is_empty())
 }
 
 /// The text of the best PTX of `family` for `device`, from the first source that has one.
@@ -200,6 +225,28 @@ mod tests {
     #[test]
     fn nonsense_is_passed_over() {
         assert_eq!(best(&["", "sm_", "sm_x", "80", "sm_9999999999999"], H200).0, None);
+    }
+
+    #[test]
+    fn one_entry_is_kept_whole() {
+        let body = |name: &str| {
+            format!(
+                "\t// .globl {name}\n.visible .entry {name}(\n\t.param .u32 {name}_param_0\n)\n.maxntid 32, 1, 1\n{{\n\t{{ .reg .pred p; }}\n\tret;\n}}\n"
+            )
+        };
+        let shared =
+            "// ironwarp family=f arch=sm_80\n.version 7.0\n.global .u32 x;\n.func g()\n{\n\tret;\n}\n";
+        let text = format!("{shared}{}{}{}", body("a"), body("ab"), body("b"));
+        let one = with_one_entry(&text, "ab");
+        assert!(one.starts_with(shared) && one.contains(&body("ab")), "{one}");
+        assert_eq!(one.matches(".entry").count(), 1);
+        assert_eq!(one.matches("ret;").count(), 2);
+        assert_eq!(with_one_entry(&text, "c").matches(".entry").count(), 0);
+        // Text of the software driver has a first line alone.
+        assert_eq!(
+            with_one_entry("// ironwarp family=f arch=sm_90a\n", "a"),
+            "// ironwarp family=f arch=sm_90a\n"
+        );
     }
 
     #[test]

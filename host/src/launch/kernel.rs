@@ -56,7 +56,7 @@ impl FunctionCache {
         if let Some(function) = self.found.read().unwrap_or_else(PoisonError::into_inner).get(&key::<K>()) {
             return Ok(function.clone());
         }
-        let module = Module::of_family(device, K::FAMILY)?;
+        let module = Module::of_kernel(device, K::FAMILY, K::NAME)?;
         let function = Arc::new(FunctionInner::find(device, module.inner(), K::NAME)?);
         self.found.write().unwrap_or_else(PoisonError::into_inner).insert(key::<K>(), function.clone());
         Ok(function)
@@ -113,7 +113,7 @@ impl<K: Kernel> KernelHandle<K> {
 }
 
 impl Device {
-    /// Finds the kernel `K`, loading its family's PTX the first time.
+    /// Finds the kernel `K`, loading its PTX the first time.
     ///
     /// # Errors
     /// [`crate::Error::KernelNotBuilt`], [`crate::Error::NoSuchKernel`], [`crate::Error::InvalidModule`], or the driver's error.
@@ -128,7 +128,7 @@ impl Device {
 
 /// Queues the kernel `K` on `stream`, with arguments that the compiler has checked against the kernel's parameters.
 ///
-/// The kernel's family is loaded at its first launch on a device. With `IRONWARP_LAUNCH_BLOCKING=1` every launch waits for
+/// The kernel is loaded at its first launch on a device. With `IRONWARP_LAUNCH_BLOCKING=1` every launch waits for
 /// its kernel, so that an error names the launch that caused it.
 ///
 /// # Safety
