@@ -176,6 +176,17 @@ fn a_tensor_lies_in_its_view() -> Result<()> {
         .stride(3, (1 << 40) - 16)
         .stride(4, (1 << 40) - 16);
     assert!(matches!(make(&stream, huge, 0), Err(Error::Length { .. })));
+    // Stores write whole units: the last row ends at element 51 * 104 + 110, and is written up to 112.
+    let mut x = DeviceBuffer::<bf16>::zeroed(&stream, 51 * PITCH + 112)?;
+    let tiling = Tiling::new([110, ROWS], [64, 8]).stride(1, 2 * PITCH as u64);
+    TensorMapMut::new(x.view_mut(), &tiling)?;
+    TensorMap::new(x.slice(..51 * PITCH + 110)?, &tiling)?;
+    match TensorMapMut::new(x.slice_mut(..51 * PITCH + 111)?, &tiling) {
+        Err(Error::Length { expected, got, .. }) => {
+            assert_eq!((expected, got), (51 * PITCH + 112, 51 * PITCH + 111));
+        }
+        other => panic!("{other:?}"),
+    }
     let empty = DeviceBuffer::<f32>::zeroed(&stream, 0)?;
     let none = TensorMap::new(empty.view(), &Tiling::new([8], [8]));
     assert!(matches!(none, Err(Error::Length { expected: 8, got: 0, .. })));

@@ -149,8 +149,8 @@ impl<const RANK: usize> Tiling<RANK> {
         Tiling { oob_fill, ..self }
     }
 
-    /// The description of such a tensor at `address`, whose memory holds `len` elements.
-    fn describe<T: MapElement>(&self, address: u64, len: usize) -> Result<Description> {
+    /// The description of such a tensor at `address`, whose memory holds `len` elements; whole units of rows when stores write them.
+    fn describe<T: MapElement>(&self, address: u64, len: usize, unit: u64) -> Result<Description> {
         let size = size_of::<T>();
         let data_type = self.data_type.unwrap_or(T::DATA_TYPE);
         if data_type.bytes() != size {
@@ -198,7 +198,7 @@ impl<const RANK: usize> Tiling<RANK> {
             dense = stride.saturating_mul(dim);
         }
         check(&description)?;
-        fits(&description, len)?;
+        fits(&description, len, unit)?;
         Ok(description)
     }
 }
@@ -214,11 +214,16 @@ fn check(description: &Description) -> Result<()> {
     })
 }
 
-/// The memory's own rule: its last element lies in the view, so that no copy leaves it.
-fn fits(d: &Description, len: usize) -> Result<()> {
+/// Bytes that a store writes at a time: where a row ends inside of such a unit, what lies beside its end is overwritten (seen on an
+/// H200).
+const STORE_UNIT: u64 = 16;
+
+/// The memory's own rule: its last row, rounded up to `unit` bytes, lies in the view, so that no copy leaves it.
+fn fits(d: &Description, len: usize, unit: u64) -> Result<()> {
     let last = |axis: usize| u128::from(d.dims[axis] - 1) * u128::from(d.strides[axis - 1]);
     let size = d.data_type.bytes() as u128;
-    let bytes = u128::from(d.dims[0]) * size + (1..d.rank as usize).map(last).sum::<u128>();
+    let row = (u128::from(d.dims[0]) * size).next_multiple_of(unit.into());
+    let bytes = row + (1..d.rank as usize).map(last).sum::<u128>();
     if bytes <= len as u128 * size {
         return Ok(());
     }
@@ -256,7 +261,7 @@ impl<'a> TensorMap<'a> {
         view: DeviceView<'a, T>,
         tiling: &Tiling<RANK>,
     ) -> Result<Self> {
-        let description = tiling.describe::<T>(view.as_ptr().raw(), view.len())?;
+        let description = tiling.describe::<T>(view.as_ptr().raw(), view.len(), 1)?;
         Ok(TensorMap { map: encode(view.device(), &description)?, memory: view.bytes() })
     }
 
@@ -268,7 +273,8 @@ impl<'a> TensorMap<'a> {
 }
 
 impl<'a> TensorMapMut<'a> {
-    /// As [`TensorMap::new`].
+    /// As [`TensorMap::new`]. Stores write whole units of 16 bytes: where dimension 0 ends inside of one, they overwrite the elements
+    /// beside its end up to that boundary, which have to lie in the view.
     ///
     /// # Errors
     /// As [`TensorMap::new`].
@@ -276,7 +282,7 @@ impl<'a> TensorMapMut<'a> {
         view: DeviceViewMut<'a, T>,
         tiling: &Tiling<RANK>,
     ) -> Result<Self> {
-        let description = tiling.describe::<T>(view.as_ptr().raw(), view.len())?;
+        let description = tiling.describe::<T>(view.as_ptr().raw(), view.len(), STORE_UNIT)?;
         Ok(TensorMapMut { map: encode(view.device(), &description)?, memory: view.bytes() })
     }
 
