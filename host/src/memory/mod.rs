@@ -1,4 +1,13 @@
 //! Device memory, views of it, and page-locked host memory.
+//!
+//! ```text
+//!  DeviceBuffer -> Allocation -+-> Allocator (caching)  -> arena::Cache -> segments: cuMemAlloc, cuMemFree
+//!   views: view    order of    |     marks: events         heap a stream
+//!                  its uses    +-> the driver (passthrough): cuMemAllocAsync, cuMemFreeAsync
+//!  PinnedBuffer ------------------> Allocator            -> arena::Cache -> segments: cuMemHostAlloc
+//! ```
+//! How a block goes from buffer to buffer is told and drawn in the package `arena`. What a device's buffers hold:
+//! `Device::memory_stats`, `Device::memory_snapshot`; how much they may: `Device::set_memory_limit`.
 
 mod allocation;
 mod allocator;
