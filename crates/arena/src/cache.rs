@@ -4,16 +4,18 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::heap::{BlockId, Heap, Idle, Site};
-use crate::size::{Kind, block_bytes, least_segment_bytes, segment_bytes};
+use crate::heap::{BlockId, Heap, Idle, Site, Tally};
+use crate::size::{Kind, PAGE, SHARED_SEGMENT, block_bytes, least_segment_bytes, segment_bytes};
 use crate::snapshot::{HeapSnapshot, Snapshot};
 use crate::stats::{Stats, Totals};
 
 /// No limit.
 const UNLIMITED: u64 = u64::MAX;
-/// A heap that needs another segment first gives idle ones back, until they are no more than this part of what it holds.
-/// Without it, sizes that change from step to step would leave a segment behind for each size ever seen.
-const IDLE_SHARE: u64 = 32;
+/// A heap that needs another segment first gives idle ones back, until what it holds is no more than the most that was in use at
+/// once, a part of that, and some bytes. Without this, sizes that change from step to step would leave a segment behind for
+/// each size ever seen; with less, memory that is needed in turns would go to and fro between the heap and the system.
+const SPARE_PART: u64 = 64;
+const SPARE_BYTES: u64 = SHARED_SEGMENT + 2 * PAGE;
 
 /// Bytes that a heap may have freed without telling the others.
 const LIVE_SLACK: u64 = 1 << 20;
@@ -296,7 +298,7 @@ impl<E> Cache<E> {
                 return Ok(lease);
             }
             drop(inner);
-            self.trim(backend, heap)?;
+            self.trim(backend, heap, segment, block)?;
         }
         let extend = |bytes| self.extend(backend, heap, bytes, Kind::of(block), found);
         if let Some(lease) = extend(segment)? {
@@ -341,17 +343,27 @@ impl<E> Cache<E> {
         }
     }
 
-    /// Gives the heap's longest unused segments back when they are too large a part of it.
-    fn trim<B: Backend<Event = E>>(&self, backend: &B, heap: &StreamHeap<E>) -> Result<(), B::Error> {
+    /// Gives the heap's longest unused segments back, before it takes one of `segment` bytes for a block of `block` bytes, when it
+    /// would hold too much.
+    fn trim<B: Backend<Event = E>>(
+        &self,
+        backend: &B,
+        heap: &StreamHeap<E>,
+        segment: u64,
+        block: u64,
+    ) -> Result<(), B::Error> {
         if heap.is_private() {
             return Ok(());
         }
-        let tally = heap.lock().heap.tally;
-        let Some(excess) = tally.idle.checked_sub(tally.reserved / IDLE_SHARE).filter(|&excess| excess > 0)
-        else {
+        let mut inner = heap.lock();
+        let Tally { reserved, live, peak, .. } = inner.heap.tally;
+        let peak = peak.max(live + block);
+        let wanted = peak + peak / SPARE_PART + SPARE_BYTES;
+        let Some(excess) = (reserved + segment).checked_sub(wanted).filter(|&excess| excess > 0) else {
             return Ok(());
         };
-        let removed = heap.lock().heap.remove_idle(excess);
+        let removed = inner.heap.remove_idle(excess);
+        drop(inner);
         self.release_when_settled(backend, vec![(heap, removed)])
     }
 

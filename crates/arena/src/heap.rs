@@ -75,6 +75,8 @@ pub(crate) struct Tally {
     pub pending: u64,
     /// Bytes of segments that are free from end to end.
     pub idle: u64,
+    /// The most that was in use at once.
+    pub peak: u64,
     pub live_blocks: u64,
     pub allocations: u64,
 }
@@ -122,6 +124,7 @@ impl Heap {
         (block.state, block.requested, block.site) = (State::Live, requested, site);
         let (address, bytes) = (block.address, block.bytes);
         self.tally.live += bytes;
+        self.tally.peak = self.tally.peak.max(self.tally.live);
         self.tally.requested += requested;
         self.tally.live_blocks += 1;
         self.tally.allocations += 1;

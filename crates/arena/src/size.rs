@@ -10,7 +10,7 @@ pub const PAGE: u64 = 2 << 20;
 /// Requests up to this many bytes are carved from segments of [`SHARED_SEGMENT`]; beyond it a request gets a segment that fits.
 const SHARED_LIMIT: u64 = 16 << 20;
 /// Bytes of a segment that several large blocks share.
-const SHARED_SEGMENT: u64 = 32 << 20;
+pub(crate) const SHARED_SEGMENT: u64 = 32 << 20;
 /// Large requests are multiples of this: ragged sizes meet in fewer classes, and a remainder is worth keeping.
 const LARGE_GRANULE: u64 = 64 << 10;
 

@@ -179,6 +179,27 @@ fn replay(trace: &Trace) -> Outcome {
     }
 }
 
+/// Small and large blocks in turns, never both: after the first turns no segment comes or goes.
+#[test]
+fn turns_cost_no_segments() {
+    let device = Device::new(u64::MAX >> 1, 0);
+    let cache: Cache<Event> = Cache::new();
+    let heap = cache.heap(&device);
+    for large in [3 << 20, 40 << 20, 1 << 30] {
+        let turn = |bytes: u64| {
+            let lease =
+                cache.allocate(&device, &heap, bytes, Location::caller()).expect("memory without end");
+            cache.free(&heap, lease);
+        };
+        let turns = || (0..10).for_each(|_| [1000, large, large / 2].into_iter().for_each(turn));
+        turns();
+        let before = cache.stats();
+        turns();
+        assert_eq!(cache.stats().reserves, before.reserves, "{large}");
+        assert_eq!(cache.stats().releases, before.releases, "{large}");
+    }
+}
+
 #[test]
 fn little_more_is_reserved_than_used() {
     let small =
@@ -187,7 +208,7 @@ fn little_more_is_reserved_than_used() {
     let deep = Model { layers: 36, hidden: 1280, heads: 20, batch: 4, lengths: (512, 2048), ..small };
     let narrow = Model { layers: 24, hidden: 256, heads: 4, batch: 2, lengths: (16, 500), ..small };
     for (name, model) in [("fixed", small), ("ragged", ragged), ("deep", deep), ("narrow", narrow)] {
-        for seed in 0..3 {
+        for seed in 0..10 {
             let trace = Trace::of(&model, seed);
             let Outcome { peak, end, reserves } = replay(&trace);
             let ops = trace.ops.len();
