@@ -4,9 +4,11 @@ use half::bf16;
 use ironwarp::ops::convert::{convert, convert_into};
 use ironwarp::ops::elementwise::{BinaryOp, UnaryOp, binary, binary_into, copy_into, unary, unary_into};
 use ironwarp::ops::fill::{fill, uniform};
+use ironwarp::ops::reduction::{ReduceOp, argmax, reduce, sum};
 use ironwarp::{DType, DeviceBuffer, Stream, Tensor};
 use ironwarp_benches::{Outcome, Session, Work};
 use reference::elementwise as oracle;
+use reference::reduction::{groups, sums};
 use serde_json::{Value, json};
 use testkit::{Tolerance, compare, tolerance};
 
@@ -25,6 +27,9 @@ fn main() -> Outcome {
         bench_copy(session, bytes)?;
         for dtype in [DType::F32, DType::BF16] {
             bench_elementwise(session, dtype, bytes)?;
+        }
+        for dtype in [DType::F32, DType::BF16] {
+            bench_reduction(session, dtype, bytes)?;
         }
         bench_convert(session, bytes)?;
         bench_fill(session, bytes)
@@ -130,6 +135,44 @@ fn bench_elementwise(session: &mut Session, dtype: DType, bytes: usize) -> Outco
     session.measure("elementwise_copy_turned", &shape, moved(2), |_| {
         copy_into(&stream, &turned, out.view_mut()?)
     })
+}
+
+fn bench_reduction(session: &mut Session, dtype: DType, bytes: usize) -> Outcome {
+    if !session.wants("reduction") {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let rows = bytes / dtype.size() / COLUMNS;
+    let x = random(&stream, dtype, rows, 4)?;
+    let some = x.slice(0, ..rows.min(COMPARED / COLUMNS))?;
+    let host = head(&stream, &some)?;
+    let (shape, work) = (format!("{dtype} {rows}x{COLUMNS}"), Work::Bytes(bytes as u64));
+    for (name, axes, peer_axis) in
+        [("all", &[][..], None), ("rows", &[1], Some(1)), ("columns", &[0], Some(0))]
+    {
+        // The oracle sees a part: all of it would take minutes.
+        let sums = sums(&groups(&host, some.shape(), axes));
+        let got = head(&stream, &sum(&stream, &some, axes)?)?;
+        let row = if dtype == DType::F32 {
+            tolerance::REDUCE_SUM.for_terms(host.len())
+        } else {
+            tolerance::REDUCE_SUM_BF16.tolerance()
+        };
+        compare::accumulated("sum", &got, &sums.value, &sums.magnitude, &[got.len()], row)?;
+        let more: Vec<(&str, Value)> =
+            peer_axis.map(|axis: usize| ("axis", json!(axis))).into_iter().collect();
+        let beside = [peer("sum", dtype, rows, &more)];
+        session.measure_beside(&format!("reduction_sum_{name}"), &shape, work, &beside, |_| {
+            sum(&stream, &x, axes).map(drop)
+        })?;
+        let beside = [peer("amax", dtype, rows, &more)];
+        session.measure_beside(&format!("reduction_max_{name}"), &shape, work, &beside, |_| {
+            reduce(&stream, ReduceOp::Max, &x, axes).map(drop)
+        })?;
+    }
+    let beside = [peer("argmax", dtype, rows, &[("axis", json!(1))])];
+    session
+        .measure_beside("reduction_argmax_rows", &shape, work, &beside, |_| argmax(&stream, &x, 1).map(drop))
 }
 
 fn bench_convert(session: &mut Session, bytes: usize) -> Outcome {

@@ -9,6 +9,7 @@ pub mod cosine;
 pub mod elementwise;
 mod gemm;
 pub mod matmul;
+pub mod reduction;
 
 pub use basic::{max, saxpy, sum, transpose};
 pub use gemm::{Gemm, gemm};

@@ -106,6 +106,22 @@ table! {
         "A maximum is one of its inputs.";
     TRANSPOSE = "transpose", 0.0, 0.0, None,
         "Elements move, none is computed.";
+    REDUCE_SUM_F64 = "reductions f64", f64::from_bits(1), 4.0 * ROUND_F64, SquareRoot,
+        "The oracle's own sum is one chain of roundings, independent: 4 standard deviations.";
+    REDUCE_SUM_F16 = "reductions f16", STEP_F16, ROUND_F16 + 32.0 * ROUND_F32, None,
+        "Summed in f32, with fewer roundings than 2^32 terms would have levels, then rounded once.";
+    REDUCE_SUM_BF16 = "reductions bf16", STEP_BF16, ROUND_BF16 + 32.0 * ROUND_F32, None,
+        "Summed in f32, with fewer roundings than 2^32 terms would have levels, then rounded once.";
+    REDUCE_NORM = "norm", 4.0 * STEP_F32, 2.0 * ROUND_F32, Logarithm,
+        "A sum of squares, each rounded once more, and a root, which halves what is left.";
+    REDUCE_PROD = "product", STEP_F32, 4.0 * ROUND_F32, SquareRoot,
+        "One rounding a factor, independent: 4 standard deviations.";
+    REDUCE_PROD_F64 = "product f64", f64::from_bits(1), 8.0 * ROUND_F64, SquareRoot,
+        "One rounding a factor, in kernel and oracle.";
+    REDUCE_PROD_F16 = "product f16", STEP_F16, ROUND_F16 + 32.0 * ROUND_F32, None,
+        "Multiplied in f32, then rounded once.";
+    REDUCE_PROD_BF16 = "product bf16", STEP_BF16, ROUND_BF16 + 32.0 * ROUND_F32, None,
+        "Multiplied in f32, then rounded once.";
     ARITHMETIC_F64 = "elementwise f64", f64::from_bits(1), ROUND_F64, None,
         "One correctly rounded operation: half a unit in the last place.";
     ARITHMETIC_F32 = "elementwise f32", STEP_F32, ROUND_F32, None,

@@ -7,5 +7,6 @@ pub mod elementwise;
 pub mod fill;
 pub mod gemm;
 pub mod reduce;
+pub mod reduction;
 pub mod saxpy;
 pub mod transpose;

@@ -28,8 +28,10 @@ unsafe fn write<T: Copy, const N: usize>(y: *mut T, first: u64, n: u64, values: 
             access::store(y.add(first as usize), values);
             return;
         }
-        for (value, at) in values.into_iter().zip(first..n) {
-            *y.add(at as usize) = value;
+        for j in 0..N {
+            if first + (j as u64) < n {
+                *y.add(first as usize + j) = values[j];
+            }
         }
     }
 }

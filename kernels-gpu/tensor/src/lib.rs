@@ -7,8 +7,11 @@
 //! |---|---|
 //! | [`unary`], [`binary`], [`compare`], [`select`], [`copy`] | element by element, over operands with strides: see [`place`] |
 //! | [`convert`] | from every element type to every other |
+//! | [`reduce`] | sums, products, maxima, and where they stand, along rows and columns |
 //! | [`fill`] | constants, progressions, random numbers |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
+// Iterators by value over arrays end up in memory of the thread's own, indices that unroll to constants do not.
+#![allow(clippy::needless_range_loop)]
 
 pub mod access;
 pub mod binary;
@@ -20,6 +23,7 @@ pub mod fill;
 mod math;
 mod math64;
 pub mod place;
+pub mod reduce;
 pub mod select;
 pub mod unary;
 

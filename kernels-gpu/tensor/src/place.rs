@@ -11,9 +11,6 @@
 //! ```
 //! In the first two a thread moves 16 bytes at a time. Only `Run` counts beyond 32 bits; the host cuts other launches into pieces.
 
-// Iterators by value over arrays end up in memory of the thread's own, indices that unroll to constants do not.
-#![allow(clippy::needless_range_loop)]
-
 use crate::{THREADS, access};
 use cuda_std::thread;
 use layout::Divisor;

@@ -1,0 +1,385 @@
+//! Reductions of tensors along any of their axes: sums, means, products, maxima, norms, and where the extremes stand.
+//!
+//! The same bits in every run and on every device. 16-bit floats are added up in f32 and rounded once at the end; integers in i64,
+//! wrapping around. The reduced axes go; [`Tensor::unsqueeze`] brings one back. Axes that lie last in memory, or next to each
+//! other in a contiguous tensor, are reduced where they are; for others the tensor is copied into that order first.
+
+use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
+use half::{bf16, f16};
+use tensor::THREADS;
+use tensor::reduce::arg::{
+    Extreme, arg_rows_bf16, arg_rows_f16, arg_rows_f32, arg_rows_f64, arg_rows_i32, arg_rows_i64, arg_rows_u8,
+};
+use tensor::reduce::columns::{
+    Columns, fold_columns_bf16, fold_columns_f16, fold_columns_f32, fold_columns_f64, fold_columns_i32,
+    fold_columns_i64, fold_columns_u8,
+};
+use tensor::reduce::fold::{
+    Combine, Finish, Fold, Map, fold_rows_bf16, fold_rows_f16, fold_rows_f32, fold_rows_f64, fold_rows_i32,
+    fold_rows_i64, fold_rows_u8,
+};
+use tensor::reduce::rows::Rows;
+
+use super::convert::convert;
+use super::elementwise::{contiguous, made};
+use crate::error::Result;
+use crate::launch::{LaunchConfig, launch};
+use crate::memory::DevicePtr;
+use crate::stream::Stream;
+use crate::tensor::{DType, Shape, Tensor, TensorError};
+
+/// A reduction to one value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ReduceOp {
+    /// The sum; of nothing 0. Of integers and bool an i64, else of the tensor's type.
+    Sum,
+    /// The product; of nothing 1. Types as for the sum.
+    Prod,
+    /// The sum divided by the number of elements. Floats only.
+    Mean,
+    /// The square root of the sum of squares. Floats only.
+    Norm,
+    /// The largest; NaN if there is one. Of the tensor's type; of bool: does any hold?
+    Max,
+    /// The smallest; NaN if there is one. Of the tensor's type; of bool: do all hold?
+    Min,
+}
+
+impl ReduceOp {
+    /// Every reduction.
+    pub const ALL: [ReduceOp; 6] =
+        [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Mean, ReduceOp::Norm, ReduceOp::Max, ReduceOp::Min];
+
+    fn fold(self) -> Fold {
+        let (map, combine, finish) = match self {
+            ReduceOp::Sum => (Map::Itself, Combine::Add, Finish::Nothing),
+            ReduceOp::Prod => (Map::Itself, Combine::Multiply, Finish::Nothing),
+            ReduceOp::Mean => (Map::Itself, Combine::Add, Finish::Divide),
+            ReduceOp::Norm => (Map::Square, Combine::Add, Finish::Root),
+            ReduceOp::Max => (Map::Itself, Combine::Max, Finish::Nothing),
+            ReduceOp::Min => (Map::Flipped, Combine::Max, Finish::Flip),
+        };
+        Fold { map, combine, finish }
+    }
+
+    /// Does it need floats?
+    fn wants_floats(self) -> bool {
+        matches!(self, ReduceOp::Mean | ReduceOp::Norm)
+    }
+
+    /// The type of its result.
+    fn result(self, dtype: DType) -> DType {
+        let counts = matches!(self, ReduceOp::Sum | ReduceOp::Prod);
+        if counts && !dtype.is_float() { DType::I64 } else { dtype }
+    }
+
+    /// Does nothing have a value?
+    fn is_defined_for_nothing(self) -> bool {
+        matches!(self, ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Norm)
+    }
+}
+
+/// Reduces `x` along `axes`, which go; with none named along all of them.
+///
+/// # Errors
+/// [`TensorError::Axes`] for an axis that is not there or named twice; [`TensorError::DType`] for 8-bit floats, and for means and norms
+/// of integers; [`TensorError::Empty`] for a mean or an extreme of nothing, [`crate::Error::DeviceMismatch`],
+/// [`crate::Error::OutOfMemory`], or the driver's error.
+pub fn reduce(stream: &Stream, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<Tensor> {
+    let operation = "reduce";
+    let layout = Problem::new(stream, operation, x, axes)?;
+    let supported = if op.wants_floats() {
+        matches!(x.dtype(), DType::F64 | DType::F32 | DType::F16 | DType::BF16)
+    } else {
+        is_reduced(x.dtype())
+    };
+    if !supported {
+        let wanted =
+            if op.wants_floats() { "f64, f32, f16 or bf16" } else { "any type but the 8-bit floats" };
+        let (what, got, hint) = ("x", x.dtype(), "convert the operand first (`ops::convert`)");
+        return Err(TensorError::DType {
+            operation,
+            what,
+            got,
+            wanted: format!("{wanted} for {op:?}"),
+            hint,
+        }
+        .into());
+    }
+    if layout.reduced == 0 && layout.kept.elements() > 0 && !op.is_defined_for_nothing() {
+        return Err(TensorError::Empty { operation, shape: x.shape().clone() }.into());
+    }
+    let folded = match x.dtype() {
+        DType::F64 => layout.fold::<F64, f64>(op, layout.reduced as f64)?,
+        DType::F32 => layout.fold::<F32, f32>(op, layout.reduced as f32)?,
+        DType::F16 => layout.fold::<F16, f32>(op, layout.reduced as f32)?,
+        DType::BF16 => layout.fold::<Bf16, f32>(op, layout.reduced as f32)?,
+        DType::I64 => layout.fold::<I64, i64>(op, 1)?,
+        DType::I32 => layout.fold::<I32, i64>(op, 1)?,
+        _ => layout.fold::<U8, i64>(op, 1)?,
+    };
+    let result = op.result(x.dtype());
+    if folded.dtype() == result { Ok(folded) } else { convert(stream, &folded, result) }
+}
+
+/// The sum along `axes`: [`reduce`] by [`ReduceOp::Sum`].
+///
+/// # Errors
+/// As [`reduce`].
+pub fn sum(stream: &Stream, x: &Tensor, axes: &[usize]) -> Result<Tensor> {
+    reduce(stream, ReduceOp::Sum, x, axes)
+}
+
+/// The mean along `axes`: [`reduce`] by [`ReduceOp::Mean`].
+///
+/// # Errors
+/// As [`reduce`].
+pub fn mean(stream: &Stream, x: &Tensor, axes: &[usize]) -> Result<Tensor> {
+    reduce(stream, ReduceOp::Mean, x, axes)
+}
+
+/// The place along `axis`, which goes, of the largest element, as i64: the first of several; a NaN counts as larger than every number.
+///
+/// # Errors
+/// [`TensorError::Axes`], [`TensorError::DType`] for 8-bit floats, [`TensorError::Empty`] when the axis has no places, or as [`reduce`].
+pub fn argmax(stream: &Stream, x: &Tensor, axis: usize) -> Result<Tensor> {
+    arg(stream, "argmax", Extreme::Largest, x, axis)
+}
+
+/// As [`argmax`], of the smallest element; a NaN counts as smaller than every number.
+///
+/// # Errors
+/// As [`argmax`].
+pub fn argmin(stream: &Stream, x: &Tensor, axis: usize) -> Result<Tensor> {
+    arg(stream, "argmin", Extreme::Smallest, x, axis)
+}
+
+fn arg(
+    stream: &Stream,
+    operation: &'static str,
+    extreme: Extreme,
+    x: &Tensor,
+    axis: usize,
+) -> Result<Tensor> {
+    let problem = Problem::new(stream, operation, x, &[axis])?;
+    if problem.reduced == 0 && problem.kept.elements() > 0 {
+        return Err(TensorError::Empty { operation, shape: x.shape().clone() }.into());
+    }
+    match x.dtype() {
+        DType::F64 => problem.arg::<arg_rows_f64, f64>(extreme),
+        DType::F32 => problem.arg::<arg_rows_f32, f32>(extreme),
+        DType::F16 => problem.arg::<arg_rows_f16, f16>(extreme),
+        DType::BF16 => problem.arg::<arg_rows_bf16, bf16>(extreme),
+        DType::I64 => problem.arg::<arg_rows_i64, i64>(extreme),
+        DType::I32 => problem.arg::<arg_rows_i32, i32>(extreme),
+        DType::U8 | DType::Bool => problem.arg::<arg_rows_u8, u8>(extreme),
+        got @ (DType::F8E4M3 | DType::F8E5M2) => {
+            let (wanted, hint) =
+                ("any type but the 8-bit floats".to_owned(), "convert the operand first (`ops::convert`)");
+            Err(TensorError::DType { operation, what: "x", got, wanted, hint }.into())
+        }
+    }
+}
+
+fn is_reduced(dtype: DType) -> bool {
+    !matches!(dtype, DType::F8E4M3 | DType::F8E5M2)
+}
+
+/// The kernels of an element type, and the type that they reduce in.
+trait Kernels {
+    type Element: bytemuck::Pod;
+    type Number: Copy;
+    type Rows: Kernel<
+        Params = (Value<Fold>, Value<Rows>, Value<Self::Number>, Ptr<Self::Element>, PtrMut<Self::Number>),
+    >;
+    type Columns: Kernel<
+        Params = (Value<Fold>, Value<Columns>, Value<Self::Number>, Ptr<Self::Element>, PtrMut<Self::Number>),
+    >;
+    /// Those of the results, for a second launch.
+    type Again: Kernels<Number = Self::Number>;
+    /// The type that results have.
+    const RESULT: DType;
+}
+
+macro_rules! kernels {
+    ($($name:ident: $element:ident as $number:ident, $rows:ident, $columns:ident, $again:ident, $result:ident;)*) => { $(
+        struct $name;
+        impl Kernels for $name {
+            type Element = $element;
+            type Number = $number;
+            type Rows = $rows;
+            type Columns = $columns;
+            type Again = $again;
+            const RESULT: DType = DType::$result;
+        }
+    )* };
+}
+
+kernels! {
+    F64: f64 as f64, fold_rows_f64, fold_columns_f64, F64, F64;
+    F32: f32 as f32, fold_rows_f32, fold_columns_f32, F32, F32;
+    F16: f16 as f32, fold_rows_f16, fold_columns_f16, F32, F32;
+    Bf16: bf16 as f32, fold_rows_bf16, fold_columns_bf16, F32, F32;
+    I64: i64 as i64, fold_rows_i64, fold_columns_i64, I64, I64;
+    I32: i32 as i64, fold_rows_i32, fold_columns_i32, I64, I64;
+    U8: u8 as i64, fold_rows_u8, fold_columns_u8, I64, I64;
+}
+
+/// A reduction of a tensor along axes.
+struct Problem<'a> {
+    stream: &'a Stream,
+    x: &'a Tensor,
+    /// The axes that stay, then those that go.
+    order: Vec<usize>,
+    /// The shape that stays.
+    kept: Shape,
+    /// Elements of each result.
+    reduced: usize,
+}
+
+/// What a launch reads, and how its results go on.
+struct Pass<'a> {
+    stream: &'a Stream,
+    fold: Fold,
+    last: Finish,
+}
+
+impl<'a> Problem<'a> {
+    fn new(stream: &'a Stream, operation: &'static str, x: &'a Tensor, axes: &[usize]) -> Result<Self> {
+        let rank = x.rank();
+        let twice = axes.iter().enumerate().any(|(place, axis)| axes[..place].contains(axis));
+        if twice || axes.iter().any(|&axis| axis >= rank) {
+            let wanted = "at most once, counted from 0";
+            return Err(TensorError::Axes { operation, axes: axes.to_vec(), rank, wanted }.into());
+        }
+        let goes = |axis: &usize| axes.is_empty() || axes.contains(axis);
+        let (mut order, gone): (Vec<usize>, Vec<usize>) = (0..rank).partition(|axis| !goes(axis));
+        let sides: Vec<usize> = order.iter().map(|&axis| x.shape()[axis]).collect();
+        let kept = Shape::of(operation, &sides)?;
+        let reduced = gone.iter().map(|&axis| x.shape()[axis]).product();
+        order.extend(gone);
+        Ok(Problem { stream, x, order, kept, reduced })
+    }
+
+    /// Matrices, rows and row length when the axes that go lie next to each other in a contiguous tensor with others behind them.
+    fn as_columns(&self) -> Option<[u64; 3]> {
+        let gone = &self.order[self.kept.rank()..];
+        let (&first, &last) = (gone.first()?, gone.last()?);
+        let neighbours = last - first + 1 == gone.len();
+        let sides = self.x.shape();
+        let product = |sides: &[usize]| sides.iter().product::<usize>() as u64;
+        let (outer, rows, inner) =
+            (product(&sides[..first]), product(&sides[first..=last]), product(&sides[last + 1..]));
+        (neighbours && self.x.is_contiguous() && inner > 1 && outer * rows * inner > 0)
+            .then_some([outer, rows, inner])
+    }
+
+    /// The tensor with the axes that go last, contiguous.
+    fn as_rows(&self) -> Result<Tensor> {
+        contiguous(self.stream, &self.x.permute(&self.order)?)
+    }
+
+    fn fold<K: Kernels<Number = N>, N: Copy>(&self, op: ReduceOp, divisor: N) -> Result<Tensor> {
+        let fold = op.fold();
+        let pass =
+            Pass { stream: self.stream, fold: Fold { finish: Finish::Nothing, ..fold }, last: fold.finish };
+        let (rows, columns) = (self.kept.elements() as u64, self.reduced as u64);
+        if let Some([outer, rows, inner]) = self.as_columns() {
+            return pass.columns::<K>(self.x, &self.kept, [outer, rows, inner], divisor);
+        }
+        pass.rows::<K>(&self.as_rows()?, &self.kept, rows, columns, divisor)
+    }
+
+    fn arg<K, T>(&self, extreme: Extreme) -> Result<Tensor>
+    where
+        K: Kernel<Params = (Value<Extreme>, Value<Rows>, Value<u64>, Ptr<T>, Ptr<i64>, PtrMut<i64>)>,
+    {
+        let x = self.as_rows()?;
+        let (rows, columns) = (self.kept.elements() as u64, self.reduced as u64);
+        let plan = Rows::new(rows, columns, size_of::<T>());
+        let launch_with = |plan: Rows, shape: &Shape, candidates: Option<&Tensor>| {
+            made(self.stream, shape, DType::I64, |mut out| {
+                let from =
+                    candidates.map_or(Ok(DevicePtr::null()), |candidates| candidates.read(self.stream))?;
+                let (x, y) = (x.read::<T>(self.stream)?, out.write(self.stream)?);
+                // SAFETY: x holds the plan's rows, y a place for each chunk; candidates are places within their rows.
+                unsafe {
+                    launch::<K>(self.stream, config(plan.blocks()), (extreme, plan, columns, x, from, y))
+                }
+            })
+        };
+        if plan.chunks == 1 {
+            return launch_with(plan, &self.kept, None);
+        }
+        let candidates = launch_with(plan, &Shape::of("arg", &[rows as usize, plan.chunks as usize])?, None)?;
+        launch_with(Rows::whole(rows, plan.chunks.into()), &self.kept, Some(&candidates))
+    }
+}
+
+impl Pass<'_> {
+    /// The pass over what this one leaves: it has been mapped.
+    fn again(&self) -> Self {
+        Pass { stream: self.stream, fold: Fold { map: Map::Itself, ..self.fold }, last: self.last }
+    }
+
+    fn with_finish(&self, is_last: bool) -> Fold {
+        if is_last { Fold { finish: self.last, ..self.fold } } else { self.fold }
+    }
+
+    /// `rows` rows of `columns` elements to a tensor of the shape `kept`.
+    fn rows<K: Kernels>(
+        &self,
+        x: &Tensor,
+        kept: &Shape,
+        rows: u64,
+        columns: u64,
+        divisor: K::Number,
+    ) -> Result<Tensor> {
+        let plan = Rows::new(rows, columns, size_of::<K::Element>());
+        let is_last = plan.chunks == 1;
+        let shape =
+            if is_last { kept.clone() } else { Shape::of("reduce", &[rows as usize, plan.chunks as usize])? };
+        let fold = self.with_finish(is_last);
+        let out = made(self.stream, &shape, K::RESULT, |mut out| {
+            let (x, y) = (x.read::<K::Element>(self.stream)?, out.write::<K::Number>(self.stream)?);
+            // SAFETY: x holds the rows, y a place for each chunk, exclusively borrowed.
+            unsafe { launch::<K::Rows>(self.stream, config(plan.blocks()), (fold, plan, divisor, x, y)) }
+        })?;
+        if is_last {
+            Ok(out)
+        } else {
+            self.again().rows::<K::Again>(&out, kept, rows, plan.chunks.into(), divisor)
+        }
+    }
+
+    /// `[outer, rows, inner]`, none of them 0, to a tensor of the shape `kept`.
+    fn columns<K: Kernels>(
+        &self,
+        x: &Tensor,
+        kept: &Shape,
+        sides: [u64; 3],
+        divisor: K::Number,
+    ) -> Result<Tensor> {
+        let [outer, rows, inner] = sides;
+        let plan = Columns::new(outer, rows, inner, size_of::<K::Element>(), x.address());
+        let is_last = plan.chunks == 1;
+        let between = [outer, plan.chunks, inner].map(|side| side as usize);
+        let shape = if is_last { kept.clone() } else { Shape::of("reduce", &between)? };
+        let fold = self.with_finish(is_last);
+        let out = made(self.stream, &shape, K::RESULT, |mut out| {
+            let (x, y) = (x.read::<K::Element>(self.stream)?, out.write::<K::Number>(self.stream)?);
+            // SAFETY: x holds the matrices at the plan's address, y a row for each chunk, exclusively borrowed.
+            unsafe { launch::<K::Columns>(self.stream, config(plan.blocks()), (fold, plan, divisor, x, y)) }
+        })?;
+        if is_last {
+            Ok(out)
+        } else {
+            self.again().columns::<K::Again>(&out, kept, [outer, plan.chunks, inner], divisor)
+        }
+    }
+}
+
+fn config(blocks: u64) -> LaunchConfig {
+    // More blocks than a grid holds become an error of the launch; none is no launch at all.
+    LaunchConfig::new([u32::try_from(blocks).unwrap_or(u32::MAX), 1, 1], [THREADS, 1, 1])
+}
