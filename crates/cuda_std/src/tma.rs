@@ -10,7 +10,8 @@
 //!
 //! A [`TensorMap`] describes the tensor, the box and the swizzle; the host makes it. A kernel takes it as an argument `map: &TensorMap`,
 //! which travels by value. `coords` are the box's first element along each dimension, the contiguous one first, in elements; they may
-//! lie outside of the tensor, where loads read zeros (or the map's other fill) and stores write nothing. `dst` and `src` in shared memory are 32-bit
+//! lie outside of the tensor, where loads read zeros (or the map's other fill) and stores write nothing. `coords[0]` is a multiple of 16 bytes'
+//! worth of elements (else Hopper reports an illegal instruction). `dst` and `src` in shared memory are 32-bit
 //! addresses, aligned to 128 bytes (1024 for the 128-byte swizzle).
 //!
 //! The `_multicast` loads write the same offset of every block of the cluster whose rank's bit is set in `mask`, and report to the
@@ -19,7 +20,7 @@
 //! # Safety
 //! Every function here that is `unsafe`: the map (or the global address) describes live global memory; the shared memory is
 //! inside of the block's (the cluster's) and nothing else touches what a copy writes, nor writes what it reads, until its
-//! completion has been waited for; `bar` is a live mbarrier that expects the bytes. Addresses are aligned as above.
+//! completion has been waited for; `bar` is a live mbarrier that expects the bytes. Addresses and coordinates are aligned as above.
 
 use crate::arch::tma as arch;
 

@@ -27,6 +27,10 @@ use tile::Tile;
 /// Alignment of a tensor map.
 const MAP_ALIGN: usize = 64;
 
+/// What a row of a box begins at a multiple of in its tensor. The manual does not say so; an H200 answers anything else with an illegal
+/// instruction, whether the box lies in the tensor or not.
+const PIECE_BYTES: i64 = 16;
+
 /// Alignment of a box in shared memory.
 const BOX_ALIGN: u32 = 128;
 
@@ -162,6 +166,14 @@ unsafe fn tile(
     }
     if map.interleave != Interleave::None {
         let message = format!("{op}: interleaved layouts are not modelled");
+        thread.fail(FaultKind::BulkCopyInvalid, location, message);
+    }
+    let first = i64::from(coords[0]) * map.data_type.bytes() as i64;
+    if first % PIECE_BYTES != 0 {
+        let message = format!(
+            "{op}: coordinate {} along dimension 0 is byte {first}, no multiple of {PIECE_BYTES}",
+            coords[0]
+        );
         thread.fail(FaultKind::BulkCopyInvalid, location, message);
     }
     Tile::new(map, coords)

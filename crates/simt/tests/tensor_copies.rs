@@ -68,6 +68,25 @@ fn boxes_of_one_to_five_dimensions() {
     }
 }
 
+#[test]
+fn rows_of_boxes_begin_at_multiples_of_16_bytes() {
+    words(&[64, 20], &[16, 8], Swizzle::None, |map, _| {
+        for first in [1, -2, 63, i32::MAX] {
+            let fault = simt::run(&config(), &simt::Options::default().check(true), || {
+                ready(&[1]);
+                if rank() == 0 {
+                    arrive_expect_tx(bar(0), 4 * 16 * 8);
+                    fetch(tile(1024), map, bar(0), &[first, 0]);
+                }
+                wait_parity(bar(0), 0);
+            })
+            .unwrap_err();
+            assert_eq!(fault.kind, simt::FaultKind::BulkCopyInvalid, "{fault}");
+            assert!(fault.to_string().contains("no multiple of 16"), "{fault}");
+        }
+    });
+}
+
 /// Swizzles as the hardware's documentation draws them: in row `r` of the box, the 16-byte piece `c` lies at piece
 /// `c ^ (r % 8)` with 128 bytes, `c ^ (r / 2 % 4)` with 64, `c ^ (r / 4 % 2)` with 32.
 #[test]

@@ -146,7 +146,8 @@ const PLAIN: Swizzle = Swizzle::None;
 #[test]
 fn one_dimension() -> Result<()> {
     let Some(gpu) = hopper()? else { return Ok(()) };
-    for coord in [0, 4, 60, -5, 97, 100, i32::MAX, i32::MIN] {
+    // Along dimension 0 boxes begin at multiples of 16 bytes.
+    for coord in [0, 4, 60, -8, 96, 100, i32::MAX - 3, i32::MIN] {
         let case = Case { dims: [100], pitch: 0, box_dims: [32], coords: [coord], swizzle: PLAIN };
         loads::<u32, 1>(&gpu, case, load!(tma_load_1d))?;
         stores(&gpu, case, store!(tma_store_1d))?;
@@ -158,7 +159,7 @@ fn one_dimension() -> Result<()> {
 fn two_dimensions_with_every_swizzle() -> Result<()> {
     let Some(gpu) = hopper()? else { return Ok(()) };
     for (swizzle, width) in [(PLAIN, 12), (Swizzle::B32, 8), (Swizzle::B64, 16), (Swizzle::B128, 32)] {
-        for coords in [[0, 0], [5, 7], [-3, -2], [70, 40], [33, -100]] {
+        for coords in [[0, 0], [4, 7], [-8, -2], [72, 40], [32, -100]] {
             let case = Case { dims: [77, 50], pitch: 320, box_dims: [width, 21], coords, swizzle };
             loads::<u32, 2>(&gpu, case, load!(tma_load_2d))?;
             stores(&gpu, case, store!(tma_store_2d))?;
@@ -171,9 +172,9 @@ fn two_dimensions_with_every_swizzle() -> Result<()> {
 fn elements_of_one_two_and_eight_bytes() -> Result<()> {
     let Some(gpu) = hopper()? else { return Ok(()) };
     let case =
-        Case { dims: [200, 9], pitch: 208, box_dims: [64, 5], coords: [150, 6], swizzle: Swizzle::B64 };
+        Case { dims: [200, 9], pitch: 208, box_dims: [64, 5], coords: [160, 6], swizzle: Swizzle::B64 };
     loads::<u8, 2>(&gpu, case, load!(tma_load_2d))?;
-    let case = Case { dims: [100, 9], box_dims: [64, 8], coords: [-7, 3], swizzle: Swizzle::B128, ..case };
+    let case = Case { dims: [100, 9], box_dims: [64, 8], coords: [-8, 3], swizzle: Swizzle::B128, ..case };
     loads::<u16, 2>(&gpu, case, load!(tma_load_2d))?;
     let case = Case { dims: [25, 9], box_dims: [4, 8], coords: [22, -1], swizzle: Swizzle::B32, ..case };
     loads::<u64, 2>(&gpu, case, load!(tma_load_2d))
@@ -182,18 +183,18 @@ fn elements_of_one_two_and_eight_bytes() -> Result<()> {
 #[test]
 fn three_to_five_dimensions() -> Result<()> {
     let Some(gpu) = hopper()? else { return Ok(()) };
-    for coords in [[0, 0, 0], [3, 4, 5], [-1, -2, -3], [10, 0, 6]] {
+    for coords in [[0, 0, 0], [4, 4, 5], [-4, -2, -3], [12, 0, 6]] {
         let case = Case { dims: [13, 6, 7], pitch: 64, box_dims: [8, 3, 4], coords, swizzle: Swizzle::B32 };
         loads::<u32, 3>(&gpu, case, load!(tma_load_3d))?;
         stores(&gpu, case, store!(tma_store_3d))?;
     }
-    for coords in [[0, 0, 0, 0], [3, 1, -1, 2], [12, 2, 2, 2]] {
+    for coords in [[0, 0, 0, 0], [4, 1, -1, 2], [12, 2, 2, 2]] {
         let case =
             Case { dims: [20, 3, 4, 5], pitch: 80, box_dims: [16, 2, 3, 2], coords, swizzle: Swizzle::B64 };
         loads::<u32, 4>(&gpu, case, load!(tma_load_4d))?;
         stores(&gpu, case, store!(tma_store_4d))?;
     }
-    for coords in [[0; 5], [1, 1, 1, 1, 1], [-4, 2, -1, 0, 3]] {
+    for coords in [[0; 5], [8, 1, 1, 1, 1], [-4, 2, -1, 0, 3]] {
         let case =
             Case { dims: [9, 3, 2, 4, 5], pitch: 48, box_dims: [4, 2, 2, 3, 2], coords, swizzle: PLAIN };
         loads::<u32, 5>(&gpu, case, load!(tma_load_5d))?;
