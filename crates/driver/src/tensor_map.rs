@@ -5,8 +5,6 @@
 
 pub use simt::tensor_map::{DataType, Description, Interleave, L2Promotion, MAX_RANK, OobFill, Swizzle};
 
-/// Bytes to which the 128 bytes of a map are aligned.
-pub const MAP_ALIGN: usize = 64;
 /// The unit of addresses, strides and the box's inner row, in bytes.
 const UNIT: u64 = 16;
 /// The unit of addresses and strides for [`Interleave::B32`].
