@@ -24,6 +24,7 @@
 //! | file | |
 //! |---|---|
 //! | [`entries`] | the kernels, their arguments and the table of them |
+//! | [`blocks`] | 8-bit products with factors for blocks |
 //! | [`config`] | what a kernel is made of; the plan of its shared memory |
 //! | [`operands`] | types, storage orders, accumulators |
 //! | [`problem`] | shape, maps, the walk over tiles |
@@ -32,6 +33,7 @@
 //! | [`sum`] | how a consumer sums a tile |
 //! | [`mod@store`], [`epilogue`] | from the accumulators to memory |
 
+pub mod blocks;
 pub mod config;
 pub mod entries;
 pub mod epilogue;
