@@ -54,6 +54,7 @@
 //! another day, until its records are kept.
 
 mod any;
+mod blocks;
 mod config;
 mod f32;
 mod matmul;
@@ -68,6 +69,7 @@ mod skinny;
 mod sm90;
 mod tune;
 
+pub use blocks::BlockScaled;
 pub use config::{Choice, Config, Kernel, Offer, Refusal, Repack};
 pub use f32::{Gemm, gemm_f32};
 pub use gemm::epilogue::Activation;

@@ -32,10 +32,10 @@ use super::select::{Facts, Sink};
 pub(super) const FAMILY: Family =
     Family { offers, has: |kernel| matches!(kernel, Kernel::Sm90(_)), launch: launch_entry };
 
-const ARCH: Arch = Arch { major: 9, minor: 0 };
+pub(super) const ARCH: Arch = Arch { major: 9, minor: 0 };
 /// Bytes of k that the kernels load at a time, and the side of the boxes of operands that are not contiguous along k.
-const K_BYTES: u32 = 128;
-const BOX: u32 = 64;
+pub(super) const K_BYTES: u32 = 128;
+pub(super) const BOX: u32 = 64;
 
 /// What one multiprocessor of an H200 does in a microsecond, from runs of a whole device (`benches/NOTES.md`): multiplications of 16-bit
 /// types, bytes that come from L2 into shared memory, and bytes of C that go to memory.
@@ -202,7 +202,9 @@ fn offer(
     let steps = f64::from(k.div_ceil(block_k));
     // In the multiplications of 16-bit types that take as long: the tensor cores take bytes.
     let flops = 2.0 * f64::from(block_m) * f64::from(block_n) * f64::from(K_BYTES / 2);
-    let loads = lines(&view.a, to_a, block_m) + lines(&view.b, to_b, block_n);
+    // Blocks of a cluster share the copies.
+    let [across_m, across_n] = entry.cluster;
+    let loads = lines(&view.a, to_a, block_m / across_n) + lines(&view.b, to_b, block_n / across_m);
     let step_us = (flops / FLOPS_PER_US).max(loads / LOAD_BYTES_PER_US);
     let store_us = f64::from(block_m * block_n) * problem.c.dtype.size() as f64 / STORE_BYTES_PER_US;
     let waves = f64::from(clusters(entry, view, batch).div_ceil(resident(entry, facts)));
@@ -309,7 +311,7 @@ macro_rules! launches {
 gemm::for_each_sm90_kernel!(launches);
 
 /// A map of a batch of matrices: lines of contiguous elements, in boxes of `box_dims` elements and lines.
-fn map<'a>(
+pub(super) fn map<'a>(
     data: DeviceView<'a, u8>,
     dtype: DType,
     (length, lines, leading): (usize, usize, usize),
@@ -329,7 +331,8 @@ fn map<'a>(
         .stride(1, line.next_multiple_of(ROW_ALIGNMENT))
         .stride(2, matrix.next_multiple_of(ROW_ALIGNMENT))
         .swizzle(swizzle)
-        .l2_promotion(L2Promotion::B256);
+        // Whole lines: more would fetch, for rows that do not begin at a line, what nobody reads.
+        .l2_promotion(L2Promotion::B128);
     match bytes {
         1 => TensorMap::new(data, &tiling),
         2 => TensorMap::new(data.cast::<u16>(), &tiling),

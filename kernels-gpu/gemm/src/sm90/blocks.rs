@@ -3,10 +3,10 @@
 
 use cuda_std::kernel;
 use cuda_std::tma::TensorMap;
-use cuda_std::wgmma::{BF16, E4M3};
+use cuda_std::wgmma::{BF16, E4M3, ElementType};
 
 use super::config::Config;
-use super::entries::Arguments;
+use super::entries::{Arguments, Entry};
 use super::epilogue::{Fused, Terms, Vectors};
 use super::kernel::run;
 use super::operands::Pair;
@@ -31,6 +31,9 @@ impl Config for Blocks128x128 {
     const TRANSPOSED: bool = false;
     const COPIES_ONLY: bool = false;
 }
+
+/// What the host needs to know of the kernel.
+pub const ENTRY: Entry = Entry::of::<Blocks128x128>("gemm_e4m3_blocks_nt_128x128", ElementType::Bf16);
 
 /// `C = (A * factors) (B * factors)` for A `[m, k]`, B `[n, k]`, in E4M3, C in bf16 or f32. Of `arguments`, `terms` are not looked at,
 /// and there is no bias and no residual.

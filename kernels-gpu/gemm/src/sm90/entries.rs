@@ -125,7 +125,7 @@ pub struct Entry {
 
 impl Entry {
     /// The table's row for a kernel.
-    const fn of<C: Config>(name: &'static str, half: ElementType) -> Self {
+    pub const fn of<C: Config>(name: &'static str, half: ElementType) -> Self {
         Self {
             name,
             a: <<C::Operands as Operands>::A as Operand>::TYPE,

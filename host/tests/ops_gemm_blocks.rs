@@ -1,0 +1,135 @@
+//! `BlockScaled` against the oracle: integers and factors whose sums are exact, tails everywhere, rows that cannot be copied, wrong calls.
+
+use half::bf16;
+use ironwarp::ops::gemm::BlockScaled;
+use ironwarp::{Device, DeviceBuffer, Error, Result, Stream};
+use num::E4M3;
+use reference::matmul::{Activation, Epilogue, Strided, matmul};
+use testkit::{Random, Tolerance, compare};
+
+/// Elements of k, and rows of B, that share a factor.
+const BLOCK: usize = 128;
+
+/// A stream of a device that runs the kernel: compute capability 9.0, and no other.
+fn open() -> Result<Option<Stream>> {
+    let device = Device::open(0)?;
+    if (device.arch().major, device.arch().minor) == (9, 0) {
+        return Ok(Some(device.stream()?));
+    }
+    println!("skipped: {} is no Hopper", device.name());
+    Ok(None)
+}
+
+/// `rows x k` small integers, and powers of two for blocks.
+struct Operand {
+    values: Vec<E4M3>,
+    factors: Vec<f32>,
+}
+
+impl Operand {
+    fn random(random: &mut Random, rows: usize, k: usize, factors: usize) -> Self {
+        Self {
+            values: (0..rows * k).map(|_| E4M3::from_f32(random.integer(-2, 2) as f32)).collect(),
+            factors: (0..factors).map(|_| [0.5, 1.0, 2.0][random.integer(0, 2) as usize]).collect(),
+        }
+    }
+
+    /// With the factors multiplied in.
+    fn whole(&self, k: usize, factor: impl Fn(usize, usize) -> usize) -> Vec<f32> {
+        let element = |(at, x): (usize, &E4M3)| x.to_f32() * self.factors[factor(at / k, at % k)];
+        self.values.iter().enumerate().map(element).collect()
+    }
+}
+
+fn check(stream: &Stream, m: usize, n: usize, k: usize) -> Result<()> {
+    let mut random = Random::new((m * 1000 + n * 10 + k) as u64);
+    let blocks = k.div_ceil(BLOCK);
+    let a = Operand::random(&mut random, m, k, blocks * m);
+    let b = Operand::random(&mut random, n, k, n.div_ceil(BLOCK) * blocks);
+    let whole_a = a.whole(k, |row, l| l / BLOCK * m + row);
+    let whole_b = b.whole(k, |row, l| row / BLOCK * blocks + l / BLOCK);
+    let epilogue = Epilogue::<f32, f32> {
+        alpha: 1.0,
+        beta: 0.0,
+        c: Strided { data: &[], row: 0, column: 0, matrix: 0 },
+        bias: None,
+        activation: Activation::Identity,
+        residual: None,
+    };
+    let want = matmul(
+        [1, m, n, k],
+        Strided { data: &whole_a, row: k, column: 1, matrix: 0 },
+        Strided { data: &whole_b, row: 1, column: k, matrix: 0 },
+        epilogue,
+    );
+
+    let (values_a, factors_a) =
+        (DeviceBuffer::from_slice(stream, &a.values)?, DeviceBuffer::from_slice(stream, &a.factors)?);
+    let (values_b, factors_b) =
+        (DeviceBuffer::from_slice(stream, &b.values)?, DeviceBuffer::from_slice(stream, &b.factors)?);
+    let mut c = DeviceBuffer::from_slice(stream, &vec![bf16::NAN; m * n])?;
+    let product = BlockScaled {
+        m,
+        n,
+        k,
+        a: values_a.view(),
+        factors_a: factors_a.view(),
+        b: values_b.view(),
+        factors_b: factors_b.view(),
+    };
+    product.run(stream, &mut c)?;
+    let got = c.to_vec(stream)?;
+    let what = format!("{m}x{n}x{k}");
+    compare::rounded(&what, &got, &want.value, &want.magnitude, &[m, n], Tolerance::EXACT)
+        .unwrap_or_else(|mismatch| panic!("{mismatch}"));
+    product.run(stream, &mut c)?;
+    compare::bitwise_equal(&what, &got, &c.to_vec(stream)?).unwrap_or_else(|mismatch| panic!("{mismatch}"));
+    Ok(())
+}
+
+#[test]
+fn exact_sums_of_every_shape() -> Result<()> {
+    let Some(stream) = open()? else { return Ok(()) };
+    // Around a tile of 128 x 128 and a stage of 128; rows that cannot be copied; several tiles a block; nothing.
+    let shapes = [
+        (128, 128, 128),
+        (1, 7, 16),
+        (129, 136, 144),
+        (64, 257, 272),
+        (300, 130, 400),
+        (5, 0, 16),
+        (3, 4, 0),
+    ];
+    for (m, n, k) in shapes {
+        check(&stream, m, n, k)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn wrong_calls_say_what_is_wrong() -> Result<()> {
+    let Some(stream) = open()? else { return Ok(()) };
+    let values = DeviceBuffer::<E4M3>::zeroed(&stream, 32 * 32)?;
+    let factors = DeviceBuffer::<f32>::zeroed(&stream, 32)?;
+    let mut c = DeviceBuffer::<bf16>::zeroed(&stream, 32 * 32)?;
+    let right = BlockScaled {
+        m: 32,
+        n: 32,
+        k: 32,
+        a: values.view(),
+        factors_a: factors.view(),
+        b: values.view(),
+        factors_b: factors.slice(..1)?,
+    };
+    right.run(&stream, &mut c)?;
+    let is_length = |product: BlockScaled<'_>, c: &mut DeviceBuffer<bf16>, names: &str| matches!(product.run(&stream, c), Err(Error::Length { what, .. }) if what == names);
+    assert!(is_length(BlockScaled { m: 31, ..right }, &mut c, "A"));
+    assert!(is_length(BlockScaled { n: 31, ..right }, &mut c, "B"));
+    assert!(is_length(BlockScaled { factors_a: factors.slice(1..)?, ..right }, &mut c, "factors_a"));
+    assert!(is_length(BlockScaled { factors_b: factors.view(), ..right }, &mut c, "factors_b"));
+    let mut short = DeviceBuffer::<bf16>::zeroed(&stream, 32)?;
+    assert!(is_length(right, &mut short, "C"));
+    let odd = BlockScaled { k: 31, ..right }.run(&stream, &mut c);
+    assert!(matches!(odd, Err(Error::InvalidArgument { argument: "k", .. })), "{odd:?}");
+    Ok(())
+}
