@@ -64,22 +64,9 @@ def allocate_tensor(request):
     return Host("torch", run)
 
 
-@torch.jit.script
-def make_and_drop(runs: int, size: int, device: torch.device):
-    for _ in range(runs):
-        torch.empty([size], dtype=torch.uint8, device=device)
-
-
-def allocate_script(request):
-    """The same in a loop that TorchScript runs: no Python in it, but torch's dispatch of `empty`."""
-    size, device = int(request["bytes"]), torch.device("cuda")
-    return Host("torch script", lambda runs: make_and_drop(runs, size, device))
-
-
 OPS = {
     "chain_eager": chain_eager,
     "chain_graph": ChainGraph,
     "allocate_raw": allocate_raw,
     "allocate_tensor": allocate_tensor,
-    "allocate_script": allocate_script,
 }

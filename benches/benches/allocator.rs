@@ -41,7 +41,7 @@ fn bench_hit(session: &mut Session, shape: &str, bytes: usize) -> Outcome {
     let (device, stream) = (session.device.clone(), session.stream.clone());
     take(&stream, bytes)?;
     let reserves = device.memory_stats().reserves;
-    let peers = ["system.allocate_raw", "system.allocate_tensor", "system.allocate_script"];
+    let peers = ["system.allocate_raw", "system.allocate_tensor"];
     let peers = peers.map(|op| json!({ "prepare": op, "bytes": bytes }));
     session.measure_host("alloc_hit", shape, Work::Calls(1), &peers, |runs| {
         (0..runs).try_for_each(|_| take(&stream, bytes))

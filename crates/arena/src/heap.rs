@@ -81,13 +81,13 @@ pub(crate) struct Tally {
     pub allocations: u64,
 }
 
-/// Small blocks that are not merged at once.
+/// Blocks that are not merged at once.
 const RECENT: usize = 8;
 
 #[derive(Debug)]
 pub(crate) struct Heap {
     blocks: Vec<Block>,
-    /// The last small blocks given back. A program that takes and gives back one size again and again finds its block here,
+    /// The last blocks given back. A program that takes and gives back one size again and again finds its block here,
     /// and the neighbours need not be merged and split each time.
     recent: Vec<(u64, u32)>,
     /// Places in `blocks` that hold none.
@@ -149,9 +149,6 @@ impl Heap {
         let id = id.0;
         self.end_use(id);
         let block = &mut self.blocks[id as usize];
-        if Kind::of(block.bytes) == Kind::Large {
-            return self.free(id);
-        }
         block.state = State::Recent;
         self.recent.push((block.bytes, id));
         if self.recent.len() == RECENT {
