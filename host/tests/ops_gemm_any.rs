@@ -4,10 +4,11 @@ mod gemm_case;
 
 use gemm_case::{Case, DENSE, Lie, Number, Outcome, PLAIN, Setup, TRANSPOSED};
 use half::{bf16, f16};
-use ironwarp::Device;
-use ironwarp::ops::gemm::{Activation, Kernel, Matmul, MatrixMut, Packed, Repack};
+use ironwarp::ops::gemm::{Activation, Kernel, Matmul, Matrix, MatrixMut, Packed, Repack};
+use ironwarp::{DType, Device, Error, Tensor};
 use num::{E4M3, E5M2};
-use testkit::{Family, compare};
+use reference::matmul::{Epilogue, Strided};
+use testkit::{Family, Tolerance, compare};
 
 const ANY: Case = Case { kernels: |config| config.kernel == Kernel::Any, ..PLAIN };
 
@@ -115,7 +116,7 @@ fn copy<T: Number>(case: &Case, to: Repack) -> Outcome {
     let one: Vec<T> = (0..k * k).map(|i| T::from_f64(if i % (k + 1) == 0 { 1.0 } else { 0.0 })).collect();
     let one = ironwarp::DeviceBuffer::from_slice(&stream, &one)?;
     let mut c = ironwarp::DeviceBuffer::<f32>::zeroed(&stream, batch * m * k)?;
-    let one = ironwarp::ops::gemm::Matrix::new::<T>(&one, k, k).batch_by(batch, 0);
+    let one = Matrix::new::<T>(&one, k, k).batch_by(batch, 0);
     Matmul::new(packed.matrix(), one, MatrixMut::new::<f32>(&mut c, m, k).batch(batch)).run(&stream)?;
     let want: Vec<f32> = setup.a_elements().iter().map(|v| (*v).to_f64() as f32).collect();
     compare::bitwise_equal(&format!("{case:?} copied to {to:?}"), &c.to_vec(&stream)?, &want)?;
@@ -141,5 +142,36 @@ fn any_operand_can_be_copied() -> Outcome {
             )?;
         }
     }
+    Ok(())
+}
+
+#[test]
+fn tensors_are_matrices() -> Outcome {
+    let stream = Device::open(0)?.stream()?;
+    // A [2, 3, 4] batch, of which the last axis is taken backwards in pairs by a permutation; B [4, 5].
+    let a: Vec<f32> = (0..24).map(|i| i as f32).collect();
+    let b: Vec<f32> = (0..20).map(|i| (i % 7) as f32).collect();
+    let a_tensor = Tensor::from_slice(&stream, &[2, 4, 3], &a)?.transpose(1, 2)?;
+    let b_tensor = Tensor::from_slice(&stream, &[1, 4, 5], &b)?.broadcast_to(&[2, 4, 5])?;
+    let mut c = Tensor::zeros(&stream, &[2, 3, 5], DType::F32)?;
+    Matmul::new(Matrix::of(&a_tensor)?, Matrix::of(&b_tensor)?, MatrixMut::of(c.view_mut()?)?)
+        .run(&stream)?;
+    let (a, b) = (
+        Strided { data: &a[..], row: 1, column: 3, matrix: 12 },
+        Strided { data: &b[..], row: 5, column: 1, matrix: 0 },
+    );
+    let none = Strided { data: &[0f32; 0][..], row: 0, column: 0, matrix: 0 };
+    let epilogue = Epilogue {
+        alpha: 1.0,
+        beta: 0.0,
+        c: none,
+        bias: None::<&[f32]>,
+        activation: reference::matmul::Activation::Identity,
+        residual: None,
+    };
+    let want = reference::matmul::matmul([2, 3, 5, 4], a, b, epilogue).value;
+    compare::elementwise("tensors", &c.to_vec::<f32>(&stream)?, &want, &[2, 3, 5], Tolerance::EXACT)?;
+    let flat = Tensor::zeros(&stream, &[6], DType::F32)?;
+    assert!(matches!(Matrix::of(&flat), Err(Error::InvalidArgument { argument: "the tensor", .. })));
     Ok(())
 }

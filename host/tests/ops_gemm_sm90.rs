@@ -2,12 +2,12 @@
 
 mod gemm_case;
 
-use gemm_case::{Case, DENSE, Lie, Outcome, PLAIN, TRANSPOSED};
+use gemm_case::{Case, DENSE, Lie, Outcome, PLAIN, Setup, TRANSPOSED};
 use half::{bf16, f16};
 use ironwarp::Device;
-use ironwarp::ops::gemm::{Activation, Config, Kernel, Precision, Repack};
+use ironwarp::ops::gemm::{Activation, Config, Kernel, Precision, Repack, candidates};
 use num::{E4M3, E5M2};
-use testkit::Family;
+use testkit::{Family, compare};
 
 fn is_ours(config: &Config) -> bool {
     matches!(config.kernel, Kernel::Sm90(_))
@@ -117,6 +117,46 @@ fn batches_and_results_by_columns() -> Outcome {
     some(Case { c: TRANSPOSED, residual: true, beta: 1.0, ..case }.check::<bf16, bf16, bf16>()?)?;
     some(Case { c: TRANSPOSED, batch: 1, ..case }.check::<f16, f16, f16>()?)?;
     Ok(())
+}
+
+/// The same bits in every run: on a GPU blocks finish in another order each time.
+#[test]
+fn repeats_bit_for_bit() -> Outcome {
+    if !is_hopper()? {
+        return Ok(());
+    }
+    let stream = Device::open(0)?.stream()?;
+    let case = Case { family: Family::HugeTiny, m: 200, n: 264, k: 328, bias: true, ..NT };
+    let setup = Setup::<bf16, bf16, f32>::new(&case, &stream)?;
+    let runs = if stream.device().is_software() { 3 } else { 100 };
+    let offers = candidates(&setup.product(&mut setup.c(&stream)?)?.problem()?, stream.device());
+    let fastest = offers.iter().filter(|offer| as_it_lies(&offer.config)).take(2);
+    for config in fastest.map(|offer| offer.config) {
+        let run = || -> Outcome<Vec<f32>> {
+            let mut c = setup.c(&stream)?;
+            setup.product(&mut c)?.run_with(&stream, &config)?;
+            Ok(c.to_vec(&stream)?)
+        };
+        let first = run()?;
+        for _ in 1..runs {
+            compare::bitwise_equal(&config.to_string(), &run()?, &first)?;
+        }
+    }
+    Ok(())
+}
+
+/// Weights that a whole batch takes: one product of more rows, which Hopper's kernels take.
+#[test]
+fn batches_that_share_b_are_one_product() -> Outcome {
+    let stream = Device::open(0)?.stream()?;
+    let shared = Lie { shared: true, ..TRANSPOSED };
+    let case = Case { m: 24, n: 40, k: 64, batch: 5, b: shared, residual: true, ..PLAIN };
+    let setup = Setup::<bf16, bf16, bf16>::new(&case, &stream)?;
+    let mut c = setup.c(&stream)?;
+    let choice = setup.product(&mut c)?.explain(&stream)?;
+    assert_eq!((choice.problem.m, choice.problem.batch), (120, 1));
+    setup.product(&mut c)?.run(&stream)?;
+    setup.compare(&c.to_vec(&stream)?, choice.config.kernel)
 }
 
 #[test]

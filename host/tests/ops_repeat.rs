@@ -2,7 +2,8 @@
 //!
 //! A process has one schedule, so the program runs itself again for each.
 
-use ironwarp::ops::gemm::{Gemm, gemm_f32};
+use half::bf16;
+use ironwarp::ops::gemm::{Gemm, Matmul, Matrix, MatrixMut, candidates, gemm_f32};
 use ironwarp::ops::{reduce, saxpy::saxpy, transpose::transpose};
 use ironwarp::{Device, DeviceBuffer};
 use std::error::Error;
@@ -44,6 +45,21 @@ fn results() -> Outcome<Vec<String>> {
     let (a, b, mut c) = (upload(6, 140 * 50)?, upload(7, 50 * 132)?, upload(8, 140 * 132)?);
     gemm_f32(&stream, Gemm { m: 140, n: 132, k: 50, alpha: 1.0, beta: 0.5 }, &a, &b, &mut c)?;
     line("gemm_f32", &c.to_vec(&stream)?);
+    let half = |seed: u64, len: usize| {
+        DeviceBuffer::from_slice(&stream, &input::<bf16>(Family::HugeTiny, seed, len))
+    };
+    let (a, b, mut c) = (half(9, 70 * 72)?, half(10, 136 * 72)?, upload(11, 70 * 136)?);
+    let problem = {
+        let (a, b) = (Matrix::new::<bf16>(&a, 70, 72), Matrix::new::<bf16>(&b, 136, 72).transposed());
+        Matmul::new(a, b, MatrixMut::new::<f32>(&mut c, 70, 136)).problem()?
+    };
+    // Of the kernels that differ by their tiles only, those of small ones.
+    let offers = candidates(&problem, stream.device());
+    for offer in offers.into_iter().filter(|offer| offer.config.tile[0] * offer.config.tile[1] <= 64 * 64) {
+        let (a, b) = (Matrix::new::<bf16>(&a, 70, 72), Matrix::new::<bf16>(&b, 136, 72).transposed());
+        Matmul::new(a, b, MatrixMut::new::<f32>(&mut c, 70, 136)).run_with(&stream, &offer.config)?;
+        line(&offer.config.to_string(), &c.to_vec(&stream)?);
+    }
     Ok(lines)
 }
 

@@ -133,6 +133,13 @@ impl Tensor {
         self.storage.device()
     }
 
+    /// The bytes from the first element's to the last one's.
+    pub(crate) fn span_bytes(&self) -> Result<DeviceView<'_, u8>> {
+        let size = self.dtype.size();
+        let start = self.layout.offset() * size;
+        self.storage.slice(start..start + self.layout.span() * size)
+    }
+
     /// Address of the first element; null without elements.
     pub(crate) fn address(&self) -> u64 {
         address(&self.storage, self.dtype, &self.layout)

@@ -119,6 +119,13 @@ impl<'a> TensorMut<'a> {
         self.storage.slice_mut(start..start + bytes.len())?.copy_from_slice(stream, bytes)
     }
 
+    /// As [`Tensor::span_bytes`](super::Tensor), exclusive.
+    pub(crate) fn into_span_bytes(self) -> Result<DeviceViewMut<'a, u8>> {
+        let size = self.dtype.size();
+        let start = self.layout.offset() * size;
+        self.storage.slice_mut(start..start + self.layout.span() * size)
+    }
+
     /// Address of the first element; null without elements.
     pub(crate) fn address(&self) -> u64 {
         address(self.storage, self.dtype, &self.layout)

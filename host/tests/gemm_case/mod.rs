@@ -5,6 +5,7 @@ use bytemuck::Pod;
 use ironwarp::ops::gemm::{Activation, Config, Kernel, Matmul, Matrix, MatrixMut, Precision, candidates};
 use ironwarp::tensor::Element as TensorElement;
 use ironwarp::{Device, DeviceBuffer, Stream};
+use reference::Accumulated;
 use reference::matmul::{Epilogue, Strided, matmul};
 use std::error::Error as StdError;
 use testkit::{Element, Family, Tolerance, compare, input, tolerance};
@@ -202,7 +203,7 @@ impl<A: Number, B: Number, C: Number> Setup<A, B, C> {
         Ok(if self.case.residual { product.residual(self.residual.matrix(residual)?) } else { product })
     }
 
-    fn oracle(&self) -> reference::Accumulated {
+    fn oracle(&self) -> Accumulated {
         let Case { m, n, k, batch, alpha, beta, .. } = self.case;
         let scale = self.case.scales.map_or(1.0, |[a, b]| f64::from(a) * f64::from(b));
         let epilogue = Epilogue {
@@ -220,6 +221,22 @@ impl<A: Number, B: Number, C: Number> Setup<A, B, C> {
             want.value.iter_mut().for_each(|value| *value = value.clamp(-largest, largest));
         }
         want
+    }
+
+    /// The elements of C, which a kernel has written, are the oracle's `want`, and what lies between them is what it was.
+    fn compare_with(&self, want: &Accumulated, got: &[C], kernel: Kernel, what: &str) -> Outcome {
+        let (got, kept) = self.c.elements(got);
+        let what = format!("{what}: {:?}", self.case);
+        assert!(kept, "{what}: wrote outside of C");
+        let shape = [self.case.batch, self.case.m, self.c.columns];
+        let tolerance = self.case.tolerance(kernel, size_of::<A>() == 1);
+        compare::rounded(&what, &got, &want.value, &want.magnitude, &shape, tolerance)?;
+        Ok(())
+    }
+
+    /// As the oracle has it?
+    pub fn compare(&self, got: &[C], kernel: Kernel) -> Outcome {
+        self.compare_with(&self.oracle(), got, kernel, kernel.name())
     }
 }
 
@@ -239,12 +256,8 @@ impl Case {
             }
             let mut c = setup.c(&stream)?;
             setup.product(&mut c)?.run_with(&stream, &config)?;
-            let (got, kept) = setup.c.elements(&c.to_vec(&stream)?);
-            let what = format!("{problem} by {config}: {self:?}");
-            assert!(kept, "{what}: wrote outside of C");
-            let shape = [self.batch, self.m, setup.c.columns];
-            let tolerance = self.tolerance(config.kernel, size_of::<A>() == 1);
-            compare::rounded(&what, &got, &want.value, &want.magnitude, &shape, tolerance)?;
+            let what = format!("{problem} by {config}");
+            setup.compare_with(&want, &c.to_vec(&stream)?, config.kernel, &what)?;
             ran += 1;
         }
         Ok(ran)

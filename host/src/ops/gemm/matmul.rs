@@ -10,8 +10,8 @@ use crate::tensor::{DType, Element};
 
 use super::OPERATION;
 use super::config::{Choice, Config};
-use super::matrix::{Matrix, MatrixMut};
-use super::problem::{Finish, Operand, Precision, Problem, side};
+use super::matrix::{Matrix, MatrixMut, Shape};
+use super::problem::{Finish, MAX_SIDE, Operand, Precision, Problem, side};
 use super::{run, select};
 
 /// A vector on the device, of any element type.
@@ -147,9 +147,10 @@ impl<'a> Matmul<'a> {
     /// As [`Matmul::problem`], [`Error::DeviceMismatch`], [`Error::OutOfMemory`] (copies of operands that no kernel can address),
     /// [`Error::Environment`], or the driver's error.
     pub fn run(self, stream: &Stream) -> Result<()> {
-        let problem = self.checked(stream)?;
-        let choice = select::select(&problem, stream.device())?;
-        run::run(stream, self, &problem, &choice.config)
+        let product = self.folded();
+        let problem = product.checked(stream)?;
+        let config = select::best(&problem, stream.device())?;
+        run::run(stream, product, &problem, &config)
     }
 
     /// Queues the product by a configuration of [`candidates`](select::candidates).
@@ -166,8 +167,26 @@ impl<'a> Matmul<'a> {
     ///
     /// # Errors
     /// As [`Matmul::problem`] and [`Error::DeviceMismatch`].
-    pub fn explain(&self, stream: &Stream) -> Result<Choice> {
-        select::select(&self.checked(stream)?, stream.device())
+    pub fn explain(self, stream: &Stream) -> Result<Choice> {
+        select::select(&self.folded().checked(stream)?, stream.device())
+    }
+
+    /// A batch of which every product takes the same B as one product of more rows, where the rows of A, C and the residual lie so.
+    pub(super) fn folded(self) -> Self {
+        if self.c.shape.batch <= 1 || self.b.shape.matrix != 0 || self.b.shape.batch != self.c.shape.batch {
+            return self;
+        }
+        let residual = self.residual.map(|residual| residual.shape.folded());
+        match (self.a.shape.folded(), self.c.shape.folded(), residual) {
+            (Some(a), Some(c), None | Some(Some(_))) if a.rows <= MAX_SIDE as usize => Matmul {
+                a: Matrix { shape: a, ..self.a },
+                b: Matrix { shape: Shape { batch: 1, ..self.b.shape }, ..self.b },
+                c: MatrixMut { shape: c, ..self.c },
+                residual: self.residual.zip(residual.flatten()).map(|(old, shape)| Matrix { shape, ..old }),
+                ..self
+            },
+            _ => self,
+        }
     }
 
     /// The problem, with all operands on the stream's device.

@@ -5,7 +5,7 @@ use bytemuck::Pod;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::{DeviceView, DeviceViewMut};
-use crate::tensor::{DType, Element};
+use crate::tensor::{DType, Element, Layout, Tensor, TensorMut};
 
 use super::OPERATION;
 
@@ -48,6 +48,12 @@ impl Shape {
             Shape { column: elements, matrix: self.columns.saturating_mul(elements), ..self }
         };
         Shape { dense: false, ..shape }
+    }
+
+    /// The rows of all matrices of the batch as those of one, if they lie so.
+    pub(super) fn folded(self) -> Option<Self> {
+        let follows = self.matrix == self.rows.saturating_mul(self.row) || self.batch <= 1;
+        follows.then(|| Shape { rows: self.rows.saturating_mul(self.batch), batch: 1, matrix: 0, ..self })
     }
 
     /// Elements from the first one to behind the last one; saturates.
@@ -144,6 +150,14 @@ impl<'a> Matrix<'a> {
         Matrix { shape: self.shape.transposed(), ..self }
     }
 
+    /// The last two axes of a tensor of two axes, or of three for a batch: of any strides, nothing moves.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for another number of axes.
+    pub fn of(tensor: &'a Tensor) -> Result<Self> {
+        Ok(Matrix { data: tensor.span_bytes()?, dtype: tensor.dtype(), shape: of_layout(tensor.layout())? })
+    }
+
     /// Element type.
     pub fn dtype(&self) -> DType {
         self.dtype
@@ -206,6 +220,15 @@ impl<'a> MatrixMut<'a> {
         MatrixMut { shape: self.shape.transposed(), ..self }
     }
 
+    /// As [`Matrix::of`].
+    ///
+    /// # Errors
+    /// As [`Matrix::of`].
+    pub fn of(tensor: TensorMut<'a>) -> Result<Self> {
+        let (dtype, shape) = (tensor.dtype(), of_layout(tensor.layout())?);
+        Ok(MatrixMut { data: tensor.into_span_bytes()?, dtype, shape })
+    }
+
     pub(super) fn device(&self) -> &'a Device {
         self.data.device()
     }
@@ -227,6 +250,31 @@ impl<'a> MatrixMut<'a> {
             wanted: "strides that give every element a place of its own".to_owned(),
             hint: "the leading dimension of a row-major matrix is at least its columns, the batch stride at least the matrix; none is 0",
         })
+    }
+}
+
+fn of_layout(layout: &Layout) -> Result<Shape> {
+    let shape = |[batch, rows, columns]: [usize; 3], [matrix, row, column]: [usize; 3]| Shape {
+        rows,
+        columns,
+        row,
+        column,
+        batch,
+        matrix,
+        dense: false,
+    };
+    match (layout.shape().sides(), layout.strides()) {
+        (&[rows, columns], &[row, column]) => Ok(shape([1, rows, columns], [0, row, column])),
+        (&[batch, rows, columns], &[matrix, row, column]) => {
+            Ok(shape([batch, rows, columns], [matrix, row, column]))
+        }
+        (sides, _) => Err(Error::InvalidArgument {
+            operation: OPERATION,
+            argument: "the tensor",
+            got: format!("{} axes", sides.len()),
+            wanted: "2 axes, or 3 for a batch".to_owned(),
+            hint: "`view_as` merges outer axes, `unsqueeze` adds one",
+        }),
     }
 }
 
@@ -264,6 +312,16 @@ mod tests {
         ] {
             assert_eq!(shape.may_overlap(), overlaps, "{shape:?}");
         }
+    }
+
+    #[test]
+    fn batches_fold_where_rows_go_on() {
+        let batch = Shape { batch: 4, ..PLAIN };
+        assert_eq!(batch.folded(), Some(Shape { rows: 12, batch: 1, matrix: 0, ..PLAIN }));
+        assert_eq!(Shape { batch: 4, ..PLAIN.leading(8) }.folded().map(|shape| shape.rows), Some(12));
+        assert_eq!(Shape { matrix: 16, ..batch }.folded(), None);
+        assert_eq!(Shape { matrix: 0, ..batch }.folded(), None);
+        assert_eq!(batch.transposed().folded(), None);
     }
 
     #[test]

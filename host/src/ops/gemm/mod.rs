@@ -19,9 +19,7 @@
 //!     Matrix::new(&weight, outputs, inputs).transposed(),
 //!     MatrixMut::new(&mut y, tokens, outputs),
 //! );
-//! let product = product.bias(&bias).activation(Activation::Gelu);
-//! println!("{}", product.explain(&stream)?);
-//! product.run(&stream)?;
+//! product.bias(&bias).activation(Activation::Gelu).run(&stream)?;
 //! # Ok(())
 //! # }
 //! ```
@@ -34,7 +32,7 @@
 //!                                `--- Tuner: measures ---'
 //! ```
 //! A [`Problem`] is all that kernels differ by, in plain numbers; a [`Config`] is a kernel and its shape. Each family of kernels
-//! offers the configurations that can do a problem or says why it cannot ([`Matmul::explain`] prints all of it):
+//! offers the configurations that can do a problem or says why it cannot (what [`Matmul::explain`] returns prints all of it):
 //!
 //! | family | takes |
 //! |---|---|

@@ -39,11 +39,15 @@ pub(super) const BOX: u32 = 64;
 
 /// What one multiprocessor of an H200 does in a microsecond, from runs of a whole device (`benches/NOTES.md`): multiplications of 16-bit
 /// types, bytes that come from L2 into shared memory, and bytes of C that go to memory.
-const FLOPS_PER_US: f64 = 6.1e6;
+const FLOPS_PER_US: f64 = 6.5e6;
 const LOAD_BYTES_PER_US: f64 = 105e3;
 const STORE_BYTES_PER_US: f64 = 65e3;
 /// Bytes that the whole device reads from memory in a microsecond.
 const MEMORY_BYTES_PER_US: f64 = 4e6;
+/// Of two things that go on at a time, how much of the shorter one still shows.
+const SHOWS: f64 = 0.1;
+/// How much longer a store takes by threads, through the epilogue, than by the copy engine.
+const BY_THREADS: f64 = 2.0;
 /// A launch, and the first stage's way.
 const START_US: f64 = 2.5;
 /// Multiprocessors' worth of tiles that run at a time, for the height of a band.
@@ -202,11 +206,13 @@ fn offer(
     let steps = f64::from(k.div_ceil(block_k));
     // In the multiplications of 16-bit types that take as long: the tensor cores take bytes.
     let flops = 2.0 * f64::from(block_m) * f64::from(block_n) * f64::from(K_BYTES / 2);
-    // Blocks of a cluster share the copies.
+    // Blocks of a cluster load a part each of what they share.
     let [across_m, across_n] = entry.cluster;
     let loads = lines(&view.a, to_a, block_m / across_n) + lines(&view.b, to_b, block_n / across_m);
-    let step_us = (flops / FLOPS_PER_US).max(loads / LOAD_BYTES_PER_US);
-    let store_us = f64::from(block_m * block_n) * problem.c.dtype.size() as f64 / STORE_BYTES_PER_US;
+    let step_us = beside(flops / FLOPS_PER_US, loads / LOAD_BYTES_PER_US);
+    let by_threads = if can_copy(problem) { 1.0 } else { BY_THREADS };
+    let store_us =
+        by_threads * f64::from(block_m * block_n) * problem.c.dtype.size() as f64 / STORE_BYTES_PER_US;
     let waves = f64::from(clusters(entry, view, batch).div_ceil(resident(entry, facts)));
     // With ping-pong, stores hide behind the other consumer's multiplications, but for the last one.
     let stores = if entry.ping_pong { store_us } else { waves * store_us };
@@ -215,7 +221,7 @@ fn offer(
     };
     let memory =
         size(view.m, k, view.a.dtype) + size(k, view.n, view.b.dtype) + size(view.m, view.n, problem.c.dtype);
-    let busy_us = (waves * steps * step_us + stores).max(memory / MEMORY_BYTES_PER_US);
+    let busy_us = beside(waves * steps * step_us + stores, memory / MEMORY_BYTES_PER_US);
     let config = Config {
         cluster: entry.cluster,
         swap,
@@ -224,6 +230,11 @@ fn offer(
         ..Config::new(Kernel::Sm90(index), entry.block, entry.stages)
     };
     Offer { config, estimate_us: START_US + copies + busy_us, why: why(entry, swap, [to_a, to_b]) }
+}
+
+/// Time of two things that go on at once.
+fn beside(a: f64, b: f64) -> f64 {
+    a.max(b) + SHOWS * a.min(b)
 }
 
 fn flip_copy(to: Repack) -> Repack {

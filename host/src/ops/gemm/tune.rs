@@ -116,6 +116,7 @@ impl Tuner {
     /// # Errors
     /// As [`Matmul::run`], and [`Error::FileWrite`] when a new record cannot be kept (the product is queued nevertheless).
     pub fn run(&self, stream: &Stream, product: Matmul<'_>) -> Result<()> {
+        let product = product.folded();
         let problem = product.checked(stream)?;
         stream.same_device("the tuner", &self.device)?;
         let (config, kept) = match (self.recorded(&problem), self.tuning) {
