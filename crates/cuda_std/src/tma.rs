@@ -10,8 +10,9 @@
 //!
 //! A [`TensorMap`] describes the tensor, the box and the swizzle; the host makes it. A kernel takes it as an argument `map: &TensorMap`,
 //! which travels by value. `coords` are the box's first element along each dimension, the contiguous one first, in elements; they may
-//! lie outside of the tensor, where loads read zeros (or the map's other fill) and stores write nothing. `coords[0]` is a multiple of 16 bytes'
-//! worth of elements (else Hopper reports an illegal instruction). `dst` and `src` in shared memory are 32-bit
+//! lie outside of the tensor, where loads read zeros (or the map's other fill) and stores write nothing. Hopper has three rules of which its manual does not tell:
+//! `coords[0]` is a multiple of 16 bytes' worth of elements; stores and reductions take no negative coordinates (either is an illegal
+//! instruction); and they write whole units of 16 bytes, so that where dimension 0 ends inside of one, what lies beside its end is overwritten. `dst` and `src` in shared memory are 32-bit
 //! addresses, aligned to 128 bytes (1024 for the 128-byte swizzle).
 //!
 //! The `_multicast` loads write the same offset of every block of the cluster whose rank's bit is set in `mask`, and report to the

@@ -5,6 +5,10 @@
 //! there and shared memory. Elements of the box outside the tensor read as its fill and are not written. A copy to
 //! shared memory always completes the bytes of the whole box on its mbarrier.
 //!
+//! Three rules that the manual does not tell, as an H200 keeps them: boxes begin at multiples of 16 bytes along dimension 0; boxes
+//! that are stored or reduced do not begin before the tensor; and what is written are whole 16-byte units, so that where a row of the
+//! tensor ends inside of one, what lies beside its end is overwritten.
+//!
 //! In shared memory the rows of the box (dimension 0) follow each other without gaps; swizzling then changes the place
 //! of 16-byte pieces by bits of their shared address ([`crate::tensor_map::Swizzle::apply`]).
 
@@ -27,9 +31,8 @@ use tile::Tile;
 /// Alignment of a tensor map.
 const MAP_ALIGN: usize = 64;
 
-/// What a row of a box begins at a multiple of in its tensor. The manual does not say so; an H200 answers anything else with an illegal
-/// instruction, whether the box lies in the tensor or not.
-const PIECE_BYTES: i64 = 16;
+/// What a row of a box begins at a multiple of in its tensor, else the hardware reports an illegal instruction; and what stores write.
+const PIECE_BYTES: usize = 16;
 
 /// Alignment of a box in shared memory.
 const BOX_ALIGN: u32 = 128;
@@ -123,7 +126,11 @@ unsafe fn send(
 ) {
     let thread = current("simt::tma::store");
     // SAFETY: the caller vouches for the map.
-    let tile = unsafe { tile(thread, map, coords, op, location) };
+    let tile = unsafe { tile(thread, map, coords, op, location) }.in_whole_units(PIECE_BYTES);
+    if tile.begins_before() {
+        let message = format!("{op}: the box at {coords:?} begins before its tensor, which only loads can");
+        thread.fail(FaultKind::BulkCopyInvalid, location, message);
+    }
     let combine = reduction.map(|reduction| match element::combiner(tile.map.data_type, reduction) {
         Some(combine) => combine,
         None => {
@@ -169,7 +176,7 @@ unsafe fn tile(
         thread.fail(FaultKind::BulkCopyInvalid, location, message);
     }
     let first = i64::from(coords[0]) * map.data_type.bytes() as i64;
-    if first % PIECE_BYTES != 0 {
+    if !first.unsigned_abs().is_multiple_of(PIECE_BYTES as u64) {
         let message = format!(
             "{op}: coordinate {} along dimension 0 is byte {first}, no multiple of {PIECE_BYTES}",
             coords[0]

@@ -373,6 +373,12 @@ fn rules_of_tensor_copies() {
     broken("not aligned to 128", &dims, &|map| fetch(tile(64), map, bar(0), &[0, 0]));
     broken("not aligned to 128", &dims, &|map| send(map, tile(16), &[0, 0]));
     broken("1 coordinates in a tensor of 2", &dims, &|map| fetch(tile(0), map, bar(0), &[0]));
+    for first in [1, -2, 63, i32::MAX] {
+        broken("no multiple of 16", &dims, &|map| fetch(tile(0), map, bar(0), &[first, 0]));
+        broken("no multiple of 16", &dims, &|map| send(map, tile(0), &[first, 0]));
+    }
+    broken("begins before its tensor", &dims, &|map| send(map, tile(0), &[-4, 0]));
+    broken("begins before its tensor", &dims, &|map| send(map, tile(0), &[0, -1]));
     broken("no tensor map", &dims, &|_| fetch(tile(0), &Map([1; 16]), bar(0), &[0, 0]));
     broken("not aligned to 64", &dims, &|map| {
         // SAFETY: the copy is refused before it reads the map.

@@ -8,6 +8,8 @@ pub(super) struct Tile {
     pub map: Description,
     /// Coordinates of the box's first element.
     start: [i64; MAX_RANK],
+    /// Elements along dimension 0 that count as the tensor's.
+    width: i64,
 }
 
 /// A row of the box: its elements along dimension 0.
@@ -22,7 +24,20 @@ pub(super) struct Row {
 
 impl Tile {
     pub fn new(map: Description, coords: &[i32]) -> Self {
-        Self { map, start: std::array::from_fn(|axis| coords.get(axis).copied().unwrap_or(0).into()) }
+        let start = std::array::from_fn(|axis| coords.get(axis).copied().unwrap_or(0).into());
+        let width = map.dims[0] as i64;
+        Self { map, start, width }
+    }
+
+    /// As stores see it: the tensor ends behind the last unit of `unit` bytes that it has a part of.
+    pub fn in_whole_units(mut self, unit: usize) -> Self {
+        self.width = self.map.dims[0].next_multiple_of((unit / self.map.data_type.bytes()) as u64) as i64;
+        self
+    }
+
+    /// Whether it begins before the tensor does, along any dimension.
+    pub fn begins_before(&self) -> bool {
+        self.start.iter().any(|&at| at < 0)
     }
 
     /// Bytes of a row.
@@ -56,7 +71,7 @@ impl Tile {
             return Row { skipped: self.row_bytes(), inside: 0, address: 0 };
         }
         let first = coords[0].max(0);
-        let end = (coords[0] + i64::from(self.map.copied(0))).min(self.map.dims[0] as i64);
+        let end = (coords[0] + i64::from(self.map.copied(0))).min(self.width);
         let inside = (end - first).max(0) as usize * element;
         if inside == 0 {
             return Row { skipped: self.row_bytes(), inside, address: 0 };
