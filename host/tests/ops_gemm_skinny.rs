@@ -3,10 +3,10 @@
 mod gemm_case;
 
 use gemm::skinny::Width;
-use gemm_case::{Case, DENSE, Lie, Number, Outcome, PLAIN, TRANSPOSED};
+use gemm_case::{Case, DENSE, Lie, Number, Outcome, PLAIN, TRANSPOSED, device};
 use half::{bf16, f16};
 use ironwarp::ops::gemm::{Activation, Config, Kernel, Matmul, Matrix, MatrixMut, candidates};
-use ironwarp::{Device, DeviceBuffer, Stream};
+use ironwarp::{DeviceBuffer, Stream};
 use num::E4M3;
 use testkit::{Family, compare};
 
@@ -14,7 +14,7 @@ const SKINNY: Case = Case { kernels: |config| matches!(config.kernel, Kernel::Sk
 
 /// Checks a case that every width of block can do for which the device has the shared memory.
 fn check<T: Number, C: Number>(case: &Case) -> Outcome {
-    let room = Device::open(0)?.properties().shared_per_block_optin;
+    let room = device()?.properties().shared_per_block_optin;
     let widths = Width::ALL.into_iter().filter(|width| width.shared_bytes(case.m as u32) <= room).count();
     assert!(widths > 0);
     assert_eq!(case.check::<T, T, C>()?, widths, "{case:?}");
@@ -147,7 +147,7 @@ impl Factors {
 /// The same bits in every run, and the largest magnitude of the result.
 #[test]
 fn skinny_repeats_bit_for_bit() -> Outcome {
-    let device = Device::open(0)?;
+    let device = device()?;
     let stream = device.stream()?;
     let sides @ [m, n, k] = [13, 136, 776];
     let a = DeviceBuffer::from_slice(&stream, &testkit::input::<bf16>(Family::Normal, 5, m * k))?;

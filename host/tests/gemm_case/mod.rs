@@ -8,6 +8,7 @@ use ironwarp::{Device, DeviceBuffer, Stream};
 use reference::Accumulated;
 use reference::matmul::{Epilogue, Strided, matmul};
 use std::error::Error as StdError;
+use std::sync::OnceLock;
 use testkit::{Element, Family, Tolerance, compare, input, tolerance};
 
 pub type Outcome<T = ()> = Result<T, Box<dyn StdError>>;
@@ -240,11 +241,23 @@ impl<A: Number, B: Number, C: Number> Setup<A, B, C> {
     }
 }
 
+/// The device, open as long as the program runs: what it has compiled stays loaded from case to case.
+pub fn device() -> ironwarp::Result<Device> {
+    static OPEN: OnceLock<Device> = OnceLock::new();
+    match OPEN.get() {
+        Some(device) => Ok(device.clone()),
+        None => {
+            let device = Device::open(0)?;
+            Ok(OPEN.get_or_init(|| device).clone())
+        }
+    }
+}
+
 impl Case {
     /// Every configuration that can do the case does it, is compared with the oracle, and leaves what lies between the elements of C
     /// alone. How many did.
     pub fn check<A: Number, B: Number, C: Number>(&self) -> Outcome<usize> {
-        let device = Device::open(0)?;
+        let device = device()?;
         let stream = device.stream()?;
         let setup = Setup::<A, B, C>::new(self, &stream)?;
         let problem = setup.product(&mut setup.c(&stream)?)?.problem()?;
