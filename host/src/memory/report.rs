@@ -24,6 +24,19 @@ impl Device {
     }
 
     /// Every segment and block of its buffers, for [`Snapshot::to_json`] and [`Snapshot::to_svg`].
+    ///
+    /// ```
+    /// # use ironwarp::{Device, DeviceBuffer};
+    /// # fn main() -> ironwarp::Result<()> {
+    /// # let device = Device::open(0)?;
+    /// # let stream = device.stream()?;
+    /// let weights = DeviceBuffer::<f32>::zeroed(&stream, 1 << 20)?;
+    /// let snapshot = device.memory_snapshot();
+    /// assert_eq!(snapshot.holders(1)[0].bytes, 4 << 20);
+    /// let picture = snapshot.to_svg(); // for a browser: each block's size and line under the pointer
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn memory_snapshot(&self) -> Snapshot {
         self.allocator().device.snapshot()
     }
