@@ -33,9 +33,16 @@ impl VectorClock {
     }
 
     pub fn join(&mut self, other: &Self) {
+        let mut at = 0;
         for (warp, ticks) in &other.rows {
-            let row = self.row(*warp);
-            row.iter_mut().zip(ticks).for_each(|(known, tick)| *known = (*known).max(*tick));
+            // Both are sorted: what comes next is often right here.
+            at += self.rows[at..].iter().take_while(|row| row.0 < *warp).count();
+            match self.rows.get_mut(at) {
+                Some((number, row)) if number == warp => {
+                    row.iter_mut().zip(ticks).for_each(|(known, tick)| *known = (*known).max(*tick));
+                }
+                _ => self.rows.insert(at, (*warp, *ticks)),
+            }
         }
     }
 

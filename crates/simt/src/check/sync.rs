@@ -61,16 +61,52 @@ pub(crate) struct GlobalAtomics {
 }
 
 /// What threads that arrived at a barrier without waiting have made known.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct Released {
     floor: u32,
     clock: Option<Arc<VectorClock>>,
     history: Option<Arc<History>>,
+    /// What was joined last: threads of a warp know the same, often in the same place.
+    clocks: Memo<VectorClock>,
+    histories: Memo<History>,
+}
+
+/// The latest of many joins with the same knowledge.
+struct Memo<T>(RefCell<Option<Joined<T>>>);
+
+/// What a thread knew, and what it then learnt.
+type Joined<T> = (Option<Arc<T>>, Option<Arc<T>>);
+
+impl<T> Default for Memo<T> {
+    fn default() -> Self {
+        Self(RefCell::new(None))
+    }
+}
+
+impl<T> Memo<T> {
+    fn clear(&self) {
+        self.0.take();
+    }
+
+    /// What `mine` becomes by `join`, which is not called if it was for the same the last time.
+    fn join(&self, mine: Option<Arc<T>>, join: impl FnOnce(&mut Option<Arc<T>>)) -> Option<Arc<T>> {
+        let address = |knowledge: &Option<Arc<T>>| knowledge.as_ref().map(Arc::as_ptr);
+        if let Some((before, after)) = &*self.0.borrow()
+            && address(before) == address(&mine)
+        {
+            return after.clone();
+        }
+        let mut joined = mine.clone();
+        join(&mut joined);
+        self.0.replace(Some((mine, joined.clone())));
+        joined
+    }
 }
 
 impl Released {
     /// Adds what a thread of another block knows and has done.
     pub fn add_remote(&mut self, thread: &Thread) {
+        self.histories.clear();
         let told = thread.check.sync.publication(thread, Scope::Cluster);
         let history = Arc::make_mut(self.history.get_or_insert_default());
         history.add(thread.block().number.get(), told.own);
@@ -81,11 +117,14 @@ impl Released {
 
     /// The first `turns` turns of an agent are over.
     pub fn complete(&mut self, agent: Agent, turns: u32) {
+        self.histories.clear();
         Arc::make_mut(self.history.get_or_insert_default()).complete(agent, turns);
     }
 
     /// Adds what came after.
     pub fn join(&mut self, later: Self) {
+        self.clocks.clear();
+        self.histories.clear();
         if later.floor > self.floor {
             self.floor = later.floor;
             self.clock = later.clock;
@@ -98,15 +137,30 @@ impl Released {
     /// The thread, of the block for which this was gathered, learns it.
     pub fn acquire(&self, thread: &Thread) {
         let sync = &thread.block().check.sync;
-        if self.floor == sync.floor.get() && self.clock.is_some() {
-            let mut mine = thread.check.sync.clock(sync);
-            join_clocks(&mut mine, self.clock.as_ref());
-            thread.check.sync.set_clock(sync, mine);
+        let gathered = self.clock.as_ref().filter(|_| self.floor == sync.floor.get());
+        let told = self.history.as_ref().and_then(|history| own_clock(thread, history));
+        if gathered.is_some() || told.is_some() {
+            let mine = thread.check.sync.clock(sync);
+            let joined = self.clocks.join(mine, |mine| {
+                join_clocks(mine, gathered);
+                join_clocks(mine, told);
+            });
+            thread.check.sync.set_clock(sync, joined);
         }
         if let Some(history) = &self.history {
-            thread.check.sync.learn_from(thread, history);
+            let mut known = thread.check.sync.known.borrow_mut();
+            let mine = known.history.take();
+            known.history = self.histories.join(mine, |mine| join_histories(mine, Some(history)));
+            sync.has_news.set(true);
         }
     }
+}
+
+/// What others know of the thread's own block, under its present floor.
+fn own_clock<'h>(thread: &Thread, told: &'h History) -> Option<&'h Arc<VectorClock>> {
+    let block = thread.block();
+    let own = told.get(block.number.get())?;
+    own.clock.as_ref().filter(|_| own.floor == block.check.sync.floor.get())
 }
 
 impl BlockSync {
@@ -161,10 +215,8 @@ impl ThreadSync {
 
     /// Learns what other threads have told of their own past and of others'.
     fn learn_from(&self, thread: &Thread, told: &Arc<History>) {
-        let block = thread.block();
-        let sync = &block.check.sync;
-        let own = told.get(block.number.get()).filter(|seen| seen.floor == sync.floor.get());
-        if let Some(clock) = own.and_then(|seen| seen.clock.as_ref()) {
+        let sync = &thread.block().check.sync;
+        if let Some(clock) = own_clock(thread, told) {
             let mut mine = self.clock(sync);
             join_clocks(&mut mine, Some(clock));
             self.set_clock(sync, mine);
