@@ -25,16 +25,16 @@
 //! Up to 16 queries read the corpus once, at the speed of memory. More become a matrix product, which first needs the norms of the
 //! corpus: another read of it, unless it is a [`Corpus`], which keeps them.
 
-use bytemuck::Pod;
-use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
+use cuda_std::kernel::{Kernel, Map, Ptr, PtrMut, Value};
 use half::{bf16, f16};
-use similarity::{MAX_K, key, merge, norms, stream as few, tile as many};
+use similarity::{MAX_K, key, merge, norms, sm90 as wide, stream as few, tile as many};
 
-use crate::device::DeviceProperties;
+use crate::device::{Device, DeviceProperties};
 use crate::error::{Error, Result};
 use crate::launch::{LaunchConfig, launch};
 use crate::memory::{DeviceBuffer, DeviceView, same_length};
 use crate::stream::Stream;
+use crate::tma::{MapElement, Swizzle, TensorMap, Tiling};
 
 mod sealed {
     pub trait Sealed {}
@@ -43,7 +43,7 @@ mod sealed {
 }
 
 /// An element type of vectors: `f16` or `bf16`. Its kernels are the library's own business.
-pub trait Element: Pod + sealed::Sealed {
+pub trait Element: MapElement + sealed::Sealed {
     #[doc(hidden)]
     type Norms: Kernel<Params = (Ptr<Self>, Value<u32>, Value<u32>, PtrMut<f32>)>;
     #[doc(hidden)]
@@ -76,18 +76,35 @@ pub trait Element: Pod + sealed::Sealed {
             PtrMut<u64>,
         ),
     >;
+    #[doc(hidden)]
+    type Wide: Kernel<
+        Params = (
+            Map,
+            Map,
+            Ptr<f32>,
+            Value<u32>,
+            Value<u32>,
+            Ptr<f32>,
+            Value<u32>,
+            Value<u32>,
+            Value<u32>,
+            PtrMut<u64>,
+        ),
+    >;
 }
 
 impl Element for f16 {
     type Norms = similarity::cosine_norms_f16;
     type Few = similarity::cosine_stream_f16;
     type Many = similarity::cosine_tile_f16;
+    type Wide = similarity::cosine_wgmma_f16;
 }
 
 impl Element for bf16 {
     type Norms = similarity::cosine_norms_bf16;
     type Few = similarity::cosine_stream_bf16;
     type Many = similarity::cosine_tile_bf16;
+    type Wide = similarity::cosine_wgmma_bf16;
 }
 
 const OPERATION: &str = "cosine_topk";
@@ -142,6 +159,12 @@ impl<'a, T: Element> Vectors<'a, T> {
     /// Elements of a vector.
     pub fn dim(&self) -> usize {
         self.dim as usize
+    }
+
+    /// The map of the kernel for Hopper, with boxes of `rows` vectors.
+    fn map(self, rows: u32) -> Result<TensorMap<'a>> {
+        let tiling = Tiling::new([self.dim(), self.count()], [wide::BLOCK_K, rows]);
+        TensorMap::new(self.data, &tiling.swizzle(Swizzle::B128))
     }
 }
 
@@ -254,12 +277,15 @@ fn search<T: Element>(
     let lists = if corpus.count == 0 || queries.count == 0 {
         Lists { keys: DeviceBuffer::zeroed(stream, 0)?, lists: 0 }
     } else {
-        match Strategy::choose(stream.device().properties(), corpus, queries.count, length)? {
+        match Strategy::choose(stream.device(), corpus, queries, length)? {
             Strategy::Few { per_launch, plan, blocks } => {
                 search_few(stream, corpus, queries, length, (per_launch, plan.depth()), blocks)?
             }
             Strategy::Many { plan, slices } => {
                 search_many(stream, corpus, corpus_norms, queries, plan, slices)?
+            }
+            Strategy::Wide { plan, slices } => {
+                search_wide(stream, corpus, corpus_norms, queries, plan, slices)?
             }
         }
     };
@@ -277,6 +303,8 @@ enum Strategy {
     Few { per_launch: u32, plan: few::Plan, blocks: u32 },
     /// All queries at once, tile by tile.
     Many { plan: many::Plan, slices: u32 },
+    /// The same on Hopper's tensor cores.
+    Wide { plan: wide::Plan, slices: u32 },
 }
 
 /// Launches of the streaming kernel that cost as much as one of the tile kernel with its norms.
@@ -288,11 +316,12 @@ const WARM_UP_TILES: u32 = 8;
 
 impl Strategy {
     fn choose<T: Element>(
-        device: &DeviceProperties,
+        on: &Device,
         corpus: Vectors<'_, T>,
-        queries: u32,
+        vectors: Vectors<'_, T>,
         k: u32,
     ) -> Result<Self> {
+        let (device, queries) = (on.properties(), vectors.count);
         let limit = device.shared_per_block_optin;
         let most = queries.min(few::MAX_QUERIES);
         let few =
@@ -306,6 +335,11 @@ impl Strategy {
                 let work = corpus.count.div_ceil(few::ROWS_PER_BLOCK);
                 Ok(Strategy::Few { per_launch, plan, blocks: work.min(resident * device.sm_count).max(1) })
             }
+            _ if let Some(plan) = wide_plan(on, corpus, vectors, k) => {
+                let tiles = corpus.count.div_ceil(wide::BLOCK_ROWS);
+                let slices = slices(tiles, queries.div_ceil(wide::BLOCK_QUERIES), device.sm_count);
+                Ok(Strategy::Wide { plan, slices })
+            }
             (_, Some(plan)) => {
                 let tiles = corpus.count.div_ceil(many::BLOCK_ROWS);
                 let slices = slices(tiles, queries.div_ceil(many::BLOCK_QUERIES), device.sm_count);
@@ -317,6 +351,28 @@ impl Strategy {
             }
         }
     }
+}
+
+/// The plan of the kernel for Hopper, where it can do the search: its copies want rows that begin at multiples of 16 bytes.
+fn wide_plan<T: Element>(
+    device: &Device,
+    corpus: Vectors<'_, T>,
+    queries: Vectors<'_, T>,
+    k: u32,
+) -> Option<wide::Plan> {
+    let is_hopper = (device.arch().major, device.arch().minor) == (9, 0);
+    let is_aligned = |vectors: Vectors<'_, T>| {
+        let piece = u64::from(wide::PIECE_BYTES);
+        let address = vectors.data.as_ptr().raw();
+        address.is_multiple_of(piece)
+            && (u64::from(vectors.dim) * size_of::<T>() as u64).is_multiple_of(piece)
+    };
+    let can = is_hopper
+        && is_aligned(corpus)
+        && is_aligned(queries)
+        && corpus.count <= wide::MAX_ROWS
+        && queries.count <= wide::MAX_ROWS;
+    can.then(|| wide::Plan::fitting(k, device.properties().shared_per_block_optin)).flatten()
 }
 
 /// Blocks of `bytes` of shared memory that a multiprocessor holds, where registers allow `most`.
@@ -367,6 +423,19 @@ fn inverse_norms<T: Element>(stream: &Stream, vectors: Vectors<'_, T>) -> Result
     Ok(out)
 }
 
+/// The norms of a corpus: those that it brings along, or computed ones.
+fn known_or_computed<'n, T: Element>(
+    stream: &Stream,
+    corpus: Vectors<'_, T>,
+    known: Option<&'n DeviceBuffer<f32>>,
+    computed: &'n mut Option<DeviceBuffer<f32>>,
+) -> Result<&'n DeviceBuffer<f32>> {
+    match known {
+        Some(norms) => Ok(norms),
+        None => Ok(computed.insert(inverse_norms(stream, corpus)?)),
+    }
+}
+
 fn search_few<T: Element>(
     stream: &Stream,
     corpus: Vectors<'_, T>,
@@ -402,14 +471,8 @@ fn search_many<T: Element>(
     plan: many::Plan,
     slices: u32,
 ) -> Result<Lists> {
-    let computed;
-    let corpus_norms = match corpus_norms {
-        Some(norms) => norms,
-        None => {
-            computed = inverse_norms(stream, corpus)?;
-            &computed
-        }
-    };
+    let mut computed = None;
+    let corpus_norms = known_or_computed(stream, corpus, corpus_norms, &mut computed)?;
     let norms = inverse_norms(stream, queries)?;
     let mut lists = Lists::new(stream, queries.count, slices, plan.k())?;
     let query_tiles = queries.count.div_ceil(many::BLOCK_QUERIES);
@@ -432,6 +495,38 @@ fn search_many<T: Element>(
     // SAFETY: every buffer holds what the counts say, the norms are padded, the plan is the one that `k` and `capacity` give, and
     // grid and block are what the kernel asks for.
     unsafe { launch::<T::Many>(stream, config, arguments)? };
+    Ok(lists)
+}
+
+fn search_wide<T: Element>(
+    stream: &Stream,
+    corpus: Vectors<'_, T>,
+    corpus_norms: Option<&DeviceBuffer<f32>>,
+    queries: Vectors<'_, T>,
+    plan: wide::Plan,
+    slices: u32,
+) -> Result<Lists> {
+    let mut computed = None;
+    let corpus_norms = known_or_computed(stream, corpus, corpus_norms, &mut computed)?;
+    let norms = inverse_norms(stream, queries)?;
+    let mut lists = Lists::new(stream, queries.count, slices, plan.k())?;
+    let grid = [queries.count.div_ceil(wide::BLOCK_QUERIES), slices, 1];
+    let config = LaunchConfig::new(grid, [wide::THREADS, 1, 1]).with_shared(plan.bytes());
+    let arguments = (
+        queries.map(wide::BLOCK_QUERIES)?,
+        corpus.map(wide::BLOCK_ROWS)?,
+        corpus_norms,
+        corpus.count,
+        corpus.dim,
+        &norms,
+        queries.count,
+        plan.k(),
+        plan.stages(),
+        &mut lists.keys,
+    );
+    // SAFETY: every buffer holds what the counts say, the norms are padded, the maps have the kernel's boxes and swizzle, the plan is
+    // the one that `k` and `stages` give, and grid and block are what the kernel asks for.
+    unsafe { launch::<T::Wide>(stream, config, arguments)? };
     Ok(lists)
 }
 

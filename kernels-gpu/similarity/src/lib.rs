@@ -8,8 +8,9 @@
 //! |---|---|---|
 //! | [`stream`] | up to 16 queries a launch | memory: the corpus is read once |
 //! | [`tile`] | more | tensor cores |
-//! | [`norms`] | before both, on the queries; before `tile`, on a corpus that is not prepared | memory |
-//! | [`merge`] | after both: one list a block and query to one a query | - |
+//! | [`sm90`] | more, on Hopper | tensor cores |
+//! | [`norms`] | before them, on the queries; before the last two, on a corpus that is not prepared | memory |
+//! | [`merge`] | after them: one list a block and query to one a query | - |
 //!
 //! Results repeat bit for bit: see [`key`].
 #![cfg_attr(target_arch = "nvptx64", no_std)]
@@ -21,6 +22,9 @@ mod list;
 pub mod merge;
 pub mod norms;
 mod rows;
+/// Kernels for Hopper: they exist in the PTX for sm_90a alone.
+#[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
+pub mod sm90;
 pub mod stream;
 pub mod tile;
 mod unroll;
@@ -30,5 +34,7 @@ pub const MAX_K: u32 = 128;
 
 pub use merge::cosine_merge;
 pub use norms::{cosine_norms_bf16, cosine_norms_f16};
+#[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
+pub use sm90::{cosine_wgmma_bf16, cosine_wgmma_f16};
 pub use stream::{cosine_stream_bf16, cosine_stream_f16};
 pub use tile::{cosine_tile_bf16, cosine_tile_f16};

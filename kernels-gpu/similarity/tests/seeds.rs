@@ -2,8 +2,10 @@
 
 use similarity::half::f16;
 use similarity::{
-    cosine_merge, cosine_norms_f16, cosine_stream_f16, cosine_tile_f16, merge, norms, stream, tile,
+    cosine_merge, cosine_norms_f16, cosine_stream_f16, cosine_tile_f16, cosine_wgmma_f16, merge, norms, sm90,
+    stream, tile,
 };
+use simt::tensor_map::{DataType, Description, Interleave, L2Promotion, OobFill, Swizzle, encode};
 use simt::{LaunchConfig, Options};
 
 const SEEDS: u64 = 20;
@@ -35,9 +37,9 @@ impl<T> Drop for Global<T> {
 }
 
 /// Vectors with many equal scores: what depends on the schedule would show in the ties.
-fn vectors(count: u32, label: &str) -> Global<f16> {
+fn vectors(count: u32, dim: u32, label: &str) -> Global<f16> {
     let element = |i: u32| f16::from_f32((i.wrapping_mul(2_654_435_761) >> 30) as f32 - 1.0);
-    Global::new((0..count * DIM).map(element).collect(), label)
+    Global::new((0..count * dim).map(element).collect(), label)
 }
 
 /// Runs `body` once for each thread and fails with the checker's report if it finds a fault.
@@ -48,13 +50,13 @@ fn run(seed: u64, config: LaunchConfig, body: impl Fn() + Sync) {
     }
 }
 
-fn inverse_norms(seed: u64, vectors: &mut Global<f16>, count: u32) -> Global<f32> {
+fn inverse_norms(seed: u64, vectors: &mut Global<f16>, count: u32, dim: u32) -> Global<f32> {
     let padded = count.next_multiple_of(tile::NORMS_AT_ONCE) as usize;
     let mut out = Global::new(vec![0f32; padded], "norms");
     let (from, to) = (vectors.address(), out.address());
     run(seed, LaunchConfig::linear(2, norms::THREADS).shared(norms::SHARED_BYTES), || {
-        // SAFETY: `count` vectors of `DIM`, and room for as many norms.
-        unsafe { cosine_norms_f16(from as *const f16, count, DIM, to as *mut f32) }
+        // SAFETY: `count` vectors of `dim`, and room for as many norms.
+        unsafe { cosine_norms_f16(from as *const f16, count, dim, to as *mut f32) }
     });
     out
 }
@@ -79,8 +81,8 @@ fn search_few(seed: u64) -> Found {
     const QUERIES: u32 = 11;
     const BLOCKS: u32 = 3;
     const DEPTH: u32 = 3;
-    let (mut corpus, mut queries) = (vectors(ROWS, "corpus"), vectors(QUERIES, "queries"));
-    let mut norms = inverse_norms(seed, &mut queries, QUERIES);
+    let (mut corpus, mut queries) = (vectors(ROWS, DIM, "corpus"), vectors(QUERIES, DIM, "queries"));
+    let mut norms = inverse_norms(seed, &mut queries, QUERIES, DIM);
     let mut keys = Global::new(vec![0u64; (QUERIES * BLOCKS * K) as usize], "keys");
     let plan = stream::Plan::new(DIM, QUERIES, K, DEPTH);
     let config = LaunchConfig::linear(BLOCKS, stream::THREADS).shared(plan.bytes());
@@ -98,9 +100,9 @@ fn search_few(seed: u64) -> Found {
 fn search_many(seed: u64) -> Found {
     const QUERIES: u32 = 36;
     const SLICES: u32 = 2;
-    let (mut corpus, mut queries) = (vectors(ROWS, "corpus"), vectors(QUERIES, "queries"));
-    let mut row_norms = inverse_norms(seed, &mut corpus, ROWS);
-    let mut norms = inverse_norms(seed, &mut queries, QUERIES);
+    let (mut corpus, mut queries) = (vectors(ROWS, DIM, "corpus"), vectors(QUERIES, DIM, "queries"));
+    let mut row_norms = inverse_norms(seed, &mut corpus, ROWS, DIM);
+    let mut norms = inverse_norms(seed, &mut queries, QUERIES, DIM);
     let mut keys = Global::new(vec![0u64; (QUERIES * SLICES * K) as usize], "keys");
     let plan = tile::Plan::new(K, 32);
     let blocks = SLICES * QUERIES.div_ceil(tile::BLOCK_QUERIES);
@@ -130,6 +132,63 @@ fn search_many(seed: u64) -> Found {
     merged(seed, &mut keys, QUERIES, SLICES)
 }
 
+/// A map of `rows` vectors in boxes of `box_rows`.
+fn map(vectors: &mut Global<f16>, rows: u32, dim: u32, box_rows: u32) -> cuda_std::tma::TensorMap {
+    let row_bytes = u64::from(dim) * size_of::<f16>() as u64;
+    cuda_std::tma::TensorMap::from_words(encode(&Description {
+        address: vectors.address() as u64,
+        data_type: DataType::F16,
+        rank: 2,
+        dims: [dim.into(), rows.into(), 1, 1, 1],
+        strides: [row_bytes, 0, 0, 0],
+        box_dims: [sm90::BLOCK_K, box_rows, 1, 1, 1],
+        element_strides: [1; 5],
+        interleave: Interleave::None,
+        swizzle: Swizzle::B128,
+        l2_promotion: L2Promotion::None,
+        oob_fill: OobFill::Zeros,
+    }))
+}
+
+/// Two tiles of queries, through a ring that goes round more than once.
+fn search_wgmma(seed: u64) -> Found {
+    const QUERIES: u32 = sm90::BLOCK_QUERIES + 16;
+    const DIM: u32 = sm90::BLOCK_K + 8;
+    const SLICES: u32 = 2;
+    let (mut corpus, mut queries) = (vectors(ROWS, DIM, "corpus"), vectors(QUERIES, DIM, "queries"));
+    let mut row_norms = inverse_norms(seed, &mut corpus, ROWS, DIM);
+    let mut norms = inverse_norms(seed, &mut queries, QUERIES, DIM);
+    let mut keys = Global::new(vec![0u64; (QUERIES * SLICES * K) as usize], "keys");
+    let plan = sm90::Plan::new(K, 3);
+    let config = LaunchConfig {
+        grid: [QUERIES.div_ceil(sm90::BLOCK_QUERIES), SLICES, 1],
+        ..LaunchConfig::linear(1, sm90::THREADS).shared(plan.bytes())
+    };
+    let query_map = map(&mut queries, QUERIES, DIM, sm90::BLOCK_QUERIES);
+    let corpus_map = map(&mut corpus, ROWS, DIM, sm90::BLOCK_ROWS);
+    let (row_scale, scale, to) = (row_norms.address(), norms.address(), keys.address());
+    run(seed, config, || {
+        let (row_scale, scale) = (row_scale as *const f32, scale as *const f32);
+        let to = to as *mut u64;
+        // SAFETY: the buffers above, of the sizes that the kernel's table gives.
+        unsafe {
+            cosine_wgmma_f16(
+                &query_map,
+                &corpus_map,
+                row_scale,
+                ROWS,
+                DIM,
+                scale,
+                QUERIES,
+                K,
+                plan.stages(),
+                to,
+            )
+        }
+    });
+    merged(seed, &mut keys, QUERIES, SLICES)
+}
+
 fn same_under_all_seeds(search: impl Fn(u64) -> Found) {
     let first = search(0);
     assert!(first.1.iter().all(|&row| row < ROWS));
@@ -146,4 +205,9 @@ fn few_queries() {
 #[test]
 fn many_queries() {
     same_under_all_seeds(search_many);
+}
+
+#[test]
+fn many_queries_on_hopper() {
+    same_under_all_seeds(search_wgmma);
 }
