@@ -4,6 +4,7 @@ use half::bf16;
 use ironwarp::ops::convert::{convert, convert_into};
 use ironwarp::ops::elementwise::{BinaryOp, UnaryOp, binary, binary_into, copy_into, unary, unary_into};
 use ironwarp::ops::fill::{fill, uniform};
+use ironwarp::ops::index::{Indices, gather, scatter, scatter_add};
 use ironwarp::ops::reduction::{ReduceOp, argmax, reduce, sum};
 use ironwarp::{DType, DeviceBuffer, Stream, Tensor};
 use ironwarp_benches::{Outcome, Session, Work};
@@ -18,6 +19,8 @@ const OPERAND: usize = 512 << 20;
 const SMALL_OPERAND: usize = 1 << 16;
 /// Columns of what is taken as a matrix.
 const COLUMNS: usize = 4096;
+/// An odd number: multiples of it reach every row of a power of two.
+const ODD: usize = 7919;
 /// Elements of each result that are compared with the oracle.
 const COMPARED: usize = 1 << 16;
 
@@ -32,6 +35,7 @@ fn main() -> Outcome {
             bench_reduction(session, dtype, bytes)?;
         }
         bench_convert(session, bytes)?;
+        bench_index(session, DType::BF16, bytes)?;
         bench_fill(session, bytes)
     })
 }
@@ -208,6 +212,57 @@ fn bench_convert(session: &mut Session, bytes: usize) -> Outcome {
         )?;
     }
     Ok(())
+}
+
+/// Rows of a table, every second one, in an order without a pattern.
+fn bench_index(session: &mut Session, dtype: DType, bytes: usize) -> Outcome {
+    if !session.wants("index") {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let rows = bytes / dtype.size() / COLUMNS;
+    let chosen: Vec<usize> = (0..rows / 2).map(|i| i * ODD % rows).collect();
+    let indices = Indices::from_slice(&stream, &chosen, rows)?;
+    let mut table = random(&stream, dtype, rows, 5)?;
+    let values = gather(&stream, &table, 0, &indices)?;
+    // The oracle sees the rows that are compared.
+    let shown = COMPARED / COLUMNS;
+    let mut want = Vec::new();
+    for &row in chosen.iter().take(shown) {
+        want.extend(table.select(0, row)?.to_vec::<bf16>(&stream)?);
+    }
+    let positions: Vec<usize> = (0..want.len() / COLUMNS).collect();
+    let want = reference::index::gather(&want, &[positions.len(), COLUMNS], 0, &positions);
+    compare::bitwise_equal("gather", &values.slice(0, ..positions.len())?.to_vec::<bf16>(&stream)?, &want)?;
+
+    let shape = format!("{dtype} {} of {rows}x{COLUMNS}", chosen.len());
+    let moved = |times: usize| Work::Bytes((times * chosen.len() * COLUMNS * dtype.size()) as u64);
+    let more = [("indices", json!(chosen.len()))];
+    session.measure_beside(
+        "index_gather",
+        &shape,
+        moved(2),
+        &[peer("gather", dtype, rows, &more)],
+        |_| gather(&stream, &table, 0, &indices).map(drop),
+    )?;
+    session.measure_beside(
+        "index_scatter",
+        &shape,
+        moved(2),
+        &[peer("scatter", dtype, rows, &more)],
+        |_| scatter(&stream, table.view_mut()?, 0, &indices, &values),
+    )?;
+    let mut wide = convert(&stream, &table, DType::F32)?;
+    let values = convert(&stream, &values, DType::F32)?;
+    let shape = format!("f32 {} of {rows}x{COLUMNS}", chosen.len());
+    let work = Work::Bytes((3 * chosen.len() * COLUMNS * DType::F32.size()) as u64);
+    session.measure_beside(
+        "index_scatter_add",
+        &shape,
+        work,
+        &[peer("scatter_add", DType::F32, rows, &more)],
+        |_| scatter_add(&stream, wide.view_mut()?, 0, &indices, &values),
+    )
 }
 
 fn bench_fill(session: &mut Session, bytes: usize) -> Outcome {

@@ -8,6 +8,7 @@ mod basic;
 pub mod cosine;
 pub mod elementwise;
 mod gemm;
+pub mod index;
 pub mod matmul;
 pub mod reduction;
 

@@ -112,6 +112,8 @@ table! {
         "Summed in f32, with fewer roundings than 2^32 terms would have levels, then rounded once.";
     REDUCE_SUM_BF16 = "reductions bf16", STEP_BF16, ROUND_BF16 + 32.0 * ROUND_F32, None,
         "Summed in f32, with fewer roundings than 2^32 terms would have levels, then rounded once.";
+    SCATTER_ADD = "scatter_add", STEP_F32, 4.0 * ROUND_F32, SquareRoot,
+        "One chain of additions whose roundings are independent; 4 standard deviations; scale is the sum of magnitudes.";
     REDUCE_NORM = "norm", 4.0 * STEP_F32, 2.0 * ROUND_F32, Logarithm,
         "A sum of squares, each rounded once more, and a root, which halves what is left.";
     REDUCE_PROD = "product", STEP_F32, 4.0 * ROUND_F32, SquareRoot,

@@ -6,6 +6,7 @@ pub mod cosine;
 pub mod elementwise;
 pub mod fill;
 pub mod gemm;
+pub mod index;
 pub mod reduce;
 pub mod reduction;
 pub mod saxpy;

@@ -84,6 +84,17 @@ impl<'a> TensorMut<'a> {
         Ok(TensorMut { layout, ..self })
     }
 
+    /// The same elements under another shape, without a copy.
+    ///
+    /// # Errors
+    /// [`TensorError::Shape`] when the number of elements differs, [`TensorError::NotContiguous`] when it needs a copy.
+    pub fn reshape(self, shape: &[usize]) -> Result<Self> {
+        let operation = "TensorMut::reshape";
+        let layout = self.layout.reshape(Shape::of(operation, shape)?)?;
+        let layout = layout.ok_or_else(|| not_contiguous(operation, &self.layout))?;
+        Ok(TensorMut { layout, ..self })
+    }
+
     /// The elements of a contiguous tensor, exclusive.
     ///
     /// # Errors

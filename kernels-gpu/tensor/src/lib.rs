@@ -8,6 +8,7 @@
 //! | [`unary`], [`binary`], [`compare`], [`select`], [`copy`] | element by element, over operands with strides: see [`place`] |
 //! | [`convert`] | from every element type to every other |
 //! | [`reduce`] | sums, products, maxima, and where they stand, along rows and columns |
+//! | [`index`] | rows by their numbers: gathered, scattered, added up |
 //! | [`fill`] | constants, progressions, random numbers |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 // Iterators by value over arrays end up in memory of the thread's own, indices that unroll to constants do not.
@@ -20,6 +21,7 @@ pub mod convert;
 pub mod copy;
 pub mod element;
 pub mod fill;
+pub mod index;
 mod math;
 mod math64;
 pub mod place;

@@ -1,0 +1,375 @@
+//! Rows by their numbers: gathered, scattered, added up.
+//!
+//! [`Indices`] are checked against their bound once, when they are made, on the host or by a reduction on the device; what uses them
+//! does not look again and waits for nothing. Everything repeats bit for bit, also where several indices are the same.
+//!
+//! ```no_run
+//! use ironwarp::{Device, Tensor};
+//! use ironwarp::ops::index::{Indices, gather};
+//!
+//! # fn main() -> ironwarp::Result<()> {
+//! let stream = Device::open(0)?.stream()?;
+//! let table = Tensor::from_slice(&stream, &[3, 2], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+//! let tokens = Indices::from_slice(&stream, &[2, 0, 2], 3)?;
+//! let rows = gather(&stream, &table, 0, &tokens)?;
+//! assert_eq!(rows.to_vec::<f32>(&stream)?, [5.0, 6.0, 1.0, 2.0, 5.0, 6.0]);
+//! # Ok(())
+//! # }
+//! ```
+
+use bytemuck::Pod;
+use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
+use half::{bf16, f16};
+use layout::Divisor;
+use tensor::THREADS;
+use tensor::index::{
+    Additions, Moves, Unit16, add_rows_f32, add_rows_f64, add_rows_i32, add_rows_i64, gather_b1, gather_b2,
+    gather_b4, gather_b8, gather_b16, mark_last, scatter_b1, scatter_b2, scatter_b4, scatter_b8, scatter_b16,
+};
+
+use super::convert::{convert, convert_into};
+use super::elementwise::{contiguous, made, same_dtype};
+use super::reduction::{ReduceOp, reduce};
+use crate::error::Result;
+use crate::launch::{LaunchConfig, launch};
+use crate::memory::{DeviceBuffer, DevicePtr};
+use crate::stream::Stream;
+use crate::tensor::{DType, Element, Shape, Tensor, TensorError, TensorMut};
+
+/// Bytes of the widest unit that moves at a time.
+const UNIT: usize = size_of::<Unit16>();
+
+/// Numbers of places along an axis, all of them below a bound.
+#[derive(Debug, Clone)]
+pub struct Indices {
+    /// i64, contiguous, one axis. Nothing writes it: it never leaves, and its memory is its own.
+    tensor: Tensor,
+    bound: usize,
+}
+
+impl Indices {
+    /// Indices from the host, below `bound`.
+    ///
+    /// # Errors
+    /// [`TensorError::Index`] for one that is not, [`crate::Error::OutOfMemory`], or the driver's error.
+    pub fn from_slice(stream: &Stream, indices: &[usize], bound: usize) -> Result<Self> {
+        let outside = |&&index: &&usize| index >= bound || i64::try_from(index).is_err();
+        if let Some(&index) = indices.iter().find(outside) {
+            let index = i64::try_from(index).unwrap_or(i64::MAX);
+            return Err(TensorError::Index { operation: "Indices::from_slice", index, bound }.into());
+        }
+        // All fit: they are below the bound.
+        let indices: Vec<i64> = indices.iter().map(|&index| index as i64).collect();
+        Ok(Indices { tensor: Tensor::from_slice(stream, &[indices.len()], &indices)?, bound })
+    }
+
+    /// The elements of an i64 or i32 tensor, in order, checked to be from 0 to below `bound`; waits for that check. The tensor is
+    /// copied: what is checked stays as it is.
+    ///
+    /// # Errors
+    /// [`TensorError::Index`] with the smallest or largest element where one is outside, [`TensorError::DType`],
+    /// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
+    pub fn from_tensor(stream: &Stream, tensor: &Tensor, bound: usize) -> Result<Self> {
+        let operation = "Indices::from_tensor";
+        if !matches!(tensor.dtype(), DType::I64 | DType::I32) {
+            let (what, got, wanted) = ("the tensor", tensor.dtype(), "i64 or i32".to_owned());
+            let hint = "convert the operand first (`ops::convert`)";
+            return Err(TensorError::DType { operation, what, got, wanted, hint }.into());
+        }
+        let tensor = convert(stream, tensor, DType::I64)?.view_as(&[tensor.elements()])?;
+        if !tensor.is_empty() {
+            for op in [ReduceOp::Min, ReduceOp::Max] {
+                let index: i64 = reduce(stream, op, &tensor, &[])?.item(stream)?;
+                if usize::try_from(index).map_or(true, |index| index >= bound) {
+                    return Err(TensorError::Index { operation, index, bound }.into());
+                }
+            }
+        }
+        Ok(Indices { tensor, bound })
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.tensor.elements()
+    }
+
+    /// Are there none?
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What all of them are below.
+    pub fn bound(&self) -> usize {
+        self.bound
+    }
+}
+
+/// The places `indices` of `axis` of `x`, in their order: `y[.., i, ..] = x[.., indices[i], ..]`.
+///
+/// # Errors
+/// [`TensorError::Axis`]; [`TensorError::Index`] when the bound of the indices is beyond the axis, [`crate::Error::DeviceMismatch`],
+/// [`crate::Error::OutOfMemory`], or the driver's error.
+pub fn gather(stream: &Stream, x: &Tensor, axis: usize, indices: &Indices) -> Result<Tensor> {
+    let operation = "gather";
+    let sides = Sides::of(operation, x.shape(), x.dtype(), axis, indices)?;
+    let shape = sides.dense_shape(x.shape(), axis)?;
+    let x = contiguous(stream, x)?;
+    made(stream, &shape, x.dtype(), |mut out| {
+        let alignment = x.address() | out.address();
+        let (from, to) = (x.read::<u8>(stream)?, out.write::<u8>(stream)?);
+        let job = Job { stream, sides, indices: indices.tensor.read(stream)? };
+        match sides.unit(alignment) {
+            16 => job.gather::<gather_b16, Unit16>(from, to),
+            8 => job.gather::<gather_b8, u64>(from, to),
+            4 => job.gather::<gather_b4, u32>(from, to),
+            2 => job.gather::<gather_b2, u16>(from, to),
+            _ => job.gather::<gather_b1, u8>(from, to),
+        }
+    })
+}
+
+/// Writes `x` over the places `indices` of `axis` of `out`, contiguous: `out[.., indices[i], ..] = x[.., i, ..]`. Of several written to
+/// one place the last stays.
+///
+/// # Errors
+/// [`TensorError::Axis`], [`TensorError::Shape`], [`TensorError::DType`], [`TensorError::NotContiguous`]; [`TensorError::Index`] when the
+/// bound of the indices is beyond the axis, [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
+pub fn scatter(
+    stream: &Stream,
+    mut out: TensorMut<'_>,
+    axis: usize,
+    indices: &Indices,
+    x: &Tensor,
+) -> Result<()> {
+    let operation = "scatter";
+    let sides = checked(operation, &out, axis, indices, x)?;
+    if sides.is_nothing() {
+        return Ok(());
+    }
+    let x = contiguous(stream, x)?;
+    let count = indices.len() as u64;
+    let mut last = Tensor::zeros(stream, &[indices.bound], DType::I64)?;
+    let mark = last.view_mut()?.write(stream)?;
+    let config = grid(count.div_ceil(THREADS.into()));
+    let names = indices.tensor.read(stream)?;
+    // SAFETY: every index is below the bound, which is the length of `last`.
+    unsafe { launch::<mark_last>(stream, config, (count, names, mark))? };
+    let alignment = x.address() | out.address();
+    let (from, to) = (x.read::<u8>(stream)?, out.write::<u8>(stream)?);
+    let (job, last) = (Job { stream, sides, indices: names }, last.read(stream)?);
+    match sides.unit(alignment) {
+        16 => job.scatter::<scatter_b16, Unit16>(last, from, to),
+        8 => job.scatter::<scatter_b8, u64>(last, from, to),
+        4 => job.scatter::<scatter_b4, u32>(last, from, to),
+        2 => job.scatter::<scatter_b2, u16>(last, from, to),
+        _ => job.scatter::<scatter_b1, u8>(last, from, to),
+    }
+}
+
+/// Adds `x` to the places `indices` of `axis` of `out`, contiguous: `out[.., indices[i], ..] += x[.., i, ..]`, in the order of `i`.
+///
+/// 16-bit floats are added up in f32 and rounded once; integers wrap around.
+///
+/// # Errors
+/// As [`scatter`]; [`TensorError::DType`] for 8-bit floats, u8 and bool.
+pub fn scatter_add(
+    stream: &Stream,
+    mut out: TensorMut<'_>,
+    axis: usize,
+    indices: &Indices,
+    x: &Tensor,
+) -> Result<()> {
+    let operation = "scatter_add";
+    let sides = checked(operation, &out, axis, indices, x)?;
+    if sides.is_nothing() {
+        return match out.dtype() {
+            got @ (DType::F8E4M3 | DType::F8E5M2 | DType::U8 | DType::Bool) => Err(not_added(operation, got)),
+            _ => Ok(()),
+        };
+    }
+    let job = Job { stream, sides, indices: indices.tensor.read(stream)? };
+    match out.dtype() {
+        DType::F64 => job.add::<add_rows_f64, f64>(x, &mut out),
+        DType::F32 => job.add::<add_rows_f32, f32>(x, &mut out),
+        DType::I64 => job.add::<add_rows_i64, i64>(x, &mut out),
+        DType::I32 => job.add::<add_rows_i32, i32>(x, &mut out),
+        DType::F16 => job.add_wide::<f16>(x, out),
+        DType::BF16 => job.add_wide::<bf16>(x, out),
+        got => Err(not_added(operation, got)),
+    }
+}
+
+fn not_added(operation: &'static str, got: DType) -> crate::Error {
+    let (wanted, hint) =
+        ("f64, f32, f16, bf16, i64 or i32".to_owned(), "convert the operands first (`ops::convert`)");
+    TensorError::DType { operation, what: "out", got, wanted, hint }.into()
+}
+
+/// The sides of a scatter, when its operands fit.
+fn checked(
+    operation: &'static str,
+    out: &TensorMut<'_>,
+    axis: usize,
+    indices: &Indices,
+    x: &Tensor,
+) -> Result<Sides> {
+    let sides = Sides::of(operation, out.shape(), out.dtype(), axis, indices)?;
+    same_dtype(operation, "x", out.dtype(), x.dtype())?;
+    let wanted = sides.dense_shape(out.shape(), axis)?;
+    if *x.shape() != wanted {
+        let (what, got, wanted) = ("x", x.shape().clone(), wanted.to_string());
+        let hint = "the shape of the output with as many places along the axis as there are indices";
+        return Err(TensorError::Shape { operation, what, got, wanted, hint }.into());
+    }
+    if !out.layout().is_contiguous() {
+        let (shape, strides) = (out.shape().clone(), out.layout().strides().to_vec());
+        return Err(TensorError::NotContiguous { operation, shape, strides }.into());
+    }
+    Ok(sides)
+}
+
+/// A tensor as `[outer, places, inner]`, and its indices.
+#[derive(Debug, Clone, Copy)]
+struct Sides {
+    outer: usize,
+    places: usize,
+    inner: usize,
+    indices: usize,
+    /// Bytes of an element.
+    size: usize,
+}
+
+impl Sides {
+    fn of(
+        operation: &'static str,
+        shape: &Shape,
+        dtype: DType,
+        axis: usize,
+        indices: &Indices,
+    ) -> Result<Self> {
+        if axis >= shape.rank() {
+            return Err(TensorError::Axis { operation, axis, rank: shape.rank() }.into());
+        }
+        let (places, bound) = (shape[axis], indices.bound);
+        if bound > places && !indices.is_empty() {
+            // The bound is what was checked; the largest index may be less.
+            let index = i64::try_from(bound - 1).unwrap_or(i64::MAX);
+            return Err(TensorError::Index { operation, index, bound: places }.into());
+        }
+        let (outer, inner) = (shape[..axis].iter().product(), shape[axis + 1..].iter().product());
+        Ok(Sides { outer, places, inner, indices: indices.len(), size: dtype.size() })
+    }
+
+    /// The shape with the indices in place of the places.
+    fn dense_shape(&self, shape: &Shape, axis: usize) -> Result<Shape> {
+        let mut sides = shape.to_vec();
+        sides[axis] = self.indices;
+        Shape::of("gather", &sides)
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.outer * self.indices * self.inner == 0
+    }
+
+    /// Bytes that move at a time between addresses whose bits are in `alignment`.
+    fn unit(&self, alignment: u64) -> usize {
+        let row = (self.inner * self.size) as u64 | alignment | UNIT as u64;
+        1 << row.trailing_zeros()
+    }
+
+    /// The launches for units of `unit` bytes.
+    fn moves(&self, unit: usize) -> Vec<Moves> {
+        if self.is_nothing() {
+            return Vec::new();
+        }
+        let (rows, inner) = ((self.outer * self.indices) as u64, (self.inner * self.size / unit) as u64);
+        // A row has to fit in a launch: 2^31 units of it are more than any device's memory, but for the narrowest.
+        let most = (u64::from(Divisor::MAX) / inner).max(1);
+        let narrow = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        let starts = (0..rows).step_by(usize::try_from(most).unwrap_or(usize::MAX));
+        let moves = |first: u64| Moves {
+            places: self.places as u64,
+            indices: self.indices as u64,
+            first,
+            rows: narrow(most.min(rows - first)),
+            inner: narrow(inner),
+            by_inner: Divisor::new(narrow(inner)),
+        };
+        starts.map(moves).collect()
+    }
+}
+
+/// Work under way.
+struct Job<'a> {
+    stream: &'a Stream,
+    sides: Sides,
+    indices: DevicePtr<i64>,
+}
+
+impl Job<'_> {
+    /// The launches for units of type `T`.
+    fn moves<T>(&self) -> Result<Vec<Moves>> {
+        let inner = self.sides.inner * self.sides.size / size_of::<T>();
+        if inner > Divisor::MAX as usize {
+            return Err(crate::Error::InvalidArgument {
+                operation: "gather, scatter",
+                argument: "the tensor",
+                got: format!("rows of {inner} units of {} bytes", size_of::<T>()),
+                wanted: format!("at most {}", Divisor::MAX),
+                hint: "begin at a 16-byte boundary with rows of whole 16 bytes, or take rows in parts",
+            });
+        }
+        Ok(self.sides.moves(size_of::<T>()))
+    }
+
+    fn gather<K, T>(&self, x: DevicePtr<u8>, y: DevicePtr<u8>) -> Result<()>
+    where
+        K: Kernel<Params = (Value<Moves>, Ptr<i64>, Ptr<T>, PtrMut<T>)>,
+    {
+        let (x, y) = (DevicePtr::<T>::from_raw(x.raw()), DevicePtr::<T>::from_raw(y.raw()));
+        self.moves::<T>()?.into_iter().try_for_each(|moves| {
+            // SAFETY: the indices are below the places of x; y has a row for each, exclusively borrowed; both are whole units.
+            unsafe { launch::<K>(self.stream, grid(moves.blocks()), (moves, self.indices, x, y)) }
+        })
+    }
+
+    fn scatter<K, T>(&self, last: DevicePtr<u64>, x: DevicePtr<u8>, y: DevicePtr<u8>) -> Result<()>
+    where
+        K: Kernel<Params = (Value<Moves>, Ptr<i64>, Ptr<u64>, Ptr<T>, PtrMut<T>)>,
+    {
+        let (x, y) = (DevicePtr::<T>::from_raw(x.raw()), DevicePtr::<T>::from_raw(y.raw()));
+        self.moves::<T>()?.into_iter().try_for_each(|moves| {
+            // SAFETY: as for the gather, with x and y exchanged; `last` was marked for these indices.
+            unsafe { launch::<K>(self.stream, grid(moves.blocks()), (moves, self.indices, last, x, y)) }
+        })
+    }
+
+    fn add<K, T: Pod>(&self, x: &Tensor, out: &mut TensorMut<'_>) -> Result<()>
+    where
+        K: Kernel<Params = (Value<Additions>, Ptr<i64>, Ptr<T>, PtrMut<T>)>,
+    {
+        let Sides { outer, places, inner, indices, .. } = self.sides;
+        let shape = Additions::new(outer as u64, places as u64, indices as u64, inner as u64);
+        let x = contiguous(self.stream, x)?;
+        let (x, y) = (x.read::<T>(self.stream)?, out.write::<T>(self.stream)?);
+        // SAFETY: the indices are below the places of y, exclusively borrowed; x has a row for each.
+        unsafe { launch::<K>(self.stream, grid(shape.blocks()), (shape, self.indices, x, y)) }
+    }
+}
+
+impl Job<'_> {
+    /// `out`, whose elements are `T`s, plus the rows of `x`, in f32.
+    fn add_wide<T: Element + Pod>(&self, x: &Tensor, mut out: TensorMut<'_>) -> Result<()> {
+        let mut old = DeviceBuffer::<T>::zeroed(self.stream, out.layout().elements())?;
+        old.view_mut().copy_from_device(self.stream, out.view_mut().into_view::<T>()?.view())?;
+        let old = Tensor::from_buffer(old, out.shape())?;
+        let mut wide = convert(self.stream, &old, DType::F32)?;
+        self.add::<add_rows_f32, f32>(&convert(self.stream, x, DType::F32)?, &mut wide.view_mut()?)?;
+        convert_into(self.stream, &wide, out)
+    }
+}
+
+fn grid(blocks: u64) -> LaunchConfig {
+    // More blocks than a grid holds become an error of the launch.
+    LaunchConfig::new([u32::try_from(blocks).unwrap_or(u32::MAX), 1, 1], [THREADS, 1, 1])
+}
