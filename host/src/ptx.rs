@@ -52,16 +52,21 @@ pub(crate) fn default_sources() -> Vec<PtxSource> {
 /// PTX without its entries other than `kernel`. Device functions and constants stay.
 pub(crate) fn with_one_entry(text: &str, kernel: &str) -> String {
     let mut kept = String::with_capacity(text.len() / 4);
-    let mut skipping = false;
+    // Inline assembly has brackets of its own, at the begin of lines too.
+    let (mut skipping, mut depth) = (false, 0_usize);
     for line in text.split_inclusive('\n') {
         if let Some(name) = entry_name(line) {
-            skipping = name != kernel;
+            (skipping, depth) = (name != kernel, 0);
         }
         if !skipping {
             kept.push_str(line);
+            continue;
         }
-        // The compiler writes the bracket that ends a body, and no other, at the begin of a line.
-        skipping &= line.trim_end() != "}";
+        let code = line.split("//").next().unwrap_or_default();
+        for bracket in code.bytes().filter(|byte| matches!(byte, b'{' | b'}')) {
+            depth = if bracket == b'{' { depth + 1 } else { depth.saturating_sub(1) };
+            skipping &= depth > 0;
+        }
     }
     kept
 }
@@ -231,7 +236,7 @@ mod tests {
     fn one_entry_is_kept_whole() {
         let body = |name: &str| {
             format!(
-                "\t// .globl {name}\n.visible .entry {name}(\n\t.param .u32 {name}_param_0\n)\n.maxntid 32, 1, 1\n{{\n\t{{ .reg .pred p; }}\n\tret;\n}}\n"
+                "\t// .globl {name}\n.visible .entry {name}(\n\t.param .u32 {name}_param_0\n)\n.maxntid 32, 1, 1\n{{\n\t{{ .reg .pred p; }}\n{{\n.reg .pred q; // }}\n}}\n\tret;\n}}\n"
             )
         };
         let shared =
