@@ -208,13 +208,18 @@ impl Session {
         }
         // What came before the last ones was warm-up.
         let count = sample_count(&self.options);
+        let mut medians = Vec::new();
         let mut row = |program: &str, samples: &mut Samples| {
             let samples = samples.split_off(samples.len().saturating_sub(count));
             let (program, name, shape) = (program.to_owned(), name.to_owned(), shape.to_owned());
-            self.rows.push(Row { program, name, shape, work, samples });
+            let row = Row { program, name, shape, work, samples };
+            medians.push(format!("{} {:.4} ms", row.program, row.quantile(0.5)));
+            self.rows.push(row);
         };
         row(OURS, &mut samples);
         peers.iter_mut().for_each(|(peer, samples)| row(peer.label(), samples));
+        // The table comes at the end; a long run shows how it goes.
+        println!("{name} {shape}: {}", medians.join(", "));
         Ok(())
     }
 

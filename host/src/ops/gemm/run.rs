@@ -7,7 +7,7 @@ use crate::memory::{DeviceView, DeviceViewMut};
 use crate::stream::Stream;
 
 use super::config::{Config, Kernel};
-use super::matmul::{Matmul, Vector};
+use super::matmul::{Matmul, Vector, invalid};
 use super::matrix::{Matrix, MatrixMut};
 use super::problem::Problem;
 use super::repack::{self, Packed};
@@ -54,9 +54,9 @@ pub(super) fn run(stream: &Stream, product: Matmul<'_>, problem: &Problem, confi
     let a = scratch_a.as_ref().map_or(a, Packed::matrix);
     let b = scratch_b.as_ref().map_or(b, Packed::matrix);
     let operands = Operands { a, b, c, alpha, beta, activation, bias, residual, scale_a, scale_b, amax };
-    // `has` of one family is true for every kernel.
-    FAMILIES
-        .iter()
-        .find(|family| (family.has)(config.kernel))
-        .map_or(Ok(()), |family| (family.launch)(stream, problem, config, operands))
+    let family = FAMILIES.iter().find(|family| (family.has)(config.kernel)).ok_or_else(|| {
+        let wanted = "a kernel of one of the families".to_owned();
+        invalid("the configuration", config.to_string(), wanted, "take one of `candidates`")
+    })?;
+    (family.launch)(stream, problem, config, operands)
 }

@@ -6,7 +6,8 @@
 //!
 //! `IRONWARP_GEMM=TEXT` keeps only configurations whose text (as `Display` prints it) contains `TEXT`, where there are any: for experiments.
 
-use std::sync::OnceLock;
+use std::collections::HashMap;
+use std::sync::{OnceLock, PoisonError, RwLock};
 
 use crate::device::{Arch, Device};
 use crate::error::{Error, Result};
@@ -84,8 +85,26 @@ fn ask(problem: &Problem, device: &Device, sink: &mut impl Sink) {
 /// [`Error::Environment`] when `IRONWARP_GEMM` is no text, [`Error::InvalidArgument`] when no kernel can do the problem (not seen: `gemm_any`
 /// can do all).
 pub(super) fn best(problem: &Problem, device: &Device) -> Result<Config> {
-    best_of(problem, device, wanted()?)
+    /// By device and problem: asking all families costs about a microsecond.
+    static KNOWN: RwLock<Option<HashMap<(u32, Problem), Config>>> = RwLock::new(None);
+    let key = (device.ordinal(), *problem);
+    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
+    if let Some(config) = known.as_ref().and_then(|known| known.get(&key)) {
+        return Ok(*config);
+    }
+    drop(known);
+    let config = best_of(problem, device, wanted()?)?;
+    let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+    let known = known.get_or_insert_default();
+    if known.len() >= MOST_KNOWN {
+        known.clear();
+    }
+    known.insert(key, config);
+    Ok(config)
 }
+
+/// Problems whose configurations are remembered, at most.
+const MOST_KNOWN: usize = 4096;
 
 fn best_of(problem: &Problem, device: &Device, filter: Option<&str>) -> Result<Config> {
     let mut best = Best { best: None, filter };

@@ -23,6 +23,7 @@ use crate::stream::Stream;
 use crate::tensor::DType;
 
 use super::config::{Config, Kernel, Offer, Refusal, Repack};
+use super::matmul::invalid;
 use super::matrix::{Matrix, ROW_ALIGNMENT, Shape};
 use super::problem::{Operand, Order, Precision, Problem};
 use super::repack::{self, LINE_BYTES};
@@ -360,8 +361,11 @@ fn operand_map<'a>(matrix: Matrix<'a>, along_k: bool, rows: u32) -> Result<Tenso
 }
 
 fn launch_entry(stream: &Stream, problem: &Problem, config: &Config, operands: Operands<'_>) -> Result<()> {
-    let Kernel::Sm90(index) = config.kernel else { return Ok(()) };
-    let (entry, launch) = (&TABLE[usize::from(index)], LAUNCHES[usize::from(index)]);
+    let index = if let Kernel::Sm90(index) = config.kernel { usize::from(index) } else { usize::MAX };
+    let (Some(entry), Some(launch)) = (TABLE.get(index), LAUNCHES.get(index)) else {
+        let wanted = "a kernel of the table".to_owned();
+        return Err(invalid("the configuration", config.to_string(), wanted, "take one of `candidates`"));
+    };
     let Operands { a, b, c, alpha, beta, activation, bias, residual, scale_a, scale_b, amax } = operands;
     let view = View::new(problem, config.swap);
     // [m, k] and [n, k].

@@ -1,5 +1,6 @@
 //! The tuner: measures the configurations that can do a problem, and keeps what it finds.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -46,13 +47,16 @@ pub struct Tuner {
     path: Option<PathBuf>,
     unusable: Option<Unusable>,
     records: Mutex<Records>,
+    /// What the records, or the choice without one, came to: looked up at every product.
+    known: Mutex<HashMap<Problem, Config>>,
 }
 
 impl Tuner {
     /// A tuner whose records last as long as it does.
     pub fn new(device: &Device, tuning: Tuning) -> Self {
         let (place, records) = (Place::of(device), Mutex::default());
-        Tuner { device: device.clone(), place, tuning, path: None, unusable: None, records }
+        let known = Mutex::default();
+        Tuner { device: device.clone(), place, tuning, path: None, unusable: None, records, known }
     }
 
     /// A tuner whose records are kept in the file `path`. A file that is not there yet is made with the first record. One that is broken, or of
@@ -119,16 +123,31 @@ impl Tuner {
         let product = product.folded();
         let problem = product.checked(stream)?;
         stream.same_device("the tuner", &self.device)?;
-        let (config, kept) = match (self.recorded(&problem), self.tuning) {
-            (Some((config, _)), _) => (config, Ok(())),
-            (None, Tuning::Recorded) => (select::best(&problem, &self.device)?, Ok(())),
-            (None, Tuning::Measure) => {
-                let (config, record) = measure(stream, &product, &problem)?;
-                (config, self.keep(&problem, record))
-            }
+        let known = self.known().get(&problem).copied();
+        let (config, kept) = match known {
+            Some(config) => (config, Ok(())),
+            None => self.find(stream, &product, &problem)?,
         };
         run::run(stream, product, &problem, &config)?;
         kept
+    }
+
+    /// The configuration for a problem that is asked for the first time, and whether a new record of it could be kept.
+    fn find(&self, stream: &Stream, product: &Matmul<'_>, problem: &Problem) -> Result<(Config, Result<()>)> {
+        let (config, kept) = match (self.recorded(problem), self.tuning) {
+            (Some((config, _)), _) => (config, Ok(())),
+            (None, Tuning::Recorded) => (select::best(problem, &self.device)?, Ok(())),
+            (None, Tuning::Measure) => {
+                let (config, record) = measure(stream, product, problem)?;
+                (config, self.keep(problem, record))
+            }
+        };
+        self.known().insert(*problem, config);
+        Ok((config, kept))
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<Problem, Config>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn keep(&self, problem: &Problem, record: Record) -> Result<()> {
