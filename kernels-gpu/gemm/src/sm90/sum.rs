@@ -106,23 +106,17 @@ impl<C: Config> Sum<C> for ByBlocks {
         let mut sums = C::Tile::zero();
         let mut part = C::Tile::zero();
         let mut k_tile = 0;
+        // SAFETY: as below.
+        let mut factors = unsafe { self.factors(&task, rows, 0) };
         loop {
-            // SAFETY: the caller's contract; factors of rows and blocks that there are.
+            // SAFETY: the caller's contract; factors of blocks that there are, one stage ahead of their products.
             unsafe {
-                let b = self.b.add((task.corner.column / C::BLOCK_N * task.k_tiles + k_tile) as usize).read();
-                let a = rows.map(|row| {
-                    let inside = row < task.problem.m;
-                    if inside {
-                        self.a.add(k_tile as usize * self.a_pitch as usize + row as usize).read()
-                    } else {
-                        0.0
-                    }
-                });
                 task.multiply(&mut part, *position, false);
+                let last = k_tile + 1 >= task.k_tiles;
+                let next = if last { factors } else { self.factors(&task, rows, k_tile + 1) };
                 wgmma::wait_group::<0>();
                 part.fence();
                 task.ring.release(position.stage, task.thread);
-                let factors = [a[0] * b, a[1] * b];
                 unrolled!(STEP in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15] {
                     unrolled!(REGISTER in [0 1 2 3] {
                         let index = 4 * STEP + REGISTER;
@@ -130,6 +124,7 @@ impl<C: Config> Sum<C> for ByBlocks {
                         sums.set(0, index, sum);
                     });
                 });
+                factors = next;
             }
             *position = position.next::<C>();
             k_tile += 1;
@@ -140,6 +135,19 @@ impl<C: Config> Sum<C> for ByBlocks {
         // SAFETY: as above.
         unsafe { task.turn.pass::<C>() }
         sums
+    }
+}
+
+impl ByBlocks {
+    /// The products of both factors for the thread's two rows in a block of k.
+    #[inline(always)]
+    unsafe fn factors<C: Config>(self, task: &Task<C>, rows: [u32; 2], k_tile: u32) -> [f32; 2] {
+        // SAFETY: the caller's contract: the block is one of k's.
+        unsafe {
+            let b = self.b.add((task.corner.column / C::BLOCK_N * task.k_tiles + k_tile) as usize).read();
+            let block = self.a.add(k_tile as usize * self.a_pitch as usize);
+            rows.map(|row| if row < task.problem.m { block.add(row as usize).read() * b } else { 0.0 })
+        }
     }
 }
 
