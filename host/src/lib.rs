@@ -25,6 +25,8 @@
 //! | `IRONWARP_GEMM_RECORDS`, `IRONWARP_GEMM_TUNING` | file of [`ops::gemm::Tuner::from_env`], and `measure` (default) or `recorded` |
 //! | `IRONWARP_LAUNCH_BLOCKING` | `1`: wait after each launch, so that an error names the launch that caused it |
 
+#[cfg(doctest)]
+mod book;
 mod device;
 mod environment;
 mod error;

@@ -3,6 +3,7 @@
 
 mod code;
 mod dependencies;
+mod docs;
 mod kernels;
 mod rules;
 
@@ -15,8 +16,8 @@ use crate::workspace;
 
 pub const HELP: &str = "
 Checks what neither compiler nor linter can: where assembly and driver calls may stand, how long files are, that
-unsafe code says why it is sound, which package may depend on which, and that every kernel has an op, an oracle,
-a test, a bench row and a budget line.
+unsafe code says why it is sound, which package may depend on which, that every kernel has an op, an oracle,
+a test, a bench row and a budget line, and that links in the documents and the book's chapters lead somewhere.
 
 Usage: cargo xtask tidy
 
@@ -58,6 +59,7 @@ pub fn check() -> Result<(), Error> {
     findings.extend(rules::check(&sources));
     findings.extend(dependencies::check(workspace::root())?);
     findings.extend(kernels::check(&sources, workspace::root())?);
+    findings.extend(docs::check(workspace::root())?);
     if !findings.is_empty() {
         findings.sort();
         return Err(Error::Tidy(findings));

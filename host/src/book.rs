@@ -1,0 +1,26 @@
+//! The chapters of `docs/book`, so that their code is compiled and run with the tests of this package.
+
+#[doc = include_str!("../../docs/book/src/getting-started.md")]
+struct GettingStarted;
+#[doc = include_str!("../../docs/book/src/first-kernel.md")]
+struct FirstKernel;
+#[doc = include_str!("../../docs/book/src/checker.md")]
+struct Checker;
+#[doc = include_str!("../../docs/book/src/memory-and-streams.md")]
+struct MemoryAndStreams;
+#[doc = include_str!("../../docs/book/src/tensors.md")]
+struct Tensors;
+#[doc = include_str!("../../docs/book/src/graphs.md")]
+struct Graphs;
+#[doc = include_str!("../../docs/book/src/matrix-products.md")]
+struct MatrixProducts;
+#[doc = include_str!("../../docs/book/src/hopper.md")]
+struct Hopper;
+#[doc = include_str!("../../docs/book/src/rust-cuda.md")]
+struct RustCuda;
+#[doc = include_str!("../../docs/book/src/measuring.md")]
+struct Measuring;
+#[doc = include_str!("../../docs/book/src/errors.md")]
+struct Errors;
+#[doc = include_str!("../../docs/book/src/environment.md")]
+struct Environment;

@@ -1,0 +1,186 @@
+//! The book and the pages at the top: what links lead to, and that no chapter is left out.
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use crate::error::Error;
+
+/// The book's pages, and where their list stands.
+const BOOK: &str = "docs/book/src";
+const SUMMARY: &str = "SUMMARY.md";
+/// Where the code of the chapters is taken into the tests.
+const CODE: &str = "host/src/book.rs";
+/// Pages besides the book.
+const PAGES: &[&str] = &["README.md", "ARCHITECTURE.md"];
+
+/// A page of text.
+struct Page {
+    /// Path from the workspace's folder, with `/`.
+    path: String,
+    text: String,
+}
+
+/// Reads the pages and checks them.
+pub fn check(root: &Path) -> Result<Vec<String>, Error> {
+    let mut paths: Vec<PathBuf> = PAGES.iter().map(PathBuf::from).collect();
+    let folder = root.join(BOOK);
+    for entry in fs::read_dir(&folder).map_err(Error::io("read", &folder))? {
+        paths.push(Path::new(BOOK).join(entry.map_err(Error::io("read", &folder))?.file_name()));
+    }
+    let mut pages = Vec::new();
+    for path in paths {
+        let text = read(&root.join(&path))?;
+        pages.push(Page { path: path.to_string_lossy().replace('\\', "/"), text });
+    }
+    let code = read(&root.join(CODE))?;
+    Ok(check_pages(&pages, &code, |path| root.join(path).exists()))
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    fs::read_to_string(path).map_err(Error::io("read", path))
+}
+
+fn check_pages(pages: &[Page], code: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut findings = Vec::new();
+    for page in pages {
+        for (line, target) in links(&page.text) {
+            let place = format!("{}:{line}", page.path);
+            match resolve(&page.path, target) {
+                Some(path) if in_book(&page.path) && !in_book(&path) => {
+                    findings.push(format!(
+                        "{place}: `{target}` leaves the book, and leads nowhere once it is rendered"
+                    ));
+                }
+                Some(path) if exists(&path) => {}
+                _ => findings.push(format!("{place}: `{target}` leads to nothing")),
+            }
+        }
+    }
+    findings.extend(left_out(pages, code));
+    findings
+}
+
+/// Chapters that the summary does not list, or whose code is not compiled.
+fn left_out(pages: &[Page], code: &str) -> Vec<String> {
+    let summary = format!("{BOOK}/{SUMMARY}");
+    let listed: Vec<String> = pages
+        .iter()
+        .filter(|page| page.path == summary)
+        .flat_map(|page| links(&page.text).into_iter().filter_map(|(_, target)| resolve(&page.path, target)))
+        .collect();
+    let chapters = pages.iter().map(|page| &page.path).filter(|path| in_book(path) && **path != summary);
+    let mut findings = Vec::new();
+    for chapter in chapters {
+        if !listed.contains(chapter) {
+            findings.push(format!("{chapter}: not in {summary}"));
+        }
+        if !code.contains(&format!("/{chapter}\"")) {
+            findings.push(format!("{chapter}: not in {CODE}, so its code is not compiled"));
+        }
+    }
+    findings
+}
+
+fn in_book(path: &str) -> bool {
+    path.strip_prefix(BOOK).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Where a page's link leads, from the workspace's folder; `None` outside of it.
+fn resolve(page: &str, target: &str) -> Option<String> {
+    let file = target.split('#').next().unwrap_or_default();
+    let mut parts: Vec<&str> = page.split('/').collect();
+    parts.pop();
+    for component in Path::new(file).components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                parts.pop()?;
+            }
+            Component::Normal(part) => parts.push(part.to_str()?),
+            Component::RootDir | Component::Prefix(_) => return None,
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// The relative links outside of code, each with its line from 1.
+fn links(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut in_code = false;
+    for (index, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            in_code = !in_code;
+        } else if !in_code {
+            found.extend(targets(line).map(|target| (index + 1, target)));
+        }
+    }
+    found
+}
+
+/// What stands in the brackets behind `]` in a line, unless it is an address or a place in the same page.
+fn targets(line: &str) -> impl Iterator<Item = &str> {
+    // Every second part is code.
+    let code: Vec<_> = line.match_indices('`').map(|(at, _)| at).collect();
+    line.match_indices("](").filter_map(move |(at, open)| {
+        let is_code = code.iter().filter(|&&tick| tick < at).count() % 2 == 1;
+        let (target, _) = line[at + open.len()..].split_once(')')?;
+        (!is_code && !target.contains(':') && !target.starts_with('#')).then_some(target)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(path: &str, text: &str) -> Page {
+        Page { path: path.to_owned(), text: text.to_owned() }
+    }
+
+    fn findings(pages: &[Page]) -> Vec<String> {
+        let code = "#[doc = include_str!(\"../../docs/book/src/a.md\")]";
+        check_pages(pages, code, |path| ["README.md", "host", "docs/book/src/a.md"].contains(&path))
+    }
+
+    #[test]
+    fn links_lead_somewhere() {
+        let good = "[a](README.md) and [b](./host), [c](https://x.y/z), [`d`](README.md#part)\n`x[i](j)`\n```\n[e](none)\n```\n[f](#here)";
+        assert_eq!(findings(&[page("README.md", good)]), Vec::<String>::new());
+        assert_eq!(
+            findings(&[page("README.md", "\n`a` [b](host) [c](crates/none)")]),
+            ["README.md:2: `crates/none` leads to nothing"]
+        );
+        assert_eq!(
+            findings(&[page("README.md", "[a](../x) [b](/host)")]),
+            ["README.md:1: `../x` leads to nothing", "README.md:1: `/host` leads to nothing"]
+        );
+    }
+
+    #[test]
+    fn chapters_are_listed_and_compiled() {
+        let summary = page("docs/book/src/SUMMARY.md", "- [A](a.md)");
+        let a = || page("docs/book/src/a.md", "[itself](a.md)");
+        assert_eq!(findings(&[summary, a()]), Vec::<String>::new());
+        assert_eq!(
+            findings(&[page("docs/book/src/SUMMARY.md", ""), a()]),
+            ["docs/book/src/a.md: not in docs/book/src/SUMMARY.md"]
+        );
+        let b = page("docs/book/src/b.md", "");
+        assert_eq!(
+            findings(&[page("docs/book/src/SUMMARY.md", "[A](a.md)"), a(), b]),
+            [
+                "docs/book/src/b.md: not in docs/book/src/SUMMARY.md",
+                "docs/book/src/b.md: not in host/src/book.rs, so its code is not compiled"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_book_links_to_itself_alone() {
+        assert_eq!(
+            findings(&[page("docs/book/src/SUMMARY.md", "[r](../../../README.md)")]),
+            [
+                "docs/book/src/SUMMARY.md:1: `../../../README.md` leaves the book, and leads nowhere once it is rendered"
+            ]
+        );
+    }
+}
