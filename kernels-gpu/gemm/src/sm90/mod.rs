@@ -21,6 +21,40 @@
 //!   the grid. What lies outside of the operands counts as zero, so any m, n, k will do; TMA wants rows that begin at multiples of 16 bytes.
 //! * **Results** leave by the copy engine or by the threads through the epilogue ([`store`]).
 //!
+//! # An epilogue of one's own
+//! The main loop takes any function of the product's elements ([`Epilogue`](epilogue::Epilogue)); here their squares, in a kernel of another
+//! package:
+//!
+//! ```
+//! use cuda_std::kernel;
+//! use cuda_std::tma::TensorMap;
+//! use gemm::sm90::config::Config;
+//! use gemm::sm90::entries::Bf16Nt128x256;
+//! use gemm::sm90::epilogue::{At, Epilogue, VECTOR};
+//! use gemm::sm90::kernel::run;
+//! use gemm::sm90::problem::{Maps, Problem};
+//! use gemm::sm90::store::Output;
+//! use gemm::sm90::sum::Whole;
+//!
+//! #[derive(Clone, Copy)]
+//! struct Squares;
+//!
+//! impl Epilogue for Squares {
+//!     unsafe fn apply(&mut self, _: At, x: &mut [f32; VECTOR as usize]) {
+//!         *x = x.map(|x| x * x);
+//!     }
+//! }
+//!
+//! #[kernel(launch_bounds(<Bf16Nt128x256 as Config>::THREADS, 1))]
+//! pub unsafe fn squared_product(a: &TensorMap, b: &TensorMap, problem: Problem, c: *mut u8, row: u64) {
+//!     let output =
+//!         Output { data: c, row, matrix: 0, is_f32: true, aligned: false, copied: false, halved: false };
+//!     // SAFETY: whoever launches it passes maps as `Maps` says, and a `c` with room for the result.
+//!     unsafe { run::<Bf16Nt128x256, _, _>(Maps { a, b, d: a }, problem, Whole, output, Squares) }
+//! }
+//! # fn main() {}
+//! ```
+//!
 //! | file | |
 //! |---|---|
 //! | [`entries`] | the kernels, their arguments and the table of them |
