@@ -1,8 +1,10 @@
-//! The book and the pages at the top: what links lead to, and that no chapter is left out.
+//! The book and the pages at the top: what links lead to, and that no chapter and no environment variable is left out.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
+use super::Source;
 use crate::error::Error;
 
 /// The book's pages, and where their list stands.
@@ -12,6 +14,12 @@ const SUMMARY: &str = "SUMMARY.md";
 const CODE: &str = "host/src/book.rs";
 /// Pages besides the book.
 const PAGES: &[&str] = &["README.md", "ARCHITECTURE.md"];
+/// The chapter with every environment variable.
+const ENVIRONMENT: &str = "docs/book/src/environment.md";
+/// How they begin.
+const PREFIX: &str = "IRONWARP_";
+/// Passed by the host's build script to its own compilation.
+const INTERNAL: &str = "IRONWARP_BUILD_PTX_DIR";
 
 /// A page of text.
 struct Page {
@@ -21,7 +29,7 @@ struct Page {
 }
 
 /// Reads the pages and checks them.
-pub fn check(root: &Path) -> Result<Vec<String>, Error> {
+pub fn check(sources: &[Source], root: &Path) -> Result<Vec<String>, Error> {
     let mut paths: Vec<PathBuf> = PAGES.iter().map(PathBuf::from).collect();
     let folder = root.join(BOOK);
     for entry in fs::read_dir(&folder).map_err(Error::io("read", &folder))? {
@@ -33,7 +41,9 @@ pub fn check(root: &Path) -> Result<Vec<String>, Error> {
         pages.push(Page { path: path.to_string_lossy().replace('\\', "/"), text });
     }
     let code = read(&root.join(CODE))?;
-    Ok(check_pages(&pages, &code, |path| root.join(path).exists()))
+    let mut findings = check_pages(&pages, &code, |path| root.join(path).exists());
+    findings.extend(check_variables(sources, &read(&root.join(ENVIRONMENT))?));
+    Ok(findings)
 }
 
 fn read(path: &Path) -> Result<String, Error> {
@@ -79,6 +89,29 @@ fn left_out(pages: &[Page], code: &str) -> Vec<String> {
         }
     }
     findings
+}
+
+/// Variables that the libraries read and the chapter does not name, and the other way round.
+fn check_variables(sources: &[Source], chapter: &str) -> Vec<String> {
+    let in_library =
+        |path: &str| path.starts_with("host/src/") || path.starts_with("crates/") && path.contains("/src/");
+    let texts = sources.iter().filter(|source| in_library(&source.path)).map(|source| &*source.text);
+    let mut read: BTreeSet<&str> = texts.flat_map(|text| variables(text, '"')).collect();
+    read.remove(INTERNAL);
+    let named: BTreeSet<&str> = variables(chapter, '`').collect();
+    let unnamed = read.difference(&named).map(|name| format!("{ENVIRONMENT}: {name} is not there"));
+    let unread = named.difference(&read).map(|name| format!("{ENVIRONMENT}: nothing reads {name}"));
+    unnamed.chain(unread).collect()
+}
+
+/// The names of variables that stand between two of `quote`.
+fn variables(text: &str, quote: char) -> impl Iterator<Item = &str> {
+    let is_part = |c: char| c.is_ascii_uppercase() || c == '_';
+    text.match_indices(PREFIX).filter_map(move |(at, _)| {
+        let name = text[at..].split(|c| !is_part(c)).next()?;
+        let quoted = text[..at].ends_with(quote) && text[at + name.len()..].starts_with(quote);
+        quoted.then_some(name)
+    })
 }
 
 fn in_book(path: &str) -> bool {
@@ -170,6 +203,26 @@ mod tests {
             [
                 "docs/book/src/b.md: not in docs/book/src/SUMMARY.md",
                 "docs/book/src/b.md: not in host/src/book.rs, so its code is not compiled"
+            ]
+        );
+    }
+
+    #[test]
+    fn variables_are_named_and_read() {
+        let sources = [
+            Source::new(
+                "host/src/a.rs",
+                "// IRONWARP_C\nvar(\"IRONWARP_A\") + option_env!(\"IRONWARP_BUILD_PTX_DIR\")",
+            ),
+            Source::new("crates/b/src/c/d.rs", "\"IRONWARP_B_C=1\"; \"IRONWARP_B\""),
+            Source::new("crates/b/tests/c.rs", "\"IRONWARP_D\""),
+        ];
+        assert_eq!(check_variables(&sources, "`IRONWARP_A`, `IRONWARP_B`, IRONWARP_D"), Vec::<String>::new());
+        assert_eq!(
+            check_variables(&sources, "`IRONWARP_A` and `IRONWARP_D`"),
+            [
+                "docs/book/src/environment.md: IRONWARP_B is not there",
+                "docs/book/src/environment.md: nothing reads IRONWARP_D"
             ]
         );
     }
