@@ -189,6 +189,7 @@ const NOT_SUPPORTED: c_int = 801;
 
 /// `CUlaunchAttribute`: one wish of a launch.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub(crate) struct LaunchAttribute {
     id: c_uint,
     _pad: c_uint,
@@ -196,6 +197,9 @@ pub(crate) struct LaunchAttribute {
 }
 
 impl LaunchAttribute {
+    /// How many kinds there are below: a launch has at most one of each.
+    pub(crate) const KINDS: usize = 3;
+
     fn new(id: c_uint, words: [c_uint; 3]) -> Self {
         let mut value = [0; 16];
         value[..words.len()].copy_from_slice(&words);

@@ -25,7 +25,7 @@ fn a_graph_that_dies_is_named() -> Result<()> {
     let error = stream.synchronize().expect_err("the kernel died");
     let Error::Sticky { first } = &error else { panic!("{error:?}") };
     let culprit = first.suspects.culprit().expect("the only launch");
-    assert_eq!((&*culprit.kernel, culprit.config), ("graph of 2 launches", None));
+    assert_eq!((culprit.kernel, culprit.config), ("graph of 2 launches", None));
     assert_eq!((culprit.location.file(), culprit.location.line()), (file!(), line));
     // A dead device refuses, and nothing panics.
     assert!(graph.replay(&stream).is_err());

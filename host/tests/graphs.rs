@@ -39,7 +39,7 @@ fn a_capture_does_nothing_and_a_replay_does_it() -> Result<()> {
     let mut graph = Graph::capture(&stream, state, |stream, (x, y)| scaled(stream, 2.0, x, y))?;
     assert_eq!(graph.inputs().1.to_vec(&stream)?, [7.0; LEN]);
     assert_eq!(graph.launches().len(), 1);
-    assert_eq!(&*graph.launches()[0].kernel, "scale");
+    assert_eq!(graph.launches()[0].kernel, "scale");
     for step in 0..20 {
         graph.inputs_mut().0.copy_from_slice(&stream, &[step as f32; LEN])?;
         graph.replay(&stream)?;

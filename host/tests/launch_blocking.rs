@@ -31,6 +31,6 @@ fn a_blocking_launch_names_itself() -> Result<()> {
     let (result, line) = unsafe { (ironwarp::launch::<kernels::die>(&stream, config, ()), line!()) };
     let error = result.expect_err("seen at the launch itself");
     let launch = error.driver_error().and_then(|e| e.suspects.culprit()).expect("the launch is named");
-    assert_eq!((&*launch.kernel, launch.location.line()), ("die", line));
+    assert_eq!((launch.kernel, launch.location.line()), ("die", line));
     Ok(())
 }

@@ -21,7 +21,7 @@ fn the_first_error_stays() -> Result<()> {
     let Error::Sticky { first } = first else { panic!("{first:?}") };
     assert!(first.is_sticky());
     let launch = first.suspects.culprit().expect("the launch is named");
-    assert_eq!((&*launch.kernel, launch.location.line(), launch.location.file()), ("die", line, file!()));
+    assert_eq!((launch.kernel, launch.location.line(), launch.location.file()), ("die", line, file!()));
     assert_eq!(first.report.is_some(), device.is_software(), "{first}");
 
     let later: [(&str, Result<()>); 14] = [

@@ -25,7 +25,7 @@ fn the_launches_under_way_are_suspects() -> Result<()> {
 
     let Error::Sticky { first } = &error else { panic!("{error:?}") };
     let suspects = &first.suspects;
-    let names: Vec<&str> = suspects.launches.iter().map(|launch| &*launch.kernel).collect();
+    let names: Vec<&str> = suspects.launches.iter().map(|launch| launch.kernel).collect();
     assert!(names == ["die", "fill"] || names == ["die"], "{names:?}");
     assert_eq!((suspects.launches[0].location.line(), suspects.launches[0].location.file()), (line, file!()));
     assert_eq!((suspects.forgotten, suspects.unseen_work), (0, false));

@@ -47,13 +47,12 @@ mod capture;
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
-use std::sync::Arc;
 
 use cust_raw::CUgraphExec;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::launch::LaunchSite;
+use crate::launch::{LaunchSite, keep};
 use crate::raw;
 use crate::stream::Stream;
 
@@ -127,7 +126,7 @@ impl Executable {
         }
         // SAFETY: both handles are alive; what the graph uses is kept by `captured`.
         stream.call(|stream| unsafe { raw::graph_launch(self.handle, stream) })?;
-        stream.note_launch(self.site.clone())?;
+        stream.note_launch(self.site)?;
         if one_at_a_time.is_some() { stream.synchronize() } else { Ok(()) }
     }
 }
@@ -141,7 +140,7 @@ impl Drop for Executable {
 }
 
 fn site(captured: &Captured, location: &'static Location<'static>) -> LaunchSite {
-    let kernel: Arc<str> = format!("graph of {} launches", captured.launches.len()).into();
+    let kernel = keep(&format!("graph of {} launches", captured.launches.len()));
     LaunchSite { kernel, config: None, location }
 }
 

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::panic::Location;
-use std::sync::Arc;
 
 /// Grid, block, cluster and dynamic shared memory of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,10 +96,10 @@ impl fmt::Display for LaunchConfig {
 }
 
 /// Which kernel was launched, how, and from which line.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct LaunchSite {
     /// The kernel, or a description of the graph.
-    pub kernel: Arc<str>,
+    pub kernel: &'static str,
     /// How; nothing for a graph.
     pub config: Option<LaunchConfig>,
     /// The line of the caller.

@@ -10,6 +10,7 @@ use cust_raw::CUfunction;
 
 use super::args::{LaunchArgs, Parameters};
 use super::config::{LaunchConfig, LaunchSite};
+use super::name::keep;
 use crate::device::Device;
 use crate::error::{Error, Limit, Result};
 use crate::module::ModuleInner;
@@ -47,7 +48,7 @@ pub struct FunctionAttributes {
 
 pub(crate) struct FunctionInner {
     handle: CUfunction,
-    name: Arc<str>,
+    name: &'static str,
     attributes: FunctionAttributes,
     /// Dynamic shared memory that launches may ask for without opting in further.
     dynamic_shared: AtomicU32,
@@ -85,7 +86,7 @@ impl FunctionInner {
             device.properties().shared_per_block.saturating_sub(attributes.static_shared_bytes);
         Ok(FunctionInner {
             handle,
-            name: name.into(),
+            name: keep(name),
             attributes,
             dynamic_shared: AtomicU32::new(without_asking),
             large_clusters: AtomicBool::new(false),
@@ -116,7 +117,7 @@ impl FunctionInner {
             // SAFETY: the arguments fit the kernel's parameters by their types, and the rest is the caller's promise.
             stream.call(|_| unsafe { self.submit(stream, &config, parameters) })
         })?;
-        stream.note_launch(LaunchSite { kernel: self.name.clone(), config: Some(config), location })?;
+        stream.note_launch(LaunchSite { kernel: self.name, config: Some(config), location })?;
         if one_at_a_time.is_some() && stream.capture()?.is_none() { stream.synchronize() } else { Ok(()) }
     }
 
@@ -135,19 +136,23 @@ impl FunctionInner {
         // SAFETY: live handles; the driver copies the parameters before it returns; the rest is the caller's promise.
         unsafe {
             if cluster != [1; 3] || overlapping {
-                let attributes: Vec<LaunchAttribute> = (cluster != [1; 3])
-                    .then(|| LaunchAttribute::cluster(cluster))
-                    .into_iter()
-                    .chain(cooperative.then(LaunchAttribute::cooperative))
-                    .chain(overlapping.then(LaunchAttribute::overlapping))
-                    .collect();
+                let mut attributes = [LaunchAttribute::cluster(cluster); LaunchAttribute::KINDS];
+                let mut attribute_count = usize::from(cluster != [1; 3]);
+                let others = [
+                    cooperative.then(LaunchAttribute::cooperative),
+                    overlapping.then(LaunchAttribute::overlapping),
+                ];
+                for attribute in others.into_iter().flatten() {
+                    attributes[attribute_count] = attribute;
+                    attribute_count += 1;
+                }
                 let config = LaunchConfigEx {
                     grid,
                     block,
                     shared_bytes,
                     stream: stream.handle(),
                     attributes: attributes.as_ptr(),
-                    attribute_count: attributes.len() as c_uint,
+                    attribute_count: attribute_count as c_uint,
                 };
                 raw::launch_kernel_ex(&config, function, values)
             } else if cooperative {
@@ -295,7 +300,7 @@ impl Function {
 
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.inner.name
+        self.inner.name
     }
 
     /// What the driver knows of it.

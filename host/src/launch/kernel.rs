@@ -1,9 +1,11 @@
 //! Kernels known by their Rust type.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::marker::PhantomData;
 use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use cuda_std::kernel::Kernel;
@@ -46,25 +48,91 @@ impl Hasher for AddressHasher {
 }
 
 /// The kernels that a device has found so far.
-#[derive(Default)]
+///
+/// Each thread remembers where those lie that it has launched last, so that a launch takes no lock and counts no references.
 pub(crate) struct FunctionCache {
-    found: RwLock<HashMap<KernelKey, Arc<FunctionInner>, BuildHasherDefault<AddressHasher>>>,
+    found: RwLock<Found>,
+    /// Number of what is found now, of all devices and times: what a thread has remembered for another number is not looked at.
+    epoch: AtomicU64,
+}
+
+#[derive(Default)]
+struct Found {
+    functions: HashMap<KernelKey, Arc<FunctionInner>, BuildHasherDefault<AddressHasher>>,
+    /// Found before a family was loaded. Kept as long as the device, since some thread may be launching one.
+    outdated: Vec<Arc<FunctionInner>>,
+}
+
+/// What a thread remembers of a kernel.
+#[derive(Clone, Copy)]
+struct Remembered {
+    epoch: u64,
+    key: KernelKey,
+    function: *const FunctionInner,
+}
+
+/// Kernels that a thread remembers; a power of two. Two that fall on one place are looked up in turn.
+const REMEMBERED: usize = 64;
+
+thread_local! {
+    static LAUNCHED: [Cell<Remembered>; REMEMBERED] = const {
+        [const { Cell::new(Remembered { epoch: NO_EPOCH, key: [0; 2], function: std::ptr::null() }) }; REMEMBERED]
+    };
+}
+
+/// Before the first epoch.
+const NO_EPOCH: u64 = 0;
+
+fn next_epoch() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(NO_EPOCH + 1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Default for FunctionCache {
+    fn default() -> Self {
+        FunctionCache { found: RwLock::default(), epoch: AtomicU64::new(next_epoch()) }
+    }
 }
 
 impl FunctionCache {
-    fn get<K: Kernel>(&self, device: &Device) -> Result<Arc<FunctionInner>> {
-        if let Some(function) = self.found.read().unwrap_or_else(PoisonError::into_inner).get(&key::<K>()) {
-            return Ok(function.clone());
+    /// The kernel `K`, found the first time.
+    fn get<K: Kernel>(&self, device: &Device) -> Result<&FunctionInner> {
+        let (key, epoch) = (key::<K>(), self.epoch.load(Ordering::Acquire));
+        let mut hasher = AddressHasher::default();
+        key.iter().for_each(|&word| hasher.write_usize(word));
+        // The upper half is the better mixed one.
+        let place = (hasher.finish() >> 32) as usize % REMEMBERED;
+        let remembered = LAUNCHED.with(|places| places[place].get());
+        if remembered.epoch == epoch && remembered.key == key {
+            // SAFETY: the epoch is this cache's, so the function was found in it, and a cache keeps what it has found.
+            return Ok(unsafe { &*remembered.function });
         }
-        let module = Module::of_kernel(device, K::FAMILY, K::NAME)?;
-        let function = Arc::new(FunctionInner::find(device, module.inner(), K::NAME)?);
-        self.found.write().unwrap_or_else(PoisonError::into_inner).insert(key::<K>(), function.clone());
-        Ok(function)
+        let function = Arc::as_ptr(&self.get_shared::<K>(device)?);
+        LAUNCHED.with(|places| places[place].set(Remembered { epoch, key, function }));
+        // SAFETY: just found in this cache, which keeps it.
+        Ok(unsafe { &*function })
     }
 
-    /// Forgets what was found, so that a newly loaded family is looked at.
+    /// The same, to keep beside the device.
+    fn get_shared<K: Kernel>(&self, device: &Device) -> Result<Arc<FunctionInner>> {
+        let found = self.found.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(function) = found.functions.get(&key::<K>()) {
+            return Ok(function.clone());
+        }
+        drop(found);
+        let module = Module::of_kernel(device, K::FAMILY, K::NAME)?;
+        let function = Arc::new(FunctionInner::find(device, module.inner(), K::NAME)?);
+        // Another thread may have been first: what it has found stays.
+        let mut found = self.found.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(found.functions.entry(key::<K>()).or_insert(function).clone())
+    }
+
+    /// Looks for everything anew, so that a newly loaded family is looked at.
     pub(crate) fn clear(&self) {
-        self.found.write().unwrap_or_else(PoisonError::into_inner).clear();
+        let mut found = self.found.write().unwrap_or_else(PoisonError::into_inner);
+        let Found { functions, outdated } = &mut *found;
+        outdated.extend(functions.drain().map(|(_, function)| function));
+        self.epoch.store(next_epoch(), Ordering::Release);
     }
 }
 
@@ -119,7 +187,7 @@ impl Device {
     /// [`crate::Error::KernelNotBuilt`], [`crate::Error::NoSuchKernel`], [`crate::Error::InvalidModule`], or the driver's error.
     pub fn kernel<K: Kernel>(&self) -> Result<KernelHandle<K>> {
         Ok(KernelHandle {
-            inner: self.functions().get::<K>(self)?,
+            inner: self.functions().get_shared::<K>(self)?,
             device: self.clone(),
             kernel: PhantomData,
         })

@@ -9,6 +9,7 @@ mod args;
 mod config;
 mod function;
 mod kernel;
+mod name;
 mod recent;
 
 pub use args::{Arg, LaunchArgs, Parameters};
@@ -19,4 +20,5 @@ pub use recent::Suspects;
 
 pub(crate) use function::FunctionInner;
 pub(crate) use kernel::FunctionCache;
+pub(crate) use name::keep;
 pub(crate) use recent::{LaunchLog, Recent};

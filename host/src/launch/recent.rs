@@ -125,7 +125,7 @@ impl Recent {
     /// The launches not waited for, and how many before them are no longer remembered. None are left.
     fn take(&self) -> (u64, Vec<(u64, LaunchSite)>) {
         let mut ring = self.ring();
-        let pending: Vec<_> = ring.pending().cloned().collect();
+        let pending: Vec<_> = ring.pending().copied().collect();
         let forgotten = ring.launched - ring.done - pending.len() as u64;
         ring.done = ring.launched;
         (forgotten, pending)
@@ -188,7 +188,7 @@ impl LaunchLog {
         let mut pending = 0;
         for list in streams.iter().map(|list| &**list).chain([&self.departed]) {
             let ring = list.ring();
-            found.extend(ring.pending().cloned());
+            found.extend(ring.pending().copied());
             pending += ring.launched - ring.done;
         }
         found.sort_by_key(|(order, _)| *order);
@@ -212,11 +212,11 @@ mod tests {
 
     fn site(name: &str) -> LaunchSite {
         let config = Some(LaunchConfig::linear(1, 1));
-        LaunchSite { kernel: name.into(), config, location: Location::caller() }
+        LaunchSite { kernel: crate::launch::keep(name), config, location: Location::caller() }
     }
 
     fn names(log: &LaunchLog) -> Vec<String> {
-        log.suspects().launches.iter().map(|site| site.kernel.to_string()).collect()
+        log.suspects().launches.iter().map(|site| site.kernel.to_owned()).collect()
     }
 
     #[test]
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(names(&log), ["a", "b", "c"]);
         stream.done(seen);
         let left = log.suspects();
-        assert_eq!(left.culprit().map(|site| &*site.kernel), Some("c"));
+        assert_eq!(left.culprit().map(|site| site.kernel), Some("c"));
         assert!(left.to_string().starts_with("caused by the launch of `c` from "), "{left}");
         // A wait that began earlier and ends later changes nothing.
         stream.done(1);
@@ -277,7 +277,7 @@ mod tests {
         }
         let all = log.suspects();
         assert_eq!((all.launches.len(), all.forgotten), (KEPT, 5));
-        assert_eq!(&*all.launches[0].kernel, "5");
+        assert_eq!(all.launches[0].kernel, "5");
         // So they are when another list takes them over.
         let other = log.open();
         log.add(&other, site("other"));

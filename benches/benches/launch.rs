@@ -1,0 +1,93 @@
+//! What a launch costs the host: kernels of a few elements, one after another, eagerly and as a graph.
+//!
+//! Times are by the host's clock from an idle device to an idle device, divided by the kernels. Where the device is slower than the
+//! host, as in a graph, that is the device's time from one kernel of a chain to the next.
+
+use basic::saxpy as kernel;
+use ironwarp::graph::Graph;
+use ironwarp::ops::saxpy::saxpy;
+use ironwarp::{DeviceBuffer, LaunchConfig};
+use ironwarp_benches::{Outcome, Session, Work};
+use serde_json::{Value, json};
+
+/// Elements of the vectors: one block.
+const ELEMENTS: usize = 1024;
+/// Kernels of the chain.
+const CHAIN: u64 = 1000;
+/// The same where each is executed on the processor.
+const SMALL_CHAIN: u64 = 50;
+
+fn main() -> Outcome {
+    Session::run("launch", |session| {
+        let kernels = if session.small() { SMALL_CHAIN } else { CHAIN };
+        bench_eager(session)?;
+        bench_handle(session)?;
+        bench_graph(session, kernels)
+    })
+}
+
+/// torch's chain of in-place additions.
+fn torch(op: &str, kernels: u64) -> [Value; 1] {
+    [json!({ "prepare": format!("system.{op}"), "elements": ELEMENTS, "kernels": kernels })]
+}
+
+/// `x`, all 1, and `y`, all 0.
+fn vectors(session: &Session) -> ironwarp::Result<(DeviceBuffer<f32>, DeviceBuffer<f32>)> {
+    let stream = &session.stream;
+    Ok((DeviceBuffer::from_slice(stream, &[1.0; ELEMENTS])?, DeviceBuffer::zeroed(stream, ELEMENTS)?))
+}
+
+/// The sum of `runs` additions of 1 counts the runs, as long as it is exact.
+fn check(what: &str, y: &[f32], runs: u64) -> Outcome {
+    const EXACT: u64 = 1 << f32::MANTISSA_DIGITS;
+    let want = runs.min(EXACT) as f32;
+    if y.iter().all(|&sum| sum == want) { Ok(()) } else { Err(format!("{what}: not {want} runs").into()) }
+}
+
+/// Through the op, with all that it checks.
+fn bench_eager(session: &mut Session) -> Outcome {
+    if !session.wants("launch_eager") {
+        return Ok(());
+    }
+    let (x, mut y) = vectors(session)?;
+    let (stream, mut count) = (session.stream.clone(), 0);
+    session.measure_host("launch_eager", "1 kernel", Work::Calls(1), &torch("chain_eager", 1), |runs| {
+        count += runs;
+        (0..runs).try_for_each(|_| saxpy(&stream, 1.0, &x, &mut y))
+    })?;
+    check("launch_eager", &y.to_vec(&stream)?, count)
+}
+
+/// Through a kernel handle and addresses: the least that ironwarp does for a launch.
+fn bench_handle(session: &mut Session) -> Outcome {
+    if !session.wants("launch_handle") {
+        return Ok(());
+    }
+    let (x, y) = vectors(session)?;
+    let (stream, mut count) = (session.stream.clone(), 0);
+    let handle = session.device.kernel::<kernel::saxpy>()?;
+    let config = LaunchConfig::new([kernel::blocks(ELEMENTS) as u32, 1, 1], [kernel::THREADS, 1, 1]);
+    let to = y.as_ptr();
+    session.measure_host("launch_handle", "1 kernel", Work::Calls(1), &[], |runs| {
+        count += runs;
+        // SAFETY: grid and block are what the kernel asks for; both have ELEMENTS elements; nothing else uses `y`.
+        (0..runs).try_for_each(|_| unsafe { handle.launch(&stream, config, (1.0, &x, to)) })
+    })?;
+    check("launch_handle", &y.to_vec(&stream)?, count)
+}
+
+fn bench_graph(session: &mut Session, kernels: u64) -> Outcome {
+    if !session.wants("launch_graph") {
+        return Ok(());
+    }
+    let (stream, mut count) = (session.stream.clone(), 0);
+    let mut graph = Graph::capture(&stream, vectors(session)?, |stream, (x, y)| {
+        (0..kernels).try_for_each(|_| saxpy(stream, 1.0, &*x, &mut *y))
+    })?;
+    let (shape, peers) = (format!("{kernels} kernels"), torch("chain_graph", kernels));
+    session.measure_host("launch_graph", &shape, Work::Calls(kernels), &peers, |replays| {
+        count += replays;
+        (0..replays).try_for_each(|_| graph.replay(&stream))
+    })?;
+    check("launch_graph", &graph.inputs().1.to_vec(&stream)?, kernels * count)
+}
