@@ -1,59 +1,24 @@
-//! Wrong calls: each gives a typed error with a hint, none panics, and the next valid call works.
-
-mod common;
+//! Devices, memory, launches, modules, events and streams.
 
 use std::ops::Bound;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use common::kernels::{bounded, fill, last_of_dynamic_shared};
-use common::{Bench, load_kernels};
 use ironwarp::{
     Device, DeviceBuffer, Error, Event, LaunchConfig, Limit, Module, PinnedBuffer, PtxSource, Result, launch,
 };
 
-/// Elements of the buffer that the calls work on.
-const LEN: usize = 10;
+use crate::common::kernels::{bounded, fill, last_of_dynamic_shared};
+use crate::common::{Bench, load_kernels};
+use crate::{Calls, LEN};
 
-/// Calls that the list below has at least.
-const AT_LEAST: usize = 60;
-
-struct Calls {
-    made: usize,
-    bench: Bench,
-}
-
-impl Calls {
-    /// Makes a wrong call and looks at what comes back.
-    fn wrong<T>(
-        &mut self,
-        what: &str,
-        call: impl FnOnce(&Bench) -> Result<T>,
-        is_it: impl Fn(&Error) -> bool,
-    ) {
-        let result = catch_unwind(AssertUnwindSafe(|| call(&self.bench)));
-        let Ok(result) = result else { panic!("{what}: panicked") };
-        let Err(error) = result else { panic!("{what}: accepted") };
-        assert!(is_it(&error), "{what}: another error: {error:?}");
-        assert!(error.to_string().contains("\nhint: "), "{what}: no hint: {error}");
-        assert!(error.is_recoverable(), "{what}: {error}");
-        self.made += 1;
-        self.right().unwrap_or_else(|e| panic!("after {what}: {e}"));
-    }
-
-    /// A valid call.
-    fn right(&self) -> Result<()> {
-        let mut y = DeviceBuffer::<f32>::zeroed(&self.bench.stream, LEN)?;
-        // SAFETY: LEN elements.
-        unsafe {
-            launch::<fill>(&self.bench.stream, LaunchConfig::linear(LEN, 32), (LEN as u32, 3.0, &mut y))?
-        };
-        assert_eq!(y.to_vec(&self.bench.stream)?, [3.0; LEN]);
-        Ok(())
-    }
-
-    fn ten(bench: &Bench) -> Result<DeviceBuffer<f32>> {
-        DeviceBuffer::zeroed(&bench.stream, LEN)
-    }
+pub fn table(calls: &mut Calls) {
+    devices(calls);
+    ranges(calls);
+    lengths(calls);
+    sizes(calls);
+    limits(calls);
+    modules(calls);
+    events(calls);
+    streams(calls);
 }
 
 fn devices(calls: &mut Calls) {
@@ -127,7 +92,7 @@ fn sizes(calls: &mut Calls) {
     calls.wrong(
         "2^46 bytes pinned",
         |b| PinnedBuffer::<u8>::zeroed(&b.device, 1 << 46),
-        |e| matches!(e, Error::Driver(d) if d.function == "cuMemHostAlloc"),
+        |e| matches!(e, Error::PinnedMemory { .. }),
     );
 }
 
@@ -287,17 +252,36 @@ fn events(calls: &mut Calls) {
     );
 }
 
-#[test]
-fn wrong_calls_are_refused_with_help() -> Result<()> {
-    let mut calls = Calls { made: 0, bench: Bench::open()? };
-    devices(&mut calls);
-    ranges(&mut calls);
-    lengths(&mut calls);
-    sizes(&mut calls);
-    limits(&mut calls);
-    modules(&mut calls);
-    events(&mut calls);
-    println!("{} wrong calls refused", calls.made);
-    assert!(calls.made >= AT_LEAST, "{}", calls.made);
-    Ok(())
+fn streams(calls: &mut Calls) {
+    let levels = calls.bench.device.priority_levels().expect("the device answers");
+    for level in [levels, levels + 1, u32::MAX] {
+        let wrong = |e: &Error| matches!(e, Error::InvalidArgument { argument: "the level", .. });
+        calls.wrong("priority", |b| b.device.stream_with_priority(level), wrong);
+        calls.wrong("pooled priority", |b| b.device.pooled_stream_with_priority(level), wrong);
+    }
+    for bytes in [(512 << 10) + 1, usize::MAX] {
+        calls.wrong("stack", |b| b.device.set_stack_limit(bytes), |e| {
+            matches!(e, Error::InvalidArgument { argument: "bytes", .. })
+        });
+    }
+    calls.wrong(
+        "no slots",
+        |b| {
+            let identity = |stream: &ironwarp::Stream, x: &DeviceBuffer<f32>| {
+                DeviceBuffer::<f32>::zeroed(stream, x.len())
+            };
+            b.stream.overlap(0, [[1.0f32]], identity, |_| Ok(()))
+        },
+        |e| matches!(e, Error::InvalidArgument { argument: "slots", .. }),
+    );
+    calls.wrong(
+        "a task",
+        |b| b.stream.parallel([|_: &ironwarp::Stream| Calls::ten(b)?.slice(11..).map(drop)]),
+        |e| matches!(e, Error::Range { .. }),
+    );
+    calls.wrong(
+        "a scope",
+        |b| b.stream.scope(|scope| Calls::ten(b)?.copy_from_slice(&scope.fork()?, &[0.0; LEN + 1])),
+        |e| matches!(e, Error::Length { .. }),
+    );
 }
