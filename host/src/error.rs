@@ -17,7 +17,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// No driver could be started.
-    #[error("no GPU driver: {0}\nhint: IRONWARP_DRIVER=soft runs on the processor, with no GPU; `cargo xtask doctor` looks at what there is")]
+    #[error(
+        "no GPU driver: {0}\nhint: IRONWARP_DRIVER=soft runs on the processor, with no GPU; `cargo xtask doctor` looks at what there is"
+    )]
     Init(#[from] driver::InitError),
 
     /// A driver call failed; the next valid call works.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cust_raw::CUgraph;
 
@@ -36,6 +36,42 @@ pub(crate) struct Captures {
     /// How many, so that streams need no look while there are none.
     count: AtomicUsize,
     state: Mutex<State>,
+    gate: Gate,
+}
+
+/// Keeps captures from beginning while streams are put in order: a mark must not land in a capture that has just begun.
+#[derive(Default)]
+struct Gate {
+    /// Threads that put streams in order now.
+    inside: Mutex<usize>,
+    left: Condvar,
+}
+
+impl Gate {
+    fn pass<R>(&self, work: impl FnOnce() -> R) -> R {
+        *locked(&self.inside) += 1;
+        let _leaving = Leaving(self);
+        work()
+    }
+
+    /// Waits until nobody is inside, and lets nobody in before the returned guard is dropped.
+    fn close(&self) -> MutexGuard<'_, usize> {
+        let mut inside = locked(&self.inside);
+        while *inside > 0 {
+            inside = self.left.wait(inside).unwrap_or_else(PoisonError::into_inner);
+        }
+        inside
+    }
+}
+
+/// Leaves a gate when dropped, after a panic too.
+struct Leaving<'g>(&'g Gate);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        *locked(&self.0.inside) -= 1;
+        self.0.left.notify_all();
+    }
 }
 
 #[derive(Default)]
@@ -56,13 +92,20 @@ impl Captures {
     /// Does `work` when no stream of the device is being captured: now, or at the end of the last capture. For frees, which
     /// have to put streams in order: a captured stream cannot be asked, waited for or marked.
     pub(crate) fn outside(&self, work: impl FnOnce() + Send + 'static) {
-        if self.any() {
-            let mut state = locked(&self.state);
-            if !state.list.is_empty() {
-                return state.deferred.push(Box::new(work));
+        self.between_beginnings(|| {
+            if self.any() {
+                let mut state = locked(&self.state);
+                if !state.list.is_empty() {
+                    return state.deferred.push(Box::new(work));
+                }
             }
-        }
-        work();
+            work();
+        });
+    }
+
+    /// Does `work` while no capture begins: what it has seen of captures under way stays so.
+    pub(crate) fn between_beginnings<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.gate.pass(work)
     }
 
     fn add(&self, capture: Arc<Capture>) {
@@ -77,7 +120,8 @@ impl Captures {
         self.count.store(state.list.len(), Ordering::Release);
         let due = if state.list.is_empty() { std::mem::take(&mut state.deferred) } else { Vec::new() };
         drop(state);
-        due.into_iter().for_each(|work| work());
+        // Each is looked at anew: another capture may have begun.
+        due.into_iter().for_each(|work| self.outside(work));
     }
 
     fn find(&self, id: u64) -> Option<Arc<Capture>> {
@@ -278,6 +322,8 @@ impl<'s> UnderWay<'s> {
             "end the outer capture first, or capture both parts as one graph",
         )?;
         let capture = Arc::new(Capture::new(stream));
+        let captures = stream.device().captures();
+        let closed = captures.gate.close();
         // SAFETY: a live stream.
         stream.call(|stream| unsafe { raw::stream_begin_capture(stream, RELAXED) })?;
         let mut under_way = UnderWay { stream, capture, ended: false };
@@ -287,7 +333,8 @@ impl<'s> UnderWay<'s> {
         if let Some(capture) = Arc::get_mut(&mut under_way.capture) {
             capture.id = id;
         }
-        stream.device().captures().add(under_way.capture.clone());
+        captures.add(under_way.capture.clone());
+        drop(closed);
         Ok(under_way)
     }
 

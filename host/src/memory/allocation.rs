@@ -147,10 +147,12 @@ impl Drop for Allocation {
         if matches!(owner, Owner::Nobody) {
             return;
         }
-        if self.device().captures().any() || self.order.is_shared() {
-            self.order.let_go(move |order| free(address, owner, &order));
-        } else {
+        // Nobody has to be put in order for a block that only its home has used.
+        let simple = matches!(owner, Owner::Cache(_)) && self.order.is_at_home();
+        if simple && !self.device().captures().any() {
             free(address, owner, &self.order);
+        } else {
+            self.order.let_go(move |order| free(address, owner, &order));
         }
     }
 }

@@ -18,6 +18,8 @@ pub struct Event {
     handle: CUevent,
     device: Device,
     recorded: AtomicBool,
+    /// Is it a place in a graph, recorded last on a stream that was being captured?
+    captured: AtomicBool,
 }
 
 // SAFETY: an event handle may be used from any thread.
@@ -54,14 +56,20 @@ impl Event {
         let mut handle = std::ptr::null_mut();
         // SAFETY: a place to write to.
         device.call(|| unsafe { raw::event_create(&mut handle, flags) })?;
-        Ok(Event { handle, device: device.clone(), recorded: AtomicBool::new(false) })
+        Ok(Event {
+            handle,
+            device: device.clone(),
+            recorded: AtomicBool::new(false),
+            captured: AtomicBool::new(false),
+        })
     }
 
     /// Waits until the event is reached; returns at once when it was never recorded.
     ///
     /// # Errors
-    /// The driver's error, also of work queued before the event.
+    /// [`Error::NotCapturable`] when it was recorded inside a capture, or the driver's error, also of work queued before the event.
     pub fn synchronize(&self) -> Result<()> {
+        self.must_not_be_captured("Event::synchronize")?;
         // SAFETY: the handle is alive.
         self.device.call(|| unsafe { raw::event_synchronize(self.handle) })
     }
@@ -69,8 +77,9 @@ impl Event {
     /// Has the event been reached? True when it was never recorded.
     ///
     /// # Errors
-    /// The driver's error, also of work queued before the event.
+    /// [`Error::NotCapturable`] when it was recorded inside a capture, or the driver's error, also of work queued before the event.
     pub fn is_reached(&self) -> Result<bool> {
+        self.must_not_be_captured("Event::is_reached")?;
         // SAFETY: the handle is alive.
         self.device.call(|| unsafe { raw::event_query(self.handle) })
     }
@@ -104,8 +113,21 @@ impl Event {
         &self.device
     }
 
-    pub(super) fn now_recorded(&self) {
+    pub(super) fn now_recorded(&self, captured: bool) {
         self.recorded.store(true, Ordering::Release);
+        self.captured.store(captured, Ordering::Release);
+    }
+
+    /// The driver would give up the whole capture.
+    fn must_not_be_captured(&self, operation: &'static str) -> Result<()> {
+        if !self.captured.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        Err(Error::NotCapturable {
+            operation,
+            reason: "an event recorded inside a capture marks a place in the graph, which no stream reaches before a replay",
+            hint: "record the event again, on a stream that is not captured",
+        })
     }
 
     /// The driver's handle, alive as long as this event.

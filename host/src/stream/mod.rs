@@ -219,7 +219,7 @@ impl Stream {
         self.same_device("the event", event.device())?;
         // SAFETY: both handles are alive, of one device.
         self.ask(|stream| unsafe { raw::event_record(event.raw(), stream) })?;
-        event.now_recorded();
+        event.now_recorded(self.capture()?.is_some());
         Ok(())
     }
 
@@ -262,14 +262,19 @@ impl Stream {
 
     /// As `wait_for`, for buffers: never makes this stream part of a capture.
     pub(crate) fn come_after(&self, other: &Stream) -> Result<()> {
-        if self != other && other.capture()?.is_some() {
-            return Err(Error::NotCapturable {
+        if self.comes_after(other) {
+            return Ok(());
+        }
+        other.device().captures().between_beginnings(|| {
+            if other.capture()?.is_none() {
+                return self.wait_for(other);
+            }
+            Err(Error::NotCapturable {
                 operation: "the use of a buffer on two streams, one captured and one not,",
                 reason: "work outside a capture cannot wait for a stream that is being captured",
                 hint: "use the buffer on the captured stream, or on one forked from it with `Stream::scope`",
-            });
-        }
-        self.wait_for(other)
+            })
+        })
     }
 
     /// Does everything queued on this stream from now on come after everything queued on `other` so far?

@@ -44,7 +44,7 @@ const ANY: &[(&str, &str)] = &[
     ("IRONWARP_ALLOCATOR_DEBUG", "-1"),
 ];
 
-pub fn table(calls: &mut Calls) {
+pub(crate) fn table(calls: &mut Calls) {
     for (name, value) in SOFT {
         refused(calls, name, value, &[("IRONWARP_DRIVER", "soft")]);
     }

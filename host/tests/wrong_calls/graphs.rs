@@ -12,14 +12,11 @@ fn not_capturable(error: &Error) -> bool {
 }
 
 /// `call` on a stream that is being captured.
-fn captured<T>(
-    bench: &Bench,
-    call: impl FnOnce(&Stream, &mut DeviceBuffer<f32>) -> Result<T>,
-) -> Result<()> {
+fn captured<T>(bench: &Bench, call: impl FnOnce(&Stream, &mut DeviceBuffer<f32>) -> Result<T>) -> Result<()> {
     Graph::capture(&bench.stream, Calls::ten(bench)?, |stream, x| call(stream, x).map(drop)).map(drop)
 }
 
-pub fn table(calls: &mut Calls) {
+pub(crate) fn table(calls: &mut Calls) {
     waits(calls);
     copies(calls);
     nested(calls);
@@ -30,17 +27,17 @@ fn waits(calls: &mut Calls) {
     calls.wrong("synchronize", |b| captured(b, |s, _| s.synchronize()), not_capturable);
     calls.wrong("is_idle", |b| captured(b, |s, _| s.is_idle()), not_capturable);
     calls.wrong("device", |b| captured(b, |s, _| s.device().synchronize()), not_capturable);
-    let event_inside = |e: &Error| e.driver_error().is_some() && e.to_string().contains("inside a capture");
+    let recorded = |b: &Bench, s: &Stream| -> Result<Event> {
+        let event = Event::new(&b.device)?;
+        s.record(&event)?;
+        Ok(event)
+    };
+    calls.wrong("wait", |b| captured(b, |s, _| recorded(b, s)?.synchronize()), not_capturable);
+    calls.wrong("ask", |b| captured(b, |s, _| recorded(b, s)?.is_reached()), not_capturable);
     calls.wrong(
-        "an event of the capture",
-        |b| {
-            captured(b, |s, _| {
-                let event = Event::untimed(&b.device)?;
-                s.record(&event)?;
-                event.synchronize()
-            })
-        },
-        event_inside,
+        "time",
+        |b| captured(b, |s, _| Event::elapsed_ms(&recorded(b, s)?, &recorded(b, s)?)),
+        not_capturable,
     );
 }
 
@@ -102,7 +99,11 @@ fn nested(calls: &mut Calls) {
 
 /// Wrong calls inside a capture say the same as outside.
 fn inside(calls: &mut Calls) {
-    calls.wrong("range", |b| captured(b, |_, x| x.slice(11..).map(drop)), |e| matches!(e, Error::Range { .. }));
+    calls.wrong(
+        "range",
+        |b| captured(b, |_, x| x.slice(11..).map(drop)),
+        |e| matches!(e, Error::Range { .. }),
+    );
     calls.wrong(
         "length",
         |b| captured(b, |s, x| x.copy_from_device(s, &DeviceBuffer::zeroed(s, LEN + 1)?)),

@@ -22,14 +22,14 @@ const LEN: usize = 10;
 /// Calls that the tables have at least.
 const AT_LEAST: usize = 200;
 
-pub struct Calls {
+pub(crate) struct Calls {
     made: usize,
-    pub bench: Bench,
+    pub(crate) bench: Bench,
 }
 
 impl Calls {
     /// Makes a wrong call and looks at what comes back.
-    pub fn wrong<T>(
+    pub(crate) fn wrong<T>(
         &mut self,
         what: &str,
         call: impl FnOnce(&Bench) -> Result<T>,
@@ -60,7 +60,7 @@ impl Calls {
         Ok(())
     }
 
-    pub fn ten(bench: &Bench) -> Result<DeviceBuffer<f32>> {
+    pub(crate) fn ten(bench: &Bench) -> Result<DeviceBuffer<f32>> {
         DeviceBuffer::zeroed(&bench.stream, LEN)
     }
 }

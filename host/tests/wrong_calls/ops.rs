@@ -4,8 +4,8 @@ use half::f16;
 use ironwarp::ops::convert::convert_into;
 use ironwarp::ops::cosine::{Vectors, cosine_topk};
 use ironwarp::ops::elementwise::{
-    BinaryOp, CompareOp, UnaryOp, binary, binary_assign, binary_into, compare, compare_into, copy_into, select,
-    unary, unary_into,
+    BinaryOp, CompareOp, UnaryOp, binary, binary_assign, binary_into, compare, compare_into, copy_into,
+    select, unary, unary_into,
 };
 use ironwarp::ops::gemm::{Gemm, Matmul, Matrix, MatrixMut, gemm_f32};
 use ironwarp::ops::reduce;
@@ -36,7 +36,7 @@ fn zeros(bench: &Bench, shape: &[usize], dtype: DType) -> Result<Tensor> {
     Tensor::zeros(&bench.stream, shape, dtype)
 }
 
-pub fn table(calls: &mut Calls) {
+pub(crate) fn table(calls: &mut Calls) {
     vectors(calls);
     products(calls);
     searches(calls);
@@ -113,13 +113,17 @@ fn searches(calls: &mut Calls) {
         },
         argument("the queries' dim"),
     );
-    calls.wrong("half a vector", |b| Vectors::new(&vectors(b)?, 7).map(drop), |e| {
-        matches!(e, Error::Length { expected: 42, got: 48, .. })
-    });
+    calls.wrong(
+        "half a vector",
+        |b| Vectors::new(&vectors(b)?, 7).map(drop),
+        |e| matches!(e, Error::Length { expected: 42, got: 48, .. }),
+    );
     for dim in [0, 1 << 32, usize::MAX] {
-        calls.wrong("dim", |b| Vectors::new(&vectors(b)?, dim).map(drop), |e| {
-            matches!(e, Error::InvalidArgument { argument: "dim", .. })
-        });
+        calls.wrong(
+            "dim",
+            |b| Vectors::new(&vectors(b)?, dim).map(drop),
+            |e| matches!(e, Error::InvalidArgument { argument: "dim", .. }),
+        );
     }
 }
 
@@ -131,7 +135,12 @@ fn unary_ops(calls: &mut Calls) {
     calls.wrong("sin", |b| unary(&b.stream, UnaryOp::Sin, &zeros(b, &[2], DType::F64)?), of_tensors);
     calls.wrong("clamp", |b| unary(&b.stream, UnaryOp::Clamp, &zeros(b, &[2], DType::F32)?), argument("op"));
     let into = |b: &Bench, shape: &[usize], dtype| -> Result<()> {
-        unary_into(&b.stream, UnaryOp::Neg, &zeros(b, &[2, 3], DType::F32)?, zeros(b, shape, dtype)?.view_mut()?)
+        unary_into(
+            &b.stream,
+            UnaryOp::Neg,
+            &zeros(b, &[2, 3], DType::F32)?,
+            zeros(b, shape, dtype)?.view_mut()?,
+        )
     };
     calls.wrong("unary out", |b| into(b, &[3, 2], DType::F32), of_tensors);
     calls.wrong("unary out", |b| into(b, &[6], DType::F32), of_tensors);

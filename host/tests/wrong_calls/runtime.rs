@@ -10,7 +10,7 @@ use crate::common::kernels::{bounded, fill, last_of_dynamic_shared};
 use crate::common::{Bench, load_kernels};
 use crate::{Calls, LEN};
 
-pub fn table(calls: &mut Calls) {
+pub(crate) fn table(calls: &mut Calls) {
     devices(calls);
     ranges(calls);
     lengths(calls);
@@ -260,9 +260,11 @@ fn streams(calls: &mut Calls) {
         calls.wrong("pooled priority", |b| b.device.pooled_stream_with_priority(level), wrong);
     }
     for bytes in [(512 << 10) + 1, usize::MAX] {
-        calls.wrong("stack", |b| b.device.set_stack_limit(bytes), |e| {
-            matches!(e, Error::InvalidArgument { argument: "bytes", .. })
-        });
+        calls.wrong(
+            "stack",
+            |b| b.device.set_stack_limit(bytes),
+            |e| matches!(e, Error::InvalidArgument { argument: "bytes", .. }),
+        );
     }
     calls.wrong(
         "no slots",

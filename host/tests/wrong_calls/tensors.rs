@@ -17,7 +17,7 @@ fn x(bench: &Bench) -> Result<Tensor> {
     Tensor::zeros(&bench.stream, &[2, 3, 4], DType::F32)
 }
 
-pub fn table(calls: &mut Calls) {
+pub(crate) fn table(calls: &mut Calls) {
     making(calls);
     reading(calls);
     views(calls);
@@ -113,20 +113,26 @@ fn shapes(calls: &mut Calls) {
 fn files(calls: &mut Calls) {
     let cannot_read = |e: &Error| matches!(e, Error::File { .. });
     calls.wrong("no file", |_| TensorFile::open("/nowhere/at/all").map(drop), cannot_read);
-    calls.wrong("a folder", |_| TensorFile::open(std::env::temp_dir()).map(drop), |e| {
-        cannot_read(e) || e.tensor_error().is_some()
-    });
+    calls.wrong(
+        "a folder",
+        |_| TensorFile::open(std::env::temp_dir()).map(drop),
+        |e| cannot_read(e) || e.tensor_error().is_some(),
+    );
     calls.wrong("no folder", |b| save(&b.stream, "/nowhere/at/all", &[("x", &x(b)?)]), cannot_read);
     let path = std::env::temp_dir().join(format!("ironwarp-wrong-calls-{}.safetensors", std::process::id()));
-    for bytes in [&b""[..], b"1234567", &[255; 8], &[0; 8], b"\x05\0\0\0\0\0\0\0{]}}}", b"\x02\0\0\0\0\0\0\0[]"] {
+    for bytes in
+        [&b""[..], b"1234567", &[255; 8], &[0; 8], b"\x05\0\0\0\0\0\0\0{]}}}", b"\x02\0\0\0\0\0\0\0[]"]
+    {
         std::fs::write(&path, bytes).expect("the temporary folder is writable");
         calls.wrong("damaged file", |_| TensorFile::open(&path).map(drop), |e| e.tensor_error().is_some());
     }
     let good = |b: &Bench| save(&b.stream, &path, &[("x", &x(b)?)]);
     good(&calls.bench).expect("the temporary folder is writable");
-    calls.wrong("no such tensor", |b| TensorFile::open(&path)?.load(&b.stream, "y"), |e| {
-        e.tensor_error().is_some()
-    });
+    calls.wrong(
+        "no such tensor",
+        |b| TensorFile::open(&path)?.load(&b.stream, "y"),
+        |e| e.tensor_error().is_some(),
+    );
     calls.wrong("describe", |_| TensorFile::open(&path)?.describe("X"), |e| e.tensor_error().is_some());
     std::fs::remove_file(&path).expect("written above");
 }

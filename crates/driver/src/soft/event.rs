@@ -51,6 +51,14 @@ impl Driver {
         Ok(event)
     }
 
+    /// For a call that asks or waits for an event: the capture that an event marks a place of is lost.
+    fn awaited_event(&mut self, event: Handle) -> Outcome<&Event> {
+        if let Some((capture, _)) = self.events.get(event)?.captured {
+            self.invalidate(capture);
+        }
+        self.sound_event(event)
+    }
+
     fn record(&mut self, event: Handle, stream: usize) -> Outcome {
         let context = self.enter()?;
         let stream = self.stream(stream, context)?;
@@ -112,14 +120,14 @@ api! {
     }
 
     fn cuEventQuery(driver, event: Handle) {
-        let Some(number) = driver.sound_event(event)?.recorded else { return Ok(()) };
+        let Some(number) = driver.awaited_event(event)?.recorded else { return Ok(()) };
         driver.advance_to(number);
         driver.sound_event(event)?;
         if driver.pending.contains(number) { Err(code::NOT_READY) } else { Ok(()) }
     }
 
     fn cuEventSynchronize(driver, event: Handle) {
-        let event = driver.sound_event(event)?;
+        let event = driver.awaited_event(event)?;
         let context = event.context;
         match event.recorded {
             Some(number) => driver.drain_to(number, context),
