@@ -8,6 +8,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cust_raw::CUgraph;
 
+use super::alone;
+
 use crate::device::Device;
 use crate::error::{DriverError, Error, Result};
 use crate::launch::LaunchSite;
@@ -325,7 +327,7 @@ impl<'s> UnderWay<'s> {
         let captures = stream.device().captures();
         let closed = captures.gate.close();
         // SAFETY: a live stream.
-        stream.call(|stream| unsafe { raw::stream_begin_capture(stream, RELAXED) })?;
+        alone(|| stream.call(|stream| unsafe { raw::stream_begin_capture(stream, RELAXED) }))?;
         let mut under_way = UnderWay { stream, capture, ended: false };
         let (mut status, mut id) = (0, 0);
         // SAFETY: a live stream and two places to write to. On an error the drop ends the capture.
@@ -341,7 +343,7 @@ impl<'s> UnderWay<'s> {
     fn end(&mut self) -> Result<RawGraph> {
         let mut graph = std::ptr::null_mut();
         // SAFETY: a live stream and a place to write to. On an error the drop tries once more.
-        self.stream.call(|stream| unsafe { raw::stream_end_capture(stream, &mut graph) })?;
+        alone(|| self.stream.call(|stream| unsafe { raw::stream_end_capture(stream, &mut graph) }))?;
         self.ended = true;
         self.stream.device().captures().remove(&self.capture);
         Ok(RawGraph { handle: graph, device: self.stream.device().clone() })
@@ -368,7 +370,7 @@ impl Drop for UnderWay<'_> {
             unsafe { raw::graph_destroy(graph) }
         };
         // Tried twice, since a stream that stays captured is of no use. The error or the panic that led here is the one to tell.
-        let _ = self.stream.device().clean_up(|| end().or_else(|_| end()));
+        let _ = alone(|| self.stream.device().clean_up(|| end().or_else(|_| end())));
         self.stream.device().captures().remove(&self.capture);
     }
 }
@@ -392,7 +394,7 @@ impl Drop for RawGraph {
     fn drop(&mut self) {
         // A failure has nobody to go to: the graph is a little host memory.
         // SAFETY: this is the only handle.
-        let _ = self.device.clean_up(|| unsafe { raw::graph_destroy(self.handle) });
+        let _ = alone(|| self.device.clean_up(|| unsafe { raw::graph_destroy(self.handle) }));
     }
 }
 

@@ -47,6 +47,7 @@ mod capture;
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
+use std::sync::{Mutex, PoisonError};
 
 use cust_raw::CUgraphExec;
 
@@ -72,19 +73,38 @@ pub enum Update {
     Rebuilt,
 }
 
+/// The driver's executable graph.
+struct Exec(CUgraphExec);
+
+// SAFETY: an executable graph may be used from any thread, by one at a time: replaying and updating take `&mut`.
+unsafe impl Send for Exec {}
+// SAFETY: `&self` only reads the number.
+unsafe impl Sync for Exec {}
+
+impl Exec {
+    fn handle(&self) -> CUgraphExec {
+        self.0
+    }
+}
+
 /// An executable graph, with the allocations that it uses.
 struct Executable {
-    handle: CUgraphExec,
+    exec: Exec,
     captured: Captured,
+    /// The stream that it was launched on last. The driver puts launches of one executable behind each other.
+    last: Option<Stream>,
     /// For error messages.
     site: LaunchSite,
     device: Device,
 }
 
-// SAFETY: an executable graph may be used from any thread, by one at a time: replaying and updating take `&mut`.
-unsafe impl Send for Executable {}
-// SAFETY: `&self` only reads numbers and names.
-unsafe impl Sync for Executable {}
+/// One thread at a time makes, changes and destroys graphs: the driver's graph objects are not made for several, and what they
+/// share inside the driver is not known.
+fn alone<R>(work: impl FnOnce() -> R) -> R {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    work()
+}
 
 impl Executable {
     fn new(
@@ -95,17 +115,18 @@ impl Executable {
     ) -> Result<Self> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: a place to write to and a live graph.
-        device.call(|| unsafe { raw::graph_instantiate(&mut handle, graph.handle(), 0) })?;
-        Ok(Executable { handle, site: site(&captured, at), captured, device: device.clone() })
+        alone(|| device.call(|| unsafe { raw::graph_instantiate(&mut handle, graph.handle(), 0) }))?;
+        let site = site(&captured, at);
+        Ok(Executable { exec: Exec(handle), captured, last: None, site, device: device.clone() })
     }
 
     /// Takes another graph's parameters over. False when it has another shape.
     fn update(&mut self, graph: &RawGraph) -> Result<bool> {
         let (mut node, mut result) = (std::ptr::null_mut(), 0);
         // SAFETY: two live graphs and two places to write to.
-        let updated = self
-            .device
-            .call(|| unsafe { raw::graph_exec_update(self.handle, graph.handle(), &mut node, &mut result) });
+        let updated = self.device.call(|| unsafe {
+            raw::graph_exec_update(self.exec.handle(), graph.handle(), &mut node, &mut result)
+        });
         match updated {
             Ok(()) => Ok(true),
             Err(Error::Driver(error)) if error.code == UPDATE_FAILURE => Ok(false),
@@ -113,7 +134,7 @@ impl Executable {
         }
     }
 
-    fn launch(&self, stream: &Stream) -> Result<()> {
+    fn launch(&mut self, stream: &Stream) -> Result<()> {
         stream.same_device("the graph", &self.device)?;
         stream.must_not_be_captured(
             "replaying a graph",
@@ -125,17 +146,26 @@ impl Executable {
             if *written { order.before_write(stream)? } else { order.before_read(stream)? }
         }
         // SAFETY: both handles are alive; what the graph uses is kept by `captured`.
-        stream.call(|stream| unsafe { raw::graph_launch(self.handle, stream) })?;
+        stream.call(|stream| unsafe { raw::graph_launch(self.exec.handle(), stream) })?;
+        self.last = Some(stream.clone());
         stream.note_launch(self.site)?;
         if one_at_a_time.is_some() { stream.synchronize() } else { Ok(()) }
     }
 }
 
 impl Drop for Executable {
+    /// Waits for the last run: a driver has been seen to die of an executable that was destroyed while it ran.
     fn drop(&mut self) {
-        // A failure has nobody to go to: it is memory of the driver's.
-        // SAFETY: this is the only handle; the driver ends running launches first, and the allocations are freed in stream order.
-        let _ = self.device.clean_up(|| unsafe { raw::graph_exec_destroy(self.handle) });
+        let (exec, last, device) = (Exec(self.exec.handle()), self.last.take(), self.device.clone());
+        // A stream that is being captured cannot be waited for.
+        self.device.captures().outside(move || {
+            if last.is_some_and(|stream| !stream.drain()) {
+                return; // It may still run: a leak is better.
+            }
+            // A failure has nobody to go to: it is memory of the driver's.
+            // SAFETY: this is the only handle, and it runs no more.
+            let _ = alone(|| device.clean_up(|| unsafe { raw::graph_exec_destroy(exec.handle()) }));
+        });
     }
 }
 
@@ -145,6 +175,8 @@ fn site(captured: &Captured, location: &'static Location<'static>) -> LaunchSite
 }
 
 /// Work that was captured, to be replayed. See the [module](self).
+///
+/// Dropping a graph waits for its last run.
 ///
 /// `I` are its static inputs and `O` its static outputs: buffers, tuples or structs of them. What the captured closure borrows stays
 /// borrowed for `'work`, as long as the graph lives.

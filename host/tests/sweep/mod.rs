@@ -45,10 +45,20 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new("overlap", streams::overlap),
     Scenario {
         frees_behind: 1,
-        harmless: &[("cuStreamEndCapture", 1, "it ends a capture that has failed already")],
+        harmless: &[
+            ("cuStreamEndCapture", 1, "it ends a capture that has failed already"),
+            ("cuStreamSynchronize", 2, "a graph that is dropped waits for its last run"),
+            ("cuCtxSetCurrent", 2, "before those waits"),
+        ],
         ..Scenario::new("graphs", graphs::capture)
     },
-    Scenario::new("graph cache", graphs::cache),
+    Scenario {
+        harmless: &[
+            ("cuStreamSynchronize", 1, "a graph that is dropped waits for its last run"),
+            ("cuCtxSetCurrent", 1, "before that wait"),
+        ],
+        ..Scenario::new("graph cache", graphs::cache)
+    },
     Scenario::new("launches", launches),
     Scenario::new("by name", by_name),
     Scenario::new("cust", with_cust),
