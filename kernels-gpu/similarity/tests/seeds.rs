@@ -1,5 +1,6 @@
-//! The kernels on the executor, with the checker on, under 20 schedules: nothing is reported, and no bit changes.
+//! The kernels on the executor, with the checker on, under 20 schedules: nothing is reported, no bit changes, and the result is right.
 
+use reference::cosine::Checker;
 use similarity::half::f16;
 use similarity::{
     cosine_merge, cosine_norms_f16, cosine_stream_f16, cosine_tile_f16, cosine_wgmma_f16, merge, norms, sm90,
@@ -7,6 +8,7 @@ use similarity::{
 };
 use simt::tensor_map::{DataType, Description, Interleave, L2Promotion, OobFill, Swizzle, encode};
 use simt::{LaunchConfig, Options};
+use testkit::tolerance;
 
 const SEEDS: u64 = 20;
 const DIM: u32 = 24;
@@ -77,8 +79,10 @@ fn merged(seed: u64, keys: &mut Global<u64>, queries: u32, lists: u32) -> (Vec<u
 /// Scores' bits and rows of one search.
 type Found = (Vec<u32>, Vec<u32>);
 
+const FEW: u32 = 11;
+
 fn search_few(seed: u64) -> Found {
-    const QUERIES: u32 = 11;
+    const QUERIES: u32 = FEW;
     const BLOCKS: u32 = 3;
     const DEPTH: u32 = 3;
     let (mut corpus, mut queries) = (vectors(ROWS, DIM, "corpus"), vectors(QUERIES, DIM, "queries"));
@@ -97,8 +101,10 @@ fn search_few(seed: u64) -> Found {
     merged(seed, &mut keys, QUERIES, BLOCKS)
 }
 
+const MANY: u32 = 36;
+
 fn search_many(seed: u64) -> Found {
-    const QUERIES: u32 = 36;
+    const QUERIES: u32 = MANY;
     const SLICES: u32 = 2;
     let (mut corpus, mut queries) = (vectors(ROWS, DIM, "corpus"), vectors(QUERIES, DIM, "queries"));
     let mut row_norms = inverse_norms(seed, &mut corpus, ROWS, DIM);
@@ -150,11 +156,16 @@ fn map(vectors: &mut Global<f16>, rows: u32, dim: u32, box_rows: u32) -> cuda_st
     }))
 }
 
-/// Two tiles of queries, through a ring that goes round more than once.
+/// Two tiles of queries and five of rows in one slice, through a ring that goes round more than once.
+mod wide {
+    pub const QUERIES: u32 = similarity::sm90::BLOCK_QUERIES + 16;
+    pub const ROWS: u32 = 4 * similarity::sm90::BLOCK_ROWS + 40;
+    pub const DIM: u32 = similarity::sm90::BLOCK_K + 8;
+    pub const SLICES: u32 = 1;
+}
+
 fn search_wgmma(seed: u64) -> Found {
-    const QUERIES: u32 = sm90::BLOCK_QUERIES + 16;
-    const DIM: u32 = sm90::BLOCK_K + 8;
-    const SLICES: u32 = 2;
+    use wide::{DIM, QUERIES, ROWS, SLICES};
     let (mut corpus, mut queries) = (vectors(ROWS, DIM, "corpus"), vectors(QUERIES, DIM, "queries"));
     let mut row_norms = inverse_norms(seed, &mut corpus, ROWS, DIM);
     let mut norms = inverse_norms(seed, &mut queries, QUERIES, DIM);
@@ -189,25 +200,34 @@ fn search_wgmma(seed: u64) -> Found {
     merged(seed, &mut keys, QUERIES, SLICES)
 }
 
-fn same_under_all_seeds(search: impl Fn(u64) -> Found) {
+fn same_under_all_seeds(search: impl Fn(u64) -> Found) -> Found {
     let first = search(0);
-    assert!(first.1.iter().all(|&row| row < ROWS));
     for seed in 1..SEEDS {
         assert!(search(seed) == first, "seed {seed} gives another result than seed 0");
     }
+    first
+}
+
+/// Compares with the best rows of all, found in f64.
+fn is_right((scores, rows): &Found, count: u32, queries: u32, dim: u32) {
+    let (corpus, queries) = (vectors(count, dim, "corpus"), vectors(queries, dim, "queries"));
+    let scores: Vec<f32> = scores.iter().map(|bits| f32::from_bits(*bits)).collect();
+    let checker = Checker::new(&corpus.data, &queries.data, dim as usize, K as usize);
+    let allowed = tolerance::COSINE_SCORE.for_terms(dim as usize).allowed(1.0);
+    checker.check(&scores, rows, allowed).unwrap_or_else(|fault| panic!("{fault}"));
 }
 
 #[test]
 fn few_queries() {
-    same_under_all_seeds(search_few);
+    is_right(&same_under_all_seeds(search_few), ROWS, FEW, DIM);
 }
 
 #[test]
 fn many_queries() {
-    same_under_all_seeds(search_many);
+    is_right(&same_under_all_seeds(search_many), ROWS, MANY, DIM);
 }
 
 #[test]
 fn many_queries_on_hopper() {
-    same_under_all_seeds(search_wgmma);
+    is_right(&same_under_all_seeds(search_wgmma), wide::ROWS, wide::QUERIES, wide::DIM);
 }
