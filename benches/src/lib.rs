@@ -18,5 +18,5 @@ mod session;
 pub use facts::Facts;
 pub use options::{Options, OptionsError};
 pub use peer::{Peer, PeerError, Peers};
-pub use rows::{Row, Work};
+pub use rows::{OURS, Row, Work};
 pub use session::{Outcome, Session};

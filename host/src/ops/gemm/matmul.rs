@@ -238,7 +238,7 @@ impl<'a> Matmul<'a> {
     /// C, the residual, the bias and the rest, for a product of `m x n`.
     fn check_finish(&self, m: usize, n: usize) -> Result<()> {
         let swiglu = self.activation == Activation::SwiGlu;
-        if swiglu && (n % 2 != 0 || self.beta != 0.0) {
+        if swiglu && (!n.is_multiple_of(2) || self.beta != 0.0) {
             let got = format!("{n} columns and beta {}", self.beta);
             let wanted = "an even number of columns, and beta 0".to_owned();
             let hint = "SwiGLU makes one column of two: interleave the gate's columns with the value's; add the old C as a residual";
