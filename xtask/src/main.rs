@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod error;
 mod inspect;
+mod new_kernel;
 mod process;
 mod setup;
 mod term;
@@ -53,6 +54,12 @@ const COMMANDS: &[Command] = &[
         summary: "search text with the cosine similarity kernel",
         help: demo::HELP,
         run: demo::run,
+    },
+    Command {
+        name: "new-kernel",
+        summary: "write the beginnings of a kernel, with test and benchmark",
+        help: new_kernel::HELP,
+        run: new_kernel::run,
     },
     Command { name: "test", summary: "run every check and test", help: test::HELP, run: test::run },
     Command { name: "bench", summary: "run the benchmarks", help: bench::HELP, run: bench::run },

@@ -1,0 +1,25 @@
+//! `y = a x + y` for f32 vectors of any length.
+//!
+//! One thread an element: 12 bytes moved for two operations, so memory is the limit.
+#![cfg_attr(target_arch = "nvptx64", no_std)]
+
+use cuda_std::prelude::*;
+
+/// Threads of a block.
+pub const THREADS: u32 = 256;
+
+/// `y[i] = a * x[i] + y[i]`.
+///
+/// # Safety
+/// `y` is valid for reads and writes of `x.len()` elements and does not overlap `x`. At least `x.len()` threads, in blocks of [`THREADS`].
+#[kernel(launch_bounds(THREADS))]
+pub unsafe fn hello(a: f32, x: &[f32], y: *mut f32) {
+    let i = thread::index_1d() as usize;
+    if i < x.len() {
+        // SAFETY: `i` is in bounds, and no other thread has it.
+        unsafe {
+            let y = y.add(i);
+            *y = a * x[i] + *y;
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Writes the beginnings of a kernel: in this workspace, or as a project of its own.
+//!
+//! The template is the package `kernels-gpu/hello` itself, so whatever is written has been compiled, tested and linted under that name.
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use crate::error::Error;
+use crate::term::{Style, style};
+use crate::workspace;
+
+pub const HELP: &str = "
+Writes a kernel with its test, oracle and benchmark, ready to run: y = a x + y, to be made into something else.
+
+In this workspace it becomes the package kernels-gpu/NAME, which `cargo xtask test` and `build-kernels` find by
+themselves. With --crate it becomes a project of its own that depends on this workspace: a package of kernels,
+compiled to PTX by a build script, and a program.
+
+Usage: cargo xtask new-kernel NAME [--crate FOLDER]
+
+Options:
+  --crate FOLDER   write a project into FOLDER, which must not exist yet
+
+Examples:
+  cargo xtask new-kernel blur
+  cargo xtask new-kernel blur --crate ../blur
+";
+
+/// Name of the kernel that is the template.
+const TEMPLATE: &str = "hello";
+/// Stands for the name in files that are no Rust of this workspace.
+const NAME: &str = "__NAME__";
+/// Stands for this workspace's folder.
+const IRONWARP: &str = "__IRONWARP__";
+
+const MANIFEST: &str = include_str!("../../kernels-gpu/hello/Cargo.toml");
+const KERNEL: &str = include_str!("../../kernels-gpu/hello/src/lib.rs");
+const COMMON: &str = include_str!("../../kernels-gpu/hello/tests/common/mod.rs");
+const TEST: &str = include_str!("../../kernels-gpu/hello/tests/hello.rs");
+const BENCH: &str = include_str!("../../kernels-gpu/hello/benches/hello.rs");
+
+const PROJECT_MANIFEST: &str = include_str!("../templates/Cargo.toml");
+const PROJECT_KERNELS: &str = include_str!("../templates/kernels.Cargo.toml");
+const PROJECT_CONFIG: &str = include_str!("../templates/config.toml");
+const PROJECT_BUILD: &str = include_str!("../templates/build.rs");
+const PROJECT_MAIN: &str = include_str!("../templates/main.rs");
+
+/// What a package cannot be called: Rust's keywords, and crates that every program has or that a kernel uses.
+const RESERVED: &[&str] = &[
+    "as",
+    "async",
+    "await",
+    "break",
+    "const",
+    "continue",
+    "crate",
+    "dyn",
+    "else",
+    "enum",
+    "extern",
+    "false",
+    "fn",
+    "for",
+    "if",
+    "impl",
+    "in",
+    "let",
+    "loop",
+    "match",
+    "mod",
+    "move",
+    "mut",
+    "pub",
+    "ref",
+    "return",
+    "self",
+    "static",
+    "struct",
+    "super",
+    "trait",
+    "true",
+    "type",
+    "unsafe",
+    "use",
+    "where",
+    "while",
+    "abstract",
+    "become",
+    "box",
+    "do",
+    "final",
+    "gen",
+    "macro",
+    "override",
+    "priv",
+    "try",
+    "typeof",
+    "unsized",
+    "virtual",
+    "yield",
+    "core",
+    "std",
+    "alloc",
+    "test",
+    "proc_macro",
+    "main",
+    "kernels",
+    "common",
+    "bench",
+    "ironwarp",
+    "criterion",
+    "cuda_std",
+    "cuda_builder",
+];
+
+/// A file to write: path and text.
+type File = (PathBuf, String);
+
+pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
+    use lexopt::ValueExt as _;
+    let (mut name, mut project) = (None, None);
+    while let Some(arg) = args.next()? {
+        match arg {
+            lexopt::Arg::Long("crate") => project = Some(PathBuf::from(args.value()?)),
+            lexopt::Arg::Value(value) if name.is_none() => name = Some(value.string()?),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let Some(name) = name else {
+        return Err(Error::Usage("the kernel wants a name: `cargo xtask new-kernel NAME`".to_owned()));
+    };
+    check_name(&name)?;
+    let folder = project.clone().unwrap_or_else(|| workspace::root().join("kernels-gpu").join(&name));
+    if folder.exists() {
+        return Err(Error::Usage(format!(
+            "{} exists already: choose another name or folder",
+            folder.display()
+        )));
+    }
+    let files = match &project {
+        Some(_) => project_files(&name, workspace::root())?,
+        None => {
+            check_free(&name)?;
+            package_files(&name)
+        }
+    };
+    for (path, text) in &files {
+        write(&folder.join(path), text)?;
+    }
+    report(&name, &folder, project.is_some(), &files);
+    Ok(())
+}
+
+/// A package name, a function name and a part of file names at once.
+fn check_name(name: &str) -> Result<(), Error> {
+    const LONGEST: usize = 50;
+    let mut chars = name.chars();
+    let is_plain = chars.next().is_some_and(|c| c.is_ascii_lowercase())
+        && chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    let refuse = |why: String| Err(Error::Usage(format!("`{name}` is no name for a kernel: {why}")));
+    if !is_plain || name.contains("__") || name.ends_with('_') {
+        return refuse(
+            "wanted a lower-case letter, then letters, digits and single underscores, as in `row_sum`"
+                .to_owned(),
+        );
+    }
+    if name.len() > LONGEST {
+        return refuse(format!("{} characters, at most {LONGEST}", name.len()));
+    }
+    if RESERVED.contains(&name) {
+        return refuse("Rust or a package that every kernel uses has taken it".to_owned());
+    }
+    Ok(())
+}
+
+/// No package of the workspace has the name.
+fn check_free(name: &str) -> Result<(), Error> {
+    let taken = workspace::families()?.iter().any(|family| family.library == name)
+        || workspace::root().join("crates").join(name).exists();
+    if taken {
+        return Err(Error::Usage(format!(
+            "this workspace has a package `{name}` already: choose another name"
+        )));
+    }
+    Ok(())
+}
+
+/// The template under another name. Its name stands in it as a word and inside no other word.
+fn renamed(text: &str, name: &str) -> String {
+    text.replace(TEMPLATE, name)
+}
+
+fn package_files(name: &str) -> Vec<File> {
+    let file = |path: String, text: &str| (PathBuf::from(path), renamed(text, name));
+    vec![
+        file("Cargo.toml".to_owned(), MANIFEST),
+        file("src/lib.rs".to_owned(), KERNEL),
+        file("tests/common/mod.rs".to_owned(), COMMON),
+        file(format!("tests/{name}.rs"), TEST),
+        file(format!("benches/{name}.rs"), BENCH),
+    ]
+}
+
+fn project_files(name: &str, ironwarp: &Path) -> Result<Vec<File>, Error> {
+    let Some(ironwarp) = ironwarp.to_str().filter(|path| !path.contains(['"', '\\'])) else {
+        return Err(Error::Usage(format!(
+            "the path of this workspace, {}, cannot be written into a TOML file: move it to a plainer one",
+            ironwarp.display()
+        )));
+    };
+    let kernels = format!("{name}_kernels");
+    let file = |path: String, text: String| (PathBuf::from(path), text);
+    let fill = |text: &str| text.replace(NAME, name).replace(IRONWARP, ironwarp);
+    // Test and benchmark use the project's library where the template has a module of its own.
+    let use_library = |text: &str| {
+        let text = text.replace("#[path = \"../tests/common/mod.rs\"]\n", "");
+        let text = text.replace("mod common;\nuse common::", &format!("use {name}::"));
+        text.replace(&format!("\"{TEMPLATE}\""), &format!("\"{name}\""))
+    };
+    let library = COMMON
+        .replace("use ironwarp::{Device, ", "use ironwarp::{Device, Module, PtxSource, ")
+        .replace(
+            "    Device::open(0)\n",
+            &format!(
+                "    let device = Device::open(0)?;\n    Module::load_family(&device, \"{kernels}\", PtxSource::Directory(env!(\"KERNELS_PTX\").into()))?;\n    Ok(device)\n"
+            ),
+        )
+        .replace("hello::", &format!("{kernels}::"))
+        .replace(TEMPLATE, name);
+    Ok(vec![
+        file("Cargo.toml".to_owned(), fill(PROJECT_MANIFEST)),
+        file(".cargo/config.toml".to_owned(), fill(PROJECT_CONFIG)),
+        file(".gitignore".to_owned(), "/target\n".to_owned()),
+        file("build.rs".to_owned(), PROJECT_BUILD.to_owned()),
+        file("kernels/Cargo.toml".to_owned(), fill(PROJECT_KERNELS)),
+        file("kernels/src/lib.rs".to_owned(), renamed(KERNEL, name)),
+        file("src/lib.rs".to_owned(), library),
+        file("src/main.rs".to_owned(), fill(PROJECT_MAIN)),
+        file(format!("tests/{name}.rs"), use_library(TEST)),
+        file(format!("benches/{name}.rs"), use_library(BENCH)),
+    ])
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Error> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
+    }
+    fs::write(path, text).map_err(Error::io("write", path))
+}
+
+fn report(name: &str, folder: &Path, is_project: bool, files: &[File]) {
+    // Without the `..` of what was typed.
+    let shown: PathBuf = folder.components().filter(|part| !matches!(part, Component::CurDir)).collect();
+    println!("{} {}", style(Style::Ok, "wrote"), shown.display());
+    for (path, _) in files {
+        println!("  {}", path.display());
+    }
+    println!("next:");
+    if is_project {
+        println!("  cd {}", shown.display());
+        println!("  cargo test     # on a GPU, or under the checker where there is none");
+        println!("  cargo run\n  cargo bench");
+    } else {
+        println!("  cargo test -p {name}                          # under the checker where there is no GPU");
+        println!("  cargo xtask build-kernels --family {name}     # PTX for a GPU");
+        println!("  cargo xtask inspect {name}                    # registers, spills, instructions");
+        println!("  cargo bench -p {name}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_cannot_be_are_refused() {
+        for name in ["blur", "row_sum", "a1"] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+        let long = "a".repeat(51);
+        for name in [
+            "", "Blur", "1st", "_a", "a_", "a__b", "a-b", "a b", "../a", "a/b", "fn", "core", "ironwarp",
+            "ä", &long,
+        ] {
+            let refused = check_name(name);
+            assert!(matches!(&refused, Err(Error::Usage(why)) if why.contains(name)), "{name}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn names_of_the_workspace_are_taken() {
+        assert!(check_free("gemm").is_err());
+        assert!(check_free("simt").is_err());
+        assert!(check_free("blur").is_ok());
+    }
+
+    #[test]
+    fn nothing_of_the_template_is_left() {
+        let project = project_files("blur", Path::new("/iron warp")).unwrap();
+        for (path, text) in package_files("blur").into_iter().chain(project) {
+            for left in [TEMPLATE, NAME, IRONWARP] {
+                assert!(!text.contains(left), "{left} in {}", path.display());
+            }
+        }
+    }
+
+    #[test]
+    fn a_project_uses_its_library_and_loads_its_kernels() {
+        let files = project_files("blur", Path::new("/ironwarp")).unwrap();
+        let text = |name: &str| &files.iter().find(|(path, _)| path == Path::new(name)).unwrap().1;
+        assert!(text("src/lib.rs").contains("Module::load_family(&device, \"blur_kernels\""));
+        assert!(text("src/lib.rs").contains("launch::<blur_kernels::blur>"));
+        assert!(text("kernels/src/lib.rs").contains("pub unsafe fn blur("));
+        for program in ["tests/blur.rs", "benches/blur.rs"] {
+            assert!(
+                text(program).contains("use blur::{device, ") && !text(program).contains("common"),
+                "{program}"
+            );
+        }
+        assert!(text("Cargo.toml").contains("blur_kernels = { path = \"kernels\" }"));
+    }
+}
