@@ -4,8 +4,10 @@
 
 use half::bf16;
 use ironwarp::ops::gemm::{Gemm, Matmul, Matrix, MatrixMut, candidates, gemm_f32};
+use ironwarp::ops::index::{Indices, scatter, scatter_add};
+use ironwarp::ops::reduction::sum;
 use ironwarp::ops::{reduce, saxpy::saxpy, transpose::transpose};
-use ironwarp::{Device, DeviceBuffer};
+use ironwarp::{DType, Device, DeviceBuffer, Tensor};
 use std::error::Error;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::process::Command;
@@ -60,6 +62,16 @@ fn results() -> Outcome<Vec<String>> {
         Matmul::new(a, b, MatrixMut::new::<f32>(&mut c, 70, 136)).run_with(&stream, &offer.config)?;
         line(&offer.config.to_string(), &c.to_vec(&stream)?);
     }
+    let x = Tensor::from_slice(&stream, &[30, 1_031], &input::<f32>(Family::HugeTiny, 9, 30 * 1_031))?;
+    for (name, axes) in [("all", &[][..]), ("columns", &[0]), ("rows", &[1])] {
+        line(&format!("sum of {name}"), &sum(&stream, &x, axes)?.to_vec(&stream)?);
+    }
+    let chosen: Vec<usize> = (0..30).map(|row| row * row % 7).collect();
+    let mut rows = Tensor::zeros(&stream, &[7, 1_031], DType::F32)?;
+    scatter_add(&stream, rows.view_mut()?, 0, &Indices::from_slice(&stream, &chosen, 7)?, &x)?;
+    line("scatter_add", &rows.to_vec(&stream)?);
+    scatter(&stream, rows.view_mut()?, 0, &Indices::from_slice(&stream, &chosen, 7)?, &x)?;
+    line("scatter", &rows.to_vec(&stream)?);
     Ok(lines)
 }
 
