@@ -58,9 +58,9 @@ fn bench_eager(session: &mut Session) -> Outcome {
     check("launch_eager", &y.to_vec(&stream)?, count)
 }
 
-/// Through a kernel handle and addresses: the least that ironwarp does for a launch.
+/// Through a kernel handle and addresses, the least that ironwarp does for a launch: with the device's time, and the calls alone.
 fn bench_handle(session: &mut Session) -> Outcome {
-    if !session.wants("launch_handle") {
+    if !session.wants("launch_handle") && !session.wants("launch_call") {
         return Ok(());
     }
     let (x, y) = vectors(session)?;
@@ -68,11 +68,13 @@ fn bench_handle(session: &mut Session) -> Outcome {
     let handle = session.device.kernel::<kernel::saxpy>()?;
     let config = LaunchConfig::new([kernel::blocks(ELEMENTS) as u32, 1, 1], [kernel::THREADS, 1, 1]);
     let to = y.as_ptr();
-    session.measure_host("launch_handle", "1 kernel", Work::Calls(1), &[], |runs| {
+    let mut run = |runs: u64| {
         count += runs;
         // SAFETY: grid and block are what the kernel asks for; both have ELEMENTS elements; nothing else uses `y`.
         (0..runs).try_for_each(|_| unsafe { handle.launch(&stream, config, (1.0, &x, to)) })
-    })?;
+    };
+    session.measure_host("launch_handle", "1 kernel", Work::Calls(1), &[], &mut run)?;
+    session.measure_calls("launch_call", "1 kernel", Work::Calls(1), &mut run)?;
     check("launch_handle", &y.to_vec(&stream)?, count)
 }
 

@@ -169,6 +169,36 @@ impl Session {
         })
     }
 
+    /// As [`Session::measure_host`], without the device's time: `run(runs)` queues so many runs, a burst at a time that the
+    /// device's queue has room for, and only that is timed.
+    ///
+    /// # Errors
+    /// The first error of a run.
+    pub fn measure_calls(
+        &mut self,
+        name: &str,
+        shape: &str,
+        work: Work,
+        mut run: impl FnMut(u64) -> ironwarp::Result<()>,
+    ) -> Outcome {
+        /// A GPU takes about a thousand launches before the host has to wait.
+        const BURST: u64 = 200;
+        let device = self.device.clone();
+        self.sample_beside(name, shape, work, &[], |runs| {
+            let (mut left, mut spent) = (runs, Duration::ZERO);
+            while left > 0 {
+                let burst = left.min(BURST);
+                device.synchronize()?;
+                let begun = Instant::now();
+                run(burst)?;
+                spent += begun.elapsed();
+                left -= burst;
+            }
+            device.synchronize()?;
+            Ok((runs, spent.as_secs_f64() * 1e3))
+        })
+    }
+
     /// Has criterion call `sample(runs)`, which returns how many runs it made, at least as many, and their milliseconds; each call is followed by
     /// one sample of each peer that is as long.
     fn sample_beside(
