@@ -248,8 +248,11 @@ impl Session {
         };
         row(OURS, &mut samples);
         peers.iter_mut().for_each(|(peer, samples)| row(peer.label(), samples));
-        // The table comes at the end; a long run shows how it goes.
+        // The table comes at the end; a long run shows how it goes, and one that is cut short keeps what it has measured.
         println!("{name} {shape}: {}", medians.join(", "));
+        if let Some(folder) = &self.options.out {
+            write_csv(folder, self.name, "", &self.rows)?;
+        }
         Ok(())
     }
 
@@ -320,7 +323,7 @@ fn criterion(options: &Options) -> Criterion {
         .output_directory(&folder)
         .without_plots()
         .sample_size(sample_count(options))
-        .warm_up_time(time)
+        .warm_up_time(time / 2)
         .measurement_time(time)
 }
 

@@ -17,9 +17,6 @@ pub unsafe fn hello(a: f32, x: &[f32], y: *mut f32) {
     let i = thread::index_1d() as usize;
     if i < x.len() {
         // SAFETY: `i` is in bounds, and no other thread has it.
-        unsafe {
-            let y = y.add(i);
-            *y = a * x[i] + *y;
-        }
+        unsafe { *y.add(i) += a * x[i] };
     }
 }
