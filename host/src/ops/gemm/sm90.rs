@@ -463,7 +463,8 @@ mod tests {
     #[test]
     fn the_estimates_find_what_was_fastest_by_measurement() {
         const LARGE: [&str; 3] = ["_128x256", "_256x128", "_128x128_pp"];
-        let measured: [((u32, u32, u32), DType, &[&str]); 9] = [
+        type Measured<'a> = ((u32, u32, u32), DType, &'a [&'a str]);
+        let measured: [Measured; 9] = [
             ((4096, 4096, 4096), DType::BF16, &LARGE),
             ((8192, 8192, 8192), DType::BF16, &["_128x192_pp", "_128x128_pp", "_128x256", "_256x128"]),
             ((2048, 12_288, 4096), DType::F16, &["_128x192_pp", "_128x128_pp", "_256x192"]),
