@@ -1,8 +1,18 @@
 //! Launching kernels: the configuration, arguments checked by the compiler, limits checked before the launch.
 //!
-//! ```ignore
-//! // fn saxpy(n: u32, a: f32, x: &[f32], y: *mut f32), marked #[kernel] in the crate `basic`
-//! unsafe { ironwarp::launch::<basic::saxpy>(&stream, LaunchConfig::linear(n, 256), (n as u32, 2.0, &x, &mut y))? };
+//! ```
+//! use ironwarp::{Device, DeviceBuffer, LaunchConfig, launch};
+//!
+//! # fn main() -> ironwarp::Result<()> {
+//! let stream = Device::open(0)?.stream()?;
+//! let x = DeviceBuffer::from_slice(&stream, &[1.0f32, 2.0, 3.0])?;
+//! let mut y = DeviceBuffer::from_slice(&stream, &[10.0f32, 20.0, 30.0])?;
+//! let config = LaunchConfig::linear(x.len(), basic::saxpy::THREADS);
+//! // SAFETY: `y` is as long as `x`, and the grid has a block for each tile.
+//! unsafe { launch::<basic::saxpy::saxpy>(&stream, config, (2.0, &x, &mut y))? };
+//! assert_eq!(y.to_vec(&stream)?, [12.0, 24.0, 36.0]);
+//! # Ok(())
+//! # }
 //! ```
 
 mod args;

@@ -12,7 +12,7 @@ usage() {
     cat >&2 <<'EOF'
 usage: run test [NAME]                 test programs whose name contains NAME
        run bench [NAME] [ARGUMENTS]    benchmarks whose name contains NAME (. for all); figures go to results/
-       run sanitize [NAME]             test programs of the kernels under compute-sanitizer's memcheck and racecheck;
+       run sanitize [NAME]             test programs of the kernels under compute-sanitizer's memcheck, racecheck and synccheck;
                                        NAME picks some of them, or is the whole name of any other test program
        run demo [ARGUMENTS]            the search example
 
@@ -61,7 +61,7 @@ why_not_sanitized() {
     [ "$program_name" = "$2" ] && return
     case $program_name in
     host.ops_repeat) echo "repeats in 20 processes what the other ops_* launch" ;;
-    host.ops_* | host.conformance) ;;
+    host.ops_* | host.gemm_sm90 | host.conformance) ;;
     host.sticky | host.launch_blocking | driver.conformance_fault) echo "its kernels fault on purpose" ;;
     *) echo "tests calls of the host, not kernels" ;;
     esac
@@ -142,6 +142,7 @@ sanitize() {
     chosen=$(sanitized "$1")
     run_all memcheck "$chosen" "$sanitizer" --tool memcheck --error-exitcode 9 --report-api-errors no || worst=1
     run_all racecheck "$chosen" "$sanitizer" --tool racecheck --error-exitcode 9 --racecheck-report all || worst=1
+    run_all synccheck "$chosen" "$sanitizer" --tool synccheck --error-exitcode 9 || worst=1
     report_left_out "$1"
     return $worst
 }

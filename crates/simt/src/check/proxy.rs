@@ -31,7 +31,6 @@ impl Agent {
     }
 
     /// The matrix products of a warpgroup.
-    #[allow(dead_code, reason = "for the model of wgmma")]
     pub fn of_warpgroup(block: u64, warpgroup: u32) -> Self {
         Self::new(block, 2, warpgroup)
     }
