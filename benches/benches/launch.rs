@@ -1,12 +1,14 @@
-//! What a launch costs the host: kernels of a few elements, one after another, eagerly and as a graph.
+//! What a launch costs the host: kernels of a few elements, one after another, eagerly and as a graph. The chain that torch runs too is
+//! that of its `x.add_(1)`, by the op on tensors; `saxpy` shows what a kernel with few parameters costs.
 //!
 //! Times are by the host's clock from an idle device to an idle device, divided by the kernels. Where the device is slower than the
 //! host, as in a graph, that is the device's time from one kernel of a chain to the next.
 
 use basic::saxpy as kernel;
 use ironwarp::graph::Graph;
+use ironwarp::ops::elementwise::{BinaryOp, binary_assign};
 use ironwarp::ops::saxpy::saxpy;
-use ironwarp::{DeviceBuffer, LaunchConfig};
+use ironwarp::{DeviceBuffer, LaunchConfig, Stream, Tensor};
 use ironwarp_benches::{Outcome, Session, Work};
 use serde_json::{Value, json};
 
@@ -21,8 +23,10 @@ fn main() -> Outcome {
     Session::run("launch", |session| {
         let kernels = if session.small() { SMALL_CHAIN } else { CHAIN };
         bench_eager(session)?;
+        bench_add(session)?;
         bench_handle(session)?;
-        bench_graph(session, kernels)
+        bench_graph(session, kernels)?;
+        bench_add_graph(session, kernels)
     })
 }
 
@@ -44,6 +48,18 @@ fn check(what: &str, y: &[f32], runs: u64) -> Outcome {
     if y.iter().all(|&sum| sum == want) { Ok(()) } else { Err(format!("{what}: not {want} runs").into()) }
 }
 
+/// `x`, all 0, and a 1 to add to each of its elements.
+fn tensors(session: &Session) -> ironwarp::Result<(Tensor, Tensor)> {
+    let stream = &session.stream;
+    let zeros = Tensor::from_slice(stream, &[ELEMENTS], &[0.0f32; ELEMENTS])?;
+    Ok((zeros, Tensor::from_slice(stream, &[1], &[1.0f32])?))
+}
+
+/// `x += 1`.
+fn add(stream: &Stream, x: &mut Tensor, one: &Tensor) -> ironwarp::Result<()> {
+    binary_assign(stream, BinaryOp::Add, x.view_mut()?, one)
+}
+
 /// Through the op, with all that it checks.
 fn bench_eager(session: &mut Session) -> Outcome {
     if !session.wants("launch_eager") {
@@ -51,11 +67,25 @@ fn bench_eager(session: &mut Session) -> Outcome {
     }
     let (x, mut y) = vectors(session)?;
     let (stream, mut count) = (session.stream.clone(), 0);
-    session.measure_host("launch_eager", "1 kernel", Work::Calls(1), &torch("chain_eager", 1), |runs| {
+    session.measure_host("launch_eager", "1 kernel", Work::Calls(1), &[], |runs| {
         count += runs;
         (0..runs).try_for_each(|_| saxpy(&stream, 1.0, &x, &mut y))
     })?;
     check("launch_eager", &y.to_vec(&stream)?, count)
+}
+
+/// The same through the op on tensors.
+fn bench_add(session: &mut Session) -> Outcome {
+    if !session.wants("launch_add_eager") {
+        return Ok(());
+    }
+    let (mut x, one) = tensors(session)?;
+    let (stream, mut count) = (session.stream.clone(), 0);
+    session.measure_host("launch_add_eager", "1 kernel", Work::Calls(1), &torch("chain_eager", 1), |runs| {
+        count += runs;
+        (0..runs).try_for_each(|_| add(&stream, &mut x, &one))
+    })?;
+    check("launch_add_eager", &x.to_vec(&stream)?, count)
 }
 
 /// Through a kernel handle and addresses, the least that ironwarp does for a launch: with the device's time, and the calls alone.
@@ -82,14 +112,39 @@ fn bench_graph(session: &mut Session, kernels: u64) -> Outcome {
     if !session.wants("launch_graph") {
         return Ok(());
     }
-    let (stream, mut count) = (session.stream.clone(), 0);
+    let stream = session.stream.clone();
     let mut graph = Graph::capture(&stream, vectors(session)?, |stream, (x, y)| {
         (0..kernels).try_for_each(|_| saxpy(stream, 1.0, &*x, &mut *y))
     })?;
-    let (shape, peers) = (format!("{kernels} kernels"), torch("chain_graph", kernels));
-    session.measure_host("launch_graph", &shape, Work::Calls(kernels), &peers, |replays| {
+    let count = measure_replays(session, "launch_graph", kernels, &[], &mut graph)?;
+    check("launch_graph", &graph.inputs().1.to_vec(&stream)?, kernels * count)
+}
+
+fn bench_add_graph(session: &mut Session, kernels: u64) -> Outcome {
+    if !session.wants("launch_add_graph") {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let mut graph = Graph::capture(&stream, tensors(session)?, |stream, (x, one)| {
+        (0..kernels).try_for_each(|_| add(stream, x, one))
+    })?;
+    let peers = torch("chain_graph", kernels);
+    let count = measure_replays(session, "launch_add_graph", kernels, &peers, &mut graph)?;
+    check("launch_add_graph", &graph.inputs().0.to_vec(&stream)?, kernels * count)
+}
+
+/// Measures replays of a graph of `kernels` kernels; returns how many there were.
+fn measure_replays<I, O>(
+    session: &mut Session,
+    name: &str,
+    kernels: u64,
+    peers: &[Value],
+    graph: &mut Graph<I, O>,
+) -> Outcome<u64> {
+    let (stream, mut count) = (session.stream.clone(), 0);
+    session.measure_host(name, &format!("{kernels} kernels"), Work::Calls(kernels), peers, |replays| {
         count += replays;
         (0..replays).try_for_each(|_| graph.replay(&stream))
     })?;
-    check("launch_graph", &graph.inputs().1.to_vec(&stream)?, kernels * count)
+    Ok(count)
 }
