@@ -7,10 +7,10 @@
 mod common;
 mod sweep;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use driver::code;
 use driver::fault::{Rule, Times};
@@ -36,6 +36,9 @@ const RELEASES: &[&str] = &[
 
 /// Ends a capture. Where that never succeeds, the stream stays captured, and nothing that it used last can be freed in its order.
 const END_CAPTURE: &str = "cuStreamEndCapture";
+
+/// Calls that the products' scenarios are there for: should a choice of kernels change, the sweep must not lose them.
+const NEEDED: &[&str] = &["cuTensorMapEncodeTiled", "cuLaunchKernelEx", "cuFuncSetAttribute"];
 
 /// One call made to fail.
 #[derive(Debug, Clone, Copy)]
@@ -176,8 +179,9 @@ fn every_call_may_fail() -> Result<()> {
     watch(&RUNS);
     // Keeps the context, so that what a scenario leaks can be seen after its last handle is gone.
     let _context = cust::context::Context::new(cust::device::Device::get_device(0)?)?;
-    let mut total = 0;
+    let (mut total, mut functions) = (0, BTreeSet::new());
     for scenario in SCENARIOS {
+        let begun = Instant::now();
         let calls = calls_of(scenario)?;
         let mut tally = Tally::default();
         for (&function, &count) in &calls {
@@ -201,14 +205,18 @@ fn every_call_may_fail() -> Result<()> {
             scenario.name
         );
         println!(
-            "{:12} {:5} failures: {:5} typed errors, without harm: {:?}",
+            "{:12} {:5.1} s, {:5} failures: {:5} typed errors, without harm: {:?}",
             scenario.name,
+            begun.elapsed().as_secs_f64(),
             tally.injected(),
             tally.errors,
             tally.succeeded
         );
         total += tally.injected();
+        functions.extend(calls.keys().copied());
     }
-    println!("{total} injected failures, all accounted for");
+    println!("{total} injected failures of {} functions, all accounted for", functions.len());
+    let missing: Vec<_> = NEEDED.iter().filter(|function| !functions.contains(*function)).collect();
+    assert!(missing.is_empty(), "no scenario calls {missing:?}");
     Ok(())
 }

@@ -5,6 +5,7 @@ mod allocator;
 mod graphs;
 mod ops;
 mod streams;
+mod tensors;
 
 use ironwarp::{
     Device, DeviceBuffer, Error, Event, LaunchConfig, Module, PinnedBuffer, Result, Stream, launch,
@@ -64,7 +65,12 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new("cust", with_cust),
     Scenario::new("basic ops", ops::basic),
     Scenario::new("gemm", ops::gemm),
+    Scenario::new("matmul", ops::matmul),
+    Scenario::new("matmul, else", ops::matmul_elsewhere),
     Scenario::new("cosine", ops::cosine),
+    Scenario::new("cosine, many", ops::cosine_many),
+    Scenario::new("tensors", tensors::chain),
+    Scenario::new("tensor files", tensors::files),
 ];
 
 fn open() -> Result<()> {
