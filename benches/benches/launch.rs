@@ -81,10 +81,16 @@ fn bench_add(session: &mut Session) -> Outcome {
     }
     let (mut x, one) = tensors(session)?;
     let (stream, mut count) = (session.stream.clone(), 0);
-    session.measure_host("launch_add_eager", "1 kernel", Work::Calls(1), &torch("chain_eager", 1), |runs| {
-        count += runs;
-        (0..runs).try_for_each(|_| add(&stream, &mut x, &one))
-    })?;
+    session.measure_host(
+        "launch_add_eager",
+        "1 kernel",
+        Work::Calls(1),
+        &torch("chain_eager", 1),
+        |runs| {
+            count += runs;
+            (0..runs).try_for_each(|_| add(&stream, &mut x, &one))
+        },
+    )?;
     check("launch_add_eager", &x.to_vec(&stream)?, count)
 }
 

@@ -10,7 +10,7 @@ use super::{
     occupancy,
     queue::Command,
     state::{Driver, Outcome},
-    take,
+    take, tally,
 };
 use crate::code;
 use core::ffi::{c_uint, c_void};
@@ -177,6 +177,7 @@ fn code_of(fault: &Fault) -> u32 {
 impl Launch {
     /// Runs the kernel.
     pub(super) fn run(&self) -> Result<(), (u32, String)> {
+        tally::count(self.entry);
         let params = self.pointers.as_ptr().cast::<*const c_void>();
         // SAFETY: `pointers` has one pointer a parameter of the entry, each to a copy of the value that the caller
         // passed; that memory which kernels reach through them is live is what the executor's checker looks after.

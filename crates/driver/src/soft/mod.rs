@@ -31,6 +31,7 @@ mod pool;
 mod queue;
 mod state;
 mod stream;
+mod tally;
 mod tensor_map;
 
 use crate::{
@@ -46,6 +47,7 @@ use std::{
 
 pub use blocks::mark_block;
 pub use state::{last_fault, reset};
+pub use tally::{Launches, launches};
 
 /// Defines driver functions and the chapter's `FUNCTIONS`. `fn NAME(driver, args) { body }`: the body is a block of
 /// `Outcome`, run with the state locked.

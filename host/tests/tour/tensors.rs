@@ -1,0 +1,155 @@
+//! Kernels on tensors: each op on every element type that it knows.
+
+use super::{Outcome, Stop};
+use half::{bf16, f16};
+use ironwarp::ops::convert::convert;
+use ironwarp::ops::elementwise::{
+    BinaryOp, CompareOp, UnaryOp, binary, compare, contiguous, copy, select, unary,
+};
+use ironwarp::ops::fill::{arange, full, normal, uniform};
+use ironwarp::ops::index::{Indices, gather, scatter, scatter_add};
+use ironwarp::ops::reduction::{ReduceOp, argmax, reduce};
+use ironwarp::tensor::Element;
+use ironwarp::{DType, Error, Stream, Tensor, TensorError};
+use num::{E4M3, E5M2};
+use testkit::{Family, input};
+
+/// Sides of the operands: units of every width, and rests of them.
+const SHAPE: [usize; 2] = [6, 272];
+
+pub fn stops() -> Vec<Stop> {
+    let mut stops = vec![Stop::new("tensors that are made", made)];
+    for dtype in DType::ALL {
+        stops.push(Stop::new(format!("functions of {dtype}"), move |stream| functions(stream, dtype)));
+        stops.push(Stop::new(format!("reductions of {dtype}"), move |stream| reductions(stream, dtype)));
+        stops.push(Stop::new(format!("moves of {dtype}"), move |stream| moves(stream, dtype)));
+    }
+    stops
+}
+
+/// The bytes of results, one behind the other.
+#[derive(Default)]
+struct Kept(Vec<u8>);
+
+impl Kept {
+    fn keep(&mut self, stream: &Stream, x: &Tensor) -> Outcome {
+        macro_rules! values {
+            ($($dtype:ident: $type:ty),*) => {
+                match x.dtype() {
+                    $(DType::$dtype => self.0.extend_from_slice(bytemuck::cast_slice(&x.to_vec::<$type>(stream)?)),)*
+                    DType::Bool => self.0.extend(x.to_vec::<bool>(stream)?.into_iter().map(u8::from)),
+                    other => return Err(format!("{other} has no place here yet").into()),
+                }
+            };
+        }
+        values!(F64: f64, F32: f32, F16: f16, BF16: bf16, F8E4M3: E4M3, F8E5M2: E5M2, I64: i64, I32: i32, U8: u8);
+        Ok(())
+    }
+
+    /// Keeps a result; an op that does not know the type has none.
+    fn keep_if_known(&mut self, stream: &Stream, result: Result<Tensor, Error>) -> Outcome {
+        match result {
+            Err(error) if matches!(error.tensor_error(), Some(TensorError::DType { .. })) => Ok(()),
+            result => self.keep(stream, &result?),
+        }
+    }
+}
+
+/// Numbers of that type.
+fn numbers(stream: &Stream, seed: u64, dtype: DType) -> Result<Tensor, Error> {
+    let values = input::<f32>(Family::Normal, seed, SHAPE.iter().product());
+    convert(stream, &Tensor::from_slice(stream, &SHAPE, &values)?, dtype)
+}
+
+/// The same elements dense, with a repeated row and a repeated column, and by columns.
+fn layouts(x: &Tensor) -> Result<[Tensor; 4], Error> {
+    Ok([
+        x.clone(),
+        x.slice(0, ..1)?.broadcast_to(&SHAPE)?,
+        x.slice(1, ..1)?.broadcast_to(&SHAPE)?,
+        x.slice(1, ..SHAPE[0])?.transpose(0, 1)?,
+    ])
+}
+
+fn functions(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
+    let (x, y) = (numbers(stream, 1, dtype)?, numbers(stream, 2, dtype)?);
+    let mut kept = Kept::default();
+    for op in UnaryOp::ALL {
+        match unary(stream, op, &x) {
+            // Those that take parameters are not called like this.
+            Err(Error::InvalidArgument { .. }) => {}
+            result => kept.keep_if_known(stream, result)?,
+        }
+    }
+    for x in layouts(&x)? {
+        let y = y.slice(1, ..x.shape()[1])?;
+        kept.keep_if_known(stream, unary(stream, UnaryOp::Neg, &x))?;
+        for op in [BinaryOp::Add, BinaryOp::Max] {
+            kept.keep_if_known(stream, binary(stream, op, &x, &y))?;
+        }
+        if let Ok(less) = compare(stream, CompareOp::Lt, &x, &y) {
+            kept.keep(stream, &less)?;
+            kept.keep(stream, &select(stream, &less, &x, &y)?)?;
+        }
+        for to in DType::ALL {
+            kept.keep(stream, &convert(stream, &x, to)?)?;
+        }
+        kept.keep(stream, &copy(stream, &x)?)?;
+    }
+    Ok(kept.0)
+}
+
+fn reductions(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
+    let x = numbers(stream, 3, dtype)?;
+    let mut kept = Kept::default();
+    // Long rows, short ones, and columns; all at once.
+    for x in [x.clone(), contiguous(stream, &x.transpose(0, 1)?)?] {
+        for axes in [&[0][..], &[1], &[]] {
+            for op in ReduceOp::ALL {
+                kept.keep_if_known(stream, reduce(stream, op, &x, axes))?;
+            }
+        }
+        for axis in [0, 1] {
+            kept.keep_if_known(stream, argmax(stream, &x, axis))?;
+        }
+    }
+    Ok(kept.0)
+}
+
+/// Gathers and scatters of rows in units of every size: a row, an odd part of one, and single elements.
+fn moves(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
+    let x = numbers(stream, 4, dtype)?;
+    let mut kept = Kept::default();
+    let rows = Indices::from_slice(stream, &[5, 0, 3, 0], SHAPE[0])?;
+    for width in [SHAPE[1], 2, 1] {
+        let x = contiguous(stream, &x.slice(1, ..width)?)?;
+        let taken = gather(stream, &x, 0, &rows)?;
+        kept.keep(stream, &taken)?;
+        let mut out = Tensor::zeros(stream, &[SHAPE[0], width], dtype)?;
+        scatter(stream, out.view_mut()?, 0, &rows, &taken)?;
+        kept.keep(stream, &out)?;
+        let added = scatter_add(stream, out.view_mut()?, 0, &rows, &taken);
+        kept.keep_if_known(stream, added.map(|()| out))?;
+    }
+    Ok(kept.0)
+}
+
+fn made(stream: &Stream) -> Outcome<Vec<u8>> {
+    fn filled<T: Element>(stream: &Stream, value: T) -> Result<Tensor, Error> {
+        full(stream, &[5, 7], value)
+    }
+    let mut kept = Kept::default();
+    for x in [
+        filled(stream, 0.5f64)?,
+        filled(stream, 0.5f32)?,
+        filled(stream, bf16::ONE)?,
+        filled(stream, 3u8)?,
+        arange(stream, 0.5, 0.25, 70, DType::F32)?,
+        arange(stream, 3.0, 2.0, 70, DType::I64)?,
+        uniform(stream, &[5, 7], 0.0, 1.0, 6)?,
+        normal(stream, &[5, 7], 0.0, 1.0, 7)?,
+    ] {
+        kept.keep(stream, &x)?;
+    }
+    Ok(kept.0)
+}
