@@ -3,12 +3,15 @@
 //! Weights lie as in a network, `[n, k]`: `C = A B^T`. Both ours and cuBLASLt's products are replayed from a graph, so that what a launch costs
 //! the host is in neither's time; `torch.matmul` is called, as a user would. Operands are random numbers that repeat after a prime number of elements: making
 //! billions of them would take minutes.
+//!
+//! `--every` times every configuration of each row instead, and prints a line for each: name, shape, microseconds, the estimate, and the
+//! configuration.
 
 use bytemuck::Pod;
 use half::{bf16, f16};
 use ironwarp::DeviceBuffer;
 use ironwarp::graph::Graph;
-use ironwarp::ops::gemm::{Activation, Kernel, Matmul, Matrix, MatrixMut, Precision};
+use ironwarp::ops::gemm::{Activation, Kernel, Matmul, Matrix, MatrixMut, Offer, Precision};
 use ironwarp::tensor::Element as TensorElement;
 use ironwarp_benches::{Outcome, Session, Work};
 use num::E4M3;
@@ -23,6 +26,8 @@ const PERIOD: usize = 1_048_573;
 
 /// Launches of a graph, at least, as for cuBLASLt: the cost of starting one is spread over them.
 const GRAPH_LAUNCHES: usize = 64;
+/// With `--every`: configurations whose estimates are longer than so many times the shortest are left out.
+const WORTH_A_LOOK: f64 = 2.0;
 
 /// m, n, k.
 type Sides = (usize, usize, usize);
@@ -64,6 +69,8 @@ const LAYERS: [Sides; 28] = [
 ];
 /// Batches: how many, and the sides of each.
 const BATCHES: [(usize, Sides); 3] = [(16, (1024, 1024, 1024)), (8, (2048, 2048, 128)), (64, (512, 512, 64))];
+/// Small results of many terms: few tiles.
+const LONG: [Sides; 4] = [(64, 64, 16_384), (128, 128, 65_536), (256, 256, 32_768), (512, 512, 16_384)];
 /// What every other type runs.
 const FEW: [Sides; 9] = [
     (1024, 1024, 1024),
@@ -125,6 +132,10 @@ fn main() -> Outcome {
         let squares = SQUARES.map(|side| (side, side, side));
         for sides in shapes(session, &[&squares[..], &ODD, &LAYERS].concat()) {
             bench::<bf16, bf16>(session, Run { sides, ..bf16_run })?;
+            bench::<f16, f16>(session, Run { name: "gemm_f16", dtype: "f16", sides, ..PLAIN })?;
+        }
+        for sides in shapes(session, &LONG) {
+            bench::<bf16, bf16>(session, Run { name: "gemm_bf16_long", sides, ..bf16_run })?;
         }
         if !session.small() {
             for (batch, sides) in BATCHES {
@@ -132,7 +143,6 @@ fn main() -> Outcome {
             }
         }
         for sides in shapes(session, &FEW) {
-            bench::<f16, f16>(session, Run { name: "gemm_f16", dtype: "f16", sides, ..PLAIN })?;
             let short = Run { name: "gemm_tf32", dtype: "tf32", precision: Precision::Tf32, sides, ..PLAIN };
             bench::<f32, f32>(session, short)?;
             bench::<E4M3, bf16>(session, Run { name: "gemm_e4m3", dtype: "e4m3", sides, ..PLAIN })?;
@@ -190,10 +200,14 @@ where
         sets.push(Set { a, b, c: DeviceBuffer::<C>::zeroed(&stream, batch * m * n)? });
     }
     let bias_device = DeviceBuffer::from_slice(&stream, &bias)?;
+    let expected = Expected::new(&run, &a, &b, &bias);
+    if session.options.every {
+        return every(session, &run, sets, &bias_device, &expected);
+    }
     let choice = product(&run, &mut sets[0], &bias_device).explain(&stream)?;
     println!("{name} {shape}: {}", choice.config);
     let peers = peers(&run, sets.len());
-    let rounds = if sets.len() > 1 { GRAPH_LAUNCHES.div_ceil(sets.len()) } else { 1 };
+    let rounds = rounds(sets.len());
     let group = (rounds * sets.len()) as u64;
     // Loads the kernels, which a capture cannot do.
     product(&run, &mut sets[0], &bias_device).run(&stream)?;
@@ -204,7 +218,48 @@ where
     })?;
     let work = Work::Flops(2 * (batch * m * n * k) as u64);
     session.measure_groups(name, &shape, work, &peers, group, |_| graph.replay(&stream))?;
-    check::<T, C>(&run, choice.config.kernel, &a, &b, &bias, &graph.inputs()[0].c.to_vec(&stream)?)
+    expected.check(&run, choice.config.kernel, &graph.inputs()[0].c.to_vec(&stream)?)
+}
+
+/// Times every configuration that is estimated to take at most `WORTH_A_LOOK` times as long as the best, and shows it beside its estimate.
+fn every<T, C>(
+    session: &Session,
+    run: &Run,
+    mut sets: Vec<Set<T, C>>,
+    bias: &DeviceBuffer<C>,
+    expected: &Expected,
+) -> Outcome
+where
+    T: Element + TensorElement + Pod,
+    C: Element + TensorElement + Pod,
+{
+    let Run { name, sides: (m, n, k), batch, .. } = *run;
+    let stream = &session.stream;
+    let offers = product(run, &mut sets[0], bias).explain(stream)?.offers;
+    let least = offers.first().map_or(0.0, |offer| offer.estimate_us);
+    let rounds = rounds(sets.len());
+    for Offer { config, estimate_us, .. } in offers {
+        if estimate_us > WORTH_A_LOOK * least {
+            break;
+        }
+        product(run, &mut sets[0], bias).run_with(stream, &config)?;
+        expected.check(run, config.kernel, &sets[0].c.to_vec(stream)?)?;
+        let group = (rounds * sets.len()) as u64;
+        let mut graph = Graph::capture(stream, &mut sets[..], |stream, sets| {
+            (0..rounds).try_for_each(|_| {
+                sets.iter_mut().try_for_each(|set| product(run, set, bias).run_with(stream, &config))
+            })
+        })?;
+        let us = 1e3 * session.glance(group, || graph.replay(stream))?;
+        let shape = format!("{batch}x{m}x{n}x{k}");
+        println!("every,{name},{shape},{us:.2},{estimate_us:.2},\"{config}\"");
+    }
+    Ok(())
+}
+
+/// How often a graph goes through so many sets.
+fn rounds(sets: usize) -> usize {
+    if sets > 1 { GRAPH_LAUNCHES.div_ceil(sets) } else { 1 }
 }
 
 fn product<'x, T, C>(run: &Run, set: &'x mut Set<T, C>, bias: &'x DeviceBuffer<C>) -> Matmul<'x>
@@ -237,36 +292,50 @@ fn peers(run: &Run, sets: usize) -> Vec<Value> {
     vec![request(torch), request("gemm.cublaslt")]
 }
 
-/// Compares some rows of the first C with the oracle; all of them would take minutes.
-fn check<T, C>(run: &Run, kernel: Kernel, a: &[T], b: &[T], bias: &[C], c: &[C]) -> Outcome
-where
-    T: Element + Into<f64>,
-    C: Element + Into<f64>,
-{
-    let Run { sides: (m, n, k), .. } = *run;
-    let checked = CHECKED_ROWS.min(m);
-    let chosen = |row: usize| row * m / checked;
-    let a: Vec<T> = (0..checked).flat_map(|row| a[chosen(row) * k..][..k].to_vec()).collect();
-    let got: Vec<C> = (0..checked).flat_map(|row| c[chosen(row) * n..][..n].to_vec()).collect();
-    let (row, column) = if run.transposed { (1, k) } else { (n, 1) };
-    let epilogue = Epilogue {
-        alpha: 1.0,
-        beta: 0.0,
-        c: Strided { data: &got, row: n, column: 1, matrix: 0 },
-        bias: run.bias.then_some(bias),
-        activation: if run.activation == Activation::Gelu {
-            reference::matmul::Activation::Gelu
-        } else {
-            reference::matmul::Activation::Identity
-        },
-        residual: None,
-    };
-    let a = Strided { data: &a[..], row: k, column: 1, matrix: 0 };
-    let b = Strided { data: b, row, column, matrix: 0 };
-    let want = matmul([1, checked, n, k], a, b, epilogue);
-    let limit = limit(run, kernel, k);
-    compare::rounded(run.name, &got, &want.value, &want.magnitude, &[checked, n], limit)?;
-    Ok(())
+/// Some rows of the first C, as the oracle has them; all of them would take minutes.
+struct Expected {
+    rows: usize,
+    value: Vec<f64>,
+    magnitude: Vec<f64>,
+}
+
+impl Expected {
+    fn new<T, C>(run: &Run, a: &[T], b: &[T], bias: &[C]) -> Self
+    where
+        T: Element + Into<f64>,
+        C: Element + Into<f64>,
+    {
+        let Run { sides: (m, n, k), .. } = *run;
+        let rows = CHECKED_ROWS.min(m);
+        let a: Vec<T> = (0..rows).flat_map(|row| a[row * m / rows * k..][..k].to_vec()).collect();
+        let old = vec![C::from_f64(0.0); rows * n];
+        let (row, column) = if run.transposed { (1, k) } else { (n, 1) };
+        let epilogue = Epilogue {
+            alpha: 1.0,
+            beta: 0.0,
+            c: Strided { data: &old, row: n, column: 1, matrix: 0 },
+            bias: run.bias.then_some(bias),
+            activation: if run.activation == Activation::Gelu {
+                reference::matmul::Activation::Gelu
+            } else {
+                reference::matmul::Activation::Identity
+            },
+            residual: None,
+        };
+        let a = Strided { data: &a[..], row: k, column: 1, matrix: 0 };
+        let b = Strided { data: b, row, column, matrix: 0 };
+        let want = matmul([1, rows, n, k], a, b, epilogue);
+        Expected { rows, value: want.value, magnitude: want.magnitude }
+    }
+
+    /// Compares them with what a kernel has written.
+    fn check<C: Element>(&self, run: &Run, kernel: Kernel, c: &[C]) -> Outcome {
+        let Run { sides: (m, n, k), .. } = *run;
+        let Expected { rows, value, magnitude } = self;
+        let got: Vec<C> = (0..*rows).flat_map(|row| c[row * m / rows * n..][..n].to_vec()).collect();
+        compare::rounded(run.name, &got, value, magnitude, &[*rows, n], limit(run, kernel, k))?;
+        Ok(())
+    }
 }
 
 fn limit(run: &Run, kernel: Kernel, k: usize) -> Tolerance {

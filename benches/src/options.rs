@@ -9,18 +9,20 @@ pub struct Options {
     pub quick: bool,
     /// Folder for the samples.
     pub out: Option<PathBuf>,
-    /// Only rows whose name contains this.
+    /// Only rows whose name contains one of these, which commas separate.
     pub only: Option<String>,
+    /// Instead of its table the program shows every way to do a row, where it knows several.
+    pub every: bool,
 }
 
 /// An argument that means nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
     /// Not an option.
-    #[error("unknown argument `{0}`\nusage: PROGRAM [--quick] [--out DIR] [--only TEXT]")]
+    #[error("unknown argument `{0}`\nusage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every]")]
     Unknown(String),
     /// An option whose value is missing.
-    #[error("`{0}` needs a value\nusage: PROGRAM [--quick] [--out DIR] [--only TEXT]")]
+    #[error("`{0}` needs a value\nusage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every]")]
     NoValue(String),
 }
 
@@ -38,12 +40,18 @@ impl Options {
             match argument.as_str() {
                 "--bench" => {}
                 "--quick" | "--test" => options.quick = true,
+                "--every" => options.every = true,
                 "--out" => options.out = Some(value()?.into()),
                 "--only" => options.only = Some(value()?),
                 _ => return Err(OptionsError::Unknown(argument)),
             }
         }
         Ok(options)
+    }
+
+    /// Whether `--only` lets a row of this name through.
+    pub fn wants(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only.split(',').any(|part| name.contains(part)))
     }
 }
 
@@ -57,10 +65,19 @@ mod tests {
 
     #[test]
     fn known_arguments() {
-        let options = parse("--bench --quick --out here --only saxpy").unwrap();
-        assert_eq!(options, Options { quick: true, out: Some("here".into()), only: Some("saxpy".into()) });
+        let options = parse("--bench --quick --out here --only saxpy --every").unwrap();
+        let only = Some("saxpy".into());
+        assert_eq!(options, Options { quick: true, out: Some("here".into()), only, every: true });
         assert_eq!(parse("").unwrap(), Options::default());
         assert!(parse("--test").unwrap().quick);
+    }
+
+    #[test]
+    fn rows_are_picked_by_parts_of_their_names() {
+        let wants = |line: &str, name: &str| parse(line).unwrap().wants(name);
+        assert!(wants("", "gemm"));
+        assert!(wants("--only gemm_f16/1x,copy", "gemm_f16/1x8") && wants("--only gemm_f16/1x,copy", "copy"));
+        assert!(!wants("--only gemm_f16/1x,copy", "gemm_f16/2x8"));
     }
 
     #[test]

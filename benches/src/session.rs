@@ -20,6 +20,10 @@ const MEASURE: Duration = Duration::from_millis(400);
 /// The same of a quick run. criterion takes ten samples at least.
 const QUICK_SAMPLES: usize = 10;
 const QUICK_MEASURE: Duration = Duration::from_millis(1);
+/// Samples of a glance, their least milliseconds, and replays at most.
+const GLANCES: usize = 5;
+const GLANCE_MS: f64 = 2.0;
+const GLANCE_GROUPS: f64 = 100.0;
 
 /// Device, stream, options and the rows measured so far.
 pub struct Session {
@@ -69,7 +73,7 @@ impl Session {
 
     /// Whether the row is wanted; asked before its inputs are made.
     pub fn wants(&self, name: &str) -> bool {
-        self.options.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
+        self.options.wants(name)
     }
 
     /// How many sets of operands of `bytes` in all a row should rotate through, so that none is found in the L2 cache.
@@ -145,6 +149,28 @@ impl Session {
             end.synchronize()?;
             Ok((groups * group, f64::from(Event::elapsed_ms(&start, &end)?)))
         })
+    }
+
+    /// Median milliseconds of a run by few short samples, where `run` queues `group` of them: to see which of several ways is the fastest. No
+    /// row of the table.
+    ///
+    /// # Errors
+    /// The first error of a run or an event.
+    pub fn glance(&self, group: u64, mut run: impl FnMut() -> ironwarp::Result<()>) -> ironwarp::Result<f64> {
+        let (start, end) = (Event::new(&self.device)?, Event::new(&self.device)?);
+        let mut sample = |groups: u64| -> ironwarp::Result<f64> {
+            // As for a row of the table.
+            run()?;
+            self.stream.record(&start)?;
+            (0..groups).try_for_each(|_| run())?;
+            self.stream.record(&end)?;
+            Ok(f64::from(Event::elapsed_ms(&start, &end)?) / (groups * group) as f64)
+        };
+        let once = sample(1)? * group as f64;
+        let groups = (GLANCE_MS / once.max(GLANCE_MS / GLANCE_GROUPS)).ceil() as u64;
+        let mut times = (0..GLANCES).map(|_| sample(groups)).collect::<ironwarp::Result<Vec<f64>>>()?;
+        times.sort_by(f64::total_cmp);
+        Ok(times[GLANCES / 2])
     }
 
     /// As [`Session::measure_beside`], by the host's clock: `run(runs)` does so many runs, and the device is idle before and after.
