@@ -58,6 +58,7 @@ mod f32;
 mod matmul;
 mod matrix;
 mod mma;
+mod parts;
 mod problem;
 mod records;
 mod repack;

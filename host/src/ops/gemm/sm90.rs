@@ -25,6 +25,7 @@ use crate::tensor::DType;
 use super::config::{Config, Kernel, Offer, Refusal, Repack};
 use super::matmul::invalid;
 use super::matrix::{Matrix, ROW_ALIGNMENT, Shape};
+use super::parts;
 use super::problem::{Operand, Order, Precision, Problem};
 use super::repack::{self, LINE_BYTES};
 use super::run::{Family, Operands};
@@ -125,12 +126,12 @@ fn offers(problem: &Problem, facts: &Facts, sink: &mut dyn Sink) {
             continue;
         }
         none = false;
+        if let Some(offer) = in_parts(index as u8, entry, problem, swap, facts) {
+            sink.offer(offer);
+        }
         let mut last = None;
         for copy_straddling in [false, true] {
-            let copies = [
-                copy(&view.a, if entry.trans_a { Order::Columns } else { Order::Rows }, copy_straddling),
-                copy(&view.b, if entry.trans_b { Order::Rows } else { Order::Columns }, copy_straddling),
-            ];
+            let copies = copies(entry, &view, copy_straddling);
             if last.replace(copies) == Some(copies) {
                 continue;
             }
@@ -141,6 +142,29 @@ fn offers(problem: &Problem, facts: &Facts, sink: &mut dyn Sink) {
         let why = "has no kernel for these element types (16-bit and 8-bit alike or mixed, tf32; C in 16 bits or f32)";
         sink.refuse(Refusal { kernel: "gemm::sm90", why });
     }
+}
+
+/// With k in as many parts as are estimated to be the fastest, where that is more than one.
+fn in_parts(index: u8, entry: &Entry, problem: &Problem, swap: bool, facts: &Facts) -> Option<Offer> {
+    const AS_IT_LIES: [Repack; 2] = [Repack::No; 2];
+    let view = View::new(problem, swap);
+    if entry.copies_only || copies(entry, &view, false) != AS_IT_LIES {
+        return None;
+    }
+    let whole = offer(index, entry, &view, problem, swap, AS_IT_LIES, facts);
+    let split = |count: u32| {
+        let parts = parts::cut(problem, count)?;
+        let Offer { config, estimate_us, .. } =
+            offer(index, entry, &View::new(&parts, swap), &parts, swap, AS_IT_LIES, facts);
+        Some(Offer {
+            config: Config { split_k: count, ..config },
+            estimate_us: estimate_us + parts::estimate_us(problem, count),
+            why: "wgmma fed by TMA; k is cut into parts, since the tiles alone leave multiprocessors idle",
+        })
+    };
+    let best =
+        parts::COUNTS.into_iter().filter_map(split).min_by(|a, b| a.estimate_us.total_cmp(&b.estimate_us))?;
+    (best.estimate_us < whole.estimate_us).then_some(best)
 }
 
 fn element(dtype: DType) -> Option<ElementType> {
@@ -173,6 +197,14 @@ fn takes(entry: &Entry, view: &View, problem: &Problem) -> bool {
         && (c == DType::F32 || element(c) == Some(entry.half))
 }
 
+/// The copies that a kernel needs of its operands.
+fn copies(entry: &Entry, view: &View, straddling_too: bool) -> [Repack; 2] {
+    [
+        copy(&view.a, if entry.trans_a { Order::Columns } else { Order::Rows }, straddling_too),
+        copy(&view.b, if entry.trans_b { Order::Rows } else { Order::Columns }, straddling_too),
+    ]
+}
+
 /// The copy that brings an operand into the order, and to aligned rows.
 fn copy(operand: &Operand, wanted: Order, straddling_too: bool) -> Repack {
     let is_addressable = operand.order == wanted && u64::from(operand.alignment) == ROW_ALIGNMENT;
@@ -197,7 +229,7 @@ fn offer(
     facts: &Facts,
 ) -> Offer {
     let Problem { k, batch, .. } = *problem;
-    let copies = repack::estimate_us(to_a, view.m, k, batch, view.a.dtype.size())
+    let copies_us = repack::estimate_us(to_a, view.m, k, batch, view.a.dtype.size())
         + repack::estimate_us(to_b, k, view.n, batch, view.b.dtype.size());
     let lines = |operand: &Operand, to: Repack, rows: u32| {
         let requests = if to == Repack::No && straddles(operand) { 2 } else { 1 };
@@ -230,7 +262,7 @@ fn offer(
         repack: if swap { [flip_copy(to_b), flip_copy(to_a)] } else { [to_a, to_b] },
         ..Config::new(Kernel::Sm90(index), entry.block, entry.stages)
     };
-    Offer { config, estimate_us: START_US + copies + busy_us, why: why(entry, swap, [to_a, to_b]) }
+    Offer { config, estimate_us: START_US + copies_us + busy_us, why: why(entry, swap, [to_a, to_b]) }
 }
 
 /// Time of two things that go on at once.
@@ -361,6 +393,9 @@ fn operand_map<'a>(matrix: Matrix<'a>, along_k: bool, rows: u32) -> Result<Tenso
 }
 
 fn launch_entry(stream: &Stream, problem: &Problem, config: &Config, operands: Operands<'_>) -> Result<()> {
+    if config.split_k > 1 {
+        return parts::launch_parts(stream, problem, config, operands, launch_entry);
+    }
     let index = if let Kernel::Sm90(index) = config.kernel { usize::from(index) } else { usize::MAX };
     let (Some(entry), Some(launch)) = (TABLE.get(index), LAUNCHES.get(index)) else {
         let wanted = "a kernel of the table".to_owned();

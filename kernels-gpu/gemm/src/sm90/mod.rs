@@ -18,7 +18,7 @@
 //!   stage is then empty when the consumers of all blocks that write it, or that this one writes, have left it.
 //! * **Persistence.** As many clusters as run at once walk the tiles in bands ([`layout::grouped_tile`]).
 //! * **k** is summed in ascending order, 32 bytes an instruction, in one accumulator: results are bitwise repeatable and do not depend on
-//!   the grid. What lies outside of the operands counts as zero, so any m, n, k will do; TMA wants rows that begin at multiples of 16 bytes.
+//!   the grid. Where tiles are few and k is long, the host cuts k into a batch of parts, and [`parts`] adds them in their order. What lies outside of the operands counts as zero, so any m, n, k will do; TMA wants rows that begin at multiples of 16 bytes.
 //! * **Results** leave by the copy engine or by the threads through the epilogue ([`store`]).
 //!
 //! # An epilogue of one's own
@@ -65,6 +65,7 @@
 //! | [`pipeline`] | the ring |
 //! | [`kernel`] | producer and consumers |
 //! | [`sum`] | how a consumer sums a tile |
+//! | [`parts`] | the sums of parts of k, added and finished |
 //! | [`mod@store`], [`epilogue`] | from the accumulators to memory |
 
 pub mod blocks;
@@ -73,6 +74,7 @@ pub mod entries;
 pub mod epilogue;
 pub mod kernel;
 pub mod operands;
+pub mod parts;
 pub mod pipeline;
 pub mod problem;
 pub mod store;
