@@ -5,13 +5,14 @@ mod products;
 mod tensors;
 mod vectors;
 
+pub use products::stops as products;
+pub use tensors::stops as tensors;
+pub use vectors::stops as vectors;
+
 use ironwarp::Stream;
 use std::error::Error;
 
 pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
-
-/// The families of which every kernel is launched.
-pub const FAMILIES: &[&str] = &["basic", "gemm", "similarity", "tensor"];
 
 /// A few launches whose results are looked at together.
 pub struct Stop {
@@ -34,12 +35,4 @@ impl Stop {
     pub fn run(&self, stream: &Stream) -> Outcome<Vec<u8>> {
         (self.run)(stream).map_err(|error| format!("{}: {error}", self.name).into())
     }
-}
-
-/// All of them, for the stream's device.
-pub fn stops(stream: &Stream) -> Outcome<Vec<Stop>> {
-    let mut stops = vectors::stops();
-    stops.extend(tensors::stops());
-    stops.extend(products::stops(stream)?);
-    Ok(stops)
 }

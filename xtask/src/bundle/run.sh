@@ -12,12 +12,14 @@ usage() {
     cat >&2 <<'EOF'
 usage: run test [NAME]                 test programs whose name contains NAME
        run bench [NAME] [ARGUMENTS]    benchmarks whose name contains NAME (. for all); figures go to results/
-       run sanitize [NAME]             test programs of the kernels under compute-sanitizer's memcheck, racecheck and synccheck;
-                                       NAME picks some of them, or is the whole name of any other test program
+       run sanitize [NAME]             every shipped kernel once, and the device library's tests, under compute-sanitizer's memcheck,
+                                       synccheck and racecheck; NAME picks other test programs of the kernels (host.ops_ for
+                                       all of them: hours), or is the whole name of any test program
        run demo [ARGUMENTS]            the search example
 
 environment: IRONWARP_DRIVER=nvidia|soft   IRONWARP_RESULTS=DIR   IRONWARP_TIMEOUT=SECONDS
              COMPUTE_SANITIZER=PROGRAM     IRONWARP_SANITIZE_ARGS=ARGUMENTS for the test programs
+             IRONWARP_SANITIZE_TOOLS=TOOLS some of memcheck synccheck racecheck
 EOF
     exit 2
 }
@@ -54,14 +56,17 @@ programs() {
 }
 
 # why_not_sanitized PROGRAM NAME: why `sanitize NAME` leaves out a test program whose name contains NAME; empty if it
-# runs it. What runs by default are the programs that test kernels, without those whose kernels are wrong on purpose.
-# A program asked for by its whole name runs whatever it is.
+# runs it. What runs by default is small enough for racecheck, which makes launches a thousand times slower. A NAME picks from all
+# programs that test kernels, without those whose kernels are wrong on purpose. A program asked for by its whole name
+# runs whatever it is.
 why_not_sanitized() {
     program_name=$(basename "$1")
     [ "$program_name" = "$2" ] && return
     case $program_name in
     host.ops_repeat) echo "repeats in 20 processes what the other ops_* launch" ;;
-    host.ops_* | host.gemm_sm90 | host.conformance) ;;
+    host.ops_tour | host.conformance) ;;
+    host.ops_* | host.gemm_sm90)
+        [ -n "$2" ] || echo "its kernels are in host.ops_tour, on fewer shapes; \`sanitize $program_name\` runs it" ;;
     host.sticky | host.launch_blocking | driver.conformance_fault) echo "its kernels fault on purpose" ;;
     *) echo "tests calls of the host, not kernels" ;;
     esac
@@ -81,6 +86,12 @@ report_left_out() {
     done
 }
 
+# arguments_of PROGRAM: what a test program is given. Under a sanitizer the tour goes once, and says where it is.
+arguments_of() {
+    echo "${arguments:-}"
+    case ${sanitizer:+$1} in host.ops_tour) echo "once --nocapture" ;; esac
+}
+
 # run_all LABEL PROGRAMS COMMAND..: runs each of the test programs behind COMMAND and adds up what it reports.
 run_all() {
     label=$1 chosen=$2
@@ -90,7 +101,7 @@ run_all() {
         name=$(basename "$program")
         log=$results/$label.$name.log
         begun=$(date +%s)
-        (cd "$here" && exec timeout -k 5 "$limit" "$@" "$program" ${arguments:-}) >"$log" 2>&1
+        (cd "$here" && exec timeout -k 5 "$limit" "$@" "$program" $(arguments_of "$name")) >"$log" 2>&1
         status=$?
         took=$(($(date +%s) - begun))
         ran=$((ran + 1))
@@ -140,9 +151,16 @@ sanitize() {
     export IRONWARP_ALLOCATOR=passthrough
     worst=0
     chosen=$(sanitized "$1")
-    run_all memcheck "$chosen" "$sanitizer" --tool memcheck --error-exitcode 9 --report-api-errors no || worst=1
-    run_all racecheck "$chosen" "$sanitizer" --tool racecheck --error-exitcode 9 --racecheck-report all || worst=1
-    run_all synccheck "$chosen" "$sanitizer" --tool synccheck --error-exitcode 9 || worst=1
+    for tool in ${IRONWARP_SANITIZE_TOOLS:-memcheck synccheck racecheck}; do
+        case $tool in
+        memcheck) options="--report-api-errors no" ;;
+        racecheck) options="--racecheck-report all" ;;
+        *) options= ;;
+        esac
+        # Options of two words each.
+        # shellcheck disable=SC2086
+        run_all "$tool" "$chosen" "$sanitizer" --tool "$tool" --error-exitcode 9 $options || worst=1
+    done
     report_left_out "$1"
     return $worst
 }
