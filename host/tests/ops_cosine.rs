@@ -161,6 +161,44 @@ fn exact_inputs_give_exact_indices() -> Outcome {
     Ok(())
 }
 
+/// Once lists are full, nearly all tiles of the corpus are passed over after a look at their best scores. Here a tile that is not the first of
+/// its block has one row at most that enters a list, of one query of 16: wherever that row and that query stand, it must be seen.
+#[test]
+fn a_row_that_enters_alone_is_seen() -> Outcome {
+    const TILE: usize = similarity::sm90::BLOCK_ROWS as usize;
+    /// Queries whose lists one warp keeps.
+    const WARP: usize = 16;
+    let stream = open()?;
+    // As many tiles as blocks can begin with, and one more for each query of a warp.
+    let first = 2 * (stream.device().properties().sm_count * similarity::tile::BLOCKS_PER_SM) as usize;
+    let tiles = first + WARP;
+    // For the kernels of few queries, of many, and of many in rows that begin at multiples of 16 bytes.
+    for (queries, dim) in [(16, 64), (40, 65), (40, 64)] {
+        // Query j points along axis j, most rows along the last one.
+        let mut rows: Vec<Vec<(usize, f64)>> = vec![vec![(dim - 1, 1.0)]; tiles * TILE];
+        for (tile, rows) in rows.chunks_exact_mut(TILE).enumerate() {
+            // Each tile fills all lists, with scores below those of the tiles before it.
+            let score = 0.9 - 0.5 * tile as f64 / tiles as f64;
+            for query in 0..queries {
+                rows[6 * query + tile % 6] = vec![(query, score), (dim - 2, (1.0 - score * score).sqrt())];
+            }
+        }
+        let alone = |query: usize| (first + query % WARP) * TILE + 37 * query % TILE;
+        (0..queries).for_each(|query| rows[alone(query)] = vec![(query, 1.0)]);
+        let mut corpus = vec![f16::ZERO; rows.len() * dim];
+        for (row, parts) in corpus.chunks_exact_mut(dim).zip(&rows) {
+            parts.iter().for_each(|&(axis, part)| row[axis] = f16::from_f64(part));
+        }
+        let axes: Vec<f16> =
+            (0..queries * dim).map(|at| if at % dim == at / dim { f16::ONE } else { f16::ZERO }).collect();
+        let found = search(&corpus, &axes, dim, 1, 0)?;
+        let want: Vec<u32> = (0..queries).map(|query| alone(query) as u32).collect();
+        assert_eq!(found.indices, want, "{queries} queries of {dim}");
+        assert_eq!(found.scores, vec![1.0; queries], "{queries} queries of {dim}");
+    }
+    Ok(())
+}
+
 /// All rows the same, or all zero: the first `k` win, in order.
 #[test]
 fn duplicates_rank_by_index() -> Outcome {
