@@ -7,7 +7,7 @@ use gemm_case::{Case, DENSE, Lie, Number, Outcome, PLAIN, TRANSPOSED, device};
 use half::{bf16, f16};
 use ironwarp::ops::gemm::{Activation, Config, Kernel, Matmul, Matrix, MatrixMut, candidates};
 use ironwarp::{DeviceBuffer, Stream};
-use num::E4M3;
+use num::{E4M3, E5M2};
 use testkit::{Family, compare};
 
 const SKINNY: Case = Case { kernels: |config| matches!(config.kernel, Kernel::Skinny), ..PLAIN };
@@ -47,6 +47,35 @@ fn skinny_ends_of_n_and_k() -> Outcome {
     for n in [1, 7, 17, 63, 130] {
         check_both(&Case { m: 3, n, k: 208, b: TRANSPOSED, ..SKINNY })?;
     }
+    Ok(())
+}
+
+/// Two elements in a word: every number of rows, ends of n and k, every width of block.
+#[test]
+fn skinny_8_bit_factors() -> Outcome {
+    if (device()?.arch().major, device()?.arch().minor) != (9, 0) {
+        println!("skipped: 8-bit factors want compute capability 9.0");
+        return Ok(());
+    }
+    for m in 1..=16 {
+        let case = Case { m, n: 40, k: 144, b: TRANSPOSED, ..SKINNY };
+        check::<E4M3, bf16>(&case)?;
+        check::<E5M2, f32>(&case)?;
+    }
+    for (n, k) in [(1, 16), (17, 512), (130, 1040), (264, 2064)] {
+        let case = Case { m: 11, n, k, b: TRANSPOSED, bias: true, scales: Some([0.5, 3.0]), ..SKINNY };
+        check::<E4M3, E4M3>(&case)?;
+    }
+    for family in Family::ALL {
+        let case = Case { family, m: 16, n: 64, k: 320, b: Lie { gap: 16, ..TRANSPOSED }, ..SKINNY };
+        check::<E4M3, f32>(&case)?;
+        check::<E5M2, f32>(&case)?;
+    }
+    // Rows of B contiguous, pieces that are no whole units, and factors of two types.
+    assert_eq!(Case { m: 4, n: 32, k: 32, ..SKINNY }.check::<E4M3, E4M3, bf16>()?, 0);
+    let case = Case { m: 4, n: 32, k: 24, b: TRANSPOSED, ..SKINNY };
+    assert_eq!(case.check::<E4M3, E4M3, bf16>()?, 0);
+    assert_eq!(Case { k: 32, ..case }.check::<E4M3, E5M2, bf16>()?, 0);
     Ok(())
 }
 

@@ -15,13 +15,10 @@ use super::matrix::ROW_ALIGNMENT;
 use super::problem::{Order, Problem};
 use super::run::{Family, Operands};
 use super::select::{Facts, Sink};
+use super::sm90::ARCH as HOPPER;
 
 pub(super) const FAMILY: Family =
     Family { offers, has: |kernel| kernel == Kernel::Skinny, launch: launch_skinny };
-
-/// Elements of a 16-byte unit, in which sides are counted.
-const UNIT: u32 = ROW_ALIGNMENT as u32 / ELEMENT_BYTES;
-const ELEMENT_BYTES: u32 = 2;
 
 /// Measured on an H200, 8192 x 8192 and 28672 x 8192: bytes a microsecond of the device, and of one multiprocessor while others idle.
 const BYTES_PER_US: f64 = 4.2e6;
@@ -37,7 +34,7 @@ fn offers(problem: &Problem, facts: &Facts, sink: &mut dyn Sink) {
     }
     for width in Width::ALL {
         if width.shared_bytes(problem.m) <= facts.shared_bytes {
-            let tile = [skinny::MAX_M, width.columns(), width.depth()];
+            let tile = [skinny::MAX_M, width.columns(), width.depth(problem.b.dtype.size() as u32)];
             sink.offer(Offer {
                 config: Config::new(Kernel::Skinny, tile, skinny::STAGES),
                 estimate_us: START_US + busy_us(width, problem, facts.sm_count),
@@ -50,18 +47,23 @@ fn offers(problem: &Problem, facts: &Facts, sink: &mut dyn Sink) {
 /// What is not as the kernels want it.
 fn lacks(problem: &Problem, facts: &Facts) -> Option<&'static str> {
     let Problem { m, n, k, batch, a, b, .. } = *problem;
+    let is_narrow = b.dtype.size() == 1;
+    // Elements of a 16-byte unit.
+    let unit = ROW_ALIGNMENT as u32 / b.dtype.size() as u32;
     let rules = [
         (facts.arch.major >= 8, "wants a device of sm_80 or later"),
         (m <= skinny::MAX_M, "takes up to 16 rows"),
         (batch == 1, "takes no batches"),
         (
-            a.dtype == b.dtype && matches!(a.dtype, DType::F16 | DType::BF16),
-            "A and B are both f16 or both bf16",
+            a.dtype == b.dtype && matches!(a.dtype, DType::F16 | DType::BF16 | DType::F8E4M3 | DType::F8E5M2),
+            "A and B are both f16, bf16, E4M3 or E5M2",
         ),
-        (k > 0 && k.is_multiple_of(UNIT), "k is a multiple of 8, and not 0"),
+        (!is_narrow || facts.arch == HOPPER, "wants a device of compute capability 9.0 for 8-bit elements"),
+        (!is_narrow || b.order == Order::Columns, "wants B by columns for 8-bit elements"),
+        (k > 0 && k.is_multiple_of(unit), "k is a multiple of 8 (of 16 for 8-bit elements), and not 0"),
         (a.order == Order::Rows, "wants A by rows"),
         (b.order != Order::Strided, "wants B by rows or by columns"),
-        (b.order != Order::Rows || n.is_multiple_of(UNIT), "n is a multiple of 8 where B lies by rows"),
+        (b.order != Order::Rows || n.is_multiple_of(unit), "n is a multiple of 8 where B lies by rows"),
         (
             u64::from(a.alignment.min(b.alignment)) >= ROW_ALIGNMENT,
             "every row of A, and row or column of B, begins at a multiple of 16 bytes",
@@ -75,7 +77,7 @@ fn busy_us(width: Width, problem: &Problem, sm_count: u32) -> f64 {
     let sm_count = sm_count.max(1);
     let tiles = width.tiles(problem.n);
     let columns = f64::from(width.columns()) + CACHED * f64::from(problem.m);
-    let bytes = columns * f64::from(problem.k) * f64::from(ELEMENT_BYTES);
+    let bytes = columns * f64::from(problem.k) * problem.b.dtype.size() as f64;
     let wave = |blocks: u32| {
         let share = BYTES_PER_US / f64::from(blocks.max(1));
         if blocks == 0 { 0.0 } else { bytes / share.min(BLOCK_BYTES_PER_US) }
@@ -132,6 +134,8 @@ fn launch_skinny(stream: &Stream, problem: &Problem, config: &Config, operands: 
         match (dtype, order) {
             (DType::F16, Order::Columns) => launch::<skinny::gemm_skinny_f16_nt>(stream, config, arguments),
             (DType::F16, _) => launch::<skinny::gemm_skinny_f16_nn>(stream, config, arguments),
+            (DType::F8E4M3, _) => launch::<skinny::gemm_skinny_e4m3_nt>(stream, config, arguments),
+            (DType::F8E5M2, _) => launch::<skinny::gemm_skinny_e5m2_nt>(stream, config, arguments),
             (_, Order::Columns) => launch::<skinny::gemm_skinny_bf16_nt>(stream, config, arguments),
             _ => launch::<skinny::gemm_skinny_bf16_nn>(stream, config, arguments),
         }

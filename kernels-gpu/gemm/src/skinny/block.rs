@@ -7,16 +7,21 @@ use num::{bf16, f16};
 use super::shape::{GROUP, LANES, Partials, ROWS, SLICE, STAGES, STEP, THREADS, Tile, UNIT};
 use crate::unroll::unrolled;
 
-/// A 16-bit type that the tensor cores multiply.
-pub(crate) trait Half: Copy + 'static {
-    /// 16x8 += 16x16 * 16x8, summed in f32.
+/// A 16-bit word of a factor: an element that the tensor cores multiply, or two neighbours along k that become such elements in registers.
+pub(crate) trait Word: Copy + 'static {
+    /// Elements.
+    const ELEMENTS: u32;
+
+    /// 16x8 += A B, where a row of A and a column of B have 16 words, summed in f32.
     ///
     /// # Safety
     /// The whole warp calls it together.
     unsafe fn mma(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4];
 }
 
-impl Half for f16 {
+impl Word for f16 {
+    const ELEMENTS: u32 = 1;
+
     #[inline(always)]
     unsafe fn mma(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
         // SAFETY: the caller's contract.
@@ -24,7 +29,9 @@ impl Half for f16 {
     }
 }
 
-impl Half for bf16 {
+impl Word for bf16 {
+    const ELEMENTS: u32 = 1;
+
     #[inline(always)]
     unsafe fn mma(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
         // SAFETY: the caller's contract.
@@ -32,8 +39,8 @@ impl Half for bf16 {
     }
 }
 
-/// Shape and operands. Units of 16 bytes are whole: `k` (and `n`, where rows of `b` are contiguous) is a multiple of 8, and every row or
-/// column begins at a multiple of 16 bytes.
+/// Shape and operands, counted in words along k. Units of 16 bytes are whole: `k` (and `n`, where rows of `b` are contiguous) is a multiple of 8,
+/// and every row or column begins at a multiple of 16 bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Factors<T> {
     /// Rows of the left factor, 1 to 16.
@@ -42,11 +49,11 @@ pub(crate) struct Factors<T> {
     pub k: u32,
     /// The left factor, rows contiguous.
     pub a: *const T,
-    /// Elements from a row of it to the next.
+    /// Words from a row of it to the next.
     pub a_pitch: usize,
     /// The right factor.
     pub b: *const T,
-    /// Elements from a line of it to the next.
+    /// Words from a line of it to the next.
     pub b_pitch: usize,
 }
 
@@ -69,7 +76,7 @@ const fn next(stage: u32) -> u32 {
     if stage + 1 == STAGES { 0 } else { stage + 1 }
 }
 
-impl<T: Half> Ring<T> {
+impl<T: Word> Ring<T> {
     /// The ring of a block whose first tile begins at `column`, at the shared address `base`.
     #[inline(always)]
     pub fn new(factors: Factors<T>, column: u32, base: u32) -> Self {
@@ -196,7 +203,7 @@ fn place<S: Tile>() -> (u32, u32) {
 /// # Safety
 /// The warp calls it together; the stage is loaded.
 #[inline(always)]
-unsafe fn multiply<T: Half, S: Tile>(sums: &mut Sums, stage: u32, m: u32) {
+unsafe fn multiply<T: Word, S: Tile>(sums: &mut Sums, stage: u32, m: u32) {
     const { assert!(SLICE == 4 * STEP, "counted out") };
     unrolled!(PAIR in [0 1] {
         // SAFETY: the caller's contract.

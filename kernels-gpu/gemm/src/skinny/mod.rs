@@ -1,4 +1,5 @@
-//! Products with few rows, which are as fast as the right factor comes from memory: `C = epilogue(A B)` in f16 or bf16, `A: [m, k]` with `m <= 16`.
+//! Products with few rows, which are as fast as the right factor comes from memory: `C = epilogue(A B)` in f16, bf16 or
+//! 8 bits, `A: [m, k]` with `m <= 16`.
 //!
 //! ```text
 //!                 B: 16 GROUPS columns                 a block: 8 warps, GROUPS beside each other, the others along k
@@ -20,19 +21,25 @@
 //!
 //! | order | B lies | limits |
 //! |---|---|---|
-//! | `nt` | columns contiguous: `[n, k]` row-major | `k` a multiple of 8 |
+//! | `nt` | columns contiguous: `[n, k]` row-major | `k` a multiple of 8, for 8-bit factors of 16 |
 //! | `nn` | rows contiguous: `[k, n]` row-major | `k` and `n` multiples of 8 |
+//!
+//! 8-bit factors become f16 on their way to the tensor cores, which is exact; they want sm_90.
 //!
 //! Rows of A are contiguous. Every row of A, and every line of B, begins at a multiple of 16 bytes; `1 <= m <= 16`, `k >= 1`, `n >= 1`, sides at most
 //! [`MAX_SIDE`].
 
 mod block;
+#[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
+mod narrow;
 mod shape;
 
 use crate::any::{Epilogue, Place, Problem};
 use crate::epilogue::Activation;
-use block::{Factors, Half, Ring};
+use block::{Factors, Ring, Word};
 use cuda_std::{kernel, shared, thread, vector};
+#[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
+use narrow::{E4m3x2, E5m2x2};
 use num::{bf16, f16};
 use shape::{GROUP, Partials, Shape, Tile};
 pub use shape::{MAX_M, STAGES, THREADS};
@@ -83,9 +90,9 @@ impl Width {
         Self::ALL.into_iter().find(|width| width.columns() == columns)
     }
 
-    /// Elements of k of a stage.
-    pub const fn depth(self) -> u32 {
-        shape::WARPS / self.0 * shape::SLICE
+    /// Elements of k of a stage, for elements of so many bytes.
+    pub const fn depth(self, bytes: u32) -> u32 {
+        shape::WARPS / self.0 * shape::SLICE * shape::WORD_BYTES / bytes
     }
 
     /// Tiles of a result of `n` columns; more blocks find nothing to do.
@@ -102,17 +109,21 @@ impl Width {
 /// # Safety
 /// The contract of the kernels.
 #[inline(always)]
-unsafe fn run<T: Half, const ALONG_K: bool>(
+unsafe fn run<T: Word, const ALONG_K: bool>(
     problem: Problem,
     groups: u32,
     a: *const u8,
     b: *const u8,
     epilogue: Epilogue,
 ) {
-    let Problem { m, n, k, .. } = problem;
-    let b_pitch = if ALONG_K { problem.b.column } else { problem.b.row } as usize;
+    const { assert!(ALONG_K || T::ELEMENTS == 1, "words hold neighbours along k") };
+    const { assert!(size_of::<T>() == shape::WORD_BYTES as usize) };
+    let Problem { m, n, .. } = problem;
+    let words = |elements: u64| elements as usize / T::ELEMENTS as usize;
+    let b_pitch = words(if ALONG_K { problem.b.column } else { problem.b.row });
     let (a, b) = (a.cast(), b.cast());
-    let factors: Factors<T> = Factors { m, n, k, a, a_pitch: problem.a.row as usize, b, b_pitch };
+    let k = problem.k / T::ELEMENTS;
+    let factors: Factors<T> = Factors { m, n, k, a, a_pitch: words(problem.a.row), b, b_pitch };
     let base = shared::address_of(shared::dynamic_shared_mem::<u8>());
     let columns = groups * GROUP;
     let mut column = thread::block_idx_x() * columns;
@@ -184,8 +195,8 @@ unsafe fn sum(base: u32, partials: Partials, row: u32, column: u32) -> f32 {
 }
 
 macro_rules! kernels {
-    ($(#[kernel] fn $name:ident: $element:ident, $along_k:literal, $order:literal;)*) => { $(
-        #[doc = concat!("`C = epilogue(A B)` for `", stringify!($element), "` factors with ", $order, "; C, bias and residual are of any type.")]
+    ($(#[kernel] fn $name:ident: $word:ident, $along_k:literal, $what:literal;)*) => { $(
+        #[doc = concat!("`C = epilogue(A B)` for ", $what, "; C, bias and residual are of any type.")]
         ///
         /// # Safety
         /// As for [`gemm_any`](fn@crate::any::gemm_any), within the limits of the module; one matrix. `groups` is [`Width::groups`], with
@@ -206,15 +217,21 @@ macro_rules! kernels {
             // SAFETY: the caller's contract.
             unsafe {
                 let epilogue = Epilogue::new(problem, [scale_a, scale_b], bias, residual, amax, c);
-                run::<$element, $along_k>(problem, groups, a, b, epilogue);
+                run::<$word, $along_k>(problem, groups, a, b, epilogue);
             }
         }
     )* };
 }
 
 kernels! {
-    #[kernel] fn gemm_skinny_f16_nt: f16, true, "columns of B contiguous";
-    #[kernel] fn gemm_skinny_f16_nn: f16, false, "rows of B contiguous";
-    #[kernel] fn gemm_skinny_bf16_nt: bf16, true, "columns of B contiguous";
-    #[kernel] fn gemm_skinny_bf16_nn: bf16, false, "rows of B contiguous";
+    #[kernel] fn gemm_skinny_f16_nt: f16, true, "f16 factors with columns of B contiguous";
+    #[kernel] fn gemm_skinny_f16_nn: f16, false, "f16 factors with rows of B contiguous";
+    #[kernel] fn gemm_skinny_bf16_nt: bf16, true, "bf16 factors with columns of B contiguous";
+    #[kernel] fn gemm_skinny_bf16_nn: bf16, false, "bf16 factors with rows of B contiguous";
+}
+
+#[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
+kernels! {
+    #[kernel] fn gemm_skinny_e4m3_nt: E4m3x2, true, "E4M3 factors with columns of B contiguous";
+    #[kernel] fn gemm_skinny_e5m2_nt: E5m2x2, true, "E5M2 factors with columns of B contiguous";
 }

@@ -15,15 +15,15 @@ pub(crate) const WARPS: u32 = THREADS / LANES;
 pub(crate) const GROUP: u32 = 16;
 /// Rows of the left factor that one `mma` takes: its N.
 pub(crate) const ROWS: u32 = 8;
-/// Elements of k that one `mma` takes.
+/// Words of k that one `mma` takes. Shapes are counted in 16-bit words, whatever they hold.
 pub(crate) const STEP: u32 = 16;
-/// Elements of k of a stage that a warp takes.
+/// Words of k of a stage that a warp takes.
 pub(crate) const SLICE: u32 = 4 * STEP;
-/// Elements of a 16-byte unit.
+/// Words of a 16-byte unit.
 pub(crate) const UNIT: u32 = 8;
-const ELEMENT_BYTES: u32 = UNIT_BYTES / UNIT;
+pub(crate) const WORD_BYTES: u32 = UNIT_BYTES / UNIT;
 /// Bytes of the right factor in a stage.
-const RIGHT_BYTES: u32 = WARPS * GROUP * SLICE * ELEMENT_BYTES;
+const RIGHT_BYTES: u32 = WARPS * GROUP * SLICE * WORD_BYTES;
 /// Floats between the rows of partial sums beyond the columns: lanes of a fragment then meet all banks.
 const PARTIAL_PAD: u32 = 4;
 
@@ -40,7 +40,7 @@ pub(crate) trait Tile {
     const COLUMNS: u32 = Self::GROUPS * GROUP;
     /// Warps that share a group of columns.
     const SLICES: u32 = WARPS / Self::GROUPS;
-    /// Elements of k in a stage.
+    /// Words of k in a stage.
     const DEPTH: u32 = Self::SLICES * SLICE;
     /// Rows of the left factor, with those that may be missing.
     const ROWS: u32 = if Self::WIDE { 2 * ROWS } else { ROWS };
@@ -53,7 +53,7 @@ pub(crate) trait Tile {
     const LEFT_UNITS: u32 = Self::DEPTH / UNIT;
 
     /// Bytes of a stage: the right factor, then the left one.
-    const STAGE_BYTES: u32 = RIGHT_BYTES + Self::ROWS * Self::DEPTH * ELEMENT_BYTES;
+    const STAGE_BYTES: u32 = RIGHT_BYTES + Self::ROWS * Self::DEPTH * WORD_BYTES;
     /// Where the sums go.
     const PARTIALS: Partials = Partials {
         at: STAGES * Self::STAGE_BYTES,
