@@ -2,6 +2,7 @@
 
 use gemm::any as kernel;
 use gemm::skinny::{self, Width};
+use gemm::sm90::skinny as narrow;
 
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
@@ -134,8 +135,8 @@ fn launch_skinny(stream: &Stream, problem: &Problem, config: &Config, operands: 
         match (dtype, order) {
             (DType::F16, Order::Columns) => launch::<skinny::gemm_skinny_f16_nt>(stream, config, arguments),
             (DType::F16, _) => launch::<skinny::gemm_skinny_f16_nn>(stream, config, arguments),
-            (DType::F8E4M3, _) => launch::<skinny::gemm_skinny_e4m3_nt>(stream, config, arguments),
-            (DType::F8E5M2, _) => launch::<skinny::gemm_skinny_e5m2_nt>(stream, config, arguments),
+            (DType::F8E4M3, _) => launch::<narrow::gemm_skinny_e4m3_nt>(stream, config, arguments),
+            (DType::F8E5M2, _) => launch::<narrow::gemm_skinny_e5m2_nt>(stream, config, arguments),
             (_, Order::Columns) => launch::<skinny::gemm_skinny_bf16_nt>(stream, config, arguments),
             _ => launch::<skinny::gemm_skinny_bf16_nn>(stream, config, arguments),
         }

@@ -24,22 +24,19 @@
 //! | `nt` | columns contiguous: `[n, k]` row-major | `k` a multiple of 8, for 8-bit factors of 16 |
 //! | `nn` | rows contiguous: `[k, n]` row-major | `k` and `n` multiples of 8 |
 //!
-//! 8-bit factors become f16 on their way to the tensor cores, which is exact; they want sm_90.
+//! 8-bit factors become f16 on their way to the tensor cores, which is exact; their kernels are in `sm90::skinny`.
 //!
 //! Rows of A are contiguous. Every row of A, and every line of B, begins at a multiple of 16 bytes; `1 <= m <= 16`, `k >= 1`, `n >= 1`, sides at most
 //! [`MAX_SIDE`].
 
 mod block;
-#[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
-mod narrow;
 mod shape;
 
 use crate::any::{Epilogue, Place, Problem};
 use crate::epilogue::Activation;
-use block::{Factors, Ring, Word};
+pub(crate) use block::Word;
+use block::{Factors, Ring};
 use cuda_std::{kernel, shared, thread, vector};
-#[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
-use narrow::{E4m3x2, E5m2x2};
 use num::{bf16, f16};
 use shape::{GROUP, Partials, Shape, Tile};
 pub use shape::{MAX_M, STAGES, THREADS};
@@ -109,7 +106,7 @@ impl Width {
 /// # Safety
 /// The contract of the kernels.
 #[inline(always)]
-unsafe fn run<T: Word, const ALONG_K: bool>(
+pub(crate) unsafe fn run<T: Word, const ALONG_K: bool>(
     problem: Problem,
     groups: u32,
     a: *const u8,
@@ -194,13 +191,14 @@ unsafe fn sum(base: u32, partials: Partials, row: u32, column: u32) -> f32 {
     sum
 }
 
+/// Kernels of these names, words and orders of B; for modules that have this one's `run` and what it takes.
 macro_rules! kernels {
     ($(#[kernel] fn $name:ident: $word:ident, $along_k:literal, $what:literal;)*) => { $(
         #[doc = concat!("`C = epilogue(A B)` for ", $what, "; C, bias and residual are of any type.")]
         ///
         /// # Safety
-        /// As for [`gemm_any`](fn@crate::any::gemm_any), within the limits of the module; one matrix. `groups` is [`Width::groups`], with
-        /// [`Width::shared_bytes`]`(m)` of dynamic shared memory; any number of blocks along x, of [`THREADS`] threads.
+        /// As for [`gemm_any`](fn@crate::any::gemm_any), within the limits of the module; one matrix. `groups` is [`Width::groups`](crate::skinny::Width::groups),
+        /// with [`Width::shared_bytes`](crate::skinny::Width::shared_bytes)`(m)` of dynamic shared memory; any number of blocks along x, of [`THREADS`] threads.
         #[kernel(launch_bounds(THREADS, 1))]
         pub unsafe fn $name(
             problem: Problem,
@@ -229,9 +227,4 @@ kernels! {
     #[kernel] fn gemm_skinny_bf16_nt: bf16, true, "bf16 factors with columns of B contiguous";
     #[kernel] fn gemm_skinny_bf16_nn: bf16, false, "bf16 factors with rows of B contiguous";
 }
-
-#[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
-kernels! {
-    #[kernel] fn gemm_skinny_e4m3_nt: E4m3x2, true, "E4M3 factors with columns of B contiguous";
-    #[kernel] fn gemm_skinny_e5m2_nt: E5m2x2, true, "E5M2 factors with columns of B contiguous";
-}
+pub(crate) use kernels;

@@ -66,6 +66,7 @@
 //! | [`kernel`] | producer and consumers |
 //! | [`sum`] | how a consumer sums a tile |
 //! | [`parts`] | the sums of parts of k, added and finished |
+//! | [`skinny`] | few rows in 8 bits, without any of these |
 //! | [`mod@store`], [`epilogue`] | from the accumulators to memory |
 
 pub mod blocks;
@@ -77,5 +78,6 @@ pub mod operands;
 pub mod parts;
 pub mod pipeline;
 pub mod problem;
+pub mod skinny;
 pub mod store;
 pub mod sum;

@@ -1,8 +1,9 @@
-//! 8-bit factors: two neighbours along k in a word, which become f16 on their way to the tensor cores.
+//! The kernels of [`crate::skinny`] for 8-bit factors: two neighbours along k in a word, which become f16 on their way to the tensor cores.
 
-use cuda_std::{convert, mma};
+use cuda_std::{convert, kernel, mma};
 
-use super::block::Word;
+use crate::any::{Epilogue, Problem};
+use crate::skinny::{THREADS, Word, kernels, run};
 
 /// Two 8-bit numbers side by side.
 pub(crate) trait Pair: Copy + 'static {
@@ -51,4 +52,9 @@ impl<P: Pair> Word for P {
             mma::m16n8k16_f32_f16(second, [low(b[1]), high(b[1])], c)
         }
     }
+}
+
+kernels! {
+    #[kernel] fn gemm_skinny_e4m3_nt: E4m3x2, true, "E4M3 factors with columns of B contiguous";
+    #[kernel] fn gemm_skinny_e5m2_nt: E5m2x2, true, "E5M2 factors with columns of B contiguous";
 }
