@@ -23,6 +23,8 @@ struct Product {
     precision: Precision,
     /// With a bias, a function, a residual and what was there before.
     fused: bool,
+    /// By kernels that take k in parts, and no others.
+    in_parts: bool,
 }
 
 /// Few rows; rows and columns beyond one small tile; rows that begin at no 16-byte boundary. More of k than one step takes, in each.
@@ -33,7 +35,8 @@ pub fn stops(stream: &Stream) -> Outcome<Vec<Stop>> {
     let mut stops = Vec::new();
     for (m, n, k, fused) in SIDES {
         for transposed in [[false, false], [false, true], [true, false], [true, true]] {
-            let product = Product { m, n, k, transposed, precision: Precision::F32, fused };
+            let precision = Precision::F32;
+            let product = Product { m, n, k, transposed, precision, fused, in_parts: false };
             let tf32 = Product { precision: Precision::Tf32, ..product };
             add::<bf16, bf16, bf16>(stream, product, &mut stops)?;
             add::<f16, f16, f16>(stream, product, &mut stops)?;
@@ -43,6 +46,9 @@ pub fn stops(stream: &Stream) -> Outcome<Vec<Stop>> {
                 add::<E4M3, E4M3, bf16>(stream, product, &mut stops)?;
                 add::<E4M3, E5M2, f32>(stream, product, &mut stops)?;
                 add::<E5M2, E4M3, bf16>(stream, product, &mut stops)?;
+                add::<E5M2, E5M2, f32>(stream, product, &mut stops)?;
+                let (n, k) = (n / 2, 4096);
+                add::<bf16, bf16, bf16>(stream, Product { n, k, in_parts: true, ..product }, &mut stops)?;
             }
         }
     }
@@ -62,8 +68,11 @@ fn add<A: Number, B: Number, C: Number>(stream: &Stream, product: Product, stops
         Ok(())
     })?;
     for config in offers.into_iter().map(|offer| offer.config) {
+        if product.in_parts != (config.split_k > 1) {
+            continue;
+        }
         let copies = config.repack != [Repack::No; 2];
-        if seen.insert((if copies { None } else { Some(config.kernel) }, config.split_k > 1, config.repack)) {
+        if seen.insert((if copies { None } else { Some(config.kernel) }, config.repack)) {
             let name = format!("{} {}: {product:?} by {config}", A::NAME, B::NAME);
             stops.push(Stop::new(name, move |stream| product.run::<A, B, C>(stream, config)));
         }
@@ -82,7 +91,7 @@ impl Product {
         stream: &Stream,
         work: impl FnOnce(Matmul<'_>) -> ironwarp::Result<()>,
     ) -> Outcome<Vec<u8>> {
-        let Product { m, n, k, transposed, precision, fused } = self;
+        let Product { m, n, k, transposed, precision, fused, .. } = self;
         let a = DeviceBuffer::from_slice(stream, &input::<A>(Family::Normal, 1, m * k))?;
         let b = DeviceBuffer::from_slice(stream, &input::<B>(Family::Normal, 2, k * n))?;
         let mut c = DeviceBuffer::from_slice(stream, &input::<C>(Family::Normal, 3, m * n))?;
