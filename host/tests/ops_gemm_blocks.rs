@@ -67,7 +67,6 @@ fn check(stream: &Stream, m: usize, n: usize, k: usize) -> Result<()> {
         (DeviceBuffer::from_slice(stream, &a.values)?, DeviceBuffer::from_slice(stream, &a.factors)?);
     let (values_b, factors_b) =
         (DeviceBuffer::from_slice(stream, &b.values)?, DeviceBuffer::from_slice(stream, &b.factors)?);
-    let mut c = DeviceBuffer::from_slice(stream, &vec![bf16::NAN; m * n])?;
     let product = BlockScaled {
         m,
         n,
@@ -77,13 +76,17 @@ fn check(stream: &Stream, m: usize, n: usize, k: usize) -> Result<()> {
         b: values_b.view(),
         factors_b: factors_b.view(),
     };
-    product.run(stream, &mut c)?;
-    let got = c.to_vec(stream)?;
-    let what = format!("{m}x{n}x{k}");
-    compare::rounded(&what, &got, &want.value, &want.magnitude, &[m, n], Tolerance::EXACT)
-        .unwrap_or_else(|mismatch| panic!("{mismatch}"));
-    product.run(stream, &mut c)?;
-    compare::bitwise_equal(&what, &got, &c.to_vec(stream)?).unwrap_or_else(|mismatch| panic!("{mismatch}"));
+    for kernel in BlockScaled::kernels() {
+        let run = || -> Result<Vec<bf16>> {
+            let mut c = DeviceBuffer::from_slice(stream, &vec![bf16::NAN; m * n])?;
+            product.run_with(stream, kernel, &mut c)?;
+            c.to_vec(stream)
+        };
+        let (got, what) = (run()?, format!("{kernel} {m}x{n}x{k}"));
+        compare::rounded(&what, &got, &want.value, &want.magnitude, &[m, n], Tolerance::EXACT)
+            .unwrap_or_else(|mismatch| panic!("{mismatch}"));
+        compare::bitwise_equal(&what, &got, &run()?).unwrap_or_else(|mismatch| panic!("{mismatch}"));
+    }
     Ok(())
 }
 
@@ -97,6 +100,9 @@ fn exact_sums_of_every_shape() -> Result<()> {
         (129, 136, 144),
         (64, 257, 272),
         (300, 130, 400),
+        // Blocks of k in every remainder of what is under way at a time.
+        (257, 128, 640),
+        (70, 264, 768),
         (5, 0, 16),
         (3, 4, 0),
     ];

@@ -1,7 +1,8 @@
 //! 8-bit products with factors for blocks: [`gemm::sm90::blocks`].
 
-use gemm::sm90::blocks::{BLOCK, ENTRY, gemm_e4m3_blocks_nt_128x128};
-use gemm::sm90::entries::Arguments;
+use cuda_std::kernel::Kernel as KernelType;
+use gemm::sm90::blocks::{BLOCK, TABLE};
+use gemm::sm90::entries::{Arguments, Entry};
 use gemm::sm90::epilogue::Terms;
 use gemm::sm90::problem::Problem;
 use half::bf16;
@@ -11,7 +12,8 @@ use num::E4M3;
 use crate::error::Error;
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
-use crate::memory::{DeviceView, DeviceViewMut, same_length};
+use crate::memory::tensor_map::TensorMap;
+use crate::memory::{DevicePtr, DeviceView, DeviceViewMut, same_length};
 use crate::stream::Stream;
 use crate::tensor::DType;
 
@@ -52,7 +54,45 @@ impl BlockScaled<'_> {
     /// [`Error::InvalidArgument`] when the device is not of compute capability 9.0, k is no multiple of 16 or a side is too long,
     /// [`Error::Length`] when an operand does not have the elements that its shape says, [`Error::DeviceMismatch`], or the driver's error.
     pub fn run<'c>(&self, stream: &Stream, c: impl Into<DeviceViewMut<'c, bf16>>) -> Result<()> {
-        let (mut c, Self { m, n, k, .. }) = (c.into(), *self);
+        self.run_by(stream, self.choose(stream.device().properties().sm_count), c.into())
+    }
+
+    /// Queues the product by the kernel of this name, one of [`BlockScaled::kernels`].
+    ///
+    /// # Errors
+    /// As [`BlockScaled::run`], and [`Error::InvalidArgument`] for another name.
+    pub fn run_with<'c>(
+        &self,
+        stream: &Stream,
+        kernel: &str,
+        c: impl Into<DeviceViewMut<'c, bf16>>,
+    ) -> Result<()> {
+        let index = Self::kernels().position(|name| name == kernel).ok_or_else(|| {
+            let wanted = format!("one of {}", Self::kernels().collect::<Vec<_>>().join(", "));
+            invalid("the kernel", kernel.to_owned(), wanted, "take one of `BlockScaled::kernels`")
+        })?;
+        self.run_by(stream, index, c.into())
+    }
+
+    /// Names of the kernels, all of which can do every product.
+    pub fn kernels() -> impl Iterator<Item = &'static str> {
+        TABLE.iter().map(|entry| entry.name)
+    }
+
+    /// The kernel, by its place in the table, whose waves of tiles take the least time on so many multiprocessors.
+    fn choose(&self, multiprocessors: u32) -> usize {
+        let time = |entry: &Entry| {
+            let [block_m, block_n, _] = entry.block;
+            let tiles = self.m.div_ceil(block_m as usize) * self.n.div_ceil(block_n as usize);
+            tiles.div_ceil(multiprocessors as usize) * block_m as usize
+        };
+        let best = TABLE.iter().enumerate().min_by_key(|(_, entry)| time(entry));
+        best.map_or(0, |(index, _)| index)
+    }
+
+    /// By the kernel at a place of the table.
+    fn run_by(&self, stream: &Stream, index: usize, mut c: DeviceViewMut<'_, bf16>) -> Result<()> {
+        let Self { m, n, k, .. } = *self;
         self.check(stream, c.len())?;
         if m == 0 || n == 0 {
             return Ok(());
@@ -60,17 +100,19 @@ impl BlockScaled<'_> {
         if k == 0 {
             return c.fill_zero(stream);
         }
+        let (entry, launch) = (&TABLE[index], LAUNCHES[index]);
         let (m32, n32) = (side("m", m)?, side("n", n)?);
-        let [block_m, block_n, _] = ENTRY.block;
-        let map_a = map(self.a.bytes(), DType::F8E4M3, (k, m, k), (1, 0), [K_BYTES, block_m])?;
-        let map_b = map(self.b.bytes(), DType::F8E4M3, (k, n, k), (1, 0), [K_BYTES, block_n])?;
+        let ([block_m, block_n, _], [across_m, across_n]) = (entry.block, entry.cluster);
+        let boxes = [block_m / across_n, block_n / across_m];
+        let map_a = map(self.a.bytes(), DType::F8E4M3, (k, m, k), (1, 0), [K_BYTES, boxes[0]])?;
+        let map_b = map(self.b.bytes(), DType::F8E4M3, (k, n, k), (1, 0), [K_BYTES, boxes[1]])?;
         c.before_write(stream)?;
         // The copy engine stores whole units.
         let unit = ROW_ALIGNMENT as usize / size_of::<bf16>();
         let aligned = n.is_multiple_of(unit);
         let bytes = c.view().bytes();
         let map_c = if aligned {
-            map(bytes, DType::BF16, (n, m, n), (1, 0), [ENTRY.store_columns, BOX])?
+            map(bytes, DType::BF16, (n, m, n), (1, 0), [entry.store_columns, BOX])?
         } else {
             map_a
         };
@@ -87,15 +129,17 @@ impl BlockScaled<'_> {
             bias_aligned: false,
             copied: aligned,
         };
-        let tiles = m32.div_ceil(block_m).saturating_mul(n32.div_ceil(block_n));
-        let blocks = tiles.min(stream.device().properties().sm_count);
-        let config = LaunchConfig::new([blocks, 1, 1], [ENTRY.threads, 1, 1])
-            .with_shared(ENTRY.shared)
+        let blocks = across_m * across_n;
+        let clusters = m32.div_ceil(block_m * across_m).saturating_mul(n32.div_ceil(block_n * across_n));
+        let resident = (stream.device().properties().sm_count / blocks).max(1);
+        let config = LaunchConfig::new([clusters.min(resident) * blocks, 1, 1], [entry.threads, 1, 1])
+            .with_shared(entry.shared)
+            .cluster([blocks, 1, 1])
             .overlapping_previous();
         let arguments = (map_a, map_b, map_c, arguments, bytes.as_ptr(), self.factors_a, m32, self.factors_b);
         // SAFETY: lengths are those of the shape, c is exclusively borrowed, maps, grid and block are what the kernel asks for, and it
         // waits for earlier launches before it touches memory.
-        unsafe { launch::<gemm_e4m3_blocks_nt_128x128>(stream, config, arguments) }
+        unsafe { launch(stream, config, arguments) }
     }
 
     fn check(&self, stream: &Stream, c: usize) -> Result<()> {
@@ -122,3 +166,40 @@ impl BlockScaled<'_> {
 
 /// Rows of tiles of a band: those that run at a time on some 130 multiprocessors make a square.
 const BAND: u32 = 12;
+
+/// What all kernels take.
+type Parameters = <gemm::sm90::blocks::gemm_e4m3_blocks_nt_128x128 as KernelType>::Params;
+
+/// What they are launched with: maps of A, B and C, scalars, C, factors of A and elements between blocks of them, factors of B.
+type Launched<'a> = (
+    TensorMap<'a>,
+    TensorMap<'a>,
+    TensorMap<'a>,
+    Arguments,
+    DevicePtr<u8>,
+    DeviceView<'a, f32>,
+    u32,
+    DeviceView<'a, f32>,
+);
+
+/// Launches a kernel.
+///
+/// # Safety
+/// As for the kernel.
+unsafe fn launch_as<K: KernelType<Params = Parameters>>(
+    stream: &Stream,
+    config: LaunchConfig,
+    launched: Launched<'_>,
+) -> Result<()> {
+    // SAFETY: the caller's contract.
+    unsafe { launch::<K>(stream, config, launched) }
+}
+
+macro_rules! launches {
+    ($($name:ident)*) => {
+        /// In the order of the table.
+        static LAUNCHES: [unsafe fn(&Stream, LaunchConfig, Launched<'_>) -> Result<()>; TABLE.len()] =
+            [$(launch_as::<gemm::sm90::blocks::$name>),*];
+    };
+}
+gemm::for_each_sm90_blocks_kernel!(launches);

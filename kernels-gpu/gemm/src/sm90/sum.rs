@@ -1,6 +1,6 @@
 //! How a consumer sums the products of a tile's stages.
 
-use cuda_std::{barrier, fastmath, wgmma};
+use cuda_std::{barrier, wgmma};
 
 use super::config::{Config, WARPGROUP};
 use super::operands::{BOX_BYTES, BOX_ELEMENTS, Operands, ROW_BYTES, STEPS, Source, Tile};
@@ -81,76 +81,6 @@ impl<C: Config> Sum<C> for Whole {
     }
 }
 
-/// Factors for blocks of 128 elements of k: one for each row of A, one for each 128 columns of B. The products of a stage are
-/// multiplied by their factors and summed in f32 registers, which also keeps the bits that the tensor cores' own sums of 8-bit
-/// numbers lose.
-#[derive(Clone, Copy)]
-pub struct ByBlocks {
-    /// Of A: `[k / 128][a_pitch]`, a row of the matrix beside the next.
-    pub a: *const f32,
-    /// From a block of k to the next, at least m.
-    pub a_pitch: u32,
-    /// Of B: `[n / 128][k / 128]`.
-    pub b: *const f32,
-}
-
-impl<C: Config> Sum<C> for ByBlocks {
-    #[inline(always)]
-    unsafe fn tile(self, task: Task<C>, position: &mut Position) -> C::Tile {
-        const {
-            assert!(<C::Operands as Operands>::BLOCK_K == 128, "a stage is a block of factors: 8-bit types");
-            assert!(C::Tile::GROUPS == 1 && C::BLOCK_N == 128, "a tile has one factor of B");
-        };
-        let (lane, warp) = (task.thread % 32, task.thread / 32);
-        let rows = [0, 8].map(|row| task.corner.row + warp * 16 + lane / 4 + row);
-        let mut sums = C::Tile::zero();
-        let mut part = C::Tile::zero();
-        let mut k_tile = 0;
-        // SAFETY: as below.
-        let mut factors = unsafe { self.factors(&task, rows, 0) };
-        loop {
-            // SAFETY: the caller's contract; factors of blocks that there are, one stage ahead of their products.
-            unsafe {
-                task.multiply(&mut part, *position, false);
-                let last = k_tile + 1 >= task.k_tiles;
-                let next = if last { factors } else { self.factors(&task, rows, k_tile + 1) };
-                wgmma::wait_group::<0>();
-                part.fence();
-                task.ring.release(position.stage, task.thread);
-                unrolled!(STEP in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15] {
-                    unrolled!(REGISTER in [0 1 2 3] {
-                        let index = 4 * STEP + REGISTER;
-                        let sum = fastmath::fma(part.get(0, index), factors[REGISTER / 2], sums.get(0, index));
-                        sums.set(0, index, sum);
-                    });
-                });
-                factors = next;
-            }
-            *position = position.next::<C>();
-            k_tile += 1;
-            if k_tile >= task.k_tiles {
-                break;
-            }
-        }
-        // SAFETY: as above.
-        unsafe { task.turn.pass::<C>() }
-        sums
-    }
-}
-
-impl ByBlocks {
-    /// The products of both factors for the thread's two rows in a block of k.
-    #[inline(always)]
-    unsafe fn factors<C: Config>(self, task: &Task<C>, rows: [u32; 2], k_tile: u32) -> [f32; 2] {
-        // SAFETY: the caller's contract: the block is one of k's.
-        unsafe {
-            let b = self.b.add((task.corner.column / C::BLOCK_N * task.k_tiles + k_tile) as usize).read();
-            let block = self.a.add(k_tile as usize * self.a_pitch as usize);
-            rows.map(|row| if row < task.problem.m { block.add(row as usize).read() * b } else { 0.0 })
-        }
-    }
-}
-
 impl<C: Config> Task<C> {
     /// Waits for the stage and issues its products as one group, after `tile`'s fence.
     #[inline(always)]
@@ -158,8 +88,20 @@ impl<C: Config> Task<C> {
         // SAFETY: the whole warpgroup is here, and the stage is full.
         unsafe {
             self.ring.wait_full(position);
-            let a = source(<C::Operands as Operands>::TRANS_A, self.ring.a(position.stage), self.first_row);
-            let b = source(<C::Operands as Operands>::TRANS_B, self.ring.b(position.stage), 0);
+            self.issue(tile, 0, position.stage, accumulate);
+        }
+    }
+
+    /// Issues the products of `tile`, whose rows are the consumer's from `row` on, with a stage as one group, after `tile`'s fence.
+    ///
+    /// # Safety
+    /// The whole warpgroup is here, the stage is full, and `row` a multiple of 64.
+    #[inline(always)]
+    pub(super) unsafe fn issue<T: Tile>(&self, tile: &mut T, row: u32, stage: u32, accumulate: bool) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let a = source(<C::Operands as Operands>::TRANS_A, self.ring.a(stage), self.first_row + row);
+            let b = source(<C::Operands as Operands>::TRANS_B, self.ring.b(stage), 0);
             tile.fence();
             wgmma::fence();
             unrolled!(STEP in [0 1 2 3] {
@@ -196,8 +138,12 @@ impl Turn {
         }
     }
 
+    /// Lets the other consumer multiply.
+    ///
+    /// # Safety
+    /// As for [`Turn::wait`], once a tile.
     #[inline(always)]
-    unsafe fn pass<C: Config>(self) {
+    pub(super) unsafe fn pass<C: Config>(self) {
         if C::PING_PONG && self.is_passed {
             // SAFETY: as above.
             unsafe { barrier::arrive(FIRST_TURN_BARRIER + 1 - self.consumer, 2 * WARPGROUP) }
