@@ -4,7 +4,7 @@ use super::{Outcome, Stop};
 use bytemuck::Pod;
 use half::{bf16, f16};
 use ironwarp::ops::gemm::{
-    Activation, BlockScaled, Config, Matmul, Matrix, MatrixMut, Precision, Repack, candidates,
+    Activation, BlockScaled, Config, GroupedMatmul, Matmul, Matrix, MatrixMut, Precision, Repack, candidates,
 };
 use ironwarp::tensor::Element;
 use ironwarp::{DeviceBuffer, Stream};
@@ -52,7 +52,12 @@ pub fn stops(stream: &Stream) -> Outcome<Vec<Stop>> {
             }
         }
     }
-    stops.push(Stop::new("product with factors for blocks", with_block_factors));
+    stops.push(Stop::new("products with factors for blocks", with_block_factors));
+    for transposed in [false, true] {
+        stops.push(Stop::new("groups of bf16", move |stream| groups::<bf16, bf16>(stream, transposed)));
+        stops.push(Stop::new("groups of f16", move |stream| groups::<f16, f16>(stream, transposed)));
+    }
+    stops.push(Stop::new("groups of 8 bits", |stream| groups::<E4M3, bf16>(stream, true)));
     Ok(stops)
 }
 
@@ -131,11 +136,44 @@ fn with_block_factors(stream: &Stream) -> Outcome<Vec<u8>> {
         let factors_a = DeviceBuffer::from_slice(stream, &input::<f32>(Family::Normal, 3, blocks(k) * m))?;
         let factors_b =
             DeviceBuffer::from_slice(stream, &input::<f32>(Family::Normal, 4, blocks(n) * blocks(k)))?;
-        let mut c = DeviceBuffer::<bf16>::zeroed(stream, m * n)?;
         let (a, factors_a) = (a.view(), factors_a.view());
         let (b, factors_b) = (b.view(), factors_b.view());
-        BlockScaled { m, n, k, a, factors_a, b, factors_b }.run(stream, &mut c)?;
-        bytes.extend_from_slice(bytemuck::cast_slice(&c.to_vec(stream)?));
+        for kernel in BlockScaled::kernels() {
+            let mut c = DeviceBuffer::<bf16>::zeroed(stream, m * n)?;
+            BlockScaled { m, n, k, a, factors_a, b, factors_b }.run_with(stream, kernel, &mut c)?;
+            bytes.extend_from_slice(bytemuck::cast_slice(&c.to_vec(stream)?));
+        }
+    }
+    Ok(bytes)
+}
+
+/// Products of groups of rows by every kernel that can do them, plain and fused.
+fn groups<T: Number, C: Number>(stream: &Stream, transposed: bool) -> Outcome<Vec<u8>> {
+    // More than a tile, none, and a part of one.
+    const OFFSETS: [i32; 4] = [2, 150, 150, 190];
+    const GROUPS: usize = OFFSETS.len() - 1;
+    let (m, n, k) = (200, 80, 144);
+    let a = DeviceBuffer::from_slice(stream, &input::<T>(Family::Normal, 1, m * k))?;
+    let b = DeviceBuffer::from_slice(stream, &input::<T>(Family::Normal, 2, GROUPS * k * n))?;
+    let bias = DeviceBuffer::from_slice(stream, &input::<C>(Family::Normal, 3, GROUPS * n))?;
+    let offsets = DeviceBuffer::from_slice(stream, &OFFSETS)?;
+    let product = |c| {
+        let b = if transposed {
+            Matrix::new::<T>(&b, n, k).batch(GROUPS).transposed()
+        } else {
+            Matrix::new::<T>(&b, k, n).batch(GROUPS)
+        };
+        GroupedMatmul::new::<i32>(Matrix::new::<T>(&a, m, k), b, &offsets, MatrixMut::new::<C>(c, m, n))
+    };
+    let mut bytes = Vec::new();
+    for kernel in product(&mut DeviceBuffer::zeroed(stream, m * n)?).kernels(stream)? {
+        for fused in [false, true] {
+            let mut c = DeviceBuffer::<C>::from_slice(stream, &input::<C>(Family::Normal, 4, m * n))?;
+            let product = product(&mut c);
+            let product = if fused { product.bias::<C>(&bias).activation(Activation::Silu) } else { product };
+            product.run_with(stream, kernel)?;
+            bytes.extend_from_slice(bytemuck::cast_slice(&c.to_vec(stream)?));
+        }
     }
     Ok(bytes)
 }

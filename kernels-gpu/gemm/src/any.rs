@@ -27,7 +27,7 @@ use num::{E4M3, E5M2, bf16, f16};
 /// Threads of a block.
 pub const THREADS: u32 = 256;
 /// Blocks that share a multiprocessor: without a figure ptxas spills to fit eight.
-const MIN_BLOCKS: u32 = 4;
+pub(crate) const MIN_BLOCKS: u32 = 4;
 /// Rows and columns of `C` of a block.
 pub const TILE: u32 = 64;
 /// Columns of `A` in shared memory at a time.
@@ -55,6 +55,16 @@ pub enum Type {
     E4m3 = 3,
     /// OCP 8-bit float, up to 57344.
     E5m2 = 4,
+}
+
+/// Bytes of an element of the [`Type`] of this number.
+#[inline(always)]
+pub(crate) const fn bytes(ty: u32) -> u32 {
+    match ty {
+        0 => 4,
+        1 | 2 => 2,
+        _ => 1,
+    }
 }
 
 /// A batch of matrices: where an element lies, in elements from the first.
@@ -128,31 +138,59 @@ pub unsafe fn gemm_any(
     amax: *mut u32,
     c: *mut u8,
 ) {
-    let Problem { m, n, k, batch, .. } = problem;
+    let Problem { m, batch, .. } = problem;
     // Blocks that there are have a row; `max` is for the compiler, which sees a division by 0.
     let tiles_down = m.div_ceil(TILE).max(1);
     let (row, column) =
         (thread::block_idx_x() % tiles_down * TILE, thread::block_idx_x() / tiles_down * TILE);
-    const { assert!(2 * ELEMENTS == TILE * TILE, "the sums take the place of both tiles") };
-    let a_tile = shared::address_of(shared_array![Unit; (TILE * TILE / SQUARE) as usize]);
-    let b_tile = a_tile + ELEMENTS * F32;
     // SAFETY: the caller's word for the pointers.
     let epilogue = unsafe { Epilogue::new(problem, [scale_a, scale_b], bias, residual, amax, c) };
-    let sums = Sums { address: a_tile, rows: TILE, columns: TILE, pitch: TILE, threads: THREADS };
-    // A's rows, B's columns: the lines of a tile.
-    let a_lines = Lines { base: a, layout: problem.a, first: row, count: m, depth: k };
-    let Layout { ty, row: b_row, column: b_column, batch: b_batch } = problem.b;
-    let flipped = Layout { ty, row: b_column, column: b_row, batch: b_batch };
-    let b_lines = Lines { base: b, layout: flipped, first: column, count: n, depth: k };
     let mut index = thread::block_idx_z();
     while index < batch {
+        let part =
+            Part { problem, a, b, epilogue, corner: Corner { batch: index, row, column }, of_b: index };
+        // SAFETY: the caller's contract.
+        unsafe { part.compute() };
+        index += thread::grid_dim_z();
+    }
+}
+
+/// A block's part of a product.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    pub problem: Problem,
+    pub a: *const u8,
+    pub b: *const u8,
+    pub epilogue: Epilogue,
+    /// Where it begins, and the matrix of A and C.
+    pub corner: Corner,
+    /// The matrix of B.
+    pub of_b: u32,
+}
+
+impl Part {
+    /// Computes [`TILE`] rows and columns, and stores them.
+    ///
+    /// # Safety
+    /// The block calls it together; the pointers are as [`gemm_any`] says.
+    #[inline(always)]
+    pub(crate) unsafe fn compute(self) {
+        let Self { problem: Problem { m, n, k, a, b, .. }, epilogue, corner, of_b, .. } = self;
+        const { assert!(2 * ELEMENTS == TILE * TILE, "the sums take the place of both tiles") };
+        let a_tile = shared::address_of(shared_array![Unit; (TILE * TILE / SQUARE) as usize]);
+        let b_tile = a_tile + ELEMENTS * F32;
+        let sums = Sums { address: a_tile, rows: TILE, columns: TILE, pitch: TILE, threads: THREADS };
+        // A's rows, B's columns: the lines of a tile.
+        let a_lines = Lines { base: self.a, layout: a, first: corner.row, count: m, depth: k };
+        let flipped = Layout { row: b.column, column: b.row, ..b };
+        let b_lines = Lines { base: self.b, layout: flipped, first: corner.column, count: n, depth: k };
         let mut square = [[0.0f32; SQUARE as usize]; SQUARE as usize];
         let mut first = 0;
         while first < k {
             // SAFETY: guarded by the matrices' sides; barriers part the writes of the tiles from the reads.
             unsafe {
-                a_lines.widen_into(a_tile, index, first);
-                b_lines.widen_into(b_tile, index, first);
+                a_lines.widen_into(a_tile, corner.batch, first);
+                b_lines.widen_into(b_tile, of_b, first);
                 thread::sync_threads();
                 multiply(&mut square, a_tile, b_tile);
                 thread::sync_threads();
@@ -163,10 +201,9 @@ pub unsafe fn gemm_any(
         unsafe {
             stage(&square, a_tile);
             thread::sync_threads();
-            epilogue.store(sums, Corner { batch: index, row, column });
+            epilogue.store(sums, corner);
             thread::sync_threads();
         }
-        index += thread::grid_dim_z();
     }
 }
 

@@ -110,13 +110,18 @@ impl<'a> Matmul<'a> {
     /// [`Error::Length`] when an operand does not have the elements that its shape says, [`Error::InvalidArgument`] when shapes do not fit
     /// together, C overlaps itself, an element type is not one of the five, or a side is too long.
     pub fn problem(&self) -> Result<Problem> {
+        self.problem_of(self.c.shape.batch, 1)
+    }
+
+    /// The problem, with so many matrices of B, and the bias and the scales of so many groups.
+    pub(super) fn problem_of(&self, of_b: usize, groups: usize) -> Result<Problem> {
         self.check_types()?;
         let (m, k) = self.a.sides();
         let n = self.b.shape.columns;
         let batch = self.c.shape.batch;
-        expect_sides("B", &self.b, k, n, batch)?;
+        expect_sides("B", &self.b, k, n, of_b)?;
         expect_sides("A", &self.a, m, k, batch)?;
-        self.check_finish(m, n)?;
+        self.check_finish(m, n, groups)?;
         self.a.check("A")?;
         self.b.check("B")?;
         self.c.check("C")?;
@@ -192,6 +197,12 @@ impl<'a> Matmul<'a> {
     /// The problem, with all operands on the stream's device.
     pub(super) fn checked(&self, stream: &Stream) -> Result<Problem> {
         let problem = self.problem()?;
+        self.check_devices(stream)?;
+        Ok(problem)
+    }
+
+    /// All operands are on the stream's device.
+    pub(super) fn check_devices(&self, stream: &Stream) -> Result<()> {
         stream.same_device("A", self.a.device())?;
         stream.same_device("B", self.b.device())?;
         stream.same_device("C", self.c.device())?;
@@ -204,8 +215,7 @@ impl<'a> Matmul<'a> {
         for scale in [self.scale_a, self.scale_b].into_iter().flatten() {
             stream.same_device("the scale", scale.device())?;
         }
-        self.amax.as_ref().map_or(Ok(()), |amax| stream.same_device("amax", amax.device()))?;
-        Ok(problem)
+        self.amax.as_ref().map_or(Ok(()), |amax| stream.same_device("amax", amax.device()))
     }
 
     /// The same product with results elsewhere.
@@ -235,8 +245,8 @@ impl<'a> Matmul<'a> {
         Ok(())
     }
 
-    /// C, the residual, the bias and the rest, for a product of `m x n`.
-    fn check_finish(&self, m: usize, n: usize) -> Result<()> {
+    /// C, the residual, the bias and the rest, for a product of `m x n`, with a bias and scales for each of so many groups.
+    fn check_finish(&self, m: usize, n: usize, groups: usize) -> Result<()> {
         let swiglu = self.activation == Activation::SwiGlu;
         if swiglu && (!n.is_multiple_of(2) || self.beta != 0.0) {
             let got = format!("{n} columns and beta {}", self.beta);
@@ -252,10 +262,10 @@ impl<'a> Matmul<'a> {
             residual.check("the residual")?;
         }
         if let Some(bias) = self.bias {
-            expect_length("the bias", n, bias.data.len() / bias.dtype.size())?;
+            expect_length("the bias", groups.saturating_mul(n), bias.data.len() / bias.dtype.size())?;
         }
         for scale in [self.scale_a, self.scale_b].into_iter().flatten() {
-            expect_length("the scale", 1, scale.len())?;
+            expect_length("the scale", groups, scale.len())?;
         }
         self.amax.as_ref().map_or(Ok(()), |amax| expect_length("amax", 1, amax.len()))
     }

@@ -45,6 +45,8 @@
 //! Operands whose rows do not begin at 16-byte boundaries, or run the wrong way for a kernel, are copied to scratch memory first where
 //! that pays ([`Repack`], and [`Packed`] for operands that many products take): the copy reads and writes the operand once, and the kernel then runs as on aligned ones.
 //!
+//! [`GroupedMatmul`] multiplies groups of rows by a matrix each, [`BlockScaled`] 8-bit matrices with a factor for each block.
+//!
 //! # Same bits
 //!
 //! Sums are f32, in an order that depends on the configuration alone, and no kernel adds by atomics: the same configuration gives the same
@@ -55,6 +57,7 @@ mod any;
 mod blocks;
 mod config;
 mod f32;
+mod grouped;
 mod matmul;
 mod matrix;
 mod mma;
@@ -72,6 +75,7 @@ pub use blocks::BlockScaled;
 pub use config::{Choice, Config, Kernel, Offer, Refusal, Repack};
 pub use f32::{Gemm, gemm_f32};
 pub use gemm::epilogue::Activation;
+pub use grouped::GroupedMatmul;
 pub use matmul::Matmul;
 pub use matrix::{Matrix, MatrixMut};
 pub use problem::{Finish, Operand, Order, Precision, Problem};

@@ -167,7 +167,7 @@ fn in_parts(index: u8, entry: &Entry, problem: &Problem, swap: bool, facts: &Fac
     (best.estimate_us < whole.estimate_us).then_some(best)
 }
 
-fn element(dtype: DType) -> Option<ElementType> {
+pub(super) fn element(dtype: DType) -> Option<ElementType> {
     match dtype {
         DType::F32 => Some(ElementType::Tf32),
         DType::F16 => Some(ElementType::F16),
@@ -179,7 +179,7 @@ fn element(dtype: DType) -> Option<ElementType> {
 }
 
 /// Can the copy engine store C: 16-bit elements, nothing but the product, in whole units of 16 bytes?
-fn can_copy(problem: &Problem) -> bool {
+pub(super) fn can_copy(problem: &Problem) -> bool {
     let Problem { m, n, c, finish, .. } = problem;
     let length = if c.order == Order::Rows { *n } else { *m };
     let in_units = u64::from(length) * c.dtype.size() as u64;
@@ -206,7 +206,7 @@ fn copies(entry: &Entry, view: &View, straddling_too: bool) -> [Repack; 2] {
 }
 
 /// The copy that brings an operand into the order, and to aligned rows.
-fn copy(operand: &Operand, wanted: Order, straddling_too: bool) -> Repack {
+pub(super) fn copy(operand: &Operand, wanted: Order, straddling_too: bool) -> Repack {
     let is_addressable = operand.order == wanted && u64::from(operand.alignment) == ROW_ALIGNMENT;
     if is_addressable && !(straddling_too && straddles(operand)) {
         return Repack::No;
@@ -385,7 +385,7 @@ pub(super) fn map<'a>(
 }
 
 /// The map of an operand `[m, k]` (or `[n, k]`), contiguous along k, in boxes of so many rows, or along m.
-fn operand_map<'a>(matrix: Matrix<'a>, along_k: bool, rows: u32) -> Result<TensorMap<'a>> {
+pub(super) fn operand_map<'a>(matrix: Matrix<'a>, along_k: bool, rows: u32) -> Result<TensorMap<'a>> {
     let Shape { rows: m, columns: k, row, column, batch, matrix: stride, .. } = matrix.shape;
     let box_dims = if along_k { [K_BYTES / matrix.dtype.size() as u32, rows] } else { [BOX, BOX] };
     let lines = if along_k { (k, m, row) } else { (m, k, column) };

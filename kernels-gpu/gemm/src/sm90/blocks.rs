@@ -37,7 +37,7 @@ pub struct ByBlocks {
     pub a: *const f32,
     /// From a block of k to the next, at least m.
     pub a_pitch: u32,
-    /// Of B: `[n / 128][k / 128]`.
+    /// Of B: `[matrices of B][n / 128][k / 128]`.
     pub b: *const f32,
 }
 
@@ -45,7 +45,10 @@ impl<C: Config> Sum<C> for ByBlocks {
     #[inline(always)]
     unsafe fn tile(self, task: Task<C>, position: &mut Position) -> C::Tile {
         const {
-            assert!(<C::Operands as Operands>::BLOCK_K == BLOCK, "a stage is a block of factors: 8-bit types");
+            assert!(
+                <C::Operands as Operands>::BLOCK_K == BLOCK,
+                "a stage is a block of factors: 8-bit types"
+            );
             assert!(C::BLOCK_N == BLOCK, "a tile has one factor of B");
             assert!(!C::PING_PONG, "the consumers' additions hide behind each other's products");
         };
@@ -199,7 +202,10 @@ impl<const GROUPS: usize> Factors<GROUPS> {
 
 /// Reads factors, a block of k after the other.
 struct Cursor<const GROUPS: usize> {
-    rows: [[*const f32; 2]; GROUPS],
+    /// That of the thread's first row.
+    row: *const f32,
+    /// Rows that A has from there on.
+    rows: u32,
     columns: *const f32,
     pitch: usize,
     /// Blocks behind this one.
@@ -207,41 +213,44 @@ struct Cursor<const GROUPS: usize> {
 }
 
 impl<const GROUPS: usize> Cursor<GROUPS> {
-    /// From the first block on. What is computed of rows that A does not have goes nowhere, so they take the last one's factors.
+    /// From the first block on.
     #[inline(always)]
-    unsafe fn new<C: Config>(factors: ByBlocks, task: &Task<C>) -> Self {
+    fn new<C: Config>(factors: ByBlocks, task: &Task<C>) -> Self {
         let (lane, warp) = (task.thread % 32, task.thread / 32);
-        let last = task.problem.m - 1;
-        let mut rows = [[factors.a; 2]; GROUPS];
-        for (group, pair) in rows.iter_mut().enumerate() {
-            for (half, row) in pair.iter_mut().enumerate() {
-                let index = task.corner.row + group as u32 * GROUP_ROWS + warp * 16 + lane / 4 + half as u32 * 8;
-                // SAFETY: the caller's contract: there are factors of the row.
-                *row = unsafe { row.add(if index < last { index } else { last } as usize) };
-            }
+        let row = task.corner.row + warp * 16 + lane / 4;
+        let across = task.problem.n.div_ceil(BLOCK) * task.corner.group;
+        let block = (across + task.corner.column / BLOCK) as usize * task.k_tiles as usize;
+        Self {
+            row: factors.a.wrapping_add(row as usize),
+            rows: task.problem.m.saturating_sub(row),
+            columns: factors.b.wrapping_add(block),
+            pitch: factors.a_pitch as usize,
+            left: task.k_tiles - 1,
         }
-        let block = (task.corner.column / BLOCK) as usize * task.k_tiles as usize;
-        // SAFETY: as above, of the columns.
-        let columns = unsafe { factors.b.add(block) };
-        Self { rows, columns, pitch: factors.a_pitch as usize, left: task.k_tiles - 1 }
     }
 
-    /// The next block's factors; behind the last one it again.
+    /// The next block's factors; behind the last one it again. What is computed of rows that A does not have goes nowhere.
     #[inline(always)]
     unsafe fn next(&mut self) -> Factors<GROUPS> {
-        // SAFETY: blocks that there are, by the caller's contract.
+        let mut factors = Factors { rows: [[0.0; 2]; GROUPS], columns: 0.0 };
+        // SAFETY: blocks and rows that there are, by the caller's contract.
         unsafe {
-            let factors = Factors {
-                rows: self.rows.map(|pair| pair.map(|row| row.read())),
-                columns: self.columns.read(),
-            };
-            if self.left > 0 {
-                self.left -= 1;
-                self.rows = self.rows.map(|pair| pair.map(|row| row.add(self.pitch)));
-                self.columns = self.columns.add(1);
-            }
-            factors
+            factors.columns = self.columns.read();
+            unrolled!(GROUP in [0 1] { if GROUP < GROUPS {
+                unrolled!(HALF in [0 1] {
+                    let row = GROUP * GROUP_ROWS as usize + HALF * 8;
+                    if (row as u32) < self.rows {
+                        factors.rows[GROUP % GROUPS][HALF] = self.row.add(row).read();
+                    }
+                });
+            } });
         }
+        if self.left > 0 {
+            self.left -= 1;
+            self.row = self.row.wrapping_add(self.pitch);
+            self.columns = self.columns.wrapping_add(1);
+        }
+        factors
     }
 }
 

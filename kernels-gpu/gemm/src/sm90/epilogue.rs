@@ -28,6 +28,13 @@ pub struct At {
 
 /// A function of the product's elements. Implement it to fuse what follows a product into it.
 pub trait Epilogue: Copy {
+    /// Called by all threads of a consumer before the elements of each tile, which are of a product with this matrix of B.
+    ///
+    /// # Safety
+    /// There is such a matrix.
+    #[inline(always)]
+    unsafe fn enter(&mut self, _group: u32) {}
+
     /// Turns elements of the product into elements of the result.
     ///
     /// # Safety

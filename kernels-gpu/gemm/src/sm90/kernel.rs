@@ -7,7 +7,7 @@ use super::config::{Config, WARPGROUP};
 use super::epilogue::Epilogue;
 use super::operands::{BOX_BYTES, BOX_ELEMENTS, Operands, ROW_BYTES};
 use super::pipeline::{Position, Ring};
-use super::problem::{Corner, Maps, Problem, Walk};
+use super::problem::{Maps, Problem, Tiles, Walk};
 use super::store::{Output, Store};
 use super::sum::{Sum, Task, Turn};
 
@@ -33,6 +33,24 @@ pub unsafe fn run<C: Config, S: Sum<C>, E: Epilogue>(
     output: Output,
     epilogue: E,
 ) {
+    // SAFETY: the caller's contract.
+    unsafe { run_tiles::<C, _, S, E>(maps, problem, Tiles::new::<C>(&problem), sum, output, epilogue) }
+}
+
+/// As [`run`], for the tiles of a walk of one's own.
+///
+/// # Safety
+/// As [`run`]; the walk's tiles are tiles of the product, in the same order for whoever asks, and each is one cluster's. Nothing
+/// is read for them before the first question.
+#[inline(always)]
+pub unsafe fn run_tiles<C: Config, W: Walk<C>, S: Sum<C>, E: Epilogue>(
+    maps: Maps,
+    problem: Problem,
+    walk: W,
+    sum: S,
+    output: Output,
+    epilogue: E,
+) {
     const { C::CHECKED };
     let ring = Ring::<C>::new(shared::address_of(shared::dynamic_shared_mem::<u8>()));
     let thread = thread::thread_idx_x();
@@ -52,13 +70,13 @@ pub unsafe fn run<C: Config, S: Sum<C>, E: Epilogue>(
                 registers::set_max_registers_dec::<PRODUCER_REGISTERS>();
             }
             if thread == 0 {
-                produce::<C>(maps, problem, ring);
+                produce::<C, W>(maps, problem, walk, ring);
             }
         } else {
             if C::CONSUMERS == 2 {
                 registers::set_max_registers_inc::<CONSUMER_REGISTERS>();
             }
-            consume::<C, S, E>(maps, problem, ring, sum, output, epilogue, thread - WARPGROUP);
+            consume::<C, W, S, E>(maps, problem, walk, ring, sum, output, epilogue, thread - WARPGROUP);
         }
         // Others of the cluster still arrive at this block's barriers.
         if C::CLUSTER > 1 {
@@ -84,12 +102,11 @@ unsafe fn meet<C: Config>() {
 
 /// Fills stages with the operands of one tile after the other.
 #[inline(always)]
-unsafe fn produce<C: Config>(maps: Maps, problem: Problem, ring: Ring<C>) {
+unsafe fn produce<C: Config, W: Walk<C>>(maps: Maps, problem: Problem, mut walk: W, ring: Ring<C>) {
     let k_tiles = problem.k_tiles::<C>();
-    let mut walk = Walk::new::<C>(&problem);
     let mut position = Position::START;
     while walk.is_left() {
-        let corner = corner(&walk, ring);
+        let corner = walk.corner([ring.cluster_row, ring.cluster_column]);
         let mut k_tile = 0;
         loop {
             let k = k_tile * <C::Operands as Operands>::BLOCK_K;
@@ -100,7 +117,7 @@ unsafe fn produce<C: Config>(maps: Maps, problem: Problem, ring: Ring<C>) {
                 let full = ring.full(position.stage);
                 mbarrier::arrive_expect_tx(full, C::A_BYTES + C::B_BYTES);
                 Share::a(ring).load(maps.a, ring.a(position.stage), full, corner.row, k, corner.batch);
-                Share::b(ring).load(maps.b, ring.b(position.stage), full, corner.column, k, corner.batch);
+                Share::b(ring).load(maps.b, ring.b(position.stage), full, corner.column, k, corner.group);
             }
             position = position.next::<C>();
             k_tile += 1;
@@ -109,17 +126,6 @@ unsafe fn produce<C: Config>(maps: Maps, problem: Problem, ring: Ring<C>) {
             }
         }
         walk.skip(1);
-    }
-}
-
-/// Where this block's tile begins.
-#[inline(always)]
-fn corner<C: Config>(walk: &Walk, ring: Ring<C>) -> Corner {
-    let (row, column, batch) = walk.cluster_tile();
-    Corner {
-        row: (row * C::CLUSTER_M + ring.cluster_row) * C::BLOCK_M,
-        column: (column * C::CLUSTER_N + ring.cluster_column) * C::BLOCK_N,
-        batch,
     }
 }
 
@@ -195,9 +201,11 @@ impl Share {
 
 /// Multiplies what comes through the ring, and stores it.
 #[inline(always)]
-unsafe fn consume<C: Config, S: Sum<C>, E: Epilogue>(
+#[expect(clippy::too_many_arguments, reason = "what the entry got, and the thread")]
+unsafe fn consume<C: Config, W: Walk<C>, S: Sum<C>, E: Epilogue>(
     maps: Maps,
     problem: Problem,
+    mut walk: W,
     ring: Ring<C>,
     sum: S,
     output: Output,
@@ -207,7 +215,6 @@ unsafe fn consume<C: Config, S: Sum<C>, E: Epilogue>(
     let mut store = Store::new(maps, problem, output, ring, thread);
     let (consumer, thread) = (thread / WARPGROUP, thread % WARPGROUP);
     let k_tiles = problem.k_tiles::<C>();
-    let mut walk = Walk::new::<C>(&problem);
     let mut position = Position::START;
     if C::PING_PONG {
         walk.skip(consumer);
@@ -215,7 +222,7 @@ unsafe fn consume<C: Config, S: Sum<C>, E: Epilogue>(
     }
     let mut is_first = true;
     while walk.is_left() {
-        let mut corner = corner(&walk, ring);
+        let mut corner = walk.corner([ring.cluster_row, ring.cluster_column]);
         let first_row = if C::PING_PONG { 0 } else { consumer * C::CONSUMER_ROWS };
         corner.row += first_row;
         // SAFETY: the whole warpgroup is here; the rest is the caller's contract.
@@ -224,6 +231,7 @@ unsafe fn consume<C: Config, S: Sum<C>, E: Epilogue>(
             Turn::wait::<C>(consumer, consumer == 0 && is_first);
             let task = Task { ring, corner, first_row, k_tiles, problem, thread, turn };
             let tile = sum.tile(task, &mut position);
+            epilogue.enter(corner.group);
             store.tile(&tile, &mut epilogue, corner);
             is_first = false;
         }

@@ -59,6 +59,7 @@
 //! |---|---|
 //! | [`entries`] | the kernels, their arguments and the table of them |
 //! | [`blocks`] | 8-bit products with factors for blocks |
+//! | [`grouped`] | products of groups of rows |
 //! | [`config`] | what a kernel is made of; the plan of its shared memory |
 //! | [`operands`] | types, storage orders, accumulators |
 //! | [`problem`] | shape, maps, the walk over tiles |
@@ -73,6 +74,7 @@ pub mod blocks;
 pub mod config;
 pub mod entries;
 pub mod epilogue;
+pub mod grouped;
 pub mod kernel;
 pub mod operands;
 pub mod parts;

@@ -53,62 +53,96 @@ pub struct Corner {
     pub row: u32,
     /// First column.
     pub column: u32,
-    /// Product of the batch.
+    /// Matrix of A and of the result.
     pub batch: u32,
+    /// Matrix of B.
+    pub group: u32,
+    /// Behind the product's last row.
+    pub end: u32,
+    /// The rows from `end` on are another product's.
+    pub is_bounded: bool,
 }
 
 /// The tiles of a cluster, one after the other.
+pub trait Walk<C: Config>: Copy {
+    /// Whether a tile is left. Asked before the tile is looked at.
+    fn is_left(&mut self) -> bool;
+
+    /// Leaves `tiles` tiles out.
+    fn skip(&mut self, tiles: u32);
+
+    /// Where the tile of this block begins, which has a place in its cluster: rows, then columns.
+    fn corner(&self, place: [u32; 2]) -> Corner;
+
+    /// Whether another tile follows.
+    #[inline(always)]
+    fn is_followed(&self) -> bool {
+        let mut next = *self;
+        next.skip(1);
+        next.is_left()
+    }
+}
+
+/// The tiles of the whole batch.
 #[derive(Clone, Copy)]
-pub struct Walk {
+pub struct Tiles {
     next: u32,
     step: u32,
     rows: u32,
     columns: u32,
     count: u32,
     band: u32,
+    end: u32,
 }
 
-impl Walk {
-    /// This cluster's walk.
+impl Tiles {
+    /// This cluster's.
     #[inline(always)]
     pub fn new<C: Config>(problem: &Problem) -> Self {
         let rows = problem.m.div_ceil(C::BLOCK_M * C::CLUSTER_M);
         let columns = problem.n.div_ceil(C::BLOCK_N * C::CLUSTER_N);
-        let (next, step) = if C::CLUSTER > 1 {
-            (cluster::id()[0], cluster::count()[0])
-        } else {
-            (thread::block_idx_x(), thread::grid_dim_x())
-        };
-        Self { next, step, rows, columns, count: rows * columns * problem.batch, band: problem.band }
+        let (next, step) = cluster_of_grid::<C>();
+        let count = rows * columns * problem.batch;
+        Self { next, step, rows, columns, count, band: problem.band, end: problem.m }
     }
+}
 
-    /// Leaves `tiles` tiles out.
-    #[inline(always)]
-    pub fn skip(&mut self, tiles: u32) {
-        self.next += tiles * self.step;
+/// Number of this block's cluster, and of clusters in the grid.
+#[inline(always)]
+pub(super) fn cluster_of_grid<C: Config>() -> (u32, u32) {
+    if C::CLUSTER > 1 {
+        (cluster::id()[0], cluster::count()[0])
+    } else {
+        (thread::block_idx_x(), thread::grid_dim_x())
     }
+}
 
-    /// Whether a tile is left.
+impl<C: Config> Walk<C> for Tiles {
     #[inline(always)]
-    pub fn is_left(&self) -> bool {
+    fn is_left(&mut self) -> bool {
         self.next < self.count
     }
 
-    /// Whether another tile follows it.
     #[inline(always)]
-    pub fn is_followed(&self) -> bool {
-        self.next + self.step < self.count
+    fn skip(&mut self, tiles: u32) {
+        self.next += tiles * self.step;
     }
 
-    /// Where the cluster's next tile begins, in tiles of a cluster.
     #[inline(always)]
-    pub fn cluster_tile(&self) -> (u32, u32, u32) {
+    fn corner(&self, place: [u32; 2]) -> Corner {
         let plane = self.rows * self.columns;
         // Without a batch no division.
         let batch = if self.count == plane { 0 } else { self.next / if plane == 0 { 1 } else { plane } };
-        let (row, column) = grouped_tile(self.next - batch * plane, self.rows, self.columns, self.band);
-        (row, column, batch)
+        let tile = grouped_tile(self.next - batch * plane, self.rows, self.columns, self.band);
+        let [row, column] = first_of::<C>(tile, place);
+        Corner { row, column, batch, group: batch, end: self.end, is_bounded: false }
     }
+}
+
+/// First row and column of the tile of the block at `place` in a cluster, which takes the `tile`-th part of the result.
+#[inline(always)]
+pub(super) fn first_of<C: Config>(tile: (u32, u32), place: [u32; 2]) -> [u32; 2] {
+    [(tile.0 * C::CLUSTER_M + place[0]) * C::BLOCK_M, (tile.1 * C::CLUSTER_N + place[1]) * C::BLOCK_N]
 }
 
 impl Problem {

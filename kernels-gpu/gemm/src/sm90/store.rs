@@ -133,7 +133,9 @@ impl<C: Config> Store<C> {
         let place = Place { pieces: self.ring.output(consumer), barrier, thread: thread % WARPGROUP };
         // SAFETY: the caller's contract.
         unsafe {
-            if C::COPIES_ONLY || self.output.copied {
+            // The copy engine would write rows behind the product's last one too.
+            let is_whole = !corner.is_bounded || corner.row + C::CONSUMER_ROWS <= corner.end;
+            if C::COPIES_ONLY || (self.output.copied && is_whole) {
                 self.by_copies(place, tile, corner);
             } else {
                 self.by_threads(place, tile, epilogue, corner);
@@ -176,6 +178,10 @@ impl<C: Config> Store<C> {
     #[inline(always)]
     unsafe fn by_threads<E: Epilogue>(&self, place: Place, tile: &C::Tile, epilogue: &mut E, corner: Corner) {
         let pieces = C::BLOCK_N / C::STORE_COLUMNS;
+        if corner.is_bounded && place.thread == 0 {
+            // The tile before may have left by copies.
+            tma::wait_group_read::<0>();
+        }
         let mut number = 0;
         while number < C::Tile::GROUPS as u32 * pieces {
             // SAFETY: between the barriers the piece is written, then read, never both.
@@ -208,7 +214,7 @@ impl<C: Config> Store<C> {
         // In the result's own rows and columns.
         let (row, column) = if C::TRANSPOSED { (from.column, from.row) } else { (from.row, from.column) };
         let (rows, columns) =
-            if C::TRANSPOSED { (self.problem.n, self.problem.m) } else { (self.problem.m, self.problem.n) };
+            if C::TRANSPOSED { (self.problem.n, self.problem.m) } else { (from.end, self.problem.n) };
         let across = length / VECTOR;
         let mut index = place.thread;
         while index < lines * across {

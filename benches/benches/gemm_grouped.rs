@@ -1,0 +1,255 @@
+//! Products of groups of rows beside `torch._grouped_mm`, and of 8-bit matrices with factors for blocks beside `torch._scaled_mm` with the same
+//! factors.
+//!
+//! Weights lie as in a network, `[n, k]`. Ours are replayed from a graph, so that what a launch costs the host is not in their time. Operands are random
+//! numbers that repeat after a prime number of elements.
+
+use bytemuck::Pod;
+use half::bf16;
+use ironwarp::graph::Graph;
+use ironwarp::ops::gemm::{BlockScaled, GroupedMatmul, Matrix, MatrixMut};
+use ironwarp::tensor::Element as TensorElement;
+use ironwarp::{DeviceBuffer, Stream};
+use ironwarp_benches::{Outcome, Session, Work};
+use num::E4M3;
+use rayon::prelude::*;
+use serde_json::json;
+use testkit::{Family, Random, compare, input, tolerance};
+
+/// Rows of C that are compared with the oracle, evenly spread.
+const CHECKED_ROWS: usize = 2;
+/// Random elements before they repeat: a prime, so that neither rows nor tiles do.
+const PERIOD: usize = 1_048_573;
+/// Launches of a graph, at least: the cost of starting one is spread over them.
+const GRAPH_LAUNCHES: usize = 64;
+/// Elements that share a factor.
+const BLOCK: usize = 128;
+
+/// m, n, k.
+type Sides = (usize, usize, usize);
+
+/// Squares, and layers of models that are trained with such factors.
+const BLOCKS: [Sides; 7] = [
+    (4096, 4096, 4096),
+    (8192, 8192, 8192),
+    (4096, 7168, 2048),
+    (4096, 24_576, 1536),
+    (4096, 7168, 16_384),
+    (1024, 4096, 7168),
+    (128, 7168, 16_384),
+];
+/// Experts of mixtures: groups, rows of one on average, n, k.
+const GROUPS: [(usize, Sides); 4] =
+    [(8, (512, 4096, 14_336)), (8, (512, 14_336, 4096)), (64, (128, 2048, 7168)), (64, (128, 7168, 2048))];
+/// Where there is no GPU, or little time.
+const SMALL: Sides = (72, 136, 256);
+const SMALL_GROUPS: (usize, Sides) = (4, (24, 136, 64));
+
+fn main() -> Outcome {
+    Session::run("gemm_grouped", |session| {
+        let shapes = if session.small() { vec![SMALL] } else { BLOCKS.to_vec() };
+        for sides in shapes {
+            blocks(session, sides, None)?;
+            for kernel in BlockScaled::kernels() {
+                blocks(session, sides, Some(kernel))?;
+            }
+        }
+        let groups = if session.small() { vec![SMALL_GROUPS] } else { GROUPS.to_vec() };
+        for (count, sides) in groups {
+            grouped::<bf16>(session, Grouped { name: "gemm_grouped_bf16", dtype: "bf16", count, sides })?;
+            grouped::<E4M3>(session, Grouped { name: "gemm_grouped_e4m3", dtype: "e4m3", count, sides })?;
+        }
+        Ok(())
+    })
+}
+
+/// A row of products of groups.
+#[derive(Clone, Copy)]
+struct Grouped {
+    name: &'static str,
+    /// The peers' name of the element type.
+    dtype: &'static str,
+    count: usize,
+    /// Rows of a group on average, n, k.
+    sides: Sides,
+}
+
+/// Offsets of groups of a quarter to seven quarters of `rows` rows, as many as they are in all.
+fn offsets(count: usize, rows: usize) -> Vec<i32> {
+    let mut random = Random::new(5);
+    let total = count * rows;
+    let mut offsets = vec![0];
+    for group in 1..count {
+        let size = rows / 4 + random.integer(0, rows as i64 * 3 / 2) as usize;
+        let left = (count - group) * rows / 4;
+        offsets.push((offsets[group - 1] as usize + size).min(total - left) as i32);
+    }
+    offsets.push(total as i32);
+    offsets
+}
+
+/// Operands of a product of groups, on the device.
+struct GroupSet<T> {
+    a: DeviceBuffer<T>,
+    b: DeviceBuffer<T>,
+    c: DeviceBuffer<bf16>,
+}
+
+fn grouped<T>(session: &mut Session, row: Grouped) -> Outcome
+where
+    T: testkit::Element + TensorElement + Pod + Into<f64>,
+{
+    let Grouped { name, dtype, count, sides: (rows, n, k) } = row;
+    if !session.wants(name) {
+        return Ok(());
+    }
+    let (m, stream) = (count * rows, session.stream.clone());
+    let (a, b) = (numbers::<T>(1, m * k), numbers::<T>(2, count * n * k));
+    let offsets = offsets(count, rows);
+    let on_device = DeviceBuffer::from_slice(&stream, &offsets)?;
+    let mut sets = Vec::new();
+    for _ in 0..session.rotation((size_of_val(&a[..]) + size_of_val(&b[..]) + 2 * m * n) as u64) {
+        let (a, b) = (DeviceBuffer::from_slice(&stream, &a)?, DeviceBuffer::from_slice(&stream, &b)?);
+        sets.push(GroupSet { a, b, c: DeviceBuffer::zeroed(&stream, m * n)? });
+    }
+    let run = |stream: &Stream, set: &mut GroupSet<T>| {
+        GroupedMatmul::new::<i32>(
+            Matrix::new::<T>(&set.a, m, k),
+            Matrix::new::<T>(&set.b, n, k).batch(count).transposed(),
+            &on_device,
+            MatrixMut::new::<bf16>(&mut set.c, m, n),
+        )
+        .run(stream)
+    };
+    let request = |op: &str| json!({"prepare": op, "offsets": offsets, "n": n, "k": k, "dtype": dtype, "sets": sets.len()});
+    let peers = [request("grouped.torch"), request("grouped.loop")];
+    let rounds = if sets.len() > 1 { GRAPH_LAUNCHES.div_ceil(sets.len()) } else { 1 };
+    let each = (rounds * sets.len()) as u64;
+    // Loads the kernel, which a capture cannot do.
+    run(&stream, &mut sets[0])?;
+    let mut graph = Graph::capture(&stream, sets, |stream, sets| {
+        (0..rounds).try_for_each(|_| sets.iter_mut().try_for_each(|set| run(stream, set)))
+    })?;
+    let work = Work::Flops(2 * (m * n * k) as u64);
+    let shape = format!("{count}x{rows}x{n}x{k}");
+    session.measure_groups(name, &shape, work, &peers, each, |_| graph.replay(&stream))?;
+    let limit = if dtype == "e4m3" { &tolerance::GEMM_TENSOR_FP8 } else { &tolerance::GEMM_TENSOR };
+    let c = graph.inputs()[0].c.to_vec(&stream)?;
+    // The first row and the last one of some groups.
+    for group in [0, count / 2, count - 1] {
+        let (begin, end) = (offsets[group] as usize, offsets[group + 1] as usize);
+        for row in if begin < end { vec![begin, end - 1] } else { vec![] } {
+            let a: Vec<f64> = a[row * k..][..k].iter().map(|x| (*x).into()).collect();
+            check_row(name, limit, &c[row * n..][..n], &a, |column, l| {
+                b[(group * n + column) * k + l].into()
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// `len` random numbers, of which `PERIOD` differ.
+fn numbers<T: testkit::Element>(seed: u64, len: usize) -> Vec<T> {
+    let different: Vec<T> = input(Family::Normal, seed, len.min(PERIOD));
+    different.iter().copied().cycle().take(len).collect()
+}
+
+/// Operands of a product with factors for blocks, on the device.
+struct Blocks {
+    a: DeviceBuffer<E4M3>,
+    b: DeviceBuffer<E4M3>,
+    factors_a: DeviceBuffer<f32>,
+    factors_b: DeviceBuffer<f32>,
+    c: DeviceBuffer<bf16>,
+}
+
+impl Blocks {
+    /// Queues the product, by the kernel of this name if there is one.
+    fn run(&mut self, stream: &Stream, (m, n, k): Sides, kernel: Option<&str>) -> ironwarp::Result<()> {
+        let Blocks { a, b, factors_a, factors_b, c } = self;
+        let (a, b, factors_a, factors_b) = (a.view(), b.view(), factors_a.view(), factors_b.view());
+        let product = BlockScaled { m, n, k, a, factors_a, b, factors_b };
+        match kernel {
+            Some(kernel) => product.run_with(stream, kernel, c),
+            None => product.run(stream, c),
+        }
+    }
+}
+
+/// The op beside its peer, or one of its kernels.
+fn blocks(session: &mut Session, sides: Sides, kernel: Option<&str>) -> Outcome {
+    let name = kernel.unwrap_or("gemm_e4m3_blocks");
+    if !session.wants(name) {
+        return Ok(());
+    }
+    let (m, n, k) = sides;
+    let stream = session.stream.clone();
+    let (a, b) = (numbers::<E4M3>(1, m * k), numbers::<E4M3>(2, n * k));
+    let (across, down) = (k.div_ceil(BLOCK), n.div_ceil(BLOCK));
+    let (factors_a, factors_b) = (numbers::<f32>(3, across * m), numbers::<f32>(4, down * across));
+    let mut sets = Vec::new();
+    for _ in 0..session.rotation((a.len() + b.len() + 2 * m * n) as u64) {
+        sets.push(Blocks {
+            a: DeviceBuffer::from_slice(&stream, &a)?,
+            b: DeviceBuffer::from_slice(&stream, &b)?,
+            factors_a: DeviceBuffer::from_slice(&stream, &factors_a)?,
+            factors_b: DeviceBuffer::from_slice(&stream, &factors_b)?,
+            c: DeviceBuffer::zeroed(&stream, m * n)?,
+        });
+    }
+    let peers = [json!({"prepare": "grouped.blocks", "m": m, "n": n, "k": k, "sets": sets.len()})];
+    let peers = if kernel.is_none() { &peers[..] } else { &[] };
+    let rounds = if sets.len() > 1 { GRAPH_LAUNCHES.div_ceil(sets.len()) } else { 1 };
+    let group = (rounds * sets.len()) as u64;
+    // Loads the kernel, which a capture cannot do.
+    sets[0].run(&stream, sides, kernel)?;
+    let mut graph = Graph::capture(&stream, sets, |stream, sets| {
+        (0..rounds).try_for_each(|_| sets.iter_mut().try_for_each(|set| set.run(stream, sides, kernel)))
+    })?;
+    let work = Work::Flops(2 * (m * n * k) as u64);
+    session.measure_groups(name, &format!("{m}x{n}x{k}"), work, peers, group, |_| graph.replay(&stream))?;
+    let c = graph.inputs()[0].c.to_vec(&stream)?;
+    let chosen = |row: usize| row * m / CHECKED_ROWS.min(m);
+    for row in (0..CHECKED_ROWS.min(m)).map(chosen) {
+        check(name, row, &c[row * n..][..n], [&a, &b], [&factors_a, &factors_b], sides)?;
+    }
+    Ok(())
+}
+
+/// Compares a row of C with the oracle.
+fn check(
+    name: &str,
+    row: usize,
+    got: &[bf16],
+    [a, b]: [&[E4M3]; 2],
+    [factors_a, factors_b]: [&[f32]; 2],
+    (m, _, k): Sides,
+) -> Outcome {
+    let across = k.div_ceil(BLOCK);
+    let of_row = |l: usize| f64::from(factors_a[l / BLOCK * m + row]);
+    let a: Vec<f64> = (0..k).map(|l| f64::from(a[row * k + l].to_f32()) * of_row(l)).collect();
+    check_row(name, &tolerance::GEMM_TENSOR_FP8, got, &a, |column, l| {
+        f64::from(b[column * k + l].to_f32()) * f64::from(factors_b[column / BLOCK * across + l / BLOCK])
+    })?;
+    Ok(())
+}
+
+/// Compares a row of C with `a` times the matrix whose elements `b` gives.
+fn check_row(
+    name: &str,
+    limit: &tolerance::Row,
+    got: &[bf16],
+    a: &[f64],
+    b: impl Fn(usize, usize) -> f64 + Sync,
+) -> Outcome {
+    // Of each column of the result: the sum, and that of the magnitudes.
+    let (value, magnitude): (Vec<f64>, Vec<f64>) = (0..got.len())
+        .into_par_iter()
+        .map(|column| {
+            let terms = a.iter().enumerate().map(|(l, a)| a * b(column, l));
+            terms.fold((0.0, 0.0), |(sum, magnitude), term| (sum + term, magnitude + term.abs()))
+        })
+        .unzip();
+    compare::rounded(name, got, &value, &magnitude, &[1, got.len()], limit.for_terms(a.len()))?;
+    Ok(())
+}
