@@ -157,23 +157,31 @@ fn groups<T: Number, C: Number>(stream: &Stream, transposed: bool) -> Outcome<Ve
     let b = DeviceBuffer::from_slice(stream, &input::<T>(Family::Normal, 2, GROUPS * k * n))?;
     let bias = DeviceBuffer::from_slice(stream, &input::<C>(Family::Normal, 3, GROUPS * n))?;
     let offsets = DeviceBuffer::from_slice(stream, &OFFSETS)?;
-    let product = |c| {
-        let b = if transposed {
-            Matrix::new::<T>(&b, n, k).batch(GROUPS).transposed()
-        } else {
-            Matrix::new::<T>(&b, k, n).batch(GROUPS)
-        };
-        GroupedMatmul::new::<i32>(Matrix::new::<T>(&a, m, k), b, &offsets, MatrixMut::new::<C>(c, m, n))
-    };
     let mut bytes = Vec::new();
-    for kernel in product(&mut DeviceBuffer::zeroed(stream, m * n)?).kernels(stream)? {
+    let sides = [m, n, k];
+    let mut c = DeviceBuffer::<C>::from_slice(stream, &input::<C>(Family::Normal, 4, m * n))?;
+    for kernel in of_groups((&a, &b, &offsets), &mut c, sides, transposed).kernels(stream)? {
         for fused in [false, true] {
-            let mut c = DeviceBuffer::<C>::from_slice(stream, &input::<C>(Family::Normal, 4, m * n))?;
-            let product = product(&mut c);
+            let product = of_groups((&a, &b, &offsets), &mut c, sides, transposed);
             let product = if fused { product.bias::<C>(&bias).activation(Activation::Silu) } else { product };
             product.run_with(stream, kernel)?;
             bytes.extend_from_slice(bytemuck::cast_slice(&c.to_vec(stream)?));
         }
     }
     Ok(bytes)
+}
+
+fn of_groups<'x, T: Number, C: Number>(
+    (a, b, offsets): (&'x DeviceBuffer<T>, &'x DeviceBuffer<T>, &'x DeviceBuffer<i32>),
+    c: &'x mut DeviceBuffer<C>,
+    [m, n, k]: [usize; 3],
+    transposed: bool,
+) -> GroupedMatmul<'x> {
+    let groups = offsets.len() - 1;
+    let b = if transposed {
+        Matrix::new::<T>(b, n, k).batch(groups).transposed()
+    } else {
+        Matrix::new::<T>(b, k, n).batch(groups)
+    };
+    GroupedMatmul::new::<i32>(Matrix::new::<T>(a, m, k), b, offsets, MatrixMut::new::<C>(c, m, n))
 }
