@@ -3,7 +3,9 @@
 //! Random numbers are a function of the seed and the element's number alone (Philox4x32-10): the same on every device.
 
 use tensor::THREADS;
-use tensor::fill::{ELEMENTS, fill_words, progression_f64, progression_i64, random_normal, random_uniform};
+use tensor::fill::{
+    ELEMENTS, fill_blocks, fill_words, progression_f64, progression_i64, random_normal, random_uniform,
+};
 
 use super::convert::convert;
 use super::elementwise::{copy_into, made};
@@ -43,7 +45,7 @@ pub fn fill<T: Element>(stream: &Stream, mut out: TensorMut<'_>, value: T) -> Re
     let word = u64::from_le_bytes(std::array::from_fn(|i| element[i % element.len()]));
     let (n, y) = ((bytes / WORD) as u64, out.write(stream)?);
     // SAFETY: y holds n words, exclusively borrowed; every word is whole elements.
-    unsafe { launch::<fill_words>(stream, config(n), (word, n, y)) }
+    unsafe { launch::<fill_words>(stream, grid(fill_blocks(n)), (word, n, y)) }
 }
 
 /// `start, start + step, ..`: `len` numbers of the type `dtype`, integers wrapping around.
@@ -95,7 +97,10 @@ pub fn normal(stream: &Stream, shape: &[usize], mean: f32, deviation: f32, seed:
 }
 
 fn config(n: u64) -> LaunchConfig {
+    grid(n.div_ceil(u64::from(THREADS) * ELEMENTS as u64))
+}
+
+fn grid(blocks: u64) -> LaunchConfig {
     // More blocks than a grid holds become an error of the launch. Without elements there are none, which is no launch at all.
-    let blocks = u32::try_from(n.div_ceil(u64::from(THREADS) * ELEMENTS as u64)).unwrap_or(u32::MAX);
-    LaunchConfig::new([blocks, 1, 1], [THREADS, 1, 1])
+    LaunchConfig::new([u32::try_from(blocks).unwrap_or(u32::MAX), 1, 1], [THREADS, 1, 1])
 }

@@ -7,6 +7,7 @@
 use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
 use half::{bf16, f16};
 use tensor::THREADS;
+use tensor::reduce::Reduced;
 use tensor::reduce::arg::{
     Extreme, arg_rows_bf16, arg_rows_f16, arg_rows_f32, arg_rows_f64, arg_rows_i32, arg_rows_i64, arg_rows_u8,
 };
@@ -15,7 +16,7 @@ use tensor::reduce::columns::{
     fold_columns_i64, fold_columns_u8,
 };
 use tensor::reduce::fold::{
-    Combine, Finish, Fold, Map, fold_rows_bf16, fold_rows_f16, fold_rows_f32, fold_rows_f64, fold_rows_i32,
+    Finish, Fold, Kind, fold_rows_bf16, fold_rows_f16, fold_rows_f32, fold_rows_f64, fold_rows_i32,
     fold_rows_i64, fold_rows_u8,
 };
 use tensor::reduce::rows::Rows;
@@ -51,15 +52,15 @@ impl ReduceOp {
         [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Mean, ReduceOp::Norm, ReduceOp::Max, ReduceOp::Min];
 
     fn fold(self) -> Fold {
-        let (map, combine, finish) = match self {
-            ReduceOp::Sum => (Map::Itself, Combine::Add, Finish::Nothing),
-            ReduceOp::Prod => (Map::Itself, Combine::Multiply, Finish::Nothing),
-            ReduceOp::Mean => (Map::Itself, Combine::Add, Finish::Divide),
-            ReduceOp::Norm => (Map::Square, Combine::Add, Finish::Root),
-            ReduceOp::Max => (Map::Itself, Combine::Max, Finish::Nothing),
-            ReduceOp::Min => (Map::Flipped, Combine::Max, Finish::Flip),
+        let (kind, finish) = match self {
+            ReduceOp::Sum => (Kind::Sum, Finish::Nothing),
+            ReduceOp::Prod => (Kind::Product, Finish::Nothing),
+            ReduceOp::Mean => (Kind::Sum, Finish::Divide),
+            ReduceOp::Norm => (Kind::Squares, Finish::Root),
+            ReduceOp::Max => (Kind::Largest, Finish::Nothing),
+            ReduceOp::Min => (Kind::Flipped, Finish::Flip),
         };
-        Fold { map, combine, finish }
+        Fold { kind, finish }
     }
 
     /// Does it need floats?
@@ -187,7 +188,7 @@ fn is_reduced(dtype: DType) -> bool {
 
 /// The kernels of an element type, and the type that they reduce in.
 trait Kernels {
-    type Element: bytemuck::Pod;
+    type Element: bytemuck::Pod + Reduced;
     type Number: Copy;
     type Rows: Kernel<
         Params = (Value<Fold>, Value<Rows>, Value<Self::Number>, Ptr<Self::Element>, PtrMut<Self::Number>),
@@ -317,9 +318,13 @@ impl<'a> Problem<'a> {
 }
 
 impl Pass<'_> {
-    /// The pass over what this one leaves: it has been mapped.
+    /// The pass over what this one leaves.
     fn again(&self) -> Self {
-        Pass { stream: self.stream, fold: Fold { map: Map::Itself, ..self.fold }, last: self.last }
+        Pass {
+            stream: self.stream,
+            fold: Fold { kind: self.fold.kind.again(), ..self.fold },
+            last: self.last,
+        }
     }
 
     fn with_finish(&self, is_last: bool) -> Fold {
@@ -361,7 +366,7 @@ impl Pass<'_> {
         divisor: K::Number,
     ) -> Result<Tensor> {
         let [outer, rows, inner] = sides;
-        let plan = Columns::new(outer, rows, inner, size_of::<K::Element>(), x.address());
+        let plan = Columns::new::<K::Element>(outer, rows, inner, x.address());
         let is_last = plan.chunks == 1;
         let between = [outer, plan.chunks, inner].map(|side| side as usize);
         let shape = if is_last { kept.clone() } else { Shape::of("reduce", &between)? };

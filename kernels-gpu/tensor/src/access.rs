@@ -2,6 +2,7 @@
 
 use crate::VECTOR_BYTES;
 use cuda_std::vector;
+use half::{bf16, f16};
 
 /// Elements that a thread moves at a time when it moves types of these sizes side by side: 16 bytes of the larger, but at least
 /// 4 of the smaller, so that a warp's access fills whole sectors.
@@ -21,6 +22,59 @@ pub const fn width(size: usize, other: usize) -> usize {
 unsafe fn cast<From: Copy, To: Copy>(from: From) -> To {
     // SAFETY: the caller's promise.
     unsafe { core::ptr::read_unaligned((&raw const from).cast()) }
+}
+
+/// Sixteen bytes, as they are loaded.
+pub type Words = [u32; VECTOR_BYTES / size_of::<u32>()];
+
+/// Numbers of 1, 2, 4 or 8 bytes.
+///
+/// # Safety
+/// Every bit pattern is a value, and there is no padding.
+pub unsafe trait Plain: Copy {}
+
+macro_rules! plain {
+    ($($ty:ty),*) => { $(
+        // SAFETY: a primitive number, or one of a crate that is a u16 and nothing else.
+        unsafe impl Plain for $ty {}
+    )* };
+}
+
+plain!(u8, u16, u32, u64, i32, i64, f32, f64, f16, bf16);
+
+/// The elements in sixteen bytes.
+#[inline(always)]
+pub fn from_words<T: Plain, const N: usize>(words: Words) -> [T; N] {
+    const { assert!(N * size_of::<T>() == VECTOR_BYTES) };
+    // SAFETY: sizes are the same, and every bit pattern is an element.
+    unsafe { cast(words) }
+}
+
+/// Sixteen bytes of elements that are all the same.
+#[inline(always)]
+pub fn repeat<T: Plain>(value: T) -> Words {
+    // SAFETY: the arm taken has the size of the value, of which every bit pattern is a number.
+    unsafe {
+        match size_of::<T>() {
+            1 => [u32::from(cast::<T, u8>(value)) * 0x0101_0101; 4],
+            2 => [u32::from(cast::<T, u16>(value)) * 0x0001_0001; 4],
+            4 => [cast(value); 4],
+            _ => {
+                let [low, high]: [u32; 2] = cast(value);
+                [low, high, low, high]
+            }
+        }
+    }
+}
+
+/// Loads sixteen bytes.
+///
+/// # Safety
+/// `pointer` is readable for them and aligned to them.
+#[inline(always)]
+pub unsafe fn load_words<T: Plain>(pointer: *const T) -> Words {
+    // SAFETY: the caller's promise.
+    unsafe { vector::load_v4(pointer.cast()) }
 }
 
 /// Loads `N` neighbours, 1, 2, 4, 8, 16 or 32 bytes, in as few accesses as can be.

@@ -1,9 +1,9 @@
 //! `c = f(a, b)`, element by element.
 
 use crate::THREADS;
-use crate::access::width;
+use crate::access::{self, width};
 use crate::element::{Element, zip};
-use crate::place::{Geometry, locate};
+use crate::place::{Geometry, Item, each_item};
 use cuda_std::kernel;
 use half::{bf16, f16};
 
@@ -119,12 +119,16 @@ unsafe fn run<T: Element<Wide: Binary>, const N: usize>(
     b: *const T,
     c: *mut T,
 ) {
-    let place = locate::<3, N>(geometry);
     // SAFETY: the caller's promise.
     unsafe {
-        let a = T::widen(place.load(geometry, 0, a, T::ZERO));
-        let b = T::widen(place.load(geometry, 1, b, T::ZERO));
-        place.store(2, c, T::narrow(T::Wide::apply(op, a, b)));
+        each_item(
+            geometry,
+            |item: &Item<3, N>| [item.fetch(geometry, 0, a), item.fetch(geometry, 1, b)],
+            |item, operands| {
+                let [a, b] = operands.map(|words| T::widen(access::from_words(words)));
+                item.store(2, c, T::narrow(T::Wide::apply(op, a, b)));
+            },
+        );
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::THREADS;
 use crate::access::width;
 use crate::element::{Element, zip};
-use crate::place::{Geometry, locate};
+use crate::place::{Geometry, Item, each_item};
 use cuda_std::kernel;
 use half::{bf16, f16};
 
@@ -55,12 +55,17 @@ unsafe fn run<T: Element<Wide: PartialOrd>, const N: usize>(
     b: *const T,
     c: *mut u8,
 ) {
-    let place = locate::<3, N>(geometry);
     // SAFETY: the caller's promise.
     unsafe {
-        let a = T::widen(place.load(geometry, 0, a, T::ZERO));
-        let b = T::widen(place.load(geometry, 1, b, T::ZERO));
-        place.store(2, c, apply(op, a, b));
+        each_item(
+            geometry,
+            |_: &Item<3, N>| (),
+            |item, ()| {
+                let a = T::widen(item.load(geometry, 0, a, T::ZERO));
+                let b = T::widen(item.load(geometry, 1, b, T::ZERO));
+                item.store(2, c, apply(op, a, b));
+            },
+        );
     }
 }
 

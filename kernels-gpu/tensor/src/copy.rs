@@ -1,8 +1,8 @@
 //! `y = x`, element by element, between layouts. Bits move, so there is an entry for each size and not for each type.
 
 use crate::THREADS;
-use crate::access::width;
-use crate::place::{Geometry, locate};
+use crate::access::{self, width};
+use crate::place::{Geometry, Item, each_item};
 use cuda_std::kernel;
 
 /// An entry point for each size.
@@ -15,9 +15,15 @@ macro_rules! entries {
         /// overlap, and no two elements of `y` lie at one place. Blocks of [`THREADS`] threads, [`Geometry::blocks`] of them.
         #[kernel(launch_bounds(THREADS))]
         pub unsafe fn $name(geometry: Geometry<2>, x: *const $ty, y: *mut $ty) {
-            let place = locate::<2, { width(size_of::<$ty>(), size_of::<$ty>()) }>(&geometry);
+            const N: usize = width(size_of::<$ty>(), size_of::<$ty>());
             // SAFETY: the caller's promise.
-            unsafe { place.store(1, y, place.load(&geometry, 0, x, 0)) }
+            unsafe {
+                each_item(
+                    &geometry,
+                    |item: &Item<2, N>| item.fetch(&geometry, 0, x),
+                    |item, x| item.store(1, y, access::from_words(x)),
+                );
+            }
         }
     )* };
 }

@@ -1,10 +1,11 @@
 //! Element types, and the types that arithmetic on them is done in.
 
+use crate::access::Plain;
 use cuda_std::convert;
 use half::{bf16, f16};
 
 /// An element type that arithmetic knows.
-pub trait Element: Copy + 'static {
+pub trait Element: Plain + 'static {
     /// The type that it is computed in: f32 for 16-bit floats, else its own.
     type Wide: Copy;
     /// What stands for elements that are not there.
@@ -59,6 +60,18 @@ macro_rules! by_pairs {
 
 by_pairs!(f16, convert::f16_to_f32, convert::f16x2_from_f32);
 by_pairs!(bf16, convert::bf16_to_f32, convert::bf16x2_from_f32);
+
+/// `x.map(f)` for a function so long that the compiler would make a loop of it, with the array in memory. At most 8 elements.
+#[inline(always)]
+pub fn map_long<A: Copy, const N: usize>(mut x: [A; N], f: impl Fn(A) -> A) -> [A; N] {
+    const { assert!(N <= 8) };
+    /// Written out, so that every index is a constant.
+    macro_rules! each {
+        ($($i:literal)*) => { $( if $i < N { x[$i] = f(x[$i]); } )* };
+    }
+    each!(0 1 2 3 4 5 6 7);
+    x
+}
 
 /// An element-wise function of two arrays.
 #[inline(always)]

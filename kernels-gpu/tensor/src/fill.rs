@@ -36,14 +36,37 @@ unsafe fn write<T: Copy, const N: usize>(y: *mut T, first: u64, n: u64, values: 
     }
 }
 
-/// Fills `n` words of 8 bytes.
+/// Bytes that a block of the constants writes.
+const TILE_BYTES: u64 = THREADS as u64 * (ELEMENTS * VECTOR_BYTES) as u64;
+
+/// Blocks, of [`THREADS`] threads, that fill `n` words of 8 bytes.
+pub const fn fill_blocks(n: u64) -> u64 {
+    n.div_ceil(TILE_BYTES / size_of::<u64>() as u64)
+}
+
+/// Fills `n` words of 8 bytes: a warp writes whole lines, four of them a thread under way.
 ///
 /// # Safety
-/// `y` holds them. Blocks of [`THREADS`] threads, enough of them for [`ELEMENTS`] words a thread.
+/// `y` holds them. Blocks of [`THREADS`] threads, [`fill_blocks`] of them.
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn fill_words(word: u64, n: u64, y: *mut u64) {
-    // SAFETY: the caller's promise.
-    unsafe { write::<u64, ELEMENTS>(y, first(ELEMENTS), n, [word; ELEMENTS]) }
+    const PAIR: u64 = (VECTOR_BYTES / size_of::<u64>()) as u64;
+    let first = u64::from(thread::block_idx_x()) * (TILE_BYTES / size_of::<u64>() as u64)
+        + u64::from(thread::thread_idx_x()) * PAIR;
+    let aligned = (y as usize).is_multiple_of(VECTOR_BYTES);
+    for i in 0..ELEMENTS as u64 {
+        let place = first + i * u64::from(THREADS) * PAIR;
+        // SAFETY: guarded by n; aligned at every pair when it is at the first.
+        unsafe {
+            if aligned && place + PAIR <= n {
+                access::store(y.add(place as usize), [word; PAIR as usize]);
+                continue;
+            }
+            for place in place..n.min(place + PAIR) {
+                *y.add(place as usize) = word;
+            }
+        }
+    }
 }
 
 /// `y[i] = start + i * step`, wrapping around.

@@ -7,7 +7,7 @@
 //! launch marks it, by a maximum of numbers that comes out the same in any order. Rows are added to a place in the order of their
 //! indices: a block owns some places, looks through all indices, and does what it finds for them in that order.
 
-use crate::THREADS;
+use crate::{THREADS, access};
 use core::sync::atomic::{AtomicU64, Ordering};
 use cuda_std::{kernel, shared_array, thread, warp};
 use layout::Divisor;
@@ -24,6 +24,8 @@ const LEAST_OWNED: u64 = 4;
 const ADDING_BLOCKS: u32 = 4;
 /// Blocks that keep every device busy.
 const ENOUGH: u64 = 1024;
+/// Units of a thread that moves rows: all their indices, then all their values are under way at a time.
+const UNITS: u32 = 4;
 
 /// The shape of a gather or a scatter, of which a launch does the rows from `first` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,11 +48,11 @@ pub struct Moves {
 impl Moves {
     /// Blocks, of [`THREADS`] threads.
     pub const fn blocks(&self) -> u64 {
-        (self.rows as u64 * self.inner as u64).div_ceil(THREADS as u64)
+        (self.rows as u64 * self.inner as u64).div_ceil(THREADS as u64 * UNITS as u64)
     }
 }
 
-/// The calling thread's unit: its row's index, the row on the indexed side, the row on the dense side, and the unit.
+/// A unit of the calling thread: its row's index, the row on the indexed side, the row on the dense side, and the unit.
 struct Move {
     index: usize,
     indexed: usize,
@@ -58,11 +60,21 @@ struct Move {
     unit: usize,
 }
 
+/// The calling thread's units.
+///
 /// # Safety
 /// `indices` holds as many as the shape says, all of them places.
 #[inline(always)]
-unsafe fn find(moves: &Moves, indices: *const i64) -> Option<Move> {
-    let number = thread::block_idx_x().wrapping_mul(THREADS).wrapping_add(thread::thread_idx_x());
+unsafe fn find_all(moves: &Moves, indices: *const i64) -> [Option<Move>; UNITS as usize] {
+    let first = thread::block_idx_x().wrapping_mul(THREADS * UNITS).wrapping_add(thread::thread_idx_x());
+    // SAFETY: the caller's promise.
+    [0, 1, 2, 3].map(|i| unsafe { find(moves, indices, first.wrapping_add(i * THREADS)) })
+}
+
+/// # Safety
+/// As [`find_all`].
+#[inline(always)]
+unsafe fn find(moves: &Moves, indices: *const i64, number: u32) -> Option<Move> {
     let (row, unit) = moves.by_inner.divide(number);
     if number > Divisor::MAX || row >= moves.rows {
         return None;
@@ -97,8 +109,12 @@ macro_rules! moves {
         pub unsafe fn $gather(moves: Moves, indices: *const i64, x: *const $ty, y: *mut $ty) {
             // SAFETY: the caller's promise; each thread writes a unit of its own.
             unsafe {
-                if let Some(to) = find(&moves, indices) {
-                    *y.add(to.dense + to.unit) = *x.add(to.indexed + to.unit);
+                let units = find_all(&moves, indices);
+                let values = units.each_ref().map(|to| to.as_ref().map(|to| access::load(x.add(to.indexed + to.unit))));
+                for i in 0..UNITS as usize {
+                    if let (Some(to), Some(value)) = (&units[i], values[i]) {
+                        access::store::<$ty, 1>(y.add(to.dense + to.unit), value);
+                    }
                 }
             }
         }
@@ -112,10 +128,13 @@ macro_rules! moves {
         pub unsafe fn $scatter(moves: Moves, indices: *const i64, last: *const u64, x: *const $ty, y: *mut $ty) {
             // SAFETY: the caller's promise; one index for each place passes, so each thread writes a unit of its own.
             unsafe {
-                if let Some(to) = find(&moves, indices) {
-                    let place = *indices.add(to.index) as usize;
-                    if *last.add(place) == to.index as u64 + 1 {
-                        *y.add(to.indexed + to.unit) = *x.add(to.dense + to.unit);
+                let units = find_all(&moves, indices).map(|to| {
+                    to.filter(|to| *last.add(*indices.add(to.index) as usize) == to.index as u64 + 1)
+                });
+                let values = units.each_ref().map(|to| to.as_ref().map(|to| access::load(x.add(to.dense + to.unit))));
+                for i in 0..UNITS as usize {
+                    if let (Some(to), Some(value)) = (&units[i], values[i]) {
+                        access::store::<$ty, 1>(y.add(to.indexed + to.unit), value);
                     }
                 }
             }

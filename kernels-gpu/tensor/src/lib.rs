@@ -27,6 +27,7 @@ mod math64;
 pub mod place;
 pub mod reduce;
 pub mod select;
+mod short;
 pub mod unary;
 
 /// Threads of a block.

@@ -4,7 +4,7 @@
 
 use core::f32::consts::{FRAC_1_SQRT_2, LN_2, LOG2_E};
 use cuda_std::GpuFloat;
-use cuda_std::fastmath::{div_approx, ex2_approx, fma, max_nan, min_nan};
+use cuda_std::fastmath::{ex2_approx, fma, max, max_nan, min_nan, rcp_approx};
 
 /// Adding and subtracting it leaves the nearest integer, ties to even, of numbers below 2^22.
 const ROUNDER: f32 = 12_582_912.0;
@@ -22,25 +22,45 @@ pub fn round(x: f32) -> f32 {
     if x.abs() < INTEGERS { rounded.copysign(x) } else { x }
 }
 
+/// A polynomial in `x`, the coefficient of its highest power first.
+#[inline(always)]
+pub fn horner<const N: usize>(coefficients: &[f32; N], x: f32) -> f32 {
+    let mut sum = coefficients[0];
+    for i in 1..N {
+        sum = fma(sum, x, coefficients[i]);
+    }
+    sum
+}
+
 /// `2^n` for `-126 <= n <= 127`.
 #[inline(always)]
 fn power_of_two(n: i32) -> f32 {
     f32::from_bits(((n + BIAS) as u32) << MANTISSA_BITS)
 }
 
-/// `e^x`: `2^n * e^r` with `|r| <= ln 2 / 2`. The power comes in two factors, so that subnormal results are rounded once.
+/// `e^x`. The square of a half power: neither it nor its exponent is ever subnormal, so that the hardware flushes nothing and a
+/// subnormal result is rounded by the last multiplication alone.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
-    /// Beyond these the result is 0 or infinity.
-    const RANGE: (f32, f32) = (-105.0, 90.0);
-    /// `ln 2` in two parts, the first with so few digits that its products with `n` are exact.
-    const LN_2_HIGH: f32 = 0.693_359_4;
-    const LN_2_LOW: f32 = -2.121_944_4e-4;
-    let x = max_nan(min_nan(x, RANGE.1), RANGE.0);
-    let n = fma(x, LOG2_E, ROUNDER) - ROUNDER;
-    let rest = fma(n, -LN_2_LOW, fma(n, -LN_2_HIGH, x));
-    let n = n as i32;
-    ex2_approx(rest * LOG2_E) * power_of_two(n / 2) * power_of_two(n - n / 2)
+    /// Beyond it the result is infinity.
+    const END: f32 = 90.0;
+    falling_exp(min_nan(x, END))
+}
+
+/// [`exp`] of numbers that are not above 90.
+#[inline(always)]
+fn falling_exp(x: f32) -> f32 {
+    /// Below it the result is 0.
+    const START: f32 = -105.0;
+    /// `2 ln 2` in two parts.
+    const HIGH: f32 = 2.0 * LN_2;
+    const LOW: f32 = (2.0 * (core::f64::consts::LN_2 - LN_2 as f64)) as f32;
+    let x = max_nan(x, START);
+    let half = x * (0.5 * LOG2_E);
+    // What the exponent lost when it was rounded, as an exponent of e: so small that e^rest is 1 + rest.
+    let rest = fma(half, -LOW, fma(half, -HIGH, x));
+    let power = ex2_approx(half);
+    power * fma(power, rest, power)
 }
 
 /// Natural logarithm: `e ln 2 + ln m` with `m` from `sqrt(1/2)` to `sqrt 2`, and `ln m = 2 artanh((m - 1) / (m + 1))` by its series.
@@ -52,10 +72,9 @@ pub fn ln(x: f32) -> f32 {
     // Subtracting the bits of sqrt(1/2) makes the exponent's field that of m's range.
     let field = lifted.to_bits().wrapping_sub(FRAC_1_SQRT_2.to_bits()).cast_signed() >> MANTISSA_BITS;
     let m = f32::from_bits(lifted.to_bits().wrapping_sub((field << MANTISSA_BITS).cast_unsigned()));
-    let s = div_approx(m - 1.0, m + 1.0);
+    let s = (m - 1.0) * rcp_approx(m + 1.0);
     let z = s * s;
-    let series =
-        [2.0 / 9.0, 2.0 / 7.0, 2.0 / 5.0, 2.0 / 3.0].into_iter().fold(2.0 / 11.0, |sum, c| fma(sum, z, c));
+    let series = horner(&[2.0 / 11.0, 2.0 / 9.0, 2.0 / 7.0, 2.0 / 5.0, 2.0 / 3.0], z);
     // The series' first term, 2 s, is the only one that needs all of its digits.
     let result = fma((field - down) as f32, LN_2, fma(s * z, series, 2.0 * s));
     if x > 0.0 && x < f32::INFINITY {
@@ -85,19 +104,29 @@ pub fn tanh(x: f32) -> f32 {
     let magnitude = x.abs();
     if magnitude < 0.5 {
         let z = x * x;
-        let sum = SERIES.into_iter().fold(0.0, |sum, c| fma(sum, z, c));
+        let sum = horner(&SERIES, z);
         return fma(sum * z, x, x);
     }
-    let result = 1.0 - div_approx(2.0, exp(2.0 * magnitude) + 1.0);
+    let result = fma(-2.0, rcp_approx(exp(2.0 * magnitude) + 1.0), 1.0);
     result.copysign(x)
 }
 
 /// `1 / (1 + e^-x)`, with all digits on both sides.
 #[inline(always)]
 pub fn sigmoid(x: f32) -> f32 {
-    let power = exp(-x.abs());
-    let above = div_approx(1.0, 1.0 + power);
+    let power = falling_exp(-x.abs());
+    let above = rcp_approx(1.0 + power);
     if x < 0.0 { power * above } else { above }
+}
+
+/// `x s(x)` for a function `s` with `s(x) + s(-x) = 1`: `max(x, 0) - |x| s(-|x|)`, which keeps all digits as it vanishes.
+///
+/// `below` is `s(-z)` for `z >= 0`; from `end` on it is nothing beside 1, and less than the smallest number over `z`.
+#[inline(always)]
+pub fn share_of(x: f32, end: f32, below: impl Fn(f32) -> f32) -> f32 {
+    // Where x is infinite its share is not: infinity times nothing has no value.
+    let z = min_nan(x.abs(), end);
+    fma(-z, below(z), max(x, 0.0))
 }
 
 /// `1 - erf(z + low)` for `z >= 0` and a `low` below its last digit, with all digits as it vanishes: `e^(-z^2) t P(t)` with `t = 2 / (2 + z)` and a polynomial `P` fitted
@@ -118,12 +147,12 @@ fn erfc(z: f32, low: f32) -> f32 {
         0.282_082_17,
     ];
     let z = min_nan(z, END);
-    let t = div_approx(2.0, 2.0 + z);
-    let fit = FIT.into_iter().fold(0.0, |sum, c| fma(sum, t, c));
+    let t = rcp_approx(fma(z, 0.5, 1.0));
+    let fit = horner(&FIT, t);
     let square = z * z;
     // Where e^(-z^2) is small, an error of z counts z^2 times.
     let lost = fma(2.0 * z, low, fma(z, z, -square));
-    let power = exp(-square);
+    let power = falling_exp(-square);
     fma(power, -lost, power) * t * fit
 }
 
@@ -146,7 +175,7 @@ pub fn erf(x: f32) -> f32 {
     let magnitude = x.abs();
     if magnitude < 0.5 {
         let z = x * x;
-        return SERIES.into_iter().fold(0.0, |sum, c| fma(sum, z, c)) * x;
+        return horner(&SERIES, z) * x;
     }
     (1.0 - erfc(magnitude, 0.0)).copysign(x)
 }
@@ -156,54 +185,61 @@ pub fn erf(x: f32) -> f32 {
 pub fn gelu(x: f32) -> f32 {
     /// The digits of `1 / sqrt 2` beyond f32.
     const LOW: f32 = 1.210_161_8e-8;
-    /// Beyond it nothing is below -x, or above x.
-    const END: f32 = 15.0;
-    let magnitude = min_nan(x.abs(), END);
-    let z = magnitude * FRAC_1_SQRT_2;
-    let tail = 0.5 * erfc(z, fma(magnitude, LOW, fma(magnitude, FRAC_1_SQRT_2, -z)));
-    let share = if x < 0.0 { tail } else { 1.0 - tail };
-    // Infinity times nothing: the limit is 0.
-    if x == f32::NEG_INFINITY { 0.0 } else { x * share }
+    share_of(x, 15.0, |magnitude| {
+        let z = magnitude * FRAC_1_SQRT_2;
+        0.5 * erfc(z, fma(magnitude, LOW, fma(magnitude, FRAC_1_SQRT_2, -z)))
+    })
 }
+
+/// `x^3` in [`gelu_tanh`], beside `x`.
+pub const CUBIC: f32 = 0.044_715;
+/// `2 sqrt(2 / pi)`.
+pub const TWICE_ROOT: f32 = (core::f64::consts::FRAC_2_SQRT_PI * core::f64::consts::SQRT_2) as f32;
 
 /// The usual approximation of [`gelu`]: `x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`, as `x sigmoid(2 ..)`.
 #[inline(always)]
 pub fn gelu_tanh(x: f32) -> f32 {
-    const CUBIC: f32 = 0.044_715;
-    /// `2 sqrt(2 / pi)`.
-    const SCALE: f32 = (core::f64::consts::FRAC_2_SQRT_PI * core::f64::consts::SQRT_2) as f32;
-    let share = sigmoid(SCALE * fma(CUBIC * x * x, x, x));
-    if x == f32::NEG_INFINITY { 0.0 } else { x * share }
+    share_of(x, 12.0, |z| below(TWICE_ROOT * fma(CUBIC * z * z, z, z)))
 }
 
 /// `x sigmoid(x)`.
 #[inline(always)]
 pub fn silu(x: f32) -> f32 {
-    if x == f32::NEG_INFINITY { 0.0 } else { x * sigmoid(x) }
+    share_of(x, 128.0, below)
+}
+
+/// `sigmoid(-z)` for `z >= 0`.
+#[inline(always)]
+fn below(z: f32) -> f32 {
+    let power = falling_exp(-z);
+    power * rcp_approx(1.0 + power)
 }
 
 /// Sine (`quarter` 0) or cosine (`quarter` 1): the sine a quarter turn on.
 #[inline(always)]
 pub fn sin_quarters_on(x: f32, quarter: i32) -> f32 {
-    /// Coefficients of r^9 down to r^3 of the sine, and of r^8 down to r^2 of the cosine.
-    const SIN: [f32; 4] = [
+    /// Coefficients of r^11 down to r^3 of the sine, and of r^12 down to 1 of the cosine.
+    const SIN: [f32; 5] = [
+        (-1.0 / 39_916_800.0f64) as f32,
         (1.0 / 362_880.0f64) as f32,
         (-1.0 / 5_040.0f64) as f32,
         (1.0 / 120.0f64) as f32,
         (-1.0 / 6.0f64) as f32,
     ];
-    const COS: [f32; 5] = [
+    const COS: [f32; 7] = [
+        (1.0 / 479_001_600.0f64) as f32,
         (-1.0 / 3_628_800.0f64) as f32,
         (1.0 / 40_320.0f64) as f32,
         (-1.0 / 720.0f64) as f32,
         (1.0 / 24.0f64) as f32,
         -0.5,
+        1.0,
     ];
     let (turn, r) = quarters(x);
     let turn = turn.wrapping_add(quarter);
     let z = r * r;
-    let sin = fma(SIN.into_iter().fold((-1.0 / 39_916_800.0f64) as f32, |sum, c| fma(sum, z, c)) * z, r, r);
-    let cos = fma(COS.into_iter().fold((1.0 / 479_001_600.0f64) as f32, |sum, c| fma(sum, z, c)), z, 1.0);
+    let sin = fma(horner(&SIN, z) * z, r, r);
+    let cos = horner(&COS, z);
     let value = if turn & 1 == 0 { sin } else { cos };
     if turn & 2 == 0 { value } else { -value }
 }
@@ -217,7 +253,7 @@ fn quarters(x: f32) -> (i32, f32) {
     const PARTS: [f32; 3] = [1.570_312_5, 4.837_513e-4, 7.549_79e-8];
     if x.abs() < NEAR {
         let n = fma(x, core::f32::consts::FRAC_2_PI, ROUNDER) - ROUNDER;
-        let rest = PARTS.into_iter().fold(x, |rest, part| fma(n, -part, rest));
+        let rest = fma(n, -PARTS[2], fma(n, -PARTS[1], fma(n, -PARTS[0], x)));
         return (n as i32, rest);
     }
     if !x.is_finite() {
@@ -226,8 +262,9 @@ fn quarters(x: f32) -> (i32, f32) {
     far_quarters(x)
 }
 
-/// [`quarters`] by multiplying the mantissa with those bits of `2 / pi` that matter (the method of Payne and Hanek).
-#[inline(always)]
+/// [`quarters`] by multiplying the mantissa with those bits of `2 / pi` that matter (the method of Payne and Hanek). A
+/// function of its own: it is long and seldom needed.
+#[inline(never)]
 fn far_quarters(x: f32) -> (i32, f32) {
     /// A word of zeros, then the digits of `2 / pi` after the point.
     const TWO_OVER_PI: [u32; 8] =

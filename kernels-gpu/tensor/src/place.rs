@@ -4,21 +4,23 @@
 //! operands allow. [`Mode`] says how the elements are dealt out:
 //!
 //! ```text
-//!   Run        all operands dense (or one element, repeated): thread t takes the t-th N neighbours; what is left goes to further
-//!              threads one by one
-//!   Units      innermost axis dense or repeated in every operand, and a multiple of N long: thread t takes the t-th N of them
-//!   Scattered  anything else: a block takes THREADS * SCATTERED elements, a thread every THREADS-th of them
+//!   Run        all operands dense (or one element, repeated): an item is N neighbours; what is left are items of one element
+//!   Units      innermost axis dense or repeated in every operand, and a multiple of N long: an item is N neighbours
+//!   Scattered  anything else: an item is one element
 //! ```
-//! In the first two a thread moves 16 bytes at a time. Only `Run` counts beyond 32 bits; the host cuts other launches into pieces.
+//! A block takes THREADS * ITEMS items, a thread every THREADS-th of them: all of a thread's loads are under way before it computes,
+//! and what it does once is shared. In the first two modes it moves 16 bytes at a time. Only `Run` counts beyond 32 bits; the host cuts
+//! other launches into pieces.
 
-use crate::{THREADS, access};
+use crate::access::{Plain, Words};
+use crate::{THREADS, VECTOR_BYTES, access};
 use cuda_std::thread;
 use layout::Divisor;
 
 /// Axes that are left after merging, at most.
 pub const MAX_AXES: usize = 8;
-/// Elements of a thread that are no neighbours: enough loads under way, little enough code.
-pub const SCATTERED: usize = 2;
+/// Items of a thread: enough loads under way, little enough code.
+pub const ITEMS: usize = 2;
 
 /// How elements are dealt out to threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,71 +67,90 @@ impl<const K: usize> Geometry<K> {
         self.repeated >> k & 1 == 1
     }
 
-    /// Blocks that the launch takes when threads take `width` neighbours.
+    /// Blocks that the launch takes when an item is up to `width` neighbours.
     pub const fn blocks(&self, width: usize) -> u64 {
-        let threads = match self.mode {
+        let items = match self.mode {
             Mode::Run => self.count / width as u64 + self.count % width as u64,
-            Mode::Units => self.count,
-            Mode::Scattered => self.count.div_ceil(SCATTERED as u64),
+            Mode::Units | Mode::Scattered => self.count,
         };
-        threads.div_ceil(THREADS as u64)
+        items.div_ceil(THREADS as u64 * ITEMS as u64)
     }
 }
 
-/// The elements of a thread.
-pub struct Place<const K: usize, const N: usize> {
-    /// `N` neighbours in every operand that moves; else up to `SCATTERED` elements that have nothing to do with each other.
-    whole: bool,
-    /// How many there are, when they are not `whole`.
-    count: u32,
-    /// Place of the first in each operand.
-    start: [usize; K],
-    /// Places of the elements that are not `whole`, counted from `start`.
-    at: [[u32; K]; SCATTERED],
+/// What an item is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+enum Kind {
+    /// The thread has fewer items.
+    Nothing,
+    /// One element.
+    Single,
+    /// `N` neighbours in every operand that moves.
+    Whole,
 }
 
-/// The elements of the calling thread.
+/// A part of the tensor that a thread takes at a time.
+#[derive(Clone, Copy)]
+pub struct Item<const K: usize, const N: usize> {
+    kind: Kind,
+    /// Place of its first element in each operand.
+    at: [usize; K],
+}
+
+/// Goes through the calling thread's items: `load` for all of them, then `work` on each and what was loaded for it.
 #[inline(always)]
-pub fn locate<const K: usize, const N: usize>(geometry: &Geometry<K>) -> Place<K, N> {
-    const { assert!(N >= SCATTERED) };
-    let (block, lane) = (thread::block_idx_x(), thread::thread_idx_x());
-    let mut place = Place { whole: false, count: 0, start: [0; K], at: [[0; K]; SCATTERED] };
-    if geometry.mode == Mode::Run {
-        let thread = u64::from(block) * u64::from(THREADS) + u64::from(lane);
-        let units = geometry.count / N as u64;
-        place.whole = thread < units;
-        let first = if place.whole { thread * N as u64 } else { units * N as u64 + (thread - units) };
-        place.count = u32::from(first < geometry.count);
-        for k in 0..K {
-            place.start[k] = if geometry.is_repeated(k) { 0 } else { first as usize };
+pub fn each_item<const K: usize, const N: usize, L: Copy>(
+    geometry: &Geometry<K>,
+    load: impl Fn(&Item<K, N>) -> L,
+    work: impl Fn(&Item<K, N>, L),
+) {
+    const { assert!(ITEMS == 2) };
+    let [mut item, last] = locate(geometry);
+    let [mut loaded, ahead] = [load(&item), load(&last)];
+    // A loop, so that the work, with its switch over operations, is in the code once.
+    for _ in 0..ITEMS {
+        if item.kind != Kind::Nothing {
+            work(&item, loaded);
         }
-        return place;
+        (item, loaded) = (last, ahead);
     }
-    // Units have one number, the others are then not used.
-    let is_units = geometry.mode == Mode::Units;
-    let numbers: [u32; SCATTERED] = if is_units {
-        [block.wrapping_mul(THREADS).wrapping_add(lane); SCATTERED]
-    } else {
-        let first = block.wrapping_mul(THREADS * SCATTERED as u32).wrapping_add(lane);
-        core::array::from_fn(|j| first.wrapping_add(j as u32 * THREADS))
-    };
-    let at = places(geometry, numbers);
-    let inside = |number: u32| u64::from(number) < geometry.count;
-    if is_units {
-        place.whole = inside(numbers[0]);
-        place.start = at[0].map(|place| place as usize);
-    } else {
-        place.count = numbers.into_iter().map(|number| u32::from(inside(number))).sum();
-        place.at = at;
+}
+
+/// The items of the calling thread.
+#[inline(always)]
+fn locate<const K: usize, const N: usize>(geometry: &Geometry<K>) -> [Item<K, N>; ITEMS] {
+    let (block, lane) = (thread::block_idx_x(), thread::thread_idx_x());
+    if geometry.mode == Mode::Run {
+        let units = geometry.count / N as u64;
+        let rest = geometry.count % N as u64;
+        let first = u64::from(block) * (u64::from(THREADS) * ITEMS as u64) + u64::from(lane);
+        return [0, 1].map(|j| {
+            let number = first + j * u64::from(THREADS);
+            let (kind, at) = if number < units {
+                (Kind::Whole, number * N as u64)
+            } else if number - units < rest {
+                (Kind::Single, units * N as u64 + (number - units))
+            } else {
+                (Kind::Nothing, 0)
+            };
+            Item { kind, at: core::array::from_fn(|k| if geometry.is_repeated(k) { 0 } else { at as usize }) }
+        });
     }
-    place
+    let kind = if geometry.mode == Mode::Units { Kind::Whole } else { Kind::Single };
+    let first = block.wrapping_mul(THREADS * ITEMS as u32).wrapping_add(lane);
+    let numbers = [first, first.wrapping_add(THREADS)];
+    let places = places(geometry, numbers);
+    [0, 1].map(|j| {
+        let kind = if u64::from(numbers[j]) < geometry.count { kind } else { Kind::Nothing };
+        Item { kind, at: places[j].map(|place| place as usize) }
+    })
 }
 
 /// Places in every operand of the elements (or units) with these numbers.
 #[inline(always)]
-fn places<const K: usize>(geometry: &Geometry<K>, numbers: [u32; SCATTERED]) -> [[u32; K]; SCATTERED] {
+fn places<const K: usize>(geometry: &Geometry<K>, numbers: [u32; ITEMS]) -> [[u32; K]; ITEMS] {
     const { assert!(MAX_AXES == 8) };
-    let mut walk = Walk { left: numbers, places: [[0; K]; SCATTERED] };
+    let mut walk = Walk { left: numbers, places: [[0; K]; ITEMS] };
     // Written out: indices that are constants leave the parameter where it is, a loop would copy it to memory of the thread's own.
     let _ = walk.along::<0>(geometry)
         && walk.along::<1>(geometry)
@@ -142,8 +163,8 @@ fn places<const K: usize>(geometry: &Geometry<K>, numbers: [u32; SCATTERED]) -> 
     walk.places
 }
 
-impl<const K: usize, const N: usize> Place<K, N> {
-    /// This thread's elements of operand `k`, which begins at `operand`; `fill` stands for what it does not have.
+impl<const K: usize, const N: usize> Item<K, N> {
+    /// The item's elements of operand `k`, which begins at `operand`; `fill` stands for what it does not have.
     ///
     /// # Safety
     /// The operand holds the elements that the geometry names, aligned as its mode asks for.
@@ -155,39 +176,47 @@ impl<const K: usize, const N: usize> Place<K, N> {
         operand: *const T,
         fill: T,
     ) -> [T; N] {
-        // SAFETY: the caller's promise; guarded by the count.
+        // SAFETY: the caller's promise; an item that there is begins at an element of the operand.
         unsafe {
-            let operand = operand.add(self.start[k]);
-            if self.whole {
-                return if geometry.is_repeated(k) { [*operand; N] } else { access::load(operand) };
+            let operand = operand.add(self.at[k]);
+            if self.kind == Kind::Whole && !geometry.is_repeated(k) {
+                return access::load(operand);
             }
-            let mut values = [fill; N];
-            for j in 0..SCATTERED {
-                if (j as u32) < self.count {
-                    values[j] = *operand.add(self.at[j][k] as usize);
-                }
-            }
-            values
+            let element = if self.kind == Kind::Nothing { fill } else { *operand };
+            [element; N]
         }
     }
 
-    /// Writes this thread's elements of operand `k`, which begins at `operand` and is not repeated.
+    /// [`Item::load`] of 16 bytes, not yet taken apart.
     ///
     /// # Safety
-    /// As [`Place::load`], and no two elements of the operand lie at one place.
+    /// As there.
+    #[inline(always)]
+    pub unsafe fn fetch<T: Plain>(&self, geometry: &Geometry<K>, k: usize, operand: *const T) -> Words {
+        const { assert!(N * size_of::<T>() == VECTOR_BYTES) };
+        // SAFETY: the caller's promise; an item that there is begins at an element of the operand.
+        unsafe {
+            let operand = operand.add(self.at[k]);
+            if self.kind == Kind::Whole && !geometry.is_repeated(k) {
+                return access::load_words(operand);
+            }
+            if self.kind == Kind::Nothing { Words::default() } else { access::repeat(*operand) }
+        }
+    }
+
+    /// Writes the item's elements of operand `k`, which begins at `operand` and is not repeated.
+    ///
+    /// # Safety
+    /// As [`Item::load`], and no two elements of the operand lie at one place.
     #[inline(always)]
     pub unsafe fn store<T: Copy>(&self, k: usize, operand: *mut T, values: [T; N]) {
-        // SAFETY: the caller's promise; guarded by the count.
+        // SAFETY: the caller's promise; an item that there is begins at an element of the operand.
         unsafe {
-            let operand = operand.add(self.start[k]);
-            if self.whole {
-                access::store(operand, values);
-                return;
-            }
-            for j in 0..SCATTERED {
-                if (j as u32) < self.count {
-                    *operand.add(self.at[j][k] as usize) = values[j];
-                }
+            let operand = operand.add(self.at[k]);
+            match self.kind {
+                Kind::Whole => access::store(operand, values),
+                Kind::Single => *operand = values[0],
+                Kind::Nothing => {}
             }
         }
     }
@@ -196,9 +225,9 @@ impl<const K: usize, const N: usize> Place<K, N> {
 /// Elements on their way from numbers to places.
 struct Walk<const K: usize> {
     /// What the axes further out have to account for.
-    left: [u32; SCATTERED],
+    left: [u32; ITEMS],
     /// Places so far.
-    places: [[u32; K]; SCATTERED],
+    places: [[u32; K]; ITEMS],
 }
 
 impl<const K: usize> Walk<K> {

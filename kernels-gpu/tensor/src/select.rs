@@ -2,7 +2,7 @@
 
 use crate::THREADS;
 use crate::access::width;
-use crate::place::{Geometry, locate};
+use crate::place::{Geometry, Item, each_item};
 use cuda_std::kernel;
 
 /// An entry point for each size.
@@ -17,13 +17,18 @@ macro_rules! entries {
         #[kernel(launch_bounds(THREADS))]
         pub unsafe fn $name(geometry: Geometry<4>, c: *const u8, a: *const $ty, b: *const $ty, d: *mut $ty) {
             const N: usize = width(size_of::<$ty>(), 1);
-            let place = locate::<4, N>(&geometry);
             // SAFETY: the caller's promise.
             unsafe {
-                let c = place.load(&geometry, 0, c, 0);
-                let a = place.load(&geometry, 1, a, 0);
-                let b = place.load(&geometry, 2, b, 0);
-                place.store(3, d, core::array::from_fn(|i| if c[i] != 0 { a[i] } else { b[i] }));
+                each_item(
+                    &geometry,
+                    |_: &Item<4, N>| (),
+                    |item, ()| {
+                        let c = item.load(&geometry, 0, c, 0);
+                        let a = item.load(&geometry, 1, a, 0);
+                        let b = item.load(&geometry, 2, b, 0);
+                        item.store(3, d, core::array::from_fn(|i| if c[i] != 0 { a[i] } else { b[i] }));
+                    },
+                );
             }
         }
     )* };

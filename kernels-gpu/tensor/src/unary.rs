@@ -1,13 +1,14 @@
 //! `y = f(x)`, element by element.
 
 use crate::access::width;
-use crate::element::Element;
-use crate::place::{Geometry, locate};
-use crate::{THREADS, math, math64};
+use crate::element::{Element, map_long};
+use crate::place::{Geometry, Item, each_item};
+use crate::{THREADS, access, math, math64, short};
 use cuda_std::{GpuFloat, kernel};
 use half::{bf16, f16};
 
-/// The function. On 16-bit floats it is computed in f32 and rounded once. Integer arithmetic wraps around.
+/// The function. On 16-bit floats it is computed in f32, to a few more digits than they have, and rounded once. Integer arithmetic
+/// wraps around.
 ///
 /// `a` and `b` are the two parameters of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -106,10 +107,11 @@ impl UnaryOp {
     }
 }
 
-/// A type that unary functions are computed in.
-pub trait Unary: Copy {
+/// An element type that has unary functions.
+pub trait Unary: Element {
     /// The function of each value, with the launch's parameters.
-    fn apply<const N: usize>(op: UnaryOp, parameters: [Self; 2], x: [Self; N]) -> [Self; N];
+    fn apply<const N: usize>(op: UnaryOp, parameters: [Self::Wide; 2], x: [Self::Wide; N])
+    -> [Self::Wide; N];
 }
 
 /// What both floats do in the same way.
@@ -137,27 +139,34 @@ macro_rules! float_unary {
     };
 }
 
-impl Unary for f32 {
-    #[inline(always)]
-    fn apply<const N: usize>(op: UnaryOp, [a, b]: [f32; 2], x: [f32; N]) -> [f32; N] {
-        float_unary!(f32, op, a, b, x, {
-            UnaryOp::Rsqrt => x.map(math::rsqrt),
-            UnaryOp::Round => x.map(math::round),
-            UnaryOp::Exp => x.map(math::exp),
-            UnaryOp::Ln => x.map(math::ln),
-            UnaryOp::Tanh => x.map(math::tanh),
-            UnaryOp::Erf => x.map(math::erf),
-            UnaryOp::Sigmoid => x.map(math::sigmoid),
-            UnaryOp::Gelu => x.map(math::gelu),
-            UnaryOp::GeluTanh => x.map(math::gelu_tanh),
-            UnaryOp::Silu => x.map(math::silu),
-            UnaryOp::Sin | UnaryOp::Cos => {
-                let quarter = i32::from(op == UnaryOp::Cos);
-                x.map(|x| math::sin_quarters_on(x, quarter))
+/// Types computed in f32, by the functions of a module.
+macro_rules! by_f32 {
+    ($($ty:ident: $math:ident),*) => { $(
+        impl Unary for $ty {
+            #[inline(always)]
+            fn apply<const N: usize>(op: UnaryOp, [a, b]: [f32; 2], x: [f32; N]) -> [f32; N] {
+                float_unary!(f32, op, a, b, x, {
+                    UnaryOp::Rsqrt => x.map($math::rsqrt),
+                    UnaryOp::Round => x.map($math::round),
+                    UnaryOp::Exp => x.map($math::exp),
+                    UnaryOp::Ln => x.map($math::ln),
+                    UnaryOp::Tanh => x.map($math::tanh),
+                    UnaryOp::Erf => x.map($math::erf),
+                    UnaryOp::Sigmoid => x.map($math::sigmoid),
+                    UnaryOp::Gelu => x.map($math::gelu),
+                    UnaryOp::GeluTanh => x.map($math::gelu_tanh),
+                    UnaryOp::Silu => x.map($math::silu),
+                    UnaryOp::Sin | UnaryOp::Cos => {
+                        let quarter = i32::from(op == UnaryOp::Cos);
+                        map_long(x, |x| $math::sin_quarters_on(x, quarter))
+                    }
+                })
             }
-        })
-    }
+        }
+    )* };
 }
+
+by_f32!(f32: math, f16: short, bf16: short);
 
 impl Unary for f64 {
     #[inline(always)]
@@ -208,18 +217,23 @@ integer_unary!(i64, i32);
 /// `x` and `y` hold what the geometry names, aligned as its mode asks for with `N` elements a thread; they are the same or do not
 /// overlap, and no two elements of `y` lie at one place. Blocks of [`THREADS`] threads, [`Geometry::blocks`]`(N)` of them.
 #[inline(always)]
-unsafe fn run<T: Element<Wide: Unary>, const N: usize>(
+unsafe fn run<T: Unary, const N: usize>(
     op: UnaryOp,
     parameters: [T::Wide; 2],
     geometry: &Geometry<2>,
     x: *const T,
     y: *mut T,
 ) {
-    let place = locate::<2, N>(geometry);
     // SAFETY: the caller's promise.
     unsafe {
-        let x = T::widen(place.load(geometry, 0, x, T::ZERO));
-        place.store(1, y, T::narrow(T::Wide::apply(op, parameters, x)));
+        each_item(
+            geometry,
+            |item: &Item<2, N>| item.fetch(geometry, 0, x),
+            |item, x| {
+                let x = T::widen(access::from_words(x));
+                item.store(1, y, T::narrow(T::apply(op, parameters, x)));
+            },
+        );
     }
 }
 

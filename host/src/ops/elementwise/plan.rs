@@ -164,7 +164,7 @@ mod tests {
         let long = 5 << 31;
         let one = unary(&[5, 1 << 31], &[1 << 31, 1], &[1 << 31, 1], [BASE, BASE]);
         assert_eq!(modes(&one), [Mode::Run]);
-        assert_eq!((one[0].geometry.count, one[0].blocks), (long, long / 1024));
+        assert_eq!((one[0].geometry.count, one[0].blocks), (long, long / 2048));
         // Alike but not in order.
         assert_eq!(modes(&unary(&[6, 8], &[1, 6], &[1, 6], [BASE, BASE])), [Mode::Run]);
         // One element, repeated.

@@ -1,6 +1,7 @@
 //! Where the largest or the smallest element of a row stands.
 //!
-//! The first of several; a NaN counts as beyond every number. A long row's chunks give a candidate each, of which a second launch takes
+//! The first of several; a NaN counts as beyond every number. On its way along a row a thread keeps the best element and the 16 bytes
+//! it was in, which costs little more than a maximum; which of them it was is looked up once, at the end. A long row's chunks give a candidate each, of which a second launch takes
 //! the best, reading the candidates' elements again.
 
 use super::number::{Number, Reduced, tree};
@@ -21,7 +22,7 @@ pub enum Extreme {
     Smallest,
 }
 
-/// An element that is the best so far, and its number in the chunk.
+/// The best element so far, and the number in the chunk of the first of those that it was seen with.
 #[derive(Clone, Copy)]
 pub struct Best<A> {
     key: A,
@@ -39,6 +40,24 @@ impl<A: Number> Best<A> {
         let above = if a || b { b } else { other.key > self.key };
         let better = if same { other.number < self.number } else { above };
         if better { other } else { self }
+    }
+
+    /// [`Best::or`] for what comes behind all that was seen. Of the lowest numbers nothing is taken: see [`Best::is_lowest`].
+    #[inline(always)]
+    fn or_later(self, other: Self) -> Self {
+        let above = other.key > self.key || other.key.is_nan();
+        if above && !self.key.is_nan() { other } else { self }
+    }
+
+    /// Is no element above the lowest number there is? The first one is then as good as any.
+    #[inline(always)]
+    fn is_lowest(self) -> bool {
+        self.key == A::LOWEST
+    }
+
+    #[inline(always)]
+    fn has(self, key: A) -> bool {
+        key == self.key || key.is_nan() && self.key.is_nan()
     }
 }
 
@@ -61,9 +80,9 @@ impl<T: Reduced<Number: Words>> Reducer<T> for Extreme {
     #[inline(always)]
     fn absorb<const N: usize>(self, state: Self::State, values: [T; N], first: u32) -> Self::State {
         let keys = T::numbers(values).map(|value| self.key(value));
-        let each =
-            core::array::from_fn::<_, N, _>(|j| Best { key: keys[j], number: first.wrapping_add(j as u32) });
-        state.or(tree(each, Best::or))
+        let best = Best { key: tree(keys, Number::larger), number: first };
+        // Single elements come from the row's ends, units from left to right.
+        if N == 1 { state.or(best) } else { state.or_later(best) }
     }
 
     #[inline(always)]
@@ -88,6 +107,33 @@ impl<T: Reduced<Number: Words>> Reducer<T> for Extreme {
     }
 }
 
+/// The number of the chunk's first element that is as good as `best`, among the `N` that it was seen with. `elements` are the chunk's.
+///
+/// # Safety
+/// The chunk has elements.
+#[inline(always)]
+unsafe fn first_of<T: Reduced, const N: usize>(
+    extreme: Extreme,
+    best: Best<T::Number>,
+    len: u64,
+    elements: *const T,
+) -> u64 {
+    if best.is_lowest() {
+        return 0;
+    }
+    // Some may lie beyond the end: the last element stands for them.
+    let places: [u64; N] = core::array::from_fn(|j| (u64::from(best.number) + j as u64).min(len - 1));
+    // SAFETY: below the chunk's length.
+    let keys = T::numbers(places.map(|place| unsafe { *elements.add(place as usize) }));
+    let mut first = places[0];
+    for j in (0..N).rev() {
+        if best.has(extreme.key(keys[j])) {
+            first = places[j];
+        }
+    }
+    first
+}
+
 /// `y[row, chunk]`: the place in the row of the chunk's extreme element. With `candidates`, of the best of the row's candidates.
 ///
 /// # Safety
@@ -106,13 +152,11 @@ unsafe fn run<T: Reduced<Number: Words>, const N: usize>(
     unsafe {
         let row = x.add(if chunk.len == 0 { 0 } else { (chunk.row * columns) as usize });
         if candidates.is_null() {
-            let state = absorb::<T, Extreme, N>(
-                extreme,
-                &chunk,
-                row.add(if chunk.len == 0 { 0 } else { chunk.start as usize }),
-            );
+            let elements = row.add(if chunk.len == 0 { 0 } else { chunk.start as usize });
+            let state = absorb::<T, Extreme, N>(extreme, &chunk, elements);
             if let Some(best) = gather::<T, Extreme>(extreme, &chunk, state) {
-                *y.add(chunk.number as usize) = (chunk.start + u64::from(best.number)).cast_signed();
+                let place = chunk.start + first_of::<T, N>(extreme, best, chunk.len, elements);
+                *y.add(chunk.number as usize) = place.cast_signed();
             }
             return;
         }

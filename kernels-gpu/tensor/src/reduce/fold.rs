@@ -7,28 +7,31 @@ use crate::access::width;
 use cuda_std::kernel;
 use half::{bf16, f16};
 
-/// How two become one.
+/// What elements count as, and how two become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Combine {
+pub enum Kind {
     /// Their sum.
-    Add,
+    Sum,
+    /// The sum of their squares.
+    Squares,
     /// Their product.
-    Multiply,
+    Product,
     /// The larger; NaN if either is; +0 is above -0.
-    Max,
+    Largest,
+    /// The larger of the numbers as far below: the maximum becomes the minimum.
+    Flipped,
 }
 
-/// What an element counts as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Map {
-    /// Itself.
-    Itself,
-    /// The number as far below: the maximum becomes the minimum.
-    Flipped,
-    /// Its square.
-    Square,
+impl Kind {
+    /// How results of chunks go on: they have been squared or turned around.
+    pub const fn again(self) -> Self {
+        match self {
+            Kind::Sum | Kind::Squares => Kind::Sum,
+            Kind::Product => Kind::Product,
+            Kind::Largest | Kind::Flipped => Kind::Largest,
+        }
+    }
 }
 
 /// What becomes of a result.
@@ -49,50 +52,65 @@ pub enum Finish {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Fold {
-    /// What an element counts as.
-    pub map: Map,
-    /// How two become one.
-    pub combine: Combine,
+    /// What elements count as, and how two become one.
+    pub kind: Kind,
     /// What becomes of the result.
     pub finish: Finish,
 }
 
+/// Evaluates `$body` with the reduction's function of an element and of two: a switch around all of it, so that elements are taken
+/// apart where they are used.
+macro_rules! by_kind {
+    ($kind:expr, $number:ty, |$map:ident, $combine:ident| $body:expr) => {{
+        let itself = |x: $number| x;
+        match $kind {
+            Kind::Sum => by_kind!(@ $map = itself, $combine = <$number>::plus, $body),
+            Kind::Squares => by_kind!(@ $map = |x: $number| x.times(x), $combine = <$number>::plus, $body),
+            Kind::Product => by_kind!(@ $map = itself, $combine = <$number>::times, $body),
+            Kind::Largest => by_kind!(@ $map = itself, $combine = <$number>::larger, $body),
+            Kind::Flipped => by_kind!(@ $map = <$number>::flip, $combine = <$number>::larger, $body),
+        }
+    }};
+    (@ $map:ident = $of_one:expr, $combine:ident = $of_two:expr, $body:expr) => {{
+        let ($map, $combine) = ($of_one, $of_two);
+        $body
+    }};
+}
+
 impl Fold {
     #[inline(always)]
-    pub(super) fn map<A: Number, const N: usize>(self, values: [A; N]) -> [A; N] {
-        match self.map {
-            Map::Itself => values,
-            Map::Flipped => values.map(A::flip),
-            Map::Square => values.map(|x| x.times(x)),
-        }
-    }
-
-    #[inline(always)]
     pub(super) fn identity<A: Number>(self) -> A {
-        match self.combine {
-            Combine::Add => A::ZERO,
-            Combine::Multiply => A::ONE,
-            Combine::Max => A::LOWEST,
+        match self.kind {
+            Kind::Sum | Kind::Squares => A::ZERO,
+            Kind::Product => A::ONE,
+            Kind::Largest | Kind::Flipped => A::LOWEST,
         }
     }
 
+    /// Both of what elements were counted as.
     #[inline(always)]
     pub(super) fn combine<A: Number>(self, a: A, b: A) -> A {
-        match self.combine {
-            Combine::Add => a.plus(b),
-            Combine::Multiply => a.times(b),
-            Combine::Max => a.larger(b),
+        match self.kind {
+            Kind::Sum | Kind::Squares => a.plus(b),
+            Kind::Product => a.times(b),
+            Kind::Largest | Kind::Flipped => a.larger(b),
         }
     }
 
-    /// Each of `state` with those of four rows; one switch for all.
+    /// Each of `state` with that of four rows, of which those count for which `there` says so.
     #[inline(always)]
-    pub(super) fn combine_rows<A: Number, const N: usize>(self, state: [A; N], rows: [[A; N]; 4]) -> [A; N] {
-        match self.combine {
-            Combine::Add => each_with_four(state, rows, A::plus),
-            Combine::Multiply => each_with_four(state, rows, A::times),
-            Combine::Max => each_with_four(state, rows, A::larger),
-        }
+    pub(super) fn combine_rows<T: Reduced, const N: usize>(
+        self,
+        state: [T::Number; N],
+        rows: [[T; N]; 4],
+        there: [bool; 4],
+    ) -> [T::Number; N] {
+        let nothing = self.identity::<T::Number>();
+        by_kind!(self.kind, T::Number, |map, combine| {
+            let count = |i: usize| T::numbers(rows[i]).map(|x| if there[i] { map(x) } else { nothing });
+            let rows = four([count(0), count(1), count(2), count(3)], combine);
+            core::array::from_fn(|j| combine(state[j], rows[j]))
+        })
     }
 
     #[inline(always)]
@@ -106,13 +124,10 @@ impl Fold {
     }
 }
 
+/// Four arrays, element by element.
 #[inline(always)]
-fn each_with_four<A: Copy, const N: usize>(
-    state: [A; N],
-    [a, b, c, d]: [[A; N]; 4],
-    f: impl Fn(A, A) -> A,
-) -> [A; N] {
-    core::array::from_fn(|j| f(state[j], f(f(a[j], b[j]), f(c[j], d[j]))))
+fn four<A: Copy, const N: usize>([a, b, c, d]: [[A; N]; 4], f: impl Fn(A, A) -> A) -> [A; N] {
+    core::array::from_fn(|j| f(f(a[j], b[j]), f(c[j], d[j])))
 }
 
 impl<T: Reduced<Number: Words>> Reducer<T> for Fold {
@@ -125,13 +140,17 @@ impl<T: Reduced<Number: Words>> Reducer<T> for Fold {
 
     #[inline(always)]
     fn absorb<const N: usize>(self, state: T::Number, values: [T; N], _: u32) -> T::Number {
-        let values = self.map(T::numbers(values));
-        // One switch for all.
-        match self.combine {
-            Combine::Add => state.plus(tree(values, Number::plus)),
-            Combine::Multiply => state.times(tree(values, Number::times)),
-            Combine::Max => state.larger(tree(values, Number::larger)),
-        }
+        by_kind!(self.kind, T::Number, |map, combine| {
+            combine(state, tree(T::numbers(values).map(map), combine))
+        })
+    }
+
+    #[inline(always)]
+    fn absorb_four<const N: usize>(self, state: T::Number, values: [[T; N]; 4], _: [u32; 4]) -> T::Number {
+        by_kind!(self.kind, T::Number, |map, combine| {
+            let each = four(values.map(|values| T::numbers(values).map(map)), combine);
+            combine(state, tree(each, combine))
+        })
     }
 
     #[inline(always)]

@@ -14,4 +14,4 @@ pub mod fold;
 mod number;
 pub mod rows;
 
-pub use number::Number;
+pub use number::{Number, Reduced};

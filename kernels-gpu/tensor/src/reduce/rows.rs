@@ -5,8 +5,10 @@
 //!                     ^ up to the first 16-byte boundary   ^ what makes no whole unit
 //! ```
 //! Thread `t` of a group takes the units `t, t + group, ..`, four under way at a time, then one element of head or tail; the group's
-//! threads are combined by a butterfly in each warp and then in the first.
+//! threads are combined by a butterfly in each warp and then in the first. Rows of which a thread of a block would get no four units
+//! are better off with a warp each, when there are many.
 
+use crate::access::{Plain, Words};
 use crate::{THREADS, VECTOR_BYTES, access};
 use cuda_std::{shared_array, thread, warp};
 
@@ -20,8 +22,8 @@ const ALL_LANES: u32 = u32::MAX;
 const WARPS: usize = (THREADS / LANES) as usize;
 /// Longest rows that a thread takes alone, elements.
 const SHORT: u64 = 16;
-/// Longest rows that a warp takes alone, bytes.
-const MEDIUM: u64 = 4096;
+/// Longest rows that a warp takes alone, bytes, when there are few and when there are many.
+const MEDIUM: [u64; 2] = [4096, 8192];
 /// Chunks of rows that keep every device busy, many times over.
 const ENOUGH: u64 = 4096;
 
@@ -46,7 +48,7 @@ impl Rows {
     pub const fn new(rows: u64, columns: u64, size: usize) -> Self {
         let shift = if columns <= SHORT {
             0
-        } else if columns.saturating_mul(size as u64) <= MEDIUM {
+        } else if columns.saturating_mul(size as u64) <= MEDIUM[(rows >= ENOUGH) as usize] {
             LANES.ilog2()
         } else {
             THREADS.ilog2()
@@ -134,6 +136,17 @@ pub trait Reducer<T>: Copy {
     fn start(self) -> Self::State;
     /// That of further elements, which have the numbers `first`, `first + 1`, .. in the chunk.
     fn absorb<const N: usize>(self, state: Self::State, values: [T; N], first: u32) -> Self::State;
+    /// The same for four runs of elements.
+    #[inline(always)]
+    fn absorb_four<const N: usize>(
+        self,
+        state: Self::State,
+        [a, b, c, d]: [[T; N]; UNROLL],
+        first: [u32; UNROLL],
+    ) -> Self::State {
+        let state = self.absorb(self.absorb(state, a, first[0]), b, first[1]);
+        self.absorb(self.absorb(state, c, first[2]), d, first[3])
+    }
     /// That of both. Does not depend on which is which.
     fn merge(self, a: Self::State, b: Self::State) -> Self::State;
     /// That of the lane `distance` away.
@@ -152,7 +165,7 @@ pub trait Reducer<T>: Copy {
 /// # Safety
 /// `elements` is readable for the chunk, which has fewer than 2^32 of them.
 #[inline(always)]
-pub unsafe fn absorb<T: Copy, R: Reducer<T>, const N: usize>(
+pub unsafe fn absorb<T: Plain, R: Reducer<T>, const N: usize>(
     reducer: R,
     chunk: &Chunk,
     elements: *const T,
@@ -168,21 +181,22 @@ pub unsafe fn absorb<T: Copy, R: Reducer<T>, const N: usize>(
     unsafe {
         let body = elements.add(head as usize);
         let place = |unit: u64| unit as usize * N;
+        let number = |unit: u64| head as u32 + place(unit) as u32;
+        const { assert!(UNROLL == 4) };
         while unit + ahead < units {
-            const { assert!(UNROLL == 4) };
             let units = [0, 1, 2, 3].map(|i| unit + i * chunk.group);
-            let [a, b, c, d] = units.map(|unit| access::load::<T, N>(body.add(place(unit))));
-            let [at_a, at_b, at_c, at_d] = units.map(|unit| head as u32 + place(unit) as u32);
-            state = reducer.absorb(reducer.absorb(state, a, at_a), b, at_b);
-            state = reducer.absorb(reducer.absorb(state, c, at_c), d, at_d);
+            let values = units.map(|unit| access::load::<T, N>(body.add(place(unit))));
+            state = reducer.absorb_four(state, values, units.map(number));
             unit += UNROLL as u64 * chunk.group;
         }
+        // At most three are left: all under way before the first is looked at.
+        let [mut next, mut second, third] = [0, 1, 2].map(|i| {
+            let unit = unit + i * chunk.group;
+            if unit < units { access::load_words(body.add(place(unit))) } else { Words::default() }
+        });
         while unit < units {
-            state = reducer.absorb::<N>(
-                state,
-                access::load(body.add(place(unit))),
-                head as u32 + place(unit) as u32,
-            );
+            state = reducer.absorb::<N>(state, access::from_words(next), number(unit));
+            (next, second) = (second, third);
             unit += chunk.group;
         }
         let edges = chunk.len - units * N as u64;
