@@ -29,6 +29,12 @@ impl Divisor {
         Self { divisor, multiplier: multiplier as u32, shift }
     }
 
+    /// The number that it divides by.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.divisor
+    }
+
     /// Quotient and remainder of `dividend`, which is at most [`MAX`](Self::MAX). Beyond that both mean nothing.
     #[inline(always)]
     #[must_use]

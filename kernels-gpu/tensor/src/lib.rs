@@ -6,6 +6,7 @@
 //! | module | kernels |
 //! |---|---|
 //! | [`unary`], [`binary`], [`compare`], [`select`], [`copy`] | element by element, over operands with strides: see [`place`] |
+//! | [`turned`] | copies between two dense axes |
 //! | [`convert`] | from every element type to every other |
 //! | [`reduce`] | sums, products, maxima, and where they stand, along rows and columns |
 //! | [`index`] | rows by their numbers: gathered, scattered, added up |
@@ -28,6 +29,7 @@ pub mod place;
 pub mod reduce;
 pub mod select;
 mod short;
+pub mod turned;
 pub mod unary;
 
 /// Threads of a block.

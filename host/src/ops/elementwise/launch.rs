@@ -7,6 +7,7 @@ use tensor::access::width;
 use tensor::binary::BinaryOp;
 use tensor::compare::CompareOp;
 use tensor::place::Geometry;
+use tensor::turned::Turned;
 use tensor::unary::UnaryOp;
 
 use super::plan::{Operand, Piece, pieces};
@@ -145,10 +146,11 @@ impl Launch<'_, '_> {
         })
     }
 
-    /// `y = x` by the kernel `K`.
-    pub(super) fn copy<K, T>(self, x: &Tensor, operand: Operand<'_>, strides: &[usize]) -> Result<()>
+    /// `y = x` by the kernel `K`, or by `Turning` where the operands are dense along two axes.
+    pub(super) fn copy<K, Turning, T>(self, x: &Tensor, operand: Operand<'_>, strides: &[usize]) -> Result<()>
     where
         K: Kernel<Params = (Value<Geometry<2>>, Ptr<T>, PtrMut<T>)>,
+        Turning: Kernel<Params = (Value<Turned>, Ptr<T>, PtrMut<T>)>,
         T: Pod,
     {
         self.run(
@@ -157,9 +159,16 @@ impl Launch<'_, '_> {
             strides,
             width(size_of::<T>(), size_of::<T>()),
             |stream, config, piece| {
-                let [x, y] = piece.addresses;
+                let [x, y] = piece.addresses.map(ptr::<T>);
                 // SAFETY: see `run`.
-                unsafe { launch::<K>(stream, config, (piece.geometry, ptr::<T>(x), ptr::<T>(y))) }
+                unsafe {
+                    match Turned::of(&piece.geometry) {
+                        Some(turned) => {
+                            launch::<Turning>(stream, grid(turned.blocks(size_of::<T>())), (turned, x, y))
+                        }
+                        None => launch::<K>(stream, config, (piece.geometry, x, y)),
+                    }
+                }
             },
         )
     }
@@ -186,12 +195,15 @@ impl Launch<'_, '_> {
         }
         self.out.before_write(self.stream)?;
         for piece in &pieces {
-            // More blocks than a grid holds become an error of the launch.
-            let blocks = u32::try_from(piece.blocks).unwrap_or(u32::MAX);
-            launch(self.stream, LaunchConfig::new([blocks, 1, 1], [THREADS, 1, 1]), piece)?;
+            launch(self.stream, grid(piece.blocks), piece)?;
         }
         Ok(())
     }
+}
+
+fn grid(blocks: u64) -> LaunchConfig {
+    // More blocks than a grid holds become an error of the launch.
+    LaunchConfig::new([u32::try_from(blocks).unwrap_or(u32::MAX), 1, 1], [THREADS, 1, 1])
 }
 
 fn ptr<T>(address: u64) -> DevicePtr<T> {

@@ -3,7 +3,7 @@
 //! Every operation comes in two forms: one that makes its result, and `_into`, which writes it to a [`TensorMut`] of any layout.
 //! A third, `_assign`, writes it over the first operand. All are queued; the kernels are those of the family `tensor`, whose
 //! pages say how results are rounded. Dense operands move at the speed of memory, and so do those that repeat along the innermost
-//! axis or any outer one (a bias, a scale a row); other layouts are taken element by element.
+//! axis or any outer one (a bias, a scale a row), and copies between two dense axes (transposes); other layouts are taken element by element.
 //!
 //! ```no_run
 //! use ironwarp::{Device, Tensor};
@@ -29,6 +29,7 @@ use tensor::compare::{
 };
 use tensor::copy::{copy_b1, copy_b2, copy_b4, copy_b8};
 use tensor::select::{select_b1, select_b2, select_b4, select_b8};
+use tensor::turned::{copy_turned_b1, copy_turned_b2, copy_turned_b4, copy_turned_b8};
 use tensor::unary::{unary_bf16, unary_f16, unary_f32, unary_f64, unary_i32, unary_i64};
 
 pub use tensor::binary::BinaryOp;
@@ -343,10 +344,10 @@ pub fn copy_into(stream: &Stream, x: &Tensor, out: TensorMut<'_>) -> Result<()> 
     let strides = launch.expect(x.dtype(), layout.shape())?;
     let operand = launch.operand(Some(x), layout.strides());
     match x.dtype().size() {
-        8 => launch.copy::<copy_b8, u64>(x, operand, &strides),
-        4 => launch.copy::<copy_b4, u32>(x, operand, &strides),
-        2 => launch.copy::<copy_b2, u16>(x, operand, &strides),
-        _ => launch.copy::<copy_b1, u8>(x, operand, &strides),
+        8 => launch.copy::<copy_b8, copy_turned_b8, u64>(x, operand, &strides),
+        4 => launch.copy::<copy_b4, copy_turned_b4, u32>(x, operand, &strides),
+        2 => launch.copy::<copy_b2, copy_turned_b2, u16>(x, operand, &strides),
+        _ => launch.copy::<copy_b1, copy_turned_b1, u8>(x, operand, &strides),
     }
 }
 
