@@ -89,18 +89,31 @@ impl Turned {
     /// Where the matrix with this number begins in `x` and `y`.
     #[inline(always)]
     fn matrix(&self, number: u32) -> [usize; 2] {
-        let (mut left, mut places) = (number, [0u32; 2]);
-        let mut index = 0;
-        while index < MAX_BATCH && index as u32 != self.rank {
-            let axis = &self.axes[index];
-            let (quotient, place) = axis.extent.divide(left);
-            left = quotient;
-            for k in 0..2 {
-                places[k] = places[k].wrapping_add(place.wrapping_mul(axis.strides[k]));
-            }
-            index += 1;
+        const { assert!(MAX_BATCH == 6) };
+        let mut walk = (number, [0; 2]);
+        // Written out, as in `place`.
+        let _ = self.along::<0>(&mut walk)
+            && self.along::<1>(&mut walk)
+            && self.along::<2>(&mut walk)
+            && self.along::<3>(&mut walk)
+            && self.along::<4>(&mut walk)
+            && self.along::<5>(&mut walk);
+        walk.1.map(|place| place as usize)
+    }
+
+    /// Goes along an axis: what is left of the number for the others, and places so far. False when there is none.
+    #[inline(always)]
+    fn along<const AXIS: usize>(&self, (left, places): &mut (u32, [u32; 2])) -> bool {
+        if AXIS as u32 >= self.rank {
+            return false;
         }
-        places.map(|place| place as usize)
+        let axis = &self.axes[AXIS];
+        let (quotient, place) = axis.extent.divide(*left);
+        *left = quotient;
+        for k in 0..2 {
+            places[k] = places[k].wrapping_add(place.wrapping_mul(axis.strides[k]));
+        }
+        true
     }
 }
 
