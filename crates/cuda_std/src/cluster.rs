@@ -198,3 +198,29 @@ store_shared! {
     store_shared_v2([T; 2]), "st.shared::cluster.v2.b32": "Stores 8 bytes in a block of the cluster.";
     store_shared_v4([T; 4]), "st.shared::cluster.v4.b32": "Stores 16 bytes in a block of the cluster.";
 }
+
+macro_rules! store_async {
+    ($($name:ident($value:ty), $bytes:literal, $ptx:literal: $what:literal;)*) => { $(
+        #[doc = $what]
+        #[doc = concat!("It is done some time later: then ", $bytes, " bytes count at `bar_cluster`, an [`mbarrier`](crate::mbarrier) of the same block, which has to expect them.")]
+        ///
+        /// # Safety
+        /// Both are addresses in the cluster's window, of one block, which has not exited; `addr_cluster` is aligned to the size of the
+        /// value; nobody else reads or writes there until the mbarrier's phase is over.
+        ///
+        /// # PTX
+        #[doc = concat!("`", $ptx, " [addr], value, [bar]`")]
+        #[inline(always)]
+        #[track_caller]
+        pub unsafe fn $name<T: Word>(addr_cluster: u32, value: $value, bar_cluster: u32) {
+            // SAFETY: the caller keeps this function's contract, which is the same.
+            unsafe { arch::$name(addr_cluster, value, bar_cluster) }
+        }
+    )* };
+}
+
+store_async! {
+    store_async(T), 4, "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32": "Begins to store one word in a block of the cluster.";
+    store_async_v2([T; 2]), 8, "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32": "Begins to store 8 bytes in a block of the cluster.";
+    store_async_v4([T; 4]), 16, "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32": "Begins to store 16 bytes in a block of the cluster.";
+}

@@ -18,10 +18,21 @@
 //! The `_multicast` loads write the same offset of every block of the cluster whose rank's bit is set in `mask`, and report to the
 //! mbarrier at the same offset there. The `_hint` loads tell L2 how long to keep the lines, by a policy of [`policy`].
 //!
+//! Reductions combine each element that a box or run has with the one in memory, atomically:
+//!
+//! | | types of elements |
+//! |---|---|
+//! | `add` | u32, i32, u64, f16, bf16, f32; f64 in runs alone |
+//! | `min`, `max` | u32, i32, u64, i64, f16, bf16 |
+//! | `inc`: `old >= new ? 0 : old + 1`; `dec`: `old == 0 or old > new ? new : old - 1` | u32 |
+//! | `and`, `or`, `xor` | 32 and 64 bits |
+//!
 //! # Safety
 //! Every function here that is `unsafe`: the map (or the global address) describes live global memory; the shared memory is
 //! inside of the block's (the cluster's) and nothing else touches what a copy writes, nor writes what it reads, until its
 //! completion has been waited for; `bar` is a live mbarrier that expects the bytes. Addresses and coordinates are aligned as above.
+
+use half::{bf16, f16};
 
 use crate::arch::tma as arch;
 
@@ -123,7 +134,7 @@ load! {
 }
 
 macro_rules! store {
-    ($($dims:literal, $op:literal, $what:literal: $name:ident;)*) => { $(
+    ($($dims:literal, $op:expr, $what:literal: $name:ident;)*) => { $(
         #[doc = concat!("Starts ", $what, " a ", $dims, "-dimensional box in shared memory, in the current group.")]
         ///
         /// # Safety
@@ -146,11 +157,33 @@ store! {
     3, "cp.async.bulk.tensor.3d.global.shared::cta.tile", "the store of": store_3d;
     4, "cp.async.bulk.tensor.4d.global.shared::cta.tile", "the store of": store_4d;
     5, "cp.async.bulk.tensor.5d.global.shared::cta.tile", "the store of": store_5d;
-    1, "cp.reduce.async.bulk.tensor.1d.global.shared::cta.add.tile", "the atomic addition of": reduce_add_1d;
-    2, "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile", "the atomic addition of": reduce_add_2d;
-    3, "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile", "the atomic addition of": reduce_add_3d;
-    4, "cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile", "the atomic addition of": reduce_add_4d;
-    5, "cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.tile", "the atomic addition of": reduce_add_5d;
+}
+
+/// A reduction in one to five dimensions.
+macro_rules! reduce {
+    ($($op:literal, $what:literal: $d1:ident $d2:ident $d3:ident $d4:ident $d5:ident;)*) => {
+        store! {
+            $(
+                1, concat!("cp.reduce.async.bulk.tensor.1d.global.shared::cta.", $op, ".tile"), $what: $d1;
+                2, concat!("cp.reduce.async.bulk.tensor.2d.global.shared::cta.", $op, ".tile"), $what: $d2;
+                3, concat!("cp.reduce.async.bulk.tensor.3d.global.shared::cta.", $op, ".tile"), $what: $d3;
+                4, concat!("cp.reduce.async.bulk.tensor.4d.global.shared::cta.", $op, ".tile"), $what: $d4;
+                5, concat!("cp.reduce.async.bulk.tensor.5d.global.shared::cta.", $op, ".tile"), $what: $d5;
+            )*
+        }
+    };
+}
+
+// Which types of the map's elements know which is the hardware's matter; see the table of the module.
+reduce! {
+    "add", "the atomic addition of": reduce_add_1d reduce_add_2d reduce_add_3d reduce_add_4d reduce_add_5d;
+    "min", "the atomic minimum with": reduce_min_1d reduce_min_2d reduce_min_3d reduce_min_4d reduce_min_5d;
+    "max", "the atomic maximum with": reduce_max_1d reduce_max_2d reduce_max_3d reduce_max_4d reduce_max_5d;
+    "inc", "the atomic counting up by": reduce_inc_1d reduce_inc_2d reduce_inc_3d reduce_inc_4d reduce_inc_5d;
+    "dec", "the atomic counting down by": reduce_dec_1d reduce_dec_2d reduce_dec_3d reduce_dec_4d reduce_dec_5d;
+    "and", "the atomic conjunction with": reduce_and_1d reduce_and_2d reduce_and_3d reduce_and_4d reduce_and_5d;
+    "or", "the atomic disjunction with": reduce_or_1d reduce_or_2d reduce_or_3d reduce_or_4d reduce_or_5d;
+    "xor", "the atomic exclusive disjunction with": reduce_xor_1d reduce_xor_2d reduce_xor_3d reduce_xor_4d reduce_xor_5d;
 }
 
 /// Closes the stores and reductions that this thread started since the last call into a group, which may be empty.
@@ -227,19 +260,69 @@ pub unsafe fn bulk_store<T>(dst: *mut T, src: u32, bytes: u32) {
     unsafe { arch::bulk_store(dst.cast(), src, bytes) }
 }
 
-/// Starts the addition of `bytes / 4` floats from `src` in shared memory to those at `dst`, each atomic by itself, in the current group.
-/// `bytes` is a multiple of 16, and both addresses are 16-byte aligned.
+macro_rules! bulk_reduce {
+    ($($name:ident: $type:ty, $op:literal;)*) => { $(
+        #[doc = concat!("Starts to combine `bytes` bytes of `", stringify!($type), "` from `src` in shared memory with those at `dst`, each atomically, in the current group. `bytes` is a multiple")]
+        /// of 16, and both addresses are 16-byte aligned.
+        ///
+        /// # Safety
+        /// As the module says.
+        ///
+        /// # PTX
+        #[doc = concat!("`cp.reduce.async.bulk.global.shared::cta.bulk_group.", $op, " [dst], [src], bytes`")]
+        #[inline(always)]
+        #[track_caller]
+        pub unsafe fn $name(dst: *mut $type, src: u32, bytes: u32) {
+            // SAFETY: the caller keeps this function's contract, which is the same.
+            unsafe { arch::$name(dst, src, bytes) }
+        }
+    )* };
+}
+
+bulk_reduce! {
+    bulk_reduce_add_u32: u32, "add.u32";
+    bulk_reduce_add_i32: i32, "add.s32";
+    bulk_reduce_add_u64: u64, "add.u64";
+    bulk_reduce_add_f32: f32, "add.f32";
+    bulk_reduce_add_f64: f64, "add.f64";
+    bulk_reduce_add_f16: f16, "add.noftz.f16";
+    bulk_reduce_add_bf16: bf16, "add.noftz.bf16";
+    bulk_reduce_min_u32: u32, "min.u32";
+    bulk_reduce_min_i32: i32, "min.s32";
+    bulk_reduce_min_u64: u64, "min.u64";
+    bulk_reduce_min_i64: i64, "min.s64";
+    bulk_reduce_min_f16: f16, "min.f16";
+    bulk_reduce_min_bf16: bf16, "min.bf16";
+    bulk_reduce_max_u32: u32, "max.u32";
+    bulk_reduce_max_i32: i32, "max.s32";
+    bulk_reduce_max_u64: u64, "max.u64";
+    bulk_reduce_max_i64: i64, "max.s64";
+    bulk_reduce_max_f16: f16, "max.f16";
+    bulk_reduce_max_bf16: bf16, "max.bf16";
+    bulk_reduce_inc_u32: u32, "inc.u32";
+    bulk_reduce_dec_u32: u32, "dec.u32";
+    bulk_reduce_and_u32: u32, "and.b32";
+    bulk_reduce_and_u64: u64, "and.b64";
+    bulk_reduce_or_u32: u32, "or.b32";
+    bulk_reduce_or_u64: u64, "or.b64";
+    bulk_reduce_xor_u32: u32, "xor.b32";
+    bulk_reduce_xor_u64: u64, "xor.b64";
+}
+
+/// Starts the copy of `bytes` bytes from `src` in this block's shared memory to `dst_cluster` in the shared memory of a block of the cluster,
+/// which count at `bar_cluster`, an mbarrier of that block. Both are addresses in the cluster's window ([`cluster::map_shared`](crate::cluster::map_shared));
+/// `bytes` is a multiple of 16, and the addresses of the data are 16-byte aligned.
 ///
 /// # Safety
-/// As the module says.
+/// As the module says; the other block has not exited.
 ///
 /// # PTX
-/// `cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [dst], [src], bytes`
+/// `cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [dst], [src], bytes, [bar]`
 #[inline(always)]
 #[track_caller]
-pub unsafe fn bulk_reduce_add_f32(dst: *mut f32, src: u32, bytes: u32) {
+pub unsafe fn bulk_copy_shared(dst_cluster: u32, src: u32, bytes: u32, bar_cluster: u32) {
     // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::bulk_reduce_add_f32(dst, src, bytes) }
+    unsafe { arch::bulk_copy_shared(dst_cluster, src, bytes, bar_cluster) }
 }
 
 /// How long L2 keeps what a load brings: for the `policy` argument of the `_hint` loads.

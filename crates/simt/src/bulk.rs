@@ -16,8 +16,9 @@ use crate::exec::context::{Thread, Wait, current};
 use crate::exec::group::Group;
 use crate::fault::{AccessKind, FaultKind};
 use crate::mbarrier;
-use crate::memory;
+use crate::reduction::{Reduction, combiner};
 use crate::site::RawSite;
+use crate::tensor_map::DataType;
 
 /// Bulk copies of a thread from shared to global memory.
 #[derive(Default)]
@@ -39,17 +40,6 @@ pub(crate) struct Store {
     /// Addresses and bytes that it writes.
     writes: Vec<(usize, usize)>,
     site: RawSite,
-}
-
-/// What a copy to global memory does with what is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reduction {
-    /// Adds to it.
-    Add,
-    /// Keeps the smaller.
-    Min,
-    /// Keeps the larger.
-    Max,
 }
 
 /// Sizes and addresses of bulk copies are multiples of this many bytes.
@@ -97,12 +87,7 @@ pub unsafe fn load(dst: u32, src_global: *const u8, bytes: u32, bar: u32) {
     let location = Location::caller();
     let thread = current("simt::bulk::load");
     require_granules(thread, OP, src_global as usize, dst, bytes, location);
-    let target = cluster::resolve(thread, dst, OP, location);
-    let bar = cluster::resolve(thread, bar, OP, location);
-    if bar.block_slot != target.block_slot {
-        let message = format!("{OP}: destination and mbarrier are in different blocks");
-        thread.fail(FaultKind::BulkCopyInvalid, location, message);
-    }
+    let (target, bar) = remote(thread, dst, bar, OP, location);
     let len = bytes as usize;
     require_in_arena(thread, &target, len, OP, location);
     let arrival = mbarrier::begin_copy(thread, &bar, len, OP, location);
@@ -140,28 +125,83 @@ pub unsafe fn store(dst_global: *mut u8, src: u32, bytes: u32) {
     begin_store(thread, &target, len, writes, AccessKind::AsyncWrite, location, carry_out);
 }
 
-/// As [`store`], but adds `f32`s to those in global memory, each atomically
-/// (`cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32`).
+/// As [`store`], but combines elements with those in global memory, each atomically
+/// (`cp.reduce.async.bulk.global.shared::cta.bulk_group`).
 ///
 /// # Safety
 /// As [`store`]; others may reduce into the destination meanwhile.
 #[track_caller]
 #[inline(never)]
-pub unsafe fn reduce_add_f32(dst_global: *mut f32, src: u32, bytes: u32) {
+pub unsafe fn reduce(reduction: Reduction, elements: DataType, dst_global: *mut u8, src: u32, bytes: u32) {
     const OP: &str = "cp.reduce.async.bulk";
     let location = Location::caller();
-    let thread = current("simt::bulk::reduce_add_f32");
+    let thread = current("simt::bulk::reduce");
     let target = source(thread, dst_global as usize, src, bytes, OP, location);
+    let Some(combine) = combiner(elements, reduction) else {
+        let message = format!("{OP}: {reduction:?} is not defined for {elements:?}");
+        thread.fail(FaultKind::BulkCopyInvalid, location, message)
+    };
     let writes = vec![(dst_global as usize, bytes as usize)];
-    let from = target.block.arena.at(target.offset).cast::<f32>();
+    let from = target.block.arena.at(target.offset);
     let carry_out = move || {
-        for index in 0..bytes as usize / size_of::<f32>() {
-            // SAFETY: the source is in the arena and aligned, which has been checked; the caller vouches for the
-            // destination.
-            unsafe { memory::update(dst_global.add(index), |old| old + *from.add(index)) };
+        // SAFETY: the source is in the arena, which has been checked.
+        let values = unsafe { std::slice::from_raw_parts(from, bytes as usize) };
+        for (index, value) in values.chunks_exact(elements.bytes()).enumerate() {
+            // SAFETY: the caller vouches for the destination, whose elements have the size of the value.
+            unsafe { combine(dst_global.add(index * elements.bytes()), value) };
         }
     };
     begin_store(thread, &target, bytes as usize, writes, AccessKind::Atomic, location, carry_out);
+}
+
+/// Begins to copy `bytes` from the block's shared memory at `src` to `dst` in shared memory of a block of the cluster, which completes on the
+/// mbarrier at `bar` of that block (`cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes`).
+///
+/// # Safety
+/// Until the mbarrier says that the bytes have arrived, nothing touches the destination or writes to the source; or checking is on.
+#[track_caller]
+#[inline(never)]
+pub unsafe fn copy_shared(dst: u32, src: u32, bytes: u32, bar: u32) {
+    const OP: &str = "cp.async.bulk to shared memory of the cluster";
+    let location = Location::caller();
+    let thread = current("simt::bulk::copy_shared");
+    let from = source(thread, 0, src, bytes, OP, location);
+    let (to, bar) = remote(thread, dst, bar, OP, location);
+    require_granules(thread, OP, 0, to.offset, bytes, location);
+    let len = bytes as usize;
+    require_in_arena(thread, &to, len, OP, location);
+    let arrival = mbarrier::begin_copy(thread, &bar, len, OP, location);
+    let site = RawSite::of(location);
+    if let Some(operation) = arrival.operation() {
+        let address = from.block.arena.at(from.offset) as usize;
+        let access = Access { address, size: len, align: 1, kind: AccessKind::AsyncRead, site };
+        proxy::async_access(thread, from.block, access, operation);
+        write_shared(thread, &to, len, arrival.operation(), site);
+    }
+    let (from, to) = (from.block.arena.at(from.offset).cast_const(), to.block.arena.at(to.offset));
+    let issuer = thread.slot;
+    thread.group().take_off(Box::new(move |group: &Group<'_>| {
+        // SAFETY: both are in their arenas, which has been checked.
+        unsafe { std::ptr::copy(from, to, len) };
+        arrival.complete(group, &group.threads[issuer as usize]);
+    }));
+}
+
+/// A destination in shared memory of the cluster, and the mbarrier of the same block.
+pub(crate) fn remote<'t>(
+    thread: &'t Thread,
+    dst: u32,
+    bar: u32,
+    op: &str,
+    location: &'static Location<'static>,
+) -> (Target<'t>, Target<'t>) {
+    let to = cluster::resolve(thread, dst, op, location);
+    let bar = cluster::resolve(thread, bar, op, location);
+    if bar.block_slot != to.block_slot {
+        let message = format!("{op}: destination and mbarrier are in different blocks");
+        thread.fail(FaultKind::BulkCopyInvalid, location, message);
+    }
+    (to, bar)
 }
 
 fn source<'t>(

@@ -17,15 +17,16 @@ mod tile;
 
 use std::panic::Location;
 
-use crate::bulk::{self, Reduction};
+use crate::bulk;
 use crate::check::{self, Access};
 use crate::cluster::{self, Target};
 use crate::exec::context::{Thread, current};
 use crate::exec::group::Group;
 use crate::fault::{AccessKind, FaultKind};
 use crate::mbarrier::{self, Arrival};
+use crate::reduction::{Reduction, combiner};
 use crate::site::RawSite;
-use crate::tensor_map::{self, Description, Interleave, WORDS};
+use crate::tensor_map::{self, DataType, Description, Interleave, WORDS};
 use tile::Tile;
 
 /// Alignment of a tensor map.
@@ -131,9 +132,11 @@ unsafe fn send(
         let message = format!("{op}: the box at {coords:?} begins before its tensor, which only loads can");
         thread.fail(FaultKind::BulkCopyInvalid, location, message);
     }
-    let combine = reduction.map(|reduction| match element::combiner(tile.map.data_type, reduction) {
-        Some(combine) => combine,
-        None => {
+    // Of f64 only plain bulk copies have a reduction.
+    let is_known = tile.map.data_type != DataType::F64;
+    let combine = reduction.map(|reduction| match combiner(tile.map.data_type, reduction) {
+        Some(combine) if is_known => combine,
+        _ => {
             let message = format!("{op}: {reduction:?} is not defined for {:?}", tile.map.data_type);
             thread.fail(FaultKind::BulkCopyInvalid, location, message)
         }
@@ -222,12 +225,7 @@ fn destinations<'t>(
     location: &'static Location<'static>,
 ) -> Vec<(Target<'t>, Target<'t>)> {
     const OP: &str = "cp.async.bulk.tensor";
-    let to = cluster::resolve(thread, dst, OP, location);
-    let bar = cluster::resolve(thread, bar, OP, location);
-    if to.block_slot != bar.block_slot {
-        let message = format!("{OP}: destination and mbarrier are in different blocks");
-        thread.fail(FaultKind::BulkCopyInvalid, location, message);
-    }
+    let (to, bar) = bulk::remote(thread, dst, bar, OP, location);
     let Some(mask) = multicast else { return vec![(to, bar)] };
     let blocks = thread.group().launch.config.blocks_per_cluster() as u32;
     if mask == 0 || u32::from(mask) >> blocks != 0 {

@@ -10,8 +10,9 @@ use simt::cluster::{
     arrive, arrive_relaxed, block_idx, block_rank, blocks, count, dim, id, load_shared, map_shared,
     store_shared, sync as cluster_sync, wait,
 };
-use simt::mbarrier::{arrive_remote, fence_init, init, wait_parity};
+use simt::mbarrier::{arrive_expect_tx, arrive_remote, fence_init, init, wait_parity};
 use simt::memory::{load, store};
+use simt::remote::store_async;
 use simt::shared::{alloc_static, to_address};
 use simt::{FaultKind, LaunchConfig, StaticKey, thread};
 
@@ -358,5 +359,55 @@ fn clusters_of_a_cooperative_grid() {
         let first = id()[0] * BLOCKS;
         assert_eq!(get_from(there(rank(), next())), first + next());
         simt::grid::sync();
+    });
+}
+
+/// Each thread of a cluster's first block stores a word in the last block, whose threads read it.
+fn store_asynchronously(waits: bool) {
+    let (rank, last) = (thread::rank(), BLOCKS - 1);
+    // Made by the generic proxy, as the stores that follow: no proxy fence stands between.
+    put(word(rank), 0);
+    if rank == 0 && block_rank() == last {
+        init(bar(0), 1);
+        fence_init();
+        arrive_expect_tx(bar(0), 4 * THREADS);
+    }
+    cluster_sync();
+    if block_rank() == 0 {
+        // SAFETY: checking is on.
+        unsafe { store_async(there(rank, last), &[rank + 7], map_shared(bar(0), last)) };
+    }
+    if block_rank() == last {
+        if waits {
+            wait_parity(bar(0), 0);
+        }
+        let got = get(word(rank));
+        assert!(!waits || got == rank + 7);
+    }
+    cluster_sync();
+}
+
+#[test]
+fn asynchronous_stores_complete_on_an_mbarrier() {
+    passes(config(), || store_asynchronously(true));
+}
+
+#[test]
+fn asynchronous_stores_have_to_be_waited_for() {
+    fails(config(), FaultKind::AsyncCopyPending, || store_asynchronously(false));
+}
+
+#[test]
+fn asynchronous_stores_and_their_mbarrier_are_in_one_block() {
+    fails(config(), FaultKind::BulkCopyInvalid, || {
+        if thread::rank() == 0 {
+            init(bar(0), 1);
+            fence_init();
+        }
+        cluster_sync();
+        if block_rank() == 0 {
+            // SAFETY: checking is on.
+            unsafe { store_async(there(0, 1), &[1], bar(0)) };
+        }
     });
 }

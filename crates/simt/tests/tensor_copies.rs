@@ -7,10 +7,11 @@ use std::sync::Mutex;
 use common::passes;
 use common::tensors::*;
 use simt::barrier::sync;
-use simt::bulk::{self, Reduction, commit_group, wait_group, wait_group_read};
+use simt::bulk::{self, commit_group, wait_group, wait_group_read};
 use simt::cluster::{block_rank, sync as cluster_sync};
 use simt::mbarrier::{arrive, arrive_expect_tx, expect_tx, wait_parity};
 use simt::memory::{Tracked, proxy_fence};
+use simt::reduction::Reduction;
 use simt::tensor_map::{DataType, OobFill, Swizzle};
 use simt::{LaunchConfig, tma};
 
@@ -276,7 +277,7 @@ fn bulk_copies_there_and_back() {
             // SAFETY: checking is on.
             unsafe {
                 bulk::store(word(256).cast(), tile(16), 256);
-                bulk::reduce_add_f32(word(384), tile(16), 512);
+                bulk::reduce(Reduction::Add, DataType::F32, word(384).cast(), tile(16), 512);
             }
             commit_group();
             wait_group(0);

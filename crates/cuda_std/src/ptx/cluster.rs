@@ -150,3 +150,33 @@ pub unsafe fn store_shared_v4<T: Word>(addr: u32, value: [T; 4]) {
             in(reg32) value[3].to_word(), options(nostack, preserves_flags));
     }
 }
+
+#[inline(always)]
+pub unsafe fn store_async<T: Word>(addr: u32, value: T, bar: u32) {
+    // SAFETY: one store; the caller vouches for the addresses.
+    unsafe {
+        asm!("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [{0}], {1}, [{2}];", in(reg32) addr,
+            in(reg32) value.to_word(), in(reg32) bar, options(nostack, preserves_flags));
+    }
+}
+
+#[inline(always)]
+pub unsafe fn store_async_v2<T: Word>(addr: u32, value: [T; 2], bar: u32) {
+    // SAFETY: one store; the caller vouches for the addresses.
+    unsafe {
+        asm!("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [{0}], {{{1}, {2}}}, [{3}];", in(reg32) addr,
+            in(reg32) value[0].to_word(), in(reg32) value[1].to_word(), in(reg32) bar,
+            options(nostack, preserves_flags));
+    }
+}
+
+#[inline(always)]
+pub unsafe fn store_async_v4<T: Word>(addr: u32, value: [T; 4], bar: u32) {
+    // SAFETY: one store; the caller vouches for the addresses.
+    unsafe {
+        asm!("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [{0}], {{{1}, {2}, {3}, {4}}}, [{5}];",
+            in(reg32) addr, in(reg32) value[0].to_word(), in(reg32) value[1].to_word(),
+            in(reg32) value[2].to_word(), in(reg32) value[3].to_word(), in(reg32) bar,
+            options(nostack, preserves_flags));
+    }
+}

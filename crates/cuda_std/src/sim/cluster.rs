@@ -36,3 +36,21 @@ accesses! {
     load_shared_v2, store_shared_v2: [T; 2];
     load_shared_v4, store_shared_v4: [T; 4];
 }
+
+#[track_caller]
+pub unsafe fn store_async<T: Word>(addr: u32, value: T, bar: u32) {
+    // SAFETY: the caller keeps this function's contract, which is the same.
+    unsafe { simt::remote::store_async(addr, &[value.to_word()], bar) }
+}
+
+macro_rules! async_stores {
+    ($($name:ident: $words:literal;)*) => { $(
+        #[track_caller]
+        pub unsafe fn $name<T: Word>(addr: u32, value: [T; $words], bar: u32) {
+            // SAFETY: the caller keeps this function's contract, which is the same.
+            unsafe { simt::remote::store_async(addr, &value.map(T::to_word), bar) }
+        }
+    )* };
+}
+
+async_stores! { store_async_v2: 2; store_async_v4: 4; }

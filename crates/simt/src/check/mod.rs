@@ -332,12 +332,15 @@ fn stamp(thread: &Thread, access: Access) -> Stamp {
 
 /// Asynchronous copies to `bytes` of shared memory at `address` have arrived.
 pub(crate) fn copy_arrived(thread: &Thread, address: usize, bytes: usize, site: RawSite) {
-    let block = thread.block();
-    let Some(offset) = block.arena.offset_of(address) else { return };
     let access = Access { address, size: bytes, align: 1, kind: AccessKind::Write, site };
-    let now = stamp(thread, access);
+    overwrite(thread.block(), access, stamp(thread, access));
+}
+
+/// An access to shared memory of `block`, checked before, is now the latest write.
+fn overwrite(block: &Block, access: Access, now: Stamp) {
+    let Some(offset) = block.arena.offset_of(access.address) else { return };
     let mut shadow = block.check.shared.borrow_mut();
-    for (page, within, bytes) in pages(offset, bytes) {
+    for (page, within, bytes) in pages(offset, access.size) {
         let noted: Result<(), ()> = shadow.pages[page].visit(within, bytes, |cell| {
             cell.arrived(now);
             Ok(())

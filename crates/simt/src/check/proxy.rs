@@ -93,6 +93,10 @@ pub(crate) fn async_access(thread: &Thread, target: &Block, access: Access, oper
     }
     let number = thread.block().number.get();
     let now = Stamp::tracked(number, operation, thread.rank, access.kind, access.site);
+    note(thread, target, access, now);
+}
+
+fn note(thread: &Thread, target: &Block, access: Access, now: Stamp) {
     match note_shared(thread, target, access, now) {
         Ok(()) => {}
         // The same kind of fault whichever of the two comes first.
@@ -101,6 +105,18 @@ pub(crate) fn async_access(thread: &Thread, target: &Block, access: Access, oper
         }
         Err(problem) => fail_shared(thread, access, problem),
     }
+}
+
+/// Checks an asynchronous write of the generic proxy to shared memory of a block of the thread's cluster: what came before needs
+/// no proxy fence, and what comes after has to wait for operation number `operation`.
+pub(crate) fn generic_write(thread: &Thread, target: &Block, access: Access, operation: u32) {
+    if !thread.checked() {
+        return;
+    }
+    note(thread, target, access, super::stamp(thread, access));
+    let number = thread.block().number.get();
+    let now = Stamp::tracked(number, operation, thread.rank, AccessKind::AsyncWrite, access.site);
+    super::overwrite(target, access, now);
 }
 
 /// Whether what some thread did at `stamp` happened before what the present one does now.

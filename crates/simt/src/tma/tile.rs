@@ -1,6 +1,7 @@
 //! One box of a tensor: which bytes it is in global memory, and where they go in shared memory.
 
-use super::element::{self, Combine};
+use super::element;
+use crate::reduction::Combine;
 use crate::tensor_map::{Description, MAX_RANK};
 
 /// A box at a place of its tensor.

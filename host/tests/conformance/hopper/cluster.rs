@@ -1,7 +1,7 @@
 //! Places in a cluster, and the shared memory of its blocks.
 
 use conformance::hopper::cluster::{
-    MAX_BLOCKS, POSITION_WORDS, RING_WORDS, cluster_gather, cluster_positions, cluster_ring,
+    MAX_BLOCKS, POSITION_WORDS, RING_WORDS, cluster_gather, cluster_positions, cluster_ring, cluster_send,
 };
 use ironwarp::{LaunchConfig, Result, launch};
 
@@ -58,6 +58,26 @@ fn blocks_read_and_write_each_others_shared_memory() -> Result<()> {
             let before = part(first + (rank + cluster - 1) % cluster);
             let loaded = next.repeat(3);
             loaded.into_iter().chain((1..=3).flat_map(move |add| before.iter().map(move |x| x + add)))
+        });
+        assert_same(&format!("{clusters} clusters of {cluster}"), &gpu.get(&out)?, want);
+    }
+    Ok(())
+}
+
+#[test]
+fn blocks_send_each_other_words_and_runs() -> Result<()> {
+    let Some(gpu) = hopper()? else { return Ok(()) };
+    for (cluster, clusters) in [(1, 2), (2, 3), (3, 1), (8, 2)] {
+        let blocks = cluster * clusters;
+        let x: Vec<u32> = words(2, blocks * RING_WORDS).iter().map(|x| x >> 1).collect();
+        let (device_x, mut out) = (gpu.put(&x)?, gpu.zeros::<u32>(4 * blocks * RING_WORDS)?);
+        let config = LaunchConfig::linear(blocks * THREADS, THREADS as u32).cluster([cluster as u32, 1, 1]);
+        // SAFETY: a part of `x` and four of `out` for each block.
+        unsafe { launch::<cluster_send>(&gpu.stream, config, (&device_x, &mut out))? };
+        let want = (0..blocks).flat_map(|block| {
+            let before = block / cluster * cluster + (block % cluster + cluster - 1) % cluster;
+            let sent = &x[before * RING_WORDS..(before + 1) * RING_WORDS];
+            [1, 2, 3, 0].into_iter().flat_map(move |add| sent.iter().map(move |x| x + add))
         });
         assert_same(&format!("{clusters} clusters of {cluster}"), &gpu.get(&out)?, want);
     }

@@ -2,6 +2,7 @@
 
 use bytemuck::Pod;
 use conformance::hopper::tma as kernels;
+use half::{bf16, f16};
 use ironwarp::tma::{MapElement, Swizzle, TensorMap, TensorMapMut, Tiling};
 use ironwarp::{DeviceBuffer, LaunchConfig, Result, launch};
 
@@ -126,27 +127,108 @@ where
     Ok(())
 }
 
-/// Stores the box, with and without an addition behind it, unless it begins before the tensor, which only loads can. Small integers:
-/// sums are exact.
-fn stores<const RANK: usize>(gpu: &Gpu, case: Case<RANK>, store: Store<RANK>) -> Result<()> {
+/// What reductions do with two elements, by their number in `REDUCTIONS`; 0 is a store.
+trait Reduced: Pod + MapElement + PartialEq + std::fmt::Debug {
+    /// Numbers of the reductions that there are.
+    const OPS: &[u32];
+
+    /// An element, exact in sums.
+    fn of(word: u32) -> Self;
+
+    fn combine(op: u32, old: Self, new: Self) -> Self;
+}
+
+macro_rules! reduced {
+    ($($type:ty: $ops:expr, $of:expr, $add:expr, $less:expr;)*) => { $(
+        impl Reduced for $type {
+            const OPS: &[u32] = &$ops;
+
+            fn of(word: u32) -> Self {
+                let of: fn(u32) -> Self = $of;
+                of(word)
+            }
+
+            fn combine(op: u32, old: Self, new: Self) -> Self {
+                let (add, less): (fn(Self, Self) -> Self, fn(Self, Self) -> bool) = ($add, $less);
+                match op {
+                    0 => new,
+                    1 => add(old, new),
+                    2 => if less(new, old) { new } else { old },
+                    3 => if less(old, new) { new } else { old },
+                    _ => bits(op, old, new),
+                }
+            }
+        }
+    )* };
+}
+
+/// Reductions of bits, and those that count, of words that lie next to each other.
+fn bits<T: Pod>(op: u32, old: T, new: T) -> T {
+    if matches!(op, 4 | 5) {
+        let (old, new): (u32, u32) = (bytemuck::cast(old), bytemuck::cast(new));
+        let counted = match op {
+            4 => {
+                if old >= new {
+                    0
+                } else {
+                    old + 1
+                }
+            }
+            _ => {
+                if old == 0 || old > new {
+                    new
+                } else {
+                    old - 1
+                }
+            }
+        };
+        return bytemuck::cast(counted);
+    }
+    let both: Vec<u8> = bytemuck::bytes_of(&old)
+        .iter()
+        .zip(bytemuck::bytes_of(&new))
+        .map(|(old, new)| match op {
+            6 => old & new,
+            7 => old | new,
+            8 => old ^ new,
+            _ => unreachable!("there is no reduction {op}"),
+        })
+        .collect();
+    bytemuck::pod_read_unaligned(&both)
+}
+
+// Words in two ranges, so that counting meets its ends; small integers as floats.
+reduced! {
+    u32: [0, 1, 2, 3, 4, 5, 6, 7, 8], |x| if x % 3 == 0 { x % 4 } else { x }, u32::wrapping_add, |a, b| a < b;
+    i32: [0, 1, 2, 3, 6, 7, 8], |x| x as i32, i32::wrapping_add, |a, b| a < b;
+    u64: [0, 1, 2, 3, 6, 7, 8], |x| u64::from(x) << 20, u64::wrapping_add, |a, b| a < b;
+    i64: [0, 2, 3, 6, 7, 8], |x| i64::from(x as i32) << 20, i64::wrapping_add, |a, b| a < b;
+    f16: [0, 1, 2, 3], |x| f16::from_f32((x % 1000) as f32 - 500.0), |a, b| a + b, |a, b| a < b;
+    bf16: [0, 1, 2, 3], |x| bf16::from_f32((x % 100) as f32 - 50.0), |a, b| a + b, |a, b| a < b;
+    f32: [0, 1], |x| (x % 1000) as f32, |a, b| a + b, |a, b| a < b;
+    f64: [1], |x| f64::from(x), |a, b| a + b, |a, b| a < b;
+}
+
+/// Stores the box and combines it with what is there in every way, unless it begins before the tensor, which only loads can.
+fn stores<T: Reduced, const RANK: usize>(gpu: &Gpu, case: Case<RANK>, store: Store<RANK>) -> Result<()> {
     if case.coords.iter().any(|&at| at < 0) {
         return Ok(());
     }
-    let integers = |seed, len| words(seed, len).iter().map(|x| (x % 1000) as f32).collect::<Vec<f32>>();
-    let (before, x) = (integers(1, case.len::<f32>()), integers(2, case.bytes::<f32>() / 4));
-    let x_words = gpu.put(bytemuck::cast_slice::<f32, u32>(&x))?;
-    for add in [0, 1] {
+    let numbers = |seed, len| words(seed, len).into_iter().map(T::of).collect::<Vec<T>>();
+    let bytes = case.bytes::<T>();
+    let (before, x) = (numbers(1, case.len::<T>()), numbers(2, bytes / size_of::<T>()));
+    let x_words = gpu.put(bytemuck::cast_slice::<T, u32>(&x))?;
+    for &op in T::OPS {
         let mut buffer = gpu.put(&before)?;
         let mut map = TensorMapMut::new(buffer.view_mut(), &case.tiling())?;
-        let bytes = case.bytes::<f32>() as u32;
-        store(gpu, case.config::<f32>(), &x_words, bytes, add, &mut map, case.coords)?;
+        store(gpu, case.config::<T>(), &x_words, bytes as u32, op, &mut map, case.coords)?;
         let mut want = before.clone();
-        for (place, memory) in case.elements::<f32>(case.stored_width::<f32>()) {
+        for (place, memory) in case.elements::<T>(case.stored_width::<T>()) {
             if let Some(at) = memory {
-                want[at] = x[place] * (1 + add) as f32;
+                want[at] = T::combine(op, before[at], x[place]);
             }
         }
-        assert_same(&format!("{case:?}, add {add}"), &gpu.get(&buffer)?, want);
+        assert_same(&format!("{case:?}, op {op}"), &gpu.get(&buffer)?, want);
     }
     Ok(())
 }
@@ -160,7 +242,8 @@ fn one_dimension() -> Result<()> {
     for coord in [0, 4, 60, -8, 96, 100, i32::MAX - 3, i32::MIN] {
         let case = Case { dims: [100], pitch: 0, box_dims: [32], coords: [coord], swizzle: PLAIN };
         loads::<u32, 1>(&gpu, case, load!(tma_load_1d))?;
-        stores(&gpu, case, store!(tma_store_1d))?;
+        stores::<f32, 1>(&gpu, case, store!(tma_store_1d))?;
+        stores::<u32, 1>(&gpu, case, store!(tma_store_1d))?;
     }
     Ok(())
 }
@@ -172,7 +255,8 @@ fn two_dimensions_with_every_swizzle() -> Result<()> {
         for coords in [[0, 0], [4, 7], [-8, -2], [72, 40], [32, -100]] {
             let case = Case { dims: [77, 50], pitch: 320, box_dims: [width, 21], coords, swizzle };
             loads::<u32, 2>(&gpu, case, load!(tma_load_2d))?;
-            stores(&gpu, case, store!(tma_store_2d))?;
+            stores::<f32, 2>(&gpu, case, store!(tma_store_2d))?;
+            stores::<u32, 2>(&gpu, case, store!(tma_store_2d))?;
         }
     }
     Ok(())
@@ -191,24 +275,88 @@ fn elements_of_one_two_and_eight_bytes() -> Result<()> {
 }
 
 #[test]
+fn reductions_of_every_type() -> Result<()> {
+    fn one<T: Reduced>(gpu: &Gpu) -> Result<()> {
+        // 64 bytes of 9 rows, a part of which lies past the end of the tensor.
+        let size = size_of::<T>();
+        let (dims, box_dims) = ([128 / size, 7], [64 / size, 5]);
+        let coords = [(96 / size) as i32, 3];
+        stores::<T, 2>(
+            gpu,
+            Case { dims, pitch: 144, box_dims, coords, swizzle: Swizzle::B64 },
+            store!(tma_store_2d),
+        )
+    }
+    let Some(gpu) = hopper()? else { return Ok(()) };
+    one::<i32>(&gpu)?;
+    one::<u64>(&gpu)?;
+    one::<i64>(&gpu)?;
+    one::<f16>(&gpu)?;
+    one::<bf16>(&gpu)
+}
+
+#[test]
+fn reductions_of_runs() -> Result<()> {
+    fn one<T: Reduced>(gpu: &Gpu, number: usize, name: &str) -> Result<()> {
+        let op = kernels::REDUCTIONS.iter().position(|op| *op == name).expect("a known reduction") as u32 + 1;
+        assert!(T::OPS.contains(&op), "{name}");
+        let numbers = |seed| {
+            let words = words(seed, kernels::BULK_BYTES as usize / size_of::<T>());
+            words.into_iter().map(T::of).collect::<Vec<T>>()
+        };
+        let (before, x) = (numbers(3), numbers(4));
+        let device_x = gpu.put(bytemuck::cast_slice::<T, u32>(&x))?;
+        let mut out = gpu.put(bytemuck::cast_slice::<T, u32>(&before))?;
+        let config = LaunchConfig::new([1; 3], [kernels::THREADS, 1, 1]);
+        // SAFETY: both have the bytes.
+        unsafe { launch::<kernels::bulk_reduce>(&gpu.stream, config, (number as u32, &device_x, &mut out))? };
+        let want = before.iter().zip(&x).map(|(&old, &new)| T::combine(op, old, new));
+        assert_same(
+            &format!("{name} of {}", std::any::type_name::<T>()),
+            &elements::<T>(&gpu.get(&out)?),
+            want,
+        );
+        Ok(())
+    }
+    let Some(gpu) = hopper()? else { return Ok(()) };
+    for (number, (name, element)) in kernels::BULK_REDUCTIONS.into_iter().enumerate() {
+        match element {
+            "u32" => one::<u32>(&gpu, number, name)?,
+            "i32" => one::<i32>(&gpu, number, name)?,
+            "u64" => one::<u64>(&gpu, number, name)?,
+            "i64" => one::<i64>(&gpu, number, name)?,
+            "f16" => one::<f16>(&gpu, number, name)?,
+            "bf16" => one::<bf16>(&gpu, number, name)?,
+            "f32" => one::<f32>(&gpu, number, name)?,
+            "f64" => one::<f64>(&gpu, number, name)?,
+            other => panic!("no type {other}"),
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn three_to_five_dimensions() -> Result<()> {
     let Some(gpu) = hopper()? else { return Ok(()) };
     for coords in [[0, 0, 0], [4, 4, 5], [-4, -2, -3], [12, 0, 6]] {
         let case = Case { dims: [13, 6, 7], pitch: 64, box_dims: [8, 3, 4], coords, swizzle: Swizzle::B32 };
         loads::<u32, 3>(&gpu, case, load!(tma_load_3d))?;
-        stores(&gpu, case, store!(tma_store_3d))?;
+        stores::<f32, 3>(&gpu, case, store!(tma_store_3d))?;
+        stores::<u32, 3>(&gpu, case, store!(tma_store_3d))?;
     }
     for coords in [[0, 0, 0, 0], [4, 1, -1, 2], [12, 2, 2, 2]] {
         let case =
             Case { dims: [20, 3, 4, 5], pitch: 80, box_dims: [16, 2, 3, 2], coords, swizzle: Swizzle::B64 };
         loads::<u32, 4>(&gpu, case, load!(tma_load_4d))?;
-        stores(&gpu, case, store!(tma_store_4d))?;
+        stores::<f32, 4>(&gpu, case, store!(tma_store_4d))?;
+        stores::<u32, 4>(&gpu, case, store!(tma_store_4d))?;
     }
     for coords in [[0; 5], [8, 1, 1, 1, 1], [-4, 2, -1, 0, 3]] {
         let case =
             Case { dims: [9, 3, 2, 4, 5], pitch: 48, box_dims: [4, 2, 2, 3, 2], coords, swizzle: PLAIN };
         loads::<u32, 5>(&gpu, case, load!(tma_load_5d))?;
-        stores(&gpu, case, store!(tma_store_5d))?;
+        stores::<f32, 5>(&gpu, case, store!(tma_store_5d))?;
+        stores::<u32, 5>(&gpu, case, store!(tma_store_5d))?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Blocks that see each other's shared memory.
 
-use cuda_std::{cluster, kernel, mbarrier, shared, shared_array, thread, vector};
+use cuda_std::{cluster, fence, kernel, mbarrier, shared, shared_array, thread, tma, vector};
 
 /// Words that [`cluster_positions`] writes a block.
 pub const POSITION_WORDS: usize = 14;
@@ -122,5 +122,53 @@ pub unsafe fn cluster_gather(rounds: u32, out: *mut u32) {
             cluster::sync();
             round += 1;
         }
+    }
+}
+
+/// Every block sends its part of `x` to the block of the next rank four times: by asynchronous stores of 4, 8 and 16 bytes, which add 1, 2 and 3, and
+/// as it is by a bulk copy; it writes what it got from the block before to `out`, in four parts.
+///
+/// # Safety
+/// Blocks of 32 threads; `x` has [`RING_WORDS`] words for each block, `out` four times that.
+#[kernel]
+pub unsafe fn cluster_send(x: *const u32, out: *mut u32) {
+    const BYTES: u32 = 4 * RING_WORDS as u32;
+    let (t, block) = (thread::thread_idx_x(), thread::block_idx_x() as usize);
+    let mine = shared::address_of(shared_array![u128; RING_WORDS / 4]);
+    let given = shared::address_of(shared_array![u128; RING_WORDS]);
+    let bar = shared::address_of(shared_array![u64; 1]);
+    let next = (cluster::block_rank() + 1) % cluster::blocks();
+    let at = 16 * t;
+    // SAFETY: each thread has 16 bytes of each part; the barrier is made and expects all bytes before any block sends; nobody leaves before all have what was
+    // sent to them.
+    unsafe {
+        let x: [u32; 4] = vector::load_nc_v4(x.add(block * RING_WORDS + 4 * t as usize));
+        vector::store_shared_v4(mine + at, x);
+        // Written before, by this block: a store from another one needs no proxy fence.
+        vector::store_shared_v4(given + at, [0u32; 4]);
+        if t == 0 {
+            mbarrier::init(bar, 1);
+            mbarrier::fence_init();
+            mbarrier::arrive_expect_tx(bar, 4 * BYTES);
+        }
+        fence::proxy_async_shared();
+        cluster::sync();
+        let (theirs, full) = (cluster::map_shared(given, next), cluster::map_shared(bar, next));
+        for i in 0..4 {
+            cluster::store_async(theirs + at + 4 * i, x[i as usize] + 1, full);
+        }
+        cluster::store_async_v2(theirs + BYTES + at, [x[0] + 2, x[1] + 2], full);
+        cluster::store_async_v2(theirs + BYTES + at + 8, [x[2] + 2, x[3] + 2], full);
+        cluster::store_async_v4(theirs + 2 * BYTES + at, x.map(|x| x + 3), full);
+        if t == 0 {
+            tma::bulk_copy_shared(theirs + 3 * BYTES, mine, BYTES, full);
+        }
+        mbarrier::wait_parity_cluster(bar, 0);
+        let out = out.add(4 * block * RING_WORDS + 4 * t as usize);
+        for part in 0..4 {
+            let got: [u32; 4] = vector::load_shared_v4(given + part * BYTES + at);
+            vector::store_v4(out.add(part as usize * RING_WORDS), got);
+        }
+        cluster::sync();
     }
 }
