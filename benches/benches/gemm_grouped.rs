@@ -56,8 +56,14 @@ fn main() -> Outcome {
         }
         let groups = if session.small() { vec![SMALL_GROUPS] } else { GROUPS.to_vec() };
         for (count, sides) in groups {
-            grouped::<bf16>(session, Grouped { name: "gemm_grouped_bf16", dtype: "bf16", count, sides })?;
-            grouped::<E4M3>(session, Grouped { name: "gemm_grouped_e4m3", dtype: "e4m3", count, sides })?;
+            let row = Grouped { dtype: "bf16", kernel: None, count, sides };
+            grouped::<bf16>(session, row)?;
+            grouped::<bf16>(session, Grouped { kernel: Some("gemm_grouped_bf16_nt_128x256"), ..row })?;
+            grouped::<bf16>(session, Grouped { kernel: Some("gemm_grouped_bf16_nt_128x128_pp"), ..row })?;
+            let row = Grouped { dtype: "e4m3", ..row };
+            grouped::<E4M3>(session, row)?;
+            grouped::<E4M3>(session, Grouped { kernel: Some("gemm_grouped_e4m3_nt_128x256"), ..row })?;
+            grouped::<E4M3>(session, Grouped { kernel: Some("gemm_grouped_e4m3_nt_128x128_pp"), ..row })?;
         }
         Ok(())
     })
@@ -66,9 +72,10 @@ fn main() -> Outcome {
 /// A row of products of groups.
 #[derive(Clone, Copy)]
 struct Grouped {
-    name: &'static str,
     /// The peers' name of the element type.
     dtype: &'static str,
+    /// The kernel, if it is not the one that the op takes.
+    kernel: Option<&'static str>,
     count: usize,
     /// Rows of a group on average, n, k.
     sides: Sides,
@@ -99,8 +106,9 @@ fn grouped<T>(session: &mut Session, row: Grouped) -> Outcome
 where
     T: testkit::Element + TensorElement + Pod + Into<f64>,
 {
-    let Grouped { name, dtype, count, sides: (rows, n, k) } = row;
-    if !session.wants(name) {
+    let Grouped { dtype, kernel, count, sides: (rows, n, k) } = row;
+    let name = kernel.map_or(format!("gemm_grouped_{dtype}"), str::to_owned);
+    if !session.wants(&name) {
         return Ok(());
     }
     let (m, stream) = (count * rows, session.stream.clone());
@@ -113,16 +121,20 @@ where
         sets.push(GroupSet { a, b, c: DeviceBuffer::zeroed(&stream, m * n)? });
     }
     let run = |stream: &Stream, set: &mut GroupSet<T>| {
-        GroupedMatmul::new::<i32>(
+        let product = GroupedMatmul::new::<i32>(
             Matrix::new::<T>(&set.a, m, k),
             Matrix::new::<T>(&set.b, n, k).batch(count).transposed(),
             &on_device,
             MatrixMut::new::<bf16>(&mut set.c, m, n),
-        )
-        .run(stream)
+        );
+        match kernel {
+            Some(kernel) => product.run_with(stream, kernel),
+            None => product.run(stream),
+        }
     };
     let request = |op: &str| json!({"prepare": op, "offsets": offsets, "n": n, "k": k, "dtype": dtype, "sets": sets.len()});
     let peers = [request("grouped.torch"), request("grouped.loop")];
+    let peers = if kernel.is_none() { &peers[..] } else { &[] };
     let rounds = if sets.len() > 1 { GRAPH_LAUNCHES.div_ceil(sets.len()) } else { 1 };
     let each = (rounds * sets.len()) as u64;
     // Loads the kernel, which a capture cannot do.
@@ -132,7 +144,7 @@ where
     })?;
     let work = Work::Flops(2 * (m * n * k) as u64);
     let shape = format!("{count}x{rows}x{n}x{k}");
-    session.measure_groups(name, &shape, work, &peers, each, |_| graph.replay(&stream))?;
+    session.measure_groups(&name, &shape, work, peers, each, |_| graph.replay(&stream))?;
     let limit = if dtype == "e4m3" { &tolerance::GEMM_TENSOR_FP8 } else { &tolerance::GEMM_TENSOR };
     let c = graph.inputs()[0].c.to_vec(&stream)?;
     // The first row and the last one of some groups.
@@ -140,7 +152,7 @@ where
         let (begin, end) = (offsets[group] as usize, offsets[group + 1] as usize);
         for row in if begin < end { vec![begin, end - 1] } else { vec![] } {
             let a: Vec<f64> = a[row * k..][..k].iter().map(|x| (*x).into()).collect();
-            check_row(name, limit, &c[row * n..][..n], &a, |column, l| {
+            check_row(&name, limit, &c[row * n..][..n], &a, |column, l| {
                 b[(group * n + column) * k + l].into()
             })?;
         }

@@ -10,11 +10,11 @@
 //!   products   | k 0 even | k 1 odd | k 2 even | k 3 odd |              consumer 0  | k 0, g 0 | add | k 0, g 1 | add | k 1, g 0 |
 //!   additions             | even    | odd      | even    |              consumer 1       | k 0, g 0 | add | k 0, g 1 | add | ..
 //! ```
-//! Factors are read into registers two blocks (one block) before they are wanted, so that nothing waits for memory.
+//! Factors are read into registers four blocks or more before they are wanted, so that nothing waits for memory.
 
 use cuda_std::tma::TensorMap;
 use cuda_std::wgmma::{BF16, E4M3, ElementType};
-use cuda_std::{fastmath, kernel, wgmma};
+use cuda_std::{fastmath, kernel, warp, wgmma};
 
 use super::config::Config;
 use super::entries::{Arguments, Entry};
@@ -69,28 +69,26 @@ impl ByBlocks {
     unsafe fn one_group<C: Config>(self, task: &Task<C>, position: &mut Position) -> C::Tile {
         // SAFETY: the caller's contract: stages come, and blocks of factors that there are.
         unsafe {
-            let mut cursor = Cursor::<1>::new(self, task);
-            let mut even = Half::<C> { part: C::Tile::zero(), factors: cursor.next() };
-            let mut odd = Half::<C> { part: C::Tile::zero(), factors: cursor.next() };
-            let mut sums = C::Tile::zero();
+            let mut factors = Factors::<1>::new(self, task);
+            let (mut even, mut odd, mut sums) = (C::Tile::zero(), C::Tile::zero(), C::Tile::zero());
             task.ring.wait_full(*position);
-            task.issue(&mut even.part, 0, position.stage, false);
+            task.issue(&mut even, 0, position.stage, false);
             // Stages whose products have not been issued.
             let mut left = task.k_tiles - 1;
             while left >= 2 {
-                let ahead = cursor.next();
-                even.add_beside(&mut odd, &mut sums, task, position);
-                even.factors = ahead;
-                let ahead = cursor.next();
-                odd.add_beside(&mut even, &mut sums, task, position);
-                odd.factors = ahead;
+                let [first] = factors.next();
+                add_beside(task, position, &mut sums, &mut even, first, &mut odd);
+                let [second] = factors.next();
+                add_beside(task, position, &mut sums, &mut odd, second, &mut even);
                 left -= 2;
             }
+            let [last] = factors.next();
             if left == 1 {
-                even.add_beside(&mut odd, &mut sums, task, position);
-                odd.add(&mut sums, task, position);
+                add_beside(task, position, &mut sums, &mut even, last, &mut odd);
+                let [last] = factors.next();
+                add_last(task, position, &mut sums, &mut odd, last);
             } else {
-                even.add(&mut sums, task, position);
+                add_last(task, position, &mut sums, &mut even, last);
             }
             sums
         }
@@ -101,13 +99,12 @@ impl ByBlocks {
     unsafe fn two_groups<C: Config>(self, task: &Task<C>, position: &mut Position) -> C::Tile {
         // SAFETY: the caller's contract: stages come, and blocks of factors that there are.
         unsafe {
-            let mut cursor = Cursor::<2>::new(self, task);
-            let mut factors = cursor.next();
+            let mut factors = Factors::<2>::new(self, task);
             let mut part = <C::Tile as Tile>::Group::zero();
             let mut sums = C::Tile::zero();
             let mut left = task.k_tiles;
             loop {
-                let next = cursor.next();
+                let of_block = factors.next();
                 task.ring.wait_full(*position);
                 unrolled!(GROUP in [0 1] {
                     task.issue(&mut part, GROUP as u32 * GROUP_ROWS, position.stage, false);
@@ -116,9 +113,8 @@ impl ByBlocks {
                     if GROUP == 1 {
                         task.ring.release(position.stage, task.thread);
                     }
-                    add(&mut sums, GROUP, &part, factors.of_group(GROUP));
+                    add(&mut sums, GROUP, &part, of_block[GROUP]);
                 });
-                factors = next;
                 *position = position.next::<C>();
                 left -= 1;
                 if left == 0 {
@@ -130,47 +126,52 @@ impl ByBlocks {
     }
 }
 
-/// Products of every second stage, with their factors.
-struct Half<C: Config> {
-    part: C::Tile,
-    factors: Factors<1>,
+/// Issues the next stage's products as `next`, and meanwhile adds those at `position`, `part`, times their factors.
+///
+/// # Safety
+/// As for [`Sum::tile`]; the products at `position` have been issued.
+#[inline(always)]
+unsafe fn add_beside<C: Config>(
+    task: &Task<C>,
+    position: &mut Position,
+    sums: &mut C::Tile,
+    part: &mut C::Tile,
+    factors: [f32; 2],
+    next: &mut C::Tile,
+) {
+    let stage = position.stage;
+    *position = position.next::<C>();
+    // SAFETY: the caller's contract; a stage is released after the products that read it.
+    unsafe {
+        task.ring.wait_full(*position);
+        task.issue(next, 0, position.stage, false);
+        wgmma::wait_group::<1>();
+        part.fence();
+        task.ring.release(stage, task.thread);
+    }
+    add(sums, 0, part, factors);
 }
 
-impl<C: Config> Half<C> {
-    /// Issues the next stage's products for `other`, and adds those at `position`, which have been issued, meanwhile.
-    #[inline(always)]
-    unsafe fn add_beside(
-        &mut self,
-        other: &mut Self,
-        sums: &mut C::Tile,
-        task: &Task<C>,
-        position: &mut Position,
-    ) {
-        let stage = position.stage;
-        *position = position.next::<C>();
-        // SAFETY: the caller's contract; a stage is released after the products that read it.
-        unsafe {
-            task.ring.wait_full(*position);
-            task.issue(&mut other.part, 0, position.stage, false);
-            wgmma::wait_group::<1>();
-            self.part.fence();
-            task.ring.release(stage, task.thread);
-        }
-        add(sums, 0, &self.part, self.factors.of_group(0));
+/// Adds the last products, those at `position`.
+///
+/// # Safety
+/// As for [`add_beside`].
+#[inline(always)]
+unsafe fn add_last<C: Config>(
+    task: &Task<C>,
+    position: &mut Position,
+    sums: &mut C::Tile,
+    part: &mut C::Tile,
+    factors: [f32; 2],
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        wgmma::wait_group::<0>();
+        part.fence();
+        task.ring.release(position.stage, task.thread);
     }
-
-    /// Adds the last products, those at `position`.
-    #[inline(always)]
-    unsafe fn add(&mut self, sums: &mut C::Tile, task: &Task<C>, position: &mut Position) {
-        // SAFETY: as above.
-        unsafe {
-            wgmma::wait_group::<0>();
-            self.part.fence();
-            task.ring.release(position.stage, task.thread);
-        }
-        *position = position.next::<C>();
-        add(sums, 0, &self.part, self.factors.of_group(0));
-    }
+    *position = position.next::<C>();
+    add(sums, 0, part, factors);
 }
 
 /// Adds a group's part times the factors of the thread's two rows.
@@ -186,77 +187,108 @@ fn add<T: Tile, G: Tile>(sums: &mut T, group: usize, part: &G, factors: [f32; 2]
     });
 }
 
-/// A block's factors, as they were read: of the thread's two rows in each group, and of the tile's columns.
-#[derive(Clone, Copy)]
+/// Blocks of k whose factors a quad reads at a time.
+const QUAD: u32 = 4;
+
+/// Reads the factors of a thread's rows and of the tile's columns, a block of k after the other.
+///
+/// The four lanes of a quad have the same rows: each reads the factors of every fourth block and multiplies them, and the others get the
+/// product by a shuffle. So no factor is read twice, and each four blocks or more before it is wanted. (Nor are addresses the same in
+/// all lanes: ptxas would move what is read there into uniform registers at once, and so wait for it.)
 struct Factors<const GROUPS: usize> {
+    from: ByBlocks,
+    /// The thread's first row, and A's last one.
+    row: u32,
+    last_row: u32,
+    /// Where the tile's columns have their factors.
+    columns: usize,
+    /// The block whose factors the lane reads next, and the last one.
+    ahead: u32,
+    last: u32,
+    /// The block that is wanted next.
+    block: u32,
+    /// Products of the factors of the lane's one of the four blocks that are wanted.
+    here: [[f32; 2]; GROUPS],
+    /// Factors of the rows and of the columns in its one of the next four.
     rows: [[f32; 2]; GROUPS],
-    columns: f32,
+    column: f32,
 }
 
 impl<const GROUPS: usize> Factors<GROUPS> {
+    /// From the first block on. The whole warp calls it.
     #[inline(always)]
-    fn of_group(self, group: usize) -> [f32; 2] {
-        self.rows[group].map(|row| row * self.columns)
-    }
-}
-
-/// Reads factors, a block of k after the other.
-struct Cursor<const GROUPS: usize> {
-    /// That of the thread's first row.
-    row: *const f32,
-    /// Rows that A has from there on.
-    rows: u32,
-    columns: *const f32,
-    pitch: usize,
-    /// Blocks behind this one.
-    left: u32,
-}
-
-impl<const GROUPS: usize> Cursor<GROUPS> {
-    /// From the first block on.
-    #[inline(always)]
-    fn new<C: Config>(factors: ByBlocks, task: &Task<C>) -> Self {
+    unsafe fn new<C: Config>(from: ByBlocks, task: &Task<C>) -> Self {
         let (lane, warp) = (task.thread % 32, task.thread / 32);
-        let row = task.corner.row + warp * 16 + lane / 4;
         let across = task.problem.n.div_ceil(BLOCK) * task.corner.group;
-        let block = (across + task.corner.column / BLOCK) as usize * task.k_tiles as usize;
-        Self {
-            row: factors.a.wrapping_add(row as usize),
-            rows: task.problem.m.saturating_sub(row),
-            columns: factors.b.wrapping_add(block),
-            pitch: factors.a_pitch as usize,
-            left: task.k_tiles - 1,
-        }
-    }
-
-    /// The next block's factors; behind the last one it again. What is computed of rows that A does not have goes nowhere.
-    #[inline(always)]
-    unsafe fn next(&mut self) -> Factors<GROUPS> {
-        let mut factors = Factors { rows: [[0.0; 2]; GROUPS], columns: 0.0 };
-        // SAFETY: blocks and rows that there are, by the caller's contract.
+        let mut factors = Self {
+            from,
+            row: task.corner.row + warp * 16 + lane / QUAD,
+            last_row: task.problem.m - 1,
+            columns: (across + task.corner.column / BLOCK) as usize * task.k_tiles as usize,
+            ahead: lane % QUAD,
+            last: task.k_tiles - 1,
+            block: 0,
+            here: [[0.0; 2]; GROUPS],
+            rows: [[0.0; 2]; GROUPS],
+            column: 0.0,
+        };
+        // SAFETY: the caller's contract.
         unsafe {
-            factors.columns = self.columns.read();
-            unrolled!(GROUP in [0 1] { if GROUP < GROUPS {
-                unrolled!(HALF in [0 1] {
-                    let row = GROUP * GROUP_ROWS as usize + HALF * 8;
-                    if (row as u32) < self.rows {
-                        factors.rows[GROUP % GROUPS][HALF] = self.row.add(row).read();
-                    }
-                });
-            } });
-        }
-        if self.left > 0 {
-            self.left -= 1;
-            self.row = self.row.wrapping_add(self.pitch);
-            self.columns = self.columns.wrapping_add(1);
+            factors.read();
+            factors.advance();
         }
         factors
     }
+
+    /// Reads those of the lane's next block; behind the last one its again. What is computed of rows that A does not have goes nowhere, so
+    /// they take the last one's.
+    #[inline(always)]
+    unsafe fn read(&mut self) {
+        let block = if self.ahead < self.last { self.ahead } else { self.last } as usize;
+        let rows = self.from.a.wrapping_add(block * self.from.a_pitch as usize);
+        // SAFETY: blocks and rows that there are.
+        unsafe {
+            self.column = self.from.b.add(self.columns + block).read();
+            unrolled!(GROUP in [0 1] { if GROUP < GROUPS {
+                unrolled!(HALF in [0 1] {
+                    let row = self.row + GROUP as u32 * GROUP_ROWS + HALF as u32 * 8;
+                    let row = if row < self.last_row { row } else { self.last_row };
+                    self.rows[GROUP % GROUPS][HALF] = rows.add(row as usize).read();
+                });
+            } });
+        }
+        self.ahead += QUAD;
+    }
+
+    /// Goes to the next four blocks.
+    #[inline(always)]
+    unsafe fn advance(&mut self) {
+        let column = self.column;
+        self.here = self.rows.map(|pair| pair.map(|row| row * column));
+        // SAFETY: the caller's contract.
+        unsafe { self.read() }
+    }
+
+    /// The products of the next block. The whole warp calls it, once for each block.
+    #[inline(always)]
+    unsafe fn next(&mut self) -> [[f32; 2]; GROUPS] {
+        let lane = self.block % QUAD;
+        // SAFETY: the whole warp is here.
+        let products = self.here.map(|pair| {
+            pair.map(|own| unsafe { warp::warp_shuffle_idx(warp::FULL_MASK, own, lane, QUAD).0 })
+        });
+        self.block += 1;
+        if self.block % QUAD == 0 {
+            // SAFETY: the caller's contract.
+            unsafe { self.advance() }
+        }
+        products
+    }
 }
 
-/// Kernels: groups of 64 rows a consumer, cluster.
+/// Kernels: groups of 64 rows of each of so many consumers.
 macro_rules! kernels {
-    ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: $groups:literal, cluster $m:literal x $n:literal;)*) => {
+    ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: $groups:literal of $consumers:literal;)*) => {
         $(
             /// The configuration of the kernel of this name.
             pub struct $config;
@@ -264,10 +296,10 @@ macro_rules! kernels {
             impl Config for $config {
                 type Operands = Pair<E4M3, E4M3, BF16, 0, 0>;
                 type Tile = [[f32; BLOCK as usize / 2]; $groups];
-                const CONSUMERS: u32 = 2;
+                const CONSUMERS: u32 = $consumers;
                 const PING_PONG: bool = false;
-                const CLUSTER_M: u32 = $m;
-                const CLUSTER_N: u32 = $n;
+                const CLUSTER_M: u32 = 1;
+                const CLUSTER_N: u32 = 1;
                 const TRANSPOSED: bool = false;
                 const COPIES_ONLY: bool = false;
             }
@@ -322,7 +354,7 @@ unsafe fn entry<C: Config>(maps: Maps, arguments: Arguments, data: *mut u8, sum:
 }
 
 kernels! { $
-    #[kernel] fn gemm_e4m3_blocks_nt_128x128 as Blocks128x128: 1, cluster 1 x 1;
-    #[kernel] fn gemm_e4m3_blocks_nt_128x128_c2 as Blocks128x128C2: 1, cluster 2 x 1;
-    #[kernel] fn gemm_e4m3_blocks_nt_256x128 as Blocks256x128: 2, cluster 1 x 1;
+    #[kernel] fn gemm_e4m3_blocks_nt_128x128 as Blocks128x128: 1 of 2;
+    #[kernel] fn gemm_e4m3_blocks_nt_256x128 as Blocks256x128: 2 of 2;
+    #[kernel] fn gemm_e4m3_blocks_nt_64x128 as Blocks64x128: 1 of 1;
 }
