@@ -7,6 +7,7 @@ use gemm::epilogue::Activation;
 use gemm::sm90::entries::{Arguments, Entry, TABLE};
 use gemm::sm90::epilogue::Terms;
 use gemm::sm90::problem::Problem;
+use gemm::sm90::store::Number;
 use half::{bf16, f16};
 use ironwarp::tma::{L2Promotion, Swizzle, TensorMap, Tiling};
 use ironwarp::{Device, DeviceBuffer, DevicePtr, LaunchConfig, Result, Stream, launch};
@@ -81,11 +82,18 @@ fn encode(element: ElementType, x: f32) -> u32 {
     }
 }
 
+/// As the type has it.
+fn rounded(element: ElementType, x: f32) -> f32 {
+    decode(element, encode(element, x))
+}
+
 fn decode(element: ElementType, bits: u32) -> f32 {
     match element {
         ElementType::F16 => f16::from_bits(bits as u16).to_f32(),
         ElementType::Bf16 => bf16::from_bits(bits as u16).to_f32(),
-        _ => f32::from_bits(bits),
+        ElementType::E4m3 => num::E4M3::from_bits(bits as u8).to_f32(),
+        ElementType::E5m2 => num::E5M2::from_bits(bits as u8).to_f32(),
+        ElementType::Tf32 => f32::from_bits(bits),
     }
 }
 
@@ -96,13 +104,15 @@ struct Case {
     n: u32,
     k: u32,
     batch: u32,
-    /// f32 result, else the kernel's 16-bit type.
-    is_f32: bool,
+    /// Type of the result.
+    result: Number,
     /// By the copy engine.
     copied: bool,
     activation: Activation,
     /// beta, bias, residual, scales and amax too.
     fused: bool,
+    /// Nothing is said about alignment: elements are read and written one by one.
+    unaligned: bool,
 }
 
 const PLAIN: Case = Case {
@@ -110,10 +120,11 @@ const PLAIN: Case = Case {
     n: 0,
     k: 0,
     batch: 1,
-    is_f32: false,
+    result: Number::Half,
     copied: true,
     activation: Activation::None,
     fused: false,
+    unaligned: false,
 };
 
 /// Rows of so many elements of so many bytes begin at multiples of 16 bytes, with at least one element to spare.
@@ -176,11 +187,12 @@ where
         DevicePtr<u8>,
         DevicePtr<f32>,
         DevicePtr<f32>,
+        DevicePtr<f32>,
         DevicePtr<u32>,
     ): ironwarp::LaunchArgs<K::Params>,
     K: Kernel,
 {
-    let Case { m, n, k, batch, is_f32, copied, activation, fused } = case;
+    let Case { m, n, k, batch, result, copied, activation, fused, unaligned } = case;
     let mut random = Random::new(seed);
     let bytes = entry.a.bytes();
     let [block_m, block_n, _] = entry.block;
@@ -203,35 +215,51 @@ where
     let map_b =
         b_buffer.map(b.tiling(bytes, tile(entry.trans_b, block_n / entry.cluster[0]), Swizzle::B128))?;
 
-    let element = if is_f32 { ElementType::Tf32 } else { entry.half };
+    let element = match result {
+        Number::F32 => ElementType::Tf32,
+        Number::Half => entry.half,
+        Number::E4m3 => ElementType::E4m3,
+        Number::E5m2 => ElementType::E5m2,
+    };
+    // What is added is in 16 bits where the result is in 8, which an old result cannot be added in.
+    let added = if element.bytes() == 1 { entry.half } else { element };
+    let beta = if fused && element.bytes() > 1 { 2.0 } else { 0.0 };
     let (rows, product_columns) = if entry.transposed { (n, m) } else { (m, n) };
     let columns = product_columns / activation.columns();
     let old = Matrix::random(&mut random, batch, rows, columns, element.bytes());
-    let residual = Matrix::random(&mut random, batch, rows, columns, element.bytes());
+    let residual = Matrix::random(&mut random, batch, rows, columns, added.bytes());
     let bias: Vec<f32> = (0..product_columns).map(|_| random.integer(-2, 2) as f32).collect();
     let d_buffer = Buffer::new(stream, element, &old.values)?;
     let (residual_buffer, bias_buffer) =
-        (Buffer::new(stream, element, &residual.values)?, Buffer::new(stream, element, &bias)?);
-    let scales = DeviceBuffer::<f32>::from_slice(stream, &[0.5, 4.0])?;
+        (Buffer::new(stream, added, &residual.values)?, Buffer::new(stream, added, &bias)?);
+    let scales = DeviceBuffer::<f32>::from_slice(stream, &[0.5, 4.0, 2.0])?;
     let amax = DeviceBuffer::<u32>::zeroed(stream, 1)?;
     let map_d = if copied {
-        let box_dims = if entry.transposed { [64, entry.store_columns] } else { [entry.store_columns, 64] };
-        d_buffer.map(old.tiling(2, box_dims, swizzle_of(2 * box_dims[0])))?
+        let halves = activation.columns();
+        let box_dims = if entry.transposed {
+            [64 / halves, entry.store_columns]
+        } else {
+            [entry.store_columns / halves, 64]
+        };
+        d_buffer.map(old.tiling(element.bytes(), box_dims, swizzle_of(element.bytes() * box_dims[0])))?
     } else {
         map_a
     };
     let arguments = Arguments {
         problem: Problem { m, n, k, batch, band: 2 },
-        terms: Terms { alpha: 1.0, beta: if fused { 2.0 } else { 0.0 }, activation: activation as u32 },
+        terms: Terms { alpha: 1.0, beta, activation: activation as u32 },
         row: old.pitch as u64,
         matrix: (old.rows * old.pitch) as u64,
         residual_row: residual.pitch as u64,
         residual_matrix: (residual.rows * residual.pitch) as u64,
-        is_f32,
-        aligned: true,
-        residual_aligned: true,
-        bias_aligned: true,
+        result,
+        bias_f32: added == ElementType::Tf32,
+        residual_f32: added == ElementType::Tf32,
+        paired: !unaligned && columns.is_multiple_of(2),
+        residual_paired: !unaligned && columns.is_multiple_of(2),
+        bias_paired: !unaligned && product_columns.is_multiple_of(2),
         copied,
+        plain: copied && result == Number::Half && !fused && activation == Activation::None,
     };
     let maybe = |address: u64| if fused { address } else { 0 };
     let parameters = (
@@ -244,6 +272,7 @@ where
         DevicePtr::from_raw(maybe(residual_buffer.address())),
         DevicePtr::from_raw(maybe(scales.as_ptr().raw())),
         DevicePtr::from_raw(maybe(scales.as_ptr().raw() + 4)),
+        DevicePtr::from_raw(maybe(scales.as_ptr().raw() + 8)),
         DevicePtr::from_raw(maybe(amax.as_ptr().raw())),
     );
     let tiles = m.div_ceil(block_m * entry.cluster[0]) * n.div_ceil(block_n * entry.cluster[1]) * batch;
@@ -282,13 +311,17 @@ where
                         gate / (1.0 + (-gate).exp()) * element_of(2 * column + 1)
                     }
                     _ => {
-                        let v = element_of(column) + if fused { 2.0 * old.at(z, row, column) } else { 0.0 };
+                        let v = element_of(column)
+                            + if beta == 0.0 { 0.0 } else { beta * old.at(z, row, column) };
                         if activation == Activation::Relu { v.max(0.0) } else { v }
                     }
                 };
                 let want = want + if fused { residual.at(z, row, column) } else { 0.0 };
                 largest = largest.max(want.abs());
-                let allowed = if activation == Activation::SwiGlu { want.abs() / 100.0 + 1e-6 } else { 0.0 };
+                let want = if fused { rounded(element, 2.0 * want) } else { rounded(element, want) };
+                // A value between two results may become either.
+                let step = if element.bytes() == 1 { 4.0 } else { 100.0 };
+                let allowed = if activation == Activation::SwiGlu { want.abs() / step + 1e-6 } else { 0.0 };
                 assert!(
                     (got[at] - want).abs() <= allowed,
                     "{} {m}x{n}x{k}: [{z}, {row}, {column}] is {}, wanted {want}",
@@ -311,14 +344,20 @@ fn cases(entry: &Entry) -> Vec<Case> {
     let k = block_k + block_k / 4;
     let case = Case { m, n, k, ..PLAIN };
     let plain = Case { m: 20, k: 5 * block_k, batch: 3, n: block_n * entry.cluster[1] + 16, ..case };
-    if entry.copies_only {
-        return vec![plain, Case { m: block_m + 3, k: 16 / entry.a.bytes(), ..plain }];
-    }
     // The copy engine stores whole units of 16 bytes.
     let plain = if entry.transposed { Case { m: 24, ..plain } } else { plain };
+    let copied = Case { batch: 2, fused: true, activation: Activation::Relu, ..plain };
+    let narrow = if entry.transposed { Case { m: 48, ..copied } } else { copied };
+    let swiglu = Case { fused: false, activation: Activation::SwiGlu, ..narrow };
     vec![
         Case { copied: entry.a != ElementType::Tf32, ..plain },
-        Case { copied: false, is_f32: true, fused: true, activation: Activation::Relu, ..case },
+        copied,
+        swiglu,
+        Case { result: Number::E4m3, ..narrow },
+        Case { result: Number::E5m2, fused: false, activation: Activation::None, ..narrow },
+        Case { copied: false, result: Number::F32, fused: true, activation: Activation::Relu, ..case },
+        Case { copied: false, fused: true, unaligned: true, m: case.m - 2, n: case.n - 1, ..case },
+        Case { copied: false, result: Number::E4m3, fused: true, n: 37, m: 35, ..case },
         Case { m: 34, n: 38, copied: false, activation: Activation::SwiGlu, ..case },
         Case { m: 8, n: 8, k: 16 / entry.a.bytes(), copied: false, fused: true, ..case },
     ]

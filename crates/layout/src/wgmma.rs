@@ -59,6 +59,18 @@ impl Swizzle {
         crate::UNIT_BYTES << self.bits()
     }
 
+    /// The swizzle of this span; none for a length that is not one.
+    #[inline(always)]
+    #[must_use]
+    pub const fn of_span(bytes: u32) -> Self {
+        match bytes {
+            128 => Swizzle::B128,
+            64 => Swizzle::B64,
+            32 => Swizzle::B32,
+            _ => Swizzle::None,
+        }
+    }
+
     /// Bits of the address that are flipped.
     #[inline(always)]
     const fn bits(self) -> u32 {

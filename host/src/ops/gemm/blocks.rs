@@ -5,6 +5,7 @@ use gemm::sm90::blocks::{BLOCK, TABLE};
 use gemm::sm90::entries::{Arguments, Entry};
 use gemm::sm90::epilogue::Terms;
 use gemm::sm90::problem::Problem;
+use gemm::sm90::store::Number;
 use half::bf16;
 use num::E4M3;
 
@@ -124,11 +125,14 @@ impl BlockScaled<'_> {
             matrix: 0,
             residual_row: 0,
             residual_matrix: 0,
-            is_f32: false,
-            aligned,
-            residual_aligned: false,
-            bias_aligned: false,
+            result: Number::Half,
+            bias_f32: false,
+            residual_f32: false,
+            paired: n.is_multiple_of(2),
+            residual_paired: false,
+            bias_paired: false,
             copied: aligned,
+            plain: aligned,
         };
         let blocks = across_m * across_n;
         let clusters = m32.div_ceil(block_m * across_m).saturating_mul(n32.div_ceil(block_n * across_n));

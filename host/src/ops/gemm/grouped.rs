@@ -28,7 +28,9 @@ use super::problem::{Order, Problem, side};
 use super::repack::{self, Packed};
 use super::run::Operands;
 use super::select::Facts;
-use super::sm90::{ARCH, BOX, can_copy, copy, element, map, operand_map};
+use super::sm90::{
+    ARCH, BOX, can_copy, copy, element, is_plain, map, number, operand_map, paired, paired_vector,
+};
 
 /// `C[rows of g] = epilogue(A[rows of g] B[g])` for groups of rows of any sizes, none too, as the experts of a mixture take their tokens.
 ///
@@ -230,13 +232,13 @@ impl<'a> GroupedMatmul<'a> {
         let copied = can_copy(problem);
         let map_c = if copied {
             let Shape { rows, columns, row, .. } = c.shape;
-            map(c.data.view(), c.dtype, (columns, rows, row), (1, 0), [entry.store_columns, BOX])?
+            let columns_of_box = entry.store_columns / activation.columns();
+            map(c.data.view(), c.dtype, (columns, rows, row), (1, 0), [columns_of_box, BOX])?
         } else {
             map_a
         };
         let groups = b.shape.batch;
-        let is_aligned = |alignment: u32| u64::from(alignment) == ROW_ALIGNMENT;
-        let bias_bytes = u64::from(problem.n) * c.dtype.size() as u64;
+        let width = c.shape.columns;
         let of_residual = problem.finish.residual;
         let arguments = Arguments {
             problem: Shape90 { m: problem.m, n: problem.n, k: problem.k, batch: 1, band: BAND },
@@ -245,12 +247,14 @@ impl<'a> GroupedMatmul<'a> {
             matrix: 0,
             residual_row: of_residual.map_or(0, |residual| residual.leading),
             residual_matrix: 0,
-            is_f32: c.dtype == DType::F32,
-            aligned: is_aligned(problem.c.alignment),
-            residual_aligned: of_residual.is_some_and(|residual| is_aligned(residual.alignment)),
-            bias_aligned: bias
-                .is_some_and(|bias| (bias.data.as_ptr().raw() | bias_bytes).is_multiple_of(ROW_ALIGNMENT)),
+            result: number(c.dtype),
+            bias_f32: bias.is_some_and(|bias| bias.dtype == DType::F32),
+            residual_f32: residual.is_some_and(|residual| residual.dtype == DType::F32),
+            paired: paired(&problem.c, width),
+            residual_paired: of_residual.is_some_and(|operand| paired(&operand, width)),
+            bias_paired: bias.is_some_and(|bias| paired_vector(bias, problem.n)),
             copied,
+            plain: is_plain(problem),
         };
         let launched = Launched {
             maps: [map_a, map_b, map_c],

@@ -13,6 +13,7 @@ use gemm::epilogue::Activation;
 use gemm::sm90::entries::{Arguments, Entry, TABLE};
 use gemm::sm90::epilogue::Terms;
 use gemm::sm90::problem::Problem as Shape90;
+use gemm::sm90::store::Number;
 
 use crate::device::Arch;
 use crate::error::Result;
@@ -23,7 +24,7 @@ use crate::stream::Stream;
 use crate::tensor::DType;
 
 use super::config::{Config, Kernel, Offer, Refusal, Repack};
-use super::matmul::invalid;
+use super::matmul::{Vector, invalid};
 use super::matrix::{Matrix, ROW_ALIGNMENT, Shape};
 use super::parts;
 use super::problem::{Operand, Order, Precision, Problem};
@@ -48,8 +49,8 @@ const STORE_BYTES_PER_US: f64 = 65e3;
 const MEMORY_BYTES_PER_US: f64 = 4e6;
 /// Of two things that go on at a time, how much of the shorter one still shows.
 const SHOWS: f64 = 0.1;
-/// How much longer a store takes by threads, through the epilogue, than by the copy engine.
-const BY_THREADS: f64 = 2.0;
+/// How much longer a store takes through the epilogue.
+const THROUGH_EPILOGUE: f64 = 2.0;
 /// A launch, and the first stage's way.
 const START_US: f64 = 2.5;
 /// Multiprocessors' worth of tiles that run at a time, for the height of a band.
@@ -101,10 +102,10 @@ fn refusal(problem: &Problem, facts: &Facts) -> Option<&'static str> {
         Some("wants the elements of C's rows or columns side by side")
     } else if c.order == Order::Columns && needs_rows {
         Some("adds a bias, and pairs columns, along contiguous rows of C only")
-    } else if finish.bias.is_some_and(|dtype| dtype != c.dtype) {
-        Some("wants the bias in C's type")
-    } else if finish.residual.is_some_and(|r| r.dtype != c.dtype || r.order != c.order) {
-        Some("wants the residual in C's type and order")
+    } else if finish.residual.is_some_and(|residual| residual.order != c.order) {
+        Some("wants the residual in C's order")
+    } else if finish.accumulate && c.dtype.size() == 1 {
+        Some("adds no old C of 8 bits")
     } else if shared(a) || shared(b) {
         Some("wants an operand of its own for each product of a batch")
     } else {
@@ -121,8 +122,7 @@ fn offers(problem: &Problem, facts: &Facts, sink: &mut dyn Sink) {
         // A kernel that stores transposed serves the other way round.
         let swap = entry.transposed != (problem.c.order == Order::Columns);
         let view = View::new(problem, swap);
-        let can_store = !entry.copies_only || can_copy(problem);
-        if !can_store || !takes(entry, &view, problem) || entry.shared > facts.shared_bytes {
+        if !takes(entry, &view, problem) || entry.shared > facts.shared_bytes {
             continue;
         }
         none = false;
@@ -148,7 +148,7 @@ fn offers(problem: &Problem, facts: &Facts, sink: &mut dyn Sink) {
 fn in_parts(index: u8, entry: &Entry, problem: &Problem, swap: bool, facts: &Facts) -> Option<Offer> {
     const AS_IT_LIES: [Repack; 2] = [Repack::No; 2];
     let view = View::new(problem, swap);
-    if entry.copies_only || copies(entry, &view, false) != AS_IT_LIES {
+    if copies(entry, &view, false) != AS_IT_LIES {
         return None;
     }
     let whole = offer(index, entry, &view, problem, swap, AS_IT_LIES, facts);
@@ -178,23 +178,43 @@ pub(super) fn element(dtype: DType) -> Option<ElementType> {
     }
 }
 
-/// Can the copy engine store C: 16-bit elements, nothing but the product, in whole units of 16 bytes?
+/// Can the copy engine store C: in whole units of 16 bytes, and not f32, nor 8 bits of SwiGLU?
 pub(super) fn can_copy(problem: &Problem) -> bool {
     let Problem { m, n, c, finish, .. } = problem;
-    let length = if c.order == Order::Rows { *n } else { *m };
-    let in_units = u64::from(length) * c.dtype.size() as u64;
-    finish.is_plain()
-        && c.dtype != DType::F32
-        && u64::from(c.alignment) == ROW_ALIGNMENT
-        && in_units.is_multiple_of(ROW_ALIGNMENT)
+    let columns = finish.activation.columns();
+    let length = if c.order == Order::Rows { *n / columns } else { *m };
+    let size = c.dtype.size();
+    u64::from(c.alignment) == ROW_ALIGNMENT
+        && (u64::from(length) * size as u64).is_multiple_of(ROW_ALIGNMENT)
+        && size <= 2
+        && size >= columns as usize
+}
+
+/// Does C take the shortest way: copied, in 16 bits, and nothing but the product?
+pub(super) fn is_plain(problem: &Problem) -> bool {
+    problem.finish.is_plain() && can_copy(problem) && problem.c.dtype.size() == 2
+}
+
+/// The kernel's word for the element type of C.
+pub(super) fn number(dtype: DType) -> Number {
+    match dtype {
+        DType::F32 => Number::F32,
+        DType::F8E4M3 => Number::E4m3,
+        DType::F8E5M2 => Number::E5m2,
+        _ => Number::Half,
+    }
 }
 
 /// Are the types the kernel's?
 fn takes(entry: &Entry, view: &View, problem: &Problem) -> bool {
-    let c = problem.c.dtype;
+    let Problem { c, finish, .. } = problem;
+    let is_half = |dtype: DType| element(dtype) == Some(entry.half);
+    // What is read beside the product.
+    let mut read = finish.bias.into_iter().chain(finish.residual.map(|residual| residual.dtype));
     element(view.a.dtype) == Some(entry.a)
         && element(view.b.dtype) == Some(entry.b)
-        && (c == DType::F32 || element(c) == Some(entry.half))
+        && (number(c.dtype) != Number::Half || is_half(c.dtype))
+        && read.all(|dtype| dtype == DType::F32 || is_half(dtype))
 }
 
 /// The copies that a kernel needs of its operands.
@@ -243,9 +263,8 @@ fn offer(
     let [across_m, across_n] = entry.cluster;
     let loads = lines(&view.a, to_a, block_m / across_n) + lines(&view.b, to_b, block_n / across_m);
     let step_us = beside(flops / FLOPS_PER_US, loads / LOAD_BYTES_PER_US);
-    let by_threads = if can_copy(problem) { 1.0 } else { BY_THREADS };
-    let store_us =
-        by_threads * f64::from(block_m * block_n) * problem.c.dtype.size() as f64 / STORE_BYTES_PER_US;
+    let ways = if is_plain(problem) { 1.0 } else { THROUGH_EPILOGUE };
+    let store_us = ways * f64::from(block_m * block_n) * problem.c.dtype.size() as f64 / STORE_BYTES_PER_US;
     let waves = f64::from(clusters(entry, view, batch).div_ceil(resident(entry, facts)));
     // With ping-pong, stores hide behind the other consumer's multiplications, but for the last one.
     let stores = if entry.ping_pong { store_us } else { waves * store_us };
@@ -317,7 +336,7 @@ fn band(entry: &Entry) -> u32 {
 /// What all kernels of the family take.
 type Parameters = <gemm::sm90::entries::gemm_bf16_nt_128x256 as KernelType>::Params;
 
-/// What they are launched with: maps of A, B and C, scalars; C, bias, residual, scales, amax.
+/// What they are launched with: maps of A, B and C, scalars; C, bias, residual, scales of A, B and C, amax.
 struct Launched<'a> {
     a: TensorMap<'a>,
     b: TensorMap<'a>,
@@ -326,7 +345,7 @@ struct Launched<'a> {
     data: DevicePtr<u8>,
     bias: Option<DeviceView<'a, u8>>,
     residual: Option<DeviceView<'a, u8>>,
-    scales: [Option<DeviceView<'a, f32>>; 2],
+    scales: [Option<DeviceView<'a, f32>>; 3],
     amax: Option<crate::memory::DeviceViewMut<'a, u32>>,
 }
 
@@ -339,8 +358,9 @@ unsafe fn launch_as<K: KernelType<Params = Parameters>>(
     config: LaunchConfig,
     launched: Launched<'_>,
 ) -> Result<()> {
-    let Launched { a, b, c, arguments, data, bias, residual, scales: [scale_a, scale_b], amax } = launched;
-    let arguments = (a, b, c, arguments, data, bias, residual, scale_a, scale_b, amax);
+    let Launched { a, b, c, arguments, data, bias, residual, scales: [scale_a, scale_b, scale_c], amax } =
+        launched;
+    let arguments = (a, b, c, arguments, data, bias, residual, scale_a, scale_b, scale_c, amax);
     // SAFETY: the caller's contract.
     unsafe { launch::<K>(stream, config, arguments) }
 }
@@ -392,6 +412,18 @@ pub(super) fn operand_map<'a>(matrix: Matrix<'a>, along_k: bool, rows: u32) -> R
     map(matrix.data, matrix.dtype, lines, (batch, stride), box_dims)
 }
 
+/// Do lines of so many elements consist of pairs that each begin at a multiple of their size?
+pub(super) fn paired(operand: &Operand, length: usize) -> bool {
+    let pair = 2 * operand.dtype.size();
+    length.is_multiple_of(2) && (operand.alignment as usize).is_multiple_of(pair)
+}
+
+/// The same of a vector.
+pub(super) fn paired_vector(vector: Vector<'_>, length: u32) -> bool {
+    let pair = 2 * vector.dtype.size() as u64;
+    length.is_multiple_of(2) && vector.data.as_ptr().raw().is_multiple_of(pair)
+}
+
 fn launch_entry(stream: &Stream, problem: &Problem, config: &Config, operands: Operands<'_>) -> Result<()> {
     if config.split_k > 1 {
         return parts::launch_parts(stream, problem, config, operands, launch_entry);
@@ -410,11 +442,15 @@ fn launch_entry(stream: &Stream, problem: &Problem, config: &Config, operands: O
     let map_b = operand_map(second, !entry.trans_b, entry.block[1] / across_m)?;
     // The lines of C as they lie.
     let c_shape = if problem.c.order == Order::Rows { c.shape } else { c.shape.transposed() };
-    let aligned = |operand: &Operand| u64::from(operand.alignment) == ROW_ALIGNMENT;
     let copied = can_copy(problem);
     // The kernel writes C through `data` or through this map; either way after everything that uses it.
     c.data.before_write(stream)?;
-    let store_box = if entry.transposed { [BOX, entry.store_columns] } else { [entry.store_columns, BOX] };
+    let halves = activation.columns();
+    let store_box = if entry.transposed {
+        [BOX / halves, entry.store_columns]
+    } else {
+        [entry.store_columns / halves, BOX]
+    };
     let map_c = if copied {
         let Shape { rows, columns, row, batch, matrix, .. } = c_shape;
         map(c.data.view(), c.dtype, (columns, rows, row), (batch, matrix), store_box)?
@@ -432,11 +468,14 @@ fn launch_entry(stream: &Stream, problem: &Problem, config: &Config, operands: O
         matrix,
         residual_row,
         residual_matrix,
-        is_f32: problem.c.dtype == DType::F32,
-        aligned: aligned(&problem.c),
-        residual_aligned: problem.finish.residual.as_ref().is_some_and(aligned),
-        bias_aligned: bias.is_some_and(|bias| bias.data.as_ptr().raw().is_multiple_of(ROW_ALIGNMENT)),
+        result: number(problem.c.dtype),
+        bias_f32: bias.is_some_and(|bias| bias.dtype == DType::F32),
+        residual_f32: residual.is_some_and(|residual| residual.dtype == DType::F32),
+        paired: paired(&problem.c, c_shape.columns),
+        residual_paired: problem.finish.residual.is_some_and(|operand| paired(&operand, c_shape.columns)),
+        bias_paired: bias.is_some_and(|bias| paired_vector(bias, problem.n)),
         copied,
+        plain: is_plain(problem),
     };
     let launched = Launched {
         a: map_a,
@@ -446,7 +485,7 @@ fn launch_entry(stream: &Stream, problem: &Problem, config: &Config, operands: O
         data: c.data.as_ptr(),
         bias: bias.map(|bias| bias.data),
         residual: residual.map(|residual| residual.data),
-        scales: [scale_a, scale_b],
+        scales: [scale_a, scale_b, None],
         amax: amax.map(|amax| amax.bytes().cast()),
     };
     let facts = Facts::of(stream.device());

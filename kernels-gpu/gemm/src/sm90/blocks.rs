@@ -301,7 +301,6 @@ macro_rules! kernels {
                 const CLUSTER_M: u32 = 1;
                 const CLUSTER_N: u32 = 1;
                 const TRANSPOSED: bool = false;
-                const COPIES_ONLY: bool = false;
             }
 
             /// `C = (A * factors) (B * factors)` for A `[m, k]`, B `[n, k]`, in E4M3, C in bf16 or f32. Of `arguments`, `terms` are not
@@ -344,11 +343,12 @@ macro_rules! kernels {
 /// As the kernels.
 #[inline(always)]
 unsafe fn entry<C: Config>(maps: Maps, arguments: Arguments, data: *mut u8, sum: ByBlocks) {
-    let Arguments { problem, row, matrix, is_f32, aligned, copied, .. } = arguments;
-    let output = Output { data, row, matrix, is_f32, aligned, copied, halved: false };
-    let none = Vectors::new(core::ptr::null(), 0, 0, is_f32, false);
+    let Arguments { problem, row, matrix, result, paired, copied, plain, .. } = arguments;
+    let output = Output { data, row, matrix, number: result, paired, copied, plain, halved: false };
+    let none = Vectors::new(core::ptr::null(), 0, 0, false, false);
     let terms = Terms { alpha: 1.0, beta: 0.0, activation: 0 };
-    let epilogue: Fused<BF16> = Fused::new(terms, none, none, none, core::ptr::null_mut());
+    let epilogue: Fused<BF16> =
+        Fused::new(terms, none, none, none, [core::ptr::null(); 3], core::ptr::null_mut());
     // SAFETY: the caller's contract.
     unsafe { run::<C, _, _>(maps, problem, sum, output, epilogue) }
 }

@@ -33,9 +33,6 @@ pub trait Config {
     /// Stores the result transposed.
     const TRANSPOSED: bool;
 
-    /// Without an epilogue, and only for results that the copy engine can store: 192 accumulators leave no registers for more.
-    const COPIES_ONLY: bool;
-
     // ---
 
     /// Rows of a consumer's tile.
@@ -60,7 +57,7 @@ pub trait Config {
     const STORE_COLUMNS: u32 = store_columns(Self::BLOCK_N);
     /// Bytes of such a piece in 16-bit elements.
     const STORE_BYTES: u32 = Self::STORE_COLUMNS * GROUP_ROWS * HALF_BYTES;
-    /// Pieces that a consumer has room for: one fills while the other leaves. A piece in f32 takes both.
+    /// Pieces that a consumer has room for: one fills while the other leaves.
     const STORE_BUFFERS: u32 = 2;
 
     /// Bytes of the result's pieces.

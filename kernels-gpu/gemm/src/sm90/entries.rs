@@ -9,7 +9,7 @@ use super::epilogue::{Fused, Terms, Vectors};
 use super::kernel::run;
 use super::operands::{Operands, Pair};
 use super::problem::{Maps, Problem};
-use super::store::Output;
+use super::store::{Number, Output};
 use super::sum::Whole;
 
 /// What every kernel gets by value.
@@ -28,17 +28,22 @@ pub struct Arguments {
     pub residual_row: u64,
     /// Elements from a matrix of the residual to the next.
     pub residual_matrix: u64,
-    /// The result, the residual and the bias are f32, else of the kernel's 16-bit type.
-    pub is_f32: bool,
-    /// The rows of the result begin at multiples of 16 bytes.
-    pub aligned: bool,
-    /// The rows of the residual do.
-    pub residual_aligned: bool,
-    /// The bias does.
-    pub bias_aligned: bool,
-    /// The result is the product itself, in 16-bit elements, has a map, and a multiple of 8 columns (TMA stores whole units of 16 bytes: what
-    /// lies in one beside the last column would be overwritten).
+    /// Element type of the result. The old result is only added in f32 and in the kernel's 16-bit type.
+    pub result: Number,
+    /// The bias is f32, else of the kernel's 16-bit type.
+    pub bias_f32: bool,
+    /// The residual is.
+    pub residual_f32: bool,
+    /// See [`Output::paired`].
+    pub paired: bool,
+    /// The rows of the residual begin at multiples of two of its elements' size; with [`paired`](Self::paired).
+    pub residual_paired: bool,
+    /// The bias does, and the product has an even number of columns.
+    pub bias_paired: bool,
+    /// See [`Output::copied`]; the result has a map.
     pub copied: bool,
+    /// See [`Output::plain`].
+    pub plain: bool,
 }
 
 /// The pointers that a kernel gets. All but the first may be null.
@@ -49,6 +54,7 @@ struct Pointers {
     residual: *const u8,
     scale_a: *const f32,
     scale_b: *const f32,
+    scale_c: *const f32,
     amax: *mut u32,
 }
 
@@ -58,32 +64,24 @@ struct Pointers {
 /// As [`run`], with what `arguments` and the pointers describe.
 #[inline(always)]
 unsafe fn entry<C: Config>(maps: Maps, arguments: Arguments, pointers: Pointers) {
-    let Arguments { problem, mut terms, row, matrix, is_f32, aligned, copied, .. } = arguments;
+    let Arguments { problem, row, matrix, result, paired, copied, plain, .. } = arguments;
+    // Number by number: as a whole they would take the way over local memory.
+    let Terms { alpha, beta, activation } = arguments.terms;
+    let terms = Terms { alpha, beta, activation };
+    let halved = crate::epilogue::Activation::from_code(terms.activation).columns() == 2;
+    let output = Output { data: pointers.data, row, matrix, number: result, paired, copied, plain, halved };
+    let old_f32 = matches!(result, Number::F32);
+    let Arguments { residual_row, residual_matrix, residual_f32, residual_paired, .. } = arguments;
+    let epilogue: Fused<<C::Operands as Operands>::Half> = Fused::new(
+        terms,
+        Vectors::new(pointers.data, row, matrix, old_f32, paired),
+        Vectors::new(pointers.bias, 0, 0, arguments.bias_f32, arguments.bias_paired),
+        Vectors::new(pointers.residual, residual_row, residual_matrix, residual_f32, residual_paired),
+        [pointers.scale_a, pointers.scale_b, pointers.scale_c],
+        pointers.amax,
+    );
     // SAFETY: the caller's contract.
-    unsafe {
-        if !pointers.scale_a.is_null() {
-            terms.alpha *= pointers.scale_a.read();
-        }
-        if !pointers.scale_b.is_null() {
-            terms.alpha *= pointers.scale_b.read();
-        }
-        let halved = crate::epilogue::Activation::from_code(terms.activation).columns() == 2;
-        let output = Output { data: pointers.data, row, matrix, is_f32, aligned, copied, halved };
-        let epilogue: Fused<<C::Operands as Operands>::Half> = Fused::new(
-            terms,
-            Vectors::new(pointers.data, row, matrix, is_f32, aligned),
-            Vectors::new(pointers.bias, 0, 0, is_f32, arguments.bias_aligned),
-            Vectors::new(
-                pointers.residual,
-                arguments.residual_row,
-                arguments.residual_matrix,
-                is_f32,
-                arguments.residual_aligned,
-            ),
-            pointers.amax,
-        );
-        run::<C, _, _>(maps, problem, Whole, output, epilogue);
-    }
+    unsafe { run::<C, _, _>(maps, problem, Whole, output, epilogue) }
 }
 
 /// A kernel, as the host needs to know it.
@@ -95,7 +93,7 @@ pub struct Entry {
     pub a: ElementType,
     /// Type of B.
     pub b: ElementType,
-    /// Type of results of 16 bits: [`ElementType::F16`] or [`ElementType::Bf16`].
+    /// The type of 16 bits of results, biases and residuals: [`ElementType::F16`] or [`ElementType::Bf16`].
     pub half: ElementType,
     /// Columns of A are contiguous, else rows.
     pub trans_a: bool,
@@ -103,8 +101,6 @@ pub struct Entry {
     pub trans_b: bool,
     /// The result is stored transposed.
     pub transposed: bool,
-    /// Only with [`Arguments::copied`].
-    pub copies_only: bool,
     /// Rows, columns and k of a block's tile.
     pub block: [u32; 3],
     /// Columns of the pieces that the copy engine stores; see [`Maps`].
@@ -134,7 +130,6 @@ impl Entry {
             trans_a: <C::Operands as Operands>::TRANS_A == 1,
             trans_b: <C::Operands as Operands>::TRANS_B == 1,
             transposed: C::TRANSPOSED,
-            copies_only: C::COPIES_ONLY,
             block: [C::BLOCK_M, C::BLOCK_N, <C::Operands as Operands>::BLOCK_K],
             store_columns: C::STORE_COLUMNS,
             cluster: [C::CLUSTER_M, C::CLUSTER_N],
@@ -163,7 +158,6 @@ macro_rules! kernels {
                 const CLUSTER_M: u32 = $m;
                 const CLUSTER_N: u32 = $n;
                 const TRANSPOSED: bool = kernels!(@@ $order is transposed);
-                const COPIES_ONLY: bool = kernels!(@@ $order is copied);
             }
 
             #[doc = concat!("`C = epilogue(A B)` for ", stringify!($a), " and ", stringify!($b), "; see [`Entry`] in [`TABLE`] and the module.")]
@@ -182,9 +176,10 @@ macro_rules! kernels {
                 residual: *const u8,
                 scale_a: *const f32,
                 scale_b: *const f32,
+                scale_c: *const f32,
                 amax: *mut u32,
             ) {
-                let pointers = Pointers { data, bias, residual, scale_a, scale_b, amax };
+                let pointers = Pointers { data, bias, residual, scale_a, scale_b, scale_c, amax };
                 // SAFETY: the caller's contract.
                 unsafe { entry::<$config>(Maps { a, b, d }, arguments, pointers) }
             }
@@ -201,7 +196,6 @@ macro_rules! kernels {
     };
     (@@ ping_pong is ping_pong) => { true };
     (@@ transposed is transposed) => { true };
-    (@@ copied is copied) => { true };
     (@@ $word:ident is $other:ident) => { false };
 }
 
@@ -210,37 +204,37 @@ kernels! { $
     // In names: how A and B lie, `n` as [m, k] and [k, n], `t` transposed; `pp` ping-pong; `_t` at the end stores the transpose.
     #[kernel] fn gemm_bf16_nt_128x256 as Bf16Nt128x256: BF16 x BF16 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_nt_256x128 as Bf16Nt256x128: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 2 together, cluster 1 x 1, rows;
-    #[kernel] fn gemm_bf16_nt_256x192 as Bf16Nt256x192: BF16 x BF16 -> BF16, trans 0 0, 2 x 192, 2 together, cluster 1 x 1, copied;
-    #[kernel] fn gemm_bf16_nt_128x192_pp as Bf16Nt128x192Pp: BF16 x BF16 -> BF16, trans 0 0, 2 x 192, 2 ping_pong, cluster 2 x 1, copied;
+    #[kernel] fn gemm_bf16_nt_256x192 as Bf16Nt256x192: BF16 x BF16 -> BF16, trans 0 0, 2 x 192, 2 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_bf16_nt_128x192_pp as Bf16Nt128x192Pp: BF16 x BF16 -> BF16, trans 0 0, 2 x 192, 2 ping_pong, cluster 2 x 1, rows;
     #[kernel] fn gemm_bf16_nt_128x128_pp as Bf16Nt128x128Pp: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_nt_64x128 as Bf16Nt64x128: BF16 x BF16 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_nt_64x64 as Bf16Nt64x64: BF16 x BF16 -> BF16, trans 0 0, 1 x 64, 1 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_nt_64x32_t as Bf16Nt64x32T: BF16 x BF16 -> BF16, trans 0 0, 1 x 32, 1 together, cluster 1 x 1, transposed;
     #[kernel] fn gemm_bf16_nt_64x16_t as Bf16Nt64x16T: BF16 x BF16 -> BF16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed;
     #[kernel] fn gemm_bf16_nn_128x256 as Bf16Nn128x256: BF16 x BF16 -> BF16, trans 0 1, 1 x 256, 2 together, cluster 1 x 1, rows;
-    #[kernel] fn gemm_bf16_nn_128x192_pp as Bf16Nn128x192Pp: BF16 x BF16 -> BF16, trans 0 1, 2 x 192, 2 ping_pong, cluster 1 x 1, copied;
+    #[kernel] fn gemm_bf16_nn_128x192_pp as Bf16Nn128x192Pp: BF16 x BF16 -> BF16, trans 0 1, 2 x 192, 2 ping_pong, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_nn_128x128_pp as Bf16Nn128x128Pp: BF16 x BF16 -> BF16, trans 0 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_nn_64x128 as Bf16Nn64x128: BF16 x BF16 -> BF16, trans 0 1, 1 x 128, 1 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_tn_128x256 as Bf16Tn128x256: BF16 x BF16 -> BF16, trans 1 1, 1 x 256, 2 together, cluster 1 x 1, rows;
-    #[kernel] fn gemm_bf16_tn_128x192_pp as Bf16Tn128x192Pp: BF16 x BF16 -> BF16, trans 1 1, 2 x 192, 2 ping_pong, cluster 1 x 1, copied;
+    #[kernel] fn gemm_bf16_tn_128x192_pp as Bf16Tn128x192Pp: BF16 x BF16 -> BF16, trans 1 1, 2 x 192, 2 ping_pong, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_tn_128x128_pp as Bf16Tn128x128Pp: BF16 x BF16 -> BF16, trans 1 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_tn_64x128 as Bf16Tn64x128: BF16 x BF16 -> BF16, trans 1 1, 1 x 128, 1 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_tt_128x128_pp as Bf16Tt128x128Pp: BF16 x BF16 -> BF16, trans 1 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_nt_128x256 as F16Nt128x256: F16 x F16 -> F16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_nt_256x128 as F16Nt256x128: F16 x F16 -> F16, trans 0 0, 2 x 128, 2 together, cluster 1 x 1, rows;
-    #[kernel] fn gemm_f16_nt_256x192 as F16Nt256x192: F16 x F16 -> F16, trans 0 0, 2 x 192, 2 together, cluster 1 x 1, copied;
-    #[kernel] fn gemm_f16_nt_128x192_pp as F16Nt128x192Pp: F16 x F16 -> F16, trans 0 0, 2 x 192, 2 ping_pong, cluster 2 x 1, copied;
+    #[kernel] fn gemm_f16_nt_256x192 as F16Nt256x192: F16 x F16 -> F16, trans 0 0, 2 x 192, 2 together, cluster 1 x 1, rows;
+    #[kernel] fn gemm_f16_nt_128x192_pp as F16Nt128x192Pp: F16 x F16 -> F16, trans 0 0, 2 x 192, 2 ping_pong, cluster 2 x 1, rows;
     #[kernel] fn gemm_f16_nt_128x128_pp as F16Nt128x128Pp: F16 x F16 -> F16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_nt_64x128 as F16Nt64x128: F16 x F16 -> F16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_nt_64x64 as F16Nt64x64: F16 x F16 -> F16, trans 0 0, 1 x 64, 1 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_nt_64x32_t as F16Nt64x32T: F16 x F16 -> F16, trans 0 0, 1 x 32, 1 together, cluster 1 x 1, transposed;
     #[kernel] fn gemm_f16_nt_64x16_t as F16Nt64x16T: F16 x F16 -> F16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed;
     #[kernel] fn gemm_f16_nn_128x256 as F16Nn128x256: F16 x F16 -> F16, trans 0 1, 1 x 256, 2 together, cluster 1 x 1, rows;
-    #[kernel] fn gemm_f16_nn_128x192_pp as F16Nn128x192Pp: F16 x F16 -> F16, trans 0 1, 2 x 192, 2 ping_pong, cluster 1 x 1, copied;
+    #[kernel] fn gemm_f16_nn_128x192_pp as F16Nn128x192Pp: F16 x F16 -> F16, trans 0 1, 2 x 192, 2 ping_pong, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_nn_128x128_pp as F16Nn128x128Pp: F16 x F16 -> F16, trans 0 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_nn_64x128 as F16Nn64x128: F16 x F16 -> F16, trans 0 1, 1 x 128, 1 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_tn_128x256 as F16Tn128x256: F16 x F16 -> F16, trans 1 1, 1 x 256, 2 together, cluster 1 x 1, rows;
-    #[kernel] fn gemm_f16_tn_128x192_pp as F16Tn128x192Pp: F16 x F16 -> F16, trans 1 1, 2 x 192, 2 ping_pong, cluster 1 x 1, copied;
+    #[kernel] fn gemm_f16_tn_128x192_pp as F16Tn128x192Pp: F16 x F16 -> F16, trans 1 1, 2 x 192, 2 ping_pong, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_tn_128x128_pp as F16Tn128x128Pp: F16 x F16 -> F16, trans 1 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_tn_64x128 as F16Tn64x128: F16 x F16 -> F16, trans 1 1, 1 x 128, 1 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_tt_128x128_pp as F16Tt128x128Pp: F16 x F16 -> F16, trans 1 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;

@@ -4,44 +4,94 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 use cuda_std::atomic::mid::atomic_fetch_max_u32_device;
 use cuda_std::warp::{self, WarpReductionOp};
-use cuda_std::{fastmath, vector};
+use cuda_std::{fastmath, misc};
 
 use super::operands::Half;
-use crate::epilogue::{Activation, swiglu};
+use crate::epilogue::{Activation, gelu, relu, silu, swiglu};
 use crate::unroll::unrolled;
 
-/// Elements that an epilogue gets at once.
-pub const VECTOR: u32 = 8;
+/// Pairs that an epilogue gets at once.
+pub const PAIRS: usize = 4;
 
-/// Neighbours in a row of the result.
+/// Accumulators of a thread: pairs of neighbours in a row of the result. [`At`] says where they are.
+pub type Pairs = [[f32; 2]; PAIRS];
+
+/// Rows from a pair to the one below it.
+const ROWS: u32 = 8;
+/// Pairs' widths from a pair to the one beside it.
+const WIDTHS: u32 = 4;
+
+/// Where [`Pairs`] lie in the result: the second one is 8 rows below the first, the others 8 columns to the right of these two.
 #[derive(Clone, Copy, Debug)]
 pub struct At {
     /// Which product of the batch.
     pub batch: u32,
-    /// Row of the result.
+    /// Row of the first pair.
     pub row: u32,
-    /// First column, a multiple of [`VECTOR`].
+    /// Column of the first pair, a multiple of [`width`](At::width).
     pub column: u32,
-    /// How many elements there are, `1..=VECTOR`; what is beyond means nothing.
-    pub count: u32,
+    /// Rows and columns of the result. Pairs may lie beyond.
+    pub sides: [u32; 2],
+    /// How many elements a pair has: 2, or 1 once an epilogue has made one of two, which halves columns.
+    pub width: u32,
 }
 
-/// A function of the product's elements. Implement it to fuse what follows a product into it.
+impl At {
+    /// The row of a pair.
+    #[inline(always)]
+    #[must_use]
+    pub const fn row(self, pair: usize) -> u32 {
+        self.row + pair as u32 % 2 * ROWS
+    }
+
+    /// The column where a pair begins.
+    #[inline(always)]
+    #[must_use]
+    pub const fn column(self, pair: usize) -> u32 {
+        self.column + pair as u32 / 2 * WIDTHS * self.width
+    }
+
+    /// Elements of a pair that are elements of the result: the first ones. What is beyond means nothing.
+    #[inline(always)]
+    #[must_use]
+    pub const fn count(self, pair: usize) -> u32 {
+        let (row, column) = (self.row(pair), self.column(pair));
+        let [rows, columns] = self.sides;
+        if row >= rows || column >= columns {
+            0
+        } else if columns - column < self.width {
+            1
+        } else {
+            self.width
+        }
+    }
+
+    /// Where the pairs' results are once one element has been made of two.
+    #[inline(always)]
+    #[must_use]
+    pub const fn halved(self) -> Self {
+        let Self { column, sides: [rows, columns], .. } = self;
+        Self { column: column / 2, sides: [rows, columns / 2], width: 1, ..self }
+    }
+}
+
+/// A function of the product's elements. Implement it to fuse what follows a product into it. Each part of a tile begins with a copy
+/// of the epilogue that the kernel was given.
 pub trait Epilogue: Copy {
-    /// Called by all threads of a consumer before the elements of each tile, which are of a product with this matrix of B.
+    /// Called before the elements of each tile, which are of a product with this matrix of B.
     ///
     /// # Safety
     /// There is such a matrix.
     #[inline(always)]
     unsafe fn enter(&mut self, _group: u32) {}
 
-    /// Turns elements of the product into elements of the result.
+    /// Turns elements of the product into elements of the result, in f32 registers.
     ///
     /// # Safety
-    /// The elements that `at` names are elements of the product, and this thread's alone.
-    unsafe fn apply(&mut self, at: At, x: &mut [f32; VECTOR as usize]);
+    /// The elements that `at` counts are elements of the product, and this thread's alone. All threads of the warp are here.
+    unsafe fn apply(&mut self, at: At, x: &mut Pairs);
 
-    /// Called by all threads of a consumer together, after its last tile.
+    /// Called after the last elements of a consumer's part of a tile.
     ///
     /// # Safety
     /// All threads of the warp are here.
@@ -49,16 +99,30 @@ pub trait Epilogue: Copy {
     unsafe fn finish(&mut self) {}
 }
 
+/// Repeats a block for each of the [`Pairs`].
+macro_rules! each_pair {
+    ($pair:ident $body:block) => {{
+        unrolled!($pair in [0 1 2 3] $body);
+    }};
+}
+pub(super) use each_pair;
+
 /// The family's epilogue, as [`crate::epilogue`] says. `H` is the kernel's 16-bit type.
 pub struct Fused<H> {
     /// Factors and strides.
     pub terms: Terms,
     /// The result, for `beta`.
     pub old: Vectors<H>,
-    /// Added to each row; null: none. `terms.bias_f32` says its type.
+    /// Added to each row; null: none.
     pub bias: Vectors<H>,
-    /// Added after the activation; null: none. As the result, of strides of its own.
+    /// Added after the activation; null: none. Of strides of its own.
     pub residual: Vectors<H>,
+    /// A further factor of A; null: 1.
+    pub scale_a: *const f32,
+    /// One of B.
+    pub scale_b: *const f32,
+    /// One of what is stored; the largest magnitude is taken before it.
+    pub scale_c: *const f32,
     /// Receives the bits of the largest magnitude; null: nothing.
     pub amax: *mut u32,
     largest: f32,
@@ -95,8 +159,8 @@ pub struct Vectors<H> {
     pub matrix: u64,
     /// f32, else `H`.
     pub is_f32: bool,
-    /// Every row begins at a multiple of 16 bytes.
-    pub aligned: bool,
+    /// Every row begins at a multiple of two elements' size, and as many are read as two divides.
+    pub paired: bool,
     half: PhantomData<H>,
 }
 
@@ -112,86 +176,155 @@ impl<H> Copy for Vectors<H> {}
 impl<H: Half> Vectors<H> {
     /// Rows of this memory.
     #[inline(always)]
-    pub const fn new(data: *const u8, row: u64, matrix: u64, is_f32: bool, aligned: bool) -> Self {
-        Self { data, row, matrix, is_f32, aligned, half: PhantomData }
+    pub const fn new(data: *const u8, row: u64, matrix: u64, is_f32: bool, paired: bool) -> Self {
+        Self { data, row, matrix, is_f32, paired, half: PhantomData }
+    }
+
+    /// The elements that `at` counts; others are 0.
+    ///
+    /// # Safety
+    /// They can be read.
+    #[inline(always)]
+    unsafe fn load(self, at: At) -> Pairs {
+        // Which way is asked once, so that the pairs' latencies overlap.
+        // SAFETY: the caller's contract; pairs are aligned as `paired` says.
+        unsafe {
+            match (self.is_f32, self.paired && at.width == 2) {
+                (false, true) => self.pairs(at, |from: *const u32| H::unpack(from.read())),
+                (true, true) => self.pairs(at, |from: *const u64| {
+                    let bits = from.read();
+                    [bits as u32, (bits >> u32::BITS) as u32].map(f32::from_bits)
+                }),
+                (false, false) => self.elements(at, |from: *const u16| H::unpack(from.read().into())[0]),
+                (true, false) => self.elements(at, |from: *const f32| from.read()),
+            }
+        }
+    }
+
+    /// Address of an element of the first pairs' column. The row passes by the compiler: what ways have in common it would compute ahead
+    /// of them all, and keep.
+    #[inline(always)]
+    fn address(self, at: At, pair: usize, bytes: u64) -> *const u8 {
+        let row = u64::from(at.batch) * self.matrix + u64::from(misc::opaque(at.row(pair))) * self.row;
+        self.data.wrapping_add(((row + u64::from(at.column)) * bytes) as usize)
+    }
+
+    /// `Both` is as long as two elements.
+    #[inline(always)]
+    unsafe fn pairs<Both>(self, at: At, read: impl Fn(*const Both) -> [f32; 2]) -> Pairs {
+        let rows = [0, 1].map(|pair| self.address(at, pair, size_of::<Both>() as u64 / 2).cast::<Both>());
+        let mut x = [[0.0; 2]; PAIRS];
+        each_pair!(PAIR {
+            if at.count(PAIR) > 0 {
+                x[PAIR] = read(rows[PAIR % 2].wrapping_add(PAIR / 2 * WIDTHS as usize));
+            }
+        });
+        x
     }
 
     #[inline(always)]
-    unsafe fn load(self, at: At) -> [f32; VECTOR as usize] {
-        let index = (u64::from(at.batch) * self.matrix + u64::from(at.row) * self.row + u64::from(at.column))
-            as usize;
-        let mut x = [0.0; VECTOR as usize];
-        // SAFETY: the caller's contract: as many elements as `at` counts are there.
-        unsafe {
-            if self.is_f32 {
-                let from = self.data.cast::<f32>().add(index);
-                if self.aligned && at.count == VECTOR {
-                    let ([a, b, c, d], [e, f, g, h]) = (vector::load_v4(from), vector::load_v4(from.add(4)));
-                    x = [a, b, c, d, e, f, g, h];
-                } else {
-                    unrolled!(I in [0 1 2 3 4 5 6 7] { if (I as u32) < at.count { x[I] = from.add(I).read(); } });
-                }
-            } else {
-                let from = self.data.cast::<u16>().add(index);
-                if self.aligned && at.count == VECTOR {
-                    let pairs: [u32; 4] = vector::load_v4(from.cast::<u32>());
-                    unrolled!(I in [0 1 2 3] { [x[2 * I], x[2 * I + 1]] = H::unpack(pairs[I]); });
-                } else {
-                    unrolled!(I in [0 1 2 3 4 5 6 7] {
-                        if (I as u32) < at.count { [x[I], _] = H::unpack(u32::from(from.add(I).read())); }
-                    });
-                }
+    unsafe fn elements<One>(self, at: At, read: impl Fn(*const One) -> f32) -> Pairs {
+        let rows = [0, 1].map(|pair| self.address(at, pair, size_of::<One>() as u64).cast::<One>());
+        let mut x = [[0.0; 2]; PAIRS];
+        each_pair!(PAIR {
+            let from = rows[PAIR % 2].wrapping_add((at.column(PAIR) - at.column) as usize);
+            if at.count(PAIR) > 0 {
+                x[PAIR][0] = read(from);
             }
-        }
+            if at.count(PAIR) > 1 {
+                x[PAIR][1] = read(from.wrapping_add(1));
+            }
+        });
         x
     }
 }
 
 impl<H: Half> Fused<H> {
-    /// With the factors of both scales in `terms.alpha` already.
+    /// Of these parts.
     #[inline(always)]
     pub const fn new(
         terms: Terms,
         old: Vectors<H>,
         bias: Vectors<H>,
         residual: Vectors<H>,
+        [scale_a, scale_b, scale_c]: [*const f32; 3],
         amax: *mut u32,
     ) -> Self {
-        Self { terms, old, bias, residual, amax, largest: 0.0 }
+        Self { terms, old, bias, residual, scale_a, scale_b, scale_c, amax, largest: 0.0 }
+    }
+
+    #[inline(always)]
+    fn raise(&mut self, x: f32) {
+        self.largest = fastmath::max_nan(self.largest, x.abs());
+    }
+}
+
+/// The number there, 1 where there is none. Read for each chunk: the cache keeps it, registers are for accumulators.
+#[inline(always)]
+unsafe fn factor(pointer: *const f32) -> f32 {
+    // SAFETY: not null, so one number, by the caller's word.
+    if pointer.is_null() { 1.0 } else { unsafe { pointer.read() } }
+}
+
+#[inline(always)]
+fn scale(x: &mut Pairs, factor: f32) {
+    each_pair!(PAIR { x[PAIR] = x[PAIR].map(|x| x * factor); });
+}
+
+#[inline(always)]
+fn add(x: &mut Pairs, addend: Pairs) {
+    each_pair!(PAIR { x[PAIR] = [x[PAIR][0] + addend[PAIR][0], x[PAIR][1] + addend[PAIR][1]]; });
+}
+
+/// The function of each element. Which one is asked once, not for each: their latencies then overlap.
+#[inline(always)]
+fn activate(activation: Activation, x: &mut Pairs) {
+    match activation {
+        Activation::None | Activation::SwiGlu => {}
+        Activation::Relu => each_pair!(PAIR { x[PAIR] = x[PAIR].map(relu); }),
+        Activation::Gelu => each_pair!(PAIR { x[PAIR] = x[PAIR].map(gelu); }),
+        Activation::Silu => each_pair!(PAIR { x[PAIR] = x[PAIR].map(silu); }),
     }
 }
 
 impl<H: Half> Epilogue for Fused<H> {
     #[inline(always)]
-    unsafe fn apply(&mut self, at: At, x: &mut [f32; VECTOR as usize]) {
+    unsafe fn apply(&mut self, at: At, x: &mut Pairs) {
         let Terms { alpha, beta, activation } = self.terms;
         let activation = Activation::from_code(activation);
         let halved = matches!(activation, Activation::SwiGlu);
-        unrolled!(I in [0 1 2 3 4 5 6 7] { x[I] *= alpha; });
+        let Self { scale_a, scale_b, scale_c, .. } = *self;
         // SAFETY: the caller's contract, and what the pointers' owners say.
         unsafe {
+            scale(x, alpha * factor(scale_a) * factor(scale_b));
             if beta != 0.0 && !halved {
                 let old = self.old.load(at);
-                unrolled!(I in [0 1 2 3 4 5 6 7] { x[I] = fastmath::fma(beta, old[I], x[I]); });
+                each_pair!(PAIR {
+                    let [[a, b], [c, d]] = [x[PAIR], old[PAIR]];
+                    x[PAIR] = [fastmath::fma(beta, c, a), fastmath::fma(beta, d, b)];
+                });
             }
             if !self.bias.data.is_null() {
-                let bias = self.bias.load(At { batch: 0, row: 0, ..at });
-                unrolled!(I in [0 1 2 3 4 5 6 7] { x[I] += bias[I]; });
+                add(x, self.bias.load(At { batch: 0, ..at }));
             }
+            let at = if halved { at.halved() } else { at };
             if halved {
-                unrolled!(I in [0 1 2 3] { x[I] = swiglu(x[2 * I], x[2 * I + 1]); });
+                each_pair!(PAIR { x[PAIR][0] = swiglu(x[PAIR][0], x[PAIR][1]); });
             } else {
-                unrolled!(I in [0 1 2 3 4 5 6 7] { x[I] = activation.apply(x[I]); });
+                activate(activation, x);
             }
-            let at = if halved { At { column: at.column / 2, count: at.count / 2, ..at } } else { at };
             if !self.residual.data.is_null() {
-                let residual = self.residual.load(at);
-                unrolled!(I in [0 1 2 3 4 5 6 7] { x[I] += residual[I]; });
+                add(x, self.residual.load(at));
             }
             if !self.amax.is_null() {
-                unrolled!(I in [0 1 2 3 4 5 6 7] {
-                    if (I as u32) < at.count { self.largest = fastmath::max_nan(self.largest, x[I].abs()); }
+                each_pair!(PAIR {
+                    let count = at.count(PAIR);
+                    if count > 0 { self.raise(x[PAIR][0]); }
+                    if count > 1 { self.raise(x[PAIR][1]); }
                 });
+            }
+            if !scale_c.is_null() {
+                scale(x, scale_c.read());
             }
         }
     }

@@ -15,12 +15,13 @@ use layout::grouped_tile;
 
 use super::config::Config;
 use super::entries::{Arguments, Entry};
-use super::epilogue::{At, Epilogue, Fused, VECTOR, Vectors};
+use super::epilogue::{At, Epilogue, Fused, Pairs, Terms, Vectors};
 use super::kernel::run_tiles;
 use super::operands::{Half, Operands, Pair};
 use super::problem::{Corner, Maps, Problem, Walk, cluster_of_grid, first_of};
-use super::store::Output;
+use super::store::{Number, Output};
 use super::sum::Whole;
+use crate::epilogue::Activation;
 use crate::groups::Groups;
 
 /// The tiles of all groups, group after group.
@@ -41,7 +42,6 @@ impl GroupTiles {
     /// This cluster's, of a product of `groups`.
     #[inline(always)]
     pub fn new<C: Config>(problem: &Problem, groups: Groups) -> Self {
-        const { assert!(!C::COPIES_ONLY, "a group's last tile is stored by threads") };
         let (next, step) = cluster_of_grid::<C>();
         let columns = problem.n.div_ceil(C::BLOCK_N * C::CLUSTER_N);
         Self { groups, next, step, first: 0, rows: 0, columns, band: problem.band }
@@ -85,12 +85,7 @@ impl<C: Config> Walk<C> for GroupTiles {
 /// The family's epilogue, with scales and a bias of each group.
 struct PerGroup<H> {
     fused: Fused<H>,
-    /// Factor of all products.
-    alpha: f32,
-    scale_a: *const f32,
-    scale_b: *const f32,
-    /// The first group's, and bytes to the next one's.
-    bias: *const u8,
+    /// Bytes from a group's bias to the next one's.
     bias_bytes: u64,
 }
 
@@ -106,24 +101,19 @@ impl<H> Copy for PerGroup<H> {}
 impl<H: Half> Epilogue for PerGroup<H> {
     #[inline(always)]
     unsafe fn enter(&mut self, group: u32) {
-        let mut alpha = self.alpha;
-        // SAFETY: null, or one for each group, by the caller's word.
-        unsafe {
-            if !self.scale_a.is_null() {
-                alpha *= self.scale_a.add(group as usize).read();
-            }
-            if !self.scale_b.is_null() {
-                alpha *= self.scale_b.add(group as usize).read();
-            }
-            if !self.bias.is_null() {
-                self.fused.bias.data = self.bias.add((u64::from(group) * self.bias_bytes) as usize);
+        let Fused { scale_a, scale_b, bias, .. } = &mut self.fused;
+        for scale in [scale_a, scale_b] {
+            if !scale.is_null() {
+                *scale = scale.wrapping_add(group as usize);
             }
         }
-        self.fused.terms.alpha = alpha;
+        if !bias.data.is_null() {
+            bias.data = bias.data.wrapping_add((u64::from(group) * self.bias_bytes) as usize);
+        }
     }
 
     #[inline(always)]
-    unsafe fn apply(&mut self, at: At, x: &mut [f32; VECTOR as usize]) {
+    unsafe fn apply(&mut self, at: At, x: &mut Pairs) {
         // SAFETY: the caller's contract is the same.
         unsafe { self.fused.apply(at, x) }
     }
@@ -152,19 +142,23 @@ struct Pointers {
 /// As the kernels.
 #[inline(always)]
 unsafe fn entry<C: Config>(maps: Maps, arguments: Arguments, pointers: Pointers, groups: Groups) {
-    let Arguments { problem, terms, row, is_f32, aligned, copied, .. } = arguments;
+    let Arguments { problem, row, result, paired, copied, plain, .. } = arguments;
     let Pointers { data, bias, residual, scale_a, scale_b, amax } = pointers;
-    let halved = crate::epilogue::Activation::from_code(terms.activation).columns() == 2;
-    let output = Output { data, row, matrix: 0, is_f32, aligned, copied, halved };
+    // Number by number: as a whole they would take the way over local memory.
+    let Terms { alpha, beta, activation } = arguments.terms;
+    let terms = Terms { alpha, beta, activation };
+    let halved = Activation::from_code(activation).columns() == 2;
+    let output = Output { data, row, matrix: 0, number: result, paired, copied, plain, halved };
+    let Arguments { residual_row, bias_f32, residual_f32, bias_paired, residual_paired, .. } = arguments;
     let fused: Fused<<C::Operands as Operands>::Half> = Fused::new(
         terms,
-        Vectors::new(data, row, 0, is_f32, aligned),
-        Vectors::new(bias, 0, 0, is_f32, arguments.bias_aligned),
-        Vectors::new(residual, arguments.residual_row, 0, is_f32, arguments.residual_aligned),
+        Vectors::new(data, row, 0, matches!(result, Number::F32), paired),
+        Vectors::new(bias, 0, 0, bias_f32, bias_paired),
+        Vectors::new(residual, residual_row, 0, residual_f32, residual_paired),
+        [scale_a, scale_b, core::ptr::null()],
         amax,
     );
-    let bias_bytes = u64::from(problem.n) * if is_f32 { 4 } else { 2 };
-    let epilogue = PerGroup { fused, alpha: terms.alpha, scale_a, scale_b, bias, bias_bytes };
+    let epilogue = PerGroup { fused, bias_bytes: u64::from(problem.n) * if bias_f32 { 4 } else { 2 } };
     let walk = GroupTiles::new::<C>(&problem, groups);
     // SAFETY: the caller's contract.
     unsafe { run_tiles::<C, _, _, _>(maps, problem, walk, Whole, output, epilogue) }
@@ -186,7 +180,6 @@ macro_rules! kernels {
                 const CLUSTER_M: u32 = 1;
                 const CLUSTER_N: u32 = 1;
                 const TRANSPOSED: bool = false;
-                const COPIES_ONLY: bool = false;
             }
 
             #[doc = concat!("`C[rows of g] = epilogue(A[rows of g] B[g])` for ", stringify!($element), "; see [`Entry`] in [`TABLE`] and the module.")]

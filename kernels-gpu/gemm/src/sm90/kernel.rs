@@ -1,7 +1,7 @@
 //! What the warpgroups of a block do. See [`super`] for the picture.
 
 use cuda_std::tma::TensorMap;
-use cuda_std::{cluster, grid, mbarrier, registers, shared, thread, tma};
+use cuda_std::{cluster, grid, mbarrier, misc, registers, shared, thread, tma};
 
 use super::config::{Config, WARPGROUP};
 use super::epilogue::Epilogue;
@@ -209,19 +209,21 @@ unsafe fn consume<C: Config, W: Walk<C>, S: Sum<C>, E: Epilogue>(
     ring: Ring<C>,
     sum: S,
     output: Output,
-    mut epilogue: E,
+    epilogue: E,
     thread: u32,
 ) {
     let mut store = Store::new(maps, problem, output, ring, thread);
-    let (consumer, thread) = (thread / WARPGROUP, thread % WARPGROUP);
-    let k_tiles = problem.k_tiles::<C>();
     let mut position = Position::START;
     if C::PING_PONG {
+        let consumer = thread / WARPGROUP;
         walk.skip(consumer);
-        position = position.skip::<C>(consumer * k_tiles);
+        position = position.skip::<C>(consumer * problem.k_tiles::<C>());
     }
     let mut is_first = true;
     while walk.is_left() {
+        // What follows from the thread's number is not kept beside the accumulators.
+        let number = misc::opaque(thread);
+        let (consumer, thread) = (number / WARPGROUP, number % WARPGROUP);
         let mut corner = walk.corner([ring.cluster_row, ring.cluster_column]);
         let first_row = if C::PING_PONG { 0 } else { consumer * C::CONSUMER_ROWS };
         corner.row += first_row;
@@ -229,26 +231,21 @@ unsafe fn consume<C: Config, W: Walk<C>, S: Sum<C>, E: Epilogue>(
         unsafe {
             let turn = Turn { consumer, is_passed: walk.is_followed() };
             Turn::wait::<C>(consumer, consumer == 0 && is_first);
+            let k_tiles = problem.k_tiles::<C>();
             let task = Task { ring, corner, first_row, k_tiles, problem, thread, turn };
             let tile = sum.tile(task, &mut position);
-            epilogue.enter(corner.group);
-            store.tile(&tile, &mut epilogue, corner);
+            store.tile(&tile, epilogue, corner);
             is_first = false;
         }
         walk.skip(1);
         if C::PING_PONG {
             // The other one's tile.
             walk.skip(1);
-            position = position.skip::<C>(k_tiles);
+            position = position.skip::<C>(problem.k_tiles::<C>());
         }
     }
-    // SAFETY: the shared memory must outlive the copies out of it. The warpgroup is converged.
-    unsafe {
-        if thread == 0 {
-            tma::wait_group_read::<0>();
-        }
-        if !C::COPIES_ONLY {
-            epilogue.finish();
-        }
+    // The shared memory must outlive the copies out of it.
+    if thread % WARPGROUP == 0 {
+        tma::wait_group_read::<0>();
     }
 }

@@ -19,7 +19,7 @@
 //! * **Persistence.** As many clusters as run at once walk the tiles in bands ([`layout::grouped_tile`]).
 //! * **k** is summed in ascending order, 32 bytes an instruction, in one accumulator: results are bitwise repeatable and do not depend on
 //!   the grid. Where tiles are few and k is long, the host cuts k into a batch of parts, and [`parts`] adds them in their order. What lies outside of the operands counts as zero, so any m, n, k will do; TMA wants rows that begin at multiples of 16 bytes.
-//! * **Results** leave by the copy engine or by the threads through the epilogue ([`store`]).
+//! * **Results** leave through the epilogue, in registers, then by the copy engine where it can store them, else by the threads ([`store`]).
 //!
 //! # An epilogue of one's own
 //! The main loop takes any function of the product's elements ([`Epilogue`](epilogue::Epilogue)); here their squares, in a kernel of another
@@ -30,25 +30,26 @@
 //! use cuda_std::tma::TensorMap;
 //! use gemm::sm90::config::Config;
 //! use gemm::sm90::entries::Bf16Nt128x256;
-//! use gemm::sm90::epilogue::{At, Epilogue, VECTOR};
+//! use gemm::sm90::epilogue::{At, Epilogue, Pairs};
 //! use gemm::sm90::kernel::run;
 //! use gemm::sm90::problem::{Maps, Problem};
-//! use gemm::sm90::store::Output;
+//! use gemm::sm90::store::{Number, Output};
 //! use gemm::sm90::sum::Whole;
 //!
 //! #[derive(Clone, Copy)]
 //! struct Squares;
 //!
 //! impl Epilogue for Squares {
-//!     unsafe fn apply(&mut self, _: At, x: &mut [f32; VECTOR as usize]) {
-//!         *x = x.map(|x| x * x);
+//!     unsafe fn apply(&mut self, _: At, x: &mut Pairs) {
+//!         *x = x.map(|pair| pair.map(|x| x * x));
 //!     }
 //! }
 //!
 //! #[kernel(launch_bounds(<Bf16Nt128x256 as Config>::THREADS, 1))]
 //! pub unsafe fn squared_product(a: &TensorMap, b: &TensorMap, problem: Problem, c: *mut u8, row: u64) {
+//!     let number = Number::F32;
 //!     let output =
-//!         Output { data: c, row, matrix: 0, is_f32: true, aligned: false, copied: false, halved: false };
+//!         Output { data: c, row, matrix: 0, number, paired: false, copied: false, plain: false, halved: false };
 //!     // SAFETY: whoever launches it passes maps as `Maps` says, and a `c` with room for the result.
 //!     unsafe { run::<Bf16Nt128x256, _, _>(Maps { a, b, d: a }, problem, Whole, output, Squares) }
 //! }

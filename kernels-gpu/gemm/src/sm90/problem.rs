@@ -1,7 +1,7 @@
 //! What a launch multiplies, and which tiles a cluster takes.
 
 use cuda_std::tma::TensorMap;
-use cuda_std::{cluster, thread};
+use cuda_std::{cluster, misc, thread};
 use layout::grouped_tile;
 
 use super::config::Config;
@@ -83,27 +83,29 @@ pub trait Walk<C: Config>: Copy {
     }
 }
 
-/// The tiles of the whole batch.
+/// The tiles of the whole batch. What follows from the problem is computed for each: next to the accumulators there is no room to keep it.
 #[derive(Clone, Copy)]
 pub struct Tiles {
+    problem: Problem,
     next: u32,
-    step: u32,
-    rows: u32,
-    columns: u32,
-    count: u32,
-    band: u32,
-    end: u32,
 }
 
 impl Tiles {
     /// This cluster's.
     #[inline(always)]
     pub fn new<C: Config>(problem: &Problem) -> Self {
-        let rows = problem.m.div_ceil(C::BLOCK_M * C::CLUSTER_M);
-        let columns = problem.n.div_ceil(C::BLOCK_N * C::CLUSTER_N);
-        let (next, step) = cluster_of_grid::<C>();
-        let count = rows * columns * problem.batch;
-        Self { next, step, rows, columns, count, band: problem.band, end: problem.m }
+        let (next, _) = cluster_of_grid::<C>();
+        Self { problem: *problem, next }
+    }
+
+    /// Rows and columns of clusters' tiles.
+    #[inline(always)]
+    fn sides<C: Config>(&self) -> [u32; 2] {
+        let Problem { m, n, .. } = self.problem;
+        [
+            misc::opaque(m).div_ceil(C::BLOCK_M * C::CLUSTER_M),
+            misc::opaque(n).div_ceil(C::BLOCK_N * C::CLUSTER_N),
+        ]
     }
 }
 
@@ -120,22 +122,26 @@ pub(super) fn cluster_of_grid<C: Config>() -> (u32, u32) {
 impl<C: Config> Walk<C> for Tiles {
     #[inline(always)]
     fn is_left(&mut self) -> bool {
-        self.next < self.count
+        let [rows, columns] = self.sides::<C>();
+        self.next < rows * columns * self.problem.batch
     }
 
     #[inline(always)]
     fn skip(&mut self, tiles: u32) {
-        self.next += tiles * self.step;
+        let (_, step) = cluster_of_grid::<C>();
+        self.next += tiles * misc::opaque(step);
     }
 
     #[inline(always)]
     fn corner(&self, place: [u32; 2]) -> Corner {
-        let plane = self.rows * self.columns;
+        let [rows, columns] = self.sides::<C>();
+        let plane = rows * columns;
         // Without a batch no division.
-        let batch = if self.count == plane { 0 } else { self.next / if plane == 0 { 1 } else { plane } };
-        let tile = grouped_tile(self.next - batch * plane, self.rows, self.columns, self.band);
-        let [row, column] = first_of::<C>(tile, place);
-        Corner { row, column, batch, group: batch, end: self.end, is_bounded: false }
+        let batch = if self.problem.batch == 1 { 0 } else { self.next / if plane == 0 { 1 } else { plane } };
+        let band = misc::opaque(self.problem.band);
+        let [row, column] =
+            first_of::<C>(grouped_tile(self.next - batch * plane, rows, columns, band), place);
+        Corner { row, column, batch, group: batch, end: self.problem.m, is_bounded: false }
     }
 }
 
@@ -149,6 +155,6 @@ impl Problem {
     /// Stages' worth of k.
     #[inline(always)]
     pub fn k_tiles<C: Config>(&self) -> u32 {
-        self.k.div_ceil(<C::Operands as Operands>::BLOCK_K)
+        misc::opaque(self.k).div_ceil(<C::Operands as Operands>::BLOCK_K)
     }
 }

@@ -1,22 +1,63 @@
 //! From the accumulators to global memory.
 //!
-//! A consumer's tile leaves in pieces of 64 rows, each through shared memory, in one of two ways:
+//! A consumer's part of a tile leaves in one of two ways:
 //!
-//! * **copied**: rounded to 16 bits in registers, `stmatrix` into a piece, and the copy engine takes it from there while the next piece
-//!   fills. What lies outside of the result it leaves out. For dense results without an epilogue.
-//! * **by threads**: the piece in f32, from which each thread takes eight neighbours at a time through the epilogue into memory.
-//!   For everything else.
+//! * **plain**: rounded to 16 bits, `stmatrix` into a piece of 64 rows in shared memory, and the copy engine takes it from there while
+//!   the next piece fills. What lies outside of the result it leaves out. All of it is unrolled.
+//! * **through the epilogue**: in a loop over chunks of 64 rows and 16 columns, eight accumulators of a thread. A jump picks them, since registers have no
+//!   index; so the epilogue is there once, whatever it does, and next to 192 accumulators there is room for it. The results go the same way
+//!   over a piece in shared memory, or, where the copy engine cannot store them, from the registers to global memory.
+//!
+//! Of kernels that store the transpose, neighbours in a row of the result are in neighbouring lanes: those change one of two before the epilogue.
 
-use cuda_std::{barrier, fence, matrix, misc, tma, vector};
+use cuda_std::warp::{FULL_MASK, warp_shuffle_xor};
+use cuda_std::{barrier, convert, fence, matrix, misc, tma, vector};
 use layout::wgmma::Swizzle;
 
 use super::config::{Config, WARPGROUP};
-use super::epilogue::{At, Epilogue, VECTOR};
+use super::epilogue::{At, Epilogue, PAIRS, Pairs, each_pair};
 use super::kernel::FIRST_CONSUMER_BARRIER;
 use super::operands::{GROUP_ROWS, Half, Operands, Tile};
 use super::pipeline::Ring;
 use super::problem::{Corner, Maps, Problem};
 use crate::unroll::unrolled;
+
+/// Element types of results.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Number {
+    /// The kernel's 16-bit type.
+    Half = 0,
+    /// f32.
+    F32 = 1,
+    /// 8 bits, up to 448; what is beyond becomes that.
+    E4m3 = 2,
+    /// 8 bits, up to 57344; what is beyond becomes that.
+    E5m2 = 3,
+}
+
+impl Number {
+    /// Bytes of an element.
+    #[inline(always)]
+    #[must_use]
+    pub const fn bytes(self) -> u32 {
+        match self {
+            Self::F32 => 4,
+            Self::Half => 2,
+            Self::E4m3 | Self::E5m2 => 1,
+        }
+    }
+
+    /// Rounds pairs, of types of at most 16 bits: the first one's bits are the lower ones.
+    #[inline(always)]
+    fn pack<H: Half>(self, x: &Pairs) -> [u32; PAIRS] {
+        match self {
+            Self::E4m3 => x.map(|[low, high]| convert::e4m3x2_from_f32(low, high).into()),
+            Self::E5m2 => x.map(|[low, high]| convert::e5m2x2_from_f32(low, high).into()),
+            Self::Half | Self::F32 => x.map(|[low, high]| H::pack(low, high)),
+        }
+    }
+}
 
 /// Where the result goes.
 #[repr(C)]
@@ -28,13 +69,15 @@ pub struct Output {
     pub row: u64,
     /// Elements from a matrix to the next.
     pub matrix: u64,
-    /// Elements are f32, else of the kernel's 16-bit type.
-    pub is_f32: bool,
-    /// Every row begins at a multiple of 16 bytes.
-    pub aligned: bool,
-    /// The copy engine stores, and there is no epilogue: for 16-bit elements. It writes whole units of 16 bytes, so rows have
-    /// a multiple of 8 elements.
+    /// Type of the elements.
+    pub number: Number,
+    /// Rows have an even number of elements and begin at multiples of two elements' size.
+    pub paired: bool,
+    /// The copy engine stores. It writes whole units of 16 bytes, so rows have a multiple of that many bytes. Not for
+    /// f32, nor for 8 bits where two elements become one.
     pub copied: bool,
+    /// Copied, in the kernel's 16-bit type, and the product itself: there is no epilogue.
+    pub plain: bool,
     /// The epilogue makes one element of two neighbours, whose result has half of the columns.
     pub halved: bool,
 }
@@ -47,7 +90,7 @@ pub(crate) struct Store<C> {
     ring: Ring<C>,
     /// Number of the thread among all consumers.
     thread: u32,
-    /// Pieces that have been copied: they take turns over the tiles' borders.
+    /// Pieces that have been copied, modulo their places: they take turns over the tiles' borders.
     copies: u32,
 }
 
@@ -69,49 +112,16 @@ impl Place {
         // SAFETY: the caller says that they are here, and the barrier is theirs.
         unsafe { barrier::sync(self.barrier, WARPGROUP) }
     }
-
-    /// Writes a piece in f32: lines along the result's rows.
-    #[inline(always)]
-    unsafe fn write_f32<C: Config>(self, tile: &C::Tile, group: usize, piece: usize) {
-        let (lane, warp) = (self.thread % 32, self.thread / 32);
-        let (row, column) = (warp * 16 + lane / 4, lane % 4 * 2);
-        let steps = (C::STORE_COLUMNS / STEP_COLUMNS) as usize;
-        unrolled!(STEP in [0 1 2 3 4 5 6 7] { if STEP < steps {
-            let index = 4 * (piece * steps + STEP);
-            let column = STEP as u32 * STEP_COLUMNS + column;
-            let x = |register: usize| tile.get(group, index + register);
-            // SAFETY: places inside of the piece.
-            unsafe {
-                if C::TRANSPOSED {
-                    vector::store_shared(self.f32_at::<C>(column, row), x(0));
-                    vector::store_shared(self.f32_at::<C>(column + 1, row), x(1));
-                    vector::store_shared(self.f32_at::<C>(column, row + 8), x(2));
-                    vector::store_shared(self.f32_at::<C>(column + 1, row + 8), x(3));
-                } else {
-                    vector::store_shared_v2(self.f32_at::<C>(row, column), [x(0), x(1)]);
-                    vector::store_shared_v2(self.f32_at::<C>(row + 8, column), [x(2), x(3)]);
-                }
-            }
-        } });
-    }
-
-    /// Address of element `place` of line `line` of a piece in f32. Units change places so that neither rows nor columns
-    /// meet in one bank.
-    #[inline(always)]
-    fn f32_at<C: Config>(self, line: u32, place: u32) -> u32 {
-        const WORD: u32 = size_of::<f32>() as u32;
-        let length = if C::TRANSPOSED { GROUP_ROWS } else { C::STORE_COLUMNS };
-        // A line is one unit pair or more; pairs stay together.
-        let units = length * WORD / UNIT;
-        let turn = if C::TRANSPOSED { line } else { line * 2 } & (units - 1) & !1;
-        self.pieces + line * length * WORD + ((place * WORD) ^ (turn * UNIT))
-    }
 }
 
 /// Bytes of a 16-byte unit.
 const UNIT: u32 = layout::UNIT_BYTES;
 /// Columns of an accumulator's step: four registers.
 const STEP_COLUMNS: u32 = 8;
+/// Columns of a chunk, and of an `stmatrix` of four registers: two steps.
+const CHUNK_COLUMNS: u32 = 2 * STEP_COLUMNS;
+/// Accumulators of a thread in a chunk.
+const CHUNK: usize = 2 * PAIRS;
 
 impl<C: Config> Store<C> {
     /// For the consumers' thread of this number.
@@ -125,115 +135,210 @@ impl<C: Config> Store<C> {
     /// # Safety
     /// The whole warpgroup is here; maps and output are valid for the result.
     #[inline(always)]
-    pub unsafe fn tile<E: Epilogue>(&mut self, tile: &C::Tile, epilogue: &mut E, corner: Corner) {
-        // What follows from the thread's number is not kept beside the accumulators.
-        let thread = misc::opaque(self.thread);
-        let consumer = thread / WARPGROUP;
-        let barrier = FIRST_CONSUMER_BARRIER + consumer;
-        let place = Place { pieces: self.ring.output(consumer), barrier, thread: thread % WARPGROUP };
+    pub unsafe fn tile<E: Epilogue>(&mut self, tile: &C::Tile, mut epilogue: E, corner: Corner) {
+        // The copy engine would write rows behind the product's last one too.
+        let is_whole = !corner.is_bounded || corner.row + C::CONSUMER_ROWS <= corner.end;
         // SAFETY: the caller's contract.
         unsafe {
-            // The copy engine would write rows behind the product's last one too.
-            let is_whole = !corner.is_bounded || corner.row + C::CONSUMER_ROWS <= corner.end;
-            if C::COPIES_ONLY || (self.output.copied && is_whole) {
-                self.by_copies(place, tile, corner);
+            if self.output.plain && is_whole {
+                self.plain(tile, corner);
             } else {
-                self.by_threads(place, tile, epilogue, corner);
+                epilogue.enter(corner.group);
+                self.through(tile, epilogue, corner, self.output.copied && is_whole);
             }
+        }
+        self.copies = (self.copies + C::Tile::GROUPS as u32 * Self::PIECES) % C::STORE_BUFFERS;
+    }
+
+    /// The thread's place. What follows from the thread's number is not kept beside the accumulators.
+    #[inline(always)]
+    fn place(&self) -> Place {
+        let thread = misc::opaque(self.thread);
+        let consumer = thread / WARPGROUP;
+        Place {
+            pieces: self.ring.output(consumer),
+            barrier: FIRST_CONSUMER_BARRIER + consumer,
+            thread: thread % WARPGROUP,
         }
     }
 
     #[inline(always)]
-    unsafe fn by_copies(&mut self, place: Place, tile: &C::Tile, corner: Corner) {
-        const { assert!(C::STORE_BUFFERS == 2) };
+    unsafe fn plain(&self, tile: &C::Tile, corner: Corner) {
+        let place = self.place();
         let lines = Lines::new::<C>(place.thread);
         unrolled!(GROUP in [0 1] { if GROUP < C::Tile::GROUPS {
             unrolled!(PIECE in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31] {
-                if (PIECE as u32) < C::BLOCK_N / C::STORE_COLUMNS {
-                    let piece = place.pieces + self.copies % C::STORE_BUFFERS * C::STORE_BYTES;
-                    self.copies += 1;
-                    let row = (corner.row + GROUP as u32 * GROUP_ROWS) as i32;
-                    let column = (corner.column + PIECE as u32 * C::STORE_COLUMNS) as i32;
-                    let coords = if C::TRANSPOSED { [row, column] } else { [column, row] };
-                    // SAFETY: the copy before the last one, which read this piece, is done before anyone writes; the fence and the
-                    // barrier order the writes before the copy.
+                if (PIECE as u32) < Self::PIECES {
+                    // SAFETY: the caller's contract.
                     unsafe {
-                        if place.thread == 0 {
-                            tma::wait_group_read::<1>();
-                        }
-                        place.meet();
+                        let piece = self.piece(place, GROUP as u32 * Self::PIECES + PIECE as u32);
+                        self.begin_piece(place);
                         lines.write::<C>(tile, GROUP, PIECE, piece);
-                        fence::proxy_async_shared();
-                        place.meet();
-                        if place.thread == 0 {
-                            tma::store_3d(self.maps.d, piece, [coords[0], coords[1], corner.batch as i32]);
-                            tma::commit_group();
-                        }
+                        let at = in_result::<C>(corner, GROUP as u32, PIECE as u32 * C::STORE_COLUMNS);
+                        self.copy_piece(place, piece, at);
                     }
                 }
             });
         } });
     }
 
+    /// Pieces of a group.
+    const PIECES: u32 = C::BLOCK_N / C::STORE_COLUMNS;
+
+    /// The place of the tile's piece of this number.
     #[inline(always)]
-    unsafe fn by_threads<E: Epilogue>(&self, place: Place, tile: &C::Tile, epilogue: &mut E, corner: Corner) {
-        let pieces = C::BLOCK_N / C::STORE_COLUMNS;
-        if corner.is_bounded && place.thread == 0 {
-            // The tile before may have left by copies.
-            tma::wait_group_read::<0>();
-        }
-        let mut number = 0;
-        while number < C::Tile::GROUPS as u32 * pieces {
-            // SAFETY: between the barriers the piece is written, then read, never both.
-            unsafe {
-                place.meet();
-                unrolled!(GROUP in [0 1] { if GROUP < C::Tile::GROUPS {
-                    unrolled!(PIECE in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31] {
-                        if (PIECE as u32) < pieces && number == GROUP as u32 * pieces + PIECE as u32 {
-                            place.write_f32::<C>(tile, GROUP, PIECE);
-                        }
-                    });
-                } });
-                place.meet();
-                let from = Corner {
-                    row: corner.row + number / pieces * GROUP_ROWS,
-                    column: corner.column + number % pieces * C::STORE_COLUMNS,
-                    ..corner
-                };
-                self.read_f32::<E>(place, epilogue, from);
+    fn piece(&self, place: Place, index: u32) -> u32 {
+        place.pieces + (self.copies + index) % C::STORE_BUFFERS * C::STORE_BYTES
+    }
+
+    /// Waits until nobody reads the piece any more.
+    #[inline(always)]
+    unsafe fn begin_piece(&self, place: Place) {
+        const { assert!(C::STORE_BUFFERS == 2) };
+        // SAFETY: the copy before the last one, which read this piece, is done before anyone writes.
+        unsafe {
+            if place.thread == 0 {
+                tma::wait_group_read::<1>();
             }
-            number += 1;
+            place.meet();
         }
     }
 
-    /// Takes a piece through the epilogue into memory.
+    /// Has the piece, of which each thread has written its part, copied to the result: its first element is that of the
+    /// product at `at`, in the result's rows and columns.
     #[inline(always)]
-    unsafe fn read_f32<E: Epilogue>(&self, place: Place, epilogue: &mut E, from: Corner) {
-        let (lines, length) =
-            if C::TRANSPOSED { (C::STORE_COLUMNS, GROUP_ROWS) } else { (GROUP_ROWS, C::STORE_COLUMNS) };
-        // In the result's own rows and columns.
-        let (row, column) = if C::TRANSPOSED { (from.column, from.row) } else { (from.row, from.column) };
-        let (rows, columns) =
-            if C::TRANSPOSED { (self.problem.n, self.problem.m) } else { (from.end, self.problem.n) };
-        let across = length / VECTOR;
-        let mut index = place.thread;
-        while index < lines * across {
-            let (line, along) = (index / across, index % across * VECTOR);
-            let at = At { batch: from.batch, row: row + line, column: column + along, count: 0 };
-            if at.row < rows && at.column < columns {
-                let left = columns - at.column;
-                let at = At { count: if left < VECTOR { left } else { VECTOR }, ..at };
-                // SAFETY: places inside of the piece, elements of the result.
-                unsafe {
-                    let [a, b, c, d] = vector::load_shared_v4(place.f32_at::<C>(line, along));
-                    let [e, f, g, h] = vector::load_shared_v4(place.f32_at::<C>(line, along + 4));
-                    let mut x = [a, b, c, d, e, f, g, h];
-                    epilogue.apply(at, &mut x);
-                    self.output.store::<<C::Operands as Operands>::Half>(at, &x);
+    unsafe fn copy_piece(&self, place: Place, piece: u32, at: Corner) {
+        let column = if self.output.halved { at.column / 2 } else { at.column };
+        let (row, column, batch) = (at.row as i32, column as i32, at.batch as i32);
+        // SAFETY: the fence and the barrier order the writes before the copy.
+        unsafe {
+            fence::proxy_async_shared();
+            place.meet();
+            if place.thread == 0 {
+                tma::store_3d(self.maps.d, piece, [column, row, batch]);
+                tma::commit_group();
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn through<E: Epilogue>(&self, tile: &C::Tile, mut epilogue: E, corner: Corner, copied: bool) {
+        const { assert!(C::STORE_COLUMNS.is_multiple_of(CHUNK_COLUMNS), "a chunk is of one piece") };
+        let mut number = 0;
+        while number < C::Tile::GROUPS as u32 * Self::CHUNKS {
+            // Next to the accumulators there is no room for what could be computed ahead of the loop.
+            let place = self.place();
+            let corner = Corner { batch: misc::opaque(corner.batch), ..corner };
+            let spot = Spot::new::<C>(place.thread);
+            let (group, column) = (number / Self::CHUNKS, number % Self::CHUNKS * CHUNK_COLUMNS);
+            let along = column % C::STORE_COLUMNS;
+            let at = self.at(in_result::<C>(corner, group, column), spot);
+            // SAFETY: the whole warpgroup is here; elements of the product, places in the piece.
+            unsafe {
+                let mut x = chunk::<C>(tile, number);
+                if C::TRANSPOSED {
+                    x = exchange(x, place.thread);
+                }
+                epilogue.apply(at, &mut x);
+                if copied {
+                    let piece = self.piece(place, number * CHUNK_COLUMNS / C::STORE_COLUMNS);
+                    if along == 0 {
+                        self.begin_piece(place);
+                    }
+                    let spot = if C::TRANSPOSED { spot.below(along) } else { spot.beside(along) };
+                    self.output.write_piece::<C>(piece, spot, &x);
+                    if along + CHUNK_COLUMNS == C::STORE_COLUMNS {
+                        self.copy_piece(place, piece, in_result::<C>(corner, group, column - along));
+                    }
+                } else {
+                    self.output.write::<<C::Operands as Operands>::Half>(at, &x);
                 }
             }
-            index += WARPGROUP;
+            number = misc::opaque(number) + 1;
         }
+        // SAFETY: the whole warpgroup is here.
+        unsafe { epilogue.finish() }
+    }
+
+    /// Chunks of a group.
+    const CHUNKS: u32 = C::BLOCK_N / CHUNK_COLUMNS;
+
+    /// Where the thread's pairs are in the product, in the result's rows and columns, of a chunk that begins at `from`.
+    #[inline(always)]
+    fn at(&self, from: Corner, spot: Spot) -> At {
+        let (row, column) = (from.row + spot.row, from.column + spot.column);
+        let Problem { m, n, .. } = self.problem;
+        At { batch: from.batch, row, column, sides: if C::TRANSPOSED { [n, m] } else { [m, n] }, width: 2 }
+    }
+}
+
+/// The first element of a chunk or a piece in the result's rows and columns: it begins at a column of a group of the tile at `corner`.
+#[inline(always)]
+fn in_result<C: Config>(corner: Corner, group: u32, column: u32) -> Corner {
+    let (row, column) = (corner.row + group * GROUP_ROWS, corner.column + column);
+    let (row, column) = if C::TRANSPOSED { (column, row) } else { (row, column) };
+    Corner { row, column, ..corner }
+}
+
+/// A chunk of the accumulators, as pairs of neighbours in a row of the tile: rows 0 and 8, then 8 columns on.
+#[inline(always)]
+fn chunk<C: Config>(tile: &C::Tile, number: u32) -> Pairs {
+    let chunks = (C::BLOCK_N / CHUNK_COLUMNS) as usize;
+    unrolled!(GROUP in [0 1] { if GROUP < C::Tile::GROUPS {
+        unrolled!(INDEX in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15] {
+            if INDEX < chunks && number == (GROUP * chunks + INDEX) as u32 {
+                let x = |register: usize| tile.get(GROUP, CHUNK * INDEX + register);
+                return [[x(0), x(1)], [x(2), x(3)], [x(4), x(5)], [x(6), x(7)]];
+            }
+        });
+    } });
+    [[0.0; 2]; PAIRS]
+}
+
+/// Lanes that a neighbouring row of the tile is away.
+const ROW_LANES: u32 = 4;
+
+/// Of pairs beside each other makes pairs below each other: lanes of odd rows give their first column to the row above, for its second.
+#[inline(always)]
+unsafe fn exchange(x: Pairs, thread: u32) -> Pairs {
+    let odd = thread / ROW_LANES % 2 == 1;
+    let [a, b, c, d] = x.map(|[first, second]| {
+        let given = if odd { first } else { second };
+        // SAFETY: the caller says that the whole warp is here.
+        let (got, _) = unsafe { warp_shuffle_xor(FULL_MASK, given, ROW_LANES, 32) };
+        if odd { [got, second] } else { [first, got] }
+    });
+    // The columns of the tile are the rows of the result.
+    [a, c, b, d]
+}
+
+/// Where a thread's pairs begin in a chunk, in the result's rows and columns.
+#[derive(Clone, Copy)]
+struct Spot {
+    row: u32,
+    column: u32,
+}
+
+impl Spot {
+    #[inline(always)]
+    fn new<C: Config>(thread: u32) -> Self {
+        let (lane, warp) = (thread % 32, thread / 32);
+        let (down, across) = (lane / ROW_LANES, lane % ROW_LANES * 2);
+        if C::TRANSPOSED {
+            Self { row: across + down % 2, column: warp * 16 + (down & !1) }
+        } else {
+            Self { row: warp * 16 + down, column: across }
+        }
+    }
+
+    #[inline(always)]
+    fn below(self, rows: u32) -> Self {
+        Self { row: self.row + rows, ..self }
+    }
+
+    #[inline(always)]
+    fn beside(self, columns: u32) -> Self {
+        Self { column: self.column + columns, ..self }
     }
 }
 
@@ -249,9 +354,6 @@ struct Lines {
 }
 
 impl Lines {
-    /// Columns of an `x4`: two steps.
-    const WIDE: u32 = 2 * STEP_COLUMNS;
-
     #[inline(always)]
     fn new<C: Config>(thread: u32) -> Self {
         let (lane, warp) = (thread % 32, thread / 32);
@@ -270,13 +372,7 @@ impl Lines {
         let bytes = elements * 2;
         let address = line * bytes;
         // Pieces begin where the pattern does.
-        let flipped = match bytes {
-            128 => Swizzle::B128.apply(address),
-            64 => Swizzle::B64.apply(address),
-            32 => Swizzle::B32.apply(address),
-            _ => address,
-        };
-        Self { line: address, unit, flip: (flipped ^ address) / UNIT }
+        Self { line: address, unit, flip: (Swizzle::of_span(bytes).apply(address) ^ address) / UNIT }
     }
 
     #[inline(always)]
@@ -292,7 +388,7 @@ impl Lines {
                 if 2 * PAIR + 1 < steps {
                     let registers = [half(index), half(index + 2), half(index + 4), half(index + 6)];
                     if C::TRANSPOSED {
-                        let columns = PAIR as u32 * Self::WIDE * GROUP_ROWS * 2;
+                        let columns = PAIR as u32 * CHUNK_COLUMNS * GROUP_ROWS * 2;
                         matrix::stmatrix_x4_trans(to + self.line + columns + (self.unit ^ self.flip) * UNIT, registers);
                     } else {
                         let unit = self.unit + PAIR as u32 * 2;
@@ -312,34 +408,79 @@ impl Lines {
 }
 
 impl Output {
-    /// Stores the first elements of `x`, as many as `at` counts.
+    /// Writes the thread's pairs of a chunk, which begin at `spot` of a piece. Units of a line change places as the copy engine's swizzle has
+    /// it, so that the eight rows of a warp's store do not meet in one bank.
     #[inline(always)]
-    unsafe fn store<H: Half>(self, at: At, x: &[f32; VECTOR as usize]) {
-        let (column, count) =
-            if self.halved { (at.column / 2, at.count.div_ceil(2)) } else { (at.column, at.count) };
-        let index = u64::from(at.batch) * self.matrix + u64::from(at.row) * self.row + u64::from(column);
-        // SAFETY: elements of the result, aligned as `aligned` says.
+    unsafe fn write_piece<C: Config>(self, piece: u32, spot: Spot, x: &Pairs) {
+        let length = if C::TRANSPOSED { GROUP_ROWS } else { C::STORE_COLUMNS };
+        // Half of what a pair becomes; a line is as long as the swizzle's span.
+        let bytes = if self.halved { self.number.bytes() / 2 } else { self.number.bytes() };
+        let bits = self.number.pack::<<C::Operands as Operands>::Half>(x);
+        let address = |pair: usize, bytes: u32| {
+            let line = spot.row * (length * bytes);
+            // Lines 8 apart are flipped alike.
+            let flip = Swizzle::of_span(length * bytes).apply(line) ^ line;
+            let down = pair as u32 % 2 * STEP_COLUMNS * (length * bytes);
+            let along = (spot.column + pair as u32 / 2 * STEP_COLUMNS) * bytes;
+            piece + line + down + (along ^ flip)
+        };
+        // SAFETY: the caller's contract: places in the piece, this thread's alone.
         unsafe {
-            if self.is_f32 {
-                let to = self.data.cast::<f32>().add(index as usize);
-                if self.aligned && count == VECTOR {
-                    vector::store_v4(to, [x[0], x[1], x[2], x[3]]);
-                    vector::store_v4(to.add(4), [x[4], x[5], x[6], x[7]]);
-                } else {
-                    unrolled!(I in [0 1 2 3 4 5 6 7] { if (I as u32) < count { to.add(I).write(x[I]); } });
-                }
+            if bytes == 2 {
+                each_pair!(PAIR { vector::store_shared(address(PAIR, 2), bits[PAIR]); });
             } else {
-                let to = self.data.cast::<u16>().add(index as usize);
-                let pairs =
-                    [H::pack(x[0], x[1]), H::pack(x[2], x[3]), H::pack(x[4], x[5]), H::pack(x[6], x[7])];
-                if self.aligned && count == VECTOR {
-                    vector::store_v4(to.cast::<u32>(), pairs);
-                } else if self.aligned && self.halved && count == VECTOR / 2 {
-                    vector::store_v2(to.cast::<u32>(), [pairs[0], pairs[1]]);
-                } else {
-                    unrolled!(I in [0 1 2 3 4 5 6 7] {
-                        if (I as u32) < count { to.add(I).write((pairs[I / 2] >> (16 * (I % 2))) as u16); }
+                each_pair!(PAIR { vector::store_shared_b16(address(PAIR, 1), bits[PAIR] as u16); });
+            }
+        }
+    }
+
+    /// Stores the pairs' elements of the result.
+    #[inline(always)]
+    unsafe fn write<H: Half>(self, at: At, x: &Pairs) {
+        let at = if self.halved { at.halved() } else { at };
+        // SAFETY: the caller's contract.
+        unsafe {
+            match self.number {
+                Number::F32 => each_pair!(PAIR {
+                    let both = x[PAIR].map(f32::to_bits);
+                    self.put(at, PAIR, both, u64::from(both[0]) | u64::from(both[1]) << u32::BITS);
+                }),
+                Number::Half => {
+                    let bits = self.number.pack::<H>(x);
+                    each_pair!(PAIR {
+                        let both = bits[PAIR];
+                        self.put(at, PAIR, [both as u16, (both >> u16::BITS) as u16], both);
                     });
+                }
+                Number::E4m3 | Number::E5m2 => {
+                    let bits = self.number.pack::<H>(x);
+                    each_pair!(PAIR {
+                        let both = bits[PAIR] as u16;
+                        self.put(at, PAIR, [both as u8, (both >> u8::BITS) as u8], both);
+                    });
+                }
+            }
+        }
+    }
+
+    /// Stores a pair, as far as it is of the result: `both` at once where that is possible.
+    #[inline(always)]
+    unsafe fn put<One, Two>(self, at: At, pair: usize, [low, high]: [One; 2], both: Two) {
+        let index = u64::from(at.batch) * self.matrix
+            + u64::from(at.row(pair)) * self.row
+            + u64::from(at.column(pair));
+        let count = at.count(pair);
+        // SAFETY: elements of the result, aligned as `paired` says.
+        unsafe {
+            let to = self.data.cast::<One>().add(index as usize);
+            if self.paired && count == 2 {
+                to.cast::<Two>().write(both);
+            } else {
+                if count > 0 {
+                    to.write(low);
+                }
+                if count > 1 {
+                    to.add(1).write(high);
                 }
             }
         }
