@@ -257,7 +257,6 @@ where
         residual_f32: added == ElementType::Tf32,
         paired: !unaligned && columns.is_multiple_of(2),
         residual_paired: !unaligned && columns.is_multiple_of(2),
-        bias_paired: !unaligned && product_columns.is_multiple_of(2),
         copied,
         plain: copied && result == Number::Half && !fused && activation == Activation::None,
     };

@@ -130,7 +130,6 @@ impl BlockScaled<'_> {
             residual_f32: false,
             paired: n.is_multiple_of(2),
             residual_paired: false,
-            bias_paired: false,
             copied: aligned,
             plain: aligned,
         };

@@ -23,14 +23,12 @@ use super::OPERATION;
 use super::any;
 use super::config::Repack;
 use super::matmul::{Matmul, Vector, invalid};
-use super::matrix::{Matrix, MatrixMut, ROW_ALIGNMENT, Shape};
+use super::matrix::{Matrix, MatrixMut, Shape};
 use super::problem::{Order, Problem, side};
 use super::repack::{self, Packed};
 use super::run::Operands;
 use super::select::Facts;
-use super::sm90::{
-    ARCH, BOX, can_copy, copy, element, is_plain, map, number, operand_map, paired, paired_vector,
-};
+use super::sm90::{ARCH, BOX, can_copy, copy, element, is_plain, map, number, operand_map, paired};
 
 /// `C[rows of g] = epilogue(A[rows of g] B[g])` for groups of rows of any sizes, none too, as the experts of a mixture take their tokens.
 ///
@@ -252,7 +250,6 @@ impl<'a> GroupedMatmul<'a> {
             residual_f32: residual.is_some_and(|residual| residual.dtype == DType::F32),
             paired: paired(&problem.c, width),
             residual_paired: of_residual.is_some_and(|operand| paired(&operand, width)),
-            bias_paired: bias.is_some_and(|bias| paired_vector(bias, problem.n)),
             copied,
             plain: is_plain(problem),
         };

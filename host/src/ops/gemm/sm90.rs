@@ -24,7 +24,7 @@ use crate::stream::Stream;
 use crate::tensor::DType;
 
 use super::config::{Config, Kernel, Offer, Refusal, Repack};
-use super::matmul::{Vector, invalid};
+use super::matmul::invalid;
 use super::matrix::{Matrix, ROW_ALIGNMENT, Shape};
 use super::parts;
 use super::problem::{Operand, Order, Precision, Problem};
@@ -418,12 +418,6 @@ pub(super) fn paired(operand: &Operand, length: usize) -> bool {
     length.is_multiple_of(2) && (operand.alignment as usize).is_multiple_of(pair)
 }
 
-/// The same of a vector.
-pub(super) fn paired_vector(vector: Vector<'_>, length: u32) -> bool {
-    let pair = 2 * vector.dtype.size() as u64;
-    length.is_multiple_of(2) && vector.data.as_ptr().raw().is_multiple_of(pair)
-}
-
 fn launch_entry(stream: &Stream, problem: &Problem, config: &Config, operands: Operands<'_>) -> Result<()> {
     if config.split_k > 1 {
         return parts::launch_parts(stream, problem, config, operands, launch_entry);
@@ -473,7 +467,6 @@ fn launch_entry(stream: &Stream, problem: &Problem, config: &Config, operands: O
         residual_f32: residual.is_some_and(|residual| residual.dtype == DType::F32),
         paired: paired(&problem.c, c_shape.columns),
         residual_paired: problem.finish.residual.is_some_and(|operand| paired(&operand, c_shape.columns)),
-        bias_paired: bias.is_some_and(|bias| paired_vector(bias, problem.n)),
         copied,
         plain: is_plain(problem),
     };

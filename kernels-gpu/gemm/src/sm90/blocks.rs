@@ -347,8 +347,14 @@ unsafe fn entry<C: Config>(maps: Maps, arguments: Arguments, data: *mut u8, sum:
     let output = Output { data, row, matrix, number: result, paired, copied, plain, halved: false };
     let none = Vectors::new(core::ptr::null(), 0, 0, false, false);
     let terms = Terms { alpha: 1.0, beta: 0.0, activation: 0 };
-    let epilogue: Fused<BF16> =
-        Fused::new(terms, none, none, none, [core::ptr::null(); 3], core::ptr::null_mut());
+    let epilogue: Fused<BF16> = Fused::new(
+        terms,
+        none,
+        (core::ptr::null(), false),
+        none,
+        [core::ptr::null(); 3],
+        core::ptr::null_mut(),
+    );
     // SAFETY: the caller's contract.
     unsafe { run::<C, _, _>(maps, problem, sum, output, epilogue) }
 }

@@ -12,6 +12,8 @@ const SHARED_BYTES: u32 = 227 * 1024;
 const MAX_STAGES: u32 = 12;
 /// Bytes of an element of a result that goes through shared memory.
 const HALF_BYTES: u32 = 2;
+/// Bytes of a number of the epilogue's.
+const NUMBER_BYTES: u32 = 4;
 /// Alignment of everything that the copy engine touches, and of the swizzle's pattern.
 const ALIGN: u32 = 1024;
 
@@ -60,8 +62,15 @@ pub trait Config {
     /// Pieces that a consumer has room for: one fills while the other leaves.
     const STORE_BUFFERS: u32 = 2;
 
-    /// Bytes of the result's pieces.
-    const OUTPUT_BYTES: u32 = Self::CONSUMERS * Self::STORE_BUFFERS * Self::STORE_BYTES;
+    /// Columns of the result that a consumer's tile has; the epilogue has a number for each.
+    const RESULT_COLUMNS: u32 = if Self::TRANSPOSED { Self::CONSUMER_ROWS } else { Self::BLOCK_N };
+    /// Bytes of a consumer's pieces and of its epilogue's numbers.
+    const CONSUMER_BYTES: u32 = (Self::STORE_BUFFERS * Self::STORE_BYTES
+        + Self::RESULT_COLUMNS * NUMBER_BYTES)
+        .next_multiple_of(ALIGN);
+
+    /// Bytes of the consumers'.
+    const OUTPUT_BYTES: u32 = Self::CONSUMERS * Self::CONSUMER_BYTES;
     /// Stages of the ring: as many as there is room for.
     const STAGES: u32 = {
         let room = SHARED_BYTES - Self::OUTPUT_BYTES - 2 * MAX_STAGES * mbarrier::BYTES;

@@ -38,8 +38,6 @@ pub struct Arguments {
     pub paired: bool,
     /// The rows of the residual begin at multiples of two of its elements' size; with [`paired`](Self::paired).
     pub residual_paired: bool,
-    /// The bias does, and the product has an even number of columns.
-    pub bias_paired: bool,
     /// See [`Output::copied`]; the result has a map.
     pub copied: bool,
     /// See [`Output::plain`].
@@ -75,7 +73,7 @@ unsafe fn entry<C: Config>(maps: Maps, arguments: Arguments, pointers: Pointers)
     let epilogue: Fused<<C::Operands as Operands>::Half> = Fused::new(
         terms,
         Vectors::new(pointers.data, row, matrix, old_f32, paired),
-        Vectors::new(pointers.bias, 0, 0, arguments.bias_f32, arguments.bias_paired),
+        (pointers.bias, arguments.bias_f32),
         Vectors::new(pointers.residual, residual_row, residual_matrix, residual_f32, residual_paired),
         [pointers.scale_a, pointers.scale_b, pointers.scale_c],
         pointers.amax,

@@ -4,8 +4,9 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 use cuda_std::atomic::mid::atomic_fetch_max_u32_device;
 use cuda_std::warp::{self, WarpReductionOp};
-use cuda_std::{fastmath, misc};
+use cuda_std::{fastmath, misc, vector};
 
+use super::config::WARPGROUP;
 use super::operands::Half;
 use crate::epilogue::{Activation, gelu, relu, silu, swiglu};
 use crate::unroll::unrolled;
@@ -18,6 +19,8 @@ pub type Pairs = [[f32; 2]; PAIRS];
 
 /// Rows from a pair to the one below it.
 const ROWS: u32 = 8;
+/// Bytes of a number of [`Columns::numbers`].
+const WORD: u32 = size_of::<f32>() as u32;
 /// Pairs' widths from a pair to the one beside it.
 const WIDTHS: u32 = 4;
 
@@ -34,6 +37,21 @@ pub struct At {
     pub sides: [u32; 2],
     /// How many elements a pair has: 2, or 1 once an epilogue has made one of two, which halves columns.
     pub width: u32,
+    /// Shared address of the first pair's [`Columns::numbers`].
+    pub numbers: u32,
+}
+
+/// Columns of the result that a consumer's tile has.
+#[derive(Clone, Copy, Debug)]
+pub struct Columns {
+    /// The first one.
+    pub first: u32,
+    /// How many the tile has, some of them perhaps behind the result's last one.
+    pub count: u32,
+    /// Behind the result's last one.
+    pub end: u32,
+    /// Shared address of 4 bytes for each, which are the epilogue's.
+    pub numbers: u32,
 }
 
 impl At {
@@ -78,12 +96,20 @@ impl At {
 /// A function of the product's elements. Implement it to fuse what follows a product into it. Each part of a tile begins with a copy
 /// of the epilogue that the kernel was given.
 pub trait Epilogue: Copy {
-    /// Called before the elements of each tile, which are of a product with this matrix of B.
+    /// Called before [`prepare`](Epilogue::prepare), and again before the elements of each tile, which are of a product with this matrix of B.
     ///
     /// # Safety
     /// There is such a matrix.
     #[inline(always)]
     unsafe fn enter(&mut self, _group: u32) {}
+
+    /// Called before the products of each tile, by all threads of the consumer: a barrier later their elements come. What depends on
+    /// the column alone is read here, once, to wait at [`Columns::numbers`]: memory is far away.
+    ///
+    /// # Safety
+    /// All threads of the consumer are here, each with its number.
+    #[inline(always)]
+    unsafe fn prepare(&mut self, _columns: Columns, _thread: u32) {}
 
     /// Turns elements of the product into elements of the result, in f32 registers.
     ///
@@ -113,8 +139,10 @@ pub struct Fused<H> {
     pub terms: Terms,
     /// The result, for `beta`.
     pub old: Vectors<H>,
-    /// Added to each row; null: none.
-    pub bias: Vectors<H>,
+    /// Added to each row; null: none. f32 if `bias_f32`, else `H`.
+    pub bias: *const u8,
+    /// See `bias`.
+    pub bias_f32: bool,
     /// Added after the activation; null: none. Of strides of its own.
     pub residual: Vectors<H>,
     /// A further factor of A; null: 1.
@@ -245,12 +273,12 @@ impl<H: Half> Fused<H> {
     pub const fn new(
         terms: Terms,
         old: Vectors<H>,
-        bias: Vectors<H>,
+        (bias, bias_f32): (*const u8, bool),
         residual: Vectors<H>,
         [scale_a, scale_b, scale_c]: [*const f32; 3],
         amax: *mut u32,
     ) -> Self {
-        Self { terms, old, bias, residual, scale_a, scale_b, scale_c, amax, largest: 0.0 }
+        Self { terms, old, bias, bias_f32, residual, scale_a, scale_b, scale_c, amax, largest: 0.0 }
     }
 
     #[inline(always)]
@@ -289,6 +317,30 @@ fn activate(activation: Activation, x: &mut Pairs) {
 
 impl<H: Half> Epilogue for Fused<H> {
     #[inline(always)]
+    unsafe fn prepare(&mut self, columns: Columns, thread: u32) {
+        let Columns { first, count, end, numbers } = columns;
+        if self.bias.is_null() {
+            return;
+        }
+        let mut index = thread;
+        while index < count {
+            let column = (first + index) as usize;
+            // SAFETY: a column of the result; a number of the epilogue's, this thread's alone.
+            unsafe {
+                let bias = if first + index >= end {
+                    0.0
+                } else if self.bias_f32 {
+                    self.bias.cast::<f32>().add(column).read()
+                } else {
+                    H::unpack(self.bias.cast::<u16>().add(column).read().into())[0]
+                };
+                vector::store_shared(numbers + index * WORD, bias);
+            }
+            index += WARPGROUP;
+        }
+    }
+
+    #[inline(always)]
     unsafe fn apply(&mut self, at: At, x: &mut Pairs) {
         let Terms { alpha, beta, activation } = self.terms;
         let activation = Activation::from_code(activation);
@@ -304,8 +356,10 @@ impl<H: Half> Epilogue for Fused<H> {
                     x[PAIR] = [fastmath::fma(beta, c, a), fastmath::fma(beta, d, b)];
                 });
             }
-            if !self.bias.data.is_null() {
-                add(x, self.bias.load(At { batch: 0, ..at }));
+            if !self.bias.is_null() {
+                let [left, right] =
+                    [0, ROWS].map(|columns| vector::load_shared_v2(at.numbers + columns * WORD));
+                add(x, [left, left, right, right]);
             }
             let at = if halved { at.halved() } else { at };
             if halved {

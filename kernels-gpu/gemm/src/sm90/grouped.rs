@@ -15,7 +15,7 @@ use layout::grouped_tile;
 
 use super::config::Config;
 use super::entries::{Arguments, Entry};
-use super::epilogue::{At, Epilogue, Fused, Pairs, Terms, Vectors};
+use super::epilogue::{At, Columns, Epilogue, Fused, Pairs, Terms, Vectors};
 use super::kernel::run_tiles;
 use super::operands::{Half, Operands, Pair};
 use super::problem::{Corner, Maps, Problem, Walk, cluster_of_grid, first_of};
@@ -101,15 +101,21 @@ impl<H> Copy for PerGroup<H> {}
 impl<H: Half> Epilogue for PerGroup<H> {
     #[inline(always)]
     unsafe fn enter(&mut self, group: u32) {
-        let Fused { scale_a, scale_b, bias, .. } = &mut self.fused;
-        for scale in [scale_a, scale_b] {
-            if !scale.is_null() {
-                *scale = scale.wrapping_add(group as usize);
-            }
+        let Fused { scale_a, scale_b, bias, .. } = self.fused;
+        let of_group = |scale: *const f32| {
+            if scale.is_null() { scale } else { scale.wrapping_add(group as usize) }
+        };
+        self.fused.scale_a = of_group(scale_a);
+        self.fused.scale_b = of_group(scale_b);
+        if !bias.is_null() {
+            self.fused.bias = bias.wrapping_add((u64::from(group) * self.bias_bytes) as usize);
         }
-        if !bias.data.is_null() {
-            bias.data = bias.data.wrapping_add((u64::from(group) * self.bias_bytes) as usize);
-        }
+    }
+
+    #[inline(always)]
+    unsafe fn prepare(&mut self, columns: Columns, thread: u32) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.fused.prepare(columns, thread) }
     }
 
     #[inline(always)]
@@ -149,11 +155,11 @@ unsafe fn entry<C: Config>(maps: Maps, arguments: Arguments, pointers: Pointers,
     let terms = Terms { alpha, beta, activation };
     let halved = Activation::from_code(activation).columns() == 2;
     let output = Output { data, row, matrix: 0, number: result, paired, copied, plain, halved };
-    let Arguments { residual_row, bias_f32, residual_f32, bias_paired, residual_paired, .. } = arguments;
+    let Arguments { residual_row, bias_f32, residual_f32, residual_paired, .. } = arguments;
     let fused: Fused<<C::Operands as Operands>::Half> = Fused::new(
         terms,
         Vectors::new(data, row, 0, matches!(result, Number::F32), paired),
-        Vectors::new(bias, 0, 0, bias_f32, bias_paired),
+        (bias, bias_f32),
         Vectors::new(residual, residual_row, 0, residual_f32, residual_paired),
         [scale_a, scale_b, core::ptr::null()],
         amax,

@@ -229,6 +229,7 @@ unsafe fn consume<C: Config, W: Walk<C>, S: Sum<C>, E: Epilogue>(
         corner.row += first_row;
         // SAFETY: the whole warpgroup is here; the rest is the caller's contract.
         unsafe {
+            store.prepare(epilogue, corner);
             let turn = Turn { consumer, is_passed: walk.is_followed() };
             Turn::wait::<C>(consumer, consumer == 0 && is_first);
             let k_tiles = problem.k_tiles::<C>();
@@ -245,7 +246,7 @@ unsafe fn consume<C: Config, W: Walk<C>, S: Sum<C>, E: Epilogue>(
         }
     }
     // The shared memory must outlive the copies out of it.
-    if thread % WARPGROUP == 0 {
+    if thread.is_multiple_of(WARPGROUP) {
         tma::wait_group_read::<0>();
     }
 }

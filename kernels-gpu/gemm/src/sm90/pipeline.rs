@@ -118,7 +118,13 @@ impl<C: Config> Ring<C> {
     /// Where the consumer's pieces of the result begin.
     #[inline(always)]
     pub fn output(self, consumer: u32) -> u32 {
-        self.base + C::OUTPUT + consumer * C::STORE_BUFFERS * C::STORE_BYTES
+        self.base + C::OUTPUT + consumer * C::CONSUMER_BYTES
+    }
+
+    /// Where the numbers of the consumer's epilogue begin.
+    #[inline(always)]
+    pub fn numbers(self, consumer: u32) -> u32 {
+        self.output(consumer) + C::STORE_BUFFERS * C::STORE_BYTES
     }
 
     /// Waits until all blocks that read what this one's copies write have left the stage.

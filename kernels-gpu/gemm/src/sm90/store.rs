@@ -15,7 +15,7 @@ use cuda_std::{barrier, convert, fence, matrix, misc, tma, vector};
 use layout::wgmma::Swizzle;
 
 use super::config::{Config, WARPGROUP};
-use super::epilogue::{At, Epilogue, PAIRS, Pairs, each_pair};
+use super::epilogue::{At, Columns, Epilogue, PAIRS, Pairs, each_pair};
 use super::kernel::FIRST_CONSUMER_BARRIER;
 use super::operands::{GROUP_ROWS, Half, Operands, Tile};
 use super::pipeline::Ring;
@@ -99,6 +99,8 @@ pub(crate) struct Store<C> {
 struct Place {
     /// The consumer's pieces in shared memory.
     pieces: u32,
+    /// Its epilogue's numbers.
+    numbers: u32,
     /// The consumer's barrier.
     barrier: u32,
     /// Number of the thread in its warpgroup.
@@ -130,6 +132,35 @@ impl<C: Config> Store<C> {
         Self { maps, problem, output, ring, thread, copies: 0 }
     }
 
+    /// Prepares the epilogue of the tile whose first element will be at `corner`.
+    ///
+    /// # Safety
+    /// The whole warpgroup is here.
+    #[inline(always)]
+    pub unsafe fn prepare<E: Epilogue>(&self, mut epilogue: E, corner: Corner) {
+        if self.output.plain && !corner.is_bounded {
+            return;
+        }
+        let place = self.place();
+        let [_, end] = self.sides(corner);
+        let first = in_result::<C>(corner, 0, 0).column;
+        let columns = Columns { first, count: C::RESULT_COLUMNS, end, numbers: place.numbers };
+        // SAFETY: the caller's contract. Between the barriers nobody reads the numbers.
+        unsafe {
+            place.meet();
+            epilogue.enter(corner.group);
+            epilogue.prepare(columns, place.thread);
+            place.meet();
+        }
+    }
+
+    /// Rows and columns of the result.
+    #[inline(always)]
+    fn sides(&self, corner: Corner) -> [u32; 2] {
+        let Problem { m, n, .. } = self.problem;
+        if C::TRANSPOSED { [n, m] } else { [corner.end, n] }
+    }
+
     /// Stores the tile whose first element is at `corner`.
     ///
     /// # Safety
@@ -157,6 +188,7 @@ impl<C: Config> Store<C> {
         let consumer = thread / WARPGROUP;
         Place {
             pieces: self.ring.output(consumer),
+            numbers: self.ring.numbers(consumer),
             barrier: FIRST_CONSUMER_BARRIER + consumer,
             thread: thread % WARPGROUP,
         }
@@ -232,7 +264,8 @@ impl<C: Config> Store<C> {
             let spot = Spot::new::<C>(place.thread);
             let (group, column) = (number / Self::CHUNKS, number % Self::CHUNKS * CHUNK_COLUMNS);
             let along = column % C::STORE_COLUMNS;
-            let at = self.at(in_result::<C>(corner, group, column), spot);
+            let first = in_result::<C>(corner, 0, 0).column;
+            let at = self.at(in_result::<C>(corner, group, column), spot, place.numbers, first);
             // SAFETY: the whole warpgroup is here; elements of the product, places in the piece.
             unsafe {
                 let mut x = chunk::<C>(tile, number);
@@ -263,12 +296,13 @@ impl<C: Config> Store<C> {
     /// Chunks of a group.
     const CHUNKS: u32 = C::BLOCK_N / CHUNK_COLUMNS;
 
-    /// Where the thread's pairs are in the product, in the result's rows and columns, of a chunk that begins at `from`.
+    /// Where the thread's pairs are in the product, of a chunk that begins at `from` in a tile whose numbers of columns begin at
+    /// `numbers` with that of column `first`.
     #[inline(always)]
-    fn at(&self, from: Corner, spot: Spot) -> At {
+    fn at(&self, from: Corner, spot: Spot, numbers: u32, first: u32) -> At {
         let (row, column) = (from.row + spot.row, from.column + spot.column);
-        let Problem { m, n, .. } = self.problem;
-        At { batch: from.batch, row, column, sides: if C::TRANSPOSED { [n, m] } else { [m, n] }, width: 2 }
+        let numbers = numbers + (column - first) * size_of::<f32>() as u32;
+        At { batch: from.batch, row, column, sides: self.sides(from), width: 2, numbers }
     }
 }
 
