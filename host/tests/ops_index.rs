@@ -172,6 +172,70 @@ fn rows_add_up_in_order() -> Outcome {
     Ok(())
 }
 
+/// So many indices that they are counted first: places of none, one and several, in rows with and without units of 16 bytes.
+fn many<T: Element + testkit::Element + Into<f64>>(seed: u64) -> Outcome {
+    let stream = stream()?;
+    let mut random = Random::new(seed);
+    for (shape, axis) in [([1, 2000, 8], 1), ([2, 1500, 3], 1), ([3000, 1, 4], 0)] {
+        let count = 1500;
+        let mut dense = shape;
+        dense[axis] = count;
+        let (x, rows) = (
+            input::<T>(Family::SmallIntegers, 1, shape.iter().product()),
+            input::<T>(Family::SmallIntegers, 2, dense.iter().product()),
+        );
+        let chosen = random_indices(&mut random, count, shape[axis]);
+        let named = |times: usize| {
+            (0..shape[axis]).filter(|place| chosen.iter().filter(|&at| at == place).count() == times).count()
+        };
+        assert!(named(0) > 0 && named(1) > 0 && named(2) > 0);
+        let indices = Indices::from_slice(&stream, &chosen, shape[axis])?;
+        let mut table = Tensor::from_slice(&stream, &shape, &x)?;
+        scatter_add(
+            &stream,
+            table.view_mut()?,
+            axis,
+            &indices,
+            &Tensor::from_slice(&stream, &dense, &rows)?,
+        )?;
+        let want = oracle::scatter_add(&x, &shape, axis, &chosen, &rows);
+        let got: Vec<f64> = table.to_vec::<T>(&stream)?.into_iter().map(T::into).collect();
+        assert!(got == want.value, "{} {shape:?}", T::DTYPE);
+    }
+    Ok(())
+}
+
+#[test]
+fn many_rows_add_up() -> Outcome {
+    many::<f32>(9)?;
+    many::<f64>(10)?;
+    many::<bf16>(11)?;
+    many::<f16>(12)?;
+    let stream = stream()?;
+    // Places 0 to 1098 once, place 1099 for all that are left.
+    let chosen: Vec<usize> = (0..1500).map(|i: usize| i.min(1099)).collect();
+    let indices = Indices::from_slice(&stream, &chosen, 1100)?;
+    let rows: Vec<i64> = (0..1500).map(|i| i << 40).collect();
+    let mut out = Tensor::zeros(&stream, &[1100], DType::I64)?;
+    scatter_add(&stream, out.view_mut()?, 0, &indices, &Tensor::from_slice(&stream, &[1500], &rows)?)?;
+    let got = out.to_vec::<i64>(&stream)?;
+    assert!(got[..1099] == rows[..1099] && got[1099] == rows[1099..].iter().sum::<i64>());
+    let rows: Vec<i32> = (0..3000).collect();
+    let mut out = Tensor::zeros(&stream, &[1100, 2], DType::I32)?;
+    scatter_add(&stream, out.view_mut()?, 0, &indices, &Tensor::from_slice(&stream, &[1500, 2], &rows)?)?;
+    let got = out.to_vec::<i32>(&stream)?;
+    assert!(got[..2198] == rows[..2198] && got[2199] == (1099..1500).map(|i| 2 * i + 1).sum::<i32>());
+    // The order counts here too.
+    let values: Vec<f32> = (0..1200).map(|i| [1.0, 1e8, 1.0, -1e8][i % 4]).collect();
+    let want = values.iter().fold(0f32, |sum, v| sum + v);
+    let indices = Indices::from_slice(&stream, &[2; 1200], 3)?;
+    let rows: Vec<f32> = values.iter().flat_map(|&v| [v; 4]).collect();
+    let mut out = Tensor::zeros(&stream, &[3, 4], DType::F32)?;
+    scatter_add(&stream, out.view_mut()?, 0, &indices, &Tensor::from_slice(&stream, &[1200, 4], &rows)?)?;
+    compare::bitwise_equal("in order", &out.select(0, 2)?.to_vec::<f32>(&stream)?, &[want; 4])?;
+    Ok(())
+}
+
 #[test]
 fn indices_are_checked_once() -> Outcome {
     let stream = stream()?;

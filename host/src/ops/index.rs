@@ -23,8 +23,9 @@ use half::{bf16, f16};
 use layout::Divisor;
 use tensor::THREADS;
 use tensor::index::{
-    Additions, Moves, Unit16, add_rows_f32, add_rows_f64, add_rows_i32, add_rows_i64, gather_b1, gather_b2,
-    gather_b4, gather_b8, gather_b16, mark_last, scatter_b1, scatter_b2, scatter_b4, scatter_b8, scatter_b16,
+    Additions, Moves, Unit16, add_alone_f32, add_alone_f64, add_alone_i32, add_alone_i64, add_rows_f32,
+    add_rows_f64, add_rows_i32, add_rows_i64, count_indices, gather_b1, gather_b2, gather_b4, gather_b8,
+    gather_b16, mark_last, scatter_b1, scatter_b2, scatter_b4, scatter_b8, scatter_b16,
 };
 
 use super::convert::{convert, convert_into};
@@ -38,6 +39,8 @@ use crate::tensor::{DType, Element, Shape, Tensor, TensorError, TensorMut};
 
 /// Bytes of the widest unit that moves at a time.
 const UNIT: usize = size_of::<Unit16>();
+/// Most indices that every block looks through without counting them first: launches would take longer than it saves.
+const FEW: usize = 1024;
 
 /// Numbers of places along an axis, all of them below a bound.
 #[derive(Debug, Clone)]
@@ -189,10 +192,10 @@ pub fn scatter_add(
     }
     let job = Job { stream, sides, indices: indices.tensor.read(stream)? };
     match out.dtype() {
-        DType::F64 => job.add::<add_rows_f64, f64>(x, &mut out),
-        DType::F32 => job.add::<add_rows_f32, f32>(x, &mut out),
-        DType::I64 => job.add::<add_rows_i64, i64>(x, &mut out),
-        DType::I32 => job.add::<add_rows_i32, i32>(x, &mut out),
+        DType::F64 => job.add::<add_rows_f64, add_alone_f64, f64>(x, &mut out),
+        DType::F32 => job.add::<add_rows_f32, add_alone_f32, f32>(x, &mut out),
+        DType::I64 => job.add::<add_rows_i64, add_alone_i64, i64>(x, &mut out),
+        DType::I32 => job.add::<add_rows_i32, add_alone_i32, i32>(x, &mut out),
         DType::F16 => job.add_wide::<f16>(x, out),
         DType::BF16 => job.add_wide::<bf16>(x, out),
         got => Err(not_added(operation, got)),
@@ -307,19 +310,19 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// The launches for units of type `T`.
-    fn moves<T>(&self) -> Result<Vec<Moves>> {
-        let inner = self.sides.inner * self.sides.size / size_of::<T>();
+    /// The launches for units of `unit` bytes.
+    fn moves_of(&self, unit: usize) -> Result<Vec<Moves>> {
+        let inner = self.sides.inner * self.sides.size / unit;
         if inner > Divisor::MAX as usize {
             return Err(crate::Error::InvalidArgument {
                 operation: "gather, scatter",
                 argument: "the tensor",
-                got: format!("rows of {inner} units of {} bytes", size_of::<T>()),
+                got: format!("rows of {inner} units of {unit} bytes"),
                 wanted: format!("at most {}", Divisor::MAX),
                 hint: "begin at a 16-byte boundary with rows of whole 16 bytes, or take rows in parts",
             });
         }
-        Ok(self.sides.moves(size_of::<T>()))
+        Ok(self.sides.moves(unit))
     }
 
     fn gather<K, T>(&self, x: DevicePtr<u8>, y: DevicePtr<u8>) -> Result<()>
@@ -327,7 +330,7 @@ impl Job<'_> {
         K: Kernel<Params = (Value<Moves>, Ptr<i64>, Ptr<T>, PtrMut<T>)>,
     {
         let (x, y) = (DevicePtr::<T>::from_raw(x.raw()), DevicePtr::<T>::from_raw(y.raw()));
-        self.moves::<T>()?.into_iter().try_for_each(|moves| {
+        self.moves_of(size_of::<T>())?.into_iter().try_for_each(|moves| {
             // SAFETY: the indices are below the places of x; y has a row for each, exclusively borrowed; both are whole units.
             unsafe { launch::<K>(self.stream, grid(moves.blocks()), (moves, self.indices, x, y)) }
         })
@@ -338,22 +341,45 @@ impl Job<'_> {
         K: Kernel<Params = (Value<Moves>, Ptr<i64>, Ptr<u64>, Ptr<T>, PtrMut<T>)>,
     {
         let (x, y) = (DevicePtr::<T>::from_raw(x.raw()), DevicePtr::<T>::from_raw(y.raw()));
-        self.moves::<T>()?.into_iter().try_for_each(|moves| {
+        self.moves_of(size_of::<T>())?.into_iter().try_for_each(|moves| {
             // SAFETY: as for the gather, with x and y exchanged; `last` was marked for these indices.
             unsafe { launch::<K>(self.stream, grid(moves.blocks()), (moves, self.indices, last, x, y)) }
         })
     }
 
-    fn add<K, T: Pod>(&self, x: &Tensor, out: &mut TensorMut<'_>) -> Result<()>
+    /// The rows of `x` by the kernel `K`, and, where there are many, those that are alone by `Alone`.
+    fn add<K, Alone, T: Pod>(&self, x: &Tensor, out: &mut TensorMut<'_>) -> Result<()>
     where
-        K: Kernel<Params = (Value<Additions>, Ptr<i64>, Ptr<T>, PtrMut<T>)>,
+        K: Kernel<Params = (Value<Additions>, Ptr<i64>, Ptr<u64>, Ptr<T>, PtrMut<T>)>,
+        Alone: Kernel<Params = (Value<Moves>, Value<u32>, Ptr<i64>, Ptr<u64>, Ptr<T>, PtrMut<T>)>,
     {
-        let Sides { outer, places, inner, indices, .. } = self.sides;
+        let Sides { outer, places, inner, indices, size } = self.sides;
         let shape = Additions::new(outer as u64, places as u64, indices as u64, inner as u64);
         let x = contiguous(self.stream, x)?;
+        let alignment = x.address() | out.address();
         let (x, y) = (x.read::<T>(self.stream)?, out.write::<T>(self.stream)?);
-        // SAFETY: the indices are below the places of y, exclusively borrowed; x has a row for each.
-        unsafe { launch::<K>(self.stream, grid(shape.blocks()), (shape, self.indices, x, y)) }
+        // What is too long for a shape of moves goes the simple way too.
+        if indices <= FEW || inner > Divisor::MAX as usize {
+            let none = DevicePtr::null();
+            // SAFETY: the indices are below the places of y, exclusively borrowed; x has a row for each.
+            return unsafe {
+                launch::<K>(self.stream, grid(shape.blocks()), (shape, self.indices, none, x, y))
+            };
+        }
+        let mut counts = Tensor::zeros(self.stream, &[places], DType::I64)?;
+        let count = counts.view_mut()?.write(self.stream)?;
+        let config = grid((indices as u64).div_ceil(THREADS.into()));
+        // SAFETY: every index is below the places.
+        unsafe { launch::<count_indices>(self.stream, config, (indices as u64, self.indices, count))? };
+        let counts = counts.read::<u64>(self.stream)?;
+        let wide = self.sides.unit(alignment) == UNIT;
+        for moves in self.moves_of(if wide { UNIT } else { size })? {
+            let arguments = (moves, u32::from(wide), self.indices, counts, x, y);
+            // SAFETY: as above; wide units are whole and aligned.
+            unsafe { launch::<Alone>(self.stream, grid(moves.blocks()), arguments)? };
+        }
+        // SAFETY: as above; the counts are those of these indices.
+        unsafe { launch::<K>(self.stream, grid(shape.blocks()), (shape, self.indices, counts, x, y)) }
     }
 }
 
@@ -364,7 +390,10 @@ impl Job<'_> {
         old.view_mut().copy_from_device(self.stream, out.view_mut().into_view::<T>()?.view())?;
         let old = Tensor::from_buffer(old, out.shape())?;
         let mut wide = convert(self.stream, &old, DType::F32)?;
-        self.add::<add_rows_f32, f32>(&convert(self.stream, x, DType::F32)?, &mut wide.view_mut()?)?;
+        self.add::<add_rows_f32, add_alone_f32, f32>(
+            &convert(self.stream, x, DType::F32)?,
+            &mut wide.view_mut()?,
+        )?;
         convert_into(self.stream, &wide, out)
     }
 }

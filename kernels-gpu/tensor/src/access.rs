@@ -77,6 +77,44 @@ pub unsafe fn load_words<T: Plain>(pointer: *const T) -> Words {
     unsafe { vector::load_v4(pointer.cast()) }
 }
 
+/// Up to 32 bytes, as they are loaded.
+pub type Wide = [u32; 2 * VECTOR_BYTES / size_of::<u32>()];
+
+/// [`load`] of at least 4 bytes, not yet taken apart.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub unsafe fn load_wide<T: Copy, const N: usize>(pointer: *const T) -> Wide {
+    let mut wide = Wide::default();
+    // SAFETY: the caller's promise.
+    unsafe {
+        match N * size_of::<T>() {
+            4 => wide[0] = vector::load(pointer.cast()),
+            8 => [wide[0], wide[1]] = vector::load_v2(pointer.cast()),
+            bytes => {
+                [wide[0], wide[1], wide[2], wide[3]] = vector::load_v4(pointer.cast());
+                if bytes > VECTOR_BYTES {
+                    let second = pointer.byte_add(VECTOR_BYTES);
+                    [wide[4], wide[5], wide[6], wide[7]] = vector::load_v4(second.cast());
+                }
+            }
+        }
+    }
+    wide
+}
+
+/// The elements in it.
+///
+/// # Safety
+/// Every bit pattern is a `T`.
+#[inline(always)]
+pub unsafe fn from_wide<T: Copy, const N: usize>(wide: Wide) -> [T; N] {
+    const { assert!(N * size_of::<T>() <= size_of::<Wide>()) };
+    // SAFETY: the elements are no larger than that; the caller's promise.
+    unsafe { cast(wide) }
+}
+
 /// Loads `N` neighbours, 1, 2, 4, 8, 16 or 32 bytes, in as few accesses as can be.
 ///
 /// # Safety

@@ -225,10 +225,13 @@ source! {
     Truth = Truth(0), from_f32, |x: Truth| f32::from(x.0);
 }
 
-/// Blocks for `n` elements of these sizes. There is a thread to spare for every element that makes no whole unit.
+/// Units of a thread, all under way before the first is converted.
+const UNITS: u64 = 2;
+
+/// Blocks for `n` elements of these sizes. There is a place to spare for every element that makes no whole unit.
 pub const fn blocks(n: u64, size: usize, other: usize) -> u64 {
     let width = width(size, other) as u64;
-    (n / width + width).div_ceil(THREADS as u64)
+    (n / width + width).div_ceil(THREADS as u64 * UNITS)
 }
 
 /// `n` elements of `x` to `y`.
@@ -237,23 +240,37 @@ pub const fn blocks(n: u64, size: usize, other: usize) -> u64 {
 /// Both hold `n` elements and do not overlap. Blocks of [`THREADS`] threads, [`blocks`] of them.
 #[inline(always)]
 unsafe fn run<S: From, D: To, const N: usize>(n: u64, x: *const S, y: *mut D) {
-    let thread = u64::from(thread::block_idx_x()) * u64::from(THREADS) + u64::from(thread::thread_idx_x());
+    const { assert!(UNITS == 2) };
+    let block = u64::from(THREADS) * UNITS;
+    let mut unit = u64::from(thread::block_idx_x()) * block + u64::from(thread::thread_idx_x());
     let aligned = (x as usize | y as usize).is_multiple_of(VECTOR_BYTES);
     let units = if aligned { n / N as u64 } else { 0 };
     // SAFETY: guarded by n; what is aligned at its start is so at every N-th element.
     unsafe {
-        if thread < units {
-            let first = thread as usize * N;
-            access::store(y.add(first), S::convert::<D, N>(access::load(x.add(first))));
-            return;
-        }
-        // What is left goes one by one, which is all of it when the operands are not aligned.
-        let step = u64::from(THREADS) * u64::from(thread::grid_dim_x()) - units;
-        let mut place = units * N as u64 + (thread - units);
-        while place < n {
-            let [value, _] = S::convert::<D, 2>([*x.add(place as usize), S::ZERO]);
-            *y.add(place as usize) = value;
-            place += step;
+        let load = |unit: u64| {
+            if unit < units {
+                access::load_wide::<S, N>(x.add(unit as usize * N))
+            } else {
+                Default::default()
+            }
+        };
+        let (mut next, last) = (load(unit), load(unit + u64::from(THREADS)));
+        // A loop, so that the conversion is in the code once.
+        for _ in 0..UNITS {
+            if unit < units {
+                access::store(y.add(unit as usize * N), S::convert::<D, N>(access::from_wide::<S, N>(next)));
+            } else {
+                // What is left goes one by one, which is all of it when the operands are not aligned.
+                let step = block * u64::from(thread::grid_dim_x()) - units;
+                let mut place = units * N as u64 + (unit - units);
+                while place < n {
+                    let [value, _] = S::convert::<D, 2>([*x.add(place as usize), S::ZERO]);
+                    *y.add(place as usize) = value;
+                    place += step;
+                }
+            }
+            next = last;
+            unit += u64::from(THREADS);
         }
     }
 }

@@ -5,9 +5,11 @@
 //!
 //! Everything repeats bit for bit, also where several indices are the same. Of rows scattered to one place the last one stays: a first
 //! launch marks it, by a maximum of numbers that comes out the same in any order. Rows are added to a place in the order of their
-//! indices: a block owns some places, looks through all indices, and does what it finds for them in that order.
+//! indices: a block owns some places, looks through all indices, and does what it finds for them in that order. Where there are many
+//! indices a first launch counts how many name each place; rows that are alone then go as in a scatter, and the blocks look for others.
 
-use crate::{THREADS, access};
+use crate::access::{self, Plain};
+use crate::{THREADS, VECTOR_BYTES};
 use core::sync::atomic::{AtomicU64, Ordering};
 use cuda_std::{kernel, shared_array, thread, warp};
 use layout::Divisor;
@@ -52,43 +54,41 @@ impl Moves {
     }
 }
 
-/// A unit of the calling thread: its row's index, the row on the indexed side, the row on the dense side, and the unit.
-struct Move {
+/// A unit of the calling thread: where it lies.
+#[derive(Clone, Copy)]
+struct Unit {
+    /// Is there such a unit? If not it stands for the last one, which may be read but is another's to write.
+    exists: bool,
+    /// The index of its row.
     index: usize,
-    indexed: usize,
+    /// Its place on the dense side, and in its row.
     dense: usize,
     unit: usize,
+    /// Its row's outer place.
+    outer: u64,
 }
 
-/// The calling thread's units.
-///
-/// # Safety
-/// `indices` holds as many as the shape says, all of them places.
-#[inline(always)]
-unsafe fn find_all(moves: &Moves, indices: *const i64) -> [Option<Move>; UNITS as usize] {
-    let first = thread::block_idx_x().wrapping_mul(THREADS * UNITS).wrapping_add(thread::thread_idx_x());
-    // SAFETY: the caller's promise.
-    [0, 1, 2, 3].map(|i| unsafe { find(moves, indices, first.wrapping_add(i * THREADS)) })
-}
-
-/// # Safety
-/// As [`find_all`].
-#[inline(always)]
-unsafe fn find(moves: &Moves, indices: *const i64, number: u32) -> Option<Move> {
-    let (row, unit) = moves.by_inner.divide(number);
-    if number > Divisor::MAX || row >= moves.rows {
-        return None;
+impl Unit {
+    /// Its place on the indexed side, where its row is `place`.
+    #[inline(always)]
+    fn indexed(self, moves: &Moves, place: i64) -> usize {
+        (self.outer * moves.places + place.cast_unsigned()) as usize * moves.inner as usize + self.unit
     }
-    let row = moves.first + u64::from(row);
-    let count = moves.indices.max(1);
-    let (outer, index) = if row < count { (0, row) } else { (row / count, row % count) };
-    // SAFETY: index < indices.
-    let place = unsafe { *indices.add(index as usize) }.cast_unsigned();
-    Some(Move {
-        index: index as usize,
-        indexed: (outer * moves.places + place) as usize * moves.inner as usize,
-        dense: row as usize * moves.inner as usize,
-        unit: unit as usize,
+}
+
+/// The calling thread's units. There is one at least in all.
+#[inline(always)]
+fn units(moves: &Moves) -> [Unit; UNITS as usize] {
+    let count = moves.rows * moves.inner;
+    let first = thread::block_idx_x().wrapping_mul(THREADS * UNITS).wrapping_add(thread::thread_idx_x());
+    [0, 1, 2, 3].map(|i| {
+        let number = first.wrapping_add(i * THREADS);
+        let (row, unit) = moves.by_inner.divide(number.min(count.wrapping_sub(1)));
+        let row = moves.first + u64::from(row);
+        let indices = moves.indices.max(1);
+        let (outer, index) = if row < indices { (0, row) } else { (row / indices, row % indices) };
+        let dense = row as usize * moves.inner as usize + unit as usize;
+        Unit { exists: number < count, index: index as usize, dense, unit: unit as usize, outer }
     })
 }
 
@@ -107,13 +107,15 @@ macro_rules! moves {
         /// of [`THREADS`] threads, [`Moves::blocks`] of them.
         #[kernel(launch_bounds(THREADS))]
         pub unsafe fn $gather(moves: Moves, indices: *const i64, x: *const $ty, y: *mut $ty) {
-            // SAFETY: the caller's promise; each thread writes a unit of its own.
+            // SAFETY: the caller's promise; each thread writes units of its own.
             unsafe {
-                let units = find_all(&moves, indices);
-                let values = units.each_ref().map(|to| to.as_ref().map(|to| access::load(x.add(to.indexed + to.unit))));
+                let units = units(&moves);
+                let places = units.map(|unit| *indices.add(unit.index));
+                let values: [[$ty; 1]; UNITS as usize] =
+                    core::array::from_fn(|i| access::load(x.add(units[i].indexed(&moves, places[i]))));
                 for i in 0..UNITS as usize {
-                    if let (Some(to), Some(value)) = (&units[i], values[i]) {
-                        access::store::<$ty, 1>(y.add(to.dense + to.unit), value);
+                    if units[i].exists {
+                        access::store(y.add(units[i].dense), values[i]);
                     }
                 }
             }
@@ -126,15 +128,15 @@ macro_rules! moves {
         /// last index that names it.
         #[kernel(launch_bounds(THREADS))]
         pub unsafe fn $scatter(moves: Moves, indices: *const i64, last: *const u64, x: *const $ty, y: *mut $ty) {
-            // SAFETY: the caller's promise; one index for each place passes, so each thread writes a unit of its own.
+            // SAFETY: the caller's promise; one index for each place passes, so each thread writes units of its own.
             unsafe {
-                let units = find_all(&moves, indices).map(|to| {
-                    to.filter(|to| *last.add(*indices.add(to.index) as usize) == to.index as u64 + 1)
-                });
-                let values = units.each_ref().map(|to| to.as_ref().map(|to| access::load(x.add(to.dense + to.unit))));
+                let units = units(&moves);
+                let values: [[$ty; 1]; UNITS as usize] = units.map(|unit| access::load(x.add(unit.dense)));
+                let places = units.map(|unit| *indices.add(unit.index));
+                let lasts = places.map(|place| *last.add(place as usize));
                 for i in 0..UNITS as usize {
-                    if let (Some(to), Some(value)) = (&units[i], values[i]) {
-                        access::store::<$ty, 1>(y.add(to.indexed + to.unit), value);
+                    if units[i].exists && lasts[i] == units[i].index as u64 + 1 {
+                        access::store(y.add(units[i].indexed(&moves, places[i])), values[i]);
                     }
                 }
             }
@@ -164,6 +166,23 @@ pub unsafe fn mark_last(n: u64, indices: *const i64, last: *mut u64) {
     unsafe {
         let place = *indices.add(number as usize) as usize;
         AtomicU64::from_ptr(last.add(place)).fetch_max(number + 1, Ordering::Relaxed);
+    }
+}
+
+/// Adds to `counts`, zeros before, for every place how many indices name it.
+///
+/// # Safety
+/// `indices` holds `n`, all of them places of `counts`. Blocks of [`THREADS`] threads, one for each index.
+#[kernel(launch_bounds(THREADS))]
+pub unsafe fn count_indices(n: u64, indices: *const i64, counts: *mut u64) {
+    let number = u64::from(thread::block_idx_x()) * u64::from(THREADS) + u64::from(thread::thread_idx_x());
+    if number >= n {
+        return;
+    }
+    // SAFETY: a place of `counts`, reached by atomic instructions only.
+    unsafe {
+        let place = *indices.add(number as usize) as usize;
+        AtomicU64::from_ptr(counts.add(place)).fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -198,7 +217,7 @@ impl Additions {
 }
 
 /// A type whose elements are added up.
-trait Sum: Copy {
+trait Sum: Plain {
     fn plus(self, other: Self) -> Self;
 }
 
@@ -221,16 +240,72 @@ sums! {
     i32: |a, b| a.wrapping_add(b);
 }
 
-/// `y[outer, indices[i], ..] += x[outer, i, ..]`, `i` ascending.
+/// `y[outer, indices[i], ..] += x[outer, i, ..]` for the indices that name a place alone, by units of `N` elements.
 ///
 /// # Safety
 /// As the entries below.
 #[inline(always)]
-unsafe fn add_rows<T: Sum>(shape: &Additions, indices: *const i64, x: *const T, y: *mut T) {
+unsafe fn add_alone<T: Sum, const N: usize>(
+    moves: &Moves,
+    indices: *const i64,
+    counts: *const u64,
+    x: *const T,
+    y: *mut T,
+) {
+    let units = units(moves);
+    // SAFETY: the caller's promise; no other index names the place, so each thread writes units of its own.
+    unsafe {
+        let values = units.map(|unit| access::load::<T, N>(x.add(unit.dense * N)));
+        let places = units.map(|unit| *indices.add(unit.index));
+        let counts = places.map(|place| *counts.add(place as usize));
+        let to: [*mut T; UNITS as usize] =
+            core::array::from_fn(|i| y.add(units[i].indexed(moves, places[i]) * N));
+        let is_alone = |i: usize| units[i].exists && counts[i] == 1;
+        let old: [[T; N]; UNITS as usize] =
+            core::array::from_fn(|i| if is_alone(i) { access::load(to[i]) } else { values[i] });
+        for i in 0..UNITS as usize {
+            if is_alone(i) {
+                access::store(to[i], core::array::from_fn::<T, N, _>(|j| old[i][j].plus(values[i][j])));
+            }
+        }
+    }
+}
+
+/// Does a place that the block owns, from `low` to `high`, have several rows?
+///
+/// # Safety
+/// Every thread of the block calls it; `counts` has the places.
+#[inline(always)]
+unsafe fn has_several(lane: u64, [low, high]: [u64; 2], counts: *const u64) -> bool {
+    let (mut place, mut several) = (low + lane, false);
+    while place < high {
+        // SAFETY: the caller's promise.
+        several |= unsafe { *counts.add(place as usize) } > 1;
+        place += u64::from(THREADS);
+    }
+    thread::sync_threads_or(several.into()) != 0
+}
+
+/// `y[outer, indices[i], ..] += x[outer, i, ..]`, `i` ascending; with `counts` only to places of several rows.
+///
+/// # Safety
+/// As the entries below.
+#[inline(always)]
+unsafe fn add_rows<T: Sum>(
+    shape: &Additions,
+    indices: *const i64,
+    counts: *const u64,
+    x: *const T,
+    y: *mut T,
+) {
     let (lane, block) = (u64::from(thread::thread_idx_x()), u64::from(thread::block_idx_x()));
     let blocks = shape.places.div_ceil(shape.owned.max(1)).max(1);
     let (outer, part) = (block / blocks, block % blocks);
-    let (low, high) = (part * shape.owned, (part + 1) * shape.owned);
+    let (low, high) = (part * shape.owned, ((part + 1) * shape.owned).min(shape.places));
+    // SAFETY: the whole block asks.
+    if !counts.is_null() && !unsafe { has_several(lane, [low, high], counts) } {
+        return;
+    }
     let (found, marks) = (shared_array![u64; THREADS as usize], shared_array![u32; WARPS]);
     let mut start = 0;
     while start < shape.indices {
@@ -239,7 +314,8 @@ unsafe fn add_rows<T: Sum>(shape: &Additions, indices: *const i64, x: *const T, 
         unsafe {
             let place =
                 if lane < count { (*indices.add((start + lane) as usize)).cast_unsigned() } else { u64::MAX };
-            let is_owned = place >= low && place < high;
+            let is_owned =
+                place >= low && place < high && (counts.is_null() || *counts.add(place as usize) > 1);
             *found.add(lane as usize) = place;
             let mark = warp::warp_vote_ballot(ALL_LANES, is_owned);
             if lane % LANES == 0 {
@@ -288,23 +364,55 @@ unsafe fn add_row<T: Sum>(shape: &Additions, lane: u64, [from, to]: [u64; 2], x:
 
 /// An entry point for each element type.
 macro_rules! additions {
-    ($($name:ident: $ty:ident;)*) => { $(
+    ($($rows:ident, $alone:ident: $ty:ident;)*) => { $(
         #[doc = concat!("`y[outer, indices[i], ..] += x[outer, i, ..]`, `i` ascending, for ", stringify!($ty), ".")]
         ///
+        /// With `counts`, of how many indices name each place, only for places of several.
+        ///
         /// # Safety
-        /// `x` and `y` hold what the shape says, `indices` as many as it says, all of them places of `y`, which overlaps neither. Blocks
-        /// of [`THREADS`] threads, [`Additions::blocks`] of them.
+        /// `x` and `y` hold what the shape says, `indices` as many as it says, all of them places of `y`, which overlaps neither;
+        /// `counts` is null or those of all places. Blocks of [`THREADS`] threads, [`Additions::blocks`] of them.
         #[kernel(launch_bounds(THREADS, ADDING_BLOCKS))]
-        pub unsafe fn $name(shape: Additions, indices: *const i64, x: *const $ty, y: *mut $ty) {
+        pub unsafe fn $rows(
+            shape: Additions,
+            indices: *const i64,
+            counts: *const u64,
+            x: *const $ty,
+            y: *mut $ty,
+        ) {
             // SAFETY: the caller's contract is the same.
-            unsafe { add_rows(&shape, indices, x, y) }
+            unsafe { add_rows(&shape, indices, counts, x, y) }
+        }
+
+        #[doc = concat!("`y[outer, indices[i], ..] += x[outer, i, ..]` for places that one index names, for ", stringify!($ty), ".")]
+        ///
+        /// # Safety
+        /// As above; units of the shape are 16 bytes, to which `x` and `y` are aligned, when `wide` is not 0, else elements. Blocks
+        /// of [`THREADS`] threads, [`Moves::blocks`] of them.
+        #[kernel(launch_bounds(THREADS))]
+        pub unsafe fn $alone(
+            moves: Moves,
+            wide: u32,
+            indices: *const i64,
+            counts: *const u64,
+            x: *const $ty,
+            y: *mut $ty,
+        ) {
+            // SAFETY: the caller's contract is the same.
+            unsafe {
+                if wide != 0 {
+                    add_alone::<$ty, { VECTOR_BYTES / size_of::<$ty>() }>(&moves, indices, counts, x, y)
+                } else {
+                    add_alone::<$ty, 1>(&moves, indices, counts, x, y)
+                }
+            }
         }
     )* };
 }
 
 additions! {
-    add_rows_f64: f64;
-    add_rows_f32: f32;
-    add_rows_i64: i64;
-    add_rows_i32: i32;
+    add_rows_f64, add_alone_f64: f64;
+    add_rows_f32, add_alone_f32: f32;
+    add_rows_i64, add_alone_i64: i64;
+    add_rows_i32, add_alone_i32: i32;
 }

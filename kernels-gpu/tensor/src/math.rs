@@ -121,12 +121,13 @@ pub fn sigmoid(x: f32) -> f32 {
 
 /// `x s(x)` for a function `s` with `s(x) + s(-x) = 1`: `max(x, 0) - |x| s(-|x|)`, which keeps all digits as it vanishes.
 ///
-/// `below` is `s(-z)` for `z >= 0`; from `end` on it is nothing beside 1, and less than the smallest number over `z`.
+/// `below` is `s` of what is not above 0. At `start`, below 0, it is nothing beside 1, and less than the smallest number over `start`.
 #[inline(always)]
-pub fn share_of(x: f32, end: f32, below: impl Fn(f32) -> f32) -> f32 {
-    // Where x is infinite its share is not: infinity times nothing has no value.
-    let z = min_nan(x.abs(), end);
-    fma(-z, below(z), max(x, 0.0))
+pub fn share_of(x: f32, start: f32, below: impl Fn(f32) -> f32) -> f32 {
+    let above = max(x, 0.0);
+    // An infinite x has no infinite share: infinity times nothing has no value.
+    let x = max_nan(-x.abs(), start);
+    fma(x, below(x), above)
 }
 
 /// `1 - erf(z + low)` for `z >= 0` and a `low` below its last digit, with all digits as it vanishes: `e^(-z^2) t P(t)` with `t = 2 / (2 + z)` and a polynomial `P` fitted
@@ -185,9 +186,9 @@ pub fn erf(x: f32) -> f32 {
 pub fn gelu(x: f32) -> f32 {
     /// The digits of `1 / sqrt 2` beyond f32.
     const LOW: f32 = 1.210_161_8e-8;
-    share_of(x, 15.0, |magnitude| {
-        let z = magnitude * FRAC_1_SQRT_2;
-        0.5 * erfc(z, fma(magnitude, LOW, fma(magnitude, FRAC_1_SQRT_2, -z)))
+    share_of(x, -15.0, |x| {
+        let z = x * -FRAC_1_SQRT_2;
+        0.5 * erfc(z, fma(x, -LOW, fma(x, -FRAC_1_SQRT_2, -z)))
     })
 }
 
@@ -199,19 +200,19 @@ pub const TWICE_ROOT: f32 = (core::f64::consts::FRAC_2_SQRT_PI * core::f64::cons
 /// The usual approximation of [`gelu`]: `x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`, as `x sigmoid(2 ..)`.
 #[inline(always)]
 pub fn gelu_tanh(x: f32) -> f32 {
-    share_of(x, 12.0, |z| below(TWICE_ROOT * fma(CUBIC * z * z, z, z)))
+    share_of(x, -12.0, |x| falling_sigmoid(TWICE_ROOT * fma(CUBIC * x * x, x, x)))
 }
 
 /// `x sigmoid(x)`.
 #[inline(always)]
 pub fn silu(x: f32) -> f32 {
-    share_of(x, 128.0, below)
+    share_of(x, -128.0, falling_sigmoid)
 }
 
-/// `sigmoid(-z)` for `z >= 0`.
+/// [`sigmoid`] of what is not above 0.
 #[inline(always)]
-fn below(z: f32) -> f32 {
-    let power = falling_exp(-z);
+fn falling_sigmoid(x: f32) -> f32 {
+    let power = falling_exp(x);
     power * rcp_approx(1.0 + power)
 }
 

@@ -104,15 +104,16 @@ pub fn each_item<const K: usize, const N: usize, L: Copy>(
     load: impl Fn(&Item<K, N>) -> L,
     work: impl Fn(&Item<K, N>, L),
 ) {
-    const { assert!(ITEMS == 2) };
-    let [mut item, last] = locate(geometry);
-    let [mut loaded, ahead] = [load(&item), load(&last)];
-    // A loop, so that the work, with its switch over operations, is in the code once.
+    let mut items = locate(geometry);
+    let mut loaded = items.each_ref().map(&load);
+    // A loop, so that the work, with its switch over operations, is in the code once; items move up, so that every index is a constant.
     for _ in 0..ITEMS {
-        if item.kind != Kind::Nothing {
-            work(&item, loaded);
+        if items[0].kind != Kind::Nothing {
+            work(&items[0], loaded[0]);
         }
-        (item, loaded) = (last, ahead);
+        for i in 1..ITEMS {
+            (items[i - 1], loaded[i - 1]) = (items[i], loaded[i]);
+        }
     }
 }
 
@@ -124,8 +125,8 @@ fn locate<const K: usize, const N: usize>(geometry: &Geometry<K>) -> [Item<K, N>
         let units = geometry.count / N as u64;
         let rest = geometry.count % N as u64;
         let first = u64::from(block) * (u64::from(THREADS) * ITEMS as u64) + u64::from(lane);
-        return [0, 1].map(|j| {
-            let number = first + j * u64::from(THREADS);
+        return core::array::from_fn(|j| {
+            let number = first + j as u64 * u64::from(THREADS);
             let (kind, at) = if number < units {
                 (Kind::Whole, number * N as u64)
             } else if number - units < rest {
@@ -138,9 +139,9 @@ fn locate<const K: usize, const N: usize>(geometry: &Geometry<K>) -> [Item<K, N>
     }
     let kind = if geometry.mode == Mode::Units { Kind::Whole } else { Kind::Single };
     let first = block.wrapping_mul(THREADS * ITEMS as u32).wrapping_add(lane);
-    let numbers = [first, first.wrapping_add(THREADS)];
+    let numbers = core::array::from_fn(|j| first.wrapping_add(j as u32 * THREADS));
     let places = places(geometry, numbers);
-    [0, 1].map(|j| {
+    core::array::from_fn(|j| {
         let kind = if u64::from(numbers[j]) < geometry.count { kind } else { Kind::Nothing };
         Item { kind, at: places[j].map(|place| place as usize) }
     })

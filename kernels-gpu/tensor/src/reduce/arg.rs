@@ -4,11 +4,10 @@
 //! it was in, which costs little more than a maximum; which of them it was is looked up once, at the end. A long row's chunks give a candidate each, of which a second launch takes
 //! the best, reading the candidates' elements again.
 
-use super::number::{Number, Reduced, tree};
+use super::number::{Bits, Number, Reduced, tree};
 use super::rows::{Reducer, Rows, absorb, from_lane, gather};
 use crate::THREADS;
-use crate::access::width;
-use crate::reduce::fold::Words;
+use crate::access::{Words, from_words, repeat, width};
 use cuda_std::kernel;
 use half::{bf16, f16};
 
@@ -22,11 +21,19 @@ pub enum Extreme {
     Smallest,
 }
 
-/// The best element so far, and the number in the chunk of the first of those that it was seen with.
+/// The best element so far, and its number in the chunk.
 #[derive(Clone, Copy)]
 pub struct Best<A> {
     key: A,
     number: u32,
+}
+
+/// The best element of a thread so far, and the unit that it is in.
+#[derive(Clone, Copy)]
+pub struct Seen<A> {
+    best: Best<A>,
+    /// Every element of it is the best when that came alone.
+    unit: Words,
 }
 
 impl<A: Number> Best<A> {
@@ -42,11 +49,10 @@ impl<A: Number> Best<A> {
         if better { other } else { self }
     }
 
-    /// [`Best::or`] for what comes behind all that was seen. Of the lowest numbers nothing is taken: see [`Best::is_lowest`].
+    /// Is an element that comes behind it better? Of the lowest numbers none is: see [`Best::is_lowest`].
     #[inline(always)]
-    fn or_later(self, other: Self) -> Self {
-        let above = other.key > self.key || other.key.is_nan();
-        if above && !self.key.is_nan() { other } else { self }
+    fn is_below(self, key: A) -> bool {
+        (key > self.key || key.is_nan()) && !self.key.is_nan()
     }
 
     /// Is no element above the lowest number there is? The first one is then as good as any.
@@ -69,20 +75,39 @@ impl Extreme {
     }
 }
 
-impl<T: Reduced<Number: Words>> Reducer<T> for Extreme {
+impl<T: Reduced<Number: Bits>> Reducer<T> for Extreme {
+    type Running = Seen<T::Number>;
     type State = Best<T::Number>;
 
     #[inline(always)]
-    fn start(self) -> Self::State {
-        Best::NONE
+    fn start(self) -> Seen<T::Number> {
+        Seen { best: Best::NONE, unit: Words::default() }
     }
 
     #[inline(always)]
-    fn absorb<const N: usize>(self, state: Self::State, values: [T; N], first: u32) -> Self::State {
-        let keys = T::numbers(values).map(|value| self.key(value));
-        let best = Best { key: tree(keys, Number::larger), number: first };
-        // Single elements come from the row's ends, units from left to right.
-        if N == 1 { state.or(best) } else { state.or_later(best) }
+    fn absorb_one(self, seen: Seen<T::Number>, value: T, number: u32) -> Seen<T::Number> {
+        let [key] = T::numbers([value]);
+        let best = seen.best.or(Best { key: self.key(key), number });
+        Seen { best, unit: if best.number == number { repeat(value) } else { seen.unit } }
+    }
+
+    #[inline(always)]
+    fn absorb<const N: usize>(self, seen: Seen<T::Number>, unit: Words, first: u32) -> Seen<T::Number> {
+        let keys = T::numbers(from_words::<T, N>(unit)).map(|value| self.key(value));
+        let key = tree(keys, Number::larger);
+        if seen.best.is_below(key) { Seen { best: Best { key, number: first }, unit } } else { seen }
+    }
+
+    #[inline(always)]
+    fn settle<const N: usize>(self, Seen { best, unit }: Seen<T::Number>) -> Best<T::Number> {
+        let keys = T::numbers(from_words::<T, N>(unit)).map(|value| self.key(value));
+        let mut number = best.number;
+        for j in (0..N).rev() {
+            if best.has(keys[j]) {
+                number = best.number.wrapping_add(j as u32);
+            }
+        }
+        Best { key: best.key, number }
     }
 
     #[inline(always)]
@@ -103,35 +128,8 @@ impl<T: Reduced<Number: Words>> Reducer<T> for Extreme {
 
     #[inline(always)]
     fn from_words(words: [u64; 2]) -> Self::State {
-        Best { key: Words::from_word(words[0]), number: words[1] as u32 }
+        Best { key: Bits::from_word(words[0]), number: words[1] as u32 }
     }
-}
-
-/// The number of the chunk's first element that is as good as `best`, among the `N` that it was seen with. `elements` are the chunk's.
-///
-/// # Safety
-/// The chunk has elements.
-#[inline(always)]
-unsafe fn first_of<T: Reduced, const N: usize>(
-    extreme: Extreme,
-    best: Best<T::Number>,
-    len: u64,
-    elements: *const T,
-) -> u64 {
-    if best.is_lowest() {
-        return 0;
-    }
-    // Some may lie beyond the end: the last element stands for them.
-    let places: [u64; N] = core::array::from_fn(|j| (u64::from(best.number) + j as u64).min(len - 1));
-    // SAFETY: below the chunk's length.
-    let keys = T::numbers(places.map(|place| unsafe { *elements.add(place as usize) }));
-    let mut first = places[0];
-    for j in (0..N).rev() {
-        if best.has(extreme.key(keys[j])) {
-            first = places[j];
-        }
-    }
-    first
 }
 
 /// `y[row, chunk]`: the place in the row of the chunk's extreme element. With `candidates`, of the best of the row's candidates.
@@ -139,7 +137,7 @@ unsafe fn first_of<T: Reduced, const N: usize>(
 /// # Safety
 /// As the entries below.
 #[inline(always)]
-unsafe fn run<T: Reduced<Number: Words>, const N: usize>(
+unsafe fn run<T: Reduced<Number: Bits>, const N: usize>(
     extreme: Extreme,
     plan: &Rows,
     columns: u64,
@@ -155,20 +153,21 @@ unsafe fn run<T: Reduced<Number: Words>, const N: usize>(
             let elements = row.add(if chunk.len == 0 { 0 } else { chunk.start as usize });
             let state = absorb::<T, Extreme, N>(extreme, &chunk, elements);
             if let Some(best) = gather::<T, Extreme>(extreme, &chunk, state) {
-                let place = chunk.start + first_of::<T, N>(extreme, best, chunk.len, elements);
-                *y.add(chunk.number as usize) = place.cast_signed();
+                let number = if best.is_lowest() { 0 } else { best.number };
+                *y.add(chunk.number as usize) = (chunk.start + u64::from(number)).cast_signed();
             }
             return;
         }
         let candidates = candidates.add(if chunk.len == 0 { 0 } else { (chunk.row * plan.columns) as usize });
-        let mut state = Best::NONE;
+        let mut seen = Reducer::<T>::start(extreme);
         let mut number = chunk.lane();
         while number < chunk.len {
             let value = *row.add(*candidates.add(number as usize) as usize);
-            state = extreme.absorb(state, [value], number as u32);
+            seen = extreme.absorb_one(seen, value, number as u32);
             number += chunk.group();
         }
-        if let Some(best) = gather::<T, Extreme>(extreme, &chunk, state) {
+        // Candidates come alone.
+        if let Some(best) = gather::<T, Extreme>(extreme, &chunk, seen.best) {
             *y.add(chunk.number as usize) = *candidates.add(best.number as usize);
         }
     }

@@ -6,8 +6,8 @@
 //! ```
 //! Where rows do not begin at 16-byte boundaries a unit is one element. What is added to what depends on the shape and on nothing else.
 
-use super::fold::{Fold, Words};
-use super::number::Reduced;
+use super::fold::Fold;
+use super::number::{Bits, Reduced};
 use crate::access;
 use crate::{THREADS, VECTOR_BYTES};
 use cuda_std::{kernel, shared_array, thread};
@@ -95,7 +95,7 @@ impl Columns {
 /// # Safety
 /// As the entries below; `N` is the plan's step, and `slots` are [`SLOTS`] words of shared memory.
 #[inline(always)]
-unsafe fn run<T: Reduced<Number: Words>, const N: usize>(
+unsafe fn run<T: Reduced<Number: Bits>, const N: usize>(
     fold: Fold,
     plan: &Columns,
     divisor: T::Number,
@@ -146,7 +146,7 @@ unsafe fn run<T: Reduced<Number: Words>, const N: usize>(
 /// # Safety
 /// Every thread of the block calls it; `slots` are [`SLOTS`] words of shared memory.
 #[inline(always)]
-unsafe fn combine_lanes<A: super::Number + Words, const N: usize>(
+unsafe fn combine_lanes<A: super::Number + Bits, const N: usize>(
     fold: Fold,
     mut state: [A; N],
     slots: *mut u64,

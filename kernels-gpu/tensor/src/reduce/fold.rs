@@ -1,9 +1,9 @@
 //! Sums, products and maxima.
 
-use super::number::{Number, Reduced, tree};
+use super::number::{Bits, Number, Reduced, tree};
 use super::rows::{Reducer, Rows, absorb, from_lane, gather};
 use crate::THREADS;
-use crate::access::width;
+use crate::access::{Words, from_words, width};
 use cuda_std::kernel;
 use half::{bf16, f16};
 
@@ -130,7 +130,8 @@ fn four<A: Copy, const N: usize>([a, b, c, d]: [[A; N]; 4], f: impl Fn(A, A) -> 
     core::array::from_fn(|j| f(f(a[j], b[j]), f(c[j], d[j])))
 }
 
-impl<T: Reduced<Number: Words>> Reducer<T> for Fold {
+impl<T: Reduced<Number: Bits>> Reducer<T> for Fold {
+    type Running = T::Number;
     type State = T::Number;
 
     #[inline(always)]
@@ -139,18 +140,29 @@ impl<T: Reduced<Number: Words>> Reducer<T> for Fold {
     }
 
     #[inline(always)]
-    fn absorb<const N: usize>(self, state: T::Number, values: [T; N], _: u32) -> T::Number {
+    fn absorb_one(self, running: T::Number, value: T, _: u32) -> T::Number {
+        let [number] = T::numbers([value]);
+        by_kind!(self.kind, T::Number, |map, combine| combine(running, map(number)))
+    }
+
+    #[inline(always)]
+    fn absorb<const N: usize>(self, running: T::Number, unit: Words, _: u32) -> T::Number {
         by_kind!(self.kind, T::Number, |map, combine| {
-            combine(state, tree(T::numbers(values).map(map), combine))
+            combine(running, tree(T::numbers(from_words::<T, N>(unit)).map(map), combine))
         })
     }
 
     #[inline(always)]
-    fn absorb_four<const N: usize>(self, state: T::Number, values: [[T; N]; 4], _: [u32; 4]) -> T::Number {
+    fn absorb_four<const N: usize>(self, running: T::Number, units: [Words; 4], _: [u32; 4]) -> T::Number {
         by_kind!(self.kind, T::Number, |map, combine| {
-            let each = four(values.map(|values| T::numbers(values).map(map)), combine);
-            combine(state, tree(each, combine))
+            let each = four(units.map(|unit| T::numbers(from_words::<T, N>(unit)).map(map)), combine);
+            combine(running, tree(each, combine))
         })
+    }
+
+    #[inline(always)]
+    fn settle<const N: usize>(self, running: T::Number) -> T::Number {
+        running
     }
 
     #[inline(always)]
@@ -171,48 +183,7 @@ impl<T: Reduced<Number: Words>> Reducer<T> for Fold {
 
     #[inline(always)]
     fn from_words(words: [u64; 2]) -> T::Number {
-        Words::from_word(words[0])
-    }
-}
-
-/// A number as a word.
-pub trait Words {
-    /// Its bits.
-    fn to_word(self) -> u64;
-    /// The number with these bits.
-    fn from_word(word: u64) -> Self;
-}
-
-impl Words for f32 {
-    #[inline(always)]
-    fn to_word(self) -> u64 {
-        self.to_bits().into()
-    }
-    #[inline(always)]
-    fn from_word(word: u64) -> Self {
-        f32::from_bits(word as u32)
-    }
-}
-
-impl Words for f64 {
-    #[inline(always)]
-    fn to_word(self) -> u64 {
-        self.to_bits()
-    }
-    #[inline(always)]
-    fn from_word(word: u64) -> Self {
-        f64::from_bits(word)
-    }
-}
-
-impl Words for i64 {
-    #[inline(always)]
-    fn to_word(self) -> u64 {
-        self.cast_unsigned()
-    }
-    #[inline(always)]
-    fn from_word(word: u64) -> Self {
-        word.cast_signed()
+        Bits::from_word(words[0])
     }
 }
 
@@ -221,7 +192,7 @@ impl Words for i64 {
 /// # Safety
 /// As the entries below.
 #[inline(always)]
-unsafe fn run<T: Reduced<Number: Words>, const N: usize>(
+unsafe fn run<T: Reduced<Number: Bits>, const N: usize>(
     fold: Fold,
     plan: &Rows,
     divisor: T::Number,

@@ -119,6 +119,47 @@ impl Number for i64 {
     }
 }
 
+/// A number as a word.
+pub trait Bits {
+    /// Its bits.
+    fn to_word(self) -> u64;
+    /// The number with these bits.
+    fn from_word(word: u64) -> Self;
+}
+
+impl Bits for f32 {
+    #[inline(always)]
+    fn to_word(self) -> u64 {
+        self.to_bits().into()
+    }
+    #[inline(always)]
+    fn from_word(word: u64) -> Self {
+        f32::from_bits(word as u32)
+    }
+}
+
+impl Bits for f64 {
+    #[inline(always)]
+    fn to_word(self) -> u64 {
+        self.to_bits()
+    }
+    #[inline(always)]
+    fn from_word(word: u64) -> Self {
+        f64::from_bits(word)
+    }
+}
+
+impl Bits for i64 {
+    #[inline(always)]
+    fn to_word(self) -> u64 {
+        self.cast_unsigned()
+    }
+    #[inline(always)]
+    fn from_word(word: u64) -> Self {
+        word.cast_signed()
+    }
+}
+
 /// An element type that reductions know.
 pub trait Reduced: Element {
     /// The type that it is reduced in.

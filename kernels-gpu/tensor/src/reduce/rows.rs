@@ -5,8 +5,7 @@
 //!                     ^ up to the first 16-byte boundary   ^ what makes no whole unit
 //! ```
 //! Thread `t` of a group takes the units `t, t + group, ..`, four under way at a time, then one element of head or tail; the group's
-//! threads are combined by a butterfly in each warp and then in the first. Rows of which a thread of a block would get no four units
-//! are better off with a warp each, when there are many.
+//! threads are combined by a butterfly in each warp and then in one. A group is a thread, some warps, or a block.
 
 use crate::access::{Plain, Words};
 use crate::{THREADS, VECTOR_BYTES, access};
@@ -22,8 +21,8 @@ const ALL_LANES: u32 = u32::MAX;
 const WARPS: usize = (THREADS / LANES) as usize;
 /// Longest rows that a thread takes alone, elements.
 const SHORT: u64 = 16;
-/// Longest rows that a warp takes alone, bytes, when there are few and when there are many.
-const MEDIUM: [u64; 2] = [4096, 8192];
+/// Longest rows that a warp takes alone, bytes.
+const MEDIUM: u64 = 4096;
 /// Chunks of rows that keep every device busy, many times over.
 const ENOUGH: u64 = 4096;
 
@@ -46,14 +45,18 @@ pub struct Rows {
 impl Rows {
     /// How `rows` of `columns` elements of `size` bytes are dealt out.
     pub const fn new(rows: u64, columns: u64, size: usize) -> Self {
+        let unit = (VECTOR_BYTES / size) as u64;
         let shift = if columns <= SHORT {
             0
-        } else if columns.saturating_mul(size as u64) <= MEDIUM[(rows >= ENOUGH) as usize] {
+        } else if columns.saturating_mul(size as u64) <= MEDIUM {
             LANES.ilog2()
-        } else {
+        } else if rows < ENOUGH {
             THREADS.ilog2()
+        } else {
+            // As many threads as have all their units under way at once.
+            let threads = columns / (unit * UNROLL as u64);
+            if threads > THREADS as u64 { THREADS.ilog2() } else { threads.ilog2() }
         };
-        let unit = (VECTOR_BYTES / size) as u64;
         let tile = unit * THREADS as u64 * UNROLL as u64;
         let wanted = if rows == 0 || rows >= ENOUGH { 1 } else { ENOUGH / rows };
         let most = columns.div_ceil(tile);
@@ -128,25 +131,32 @@ impl Chunk {
     }
 }
 
-/// What a reduction does with elements; `State` is what it knows so far.
+/// What a reduction does with elements.
 pub trait Reducer<T>: Copy {
-    /// Knowledge of some elements.
+    /// What a thread knows of its elements so far.
+    type Running: Copy;
+    /// Knowledge of some elements, as it is exchanged.
     type State: Copy;
     /// Knowledge of none.
-    fn start(self) -> Self::State;
-    /// That of further elements, which have the numbers `first`, `first + 1`, .. in the chunk.
-    fn absorb<const N: usize>(self, state: Self::State, values: [T; N], first: u32) -> Self::State;
-    /// The same for four runs of elements.
+    fn start(self) -> Self::Running;
+    /// That of a further element, which has the number `number` in the chunk.
+    fn absorb_one(self, running: Self::Running, value: T, number: u32) -> Self::Running;
+    /// That of a further unit of `N` elements, the first of which has the number `first` in the chunk and comes behind those of earlier
+    /// units.
+    fn absorb<const N: usize>(self, running: Self::Running, unit: Words, first: u32) -> Self::Running;
+    /// The same for four units.
     #[inline(always)]
     fn absorb_four<const N: usize>(
         self,
-        state: Self::State,
-        [a, b, c, d]: [[T; N]; UNROLL],
+        running: Self::Running,
+        [a, b, c, d]: [Words; UNROLL],
         first: [u32; UNROLL],
-    ) -> Self::State {
-        let state = self.absorb(self.absorb(state, a, first[0]), b, first[1]);
-        self.absorb(self.absorb(state, c, first[2]), d, first[3])
+    ) -> Self::Running {
+        let running = self.absorb::<N>(self.absorb::<N>(running, a, first[0]), b, first[1]);
+        self.absorb::<N>(self.absorb::<N>(running, c, first[2]), d, first[3])
     }
+    /// What it comes to.
+    fn settle<const N: usize>(self, running: Self::Running) -> Self::State;
     /// That of both. Does not depend on which is which.
     fn merge(self, a: Self::State, b: Self::State) -> Self::State;
     /// That of the lane `distance` away.
@@ -170,7 +180,7 @@ pub unsafe fn absorb<T: Plain, R: Reducer<T>, const N: usize>(
     chunk: &Chunk,
     elements: *const T,
 ) -> R::State {
-    let mut state = reducer.start();
+    let mut running = reducer.start();
     let to_boundary = (elements as usize).wrapping_neg() % VECTOR_BYTES / size_of::<T>();
     // A thread that is alone goes one by one.
     let head = if chunk.group == 1 { chunk.len } else { chunk.len.min(to_boundary as u64) };
@@ -185,8 +195,8 @@ pub unsafe fn absorb<T: Plain, R: Reducer<T>, const N: usize>(
         const { assert!(UNROLL == 4) };
         while unit + ahead < units {
             let units = [0, 1, 2, 3].map(|i| unit + i * chunk.group);
-            let values = units.map(|unit| access::load::<T, N>(body.add(place(unit))));
-            state = reducer.absorb_four(state, values, units.map(number));
+            let words = units.map(|unit| access::load_words(body.add(place(unit))));
+            running = reducer.absorb_four::<N>(running, words, units.map(number));
             unit += UNROLL as u64 * chunk.group;
         }
         // At most three are left: all under way before the first is looked at.
@@ -195,7 +205,7 @@ pub unsafe fn absorb<T: Plain, R: Reducer<T>, const N: usize>(
             if unit < units { access::load_words(body.add(place(unit))) } else { Words::default() }
         });
         while unit < units {
-            state = reducer.absorb::<N>(state, access::from_words(next), number(unit));
+            running = reducer.absorb::<N>(running, next, number(unit));
             (next, second) = (second, third);
             unit += chunk.group;
         }
@@ -203,11 +213,11 @@ pub unsafe fn absorb<T: Plain, R: Reducer<T>, const N: usize>(
         let mut edge = chunk.lane;
         while edge < edges {
             let place = if edge < head { edge } else { edge + units * N as u64 };
-            state = reducer.absorb(state, [*elements.add(place as usize)], place as u32);
+            running = reducer.absorb_one(running, *elements.add(place as usize), place as u32);
             edge += chunk.group;
         }
     }
-    state
+    reducer.settle::<N>(running)
 }
 
 /// The knowledge of all threads of a group, in its first thread; whether this one is to write it.
@@ -221,34 +231,34 @@ pub unsafe fn gather<T, R: Reducer<T>>(reducer: R, chunk: &Chunk, state: R::Stat
         return if writes { Some(state) } else { None };
     }
     // SAFETY: whole warps, since groups are.
-    let mut state = unsafe { butterfly::<T, R>(reducer, state) };
-    if chunk.group == u64::from(THREADS) {
+    let mut state = unsafe { butterfly::<T, R>(reducer, state, LANES) };
+    // The same for all threads: groups are alike.
+    if chunk.group > u64::from(LANES) {
         let slots = shared_array![[u64; 2]; WARPS];
         let (warp, lane) = (thread::thread_idx_x() / LANES, thread::thread_idx_x() % LANES);
-        // SAFETY: one slot a warp, written by one lane before the barrier and read after it; the block is one group.
+        let warps = (chunk.group / u64::from(LANES)) as u32;
+        // SAFETY: one slot a warp, written by one lane before the barrier and read after it. Of the group's slots each is read by one
+        // lane at least, and it does not matter by how many: groups of warps are powers of two.
         unsafe {
             if lane == 0 {
                 *slots.add(warp as usize) = R::to_words(state);
             }
             thread::sync_threads();
-            state = if (lane as usize) < WARPS {
-                R::from_words(*slots.add(lane as usize))
-            } else {
-                reducer.start()
-            };
-            state = butterfly::<T, R>(reducer, state);
+            let first = warp & !(warps - 1);
+            state = R::from_words(*slots.add((first + (lane & (warps - 1))) as usize));
+            state = butterfly::<T, R>(reducer, state, warps);
         }
     }
     if writes { Some(state) } else { None }
 }
 
-/// The knowledge of all lanes of the warp, in each.
+/// The knowledge of every `lanes` neighbours of the warp, a power of two, in each of them.
 ///
 /// # Safety
 /// All lanes of the warp take part.
 #[inline(always)]
-unsafe fn butterfly<T, R: Reducer<T>>(reducer: R, mut state: R::State) -> R::State {
-    let mut distance = LANES / 2;
+unsafe fn butterfly<T, R: Reducer<T>>(reducer: R, mut state: R::State, lanes: u32) -> R::State {
+    let mut distance = lanes / 2;
     while distance > 0 {
         // SAFETY: the caller's promise.
         state = reducer.merge(state, unsafe { reducer.exchange(state, distance) });
