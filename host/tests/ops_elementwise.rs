@@ -219,6 +219,32 @@ fn every_function_of_bf16() -> Outcome {
     )
 }
 
+/// All that there are of a 16-bit type.
+fn every_number<T: Element + testkit::Element>(of: fn(u16) -> T, rows: Rows) -> Outcome {
+    let stream = stream()?;
+    let x: Vec<T> = (0..=u16::MAX).map(of).collect();
+    let device = Tensor::from_slice(&stream, &[x.len()], &x)?;
+    for op in UnaryOp::ALL.into_iter().filter(|&op| !has_parameters(op)) {
+        let want: Vec<f64> = x.iter().map(|x| unary_oracle(op, x.to_f64())).collect();
+        let got = unary(&stream, op, &device)?.to_vec::<T>(&stream)?;
+        let what = format!("{op:?} of every {}", T::DTYPE);
+        compared::elementwise(&what, &got, &want, &[x.len()], rows.of(op))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn every_function_of_every_f16() -> Outcome {
+    let (arithmetic, function) = (tolerance::ARITHMETIC_F16, tolerance::FUNCTION_F16);
+    every_number(f16::from_bits, Rows { arithmetic, function, gelu_tanh: function })
+}
+
+#[test]
+fn every_function_of_every_bf16() -> Outcome {
+    let (arithmetic, function) = (tolerance::ARITHMETIC_BF16, tolerance::FUNCTION_BF16);
+    every_number(bf16::from_bits, Rows { arithmetic, function, gelu_tanh: function })
+}
+
 fn integers<T: Element + PartialEq + TryFrom<i128> + Into<i128>>(
     stream: &Stream,
     bits: u32,

@@ -76,6 +76,8 @@ const STEP_F32: f64 = f32::from_bits(1) as f64;
 const ROUND_F64: f64 = ROUND_F32 / (1u64 << 29) as f64;
 const ROUND_F16: f64 = 1.0 / (1u64 << 11) as f64;
 const ROUND_BF16: f64 = 1.0 / (1u64 << 8) as f64;
+/// How well functions of 16-bit floats are computed before they are rounded, relative.
+const SHORT: f64 = 1.0 / (1u64 << 16) as f64;
 /// The smallest subnormal f16: bf16 has those of f32.
 const STEP_F16: f64 = 1.0 / (1u64 << 24) as f64;
 /// What bf16 loses near zero: its smallest subnormal number.
@@ -136,10 +138,10 @@ table! {
         "libm is within a unit or two; where e^(-x^2) vanishes, kernel and oracle lose up to 700 units each to the rounding of x^2.";
     FUNCTION_F32 = "functions f32", 64.0 * STEP_F32, 24.0 * ROUND_F32, None,
         "Polynomials and up to four hardware approximations of 2 units (PTX ISA), whose errors add up: twelve units in the last place. A share that rounds to nothing near 2^-150 counts up to 104 times, as x does.";
-    FUNCTION_F16 = "functions f16", STEP_F16, ROUND_F16 + 24.0 * ROUND_F32, None,
-        "The f32 function, rounded once more.";
-    FUNCTION_BF16 = "functions bf16", STEP_BF16, ROUND_BF16 + 24.0 * ROUND_F32, None,
-        "The f32 function, rounded once more.";
+    FUNCTION_F16 = "functions f16", STEP_F16, ROUND_F16 + SHORT, None,
+        "Computed in f32 to a part in 2^16, polynomials and hardware approximations together, then rounded once: 1/32 of half a unit more than the nearest.";
+    FUNCTION_BF16 = "functions bf16", STEP_BF16, ROUND_BF16 + SHORT, None,
+        "Computed in f32 to a part in 2^16, then rounded once: 1/256 of half a unit more than the nearest.";
     RANDOM_NORMAL = "random_normal", 40.0 * ROUND_F32, 24.0 * ROUND_F32, None,
         "The angle, up to 2 pi, is off by 4 half units before its sine is taken, and the sine by 2; both count as often as the radius, up to 6. Then functions of a few units.";
     GELU_TANH_F32 = "gelu_tanh f32", 64.0 * STEP_F32, 320.0 * ROUND_F32, None,

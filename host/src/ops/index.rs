@@ -390,7 +390,9 @@ impl Job<'_> {
         old.view_mut().copy_from_device(self.stream, out.view_mut().into_view::<T>()?.view())?;
         let old = Tensor::from_buffer(old, out.shape())?;
         let mut wide = convert(self.stream, &old, DType::F32)?;
-        self.add::<add_rows_f32, add_alone_f32, f32>(
+        let sides = Sides { size: DType::F32.size(), ..self.sides };
+        let job = Job { sides, ..*self };
+        job.add::<add_rows_f32, add_alone_f32, f32>(
             &convert(self.stream, x, DType::F32)?,
             &mut wide.view_mut()?,
         )?;

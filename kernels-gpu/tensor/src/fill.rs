@@ -6,79 +6,61 @@
 use crate::{THREADS, VECTOR_BYTES, access, math};
 use cuda_std::{GpuFloat, kernel, thread};
 
-/// Elements of a thread for the progressions and random numbers.
-pub const ELEMENTS: usize = 4;
+/// Units of 16 bytes that a thread writes, THREADS of them apart: a warp writes whole lines.
+const UNITS: u64 = 2;
 
-/// Which of the block's elements this thread begins with.
-#[inline(always)]
-fn first(elements: usize) -> u64 {
-    (u64::from(thread::block_idx_x()) * u64::from(THREADS) + u64::from(thread::thread_idx_x()))
-        * elements as u64
+/// Blocks, of [`THREADS`] threads, for `n` elements of `size` bytes.
+pub const fn blocks(n: u64, size: usize) -> u64 {
+    n.div_ceil(THREADS as u64 * UNITS * (VECTOR_BYTES / size) as u64)
 }
 
-/// Writes those of `values` that lie below `n`, from `first` on.
+/// Writes the calling thread's units of the `n` elements of `y`: `values` of the number of each unit's first element.
 ///
 /// # Safety
-/// `y` holds `n` elements; no other thread writes these.
+/// `y` holds them. Blocks as [`blocks`] says.
 #[inline(always)]
-unsafe fn write<T: Copy, const N: usize>(y: *mut T, first: u64, n: u64, values: [T; N]) {
-    // SAFETY: guarded by n.
-    unsafe {
-        if first + N as u64 <= n && (y as usize).is_multiple_of(VECTOR_BYTES) {
-            access::store(y.add(first as usize), values);
-            return;
-        }
-        for j in 0..N {
-            if first + (j as u64) < n {
-                *y.add(first as usize + j) = values[j];
-            }
-        }
-    }
-}
-
-/// Bytes that a block of the constants writes.
-const TILE_BYTES: u64 = THREADS as u64 * (ELEMENTS * VECTOR_BYTES) as u64;
-
-/// Blocks, of [`THREADS`] threads, that fill `n` words of 8 bytes.
-pub const fn fill_blocks(n: u64) -> u64 {
-    n.div_ceil(TILE_BYTES / size_of::<u64>() as u64)
-}
-
-/// Fills `n` words of 8 bytes: a warp writes whole lines, four of them a thread under way.
-///
-/// # Safety
-/// `y` holds them. Blocks of [`THREADS`] threads, [`fill_blocks`] of them.
-#[kernel(launch_bounds(THREADS))]
-pub unsafe fn fill_words(word: u64, n: u64, y: *mut u64) {
-    const PAIR: u64 = (VECTOR_BYTES / size_of::<u64>()) as u64;
-    let first = u64::from(thread::block_idx_x()) * (TILE_BYTES / size_of::<u64>() as u64)
-        + u64::from(thread::thread_idx_x()) * PAIR;
+unsafe fn write<T: Copy, const N: usize>(n: u64, y: *mut T, values: impl Fn(u64) -> [T; N]) {
+    const { assert!(N * size_of::<T>() == VECTOR_BYTES) };
     let aligned = (y as usize).is_multiple_of(VECTOR_BYTES);
-    for i in 0..ELEMENTS as u64 {
-        let place = first + i * u64::from(THREADS) * PAIR;
-        // SAFETY: guarded by n; aligned at every pair when it is at the first.
+    let unit =
+        u64::from(thread::block_idx_x()) * (u64::from(THREADS) * UNITS) + u64::from(thread::thread_idx_x());
+    for i in 0..UNITS {
+        let first = (unit + i * u64::from(THREADS)) * N as u64;
+        let values = values(first);
+        // SAFETY: guarded by n; aligned at every unit when it is at the first.
         unsafe {
-            if aligned && place + PAIR <= n {
-                access::store(y.add(place as usize), [word; PAIR as usize]);
+            if aligned && first + N as u64 <= n {
+                access::store(y.add(first as usize), values);
                 continue;
             }
-            for place in place..n.min(place + PAIR) {
-                *y.add(place as usize) = word;
+            for j in 0..N {
+                if first + (j as u64) < n {
+                    *y.add(first as usize + j) = values[j];
+                }
             }
         }
     }
+}
+
+/// Fills `n` words of 8 bytes.
+///
+/// # Safety
+/// `y` holds them. Blocks of [`THREADS`] threads, [`blocks`] of them.
+#[kernel(launch_bounds(THREADS))]
+pub unsafe fn fill_words(word: u64, n: u64, y: *mut u64) {
+    // SAFETY: the caller's promise.
+    unsafe { write(n, y, |_| [word; 2]) }
 }
 
 /// `y[i] = start + i * step`, wrapping around.
 ///
 /// # Safety
-/// `y` holds `n` elements. Blocks of [`THREADS`] threads, enough of them for [`ELEMENTS`] a thread.
+/// `y` holds `n` elements. Blocks of [`THREADS`] threads, [`blocks`] of them.
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn progression_i64(start: i64, step: i64, n: u64, y: *mut i64) {
-    let first = first(ELEMENTS);
-    let value = |j: usize| start.wrapping_add(step.wrapping_mul((first + j as u64) as i64));
+    let value = |i: u64| start.wrapping_add(step.wrapping_mul(i.cast_signed()));
     // SAFETY: the caller's promise.
-    unsafe { write::<i64, ELEMENTS>(y, first, n, core::array::from_fn(value)) }
+    unsafe { write(n, y, |first| [value(first), value(first + 1)]) }
 }
 
 /// `y[i] = start + i * step`, rounded once.
@@ -87,10 +69,9 @@ pub unsafe fn progression_i64(start: i64, step: i64, n: u64, y: *mut i64) {
 /// As [`progression_i64`].
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn progression_f64(start: f64, step: f64, n: u64, y: *mut f64) {
-    let first = first(ELEMENTS);
-    let value = |j: usize| GpuFloat::mul_add((first + j as u64) as f64, step, start);
+    let value = |i: u64| GpuFloat::mul_add(i as f64, step, start);
     // SAFETY: the caller's promise.
-    unsafe { write::<f64, ELEMENTS>(y, first, n, core::array::from_fn(value)) }
+    unsafe { write(n, y, |first| [value(first), value(first + 1)]) }
 }
 
 /// Numbers uniform in `[low, high)`, of 24 random bits each.
@@ -98,16 +79,14 @@ pub unsafe fn progression_f64(start: f64, step: f64, n: u64, y: *mut f64) {
 /// # Safety
 /// As [`progression_i64`].
 #[kernel(launch_bounds(THREADS))]
-pub unsafe fn random_uniform(seed: u64, low: f32, high: f32, n: u64, y: *mut f32) {
-    let first = first(ELEMENTS);
-    let words = philox(seed, first / ELEMENTS as u64);
-    let value = words.map(|word| {
+pub unsafe fn random_uniform(keys: Keys, low: f32, high: f32, n: u64, y: *mut f32) {
+    let number = |word: u32| {
         let value = GpuFloat::mul_add(unit(word), high - low, low);
         // Rounding may reach the end, which does not belong to the range.
         if value < high { value } else { low }
-    });
+    };
     // SAFETY: the caller's promise.
-    unsafe { write::<f32, ELEMENTS>(y, first, n, value) }
+    unsafe { write(n, y, |first| philox(&keys, first / WORDS).map(number)) }
 }
 
 /// Normal numbers, by the method of Box and Muller.
@@ -115,13 +94,14 @@ pub unsafe fn random_uniform(seed: u64, low: f32, high: f32, n: u64, y: *mut f32
 /// # Safety
 /// As [`progression_i64`].
 #[kernel(launch_bounds(THREADS))]
-pub unsafe fn random_normal(seed: u64, mean: f32, deviation: f32, n: u64, y: *mut f32) {
-    let first = first(ELEMENTS);
-    let [a, b, c, d] = philox(seed, first / ELEMENTS as u64);
-    let ([p, q], [r, s]) = (normal_pair(a, b), normal_pair(c, d));
-    let values = [p, q, r, s].map(|value| GpuFloat::mul_add(value, deviation, mean));
+pub unsafe fn random_normal(keys: Keys, mean: f32, deviation: f32, n: u64, y: *mut f32) {
+    let numbers = |first: u64| {
+        let [a, b, c, d] = philox(&keys, first / WORDS);
+        let ([p, q], [r, s]) = (normal_pair(a, b), normal_pair(c, d));
+        [p, q, r, s].map(|value| GpuFloat::mul_add(value, deviation, mean))
+    };
     // SAFETY: the caller's promise.
-    unsafe { write::<f32, ELEMENTS>(y, first, n, values) }
+    unsafe { write(n, y, numbers) }
 }
 
 /// The top 24 bits as a number in `[0, 1)`.
@@ -139,36 +119,53 @@ fn normal_pair(a: u32, b: u32) -> [f32; 2] {
     [radius * math::sin_quarters_on(angle, 1), radius * math::sin_quarters_on(angle, 0)]
 }
 
-/// Four random words: block `counter` of the stream of `seed`.
-#[inline(always)]
-fn philox(seed: u64, counter: u64) -> [u32; 4] {
-    const ROUNDS: u32 = 10;
-    const FACTORS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
+/// Words of a block of random ones.
+const WORDS: u64 = 4;
+/// Rounds that make one.
+const ROUNDS: usize = 10;
+
+/// The keys of a seed's rounds: threads would all compute the same.
+pub type Keys = [[u32; 2]; ROUNDS];
+
+/// The keys of the stream of `seed`.
+pub const fn keys(seed: u64) -> Keys {
     /// Added to the key each round: the golden ratio and the root of 3, less 1.
     const STEPS: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
-    let mut key = [seed as u32, (seed >> 32) as u32];
+    let mut keys = [[seed as u32, (seed >> 32) as u32]; ROUNDS];
+    let mut round = 1;
+    while round < ROUNDS {
+        let [a, b] = keys[round - 1];
+        keys[round] = [a.wrapping_add(STEPS[0]), b.wrapping_add(STEPS[1])];
+        round += 1;
+    }
+    keys
+}
+
+/// Four random words: block `counter` of a stream.
+#[inline(always)]
+fn philox(keys: &Keys, counter: u64) -> [u32; WORDS as usize] {
+    const FACTORS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
     let mut state = [counter as u32, (counter >> 32) as u32, 0, 0];
-    for _ in 0..ROUNDS {
+    for round in 0..ROUNDS {
         let first = u64::from(FACTORS[0]) * u64::from(state[0]);
         let second = u64::from(FACTORS[1]) * u64::from(state[2]);
         state = [
-            (second >> 32) as u32 ^ state[1] ^ key[0],
+            (second >> 32) as u32 ^ state[1] ^ keys[round][0],
             second as u32,
-            (first >> 32) as u32 ^ state[3] ^ key[1],
+            (first >> 32) as u32 ^ state[3] ^ keys[round][1],
             first as u32,
         ];
-        key = [key[0].wrapping_add(STEPS[0]), key[1].wrapping_add(STEPS[1])];
     }
     state
 }
 
 #[cfg(test)]
 mod tests {
-    use super::philox;
+    use super::{keys, philox};
 
     #[test]
     fn philox_gives_the_published_words() {
         // Known answers of the authors' library for 4x32 with 10 rounds.
-        assert_eq!(philox(0, 0), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
+        assert_eq!(philox(&keys(0), 0), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
     }
 }
