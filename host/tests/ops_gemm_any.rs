@@ -50,6 +50,7 @@ fn any_type() -> Outcome {
     case.check::<E4M3, E4M3, E4M3>()?;
     case.check::<bf16, bf16, E5M2>()?;
     Case { scales: Some([0.25, 3.0]), ..case }.check::<E4M3, E4M3, bf16>()?;
+    Case { result_scale: Some(0.25), ..case }.check::<E4M3, E4M3, E4M3>()?;
     Ok(())
 }
 

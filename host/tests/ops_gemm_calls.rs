@@ -135,6 +135,7 @@ fn epilogues_that_do_not_fit() -> Outcome {
     refused("the residual", |m, product| product.residual(m.matrix(6, 4)))?;
     refused("the residual", |m, product| product.residual(m.matrix(4, 6).leading(5000)))?;
     refused("the scale", |m, product| product.scales(&m.one, m.one.slice(..0).unwrap()))?;
+    refused("the scale of the result", |m, product| product.scale_result(m.one.slice(..0).unwrap()))?;
     refused("C", |_, product| product.activation(Activation::SwiGlu))?;
     refused("the product for SwiGLU", |_, product| product.activation(Activation::SwiGlu).beta(1.0))?;
     Ok(())

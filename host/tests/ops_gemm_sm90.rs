@@ -110,6 +110,49 @@ fn epilogues() -> Outcome {
     Ok(())
 }
 
+/// Beside a factor of the result and the largest magnitude before it.
+#[test]
+fn results_of_8_bits() -> Outcome {
+    let case = Case { m: 72, n: 80, k: 144, result_scale: Some(0.5), kernels: small, ..NT };
+    some(case.check::<E4M3, E4M3, E4M3>()?)?;
+    let added = Case { adds_f32: true, bias: true, residual: true, scales: Some([0.5, 0.25]), ..case };
+    some(Case { activation: Activation::Silu, ..added }.check::<E4M3, E4M3, E5M2>()?)?;
+    some(Case { m: 67, n: 53, activation: Activation::Relu, ..added }.check::<E5M2, E4M3, E4M3>()?)?;
+    some(Case { activation: Activation::SwiGlu, ..added }.check::<bf16, bf16, E4M3>()?)?;
+    some(Case { c: TRANSPOSED, residual: true, adds_f32: true, ..case }.check::<f16, f16, E5M2>()?)?;
+    Ok(())
+}
+
+/// Odd columns, rows that begin anywhere, and other types beside the product.
+#[test]
+fn epilogues_at_edges() -> Outcome {
+    let case = Case { m: 67, n: 45, k: 40, kernels: small, bias: true, residual: true, ..NT };
+    for c in
+        [DENSE, Lie { gap: 3, ..DENSE }, Lie { gap: 5, skip: 1, ..DENSE }, Lie { gap: 4, skip: 2, ..DENSE }]
+    {
+        some(Case { c, beta: 0.5, activation: Activation::Relu, ..case }.check::<bf16, bf16, bf16>()?)?;
+        some(Case { c, n: 46, adds_f32: true, ..case }.check::<f16, f16, f16>()?)?;
+        some(
+            Case { c, n: 44, m: 1, batch: 2, activation: Activation::SwiGlu, ..case }
+                .check::<f16, f16, f32>()?,
+        )?;
+    }
+    let by_columns = Case { c: TRANSPOSED, bias: false, beta: 2.0, ..case };
+    some(by_columns.check::<bf16, bf16, bf16>()?)?;
+    some(Case { m: 72, n: 64, activation: Activation::Gelu, ..by_columns }.check::<bf16, bf16, bf16>()?)?;
+    Ok(())
+}
+
+/// Every kernel, also the large ones, takes an epilogue.
+#[test]
+fn every_kernel_takes_an_epilogue() -> Outcome {
+    let case = Case { m: 136, n: 264, k: 72, kernels: as_it_lies, bias: true, residual: true, ..PLAIN };
+    for (a, b) in [(DENSE, TRANSPOSED), (DENSE, DENSE), (TRANSPOSED, DENSE)] {
+        some(Case { a, b, activation: Activation::Gelu, ..case }.check::<bf16, bf16, bf16>()?)?;
+    }
+    Ok(())
+}
+
 #[test]
 fn batches_and_results_by_columns() -> Outcome {
     let case = Case { m: 40, n: 72, k: 48, batch: 3, kernels: small, ..NT };

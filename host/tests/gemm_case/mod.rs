@@ -51,6 +51,10 @@ pub struct Case {
     pub bias: bool,
     pub residual: bool,
     pub scales: Option<[f32; 2]>,
+    /// A factor of the result; the largest magnitude is then asked for too.
+    pub result_scale: Option<f32>,
+    /// The bias and the residual are f32, else as C.
+    pub adds_f32: bool,
     pub precision: Precision,
     /// Which configurations.
     pub kernels: fn(&Config) -> bool,
@@ -72,6 +76,8 @@ pub const PLAIN: Case = Case {
     bias: false,
     residual: false,
     scales: None,
+    result_scale: None,
+    adds_f32: false,
     precision: Precision::F32,
     kernels: |_| true,
 };
@@ -141,6 +147,9 @@ impl<T: Number> Operand<T> {
     }
 }
 
+/// A value, and the scale of its error.
+type Largest = (f64, f64);
+
 /// A case's operands, on the host and on the device.
 pub struct Setup<A, B, C> {
     case: Case,
@@ -150,7 +159,10 @@ pub struct Setup<A, B, C> {
     residual: Operand<C>,
     bias: Vec<C>,
     on_device: (DeviceBuffer<A>, DeviceBuffer<B>, DeviceBuffer<C>, DeviceBuffer<C>),
-    scales: [DeviceBuffer<f32>; 2],
+    /// The bias and the residual with `adds_f32`.
+    floats: (Vec<f32>, Operand<f32>),
+    floats_on_device: (DeviceBuffer<f32>, DeviceBuffer<f32>),
+    scales: [DeviceBuffer<f32>; 3],
 }
 
 impl<A: Number, B: Number, C: Number> Setup<A, B, C> {
@@ -167,10 +179,12 @@ impl<A: Number, B: Number, C: Number> Setup<A, B, C> {
         }
         let bias_device = DeviceBuffer::from_slice(stream, &bias)?;
         let on_device = (a.upload(stream)?, b.upload(stream)?, residual.upload(stream)?, bias_device);
+        let floats = (input(family, seed + 5, n), Operand::new(family, seed + 6, case.c, [batch, m, width]));
+        let floats_on_device = (DeviceBuffer::from_slice(stream, &floats.0)?, floats.1.upload(stream)?);
         let [scale_a, scale_b] = case.scales.unwrap_or([1.0; 2]);
-        let scales =
-            [DeviceBuffer::from_slice(stream, &[scale_a])?, DeviceBuffer::from_slice(stream, &[scale_b])?];
-        Ok(Setup { case: *case, a, b, c, residual, bias, on_device, scales })
+        let scale = |scale: f32| DeviceBuffer::from_slice(stream, &[scale]);
+        let scales = [scale(scale_a)?, scale(scale_b)?, scale(case.result_scale.unwrap_or(1.0))?];
+        Ok(Setup { case: *case, a, b, c, residual, bias, on_device, floats, floats_on_device, scales })
     }
 
     /// A fresh C.
@@ -196,32 +210,54 @@ impl<A: Number, B: Number, C: Number> Setup<A, B, C> {
             .beta(beta)
             .activation(activation)
             .precision(precision);
-        let product = if self.case.bias { product.bias::<C>(bias) } else { product };
-        let product = match &self.scales {
-            [a, b] if self.case.scales.is_some() => product.scales(a, b),
-            _ => product,
+        let [scale_a, scale_b, scale_c] = &self.scales;
+        let (float_bias, float_residual) = &self.floats_on_device;
+        let product = match (self.case.bias, self.case.adds_f32) {
+            (false, _) => product,
+            (true, false) => product.bias::<C>(bias),
+            (true, true) => product.bias::<f32>(float_bias),
         };
-        Ok(if self.case.residual { product.residual(self.residual.matrix(residual)?) } else { product })
+        let product = if self.case.scales.is_some() { product.scales(scale_a, scale_b) } else { product };
+        let product = if self.case.result_scale.is_some() { product.scale_result(scale_c) } else { product };
+        Ok(match (self.case.residual, self.case.adds_f32) {
+            (false, _) => product,
+            (true, false) => product.residual(self.residual.matrix(residual)?),
+            (true, true) => product.residual(self.floats.1.matrix(float_residual)?),
+        })
     }
 
-    fn oracle(&self) -> Accumulated {
+    /// What the result is, and the largest magnitude before its scale.
+    fn oracle(&self) -> (Accumulated, Largest) {
+        if self.case.adds_f32 {
+            self.oracle_with(&self.floats.0, &self.floats.1)
+        } else {
+            self.oracle_with(&self.bias, &self.residual)
+        }
+    }
+
+    fn oracle_with<D: Number>(&self, bias: &[D], residual: &Operand<D>) -> (Accumulated, Largest) {
         let Case { m, n, k, batch, alpha, beta, .. } = self.case;
         let scale = self.case.scales.map_or(1.0, |[a, b]| f64::from(a) * f64::from(b));
         let epilogue = Epilogue {
             alpha: f64::from(alpha) * scale,
             beta: beta.into(),
             c: self.c.strided(),
-            bias: self.case.bias.then_some(self.bias.as_slice()),
+            bias: self.case.bias.then_some(bias),
             activation: activation(self.case.activation),
-            residual: self.case.residual.then_some(self.residual.strided()),
+            residual: self.case.residual.then_some(residual.strided()),
         };
         let mut want = matmul([batch, m, n, k], self.a.strided(), self.b.strided(), epilogue);
+        let at = (0..want.value.len()).max_by(|&i, &j| want.value[i].abs().total_cmp(&want.value[j].abs()));
+        let largest = at.map_or((0.0, 0.0), |at| (want.value[at].abs(), want.magnitude[at]));
+        let result_scale = f64::from(self.case.result_scale.unwrap_or(1.0));
+        want.value.iter_mut().for_each(|value| *value *= result_scale);
+        want.magnitude.iter_mut().for_each(|magnitude| *magnitude *= result_scale.abs());
         // 8-bit types have no infinity to overflow to: they saturate.
-        let largest = C::from_f64(f64::MAX).to_f64();
+        let most = C::from_f64(f64::MAX).to_f64();
         if size_of::<C>() == 1 {
-            want.value.iter_mut().for_each(|value| *value = value.clamp(-largest, largest));
+            want.value.iter_mut().for_each(|value| *value = value.clamp(-most, most));
         }
-        want
+        (want, largest)
     }
 
     /// The elements of C, which a kernel has written, are the oracle's `want`, and what lies between them is what it was.
@@ -237,7 +273,7 @@ impl<A: Number, B: Number, C: Number> Setup<A, B, C> {
 
     /// As the oracle has it?
     pub fn compare(&self, got: &[C], kernel: Kernel) -> Outcome {
-        self.compare_with(&self.oracle(), got, kernel, kernel.name())
+        self.compare_with(&self.oracle().0, got, kernel, kernel.name())
     }
 }
 
@@ -261,16 +297,24 @@ impl Case {
         let stream = device.stream()?;
         let setup = Setup::<A, B, C>::new(self, &stream)?;
         let problem = setup.product(&mut setup.c(&stream)?)?.problem()?;
-        let want = setup.oracle();
+        let (want, largest) = setup.oracle();
         let mut ran = 0;
         for config in candidates(&problem, &device).into_iter().map(|offer| offer.config) {
             if !(self.kernels)(&config) {
                 continue;
             }
             let mut c = setup.c(&stream)?;
-            setup.product(&mut c)?.run_with(&stream, &config)?;
+            let mut amax = DeviceBuffer::<f32>::zeroed(&stream, 1)?;
+            let product = setup.product(&mut c)?;
+            let product = if self.result_scale.is_some() { product.amax(&mut amax) } else { product };
+            product.run_with(&stream, &config)?;
             let what = format!("{problem} by {config}");
             setup.compare_with(&want, &c.to_vec(&stream)?, config.kernel, &what)?;
+            if self.result_scale.is_some() {
+                let tolerance = self.tolerance(config.kernel, size_of::<A>() == 1);
+                let (value, magnitude) = largest;
+                compare::rounded(&what, &amax.to_vec(&stream)?, &[value], &[magnitude], &[1], tolerance)?;
+            }
             ran += 1;
         }
         Ok(ran)

@@ -120,7 +120,7 @@ pub const fn tiles(m: u32, n: u32) -> u64 {
 #[repr(C, align(16))]
 struct Unit([f32; SQUARE as usize]);
 
-/// `C = epilogue(A B)`, see [`crate::epilogue`]. Null pointers: `scale_a` and `scale_b` (one f32 each) count as 1, there is no `bias`, no
+/// `C = epilogue(A B)`, see [`crate::epilogue`]. Null pointers: `scale_a`, `scale_b` and `scale_c` (one f32 each) count as 1, there is no `bias`, no
 /// `residual`, and `amax` (the bits of a non-negative f32, which the kernel raises) is not computed.
 ///
 /// # Safety
@@ -133,6 +133,7 @@ pub unsafe fn gemm_any(
     b: *const u8,
     scale_a: *const f32,
     scale_b: *const f32,
+    scale_c: *const f32,
     bias: *const u8,
     residual: *const u8,
     amax: *mut u32,
@@ -144,7 +145,7 @@ pub unsafe fn gemm_any(
     let (row, column) =
         (thread::block_idx_x() % tiles_down * TILE, thread::block_idx_x() / tiles_down * TILE);
     // SAFETY: the caller's word for the pointers.
-    let epilogue = unsafe { Epilogue::new(problem, [scale_a, scale_b], bias, residual, amax, c) };
+    let epilogue = unsafe { Epilogue::new(problem, [scale_a, scale_b, scale_c], bias, residual, amax, c) };
     let mut index = thread::block_idx_z();
     while index < batch {
         let part =
@@ -307,6 +308,8 @@ pub(crate) struct Corner {
 pub(crate) struct Epilogue {
     problem: Problem,
     alpha: f32,
+    /// Factor of what is stored.
+    scale: f32,
     bias: *const u8,
     residual: *const u8,
     amax: *mut u32,
@@ -319,15 +322,16 @@ impl Epilogue {
     #[inline(always)]
     pub(crate) unsafe fn new(
         problem: Problem,
-        scales: [*const f32; 2],
+        scales: [*const f32; 3],
         bias: *const u8,
         residual: *const u8,
         amax: *mut u32,
         c: *mut u8,
     ) -> Self {
         // SAFETY: null, or one number.
-        let alpha = unsafe { problem.alpha * scale(scales[0]) * scale(scales[1]) };
-        Epilogue { problem, alpha, bias, residual, amax, c }
+        let (alpha, scale) =
+            unsafe { (problem.alpha * scale(scales[0]) * scale(scales[1]), scale(scales[2])) };
+        Epilogue { problem, alpha, scale, bias, residual, amax, c }
     }
 
     /// The function of the sums.
@@ -432,7 +436,7 @@ impl Epilogue {
                 load(self.residual, residual.ty, place.within(residual))
             };
             let v = v + rest;
-            store(self.c, c.ty, place.within(c), v);
+            store(self.c, c.ty, place.within(c), v * self.scale);
             // Of non-negative numbers the bits are in the same order; NaN comes last.
             v.to_bits() & (u32::MAX >> 1)
         }

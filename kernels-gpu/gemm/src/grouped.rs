@@ -50,8 +50,9 @@ pub unsafe fn gemm_grouped_any(
             let tiles = (group.end - group.begin).div_ceil(TILE);
             if left < tiles {
                 let index = group.index as usize;
-                let scales =
+                let [scale_a, scale_b] =
                     [scale_a, scale_b].map(|scale| if scale.is_null() { scale } else { scale.add(index) });
+                let scales = [scale_a, scale_b, core::ptr::null()];
                 let vector = index * n as usize * bytes(problem.bias) as usize;
                 let bias = if bias.is_null() { bias } else { bias.add(vector) };
                 let problem = Problem { m: group.end, ..problem };

@@ -47,13 +47,13 @@ fn offers(problem: &Problem, facts: &Facts, sink: &mut dyn Sink) {
 
 fn launch_any(stream: &Stream, problem: &Problem, _: &Config, operands: Operands<'_>) -> Result<()> {
     let arguments = kernel_problem(problem, &operands);
-    let Operands { a, b, c, bias, residual, scale_a, scale_b, amax, .. } = operands;
+    let Operands { a, b, c, bias, residual, scale_a, scale_b, scale_c, amax, .. } = operands;
     // More blocks than a grid holds become an error of the launch.
     let blocks = u32::try_from(kernel::tiles(problem.m, problem.n)).unwrap_or(u32::MAX);
     let config = LaunchConfig::new([blocks, 1, problem.batch.min(MAX_BATCH_BLOCKS)], [kernel::THREADS, 1, 1]);
     let (bias, residual) = (bias.map(|bias| bias.data), residual.map(|residual| residual.data));
     let amax = amax.map(|amax| amax.bytes().cast::<u32>());
-    let arguments = (arguments, a.data, b.data, scale_a, scale_b, bias, residual, amax, c.data);
+    let arguments = (arguments, a.data, b.data, scale_a, scale_b, scale_c, bias, residual, amax, c.data);
     // SAFETY: the shapes have been checked against the data and each other; C is exclusively borrowed and does not overlap itself; for SwiGLU
     // n is even; grid and block are what the kernel asks for.
     unsafe { launch::<kernel::gemm_any>(stream, config, arguments) }

@@ -190,7 +190,9 @@ impl<'a> GroupedMatmul<'a> {
         let Self { product, offsets } = self;
         let Matmul { a, b, c, alpha, beta, activation, bias, residual, scale_a, scale_b, amax, .. } = product;
         let groups = b.shape.batch;
-        let operands = Operands { a, b, c, alpha, beta, activation, bias, residual, scale_a, scale_b, amax };
+        let scale_c = None;
+        let operands =
+            Operands { a, b, c, alpha, beta, activation, bias, residual, scale_a, scale_b, scale_c, amax };
         let arguments = any::kernel_problem(problem, &operands);
         let Operands { a, b, c, bias, residual, scale_a, scale_b, amax, .. } = operands;
         let groups = side("the groups", groups)?;

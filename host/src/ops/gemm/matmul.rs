@@ -25,7 +25,7 @@ pub(super) struct Vector<'a> {
 ///
 /// ```text
 /// v = alpha * scale_a * scale_b * sum + beta * old C + bias[column]
-/// C = activation(v) + residual, rounded to C's type
+/// C = scale_c * (activation(v) + residual), rounded to C's type
 /// ```
 #[derive(Debug)]
 #[must_use = "a product is computed by `run`"]
@@ -41,6 +41,7 @@ pub struct Matmul<'a> {
     pub(super) residual: Option<Matrix<'a>>,
     pub(super) scale_a: Option<DeviceView<'a, f32>>,
     pub(super) scale_b: Option<DeviceView<'a, f32>>,
+    pub(super) scale_c: Option<DeviceView<'a, f32>>,
     pub(super) amax: Option<DeviceViewMut<'a, f32>>,
 }
 
@@ -59,6 +60,7 @@ impl<'a> Matmul<'a> {
             residual: None,
             scale_a: None,
             scale_b: None,
+            scale_c: None,
             amax: None,
         }
     }
@@ -98,7 +100,13 @@ impl<'a> Matmul<'a> {
         Matmul { scale_a: Some(a.into()), scale_b: Some(b.into()), ..self }
     }
 
-    /// One element that is raised to the largest magnitude of the result before rounding (NaN if there is one); it is not lowered, so
+    /// A factor of the result, on the device: of one element, as 8-bit results have. By the kernels of Hopper's tensor cores, and by the one that takes
+    /// everything.
+    pub fn scale_result(self, scale: impl Into<DeviceView<'a, f32>>) -> Self {
+        Matmul { scale_c: Some(scale.into()), ..self }
+    }
+
+    /// One element that is raised to the largest magnitude of the result before that factor and before rounding (NaN if there is one); it is not lowered, so
     /// fill it with zero first.
     pub fn amax(self, amax: impl Into<DeviceViewMut<'a, f32>>) -> Self {
         Matmul { amax: Some(amax.into()), ..self }
@@ -141,6 +149,7 @@ impl<'a> Matmul<'a> {
                 bias: self.bias.map(|bias| bias.dtype),
                 residual: self.residual.map(|r| Operand::new(r.dtype, r.shape, r.alignment())),
                 scaled: self.scale_a.is_some() || self.scale_b.is_some(),
+                scaled_result: self.scale_c.is_some(),
                 amax: self.amax.is_some(),
             },
         })
@@ -212,7 +221,7 @@ impl<'a> Matmul<'a> {
         if let Some(residual) = self.residual {
             stream.same_device("the residual", residual.device())?;
         }
-        for scale in [self.scale_a, self.scale_b].into_iter().flatten() {
+        for scale in [self.scale_a, self.scale_b, self.scale_c].into_iter().flatten() {
             stream.same_device("the scale", scale.device())?;
         }
         self.amax.as_ref().map_or(Ok(()), |amax| stream.same_device("amax", amax.device()))
@@ -224,8 +233,7 @@ impl<'a> Matmul<'a> {
         c: MatrixMut<'s>,
         amax: Option<DeviceViewMut<'s, f32>>,
     ) -> Matmul<'s> {
-        let Matmul { a, b, alpha, beta, precision, activation, bias, residual, scale_a, scale_b, .. } = *self;
-        Matmul { a, b, c, alpha, beta, precision, activation, bias, residual, scale_a, scale_b, amax }
+        Matmul { c, amax, ..*self }
     }
 
     fn check_types(&self) -> Result<()> {
@@ -267,6 +275,7 @@ impl<'a> Matmul<'a> {
         for scale in [self.scale_a, self.scale_b].into_iter().flatten() {
             expect_length("the scale", groups, scale.len())?;
         }
+        self.scale_c.map_or(Ok(()), |scale| expect_length("the scale of the result", 1, scale.len()))?;
         self.amax.as_ref().map_or(Ok(()), |amax| expect_length("amax", 1, amax.len()))
     }
 }

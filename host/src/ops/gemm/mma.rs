@@ -49,6 +49,9 @@ fn offers(problem: &Problem, facts: &Facts, sink: &mut dyn Sink) {
         (DType::F32, DType::F32) | (DType::F16, DType::F16) | (DType::BF16, DType::BF16) => {}
         _ => return refuse(sink, "A and B are both f16, both bf16, or both f32"),
     }
+    if problem.finish.scaled_result {
+        return refuse(sink, "takes no factor of the result");
+    }
     for tile in Tile::ALL {
         let direct = [Repack::No; 2];
         offer(problem, facts, sink, tile, direct, "tensor cores on operands as they lie");

@@ -28,7 +28,8 @@ const ROUND_US: f64 = 0.5;
 /// Bytes a microsecond, from the L2 cache.
 const BYTES_PER_US: f64 = 3e6;
 
-/// The parts as a batch of products; none where they would not be equal, or not begin at 16-byte boundaries.
+/// The parts as a batch of products; none where they would not be equal, or not begin at 16-byte boundaries, or where
+/// the result has a factor.
 pub(super) fn cut(problem: &Problem, count: u32) -> Option<Problem> {
     let Problem { m, n, k, batch, a, b, c, .. } = *problem;
     let part = k / count;
@@ -42,7 +43,7 @@ pub(super) fn cut(problem: &Problem, count: u32) -> Option<Problem> {
     };
     let is_even = k.is_multiple_of(count) && is_aligned(&a) && is_aligned(&b);
     let elements = u64::from(m) * u64::from(n);
-    if batch != 1 || !is_even || elements > MOST_ELEMENTS {
+    if batch != 1 || !is_even || elements > MOST_ELEMENTS || problem.finish.scaled_result {
         return None;
     }
     let leading = u64::from(if c.order == Order::Rows { n } else { m });
@@ -100,6 +101,7 @@ pub(super) fn launch_parts(
         residual: None,
         scale_a: None,
         scale_b: None,
+        scale_c: None,
         amax: None,
     };
     whole(stream, &parts, &Config { split_k: 1, ..*config }, product)?;

@@ -75,8 +75,10 @@ pub struct Finish {
     pub bias: Option<DType>,
     /// The residual, if there is one.
     pub residual: Option<Operand>,
-    /// Are there factors on the device?
+    /// Are there factors of A or B on the device?
     pub scaled: bool,
+    /// Is there a factor of the result on the device?
+    pub scaled_result: bool,
     /// Is the largest magnitude wanted?
     pub amax: bool,
 }
@@ -158,7 +160,7 @@ fn write_operand(f: &mut fmt::Formatter<'_>, operand: &Operand, rows: u32, colum
 }
 
 fn write_finish(f: &mut fmt::Formatter<'_>, finish: &Finish) -> fmt::Result {
-    let Finish { factor, activation, accumulate, bias, residual, scaled, amax } = finish;
+    let Finish { factor, activation, accumulate, bias, residual, scaled, scaled_result, amax } = finish;
     if *factor {
         f.write_str(" * alpha")?;
     }
@@ -176,6 +178,9 @@ fn write_finish(f: &mut fmt::Formatter<'_>, finish: &Finish) -> fmt::Result {
     }
     if *scaled {
         f.write_str(", scaled")?;
+    }
+    if *scaled_result {
+        f.write_str(", scaled result")?;
     }
     if *amax { f.write_str(", amax") } else { Ok(()) }
 }

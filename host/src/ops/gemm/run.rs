@@ -40,6 +40,7 @@ pub(super) struct Operands<'a> {
     pub residual: Option<Matrix<'a>>,
     pub scale_a: Option<DeviceView<'a, f32>>,
     pub scale_b: Option<DeviceView<'a, f32>>,
+    pub scale_c: Option<DeviceView<'a, f32>>,
     pub amax: Option<DeviceViewMut<'a, f32>>,
 }
 
@@ -48,12 +49,14 @@ pub(super) fn run(stream: &Stream, product: Matmul<'_>, problem: &Problem, confi
     if problem.m == 0 || problem.n == 0 || problem.batch == 0 {
         return Ok(());
     }
-    let Matmul { a, b, c, alpha, beta, activation, bias, residual, scale_a, scale_b, amax, .. } = product;
+    let Matmul { a, b, c, alpha, beta, activation, bias, residual, scale_a, scale_b, scale_c, amax, .. } =
+        product;
     let [to_a, to_b] = config.repack;
     let (scratch_a, scratch_b) = (repack::repack(stream, a, to_a)?, repack::repack(stream, b, to_b)?);
     let a = scratch_a.as_ref().map_or(a, Packed::matrix);
     let b = scratch_b.as_ref().map_or(b, Packed::matrix);
-    let operands = Operands { a, b, c, alpha, beta, activation, bias, residual, scale_a, scale_b, amax };
+    let operands =
+        Operands { a, b, c, alpha, beta, activation, bias, residual, scale_a, scale_b, scale_c, amax };
     let family = FAMILIES.iter().find(|family| (family.has)(config.kernel)).ok_or_else(|| {
         let wanted = "a kernel of one of the families".to_owned();
         invalid("the configuration", config.to_string(), wanted, "take one of `candidates`")

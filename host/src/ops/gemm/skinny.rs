@@ -54,6 +54,7 @@ fn lacks(problem: &Problem, facts: &Facts) -> Option<&'static str> {
     let rules = [
         (facts.arch.major >= 8, "wants a device of sm_80 or later"),
         (m <= skinny::MAX_M, "takes up to 16 rows"),
+        (!problem.finish.scaled_result, "takes no factor of the result"),
         (batch == 1, "takes no batches"),
         (
             a.dtype == b.dtype && matches!(a.dtype, DType::F16 | DType::BF16 | DType::F8E4M3 | DType::F8E5M2),
@@ -97,7 +98,7 @@ fn efficiency(width: Width, order: Order) -> f64 {
 }
 
 fn launch_skinny(stream: &Stream, problem: &Problem, config: &Config, operands: Operands<'_>) -> Result<()> {
-    let Operands { a, b, c, alpha, beta, activation, bias, residual, scale_a, scale_b, amax } = operands;
+    let Operands { a, b, c, alpha, beta, activation, bias, residual, scale_a, scale_b, amax, .. } = operands;
     let Some(width) = Width::of_columns(config.tile[1]) else {
         return Err(invalid(
             "the configuration",

@@ -139,7 +139,7 @@ fn offers(problem: &Problem, facts: &Facts, sink: &mut dyn Sink) {
         }
     }
     if none {
-        let why = "has no kernel for these element types (16-bit and 8-bit alike or mixed, tf32; C in 16 bits or f32)";
+        let why = "has no kernel for these element types (16-bit and 8-bit alike or mixed, tf32; a bias and a residual in f32 or the 16-bit type)";
         sink.refuse(Refusal { kernel: "gemm::sm90", why });
     }
 }
@@ -427,7 +427,8 @@ fn launch_entry(stream: &Stream, problem: &Problem, config: &Config, operands: O
         let wanted = "a kernel of the table".to_owned();
         return Err(invalid("the configuration", config.to_string(), wanted, "take one of `candidates`"));
     };
-    let Operands { a, b, c, alpha, beta, activation, bias, residual, scale_a, scale_b, amax } = operands;
+    let Operands { a, b, c, alpha, beta, activation, bias, residual, scale_a, scale_b, scale_c, amax } =
+        operands;
     let view = View::new(problem, config.swap);
     // [m, k] and [n, k].
     let (first, second) = if config.swap { (b.transposed(), a) } else { (a, b.transposed()) };
@@ -478,7 +479,7 @@ fn launch_entry(stream: &Stream, problem: &Problem, config: &Config, operands: O
         data: c.data.as_ptr(),
         bias: bias.map(|bias| bias.data),
         residual: residual.map(|residual| residual.data),
-        scales: [scale_a, scale_b, None],
+        scales: [scale_a, scale_b, scale_c],
         amax: amax.map(|amax| amax.bytes().cast()),
     };
     let facts = Facts::of(stream.device());

@@ -182,7 +182,7 @@ macro_rules! kernels {
         ) {
             // SAFETY: the caller's contract.
             unsafe {
-                let epilogue = Epilogue::new(problem, [scale_a, scale_b], bias, residual, amax, c);
+                let epilogue = Epilogue::new(problem, [scale_a, scale_b, core::ptr::null()], bias, residual, amax, c);
                 $block::run::<$element>(Arguments { problem, a, b, epilogue });
             }
         }

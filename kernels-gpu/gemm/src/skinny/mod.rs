@@ -214,7 +214,7 @@ macro_rules! kernels {
         ) {
             // SAFETY: the caller's contract.
             unsafe {
-                let epilogue = Epilogue::new(problem, [scale_a, scale_b], bias, residual, amax, c);
+                let epilogue = Epilogue::new(problem, [scale_a, scale_b, core::ptr::null()], bias, residual, amax, c);
                 run::<$word, $along_k>(problem, groups, a, b, epilogue);
             }
         }

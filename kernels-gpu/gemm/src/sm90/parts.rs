@@ -60,7 +60,8 @@ pub unsafe fn gemm_sum_parts(
         return;
     }
     // SAFETY: the caller's word for the pointers.
-    let epilogue = unsafe { Epilogue::new(problem, [scale_a, scale_b], bias, residual, amax, c) };
+    let epilogue =
+        unsafe { Epilogue::new(problem, [scale_a, scale_b, core::ptr::null()], bias, residual, amax, c) };
     let activation = epilogue.activation();
     let width = problem.n / activation.columns();
     // There is an element, so a row and a column; `max` is for the compiler, which sees a division by 0.
