@@ -1,7 +1,7 @@
 //! What the warpgroups of a block do. See [`super`] for the picture.
 
 use cuda_std::tma::TensorMap;
-use cuda_std::{cluster, grid, mbarrier, misc, registers, shared, thread, tma};
+use cuda_std::{barrier, cluster, grid, mbarrier, misc, registers, shared, thread, tma};
 
 use super::config::{Config, WARPGROUP};
 use super::epilogue::Epilogue;
@@ -227,6 +227,15 @@ unsafe fn consume<C: Config, W: Walk<C>, S: Sum<C>, E: Epilogue>(
         let mut corner = walk.corner([ring.cluster_row, ring.cluster_column]);
         let first_row = if C::PING_PONG { 0 } else { consumer * C::CONSUMER_ROWS };
         corner.row += first_row;
+        let is_empty = corner.is_bounded && corner.row >= corner.end;
+        if is_empty && C::CLUSTER == 1 && !C::PING_PONG {
+            let k_tiles = problem.k_tiles::<C>();
+            // SAFETY: the whole warpgroup is here.
+            unsafe { leave(ring, position, k_tiles, consumer, thread) }
+            position = position.skip::<C>(k_tiles);
+            walk.skip(1);
+            continue;
+        }
         // SAFETY: the whole warpgroup is here; the rest is the caller's contract.
         unsafe {
             store.prepare(epilogue, corner);
@@ -248,5 +257,26 @@ unsafe fn consume<C: Config, W: Walk<C>, S: Sum<C>, E: Epilogue>(
     // The shared memory must outlive the copies out of it.
     if thread.is_multiple_of(WARPGROUP) {
         tma::wait_group_read::<0>();
+    }
+}
+
+/// Leaves the stages of a tile of which the consumer has nothing to do: power for the others.
+///
+/// # Safety
+/// The whole warpgroup is here, and the stages come, from `position` on.
+#[inline(always)]
+unsafe fn leave<C: Config>(ring: Ring<C>, mut position: Position, k_tiles: u32, consumer: u32, thread: u32) {
+    // SAFETY: one thread waits for all, since those who are late could miss a round; without a cluster it also releases alone.
+    unsafe {
+        if thread == 0 {
+            let mut left = k_tiles;
+            while left > 0 {
+                ring.wait_full(position);
+                ring.release(position.stage, thread);
+                position = position.next::<C>();
+                left -= 1;
+            }
+        }
+        barrier::sync(FIRST_CONSUMER_BARRIER + consumer, WARPGROUP);
     }
 }
