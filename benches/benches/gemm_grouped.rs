@@ -64,6 +64,7 @@ fn main() -> Outcome {
             grouped::<E4M3>(session, row)?;
             grouped::<E4M3>(session, Grouped { kernel: Some("gemm_grouped_e4m3_nt_128x256"), ..row })?;
             grouped::<E4M3>(session, Grouped { kernel: Some("gemm_grouped_e4m3_nt_128x128_pp"), ..row })?;
+            grouped_blocks(session, count, sides)?;
         }
         Ok(())
     })
@@ -226,6 +227,49 @@ fn blocks(session: &mut Session, sides: Sides, kernel: Option<&str>) -> Outcome 
         check(name, row, &c[row * n..][..n], [&a, &b], [&factors_a, &factors_b], sides)?;
     }
     Ok(())
+}
+
+/// Groups of rows with factors for blocks, beside the peer's with one for each row and column.
+fn grouped_blocks(session: &mut Session, count: usize, (rows, n, k): Sides) -> Outcome {
+    const NAME: &str = "gemm_grouped_e4m3_blocks";
+    if !session.wants(NAME) {
+        return Ok(());
+    }
+    let (m, stream) = (count * rows, session.stream.clone());
+    let (across, down) = (k.div_ceil(BLOCK), n.div_ceil(BLOCK));
+    let (a, b) = (numbers::<E4M3>(1, m * k), numbers::<E4M3>(2, count * n * k));
+    let (of_a, of_b) = (numbers::<f32>(3, across * m), numbers::<f32>(4, count * down * across));
+    let offsets = offsets(count, rows);
+    let on_device = DeviceBuffer::from_slice(&stream, &offsets)?;
+    let set = Blocks {
+        a: DeviceBuffer::from_slice(&stream, &a)?,
+        b: DeviceBuffer::from_slice(&stream, &b)?,
+        factors_a: DeviceBuffer::from_slice(&stream, &of_a)?,
+        factors_b: DeviceBuffer::from_slice(&stream, &of_b)?,
+        c: DeviceBuffer::zeroed(&stream, m * n)?,
+    };
+    // The weights alone are more than the L2 cache holds.
+    let peers =
+        [json!({"prepare": "grouped.torch", "offsets": offsets, "n": n, "k": k, "dtype": "e4m3", "sets": 1})];
+    let run = |stream: &Stream, set: &mut Blocks| {
+        let Blocks { a, b, factors_a, factors_b, c } = set;
+        let (a, b, factors_a, factors_b) = (a.view(), b.view(), factors_a.view(), factors_b.view());
+        BlockScaled { m, n, k, a, factors_a, b, factors_b }.run_grouped::<i32>(stream, &on_device, c)
+    };
+    let mut sets = [set];
+    // Loads the kernel, which a capture cannot do.
+    run(&stream, &mut sets[0])?;
+    let mut graph = Graph::capture(&stream, sets, |stream, sets| run(stream, &mut sets[0]))?;
+    let (work, shape) = (Work::Flops(2 * (m * n * k) as u64), format!("{count}x{rows}x{n}x{k}"));
+    session.measure_groups(NAME, &shape, work, &peers, 1, |_| graph.replay(&stream))?;
+    let c = graph.inputs()[0].c.to_vec(&stream)?;
+    let (group, row) = (count - 1, m - 1);
+    let a: Vec<f64> =
+        (0..k).map(|l| f64::from(a[row * k + l].to_f32()) * f64::from(of_a[l / BLOCK * m + row])).collect();
+    check_row(NAME, &tolerance::GEMM_TENSOR_FP8, &c[row * n..][..n], &a, |column, l| {
+        let factor = of_b[(group * down + column / BLOCK) * across + l / BLOCK];
+        f64::from(b[(group * n + column) * k + l].to_f32()) * f64::from(factor)
+    })
 }
 
 /// Compares a row of C with the oracle.

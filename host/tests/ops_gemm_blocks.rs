@@ -112,6 +112,56 @@ fn exact_sums_of_every_shape() -> Result<()> {
     Ok(())
 }
 
+/// Groups of sizes around a tile's, one that is empty, and rows that belong to none.
+#[test]
+fn groups_of_rows() -> Result<()> {
+    let Some(stream) = open()? else { return Ok(()) };
+    let offsets = [3i64, 4, 133, 133, 196, 325, 327];
+    let (groups, [m, n, k]) = (offsets.len() - 1, [330usize, 264, 528]);
+    let mut random = Random::new(7);
+    let (across, down) = (k.div_ceil(BLOCK), n.div_ceil(BLOCK));
+    let a = Operand::random(&mut random, m, k, across * m);
+    let b = Operand::random(&mut random, groups * n, k, groups * down * across);
+    let whole_a = a.whole(k, |row, l| l / BLOCK * m + row);
+    let whole_b = b.whole(k, |row, l| (row / n * down + row % n / BLOCK) * across + l / BLOCK);
+    let (values_a, factors_a) =
+        (DeviceBuffer::from_slice(&stream, &a.values)?, DeviceBuffer::from_slice(&stream, &a.factors)?);
+    let (values_b, factors_b) =
+        (DeviceBuffer::from_slice(&stream, &b.values)?, DeviceBuffer::from_slice(&stream, &b.factors)?);
+    let on_device = DeviceBuffer::from_slice(&stream, &offsets)?;
+    let run = || -> Result<Vec<bf16>> {
+        let mut c = DeviceBuffer::from_slice(&stream, &vec![bf16::ONE; m * n])?;
+        let (a, b) = (values_a.view(), values_b.view());
+        let product = BlockScaled { m, n, k, a, factors_a: factors_a.view(), b, factors_b: factors_b.view() };
+        product.run_grouped::<i64>(&stream, &on_device, &mut c)?;
+        c.to_vec(&stream)
+    };
+    let got = run()?;
+    for (group, rows) in offsets.windows(2).enumerate() {
+        let (begin, rows) = (rows[0] as usize, (rows[1] - rows[0]) as usize);
+        let want = matmul(
+            [1, rows, n, k],
+            Strided { data: &whole_a[begin * k..], row: k, column: 1, matrix: 0 },
+            Strided { data: &whole_b[group * n * k..], row: 1, column: k, matrix: 0 },
+            Epilogue::<f32, f32> {
+                alpha: 1.0,
+                beta: 0.0,
+                c: Strided { data: &[], row: 0, column: 0, matrix: 0 },
+                bias: None,
+                activation: Activation::Identity,
+                residual: None,
+            },
+        );
+        let (what, got) = (format!("group {group}"), &got[begin * n..][..rows * n]);
+        compare::rounded(&what, got, &want.value, &want.magnitude, &[rows, n], Tolerance::EXACT)
+            .unwrap_or_else(|mismatch| panic!("{mismatch}"));
+    }
+    let (first, last) = (offsets[0] as usize * n, offsets[groups] as usize * n);
+    assert!(got[..first].iter().chain(&got[last..]).all(|x| *x == bf16::ONE), "rows of no group");
+    compare::bitwise_equal("groups", &got, &run()?).unwrap_or_else(|mismatch| panic!("{mismatch}"));
+    Ok(())
+}
+
 #[test]
 fn wrong_calls_say_what_is_wrong() -> Result<()> {
     let Some(stream) = open()? else { return Ok(()) };
@@ -137,5 +187,12 @@ fn wrong_calls_say_what_is_wrong() -> Result<()> {
     assert!(is_length(right, &mut short, "C"));
     let odd = BlockScaled { k: 31, ..right }.run(&stream, &mut c);
     assert!(matches!(odd, Err(Error::InvalidArgument { argument: "k", .. })), "{odd:?}");
+    let unknown = right.run_with(&stream, "gemm", &mut c);
+    assert!(matches!(unknown, Err(Error::InvalidArgument { argument: "the kernel", .. })), "{unknown:?}");
+    let floats = right.run_grouped::<f32>(&stream, &factors, &mut c);
+    assert!(matches!(floats, Err(Error::InvalidArgument { argument: "the offsets", .. })), "{floats:?}");
+    let three = DeviceBuffer::<i32>::zeroed(&stream, 3)?;
+    let two_groups = right.run_grouped::<i32>(&stream, &three, &mut c);
+    assert!(matches!(two_groups, Err(Error::Length { what: "B", .. })), "{two_groups:?}");
     Ok(())
 }

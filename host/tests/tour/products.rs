@@ -143,6 +143,10 @@ fn with_block_factors(stream: &Stream) -> Outcome<Vec<u8>> {
             BlockScaled { m, n, k, a, factors_a, b, factors_b }.run_with(stream, kernel, &mut c)?;
             bytes.extend_from_slice(bytemuck::cast_slice(&c.to_vec(stream)?));
         }
+        let offsets = DeviceBuffer::from_slice(stream, &[0, m as i32])?;
+        let mut c = DeviceBuffer::<bf16>::zeroed(stream, m * n)?;
+        BlockScaled { m, n, k, a, factors_a, b, factors_b }.run_grouped::<i32>(stream, &offsets, &mut c)?;
+        bytes.extend_from_slice(bytemuck::cast_slice(&c.to_vec(stream)?));
     }
     Ok(bytes)
 }

@@ -1,7 +1,8 @@
 //! 8-bit products with factors for blocks: [`gemm::sm90::blocks`].
 
+use bytemuck::Pod;
 use cuda_std::kernel::Kernel as KernelType;
-use gemm::sm90::blocks::{BLOCK, TABLE};
+use gemm::sm90::blocks::{BLOCK, TABLE, gemm_grouped_e4m3_blocks_nt_128x128};
 use gemm::sm90::entries::{Arguments, Entry};
 use gemm::sm90::epilogue::Terms;
 use gemm::sm90::problem::Problem;
@@ -16,8 +17,9 @@ use crate::launch::{LaunchConfig, launch};
 use crate::memory::tensor_map::TensorMap;
 use crate::memory::{DevicePtr, DeviceView, DeviceViewMut, same_length};
 use crate::stream::Stream;
-use crate::tensor::DType;
+use crate::tensor::{DType, Element};
 
+use super::grouped::{check_offsets, most_tiles};
 use super::matmul::invalid;
 use super::matrix::ROW_ALIGNMENT;
 use super::problem::side;
@@ -94,20 +96,72 @@ impl BlockScaled<'_> {
 
     /// By the kernel at a place of the table.
     fn run_by(&self, stream: &Stream, index: usize, mut c: DeviceViewMut<'_, bf16>) -> Result<()> {
-        let Self { m, n, k, .. } = *self;
-        self.check(stream, c.len())?;
-        if m == 0 || n == 0 {
+        self.check(stream, 1, c.len())?;
+        if self.m == 0 || self.n == 0 {
             return Ok(());
         }
-        if k == 0 {
+        if self.k == 0 {
             return c.fill_zero(stream);
         }
         let (entry, launch) = (&TABLE[index], LAUNCHES[index]);
-        let (m32, n32) = (side("m", m)?, side("n", n)?);
-        let ([block_m, block_n, _], [across_m, across_n]) = (entry.block, entry.cluster);
-        let boxes = [block_m / across_n, block_n / across_m];
-        let map_a = map(self.a.bytes(), DType::F8E4M3, (k, m, k), (1, 0), [K_BYTES, boxes[0]])?;
-        let map_b = map(self.b.bytes(), DType::F8E4M3, (k, n, k), (1, 0), [K_BYTES, boxes[1]])?;
+        let tiles = self.m.div_ceil(entry.block[0] as usize) * self.n.div_ceil(entry.block[1] as usize);
+        let launched = self.launched(stream, entry, 1, &c)?;
+        // SAFETY: lengths are those of the shape, c is exclusively borrowed, maps, grid and block are what the kernel asks for, and it
+        // waits for earlier launches before it touches memory.
+        unsafe { launch(stream, config(stream, entry, tiles), launched) }
+    }
+
+    /// Queues the products of groups of rows, as [`GroupedMatmul`](super::GroupedMatmul) does: rows `offsets[g]..offsets[g + 1]` of A by matrix `g` of B.
+    /// There are `groups + 1` offsets, i32 or i64; `b` is `[groups, n, k]` and `factors_b` `[groups, n / 128 rounded up, k / 128 rounded up]`.
+    ///
+    /// # Errors
+    /// As [`BlockScaled::run`], and [`Error::InvalidArgument`] when the offsets are not i32 or i64, or when there are none.
+    pub fn run_grouped<'c, 'o, T: Element + Pod>(
+        &self,
+        stream: &Stream,
+        offsets: impl Into<DeviceView<'o, T>>,
+        c: impl Into<DeviceViewMut<'c, bf16>>,
+    ) -> Result<()> {
+        let (c, offsets) = (c.into(), offsets.into());
+        check_offsets(T::DTYPE)?;
+        let groups = offsets.len().checked_sub(1).ok_or_else(|| {
+            let wanted = "one more than groups".to_owned();
+            invalid("the offsets", "none".to_owned(), wanted, "the offset behind the last group is its end")
+        })?;
+        self.check(stream, groups, c.len())?;
+        stream.same_device("the offsets", offsets.device())?;
+        if self.m == 0 || self.n == 0 || groups == 0 {
+            return Ok(());
+        }
+        if self.k == 0 {
+            let got = "0".to_owned();
+            return Err(invalid("k", got, "at least 1, with groups".to_owned(), "fill C with zeros instead"));
+        }
+        let entry = &TABLE[0];
+        let tiles = most_tiles(entry, self.m, self.n, groups)?;
+        let (a, b, d, arguments, data, factors_a, pitch, factors_b) =
+            self.launched(stream, entry, groups, &c)?;
+        let is_wide = T::DTYPE == DType::I64;
+        let offsets = offsets.bytes().cast::<i32>();
+        let groups = side("the groups", groups)?;
+        let arguments = (a, b, d, arguments, data, factors_a, pitch, factors_b, offsets, is_wide, groups);
+        let config = config(stream, entry, tiles as usize);
+        // SAFETY: as above, and there is one offset more than groups.
+        unsafe { launch::<gemm_grouped_e4m3_blocks_nt_128x128>(stream, config, arguments) }
+    }
+
+    /// The maps and what else kernels get, for so many matrices of B. C is written after everything that uses it.
+    fn launched<'l>(
+        &'l self,
+        stream: &Stream,
+        entry: &Entry,
+        groups: usize,
+        c: &'l DeviceViewMut<'_, bf16>,
+    ) -> Result<Launched<'l>> {
+        let Self { m, n, k, .. } = *self;
+        let [block_m, block_n, _] = entry.block;
+        let map_a = map(self.a.bytes(), DType::F8E4M3, (k, m, k), (1, 0), [K_BYTES, block_m])?;
+        let map_b = map(self.b.bytes(), DType::F8E4M3, (k, n, k), (groups, n * k), [K_BYTES, block_n])?;
         c.before_write(stream)?;
         // The copy engine stores whole units.
         let unit = ROW_ALIGNMENT as usize / size_of::<bf16>();
@@ -119,7 +173,7 @@ impl BlockScaled<'_> {
             map_a
         };
         let arguments = Arguments {
-            problem: Problem { m: m32, n: n32, k: side("k", k)?, batch: 1, band: BAND },
+            problem: Problem { m: side("m", m)?, n: side("n", n)?, k: side("k", k)?, batch: 1, band: BAND },
             terms: Terms { alpha: 1.0, beta: 0.0, activation: 0 },
             row: n as u64,
             matrix: 0,
@@ -133,20 +187,10 @@ impl BlockScaled<'_> {
             copied: aligned,
             plain: aligned,
         };
-        let blocks = across_m * across_n;
-        let clusters = m32.div_ceil(block_m * across_m).saturating_mul(n32.div_ceil(block_n * across_n));
-        let resident = (stream.device().properties().sm_count / blocks).max(1);
-        let config = LaunchConfig::new([clusters.min(resident) * blocks, 1, 1], [entry.threads, 1, 1])
-            .with_shared(entry.shared)
-            .cluster([blocks, 1, 1])
-            .overlapping_previous();
-        let arguments = (map_a, map_b, map_c, arguments, bytes.as_ptr(), self.factors_a, m32, self.factors_b);
-        // SAFETY: lengths are those of the shape, c is exclusively borrowed, maps, grid and block are what the kernel asks for, and it
-        // waits for earlier launches before it touches memory.
-        unsafe { launch(stream, config, arguments) }
+        Ok((map_a, map_b, map_c, arguments, bytes.as_ptr(), self.factors_a, m as u32, self.factors_b))
     }
 
-    fn check(&self, stream: &Stream, c: usize) -> Result<()> {
+    fn check(&self, stream: &Stream, groups: usize, c: usize) -> Result<()> {
         let Self { m, n, k, .. } = *self;
         let arch = stream.device().arch();
         if arch != ARCH {
@@ -160,12 +204,21 @@ impl BlockScaled<'_> {
         }
         let blocks = |length: usize| length.div_ceil(BLOCK as usize);
         // A product that overflows equals no length.
+        let of_b = groups.saturating_mul(blocks(n)).saturating_mul(blocks(k));
         same_length(OPERATION, "A", m.saturating_mul(k), self.a.len())?;
         same_length(OPERATION, "factors_a", blocks(k).saturating_mul(m), self.factors_a.len())?;
-        same_length(OPERATION, "B", n.saturating_mul(k), self.b.len())?;
-        same_length(OPERATION, "factors_b", blocks(n).saturating_mul(blocks(k)), self.factors_b.len())?;
+        same_length(OPERATION, "B", groups.saturating_mul(n).saturating_mul(k), self.b.len())?;
+        same_length(OPERATION, "factors_b", of_b, self.factors_b.len())?;
         same_length(OPERATION, "C", m.saturating_mul(n), c)
     }
+}
+
+/// As many blocks as there are tiles, or as run at once.
+fn config(stream: &Stream, entry: &Entry, tiles: usize) -> LaunchConfig {
+    let blocks = tiles.min(stream.device().properties().sm_count as usize);
+    LaunchConfig::new([blocks as u32, 1, 1], [entry.threads, 1, 1])
+        .with_shared(entry.shared)
+        .overlapping_previous()
 }
 
 /// Rows of tiles of a band: those that run at a time on some 130 multiprocessors make a square.

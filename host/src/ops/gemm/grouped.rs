@@ -164,10 +164,7 @@ impl<'a> GroupedMatmul<'a> {
             ));
         }
         let problem = product.problem_of(groups, groups)?;
-        if !matches!(offsets.dtype, DType::I32 | DType::I64) {
-            let hint = "offsets are rows: convert them";
-            return Err(invalid("the offsets", offsets.dtype.to_string(), "i32 or i64".to_owned(), hint));
-        }
+        check_offsets(offsets.dtype)?;
         let length = offsets.data.len() / offsets.dtype.size();
         same_length(OPERATION, "the offsets", groups.saturating_add(1), length)?;
         product.check_devices(stream)?;
@@ -266,7 +263,7 @@ impl<'a> GroupedMatmul<'a> {
             offsets,
             groups: groups as u32,
         };
-        let most = most_tiles(entry, problem, groups)?;
+        let most = most_tiles(entry, problem.m as usize, problem.n as usize, groups)?;
         let blocks = most.min(stream.device().properties().sm_count);
         let config = LaunchConfig::new([blocks, 1, 1], [entry.threads, 1, 1])
             .with_shared(entry.shared)
@@ -278,14 +275,23 @@ impl<'a> GroupedMatmul<'a> {
     }
 }
 
+/// Offsets are whole numbers.
+pub(super) fn check_offsets(dtype: DType) -> Result<()> {
+    if matches!(dtype, DType::I32 | DType::I64) {
+        return Ok(());
+    }
+    let hint = "offsets are rows: convert them";
+    Err(invalid("the offsets", dtype.to_string(), "i32 or i64".to_owned(), hint))
+}
+
 /// Rows of tiles of a group that are walked column by column: what most groups have at all.
 const BAND: u32 = 16;
 
 /// Tiles that there can be: each group may end within one.
-fn most_tiles(entry: &Entry, problem: &Problem, groups: usize) -> Result<u32> {
+pub(super) fn most_tiles(entry: &Entry, m: usize, n: usize, groups: usize) -> Result<u32> {
     let [block_m, block_n, _] = entry.block;
-    let rows = (problem.m.div_ceil(block_m) as usize).saturating_add(groups);
-    let tiles = rows.saturating_mul(problem.n.div_ceil(block_n) as usize);
+    let rows = m.div_ceil(block_m as usize).saturating_add(groups);
+    let tiles = rows.saturating_mul(n.div_ceil(block_n as usize));
     match u32::try_from(tiles) {
         Ok(tiles) if tiles <= MOST_TILES => Ok(tiles),
         _ => {

@@ -19,12 +19,14 @@ use cuda_std::{fastmath, kernel, warp, wgmma};
 use super::config::Config;
 use super::entries::{Arguments, Entry};
 use super::epilogue::{Fused, Terms, Vectors};
-use super::kernel::run;
+use super::grouped::GroupTiles;
+use super::kernel::run_tiles;
 use super::operands::{GROUP_ROWS, Operands, Pair, Tile};
 use super::pipeline::Position;
-use super::problem::Maps;
+use super::problem::{Maps, Tiles, Walk};
 use super::store::Output;
 use super::sum::{Sum, Task};
+use crate::groups::Groups;
 use crate::unroll::unrolled;
 
 /// Elements of k, and columns of B, that have a factor in common.
@@ -307,7 +309,7 @@ macro_rules! kernels {
             /// looked at, and there is no bias and no residual.
             ///
             /// # Safety
-            /// As [`run`] for this configuration, with one product in the batch; `factors_a` points to
+            /// As [`run`](super::kernel::run) for this configuration, with one product in the batch; `factors_a` points to
             /// `[k / 128 rounded up][pitch_a]` factors, `pitch_a` at least m, and `factors_b` to `[n / 128 rounded up][k / 128 rounded up]`.
             #[kernel(launch_bounds(<$config as Config>::THREADS, 1))]
             pub unsafe fn $name(
@@ -321,8 +323,9 @@ macro_rules! kernels {
                 factors_b: *const f32,
             ) {
                 let sum = ByBlocks { a: factors_a, a_pitch: pitch_a, b: factors_b };
+                let walk = Tiles::new::<$config>(&arguments.problem);
                 // SAFETY: the caller's contract.
-                unsafe { entry::<$config>(Maps { a, b, d }, arguments, data, sum) }
+                unsafe { entry::<$config, _>(Maps { a, b, d }, arguments, walk, data, sum) }
             }
         )*
 
@@ -342,7 +345,13 @@ macro_rules! kernels {
 /// # Safety
 /// As the kernels.
 #[inline(always)]
-unsafe fn entry<C: Config>(maps: Maps, arguments: Arguments, data: *mut u8, sum: ByBlocks) {
+unsafe fn entry<C: Config, W: Walk<C>>(
+    maps: Maps,
+    arguments: Arguments,
+    walk: W,
+    data: *mut u8,
+    sum: ByBlocks,
+) {
     let Arguments { problem, row, matrix, result, paired, copied, plain, .. } = arguments;
     let output = Output { data, row, matrix, number: result, paired, copied, plain, halved: false };
     let none = Vectors::new(core::ptr::null(), 0, 0, false, false);
@@ -356,7 +365,33 @@ unsafe fn entry<C: Config>(maps: Maps, arguments: Arguments, data: *mut u8, sum:
         core::ptr::null_mut(),
     );
     // SAFETY: the caller's contract.
-    unsafe { run::<C, _, _>(maps, problem, sum, output, epilogue) }
+    unsafe { run_tiles::<C, _, _, _>(maps, problem, walk, sum, output, epilogue) }
+}
+
+/// As [`gemm_e4m3_blocks_nt_128x128`](fn@gemm_e4m3_blocks_nt_128x128) for [groups](crate::groups) of rows: B is `[groups, n, k]`, `factors_b`
+/// `[groups][n / 128 rounded up][k / 128 rounded up]`. `offsets` are `groups + 1` numbers of 64 bits if `is_wide`, else of 32.
+///
+/// # Safety
+/// As there, with a map of B for `groups` matrices.
+#[kernel(launch_bounds(<Blocks128x128 as Config>::THREADS, 1))]
+pub unsafe fn gemm_grouped_e4m3_blocks_nt_128x128(
+    a: &TensorMap,
+    b: &TensorMap,
+    d: &TensorMap,
+    arguments: Arguments,
+    data: *mut u8,
+    factors_a: *const f32,
+    pitch_a: u32,
+    factors_b: *const f32,
+    offsets: *const i32,
+    is_wide: bool,
+    groups: u32,
+) {
+    let sum = ByBlocks { a: factors_a, a_pitch: pitch_a, b: factors_b };
+    let groups = Groups::new(offsets, is_wide, groups, arguments.problem.m);
+    let walk = GroupTiles::new::<Blocks128x128>(&arguments.problem, groups);
+    // SAFETY: the caller's contract.
+    unsafe { entry::<Blocks128x128, _>(Maps { a, b, d }, arguments, walk, data, sum) }
 }
 
 kernels! { $
