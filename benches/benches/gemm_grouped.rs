@@ -241,7 +241,7 @@ fn grouped_blocks(session: &mut Session, count: usize, (rows, n, k): Sides) -> O
     let (of_a, of_b) = (numbers::<f32>(3, across * m), numbers::<f32>(4, count * down * across));
     let offsets = offsets(count, rows);
     let on_device = DeviceBuffer::from_slice(&stream, &offsets)?;
-    let set = Blocks {
+    let mut set = Blocks {
         a: DeviceBuffer::from_slice(&stream, &a)?,
         b: DeviceBuffer::from_slice(&stream, &b)?,
         factors_a: DeviceBuffer::from_slice(&stream, &of_a)?,
@@ -256,13 +256,12 @@ fn grouped_blocks(session: &mut Session, count: usize, (rows, n, k): Sides) -> O
         let (a, b, factors_a, factors_b) = (a.view(), b.view(), factors_a.view(), factors_b.view());
         BlockScaled { m, n, k, a, factors_a, b, factors_b }.run_grouped::<i32>(stream, &on_device, c)
     };
-    let mut sets = [set];
     // Loads the kernel, which a capture cannot do.
-    run(&stream, &mut sets[0])?;
-    let mut graph = Graph::capture(&stream, sets, |stream, sets| run(stream, &mut sets[0]))?;
+    run(&stream, &mut set)?;
+    let mut graph = Graph::capture(&stream, set, |stream, set| run(stream, set))?;
     let (work, shape) = (Work::Flops(2 * (m * n * k) as u64), format!("{count}x{rows}x{n}x{k}"));
     session.measure_groups(NAME, &shape, work, &peers, 1, |_| graph.replay(&stream))?;
-    let c = graph.inputs()[0].c.to_vec(&stream)?;
+    let c = graph.inputs().c.to_vec(&stream)?;
     let (group, row) = (count - 1, m - 1);
     let a: Vec<f64> =
         (0..k).map(|l| f64::from(a[row * k + l].to_f32()) * f64::from(of_a[l / BLOCK * m + row])).collect();

@@ -275,12 +275,13 @@ impl<const GROUPS: usize> Factors<GROUPS> {
     #[inline(always)]
     unsafe fn next(&mut self) -> [[f32; 2]; GROUPS] {
         let lane = self.block % QUAD;
-        // SAFETY: the whole warp is here.
-        let products = self.here.map(|pair| {
-            pair.map(|own| unsafe { warp::warp_shuffle_idx(warp::FULL_MASK, own, lane, QUAD).0 })
-        });
+        let of_quad = |own: f32| {
+            // SAFETY: the whole warp is here.
+            unsafe { warp::warp_shuffle_idx(warp::FULL_MASK, own, lane, QUAD).0 }
+        };
+        let products = self.here.map(|pair| pair.map(of_quad));
         self.block += 1;
-        if self.block % QUAD == 0 {
+        if self.block.is_multiple_of(QUAD) {
             // SAFETY: the caller's contract.
             unsafe { self.advance() }
         }
