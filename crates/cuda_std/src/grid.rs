@@ -27,13 +27,12 @@ pub unsafe fn sync(workspace: *mut u32) {
 }
 
 /// Waits until the launch before this one in the stream has ended and what it wrote is visible. In a launch that did not ask to
-/// overlap that one (the host's `LaunchConfig::overlapping_previous`), it returns at once. Needs sm_90.
+/// overlap that one (the host's `LaunchConfig::overlapping_previous`), it returns at once; before sm_90, where nothing overlaps, it is nothing.
 ///
 /// Before this call an overlapping kernel may only do what does not depend on earlier launches.
 ///
 /// # PTX
 /// `griddepcontrol.wait`
-#[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
 #[inline(always)]
 #[track_caller]
 pub fn wait_dependencies() {
@@ -41,11 +40,10 @@ pub fn wait_dependencies() {
 }
 
 /// Lets the next launch in the stream start, if it asked to overlap this one and all blocks of this grid have called this or
-/// exited. What it reads after [`wait_dependencies`] is complete all the same. Needs sm_90.
+/// exited. What it reads after [`wait_dependencies`] is complete all the same. Nothing before sm_90.
 ///
 /// # PTX
 /// `griddepcontrol.launch_dependents`
-#[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
 #[inline(always)]
 #[track_caller]
 pub fn launch_dependents() {

@@ -21,11 +21,21 @@ pub struct LaunchConfig {
     pub dynamic_shared: u32,
     /// All blocks run at the same time, so that [`crate::grid::sync`] works.
     pub cooperative: bool,
+    /// On a GPU it may begin before the launch ahead of it has ended: threads wait ([`crate::grid::wait_dependencies`]) before they
+    /// access global memory. Here nothing overlaps; the checker sees that they do.
+    pub overlapping: bool,
 }
 
 impl Default for LaunchConfig {
     fn default() -> Self {
-        Self { grid: [1; 3], block: [1; 3], cluster: [1; 3], dynamic_shared: 0, cooperative: false }
+        Self {
+            grid: [1; 3],
+            block: [1; 3],
+            cluster: [1; 3],
+            dynamic_shared: 0,
+            cooperative: false,
+            overlapping: false,
+        }
     }
 }
 
@@ -43,6 +53,11 @@ impl LaunchConfig {
     /// The same launch with all blocks running at the same time.
     pub fn cooperative(self) -> Self {
         Self { cooperative: true, ..self }
+    }
+
+    /// The same launch, overlapping the one before it.
+    pub fn overlapping(self) -> Self {
+        Self { overlapping: true, ..self }
     }
 
     /// Number of blocks.

@@ -75,6 +75,8 @@ pub enum FaultKind {
     WarpgroupDivergence,
     /// Grid synchronisation without a cooperative launch.
     GridSync,
+    /// An access to global memory, in a launch that overlaps the one before, by a thread that has not waited for that one.
+    DependencyPending,
     /// More shared memory than a block can have, or a shared variable declared in two ways.
     SharedAllocation,
 }
@@ -121,6 +123,7 @@ impl FaultKind {
             Self::WgmmaUnfinished => "wgmma unfinished at exit",
             Self::WarpgroupDivergence => "warpgroup divergence",
             Self::GridSync => "grid sync without a cooperative launch",
+            Self::DependencyPending => "access before the launch ahead has ended",
             Self::SharedAllocation => "shared memory allocation",
         }
     }
@@ -197,6 +200,9 @@ impl FaultKind {
                 "all 128 threads of a warpgroup must make the same calls, in the same order, with the same descriptors"
             }
             Self::GridSync => "launch cooperatively",
+            Self::DependencyPending => {
+                "let every thread call `grid::wait_dependencies` before its first access, or launch without `overlapping_previous`"
+            }
             Self::SharedAllocation => "make the tiles smaller or the block use fewer of them",
         }
     }

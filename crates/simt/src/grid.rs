@@ -1,4 +1,4 @@
-//! Barrier of all threads of a cooperative launch.
+//! Barrier of all threads of a cooperative launch; launches that overlap the one before.
 
 use std::panic::Location;
 
@@ -29,4 +29,11 @@ pub fn sync() {
     let mut waiters = barrier.waiters.borrow_mut();
     group.wake_all(&waiters, 0);
     waiters.clear();
+}
+
+/// Waits for the launch before this one, which has ended here (`griddepcontrol.wait`). In a launch that overlaps it, the thread may
+/// access global memory from now on.
+#[track_caller]
+pub fn wait_dependencies() {
+    current("simt::grid::wait_dependencies").check.has_waited.set(true);
 }

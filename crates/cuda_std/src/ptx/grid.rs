@@ -60,11 +60,17 @@ unsafe fn load_acquire(word: *mut u32) -> u32 {
 #[inline(always)]
 pub fn wait_dependencies() {
     // SAFETY: a wait. Not `nomem`: what the kernel reads after must not move above it.
-    unsafe { asm!("griddepcontrol.wait;", options(nostack, preserves_flags)) }
+    #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+    unsafe {
+        asm!("griddepcontrol.wait;", options(nostack, preserves_flags))
+    }
 }
 
 #[inline(always)]
 pub fn launch_dependents() {
     // SAFETY: a hint to the scheduler. Not `nomem`: what the kernel wrote before must not move below it.
-    unsafe { asm!("griddepcontrol.launch_dependents;", options(nostack, preserves_flags)) }
+    #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+    unsafe {
+        asm!("griddepcontrol.launch_dependents;", options(nostack, preserves_flags))
+    }
 }

@@ -13,7 +13,7 @@ pub unsafe fn sync(workspace: *mut u32) {
     simt::grid::sync();
 }
 
-/// Launches run one after the other here, so there is nothing to wait for.
-pub fn wait_dependencies() {}
+pub use simt::grid::wait_dependencies;
 
+/// Launches run one after the other here.
 pub fn launch_dependents() {}

@@ -37,6 +37,7 @@ mod extra {
 mod attribute {
     pub(crate) const COOPERATIVE: u32 = 2;
     pub(crate) const CLUSTER_DIMENSION: u32 = 4;
+    pub(crate) const PROGRAMMATIC_STREAM_SERIALIZATION: u32 = 6;
     /// The last one of CUDA 13. Those not named here are hints, which change no result.
     pub(crate) const LAST: u32 = 18;
 }
@@ -273,6 +274,7 @@ pub(super) unsafe fn read_config(config: &ConfigEx) -> Outcome<LaunchConfig> {
         match id {
             attribute::COOPERATIVE => read.cooperative = words[0] != 0,
             attribute::CLUSTER_DIMENSION => read.cluster = words,
+            attribute::PROGRAMMATIC_STREAM_SERIALIZATION => read.overlapping = words[0] != 0,
             0..=attribute::LAST => {}
             _ => return Err(code::INVALID_VALUE),
         }

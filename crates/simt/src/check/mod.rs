@@ -94,6 +94,8 @@ pub(crate) struct ThreadCheck {
     pub sync: ThreadSync,
     /// The latest plain load, and how often it came in a row.
     polled: Cell<(RawSite, usize, u32)>,
+    /// Has it waited for the launch before this one?
+    pub has_waited: Cell<bool>,
 }
 
 impl LaunchCheck {
@@ -168,6 +170,7 @@ impl ThreadCheck {
     pub fn reset(&self) {
         self.sync.reset();
         self.polled.take();
+        self.has_waited.set(false);
     }
 
     /// Notes a plain load; whether the thread has done nothing else for so long that it probably waits for another
@@ -308,6 +311,10 @@ fn global_access(
         let over = offset + access.size - allocation.len;
         let message = format!("its last {over} bytes are beyond the end");
         report(thread, access, FaultKind::OutOfBounds, message, None);
+    }
+    if thread.group().launch.config.overlapping && !thread.check.has_waited.get() {
+        let message = "the launch before this one, which it overlaps, may still be at work there".into();
+        report(thread, access, FaultKind::DependencyPending, message, None);
     }
     let now = stamp(thread, access);
     let block = thread.block();
