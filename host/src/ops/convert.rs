@@ -97,7 +97,7 @@ impl Job<'_> {
         let n = self.x.elements() as u64;
         // More blocks than a grid holds become an error of the launch.
         let blocks = u32::try_from(blocks(n, size_of::<T>(), self.out_size)).unwrap_or(u32::MAX);
-        let config = LaunchConfig::new([blocks, 1, 1], [THREADS, 1, 1]);
+        let config = LaunchConfig::new([blocks, 1, 1], [THREADS, 1, 1]).overlapping_previous();
         let x = self.x.read::<T>(self.stream)?;
         // SAFETY: both hold n elements; y is exclusively borrowed, and what is written shares its memory with no other tensor.
         unsafe { launch::<K>(self.stream, config, (self.to, n, x, y)) }

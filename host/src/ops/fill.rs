@@ -100,5 +100,5 @@ pub fn normal(stream: &Stream, shape: &[usize], mean: f32, deviation: f32, seed:
 fn config<T>(n: u64) -> LaunchConfig {
     // More blocks than a grid holds become an error of the launch. Without elements there are none, which is no launch at all.
     let blocks = u32::try_from(blocks(n, size_of::<T>())).unwrap_or(u32::MAX);
-    LaunchConfig::new([blocks, 1, 1], [THREADS, 1, 1])
+    LaunchConfig::new([blocks, 1, 1], [THREADS, 1, 1]).overlapping_previous()
 }

@@ -403,4 +403,5 @@ impl Job<'_> {
 fn grid(blocks: u64) -> LaunchConfig {
     // More blocks than a grid holds become an error of the launch.
     LaunchConfig::new([u32::try_from(blocks).unwrap_or(u32::MAX), 1, 1], [THREADS, 1, 1])
+        .overlapping_previous()
 }

@@ -24,7 +24,7 @@ pub fn saxpy<'x, 'y>(
     }
     // More blocks than a grid holds become an error of the launch.
     let blocks = u32::try_from(kernel::blocks(x.len())).unwrap_or(u32::MAX);
-    let config = LaunchConfig::new([blocks, 1, 1], [kernel::THREADS, 1, 1]);
+    let config = LaunchConfig::new([blocks, 1, 1], [kernel::THREADS, 1, 1]).overlapping_previous();
     // SAFETY: equal lengths, y is exclusively borrowed, and grid and block are what the kernel asks for.
     unsafe { launch::<kernel::saxpy>(stream, config, (a, x, y)) }
 }

@@ -116,10 +116,12 @@ fn reductions(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
     Ok(kept.0)
 }
 
-/// Gathers and scatters of rows in units of every size: a row, an odd part of one, and single elements.
+/// A matrix turned; gathers and scatters of rows in units of every size: a row, an odd part of one, and single elements.
 fn moves(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
     let x = numbers(stream, 4, dtype)?;
     let mut kept = Kept::default();
+    let tall = x.view_as(&[SHAPE[0] * SHAPE[1] / 34, 34])?;
+    kept.keep(stream, &copy(stream, &tall.transpose(0, 1)?)?)?;
     let rows = Indices::from_slice(stream, &[5, 0, 3, 0], SHAPE[0])?;
     for width in [SHAPE[1], 2, 1] {
         let x = contiguous(stream, &x.slice(1, ..width)?)?;

@@ -14,7 +14,7 @@
 //! Limits: `x` and `y` do not overlap, unless they are the same; as many blocks as [`blocks`] says, all of [`THREADS`] threads.
 
 use crate::{VECTOR, is_aligned};
-use cuda_std::{fastmath, kernel, thread, vector};
+use cuda_std::{fastmath, grid, kernel, thread, vector};
 use layout::UNIT_BYTES;
 
 /// Threads of a block.
@@ -40,6 +40,8 @@ pub unsafe fn saxpy(a: f32, x: &[f32], y: *mut f32) {
     let lane = thread::thread_idx_x();
     let block = thread::block_idx_x();
     let x = x.as_ptr();
+    grid::launch_dependents();
+    grid::wait_dependencies();
     // SAFETY: every index below is less than n, and each element belongs to one thread.
     unsafe {
         if block == 0 && (lane as usize) < head {

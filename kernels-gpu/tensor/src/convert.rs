@@ -11,7 +11,7 @@
 //! (Boldo and Melquiond, "When double rounding is odd", 2005).
 
 use crate::access::{self, width};
-use crate::{THREADS, VECTOR_BYTES};
+use crate::{THREADS, VECTOR_BYTES, begin};
 use cuda_std::{convert, kernel, thread};
 use half::{bf16, f16};
 use num::{E4M3, E5M2};
@@ -284,7 +284,7 @@ macro_rules! entries {
         /// Both hold `n` elements and do not overlap. Blocks of [`THREADS`] threads, [`blocks`] of them.
         #[kernel(launch_bounds(THREADS))]
         pub unsafe fn $name(to: Target, n: u64, x: *const $stored, y: *mut u8) {
-            let x = x.cast::<$ty>();
+            let x = begin(|| x.cast::<$ty>());
             // SAFETY: the caller's contract is the same.
             unsafe {
                 match to {

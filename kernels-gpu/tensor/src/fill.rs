@@ -3,7 +3,7 @@
 //! Random numbers come from Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): block `i` of four
 //! words is a function of the seed and `i` alone, so element `e` of a seed is the same in every launch, on every device.
 
-use crate::{THREADS, VECTOR_BYTES, access, math};
+use crate::{THREADS, VECTOR_BYTES, access, begin, math};
 use cuda_std::{GpuFloat, kernel, thread};
 
 /// Units of 16 bytes that a thread writes, THREADS of them apart: a warp writes whole lines.
@@ -21,7 +21,7 @@ pub const fn blocks(n: u64, size: usize) -> u64 {
 #[inline(always)]
 unsafe fn write<T: Copy, const N: usize>(n: u64, y: *mut T, values: impl Fn(u64) -> [T; N]) {
     const { assert!(N * size_of::<T>() == VECTOR_BYTES) };
-    let aligned = (y as usize).is_multiple_of(VECTOR_BYTES);
+    let aligned = begin(|| (y as usize).is_multiple_of(VECTOR_BYTES));
     let unit =
         u64::from(thread::block_idx_x()) * (u64::from(THREADS) * UNITS) + u64::from(thread::thread_idx_x());
     for i in 0..UNITS {

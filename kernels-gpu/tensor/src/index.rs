@@ -9,7 +9,7 @@
 //! indices a first launch counts how many name each place; rows that are alone then go as in a scatter, and the blocks look for others.
 
 use crate::access::{self, Plain};
-use crate::{THREADS, VECTOR_BYTES};
+use crate::{THREADS, VECTOR_BYTES, begin};
 use core::sync::atomic::{AtomicU64, Ordering};
 use cuda_std::{kernel, shared_array, thread, warp};
 use layout::Divisor;
@@ -80,7 +80,8 @@ impl Unit {
 #[inline(always)]
 fn units(moves: &Moves) -> [Unit; UNITS as usize] {
     let count = moves.rows * moves.inner;
-    let first = thread::block_idx_x().wrapping_mul(THREADS * UNITS).wrapping_add(thread::thread_idx_x());
+    let first =
+        begin(|| thread::block_idx_x().wrapping_mul(THREADS * UNITS).wrapping_add(thread::thread_idx_x()));
     [0, 1, 2, 3].map(|i| {
         let number = first.wrapping_add(i * THREADS);
         let (row, unit) = moves.by_inner.divide(number.min(count.wrapping_sub(1)));
@@ -158,7 +159,8 @@ moves! {
 /// `indices` holds `n`, all of them places of `last`. Blocks of [`THREADS`] threads, one for each index.
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn mark_last(n: u64, indices: *const i64, last: *mut u64) {
-    let number = u64::from(thread::block_idx_x()) * u64::from(THREADS) + u64::from(thread::thread_idx_x());
+    let number =
+        begin(|| u64::from(thread::block_idx_x()) * u64::from(THREADS) + u64::from(thread::thread_idx_x()));
     if number >= n {
         return;
     }
@@ -175,7 +177,8 @@ pub unsafe fn mark_last(n: u64, indices: *const i64, last: *mut u64) {
 /// `indices` holds `n`, all of them places of `counts`. Blocks of [`THREADS`] threads, one for each index.
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn count_indices(n: u64, indices: *const i64, counts: *mut u64) {
-    let number = u64::from(thread::block_idx_x()) * u64::from(THREADS) + u64::from(thread::thread_idx_x());
+    let number =
+        begin(|| u64::from(thread::block_idx_x()) * u64::from(THREADS) + u64::from(thread::thread_idx_x()));
     if number >= n {
         return;
     }
@@ -380,6 +383,7 @@ macro_rules! additions {
             x: *const $ty,
             y: *mut $ty,
         ) {
+            begin(|| ());
             // SAFETY: the caller's contract is the same.
             unsafe { add_rows(&shape, indices, counts, x, y) }
         }

@@ -32,7 +32,19 @@ mod short;
 pub mod turned;
 pub mod unary;
 
+use cuda_std::grid;
+
 /// Threads of a block.
 pub const THREADS: u32 = 256;
 /// Bytes of the widest access of a thread.
 pub const VECTOR_BYTES: usize = layout::UNIT_BYTES as usize;
+
+/// What every kernel of the family does first, so that it can be launched before the one ahead of it has ended: lets the next one begin, and waits.
+/// Between the two it may compute where its elements lie.
+#[inline(always)]
+fn begin<R>(locate: impl FnOnce() -> R) -> R {
+    grid::launch_dependents();
+    let place = locate();
+    grid::wait_dependencies();
+    place
+}

@@ -13,7 +13,7 @@
 //! other launches into pieces.
 
 use crate::access::{Plain, Words};
-use crate::{THREADS, VECTOR_BYTES, access};
+use crate::{THREADS, VECTOR_BYTES, access, begin};
 use cuda_std::thread;
 use layout::Divisor;
 
@@ -104,7 +104,7 @@ pub fn each_item<const K: usize, const N: usize, L: Copy>(
     load: impl Fn(&Item<K, N>) -> L,
     work: impl Fn(&Item<K, N>, L),
 ) {
-    let mut items = locate(geometry);
+    let mut items = begin(|| locate(geometry));
     let mut loaded = items.each_ref().map(&load);
     // A loop, so that the work, with its switch over operations, is in the code once; items move up, so that every index is a constant.
     for _ in 0..ITEMS {

@@ -12,7 +12,7 @@
 
 use crate::access::{self, Plain, Words};
 use crate::place::{Axis, Geometry, MAX_AXES, Mode};
-use crate::{THREADS, VECTOR_BYTES};
+use crate::{THREADS, VECTOR_BYTES, begin};
 use cuda_std::{kernel, shared, shared_array, thread, vector};
 use layout::{Divisor, grouped_tile};
 
@@ -321,7 +321,7 @@ macro_rules! entries {
         pub unsafe fn $name(shape: Turned, x: *const $ty, y: *mut $ty) {
             const N: usize = VECTOR_BYTES / size_of::<$ty>();
             const UNITS: usize = side(size_of::<$ty>()) as usize * side(size_of::<$ty>()) as usize / N;
-            let tile = shared::address_of(shared_array![Unit; UNITS]);
+            let tile = begin(|| shared::address_of(shared_array![Unit; UNITS]));
             // SAFETY: the caller's contract is the same.
             unsafe { run::<$ty, N, { UNITS / THREADS as usize }>(&shape, x, y, tile) }
         }
