@@ -17,6 +17,10 @@ use testkit::{Family, input};
 /// Sides of the operands: units of every width, and rests of them.
 const SHAPE: [usize; 2] = [6, 272];
 
+/// Indices, and the places that they name.
+const MANY: usize = 1100;
+const PLACES: usize = 1500;
+
 pub fn stops() -> Vec<Stop> {
     let mut stops = vec![Stop::new("tensors that are made", made)];
     for dtype in DType::ALL {
@@ -55,10 +59,14 @@ impl Kept {
     }
 }
 
-/// Numbers of that type.
+/// Numbers of that type, of the shape [`SHAPE`].
 fn numbers(stream: &Stream, seed: u64, dtype: DType) -> Result<Tensor, Error> {
-    let values = input::<f32>(Family::Normal, seed, SHAPE.iter().product());
-    convert(stream, &Tensor::from_slice(stream, &SHAPE, &values)?, dtype)
+    numbers_of(stream, seed, dtype, SHAPE)
+}
+
+fn numbers_of(stream: &Stream, seed: u64, dtype: DType, shape: [usize; 2]) -> Result<Tensor, Error> {
+    let values = input::<f32>(Family::Normal, seed, shape.iter().product());
+    convert(stream, &Tensor::from_slice(stream, &shape, &values)?, dtype)
 }
 
 /// The same elements dense, with a repeated row and a repeated column, and by columns.
@@ -131,6 +139,15 @@ fn moves(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
         scatter(stream, out.view_mut()?, 0, &rows, &taken)?;
         kept.keep(stream, &out)?;
         let added = scatter_add(stream, out.view_mut()?, 0, &rows, &taken);
+        kept.keep_if_known(stream, added.map(|()| out))?;
+    }
+    // So many that those which are alone at their place are told from the others.
+    let many: Vec<usize> = (0..MANY).map(|i| if i % 50 == 0 { 3 } else { 7 * i % PLACES }).collect();
+    let many = Indices::from_slice(stream, &many, PLACES)?;
+    for width in [4, 1] {
+        let mut out = Tensor::zeros(stream, &[PLACES, width], dtype)?;
+        let added =
+            scatter_add(stream, out.view_mut()?, 0, &many, &numbers_of(stream, 5, dtype, [MANY, width])?);
         kept.keep_if_known(stream, added.map(|()| out))?;
     }
     Ok(kept.0)

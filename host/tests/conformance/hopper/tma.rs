@@ -219,6 +219,7 @@ fn stores<T: Reduced, const RANK: usize>(gpu: &Gpu, case: Case<RANK>, store: Sto
     let (before, x) = (numbers(1, case.len::<T>()), numbers(2, bytes / size_of::<T>()));
     let x_words = gpu.put(bytemuck::cast_slice::<T, u32>(&x))?;
     for &op in T::OPS {
+        println!("{} of {case:?}, op {op}", std::any::type_name::<T>());
         let mut buffer = gpu.put(&before)?;
         let mut map = TensorMapMut::new(buffer.view_mut(), &case.tiling())?;
         store(gpu, case.config::<T>(), &x_words, bytes as u32, op, &mut map, case.coords)?;
@@ -308,6 +309,7 @@ fn reductions_of_runs() -> Result<()> {
         let device_x = gpu.put(bytemuck::cast_slice::<T, u32>(&x))?;
         let mut out = gpu.put(bytemuck::cast_slice::<T, u32>(&before))?;
         let config = LaunchConfig::new([1; 3], [kernels::THREADS, 1, 1]);
+        println!("{name} of {}", std::any::type_name::<T>());
         // SAFETY: both have the bytes.
         unsafe { launch::<kernels::bulk_reduce>(&gpu.stream, config, (number as u32, &device_x, &mut out))? };
         let want = before.iter().zip(&x).map(|(&old, &new)| T::combine(op, old, new));
