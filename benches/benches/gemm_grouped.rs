@@ -56,30 +56,12 @@ fn main() -> Outcome {
         }
         let groups = if session.small() { vec![SMALL_GROUPS] } else { GROUPS.to_vec() };
         for (count, sides) in groups {
-            let row = Grouped { dtype: "bf16", kernel: None, count, sides };
-            grouped::<bf16>(session, row)?;
-            grouped::<bf16>(session, Grouped { kernel: Some("gemm_grouped_bf16_nt_128x256"), ..row })?;
-            grouped::<bf16>(session, Grouped { kernel: Some("gemm_grouped_bf16_nt_128x128_pp"), ..row })?;
-            let row = Grouped { dtype: "e4m3", ..row };
-            grouped::<E4M3>(session, row)?;
-            grouped::<E4M3>(session, Grouped { kernel: Some("gemm_grouped_e4m3_nt_128x256"), ..row })?;
-            grouped::<E4M3>(session, Grouped { kernel: Some("gemm_grouped_e4m3_nt_128x128_pp"), ..row })?;
+            grouped::<bf16>(session, "bf16", count, sides)?;
+            grouped::<E4M3>(session, "e4m3", count, sides)?;
             grouped_blocks(session, count, sides)?;
         }
         Ok(())
     })
-}
-
-/// A row of products of groups.
-#[derive(Clone, Copy)]
-struct Grouped {
-    /// The peers' name of the element type.
-    dtype: &'static str,
-    /// The kernel, if it is not the one that the op takes.
-    kernel: Option<&'static str>,
-    count: usize,
-    /// Rows of a group on average, n, k.
-    sides: Sides,
 }
 
 /// Offsets of groups of a quarter to seven quarters of `rows` rows, as many as they are in all.
@@ -103,12 +85,12 @@ struct GroupSet<T> {
     c: DeviceBuffer<bf16>,
 }
 
-fn grouped<T>(session: &mut Session, row: Grouped) -> Outcome
+/// Groups of rows, of elements that peers call `dtype`.
+fn grouped<T>(session: &mut Session, dtype: &str, count: usize, (rows, n, k): Sides) -> Outcome
 where
     T: testkit::Element + TensorElement + Pod + Into<f64>,
 {
-    let Grouped { dtype, kernel, count, sides: (rows, n, k) } = row;
-    let name = kernel.map_or(format!("gemm_grouped_{dtype}"), str::to_owned);
+    let name = format!("gemm_grouped_{dtype}");
     if !session.wants(&name) {
         return Ok(());
     }
@@ -122,20 +104,16 @@ where
         sets.push(GroupSet { a, b, c: DeviceBuffer::zeroed(&stream, m * n)? });
     }
     let run = |stream: &Stream, set: &mut GroupSet<T>| {
-        let product = GroupedMatmul::new::<i32>(
+        GroupedMatmul::new::<i32>(
             Matrix::new::<T>(&set.a, m, k),
             Matrix::new::<T>(&set.b, n, k).batch(count).transposed(),
             &on_device,
             MatrixMut::new::<bf16>(&mut set.c, m, n),
-        );
-        match kernel {
-            Some(kernel) => product.run_with(stream, kernel),
-            None => product.run(stream),
-        }
+        )
+        .run(stream)
     };
     let request = |op: &str| json!({"prepare": op, "offsets": offsets, "n": n, "k": k, "dtype": dtype, "sets": sets.len()});
     let peers = [request("grouped.torch"), request("grouped.loop")];
-    let peers = if kernel.is_none() { &peers[..] } else { &[] };
     let rounds = if sets.len() > 1 { GRAPH_LAUNCHES.div_ceil(sets.len()) } else { 1 };
     let each = (rounds * sets.len()) as u64;
     // Loads the kernel, which a capture cannot do.
@@ -145,7 +123,7 @@ where
     })?;
     let work = Work::Flops(2 * (m * n * k) as u64);
     let shape = format!("{count}x{rows}x{n}x{k}");
-    session.measure_groups(&name, &shape, work, peers, each, |_| graph.replay(&stream))?;
+    session.measure_groups(&name, &shape, work, &peers, each, |_| graph.replay(&stream))?;
     let limit = if dtype == "e4m3" { &tolerance::GEMM_TENSOR_FP8 } else { &tolerance::GEMM_TENSOR };
     let c = graph.inputs()[0].c.to_vec(&stream)?;
     // The first row and the last one of some groups.

@@ -87,8 +87,8 @@ impl BlockScaled<'_> {
         let time = |entry: &Entry| {
             let [block_m, block_n, _] = entry.block;
             let tiles = self.m.div_ceil(block_m as usize) * self.n.div_ceil(block_n as usize);
-            // What a block of k costs: its rows, and the columns, which are loaded for any number of rows.
-            tiles.div_ceil(multiprocessors as usize) * (block_m + block_n / 2) as usize
+            // A tile of 64 rows takes 0.6 of the time of one of 128 (H200, 4096 and 8192 cubed): it loads all of B.
+            tiles.div_ceil(multiprocessors as usize) * (block_m + BLOCK / 4) as usize
         };
         let best = TABLE.iter().enumerate().min_by_key(|(_, entry)| time(entry));
         best.map_or(0, |(index, _)| index)

@@ -363,7 +363,7 @@ fn is_for_sm90(problem: &Problem, groups: usize, facts: &Facts) -> bool {
 }
 
 /// What all kernels take.
-type Parameters = <gemm::sm90::grouped::gemm_grouped_bf16_nt_128x256 as KernelType>::Params;
+type Parameters = <gemm::sm90::grouped::gemm_grouped_bf16_nt_128x128_pp as KernelType>::Params;
 
 /// What they are launched with.
 struct Launched<'a> {

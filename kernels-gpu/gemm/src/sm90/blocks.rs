@@ -2,14 +2,14 @@
 //! elements of k, as 8-bit models are trained and stored.
 //!
 //! The tensor cores sum a block of k; its sum times the factors is added to a sum in f32 registers, which also keeps the bits that the
-//! tensor cores' own sums of 8-bit numbers lose. That is a multiply-add for each accumulator and block, an eighth of the time of the
-//! products, in which the warpgroup's products must go on:
+//! tensor cores' own sums of 8-bit numbers lose. That is a multiply-add for each accumulator and block, in which the warpgroup's own products
+//! go on, in another set of accumulators:
 //!
 //! ```text
-//! one group of 64 rows a consumer: two sets of accumulators           two groups: one set, and the other consumer's products
-//!   products   | k 0 even | k 1 odd | k 2 even | k 3 odd |              consumer 0  | k 0, g 0 | add | k 0, g 1 | add | k 1, g 0 |
-//!   additions             | even    | odd      | even    |              consumer 1       | k 0, g 0 | add | k 0, g 1 | add | ..
+//!   products   | k 0 even | k 1 odd | k 2 even | k 3 odd |
+//!   additions             | even    | odd      | even    |
 //! ```
+//! With one set, and the other warpgroup's products meanwhile, it takes 25 % longer, even in tiles of 256 x 128 10 % (H200, 4096 and 8192 cubed).
 //! Factors are read into registers four blocks or more before they are wanted, so that nothing waits for memory.
 
 use cuda_std::tma::TensorMap;
@@ -21,7 +21,7 @@ use super::entries::{Arguments, Entry};
 use super::epilogue::{Fused, Terms, Vectors};
 use super::grouped::GroupTiles;
 use super::kernel::run_tiles;
-use super::operands::{GROUP_ROWS, Operands, Pair, Tile};
+use super::operands::{Operands, Pair, Tile};
 use super::pipeline::Position;
 use super::problem::{Maps, Tiles, Walk};
 use super::store::Output;
@@ -52,76 +52,32 @@ impl<C: Config> Sum<C> for ByBlocks {
                 "a stage is a block of factors: 8-bit types"
             );
             assert!(C::BLOCK_N == BLOCK, "a tile has one factor of B");
-            assert!(!C::PING_PONG, "the consumers' additions hide behind each other's products");
+            assert!(
+                C::Tile::GROUPS == 1 && !C::PING_PONG,
+                "registers for two sets of accumulators beside the sums"
+            );
         };
-        // SAFETY: the caller's contract.
-        unsafe {
-            if C::Tile::GROUPS == 1 {
-                self.one_group(&task, position)
-            } else {
-                self.two_groups(&task, position)
-            }
-        }
-    }
-}
-
-impl ByBlocks {
-    /// The products of a stage run while those of the stage before are added.
-    #[inline(always)]
-    unsafe fn one_group<C: Config>(self, task: &Task<C>, position: &mut Position) -> C::Tile {
         // SAFETY: the caller's contract: stages come, and blocks of factors that there are.
         unsafe {
-            let mut factors = Factors::<1>::new(self, task);
+            let mut factors = Factors::new(self, &task);
             let (mut even, mut odd, mut sums) = (C::Tile::zero(), C::Tile::zero(), C::Tile::zero());
-            task.ring.wait_full(*position);
-            task.issue(&mut even, 0, position.stage, false);
+            task.multiply(&mut even, *position, false);
             // Stages whose products have not been issued.
             let mut left = task.k_tiles - 1;
             while left >= 2 {
-                let [first] = factors.next();
-                add_beside(task, position, &mut sums, &mut even, first, &mut odd);
-                let [second] = factors.next();
-                add_beside(task, position, &mut sums, &mut odd, second, &mut even);
+                let first = factors.next();
+                add_beside(&task, position, &mut sums, &mut even, first, &mut odd);
+                let second = factors.next();
+                add_beside(&task, position, &mut sums, &mut odd, second, &mut even);
                 left -= 2;
             }
-            let [last] = factors.next();
+            let last = factors.next();
             if left == 1 {
-                add_beside(task, position, &mut sums, &mut even, last, &mut odd);
-                let [last] = factors.next();
-                add_last(task, position, &mut sums, &mut odd, last);
+                add_beside(&task, position, &mut sums, &mut even, last, &mut odd);
+                let last = factors.next();
+                add_last(&task, position, &mut sums, &mut odd, last);
             } else {
-                add_last(task, position, &mut sums, &mut even, last);
-            }
-            sums
-        }
-    }
-
-    /// One group after the other, of a stage after the other.
-    #[inline(always)]
-    unsafe fn two_groups<C: Config>(self, task: &Task<C>, position: &mut Position) -> C::Tile {
-        // SAFETY: the caller's contract: stages come, and blocks of factors that there are.
-        unsafe {
-            let mut factors = Factors::<2>::new(self, task);
-            let mut part = <C::Tile as Tile>::Group::zero();
-            let mut sums = C::Tile::zero();
-            let mut left = task.k_tiles;
-            loop {
-                let of_block = factors.next();
-                task.ring.wait_full(*position);
-                unrolled!(GROUP in [0 1] {
-                    task.issue(&mut part, GROUP as u32 * GROUP_ROWS, position.stage, false);
-                    wgmma::wait_group::<0>();
-                    part.fence();
-                    if GROUP == 1 {
-                        task.ring.release(position.stage, task.thread);
-                    }
-                    add(&mut sums, GROUP, &part, of_block[GROUP]);
-                });
-                *position = position.next::<C>();
-                left -= 1;
-                if left == 0 {
-                    break;
-                }
+                add_last(&task, position, &mut sums, &mut even, last);
             }
             sums
         }
@@ -145,13 +101,12 @@ unsafe fn add_beside<C: Config>(
     *position = position.next::<C>();
     // SAFETY: the caller's contract; a stage is released after the products that read it.
     unsafe {
-        task.ring.wait_full(*position);
-        task.issue(next, 0, position.stage, false);
+        task.multiply(next, *position, false);
         wgmma::wait_group::<1>();
         part.fence();
         task.ring.release(stage, task.thread);
     }
-    add(sums, 0, part, factors);
+    add(sums, part, factors);
 }
 
 /// Adds the last products, those at `position`.
@@ -173,18 +128,18 @@ unsafe fn add_last<C: Config>(
         task.ring.release(position.stage, task.thread);
     }
     *position = position.next::<C>();
-    add(sums, 0, part, factors);
+    add(sums, part, factors);
 }
 
-/// Adds a group's part times the factors of the thread's two rows.
+/// Adds `part` times the factors of the thread's two rows.
 #[inline(always)]
-fn add<T: Tile, G: Tile>(sums: &mut T, group: usize, part: &G, factors: [f32; 2]) {
+fn add<T: Tile>(sums: &mut T, part: &T, factors: [f32; 2]) {
     unrolled!(STEP in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15] {
-        const { assert!(T::COLUMNS == BLOCK && G::COLUMNS == BLOCK) };
+        const { assert!(T::COLUMNS == BLOCK) };
         unrolled!(REGISTER in [0 1 2 3] {
             let index = 4 * STEP + REGISTER;
-            let sum = fastmath::fma(part.get(0, index), factors[REGISTER / 2], sums.get(group, index));
-            sums.set(group, index, sum);
+            let sum = fastmath::fma(part.get(0, index), factors[REGISTER / 2], sums.get(0, index));
+            sums.set(0, index, sum);
         });
     });
 }
@@ -197,7 +152,7 @@ const QUAD: u32 = 4;
 /// The four lanes of a quad have the same rows: each reads the factors of every fourth block and multiplies them, and the others get the
 /// product by a shuffle. So no factor is read twice, and each four blocks or more before it is wanted. (Nor are addresses the same in
 /// all lanes: ptxas would move what is read there into uniform registers at once, and so wait for it.)
-struct Factors<const GROUPS: usize> {
+struct Factors {
     from: ByBlocks,
     /// The thread's first row, and A's last one.
     row: u32,
@@ -210,13 +165,13 @@ struct Factors<const GROUPS: usize> {
     /// The block that is wanted next.
     block: u32,
     /// Products of the factors of the lane's one of the four blocks that are wanted.
-    here: [[f32; 2]; GROUPS],
+    here: [f32; 2],
     /// Factors of the rows and of the columns in its one of the next four.
-    rows: [[f32; 2]; GROUPS],
+    rows: [f32; 2],
     column: f32,
 }
 
-impl<const GROUPS: usize> Factors<GROUPS> {
+impl Factors {
     /// From the first block on. The whole warp calls it.
     #[inline(always)]
     unsafe fn new<C: Config>(from: ByBlocks, task: &Task<C>) -> Self {
@@ -230,8 +185,8 @@ impl<const GROUPS: usize> Factors<GROUPS> {
             ahead: lane % QUAD,
             last: task.k_tiles - 1,
             block: 0,
-            here: [[0.0; 2]; GROUPS],
-            rows: [[0.0; 2]; GROUPS],
+            here: [0.0; 2],
+            rows: [0.0; 2],
             column: 0.0,
         };
         // SAFETY: the caller's contract.
@@ -251,13 +206,11 @@ impl<const GROUPS: usize> Factors<GROUPS> {
         // SAFETY: blocks and rows that there are.
         unsafe {
             self.column = self.from.b.add(self.columns + block).read();
-            unrolled!(GROUP in [0 1] { if GROUP < GROUPS {
-                unrolled!(HALF in [0 1] {
-                    let row = self.row + GROUP as u32 * GROUP_ROWS + HALF as u32 * 8;
-                    let row = if row < self.last_row { row } else { self.last_row };
-                    self.rows[GROUP % GROUPS][HALF] = rows.add(row as usize).read();
-                });
-            } });
+            unrolled!(HALF in [0 1] {
+                let row = self.row + HALF as u32 * 8;
+                let row = if row < self.last_row { row } else { self.last_row };
+                self.rows[HALF] = rows.add(row as usize).read();
+            });
         }
         self.ahead += QUAD;
     }
@@ -266,20 +219,20 @@ impl<const GROUPS: usize> Factors<GROUPS> {
     #[inline(always)]
     unsafe fn advance(&mut self) {
         let column = self.column;
-        self.here = self.rows.map(|pair| pair.map(|row| row * column));
+        self.here = self.rows.map(|row| row * column);
         // SAFETY: the caller's contract.
         unsafe { self.read() }
     }
 
     /// The products of the next block. The whole warp calls it, once for each block.
     #[inline(always)]
-    unsafe fn next(&mut self) -> [[f32; 2]; GROUPS] {
+    unsafe fn next(&mut self) -> [f32; 2] {
         let lane = self.block % QUAD;
         let of_quad = |own: f32| {
             // SAFETY: the whole warp is here.
             unsafe { warp::warp_shuffle_idx(warp::FULL_MASK, own, lane, QUAD).0 }
         };
-        let products = self.here.map(|pair| pair.map(of_quad));
+        let products = self.here.map(of_quad);
         self.block += 1;
         if self.block.is_multiple_of(QUAD) {
             // SAFETY: the caller's contract.
@@ -289,16 +242,16 @@ impl<const GROUPS: usize> Factors<GROUPS> {
     }
 }
 
-/// Kernels: groups of 64 rows of each of so many consumers.
+/// Kernels: consumers, of 64 rows each.
 macro_rules! kernels {
-    ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: $groups:literal of $consumers:literal;)*) => {
+    ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: $consumers:literal;)*) => {
         $(
             /// The configuration of the kernel of this name.
             pub struct $config;
 
             impl Config for $config {
                 type Operands = Pair<E4M3, E4M3, BF16, 0, 0>;
-                type Tile = [[f32; BLOCK as usize / 2]; $groups];
+                type Tile = [[f32; BLOCK as usize / 2]; 1];
                 const CONSUMERS: u32 = $consumers;
                 const PING_PONG: bool = false;
                 const CLUSTER_M: u32 = 1;
@@ -396,7 +349,6 @@ pub unsafe fn gemm_grouped_e4m3_blocks_nt_128x128(
 }
 
 kernels! { $
-    #[kernel] fn gemm_e4m3_blocks_nt_128x128 as Blocks128x128: 1 of 2;
-    #[kernel] fn gemm_e4m3_blocks_nt_256x128 as Blocks256x128: 2 of 2;
-    #[kernel] fn gemm_e4m3_blocks_nt_64x128 as Blocks64x128: 1 of 1;
+    #[kernel] fn gemm_e4m3_blocks_nt_128x128 as Blocks128x128: 2;
+    #[kernel] fn gemm_e4m3_blocks_nt_64x128 as Blocks64x128: 1;
 }

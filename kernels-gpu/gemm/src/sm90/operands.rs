@@ -93,8 +93,6 @@ pub trait Tile: Copy {
     const GROUPS: usize;
     /// Columns.
     const COLUMNS: u32;
-    /// One of the groups by itself.
-    type Group: Tile;
 
     /// All zero. (Not a loop: the compiler would keep the numbers in memory.)
     fn zero() -> Self;
@@ -153,7 +151,6 @@ const MN_STEP_BYTES: u32 = 16 * ROW_BYTES;
 impl<Acc: Accumulator + Copy + AsRef<[f32]> + AsMut<[f32]>, const GROUPS: usize> Tile for [Acc; GROUPS] {
     const GROUPS: usize = GROUPS;
     const COLUMNS: u32 = Acc::N;
-    type Group = [Acc; 1];
 
     #[inline(always)]
     fn zero() -> Self {

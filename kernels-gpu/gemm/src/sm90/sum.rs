@@ -83,25 +83,16 @@ impl<C: Config> Sum<C> for Whole {
 
 impl<C: Config> Task<C> {
     /// Waits for the stage and issues its products as one group, after `tile`'s fence.
-    #[inline(always)]
-    unsafe fn multiply(&self, tile: &mut C::Tile, position: Position, accumulate: bool) {
-        // SAFETY: the whole warpgroup is here, and the stage is full.
-        unsafe {
-            self.ring.wait_full(position);
-            self.issue(tile, 0, position.stage, accumulate);
-        }
-    }
-
-    /// Issues the products of `tile`, whose rows are the consumer's from `row` on, with a stage as one group, after `tile`'s fence.
     ///
     /// # Safety
-    /// The whole warpgroup is here, the stage is full, and `row` a multiple of 64.
+    /// The whole warpgroup is here, and the stage comes.
     #[inline(always)]
-    pub(super) unsafe fn issue<T: Tile>(&self, tile: &mut T, row: u32, stage: u32, accumulate: bool) {
-        // SAFETY: the caller's contract.
+    pub(super) unsafe fn multiply(&self, tile: &mut C::Tile, position: Position, accumulate: bool) {
+        // SAFETY: the caller's contract; the stage is full.
         unsafe {
-            let a = source(<C::Operands as Operands>::TRANS_A, self.ring.a(stage), self.first_row + row);
-            let b = source(<C::Operands as Operands>::TRANS_B, self.ring.b(stage), 0);
+            self.ring.wait_full(position);
+            let a = source(<C::Operands as Operands>::TRANS_A, self.ring.a(position.stage), self.first_row);
+            let b = source(<C::Operands as Operands>::TRANS_B, self.ring.b(position.stage), 0);
             tile.fence();
             wgmma::fence();
             unrolled!(STEP in [0 1 2 3] {
