@@ -1,7 +1,8 @@
 """Matrix products: torch.matmul, torch._scaled_mm, and cuBLASLt with its algorithms searched.
 
 Requests have m, n, k, dtype (bf16, f16, tf32, f32, e4m3, e5m2), and may have batch (1), trans_a, trans_b (false), out (the dtype of the
-result; that of the inputs, bf16 for 8-bit ones) and epilogue: none, bias, relu, gelu, silu, bias_relu, bias_gelu, bias_silu.
+result; that of the inputs, bf16 for 8-bit ones) and epilogue: none, or a bias, relu, gelu, silu or swiglu (of columns 2j and 2j + 1 one),
+residual, in this order, as in bias_gelu.
 `A` is [m, k], or [k, m] with trans_a; `B` is [k, n], or [n, k] with trans_b.
 """
 import torch
@@ -10,7 +11,8 @@ import torch.nn.functional as F
 from peer_cublaslt import Matmul
 from peer_timing import DTYPES, Device, Graph, random, sets
 
-ACTIVATIONS = {"relu": F.relu, "gelu": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu}
+ACTIVATIONS = {"relu": F.relu, "gelu": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu,
+               "swiglu": lambda x: swiglu(x)}
 
 
 def shape(request):
@@ -33,16 +35,22 @@ def stored(request):
     return random(outer + a, request["dtype"]), random(outer + b, second)
 
 
-def epilogue(request, n, out):
+def swiglu(x):
+    return F.silu(x[..., 0::2]) * x[..., 1::2]
+
+
+def epilogue(request, m, n, out):
     """What follows the product in kernels of its own."""
     names = [name for name in (request.get("epilogue") or "none").split("_") if name != "none"]
     bias = random([n], out) if "bias" in names else None
-    activation = next((ACTIVATIONS[name] for name in names if name != "bias"), None)
+    activation = next((ACTIVATIONS[name] for name in names if name in ACTIVATIONS), None)
+    residual = random([m, n], out) if "residual" in names else None
 
     def apply(result):
         if bias is not None:
             result = result + bias
-        return activation(result) if activation else result
+        result = activation(result) if activation else result
+        return result if residual is None else result + residual
 
     return apply if names else None
 
@@ -52,7 +60,7 @@ def with_torch(request):
     out = out_dtype(request)
     if DTYPES[out] != DTYPES[request["dtype"]]:
         raise ValueError("torch.matmul gives %s for %s" % (request["dtype"], request["dtype"]))
-    finish = epilogue(request, n, out)
+    finish = epilogue(request, m, n, out)
     result = [batch, m, n] if batch > 1 else [m, n]
     # A setting of the whole process, which another op may have changed since.
     short = {"tf32": True, "f32": False}.get(request["dtype"])
@@ -75,11 +83,11 @@ def with_torch(request):
 
 
 def with_scaled_mm(request):
-    _, n, _, _ = shape(request)
+    m, n, _, _ = shape(request)
     out = out_dtype(request)
     if request.get("trans_a") or not request.get("trans_b"):
         raise ValueError("torch._scaled_mm wants trans_b and not trans_a")
-    finish = epilogue(request, n, out)
+    finish = epilogue(request, m, n, out)
     scale = torch.ones((), device="cuda")
     fast = bool(request.get("fast", True))
 

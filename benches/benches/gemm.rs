@@ -112,6 +112,16 @@ struct Run {
     precision: Precision,
     activation: Activation,
     bias: bool,
+    residual: bool,
+    /// The peers' name of the result's element type, where it is not the usual one.
+    out: Option<&'static str>,
+}
+
+impl Run {
+    /// Columns of C.
+    fn width(&self) -> usize {
+        self.sides.1 / self.activation.columns() as usize
+    }
 }
 
 const PLAIN: Run = Run {
@@ -124,6 +134,8 @@ const PLAIN: Run = Run {
     precision: Precision::F32,
     activation: Activation::None,
     bias: false,
+    residual: false,
+    out: None,
 };
 
 fn main() -> Outcome {
@@ -152,6 +164,12 @@ fn main() -> Outcome {
             bench::<bf16, bf16>(session, Run { name: "gemm_bf16_bias", epilogue: "bias", ..run })?;
             let gelu = Run { activation: Activation::Gelu, epilogue: "bias_gelu", ..run };
             bench::<bf16, bf16>(session, Run { name: "gemm_bf16_bias_gelu", ..gelu })?;
+            let residual = Run { residual: true, epilogue: "bias_residual", ..run };
+            bench::<bf16, bf16>(session, Run { name: "gemm_bf16_bias_residual", ..residual })?;
+            let swiglu = Run { activation: Activation::SwiGlu, epilogue: "swiglu", bias: false, ..run };
+            bench::<bf16, bf16>(session, Run { name: "gemm_bf16_swiglu", ..swiglu })?;
+            let narrow = Run { sides, dtype: "e4m3", out: Some("e4m3"), ..PLAIN };
+            bench::<E4M3, E4M3>(session, Run { name: "gemm_e4m3_e4m3", ..narrow })?;
         }
         for sides in shapes(session, &F32) {
             bench::<f32, f32>(
@@ -178,6 +196,7 @@ struct Set<T, C> {
     a: DeviceBuffer<T>,
     b: DeviceBuffer<T>,
     c: DeviceBuffer<C>,
+    residual: DeviceBuffer<C>,
 }
 
 fn bench<T, C>(session: &mut Session, run: Run) -> Outcome
@@ -193,14 +212,20 @@ where
     let stream = session.stream.clone();
     let (a, b) = (numbers::<T>(1, batch * m * k), numbers::<T>(2, batch * k * n));
     let bias = numbers::<C>(3, n);
-    let bytes = size_of_val(&a[..]) + size_of_val(&b[..]) + batch * m * n * size_of::<C>();
+    let width = run.width();
+    let residual = numbers::<C>(4, if run.residual { m * width } else { 0 });
+    let results = batch * m * width;
+    let bytes =
+        size_of_val(&a[..]) + size_of_val(&b[..]) + size_of_val(&residual[..]) + results * size_of::<C>();
     let mut sets = Vec::new();
     for _ in 0..session.rotation(bytes as u64) {
         let (a, b) = (DeviceBuffer::from_slice(&stream, &a)?, DeviceBuffer::from_slice(&stream, &b)?);
-        sets.push(Set { a, b, c: DeviceBuffer::<C>::zeroed(&stream, batch * m * n)? });
+        let (c, residual) =
+            (DeviceBuffer::zeroed(&stream, results)?, DeviceBuffer::from_slice(&stream, &residual)?);
+        sets.push(Set { a, b, c, residual });
     }
     let bias_device = DeviceBuffer::from_slice(&stream, &bias)?;
-    let expected = Expected::new(&run, &a, &b, &bias);
+    let expected = Expected::new(&run, &a, &b, &bias, &residual);
     if session.options.every {
         return every(session, &run, sets, &bias_device, &expected);
     }
@@ -273,11 +298,13 @@ where
     } else {
         Matrix::new::<T>(&set.b, k, n).batch(batch)
     };
-    let c = MatrixMut::new::<C>(&mut set.c, m, n).batch(batch);
+    let width = run.width();
+    let c = MatrixMut::new::<C>(&mut set.c, m, width).batch(batch);
     let product = Matmul::new(Matrix::new::<T>(&set.a, m, k).batch(batch), b, c)
         .precision(run.precision)
         .activation(run.activation);
-    if run.bias { product.bias::<C>(bias) } else { product }
+    let product = if run.bias { product.bias::<C>(bias) } else { product };
+    if run.residual { product.residual(Matrix::new::<C>(&set.residual, m, width)) } else { product }
 }
 
 fn peers(run: &Run, sets: usize) -> Vec<Value> {
@@ -286,7 +313,7 @@ fn peers(run: &Run, sets: usize) -> Vec<Value> {
     let request = |op: &str| {
         json!({
             "prepare": op, "m": m, "n": n, "k": k, "batch": batch, "dtype": dtype, "trans_b": transposed,
-            "epilogue": epilogue, "sets": sets,
+            "epilogue": epilogue, "sets": sets, "out": run.out,
         })
     };
     vec![request(torch), request("gemm.cublaslt")]
@@ -300,7 +327,7 @@ struct Expected {
 }
 
 impl Expected {
-    fn new<T, C>(run: &Run, a: &[T], b: &[T], bias: &[C]) -> Self
+    fn new<T, C>(run: &Run, a: &[T], b: &[T], bias: &[C], residual: &[C]) -> Self
     where
         T: Element + Into<f64>,
         C: Element + Into<f64>,
@@ -308,19 +335,29 @@ impl Expected {
         let Run { sides: (m, n, k), .. } = *run;
         let rows = CHECKED_ROWS.min(m);
         let a: Vec<T> = (0..rows).flat_map(|row| a[row * m / rows * k..][..k].to_vec()).collect();
-        let old = vec![C::from_f64(0.0); rows * n];
+        let width = run.width();
+        let old = vec![C::from_f64(0.0); rows * width];
+        let residual: Vec<C> = match run.residual {
+            true => (0..rows).flat_map(|row| residual[row * m / rows * width..][..width].to_vec()).collect(),
+            false => Vec::new(),
+        };
         let (row, column) = if run.transposed { (1, k) } else { (n, 1) };
         let epilogue = Epilogue {
             alpha: 1.0,
             beta: 0.0,
-            c: Strided { data: &old, row: n, column: 1, matrix: 0 },
+            c: Strided { data: &old, row: width, column: 1, matrix: 0 },
             bias: run.bias.then_some(bias),
-            activation: if run.activation == Activation::Gelu {
-                reference::matmul::Activation::Gelu
-            } else {
-                reference::matmul::Activation::Identity
+            activation: match run.activation {
+                Activation::Gelu => reference::matmul::Activation::Gelu,
+                Activation::SwiGlu => reference::matmul::Activation::SwiGlu,
+                _ => reference::matmul::Activation::Identity,
             },
-            residual: None,
+            residual: run.residual.then_some(Strided {
+                data: &residual[..],
+                row: width,
+                column: 1,
+                matrix: 0,
+            }),
         };
         let a = Strided { data: &a[..], row: k, column: 1, matrix: 0 };
         let b = Strided { data: b, row, column, matrix: 0 };
@@ -330,10 +367,10 @@ impl Expected {
 
     /// Compares them with what a kernel has written.
     fn check<C: Element>(&self, run: &Run, kernel: Kernel, c: &[C]) -> Outcome {
-        let Run { sides: (m, n, k), .. } = *run;
+        let (Run { sides: (m, _, k), .. }, width) = (*run, run.width());
         let Expected { rows, value, magnitude } = self;
-        let got: Vec<C> = (0..*rows).flat_map(|row| c[row * m / rows * n..][..n].to_vec()).collect();
-        compare::rounded(run.name, &got, value, magnitude, &[*rows, n], limit(run, kernel, k))?;
+        let got: Vec<C> = (0..*rows).flat_map(|row| c[row * m / rows * width..][..width].to_vec()).collect();
+        compare::rounded(run.name, &got, value, magnitude, &[*rows, width], limit(run, kernel, k))?;
         Ok(())
     }
 }
