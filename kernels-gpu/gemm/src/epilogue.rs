@@ -70,16 +70,16 @@ pub fn relu(v: f32) -> f32 {
 /// [`Activation::Silu`].
 #[inline(always)]
 pub fn silu(v: f32) -> f32 {
-    v_over_one_plus_exp(v, v)
+    v_over_one_plus_ex2(v, -core::f32::consts::LOG2_E * v)
 }
 
 /// [`Activation::Gelu`]. Since `(1 + tanh u) / 2 = 1 / (1 + exp(-2 u))`, it costs what [`silu`] does.
 #[inline(always)]
 pub fn gelu(v: f32) -> f32 {
-    /// `2 sqrt(2 / pi)`, and that times 0.044715.
-    const LINEAR: f32 = 1.595_769;
-    const CUBIC: f32 = 0.071_354_82;
-    v_over_one_plus_exp(v, v * fma(CUBIC * v, v, LINEAR))
+    /// `-2 sqrt(2 / pi)` in the exponent of 2, and that times 0.044715.
+    const LINEAR: f32 = -1.595_769_1 * core::f32::consts::LOG2_E;
+    const CUBIC: f32 = 0.044_715 * LINEAR;
+    v_over_one_plus_ex2(v, v * fma(v * v, CUBIC, LINEAR))
 }
 
 /// [`Activation::SwiGlu`] of a pair of columns.
@@ -88,8 +88,8 @@ pub fn swiglu(gate: f32, v: f32) -> f32 {
     silu(gate) * v
 }
 
-/// `v / (1 + exp(-x))`.
+/// `v / (1 + 2^x)`.
 #[inline(always)]
-fn v_over_one_plus_exp(v: f32, x: f32) -> f32 {
-    div_approx(v, 1.0 + ex2_approx(-core::f32::consts::LOG2_E * x))
+fn v_over_one_plus_ex2(v: f32, x: f32) -> f32 {
+    div_approx(v, 1.0 + ex2_approx(x))
 }

@@ -12,6 +12,10 @@ const SHARED_BYTES: u32 = 227 * 1024;
 const MAX_STAGES: u32 = 12;
 /// Bytes of an element of a result that goes through shared memory.
 const HALF_BYTES: u32 = 2;
+/// Columns of four registers of an accumulator.
+const STEP: u32 = 8;
+/// Accumulators of a thread that leave room for sixteen more numbers.
+const MOST_BESIDE_WIDE_CHUNKS: u32 = 128;
 /// Bytes of a number of the epilogue's.
 const NUMBER_BYTES: u32 = 4;
 /// Alignment of everything that the copy engine touches, and of the swizzle's pattern.
@@ -57,6 +61,14 @@ pub trait Config {
 
     /// Columns of the pieces, of 64 rows, in which a consumer stores its tile.
     const STORE_COLUMNS: u32 = store_columns(Self::BLOCK_N);
+    /// Steps of 8 columns that go through the epilogue at a time: four, in pieces of whole ones, where there are registers for them.
+    const CHUNK_STEPS: u32 = {
+        let accumulators = Self::Tile::COLUMNS / 2 * Self::Tile::GROUPS as u32;
+        let has_room = accumulators <= MOST_BESIDE_WIDE_CHUNKS;
+        if has_room && Self::STORE_COLUMNS.is_multiple_of(4 * STEP) && !Self::TRANSPOSED { 4 } else { 2 }
+    };
+    /// Columns of that.
+    const CHUNK_COLUMNS: u32 = Self::CHUNK_STEPS * STEP;
     /// Bytes of such a piece in 16-bit elements.
     const STORE_BYTES: u32 = Self::STORE_COLUMNS * GROUP_ROWS * HALF_BYTES;
     /// Pieces that a consumer has room for: one fills while the other leaves.

@@ -11,20 +11,19 @@ use super::operands::Half;
 use crate::epilogue::{Activation, gelu, relu, silu, swiglu};
 use crate::unroll::unrolled;
 
-/// Pairs that an epilogue gets at once.
-pub const PAIRS: usize = 4;
-
-/// Accumulators of a thread: pairs of neighbours in a row of the result. [`At`] says where they are.
-pub type Pairs = [[f32; 2]; PAIRS];
+/// Accumulators of a thread, 4 or 8 pairs of neighbours in a row of the result. [`At`] says where they are.
+pub type Pairs<const N: usize> = [[f32; 2]; N];
 
 /// Rows from a pair to the one below it.
 const ROWS: u32 = 8;
+/// Columns from a pair to the one beside it.
+const STEP: u32 = 2 * WIDTHS;
 /// Bytes of a number of [`Columns::numbers`].
 const WORD: u32 = size_of::<f32>() as u32;
 /// Pairs' widths from a pair to the one beside it.
 const WIDTHS: u32 = 4;
 
-/// Where [`Pairs`] lie in the result: the second one is 8 rows below the first, the others 8 columns to the right of these two.
+/// Where [`Pairs`] lie in the result: the second one is 8 rows below the first, the next two 8 columns to the right of these two, and so on.
 #[derive(Clone, Copy, Debug)]
 pub struct At {
     /// Which product of the batch.
@@ -115,7 +114,7 @@ pub trait Epilogue: Copy {
     ///
     /// # Safety
     /// The elements that `at` counts are elements of the product, and this thread's alone. All threads of the warp are here.
-    unsafe fn apply(&mut self, at: At, x: &mut Pairs);
+    unsafe fn apply<const N: usize>(&mut self, at: At, x: &mut Pairs<N>);
 
     /// Called after the last elements of a consumer's part of a tile.
     ///
@@ -127,8 +126,8 @@ pub trait Epilogue: Copy {
 
 /// Repeats a block for each of the [`Pairs`].
 macro_rules! each_pair {
-    ($pair:ident $body:block) => {{
-        unrolled!($pair in [0 1 2 3] $body);
+    ($pair:ident of $count:ident $body:block) => {{
+        unrolled!($pair in [0 1 2 3 4 5 6 7] { if $pair < $count $body });
     }};
 }
 pub(super) use each_pair;
@@ -213,7 +212,7 @@ impl<H: Half> Vectors<H> {
     /// # Safety
     /// They can be read.
     #[inline(always)]
-    unsafe fn load(self, at: At) -> Pairs {
+    unsafe fn load<const N: usize>(self, at: At) -> Pairs<N> {
         // Which way is asked once, so that the pairs' latencies overlap.
         // SAFETY: the caller's contract; pairs are aligned as `paired` says.
         unsafe {
@@ -239,10 +238,10 @@ impl<H: Half> Vectors<H> {
 
     /// `Both` is as long as two elements.
     #[inline(always)]
-    unsafe fn pairs<Both>(self, at: At, read: impl Fn(*const Both) -> [f32; 2]) -> Pairs {
+    unsafe fn pairs<Both, const N: usize>(self, at: At, read: impl Fn(*const Both) -> [f32; 2]) -> Pairs<N> {
         let rows = [0, 1].map(|pair| self.address(at, pair, size_of::<Both>() as u64 / 2).cast::<Both>());
-        let mut x = [[0.0; 2]; PAIRS];
-        each_pair!(PAIR {
+        let mut x = [[0.0; 2]; N];
+        each_pair!(PAIR of N {
             if at.count(PAIR) > 0 {
                 x[PAIR] = read(rows[PAIR % 2].wrapping_add(PAIR / 2 * WIDTHS as usize));
             }
@@ -251,10 +250,10 @@ impl<H: Half> Vectors<H> {
     }
 
     #[inline(always)]
-    unsafe fn elements<One>(self, at: At, read: impl Fn(*const One) -> f32) -> Pairs {
+    unsafe fn elements<One, const N: usize>(self, at: At, read: impl Fn(*const One) -> f32) -> Pairs<N> {
         let rows = [0, 1].map(|pair| self.address(at, pair, size_of::<One>() as u64).cast::<One>());
-        let mut x = [[0.0; 2]; PAIRS];
-        each_pair!(PAIR {
+        let mut x = [[0.0; 2]; N];
+        each_pair!(PAIR of N {
             let from = rows[PAIR % 2].wrapping_add((at.column(PAIR) - at.column) as usize);
             if at.count(PAIR) > 0 {
                 x[PAIR][0] = read(from);
@@ -295,23 +294,23 @@ unsafe fn factor(pointer: *const f32) -> f32 {
 }
 
 #[inline(always)]
-fn scale(x: &mut Pairs, factor: f32) {
-    each_pair!(PAIR { x[PAIR] = x[PAIR].map(|x| x * factor); });
+fn scale<const N: usize>(x: &mut Pairs<N>, factor: f32) {
+    each_pair!(PAIR of N { x[PAIR] = x[PAIR].map(|x| x * factor); });
 }
 
 #[inline(always)]
-fn add(x: &mut Pairs, addend: Pairs) {
-    each_pair!(PAIR { x[PAIR] = [x[PAIR][0] + addend[PAIR][0], x[PAIR][1] + addend[PAIR][1]]; });
+fn add<const N: usize>(x: &mut Pairs<N>, addend: Pairs<N>) {
+    each_pair!(PAIR of N { x[PAIR] = [x[PAIR][0] + addend[PAIR][0], x[PAIR][1] + addend[PAIR][1]]; });
 }
 
 /// The function of each element. Which one is asked once, not for each: their latencies then overlap.
 #[inline(always)]
-fn activate(activation: Activation, x: &mut Pairs) {
+fn activate<const N: usize>(activation: Activation, x: &mut Pairs<N>) {
     match activation {
         Activation::None | Activation::SwiGlu => {}
-        Activation::Relu => each_pair!(PAIR { x[PAIR] = x[PAIR].map(relu); }),
-        Activation::Gelu => each_pair!(PAIR { x[PAIR] = x[PAIR].map(gelu); }),
-        Activation::Silu => each_pair!(PAIR { x[PAIR] = x[PAIR].map(silu); }),
+        Activation::Relu => each_pair!(PAIR of N { x[PAIR] = x[PAIR].map(relu); }),
+        Activation::Gelu => each_pair!(PAIR of N { x[PAIR] = x[PAIR].map(gelu); }),
+        Activation::Silu => each_pair!(PAIR of N { x[PAIR] = x[PAIR].map(silu); }),
     }
 }
 
@@ -341,7 +340,7 @@ impl<H: Half> Epilogue for Fused<H> {
     }
 
     #[inline(always)]
-    unsafe fn apply(&mut self, at: At, x: &mut Pairs) {
+    unsafe fn apply<const N: usize>(&mut self, at: At, x: &mut Pairs<N>) {
         let Terms { alpha, beta, activation } = self.terms;
         let activation = Activation::from_code(activation);
         let halved = matches!(activation, Activation::SwiGlu);
@@ -350,20 +349,26 @@ impl<H: Half> Epilogue for Fused<H> {
         unsafe {
             scale(x, alpha * factor(scale_a) * factor(scale_b));
             if beta != 0.0 && !halved {
-                let old = self.old.load(at);
-                each_pair!(PAIR {
+                let old: Pairs<N> = self.old.load(at);
+                each_pair!(PAIR of N {
                     let [[a, b], [c, d]] = [x[PAIR], old[PAIR]];
                     x[PAIR] = [fastmath::fma(beta, c, a), fastmath::fma(beta, d, b)];
                 });
             }
             if !self.bias.is_null() {
-                let [left, right] =
-                    [0, ROWS].map(|columns| vector::load_shared_v2(at.numbers + columns * WORD));
-                add(x, [left, left, right, right]);
+                let mut bias = [[0.0; 2]; N];
+                each_pair!(PAIR of N {
+                    bias[PAIR] = if PAIR % 2 == 0 {
+                        vector::load_shared_v2(at.numbers + PAIR as u32 / 2 * STEP * WORD)
+                    } else {
+                        bias[PAIR - PAIR % 2]
+                    };
+                });
+                add(x, bias);
             }
             let at = if halved { at.halved() } else { at };
             if halved {
-                each_pair!(PAIR { x[PAIR][0] = swiglu(x[PAIR][0], x[PAIR][1]); });
+                each_pair!(PAIR of N { x[PAIR][0] = swiglu(x[PAIR][0], x[PAIR][1]); });
             } else {
                 activate(activation, x);
             }
@@ -371,7 +376,7 @@ impl<H: Half> Epilogue for Fused<H> {
                 add(x, self.residual.load(at));
             }
             if !self.amax.is_null() {
-                each_pair!(PAIR {
+                each_pair!(PAIR of N {
                     let count = at.count(PAIR);
                     if count > 0 { self.raise(x[PAIR][0]); }
                     if count > 1 { self.raise(x[PAIR][1]); }

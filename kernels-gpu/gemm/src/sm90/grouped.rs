@@ -122,7 +122,7 @@ impl<H: Half> Epilogue for PerGroup<H> {
     }
 
     #[inline(always)]
-    unsafe fn apply(&mut self, at: At, x: &mut Pairs) {
+    unsafe fn apply<const N: usize>(&mut self, at: At, x: &mut Pairs<N>) {
         // SAFETY: the caller's contract is the same.
         unsafe { self.fused.apply(at, x) }
     }

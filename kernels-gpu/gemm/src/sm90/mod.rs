@@ -40,7 +40,7 @@
 //! struct Squares;
 //!
 //! impl Epilogue for Squares {
-//!     unsafe fn apply(&mut self, _: At, x: &mut Pairs) {
+//!     unsafe fn apply<const N: usize>(&mut self, _: At, x: &mut Pairs<N>) {
 //!         *x = x.map(|pair| pair.map(|x| x * x));
 //!     }
 //! }

@@ -4,8 +4,8 @@
 //!
 //! * **plain**: rounded to 16 bits, `stmatrix` into a piece of 64 rows in shared memory, and the copy engine takes it from there while
 //!   the next piece fills. What lies outside of the result it leaves out. All of it is unrolled.
-//! * **through the epilogue**: in a loop over chunks of 64 rows and 16 columns, eight accumulators of a thread. A jump picks them, since registers have no
-//!   index; so the epilogue is there once, whatever it does, and next to 192 accumulators there is room for it. The results go the same way
+//! * **through the epilogue**: in a loop over chunks of 64 rows and 32 columns, sixteen accumulators of a thread; half of that next to 192 accumulators,
+//!   where there is no room. A jump picks them, since registers have no index; so the epilogue is there once, whatever it does. The results go the same way
 //!   over a piece in shared memory, or, where the copy engine cannot store them, from the registers to global memory.
 //!
 //! Of kernels that store the transpose, neighbours in a row of the result are in neighbouring lanes: those change one of two before the epilogue.
@@ -15,7 +15,7 @@ use cuda_std::{barrier, convert, fence, matrix, misc, tma, vector};
 use layout::wgmma::Swizzle;
 
 use super::config::{Config, WARPGROUP};
-use super::epilogue::{At, Columns, Epilogue, PAIRS, Pairs, each_pair};
+use super::epilogue::{At, Columns, Epilogue, Pairs, each_pair};
 use super::kernel::FIRST_CONSUMER_BARRIER;
 use super::operands::{GROUP_ROWS, Half, Operands, Tile};
 use super::pipeline::Ring;
@@ -50,12 +50,18 @@ impl Number {
 
     /// Rounds pairs, of types of at most 16 bits: the first one's bits are the lower ones.
     #[inline(always)]
-    fn pack<H: Half>(self, x: &Pairs) -> [u32; PAIRS] {
+    fn pack<H: Half, const N: usize>(self, x: &Pairs<N>) -> [u32; N] {
+        let mut bits = [0; N];
         match self {
-            Self::E4m3 => x.map(|[low, high]| convert::e4m3x2_from_f32(low, high).into()),
-            Self::E5m2 => x.map(|[low, high]| convert::e5m2x2_from_f32(low, high).into()),
-            Self::Half | Self::F32 => x.map(|[low, high]| H::pack(low, high)),
+            Self::E4m3 => each_pair!(PAIR of N {
+                bits[PAIR] = convert::e4m3x2_from_f32(x[PAIR][0], x[PAIR][1]).into();
+            }),
+            Self::E5m2 => each_pair!(PAIR of N {
+                bits[PAIR] = convert::e5m2x2_from_f32(x[PAIR][0], x[PAIR][1]).into();
+            }),
+            Self::Half | Self::F32 => each_pair!(PAIR of N { bits[PAIR] = H::pack(x[PAIR][0], x[PAIR][1]); }),
         }
+        bits
     }
 }
 
@@ -120,10 +126,8 @@ impl Place {
 const UNIT: u32 = layout::UNIT_BYTES;
 /// Columns of an accumulator's step: four registers.
 const STEP_COLUMNS: u32 = 8;
-/// Columns of a chunk, and of an `stmatrix` of four registers: two steps.
-const CHUNK_COLUMNS: u32 = 2 * STEP_COLUMNS;
-/// Accumulators of a thread in a chunk.
-const CHUNK: usize = 2 * PAIRS;
+/// Columns of an `stmatrix` of four registers: two steps.
+const WIDE: u32 = 2 * STEP_COLUMNS;
 
 impl<C: Config> Store<C> {
     /// For the consumers' thread of this number.
@@ -175,7 +179,12 @@ impl<C: Config> Store<C> {
                 self.plain(tile, corner);
             } else {
                 epilogue.enter(corner.group);
-                self.through(tile, epilogue, corner, self.output.copied && is_whole);
+                let copied = self.output.copied && is_whole;
+                if C::CHUNK_STEPS == 4 {
+                    self.through::<E, 8>(tile, epilogue, corner, copied);
+                } else {
+                    self.through::<E, 4>(tile, epilogue, corner, copied);
+                }
             }
         }
         self.copies = (self.copies + C::Tile::GROUPS as u32 * Self::PIECES) % C::STORE_BUFFERS;
@@ -254,37 +263,44 @@ impl<C: Config> Store<C> {
     }
 
     #[inline(always)]
-    unsafe fn through<E: Epilogue>(&self, tile: &C::Tile, mut epilogue: E, corner: Corner, copied: bool) {
-        const { assert!(C::STORE_COLUMNS.is_multiple_of(CHUNK_COLUMNS), "a chunk is of one piece") };
+    unsafe fn through<E: Epilogue, const N: usize>(
+        &self,
+        tile: &C::Tile,
+        mut epilogue: E,
+        corner: Corner,
+        copied: bool,
+    ) {
+        const { assert!(C::STORE_COLUMNS.is_multiple_of(C::CHUNK_COLUMNS), "a chunk is of one piece") };
         let mut number = 0;
         while number < C::Tile::GROUPS as u32 * Self::CHUNKS {
             // Next to the accumulators there is no room for what could be computed ahead of the loop.
             let place = self.place();
             let corner = Corner { batch: misc::opaque(corner.batch), ..corner };
             let spot = Spot::new::<C>(place.thread);
-            let (group, column) = (number / Self::CHUNKS, number % Self::CHUNKS * CHUNK_COLUMNS);
+            let (group, column) = (number / Self::CHUNKS, number % Self::CHUNKS * C::CHUNK_COLUMNS);
             let along = column % C::STORE_COLUMNS;
             let first = in_result::<C>(corner, 0, 0).column;
             let at = self.at(in_result::<C>(corner, group, column), spot, place.numbers, first);
             // SAFETY: the whole warpgroup is here; elements of the product, places in the piece.
             unsafe {
-                let mut x = chunk::<C>(tile, number);
+                let mut x = chunk::<C, N>(tile, number);
                 if C::TRANSPOSED {
-                    x = exchange(x, place.thread);
+                    const { assert!(!C::TRANSPOSED || C::CHUNK_STEPS == 2, "chunks of two rows of two pairs") };
+                    exchange(&mut x, place.thread);
                 }
                 epilogue.apply(at, &mut x);
                 if copied {
-                    let piece = self.piece(place, number * CHUNK_COLUMNS / C::STORE_COLUMNS);
+                    let piece = self.piece(place, number * C::CHUNK_COLUMNS / C::STORE_COLUMNS);
                     if along == 0 {
                         self.begin_piece(place);
                     }
                     let spot = if C::TRANSPOSED { spot.below(along) } else { spot.beside(along) };
-                    self.output.write_piece::<C>(piece, spot, &x);
-                    if along + CHUNK_COLUMNS == C::STORE_COLUMNS {
+                    self.output.write_piece::<C, N>(piece, spot, &x);
+                    if along + C::CHUNK_COLUMNS == C::STORE_COLUMNS {
                         self.copy_piece(place, piece, in_result::<C>(corner, group, column - along));
                     }
                 } else {
-                    self.output.write::<<C::Operands as Operands>::Half>(at, &x);
+                    self.output.write::<<C::Operands as Operands>::Half, N>(at, &x);
                 }
             }
             number = misc::opaque(number) + 1;
@@ -294,7 +310,7 @@ impl<C: Config> Store<C> {
     }
 
     /// Chunks of a group.
-    const CHUNKS: u32 = C::BLOCK_N / CHUNK_COLUMNS;
+    const CHUNKS: u32 = C::BLOCK_N / C::CHUNK_COLUMNS;
 
     /// Where the thread's pairs are in the product, of a chunk that begins at `from` in a tile whose numbers of columns begin at
     /// `numbers` with that of column `first`.
@@ -316,17 +332,21 @@ fn in_result<C: Config>(corner: Corner, group: u32, column: u32) -> Corner {
 
 /// A chunk of the accumulators, as pairs of neighbours in a row of the tile: rows 0 and 8, then 8 columns on.
 #[inline(always)]
-fn chunk<C: Config>(tile: &C::Tile, number: u32) -> Pairs {
-    let chunks = (C::BLOCK_N / CHUNK_COLUMNS) as usize;
+fn chunk<C: Config, const N: usize>(tile: &C::Tile, number: u32) -> Pairs<N> {
+    let chunks = (C::BLOCK_N / C::CHUNK_COLUMNS) as usize;
+    let mut x = [[0.0; 2]; N];
     unrolled!(GROUP in [0 1] { if GROUP < C::Tile::GROUPS {
         unrolled!(INDEX in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15] {
             if INDEX < chunks && number == (GROUP * chunks + INDEX) as u32 {
-                let x = |register: usize| tile.get(GROUP, CHUNK * INDEX + register);
-                return [[x(0), x(1)], [x(2), x(3)], [x(4), x(5)], [x(6), x(7)]];
+                each_pair!(PAIR of N {
+                    let first = 2 * (N * INDEX + PAIR);
+                    x[PAIR] = [tile.get(GROUP, first), tile.get(GROUP, first + 1)];
+                });
+                return x;
             }
         });
     } });
-    [[0.0; 2]; PAIRS]
+    x
 }
 
 /// Lanes that a neighbouring row of the tile is away.
@@ -334,16 +354,17 @@ const ROW_LANES: u32 = 4;
 
 /// Of pairs beside each other makes pairs below each other: lanes of odd rows give their first column to the row above, for its second.
 #[inline(always)]
-unsafe fn exchange(x: Pairs, thread: u32) -> Pairs {
+unsafe fn exchange<const N: usize>(x: &mut Pairs<N>, thread: u32) {
     let odd = thread / ROW_LANES % 2 == 1;
-    let [a, b, c, d] = x.map(|[first, second]| {
+    each_pair!(PAIR of N {
+        let [first, second] = x[PAIR];
         let given = if odd { first } else { second };
         // SAFETY: the caller says that the whole warp is here.
         let (got, _) = unsafe { warp_shuffle_xor(FULL_MASK, given, ROW_LANES, 32) };
-        if odd { [got, second] } else { [first, got] }
+        x[PAIR] = if odd { [got, second] } else { [first, got] };
     });
     // The columns of the tile are the rows of the result.
-    [a, c, b, d]
+    x.swap(1, 2);
 }
 
 /// Where a thread's pairs begin in a chunk, in the result's rows and columns.
@@ -422,7 +443,7 @@ impl Lines {
                 if 2 * PAIR + 1 < steps {
                     let registers = [half(index), half(index + 2), half(index + 4), half(index + 6)];
                     if C::TRANSPOSED {
-                        let columns = PAIR as u32 * CHUNK_COLUMNS * GROUP_ROWS * 2;
+                        let columns = PAIR as u32 * WIDE * GROUP_ROWS * 2;
                         matrix::stmatrix_x4_trans(to + self.line + columns + (self.unit ^ self.flip) * UNIT, registers);
                     } else {
                         let unit = self.unit + PAIR as u32 * 2;
@@ -445,11 +466,11 @@ impl Output {
     /// Writes the thread's pairs of a chunk, which begin at `spot` of a piece. Units of a line change places as the copy engine's swizzle has
     /// it, so that the eight rows of a warp's store do not meet in one bank.
     #[inline(always)]
-    unsafe fn write_piece<C: Config>(self, piece: u32, spot: Spot, x: &Pairs) {
+    unsafe fn write_piece<C: Config, const N: usize>(self, piece: u32, spot: Spot, x: &Pairs<N>) {
         let length = if C::TRANSPOSED { GROUP_ROWS } else { C::STORE_COLUMNS };
         // Half of what a pair becomes; a line is as long as the swizzle's span.
         let bytes = if self.halved { self.number.bytes() / 2 } else { self.number.bytes() };
-        let bits = self.number.pack::<<C::Operands as Operands>::Half>(x);
+        let bits = self.number.pack::<<C::Operands as Operands>::Half, N>(x);
         let address = |pair: usize, bytes: u32| {
             let line = spot.row * (length * bytes);
             // Lines 8 apart are flipped alike.
@@ -461,34 +482,34 @@ impl Output {
         // SAFETY: the caller's contract: places in the piece, this thread's alone.
         unsafe {
             if bytes == 2 {
-                each_pair!(PAIR { vector::store_shared(address(PAIR, 2), bits[PAIR]); });
+                each_pair!(PAIR of N { vector::store_shared(address(PAIR, 2), bits[PAIR]); });
             } else {
-                each_pair!(PAIR { vector::store_shared_b16(address(PAIR, 1), bits[PAIR] as u16); });
+                each_pair!(PAIR of N { vector::store_shared_b16(address(PAIR, 1), bits[PAIR] as u16); });
             }
         }
     }
 
     /// Stores the pairs' elements of the result.
     #[inline(always)]
-    unsafe fn write<H: Half>(self, at: At, x: &Pairs) {
+    unsafe fn write<H: Half, const N: usize>(self, at: At, x: &Pairs<N>) {
         let at = if self.halved { at.halved() } else { at };
         // SAFETY: the caller's contract.
         unsafe {
             match self.number {
-                Number::F32 => each_pair!(PAIR {
+                Number::F32 => each_pair!(PAIR of N {
                     let both = x[PAIR].map(f32::to_bits);
                     self.put(at, PAIR, both, u64::from(both[0]) | u64::from(both[1]) << u32::BITS);
                 }),
                 Number::Half => {
-                    let bits = self.number.pack::<H>(x);
-                    each_pair!(PAIR {
+                    let bits = self.number.pack::<H, N>(x);
+                    each_pair!(PAIR of N {
                         let both = bits[PAIR];
                         self.put(at, PAIR, [both as u16, (both >> u16::BITS) as u16], both);
                     });
                 }
                 Number::E4m3 | Number::E5m2 => {
-                    let bits = self.number.pack::<H>(x);
-                    each_pair!(PAIR {
+                    let bits = self.number.pack::<H, N>(x);
+                    each_pair!(PAIR of N {
                         let both = bits[PAIR] as u16;
                         self.put(at, PAIR, [both as u8, (both >> u8::BITS) as u8], both);
                     });
