@@ -146,7 +146,8 @@ impl BlockScaled<'_> {
         let groups = side("the groups", groups)?;
         let arguments = (a, b, d, arguments, data, factors_a, pitch, factors_b, offsets, is_wide, groups);
         let config = config(stream, entry, tiles as usize);
-        // SAFETY: as above, and there is one offset more than groups.
+        // SAFETY: lengths are those of the shape for so many groups, c is exclusively borrowed, there is one offset more than groups, maps,
+        // grid and block are what the kernel asks for, and it waits for earlier launches before it touches memory.
         unsafe { launch::<gemm_grouped_e4m3_blocks_nt_128x128>(stream, config, arguments) }
     }
 

@@ -36,6 +36,9 @@ use super::sm90::{ARCH, BOX, can_copy, copy, element, is_plain, map, number, ope
 /// has been queued and not run. Rows of C that belong to no group stay as they are. Offsets that do not ascend, or lie outside of `0..=m`, make
 /// results meaningless and do no harm otherwise: each counts as no less than the one before it, and no more than m.
 ///
+/// bf16, f16 and e4m3 go to Hopper's tensor cores, after copies of operands that TMA cannot address; all else, on any device, to a kernel that takes
+/// everything, slowly.
+///
 /// ```no_run
 /// use half::bf16;
 /// use ironwarp::DeviceBuffer;
