@@ -95,9 +95,10 @@ fn bench_add(session: &mut Session) -> Outcome {
     check("launch_add_eager", &x.to_vec(&stream)?, count)
 }
 
-/// Through a kernel handle and addresses, the least that ironwarp does for a launch: with the device's time, and the calls alone.
+/// Through a kernel handle and addresses, the least that ironwarp does for a launch: prepared, as it is, and the calls alone.
 fn bench_handle(session: &mut Session) -> Outcome {
-    if !session.wants("launch_handle") && !session.wants("launch_call") {
+    let names = ["launch_handle", "launch_call", "launch_prepared"];
+    if !names.into_iter().any(|name| session.wants(name)) {
         return Ok(());
     }
     let (x, y) = vectors(session)?;
@@ -105,6 +106,12 @@ fn bench_handle(session: &mut Session) -> Outcome {
     let handle = session.device.kernel::<kernel::saxpy>()?;
     let config = LaunchConfig::new([kernel::blocks(ELEMENTS) as u32, 1, 1], [kernel::THREADS, 1, 1]);
     let to = y.as_ptr();
+    let mut prepared = handle.prepare(&stream, config)?;
+    session.measure_host("launch_prepared", "1 kernel", Work::Calls(1), &[], |runs| {
+        count += runs;
+        // SAFETY: grid and block are what the kernel asks for; both have ELEMENTS elements; nothing else uses `y`.
+        (0..runs).try_for_each(|_| unsafe { prepared.launch((1.0, &x, to)) })
+    })?;
     let mut run = |runs: u64| {
         count += runs;
         // SAFETY: grid and block are what the kernel asks for; both have ELEMENTS elements; nothing else uses `y`.

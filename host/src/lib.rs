@@ -55,7 +55,7 @@ pub use error::{DriverError, Error, Limit, OutOfMemory, Result};
 pub use interop::CustLoan;
 pub use launch::{
     Arg, Function, FunctionAttributes, KernelHandle, LaunchArgs, LaunchConfig, LaunchSite, Parameters,
-    Suspects, launch,
+    PreparedLaunch, Suspects, launch,
 };
 pub use memory::{DeviceBuffer, DevicePtr, DeviceView, DeviceViewMut, Overrun, PinnedBuffer, with_oom_retry};
 pub use module::Module;

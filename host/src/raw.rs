@@ -115,6 +115,22 @@ driver_calls! {
     fn stream_end_capture = cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
     /// Is a stream captured, and in which capture?
     fn stream_capture_info = cuStreamGetCaptureInfo(stream: CUstream, status: *mut c_int, id: *mut u64);
+    /// Creates an empty graph.
+    fn graph_create = cuGraphCreate(graph: *mut CUgraph, flags: c_uint);
+    /// Adds a kernel to a graph, behind `count` of its nodes.
+    fn graph_add_kernel_node = cuGraphAddKernelNode(
+        node: *mut CUgraphNode,
+        graph: CUgraph,
+        after: *const CUgraphNode,
+        count: usize,
+        parameters: *const KernelNodeParams,
+    );
+    /// Changes a kernel of an executable, for its launches from now on.
+    fn graph_exec_kernel_set_params = cuGraphExecKernelNodeSetParams(
+        exec: CUgraphExec,
+        node: CUgraphNode,
+        parameters: *const KernelNodeParams,
+    );
     /// Makes a graph executable.
     fn graph_instantiate = cuGraphInstantiateWithFlags(exec: *mut CUgraphExec, graph: CUgraph, flags: u64);
     /// Runs an executable graph in stream order.
@@ -182,6 +198,17 @@ driver_calls! {
         stream: CUstream,
         parameters: *mut *mut c_void,
     );
+}
+
+/// `CUDA_KERNEL_NODE_PARAMS`.
+#[repr(C)]
+pub(crate) struct KernelNodeParams {
+    pub function: CUfunction,
+    pub grid: [c_uint; 3],
+    pub block: [c_uint; 3],
+    pub shared_bytes: c_uint,
+    pub parameters: *mut *mut c_void,
+    pub extra: *mut *mut c_void,
 }
 
 /// `CUDA_ERROR_NOT_SUPPORTED`.

@@ -5,6 +5,7 @@ mod common;
 use common::kernels::{self, bounded, fill, last_of_dynamic_shared, scale};
 use common::{Bench, load_kernels};
 use cuda_std::kernel::{PtrMut, Slice, Value};
+use ironwarp::graph::Graph;
 use ironwarp::{DeviceBuffer, DevicePtr, DeviceViewMut, LaunchConfig, Module, Result, launch};
 
 #[test]
@@ -160,6 +161,85 @@ fn a_handle_launches_many_times() -> Result<()> {
         unsafe { kernel.launch(&stream, LaunchConfig::linear(100, 64), (&mut out,))? };
     }
     assert!(out.to_vec(&stream)?.iter().all(|&v| v == 50));
+    Ok(())
+}
+
+#[test]
+fn a_prepared_launch_takes_other_arguments_each_time() -> Result<()> {
+    let Bench { device, stream } = Bench::open()?;
+    let x: Vec<f32> = (0..100).map(|i| i as f32).collect();
+    let x = DeviceBuffer::from_slice(&stream, &x)?;
+    let (mut y, mut z) =
+        (DeviceBuffer::<f32>::zeroed(&stream, 100)?, DeviceBuffer::<f32>::zeroed(&stream, 100)?);
+    let config = LaunchConfig::linear(100, 64);
+    let mut prepared = device.kernel::<scale>()?.prepare(&stream, config)?;
+    // Each reads what the one before wrote, prepared or not.
+    for factor in 1..=50 {
+        let factor = factor as f32;
+        // SAFETY: all have 100 elements.
+        unsafe {
+            prepared.launch((factor, &x, &mut y))?;
+            prepared.launch((2.0, &y, &mut z))?;
+            launch::<scale>(&stream, config, (0.5, &z, &mut y))?;
+        }
+    }
+    assert!(y.to_vec(&stream)?.iter().enumerate().all(|(i, &v)| v == 50.0 * i as f32));
+    assert!(z.to_vec(&stream)?.iter().enumerate().all(|(i, &v)| v == 100.0 * i as f32));
+    // Dropped with launches under way, and made anew; a second one beside it on another stream.
+    let other = device.stream()?;
+    for round in 1..=20 {
+        let factor = round as f32;
+        let mut here = device.kernel::<scale>()?.prepare(&stream, config)?;
+        let mut there = device.kernel::<scale>()?.prepare(&other, config)?;
+        // SAFETY: all have 100 elements.
+        unsafe {
+            here.launch((factor, &x, &mut y))?;
+            there.launch((factor, &y, &mut z))?;
+            here.launch((factor + 1.0, &x, &mut y))?;
+            there.launch((factor + 1.0, &y, &mut z))?;
+        }
+        drop((here, there));
+        let want = (factor + 1.0) * (factor + 1.0);
+        assert!(z.to_vec(&other)?.iter().enumerate().all(|(i, &v)| v == want * i as f32), "round {round}");
+    }
+    Ok(())
+}
+
+#[test]
+fn prepared_launches_of_every_configuration() -> Result<()> {
+    let Bench { device, stream } = Bench::open()?;
+    let kernel = device.kernel::<bounded>()?;
+    let mut out = DeviceBuffer::<u32>::zeroed(&stream, 128)?;
+    let config = LaunchConfig::linear(128, 64);
+    let mut configs = vec![config, config.cooperative(), config.with_shared(1 << 10)];
+    if device.properties().clusters {
+        configs.push(config.cluster([2, 1, 1]));
+    }
+    for config in &configs {
+        let mut prepared = kernel.prepare(&stream, *config)?;
+        for _ in 0..3 {
+            // SAFETY: one thread an element.
+            unsafe { prepared.launch((&mut out,))? };
+        }
+    }
+    let launched = 3 * configs.len() as u32;
+    assert!(out.to_vec(&stream)?.iter().all(|&v| v == launched));
+    // Nothing, and too much.
+    let nothing = LaunchConfig::linear(0, 64);
+    // SAFETY: no thread runs.
+    unsafe { kernel.prepare(&stream, nothing)?.launch((&mut out,))? };
+    let error = kernel.prepare(&stream, LaunchConfig::linear(128, 65)).expect_err("bounded to 64 threads");
+    assert!(error.to_string().contains("65"), "{error}");
+    // In a capture it is part of the graph, and done when that is replayed.
+    let prepared = kernel.prepare(&stream, config)?;
+    let mut graph = Graph::capture(&stream, (out, prepared), |_, (out, prepared)| {
+        // SAFETY: one thread an element.
+        unsafe { prepared.launch((&mut *out,)) }
+    })?;
+    for _ in 0..2 {
+        graph.replay(&stream)?;
+    }
+    assert!(graph.inputs().0.to_vec(&stream)?.iter().all(|&v| v == launched + 2));
     Ok(())
 }
 

@@ -100,7 +100,7 @@ struct Executable {
 
 /// One thread at a time makes, changes and destroys graphs: the driver's graph objects are not made for several, and what they
 /// share inside the driver is not known.
-fn alone<R>(work: impl FnOnce() -> R) -> R {
+pub(crate) fn alone<R>(work: impl FnOnce() -> R) -> R {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     work()

@@ -105,12 +105,10 @@ impl FunctionInner {
         args: impl LaunchArgs<P>,
         location: &'static Location<'static>,
     ) -> Result<()> {
-        self.check(stream.device(), &config)?;
+        self.make_ready(stream.device(), &config)?;
         if config.blocks() == 0 {
             return Ok(());
         }
-        self.opt_in(stream.device(), config.shared_bytes)?;
-        self.opt_in_to_clusters(stream.device(), &config)?;
         // With blocking launches no other launch runs beside this one, so that an error can only be its own.
         let one_at_a_time = stream.device().blocking_launches().map(|lock| lock.lock());
         args.with(stream, |parameters| {
@@ -163,6 +161,21 @@ impl FunctionInner {
                 raw::launch_kernel(function, gx, gy, gz, bx, by, bz, shared_bytes, stream, values, no_extra)
             }
         }
+    }
+
+    /// Checks the configuration, and lets the kernel have what it asks for.
+    pub(super) fn make_ready(&self, device: &Device, config: &LaunchConfig) -> Result<()> {
+        self.check(device, config)?;
+        self.opt_in(device, config.shared_bytes)?;
+        self.opt_in_to_clusters(device, config)
+    }
+
+    pub(super) fn handle(&self) -> CUfunction {
+        self.handle
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        self.name
     }
 
     fn check(&self, device: &Device, config: &LaunchConfig) -> Result<()> {

@@ -160,7 +160,15 @@ impl<K: Kernel> KernelHandle<K> {
         Function::new(self.inner.clone(), &self.device)
     }
 
-    /// Queues the kernel on `stream`.
+    pub(super) fn inner(&self) -> &Arc<FunctionInner> {
+        &self.inner
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Queues the kernel on `stream`. One that is launched again and again may be [prepared](KernelHandle::prepare).
     ///
     /// # Safety
     /// As [`launch`].

@@ -20,12 +20,14 @@ mod config;
 mod function;
 mod kernel;
 mod name;
+mod prepared;
 mod recent;
 
 pub use args::{Arg, LaunchArgs, Parameters};
 pub use config::{LaunchConfig, LaunchSite};
 pub use function::{Function, FunctionAttributes};
 pub use kernel::{KernelHandle, launch};
+pub use prepared::PreparedLaunch;
 pub use recent::Suspects;
 
 pub(crate) use function::FunctionInner;

@@ -61,6 +61,13 @@ pub const SCENARIOS: &[Scenario] = &[
         ..Scenario::new("graph cache", graphs::cache)
     },
     Scenario::new("launches", launches),
+    Scenario {
+        harmless: &[
+            ("cuStreamSynchronize", 1, "a prepared launch that is dropped waits for its last run"),
+            ("cuCtxSetCurrent", 1, "before that wait"),
+        ],
+        ..Scenario::new("prepared", prepared)
+    },
     Scenario::new("by name", by_name),
     Scenario::new("cust", with_cust),
     Scenario::new("basic ops", ops::basic),
@@ -157,6 +164,18 @@ fn launches() -> Result<()> {
         launch::<last_of_dynamic_shared>(&stream, config, (bytes, &mut out))?;
     }
     assert_eq!(out.slice(..1)?.to_vec(&stream)?, [7]);
+    Ok(())
+}
+
+fn prepared() -> Result<()> {
+    let Bench { device, stream } = Bench::open()?;
+    let mut out = DeviceBuffer::<f32>::zeroed(&stream, 64)?;
+    let mut prepared = device.kernel::<fill>()?.prepare(&stream, LaunchConfig::linear(64, 32))?;
+    for value in [1.0, 2.0] {
+        // SAFETY: 64 elements.
+        unsafe { prepared.launch((64u32, value, &mut out))? };
+    }
+    assert_eq!(out.to_vec(&stream)?, [2.0; 64]);
     Ok(())
 }
 
