@@ -171,6 +171,8 @@ fn k_in_parts() -> Outcome {
     some(case.check::<bf16, bf16, bf16>()?)?;
     some(Case { m: 33, n: 29, c: Lie { gap: 2, skip: 1, ..DENSE }, ..case }.check::<f16, f16, f16>()?)?;
     some(Case { a: TRANSPOSED, b: DENSE, ..case }.check::<bf16, bf16, f32>()?)?;
+    some(Case { c: TRANSPOSED, ..case }.check::<f16, f16, f16>()?)?;
+    some(Case { n: 38, c: Lie { gap: 2, ..DENSE }, ..case }.check::<bf16, bf16, bf16>()?)?;
     some(Case { c: TRANSPOSED, beta: 0.5, residual: true, ..case }.check::<bf16, bf16, bf16>()?)?;
     some(
         Case { activation: Activation::SwiGlu, bias: true, alpha: 0.5, ..case }

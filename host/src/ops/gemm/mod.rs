@@ -56,6 +56,7 @@
 mod any;
 mod blocks;
 mod config;
+mod cost;
 mod f32;
 mod grouped;
 mod matmul;

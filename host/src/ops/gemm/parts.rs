@@ -105,7 +105,11 @@ pub(super) fn launch_parts(
         amax: None,
     };
     whole(stream, &parts, &Config { split_k: 1, ..*config }, product)?;
-    sum(stream, problem, Parts { count, by_columns }, &sums, operands)
+    let has_lines = length.is_multiple_of(kernel::WIDE as usize)
+        && u64::from(problem.c.alignment) == ROW_ALIGNMENT
+        && problem.c.dtype.size() > 1;
+    let is_wide = problem.finish.is_plain() && has_lines;
+    sum(stream, problem, Parts { count, by_columns, is_wide }, &sums, operands)
 }
 
 fn sum(
@@ -118,7 +122,7 @@ fn sum(
     let arguments = kernel_problem(problem, &operands);
     let Operands { c, bias, residual, scale_a, scale_b, amax, .. } = operands;
     // `cut` takes no more elements than fit.
-    let blocks = kernel::elements(&arguments).div_ceil(u64::from(kernel::THREADS)) as u32;
+    let blocks = kernel::threads(&arguments, parts).div_ceil(u64::from(kernel::THREADS)) as u32;
     let config = LaunchConfig::new([blocks, 1, 1], [kernel::THREADS, 1, 1]).overlapping_previous();
     let (bias, residual) = (bias.map(|bias| bias.data), residual.map(|residual| residual.data));
     let amax = amax.map(|amax| amax.bytes().cast::<u32>());

@@ -24,11 +24,12 @@ use crate::stream::Stream;
 use crate::tensor::DType;
 
 use super::config::{Config, Kernel, Offer, Refusal, Repack};
+use super::cost;
 use super::matmul::invalid;
 use super::matrix::{Matrix, ROW_ALIGNMENT, Shape};
 use super::parts;
 use super::problem::{Operand, Order, Precision, Problem};
-use super::repack::{self, LINE_BYTES};
+use super::repack::LINE_BYTES;
 use super::run::{Family, Operands};
 use super::select::{Facts, Sink};
 
@@ -40,19 +41,6 @@ pub(super) const ARCH: Arch = Arch { major: 9, minor: 0 };
 pub(super) const K_BYTES: u32 = 128;
 pub(super) const BOX: u32 = 64;
 
-/// What one multiprocessor of an H200 does in a microsecond, from runs of a whole device (`benches/NOTES.md`): multiplications of 16-bit
-/// types, bytes that come from L2 into shared memory, and bytes of C that go to memory.
-const FLOPS_PER_US: f64 = 6.5e6;
-const LOAD_BYTES_PER_US: f64 = 105e3;
-const STORE_BYTES_PER_US: f64 = 65e3;
-/// Bytes that the whole device reads from memory in a microsecond.
-const MEMORY_BYTES_PER_US: f64 = 4e6;
-/// Of two things that go on at a time, how much of the shorter one still shows.
-const SHOWS: f64 = 0.1;
-/// How much longer a store takes through the epilogue.
-const THROUGH_EPILOGUE: f64 = 2.0;
-/// A launch, and the first stage's way.
-const START_US: f64 = 2.5;
 /// Multiprocessors' worth of tiles that run at a time, for the height of a band.
 const TILES_AT_ONCE: f64 = 132.0;
 
@@ -63,12 +51,12 @@ pub(super) fn name(index: u8) -> &'static str {
 
 /// The product as a kernel computes it: as it is, or transposed.
 #[derive(Clone, Copy)]
-struct View {
-    m: u32,
-    n: u32,
+pub(super) struct View {
+    pub m: u32,
+    pub n: u32,
     /// `[m, k]` and `[k, n]`.
-    a: Operand,
-    b: Operand,
+    pub a: Operand,
+    pub b: Operand,
 }
 
 fn flip(operand: Operand) -> Operand {
@@ -235,7 +223,7 @@ pub(super) fn copy(operand: &Operand, wanted: Order, straddling_too: bool) -> Re
 }
 
 /// Do boxes lie across cache lines?
-fn straddles(operand: &Operand) -> bool {
+pub(super) fn straddles(operand: &Operand) -> bool {
     !(operand.leading * operand.dtype.size() as u64).is_multiple_of(LINE_BYTES as u64)
 }
 
@@ -248,32 +236,7 @@ fn offer(
     [to_a, to_b]: [Repack; 2],
     facts: &Facts,
 ) -> Offer {
-    let Problem { k, batch, .. } = *problem;
-    let copies_us = repack::estimate_us(to_a, view.m, k, batch, view.a.dtype.size())
-        + repack::estimate_us(to_b, k, view.n, batch, view.b.dtype.size());
-    let lines = |operand: &Operand, to: Repack, rows: u32| {
-        let requests = if to == Repack::No && straddles(operand) { 2 } else { 1 };
-        f64::from(rows * K_BYTES * requests)
-    };
-    let [block_m, block_n, block_k] = entry.block;
-    let steps = f64::from(k.div_ceil(block_k));
-    // In the multiplications of 16-bit types that take as long: the tensor cores take bytes.
-    let flops = 2.0 * f64::from(block_m) * f64::from(block_n) * f64::from(K_BYTES / 2);
-    // Blocks of a cluster load a part each of what they share.
-    let [across_m, across_n] = entry.cluster;
-    let loads = lines(&view.a, to_a, block_m / across_n) + lines(&view.b, to_b, block_n / across_m);
-    let step_us = beside(flops / FLOPS_PER_US, loads / LOAD_BYTES_PER_US);
-    let ways = if is_plain(problem) { 1.0 } else { THROUGH_EPILOGUE };
-    let store_us = ways * f64::from(block_m * block_n) * problem.c.dtype.size() as f64 / STORE_BYTES_PER_US;
-    let waves = f64::from(clusters(entry, view, batch).div_ceil(resident(entry, facts)));
-    // With ping-pong, stores hide behind the other consumer's multiplications, but for the last one.
-    let stores = if entry.ping_pong { store_us } else { waves * store_us };
-    let size = |rows: u32, columns: u32, dtype: DType| {
-        f64::from(rows) * f64::from(columns) * f64::from(batch) * dtype.size() as f64
-    };
-    let memory =
-        size(view.m, k, view.a.dtype) + size(k, view.n, view.b.dtype) + size(view.m, view.n, problem.c.dtype);
-    let busy_us = beside(waves * steps * step_us + stores, memory / MEMORY_BYTES_PER_US);
+    let estimate_us = cost::estimate_us(entry, view, problem, [to_a, to_b], facts);
     let config = Config {
         cluster: entry.cluster,
         swap,
@@ -281,12 +244,7 @@ fn offer(
         repack: if swap { [flip_copy(to_b), flip_copy(to_a)] } else { [to_a, to_b] },
         ..Config::new(Kernel::Sm90(index), entry.block, entry.stages)
     };
-    Offer { config, estimate_us: START_US + copies_us + busy_us, why: why(entry, swap, [to_a, to_b]) }
-}
-
-/// Time of two things that go on at once.
-fn beside(a: f64, b: f64) -> f64 {
-    a.max(b) + SHOWS * a.min(b)
+    Offer { config, estimate_us, why: why(entry, swap, [to_a, to_b]) }
 }
 
 fn flip_copy(to: Repack) -> Repack {
@@ -310,7 +268,7 @@ fn why(entry: &Entry, swap: bool, copies: [Repack; 2]) -> &'static str {
 }
 
 /// Clusters' worth of tiles.
-fn clusters(entry: &Entry, view: &View, batch: u32) -> u32 {
+pub(super) fn clusters(entry: &Entry, view: &View, batch: u32) -> u32 {
     let [block_m, block_n, _] = entry.block;
     let [across_m, across_n] = entry.cluster;
     let down = u64::from(view.m.div_ceil(block_m * across_m));
@@ -320,7 +278,7 @@ fn clusters(entry: &Entry, view: &View, batch: u32) -> u32 {
 }
 
 /// Clusters that run at once: their blocks fill a multiprocessor each.
-fn resident(entry: &Entry, facts: &Facts) -> u32 {
+pub(super) fn resident(entry: &Entry, facts: &Facts) -> u32 {
     (facts.sm_count / (entry.cluster[0] * entry.cluster[1])).max(1)
 }
 
@@ -492,64 +450,4 @@ fn launch_entry(stream: &Stream, problem: &Problem, config: &Config, operands: O
     // SAFETY: the maps are as the table says for the kernel; strides and lengths have been checked with the problem; C does not overlap
     // itself; grid, block, cluster and shared memory are the entry's; the kernel waits for earlier launches before it touches memory.
     unsafe { launch(stream, launch_config, launched) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ops::gemm::Finish;
-
-    struct Best(Option<Offer>);
-
-    impl Sink for Best {
-        fn offer(&mut self, offer: Offer) {
-            if self.0.is_none_or(|best| offer.estimate_us < best.estimate_us) {
-                self.0 = Some(offer);
-            }
-        }
-        fn refuse(&mut self, _: Refusal) {}
-    }
-
-    /// `C = A B^T` on an H200.
-    fn chosen((m, n, k): (u32, u32, u32), dtype: DType, c: DType) -> &'static str {
-        let operand = |dtype, order, leading: u32| Operand {
-            dtype,
-            order,
-            leading: u64::from(leading),
-            batch_stride: 0,
-            alignment: 16,
-        };
-        let (a, b) = (operand(dtype, Order::Rows, k), operand(dtype, Order::Columns, k));
-        let (c, finish) = (operand(c, Order::Rows, n), Finish::default());
-        let problem = Problem { m, n, k, batch: 1, a, b, c, precision: Precision::Tf32, finish };
-        let mut best = Best(None);
-        offers(&problem, &Facts { arch: ARCH, sm_count: 132, shared_bytes: 227 << 10 }, &mut best);
-        best.0.map_or("", |offer| offer.config.kernel.name())
-    }
-
-    /// On an H200 these were the fastest of the table, or within 3 % of that.
-    #[test]
-    fn the_estimates_find_what_was_fastest_by_measurement() {
-        const LARGE: [&str; 3] = ["_128x256", "_256x128", "_128x128_pp"];
-        type Measured<'a> = ((u32, u32, u32), DType, &'a [&'a str]);
-        let measured: [Measured; 9] = [
-            ((4096, 4096, 4096), DType::BF16, &LARGE),
-            ((8192, 8192, 8192), DType::BF16, &["_128x192_pp", "_128x128_pp", "_128x256", "_256x128"]),
-            ((2048, 12_288, 4096), DType::F16, &["_128x192_pp", "_128x128_pp", "_256x192"]),
-            ((4096, 4096, 4096), DType::F8E4M3, &["_128x128_pp"]),
-            ((4096, 4096, 4096), DType::F32, &["_128x128_pp", "_128x256"]),
-            ((2048, 12_288, 4096), DType::F32, &["_128x128_pp"]),
-            ((1024, 1024, 1024), DType::BF16, &["_64x128"]),
-            ((512, 512, 512), DType::BF16, &["_64x32_t", "_64x64"]),
-            ((128, 4096, 4096), DType::BF16, &["_64x64"]),
-        ];
-        for (sides, dtype, fastest) in measured {
-            let c = match dtype {
-                DType::F8E4M3 => DType::BF16,
-                other => other,
-            };
-            let name = chosen(sides, dtype, c);
-            assert!(fastest.iter().any(|end| name.ends_with(end)), "{sides:?} {dtype}: {name}");
-        }
-    }
 }

@@ -10,16 +10,18 @@
 //! For few tiles and long k, where whole tiles would leave most multiprocessors idle. The order is fixed, so results are bitwise repeatable; they
 //! depend on the number of parts.
 
-use cuda_std::{grid, kernel, thread};
+use cuda_std::{convert, grid, kernel, thread, vector};
 
-use crate::any::{Epilogue, Place, Problem};
+use crate::any::{Epilogue, Layout, Place, Problem, Type};
 use crate::epilogue::Activation;
 use crate::unroll::unrolled;
 
-/// Threads of a block; one an element of C.
+/// Threads of a block.
 pub const THREADS: u32 = 256;
 /// Loads of a thread under way at a time.
 pub const LOADS: u32 = 8;
+/// The same of [`WIDE`] elements each.
+const WIDE_LOADS: u32 = 4;
 
 /// How the parts' sums lie: a dense `[m, n]` of f32 a part, one part behind the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,18 +31,26 @@ pub struct Parts {
     pub count: u32,
     /// By columns, else by rows.
     pub by_columns: bool,
+    /// Each thread takes [`WIDE`] neighbours: there is nothing but the sums, in f32 or 16 bits. Lines of C are as many elements, a multiple of
+    /// [`WIDE`], side by side, and begin at multiples of 16 bytes.
+    pub is_wide: bool,
 }
 
-/// Elements of C, at most 2^31: as many threads, rounded up to whole blocks.
-pub const fn elements(problem: &Problem) -> u64 {
-    problem.m as u64 * (problem.n / Activation::from_code(problem.activation).columns()) as u64
+/// Elements of a thread where that can be.
+pub const WIDE: u32 = 4;
+
+/// Threads that there is work for: elements of C, at most 2^31, or [`WIDE`] of them each.
+pub const fn threads(problem: &Problem, parts: Parts) -> u64 {
+    let columns = Activation::from_code(problem.activation).columns();
+    let elements = problem.m as u64 * (problem.n / columns) as u64;
+    if parts.is_wide { elements / WIDE as u64 } else { elements }
 }
 
 /// `C = epilogue(sum of the parts)`. Of `problem`, k and the layouts of A and B are not looked at, and the batch is 1.
 ///
 /// # Safety
 /// `sums` has `parts.count * m * n` elements; all else as for [`gemm_any`](fn@crate::any::gemm_any). Blocks of [`THREADS`] threads along x, for
-/// [`elements`].
+/// [`threads`].
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn gemm_sum_parts(
     problem: Problem,
@@ -56,8 +66,12 @@ pub unsafe fn gemm_sum_parts(
     grid::wait_dependencies();
     grid::launch_dependents();
     let index = thread::block_idx_x() * THREADS + thread::thread_idx_x();
-    if u64::from(index) >= elements(&problem) {
+    if u64::from(index) >= threads(&problem, parts) {
         return;
+    }
+    if parts.is_wide {
+        // SAFETY: as many threads as there are such neighbours; the caller's word for the rest.
+        return unsafe { wide(&problem, parts, sums, c, index * WIDE) };
     }
     // SAFETY: the caller's word for the pointers.
     let epilogue =
@@ -110,4 +124,48 @@ unsafe fn sum(sums: *const f32, parts: Parts, problem: &Problem, row: u32, colum
         next += 1;
     }
     sum
+}
+
+/// Sums neighbours from the element `first` on, a multiple of [`WIDE`], and writes them.
+///
+/// # Safety
+/// As [`Parts::is_wide`] says; there are such elements, and they are this thread's.
+#[inline(always)]
+unsafe fn wide(problem: &Problem, parts: Parts, sums: *const f32, c: *mut u8, first: u32) {
+    let Problem { m, n, c: Layout { ty, row, column, .. }, .. } = *problem;
+    let (length, line) = if parts.by_columns { (m, column) } else { (n, row) };
+    let matrix = m as usize * n as usize;
+    let part = |part: u32| -> [f32; WIDE as usize] {
+        // SAFETY: the caller's contract; parts are whole numbers of neighbours, so all begin at 16-byte boundaries.
+        unsafe { vector::load_v4(sums.add(part as usize * matrix + first as usize)) }
+    };
+    let mut sum = [0.0f32; WIDE as usize];
+    let mut next = 0;
+    while next + WIDE_LOADS <= parts.count {
+        const { assert!(WIDE_LOADS == 4 && WIDE == 4, "counted out") };
+        let loaded = [part(next), part(next + 1), part(next + 2), part(next + 3)];
+        unrolled!(PART in [0 1 2 3] { unrolled!(I in [0 1 2 3] { sum[I] += loaded[PART][I]; }); });
+        next += WIDE_LOADS;
+    }
+    while next < parts.count {
+        let loaded = part(next);
+        unrolled!(I in [0 1 2 3] { sum[I] += loaded[I]; });
+        next += 1;
+    }
+    // There are elements, so a line has some; `max` is for the compiler, which sees a division by 0.
+    let (number, along) = (first / length.max(1), first % length.max(1));
+    let place = (u64::from(number) * line + u64::from(along)) as usize;
+    // SAFETY: elements of C that are the thread's; lines begin at 16-byte boundaries.
+    unsafe {
+        if ty == Type::F32 as u32 {
+            vector::store_v4(c.cast::<f32>().add(place), sum);
+        } else {
+            let [low, high] = if ty == Type::F16 as u32 {
+                [convert::f16x2_from_f32(sum[0], sum[1]), convert::f16x2_from_f32(sum[2], sum[3])]
+            } else {
+                [convert::bf16x2_from_f32(sum[0], sum[1]), convert::bf16x2_from_f32(sum[2], sum[3])]
+            };
+            vector::store_v2(c.cast::<u16>().add(place).cast::<u32>(), [low, high]);
+        }
+    }
 }

@@ -1,0 +1,209 @@
+//! How long a kernel of [`gemm::sm90`] should take.
+//!
+//! Full waves of clusters of tiles, times steps of 128 bytes of k, times the longer of two (and some of the shorter): the multiplications, and the
+//! copies from the L2 cache into shared memory. Stores follow. Memory cannot be faster than it is: each operand comes from it once, or, where
+//! both do not fit in the cache, once for each wave that needs it. The figures are fitted to a sweep of one H200 (`benches/NOTES.md`).
+
+use gemm::sm90::entries::Entry;
+
+use super::config::Repack;
+use super::problem::{Operand, Problem};
+use super::repack;
+use super::select::Facts;
+use super::sm90::{K_BYTES, View, clusters, resident, straddles};
+
+/// What one multiprocessor does in a microsecond: multiplications of 16-bit types, bytes that come into shared memory, and bytes of C
+/// that go out.
+const FLOPS_PER_US: f64 = 8.36e6;
+const LOAD_BYTES_PER_US: f64 = 139e3;
+const STORE_BYTES_PER_US: f64 = 26.6e3;
+/// Bytes that the whole device reads from memory in a microsecond.
+const MEMORY_BYTES_PER_US: f64 = 4.65e6;
+/// Bytes of the L2 cache.
+const CACHE_BYTES: f64 = 50e6;
+/// Of two things that go on at a time, how much of the shorter one still shows.
+const SHOWS: f64 = 0.267;
+/// How much of a store shows that the next tile's first copies follow.
+const FOLLOWED: f64 = 0.7;
+/// How much longer a store takes through the epilogue.
+const THROUGH_EPILOGUE: f64 = 1.3;
+/// A launch, and the first stage's way.
+const START_US: f64 = 2.0;
+/// How much longer clusters of blocks take to start.
+const CLUSTER_US: f64 = 0.89;
+
+/// Microseconds of a product, with the copies of operands that come first.
+pub(super) fn estimate_us(
+    entry: &Entry,
+    view: &View,
+    problem: &Problem,
+    [to_a, to_b]: [Repack; 2],
+    facts: &Facts,
+) -> f64 {
+    let Problem { k, batch, .. } = *problem;
+    let copies = repack::estimate_us(to_a, view.m, k, batch, view.a.dtype.size())
+        + repack::estimate_us(to_b, k, view.n, batch, view.b.dtype.size());
+    let [across_m, across_n] = entry.cluster;
+    let start = if across_m * across_n > 1 { START_US + CLUSTER_US } else { START_US };
+    let waves = f64::from(clusters(entry, view, batch).div_ceil(resident(entry, facts)));
+    let [_, _, block_k] = entry.block;
+    let steps = waves * f64::from(k.div_ceil(block_k));
+    let store = store_us(entry, problem);
+    // With ping-pong, stores hide behind the other consumer's multiplications, but for the last one.
+    let followed = if entry.ping_pong { 0.0 } else { FOLLOWED * (waves - 1.0) };
+    let tiles = steps * step_us(entry, view, [to_a, to_b]) + (1.0 + followed) * store;
+    let memory = memory_bytes(entry, view, problem, waves, facts) / MEMORY_BYTES_PER_US;
+    start + copies + beside(tiles, memory)
+}
+
+/// Time of two things that go on at once.
+fn beside(a: f64, b: f64) -> f64 {
+    a.max(b) + SHOWS * a.min(b)
+}
+
+/// A stage's multiplications and copies.
+fn step_us(entry: &Entry, view: &View, [to_a, to_b]: [Repack; 2]) -> f64 {
+    let lines = |operand: &Operand, to: Repack, rows: u32| {
+        let requests = if to == Repack::No && straddles(operand) { 2 } else { 1 };
+        f64::from(rows * K_BYTES * requests)
+    };
+    let [block_m, block_n, _] = entry.block;
+    // Blocks of a cluster load a part each of what they share.
+    let [across_m, across_n] = entry.cluster;
+    let loads = lines(&view.a, to_a, block_m / across_n) + lines(&view.b, to_b, block_n / across_m);
+    // In the multiplications of 16-bit types that take as long: the tensor cores take bytes.
+    let flops = 2.0 * f64::from(block_m) * f64::from(block_n) * f64::from(K_BYTES / 2);
+    beside(flops / FLOPS_PER_US, loads / LOAD_BYTES_PER_US)
+}
+
+fn store_us(entry: &Entry, problem: &Problem) -> f64 {
+    let [block_m, block_n, _] = entry.block;
+    let ways = if problem.finish.is_plain() { 1.0 } else { THROUGH_EPILOGUE };
+    ways * f64::from(block_m * block_n) * problem.c.dtype.size() as f64 / STORE_BYTES_PER_US
+}
+
+/// Bytes that come from memory and go there.
+fn memory_bytes(entry: &Entry, view: &View, problem: &Problem, waves: f64, facts: &Facts) -> f64 {
+    let (m, n, batch) = (f64::from(view.m), f64::from(view.n), f64::from(problem.batch));
+    let line = f64::from(problem.k) * view.a.dtype.size() as f64;
+    let once = (m + n) * line * batch;
+    // The tiles of a wave make a square.
+    let [block_m, block_n, _] = entry.block;
+    let side = (f64::from(facts.sm_count) * f64::from(block_m * block_n)).sqrt();
+    let again = waves * (m.min(side) + n.min(side)) * line;
+    let operands = if once > CACHE_BYTES { once.max(again) } else { once };
+    operands + m * n * batch * problem.c.dtype.size() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ops::gemm::Finish;
+    use crate::ops::gemm::config::{Offer, Refusal};
+    use crate::ops::gemm::problem::{Operand, Order, Precision, Problem};
+    use crate::ops::gemm::select::{Facts, Sink};
+    use crate::ops::gemm::sm90::{ARCH, FAMILY};
+    use crate::tensor::DType;
+
+    struct Best(Option<Offer>);
+
+    impl Sink for Best {
+        fn offer(&mut self, offer: Offer) {
+            if self.0.is_none_or(|best| offer.estimate_us < best.estimate_us) {
+                self.0 = Some(offer);
+            }
+        }
+        fn refuse(&mut self, _: Refusal) {}
+    }
+
+    /// `C = A B^T` on an H200.
+    fn chosen((m, n, k): (u32, u32, u32), dtype: DType, c: DType) -> Offer {
+        let operand = |dtype: DType, order, leading: u32| {
+            let row = u64::from(leading) * dtype.size() as u64;
+            let alignment = if row.is_multiple_of(16) { 16 } else { dtype.size() as u32 };
+            Operand { dtype, order, leading: u64::from(leading), batch_stride: 0, alignment }
+        };
+        let (a, b) = (operand(dtype, Order::Rows, k), operand(dtype, Order::Columns, k));
+        let (c, finish) = (operand(c, Order::Rows, n), Finish::default());
+        let problem = Problem { m, n, k, batch: 1, a, b, c, precision: Precision::Tf32, finish };
+        let mut best = Best(None);
+        (FAMILY.offers)(&problem, &Facts { arch: ARCH, sm_count: 132, shared_bytes: 227 << 10 }, &mut best);
+        best.0.unwrap()
+    }
+
+    /// On an H200 these were the fastest of the table, or within 3 % of that; with the time of the fastest, microseconds.
+    #[test]
+    fn the_estimates_find_what_was_fastest_by_measurement() {
+        type Measured<'a> = ((u32, u32, u32), DType, f64, &'a [&'a str]);
+        let measured: [Measured<'_>; 41] = [
+            ((512, 512, 512), DType::BF16, 2.8, &["_64x32_t", "_64x64"]),
+            ((768, 768, 768), DType::BF16, 4.8, &["_64x128"]),
+            ((1024, 1024, 1024), DType::BF16, 5.6, &["_64x128"]),
+            ((1536, 1536, 1536), DType::BF16, 12.4, &["_128x144"]),
+            ((2048, 2048, 2048), DType::BF16, 24.5, &["_128x128_pp", "_128x256_2x1"]),
+            ((3072, 3072, 3072), DType::BF16, 76.8, &["_128x192_pp"]),
+            ((4096, 4096, 4096), DType::BF16, 193.0, &["_128x256_2x1"]),
+            ((6144, 6144, 6144), DType::BF16, 668.8, &["_256x192", "_128x192_pp"]),
+            (
+                (8192, 8192, 8192),
+                DType::BF16,
+                1380.7,
+                &["_128x192_pp", "_256x192", "_128x256_2x1", "_128x256", "_256x128"],
+            ),
+            ((1000, 1000, 1000), DType::BF16, 7.8, &["_64x128_2x1"]),
+            ((3000, 3000, 3000), DType::BF16, 83.5, &["_128x192_pp"]),
+            ((16, 28_672, 8192), DType::BF16, 110.7, &["_128x16_t"]),
+            ((16, 8192, 8192), DType::BF16, 33.1, &["_64x16_t", "_128x16_t", "_64x32_t"]),
+            ((64, 6144, 4096), DType::BF16, 15.4, &["_64x48"]),
+            ((64, 8192, 8192), DType::BF16, 34.5, &["_64x128", "_64x64"]),
+            ((128, 4096, 4096), DType::BF16, 14.0, &["_64x64"]),
+            ((128, 28_672, 8192), DType::BF16, 118.6, &["_128x256"]),
+            ((256, 4096, 14_336), DType::BF16, 51.8, &["_64x128_2x1"]),
+            ((256, 8192, 8192), DType::BF16, 50.9, &["_128x128_pp"]),
+            ((512, 4096, 4096), DType::BF16, 24.8, &["_128x128_pp"]),
+            ((1024, 2048, 8192), DType::BF16, 46.5, &["_128x128_pp"]),
+            ((1024, 6144, 4096), DType::BF16, 69.7, &["_128x192_pp"]),
+            ((2048, 8192, 2048), DType::BF16, 91.6, &["_128x256_2x1"]),
+            ((2048, 4096, 11_008), DType::BF16, 266.0, &["_128x256", "_256x128", "_128x256_2x1"]),
+            ((2048, 12_288, 4096), DType::BF16, 296.0, &["_256x192", "_128x256_2x1"]),
+            ((1024, 1024, 1024), DType::F8E4M3, 4.2, &["_64x128"]),
+            ((2048, 2048, 2048), DType::F8E4M3, 13.8, &["_128x128_pp"]),
+            ((4096, 4096, 4096), DType::F8E4M3, 103.5, &["_128x128_pp", "_128x256"]),
+            (
+                (8192, 8192, 8192),
+                DType::F8E4M3,
+                708.7,
+                &["_128x192_pp", "_128x256", "_256x128", "_128x128_pp"],
+            ),
+            ((16, 8192, 8192), DType::F8E4M3, 18.4, &["_64x16_t"]),
+            ((128, 28_672, 8192), DType::F8E4M3, 68.3, &["_128x128_pp", "_128x256"]),
+            ((1024, 6144, 4096), DType::F8E4M3, 36.8, &["_128x128_pp"]),
+            (
+                (4096, 14_336, 4096),
+                DType::F8E4M3,
+                371.9,
+                &["_128x192_pp", "_128x256", "_256x128", "_128x128_pp"],
+            ),
+            ((4096, 4096, 14_336), DType::F8E4M3, 358.1, &["_128x256", "_256x128"]),
+            ((1024, 1024, 1024), DType::F32, 12.5, &["_64x128"]),
+            ((2048, 2048, 2048), DType::F32, 48.1, &["_128x256", "_128x256_2x1"]),
+            ((4096, 4096, 4096), DType::F32, 415.8, &["_128x256_2x1"]),
+            ((16, 8192, 8192), DType::F32, 67.1, &["_64x16_t"]),
+            ((128, 28_672, 8192), DType::F32, 248.6, &["_128x256"]),
+            ((1024, 6144, 4096), DType::F32, 165.0, &["_128x128_pp"]),
+            ((4096, 4096, 14_336), DType::F32, 1180.9, &["_128x256", "_128x256_2x1"]),
+        ];
+        for (sides, dtype, us, fastest) in measured {
+            let c = match dtype {
+                DType::F8E4M3 => DType::BF16,
+                other => other,
+            };
+            let Offer { config, estimate_us, .. } = chosen(sides, dtype, c);
+            let name = config.kernel.name();
+            assert!(fastest.iter().any(|end| name.ends_with(end)), "{sides:?} {dtype}: {config}");
+            assert!(
+                (estimate_us / us).ln().abs() < 0.25,
+                "{sides:?} {dtype}: {estimate_us} us, measured {us}"
+            );
+        }
+    }
+}
