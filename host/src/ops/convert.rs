@@ -13,7 +13,7 @@ use half::{bf16, f16};
 use num::{E4M3, E5M2};
 use tensor::THREADS;
 use tensor::convert::{
-    Target, blocks, convert_bf16, convert_bool, convert_e4m3, convert_e5m2, convert_f16, convert_f32,
+    Target, UNITS, blocks, convert_bf16, convert_bool, convert_e4m3, convert_e5m2, convert_f16, convert_f32,
     convert_f64, convert_i32, convert_i64, convert_u8,
 };
 
@@ -92,7 +92,7 @@ struct Job<'a> {
 impl Job<'_> {
     fn run<K, T>(&self, y: DevicePtr<u8>) -> Result<()>
     where
-        K: Kernel<Params = (Value<Target>, Value<u64>, Ptr<T>, PtrMut<u8>)>,
+        K: Kernel<Params = (Value<Target>, Value<u32>, Value<u64>, Ptr<T>, PtrMut<u8>)>,
     {
         let n = self.x.elements() as u64;
         // More blocks than a grid holds become an error of the launch.
@@ -100,7 +100,7 @@ impl Job<'_> {
         let config = LaunchConfig::new([blocks, 1, 1], [THREADS, 1, 1]).overlapping_previous();
         let x = self.x.read::<T>(self.stream)?;
         // SAFETY: both hold n elements; y is exclusively borrowed, and what is written shares its memory with no other tensor.
-        unsafe { launch::<K>(self.stream, config, (self.to, n, x, y)) }
+        unsafe { launch::<K>(self.stream, config, (self.to, UNITS, n, x, y)) }
     }
 }
 

@@ -4,7 +4,7 @@
 
 use tensor::THREADS;
 use tensor::fill::{
-    blocks, fill_words, keys, progression_f64, progression_i64, random_normal, random_uniform,
+    UNITS, blocks, fill_words, keys, progression_f64, progression_i64, random_normal, random_uniform,
 };
 
 use super::convert::convert;
@@ -45,7 +45,7 @@ pub fn fill<T: Element>(stream: &Stream, mut out: TensorMut<'_>, value: T) -> Re
     let word = u64::from_le_bytes(std::array::from_fn(|i| element[i % element.len()]));
     let (n, y) = ((bytes / WORD) as u64, out.write(stream)?);
     // SAFETY: y holds n words, exclusively borrowed; every word is whole elements.
-    unsafe { launch::<fill_words>(stream, config::<u64>(n), (word, n, y)) }
+    unsafe { launch::<fill_words>(stream, config::<u64>(n, 1), (word, n, y)) }
 }
 
 /// `start, start + step, ..`: `len` numbers of the type `dtype`, integers wrapping around.
@@ -60,13 +60,15 @@ pub fn arange(stream: &Stream, start: f64, step: f64, len: usize, dtype: DType) 
         made(stream, &shape, DType::F64, |mut out| {
             let y = out.write(stream)?;
             // SAFETY: y holds n elements, exclusively borrowed.
-            unsafe { launch::<progression_f64>(stream, config::<f64>(n), (start, step, n, y)) }
+            unsafe { launch::<progression_f64>(stream, config::<f64>(n, UNITS), (start, step, n, y)) }
         })?
     } else {
         made(stream, &shape, DType::I64, |mut out| {
             let y = out.write(stream)?;
             // SAFETY: y holds n elements, exclusively borrowed.
-            unsafe { launch::<progression_i64>(stream, config::<i64>(n), (start as i64, step as i64, n, y)) }
+            unsafe {
+                launch::<progression_i64>(stream, config::<i64>(n, UNITS), (start as i64, step as i64, n, y))
+            }
         })?
     };
     if wide.dtype() == dtype { Ok(wide) } else { convert(stream, &wide, dtype) }
@@ -80,7 +82,7 @@ pub fn uniform(stream: &Stream, shape: &[usize], low: f32, high: f32, seed: u64)
     made(stream, &Shape::of("uniform", shape)?, DType::F32, |mut out| {
         let (n, y) = (out.layout().elements() as u64, out.write(stream)?);
         // SAFETY: y holds n elements, exclusively borrowed.
-        unsafe { launch::<random_uniform>(stream, config::<f32>(n), (keys(seed), low, high, n, y)) }
+        unsafe { launch::<random_uniform>(stream, config::<f32>(n, UNITS), (keys(seed), low, high, n, y)) }
     })
 }
 
@@ -92,13 +94,15 @@ pub fn normal(stream: &Stream, shape: &[usize], mean: f32, deviation: f32, seed:
     made(stream, &Shape::of("normal", shape)?, DType::F32, |mut out| {
         let (n, y) = (out.layout().elements() as u64, out.write(stream)?);
         // SAFETY: y holds n elements, exclusively borrowed.
-        unsafe { launch::<random_normal>(stream, config::<f32>(n), (keys(seed), mean, deviation, n, y)) }
+        unsafe {
+            launch::<random_normal>(stream, config::<f32>(n, UNITS), (keys(seed), mean, deviation, n, y))
+        }
     })
 }
 
-/// For `n` elements of type `T`.
-fn config<T>(n: u64) -> LaunchConfig {
+/// For `n` elements of type `T`, `units` of 16 bytes a thread.
+fn config<T>(n: u64, units: u64) -> LaunchConfig {
     // More blocks than a grid holds become an error of the launch. Without elements there are none, which is no launch at all.
-    let blocks = u32::try_from(blocks(n, size_of::<T>())).unwrap_or(u32::MAX);
+    let blocks = u32::try_from(blocks(n, size_of::<T>(), units)).unwrap_or(u32::MAX);
     LaunchConfig::new([blocks, 1, 1], [THREADS, 1, 1]).overlapping_previous()
 }

@@ -9,7 +9,8 @@ use half::{bf16, f16};
 use tensor::THREADS;
 use tensor::reduce::Reduced;
 use tensor::reduce::arg::{
-    Extreme, arg_rows_bf16, arg_rows_f16, arg_rows_f32, arg_rows_f64, arg_rows_i32, arg_rows_i64, arg_rows_u8,
+    Extreme, SHARE, arg_rows_bf16, arg_rows_f16, arg_rows_f32, arg_rows_f64, arg_rows_i32, arg_rows_i64,
+    arg_rows_u8,
 };
 use tensor::reduce::columns::{
     Columns, fold_columns_bf16, fold_columns_f16, fold_columns_f32, fold_columns_f64, fold_columns_i32,
@@ -19,7 +20,7 @@ use tensor::reduce::fold::{
     Finish, Fold, Kind, fold_rows_bf16, fold_rows_f16, fold_rows_f32, fold_rows_f64, fold_rows_i32,
     fold_rows_i64, fold_rows_u8,
 };
-use tensor::reduce::rows::Rows;
+use tensor::reduce::rows::{Rows, UNROLL};
 
 use super::convert::convert;
 use super::elementwise::{contiguous, made};
@@ -297,7 +298,7 @@ impl<'a> Problem<'a> {
     {
         let x = self.as_rows()?;
         let (rows, columns) = (self.kept.elements() as u64, self.reduced as u64);
-        let plan = Rows::new(rows, columns, size_of::<T>());
+        let plan = Rows::new(rows, columns, size_of::<T>(), SHARE);
         let launch_with = |plan: Rows, shape: &Shape, candidates: Option<&Tensor>| {
             made(self.stream, shape, DType::I64, |mut out| {
                 let from =
@@ -340,7 +341,7 @@ impl Pass<'_> {
         columns: u64,
         divisor: K::Number,
     ) -> Result<Tensor> {
-        let plan = Rows::new(rows, columns, size_of::<K::Element>());
+        let plan = Rows::new(rows, columns, size_of::<K::Element>(), UNROLL as u64);
         let is_last = plan.chunks == 1;
         let shape =
             if is_last { kept.clone() } else { Shape::of("reduce", &[rows as usize, plan.chunks as usize])? };

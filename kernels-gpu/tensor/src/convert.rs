@@ -226,22 +226,22 @@ source! {
 }
 
 /// Units of a thread, all under way before the first is converted.
-const UNITS: u64 = 2;
+pub const UNITS: u32 = 2;
 
 /// Blocks for `n` elements of these sizes. There is a place to spare for every element that makes no whole unit.
 pub const fn blocks(n: u64, size: usize, other: usize) -> u64 {
     let width = width(size, other) as u64;
-    (n / width + width).div_ceil(THREADS as u64 * UNITS)
+    (n / width + width).div_ceil(THREADS as u64 * UNITS as u64)
 }
 
 /// `n` elements of `x` to `y`.
 ///
 /// # Safety
-/// Both hold `n` elements and do not overlap. Blocks of [`THREADS`] threads, [`blocks`] of them.
+/// `units_of_thread` is [`UNITS`]. Both hold `n` elements and do not overlap. Blocks of [`THREADS`] threads, [`blocks`] of them.
 #[inline(always)]
-unsafe fn run<S: From, D: To, const N: usize>(n: u64, x: *const S, y: *mut D) {
+unsafe fn run<S: From, D: To, const N: usize>(units_of_thread: u32, n: u64, x: *const S, y: *mut D) {
     const { assert!(UNITS == 2) };
-    let block = u64::from(THREADS) * UNITS;
+    let block = u64::from(THREADS * units_of_thread);
     let mut unit = u64::from(thread::block_idx_x()) * block + u64::from(thread::thread_idx_x());
     let aligned = (x as usize | y as usize).is_multiple_of(VECTOR_BYTES);
     let units = if aligned { n / N as u64 } else { 0 };
@@ -255,8 +255,8 @@ unsafe fn run<S: From, D: To, const N: usize>(n: u64, x: *const S, y: *mut D) {
             }
         };
         let (mut next, last) = (load(unit), load(unit + u64::from(THREADS)));
-        // A loop, so that the conversion is in the code once.
-        for _ in 0..UNITS {
+        // A loop of a length that the compiler does not know, so that the conversion is in the code once.
+        for _ in 0..units_of_thread {
             if unit < units {
                 access::store(y.add(unit as usize * N), S::convert::<D, N>(access::from_wide::<S, N>(next)));
             } else {
@@ -281,23 +281,23 @@ macro_rules! entries {
         #[doc = concat!("`n` elements of `x`, ", stringify!($ty), ", to `y`, whose elements are of type `to`.")]
         ///
         /// # Safety
-        /// Both hold `n` elements and do not overlap. Blocks of [`THREADS`] threads, [`blocks`] of them.
+        /// `units` is [`UNITS`]. Both hold `n` elements and do not overlap. Blocks of [`THREADS`] threads, [`blocks`] of them.
         #[kernel(launch_bounds(THREADS))]
-        pub unsafe fn $name(to: Target, n: u64, x: *const $stored, y: *mut u8) {
+        pub unsafe fn $name(to: Target, units: u32, n: u64, x: *const $stored, y: *mut u8) {
             let x = begin(|| x.cast::<$ty>());
             // SAFETY: the caller's contract is the same.
             unsafe {
                 match to {
-                    Target::F64 => run::<$ty, f64, { width(size_of::<$ty>(), 8) }>(n, x, y.cast()),
-                    Target::F32 => run::<$ty, f32, { width(size_of::<$ty>(), 4) }>(n, x, y.cast()),
-                    Target::F16 => run::<$ty, f16, { width(size_of::<$ty>(), 2) }>(n, x, y.cast()),
-                    Target::Bf16 => run::<$ty, bf16, { width(size_of::<$ty>(), 2) }>(n, x, y.cast()),
-                    Target::E4m3 => run::<$ty, E4M3, { width(size_of::<$ty>(), 1) }>(n, x, y.cast()),
-                    Target::E5m2 => run::<$ty, E5M2, { width(size_of::<$ty>(), 1) }>(n, x, y.cast()),
-                    Target::I64 => run::<$ty, i64, { width(size_of::<$ty>(), 8) }>(n, x, y.cast()),
-                    Target::I32 => run::<$ty, i32, { width(size_of::<$ty>(), 4) }>(n, x, y.cast()),
-                    Target::U8 => run::<$ty, u8, { width(size_of::<$ty>(), 1) }>(n, x, y.cast()),
-                    Target::Bool => run::<$ty, Truth, { width(size_of::<$ty>(), 1) }>(n, x, y.cast()),
+                    Target::F64 => run::<$ty, f64, { width(size_of::<$ty>(), 8) }>(units, n, x, y.cast()),
+                    Target::F32 => run::<$ty, f32, { width(size_of::<$ty>(), 4) }>(units, n, x, y.cast()),
+                    Target::F16 => run::<$ty, f16, { width(size_of::<$ty>(), 2) }>(units, n, x, y.cast()),
+                    Target::Bf16 => run::<$ty, bf16, { width(size_of::<$ty>(), 2) }>(units, n, x, y.cast()),
+                    Target::E4m3 => run::<$ty, E4M3, { width(size_of::<$ty>(), 1) }>(units, n, x, y.cast()),
+                    Target::E5m2 => run::<$ty, E5M2, { width(size_of::<$ty>(), 1) }>(units, n, x, y.cast()),
+                    Target::I64 => run::<$ty, i64, { width(size_of::<$ty>(), 8) }>(units, n, x, y.cast()),
+                    Target::I32 => run::<$ty, i32, { width(size_of::<$ty>(), 4) }>(units, n, x, y.cast()),
+                    Target::U8 => run::<$ty, u8, { width(size_of::<$ty>(), 1) }>(units, n, x, y.cast()),
+                    Target::Bool => run::<$ty, Truth, { width(size_of::<$ty>(), 1) }>(units, n, x, y.cast()),
                 }
             }
         }

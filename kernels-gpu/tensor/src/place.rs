@@ -8,7 +8,7 @@
 //!   Units      innermost axis dense or repeated in every operand, and a multiple of N long: an item is N neighbours
 //!   Scattered  anything else: an item is one element
 //! ```
-//! A block takes THREADS * ITEMS items, a thread every THREADS-th of them: all of a thread's loads are under way before it computes,
+//! A block takes THREADS * items items, a thread every THREADS-th of them: all of a thread's loads are under way before it computes,
 //! and what it does once is shared. In the first two modes it moves 16 bytes at a time. Only `Run` counts beyond 32 bits; the host cuts
 //! other launches into pieces.
 
@@ -19,7 +19,7 @@ use layout::Divisor;
 
 /// Axes that are left after merging, at most.
 pub const MAX_AXES: usize = 8;
-/// Items of a thread: enough loads under way, little enough code.
+/// Most items of a thread: enough loads under way, little enough code.
 pub const ITEMS: usize = 2;
 
 /// How elements are dealt out to threads.
@@ -56,6 +56,8 @@ pub struct Geometry<const K: usize> {
     pub repeated: u32,
     /// Axes in use; none in [`Mode::Run`].
     pub rank: u32,
+    /// Items of a thread, 1 to [`ITEMS`].
+    pub items: u32,
     /// The axes, innermost first.
     pub axes: [Axis<K>; MAX_AXES],
 }
@@ -73,7 +75,8 @@ impl<const K: usize> Geometry<K> {
             Mode::Run => self.count / width as u64 + self.count % width as u64,
             Mode::Units | Mode::Scattered => self.count,
         };
-        items.div_ceil(THREADS as u64 * ITEMS as u64)
+        let items_of_thread = if self.items == 0 { 1 } else { self.items };
+        items.div_ceil(THREADS as u64 * items_of_thread as u64)
     }
 }
 
@@ -124,10 +127,12 @@ fn locate<const K: usize, const N: usize>(geometry: &Geometry<K>) -> [Item<K, N>
     if geometry.mode == Mode::Run {
         let units = geometry.count / N as u64;
         let rest = geometry.count % N as u64;
-        let first = u64::from(block) * (u64::from(THREADS) * ITEMS as u64) + u64::from(lane);
+        let first = u64::from(block) * u64::from(THREADS * geometry.items) + u64::from(lane);
         return core::array::from_fn(|j| {
             let number = first + j as u64 * u64::from(THREADS);
-            let (kind, at) = if number < units {
+            let (kind, at) = if j as u32 >= geometry.items {
+                (Kind::Nothing, 0)
+            } else if number < units {
                 (Kind::Whole, number * N as u64)
             } else if number - units < rest {
                 (Kind::Single, units * N as u64 + (number - units))
@@ -138,11 +143,12 @@ fn locate<const K: usize, const N: usize>(geometry: &Geometry<K>) -> [Item<K, N>
         });
     }
     let kind = if geometry.mode == Mode::Units { Kind::Whole } else { Kind::Single };
-    let first = block.wrapping_mul(THREADS * ITEMS as u32).wrapping_add(lane);
+    let first = block.wrapping_mul(THREADS * geometry.items).wrapping_add(lane);
     let numbers = core::array::from_fn(|j| first.wrapping_add(j as u32 * THREADS));
     let places = places(geometry, numbers);
     core::array::from_fn(|j| {
-        let kind = if u64::from(numbers[j]) < geometry.count { kind } else { Kind::Nothing };
+        let exists = (j as u32) < geometry.items && u64::from(numbers[j]) < geometry.count;
+        let kind = if exists { kind } else { Kind::Nothing };
         Item { kind, at: places[j].map(|place| place as usize) }
     })
 }

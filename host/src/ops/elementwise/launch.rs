@@ -6,7 +6,7 @@ use tensor::THREADS;
 use tensor::access::width;
 use tensor::binary::BinaryOp;
 use tensor::compare::CompareOp;
-use tensor::place::Geometry;
+use tensor::place::{Geometry, ITEMS};
 use tensor::turned::Turned;
 use tensor::unary::UnaryOp;
 
@@ -73,7 +73,8 @@ impl Launch<'_, '_> {
         T: Pod,
         W: Copy,
     {
-        self.run([x], [operand], strides, width(size_of::<T>(), size_of::<T>()), |stream, config, piece| {
+        let (width, items) = (width(size_of::<T>(), size_of::<T>()), items(size_of::<T>()));
+        self.run([x], [operand], strides, width, items, |stream, config, piece| {
             let [x, y] = piece.addresses;
             // SAFETY: see `run`.
             unsafe { launch::<K>(stream, config, (op, parameters, piece.geometry, ptr::<T>(x), ptr::<T>(y))) }
@@ -92,7 +93,8 @@ impl Launch<'_, '_> {
         K: Kernel<Params = (Value<BinaryOp>, Value<Geometry<3>>, Ptr<T>, Ptr<T>, PtrMut<T>)>,
         T: Pod,
     {
-        self.run(inputs, operands, strides, width(size_of::<T>(), size_of::<T>()), |stream, config, piece| {
+        let width = width(size_of::<T>(), size_of::<T>());
+        self.run(inputs, operands, strides, width, 1, |stream, config, piece| {
             let [a, b, c] = piece.addresses;
             // SAFETY: see `run`.
             unsafe {
@@ -113,7 +115,7 @@ impl Launch<'_, '_> {
         K: Kernel<Params = (Value<CompareOp>, Value<Geometry<3>>, Ptr<T>, Ptr<T>, PtrMut<u8>)>,
         T: Pod,
     {
-        self.run(inputs.map(Some), operands, strides, width(size_of::<T>(), 1), |stream, config, piece| {
+        self.run(inputs.map(Some), operands, strides, width(size_of::<T>(), 1), 1, |stream, config, piece| {
             let [a, b, c] = piece.addresses;
             // SAFETY: see `run`.
             unsafe {
@@ -133,7 +135,7 @@ impl Launch<'_, '_> {
         K: Kernel<Params = (Value<Geometry<4>>, Ptr<u8>, Ptr<T>, Ptr<T>, PtrMut<T>)>,
         T: Pod,
     {
-        self.run(inputs.map(Some), operands, strides, width(size_of::<T>(), 1), |stream, config, piece| {
+        self.run(inputs.map(Some), operands, strides, width(size_of::<T>(), 1), 1, |stream, config, piece| {
             let [c, a, b, d] = piece.addresses;
             // SAFETY: see `run`.
             unsafe {
@@ -158,6 +160,7 @@ impl Launch<'_, '_> {
             [operand],
             strides,
             width(size_of::<T>(), size_of::<T>()),
+            1,
             |stream, config, piece| {
                 let [x, y] = piece.addresses.map(ptr::<T>);
                 // SAFETY: see `run`.
@@ -184,12 +187,13 @@ impl Launch<'_, '_> {
         operands: [Operand<'_>; I],
         strides: &[usize],
         width: usize,
+        items: u32,
         launch: impl Fn(&Stream, LaunchConfig, &Piece<K>) -> Result<()>,
     ) -> Result<()> {
         const { assert!(I + 1 == K) };
         let out = Operand { strides, size: self.out.dtype().size(), address: self.out.address() };
         let operands: [Operand<'_>; K] = std::array::from_fn(|k| operands.get(k).copied().unwrap_or(out));
-        let pieces = pieces(self.out.shape(), operands, width);
+        let pieces = pieces(self.out.shape(), operands, width, items);
         for input in inputs.into_iter().flatten() {
             input.before_read(self.stream)?;
         }
@@ -199,6 +203,12 @@ impl Launch<'_, '_> {
         }
         Ok(())
     }
+}
+
+/// Items of a thread for elements of `size` bytes. One of 16 bytes keeps memory busiest, but where that is many elements: while a thread
+/// computes them another has to be under way.
+fn items(size: usize) -> u32 {
+    if size < size_of::<f32>() { ITEMS as u32 } else { 1 }
 }
 
 fn grid(blocks: u64) -> LaunchConfig {

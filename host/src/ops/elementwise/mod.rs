@@ -3,7 +3,8 @@
 //! Every operation comes in two forms: one that makes its result, and `_into`, which writes it to a [`TensorMut`] of any layout.
 //! A third, `_assign`, writes it over the first operand. All are queued; the kernels are those of the family `tensor`, whose
 //! pages say how results are rounded. Dense operands move at the speed of memory, and so do those that repeat along the innermost
-//! axis or any outer one (a bias, a scale a row), and copies between two dense axes (transposes); other layouts are taken element by element.
+//! axis or any outer one (a bias, a scale a row), and copies between two dense axes (transposes); other layouts are taken element by
+//! element.
 //!
 //! ```no_run
 //! use ironwarp::{Device, Tensor};

@@ -2,7 +2,7 @@
 //! cut into pieces. Pure arithmetic.
 
 use layout::Divisor;
-use tensor::place::{Axis, Geometry, MAX_AXES, Mode};
+use tensor::place::{Axis, Geometry, ITEMS, MAX_AXES, Mode};
 
 use crate::tensor::layout::{Run, merge};
 
@@ -28,11 +28,12 @@ pub(super) struct Piece<const K: usize> {
     pub(super) addresses: [u64; K],
 }
 
-/// The launches for `K` operands, the output last, over `shape`, whose threads take `width` neighbours at a time. None without elements.
+/// The launches for `K` operands, the output last, over `shape`, whose threads take `items` times `width` neighbours. None without elements.
 pub(super) fn pieces<const K: usize>(
     shape: &[usize],
     operands: [Operand<'_>; K],
     width: usize,
+    items: u32,
 ) -> Vec<Piece<K>> {
     if shape.contains(&0) {
         return Vec::new();
@@ -45,7 +46,7 @@ pub(super) fn pieces<const K: usize>(
         operands.map(|operand| axes.iter().map(|&axis| operand.strides[axis]).collect());
     let mut runs = merge(&sides, strides.each_ref().map(Vec::as_slice));
     runs.reverse();
-    let problem = Problem { sizes: operands.map(|operand| operand.size), width };
+    let problem = Problem { sizes: operands.map(|operand| operand.size), width, items };
     let mut pieces = Vec::new();
     problem.cut(&runs, operands.map(|operand| operand.address), &mut pieces);
     pieces
@@ -55,6 +56,7 @@ pub(super) fn pieces<const K: usize>(
 struct Problem<const K: usize> {
     sizes: [usize; K],
     width: usize,
+    items: u32,
 }
 
 impl<const K: usize> Problem<K> {
@@ -123,6 +125,8 @@ impl<const K: usize> Problem<K> {
             mode,
             repeated: repeated.map(|k| 1 << k).sum(),
             rank: 0,
+            // Single elements are light work.
+            items: if mode == Mode::Scattered { ITEMS as u32 } else { self.items },
             axes: [idle; MAX_AXES],
         };
         if mode != Mode::Run {
@@ -156,7 +160,7 @@ mod tests {
             size: 4,
             address,
         });
-        pieces(shape, [x, y], 4)
+        pieces(shape, [x, y], 4, 2)
     }
 
     #[test]

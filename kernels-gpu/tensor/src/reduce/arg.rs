@@ -11,6 +11,9 @@ use crate::access::{Words, from_words, repeat, width};
 use cuda_std::kernel;
 use half::{bf16, f16};
 
+/// Units that are worth a thread: to settle where its best element is, and whose is best, takes as long as some units do.
+pub const SHARE: u64 = 32;
+
 /// Which element is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]

@@ -11,8 +11,8 @@ use crate::access::{Plain, Words};
 use crate::{THREADS, VECTOR_BYTES, access};
 use cuda_std::{shared_array, thread, warp};
 
-/// Units that a thread has under way.
-const UNROLL: usize = 4;
+/// Units that a thread has under way, and as many as a thread needs when it has little to do beside them.
+pub const UNROLL: usize = 4;
 /// Lanes of a warp.
 const LANES: u32 = 32;
 /// Every lane of a warp.
@@ -43,8 +43,8 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// How `rows` of `columns` elements of `size` bytes are dealt out.
-    pub const fn new(rows: u64, columns: u64, size: usize) -> Self {
+    /// How `rows` of `columns` elements of `size` bytes are dealt out, to threads that take `share` units each where there are enough rows.
+    pub const fn new(rows: u64, columns: u64, size: usize, share: u64) -> Self {
         let unit = (VECTOR_BYTES / size) as u64;
         let shift = if columns <= SHORT {
             0
@@ -53,9 +53,14 @@ impl Rows {
         } else if rows < ENOUGH {
             THREADS.ilog2()
         } else {
-            // As many threads as have all their units under way at once.
-            let threads = columns / (unit * UNROLL as u64);
-            if threads > THREADS as u64 { THREADS.ilog2() } else { threads.ilog2() }
+            let threads = columns / (unit * share);
+            if threads > THREADS as u64 {
+                THREADS.ilog2()
+            } else if threads < LANES as u64 {
+                LANES.ilog2()
+            } else {
+                threads.ilog2()
+            }
         };
         let tile = unit * THREADS as u64 * UNROLL as u64;
         let wanted = if rows == 0 || rows >= ENOUGH { 1 } else { ENOUGH / rows };
@@ -279,14 +284,14 @@ pub unsafe fn from_lane<V: warp::WarpShuffleValue>(value: V, distance: u32) -> V
 
 #[cfg(test)]
 mod tests {
-    use super::Rows;
+    use super::{Rows, UNROLL};
 
     #[test]
     fn chunks_cover_rows() {
         for size in [1, 2, 4, 8] {
             for rows in [1, 2, 7, 100, 4095, 4096, 1 << 20] {
                 for columns in [0, 1, 16, 17, 1000, 4096, 16_384, 16_385, 1 << 20, (1 << 28) + 3] {
-                    let plan = Rows::new(rows, columns, size);
+                    let plan = Rows::new(rows, columns, size, UNROLL as u64);
                     let what = format!("{rows} x {columns} x {size}: {plan:?}");
                     assert!(plan.chunks >= 1 && plan.chunk * u64::from(plan.chunks) >= columns, "{what}");
                     assert!(
