@@ -6,10 +6,9 @@ use ironwarp::{Device, Stream};
 use std::thread;
 use tour::{Outcome, Stop};
 
-/// Times that a stop is run in all, by threads with a stream each. The software driver is slow, and has few threads of its own.
-const RUNS: usize = 100;
-const RUNS_IN_SOFTWARE: usize = 2;
-const THREADS: usize = 2;
+/// Times that a stop is run in all, and threads with a stream each that share them. The software driver is slow.
+const RUNS: (usize, usize) = (100, 4);
+const RUNS_IN_SOFTWARE: (usize, usize) = (2, 2);
 
 /// Goes once, and sees that no kernel of the families is left out.
 fn once(stops: Vec<Stop>, stream: &Stream, families: &[&str]) -> Outcome {
@@ -49,14 +48,14 @@ fn products_once() -> Outcome {
 #[test]
 fn every_run_gives_the_same_bits() -> Outcome {
     let device = Device::open(0)?;
-    let runs = if device.is_software() { RUNS_IN_SOFTWARE } else { RUNS };
+    let (runs, threads) = if device.is_software() { RUNS_IN_SOFTWARE } else { RUNS };
     let stream = device.stream()?;
     let mut stops = tour::vectors();
     stops.extend(tour::tensors());
     stops.extend(tour::products(&stream)?);
     let repeat = |stop: &Stop, want: &[u8]| -> Result<(), String> {
         let stream = device.stream().map_err(|error| error.to_string())?;
-        for run in 0..runs / THREADS {
+        for run in 0..runs / threads {
             let got = stop.run(&stream).map_err(|error| error.to_string())?;
             if got != want {
                 let at = got.iter().zip(want).position(|(got, want)| got != want);
@@ -68,10 +67,10 @@ fn every_run_gives_the_same_bits() -> Outcome {
     for stop in &stops {
         let want = stop.run(&stream)?;
         thread::scope(|scope| {
-            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(|| repeat(stop, &want))).collect();
-            threads.into_iter().try_for_each(|thread| thread.join().expect("no panic in there"))
+            let running: Vec<_> = (0..threads).map(|_| scope.spawn(|| repeat(stop, &want))).collect();
+            running.into_iter().try_for_each(|thread| thread.join().expect("no panic in there"))
         })?;
     }
-    println!("{} stops, {runs} runs of each on {THREADS} streams", stops.len());
+    println!("{} stops, {runs} runs of each on {threads} streams", stops.len());
     Ok(())
 }
