@@ -25,7 +25,7 @@
 //! | `add` | u32, i32, u64, f16, bf16, f32; f64 in runs alone |
 //! | `min`, `max` | u32, i32, u64, i64, f16, bf16 |
 //! | `inc`: `old >= new ? 0 : old + 1`; `dec`: `old == 0 or old > new ? new : old - 1` | u32 |
-//! | `and`, `or`, `xor` | 32 and 64 bits |
+//! | `and`, `or`, `xor` | u32, i32, u64 |
 //!
 //! # Safety
 //! Every function here that is `unsafe`: the map (or the global address) describes live global memory; the shared memory is

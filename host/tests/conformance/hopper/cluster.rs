@@ -1,7 +1,8 @@
 //! Places in a cluster, and the shared memory of its blocks.
 
 use conformance::hopper::cluster::{
-    MAX_BLOCKS, POSITION_WORDS, RING_WORDS, cluster_gather, cluster_positions, cluster_ring, cluster_send,
+    MAX_BLOCKS, POSITION_WORDS, RING_WORDS, WAYS, cluster_gather, cluster_positions, cluster_ring,
+    cluster_send,
 };
 use ironwarp::{LaunchConfig, Result, launch};
 
@@ -64,24 +65,39 @@ fn blocks_read_and_write_each_others_shared_memory() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn blocks_send_each_other_words_and_runs() -> Result<()> {
+/// Blocks of clusters of several sizes send each other words in the given ways.
+fn blocks_send(ways: std::ops::Range<usize>) -> Result<()> {
     let Some(gpu) = hopper()? else { return Ok(()) };
-    for (cluster, clusters) in [(1, 2), (2, 3), (3, 1), (8, 2)] {
+    for (cluster, clusters) in [(2, 3), (3, 1), (8, 2), (1, 2)] {
         let blocks = cluster * clusters;
         let x: Vec<u32> = words(2, blocks * RING_WORDS).iter().map(|x| x >> 1).collect();
-        let (device_x, mut out) = (gpu.put(&x)?, gpu.zeros::<u32>(4 * blocks * RING_WORDS)?);
-        let config = LaunchConfig::linear(blocks * THREADS, THREADS as u32).cluster([cluster as u32, 1, 1]);
-        // SAFETY: a part of `x` and four of `out` for each block.
-        unsafe { launch::<cluster_send>(&gpu.stream, config, (&device_x, &mut out))? };
-        let want = (0..blocks).flat_map(|block| {
-            let before = block / cluster * cluster + (block % cluster + cluster - 1) % cluster;
-            let sent = &x[before * RING_WORDS..(before + 1) * RING_WORDS];
-            [1, 2, 3, 0].into_iter().flat_map(move |add| sent.iter().map(move |x| x + add))
-        });
-        assert_same(&format!("{clusters} clusters of {cluster}"), &gpu.get(&out)?, want);
+        for way in ways.clone() {
+            let what = format!("{clusters} clusters of {cluster}, way {way}");
+            println!("{what}");
+            let (device_x, mut out) = (gpu.put(&x)?, gpu.zeros::<u32>(blocks * RING_WORDS)?);
+            let config =
+                LaunchConfig::linear(blocks * THREADS, THREADS as u32).cluster([cluster as u32, 1, 1]);
+            // SAFETY: a part of `x` and of `out` for each block.
+            unsafe { launch::<cluster_send>(&gpu.stream, config, (way as u32, &device_x, &mut out))? };
+            let add = [1, 2, 3, 0][way];
+            let want = (0..blocks).flat_map(|block| {
+                let before = block / cluster * cluster + (block % cluster + cluster - 1) % cluster;
+                x[before * RING_WORDS..(before + 1) * RING_WORDS].iter().map(|x| x + add)
+            });
+            assert_same(&what, &gpu.get(&out)?, want);
+        }
     }
     Ok(())
+}
+
+#[test]
+fn blocks_store_asynchronously() -> Result<()> {
+    blocks_send(0..WAYS - 1)
+}
+
+#[test]
+fn blocks_copy_runs_to_each_other() -> Result<()> {
+    blocks_send(WAYS - 1..WAYS)
 }
 
 #[test]

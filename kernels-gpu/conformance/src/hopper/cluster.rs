@@ -125,17 +125,20 @@ pub unsafe fn cluster_gather(rounds: u32, out: *mut u32) {
     }
 }
 
-/// Every block sends its part of `x` to the block of the next rank four times: by asynchronous stores of 4, 8 and 16 bytes, which add 1, 2 and 3, and
-/// as it is by a bulk copy; it writes what it got from the block before to `out`, in four parts.
+/// Ways to send that [`cluster_send`] knows.
+pub const WAYS: usize = 4;
+
+/// Every block sends its part of `x` to the block of the next rank, the way `way` says: by asynchronous stores of 4, 8 or 16 bytes (0, 1, 2), which add 1, 2 or
+/// 3, or as it is by a bulk copy (3); it writes what it got from the block before to `out`.
 ///
 /// # Safety
-/// Blocks of 32 threads; `x` has [`RING_WORDS`] words for each block, `out` four times that.
+/// Blocks of 32 threads; `x` and `out` have [`RING_WORDS`] words for each block.
 #[kernel]
-pub unsafe fn cluster_send(x: *const u32, out: *mut u32) {
+pub unsafe fn cluster_send(way: u32, x: *const u32, out: *mut u32) {
     const BYTES: u32 = 4 * RING_WORDS as u32;
     let (t, block) = (thread::thread_idx_x(), thread::block_idx_x() as usize);
     let mine = shared::address_of(shared_array![u128; RING_WORDS / 4]);
-    let given = shared::address_of(shared_array![u128; RING_WORDS]);
+    let given = shared::address_of(shared_array![u128; RING_WORDS / 4]);
     let bar = shared::address_of(shared_array![u64; 1]);
     let next = (cluster::block_rank() + 1) % cluster::blocks();
     let at = 16 * t;
@@ -149,26 +152,28 @@ pub unsafe fn cluster_send(x: *const u32, out: *mut u32) {
         if t == 0 {
             mbarrier::init(bar, 1);
             mbarrier::fence_init();
-            mbarrier::arrive_expect_tx(bar, 4 * BYTES);
+            mbarrier::arrive_expect_tx(bar, BYTES);
         }
         fence::proxy_async_shared();
         cluster::sync();
         let (theirs, full) = (cluster::map_shared(given, next), cluster::map_shared(bar, next));
-        for i in 0..4 {
-            cluster::store_async(theirs + at + 4 * i, x[i as usize] + 1, full);
-        }
-        cluster::store_async_v2(theirs + BYTES + at, [x[0] + 2, x[1] + 2], full);
-        cluster::store_async_v2(theirs + BYTES + at + 8, [x[2] + 2, x[3] + 2], full);
-        cluster::store_async_v4(theirs + 2 * BYTES + at, x.map(|x| x + 3), full);
-        if t == 0 {
-            tma::bulk_copy_shared(theirs + 3 * BYTES, mine, BYTES, full);
+        match way {
+            0 => {
+                for i in 0..4 {
+                    cluster::store_async(theirs + at + 4 * i, x[i as usize] + 1, full);
+                }
+            }
+            1 => {
+                cluster::store_async_v2(theirs + at, [x[0] + 2, x[1] + 2], full);
+                cluster::store_async_v2(theirs + at + 8, [x[2] + 2, x[3] + 2], full);
+            }
+            2 => cluster::store_async_v4(theirs + at, x.map(|x| x + 3), full),
+            _ if t == 0 => tma::bulk_copy_shared(theirs, mine, BYTES, full),
+            _ => {}
         }
         mbarrier::wait_parity_cluster(bar, 0);
-        let out = out.add(4 * block * RING_WORDS + 4 * t as usize);
-        for part in 0..4 {
-            let got: [u32; 4] = vector::load_shared_v4(given + part * BYTES + at);
-            vector::store_v4(out.add(part as usize * RING_WORDS), got);
-        }
+        let got: [u32; 4] = vector::load_shared_v4(given + at);
+        vector::store_v4(out.add(block * RING_WORDS + 4 * t as usize), got);
         cluster::sync();
     }
 }
