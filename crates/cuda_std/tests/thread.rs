@@ -21,6 +21,7 @@ const CUBE: LaunchConfig = LaunchConfig {
     cluster: [1; 3],
     dynamic_shared: 48,
     cooperative: false,
+    overlapping: false,
 };
 
 #[test]

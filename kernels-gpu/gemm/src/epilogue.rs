@@ -77,7 +77,7 @@ pub fn silu(v: f32) -> f32 {
 #[inline(always)]
 pub fn gelu(v: f32) -> f32 {
     /// `-2 sqrt(2 / pi)` in the exponent of 2, and that times 0.044715.
-    const LINEAR: f32 = -1.595_769_1 * core::f32::consts::LOG2_E;
+    const LINEAR: f32 = -1.595_769 * core::f32::consts::LOG2_E;
     const CUBIC: f32 = 0.044_715 * LINEAR;
     v_over_one_plus_ex2(v, v * fma(v * v, CUBIC, LINEAR))
 }

@@ -358,7 +358,7 @@ impl<H: Half> Epilogue for Fused<H> {
             if !self.bias.is_null() {
                 let mut bias = [[0.0; 2]; N];
                 each_pair!(PAIR of N {
-                    bias[PAIR] = if PAIR % 2 == 0 {
+                    bias[PAIR] = if PAIR.is_multiple_of(2) {
                         vector::load_shared_v2(at.numbers + PAIR as u32 / 2 * STEP * WORD)
                     } else {
                         bias[PAIR - PAIR % 2]
