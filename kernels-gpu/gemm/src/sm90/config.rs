@@ -49,6 +49,11 @@ pub trait Config {
     const BLOCK_N: u32 = Self::Tile::COLUMNS;
     /// Blocks of a cluster.
     const CLUSTER: u32 = Self::CLUSTER_M * Self::CLUSTER_N;
+    /// Accumulators of a thread.
+    const ACCUMULATORS: u32 = Self::Tile::COLUMNS / 2 * Self::Tile::GROUPS as u32;
+    /// The copying threads give away more registers: where a consumer stores a tile of its own, next to all of its accumulators it keeps what
+    /// leads to its next one. Where 232 suffice they are left alone: some copying threads do not fit in 24.
+    const SPARES: bool = Self::PING_PONG && Self::ACCUMULATORS > MOST_BESIDE_WIDE_CHUNKS;
     /// Threads of a block.
     const THREADS: u32 = (1 + Self::CONSUMERS) * WARPGROUP;
 
@@ -63,8 +68,7 @@ pub trait Config {
     const STORE_COLUMNS: u32 = store_columns(Self::BLOCK_N);
     /// Steps of 8 columns that go through the epilogue at a time: four, in pieces of whole ones, where there are registers for them.
     const CHUNK_STEPS: u32 = {
-        let accumulators = Self::Tile::COLUMNS / 2 * Self::Tile::GROUPS as u32;
-        let has_room = accumulators <= MOST_BESIDE_WIDE_CHUNKS;
+        let has_room = Self::ACCUMULATORS <= MOST_BESIDE_WIDE_CHUNKS;
         if has_room && Self::STORE_COLUMNS.is_multiple_of(4 * STEP) && !Self::TRANSPOSED { 4 } else { 2 }
     };
     /// Columns of that.

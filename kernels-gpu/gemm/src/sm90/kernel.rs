@@ -13,8 +13,11 @@ use super::sum::{Sum, Task, Turn};
 
 /// Registers of a copying thread.
 const PRODUCER_REGISTERS: u32 = 40;
-/// Registers of a multiplying thread: `128 * 40 + 256 * 232` of the multiprocessor's 65,536.
+/// Registers of a multiplying thread: `128 * 40 + 256 * 232` of the block's `384 * 168`.
 const CONSUMER_REGISTERS: u32 = 232;
+/// The same with [`Config::SPARES`]: `128 * 24 + 256 * 240`.
+const SPARING_PRODUCER_REGISTERS: u32 = 24;
+const SPARED_CONSUMER_REGISTERS: u32 = 240;
 
 /// Barrier of the first consumer; the others' follow. Number 0 is that of the block.
 pub(crate) const FIRST_CONSUMER_BARRIER: u32 = 1;
@@ -66,14 +69,18 @@ pub unsafe fn run_tiles<C: Config, W: Walk<C>, S: Sum<C>, E: Epilogue>(
         grid::wait_dependencies();
         grid::launch_dependents();
         if thread < WARPGROUP {
-            if C::CONSUMERS == 2 {
+            if C::SPARES {
+                registers::set_max_registers_dec::<SPARING_PRODUCER_REGISTERS>();
+            } else if C::CONSUMERS == 2 {
                 registers::set_max_registers_dec::<PRODUCER_REGISTERS>();
             }
             if thread == 0 {
                 produce::<C, W>(maps, problem, walk, ring);
             }
         } else {
-            if C::CONSUMERS == 2 {
+            if C::SPARES {
+                registers::set_max_registers_inc::<SPARED_CONSUMER_REGISTERS>();
+            } else if C::CONSUMERS == 2 {
                 registers::set_max_registers_inc::<CONSUMER_REGISTERS>();
             }
             consume::<C, W, S, E>(maps, problem, walk, ring, sum, output, epilogue, thread - WARPGROUP);
