@@ -45,7 +45,7 @@ pub fn fill<T: Element>(stream: &Stream, mut out: TensorMut<'_>, value: T) -> Re
     let word = u64::from_le_bytes(std::array::from_fn(|i| element[i % element.len()]));
     let (n, y) = ((bytes / WORD) as u64, out.write(stream)?);
     // SAFETY: y holds n words, exclusively borrowed; every word is whole elements.
-    unsafe { launch::<fill_words>(stream, config::<u64>(n, 1), (word, n, y)) }
+    unsafe { launch::<fill_words>(stream, config::<u64>(n, UNITS), (word, n, y)) }
 }
 
 /// `start, start + step, ..`: `len` numbers of the type `dtype`, integers wrapping around.

@@ -19,11 +19,7 @@ pub const fn blocks(n: u64, size: usize, units: u64) -> u64 {
 /// # Safety
 /// `y` holds them. Blocks as [`blocks`] says for `UNITS`.
 #[inline(always)]
-unsafe fn write<T: Copy, const N: usize, const UNITS: u64>(
-    n: u64,
-    y: *mut T,
-    values: impl Fn(u64) -> [T; N],
-) {
+unsafe fn write<T: Copy, const N: usize>(n: u64, y: *mut T, values: impl Fn(u64) -> [T; N]) {
     const { assert!(N * size_of::<T>() == VECTOR_BYTES) };
     let aligned = begin(|| (y as usize).is_multiple_of(VECTOR_BYTES));
     let unit =
@@ -49,11 +45,11 @@ unsafe fn write<T: Copy, const N: usize, const UNITS: u64>(
 /// Fills `n` words of 8 bytes.
 ///
 /// # Safety
-/// `y` holds them. Blocks of [`THREADS`] threads, [`blocks`] of them for one unit a thread.
+/// `y` holds them. Blocks of [`THREADS`] threads, [`blocks`] of them for [`UNITS`].
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn fill_words(word: u64, n: u64, y: *mut u64) {
     // SAFETY: the caller's promise.
-    unsafe { write::<u64, 2, 1>(n, y, |_| [word; 2]) }
+    unsafe { write::<u64, 2>(n, y, |_| [word; 2]) }
 }
 
 /// `y[i] = start + i * step`, wrapping around.
@@ -64,7 +60,7 @@ pub unsafe fn fill_words(word: u64, n: u64, y: *mut u64) {
 pub unsafe fn progression_i64(start: i64, step: i64, n: u64, y: *mut i64) {
     let value = |i: u64| start.wrapping_add(step.wrapping_mul(i.cast_signed()));
     // SAFETY: the caller's promise.
-    unsafe { write::<_, 2, UNITS>(n, y, |first| [value(first), value(first + 1)]) }
+    unsafe { write::<_, 2>(n, y, |first| [value(first), value(first + 1)]) }
 }
 
 /// `y[i] = start + i * step`, rounded once.
@@ -75,7 +71,7 @@ pub unsafe fn progression_i64(start: i64, step: i64, n: u64, y: *mut i64) {
 pub unsafe fn progression_f64(start: f64, step: f64, n: u64, y: *mut f64) {
     let value = |i: u64| GpuFloat::mul_add(i as f64, step, start);
     // SAFETY: the caller's promise.
-    unsafe { write::<_, 2, UNITS>(n, y, |first| [value(first), value(first + 1)]) }
+    unsafe { write::<_, 2>(n, y, |first| [value(first), value(first + 1)]) }
 }
 
 /// Numbers uniform in `[low, high)`, of 24 random bits each.
@@ -90,7 +86,7 @@ pub unsafe fn random_uniform(keys: Keys, low: f32, high: f32, n: u64, y: *mut f3
         if value < high { value } else { low }
     };
     // SAFETY: the caller's promise.
-    unsafe { write::<f32, 4, UNITS>(n, y, |first| philox(&keys, first / WORDS).map(number)) }
+    unsafe { write::<f32, 4>(n, y, |first| philox(&keys, first / WORDS).map(number)) }
 }
 
 /// Normal numbers, by the method of Box and Muller.
@@ -105,7 +101,7 @@ pub unsafe fn random_normal(keys: Keys, mean: f32, deviation: f32, n: u64, y: *m
         [p, q, r, s].map(|value| GpuFloat::mul_add(value, deviation, mean))
     };
     // SAFETY: the caller's promise.
-    unsafe { write::<f32, 4, UNITS>(n, y, numbers) }
+    unsafe { write::<f32, 4>(n, y, numbers) }
 }
 
 /// The top 24 bits as a number in `[0, 1)`.

@@ -73,8 +73,8 @@ impl Launch<'_, '_> {
         T: Pod,
         W: Copy,
     {
-        let (width, items) = (width(size_of::<T>(), size_of::<T>()), items(size_of::<T>()));
-        self.run([x], [operand], strides, width, items, |stream, config, piece| {
+        let width = width(size_of::<T>(), size_of::<T>());
+        self.run([x], [operand], strides, width, ITEMS as u32, |stream, config, piece| {
             let [x, y] = piece.addresses;
             // SAFETY: see `run`.
             unsafe { launch::<K>(stream, config, (op, parameters, piece.geometry, ptr::<T>(x), ptr::<T>(y))) }
@@ -94,7 +94,7 @@ impl Launch<'_, '_> {
         T: Pod,
     {
         let width = width(size_of::<T>(), size_of::<T>());
-        self.run(inputs, operands, strides, width, 1, |stream, config, piece| {
+        self.run(inputs, operands, strides, width, items(size_of::<T>()), |stream, config, piece| {
             let [a, b, c] = piece.addresses;
             // SAFETY: see `run`.
             unsafe {
@@ -205,8 +205,8 @@ impl Launch<'_, '_> {
     }
 }
 
-/// Items of a thread for elements of `size` bytes. One of 16 bytes keeps memory busiest, but where that is many elements: while a thread
-/// computes them another has to be under way.
+/// Items of a thread that reads two operands of elements of `size` bytes: one of 16 bytes each is enough under way, but where that is many
+/// elements, for which another has to be under way while they are computed. Who reads one operand takes [`ITEMS`].
 fn items(size: usize) -> u32 {
     if size < size_of::<f32>() { ITEMS as u32 } else { 1 }
 }
