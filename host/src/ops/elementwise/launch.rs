@@ -206,7 +206,7 @@ impl Launch<'_, '_> {
 }
 
 /// Items of a thread that reads two operands of elements of `size` bytes: one of 16 bytes each is enough under way, but where that is many
-/// elements, for which another has to be under way while they are computed. Who reads one operand takes [`ITEMS`].
+/// elements, for which another has to be under way while they are computed. Functions of one operand take [`ITEMS`]; copies, comparisons and choices one.
 fn items(size: usize) -> u32 {
     if size < size_of::<f32>() { ITEMS as u32 } else { 1 }
 }
