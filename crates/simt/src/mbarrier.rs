@@ -76,20 +76,26 @@ fn locate_own<'t>(
     target
 }
 
-/// Checks that there is a live mbarrier of whose initialisation the thread knows.
-fn require_live(thread: &Thread, target: &Target<'_>, op: &str, location: &'static Location<'static>) {
+/// Checks that there is a live mbarrier of whose initialisation the thread knows, before it uses it; or before a copy that it begins
+/// does, as part of operation number `copy`.
+fn require_live(
+    thread: &Thread,
+    target: &Target<'_>,
+    copy: Option<u32>,
+    op: &str,
+    location: &'static Location<'static>,
+) {
     let invalid = |what: &str, other: Option<RawOther>| -> ! {
         let message = format!("{op} at {}, {what}", name(target.block, target.offset));
         thread.fail_access(FaultKind::MbarrierInvalid, RawSite::of(location), message, None, other)
     };
     let is_remote = !std::ptr::eq(target.block, thread.block());
     if thread.checked() && is_remote {
-        check::remote_access(
-            thread,
-            target.block,
-            access(target, AccessKind::Atomic, RawSite::of(location)),
-            false,
-        );
+        let access = access(target, AccessKind::Atomic, RawSite::of(location));
+        match copy {
+            None => check::remote_access(thread, target.block, access, false),
+            Some(operation) => check::remote_copy(thread, target.block, access, operation),
+        }
     }
     let mbarriers = target.block.mbarriers.borrow();
     let init =
@@ -113,7 +119,7 @@ fn update(
     location: &'static Location<'static>,
     change: impl FnOnce(&mut Mbarrier) -> Result<(), Problem>,
 ) {
-    require_live(thread, target, op, location);
+    require_live(thread, target, None, op, location);
     if let Err((kind, message)) = change_and_advance(thread.group(), target, change) {
         let message = format!("{op} at {}: {message}", name(target.block, target.offset));
         thread.fail(kind, location, message);
@@ -188,7 +194,7 @@ pub fn invalidate(bar: u32) {
     let location = Location::caller();
     let thread = current("simt::mbarrier::invalidate");
     let target = locate_own(thread, bar, OP, location);
-    require_live(thread, &target, OP, location);
+    require_live(thread, &target, None, OP, location);
     let mut mbarriers = target.block.mbarriers.borrow_mut();
     let mbarrier = mbarriers.by_offset.get_mut(&target.offset);
     let in_use = mbarrier.map_or(0, |mbarrier| {
@@ -313,7 +319,7 @@ fn locate_for_wait<'t>(
         thread.fail(FaultKind::MbarrierInvalid, location, message);
     }
     let target = locate_own(thread, bar, op, location);
-    require_live(thread, &target, op, location);
+    require_live(thread, &target, None, op, location);
     target
 }
 
@@ -386,13 +392,12 @@ pub(crate) fn begin_copy(
             format!("{op}: its mbarrier at {:#x} is no 8 aligned bytes of shared memory", target.offset);
         thread.fail(FaultKind::MbarrierInvalid, location, message);
     }
-    require_live(thread, target, op, location);
-    let number = target.block.number.get();
+    let agent = Agent::of_mbarrier(target.block.number.get(), target.offset as usize);
+    let begin = || thread.group().operations.begin(agent, proxy::Operation::UNKNOWN);
+    let operation = thread.checked().then(begin);
+    require_live(thread, target, operation, op, location);
     let site = RawSite::of(location);
-    let mut operation = None;
     if thread.checked() {
-        let agent = Agent::of_mbarrier(number, target.offset as usize);
-        operation = Some(thread.group().operations.begin(agent, proxy::Operation::UNKNOWN));
         let mut mbarriers = target.block.mbarriers.borrow_mut();
         let check = &mut mbarriers.by_offset.get_mut(&target.offset).expect("checked to be live").check;
         let visible = check.is_fenced || proxy::is_fenced(thread, check.init);

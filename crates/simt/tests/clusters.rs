@@ -364,6 +364,12 @@ fn clusters_of_a_cooperative_grid() {
 
 /// Each thread of a cluster's first block stores a word in the last block, whose threads read it.
 fn store_asynchronously(waits: bool) {
+    begin_to_store(waits);
+    cluster_sync();
+}
+
+/// The same, and the blocks end as soon as they have done their part.
+fn begin_to_store(waits: bool) {
     let (rank, last) = (thread::rank(), BLOCKS - 1);
     // Made by the generic proxy, as the stores that follow: no proxy fence stands between.
     put(word(rank), 0);
@@ -384,7 +390,6 @@ fn store_asynchronously(waits: bool) {
         let got = get(word(rank));
         assert!(!waits || got == rank + 7);
     }
-    cluster_sync();
 }
 
 #[test]
@@ -395,6 +400,35 @@ fn asynchronous_stores_complete_on_an_mbarrier() {
 #[test]
 fn asynchronous_stores_have_to_be_waited_for() {
     fails(config(), FaultKind::AsyncCopyPending, || store_asynchronously(false));
+}
+
+/// A block knows of the stores that it has waited for, and nobody else reaches into it.
+#[test]
+fn a_block_may_end_when_it_has_what_others_store() {
+    passes(config(), || begin_to_store(true));
+}
+
+/// That a store has begun says nothing of its end.
+#[test]
+fn a_block_may_not_end_while_others_store() {
+    fails(config(), FaultKind::CopyUnfinished, || {
+        let is_first = thread::rank() == 0 && block_rank() == 0;
+        if is_first {
+            init(bar(0), 1);
+            init(bar(1), 1);
+            fence_init();
+            arrive_expect_tx(bar(0), 4);
+        }
+        cluster_sync();
+        if thread::rank() == 0 && block_rank() == 1 {
+            // SAFETY: checking is on.
+            unsafe { store_async(there(0, 0), &[1], map_shared(bar(0), 0)) };
+            arrive_remote(map_shared(bar(1), 0));
+        }
+        if is_first {
+            wait_parity(bar(1), 0);
+        }
+    });
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub(crate) use allocations::Allocations;
 pub(crate) use cell::Stamp;
 use cell::{Clash, PAGE_BYTES, Page, pages};
 use remote::RemoteAccesses;
-pub(crate) use remote::{block_ends, remote_access};
+pub(crate) use remote::{block_ends, remote_access, remote_copy};
 use sync::{BlockSync, GlobalAtomics, ThreadSync, View};
 pub(crate) use sync::{
     ClusterRelease, Released, atomic_order, completed, fence, knows_of, proxy_fence, synchronise,

@@ -7,7 +7,7 @@ use super::{Access, Stamp, View, fail_shared, knows_of, note_shared, other, repo
 use crate::exec::context::{Block, Thread};
 use crate::fault::FaultKind;
 
-/// The latest access of each thread of other blocks that the block may not know of.
+/// The latest access of each thread of other blocks, and the latest copy to each mbarrier, that the block may not know of.
 #[derive(Default)]
 pub(crate) struct RemoteAccesses {
     latest: Vec<(Stamp, Access)>,
@@ -18,8 +18,11 @@ impl RemoteAccesses {
         self.latest.clear();
     }
 
-    fn note(&mut self, now: Stamp, access: Access) {
-        let same = |stamp: &Stamp| (stamp.block, stamp.rank()) == (now.block, now.rank());
+    fn note(&mut self, now: Stamp, access: Access, order: &impl Order) {
+        let same = |stamp: &Stamp| match (stamp.is_tracked(), now.is_tracked()) {
+            (false, false) => (stamp.block, stamp.rank()) == (now.block, now.rank()),
+            _ => order.in_sequence(*stamp, now),
+        };
         match self.latest.iter_mut().find(|(stamp, _)| same(stamp)) {
             Some(entry) => *entry = (now, access),
             None => self.latest.push((now, access)),
@@ -30,15 +33,32 @@ impl RemoteAccesses {
 /// Notes that the thread accesses shared memory of `target`, another block, whose memory it lies in. With `is_data`
 /// the access takes part in races; else it is a use of an mbarrier, which has rules of its own.
 pub(crate) fn remote_access(thread: &Thread, target: &Block, access: Access, is_data: bool) {
-    if !knows_of(thread, target) {
-        let message = format!("nothing says that block {:?} has begun to run", target.index.get());
-        report(thread, access, FaultKind::ClusterInvalid, message, None);
-    }
+    require_begun(thread, target, access);
     let now = stamp(thread, access);
     if is_data && let Err(problem) = note_shared(thread, target, access, now) {
         fail_shared(thread, access, problem);
     }
-    target.check.remote.borrow_mut().note(now, access);
+    note(thread, target, access, now);
+}
+
+/// Notes that the thread begins asynchronous operation number `operation`, which completes on an mbarrier of `target`, another block.
+/// Whoever of it has waited for the operation knows of this access.
+pub(crate) fn remote_copy(thread: &Thread, target: &Block, access: Access, operation: u32) {
+    require_begun(thread, target, access);
+    let number = thread.block().number.get();
+    note(thread, target, access, Stamp::tracked(number, operation, thread.rank, access.kind, access.site));
+}
+
+fn require_begun(thread: &Thread, target: &Block, access: Access) {
+    if !knows_of(thread, target) {
+        let message = format!("nothing says that block {:?} has begun to run", target.index.get());
+        report(thread, access, FaultKind::ClusterInvalid, message, None);
+    }
+}
+
+fn note(thread: &Thread, target: &Block, access: Access, now: Stamp) {
+    let view = View { thread, block: thread.block() };
+    target.check.remote.borrow_mut().note(now, access, &view);
 }
 
 /// The thread ends. Forgets what it knows of; if it is the last of its block, what is left may come too late.
