@@ -14,8 +14,10 @@ use crate::toolchain::DeviceToolchain;
 
 /// The target that kernels are compiled for.
 pub const TARGET: &str = "nvptx64-nvidia-cuda";
-/// Features of the language that the device library and the kernel macro expand to.
+/// Features of the language that the device library and the kernel macro expand to. A package whose kernels' parts others use says them itself, for the
+/// compiler to know when those are built; by one of them that is seen.
 const CRATE_FEATURES: &str = "-Zcrate-attr=feature(abi_ptx,asm_experimental_arch,stdarch_nvptx)";
+const KERNEL_FEATURE: &str = "abi_ptx";
 
 /// LLVM copies small blocks into the arms of branches, unless it knows that what is in them is convergent. Of inline assembly
 /// it does not know, and a collective that only a part of the warp reaches hangs or worse.
@@ -163,9 +165,12 @@ impl Job<'_> {
     /// For the kernel package alone.
     fn rustc_args(&self) -> Vec<String> {
         // `true` as linker: the assembly is the result, and there is nothing to link.
-        let mut args: Vec<String> =
-            ["-Clinker=true", CRATE_FEATURES, NO_COPIED_BLOCKS].map(str::to_owned).into();
-        if !self.says_no_std() {
+        let mut args: Vec<String> = ["-Clinker=true", NO_COPIED_BLOCKS].map(str::to_owned).into();
+        // Saying a feature twice is an error, saying `no_std` twice a warning.
+        if !self.says(KERNEL_FEATURE) {
+            args.push(CRATE_FEATURES.to_owned());
+        }
+        if !self.says("no_std") {
             args.push("-Zcrate-attr=no_std".to_owned());
         }
         args.extend(self.options.llvm_args.iter().map(|arg| format!("-Cllvm-args={arg}")));
@@ -175,13 +180,12 @@ impl Job<'_> {
         args
     }
 
-    /// Whether the package says `no_std` itself. Those written for Rust-CUDA leave it to the builder; saying it twice
-    /// would warn.
-    fn says_no_std(&self) -> bool {
+    /// Whether the package has an attribute with this word itself. Those written for Rust-CUDA leave them to the builder.
+    fn says(&self, word: &str) -> bool {
         let source = self.manifest.folder.join("src/lib.rs");
         let is_code = |line: &&str| !line.trim_start().starts_with("//");
         fs::read_to_string(source)
-            .is_ok_and(|text| text.lines().filter(is_code).any(|line| line.contains("no_std")))
+            .is_ok_and(|text| text.lines().filter(is_code).any(|line| line.contains(word)))
     }
 
     /// For the kernel package and everything under it, the library included.

@@ -66,6 +66,7 @@ arithmetic! {
     fma_f16x2(a, b, c: u32), "fma.rn.f16x2": "`a * b + c`, rounded once, two f16.";
     min_f16x2(a, b: u32), "min.f16x2": "The smaller of two f16, twice; a NaN gives way to a number.";
     max_f16x2(a, b: u32), "max.f16x2": "The larger of two f16, twice; a NaN gives way to a number.";
+    max_nan_f16x2(a, b: u32), "max.NaN.f16x2": "The larger of two f16, twice; NaN if either is NaN.";
     ex2_approx_f16x2(x: u32), "ex2.approx.f16x2": "`2^x`, two f16. Subnormal numbers are kept.";
     tanh_approx_f16x2(x: u32), "tanh.approx.f16x2": "Hyperbolic tangent, two f16. Subnormal numbers are kept.";
 
@@ -75,6 +76,7 @@ arithmetic! {
     fma_bf16x2(a, b, c: u32), "fma.rn.bf16x2": "`a * b + c`, rounded once, two bf16.";
     min_bf16x2(a, b: u32), "min.bf16x2": "The smaller of two bf16, twice; a NaN gives way to a number.";
     max_bf16x2(a, b: u32), "max.bf16x2": "The larger of two bf16, twice; a NaN gives way to a number.";
+    max_nan_bf16x2(a, b: u32), "max.NaN.bf16x2": "The larger of two bf16, twice; NaN if either is NaN.";
     #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
     ex2_approx_bf16x2(x: u32), "ex2.approx.ftz.bf16x2": "`2^x`, two bf16. Needs sm_90.";
     #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]

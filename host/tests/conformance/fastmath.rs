@@ -261,10 +261,10 @@ fn by_halves(format: Format, inputs: [&[u32]; 3], f: impl Fn(f64, f64, f64) -> f
 }
 
 fn check_packed(format: Format, got: &[u32], inputs: [&[u32]; 3]) {
-    let min_max = |larger_wins: bool| {
+    let min_max = |larger_wins: bool, nan_wins: bool| {
         move |a: f64, b: f64, _: f64| {
             let (a, b) = (a as f32, b as f32);
-            f64::from(if larger_wins { larger(a, b, false) } else { smaller(a, b, false) })
+            f64::from(if larger_wins { larger(a, b, nan_wins) } else { smaller(a, b, nan_wins) })
         }
     };
     let row = |r: usize| &got[r * N..(r + 1) * N];
@@ -272,8 +272,9 @@ fn check_packed(format: Format, got: &[u32], inputs: [&[u32]; 3]) {
     assert_same("sub", row(1), by_halves(format, inputs, |a, b, _| a - b));
     assert_same("mul", row(2), by_halves(format, inputs, |a, b, _| a * b));
     assert_same("fma", row(3), by_halves(format, inputs, |a, b, c| a * b + c));
-    assert_same("min", row(4), by_halves(format, inputs, min_max(false)));
-    assert_same("max", row(5), by_halves(format, inputs, min_max(true)));
+    assert_same("min", row(4), by_halves(format, inputs, min_max(false, false)));
+    assert_same("max", row(5), by_halves(format, inputs, min_max(true, false)));
+    assert_same("max or NaN", row(6), by_halves(format, inputs, min_max(true, true)));
 }
 
 /// Packed values of an approximation against its promise; results below the normal range are left out.
@@ -302,14 +303,14 @@ fn packed_f16() -> Result<()> {
     let gpu = Gpu::open()?;
     let format = Format::F16;
     let (a, b, c) = (packed(format, 5), packed(format, 6), packed(format, 7));
-    let (da, db, dc, mut out) = (gpu.put(&a)?, gpu.put(&b)?, gpu.put(&c)?, gpu.zeros::<u32>(8 * N)?);
+    let (da, db, dc, mut out) = (gpu.put(&a)?, gpu.put(&b)?, gpu.put(&c)?, gpu.zeros::<u32>(9 * N)?);
     // SAFETY: as many rows as the kernel writes.
     unsafe { launch::<fastmath_f16x2>(&gpu.stream, config(), (&da, &db, &dc, &mut out))? };
     let got = gpu.get(&out)?;
     check_packed(format, &got, [&a, &b, &c]);
-    let ex2 = (&a[..], &got[6 * N..7 * N]);
+    let ex2 = (&a[..], &got[7 * N..8 * N]);
     check_approximation("ex2", format, ex2, f64::exp2, |want| want * (-9.9f64).exp2());
-    check_approximation("tanh", format, (&a, &got[7 * N..]), f64::tanh, |_| (-10.987f64).exp2());
+    check_approximation("tanh", format, (&a, &got[8 * N..]), f64::tanh, |_| (-10.987f64).exp2());
     Ok(())
 }
 
@@ -318,7 +319,7 @@ fn packed_bf16() -> Result<()> {
     let gpu = Gpu::open()?;
     let format = Format::BF16;
     let (a, b, c) = (packed(format, 8), packed(format, 9), packed(format, 10));
-    let (da, db, dc, mut out) = (gpu.put(&a)?, gpu.put(&b)?, gpu.put(&c)?, gpu.zeros::<u32>(6 * N)?);
+    let (da, db, dc, mut out) = (gpu.put(&a)?, gpu.put(&b)?, gpu.put(&c)?, gpu.zeros::<u32>(7 * N)?);
     // SAFETY: as many rows as the kernel writes.
     unsafe { launch::<fastmath_bf16x2>(&gpu.stream, config(), (&da, &db, &dc, &mut out))? };
     check_packed(format, &gpu.get(&out)?, [&a, &b, &c]);
@@ -343,7 +344,7 @@ fn bf16_fma_rounds_once() -> Result<()> {
         |f: fn(&(f64, f64, f64)) -> f64| cases.iter().map(|case| code(f(case))).collect::<Vec<u32>>();
     let (a, b, c) = (column(|c| c.0), column(|c| c.1), column(|c| c.2));
     let n = cases.len();
-    let (da, db, dc, mut out) = (gpu.put(&a)?, gpu.put(&b)?, gpu.put(&c)?, gpu.zeros::<u32>(6 * n)?);
+    let (da, db, dc, mut out) = (gpu.put(&a)?, gpu.put(&b)?, gpu.put(&c)?, gpu.zeros::<u32>(7 * n)?);
     // SAFETY: as many rows as the kernel writes.
     unsafe {
         launch::<fastmath_bf16x2>(&gpu.stream, LaunchConfig::linear(n, 32), (&da, &db, &dc, &mut out))?

@@ -7,7 +7,7 @@ use crate::rows::Rows;
 /// Rows: fma, min, max, min with NaN, max with NaN, quotient.
 ///
 /// # Safety
-/// As many elements in `b` and `c` as in `a`; `out` has six rows.
+/// As many elements in `b` and `c` as in `a`; `out` has seven rows.
 #[kernel]
 pub unsafe fn fastmath_arithmetic(a: &[f32], b: *const f32, c: *const f32, out: *mut f32) {
     let rows = Rows::new(out, a.len());
@@ -39,7 +39,7 @@ pub unsafe fn fastmath_fma_f64(a: &[f64], b: *const f64, c: *const f64, out: *mu
 /// Rows: 2^x, log2, reciprocal, reciprocal square root, square root, sine, cosine, hyperbolic tangent.
 ///
 /// # Safety
-/// `out` has eight rows.
+/// `out` has nine rows.
 #[kernel]
 pub unsafe fn fastmath_approximations(x: &[f32], out: *mut f32) {
     let rows = Rows::new(out, x.len());
@@ -58,7 +58,7 @@ pub unsafe fn fastmath_approximations(x: &[f32], out: *mut f32) {
     }
 }
 
-/// Packed f16. Rows: sum, difference, product, fma, min, max, 2^a, hyperbolic tangent of a.
+/// Packed f16. Rows: sum, difference, product, fma, min, max, max or NaN, 2^a, hyperbolic tangent of a.
 ///
 /// # Safety
 /// As many elements in `b` and `c` as in `a`; `out` has eight rows.
@@ -75,12 +75,13 @@ pub unsafe fn fastmath_f16x2(a: &[u32], b: *const u32, c: *const u32, out: *mut 
         rows.set(3, fastmath::fma_f16x2(a, b, c));
         rows.set(4, fastmath::min_f16x2(a, b));
         rows.set(5, fastmath::max_f16x2(a, b));
-        rows.set(6, fastmath::ex2_approx_f16x2(a));
-        rows.set(7, fastmath::tanh_approx_f16x2(a));
+        rows.set(6, fastmath::max_nan_f16x2(a, b));
+        rows.set(7, fastmath::ex2_approx_f16x2(a));
+        rows.set(8, fastmath::tanh_approx_f16x2(a));
     }
 }
 
-/// Packed bf16. Rows: sum, difference, product, fma, min, max.
+/// Packed bf16. Rows: sum, difference, product, fma, min, max, max or NaN.
 ///
 /// # Safety
 /// As many elements in `b` and `c` as in `a`; `out` has six rows.
@@ -97,6 +98,7 @@ pub unsafe fn fastmath_bf16x2(a: &[u32], b: *const u32, c: *const u32, out: *mut
         rows.set(3, fastmath::fma_bf16x2(a, b, c));
         rows.set(4, fastmath::min_bf16x2(a, b));
         rows.set(5, fastmath::max_bf16x2(a, b));
+        rows.set(6, fastmath::max_nan_bf16x2(a, b));
     }
 }
 

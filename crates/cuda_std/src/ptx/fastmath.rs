@@ -40,12 +40,14 @@ arithmetic! {
     reg32 u32: fma_f16x2(a, b, c), "fma.rn.f16x2 {0}, {1}, {2}, {3};";
     reg32 u32: min_f16x2(a, b), "min.f16x2 {0}, {1}, {2};";
     reg32 u32: max_f16x2(a, b), "max.f16x2 {0}, {1}, {2};";
+    reg32 u32: max_nan_f16x2(a, b), "max.NaN.f16x2 {0}, {1}, {2};";
     reg32 u32: ex2_approx_f16x2(x), "ex2.approx.f16x2 {0}, {1};";
     reg32 u32: tanh_approx_f16x2(x), "tanh.approx.f16x2 {0}, {1};";
 
     reg32 u32: fma_bf16x2(a, b, c), "fma.rn.bf16x2 {0}, {1}, {2}, {3};";
     reg32 u32: min_bf16x2(a, b), "min.bf16x2 {0}, {1}, {2};";
     reg32 u32: max_bf16x2(a, b), "max.bf16x2 {0}, {1}, {2};";
+    reg32 u32: max_nan_bf16x2(a, b), "max.NaN.bf16x2 {0}, {1}, {2};";
 }
 
 #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]

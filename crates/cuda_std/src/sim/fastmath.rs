@@ -147,7 +147,7 @@ fn map3<T: Half>(a: u32, b: u32, c: u32, f: impl Fn(f32, f32, f32) -> f32) -> u3
 }
 
 macro_rules! packed {
-    ($ty:ty: $add:ident, $sub:ident, $mul:ident, $fma:ident, $min:ident, $max:ident, $tanh:ident) => {
+    ($ty:ty: $add:ident, $sub:ident, $mul:ident, $fma:ident, $min:ident, $max:ident, $max_nan:ident, $tanh:ident) => {
         pub fn $add(a: u32, b: u32) -> u32 {
             map3::<$ty>(a, b, b, |a, b, _| fma_to_odd(a, 1.0, b))
         }
@@ -172,14 +172,22 @@ macro_rules! packed {
             map3::<$ty>(a, b, b, |a, b, _| max(a, b))
         }
 
+        pub fn $max_nan(a: u32, b: u32) -> u32 {
+            map3::<$ty>(a, b, b, |a, b, _| max_nan(a, b))
+        }
+
         pub fn $tanh(x: u32) -> u32 {
             map1::<$ty>(x, f32::tanh)
         }
     };
 }
 
-packed!(f16: add_f16x2, sub_f16x2, mul_f16x2, fma_f16x2, min_f16x2, max_f16x2, tanh_approx_f16x2);
-packed!(bf16: add_bf16x2, sub_bf16x2, mul_bf16x2, fma_bf16x2, min_bf16x2, max_bf16x2, tanh_approx_bf16x2);
+packed!(
+    f16: add_f16x2, sub_f16x2, mul_f16x2, fma_f16x2, min_f16x2, max_f16x2, max_nan_f16x2, tanh_approx_f16x2
+);
+packed!(
+    bf16: add_bf16x2, sub_bf16x2, mul_bf16x2, fma_bf16x2, min_bf16x2, max_bf16x2, max_nan_bf16x2, tanh_approx_bf16x2
+);
 
 pub fn ex2_approx_f16x2(x: u32) -> u32 {
     map1::<f16>(x, f32::exp2)
