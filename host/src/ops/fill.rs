@@ -4,7 +4,8 @@
 
 use tensor::THREADS;
 use tensor::fill::{
-    UNITS, blocks, fill_words, keys, progression_f64, progression_i64, random_normal, random_uniform,
+    RANDOM_UNITS, Range, UNITS, blocks, fill_words, keys, progression_f64, progression_i64, random_normal,
+    random_uniform,
 };
 
 use super::convert::convert;
@@ -82,7 +83,13 @@ pub fn uniform(stream: &Stream, shape: &[usize], low: f32, high: f32, seed: u64)
     made(stream, &Shape::of("uniform", shape)?, DType::F32, |mut out| {
         let (n, y) = (out.layout().elements() as u64, out.write(stream)?);
         // SAFETY: y holds n elements, exclusively borrowed.
-        unsafe { launch::<random_uniform>(stream, config::<f32>(n, UNITS), (keys(seed), low, high, n, y)) }
+        unsafe {
+            launch::<random_uniform>(
+                stream,
+                config::<f32>(n, RANDOM_UNITS),
+                (keys(seed), Range::new(low, high), n, y),
+            )
+        }
     })
 }
 

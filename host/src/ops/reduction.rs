@@ -386,6 +386,11 @@ impl Pass<'_> {
 }
 
 fn config(blocks: u64) -> LaunchConfig {
+    /// With at most so many blocks those of two launches find multiprocessors of their own, and from so many on all are busy anyway. In
+    /// between, blocks that begin early crowd where the launch before has left room, and wait for one another.
+    const FEW: u64 = 64;
+    const MANY: u64 = 1024;
     // More blocks than a grid holds become an error of the launch; none is no launch at all.
-    LaunchConfig::new([u32::try_from(blocks).unwrap_or(u32::MAX), 1, 1], [THREADS, 1, 1])
+    let config = LaunchConfig::new([u32::try_from(blocks).unwrap_or(u32::MAX), 1, 1], [THREADS, 1, 1]);
+    if blocks <= FEW || blocks >= MANY { config.overlapping_previous() } else { config }
 }

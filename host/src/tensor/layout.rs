@@ -2,8 +2,10 @@
 
 use std::ops::{Bound, RangeBounds};
 
+use arrayvec::ArrayVec;
+
 use super::shape::PerAxis;
-use super::{Shape, TensorError};
+use super::{MAX_RANK, Shape, TensorError};
 use crate::error::Result;
 
 /// Where the elements of a tensor lie in its memory: element `[i, j, ..]` at `offset + i * strides[0] + j * strides[1] + ..`, in
@@ -100,10 +102,10 @@ impl Layout {
     /// May two elements lie at one place? False is certain; true may also be said of odd layouts that no sequence of
     /// slices and permutations of a contiguous one gives.
     pub fn may_overlap(&self) -> bool {
-        if self.elements() == 0 {
+        if self.is_contiguous() {
             return false;
         }
-        let mut axes: Vec<(usize, usize)> = self
+        let mut axes: ArrayVec<(usize, usize), MAX_RANK> = self
             .strides
             .iter()
             .copied()
@@ -269,20 +271,24 @@ impl Layout {
     }
 
     pub(crate) fn broadcast_to_in(&self, operation: &'static str, shape: &Shape) -> Result<Self> {
-        if self.shape.broadcast_in(operation, shape)? != *shape {
-            let (left, right) = (self.shape.clone(), shape.clone());
-            return Err(TensorError::Broadcast { operation, left, right }.into());
+        let strides = self.broadcast_strides(operation, shape)?;
+        Ok(Layout { shape: shape.clone(), strides, offset: self.offset })
+    }
+
+    /// The strides of [`Layout::broadcast_to_in`].
+    pub(crate) fn broadcast_strides(&self, operation: &'static str, shape: &Shape) -> Result<PerAxis> {
+        let refused = || TensorError::Broadcast { operation, left: self.shape.clone(), right: shape.clone() };
+        let added = shape.rank().checked_sub(self.rank()).ok_or_else(refused)?;
+        let mut strides: PerAxis = shape.iter().map(|_| 0).collect();
+        let own = self.shape.iter().zip(&self.strides);
+        for ((&side, &stride), (&wanted, to)) in own.zip(shape[added..].iter().zip(&mut strides[added..])) {
+            if side == wanted {
+                *to = stride;
+            } else if side != 1 {
+                return Err(refused().into());
+            }
         }
-        let added = shape.rank() - self.rank();
-        let stride = |axis: usize| match axis.checked_sub(added) {
-            Some(own) if self.shape[own] == shape[axis] => self.strides[own],
-            _ => 0,
-        };
-        Ok(Layout {
-            shape: shape.clone(),
-            strides: (0..shape.rank()).map(stride).collect(),
-            offset: self.offset,
-        })
+        Ok(strides)
     }
 
     /// The same elements in the same order under another shape, or `None` when that needs a copy.
@@ -345,10 +351,13 @@ pub(crate) struct Run<const K: usize> {
     pub(crate) strides: [usize; K],
 }
 
+/// As many axes as a tensor may have, kept in place.
+pub(crate) type Runs<const K: usize> = ArrayVec<Run<K>, MAX_RANK>;
+
 /// The axes of `shape`, outermost first, without those of one place; neighbours merged where every operand's elements go on
 /// from one to the next at the same pace.
-pub(crate) fn merge<const K: usize>(shape: &[usize], strides: [&[usize]; K]) -> Vec<Run<K>> {
-    let mut runs: Vec<Run<K>> = Vec::with_capacity(shape.len());
+pub(crate) fn merge<const K: usize>(shape: &[usize], strides: [&[usize]; K]) -> Runs<K> {
+    let mut runs = Runs::<K>::new();
     for (axis, &extent) in shape.iter().enumerate().filter(|&(_, &extent)| extent != 1) {
         let inner = Run { extent, strides: strides.map(|strides| strides[axis]) };
         match runs.last_mut() {

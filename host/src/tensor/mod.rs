@@ -44,7 +44,7 @@ mod error;
 pub(crate) mod layout;
 mod print;
 pub mod safetensors;
-mod shape;
+pub(crate) mod shape;
 #[allow(clippy::module_inception)]
 mod tensor;
 mod view_mut;

@@ -50,20 +50,31 @@ pub fn from_words<T: Plain, const N: usize>(words: Words) -> [T; N] {
     unsafe { cast(words) }
 }
 
-/// Sixteen bytes of elements that are all the same.
+/// A value at the beginning of sixteen bytes.
 #[inline(always)]
-pub fn repeat<T: Plain>(value: T) -> Words {
+pub fn first<T: Plain>(value: T) -> Words {
     // SAFETY: the arm taken has the size of the value, of which every bit pattern is a number.
     unsafe {
         match size_of::<T>() {
-            1 => [u32::from(cast::<T, u8>(value)) * 0x0101_0101; 4],
-            2 => [u32::from(cast::<T, u16>(value)) * 0x0001_0001; 4],
-            4 => [cast(value); 4],
+            1 => [u32::from(cast::<T, u8>(value)), 0, 0, 0],
+            2 => [u32::from(cast::<T, u16>(value)), 0, 0, 0],
+            4 => [cast(value), 0, 0, 0],
             _ => {
                 let [low, high]: [u32; 2] = cast(value);
-                [low, high, low, high]
+                [low, high, 0, 0]
             }
         }
+    }
+}
+
+/// Sixteen bytes of elements that are all the same: that of [`first`].
+#[inline(always)]
+pub fn repeat_first<T: Plain>([low, high, ..]: Words) -> Words {
+    match size_of::<T>() {
+        1 => [low * 0x0101_0101; 4],
+        2 => [low * 0x0001_0001; 4],
+        4 => [low; 4],
+        _ => [low, high, low, high],
     }
 }
 

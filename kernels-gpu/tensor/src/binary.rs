@@ -3,7 +3,7 @@
 use crate::THREADS;
 use crate::access::{self, width};
 use crate::element::{Element, zip};
-use crate::place::{Geometry, Item, each_item};
+use crate::place::{Geometry, Item, with_item};
 use cuda_std::kernel;
 use half::{bf16, f16};
 
@@ -121,14 +121,10 @@ unsafe fn run<T: Element<Wide: Binary>, const N: usize>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        each_item(
-            geometry,
-            |item: &Item<3, N>| [item.fetch(geometry, 0, a), item.fetch(geometry, 1, b)],
-            |item, operands| {
-                let [a, b] = operands.map(|words| T::widen(access::from_words(words)));
-                item.store(2, c, T::narrow(T::Wide::apply(op, a, b)));
-            },
-        );
+        with_item(geometry, |item: Item<3, N>| {
+            let [a, b] = item.fetch([a, b]).map(|words| T::widen(access::from_words(words)));
+            item.store(2, c, T::narrow(T::Wide::apply(op, a, b)));
+        });
     }
 }
 

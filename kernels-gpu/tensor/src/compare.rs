@@ -3,7 +3,7 @@
 use crate::THREADS;
 use crate::access::width;
 use crate::element::{Element, zip};
-use crate::place::{Geometry, Item, each_item};
+use crate::place::{Geometry, Item, with_item};
 use cuda_std::kernel;
 use half::{bf16, f16};
 
@@ -57,15 +57,10 @@ unsafe fn run<T: Element<Wide: PartialOrd>, const N: usize>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        each_item(
-            geometry,
-            |_: &Item<3, N>| (),
-            |item, ()| {
-                let a = T::widen(item.load(geometry, 0, a, T::ZERO));
-                let b = T::widen(item.load(geometry, 1, b, T::ZERO));
-                item.store(2, c, apply(op, a, b));
-            },
-        );
+        with_item(geometry, |item: Item<3, N>| {
+            let [a, b] = [item.load(0, a), item.load(1, b)].map(T::widen);
+            item.store(2, c, apply(op, a, b));
+        });
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::THREADS;
 use crate::access::{self, width};
-use crate::place::{Geometry, Item, each_item};
+use crate::place::{Geometry, Item, with_item};
 use cuda_std::kernel;
 
 /// An entry point for each size.
@@ -18,11 +18,10 @@ macro_rules! entries {
             const N: usize = width(size_of::<$ty>(), size_of::<$ty>());
             // SAFETY: the caller's promise.
             unsafe {
-                each_item(
-                    &geometry,
-                    |item: &Item<2, N>| item.fetch(&geometry, 0, x),
-                    |item, x| item.store(1, y, access::from_words(x)),
-                );
+                with_item(&geometry, |item: Item<2, N>| {
+                    let [words] = item.fetch([x]);
+                    item.store(1, y, access::from_words(words));
+                });
             }
         }
     )* };

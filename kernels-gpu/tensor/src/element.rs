@@ -1,6 +1,6 @@
 //! Element types, and the types that arithmetic on them is done in.
 
-use crate::access::Plain;
+use crate::access::{Plain, Words};
 use cuda_std::convert;
 use half::{bf16, f16};
 
@@ -14,6 +14,13 @@ pub trait Element: Plain + 'static {
     fn widen<const N: usize>(values: [Self; N]) -> [Self::Wide; N];
     /// The nearest values, ties to even.
     fn narrow<const N: usize>(values: [Self::Wide; N]) -> [Self; N];
+
+    /// A function of two 16-bit elements at a time, one pair after the other: what is long leaves no registers for eight numbers. None for other
+    /// elements.
+    #[inline(always)]
+    fn map_pairs(_: Words, _: impl Fn([Self::Wide; 2]) -> [Self::Wide; 2]) -> Option<Words> {
+        None
+    }
 }
 
 macro_rules! own_type {
@@ -53,6 +60,17 @@ macro_rules! by_pairs {
                     let pair = $narrow(values[i & !1], values[i | 1]);
                     $ty::from_bits((pair >> (u16::BITS * (i as u32 & 1))) as u16)
                 })
+            }
+            #[inline(always)]
+            fn map_pairs(mut words: Words, f: impl Fn([f32; 2]) -> [f32; 2]) -> Option<Words> {
+                for _ in 0..words.len() {
+                    // Words move up, so that every index is a constant.
+                    let [first, a, b, c] = words;
+                    let pair = [first as u16, (first >> u16::BITS) as u16].map($ty::from_bits);
+                    let [low, high] = f(pair.map($widen));
+                    words = [a, b, c, $narrow(low, high)];
+                }
+                Some(words)
             }
         }
     };

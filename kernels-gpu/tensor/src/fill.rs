@@ -4,39 +4,47 @@
 //! words is a function of the seed and `i` alone, so element `e` of a seed is the same in every launch, on every device.
 
 use crate::{THREADS, VECTOR_BYTES, access, begin, math};
-use cuda_std::{GpuFloat, kernel, thread};
+use cuda_std::{GpuFloat, fastmath, kernel, thread};
 
-/// Units of 16 bytes that a thread writes of what it computes, THREADS of them apart: a warp writes whole lines.
+/// Units of 16 bytes that a thread writes, THREADS of them apart: a warp writes whole lines.
 pub const UNITS: u64 = 2;
+/// The same of random numbers, which take longer: a block's beginning is waited for less often.
+pub const RANDOM_UNITS: u64 = 8;
 
 /// Blocks, of [`THREADS`] threads, for `n` elements of `size` bytes, when a thread writes `units`.
 pub const fn blocks(n: u64, size: usize, units: u64) -> u64 {
     n.div_ceil(THREADS as u64 * units * (VECTOR_BYTES / size) as u64)
 }
 
-/// Writes the calling thread's units of the `n` elements of `y`: `values` of the number of each unit's first element.
+/// Writes the calling thread's `UNITS` units of the `n` elements of `y`: `values` of each unit's number.
 ///
 /// # Safety
 /// `y` holds them. Blocks as [`blocks`] says for `UNITS`.
 #[inline(always)]
-unsafe fn write<T: Copy, const N: usize>(n: u64, y: *mut T, values: impl Fn(u64) -> [T; N]) {
-    const { assert!(N * size_of::<T>() == VECTOR_BYTES) };
-    let aligned = begin(|| (y as usize).is_multiple_of(VECTOR_BYTES));
-    let unit =
-        u64::from(thread::block_idx_x()) * (u64::from(THREADS) * UNITS) + u64::from(thread::thread_idx_x());
-    for i in 0..UNITS {
-        let first = (unit + i * u64::from(THREADS)) * N as u64;
-        let values = values(first);
-        // SAFETY: guarded by n; aligned at every unit when it is at the first.
-        unsafe {
-            if aligned && first + N as u64 <= n {
-                access::store(y.add(first as usize), values);
-                continue;
-            }
-            for j in 0..N {
-                if first + (j as u64) < n {
-                    *y.add(first as usize + j) = values[j];
-                }
+unsafe fn write<T: Copy, const N: usize, const UNITS: u64>(
+    n: u64,
+    y: *mut T,
+    values: impl Fn(u64) -> [T; N],
+) {
+    const { assert!(N * size_of::<T>() == VECTOR_BYTES && UNITS.is_power_of_two()) };
+    let of_block = u64::from(THREADS) * UNITS;
+    let (first, lane) = (u64::from(thread::block_idx_x()) * of_block, thread::thread_idx_x());
+    let whole = begin(|| (y as usize).is_multiple_of(VECTOR_BYTES) && (first + of_block) * N as u64 <= n);
+    // Or: a sum whose upper half is the same for all threads.
+    let unit = |i: u32| first | u64::from(lane + i * THREADS);
+    if whole {
+        for i in 0..UNITS as u32 {
+            // SAFETY: guarded by n; aligned at every unit when it is at the first.
+            unsafe { access::store(y.add(unit(i) as usize * N), values(unit(i))) };
+        }
+        return;
+    }
+    for i in 0..UNITS as u32 {
+        let (values, place) = (values(unit(i)), unit(i) * N as u64);
+        for j in 0..N {
+            if place + (j as u64) < n {
+                // SAFETY: guarded by n.
+                unsafe { *y.add(place as usize + j) = values[j] };
             }
         }
     }
@@ -49,7 +57,7 @@ unsafe fn write<T: Copy, const N: usize>(n: u64, y: *mut T, values: impl Fn(u64)
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn fill_words(word: u64, n: u64, y: *mut u64) {
     // SAFETY: the caller's promise.
-    unsafe { write::<u64, 2>(n, y, |_| [word; 2]) }
+    unsafe { write::<u64, 2, UNITS>(n, y, |_| [word; 2]) }
 }
 
 /// `y[i] = start + i * step`, wrapping around.
@@ -60,7 +68,7 @@ pub unsafe fn fill_words(word: u64, n: u64, y: *mut u64) {
 pub unsafe fn progression_i64(start: i64, step: i64, n: u64, y: *mut i64) {
     let value = |i: u64| start.wrapping_add(step.wrapping_mul(i.cast_signed()));
     // SAFETY: the caller's promise.
-    unsafe { write::<_, 2>(n, y, |first| [value(first), value(first + 1)]) }
+    unsafe { write::<_, 2, UNITS>(n, y, |unit| [value(2 * unit), value(2 * unit + 1)]) }
 }
 
 /// `y[i] = start + i * step`, rounded once.
@@ -71,22 +79,21 @@ pub unsafe fn progression_i64(start: i64, step: i64, n: u64, y: *mut i64) {
 pub unsafe fn progression_f64(start: f64, step: f64, n: u64, y: *mut f64) {
     let value = |i: u64| GpuFloat::mul_add(i as f64, step, start);
     // SAFETY: the caller's promise.
-    unsafe { write::<_, 2>(n, y, |first| [value(first), value(first + 1)]) }
+    unsafe { write::<_, 2, UNITS>(n, y, |unit| [value(2 * unit), value(2 * unit + 1)]) }
 }
 
-/// Numbers uniform in `[low, high)`, of 24 random bits each.
+/// Numbers uniform in a range, of 24 random bits each.
 ///
 /// # Safety
-/// As [`progression_i64`].
+/// `y` holds `n` elements. Blocks of [`THREADS`] threads, [`blocks`] of them for [`RANDOM_UNITS`].
 #[kernel(launch_bounds(THREADS))]
-pub unsafe fn random_uniform(keys: Keys, low: f32, high: f32, n: u64, y: *mut f32) {
+pub unsafe fn random_uniform(keys: Keys, range: Range, n: u64, y: *mut f32) {
     let number = |word: u32| {
-        let value = GpuFloat::mul_add(unit(word), high - low, low);
-        // Rounding may reach the end, which does not belong to the range.
-        if value < high { value } else { low }
+        let value = GpuFloat::mul_add(top(word), range.step, range.low);
+        fastmath::min(value, range.last)
     };
     // SAFETY: the caller's promise.
-    unsafe { write::<f32, 4>(n, y, |first| philox(&keys, first / WORDS).map(number)) }
+    unsafe { write::<f32, 4, RANDOM_UNITS>(n, y, |unit| philox(&keys, unit).map(number)) }
 }
 
 /// Normal numbers, by the method of Box and Muller.
@@ -95,32 +102,55 @@ pub unsafe fn random_uniform(keys: Keys, low: f32, high: f32, n: u64, y: *mut f3
 /// As [`progression_i64`].
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn random_normal(keys: Keys, mean: f32, deviation: f32, n: u64, y: *mut f32) {
-    let numbers = |first: u64| {
-        let [a, b, c, d] = philox(&keys, first / WORDS);
+    let numbers = |unit: u64| {
+        let [a, b, c, d] = philox(&keys, unit);
         let ([p, q], [r, s]) = (normal_pair(a, b), normal_pair(c, d));
         [p, q, r, s].map(|value| GpuFloat::mul_add(value, deviation, mean))
     };
     // SAFETY: the caller's promise.
-    unsafe { write::<f32, 4>(n, y, numbers) }
+    unsafe { write::<f32, 4, UNITS>(n, y, numbers) }
 }
 
-/// The top 24 bits as a number in `[0, 1)`.
+/// Random bits that make a number: as many as an f32 holds.
+const BITS: u32 = f32::MANTISSA_DIGITS;
+/// What one of them counts, the least, in `[0, 1)`.
+const STEP: f32 = 1.0 / (1u32 << BITS) as f32;
+
+/// Numbers from `low` to `last`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
+pub struct Range {
+    low: f32,
+    /// Distance of neighbours.
+    step: f32,
+    /// Rounding may reach the end, which does not belong to the range: then this is taken.
+    last: f32,
+}
+
+impl Range {
+    /// `[low, high)`.
+    pub const fn new(low: f32, high: f32) -> Self {
+        Self { low, step: (high - low) * STEP, last: high.next_down().max(low) }
+    }
+}
+
+/// The top bits of a word.
 #[inline(always)]
-fn unit(word: u32) -> f32 {
-    (word >> 8) as f32 * (1.0 / 16_777_216.0)
+fn top(word: u32) -> f32 {
+    (word >> (u32::BITS - BITS)) as f32
 }
 
 /// Two independent standard normal numbers.
 #[inline(always)]
 fn normal_pair(a: u32, b: u32) -> [f32; 2] {
     // In (0, 1], so that the logarithm is finite.
-    let radius = GpuFloat::sqrt(-2.0 * math::ln(1.0 - unit(a)));
-    let angle = core::f32::consts::TAU * unit(b);
+    let radius = GpuFloat::sqrt(-2.0 * math::ln(1.0 - top(a) * STEP));
+    let angle = core::f32::consts::TAU * (top(b) * STEP);
     [radius * math::sin_quarters_on(angle, 1), radius * math::sin_quarters_on(angle, 0)]
 }
 
-/// Words of a block of random ones.
-const WORDS: u64 = 4;
+/// Words of a block of random ones: those of a unit.
+const WORDS: usize = VECTOR_BYTES / size_of::<u32>();
 /// Rounds that make one.
 const ROUNDS: usize = 10;
 
@@ -143,7 +173,7 @@ pub const fn keys(seed: u64) -> Keys {
 
 /// Four random words: block `counter` of a stream.
 #[inline(always)]
-fn philox(keys: &Keys, counter: u64) -> [u32; WORDS as usize] {
+fn philox(keys: &Keys, counter: u64) -> [u32; WORDS] {
     const FACTORS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
     let mut state = [counter as u32, (counter >> 32) as u32, 0, 0];
     for round in 0..ROUNDS {

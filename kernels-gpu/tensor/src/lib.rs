@@ -43,7 +43,15 @@ pub const VECTOR_BYTES: usize = layout::UNIT_BYTES as usize;
 /// Between the two it may compute where its elements lie.
 #[inline(always)]
 fn begin<R>(locate: impl FnOnce() -> R) -> R {
-    grid::launch_dependents();
+    begin_if(true, locate)
+}
+
+/// The same for a block that lets the next grid begin, or leaves it to others to say so.
+#[inline(always)]
+fn begin_if<R>(says: bool, locate: impl FnOnce() -> R) -> R {
+    if says {
+        grid::launch_dependents();
+    }
     let place = locate();
     grid::wait_dependencies();
     place

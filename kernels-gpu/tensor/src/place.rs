@@ -8,19 +8,21 @@
 //!   Units      innermost axis dense or repeated in every operand, and a multiple of N long: an item is N neighbours
 //!   Scattered  anything else: an item is one element
 //! ```
-//! A block takes THREADS * items items, a thread every THREADS-th of them: all of a thread's loads are under way before it computes,
-//! and what it does once is shared. In the first two modes it moves 16 bytes at a time. Only `Run` counts beyond 32 bits; the host cuts
-//! other launches into pieces.
+//! A thread takes one item. Where that is 16 bytes and the kernel has 32 registers, a multiprocessor's 2048 threads have as much under
+//! way as memory needs; more is slower. Only `Run` counts beyond 32 bits; the host cuts other launches into pieces.
 
 use crate::access::{Plain, Words};
-use crate::{THREADS, VECTOR_BYTES, access, begin};
-use cuda_std::thread;
+use crate::{THREADS, VECTOR_BYTES, access, begin_if};
+use cuda_std::{misc, thread};
 use layout::Divisor;
 
 /// Axes that are left after merging, at most.
 pub const MAX_AXES: usize = 8;
-/// Most items of a thread: enough loads under way, little enough code.
-pub const ITEMS: usize = 2;
+/// More blocks than any device runs at once.
+const LAST: u32 = 2048;
+
+/// Blocks of a multiprocessor at once: 2048 threads.
+pub const RESIDENT: u32 = 8;
 
 /// How elements are dealt out to threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,17 +58,21 @@ pub struct Geometry<const K: usize> {
     pub repeated: u32,
     /// Axes in use; none in [`Mode::Run`].
     pub rank: u32,
-    /// Items of a thread, 1 to [`ITEMS`].
-    pub items: u32,
+    /// Blocks, from the first, whose items are all whole, in [`Mode::Run`] with no operand repeated: most of a large launch, and the
+    /// quickest to find.
+    pub whole: u32,
     /// The axes, innermost first.
     pub axes: [Axis<K>; MAX_AXES],
 }
 
 impl<const K: usize> Geometry<K> {
-    /// Does operand `k` show the same element all along the innermost axis?
-    #[inline(always)]
-    fn is_repeated(&self, k: usize) -> bool {
-        self.repeated >> k & 1 == 1
+    /// What [`Geometry::whole`] has to be when an item is up to `width` neighbours.
+    pub const fn whole_blocks(&self, width: usize) -> u32 {
+        if !matches!(self.mode, Mode::Run) || self.repeated != 0 {
+            return 0;
+        }
+        // A grid has fewer blocks.
+        (self.count / (width as u64 * THREADS as u64)) as u32
     }
 
     /// Blocks that the launch takes when an item is up to `width` neighbours.
@@ -75,89 +81,62 @@ impl<const K: usize> Geometry<K> {
             Mode::Run => self.count / width as u64 + self.count % width as u64,
             Mode::Units | Mode::Scattered => self.count,
         };
-        let items_of_thread = if self.items == 0 { 1 } else { self.items };
-        items.div_ceil(THREADS as u64 * items_of_thread as u64)
+        items.div_ceil(THREADS as u64)
     }
 }
 
-/// What an item is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-enum Kind {
-    /// The thread has fewer items.
-    Nothing,
-    /// One element.
-    Single,
-    /// `N` neighbours in every operand that moves.
-    Whole,
-}
-
-/// A part of the tensor that a thread takes at a time.
+/// A part of the tensor that a thread takes.
 #[derive(Clone, Copy)]
 pub struct Item<const K: usize, const N: usize> {
-    kind: Kind,
+    /// Is it `N` neighbours in every operand that moves, or one element?
+    whole: bool,
+    /// [`Geometry::repeated`].
+    repeated: u32,
     /// Place of its first element in each operand.
     at: [usize; K],
 }
 
-/// Goes through the calling thread's items: `load` for all of them, then `work` on each and what was loaded for it.
+/// Does `work` on the calling thread's item, if there is one.
 #[inline(always)]
-pub fn each_item<const K: usize, const N: usize, L: Copy>(
-    geometry: &Geometry<K>,
-    load: impl Fn(&Item<K, N>) -> L,
-    work: impl Fn(&Item<K, N>, L),
-) {
-    let mut items = begin(|| locate(geometry));
-    let mut loaded = items.each_ref().map(&load);
-    // A loop, so that the work, with its switch over operations, is in the code once; items move up, so that every index is a constant.
-    for _ in 0..ITEMS {
-        if items[0].kind != Kind::Nothing {
-            work(&items[0], loaded[0]);
+pub fn with_item<const K: usize, const N: usize>(geometry: &Geometry<K>, work: impl FnOnce(Item<K, N>)) {
+    let block = thread::block_idx_x();
+    let number = u64::from(block) * u64::from(THREADS) + u64::from(thread::thread_idx_x());
+    // To say that the next grid may begin takes the device 1.2 ns a block. Of many small blocks only those say it that may be the last
+    // to run: it counts when the others have ended.
+    let says = geometry.mode != Mode::Scattered || block + LAST >= thread::grid_dim_x();
+    let item = begin_if(says, || {
+        // The short way, for most blocks.
+        if block < geometry.whole {
+            return Some(Item { whole: true, repeated: 0, at: [number as usize * N; K] });
         }
-        for i in 1..ITEMS {
-            (items[i - 1], loaded[i - 1]) = (items[i], loaded[i]);
-        }
+        locate(geometry, number)
+    });
+    if let Some(item) = item {
+        work(item);
     }
 }
 
-/// The items of the calling thread.
+/// The item with this number.
 #[inline(always)]
-fn locate<const K: usize, const N: usize>(geometry: &Geometry<K>) -> [Item<K, N>; ITEMS] {
-    let (block, lane) = (thread::block_idx_x(), thread::thread_idx_x());
+fn locate<const K: usize, const N: usize>(geometry: &Geometry<K>, number: u64) -> Option<Item<K, N>> {
+    let repeated = geometry.repeated;
     if geometry.mode == Mode::Run {
         let units = geometry.count / N as u64;
         let rest = geometry.count % N as u64;
-        let first = u64::from(block) * u64::from(THREADS * geometry.items) + u64::from(lane);
-        return core::array::from_fn(|j| {
-            let number = first + j as u64 * u64::from(THREADS);
-            let (kind, at) = if j as u32 >= geometry.items {
-                (Kind::Nothing, 0)
-            } else if number < units {
-                (Kind::Whole, number * N as u64)
-            } else if number - units < rest {
-                (Kind::Single, units * N as u64 + (number - units))
-            } else {
-                (Kind::Nothing, 0)
-            };
-            Item { kind, at: core::array::from_fn(|k| if geometry.is_repeated(k) { 0 } else { at as usize }) }
-        });
+        let whole = number < units;
+        let at = if whole { number * N as u64 } else { units * N as u64 + (number - units) };
+        let at = core::array::from_fn(|k| if repeated >> k & 1 == 1 { 0 } else { at as usize });
+        return (number < units + rest).then_some(Item { whole, repeated, at });
     }
-    let kind = if geometry.mode == Mode::Units { Kind::Whole } else { Kind::Single };
-    let first = block.wrapping_mul(THREADS * geometry.items).wrapping_add(lane);
-    let numbers = core::array::from_fn(|j| first.wrapping_add(j as u32 * THREADS));
-    let places = places(geometry, numbers);
-    core::array::from_fn(|j| {
-        let exists = (j as u32) < geometry.items && u64::from(numbers[j]) < geometry.count;
-        let kind = if exists { kind } else { Kind::Nothing };
-        Item { kind, at: places[j].map(|place| place as usize) }
-    })
+    let at = places(geometry, number as u32).map(|place| place as usize);
+    (number < geometry.count).then_some(Item { whole: geometry.mode == Mode::Units, repeated, at })
 }
 
-/// Places in every operand of the elements (or units) with these numbers.
+/// Places in every operand of the element (or unit) with this number.
 #[inline(always)]
-fn places<const K: usize>(geometry: &Geometry<K>, numbers: [u32; ITEMS]) -> [[u32; K]; ITEMS] {
+fn places<const K: usize>(geometry: &Geometry<K>, number: u32) -> [u32; K] {
     const { assert!(MAX_AXES == 8) };
-    let mut walk = Walk { left: numbers, places: [[0; K]; ITEMS] };
+    let mut walk = Walk { left: number, places: [0; K] };
     // Written out: indices that are constants leave the parameter where it is, a loop would copy it to memory of the thread's own.
     let _ = walk.along::<0>(geometry)
         && walk.along::<1>(geometry)
@@ -171,44 +150,59 @@ fn places<const K: usize>(geometry: &Geometry<K>, numbers: [u32; ITEMS]) -> [[u3
 }
 
 impl<const K: usize, const N: usize> Item<K, N> {
-    /// The item's elements of operand `k`, which begins at `operand`; `fill` stands for what it does not have.
+    /// Does operand `k` show the same element all along the innermost axis?
+    #[inline(always)]
+    fn is_repeated(&self, k: usize) -> bool {
+        self.repeated >> k & 1 == 1
+    }
+
+    /// The item's elements of operand `k`, which begins at `operand`; a single one, N times.
     ///
     /// # Safety
     /// The operand holds the elements that the geometry names, aligned as its mode asks for.
     #[inline(always)]
-    pub unsafe fn load<T: Copy>(
-        &self,
-        geometry: &Geometry<K>,
-        k: usize,
-        operand: *const T,
-        fill: T,
-    ) -> [T; N] {
+    pub unsafe fn load<T: Copy>(&self, k: usize, operand: *const T) -> [T; N] {
         // SAFETY: the caller's promise; an item that there is begins at an element of the operand.
         unsafe {
             let operand = operand.add(self.at[k]);
-            if self.kind == Kind::Whole && !geometry.is_repeated(k) {
+            if self.whole && !self.is_repeated(k) {
                 return access::load(operand);
             }
-            let element = if self.kind == Kind::Nothing { fill } else { *operand };
-            [element; N]
+            [*operand; N]
         }
     }
 
-    /// [`Item::load`] of 16 bytes, not yet taken apart.
+    /// [`Item::load`] of 16 bytes of each of the first operands, not yet taken apart.
     ///
     /// # Safety
     /// As there.
     #[inline(always)]
-    pub unsafe fn fetch<T: Plain>(&self, geometry: &Geometry<K>, k: usize, operand: *const T) -> Words {
+    pub unsafe fn fetch<T: Plain, const I: usize>(&self, operands: [*const T; I]) -> [Words; I] {
         const { assert!(N * size_of::<T>() == VECTOR_BYTES) };
-        // SAFETY: the caller's promise; an item that there is begins at an element of the operand.
-        unsafe {
-            let operand = operand.add(self.at[k]);
-            if self.kind == Kind::Whole && !geometry.is_repeated(k) {
-                return access::load_words(operand);
+        let mut singles = 0;
+        let mut words: [Words; I] = core::array::from_fn(|k| {
+            // SAFETY: the caller's promise; an item that there is begins at an element of the operand.
+            unsafe {
+                let operand = operands[k].add(self.at[k]);
+                if self.whole && !self.is_repeated(k) {
+                    return access::load_words(operand);
+                }
+                singles |= 1 << k;
+                let first = access::first(*operand);
+                if I == 1 { access::repeat_first::<T>(first) } else { first }
             }
-            if self.kind == Kind::Nothing { Words::default() } else { access::repeat(*operand) }
+        });
+        // Of several operands a single element is repeated once all loads are under way: where each is loaded, which is what the compiler makes of it
+        // when it knows that these are the same, the next load would wait for it.
+        let singles = if I > 1 { misc::opaque(singles) } else { 0 };
+        if singles != 0 {
+            for (k, words) in words.iter_mut().enumerate() {
+                if singles >> k & 1 == 1 {
+                    *words = access::repeat_first::<T>(*words);
+                }
+            }
         }
+        words
     }
 
     /// Writes the item's elements of operand `k`, which begins at `operand` and is not repeated.
@@ -220,21 +214,21 @@ impl<const K: usize, const N: usize> Item<K, N> {
         // SAFETY: the caller's promise; an item that there is begins at an element of the operand.
         unsafe {
             let operand = operand.add(self.at[k]);
-            match self.kind {
-                Kind::Whole => access::store(operand, values),
-                Kind::Single => *operand = values[0],
-                Kind::Nothing => {}
+            if self.whole {
+                access::store(operand, values);
+            } else {
+                *operand = values[0];
             }
         }
     }
 }
 
-/// Elements on their way from numbers to places.
+/// An element on its way from a number to places.
 struct Walk<const K: usize> {
     /// What the axes further out have to account for.
-    left: [u32; ITEMS],
+    left: u32,
     /// Places so far.
-    places: [[u32; K]; ITEMS],
+    places: [u32; K],
 }
 
 impl<const K: usize> Walk<K> {
@@ -245,12 +239,10 @@ impl<const K: usize> Walk<K> {
             return false;
         }
         let axis = &geometry.axes[AXIS];
-        for (left, places) in self.left.iter_mut().zip(&mut self.places) {
-            let (quotient, place) = axis.extent.divide(*left);
-            *left = quotient;
-            for k in 0..K {
-                places[k] = places[k].wrapping_add(place.wrapping_mul(axis.strides[k]));
-            }
+        let (quotient, place) = axis.extent.divide(self.left);
+        self.left = quotient;
+        for k in 0..K {
+            self.places[k] = self.places[k].wrapping_add(place.wrapping_mul(axis.strides[k]));
         }
         true
     }

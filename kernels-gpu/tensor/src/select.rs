@@ -2,7 +2,7 @@
 
 use crate::THREADS;
 use crate::access::width;
-use crate::place::{Geometry, Item, each_item};
+use crate::place::{Geometry, Item, with_item};
 use cuda_std::kernel;
 
 /// An entry point for each size.
@@ -19,16 +19,10 @@ macro_rules! entries {
             const N: usize = width(size_of::<$ty>(), 1);
             // SAFETY: the caller's promise.
             unsafe {
-                each_item(
-                    &geometry,
-                    |_: &Item<4, N>| (),
-                    |item, ()| {
-                        let c = item.load(&geometry, 0, c, 0);
-                        let a = item.load(&geometry, 1, a, 0);
-                        let b = item.load(&geometry, 2, b, 0);
-                        item.store(3, d, core::array::from_fn(|i| if c[i] != 0 { a[i] } else { b[i] }));
-                    },
-                );
+                with_item(&geometry, |item: Item<4, N>| {
+                    let (c, a, b) = (item.load(0, c), item.load(1, a), item.load(2, b));
+                    item.store(3, d, core::array::from_fn(|i| if c[i] != 0 { a[i] } else { b[i] }));
+                });
             }
         }
     )* };

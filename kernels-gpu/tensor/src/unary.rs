@@ -2,7 +2,7 @@
 
 use crate::access::width;
 use crate::element::{Element, map_long};
-use crate::place::{Geometry, Item, each_item};
+use crate::place::{Geometry, Item, RESIDENT, with_item};
 use crate::{THREADS, access, math, math64, short};
 use cuda_std::{GpuFloat, kernel};
 use half::{bf16, f16};
@@ -99,6 +99,11 @@ impl UnaryOp {
     /// Is it defined for integers?
     pub const fn is_integral(self) -> bool {
         (self as u32) < UnaryOp::Sqrt as u32
+    }
+
+    /// Does it take so many instructions and registers that 16-bit elements take it two by two?
+    const fn is_long(self) -> bool {
+        matches!(self, UnaryOp::Sin | UnaryOp::Cos)
     }
 
     /// Is it there for f64?
@@ -226,27 +231,30 @@ unsafe fn run<T: Unary, const N: usize>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        each_item(
-            geometry,
-            |item: &Item<2, N>| item.fetch(geometry, 0, x),
-            |item, x| {
-                let x = T::widen(access::from_words(x));
-                item.store(1, y, T::narrow(T::apply(op, parameters, x)));
-            },
-        );
+        with_item(geometry, |item: Item<2, N>| {
+            let [words] = item.fetch([x]);
+            if op.is_long()
+                && let Some(words) = T::map_pairs(words, |pair| T::apply(op, parameters, pair))
+            {
+                item.store(1, y, access::from_words(words));
+                return;
+            }
+            let x = T::widen(access::from_words(words));
+            item.store(1, y, T::narrow(T::apply(op, parameters, x)));
+        });
     }
 }
 
-/// An entry point for each element type.
+/// An entry point for each element type: its element, what that is computed in, blocks of a multiprocessor.
 macro_rules! entries {
-    ($($name:ident: $ty:ident, $wide:ident;)*) => { $(
+    ($($name:ident: $ty:ident, $wide:ident, $resident:expr;)*) => { $(
         #[doc = concat!("`y = f(x)` for ", stringify!($ty), ".")]
         ///
         /// # Safety
         /// `x` and `y` hold what the geometry names, aligned as its mode asks for with 16 bytes of elements a thread; they are the
         /// same or do not overlap, and no two elements of `y` lie at one place. Blocks of [`THREADS`] threads,
         /// [`Geometry::blocks`] of them.
-        #[kernel(launch_bounds(THREADS))]
+        #[kernel(launch_bounds(THREADS, $resident))]
         pub unsafe fn $name(op: UnaryOp, parameters: [$wide; 2], geometry: Geometry<2>, x: *const $ty, y: *mut $ty) {
             // SAFETY: the caller's contract is the same.
             unsafe { run::<$ty, { width(size_of::<$ty>(), size_of::<$ty>()) }>(op, parameters, &geometry, x, y) }
@@ -255,10 +263,10 @@ macro_rules! entries {
 }
 
 entries! {
-    unary_f64: f64, f64;
-    unary_f32: f32, f32;
-    unary_f16: f16, f32;
-    unary_bf16: bf16, f32;
-    unary_i64: i64, i64;
-    unary_i32: i32, i32;
+    unary_f64: f64, f64, RESIDENT / 2;
+    unary_f32: f32, f32, RESIDENT;
+    unary_f16: f16, f32, RESIDENT;
+    unary_bf16: bf16, f32, RESIDENT;
+    unary_i64: i64, i64, RESIDENT;
+    unary_i32: i32, i32, RESIDENT;
 }

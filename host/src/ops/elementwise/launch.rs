@@ -6,11 +6,11 @@ use tensor::THREADS;
 use tensor::access::width;
 use tensor::binary::BinaryOp;
 use tensor::compare::CompareOp;
-use tensor::place::{Geometry, ITEMS};
+use tensor::place::Geometry;
 use tensor::turned::Turned;
 use tensor::unary::UnaryOp;
 
-use super::plan::{Operand, Piece, pieces};
+use super::plan::{Operand, Piece, each_piece};
 use super::same_dtype;
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
@@ -34,12 +34,19 @@ pub(super) struct Launch<'s, 'o> {
     pub(super) out: TensorMut<'o>,
 }
 
+/// An operand that is read, with its strides over the output's shape; `None` is the output itself, which is read before it is written.
+pub(super) type Input<'a> = Option<(&'a Tensor, &'a [usize])>;
+
 impl Launch<'_, '_> {
-    /// The output's strides, when it has the type and the shape.
-    pub(super) fn expect(&self, dtype: DType, shape: &Shape) -> Result<Vec<usize>> {
-        same_dtype(self.operation, "out", dtype, self.out.dtype())?;
+    /// Has the output this type?
+    pub(super) fn expect_dtype(&self, dtype: DType) -> Result<()> {
+        same_dtype(self.operation, "out", dtype, self.out.dtype())
+    }
+
+    /// Has the output this shape?
+    pub(super) fn expect_shape(&self, shape: &Shape) -> Result<()> {
         if self.out.shape() == shape {
-            return Ok(self.out.layout().strides().to_vec());
+            return Ok(());
         }
         Err(TensorError::Shape {
             operation: self.operation,
@@ -51,30 +58,15 @@ impl Launch<'_, '_> {
         .into())
     }
 
-    /// An input with its strides over the output's shape; the output itself where there is none.
-    pub(super) fn operand<'a>(&self, x: Option<&Tensor>, strides: &'a [usize]) -> Operand<'a> {
-        match x {
-            Some(x) => Operand { strides, size: x.dtype().size(), address: x.address() },
-            None => Operand { strides, size: self.out.dtype().size(), address: self.out.address() },
-        }
-    }
-
     /// `y = f(x)` by the kernel `K`.
-    pub(super) fn unary<K, T, W>(
-        self,
-        op: UnaryOp,
-        parameters: [W; 2],
-        x: Option<&Tensor>,
-        operand: Operand<'_>,
-        strides: &[usize],
-    ) -> Result<()>
+    pub(super) fn unary<K, T, W>(self, op: UnaryOp, parameters: [W; 2], x: Input<'_>) -> Result<()>
     where
         K: Kernel<Params = (Value<UnaryOp>, Value<[W; 2]>, Value<Geometry<2>>, Ptr<T>, PtrMut<T>)>,
         T: Pod,
         W: Copy,
     {
         let width = width(size_of::<T>(), size_of::<T>());
-        self.run([x], [operand], strides, width, ITEMS as u32, |stream, config, piece| {
+        self.run([x], width, |stream, config, piece| {
             let [x, y] = piece.addresses;
             // SAFETY: see `run`.
             unsafe { launch::<K>(stream, config, (op, parameters, piece.geometry, ptr::<T>(x), ptr::<T>(y))) }
@@ -82,19 +74,13 @@ impl Launch<'_, '_> {
     }
 
     /// `c = f(a, b)` by the kernel `K`.
-    pub(super) fn binary<K, T>(
-        self,
-        op: BinaryOp,
-        inputs: [Option<&Tensor>; 2],
-        operands: [Operand<'_>; 2],
-        strides: &[usize],
-    ) -> Result<()>
+    pub(super) fn binary<K, T>(self, op: BinaryOp, inputs: [Input<'_>; 2]) -> Result<()>
     where
         K: Kernel<Params = (Value<BinaryOp>, Value<Geometry<3>>, Ptr<T>, Ptr<T>, PtrMut<T>)>,
         T: Pod,
     {
         let width = width(size_of::<T>(), size_of::<T>());
-        self.run(inputs, operands, strides, width, items(size_of::<T>()), |stream, config, piece| {
+        self.run(inputs, width, |stream, config, piece| {
             let [a, b, c] = piece.addresses;
             // SAFETY: see `run`.
             unsafe {
@@ -104,18 +90,12 @@ impl Launch<'_, '_> {
     }
 
     /// `c = a < b` and its like by the kernel `K`.
-    pub(super) fn compare<K, T>(
-        self,
-        op: CompareOp,
-        inputs: [&Tensor; 2],
-        operands: [Operand<'_>; 2],
-        strides: &[usize],
-    ) -> Result<()>
+    pub(super) fn compare<K, T>(self, op: CompareOp, inputs: [Input<'_>; 2]) -> Result<()>
     where
         K: Kernel<Params = (Value<CompareOp>, Value<Geometry<3>>, Ptr<T>, Ptr<T>, PtrMut<u8>)>,
         T: Pod,
     {
-        self.run(inputs.map(Some), operands, strides, width(size_of::<T>(), 1), 1, |stream, config, piece| {
+        self.run(inputs, width(size_of::<T>(), 1), |stream, config, piece| {
             let [a, b, c] = piece.addresses;
             // SAFETY: see `run`.
             unsafe {
@@ -125,17 +105,12 @@ impl Launch<'_, '_> {
     }
 
     /// `d = c ? a : b` by the kernel `K`.
-    pub(super) fn select<K, T>(
-        self,
-        inputs: [&Tensor; 3],
-        operands: [Operand<'_>; 3],
-        strides: &[usize],
-    ) -> Result<()>
+    pub(super) fn select<K, T>(self, inputs: [Input<'_>; 3]) -> Result<()>
     where
         K: Kernel<Params = (Value<Geometry<4>>, Ptr<u8>, Ptr<T>, Ptr<T>, PtrMut<T>)>,
         T: Pod,
     {
-        self.run(inputs.map(Some), operands, strides, width(size_of::<T>(), 1), 1, |stream, config, piece| {
+        self.run(inputs, width(size_of::<T>(), 1), |stream, config, piece| {
             let [c, a, b, d] = piece.addresses;
             // SAFETY: see `run`.
             unsafe {
@@ -149,31 +124,24 @@ impl Launch<'_, '_> {
     }
 
     /// `y = x` by the kernel `K`, or by `Turning` where the operands are dense along two axes.
-    pub(super) fn copy<K, Turning, T>(self, x: &Tensor, operand: Operand<'_>, strides: &[usize]) -> Result<()>
+    pub(super) fn copy<K, Turning, T>(self, x: Input<'_>) -> Result<()>
     where
         K: Kernel<Params = (Value<Geometry<2>>, Ptr<T>, PtrMut<T>)>,
         Turning: Kernel<Params = (Value<Turned>, Ptr<T>, PtrMut<T>)>,
         T: Pod,
     {
-        self.run(
-            [Some(x)],
-            [operand],
-            strides,
-            width(size_of::<T>(), size_of::<T>()),
-            1,
-            |stream, config, piece| {
-                let [x, y] = piece.addresses.map(ptr::<T>);
-                // SAFETY: see `run`.
-                unsafe {
-                    match Turned::of(&piece.geometry) {
-                        Some(turned) => {
-                            launch::<Turning>(stream, grid(turned.blocks(size_of::<T>())), (turned, x, y))
-                        }
-                        None => launch::<K>(stream, config, (piece.geometry, x, y)),
+        self.run([x], width(size_of::<T>(), size_of::<T>()), |stream, config, piece| {
+            let [x, y] = piece.addresses.map(ptr::<T>);
+            // SAFETY: see `run`.
+            unsafe {
+                match Turned::of(&piece.geometry) {
+                    Some(turned) => {
+                        launch::<Turning>(stream, grid(turned.blocks(size_of::<T>())), (turned, x, y))
                     }
+                    None => launch::<K>(stream, config, (piece.geometry, x, y)),
                 }
-            },
-        )
+            }
+        })
     }
 
     /// Puts the uses of inputs and output in order, then launches piece by piece.
@@ -183,32 +151,26 @@ impl Launch<'_, '_> {
     /// input either is the output, element by element, or lies in other memory: a tensor that is written shares its memory with none.
     fn run<const I: usize, const K: usize>(
         mut self,
-        inputs: [Option<&Tensor>; I],
-        operands: [Operand<'_>; I],
-        strides: &[usize],
+        inputs: [Input<'_>; I],
         width: usize,
-        items: u32,
         launch: impl Fn(&Stream, LaunchConfig, &Piece<K>) -> Result<()>,
     ) -> Result<()> {
         const { assert!(I + 1 == K) };
-        let out = Operand { strides, size: self.out.dtype().size(), address: self.out.address() };
-        let operands: [Operand<'_>; K] = std::array::from_fn(|k| operands.get(k).copied().unwrap_or(out));
-        let pieces = pieces(self.out.shape(), operands, width, items);
-        for input in inputs.into_iter().flatten() {
-            input.before_read(self.stream)?;
+        for (tensor, _) in inputs.into_iter().flatten() {
+            tensor.before_read(self.stream)?;
         }
         self.out.before_write(self.stream)?;
-        for piece in &pieces {
-            launch(self.stream, grid(piece.blocks), piece)?;
-        }
-        Ok(())
+        let Launch { stream, out, .. } = &self;
+        let written =
+            Operand { strides: out.layout().strides(), size: out.dtype().size(), address: out.address() };
+        let operand = |(tensor, strides): (&Tensor, _)| Operand {
+            strides,
+            size: tensor.dtype().size(),
+            address: tensor.address(),
+        };
+        let operands = std::array::from_fn(|k| inputs.get(k).copied().flatten().map_or(written, operand));
+        each_piece(out.shape(), operands, width, |piece: &Piece<K>| launch(stream, grid(piece.blocks), piece))
     }
-}
-
-/// Items of a thread that reads two operands of elements of `size` bytes: one of 16 bytes each is enough under way, but where that is many
-/// elements, for which another has to be under way while they are computed. Functions of one operand take [`ITEMS`]; copies, comparisons and choices one.
-fn items(size: usize) -> u32 {
-    if size < size_of::<f32>() { ITEMS as u32 } else { 1 }
 }
 
 fn grid(blocks: u64) -> LaunchConfig {

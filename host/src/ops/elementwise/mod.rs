@@ -39,8 +39,8 @@ pub use tensor::unary::UnaryOp;
 
 use crate::error::Result;
 use crate::stream::Stream;
-use crate::tensor::{DType, Layout, Shape, Tensor, TensorError, TensorMut};
-use launch::{Launch, Parameters};
+use crate::tensor::{DType, Shape, Tensor, TensorError, TensorMut};
+use launch::{Input, Launch, Parameters};
 
 const CONVERT: &str = "convert the operand first (`ops::convert`)";
 
@@ -59,7 +59,7 @@ pub fn unary(stream: &Stream, op: UnaryOp, x: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// As [`unary`], and [`TensorError::Shape`].
 pub fn unary_into(stream: &Stream, op: UnaryOp, x: &Tensor, out: TensorMut<'_>) -> Result<()> {
-    apply(stream, "unary", op, Parameters::default(), x.layout(), Some(x), out)
+    apply(stream, "unary", op, Parameters::default(), Some(x), out)
 }
 
 /// [`unary`], written over `x`.
@@ -67,8 +67,7 @@ pub fn unary_into(stream: &Stream, op: UnaryOp, x: &Tensor, out: TensorMut<'_>) 
 /// # Errors
 /// As [`unary`].
 pub fn unary_assign(stream: &Stream, op: UnaryOp, x: TensorMut<'_>) -> Result<()> {
-    let layout = x.layout().clone();
-    apply(stream, "unary", op, Parameters::default(), &layout, None, x)
+    apply(stream, "unary", op, Parameters::default(), None, x)
 }
 
 /// `a * x + b` for every element; of integers `a` and `b` are cut to whole numbers.
@@ -104,9 +103,7 @@ fn with_parameters(
     b: f64,
 ) -> Result<Tensor> {
     let parameters = Parameters { given: true, a, b };
-    made(stream, x.shape(), x.dtype(), |out| {
-        apply(stream, operation, op, parameters, x.layout(), Some(x), out)
-    })
+    made(stream, x.shape(), x.dtype(), |out| apply(stream, operation, op, parameters, Some(x), out))
 }
 
 /// `f(x)`, or of `out` itself where `x` is none.
@@ -115,7 +112,6 @@ fn apply(
     operation: &'static str,
     op: UnaryOp,
     parameters: Parameters,
-    layout: &Layout,
     x: Option<&Tensor>,
     out: TensorMut<'_>,
 ) -> Result<()> {
@@ -131,24 +127,17 @@ fn apply(
         });
     }
     let launch = Launch { stream, operation, out };
-    let strides = launch.expect(dtype, layout.shape())?;
-    let x_operand = launch.operand(x, layout.strides());
+    launch.expect_dtype(dtype)?;
+    x.map_or(Ok(()), |x| launch.expect_shape(x.shape()))?;
+    let x = x.map(|x| (x, x.layout().strides()));
     let Parameters { a, b, .. } = parameters;
     match dtype {
-        DType::F64 if op.is_in_f64() => {
-            launch.unary::<unary_f64, f64, f64>(op, [a, b], x, x_operand, &strides)
-        }
-        DType::F32 => launch.unary::<unary_f32, f32, f32>(op, [a as f32, b as f32], x, x_operand, &strides),
-        DType::F16 => launch.unary::<unary_f16, f16, f32>(op, [a as f32, b as f32], x, x_operand, &strides),
-        DType::BF16 => {
-            launch.unary::<unary_bf16, bf16, f32>(op, [a as f32, b as f32], x, x_operand, &strides)
-        }
-        DType::I64 if op.is_integral() => {
-            launch.unary::<unary_i64, i64, i64>(op, [a as i64, b as i64], x, x_operand, &strides)
-        }
-        DType::I32 if op.is_integral() => {
-            launch.unary::<unary_i32, i32, i32>(op, [a as i32, b as i32], x, x_operand, &strides)
-        }
+        DType::F64 if op.is_in_f64() => launch.unary::<unary_f64, f64, f64>(op, [a, b], x),
+        DType::F32 => launch.unary::<unary_f32, f32, f32>(op, [a as f32, b as f32], x),
+        DType::F16 => launch.unary::<unary_f16, f16, f32>(op, [a as f32, b as f32], x),
+        DType::BF16 => launch.unary::<unary_bf16, bf16, f32>(op, [a as f32, b as f32], x),
+        DType::I64 if op.is_integral() => launch.unary::<unary_i64, i64, i64>(op, [a as i64, b as i64], x),
+        DType::I32 if op.is_integral() => launch.unary::<unary_i32, i32, i32>(op, [a as i32, b as i32], x),
         got => {
             let wanted = if op.is_integral() {
                 "f64, f32, f16, bf16, i64 or i32"
@@ -185,9 +174,9 @@ pub fn binary(stream: &Stream, op: BinaryOp, a: &Tensor, b: &Tensor) -> Result<T
 /// # Errors
 /// As [`binary`].
 pub fn binary_into(stream: &Stream, op: BinaryOp, a: &Tensor, b: &Tensor, out: TensorMut<'_>) -> Result<()> {
-    let layout = a.layout().broadcast_to_in("binary", out.shape())?;
+    let strides = a.layout().broadcast_strides("binary", out.shape())?;
     same_dtype("binary", "b", a.dtype(), b.dtype())?;
-    combine(stream, op, &layout, Some(a), b, out)
+    combine(stream, op, Some((a, &strides)), b, out)
 }
 
 /// [`binary`], written over `a`, to whose shape `b` broadcasts.
@@ -196,35 +185,26 @@ pub fn binary_into(stream: &Stream, op: BinaryOp, a: &Tensor, b: &Tensor, out: T
 /// As [`binary`].
 pub fn binary_assign(stream: &Stream, op: BinaryOp, a: TensorMut<'_>, b: &Tensor) -> Result<()> {
     same_dtype("binary", "b", a.dtype(), b.dtype())?;
-    let layout = a.layout().clone();
-    combine(stream, op, &layout, None, b, a)
+    combine(stream, op, None, b, a)
 }
 
 /// `f(a, b)`, or of `out` and `b` where `a` is none.
-fn combine(
-    stream: &Stream,
-    op: BinaryOp,
-    a_layout: &Layout,
-    a: Option<&Tensor>,
-    b: &Tensor,
-    out: TensorMut<'_>,
-) -> Result<()> {
+fn combine(stream: &Stream, op: BinaryOp, a: Input<'_>, b: &Tensor, out: TensorMut<'_>) -> Result<()> {
     let operation = "binary";
-    let b_layout = b.layout().broadcast_to_in(operation, out.shape())?;
+    let b_strides = b.layout().broadcast_strides(operation, out.shape())?;
     let launch = Launch { stream, operation, out };
-    let strides = launch.expect(b.dtype(), a_layout.shape())?;
-    let operands = [launch.operand(a, a_layout.strides()), launch.operand(Some(b), b_layout.strides())];
-    let inputs = [a, Some(b)];
+    launch.expect_dtype(b.dtype())?;
+    let inputs = [a, Some((b, &b_strides))];
     match b.dtype() {
-        DType::F64 if !op.is_bitwise() => launch.binary::<binary_f64, f64>(op, inputs, operands, &strides),
-        DType::F32 if !op.is_bitwise() => launch.binary::<binary_f32, f32>(op, inputs, operands, &strides),
-        DType::F16 if !op.is_bitwise() => launch.binary::<binary_f16, f16>(op, inputs, operands, &strides),
-        DType::BF16 if !op.is_bitwise() => launch.binary::<binary_bf16, bf16>(op, inputs, operands, &strides),
-        DType::I64 => launch.binary::<binary_i64, i64>(op, inputs, operands, &strides),
-        DType::I32 => launch.binary::<binary_i32, i32>(op, inputs, operands, &strides),
-        DType::U8 => launch.binary::<binary_u8, u8>(op, inputs, operands, &strides),
+        DType::F64 if !op.is_bitwise() => launch.binary::<binary_f64, f64>(op, inputs),
+        DType::F32 if !op.is_bitwise() => launch.binary::<binary_f32, f32>(op, inputs),
+        DType::F16 if !op.is_bitwise() => launch.binary::<binary_f16, f16>(op, inputs),
+        DType::BF16 if !op.is_bitwise() => launch.binary::<binary_bf16, bf16>(op, inputs),
+        DType::I64 => launch.binary::<binary_i64, i64>(op, inputs),
+        DType::I32 => launch.binary::<binary_i32, i32>(op, inputs),
+        DType::U8 => launch.binary::<binary_u8, u8>(op, inputs),
         // Bits of 0 and 1 stay 0 and 1.
-        DType::Bool if op.is_bitwise() => launch.binary::<binary_u8, u8>(op, inputs, operands, &strides),
+        DType::Bool if op.is_bitwise() => launch.binary::<binary_u8, u8>(op, inputs),
         got => {
             let wanted =
                 if op.is_bitwise() { "i64, i32, u8 or bool" } else { "f64, f32, f16, bf16, i64, i32 or u8" };
@@ -263,22 +243,19 @@ pub fn compare_into(
 ) -> Result<()> {
     let operation = "compare";
     same_dtype(operation, "b", a.dtype(), b.dtype())?;
-    let layouts = [
-        a.layout().broadcast_to_in(operation, out.shape())?,
-        b.layout().broadcast_to_in(operation, out.shape())?,
-    ];
+    let a_strides = a.layout().broadcast_strides(operation, out.shape())?;
+    let b_strides = b.layout().broadcast_strides(operation, out.shape())?;
     let launch = Launch { stream, operation, out };
-    let strides = launch.expect(DType::Bool, layouts[0].shape())?;
-    let operands =
-        [launch.operand(Some(a), layouts[0].strides()), launch.operand(Some(b), layouts[1].strides())];
+    launch.expect_dtype(DType::Bool)?;
+    let inputs = [Some((a, &*a_strides)), Some((b, &*b_strides))];
     match a.dtype() {
-        DType::F64 => launch.compare::<compare_f64, f64>(op, [a, b], operands, &strides),
-        DType::F32 => launch.compare::<compare_f32, f32>(op, [a, b], operands, &strides),
-        DType::F16 => launch.compare::<compare_f16, f16>(op, [a, b], operands, &strides),
-        DType::BF16 => launch.compare::<compare_bf16, bf16>(op, [a, b], operands, &strides),
-        DType::I64 => launch.compare::<compare_i64, i64>(op, [a, b], operands, &strides),
-        DType::I32 => launch.compare::<compare_i32, i32>(op, [a, b], operands, &strides),
-        DType::U8 | DType::Bool => launch.compare::<compare_u8, u8>(op, [a, b], operands, &strides),
+        DType::F64 => launch.compare::<compare_f64, f64>(op, inputs),
+        DType::F32 => launch.compare::<compare_f32, f32>(op, inputs),
+        DType::F16 => launch.compare::<compare_f16, f16>(op, inputs),
+        DType::BF16 => launch.compare::<compare_bf16, bf16>(op, inputs),
+        DType::I64 => launch.compare::<compare_i64, i64>(op, inputs),
+        DType::I32 => launch.compare::<compare_i32, i32>(op, inputs),
+        DType::U8 | DType::Bool => launch.compare::<compare_u8, u8>(op, inputs),
         got @ (DType::F8E4M3 | DType::F8E5M2) => {
             let wanted = "any type but the 8-bit floats".to_owned();
             Err(TensorError::DType { operation, what: "a", got, wanted, hint: CONVERT }.into())
@@ -310,19 +287,17 @@ pub fn select_into(
     let operation = "select";
     same_dtype(operation, "condition", DType::Bool, condition.dtype())?;
     same_dtype(operation, "b", a.dtype(), b.dtype())?;
-    let inputs = [condition, a, b];
-    let mut layouts = Vec::with_capacity(inputs.len());
-    for input in inputs {
-        layouts.push(input.layout().broadcast_to_in(operation, out.shape())?);
-    }
+    let condition_strides = condition.layout().broadcast_strides(operation, out.shape())?;
+    let a_strides = a.layout().broadcast_strides(operation, out.shape())?;
+    let b_strides = b.layout().broadcast_strides(operation, out.shape())?;
     let launch = Launch { stream, operation, out };
-    let strides = launch.expect(a.dtype(), layouts[0].shape())?;
-    let operands = [0, 1, 2].map(|i| launch.operand(Some(inputs[i]), layouts[i].strides()));
+    launch.expect_dtype(a.dtype())?;
+    let inputs = [Some((condition, &*condition_strides)), Some((a, &*a_strides)), Some((b, &*b_strides))];
     match a.dtype().size() {
-        8 => launch.select::<select_b8, u64>(inputs, operands, &strides),
-        4 => launch.select::<select_b4, u32>(inputs, operands, &strides),
-        2 => launch.select::<select_b2, u16>(inputs, operands, &strides),
-        _ => launch.select::<select_b1, u8>(inputs, operands, &strides),
+        8 => launch.select::<select_b8, u64>(inputs),
+        4 => launch.select::<select_b4, u32>(inputs),
+        2 => launch.select::<select_b2, u16>(inputs),
+        _ => launch.select::<select_b1, u8>(inputs),
     }
 }
 
@@ -340,15 +315,15 @@ pub fn copy(stream: &Stream, x: &Tensor) -> Result<Tensor> {
 /// [`TensorError::Broadcast`], [`TensorError::DType`] when the types differ, [`crate::Error::DeviceMismatch`], or the driver's error.
 pub fn copy_into(stream: &Stream, x: &Tensor, out: TensorMut<'_>) -> Result<()> {
     let operation = "copy";
-    let layout = x.layout().broadcast_to_in(operation, out.shape())?;
+    let strides = x.layout().broadcast_strides(operation, out.shape())?;
     let launch = Launch { stream, operation, out };
-    let strides = launch.expect(x.dtype(), layout.shape())?;
-    let operand = launch.operand(Some(x), layout.strides());
+    launch.expect_dtype(x.dtype())?;
+    let input = Some((x, &*strides));
     match x.dtype().size() {
-        8 => launch.copy::<copy_b8, copy_turned_b8, u64>(x, operand, &strides),
-        4 => launch.copy::<copy_b4, copy_turned_b4, u32>(x, operand, &strides),
-        2 => launch.copy::<copy_b2, copy_turned_b2, u16>(x, operand, &strides),
-        _ => launch.copy::<copy_b1, copy_turned_b1, u8>(x, operand, &strides),
+        8 => launch.copy::<copy_b8, copy_turned_b8, u64>(input),
+        4 => launch.copy::<copy_b4, copy_turned_b4, u32>(input),
+        2 => launch.copy::<copy_b2, copy_turned_b2, u16>(input),
+        _ => launch.copy::<copy_b1, copy_turned_b1, u8>(input),
     }
 }
 

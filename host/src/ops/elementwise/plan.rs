@@ -2,9 +2,11 @@
 //! cut into pieces. Pure arithmetic.
 
 use layout::Divisor;
-use tensor::place::{Axis, Geometry, ITEMS, MAX_AXES, Mode};
+use tensor::place::{Axis, Geometry, MAX_AXES, Mode};
 
-use crate::tensor::layout::{Run, merge};
+use crate::error::Result;
+use crate::tensor::layout::{Run, Runs, merge};
+use crate::tensor::shape::PerAxis;
 
 /// An operand of a launch.
 #[derive(Debug, Clone, Copy)]
@@ -28,58 +30,95 @@ pub(super) struct Piece<const K: usize> {
     pub(super) addresses: [u64; K],
 }
 
-/// The launches for `K` operands, the output last, over `shape`, whose threads take `items` times `width` neighbours. None without elements.
-pub(super) fn pieces<const K: usize>(
+/// Gives `launch` each launch for `K` operands, the output last, over `shape`, whose threads take `width` neighbours. None
+/// without elements. Allocates nothing: this is part of what every launch costs.
+pub(super) fn each_piece<const K: usize>(
     shape: &[usize],
     operands: [Operand<'_>; K],
     width: usize,
-    items: u32,
-) -> Vec<Piece<K>> {
+    mut launch: impl FnMut(&Piece<K>) -> Result<()>,
+) -> Result<()> {
     if shape.contains(&0) {
-        return Vec::new();
+        return Ok(());
     }
+    let problem = Problem { sizes: operands.map(|operand| operand.size), width };
+    let addresses = operands.map(|operand| operand.address);
+    match one_run(shape, operands) {
+        Some(run) => problem.cut(&[run], addresses, &mut launch),
+        None => problem.cut(&runs(shape, operands), addresses, &mut launch),
+    }
+}
+
+/// The run that all axes make together where the output is contiguous and every other operand lies as it does, or is one element. So most
+/// launches are, and it is what `runs` would find.
+fn one_run<const K: usize>(shape: &[usize], operands: [Operand<'_>; K]) -> Option<Run<K>> {
+    let dense = operands[K - 1].strides;
+    let mut extent = 1;
+    for (&side, &stride) in shape.iter().zip(dense).rev() {
+        if stride != extent {
+            return None;
+        }
+        extent *= side;
+    }
+    let mut strides = [1; K];
+    for (stride, operand) in strides.iter_mut().zip(operands) {
+        if operand.strides.iter().all(|&stride| stride == 0) {
+            *stride = 0;
+        } else if operand.strides != dense {
+            return None;
+        }
+    }
+    (extent > 1).then_some(Run { extent, strides })
+}
+
+/// Axes merged as far as all operands allow, innermost first.
+fn runs<const K: usize>(shape: &[usize], operands: [Operand<'_>; K]) -> Runs<K> {
     // The output's densest axis goes innermost: its writes are then neighbours, and inputs laid out alike merge.
-    let mut axes: Vec<usize> = (0..shape.len()).collect();
+    let mut axes: PerAxis = (0..shape.len()).collect();
     axes.sort_by_key(|&axis| std::cmp::Reverse(operands[K - 1].strides[axis]));
-    let sides: Vec<usize> = axes.iter().map(|&axis| shape[axis]).collect();
-    let strides: [Vec<usize>; K] =
+    let sides: PerAxis = axes.iter().map(|&axis| shape[axis]).collect();
+    let strides: [PerAxis; K] =
         operands.map(|operand| axes.iter().map(|&axis| operand.strides[axis]).collect());
-    let mut runs = merge(&sides, strides.each_ref().map(Vec::as_slice));
+    let mut runs = merge(&sides, strides.each_ref().map(|strides| strides.as_slice()));
     runs.reverse();
-    let problem = Problem { sizes: operands.map(|operand| operand.size), width, items };
-    let mut pieces = Vec::new();
-    problem.cut(&runs, operands.map(|operand| operand.address), &mut pieces);
-    pieces
+    runs
 }
 
 /// What all pieces have in common.
 struct Problem<const K: usize> {
     sizes: [usize; K],
     width: usize,
-    items: u32,
 }
 
 impl<const K: usize> Problem<K> {
+    /// An axis of a single place.
+    const IDLE: Axis<K> = Axis { extent: Divisor::new(1), strides: [0; K] };
+
     /// The launches over `runs`, innermost first: one, or those of the halves along the axis that reaches furthest.
-    fn cut(&self, runs: &[Run<K>], addresses: [u64; K], pieces: &mut Vec<Piece<K>>) {
+    fn cut(
+        &self,
+        runs: &[Run<K>],
+        addresses: [u64; K],
+        launch: &mut impl FnMut(&Piece<K>) -> Result<()>,
+    ) -> Result<()> {
         let mode = self.mode(runs, addresses);
         if mode == Mode::Run || Self::fits(runs) {
-            pieces.push(self.piece(mode, runs, addresses));
-            return;
+            return launch(&self.piece(mode, runs, addresses));
         }
         let reach =
             |run: &Run<K>| run.strides.iter().map(|stride| stride.saturating_mul(run.extent - 1)).max();
         // Something that does not fit has an axis of more than one place.
-        let Some(axis) = (0..runs.len()).max_by_key(|&axis| reach(&runs[axis])) else { return };
+        let Some(axis) = (0..runs.len()).max_by_key(|&axis| reach(&runs[axis])) else { return Ok(()) };
         let run = runs[axis];
         let half = run.extent / 2;
         for (start, extent) in [(0, half), (half, run.extent - half)] {
-            let mut part = runs.to_vec();
+            let mut part: Runs<K> = runs.iter().copied().collect();
             part[axis].extent = extent;
             part.retain(|run| run.extent > 1);
             let moved = |k: usize| addresses[k] + (start * run.strides[k] * self.sizes[k]) as u64;
-            self.cut(&part, std::array::from_fn(moved), pieces);
+            self.cut(&part, std::array::from_fn(moved), launch)?;
         }
+        Ok(())
     }
 
     fn mode(&self, runs: &[Run<K>], addresses: [u64; K]) -> Mode {
@@ -119,15 +158,13 @@ impl<const K: usize> Problem<K> {
         let (count, unit) =
             if mode == Mode::Units { (elements / self.width, self.width) } else { (elements, 1) };
         let repeated = (0..K).filter(|&k| runs.first().is_some_and(|inner| inner.strides[k] == 0));
-        let idle = Axis { extent: Divisor::new(1), strides: [0; K] };
         let mut geometry = Geometry {
             count: count as u64,
             mode,
             repeated: repeated.map(|k| 1 << k).sum(),
             rank: 0,
-            // Single elements are light work.
-            items: if mode == Mode::Scattered { ITEMS as u32 } else { self.items },
-            axes: [idle; MAX_AXES],
+            whole: 0,
+            axes: [Self::IDLE; MAX_AXES],
         };
         if mode != Mode::Run {
             geometry.rank = runs.len() as u32;
@@ -138,6 +175,7 @@ impl<const K: usize> Problem<K> {
                 axis.strides = run.strides.map(|stride| (stride * unit) as u32);
             }
         }
+        geometry.whole = geometry.whole_blocks(self.width);
         let blocks = geometry.blocks(self.width);
         Piece { geometry, blocks, addresses }
     }
@@ -145,7 +183,7 @@ impl<const K: usize> Problem<K> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Operand, Piece, pieces};
+    use super::{Operand, Piece, each_piece, one_run, runs};
     use tensor::place::Mode;
 
     const BASE: u64 = 1 << 40;
@@ -160,7 +198,13 @@ mod tests {
             size: 4,
             address,
         });
-        pieces(shape, [x, y], 4, 2)
+        let mut pieces = Vec::new();
+        each_piece(shape, [x, y], 4, |piece| {
+            pieces.push(piece.clone());
+            Ok(())
+        })
+        .expect("nothing fails here");
+        pieces
     }
 
     #[test]
@@ -168,7 +212,7 @@ mod tests {
         let long = 5 << 31;
         let one = unary(&[5, 1 << 31], &[1 << 31, 1], &[1 << 31, 1], [BASE, BASE]);
         assert_eq!(modes(&one), [Mode::Run]);
-        assert_eq!((one[0].geometry.count, one[0].blocks), (long, long / 2048));
+        assert_eq!((one[0].geometry.count, one[0].blocks), (long, long / 1024));
         // Alike but not in order.
         assert_eq!(modes(&unary(&[6, 8], &[1, 6], &[1, 6], [BASE, BASE])), [Mode::Run]);
         // One element, repeated.
@@ -176,6 +220,23 @@ mod tests {
         assert_eq!((modes(&repeated), repeated[0].geometry.repeated), (vec![Mode::Run], 0b01));
         assert_eq!(modes(&unary(&[], &[], &[], [BASE + 4, BASE + 12])), [Mode::Run]);
         assert!(unary(&[3, 0], &[0, 1], &[0, 1], [0, 0]).is_empty());
+    }
+
+    #[test]
+    fn the_short_way_finds_what_merging_finds() {
+        let mut found = 0;
+        let strides: [&[usize]; 7] =
+            [&[0, 0, 0], &[12, 4, 1], &[0, 4, 1], &[12, 0, 1], &[12, 4, 0], &[1, 2, 6], &[24, 8, 2]];
+        for shape in [[2, 3, 4], [1, 3, 4], [2, 1, 4], [1, 1, 1]] {
+            for (x, y) in strides.iter().flat_map(|x| strides.iter().map(move |y| (*x, *y))) {
+                let operands = [x, y].map(|strides| Operand { strides, size: 4, address: BASE });
+                let short = one_run(&shape, operands);
+                assert!(short.is_none_or(|run| *runs(&shape, operands) == [run]), "{shape:?}: {x:?}, {y:?}");
+                found += usize::from(short.is_some());
+            }
+        }
+        // One element, and the output's own strides; nothing else is in one piece.
+        assert_eq!(found, 4);
     }
 
     #[test]

@@ -1,18 +1,20 @@
 //! Where the largest or the smallest element of a row stands.
 //!
-//! The first of several; a NaN counts as beyond every number. On its way along a row a thread keeps the best element and the 16 bytes
-//! it was in, which costs little more than a maximum; which of them it was is looked up once, at the end. A long row's chunks give a candidate each, of which a second launch takes
-//! the best, reading the candidates' elements again.
+//! The first of several; a NaN counts as beyond every number. On its way along a row a thread keeps the best element and the number of
+//! the 16 bytes that it was in, which costs little more than a maximum; which of them it was is looked up once for a chunk, when all of its threads have
+//! been compared. A long row's chunks give a candidate each, of which a second launch takes the best, reading the candidates' elements again.
 
-use super::number::{Bits, Number, Reduced, tree};
+use super::number::{Bits, Number, Reduced};
 use super::rows::{Reducer, Rows, absorb, from_lane, gather};
-use crate::THREADS;
-use crate::access::{Words, from_words, repeat, width};
+use crate::access::{Words, width};
+use crate::{THREADS, begin};
 use cuda_std::kernel;
 use half::{bf16, f16};
 
-/// Units that are worth a thread: to settle where its best element is, and whose is best, takes as long as some units do.
-pub const SHARE: u64 = 32;
+/// Units that are worth a thread: to find whose element is best takes as long as some units do.
+pub const SHARE: u64 = 16;
+/// Blocks of a multiprocessor at once. Left to itself, the assembler saves registers until loads wait for one another.
+const RESIDENT: u32 = 4;
 
 /// Which element is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,19 +26,12 @@ pub enum Extreme {
     Smallest,
 }
 
-/// The best element so far, and its number in the chunk.
+/// The best element so far.
 #[derive(Clone, Copy)]
 pub struct Best<A> {
     key: A,
+    /// Its number in the chunk, or that of its unit's first element.
     number: u32,
-}
-
-/// The best element of a thread so far, and the unit that it is in.
-#[derive(Clone, Copy)]
-pub struct Seen<A> {
-    best: Best<A>,
-    /// Every element of it is the best when that came alone.
-    unit: Words,
 }
 
 impl<A: Number> Best<A> {
@@ -79,38 +74,23 @@ impl Extreme {
 }
 
 impl<T: Reduced<Number: Bits>> Reducer<T> for Extreme {
-    type Running = Seen<T::Number>;
     type State = Best<T::Number>;
 
     #[inline(always)]
-    fn start(self) -> Seen<T::Number> {
-        Seen { best: Best::NONE, unit: Words::default() }
+    fn start(self) -> Best<T::Number> {
+        Best::NONE
     }
 
     #[inline(always)]
-    fn absorb_one(self, seen: Seen<T::Number>, value: T, number: u32) -> Seen<T::Number> {
+    fn absorb_one(self, best: Best<T::Number>, value: T, number: u32) -> Best<T::Number> {
         let [key] = T::numbers([value]);
-        let best = seen.best.or(Best { key: self.key(key), number });
-        Seen { best, unit: if best.number == number { repeat(value) } else { seen.unit } }
+        best.or(Best { key: self.key(key), number })
     }
 
     #[inline(always)]
-    fn absorb<const N: usize>(self, seen: Seen<T::Number>, unit: Words, first: u32) -> Seen<T::Number> {
-        let keys = T::numbers(from_words::<T, N>(unit)).map(|value| self.key(value));
-        let key = tree(keys, Number::larger);
-        if seen.best.is_below(key) { Seen { best: Best { key, number: first }, unit } } else { seen }
-    }
-
-    #[inline(always)]
-    fn settle<const N: usize>(self, Seen { best, unit }: Seen<T::Number>) -> Best<T::Number> {
-        let keys = T::numbers(from_words::<T, N>(unit)).map(|value| self.key(value));
-        let mut number = best.number;
-        for j in (0..N).rev() {
-            if best.has(keys[j]) {
-                number = best.number.wrapping_add(j as u32);
-            }
-        }
-        Best { key: best.key, number }
+    fn absorb<const N: usize>(self, best: Best<T::Number>, unit: Words, first: u32) -> Best<T::Number> {
+        let key = T::largest::<N>(unit, self == Extreme::Smallest);
+        if best.is_below(key) { Best { key, number: first } } else { best }
     }
 
     #[inline(always)]
@@ -135,6 +115,33 @@ impl<T: Reduced<Number: Bits>> Reducer<T> for Extreme {
     }
 }
 
+/// The number of the best of a chunk's `len` elements, which is in the unit that begins there or stands alone.
+///
+/// # Safety
+/// `elements` holds the chunk.
+#[inline(always)]
+unsafe fn find<T: Reduced, const N: usize>(
+    extreme: Extreme,
+    best: Best<T::Number>,
+    len: u64,
+    elements: *const T,
+) -> u32 {
+    if best.is_lowest() {
+        return 0;
+    }
+    let mut number = best.number;
+    // Backwards, so that the first of several is left; what stands alone has been found before anything behind it is looked at.
+    for j in (0..N as u32).rev() {
+        let place = u64::from(best.number) + u64::from(j);
+        // SAFETY: an element of the chunk.
+        let [value] = T::numbers([unsafe { *elements.add(if place < len { place as usize } else { 0 }) }]);
+        if place < len && best.has(extreme.key(value)) {
+            number = place as u32;
+        }
+    }
+    number
+}
+
 /// `y[row, chunk]`: the place in the row of the chunk's extreme element. With `candidates`, of the best of the row's candidates.
 ///
 /// # Safety
@@ -148,7 +155,7 @@ unsafe fn run<T: Reduced<Number: Bits>, const N: usize>(
     candidates: *const i64,
     y: *mut i64,
 ) {
-    let chunk = plan.chunk();
+    let chunk = begin(|| plan.chunk());
     // SAFETY: the caller's promise; every chunk that exists has one thread that writes its result.
     unsafe {
         let row = x.add(if chunk.len == 0 { 0 } else { (chunk.row * columns) as usize });
@@ -156,21 +163,21 @@ unsafe fn run<T: Reduced<Number: Bits>, const N: usize>(
             let elements = row.add(if chunk.len == 0 { 0 } else { chunk.start as usize });
             let state = absorb::<T, Extreme, N>(extreme, &chunk, elements);
             if let Some(best) = gather::<T, Extreme>(extreme, &chunk, state) {
-                let number = if best.is_lowest() { 0 } else { best.number };
+                let number = find::<T, N>(extreme, best, chunk.len, elements);
                 *y.add(chunk.number as usize) = (chunk.start + u64::from(number)).cast_signed();
             }
             return;
         }
         let candidates = candidates.add(if chunk.len == 0 { 0 } else { (chunk.row * plan.columns) as usize });
-        let mut seen = Reducer::<T>::start(extreme);
+        let mut best = Reducer::<T>::start(extreme);
         let mut number = chunk.lane();
         while number < chunk.len {
             let value = *row.add(*candidates.add(number as usize) as usize);
-            seen = extreme.absorb_one(seen, value, number as u32);
+            best = extreme.absorb_one(best, value, number as u32);
             number += chunk.group();
         }
         // Candidates come alone.
-        if let Some(best) = gather::<T, Extreme>(extreme, &chunk, seen.best) {
+        if let Some(best) = gather::<T, Extreme>(extreme, &chunk, best) {
             *y.add(chunk.number as usize) = *candidates.add(best.number as usize);
         }
     }
@@ -187,7 +194,7 @@ macro_rules! entries {
         /// `x` holds the plan's rows, none of them empty, one behind the other; `candidates` is null or has `plan.columns` places
         /// within each row; `y` has a place for each chunk and overlaps neither. Blocks of [`THREADS`] threads, [`Rows::blocks`] of
         /// them.
-        #[kernel(launch_bounds(THREADS))]
+        #[kernel(launch_bounds(THREADS, RESIDENT))]
         pub unsafe fn $name(extreme: Extreme, plan: Rows, columns: u64, x: *const $ty, candidates: *const i64, y: *mut i64) {
             // SAFETY: the caller's contract is the same.
             unsafe { run::<$ty, { width(size_of::<$ty>(), size_of::<$ty>()) }>(extreme, &plan, columns, x, candidates, y) }

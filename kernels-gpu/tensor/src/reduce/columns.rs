@@ -9,7 +9,7 @@
 use super::fold::Fold;
 use super::number::{Bits, Reduced};
 use crate::access;
-use crate::{THREADS, VECTOR_BYTES};
+use crate::{THREADS, VECTOR_BYTES, begin};
 use cuda_std::{kernel, shared_array, thread};
 use half::{bf16, f16};
 
@@ -115,6 +115,7 @@ unsafe fn run<T: Reduced<Number: Bits>, const N: usize>(
     let unit = (u64::from(strip) << shift) + u64::from(thread::thread_idx_x() & ((1 << shift) - 1));
     let first = chunk * plan.chunk;
     let rows = if unit < units { plan.chunk.min(plan.rows - first) } else { 0 };
+    begin(|| ());
     let mut state = [fold.identity::<T::Number>(); N];
     // SAFETY: rows of the chunk and the unit's elements only.
     unsafe {

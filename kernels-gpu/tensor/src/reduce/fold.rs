@@ -2,8 +2,8 @@
 
 use super::number::{Bits, Number, Reduced, tree};
 use super::rows::{Reducer, Rows, absorb, from_lane, gather};
-use crate::THREADS;
 use crate::access::{Words, from_words, width};
+use crate::{THREADS, begin};
 use cuda_std::kernel;
 use half::{bf16, f16};
 
@@ -131,7 +131,6 @@ fn four<A: Copy, const N: usize>([a, b, c, d]: [[A; N]; 4], f: impl Fn(A, A) -> 
 }
 
 impl<T: Reduced<Number: Bits>> Reducer<T> for Fold {
-    type Running = T::Number;
     type State = T::Number;
 
     #[inline(always)]
@@ -140,29 +139,24 @@ impl<T: Reduced<Number: Bits>> Reducer<T> for Fold {
     }
 
     #[inline(always)]
-    fn absorb_one(self, running: T::Number, value: T, _: u32) -> T::Number {
+    fn absorb_one(self, state: T::Number, value: T, _: u32) -> T::Number {
         let [number] = T::numbers([value]);
-        by_kind!(self.kind, T::Number, |map, combine| combine(running, map(number)))
+        by_kind!(self.kind, T::Number, |map, combine| combine(state, map(number)))
     }
 
     #[inline(always)]
-    fn absorb<const N: usize>(self, running: T::Number, unit: Words, _: u32) -> T::Number {
+    fn absorb<const N: usize>(self, state: T::Number, unit: Words, _: u32) -> T::Number {
         by_kind!(self.kind, T::Number, |map, combine| {
-            combine(running, tree(T::numbers(from_words::<T, N>(unit)).map(map), combine))
+            combine(state, tree(T::numbers(from_words::<T, N>(unit)).map(map), combine))
         })
     }
 
     #[inline(always)]
-    fn absorb_four<const N: usize>(self, running: T::Number, units: [Words; 4], _: [u32; 4]) -> T::Number {
+    fn absorb_four<const N: usize>(self, state: T::Number, units: [Words; 4], _: [u32; 4]) -> T::Number {
         by_kind!(self.kind, T::Number, |map, combine| {
             let each = four(units.map(|unit| T::numbers(from_words::<T, N>(unit)).map(map)), combine);
-            combine(running, tree(each, combine))
+            combine(state, tree(each, combine))
         })
-    }
-
-    #[inline(always)]
-    fn settle<const N: usize>(self, running: T::Number) -> T::Number {
-        running
     }
 
     #[inline(always)]
@@ -199,7 +193,7 @@ unsafe fn run<T: Reduced<Number: Bits>, const N: usize>(
     x: *const T,
     y: *mut T::Number,
 ) {
-    let chunk = plan.chunk();
+    let chunk = begin(|| plan.chunk());
     let start = if chunk.len == 0 { 0 } else { chunk.row * plan.columns + chunk.start };
     // SAFETY: the caller's promise; every chunk that exists has one thread that writes its result.
     unsafe {

@@ -1,8 +1,9 @@
 //! The types that reductions are computed in.
 
+use crate::access::{Words, from_words};
 use crate::element::Element;
-use cuda_std::fastmath;
 use cuda_std::warp::WarpShuffleValue;
+use cuda_std::{convert, fastmath};
 use half::{bf16, f16};
 
 /// A type that sums, products and maxima are computed in.
@@ -166,16 +167,31 @@ pub trait Reduced: Element {
     type Number: Number;
     /// The same values, exactly.
     fn numbers<const N: usize>(values: [Self; N]) -> [Self::Number; N];
+    /// The largest of a unit of `N` elements, or, when `flipped`, of what they are turned around.
+    #[inline(always)]
+    fn largest<const N: usize>(unit: Words, flipped: bool) -> Self::Number {
+        let keys = Self::numbers(from_words::<Self, N>(unit)).map(|x| if flipped { x.flip() } else { x });
+        tree(keys, Number::larger)
+    }
 }
 
 macro_rules! reduced {
-    ($($ty:ident as $number:ident, |$values:ident| $numbers:expr;)*) => { $(
+    ($($ty:ident as $number:ident, |$values:ident| $numbers:expr $(, $larger:path, $apart:path)?;)*) => { $(
         impl Reduced for $ty {
             type Number = $number;
             #[inline(always)]
             fn numbers<const N: usize>($values: [Self; N]) -> [$number; N] {
                 $numbers
             }
+            $(
+                // Two at a time, so that loads of further units find registers.
+                #[inline(always)]
+                fn largest<const N: usize>(unit: Words, flipped: bool) -> $number {
+                    let signs = if flipped { 0x8000_8000 } else { 0 };
+                    let [low, high] = $apart(tree(unit.map(|pair| pair ^ signs), $larger));
+                    low.larger(high)
+                }
+            )?
         }
     )* };
 }
@@ -183,8 +199,8 @@ macro_rules! reduced {
 reduced! {
     f64 as f64, |values| values;
     f32 as f32, |values| values;
-    f16 as f32, |values| f16::widen(values);
-    bf16 as f32, |values| bf16::widen(values);
+    f16 as f32, |values| f16::widen(values), fastmath::max_nan_f16x2, convert::f16x2_to_f32;
+    bf16 as f32, |values| bf16::widen(values), fastmath::max_nan_bf16x2, convert::bf16x2_to_f32;
     i64 as i64, |values| values;
     i32 as i64, |values| values.map(i64::from);
     u8 as i64, |values| values.map(i64::from);

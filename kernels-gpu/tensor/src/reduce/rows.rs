@@ -138,30 +138,26 @@ impl Chunk {
 
 /// What a reduction does with elements.
 pub trait Reducer<T>: Copy {
-    /// What a thread knows of its elements so far.
-    type Running: Copy;
-    /// Knowledge of some elements, as it is exchanged.
+    /// Knowledge of some elements.
     type State: Copy;
     /// Knowledge of none.
-    fn start(self) -> Self::Running;
+    fn start(self) -> Self::State;
     /// That of a further element, which has the number `number` in the chunk.
-    fn absorb_one(self, running: Self::Running, value: T, number: u32) -> Self::Running;
+    fn absorb_one(self, state: Self::State, value: T, number: u32) -> Self::State;
     /// That of a further unit of `N` elements, the first of which has the number `first` in the chunk and comes behind those of earlier
     /// units.
-    fn absorb<const N: usize>(self, running: Self::Running, unit: Words, first: u32) -> Self::Running;
+    fn absorb<const N: usize>(self, state: Self::State, unit: Words, first: u32) -> Self::State;
     /// The same for four units.
     #[inline(always)]
     fn absorb_four<const N: usize>(
         self,
-        running: Self::Running,
+        state: Self::State,
         [a, b, c, d]: [Words; UNROLL],
         first: [u32; UNROLL],
-    ) -> Self::Running {
-        let running = self.absorb::<N>(self.absorb::<N>(running, a, first[0]), b, first[1]);
-        self.absorb::<N>(self.absorb::<N>(running, c, first[2]), d, first[3])
+    ) -> Self::State {
+        let state = self.absorb::<N>(self.absorb::<N>(state, a, first[0]), b, first[1]);
+        self.absorb::<N>(self.absorb::<N>(state, c, first[2]), d, first[3])
     }
-    /// What it comes to.
-    fn settle<const N: usize>(self, running: Self::Running) -> Self::State;
     /// That of both. Does not depend on which is which.
     fn merge(self, a: Self::State, b: Self::State) -> Self::State;
     /// That of the lane `distance` away.
@@ -185,44 +181,45 @@ pub unsafe fn absorb<T: Plain, R: Reducer<T>, const N: usize>(
     chunk: &Chunk,
     elements: *const T,
 ) -> R::State {
-    let mut running = reducer.start();
+    let mut state = reducer.start();
     let to_boundary = (elements as usize).wrapping_neg() % VECTOR_BYTES / size_of::<T>();
     // A thread that is alone goes one by one.
     let head = if chunk.group == 1 { chunk.len } else { chunk.len.min(to_boundary as u64) };
-    let units = (chunk.len - head) / N as u64;
-    let ahead = chunk.group * (UNROLL as u64 - 1);
-    let mut unit = chunk.lane;
+    // A unit has two elements at least, so their numbers, and those some steps beyond the last, fit in 32 bits.
+    const { assert!(N >= 2) };
+    let (units, group) = (((chunk.len - head) / N as u64) as u32, chunk.group as u32);
+    let ahead = group * (UNROLL as u32 - 1);
+    let mut unit = chunk.lane as u32;
     // SAFETY: units and elements of the chunk only; units begin at a boundary.
     unsafe {
         let body = elements.add(head as usize);
-        let place = |unit: u64| unit as usize * N;
-        let number = |unit: u64| head as u32 + place(unit) as u32;
+        let load = |unit: u32| access::load_words(body.add(unit as usize * N));
+        let number = |unit: u32| (head as u32).wrapping_add(unit.wrapping_mul(N as u32));
         const { assert!(UNROLL == 4) };
         while unit + ahead < units {
-            let units = [0, 1, 2, 3].map(|i| unit + i * chunk.group);
-            let words = units.map(|unit| access::load_words(body.add(place(unit))));
-            running = reducer.absorb_four::<N>(running, words, units.map(number));
-            unit += UNROLL as u64 * chunk.group;
+            let units = [0, 1, 2, 3].map(|i| unit + i * group);
+            state = reducer.absorb_four::<N>(state, units.map(load), units.map(number));
+            unit += UNROLL as u32 * group;
         }
         // At most three are left: all under way before the first is looked at.
         let [mut next, mut second, third] = [0, 1, 2].map(|i| {
-            let unit = unit + i * chunk.group;
-            if unit < units { access::load_words(body.add(place(unit))) } else { Words::default() }
+            let unit = unit + i * group;
+            if unit < units { load(unit) } else { Words::default() }
         });
         while unit < units {
-            running = reducer.absorb::<N>(running, next, number(unit));
+            state = reducer.absorb::<N>(state, next, number(unit));
             (next, second) = (second, third);
-            unit += chunk.group;
+            unit += group;
         }
-        let edges = chunk.len - units * N as u64;
+        let edges = chunk.len - u64::from(units) * N as u64;
         let mut edge = chunk.lane;
         while edge < edges {
-            let place = if edge < head { edge } else { edge + units * N as u64 };
-            running = reducer.absorb_one(running, *elements.add(place as usize), place as u32);
+            let place = if edge < head { edge } else { edge + u64::from(units) * N as u64 };
+            state = reducer.absorb_one(state, *elements.add(place as usize), place as u32);
             edge += chunk.group;
         }
     }
-    reducer.settle::<N>(running)
+    state
 }
 
 /// The knowledge of all threads of a group, in its first thread; whether this one is to write it.
