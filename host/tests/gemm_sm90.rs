@@ -113,6 +113,10 @@ struct Case {
     fused: bool,
     /// Nothing is said about alignment: elements are read and written one by one.
     unaligned: bool,
+    /// The copy engine brings the residual, or, where there is none, the old result.
+    fetched: bool,
+    /// With `fused`, no residual.
+    no_residual: bool,
 }
 
 const PLAIN: Case = Case {
@@ -125,6 +129,8 @@ const PLAIN: Case = Case {
     activation: Activation::None,
     fused: false,
     unaligned: false,
+    fetched: false,
+    no_residual: false,
 };
 
 /// Rows of so many elements of so many bytes begin at multiples of 16 bytes, with at least one element to spare.
@@ -181,6 +187,7 @@ where
         TensorMap<'a>,
         TensorMap<'a>,
         TensorMap<'a>,
+        TensorMap<'a>,
         Arguments,
         DevicePtr<u8>,
         DevicePtr<u8>,
@@ -192,7 +199,7 @@ where
     ): ironwarp::LaunchArgs<K::Params>,
     K: Kernel,
 {
-    let Case { m, n, k, batch, result, copied, activation, fused, unaligned } = case;
+    let Case { m, n, k, batch, result, copied, activation, fused, unaligned, fetched, no_residual } = case;
     let mut random = Random::new(seed);
     let bytes = entry.a.bytes();
     let [block_m, block_n, _] = entry.block;
@@ -228,22 +235,26 @@ where
     let columns = product_columns / activation.columns();
     let old = Matrix::random(&mut random, batch, rows, columns, element.bytes());
     let residual = Matrix::random(&mut random, batch, rows, columns, added.bytes());
+    let has_residual = fused && !no_residual;
     let bias: Vec<f32> = (0..product_columns).map(|_| random.integer(-2, 2) as f32).collect();
     let d_buffer = Buffer::new(stream, element, &old.values)?;
     let (residual_buffer, bias_buffer) =
         (Buffer::new(stream, added, &residual.values)?, Buffer::new(stream, added, &bias)?);
     let scales = DeviceBuffer::<f32>::from_slice(stream, &[0.5, 4.0, 2.0])?;
     let amax = DeviceBuffer::<u32>::zeroed(stream, 1)?;
-    let map_d = if copied {
-        let halves = activation.columns();
-        let box_dims = if entry.transposed {
-            [64 / halves, entry.store_columns]
-        } else {
-            [entry.store_columns / halves, 64]
-        };
-        d_buffer.map(old.tiling(element.bytes(), box_dims, swizzle_of(element.bytes() * box_dims[0])))?
+    let halves = activation.columns();
+    let box_dims = if entry.transposed {
+        [64 / halves, entry.store_columns]
     } else {
-        map_a
+        [entry.store_columns / halves, 64]
+    };
+    let tiling =
+        |matrix: &Matrix| matrix.tiling(element.bytes(), box_dims, swizzle_of(element.bytes() * box_dims[0]));
+    let map_d = if copied { d_buffer.map(tiling(&old))? } else { map_a };
+    let map_added = match (fetched, has_residual) {
+        (false, _) => map_d,
+        (true, true) => residual_buffer.map(tiling(&residual))?,
+        (true, false) => d_buffer.map(tiling(&old))?,
     };
     let arguments = Arguments {
         problem: Problem { m, n, k, batch, band: 2 },
@@ -259,16 +270,18 @@ where
         residual_paired: !unaligned && columns.is_multiple_of(2),
         copied,
         plain: copied && result == Number::Half && !fused && activation == Activation::None,
+        fetched,
     };
     let maybe = |address: u64| if fused { address } else { 0 };
     let parameters = (
         map_a,
         map_b,
         map_d,
+        map_added,
         arguments,
         DevicePtr::from_raw(d_buffer.address()),
         DevicePtr::from_raw(maybe(bias_buffer.address())),
-        DevicePtr::from_raw(maybe(residual_buffer.address())),
+        DevicePtr::from_raw(if has_residual { residual_buffer.address() } else { 0 }),
         DevicePtr::from_raw(maybe(scales.as_ptr().raw())),
         DevicePtr::from_raw(maybe(scales.as_ptr().raw() + 4)),
         DevicePtr::from_raw(maybe(scales.as_ptr().raw() + 8)),
@@ -276,10 +289,11 @@ where
     );
     let tiles = m.div_ceil(block_m * entry.cluster[0]) * n.div_ceil(block_n * entry.cluster[1]) * batch;
     // Fewer clusters than tiles, so that one walks over several.
-    let blocks = tiles.div_ceil(3) * entry.cluster[0] * entry.cluster[1];
+    let cluster = entry.cluster.iter().product();
+    let blocks = tiles.div_ceil(3) * cluster;
     let config = LaunchConfig::new([blocks, 1, 1], [entry.threads, 1, 1])
         .with_shared(entry.shared)
-        .cluster([entry.cluster[0] * entry.cluster[1], 1, 1]);
+        .cluster([cluster, 1, 1]);
     // SAFETY: maps, strides, grid and block are what the kernel asks for.
     unsafe { launch::<K>(stream, config, parameters)? };
 
@@ -315,7 +329,7 @@ where
                         if activation == Activation::Relu { v.max(0.0) } else { v }
                     }
                 };
-                let want = want + if fused { residual.at(z, row, column) } else { 0.0 };
+                let want = want + if has_residual { residual.at(z, row, column) } else { 0.0 };
                 largest = largest.max(want.abs());
                 let want = if fused { rounded(element, 2.0 * want) } else { rounded(element, want) };
                 // A value between two results may become either.
@@ -348,9 +362,11 @@ fn cases(entry: &Entry) -> Vec<Case> {
     let copied = Case { batch: 2, fused: true, activation: Activation::Relu, ..plain };
     let narrow = if entry.transposed { Case { m: 48, ..copied } } else { copied };
     let swiglu = Case { fused: false, activation: Activation::SwiGlu, ..narrow };
-    vec![
+    let mut cases = vec![
         Case { copied: entry.a != ElementType::Tf32, ..plain },
         copied,
+        Case { fetched: true, ..copied },
+        Case { fetched: true, no_residual: true, activation: Activation::None, ..copied },
         swiglu,
         Case { result: Number::E4m3, ..narrow },
         Case { result: Number::E5m2, fused: false, activation: Activation::None, ..narrow },
@@ -359,7 +375,12 @@ fn cases(entry: &Entry) -> Vec<Case> {
         Case { copied: false, result: Number::E4m3, fused: true, n: 37, m: 35, ..case },
         Case { m: 34, n: 38, copied: false, activation: Activation::SwiGlu, ..case },
         Case { m: 8, n: 8, k: 16 / entry.a.bytes(), copied: false, fused: true, ..case },
-    ]
+    ];
+    if entry.cluster[2] > 1 {
+        // Several tiles, and more stages than the ring has, in shares of k that are not all alike.
+        cases.push(Case { k: 7 * entry.cluster[2] * block_k - 1, copied: false, ..plain });
+    }
+    cases
 }
 
 macro_rules! kernels {

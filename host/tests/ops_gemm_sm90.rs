@@ -144,6 +144,20 @@ fn epilogues_at_edges() -> Outcome {
     Ok(())
 }
 
+/// What is added to each element, of C's type and aligned, comes by the copy engine: the residual or else the old C, in padded rows and batches.
+#[test]
+fn what_is_added_is_fetched() -> Outcome {
+    let c = Lie { gap: 8, skip: 8, ..DENSE };
+    let case = Case { m: 136, n: 264, k: 72, c, kernels: as_it_lies, ..NT };
+    some(Case { beta: -0.5, ..case }.check::<bf16, bf16, bf16>()?)?;
+    let case = Case { m: 72, n: 88, batch: 3, kernels: small, ..case };
+    some(Case { beta: 0.5, bias: true, activation: Activation::Silu, ..case }.check::<f16, f16, f16>()?)?;
+    some(Case { beta: 2.0, residual: true, ..case }.check::<bf16, bf16, bf16>()?)?;
+    some(Case { c: Lie { transposed: true, ..c }, beta: 2.0, ..case }.check::<bf16, bf16, bf16>()?)?;
+    some(Case { k: 144, residual: true, ..case }.check::<E4M3, E4M3, bf16>()?)?;
+    Ok(())
+}
+
 /// Every kernel, also the large ones, takes an epilogue.
 #[test]
 fn every_kernel_takes_an_epilogue() -> Outcome {
@@ -160,6 +174,29 @@ fn batches_and_results_by_columns() -> Outcome {
     some(case.check::<bf16, bf16, bf16>()?)?;
     some(Case { c: TRANSPOSED, residual: true, beta: 1.0, ..case }.check::<bf16, bf16, bf16>()?)?;
     some(Case { c: TRANSPOSED, batch: 1, ..case }.check::<f16, f16, f16>()?)?;
+    Ok(())
+}
+
+/// Blocks of a cluster share k out: evenly and not, with shares that are empty and tiles of which some blocks store nothing, with every
+/// way that results lie, and every epilogue.
+#[test]
+fn k_in_shares() -> Outcome {
+    let shared = |config: &Config| as_it_lies(config) && config.cluster[2] > 1;
+    let case = Case { m: 70, n: 136, k: 1000, kernels: shared, ..NT };
+    some(case.check::<bf16, bf16, bf16>()?)?;
+    some(Case { k: 72, batch: 3, ..case }.check::<f16, f16, f16>()?)?;
+    some(
+        Case { m: 129, n: 257, k: 200, c: Lie { gap: 3, skip: 1, ..DENSE }, ..case }
+            .check::<bf16, bf16, bf16>()?,
+    )?;
+    some(Case { c: TRANSPOSED, residual: true, beta: 0.5, ..case }.check::<f16, f16, f16>()?)?;
+    some(Case { scales: Some([0.5, 3.0]), beta: 2.0, ..case }.check::<bf16, bf16, f32>()?)?;
+    some(Case { result_scale: Some(0.5), bias: true, adds_f32: true, ..case }.check::<f16, f16, E4M3>()?)?;
+    let fused = Case { k: 136, alpha: 0.75, bias: true, residual: true, ..case };
+    for activation in [Activation::Relu, Activation::Gelu, Activation::Silu, Activation::SwiGlu] {
+        some(Case { activation, ..fused }.check::<bf16, bf16, bf16>()?)?;
+    }
+    some(Case { n: 138, adds_f32: true, activation: Activation::SwiGlu, ..fused }.check::<f16, f16, f16>()?)?;
     Ok(())
 }
 
@@ -201,8 +238,11 @@ fn repeats_bit_for_bit() -> Outcome {
     let offers = candidates(&setup.product(&mut setup.c(&stream)?)?.problem()?, stream.device());
     let configs = offers.iter().map(|offer| offer.config).filter(as_it_lies);
     let (whole, cut): (Vec<Config>, Vec<Config>) = configs.partition(|config| config.split_k == 1);
-    assert!(!cut.is_empty());
-    for config in whole.into_iter().take(2).chain(cut.into_iter().take(1)) {
+    let (whole, shared): (Vec<Config>, Vec<Config>) =
+        whole.into_iter().partition(|config| config.cluster[2] == 1);
+    assert!(!cut.is_empty() && !shared.is_empty());
+    let some = whole.into_iter().take(2).chain(shared.into_iter().take(1)).chain(cut.into_iter().take(1));
+    for config in some {
         let run = || -> Outcome<Vec<f32>> {
             let mut c = setup.c(&stream)?;
             setup.product(&mut c)?.run_with(&stream, &config)?;

@@ -1,8 +1,11 @@
 //! Every kernel that the library ships: once, which is what sanitizers are given, and many times, which must not change a bit.
+//!
+//! With `--nocapture` the first prints a line `bits DIGEST NAME` for each stop, by which a bundle's `run agree` compares the executor with a GPU.
 
 mod tour;
 
 use ironwarp::{Device, Stream};
+use std::hash::{DefaultHasher, Hasher};
 use std::thread;
 use tour::{Outcome, Stop};
 
@@ -10,11 +13,19 @@ use tour::{Outcome, Stop};
 const RUNS: (usize, usize) = (100, 4);
 const RUNS_IN_SOFTWARE: (usize, usize) = (2, 2);
 
+/// The same bytes have the same, in one build of this program.
+fn digest(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
 /// Goes once, and sees that no kernel of the families is left out.
 fn once(stops: Vec<Stop>, stream: &Stream, families: &[&str]) -> Outcome {
     for stop in &stops {
         println!("{}", stop.name);
-        stop.run(stream)?;
+        let bytes = stop.run(stream)?;
+        println!("bits {:016x} {}", digest(&bytes), stop.name);
     }
     if !stream.device().is_software() {
         println!("which kernels were launched is known on the software driver only");

@@ -77,27 +77,19 @@ pub trait Element: MapElement + sealed::Sealed {
         ),
     >;
     #[doc(hidden)]
-    type Wide: Kernel<
-        Params = (
-            Map,
-            Map,
-            Ptr<f32>,
-            Value<u32>,
-            Value<u32>,
-            Ptr<f32>,
-            Value<u32>,
-            Value<u32>,
-            Value<u32>,
-            PtrMut<u64>,
-        ),
-    >;
+    type Wide: Kernel<Params = WideParams>;
+    #[doc(hidden)]
+    type WideLong: Kernel<Params = WideParams>;
 }
+
+type WideParams = (Map, Map, Ptr<f32>, Value<u32>, Value<u32>, Ptr<f32>, Value<u32>, Value<u32>, PtrMut<u64>);
 
 impl Element for f16 {
     type Norms = similarity::cosine_norms_f16;
     type Few = similarity::cosine_stream_f16;
     type Many = similarity::cosine_tile_f16;
     type Wide = similarity::cosine_wgmma_f16;
+    type WideLong = similarity::cosine_wgmma_long_f16;
 }
 
 impl Element for bf16 {
@@ -105,6 +97,7 @@ impl Element for bf16 {
     type Few = similarity::cosine_stream_bf16;
     type Many = similarity::cosine_tile_bf16;
     type Wide = similarity::cosine_wgmma_bf16;
+    type WideLong = similarity::cosine_wgmma_long_bf16;
 }
 
 const OPERATION: &str = "cosine_topk";
@@ -163,7 +156,7 @@ impl<'a, T: Element> Vectors<'a, T> {
 
     /// The map of the kernel for Hopper, with boxes of `rows` vectors.
     fn map(self, rows: u32) -> Result<TensorMap<'a>> {
-        let tiling = Tiling::new([self.dim(), self.count()], [wide::BLOCK_K, rows]);
+        let tiling = Tiling::new([self.dim(), self.count(), 1], [wide::BLOCK_K, rows, 1]);
         TensorMap::new(self.data, &tiling.swizzle(Swizzle::B128))
     }
 }
@@ -284,9 +277,7 @@ fn search<T: Element>(
             Strategy::Many { plan, slices } => {
                 search_many(stream, corpus, corpus_norms, queries, plan, slices)?
             }
-            Strategy::Wide { plan, slices } => {
-                search_wide(stream, corpus, corpus_norms, queries, plan, slices)?
-            }
+            Strategy::Wide { slices } => search_wide(stream, corpus, corpus_norms, queries, length, slices)?,
         }
     };
     merge_lists(stream, &lists, queries.count(), length, k.min(corpus.count()))
@@ -304,7 +295,7 @@ enum Strategy {
     /// All queries at once, tile by tile.
     Many { plan: many::Plan, slices: u32 },
     /// The same on Hopper's tensor cores.
-    Wide { plan: wide::Plan, slices: u32 },
+    Wide { slices: u32 },
 }
 
 /// Launches of the streaming kernel that cost as much as one of the tile kernel with its norms.
@@ -335,10 +326,10 @@ impl Strategy {
                 let work = corpus.count.div_ceil(few::ROWS_PER_BLOCK);
                 Ok(Strategy::Few { per_launch, plan, blocks: work.min(resident * device.sm_count).max(1) })
             }
-            _ if let Some(plan) = wide_plan(on, corpus, vectors, k) => {
+            _ if is_wide(on, corpus, vectors, k) => {
                 let tiles = corpus.count.div_ceil(wide::BLOCK_ROWS);
                 let slices = slices(tiles, queries.div_ceil(wide::BLOCK_QUERIES), device.sm_count);
-                Ok(Strategy::Wide { plan, slices })
+                Ok(Strategy::Wide { slices })
             }
             (_, Some(plan)) => {
                 let tiles = corpus.count.div_ceil(many::BLOCK_ROWS);
@@ -353,13 +344,8 @@ impl Strategy {
     }
 }
 
-/// The plan of the kernel for Hopper, where it can do the search: its copies want rows that begin at multiples of 16 bytes.
-fn wide_plan<T: Element>(
-    device: &Device,
-    corpus: Vectors<'_, T>,
-    queries: Vectors<'_, T>,
-    k: u32,
-) -> Option<wide::Plan> {
+/// Whether the kernels for Hopper can do the search: their copies want rows that begin at multiples of 16 bytes.
+fn is_wide<T: Element>(device: &Device, corpus: Vectors<'_, T>, queries: Vectors<'_, T>, k: u32) -> bool {
     let is_hopper = (device.arch().major, device.arch().minor) == (9, 0);
     let is_aligned = |vectors: Vectors<'_, T>| {
         let piece = u64::from(wide::PIECE_BYTES);
@@ -367,12 +353,12 @@ fn wide_plan<T: Element>(
         address.is_multiple_of(piece)
             && (u64::from(vectors.dim) * size_of::<T>() as u64).is_multiple_of(piece)
     };
-    let can = is_hopper
+    is_hopper
+        && k <= wide::LONG_K
         && is_aligned(corpus)
         && is_aligned(queries)
         && corpus.count <= wide::MAX_ROWS
-        && queries.count <= wide::MAX_ROWS;
-    can.then(|| wide::Plan::fitting(k, device.properties().shared_per_block_optin)).flatten()
+        && queries.count <= wide::MAX_ROWS
 }
 
 /// Blocks of `bytes` of shared memory that a multiprocessor holds, where registers allow `most`.
@@ -503,15 +489,15 @@ fn search_wide<T: Element>(
     corpus: Vectors<'_, T>,
     corpus_norms: Option<&DeviceBuffer<f32>>,
     queries: Vectors<'_, T>,
-    plan: wide::Plan,
+    k: u32,
     slices: u32,
 ) -> Result<Lists> {
     let mut computed = None;
     let corpus_norms = known_or_computed(stream, corpus, corpus_norms, &mut computed)?;
     let norms = inverse_norms(stream, queries)?;
-    let mut lists = Lists::new(stream, queries.count, slices, plan.k())?;
+    let mut lists = Lists::new(stream, queries.count, slices, k)?;
     let grid = [queries.count.div_ceil(wide::BLOCK_QUERIES), slices, 1];
-    let config = LaunchConfig::new(grid, [wide::THREADS, 1, 1]).with_shared(plan.bytes());
+    let config = LaunchConfig::new(grid, [wide::THREADS, 1, 1]).with_shared(wide::shared_bytes(k));
     let arguments = (
         queries.map(wide::BLOCK_QUERIES)?,
         corpus.map(wide::BLOCK_ROWS)?,
@@ -520,13 +506,18 @@ fn search_wide<T: Element>(
         corpus.dim,
         &norms,
         queries.count,
-        plan.k(),
-        plan.stages(),
+        k,
         &mut lists.keys,
     );
-    // SAFETY: every buffer holds what the counts say, the norms are padded, the maps have the kernel's boxes and swizzle, the plan is
-    // the one that `k` and `stages` give, and grid and block are what the kernel asks for.
-    unsafe { launch::<T::Wide>(stream, config, arguments)? };
+    // SAFETY: every buffer holds what the counts say, the norms are padded, the maps have the kernel's boxes and swizzle, its lists hold `k`,
+    // and grid, block and shared memory are what it asks for.
+    unsafe {
+        if k <= wide::SHORT_K {
+            launch::<T::Wide>(stream, config, arguments)?;
+        } else {
+            launch::<T::WideLong>(stream, config, arguments)?;
+        }
+    }
     Ok(lists)
 }
 

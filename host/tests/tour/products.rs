@@ -54,8 +54,9 @@ pub fn stops(stream: &Stream) -> Outcome<Vec<Stop>> {
     }
     stops.push(Stop::new("products with factors for blocks", with_block_factors));
     for transposed in [false, true] {
-        stops.push(Stop::new("groups of bf16", move |stream| groups::<bf16, bf16>(stream, transposed)));
-        stops.push(Stop::new("groups of f16", move |stream| groups::<f16, f16>(stream, transposed)));
+        let name = |ty| format!("groups of {ty}, transposed: {transposed}");
+        stops.push(Stop::new(name("bf16"), move |stream| groups::<bf16, bf16>(stream, transposed)));
+        stops.push(Stop::new(name("f16"), move |stream| groups::<f16, f16>(stream, transposed)));
     }
     stops.push(Stop::new("groups of 8 bits", |stream| groups::<E4M3, bf16>(stream, true)));
     Ok(stops)

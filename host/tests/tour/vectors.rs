@@ -32,13 +32,13 @@ fn vectors(stream: &Stream) -> Outcome<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Few queries; many of an even length, and of an odd one.
+/// Few queries; many of an even length, with short lists and with long ones, and of an odd one.
 fn searches<T: Element + testkit::Element>(stream: &Stream) -> Outcome<Vec<u8>> {
     let mut bytes = Vec::new();
-    for (queries, dim) in [(3, 72), (3, 33), (40, 72), (40, 33)] {
+    for (queries, dim, k) in [(3, 72, 5), (3, 33, 5), (40, 72, 5), (40, 72, 40), (40, 33, 5)] {
         let corpus = DeviceBuffer::from_slice(stream, &input::<T>(Family::HugeTiny, 3, 300 * dim))?;
         let sought = DeviceBuffer::from_slice(stream, &input::<T>(Family::Normal, 4, queries * dim))?;
-        let found = cosine_topk(stream, Vectors::new(&corpus, dim)?, Vectors::new(&sought, dim)?, 5)?;
+        let found = cosine_topk(stream, Vectors::new(&corpus, dim)?, Vectors::new(&sought, dim)?, k)?;
         bytes.extend_from_slice(bytemuck::cast_slice(&found.scores.to_vec(stream)?));
         bytes.extend_from_slice(bytemuck::cast_slice(&found.indices.to_vec(stream)?));
     }

@@ -9,17 +9,30 @@
 //! | [`mma`]: `gemm_mma_f16`, `_bf16`, `_tf32`, and `_small` of each | f16, bf16, f32 as tf32, every stride and epilogue, on the tensor cores of sm_80 and later |
 //! | [`repack`]: `gemm_repack_b8`, `_b16`, `_b32` | operands that no fast kernel can address, copied to aligned rows |
 //! | [`sm90`] | the same with an epilogue, on the tensor cores of Hopper, 16-bit and 8-bit types and tf32; `gemm_sum_parts` adds parts of k |
+//!
+//! Without its feature `kernels` the package is what kernels elsewhere are built on: Hopper's main loop and the epilogues.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
+// Said here for those packages, whose build does not say it for this one.
+#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, stdarch_nvptx))]
 
+#[cfg(feature = "kernels")]
 pub mod any;
+#[cfg(feature = "kernels")]
 mod block;
 pub mod epilogue;
+#[cfg(feature = "kernels")]
 pub mod gemm_f32;
+#[cfg(feature = "kernels")]
 pub mod grouped;
+#[cfg(feature = "kernels")]
 pub mod groups;
+#[cfg(feature = "kernels")]
 mod load;
+#[cfg(feature = "kernels")]
 pub mod mma;
+#[cfg(feature = "kernels")]
 pub mod repack;
+#[cfg(feature = "kernels")]
 pub mod skinny;
 #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
 pub mod sm90;

@@ -35,6 +35,6 @@ pub const MAX_K: u32 = 128;
 pub use merge::cosine_merge;
 pub use norms::{cosine_norms_bf16, cosine_norms_f16};
 #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
-pub use sm90::{cosine_wgmma_bf16, cosine_wgmma_f16};
+pub use sm90::{cosine_wgmma_bf16, cosine_wgmma_f16, cosine_wgmma_long_bf16, cosine_wgmma_long_f16};
 pub use stream::{cosine_stream_bf16, cosine_stream_f16};
 pub use tile::{cosine_tile_bf16, cosine_tile_f16};

@@ -144,9 +144,9 @@ fn map(vectors: &mut Global<f16>, rows: u32, dim: u32, box_rows: u32) -> cuda_st
     cuda_std::tma::TensorMap::from_words(encode(&Description {
         address: vectors.address() as u64,
         data_type: DataType::F16,
-        rank: 2,
+        rank: 3,
         dims: [dim.into(), rows.into(), 1, 1, 1],
-        strides: [row_bytes, 0, 0, 0],
+        strides: [row_bytes, row_bytes * u64::from(rows), 0, 0],
         box_dims: [sm90::BLOCK_K, box_rows, 1, 1, 1],
         element_strides: [1; 5],
         interleave: Interleave::None,
@@ -170,10 +170,9 @@ fn search_wgmma(seed: u64) -> Found {
     let mut row_norms = inverse_norms(seed, &mut corpus, ROWS, DIM);
     let mut norms = inverse_norms(seed, &mut queries, QUERIES, DIM);
     let mut keys = Global::new(vec![0u64; (QUERIES * SLICES * K) as usize], "keys");
-    let plan = sm90::Plan::new(K, 3);
     let config = LaunchConfig {
         grid: [QUERIES.div_ceil(sm90::BLOCK_QUERIES), SLICES, 1],
-        ..LaunchConfig::linear(1, sm90::THREADS).shared(plan.bytes())
+        ..LaunchConfig::linear(1, sm90::THREADS).shared(sm90::shared_bytes(K))
     };
     let query_map = map(&mut queries, QUERIES, DIM, sm90::BLOCK_QUERIES);
     let corpus_map = map(&mut corpus, ROWS, DIM, sm90::BLOCK_ROWS);
@@ -182,20 +181,7 @@ fn search_wgmma(seed: u64) -> Found {
         let (row_scale, scale) = (row_scale as *const f32, scale as *const f32);
         let to = to as *mut u64;
         // SAFETY: the buffers above, of the sizes that the kernel's table gives.
-        unsafe {
-            cosine_wgmma_f16(
-                &query_map,
-                &corpus_map,
-                row_scale,
-                ROWS,
-                DIM,
-                scale,
-                QUERIES,
-                K,
-                plan.stages(),
-                to,
-            )
-        }
+        unsafe { cosine_wgmma_f16(&query_map, &corpus_map, row_scale, ROWS, DIM, scale, QUERIES, K, to) }
     });
     merged(seed, &mut keys, QUERIES, SLICES)
 }

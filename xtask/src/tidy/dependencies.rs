@@ -23,6 +23,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("xtask", &["cuda_builder"]),
 ];
 const KERNELS_MAY: &[&str] = &["cuda_std", "num", "layout"];
+/// Kernels built on the main loop of another package's.
+const KERNELS_ON: (&str, &str) = ("kernels-gpu/similarity", "gemm");
 const HOST_MAY: &[&str] = &["driver", "cuda_std", "num", "layout", "arena"];
 
 /// Reads every manifest of the workspace and checks its dependencies.
@@ -63,7 +65,9 @@ fn own_names(workspace: &Table) -> Vec<String> {
 }
 
 fn check_one(folder: &str, manifest: &Table, ours: &[String], families: &[&str]) -> Vec<String> {
-    let allowed: Vec<&str> = if folder.starts_with("kernels-gpu/") {
+    let allowed: Vec<&str> = if folder == KERNELS_ON.0 {
+        KERNELS_MAY.iter().copied().chain([KERNELS_ON.1]).collect()
+    } else if folder.starts_with("kernels-gpu/") {
         KERNELS_MAY.to_vec()
     } else if folder == "host" {
         HOST_MAY.iter().chain(families).copied().collect()
@@ -124,6 +128,7 @@ mod tests {
     fn forbidden_edges_are_found() {
         for (folder, manifest) in [
             ("kernels-gpu/basic", "[dependencies]\ngemm.workspace = true"),
+            ("kernels-gpu/similarity", "[dependencies]\nbasic.workspace = true"),
             ("kernels-gpu/basic", "[target.'cfg(unix)'.dependencies]\nironwarp.workspace = true"),
             ("crates/reference", "[dependencies]\nlayout.workspace = true"),
             ("crates/simt", "[dependencies]\ncust = \"0.3\""),
@@ -147,6 +152,7 @@ mod tests {
                 "[dependencies]\ndriver.workspace = true\nbasic.workspace = true\ngemm.workspace = true",
             ),
             ("benches", "[dependencies]\nironwarp.workspace = true"),
+            ("kernels-gpu/similarity", "[dependencies]\ncuda_std.workspace = true\ngemm.workspace = true"),
         ] {
             assert_eq!(findings(folder, manifest), Vec::<String>::new(), "{folder}");
         }

@@ -187,6 +187,7 @@ impl BlockScaled<'_> {
             residual_paired: false,
             copied: aligned,
             plain: aligned,
+            fetched: false,
         };
         Ok((map_a, map_b, map_c, arguments, bytes.as_ptr(), self.factors_a, m as u32, self.factors_b))
     }

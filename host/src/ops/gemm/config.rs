@@ -30,8 +30,8 @@ pub struct Config {
     pub kernel: Kernel,
     /// Rows and columns of C that a block computes, and columns of A that it loads at a time.
     pub tile: [u32; 3],
-    /// Blocks of a cluster along m and n.
-    pub cluster: [u32; 2],
+    /// Blocks of a cluster along m, n and k.
+    pub cluster: [u32; 3],
     /// Tiles of A and B under way at a time.
     pub stages: u32,
     /// Parts of k that different blocks sum.
@@ -55,7 +55,7 @@ pub enum Repack {
 
 impl Config {
     pub(super) const fn new(kernel: Kernel, tile: [u32; 3], stages: u32) -> Self {
-        Config { kernel, tile, cluster: [1, 1], stages, split_k: 1, swap: false, repack: [Repack::No; 2] }
+        Config { kernel, tile, cluster: [1; 3], stages, split_k: 1, swap: false, repack: [Repack::No; 2] }
     }
 }
 
@@ -79,8 +79,10 @@ impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Config { kernel, tile: [m, n, k], cluster, stages, split_k, swap, repack } = self;
         write!(f, "{} {m}x{n}x{k}, {stages} stages", kernel.name())?;
-        if *cluster != [1, 1] {
-            write!(f, ", cluster {}x{}", cluster[0], cluster[1])?;
+        match cluster {
+            [1, 1, 1] => {}
+            [m, n, 1] => write!(f, ", cluster {m}x{n}")?,
+            [m, n, k] => write!(f, ", cluster {m}x{n}x{k}")?,
         }
         if *split_k != 1 {
             write!(f, ", k in {split_k} parts")?;

@@ -23,12 +23,14 @@ use super::OPERATION;
 use super::any;
 use super::config::Repack;
 use super::matmul::{Matmul, Vector, invalid};
-use super::matrix::{Matrix, MatrixMut, Shape};
+use super::matrix::{Matrix, MatrixMut};
 use super::problem::{Order, Problem, side};
 use super::repack::{self, Packed};
 use super::run::Operands;
 use super::select::Facts;
-use super::sm90::{ARCH, BOX, can_copy, copy, element, is_plain, map, number, operand_map, paired};
+use super::sm90::{
+    ARCH, BOX, can_copy, copy, element, fetched_map, is_plain, lines_map, number, operand_map, paired,
+};
 
 /// `C[rows of g] = epilogue(A[rows of g] B[g])` for groups of rows of any sizes, none too, as the experts of a mixture take their tokens.
 ///
@@ -230,13 +232,9 @@ impl<'a> GroupedMatmul<'a> {
         // The kernel writes C through `data` or through this map; either way after everything that uses it.
         c.data.before_write(stream)?;
         let copied = can_copy(problem);
-        let map_c = if copied {
-            let Shape { rows, columns, row, .. } = c.shape;
-            let columns_of_box = entry.store_columns / activation.columns();
-            map(c.data.view(), c.dtype, (columns, rows, row), (1, 0), [columns_of_box, BOX])?
-        } else {
-            map_a
-        };
+        let store_box = [entry.store_columns / activation.columns(), BOX];
+        let map_c = if copied { lines_map(c.data.view(), c.dtype, c.shape, store_box)? } else { map_a };
+        let (map_added, fetched) = fetched_map(problem, map_c, residual, store_box)?;
         let groups = b.shape.batch;
         let width = c.shape.columns;
         let of_residual = problem.finish.residual;
@@ -254,9 +252,10 @@ impl<'a> GroupedMatmul<'a> {
             residual_paired: of_residual.is_some_and(|operand| paired(&operand, width)),
             copied,
             plain: is_plain(problem),
+            fetched,
         };
         let launched = Launched {
-            maps: [map_a, map_b, map_c],
+            maps: [map_a, map_b, map_c, map_added],
             arguments,
             data: c.data.as_ptr(),
             bias: bias.map(|bias| bias.data),
@@ -370,7 +369,7 @@ type Parameters = <gemm::sm90::grouped::gemm_grouped_bf16_nt_128x128_pp as Kerne
 
 /// What they are launched with.
 struct Launched<'a> {
-    maps: [TensorMap<'a>; 3],
+    maps: [TensorMap<'a>; 4],
     arguments: Arguments,
     data: DevicePtr<u8>,
     bias: Option<DeviceView<'a, u8>>,
@@ -390,12 +389,12 @@ unsafe fn launch_as<K: KernelType<Params = Parameters>>(
     config: LaunchConfig,
     launched: Launched<'_>,
 ) -> Result<()> {
-    let Launched { maps: [a, b, c], arguments, data, bias, residual, scales, amax, offsets, groups } =
+    let Launched { maps: [a, b, c, added], arguments, data, bias, residual, scales, amax, offsets, groups } =
         launched;
     let [scale_a, scale_b] = scales;
     let (is_wide, offsets) = (offsets.dtype == DType::I64, offsets.data.cast::<i32>());
     let arguments =
-        (a, b, c, arguments, data, bias, residual, scale_a, scale_b, amax, offsets, is_wide, groups);
+        (a, b, c, added, arguments, data, bias, residual, scale_a, scale_b, amax, offsets, is_wide, groups);
     // SAFETY: the caller's contract.
     unsafe { launch::<K>(stream, config, arguments) }
 }

@@ -136,7 +136,8 @@ fn offers(problem: &Problem, facts: &Facts, sink: &mut dyn Sink) {
 fn in_parts(index: u8, entry: &Entry, problem: &Problem, swap: bool, facts: &Facts) -> Option<Offer> {
     const AS_IT_LIES: [Repack; 2] = [Repack::No; 2];
     let view = View::new(problem, swap);
-    if copies(entry, &view, false) != AS_IT_LIES {
+    // Parts in shares were slower than either alone.
+    if copies(entry, &view, false) != AS_IT_LIES || entry.cluster[2] > 1 {
         return None;
     }
     let whole = offer(index, entry, &view, problem, swap, AS_IT_LIES, facts);
@@ -181,6 +182,64 @@ pub(super) fn can_copy(problem: &Problem) -> bool {
 /// Does C take the shortest way: copied, in 16 bits, and nothing but the product?
 pub(super) fn is_plain(problem: &Problem) -> bool {
     problem.finish.is_plain() && can_copy(problem) && problem.c.dtype.size() == 2
+}
+
+/// What the copy engine can bring to where it stores C from, as it stores it: of what the epilogue adds to each element one, and that of C's type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fetched {
+    Nothing,
+    OldC,
+    Residual,
+}
+
+/// What it brings for the problem.
+pub(super) fn fetched(problem: &Problem) -> Fetched {
+    let Problem { c, batch, finish, .. } = problem;
+    if !can_copy(problem) || c.dtype.size() != 2 || finish.activation.columns() != 1 {
+        return Fetched::Nothing;
+    }
+    match finish.residual {
+        Some(residual) => {
+            let Operand { dtype, order, leading, batch_stride, alignment } = residual;
+            let is_alike = dtype == c.dtype && order == c.order && u64::from(alignment) == ROW_ALIGNMENT;
+            if is_alike && leading > 0 && (*batch == 1 || batch_stride > 0) {
+                Fetched::Residual
+            } else {
+                Fetched::Nothing
+            }
+        }
+        None if finish.accumulate => Fetched::OldC,
+        None => Fetched::Nothing,
+    }
+}
+
+/// The map of what it brings, which lies like C: what the kernel takes beside C's map, with whether there is anything.
+pub(super) fn fetched_map<'a>(
+    problem: &Problem,
+    map_c: TensorMap<'a>,
+    residual: Option<Matrix<'a>>,
+    box_dims: [u32; 2],
+) -> Result<(TensorMap<'a>, bool)> {
+    match (fetched(problem), residual) {
+        (Fetched::Residual, Some(residual)) => {
+            let by_rows = problem.c.order == Order::Rows;
+            let shape = if by_rows { residual.shape } else { residual.shape.transposed() };
+            Ok((lines_map(residual.data, residual.dtype, shape, box_dims)?, true))
+        }
+        (Fetched::OldC, _) => Ok((map_c, true)),
+        _ => Ok((map_c, false)),
+    }
+}
+
+/// The map of a batch of matrices with contiguous rows.
+pub(super) fn lines_map<'a>(
+    data: DeviceView<'a, u8>,
+    dtype: DType,
+    shape: Shape,
+    box_dims: [u32; 2],
+) -> Result<TensorMap<'a>> {
+    let Shape { rows, columns, row, batch, matrix, .. } = shape;
+    map(data, dtype, (columns, rows, row), (batch, matrix), box_dims)
 }
 
 /// The kernel's word for the element type of C.
@@ -260,6 +319,8 @@ fn why(entry: &Entry, swap: bool, copies: [Repack; 2]) -> &'static str {
         "wgmma fed by TMA; operands that it cannot address, or not at full speed, are copied to aligned rows first"
     } else if swap {
         "wgmma fed by TMA, computing the transpose: C's columns fill the tile's rows"
+    } else if entry.cluster[2] > 1 {
+        "wgmma fed by TMA; two blocks share k out, since the tiles alone leave multiprocessors idle"
     } else if entry.ping_pong {
         "wgmma fed by TMA; one warpgroup stores while the other multiplies"
     } else {
@@ -270,7 +331,7 @@ fn why(entry: &Entry, swap: bool, copies: [Repack; 2]) -> &'static str {
 /// Clusters' worth of tiles.
 pub(super) fn clusters(entry: &Entry, view: &View, batch: u32) -> u32 {
     let [block_m, block_n, _] = entry.block;
-    let [across_m, across_n] = entry.cluster;
+    let [across_m, across_n, _] = entry.cluster;
     let down = u64::from(view.m.div_ceil(block_m * across_m));
     let tiles = down * u64::from(view.n.div_ceil(block_n * across_n)) * u64::from(batch);
     // Kernels count tiles in 32 bits; what does not fit in them does not fit in memory either.
@@ -279,26 +340,32 @@ pub(super) fn clusters(entry: &Entry, view: &View, batch: u32) -> u32 {
 
 /// Clusters that run at once: their blocks fill a multiprocessor each.
 pub(super) fn resident(entry: &Entry, facts: &Facts) -> u32 {
-    (facts.sm_count / (entry.cluster[0] * entry.cluster[1])).max(1)
+    (facts.sm_count / blocks(entry)).max(1)
+}
+
+/// Blocks of a cluster.
+fn blocks(entry: &Entry) -> u32 {
+    entry.cluster.iter().product()
 }
 
 /// Rows of clusters' tiles of a band: those under way at a time then make a square.
 fn band(entry: &Entry) -> u32 {
     let [block_m, block_n, _] = entry.block;
-    let [across_m, across_n] = entry.cluster;
+    let [across_m, across_n, _] = entry.cluster;
     let ratio = f64::from(block_n * across_n) / f64::from(block_m * across_m);
-    let at_once = TILES_AT_ONCE / f64::from(across_m * across_n);
+    let at_once = TILES_AT_ONCE / f64::from(blocks(entry));
     ((at_once * ratio).sqrt().round() as u32).max(1)
 }
 
 /// What all kernels of the family take.
 type Parameters = <gemm::sm90::entries::gemm_bf16_nt_128x256 as KernelType>::Params;
 
-/// What they are launched with: maps of A, B and C, scalars; C, bias, residual, scales of A, B and C, amax.
+/// What they are launched with: maps of A, B, C and of what is added to C, scalars; C, bias, residual, scales of A, B and C, amax.
 struct Launched<'a> {
     a: TensorMap<'a>,
     b: TensorMap<'a>,
     c: TensorMap<'a>,
+    added: TensorMap<'a>,
     arguments: Arguments,
     data: DevicePtr<u8>,
     bias: Option<DeviceView<'a, u8>>,
@@ -316,9 +383,19 @@ unsafe fn launch_as<K: KernelType<Params = Parameters>>(
     config: LaunchConfig,
     launched: Launched<'_>,
 ) -> Result<()> {
-    let Launched { a, b, c, arguments, data, bias, residual, scales: [scale_a, scale_b, scale_c], amax } =
-        launched;
-    let arguments = (a, b, c, arguments, data, bias, residual, scale_a, scale_b, scale_c, amax);
+    let Launched {
+        a,
+        b,
+        c,
+        added,
+        arguments,
+        data,
+        bias,
+        residual,
+        scales: [scale_a, scale_b, scale_c],
+        amax,
+    } = launched;
+    let arguments = (a, b, c, added, arguments, data, bias, residual, scale_a, scale_b, scale_c, amax);
     // SAFETY: the caller's contract.
     unsafe { launch::<K>(stream, config, arguments) }
 }
@@ -390,7 +467,7 @@ fn launch_entry(stream: &Stream, problem: &Problem, config: &Config, operands: O
     let view = View::new(problem, config.swap);
     // [m, k] and [n, k].
     let (first, second) = if config.swap { (b.transposed(), a) } else { (a, b.transposed()) };
-    let [across_m, across_n] = entry.cluster;
+    let [across_m, across_n, _] = entry.cluster;
     let map_a = operand_map(first, !entry.trans_a, entry.block[0] / across_n)?;
     let map_b = operand_map(second, !entry.trans_b, entry.block[1] / across_m)?;
     // The lines of C as they lie.
@@ -404,12 +481,8 @@ fn launch_entry(stream: &Stream, problem: &Problem, config: &Config, operands: O
     } else {
         [entry.store_columns / halves, BOX]
     };
-    let map_c = if copied {
-        let Shape { rows, columns, row, batch, matrix, .. } = c_shape;
-        map(c.data.view(), c.dtype, (columns, rows, row), (batch, matrix), store_box)?
-    } else {
-        map_a
-    };
+    let map_c = if copied { lines_map(c.data.view(), c.dtype, c_shape, store_box)? } else { map_a };
+    let (map_added, fetched) = fetched_map(problem, map_c, residual, store_box)?;
     let stride = |operand: &Operand| (operand.leading, operand.batch_stride);
     let (row, matrix) = stride(&problem.c);
     let (residual_row, residual_matrix) = problem.finish.residual.as_ref().map_or((0, 0), stride);
@@ -428,11 +501,13 @@ fn launch_entry(stream: &Stream, problem: &Problem, config: &Config, operands: O
         residual_paired: problem.finish.residual.is_some_and(|operand| paired(&operand, c_shape.columns)),
         copied,
         plain: is_plain(problem),
+        fetched,
     };
     let launched = Launched {
         a: map_a,
         b: map_b,
         c: map_c,
+        added: map_added,
         arguments,
         data: c.data.as_ptr(),
         bias: bias.map(|bias| bias.data),
@@ -442,7 +517,7 @@ fn launch_entry(stream: &Stream, problem: &Problem, config: &Config, operands: O
     };
     let facts = Facts::of(stream.device());
     let clusters = clusters(entry, &view, problem.batch).min(resident(entry, &facts));
-    let blocks = across_m * across_n;
+    let blocks = blocks(entry);
     let launch_config = LaunchConfig::new([clusters * blocks, 1, 1], [entry.threads, 1, 1])
         .with_shared(entry.shared)
         .cluster([blocks, 1, 1])
@@ -450,4 +525,47 @@ fn launch_entry(stream: &Stream, problem: &Problem, config: &Config, operands: O
     // SAFETY: the maps are as the table says for the kernel; strides and lengths have been checked with the problem; C does not overlap
     // itself; grid, block, cluster and shared memory are the entry's; the kernel waits for earlier launches before it touches memory.
     unsafe { launch(stream, launch_config, launched) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Fetched, fetched};
+    use crate::ops::gemm::Finish;
+    use crate::ops::gemm::problem::{Operand, Order, Precision, Problem};
+    use crate::tensor::DType;
+    use gemm::epilogue::Activation;
+
+    #[test]
+    fn what_lies_as_c_does_is_fetched() {
+        let c = Operand {
+            dtype: DType::BF16,
+            order: Order::Rows,
+            leading: 64,
+            batch_stride: 4096,
+            alignment: 16,
+        };
+        let of = |c: Operand, finish: Finish| {
+            let precision = Precision::F32;
+            fetched(&Problem { m: 64, n: 64, k: 64, batch: 2, a: c, b: c, c, precision, finish })
+        };
+        let with = |residual: Operand| Finish { residual: Some(residual), ..Finish::default() };
+        let old = Finish { accumulate: true, ..Finish::default() };
+        assert_eq!(of(c, Finish::default()), Fetched::Nothing);
+        assert_eq!(of(c, old), Fetched::OldC);
+        assert_eq!(of(c, with(c)), Fetched::Residual);
+        assert_eq!(of(c, Finish { accumulate: true, ..with(c) }), Fetched::Residual);
+        assert_eq!(of(c, with(Operand { leading: 72, batch_stride: 8192, ..c })), Fetched::Residual);
+        for residual in [
+            Operand { dtype: DType::F32, ..c },
+            Operand { alignment: 8, ..c },
+            Operand { leading: 0, ..c },
+            Operand { batch_stride: 0, ..c },
+        ] {
+            assert_eq!(of(c, with(residual)), Fetched::Nothing, "{residual:?}");
+        }
+        assert_eq!(of(Operand { alignment: 8, ..c }, old), Fetched::Nothing);
+        assert_eq!(of(Operand { dtype: DType::F32, ..c }, old), Fetched::Nothing);
+        let halved = Finish { activation: Activation::SwiGlu, ..with(c) };
+        assert_eq!(of(c, halved), Fetched::Nothing);
+    }
 }

@@ -20,11 +20,11 @@ use super::config::Config;
 use super::entries::{Arguments, Entry};
 use super::epilogue::{Fused, Terms, Vectors};
 use super::grouped::GroupTiles;
-use super::kernel::run_tiles;
+use super::kernel::run;
 use super::operands::{Operands, Pair, Tile};
 use super::pipeline::Position;
 use super::problem::{Maps, Tiles, Walk};
-use super::store::Output;
+use super::store::{Output, stored};
 use super::sum::{Sum, Task};
 use crate::groups::Groups;
 use crate::unroll::unrolled;
@@ -43,9 +43,9 @@ pub struct ByBlocks {
     pub b: *const f32,
 }
 
-impl<C: Config> Sum<C> for ByBlocks {
+impl<C: Config<Stored = <C as Config>::Tile>> Sum<C> for ByBlocks {
     #[inline(always)]
-    unsafe fn tile(self, task: Task<C>, position: &mut Position) -> C::Tile {
+    unsafe fn tile(self, task: Task<C>, position: &mut Position) -> C::Stored {
         const {
             assert!(
                 <C::Operands as Operands>::BLOCK_K == BLOCK,
@@ -252,6 +252,7 @@ macro_rules! kernels {
             impl Config for $config {
                 type Operands = Pair<E4M3, E4M3, BF16, 0, 0>;
                 type Tile = [[f32; BLOCK as usize / 2]; 1];
+                type Stored = Self::Tile;
                 const CONSUMERS: u32 = $consumers;
                 const PING_PONG: bool = false;
                 const CLUSTER_M: u32 = 1;
@@ -299,7 +300,7 @@ macro_rules! kernels {
 /// # Safety
 /// As the kernels.
 #[inline(always)]
-unsafe fn entry<C: Config, W: Walk<C>>(
+unsafe fn entry<C: Config<Stored = <C as Config>::Tile>, W: Walk<C>>(
     maps: Maps,
     arguments: Arguments,
     walk: W,
@@ -307,7 +308,7 @@ unsafe fn entry<C: Config, W: Walk<C>>(
     sum: ByBlocks,
 ) {
     let Arguments { problem, row, matrix, result, paired, copied, plain, .. } = arguments;
-    let output = Output { data, row, matrix, number: result, paired, copied, plain, halved: false };
+    let output = Output { matrix, paired, copied, plain, ..Output::new(data, row, result) };
     let none = Vectors::new(core::ptr::null(), 0, 0, false, false);
     let terms = Terms { alpha: 1.0, beta: 0.0, activation: 0 };
     let epilogue: Fused<BF16> = Fused::new(
@@ -319,7 +320,7 @@ unsafe fn entry<C: Config, W: Walk<C>>(
         core::ptr::null_mut(),
     );
     // SAFETY: the caller's contract.
-    unsafe { run_tiles::<C, _, _, _>(maps, problem, walk, sum, output, epilogue) }
+    unsafe { run::<C, _, _, _>(maps, problem, walk, sum, stored(maps, problem, output, epilogue)) }
 }
 
 /// As [`gemm_e4m3_blocks_nt_128x128`](fn@gemm_e4m3_blocks_nt_128x128) for [groups](crate::groups) of rows: B is `[groups, n, k]`, `factors_b`

@@ -10,8 +10,8 @@ pub const WARPGROUP: u32 = 128;
 const SHARED_BYTES: u32 = 227 * 1024;
 /// More stages than this hide nothing more.
 const MAX_STAGES: u32 = 12;
-/// Bytes of an element of a result that goes through shared memory.
-const HALF_BYTES: u32 = 2;
+/// Bytes of an element of a result that goes through shared memory, but for 8-bit ones.
+pub(super) const HALF_BYTES: u32 = 2;
 /// Columns of four registers of an accumulator.
 const STEP: u32 = 8;
 /// Accumulators of a thread that leave room for sixteen more numbers.
@@ -27,6 +27,8 @@ pub trait Config {
     type Operands: Operands;
     /// A consumer's accumulators.
     type Tile: Tile;
+    /// Those that it stores: all of them, or, where two blocks of a cluster share k out, half of the columns; see [`exchange`](super::exchange).
+    type Stored: Tile;
     /// Warpgroups that multiply; one more copies.
     const CONSUMERS: u32;
     /// Each consumer takes a tile of its own, so that one stores while the other multiplies. Else they share a tile, one
@@ -47,13 +49,19 @@ pub trait Config {
     const BLOCK_M: u32 = if Self::PING_PONG { 1 } else { Self::CONSUMERS } * Self::CONSUMER_ROWS;
     /// Columns of a block's tile.
     const BLOCK_N: u32 = Self::Tile::COLUMNS;
+    /// Columns of a block's tile that it stores.
+    const STORED_N: u32 = Self::Stored::COLUMNS;
+    /// Blocks of a cluster that multiply the same tile, each a share of k: one or two.
+    const CLUSTER_K: u32 = Self::BLOCK_N / Self::STORED_N;
     /// Blocks of a cluster.
-    const CLUSTER: u32 = Self::CLUSTER_M * Self::CLUSTER_N;
+    const CLUSTER: u32 = Self::CLUSTER_M * Self::CLUSTER_N * Self::CLUSTER_K;
     /// Accumulators of a thread.
     const ACCUMULATORS: u32 = Self::Tile::COLUMNS / 2 * Self::Tile::GROUPS as u32;
     /// The copying threads give away more registers: where a consumer stores a tile of its own, next to all of its accumulators it keeps what
     /// leads to its next one. Where 232 suffice they are left alone: some copying threads do not fit in 24.
     const SPARES: bool = Self::PING_PONG && Self::ACCUMULATORS > MOST_BESIDE_WIDE_CHUNKS;
+    /// Nor is there room, without those, for what the assembler would keep over an epilogue.
+    const CROWDED: bool = Self::ACCUMULATORS > MOST_BESIDE_WIDE_CHUNKS && !Self::SPARES;
     /// Threads of a block.
     const THREADS: u32 = (1 + Self::CONSUMERS) * WARPGROUP;
 
@@ -65,7 +73,7 @@ pub trait Config {
     const STAGE_BYTES: u32 = (Self::A_BYTES + Self::B_BYTES).next_multiple_of(ALIGN);
 
     /// Columns of the pieces, of 64 rows, in which a consumer stores its tile.
-    const STORE_COLUMNS: u32 = store_columns(Self::BLOCK_N);
+    const STORE_COLUMNS: u32 = store_columns(Self::STORED_N);
     /// Steps of 8 columns that go through the epilogue at a time: four, in pieces of whole ones, where there are registers for them.
     const CHUNK_STEPS: u32 = {
         let has_room = Self::ACCUMULATORS <= MOST_BESIDE_WIDE_CHUNKS;
@@ -79,7 +87,7 @@ pub trait Config {
     const STORE_BUFFERS: u32 = 2;
 
     /// Columns of the result that a consumer's tile has; the epilogue has a number for each.
-    const RESULT_COLUMNS: u32 = if Self::TRANSPOSED { Self::CONSUMER_ROWS } else { Self::BLOCK_N };
+    const RESULT_COLUMNS: u32 = if Self::TRANSPOSED { Self::CONSUMER_ROWS } else { Self::STORED_N };
     /// Bytes of a consumer's pieces and of its epilogue's numbers.
     const CONSUMER_BYTES: u32 = (Self::STORE_BUFFERS * Self::STORE_BYTES
         + Self::RESULT_COLUMNS * NUMBER_BYTES)
@@ -87,18 +95,28 @@ pub trait Config {
 
     /// Bytes of the consumers'.
     const OUTPUT_BYTES: u32 = Self::CONSUMERS * Self::CONSUMER_BYTES;
+    /// Bytes of the sums that a consumer gets of the other share of k.
+    const INBOX_BYTES: u32 = Self::CONSUMER_ROWS * Self::STORED_N * NUMBER_BYTES;
+    /// Bytes of the consumers' and of their two barriers each.
+    const INBOXES_BYTES: u32 =
+        if Self::CLUSTER_K > 1 { Self::CONSUMERS * (Self::INBOX_BYTES + 2 * mbarrier::BYTES) } else { 0 };
+    /// Barriers that tell that what an epilogue adds has come: one a piece.
+    const FETCH_BARRIERS: u32 = Self::CONSUMERS * Self::STORE_BUFFERS;
     /// Stages of the ring: as many as there is room for.
     const STAGES: u32 = {
-        let room = SHARED_BYTES - Self::OUTPUT_BYTES - 2 * MAX_STAGES * mbarrier::BYTES;
+        let barriers = 2 * MAX_STAGES + Self::FETCH_BARRIERS;
+        let room = SHARED_BYTES - Self::OUTPUT_BYTES - Self::INBOXES_BYTES - barriers * mbarrier::BYTES;
         let stages = room / Self::STAGE_BYTES;
         if stages < MAX_STAGES { stages } else { MAX_STAGES }
     };
     /// Where the result's pieces begin.
     const OUTPUT: u32 = Self::STAGES * Self::STAGE_BYTES;
-    /// Where the barriers begin: one a stage that says full, then one a stage that says empty.
-    const BARRIERS: u32 = Self::OUTPUT + Self::OUTPUT_BYTES;
+    /// Where the consumers' inboxes begin, then the barriers of these.
+    const INBOXES: u32 = Self::OUTPUT + Self::OUTPUT_BYTES;
+    /// Where the barriers of the ring begin: one a stage that says full, then one a stage that says empty, then those of the consumers' pieces.
+    const BARRIERS: u32 = Self::INBOXES + Self::INBOXES_BYTES;
     /// Bytes of shared memory of a block.
-    const SHARED: u32 = Self::BARRIERS + 2 * Self::STAGES * mbarrier::BYTES;
+    const SHARED: u32 = Self::BARRIERS + (2 * Self::STAGES + Self::FETCH_BARRIERS) * mbarrier::BYTES;
 
     /// Checks that hold for every kernel; named in a `const` block of it.
     const CHECKED: () = {
@@ -109,6 +127,17 @@ pub trait Config {
         );
         assert!(!Self::PING_PONG || Self::CONSUMERS == 2, "two take turns");
         assert!(Self::CLUSTER <= 8, "beyond what is portable");
+        assert!(
+            Self::CLUSTER_K <= 2
+                && Self::BLOCK_N == Self::CLUSTER_K * Self::STORED_N
+                && Self::Tile::GROUPS == Self::Stored::GROUPS,
+            "a block stores the whole tile, or half of the columns"
+        );
+        assert!(
+            Self::CLUSTER_K == 1
+                || (Self::CLUSTER == Self::CLUSTER_K && !Self::PING_PONG && !Self::TRANSPOSED),
+            "blocks that share k out share nothing else"
+        );
         // A block loads its part of what it shares; a part is whole rows of the swizzle's pattern, or whole boxes.
         let a = if <Self::Operands as Operands>::TRANS_A == 0 { 8 } else { BOX_ELEMENTS };
         let b = if <Self::Operands as Operands>::TRANS_B == 0 { 8 } else { BOX_ELEMENTS };

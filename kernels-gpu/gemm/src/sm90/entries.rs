@@ -6,11 +6,12 @@ use cuda_std::wgmma::{BF16, E4M3, E5M2, ElementType, F16, Operand, TF32};
 
 use super::config::Config;
 use super::epilogue::{Fused, Terms, Vectors};
+use super::exchange::Shares;
 use super::kernel::run;
 use super::operands::{Operands, Pair};
-use super::problem::{Maps, Problem};
-use super::store::{Number, Output};
-use super::sum::Whole;
+use super::problem::{Maps, Problem, Tiles};
+use super::store::{Number, Output, stored};
+use super::sum::{Sum, Whole};
 
 /// What every kernel gets by value.
 #[repr(C)]
@@ -42,11 +43,14 @@ pub struct Arguments {
     pub copied: bool,
     /// See [`Output::plain`].
     pub plain: bool,
+    /// See [`Output::fetched`]; the map is the kernel's `added`.
+    pub fetched: bool,
 }
 
-/// The pointers that a kernel gets. All but the first may be null.
+/// The pointers that a kernel gets, to a map and to memory. All behind the result may be null.
 #[derive(Clone, Copy)]
 struct Pointers {
+    added: *const TensorMap,
     data: *mut u8,
     bias: *const u8,
     residual: *const u8,
@@ -61,15 +65,26 @@ struct Pointers {
 /// # Safety
 /// As [`run`], with what `arguments` and the pointers describe.
 #[inline(always)]
-unsafe fn entry<C: Config>(maps: Maps, arguments: Arguments, pointers: Pointers) {
+unsafe fn entry<C: Config, S: Sum<C>>(maps: Maps, arguments: Arguments, pointers: Pointers, sum: S) {
     let Arguments { problem, row, matrix, result, paired, copied, plain, .. } = arguments;
     // Number by number: as a whole they would take the way over local memory.
     let Terms { alpha, beta, activation } = arguments.terms;
     let terms = Terms { alpha, beta, activation };
     let halved = crate::epilogue::Activation::from_code(terms.activation).columns() == 2;
-    let output = Output { data: pointers.data, row, matrix, number: result, paired, copied, plain, halved };
+    let Arguments { residual_row, residual_matrix, residual_f32, residual_paired, fetched, .. } = arguments;
+    let output = Output {
+        data: pointers.data,
+        row,
+        matrix,
+        number: result,
+        paired,
+        copied,
+        plain,
+        halved,
+        fetched,
+        added: pointers.added,
+    };
     let old_f32 = matches!(result, Number::F32);
-    let Arguments { residual_row, residual_matrix, residual_f32, residual_paired, .. } = arguments;
     let epilogue: Fused<<C::Operands as Operands>::Half> = Fused::new(
         terms,
         Vectors::new(pointers.data, row, matrix, old_f32, paired),
@@ -79,7 +94,15 @@ unsafe fn entry<C: Config>(maps: Maps, arguments: Arguments, pointers: Pointers)
         pointers.amax,
     );
     // SAFETY: the caller's contract.
-    unsafe { run::<C, _, _>(maps, problem, Whole, output, epilogue) }
+    unsafe {
+        run::<C, _, _, _>(
+            maps,
+            problem,
+            Tiles::new::<C>(&problem),
+            sum,
+            stored(maps, problem, output, epilogue),
+        )
+    }
 }
 
 /// A kernel, as the host needs to know it.
@@ -103,8 +126,10 @@ pub struct Entry {
     pub block: [u32; 3],
     /// Columns of the pieces that the copy engine stores; see [`Maps`].
     pub store_columns: u32,
-    /// Blocks of a cluster below each other and beside each other.
-    pub cluster: [u32; 2],
+    /// Columns that go through an epilogue at a time.
+    pub chunk_columns: u32,
+    /// Blocks of a cluster below each other, beside each other, and with shares of k.
+    pub cluster: [u32; 3],
     /// Stages of the ring.
     pub stages: u32,
     /// Warpgroups that multiply.
@@ -130,7 +155,8 @@ impl Entry {
             transposed: C::TRANSPOSED,
             block: [C::BLOCK_M, C::BLOCK_N, <C::Operands as Operands>::BLOCK_K],
             store_columns: C::STORE_COLUMNS,
-            cluster: [C::CLUSTER_M, C::CLUSTER_N],
+            chunk_columns: C::CHUNK_COLUMNS,
+            cluster: [C::CLUSTER_M, C::CLUSTER_N, C::CLUSTER_K],
             stages: C::STAGES,
             consumers: C::CONSUMERS,
             ping_pong: C::PING_PONG,
@@ -143,7 +169,7 @@ impl Entry {
 /// Kernels: name, types of A, B and of 16-bit results, orders, accumulators, consumers, how they share, cluster, how it stores.
 macro_rules! kernels {
     ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: $a:ident x $b:ident -> $half:ident, trans $trans_a:literal $trans_b:literal,
-        $groups:literal x $columns:literal, $consumers:literal $mode:ident, cluster $m:literal x $n:literal, $order:ident;)*) => {
+        $groups:literal x $columns:literal, $consumers:literal $mode:ident, cluster $m:literal x $n:literal $(x $k:literal)?, $order:ident;)*) => {
         $(
             /// The configuration of the kernel of this name.
             pub struct $config;
@@ -151,6 +177,7 @@ macro_rules! kernels {
             impl Config for $config {
                 type Operands = Pair<$a, $b, $half, $trans_a, $trans_b>;
                 type Tile = [[f32; $columns / 2]; $groups];
+                type Stored = [[f32; $columns / 2 $(/ $k)?]; $groups];
                 const CONSUMERS: u32 = $consumers;
                 const PING_PONG: bool = kernels!(@@ $mode is ping_pong);
                 const CLUSTER_M: u32 = $m;
@@ -168,6 +195,7 @@ macro_rules! kernels {
                 a: &TensorMap,
                 b: &TensorMap,
                 d: &TensorMap,
+                added: &TensorMap,
                 arguments: Arguments,
                 data: *mut u8,
                 bias: *const u8,
@@ -177,9 +205,9 @@ macro_rules! kernels {
                 scale_c: *const f32,
                 amax: *mut u32,
             ) {
-                let pointers = Pointers { data, bias, residual, scale_a, scale_b, scale_c, amax };
+                let pointers = Pointers { added, data, bias, residual, scale_a, scale_b, scale_c, amax };
                 // SAFETY: the caller's contract.
-                unsafe { entry::<$config>(Maps { a, b, d }, arguments, pointers) }
+                unsafe { entry::<$config, _>(Maps { a, b, d }, arguments, pointers, kernels!(@@ sum $($k)?)) }
             }
         )*
 
@@ -192,6 +220,8 @@ macro_rules! kernels {
             ($dollar callback:ident) => { $dollar callback! { $($name)* } };
         }
     };
+    (@@ sum) => { Whole };
+    (@@ sum $k:literal) => { Shares };
     (@@ ping_pong is ping_pong) => { true };
     (@@ transposed is transposed) => { true };
     (@@ $word:ident is $other:ident) => { false };
@@ -199,13 +229,15 @@ macro_rules! kernels {
 
 kernels! { $
     // Types of A, B and 16-bit results; orders; groups of 64 rows x columns of a consumer; consumers; cluster; result.
-    // In names: how A and B lie, `n` as [m, k] and [k, n], `t` transposed; `pp` ping-pong; `_t` at the end stores the transpose.
+    // In names: how A and B lie, `n` as [m, k] and [k, n], `t` transposed; `pp` ping-pong; `_t` at the end stores the transpose;
+    // `k2` shares k out over two blocks of a cluster.
     #[kernel] fn gemm_bf16_nt_128x256 as Bf16Nt128x256: BF16 x BF16 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_nt_128x256_2x1 as Bf16Nt128x256By2: BF16 x BF16 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 2 x 1, rows;
     #[kernel] fn gemm_bf16_nt_256x128 as Bf16Nt256x128: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 2 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_nt_256x192 as Bf16Nt256x192: BF16 x BF16 -> BF16, trans 0 0, 2 x 192, 2 together, cluster 2 x 1, rows;
     #[kernel] fn gemm_bf16_nt_128x192_pp as Bf16Nt128x192Pp: BF16 x BF16 -> BF16, trans 0 0, 2 x 192, 2 ping_pong, cluster 2 x 1, rows;
     #[kernel] fn gemm_bf16_nt_128x128_pp as Bf16Nt128x128Pp: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_bf16_nt_128x128_k2 as Bf16Nt128x128K2: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 1 together, cluster 1 x 1 x 2, rows;
     #[kernel] fn gemm_bf16_nt_128x144 as Bf16Nt128x144: BF16 x BF16 -> BF16, trans 0 0, 1 x 144, 2 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_nt_64x128 as Bf16Nt64x128: BF16 x BF16 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_bf16_nt_64x128_2x1 as Bf16Nt64x128By2: BF16 x BF16 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 2 x 1, rows;
@@ -229,6 +261,7 @@ kernels! { $
     #[kernel] fn gemm_f16_nt_256x192 as F16Nt256x192: F16 x F16 -> F16, trans 0 0, 2 x 192, 2 together, cluster 2 x 1, rows;
     #[kernel] fn gemm_f16_nt_128x192_pp as F16Nt128x192Pp: F16 x F16 -> F16, trans 0 0, 2 x 192, 2 ping_pong, cluster 2 x 1, rows;
     #[kernel] fn gemm_f16_nt_128x128_pp as F16Nt128x128Pp: F16 x F16 -> F16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows;
+    #[kernel] fn gemm_f16_nt_128x128_k2 as F16Nt128x128K2: F16 x F16 -> F16, trans 0 0, 2 x 128, 1 together, cluster 1 x 1 x 2, rows;
     #[kernel] fn gemm_f16_nt_128x144 as F16Nt128x144: F16 x F16 -> F16, trans 0 0, 1 x 144, 2 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_nt_64x128 as F16Nt64x128: F16 x F16 -> F16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows;
     #[kernel] fn gemm_f16_nt_64x128_2x1 as F16Nt64x128By2: F16 x F16 -> F16, trans 0 0, 1 x 128, 1 together, cluster 2 x 1, rows;

@@ -8,6 +8,7 @@ use cuda_std::{fastmath, misc, vector};
 
 use super::config::WARPGROUP;
 use super::operands::Half;
+use super::piece::Slots;
 use crate::epilogue::{Activation, gelu, relu, silu, swiglu};
 use crate::unroll::unrolled;
 
@@ -38,6 +39,9 @@ pub struct At {
     pub width: u32,
     /// Shared address of the first pair's [`Columns::numbers`].
     pub numbers: u32,
+    /// Where in shared memory the pairs' elements of [`Output::added`](super::store::Output::added) are, if the copy engine has fetched them: those of
+    /// the residual where there is one, else of the old result.
+    pub fetched: Option<Slots>,
 }
 
 /// Columns of the result that a consumer's tile has.
@@ -207,23 +211,34 @@ impl<H: Half> Vectors<H> {
         Self { data, row, matrix, is_f32, paired, half: PhantomData }
     }
 
-    /// The elements that `at` counts; others are 0.
+    /// Adds the elements that `at` counts, times a factor, from where the copy engine has put them, if it has.
     ///
     /// # Safety
     /// They can be read.
     #[inline(always)]
-    unsafe fn load<const N: usize>(self, at: At) -> Pairs<N> {
-        // Which way is asked once, so that the pairs' latencies overlap.
+    unsafe fn add<const N: usize>(self, at: At, fetched: Option<Slots>, factor: f32, x: &mut Pairs<N>) {
+        if let Some(slots) = fetched {
+            let mut addend = [[0.0; 2]; N];
+            // SAFETY: the pairs' places in the piece.
+            each_pair!(PAIR of N { addend[PAIR] = H::unpack(unsafe { vector::load_shared(slots.address(PAIR)) }); });
+            return add(x, factor, addend);
+        }
+        // Which way is asked once, so that the pairs' latencies overlap; each adds by itself, so that not all has to wait in registers.
         // SAFETY: the caller's contract; pairs are aligned as `paired` says.
         unsafe {
             match (self.is_f32, self.paired && at.width == 2) {
-                (false, true) => self.pairs(at, |from: *const u32| H::unpack(from.read())),
-                (true, true) => self.pairs(at, |from: *const u64| {
-                    let bits = from.read();
-                    [bits as u32, (bits >> u32::BITS) as u32].map(f32::from_bits)
-                }),
-                (false, false) => self.elements(at, |from: *const u16| H::unpack(from.read().into())[0]),
-                (true, false) => self.elements(at, |from: *const f32| from.read()),
+                (false, true) => add(x, factor, self.pairs(at, |from: *const u32| H::unpack(from.read()))),
+                (true, true) => {
+                    let read = |from: *const u64| {
+                        let bits = from.read();
+                        [bits as u32, (bits >> u32::BITS) as u32].map(f32::from_bits)
+                    };
+                    add(x, factor, self.pairs(at, read));
+                }
+                (false, false) => {
+                    add(x, factor, self.elements(at, |from: *const u16| H::unpack(from.read().into())[0]));
+                }
+                (true, false) => add(x, factor, self.elements(at, |from: *const f32| from.read())),
             }
         }
     }
@@ -299,8 +314,11 @@ fn scale<const N: usize>(x: &mut Pairs<N>, factor: f32) {
 }
 
 #[inline(always)]
-fn add<const N: usize>(x: &mut Pairs<N>, addend: Pairs<N>) {
-    each_pair!(PAIR of N { x[PAIR] = [x[PAIR][0] + addend[PAIR][0], x[PAIR][1] + addend[PAIR][1]]; });
+fn add<const N: usize>(x: &mut Pairs<N>, factor: f32, addend: Pairs<N>) {
+    each_pair!(PAIR of N {
+        let ([a, b], [c, d]) = (x[PAIR], addend[PAIR]);
+        x[PAIR] = [fastmath::fma(factor, c, a), fastmath::fma(factor, d, b)];
+    });
 }
 
 /// The function of each element. Which one is asked once, not for each: their latencies then overlap.
@@ -342,29 +360,27 @@ impl<H: Half> Epilogue for Fused<H> {
     #[inline(always)]
     unsafe fn apply<const N: usize>(&mut self, at: At, x: &mut Pairs<N>) {
         let Terms { alpha, beta, activation } = self.terms;
-        let activation = Activation::from_code(activation);
+        // What follows from it is not kept beside the accumulators.
+        let activation = Activation::from_code(misc::opaque(activation));
         let halved = matches!(activation, Activation::SwiGlu);
         let Self { scale_a, scale_b, scale_c, .. } = *self;
         // SAFETY: the caller's contract, and what the pointers' owners say.
         unsafe {
-            scale(x, alpha * factor(scale_a) * factor(scale_b));
-            if beta != 0.0 && !halved {
-                let old: Pairs<N> = self.old.load(at);
+            let alpha = alpha * factor(scale_a) * factor(scale_b);
+            if self.bias.is_null() {
+                scale(x, alpha);
+            } else {
+                let mut bias = [0.0; 2];
                 each_pair!(PAIR of N {
-                    let [[a, b], [c, d]] = [x[PAIR], old[PAIR]];
-                    x[PAIR] = [fastmath::fma(beta, c, a), fastmath::fma(beta, d, b)];
+                    if PAIR.is_multiple_of(2) {
+                        bias = vector::load_shared_v2(at.numbers + PAIR as u32 / 2 * STEP * WORD);
+                    }
+                    x[PAIR] = [fastmath::fma(alpha, x[PAIR][0], bias[0]), fastmath::fma(alpha, x[PAIR][1], bias[1])];
                 });
             }
-            if !self.bias.is_null() {
-                let mut bias = [[0.0; 2]; N];
-                each_pair!(PAIR of N {
-                    bias[PAIR] = if PAIR.is_multiple_of(2) {
-                        vector::load_shared_v2(at.numbers + PAIR as u32 / 2 * STEP * WORD)
-                    } else {
-                        bias[PAIR - PAIR % 2]
-                    };
-                });
-                add(x, bias);
+            if beta != 0.0 && !halved {
+                let fetched = if self.residual.data.is_null() { at.fetched } else { None };
+                self.old.add(at, fetched, beta, x);
             }
             let at = if halved { at.halved() } else { at };
             if halved {
@@ -373,7 +389,7 @@ impl<H: Half> Epilogue for Fused<H> {
                 activate(activation, x);
             }
             if !self.residual.data.is_null() {
-                add(x, self.residual.load(at));
+                self.residual.add(at, at.fetched, 1.0, x);
             }
             if !self.amax.is_null() {
                 each_pair!(PAIR of N {

@@ -19,10 +19,10 @@ use layout::grouped_tile;
 use super::config::Config;
 use super::entries::{Arguments, Entry};
 use super::epilogue::{At, Columns, Epilogue, Fused, Pairs, Terms, Vectors};
-use super::kernel::run_tiles;
+use super::kernel::run;
 use super::operands::{Half, Operands, Pair};
 use super::problem::{Corner, Maps, Problem, Walk, cluster_of_grid, first_of};
-use super::store::{Number, Output};
+use super::store::{Number, Output, stored};
 use super::sum::Whole;
 use crate::epilogue::Activation;
 use crate::groups::Groups;
@@ -137,6 +137,7 @@ impl<H: Half> Epilogue for PerGroup<H> {
 /// The pointers that a kernel gets. `bias`, `residual`, the scales and `amax` may be null.
 #[derive(Clone, Copy)]
 struct Pointers {
+    added: *const TensorMap,
     data: *mut u8,
     bias: *const u8,
     residual: *const u8,
@@ -150,15 +151,21 @@ struct Pointers {
 /// # Safety
 /// As the kernels.
 #[inline(always)]
-unsafe fn entry<C: Config>(maps: Maps, arguments: Arguments, pointers: Pointers, groups: Groups) {
+unsafe fn entry<C: Config<Stored = <C as Config>::Tile>>(
+    maps: Maps,
+    arguments: Arguments,
+    pointers: Pointers,
+    groups: Groups,
+) {
     let Arguments { problem, row, result, paired, copied, plain, .. } = arguments;
-    let Pointers { data, bias, residual, scale_a, scale_b, amax } = pointers;
+    let Pointers { added, data, bias, residual, scale_a, scale_b, amax } = pointers;
     // Number by number: as a whole they would take the way over local memory.
     let Terms { alpha, beta, activation } = arguments.terms;
     let terms = Terms { alpha, beta, activation };
     let halved = Activation::from_code(activation).columns() == 2;
-    let output = Output { data, row, matrix: 0, number: result, paired, copied, plain, halved };
-    let Arguments { residual_row, bias_f32, residual_f32, residual_paired, .. } = arguments;
+    let Arguments { residual_row, bias_f32, residual_f32, residual_paired, fetched, .. } = arguments;
+    let output =
+        Output { data, row, matrix: 0, number: result, paired, copied, plain, halved, fetched, added };
     let fused: Fused<<C::Operands as Operands>::Half> = Fused::new(
         terms,
         Vectors::new(data, row, 0, matches!(result, Number::F32), paired),
@@ -170,7 +177,7 @@ unsafe fn entry<C: Config>(maps: Maps, arguments: Arguments, pointers: Pointers,
     let epilogue = PerGroup { fused, bias_bytes: u64::from(problem.n) * if bias_f32 { 4 } else { 2 } };
     let walk = GroupTiles::new::<C>(&problem, groups);
     // SAFETY: the caller's contract.
-    unsafe { run_tiles::<C, _, _, _>(maps, problem, walk, Whole, output, epilogue) }
+    unsafe { run::<C, _, _, _>(maps, problem, walk, Whole, stored(maps, problem, output, epilogue)) }
 }
 
 /// Kernels: name, types of A, B and of 16-bit results, order of B.
@@ -183,6 +190,7 @@ macro_rules! kernels {
             impl Config for $config {
                 type Operands = Pair<$element, $element, $half, 0, $trans_b>;
                 type Tile = [[f32; 64]; 2];
+                type Stored = Self::Tile;
                 const CONSUMERS: u32 = 2;
                 const PING_PONG: bool = true;
                 const CLUSTER_M: u32 = 1;
@@ -203,6 +211,7 @@ macro_rules! kernels {
                 a: &TensorMap,
                 b: &TensorMap,
                 d: &TensorMap,
+                added: &TensorMap,
                 arguments: Arguments,
                 data: *mut u8,
                 bias: *const u8,
@@ -214,7 +223,7 @@ macro_rules! kernels {
                 is_wide: bool,
                 groups: u32,
             ) {
-                let pointers = Pointers { data, bias, residual, scale_a, scale_b, amax };
+                let pointers = Pointers { added, data, bias, residual, scale_a, scale_b, amax };
                 let groups = Groups::new(offsets, is_wide, groups, arguments.problem.m);
                 // SAFETY: the caller's contract.
                 unsafe { entry::<$config>(Maps { a, b, d }, arguments, pointers, groups) }

@@ -4,11 +4,10 @@ use cuda_std::tma::TensorMap;
 use cuda_std::{barrier, cluster, grid, mbarrier, misc, registers, shared, thread, tma};
 
 use super::config::{Config, WARPGROUP};
-use super::epilogue::Epilogue;
+use super::exchange;
 use super::operands::{BOX_BYTES, BOX_ELEMENTS, Operands, ROW_BYTES};
 use super::pipeline::{Position, Ring};
-use super::problem::{Maps, Problem, Tiles, Walk};
-use super::store::{Output, Store};
+use super::problem::{Corner, Maps, Problem, Walk};
 use super::sum::{Sum, Task, Turn};
 
 /// Registers of a copying thread.
@@ -20,39 +19,47 @@ const SPARING_PRODUCER_REGISTERS: u32 = 24;
 const SPARED_CONSUMER_REGISTERS: u32 = 240;
 
 /// Barrier of the first consumer; the others' follow. Number 0 is that of the block.
-pub(crate) const FIRST_CONSUMER_BARRIER: u32 = 1;
+pub const FIRST_CONSUMER_BARRIER: u32 = 1;
 
-/// `D = epilogue(A B)`, by the whole grid.
+/// What becomes of a consumer's part of each tile.
+///
+/// # Safety of its functions
+/// The whole warpgroup is here, for the same tile.
+pub trait Sink<C: Config> {
+    /// Called before the products of the tile of which the block's part begins at `corner`.
+    ///
+    /// # Safety
+    /// See [`Sink`].
+    unsafe fn prepare(&mut self, corner: Corner);
+
+    /// Takes the tile that [`prepare`](Sink::prepare) announced.
+    ///
+    /// # Safety
+    /// See [`Sink`].
+    unsafe fn tile(&mut self, tile: &C::Stored, corner: Corner);
+
+    /// Called last, once.
+    ///
+    /// # Safety
+    /// See [`Sink`].
+    unsafe fn finish(&mut self);
+}
+
+/// Multiplies the tiles of `walk`, by the whole grid: `sum` says how, and `sink` makes of a consumer's thread, by its number among all consumers,
+/// what takes their elements.
 ///
 /// # Safety
 /// The maps are as [`Maps`] says for `C` and [`Problem`], whose `band` is not 0; the launch has blocks of `C::THREADS` threads along
-/// x with `C::SHARED` bytes of dynamic shared memory, in clusters of `C::CLUSTER` along x; `output` is valid for the result, and the
-/// epilogue for its elements.
+/// x with `C::SHARED` bytes of dynamic shared memory, in clusters of `C::CLUSTER` along x. The walk's tiles are tiles of the product, in the same
+/// order for whoever asks, and each is one cluster's; nothing is read for them before the first question. The sink may do with the
+/// tiles what it does.
 #[inline(always)]
-pub unsafe fn run<C: Config, S: Sum<C>, E: Epilogue>(
-    maps: Maps,
-    problem: Problem,
-    sum: S,
-    output: Output,
-    epilogue: E,
-) {
-    // SAFETY: the caller's contract.
-    unsafe { run_tiles::<C, _, S, E>(maps, problem, Tiles::new::<C>(&problem), sum, output, epilogue) }
-}
-
-/// As [`run`], for the tiles of a walk of one's own.
-///
-/// # Safety
-/// As [`run`]; the walk's tiles are tiles of the product, in the same order for whoever asks, and each is one cluster's. Nothing
-/// is read for them before the first question.
-#[inline(always)]
-pub unsafe fn run_tiles<C: Config, W: Walk<C>, S: Sum<C>, E: Epilogue>(
+pub unsafe fn run<C: Config, W: Walk<C>, S: Sum<C>, K: Sink<C>>(
     maps: Maps,
     problem: Problem,
     walk: W,
     sum: S,
-    output: Output,
-    epilogue: E,
+    sink: impl FnOnce(Ring<C>, u32) -> K,
 ) {
     const { C::CHECKED };
     let ring = Ring::<C>::new(shared::address_of(shared::dynamic_shared_mem::<u8>()));
@@ -63,6 +70,10 @@ pub unsafe fn run_tiles<C: Config, W: Walk<C>, S: Sum<C>, E: Epilogue>(
             tma::prefetch(maps.a);
             tma::prefetch(maps.b);
             ring.init();
+            if C::CLUSTER_K > 1 {
+                exchange::init(ring);
+            }
+            mbarrier::fence_init();
         }
         meet::<C>();
         // What came before may still write the operands or read the result.
@@ -77,46 +88,59 @@ pub unsafe fn run_tiles<C: Config, W: Walk<C>, S: Sum<C>, E: Epilogue>(
             if thread == 0 {
                 produce::<C, W>(maps, problem, walk, ring);
             }
+            meet_late::<C>();
         } else {
             if C::SPARES {
                 registers::set_max_registers_inc::<SPARED_CONSUMER_REGISTERS>();
             } else if C::CONSUMERS == 2 {
                 registers::set_max_registers_inc::<CONSUMER_REGISTERS>();
             }
-            consume::<C, W, S, E>(maps, problem, walk, ring, sum, output, epilogue, thread - WARPGROUP);
+            meet_late::<C>();
+            let thread = thread - WARPGROUP;
+            consume(problem, walk, ring, sum, sink(ring, thread), thread);
         }
-        // Others of the cluster still arrive at this block's barriers.
-        if C::CLUSTER > 1 {
+        // Others of the cluster still arrive at this block's barriers; but what comes through an exchange has been waited for.
+        if Ring::<C>::WRITERS > 1 {
             cluster::sync();
         }
     }
 }
 
-/// A barrier of the cluster.
+/// A barrier of all whom the ring's copies concern: the cluster, or the block.
 #[inline(always)]
 unsafe fn meet<C: Config>() {
-    if C::CLUSTER > 1 {
-        // SAFETY: all threads of the cluster are here.
-        // `init` has released the barriers.
-        unsafe {
+    // SAFETY: all threads of the cluster are here. The fence has released the barriers.
+    unsafe {
+        if C::CLUSTER > 1 {
             cluster::arrive_relaxed();
-            cluster::wait();
         }
-    } else {
-        thread::sync_threads();
+        if Ring::<C>::WRITERS > 1 {
+            cluster::wait();
+        } else {
+            thread::sync_threads();
+        }
+    }
+}
+
+/// The rest of the cluster, whom only the exchange concerns: the first copies are under way meanwhile.
+#[inline(always)]
+unsafe fn meet_late<C: Config>() {
+    if C::CLUSTER > 1 && Ring::<C>::WRITERS == 1 {
+        // SAFETY: all threads have arrived when they met.
+        unsafe { cluster::wait() }
     }
 }
 
 /// Fills stages with the operands of one tile after the other.
 #[inline(always)]
 unsafe fn produce<C: Config, W: Walk<C>>(maps: Maps, problem: Problem, mut walk: W, ring: Ring<C>) {
-    let k_tiles = problem.k_tiles::<C>();
+    let k_tiles = problem.share::<C>(ring.cluster_share);
     let mut position = Position::START;
     while walk.is_left() {
         let corner = walk.corner([ring.cluster_row, ring.cluster_column]);
         let mut k_tile = 0;
         loop {
-            let k = k_tile * <C::Operands as Operands>::BLOCK_K;
+            let k = (k_tile * C::CLUSTER_K + ring.cluster_share) * <C::Operands as Operands>::BLOCK_K;
             // SAFETY: the stage is empty once waited for, and expects the bytes of all boxes that come, from this block's
             // copies and from those of its cluster.
             unsafe {
@@ -206,20 +230,16 @@ impl Share {
     }
 }
 
-/// Multiplies what comes through the ring, and stores it.
+/// Multiplies what comes through the ring, and hands it on.
 #[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "what the entry got, and the thread")]
-unsafe fn consume<C: Config, W: Walk<C>, S: Sum<C>, E: Epilogue>(
-    maps: Maps,
+unsafe fn consume<C: Config, W: Walk<C>, S: Sum<C>, K: Sink<C>>(
     problem: Problem,
     mut walk: W,
     ring: Ring<C>,
     sum: S,
-    output: Output,
-    epilogue: E,
+    mut sink: K,
     thread: u32,
 ) {
-    let mut store = Store::new(maps, problem, output, ring, thread);
     let mut position = Position::START;
     if C::PING_PONG {
         let consumer = thread / WARPGROUP;
@@ -227,6 +247,7 @@ unsafe fn consume<C: Config, W: Walk<C>, S: Sum<C>, E: Epilogue>(
         position = position.skip::<C>(consumer * problem.k_tiles::<C>());
     }
     let mut is_first = true;
+    let mut parity = 0;
     while walk.is_left() {
         // What follows from the thread's number is not kept beside the accumulators.
         let number = misc::opaque(thread);
@@ -245,14 +266,17 @@ unsafe fn consume<C: Config, W: Walk<C>, S: Sum<C>, E: Epilogue>(
         }
         // SAFETY: the whole warpgroup is here; the rest is the caller's contract.
         unsafe {
-            store.prepare(epilogue, corner);
+            let mut stored = corner;
+            stored.column += ring.cluster_share * C::STORED_N;
+            sink.prepare(stored);
             let turn = Turn { consumer, is_passed: walk.is_followed() };
             Turn::wait::<C>(consumer, consumer == 0 && is_first);
-            let k_tiles = problem.k_tiles::<C>();
-            let task = Task { ring, corner, first_row, k_tiles, problem, thread, turn };
+            let k_tiles = problem.share::<C>(ring.cluster_share);
+            let task = Task { ring, corner, first_row, k_tiles, problem, thread, turn, parity };
             let tile = sum.tile(task, &mut position);
-            store.tile(&tile, epilogue, corner);
+            sink.tile(&tile, stored);
             is_first = false;
+            parity ^= 1;
         }
         walk.skip(1);
         if C::PING_PONG {
@@ -261,10 +285,8 @@ unsafe fn consume<C: Config, W: Walk<C>, S: Sum<C>, E: Epilogue>(
             position = position.skip::<C>(problem.k_tiles::<C>());
         }
     }
-    // The shared memory must outlive the copies out of it.
-    if thread.is_multiple_of(WARPGROUP) {
-        tma::wait_group_read::<0>();
-    }
+    // SAFETY: the whole warpgroup is here.
+    unsafe { sink.finish() }
 }
 
 /// Leaves the stages of a tile of which the consumer has nothing to do: power for the others.

@@ -18,7 +18,7 @@
 //!   stage is then empty when the consumers of all blocks that write it, or that this one writes, have left it.
 //! * **Persistence.** As many clusters as run at once walk the tiles in bands ([`layout::grouped_tile`]).
 //! * **k** is summed in ascending order, 32 bytes an instruction, in one accumulator: results are bitwise repeatable and do not depend on
-//!   the grid. Where tiles are few and k is long, the host cuts k into a batch of parts, and [`parts`] adds them in their order. What lies outside of the operands counts as zero, so any m, n, k will do; TMA wants rows that begin at multiples of 16 bytes.
+//!   the grid. Where tiles are few and k is long, two blocks of a cluster share k out ([`exchange`]), or the host cuts k into a batch of parts, and [`parts`] adds them in their order. What lies outside of the operands counts as zero, so any m, n, k will do; TMA wants rows that begin at multiples of 16 bytes.
 //! * **Results** leave through the epilogue, in registers, then by the copy engine where it can store them, else by the threads ([`store`]).
 //!
 //! # An epilogue of one's own
@@ -32,8 +32,8 @@
 //! use gemm::sm90::entries::Bf16Nt128x256;
 //! use gemm::sm90::epilogue::{At, Epilogue, Pairs};
 //! use gemm::sm90::kernel::run;
-//! use gemm::sm90::problem::{Maps, Problem};
-//! use gemm::sm90::store::{Number, Output};
+//! use gemm::sm90::problem::{Maps, Problem, Tiles};
+//! use gemm::sm90::store::{Number, Output, stored};
 //! use gemm::sm90::sum::Whole;
 //!
 //! #[derive(Clone, Copy)]
@@ -47,11 +47,13 @@
 //!
 //! #[kernel(launch_bounds(<Bf16Nt128x256 as Config>::THREADS, 1))]
 //! pub unsafe fn squared_product(a: &TensorMap, b: &TensorMap, problem: Problem, c: *mut u8, row: u64) {
-//!     let number = Number::F32;
-//!     let output =
-//!         Output { data: c, row, matrix: 0, number, paired: false, copied: false, plain: false, halved: false };
+//!     let output = Output::new(c, row, Number::F32);
 //!     // SAFETY: whoever launches it passes maps as `Maps` says, and a `c` with room for the result.
-//!     unsafe { run::<Bf16Nt128x256, _, _>(Maps { a, b, d: a }, problem, Whole, output, Squares) }
+//!     unsafe {
+//!         let maps = Maps { a, b, d: a };
+//!         let sink = stored(maps, problem, output, Squares);
+//!         run::<Bf16Nt128x256, _, _, _>(maps, problem, Tiles::new::<Bf16Nt128x256>(&problem), Whole, sink)
+//!     }
 //! }
 //! # fn main() {}
 //! ```
@@ -67,20 +69,28 @@
 //! | [`pipeline`] | the ring |
 //! | [`kernel`] | producer and consumers |
 //! | [`sum`] | how a consumer sums a tile |
+//! | [`exchange`] | the sums of two shares of k, added through the cluster's shared memory |
 //! | [`parts`] | the sums of parts of k, added and finished |
 //! | [`skinny`] | few rows in 8 bits, without any of these |
-//! | [`mod@store`], [`epilogue`] | from the accumulators to memory |
+//! | [`mod@store`], [`piece`], [`epilogue`] | from the accumulators to memory |
 
+#[cfg(feature = "kernels")]
 pub mod blocks;
 pub mod config;
+#[cfg(feature = "kernels")]
 pub mod entries;
 pub mod epilogue;
+pub mod exchange;
+#[cfg(feature = "kernels")]
 pub mod grouped;
 pub mod kernel;
 pub mod operands;
+#[cfg(feature = "kernels")]
 pub mod parts;
+pub mod piece;
 pub mod pipeline;
 pub mod problem;
+#[cfg(feature = "kernels")]
 pub mod skinny;
 pub mod store;
 pub mod sum;

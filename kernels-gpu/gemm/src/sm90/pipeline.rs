@@ -13,6 +13,8 @@ pub struct Ring<C> {
     pub cluster_row: u32,
     /// Column of the block in its cluster.
     pub cluster_column: u32,
+    /// Which share of k is the block's.
+    pub cluster_share: u32,
     config: PhantomData<C>,
 }
 
@@ -64,12 +66,13 @@ impl<C: Config> Ring<C> {
         Self {
             base,
             cluster_row: rank % C::CLUSTER_M,
-            cluster_column: rank / C::CLUSTER_M,
+            cluster_column: rank / C::CLUSTER_M % C::CLUSTER_N,
+            cluster_share: rank / (C::CLUSTER_M * C::CLUSTER_N),
             config: PhantomData,
         }
     }
 
-    /// Makes the barriers. One thread does it; a barrier of the cluster follows.
+    /// Makes the barriers. One thread does it; a fence and a barrier of the cluster follow.
     ///
     /// # Safety
     /// The shared memory is this ring's, and nothing uses it yet.
@@ -85,11 +88,16 @@ impl<C: Config> Ring<C> {
             }
             stage += 1;
         }
-        mbarrier::fence_init();
+        let mut piece = 0;
+        while piece < C::FETCH_BARRIERS {
+            // SAFETY: as above.
+            unsafe { mbarrier::init(self.full(2 * C::STAGES + piece), 1) };
+            piece += 1;
+        }
     }
 
     /// Blocks whose copies write this block's stages, itself included: those of its row and of its column.
-    const WRITERS: u32 = C::CLUSTER_M + C::CLUSTER_N - 1;
+    pub const WRITERS: u32 = C::CLUSTER_M + C::CLUSTER_N - 1;
 
     /// The barrier that tells that a stage has been filled.
     #[inline(always)]
@@ -103,6 +111,12 @@ impl<C: Config> Ring<C> {
         self.full(C::STAGES + stage)
     }
 
+    /// The barrier that tells that what the consumer's epilogue adds has come to this one of its pieces.
+    #[inline(always)]
+    pub fn fetched(self, consumer: u32, piece: u32) -> u32 {
+        self.full(2 * C::STAGES + consumer * C::STORE_BUFFERS + piece)
+    }
+
     /// Where A of a stage begins; B follows it.
     #[inline(always)]
     pub fn a(self, stage: u32) -> u32 {
@@ -113,6 +127,24 @@ impl<C: Config> Ring<C> {
     #[inline(always)]
     pub fn b(self, stage: u32) -> u32 {
         self.a(stage) + C::A_BYTES
+    }
+
+    /// Where the consumer gets the sums of the other share of k.
+    #[inline(always)]
+    pub fn inbox(self, consumer: u32) -> u32 {
+        self.base + C::INBOXES + consumer * C::INBOX_BYTES
+    }
+
+    /// The barrier that tells that all of them have come.
+    #[inline(always)]
+    pub fn inbox_full(self, consumer: u32) -> u32 {
+        self.inbox(C::CONSUMERS) + consumer * mbarrier::BYTES
+    }
+
+    /// The barrier that tells that the other block's consumer of this number may be sent more.
+    #[inline(always)]
+    pub fn other_empty(self, consumer: u32) -> u32 {
+        self.inbox_full(C::CONSUMERS + consumer)
     }
 
     /// Where the consumer's pieces of the result begin.
@@ -158,7 +190,7 @@ impl<C: Config> Ring<C> {
         let empty = self.empty(stage);
         // SAFETY: initialised barriers; the other blocks live until all have met at the end of the kernel.
         unsafe {
-            if C::CLUSTER == 1 {
+            if Self::WRITERS == 1 {
                 if thread == 0 {
                     mbarrier::arrive(empty);
                 }

@@ -157,4 +157,12 @@ impl Problem {
     pub fn k_tiles<C: Config>(&self) -> u32 {
         misc::opaque(self.k).div_ceil(<C::Operands as Operands>::BLOCK_K)
     }
+
+    /// How many of them the `index`-th share of k has, of which it takes every [`Config::CLUSTER_K`]-th: at least one, which is zero where k
+    /// ends before.
+    #[inline(always)]
+    pub fn share<C: Config>(&self, index: u32) -> u32 {
+        let all = self.k_tiles::<C>();
+        if C::CLUSTER_K == 1 { all } else { all.saturating_sub(index).div_ceil(C::CLUSTER_K).max(1) }
+    }
 }

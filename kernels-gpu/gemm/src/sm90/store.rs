@@ -7,17 +7,25 @@
 //! * **through the epilogue**: in a loop over chunks of 64 rows and 32 columns, sixteen accumulators of a thread; half of that next to 192 accumulators,
 //!   where there is no room. A jump picks them, since registers have no index; so the epilogue is there once, whatever it does. The results go the same way
 //!   over a piece in shared memory, or, where the copy engine cannot store them, from the registers to global memory.
+//!   What is added to each element (the old result, a residual) can come the same way: the copy engine fetches it into the piece that the
+//!   results will leave by, where each thread reads its elements' before it writes them.
+//!
+//! ```text
+//!   products of the tile | piece 0     | piece 1     | piece 2     | piece 3
+//!   fetch 0, 1           |             |    fetch 2  |    fetch 3  |               a piece is fetched when the one before it in its place has left
+//!                        |       store 0 |     store 1 |     store 2 |     store 3
+//! ```
 //!
 //! Of kernels that store the transpose, neighbours in a row of the result are in neighbouring lanes: those change one of two before the epilogue.
 
-use cuda_std::warp::{FULL_MASK, warp_shuffle_xor};
-use cuda_std::{barrier, convert, fence, matrix, misc, tma, vector};
-use layout::wgmma::Swizzle;
+use cuda_std::tma::TensorMap;
+use cuda_std::{barrier, convert, fence, mbarrier, misc, tma, vector};
 
-use super::config::{Config, WARPGROUP};
+use super::config::{Config, HALF_BYTES, WARPGROUP};
 use super::epilogue::{At, Columns, Epilogue, Pairs, each_pair};
-use super::kernel::FIRST_CONSUMER_BARRIER;
+use super::kernel::{FIRST_CONSUMER_BARRIER, Sink};
 use super::operands::{GROUP_ROWS, Half, Operands, Tile};
+use super::piece::{Lines, Slots, Spot, chunk, exchange};
 use super::pipeline::Ring;
 use super::problem::{Corner, Maps, Problem};
 use crate::unroll::unrolled;
@@ -86,24 +94,39 @@ pub struct Output {
     pub plain: bool,
     /// The epilogue makes one element of two neighbours, whose result has half of the columns.
     pub halved: bool,
+    /// The copy engine fetches what is added; see [`At::fetched`]. In the kernel's 16-bit type, as the result then is, copied, and not halved.
+    pub fetched: bool,
+    /// The map of that, as [`Maps::d`]'s; not looked at unless it is fetched.
+    pub added: *const TensorMap,
+}
+
+impl Output {
+    /// A matrix whose rows begin `row` elements apart, stored by the threads, an element at a time.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(data: *mut u8, row: u64, number: Number) -> Self {
+        let ([paired, copied, plain, halved, fetched], added) = ([false; 5], core::ptr::null());
+        Self { data, row, matrix: 0, number, paired, copied, plain, halved, fetched, added }
+    }
 }
 
 /// A consumer's way to the result.
-pub(crate) struct Store<C> {
+pub struct Store<C, E> {
+    epilogue: E,
     maps: Maps,
     problem: Problem,
     output: Output,
     ring: Ring<C>,
     /// Number of the thread among all consumers.
     thread: u32,
-    /// Pieces that have been copied, modulo their places: they take turns over the tiles' borders.
-    copies: u32,
 }
 
 /// A thread's place at a store.
 #[derive(Clone, Copy)]
 struct Place {
-    /// The consumer's pieces in shared memory.
+    /// The consumer.
+    consumer: u32,
+    /// Its pieces in shared memory.
     pieces: u32,
     /// Its epilogue's numbers.
     numbers: u32,
@@ -122,26 +145,24 @@ impl Place {
     }
 }
 
-/// Bytes of a 16-byte unit.
-const UNIT: u32 = layout::UNIT_BYTES;
-/// Columns of an accumulator's step: four registers.
-const STEP_COLUMNS: u32 = 8;
-/// Columns of an `stmatrix` of four registers: two steps.
-const WIDE: u32 = 2 * STEP_COLUMNS;
+/// Makes the [`Sink`] that stores the product.
+///
+/// # Safety
+/// Maps and output are valid for the result of `problem`, and the epilogue for its elements.
+#[inline(always)]
+pub unsafe fn stored<C: Config, E: Epilogue>(
+    maps: Maps,
+    problem: Problem,
+    output: Output,
+    epilogue: E,
+) -> impl FnOnce(Ring<C>, u32) -> Store<C, E> {
+    move |ring, thread| Store { epilogue, maps, problem, output, ring, thread }
+}
 
-impl<C: Config> Store<C> {
-    /// For the consumers' thread of this number.
+impl<C: Config, E: Epilogue> Sink<C> for Store<C, E> {
+    /// Prepares the epilogue.
     #[inline(always)]
-    pub fn new(maps: Maps, problem: Problem, output: Output, ring: Ring<C>, thread: u32) -> Self {
-        Self { maps, problem, output, ring, thread, copies: 0 }
-    }
-
-    /// Prepares the epilogue of the tile whose first element will be at `corner`.
-    ///
-    /// # Safety
-    /// The whole warpgroup is here.
-    #[inline(always)]
-    pub unsafe fn prepare<E: Epilogue>(&self, mut epilogue: E, corner: Corner) {
+    unsafe fn prepare(&mut self, corner: Corner) {
         if self.output.plain && !corner.is_bounded {
             return;
         }
@@ -149,13 +170,65 @@ impl<C: Config> Store<C> {
         let [_, end] = self.sides(corner);
         let first = in_result::<C>(corner, 0, 0).column;
         let columns = Columns { first, count: C::RESULT_COLUMNS, end, numbers: place.numbers };
-        // SAFETY: the caller's contract. Between the barriers nobody reads the numbers.
+        let mut epilogue = self.epilogue;
+        // SAFETY: the caller's contract. Between the barriers nobody reads the numbers. What the pieces held has been stored.
         unsafe {
+            if self.fetches(corner) && place.thread == 0 {
+                tma::wait_group_read::<0>();
+                let mut index = 0;
+                while index < C::STORE_BUFFERS && index < Self::TILE_PIECES {
+                    self.fetch(place, corner, index);
+                    index += 1;
+                }
+            }
             place.meet();
             epilogue.enter(corner.group);
             epilogue.prepare(columns, place.thread);
             place.meet();
         }
+    }
+
+    /// Stores it.
+    #[inline(always)]
+    unsafe fn tile(&mut self, tile: &C::Stored, corner: Corner) {
+        let is_whole = self.is_whole(corner);
+        // SAFETY: the caller's contract.
+        unsafe {
+            if self.output.plain && is_whole {
+                self.plain(tile, corner);
+            } else {
+                let mut epilogue = self.epilogue;
+                epilogue.enter(corner.group);
+                let copied = self.output.copied && is_whole;
+                if C::CHUNK_STEPS == 4 {
+                    self.through::<8>(tile, epilogue, corner, copied);
+                } else {
+                    self.through::<4>(tile, epilogue, corner, copied);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn finish(&mut self) {
+        // The shared memory must outlive the copies out of it.
+        if self.thread.is_multiple_of(WARPGROUP) {
+            tma::wait_group_read::<0>();
+        }
+    }
+}
+
+impl<C: Config, E: Epilogue> Store<C, E> {
+    /// May the copy engine store the tile? It would write rows behind the product's last one too.
+    #[inline(always)]
+    fn is_whole(&self, corner: Corner) -> bool {
+        !corner.is_bounded || corner.row + C::CONSUMER_ROWS <= corner.end
+    }
+
+    /// Does the copy engine fetch what is added to the tile?
+    #[inline(always)]
+    fn fetches(&self, corner: Corner) -> bool {
+        self.output.fetched && self.is_whole(corner)
     }
 
     /// Rows and columns of the result.
@@ -165,37 +238,18 @@ impl<C: Config> Store<C> {
         if C::TRANSPOSED { [n, m] } else { [corner.end, n] }
     }
 
-    /// Stores the tile whose first element is at `corner`.
-    ///
-    /// # Safety
-    /// The whole warpgroup is here; maps and output are valid for the result.
-    #[inline(always)]
-    pub unsafe fn tile<E: Epilogue>(&mut self, tile: &C::Tile, mut epilogue: E, corner: Corner) {
-        // The copy engine would write rows behind the product's last one too.
-        let is_whole = !corner.is_bounded || corner.row + C::CONSUMER_ROWS <= corner.end;
-        // SAFETY: the caller's contract.
-        unsafe {
-            if self.output.plain && is_whole {
-                self.plain(tile, corner);
-            } else {
-                epilogue.enter(corner.group);
-                let copied = self.output.copied && is_whole;
-                if C::CHUNK_STEPS == 4 {
-                    self.through::<E, 8>(tile, epilogue, corner, copied);
-                } else {
-                    self.through::<E, 4>(tile, epilogue, corner, copied);
-                }
-            }
-        }
-        self.copies = (self.copies + C::Tile::GROUPS as u32 * Self::PIECES) % C::STORE_BUFFERS;
-    }
-
     /// The thread's place. What follows from the thread's number is not kept beside the accumulators.
     #[inline(always)]
     fn place(&self) -> Place {
-        let thread = misc::opaque(self.thread);
+        self.place_of(self.thread)
+    }
+
+    #[inline(always)]
+    fn place_of(&self, thread: u32) -> Place {
+        let thread = misc::opaque(thread);
         let consumer = thread / WARPGROUP;
         Place {
+            consumer,
             pieces: self.ring.output(consumer),
             numbers: self.ring.numbers(consumer),
             barrier: FIRST_CONSUMER_BARRIER + consumer,
@@ -204,16 +258,17 @@ impl<C: Config> Store<C> {
     }
 
     #[inline(always)]
-    unsafe fn plain(&self, tile: &C::Tile, corner: Corner) {
+    unsafe fn plain(&self, tile: &C::Stored, corner: Corner) {
         let place = self.place();
         let lines = Lines::new::<C>(place.thread);
-        unrolled!(GROUP in [0 1] { if GROUP < C::Tile::GROUPS {
+        unrolled!(GROUP in [0 1] { if GROUP < C::Stored::GROUPS {
             unrolled!(PIECE in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31] {
                 if (PIECE as u32) < Self::PIECES {
                     // SAFETY: the caller's contract.
                     unsafe {
-                        let piece = self.piece(place, GROUP as u32 * Self::PIECES + PIECE as u32);
-                        self.begin_piece(place);
+                        let index = GROUP as u32 * Self::PIECES + PIECE as u32;
+                        let piece = Self::piece(place, index);
+                        self.begin_piece(place, index);
                         lines.write::<C>(tile, GROUP, PIECE, piece);
                         let at = in_result::<C>(corner, GROUP as u32, PIECE as u32 * C::STORE_COLUMNS);
                         self.copy_piece(place, piece, at);
@@ -224,22 +279,81 @@ impl<C: Config> Store<C> {
     }
 
     /// Pieces of a group.
-    const PIECES: u32 = C::BLOCK_N / C::STORE_COLUMNS;
+    const PIECES: u32 = C::STORED_N / C::STORE_COLUMNS;
+    /// Pieces of a consumer's tile.
+    const TILE_PIECES: u32 = C::Stored::GROUPS as u32 * Self::PIECES;
 
     /// The place of the tile's piece of this number.
     #[inline(always)]
-    fn piece(&self, place: Place, index: u32) -> u32 {
-        place.pieces + (self.copies + index) % C::STORE_BUFFERS * C::STORE_BYTES
+    fn piece(place: Place, index: u32) -> u32 {
+        place.pieces + index % C::STORE_BUFFERS * C::STORE_BYTES
     }
 
-    /// Waits until nobody reads the piece any more.
+    /// Has what is added to the tile's piece of this number copied to where it will be stored from.
+    ///
+    /// # Safety
+    /// One thread calls it, once for each piece; what the place held before has been read.
     #[inline(always)]
-    unsafe fn begin_piece(&self, place: Place) {
+    unsafe fn fetch(&self, place: Place, corner: Corner, index: u32) {
+        let at = in_result::<C>(corner, index / Self::PIECES, index % Self::PIECES * C::STORE_COLUMNS);
+        let full = self.ring.fetched(place.consumer, index % C::STORE_BUFFERS);
+        // SAFETY: the caller's contract; a box is as long as a piece, also where it lies outside of the matrix in part.
+        unsafe {
+            mbarrier::arrive_expect_tx(full, C::STORE_BYTES);
+            let coords = [at.column as i32, at.row as i32, at.batch as i32];
+            tma::load_3d(Self::piece(place, index), self.output.added, full, coords);
+        }
+    }
+
+    /// Waits until what is added to the tile's piece of this number has come.
+    #[inline(always)]
+    unsafe fn wait_fetched(&self, place: Place, index: u32) {
+        let full = self.ring.fetched(place.consumer, index % C::STORE_BUFFERS);
+        // SAFETY: it has been fetched, or will be.
+        unsafe { mbarrier::wait_parity(full, index / C::STORE_BUFFERS % 2) }
+    }
+
+    /// Makes the phases of each place's barrier an even number, so that each tile's first one is an even one: next to the accumulators there is
+    /// no room to count them.
+    #[inline(always)]
+    unsafe fn even_out(&self, place: Place) {
+        if place.thread != 0 {
+            return;
+        }
+        let mut piece = 0;
+        while piece < C::STORE_BUFFERS {
+            let phases = (Self::TILE_PIECES + C::STORE_BUFFERS - 1 - piece) / C::STORE_BUFFERS;
+            if phases % 2 == 1 {
+                // SAFETY: the barrier's phases are over, and all threads have seen that.
+                unsafe { mbarrier::arrive(self.ring.fetched(place.consumer, piece)) }
+            }
+            piece += 1;
+        }
+    }
+
+    /// Fetches the next piece into the place of the one before the tile's piece of this number, once that has left.
+    #[inline(always)]
+    unsafe fn fetch_behind(&self, place: Place, corner: Corner, index: u32) {
+        if index == 0 || index - 1 + C::STORE_BUFFERS >= Self::TILE_PIECES || place.thread != 0 {
+            return;
+        }
+        tma::wait_group_read::<0>();
+        // SAFETY: the last copies were those of the piece before.
+        unsafe { self.fetch(place, corner, index - 1 + C::STORE_BUFFERS) }
+    }
+
+    /// Waits until nobody reads the place of the tile's piece of this number any more.
+    #[inline(always)]
+    unsafe fn begin_piece(&self, place: Place, index: u32) {
         const { assert!(C::STORE_BUFFERS == 2) };
-        // SAFETY: the copy before the last one, which read this piece, is done before anyone writes.
+        // SAFETY: what read the piece is done before anyone writes: the copy before the last one, or the last one of another tile.
         unsafe {
             if place.thread == 0 {
-                tma::wait_group_read::<1>();
+                if index == 0 {
+                    tma::wait_group_read::<0>();
+                } else {
+                    tma::wait_group_read::<1>();
+                }
             }
             place.meet();
         }
@@ -263,62 +377,136 @@ impl<C: Config> Store<C> {
     }
 
     #[inline(always)]
-    unsafe fn through<E: Epilogue, const N: usize>(
+    unsafe fn through<const N: usize>(
         &self,
-        tile: &C::Tile,
+        tile: &C::Stored,
         mut epilogue: E,
         corner: Corner,
         copied: bool,
     ) {
         const { assert!(C::STORE_COLUMNS.is_multiple_of(C::CHUNK_COLUMNS), "a chunk is of one piece") };
         let mut number = 0;
-        while number < C::Tile::GROUPS as u32 * Self::CHUNKS {
-            // Next to the accumulators there is no room for what could be computed ahead of the loop.
-            let place = self.place();
+        while number < C::Stored::GROUPS as u32 * Self::CHUNKS {
+            // Next to the accumulators there is no room for what could be computed ahead of the loop, or kept over the epilogue.
             let corner = Corner { batch: misc::opaque(corner.batch), ..corner };
-            let spot = Spot::new::<C>(place.thread);
-            let (group, column) = (number / Self::CHUNKS, number % Self::CHUNKS * C::CHUNK_COLUMNS);
-            let along = column % C::STORE_COLUMNS;
-            let first = in_result::<C>(corner, 0, 0).column;
-            let at = self.at(in_result::<C>(corner, group, column), spot, place.numbers, first);
             // SAFETY: the whole warpgroup is here; elements of the product, places in the piece.
             unsafe {
+                let (at, slots) = self.begin_chunk(corner, number);
                 let mut x = chunk::<C, N>(tile, number);
                 if C::TRANSPOSED {
                     const { assert!(!C::TRANSPOSED || C::CHUNK_STEPS == 2, "chunks of two rows of two pairs") };
-                    exchange(&mut x, place.thread);
+                    exchange(&mut x, self.place().thread);
                 }
                 epilogue.apply(at, &mut x);
+                number = misc::opaque(number);
                 if copied {
-                    let piece = self.piece(place, number * C::CHUNK_COLUMNS / C::STORE_COLUMNS);
-                    if along == 0 {
-                        self.begin_piece(place);
-                    }
-                    let spot = if C::TRANSPOSED { spot.below(along) } else { spot.beside(along) };
-                    self.output.write_piece::<C, N>(piece, spot, &x);
-                    if along + C::CHUNK_COLUMNS == C::STORE_COLUMNS {
-                        self.copy_piece(place, piece, in_result::<C>(corner, group, column - along));
-                    }
+                    self.end_chunk(corner, number, slots, &x);
                 } else {
                     self.output.write::<<C::Operands as Operands>::Half, N>(at, &x);
                 }
             }
-            number = misc::opaque(number) + 1;
+            number += 1;
         }
         // SAFETY: the whole warpgroup is here.
-        unsafe { epilogue.finish() }
+        unsafe {
+            if self.fetches(corner) {
+                self.even_out(self.place());
+            }
+            epilogue.finish();
+        }
     }
 
     /// Chunks of a group.
-    const CHUNKS: u32 = C::BLOCK_N / C::CHUNK_COLUMNS;
+    const CHUNKS: u32 = C::STORED_N / C::CHUNK_COLUMNS;
 
-    /// Where the thread's pairs are in the product, of a chunk that begins at `from` in a tile whose numbers of columns begin at
-    /// `numbers` with that of column `first`.
     #[inline(always)]
-    fn at(&self, from: Corner, spot: Spot, numbers: u32, first: u32) -> At {
+    fn step(&self, number: u32) -> Step {
+        // There are fewer chunks than 2^16. The assembler does not know, so what follows from the thread is not computed ahead of the loop, and kept.
+        let nothing = if C::CROWDED { misc::opaque(number) >> 16 } else { 0 };
+        let place = self.place_of(self.thread + nothing);
+        let (group, column) = (number / Self::CHUNKS, number % Self::CHUNKS * C::CHUNK_COLUMNS);
+        let index = number * C::CHUNK_COLUMNS / C::STORE_COLUMNS;
+        let spot = Spot::new::<C>(place.thread);
+        Step {
+            place,
+            spot,
+            group,
+            column,
+            along: column % C::STORE_COLUMNS,
+            index,
+            piece: Self::piece(place, index),
+        }
+    }
+
+    /// Where the thread's pairs of the tile's chunk of this number are, in the result and in their piece. What is added to them has come.
+    #[inline(always)]
+    unsafe fn begin_chunk(&self, corner: Corner, number: u32) -> (At, Slots) {
+        let step = self.step(number);
+        let Step { place, spot, group, column, along, index, .. } = step;
+        let fetched = self.fetches(corner);
+        if fetched && along == 0 {
+            // SAFETY: it has been fetched, or will be.
+            unsafe { self.wait_fetched(place, index) }
+        }
+        let first = in_result::<C>(corner, 0, 0).column;
+        let from = in_result::<C>(corner, group, column);
         let (row, column) = (from.row + spot.row, from.column + spot.column);
-        let numbers = numbers + (column - first) * size_of::<f32>() as u32;
-        At { batch: from.batch, row, column, sides: self.sides(from), width: 2, numbers }
+        let slots = step.slots::<C>(HALF_BYTES);
+        let at = At {
+            batch: from.batch,
+            row,
+            column,
+            sides: self.sides(from),
+            width: 2,
+            numbers: place.numbers + (column - first) * size_of::<f32>() as u32,
+            fetched: if fetched { Some(slots) } else { None },
+        };
+        (at, slots)
+    }
+
+    /// Makes room for the pairs of the tile's chunk of this number in their piece, writes them, and has it copied when it is full.
+    #[inline(always)]
+    unsafe fn end_chunk<const N: usize>(&self, corner: Corner, number: u32, slots: Slots, x: &Pairs<N>) {
+        let step = self.step(number);
+        let Step { place, group, column, along, index, piece, .. } = step;
+        // SAFETY: the caller's contract.
+        unsafe {
+            if along == 0 && !self.output.fetched {
+                self.begin_piece(place, index);
+            }
+            self.output.write_piece::<<C::Operands as Operands>::Half, N>(slots, || step.slots::<C>(1), x);
+            if along == 0 && self.output.fetched {
+                self.fetch_behind(place, corner, index);
+            }
+            if along + C::CHUNK_COLUMNS == C::STORE_COLUMNS {
+                self.copy_piece(place, piece, in_result::<C>(corner, group, column - along));
+            }
+        }
+    }
+}
+
+/// A chunk of a tile, as a thread sees it.
+#[derive(Clone, Copy)]
+struct Step {
+    place: Place,
+    /// Where the thread's pairs begin in the chunk.
+    spot: Spot,
+    /// Where the chunk begins in the tile.
+    group: u32,
+    column: u32,
+    /// The same in its piece.
+    along: u32,
+    /// Number of the piece in the tile, and its address.
+    index: u32,
+    piece: u32,
+}
+
+impl Step {
+    /// Where the thread's pairs are in the piece, half of each of which takes `bytes`.
+    #[inline(always)]
+    fn slots<C: Config>(self, bytes: u32) -> Slots {
+        let Self { spot, along, piece, .. } = self;
+        Slots::new::<C>(piece, if C::TRANSPOSED { spot.below(along) } else { spot.beside(along) }, bytes)
     }
 }
 
@@ -330,161 +518,29 @@ fn in_result<C: Config>(corner: Corner, group: u32, column: u32) -> Corner {
     Corner { row, column, ..corner }
 }
 
-/// A chunk of the accumulators, as pairs of neighbours in a row of the tile: rows 0 and 8, then 8 columns on.
-#[inline(always)]
-fn chunk<C: Config, const N: usize>(tile: &C::Tile, number: u32) -> Pairs<N> {
-    let chunks = (C::BLOCK_N / C::CHUNK_COLUMNS) as usize;
-    let mut x = [[0.0; 2]; N];
-    unrolled!(GROUP in [0 1] { if GROUP < C::Tile::GROUPS {
-        unrolled!(INDEX in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15] {
-            if INDEX < chunks && number == (GROUP * chunks + INDEX) as u32 {
-                each_pair!(PAIR of N {
-                    let first = 2 * (N * INDEX + PAIR);
-                    x[PAIR] = [tile.get(GROUP, first), tile.get(GROUP, first + 1)];
-                });
-                return x;
-            }
-        });
-    } });
-    x
-}
-
-/// Lanes that a neighbouring row of the tile is away.
-const ROW_LANES: u32 = 4;
-
-/// Of pairs beside each other makes pairs below each other: lanes of odd rows give their first column to the row above, for its second.
-#[inline(always)]
-unsafe fn exchange<const N: usize>(x: &mut Pairs<N>, thread: u32) {
-    let odd = thread / ROW_LANES % 2 == 1;
-    each_pair!(PAIR of N {
-        let [first, second] = x[PAIR];
-        let given = if odd { first } else { second };
-        // SAFETY: the caller says that the whole warp is here.
-        let (got, _) = unsafe { warp_shuffle_xor(FULL_MASK, given, ROW_LANES, 32) };
-        x[PAIR] = if odd { [got, second] } else { [first, got] };
-    });
-    // The columns of the tile are the rows of the result.
-    x.swap(1, 2);
-}
-
-/// Where a thread's pairs begin in a chunk, in the result's rows and columns.
-#[derive(Clone, Copy)]
-struct Spot {
-    row: u32,
-    column: u32,
-}
-
-impl Spot {
-    #[inline(always)]
-    fn new<C: Config>(thread: u32) -> Self {
-        let (lane, warp) = (thread % 32, thread / 32);
-        let (down, across) = (lane / ROW_LANES, lane % ROW_LANES * 2);
-        if C::TRANSPOSED {
-            Self { row: across + down % 2, column: warp * 16 + (down & !1) }
-        } else {
-            Self { row: warp * 16 + down, column: across }
-        }
-    }
-
-    #[inline(always)]
-    fn below(self, rows: u32) -> Self {
-        Self { row: self.row + rows, ..self }
-    }
-
-    #[inline(always)]
-    fn beside(self, columns: u32) -> Self {
-        Self { column: self.column + columns, ..self }
-    }
-}
-
-/// Where a thread writes a piece of 16-bit elements by `stmatrix`.
-#[derive(Clone, Copy)]
-struct Lines {
-    /// Bytes of the thread's line from the beginning of the piece.
-    line: u32,
-    /// Unit of the line in the first step.
-    unit: u32,
-    /// What the unit's number is flipped by: the copy engine's swizzle.
-    flip: u32,
-}
-
-impl Lines {
-    #[inline(always)]
-    fn new<C: Config>(thread: u32) -> Self {
-        let (lane, warp) = (thread % 32, thread / 32);
-        if C::TRANSPOSED {
-            // Lines are columns of the tile, 64 rows long: a unit is 8 rows. Matrices: rows 0.., rows 8.., then 8 columns on.
-            let column = lane % 8 + lane / 16 * STEP_COLUMNS;
-            Self::at(column, GROUP_ROWS, warp * 2 + lane / 8 % 2)
-        } else {
-            // Matrices: rows 0.., rows 8.., then 8 columns on.
-            Self::at(warp * 16 + lane % 16, C::STORE_COLUMNS, lane / 16)
-        }
-    }
-
-    #[inline(always)]
-    fn at(line: u32, elements: u32, unit: u32) -> Self {
-        let bytes = elements * 2;
-        let address = line * bytes;
-        // Pieces begin where the pattern does.
-        Self { line: address, unit, flip: (Swizzle::of_span(bytes).apply(address) ^ address) / UNIT }
-    }
-
-    #[inline(always)]
-    unsafe fn write<C: Config>(self, tile: &C::Tile, group: usize, piece: usize, to: u32) {
-        let steps = (C::STORE_COLUMNS / STEP_COLUMNS) as usize;
-        let half = |index: usize| {
-            <C::Operands as Operands>::Half::pack(tile.get(group, index), tile.get(group, index + 1))
-        };
-        unrolled!(PAIR in [0 1 2 3] {
-            let index = 4 * (piece * steps + 2 * PAIR);
-            // SAFETY: all lanes of the warp are here; lines of the piece.
-            unsafe {
-                if 2 * PAIR + 1 < steps {
-                    let registers = [half(index), half(index + 2), half(index + 4), half(index + 6)];
-                    if C::TRANSPOSED {
-                        let columns = PAIR as u32 * WIDE * GROUP_ROWS * 2;
-                        matrix::stmatrix_x4_trans(to + self.line + columns + (self.unit ^ self.flip) * UNIT, registers);
-                    } else {
-                        let unit = self.unit + PAIR as u32 * 2;
-                        matrix::stmatrix_x4(to + self.line + (unit ^ self.flip) * UNIT, registers);
-                    }
-                } else if 2 * PAIR < steps {
-                    let registers = [half(index), half(index + 2)];
-                    if C::TRANSPOSED {
-                        matrix::stmatrix_x2_trans(to + self.line + (self.unit ^ self.flip) * UNIT, registers);
-                    } else {
-                        matrix::stmatrix_x2(to + self.line + (self.unit ^ self.flip) * UNIT, registers);
-                    }
-                }
-            }
-        });
-    }
-}
-
 impl Output {
-    /// Writes the thread's pairs of a chunk, which begin at `spot` of a piece. Units of a line change places as the copy engine's swizzle has
-    /// it, so that the eight rows of a warp's store do not meet in one bank.
+    /// Bytes of half of what a pair becomes, where the copy engine stores it.
     #[inline(always)]
-    unsafe fn write_piece<C: Config, const N: usize>(self, piece: u32, spot: Spot, x: &Pairs<N>) {
-        let length = if C::TRANSPOSED { GROUP_ROWS } else { C::STORE_COLUMNS };
-        // Half of what a pair becomes; a line is as long as the swizzle's span.
-        let bytes = if self.halved { self.number.bytes() / 2 } else { self.number.bytes() };
-        let bits = self.number.pack::<<C::Operands as Operands>::Half, N>(x);
-        let address = |pair: usize, bytes: u32| {
-            let line = spot.row * (length * bytes);
-            // Lines 8 apart are flipped alike.
-            let flip = Swizzle::of_span(length * bytes).apply(line) ^ line;
-            let down = pair as u32 % 2 * STEP_COLUMNS * (length * bytes);
-            let along = (spot.column + pair as u32 / 2 * STEP_COLUMNS) * bytes;
-            piece + line + down + (along ^ flip)
-        };
+    const fn half_bytes(self) -> u32 {
+        if self.halved { self.number.bytes() / 2 } else { self.number.bytes() }
+    }
+
+    /// Writes the thread's pairs of a chunk into its piece.
+    #[inline(always)]
+    unsafe fn write_piece<H: Half, const N: usize>(
+        self,
+        slots: Slots,
+        of_bytes: impl Fn() -> Slots,
+        x: &Pairs<N>,
+    ) {
+        let bits = self.number.pack::<H, N>(x);
         // SAFETY: the caller's contract: places in the piece, this thread's alone.
         unsafe {
-            if bytes == 2 {
-                each_pair!(PAIR of N { vector::store_shared(address(PAIR, 2), bits[PAIR]); });
+            if self.half_bytes() == 1 {
+                let slots = of_bytes();
+                each_pair!(PAIR of N { vector::store_shared_b16(slots.address(PAIR), bits[PAIR] as u16); });
             } else {
-                each_pair!(PAIR of N { vector::store_shared_b16(address(PAIR, 1), bits[PAIR] as u16); });
+                each_pair!(PAIR of N { vector::store_shared(slots.address(PAIR), bits[PAIR]); });
             }
         }
     }

@@ -29,16 +29,18 @@ pub struct Task<C> {
     pub thread: u32,
     /// When others may multiply.
     pub turn: Turn,
+    /// Parity of the number of the consumer's tiles before this one.
+    pub parity: u32,
 }
 
 /// A way to sum.
 pub trait Sum<C: Config>: Copy {
-    /// The consumer's part of a tile, whose first stage is at `position`. After that `position` is behind the tile, and the
+    /// What the consumer stores of a tile, whose first stage is at `position`. After that `position` is behind the tile, and the
     /// turn has been passed on.
     ///
     /// # Safety
     /// The whole warpgroup is here, with the same task but for the thread, and the stages come.
-    unsafe fn tile(self, task: Task<C>, position: &mut Position) -> C::Tile;
+    unsafe fn tile(self, task: Task<C>, position: &mut Position) -> C::Stored;
 }
 
 /// In the tensor cores' accumulators from the first stage to the last: one group of products in flight while the next stage is
@@ -46,9 +48,21 @@ pub trait Sum<C: Config>: Copy {
 #[derive(Clone, Copy)]
 pub struct Whole;
 
-impl<C: Config> Sum<C> for Whole {
+impl<C: Config<Stored = <C as Config>::Tile>> Sum<C> for Whole {
     #[inline(always)]
-    unsafe fn tile(self, task: Task<C>, position: &mut Position) -> C::Tile {
+    unsafe fn tile(self, task: Task<C>, position: &mut Position) -> C::Stored {
+        // SAFETY: the caller's contract is the same.
+        unsafe { task.sum(position) }
+    }
+}
+
+impl<C: Config> Task<C> {
+    /// The sums of all stages.
+    ///
+    /// # Safety
+    /// As for [`Sum::tile`].
+    #[inline(always)]
+    pub(super) unsafe fn sum(&self, position: &mut Position) -> C::Tile {
         let mut tile = C::Tile::zero();
         let mut previous = position.stage;
         let mut k_tile = 0;
@@ -56,32 +70,30 @@ impl<C: Config> Sum<C> for Whole {
         loop {
             // SAFETY: the caller's contract; a stage is released after the products that read it.
             unsafe {
-                task.multiply(&mut tile, *position, k_tile > 0);
+                self.multiply(&mut tile, *position, k_tile > 0);
                 wgmma::wait_group::<1>();
                 tile.fence();
                 if k_tile > 0 {
-                    task.ring.release(previous, task.thread);
+                    self.ring.release(previous, self.thread);
                 }
             }
             previous = position.stage;
             *position = position.next::<C>();
             k_tile += 1;
-            if k_tile >= task.k_tiles {
+            if k_tile >= self.k_tiles {
                 break;
             }
         }
         // SAFETY: as above.
         unsafe {
-            task.turn.pass::<C>();
+            self.turn.pass::<C>();
             wgmma::wait_group::<0>();
             tile.fence();
-            task.ring.release(previous, task.thread);
+            self.ring.release(previous, self.thread);
         }
         tile
     }
-}
 
-impl<C: Config> Task<C> {
     /// Waits for the stage and issues its products as one group, after `tile`'s fence.
     ///
     /// # Safety

@@ -1,151 +1,98 @@
-//! Many queries against a large corpus on Hopper: `cosine_wgmma_f16`, `cosine_wgmma_bf16`.
+//! Many queries against a large corpus on Hopper: `cosine_wgmma_f16`, `cosine_wgmma_bf16`, and the same for longer lists.
 //!
 //! | | |
 //! |---|---|
-//! | queries | map of `[queries, dim]`, boxes of [`BLOCK_K`] x [`BLOCK_QUERIES`], swizzle of 128 bytes |
-//! | corpus | map of `[n, dim]`, boxes of [`BLOCK_K`] x [`BLOCK_ROWS`], the same swizzle; `1 <= n <= `[`MAX_ROWS`] |
+//! | queries | map of `[1, queries, dim]`, boxes of [`BLOCK_K`] x [`BLOCK_QUERIES`] x 1, swizzle of 128 bytes |
+//! | corpus | map of `[1, n, dim]`, boxes of [`BLOCK_K`] x [`BLOCK_ROWS`] x 1, the same swizzle; `1 <= n <= `[`MAX_ROWS`] |
 //! | corpus norms, query norms | one over each, f32 `[n.next_multiple_of(`[`NORMS_AT_ONCE`]`)]` (16-byte aligned) and `[queries]` |
 //! | out | keys ([`crate::key`]), u64 `[queries, slices, k]`, each list sorted: the best of the rows of that slice |
 //!
-//! A matrix product whose tiles never leave the registers: `wgmma` multiplies 64 queries with 256 rows of the corpus, and a warp
-//! compares the scores of its 16 queries with their `k`-th best so far (`offer.rs`).
+//! A matrix product whose tiles never leave the registers: the main loop is that of [`gemm::sm90`], whose consumers multiply 64 queries with 256 rows
+//! of the corpus each; in place of a result's way to memory a warp compares the scores of its 16 queries with their `k`-th best so far
+//! (`offer.rs`).
 //!
 //! ```text
 //!             256 rows of the corpus        block (x, y): queries 128 x .., every `slices`-th tile of 256 rows from y on
 //!            +----------------------+
-//!            |   stage: 64 of dim   |       copies       empty? k=0 | empty? k=1 | ...               (1 thread)
-//!  +-----+   +----------------------+       consumer 0        full? 4 wgmma k=0 | k=1 | ... | offer the scores | ...
-//!  | 128 |   | consumer 0: 64 queries|      consumer 1        the same, for its own queries
+//!            |   stage: 64 of dim   |       producer     empty? k=0 | empty? k=1 | ...                      (1 thread)
+//!  +-----+   +----------------------+       consumer 0   ask for the norms | 4 wgmma k=0 | k=1 | ... | offer the scores | ...
+//!  | 128 |   | consumer 0: 64 queries|      consumer 1   the same, for its own queries
 //!  | que |   +----------------------+
 //!  | ries|   | consumer 1: 64 queries|
 //!  +-----+   +----------------------+
 //! ```
-//! A stage is empty when both consumers have left it. Blocks that hold different queries walk the same tiles side by side, so that a row
-//! comes from memory once and from L2 for the others.
-//!
-//! The norms of a tile's rows come with its last stage, which is why that one is left only after the scores have been offered.
+//! Blocks that hold different queries walk the same tiles side by side, so that a row comes from memory once and from L2 for the others.
 
 mod offer;
 
-use crate::MAX_K;
 use crate::half::ELEMENT_BYTES;
 pub use crate::half::PIECE_BYTES;
-use crate::list::{KEY_BYTES, dynamic_shared_address};
-use crate::unroll::unroll;
-use cuda_std::tma::{self, TensorMap};
-use cuda_std::wgmma::{self as tensor_cores, BF16, F16, Operand};
-use cuda_std::{barrier, fence, kernel, mbarrier, registers, thread, vector};
-use layout::wgmma::{K_BYTES, Swizzle, advance, descriptor};
-use offer::{Accumulators, Offers};
+use crate::list::KEY_BYTES;
+use core::marker::PhantomData;
+use cuda_std::tma::TensorMap;
+use cuda_std::wgmma::{BF16, F16, Operand};
+use cuda_std::{async_copy, barrier, kernel, thread};
+use gemm::sm90::config::{Config, WARPGROUP};
+use gemm::sm90::kernel::{FIRST_CONSUMER_BARRIER, Sink, run};
+use gemm::sm90::operands::{Half, Pair, ROW_BYTES};
+use gemm::sm90::pipeline::Ring;
+use gemm::sm90::problem::{Corner, Maps, Problem, Walk};
+use gemm::sm90::sum::Whole;
+use offer::{Accumulators, Offers, QUERIES as WARP_QUERIES};
 
-/// Threads of a warpgroup.
-const WARPGROUP: u32 = 128;
-/// Warpgroups that multiply; one more copies.
-const CONSUMERS: u32 = 2;
 /// Threads of a block.
-pub const THREADS: u32 = WARPGROUP * (1 + CONSUMERS);
-/// Queries of a consumer: the M of `wgmma`.
-const CONSUMER_QUERIES: u32 = 64;
+pub const THREADS: u32 = <Search<F16, SHORT_K> as Config>::THREADS;
 /// Queries of a tile.
-pub const BLOCK_QUERIES: u32 = CONSUMERS * CONSUMER_QUERIES;
-/// Rows of a tile: the N of `wgmma`.
-pub const BLOCK_ROWS: u32 = 256;
-/// Elements of `dim` in a stage: as many as the swizzle spans.
-pub const BLOCK_K: u32 = SWIZZLE.span() / ELEMENT_BYTES;
+pub const BLOCK_QUERIES: u32 = <Search<F16, SHORT_K> as Config>::BLOCK_M;
+/// Rows of a tile.
+pub const BLOCK_ROWS: u32 = <Search<F16, SHORT_K> as Config>::BLOCK_N;
+/// Elements of `dim` in a stage.
+pub const BLOCK_K: u32 = ROW_BYTES / ELEMENT_BYTES;
+/// Longest list that leaves room for four stages.
+pub const SHORT_K: u32 = 32;
+/// Longest list: three stages are left. Two would not hide the copies.
+pub const LONG_K: u32 = 80;
 /// Most rows of the corpus, and most queries: coordinates of a copy are signed.
 pub const MAX_ROWS: u32 = i32::MAX as u32 - BLOCK_ROWS;
 /// Norms in one 16-byte piece: the corpus's array is padded to it.
 pub const NORMS_AT_ONCE: u32 = PIECE_BYTES / size_of::<f32>() as u32;
 
-const SWIZZLE: Swizzle = Swizzle::B128;
-const LINE_BYTES: u32 = SWIZZLE.span();
-const QUERIES_BYTES: u32 = BLOCK_QUERIES * LINE_BYTES;
-const ROWS_BYTES: u32 = BLOCK_ROWS * LINE_BYTES;
 const NORMS_BYTES: u32 = BLOCK_ROWS * size_of::<f32>() as u32;
-const STAGE_BYTES: u32 = QUERIES_BYTES + ROWS_BYTES + NORMS_BYTES;
-/// Products of a stage.
-const STEPS: u32 = LINE_BYTES / K_BYTES;
-
-/// Registers of a thread that copies, and of one that multiplies: 128 x 40 + 256 x 232 of 65,536.
-const PRODUCER_REGISTERS: u32 = 40;
-const CONSUMER_REGISTERS: u32 = 232;
-/// Barrier at which the first consumer's warps meet; the other's follows. Number 0 is the block's.
-const FIRST_CONSUMER_BARRIER: u32 = 1;
+/// Threads of a consumer that copy a piece of the norms.
+const NORM_PIECES: u32 = BLOCK_ROWS / NORMS_AT_ONCE;
 
 const _: () = {
-    assert!(STAGE_BYTES.is_multiple_of(SWIZZLE.period()), "stages begin where the swizzle's pattern does");
-    assert!(STEPS == 4, "multiply() counts them out");
+    assert!(<Search<F16, SHORT_K> as Config>::STAGES == 4 && <Search<F16, LONG_K> as Config>::STAGES == 3);
+    assert!(NORM_PIECES <= WARPGROUP, "a thread copies one piece at most");
 };
 
-/// Where things lie in shared memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Plan {
-    k: u32,
-    stages: u32,
-}
-
-impl Plan {
-    /// Most and fewest stages: more hide nothing more, fewer do not hide the copies.
-    const STAGES: (u32, u32) = (4, 3);
-
-    /// For lists of `k` and so many stages.
-    #[inline(always)]
-    pub const fn new(k: u32, stages: u32) -> Self {
-        Plan { k, stages }
-    }
-
-    /// The plan with the most stages that needs at most `limit` bytes.
-    pub const fn fitting(k: u32, limit: u32) -> Option<Self> {
-        let (mut stages, fewest) = Self::STAGES;
-        while k <= MAX_K && stages >= fewest {
-            let plan = Self::new(k, stages);
-            if plan.bytes() <= limit {
-                return Some(plan);
-            }
-            stages -= 1;
-        }
-        None
-    }
-
-    /// Length of the lists.
-    #[inline(always)]
-    pub const fn k(&self) -> u32 {
-        self.k
-    }
-
-    /// Stages of the ring.
-    #[inline(always)]
-    pub const fn stages(&self) -> u32 {
-        self.stages
-    }
-
-    /// Offset of the barrier that says that a stage is full.
-    #[inline(always)]
-    const fn full(&self, stage: u32) -> u32 {
-        self.stages * STAGE_BYTES + stage * mbarrier::BYTES
-    }
-
-    /// Offset of the barrier that says that a stage is empty.
-    #[inline(always)]
-    const fn empty(&self, stage: u32) -> u32 {
-        self.full(self.stages + stage)
-    }
-
-    /// Offset of the list of query `query` of the tile.
-    #[inline(always)]
-    pub(crate) const fn list(&self, query: u32) -> u32 {
-        self.empty(self.stages) + query * self.k * KEY_BYTES
-    }
-
-    /// Dynamic shared memory of a block.
-    #[inline(always)]
-    pub const fn bytes(&self) -> u32 {
-        self.list(BLOCK_QUERIES)
+/// Dynamic shared memory of a block for lists of `k`, at most [`LONG_K`].
+pub const fn shared_bytes(k: u32) -> u32 {
+    if k <= SHORT_K {
+        <Search<F16, SHORT_K> as Config>::SHARED
+    } else {
+        <Search<F16, LONG_K> as Config>::SHARED
     }
 }
 
-/// The arguments of a launch, and where the block stands in it.
-struct Problem<'a> {
+/// The product of queries and corpus, with room for lists of `K` keys.
+pub struct Search<T, const K: u32>(PhantomData<T>);
+
+impl<T: Operand + Half, const K: u32> Config for Search<T, K> {
+    type Operands = Pair<T, T, T, 0, 0>;
+    type Tile = [Accumulators; 1];
+    type Stored = Self::Tile;
+    const CONSUMERS: u32 = 2;
+    const PING_PONG: bool = false;
+    const CLUSTER_M: u32 = 1;
+    const CLUSTER_N: u32 = 1;
+    const TRANSPOSED: bool = false;
+    /// A tile's norms, then the lists.
+    const CONSUMER_BYTES: u32 = NORMS_BYTES + Self::CONSUMER_ROWS * K * KEY_BYTES;
+}
+
+/// The arguments of a launch.
+struct Arguments<'a> {
     queries: &'a TensorMap,
     corpus: &'a TensorMap,
     corpus_norms: *const f32,
@@ -153,333 +100,168 @@ struct Problem<'a> {
     dim: u32,
     query_norms: *const f32,
     query_count: u32,
-    plan: Plan,
-    base: u32,
+    k: u32,
     out: *mut u64,
 }
 
-/// Finds the best `k` rows of each slice of an f16 corpus for every f16 query; see the module.
+/// Kernels: name, type, longest list.
+macro_rules! kernels {
+    ($(#[kernel] fn $name:ident: $type:ident, $longest:ident;)*) => {
+        $(
+            #[doc = concat!("Finds the best `k`, at most [`", stringify!($longest), "`], rows of each slice of a corpus for every query, in ", stringify!($type), "; see the module.")]
+            ///
+            /// # Safety
+            /// Arguments as the module's table says; `grid = [queries.div_ceil(`[`BLOCK_QUERIES`]`), slices]` blocks of [`THREADS`] threads with
+            /// [`shared_bytes`] of dynamic shared memory.
+            #[kernel(launch_bounds(THREADS, 1))]
+            pub unsafe fn $name(
+                queries: &TensorMap,
+                corpus: &TensorMap,
+                corpus_norms: *const f32,
+                rows: u32,
+                dim: u32,
+                query_norms: *const f32,
+                query_count: u32,
+                k: u32,
+                out: *mut u64,
+            ) {
+                let arguments =
+                    Arguments { queries, corpus, corpus_norms, rows, dim, query_norms, query_count, k, out };
+                // SAFETY: the caller's contract.
+                unsafe { search::<Search<$type, $longest>>(arguments) }
+            }
+        )*
+    };
+}
+
+kernels! {
+    #[kernel] fn cosine_wgmma_f16: F16, SHORT_K;
+    #[kernel] fn cosine_wgmma_bf16: BF16, SHORT_K;
+    #[kernel] fn cosine_wgmma_long_f16: F16, LONG_K;
+    #[kernel] fn cosine_wgmma_long_bf16: BF16, LONG_K;
+}
+
+/// The work of a kernel.
 ///
 /// # Safety
-/// Arguments as the module's table says; `grid = [queries.div_ceil(`[`BLOCK_QUERIES`]`), slices]` blocks of [`THREADS`] threads with
-/// [`Plan::bytes`] of dynamic shared memory, where the plan is that of `k` and `stages`.
-#[kernel(launch_bounds(THREADS, 1))]
-pub unsafe fn cosine_wgmma_f16(
-    queries: &TensorMap,
-    corpus: &TensorMap,
-    corpus_norms: *const f32,
-    n: u32,
-    dim: u32,
-    query_norms: *const f32,
-    query_count: u32,
-    k: u32,
-    stages: u32,
-    out: *mut u64,
-) {
-    let plan = Plan::new(k, stages);
-    let problem =
-        Problem::new(queries, corpus, (corpus_norms, n, dim), (query_norms, query_count), plan, out);
-    // SAFETY: the caller's contract.
-    unsafe { problem.search::<F16>() }
+/// As the kernels.
+#[inline(always)]
+unsafe fn search<C: Config<Tile = [Accumulators; 1], Stored = [Accumulators; 1]>>(arguments: Arguments<'_>) {
+    let Arguments { queries, corpus, rows, dim, query_count, .. } = arguments;
+    let problem = Problem { m: query_count, n: rows, k: dim, batch: 1, band: 1 };
+    // Nothing is stored by a map.
+    let maps = Maps { a: queries, b: corpus, d: queries };
+    let walk = Slice { rows, tile: thread::block_idx_y() };
+    // SAFETY: the caller's contract: the maps have this product's boxes, and the launch is one of blocks without clusters.
+    unsafe {
+        run::<C, _, _, _>(maps, problem, walk, Whole, |ring, thread| Lists::new(arguments, ring, thread));
+    }
 }
 
-/// Finds the best `k` rows of each slice of a bf16 corpus for every bf16 query; see the module.
-///
-/// # Safety
-/// As [`cosine_wgmma_f16`].
-#[kernel(launch_bounds(THREADS, 1))]
-pub unsafe fn cosine_wgmma_bf16(
-    queries: &TensorMap,
-    corpus: &TensorMap,
-    corpus_norms: *const f32,
-    n: u32,
-    dim: u32,
-    query_norms: *const f32,
-    query_count: u32,
-    k: u32,
-    stages: u32,
-    out: *mut u64,
-) {
-    let plan = Plan::new(k, stages);
-    let problem =
-        Problem::new(queries, corpus, (corpus_norms, n, dim), (query_norms, query_count), plan, out);
-    // SAFETY: the caller's contract.
-    unsafe { problem.search::<BF16>() }
-}
-
-/// A place in the ring: which stage, and the parity of its round.
+/// The tiles of a block's slice of the corpus.
 #[derive(Clone, Copy)]
-struct Position {
-    stage: u32,
-    parity: u32,
+struct Slice {
+    rows: u32,
+    tile: u32,
 }
 
-impl Position {
-    const START: Self = Self { stage: 0, parity: 0 };
+impl<C: Config> Walk<C> for Slice {
+    #[inline(always)]
+    fn is_left(&mut self) -> bool {
+        self.tile < self.rows.div_ceil(C::BLOCK_N)
+    }
 
     #[inline(always)]
-    fn next(self, plan: Plan) -> Self {
-        if self.stage + 1 == plan.stages {
-            Self { stage: 0, parity: self.parity ^ 1 }
-        } else {
-            Self { stage: self.stage + 1, ..self }
+    fn skip(&mut self, tiles: u32) {
+        self.tile += tiles * thread::grid_dim_y();
+    }
+
+    #[inline(always)]
+    fn corner(&self, _: [u32; 2]) -> Corner {
+        let (row, column) = (thread::block_idx_x() * C::BLOCK_M, self.tile * C::BLOCK_N);
+        Corner { row, column, batch: 0, group: 0, end: row + C::BLOCK_M, is_bounded: false }
+    }
+}
+
+/// A consumer's lists, and the norms of the rows that are offered to them.
+struct Lists {
+    offers: Offers,
+    corpus_norms: *const f32,
+    rows: u32,
+    /// Shared address of the tile's norms.
+    norms: u32,
+    /// The consumer's barrier, and the thread's number in the consumer.
+    barrier: u32,
+    thread: u32,
+    /// Where the warp's first list goes, and from one query's to the next one's.
+    out: *mut u64,
+    out_step: usize,
+}
+
+impl Lists {
+    /// Empty ones.
+    ///
+    /// # Safety
+    /// The arguments are a kernel's, and the consumer's memory is not used yet.
+    #[inline(always)]
+    unsafe fn new<C: Config>(arguments: Arguments<'_>, ring: Ring<C>, thread: u32) -> Self {
+        let Arguments { corpus_norms, rows, query_norms, query_count, k, out, .. } = arguments;
+        let (consumer, thread) = (thread / WARPGROUP, thread % WARPGROUP);
+        // A warp keeps the lists of its own queries.
+        let of_consumer = thread / 32 * WARP_QUERIES;
+        let query = thread::block_idx_x() * C::BLOCK_M + consumer * C::CONSUMER_ROWS + of_consumer;
+        let norms = ring.output(consumer);
+        let lists = norms + NORMS_BYTES + of_consumer * k * KEY_BYTES;
+        let real = query_count.saturating_sub(query);
+        let slices = thread::grid_dim_y() as usize;
+        let first = (query as usize * slices + thread::block_idx_y() as usize) * k as usize;
+        // SAFETY: this warp's lists, and norms of queries that there are.
+        let offers = unsafe { Offers::new(lists, k, real, query_norms.wrapping_add(query as usize), rows) };
+        Lists {
+            offers,
+            corpus_norms,
+            rows,
+            norms,
+            barrier: FIRST_CONSUMER_BARRIER + consumer,
+            thread,
+            out: out.wrapping_add(first),
+            out_step: slices * k as usize,
         }
     }
 }
 
-impl<'a> Problem<'a> {
+impl<C: Config<Tile = [Accumulators; 1], Stored = [Accumulators; 1]>> Sink<C> for Lists {
+    /// Asks for the norms of the tile's rows; they come while it is multiplied.
     #[inline(always)]
-    fn new(
-        queries: &'a TensorMap,
-        corpus: &'a TensorMap,
-        (corpus_norms, rows, dim): (*const f32, u32, u32),
-        (query_norms, query_count): (*const f32, u32),
-        plan: Plan,
-        out: *mut u64,
-    ) -> Self {
-        let base = dynamic_shared_address();
-        Problem { queries, corpus, corpus_norms, rows, dim, query_norms, query_count, plan, base, out }
-    }
-
-    /// # Safety
-    /// All threads of the block call it together.
-    #[inline(always)]
-    unsafe fn search<T: Operand>(&self) {
-        let thread = thread::thread_idx_x();
-        // SAFETY: one thread makes the barriers before all meet; roles are those of whole warpgroups.
+    unsafe fn prepare(&mut self, corner: Corner) {
+        // SAFETY: after the barrier nobody reads the last tile's norms. Behind the last row nothing is read; up to there norms are padded
+        // to whole pieces.
         unsafe {
-            self.clear_norms();
-            if thread == 0 {
-                self.make_barriers();
-            }
-            thread::sync_threads();
-            if thread < WARPGROUP {
-                registers::set_max_registers_dec::<PRODUCER_REGISTERS>();
-                if thread == 0 {
-                    self.copy();
-                }
-            } else {
-                registers::set_max_registers_inc::<CONSUMER_REGISTERS>();
-                self.consume::<T>((thread - WARPGROUP) / WARPGROUP, thread % WARPGROUP);
+            barrier::sync(self.barrier, WARPGROUP);
+            if self.thread < NORM_PIECES {
+                let row = corner.column + self.thread * NORMS_AT_ONCE;
+                let is_there = row < self.rows;
+                let from = self.corpus_norms.wrapping_add(if is_there { row as usize } else { 0 });
+                let to = self.norms + self.thread * PIECE_BYTES;
+                async_copy::copy_cg_zfill(to, from, if is_there { PIECE_BYTES } else { 0 });
             }
         }
     }
 
-    /// Clears the norms of all stages: past the end of the corpus nothing is copied there.
-    ///
-    /// # Safety
-    /// Nobody uses the stages yet. A barrier must follow.
+    /// Offers the scores to the lists.
     #[inline(always)]
-    unsafe fn clear_norms(&self) {
-        let mut at = thread::thread_idx_x() * PIECE_BYTES;
-        while at < self.plan.stages * NORMS_BYTES {
-            let stage = at / NORMS_BYTES;
-            // SAFETY: a piece of the stage's norms.
-            unsafe { vector::store_shared_v4(self.norms(stage) + at % NORMS_BYTES, [0.0f32; 4]) };
-            at += THREADS * PIECE_BYTES;
-        }
-        fence::proxy_async_shared();
-    }
-
-    /// # Safety
-    /// One thread calls it, before all others use the barriers.
-    #[inline(always)]
-    unsafe fn make_barriers(&self) {
-        let mut stage = 0;
-        while stage < self.plan.stages {
-            // SAFETY: the barriers' own places.
-            unsafe {
-                mbarrier::init(self.full(stage), 1);
-                mbarrier::init(self.empty(stage), CONSUMERS);
-            }
-            stage += 1;
-        }
-        mbarrier::fence_init();
-    }
-
-    #[inline(always)]
-    fn full(&self, stage: u32) -> u32 {
-        self.base + self.plan.full(stage)
-    }
-
-    #[inline(always)]
-    fn empty(&self, stage: u32) -> u32 {
-        self.base + self.plan.empty(stage)
-    }
-
-    /// Where a stage begins: queries, rows, norms.
-    #[inline(always)]
-    fn stage(&self, stage: u32) -> u32 {
-        self.base + stage * STAGE_BYTES
-    }
-
-    #[inline(always)]
-    fn norms(&self, stage: u32) -> u32 {
-        self.stage(stage) + QUERIES_BYTES + ROWS_BYTES
-    }
-
-    #[inline(always)]
-    fn tiles(&self) -> u32 {
-        self.rows.div_ceil(BLOCK_ROWS)
-    }
-
-    /// Stages of a tile.
-    #[inline(always)]
-    fn chunks(&self) -> u32 {
-        self.dim.div_ceil(BLOCK_K)
-    }
-
-    #[inline(always)]
-    fn first_query(&self) -> u32 {
-        thread::block_idx_x() * BLOCK_QUERIES
-    }
-
-    /// Fills stages with one tile after the other.
-    ///
-    /// # Safety
-    /// One thread of the block calls it.
-    #[inline(always)]
-    unsafe fn copy(&self) {
-        let (slices, chunks) = (thread::grid_dim_y(), self.chunks());
-        let mut position = Position::START;
-        let mut tile = thread::block_idx_y();
-        while tile < self.tiles() {
-            let first_row = tile * BLOCK_ROWS;
-            let mut chunk = 0;
-            while chunk < chunks {
-                let norms = if chunk + 1 == chunks { self.rows_left(first_row) } else { 0 };
-                // SAFETY: the stage is empty once waited for, and expects the bytes of all copies into it.
-                unsafe {
-                    mbarrier::wait_parity(self.empty(position.stage), position.parity ^ 1);
-                    self.fill(position.stage, first_row, chunk, norms);
-                }
-                position = position.next(self.plan);
-                chunk += 1;
-            }
-            tile += slices;
-        }
-    }
-
-    /// Norms of the tile that begins at `first_row`, in whole pieces.
-    #[inline(always)]
-    fn rows_left(&self, first_row: u32) -> u32 {
-        (self.rows - first_row).min(BLOCK_ROWS).next_multiple_of(NORMS_AT_ONCE)
-    }
-
-    /// Starts the copies of a chunk of the queries and of the tile's rows, and of the tile's first `norms` norms.
-    ///
-    /// # Safety
-    /// One thread calls it, when the stage is empty.
-    #[inline(always)]
-    unsafe fn fill(&self, stage: u32, first_row: u32, chunk: u32, norms: u32) {
-        let (to, full) = (self.stage(stage), self.full(stage));
-        let element = (chunk * BLOCK_K) as i32;
-        let norm_bytes = norms * size_of::<f32>() as u32;
-        // SAFETY: the parts of the stage have room for their boxes; norms are padded to whole pieces.
+    unsafe fn tile(&mut self, tile: &C::Tile, corner: Corner) {
+        async_copy::wait_all();
+        // SAFETY: the whole warpgroup is here; all norms have come.
         unsafe {
-            mbarrier::arrive_expect_tx(full, QUERIES_BYTES + ROWS_BYTES + norm_bytes);
-            tma::load_2d(to, self.queries, full, [element, self.first_query() as i32]);
-            tma::load_2d(to + QUERIES_BYTES, self.corpus, full, [element, first_row as i32]);
-            if norms > 0 {
-                let from = self.corpus_norms.add(first_row as usize);
-                tma::bulk_load(self.norms(stage), from, norm_bytes, full);
-            }
+            barrier::sync(self.barrier, WARPGROUP);
+            self.offers.tile(&tile[0], self.norms, corner.column);
         }
     }
 
-    /// Multiplies what comes and offers the scores to the lists of the consumer's queries.
-    ///
-    /// # Safety
-    /// All threads of a warpgroup call it together.
     #[inline(always)]
-    unsafe fn consume<T: Operand>(&self, consumer: u32, thread: u32) {
-        // SAFETY: a warp keeps the lists of its own 16 queries; the rest is the caller's contract.
-        unsafe {
-            let first = self.first_query();
-            let query = consumer * CONSUMER_QUERIES + thread / 32 * 16;
-            let real = self.query_count.saturating_sub(first + query);
-            let norms = self.query_norms.wrapping_add((first + query) as usize);
-            let mut offers =
-                Offers::new(self.base + self.plan.list(query), self.plan.k, real, norms, self.rows);
-            let (slices, chunks) = (thread::grid_dim_y(), self.chunks());
-            let mut position = Position::START;
-            let mut tile = thread::block_idx_y();
-            while tile < self.tiles() {
-                let sums = self.multiply::<T>(&mut position, consumer, thread, chunks);
-                let last = if position.stage == 0 { self.plan.stages - 1 } else { position.stage - 1 };
-                offers.tile(&sums, self.norms(last), tile * BLOCK_ROWS);
-                // The norms have been read by all of the consumer's warps.
-                barrier::sync(FIRST_CONSUMER_BARRIER + consumer, WARPGROUP);
-                self.release(last, thread);
-                tile += slices;
-            }
-            offers.finish(|query_of_warp| {
-                let list = (first + query + query_of_warp) as usize * slices as usize;
-                self.out.add((list + thread::block_idx_y() as usize) * self.plan.k as usize)
-            });
-        }
-    }
-
-    /// The product of the consumer's queries and the next tile; all its stages but the last are released.
-    ///
-    /// # Safety
-    /// As [`Problem::consume`].
-    #[inline(always)]
-    unsafe fn multiply<T: Operand>(
-        &self,
-        position: &mut Position,
-        consumer: u32,
-        thread: u32,
-        chunks: u32,
-    ) -> Accumulators {
-        // SAFETY: zeros are floats; the first product does not read them. The stage is full until it is released, after the
-        // products that read it; the accumulators are touched before the first product and after the last.
-        unsafe {
-            let mut sums: Accumulators = core::mem::zeroed();
-            let mut previous = position.stage;
-            let mut chunk = 0;
-            // At least once: `dim` is not 0.
-            loop {
-                mbarrier::wait_parity(self.full(position.stage), position.parity);
-                let stage = self.stage(position.stage);
-                let queries = stage + consumer * CONSUMER_QUERIES * LINE_BYTES;
-                let a = descriptor(queries, 0, SWIZZLE.period(), SWIZZLE);
-                let b = descriptor(stage + QUERIES_BYTES, 0, SWIZZLE.period(), SWIZZLE);
-                tensor_cores::fence_registers(&mut sums);
-                tensor_cores::fence();
-                unroll!(step in 0..4, {
-                    let skipped = step as u32 * K_BYTES;
-                    let (a, b) = (advance(a, skipped), advance(b, skipped));
-                    tensor_cores::mma::<T, T, _, 0, 0>(&mut sums, a, b, skipped > 0 || chunk > 0);
-                });
-                tensor_cores::commit_group();
-                tensor_cores::wait_group::<1>();
-                tensor_cores::fence_registers(&mut sums);
-                if chunk > 0 {
-                    self.release(previous, thread);
-                }
-                previous = position.stage;
-                *position = position.next(self.plan);
-                chunk += 1;
-                if chunk >= chunks {
-                    break;
-                }
-            }
-            tensor_cores::wait_group::<0>();
-            tensor_cores::fence_registers(&mut sums);
-            sums
-        }
-    }
-
-    /// Tells that the consumer has left the stage.
-    ///
-    /// # Safety
-    /// The warpgroup calls it together, once a round, when nothing of it reads the stage any more.
-    #[inline(always)]
-    unsafe fn release(&self, stage: u32, thread: u32) {
-        if thread == 0 {
-            // SAFETY: the stage's barrier.
-            unsafe { mbarrier::arrive(self.empty(stage)) }
-        }
+    unsafe fn finish(&mut self) {
+        // SAFETY: the warp's own places in the result.
+        unsafe { self.offers.finish(|query| self.out.add(query as usize * self.out_step)) }
     }
 }

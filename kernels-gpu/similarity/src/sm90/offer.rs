@@ -104,6 +104,8 @@ impl Offers {
             if !warp::warp_vote_any(FULL_MASK, promising) {
                 return;
             }
+            // The norms are read again: next to the accumulators there is no room to keep them.
+            warp::sync_warp(FULL_MASK);
             let mut mask = 0u32;
             unroll!(tile in 0..32, {
                 let [first, second] = row_norms(tile);
