@@ -11,6 +11,7 @@ use cust_raw::CUfunction;
 use super::args::{LaunchArgs, Parameters};
 use super::config::{LaunchConfig, LaunchSite};
 use super::name::keep;
+use super::repeats::{Repeats, is_small};
 use crate::device::Device;
 use crate::error::{Error, Limit, Result};
 use crate::module::ModuleInner;
@@ -54,6 +55,8 @@ pub(crate) struct FunctionInner {
     dynamic_shared: AtomicU32,
     /// Whether launches may have clusters that not every device runs.
     large_clusters: AtomicBool,
+    /// Does its device keep it as long as itself?
+    kept: bool,
     /// Keeps the code loaded.
     _module: Arc<ModuleInner>,
 }
@@ -90,8 +93,14 @@ impl FunctionInner {
             attributes,
             dynamic_shared: AtomicU32::new(without_asking),
             large_clusters: AtomicBool::new(false),
+            kept: false,
             _module: module.clone(),
         })
+    }
+
+    /// The same, for a device that keeps it as long as itself.
+    pub(super) fn kept(self) -> Self {
+        FunctionInner { kept: true, ..self }
     }
 
     /// Launches the kernel.
@@ -111,12 +120,28 @@ impl FunctionInner {
         }
         // With blocking launches no other launch runs beside this one, so that an error can only be its own.
         let one_at_a_time = stream.device().blocking_launches().map(|lock| lock.lock());
+        let repeats = self.repeats(stream, &config)?.filter(|_| one_at_a_time.is_none());
         args.with(stream, |parameters| {
             // SAFETY: the arguments fit the kernel's parameters by their types, and the rest is the caller's promise.
-            stream.call(|_| unsafe { self.submit(stream, &config, parameters) })
+            stream.call(|queue| unsafe {
+                match repeats {
+                    Some(repeats) if repeats.launch(queue, self, &config, parameters)? => Ok(()),
+                    _ => self.submit(stream, &config, parameters),
+                }
+            })
         })?;
         stream.note_launch(LaunchSite { kernel: self.name, config: Some(config), location })?;
         if one_at_a_time.is_some() && stream.capture()?.is_none() { stream.synchronize() } else { Ok(()) }
+    }
+
+    /// Where the launch may have a graph, if it may.
+    fn repeats<'s>(&self, stream: &'s Stream, config: &LaunchConfig) -> Result<Option<&'s Repeats>> {
+        let device = stream.device();
+        let row = stream.repeats().in_a_row(is_small(config, device.properties()));
+        // A graph does not say that its kernel overlaps, which the software driver's checker looks at.
+        let sees_all = !(config.overlapping && device.is_software());
+        let may = row && self.kept && sees_all && stream.capture()?.is_none();
+        Ok(may.then(|| stream.repeats()))
     }
 
     /// # Safety

@@ -121,7 +121,7 @@ impl FunctionCache {
         }
         drop(found);
         let module = Module::of_kernel(device, K::FAMILY, K::NAME)?;
-        let function = Arc::new(FunctionInner::find(device, module.inner(), K::NAME)?);
+        let function = Arc::new(FunctionInner::find(device, module.inner(), K::NAME)?.kept());
         // Another thread may have been first: what it has found stays.
         let mut found = self.found.write().unwrap_or_else(PoisonError::into_inner);
         Ok(found.functions.entry(key::<K>()).or_insert(function).clone())

@@ -20,8 +20,10 @@ mod config;
 mod function;
 mod kernel;
 mod name;
+mod one_kernel;
 mod prepared;
 mod recent;
+mod repeats;
 
 pub use args::{Arg, LaunchArgs, Parameters};
 pub use config::{LaunchConfig, LaunchSite};
@@ -34,3 +36,4 @@ pub(crate) use function::FunctionInner;
 pub(crate) use kernel::FunctionCache;
 pub(crate) use name::keep;
 pub(crate) use recent::{LaunchLog, Recent};
+pub(crate) use repeats::Repeats;

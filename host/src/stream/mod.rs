@@ -35,7 +35,7 @@ use cust_raw::CUstream;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::launch::{LaunchSite, Recent};
+use crate::launch::{LaunchSite, Recent, Repeats};
 use crate::memory::Heap;
 use crate::raw::{self, RawResult};
 
@@ -51,6 +51,9 @@ const NON_BLOCKING: u32 = 1;
 const NO_TIMING: u32 = 2;
 
 /// A queue of device work, done in order. Cheap to clone; clones are the same queue.
+///
+/// A stream that makes the same small launches again and again keeps graphs for them. When the last clone of such a stream is dropped it waits for its
+/// work, unless it goes back to the device's pool.
 #[derive(Clone)]
 pub struct Stream {
     inner: Arc<StreamInner>,
@@ -59,6 +62,8 @@ pub struct Stream {
 struct StreamInner {
     id: u64,
     queue: Queue,
+    /// Its launches that have graphs.
+    repeats: Repeats,
     /// Does the queue go back to the device's pool?
     pooled: bool,
     launches: Arc<Recent>,
@@ -109,12 +114,15 @@ impl Drop for StreamInner {
             // SAFETY: the queue is alive.
             unsafe { self.device.allocator().retire(&self.device, heap, self.queue.stream) };
         }
-        if self.pooled && self.device.idle_queues().put(self.queue) {
+        if self.pooled && self.device.idle_queues().put(self.queue, &mut self.repeats) {
             return;
         }
         // A failure has nobody to go to: the stream goes with its context.
         // SAFETY: this is the last handle, and the context is current.
-        let _ = self.device.clean_up(|| unsafe { self.queue.destroy() });
+        let _ = self.device.clean_up(|| unsafe {
+            self.repeats.destroy(self.queue.stream);
+            self.queue.destroy()
+        });
     }
 }
 
@@ -133,7 +141,7 @@ impl Device {
     /// # Errors
     /// [`Error::InvalidArgument`] for a level that there is not, or the driver's error.
     pub fn stream_with_priority(&self, level: u32) -> Result<Stream> {
-        Ok(Stream::over(self, Queue::create(self, level)?, false))
+        Ok(Stream::over(self, Queue::create(self, level)?, Repeats::default(), false))
     }
 
     /// A stream of the device's pool: cheaper than a new one. It goes back to the pool when its last clone is dropped.
@@ -149,20 +157,21 @@ impl Device {
     /// # Errors
     /// As [`Device::stream_with_priority`].
     pub fn pooled_stream_with_priority(&self, level: u32) -> Result<Stream> {
-        let queue = match self.idle_queues().take(self, level)? {
-            Some(queue) => queue,
-            None => Queue::create(self, level)?,
+        let (queue, repeats) = match self.idle_queues().take(self, level)? {
+            Some(idle) => idle,
+            None => (Queue::create(self, level)?, Repeats::default()),
         };
-        Ok(Stream::over(self, queue, true))
+        Ok(Stream::over(self, queue, repeats, true))
     }
 }
 
 impl Stream {
-    fn over(device: &Device, queue: Queue, pooled: bool) -> Stream {
+    fn over(device: &Device, queue: Queue, repeats: Repeats, pooled: bool) -> Stream {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let inner = StreamInner {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             queue,
+            repeats,
             pooled,
             launches: device.launches().open(),
             progress: Progress::default(),
@@ -324,6 +333,10 @@ impl Stream {
 
     fn queue(&self) -> &Queue {
         &self.inner.queue
+    }
+
+    pub(crate) fn repeats(&self) -> &Repeats {
+        &self.inner.repeats
     }
 
     pub(crate) fn id(&self) -> u64 {

@@ -68,7 +68,7 @@ fn multiply(stream: &Stream, k: usize, wanted: impl Fn(&Config) -> bool) -> Resu
         .into_iter()
         .map(|offer| offer.config)
         .filter(wanted)
-        .min_by_key(|config| config.tile[0] * config.tile[1] * config.cluster[0] * config.cluster[1])
+        .min_by_key(|config| config.tile[0] * config.tile[1] * config.cluster.iter().product::<u32>())
         .expect("the device that calls fail on is a Hopper");
     product.run_with(stream, &config)?;
     let want: Vec<f32> = (0..M * N)
