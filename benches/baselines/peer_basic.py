@@ -101,6 +101,7 @@ OPS = {
     "silu": reading(lambda x, _: F.silu(x)),
     "relu": reading(lambda x, _: torch.relu(x)),
     "fill": unary(lambda x, out: out.fill_(1)),
+    "uniform": unary(lambda x, out: out.uniform_()),
     "add": binary(lambda x, y, out: torch.add(x, y, out=out)),
     "mul": binary(lambda x, y, out: torch.mul(x, y, out=out)),
     "saxpy": binary(lambda x, y, out: y.add_(x, alpha=0.5)),

@@ -1,6 +1,7 @@
 """cuBLASLt through ctypes: up to 32 algorithms that its heuristic proposes, each timed, the fastest kept.
 
-cuBLAS is column-major, so it computes the transpose of the row-major result: `C^T = op(B)^T op(A)^T`, B first.
+cuBLAS is column-major, so it computes the transpose of the row-major result: `C^T = op(B)^T op(A)^T`, B first. A residual is its C, with beta 1,
+beside a result of its own; it is added before an activation, so only without one is it what the other peers compute.
 """
 import ctypes
 from ctypes import byref, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
@@ -46,7 +47,7 @@ class Matmul:
 
     handle = None
 
-    def __init__(self, shape, inputs, out, trans_a, trans_b, epilogue):
+    def __init__(self, shape, inputs, out, trans_a, trans_b, epilogue, residual=None):
         if epilogue not in EPILOGUES:
             raise ValueError("cuBLASLt has no epilogue %s" % epilogue)
         self.lt = library()
@@ -57,7 +58,8 @@ class Matmul:
         m, n, k, batch = shape
         self.shape, self.narrow = shape, inputs[0] in ("e4m3", "e5m2")
         self.workspace = torch.empty(WORKSPACE_BYTES, device="cuda", dtype=torch.uint8)
-        self.alpha, self.beta, self.one = c_float(1), c_float(0), torch.ones((), device="cuda")
+        self.residual = residual
+        self.alpha, self.beta, self.one = c_float(1), c_float(0 if residual is None else 1), torch.ones((), device="cuda")
         self.desc = c_void_p()
         compute = COMPUTE_32F_FAST_TF32 if inputs[0] == "tf32" else COMPUTE_32F
         check("descriptor", self.lt.cublasLtMatmulDescCreate(byref(self.desc), compute, SCALE_TYPE))
@@ -104,9 +106,10 @@ class Matmul:
         """Queues the product of a set of operands (A, B, C) on torch's stream."""
         a, b, c = operands
         c_pointer = c_void_p(c.data_ptr())
+        added = c_pointer if self.residual is None else c_void_p(self.residual.data_ptr())
         check("matmul", self.lt.cublasLtMatmul(
             self.handle, self.desc, byref(self.alpha), c_void_p(b.data_ptr()), self.first, c_void_p(a.data_ptr()), self.second,
-            byref(self.beta), c_pointer, self.result, c_pointer, self.result, self.algo, c_void_p(self.workspace.data_ptr()),
+            byref(self.beta), added, self.result, c_pointer, self.result, self.algo, c_void_p(self.workspace.data_ptr()),
             c_size_t(WORKSPACE_BYTES), c_void_p(torch.cuda.current_stream().cuda_stream)))
 
     def search(self, operands):

@@ -112,8 +112,13 @@ def with_cublaslt(request):
     a, b, _ = operands[0]
     names = {dtype: name for name, dtype in DTYPES.items() if name != "tf32"}
     inputs = [request["dtype"] if request["dtype"] == "tf32" else names[x.dtype] for x in (a, b)]
-    matmul = Matmul((m, n, k, batch), inputs, out, bool(request.get("trans_a")), bool(request.get("trans_b")),
-                    request.get("epilogue") or "none")
+    terms = (request.get("epilogue") or "none").split("_")
+    has_residual = terms[-1] == "residual"
+    if has_residual and any(term in ACTIVATIONS for term in terms):
+        raise ValueError("cuBLASLt adds a residual before the activation")
+    epilogue = "_".join(terms[:-1] if has_residual else terms) or "none"
+    residual = random([m, n], out) if has_residual else None
+    matmul = Matmul((m, n, k, batch), inputs, out, bool(request.get("trans_a")), bool(request.get("trans_b")), epilogue, residual)
     matmul.search(operands)
     # Captured, so that what Python costs a call is not held against it.
     return Graph("cublaslt", operands, matmul.run)

@@ -37,7 +37,7 @@ const SQUARES: [usize; 10] = [512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192
 /// Sides that no tile divides; of the last no row but the first begins at a 16-byte boundary.
 const ODD: [Sides; 3] = [(1000, 1000, 1000), (3000, 3000, 3000), (4097, 4099, 4101)];
 /// Layers of transformers of 1 to 70 billion parameters, at 1 to 8192 tokens.
-const LAYERS: [Sides; 28] = [
+const LAYERS: [Sides; 29] = [
     (1, 4096, 4096),
     (1, 8192, 8192),
     (1, 28_672, 8192),
@@ -64,6 +64,7 @@ const LAYERS: [Sides; 28] = [
     (4096, 4096, 14_336),
     (4096, 14_336, 4096),
     (8192, 5632, 2048),
+    (8192, 8192, 2048),
     (8192, 28_672, 8192),
     (8192, 8192, 28_672),
 ];
@@ -83,6 +84,8 @@ const FEW: [Sides; 9] = [
     (4096, 14_336, 4096),
     (4096, 4096, 14_336),
 ];
+/// For epilogues: few tiles, many steps a tile, few steps a tile, and more columns than rows.
+const FUSED: [Sides; 4] = [(1024, 4096, 4096), (4096, 4096, 4096), (8192, 8192, 2048), (4096, 14_336, 4096)];
 /// For f32 without tensor cores.
 const F32: [Sides; 8] = [
     (512, 512, 512),
@@ -159,7 +162,7 @@ fn main() -> Outcome {
             bench::<f32, f32>(session, short)?;
             bench::<E4M3, bf16>(session, Run { name: "gemm_e4m3", dtype: "e4m3", sides, ..PLAIN })?;
         }
-        for sides in shapes(session, &[(4096, 4096, 4096), (8192, 8192, 2048)]) {
+        for sides in shapes(session, &FUSED) {
             let run = Run { sides, bias: true, ..bf16_run };
             bench::<bf16, bf16>(session, Run { name: "gemm_bf16_bias", epilogue: "bias", ..run })?;
             let gelu = Run { activation: Activation::Gelu, epilogue: "bias_gelu", ..run };

@@ -1,8 +1,8 @@
 //! What a launch costs the host: kernels of a few elements, one after another, eagerly and as a graph. The chain that torch runs too is
 //! that of its `x.add_(1)`, by the op on tensors; `saxpy` shows what a kernel with few parameters costs.
 //!
-//! Times are by the host's clock from an idle device to an idle device, divided by the kernels. Where the device is slower than the
-//! host, as in a graph, that is the device's time from one kernel of a chain to the next.
+//! Times are by the host's clock from an idle device to an idle device, divided by the kernels: the greater of what the host and what
+//! the device takes from one kernel of a chain to the next. Rows that end in `_call` are the host's part alone.
 
 use basic::saxpy as kernel;
 use ironwarp::graph::Graph;
@@ -25,6 +25,7 @@ fn main() -> Outcome {
         bench_eager(session)?;
         bench_add(session)?;
         bench_handle(session)?;
+        bench_prepared(session)?;
         bench_graph(session, "launch_replay", 1)?;
         bench_graph(session, "launch_graph", kernels)?;
         bench_add_graph(session, kernels)
@@ -61,17 +62,32 @@ fn add(stream: &Stream, x: &mut Tensor, one: &Tensor) -> ironwarp::Result<()> {
     binary_assign(stream, BinaryOp::Add, x.view_mut()?, one)
 }
 
+/// The rows `name` and `name_call`; returns how many runs they were.
+fn measure(
+    session: &mut Session,
+    name: &str,
+    peers: &[Value],
+    mut run: impl FnMut() -> ironwarp::Result<()>,
+) -> Outcome<u64> {
+    let mut count = 0;
+    let mut run = |runs: u64| {
+        count += runs;
+        (0..runs).try_for_each(|_| run())
+    };
+    let (shape, work) = ("1 kernel", Work::Calls(1));
+    session.measure_host(name, shape, work, peers, &mut run)?;
+    session.measure_calls(&format!("{name}_call"), shape, work, &mut run)?;
+    Ok(count)
+}
+
 /// Through the op, with all that it checks.
 fn bench_eager(session: &mut Session) -> Outcome {
     if !session.wants("launch_eager") {
         return Ok(());
     }
     let (x, mut y) = vectors(session)?;
-    let (stream, mut count) = (session.stream.clone(), 0);
-    session.measure_host("launch_eager", "1 kernel", Work::Calls(1), &[], |runs| {
-        count += runs;
-        (0..runs).try_for_each(|_| saxpy(&stream, 1.0, &x, &mut y))
-    })?;
+    let stream = session.stream.clone();
+    let count = measure(session, "launch_eager", &[], || saxpy(&stream, 1.0, &x, &mut y))?;
     check("launch_eager", &y.to_vec(&stream)?, count)
 }
 
@@ -81,45 +97,54 @@ fn bench_add(session: &mut Session) -> Outcome {
         return Ok(());
     }
     let (mut x, one) = tensors(session)?;
-    let (stream, mut count) = (session.stream.clone(), 0);
-    session.measure_host(
-        "launch_add_eager",
-        "1 kernel",
-        Work::Calls(1),
-        &torch("chain_eager", 1),
-        |runs| {
-            count += runs;
-            (0..runs).try_for_each(|_| add(&stream, &mut x, &one))
-        },
-    )?;
+    let stream = session.stream.clone();
+    let peers = torch("chain_eager", 1);
+    let count = measure(session, "launch_add_eager", &peers, || add(&stream, &mut x, &one))?;
     check("launch_add_eager", &x.to_vec(&stream)?, count)
 }
 
-/// Through a kernel handle and addresses, the least that ironwarp does for a launch: prepared, as it is, and the calls alone.
+/// Blocks that `saxpy` asks for.
+fn config() -> LaunchConfig {
+    LaunchConfig::new([kernel::blocks(ELEMENTS) as u32, 1, 1], [kernel::THREADS, 1, 1])
+}
+
+/// Through a kernel handle and addresses, the least that ironwarp does for a launch: as it is, and as kernels are launched that are not small, one
+/// after the other and overlapping.
 fn bench_handle(session: &mut Session) -> Outcome {
-    let names = ["launch_handle", "launch_call", "launch_prepared"];
-    if !names.into_iter().any(|name| session.wants(name)) {
+    let shared = session.device.properties().shared_per_block + 1;
+    let large = config().with_shared(shared);
+    let rows = [
+        ("launch_handle", config()),
+        ("launch_large", large),
+        ("launch_large_overlap", large.overlapping_previous()),
+    ];
+    for (name, config) in rows {
+        if !session.wants(name) {
+            continue;
+        }
+        let (x, y) = vectors(session)?;
+        let (stream, to) = (session.stream.clone(), y.as_ptr());
+        let handle = session.device.kernel::<kernel::saxpy>()?;
+        // SAFETY: grid and block are what the kernel asks for; both have ELEMENTS elements; nothing else uses `y`.
+        let run = || unsafe { handle.launch(&stream, config, (1.0, &x, to)) };
+        let count = measure(session, name, &[], run)?;
+        check(name, &y.to_vec(&stream)?, count)?;
+    }
+    Ok(())
+}
+
+/// The same, prepared.
+fn bench_prepared(session: &mut Session) -> Outcome {
+    if !session.wants("launch_prepared") {
         return Ok(());
     }
     let (x, y) = vectors(session)?;
-    let (stream, mut count) = (session.stream.clone(), 0);
-    let handle = session.device.kernel::<kernel::saxpy>()?;
-    let config = LaunchConfig::new([kernel::blocks(ELEMENTS) as u32, 1, 1], [kernel::THREADS, 1, 1]);
-    let to = y.as_ptr();
-    let mut prepared = handle.prepare(&stream, config)?;
-    session.measure_host("launch_prepared", "1 kernel", Work::Calls(1), &[], |runs| {
-        count += runs;
-        // SAFETY: grid and block are what the kernel asks for; both have ELEMENTS elements; nothing else uses `y`.
-        (0..runs).try_for_each(|_| unsafe { prepared.launch((1.0, &x, to)) })
-    })?;
-    let mut run = |runs: u64| {
-        count += runs;
-        // SAFETY: grid and block are what the kernel asks for; both have ELEMENTS elements; nothing else uses `y`.
-        (0..runs).try_for_each(|_| unsafe { handle.launch(&stream, config, (1.0, &x, to)) })
-    };
-    session.measure_host("launch_handle", "1 kernel", Work::Calls(1), &[], &mut run)?;
-    session.measure_calls("launch_call", "1 kernel", Work::Calls(1), &mut run)?;
-    check("launch_handle", &y.to_vec(&stream)?, count)
+    let (stream, to) = (session.stream.clone(), y.as_ptr());
+    let mut prepared = session.device.kernel::<kernel::saxpy>()?.prepare(&stream, config())?;
+    // SAFETY: grid and block are what the kernel asks for; both have ELEMENTS elements; nothing else uses `y`.
+    let run = || unsafe { prepared.launch((1.0, &x, to)) };
+    let count = measure(session, "launch_prepared", &[], run)?;
+    check("launch_prepared", &y.to_vec(&stream)?, count)
 }
 
 /// A graph of `kernels` kernels, replayed; of one it is what a launch costs that was prepared.

@@ -87,7 +87,9 @@ fn bench_copy(session: &mut Session, bytes: usize) -> Outcome {
 }
 
 fn bench_elementwise(session: &mut Session, dtype: DType, bytes: usize) -> Outcome {
-    if !session.wants("elementwise") {
+    let functions = ["elementwise_neg", "elementwise_exp", "elementwise_gelu", "elementwise_silu"];
+    let others = ["elementwise_add", "elementwise_mul", "elementwise_add_row", "elementwise_copy_turned"];
+    if !session.wants_any(&[functions, others].concat()) {
         return Ok(());
     }
     let stream = session.stream.clone();
@@ -136,13 +138,16 @@ fn bench_elementwise(session: &mut Session, dtype: DType, bytes: usize) -> Outco
         binary_into(&stream, BinaryOp::Add, &x, &bias, out.view_mut()?)
     })?;
     let turned = x.view_as(&[COLUMNS, rows])?.transpose(0, 1)?;
-    session.measure("elementwise_copy_turned", &shape, moved(2), |_| {
+    let beside = [peer("transpose", dtype, rows, &[("shape", json!([COLUMNS, rows]))])];
+    session.measure_beside("elementwise_copy_turned", &shape, moved(2), &beside, |_| {
         copy_into(&stream, &turned, out.view_mut()?)
     })
 }
 
 fn bench_reduction(session: &mut Session, dtype: DType, bytes: usize) -> Outcome {
-    if !session.wants("reduction") {
+    let of_sums = ["reduction_sum_all", "reduction_sum_rows", "reduction_sum_columns"];
+    let of_maxima = ["reduction_max_all", "reduction_max_rows", "reduction_max_columns"];
+    if !session.wants_any(&[&of_sums[..], &of_maxima, &["reduction_argmax_rows"]].concat()) {
         return Ok(());
     }
     let stream = session.stream.clone();
@@ -216,7 +221,7 @@ fn bench_convert(session: &mut Session, bytes: usize) -> Outcome {
 
 /// Rows of a table, every second one, in an order without a pattern.
 fn bench_index(session: &mut Session, dtype: DType, bytes: usize) -> Outcome {
-    if !session.wants("index") {
+    if !session.wants_any(&["index_gather", "index_scatter", "index_scatter_add"]) {
         return Ok(());
     }
     let stream = session.stream.clone();
@@ -266,7 +271,7 @@ fn bench_index(session: &mut Session, dtype: DType, bytes: usize) -> Outcome {
 }
 
 fn bench_fill(session: &mut Session, bytes: usize) -> Outcome {
-    if !session.wants("fill") {
+    if !session.wants_any(&["fill", "fill_uniform"]) {
         return Ok(());
     }
     let stream = session.stream.clone();
@@ -277,6 +282,8 @@ fn bench_fill(session: &mut Session, bytes: usize) -> Outcome {
     session.measure_beside("fill", &shape, work, &[peer("fill", DType::F32, rows, &[])], |_| {
         fill(&stream, y.view_mut()?, 1.0f32)
     })?;
-    session
-        .measure("fill_uniform", &shape, work, |_| uniform(&stream, &[rows, COLUMNS], 0.0, 1.0, 1).map(drop))
+    let beside = [peer("uniform", DType::F32, rows, &[])];
+    session.measure_beside("fill_uniform", &shape, work, &beside, |_| {
+        uniform(&stream, &[rows, COLUMNS], 0.0, 1.0, 1).map(drop)
+    })
 }

@@ -1,5 +1,6 @@
 //! The command line of a bench program.
 
+use std::fmt;
 use std::path::PathBuf;
 
 /// What the command line asks for.
@@ -16,7 +17,7 @@ pub struct Options {
 }
 
 /// An argument that means nothing.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
     /// Not an option.
     #[error("unknown argument `{0}`\nusage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every]")]
@@ -24,6 +25,21 @@ pub enum OptionsError {
     /// An option whose value is missing.
     #[error("`{0}` needs a value\nusage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every]")]
     NoValue(String),
+    /// A part of `--only` that is in no row's name.
+    #[error("`--only {part}`: no row of this program has that in its name; its rows are {}", .names.join(", "))]
+    NoRow {
+        /// The part.
+        part: String,
+        /// The rows' names.
+        names: Vec<String>,
+    },
+}
+
+/// The sentence: a program's `main` shows the error that it returns in this form.
+impl fmt::Debug for OptionsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Options {
@@ -55,9 +71,41 @@ impl Options {
     }
 }
 
+/// The rows that a program has asked about, each `NAME` or `NAME/SHAPE`.
+#[derive(Debug, Default)]
+pub struct Seen(Vec<String>);
+
+impl Seen {
+    /// Notes a row.
+    pub fn note(&mut self, row: &str) {
+        if !self.0.iter().any(|seen| seen == row) {
+            self.0.push(row.to_owned());
+        }
+    }
+
+    /// Whether every part of `--only` is in some row's name; asked when all rows are known.
+    ///
+    /// # Errors
+    /// [`OptionsError::NoRow`].
+    pub fn check(&self, options: &Options) -> Result<(), OptionsError> {
+        let mut parts = options.only.iter().flat_map(|only| only.split(','));
+        let Some(part) = parts.find(|part| !self.0.iter().any(|row| row.contains(part))) else {
+            return Ok(());
+        };
+        let mut names: Vec<String> = Vec::new();
+        for row in &self.0 {
+            let name = row.split('/').next().unwrap_or(row);
+            if !names.iter().any(|known| known == name) {
+                names.push(name.to_owned());
+            }
+        }
+        Err(OptionsError::NoRow { part: part.to_owned(), names })
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Options, OptionsError};
+    use super::{Options, OptionsError, Seen};
 
     fn parse(line: &str) -> Result<Options, OptionsError> {
         Options::parse(line.split_whitespace().map(String::from))
@@ -78,6 +126,18 @@ mod tests {
         assert!(wants("", "gemm"));
         assert!(wants("--only gemm_f16/1x,copy", "gemm_f16/1x8") && wants("--only gemm_f16/1x,copy", "copy"));
         assert!(!wants("--only gemm_f16/1x,copy", "gemm_f16/2x8"));
+    }
+
+    #[test]
+    fn parts_that_pick_no_row_are_named() {
+        let mut seen = Seen::default();
+        ["copy/8 bytes", "gemm_f16/1x8", "gemm_f16/2x8", "saxpy"].into_iter().for_each(|row| seen.note(row));
+        for line in ["", "--only gemm_f16/2", "--only saxpy,copy"] {
+            assert_eq!(seen.check(&parse(line).unwrap()), Ok(()), "{line}");
+        }
+        let names = ["copy", "gemm_f16", "saxpy"].map(String::from).to_vec();
+        let error = Err(OptionsError::NoRow { part: "gemv".into(), names });
+        assert_eq!(seen.check(&parse("--only saxpy,gemv").unwrap()), error);
     }
 
     #[test]

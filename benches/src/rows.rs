@@ -41,6 +41,9 @@ impl Work {
     }
 }
 
+/// The row that others are a share of: measured whatever `--only` says.
+pub const COPY: &str = "copy";
+
 /// The program whose rows are ours.
 pub const OURS: &str = "ironwarp";
 
@@ -103,9 +106,9 @@ fn against_peers(ours: &Row, rows: &[Row]) -> Option<f64> {
 /// The table for people. Rates in bytes are also given as a share of the row `copy`, when there is one, and our rows are
 /// compared with the best of their peers.
 pub fn table(rows: &[Row]) -> String {
-    let copy = rows.iter().find(|row| row.name == "copy" && row.program == OURS).map(Row::rate);
+    let copy = rows.iter().find(|row| row.name == COPY && row.program == OURS).map(Row::rate);
     let mut text = format!(
-        "{:<22} {:<10} {:>22} {:>11} {:>11} {:>11} {:>16} {:>9} {:>9} {:>8}\n",
+        "{:<26} {:<10} {:>22} {:>11} {:>11} {:>11} {:>16} {:>9} {:>9} {:>8}\n",
         "kernel", "program", "shape", "median ms", "p10", "p90", "rate", "of copy", "of peers", "samples"
     );
     for row in rows {
@@ -118,7 +121,7 @@ pub fn table(rows: &[Row]) -> String {
             ours.and_then(|row| against_peers(row, rows)).map_or(String::new(), |r| format!("{r:.3}"));
         let _ = writeln!(
             text,
-            "{:<22} {:<10} {:>22} {:>11.4} {:>11.4} {:>11.4} {:>8.1} {:<7} {:>9} {:>9} {:>8}",
+            "{:<26} {:<10} {:>22} {:>11.4} {:>11.4} {:>11.4} {:>8.1} {:<7} {:>9} {:>9} {:>8}",
             row.name,
             row.program,
             row.shape,

@@ -1,6 +1,7 @@
 //! A run of a bench program.
 
-use crate::rows::{OURS, csv, summary, table};
+use crate::options::Seen;
+use crate::rows::{COPY, OURS, csv, summary, table};
 use crate::{Facts, Options, Peer, PeerError, Peers, Row, Work, facts};
 use criterion::{BenchmarkId, Criterion, SamplingMode};
 use ironwarp::{Device, Event, Stream};
@@ -39,6 +40,7 @@ pub struct Session {
     /// Started for the first row that has any.
     peers: Option<Result<Peers, Box<dyn Error>>>,
     rows: Vec<Row>,
+    seen: RefCell<Seen>,
 }
 
 /// Samples of a row: runs and milliseconds of each.
@@ -61,6 +63,7 @@ impl Session {
             name,
             peers: None,
             rows: Vec::new(),
+            seen: RefCell::default(),
         };
         body(&mut session)?;
         session.finish()
@@ -71,9 +74,16 @@ impl Session {
         self.options.quick || self.device.is_software()
     }
 
-    /// Whether the row is wanted; asked before its inputs are made.
+    /// Whether the row is wanted; asked before its inputs are made. What is measured all the same is left out of the table.
     pub fn wants(&self, name: &str) -> bool {
+        self.seen.borrow_mut().note(name);
         self.options.wants(name)
+    }
+
+    /// Whether any of these rows is wanted, for inputs that they share.
+    pub fn wants_any(&self, names: &[&str]) -> bool {
+        // All of them are asked about, so that all are known.
+        names.iter().filter(|name| self.wants(name)).count() > 0
     }
 
     /// How many sets of operands of `bytes` in all a row should rotate through, so that none is found in the L2 cache.
@@ -235,6 +245,9 @@ impl Session {
         peers: &[Value],
         mut sample: impl FnMut(u64) -> ironwarp::Result<(u64, f64)>,
     ) -> Outcome {
+        if !self.wants(&format!("{name}/{shape}")) && name != COPY {
+            return Ok(());
+        }
         let mut peers: Vec<(Peer, Samples)> =
             self.prepare(peers).into_iter().map(|peer| (peer, Samples::new())).collect();
         // The first run loads the module; it belongs to no sample.
@@ -314,7 +327,7 @@ impl Session {
             println!("\nsamples: {}", path.display());
         }
         println!("\n{}\n{clocks}\n{peers}{}\n{}", self.facts, table(&self.rows), summary(&self.rows));
-        Ok(())
+        Ok(self.seen.borrow().check(&self.options)?)
     }
 }
 

@@ -30,6 +30,7 @@ Examples:
   bundle/run test                               every test on the NVIDIA driver
   bundle/run bench                              every benchmark
   bundle/run sanitize                           the kernels' tests under compute-sanitizer
+  bundle/run agree                              the executor's results and the GPU's, side by side
 ";
 
 /// Packages whose tests launch kernels. What the others test does not depend on the machine.
@@ -37,8 +38,8 @@ const TESTED: &[&str] = &["ironwarp", "ironwarp-driver"];
 /// Test programs that need a compiler at run time.
 const NEEDS_COMPILER: &[&str] = &["compile_fail"];
 const LIMIT_MIB: u64 = 60;
-/// Where programs lie in the bundle, and the archive that the script unpacks them from.
-const PROGRAM_FOLDERS: [&str; 3] = ["tests", "benches", "examples"];
+/// Where programs and PTX lie in the bundle, and the archive that the script unpacks them from.
+const PACKED: [&str; 4] = ["tests", "benches", "examples", "ptx"];
 const ARCHIVE: &str = "programs.tar.xz";
 const XZ: &str = "xz --lzma2=preset=1,dict=256MiB";
 const RUN_SCRIPT: &str = include_str!("bundle/run.sh");
@@ -159,8 +160,8 @@ fn write_script(path: &Path) -> Result<(), Error> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(Error::io("make executable", path))
 }
 
-/// Packs the programs into one archive: they hold the same library code dozens of times, which a dictionary as
-/// long as all of them makes small. Where tar or xz is missing they stay as they are, and the limit decides.
+/// Packs programs and PTX into one archive: they hold the same library code dozens of times, and kernels that differ in a constant, which a
+/// dictionary as long as all of them makes small. Where tar or xz is missing they stay as they are, and the limit decides.
 fn pack(folder: &Path) {
     let archive = folder.join(ARCHIVE);
     let mut tar = Command::new("tar");
@@ -168,9 +169,9 @@ fn pack(folder: &Path) {
         .arg(folder)
         .args(["--use-compress-program", XZ, "--create", "--file"])
         .arg(&archive);
-    let (packed, text) = process::quietly(tar.args(PROGRAM_FOLDERS));
+    let (packed, text) = process::quietly(tar.args(PACKED));
     if packed {
-        PROGRAM_FOLDERS.iter().for_each(|programs| drop(fs::remove_dir_all(folder.join(programs))));
+        PACKED.iter().for_each(|packed| drop(fs::remove_dir_all(folder.join(packed))));
     } else {
         eprintln!("{} not packed: {}", style(Style::Warn, "warning:"), text.trim());
         // A part of an archive would be unpacked as if it were whole.
@@ -247,18 +248,49 @@ mod tests {
         assert!(!ran && text.contains("run test"), "{text}");
     }
 
-    /// A bundle of shell scripts that behave like test programs: one passes, one fails, one hangs.
+    /// A bundle of nothing, whose script is returned.
+    fn empty_bundle(folder: &Path) -> PathBuf {
+        PACKED.iter().for_each(|packed| fs::create_dir_all(folder.join(packed)).unwrap());
+        let script = folder.join("run");
+        write_script(&script).unwrap();
+        script
+    }
+
+    /// Adds a shell script that behaves like a test program.
+    fn add_program(bundle: &Path, name: &str, body: &str) {
+        let program = bundle.join("tests").join(name);
+        fs::write(&program, format!("#!/bin/sh\n{body}\n")).unwrap();
+        fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn the_script_compares_both_drivers() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = empty_bundle(folder.path());
+        let run = |nvidia: &str| {
+            let tour = format!(
+                "echo 'bits 0123456789abcdef a + b'; echo 'test one ... bits 0123456789abcdef c'\n\
+                 [ $IRONWARP_DRIVER = soft ] && echo 'bits 00000000000000aa d' || {nvidia}"
+            );
+            add_program(folder.path(), "host.ops_tour", &tour);
+            process::quietly(Command::new(&script).arg("agree"))
+        };
+        let (ok, text) = run("echo 'bits 00000000000000bb d'");
+        assert!(ok && text.contains("differs in some bit: d\n"), "{text}");
+        assert!(text.contains("agree: 2 of 3 results") && text.contains("; 0 were"), "{text}");
+        let (ok, text) = run("echo 'bits 00000000000000aa e'");
+        assert!(ok && text.contains("agree: 2 of 2 results") && text.contains("; 2 were"), "{text}");
+        let (ok, text) = run("exit 1");
+        assert!(!ok && text.contains("host.ops_tour on the driver nvidia"), "{text}");
+    }
+
+    /// One program passes, one fails, one hangs.
     #[test]
     fn the_script_counts_and_fails_when_a_program_does() {
         let folder = tempfile::tempdir().unwrap();
         let tests = folder.path().join("tests");
-        PROGRAM_FOLDERS.iter().for_each(|programs| fs::create_dir_all(folder.path().join(programs)).unwrap());
-        let script = folder.path().join("run");
-        write_script(&script).unwrap();
-        let program = |name: &str, body: &str| {
-            fs::write(tests.join(name), format!("#!/bin/sh\n{body}\n")).unwrap();
-            fs::set_permissions(tests.join(name), fs::Permissions::from_mode(0o755)).unwrap();
-        };
+        let script = empty_bundle(folder.path());
+        let program = |name: &str, body: &str| add_program(folder.path(), name, body);
         let run = || process::quietly(Command::new(&script).arg("test").env("IRONWARP_TIMEOUT", "1"));
         program(
             "good",

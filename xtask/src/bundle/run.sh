@@ -15,6 +15,7 @@ usage: run test [NAME]                 test programs whose name contains NAME
        run sanitize [NAME]             every shipped kernel once, and the device library's tests, under compute-sanitizer's memcheck,
                                        synccheck and racecheck; NAME picks other test programs of the kernels (host.ops_ for
                                        all of them: hours), or is the whole name of any test program
+       run agree                       every shipped kernel on the executor and on the GPU: how many results are the same to the bit
        run demo [ARGUMENTS]            the search example
 
 environment: IRONWARP_DRIVER=nvidia|soft   IRONWARP_RESULTS=DIR   IRONWARP_TIMEOUT=SECONDS
@@ -24,7 +25,7 @@ EOF
     exit 2
 }
 
-# Unpacks the programs, once. They travel in one archive because the same library code lies in each of them.
+# Unpacks programs and PTX, once. They travel in one archive because the same code lies in many of them.
 unpack() {
     archive=$here/programs.tar.xz
     [ -f "$archive" ] && [ ! -d "$here/tests" ] || return 0
@@ -191,6 +192,35 @@ bench() {
     return $worst
 }
 
+# bits DRIVER: the tour's stops on one driver, with a digest of their results.
+bits() {
+    IRONWARP_DRIVER=$1 "$here/tests/host.ops_tour" once --nocapture >"$results/bits.$1.log" 2>&1 || {
+        cat "$results/bits.$1.log" >&2
+        echo "FAILED: host.ops_tour on the driver $1" >&2
+        return 1
+    }
+    # The test harness prints before the first word of some lines.
+    sed -n 's/^.*bits \([0-9a-f]\{16\}\) \(.*\)$/\2 | \1/p' "$results/bits.$1.log" | LC_ALL=C sort >"$results/bits.$1"
+    sed 's/ | [0-9a-f]*$//' "$results/bits.$1" | LC_ALL=C sort >"$results/names.$1"
+}
+
+# Sums of tensor cores and approximate functions differ in their last bits: tests hold both drivers to one oracle and tolerance. Into how
+# many parts k is cut depends on the device, so some stops are one driver's alone.
+agree() {
+    bits soft && bits nvidia || return 1
+    same=$(LC_ALL=C comm -12 "$results/bits.soft" "$results/bits.nvidia" | wc -l)
+    LC_ALL=C comm -12 "$results/names.soft" "$results/names.nvidia" >"$results/names.both"
+    LC_ALL=C comm -13 "$results/bits.soft" "$results/bits.nvidia" | sed 's/ | [0-9a-f]*$//' |
+        LC_ALL=C comm -12 - "$results/names.both" | sed 's/^/differs in some bit: /'
+    both=$(wc -l <"$results/names.both")
+    alone=$(LC_ALL=C comm -3 "$results/names.soft" "$results/names.nvidia" | wc -l)
+    echo "agree: $same of $both results are the same to the bit on the executor and on the GPU; $alone were made on one of them"
+    if [ "$both" -eq 0 ]; then
+        echo "FAILED: the drivers have no launch in common" >&2
+        return 1
+    fi
+}
+
 [ $# -gt 0 ] || usage
 mkdir -p "$results" || exit 1
 unpack
@@ -200,6 +230,7 @@ case $mode in
 test) run_all test "$(programs tests "${1:-}")" env ;;
 bench) bench "$@" ;;
 sanitize) sanitize "${1:-}" ;;
+agree) agree ;;
 demo) exec "$here/examples/search" "$@" ;;
 *) usage ;;
 esac
