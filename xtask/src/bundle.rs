@@ -219,6 +219,12 @@ fn measure(folder: &Path, sizes: &mut BTreeMap<PathBuf, u64>) -> Result<(), Erro
 mod tests {
     use super::*;
 
+    fn run_script(script: &Path) -> Command {
+        let mut command = Command::new("sh");
+        command.arg(script);
+        command
+    }
+
     #[test]
     fn programs_are_read_from_cargos_messages() {
         let message = |kind: &str, executable: &str| {
@@ -244,7 +250,7 @@ mod tests {
         write_script(&script).unwrap();
         let (valid, text) = process::quietly(Command::new("sh").arg("-n").arg(&script));
         assert!(valid, "{text}");
-        let (ran, text) = process::quietly(Command::new(&script).arg("dance"));
+        let (ran, text) = process::quietly(run_script(&script).arg("dance"));
         assert!(!ran && text.contains("run test"), "{text}");
     }
 
@@ -256,11 +262,13 @@ mod tests {
         script
     }
 
-    /// Adds a shell script that behaves like a test program.
+    /// Adds a shell script that behaves like a test program. Another process writes it: one that this process held open for writing
+    /// could not be run as long as a child that another test starts has yet to close it.
     fn add_program(bundle: &Path, name: &str, body: &str) {
-        let program = bundle.join("tests").join(name);
-        fs::write(&program, format!("#!/bin/sh\n{body}\n")).unwrap();
-        fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut writer = Command::new("sh");
+        writer.args(["-c", r#"printf '#!/bin/sh\n%s\n' "$1" >"$0" && chmod 755 "$0""#]);
+        let (written, text) = process::quietly(writer.arg(bundle.join("tests").join(name)).arg(body));
+        assert!(written, "{text}");
     }
 
     #[test]
@@ -273,7 +281,7 @@ mod tests {
                  [ $IRONWARP_DRIVER = soft ] && echo 'bits 00000000000000aa d' || {nvidia}"
             );
             add_program(folder.path(), "host.ops_tour", &tour);
-            process::quietly(Command::new(&script).arg("agree"))
+            process::quietly(run_script(&script).arg("agree"))
         };
         let (ok, text) = run("echo 'bits 00000000000000bb d'");
         assert!(ok && text.contains("differs in some bit: d\n"), "{text}");
@@ -284,29 +292,79 @@ mod tests {
         assert!(!ok && text.contains("host.ops_tour on the driver nvidia"), "{text}");
     }
 
+    /// A program's last line, with what it sees of the environment.
+    const PASSES: &str =
+        "echo \"test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; driver $IRONWARP_DRIVER\"";
+
     /// One program passes, one fails, one hangs.
     #[test]
     fn the_script_counts_and_fails_when_a_program_does() {
         let folder = tempfile::tempdir().unwrap();
-        let tests = folder.path().join("tests");
         let script = empty_bundle(folder.path());
         let program = |name: &str, body: &str| add_program(folder.path(), name, body);
-        let run = || process::quietly(Command::new(&script).arg("test").env("IRONWARP_TIMEOUT", "1"));
-        program(
-            "good",
-            "echo \"test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; driver $IRONWARP_DRIVER\"",
-        );
-        pack(folder.path());
-        assert!(!tests.is_dir(), "packed");
-        let (ok, text) = run();
+        let run = |names: &str, limit: &str| {
+            process::quietly(run_script(&script).args(["test", names]).env("IRONWARP_TIMEOUT", limit))
+        };
+        program("good", PASSES);
+        let (ok, text) = run("", "20");
         assert!(ok && text.contains("test result: ok. 3 passed; 0 failed; 1 ignored"), "{text}");
-        assert!(tests.join("good").is_file(), "unpacked");
         program("bad", "echo 'test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured'; exit 101");
-        let (ok, text) = run();
+        let (ok, text) = run("", "20");
         assert!(!ok && text.contains("test result: FAILED. 4 passed; 2 failed; 1 ignored"), "{text}");
-        fs::remove_file(tests.join("bad")).unwrap();
         program("stuck", "sleep 20");
-        let (ok, text) = run();
+        let (ok, text) = run("stuck", "1");
         assert!(!ok && text.contains("stuck") && text.contains("timed out"), "{text}");
+    }
+
+    /// A later bundle that is copied over one that has run replaces its archive alone.
+    #[test]
+    fn the_script_unpacks_an_archive_once_and_another_anew() {
+        let [folder, later] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        for (bundle, name) in [(&folder, "first"), (&later, "second")] {
+            empty_bundle(bundle.path());
+            add_program(bundle.path(), name, PASSES);
+            pack(bundle.path());
+        }
+        let tests = folder.path().join("tests");
+        assert!(!tests.is_dir(), "packed");
+        let run = || process::quietly(run_script(&folder.path().join("run")).arg("test"));
+        let (ok, text) = run();
+        assert!(ok && text.contains("test: 1 programs") && tests.join("first").is_file(), "{text}");
+        fs::copy(later.path().join(ARCHIVE), folder.path().join(ARCHIVE)).unwrap();
+        let (ok, text) = run();
+        assert!(ok && tests.join("second").is_file() && !tests.join("first").exists(), "{text}");
+        add_program(folder.path(), "third", PASSES);
+        let (ok, text) = run();
+        assert!(ok && text.contains("test: 2 programs"), "unpacked again: {text}");
+    }
+
+    /// The bundle's folder has a space in its name, and the folder for results is named from where the script is called.
+    #[test]
+    fn the_script_runs_wherever_it_lies() {
+        let folder = tempfile::tempdir().unwrap();
+        let bundle = folder.path().join("my bundle");
+        let script = empty_bundle(&bundle);
+        let sees = "case $IRONWARP_PTX_DIR in /*) ;; *) exit 1 ;; esac";
+        add_program(&bundle, "host.conformance", &format!("{sees}; {PASSES}"));
+        add_program(&bundle, "host.sticky", PASSES);
+        let bench = bundle.join("tests/host.ops");
+        add_program(&bundle, "host.ops", "[ -d \"$2\" ] && echo figures in \"$2\"");
+        fs::rename(bench, bundle.join("benches/ops")).unwrap();
+        let run = |mode: &str| {
+            let mut command = run_script(&script);
+            command.arg(mode).current_dir(folder.path()).env("IRONWARP_PTX_DIR", "my bundle/ptx");
+            command.env("COMPUTE_SANITIZER", "/usr/bin/env").env("IRONWARP_SANITIZE_TOOLS", "none");
+            process::quietly(command.env("IRONWARP_RESULTS", "there"))
+        };
+        let (ok, text) = run("test");
+        assert!(ok && text.contains("test: 2 programs, 0 of them failed"), "{text}");
+        assert!(folder.path().join("there/test.host.conformance.log").is_file(), "{text}");
+        let (ok, text) = run("bench");
+        assert!(ok && text.contains("bench: 1 programs ok") && text.contains("/there"), "{text}");
+        let (_, text) = run("sanitize");
+        assert!(
+            text.contains("none: 1 programs") && text.contains("left out: host.sticky: its kernels"),
+            "{text}"
+        );
     }
 }

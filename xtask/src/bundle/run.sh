@@ -1,12 +1,19 @@
 #!/bin/sh
 # Runs the programs of a bundle on a machine without Rust. Logs and figures go to results/.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-results=${IRONWARP_RESULTS:-$here/results}
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+
+# absolute PATH: programs run in the bundle's folder, whatever folder this was called from.
+absolute() {
+    case $1 in /*) echo "$1" ;; *) echo "$PWD/$1" ;; esac
+}
+
+results=$(absolute "${IRONWARP_RESULTS:-$here/results}")
 # Seconds that one test program may take; under a sanitizer everything is slower.
 limit=${IRONWARP_TIMEOUT:-600}
 export IRONWARP_DRIVER="${IRONWARP_DRIVER:-nvidia}"
-export IRONWARP_PTX_DIR="${IRONWARP_PTX_DIR:-$here/ptx}"
+IRONWARP_PTX_DIR=$(absolute "${IRONWARP_PTX_DIR:-$here/ptx}")
+export IRONWARP_PTX_DIR
 
 usage() {
     cat >&2 <<'EOF'
@@ -25,10 +32,13 @@ EOF
     exit 2
 }
 
-# Unpacks programs and PTX, once. They travel in one archive because the same code lies in many of them.
+# Unpacks programs and PTX, once for each archive: a later bundle may have been copied over this one. They travel in one
+# archive because the same code lies in many of them.
 unpack() {
     archive=$here/programs.tar.xz
-    [ -f "$archive" ] && [ ! -d "$here/tests" ] || return 0
+    [ -f "$archive" ] || return 0
+    sum=$(cksum <"$archive") || exit 1
+    [ ! -d "$here/tests" ] || [ "$sum" != "$(cat "$here/unpacked" 2>/dev/null)" ] || return 0
     rm -rf "$here/unpacking" && mkdir "$here/unpacking" || exit 1
     if command -v xz >/dev/null; then
         xz --decompress --stdout "$archive" | tar -x -C "$here/unpacking"
@@ -39,7 +49,9 @@ unpack() {
         echo "cannot unpack $archive: neither xz nor python3 did it" >&2
         exit 1
     fi
-    mv "$here/unpacking"/* "$here" && rmdir "$here/unpacking"
+    # The sum goes first and comes last: what is cut short here begins anew.
+    (cd "$here" && rm -rf unpacked tests benches examples ptx && mv unpacking/* . && rmdir unpacking) || exit 1
+    echo "$sum" >"$here/unpacked"
 }
 
 # Prints the number before a word of a program's result line, or 0.
@@ -48,11 +60,12 @@ count() {
     echo "${number:-0}"
 }
 
-# programs FOLDER NAME: the programs of a folder whose name contains NAME.
+# programs FOLDER NAME: the programs of a folder whose name contains NAME, by their names: the folder's may have spaces.
 programs() {
     for program in "$here/$1"/*; do
         [ -x "$program" ] || continue
-        case $(basename "$program") in *"$2"*) echo "$program" ;; esac
+        name=$(basename "$program")
+        case $name in *"$2"*) echo "$name" ;; esac
     done
 }
 
@@ -61,13 +74,12 @@ programs() {
 # programs that test kernels, without those whose kernels are wrong on purpose. A program asked for by its whole name
 # runs whatever it is.
 why_not_sanitized() {
-    program_name=$(basename "$1")
-    [ "$program_name" = "$2" ] && return
-    case $program_name in
+    [ "$1" = "$2" ] && return
+    case $1 in
     host.ops_repeat) echo "repeats in 20 processes what the other ops_* launch" ;;
     host.ops_tour | host.conformance) ;;
     host.ops_* | host.gemm_sm90)
-        [ -n "$2" ] || echo "its kernels are in host.ops_tour, on fewer shapes; \`sanitize $program_name\` runs it" ;;
+        [ -n "$2" ] || echo "its kernels are in host.ops_tour, on fewer shapes; \`sanitize $1\` runs it" ;;
     host.sticky | host.launch_blocking | driver.conformance_fault) echo "its kernels fault on purpose" ;;
     *) echo "tests calls of the host, not kernels" ;;
     esac
@@ -83,7 +95,7 @@ sanitized() {
 report_left_out() {
     for program in $(programs tests "$1"); do
         why=$(why_not_sanitized "$program" "$1")
-        [ -z "$why" ] || echo "left out: $(basename "$program"): $why"
+        [ -z "$why" ] || echo "left out: $program: $why"
     done
 }
 
@@ -98,11 +110,10 @@ run_all() {
     label=$1 chosen=$2
     shift 2
     passed=0 failed=0 ignored=0 broken=0 ran=0
-    for program in $chosen; do
-        name=$(basename "$program")
+    for name in $chosen; do
         log=$results/$label.$name.log
         begun=$(date +%s)
-        (cd "$here" && exec timeout -k 5 "$limit" "$@" "$program" $(arguments_of "$name")) >"$log" 2>&1
+        (cd "$here" && exec timeout -k 5 "$limit" "$@" "$here/tests/$name" $(arguments_of "$name")) >"$log" 2>&1
         status=$?
         took=$(($(date +%s) - begun))
         ran=$((ran + 1))
@@ -136,7 +147,7 @@ run_all() {
 find_sanitizer() {
     for candidate in "${COMPUTE_SANITIZER:-}" "$(command -v compute-sanitizer)" /usr/local/cuda/bin/compute-sanitizer; do
         if [ -n "$candidate" ] && [ -x "$candidate" ]; then
-            echo "$candidate"
+            absolute "$candidate"
             return
         fi
     done
@@ -171,13 +182,12 @@ bench() {
     [ "$wanted" = . ] && wanted=
     [ $# -gt 0 ] && shift
     worst=0 ran=0
-    for program in $(programs benches "$wanted"); do
-        name=$(basename "$program")
+    for name in $(programs benches "$wanted"); do
         echo "== $name =="
         ran=$((ran + 1))
         status=0
         # No pipe: its status would be the one of its last part.
-        (cd "$here" && exec "$program" --out "$results" "$@") >"$results/bench.$name.log" 2>&1 || status=$?
+        (cd "$here" && exec "$here/benches/$name" --out "$results" "$@") >"$results/bench.$name.log" 2>&1 || status=$?
         cat "$results/bench.$name.log"
         if [ $status -ne 0 ]; then
             echo "FAILED: $name (exit $status)"
