@@ -3,6 +3,7 @@
 use std::env;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use crate::arch::Arch;
 use crate::compile::{Job, Options};
@@ -298,6 +299,7 @@ fn make(job: &Job<'_>, ptx: PathBuf) -> Result<Built, BuildError> {
     if ptx.is_file() && stamp::holds(&stamp, fingerprint) {
         return Ok(Built { ptx, sources: stamp::files(&stamp), fresh: true });
     }
+    let started = SystemTime::now();
     let assembly = job.run()?;
     let text = std::fs::read_to_string(&assembly).map_err(BuildError::io("read", &assembly))?;
     let family = &job.manifest.library;
@@ -308,7 +310,7 @@ fn make(job: &Job<'_>, ptx: PathBuf) -> Result<Built, BuildError> {
     })?;
     stamp::write_atomically(&ptx, finished.as_bytes())?;
     let sources = stamp::sources(&job.dep_info(), &job.manifest.path)?;
-    stamp::write(&stamp, fingerprint, &sources)?;
+    stamp::write(&stamp, fingerprint, &sources, started)?;
     Ok(Built { ptx, sources: sources.into_iter().collect(), fresh: false })
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::BuildError;
 
@@ -35,17 +35,25 @@ pub fn files(path: &Path) -> Vec<PathBuf> {
     text.lines().skip(1).filter_map(|line| line.splitn(3, ' ').nth(2)).map(PathBuf::from).collect()
 }
 
-/// Writes the stamp for these files.
+/// Writes the stamp for these files, from which a build that began at `started` has made something. It does not hold if one
+/// of them has changed since: the compiler may have read it before.
 ///
 /// # Errors
 /// When the stamp cannot be written.
-pub fn write(path: &Path, fingerprint: u64, files: &BTreeSet<PathBuf>) -> Result<(), BuildError> {
+pub fn write(
+    path: &Path,
+    fingerprint: u64,
+    files: &BTreeSet<PathBuf>,
+    started: SystemTime,
+) -> Result<(), BuildError> {
     let mut text = first_line(fingerprint);
     text.push('\n');
     for file in files {
-        if let Some(state) = state(file) {
-            let _ = writeln!(text, "{state} {}", file.display());
-        }
+        let Some(found) = modified_and_len(file) else { continue };
+        // Cargo writes the lock file itself, before it compiles.
+        let is_later = found.0 >= started && !file.ends_with("Cargo.lock");
+        let state = state_of(found).filter(|_| !is_later);
+        let _ = writeln!(text, "{} {}", state.as_deref().unwrap_or(UNKNOWN), file.display());
     }
     write_atomically(path, text.as_bytes())
 }
@@ -89,10 +97,21 @@ fn first_line(fingerprint: u64) -> String {
     format!("fingerprint {fingerprint:016x}")
 }
 
-fn state(file: &Path) -> Option<String> {
+/// Stands for the state of a file of which it is not known what was read of it. No file has it.
+const UNKNOWN: &str = "? ?";
+
+fn modified_and_len(file: &Path) -> Option<(SystemTime, u64)> {
     let metadata = fs::metadata(file).ok()?;
-    let modified = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
-    Some(format!("{} {}", modified.as_nanos(), metadata.len()))
+    Some((metadata.modified().ok()?, metadata.len()))
+}
+
+fn state_of((modified, len): (SystemTime, u64)) -> Option<String> {
+    let modified = modified.duration_since(UNIX_EPOCH).ok()?;
+    Some(format!("{} {len}", modified.as_nanos()))
+}
+
+fn state(file: &Path) -> Option<String> {
+    modified_and_len(file).and_then(state_of)
 }
 
 fn line_holds(line: &str) -> bool {
@@ -123,6 +142,7 @@ fn nearest_manifest(source: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn a_stamp_holds_until_a_file_changes() {
@@ -130,7 +150,10 @@ mod tests {
         let (source, stamp) = (folder.path().join("a b.rs"), folder.path().join("stamp"));
         fs::write(&source, "1").unwrap();
         assert!(!holds(&stamp, 7), "no stamp yet");
-        write(&stamp, 7, &BTreeSet::from([source.clone()])).unwrap();
+        let files = BTreeSet::from([source.clone()]);
+        write(&stamp, 7, &files, UNIX_EPOCH).unwrap();
+        assert!(!holds(&stamp, 7), "written since the build began");
+        write(&stamp, 7, &files, SystemTime::now() + Duration::from_secs(60)).unwrap();
         assert!(holds(&stamp, 7));
         assert!(!holds(&stamp, 8), "other flags");
         fs::write(&source, "22").unwrap();

@@ -1,0 +1,61 @@
+//! A source that is edited while it is compiled.
+
+#![cfg(unix)]
+
+use std::error::Error;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use cuda_builder::{CudaBuilder, DeviceToolchain, Version};
+
+/// Stands in for cargo: "compiles" the first line of the source into a comment, and the first time writes another into the source
+/// when it has read it.
+const CARGO: &str = r#"#!/bin/sh
+for arg in "$@"; do
+    case $arg in --emit=asm=*) assembly=${arg#--emit=asm=} ;; esac
+    [ "$before" != --target-dir ] || target=$arg
+    before=$arg
+done
+line=$(cat src/lib.rs)
+printf '.version 7.0\n.target sm_80\n.address_size 64\n// %s\n' "$line" >"$assembly"
+mkdir -p "$target/nvptx64-nvidia-cuda/release"
+echo "$target/k.ptx: $PWD/src/lib.rs" >"$target/nvptx64-nvidia-cuda/release/k.d"
+sleep 0.1
+[ "$line" != first ] || echo second >src/lib.rs
+"#;
+
+fn toolchain(folder: &Path) -> Result<DeviceToolchain, Box<dyn Error>> {
+    let cargo = folder.join("cargo");
+    fs::write(&cargo, CARGO)?;
+    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755))?;
+    Ok(DeviceToolchain {
+        rustc: "rustc".into(),
+        cargo,
+        version: Version { major: 1, minor: 96, patch: 0 },
+        description: "none".to_owned(),
+        nightly: false,
+        library_source: folder.to_owned(),
+    })
+}
+
+#[test]
+fn is_compiled_again() -> Result<(), Box<dyn Error>> {
+    let folder = tempfile::tempdir()?;
+    let package = folder.path().join("k");
+    fs::create_dir_all(package.join("src"))?;
+    fs::write(package.join("Cargo.toml"), "[package]\nname = \"k\"\nversion = \"0.1.0\"\n")?;
+    fs::write(package.join("src/lib.rs"), "first\n")?;
+    let toolchain = toolchain(folder.path())?;
+    let build = || -> Result<_, Box<dyn Error>> {
+        let builder = CudaBuilder::new(&package).target_dir(folder.path().join("target"));
+        let built = builder.toolchain(toolchain.clone()).capture_output(true).build_module()?;
+        Ok((built.fresh, fs::read_to_string(built.ptx)?))
+    };
+    let (fresh, ptx) = build()?;
+    assert!(!fresh && ptx.contains("// first"), "{ptx}");
+    let (fresh, ptx) = build()?;
+    assert!(!fresh && ptx.contains("// second"), "{ptx}");
+    assert!(build()?.0, "nothing changed");
+    Ok(())
+}
