@@ -80,6 +80,29 @@ fn wait_by_one_thread_is_no_wait_by_another() {
 }
 
 #[test]
+fn a_grid_barrier_passes_on_waits_and_proxy_fences() {
+    words(&[32, 8], &[32, 8], Swizzle::None, |map, _| {
+        let kernel = |fence: fn(), meet_after: fn()| {
+            ready(&[1]);
+            put(tile(4 * rank()), 1);
+            fence();
+            simt::grid::sync();
+            if rank() == 0 {
+                arrive_expect_tx(bar(0), 1024);
+                fetch(tile(0), map, bar(0), &[0, 0]);
+                wait_parity(bar(0), 0);
+            }
+            meet_after();
+            get(tile(4 * rank()));
+        };
+        let config = config().cooperative();
+        passes(config, || kernel(proxy_fence, simt::grid::sync));
+        fails(config, FaultKind::ProxyFence, || kernel(|| (), simt::grid::sync));
+        fails(config, FaultKind::AsyncCopyPending, || kernel(proxy_fence, || ()));
+    });
+}
+
+#[test]
 fn the_wrong_stage() {
     words(&[32, 8], &[32, 8], Swizzle::None, |map, _| {
         fails(config(), FaultKind::AsyncCopyPending, || {

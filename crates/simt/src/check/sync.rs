@@ -352,15 +352,20 @@ fn synchronise_block(group: &Group<'_>, block: &Block, slots: &[u32]) {
 
 /// All threads of the grid have met.
 pub(crate) fn synchronise_grid(group: &Group<'_>) {
-    let mut history = History::default();
+    let mut history = None;
+    for thread in &group.threads {
+        join_histories(&mut history, thread.check.sync.known.borrow_mut().history.take().as_ref());
+    }
     for block in &group.blocks {
         let sync = &block.check.sync;
+        join_histories(&mut history, sync.history.take().as_ref());
+        sync.has_news.set(false);
         sync.raise_floor();
-        history.add(block.number.get(), Seen { floor: sync.floor.get(), clock: None, wide: true });
+        let own = Seen { floor: sync.floor.get(), clock: None, wide: true };
+        Arc::make_mut(history.get_or_insert_default()).add(block.number.get(), own);
     }
-    let history = Arc::new(history);
     for block in &group.blocks {
-        join_histories(&mut block.check.sync.history.borrow_mut(), Some(&history));
+        block.check.sync.history.replace(history.clone());
     }
 }
 
