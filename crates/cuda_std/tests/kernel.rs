@@ -43,6 +43,20 @@ pub unsafe fn every_way(
     }
 }
 
+/// Has the name of what reads the arguments.
+#[kernel]
+pub unsafe fn invoke(out: *mut u32) {
+    // SAFETY: the launch passes a valid pointer.
+    unsafe { *out += 1 };
+}
+
+/// Has the name of what the arguments are read from.
+#[kernel]
+pub unsafe fn parameters(out: *mut u32) {
+    // SAFETY: the launch passes a valid pointer.
+    unsafe { *out += 1 };
+}
+
 /// Takes nothing.
 #[kernel]
 pub unsafe fn nothing() {}
@@ -104,4 +118,21 @@ fn the_entry_reads_its_arguments() {
         .unwrap_or_else(|fault| panic!("{fault}"));
     }
     assert_eq!((y, last, count), ([112.5, 114.5, 116.5], [116.5], [1]));
+}
+
+#[test]
+fn a_kernel_may_have_any_name() {
+    let mut count = [0u32];
+    let out = Tracked::new(&mut count, "count");
+    let pointer = out.as_ptr() as usize;
+    let params = [std::ptr::from_ref(&pointer).cast::<c_void>()];
+    for name in [invoke::NAME, parameters::NAME] {
+        let entry = simt::registry::find(Some("kernel"), name).unwrap();
+        let config = simt::LaunchConfig::linear(1, 1);
+        // SAFETY: one pointer to a value of the parameter's type.
+        let launched = unsafe { simt::launch(entry, &config, params.as_ptr(), &simt::Options::default()) };
+        launched.unwrap_or_else(|fault| panic!("{fault}"));
+    }
+    drop(out);
+    assert_eq!(count, [2]);
 }

@@ -53,6 +53,7 @@ fn marker(kernel: &Kernel) -> TokenStream {
     }
 }
 
+/// Its own names are such as no kernel has, which would hide the kernel from the call.
 fn registration(kernel: &Kernel) -> TokenStream {
     let Kernel { name, params, .. } = kernel;
     let layouts = params.iter().map(layouts);
@@ -63,22 +64,22 @@ fn registration(kernel: &Kernel) -> TokenStream {
     quote! {
         #[cfg(not(target_arch = "nvptx64"))]
         const _: () = {
-            unsafe fn invoke(parameters: *const *const ::core::ffi::c_void) {
-                let _ = parameters;
-                // SAFETY: the executor passes one pointer for each of `PARAMS`, to a value of that size; the values
+            unsafe fn __ironwarp_invoke(__ironwarp_parameters: *const *const ::core::ffi::c_void) {
+                let _ = __ironwarp_parameters;
+                // SAFETY: the executor passes one pointer for each of the layouts, to a value of that size; the values
                 // are what whoever launched the kernel vouches for.
                 unsafe { #name(#(#arguments),*) }
             }
-            const PARAMS: &[::cuda_std::kernel::ParamLayout] = &[#(#layouts),*];
+            const __IRONWARP_PARAMS: &[::cuda_std::kernel::ParamLayout] = &[#(#layouts),*];
             ::cuda_std::__private::inventory::submit! {
                 ::cuda_std::kernel::KernelEntry {
                     name: #name_text,
                     family: ::core::env!("CARGO_CRATE_NAME"),
                     file: ::core::file!(),
                     line: ::core::line!(),
-                    params: PARAMS,
+                    params: __IRONWARP_PARAMS,
                     bounds: #bounds,
-                    invoke,
+                    invoke: __ironwarp_invoke,
                 }
             }
         };
@@ -109,15 +110,17 @@ fn argument(param: &Param, next: &mut usize) -> TokenStream {
     let index = *next;
     *next += param.parameters();
     match passing {
-        Passing::Slice(element) => quote!(::cuda_std::__private::read_slice::<#element>(parameters, #index)),
+        Passing::Slice(element) => {
+            quote!(::cuda_std::__private::read_slice::<#element>(__ironwarp_parameters, #index))
+        }
         Passing::SliceMut(element) => {
-            quote!(::cuda_std::__private::read_slice_mut::<#element>(parameters, #index))
+            quote!(::cuda_std::__private::read_slice_mut::<#element>(__ironwarp_parameters, #index))
         }
         // A copy, since a launch does not promise alignment; it lives as long as the call.
         Passing::Map => {
-            quote!(&::cuda_std::__private::read_value::<::cuda_std::tma::TensorMap>(parameters, #index))
+            quote!(&::cuda_std::__private::read_value::<::cuda_std::tma::TensorMap>(__ironwarp_parameters, #index))
         }
-        _ => quote!(::cuda_std::__private::read_value::<#ty>(parameters, #index)),
+        _ => quote!(::cuda_std::__private::read_value::<#ty>(__ironwarp_parameters, #index)),
     }
 }
 
