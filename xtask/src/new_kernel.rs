@@ -45,72 +45,23 @@ const PROJECT_CONFIG: &str = include_str!("../templates/config.toml");
 const PROJECT_BUILD: &str = include_str!("../templates/build.rs");
 const PROJECT_MAIN: &str = include_str!("../templates/main.rs");
 
-/// What a package cannot be called: Rust's keywords, and crates that every program has or that a kernel uses.
-const RESERVED: &[&str] = &[
-    "as",
-    "async",
-    "await",
-    "break",
-    "const",
-    "continue",
-    "crate",
-    "dyn",
-    "else",
-    "enum",
-    "extern",
-    "false",
-    "fn",
-    "for",
-    "if",
-    "impl",
-    "in",
-    "let",
-    "loop",
-    "match",
-    "mod",
-    "move",
-    "mut",
-    "pub",
-    "ref",
-    "return",
-    "self",
-    "static",
-    "struct",
-    "super",
-    "trait",
-    "true",
-    "type",
-    "unsafe",
-    "use",
-    "where",
-    "while",
-    "abstract",
-    "become",
-    "box",
-    "do",
-    "final",
-    "gen",
-    "macro",
-    "override",
-    "priv",
-    "try",
-    "typeof",
-    "unsized",
-    "virtual",
-    "yield",
-    "core",
-    "std",
-    "alloc",
-    "test",
-    "proc_macro",
-    "main",
-    "kernels",
-    "common",
-    "bench",
-    "ironwarp",
-    "criterion",
-    "cuda_std",
-    "cuda_builder",
+/// What a kernel and its package cannot be called, and why.
+const RESERVED: &[(&str, &str)] = &[
+    (
+        "as async await break const continue crate dyn else enum extern false fn for if impl in let loop match mod move \
+         mut pub ref return self static struct super trait true type unsafe use where while abstract become box do final \
+         gen macro override priv try typeof unsized virtual yield",
+        "it is a word of Rust's",
+    ),
+    (
+        "bool char str i8 i16 i32 i64 i128 isize u8 u16 u32 u64 u128 usize f16 f32 f64 f128 bf16 thread",
+        "every kernel has a type of its own name, which would hide what kernels use by this one",
+    ),
+    (
+        "core std alloc test proc_macro main kernels common bench ironwarp criterion cuda_std cuda_builder",
+        "a crate or module that every kernel or its tests use has taken it",
+    ),
+    ("build deps examples incremental", "cargo has folders of that name where it would put the program"),
 ];
 
 /// A file to write: path and text.
@@ -167,19 +118,23 @@ fn check_name(name: &str) -> Result<(), Error> {
     if name.len() > LONGEST {
         return refuse(format!("{} characters, at most {LONGEST}", name.len()));
     }
-    if RESERVED.contains(&name) {
-        return refuse("Rust or a package that every kernel uses has taken it".to_owned());
+    match RESERVED.iter().find(|(names, _)| names.split(' ').any(|reserved| reserved == name)) {
+        Some((_, why)) => refuse((*why).to_owned()),
+        None => Ok(()),
     }
-    Ok(())
 }
 
-/// No package of the workspace has the name.
+/// No package of the workspace has the name, nor one that it depends on: cargo's `--package NAME` would not know which is meant.
 fn check_free(name: &str) -> Result<(), Error> {
-    let taken = workspace::families()?.iter().any(|family| family.library == name)
+    let lock = workspace::root().join("Cargo.lock");
+    let packages = fs::read_to_string(&lock).map_err(Error::io("read", &lock))?;
+    let mut packages = packages.lines().filter_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
+    let taken = packages.any(|package| package.replace('-', "_") == name)
+        || workspace::families()?.iter().any(|family| family.library == name)
         || workspace::root().join("crates").join(name).exists();
     if taken {
         return Err(Error::Usage(format!(
-            "this workspace has a package `{name}` already: choose another name"
+            "this workspace has a package `{name}` already, or depends on one: choose another name"
         )));
     }
     Ok(())
@@ -208,7 +163,6 @@ fn project_files(name: &str, ironwarp: &Path) -> Result<Vec<File>, Error> {
             ironwarp.display()
         )));
     };
-    let kernels = format!("{name}_kernels");
     let file = |path: String, text: String| (PathBuf::from(path), text);
     let fill = |text: &str| text.replace(NAME, name).replace(IRONWARP, ironwarp);
     // Test and benchmark use the project's library where the template has a module of its own.
@@ -221,12 +175,11 @@ fn project_files(name: &str, ironwarp: &Path) -> Result<Vec<File>, Error> {
         .replace("use ironwarp::{Device, ", "use ironwarp::{Device, Module, PtxSource, ")
         .replace(
             "    Device::open(0)\n",
-            &format!(
-                "    let device = Device::open(0)?;\n    Module::load_family(&device, \"{kernels}\", PtxSource::Directory(env!(\"KERNELS_PTX\").into()))?;\n    Ok(device)\n"
-            ),
+            "    let device = Device::open(0)?;\n    Module::load_family(&device, \"__NAME___kernels\", PtxSource::Directory(env!(\"KERNELS_PTX\").into()))?;\n    Ok(device)\n",
         )
-        .replace("hello::", &format!("{kernels}::"))
-        .replace(TEMPLATE, name);
+        // The name comes last, since the template's may stand in it.
+        .replace("hello::", "__NAME___kernels::")
+        .replace(TEMPLATE, NAME);
     Ok(vec![
         file("Cargo.toml".to_owned(), fill(PROJECT_MANIFEST)),
         file(".cargo/config.toml".to_owned(), fill(PROJECT_CONFIG)),
@@ -234,7 +187,7 @@ fn project_files(name: &str, ironwarp: &Path) -> Result<Vec<File>, Error> {
         file("build.rs".to_owned(), PROJECT_BUILD.to_owned()),
         file("kernels/Cargo.toml".to_owned(), fill(PROJECT_KERNELS)),
         file("kernels/src/lib.rs".to_owned(), renamed(KERNEL, name)),
-        file("src/lib.rs".to_owned(), library),
+        file("src/lib.rs".to_owned(), fill(&library)),
         file("src/main.rs".to_owned(), fill(PROJECT_MAIN)),
         file(format!("tests/{name}.rs"), use_library(TEST)),
         file(format!("benches/{name}.rs"), use_library(BENCH)),
@@ -280,7 +233,7 @@ mod tests {
         let long = "a".repeat(51);
         for name in [
             "", "Blur", "1st", "_a", "a_", "a__b", "a-b", "a b", "../a", "a/b", "fn", "core", "ironwarp",
-            "ä", &long,
+            "ä", "thread", "f32", "usize", "deps", &long,
         ] {
             let refused = check_name(name);
             assert!(matches!(&refused, Err(Error::Usage(why)) if why.contains(name)), "{name}: {refused:?}");
@@ -290,7 +243,9 @@ mod tests {
     #[test]
     fn names_of_the_workspace_are_taken() {
         assert!(check_free("gemm").is_err());
-        assert!(check_free("simt").is_err());
+        for name in ["simt", "xtask", "tempfile"] {
+            assert!(check_free(name).is_err(), "{name}");
+        }
         assert!(check_free("blur").is_ok());
     }
 
@@ -302,6 +257,15 @@ mod tests {
                 assert!(!text.contains(left), "{left} in {}", path.display());
             }
         }
+    }
+
+    #[test]
+    fn a_name_may_hold_the_templates() {
+        let files = project_files("othello", Path::new("/ironwarp")).unwrap();
+        let texts = || files.iter().map(|(_, text)| text.as_str());
+        assert!(texts().any(|text| text.contains("launch::<othello_kernels::othello>")));
+        assert!(texts().any(|text| text.contains("load_family(&device, \"othello_kernels\"")));
+        assert!(texts().all(|text| text.matches(TEMPLATE).count() == text.matches("othello").count()));
     }
 
     #[test]
