@@ -12,6 +12,7 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
     let Kernel { attrs, vis, name, params, generics, body, .. } = kernel;
     let inputs = params.iter().map(|Param { pattern, ty, .. }| quote!(#pattern: #ty));
     let marker = if marker_types_wanted() { marker(kernel) } else { TokenStream::new() };
+    let manifest = manifest_as_source();
     let registration = registration(kernel);
     quote! {
         #[cfg(not(target_arch = "nvptx64"))]
@@ -19,6 +20,7 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
         #[allow(unused_parens)]
         #vis unsafe fn #name #generics (#(#inputs),*) #body
         #marker
+        #manifest
         #registration
     }
 }
@@ -124,16 +126,32 @@ fn argument(param: &Param, next: &mut usize) -> TokenStream {
     }
 }
 
+/// The text of the package's manifest, where there is one.
+fn manifest() -> Option<&'static str> {
+    static TEXT: OnceLock<Option<String>> = OnceLock::new();
+    let read = || {
+        let folder = std::env::var_os("CARGO_MANIFEST_DIR")?;
+        std::fs::read_to_string(std::path::Path::new(&folder).join("Cargo.toml")).ok()
+    };
+    TEXT.get_or_init(read).as_deref()
+}
+
+/// Makes the manifest one of the files that the crate is compiled from. This macro and `tools/rustc-checked` read it behind cargo's back: without
+/// this, a package whose `checked` or `kernel-types` has changed would count as fresh, and the checker would see nothing.
+fn manifest_as_source() -> TokenStream {
+    if manifest().is_none() {
+        return TokenStream::new();
+    }
+    quote! {
+        #[cfg(not(target_arch = "nvptx64"))]
+        const _: &[u8] = ::core::include_bytes!(::core::concat!(::core::env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+    }
+}
+
 /// Whether the package wants marker types: unless its manifest says `kernel-types = false`.
 ///
 /// A kernel that is re-exported beside a module of the same name (`mod gemm; pub use gemm::gemm;`) cannot have a marker
 /// type, which would clash with the module. Packages laid out like that turn the types off and launch by name.
 fn marker_types_wanted() -> bool {
-    static WANTED: OnceLock<bool> = OnceLock::new();
-    *WANTED.get_or_init(|| {
-        let manifest = std::env::var_os("CARGO_MANIFEST_DIR").and_then(|folder| {
-            std::fs::read_to_string(std::path::Path::new(&folder).join("Cargo.toml")).ok()
-        });
-        !manifest.is_some_and(|text| text.lines().any(|line| line.trim() == "kernel-types = false"))
-    })
+    !manifest().is_some_and(|text| text.lines().any(|line| line.trim() == "kernel-types = false"))
 }
