@@ -2,18 +2,34 @@
 
 mod common;
 
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use common::{Bench, kernels};
 use driver::fault::{Rule, Times};
-use ironwarp::{DeviceBuffer, LaunchConfig, Result, Stream};
+use ironwarp::{
+    DeviceBuffer, DeviceView, DeviceViewMut, LaunchArgs, LaunchConfig, Parameters, Result, Stream,
+};
 
 const LEN: usize = 100;
 
+/// One test at a time: calls are counted for the whole program.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Waits between streams that `work` queues.
 fn waits(work: impl FnOnce() -> Result<()>) -> Result<u64> {
-    const WAIT: &str = "cuStreamWaitEvent";
-    let count = || driver::fault::calls().into_iter().find(|(f, _)| *f == WAIT).map_or(0, |(_, calls)| calls);
+    calls("cuStreamWaitEvent", work)
+}
+
+/// Calls of `function` that `work` makes.
+fn calls(function: &'static str, work: impl FnOnce() -> Result<()>) -> Result<u64> {
+    let count =
+        || driver::fault::calls().into_iter().find(|(f, _)| *f == function).map_or(0, |(_, calls)| calls);
     // A rule that never fires: NVIDIA's driver is counted only while there is one.
-    let rule = Rule { function: WAIT, nth: u64::MAX, code: driver::code::INVALID_VALUE, times: Times::Once };
+    let rule = Rule { function, nth: u64::MAX, code: driver::code::INVALID_VALUE, times: Times::Once };
     let _counting = driver::fault::scoped(&[rule]).expect("a rule that fits");
     let before = count();
     work()?;
@@ -27,6 +43,7 @@ fn scale(stream: &Stream, x: &DeviceBuffer<f32>, y: &mut DeviceBuffer<f32>) -> R
 
 #[test]
 fn events_where_they_are_needed() -> Result<()> {
+    let _turn = turn();
     let Bench { device, stream } = Bench::open()?;
     let other = device.stream()?;
     let buffer = |stream| DeviceBuffer::from_slice(stream, &[1.0f32; LEN]);
@@ -58,5 +75,111 @@ fn events_where_they_are_needed() -> Result<()> {
     other.raw();
     assert_eq!(waits(|| stream.wait_for(&other))?, 1);
     assert_eq!(waits(|| stream.wait_for(&other))?, 1);
+    Ok(())
+}
+
+/// Arguments whose launch waits, when they are packed, until it is let go.
+struct Late<A>(A, Sender<()>, Receiver<()>);
+
+impl<P, A: LaunchArgs<P>> LaunchArgs<P> for Late<A> {
+    fn with(self, stream: &Stream, launch: impl FnOnce(&mut Parameters) -> Result<()>) -> Result<()> {
+        let Late(args, packed, go) = self;
+        args.with(stream, |parameters| {
+            packed.send(()).expect("somebody waits");
+            go.recv().expect("somebody lets it go");
+            launch(parameters)
+        })
+    }
+}
+
+/// `scale` by 2 on `stream`, on a thread of its own; `meanwhile` is done between its packing and its queueing.
+fn scale_late(
+    stream: &Stream,
+    x: DeviceView<'_, f32>,
+    y: DeviceViewMut<'_, f32>,
+    meanwhile: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let ((packed, is_packed), (go, may_go)) = (channel(), channel());
+    std::thread::scope(|threads| {
+        let config = LaunchConfig::linear(LEN, 32);
+        let late = Late((2.0, x, y), packed, may_go);
+        // SAFETY: both have LEN elements.
+        let launch =
+            threads.spawn(move || unsafe { ironwarp::launch::<kernels::scale>(stream, config, late) });
+        is_packed.recv().expect("the launch is packed");
+        let done = meanwhile();
+        go.send(()).expect("the launch waits");
+        launch.join().expect("no panic")?;
+        done
+    })
+}
+
+#[test]
+fn halves_are_written_by_two_threads() -> Result<()> {
+    let _turn = turn();
+    let Bench { device, stream } = Bench::open()?;
+    let (one, two, three) = (device.stream()?, device.stream()?, device.stream()?);
+    let x = DeviceBuffer::from_slice(&stream, &[1.0f32; LEN])?;
+    let mut y = DeviceBuffer::from_slice(&stream, &[0.0f32; 2 * LEN])?;
+    let (first, mut second) = y.view_mut().split_at_mut(LEN)?;
+    scale_late(&one, x.view(), first, || {
+        // The second half, written and read while nothing of the first is queued.
+        // SAFETY: both have LEN elements.
+        unsafe {
+            let config = LaunchConfig::linear(LEN, 32);
+            ironwarp::launch::<kernels::scale>(&two, config, (3.0, &x, second.view_mut()))?;
+        }
+        assert_eq!(second.to_vec(&three)?, [3.0; LEN]);
+        Ok(())
+    })?;
+    let mut out = vec![0.0; 2 * LEN];
+    assert_eq!(waits(|| y.copy_into(&three, &mut out))?, 1, "behind the first half's thread");
+    assert_eq!(out, [[2.0; LEN], [3.0; LEN]].concat());
+    // Who comes behind that reader comes behind all writers.
+    let mut z = DeviceBuffer::<f32>::zeroed(&stream, LEN)?;
+    stream.synchronize()?;
+    scale_late(&one, y.slice(..LEN)?, z.view_mut(), || Ok(()))?;
+    assert_eq!(z.to_vec(&stream)?, [4.0; LEN]);
+    // An exclusive write of all is the only one again.
+    assert_eq!(waits(|| y.fill_zero(&stream))?, 1, "behind the last reader");
+    assert_eq!(waits(|| y.fill_zero(&stream))?, 0);
+    Ok(())
+}
+
+#[test]
+fn a_reader_of_another_thread_is_not_forgotten() -> Result<()> {
+    let _turn = turn();
+    let Bench { device, stream } = Bench::open()?;
+    let (one, two) = (device.stream()?, device.stream()?);
+    let mut x = DeviceBuffer::from_slice(&stream, &[1.0f32; LEN])?;
+    let mut y = DeviceBuffer::from_slice(&one, &[0.0f32; LEN])?;
+    let mut z = DeviceBuffer::from_slice(&two, &[0.0f32; LEN])?;
+    scale_late(&one, x.view(), y.view_mut(), || scale(&two, &x, &mut z))?;
+    assert_eq!(waits(|| x.fill_zero(&stream))?, 2, "behind both readers");
+    assert_eq!((y.to_vec(&one)?, z.to_vec(&two)?), (vec![2.0; LEN], vec![2.0; LEN]));
+    Ok(())
+}
+
+#[test]
+fn streams_of_scopes_are_forgotten() -> Result<()> {
+    let _turn = turn();
+    let Bench { stream, .. } = Bench::open()?;
+    let weights = DeviceBuffer::from_slice(&stream, &[1.0f32; LEN])?;
+    let mut halves = DeviceBuffer::from_slice(&stream, &[1.0f32; 2 * LEN])?;
+    let mut pass = || {
+        let (mut first, mut second) = halves.view_mut().split_at_mut(LEN)?;
+        stream.scope(|scope| {
+            for half in [&mut first, &mut second] {
+                let (x, config) = (&weights, LaunchConfig::linear(LEN, 32));
+                // SAFETY: both have LEN elements.
+                unsafe { ironwarp::launch::<kernels::scale>(&scope.fork()?, config, (2.0, x, half))? };
+            }
+            Ok(())
+        })?;
+        stream.synchronize()
+    };
+    (0..4).try_for_each(|_| pass())?;
+    let created = calls("cuStreamCreateWithPriority", || (0..20).try_for_each(|_| pass()))?;
+    assert_eq!(created, 0, "the pool has them again");
     Ok(())
 }

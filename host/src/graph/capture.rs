@@ -13,7 +13,7 @@ use super::alone;
 use crate::device::Device;
 use crate::error::{DriverError, Error, Result};
 use crate::launch::LaunchSite;
-use crate::memory::{Diversion, PrivatePool, SharedOrder};
+use crate::memory::{Borrowed, Diversion, PrivatePool, SharedOrder, Users};
 use crate::raw::{self, RawResult};
 use crate::stream::Stream;
 
@@ -198,8 +198,7 @@ type Uses = HashMap<usize, Use>;
 struct Use {
     order: Arc<SharedOrder>,
     written: bool,
-    writer: Option<Stream>,
-    readers: Vec<Stream>,
+    users: Users,
 }
 
 impl Capture {
@@ -233,7 +232,7 @@ impl Capture {
         let mut uses = locked(&self.uses);
         let key = Arc::as_ptr(order).addr();
         let Some(used) = uses.get(&key) else { return false };
-        let alone = used.writer.iter().chain(&used.readers).all(|stream| stream == home);
+        let alone = used.users.all().all(|stream| stream == home);
         if alone {
             uses.remove(&key);
         }
@@ -241,30 +240,27 @@ impl Capture {
     }
 
     /// Call before `stream`, which is captured, gets work that reads an allocation.
-    pub(crate) fn before_read(&self, stream: &Stream, order: &Arc<SharedOrder>) -> Result<()> {
+    pub(crate) fn before_read(
+        &self,
+        stream: &Stream,
+        order: &Arc<SharedOrder>,
+        borrowed: Borrowed,
+    ) -> Result<()> {
         let mut uses = locked(&self.uses);
-        let used = entry(&mut uses, order);
-        if used.writer.as_ref() == Some(stream) || used.readers.contains(stream) {
-            return Ok(());
-        }
-        if let Some(writer) = &used.writer {
-            stream.wait_for(writer)?;
-        }
-        used.readers.push(stream.clone());
-        Ok(())
+        entry(&mut uses, order).users.before_read(stream, borrowed, Stream::wait_for)
     }
 
     /// Call before `stream`, which is captured, gets work that writes an allocation.
-    pub(crate) fn before_write(&self, stream: &Stream, order: &Arc<SharedOrder>) -> Result<()> {
+    pub(crate) fn before_write(
+        &self,
+        stream: &Stream,
+        order: &Arc<SharedOrder>,
+        borrowed: Borrowed,
+    ) -> Result<()> {
         let mut uses = locked(&self.uses);
         let used = entry(&mut uses, order);
         used.written = true;
-        for earlier in used.writer.iter().chain(&used.readers) {
-            stream.wait_for(earlier)?;
-        }
-        used.readers.clear();
-        used.writer = Some(stream.clone());
-        Ok(())
+        used.users.before_write(stream, borrowed, Stream::wait_for)
     }
 
     pub(crate) fn note_launch(&self, site: LaunchSite) {
@@ -283,8 +279,7 @@ fn entry<'u>(uses: &'u mut Uses, order: &Arc<SharedOrder>) -> &'u mut Use {
     uses.entry(Arc::as_ptr(order).addr()).or_insert_with(|| Use {
         order: order.clone(),
         written: false,
-        writer: None,
-        readers: Vec::new(),
+        users: Users::default(),
     })
 }
 

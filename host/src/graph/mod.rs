@@ -54,6 +54,7 @@ use cust_raw::CUgraphExec;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::launch::{LaunchSite, keep};
+use crate::memory::Borrowed;
 use crate::raw;
 use crate::stream::Stream;
 
@@ -143,10 +144,12 @@ impl Executable {
         )?;
         let one_at_a_time = self.device.blocking_launches().map(|lock| lock.lock());
         for (order, written) in &self.captured.uses {
-            if *written { order.before_write(stream)? } else { order.before_read(stream)? }
+            if *written { order.before_write(stream)? } else { order.before_read(stream, Borrowed::Whole)? }
         }
         // SAFETY: both handles are alive; what the graph uses is kept by `captured`.
         stream.call(|stream| unsafe { raw::graph_launch(self.exec.handle(), stream) })?;
+        let written = self.captured.uses.iter().filter(|(_, written)| *written);
+        written.for_each(|(order, _)| order.written(stream));
         self.last = Some(stream.clone());
         stream.note_launch(self.site)?;
         if one_at_a_time.is_some() { stream.synchronize() } else { Ok(()) }

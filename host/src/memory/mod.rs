@@ -18,6 +18,7 @@ mod pinned;
 mod private;
 mod report;
 pub(crate) mod tensor_map;
+mod users;
 mod view;
 
 pub use buffer::DeviceBuffer;
@@ -29,6 +30,7 @@ pub use view::{DevicePtr, DeviceView, DeviceViewMut};
 pub(crate) use allocator::{Allocator, Heap};
 pub(crate) use order::SharedOrder;
 pub(crate) use private::{Diversion, PrivatePool};
+pub(crate) use users::{Borrowed, Users};
 
 use crate::error::{Error, Result};
 

@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use super::users::{Borrowed, Users};
 use crate::error::Result;
 use crate::graph::Capture;
 use crate::stream::Stream;
@@ -21,6 +22,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// No single stream: several have used the allocation since its last write, or a graph may.
 const SEVERAL: u64 = 0;
+
+fn sole(users: &Users) -> u64 {
+    users.sole().map_or(SEVERAL, Stream::id)
+}
 
 #[derive(Debug)]
 pub(crate) struct UseOrder {
@@ -38,48 +43,10 @@ enum Owned {
     WithGraphs(Arc<SharedOrder>),
 }
 
-#[derive(Debug)]
-struct Users {
-    /// The stream that wrote last (or allocated).
-    writer: Stream,
-    /// Other streams that have read since, each already behind the writer.
-    readers: Vec<Stream>,
-}
-
-impl Users {
-    /// The users, for whom these were kept until now.
-    fn take(&mut self) -> Users {
-        Users { writer: self.writer.clone(), readers: std::mem::take(&mut self.readers) }
-    }
-
-    /// Afterwards several streams use the allocation, if `stream` was not its writer.
-    fn before_read(&mut self, stream: &Stream) -> Result<()> {
-        if self.writer == *stream || self.readers.contains(stream) {
-            return Ok(());
-        }
-        stream.come_after(&self.writer)?;
-        // Readers that the writer's stream has been put behind since, at the end of a scope say, need not be remembered.
-        let Users { writer, readers } = self;
-        readers.retain(|reader| !writer.comes_after(reader));
-        readers.push(stream.clone());
-        Ok(())
-    }
-
-    fn before_write(&mut self, stream: &Stream) -> Result<()> {
-        stream.come_after(&self.writer)?;
-        for reader in &self.readers {
-            stream.come_after(reader)?;
-        }
-        self.readers.clear();
-        self.writer = stream.clone();
-        Ok(())
-    }
-}
-
 impl UseOrder {
     pub(crate) fn new(stream: &Stream) -> Self {
         UseOrder {
-            home: stream.clone(),
+            home: stream.remembered(),
             sole: AtomicU64::new(stream.id()),
             users: Mutex::new(Owned::Alone(None)),
         }
@@ -92,62 +59,68 @@ impl UseOrder {
 
     /// Of memory that `capture` keeps for its graph, allocated for `stream`, which is captured.
     pub(crate) fn private(stream: &Stream, capture: &Arc<Capture>) -> Self {
-        let users = Users { writer: stream.clone(), readers: Vec::new() };
-        let shared = SharedOrder::new(stream.clone(), users, Arc::downgrade(capture));
+        let home = stream.remembered();
+        let shared = SharedOrder::new(home.clone(), Users::of(stream), Arc::downgrade(capture));
         let users = Mutex::new(Owned::WithGraphs(shared));
-        UseOrder { home: stream.clone(), sole: AtomicU64::new(SEVERAL), users }
+        UseOrder { home, sole: AtomicU64::new(SEVERAL), users }
     }
 
     fn of(home: Stream, users: Users) -> Self {
-        let sole = if users.readers.is_empty() { users.writer.id() } else { SEVERAL };
-        UseOrder { home, sole: AtomicU64::new(sole), users: Mutex::new(Owned::Alone(Some(users))) }
+        let sole = AtomicU64::new(sole(&users));
+        UseOrder { home, sole, users: Mutex::new(Owned::Alone(Some(users))) }
     }
 
     /// Call before `stream` gets work that reads the allocation.
-    pub(crate) fn before_read(&self, stream: &Stream) -> Result<()> {
-        if self.sole.load(Ordering::Acquire) == stream.id() {
-            return Ok(());
-        }
-        self.with_users(|users| {
-            users.before_read(stream)?;
-            if !users.readers.is_empty() {
-                self.sole.store(SEVERAL, Ordering::Release);
-            }
-            Ok(())
-        })
+    pub(crate) fn before_read(&self, stream: &Stream, borrowed: Borrowed) -> Result<()> {
+        self.before_use(
+            stream,
+            |users| users.before_read(stream, borrowed, Stream::come_after),
+            |shared| shared.before_read(stream, borrowed),
+        )
     }
 
-    /// Call before `stream` gets work that writes the allocation. The caller has exclusive access to it.
-    pub(crate) fn before_write(&self, stream: &Stream) -> Result<()> {
+    /// Call before `stream` gets work that writes the allocation.
+    pub(crate) fn before_write(&self, stream: &Stream, borrowed: Borrowed) -> Result<()> {
+        self.before_use(
+            stream,
+            |users| users.before_write(stream, borrowed, Stream::come_after),
+            |shared| shared.before_write(stream),
+        )
+    }
+
+    fn before_use(
+        &self,
+        stream: &Stream,
+        alone: impl FnOnce(&mut Users) -> Result<()>,
+        with_graphs: impl FnOnce(&SharedOrder) -> Result<()>,
+    ) -> Result<()> {
+        // Who is the sole user stays one of the users as long as somebody has a handle to it, as `stream` is.
         if self.sole.load(Ordering::Acquire) == stream.id() {
             return Ok(());
         }
-        let mut owned = self.owned();
-        match &mut *owned {
+        match &mut *self.owned() {
             Owned::Alone(users) => {
-                self.spelt_out(users).before_write(stream)?;
-                self.sole.store(stream.id(), Ordering::Release);
+                let users = self.spelt_out(users);
+                alone(users)?;
+                self.sole.store(sole(users), Ordering::Release);
                 Ok(())
             }
             // A graph may use it at any time, so there is no sole stream.
-            Owned::WithGraphs(shared) => shared.before_write(stream),
+            Owned::WithGraphs(shared) => with_graphs(shared),
         }
     }
 
     /// Waits until no stream uses the allocation any more.
     pub(crate) fn wait(&self) -> Result<()> {
-        self.with_users(|users| {
-            users.readers.iter().try_for_each(Stream::synchronize)?;
-            users.writer.synchronize()
-        })
+        self.with_users(|users| users.all().try_for_each(Stream::synchronize))
     }
 
     /// For clean-up: a stream on which everything that uses the allocation comes before what is queued next. `None` when that
     /// order could not be had, neither with events nor by waiting here.
     pub(crate) fn last_stream(&self) -> Option<Stream> {
         self.with_users(|users| {
-            let settled = users.readers.iter().all(|reader| users.writer.settle_behind(reader));
-            settled.then(|| users.writer.clone())
+            let last = users.writer().unwrap_or(&self.home);
+            users.all().all(|user| last.settle_behind(user)).then(|| last.clone())
         })
     }
 
@@ -158,12 +131,12 @@ impl UseOrder {
 
     /// The stream that wrote last (or allocated).
     pub(crate) fn writer(&self) -> Stream {
-        self.with_users(|users| users.writer.clone())
+        self.with_users(|users| users.writer().unwrap_or(&self.home).clone())
     }
 
     /// Every stream whose work on the allocation may still go on.
     pub(crate) fn streams(&self) -> Vec<Stream> {
-        self.with_users(|users| users.readers.iter().chain([&users.writer]).cloned().collect())
+        self.with_users(|users| users.all().cloned().collect())
     }
 
     /// May a graph use the allocation?
@@ -177,7 +150,8 @@ impl UseOrder {
         match &mut *owned {
             Owned::WithGraphs(shared) => shared.clone(),
             Owned::Alone(users) => {
-                let shared = SharedOrder::new(self.home.clone(), self.spelt_out(users).take(), Weak::new());
+                let users = std::mem::take(self.spelt_out(users));
+                let shared = SharedOrder::new(self.home.clone(), users, Weak::new());
                 *owned = Owned::WithGraphs(shared.clone());
                 self.sole.store(SEVERAL, Ordering::Release);
                 shared
@@ -189,13 +163,13 @@ impl UseOrder {
     /// gone. What a capture has allocated for itself alone is free for the next allocation in that capture.
     pub(crate) fn let_go(&self, free: impl FnOnce(UseOrder) + Send + 'static) {
         let order = match &mut *self.owned() {
-            Owned::Alone(users) => UseOrder::of(self.home.clone(), self.spelt_out(users).take()),
+            Owned::Alone(users) => UseOrder::of(self.home.clone(), std::mem::take(self.spelt_out(users))),
             Owned::WithGraphs(shared) => {
                 if !shared.leave_capture() {
                     *lock(&shared.free) = Some(Box::new(free));
                     return;
                 }
-                return free(UseOrder::of(self.home.clone(), shared.users().take()));
+                return free(UseOrder::of(self.home.clone(), std::mem::take(&mut *shared.users())));
             }
         };
         order.free_outside_captures(free);
@@ -214,7 +188,7 @@ impl UseOrder {
     }
 
     fn spelt_out<'u>(&self, users: &'u mut Option<Users>) -> &'u mut Users {
-        users.get_or_insert_with(|| Users { writer: self.home.clone(), readers: Vec::new() })
+        users.get_or_insert_with(|| Users::of(&self.home))
     }
 
     fn owned(&self) -> MutexGuard<'_, Owned> {
@@ -242,17 +216,23 @@ impl SharedOrder {
 
     /// Takes memory of a capture's own out of its graph, when only the stream that it was allocated for has used it.
     fn leave_capture(self: &Arc<Self>) -> bool {
-        self.capture.upgrade().is_some_and(|capture| capture.forget(self, &self.users().writer))
+        self.capture.upgrade().is_some_and(|capture| capture.forget(self, &self.home))
     }
 
     /// As [`UseOrder::before_read`].
-    pub(crate) fn before_read(&self, stream: &Stream) -> Result<()> {
-        self.users().before_read(stream)
+    pub(crate) fn before_read(&self, stream: &Stream, borrowed: Borrowed) -> Result<()> {
+        self.users().before_read(stream, borrowed, Stream::come_after)
     }
 
-    /// As [`UseOrder::before_write`].
+    /// As [`UseOrder::before_write`]. Nobody has it alone: a graph that writes or reads it may be replayed meanwhile.
     pub(crate) fn before_write(&self, stream: &Stream) -> Result<()> {
-        self.users().before_write(stream)
+        self.users().before_write(stream, Borrowed::Part, Stream::come_after)
+    }
+
+    /// Call after a graph that writes the allocation was put on `stream`, as well as before: who has read it in between, and reads
+    /// it again, has to come behind the graph.
+    pub(crate) fn written(&self, stream: &Stream) {
+        self.users().write_part(stream);
     }
 
     fn users(&self) -> MutexGuard<'_, Users> {
@@ -263,7 +243,7 @@ impl SharedOrder {
 impl Drop for SharedOrder {
     fn drop(&mut self) {
         if let Some(free) = self.free.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
-            let users = self.users().take();
+            let users = std::mem::take(&mut *self.users());
             UseOrder::of(self.home.clone(), users).free_outside_captures(free);
         }
     }
@@ -272,5 +252,36 @@ impl Drop for SharedOrder {
 impl fmt::Debug for SharedOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedOrder").field("users", &self.users).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Borrowed, UseOrder};
+    use crate::{Device, Result};
+
+    /// As when one thread replays a graph while another uses its buffers: nothing says in which order.
+    #[test]
+    fn what_a_graph_uses_is_not_forgotten_while_it_is_being_queued() -> Result<()> {
+        let device = Device::open(0)?;
+        let (home, graph, other) = (device.stream()?, device.stream()?, device.stream()?);
+        let order = UseOrder::new(&home).share();
+
+        // Read before the graph that writes it is queued, and again after that.
+        order.before_write(&graph)?;
+        order.before_read(&other, Borrowed::Whole)?;
+        graph.queued();
+        order.written(&graph);
+        assert!(!other.comes_after(&graph));
+        order.before_read(&other, Borrowed::Whole)?;
+        assert!(other.comes_after(&graph));
+
+        // Written before the graph that reads it is queued, and again after that.
+        order.before_read(&graph, Borrowed::Whole)?;
+        order.before_write(&other)?;
+        graph.queued();
+        order.before_write(&home)?;
+        assert!(home.comes_after(&graph) && home.comes_after(&other));
+        Ok(())
     }
 }

@@ -10,6 +10,7 @@ use cust_raw::CUdeviceptr;
 use super::allocation::Allocation;
 use super::pinned::PinnedBuffer;
 use super::same_length;
+use super::users::Borrowed;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::raw;
@@ -57,6 +58,7 @@ struct Part<'a, T> {
     allocation: &'a Allocation,
     start: usize,
     len: usize,
+    borrowed: Borrowed,
     element: PhantomData<T>,
 }
 
@@ -83,7 +85,13 @@ impl<'a, T: Pod> Part<'a, T> {
     /// The same memory as bytes.
     fn as_bytes(self) -> Part<'a, u8> {
         let start = self.start * size_of::<T>();
-        Part { allocation: self.allocation, start, len: self.bytes(), element: PhantomData }
+        Part {
+            allocation: self.allocation,
+            start,
+            len: self.bytes(),
+            borrowed: self.borrowed,
+            element: PhantomData,
+        }
     }
 }
 
@@ -96,12 +104,17 @@ impl<'a> Part<'a, u8> {
             allocation: self.allocation,
             start: self.start / size,
             len: self.len / size,
+            borrowed: self.borrowed,
             element: PhantomData,
         }
     }
 }
 
 impl<'a, T: Pod> Part<'a, T> {
+    fn whole(allocation: &'a Allocation, len: usize) -> Self {
+        Part { allocation, start: 0, len, borrowed: Borrowed::Whole, element: PhantomData }
+    }
+
     fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
         let start = match range.start_bound() {
             Bound::Included(&start) => start,
@@ -135,16 +148,16 @@ impl<'a, T: Pod> Part<'a, T> {
     fn before_read(self, stream: &Stream) -> Result<()> {
         stream.same_device("the buffer", self.allocation.device())?;
         match stream.capture()? {
-            None => self.allocation.order().before_read(stream),
-            Some(capture) => capture.before_read(stream, &self.allocation.order().share()),
+            None => self.allocation.order().before_read(stream, self.borrowed),
+            Some(capture) => capture.before_read(stream, &self.allocation.order().share(), self.borrowed),
         }
     }
 
     fn before_write(self, stream: &Stream) -> Result<()> {
         stream.same_device("the buffer", self.allocation.device())?;
         match stream.capture()? {
-            None => self.allocation.order().before_write(stream),
-            Some(capture) => capture.before_write(stream, &self.allocation.order().share()),
+            None => self.allocation.order().before_write(stream, self.borrowed),
+            Some(capture) => capture.before_write(stream, &self.allocation.order().share(), self.borrowed),
         }
     }
 }
@@ -179,7 +192,7 @@ impl<'a> DeviceViewMut<'a, u8> {
 
 impl<'a, T: Pod> DeviceView<'a, T> {
     pub(super) fn whole(allocation: &'a Allocation, len: usize) -> Self {
-        DeviceView(Part { allocation, start: 0, len, element: PhantomData })
+        DeviceView(Part::whole(allocation, len))
     }
 
     /// Elements in the view.
@@ -253,7 +266,7 @@ impl<'a, T: Pod> DeviceView<'a, T> {
 
 impl<'a, T: Pod> DeviceViewMut<'a, T> {
     pub(super) fn whole(allocation: &'a mut Allocation, len: usize) -> Self {
-        DeviceViewMut(Part { allocation, start: 0, len, element: PhantomData })
+        DeviceViewMut(Part::whole(allocation, len))
     }
 
     /// Elements in the view.
@@ -289,7 +302,8 @@ impl<'a, T: Pod> DeviceViewMut<'a, T> {
     /// # Errors
     /// [`Error::Range`] when `mid` is beyond the end.
     pub fn split_at_mut(self, mid: usize) -> Result<(DeviceViewMut<'a, T>, DeviceViewMut<'a, T>)> {
-        Ok((DeviceViewMut(self.0.slice(..mid)?), DeviceViewMut(self.0.slice(mid..)?)))
+        let part = Part { borrowed: Borrowed::Part, ..self.0 };
+        Ok((DeviceViewMut(part.slice(..mid)?), DeviceViewMut(part.slice(mid..)?)))
     }
 
     /// The device that holds it.

@@ -28,7 +28,7 @@ mod queue;
 mod scope;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cust_raw::CUstream;
@@ -54,9 +54,10 @@ const NO_TIMING: u32 = 2;
 ///
 /// A stream that makes the same small launches again and again keeps graphs for them. When the last clone of such a stream is dropped it waits for its
 /// work, unless it goes back to the device's pool.
-#[derive(Clone)]
 pub struct Stream {
     inner: Arc<StreamInner>,
+    /// Can somebody queue work through it that uses buffers?
+    in_hand: bool,
 }
 
 struct StreamInner {
@@ -64,6 +65,8 @@ struct StreamInner {
     queue: Queue,
     /// Its launches that have graphs.
     repeats: Repeats,
+    /// Handles that somebody can queue work through.
+    handles: AtomicUsize,
     /// Does the queue go back to the device's pool?
     pooled: bool,
     launches: Arc<Recent>,
@@ -172,6 +175,7 @@ impl Stream {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             queue,
             repeats,
+            handles: AtomicUsize::new(1),
             pooled,
             launches: device.launches().open(),
             progress: Progress::default(),
@@ -179,7 +183,7 @@ impl Stream {
             diverted: Mutex::default(),
             device: device.clone(),
         };
-        Stream { inner: Arc::new(inner) }
+        Stream { inner: Arc::new(inner), in_hand: true }
     }
 
     /// The device that the stream belongs to.
@@ -400,6 +404,37 @@ impl Stream {
             return Ok(());
         }
         Err(Error::DeviceMismatch { what, expected: self.inner.device.ordinal(), got: device.ordinal() })
+    }
+}
+
+/// Handles for the list of a buffer's users.
+impl Stream {
+    /// A handle that no buffer is used through: only for what comes after the uses.
+    pub(crate) fn remembered(&self) -> Stream {
+        Stream { inner: self.inner.clone(), in_hand: false }
+    }
+
+    /// Has anybody a handle to queue work through? If not, all that was ever to be queued is queued, as the caller sees.
+    pub(crate) fn is_in_hand(&self) -> bool {
+        self.inner.handles.load(Ordering::Acquire) > 0
+    }
+}
+
+impl Clone for Stream {
+    fn clone(&self) -> Self {
+        if self.in_hand {
+            self.inner.handles.fetch_add(1, Ordering::Relaxed);
+        }
+        Stream { inner: self.inner.clone(), in_hand: self.in_hand }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.in_hand {
+            // Whoever sees the last handle gone sees what was queued through it.
+            self.inner.handles.fetch_sub(1, Ordering::Release);
+        }
     }
 }
 
