@@ -5,7 +5,7 @@ mod common;
 use std::ffi::c_void;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{fails, passes};
 use simt::registry::{FindError, find};
@@ -176,6 +176,31 @@ fn endless_spinning_is_found() {
     let fault = fault.unwrap_err();
     assert_eq!(fault.kind, FaultKind::Livelock);
     assert!(fault.to_string().contains("threads 0..=63 spin (crates/simt/tests/launches.rs:"), "{fault}");
+}
+
+/// The block that is first works for longer than threads may spin; the other waits for it on another worker.
+#[test]
+fn waiting_for_a_block_that_works_is_no_endless_spinning() {
+    const LIMIT: Duration = Duration::from_millis(50);
+    let mut words = vec![0u32; 2];
+    let tracked = simt::memory::Tracked::new(&mut words, "words");
+    let address = tracked.as_ptr() as usize;
+    let options = Options { spin_limit: LIMIT, workers: 2, ..Options::default() };
+    let launched = simt::run(&LaunchConfig::linear(2, 1), &options, || {
+        let scope = simt::memory::Scope::Device;
+        // SAFETY: the words are tracked.
+        let add = |index: usize, more: u32| unsafe {
+            let word = (address as *mut u32).add(index);
+            simt::memory::atomic(word, Ordering::AcqRel, scope, |old| old + more)
+        };
+        if add(0, 1) == 0 {
+            let begun = Instant::now();
+            while begun.elapsed() < 4 * LIMIT {}
+            add(1, 1);
+        }
+        while add(1, 0) == 0 {}
+    });
+    launched.unwrap_or_else(|fault| panic!("{fault}"));
 }
 
 #[test]

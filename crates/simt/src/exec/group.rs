@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
 
 use corosensei::CoroutineResult;
 use corosensei::stack::Stack;
@@ -12,6 +11,7 @@ use super::barrier::Barrier;
 use super::context::{Block, RawFault, Routine, Suspender, Thread, Wait, set_current};
 use super::flights::{Flights, Landing};
 use super::order::Rng;
+use super::spinning::Spinning;
 use super::{Launch, deadlock, stack, unflatten};
 use crate::LaunchStats;
 use crate::check::BlockCheck;
@@ -43,15 +43,6 @@ pub(crate) struct Group<'a> {
     switches: Cell<u64>,
     clock: Cell<u64>,
     spinning: Spinning,
-}
-
-/// Watches for threads that do nothing but spin.
-#[derive(Default)]
-struct Spinning {
-    turns: Cell<u32>,
-    /// How often waits have given up.
-    timeouts: Cell<u32>,
-    since: Cell<Option<Instant>>,
 }
 
 /// Threads that can run.
@@ -126,7 +117,9 @@ impl<'a> Group<'a> {
     /// Runs the blocks from number `first` on.
     pub fn run(&mut self, first: u64, stats: &mut LaunchStats) -> Result<(), Box<RawFault>> {
         self.reset(first);
+        self.launch.progress.begin();
         self.schedule();
+        self.launch.progress.end();
         stats.blocks += self.blocks.len() as u64;
         stats.threads += self.threads.len() as u64;
         stats.barriers += self.barriers.take();
@@ -153,6 +146,7 @@ impl<'a> Group<'a> {
         self.clusters.iter().for_each(ClusterBarrier::reset);
         self.operations.clear();
         self.flights.clear();
+        self.spinning = Spinning::default();
         self.live.set(self.threads.len() as u32);
         self.ready.borrow_mut().restart(self.threads.len() as u32, self.launch.options.seed, first);
     }
@@ -207,7 +201,7 @@ impl<'a> Group<'a> {
 
     fn land(&self, flight: u32) {
         if let Some(landing) = self.flights.take(flight) {
-            self.spinning.stop();
+            self.spinning.stop(&self.launch.progress);
             landing(self);
         }
     }
@@ -257,7 +251,7 @@ impl<'a> Group<'a> {
             if self.fault.borrow().is_some() {
                 return;
             }
-            self.spinning.stop();
+            self.spinning.stop(&self.launch.progress);
             let Some(next) = self.ready.borrow_mut().pop() else { return };
             if !self.threads.get(next as usize).is_some_and(Thread::is_fresh) {
                 return self.handed_over.set(Some(next));
@@ -297,7 +291,7 @@ impl<'a> Group<'a> {
             thread.answer.set(answer);
             ready.push(slot);
         }
-        self.spinning.stop();
+        self.spinning.stop(&self.launch.progress);
     }
 
     /// Records a fault; the first one counts. The scheduler stops when it gets control.
@@ -321,7 +315,7 @@ impl<'a> Group<'a> {
 
     /// Counts a turn that a thread spent spinning.
     pub fn note_spin(&self) {
-        if let Some(idle) = self.spinning.turn()
+        if let Some(idle) = self.spinning.turn(&self.launch.progress)
             && idle > self.launch.options.spin_limit
         {
             self.raise(deadlock::livelock(self, idle));
@@ -340,33 +334,6 @@ impl<'a> Group<'a> {
         }
         self.handed_over.set(None);
         self.flights.clear();
-    }
-}
-
-impl Spinning {
-    /// Every so many turns the clock is read.
-    const STRIDE: u32 = 1 << 8;
-
-    fn turn(&self) -> Option<Duration> {
-        let turns = self.turns.get().wrapping_add(1);
-        self.turns.set(turns);
-        if !turns.is_multiple_of(Self::STRIDE) {
-            return None;
-        }
-        std::thread::yield_now();
-        match self.since.get() {
-            Some(since) => Some(since.elapsed()),
-            None => {
-                self.since.set(Some(Instant::now()));
-                None
-            }
-        }
-    }
-
-    fn stop(&self) {
-        self.turns.set(0);
-        self.timeouts.set(0);
-        self.since.set(None);
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod flights;
 pub(crate) mod group;
 mod order;
 mod panics;
+mod spinning;
 mod stack;
 
 use std::ffi::c_void;
@@ -22,6 +23,7 @@ use crate::{LaunchConfig, LaunchStats, MAX_COOPERATIVE_THREADS, MAX_THREADS_PER_
 use context::RawFault;
 use group::Group;
 use order::Permutation;
+use spinning::Progress;
 
 /// Everything that the workers of one launch share.
 pub(crate) struct Launch<'a> {
@@ -30,6 +32,7 @@ pub(crate) struct Launch<'a> {
     pub options: Options,
     pub body: &'a (dyn Fn() + Sync),
     pub check: Option<LaunchCheck>,
+    progress: Progress,
     /// Blocks that are scheduled together: one, a cluster, or the grid.
     blocks_per_group: u64,
 }
@@ -89,7 +92,8 @@ fn start(
     }
     panics::install_hook();
     let blocks_per_group = if config.cooperative { config.blocks() } else { config.blocks_per_cluster() };
-    Launch { kernel, config: *config, options: options.clone(), body, check, blocks_per_group }.run_groups()
+    let (options, progress) = (options.clone(), Progress::default());
+    Launch { kernel, config: *config, options, body, check, progress, blocks_per_group }.run_groups()
 }
 
 fn validate(config: &LaunchConfig, bounds: LaunchBounds) -> Result<(), String> {
