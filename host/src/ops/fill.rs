@@ -10,7 +10,7 @@ use tensor::fill::{
 
 use super::convert::convert;
 use super::elementwise::{copy_into, made};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::launch::{LaunchConfig, launch};
 use crate::stream::Stream;
 use crate::tensor::{DType, Element, Shape, Tensor, TensorMut};
@@ -75,11 +75,16 @@ pub fn arange(stream: &Stream, start: f64, step: f64, len: usize, dtype: DType) 
     if wide.dtype() == dtype { Ok(wide) } else { convert(stream, &wide, dtype) }
 }
 
-/// Numbers uniform in `[low, high)`, f32. Convert them for another type.
+/// Numbers uniform in `[low, high)`, f32; `low` alone where both are the same. Convert them for another type.
 ///
 /// # Errors
-/// As [`full`].
+/// As [`full`], and [`Error::InvalidArgument`] when `low` is above `high`, or `high - low` is not finite.
 pub fn uniform(stream: &Stream, shape: &[usize], low: f32, high: f32, seed: u64) -> Result<Tensor> {
+    if !(low <= high && (high - low).is_finite()) {
+        let wanted = format!("low <= high, no further apart than {:e}", f32::MAX);
+        let hint = "the range is `[low, high)`: ask for a shorter one, and scale";
+        return Err(invalid("uniform", "the range", format!("{low:e} to {high:e}"), wanted, hint));
+    }
     made(stream, &Shape::of("uniform", shape)?, DType::F32, |mut out| {
         let (n, y) = (out.layout().elements() as u64, out.write(stream)?);
         // SAFETY: y holds n elements, exclusively borrowed.
@@ -96,8 +101,14 @@ pub fn uniform(stream: &Stream, shape: &[usize], low: f32, high: f32, seed: u64)
 /// Normal numbers, f32. Convert them for another type.
 ///
 /// # Errors
-/// As [`full`].
+/// As [`full`], and [`Error::InvalidArgument`] when the mean is not finite, or the deviation is negative or not finite.
 pub fn normal(stream: &Stream, shape: &[usize], mean: f32, deviation: f32, seed: u64) -> Result<Tensor> {
+    if !(mean.is_finite() && deviation.is_finite() && deviation >= 0.0) {
+        let got = format!("mean {mean:e}, deviation {deviation:e}");
+        let wanted = "finite numbers, the deviation at least 0".to_owned();
+        let hint = "a deviation is the square root of a variance";
+        return Err(invalid("normal", "the distribution", got, wanted, hint));
+    }
     made(stream, &Shape::of("normal", shape)?, DType::F32, |mut out| {
         let (n, y) = (out.layout().elements() as u64, out.write(stream)?);
         // SAFETY: y holds n elements, exclusively borrowed.
@@ -105,6 +116,16 @@ pub fn normal(stream: &Stream, shape: &[usize], mean: f32, deviation: f32, seed:
             launch::<random_normal>(stream, config::<f32>(n, UNITS), (keys(seed), mean, deviation, n, y))
         }
     })
+}
+
+fn invalid(
+    operation: &'static str,
+    argument: &'static str,
+    got: String,
+    wanted: String,
+    hint: &'static str,
+) -> Error {
+    Error::InvalidArgument { operation, argument, got, wanted, hint }
 }
 
 /// For `n` elements of type `T`, `units` of 16 bytes a thread.

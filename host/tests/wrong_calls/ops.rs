@@ -7,6 +7,7 @@ use ironwarp::ops::elementwise::{
     BinaryOp, CompareOp, UnaryOp, binary, binary_assign, binary_into, compare, compare_into, copy_into,
     select, unary, unary_into,
 };
+use ironwarp::ops::fill::{normal, uniform};
 use ironwarp::ops::gemm::{Gemm, Matmul, Matrix, MatrixMut, gemm_f32};
 use ironwarp::ops::reduce;
 use ironwarp::ops::saxpy::saxpy;
@@ -40,6 +41,7 @@ pub(crate) fn table(calls: &mut Calls) {
     vectors(calls);
     products(calls);
     searches(calls);
+    random_numbers(calls);
     unary_ops(calls);
     binary_ops(calls);
 }
@@ -124,6 +126,15 @@ fn searches(calls: &mut Calls) {
             |b| Vectors::new(&vectors(b)?, dim).map(drop),
             |e| matches!(e, Error::InvalidArgument { argument: "dim", .. }),
         );
+    }
+}
+
+fn random_numbers(calls: &mut Calls) {
+    for (low, high) in [(1.0, 0.0), (-3e38, 3e38), (f32::NAN, 1.0), (0.0, f32::INFINITY)] {
+        calls.wrong("uniform", |b| uniform(&b.stream, &[8], low, high, 1), argument("the range"));
+    }
+    for (mean, deviation) in [(0.0, -1.0), (0.0, f32::NAN), (0.0, f32::INFINITY), (f32::NAN, 1.0)] {
+        calls.wrong("normal", |b| normal(&b.stream, &[8], mean, deviation, 1), argument("the distribution"));
     }
 }
 
