@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Map, Value, json};
 
@@ -118,6 +119,9 @@ fn record(value: &Value) -> Result<Record, Unusable> {
 
 /// Writes the records beside those of other programs that the file has by now, in one step: a reader sees the old file or the new one.
 pub(super) fn save(path: &Path, place: &Place, records: &Records) -> Result<()> {
+    /// Tuners of this process that save at the same time would lose each other's records, or rename each other's half-written files.
+    static SAVING: Mutex<()> = Mutex::new(());
+    let _saving = SAVING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut all = load(path, place).unwrap_or_default();
     all.extend(records.iter().map(|(problem, record)| (problem.clone(), record.clone())));
     let mut file = Map::new();
@@ -132,7 +136,7 @@ pub(super) fn save(path: &Path, place: &Place, records: &Records) -> Result<()> 
         .collect();
     file.insert("records".to_owned(), Value::Object(records));
     let failed = |source| Error::FileWrite { path: path.to_owned(), source };
-    // Processes that save at the same time write to files of their own.
+    // Other processes that save at the same time write to files of their own.
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}", std::process::id()));
     let beside = path.with_file_name(name);
@@ -179,6 +183,24 @@ mod tests {
         assert_eq!(load(&path, &place("12")), Ok(one("r", 3.0)));
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside it");
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn saves_at_the_same_time_keep_all() {
+        let path = std::env::temp_dir().join(format!("ironwarp-many-records-{}.json", std::process::id()));
+        let here = place("13");
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (path, here) = (&path, &here);
+                scope.spawn(move || {
+                    for problem in 0..12 {
+                        save(path, here, &one(&format!("{thread} {problem}"), 1.0)).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(load(&path, &here).unwrap().len(), 48);
+        fs::remove_file(&path).unwrap();
     }
 
     #[test]
