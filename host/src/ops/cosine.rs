@@ -357,8 +357,12 @@ fn is_wide<T: Element>(device: &Device, corpus: Vectors<'_, T>, queries: Vectors
         && k <= wide::LONG_K
         && is_aligned(corpus)
         && is_aligned(queries)
-        && corpus.count <= wide::MAX_ROWS
-        && queries.count <= wide::MAX_ROWS
+        && has_coordinates(corpus.dim, corpus.count.max(queries.count))
+}
+
+/// Whether so many elements and rows, whole tiles of them, can be told apart by the coordinates of copies, which are i32.
+fn has_coordinates(dim: u32, rows: u32) -> bool {
+    dim <= i32::MAX as u32 && rows <= wide::MAX_ROWS
 }
 
 /// Blocks of `bytes` of shared memory that a multiprocessor holds, where registers allow `most`.
@@ -542,7 +546,7 @@ fn merge_lists(stream: &Stream, lists: &Lists, queries: usize, k: u32, found: us
 
 #[cfg(test)]
 mod tests {
-    use super::{WARM_UP_TILES, slices};
+    use super::{WARM_UP_TILES, has_coordinates, slices, wide};
 
     /// Time of the whole search in tiles, as the slowest multiprocessor sees it.
     fn time(tiles: u32, query_tiles: u32, slices: u32) -> u32 {
@@ -560,5 +564,12 @@ mod tests {
         }
         // One tile of queries: a slice for each multiprocessor or two.
         assert!(slices(15_625, 1, 132) >= 132);
+    }
+
+    #[test]
+    fn coordinates_have_31_bits() {
+        assert!(has_coordinates((1 << 31) - 8, wide::MAX_ROWS));
+        assert!(!has_coordinates(1 << 31, 1));
+        assert!(!has_coordinates(8, wide::MAX_ROWS + 1));
     }
 }
