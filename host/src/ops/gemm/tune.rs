@@ -19,7 +19,8 @@ use super::{run, select};
 /// What a tuner does about a problem that it has no record of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tuning {
-    /// Measures it at its first product: waits for the device, and takes memory for another C.
+    /// Measures it at its first product: waits for the device, and takes memory for another C. Without that memory it takes what
+    /// [`select`](super::select) chooses, and keeps no record.
     #[default]
     Measure,
     /// Takes what [`select`](super::select) chooses. Nothing is measured, so with the same records the same problem has the same bits in every
@@ -139,7 +140,7 @@ impl Tuner {
             (None, Tuning::Recorded) => (select::best(problem, &self.device)?, Ok(())),
             (None, Tuning::Measure) => {
                 let (config, record) = measure(stream, product, problem)?;
-                (config, self.keep(problem, record))
+                (config, record.map_or(Ok(()), |record| self.keep(problem, record)))
             }
         };
         self.known().insert(*problem, config);
@@ -161,18 +162,31 @@ impl Tuner {
     }
 }
 
-/// The fastest configuration for a product, with its time. C and amax are not touched: results go to scratch memory.
-fn measure(stream: &Stream, product: &Matmul<'_>, problem: &Problem) -> Result<(Config, Record)> {
-    let mut best = (select::best(problem, stream.device())?, f32::INFINITY);
-    let mut scratch = Scratch::new(stream, product)?;
+/// The fastest configuration for a product, with its time; without memory to measure any, the one that is estimated to be.
+/// C and amax are not touched: results go to scratch memory.
+fn measure(stream: &Stream, product: &Matmul<'_>, problem: &Problem) -> Result<(Config, Option<Record>)> {
+    let estimated = (select::best(problem, stream.device())?, None);
+    let Some(mut scratch) = if_memory(Scratch::new(stream, product))? else { return Ok(estimated) };
+    let mut best: Option<(Config, f32)> = None;
     for Offer { config, .. } in worth_a_try(select::candidates(problem, stream.device())) {
-        let ms = scratch.time(stream, product, problem, &config)?;
-        if ms < best.1 {
-            best = (config, ms);
+        // It may take copies of operands, or room for parts.
+        let Some(ms) = if_memory(scratch.time(stream, product, problem, &config))? else { continue };
+        if best.is_none_or(|(_, least)| ms < least) {
+            best = Some((config, ms));
         }
     }
-    let (config, ms) = best;
-    Ok((config, Record { config: config.to_string(), microseconds: f64::from(ms) * 1e3 }))
+    let record =
+        |config: Config, ms: f32| Record { config: config.to_string(), microseconds: f64::from(ms) * 1e3 };
+    Ok(best.map_or(estimated, |(config, ms)| (config, Some(record(config, ms)))))
+}
+
+/// None without the memory for it.
+fn if_memory<T>(outcome: Result<T>) -> Result<Option<T>> {
+    match outcome {
+        Ok(value) => Ok(Some(value)),
+        Err(Error::OutOfMemory(_)) => Ok(None),
+        Err(other) => Err(other),
+    }
 }
 
 /// `offers`, best estimate first, without those that cannot be expected to win.
