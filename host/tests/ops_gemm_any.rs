@@ -5,7 +5,7 @@ mod gemm_case;
 use gemm_case::{Case, DENSE, Lie, Number, Outcome, PLAIN, Setup, TRANSPOSED};
 use half::{bf16, f16};
 use ironwarp::ops::gemm::{Activation, Kernel, Matmul, Matrix, MatrixMut, Packed, Repack};
-use ironwarp::{DType, Device, Error, Tensor};
+use ironwarp::{DType, Device, DeviceBuffer, Error, Tensor};
 use num::{E4M3, E5M2};
 use reference::matmul::{Epilogue, Strided};
 use testkit::{Family, Tolerance, compare};
@@ -142,6 +142,38 @@ fn any_operand_can_be_copied() -> Outcome {
                 to,
             )?;
         }
+    }
+    Ok(())
+}
+
+/// Lines of one element have two strides of 1: which of them leads must not be guessed.
+#[test]
+fn strides_are_given_in_any_order() -> Outcome {
+    let stream = Device::open(0)?.stream()?;
+    let one = DeviceBuffer::from_slice(&stream, &[1f32])?;
+    let scalar = || Matrix::new::<f32>(&one, 1, 1);
+    let w = DeviceBuffer::from_slice(&stream, &[1f32, 9., 9., 9., 2., 9., 9., 9., 3., 9., 9., 9.])?;
+    let column = || Matrix::new::<f32>(&w, 3, 1);
+    for row in [column().leading(4).transposed(), column().transposed().leading(4)] {
+        let mut c = DeviceBuffer::<f32>::zeroed(&stream, 9)?;
+        let to = MatrixMut::new::<f32>(c.slice_mut(..)?, 3, 1).transposed().leading(3);
+        Matmul::new(scalar(), row, to).run(&stream)?;
+        assert_eq!(c.to_vec(&stream)?, [1., 0., 0., 2., 0., 0., 3., 0., 0.]);
+    }
+    let numbers: Vec<f32> = (0..64u8).map(f32::from).collect();
+    let x = DeviceBuffer::from_slice(&stream, &numbers)?;
+    let pair = || Matrix::new::<f32>(&x, 2, 1);
+    for (a, want) in [
+        (pair().batch_by(2, 20).leading(3), [0., 3., 20., 23.]),
+        (pair().leading(3).batch_by(2, 20), [0., 3., 20., 23.]),
+        (pair().batch_by(2, 0).leading(3), [0., 3., 0., 3.]),
+        (pair().batch(2).leading(3), [0., 3., 6., 9.]),
+    ] {
+        let mut c = DeviceBuffer::<f32>::zeroed(&stream, 14)?;
+        let to = MatrixMut::new::<f32>(&mut c, 2, 1).batch_by(2, 10).leading(3);
+        Matmul::new(a, scalar().batch_by(2, 0), to).run(&stream)?;
+        let c = c.to_vec(&stream)?;
+        assert_eq!([c[0], c[3], c[10], c[13]], want);
     }
     Ok(())
 }

@@ -25,6 +25,10 @@ pub(crate) struct Shape {
     pub batch: usize,
     /// From a matrix to the next.
     pub matrix: usize,
+    /// Columns lead: rows that were transposed. Both strides are 1 where lines have one element, so they do not tell.
+    pub by_columns: bool,
+    /// The stride from a matrix to the next was given, and does not follow from the others.
+    pub matrix_given: bool,
     /// The strides were not given one by one: the elements lie in one piece and are all there are.
     pub dense: bool,
 }
@@ -32,22 +36,37 @@ pub(crate) struct Shape {
 impl Shape {
     fn dense(rows: usize, columns: usize) -> Self {
         let matrix = rows.saturating_mul(columns);
-        Shape { rows, columns, row: columns, column: 1, batch: 1, matrix, dense: true }
+        let (by_columns, matrix_given) = (false, false);
+        Shape {
+            rows,
+            columns,
+            row: columns,
+            column: 1,
+            batch: 1,
+            matrix,
+            by_columns,
+            matrix_given,
+            dense: true,
+        }
     }
 
     pub(super) fn transposed(self) -> Self {
-        let Shape { rows, columns, row, column, .. } = self;
-        Shape { rows: columns, columns: rows, row: column, column: row, ..self }
+        let Shape { rows, columns, row, column, by_columns, .. } = self;
+        Shape { rows: columns, columns: rows, row: column, column: row, by_columns: !by_columns, ..self }
     }
 
     fn leading(self, elements: usize) -> Self {
-        // Of two strides the one that is not 1 leads; of a single row or column that is the row's.
-        let shape = if self.column == 1 {
-            Shape { row: elements, matrix: self.rows.saturating_mul(elements), ..self }
+        let (shape, lines) = if self.by_columns {
+            (Shape { column: elements, ..self }, self.columns)
         } else {
-            Shape { column: elements, matrix: self.columns.saturating_mul(elements), ..self }
+            (Shape { row: elements, ..self }, self.rows)
         };
-        Shape { dense: false, ..shape }
+        let matrix = if self.matrix_given { self.matrix } else { lines.saturating_mul(elements) };
+        Shape { matrix, dense: false, ..shape }
+    }
+
+    fn batch_by(self, count: usize, elements: usize) -> Self {
+        Shape { batch: count, matrix: elements, matrix_given: true, dense: false, ..self }
     }
 
     /// The rows of all matrices of the batch as those of one, if they lie so.
@@ -124,8 +143,8 @@ impl<'a> Matrix<'a> {
         Matrix { data: data.into().bytes(), dtype: T::DTYPE, shape: Shape::dense(rows, columns) }
     }
 
-    /// With `elements` from the beginning of a row to that of the next (of a column, once transposed). There may be more data than the
-    /// matrix reaches.
+    /// With `elements` from the beginning of a row to that of the next (of a column, once transposed). Matrices of a batch follow each other
+    /// at once, unless [`Matrix::batch_by`] says otherwise, before or after. There may be more data than the matrix reaches.
     #[must_use]
     pub fn leading(self, elements: usize) -> Self {
         Matrix { shape: self.shape.leading(elements), ..self }
@@ -141,7 +160,7 @@ impl<'a> Matrix<'a> {
     /// data than the matrices reach.
     #[must_use]
     pub fn batch_by(self, count: usize, elements: usize) -> Self {
-        Matrix { shape: Shape { batch: count, matrix: elements, dense: false, ..self.shape }, ..self }
+        Matrix { shape: self.shape.batch_by(count, elements), ..self }
     }
 
     /// Rows for columns: nothing moves.
@@ -211,7 +230,7 @@ impl<'a> MatrixMut<'a> {
     /// As [`Matrix::batch_by`]; matrices must not overlap.
     #[must_use]
     pub fn batch_by(self, count: usize, elements: usize) -> Self {
-        MatrixMut { shape: Shape { batch: count, matrix: elements, dense: false, ..self.shape }, ..self }
+        MatrixMut { shape: self.shape.batch_by(count, elements), ..self }
     }
 
     /// As [`Matrix::transposed`].
@@ -261,6 +280,8 @@ fn of_layout(layout: &Layout) -> Result<Shape> {
         column,
         batch,
         matrix,
+        by_columns: column != 1,
+        matrix_given: layout.strides().len() == 3,
         dense: false,
     };
     match (layout.shape().sides(), layout.strides()) {
@@ -282,7 +303,34 @@ fn of_layout(layout: &Layout) -> Result<Shape> {
 mod tests {
     use super::Shape;
 
-    const PLAIN: Shape = Shape { rows: 3, columns: 5, row: 5, column: 1, batch: 1, matrix: 15, dense: true };
+    const PLAIN: Shape = Shape {
+        rows: 3,
+        columns: 5,
+        row: 5,
+        column: 1,
+        batch: 1,
+        matrix: 15,
+        by_columns: false,
+        matrix_given: false,
+        dense: true,
+    };
+
+    #[test]
+    fn strides_do_not_depend_on_the_order_they_are_given_in() {
+        for (rows, columns) in [(3, 5), (3, 1), (1, 5), (1, 1)] {
+            let shape = Shape::dense(rows, columns);
+            assert_eq!(shape.transposed().leading(8), shape.leading(8).transposed());
+            assert_eq!(shape.transposed().transposed(), shape);
+            for stride in [0, 100] {
+                let by = |shape: Shape| shape.batch_by(2, stride);
+                assert_eq!(by(shape).leading(8), by(shape.leading(8)));
+                assert_eq!(by(shape).transposed().leading(8), by(shape.leading(8).transposed()));
+            }
+        }
+        // Unless it is given it follows.
+        assert_eq!(PLAIN.leading(8).matrix, 24);
+        assert_eq!(PLAIN.transposed().leading(8).matrix, 24);
+    }
 
     #[test]
     fn spans_reach_the_last_element() {

@@ -127,5 +127,6 @@ fn to_rows(stream: &Stream, matrix: Matrix<'_>) -> Result<Packed> {
         }
     }
     let matrix = if shape.matrix == 0 { 0 } else { each };
-    Ok(Packed { data: scratch, dtype, shape: Shape { row: pitch, column: 1, matrix, dense: false, ..shape } })
+    let shape = Shape { row: pitch, column: 1, matrix, by_columns: false, dense: false, ..shape };
+    Ok(Packed { data: scratch, dtype, shape })
 }
