@@ -91,6 +91,23 @@ fn shapes_that_do_not_fit_together() -> Outcome {
     Ok(())
 }
 
+/// A batch that shares B is solved as one product of more rows: it is judged, and told of, as it was written.
+#[test]
+fn batches_that_share_b_are_checked_as_written() -> Outcome {
+    let memory = Memory::new()?;
+    let wrong = [((3, 2), "A", "[2, 3, 8]"), ((6, 1), "A", "[1, 6, 8]"), ((5, 3), "C", "[3, 2, 6]")];
+    for ((rows, count), what, got) in wrong {
+        let a = Matrix::new::<f16>(memory.x.slice(..count * rows * 8)?, rows, 8).batch(count);
+        let b = memory.matrix(8, 6).batch_by(3, 0);
+        let mut c = DeviceBuffer::<f16>::zeroed(&memory.stream, 36)?;
+        let c = MatrixMut::new::<f16>(&mut c, 2, 6).batch(3);
+        let error = Matmul::new(a, b, c).run(&memory.stream).unwrap_err();
+        assert_eq!(about(&error), what, "{error}");
+        assert!(error.to_string().contains(&format!("{what} is {got}")), "{error}");
+    }
+    Ok(())
+}
+
 #[test]
 fn memory_that_the_shape_leaves() -> Outcome {
     fn short(m: &Memory) -> Matrix<'_> {

@@ -164,3 +164,21 @@ fn unaligned_results_are_measured_as_they_lie() -> Outcome {
     assert_eq!(tuner.len(), 1);
     Ok(())
 }
+
+/// Its record is found by the problem that [`Matmul::problem`](ironwarp::ops::gemm::Matmul::problem) tells.
+#[test]
+fn a_batch_that_shares_b_is_recorded_as_it_is_solved() -> Outcome {
+    let device = Device::open(0)?;
+    let stream = device.stream()?;
+    let case = Case { m: 6, n: 5, k: 4, batch: 3, b: Lie { shared: true, ..Lie::default() }, ..PLAIN };
+    let setup = Setup::<f32, f32, f32>::new(&case, &stream)?;
+    let tuner = Tuner::new(&device, Tuning::Measure);
+    let mut c = setup.c(&stream)?;
+    let problem = setup.product(&mut c)?.problem()?;
+    assert_eq!((problem.m, problem.batch), (18, 1));
+    tuner.run(&stream, setup.product(&mut c)?)?;
+    let (config, _) = tuner.recorded(&problem).expect("a record");
+    // And the product can be run by it.
+    setup.product(&mut c)?.run_with(&stream, &config)?;
+    setup.compare(&c.to_vec(&stream)?, config.kernel)
+}

@@ -11,7 +11,7 @@ use crate::tensor::{DType, Element};
 use super::OPERATION;
 use super::config::{Choice, Config};
 use super::matrix::{Matrix, MatrixMut, Shape};
-use super::problem::{Finish, MAX_SIDE, Operand, Precision, Problem, side};
+use super::problem::{Finish, MAX_SIDE, Precision, Problem, side};
 use super::{run, select};
 
 /// A vector on the device, of any element type.
@@ -19,6 +19,14 @@ use super::{run, select};
 pub(super) struct Vector<'a> {
     pub data: DeviceView<'a, u8>,
     pub dtype: DType,
+}
+
+/// How the matrices of a product lie.
+struct Shapes {
+    a: Shape,
+    b: Shape,
+    c: Shape,
+    residual: Option<Shape>,
 }
 
 /// `C = epilogue(A B)`: operands and what becomes of the sums. Built up, then [`Matmul::run`].
@@ -112,17 +120,25 @@ impl<'a> Matmul<'a> {
         Matmul { amax: Some(amax.into()), ..self }
     }
 
-    /// The problem in plain numbers.
+    /// The problem in plain numbers, as it is solved: a batch of which every product takes the same B is one product of more rows, where those of
+    /// A, C and the residual lie so.
     ///
     /// # Errors
     /// [`Error::Length`] when an operand does not have the elements that its shape says, [`Error::InvalidArgument`] when shapes do not fit
     /// together, C overlaps itself, an element type is not one of the five, or a side is too long.
     pub fn problem(&self) -> Result<Problem> {
-        self.problem_of(self.c.shape.batch, 1)
+        self.check(self.c.shape.batch, 1)?;
+        self.describe(&self.folding().unwrap_or(self.shapes()))
     }
 
     /// The problem, with so many matrices of B, and the bias and the scales of so many groups.
     pub(super) fn problem_of(&self, of_b: usize, groups: usize) -> Result<Problem> {
+        self.check(of_b, groups)?;
+        self.describe(&self.shapes())
+    }
+
+    /// The operands fit together, with so many matrices of B, and the bias and the scales of so many groups.
+    fn check(&self, of_b: usize, groups: usize) -> Result<()> {
         self.check_types()?;
         let (m, k) = self.a.sides();
         let n = self.b.shape.columns;
@@ -132,22 +148,28 @@ impl<'a> Matmul<'a> {
         self.check_finish(m, n, groups)?;
         self.a.check("A")?;
         self.b.check("B")?;
-        self.c.check("C")?;
+        self.c.check("C")
+    }
+
+    /// The operands in plain numbers, with these shapes.
+    fn describe(&self, shapes: &Shapes) -> Result<Problem> {
+        let Shapes { a, b, c, residual } = *shapes;
+        let residual = self.residual.zip(residual).map(|(old, shape)| Matrix { shape, ..old });
         Ok(Problem {
-            m: side("m", m)?,
-            n: side("n", n)?,
-            k: side("k", k)?,
-            batch: side("the batch", batch)?,
-            a: Operand::new(self.a.dtype, self.a.shape, self.a.alignment()),
-            b: Operand::new(self.b.dtype, self.b.shape, self.b.alignment()),
-            c: Operand::new(self.c.dtype, self.c.shape, self.c.alignment()),
+            m: side("m", a.rows)?,
+            n: side("n", b.columns)?,
+            k: side("k", a.columns)?,
+            batch: side("the batch", c.batch)?,
+            a: Matrix { shape: a, ..self.a }.operand(),
+            b: Matrix { shape: b, ..self.b }.operand(),
+            c: Matrix { data: self.c.data.view(), dtype: self.c.dtype, shape: c }.operand(),
             precision: self.precision,
             finish: Finish {
                 factor: self.alpha != 1.0,
                 activation: self.activation,
                 accumulate: self.beta != 0.0,
                 bias: self.bias.map(|bias| bias.dtype),
-                residual: self.residual.map(|r| Operand::new(r.dtype, r.shape, r.alignment())),
+                residual: residual.as_ref().map(Matrix::operand),
                 scaled: self.scale_a.is_some() || self.scale_b.is_some(),
                 scaled_result: self.scale_c.is_some(),
                 amax: self.amax.is_some(),
@@ -161,10 +183,9 @@ impl<'a> Matmul<'a> {
     /// As [`Matmul::problem`], [`Error::DeviceMismatch`], [`Error::OutOfMemory`] (copies of operands that no kernel can address),
     /// [`Error::Environment`], or the driver's error.
     pub fn run(self, stream: &Stream) -> Result<()> {
-        let product = self.folded();
-        let problem = product.checked(stream)?;
+        let problem = self.checked(stream)?;
         let config = select::best(&problem, stream.device())?;
-        run::run(stream, product, &problem, &config)
+        run::run(stream, self.folded(), &problem, &config)
     }
 
     /// Queues the product by a configuration of [`candidates`](select::candidates).
@@ -174,7 +195,7 @@ impl<'a> Matmul<'a> {
     pub fn run_with(self, stream: &Stream, config: &Config) -> Result<()> {
         let problem = self.checked(stream)?;
         select::check(&problem, stream.device(), config)?;
-        run::run(stream, self, &problem, config)
+        run::run(stream, self.folded(), &problem, config)
     }
 
     /// What [`Matmul::run`] would do on the stream's device, and why.
@@ -182,28 +203,42 @@ impl<'a> Matmul<'a> {
     /// # Errors
     /// As [`Matmul::problem`] and [`Error::DeviceMismatch`].
     pub fn explain(self, stream: &Stream) -> Result<Choice> {
-        select::select(&self.folded().checked(stream)?, stream.device())
+        select::select(&self.checked(stream)?, stream.device())
     }
 
-    /// A batch of which every product takes the same B as one product of more rows, where the rows of A, C and the residual lie so.
+    fn shapes(&self) -> Shapes {
+        let residual = self.residual.map(|residual| residual.shape);
+        Shapes { a: self.a.shape, b: self.b.shape, c: self.c.shape, residual }
+    }
+
+    /// The shapes of a batch of which every product takes the same B, as those of one product of more rows, where the rows of A, C and the residual
+    /// lie so. The batch has been checked: operands of other lengths would fold too.
+    fn folding(&self) -> Option<Shapes> {
+        let Shapes { a, b, c, residual } = self.shapes();
+        if c.batch <= 1 || b.matrix != 0 {
+            return None;
+        }
+        let residual = match residual {
+            Some(residual) => Some(residual.folded()?),
+            None => None,
+        };
+        let (a, c) = (a.folded()?, c.folded()?);
+        (a.rows <= MAX_SIDE as usize).then_some(Shapes { a, b: Shape { batch: 1, ..b }, c, residual })
+    }
+
+    /// The product that [`Matmul::problem`] tells of, once that has checked it.
     pub(super) fn folded(self) -> Self {
-        if self.c.shape.batch <= 1 || self.b.shape.matrix != 0 || self.b.shape.batch != self.c.shape.batch {
-            return self;
-        }
-        let residual = self.residual.map(|residual| residual.shape.folded());
-        match (self.a.shape.folded(), self.c.shape.folded(), residual) {
-            (Some(a), Some(c), None | Some(Some(_))) if a.rows <= MAX_SIDE as usize => Matmul {
-                a: Matrix { shape: a, ..self.a },
-                b: Matrix { shape: Shape { batch: 1, ..self.b.shape }, ..self.b },
-                c: MatrixMut { shape: c, ..self.c },
-                residual: self.residual.zip(residual.flatten()).map(|(old, shape)| Matrix { shape, ..old }),
-                ..self
-            },
-            _ => self,
+        let Some(Shapes { a, b, c, residual }) = self.folding() else { return self };
+        Matmul {
+            a: Matrix { shape: a, ..self.a },
+            b: Matrix { shape: b, ..self.b },
+            c: MatrixMut { shape: c, ..self.c },
+            residual: self.residual.zip(residual).map(|(old, shape)| Matrix { shape, ..old }),
+            ..self
         }
     }
 
-    /// The problem, with all operands on the stream's device.
+    /// [`Matmul::problem`], with all operands on the stream's device.
     pub(super) fn checked(&self, stream: &Stream) -> Result<Problem> {
         let problem = self.problem()?;
         self.check_devices(stream)?;

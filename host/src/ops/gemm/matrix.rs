@@ -8,6 +8,7 @@ use crate::memory::{DeviceView, DeviceViewMut};
 use crate::tensor::{DType, Element, Layout, Tensor, TensorMut};
 
 use super::OPERATION;
+use super::problem::Operand;
 
 /// Bytes that the copy engine and 16-byte loads want rows to begin at multiples of.
 pub(crate) const ROW_ALIGNMENT: u64 = 16;
@@ -191,8 +192,10 @@ impl<'a> Matrix<'a> {
         self.data.device()
     }
 
-    pub(super) fn alignment(&self) -> u32 {
-        self.shape.alignment(self.data.as_ptr().raw(), self.dtype.size())
+    /// In plain numbers.
+    pub(super) fn operand(&self) -> Operand {
+        let alignment = self.shape.alignment(self.data.as_ptr().raw(), self.dtype.size());
+        Operand::new(self.dtype, self.shape, alignment)
     }
 
     pub(super) fn check(&self, what: &'static str) -> Result<()> {
@@ -250,10 +253,6 @@ impl<'a> MatrixMut<'a> {
 
     pub(super) fn device(&self) -> &'a Device {
         self.data.device()
-    }
-
-    pub(super) fn alignment(&self) -> u32 {
-        self.shape.alignment(self.data.as_ptr().raw(), self.dtype.size())
     }
 
     pub(super) fn check(&self, what: &'static str) -> Result<()> {

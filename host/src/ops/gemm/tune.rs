@@ -108,7 +108,7 @@ impl Tuner {
         self.records().is_empty()
     }
 
-    /// The record of a problem, if there is one that its kernels still offer.
+    /// The record of a problem, as [`Matmul::problem`] tells it, if there is one that its kernels still offer.
     pub fn recorded(&self, problem: &Problem) -> Option<(Config, Record)> {
         let record = self.records().get(&problem.key())?.clone();
         let offers = select::candidates(problem, &self.device);
@@ -121,8 +121,8 @@ impl Tuner {
     /// # Errors
     /// As [`Matmul::run`], and [`Error::FileWrite`] when a new record cannot be kept (the product is queued nevertheless).
     pub fn run(&self, stream: &Stream, product: Matmul<'_>) -> Result<()> {
-        let product = product.folded();
         let problem = product.checked(stream)?;
+        let product = product.folded();
         stream.same_device("the tuner", &self.device)?;
         let known = self.known().get(&problem).copied();
         let (config, kept) = match known {
