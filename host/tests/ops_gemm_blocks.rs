@@ -41,7 +41,8 @@ impl Operand {
     }
 }
 
-fn check(stream: &Stream, m: usize, n: usize, k: usize) -> Result<()> {
+/// The result begins so many elements behind the beginning of a buffer.
+fn check(stream: &Stream, [m, n, k]: [usize; 3], skip: usize) -> Result<()> {
     let mut random = Random::new((m * 1000 + n * 10 + k) as u64);
     let blocks = k.div_ceil(BLOCK);
     let a = Operand::random(&mut random, m, k, blocks * m);
@@ -78,11 +79,13 @@ fn check(stream: &Stream, m: usize, n: usize, k: usize) -> Result<()> {
     };
     for kernel in BlockScaled::kernels() {
         let run = || -> Result<Vec<bf16>> {
-            let mut c = DeviceBuffer::from_slice(stream, &vec![bf16::NAN; m * n])?;
-            product.run_with(stream, kernel, &mut c)?;
-            c.to_vec(stream)
+            let mut c = DeviceBuffer::from_slice(stream, &vec![bf16::NAN; skip + m * n])?;
+            product.run_with(stream, kernel, c.slice_mut(skip..)?)?;
+            let mut all = c.to_vec(stream)?;
+            assert!(all.drain(..skip).all(|x| x.is_nan()), "what lies before C");
+            Ok(all)
         };
-        let (got, what) = (run()?, format!("{kernel} {m}x{n}x{k}"));
+        let (got, what) = (run()?, format!("{kernel} {m}x{n}x{k}, {skip} elements in"));
         compare::rounded(&what, &got, &want.value, &want.magnitude, &[m, n], Tolerance::EXACT)
             .unwrap_or_else(|mismatch| panic!("{mismatch}"));
         compare::bitwise_equal(&what, &got, &run()?).unwrap_or_else(|mismatch| panic!("{mismatch}"));
@@ -107,17 +110,33 @@ fn exact_sums_of_every_shape() -> Result<()> {
         (3, 4, 0),
     ];
     for (m, n, k) in shapes {
-        check(&stream, m, n, k)?;
+        check(&stream, [m, n, k], 0)?;
     }
     Ok(())
 }
 
-/// Groups of sizes around a tile's, one that is empty, and rows that belong to none.
+/// Neither the copy engine nor two elements at a time can store where C does not begin at a multiple of their sizes, whatever its rows are.
+#[test]
+fn results_that_begin_anywhere() -> Result<()> {
+    let Some(stream) = open()? else { return Ok(()) };
+    for (n, skip) in [(130, 1), (136, 1), (136, 2), (136, 8)] {
+        check(&stream, [70, n, 144], skip)?;
+        check_groups(&stream, n, skip)?;
+    }
+    Ok(())
+}
+
 #[test]
 fn groups_of_rows() -> Result<()> {
     let Some(stream) = open()? else { return Ok(()) };
+    check_groups(&stream, 264, 0)
+}
+
+/// Groups of sizes around a tile's, one that is empty, and rows that belong to none. The result begins so many elements behind the
+/// beginning of a buffer.
+fn check_groups(stream: &Stream, n: usize, skip: usize) -> Result<()> {
     let offsets = [3i64, 4, 133, 133, 196, 325, 327];
-    let (groups, [m, n, k]) = (offsets.len() - 1, [330usize, 264, 528]);
+    let (groups, [m, k]) = (offsets.len() - 1, [330usize, 528]);
     let mut random = Random::new(7);
     let (across, down) = (k.div_ceil(BLOCK), n.div_ceil(BLOCK));
     let a = Operand::random(&mut random, m, k, across * m);
@@ -125,16 +144,18 @@ fn groups_of_rows() -> Result<()> {
     let whole_a = a.whole(k, |row, l| l / BLOCK * m + row);
     let whole_b = b.whole(k, |row, l| (row / n * down + row % n / BLOCK) * across + l / BLOCK);
     let (values_a, factors_a) =
-        (DeviceBuffer::from_slice(&stream, &a.values)?, DeviceBuffer::from_slice(&stream, &a.factors)?);
+        (DeviceBuffer::from_slice(stream, &a.values)?, DeviceBuffer::from_slice(stream, &a.factors)?);
     let (values_b, factors_b) =
-        (DeviceBuffer::from_slice(&stream, &b.values)?, DeviceBuffer::from_slice(&stream, &b.factors)?);
-    let on_device = DeviceBuffer::from_slice(&stream, &offsets)?;
+        (DeviceBuffer::from_slice(stream, &b.values)?, DeviceBuffer::from_slice(stream, &b.factors)?);
+    let on_device = DeviceBuffer::from_slice(stream, &offsets)?;
     let run = || -> Result<Vec<bf16>> {
-        let mut c = DeviceBuffer::from_slice(&stream, &vec![bf16::ONE; m * n])?;
+        let mut c = DeviceBuffer::from_slice(stream, &vec![bf16::ONE; skip + m * n])?;
         let (a, b) = (values_a.view(), values_b.view());
         let product = BlockScaled { m, n, k, a, factors_a: factors_a.view(), b, factors_b: factors_b.view() };
-        product.run_grouped::<i64>(&stream, &on_device, &mut c)?;
-        c.to_vec(&stream)
+        product.run_grouped::<i64>(stream, &on_device, c.slice_mut(skip..)?)?;
+        let mut all = c.to_vec(stream)?;
+        assert!(all.drain(..skip).all(|x| x == bf16::ONE), "what lies before C");
+        Ok(all)
     };
     let got = run()?;
     for (group, rows) in offsets.windows(2).enumerate() {
@@ -180,6 +201,7 @@ fn wrong_calls_say_what_is_wrong() -> Result<()> {
     right.run(&stream, &mut c)?;
     let is_length = |product: BlockScaled<'_>, c: &mut DeviceBuffer<bf16>, names: &str| matches!(product.run(&stream, c), Err(Error::Length { what, .. }) if what == names);
     assert!(is_length(BlockScaled { m: 31, ..right }, &mut c, "A"));
+    assert!(is_length(BlockScaled { m: usize::MAX, n: usize::MAX, ..right }, &mut c, "A"));
     assert!(is_length(BlockScaled { n: 31, ..right }, &mut c, "B"));
     assert!(is_length(BlockScaled { factors_a: factors.slice(1..)?, ..right }, &mut c, "factors_a"));
     assert!(is_length(BlockScaled { factors_b: factors.view(), ..right }, &mut c, "factors_b"));

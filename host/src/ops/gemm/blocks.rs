@@ -21,9 +21,9 @@ use crate::tensor::{DType, Element};
 
 use super::grouped::{check_offsets, most_tiles};
 use super::matmul::invalid;
-use super::matrix::ROW_ALIGNMENT;
+use super::matrix::{Matrix, ROW_ALIGNMENT};
 use super::problem::side;
-use super::sm90::{ARCH, BOX, K_BYTES, map};
+use super::sm90::{ARCH, BOX, K_BYTES, in_units, map, paired};
 
 /// The operation that errors name.
 const OPERATION: &str = "BlockScaled::run";
@@ -57,7 +57,9 @@ impl BlockScaled<'_> {
     /// [`Error::InvalidArgument`] when the device is not of compute capability 9.0, k is no multiple of 16 or a side is too long,
     /// [`Error::Length`] when an operand does not have the elements that its shape says, [`Error::DeviceMismatch`], or the driver's error.
     pub fn run<'c>(&self, stream: &Stream, c: impl Into<DeviceViewMut<'c, bf16>>) -> Result<()> {
-        self.run_by(stream, self.choose(stream.device().properties().sm_count), c.into())
+        let c = c.into();
+        self.check(stream, 1, c.len())?;
+        self.run_by(stream, self.choose(stream.device().properties().sm_count), c)
     }
 
     /// Queues the product by the kernel of this name, one of [`BlockScaled::kernels`].
@@ -74,7 +76,9 @@ impl BlockScaled<'_> {
             let wanted = format!("one of {}", Self::kernels().collect::<Vec<_>>().join(", "));
             invalid("the kernel", kernel.to_owned(), wanted, "take one of `BlockScaled::kernels`")
         })?;
-        self.run_by(stream, index, c.into())
+        let c = c.into();
+        self.check(stream, 1, c.len())?;
+        self.run_by(stream, index, c)
     }
 
     /// Names of the kernels, all of which can do every product.
@@ -82,7 +86,7 @@ impl BlockScaled<'_> {
         TABLE.iter().map(|entry| entry.name)
     }
 
-    /// The kernel, by its place in the table, whose waves of tiles take the least time on so many multiprocessors.
+    /// The kernel, by its place in the table, for operands that have been checked: that whose waves of tiles take the least time on so many multiprocessors.
     fn choose(&self, multiprocessors: u32) -> usize {
         let time = |entry: &Entry| {
             let [block_m, block_n, _] = entry.block;
@@ -94,9 +98,8 @@ impl BlockScaled<'_> {
         best.map_or(0, |(index, _)| index)
     }
 
-    /// By the kernel at a place of the table.
+    /// By the kernel at a place of the table; the operands have been checked.
     fn run_by(&self, stream: &Stream, index: usize, mut c: DeviceViewMut<'_, bf16>) -> Result<()> {
-        self.check(stream, 1, c.len())?;
         if self.m == 0 || self.n == 0 {
             return Ok(());
         }
@@ -164,10 +167,11 @@ impl BlockScaled<'_> {
         let map_a = map(self.a.bytes(), DType::F8E4M3, (k, m, k), (1, 0), [K_BYTES, block_m])?;
         let map_b = map(self.b.bytes(), DType::F8E4M3, (k, n, k), (groups, n * k), [K_BYTES, block_n])?;
         c.before_write(stream)?;
-        // The copy engine stores whole units.
-        let unit = ROW_ALIGNMENT as usize / size_of::<bf16>();
-        let aligned = n.is_multiple_of(unit);
-        let bytes = c.view().bytes();
+        let matrix = Matrix::new::<bf16>(c.view(), m, n);
+        // A part of a buffer may begin anywhere.
+        let operand = matrix.operand();
+        let aligned = in_units(&operand, n);
+        let bytes = matrix.data;
         let map_c = if aligned {
             map(bytes, DType::BF16, (n, m, n), (1, 0), [entry.store_columns, BOX])?
         } else {
@@ -183,7 +187,7 @@ impl BlockScaled<'_> {
             result: Number::Half,
             bias_f32: false,
             residual_f32: false,
-            paired: n.is_multiple_of(2),
+            paired: paired(&operand, n),
             residual_paired: false,
             copied: aligned,
             plain: aligned,

@@ -173,10 +173,13 @@ pub(super) fn can_copy(problem: &Problem) -> bool {
     let columns = finish.activation.columns();
     let length = if c.order == Order::Rows { *n / columns } else { *m };
     let size = c.dtype.size();
-    u64::from(c.alignment) == ROW_ALIGNMENT
-        && (u64::from(length) * size as u64).is_multiple_of(ROW_ALIGNMENT)
-        && size <= 2
-        && size >= columns as usize
+    in_units(c, length as usize) && size <= 2 && size >= columns as usize
+}
+
+/// Do lines of so many elements consist of whole units of 16 bytes, where the copy engine can store them?
+pub(super) fn in_units(operand: &Operand, length: usize) -> bool {
+    u64::from(operand.alignment) == ROW_ALIGNMENT
+        && (length as u64 * operand.dtype.size() as u64).is_multiple_of(ROW_ALIGNMENT)
 }
 
 /// Does C take the shortest way: copied, in 16 bits, and nothing but the product?

@@ -258,7 +258,8 @@ impl<H: Half> Vectors<H> {
         let mut x = [[0.0; 2]; N];
         each_pair!(PAIR of N {
             if at.count(PAIR) > 0 {
-                x[PAIR] = read(rows[PAIR % 2].wrapping_add(PAIR / 2 * WIDTHS as usize));
+                let from = rows[PAIR % 2].wrapping_add(PAIR / 2 * WIDTHS as usize);
+                x[PAIR] = read(aligned(from.cast_mut()));
             }
         });
         x
@@ -279,6 +280,17 @@ impl<H: Half> Vectors<H> {
         });
         x
     }
+}
+
+/// The place of a pair. A device faults where that is not aligned to its size; the executor would not, since nobody tells it how plain loads and
+/// stores are aligned.
+#[inline(always)]
+#[track_caller]
+pub(super) fn aligned<Two>(pair: *mut Two) -> *mut Two {
+    if cfg!(not(target_arch = "nvptx64")) {
+        assert!(pair.is_aligned(), "the pair at {pair:p} is not aligned to its {} bytes", size_of::<Two>());
+    }
+    pair
 }
 
 impl<H: Half> Fused<H> {

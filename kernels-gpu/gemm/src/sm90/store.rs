@@ -22,7 +22,7 @@ use cuda_std::tma::TensorMap;
 use cuda_std::{barrier, convert, fence, mbarrier, misc, tma, vector};
 
 use super::config::{Config, HALF_BYTES, WARPGROUP};
-use super::epilogue::{At, Columns, Epilogue, Pairs, each_pair};
+use super::epilogue::{At, Columns, Epilogue, Pairs, aligned, each_pair};
 use super::kernel::{FIRST_CONSUMER_BARRIER, Sink};
 use super::operands::{GROUP_ROWS, Half, Operands, Tile};
 use super::piece::{Lines, Slots, Spot, chunk, exchange};
@@ -585,7 +585,7 @@ impl Output {
         unsafe {
             let to = self.data.cast::<One>().add(index as usize);
             if self.paired && count == 2 {
-                to.cast::<Two>().write(both);
+                aligned(to.cast::<Two>()).write(both);
             } else {
                 if count > 0 {
                     to.write(low);
