@@ -20,7 +20,7 @@ use crate::fault::{AccessKind, FaultKind};
 use crate::memory::Scope;
 use crate::site::RawSite;
 pub(crate) use state::Mbarriers;
-use state::{LIMIT, Left, Mbarrier, MbarrierCheck, Problem};
+use state::{LIMIT, Left, Mbarrier, MbarrierCheck, Problem, Told};
 
 /// Bytes of an mbarrier, and its alignment.
 const BYTES: usize = 8;
@@ -218,21 +218,21 @@ pub fn invalidate(bar: u32) {
 #[track_caller]
 #[inline(never)]
 pub fn arrive(bar: u32) {
-    arrive_at(bar, 1, 0, "mbarrier.arrive", Location::caller());
+    arrive_at(bar, 1, 0, Told::Everything, "mbarrier.arrive", Location::caller());
 }
 
 /// Arrives `count` times.
 #[track_caller]
 #[inline(never)]
 pub fn arrive_count(bar: u32, count: u32) {
-    arrive_at(bar, count, 0, "mbarrier.arrive", Location::caller());
+    arrive_at(bar, count, 0, Told::Everything, "mbarrier.arrive", Location::caller());
 }
 
 /// Lets the present phase expect `bytes` more, then arrives once (`mbarrier.arrive.expect_tx`).
 #[track_caller]
 #[inline(never)]
 pub fn arrive_expect_tx(bar: u32, bytes: u32) {
-    arrive_at(bar, 1, bytes, "mbarrier.arrive.expect_tx", Location::caller());
+    arrive_at(bar, 1, bytes, Told::Everything, "mbarrier.arrive.expect_tx", Location::caller());
 }
 
 /// Arrives once at an mbarrier of a block of the cluster, given by its address in the cluster's window
@@ -240,17 +240,25 @@ pub fn arrive_expect_tx(bar: u32, bytes: u32) {
 #[track_caller]
 #[inline(never)]
 pub fn arrive_remote(bar_cluster: u32) {
-    arrive_at(bar_cluster, 1, 0, "mbarrier.arrive.shared::cluster", Location::caller());
+    arrive_at(bar_cluster, 1, 0, Told::Everything, "mbarrier.arrive.shared::cluster", Location::caller());
 }
 
-fn arrive_at(bar: u32, count: u32, bytes: u32, op: &str, location: &'static Location<'static>) {
+/// As [`arrive_remote`], but makes known to another block only which asynchronous operations the thread has waited for
+/// (`mbarrier.arrive.shared::cluster`, whose release holds for the thread's own block).
+#[track_caller]
+#[inline(never)]
+pub fn arrive_remote_async(bar_cluster: u32) {
+    arrive_at(bar_cluster, 1, 0, Told::Asynchronous, "mbarrier.arrive.shared::cluster", Location::caller());
+}
+
+fn arrive_at(bar: u32, count: u32, bytes: u32, told: Told, op: &str, location: &'static Location<'static>) {
     let thread = current("simt::mbarrier::arrive");
     let target = locate(thread, bar, op, location);
     update(thread, &target, op, location, |mbarrier| {
         mbarrier.expect_at(bytes, location)?;
         mbarrier.arrive(count)?;
         if thread.checked() {
-            mbarrier.check.release(thread, &target);
+            mbarrier.check.release(thread, &target, told);
         }
         Ok(())
     });

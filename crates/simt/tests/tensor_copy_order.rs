@@ -7,7 +7,9 @@ use common::{fails, fails_at, passes};
 use simt::barrier::sync;
 use simt::bulk::{self, commit_group, wait_group, wait_group_read};
 use simt::cluster::{block_rank, blocks, map_shared, sync as cluster_sync};
-use simt::mbarrier::{arrive, arrive_expect_tx, arrive_remote, fence_init, init, wait_parity};
+use simt::mbarrier::{
+    arrive, arrive_expect_tx, arrive_remote, arrive_remote_async, fence_init, init, wait_parity,
+};
 use simt::memory::{Tracked, load, proxy_fence};
 use simt::tensor_map::{Interleave, Swizzle};
 use simt::{FaultKind, LaunchConfig, thread, tma};
@@ -378,6 +380,41 @@ fn a_ring_across_the_cluster() {
         });
         // A producer that waits for its own consumers only overwrites what the other block still reads.
         fails(config, FaultKind::AsyncCopyPending, || multicast_ring(map, false));
+    });
+}
+
+/// Two blocks hand each other a tile that a copy has read, for the other's copy to fill.
+#[test]
+fn an_arrival_for_copies_tells_of_copies_alone() {
+    let config = LaunchConfig { cluster: [2, 1, 1], ..LaunchConfig::linear(2, 1) }.shared(4096);
+    let kernel = |map: &Map, by_hand: bool| {
+        let (own, other) = (block_rank(), block_rank() ^ 1);
+        ready(&[1, 1, 1]);
+        arrive_expect_tx(bar(2), 1024);
+        cluster_sync();
+        arrive_expect_tx(bar(0), 2048);
+        fetch(tile(0), map, bar(0), &[0, 8 * own as i32]);
+        fetch(tile(1024), map, bar(0), &[0, 8 * own as i32]);
+        wait_parity(bar(0), 0);
+        if by_hand {
+            get(tile(0));
+        } else {
+            send(map, tile(0), &[0, 8 * own as i32]);
+            commit_group();
+            wait_group_read(0);
+        }
+        arrive_remote_async(map_shared(bar(1), other));
+        wait_parity(bar(1), 0);
+        // SAFETY: checking is on.
+        unsafe {
+            bulk::copy_shared(map_shared(tile(0), other), tile(1024), 1024, map_shared(bar(2), other));
+        }
+        wait_parity(bar(2), 0);
+        cluster_sync();
+    };
+    words(&[32, 16], &[32, 8], Swizzle::None, |map, _| {
+        passes(config, || kernel(map, false));
+        fails(config, FaultKind::AsyncCopyPending, || kernel(map, true));
     });
 }
 

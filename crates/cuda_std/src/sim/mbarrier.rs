@@ -24,6 +24,6 @@ forwarded! {
     try_wait_parity => try_wait_parity(bar, parity) -> bool;
     wait_parity => wait_parity(bar, parity);
     arrive_remote => arrive_remote(bar_cluster);
-    arrive_remote_async => arrive_remote(bar_cluster);
+    arrive_remote_async => arrive_remote_async(bar_cluster);
     wait_parity_cluster => wait_parity(bar, parity);
 }

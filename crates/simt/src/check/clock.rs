@@ -132,6 +132,11 @@ impl History {
     pub fn join(&mut self, other: &Self) {
         other.blocks.iter().for_each(|(block, seen)| add(&mut self.blocks, *block, seen));
         other.fenced.iter().for_each(|(block, seen)| add(&mut self.fenced, *block, seen));
+        self.join_completed(other);
+    }
+
+    /// As [`join`](Self::join), of what `other` holds about agents alone.
+    pub fn join_completed(&mut self, other: &Self) {
         other.completed.iter().for_each(|&(agent, turns)| self.complete(agent, turns));
     }
 }

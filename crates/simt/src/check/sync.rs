@@ -115,6 +115,16 @@ impl Released {
         }
     }
 
+    /// Adds which asynchronous operations a thread of another block has waited for, and that its block runs.
+    pub fn add_remote_async(&mut self, thread: &Thread) {
+        self.histories.clear();
+        let block = thread.block();
+        let history = Arc::make_mut(self.history.get_or_insert_default());
+        history.add(block.number.get(), Seen { floor: 0, clock: None, wide: true });
+        let (own, shared) = (thread.check.sync.known.borrow(), block.check.sync.history.borrow());
+        [&own.history, &*shared].into_iter().flatten().for_each(|known| history.join_completed(known));
+    }
+
     /// The first `turns` turns of an agent are over.
     pub fn complete(&mut self, agent: Agent, turns: u32) {
         self.histories.clear();

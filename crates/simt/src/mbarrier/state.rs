@@ -54,6 +54,14 @@ pub(super) struct MbarrierCheck {
     pub(super) expected_at: RawSite,
 }
 
+/// What an arrival makes known to another block.
+#[derive(Clone, Copy)]
+pub(super) enum Told {
+    Everything,
+    /// Which asynchronous operations the thread has waited for.
+    Asynchronous,
+}
+
 /// What is wrong with a use of an mbarrier.
 pub(super) type Problem = (FaultKind, String);
 
@@ -120,12 +128,15 @@ impl Mbarrier {
 
 impl MbarrierCheck {
     /// Adds what the thread makes known to the present phase.
-    pub(super) fn release(&mut self, thread: &Thread, target: &Target<'_>) {
+    pub(super) fn release(&mut self, thread: &Thread, target: &Target<'_>, to_other_blocks: Told) {
         if std::ptr::eq(target.block, thread.block()) {
             let open = std::mem::take(&mut self.open);
             self.open = thread.check.release_into(thread, Some(open));
-        } else {
-            self.open.add_remote(thread);
+            return;
+        }
+        match to_other_blocks {
+            Told::Everything => self.open.add_remote(thread),
+            Told::Asynchronous => self.open.add_remote_async(thread),
         }
     }
 }
