@@ -74,6 +74,19 @@ impl Budget {
         fs::write(&path, self.text()).map_err(Error::io("write", &path))
     }
 
+    /// All figures will be of one release of the assembler; another than before wants `everything` measured.
+    pub fn set_release(&mut self, release: String, everything: bool) -> Result<(), Error> {
+        if !everything && !self.lines.is_empty() && release != self.ptxas {
+            return Err(Error::Usage(format!(
+                "the budget's figures are of ptxas {}, and this one is {release}: use --update-budget without --family and --arch, \
+                 so that all are measured anew",
+                self.ptxas
+            )));
+        }
+        self.ptxas = release;
+        Ok(())
+    }
+
     fn parse(path: &Path, text: &str) -> Result<Self, Error> {
         let bad = |reason: String| Error::BadBudget { path: path.to_owned(), reason };
         let table: Table = text.parse().map_err(|error: toml::de::Error| bad(error.to_string()))?;
@@ -284,6 +297,22 @@ mod tests {
     fn findings(line: &str, measured: &Measured) -> String {
         let budget = parse(&format!("ptxas = \"V1\"\n[basic]\n{line}")).unwrap();
         budget.check(measured, Some("V1")).join("\n")
+    }
+
+    #[test]
+    fn some_figures_are_never_of_another_release_than_others() {
+        let mut budget =
+            parse("ptxas = \"V1\"\n[basic]\nsaxpy.sm_80 = { registers = 32, shared = 0 }").unwrap();
+        let refused = budget.set_release("V2".into(), false).unwrap_err().to_string();
+        assert!(
+            refused.contains("V1") && refused.contains("V2") && refused.contains("--family"),
+            "{refused}"
+        );
+        assert_eq!(budget.ptxas, "V1");
+        budget.set_release("V1".into(), false).unwrap();
+        budget.set_release("V2".into(), true).unwrap();
+        Budget::default().set_release("V1".into(), false).unwrap();
+        assert_eq!(budget.ptxas, "V2");
     }
 
     #[test]

@@ -240,7 +240,7 @@ fn settle_budget(modules: &[Module], options: &Options) -> Result<BudgetOutcome,
                 fix,
             });
         };
-        budget.ptxas = release;
+        budget.set_release(release, options.selection.is_everything())?;
         measured.iter().for_each(|module| budget.update(module));
         budget.write()?;
         println!("{} {}", style(Style::Ok, "written:"), Budget::path().display());

@@ -69,6 +69,11 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// Whether nothing is left out.
+    pub fn is_everything(&self) -> bool {
+        self.families.is_empty() && self.archs.is_empty()
+    }
+
     /// Adds a comma-separated list of architectures.
     pub fn add_archs(&mut self, list: &str) -> Result<(), Error> {
         for name in list.split(',') {
