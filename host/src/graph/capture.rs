@@ -14,6 +14,7 @@ use crate::device::Device;
 use crate::error::{DriverError, Error, Result};
 use crate::launch::LaunchSite;
 use crate::memory::{Borrowed, Diversion, PrivatePool, SharedOrder, Users};
+use crate::module::ModuleInner;
 use crate::raw::{self, RawResult};
 use crate::stream::Stream;
 
@@ -187,6 +188,8 @@ pub(crate) struct Capture {
     memory_stream: OnceLock<Stream>,
     uses: Mutex<Uses>,
     launches: Mutex<Vec<LaunchSite>>,
+    /// The code of captured launches, where it is not the device's to keep.
+    modules: Mutex<Vec<Arc<ModuleInner>>>,
     /// The streams, each with its buffers diverted to the pool.
     streams: Mutex<Vec<(Stream, Diversion)>>,
 }
@@ -212,6 +215,7 @@ impl Capture {
             memory_stream: OnceLock::new(),
             uses: Mutex::default(),
             launches: Mutex::default(),
+            modules: Mutex::default(),
             streams: Mutex::new(vec![(stream.clone(), diversion)]),
         }
     }
@@ -267,6 +271,14 @@ impl Capture {
         locked(&self.launches).push(site);
     }
 
+    /// Keeps the code of a launch that was captured.
+    pub(crate) fn keep_code(&self, module: &Arc<ModuleInner>) {
+        let mut modules = locked(&self.modules);
+        if !modules.iter().any(|known| Arc::ptr_eq(known, module)) {
+            modules.push(module.clone());
+        }
+    }
+
     fn keep(&self, stream: &Stream) {
         let mut streams = locked(&self.streams);
         if !streams.iter().any(|(known, _)| known == stream) {
@@ -295,11 +307,13 @@ pub(super) fn record<R>(
     Ok((graph, captured, result))
 }
 
-/// A graph's allocations and launches.
+/// What a graph keeps, and its launches.
 pub(super) struct Captured {
     /// Each with whether it is written.
     pub(super) uses: Vec<(Arc<SharedOrder>, bool)>,
     pub(super) launches: Vec<LaunchSite>,
+    /// The code of launches, where it is not the device's to keep.
+    pub(super) modules: Vec<Arc<ModuleInner>>,
     /// Where the memory is from that was allocated inside the capture. After the uses, which give theirs back to it.
     _pool: Arc<PrivatePool>,
 }
@@ -347,7 +361,8 @@ impl<'s> UnderWay<'s> {
     fn captured(&self) -> Captured {
         let uses = locked(&self.capture.uses).drain().map(|(_, used)| (used.order, used.written)).collect();
         let launches = std::mem::take(&mut *locked(&self.capture.launches));
-        Captured { uses, launches, _pool: self.capture.pool.clone() }
+        let modules = std::mem::take(&mut *locked(&self.capture.modules));
+        Captured { uses, launches, modules, _pool: self.capture.pool.clone() }
     }
 }
 

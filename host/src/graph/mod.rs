@@ -30,7 +30,8 @@
 //!
 //! **Memory.** The graph uses the addresses that it was captured with, so it keeps every allocation that its work uses until it is
 //! dropped, whoever owns the buffer, workspaces and outputs that the closure allocated among them. A replay is a use of each
-//! of them like any other: it waits for work on other streams that it depends on, and later work waits for it.
+//! of them like any other: it waits for work on other streams that it depends on, and later work waits for it. It keeps the code of
+//! its kernels, too.
 //!
 //! **What can be captured**: launches, ops, fills and copies on the device, allocations, and other streams that are
 //! forked with [`Stream::scope`]. **What cannot**, with [`Error::NotCapturable`]: waiting for the stream, reading results back,
@@ -124,10 +125,11 @@ impl Executable {
     /// Takes another graph's parameters over. False when it has another shape.
     fn update(&mut self, graph: &RawGraph) -> Result<bool> {
         let (mut node, mut result) = (std::ptr::null_mut(), 0);
-        // SAFETY: two live graphs and two places to write to.
-        let updated = self.device.call(|| unsafe {
-            raw::graph_exec_update(self.exec.handle(), graph.handle(), &mut node, &mut result)
-        });
+        let update = || {
+            // SAFETY: two live graphs and two places to write to.
+            unsafe { raw::graph_exec_update(self.exec.handle(), graph.handle(), &mut node, &mut result) }
+        };
+        let updated = alone(|| self.device.call(update));
         match updated {
             Ok(()) => Ok(true),
             Err(Error::Driver(error)) if error.code == UPDATE_FAILURE => Ok(false),
@@ -160,6 +162,7 @@ impl Drop for Executable {
     /// Waits for the last run: a driver has been seen to die of an executable that was destroyed while it ran.
     fn drop(&mut self) {
         let (exec, last, device) = (Exec(self.exec.handle()), self.last.take(), self.device.clone());
+        let modules = std::mem::take(&mut self.captured.modules);
         // A stream that is being captured cannot be waited for.
         self.device.captures().outside(move || {
             if last.is_some_and(|stream| !stream.drain()) {
@@ -168,6 +171,7 @@ impl Drop for Executable {
             // A failure has nobody to go to: it is memory of the driver's.
             // SAFETY: this is the only handle, and it runs no more.
             let _ = alone(|| device.clean_up(|| unsafe { raw::graph_exec_destroy(exec.handle()) }));
+            drop(modules);
         });
     }
 }
@@ -193,8 +197,9 @@ pub struct Graph<'work, I = (), O = ()> {
 impl<'work, I, O> Graph<'work, I, O> {
     /// Captures what `work` queues on `stream`. Nothing of it is done now: outputs mean nothing before the first replay.
     ///
-    /// Until this returns, work that other threads queue on `stream` is captured too. After an error, or a panic of `work`,
-    /// the stream is a usual one again.
+    /// Until this returns, nothing but `work` may use `stream`: what another thread queues there becomes part of the graph, or is done
+    /// at once, by when it comes; its waits are refused, and a buffer that it allocates there may be the graph's own memory,
+    /// which replays write. After an error, or a panic of `work`, the stream is a usual one again.
     ///
     /// # Errors
     /// What `work` returns, [`Error::NotCapturable`] among them, or the driver's error.

@@ -58,7 +58,7 @@ pub(crate) struct FunctionInner {
     /// Does its device keep it as long as itself?
     kept: bool,
     /// Keeps the code loaded.
-    _module: Arc<ModuleInner>,
+    module: Arc<ModuleInner>,
 }
 
 // SAFETY: a function handle may be used from any thread, as long as its module is loaded.
@@ -94,7 +94,7 @@ impl FunctionInner {
             dynamic_shared: AtomicU32::new(without_asking),
             large_clusters: AtomicBool::new(false),
             kept: false,
-            _module: module.clone(),
+            module: module.clone(),
         })
     }
 
@@ -121,6 +121,11 @@ impl FunctionInner {
         // With blocking launches no other launch runs beside this one, so that an error can only be its own.
         let one_at_a_time = stream.device().blocking_launches().map(|lock| lock.lock());
         let repeats = self.repeats(stream, &config)?.filter(|_| one_at_a_time.is_none());
+        if !self.kept
+            && let Some(capture) = stream.capture()?
+        {
+            capture.keep_code(&self.module);
+        }
         args.with(stream, |parameters| {
             // SAFETY: the arguments fit the kernel's parameters by their types, and the rest is the caller's promise.
             stream.call(|queue| unsafe {
