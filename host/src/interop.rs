@@ -1,7 +1,7 @@
 //! Beside cust: its device buffers taken over and ours lent to it without a copy, its pointers and errors.
 
 use std::mem::ManuallyDrop;
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 
 use bytemuck::Pod;
 use cust::error::CudaError;
@@ -38,7 +38,7 @@ impl<T: Pod + DeviceCopy> DeviceBuffer<T> {
     }
 
     /// The buffer as one of cust's, for as long as the returned value lives; no element moves. Waits for the work that uses it.
-    /// Work that cust queues on it has to be done before the loan ends.
+    /// Work that cust queues on it has to be done before the loan ends. [`CustLoan::get_mut`] lets cust write it.
     ///
     /// # Errors
     /// The driver's error, also of work queued earlier.
@@ -55,7 +55,8 @@ impl<T: Pod + DeviceCopy> DeviceBuffer<T> {
     /// for the work that uses them.
     ///
     /// # Errors
-    /// The driver's error, also of work queued earlier. The buffer is freed then.
+    /// [`Error::NotCapturable`] when work that is being captured wrote the buffer last, or the driver's error, also of work queued
+    /// earlier. The buffer is freed then.
     pub fn into_cust(self) -> Result<cust::memory::DeviceBuffer<T>> {
         let len = self.len();
         let address = self.release()?;
@@ -64,7 +65,7 @@ impl<T: Pod + DeviceCopy> DeviceBuffer<T> {
     }
 }
 
-/// A buffer of ours as cust sees it.
+/// A buffer of ours as cust sees it: shared by itself, exclusive with [`CustLoan::get_mut`].
 #[must_use = "the loan ends when this is dropped"]
 pub struct CustLoan<'b, T: Pod + DeviceCopy> {
     theirs: ManuallyDrop<cust::memory::DeviceBuffer<T>>,
@@ -79,8 +80,13 @@ impl<T: Pod + DeviceCopy> Deref for CustLoan<'_, T> {
     }
 }
 
-impl<T: Pod + DeviceCopy> DerefMut for CustLoan<'_, T> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
+impl<T: Pod + DeviceCopy> CustLoan<'_, T> {
+    /// The buffer, for cust to write.
+    ///
+    /// # Safety
+    /// Its elements are written, and nothing else: a buffer that is put in the place of this one (`std::mem::swap`, an assignment)
+    /// would take our memory with it, and free it.
+    pub unsafe fn get_mut(&mut self) -> &mut cust::memory::DeviceBuffer<T> {
         &mut self.theirs
     }
 }

@@ -1,7 +1,7 @@
-//! Launches that must not compile: the arguments do not fit the kernel's parameters.
+//! What must not compile: arguments that do not fit the kernel's parameters, and other misuse that types can tell.
 
 #[test]
-fn arguments_are_checked_by_the_compiler() {
+fn misuse_is_found_by_the_compiler() {
     // A bundle of test programs runs where there is no Rust.
     if std::env::var_os("CARGO").is_none() {
         println!("skipped: no cargo");

@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::Bench;
+use common::{Bench, expect_error};
 use cust::memory::CopyDestination;
+use ironwarp::graph::Graph;
 use ironwarp::{DeviceBuffer, DevicePtr, Error, Result};
 
 #[test]
@@ -36,7 +37,8 @@ fn our_buffer_is_lent_without_a_copy() -> Result<()> {
     let address = ours.as_ptr().raw();
     let mut loan = ours.lend_to_cust()?;
     assert_eq!((loan.len(), loan.as_slice().as_device_ptr().as_raw()), (3, address));
-    loan.copy_from(&[4, 5, 6])?;
+    // SAFETY: elements are written.
+    unsafe { loan.get_mut() }.copy_from(&[4, 5, 6])?;
     drop(loan);
     assert_eq!(ours.to_vec(&stream)?, [4, 5, 6]);
     // Still ours alone: it is freed once.
@@ -63,6 +65,24 @@ fn nothing_is_a_buffer_too() -> Result<()> {
     // SAFETY: there is no memory.
     let ours = unsafe { DeviceBuffer::from_cust(&stream, theirs) };
     assert!(ours.to_vec(&stream)?.is_empty());
+    Ok(())
+}
+
+#[test]
+fn a_capture_hands_nothing_to_cust() -> Result<()> {
+    let Bench { stream, .. } = Bench::open()?;
+    let mut nothing = DeviceBuffer::<f32>::zeroed(&stream, 0)?;
+    let mut graph = Graph::capture(&stream, (), |stream, ()| {
+        let buffer = DeviceBuffer::<u32>::zeroed(stream, 3)?;
+        expect_error("into_cust", buffer.into_cust().map(drop), |e| {
+            matches!(e, Error::NotCapturable { .. })
+        })?;
+        nothing.fill_zero(stream)
+    })?;
+    graph.replay(&stream)?;
+    stream.synchronize()?;
+    // Nothing is nothing, though a graph has used it.
+    assert_eq!(nothing.into_cust()?.len(), 0);
     Ok(())
 }
 

@@ -121,17 +121,20 @@ fn halves_are_written_by_two_threads() -> Result<()> {
     let (one, two, three) = (device.stream()?, device.stream()?, device.stream()?);
     let x = DeviceBuffer::from_slice(&stream, &[1.0f32; LEN])?;
     let mut y = DeviceBuffer::from_slice(&stream, &[0.0f32; 2 * LEN])?;
-    let (first, mut second) = y.view_mut().split_at_mut(LEN)?;
-    scale_late(&one, x.view(), first, || {
-        // The second half, written and read while nothing of the first is queued.
-        // SAFETY: both have LEN elements.
-        unsafe {
+    let halves = |y: &mut DeviceBuffer<f32>| {
+        let (first, mut second) = y.view_mut().split_at_mut(LEN)?;
+        scale_late(&one, x.view(), first, || {
+            // The second half, written and read while nothing of the first is queued.
             let config = LaunchConfig::linear(LEN, 32);
-            ironwarp::launch::<kernels::scale>(&two, config, (3.0, &x, second.view_mut()))?;
-        }
-        assert_eq!(second.to_vec(&three)?, [3.0; LEN]);
-        Ok(())
-    })?;
+            // SAFETY: both have LEN elements.
+            unsafe {
+                ironwarp::launch::<kernels::scale>(&two, config, (3.0, &x, second.view_mut()))?;
+            }
+            assert_eq!(second.to_vec(&three)?, [3.0; LEN]);
+            Ok(())
+        })
+    };
+    halves(&mut y)?;
     let mut out = vec![0.0; 2 * LEN];
     assert_eq!(waits(|| y.copy_into(&three, &mut out))?, 1, "behind the first half's thread");
     assert_eq!(out, [[2.0; LEN], [3.0; LEN]].concat());
@@ -143,6 +146,9 @@ fn halves_are_written_by_two_threads() -> Result<()> {
     // An exclusive write of all is the only one again.
     assert_eq!(waits(|| y.fill_zero(&stream))?, 1, "behind the last reader");
     assert_eq!(waits(|| y.fill_zero(&stream))?, 0);
+
+    halves(&mut y)?;
+    assert_eq!(waits(|| y.into_cust().map(drop))?, 1, "the copy for cust is behind the first half's thread");
     Ok(())
 }
 

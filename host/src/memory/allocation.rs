@@ -6,6 +6,7 @@ use cust_raw::CUdeviceptr;
 use super::allocator::{Heap, Kind, Lease, Mode, Source};
 use super::guard::Guard;
 use super::order::UseOrder;
+use super::users::Borrowed;
 use crate::device::Device;
 use crate::error::{Error, OutOfMemory, Result};
 use crate::raw;
@@ -49,7 +50,7 @@ impl Allocation {
         } else {
             match (device.allocator().mode, stream.capture()?) {
                 (Mode::Caching, capture) => {
-                    let (address, owner) = from_cache(stream, bytes, site)?;
+                    let (address, owner) = from_cache(stream, bytes, site, capture.is_some())?;
                     let order = capture
                         .map_or_else(|| UseOrder::new(stream), |capture| UseOrder::private(stream, &capture));
                     (address, owner, order)
@@ -76,11 +77,17 @@ impl Allocation {
         Allocation { address, owner, order: UseOrder::new(stream) }
     }
 
-    /// Gives up an allocation of the driver's own that holds the first `bytes` bytes, with no work pending on it. A block of the
-    /// cache is copied to one, and so is what a graph uses.
+    /// Gives up an allocation of the driver's own that holds the first `bytes` bytes, with no work pending on it; null without bytes.
+    /// A block of the cache is copied to one, and so is what a graph uses.
     pub(super) fn release(mut self, bytes: usize) -> Result<CUdeviceptr> {
+        if matches!(self.owner, Owner::Nobody) {
+            return Ok(self.address);
+        }
+        let stream = self.order.writer();
+        stream.must_not_be_waited_for("DeviceBuffer::into_cust")?;
         if matches!(self.owner, Owner::Cache(_)) || self.order.is_shared() {
-            let stream = self.order.writer();
+            // Several streams may have written it, each a part.
+            self.order.before_read(&stream, Borrowed::Whole)?;
             // SAFETY: nobody else has the new allocation.
             let copy = unsafe { Self::adopt(&stream, from_driver(&stream, bytes)?) };
             let (to, from) = (copy.address, self.address);
@@ -157,12 +164,14 @@ impl Drop for Allocation {
     }
 }
 
-fn from_cache(stream: &Stream, bytes: usize, site: Site) -> Result<(CUdeviceptr, Owner)> {
+/// `captured`: is it for a graph, which then keeps it?
+fn from_cache(stream: &Stream, bytes: usize, site: Site, captured: bool) -> Result<(CUdeviceptr, Owner)> {
     let allocator = stream.device().allocator();
     stream.device().alive()?;
     let guarded = allocator.guarded && !allocator.is_capturing();
     let wanted = if guarded { Guard::padded(bytes) } else { bytes as u64 };
-    let diverted = if allocator.is_capturing() { stream.diverted_heap() } else { None };
+    // A diversion begins before its capture and ends after it: a buffer of that time is no graph's.
+    let diverted = if captured { stream.diverted_heap() } else { None };
     let heap = diverted.as_ref().unwrap_or_else(|| stream.own_heap());
     let lease = lease(stream.device(), heap, wanted, site)?;
     let mut address = lease.address();
