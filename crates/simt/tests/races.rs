@@ -16,6 +16,10 @@ struct Device<T>(*mut T);
 unsafe impl<T> Sync for Device<T> {}
 
 impl<T: Copy> Device<T> {
+    fn at(&self, index: usize) -> *mut T {
+        self.0.wrapping_add(index)
+    }
+
     #[track_caller]
     fn get(&self, index: usize) -> T {
         // SAFETY: checking is on, so a bad address is a fault and not an access.
@@ -361,4 +365,38 @@ fn block_scope_fence_is_too_narrow() {
     };
     passes(LaunchConfig::linear(2, 1), || body(Scope::Device));
     fails(LaunchConfig::linear(2, 1), FaultKind::InterBlockRace, || body(Scope::Block));
+}
+
+/// Another block learns what was released for all of the device, then what for the block alone.
+#[test]
+fn a_wide_release_makes_a_later_narrow_one_no_wider() {
+    let run = |seed: u64, scope: Scope| {
+        let mut words = vec![0u32; 3];
+        let tracked = Tracked::new(&mut words, "words");
+        let words = Device(tracked.as_ptr());
+        // SAFETY: as for `get`.
+        let set = |index, scope| unsafe {
+            atomic(words.at(index), Ordering::Release, scope, |_| 1);
+        };
+        // SAFETY: as for `get`.
+        let poll = |index| unsafe { atomic(words.at(index), Ordering::Acquire, Scope::Device, |old| old) };
+        let kernel = || {
+            if thread::block_idx()[0] == 0 {
+                set(0, Scope::Device);
+                words.set(2, 5);
+                set(1, scope);
+            } else {
+                while poll(0) == 0 {}
+                while poll(1) == 0 {}
+                words.get(2);
+            }
+        };
+        let options = simt::Options::default().seed(seed).check(true);
+        simt::run(&LaunchConfig::linear(2, 1).cooperative(), &options, kernel)
+    };
+    for seed in 0..common::SEEDS {
+        run(seed, Scope::Device).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+        let fault = run(seed, Scope::Block).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::InterBlockRace, "{fault}");
+    }
 }

@@ -74,7 +74,6 @@ impl Seen {
     }
 
     fn join(&mut self, other: &Self) {
-        self.wide |= other.wide;
         if other.floor > self.floor {
             self.floor = other.floor;
             self.clock = other.clock.clone();
@@ -88,6 +87,8 @@ impl Seen {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     blocks: HashMap<u64, Seen>,
+    /// What was published for the block itself alone. Apart, since none of it is known to other blocks by what they know otherwise.
+    narrow: HashMap<u64, Seen>,
     /// Accesses that a proxy fence has followed.
     fenced: HashMap<u64, Seen>,
     /// For each agent, sorted, how many of its turns are known to be over.
@@ -95,12 +96,19 @@ pub(crate) struct History {
 }
 
 impl History {
+    /// What all blocks may rely on.
     pub fn get(&self, block: u64) -> Option<&Seen> {
         self.blocks.get(&block)
     }
 
+    /// What threads of the block itself may rely on.
+    pub fn of_own(&self, block: u64) -> impl Iterator<Item = &Seen> {
+        [&self.blocks, &self.narrow].into_iter().filter_map(move |seen| seen.get(&block))
+    }
+
     pub fn add(&mut self, block: u64, seen: Seen) {
-        add(&mut self.blocks, block, &seen);
+        let blocks = if seen.wide { &mut self.blocks } else { &mut self.narrow };
+        add(blocks, block, &seen);
     }
 
     /// Whether a proxy fence has followed an access of thread `rank` of `block` at `time`.
@@ -110,7 +118,7 @@ impl History {
 
     /// A proxy fence follows what is known of other blocks, and `own` of `block`.
     pub fn fence(&mut self, block: u64, own: &Seen) {
-        for (block, seen) in &self.blocks {
+        for (block, seen) in self.blocks.iter().chain(&self.narrow) {
             add(&mut self.fenced, *block, seen);
         }
         add(&mut self.fenced, block, own);
@@ -131,6 +139,7 @@ impl History {
 
     pub fn join(&mut self, other: &Self) {
         other.blocks.iter().for_each(|(block, seen)| add(&mut self.blocks, *block, seen));
+        other.narrow.iter().for_each(|(block, seen)| add(&mut self.narrow, *block, seen));
         other.fenced.iter().for_each(|(block, seen)| add(&mut self.fenced, *block, seen));
         self.join_completed(other);
     }
@@ -207,7 +216,7 @@ mod tests {
         clock.raise(1, 6);
         let mut seen = Seen { floor: 5, clock: Some(Arc::new(clock)), wide: true };
         assert!(seen.covers(1, 5) && !seen.covers(2, 5) && seen.covers(2, 4));
-        seen.join(&Seen { floor: 8, clock: None, wide: false });
-        assert!(seen.covers(2, 7) && !seen.covers(1, 8) && seen.wide);
+        seen.join(&Seen { floor: 8, clock: None, wide: true });
+        assert!(seen.covers(2, 7) && !seen.covers(1, 8));
     }
 }

@@ -148,12 +148,11 @@ impl Released {
     pub fn acquire(&self, thread: &Thread) {
         let sync = &thread.block().check.sync;
         let gathered = self.clock.as_ref().filter(|_| self.floor == sync.floor.get());
-        let told = self.history.as_ref().and_then(|history| own_clock(thread, history));
-        if gathered.is_some() || told.is_some() {
+        let told = || self.history.iter().flat_map(|history| own_clocks(thread, history));
+        if gathered.is_some() || told().next().is_some() {
             let mine = thread.check.sync.clock(sync);
             let joined = self.clocks.join(mine, |mine| {
-                join_clocks(mine, gathered);
-                join_clocks(mine, told);
+                gathered.into_iter().chain(told()).for_each(|clock| join_clocks(mine, Some(clock)));
             });
             thread.check.sync.set_clock(sync, joined);
         }
@@ -167,10 +166,10 @@ impl Released {
 }
 
 /// What others know of the thread's own block, under its present floor.
-fn own_clock<'h>(thread: &Thread, told: &'h History) -> Option<&'h Arc<VectorClock>> {
+fn own_clocks<'h>(thread: &Thread, told: &'h History) -> impl Iterator<Item = &'h Arc<VectorClock>> {
     let block = thread.block();
-    let own = told.get(block.number.get())?;
-    own.clock.as_ref().filter(|_| own.floor == block.check.sync.floor.get())
+    let floor = block.check.sync.floor.get();
+    told.of_own(block.number.get()).filter(move |own| own.floor == floor).filter_map(|own| own.clock.as_ref())
 }
 
 impl BlockSync {
@@ -226,7 +225,7 @@ impl ThreadSync {
     /// Learns what other threads have told of their own past and of others'.
     fn learn_from(&self, thread: &Thread, told: &Arc<History>) {
         let sync = &thread.block().check.sync;
-        if let Some(clock) = own_clock(thread, told) {
+        for clock in own_clocks(thread, told) {
             let mut mine = self.clock(sync);
             join_clocks(&mut mine, Some(clock));
             self.set_clock(sync, mine);
@@ -279,7 +278,7 @@ impl Order for View<'_> {
         }
         self.any_history(|history| {
             let seen = history.get(earlier.block.into());
-            seen.is_some_and(|seen| seen.wide && seen.covers(earlier.rank(), earlier.time))
+            seen.is_some_and(|seen| seen.covers(earlier.rank(), earlier.time))
         })
     }
 
@@ -453,7 +452,7 @@ pub(crate) fn completed(thread: &Thread, agent: Agent, turns: u32) {
 /// Whether the thread has learnt anything of another block, which has then begun to run.
 pub(crate) fn knows_of(thread: &Thread, block: &Block) -> bool {
     let knows = |history: Option<&Arc<History>>| {
-        history.is_some_and(|history| history.get(block.number.get()).is_some())
+        history.is_some_and(|history| history.of_own(block.number.get()).next().is_some())
     };
     knows(thread.check.sync.known.borrow().history.as_ref())
         || knows(thread.block().check.sync.history.borrow().as_ref())
