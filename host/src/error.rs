@@ -51,7 +51,7 @@ pub enum Error {
     },
 
     /// A write beside a buffer, found when it was freed.
-    #[error("{0}\nhint: run with IRONWARP_DRIVER=soft IRONWARP_CHECK=1, which names the line that wrote")]
+    #[error("{0}\nhint: run a development build with IRONWARP_DRIVER=soft: its checker names the line that wrote")]
     Overrun(Box<Overrun>),
 
     /// There is no device of that number.
@@ -477,10 +477,10 @@ impl DriverError {
             214 | 220 => "a hardware error: see `nvidia-smi -q` and the kernel log; reset the GPU",
             500 => "the kernel or symbol is not in that module: rebuild the PTX",
             700 | 716 | 717 => {
-                "a kernel touched memory that it does not own: run it with IRONWARP_DRIVER=soft IRONWARP_CHECK=1, which names the line"
+                "a kernel touched memory that it does not own: run a development build with IRONWARP_DRIVER=soft, whose checker names the line"
             }
             710 | 714 | 715 | 718 | 719 => {
-                "a kernel trapped or died: run it with IRONWARP_DRIVER=soft IRONWARP_CHECK=1, which names the line"
+                "a kernel trapped or died: run a development build with IRONWARP_DRIVER=soft, whose checker names the line"
             }
             701 => {
                 "the launch wants more registers or shared memory than a multiprocessor has: use smaller blocks"
