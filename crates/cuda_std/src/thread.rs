@@ -186,8 +186,8 @@ pub const fn warp_size() -> u32 {
 /// Waits until all threads of the block are here. What they wrote before to global or shared memory is visible to all of
 /// the block afterwards. PTX `bar.sync 0`.
 ///
-/// Every thread of the block that has not returned must reach the same call: in a branch that only some threads take,
-/// the block hangs or goes on out of step.
+/// Every thread of the block, none of which may have returned, must reach the same call: in a branch that only some threads
+/// take, the block hangs or goes on out of step.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads() {
