@@ -51,7 +51,9 @@ pub enum Error {
     },
 
     /// A write beside a buffer, found when it was freed.
-    #[error("{0}\nhint: run a development build with IRONWARP_DRIVER=soft: its checker names the line that wrote")]
+    #[error(
+        "{0}\nhint: run a development build with IRONWARP_DRIVER=soft: its checker names the line that wrote"
+    )]
     Overrun(Box<Overrun>),
 
     /// There is no device of that number.
