@@ -226,7 +226,7 @@ mod tests {
         match Peers::start() {
             Ok(peers) => Some(peers),
             Err(PeerError::Start(error)) => {
-                println!("skipped: no python3: {error}");
+                testkit::skip(&format!("no python3: {error}"));
                 None
             }
             Err(other) => panic!("{other}"),
@@ -239,7 +239,8 @@ mod tests {
         let peer = peers.prepare(&json!({ "prepare": "check.clock", "milliseconds": 2 })).unwrap();
         assert_eq!(peer.label(), "clock");
         let (runs, milliseconds) = peer.sample_for(20.0).unwrap();
-        assert!((2..=10).contains(&runs), "{runs} runs");
+        // Ten, or fewer where the machine let the first one wait.
+        assert!((1..=10).contains(&runs), "{runs} runs");
         assert!(milliseconds >= 2.0 * runs as f64, "{milliseconds} ms for {runs} runs");
     }
 
