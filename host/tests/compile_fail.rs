@@ -4,7 +4,7 @@
 fn misuse_is_found_by_the_compiler() {
     // A bundle of test programs runs where there is no Rust.
     if std::env::var_os("CARGO").is_none() {
-        println!("skipped: no cargo");
+        testkit::skip("no cargo");
         return;
     }
     trybuild::TestCases::new().compile_fail("tests/ui/*.rs");

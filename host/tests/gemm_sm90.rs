@@ -19,7 +19,7 @@ fn open() -> Result<Option<Stream>> {
     if (device.arch().major, device.arch().minor) == (9, 0) {
         return Ok(Some(device.stream()?));
     }
-    println!("skipped: {} is no Hopper", device.name());
+    testkit::skip(&format!("{} is no Hopper", device.name()));
     Ok(None)
 }
 

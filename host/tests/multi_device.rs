@@ -11,7 +11,7 @@ fn devices_do_not_mix() -> Result<()> {
     // SAFETY: the only test of this program, and no other thread runs yet.
     unsafe { std::env::set_var("IRONWARP_SOFT_DEVICES", "2") };
     if Device::count()? < 2 {
-        println!("skipped: one device");
+        testkit::skip("one device");
         return Ok(());
     }
     let (here, there) = (Bench::on(0)?, Bench::on(1)?);

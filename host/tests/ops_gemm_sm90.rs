@@ -32,7 +32,7 @@ fn is_hopper() -> Outcome<bool> {
     let device = Device::open(0)?;
     let is_hopper = (device.arch().major, device.arch().minor) == (9, 0);
     if !is_hopper {
-        println!("skipped: {} is no Hopper", device.name());
+        testkit::skip(&format!("{} is no Hopper", device.name()));
     }
     Ok(is_hopper)
 }

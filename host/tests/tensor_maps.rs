@@ -9,7 +9,7 @@ use ironwarp::{Device, DeviceBuffer, Error, LaunchConfig, Result, Stream, launch
 fn open() -> Result<Option<Stream>> {
     let device = Device::open(0)?;
     if device.arch().major < 9 {
-        println!("skipped: the device has no TMA");
+        testkit::skip("the device has no TMA");
         return Ok(None);
     }
     Ok(Some(device.stream()?))
@@ -124,7 +124,7 @@ fn every_rule_is_an_error_of_its_own() -> Result<()> {
 fn a_map_keeps_the_order_of_its_buffer() -> Result<()> {
     let Some(stream) = open()? else { return Ok(()) };
     if stream.device().arch().minor != 0 {
-        println!("skipped: the kernels are Hopper's");
+        testkit::skip("the kernels are Hopper's");
         return Ok(());
     }
     let other = stream.device().stream()?;

@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 
 use cuda_builder::{Arch, BuildError, CudaBuilder, DeviceToolchain, ptx};
@@ -75,11 +74,6 @@ fn write_package(folder: &Path, value: &str) -> std::io::Result<()> {
     fs::write(folder.join("src/lib.rs"), format!("{SOURCE}\nconst VALUE: f32 = {value};\n"))
 }
 
-/// Past the test harness, which shows nothing of a test that passes.
-fn skip(why: &str) {
-    let _ = writeln!(std::io::stdout(), "skipped: {why}");
-}
-
 #[test]
 fn wishes_that_the_compiler_cannot_fulfil_are_errors() {
     let builder = || CudaBuilder::new("/no/such/package");
@@ -101,7 +95,7 @@ fn a_package_becomes_ptx_and_only_changes_rebuild_it() -> Result<(), Box<dyn Err
     let toolchain = match DeviceToolchain::find() {
         Ok(toolchain) => toolchain,
         Err(error) => {
-            skip(&format!("no device compiler ({error})"));
+            testkit::skip(&format!("no device compiler ({error})"));
             return Ok(());
         }
     };
@@ -122,7 +116,7 @@ fn a_package_becomes_ptx_and_only_changes_rebuild_it() -> Result<(), Box<dyn Err
 
     let built = match builder().build_module() {
         Err(BuildError::NoNetwork { .. }) => {
-            skip("no network for the library's dependencies");
+            testkit::skip("no network for the library's dependencies");
             return Ok(());
         }
         built => built?,

@@ -131,7 +131,7 @@ type Change = fn(&mut Call);
 fn each(start: Call, changes: &[(&str, Change)], wanted: u32) -> Check {
     let gpu = Gpu::new()?;
     if !has_tensor_maps(&gpu)? {
-        println!("skipped: the device has no TMA");
+        testkit::skip("the device has no TMA");
         return Ok(());
     }
     let buffer = gpu.buffer(1 << 16)?;
@@ -222,7 +222,7 @@ fn what_breaks_a_rule_is_an_invalid_value() -> Check {
 fn null_lists_are_invalid_values() -> Check {
     let gpu = Gpu::new()?;
     if !has_tensor_maps(&gpu)? {
-        println!("skipped: the device has no TMA");
+        testkit::skip("the device has no TMA");
         return Ok(());
     }
     let address = driver::proc_address("cuTensorMapEncodeTiled").ok_or("the function is missing")?;

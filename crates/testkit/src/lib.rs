@@ -16,6 +16,9 @@
 //!    magnitudes that were added up to make it ([`compare::accumulated`]: the right one for dot products, where terms cancel).
 //! 3. A tolerance is never written in a test: it is a row of [`tolerance::TABLE`], with its reason.
 
+use std::cell::Cell;
+use std::io::Write;
+
 pub mod compare;
 mod element;
 mod input;
@@ -27,3 +30,17 @@ pub use element::Element;
 pub use input::{Family, input, spot_special};
 pub use random::Random;
 pub use tolerance::Tolerance;
+
+/// Says that the calling test cannot run here, and why; the test then returns. Who counts tests counts these lines as skipped, and not as
+/// passed: so there is one for each test, past the test harness, which shows nothing of a test that passes, and a line of its own, since
+/// another test's may be half written.
+pub fn skip(why: &str) {
+    thread_local! {
+        /// A test has a thread of its own.
+        static SAID: Cell<bool> = const { Cell::new(false) };
+    }
+    if !SAID.replace(true) {
+        // With nobody to read it there is nobody to tell.
+        let _ = writeln!(std::io::stdout(), "\nskipped: {why}");
+    }
+}

@@ -17,6 +17,6 @@ fn hopper() -> Result<Option<Gpu>> {
     if (gpu.device.arch().major, gpu.device.arch().minor) == (9, 0) {
         return Ok(Some(gpu));
     }
-    eprintln!("skipped: {} is no Hopper", gpu.device.name());
+    testkit::skip(&format!("{} is no Hopper", gpu.device.name()));
     Ok(None)
 }
