@@ -1,7 +1,8 @@
 """Elementwise, reduction, conversion and data-movement ops in torch eager.
 
 Requests have dtype (f32) and `shape`, a list of lengths. Ops with two operands may have `other`, the second one's shape, which is
-broadcast; reductions may have `axis` (all of them); conversions have `to`; gathers have `indices`, the number of rows.
+broadcast; reductions may have `axis` (all of them); conversions have `to`; gathers have `indices`, the number of rows. `view` may say
+which of the elements take part: all but the first, in one row (`shifted`), or those of every other column (`every_other`).
 """
 import torch
 import torch.nn.functional as F
@@ -13,15 +14,23 @@ def describe(request):
     return list(request["shape"]), request.get("dtype", "f32")
 
 
+VIEWS = {
+    None: lambda x: x,
+    "shifted": lambda x: x.view(-1)[1:],
+    "every_other": lambda x: x[:, ::2],
+}
+
+
 def unary(function):
-    """`function(x, out)` writes to `out`, of the shape and dtype of `x`."""
+    """`function(x, out)` writes to `out`, of the shape and dtype of `x`, and dense."""
 
     def op(request):
         shape, dtype = describe(request)
+        view = VIEWS[request.get("view")]
 
         def make():
-            x = random(shape, dtype)
-            return x, torch.empty_like(x)
+            x = view(random(shape, dtype))
+            return x, torch.empty(x.shape, device="cuda", dtype=x.dtype)
 
         return Device("torch", sets(request, make), lambda operands: function(*operands))
 
@@ -29,15 +38,16 @@ def unary(function):
 
 
 def binary(function):
-    """`function(x, y, out)` writes to `out`, of the shape and dtype of `x`."""
+    """`function(x, y, out)` writes to `out`, of the shape and dtype of `x`, and dense."""
 
     def op(request):
         shape, dtype = describe(request)
         other = list(request.get("other", shape))
+        view = VIEWS[request.get("view")]
 
         def make():
-            x = random(shape, dtype)
-            return x, random(other, dtype), torch.empty_like(x)
+            x = view(random(shape, dtype))
+            return x, view(random(other, dtype)), torch.empty(x.shape, device="cuda", dtype=x.dtype)
 
         return Device("torch", sets(request, make), lambda operands: function(*operands))
 
@@ -54,6 +64,20 @@ def reading(function):
     return op
 
 
+def compare(function):
+    """`function(x, y, out)` writes bools."""
+
+    def op(request):
+        shape, dtype = describe(request)
+
+        def make():
+            return random(shape, dtype), random(shape, dtype), torch.empty(shape, device="cuda", dtype=torch.bool)
+
+        return Device("torch", sets(request, make), lambda operands: function(*operands))
+
+    return op
+
+
 def over(function):
     """A reduction over the request's axis, or all."""
     return reading(lambda x, request: function(x) if request.get("axis") is None else function(x, dim=request["axis"]))
@@ -62,8 +86,11 @@ def over(function):
 def convert(request):
     shape, dtype = describe(request)
 
+    view = VIEWS[request.get("view")]
+
     def make():
-        return random(shape, dtype), torch.empty(shape, device="cuda", dtype=DTYPES[request["to"]])
+        x = view(random(shape, dtype))
+        return x, torch.empty(x.shape, device="cuda", dtype=DTYPES[request["to"]])
 
     return Device("torch", sets(request, make), lambda operands: operands[1].copy_(operands[0]))
 
@@ -104,6 +131,7 @@ OPS = {
     "uniform": unary(lambda x, out: out.uniform_()),
     "add": binary(lambda x, y, out: torch.add(x, y, out=out)),
     "mul": binary(lambda x, y, out: torch.mul(x, y, out=out)),
+    "lt": compare(lambda x, y, out: torch.lt(x, y, out=out)),
     "saxpy": binary(lambda x, y, out: y.add_(x, alpha=0.5)),
     "sum": over(torch.sum),
     "mean": over(torch.mean),

@@ -2,7 +2,9 @@
 
 use half::bf16;
 use ironwarp::ops::convert::{convert, convert_into};
-use ironwarp::ops::elementwise::{BinaryOp, UnaryOp, binary, binary_into, copy_into, unary, unary_into};
+use ironwarp::ops::elementwise::{
+    BinaryOp, CompareOp, UnaryOp, binary, binary_into, compare_into, copy_into, unary, unary_into,
+};
 use ironwarp::ops::fill::{fill, uniform};
 use ironwarp::ops::index::{Indices, gather, scatter, scatter_add};
 use ironwarp::ops::reduction::{ReduceOp, argmax, reduce, sum};
@@ -32,6 +34,9 @@ fn main() -> Outcome {
             bench_elementwise(session, dtype, bytes)?;
         }
         for dtype in [DType::F32, DType::BF16] {
+            bench_views(session, dtype, bytes)?;
+        }
+        for dtype in [DType::F32, DType::BF16] {
             bench_reduction(session, dtype, bytes)?;
         }
         bench_convert(session, bytes)?;
@@ -58,12 +63,19 @@ fn random(stream: &Stream, dtype: DType, rows: usize, seed: u64) -> ironwarp::Re
     if dtype == DType::F32 { Ok(x) } else { convert(stream, &x, dtype) }
 }
 
-/// The first elements as f64.
+/// A shape as rows have it, such as `32768x4096`.
+fn sides(x: &Tensor) -> String {
+    x.shape().sides().iter().map(usize::to_string).collect::<Vec<_>>().join("x")
+}
+
+/// The elements of the first lines as f64.
 fn head(stream: &Stream, x: &Tensor) -> ironwarp::Result<Vec<f64>> {
-    let flat = x.view_as(&[x.elements()])?.slice(0, ..COMPARED.min(x.elements()))?;
+    let lines = COMPARED * x.shape()[0] / x.elements();
+    let head = x.slice(0, ..lines.clamp(1, x.shape()[0]))?;
     match x.dtype() {
-        DType::BF16 => Ok(flat.to_vec::<bf16>(stream)?.into_iter().map(f64::from).collect()),
-        _ => Ok(flat.to_vec::<f32>(stream)?.into_iter().map(f64::from).collect()),
+        DType::BF16 => Ok(head.to_vec::<bf16>(stream)?.into_iter().map(f64::from).collect()),
+        DType::Bool => Ok(head.to_vec::<bool>(stream)?.into_iter().map(|x| f64::from(u8::from(x))).collect()),
+        _ => Ok(head.to_vec::<f32>(stream)?.into_iter().map(f64::from).collect()),
     }
 }
 
@@ -144,6 +156,75 @@ fn bench_elementwise(session: &mut Session, dtype: DType, bytes: usize) -> Outco
     })
 }
 
+/// Operands that no vector access reaches, and comparisons.
+fn bench_views(session: &mut Session, dtype: DType, bytes: usize) -> Outcome {
+    let names = ["elementwise_neg_shifted", "elementwise_add_shifted", "convert_shifted"];
+    let others = ["elementwise_neg_every_other", "elementwise_add_every_other", "elementwise_lt"];
+    if !session.wants_any(&[names, others].concat()) {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let rows = bytes / dtype.size() / COLUMNS;
+    let (x, y) = (random(&stream, dtype, rows, 5)?, random(&stream, dtype, rows, 6)?);
+    let shifted = |x: &Tensor| x.view_as(&[x.elements()])?.slice(0, 1..);
+    let every_other = |x: &Tensor| x.slice_by(1, .., 2);
+    let view = |name: &str| [("view", json!(name))];
+    for (name, x, y) in
+        [("shifted", shifted(&x)?, shifted(&y)?), ("every_other", every_other(&x)?, every_other(&y)?)]
+    {
+        let (xs, ys) = (head(&stream, &x)?, head(&stream, &y)?);
+        let shape = format!("{dtype} {}", sides(&x));
+        let moved = |operands: usize| Work::Bytes((operands * x.elements() * dtype.size()) as u64);
+        let mut out = Tensor::zeros(&stream, x.shape(), dtype)?;
+        let want: Vec<f64> = xs.iter().map(|&x| -x).collect();
+        check(&stream, name, &unary(&stream, UnaryOp::Neg, &x)?, &want, true)?;
+        session.measure_beside(
+            &format!("elementwise_neg_{name}"),
+            &shape,
+            moved(2),
+            &[peer("neg", dtype, rows, &view(name))],
+            |_| unary_into(&stream, UnaryOp::Neg, &x, out.view_mut()?),
+        )?;
+        let want: Vec<f64> = xs.iter().zip(&ys).map(|(&x, &y)| x + y).collect();
+        check(&stream, name, &binary(&stream, BinaryOp::Add, &x, &y)?, &want, false)?;
+        session.measure_beside(
+            &format!("elementwise_add_{name}"),
+            &shape,
+            moved(3),
+            &[peer("add", dtype, rows, &view(name))],
+            |_| binary_into(&stream, BinaryOp::Add, &x, &y, out.view_mut()?),
+        )?;
+    }
+    bench_lt(session, &x, &y)?;
+    let (x, to) = (shifted(&x)?, if dtype == DType::F32 { DType::BF16 } else { DType::F32 });
+    let mut out = Tensor::zeros(&stream, x.shape(), to)?;
+    let more = [("to", json!(peer_name(to))), ("view", json!("shifted"))];
+    session.measure_beside(
+        "convert_shifted",
+        &format!("{dtype} to {to} {}", sides(&x)),
+        Work::Bytes((x.elements() * (dtype.size() + to.size())) as u64),
+        &[peer("convert", dtype, rows, &more)],
+        |_| convert_into(&stream, &x, out.view_mut()?),
+    )
+}
+
+fn bench_lt(session: &mut Session, x: &Tensor, y: &Tensor) -> Outcome {
+    let stream = session.stream.clone();
+    let (dtype, rows) = (x.dtype(), x.shape()[0]);
+    let mut out = Tensor::zeros(&stream, x.shape(), DType::Bool)?;
+    compare_into(&stream, CompareOp::Lt, x, y, out.view_mut()?)?;
+    let want: Vec<f64> =
+        head(&stream, x)?.iter().zip(head(&stream, y)?).map(|(&x, y)| f64::from(u8::from(x < y))).collect();
+    compare::elementwise("lt", &head(&stream, &out)?, &want, &[want.len()], Tolerance::EXACT)?;
+    session.measure_beside(
+        "elementwise_lt",
+        &format!("{dtype} {}", sides(x)),
+        Work::Bytes((x.elements() * (2 * dtype.size() + 1)) as u64),
+        &[peer("lt", dtype, rows, &[])],
+        |_| compare_into(&stream, CompareOp::Lt, x, y, out.view_mut()?),
+    )
+}
+
 fn bench_reduction(session: &mut Session, dtype: DType, bytes: usize) -> Outcome {
     let of_sums = ["reduction_sum_all", "reduction_sum_rows", "reduction_sum_columns"];
     let of_maxima = ["reduction_max_all", "reduction_max_rows", "reduction_max_columns"];
@@ -210,7 +291,7 @@ fn bench_convert(session: &mut Session, bytes: usize) -> Outcome {
         let beside = [peer("convert", from, rows, &[("to", json!(peer_name(to)))])];
         session.measure_beside(
             "convert",
-            &format!("{from} to {to}, {rows}x{COLUMNS}"),
+            &format!("{from} to {to} {rows}x{COLUMNS}"),
             work,
             &beside,
             |_| convert_into(&stream, &x, y.view_mut()?),

@@ -87,6 +87,7 @@ impl Row {
 pub fn csv(rows: &[Row]) -> String {
     let mut text = String::from("program,name,shape,sample,runs,milliseconds,work_per_run,unit\n");
     for Row { program, name, shape, work, samples } in rows {
+        debug_assert!(!shape.contains([',', '\n']), "{shape} would be more than a column");
         let (work, unit) = work.amount();
         for (sample, (runs, ms)) in samples.iter().enumerate() {
             let _ = writeln!(text, "{program},{name},{shape},{sample},{runs},{ms:.6},{work},{unit}");

@@ -366,7 +366,7 @@ fn random_layout<T: Element>(
 }
 
 /// Shapes that meet every mode: runs with tails, lines of whole units, lines with odd ends, many axes.
-const SHAPES: [&[usize]; 14] = [
+const SHAPES: [&[usize]; 15] = [
     &[],
     &[1],
     &[7],
@@ -381,6 +381,7 @@ const SHAPES: [&[usize]; 14] = [
     &[64, 16, 2],
     &[2, 2, 2, 2, 2, 2, 2, 3],
     &[300, 3],
+    &[61, 101],
 ];
 
 fn every_layout<T: Element + PartialEq + std::fmt::Debug>(

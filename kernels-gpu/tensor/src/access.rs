@@ -50,32 +50,10 @@ pub fn from_words<T: Plain, const N: usize>(words: Words) -> [T; N] {
     unsafe { cast(words) }
 }
 
-/// A value at the beginning of sixteen bytes.
+/// The first sixteen bytes of them.
 #[inline(always)]
-pub fn first<T: Plain>(value: T) -> Words {
-    // SAFETY: the arm taken has the size of the value, of which every bit pattern is a number.
-    unsafe {
-        match size_of::<T>() {
-            1 => [u32::from(cast::<T, u8>(value)), 0, 0, 0],
-            2 => [u32::from(cast::<T, u16>(value)), 0, 0, 0],
-            4 => [cast(value), 0, 0, 0],
-            _ => {
-                let [low, high]: [u32; 2] = cast(value);
-                [low, high, 0, 0]
-            }
-        }
-    }
-}
-
-/// Sixteen bytes of elements that are all the same: that of [`first`].
-#[inline(always)]
-pub fn repeat_first<T: Plain>([low, high, ..]: Words) -> Words {
-    match size_of::<T>() {
-        1 => [low * 0x0101_0101; 4],
-        2 => [low * 0x0001_0001; 4],
-        4 => [low; 4],
-        _ => [low, high, low, high],
-    }
+pub fn words([a, b, c, d, ..]: Wide) -> Words {
+    [a, b, c, d]
 }
 
 /// Loads sixteen bytes.
@@ -89,7 +67,8 @@ pub unsafe fn load_words<T: Plain>(pointer: *const T) -> Words {
 }
 
 /// Up to 32 bytes, as they are loaded.
-pub type Wide = [u32; 2 * VECTOR_BYTES / size_of::<u32>()];
+pub type Wide = [u32; WIDE_WORDS];
+const WIDE_WORDS: usize = 2 * VECTOR_BYTES / size_of::<u32>();
 
 /// [`load`] of at least 4 bytes, not yet taken apart.
 ///
@@ -124,6 +103,53 @@ pub unsafe fn from_wide<T: Copy, const N: usize>(wide: Wide) -> [T; N] {
     const { assert!(N * size_of::<T>() <= size_of::<Wide>()) };
     // SAFETY: the elements are no larger than that; the caller's promise.
     unsafe { cast(wide) }
+}
+
+/// Up to 32 bytes of elements, as if they were loaded.
+#[inline(always)]
+pub fn to_wide<T: Plain, const N: usize>(values: [T; N]) -> Wide {
+    let mut wide = Wide::default();
+    // SAFETY: the arm taken has the size of the values, of which every bit pattern is a number.
+    unsafe {
+        match N * size_of::<T>() {
+            4 => wide[0] = cast(values),
+            8 => [wide[0], wide[1]] = cast(values),
+            16 => [wide[0], wide[1], wide[2], wide[3]] = cast(values),
+            _ => {
+                const { assert!(N * size_of::<T>() >= 4 && N * size_of::<T>() <= size_of::<Wide>()) };
+                wide = cast(values)
+            }
+        }
+    }
+    wide
+}
+
+/// A value at the beginning of them.
+#[inline(always)]
+pub fn first<T: Plain>(value: T) -> Wide {
+    let mut wide = Wide::default();
+    // SAFETY: the arm taken has the size of the value, of which every bit pattern is a number.
+    unsafe {
+        match size_of::<T>() {
+            1 => wide[0] = u32::from(cast::<T, u8>(value)),
+            2 => wide[0] = u32::from(cast::<T, u16>(value)),
+            4 => wide[0] = cast(value),
+            _ => [wide[0], wide[1]] = cast(value),
+        }
+    }
+    wide
+}
+
+/// Elements that are all the same: that of [`first`].
+#[inline(always)]
+pub fn repeat_first<T: Plain>(wide: Wide) -> Wide {
+    let [low, high, ..] = wide;
+    match size_of::<T>() {
+        1 => [low * 0x0101_0101; WIDE_WORDS],
+        2 => [low * 0x0001_0001; WIDE_WORDS],
+        4 => [low; WIDE_WORDS],
+        _ => [low, high, low, high, low, high, low, high],
+    }
 }
 
 /// Loads `N` neighbours, 1, 2, 4, 8, 16 or 32 bytes, in as few accesses as can be.

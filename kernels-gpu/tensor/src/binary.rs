@@ -121,8 +121,8 @@ unsafe fn run<T: Element<Wide: Binary>, const N: usize>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        with_item(geometry, |item: Item<3, N>| {
-            let [a, b] = item.fetch([a, b]).map(|words| T::widen(access::from_words(words)));
+        with_item(geometry, |item: Item<'_, 3, N>| {
+            let [a, b] = item.fetch(0, [a, b]).map(|values| T::widen(access::from_wide(values)));
             item.store(2, c, T::narrow(T::Wide::apply(op, a, b)));
         });
     }

@@ -1,7 +1,7 @@
 //! `c = a < b` and its like, element by element: 1 where it holds, else 0.
 
 use crate::THREADS;
-use crate::access::width;
+use crate::access::{self, width};
 use crate::element::{Element, zip};
 use crate::place::{Geometry, Item, with_item};
 use cuda_std::kernel;
@@ -57,8 +57,8 @@ unsafe fn run<T: Element<Wide: PartialOrd>, const N: usize>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        with_item(geometry, |item: Item<3, N>| {
-            let [a, b] = [item.load(0, a), item.load(1, b)].map(T::widen);
+        with_item(geometry, |item: Item<'_, 3, N>| {
+            let [a, b] = item.fetch(0, [a, b]).map(|values| T::widen(access::from_wide(values)));
             item.store(2, c, apply(op, a, b));
         });
     }

@@ -11,7 +11,7 @@
 //! (Boldo and Melquiond, "When double rounding is odd", 2005).
 
 use crate::access::{self, width};
-use crate::{THREADS, VECTOR_BYTES, begin};
+use crate::{LANES, THREADS, VECTOR_BYTES, begin};
 use cuda_std::{convert, kernel, thread};
 use half::{bf16, f16};
 use num::{E4M3, E5M2};
@@ -241,10 +241,12 @@ pub const fn blocks(n: u64, size: usize, other: usize) -> u64 {
 #[inline(always)]
 unsafe fn run<S: From, D: To, const N: usize>(units_of_thread: u32, n: u64, x: *const S, y: *mut D) {
     const { assert!(UNITS == 2) };
-    let block = u64::from(THREADS * units_of_thread);
-    let mut unit = u64::from(thread::block_idx_x()) * block + u64::from(thread::thread_idx_x());
+    let block = u64::from(thread::block_idx_x());
     let aligned = (x as usize | y as usize).is_multiple_of(VECTOR_BYTES);
     let units = if aligned { n / N as u64 } else { 0 };
+    // SAFETY: they hold n elements.
+    unsafe { one_by_one(units * N as u64, n, x, y) };
+    let mut unit = block * u64::from(THREADS * units_of_thread) + u64::from(thread::thread_idx_x());
     // SAFETY: guarded by n; what is aligned at its start is so at every N-th element.
     unsafe {
         let load = |unit: u64| {
@@ -259,19 +261,38 @@ unsafe fn run<S: From, D: To, const N: usize>(units_of_thread: u32, n: u64, x: *
         for _ in 0..units_of_thread {
             if unit < units {
                 access::store(y.add(unit as usize * N), S::convert::<D, N>(access::from_wide::<S, N>(next)));
-            } else {
-                // What is left goes one by one, which is all of it when the operands are not aligned.
-                let step = block * u64::from(thread::grid_dim_x()) - units;
-                let mut place = units * N as u64 + (unit - units);
-                while place < n {
-                    let [value, _] = S::convert::<D, 2>([*x.add(place as usize), S::ZERO]);
-                    *y.add(place as usize) = value;
-                    place += step;
-                }
             }
             next = last;
             unit += u64::from(THREADS);
         }
+    }
+}
+
+/// Those from `start` on one by one, neighbours by neighbouring threads: what makes no whole unit, which is all of them when the operands are
+/// not aligned.
+///
+/// # Safety
+/// Both hold `n` elements and do not overlap.
+#[inline(always)]
+unsafe fn one_by_one<S: From, D: To>(start: u64, n: u64, x: *const S, y: *mut D) {
+    let chunk = u64::from(THREADS) * LANES as u64;
+    let lane = |i: usize| i as u32 * THREADS;
+    let mut place = start + u64::from(thread::block_idx_x()) * chunk + u64::from(thread::thread_idx_x());
+    while place < n {
+        let left = (n - place).min(chunk) as u32;
+        // SAFETY: guarded by n.
+        unsafe {
+            let (x, y) = (x.add(place as usize), y.add(place as usize));
+            let values =
+                core::array::from_fn(|i| if lane(i) < left { *x.add(lane(i) as usize) } else { S::ZERO });
+            let values = S::convert::<D, LANES>(values);
+            for i in 0..LANES {
+                if lane(i) < left {
+                    *y.add(lane(i) as usize) = values[i];
+                }
+            }
+        }
+        place += chunk * u64::from(thread::grid_dim_x());
     }
 }
 

@@ -18,9 +18,9 @@ macro_rules! entries {
             const N: usize = width(size_of::<$ty>(), size_of::<$ty>());
             // SAFETY: the caller's promise.
             unsafe {
-                with_item(&geometry, |item: Item<2, N>| {
-                    let [words] = item.fetch([x]);
-                    item.store(1, y, access::from_words(words));
+                with_item(&geometry, |item: Item<'_, 2, N>| {
+                    let [x] = item.fetch(0, [x]);
+                    item.store(1, y, access::from_wide(x));
                 });
             }
         }

@@ -36,6 +36,8 @@ use cuda_std::grid;
 
 /// Threads of a block.
 pub const THREADS: u32 = 256;
+/// Elements of a thread that go one by one, all under way before the first is used.
+const LANES: usize = 4;
 /// Bytes of the widest access of a thread.
 pub const VECTOR_BYTES: usize = layout::UNIT_BYTES as usize;
 

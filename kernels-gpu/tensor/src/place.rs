@@ -6,13 +6,13 @@
 //! ```text
 //!   Run        all operands dense (or one element, repeated): an item is N neighbours; what is left are items of one element
 //!   Units      innermost axis dense or repeated in every operand, and a multiple of N long: an item is N neighbours
-//!   Scattered  anything else: an item is one element
+//!   Scattered  anything else: an item is up to LANES elements, THREADS apart, so that a warp's are neighbours in each access
 //! ```
 //! A thread takes one item. Where that is 16 bytes and the kernel has 32 registers, a multiprocessor's 2048 threads have as much under
 //! way as memory needs; more is slower. Only `Run` counts beyond 32 bits; the host cuts other launches into pieces.
 
-use crate::access::{Plain, Words};
-use crate::{THREADS, VECTOR_BYTES, access, begin_if};
+use crate::access::{Plain, Wide};
+use crate::{LANES, THREADS, access, begin_if};
 use cuda_std::{misc, thread};
 use layout::Divisor;
 
@@ -79,57 +79,68 @@ impl<const K: usize> Geometry<K> {
     pub const fn blocks(&self, width: usize) -> u64 {
         let items = match self.mode {
             Mode::Run => self.count / width as u64 + self.count % width as u64,
-            Mode::Units | Mode::Scattered => self.count,
+            Mode::Units => self.count,
+            Mode::Scattered => self.count.div_ceil(lanes(width) as u64),
         };
         items.div_ceil(THREADS as u64)
     }
 }
 
+/// Scattered elements of a thread that takes `width` neighbours.
+const fn lanes(width: usize) -> usize {
+    if width < LANES { width } else { LANES }
+}
+
 /// A part of the tensor that a thread takes.
 #[derive(Clone, Copy)]
-pub struct Item<const K: usize, const N: usize> {
-    /// Is it `N` neighbours in every operand that moves, or one element?
-    whole: bool,
-    /// [`Geometry::repeated`].
+pub struct Item<'g, const K: usize, const N: usize> {
+    geometry: &'g Geometry<K>,
+    form: Form,
+    /// [`Geometry::repeated`], but for blocks that need not look.
     repeated: u32,
-    /// Place of its first element in each operand.
+    /// Place of its first element in each operand. Not of scattered ones: theirs are found when they are needed, for want of registers.
     at: [usize; K],
+    /// Number of the first scattered element.
+    first: u32,
+}
+
+/// What an item is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// `N` neighbours in every operand that moves.
+    Neighbours,
+    /// One element.
+    Single,
+    /// Elements that lie anywhere.
+    Scattered,
 }
 
 /// Does `work` on the calling thread's item, if there is one.
 #[inline(always)]
-pub fn with_item<const K: usize, const N: usize>(geometry: &Geometry<K>, work: impl FnOnce(Item<K, N>)) {
-    let block = thread::block_idx_x();
-    let number = u64::from(block) * u64::from(THREADS) + u64::from(thread::thread_idx_x());
+pub fn with_item<'g, const K: usize, const N: usize>(
+    geometry: &'g Geometry<K>,
+    work: impl FnOnce(Item<'g, K, N>),
+) {
+    let (block, lane) = (thread::block_idx_x(), thread::thread_idx_x());
+    let number = u64::from(block) * u64::from(THREADS) + u64::from(lane);
     // To say that the next grid may begin takes the device 1.2 ns a block. Of many small blocks only those say it that may be the last
     // to run: it counts when the others have ended.
     let says = geometry.mode != Mode::Scattered || block + LAST >= thread::grid_dim_x();
     let item = begin_if(says, || {
         // The short way, for most blocks.
         if block < geometry.whole {
-            return Some(Item { whole: true, repeated: 0, at: [number as usize * N; K] });
+            let at = [number as usize * N; K];
+            return Some(Item { geometry, form: Form::Neighbours, repeated: 0, at, first: 0 });
         }
-        locate(geometry, number)
+        match geometry.mode {
+            Mode::Run => Item::of_run(geometry, number),
+            Mode::Units => Item::of_units(geometry, number),
+            Mode::Scattered => Item::scattered(geometry, block * (THREADS * lanes(N) as u32) + lane),
+        }
     });
     if let Some(item) = item {
         work(item);
     }
-}
-
-/// The item with this number.
-#[inline(always)]
-fn locate<const K: usize, const N: usize>(geometry: &Geometry<K>, number: u64) -> Option<Item<K, N>> {
-    let repeated = geometry.repeated;
-    if geometry.mode == Mode::Run {
-        let units = geometry.count / N as u64;
-        let rest = geometry.count % N as u64;
-        let whole = number < units;
-        let at = if whole { number * N as u64 } else { units * N as u64 + (number - units) };
-        let at = core::array::from_fn(|k| if repeated >> k & 1 == 1 { 0 } else { at as usize });
-        return (number < units + rest).then_some(Item { whole, repeated, at });
-    }
-    let at = places(geometry, number as u32).map(|place| place as usize);
-    (number < geometry.count).then_some(Item { whole: geometry.mode == Mode::Units, repeated, at })
 }
 
 /// Places in every operand of the element (or unit) with this number.
@@ -149,43 +160,72 @@ fn places<const K: usize>(geometry: &Geometry<K>, number: u32) -> [u32; K] {
     walk.places
 }
 
-impl<const K: usize, const N: usize> Item<K, N> {
+impl<'g, const K: usize, const N: usize> Item<'g, K, N> {
+    /// Item `number` of dense operands.
+    #[inline(always)]
+    fn of_run(geometry: &'g Geometry<K>, number: u64) -> Option<Self> {
+        let repeated = geometry.repeated;
+        let units = geometry.count / N as u64;
+        let rest = geometry.count % N as u64;
+        let whole = number < units;
+        let at = if whole { number * N as u64 } else { units * N as u64 + (number - units) };
+        let at = core::array::from_fn(|k| if repeated >> k & 1 == 1 { 0 } else { at as usize });
+        let form = if whole { Form::Neighbours } else { Form::Single };
+        let item = Item { geometry, form, repeated, at, first: 0 };
+        (number < units + rest).then_some(item)
+    }
+
+    /// Unit `number` of operands that are dense along the innermost axis.
+    #[inline(always)]
+    fn of_units(geometry: &'g Geometry<K>, number: u64) -> Option<Self> {
+        let at = places(geometry, number as u32).map(|place| place as usize);
+        let form = Form::Neighbours;
+        let item = Item { geometry, form, repeated: geometry.repeated, at, first: 0 };
+        (number < geometry.count).then_some(item)
+    }
+
+    /// Element `first` and those behind it, THREADS apart.
+    #[inline(always)]
+    fn scattered(geometry: &'g Geometry<K>, first: u32) -> Option<Self> {
+        let item = Item { geometry, form: Form::Scattered, repeated: 0, at: [0; K], first };
+        (u64::from(first) < geometry.count).then_some(item)
+    }
+
     /// Does operand `k` show the same element all along the innermost axis?
     #[inline(always)]
     fn is_repeated(&self, k: usize) -> bool {
         self.repeated >> k & 1 == 1
     }
 
-    /// The item's elements of operand `k`, which begins at `operand`; a single one, N times.
-    ///
-    /// # Safety
-    /// The operand holds the elements that the geometry names, aligned as its mode asks for.
+    /// Places of the scattered element `i` behind `first`; beyond the end, of `first` again: other threads' elements they may write already.
     #[inline(always)]
-    pub unsafe fn load<T: Copy>(&self, k: usize, operand: *const T) -> [T; N] {
-        // SAFETY: the caller's promise; an item that there is begins at an element of the operand.
-        unsafe {
-            let operand = operand.add(self.at[k]);
-            if self.whole && !self.is_repeated(k) {
-                return access::load(operand);
-            }
-            [*operand; N]
-        }
+    fn lane(&self, first: u32, i: usize) -> [u32; K] {
+        let number = first + i as u32 * THREADS;
+        places(self.geometry, if u64::from(number) < self.geometry.count { number } else { first })
     }
 
-    /// [`Item::load`] of 16 bytes of each of the first operands, not yet taken apart.
+    /// The item's elements of operand `from` and those behind it, which begin at `operands`, not yet taken apart. A single one fills all places;
+    /// scattered ones come again behind the last.
     ///
     /// # Safety
-    /// As there.
+    /// The operands hold the elements that the geometry names, aligned as its mode asks for.
     #[inline(always)]
-    pub unsafe fn fetch<T: Plain, const I: usize>(&self, operands: [*const T; I]) -> [Words; I] {
-        const { assert!(N * size_of::<T>() == VECTOR_BYTES) };
+    pub unsafe fn fetch<T: Plain, const I: usize>(&self, from: usize, operands: [*const T; I]) -> [Wide; I] {
+        if self.form == Form::Scattered {
+            let places: [[u32; K]; LANES] = core::array::from_fn(|i| self.lane(self.first, i % lanes(N)));
+            return core::array::from_fn(|k| {
+                // SAFETY: the caller's promise; lanes are places of elements.
+                let lanes = places.map(|places| unsafe { *operands[k].add(places[from + k] as usize) });
+                access::to_wide::<T, N>(core::array::from_fn(|i| lanes[i % LANES]))
+            });
+        }
         let mut singles = 0;
-        let mut words: [Words; I] = core::array::from_fn(|k| {
+        let mut values: [Wide; I] = core::array::from_fn(|k| {
             // SAFETY: the caller's promise; an item that there is begins at an element of the operand.
             unsafe {
-                let operand = operands[k].add(self.at[k]);
-                if self.whole && !self.is_repeated(k) {
-                    return access::load_words(operand);
+                let operand = operands[k].add(self.at[from + k]);
+                if self.form == Form::Neighbours && !self.is_repeated(from + k) {
+                    return access::load_wide::<T, N>(operand);
                 }
                 singles |= 1 << k;
                 let first = access::first(*operand);
@@ -196,28 +236,35 @@ impl<const K: usize, const N: usize> Item<K, N> {
         // when it knows that these are the same, the next load would wait for it.
         let singles = if I > 1 { misc::opaque(singles) } else { 0 };
         if singles != 0 {
-            for (k, words) in words.iter_mut().enumerate() {
+            for (k, values) in values.iter_mut().enumerate() {
                 if singles >> k & 1 == 1 {
-                    *words = access::repeat_first::<T>(*words);
+                    *values = access::repeat_first::<T>(*values);
                 }
             }
         }
-        words
+        values
     }
 
     /// Writes the item's elements of operand `k`, which begins at `operand` and is not repeated.
     ///
     /// # Safety
-    /// As [`Item::load`], and no two elements of the operand lie at one place.
+    /// As [`Item::fetch`], and no two elements of the operand lie at one place.
     #[inline(always)]
     pub unsafe fn store<T: Copy>(&self, k: usize, operand: *mut T, values: [T; N]) {
-        // SAFETY: the caller's promise; an item that there is begins at an element of the operand.
+        // SAFETY: the caller's promise; an item that there is begins at an element of the operand, and lanes are places of elements.
         unsafe {
-            let operand = operand.add(self.at[k]);
-            if self.whole {
-                access::store(operand, values);
-            } else {
-                *operand = values[0];
+            match self.form {
+                Form::Neighbours => access::store(operand.add(self.at[k]), values),
+                Form::Single => *operand.add(self.at[k]) = values[0],
+                Form::Scattered => {
+                    // Places are found once more: kept, they would take the registers that other forms need.
+                    let first = misc::opaque(self.first);
+                    for i in 0..lanes(N) {
+                        if u64::from(first + i as u32 * THREADS) < self.geometry.count {
+                            *operand.add(self.lane(first, i)[k] as usize) = values[i];
+                        }
+                    }
+                }
             }
         }
     }
@@ -232,18 +279,17 @@ struct Walk<const K: usize> {
 }
 
 impl<const K: usize> Walk<K> {
-    /// Goes along axis `AXIS`; false when there is none.
+    /// Goes along axis `AXIS`; false when it is the last.
     #[inline(always)]
     fn along<const AXIS: usize>(&mut self, geometry: &Geometry<K>) -> bool {
-        if AXIS as u32 >= geometry.rank {
-            return false;
-        }
         let axis = &geometry.axes[AXIS];
-        let (quotient, place) = axis.extent.divide(self.left);
+        let is_last = AXIS as u32 + 1 >= geometry.rank;
+        // What is left is a place of the last one: there is nothing to divide.
+        let (quotient, place) = if is_last { (0, self.left) } else { axis.extent.divide(self.left) };
         self.left = quotient;
         for k in 0..K {
             self.places[k] = self.places[k].wrapping_add(place.wrapping_mul(axis.strides[k]));
         }
-        true
+        !is_last
     }
 }

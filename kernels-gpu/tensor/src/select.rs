@@ -1,7 +1,7 @@
 //! `d = c ? a : b`, element by element. Bits move, so there is an entry for each size and not for each type.
 
 use crate::THREADS;
-use crate::access::width;
+use crate::access::{self, width};
 use crate::place::{Geometry, Item, with_item};
 use cuda_std::kernel;
 
@@ -19,8 +19,9 @@ macro_rules! entries {
             const N: usize = width(size_of::<$ty>(), 1);
             // SAFETY: the caller's promise.
             unsafe {
-                with_item(&geometry, |item: Item<4, N>| {
-                    let (c, a, b) = (item.load(0, c), item.load(1, a), item.load(2, b));
+                with_item(&geometry, |item: Item<'_, 4, N>| {
+                    let [a, b] = item.fetch(1, [a, b]).map(|values| access::from_wide::<$ty, N>(values));
+                    let [c] = item.fetch(0, [c]).map(|values| access::from_wide::<u8, N>(values));
                     item.store(3, d, core::array::from_fn(|i| if c[i] != 0 { a[i] } else { b[i] }));
                 });
             }

@@ -231,15 +231,15 @@ unsafe fn run<T: Unary, const N: usize>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        with_item(geometry, |item: Item<2, N>| {
-            let [words] = item.fetch([x]);
+        with_item(geometry, |item: Item<'_, 2, N>| {
+            let [x] = item.fetch(0, [x]);
             if op.is_long()
-                && let Some(words) = T::map_pairs(words, |pair| T::apply(op, parameters, pair))
+                && let Some(words) = T::map_pairs(access::words(x), |pair| T::apply(op, parameters, pair))
             {
                 item.store(1, y, access::from_words(words));
                 return;
             }
-            let x = T::widen(access::from_words(words));
+            let x = T::widen(access::from_wide(x));
             item.store(1, y, T::narrow(T::apply(op, parameters, x)));
         });
     }
