@@ -293,8 +293,7 @@ mod tests {
     }
 
     /// A program's last line, with what it sees of the environment.
-    const PASSES: &str =
-        "echo \"test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; driver $IRONWARP_DRIVER\"";
+    const PASSES: &str = "echo; echo skipped: no Hopper; echo \"test result: ok. 4 passed; 0 failed; 1 ignored; 0 measured; driver $IRONWARP_DRIVER\"";
 
     /// One program passes, one fails, one hangs.
     #[test]
@@ -307,10 +306,13 @@ mod tests {
         };
         program("good", PASSES);
         let (ok, text) = run("", "20");
-        assert!(ok && text.contains("test result: ok. 3 passed; 0 failed; 1 ignored"), "{text}");
+        assert!(ok && text.contains("test result: ok. 3 passed; 0 failed; 1 ignored; 1 skipped"), "{text}");
         program("bad", "echo 'test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured'; exit 101");
         let (ok, text) = run("", "20");
-        assert!(!ok && text.contains("test result: FAILED. 4 passed; 2 failed; 1 ignored"), "{text}");
+        assert!(
+            !ok && text.contains("test result: FAILED. 4 passed; 2 failed; 1 ignored; 1 skipped"),
+            "{text}"
+        );
         program("stuck", "sleep 20");
         let (ok, text) = run("stuck", "1");
         assert!(!ok && text.contains("stuck") && text.contains("timed out"), "{text}");
