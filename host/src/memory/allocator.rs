@@ -50,8 +50,7 @@ impl Mark {
     pub(super) fn settle(&self, device: &Device) -> bool {
         // SAFETY: the handle is alive.
         let reached = device.clean_up(|| unsafe { raw::event_synchronize(self.0) });
-        // SAFETY: takes no arguments.
-        is_settled(reached) || is_settled(device.clean_up(|| unsafe { raw::ctx_synchronize() }))
+        is_settled(reached) || device_is_settled(device)
     }
 
     /// Waits until the mark is reached.
@@ -59,6 +58,12 @@ impl Mark {
         // SAFETY: the handle is alive.
         device.call(|| unsafe { raw::event_synchronize(self.0) })
     }
+}
+
+/// Waits, for clean-up, until nothing of the device runs any more. False when that cannot be had.
+pub(super) fn device_is_settled(device: &Device) -> bool {
+    // SAFETY: takes no arguments.
+    is_settled(device.clean_up(|| unsafe { raw::ctx_synchronize() }))
 }
 
 pub(crate) type Heap = Arc<arena::StreamHeap<Mark>>;

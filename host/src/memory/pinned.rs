@@ -10,7 +10,7 @@ use arena::Failure;
 use bytemuck::Pod;
 use cust_raw::CUstream;
 
-use super::allocator::{Kind, Lease, Mark, Mode, PORTABLE, Source};
+use super::allocator::{Kind, Lease, Mark, Mode, PORTABLE, Source, device_is_settled};
 use super::byte_size;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -38,15 +38,33 @@ struct Transfer {
     stream_id: u64,
     /// Does the device write the host's memory?
     writes: bool,
-    done: Mark,
+    /// `None` when the driver failed to set the mark: then everything that the device does is waited for.
+    done: Option<Mark>,
     /// The stream's device, whose mark it is.
     device: Device,
 }
 
 impl Transfer {
+    /// Lets later work of `stream` begin only when the transfer is done.
+    fn hold_back(&self, stream: &Stream) -> Result<()> {
+        self.done.as_ref().map_or_else(|| self.device.synchronize(), |done| done.hold_back(stream))
+    }
+
+    /// Waits until the transfer is done.
+    fn wait(&self) -> Result<()> {
+        self.done.as_ref().map_or_else(|| self.device.synchronize(), |done| done.synchronize(&self.device))
+    }
+
+    /// Waits, for clean-up, until the transfer is done or nothing of its device runs any more. False when neither can be had.
+    fn settle(&self) -> bool {
+        self.done.as_ref().map_or_else(|| device_is_settled(&self.device), |done| done.settle(&self.device))
+    }
+
     /// The device is done with the transfer.
     fn end(self) {
-        self.device.allocator().recycle(self.done);
+        if let Some(done) = self.done {
+            self.device.allocator().recycle(done);
+        }
     }
 }
 
@@ -155,33 +173,41 @@ impl<T: Pod> PinnedBuffer<T> {
         // Made before the copy, so that once a copy is queued only the record can fail.
         let done = stream.device().new_mark()?;
         let mut transfers = self.transfers();
+        let mut lost = false;
         let queued = (|| {
             for earlier in transfers.iter().filter(|t| t.stream_id != stream.id() && (writes || t.writes)) {
-                earlier.done.hold_back(stream)?;
+                earlier.hold_back(stream)?;
             }
             stream.call(|stream| copy(self.address, stream))?;
             // SAFETY: the stream is alive, and `ask` makes its context current.
             match stream.ask(|stream| unsafe { done.record(stream) }) {
                 Ok(()) => Ok(()),
                 // No mark to wait for later, so wait for the copy now.
-                Err(error) => stream.synchronize().and(Err(error)),
+                Err(error) => {
+                    lost = !stream.drain();
+                    Err(error)
+                }
             }
         })();
-        let transfer = Transfer { stream_id: stream.id(), writes, done, device: stream.device().clone() };
-        if queued.is_err() {
+        let mut transfer =
+            Transfer { stream_id: stream.id(), writes, done: Some(done), device: stream.device().clone() };
+        if queued.is_err() && !lost {
             transfer.end();
             return queued;
+        }
+        if lost {
+            transfer.done.take().into_iter().for_each(|unset| stream.device().allocator().recycle(unset));
         }
         let replaced = |t: &mut Transfer| t.stream_id == stream.id() && t.writes == writes;
         transfers.extract_if(.., replaced).for_each(Transfer::end);
         transfers.push(transfer);
-        Ok(())
+        queued
     }
 
     fn wait(&self, matters: impl Fn(&Transfer) -> bool) -> Result<()> {
         let mut transfers = self.transfers();
         for transfer in transfers.iter().filter(|t| matters(t)) {
-            transfer.done.synchronize(&transfer.device)?;
+            transfer.wait()?;
         }
         transfers.extract_if(.., |t| matters(t)).for_each(Transfer::end);
         Ok(())
@@ -222,12 +248,13 @@ impl<T> Drop for PinnedBuffer<T> {
         }
         let transfers = std::mem::take(&mut *self.transfers());
         let Some(lease) = self.lease.take() else { return self.free(transfers) };
-        let (own, others): (Vec<_>, Vec<_>) = transfers.into_iter().partition(|t| t.device == self.device);
+        let own = |t: &Transfer| t.device == self.device && t.done.is_some();
+        let (own, others): (Vec<_>, Vec<_>) = transfers.into_iter().partition(own);
         // Marks of other devices mean nothing to this one's pool.
-        let settled = others.iter().all(|transfer| transfer.done.settle(&transfer.device));
+        let settled = others.iter().all(Transfer::settle);
         others.into_iter().for_each(Transfer::end);
         if settled {
-            let marks = own.into_iter().map(|transfer| transfer.done).collect();
+            let marks = own.into_iter().filter_map(|transfer| transfer.done).collect();
             let allocator = self.device.allocator();
             allocator.pinned.free_after(&allocator.pinned_heap, lease, marks);
         }
@@ -238,7 +265,7 @@ impl<T> PinnedBuffer<T> {
     /// Frees an allocation of the driver's own. Memory that a copy may still write is left alone: a leak is better than a stray
     /// write.
     fn free(&self, transfers: Vec<Transfer>) {
-        let settled = transfers.iter().all(|transfer| transfer.done.settle(&transfer.device));
+        let settled = transfers.iter().all(Transfer::settle);
         transfers.into_iter().for_each(Transfer::end);
         if settled {
             // SAFETY: the address came from cuMemHostAlloc, is freed once, and no copy is under way.
