@@ -247,6 +247,42 @@ fn without_a_graph_the_launch_goes_the_usual_way() -> Result<()> {
 }
 
 #[test]
+fn prepared_launches_go_the_usual_way_where_a_graph_cannot_be_had_or_hides_something() -> Result<()> {
+    let count_up = |device: &Device, stream: &Stream, config| -> Result<_> {
+        let mut out = DeviceBuffer::<u32>::zeroed(stream, 64)?;
+        let mut prepared = device.kernel::<bounded>()?.prepare(stream, config)?;
+        // SAFETY: a thread an element.
+        let calls = calls_of(|| (0..MANY).try_for_each(|_| unsafe { prepared.launch((&mut out,)) }))?;
+        stream.synchronize()?;
+        assert_eq!(out.to_vec(stream)?, [MANY; 64]);
+        Ok(calls)
+    };
+    let config = LaunchConfig::linear(64, 64);
+    for function in ["cuGraphCreate", "cuGraphAddKernelNode", "cuGraphInstantiateWithFlags"] {
+        let rule = Rule { function, nth: 1, code: code::OUT_OF_MEMORY, times: Times::Always };
+        let _scope = scoped(&[rule]).expect("a rule that fits");
+        let Bench { device, stream } = Bench::open()?;
+        let calls = count_up(&device, &stream, config)?;
+        assert_eq!((calls[function], ways(&calls)[2]), (1, 0), "{function}");
+    }
+    let _alone = alone();
+    let Bench { device, stream } = Bench::open()?;
+    if counts(&device) {
+        let calls = count_up(&device, &stream, config)?;
+        assert_eq!(ways(&calls), [0, 1, u64::from(MANY)]);
+        // The checker is to see that launches overlap, and that this kernel does not wait for the one before.
+        let mut out = DeviceBuffer::<u32>::zeroed(&stream, 64)?;
+        let mut prepared = device.kernel::<bounded>()?.prepare(&stream, config.overlapping_previous())?;
+        let calls = calls_of(|| {
+            // SAFETY: a thread an element.
+            unsafe { prepared.launch((&mut out,)) }
+        })?;
+        assert_eq!(ways(&calls), [1, 0, 0]);
+    }
+    Ok(())
+}
+
+#[test]
 fn an_error_names_the_call_and_the_next_launch_works() -> Result<()> {
     for function in ["cuGraphExecKernelNodeSetParams", "cuGraphLaunch"] {
         // Alone until the rule is set, too: tests that load the kernels anew make these launches others, which have no graph yet.

@@ -11,6 +11,7 @@ use cust_raw::CUfunction;
 use super::args::{LaunchArgs, Parameters};
 use super::config::{LaunchConfig, LaunchSite};
 use super::name::keep;
+use super::one_kernel::stands_for;
 use super::repeats::{Repeats, is_small};
 use crate::device::Device;
 use crate::error::{Error, Limit, Result};
@@ -143,15 +144,13 @@ impl FunctionInner {
     fn repeats<'s>(&self, stream: &'s Stream, config: &LaunchConfig) -> Result<Option<&'s Repeats>> {
         let device = stream.device();
         let row = stream.repeats().in_a_row(is_small(config, device.properties()));
-        // A graph does not say that its kernel overlaps, which the software driver's checker looks at.
-        let sees_all = !(config.overlapping && device.is_software());
-        let may = row && self.kept && sees_all && stream.capture()?.is_none();
+        let may = row && self.kept && stands_for(config, device) && stream.capture()?.is_none();
         Ok(may.then(|| stream.repeats()))
     }
 
     /// # Safety
     /// As [`Function::launch`]; `parameters` fit the kernel.
-    unsafe fn submit(
+    pub(super) unsafe fn submit(
         &self,
         stream: &Stream,
         config: &LaunchConfig,

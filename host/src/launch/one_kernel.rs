@@ -7,6 +7,7 @@ use cust_raw::{CUgraph, CUgraphExec, CUgraphNode, CUstream};
 use super::args::Parameters;
 use super::config::LaunchConfig;
 use super::function::FunctionInner;
+use crate::device::Device;
 use crate::graph::alone;
 use crate::raw::{self, KernelNodeParams, RawResult};
 
@@ -76,6 +77,11 @@ impl OneKernel {
         // SAFETY: the caller's promise; these are the only handles.
         alone(|| unsafe { raw::graph_exec_destroy(self.exec).and(raw::graph_destroy(self.graph)) })
     }
+}
+
+/// Can such a graph stand for the launch? It does not say that its kernel overlaps, which the software driver's checker looks at.
+pub(super) fn stands_for(config: &LaunchConfig, device: &Device) -> bool {
+    !(config.overlapping && device.is_software())
 }
 
 fn node(function: &FunctionInner, config: &LaunchConfig, parameters: &mut Parameters) -> KernelNodeParams {

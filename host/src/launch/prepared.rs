@@ -14,20 +14,29 @@ use super::args::LaunchArgs;
 use super::config::{LaunchConfig, LaunchSite};
 use super::function::FunctionInner;
 use super::kernel::KernelHandle;
-use super::one_kernel::OneKernel;
+use super::one_kernel::{OneKernel, stands_for};
 use crate::error::Result;
 use crate::stream::Stream;
 
 /// A kernel made ready for one configuration on one stream, by [`KernelHandle::prepare`].
 ///
-/// Clusters, cooperative launches and launches that are captured go the usual way.
+/// Clusters, cooperative launches and launches that are captured go the usual way, and so do all where the driver has no memory for a graph.
+/// Others do not overlap with the launch before them, nor the next one with them ([`LaunchConfig::overlapping_previous`]); on the software
+/// driver, whose checker looks at that, they go the usual way too.
 pub struct PreparedLaunch<K> {
     function: Arc<FunctionInner>,
     stream: Stream,
     config: LaunchConfig,
-    /// There from the first launch on.
-    graph: Option<OneKernel>,
+    graph: State,
     kernel: PhantomData<fn() -> K>,
+}
+
+enum State {
+    /// Not launched yet.
+    New,
+    Graph(OneKernel),
+    /// The driver would not make its graph.
+    Refused,
 }
 
 impl<K: Kernel> KernelHandle<K> {
@@ -40,7 +49,7 @@ impl<K: Kernel> KernelHandle<K> {
         stream.same_device("the kernel", self.device())?;
         self.inner().make_ready(stream.device(), &config)?;
         let (function, stream) = (self.inner().clone(), stream.clone());
-        Ok(PreparedLaunch { function, stream, config, graph: None, kernel: PhantomData })
+        Ok(PreparedLaunch { function, stream, config, graph: State::New, kernel: PhantomData })
     }
 }
 
@@ -61,7 +70,10 @@ impl<K: Kernel> PreparedLaunch<K> {
     pub unsafe fn launch(&mut self, args: impl LaunchArgs<K::Params>) -> Result<()> {
         let (config, location) = (self.config, Location::caller());
         let PreparedLaunch { function, stream, graph, .. } = self;
-        let usual = config.cluster != [1; 3] || config.cooperative || config.blocks() == 0;
+        let usual = config.cluster != [1; 3]
+            || config.cooperative
+            || config.blocks() == 0
+            || !stands_for(&config, stream.device());
         if usual || stream.device().blocking_launches().is_some() || stream.capture()?.is_some() {
             // SAFETY: the caller's promise.
             return unsafe { function.launch::<K::Params>(stream, config, args, location) };
@@ -69,14 +81,19 @@ impl<K: Kernel> PreparedLaunch<K> {
         args.with(stream, |parameters| {
             // SAFETY: the arguments fit the kernel's parameters by their types, and the rest is the caller's promise.
             stream.call(|queue| unsafe {
-                let graph = match graph {
-                    Some(graph) => {
-                        graph.set(function, &config, parameters)?;
-                        graph
+                match graph {
+                    State::New => {
+                        // What is wrong, if it is more than a lack of memory, the usual launch will say.
+                        let made = OneKernel::new(function, &config, parameters);
+                        *graph = made.map_or(State::Refused, State::Graph);
                     }
-                    None => graph.insert(OneKernel::new(function, &config, parameters)?),
-                };
-                graph.launch(queue)
+                    State::Graph(graph) => graph.set(function, &config, parameters)?,
+                    State::Refused => {}
+                }
+                match graph {
+                    State::Graph(graph) => graph.launch(queue),
+                    State::New | State::Refused => function.submit(stream, &config, parameters),
+                }
             })
         })?;
         stream.note_launch(LaunchSite { kernel: function.name(), config: Some(config), location })
@@ -86,7 +103,7 @@ impl<K: Kernel> PreparedLaunch<K> {
 impl<K> Drop for PreparedLaunch<K> {
     /// Waits for the last launch, as a graph does.
     fn drop(&mut self) {
-        let Some(graph) = self.graph.take() else { return };
+        let State::Graph(graph) = std::mem::replace(&mut self.graph, State::Refused) else { return };
         let stream = self.stream.clone();
         let device = stream.device().clone();
         // A stream that is being captured cannot be waited for.

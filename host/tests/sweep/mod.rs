@@ -63,6 +63,9 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new("launches", launches),
     Scenario {
         harmless: &[
+            ("cuGraphCreate", 1, "without a graph a launch goes the usual way"),
+            ("cuGraphAddKernelNode", 1, "as above"),
+            ("cuGraphInstantiateWithFlags", 1, "as above"),
             ("cuStreamSynchronize", 1, "a prepared launch that is dropped waits for its last run"),
             ("cuCtxSetCurrent", 1, "before that wait"),
         ],
