@@ -144,8 +144,13 @@ fn tensors_that_cannot_be_had() -> Outcome {
         "{error:?}"
     );
     let x = Tensor::zeros(&stream, &[1], DType::U8)?;
-    let twice = save(&stream, &path, &[("x", &x), ("x", &x)]).unwrap_err();
-    assert!(matches!(twice.tensor_error(), Some(TensorError::File { .. })), "{twice:?}");
-    assert!(matches!(save(&stream, "/nowhere/at/all.safetensors", &[("x", &x)]), Err(Error::File { .. })));
+    for names in [["x", "x"], ["x", "__metadata__"]] {
+        let error = save(&stream, &path, &names.map(|name| (name, &x))).unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument { argument: "the names", .. }), "{error:?}");
+        assert!(error.to_string().contains(names[1]), "{error}");
+    }
+    assert_eq!(TensorFile::open(&path)?.names().len(), 3, "nothing was written");
+    let nowhere = save(&stream, "/nowhere/at/all.safetensors", &[("x", &x)]);
+    assert!(matches!(nowhere, Err(Error::FileWrite { .. })), "{nowhere:?}");
     Ok(())
 }

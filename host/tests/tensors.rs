@@ -1,6 +1,9 @@
 //! Tensors: to and from the host and buffers, views, write access, text, and wrong calls. On whichever driver is there.
 
 use half::{bf16, f16};
+use ironwarp::graph::Graph;
+use ironwarp::ops::elementwise::{CompareOp, compare};
+use ironwarp::tensor::safetensors::save;
 use ironwarp::{DType, Device, DeviceBuffer, Error, Stream, Tensor, TensorError, tensor::Element};
 use num::{E4M3, E5M2};
 use std::error::Error as StdError;
@@ -38,6 +41,27 @@ fn every_element_type_goes_there_and_back() -> Outcome {
     round_trip(&stream, &[i32::MIN, -1, 0, i32::MAX])?;
     round_trip(&stream, &[0u8, 1, 127, 255])?;
     round_trip(&stream, &[true, false, false, true])?;
+    Ok(())
+}
+
+#[test]
+fn what_the_host_cannot_hold_and_what_nothing_has_written() -> Outcome {
+    let stream = stream()?;
+    let x = Tensor::from_slice(&stream, &[4], &[1.0f32, 2.0, 3.0, 4.0])?;
+    for huge in [1 << 60, 1 << 62] {
+        let x = x.select(0, 0)?.broadcast_to(&[huge])?;
+        wrong(x.to_vec::<f32>(&stream), |e| matches!(e, TensorError::HostMemory { .. }));
+        wrong(save(&stream, "/nowhere", &[("x", &x)]), |e| matches!(e, TensorError::HostMemory { .. }));
+    }
+    let mut graph = Graph::capture(&stream, (), |stream, ()| compare(stream, CompareOp::Lt, &x, &x))?;
+    // What lies there is up to NVIDIA's driver.
+    if stream.device().is_software() {
+        let unwritten = |e: &TensorError| matches!(e, TensorError::Unwritten { .. });
+        wrong(graph.outputs().to_vec::<bool>(&stream), unwritten);
+        wrong(save(&stream, "/nowhere", &[("x", graph.outputs())]), unwritten);
+    }
+    graph.replay(&stream)?;
+    assert_eq!(graph.outputs().to_vec::<bool>(&stream)?, [false; 4]);
     Ok(())
 }
 

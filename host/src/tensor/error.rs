@@ -196,6 +196,28 @@ pub enum TensorError {
         shape: Shape,
     },
 
+    /// Elements that nothing has written yet.
+    #[error(
+        "{operation}: a bool that is neither true nor false: nothing has written it yet\nhint: the outputs of a graph mean nothing before its first replay"
+    )]
+    Unwritten {
+        /// The function called.
+        operation: &'static str,
+    },
+
+    /// More elements than the host has memory for.
+    #[error(
+        "{operation}: shape {shape} takes {bytes} bytes, for which the host has no memory\nhint: copy it part by part, or, if it is broadcast, as it was before"
+    )]
+    HostMemory {
+        /// The function called.
+        operation: &'static str,
+        /// The shape.
+        shape: Shape,
+        /// Bytes of its elements.
+        bytes: usize,
+    },
+
     /// A safetensors file that cannot be understood.
     #[error("{}: {reason}\nhint: the file is damaged, cut short, or no safetensors file", path.display())]
     File {

@@ -30,6 +30,10 @@ use crate::stream::Stream;
 
 /// Bytes in front of the header: its length.
 const LENGTH_BYTES: usize = size_of::<u64>();
+/// What `save` is called in errors.
+const SAVE: &str = "safetensors::save";
+/// A name in the header that is no tensor's.
+const METADATA: &str = "__metadata__";
 /// Longest header that is believed, as in other readers.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
 
@@ -130,17 +134,29 @@ impl TensorFile {
 /// tensors' data is on the host while this runs.
 ///
 /// # Errors
-/// [`TensorError::File`] for a name given twice or a file that cannot be written, [`Error::DeviceMismatch`], or the driver's error.
+/// [`Error::InvalidArgument`] for a name given twice or `__metadata__`, which the format has for itself, [`Error::FileWrite`] when the file
+/// cannot be written, [`Error::DeviceMismatch`], or as [`Tensor::to_vec`].
 pub fn save(stream: &Stream, path: impl AsRef<Path>, tensors: &[(&str, &Tensor)]) -> Result<()> {
     let path = path.as_ref();
     let refused = |reason: String| Error::from(TensorError::File { path: path.to_owned(), reason });
     let mut names: Vec<&str> = tensors.iter().map(|(name, _)| *name).collect();
     names.sort_unstable();
+    let unfit = |got: String, wanted: &str, hint| Error::InvalidArgument {
+        operation: SAVE,
+        argument: "the names",
+        got,
+        wanted: wanted.to_owned(),
+        hint,
+    };
     if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(refused(format!("two tensors are named `{}`", twice[0])));
+        let got = format!("`{}` for two tensors", twice[0]);
+        return Err(unfit(got, "one for each tensor", "tensors are found again by their names"));
+    }
+    if names.contains(&METADATA) {
+        return Err(unfit(format!("`{METADATA}`"), "any other", "the format keeps this one for itself"));
     }
     let on_host = |&(name, tensor): &(&str, &Tensor)| {
-        let data = tensor.to_bytes(stream)?;
+        let data = tensor.to_bytes(SAVE, stream)?;
         Ok((
             name.to_owned(),
             OnHost { dtype: format_of(tensor.dtype()), shape: tensor.shape().to_vec(), data },
@@ -148,7 +164,7 @@ pub fn save(stream: &Stream, path: impl AsRef<Path>, tensors: &[(&str, &Tensor)]
     };
     let tensors: Vec<(String, OnHost)> = tensors.iter().map(on_host).collect::<Result<_>>()?;
     safetensors::serialize_to_file(tensors, None, path).map_err(|error| match error {
-        SafeTensorError::IoError(source) => Error::File { path: path.to_owned(), source },
+        SafeTensorError::IoError(source) => Error::FileWrite { path: path.to_owned(), source },
         other => refused(other.to_string()),
     })
 }

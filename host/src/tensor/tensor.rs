@@ -189,16 +189,19 @@ impl Tensor {
     /// The elements in order, on the host; waits for `stream` and for earlier writers.
     ///
     /// # Errors
-    /// [`TensorError::DType`], [`Error::DeviceMismatch`], or the driver's error.
+    /// [`TensorError::DType`], [`TensorError::HostMemory`], [`TensorError::Unwritten`] for bools of a graph that was never replayed,
+    /// [`Error::DeviceMismatch`], or the driver's error.
     pub fn to_vec<T: Element>(&self, stream: &Stream) -> Result<Vec<T>> {
-        self.expect_dtype::<T>("Tensor::to_vec")?;
+        let operation = "Tensor::to_vec";
+        self.expect_dtype::<T>(operation)?;
+        let mut elements = self.room::<T>(operation, self.elements())?;
         let (bytes, size) = (self.span_to_host(stream)?, size_of::<T>());
-        let element = |place: usize| {
-            let element = bytemuck::checked::try_pod_read_unaligned::<T>(&bytes[place * size..][..size]);
+        for place in self.layout.places_from_first() {
+            let element = bytemuck::checked::try_pod_read_unaligned(&bytes[place * size..][..size]);
             // Only bool has bytes that mean nothing, and no operation writes them.
-            element.unwrap_or_else(|_| unreachable!("a bool tensor holds zeros and ones"))
-        };
-        Ok(self.layout.places_from_first().map(element).collect())
+            elements.push(element.map_err(|_| TensorError::Unwritten { operation })?);
+        }
+        Ok(elements)
     }
 
     /// The one element of a tensor of one element, on the host; waits as [`Tensor::to_vec`].
@@ -219,18 +222,34 @@ impl Tensor {
         Ok(self.to_vec(stream)?[0])
     }
 
-    /// The bytes of the elements in order, on the host; waits as [`Tensor::to_vec`].
-    pub(super) fn to_bytes(&self, stream: &Stream) -> Result<Vec<u8>> {
-        let (bytes, size) = (self.span_to_host(stream)?, self.dtype.size());
-        if self.is_contiguous() {
-            return Ok(bytes);
+    /// The bytes of the elements in order, on the host, for `operation`; waits and fails as [`Tensor::to_vec`].
+    pub(super) fn to_bytes(&self, operation: &'static str, stream: &Stream) -> Result<Vec<u8>> {
+        let size = self.dtype.size();
+        let elements = if self.is_contiguous() {
+            self.span_to_host(stream)?
+        } else {
+            let mut elements = self.room(operation, self.elements().saturating_mul(size))?;
+            let bytes = self.span_to_host(stream)?;
+            for place in self.layout.places_from_first() {
+                elements.extend_from_slice(&bytes[place * size..][..size]);
+            }
+            elements
+        };
+        if self.dtype == DType::Bool && elements.iter().any(|&byte| byte > 1) {
+            return Err(TensorError::Unwritten { operation }.into());
         }
-        Ok(self
-            .layout
-            .places_from_first()
-            .flat_map(|place| &bytes[place * size..][..size])
-            .copied()
-            .collect())
+        Ok(elements)
+    }
+
+    /// An empty vector with room for `len` values, which hold the elements.
+    fn room<T>(&self, operation: &'static str, len: usize) -> Result<Vec<T>> {
+        let mut values = Vec::new();
+        values.try_reserve_exact(len).map_err(|_| TensorError::HostMemory {
+            operation,
+            shape: self.shape().clone(),
+            bytes: len.saturating_mul(size_of::<T>()),
+        })?;
+        Ok(values)
     }
 
     /// All from the first element to the last, with what lies between: one transfer.

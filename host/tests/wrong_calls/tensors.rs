@@ -118,7 +118,16 @@ fn files(calls: &mut Calls) {
         |_| TensorFile::open(std::env::temp_dir()).map(drop),
         |e| cannot_read(e) || e.tensor_error().is_some(),
     );
-    calls.wrong("no folder", |b| save(&b.stream, "/nowhere/at/all", &[("x", &x(b)?)]), cannot_read);
+    calls.wrong(
+        "no folder",
+        |b| save(&b.stream, "/nowhere/at/all", &[("x", &x(b)?)]),
+        |e| matches!(e, Error::FileWrite { .. }),
+    );
+    calls.wrong(
+        "a name of the format's own",
+        |b| save(&b.stream, "/nowhere/at/all", &[("__metadata__", &x(b)?)]),
+        |e| matches!(e, Error::InvalidArgument { .. }),
+    );
     let path = std::env::temp_dir().join(format!("ironwarp-wrong-calls-{}.safetensors", std::process::id()));
     for bytes in
         [&b""[..], b"1234567", &[255; 8], &[0; 8], b"\x05\0\0\0\0\0\0\0{]}}}", b"\x02\0\0\0\0\0\0\0[]"]
