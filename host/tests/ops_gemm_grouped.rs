@@ -202,12 +202,11 @@ impl<T: Number, C: Number> Setup<T, C> {
         if self.case.family == Family::SmallIntegers {
             return Tolerance::EXACT;
         }
-        let row = match (kernel.ends_with("any"), size_of::<T>()) {
-            (true, _) => tolerance::GEMM_F32,
-            (false, 1) => tolerance::GEMM_TENSOR_FP8,
-            (false, _) => tolerance::GEMM_TENSOR,
-        };
-        row.for_terms(k + 4)
+        match (kernel.ends_with("any"), size_of::<T>()) {
+            (true, _) => tolerance::GEMM_F32.for_terms(k + 4),
+            (false, 1) => tolerance::GEMM_TENSOR_FP8.for_terms(k.div_ceil(32) + 4),
+            (false, _) => tolerance::GEMM_TENSOR.for_terms(k + 4),
+        }
     }
 }
 

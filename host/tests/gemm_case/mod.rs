@@ -330,13 +330,17 @@ impl Case {
         }
         let on_tensor_cores =
             matches!(kernel, Kernel::Sm90(_) | Kernel::MmaLarge | Kernel::MmaSmall | Kernel::Skinny);
-        let row = match (on_tensor_cores, narrow) {
-            (true, true) => tolerance::GEMM_TENSOR_FP8,
-            (true, false) if self.precision == Precision::Tf32 => tolerance::GEMM_TENSOR_TF32,
-            (true, false) => tolerance::GEMM_TENSOR,
-            _ => tolerance::GEMM_F32,
-        };
-        row.for_terms(self.k + 4)
+        // `gemm_skinny` widens 8 bits to 16.
+        let by_8_bits = narrow && kernel != Kernel::Skinny;
+        let terms = self.k + 4;
+        match (on_tensor_cores, by_8_bits) {
+            (true, true) => tolerance::GEMM_TENSOR_FP8.for_terms(self.k.div_ceil(32) + 4),
+            (true, false) if self.precision == Precision::Tf32 => {
+                tolerance::GEMM_TENSOR_TF32.for_terms(terms)
+            }
+            (true, false) => tolerance::GEMM_TENSOR.for_terms(terms),
+            _ => tolerance::GEMM_F32.for_terms(terms),
+        }
     }
 }
 
