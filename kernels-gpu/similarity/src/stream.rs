@@ -318,7 +318,7 @@ struct Tiles<'a, T, const TILES: usize> {
     dots: [[f32; 4]; TILES],
     /// Shared address of the row of B that this lane loads.
     query: [u32; TILES],
-    /// Score of the k-th best so far; NaN while there is none, or when it is one.
+    /// Score of the k-th best so far; NaN while there is none, or when it is one. Of a column without a query infinity, which no score beats.
     threshold: [[f32; 2]; TILES],
 }
 
@@ -331,7 +331,7 @@ impl<'a, T: Half, const TILES: usize> Tiles<'a, T, TILES> {
             squares: Squares::ZERO,
             dots: [[0.0; 4]; TILES],
             query: [0; TILES],
-            threshold: [[f32::NAN; 2]; TILES],
+            threshold: [[f32::INFINITY; 2]; TILES],
         };
         let mut tile = 0;
         while tile < TILES {
@@ -339,6 +339,9 @@ impl<'a, T: Half, const TILES: usize> Tiles<'a, T, TILES> {
             // Columns without a query repeat the last one.
             let row = (first + lane.group).min(queries - 1);
             new.query[tile] = problem.plan.query(problem.base, row) + lane.member * PIECE_BYTES;
+            let is_query = |column| first + column_of(lane, column) < queries;
+            new.threshold[tile] =
+                [0, 1].map(|column| if is_query(column) { f32::NAN } else { f32::INFINITY });
             tile += 1;
         }
         new
