@@ -25,6 +25,11 @@ impl Bench {
     }
 }
 
+/// Do buffers come from a cache? Not under sanitizers.
+pub fn is_cached() -> bool {
+    std::env::var("IRONWARP_ALLOCATOR").as_deref() != Ok("passthrough")
+}
+
 pub fn load_kernels(device: &Device) -> Result<Module> {
     use cuda_std::kernel::Kernel;
     Module::load_family(device, kernels::fill::FAMILY, PtxSource::Text(kernels::PTX.to_owned()))
