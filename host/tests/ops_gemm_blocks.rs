@@ -209,6 +209,11 @@ fn wrong_calls_say_what_is_wrong() -> Result<()> {
     assert!(is_length(right, &mut short, "C"));
     let odd = BlockScaled { k: 31, ..right }.run(&stream, &mut c);
     assert!(matches!(odd, Err(Error::InvalidArgument { argument: "k", .. })), "{odd:?}");
+    let shifted = DeviceBuffer::<E4M3>::zeroed(&stream, 1 + 32 * 32)?;
+    for (a, b) in [(shifted.slice(1..)?, right.b), (right.a, shifted.slice(1..)?)] {
+        let unaligned = BlockScaled { a, b, ..right }.run(&stream, &mut c);
+        assert!(matches!(unaligned, Err(Error::InvalidArgument { .. })), "{unaligned:?}");
+    }
     let unknown = right.run_with(&stream, "gemm", &mut c);
     assert!(matches!(unknown, Err(Error::InvalidArgument { argument: "the kernel", .. })), "{unknown:?}");
     let floats = right.run_grouped::<f32>(&stream, &factors, &mut c);

@@ -54,7 +54,7 @@ impl BlockScaled<'_> {
     /// Queues the product into `c`: `[m, n]`, dense.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the device is not of compute capability 9.0, k is no multiple of 16 or a side is too long,
+    /// [`Error::InvalidArgument`] when the device is not of compute capability 9.0, k is no multiple of 16, A or B does not begin at one, or a side is too long,
     /// [`Error::Length`] when an operand does not have the elements that its shape says, [`Error::DeviceMismatch`], or the driver's error.
     pub fn run<'c>(&self, stream: &Stream, c: impl Into<DeviceViewMut<'c, bf16>>) -> Result<()> {
         let c = c.into();
