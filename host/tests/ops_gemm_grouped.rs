@@ -204,7 +204,7 @@ impl<T: Number, C: Number> Setup<T, C> {
         }
         match (kernel.ends_with("any"), size_of::<T>()) {
             (true, _) => tolerance::GEMM_F32.for_terms(k + 4),
-            (false, 1) => tolerance::GEMM_TENSOR_FP8.for_terms(k.div_ceil(32) + 4),
+            (false, 1) => tolerance::GEMM_TENSOR_FP8.for_terms(k + 4),
             (false, _) => tolerance::GEMM_TENSOR.for_terms(k + 4),
         }
     }

@@ -155,7 +155,7 @@ table! {
     GEMM_TENSOR_TF32 = "gemm on tensor cores, tf32", 4.0 * STEP_F32, 2.0 / (1u64 << 10) as f64, None,
         "The tensor core does not read the low 13 bits of either factor: below 2^-10 of each, always towards zero, so that errors add up; sums as for 16 bits.";
     GEMM_TENSOR_FP8 = "gemm on tensor cores, 8 bits", 4.0 * STEP_F32, 1.0 / (1u64 << 12) as f64, SquareRoot,
-        "Of sums of 32 products Hopper keeps about 14 bits (known from measurements, not from the manual) before they are added in f32; one such error for each 32 of k, which count as one term; 4 standard deviations.";
+        "Of sums of 32 products Hopper keeps about 14 bits (known from measurements, not from the manual) before they are added in f32, and cuts what it does not keep; one such error for each product at most; 4 standard deviations. Wide: lost products are for the cases of integers to see.";
     COSINE_SCORE = "cosine_topk", 1e-6, 2.0 * ROUND_F32, SquareRoot,
         "Products of halves are exact in f32; K additions in the tensor core's own order, which truncates (twice the error of rounding), over norms correct to a few units; scale is 1.";
 }

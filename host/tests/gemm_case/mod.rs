@@ -334,7 +334,7 @@ impl Case {
         let by_8_bits = narrow && kernel != Kernel::Skinny;
         let terms = self.k + 4;
         match (on_tensor_cores, by_8_bits) {
-            (true, true) => tolerance::GEMM_TENSOR_FP8.for_terms(self.k.div_ceil(32) + 4),
+            (true, true) => tolerance::GEMM_TENSOR_FP8.for_terms(terms),
             (true, false) if self.precision == Precision::Tf32 => {
                 tolerance::GEMM_TENSOR_TF32.for_terms(terms)
             }
