@@ -55,7 +55,7 @@ impl<T: Pod + DeviceCopy> DeviceBuffer<T> {
     /// for the work that uses them.
     ///
     /// # Errors
-    /// [`Error::NotCapturable`] when work that is being captured wrote the buffer last, or the driver's error, also of work queued
+    /// [`Error::NotCapturable`] while any stream of the device is being captured, or the driver's error, also of work queued
     /// earlier. The buffer is freed then.
     pub fn into_cust(self) -> Result<cust::memory::DeviceBuffer<T>> {
         let len = self.len();

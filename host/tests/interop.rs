@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, expect_error, is_cached};
+use common::{Bench, expect_error};
 use cust::memory::CopyDestination;
 use ironwarp::graph::Graph;
 use ironwarp::{DeviceBuffer, DevicePtr, Error, Result};
@@ -74,10 +74,8 @@ fn a_capture_hands_nothing_to_cust() -> Result<()> {
     let mut nothing = DeviceBuffer::<f32>::zeroed(&stream, 0)?;
     let mut graph = Graph::capture(&stream, (), |stream, ()| {
         let buffer = DeviceBuffer::<u32>::zeroed(stream, 3)?;
-        if is_cached() {
-            let given = buffer.into_cust().map(drop);
-            expect_error("into_cust", given, |e| matches!(e, Error::NotCapturable { .. }))?;
-        }
+        let given = buffer.into_cust().map(drop);
+        expect_error("into_cust", given, |e| matches!(e, Error::NotCapturable { .. }))?;
         nothing.fill_zero(stream)
     })?;
     graph.replay(&stream)?;

@@ -100,7 +100,8 @@ fn scale_late(
     meanwhile: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let ((packed, is_packed), (go, may_go)) = (channel(), channel());
-    std::thread::scope(|threads| {
+    // What this thread holds goes when it panics, so that the other one does not wait for ever.
+    std::thread::scope(move |threads| {
         let config = LaunchConfig::linear(LEN, 32);
         let late = Late((2.0, x, y), packed, may_go);
         // SAFETY: both have LEN elements.

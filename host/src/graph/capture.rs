@@ -216,7 +216,7 @@ impl Capture {
             uses: Mutex::default(),
             launches: Mutex::default(),
             modules: Mutex::default(),
-            streams: Mutex::new(vec![(stream.clone(), diversion)]),
+            streams: Mutex::new(vec![(stream.remembered(), diversion)]),
         }
     }
 
@@ -282,7 +282,7 @@ impl Capture {
     fn keep(&self, stream: &Stream) {
         let mut streams = locked(&self.streams);
         if !streams.iter().any(|(known, _)| known == stream) {
-            streams.push((stream.clone(), self.pool.divert(stream)));
+            streams.push((stream.remembered(), self.pool.divert(stream)));
         }
     }
 }

@@ -48,14 +48,14 @@ mod capture;
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cust_raw::CUgraphExec;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::launch::{LaunchSite, keep};
-use crate::memory::Borrowed;
+use crate::module::ModuleInner;
 use crate::raw;
 use crate::stream::Stream;
 
@@ -146,32 +146,50 @@ impl Executable {
         )?;
         let one_at_a_time = self.device.blocking_launches().map(|lock| lock.lock());
         for (order, written) in &self.captured.uses {
-            if *written { order.before_write(stream)? } else { order.before_read(stream, Borrowed::Whole)? }
+            if *written { order.before_write(stream)? } else { order.before_read(stream)? }
         }
         // SAFETY: both handles are alive; what the graph uses is kept by `captured`.
         stream.call(|stream| unsafe { raw::graph_launch(self.exec.handle(), stream) })?;
-        let written = self.captured.uses.iter().filter(|(_, written)| *written);
-        written.for_each(|(order, _)| order.written(stream));
         self.last = Some(stream.clone());
         stream.note_launch(self.site)?;
         if one_at_a_time.is_some() { stream.synchronize() } else { Ok(()) }
     }
 }
 
-impl Drop for Executable {
-    /// Waits for the last run: a driver has been seen to die of an executable that was destroyed while it ran.
-    fn drop(&mut self) {
-        let (exec, last, device) = (Exec(self.exec.handle()), self.last.take(), self.device.clone());
-        let modules = std::mem::take(&mut self.captured.modules);
+impl Executable {
+    /// Uses what another capture has kept, in place of its own.
+    fn take_over(&mut self, captured: Captured) {
+        let before = std::mem::replace(&mut self.captured, captured);
+        if !before.modules.is_empty() {
+            // Runs that are queued are of the code from before.
+            self.after_last_run(before.modules, || ());
+        }
+    }
+
+    /// Does `work`, and unloads `modules`, when no run that is queued already can be left: never, when that cannot be had.
+    fn after_last_run(&self, modules: Vec<Arc<ModuleInner>>, work: impl FnOnce() + Send + 'static) {
+        let last = self.last.clone();
         // A stream that is being captured cannot be waited for.
         self.device.captures().outside(move || {
             if last.is_some_and(|stream| !stream.drain()) {
-                return; // It may still run: a leak is better.
+                std::mem::forget(modules); // It may still run: a leak is better.
+                return;
             }
+            work();
+            drop(modules);
+        });
+    }
+}
+
+impl Drop for Executable {
+    /// Waits for the last run: a driver has been seen to die of an executable that was destroyed while it ran.
+    fn drop(&mut self) {
+        let (exec, device) = (Exec(self.exec.handle()), self.device.clone());
+        let modules = std::mem::take(&mut self.captured.modules);
+        self.after_last_run(modules, move || {
             // A failure has nobody to go to: it is memory of the driver's.
             // SAFETY: this is the only handle, and it runs no more.
             let _ = alone(|| device.clean_up(|| unsafe { raw::graph_exec_destroy(exec.handle()) }));
-            drop(modules);
         });
     }
 }
@@ -236,7 +254,7 @@ impl<'work, I, O> Graph<'work, I, O> {
         let (graph, captured, outputs) = record(stream, |stream| work(stream, &mut self.inputs))?;
         let update = if self.executable.update(&graph)? {
             self.executable.site = site(&captured, at);
-            self.executable.captured = captured;
+            self.executable.take_over(captured);
             Update::InPlace
         } else {
             self.executable = Executable::new(&graph, captured, stream.device(), at)?;

@@ -84,7 +84,13 @@ impl Allocation {
             return Ok(self.address);
         }
         let stream = self.order.writer();
-        stream.must_not_be_waited_for("DeviceBuffer::into_cust")?;
+        if stream.device().captures().any() {
+            return Err(Error::NotCapturable {
+                operation: "DeviceBuffer::into_cust",
+                reason: "what a stream that is being captured does to the buffer is not done before its graph is replayed",
+                hint: "hand buffers to cust before the capture or after it",
+            });
+        }
         if matches!(self.owner, Owner::Cache(_)) || self.order.is_shared() {
             // Several streams may have written it, each a part.
             self.order.before_read(&stream, Borrowed::Whole)?;

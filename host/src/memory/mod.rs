@@ -34,6 +34,10 @@ pub(crate) use users::{Borrowed, Users};
 
 use crate::error::{Error, Result};
 
+/// Tests count what the one device does.
+#[cfg(test)]
+static ONE_TEST_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 /// Bytes of `len` elements of `T`.
 pub(crate) fn byte_size<T>(len: usize) -> Result<usize> {
     let element_bytes = size_of::<T>();

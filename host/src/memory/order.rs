@@ -75,7 +75,7 @@ impl UseOrder {
         self.before_use(
             stream,
             |users| users.before_read(stream, borrowed, Stream::come_after),
-            |shared| shared.before_read(stream, borrowed),
+            |shared| shared.before_read(stream),
         )
     }
 
@@ -219,20 +219,15 @@ impl SharedOrder {
         self.capture.upgrade().is_some_and(|capture| capture.forget(self, &self.home))
     }
 
-    /// As [`UseOrder::before_read`].
-    pub(crate) fn before_read(&self, stream: &Stream, borrowed: Borrowed) -> Result<()> {
-        self.users().before_read(stream, borrowed, Stream::come_after)
+    /// As [`UseOrder::before_read`]. A graph does not borrow what it uses, so a use, of the graph or of others, says nothing about the
+    /// work of those before it: it may not be queued yet, as with parts.
+    pub(crate) fn before_read(&self, stream: &Stream) -> Result<()> {
+        self.users().before_read(stream, Borrowed::Part, Stream::come_after)
     }
 
-    /// As [`UseOrder::before_write`]. Nobody has it alone: a graph that writes or reads it may be replayed meanwhile.
+    /// As [`UseOrder::before_write`], and the same.
     pub(crate) fn before_write(&self, stream: &Stream) -> Result<()> {
         self.users().before_write(stream, Borrowed::Part, Stream::come_after)
-    }
-
-    /// Call after a graph that writes the allocation was put on `stream`, as well as before: who has read it in between, and reads
-    /// it again, has to come behind the graph.
-    pub(crate) fn written(&self, stream: &Stream) {
-        self.users().write_part(stream);
     }
 
     fn users(&self) -> MutexGuard<'_, Users> {
@@ -257,31 +252,71 @@ impl fmt::Debug for SharedOrder {
 
 #[cfg(test)]
 mod tests {
-    use super::{Borrowed, UseOrder};
+    use std::sync::PoisonError;
+
+    use super::super::ONE_TEST_AT_A_TIME;
+    use super::super::users::{Borrowed, Users};
+    use super::UseOrder;
+    use crate::stream::Stream;
     use crate::{Device, Result};
 
     /// As when one thread replays a graph while another uses its buffers: nothing says in which order.
     #[test]
     fn what_a_graph_uses_is_not_forgotten_while_it_is_being_queued() -> Result<()> {
+        let _alone = ONE_TEST_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let device = Device::open(0)?;
         let (home, graph, other) = (device.stream()?, device.stream()?, device.stream()?);
         let order = UseOrder::new(&home).share();
 
         // Read before the graph that writes it is queued, and again after that.
         order.before_write(&graph)?;
-        order.before_read(&other, Borrowed::Whole)?;
+        order.before_read(&other)?;
         graph.queued();
-        order.written(&graph);
         assert!(!other.comes_after(&graph));
-        order.before_read(&other, Borrowed::Whole)?;
+        order.before_read(&other)?;
         assert!(other.comes_after(&graph));
 
         // Written before the graph that reads it is queued, and again after that.
-        order.before_read(&graph, Borrowed::Whole)?;
+        order.before_read(&graph)?;
         order.before_write(&other)?;
         graph.queued();
         order.before_write(&home)?;
         assert!(home.comes_after(&graph) && home.comes_after(&other));
+
+        // Written by others, who queue it when the graph that reads it has told so.
+        order.before_write(&other)?;
+        order.before_read(&graph)?;
+        other.queued();
+        order.before_read(&graph)?;
+        assert!(graph.comes_after(&other));
+        Ok(())
+    }
+
+    /// As when a thread queues its work, and gives its stream away, while another thread comes behind it.
+    #[test]
+    fn a_stream_that_goes_meanwhile_is_not_forgotten() -> Result<()> {
+        thread_local! {
+            static GOES: std::cell::RefCell<Option<Stream>> = const { std::cell::RefCell::new(None) };
+        }
+        let _alone = ONE_TEST_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let device = Device::open(0)?;
+        let (stream, goes) = (device.stream()?, device.stream()?);
+        let id = goes.id();
+        let mut users = Users::default();
+        users.before_write(&goes, Borrowed::Part, Stream::come_after)?;
+        GOES.set(Some(goes));
+        let meanwhile = |stream: &Stream, earlier: &Stream| {
+            stream.come_after(earlier)?;
+            if let Some(goes) = GOES.take() {
+                goes.queued();
+            }
+            Ok(())
+        };
+        users.before_write(&stream, Borrowed::Part, meanwhile)?;
+        assert!(users.all().any(|user| user.id() == id));
+        // Behind all of its work there is nothing to remember.
+        users.before_write(&stream, Borrowed::Part, Stream::come_after)?;
+        assert!(users.all().all(|user| *user == stream));
         Ok(())
     }
 }

@@ -37,7 +37,7 @@ impl PrivatePool {
         drop(heaps);
         self.device.allocator().begin_diversion();
         let before = stream.divert_heap(Some(heap));
-        Diversion { stream: stream.clone(), before, _pool: self.clone() }
+        Diversion { stream: stream.remembered(), before, _pool: self.clone() }
     }
 
     pub(crate) fn device(&self) -> &Device {
@@ -75,6 +75,9 @@ impl Drop for Diversion {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::PoisonError;
+
+    use super::super::ONE_TEST_AT_A_TIME;
     use super::PrivatePool;
     use crate::graph::Graph;
     use crate::{Device, DeviceBuffer, Result, Stream};
@@ -85,9 +88,9 @@ mod tests {
         Ok(DeviceBuffer::<u8>::zeroed(stream, BYTES)?.as_ptr().raw())
     }
 
-    /// One test, since it counts what the device holds.
     #[test]
     fn a_graphs_memory_is_its_own() -> Result<()> {
+        let _alone = ONE_TEST_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let device = Device::open(0)?;
         let (stream, other) = (device.stream()?, device.stream()?);
         let ordinary = address(&stream)?;

@@ -66,20 +66,23 @@ impl Users {
 
     /// Call before `stream` gets work that writes the allocation.
     pub(crate) fn before_write(&mut self, stream: &Stream, borrowed: Borrowed, order: Order) -> Result<()> {
+        // Who is out of hand has queued all that it ever will, which this stream is behind afterwards. Asked beforehand: others may queue
+        // work, and give their handles away, while the driver puts the streams in order.
+        let gone: Vec<u64> = self.all().filter(|earlier| !earlier.is_in_hand()).map(Stream::id).collect();
         self.all().try_for_each(|earlier| order(stream, earlier))?;
         if borrowed == Borrowed::Whole {
             *self = Users::of(stream);
             return Ok(());
         }
-        // This stream is behind them now, but for work that somebody is about to queue there.
         let Users { writers, readers, others } = self;
-        [writers, readers, others].into_iter().for_each(|list| list.retain(Stream::is_in_hand));
+        let lists = [writers, readers, others];
+        lists.into_iter().for_each(|list| list.retain(|earlier| !gone.contains(&earlier.id())));
         self.write_part(stream);
         Ok(())
     }
 
     /// Makes `stream` the last writer, of a part of the allocation that others do not use now.
-    pub(crate) fn write_part(&mut self, stream: &Stream) {
+    fn write_part(&mut self, stream: &Stream) {
         for reader in std::mem::take(&mut self.readers) {
             add(&mut self.others, &reader);
         }
