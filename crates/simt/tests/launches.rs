@@ -194,13 +194,40 @@ fn waiting_for_a_block_that_works_is_no_endless_spinning() {
             simt::memory::atomic(word, Ordering::AcqRel, scope, |old| old + more)
         };
         if add(0, 1) == 0 {
+            // Atomics, as of a histogram, are no spinning either when something else comes behind them.
             let begun = Instant::now();
+            while begun.elapsed() < LIMIT * 4 / 5 {
+                add(0, 1);
+            }
             while begun.elapsed() < 4 * LIMIT {}
             add(1, 1);
         }
         while add(1, 0) == 0 {}
     });
     launched.unwrap_or_else(|fault| panic!("{fault}"));
+}
+
+#[test]
+fn waiting_for_a_block_that_fails_is_no_fault_of_its_own() {
+    for seed in 0..4 {
+        let mut words = vec![0u32; 2];
+        let tracked = simt::memory::Tracked::new(&mut words, "words");
+        let address = tracked.as_ptr() as usize;
+        let options =
+            Options { seed, spin_limit: Duration::from_millis(50), workers: 2, ..Options::default() };
+        let launched = simt::run(&LaunchConfig::linear(2, 1), &options, || {
+            // SAFETY: the words are tracked.
+            let add = |index: usize, more: u32| unsafe {
+                let word = (address as *mut u32).add(index);
+                simt::memory::atomic(word, Ordering::AcqRel, simt::memory::Scope::Device, |old| old + more)
+            };
+            if add(0, 1) == 1 {
+                simt::trap("no more");
+            }
+            while add(1, 0) == 0 {}
+        });
+        assert_eq!(launched.unwrap_err().kind, FaultKind::Trap, "seed {seed}");
+    }
 }
 
 #[test]

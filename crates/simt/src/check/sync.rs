@@ -115,12 +115,12 @@ impl Released {
         }
     }
 
-    /// Adds which asynchronous operations a thread of another block has waited for, and that its block runs.
+    /// Adds which asynchronous operations a thread of another block has waited for, that its block runs, and what its last fence covers.
     pub fn add_remote_async(&mut self, thread: &Thread) {
         self.histories.clear();
         let block = thread.block();
         let history = Arc::make_mut(self.history.get_or_insert_default());
-        history.add(block.number.get(), Seen { floor: 0, clock: None, wide: true });
+        history.add_relaxed(thread);
         let (own, shared) = (thread.check.sync.known.borrow(), block.check.sync.history.borrow());
         [&own.history, &*shared].into_iter().flatten().for_each(|known| history.join_completed(known));
     }
@@ -462,27 +462,34 @@ pub(crate) fn knows_of(thread: &Thread, block: &Block) -> bool {
 #[derive(Default)]
 pub(crate) struct ClusterRelease(Option<Arc<History>>);
 
+impl History {
+    /// What a thread of another block makes known.
+    fn add_published(&mut self, thread: &Thread, told: Publication) {
+        if let Some(more) = told.history {
+            self.join(&more);
+        }
+        self.add(thread.block().number.get(), told.own);
+    }
+
+    /// What a relaxed arrival makes known: what the thread's last fence covers, and that its block runs.
+    fn add_relaxed(&mut self, thread: &Thread) {
+        let fenced = thread.check.sync.fenced.borrow().clone().filter(|publication| publication.own.wide);
+        match fenced {
+            Some(told) => self.add_published(thread, told),
+            None => self.add(thread.block().number.get(), Seen { floor: 0, clock: None, wide: true }),
+        }
+    }
+}
+
 impl ClusterRelease {
     /// Adds what the thread knows and has done; without `release`, only what its last fence covers.
     pub fn add(&mut self, thread: &Thread, release: bool) {
-        let sync = &thread.check.sync;
-        let told = if release {
-            Some(sync.publication(thread, Scope::Cluster))
-        } else {
-            sync.fenced.borrow().clone().filter(|publication| publication.own.wide)
-        };
         let history = Arc::make_mut(self.0.get_or_insert_default());
-        let own = match told {
-            Some(told) => {
-                if let Some(more) = told.history {
-                    history.join(&more);
-                }
-                told.own
-            }
-            // Even a relaxed arrival says that the block runs.
-            None => Seen { floor: 0, clock: None, wide: true },
-        };
-        history.add(thread.block().number.get(), own);
+        if release {
+            history.add_published(thread, thread.check.sync.publication(thread, Scope::Cluster));
+        } else {
+            history.add_relaxed(thread);
+        }
     }
 
     /// The thread learns it.

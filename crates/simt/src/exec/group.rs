@@ -315,9 +315,7 @@ impl<'a> Group<'a> {
 
     /// Counts a turn that a thread spent spinning.
     pub fn note_spin(&self) {
-        if let Some(idle) = self.spinning.turn(&self.launch.progress)
-            && idle > self.launch.options.spin_limit
-        {
+        if let Some(idle) = self.spinning.turn(&self.launch.progress, self.launch.options.spin_limit) {
             self.raise(deadlock::livelock(self, idle));
         }
     }

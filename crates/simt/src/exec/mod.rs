@@ -245,8 +245,17 @@ impl Queue {
 
     fn fail(&self, turn: u64, fault: Box<RawFault>) {
         let mut first = self.fault.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if turn < self.failed_turn.load(Ordering::Relaxed) {
+        let earlier = turn < self.failed_turn.load(Ordering::Relaxed);
+        if earlier {
             self.failed_turn.store(turn, Ordering::Relaxed);
+        }
+        // Who waits for a block that has failed hangs: that is no fault of its own.
+        let hangs = |fault: &Fault| fault.kind == FaultKind::Livelock;
+        let replaces = match first.as_deref() {
+            Some(known) if hangs(known) != hangs(&fault.fault) => hangs(known),
+            _ => earlier,
+        };
+        if replaces {
             *first = Some(Box::new(fault.resolve()));
         }
     }

@@ -1,7 +1,8 @@
 //! Watches for launches in which threads do nothing but spin.
 //!
 //! A thread that spins may wait for one of another group, which computes on another worker, or whose worker waits for a processor. So a group
-//! is judged only when every group that runs has come by and done nothing but spin since any of them did something else.
+//! is judged only when every group that runs has come by and done nothing but spin since any of them did something else. Atomics count as spinning,
+//! whatever they are for: so when the time is up every group has to come by once more, which one that computes by now does not.
 
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,6 +22,8 @@ struct State {
     idle: usize,
     /// Since when that has been all of them.
     since: Option<Instant>,
+    /// Is the time up, so that groups have to come by once more?
+    again: bool,
 }
 
 impl State {
@@ -28,6 +31,22 @@ impl State {
         self.epoch += 1;
         self.idle = 0;
         self.since = None;
+        self.again = false;
+    }
+
+    /// For how long all groups have only spun, once they have come by again after `limit`.
+    fn hung_for(&mut self, limit: Duration) -> Option<Duration> {
+        if self.idle < self.running {
+            return None;
+        }
+        let elapsed = self.since.get_or_insert_with(Instant::now).elapsed();
+        if elapsed <= limit || self.again {
+            return (elapsed > limit).then_some(elapsed);
+        }
+        self.epoch += 1;
+        self.idle = 0;
+        self.again = true;
+        None
     }
 }
 
@@ -65,8 +84,8 @@ impl Spinning {
     /// Every so many turns the group is counted and the clock read.
     const STRIDE: u32 = 1 << 8;
 
-    /// Counts a turn that a thread spent spinning. For how long nobody has done anything else, if that is looked at.
-    pub fn turn(&self, progress: &Progress) -> Option<Duration> {
+    /// Counts a turn that a thread spent spinning. For how long nobody has done anything else, if that is more than `limit`.
+    pub fn turn(&self, progress: &Progress, limit: Duration) -> Option<Duration> {
         let turns = self.turns.get().wrapping_add(1);
         self.turns.set(turns);
         if !turns.is_multiple_of(Self::STRIDE) {
@@ -81,10 +100,7 @@ impl Spinning {
         if self.idle_in.replace(Some(state.epoch)) != Some(state.epoch) {
             state.idle += 1;
         }
-        if state.idle < state.running {
-            return None;
-        }
-        Some(state.since.get_or_insert_with(Instant::now).elapsed())
+        state.hung_for(limit)
     }
 
     /// The group does something else.
