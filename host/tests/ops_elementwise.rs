@@ -468,6 +468,32 @@ fn arithmetic_in_all_layouts() -> Outcome {
     Ok(())
 }
 
+/// Every function of dense elements, which others test, and of the same ones where no vector access reaches them.
+fn wherever_they_lie<T: Element + testkit::Element>() -> Outcome {
+    let stream = stream()?;
+    let x = hostile::<T>();
+    let dense = Tensor::from_slice(&stream, &[x.len()], &x)?;
+    let moved: Vec<T> = x[..1].iter().chain(&x).copied().collect();
+    let shifted = Tensor::from_slice(&stream, &[moved.len()], &moved)?.slice(0, 1..)?;
+    let pairs: Vec<T> = x.iter().flat_map(|&x| [x, T::from_f64(1.0)]).collect();
+    let every_other = Tensor::from_slice(&stream, &[pairs.len()], &pairs)?.slice_by(0, .., 2)?;
+    for op in UnaryOp::ALL.into_iter().filter(|&op| !has_parameters(op)) {
+        let want = unary(&stream, op, &dense)?.to_vec::<T>(&stream)?;
+        for x in [&shifted, &every_other] {
+            let got = unary(&stream, op, x)?.to_vec::<T>(&stream)?;
+            compared::bitwise_equal(&format!("{op:?} of {x:?}"), &got, &want)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn functions_are_the_same_wherever_operands_lie() -> Outcome {
+    wherever_they_lie::<f32>()?;
+    wherever_they_lie::<f16>()?;
+    wherever_they_lie::<bf16>()
+}
+
 #[test]
 fn nothing_beside_the_output_is_written() -> Outcome {
     let stream = stream()?;

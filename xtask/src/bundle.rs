@@ -313,6 +313,12 @@ mod tests {
             !ok && text.contains("test result: FAILED. 4 passed; 2 failed; 1 ignored; 1 skipped"),
             "{text}"
         );
+        program("dies", "echo 'skipped: a'; echo 'skipped: b'; exit 134");
+        let (ok, text) = run("dies", "20");
+        assert!(
+            !ok && text.contains("test result: FAILED. 0 passed; 0 failed; 0 ignored; 2 skipped"),
+            "{text}"
+        );
         program("stuck", "sleep 20");
         let (ok, text) = run("stuck", "1");
         assert!(!ok && text.contains("stuck") && text.contains("timed out"), "{text}");

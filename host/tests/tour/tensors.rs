@@ -91,7 +91,9 @@ fn functions(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
     }
     for x in layouts(&x)? {
         let y = y.slice(1, ..x.shape()[1])?;
-        kept.keep_if_known(stream, unary(stream, UnaryOp::Neg, &x))?;
+        for op in [UnaryOp::Neg, UnaryOp::Sin] {
+            kept.keep_if_known(stream, unary(stream, op, &x))?;
+        }
         for op in [BinaryOp::Add, BinaryOp::Max] {
             kept.keep_if_known(stream, binary(stream, op, &x, &y))?;
         }

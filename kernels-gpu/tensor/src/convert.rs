@@ -228,10 +228,10 @@ source! {
 /// Units of a thread, all under way before the first is converted.
 pub const UNITS: u32 = 2;
 
-/// Blocks for `n` elements of these sizes. There is a place to spare for every element that makes no whole unit.
+/// Blocks for `n` elements of these sizes: for the whole units, and at least one, for elements that make none.
 pub const fn blocks(n: u64, size: usize, other: usize) -> u64 {
-    let width = width(size, other) as u64;
-    (n / width + width).div_ceil(THREADS as u64 * UNITS as u64)
+    let blocks = (n / width(size, other) as u64).div_ceil(THREADS as u64 * UNITS as u64);
+    if blocks == 0 { 1 } else { blocks }
 }
 
 /// `n` elements of `x` to `y`.
