@@ -292,6 +292,21 @@ mod tests {
         Ok(())
     }
 
+    /// As weights are, by a stream for each request: the streams go back to the pool.
+    #[test]
+    fn readers_that_are_gone_and_done_are_forgotten() -> Result<()> {
+        let _alone = ONE_TEST_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let device = Device::open(0)?;
+        let order = UseOrder::new(&device.stream()?);
+        for _ in 0..100 {
+            let reader = device.pooled_stream()?;
+            order.before_read(&reader, Borrowed::Whole)?;
+            reader.queued();
+        }
+        assert!(order.streams().len() < 20, "{} streams", order.streams().len());
+        Ok(())
+    }
+
     /// As when a thread queues its work, and gives its stream away, while another thread comes behind it.
     #[test]
     fn a_stream_that_goes_meanwhile_is_not_forgotten() -> Result<()> {

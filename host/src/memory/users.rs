@@ -11,6 +11,9 @@
 use crate::error::Result;
 use crate::stream::Stream;
 
+/// Readers that are remembered before the driver is asked which of them are done.
+const MANY: usize = 8;
+
 /// Puts the first stream behind the second.
 pub(crate) type Order = fn(&Stream, &Stream) -> Result<()>;
 
@@ -91,11 +94,15 @@ impl Users {
         self.writers.push(stream.remembered());
     }
 
-    /// Forgets readers whose handles are gone and that a writer's stream has been put behind since, at the end of a scope say.
+    /// Forgets readers whose handles are gone and that a writer's stream has been put behind since, at the end of a scope say; where they
+    /// are many, as of what is never written, also those that are done.
     fn forget_the_gone(&mut self) {
         let Users { writers, readers, others } = self;
-        let matters =
-            |reader: &Stream| reader.is_in_hand() || !writers.iter().any(|writer| writer.comes_after(reader));
+        let many = readers.len() + others.len() > MANY;
+        let is_over = |reader: &Stream| {
+            writers.iter().any(|writer| writer.comes_after(reader)) || (many && reader.is_done())
+        };
+        let matters = |reader: &Stream| reader.is_in_hand() || !is_over(reader);
         readers.retain(matters);
         others.retain(matters);
     }

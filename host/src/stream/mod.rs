@@ -315,6 +315,14 @@ impl Stream {
         ordered.is_ok() || other.drain()
     }
 
+    /// For clean-up: is everything done, as far as that can be asked? A captured stream cannot.
+    pub(crate) fn is_done(&self) -> bool {
+        let captures = self.device().captures();
+        // SAFETY: the handle is alive.
+        let query = || self.device().clean_up(|| unsafe { raw::stream_query(self.handle()) });
+        captures.between_beginnings(|| !captures.any() && matches!(query(), Ok(true)))
+    }
+
     /// Waits, for clean-up, until nothing of the stream runs any more. A dead context runs nothing.
     pub(crate) fn drain(&self) -> bool {
         // SAFETY: the handle is alive.
