@@ -4,7 +4,34 @@
 mod common;
 
 use common::{Bench, expect_error, kernels};
-use ironwarp::{Device, DeviceBuffer, Error, Event, LaunchConfig, PinnedBuffer, Result};
+use ironwarp::ops::elementwise::{BinaryOp, binary};
+use ironwarp::ops::gemm::{Matmul, Matrix, MatrixMut};
+use ironwarp::{Device, DeviceBuffer, Error, Event, LaunchConfig, PinnedBuffer, Result, Tensor};
+
+/// Operands of ops that lie on the other device.
+fn ops_refuse(here: &Bench, there: &Bench) -> Result<()> {
+    let near = DeviceBuffer::from_slice(&here.stream, &[1.0f32; 16])?;
+    let far = DeviceBuffer::from_slice(&there.stream, &[1.0f32; 16])?;
+    let mut c = DeviceBuffer::<f32>::zeroed(&here.stream, 16)?;
+    let square = |x| Matrix::new::<f32>(x, 4, 4);
+    for (which, a, b) in [("A", &far, &near), ("B", &near, &far)] {
+        let product = Matmul::new(square(a), square(b), MatrixMut::new::<f32>(&mut c, 4, 4));
+        let is_it =
+            |e: &Error| matches!(e, Error::DeviceMismatch { what, expected: 0, got: 1 } if *what == which);
+        expect_error(which, product.run(&here.stream), is_it)?;
+    }
+    let mut far_c = DeviceBuffer::<f32>::zeroed(&there.stream, 16)?;
+    let product = Matmul::new(square(&near), square(&near), MatrixMut::new::<f32>(&mut far_c, 4, 4));
+    expect_error("C", product.run(&here.stream), |e| matches!(e, Error::DeviceMismatch { what: "C", .. }))?;
+
+    let x = Tensor::from_slice(&here.stream, &[16], &[1.0f32; 16])?;
+    let y = Tensor::from_slice(&there.stream, &[16], &[1.0f32; 16])?;
+    for (x, y) in [(&x, &y), (&y, &x)] {
+        let sum = binary(&here.stream, BinaryOp::Add, x, y);
+        expect_error("add", sum, |e| matches!(e, Error::DeviceMismatch { .. }))?;
+    }
+    Ok(())
+}
 
 #[test]
 fn devices_do_not_mix() -> Result<()> {
@@ -41,6 +68,8 @@ fn devices_do_not_mix() -> Result<()> {
         expect_error("launch", error, mismatch)?;
         expect_error("kernel", kernel.launch(&there.stream, config, (8u32, 1.0, &mut theirs)), mismatch)?;
     }
+
+    ops_refuse(&here, &there)?;
 
     // Pinned memory serves every device, and streams wait for events of other devices.
     there.stream.wait(&start)?;

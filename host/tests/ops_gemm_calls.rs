@@ -206,21 +206,3 @@ fn copies_that_are_none() -> Outcome {
     assert_eq!(about(&error), "the matrix", "{error}");
     Ok(())
 }
-
-#[test]
-fn operands_of_another_device() -> Outcome {
-    let Ok(other) = Device::open(1) else {
-        testkit::skip("one device");
-        return Ok(());
-    };
-    let memory = Memory::new()?;
-    let stream = other.stream()?;
-    let far = DeviceBuffer::<f16>::zeroed(&stream, 32)?;
-    let mut c = DeviceBuffer::<f16>::zeroed(&memory.stream, 24)?;
-    let product =
-        Matmul::new(Matrix::new::<f16>(&far, 4, 8), memory.matrix(8, 6), MatrixMut::new::<f16>(&mut c, 4, 6));
-    match product.run(&memory.stream) {
-        Err(Error::DeviceMismatch { what: "A", expected: 0, got: 1 }) => Ok(()),
-        other => panic!("{other:?}"),
-    }
-}
