@@ -62,7 +62,7 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
             other => return Err(other.unexpected().into()),
         }
     }
-    // Programs find the PTX beside them; what the host package embeds is another build's business.
+    // Programs find the PTX beside them, and embed none: it would be in each of them again.
     let ptx = workspace::device_dir().join("bundle");
     build_kernels::build(&Options {
         line_info,
@@ -74,7 +74,9 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
     if folder.is_dir() {
         fs::remove_dir_all(&folder).map_err(Error::io("remove", &folder))?;
     }
-    let tests = built_programs(&["test", "--no-run"], TESTED)?;
+    let nothing = workspace::device_dir().join("nothing");
+    fs::create_dir_all(&nothing).map_err(Error::io("create", &nothing))?;
+    let tests = built_programs(&["test", "--no-run"], TESTED, None)?;
     let tests = tests
         .into_iter()
         .filter(|program| program.kind != "example" && !NEEDS_COMPILER.contains(&program.name.as_str()));
@@ -82,9 +84,9 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
     let tests =
         tests.map(|program| Program { name: format!("{}.{}", program.package, program.name), ..program });
     copy_programs(tests, &folder.join("tests"))?;
-    let benches = built_programs(&["bench", "--no-run", "--benches"], &[bench::PACKAGE])?;
+    let benches = built_programs(&["bench", "--no-run", "--benches"], &[bench::PACKAGE], Some(&nothing))?;
     copy_programs(benches.into_iter().filter(|program| program.kind == "bench"), &folder.join("benches"))?;
-    let examples = built_programs(&["build", "--release", "--examples"], &["ironwarp"])?;
+    let examples = built_programs(&["build", "--release", "--examples"], &["ironwarp"], Some(&nothing))?;
     copy_programs(
         examples.into_iter().filter(|program| program.kind == "example"),
         &folder.join("examples"),
@@ -98,8 +100,11 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
 }
 
 /// Has cargo build, and returns the programs that it names.
-fn built_programs(args: &[&str], packages: &[&str]) -> Result<Vec<Program>, Error> {
+///
+/// Release builds embed what lies in `ptx`; development builds embed nothing.
+fn built_programs(args: &[&str], packages: &[&str], ptx: Option<&Path>) -> Result<Vec<Program>, Error> {
     let mut command = process::cargo();
+    command.envs(ptx.map(|folder| ("IRONWARP_PTX_DIR", folder)));
     command.args(args).args(["--message-format", "json-render-diagnostics"]);
     for package in packages {
         command.args(["--package", package]);
