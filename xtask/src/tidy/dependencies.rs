@@ -16,16 +16,17 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("crates/arena", &[]),
     ("crates/cuda_std", &["simt", "num", "cuda_std_macros"]),
     ("crates/cuda_std_macros", &[]),
+    ("crates/primitives", &["cuda_std", "num", "layout"]),
     ("crates/cuda_builder", &[]),
     ("crates/driver", &["simt"]),
     ("crates/reference", &["num"]),
     ("crates/testkit", &["num"]),
     ("xtask", &["cuda_builder"]),
 ];
-const KERNELS_MAY: &[&str] = &["cuda_std", "num", "layout"];
+const KERNELS_MAY: &[&str] = &["cuda_std", "primitives", "num", "layout"];
 /// Kernels built on the main loop of another package's.
 const KERNELS_ON: (&str, &str) = ("kernels-gpu/similarity", "gemm");
-const HOST_MAY: &[&str] = &["driver", "cuda_std", "num", "layout", "arena"];
+const HOST_MAY: &[&str] = &["driver", "cuda_std", "primitives", "num", "layout", "arena"];
 
 /// Reads every manifest of the workspace and checks its dependencies.
 pub fn check(root: &Path) -> Result<Vec<String>, Error> {
