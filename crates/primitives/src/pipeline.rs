@@ -1,0 +1,248 @@
+//! Pipelines between the threads that load stages of shared memory and those that use them.
+//!
+//! A pipeline has STAGES stages, used round and round. A stage's turn has a *phase*: the parity of the round.
+//!
+//! ```text
+//!   [`Pipeline`]: one thread loads by TMA, mbarriers say what is full and what is empty
+//!     producer   acquire 0, copy | acquire 1, copy | acquire 2, copy | acquire 0 ...
+//!     consumer                     wait 0, use, release 0 | wait 1, use, release 1 | ...
+//!
+//!   [`CopyPipeline`]: all threads load by `cp.async`, groups and the block's barrier say what is full
+//!     thread     copy 0 | copy 1 | copy 2 | wait 0, copy 3, use 0 | wait 1, copy 0, use 1 | ...
+//! ```
+//! A pipeline knows nothing of what the stages hold.
+
+use core::marker::PhantomData;
+
+use cuda_std::{async_copy, thread};
+
+#[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
+pub use tma::Pipeline;
+
+/// How many stages a pipeline has.
+pub trait Depth {
+    /// Stages, at least 2.
+    const STAGES: u32;
+}
+
+/// So many stages.
+pub struct Stages<const STAGES: u32>;
+
+impl<const STAGES: u32> Depth for Stages<STAGES> {
+    const STAGES: u32 = STAGES;
+}
+
+/// A place in a pipeline: which stage, and in which phase. Producer and consumers have one each.
+pub struct PipelineState<D> {
+    /// The stage.
+    pub stage: u32,
+    /// Parity of the round.
+    pub phase: u32,
+    depth: PhantomData<fn() -> D>,
+}
+
+impl<D> Clone for PipelineState<D> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<D> Copy for PipelineState<D> {}
+
+impl<D: Depth> PipelineState<D> {
+    /// Where both sides begin.
+    pub const START: Self = Self { stage: 0, phase: 0, depth: PhantomData };
+
+    /// One stage on.
+    #[inline(always)]
+    #[must_use]
+    pub const fn next(self) -> Self {
+        if self.stage + 1 == D::STAGES {
+            Self { stage: 0, phase: self.phase ^ 1, ..self }
+        } else {
+            Self { stage: self.stage + 1, ..self }
+        }
+    }
+
+    /// `stages` stages on.
+    #[inline(always)]
+    #[must_use]
+    pub const fn skip(self, stages: u32) -> Self {
+        let stage = self.stage + stages;
+        Self { stage: stage % D::STAGES, phase: self.phase ^ ((stage / D::STAGES) & 1), ..self }
+    }
+}
+
+#[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
+mod tma {
+    use cuda_std::{cluster, mbarrier};
+
+    use super::{Depth, PipelineState};
+    use crate::cluster::{ClusterCoord, ClusterShape};
+    use crate::shared_plan::Mbarrier;
+
+    crate::shared_plan! {
+        /// The barriers of a pipeline whose producer copies by TMA, as a part of a plan of shared memory.
+        ///
+        /// `full` counts the bytes that have come, `empty` the consumers that have left.
+        pub struct Pipeline<D: Depth> {
+            /// Says that a stage has been filled.
+            full[D::STAGES]: Mbarrier,
+            /// Says that a stage may be filled.
+            empty[D::STAGES]: Mbarrier,
+        }
+    }
+
+    impl<D: Depth> Pipeline<D> {
+        /// Makes the barriers, for so many releases of a stage a round. One thread calls it; a fence
+        /// ([`mbarrier::fence_init`]) and a barrier of the block (or cluster) follow.
+        ///
+        /// # Safety
+        /// The shared memory is the pipeline's, and nothing uses it yet.
+        #[inline(always)]
+        pub unsafe fn init(self, releases: u32) {
+            let mut stage = 0;
+            while stage < D::STAGES {
+                // SAFETY: the barriers' own places, and the caller says that they are unused.
+                unsafe {
+                    mbarrier::init(self.full(stage), 1);
+                    mbarrier::init(self.empty(stage), releases);
+                }
+                stage += 1;
+            }
+        }
+
+        /// Waits until the stage is empty and says how many bytes will come. The address of the barrier for the copies.
+        ///
+        /// # Safety
+        /// The barriers have been made, one thread calls it, with the producer's state, and so many bytes come.
+        #[inline(always)]
+        pub unsafe fn producer_acquire(self, state: PipelineState<D>, bytes: u32) -> u32 {
+            // In the first round all stages are empty: the phase before the first counts as over.
+            let phase = state.phase ^ 1;
+            let full = self.full(state.stage);
+            // SAFETY: initialised barriers of this block. What other blocks did to the stage was asynchronous.
+            unsafe {
+                mbarrier::wait_parity(self.empty(state.stage), phase);
+                mbarrier::arrive_expect_tx(full, bytes);
+            }
+            full
+        }
+
+        /// Waits until the stage has been filled.
+        ///
+        /// # Safety
+        /// The barriers have been made, and `state` is the consumer's.
+        #[inline(always)]
+        pub unsafe fn consumer_wait(self, state: PipelineState<D>) {
+            // SAFETY: an initialised barrier of this block.
+            unsafe { mbarrier::wait_parity(self.full(state.stage), state.phase) }
+        }
+
+        /// Tells the blocks whose copies fill the stage that the consumer has left it. All threads of the consumer call it, with
+        /// their numbers in it.
+        ///
+        /// # Safety
+        /// The barriers have been made; all reads of the stage are over, and a consumer releases a stage once for each wait.
+        /// Blocks of a cluster live until all have released.
+        #[inline(always)]
+        pub unsafe fn consumer_release<S: ClusterShape>(self, stage: u32, thread: u32, at: ClusterCoord<S>) {
+            let empty = self.empty(stage);
+            // SAFETY: initialised barriers, in all blocks; those live, by the caller's word.
+            unsafe {
+                if S::PEERS == 1 {
+                    if thread == 0 {
+                        mbarrier::arrive(empty);
+                    }
+                } else if thread < S::PEERS {
+                    mbarrier::arrive_remote_async(cluster::map_shared(empty, at.peer(thread)));
+                }
+            }
+        }
+    }
+}
+
+/// A pipeline whose threads all load, by `cp.async` (or by themselves), and all use what has come.
+///
+/// Places are offsets in bytes from the first stage. All but one of the stages are under way while that one is used.
+#[derive(Clone, Copy)]
+pub struct CopyPipeline<const STAGES: u32> {
+    /// Bytes from a stage to the next.
+    stride: u32,
+    /// The stage to be loaded next.
+    load: u32,
+    /// The stage to be used next.
+    consume: u32,
+}
+
+impl<const STAGES: u32> CopyPipeline<STAGES> {
+    /// Loads of the prologue: those that come before the first wait.
+    pub const PROLOGUE: u32 = STAGES - 1;
+
+    /// The pipeline of stages that lie so many bytes apart.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(stride: u32) -> Self {
+        Self { stride, load: 0, consume: 0 }
+    }
+
+    /// Where the next stage to be loaded begins.
+    #[inline(always)]
+    #[must_use]
+    pub const fn stage_to_load(&self) -> u32 {
+        self.load
+    }
+
+    /// Closes the copies of that stage into a group. A thread calls it once for each stage, also where it had nothing to copy.
+    #[inline(always)]
+    #[track_caller]
+    pub fn commit(&mut self) {
+        async_copy::commit_group();
+        self.load = self.next(self.load);
+    }
+
+    /// Waits for the oldest stage, and with the whole block: then every thread sees that stage, and none uses the one before it any
+    /// more, which can be loaded. Where the oldest stage begins.
+    ///
+    /// All threads of the block call it together, with [`PROLOGUE`](Self::PROLOGUE) stages committed that nobody has waited for.
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait(&mut self) -> u32 {
+        const { assert!(STAGES >= 2 && STAGES <= 8, "two to eight stages") };
+        match STAGES {
+            2 => async_copy::wait_group::<0>(),
+            3 => async_copy::wait_group::<1>(),
+            4 => async_copy::wait_group::<2>(),
+            5 => async_copy::wait_group::<3>(),
+            6 => async_copy::wait_group::<4>(),
+            7 => async_copy::wait_group::<5>(),
+            _ => async_copy::wait_group::<6>(),
+        }
+        thread::sync_threads();
+        let stage = self.consume;
+        self.consume = self.next(stage);
+        stage
+    }
+
+    #[inline(always)]
+    const fn next(&self, stage: u32) -> u32 {
+        if stage == (STAGES - 1) * self.stride { 0 } else { stage + self.stride }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PipelineState, Stages};
+
+    #[test]
+    fn skipping_is_many_steps() {
+        let mut state = PipelineState::<Stages<5>>::START;
+        for steps in 0..23 {
+            let skipped = PipelineState::<Stages<5>>::START.skip(steps);
+            assert_eq!((skipped.stage, skipped.phase), (state.stage, state.phase), "{steps}");
+            assert_eq!(state.phase, steps / 5 % 2);
+            state = state.next();
+        }
+    }
+}
