@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::{Bench, is_cached, kernels};
+use conformance::arguments::{AffineArgs, FactorArgs, argument_struct};
 use driver::fault::{Rule, Times};
 use ironwarp::{
     DeviceBuffer, DeviceView, DeviceViewMut, LaunchArgs, LaunchConfig, Parameters, Result, Stream,
@@ -113,6 +114,31 @@ fn scale_late(
         launch.join().expect("no panic")?;
         done
     })
+}
+
+#[test]
+fn buffers_in_an_argument_struct_are_put_in_order() -> Result<()> {
+    let _turn = turn();
+    let Bench { device, stream } = Bench::open()?;
+    let other = device.stream()?;
+    let x = DeviceBuffer::from_slice(&stream, &[1.0f32; LEN])?;
+    let mut y = DeviceBuffer::<f32>::zeroed(&stream, LEN)?;
+    stream.synchronize()?;
+    let run = |stream: &Stream, x: &DeviceBuffer<f32>, y: &mut DeviceBuffer<f32>| {
+        let factor = FactorArgs { number: 2.0, from: x }.pass();
+        let residual = None::<&DeviceBuffer<f64>>;
+        let args = AffineArgs { len: LEN as u16, x, factor, offsets: [0.0; 3], residual, y, last: 0 };
+        // SAFETY: `x` and `y` have LEN elements.
+        unsafe {
+            ironwarp::launch::<argument_struct>(stream, LaunchConfig::linear(LEN, 32), (1.0, args.pass()))
+        }
+    };
+    let mut z = DeviceBuffer::<f32>::zeroed(&other, LEN)?;
+    assert_eq!(waits(|| run(&stream, &x, &mut y))?, 0, "one stream");
+    assert_eq!(waits(|| run(&other, &y, &mut z))?, 1, "written on one, read on the other");
+    assert_eq!(waits(|| run(&stream, &x, &mut y))?, 1, "written while the other may read it");
+    assert_eq!(y.to_vec(&stream)?, [1.0; LEN]);
+    Ok(())
 }
 
 #[test]

@@ -59,6 +59,7 @@ pub use host::*;
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod host {
+    use core::ffi::c_void;
     use core::marker::PhantomData;
 
     pub use simt::registry::{KernelEntry, LaunchBounds, ParamLayout};
@@ -88,6 +89,41 @@ mod host {
     pub struct Map;
     /// Marks an argument passed by value.
     pub struct Value<T>(PhantomData<T>);
+
+    /// A struct that a kernel takes by value, field by field. `#[derive(KernelArgs)]` implements it.
+    ///
+    /// # Safety
+    ///
+    /// `read` reads one value for each marker of `Fields`, in order, of the type that the marker stands for.
+    pub unsafe trait ArgStruct: Copy {
+        /// The markers of the fields as nested pairs: `(Value<f32>, (Ptr<u8>, ()))`.
+        type Fields;
+
+        /// The struct from the values of its fields.
+        ///
+        /// # Safety
+        ///
+        /// `fields` points to one pointer for each field, and each of those to a valid value of the field.
+        unsafe fn read(fields: *const *const c_void) -> Self;
+    }
+
+    /// Host values for the fields of an `S`: nested pairs, one value for each marker of `S::Fields`.
+    ///
+    /// The struct that `#[derive(KernelArgs)]` adds makes one by `pass`; a launch takes it for the marker `Value<S>`.
+    #[must_use]
+    pub struct StructArgs<S, V>(V, PhantomData<S>);
+
+    impl<S, V> StructArgs<S, V> {
+        /// From nested pairs. Whether they fit is checked where they are launched.
+        pub const fn new(values: V) -> Self {
+            Self(values, PhantomData)
+        }
+
+        /// The nested pairs.
+        pub fn into_values(self) -> V {
+            self.0
+        }
+    }
 }
 
 /// What the host form of a kernel calls to read its arguments.

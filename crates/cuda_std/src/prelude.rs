@@ -5,7 +5,7 @@
 //! `assert_ne!` are `core`'s unless a file says `use cuda_std::assert_eq;`.
 
 pub use crate::float::GpuFloat as _;
-pub use crate::{bf16, f16, kernel, thread};
+pub use crate::{KernelArgs, bf16, f16, kernel, thread};
 #[cfg(target_arch = "nvptx64")]
 pub use crate::{print, println};
 pub use alloc::{

@@ -1,4 +1,4 @@
-//! The attributes and macros of `cuda_std`: `#[kernel]`, `#[address_space]`, `shared_array!`, `#[gpu_only]`.
+//! The macros of `cuda_std`: `#[kernel]`, `#[derive(KernelArgs)]`, `#[address_space]`, `shared_array!`, `#[gpu_only]`.
 //!
 //! Everything here expands to code for both arms, the device's (`target_arch = "nvptx64"`) and the host's, and leaves
 //! the choice to `#[cfg]`. Use the macros through `cuda_std`, which holds what the expansions refer to.
@@ -6,6 +6,7 @@
 mod externally_visible;
 mod gpu_only;
 mod kernel;
+mod kernel_args;
 mod shared;
 
 use proc_macro::TokenStream;
@@ -34,6 +35,42 @@ use proc_macro::TokenStream;
 #[proc_macro_attribute]
 pub fn kernel(attr: TokenStream, item: TokenStream) -> TokenStream {
     kernel::expand(attr.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Makes a struct one argument of a kernel, which takes it by value.
+///
+/// ```ignore
+/// #[derive(Clone, Copy, KernelArgs)]
+/// #[repr(C)]
+/// pub struct Epilogue {
+///     pub alpha: f32,
+///     pub bias: *const f32,
+///     pub out: *mut f32,
+/// }
+///
+/// #[kernel]
+/// pub unsafe fn gemm(problem: Problem, epilogue: Epilogue) { .. }
+///
+/// // On the host:
+/// let epilogue = EpilogueArgs { alpha: 1.0, bias: Some(&bias), out: &mut out };
+/// launch::<gemm>(&stream, config, (problem, epilogue.pass()))?;
+/// ```
+///
+/// On the host the derive adds a struct `EpilogueArgs` with the same fields. A field of type `*const T` or `*mut T` takes
+/// what a kernel argument of that type takes: buffers, views, `Option` of them, or a `DevicePtr`. A number or an array
+/// takes its own type. A field of any other type takes that type, or the host form of a struct that derives `KernelArgs`
+/// itself. The compiler checks the types, and the launch notes the use of each buffer.
+///
+/// On the device a plain access through a pointer of the struct is a generic `ld` or `st`, since the compiler does not
+/// know that it points to global memory. Hot loops use the accesses of `cuda_std::vector`.
+///
+/// # Compile errors
+///
+/// The struct must be `#[repr(C)]` and `Copy`, with named fields, no generic parameters and no references, aligned to
+/// 16 bytes at most.
+#[proc_macro_derive(KernelArgs)]
+pub fn kernel_args(item: TokenStream) -> TokenStream {
+    kernel_args::expand(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
 /// Places a `static` in a memory space of the device: `shared`, `global` or `constant`.

@@ -15,17 +15,20 @@ const MAX_ARGS: usize = 16;
 
 /// Addresses of the values that a launch passes, in the kernel's order.
 pub struct Parameters {
-    addresses: [*mut c_void; 2 * MAX_ARGS],
+    addresses: [*mut c_void; Parameters::CAPACITY],
     count: usize,
 }
 
 impl Parameters {
-    fn new() -> Self {
-        Parameters { addresses: [std::ptr::null_mut(); 2 * MAX_ARGS], count: 0 }
+    /// Parameters at most.
+    pub(super) const CAPACITY: usize = 2 * MAX_ARGS;
+
+    pub(super) fn new() -> Self {
+        Parameters { addresses: [std::ptr::null_mut(); Self::CAPACITY], count: 0 }
     }
 
-    fn push<T>(&mut self, value: &T) {
-        // A tuple has at most MAX_ARGS arguments of at most two parameters each, so there is room.
+    pub(super) fn push<T>(&mut self, value: &T) {
+        // A tuple has at most MAX_ARGS arguments of at most two parameters each, and a struct counts its fields: there is room.
         self.addresses[self.count] = std::ptr::from_ref(value).cast_mut().cast();
         self.count += 1;
     }
@@ -44,6 +47,7 @@ impl Parameters {
 /// | `&mut [T]` | `SliceMut<T>` | `&mut DeviceBuffer<T>`, `DeviceViewMut<T>`, `&mut DeviceViewMut<T>` |
 /// | `*const T` | `Ptr<T>` | as `Slice<T>`; `Option` of those (`None` is null); `DevicePtr<T>` |
 /// | `*mut T` | `PtrMut<T>` | as `SliceMut<T>`; `Option` of those (`None` is null); `DevicePtr<T>` |
+/// | a struct `S` | `Value<S>` | `S`; where `S` derives `KernelArgs`, also `SArgs { .. }.pass()` |
 /// | `&TensorMap` | `Map` | `&TensorMap`, `TensorMap`; to write through it `&mut TensorMapMut` |
 ///
 /// # Safety

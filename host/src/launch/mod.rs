@@ -15,6 +15,7 @@
 //! # }
 //! ```
 
+mod arg_struct;
 mod args;
 mod config;
 mod function;

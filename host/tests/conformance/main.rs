@@ -7,6 +7,7 @@
 mod element;
 mod gpu;
 
+mod arguments;
 mod async_copy;
 mod atomics;
 mod barrier;

@@ -8,6 +8,7 @@
 //! them as rows of `n` into one output, in the order of its documentation.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 
+pub mod arguments;
 pub mod async_copy;
 pub mod atomics;
 pub mod barrier;
