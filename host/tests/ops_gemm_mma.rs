@@ -93,12 +93,11 @@ fn mma_batch() -> Outcome {
 }
 
 fn epilogues<T: Number>() -> Outcome {
-    use Activation::{Gelu, None, Relu, Silu, SwiGlu};
-    for activation in [None, Relu, Gelu, Silu, SwiGlu] {
+    for &activation in Activation::ALL {
         for (bias, residual) in [(false, false), (true, false), (false, true), (true, true)] {
             let case = Case { m: 70, n: 140, k: 40, alpha: 0.75, activation, bias, residual, ..MMA };
             case.check::<T, T, T>()?;
-            if activation != SwiGlu {
+            if activation != Activation::SwiGlu {
                 Case { beta: 0.5, scales: Some([0.25, 3.0]), ..case }.check::<T, T, f32>()?;
             }
         }

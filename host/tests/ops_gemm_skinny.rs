@@ -104,12 +104,11 @@ fn skinny_strides_and_other_results() -> Outcome {
 
 #[test]
 fn skinny_epilogues() -> Outcome {
-    use Activation::{Gelu, None, Relu, Silu, SwiGlu};
-    for activation in [None, Relu, Gelu, Silu, SwiGlu] {
+    for &activation in Activation::ALL {
         for (bias, residual) in [(false, true), (true, false), (true, true)] {
             let case = Case { m: 10, n: 72, k: 64, alpha: 0.75, activation, bias, residual, ..SKINNY };
             check_both(&Case { scales: Some([0.5, 3.0]), ..case })?;
-            if activation != SwiGlu {
+            if activation != Activation::SwiGlu {
                 check_both(&Case { beta: 0.5, b: TRANSPOSED, ..case })?;
             }
         }

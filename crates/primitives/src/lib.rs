@@ -2,16 +2,42 @@
 //!
 //! `cuda_std` has the instructions; this crate has the algorithms made of them: reductions, scans, pipelines, plans of
 //! shared memory. It knows no kernel family. A family holds what is its own: tile shapes, schedule, epilogue.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`warp`], [`block`], [`grid`] | reductions, scans, broadcasts; how launches overlap |
+//! | [`op`] | the operations that they combine by: sum, product, extremes, places of extremes |
+//! | [`softmax`], [`moments`] | online softmax; mean and variance |
+//! | [`access`], [`element`], [`row`] | vectors of 16 bytes, element types, rows of any alignment |
+//! | [`activation`], [`math`] | activations, their derivatives, elementary functions, in three precisions |
+//! | [`philox`] | random numbers |
+//! | [`shared_plan`], [`named_barrier`], [`pipeline`] | shared-memory plans, named barriers, pipelines of stages |
+//! | `cluster`, `tma` | coordinates in a cluster, tiles that TMA moves: on Hopper |
+//! | [`unroll`] | loops whose index is a constant |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
+// Iterators by value over arrays end up in local memory. Indices that unroll to constants do not.
+#![allow(clippy::needless_range_loop)]
 
+pub mod access;
+pub mod activation;
+pub mod block;
 #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
 pub mod cluster;
+pub mod element;
+pub mod grid;
+pub mod math;
+pub mod moments;
 pub mod named_barrier;
+pub mod op;
+pub mod philox;
 pub mod pipeline;
+pub mod row;
 pub mod shared_plan;
+pub mod softmax;
 #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
 pub mod tma;
 pub mod unroll;
+pub mod warp;
 
 // What the macros name, in crates that use them.
 #[doc(hidden)]

@@ -1,5 +1,6 @@
 //! Oracle of matrix products with strides, batches and epilogues.
 
+use crate::elementwise::{gelu, sigmoid};
 use crate::{Accumulated, Exact};
 use rayon::prelude::*;
 
@@ -29,12 +30,32 @@ pub enum Activation {
     Identity,
     /// `max(v, 0)`.
     Relu,
-    /// `v (1 + tanh(sqrt(2 / pi) (v + 0.044715 v^3))) / 2`.
+    /// `v / 2 (1 + erf(v / sqrt 2))`.
     Gelu,
+    /// `v / 2 (1 + tanh(sqrt(2 / pi) (v + 0.044715 v^3)))`.
+    GeluTanh,
     /// `v / (1 + exp(-v))`.
     Silu,
     /// `silu(v[2j]) * v[2j + 1]`: half the columns.
     SwiGlu,
+}
+
+impl Activation {
+    /// The oracle of the activation with this name, which is PyTorch's; `none` is the identity.
+    ///
+    /// # Panics
+    /// When no oracle has the name.
+    pub fn named(name: &str) -> Self {
+        match name {
+            "none" => Self::Identity,
+            "relu" => Self::Relu,
+            "gelu" => Self::Gelu,
+            "gelu_tanh" => Self::GeluTanh,
+            "silu" => Self::Silu,
+            "swiglu" => Self::SwiGlu,
+            _ => panic!("no oracle has the name {name}: add it here"),
+        }
+    }
 }
 
 /// What becomes of the sums: `activation(alpha * sum + beta * C + bias[column]) + residual`.
@@ -100,11 +121,7 @@ pub fn matmul<A: Exact, B: Exact, C: Exact, D: Exact>(
     Accumulated { value, magnitude }
 }
 
-fn sigmoid(x: f64) -> f64 {
-    1.0 / (1.0 + (-x).exp())
-}
-
-/// Steepest slopes of [`Activation::Gelu`] (1.129) and [`Activation::Silu`] (1.0998), rounded up.
+/// Steepest slopes of both forms of GELU (1.129) and of [`Activation::Silu`] (1.0998), rounded up.
 const STEEPEST: f64 = 1.13;
 
 fn activate(activation: Activation, (value, scale): (f64, f64)) -> (f64, f64) {
@@ -113,7 +130,8 @@ fn activate(activation: Activation, (value, scale): (f64, f64)) -> (f64, f64) {
         // Not `max`, to which a NaN is as good as nothing.
         Activation::Relu => (if value < 0.0 { 0.0 } else { value }, scale),
         Activation::Silu => (value * sigmoid(value), STEEPEST * scale),
-        Activation::Gelu => {
+        Activation::Gelu => (gelu(value), STEEPEST * scale),
+        Activation::GeluTanh => {
             let inner = (2.0 / std::f64::consts::PI).sqrt() * (value + 0.044715 * value.powi(3));
             (value * 0.5 * (1.0 + inner.tanh()), STEEPEST * scale)
         }
@@ -172,8 +190,10 @@ mod tests {
             matmul(sides, rows(&[1.0], 1), rows(&[value, 3.0], 2), Epilogue { activation, ..PLAIN }).value[0]
         };
         let close = |got: f64, want: f64| assert!((got - want).abs() < 1e-6, "{got}, wanted {want}");
-        close(one(Activation::Gelu, 1.0), 0.841_192);
-        close(one(Activation::Gelu, -1.0), -0.158_808);
+        close(one(Activation::Gelu, 1.0), 0.841_345);
+        close(one(Activation::Gelu, -1.0), -0.158_655);
+        close(one(Activation::GeluTanh, 1.0), 0.841_192);
+        close(one(Activation::GeluTanh, -1.0), -0.158_808);
         close(one(Activation::Silu, 1.0), 0.731_058_579);
         close(one(Activation::SwiGlu, 1.0), 3.0 * 0.731_058_579);
         assert!(one(Activation::Relu, f32::NAN).is_nan());

@@ -243,7 +243,7 @@ impl<A: Number, B: Number, C: Number> Setup<A, B, C> {
             beta: beta.into(),
             c: self.c.strided(),
             bias: self.case.bias.then_some(bias),
-            activation: activation(self.case.activation),
+            activation: reference::matmul::Activation::named(self.case.activation.name()),
             residual: self.case.residual.then_some(residual.strided()),
         };
         let mut want = matmul([batch, m, n, k], self.a.strided(), self.b.strided(), epilogue);
@@ -344,13 +344,3 @@ impl Case {
     }
 }
 
-fn activation(activation: Activation) -> reference::matmul::Activation {
-    use reference::matmul::Activation as Oracle;
-    match activation {
-        Activation::None => Oracle::Identity,
-        Activation::Relu => Oracle::Relu,
-        Activation::Gelu => Oracle::Gelu,
-        Activation::Silu => Oracle::Silu,
-        Activation::SwiGlu => Oracle::SwiGlu,
-    }
-}

@@ -108,7 +108,7 @@ impl Product {
         let matmul = Matmul::new(a, b, MatrixMut::new::<C>(&mut c, m, n)).precision(precision);
         work(if fused {
             let residual = Matrix::new::<C>(&residual, m, n);
-            matmul.beta(0.5).bias::<C>(&bias).activation(Activation::Gelu).residual(residual)
+            matmul.beta(0.5).bias::<C>(&bias).activation(Activation::GeluTanh).residual(residual)
         } else {
             matmul
         })?;

@@ -18,7 +18,7 @@
 //!
 //! Limits: sides below 2^31; one block a tile along x, batches along z (a block takes every `gridDim.z`-th).
 
-use crate::epilogue::{Activation, swiglu};
+use crate::epilogue::{Activation, Fast, Precision};
 use core::sync::atomic::Ordering;
 use cuda_std::atomic::mid::atomic_fetch_max_u32_device;
 use cuda_std::{convert, fastmath, kernel, shared, shared_array, thread, vector};
@@ -407,7 +407,7 @@ impl Epilogue {
             if beta != 0.0 {
                 v = fastmath::fma(beta, load(self.c, c.ty, place.within(c)), v);
             }
-            self.write(activation.apply(v + self.bias(place.column)), place)
+            self.write(activation.apply::<Fast>(v + self.bias(place.column)), place)
         }
     }
 
@@ -420,7 +420,7 @@ impl Epilogue {
         // SAFETY: inside of C and of the bias.
         unsafe {
             let gate = self.alpha * sums[0] + self.bias(column);
-            self.write(swiglu(gate, self.alpha * sums[1] + self.bias(column + 1)), place)
+            self.write(Fast::swiglu(gate, self.alpha * sums[1] + self.bias(column + 1)), place)
         }
     }
 

@@ -3,8 +3,9 @@
 //! Random numbers come from Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): block `i` of four
 //! words is a function of the seed and `i` alone, so element `e` of a seed is the same in every launch, on every device.
 
-use crate::{THREADS, VECTOR_BYTES, access, begin, math};
+use crate::{THREADS, VECTOR_BYTES, access, begin};
 use cuda_std::{GpuFloat, fastmath, kernel, thread};
+use primitives::math::single;
 
 /// Units of 16 bytes that a thread writes, THREADS of them apart: a warp writes whole lines.
 pub const UNITS: u64 = 2;
@@ -144,9 +145,9 @@ fn top(word: u32) -> f32 {
 #[inline(always)]
 fn normal_pair(a: u32, b: u32) -> [f32; 2] {
     // In (0, 1], so that the logarithm is finite.
-    let radius = GpuFloat::sqrt(-2.0 * math::ln(1.0 - top(a) * STEP));
+    let radius = GpuFloat::sqrt(-2.0 * single::ln(1.0 - top(a) * STEP));
     let angle = core::f32::consts::TAU * (top(b) * STEP);
-    [radius * math::sin_quarters_on(angle, 1), radius * math::sin_quarters_on(angle, 0)]
+    [radius * single::sin_plus_quarters(angle, 1), radius * single::sin_plus_quarters(angle, 0)]
 }
 
 /// Words of a block of random ones: those of a unit.

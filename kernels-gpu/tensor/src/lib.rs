@@ -23,12 +23,9 @@ pub mod copy;
 pub mod element;
 pub mod fill;
 pub mod index;
-mod math;
-mod math64;
 pub mod place;
 pub mod reduce;
 pub mod select;
-mod short;
 pub mod turned;
 pub mod unary;
 

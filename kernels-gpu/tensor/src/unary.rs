@@ -3,9 +3,10 @@
 use crate::access::width;
 use crate::element::{Element, map_long};
 use crate::place::{Geometry, Item, RESIDENT, with_item};
-use crate::{THREADS, access, math, math64, short};
+use crate::{THREADS, access};
 use cuda_std::{GpuFloat, kernel};
 use half::{bf16, f16};
+use primitives::math::{double, reduced, single};
 
 /// The function. On 16-bit floats it is computed in f32, to a few more digits than they have, and rounded once. Integer arithmetic
 /// wraps around.
@@ -163,7 +164,7 @@ macro_rules! by_f32 {
                     UnaryOp::Silu => x.map($math::silu),
                     UnaryOp::Sin | UnaryOp::Cos => {
                         let quarter = i32::from(op == UnaryOp::Cos);
-                        map_long(x, |x| $math::sin_quarters_on(x, quarter))
+                        map_long(x, |x| $math::sin_plus_quarters(x, quarter))
                     }
                 })
             }
@@ -171,22 +172,22 @@ macro_rules! by_f32 {
     )* };
 }
 
-by_f32!(f32: math, f16: short, bf16: short);
+by_f32!(f32: single, f16: reduced, bf16: reduced);
 
 impl Unary for f64 {
     #[inline(always)]
     fn apply<const N: usize>(op: UnaryOp, [a, b]: [f64; 2], x: [f64; N]) -> [f64; N] {
         float_unary!(f64, op, a, b, x, {
             UnaryOp::Rsqrt => x.map(|x| 1.0 / GpuFloat::sqrt(x)),
-            UnaryOp::Round => x.map(math64::round),
-            UnaryOp::Exp => x.map(math64::exp),
-            UnaryOp::Ln => x.map(math64::ln),
-            UnaryOp::Tanh => x.map(math64::tanh),
-            UnaryOp::Erf => x.map(math64::erf),
-            UnaryOp::Sigmoid => x.map(math64::sigmoid),
-            UnaryOp::Gelu => x.map(math64::gelu),
-            UnaryOp::GeluTanh => x.map(math64::gelu_tanh),
-            UnaryOp::Silu => x.map(math64::silu),
+            UnaryOp::Round => x.map(double::round),
+            UnaryOp::Exp => x.map(double::exp),
+            UnaryOp::Ln => x.map(double::ln),
+            UnaryOp::Tanh => x.map(double::tanh),
+            UnaryOp::Erf => x.map(double::erf),
+            UnaryOp::Sigmoid => x.map(double::sigmoid),
+            UnaryOp::Gelu => x.map(double::gelu),
+            UnaryOp::GeluTanh => x.map(double::gelu_tanh),
+            UnaryOp::Silu => x.map(double::silu),
             // The host does not ask for them.
             UnaryOp::Sin | UnaryOp::Cos => x,
         })

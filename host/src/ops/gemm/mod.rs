@@ -13,13 +13,13 @@
 //! let weight = DeviceBuffer::<bf16>::zeroed(&stream, outputs * inputs)?;
 //! let bias = DeviceBuffer::<bf16>::zeroed(&stream, outputs)?;
 //! let mut y = DeviceBuffer::<bf16>::zeroed(&stream, tokens * outputs)?;
-//! // y = gelu(x weight^T + bias)
+//! // y = gelu_tanh(x weight^T + bias)
 //! let product = Matmul::new(
 //!     Matrix::new(&x, tokens, inputs),
 //!     Matrix::new(&weight, outputs, inputs).transposed(),
 //!     MatrixMut::new(&mut y, tokens, outputs),
 //! );
-//! product.bias(&bias).activation(Activation::Gelu).run(&stream)?;
+//! product.bias(&bias).activation(Activation::GeluTanh).run(&stream)?;
 //! # Ok(())
 //! # }
 //! ```

@@ -9,7 +9,7 @@ use cuda_std::{fastmath, misc, vector};
 use super::config::WARPGROUP;
 use super::operands::Half;
 use super::piece::Slots;
-use crate::epilogue::{Activation, gelu, relu, silu, swiglu};
+use crate::epilogue::{Activation, Fast, Precision, Visitor};
 use crate::unroll::unrolled;
 
 /// Accumulators of a thread, 4 or 8 pairs of neighbours in a row of the result. [`At`] says where they are.
@@ -336,11 +336,16 @@ fn add<const N: usize>(x: &mut Pairs<N>, factor: f32, addend: Pairs<N>) {
 /// The function of each element. Which one is asked once, not for each: their latencies then overlap.
 #[inline(always)]
 fn activate<const N: usize>(activation: Activation, x: &mut Pairs<N>) {
-    match activation {
-        Activation::None | Activation::SwiGlu => {}
-        Activation::Relu => each_pair!(PAIR of N { x[PAIR] = x[PAIR].map(relu); }),
-        Activation::Gelu => each_pair!(PAIR of N { x[PAIR] = x[PAIR].map(gelu); }),
-        Activation::Silu => each_pair!(PAIR of N { x[PAIR] = x[PAIR].map(silu); }),
+    activation.visit::<Fast>(Apply(x));
+}
+
+/// Applies a function to each element.
+struct Apply<'x, const N: usize>(&'x mut Pairs<N>);
+
+impl<const N: usize> Visitor<f32> for Apply<'_, N> {
+    #[inline(always)]
+    fn visit(self, function: impl Fn(f32) -> f32 + Copy) {
+        each_pair!(PAIR of N { self.0[PAIR] = self.0[PAIR].map(function); });
     }
 }
 
@@ -396,7 +401,7 @@ impl<H: Half> Epilogue for Fused<H> {
             }
             let at = if halved { at.halved() } else { at };
             if halved {
-                each_pair!(PAIR of N { x[PAIR][0] = swiglu(x[PAIR][0], x[PAIR][1]); });
+                each_pair!(PAIR of N { x[PAIR][0] = Fast::swiglu(x[PAIR][0], x[PAIR][1]); });
             } else {
                 activate(activation, x);
             }

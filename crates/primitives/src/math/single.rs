@@ -1,6 +1,7 @@
-//! Functions of f32 to a few units in the last place, over the whole range, subnormal numbers and special values included.
+//! Functions of f32, exact to a few units in the last place for every argument, subnormal numbers included.
 //!
-//! `libm` is as good and many times slower; the hardware's approximations flush subnormal numbers and lose digits near zeros.
+//! `libm` is as exact and many times slower. The hardware's approximations flush subnormal numbers to zero and lose
+//! digits near zeros.
 
 use core::f32::consts::{FRAC_1_SQRT_2, LN_2, LOG2_E};
 use cuda_std::GpuFloat;
@@ -38,18 +39,19 @@ fn power_of_two(n: i32) -> f32 {
     f32::from_bits(((n + BIAS) as u32) << MANTISSA_BITS)
 }
 
-/// `e^x`. The square of a half power: neither it nor its exponent is ever subnormal, so that the hardware flushes nothing and a
-/// subnormal result is rounded by the last multiplication alone.
+/// `e^x`, computed as the square of `e^(x / 2)`.
+///
+/// `e^(x / 2)` is never subnormal, so the hardware flushes nothing. The last multiplication rounds a subnormal result.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     /// Beyond it the result is infinity.
     const END: f32 = 90.0;
-    falling_exp(min_nan(x, END))
+    exp_below_90(min_nan(x, END))
 }
 
 /// [`exp`] of numbers that are not above 90.
 #[inline(always)]
-fn falling_exp(x: f32) -> f32 {
+fn exp_below_90(x: f32) -> f32 {
     /// Below it the result is 0.
     const START: f32 = -105.0;
     /// `2 ln 2` in two parts.
@@ -57,13 +59,15 @@ fn falling_exp(x: f32) -> f32 {
     const LOW: f32 = (2.0 * (core::f64::consts::LN_2 - LN_2 as f64)) as f32;
     let x = max_nan(x, START);
     let half = x * (0.5 * LOG2_E);
-    // What the exponent lost when it was rounded, as an exponent of e: so small that e^rest is 1 + rest.
+    // The rounding error of the exponent, as an exponent of e. It is so small that e^rest is 1 + rest.
     let rest = fma(half, -LOW, fma(half, -HIGH, x));
     let power = ex2_approx(half);
     power * fma(power, rest, power)
 }
 
-/// Natural logarithm: `e ln 2 + ln m` with `m` from `sqrt(1/2)` to `sqrt 2`, and `ln m = 2 artanh((m - 1) / (m + 1))` by its series.
+/// Natural logarithm: `e ln 2 + ln m` with `m` from `sqrt(1/2)` to `sqrt 2`.
+///
+/// `ln m = 2 artanh((m - 1) / (m + 1))` comes from its series.
 #[inline(always)]
 pub fn ln(x: f32) -> f32 {
     /// Brings subnormal numbers into the normal range.
@@ -111,49 +115,53 @@ pub fn tanh(x: f32) -> f32 {
     result.copysign(x)
 }
 
-/// `1 / (1 + e^-x)`, with all digits on both sides.
+/// `1 / (1 + e^-x)`, to full relative accuracy also where it is near 0.
 #[inline(always)]
 pub fn sigmoid(x: f32) -> f32 {
-    let power = falling_exp(-x.abs());
+    let power = exp_below_90(-x.abs());
     let above = rcp_approx(1.0 + power);
     if x < 0.0 { power * above } else { above }
 }
 
-/// `x s(x)` for a function `s` with `s(x) + s(-x) = 1`: `max(x, 0) - |x| s(-|x|)`, which keeps all digits as it vanishes.
+/// `x s(x)` for a function `s` with `s(x) + s(-x) = 1`, to full relative accuracy also where `s(x)` is near 0.
 ///
-/// `below` is `s` of what is not above 0. At `start`, below 0, it is nothing beside 1, and less than the smallest number over `start`.
+/// Computed as `max(x, 0) - |x| s(-|x|)`. `below` is `s` for arguments that are not positive. Arguments below `start`
+/// are taken as `start`, where `x s(x)` rounds to 0: for minus infinity the product would be NaN.
 #[inline(always)]
-pub fn share_of(x: f32, start: f32, below: impl Fn(f32) -> f32) -> f32 {
+pub fn gated(x: f32, start: f32, below: impl Fn(f32) -> f32) -> f32 {
     let above = max(x, 0.0);
-    // An infinite x has no infinite share: infinity times nothing has no value.
     let x = max_nan(-x.abs(), start);
     fma(x, below(x), above)
 }
 
-/// `1 - erf(z + low)` for `z >= 0` and a `low` below its last digit, with all digits as it vanishes: `e^(-z^2) t P(t)` with `t = 2 / (2 + z)` and a polynomial `P` fitted
-/// to `0 <= z <= 10.2` (greatest relative error 1.3e-7).
+/// Coefficients of the polynomial `P` of [`erfc`], the highest power first.
+///
+/// `erfc(z) = e^(-z^2) t P(t)` with `t = 2 / (2 + z)`. `P` is fitted to `0 <= z <= 10.2`; its largest relative error is
+/// 1.3e-7.
+pub(crate) const ERFC: [f32; 9] = [
+    -0.059_842_702,
+    0.288_369_8,
+    -0.495_058_24,
+    0.286_999_55,
+    -0.032_689_158,
+    0.205_189_35,
+    0.242_494_26,
+    0.282_454_97,
+    0.282_082_17,
+];
+
+/// `1 - erf(z + low)` for `z >= 0` and a `low` smaller than the last digit of `z`, by [`ERFC`].
 #[inline(always)]
 fn erfc(z: f32, low: f32) -> f32 {
     /// Beyond it the result is 0.
     const END: f32 = 10.2;
-    const FIT: [f32; 9] = [
-        -0.059_842_702,
-        0.288_369_8,
-        -0.495_058_24,
-        0.286_999_55,
-        -0.032_689_158,
-        0.205_189_35,
-        0.242_494_26,
-        0.282_454_97,
-        0.282_082_17,
-    ];
     let z = min_nan(z, END);
     let t = rcp_approx(fma(z, 0.5, 1.0));
-    let fit = horner(&FIT, t);
+    let fit = horner(&ERFC, t);
     let square = z * z;
-    // Where e^(-z^2) is small, an error of z counts z^2 times.
+    // Where e^(-z^2) is small, its relative error is z^2 times that of z.
     let lost = fma(2.0 * z, low, fma(z, z, -square));
-    let power = falling_exp(-square);
+    let power = exp_below_90(-square);
     fma(power, -lost, power) * t * fit
 }
 
@@ -181,44 +189,50 @@ pub fn erf(x: f32) -> f32 {
     (1.0 - erfc(magnitude, 0.0)).copysign(x)
 }
 
-/// `x` times the share of the normal distribution below `x`: `x / 2 (1 + erf(x / sqrt 2))`, with all digits as it vanishes.
+/// The cumulative distribution function of the standard normal distribution for `x <= 0`: `(1 + erf(x / sqrt 2)) / 2`.
 #[inline(always)]
-pub fn gelu(x: f32) -> f32 {
+pub fn normal_cdf_below_0(x: f32) -> f32 {
     /// The digits of `1 / sqrt 2` beyond f32.
     const LOW: f32 = 1.210_161_8e-8;
-    share_of(x, -15.0, |x| {
-        let z = x * -FRAC_1_SQRT_2;
-        0.5 * erfc(z, fma(x, -LOW, fma(x, -FRAC_1_SQRT_2, -z)))
-    })
+    let z = x * -FRAC_1_SQRT_2;
+    0.5 * erfc(z, fma(x, -LOW, fma(x, -FRAC_1_SQRT_2, -z)))
 }
 
-/// `x^3` in [`gelu_tanh`], beside `x`.
+/// GELU: `x / 2 (1 + erf(x / sqrt 2))`, to full relative accuracy also in its tail.
+#[inline(always)]
+pub fn gelu(x: f32) -> f32 {
+    gated(x, -15.0, normal_cdf_below_0)
+}
+
+/// The factor of `x^3` in [`gelu_tanh`].
 pub const CUBIC: f32 = 0.044_715;
 /// `2 sqrt(2 / pi)`.
 pub const TWICE_ROOT: f32 = (core::f64::consts::FRAC_2_SQRT_PI * core::f64::consts::SQRT_2) as f32;
 
-/// The usual approximation of [`gelu`]: `x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`, as `x sigmoid(2 ..)`.
+/// The tanh approximation of [`gelu`]: `x / 2 (1 + tanh(u))` with `u = sqrt(2 / pi) (x + 0.044715 x^3)`.
+///
+/// Computed as `x sigmoid(2 u)`, which is the same.
 #[inline(always)]
 pub fn gelu_tanh(x: f32) -> f32 {
-    share_of(x, -12.0, |x| falling_sigmoid(TWICE_ROOT * fma(CUBIC * x * x, x, x)))
+    gated(x, -12.0, |x| sigmoid_below_0(TWICE_ROOT * fma(CUBIC * x * x, x, x)))
 }
 
-/// `x sigmoid(x)`.
+/// SiLU: `x sigmoid(x)`.
 #[inline(always)]
 pub fn silu(x: f32) -> f32 {
-    share_of(x, -128.0, falling_sigmoid)
+    gated(x, -128.0, sigmoid_below_0)
 }
 
-/// [`sigmoid`] of what is not above 0.
+/// [`sigmoid`] for `x <= 0`.
 #[inline(always)]
-fn falling_sigmoid(x: f32) -> f32 {
-    let power = falling_exp(x);
+fn sigmoid_below_0(x: f32) -> f32 {
+    let power = exp_below_90(x);
     power * rcp_approx(1.0 + power)
 }
 
-/// Sine (`quarter` 0) or cosine (`quarter` 1): the sine a quarter turn on.
+/// `sin(x + quarter pi / 2)`: the sine of radians for `quarter` 0, the cosine for 1.
 #[inline(always)]
-pub fn sin_quarters_on(x: f32, quarter: i32) -> f32 {
+pub fn sin_plus_quarters(x: f32, quarter: i32) -> f32 {
     /// Coefficients of r^11 down to r^3 of the sine, and of r^12 down to 1 of the cosine.
     const SIN: [f32; 5] = [
         (-1.0 / 39_916_800.0f64) as f32,
@@ -245,12 +259,14 @@ pub fn sin_quarters_on(x: f32, quarter: i32) -> f32 {
     if turn & 2 == 0 { value } else { -value }
 }
 
-/// `x` as `turn` quarter turns (modulo 4) and a rest of at most an eighth, in radians. NaN for what is not finite.
+/// `x` as a number of quarter turns (modulo 4) and a rest of at most an eighth turn, in radians.
+///
+/// The rest is NaN where `x` is not finite.
 #[inline(always)]
 fn quarters(x: f32) -> (i32, f32) {
-    /// Up to here three parts of pi / 2 with exact products are enough.
+    /// Below it three parts of pi / 2, whose products are exact, suffice.
     const NEAR: f32 = 20_000.0;
-    /// `pi / 2` in parts, the first two of few digits.
+    /// `pi / 2` as a sum. The first two parts have few digits.
     const PARTS: [f32; 3] = [1.570_312_5, 4.837_513e-4, 7.549_79e-8];
     if x.abs() < NEAR {
         let n = fma(x, core::f32::consts::FRAC_2_PI, ROUNDER) - ROUNDER;
@@ -263,8 +279,9 @@ fn quarters(x: f32) -> (i32, f32) {
     far_quarters(x)
 }
 
-/// [`quarters`] by multiplying the mantissa with those bits of `2 / pi` that matter (the method of Payne and Hanek). A
-/// function of its own: it is long and seldom needed.
+/// [`quarters`] for large `x`, by the method of Payne and Hanek: multiplies the mantissa by the bits of `2 / pi` that matter.
+///
+/// It is not inlined, since it is long and seldom needed.
 #[inline(never)]
 fn far_quarters(x: f32) -> (i32, f32) {
     /// A word of zeros, then the digits of `2 / pi` after the point.
@@ -273,7 +290,7 @@ fn far_quarters(x: f32) -> (i32, f32) {
     let bits = x.to_bits();
     let mantissa = u64::from(bits & ((1 << MANTISSA_BITS) - 1) | 1 << MANTISSA_BITS);
     let exponent = (bits >> MANTISSA_BITS & 0xff) as i32 - BIAS - MANTISSA_BITS as i32;
-    // Bits of weight 4 and more, times the mantissa, are whole turns. The first that is kept has weight 2.
+    // Bits of weight 4 and more give whole turns. The first bit that is kept has weight 2.
     let first = (u32::BITS as i32 + exponent - 2).cast_unsigned();
     let word = |i: u32| {
         let at = (first / u32::BITS + i) as usize;
@@ -286,7 +303,7 @@ fn far_quarters(x: f32) -> (i32, f32) {
     let high = (mantissa as u32).wrapping_mul(word(0)).wrapping_add((middle >> u32::BITS) as u32);
     let turns = u64::from(high) << u32::BITS | middle & u64::from(u32::MAX);
     let fraction = turns << 2 | (low & u64::from(u32::MAX)) >> 30;
-    // As a signed number the fraction is the rest from the nearest quarter.
+    // As a signed number the fraction is the distance from the nearest quarter.
     let turn = (turns >> 62) as i32 + (fraction >> 63) as i32;
     let rest =
         fraction.cast_signed() as f32 * (core::f64::consts::FRAC_PI_2 / 18_446_744_073_709_551_616.0) as f32;

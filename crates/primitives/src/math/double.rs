@@ -1,6 +1,6 @@
-//! Functions of f64: those of `libm`, and what is made of them.
+//! Functions of f64, from `libm`.
 //!
-//! Each is a function on the device too, called and not inlined: they are long, and their time does not hide behind memory anyway.
+//! The long ones are functions on the device too, called and not inlined.
 
 use core::f64::consts::FRAC_1_SQRT_2;
 use cuda_std::GpuFloat;
@@ -38,12 +38,13 @@ pub fn erf(x: f64) -> f64 {
     libm::erf(x)
 }
 
+/// `1 - erf(x)`.
 #[inline(never)]
-fn erfc(x: f64) -> f64 {
+pub fn erfc(x: f64) -> f64 {
     libm::erfc(x)
 }
 
-/// `1 / (1 + e^-x)`, with all digits on both sides.
+/// `1 / (1 + e^-x)`, to full relative accuracy also where it is near 0.
 #[inline(always)]
 pub fn sigmoid(x: f64) -> f64 {
     let power = exp(-x.abs());
@@ -51,13 +52,13 @@ pub fn sigmoid(x: f64) -> f64 {
     if x < 0.0 { power * above } else { above }
 }
 
-/// `x / 2 (1 + erf(x / sqrt 2))`, with all digits as it vanishes.
+/// GELU: `x / 2 (1 + erf(x / sqrt 2))`, to full relative accuracy also in its tail.
 #[inline(always)]
 pub fn gelu(x: f64) -> f64 {
     if x == f64::NEG_INFINITY { 0.0 } else { 0.5 * x * erfc(-x * FRAC_1_SQRT_2) }
 }
 
-/// The usual approximation of [`gelu`]: `x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`, as `x sigmoid(2 ..)`.
+/// The tanh approximation of [`gelu`]: `x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`.
 #[inline(always)]
 pub fn gelu_tanh(x: f64) -> f64 {
     const CUBIC: f64 = 0.044_715;
@@ -66,8 +67,14 @@ pub fn gelu_tanh(x: f64) -> f64 {
     if x == f64::NEG_INFINITY { 0.0 } else { x * sigmoid(SCALE * (x + CUBIC * x * x * x)) }
 }
 
-/// `x sigmoid(x)`.
+/// SiLU: `x sigmoid(x)`.
 #[inline(always)]
 pub fn silu(x: f64) -> f64 {
     if x == f64::NEG_INFINITY { 0.0 } else { x * sigmoid(x) }
+}
+
+/// `1 / sqrt(x)`.
+#[inline(always)]
+pub fn rsqrt(x: f64) -> f64 {
+    1.0 / GpuFloat::sqrt(x)
 }
