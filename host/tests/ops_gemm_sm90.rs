@@ -104,7 +104,8 @@ fn epilogues() -> Outcome {
         }
     }
     some(
-        Case { beta: -0.5, bias: true, residual: true, activation: Activation::Silu, ..case }.check::<f16, f16, f32>()?,
+        Case { beta: -0.5, bias: true, residual: true, activation: Activation::Silu, ..case }
+            .check::<f16, f16, f32>()?,
     )?;
     Ok(())
 }
@@ -218,7 +219,8 @@ fn k_in_parts() -> Outcome {
     // A part too few or too many would be lost in what 8-bit sums are allowed, but for integers.
     some(Case { family: Family::SmallIntegers, ..case }.check::<E4M3, E4M3, f32>()?)?;
     some(
-        Case { precision: Precision::Tf32, activation: Activation::GeluTanh, ..case }.check::<f32, f32, f32>()?,
+        Case { precision: Precision::Tf32, activation: Activation::GeluTanh, ..case }
+            .check::<f32, f32, f32>()?,
     )?;
     // Parts that would not begin at 16-byte boundaries, or not be equal.
     let odd = Case { k: 4104, ..case };
