@@ -35,8 +35,6 @@ Examples:
 
 /// Packages whose tests launch kernels. What the others test does not depend on the machine.
 const TESTED: &[&str] = &["ironwarp", "ironwarp-driver"];
-/// Test programs that need a compiler at run time.
-const NEEDS_COMPILER: &[&str] = &["compile_fail"];
 const LIMIT_MIB: u64 = 60;
 /// Where programs and PTX lie in the bundle, and the archive that the script unpacks them from.
 const PACKED: [&str; 4] = ["tests", "benches", "examples", "ptx"];
@@ -77,9 +75,7 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
     let nothing = workspace::device_dir().join("nothing");
     fs::create_dir_all(&nothing).map_err(Error::io("create", &nothing))?;
     let tests = built_programs(&["test", "--no-run"], TESTED, None)?;
-    let tests = tests
-        .into_iter()
-        .filter(|program| program.kind != "example" && !NEEDS_COMPILER.contains(&program.name.as_str()));
+    let tests = tests.into_iter().filter(|program| program.kind != "example");
     // Two packages may have a test program of the same name.
     let tests =
         tests.map(|program| Program { name: format!("{}.{}", program.package, program.name), ..program });
@@ -285,7 +281,7 @@ mod tests {
                 "echo 'bits 0123456789abcdef a + b'; echo 'test one ... bits 0123456789abcdef c'\n\
                  [ $IRONWARP_DRIVER = soft ] && echo 'bits 00000000000000aa d' || {nvidia}"
             );
-            add_program(folder.path(), "host.ops_tour", &tour);
+            add_program(folder.path(), "host.tour", &tour);
             process::quietly(run_script(&script).arg("agree"))
         };
         let (ok, text) = run("echo 'bits 00000000000000bb d'");
@@ -294,7 +290,7 @@ mod tests {
         let (ok, text) = run("echo 'bits 00000000000000aa e'");
         assert!(ok && text.contains("agree: 2 of 2 results") && text.contains("; 2 were"), "{text}");
         let (ok, text) = run("exit 1");
-        assert!(!ok && text.contains("host.ops_tour on the driver nvidia"), "{text}");
+        assert!(!ok && text.contains("host.tour on the driver nvidia"), "{text}");
     }
 
     /// A program's last line, with what it sees of the environment.
@@ -324,6 +320,9 @@ mod tests {
             !ok && text.contains("test result: FAILED. 0 passed; 0 failed; 0 ignored; 2 skipped"),
             "{text}"
         );
+        program("picky", &format!("[ \"$1\" = one_test ] && {PASSES}"));
+        let (_, text) = process::quietly(run_script(&script).args(["test", "picky", "one_test"]));
+        assert!(text.contains("3 passed"), "{text}");
         program("stuck", "sleep 20");
         let (ok, text) = run("stuck", "1");
         assert!(!ok && text.contains("stuck") && text.contains("timed out"), "{text}");
@@ -359,9 +358,9 @@ mod tests {
         let script = empty_bundle(&bundle);
         let sees = "case $IRONWARP_PTX_DIR in /*) ;; *) exit 1 ;; esac";
         add_program(&bundle, "host.conformance", &format!("{sees}; {PASSES}"));
-        add_program(&bundle, "host.sticky", PASSES);
-        let bench = bundle.join("tests/host.ops");
-        add_program(&bundle, "host.ops", "[ -d \"$2\" ] && echo figures in \"$2\"");
+        add_program(&bundle, "host.alone", PASSES);
+        let bench = bundle.join("tests/rows");
+        add_program(&bundle, "rows", "[ -d \"$2\" ] && echo figures in \"$2\"");
         fs::rename(bench, bundle.join("benches/ops")).unwrap();
         let run = |mode: &str| {
             let mut command = run_script(&script);
@@ -376,7 +375,7 @@ mod tests {
         assert!(ok && text.contains("bench: 1 programs ok") && text.contains("/there"), "{text}");
         let (_, text) = run("sanitize");
         assert!(
-            text.contains("none: 1 programs") && text.contains("left out: host.sticky: its kernels"),
+            text.contains("none: 1 programs") && text.contains("left out: host.alone: its kernels"),
             "{text}"
         );
     }

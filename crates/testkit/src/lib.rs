@@ -22,6 +22,7 @@ use std::io::Write;
 pub mod compare;
 mod element;
 mod input;
+pub mod process;
 pub mod random;
 pub mod tolerance;
 

@@ -1,6 +1,6 @@
 //! Small correct kernels, at least one for every function of the device library.
 //!
-//! They exist for tests: each runs on both drivers against an oracle in plain Rust (`host/tests/conformance_*.rs`).
+//! They exist for tests: each runs on both drivers against an oracle in plain Rust (`host/tests/conformance`).
 //! One file a chapter of `cuda_std`, under the same name. Each kernel calls the functions of its chapter in the
 //! plainest way there is and writes what they return, so that a failing test names the function.
 //!

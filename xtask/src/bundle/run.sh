@@ -10,17 +10,17 @@ absolute() {
 
 results=$(absolute "${IRONWARP_RESULTS:-$here/results}")
 # Seconds that one test program may take; under a sanitizer everything is slower.
-limit=${IRONWARP_TIMEOUT:-600}
+limit=${IRONWARP_TIMEOUT:-1800}
 export IRONWARP_DRIVER="${IRONWARP_DRIVER:-nvidia}"
 IRONWARP_PTX_DIR=$(absolute "${IRONWARP_PTX_DIR:-$here/ptx}")
 export IRONWARP_PTX_DIR
 
 usage() {
     cat >&2 <<'EOF'
-usage: run test [NAME]                 test programs whose name contains NAME
+usage: run test [NAME] [TEST]          test programs whose name contains NAME; of them the tests whose names contain TEST
        run bench [NAME] [ARGUMENTS]    benchmarks whose name contains NAME (. for all); figures go to results/
        run sanitize [NAME]             every shipped kernel once, and the device library's tests, under compute-sanitizer's memcheck,
-                                       synccheck and racecheck; NAME picks other test programs of the kernels (host.ops_ for
+                                       synccheck and racecheck; NAME picks other test programs of the kernels (host. for
                                        all of them: hours), or is the whole name of any test program
        run agree                       every shipped kernel on the executor and on the GPU: how many results are the same to the bit
        run demo [ARGUMENTS]            the search example
@@ -76,11 +76,10 @@ programs() {
 why_not_sanitized() {
     [ "$1" = "$2" ] && return
     case $1 in
-    host.ops_repeat) echo "repeats in 20 processes what the other ops_* launch" ;;
-    host.ops_tour | host.conformance) ;;
-    host.ops_* | host.gemm_sm90)
-        [ -n "$2" ] || echo "its kernels are in host.ops_tour, on fewer shapes; \`sanitize $1\` runs it" ;;
-    host.sticky | host.launch_blocking | driver.conformance_fault) echo "its kernels fault on purpose" ;;
+    host.tour | host.conformance) ;;
+    host.ops | host.gemm)
+        [ -n "$2" ] || echo "its kernels are in host.tour, on fewer shapes; \`sanitize $1\` runs it" ;;
+    host.alone | driver.conformance) echo "its kernels fault on purpose" ;;
     *) echo "tests calls of the host, not kernels" ;;
     esac
 }
@@ -102,7 +101,7 @@ report_left_out() {
 # arguments_of PROGRAM: what a test program is given. Under a sanitizer the tour goes once, and says where it is.
 arguments_of() {
     echo "${arguments:-}"
-    case ${sanitizer:+$1} in host.ops_tour) echo "once --nocapture" ;; esac
+    case ${sanitizer:+$1} in host.tour) echo "once --nocapture" ;; esac
 }
 
 # run_all LABEL PROGRAMS COMMAND..: runs each of the test programs behind COMMAND and adds up what it reports.
@@ -209,9 +208,9 @@ bench() {
 
 # bits DRIVER: the tour's stops on one driver, with a digest of their results.
 bits() {
-    IRONWARP_DRIVER=$1 "$here/tests/host.ops_tour" once --nocapture >"$results/bits.$1.log" 2>&1 || {
+    IRONWARP_DRIVER=$1 "$here/tests/host.tour" once --nocapture >"$results/bits.$1.log" 2>&1 || {
         cat "$results/bits.$1.log" >&2
-        echo "FAILED: host.ops_tour on the driver $1" >&2
+        echo "FAILED: host.tour on the driver $1" >&2
         return 1
     }
     # The test harness prints before the first word of some lines.
@@ -242,7 +241,10 @@ unpack
 mode=$1
 shift
 case $mode in
-test) run_all test "$(programs tests "${1:-}")" env ;;
+test)
+    arguments=${2:-}
+    run_all test "$(programs tests "${1:-}")" env
+    ;;
 bench) bench "$@" ;;
 sanitize) sanitize "${1:-}" ;;
 agree) agree ;;

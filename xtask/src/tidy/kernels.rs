@@ -12,6 +12,8 @@ use crate::error::Error;
 use crate::workspace;
 
 const OPS: &str = "host/src/ops/";
+/// Below it, in the folder of any program, the test of the op `NAME` is `ops_NAME.rs`.
+const TESTS: &str = "host/tests/";
 
 /// A kernel in the source.
 #[derive(Debug, PartialEq, Eq)]
@@ -77,8 +79,10 @@ fn accompanied(kernel: &Kernel, sources: &[Source]) -> Vec<String> {
     };
     let mut findings = Vec::new();
     for op in ops {
-        let test = format!("host/tests/ops_{op}.rs");
-        match sources.iter().find(|source| source.path == test) {
+        let file = format!("/ops_{op}.rs");
+        let test = format!("{TESTS}*{file}");
+        let is_test = |source: &&Source| source.path.starts_with(TESTS) && source.path.ends_with(&file);
+        match sources.iter().find(is_test) {
             None => findings.push(finding(format!("test {test}"))),
             Some(source) if !mentions(source, "reference") => {
                 findings.push(finding(format!("oracle: {test} compares with nothing of crates/reference")));
@@ -154,7 +158,7 @@ mod tests {
                 "#[kernel(launch_bounds(256))]\n#[inline]\npub unsafe fn saxpy_f32(n: u32) {}\nfn helper() {}",
             ),
             Source::new("host/src/ops/saxpy.rs", "launch::<basic::saxpy_f32>();"),
-            Source::new("host/tests/ops_saxpy.rs", "let want = reference::saxpy();"),
+            Source::new("host/tests/ops/ops_saxpy.rs", "let want = reference::saxpy();"),
             Source::new("benches/benches/basic.rs", "fn saxpy_row() {}"),
         ]
     }
@@ -192,7 +196,7 @@ mod tests {
             assert!(findings.len() == 1 && findings[0].contains(part), "{part}: {findings:?}");
         }
         let mut sources = complete();
-        sources[2] = Source::new("host/tests/ops_saxpy.rs", "assert!(true);");
+        sources[2] = Source::new("host/tests/ops/ops_saxpy.rs", "assert!(true);");
         assert!(accompanied(&kernel(), &sources)[0].contains("no oracle"));
     }
 

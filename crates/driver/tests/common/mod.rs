@@ -78,7 +78,11 @@ macro_rules! fails {
 
 pub(crate) use {fails, ok};
 
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// Lets one test run at a time.
+pub fn turn() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The current context on device 0. The primary context stays retained for the life of the program.
 pub struct Gpu {
@@ -89,7 +93,7 @@ pub struct Gpu {
 
 impl Gpu {
     pub fn new() -> Result<Gpu, Failure> {
-        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = turn();
         let (mut device, mut context) = (0, null_mut());
         ok!(cuInit(0));
         ok!(cuDeviceGet(&mut device, 0));

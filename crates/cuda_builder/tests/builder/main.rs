@@ -1,0 +1,4 @@
+//! The builder on packages outside this workspace.
+
+mod edited_meanwhile;
+mod external_package;

@@ -1,0 +1,8 @@
+//! The device library on the executor.
+
+mod atomic;
+mod checked_chapters;
+mod float;
+mod float_ext;
+mod kernel;
+mod thread;

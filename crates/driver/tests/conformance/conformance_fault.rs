@@ -1,0 +1,32 @@
+//! A kernel fault is sticky: a process of its own, since it takes the whole context away.
+
+use crate::common::*;
+use cust_raw::*;
+
+/// Far from any memory that a test allocates.
+const NOWHERE: u64 = 0x0000_7abc_dead_0000;
+
+#[test]
+fn a_fault_comes_back_from_every_later_call() -> Check {
+    testkit::own_process!();
+    let gpu = Gpu::new()?;
+    let (module, stream) = (gpu.module()?, gpu.stream()?);
+    let function = module.function(c"count_up")?;
+    // Nothing to free afterwards but what the reset takes.
+    let wild = std::mem::ManuallyDrop::new(Buffer { address: NOWHERE, words: 32 });
+    launch(function, stream.0, &wild, 0)?;
+    fails!(cuStreamSynchronize(stream.0), CUDA_ERROR_ILLEGAL_ADDRESS);
+    let mut address = 0;
+    fails!(cuMemAlloc_v2(&mut address, 64), CUDA_ERROR_ILLEGAL_ADDRESS);
+    fails!(cuStreamSynchronize(stream.0), CUDA_ERROR_ILLEGAL_ADDRESS);
+    fails!(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    let mut count = 0;
+    ok!(cuDeviceGetCount(&mut count)); // needs no context
+    if matches!(driver::backend(), Ok(driver::Backend::Software)) {
+        let report = driver::soft::last_fault().ok_or("there is no report")?;
+        holds("the report names the kernel", report.contains("count_up"))?;
+    }
+    // Nothing of a context with a fault can be given back; it goes with the process.
+    std::mem::forget((module, stream));
+    Ok(())
+}

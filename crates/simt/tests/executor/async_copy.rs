@@ -1,0 +1,166 @@
+//! Asynchronous copies arrive when they are waited for, and no earlier.
+
+use crate::common::{fails, passes};
+use simt::async_copy::{commit, copy, wait, wait_all};
+use simt::barrier::sync;
+use simt::memory::{Tracked, load, store};
+use simt::shared::alloc_static;
+use simt::{FaultKind, LaunchConfig, StaticKey, thread};
+
+static STAGES: StaticKey = StaticKey::new("STAGES");
+const THREADS: usize = 64;
+
+#[derive(Clone, Copy)]
+struct Source(*mut u32);
+// SAFETY: kernels only read through it.
+unsafe impl Sync for Source {}
+
+impl Source {
+    fn at(&self, index: usize) -> *const u8 {
+        self.0.wrapping_add(index).cast()
+    }
+}
+
+fn stage(stage: usize, index: usize) -> *mut u32 {
+    alloc_static(&STAGES, 4 * THREADS * 4, 16).cast::<u32>().wrapping_add(stage * THREADS + index)
+}
+
+/// Copies one word.
+#[track_caller]
+fn fetch(to: *mut u32, from: *const u8) {
+    // SAFETY: checking is on.
+    unsafe { copy(to.cast(), from, 4, 4) }
+}
+
+#[track_caller]
+fn get(from: *const u32) -> u32 {
+    // SAFETY: checking is on.
+    unsafe { load(from) }
+}
+
+fn rank() -> usize {
+    thread::rank() as usize
+}
+
+fn with_source(test: impl Fn(Source)) {
+    let mut host: Vec<u32> = (0..4 * THREADS as u32).collect();
+    let buffer = Tracked::new(&mut host, "source");
+    test(Source(buffer.as_ptr()));
+}
+
+const CONFIG: fn() -> LaunchConfig = || LaunchConfig::linear(2, THREADS as u32);
+
+#[test]
+fn pipeline_of_four_stages() {
+    with_source(|source| {
+        passes(CONFIG(), || {
+            for step in 0..4 {
+                fetch(stage(step, rank()), source.at(step * THREADS + rank()));
+                commit();
+            }
+            for step in 0..4 {
+                wait(3 - step as u32);
+                sync(0, None);
+                let other = THREADS - 1 - rank();
+                assert_eq!(get(stage(step, other)), (step * THREADS + other) as u32);
+            }
+        });
+    });
+}
+
+#[test]
+fn forgotten_wait() {
+    with_source(|source| {
+        let fault = fails(CONFIG(), FaultKind::AsyncCopyPending, || {
+            fetch(stage(0, rank()), source.at(rank()));
+            commit();
+            sync(0, None);
+            get(stage(0, rank()));
+        });
+        assert_eq!(fault.other.unwrap().site.line, fault.site.line - 3);
+    });
+}
+
+#[test]
+fn waited_for_too_few() {
+    with_source(|source| {
+        fails(CONFIG(), FaultKind::AsyncCopyPending, || {
+            for step in 0..2 {
+                fetch(stage(step, rank()), source.at(step * THREADS + rank()));
+                commit();
+            }
+            wait(1);
+            sync(0, None);
+            get(stage(1, rank()));
+        });
+    });
+}
+
+#[test]
+fn uncommitted_copies_are_not_waited_for() {
+    with_source(|source| {
+        fails(CONFIG(), FaultKind::AsyncCopyPending, || {
+            fetch(stage(0, rank()), source.at(rank()));
+            wait(0);
+            get(stage(0, rank()));
+        });
+        passes(CONFIG(), || {
+            fetch(stage(0, rank()), source.at(rank()));
+            wait_all();
+            assert_eq!(get(stage(0, rank())), rank() as u32);
+        });
+    });
+}
+
+#[test]
+fn waiting_is_no_barrier() {
+    with_source(|source| {
+        fails(CONFIG(), FaultKind::SharedRace, || {
+            fetch(stage(0, rank()), source.at(rank()));
+            commit();
+            wait(0);
+            // The other thread's copy has arrived only when that thread says so.
+            simt::warp::collective("shfl", u32::MAX, 0u32);
+            get(stage(0, rank() ^ 1));
+        });
+    });
+}
+
+#[test]
+fn overwriting_what_others_still_read() {
+    with_source(|source| {
+        fails(CONFIG(), FaultKind::SharedRace, || {
+            // SAFETY: checking is on.
+            unsafe { store(stage(0, rank()), 1) };
+            sync(0, None);
+            get(stage(0, rank() ^ 1));
+            simt::warp::collective("shfl", u32::MAX, 0u32);
+            fetch(stage(0, rank()), source.at(rank()));
+        });
+    });
+}
+
+#[test]
+fn zero_fill_and_bad_sizes() {
+    with_source(|source| {
+        passes(CONFIG(), || {
+            if rank() < 16 {
+                // SAFETY: checking is on.
+                unsafe { copy(stage(0, 4 * rank()).cast(), source.at(4 * rank()), 16, 8) };
+                wait_all();
+                let words = [0, 1, 2, 3].map(|i| get(stage(0, 4 * rank() + i)));
+                assert_eq!(words, [4 * rank() as u32, 4 * rank() as u32 + 1, 0, 0]);
+            }
+        });
+        let bad = |bytes: usize, offset: usize| {
+            fails(CONFIG(), FaultKind::AsyncCopyInvalid, move || {
+                // SAFETY: checking is on.
+                unsafe { copy(stage(0, offset).cast(), source.at(0), bytes, bytes) };
+            });
+        };
+        bad(12, 0);
+        bad(16, 1);
+        fails(CONFIG(), FaultKind::OutOfBounds, || fetch(stage(0, 0), source.at(4 * THREADS)));
+        fails(CONFIG(), FaultKind::OutOfBounds, || fetch(stage(4, 0), source.at(0)));
+    });
+}

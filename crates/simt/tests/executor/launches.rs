@@ -1,0 +1,245 @@
+//! Launches: what is refused, what is passed on, and that schedules replay.
+
+use std::ffi::c_void;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::common::{fails, passes};
+use simt::registry::{FindError, find};
+use simt::{FaultKind, KernelEntry, LaunchBounds, LaunchConfig, Options, ParamLayout, thread};
+
+unsafe fn invoke_scale(params: *const *const c_void) {
+    // SAFETY: the launches below pass a pointer, a length and a factor.
+    unsafe {
+        let data = *(*params).cast::<*mut f32>();
+        let len = *(*params.add(1)).cast::<u32>();
+        let factor = *(*params.add(2)).cast::<f32>();
+        let index = thread::block_idx()[0] * thread::block_dim()[0] + thread::thread_idx()[0];
+        if index < len {
+            let at = data.add(index as usize);
+            simt::memory::store(at, simt::memory::load(at) * factor);
+        }
+    }
+}
+
+simt::inventory::submit! {
+    KernelEntry {
+        name: "scale",
+        family: "launches",
+        file: file!(),
+        line: line!(),
+        params: &[ParamLayout::of::<*mut f32>(), ParamLayout::of::<u32>(), ParamLayout::of::<f32>()],
+        bounds: LaunchBounds { max_threads: 128, min_blocks: 0 },
+        invoke: invoke_scale,
+    }
+}
+
+#[test]
+fn kernel_from_the_registry() {
+    let entry = find(None, "scale").unwrap();
+    assert_eq!(find(Some("launches"), "scale").unwrap().line, entry.line);
+    let mut data: Vec<f32> = (0..1000).map(|i| i as f32).collect();
+    let len = data.len() as u32;
+    let tracked = simt::memory::Tracked::new(&mut data, "data");
+    let (pointer, factor) = (tracked.as_ptr(), 2.0f32);
+    let params = [(&raw const pointer).cast::<c_void>(), (&raw const len).cast(), (&raw const factor).cast()];
+    // SAFETY: the parameters are those of the kernel.
+    let stats = unsafe {
+        simt::launch(entry, &LaunchConfig::linear(8, 128), params.as_ptr(), &Options::default().check(true))
+    };
+    let stats = stats.unwrap();
+    assert_eq!((stats.blocks, stats.threads), (8, 1024));
+    // SAFETY: as above.
+    let wide =
+        unsafe { simt::launch(entry, &LaunchConfig::linear(8, 160), params.as_ptr(), &Options::default()) };
+    let fault = wide.unwrap_err();
+    assert_eq!(fault.kind, FaultKind::InvalidLaunch);
+    assert!(fault.message.contains("launch bounds allow 128"), "{fault}");
+    drop(tracked);
+    assert!((0..1000).all(|i| data[i] == 2.0 * i as f32));
+}
+
+#[test]
+fn kernels_that_are_not_there() {
+    let error = find(Some("other"), "scale").unwrap_err();
+    assert!(matches!(&error, FindError::NotFound { known, .. } if known == &["launches::scale"]), "{error}");
+    assert!(error.to_string().contains("`scale` in family `other`"));
+}
+
+#[test]
+fn every_thread_runs_once_with_its_own_index() {
+    let seen: Mutex<Vec<_>> = Mutex::default();
+    let config = LaunchConfig { grid: [2, 3, 2], block: [4, 2, 3], ..LaunchConfig::default() };
+    for seed in [0, 5] {
+        seen.lock().unwrap().clear();
+        let stats = simt::run(&config, &Options::default().seed(seed), || {
+            assert_eq!((thread::grid_dim(), thread::block_dim()), (config.grid, config.block));
+            let [x, y, z] = thread::thread_idx();
+            assert_eq!(thread::rank(), x + 4 * (y + 2 * z));
+            assert_eq!((thread::lane(), thread::warp()), (thread::rank(), 0));
+            seen.lock().unwrap().push((thread::block_idx(), thread::thread_idx()));
+        });
+        assert_eq!(stats.unwrap().threads, 288);
+        let mut seen = seen.lock().unwrap();
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), 288);
+    }
+}
+
+#[test]
+fn launches_that_cannot_be() {
+    let base = LaunchConfig::linear(2, 32);
+    let refused = [
+        (LaunchConfig { grid: [0, 1, 1], ..base }, "grid is [0, 1, 1]"),
+        (LaunchConfig { block: [32, 0, 1], ..base }, "block is"),
+        (LaunchConfig { block: [33, 32, 1], ..base }, "1056 threads"),
+        (LaunchConfig { grid: [1, 70_000, 1], ..base }, "too large"),
+        (LaunchConfig { dynamic_shared: 300_000, ..base }, "limit is 232448"),
+        (LaunchConfig { cluster: [4, 1, 1], ..base }, "no multiple of cluster"),
+        (LaunchConfig { grid: [32, 1, 1], cluster: [32, 1, 1], ..base }, "limit is 16"),
+        (LaunchConfig { grid: [1000, 1, 1], cooperative: true, ..base }, "16384 threads in all"),
+    ];
+    for (config, text) in refused {
+        let fault = simt::run(&config, &Options::default(), || unreachable!("must not run")).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::InvalidLaunch);
+        assert!(fault.message.contains(text), "{fault}");
+        assert!(!fault.to_string().contains("seed"), "{fault}");
+    }
+}
+
+#[test]
+fn panics_become_faults() {
+    let line = line!() + 3;
+    let fault = fails(LaunchConfig::linear(4, 64), FaultKind::Panic, || {
+        let values = [0u8; 40];
+        std::hint::black_box(values[thread::rank() as usize]);
+    });
+    assert_eq!((fault.site.file.as_str(), fault.site.line), (file!(), line));
+    assert!(fault.thread[0] >= 40);
+    assert!(fault.message.contains("the len is 40"), "{fault}");
+    assert!(!thread::in_kernel());
+}
+
+#[test]
+fn traps_tell_why() {
+    let fault = fails(LaunchConfig::linear(1, 1), FaultKind::Trap, || simt::trap("no such mode"));
+    assert_eq!(fault.message, "no such mode");
+}
+
+#[test]
+fn the_same_seed_replays() {
+    let order = |seed| {
+        let order: Mutex<Vec<_>> = Mutex::default();
+        let options = Options { seed, workers: 1, ..Options::default() };
+        simt::run(&LaunchConfig::linear(3, 40), &options, || {
+            order.lock().unwrap().push((thread::block_idx()[0], thread::rank()));
+            simt::barrier::sync(0, None);
+            order.lock().unwrap().push((thread::block_idx()[0], thread::rank()));
+        })
+        .unwrap();
+        order.into_inner().unwrap()
+    };
+    assert!(order(0).iter().take(40).copied().eq((0..40).map(|rank| (0, rank))));
+    assert_eq!(order(7), order(7));
+    assert_ne!(order(7), order(8));
+}
+
+#[test]
+fn the_launch_after_a_fault_is_clean() {
+    for _ in 0..3 {
+        fails(LaunchConfig::linear(2, 64), FaultKind::BarrierDivergence, || {
+            if thread::rank() != 0 {
+                simt::barrier::sync(0, None);
+            }
+        });
+        passes(LaunchConfig::linear(2, 64), || simt::barrier::sync(0, None));
+    }
+}
+
+#[test]
+fn endless_spinning_is_found() {
+    let mut flag = vec![0u32; 1];
+    let flag = simt::memory::Tracked::new(&mut flag, "flag");
+    let address = flag.as_ptr() as usize;
+    let options = Options { spin_limit: Duration::from_millis(50), ..Options::default() };
+    let fault = simt::run(&LaunchConfig::linear(1, 64), &options, || {
+        let scope = simt::memory::Scope::Device;
+        // SAFETY: the flag is tracked.
+        let poll =
+            || unsafe { simt::memory::atomic(address as *mut u32, Ordering::Acquire, scope, |old| old) };
+        while poll() == 0 {}
+    });
+    let fault = fault.unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Livelock);
+    assert!(fault.to_string().contains("threads 0..=63 spin (crates/simt/tests/launches.rs:"), "{fault}");
+}
+
+/// The block that is first works for longer than threads may spin; the other waits for it on another worker.
+#[test]
+fn waiting_for_a_block_that_works_is_no_endless_spinning() {
+    const LIMIT: Duration = Duration::from_millis(50);
+    let mut words = vec![0u32; 2];
+    let tracked = simt::memory::Tracked::new(&mut words, "words");
+    let address = tracked.as_ptr() as usize;
+    let options = Options { spin_limit: LIMIT, workers: 2, ..Options::default() };
+    let launched = simt::run(&LaunchConfig::linear(2, 1), &options, || {
+        let scope = simt::memory::Scope::Device;
+        // SAFETY: the words are tracked.
+        let add = |index: usize, more: u32| unsafe {
+            let word = (address as *mut u32).add(index);
+            simt::memory::atomic(word, Ordering::AcqRel, scope, |old| old + more)
+        };
+        if add(0, 1) == 0 {
+            // Atomics, as of a histogram, are no spinning either when something else comes behind them.
+            let begun = Instant::now();
+            while begun.elapsed() < LIMIT * 4 / 5 {
+                add(0, 1);
+            }
+            while begun.elapsed() < 4 * LIMIT {}
+            add(1, 1);
+        }
+        while add(1, 0) == 0 {}
+    });
+    launched.unwrap_or_else(|fault| panic!("{fault}"));
+}
+
+#[test]
+fn waiting_for_a_block_that_fails_is_no_fault_of_its_own() {
+    for seed in 0..4 {
+        let mut words = vec![0u32; 2];
+        let tracked = simt::memory::Tracked::new(&mut words, "words");
+        let address = tracked.as_ptr() as usize;
+        let options =
+            Options { seed, spin_limit: Duration::from_millis(50), workers: 2, ..Options::default() };
+        let launched = simt::run(&LaunchConfig::linear(2, 1), &options, || {
+            // SAFETY: the words are tracked.
+            let add = |index: usize, more: u32| unsafe {
+                let word = (address as *mut u32).add(index);
+                simt::memory::atomic(word, Ordering::AcqRel, simt::memory::Scope::Device, |old| old + more)
+            };
+            if add(0, 1) == 1 {
+                simt::trap("no more");
+            }
+            while add(1, 0) == 0 {}
+        });
+        assert_eq!(launched.unwrap_err().kind, FaultKind::Trap, "seed {seed}");
+    }
+}
+
+#[test]
+fn clock_grows() {
+    let last = AtomicU64::new(0);
+    passes(LaunchConfig::linear(1, 2), || {
+        let (first, second) = (simt::clock(), simt::clock());
+        assert!(first < second);
+        last.store(second, Ordering::Relaxed);
+    });
+}
+
+#[test]
+#[should_panic(expected = "simt::barrier::sync was called outside a simulated thread")]
+fn device_functions_outside_a_kernel() {
+    simt::barrier::sync(0, None);
+}

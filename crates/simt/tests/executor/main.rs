@@ -1,0 +1,14 @@
+//! The executor and its checker, through what kernels and the software driver call.
+
+mod async_copy;
+mod barriers;
+mod clusters;
+mod common;
+mod launches;
+mod mbarriers;
+mod memory;
+mod races;
+mod tensor_copies;
+mod tensor_copy_order;
+mod warps;
+mod wgmma;

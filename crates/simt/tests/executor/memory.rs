@@ -1,0 +1,195 @@
+//! Accesses outside what exists, or to what was never written.
+
+use crate::common::{fails, fails_at, passes};
+use simt::memory::{Tracked, load, store, track, untrack};
+use simt::shared::{alloc_static, dynamic, dynamic_len, from_address, to_address};
+use simt::{FaultKind, LaunchConfig, Options, Place, StaticKey, thread};
+
+/// A device pointer that closures can share between threads.
+#[derive(Clone, Copy)]
+struct Device<T>(*mut T);
+// SAFETY: the executor decides which thread accesses what; that is what these tests are about.
+unsafe impl<T> Sync for Device<T> {}
+
+impl<T: Copy> Device<T> {
+    #[track_caller]
+    fn get(&self, index: usize) -> T {
+        // SAFETY: checking is on, so a bad address is a fault and not an access.
+        unsafe { load(self.0.wrapping_add(index)) }
+    }
+
+    #[track_caller]
+    fn set(&self, index: usize, value: T) {
+        // SAFETY: as for `get`.
+        unsafe { store(self.0.wrapping_add(index), value) }
+    }
+}
+
+#[test]
+fn global_bounds() {
+    let mut host = vec![1.0f32; 60];
+    let buffer = Tracked::new(&mut host, "weights");
+    let device = Device(buffer.as_ptr());
+    passes(LaunchConfig::linear(1, 60), || device.set(thread::rank() as usize, 2.0));
+    let line = line!() + 2;
+    let fault = fails_at(LaunchConfig::linear(1, 64), FaultKind::OutOfBounds, &[line], || {
+        device.set(thread::rank() as usize, 2.0)
+    });
+    assert!(fault.thread[0] >= 60, "{fault}");
+    let place = &fault.access.as_ref().unwrap().place;
+    let offset = i64::from(fault.thread[0]) * 4;
+    assert_eq!(*place, Place::Global { label: "weights".into(), offset, len: 240 });
+    fails(LaunchConfig::linear(1, 1), FaultKind::OutOfBounds, || {
+        device.get(usize::MAX);
+    });
+}
+
+#[test]
+fn access_across_the_end() {
+    let mut host = [0u64; 4];
+    let buffer = Tracked::new(&mut host[..3], "pairs");
+    let device = Device(buffer.as_ptr().cast::<[u64; 2]>());
+    let fault = fails(LaunchConfig::linear(1, 1), FaultKind::OutOfBounds, || {
+        device.get(1);
+    });
+    assert!(fault.message.contains("last 8 bytes"), "{fault}");
+}
+
+#[test]
+fn misaligned_null_and_wild() {
+    let config = LaunchConfig::linear(1, 1);
+    let mut host = vec![0u32; 4];
+    let buffer = Tracked::new(&mut host, "words");
+    let odd = Device(buffer.as_ptr().wrapping_byte_add(2));
+    let line = line!() + 1;
+    fails_at(config, FaultKind::Misaligned, &[line], || odd.set(0, 1));
+    let null = Device(std::ptr::null_mut::<u32>());
+    fails(config, FaultKind::NullPointer, || null.set(100, 1));
+    let wild = Device(0x1234_5678_9000usize as *mut u32);
+    fails(config, FaultKind::WildPointer, || wild.set(0, 1));
+}
+
+#[test]
+fn constants_and_locals_are_no_faults() {
+    static TABLE: [u32; 4] = [1, 2, 3, 4];
+    passes(LaunchConfig::linear(1, 4), || {
+        let local = [5u32; 4];
+        let index = thread::rank() as usize;
+        assert_eq!(Device(TABLE.as_ptr().cast_mut()).get(index), index as u32 + 1);
+        assert_eq!(Device(local.as_ptr().cast_mut()).get(index), 5);
+    });
+}
+
+#[test]
+fn use_after_free() {
+    let mut host = vec![0u32; 4096];
+    let device = Device(host.as_mut_ptr());
+    track(device.0, 4096 * 4, "scratch");
+    passes(LaunchConfig::linear(1, 1), || device.set(7, 1));
+    untrack(device.0);
+    let fault = fails(LaunchConfig::linear(1, 1), FaultKind::UseAfterFree, || device.set(7, 1));
+    assert!(fault.message.contains("byte 28 of `scratch`"), "{fault}");
+}
+
+static TILE: StaticKey = StaticKey::new("TILE");
+static OTHER: StaticKey = StaticKey::new("OTHER");
+
+fn tile() -> Device<f32> {
+    Device(alloc_static(&TILE, 64 * 4, 16).cast())
+}
+
+#[test]
+fn shared_bounds() {
+    passes(LaunchConfig::linear(3, 64), || tile().set(thread::rank() as usize, 0.0));
+    let line = line!() + 2;
+    let fault = fails_at(LaunchConfig::linear(3, 65), FaultKind::OutOfBounds, &[line], || {
+        tile().set(thread::rank() as usize, 0.0)
+    });
+    assert_eq!(fault.thread, [64, 0, 0]);
+    assert!(fault.to_string().contains("byte 256 of shared `TILE` (256 bytes)"), "{fault}");
+}
+
+#[test]
+fn dynamic_shared_bounds() {
+    let body = || {
+        assert_eq!(dynamic_len(), 128);
+        Device(dynamic().cast::<u32>()).set(thread::rank() as usize, 1);
+    };
+    passes(LaunchConfig::linear(1, 32).shared(128), body);
+    fails(LaunchConfig::linear(1, 33).shared(128), FaultKind::OutOfBounds, body);
+    fails(LaunchConfig::linear(1, 1).shared(128), FaultKind::OutOfBounds, || {
+        Device(dynamic().cast::<u32>()).get(usize::MAX);
+    });
+}
+
+#[test]
+fn uninitialised_shared() {
+    let line = line!() + 5;
+    fails_at(LaunchConfig::linear(2, 32), FaultKind::UninitialisedShared, &[line], || {
+        if thread::rank() != 3 {
+            tile().set(thread::rank() as usize, 0.0)
+        };
+        tile().get(thread::rank() as usize);
+    });
+    // Byte by byte: a word of which one byte is missing.
+    fails(LaunchConfig::linear(1, 1), FaultKind::UninitialisedShared, || {
+        let bytes = Device(tile().0.cast::<u8>());
+        (0..3).for_each(|i| bytes.set(i, 1));
+        tile().get(0);
+    });
+}
+
+#[test]
+fn shared_window() {
+    passes(LaunchConfig::linear(1, 2), || {
+        let (tile, other) = (tile().0, alloc_static(&OTHER, 8, 8));
+        let address = to_address(tile.wrapping_add(5));
+        assert_ne!(address, 0);
+        assert_eq!(from_address(address), tile.wrapping_add(5).cast());
+        assert_eq!(address % 4, 0);
+        assert!(to_address(other) >= to_address(tile) + 256);
+        assert_eq!(to_address(dynamic()) % 1024, 0);
+    });
+    fails(LaunchConfig::linear(1, 1), FaultKind::WildPointer, || {
+        from_address(0);
+    });
+    let local = 1u8;
+    fails(LaunchConfig::linear(1, 1), FaultKind::WildPointer, || {
+        to_address(&local);
+    });
+}
+
+#[test]
+fn shared_limits() {
+    let config = LaunchConfig::linear(1, 1).shared(200 * 1024);
+    let fault = fails(config, FaultKind::SharedAllocation, || {
+        alloc_static(&OTHER, 28 * 1024, 16);
+    });
+    assert!(fault.message.contains("limit is 232448"), "{fault}");
+    passes(config, || {
+        alloc_static(&OTHER, 27 * 1024, 16);
+    });
+    fails(LaunchConfig::linear(1, 1), FaultKind::SharedAllocation, || {
+        tile();
+        alloc_static(&TILE, 8, 8);
+    });
+}
+
+#[test]
+fn unchecked_launches_see_the_same_memory() {
+    let mut host = vec![0u32; 8];
+    let device = Device(host.as_mut_ptr());
+    simt::run(&LaunchConfig::linear(1, 8), &Options::default().check(false), || {
+        let index = thread::rank() as usize;
+        let shared = Device(dynamic_or_static());
+        shared.set(index, index as u32 * 3);
+        simt::barrier::sync(0, None);
+        device.set(index, shared.get(7 - index));
+    })
+    .unwrap();
+    assert_eq!(host, [21, 18, 15, 12, 9, 6, 3, 0]);
+}
+
+fn dynamic_or_static() -> *mut u32 {
+    alloc_static(&OTHER, 64, 16).cast()
+}

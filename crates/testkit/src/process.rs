@@ -1,0 +1,103 @@
+//! Tests that need a process of their own, without a program of their own.
+//!
+//! Some tests set an environment variable that is read once, kill the device, count driver calls, or make them fail.
+//! Such a test begins with [`own_process!`]: the macro starts the test program again with this one test, waits for it,
+//! and returns its verdict. Linking one more program for it would take seconds and many megabytes.
+//!
+//! One such process runs at a time. Other tests of the program run beside it.
+
+use std::env;
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+/// Set in a process that runs one test: the name of that test.
+const TEST: &str = "TESTKIT_PROCESS";
+
+/// The rest of the test runs in a process of its own, with the given environment variables set.
+///
+/// The test returns `Result<(), _>`. In the first process the macro returns from the test.
+///
+/// ```no_run
+/// fn two_devices() -> Result<(), std::fmt::Error> {
+///     testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
+///     // Here the process is new, and runs nothing else.
+///     Ok(())
+/// }
+/// ```
+///
+/// # Panics
+/// When the test fails in its process. The message has what that process wrote.
+#[macro_export]
+macro_rules! own_process {
+    ($($name:literal = $value:expr),* $(,)?) => {
+        // The closure's type is named after the function that it stands in.
+        if $crate::process::ran_elsewhere(|| (), &[$(($name, $value)),*]) {
+            return Ok(());
+        }
+    };
+}
+
+/// Runs the test around `here` in a new process, unless this is that process. Whether it did.
+///
+/// # Panics
+/// When the test fails there.
+#[doc(hidden)]
+pub fn ran_elsewhere<F: Fn()>(_here: F, variables: &[(&str, &str)]) -> bool {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let test = test_name(std::any::type_name::<F>());
+    if env::var_os(TEST).is_some_and(|name| *name == *test) {
+        return false;
+    }
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let program = env::current_exe().expect("a test program knows where it is");
+    let output = Command::new(program)
+        .args([test, "--exact", "--nocapture", "--include-ignored", "--test-threads=1"])
+        .env(TEST, test)
+        .envs(variables.iter().copied())
+        .output()
+        .expect("this program can be started");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let passed = output.status.success() && text.contains("test result: ok. 1 passed");
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(passed, "`{test}` failed in a process of its own ({}):\n{text}{log}", output.status);
+    print!("{text}");
+    if let Some(why) = text.lines().find_map(|line| line.strip_prefix("skipped: ")) {
+        crate::skip(why);
+    }
+    true
+}
+
+/// `program::module::test::{{closure}}` is the type of a closure in the test `module::test`.
+fn test_name(closure: &str) -> &str {
+    let path = closure.split_once("::").map_or(closure, |(_program, path)| path);
+    path.strip_suffix("::{{closure}}").unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::panic::catch_unwind;
+
+    #[test]
+    fn a_process_has_its_variables_and_runs_one_test() -> Result<(), Infallible> {
+        const NAME: &str = "TESTKIT_VARIABLE";
+        assert!(std::env::var_os(super::TEST).is_some() || std::env::var_os(NAME).is_none());
+        let first = std::process::id().to_string();
+        own_process!("TESTKIT_VARIABLE" = "yes", "TESTKIT_FIRST" = &first);
+        assert_eq!(std::env::var(NAME).as_deref(), Ok("yes"));
+        assert_ne!(std::env::var("TESTKIT_FIRST"), Ok(std::process::id().to_string()));
+        Ok(())
+    }
+
+    #[test]
+    fn a_failure_there_is_a_failure_here() {
+        fn fails() -> Result<(), Infallible> {
+            own_process!();
+            Ok(())
+        }
+        // No test has the name of a function within a test.
+        let panic = catch_unwind(fails).expect_err("no such test ran");
+        let text = panic.downcast_ref::<String>().expect("a formatted message");
+        assert!(text.contains("fails") && text.contains("0 passed"), "{text}");
+    }
+}

@@ -1,0 +1,28 @@
+//! Tests that a process can hold only one of: they set environment variables that are read once, lose the device, count
+//! driver calls, measure memory, or make driver calls fail.
+//!
+//! Each begins with [`testkit::own_process!`], so that each has its process, and they run one at a time.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../gemm/gemm_case/mod.rs"]
+mod gemm_case;
+
+mod fault_sweep;
+mod graph_modules;
+mod graph_sticky;
+mod launch_blocking;
+mod launch_repeats;
+mod memory;
+mod memory_bounds;
+mod memory_guards;
+mod memory_passthrough;
+mod multi_device;
+mod ops_gemm_tune_memory;
+mod out_of_memory;
+mod pinned_lost;
+mod sticky;
+mod stream_events;
+mod suspects;
+mod sweep;
+mod wrong_calls;

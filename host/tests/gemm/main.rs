@@ -1,0 +1,14 @@
+//! Matrix products: every kernel against the oracle, selection, tuning.
+
+mod gemm_case;
+
+mod gemm_sm90;
+mod ops_gemm;
+mod ops_gemm_any;
+mod ops_gemm_blocks;
+mod ops_gemm_calls;
+mod ops_gemm_grouped;
+mod ops_gemm_mma;
+mod ops_gemm_skinny;
+mod ops_gemm_sm90;
+mod ops_gemm_tune;

@@ -1,0 +1,286 @@
+//! The op on Hopper's tensor cores against the oracle: every kernel that can do a case does it. On other devices there are none.
+
+use crate::gemm_case::{Case, DENSE, Lie, Outcome, PLAIN, Setup, TRANSPOSED};
+use half::{bf16, f16};
+use ironwarp::Device;
+use ironwarp::ops::gemm::{Activation, Config, Kernel, Precision, Repack, candidates};
+use num::{E4M3, E5M2};
+use testkit::{Family, compare};
+
+fn is_ours(config: &Config) -> bool {
+    matches!(config.kernel, Kernel::Sm90(_))
+}
+
+/// Without copies: the kernels whose orders are the operands'.
+fn as_it_lies(config: &Config) -> bool {
+    is_ours(config) && config.repack == [Repack::No; 2]
+}
+
+/// One kernel of each shape will do.
+fn small(config: &Config) -> bool {
+    as_it_lies(config) && config.tile[0] * config.tile[1] <= 64 * 128
+}
+
+const HALVES: Case = Case { kernels: as_it_lies, ..PLAIN };
+
+/// B as weights lie, `[n, k]`.
+const NT: Case = Case { b: TRANSPOSED, ..HALVES };
+
+fn is_hopper() -> Outcome<bool> {
+    let device = Device::open(0)?;
+    let is_hopper = (device.arch().major, device.arch().minor) == (9, 0);
+    if !is_hopper {
+        testkit::skip(&format!("{} is no Hopper", device.name()));
+    }
+    Ok(is_hopper)
+}
+
+/// `ran` kernels took a case, at least one on a Hopper.
+fn some(ran: usize) -> Outcome {
+    assert_eq!(ran > 0, is_hopper()?, "{ran} kernels");
+    Ok(())
+}
+
+#[test]
+fn every_kernel_in_its_order() -> Outcome {
+    for a in [DENSE, TRANSPOSED] {
+        for b in [DENSE, TRANSPOSED] {
+            let case = Case { m: 136, n: 264, k: 72, a, b, ..HALVES };
+            some(case.check::<bf16, bf16, bf16>()?)?;
+            some(case.check::<f16, f16, f16>()?)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn narrow_types_and_tf32() -> Outcome {
+    let case = Case { m: 70, n: 136, k: 144, ..NT };
+    some(case.check::<E4M3, E4M3, bf16>()?)?;
+    some(Case { scales: Some([0.5, 3.0]), ..case }.check::<E4M3, E5M2, f32>()?)?;
+    some(case.check::<E5M2, E4M3, bf16>()?)?;
+    some(Case { precision: Precision::Tf32, ..case }.check::<f32, f32, f32>()?)?;
+    Ok(())
+}
+
+#[test]
+fn sides_that_no_tile_divides() -> Outcome {
+    for (m, n, k) in [(1, 8, 8), (7, 65, 64), (63, 127, 16), (129, 1, 136), (65, 257, 24), (255, 40, 200)] {
+        // Rows that begin at 16-byte boundaries, whatever their lengths.
+        let gap = |length: usize| length.next_multiple_of(8) - length;
+        let lie = |length: usize| Lie { gap: gap(length), ..DENSE };
+        let case = Case { m, n, k, a: lie(k), b: Lie { transposed: true, ..lie(k) }, c: lie(n), ..HALVES };
+        some(Case { kernels: small, ..case }.check::<bf16, bf16, bf16>()?)?;
+        some(Case { kernels: small, c: DENSE, beta: 0.5, ..case }.check::<f16, f16, f32>()?)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn operands_that_it_cannot_address_are_copied() -> Outcome {
+    let copying = |config: &Config| {
+        is_ours(config) && config.repack != [Repack::No; 2] && config.tile[0] * config.tile[1] <= 64 * 128
+    };
+    let odd = Lie { gap: 1, skip: 1, ..DENSE };
+    let case = Case { m: 66, n: 35, k: 67, a: odd, b: Lie { transposed: true, ..odd }, c: odd, ..HALVES };
+    let case = Case { kernels: copying, ..case };
+    some(case.check::<bf16, bf16, bf16>()?)?;
+    some(Case { batch: 3, ..case }.check::<f16, f16, f16>()?)?;
+    // 8-bit types and tf32 only come along k.
+    let case = Case { a: TRANSPOSED, b: DENSE, c: DENSE, m: 64, n: 48, k: 80, ..case };
+    some(case.check::<E4M3, E4M3, bf16>()?)?;
+    some(Case { precision: Precision::Tf32, ..case }.check::<f32, f32, f32>()?)?;
+    Ok(())
+}
+
+#[test]
+fn epilogues() -> Outcome {
+    let case = Case { m: 72, n: 80, k: 40, kernels: small, alpha: 0.75, ..NT };
+    for &activation in Activation::ALL {
+        for (bias, residual) in [(false, false), (true, false), (false, true), (true, true)] {
+            some(Case { activation, bias, residual, ..case }.check::<bf16, bf16, bf16>()?)?;
+        }
+    }
+    some(
+        Case { beta: -0.5, bias: true, residual: true, activation: Activation::Silu, ..case }
+            .check::<f16, f16, f32>()?,
+    )?;
+    Ok(())
+}
+
+/// Beside a factor of the result and the largest magnitude before it.
+#[test]
+fn results_of_8_bits() -> Outcome {
+    let case = Case { m: 72, n: 80, k: 144, result_scale: Some(0.5), kernels: small, ..NT };
+    some(case.check::<E4M3, E4M3, E4M3>()?)?;
+    let added = Case { adds_f32: true, bias: true, residual: true, scales: Some([0.5, 0.25]), ..case };
+    some(Case { activation: Activation::Silu, ..added }.check::<E4M3, E4M3, E5M2>()?)?;
+    let large = Case { kernels: as_it_lies, ..added };
+    some(Case { m: 67, n: 53, activation: Activation::Relu, ..large }.check::<E5M2, E4M3, E4M3>()?)?;
+    some(Case { activation: Activation::SwiGlu, ..added }.check::<bf16, bf16, E4M3>()?)?;
+    some(Case { c: TRANSPOSED, residual: true, adds_f32: true, ..case }.check::<f16, f16, E5M2>()?)?;
+    Ok(())
+}
+
+/// Odd columns, rows that begin anywhere, and other types beside the product.
+#[test]
+fn epilogues_at_edges() -> Outcome {
+    let case = Case { m: 67, n: 45, k: 40, kernels: small, bias: true, residual: true, ..NT };
+    for c in
+        [DENSE, Lie { gap: 3, ..DENSE }, Lie { gap: 5, skip: 1, ..DENSE }, Lie { gap: 4, skip: 2, ..DENSE }]
+    {
+        some(Case { c, beta: 0.5, activation: Activation::Relu, ..case }.check::<bf16, bf16, bf16>()?)?;
+        some(Case { c, n: 46, adds_f32: true, ..case }.check::<f16, f16, f16>()?)?;
+        some(
+            Case { c, n: 44, m: 1, batch: 2, activation: Activation::SwiGlu, ..case }
+                .check::<f16, f16, f32>()?,
+        )?;
+    }
+    let by_columns = Case { c: TRANSPOSED, bias: false, beta: 2.0, ..case };
+    some(by_columns.check::<bf16, bf16, bf16>()?)?;
+    some(Case { m: 72, n: 64, activation: Activation::GeluTanh, ..by_columns }.check::<bf16, bf16, bf16>()?)?;
+    Ok(())
+}
+
+/// What is added to each element, of C's type and aligned, comes by the copy engine: the residual or else the old C, in padded rows and batches.
+#[test]
+fn what_is_added_is_fetched() -> Outcome {
+    let c = Lie { gap: 8, skip: 8, ..DENSE };
+    let case = Case { m: 136, n: 264, k: 72, c, kernels: as_it_lies, ..NT };
+    some(Case { beta: -0.5, ..case }.check::<bf16, bf16, bf16>()?)?;
+    let case = Case { m: 72, n: 88, batch: 3, kernels: small, ..case };
+    some(Case { beta: 0.5, bias: true, activation: Activation::Silu, ..case }.check::<f16, f16, f16>()?)?;
+    some(Case { beta: 2.0, residual: true, ..case }.check::<bf16, bf16, bf16>()?)?;
+    some(Case { c: Lie { transposed: true, ..c }, beta: 2.0, ..case }.check::<bf16, bf16, bf16>()?)?;
+    some(Case { k: 144, residual: true, ..case }.check::<E4M3, E4M3, bf16>()?)?;
+    Ok(())
+}
+
+/// Every kernel, also the large ones, takes an epilogue.
+#[test]
+fn every_kernel_takes_an_epilogue() -> Outcome {
+    let case = Case { m: 136, n: 264, k: 72, kernels: as_it_lies, bias: true, residual: true, ..PLAIN };
+    for (a, b) in [(DENSE, TRANSPOSED), (DENSE, DENSE), (TRANSPOSED, DENSE)] {
+        some(Case { a, b, activation: Activation::GeluTanh, ..case }.check::<bf16, bf16, bf16>()?)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn batches_and_results_by_columns() -> Outcome {
+    let case = Case { m: 40, n: 72, k: 48, batch: 3, kernels: small, ..NT };
+    some(case.check::<bf16, bf16, bf16>()?)?;
+    some(Case { c: TRANSPOSED, residual: true, beta: 1.0, ..case }.check::<bf16, bf16, bf16>()?)?;
+    some(Case { c: TRANSPOSED, batch: 1, ..case }.check::<f16, f16, f16>()?)?;
+    Ok(())
+}
+
+/// Blocks of a cluster share k out: evenly and not, with shares that are empty and tiles of which some blocks store nothing, with every
+/// way that results lie, and every epilogue.
+#[test]
+fn k_in_shares() -> Outcome {
+    let shared = |config: &Config| as_it_lies(config) && config.cluster[2] > 1;
+    let case = Case { m: 70, n: 136, k: 1000, kernels: shared, ..NT };
+    some(case.check::<bf16, bf16, bf16>()?)?;
+    some(Case { k: 72, batch: 3, ..case }.check::<f16, f16, f16>()?)?;
+    some(
+        Case { m: 129, n: 257, k: 200, c: Lie { gap: 3, skip: 1, ..DENSE }, ..case }
+            .check::<bf16, bf16, bf16>()?,
+    )?;
+    some(Case { c: TRANSPOSED, residual: true, beta: 0.5, ..case }.check::<f16, f16, f16>()?)?;
+    some(Case { scales: Some([0.5, 3.0]), beta: 2.0, ..case }.check::<bf16, bf16, f32>()?)?;
+    some(Case { result_scale: Some(0.5), bias: true, adds_f32: true, ..case }.check::<f16, f16, E4M3>()?)?;
+    let fused = Case { k: 136, alpha: 0.75, bias: true, residual: true, ..case };
+    for &activation in Activation::ALL {
+        some(Case { activation, ..fused }.check::<bf16, bf16, bf16>()?)?;
+    }
+    some(Case { n: 138, adds_f32: true, activation: Activation::SwiGlu, ..fused }.check::<f16, f16, f16>()?)?;
+    Ok(())
+}
+
+/// Few tiles and long k: parts that are summed afterwards, with every way that operands and results lie, and every epilogue.
+#[test]
+fn k_in_parts() -> Outcome {
+    let cut = |config: &Config| config.split_k > 1 && config.tile[0] * config.tile[1] <= 64 * 128;
+    let case = Case { m: 24, n: 40, k: 4096, kernels: cut, ..NT };
+    some(case.check::<bf16, bf16, bf16>()?)?;
+    some(Case { m: 33, n: 29, c: Lie { gap: 2, skip: 1, ..DENSE }, ..case }.check::<f16, f16, f16>()?)?;
+    some(Case { a: TRANSPOSED, b: DENSE, ..case }.check::<bf16, bf16, f32>()?)?;
+    some(Case { c: TRANSPOSED, ..case }.check::<f16, f16, f16>()?)?;
+    some(Case { n: 38, c: Lie { gap: 2, ..DENSE }, ..case }.check::<bf16, bf16, bf16>()?)?;
+    some(Case { c: TRANSPOSED, beta: 0.5, residual: true, ..case }.check::<bf16, bf16, bf16>()?)?;
+    some(
+        Case { activation: Activation::SwiGlu, bias: true, alpha: 0.5, ..case }
+            .check::<bf16, bf16, bf16>()?,
+    )?;
+    some(Case { k: 8192, scales: Some([0.5, 3.0]), ..case }.check::<E4M3, E4M3, bf16>()?)?;
+    // A part too few or too many would be lost in what 8-bit sums are allowed, but for integers.
+    some(Case { family: Family::SmallIntegers, ..case }.check::<E4M3, E4M3, f32>()?)?;
+    some(
+        Case { precision: Precision::Tf32, activation: Activation::GeluTanh, ..case }
+            .check::<f32, f32, f32>()?,
+    )?;
+    // Parts that would not begin at 16-byte boundaries, or not be equal.
+    let odd = Case { k: 4104, ..case };
+    assert_eq!(odd.check::<bf16, bf16, bf16>()?, 0);
+    Ok(())
+}
+
+/// The same bits in every run: on a GPU blocks finish in another order each time.
+#[test]
+fn repeats_bit_for_bit() -> Outcome {
+    if !is_hopper()? {
+        return Ok(());
+    }
+    let stream = Device::open(0)?.stream()?;
+    let case = Case { family: Family::HugeTiny, m: 200, n: 264, k: 2048, bias: true, ..NT };
+    let setup = Setup::<bf16, bf16, f32>::new(&case, &stream)?;
+    let runs = if stream.device().is_software() { 3 } else { 100 };
+    let offers = candidates(&setup.product(&mut setup.c(&stream)?)?.problem()?, stream.device());
+    let configs = offers.iter().map(|offer| offer.config).filter(as_it_lies);
+    let (whole, cut): (Vec<Config>, Vec<Config>) = configs.partition(|config| config.split_k == 1);
+    let (whole, shared): (Vec<Config>, Vec<Config>) =
+        whole.into_iter().partition(|config| config.cluster[2] == 1);
+    assert!(!cut.is_empty() && !shared.is_empty());
+    let some = whole.into_iter().take(2).chain(shared.into_iter().take(1)).chain(cut.into_iter().take(1));
+    for config in some {
+        let run = || -> Outcome<Vec<f32>> {
+            let mut c = setup.c(&stream)?;
+            setup.product(&mut c)?.run_with(&stream, &config)?;
+            Ok(c.to_vec(&stream)?)
+        };
+        let first = run()?;
+        for _ in 1..runs {
+            compare::bitwise_equal(&config.to_string(), &run()?, &first)?;
+        }
+    }
+    Ok(())
+}
+
+/// Weights that a whole batch takes: one product of more rows, which Hopper's kernels take.
+#[test]
+fn batches_that_share_b_are_one_product() -> Outcome {
+    let stream = Device::open(0)?.stream()?;
+    let shared = Lie { shared: true, ..TRANSPOSED };
+    let case = Case { m: 24, n: 40, k: 64, batch: 5, b: shared, residual: true, ..PLAIN };
+    let setup = Setup::<bf16, bf16, bf16>::new(&case, &stream)?;
+    let mut c = setup.c(&stream)?;
+    let choice = setup.product(&mut c)?.explain(&stream)?;
+    assert_eq!((choice.problem.m, choice.problem.batch), (120, 1));
+    setup.product(&mut c)?.run(&stream)?;
+    setup.compare(&c.to_vec(&stream)?, choice.config.kernel)
+}
+
+#[test]
+fn any_input() -> Outcome {
+    for family in Family::ALL {
+        let case = Case { family, m: 64, n: 72, k: 136, kernels: small, ..NT };
+        some(case.check::<bf16, bf16, f32>()?)?;
+        // Products of huge numbers leave the range of f16.
+        some(case.check::<f16, f16, f16>()?)?;
+    }
+    let integers = Case { family: Family::SmallIntegers, m: 64, n: 72, k: 144, kernels: small, ..NT };
+    some(integers.check::<E4M3, E4M3, f32>()?)?;
+    some(Case { precision: Precision::Tf32, ..integers }.check::<f32, f32, f32>()?)?;
+    Ok(())
+}

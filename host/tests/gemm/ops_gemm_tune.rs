@@ -1,0 +1,182 @@
+//! Choosing and tuning: the same problem gets the same configuration, the tuner keeps what it measures, and its file survives abuse.
+
+use crate::gemm_case::{Case, Lie, Outcome, PLAIN, Setup, TRANSPOSED};
+use ironwarp::ops::gemm::{Kernel, Tuner, Tuning, Unusable, candidates};
+use ironwarp::{Device, Error};
+use std::fs;
+use std::path::PathBuf;
+use testkit::compare;
+
+const CASE: Case = Case { m: 70, n: 36, k: 20, ..PLAIN };
+
+/// A file of this test alone, removed at its end.
+struct File(PathBuf);
+
+impl File {
+    fn new(test: &str) -> Self {
+        File(std::env::temp_dir().join(format!("ironwarp-{test}-{}.json", std::process::id())))
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn the_choice_is_explained() -> Outcome {
+    let device = Device::open(0)?;
+    let stream = device.stream()?;
+    let setup = Setup::<f32, f32, f32>::new(&CASE, &stream)?;
+    let mut c = setup.c(&stream)?;
+    let choice = setup.product(&mut c)?.explain(&stream)?;
+    let text = choice.to_string();
+    assert!(text.contains("f32[70, 20 /20] * f32[20, 36 /36] -> f32[70, 36 /36]"), "{text}");
+    assert!(text.contains(&format!("by {}", choice.config)) && text.contains("gemm_any"), "{text}");
+    // Where rows cannot be addressed, it says that they are copied.
+    let odd = Case { a: TRANSPOSED, ..CASE };
+    let setup = Setup::<f32, f32, f32>::new(&odd, &stream)?;
+    let offers = candidates(&setup.product(&mut c)?.problem()?, &device);
+    let copying = offers.iter().find(|offer| offer.config.kernel == Kernel::F32Small).expect("f32 kernels");
+    assert!(copying.config.to_string().ends_with("A to rows"), "{}", copying.config);
+    Ok(())
+}
+
+#[test]
+fn configurations_have_texts_of_their_own() -> Outcome {
+    let stream = Device::open(0)?.stream()?;
+    let setup = Setup::<f32, f32, f32>::new(&CASE, &stream)?;
+    let problem = setup.product(&mut setup.c(&stream)?)?.problem()?;
+    let mut texts: Vec<String> =
+        candidates(&problem, stream.device()).iter().map(|offer| offer.config.to_string()).collect();
+    let count = texts.len();
+    texts.sort();
+    texts.dedup();
+    assert!(count >= 3 && texts.len() == count, "{texts:?}");
+    Ok(())
+}
+
+#[test]
+fn the_tuner_measures_once_and_keeps_it() -> Outcome {
+    let (file, device) = (File::new("keeps"), Device::open(0)?);
+    let stream = device.stream()?;
+    let setup = Setup::<f32, f32, f32>::new(&Case { beta: 1.0, ..CASE }, &stream)?;
+    let tuner = Tuner::with_file(&device, Tuning::Measure, &file.0);
+    assert!(tuner.is_empty() && tuner.unusable().is_none());
+    let mut plain = setup.c(&stream)?;
+    setup.product(&mut plain)?.run(&stream)?;
+    let plain = plain.to_vec(&stream)?;
+    for _ in 0..2 {
+        // C is added to: had it been measured with, it would show.
+        let mut c = setup.c(&stream)?;
+        tuner.run(&stream, setup.product(&mut c)?)?;
+        compare::bitwise_equal("tuned", &c.to_vec(&stream)?, &plain)?;
+        assert_eq!(tuner.len(), 1);
+    }
+    let problem = setup.product(&mut setup.c(&stream)?)?.problem()?;
+    let found = tuner.recorded(&problem).expect("a record");
+    assert!(found.1.microseconds > 0.0 || device.is_software(), "{found:?}");
+    // Another tuner, such as the next process's, has it from the file.
+    let next = Tuner::with_file(&device, Tuning::Recorded, &file.0);
+    assert_eq!(next.recorded(&problem), Some(found));
+    Ok(())
+}
+
+#[test]
+fn recorded_tuning_measures_nothing() -> Outcome {
+    let (file, device) = (File::new("recorded"), Device::open(0)?);
+    let stream = device.stream()?;
+    let setup = Setup::<f32, f32, f32>::new(&CASE, &stream)?;
+    let tuner = Tuner::with_file(&device, Tuning::Recorded, &file.0);
+    let mut c = setup.c(&stream)?;
+    tuner.run(&stream, setup.product(&mut c)?)?;
+    assert!(tuner.is_empty() && !file.0.exists());
+    Ok(())
+}
+
+#[test]
+fn files_that_are_no_records_are_replaced() -> Outcome {
+    let (file, device) = (File::new("abuse"), Device::open(0)?);
+    let stream = device.stream()?;
+    let setup = Setup::<f32, f32, f32>::new(&CASE, &stream)?;
+    let run = |tuner: &Tuner| -> Outcome {
+        let mut c = setup.c(&stream)?;
+        Ok(tuner.run(&stream, setup.product(&mut c)?)?)
+    };
+    run(&Tuner::with_file(&device, Tuning::Measure, &file.0))?;
+    let good = fs::read_to_string(&file.0)?;
+    let here = format!("\"device\": \"{}\"", device.name());
+    assert!(good.contains(&here), "{good}");
+    for bad in [
+        String::from("{"),
+        good.replace(&here, "\"device\": \"Another\""),
+        good.replace("\"version\": 1", "\"version\": 0"),
+        good[..good.len() - 20].to_owned(),
+    ] {
+        fs::write(&file.0, &bad)?;
+        let tuner = Tuner::with_file(&device, Tuning::Measure, &file.0);
+        assert!(tuner.is_empty());
+        let is_foreign = matches!(tuner.unusable(), Some(Unusable::Foreign { .. }));
+        assert!(is_foreign || matches!(tuner.unusable(), Some(Unusable::Corrupt(_))), "{bad}");
+        assert_eq!(is_foreign, bad.contains("Another") || bad.contains("\"version\": 0"));
+        run(&tuner)?;
+        assert_eq!(Tuner::with_file(&device, Tuning::Recorded, &file.0).len(), 1, "{bad}");
+    }
+    // A record of a configuration that is not offered counts as none.
+    fs::write(&file.0, good.replace("gemm_", "gone_"))?;
+    let tuner = Tuner::with_file(&device, Tuning::Measure, &file.0);
+    let problem = setup.product(&mut setup.c(&stream)?)?.problem()?;
+    assert_eq!((tuner.len(), tuner.recorded(&problem)), (1, None));
+    run(&tuner)?;
+    assert!(tuner.recorded(&problem).is_some());
+    Ok(())
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_an_error_after_the_product() -> Outcome {
+    let device = Device::open(0)?;
+    let stream = device.stream()?;
+    let setup = Setup::<f32, f32, f32>::new(&CASE, &stream)?;
+    let nowhere = File::new("nowhere").0.join("below").join("records.json");
+    let tuner = Tuner::with_file(&device, Tuning::Measure, &nowhere);
+    let (mut c, mut want) = (setup.c(&stream)?, setup.c(&stream)?);
+    match tuner.run(&stream, setup.product(&mut c)?) {
+        Err(Error::FileWrite { path, .. }) => assert_eq!(path, nowhere),
+        other => panic!("{other:?}"),
+    }
+    setup.product(&mut want)?.run(&stream)?;
+    compare::bitwise_equal("not kept", &c.to_vec(&stream)?, &want.to_vec(&stream)?)?;
+    Ok(())
+}
+
+#[test]
+fn unaligned_results_are_measured_as_they_lie() -> Outcome {
+    let device = Device::open(0)?;
+    let stream = device.stream()?;
+    let case = Case { c: Lie { skip: 1, gap: 1, ..Lie::default() }, ..CASE };
+    let setup = Setup::<f32, f32, f32>::new(&case, &stream)?;
+    let tuner = Tuner::new(&device, Tuning::Measure);
+    let mut c = setup.c(&stream)?;
+    tuner.run(&stream, setup.product(&mut c)?)?;
+    assert_eq!(tuner.len(), 1);
+    Ok(())
+}
+
+/// Its record is found by the problem that [`Matmul::problem`](ironwarp::ops::gemm::Matmul::problem) tells.
+#[test]
+fn a_batch_that_shares_b_is_recorded_as_it_is_solved() -> Outcome {
+    let device = Device::open(0)?;
+    let stream = device.stream()?;
+    let case = Case { m: 6, n: 5, k: 4, batch: 3, b: Lie { shared: true, ..Lie::default() }, ..PLAIN };
+    let setup = Setup::<f32, f32, f32>::new(&case, &stream)?;
+    let tuner = Tuner::new(&device, Tuning::Measure);
+    let mut c = setup.c(&stream)?;
+    let problem = setup.product(&mut c)?.problem()?;
+    assert_eq!((problem.m, problem.batch), (18, 1));
+    tuner.run(&stream, setup.product(&mut c)?)?;
+    let (config, _) = tuner.recorded(&problem).expect("a record");
+    // And the product can be run by it.
+    setup.product(&mut c)?.run_with(&stream, &config)?;
+    setup.compare(&c.to_vec(&stream)?, config.kernel)
+}

@@ -1,0 +1,14 @@
+//! The ops but matrix products, each against its oracle.
+
+mod ops_convert;
+mod ops_cosine;
+mod ops_elementwise;
+mod ops_elementwise_turned;
+mod ops_fill;
+mod ops_index;
+mod ops_reduce;
+mod ops_reduction;
+mod ops_reduction_groups;
+mod ops_repeat;
+mod ops_saxpy;
+mod ops_transpose;

@@ -1,0 +1,87 @@
+//! Every kernel that the library ships: once, which is what sanitizers are given, and many times, which must not change a bit.
+//!
+//! With `--nocapture` the first prints a line `bits DIGEST NAME` for each stop, by which a bundle's `run agree` compares the executor with a GPU.
+
+mod stops;
+
+use ironwarp::{Device, Stream};
+use std::hash::{DefaultHasher, Hasher};
+use std::thread;
+use stops::{Outcome, Stop};
+
+/// Times that a stop is run in all, and threads with a stream each that share them. The software driver is slow.
+const RUNS: (usize, usize) = (100, 4);
+const RUNS_IN_SOFTWARE: (usize, usize) = (2, 2);
+
+/// The same bytes have the same, in one build of this program.
+fn digest(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+/// Goes once, and sees that no kernel of the families is left out.
+fn once(stops: Vec<Stop>, stream: &Stream, families: &[&str]) -> Outcome {
+    for stop in &stops {
+        println!("{}", stop.name);
+        let bytes = stop.run(stream)?;
+        println!("bits {:016x} {}", digest(&bytes), stop.name);
+    }
+    if !stream.device().is_software() {
+        println!("which kernels were launched is known on the software driver only");
+        return Ok(());
+    }
+    let kernels = driver::soft::launches();
+    let wanted: Vec<_> = kernels.iter().filter(|kernel| families.contains(&kernel.family)).collect();
+    assert!(!wanted.is_empty(), "no kernels of {families:?}");
+    let left_out: Vec<_> = wanted.into_iter().filter(|kernel| kernel.times == 0).collect();
+    assert!(left_out.is_empty(), "the tour leaves out {left_out:#?}");
+    Ok(())
+}
+
+#[test]
+fn vectors_once() -> Outcome {
+    once(stops::vectors(), &Device::open(0)?.stream()?, &["basic", "similarity"])
+}
+
+#[test]
+fn tensors_once() -> Outcome {
+    once(stops::tensors(), &Device::open(0)?.stream()?, &["tensor"])
+}
+
+#[test]
+fn products_once() -> Outcome {
+    let stream = Device::open(0)?.stream()?;
+    once(stops::products(&stream)?, &stream, &["gemm"])
+}
+
+/// Streams beside each other must not disturb each other either.
+#[test]
+fn every_run_gives_the_same_bits() -> Outcome {
+    let device = Device::open(0)?;
+    let (runs, threads) = if device.is_software() { RUNS_IN_SOFTWARE } else { RUNS };
+    let stream = device.stream()?;
+    let mut stops = stops::vectors();
+    stops.extend(stops::tensors());
+    stops.extend(stops::products(&stream)?);
+    let repeat = |stop: &Stop, want: &[u8]| -> Result<(), String> {
+        let stream = device.stream().map_err(|error| error.to_string())?;
+        for run in 0..runs / threads {
+            let got = stop.run(&stream).map_err(|error| error.to_string())?;
+            if got != want {
+                let at = got.iter().zip(want).position(|(got, want)| got != want);
+                return Err(format!("{}: run {run} differs, first at byte {at:?}", stop.name));
+            }
+        }
+        Ok(())
+    };
+    for stop in &stops {
+        let want = stop.run(&stream)?;
+        thread::scope(|scope| {
+            let running: Vec<_> = (0..threads).map(|_| scope.spawn(|| repeat(stop, &want))).collect();
+            running.into_iter().try_for_each(|thread| thread.join().expect("no panic in there"))
+        })?;
+    }
+    println!("{} stops, {runs} runs of each on {threads} streams", stops.len());
+    Ok(())
+}
