@@ -4,11 +4,13 @@
 //! Times are by the host's clock from an idle device to an idle device, divided by the kernels: the greater of what the host and what
 //! the device takes from one kernel of a chain to the next. Rows that end in `_call` are the host's part alone.
 
+use std::ffi::c_void;
+
 use basic::saxpy as kernel;
 use ironwarp::graph::Graph;
 use ironwarp::ops::elementwise::{BinaryOp, binary_assign};
 use ironwarp::ops::saxpy::saxpy;
-use ironwarp::{DeviceBuffer, LaunchConfig, Stream, Tensor};
+use ironwarp::{DeviceBuffer, LaunchConfig, Stream, Tensor, launch};
 use ironwarp_benches::{Outcome, Session, Work};
 use serde_json::{Value, json};
 
@@ -25,6 +27,7 @@ fn main() -> Outcome {
         bench_eager(session)?;
         bench_add(session)?;
         bench_handle(session)?;
+        bench_plain(session)?;
         bench_prepared(session)?;
         bench_graph(session, "launch_replay", 1)?;
         bench_graph(session, "launch_graph", kernels)?;
@@ -131,6 +134,66 @@ fn bench_handle(session: &mut Session) -> Outcome {
         check(name, &y.to_vec(&stream)?, count)?;
     }
     Ok(())
+}
+
+/// `cuLaunchKernel`, as CUDA declares it.
+type CuLaunchKernel = unsafe extern "C" fn(
+    *mut c_void,
+    u32, u32, u32,
+    u32, u32, u32,
+    u32,
+    *mut c_void,
+    *mut *mut c_void,
+    *mut *mut c_void,
+) -> i32;
+
+/// What a plain launch costs beside a bare loop of the driver's own call: the same kernel, configuration and parameters, sample by
+/// sample in turn. The host's part alone; both on streams of their own, `x` and `y` by buffers for us and by addresses for the loop.
+fn bench_plain(session: &mut Session) -> Outcome {
+    if !session.wants("launch_plain_call") {
+        return Ok(());
+    }
+    let (x, mut y) = vectors(session)?;
+    let (_, bare_y) = vectors(session)?;
+    let stream = session.stream.clone();
+    let bare_stream = session.device.stream()?;
+    let function = session.device.kernel::<kernel::saxpy>()?.function();
+    let address = driver::proc_address("cuLaunchKernel").ok_or("no cuLaunchKernel")?;
+    // SAFETY: the driver's function of that name has this type.
+    let bare_launch = unsafe { std::mem::transmute::<*const c_void, CuLaunchKernel>(address) };
+    let ([grid, ..], [block, ..]) = (config().grid, config().block);
+    let (queue, handle) = (bare_stream.raw().cast(), function.raw().cast());
+    let (mut a, mut from, mut len, mut to) = (1.0f32, x.as_ptr().raw(), x.len(), bare_y.as_ptr().raw());
+    let mut values: [*mut c_void; 4] =
+        [(&raw mut a).cast(), (&raw mut from).cast(), (&raw mut len).cast(), (&raw mut to).cast()];
+    let (mut count, mut bare_count) = (0, 0);
+    let ours = |runs: u64| {
+        count += runs;
+        // SAFETY: grid and block are what the kernel asks for; both have ELEMENTS elements.
+        (0..runs).try_for_each(|_| unsafe { launch::<kernel::saxpy>(&stream, config(), (1.0, &x, &mut y)) })
+    };
+    let bare = |runs: u64| {
+        bare_count += runs;
+        for _ in 0..runs {
+            // SAFETY: a loaded function, a live stream, and the values of its parameters; the rest as above.
+            let code = unsafe {
+                bare_launch(
+                    handle,
+                    grid, 1, 1,
+                    block, 1, 1,
+                    0,
+                    queue,
+                    values.as_mut_ptr(),
+                    std::ptr::null_mut(),
+                )
+            };
+            assert_eq!(code, 0, "cuLaunchKernel");
+        }
+        Ok(())
+    };
+    session.measure_calls_beside("launch_plain_call", "1 kernel", Work::Calls(1), ours, ("cuLaunchKernel", bare))?;
+    check("launch_plain_call", &y.to_vec(&stream)?, count)?;
+    check("cuLaunchKernel", &bare_y.to_vec(&bare_stream)?, bare_count)
 }
 
 /// The same, prepared.

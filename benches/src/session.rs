@@ -143,7 +143,7 @@ impl Session {
         let (start, end) = (Event::new(&self.device)?, Event::new(&self.device)?);
         let stream = self.stream.clone();
         let mut next = 0;
-        self.sample_beside(name, shape, work, peers, |runs| {
+        self.sample_beside(name, shape, work, peers, None, |runs| {
             let groups = runs.div_ceil(group);
             let mut queue = |groups: u64| -> ironwarp::Result<()> {
                 (0..groups).try_for_each(|_| {
@@ -196,7 +196,7 @@ impl Session {
         mut run: impl FnMut(u64) -> ironwarp::Result<()>,
     ) -> Outcome {
         let device = self.device.clone();
-        self.sample_beside(name, shape, work, peers, |runs| {
+        self.sample_beside(name, shape, work, peers, None, |runs| {
             device.synchronize()?;
             let begun = Instant::now();
             run(runs)?;
@@ -215,34 +215,38 @@ impl Session {
         name: &str,
         shape: &str,
         work: Work,
-        mut run: impl FnMut(u64) -> ironwarp::Result<()>,
+        run: impl FnMut(u64) -> ironwarp::Result<()>,
     ) -> Outcome {
-        /// A GPU takes about a thousand launches before the host has to wait.
-        const BURST: u64 = 200;
-        let device = self.device.clone();
-        self.sample_beside(name, shape, work, &[], |runs| {
-            let (mut left, mut spent) = (runs, Duration::ZERO);
-            while left > 0 {
-                let burst = left.min(BURST);
-                device.synchronize()?;
-                let begun = Instant::now();
-                run(burst)?;
-                spent += begun.elapsed();
-                left -= burst;
-            }
-            device.synchronize()?;
-            Ok((runs, spent.as_secs_f64() * 1e3))
-        })
+        let sample = in_bursts(self.device.clone(), run);
+        self.sample_beside(name, shape, work, &[], None, sample)
     }
 
-    /// Has criterion call `sample(runs)`, which returns how many runs it made, at least as many, and their milliseconds; each call is followed by
-    /// one sample of each peer that is as long.
+    /// As [`Session::measure_calls`]. Each sample is followed by one of `other`, of as many runs: the row's peer, in this process.
+    ///
+    /// # Errors
+    /// The first error of a run.
+    pub fn measure_calls_beside(
+        &mut self,
+        name: &str,
+        shape: &str,
+        work: Work,
+        run: impl FnMut(u64) -> ironwarp::Result<()>,
+        (label, other): (&str, impl FnMut(u64) -> ironwarp::Result<()>),
+    ) -> Outcome {
+        let sample = in_bursts(self.device.clone(), run);
+        let mut other = in_bursts(self.device.clone(), other);
+        self.sample_beside(name, shape, work, &[], Some((label, &mut other)), sample)
+    }
+
+    /// Has criterion call `sample(runs)`. It returns how many runs it made, at least as many, and their milliseconds. After each call comes
+    /// a sample of `local` with as many runs, and one of each peer that takes as long.
     fn sample_beside(
         &mut self,
         name: &str,
         shape: &str,
         work: Work,
         peers: &[Value],
+        mut local: Option<(&str, &mut Sample<'_>)>,
         mut sample: impl FnMut(u64) -> ironwarp::Result<(u64, f64)>,
     ) -> Outcome {
         if !self.wants(&format!("{name}/{shape}")) && name != COPY {
@@ -250,6 +254,7 @@ impl Session {
         }
         let mut peers: Vec<(Peer, Samples)> =
             self.prepare(peers).into_iter().map(|peer| (peer, Samples::new())).collect();
+        let mut local_samples = Samples::new();
         // The first run loads the module; it belongs to no sample.
         sample(1)?;
         // criterion's routine cannot return an error: it is kept until afterwards.
@@ -259,7 +264,14 @@ impl Session {
         // Samples of equal length: the peers' are as long as ours.
         group.sampling_mode(SamplingMode::Flat);
         group.bench_function(BenchmarkId::new(name, shape), |bencher| {
-            bencher.iter_custom(|runs| match sample(runs) {
+            let mut both = |runs| -> ironwarp::Result<_> {
+                let own = sample(runs)?;
+                if let Some((_, sample)) = &mut local {
+                    local_samples.push(sample(runs)?);
+                }
+                Ok(own)
+            };
+            bencher.iter_custom(|runs| match both(runs) {
                 Ok((made, ms)) => {
                     samples.push((made, ms));
                     peers.retain_mut(|(peer, samples)| add_sample(peer, ms, samples));
@@ -286,6 +298,9 @@ impl Session {
             self.rows.push(row);
         };
         row(OURS, &mut samples);
+        if let Some((label, _)) = local {
+            row(label, &mut local_samples);
+        }
         peers.iter_mut().for_each(|(peer, samples)| row(peer.label(), samples));
         // The table comes at the end; a long run shows how it goes, and one that is cut short keeps what it has measured.
         println!("{name} {shape}: {}", medians.join(", "));
@@ -328,6 +343,31 @@ impl Session {
         }
         println!("\n{}\n{clocks}\n{peers}{}\n{}", self.facts, table(&self.rows), summary(&self.rows));
         Ok(self.seen.borrow().check(&self.options)?)
+    }
+}
+
+/// Makes at least so many runs; returns how many, and their milliseconds.
+type Sample<'a> = dyn FnMut(u64) -> ironwarp::Result<(u64, f64)> + 'a;
+
+/// Times the host's part of runs, a burst at a time that the device's queue has room for.
+fn in_bursts(
+    device: Device,
+    mut run: impl FnMut(u64) -> ironwarp::Result<()>,
+) -> impl FnMut(u64) -> ironwarp::Result<(u64, f64)> {
+    /// A GPU takes about a thousand launches before the host has to wait.
+    const BURST: u64 = 200;
+    move |runs| {
+        let (mut left, mut spent) = (runs, Duration::ZERO);
+        while left > 0 {
+            let burst = left.min(BURST);
+            device.synchronize()?;
+            let begun = Instant::now();
+            run(burst)?;
+            spent += begun.elapsed();
+            left -= burst;
+        }
+        device.synchronize()?;
+        Ok((runs, spent.as_secs_f64() * 1e3))
     }
 }
 

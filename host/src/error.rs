@@ -13,7 +13,9 @@ use crate::tensor::TensorError;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong: what was called, what it got, what it wanted, and a hint on how to mend it.
-#[derive(Debug, thiserror::Error)]
+///
+/// `Debug` prints the same sentence as `Display`, since `fn main() -> ironwarp::Result<()>` and `unwrap` print by `Debug`.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No driver could be started.
@@ -200,6 +202,16 @@ pub enum Error {
         name: String,
     },
 
+    /// A kernel family of the program with the name of one of ironwarp's own.
+    #[error(
+        "the kernel family `{family}` is ironwarp's own and cannot be replaced\nhint: give the package with your kernels another \
+         name, or find its kernels by name in a `Module::from_source`"
+    )]
+    OwnFamily {
+        /// The name given.
+        family: String,
+    },
+
     /// A launch beyond a limit of the device or the kernel.
     #[error("cannot launch `{kernel}`: {limit} is {got}, the limit is {max}\nhint: {}", limit.hint())]
     LaunchLimit {
@@ -213,7 +225,7 @@ pub enum Error {
         max: u64,
     },
 
-    /// A kernel that needs another number of parameters or an unfit shape of them.
+    /// An argument with a value that the function cannot take.
     #[error("{operation}: {argument} is {got}, wanted {wanted}\nhint: {hint}")]
     InvalidArgument {
         /// The function called.
@@ -262,6 +274,12 @@ pub enum Error {
         /// What it may be.
         allowed: &'static str,
     },
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl From<TensorError> for Error {

@@ -14,6 +14,9 @@ use crate::launch::{Function, FunctionInner};
 use crate::ptx::{self, PtxSource};
 use crate::raw;
 
+/// The kernel packages that this library launches: no program may put other PTX in their place.
+const OWN_FAMILIES: [&str; 4] = ["basic", "gemm", "similarity", "tensor"];
+
 /// Loaded code. Cheap to clone.
 #[derive(Clone)]
 pub struct Module {
@@ -73,15 +76,30 @@ impl Module {
         Self::load(device, &ptx::read(path)?, path.display().to_string())
     }
 
-    /// Loads the kernels of `family` (the name of the crate that holds them) for `device`, so that
-    /// [`launch`](crate::launch()) finds them. For kernels of one's own; those of ironwarp need no loading.
+    /// Loads the PTX of `family` that fits `device` best. Its kernels are found by name, with [`Module::function`].
     ///
     /// On the software driver, where kernels are linked into the program, `source` is not read.
     ///
     /// # Errors
     /// [`Error::KernelNotBuilt`], [`Error::BadName`], or as [`Module::from_ptx`].
-    pub fn load_family(device: &Device, family: &str, source: PtxSource) -> Result<Module> {
-        let module = Self::load(device, &ptx::find(device, family, &[source])?, family.to_owned())?;
+    pub fn from_source(device: &Device, family: &str, source: PtxSource) -> Result<Module> {
+        Self::load(device, &ptx::find(device, family, &[source])?, family.to_owned())
+    }
+
+    /// As [`Module::from_source`]. From now on [`launch`](crate::launch()) takes the family's kernels from this module, by their
+    /// types. A program calls this once for each package of kernels that it brings along; ironwarp's own need no loading.
+    ///
+    /// # Safety
+    /// The PTX was built from the Rust crate `family` that the program links: each of its kernels has the parameters that the kernel's
+    /// type says, and does what its Rust source does. A launch checks its arguments against the type alone.
+    ///
+    /// # Errors
+    /// [`Error::OwnFamily`] for a family of ironwarp's, or as [`Module::from_source`].
+    pub unsafe fn load_family(device: &Device, family: &str, source: PtxSource) -> Result<Module> {
+        if OWN_FAMILIES.contains(&family) {
+            return Err(Error::OwnFamily { family: family.to_owned() });
+        }
+        let module = Self::from_source(device, family, source)?;
         device.families().insert(family, &module.inner);
         device.functions().clear();
         Ok(module)
@@ -190,5 +208,24 @@ impl CompilerLog {
             "" => "(the driver's compiler wrote no log)".to_owned(),
             log => log.to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::OWN_FAMILIES;
+
+    #[test]
+    fn every_kernel_package_of_this_library_is_its_own() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        let dependencies = manifest.split("[dependencies]").nth(1).unwrap().split("\n[").next().unwrap();
+        let names = dependencies.lines().map(|line| line.split(['.', ' ', '=']).next().unwrap());
+        let mut families: Vec<_> =
+            names.filter(|name| !name.is_empty() && folder.join("../kernels-gpu").join(name).is_dir()).collect();
+        families.sort();
+        assert_eq!(families, OWN_FAMILIES);
     }
 }

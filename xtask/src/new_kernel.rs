@@ -175,7 +175,7 @@ fn project_files(name: &str, ironwarp: &Path) -> Result<Vec<File>, Error> {
         .replace("use ironwarp::{Device, ", "use ironwarp::{Device, Module, PtxSource, ")
         .replace(
             "    Device::open(0)\n",
-            "    let device = Device::open(0)?;\n    Module::load_family(&device, \"__NAME___kernels\", PtxSource::Directory(env!(\"KERNELS_PTX\").into()))?;\n    Ok(device)\n",
+            "    let device = Device::open(0)?;\n    // SAFETY: the build script compiles this PTX from the package of that name.\n    unsafe {\n        Module::load_family(&device, \"__NAME___kernels\", PtxSource::Directory(env!(\"KERNELS_PTX\").into()))?;\n    }\n    Ok(device)\n",
         )
         // The name comes last, since the template's may stand in it.
         .replace("hello::", "__NAME___kernels::")

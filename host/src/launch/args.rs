@@ -258,13 +258,18 @@ map_arg!(&TensorMap<'_>, for_reads);
 map_arg!(TensorMap<'_>, for_reads);
 map_arg!(&mut TensorMapMut<'_>, for_writes);
 
-/// A tuple of host values that fits a kernel's parameters `P`, itself a tuple of parameter markers.
+/// Launches rely on what the implementations below do, so no other package can add one.
+mod sealed {
+    pub trait Tuple<P> {}
+}
+
+/// A tuple of host values that fits a kernel's parameters `P`, itself a tuple of parameter markers. Nothing else implements it.
 #[diagnostic::on_unimplemented(
     message = "these arguments do not fit the kernel's parameters `{P}`",
     label = "wrong arguments for this kernel",
     note = "pass a tuple with one value for each of the kernel's arguments, in order"
 )]
-pub trait LaunchArgs<P> {
+pub trait LaunchArgs<P>: sealed::Tuple<P> {
     /// Packs the arguments and hands the parameter list to `launch`.
     ///
     /// # Errors
@@ -274,6 +279,8 @@ pub trait LaunchArgs<P> {
 
 macro_rules! tuple_args {
     ($($arg:ident $param:ident),*) => {
+        impl<$($arg, $param),*> sealed::Tuple<($($param,)*)> for ($($arg,)*) where $($arg: Arg<$param>,)* {}
+
         impl<$($arg, $param),*> LaunchArgs<($($param,)*)> for ($($arg,)*)
         where
             $($arg: Arg<$param>,)*

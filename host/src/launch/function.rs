@@ -11,8 +11,6 @@ use cust_raw::CUfunction;
 use super::args::{LaunchArgs, Parameters};
 use super::config::{LaunchConfig, LaunchSite};
 use super::name::keep;
-use super::one_kernel::stands_for;
-use super::repeats::{Repeats, is_small};
 use crate::device::Device;
 use crate::error::{Error, Limit, Result};
 use crate::module::ModuleInner;
@@ -56,7 +54,7 @@ pub(crate) struct FunctionInner {
     dynamic_shared: AtomicU32,
     /// Whether launches may have clusters that not every device runs.
     large_clusters: AtomicBool,
-    /// Does its device keep it as long as itself?
+    /// The device keeps this function until the device itself goes: a graph need not keep its code.
     kept: bool,
     /// Keeps the code loaded.
     module: Arc<ModuleInner>,
@@ -121,7 +119,6 @@ impl FunctionInner {
         }
         // With blocking launches no other launch runs beside this one, so that an error can only be its own.
         let one_at_a_time = stream.device().blocking_launches().map(|lock| lock.lock());
-        let repeats = self.repeats(stream, &config)?.filter(|_| one_at_a_time.is_none());
         if !self.kept
             && let Some(capture) = stream.capture()?
         {
@@ -129,23 +126,10 @@ impl FunctionInner {
         }
         args.with(stream, |parameters| {
             // SAFETY: the arguments fit the kernel's parameters by their types, and the rest is the caller's promise.
-            stream.call(|queue| unsafe {
-                match repeats {
-                    Some(repeats) if repeats.launch(queue, self, &config, parameters)? => Ok(()),
-                    _ => self.submit(stream, &config, parameters),
-                }
-            })
+            stream.call(|_| unsafe { self.submit(stream, &config, parameters) })
         })?;
         stream.note_launch(LaunchSite { kernel: self.name, config: Some(config), location })?;
         if one_at_a_time.is_some() && stream.capture()?.is_none() { stream.synchronize() } else { Ok(()) }
-    }
-
-    /// Where the launch may have a graph, if it may.
-    fn repeats<'s>(&self, stream: &'s Stream, config: &LaunchConfig) -> Result<Option<&'s Repeats>> {
-        let device = stream.device();
-        let row = stream.repeats().in_a_row(is_small(config, device.properties()));
-        let may = row && self.kept && stands_for(config, device) && stream.capture()?.is_none();
-        Ok(may.then(|| stream.repeats()))
     }
 
     /// # Safety
@@ -348,6 +332,11 @@ impl Function {
     /// What the driver knows of it.
     pub fn attributes(&self) -> FunctionAttributes {
         self.inner.attributes
+    }
+
+    /// The driver's handle, for calls that ironwarp does not make. It lives as long as this value or its module.
+    pub fn raw(&self) -> CUfunction {
+        self.inner.handle
     }
 
     /// Blocks of this kernel that fit on the device at once: the largest cooperative grid.

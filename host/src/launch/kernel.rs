@@ -18,15 +18,16 @@ use crate::error::Result;
 use crate::module::Module;
 use crate::stream::Stream;
 
-/// A kernel's identity: where its name and its family's name lie in the program. Equal addresses mean equal names; should
-/// the compiler keep a name twice, the kernel is merely found twice.
-type KernelKey = [usize; 2];
+/// A kernel's identity: address and length of its name and of its family's name. Equal keys mean equal names: the
+/// lengths tell a name from one that begins at the same address. A name that the compiler keeps twice is found twice.
+type KernelKey = [usize; 4];
 
 fn key<K: Kernel>() -> KernelKey {
-    [K::NAME.as_ptr() as usize, K::FAMILY.as_ptr() as usize]
+    let (name, family) = (K::NAME, K::FAMILY);
+    [name.as_ptr().addr(), name.len(), family.as_ptr().addr(), family.len()]
 }
 
-/// Mixes the two addresses; cheaper than hashing names at each launch.
+/// Mixes the words of a key; cheaper than hashing names at each launch.
 #[derive(Default)]
 struct AddressHasher(u64);
 
@@ -76,7 +77,7 @@ const REMEMBERED: usize = 64;
 
 thread_local! {
     static LAUNCHED: [Cell<Remembered>; REMEMBERED] = const {
-        [const { Cell::new(Remembered { epoch: NO_EPOCH, key: [0; 2], function: std::ptr::null() }) }; REMEMBERED]
+        [const { Cell::new(Remembered { epoch: NO_EPOCH, key: [0; 4], function: std::ptr::null() }) }; REMEMBERED]
     };
 }
 

@@ -21,10 +21,8 @@ mod config;
 mod function;
 mod kernel;
 mod name;
-mod one_kernel;
 mod prepared;
 mod recent;
-mod repeats;
 
 pub use args::{Arg, LaunchArgs, Parameters};
 pub use config::{LaunchConfig, LaunchSite};
@@ -37,4 +35,3 @@ pub(crate) use function::FunctionInner;
 pub(crate) use kernel::FunctionCache;
 pub(crate) use name::keep;
 pub(crate) use recent::{LaunchLog, Recent};
-pub(crate) use repeats::Repeats;

@@ -1,7 +1,7 @@
-//! Launches that were prepared: the host's part of a launch for less.
+//! Prepared launches: half of the host's time for a launch.
 //!
-//! A kernel that is launched again and again with one configuration is worth a [graph of its own](OneKernel). Small launches in a row get one by
-//! themselves (`repeats.rs`); this is for the others, whoever knows that the device waits for the host.
+//! A prepared launch is a graph of one kernel. The driver replays such a graph in half the time of a usual launch
+//! (`benches/NOTES.md`), and its arguments are set before each launch. It pays where the device waits for the host.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,20 +9,23 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use cuda_std::kernel::Kernel;
+use cust_raw::{CUgraph, CUgraphExec, CUgraphNode, CUstream};
 
-use super::args::LaunchArgs;
+use super::args::{LaunchArgs, Parameters};
 use super::config::{LaunchConfig, LaunchSite};
 use super::function::FunctionInner;
 use super::kernel::KernelHandle;
-use super::one_kernel::{OneKernel, stands_for};
 use crate::error::Result;
+use crate::graph::alone;
+use crate::raw::{self, KernelNodeParams, RawResult};
 use crate::stream::Stream;
 
 /// A kernel made ready for one configuration on one stream, by [`KernelHandle::prepare`].
 ///
-/// Clusters, cooperative launches and launches that are captured go the usual way, and so do all where the driver has no memory for a graph.
-/// Others do not overlap with the launch before them, nor the next one with them ([`LaunchConfig::overlapping_previous`]); on the software
-/// driver, whose checker looks at that, they go the usual way too.
+/// These are launched the usual way: clusters, cooperative launches, launches that are captured, and all launches when the
+/// driver has no memory for a graph. Other launches do not overlap with the launch before them or behind them
+/// ([`LaunchConfig::overlapping_previous`]). On the software driver a configuration that overlaps is launched the usual way too:
+/// its checker watches the overlap, which a graph does not tell.
 pub struct PreparedLaunch<K> {
     function: Arc<FunctionInner>,
     stream: Stream,
@@ -40,8 +43,8 @@ enum State {
 }
 
 impl<K: Kernel> KernelHandle<K> {
-    /// Makes the kernel ready to be launched on `stream` with `config` many times: each launch then costs the host about half of what
-    /// [`KernelHandle::launch`] does, from the second on.
+    /// Makes the kernel ready to be launched on `stream` with `config` many times: from the second launch on, each costs the
+    /// host about half of what [`KernelHandle::launch`] does.
     ///
     /// # Errors
     /// As [`KernelHandle::launch`], for what concerns the configuration.
@@ -70,11 +73,12 @@ impl<K: Kernel> PreparedLaunch<K> {
     pub unsafe fn launch(&mut self, args: impl LaunchArgs<K::Params>) -> Result<()> {
         let (config, location) = (self.config, Location::caller());
         let PreparedLaunch { function, stream, graph, .. } = self;
+        let device = stream.device();
         let usual = config.cluster != [1; 3]
             || config.cooperative
             || config.blocks() == 0
-            || !stands_for(&config, stream.device());
-        if usual || stream.device().blocking_launches().is_some() || stream.capture()?.is_some() {
+            || (config.overlapping && device.is_software());
+        if usual || device.blocking_launches().is_some() || stream.capture()?.is_some() {
             // SAFETY: the caller's promise.
             return unsafe { function.launch::<K::Params>(stream, config, args, location) };
         }
@@ -121,5 +125,85 @@ impl<K> Drop for PreparedLaunch<K> {
 impl<K> fmt::Debug for PreparedLaunch<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PreparedLaunch({} on {:?}, {})", self.function.name(), self.stream, self.config)
+    }
+}
+
+/// A graph of one kernel, and its executable.
+struct OneKernel {
+    graph: CUgraph,
+    node: CUgraphNode,
+    exec: CUgraphExec,
+}
+
+// SAFETY: the handles may be used from any thread, by one at a time: they are reached through `&mut` alone.
+unsafe impl Send for OneKernel {}
+// SAFETY: a shared reference gives no access to them.
+unsafe impl Sync for OneKernel {}
+
+impl OneKernel {
+    /// # Safety
+    /// `parameters` fit the kernel, the configuration is within its limits, and the context is current.
+    unsafe fn new(
+        function: &FunctionInner,
+        config: &LaunchConfig,
+        parameters: &mut Parameters,
+    ) -> RawResult<Self> {
+        let values = node(function, config, parameters);
+        let mut new =
+            OneKernel { graph: std::ptr::null_mut(), node: std::ptr::null_mut(), exec: std::ptr::null_mut() };
+        // SAFETY: places to write to; the graph is fresh and its own; the driver copies the values before it returns.
+        alone(|| unsafe {
+            raw::graph_create(&mut new.graph, 0)?;
+            let made = raw::graph_add_kernel_node(&mut new.node, new.graph, std::ptr::null(), 0, &values)
+                .and_then(|()| raw::graph_instantiate(&mut new.exec, new.graph, 0));
+            if let Err(error) = made {
+                // The first error is the one to tell.
+                let _ = raw::graph_destroy(new.graph);
+                return Err(error);
+            }
+            Ok(())
+        })?;
+        Ok(new)
+    }
+
+    /// Sets other arguments for launches from now on. Takes no lock: `&mut self` makes this the executable's one user.
+    ///
+    /// # Safety
+    /// As [`OneKernel::new`]; function and configuration are those that it was made with.
+    unsafe fn set(
+        &mut self,
+        function: &FunctionInner,
+        config: &LaunchConfig,
+        parameters: &mut Parameters,
+    ) -> RawResult {
+        let values = node(function, config, parameters);
+        // SAFETY: live handles; the driver copies the values before it returns.
+        unsafe { raw::graph_exec_kernel_set_params(self.exec, self.node, &values) }
+    }
+
+    /// # Safety
+    /// What the kernel relies on, with the arguments set last; the stream is alive and the context current.
+    unsafe fn launch(&mut self, queue: CUstream) -> RawResult {
+        // SAFETY: live handles, and the caller's promise.
+        unsafe { raw::graph_launch(self.exec, queue) }
+    }
+
+    /// # Safety
+    /// It runs no more, and the context is current.
+    unsafe fn destroy(self) -> RawResult {
+        // SAFETY: the caller's promise; these are the only handles.
+        alone(|| unsafe { raw::graph_exec_destroy(self.exec).and(raw::graph_destroy(self.graph)) })
+    }
+}
+
+fn node(function: &FunctionInner, config: &LaunchConfig, parameters: &mut Parameters) -> KernelNodeParams {
+    let LaunchConfig { grid, block, shared_bytes, .. } = *config;
+    KernelNodeParams {
+        function: function.handle(),
+        grid,
+        block,
+        shared_bytes,
+        parameters: parameters.as_mut_ptr(),
+        extra: std::ptr::null_mut(),
     }
 }

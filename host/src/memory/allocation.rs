@@ -1,7 +1,7 @@
 //! One piece of device memory: how it is had and given back.
 
 use arena::{Failure, Site};
-use cust_raw::CUdeviceptr;
+use cust_raw::{CUdeviceptr, CUstream};
 
 use super::allocator::{Heap, Kind, Lease, Mode, Source};
 use super::guard::Guard;
@@ -135,7 +135,8 @@ fn free_block(address: CUdeviceptr, block: Block, order: &UseOrder) {
     // A block that waits for other streams stays known until its memory is given out again.
     if let Some(bytes) = known.filter(|_| order.is_at_home()) {
         // Nobody uses the block after this, so nobody has to wait for it.
-        driver::soft::mark_block(order.home().handle().cast(), address, bytes, None);
+        let forget = || Ok(driver::soft::mark_block(order.home().handle().cast(), address, bytes, None));
+        let _ = order.home().device().clean_up(forget);
     }
     let home = order.home();
     home.device().allocator().free(heap.as_ref().unwrap_or_else(|| home.own_heap()), lease, order);
@@ -195,8 +196,15 @@ fn from_cache(stream: &Stream, bytes: usize, site: Site, captured: bool) -> Resu
     }
     if known.is_some() {
         let label = format!("buffer of {}:{}", site.file(), site.line());
-        if driver::soft::mark_block(stream.handle().cast(), address, bytes, Some(&label)) {
-            stream.queued();
+        // This may be the thread's first call, and the mark goes to the stream of the current context.
+        let mark = |queue: CUstream| Ok(driver::soft::mark_block(queue.cast(), address, bytes, Some(&label)));
+        match stream.ask(mark) {
+            Ok(true) => stream.queued(),
+            Ok(false) => {}
+            Err(error) => {
+                allocator.device.free(heap, lease);
+                return Err(error);
+            }
         }
     }
     Ok((address, Owner::Cache(Block { lease, heap: diverted, known, guard })))

@@ -35,7 +35,7 @@ use cust_raw::CUstream;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::launch::{LaunchSite, Recent, Repeats};
+use crate::launch::{LaunchSite, Recent};
 use crate::memory::Heap;
 use crate::raw::{self, RawResult};
 
@@ -51,9 +51,6 @@ const NON_BLOCKING: u32 = 1;
 const NO_TIMING: u32 = 2;
 
 /// A queue of device work, done in order. Cheap to clone; clones are the same queue.
-///
-/// A stream that makes the same small launches again and again keeps graphs for them. When the last clone of such a stream is dropped it waits for its
-/// work, unless it goes back to the device's pool.
 pub struct Stream {
     inner: Arc<StreamInner>,
     /// Can somebody queue work through it that uses buffers?
@@ -63,8 +60,6 @@ pub struct Stream {
 struct StreamInner {
     id: u64,
     queue: Queue,
-    /// Its launches that have graphs.
-    repeats: Repeats,
     /// Handles that somebody can queue work through.
     handles: AtomicUsize,
     /// Does the queue go back to the device's pool?
@@ -117,15 +112,12 @@ impl Drop for StreamInner {
             // SAFETY: the queue is alive.
             unsafe { self.device.allocator().retire(&self.device, heap, self.queue.stream) };
         }
-        if self.pooled && self.device.idle_queues().put(self.queue, &mut self.repeats) {
+        if self.pooled && self.device.idle_queues().put(self.queue) {
             return;
         }
         // A failure has nobody to go to: the stream goes with its context.
         // SAFETY: this is the last handle, and the context is current.
-        let _ = self.device.clean_up(|| unsafe {
-            self.repeats.destroy(self.queue.stream);
-            self.queue.destroy()
-        });
+        let _ = self.device.clean_up(|| unsafe { self.queue.destroy() });
     }
 }
 
@@ -144,7 +136,7 @@ impl Device {
     /// # Errors
     /// [`Error::InvalidArgument`] for a level that there is not, or the driver's error.
     pub fn stream_with_priority(&self, level: u32) -> Result<Stream> {
-        Ok(Stream::over(self, Queue::create(self, level)?, Repeats::default(), false))
+        Ok(Stream::over(self, Queue::create(self, level)?, false))
     }
 
     /// A stream of the device's pool: cheaper than a new one. It goes back to the pool when its last clone is dropped.
@@ -160,21 +152,20 @@ impl Device {
     /// # Errors
     /// As [`Device::stream_with_priority`].
     pub fn pooled_stream_with_priority(&self, level: u32) -> Result<Stream> {
-        let (queue, repeats) = match self.idle_queues().take(self, level)? {
+        let queue = match self.idle_queues().take(self, level)? {
             Some(idle) => idle,
-            None => (Queue::create(self, level)?, Repeats::default()),
+            None => Queue::create(self, level)?,
         };
-        Ok(Stream::over(self, queue, repeats, true))
+        Ok(Stream::over(self, queue, true))
     }
 }
 
 impl Stream {
-    fn over(device: &Device, queue: Queue, repeats: Repeats, pooled: bool) -> Stream {
+    fn over(device: &Device, queue: Queue, pooled: bool) -> Stream {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let inner = StreamInner {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             queue,
-            repeats,
             handles: AtomicUsize::new(1),
             pooled,
             launches: device.launches().open(),
@@ -345,10 +336,6 @@ impl Stream {
 
     fn queue(&self) -> &Queue {
         &self.inner.queue
-    }
-
-    pub(crate) fn repeats(&self) -> &Repeats {
-        &self.inner.repeats
     }
 
     pub(crate) fn id(&self) -> u64 {

@@ -9,7 +9,6 @@ use cust_raw::{CUevent, CUstream};
 use super::{NO_TIMING, NON_BLOCKING};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::launch::Repeats;
 use crate::raw::{self, RawResult};
 
 /// Queues that a device keeps for later users of its pool.
@@ -105,52 +104,49 @@ impl Device {
 /// Queues of a device's pool that nobody uses.
 #[derive(Default)]
 pub(crate) struct IdleQueues {
-    queues: Mutex<VecDeque<(Queue, Repeats)>>,
+    queues: Mutex<VecDeque<Queue>>,
 }
 
 impl IdleQueues {
-    /// The queue that has lain here longest, of that level, if its work is done.
-    pub(super) fn take(&self, device: &Device, level: u32) -> Result<Option<(Queue, Repeats)>> {
-        let Some((queue, repeats)) = self.remove(level) else { return Ok(None) };
+    /// The queue of that level that has lain here longest, if its work is done.
+    pub(super) fn take(&self, device: &Device, level: u32) -> Result<Option<Queue>> {
+        let Some(queue) = self.remove(level) else { return Ok(None) };
         // SAFETY: nobody has destroyed it.
         let idle = device.call(|| unsafe { raw::stream_query(queue.stream) });
         if let Ok(true) = idle {
-            return Ok(Some((queue, repeats)));
+            return Ok(Some(queue));
         }
         // It cannot be full: one was just taken, and a queue too many is no harm.
-        self.queues().push_back((queue, repeats));
+        self.queues().push_back(queue);
         idle.map(|_| None)
     }
 
-    fn remove(&self, level: u32) -> Option<(Queue, Repeats)> {
+    fn remove(&self, level: u32) -> Option<Queue> {
         let mut queues = self.queues();
-        let position = queues.iter().position(|(queue, _)| queue.level == level)?;
+        let position = queues.iter().position(|queue| queue.level == level)?;
         queues.remove(position)
     }
 
-    /// Keeps a queue for the next user, with the graphs of its launches. False when there are enough.
-    pub(super) fn put(&self, queue: Queue, repeats: &mut Repeats) -> bool {
+    /// Keeps a queue for the next user. False when there are enough.
+    pub(super) fn put(&self, queue: Queue) -> bool {
         let mut queues = self.queues();
         if queues.len() >= KEPT {
             return false;
         }
-        queues.push_back((queue, std::mem::take(repeats)));
+        queues.push_back(queue);
         true
     }
 
     /// Destroys what is there. The context is current.
     pub(crate) fn destroy_all(&self) {
-        for (queue, mut repeats) in self.queues().drain(..) {
+        for queue in self.queues().drain(..) {
             // A failure has nobody to go to: streams go with their context.
             // SAFETY: the context is current by this function's contract, and what lies here is nobody else's.
-            let _ = unsafe {
-                repeats.destroy(queue.stream);
-                queue.destroy()
-            };
+            let _ = unsafe { queue.destroy() };
         }
     }
 
-    fn queues(&self) -> MutexGuard<'_, VecDeque<(Queue, Repeats)>> {
+    fn queues(&self) -> MutexGuard<'_, VecDeque<Queue>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

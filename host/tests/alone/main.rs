@@ -12,7 +12,7 @@ mod fault_sweep;
 mod graph_modules;
 mod graph_sticky;
 mod launch_blocking;
-mod launch_repeats;
+mod launch_prepared;
 mod memory;
 mod memory_bounds;
 mod memory_guards;

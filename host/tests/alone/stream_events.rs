@@ -6,7 +6,7 @@ use crate::common::{Bench, is_cached, kernels};
 use conformance::arguments::{AffineArgs, FactorArgs, argument_struct};
 use driver::fault::{Rule, Times};
 use ironwarp::{
-    DeviceBuffer, DeviceView, DeviceViewMut, LaunchArgs, LaunchConfig, Parameters, Result, Stream,
+    DeviceBuffer, DeviceView, DeviceViewMut, Arg, LaunchConfig, Parameters, Result, Stream,
 };
 
 const LEN: usize = 100;
@@ -70,17 +70,22 @@ fn events_where_they_are_needed() -> Result<()> {
     Ok(())
 }
 
-/// Arguments whose launch waits, when they are packed, until it is let go.
+/// An argument whose launch waits, once all arguments are packed, until it is let go. The last of its launch.
 struct Late<A>(A, Sender<()>, Receiver<()>);
 
-impl<P, A: LaunchArgs<P>> LaunchArgs<P> for Late<A> {
-    fn with(self, stream: &Stream, launch: impl FnOnce(&mut Parameters) -> Result<()>) -> Result<()> {
-        let Late(args, packed, go) = self;
-        args.with(stream, |parameters| {
-            packed.send(()).expect("somebody waits");
-            go.recv().expect("somebody lets it go");
-            launch(parameters)
-        })
+// SAFETY: the parameters are those of `A`.
+unsafe impl<P, A: Arg<P>> Arg<P> for Late<A> {
+    type Packed = (A::Packed, Sender<()>, Receiver<()>);
+
+    fn pack(self, stream: &Stream) -> Result<Self::Packed> {
+        let Late(arg, packed, go) = self;
+        Ok((arg.pack(stream)?, packed, go))
+    }
+
+    fn list((arg, packed, go): &Self::Packed, to: &mut Parameters) {
+        A::list(arg, to);
+        packed.send(()).expect("somebody waits");
+        go.recv().expect("somebody lets it go");
     }
 }
 
@@ -95,7 +100,7 @@ fn scale_late(
     // What this thread holds goes when it panics, so that the other one does not wait for ever.
     std::thread::scope(move |threads| {
         let config = LaunchConfig::linear(LEN, 32);
-        let late = Late((2.0, x, y), packed, may_go);
+        let late = (2.0, x, Late(y, packed, may_go));
         // SAFETY: both have LEN elements.
         let launch =
             threads.spawn(move || unsafe { ironwarp::launch::<kernels::scale>(stream, config, late) });

@@ -32,7 +32,8 @@ pub fn is_cached() -> bool {
 
 pub fn load_kernels(device: &Device) -> Result<Module> {
     use cuda_std::kernel::Kernel;
-    Module::load_family(device, kernels::fill::FAMILY, PtxSource::Text(kernels::PTX.to_owned()))
+    // SAFETY: the text has those kernels, with the parameters of their types.
+    unsafe { Module::load_family(device, kernels::fill::FAMILY, PtxSource::Text(kernels::PTX.to_owned())) }
 }
 
 /// The bytes of a value's bits, for comparisons that tell NaNs apart.

@@ -249,3 +249,15 @@ fn pointers_are_numbers() {
     assert_eq!(pointer.raw(), 4096);
     assert_eq!(DevicePtr::<f32>::null().raw(), 0);
 }
+
+#[test]
+fn the_first_call_of_a_thread_may_be_an_allocation_from_the_cache() -> Result<()> {
+    let Bench { stream, .. } = Bench::open()?;
+    drop(DeviceBuffer::<u32>::zeroed(&stream, 1000)?);
+    stream.synchronize()?;
+    // The driver knows no current context on a thread that has not called it.
+    let on_a_new_thread = || DeviceBuffer::<u32>::zeroed(&stream, 1000)?.to_vec(&stream);
+    let read = std::thread::scope(|threads| threads.spawn(on_a_new_thread).join().expect("no panic"))?;
+    assert_eq!(read, [0; 1000]);
+    Ok(())
+}

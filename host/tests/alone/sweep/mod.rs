@@ -71,15 +71,6 @@ pub const SCENARIOS: &[Scenario] = &[
         ],
         ..Scenario::new("prepared", prepared)
     },
-    Scenario {
-        harmless: &[
-            ("cuGraphCreate", 1, "without a graph a launch goes the usual way"),
-            ("cuGraphAddKernelNode", 1, "as above"),
-            ("cuGraphInstantiateWithFlags", 1, "as above"),
-            ("cuStreamSynchronize", 1, "a stream that is dropped waits for its graphs"),
-        ],
-        ..Scenario::new("repeats", repeats)
-    },
     Scenario::new("by name", by_name),
     Scenario::new("cust", with_cust),
     Scenario::new("basic ops", ops::basic),
@@ -188,18 +179,6 @@ fn prepared() -> Result<()> {
         unsafe { prepared.launch((64u32, value, &mut out))? };
     }
     assert_eq!(out.to_vec(&stream)?, [2.0; 64]);
-    Ok(())
-}
-
-/// A launch that repeats until it goes by a graph.
-fn repeats() -> Result<()> {
-    let Bench { stream, .. } = Bench::open()?;
-    let mut out = DeviceBuffer::<f32>::zeroed(&stream, 64)?;
-    for value in 0..40 {
-        // SAFETY: 64 elements.
-        unsafe { launch::<fill>(&stream, LaunchConfig::linear(64, 32), (64u32, value as f32, &mut out))? };
-    }
-    assert_eq!(out.to_vec(&stream)?, [39.0; 64]);
     Ok(())
 }
 

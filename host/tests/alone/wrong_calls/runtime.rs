@@ -7,7 +7,7 @@ use ironwarp::{
 };
 
 use super::{Calls, LEN};
-use crate::common::kernels::{bounded, fill, last_of_dynamic_shared};
+use crate::common::kernels::{PTX, bounded, fill, last_of_dynamic_shared};
 use crate::common::{Bench, load_kernels};
 
 pub(crate) fn table(calls: &mut Calls) {
@@ -203,8 +203,16 @@ fn modules(calls: &mut Calls) {
         let source = PtxSource::Text(String::new());
         calls.wrong(
             family,
-            |b| Module::load_family(&b.device, family, source),
+            |b| Module::from_source(&b.device, family, source),
             |e| matches!(e, Error::BadName { what: "family", .. }),
+        );
+    }
+    for own in ["basic", "gemm", "similarity", "tensor"] {
+        calls.wrong(
+            own,
+            // SAFETY: it is refused, whatever the text.
+            |b| unsafe { Module::load_family(&b.device, own, PtxSource::Text(PTX.to_owned())) },
+            |e| matches!(e, Error::OwnFamily { family } if family == own),
         );
     }
     for name in ["", "no_such_kernel", "Fill", "fill ", "füll"] {
