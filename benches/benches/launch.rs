@@ -139,8 +139,12 @@ fn bench_handle(session: &mut Session) -> Outcome {
 /// `cuLaunchKernel`, as CUDA declares it.
 type CuLaunchKernel = unsafe extern "C" fn(
     *mut c_void,
-    u32, u32, u32,
-    u32, u32, u32,
+    u32,
+    u32,
+    u32,
+    u32,
+    u32,
+    u32,
     u32,
     *mut c_void,
     *mut *mut c_void,
@@ -179,8 +183,12 @@ fn bench_plain(session: &mut Session) -> Outcome {
             let code = unsafe {
                 bare_launch(
                     handle,
-                    grid, 1, 1,
-                    block, 1, 1,
+                    grid,
+                    1,
+                    1,
+                    block,
+                    1,
+                    1,
                     0,
                     queue,
                     values.as_mut_ptr(),
@@ -191,7 +199,13 @@ fn bench_plain(session: &mut Session) -> Outcome {
         }
         Ok(())
     };
-    session.measure_calls_beside("launch_plain_call", "1 kernel", Work::Calls(1), ours, ("cuLaunchKernel", bare))?;
+    session.measure_calls_beside(
+        "launch_plain_call",
+        "1 kernel",
+        Work::Calls(1),
+        ours,
+        ("cuLaunchKernel", bare),
+    )?;
     check("launch_plain_call", &y.to_vec(&stream)?, count)?;
     check("cuLaunchKernel", &bare_y.to_vec(&bare_stream)?, bare_count)
 }

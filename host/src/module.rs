@@ -223,8 +223,9 @@ mod tests {
         let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
         let dependencies = manifest.split("[dependencies]").nth(1).unwrap().split("\n[").next().unwrap();
         let names = dependencies.lines().map(|line| line.split(['.', ' ', '=']).next().unwrap());
-        let mut families: Vec<_> =
-            names.filter(|name| !name.is_empty() && folder.join("../kernels-gpu").join(name).is_dir()).collect();
+        let mut families: Vec<_> = names
+            .filter(|name| !name.is_empty() && folder.join("../kernels-gpu").join(name).is_dir())
+            .collect();
         families.sort();
         assert_eq!(families, OWN_FAMILIES);
     }

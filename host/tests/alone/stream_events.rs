@@ -5,9 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use crate::common::{Bench, is_cached, kernels};
 use conformance::arguments::{AffineArgs, FactorArgs, argument_struct};
 use driver::fault::{Rule, Times};
-use ironwarp::{
-    DeviceBuffer, DeviceView, DeviceViewMut, Arg, LaunchConfig, Parameters, Result, Stream,
-};
+use ironwarp::{Arg, DeviceBuffer, DeviceView, DeviceViewMut, LaunchConfig, Parameters, Result, Stream};
 
 const LEN: usize = 100;
 
