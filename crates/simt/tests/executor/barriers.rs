@@ -97,11 +97,8 @@ fn two_barriers_deadlock() {
         if thread::warp() == 0 { sync(1, Some(64)) } else { sync(2, Some(64)) }
     });
     let report = fault.to_string();
-    assert!(
-        report
-            .contains("threads 0..=31 wait at barrier 1: 32 of 64 are there (crates/simt/tests/barriers.rs:"),
-        "{report}"
-    );
+    let first = concat!("threads 0..=31 wait at barrier 1: 32 of 64 are there (", file!(), ":");
+    assert!(report.contains(first), "{report}");
     assert!(report.contains("threads 32..=63 wait at barrier 2: 32 of 64"), "{report}");
 }
 

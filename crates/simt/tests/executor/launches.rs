@@ -173,7 +173,7 @@ fn endless_spinning_is_found() {
     });
     let fault = fault.unwrap_err();
     assert_eq!(fault.kind, FaultKind::Livelock);
-    assert!(fault.to_string().contains("threads 0..=63 spin (crates/simt/tests/launches.rs:"), "{fault}");
+    assert!(fault.to_string().contains(concat!("threads 0..=63 spin (", file!(), ":")), "{fault}");
 }
 
 /// The block that is first works for longer than threads may spin; the other waits for it on another worker.
