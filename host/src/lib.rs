@@ -34,6 +34,7 @@ pub mod graph;
 mod interop;
 mod launch;
 mod memory;
+mod methods;
 mod module;
 pub mod ops;
 mod ptx;
@@ -47,7 +48,7 @@ pub mod tma {
     };
 }
 
-pub use crate::tensor::{DType, Layout, Shape, Tensor, TensorError, TensorMut};
+pub use crate::tensor::{DType, Dim, Layout, Scalar, Shape, Tensor, TensorError, TensorMut};
 /// What a device's memory is used for.
 pub use arena::{BlockSnapshot, BlockState, HeapSnapshot, Holder, SegmentSnapshot, Snapshot, Stats};
 pub use device::{Arch, Device, DeviceProperties, MemoryInfo};
@@ -58,9 +59,10 @@ pub use launch::{
     PreparedLaunch, Suspects, launch,
 };
 pub use memory::{DeviceBuffer, DevicePtr, DeviceView, DeviceViewMut, Overrun, PinnedBuffer, with_oom_retry};
+pub use methods::Operand;
 pub use module::Module;
 pub use ptx::PtxSource;
-pub use stream::{Event, Scope, Stream};
+pub use stream::{Event, On, Scope, Stream};
 
 /// The program in the README.
 #[cfg(doctest)]

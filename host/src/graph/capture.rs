@@ -16,7 +16,7 @@ use crate::launch::LaunchSite;
 use crate::memory::{Borrowed, Diversion, PrivatePool, SharedOrder, Users};
 use crate::module::ModuleInner;
 use crate::raw::{self, RawResult};
-use crate::stream::Stream;
+use crate::stream::{Entered, Stream};
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`: other calls are neither forbidden nor spoil the capture, on this thread or any other.
 /// What must not happen inside a capture is refused by the calls themselves.
@@ -295,13 +295,16 @@ fn entry<'u>(uses: &'u mut Uses, order: &Arc<SharedOrder>) -> &'u mut Use {
     })
 }
 
-/// Runs `work` with `stream` captured; gives the graph and what it uses. Nothing is left behind when anything fails.
+/// Runs `work` with `stream` captured, and current in this thread; gives the graph and what it uses. Nothing is left behind when anything fails.
 pub(super) fn record<R>(
     stream: &Stream,
     work: impl FnOnce(&Stream) -> Result<R>,
 ) -> Result<(RawGraph, Captured, R)> {
     let mut under_way = UnderWay::begin(stream)?;
-    let result = work(stream)?;
+    let result = {
+        let _current = Entered::new(stream);
+        work(stream)?
+    };
     let graph = under_way.end()?;
     let captured = under_way.captured();
     Ok((graph, captured, result))

@@ -35,7 +35,7 @@ use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
 use crate::memory::{DeviceBuffer, DevicePtr};
 use crate::stream::Stream;
-use crate::tensor::{DType, Element, Shape, Tensor, TensorError, TensorMut};
+use crate::tensor::{DType, Dim, Element, Shape, Tensor, TensorError, TensorMut};
 
 /// Bytes of the widest unit that moves at a time.
 const UNIT: usize = size_of::<Unit16>();
@@ -82,13 +82,18 @@ impl Indices {
         let tensor = convert(stream, tensor, DType::I64)?.view_as(&[tensor.elements()])?;
         if !tensor.is_empty() {
             for op in [ReduceOp::Min, ReduceOp::Max] {
-                let index: i64 = reduce(stream, op, &tensor, &[])?.item(stream)?;
+                let index: i64 = reduce(stream, op, &tensor, &[])?.item_on(stream)?;
                 if usize::try_from(index).map_or(true, |index| index >= bound) {
                     return Err(TensorError::Index { operation, index, bound }.into());
                 }
             }
         }
         Ok(Indices { tensor, bound })
+    }
+
+    /// Numbers that are known to be from 0 to below `bound`: i64, contiguous, of one axis, in memory that nothing else shows.
+    pub(crate) fn known(tensor: Tensor, bound: usize) -> Self {
+        Indices { tensor, bound }
     }
 
     /// How many there are.
@@ -251,7 +256,7 @@ impl Sides {
         indices: &Indices,
     ) -> Result<Self> {
         if axis >= shape.rank() {
-            return Err(TensorError::Axis { operation, axis, rank: shape.rank() }.into());
+            return Err(TensorError::Axis { operation, axis: axis.given(), rank: shape.rank() }.into());
         }
         let (places, bound) = (shape[axis], indices.bound);
         if bound > places && !indices.is_empty() {

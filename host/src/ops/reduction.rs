@@ -28,7 +28,7 @@ use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
 use crate::memory::DevicePtr;
 use crate::stream::Stream;
-use crate::tensor::{DType, Shape, Tensor, TensorError};
+use crate::tensor::{DType, Dim, Shape, Tensor, TensorError};
 
 /// A reduction to one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -252,7 +252,8 @@ impl<'a> Problem<'a> {
         let twice = axes.iter().enumerate().any(|(place, axis)| axes[..place].contains(axis));
         if twice || axes.iter().any(|&axis| axis >= rank) {
             let wanted = "at most once, counted from 0";
-            return Err(TensorError::Axes { operation, axes: axes.to_vec(), rank, wanted }.into());
+            let axes = axes.iter().map(|axis| axis.given()).collect();
+            return Err(TensorError::Axes { operation, axes, rank, wanted }.into());
         }
         let goes = |axis: &usize| axes.is_empty() || axes.contains(axis);
         let (mut order, gone): (Vec<usize>, Vec<usize>) = (0..rank).partition(|axis| !goes(axis));

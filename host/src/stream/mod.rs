@@ -22,6 +22,7 @@
 //! # }
 //! ```
 
+mod current;
 mod event;
 mod overlap;
 mod queue;
@@ -39,9 +40,11 @@ use crate::launch::{LaunchSite, Recent};
 use crate::memory::Heap;
 use crate::raw::{self, RawResult};
 
+pub use current::On;
 pub use event::Event;
 pub use scope::Scope;
 
+pub(crate) use current::Entered;
 pub(crate) use queue::IdleQueues;
 use queue::Queue;
 
@@ -175,6 +178,12 @@ impl Stream {
             device: device.clone(),
         };
         Stream { inner: Arc::new(inner), in_hand: true }
+    }
+
+    /// A new handle of a stream that may have no other left.
+    fn again(inner: Arc<StreamInner>) -> Stream {
+        inner.handles.fetch_add(1, Ordering::Relaxed);
+        Stream { inner, in_hand: true }
     }
 
     /// The device that the stream belongs to.

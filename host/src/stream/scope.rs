@@ -1,9 +1,9 @@
-//! Fork and join: work that runs beside other work, on streams of the device's pool.
+//! Scopes: a stream made current for a closure, and fork and join, for work that runs beside other work.
 
 use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
 
-use super::Stream;
+use super::{Entered, Stream};
 use crate::error::Result;
 
 /// A stream that others were forked from. See [`Stream::scope`].
@@ -56,21 +56,27 @@ impl Drop for Scope<'_> {
 }
 
 impl Stream {
-    /// Runs `work`, which may fork streams; afterwards this stream waits for all of them, also when `work` fails or panics.
+    /// Runs `work` with this stream as the current one of its device in this thread, so that tensor methods and operators
+    /// queue on it; see [`Device::current_stream`](crate::Device::current_stream). The one before is current again
+    /// afterwards.
     ///
-    /// The host waits for nothing. Nothing is allowed or forbidden by this: buffers keep their own order.
+    /// `work` may fork streams. Afterwards this stream waits for all of them. Both hold also when `work` fails or panics.
+    /// The host waits for nothing. Buffers keep their own order, inside a scope and outside.
     ///
     /// # Errors
     /// What `work` returns, or else the driver's error.
     pub fn scope<R>(&self, work: impl FnOnce(&Scope<'_>) -> Result<R>) -> Result<R> {
         let mut scope = Scope { parent: self, forked: Mutex::default() };
-        let result = work(&scope)?;
+        let result = {
+            let _current = Entered::new(self);
+            work(&scope)?
+        };
         scope.join()?;
         Ok(result)
     }
 
     /// Runs each task on a thread and a stream of its own, several models beside each other say, and returns their results in
-    /// order. The streams are forked from this one and joined as in [`Stream::scope`]; the threads are waited for.
+    /// order. The stream is current in the thread. The streams are forked from this one and joined as in [`Stream::scope`]; the threads are waited for.
     ///
     /// # Errors
     /// The error of the first task that fails, after all have ended, or the driver's.
@@ -86,8 +92,13 @@ impl Stream {
             let tasks: Vec<(Stream, F)> =
                 tasks.into_iter().map(|task| Ok((scope.fork()?, task))).collect::<Result<_>>()?;
             std::thread::scope(|threads| {
-                let running: Vec<_> =
-                    tasks.into_iter().map(|(stream, task)| threads.spawn(move || task(&stream))).collect();
+                let run = |(stream, task): (Stream, F)| {
+                    threads.spawn(move || {
+                        let _current = Entered::new(&stream);
+                        task(&stream)
+                    })
+                };
+                let running: Vec<_> = tasks.into_iter().map(run).collect();
                 let ended: Vec<_> = running.into_iter().map(|thread| thread.join()).collect();
                 ended.into_iter().map(|result| result.unwrap_or_else(|panic| resume_unwind(panic))).collect()
             })

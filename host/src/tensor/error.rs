@@ -23,13 +23,13 @@ pub enum TensorError {
 
     /// An axis that the tensor does not have.
     #[error(
-        "{operation}: axis {axis} of a tensor with {rank} axes\nhint: axes are counted from 0, the outermost first"
+        "{operation}: dimension {axis} of a tensor with {rank} dimensions\nhint: dimensions are counted from 0, the outermost first, or from -1, the innermost first"
     )]
     Axis {
         /// The function called.
         operation: &'static str,
         /// The axis named.
-        axis: usize,
+        axis: isize,
         /// Axes of the tensor.
         rank: usize,
     },
@@ -40,7 +40,7 @@ pub enum TensorError {
         /// The function called.
         operation: &'static str,
         /// The axes named.
-        axes: Vec<usize>,
+        axes: Vec<isize>,
         /// Axes of the tensor.
         rank: usize,
         /// `exactly once` or `at most once`.
@@ -137,7 +137,7 @@ pub enum TensorError {
 
     /// A tensor that has to lie in one piece and does not.
     #[error(
-        "{operation}: shape {shape} with strides {strides:?} is not contiguous\nhint: make a copy in one piece with `ops::elementwise::contiguous`"
+        "{operation}: shape {shape} with strides {strides:?} is not contiguous\nhint: make a copy in one piece with `contiguous`"
     )]
     NotContiguous {
         /// The function called.
@@ -150,7 +150,7 @@ pub enum TensorError {
 
     /// A write to memory that other tensors show too.
     #[error(
-        "{operation}: the memory is shared by {tensors} tensors\nhint: drop the other views, or write to a copy of its own (`ops::elementwise::copy`)"
+        "{operation}: the memory is shared by {tensors} tensors\nhint: drop the other views, or write to a copy of its own (`copy`)"
     )]
     Shared {
         /// The function called.
@@ -161,7 +161,7 @@ pub enum TensorError {
 
     /// A write to a layout in which elements lie on top of each other.
     #[error(
-        "{operation}: in shape {shape} with strides {strides:?} several elements share a place\nhint: write to a tensor that is not broadcast (`ops::elementwise::copy`)"
+        "{operation}: in shape {shape} with strides {strides:?} several elements share a place\nhint: write to a tensor that is not broadcast (`copy`)"
     )]
     Overlapping {
         /// The function called.

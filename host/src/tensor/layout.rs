@@ -5,7 +5,7 @@ use std::ops::{Bound, RangeBounds};
 use arrayvec::ArrayVec;
 
 use super::shape::PerAxis;
-use super::{MAX_RANK, Shape, TensorError};
+use super::{Dim, MAX_RANK, Shape, TensorError};
 use crate::error::Result;
 
 /// Where the elements of a tensor lie in its memory: element `[i, j, ..]` at `offset + i * strides[0] + j * strides[1] + ..`, in
@@ -158,7 +158,8 @@ impl Layout {
         let named_once = (0..rank).all(|axis| axes.iter().filter(|&&other| other == axis).count() == 1);
         if axes.len() != rank || !named_once {
             let (operation, wanted) = ("permute", "exactly once");
-            return Err(TensorError::Axes { operation, axes: axes.to_vec(), rank, wanted }.into());
+            let axes = axes.iter().map(|axis| axis.given()).collect();
+            return Err(TensorError::Axes { operation, axes, rank, wanted }.into());
         }
         let sides: PerAxis = axes.iter().map(|&axis| self.shape[axis]).collect();
         let strides = axes.iter().map(|&axis| self.strides[axis]).collect();
@@ -223,7 +224,7 @@ impl Layout {
     pub fn unsqueeze(&self, axis: usize) -> Result<Self> {
         let (operation, rank) = ("unsqueeze", self.rank());
         if axis > rank {
-            return Err(TensorError::Axis { operation, axis, rank }.into());
+            return Err(TensorError::Axis { operation, axis: axis.given(), rank }.into());
         }
         let mut sides = self.shape.to_vec();
         sides.insert(axis, 1);
@@ -337,7 +338,7 @@ impl Layout {
         if axis < self.rank() {
             Ok(axis)
         } else {
-            Err(TensorError::Axis { operation, axis, rank: self.rank() }.into())
+            Err(TensorError::Axis { operation, axis: axis.given(), rank: self.rank() }.into())
         }
     }
 }

@@ -39,19 +39,23 @@
 //! # }
 //! ```
 
+pub(crate) mod dim;
 mod dtype;
 mod error;
 pub(crate) mod layout;
 mod print;
+pub(crate) mod promote;
 pub mod safetensors;
 pub(crate) mod shape;
 #[allow(clippy::module_inception)]
 mod tensor;
 mod view_mut;
 
+pub use dim::Dim;
 pub use dtype::{DType, Element};
 pub use error::TensorError;
 pub use layout::Layout;
+pub use promote::Scalar;
 pub use shape::{MAX_RANK, Shape};
 pub use tensor::Tensor;
 pub use view_mut::TensorMut;

@@ -1,6 +1,15 @@
-//! Tensors as text.
+//! Tensors as text, laid out as PyTorch does.
+//!
+//! ```text
+//! [[ 1.0000, -2.0000],
+//!  [ 0.5000,  4.0000]]
+//! f32 [2, 2]
+//! ```
+//!
+//! Of more than a thousand elements only the ends of each dimension are shown. All numbers have one notation: whole
+//! numbers, four digits after the point, or, where magnitudes lie far apart, exponents.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use half::{bf16, f16};
 use num::{E4M3, E5M2};
@@ -13,13 +22,24 @@ use crate::stream::Stream;
 const SHOWN_WHOLE: usize = 1000;
 /// Places shown at each end of an axis that is not shown whole.
 const EDGE: usize = 3;
-/// Digits after the point.
-const DIGITS: usize = 4;
-/// Magnitudes from which, and below which, all numbers are shown with exponents.
-const WIDE: std::ops::Range<f64> = 1e-3..1e5;
+/// Columns of a line.
+const COLUMNS: usize = 80;
+/// What stands for the places that are left out.
+const GAP: &str = " ...";
+
+/// The text of [`Tensor::to_text`] by the current stream. Where the elements cannot be had, the error stands in their place.
+impl fmt::Display for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.device().current_stream().and_then(|stream| self.to_text(&stream)) {
+            Ok(text) => f.write_str(&text),
+            Err(error) => write!(f, "<{error}>\n{} {}", self.dtype(), self.shape()),
+        }
+    }
+}
 
 impl Tensor {
-    /// The elements as text, by axes: of more than a thousand elements only the ends of each axis. Waits as [`Tensor::to_vec`].
+    /// The elements as text, by axes: of more than a thousand elements only the ends of each axis. The last line has type and
+    /// shape. Waits as [`Tensor::to_vec`].
     ///
     /// # Errors
     /// [`crate::Error::DeviceMismatch`], or the driver's error.
@@ -84,19 +104,22 @@ fn write_axis<'a>(
         return;
     };
     text.push('[');
+    // As many elements as fit in a line, each with a comma and a space.
+    let per_line = (COLUMNS.saturating_sub(depth) / (width + 2)).max(1);
     for (count, place) in shown(side, edge).enumerate() {
         match (count, inner.len()) {
             (0, _) => {}
-            (_, 0) => text.push_str(", "),
+            (count, 0) if count % per_line != 0 => text.push_str(", "),
             // A blank line between matrices, as between the axes that they stand for.
             (_, inner) => {
                 text.push(',');
-                text.extend(std::iter::repeat_n('\n', inner));
+                text.extend(std::iter::repeat_n('\n', inner.max(1)));
                 text.extend(std::iter::repeat_n(' ', depth + 1));
             }
         }
         match place {
-            None => text.push_str("..."),
+            None if inner.is_empty() => text.push_str(GAP),
+            None => text.push_str(GAP.trim_start()),
             Some(_) if inner.is_empty() => {
                 let element = elements.next().map_or("", String::as_str);
                 let _ = write!(text, "{element:>width$}");
@@ -134,8 +157,77 @@ fn values<T: Element>(parts: &[Tensor], stream: &Stream) -> Result<Vec<T>> {
 
 fn floats<T: Element>(parts: &[Tensor], stream: &Stream, widen: impl Fn(T) -> f64) -> Result<Vec<String>> {
     let values: Vec<f64> = values::<T>(parts, stream)?.into_iter().map(widen).collect();
-    let is_wide = |v: &f64| v.is_finite() && *v != 0.0 && !WIDE.contains(&v.abs());
-    let exponents = values.iter().any(is_wide);
-    let text = |v: &f64| if exponents { format!("{v:.DIGITS$e}") } else { format!("{v:.DIGITS$}") };
-    Ok(values.iter().map(text).collect())
+    let notation = Notation::of(&values);
+    Ok(values.iter().map(|&value| notation.text(value)).collect())
+}
+
+/// How floats are written: one way for all of a tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Notation {
+    /// `3.`
+    Whole,
+    /// `3.1416`
+    Point,
+    /// `3.1416e+00`
+    Exponent,
+}
+
+impl Notation {
+    /// PyTorch's choice (`torch._tensor_str`).
+    fn of(values: &[f64]) -> Self {
+        let magnitudes = || values.iter().map(|v| v.abs()).filter(|v| v.is_finite() && *v != 0.0);
+        let largest = magnitudes().fold(0.0, f64::max);
+        let smallest = magnitudes().fold(f64::INFINITY, f64::min);
+        let is_whole = magnitudes().all(|v| v.fract() == 0.0);
+        if largest > 1e8 || largest / smallest > 1e3 || (!is_whole && smallest < 1e-4) {
+            Notation::Exponent
+        } else if is_whole {
+            Notation::Whole
+        } else {
+            Notation::Point
+        }
+    }
+
+    fn text(self, value: f64) -> String {
+        if value.is_nan() {
+            return "nan".to_owned();
+        }
+        if value.is_infinite() {
+            return value.to_string();
+        }
+        match self {
+            Notation::Whole => format!("{value:.0}."),
+            Notation::Point => format!("{value:.4}"),
+            Notation::Exponent => {
+                let text = format!("{value:.4e}");
+                let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+                // Of at most three digits.
+                format!("{digits}e{:+03}", exponent.parse::<i32>().unwrap_or(0))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Notation;
+
+    #[test]
+    fn numbers_are_written_as_pytorch_writes_them() {
+        // By the rules of `torch._tensor_str`.
+        let cases: [(&[f64], &[&str]); 7] = [
+            (&[1.0, -2.0, 300.0], &["1.", "-2.", "300."]),
+            (&[0.0, 0.0], &["0.", "0."]),
+            (&[1.5, f64::NAN, f64::INFINITY], &["1.5000", "nan", "inf"]),
+            (&[1.0, f64::NEG_INFINITY], &["1.", "-inf"]),
+            (&[1e-9, 2.0], &["1.0000e-09", "2.0000e+00"]),
+            (&[1.0, 1001.0], &["1.0000e+00", "1.0010e+03"]),
+            (&[1e200], &["1.0000e+200"]),
+        ];
+        for (values, want) in cases {
+            let notation = Notation::of(values);
+            let got: Vec<String> = values.iter().map(|&value| notation.text(value)).collect();
+            assert_eq!(got, want);
+        }
+    }
 }

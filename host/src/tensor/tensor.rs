@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
-use super::{DType, Element, Layout, Shape, TensorError, TensorMut};
+use super::{DType, Dim, Element, Layout, Shape, TensorError, TensorMut, dim};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::{DeviceBuffer, DevicePtr, DeviceView};
-use crate::stream::Stream;
+use crate::stream::{On, Stream};
 
 /// Device memory with an element type, a shape and strides; see the [module](crate::tensor).
 #[derive(Clone)]
@@ -21,12 +21,12 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor of zeros (`false`), contiguous.
+    /// A tensor of zeros (`false`), contiguous, made on a stream, or on the current stream of a device.
     ///
     /// # Errors
     /// [`TensorError::Rank`], [`TensorError::TooLarge`], [`Error::OutOfMemory`], or the driver's error.
-    pub fn zeros(stream: &Stream, shape: &[usize], dtype: DType) -> Result<Self> {
-        Tensor::zeros_in(stream, Layout::contiguous(Shape::of("Tensor::zeros", shape)?), dtype)
+    pub fn zeros(on: impl On, shape: &[usize], dtype: DType) -> Result<Self> {
+        Tensor::zeros_in(&on.stream()?, Layout::contiguous(Shape::of("Tensor::zeros", shape)?), dtype)
     }
 
     /// A tensor of zeros whose rows (along the last axis) begin at multiples of `row_bytes` bytes: 16 for a tensor map, 128 for
@@ -34,9 +34,9 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::zeros`]; [`TensorError::TooLarge`] for a multiple of 0.
-    pub fn zeros_padded(stream: &Stream, shape: &[usize], dtype: DType, row_bytes: usize) -> Result<Self> {
+    pub fn zeros_padded(on: impl On, shape: &[usize], dtype: DType, row_bytes: usize) -> Result<Self> {
         let shape = Shape::of("Tensor::zeros_padded", shape)?;
-        Tensor::zeros_in(stream, Layout::padded(shape, row_bytes.div_ceil(dtype.size()))?, dtype)
+        Tensor::zeros_in(&on.stream()?, Layout::padded(shape, row_bytes.div_ceil(dtype.size()))?, dtype)
     }
 
     fn zeros_in(stream: &Stream, layout: Layout, dtype: DType) -> Result<Self> {
@@ -59,10 +59,10 @@ impl Tensor {
     ///
     /// # Errors
     /// [`TensorError::Elements`] when the length is not that of the shape, or as [`Tensor::zeros`].
-    pub fn from_slice<T: Element>(stream: &Stream, shape: &[usize], data: &[T]) -> Result<Self> {
+    pub fn from_slice<T: Element>(on: impl On, shape: &[usize], data: &[T]) -> Result<Self> {
         let shape = fitting("Tensor::from_slice", shape, data.len())?;
         let bytes = bytemuck::cast_slice::<T, u8>(data);
-        let storage = Arc::new(DeviceBuffer::from_slice(stream, bytes)?);
+        let storage = Arc::new(DeviceBuffer::from_slice(&on.stream()?, bytes)?);
         Ok(Tensor { storage, dtype: T::DTYPE, layout: Layout::contiguous(shape) })
     }
 
@@ -106,6 +106,14 @@ impl Tensor {
     /// Where the elements lie.
     pub fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// Places along a dimension.
+    ///
+    /// # Errors
+    /// [`TensorError::Axis`].
+    pub fn size(&self, dim: impl Dim) -> Result<usize> {
+        Ok(self.shape()[dim::axis("size", dim, self.rank())?])
     }
 
     /// Axes.
@@ -204,18 +212,34 @@ impl Tensor {
         Ok(elements)
     }
 
-    /// The one element of a tensor of one element, on the host; waits as [`Tensor::to_vec`].
+    /// [`Tensor::to_vec`] by the current stream.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_vec`].
+    pub fn tolist<T: Element>(&self) -> Result<Vec<T>> {
+        self.to_vec(&self.device().current_stream()?)
+    }
+
+    /// The one element of a tensor of one element, on the host, by the current stream; waits as [`Tensor::to_vec`].
     ///
     /// # Errors
     /// [`TensorError::Shape`] for any other number of elements, or as [`Tensor::to_vec`].
-    pub fn item<T: Element>(&self, stream: &Stream) -> Result<T> {
+    pub fn item<T: Element>(&self) -> Result<T> {
+        self.item_on(&self.device().current_stream()?)
+    }
+
+    /// [`Tensor::item`] by `stream`.
+    ///
+    /// # Errors
+    /// As [`Tensor::item`].
+    pub fn item_on<T: Element>(&self, stream: &Stream) -> Result<T> {
         if self.elements() != 1 {
             return Err(TensorError::Shape {
                 operation: "Tensor::item",
                 what: "the tensor",
                 got: self.shape().clone(),
                 wanted: "one element".to_owned(),
-                hint: "`select` an element first, or take all with `to_vec`",
+                hint: "`select` an element first, or take all with `tolist`",
             }
             .into());
         }
@@ -285,61 +309,94 @@ impl Tensor {
     }
 }
 
-/// Views: the same memory under another layout. No element moves.
+/// Views: the same memory under another layout. No element moves. Dimensions may be counted from the end.
 impl Tensor {
-    /// As [`Layout::permute`].
+    /// The dimensions in another order: dimension `i` of the result is dimension `dims[i]`.
     ///
     /// # Errors
-    /// [`TensorError::Axes`].
-    pub fn permute(&self, axes: &[usize]) -> Result<Self> {
-        Ok(self.with(self.layout.permute(axes)?))
+    /// [`TensorError::Axes`] when not every dimension is named exactly once.
+    pub fn permute<D: Dim>(&self, dims: &[D]) -> Result<Self> {
+        Ok(self.with(self.layout.permute(&dim::order(dims, self.rank())?)?))
     }
 
-    /// As [`Layout::transpose`].
+    /// Dimensions `a` and `b` exchanged.
     ///
     /// # Errors
     /// [`TensorError::Axis`].
-    pub fn transpose(&self, a: usize, b: usize) -> Result<Self> {
-        Ok(self.with(self.layout.transpose(a, b)?))
+    pub fn transpose(&self, a: impl Dim, b: impl Dim) -> Result<Self> {
+        Ok(self.with(self.layout.transpose(self.axis("transpose", a)?, self.axis("transpose", b)?)?))
     }
 
-    /// Places `range` of `axis`.
+    /// A matrix with rows for columns; tensors of fewer dimensions as they are.
+    ///
+    /// # Errors
+    /// [`TensorError::Shape`] for more than two dimensions.
+    pub fn t(&self) -> Result<Self> {
+        match self.rank() {
+            0 | 1 => Ok(self.clone()),
+            2 => self.transpose(0, 1),
+            _ => Err(TensorError::Shape {
+                operation: "t",
+                what: "the tensor",
+                got: self.shape().clone(),
+                wanted: "at most two dimensions".to_owned(),
+                hint: "name the two dimensions: `x.transpose(-2, -1)`",
+            }
+            .into()),
+        }
+    }
+
+    /// `length` places of `dim` from `start` on.
     ///
     /// # Errors
     /// [`TensorError::Axis`], [`TensorError::Slice`].
-    pub fn slice(&self, axis: usize, range: impl RangeBounds<usize>) -> Result<Self> {
-        self.slice_by(axis, range, 1)
+    pub fn narrow(&self, dim: impl Dim, start: usize, length: usize) -> Result<Self> {
+        self.slice(dim, start..start.saturating_add(length))
     }
 
-    /// Every `step`-th place of `range` of `axis`.
+    /// Places `range` of `dim`.
     ///
     /// # Errors
     /// [`TensorError::Axis`], [`TensorError::Slice`].
-    pub fn slice_by(&self, axis: usize, range: impl RangeBounds<usize>, step: usize) -> Result<Self> {
-        Ok(self.with(self.layout.slice(axis, range, step)?))
+    pub fn slice(&self, dim: impl Dim, range: impl RangeBounds<usize>) -> Result<Self> {
+        self.slice_by(dim, range, 1)
     }
 
-    /// As [`Layout::select`].
+    /// Every `step`-th place of `range` of `dim`.
     ///
     /// # Errors
     /// [`TensorError::Axis`], [`TensorError::Slice`].
-    pub fn select(&self, axis: usize, index: usize) -> Result<Self> {
-        Ok(self.with(self.layout.select(axis, index)?))
+    pub fn slice_by(&self, dim: impl Dim, range: impl RangeBounds<usize>, step: usize) -> Result<Self> {
+        Ok(self.with(self.layout.slice(self.axis("slice", dim)?, range, step)?))
     }
 
-    /// As [`Layout::squeeze`].
+    /// Place `index` of `dim`, which goes. `index` too may be counted from the end.
+    ///
+    /// # Errors
+    /// [`TensorError::Axis`], [`TensorError::Slice`].
+    pub fn select(&self, dim: impl Dim, index: impl Dim) -> Result<Self> {
+        let axis = self.axis("select", dim)?;
+        Ok(self.with(self.layout.select(axis, dim::place(index, self.shape()[axis]))?))
+    }
+
+    /// Without `dim`, which has one place.
     ///
     /// # Errors
     /// [`TensorError::Axis`], [`TensorError::Shape`].
-    pub fn squeeze(&self, axis: usize) -> Result<Self> {
-        Ok(self.with(self.layout.squeeze(axis)?))
+    pub fn squeeze(&self, dim: impl Dim) -> Result<Self> {
+        Ok(self.with(self.layout.squeeze(self.axis("squeeze", dim)?)?))
     }
 
-    /// As [`Layout::unsqueeze`].
+    /// With a new dimension of one place, number `dim` of the result; `-1` makes it the last.
     ///
     /// # Errors
     /// [`TensorError::Axis`], [`TensorError::Rank`].
-    pub fn unsqueeze(&self, axis: usize) -> Result<Self> {
+    pub fn unsqueeze(&self, dim: impl Dim) -> Result<Self> {
+        let axis = dim::counted(dim.given(), self.rank() + 1).ok_or_else(|| TensorError::Axis {
+            operation: "unsqueeze",
+            axis: dim.given(),
+            rank: self.rank(),
+        })?;
         Ok(self.with(self.layout.unsqueeze(axis)?))
     }
 
@@ -359,6 +416,10 @@ impl Tensor {
         let operation = "view_as";
         let layout = self.layout.reshape(Shape::of(operation, shape)?)?;
         Ok(self.with(layout.ok_or_else(|| self.not_contiguous(operation))?))
+    }
+
+    fn axis(&self, operation: &'static str, dim: impl Dim) -> Result<usize> {
+        dim::axis(operation, dim, self.rank())
     }
 }
 
@@ -384,7 +445,7 @@ pub(super) fn expect_dtype<T: Element>(operation: &'static str, got: DType) -> R
         return Ok(());
     }
     let (what, wanted, hint) =
-        ("the tensor", T::DTYPE.to_string(), "name the type that it has, or convert it with `ops::convert`");
+        ("the tensor", T::DTYPE.to_string(), "name the type that it has, or convert it with `to`");
     Err(TensorError::DType { operation, what, got, wanted, hint }.into())
 }
 

@@ -6,7 +6,7 @@ use std::ops::RangeBounds;
 use bytemuck::Pod;
 
 use super::tensor::{address, describe, expect_dtype, not_contiguous};
-use super::{DType, Element, Layout, Shape, TensorError};
+use super::{DType, Dim, Element, Layout, Shape, TensorError, dim};
 use crate::device::Device;
 use crate::error::Result;
 use crate::memory::{DeviceBuffer, DevicePtr, DeviceViewMut};
@@ -49,38 +49,39 @@ impl<'a> TensorMut<'a> {
         TensorMut { storage: self.storage, dtype: self.dtype, layout: self.layout.clone() }
     }
 
-    /// Places `range` of `axis`; uses the access up, `view_mut()` first keeps it.
+    /// Places `range` of `dim`; uses the access up, `view_mut()` first keeps it.
     ///
     /// # Errors
     /// [`TensorError::Axis`], [`TensorError::Slice`].
-    pub fn slice(self, axis: usize, range: impl RangeBounds<usize>) -> Result<Self> {
-        self.slice_by(axis, range, 1)
+    pub fn slice(self, dim: impl Dim, range: impl RangeBounds<usize>) -> Result<Self> {
+        self.slice_by(dim, range, 1)
     }
 
-    /// Every `step`-th place of `range` of `axis`, as [`TensorMut::slice`].
+    /// Every `step`-th place of `range` of `dim`, as [`TensorMut::slice`].
     ///
     /// # Errors
     /// [`TensorError::Axis`], [`TensorError::Slice`].
-    pub fn slice_by(self, axis: usize, range: impl RangeBounds<usize>, step: usize) -> Result<Self> {
-        let layout = self.layout.slice(axis, range, step)?;
+    pub fn slice_by(self, dim: impl Dim, range: impl RangeBounds<usize>, step: usize) -> Result<Self> {
+        let layout = self.layout.slice(dim::axis("slice", dim, self.layout.rank())?, range, step)?;
         Ok(TensorMut { layout, ..self })
     }
 
-    /// As [`Layout::select`].
+    /// As [`Tensor::select`](crate::Tensor::select).
     ///
     /// # Errors
     /// [`TensorError::Axis`], [`TensorError::Slice`].
-    pub fn select(self, axis: usize, index: usize) -> Result<Self> {
-        let layout = self.layout.select(axis, index)?;
+    pub fn select(self, dim: impl Dim, index: impl Dim) -> Result<Self> {
+        let axis = dim::axis("select", dim, self.layout.rank())?;
+        let layout = self.layout.select(axis, dim::place(index, self.layout.shape()[axis]))?;
         Ok(TensorMut { layout, ..self })
     }
 
-    /// As [`Layout::permute`].
+    /// As [`Tensor::permute`](crate::Tensor::permute).
     ///
     /// # Errors
     /// [`TensorError::Axes`].
-    pub fn permute(self, axes: &[usize]) -> Result<Self> {
-        let layout = self.layout.permute(axes)?;
+    pub fn permute<D: Dim>(self, dims: &[D]) -> Result<Self> {
+        let layout = self.layout.permute(&dim::order(dims, self.layout.rank())?)?;
         Ok(TensorMut { layout, ..self })
     }
 

@@ -205,7 +205,10 @@ fn places_of_extremes() -> Outcome {
     assert_eq!(argmax(&stream, &low, 1)?.to_vec::<i64>(&stream)?, [0, 0]);
     let ends = Tensor::from_slice(&stream, &[4], &[3i64, i64::MIN, i64::MAX, i64::MAX])?;
     assert_eq!(
-        (argmax(&stream, &ends, 0)?.item::<i64>(&stream)?, argmin(&stream, &ends, 0)?.item::<i64>(&stream)?),
+        (
+            argmax(&stream, &ends, 0)?.item_on::<i64>(&stream)?,
+            argmin(&stream, &ends, 0)?.item_on::<i64>(&stream)?
+        ),
         (2, 1)
     );
     let flags = Tensor::from_slice(&stream, &[2, 2], &[false, true, true, true])?;
@@ -289,7 +292,7 @@ fn any_layout_and_alignment() -> Outcome {
     let device = Tensor::from_slice(&stream, &[20_000], &long)?;
     for start in 0..9 {
         let want: f64 = long[start..].iter().map(|&v| f64::from(v)).sum();
-        let got = mean(&stream, &device.slice(0, start..)?, &[])?.item::<bf16>(&stream)?;
+        let got = mean(&stream, &device.slice(0, start..)?, &[])?.item_on::<bf16>(&stream)?;
         let nearest = reference::elementwise::SmallFloat::BF16
             .nearest(f64::from((want / (20_000 - start) as f64) as f32));
         assert_eq!(f64::from(got), nearest, "from {start} on");
@@ -314,10 +317,10 @@ fn repeats_bit_for_bit() -> Outcome {
 fn signs_of_zero() -> Outcome {
     let stream = stream()?;
     let zeros = Tensor::from_slice(&stream, &[3], &[-0.0f64, 0.0, -0.0])?;
-    let of = |op| reduce(&stream, op, &zeros, &[])?.item::<f64>(&stream);
+    let of = |op| reduce(&stream, op, &zeros, &[])?.item_on::<f64>(&stream);
     compare::bitwise_equal("zeros", &[of(ReduceOp::Max)?, of(ReduceOp::Min)?], &[0.0, -0.0])?;
     let zeros = Tensor::from_slice(&stream, &[3], &[-0.0f32, 0.0, -0.0])?;
-    let of = |op| reduce(&stream, op, &zeros, &[])?.item::<f32>(&stream);
+    let of = |op| reduce(&stream, op, &zeros, &[])?.item_on::<f32>(&stream);
     compare::bitwise_equal("zeros", &[of(ReduceOp::Max)?, of(ReduceOp::Min)?], &[0.0, -0.0])?;
     Ok(())
 }

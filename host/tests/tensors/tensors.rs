@@ -24,7 +24,7 @@ fn round_trip<T: Element + PartialEq + std::fmt::Debug>(stream: &Stream, values:
     let x = Tensor::from_slice(stream, &[2, values.len() / 2], values)?;
     assert_eq!((x.dtype(), x.shape().sides()), (T::DTYPE, &[2, values.len() / 2][..]));
     assert_eq!(x.to_vec::<T>(stream)?, values);
-    assert_eq!(x.select(0, 1)?.select(0, 0)?.item::<T>(stream)?, values[values.len() / 2]);
+    assert_eq!(x.select(0, 1)?.select(0, 0)?.item_on::<T>(stream)?, values[values.len() / 2]);
     Ok(())
 }
 
@@ -96,7 +96,7 @@ fn zeros_padding_and_scalars() -> Outcome {
     let padded = Tensor::zeros_padded(&stream, &[3, 5], DType::F16, 16)?;
     assert_eq!(padded.to_vec::<f16>(&stream)?, [f16::ZERO; 15]);
     let scalar = Tensor::from_slice(&stream, &[], &[7i64])?;
-    assert_eq!((scalar.rank(), scalar.item::<i64>(&stream)?), (0, 7));
+    assert_eq!((scalar.rank(), scalar.item_on::<i64>(&stream)?), (0, 7));
     let empty = Tensor::zeros(&stream, &[4, 0], DType::F32)?;
     assert!(empty.is_empty() && empty.to_vec::<f32>(&stream)?.is_empty());
     Ok(())
@@ -169,7 +169,7 @@ fn wrong_calls_say_what_to_do() -> Outcome {
     });
     wrong(x.to_vec::<i32>(&stream), |e| matches!(e, TensorError::DType { got: DType::F32, .. }));
     wrong(x.as_view::<f16>(), |e| matches!(e, TensorError::DType { .. }));
-    wrong(x.item::<f32>(&stream), |e| matches!(e, TensorError::Shape { .. }));
+    wrong(x.item_on::<f32>(&stream), |e| matches!(e, TensorError::Shape { .. }));
     wrong(x.permute(&[0, 1]), |e| matches!(e, TensorError::Axes { .. }));
     wrong(x.permute(&[0, 1, 1]), |e| matches!(e, TensorError::Axes { .. }));
     wrong(x.transpose(0, 3), |e| matches!(e, TensorError::Axis { axis: 3, rank: 3, .. }));
@@ -202,21 +202,21 @@ fn text_shows_the_ends() -> Outcome {
 [[[ 1.0000, -2.0000],
   [ 0.5000,  4.0000]],
 
- [[    NaN,  0.0000],
+ [[    nan,  0.0000],
   [ 7.2500, -0.1250]]]
 f32 [2, 2, 2]";
     assert_eq!(x.to_text(&stream)?, want);
     let tiny = Tensor::from_slice(&stream, &[2], &[1e-9f64, 2.0])?;
-    assert_eq!(tiny.to_text(&stream)?, "[1.0000e-9,  2.0000e0]\nf64 [2]");
+    assert_eq!(tiny.to_text(&stream)?, "[1.0000e-09, 2.0000e+00]\nf64 [2]");
     let long = Tensor::from_slice(&stream, &[7, 200], &(0..1400).collect::<Vec<i64>>())?;
     let want = "\
-[[   0,    1,    2, ...,  197,  198,  199],
- [ 200,  201,  202, ...,  397,  398,  399],
- [ 400,  401,  402, ...,  597,  598,  599],
+[[   0,    1,    2,  ...,  197,  198,  199],
+ [ 200,  201,  202,  ...,  397,  398,  399],
+ [ 400,  401,  402,  ...,  597,  598,  599],
  ...,
- [ 800,  801,  802, ...,  997,  998,  999],
- [1000, 1001, 1002, ..., 1197, 1198, 1199],
- [1200, 1201, 1202, ..., 1397, 1398, 1399]]
+ [ 800,  801,  802,  ...,  997,  998,  999],
+ [1000, 1001, 1002,  ..., 1197, 1198, 1199],
+ [1200, 1201, 1202,  ..., 1397, 1398, 1399]]
 i64 [7, 200]";
     assert_eq!(long.to_text(&stream)?, want);
     assert_eq!(Tensor::from_slice(&stream, &[], &[true])?.to_text(&stream)?, "true\nbool []");

@@ -29,9 +29,10 @@ impl Driver {
     }
 
     /// Whether it was queued, behind work of the stream.
-    fn mark_in_order(&mut self, stream: usize, mark: Mark) -> Outcome<bool> {
-        let context = self.enter()?;
-        let stream: Handle = self.stream(stream, context)?;
+    fn mark_in_order(&mut self, stream: Handle, mark: Mark) -> Outcome<bool> {
+        // By the stream's own context: the calling thread may have none current yet, since a block that an allocator has
+        // at hand takes no driver call.
+        self.sound(self.streams.get(stream)?.context)?;
         // Nothing to wait for: a stream that is done stays done.
         if self.streams.get(stream)?.queue.is_empty() {
             self.mark(&mark);
@@ -43,7 +44,7 @@ impl Driver {
 
 /// Tells the checker, in the order of a stream's work, that `bytes` bytes at `address` are in use from now on, called `label`
 /// in its reports, or with `None` that they are not. Memory out of use is filled with NaN bytes. The range lies in one
-/// allocation of the current context. Does nothing after a fault, or when the software driver is not in use. Returns whether
+/// allocation of the stream's context; the stream is none of CUDA's special values. Does nothing after a fault, or when the software driver is not in use. Returns whether
 /// this was queued: then other streams have to wait for it before they use the block.
 pub fn mark_block(stream: *mut core::ffi::c_void, address: u64, bytes: usize, label: Option<&str>) -> bool {
     if !super::state::is_started() {

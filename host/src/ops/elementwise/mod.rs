@@ -349,7 +349,7 @@ pub fn reshape(stream: &Stream, x: &Tensor, shape: &[usize]) -> Result<Tensor> {
 }
 
 /// A new contiguous tensor that `write` writes.
-pub(super) fn made(
+pub(crate) fn made(
     stream: &Stream,
     shape: &Shape,
     dtype: DType,

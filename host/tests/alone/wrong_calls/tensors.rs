@@ -57,7 +57,11 @@ fn reading(calls: &mut Calls) {
     calls.wrong("to_vec of f16", |b| x(b)?.to_vec::<f16>(&b.stream), dtype());
     calls.wrong("as_view", |b| x(b)?.as_view::<f16>().map(drop), dtype());
     calls.wrong("into_buffer", |b| x(b)?.into_buffer::<i32>(), |e| e.tensor_error().is_some());
-    calls.wrong("item", |b| x(b)?.item::<f32>(&b.stream), tensor(|e| matches!(e, TensorError::Shape { .. })));
+    calls.wrong(
+        "item",
+        |b| x(b)?.item_on::<f32>(&b.stream),
+        tensor(|e| matches!(e, TensorError::Shape { .. })),
+    );
     let scattered = || tensor(|e| matches!(e, TensorError::NotContiguous { .. }));
     calls.wrong("view of columns", |b| x(b)?.transpose(0, 1)?.as_view::<f32>().map(drop), scattered());
     calls.wrong("buffer of a part", |b| x(b)?.slice(0, 1..)?.into_buffer::<f32>(), scattered());

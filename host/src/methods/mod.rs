@@ -1,0 +1,40 @@
+//! Methods and operators of [`Tensor`], with PyTorch's names, argument order, broadcasting and type promotion.
+//!
+//! They queue on the current stream of the tensor's device ([`crate::Device::current_stream`]). The functions of
+//! [`crate::ops`] do the same work on a stream that the caller names; each method here is a few lines over one of them.
+//!
+//! | file | methods |
+//! |---|---|
+//! | `create` | `ones`, `full`, `arange`, `rand`, `eye` and their like |
+//! | `unary` | one row a function of [`crate::ops::elementwise::UnaryOp`]; `to`, `clamp` |
+//! | `binary` | one row a function of [`crate::ops::elementwise::BinaryOp`] and of [`crate::ops::elementwise::CompareOp`] |
+//! | `operators` | `+ - * / & \| ^ !` |
+//! | `reduce` | one row a function of [`crate::ops::reduction::ReduceOp`]; `argmax`, `max` |
+//! | `shape` | `reshape`, `flatten`, `cat`, `split` and their like |
+//! | `index` | `index_select`, `gather`, `scatter`, `where_`, `masked_fill` |
+//! | `matmul` | products of vectors, matrices and batches |
+//!
+//! A new row of an op table gets a method by one line in the table of its file.
+//!
+//! Limits: nothing is differentiated, and there is no global random state; `rand` takes a seed.
+
+mod binary;
+mod create;
+mod index;
+mod matmul;
+mod number;
+mod operators;
+mod reduce;
+mod shape;
+mod unary;
+
+pub use number::Operand;
+
+use crate::error::Result;
+use crate::stream::Stream;
+use crate::tensor::Tensor;
+
+/// The stream that a method of `x` queues on.
+fn stream_of(x: &Tensor) -> Result<Stream> {
+    x.device().current_stream()
+}

@@ -1,0 +1,496 @@
+//! Methods and operators of tensors: PyTorch's values, written by hand, and the functions that take a stream.
+
+use std::error::Error as StdError;
+
+use half::{bf16, f16};
+use ironwarp::ops::elementwise::{BinaryOp, CompareOp, UnaryOp, binary, compare, unary};
+use ironwarp::ops::reduction::{ReduceOp, reduce};
+use ironwarp::{DType, Device, Error, Result, Tensor};
+
+type Outcome = std::result::Result<(), Box<dyn StdError>>;
+
+fn device() -> Result<Device> {
+    Device::open(0)
+}
+
+fn f32s(device: &Device, shape: &[usize], values: &[f32]) -> Result<Tensor> {
+    Tensor::from_slice(device, shape, values)
+}
+
+/// `0, 1, 2, ..` in a shape.
+fn counting(device: &Device, shape: &[usize]) -> Result<Tensor> {
+    let n: usize = shape.iter().product();
+    Tensor::arange(device, 0, n as i64, 1, DType::F32)?.view_as(shape)
+}
+
+/// Type, shape and bits.
+fn same(what: &str, got: &Tensor, want: &Tensor) -> Result<()> {
+    assert_eq!((got.dtype(), got.shape()), (want.dtype(), want.shape()), "{what}");
+    let stream = got.device().current_stream()?;
+    assert_eq!(got.to_text(&stream)?, want.to_text(&stream)?, "{what}");
+    Ok(())
+}
+
+fn has(got: &Tensor, shape: &[usize], want: &[f32]) -> Result<()> {
+    assert_eq!(got.shape().sides(), shape);
+    assert_eq!(got.tolist::<f32>()?, want);
+    Ok(())
+}
+
+#[test]
+fn every_unary_method_is_its_function() -> Outcome {
+    type Method = fn(&Tensor) -> Result<Tensor>;
+    type InPlace = fn(&mut Tensor) -> Result<()>;
+    let device = device()?;
+    let stream = device.current_stream()?;
+    let x = f32s(&device, &[2, 3], &[0.5, -1.5, 2.0, 0.0, 3.25, -0.75])?;
+    let methods: [(UnaryOp, Method, InPlace); 22] = [
+        (UnaryOp::Neg, Tensor::neg, Tensor::neg_),
+        (UnaryOp::Abs, Tensor::abs, Tensor::abs_),
+        (UnaryOp::Sign, Tensor::sign, Tensor::sign_),
+        (UnaryOp::Square, Tensor::square, Tensor::square_),
+        (UnaryOp::Relu, Tensor::relu, Tensor::relu_),
+        (UnaryOp::Sqrt, Tensor::sqrt, Tensor::sqrt_),
+        (UnaryOp::Rsqrt, Tensor::rsqrt, Tensor::rsqrt_),
+        (UnaryOp::Recip, Tensor::reciprocal, Tensor::reciprocal_),
+        (UnaryOp::Floor, Tensor::floor, Tensor::floor_),
+        (UnaryOp::Ceil, Tensor::ceil, Tensor::ceil_),
+        (UnaryOp::Round, Tensor::round, Tensor::round_),
+        (UnaryOp::Trunc, Tensor::trunc, Tensor::trunc_),
+        (UnaryOp::Exp, Tensor::exp, Tensor::exp_),
+        (UnaryOp::Ln, Tensor::log, Tensor::log_),
+        (UnaryOp::Tanh, Tensor::tanh, Tensor::tanh_),
+        (UnaryOp::Erf, Tensor::erf, Tensor::erf_),
+        (UnaryOp::Sigmoid, Tensor::sigmoid, Tensor::sigmoid_),
+        (UnaryOp::Gelu, Tensor::gelu, Tensor::gelu_),
+        (UnaryOp::GeluTanh, Tensor::gelu_tanh, Tensor::gelu_tanh_),
+        (UnaryOp::Silu, Tensor::silu, Tensor::silu_),
+        (UnaryOp::Sin, Tensor::sin, Tensor::sin_),
+        (UnaryOp::Cos, Tensor::cos, Tensor::cos_),
+    ];
+    for op in UnaryOp::ALL {
+        let with_parameters = matches!(op, UnaryOp::Affine | UnaryOp::Clamp | UnaryOp::LeakyRelu);
+        let count = methods.iter().filter(|method| method.0 == op).count();
+        assert_eq!(count, usize::from(!with_parameters), "{op:?} has a method");
+    }
+    for (op, method, in_place) in methods {
+        let want = unary(&stream, op, &x)?;
+        same(&format!("{op:?}"), &method(&x)?, &want)?;
+        let mut y = x.copy()?;
+        in_place(&mut y)?;
+        same(&format!("{op:?} in place"), &y, &want)?;
+    }
+    has(&x.relu()?, &[2, 3], &[0.5, 0.0, 2.0, 0.0, 3.25, 0.0])?;
+    has(&x.clamp(-1.0, 1)?, &[2, 3], &[0.5, -1.0, 1.0, 0.0, 1.0, -0.75])?;
+    has(&x.leaky_relu(0.5)?, &[2, 3], &[0.5, -0.75, 2.0, 0.0, 3.25, -0.375])?;
+    Ok(())
+}
+
+#[test]
+fn functions_of_floats_make_floats_of_integers() -> Outcome {
+    let device = device()?;
+    let x = Tensor::from_slice(&device, &[3], &[4i32, 1, 0])?;
+    has(&x.sqrt()?, &[3], &[2.0, 1.0, 0.0])?;
+    has(&Tensor::from_slice(&device, &[2], &[true, false])?.exp()?, &[2], &[1.0f32.exp(), 1.0])?;
+    assert_eq!(x.neg()?.tolist::<i32>()?, [-4, -1, 0]);
+    assert_eq!(x.floor()?.tolist::<i32>()?, [4, 1, 0]);
+    assert_eq!(x.clamp(1, 2)?.tolist::<i32>()?, [2, 1, 1]);
+    has(&x.clamp(0.5, 2.5)?, &[3], &[2.5, 1.0, 0.5])?;
+    Ok(())
+}
+
+#[test]
+fn every_binary_method_is_its_function() -> Outcome {
+    type Method = fn(&Tensor, &Tensor) -> Result<Tensor>;
+    type InPlace = fn(&mut Tensor, &Tensor) -> Result<()>;
+    let device = device()?;
+    let stream = device.current_stream()?;
+    let methods: [(BinaryOp, Method, InPlace); 9] = [
+        (BinaryOp::Add, |a, b| a.add(b), |a, b| a.add_(b)),
+        (BinaryOp::Sub, |a, b| a.sub(b), |a, b| a.sub_(b)),
+        (BinaryOp::Mul, |a, b| a.mul(b), |a, b| a.mul_(b)),
+        (BinaryOp::Div, |a, b| a.div(b), |a, b| a.div_(b)),
+        (BinaryOp::Min, |a, b| a.minimum(b), |a, b| a.minimum_(b)),
+        (BinaryOp::Max, |a, b| a.maximum(b), |a, b| a.maximum_(b)),
+        (BinaryOp::And, |a, b| a.bitwise_and(b), |a, b| a.bitwise_and_(b)),
+        (BinaryOp::Or, |a, b| a.bitwise_or(b), |a, b| a.bitwise_or_(b)),
+        (BinaryOp::Xor, |a, b| a.bitwise_xor(b), |a, b| a.bitwise_xor_(b)),
+    ];
+    for op in BinaryOp::ALL {
+        assert_eq!(methods.iter().filter(|method| method.0 == op).count(), 1, "{op:?} has a method");
+    }
+    for (op, method, in_place) in methods {
+        let [a, b] = if op.is_bitwise() {
+            [&[2usize, 3][..], &[3]].map(|shape| counting(&device, shape)?.to(DType::I64))
+        } else {
+            [&[2usize, 3][..], &[3]].map(|shape| counting(&device, shape)?.add(1.5))
+        };
+        let (a, b) = (a?, b?);
+        let want = binary(&stream, op, &a, &b)?;
+        same(&format!("{op:?}"), &method(&a, &b)?, &want)?;
+        let mut y = a.copy()?;
+        in_place(&mut y, &b)?;
+        same(&format!("{op:?} in place"), &y, &want)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn every_comparison_is_its_function() -> Outcome {
+    type Method = fn(&Tensor, &Tensor) -> Result<Tensor>;
+    let device = device()?;
+    let stream = device.current_stream()?;
+    let methods: [(CompareOp, Method); 6] = [
+        (CompareOp::Eq, |a, b| a.eq(b)),
+        (CompareOp::Ne, |a, b| a.ne(b)),
+        (CompareOp::Lt, |a, b| a.lt(b)),
+        (CompareOp::Le, |a, b| a.le(b)),
+        (CompareOp::Gt, |a, b| a.gt(b)),
+        (CompareOp::Ge, |a, b| a.ge(b)),
+    ];
+    let (a, b) = (counting(&device, &[2, 3])?, f32s(&device, &[3], &[3.0, 1.0, f32::NAN])?);
+    for op in CompareOp::ALL {
+        assert_eq!(methods.iter().filter(|method| method.0 == op).count(), 1, "{op:?} has a method");
+    }
+    for (op, method) in methods {
+        same(&format!("{op:?}"), &method(&a, &b)?, &compare(&stream, op, &a, &b)?)?;
+    }
+    assert_eq!(a.eq(4)?.tolist::<bool>()?, [false, false, false, false, true, false]);
+    assert_eq!(a.to(DType::I32)?.lt(1.5)?.tolist::<bool>()?, [true, true, false, false, false, false]);
+    let odd = f32s(&device, &[4], &[1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY])?;
+    assert_eq!(odd.isnan()?.tolist::<bool>()?, [false, true, false, false]);
+    assert_eq!(odd.isinf()?.tolist::<bool>()?, [false, false, true, true]);
+    assert_eq!(odd.isfinite()?.tolist::<bool>()?, [true, false, false, false]);
+    assert_eq!(odd.isnan()?.logical_not()?.tolist::<bool>()?, [true, false, true, true]);
+    assert_eq!(a.logical_not()?.tolist::<bool>()?, [true, false, false, false, false, false]);
+    Ok(())
+}
+
+#[test]
+fn operators_take_tensors_and_numbers_on_either_side() -> Outcome {
+    let device = device()?;
+    let a = f32s(&device, &[2, 2], &[1.0, 2.0, 3.0, 4.0])?;
+    let b = f32s(&device, &[2], &[10.0, 20.0])?;
+    has(&(&a + &b)?, &[2, 2], &[11.0, 22.0, 13.0, 24.0])?;
+    has(&(&a - b.clone())?, &[2, 2], &[-9.0, -18.0, -7.0, -16.0])?;
+    has(&(a.clone() * &b)?, &[2, 2], &[10.0, 40.0, 30.0, 80.0])?;
+    has(&(b.clone() / a.clone())?, &[2, 2], &[10.0, 10.0, 10.0 / 3.0, 5.0])?;
+    has(&(&a + 1)?, &[2, 2], &[2.0, 3.0, 4.0, 5.0])?;
+    has(&(1.5 + &a)?, &[2, 2], &[2.5, 3.5, 4.5, 5.5])?;
+    has(&(&a - 0.5)?, &[2, 2], &[0.5, 1.5, 2.5, 3.5])?;
+    has(&(1 - &a)?, &[2, 2], &[0.0, -1.0, -2.0, -3.0])?;
+    has(&(2.0 * a.clone())?, &[2, 2], &[2.0, 4.0, 6.0, 8.0])?;
+    has(&(&a / 3.0)?, &[2, 2], &[1.0 / 3.0, 2.0 / 3.0, 1.0, 4.0 / 3.0])?;
+    has(&(12i64 / &a)?, &[2, 2], &[12.0, 6.0, 4.0, 3.0])?;
+    has(&(-&a)?, &[2, 2], &[-1.0, -2.0, -3.0, -4.0])?;
+    has(&(&(&(&a * 2.0)? + &b)? / 2.0)?, &[2, 2], &[6.0, 12.0, 8.0, 14.0])?;
+    // The sign of zero stays.
+    let zeros = (&f32s(&device, &[2], &[0.0, -0.0])? * 3.0)?.tolist::<f32>()?;
+    assert_eq!(zeros.map_bits(), [0.0f32.to_bits(), (-0.0f32).to_bits()]);
+
+    let [p, q] = [[true, true, false], [true, false, false]].map(|p| Tensor::from_slice(&device, &[3], &p));
+    let (p, q) = (p?, q?);
+    assert_eq!((&p & &q)?.tolist::<bool>()?, [true, false, false]);
+    assert_eq!((&p | &q)?.tolist::<bool>()?, [true, true, false]);
+    assert_eq!((&p ^ &q)?.tolist::<bool>()?, [false, true, false]);
+    assert_eq!((!&p)?.tolist::<bool>()?, [false, false, true]);
+    assert_eq!((&p + &q)?.tolist::<bool>()?, [true, true, false]);
+    assert_eq!((&p * &q)?.tolist::<bool>()?, [true, false, false]);
+    assert_eq!((!Tensor::from_slice(&device, &[2], &[0i32, 5])?)?.tolist::<i32>()?, [-1, -6]);
+    assert_eq!((!Tensor::from_slice(&device, &[2], &[0u8, 5])?)?.tolist::<u8>()?, [255, 250]);
+    Ok(())
+}
+
+trait Bits {
+    fn map_bits(&self) -> Vec<u32>;
+}
+
+impl Bits for Vec<f32> {
+    fn map_bits(&self) -> Vec<u32> {
+        self.iter().map(|value| value.to_bits()).collect()
+    }
+}
+
+#[test]
+fn types_are_promoted_as_in_pytorch() -> Outcome {
+    let device = device()?;
+    let of = |dtype| Tensor::ones(&device, &[2], dtype);
+    let single = |dtype| Tensor::ones(&device, &[], dtype);
+    for (a, b, want) in [
+        (of(DType::I32)?, of(DType::F16)?, DType::F16),
+        (of(DType::F16)?, of(DType::BF16)?, DType::F32),
+        (of(DType::Bool)?, of(DType::U8)?, DType::U8),
+        (of(DType::U8)?, of(DType::I64)?, DType::I64),
+        (of(DType::F16)?, single(DType::F64)?, DType::F16),
+        (single(DType::F32)?, of(DType::I64)?, DType::F32),
+    ] {
+        let sum = (&a + &b)?;
+        assert_eq!((sum.dtype(), sum.to(DType::F32)?.tolist::<f32>()?), (want, vec![2.0, 2.0]));
+    }
+    assert_eq!((&of(DType::I32)? + 2)?.tolist::<i32>()?, [3, 3]);
+    assert_eq!((&of(DType::I32)? + 0.5)?.tolist::<f32>()?, [1.5, 1.5]);
+    assert_eq!((&of(DType::Bool)? + 2)?.tolist::<i64>()?, [3, 3]);
+    assert_eq!((&of(DType::BF16)? * 2.0)?.tolist::<bf16>()?, [bf16::from_f32(2.0); 2]);
+    // A quotient of integers is a float.
+    assert_eq!((&of(DType::I64)? / 4)?.tolist::<f32>()?, [0.25, 0.25]);
+    assert_eq!(of(DType::I64)?.div(&of(DType::I32)?)?.dtype(), DType::F32);
+    // The number goes as f32, not rounded to f16 first: 3 * f32(0.1), rounded.
+    let x = Tensor::from_slice(&device, &[1], &[f16::from_f32(3.0)])?;
+    assert_eq!((&x * 0.1)?.tolist::<f16>()?, [f16::from_f32(3.0 * 0.1)]);
+    assert_eq!((&x / 7)?.tolist::<f16>()?, [f16::from_f32(3.0 / 7.0)]);
+    // Integers that no f64 holds.
+    let large = (1i64 << 60) + 1;
+    let y = Tensor::from_slice(&device, &[2], &[1i64, -1])?;
+    assert_eq!((&y * large)?.tolist::<i64>()?, [large, -large]);
+    Ok(())
+}
+
+#[test]
+fn in_place_keeps_the_memory_and_the_type() -> Outcome {
+    let device = device()?;
+    let mut x = f32s(&device, &[2, 2], &[1.0, 2.0, 3.0, 4.0])?;
+    x.add_(&f32s(&device, &[2], &[10.0, 20.0])?)?;
+    x.mul_(2)?;
+    x.sub_(0.5)?;
+    has(&x, &[2, 2], &[21.5, 43.5, 25.5, 47.5])?;
+    // A type of the same category is rounded to the tensor's own.
+    let mut half = Tensor::ones(&device, &[2], DType::F16)?;
+    half.add_(&f32s(&device, &[2], &[0.5, 1.5])?)?;
+    assert_eq!(half.tolist::<f16>()?, [1.5, 2.5].map(f16::from_f32));
+    x.copy_(&Tensor::from_slice(&device, &[2], &[7i64, 8])?)?;
+    has(&x, &[2, 2], &[7.0, 8.0, 7.0, 8.0])?;
+    x.fill_(3)?;
+    has(&x, &[2, 2], &[3.0; 4])?;
+    let before = x.clone();
+    assert!(x.add_(1).is_err(), "the memory is shared");
+    has(&before, &[2, 2], &[3.0; 4])?;
+    Ok(())
+}
+
+#[test]
+fn every_reduction_is_its_function() -> Outcome {
+    type Method = fn(&Tensor, &[i32]) -> Result<Tensor>;
+    type All = fn(&Tensor) -> Result<Tensor>;
+    let device = device()?;
+    let stream = device.current_stream()?;
+    let x = (counting(&device, &[2, 3, 4])? - 7.5)?;
+    let methods: [(ReduceOp, Method, Method, All); 6] = [
+        (ReduceOp::Sum, |x, d| x.sum(d), |x, d| x.sum_keepdim(d), Tensor::sum_all),
+        (ReduceOp::Prod, |x, d| x.prod(d), |x, d| x.prod_keepdim(d), Tensor::prod_all),
+        (ReduceOp::Mean, |x, d| x.mean(d), |x, d| x.mean_keepdim(d), Tensor::mean_all),
+        (ReduceOp::Norm, |x, d| x.norm(d), |x, d| x.norm_keepdim(d), Tensor::norm_all),
+        (ReduceOp::Max, |x, d| x.amax(d), |x, d| x.amax_keepdim(d), Tensor::amax_all),
+        (ReduceOp::Min, |x, d| x.amin(d), |x, d| x.amin_keepdim(d), Tensor::amin_all),
+    ];
+    for op in ReduceOp::ALL {
+        assert_eq!(methods.iter().filter(|method| method.0 == op).count(), 1, "{op:?} has a method");
+    }
+    for (op, method, keepdim, all) in methods {
+        for (dims, axes, kept) in [
+            (&[1][..], &[1usize][..], [2, 1, 4]),
+            (&[-1, 0], &[2, 0], [1, 3, 1]),
+            (&[], &[], [1, 1, 1]),
+        ] {
+            let want = reduce(&stream, op, &x, axes)?;
+            same(&format!("{op:?} {dims:?}"), &method(&x, dims)?, &want)?;
+            same(&format!("{op:?} {dims:?} kept"), &keepdim(&x, dims)?, &want.view_as(&kept)?)?;
+        }
+        same(&format!("{op:?} of all"), &all(&x)?, &reduce(&stream, op, &x, &[])?)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn extremes_and_truth() -> Outcome {
+    let device = device()?;
+    let x = f32s(&device, &[2, 3], &[1.0, 5.0, 5.0, -1.0, -3.0, -2.0])?;
+    has(&x.sum(&[1])?, &[2], &[11.0, -6.0])?;
+    assert_eq!(x.mean_all()?.item::<f32>()?, 5.0 / 6.0);
+    assert_eq!(x.argmax(-1)?.tolist::<i64>()?, [1, 0]);
+    assert_eq!(x.argmin(0)?.tolist::<i64>()?, [1, 1, 1]);
+    assert_eq!((x.argmax_all()?.item::<i64>()?, x.argmin_all()?.item::<i64>()?), (1, 4));
+    let (values, places) = x.max(1)?;
+    has(&values, &[2], &[5.0, -1.0])?;
+    assert_eq!(places.tolist::<i64>()?, [1, 0]);
+    let (values, places) = x.min(-1)?;
+    has(&values, &[2], &[1.0, -3.0])?;
+    assert_eq!(places.tolist::<i64>()?, [0, 1]);
+    let truth = Tensor::from_slice(&device, &[2, 2], &[1i32, 0, 3, 4])?;
+    assert_eq!(truth.all(&[1])?.tolist::<bool>()?, [false, true]);
+    assert_eq!(truth.any(&[0])?.tolist::<bool>()?, [true, true]);
+    let nothing = Tensor::zeros(&device, &[2, 0], DType::Bool)?;
+    assert_eq!(nothing.all(&[1])?.tolist::<bool>()?, [true, true]);
+    assert_eq!(nothing.any(&[1])?.tolist::<bool>()?, [false, false]);
+    Ok(())
+}
+
+#[test]
+fn shapes_change_as_in_pytorch() -> Outcome {
+    let device = device()?;
+    let x = counting(&device, &[2, 3, 4])?;
+    assert_eq!(x.reshape(&[4, -1])?.shape().sides(), [4, 6]);
+    assert_eq!(x.transpose(0, -1)?.reshape(&[-1])?.tolist::<f32>()?[..3], [0.0, 12.0, 4.0]);
+    assert_eq!(x.sum_all()?.reshape(&[1, 1])?.shape().sides(), [1, 1]);
+    assert_eq!(x.flatten(1, -1)?.shape().sides(), [2, 12]);
+    assert_eq!(x.flatten(0, 1)?.shape().sides(), [6, 4]);
+    assert_eq!(x.sum_all()?.flatten(0, -1)?.shape().sides(), [1]);
+    assert_eq!(x.permute(&[-1, 0, 1])?.shape().sides(), [4, 2, 3]);
+    assert_eq!(x.select(0, -1)?.t()?.shape().sides(), [4, 3]);
+    has(&x.select(-1, -1)?.select(0, 0)?, &[3], &[3.0, 7.0, 11.0])?;
+    has(&x.narrow(-1, 1, 2)?.select(0, 1)?.select(0, 0)?, &[2], &[13.0, 14.0])?;
+    assert_eq!(x.unsqueeze(-1)?.shape().sides(), [2, 3, 4, 1]);
+    assert_eq!(x.unsqueeze(-4)?.squeeze(0)?.shape().sides(), [2, 3, 4]);
+    assert_eq!((x.size(-1)?, x.size(0)?), (4, 2));
+    assert!(x.transpose(0, 1)?.contiguous()?.is_contiguous());
+
+    let parts = x.split(2, 1)?;
+    assert_eq!(parts.iter().map(|part| part.shape()[1]).collect::<Vec<_>>(), [2, 1]);
+    let parts = x.chunk(3, -1)?;
+    assert_eq!(parts.iter().map(|part| part.shape()[2]).collect::<Vec<_>>(), [2, 2]);
+    let parts: Vec<&Tensor> = parts.iter().collect();
+    same("chunks joined", &Tensor::cat(&parts, -1)?, &x)?;
+    let rows = [x.select(0, 0)?, x.select(0, 1)?];
+    same("rows stacked", &Tensor::stack(&[&rows[0], &rows[1]], 0)?, &x)?;
+    same("stacked last", &Tensor::stack(&[&rows[0], &rows[1]], -1)?, &x.permute(&[1, 2, 0])?)?;
+    let mixed = Tensor::cat(&[&Tensor::ones(&device, &[1], DType::I32)?, &rows[0].select(0, 0)?], 0)?;
+    has(&mixed, &[5], &[1.0, 0.0, 1.0, 2.0, 3.0])?;
+
+    let square = counting(&device, &[3, 3])?;
+    has(&square.tril(0)?, &[3, 3], &[0.0, 0.0, 0.0, 3.0, 4.0, 0.0, 6.0, 7.0, 8.0])?;
+    has(&square.triu(1)?, &[3, 3], &[0.0, 1.0, 2.0, 0.0, 0.0, 5.0, 0.0, 0.0, 0.0])?;
+    Ok(())
+}
+
+#[test]
+fn new_tensors() -> Outcome {
+    let device = device()?;
+    for dtype in DType::ALL {
+        // Of lengths that fill whole words and that do not.
+        for n in [0, 1, 3, 8, 16] {
+            let ones = Tensor::ones(&device, &[n], dtype)?;
+            assert_eq!(ones.to(DType::F32)?.tolist::<f32>()?, vec![1.0; n], "{dtype}");
+            same("of the same shape", &ones.zeros_like()?.ones_like()?, &ones)?;
+        }
+        assert_eq!(Tensor::full(&device, &[], 1, dtype)?.to(DType::I64)?.item::<i64>()?, 1);
+    }
+    has(&Tensor::full(&device, &[3], -2.5, DType::F32)?, &[3], &[-2.5; 3])?;
+    has(&Tensor::arange(&device, 1, 2.5, 0.5, DType::F32)?, &[3], &[1.0, 1.5, 2.0])?;
+    assert_eq!(Tensor::arange(&device, 5, 0, -2, DType::I64)?.tolist::<i64>()?, [5, 3, 1]);
+    assert_eq!(Tensor::arange(&device, 3, 3, 1, DType::I32)?.elements(), 0);
+    has(&Tensor::eye(&device, 2, DType::F32)?, &[2, 2], &[1.0, 0.0, 0.0, 1.0])?;
+    for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16, DType::F8E4M3, DType::F8E5M2] {
+        let x = Tensor::rand(&device, &[1000], dtype, 7)?.to(DType::F32)?.tolist::<f32>()?;
+        assert!(x.iter().all(|x| (0.0..1.0).contains(x)), "{dtype}");
+        let mean = x.iter().sum::<f32>() / 1000.0;
+        assert!((0.4..0.6).contains(&mean), "{dtype}: {mean}");
+    }
+    let x = Tensor::randn(&device, &[1000], DType::F32, 7)?;
+    assert!(x.mean_all()?.item::<f32>()?.abs() < 0.2);
+    same("the same seed", &x, &Tensor::randn(&device, &[1000], DType::F32, 7)?)?;
+    Ok(())
+}
+
+#[test]
+fn elements_by_their_numbers() -> Outcome {
+    let device = device()?;
+    let x = counting(&device, &[3, 4])?;
+    let rows = Tensor::from_slice(&device, &[2], &[2i64, 0])?;
+    has(&x.index_select(0, &rows)?.select(1, 0)?, &[2], &[8.0, 0.0])?;
+    has(&x.index_select(-1, &rows)?.select(0, 1)?, &[2], &[6.0, 4.0])?;
+    // torch.gather(x, 1, [[3, 0], [1, 1]]) and the same along dimension 0, of a transposed tensor too.
+    let index = Tensor::from_slice(&device, &[2, 2], &[3i32, 0, 1, 1])?;
+    has(&x.gather(1, &index)?, &[2, 2], &[3.0, 0.0, 5.0, 5.0])?;
+    has(&x.transpose(0, 1)?.gather(0, &index)?, &[2, 2], &[3.0, 4.0, 1.0, 5.0])?;
+    let cube = counting(&device, &[2, 2, 2])?;
+    let index = Tensor::from_slice(&device, &[1, 2, 2], &[1i64, 0, 0, 1])?;
+    has(&cube.gather(0, &index)?, &[1, 2, 2], &[4.0, 1.0, 2.0, 7.0])?;
+    has(&cube.gather(-1, &index)?, &[1, 2, 2], &[1.0, 0.0, 2.0, 3.0])?;
+
+    let zeros = Tensor::zeros(&device, &[2, 3], DType::F32)?;
+    let index = Tensor::from_slice(&device, &[2, 2], &[2i64, 2, 0, 1])?;
+    let source = f32s(&device, &[2, 2], &[1.0, 2.0, 3.0, 4.0])?;
+    has(&zeros.scatter(1, &index, &source)?, &[2, 3], &[0.0, 0.0, 2.0, 3.0, 4.0, 0.0])?;
+    has(&zeros.scatter_add(1, &index, &source)?, &[2, 3], &[0.0, 0.0, 3.0, 3.0, 4.0, 0.0])?;
+
+    let mask = x.gt(8)?;
+    has(&x.masked_fill(&mask, -1)?.select(0, 2)?, &[4], &[8.0, -1.0, -1.0, -1.0])?;
+    has(&x.where_(&mask, 0)?.select(0, 2)?, &[4], &[0.0, 9.0, 10.0, 11.0])?;
+    has(&x.where_(&mask, &f32s(&device, &[1], &[0.5])?)?.select(0, 0)?, &[4], &[0.5; 4])?;
+    Ok(())
+}
+
+/// `sum over k` of `a[.., m, k] b[.., k, n]`, of whole numbers that every type holds.
+fn product(a: &[f32], b: &[f32], [m, k, n]: [usize; 3]) -> Vec<f32> {
+    let at = |i: usize, j: usize| (0..k).map(|l| a[i * k + l] * b[l * n + j]).sum();
+    (0..m * n).map(|place| at(place / n, place % n)).collect()
+}
+
+#[test]
+fn matmul_of_vectors_matrices_and_batches() -> Outcome {
+    let device = device()?;
+    let values = |n: usize| -> Vec<f32> { (0..n).map(|i| (i % 5) as f32 - 2.0).collect() };
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        let of = |shape: &[usize]| f32s(&device, shape, &values(shape.iter().product()))?.to(dtype);
+        let check = |got: Tensor, shape: &[usize], want: &[f32]| {
+            assert_eq!(got.dtype(), dtype);
+            has(&got.to(DType::F32)?, shape, want)
+        };
+        let (m, k, n) = (3, 4, 2);
+        let one = product(&values(m * k), &values(k * n), [m, k, n]);
+        check(of(&[m, k])?.matmul(&of(&[k, n])?)?, &[m, n], &one)?;
+        check(of(&[k])?.matmul(&of(&[k])?)?, &[], &product(&values(k), &values(k), [1, k, 1]))?;
+        check(of(&[m, k])?.matmul(&of(&[k])?)?, &[m], &product(&values(m * k), &values(k), [m, k, 1]))?;
+        check(of(&[k])?.matmul(&of(&[k, n])?)?, &[n], &product(&values(k), &values(k * n), [1, k, n]))?;
+        // The transposed matrix is not copied, nor are the batches.
+        let turned = of(&[k, n])?.t()?.contiguous()?.t()?;
+        check(of(&[m, k])?.matmul(&turned)?, &[m, n], &one)?;
+        let two = of(&[2, m, k])?.matmul(&of(&[k, n])?)?;
+        check(two, &[2, m, n], &product(&values(2 * m * k), &values(k * n), [2 * m, k, n]))?;
+        // [2, 1] batches by [3] batches.
+        let (a, b) = (of(&[2, 1, m, k])?, of(&[3, k, n])?);
+        let got = a.matmul(&b)?;
+        assert_eq!(got.shape().sides(), [2, 3, m, n]);
+        for (i, j) in [(0, 0), (1, 0), (0, 2), (1, 2)] {
+            let want = product(&values(2 * m * k)[i * m * k..], &values(3 * k * n)[j * k * n..], [m, k, n]);
+            check(got.select(0, i)?.select(0, j)?, &[m, n], &want)?;
+        }
+        let want = product(&values(2 * k), &values(3 * k * n)[2 * k * n..], [2, k, n]);
+        check(of(&[2, k])?.matmul(&of(&[3, k, n])?)?.select(0, 2)?, &[2, n], &want)?;
+        // Nothing to sum is 0, and nothing at all is nothing.
+        check(of(&[m, 0])?.matmul(&of(&[0, n])?)?, &[m, n], &[0.0; 6])?;
+        check(of(&[0, k])?.matmul(&of(&[k, n])?)?, &[0, n], &[])?;
+        check(of(&[0, m, k])?.matmul(&of(&[k, n])?)?, &[0, m, n], &[])?;
+    }
+    Ok(())
+}
+
+#[test]
+fn text_is_laid_out_as_pytorch_does() -> Outcome {
+    let device = device()?;
+    let x = f32s(&device, &[2, 2], &[1.0, -2.5, 0.0, 4.0])?;
+    assert_eq!(format!("{x}"), "[[ 1.0000, -2.5000],\n [ 0.0000,  4.0000]]\nf32 [2, 2]");
+    let whole = (&counting(&device, &[20])? * 10.0)?;
+    let want = "\
+[  0.,  10.,  20.,  30.,  40.,  50.,  60.,  70.,  80.,  90., 100., 110., 120.,
+ 130., 140., 150., 160., 170., 180., 190.]
+f32 [20]";
+    assert_eq!(whole.to_string(), want);
+    let long = Tensor::arange(&device, 0, 2000, 1, DType::I64)?;
+    assert_eq!(long.to_string(), "[   0,    1,    2,  ..., 1997, 1998, 1999]\ni64 [2000]");
+    assert_eq!(long.sum_all()?.to_string(), "1999000\ni64 []");
+    Ok(())
+}
+
+#[test]
+fn a_dead_stream_does_not_make_printing_panic() -> Outcome {
+    let device = device()?;
+    let stream = device.stream()?;
+    let x = Tensor::zeros(&stream, &[2], DType::F32)?;
+    // While the current stream is captured nothing can be read.
+    let captured = ironwarp::graph::Graph::capture(&stream, (), |_, ()| Ok(x.to_string()));
+    match captured {
+        Ok(graph) => assert!(graph.outputs().starts_with('<') && graph.outputs().ends_with("f32 [2]")),
+        Err(error) => assert!(matches!(error, Error::NotCapturable { .. }), "{error}"),
+    }
+    Ok(())
+}
