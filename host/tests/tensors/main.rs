@@ -1,5 +1,7 @@
-//! Tensors: layouts, views, files.
+//! Tensors: layouts, views, files, methods and operators, the stream that these use.
 
+mod current_stream;
 mod tensor_files;
 mod tensor_layout;
+mod tensor_methods;
 mod tensors;

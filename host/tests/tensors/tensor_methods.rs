@@ -482,7 +482,7 @@ f32 [20]";
 }
 
 #[test]
-fn a_dead_stream_does_not_make_printing_panic() -> Outcome {
+fn elements_that_cannot_be_read_print_as_the_error() -> Outcome {
     let device = device()?;
     let stream = device.stream()?;
     let x = Tensor::zeros(&stream, &[2], DType::F32)?;
