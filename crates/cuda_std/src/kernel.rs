@@ -3,6 +3,10 @@
 //! `fn saxpy(n: u32, a: f32, x: &[f32], y: *mut f32)` gives, on the host, a type `saxpy` with
 //! `Params = (Value<u32>, Value<f32>, Slice<f32>, PtrMut<f32>)`.
 
+mod exclusive;
+
+pub use exclusive::{MutRef, MutSlice};
+
 /// Largest alignment of an argument passed by value, in bytes: beyond it the device compiler fails.
 pub const MAX_ARGUMENT_ALIGN: usize = 16;
 
@@ -64,8 +68,24 @@ mod host {
 
     pub use simt::registry::{KernelEntry, LaunchBounds, ParamLayout};
 
-    /// A kernel as a type. Implemented by `#[kernel]` only.
-    pub trait Kernel {
+    /// A kernel as a type. `#[kernel]` implements it.
+    ///
+    /// ```compile_fail,E0200
+    /// struct Mine;
+    /// impl cuda_std::kernel::Kernel for Mine {
+    ///     type Params = ();
+    ///     const NAME: &'static str = "saxpy";
+    ///     const FAMILY: &'static str = "basic";
+    ///     const BOUNDS: cuda_std::kernel::LaunchBounds =
+    ///         cuda_std::kernel::LaunchBounds { max_threads: 0, min_blocks: 0 };
+    /// }
+    /// ```
+    ///
+    /// # Safety
+    ///
+    /// The entry point `NAME` of the family `FAMILY` takes the parameters that `Params` says, and no others: launches
+    /// pass as many bytes as the markers stand for.
+    pub unsafe trait Kernel {
         /// A tuple of parameter markers, one for each argument of the function: [`Value`], [`Slice`], [`SliceMut`],
         /// [`Ptr`], [`PtrMut`] or [`Map`].
         type Params;
@@ -132,6 +152,8 @@ mod host {
 pub mod arguments {
     use core::ffi::c_void;
 
+    use super::MutSlice;
+
     /// Argument `index`, passed by value.
     ///
     /// # Safety
@@ -162,13 +184,8 @@ pub mod arguments {
     /// # Safety
     ///
     /// As for [`read_slice`]. That the threads do not write the same element at once is the kernel's own promise.
-    pub unsafe fn read_slice_mut<'a, T>(parameters: *const *const c_void, index: usize) -> &'a mut [T] {
-        // SAFETY: as in `read_slice`.
-        unsafe {
-            match read_value::<usize>(parameters, index + 1) {
-                0 => &mut [],
-                len => core::slice::from_raw_parts_mut(read_value(parameters, index), len),
-            }
-        }
+    pub unsafe fn read_slice_mut<'a, T>(parameters: *const *const c_void, index: usize) -> MutSlice<'a, T> {
+        // SAFETY: the caller's promise.
+        unsafe { MutSlice::from_raw_parts(read_value(parameters, index), read_value(parameters, index + 1)) }
     }
 }

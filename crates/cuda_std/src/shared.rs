@@ -38,8 +38,12 @@ pub fn address_of<T>(ptr: *const T) -> u32 {
 pub const DYNAMIC_ALIGN: usize = 1024;
 
 /// A variable in shared memory, as `#[address_space(shared)]` and `shared_array!` declare it.
+///
+/// # Safety
+///
+/// `address` gives `SIZE` bytes of shared memory, aligned to `ALIGN`, which are this variable's alone.
 #[doc(hidden)]
-pub trait Variable {
+pub unsafe trait Variable {
     /// What the variable holds.
     type Value;
 
@@ -56,12 +60,37 @@ pub trait Variable {
 }
 
 /// Stands for the shared variable `V` in the program; a reference to it is a reference to the variable.
+///
+/// Safe code cannot name another place in memory by it:
+///
+/// ```compile_fail,E0200
+/// struct Anywhere;
+/// impl cuda_std::shared::Variable for Anywhere {
+///     type Value = u64;
+///     fn address() -> *mut u8 {
+///         8 as *mut u8
+///     }
+/// }
+/// ```
+///
+/// nor read what a variable holds before it is written:
+///
+/// ```compile_fail,E0133
+/// fn read<V: cuda_std::shared::Variable<Value = bool>>() -> bool {
+///     *cuda_std::shared::Shared::<V>::new()
+/// }
+/// ```
 #[doc(hidden)]
 pub struct Shared<V>(PhantomData<V>);
 
 impl<V: Variable> Shared<V> {
     /// The stand-in, which holds nothing itself.
-    pub const fn new() -> Self {
+    ///
+    /// # Safety
+    ///
+    /// Whoever dereferences it upholds what uses of a `static mut` have to: the variable has been written, and no other
+    /// thread writes it at the same time.
+    pub const unsafe fn new() -> Self {
         Self(PhantomData)
     }
 
@@ -73,12 +102,6 @@ impl<V: Variable> Shared<V> {
     }
 }
 
-impl<V: Variable> Default for Shared<V> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl<V: Variable> Deref for Shared<V> {
     type Target = V::Value;
 
@@ -86,7 +109,7 @@ impl<V: Variable> Deref for Shared<V> {
     #[track_caller]
     fn deref(&self) -> &V::Value {
         // SAFETY: the address is that of a variable of this type. That it has been written, and that no other thread
-        // writes it now, is what the author of the kernel vouches for by using shared memory.
+        // writes it now, is promised by who made the stand-in.
         unsafe { &*Self::get() }
     }
 }

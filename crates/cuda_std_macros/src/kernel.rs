@@ -197,7 +197,8 @@ mod tests {
         assert!(text.contains(
             "x : * const f32 , x_len : usize , argument_1 : (u32 , u32) , y : * mut u8 , y_len : usize"
         ));
-        assert!(text.contains("unsafe fn k (x : & [f32] , (a , b) : (u32 , u32) , y : & mut [u8])"));
+        let body = "unsafe fn k (x : & [f32] , (a , b) : (u32 , u32) , mut y : :: cuda_std :: kernel :: MutSlice < '_ , u8 >)";
+        assert!(text.contains(body), "{text}");
         assert!(text.contains(
             ":: cuda_std :: kernel :: Slice < f32 > , :: cuda_std :: kernel :: Value < (u32 , u32) >"
         ));

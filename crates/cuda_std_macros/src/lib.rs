@@ -19,11 +19,15 @@ use proc_macro::TokenStream;
 /// ```
 ///
 /// On the device the function becomes an entry point of the PTX module under its own name. A slice argument, `&[T]` or
-/// `&mut [T]`, becomes two parameters: a pointer and a `usize` length. An argument `&TensorMap` (of `cuda_std::tma`) is the map's
-/// 128 bytes, by value: the kernel gets a reference to its own parameter, which the copy engine reads. On the host the function stays as written, a
-/// marker type of the same name implements `cuda_std::kernel::Kernel`, and the kernel is put into the registry of the
-/// SIMT executor. A package with `kernel-types = false` under `[package.metadata.ironwarp]` gets no marker types:
+/// `&mut [T]`, becomes two parameters: a pointer and a `usize` length. An argument `&TensorMap` (of `cuda_std::tma`) is
+/// the map's 128 bytes, by value: the kernel gets a reference to its own parameter, which the copy engine reads. On the
+/// host the function stays a function, a marker type of the same name implements `cuda_std::kernel::Kernel`, and the
+/// kernel is put into the registry of the SIMT executor. A package with `kernel-types = false` under `[package.metadata.ironwarp]` gets no marker types:
 /// for packages that re-export a kernel beside a module of the same name.
+///
+/// Every thread gets the same arguments, so none can have an exclusive reference. In the body an argument `&mut [T]` is
+/// a `cuda_std::kernel::MutSlice<T>`, which is used as a slice is; what takes a `&mut [T]` takes `&mut y[..]`. An
+/// argument `&mut T` is a `MutRef<T>`, which dereferences to the `T`.
 ///
 /// `launch_bounds(MAX_THREADS[, MIN_BLOCKS])` takes constant expressions: the largest number of threads in a block, and
 /// the number of blocks that should fit on a multiprocessor (PTX `.maxntid`, `.minnctapersm`).

@@ -34,6 +34,12 @@ pub fn expand_static(attr: TokenStream, item: TokenStream) -> Result<TokenStream
 
 fn expand_shared(variable: ItemStatic) -> Result<TokenStream> {
     let ItemStatic { attrs, vis, mutability, ident, ty, expr, .. } = variable;
+    if !matches!(mutability, StaticMutability::Mut(_)) {
+        return Err(Error::new(
+            ident.span(),
+            "a shared variable must be `static mut`: it is uninitialised when a kernel starts, and its threads share it",
+        ));
+    }
     let handle = handle_of(&ident);
     let name = ident.to_string();
     let symbol = unique_symbol(&name);
@@ -43,7 +49,8 @@ fn expand_shared(variable: ItemStatic) -> Result<TokenStream> {
         #vis static #mutability #ident: ::cuda_std::shared::Shared<#handle::Key> = {
             // The initial value is ignored, but its type is checked.
             const _: fn() -> #ty = || #expr;
-            ::cuda_std::shared::Shared::new()
+            // SAFETY: it is a `static mut`, whose every use is unsafe.
+            unsafe { ::cuda_std::shared::Shared::new() }
         };
         ::cuda_std::__shared_variable!(#vis #handle, #name, #symbol, #ty);
     })
@@ -209,5 +216,8 @@ mod tests {
         let item: TokenStream = "static mut A: u32 = 0;".parse().unwrap();
         let error = expand_static("local".parse().unwrap(), item).unwrap_err().to_string();
         assert!(error.contains("use a `let` variable"), "{error}");
+        let item: TokenStream = "static A: u32 = 0;".parse().unwrap();
+        let error = expand_static("shared".parse().unwrap(), item).unwrap_err().to_string();
+        assert!(error.contains("must be `static mut`"), "{error}");
     }
 }

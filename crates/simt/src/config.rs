@@ -8,6 +8,9 @@ pub const MAX_THREADS_PER_BLOCK: u32 = 1024;
 /// Most threads a cooperative launch can have: all of them have a stack at the same time.
 pub const MAX_COOPERATIVE_THREADS: u64 = 16_384;
 
+/// Most bytes of stack a simulated thread can have.
+pub const MAX_STACK_BYTES: usize = 256 << 20;
+
 /// Shape of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchConfig {
@@ -21,8 +24,9 @@ pub struct LaunchConfig {
     pub dynamic_shared: u32,
     /// All blocks run at the same time, so that [`crate::grid::sync`] works.
     pub cooperative: bool,
-    /// On a GPU it may begin before the launch ahead of it has ended: threads wait ([`crate::grid::wait_dependencies`]) before they
-    /// access global memory. Here nothing overlaps; the checker sees that they do.
+    /// On a GPU it may begin before the launch ahead of it has ended: threads wait
+    /// ([`crate::grid::wait_dependencies`]) before they access global memory. Here nothing overlaps; the checker sees
+    /// that they wait.
     pub overlapping: bool,
 }
 
@@ -85,7 +89,7 @@ pub struct Options {
     pub check: bool,
     /// OS threads that run blocks; 0 means as many as rayon's pool has. With 1, races between blocks replay too.
     pub workers: usize,
-    /// Bytes of stack a simulated thread.
+    /// Bytes of stack a simulated thread, at most [`MAX_STACK_BYTES`].
     pub stack_bytes: usize,
     /// How long threads may do nothing but spin on atomics before the launch counts as hung.
     pub spin_limit: Duration,

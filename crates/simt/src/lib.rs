@@ -20,8 +20,8 @@
 //! lines of both accesses. Accesses are seen when they go through [`memory`], or when the kernel's package is
 //! compiled with load/store callbacks (`tools/rustc-checked`).
 //!
-//! A fault ends the launch at once. Values that live on the stacks of simulated threads are then leaked, as
-//! with [`std::mem::forget`].
+//! A fault ends the launch at once. [`run`] then unwinds the simulated threads that have not ended. [`launch`] leaks
+//! what lives on their stacks, which its safety contract states.
 
 pub mod async_copy;
 pub mod barrier;
@@ -46,7 +46,7 @@ pub mod tma;
 pub mod warp;
 pub mod wgmma;
 
-pub use config::{LaunchConfig, LaunchStats, MAX_COOPERATIVE_THREADS, MAX_THREADS_PER_BLOCK, Options};
+pub use config::{LaunchConfig, LaunchStats, MAX_COOPERATIVE_THREADS, MAX_STACK_BYTES, MAX_THREADS_PER_BLOCK, Options};
 pub use exec::{launch, run};
 pub use fault::{Access, AccessKind, Fault, FaultKind, OtherAccess, Place};
 pub use inventory;

@@ -145,8 +145,8 @@ impl Arena {
     }
 
     fn add(&self, key: &'static StaticKey, len: usize, align: usize) -> Result<Variable, String> {
-        let used = self.used.get() + len;
-        if used > SHARED_LIMIT as usize {
+        // Both are below the limit in what follows, so no sum overflows.
+        if len > SHARED_LIMIT as usize || self.used.get() + len > SHARED_LIMIT as usize {
             return Err(format!(
                 "`{}` needs {len} bytes, {} are in use ({} dynamic); the limit is {SHARED_LIMIT}",
                 key.name,
@@ -154,8 +154,14 @@ impl Arena {
                 self.dynamic_len
             ));
         }
-        let offset = (self.end.get() + GAP).next_multiple_of(align.max(1));
-        if !align.is_power_of_two() || align > ARENA_ALIGN || offset + len > ARENA_BYTES {
+        if !align.is_power_of_two() || align > ARENA_ALIGN {
+            return Err(format!(
+                "`{}` is aligned to {align}; an alignment is a power of two up to {ARENA_ALIGN}",
+                key.name
+            ));
+        }
+        let offset = (self.end.get() + GAP).next_multiple_of(align);
+        if offset + len > ARENA_BYTES {
             return Err(format!("`{}` needs {len} bytes aligned to {align}, which does not fit", key.name));
         }
         let variable = Variable { key: std::ptr::from_ref(key) as usize, name: key.name, offset, len, align };

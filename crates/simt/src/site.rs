@@ -46,6 +46,11 @@ impl RawSite {
         Self((pc as u64).wrapping_sub(1) & Self::ADDRESS | Self::IS_PC)
     }
 
+    /// Whether a load/store callback gave it: all others know their caller's `Location`.
+    pub fn is_return_address(self) -> bool {
+        self.0 & Self::IS_PC != 0
+    }
+
     pub fn bits(self) -> u64 {
         self.0
     }

@@ -67,7 +67,8 @@ macro_rules! __shared_variable {
             );
         }
 
-        impl $crate::shared::Variable for $key::Key {
+        // SAFETY: the variable is of that size and alignment, and no other has its symbol or key.
+        unsafe impl $crate::shared::Variable for $key::Key {
             type Value = $ty;
 
             #[inline(always)]

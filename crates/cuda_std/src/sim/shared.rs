@@ -31,7 +31,8 @@ macro_rules! __shared_variable {
             pub(super) struct Key;
         }
 
-        impl $crate::shared::Variable for $key::Key {
+        // SAFETY: the variable is of that size and alignment, and no other has its symbol or key.
+        unsafe impl $crate::shared::Variable for $key::Key {
             type Value = $ty;
 
             #[track_caller]

@@ -10,6 +10,9 @@ use simt::memory::Tracked;
 
 const WARPS: u32 = 2;
 
+/// The family of this program's kernels.
+const FAMILY: &str = env!("CARGO_CRATE_NAME");
+
 #[derive(Clone, Copy)]
 #[repr(C)]
 /// An argument passed by value.
@@ -73,13 +76,13 @@ fn the_type_says_what_the_function_takes() {
 
 #[test]
 fn the_registry_says_how_it_is_passed() {
-    let entry = simt::registry::find(Some("kernel"), "every_way").unwrap();
+    let entry = simt::registry::find(Some(FAMILY), "every_way").unwrap();
     let pointer = ParamLayout { size: 8, align: 8 };
     let scale = ParamLayout { size: 16, align: 8 };
     assert_eq!(entry.params, [pointer, pointer, scale, pointer, pointer, pointer, pointer, pointer, pointer]);
     assert_eq!(entry.bounds, every_way::BOUNDS);
     assert!(entry.file.ends_with("kernel.rs") && entry.line > 0);
-    assert!(simt::registry::find(Some("kernel"), "nothing").unwrap().params.is_empty());
+    assert!(simt::registry::find(Some(FAMILY), "nothing").unwrap().params.is_empty());
 }
 
 #[test]
@@ -105,7 +108,7 @@ fn the_entry_reads_its_arguments() {
             at(&more[1]),
             at(&more[2]),
         ];
-        let entry = simt::registry::find(Some("kernel"), "every_way").unwrap();
+        let entry = simt::registry::find(Some(FAMILY), "every_way").unwrap();
         // SAFETY: nine pointers to values of the parameters' types, which live until the end of the block.
         unsafe {
             simt::launch(
@@ -127,7 +130,7 @@ fn a_kernel_may_have_any_name() {
     let pointer = out.as_ptr() as usize;
     let params = [std::ptr::from_ref(&pointer).cast::<c_void>()];
     for name in [invoke::NAME, parameters::NAME] {
-        let entry = simt::registry::find(Some("kernel"), name).unwrap();
+        let entry = simt::registry::find(Some(FAMILY), name).unwrap();
         let config = simt::LaunchConfig::linear(1, 1);
         // SAFETY: one pointer to a value of the parameter's type.
         let launched = unsafe { simt::launch(entry, &config, params.as_ptr(), &simt::Options::default()) };
@@ -143,4 +146,44 @@ fn a_change_of_the_manifest_compiles_kernels_anew() {
     let sources = std::fs::read_to_string(std::env::current_exe().unwrap().with_extension("d")).unwrap();
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").replace(' ', "\\ ");
     assert!(sources.contains(&manifest), "{manifest} in {sources}");
+}
+
+/// Two threads write the same element in turn; thread 0 leaves what it reads at last in `out[1]`.
+///
+/// # Safety
+/// `out` has two elements, and `count` one.
+#[kernel]
+pub unsafe fn write_in_turn(out: &mut [u32], count: &mut u32) {
+    let first = thread::thread_idx_x() == 0;
+    if first {
+        out[0] = 1;
+        *count = 1;
+    }
+    thread::sync_threads();
+    if !first {
+        out[0] = 2;
+        *count = 2;
+    }
+    thread::sync_threads();
+    if first {
+        out[1] = out[0] * 10 + *count;
+    }
+}
+
+/// An exclusive reference would let the compiler keep what thread 0 wrote in a register.
+#[test]
+fn what_another_thread_wrote_is_seen() {
+    let (mut out, mut count) = ([0u32; 2], [0u32]);
+    let (tracked, tracked_count) = (Tracked::new(&mut out, "out"), Tracked::new(&mut count, "count"));
+    let (pointer, len) = (tracked.as_ptr() as usize, 2usize);
+    let count_pointer = tracked_count.as_ptr() as usize;
+    let at = |value: &usize| std::ptr::from_ref(value).cast::<c_void>();
+    let params = [at(&pointer), at(&len), at(&count_pointer)];
+    let entry = simt::registry::find(Some(FAMILY), "write_in_turn").unwrap();
+    let config = simt::LaunchConfig::linear(1, 2);
+    // SAFETY: three pointers to values of the parameters' types.
+    let launched = unsafe { simt::launch(entry, &config, params.as_ptr(), &simt::Options::default()) };
+    launched.unwrap_or_else(|fault| panic!("{fault}"));
+    drop((tracked, tracked_count));
+    assert_eq!(out, [2, 22]);
 }

@@ -9,7 +9,7 @@ use super::params::{Param, Passing};
 pub fn expand(kernel: &Kernel) -> TokenStream {
     let Kernel { attrs, vis, name, params, generics, body, .. } = kernel;
     let entry_params = params.iter().map(entry_param);
-    let body_params = params.iter().map(|Param { pattern, ty, .. }| quote!(#pattern: #ty));
+    let body_params = params.iter().map(Param::body_argument);
     let mut next = 0;
     let arguments = params.iter().map(|param| {
         let index = next;
@@ -17,7 +17,7 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
         argument(param, name, index)
     });
     let directives = directives(kernel);
-    // A function of its own for the body: there the slices are arguments, so LLVM knows what a reference promises.
+    // A function of its own for the body: there a `&[T]` is an argument, so LLVM knows what a reference promises.
     quote! {
         #[cfg(target_arch = "nvptx64")]
         #(#attrs)*
@@ -25,7 +25,7 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
         #[allow(improper_ctypes_definitions)]
         #vis unsafe extern "ptx-kernel" fn #name #generics (#(#entry_params),*) {
             #[inline(always)]
-            #[allow(unused_parens)]
+            #[allow(unused_parens, unused_mut)]
             unsafe fn body #generics (#(#body_params),*) #body
             // SAFETY: whoever launches the kernel passes, for a slice, a pointer to that many elements in device
             // memory, and upholds what the kernel's own contract asks.
@@ -40,6 +40,7 @@ fn entry_param(Param { name, ty, passing, .. }: &Param) -> TokenStream {
     match passing {
         Passing::Slice(element) => quote!(#name: *const #element, #length: usize),
         Passing::SliceMut(element) => quote!(#name: *mut #element, #length: usize),
+        Passing::RefMut(target) => quote!(#name: *mut #target),
         // Words, because the compiler takes no parameter aligned beyond 16 bytes; the builder aligns it.
         Passing::Map => quote!(#name: [u64; ::cuda_std::tma::TensorMap::WORDS]),
         _ => quote!(#name: #ty),
@@ -51,7 +52,8 @@ fn argument(Param { name, passing, .. }: &Param, kernel: &Ident, index: usize) -
     let length = format_ident!("{name}_len");
     match passing {
         Passing::Slice(_) => quote!(::core::slice::from_raw_parts(#name, #length)),
-        Passing::SliceMut(_) => quote!(::core::slice::from_raw_parts_mut(#name, #length)),
+        Passing::SliceMut(_) => quote!(::cuda_std::kernel::MutSlice::from_raw_parts(#name, #length)),
+        Passing::RefMut(_) => quote!(::cuda_std::kernel::MutRef::from_raw(#name)),
         // The copy engine reads the parameter where it lies. The compiler's name for it is that of the entry and the index.
         Passing::Map => {
             let symbol = format!("{kernel}_param_{index}");

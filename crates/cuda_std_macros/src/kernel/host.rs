@@ -10,14 +10,14 @@ use super::params::{Param, Passing};
 
 pub fn expand(kernel: &Kernel) -> TokenStream {
     let Kernel { attrs, vis, name, params, generics, body, .. } = kernel;
-    let inputs = params.iter().map(|Param { pattern, ty, .. }| quote!(#pattern: #ty));
+    let inputs = params.iter().map(Param::body_argument);
     let marker = if marker_types_wanted() { marker(kernel) } else { TokenStream::new() };
     let manifest = manifest_as_source();
     let registration = registration(kernel);
     quote! {
         #[cfg(not(target_arch = "nvptx64"))]
         #(#attrs)*
-        #[allow(unused_parens)]
+        #[allow(unused_parens, unused_mut)]
         #vis unsafe fn #name #generics (#(#inputs),*) #body
         #marker
         #manifest
@@ -33,7 +33,7 @@ fn marker(kernel: &Kernel) -> TokenStream {
         Passing::Slice(element) => quote!(::cuda_std::kernel::Slice<#element>),
         Passing::SliceMut(element) => quote!(::cuda_std::kernel::SliceMut<#element>),
         Passing::Ptr(target) => quote!(::cuda_std::kernel::Ptr<#target>),
-        Passing::PtrMut(target) => quote!(::cuda_std::kernel::PtrMut<#target>),
+        Passing::PtrMut(target) | Passing::RefMut(target) => quote!(::cuda_std::kernel::PtrMut<#target>),
         Passing::Map => quote!(::cuda_std::kernel::Map),
         Passing::Value => quote!(::cuda_std::kernel::Value<#ty>),
     });
@@ -46,7 +46,8 @@ fn marker(kernel: &Kernel) -> TokenStream {
         #vis enum #name {}
 
         #[cfg(not(target_arch = "nvptx64"))]
-        impl ::cuda_std::kernel::Kernel for #name {
+        // SAFETY: the markers are those of the entry point's own parameters.
+        unsafe impl ::cuda_std::kernel::Kernel for #name {
             type Params = (#(#markers,)*);
             const NAME: &'static str = #name_text;
             const FAMILY: &'static str = ::core::env!("CARGO_CRATE_NAME");
@@ -98,7 +99,7 @@ fn layouts(Param { ty, passing, .. }: &Param) -> TokenStream {
         Passing::Slice(element) | Passing::SliceMut(element) => quote! {
             ::cuda_std::kernel::ParamLayout::of::<*const #element>(), ::cuda_std::kernel::ParamLayout::of::<usize>()
         },
-        Passing::Ptr(target) | Passing::PtrMut(target) => {
+        Passing::Ptr(target) | Passing::PtrMut(target) | Passing::RefMut(target) => {
             quote!(::cuda_std::kernel::ParamLayout::of::<*const #target>())
         }
         Passing::Map => quote!(::cuda_std::kernel::ParamLayout::of::<::cuda_std::tma::TensorMap>()),
@@ -117,6 +118,11 @@ fn argument(param: &Param, next: &mut usize) -> TokenStream {
         }
         Passing::SliceMut(element) => {
             quote!(::cuda_std::__private::read_slice_mut::<#element>(__ironwarp_parameters, #index))
+        }
+        Passing::RefMut(target) => {
+            quote!(::cuda_std::kernel::MutRef::from_raw(
+                ::cuda_std::__private::read_value::<*mut #target>(__ironwarp_parameters, #index)
+            ))
         }
         // A copy, since a launch does not promise alignment; it lives as long as the call.
         Passing::Map => {

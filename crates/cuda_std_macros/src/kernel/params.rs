@@ -23,8 +23,10 @@ pub enum Passing {
     SliceMut(Type),
     /// `*const T` or `&T`.
     Ptr(Type),
-    /// `*mut T` or `&mut T`.
+    /// `*mut T`.
     PtrMut(Type),
+    /// `&mut T`.
+    RefMut(Type),
     /// `&TensorMap`: the 128 bytes of the map themselves. The kernel gets a reference to its parameter.
     Map,
     /// The bytes themselves.
@@ -35,6 +37,34 @@ impl Param {
     /// Parameters of the entry point that the argument becomes.
     pub fn parameters(&self) -> usize {
         if matches!(self.passing, Passing::Slice(_) | Passing::SliceMut(_)) { 2 } else { 1 }
+    }
+
+    /// The argument of the body. Each thread gets the same memory, so `&mut [T]` and `&mut T` are replaced by types
+    /// that make no exclusive reference to all of it.
+    pub fn body_argument(&self) -> TokenStream {
+        let Self { pattern, ty, passing, .. } = self;
+        let (replacement, target) = match passing {
+            Passing::SliceMut(element) => (quote!(MutSlice), element),
+            Passing::RefMut(target) => (quote!(MutRef), target),
+            _ => return quote!(#pattern: #ty),
+        };
+        // `y[i] = v` needs no `mut y` where `y` is a reference, but it does here.
+        let pattern = match pattern {
+            Pat::Ident(named) if named.by_ref.is_none() => {
+                let name = &named.ident;
+                quote!(mut #name)
+            }
+            other => quote!(#other),
+        };
+        let lifetime = lifetime(ty).map_or_else(|| quote!('_), |lifetime| quote!(#lifetime));
+        quote!(#pattern: ::cuda_std::kernel::#replacement<#lifetime, #target>)
+    }
+}
+
+fn lifetime(ty: &Type) -> Option<&syn::Lifetime> {
+    match unwrap(ty) {
+        Type::Reference(reference) => reference.lifetime.as_ref(),
+        _ => None,
     }
 }
 
@@ -81,7 +111,7 @@ fn classify(ty: &Type) -> Result<Passing> {
                 refuse_host_pointers(target)?;
                 let target = target.clone();
                 Ok(if reference.mutability.is_some() {
-                    Passing::PtrMut(target)
+                    Passing::RefMut(target)
                 } else {
                     Passing::Ptr(target)
                 })

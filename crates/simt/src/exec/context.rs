@@ -133,6 +133,8 @@ pub(crate) struct Thread {
     /// Atomic operations since it last gave way.
     pub spins: Cell<u32>,
     pub panicked: RefCell<Option<Panicked>>,
+    /// It stopped for good at a fault of its own.
+    pub failed: Cell<bool>,
     pub copies: RefCell<CopyQueue>,
     pub products: Progress,
     pub bulk: RefCell<BulkGroups>,
@@ -201,6 +203,7 @@ impl Thread {
             answer: Cell::new(0),
             spins: Cell::new(0),
             panicked: RefCell::default(),
+            failed: Cell::new(false),
             copies: RefCell::default(),
             products: Progress::default(),
             bulk: RefCell::default(),
@@ -253,6 +256,7 @@ impl Thread {
         self.wait.set(Wait::Nothing);
         self.spins.set(0);
         self.panicked.take();
+        self.failed.set(false);
         self.copies.borrow_mut().clear();
         self.products.reset();
         self.bulk.take();
@@ -303,9 +307,11 @@ impl Thread {
         other: Option<RawOther>,
     ) -> ! {
         self.raise(self.fault(kind, site, message, access, other));
+        self.failed.set(true);
+        self.wait_site.set(site);
         loop {
-            // Never resumed. Unwinding is no way out: load/store callbacks are called from code that has no
-            // landing pads for them.
+            // Never resumed. The scheduler may unwind it from outside, unless the fault comes from a load/store
+            // callback: the code that calls those has no landing pads for them.
             self.suspend();
         }
     }

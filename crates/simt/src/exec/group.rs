@@ -124,13 +124,11 @@ impl<'a> Group<'a> {
         stats.threads += self.threads.len() as u64;
         stats.barriers += self.barriers.take();
         stats.switches += self.switches.take();
-        match self.fault.take() {
-            None => Ok(()),
-            Some(fault) => {
-                self.abandon();
-                Err(fault)
-            }
+        if self.fault.borrow().is_some() {
+            self.abandon();
         }
+        // Taken last: while it is there, no coroutine begins another thread.
+        self.fault.take().map_or(Ok(()), Err)
     }
 
     fn reset(&mut self, first: u64) {
@@ -321,17 +319,42 @@ impl<'a> Group<'a> {
     }
 
     /// Lets go of threads that a fault left half-way.
-    fn abandon(&mut self) {
+    fn abandon(&self) {
         for thread in &self.threads {
-            if let Some(mut routine) = thread.routine.take() {
-                // SAFETY: what lives on the stack is leaked, which the crate's documentation states; nothing else
-                // refers to it once the group is reset.
+            let Some(mut routine) = thread.routine.take() else { continue };
+            if !self.launch.unwinds {
+                // SAFETY: what lives on the stack is leaked. `launch`'s contract says that nothing relies on its
+                // destructors.
                 unsafe { routine.force_reset() };
-                stack::put(routine.into_stack());
+            } else if !thread.wait_site.get().is_return_address() {
+                // No thread is current, so destructors run outside of the simulation.
+                routine.force_unwind();
+            } else if thread.failed.get() {
+                // The access itself broke the contract of the unsafe code around it. The stack is leaked with its
+                // values, so that a pinned one keeps its place.
+                std::mem::forget(routine);
+                continue;
+            } else {
+                self.abort_at(thread);
             }
+            stack::put(routine.into_stack());
         }
         self.handed_over.set(None);
         self.flights.clear();
+    }
+
+    /// Ends the process: a thread can neither go on nor unwind, and safe code may have lent what it holds.
+    #[cold]
+    fn abort_at(&self, thread: &Thread) -> ! {
+        if let Some(fault) = self.fault.take() {
+            eprintln!("{}", fault.resolve());
+        }
+        eprintln!(
+            "ironwarp: thread {:?} polls memory with a plain load at {}, which cannot be unwound; aborting",
+            thread.index,
+            thread.wait_site.get().resolve()
+        );
+        std::process::abort()
     }
 }
 

@@ -18,7 +18,9 @@ use crate::check::LaunchCheck;
 use crate::fault::{Fault, FaultKind};
 use crate::registry::{KernelEntry, LaunchBounds};
 use crate::shared::SHARED_LIMIT;
-use crate::{LaunchConfig, LaunchStats, MAX_COOPERATIVE_THREADS, MAX_THREADS_PER_BLOCK, Options, Site};
+use crate::{
+    LaunchConfig, LaunchStats, MAX_COOPERATIVE_THREADS, MAX_STACK_BYTES, MAX_THREADS_PER_BLOCK, Options, Site,
+};
 
 use context::RawFault;
 use group::Group;
@@ -32,6 +34,8 @@ pub(crate) struct Launch<'a> {
     pub options: Options,
     pub body: &'a (dyn Fn() + Sync),
     pub check: Option<LaunchCheck>,
+    /// Whether a fault runs the destructors of what its threads hold; else that is leaked.
+    unwinds: bool,
     progress: Progress,
     /// Blocks that are scheduled together: one, a cluster, or the grid.
     blocks_per_group: u64,
@@ -42,6 +46,9 @@ pub(crate) struct Launch<'a> {
 /// # Safety
 /// `params` points to `entry.params.len()` pointers, each to a readable value of that parameter's type, and the
 /// kernel's own safety contract holds for them.
+///
+/// A fault abandons the stacks of threads that have not ended. So the kernel does not rely on the destructors of its
+/// local values: it lends them to no other OS thread ([`std::thread::scope`]), and pins none of them.
 ///
 /// # Errors
 /// The first fault found.
@@ -63,20 +70,27 @@ pub unsafe fn launch(
         unsafe { check.allow_params(entry, params) };
         check
     });
-    start(entry.name, entry.bounds, config, options, check, &body)
+    start(entry.name, entry.bounds, config, options, check, false, &body)
 }
 
 /// Runs a closure once per thread of `config`, as if it were a kernel.
 ///
+/// After a fault the simulated threads that have not ended unwind: the destructors of their values run, outside of the
+/// simulation. Two kinds of threads cannot unwind, since they stopped at a plain load or store that the compiler
+/// instrumented. The values of a thread that faulted there are leaked, with their stack. If another thread polls there,
+/// its values may be lent out for ever, so the process prints the fault and aborts.
+///
+/// In a program compiled with `panic = "abort"` a fault aborts.
+///
 /// # Errors
-/// The first fault found.
+/// The first fault found. [`FaultKind::InvalidLaunch`] if a simulated thread calls this.
 pub fn run(
     config: &LaunchConfig,
     options: &Options,
     body: impl Fn() + Sync,
 ) -> Result<LaunchStats, Box<Fault>> {
     let check = options.check.then(LaunchCheck::new);
-    start("closure", LaunchBounds::default(), config, options, check, &body)
+    start("closure", LaunchBounds::default(), config, options, check, true, &body)
 }
 
 fn start(
@@ -85,15 +99,30 @@ fn start(
     config: &LaunchConfig,
     options: &Options,
     check: Option<LaunchCheck>,
+    unwinds: bool,
     body: &(dyn Fn() + Sync),
 ) -> Result<LaunchStats, Box<Fault>> {
-    if let Err(message) = validate(config, bounds) {
+    if let Err(message) = validate(config, bounds).and_then(|()| validate_host(options)) {
         return Err(Box::new(invalid_launch(kernel, message, options.seed)));
     }
     panics::install_hook();
     let blocks_per_group = if config.cooperative { config.blocks() } else { config.blocks_per_cluster() };
     let (options, progress) = (options.clone(), Progress::default());
-    Launch { kernel, config: *config, options, body, check, progress, blocks_per_group }.run_groups()
+    Launch { kernel, config: *config, options, body, check, unwinds, progress, blocks_per_group }.run_groups()
+}
+
+/// What the executor itself cannot do, whatever the launch.
+fn validate_host(options: &Options) -> Result<(), String> {
+    if context::try_current().is_some() {
+        return Err("a simulated thread cannot launch: launch from the host, after this launch".into());
+    }
+    if options.stack_bytes > MAX_STACK_BYTES {
+        return Err(format!(
+            "`Options::stack_bytes` is {}; the limit is {MAX_STACK_BYTES}, for each simulated thread",
+            options.stack_bytes
+        ));
+    }
+    Ok(())
 }
 
 fn validate(config: &LaunchConfig, bounds: LaunchBounds) -> Result<(), String> {
