@@ -1,6 +1,8 @@
 //! The building blocks as kernels on the executor, with the checker on, against naive oracles.
 
 mod activation;
+mod collectives;
+mod rows;
 
 use simt::{LaunchConfig, Options};
 
