@@ -30,12 +30,26 @@ fn warp_and_lane() -> (u32, u32) {
 /// `slots` is shared memory for a value a warp, which no thread uses since the last barrier.
 #[inline(always)]
 pub unsafe fn reduce_groups<S: Exchange, O: Operation<S>>(op: O, value: S, threads: u32, slots: *mut S) -> S {
+    // SAFETY: the caller's contract.
+    unsafe { reduce_warps(op, warp::reduce(op, value), threads, slots) }
+}
+
+/// The rest of [`reduce_groups`] when `of_warp` is already the result of the thread's warp.
+///
+/// # Safety
+/// As [`reduce_groups`].
+#[inline(always)]
+pub unsafe fn reduce_warps<S: Exchange, O: Operation<S>>(
+    op: O,
+    of_warp: S,
+    threads: u32,
+    slots: *mut S,
+) -> S {
     let (warp, lane) = warp_and_lane();
     let warps = threads / LANES;
     // SAFETY: one slot a warp, written by one lane before the barrier and read after it. Where a warp has more lanes than the
     // group has warps, several lanes read the same slot.
     unsafe {
-        let of_warp = warp::reduce(op, value);
         if lane == 0 {
             *slots.add(warp as usize) = of_warp;
         }

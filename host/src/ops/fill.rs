@@ -2,9 +2,10 @@
 //!
 //! Random numbers are a function of the seed and the element's number alone (Philox4x32-10): the same on every device.
 
+use primitives::philox::keys;
 use tensor::THREADS;
 use tensor::fill::{
-    RANDOM_UNITS, Range, UNITS, blocks, fill_words, keys, progression_f64, progression_i64, random_normal,
+    RANDOM_UNITS, Range, UNITS, blocks, fill_words, progression_f64, progression_i64, random_normal,
     random_uniform,
 };
 

@@ -58,8 +58,8 @@ impl ReduceOp {
             ReduceOp::Prod => (Kind::Product, Finish::Nothing),
             ReduceOp::Mean => (Kind::Sum, Finish::Divide),
             ReduceOp::Norm => (Kind::Squares, Finish::Root),
-            ReduceOp::Max => (Kind::Largest, Finish::Nothing),
-            ReduceOp::Min => (Kind::Flipped, Finish::Flip),
+            ReduceOp::Max => (Kind::Max, Finish::Nothing),
+            ReduceOp::Min => (Kind::MaxOfReversed, Finish::Reverse),
         };
         Fold { kind, finish }
     }
@@ -324,7 +324,7 @@ impl Pass<'_> {
     fn again(&self) -> Self {
         Pass {
             stream: self.stream,
-            fold: Fold { kind: self.fold.kind.again(), ..self.fold },
+            fold: Fold { kind: self.fold.kind.of_results(), ..self.fold },
             last: self.last,
         }
     }

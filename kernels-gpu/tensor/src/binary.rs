@@ -3,7 +3,7 @@
 use crate::THREADS;
 use crate::access::{self, width};
 use crate::element::{Element, zip};
-use crate::place::{Geometry, Item, with_item};
+use crate::place::{Geometry, Item, item_of_thread};
 use cuda_std::kernel;
 use half::{bf16, f16};
 
@@ -121,10 +121,11 @@ unsafe fn run<T: Element<Wide: Binary>, const N: usize>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        with_item(geometry, |item: Item<'_, 3, N>| {
+        let item: Option<Item<'_, 3, N>> = item_of_thread(geometry);
+        if let Some(item) = item {
             let [a, b] = item.fetch(0, [a, b]).map(|values| T::widen(access::from_wide(values)));
             item.store(2, c, T::narrow(T::Wide::apply(op, a, b)));
-        });
+        }
     }
 }
 

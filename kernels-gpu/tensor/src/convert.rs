@@ -11,10 +11,11 @@
 //! (Boldo and Melquiond, "When double rounding is odd", 2005).
 
 use crate::access::{self, width};
-use crate::{LANES, THREADS, VECTOR_BYTES, begin};
+use crate::{LANES, THREADS, VECTOR_BYTES};
 use cuda_std::{convert, kernel, thread};
 use half::{bf16, f16};
 use num::{E4M3, E5M2};
+use primitives::grid::begin;
 
 /// The element type to convert to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -2,7 +2,7 @@
 
 use crate::THREADS;
 use crate::access::{self, width};
-use crate::place::{Geometry, Item, with_item};
+use crate::place::{Geometry, Item, item_of_thread};
 use cuda_std::kernel;
 
 /// An entry point for each size.
@@ -18,10 +18,11 @@ macro_rules! entries {
             const N: usize = width(size_of::<$ty>(), size_of::<$ty>());
             // SAFETY: the caller's promise.
             unsafe {
-                with_item(&geometry, |item: Item<'_, 2, N>| {
+                let item: Option<Item<'_, 2, N>> = item_of_thread(&geometry);
+if let Some(item) = item {
                     let [x] = item.fetch(0, [x]);
                     item.store(1, y, access::from_wide(x));
-                });
+                }
             }
         }
     )* };

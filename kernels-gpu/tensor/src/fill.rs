@@ -1,11 +1,12 @@
 //! Constants, progressions and random numbers, written to dense memory.
 //!
-//! Random numbers come from Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): block `i` of four
-//! words is a function of the seed and `i` alone, so element `e` of a seed is the same in every launch, on every device.
+//! Random numbers come from [`primitives::philox`]: element `e` of a seed is the same in every launch, on every device.
 
-use crate::{THREADS, VECTOR_BYTES, access, begin};
+use crate::THREADS;
 use cuda_std::{GpuFloat, fastmath, kernel, thread};
-use primitives::math::single;
+use primitives::access::{self, VECTOR_BYTES};
+use primitives::grid::begin;
+use primitives::philox::{self, Keys};
 
 /// Units of 16 bytes that a thread writes, THREADS of them apart: a warp writes whole lines.
 pub const UNITS: u64 = 2;
@@ -90,11 +91,11 @@ pub unsafe fn progression_f64(start: f64, step: f64, n: u64, y: *mut f64) {
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn random_uniform(keys: Keys, range: Range, n: u64, y: *mut f32) {
     let number = |word: u32| {
-        let value = GpuFloat::mul_add(top(word), range.step, range.low);
+        let value = GpuFloat::mul_add(philox::top(word), range.step, range.low);
         fastmath::min(value, range.last)
     };
     // SAFETY: the caller's promise.
-    unsafe { write::<f32, 4, RANDOM_UNITS>(n, y, |unit| philox(&keys, unit).map(number)) }
+    unsafe { write::<f32, 4, RANDOM_UNITS>(n, y, |unit| philox::words(&keys, unit).map(number)) }
 }
 
 /// Normal numbers, by the method of Box and Muller.
@@ -104,18 +105,13 @@ pub unsafe fn random_uniform(keys: Keys, range: Range, n: u64, y: *mut f32) {
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn random_normal(keys: Keys, mean: f32, deviation: f32, n: u64, y: *mut f32) {
     let numbers = |unit: u64| {
-        let [a, b, c, d] = philox(&keys, unit);
-        let ([p, q], [r, s]) = (normal_pair(a, b), normal_pair(c, d));
+        let [a, b, c, d] = philox::words(&keys, unit);
+        let ([p, q], [r, s]) = (philox::normal_pair(a, b), philox::normal_pair(c, d));
         [p, q, r, s].map(|value| GpuFloat::mul_add(value, deviation, mean))
     };
     // SAFETY: the caller's promise.
     unsafe { write::<f32, 4, UNITS>(n, y, numbers) }
 }
-
-/// Random bits that make a number: as many as an f32 holds.
-const BITS: u32 = f32::MANTISSA_DIGITS;
-/// What one of them counts, the least, in `[0, 1)`.
-const STEP: f32 = 1.0 / (1u32 << BITS) as f32;
 
 /// Numbers from `low` to `last`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -131,72 +127,6 @@ pub struct Range {
 impl Range {
     /// `[low, high)`.
     pub const fn new(low: f32, high: f32) -> Self {
-        Self { low, step: (high - low) * STEP, last: high.next_down().max(low) }
-    }
-}
-
-/// The top bits of a word.
-#[inline(always)]
-fn top(word: u32) -> f32 {
-    (word >> (u32::BITS - BITS)) as f32
-}
-
-/// Two independent standard normal numbers.
-#[inline(always)]
-fn normal_pair(a: u32, b: u32) -> [f32; 2] {
-    // In (0, 1], so that the logarithm is finite.
-    let radius = GpuFloat::sqrt(-2.0 * single::ln(1.0 - top(a) * STEP));
-    let angle = core::f32::consts::TAU * (top(b) * STEP);
-    [radius * single::sin_plus_quarters(angle, 1), radius * single::sin_plus_quarters(angle, 0)]
-}
-
-/// Words of a block of random ones: those of a unit.
-const WORDS: usize = VECTOR_BYTES / size_of::<u32>();
-/// Rounds that make one.
-const ROUNDS: usize = 10;
-
-/// The keys of a seed's rounds: threads would all compute the same.
-pub type Keys = [[u32; 2]; ROUNDS];
-
-/// The keys of the stream of `seed`.
-pub const fn keys(seed: u64) -> Keys {
-    /// Added to the key each round: the golden ratio and the root of 3, less 1.
-    const STEPS: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
-    let mut keys = [[seed as u32, (seed >> 32) as u32]; ROUNDS];
-    let mut round = 1;
-    while round < ROUNDS {
-        let [a, b] = keys[round - 1];
-        keys[round] = [a.wrapping_add(STEPS[0]), b.wrapping_add(STEPS[1])];
-        round += 1;
-    }
-    keys
-}
-
-/// Four random words: block `counter` of a stream.
-#[inline(always)]
-fn philox(keys: &Keys, counter: u64) -> [u32; WORDS] {
-    const FACTORS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
-    let mut state = [counter as u32, (counter >> 32) as u32, 0, 0];
-    for round in 0..ROUNDS {
-        let first = u64::from(FACTORS[0]) * u64::from(state[0]);
-        let second = u64::from(FACTORS[1]) * u64::from(state[2]);
-        state = [
-            (second >> 32) as u32 ^ state[1] ^ keys[round][0],
-            second as u32,
-            (first >> 32) as u32 ^ state[3] ^ keys[round][1],
-            first as u32,
-        ];
-    }
-    state
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{keys, philox};
-
-    #[test]
-    fn philox_gives_the_published_words() {
-        // Known answers of the authors' library for 4x32 with 10 rounds.
-        assert_eq!(philox(&keys(0), 0), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
+        Self { low, step: (high - low) * philox::STEP, last: high.next_down().max(low) }
     }
 }

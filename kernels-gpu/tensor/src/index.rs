@@ -9,10 +9,11 @@
 //! indices a first launch counts how many name each place; rows that are alone then go as in a scatter, and the blocks look for others.
 
 use crate::access::{self, Plain};
-use crate::{THREADS, VECTOR_BYTES, begin};
+use crate::{THREADS, VECTOR_BYTES};
 use core::sync::atomic::{AtomicU64, Ordering};
 use cuda_std::{kernel, shared_array, thread, warp};
 use layout::Divisor;
+use primitives::grid::begin;
 
 /// Lanes of a warp.
 const LANES: u64 = 32;

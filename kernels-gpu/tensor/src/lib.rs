@@ -15,12 +15,10 @@
 // Iterators by value over arrays end up in memory of the thread's own, indices that unroll to constants do not.
 #![allow(clippy::needless_range_loop)]
 
-pub mod access;
 pub mod binary;
 pub mod compare;
 pub mod convert;
 pub mod copy;
-pub mod element;
 pub mod fill;
 pub mod index;
 pub mod place;
@@ -29,29 +27,10 @@ pub mod select;
 pub mod turned;
 pub mod unary;
 
-use cuda_std::grid;
+pub use primitives::access::{self, VECTOR_BYTES};
+pub use primitives::element;
 
 /// Threads of a block.
 pub const THREADS: u32 = 256;
 /// Elements of a thread that go one by one, all under way before the first is used.
 const LANES: usize = 4;
-/// Bytes of the widest access of a thread.
-pub const VECTOR_BYTES: usize = layout::UNIT_BYTES as usize;
-
-/// What every kernel of the family does first, so that it can be launched before the one ahead of it has ended: lets the next one begin, and waits.
-/// Between the two it may compute where its elements lie.
-#[inline(always)]
-fn begin<R>(locate: impl FnOnce() -> R) -> R {
-    begin_if(true, locate)
-}
-
-/// The same for a block that lets the next grid begin, or leaves it to others to say so.
-#[inline(always)]
-fn begin_if<R>(says: bool, locate: impl FnOnce() -> R) -> R {
-    if says {
-        grid::launch_dependents();
-    }
-    let place = locate();
-    grid::wait_dependencies();
-    place
-}

@@ -12,9 +12,10 @@
 //! way as memory needs; more is slower. Only `Run` counts beyond 32 bits; the host cuts other launches into pieces.
 
 use crate::access::{Plain, Wide};
-use crate::{LANES, THREADS, access, begin_if};
+use crate::{LANES, THREADS, access};
 use cuda_std::{misc, thread};
 use layout::Divisor;
+use primitives::grid::begin_if;
 
 /// Axes that are left after merging, at most.
 pub const MAX_AXES: usize = 8;
@@ -115,19 +116,16 @@ enum Form {
     Scattered,
 }
 
-/// Does `work` on the calling thread's item, if there is one.
+/// The calling thread's item, if it has one. The next grid may begin and the one before has ended.
 #[inline(always)]
-pub fn with_item<'g, const K: usize, const N: usize>(
-    geometry: &'g Geometry<K>,
-    work: impl FnOnce(Item<'g, K, N>),
-) {
+pub fn item_of_thread<const K: usize, const N: usize>(geometry: &Geometry<K>) -> Option<Item<'_, K, N>> {
     let (block, lane) = (thread::block_idx_x(), thread::thread_idx_x());
     let number = u64::from(block) * u64::from(THREADS) + u64::from(lane);
-    // To say that the next grid may begin takes the device 1.2 ns a block. Of many small blocks only those say it that may be the last
-    // to run: it counts when the others have ended.
-    let says = geometry.mode != Mode::Scattered || block + LAST >= thread::grid_dim_x();
-    let item = begin_if(says, || {
-        // The short way, for most blocks.
+    // To let the next grid begin takes the device 1.2 ns a block. Of many small blocks only those do it that may be the last to run:
+    // it counts when the others have ended.
+    let lets_next_begin = geometry.mode != Mode::Scattered || block + LAST >= thread::grid_dim_x();
+    begin_if(lets_next_begin, || {
+        // Most blocks take this short way.
         if block < geometry.whole {
             let at = [number as usize * N; K];
             return Some(Item { geometry, form: Form::Neighbours, repeated: 0, at, first: 0 });
@@ -137,10 +135,7 @@ pub fn with_item<'g, const K: usize, const N: usize>(
             Mode::Units => Item::of_units(geometry, number),
             Mode::Scattered => Item::scattered(geometry, block * (THREADS * lanes(N) as u32) + lane),
         }
-    });
-    if let Some(item) = item {
-        work(item);
-    }
+    })
 }
 
 /// Places in every operand of the element (or unit) with this number.

@@ -2,7 +2,7 @@
 
 use crate::THREADS;
 use crate::access::{self, width};
-use crate::place::{Geometry, Item, with_item};
+use crate::place::{Geometry, Item, item_of_thread};
 use cuda_std::kernel;
 
 /// An entry point for each size.
@@ -19,11 +19,12 @@ macro_rules! entries {
             const N: usize = width(size_of::<$ty>(), 1);
             // SAFETY: the caller's promise.
             unsafe {
-                with_item(&geometry, |item: Item<'_, 4, N>| {
+                let item: Option<Item<'_, 4, N>> = item_of_thread(&geometry);
+if let Some(item) = item {
                     let [a, b] = item.fetch(1, [a, b]).map(|values| access::from_wide::<$ty, N>(values));
                     let [c] = item.fetch(0, [c]).map(|values| access::from_wide::<u8, N>(values));
                     item.store(3, d, core::array::from_fn(|i| if c[i] != 0 { a[i] } else { b[i] }));
-                });
+                }
             }
         }
     )* };

@@ -12,9 +12,10 @@
 
 use crate::access::{self, Plain, Words};
 use crate::place::{Axis, Geometry, MAX_AXES, Mode};
-use crate::{THREADS, VECTOR_BYTES, begin};
+use crate::{THREADS, VECTOR_BYTES};
 use cuda_std::{kernel, shared, shared_array, thread, vector};
 use layout::{Divisor, grouped_tile};
+use primitives::grid::begin;
 
 /// Tiles of a band.
 const BAND: u32 = 256;

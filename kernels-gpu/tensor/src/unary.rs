@@ -2,7 +2,7 @@
 
 use crate::access::width;
 use crate::element::{Element, map_long};
-use crate::place::{Geometry, Item, RESIDENT, with_item};
+use crate::place::{Geometry, Item, RESIDENT, item_of_thread};
 use crate::{THREADS, access};
 use cuda_std::{GpuFloat, kernel};
 use half::{bf16, f16};
@@ -232,7 +232,8 @@ unsafe fn run<T: Unary, const N: usize>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        with_item(geometry, |item: Item<'_, 2, N>| {
+        let item: Option<Item<'_, 2, N>> = item_of_thread(geometry);
+        if let Some(item) = item {
             let [x] = item.fetch(0, [x]);
             if op.is_long()
                 && let Some(words) = T::map_pairs(access::words(x), |pair| T::apply(op, parameters, pair))
@@ -242,7 +243,7 @@ unsafe fn run<T: Unary, const N: usize>(
             }
             let x = T::widen(access::from_wide(x));
             item.store(1, y, T::narrow(T::apply(op, parameters, x)));
-        });
+        }
     }
 }
 

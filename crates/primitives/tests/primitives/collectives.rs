@@ -112,9 +112,8 @@ fn the_first_largest_is_found_and_a_nan_before_all() {
             let got = each_thread(threads, 2, |thread| {
                 let slots = shared_array![Indexed<f32>; SLOTS];
                 // SAFETY: all threads call it; the slots are unused.
-                let found = unsafe {
-                    block::reduce(ArgMax, Indexed { value: value(thread), index: thread }, slots)
-                };
+                let found =
+                    unsafe { block::reduce(ArgMax, Indexed { value: value(thread), index: thread }, slots) };
                 found.index
             });
             let mut want = 0;
@@ -130,11 +129,7 @@ fn the_first_largest_is_found_and_a_nan_before_all() {
 }
 
 /// Both scans of non-commutative values, by `scan`.
-fn scans(
-    threads: u32,
-    exclusive: bool,
-    scan: impl Fn((u32, u32)) -> (u32, u32) + Sync,
-) {
+fn scans(threads: u32, exclusive: bool, scan: impl Fn((u32, u32)) -> (u32, u32) + Sync) {
     let value = |thread: u32| (word(thread) | 1, thread);
     let got = each_thread(threads, 4, |thread| scan(value(thread)));
     let mut state = Compose.identity();

@@ -1,19 +1,22 @@
 //! Where the largest or the smallest element of a row stands.
 //!
-//! The first of several; a NaN counts as beyond every number. On its way along a row a thread keeps the best element and the number of
-//! the 16 bytes that it was in, which costs little more than a maximum; which of them it was is looked up once for a chunk, when all of its threads have
-//! been compared. A long row's chunks give a candidate each, of which a second launch takes the best, reading the candidates' elements again.
+//! Of several it is the first; a NaN counts as beyond every number. A thread keeps the best element and the index of the vector that
+//! it was in, which costs little more than a maximum. When all threads of a chunk are compared, one of them looks up which element of
+//! the vector it was. Each chunk of a long row gives a candidate. A second launch reads the candidates' elements and takes the best.
 
-use super::number::{Bits, Number, Reduced};
-use super::rows::{Reducer, Rows, absorb, from_lane, gather};
+use super::number::Reduced;
+use super::rows::{Rows, WARPS, combine};
+use crate::THREADS;
 use crate::access::{Words, width};
-use crate::{THREADS, begin};
-use cuda_std::kernel;
+use cuda_std::{kernel, shared_array};
 use half::{bf16, f16};
+use primitives::grid::begin;
+use primitives::op::{ArgMax, Indexed, Number, Operation};
+use primitives::row::{Reader, read};
 
-/// Units that are worth a thread: to find whose element is best takes as long as some units do.
+/// Vectors that are worth a thread: to compare threads takes as long as to read some vectors.
 pub const SHARE: u64 = 16;
-/// Blocks of a multiprocessor at once. Left to itself, the assembler saves registers until loads wait for one another.
+/// Blocks of a multiprocessor at once. Without it ptxas saves registers until loads wait for one another.
 const RESIDENT: u32 = 4;
 
 /// Which element is looked for.
@@ -26,134 +29,91 @@ pub enum Extreme {
     Smallest,
 }
 
-/// The best element so far.
-#[derive(Clone, Copy)]
-pub struct Best<A> {
-    key: A,
-    /// Its number in the chunk, or that of its unit's first element.
-    number: u32,
-}
-
-impl<A: Number> Best<A> {
-    /// Nothing: any element is better.
-    const NONE: Self = Best { key: A::LOWEST, number: u32::MAX };
-
-    #[inline(always)]
-    fn or(self, other: Self) -> Self {
-        let (a, b) = (self.key.is_nan(), other.key.is_nan());
-        let same = if a || b { a == b } else { self.key == other.key };
-        let above = if a || b { b } else { other.key > self.key };
-        let better = if same { other.number < self.number } else { above };
-        if better { other } else { self }
-    }
-
-    /// Is an element that comes behind it better? Of the lowest numbers none is: see [`Best::is_lowest`].
-    #[inline(always)]
-    fn is_below(self, key: A) -> bool {
-        (key > self.key || key.is_nan()) && !self.key.is_nan()
-    }
-
-    /// Is no element above the lowest number there is? The first one is then as good as any.
-    #[inline(always)]
-    fn is_lowest(self) -> bool {
-        self.key == A::LOWEST
-    }
-
-    #[inline(always)]
-    fn has(self, key: A) -> bool {
-        key == self.key || key.is_nan() && self.key.is_nan()
-    }
-}
-
 impl Extreme {
-    /// What is compared: larger is better.
+    /// The number that is compared: larger is better.
     #[inline(always)]
     fn key<A: Number>(self, value: A) -> A {
-        if self == Extreme::Smallest { value.flip() } else { value }
+        if self == Extreme::Smallest { value.reversed() } else { value }
     }
 }
 
-impl<T: Reduced<Number: Bits>> Reducer<T> for Extreme {
-    type State = Best<T::Number>;
-
+impl<A: Number> Operation<Indexed<A>> for Extreme {
     #[inline(always)]
-    fn start(self) -> Best<T::Number> {
-        Best::NONE
+    fn identity(self) -> Indexed<A> {
+        ArgMax.identity()
     }
 
     #[inline(always)]
-    fn absorb_one(self, best: Best<T::Number>, value: T, number: u32) -> Best<T::Number> {
-        let [key] = T::numbers([value]);
-        best.or(Best { key: self.key(key), number })
-    }
-
-    #[inline(always)]
-    fn absorb<const N: usize>(self, best: Best<T::Number>, unit: Words, first: u32) -> Best<T::Number> {
-        let key = T::largest::<N>(unit, self == Extreme::Smallest);
-        if best.is_below(key) { Best { key, number: first } } else { best }
-    }
-
-    #[inline(always)]
-    fn merge(self, a: Self::State, b: Self::State) -> Self::State {
-        a.or(b)
-    }
-
-    #[inline(always)]
-    unsafe fn exchange(self, state: Self::State, distance: u32) -> Self::State {
-        // SAFETY: the caller's promise.
-        unsafe { Best { key: from_lane(state.key, distance), number: from_lane(state.number, distance) } }
-    }
-
-    #[inline(always)]
-    fn to_words(state: Self::State) -> [u64; 2] {
-        [state.key.to_word(), state.number.into()]
-    }
-
-    #[inline(always)]
-    fn from_words(words: [u64; 2]) -> Self::State {
-        Best { key: Bits::from_word(words[0]), number: words[1] as u32 }
+    fn combine(self, a: Indexed<A>, b: Indexed<A>) -> Indexed<A> {
+        ArgMax.combine(a, b)
     }
 }
 
-/// The number of the best of a chunk's `len` elements, which is in the unit that begins there or stands alone.
+impl<T: Reduced> Reader<T> for Extreme {
+    /// The best key, and the index of its element or of its vector's first element.
+    type State = Indexed<T::Number>;
+
+    #[inline(always)]
+    fn element(self, best: Self::State, value: T, index: u32) -> Self::State {
+        let [value] = T::numbers([value]);
+        ArgMax.combine(best, Indexed { value: self.key(value), index })
+    }
+
+    #[inline(always)]
+    fn vector<const N: usize>(self, best: Self::State, words: Words, first: u32) -> Self::State {
+        let value = T::largest::<N>(words, self == Extreme::Smallest);
+        if is_above(value, best.value) { Indexed { value, index: first } } else { best }
+    }
+}
+
+/// Is a later key better than the best so far? NaN is better than every number.
+#[inline(always)]
+fn is_above<A: Number>(key: A, best: A) -> bool {
+    (key > best || key.is_nan()) && !best.is_nan()
+}
+
+/// The index of the best of a chunk's `len` elements, which lies in the vector that begins at `best.index` or stands alone.
 ///
 /// # Safety
 /// `elements` holds the chunk.
 #[inline(always)]
 unsafe fn find<T: Reduced, const N: usize>(
     extreme: Extreme,
-    best: Best<T::Number>,
+    best: Indexed<T::Number>,
     len: u64,
     elements: *const T,
 ) -> u32 {
-    if best.is_lowest() {
+    // No element is above the lowest number there is. The first one is then as good as any.
+    if best.value == T::Number::LOWEST {
         return 0;
     }
-    let mut number = best.number;
-    // Backwards, so that the first of several is left; what stands alone has been found before anything behind it is looked at.
+    let mut index = best.index;
+    // Backwards, so that the first of several is left. An element that stands alone comes last, before all behind it.
     for j in (0..N as u32).rev() {
-        let place = u64::from(best.number) + u64::from(j);
+        let place = u64::from(best.index) + u64::from(j);
         // SAFETY: an element of the chunk.
         let [value] = T::numbers([unsafe { *elements.add(if place < len { place as usize } else { 0 }) }]);
-        if place < len && best.has(extreme.key(value)) {
-            number = place as u32;
+        let key = extreme.key(value);
+        if place < len && (key == best.value || key.is_nan() && best.value.is_nan()) {
+            index = place as u32;
         }
     }
-    number
+    index
 }
 
 /// `y[row, chunk]`: the place in the row of the chunk's extreme element. With `candidates`, of the best of the row's candidates.
 ///
 /// # Safety
-/// As the entries below.
+/// As the entries below; `slots` is shared memory for a candidate a warp.
 #[inline(always)]
-unsafe fn run<T: Reduced<Number: Bits>, const N: usize>(
+unsafe fn run<T: Reduced, const N: usize>(
     extreme: Extreme,
     plan: &Rows,
     columns: u64,
     x: *const T,
     candidates: *const i64,
     y: *mut i64,
+    slots: *mut Indexed<T::Number>,
 ) {
     let chunk = begin(|| plan.chunk());
     // SAFETY: the caller's promise; every chunk that exists has one thread that writes its result.
@@ -161,31 +121,32 @@ unsafe fn run<T: Reduced<Number: Bits>, const N: usize>(
         let row = x.add(if chunk.len == 0 { 0 } else { (chunk.row * columns) as usize });
         if candidates.is_null() {
             let elements = row.add(if chunk.len == 0 { 0 } else { chunk.start as usize });
-            let state = absorb::<T, Extreme, N>(extreme, &chunk, elements);
-            if let Some(best) = gather::<T, Extreme>(extreme, &chunk, state) {
-                let number = find::<T, N>(extreme, best, chunk.len, elements);
-                *y.add(chunk.number as usize) = (chunk.start + u64::from(number)).cast_signed();
+            let state = read::<T, Extreme, N>(extreme, chunk.part(), elements);
+            let best = combine(extreme, &chunk, state, slots);
+            if chunk.is_written_here() {
+                let index = find::<T, N>(extreme, best, chunk.len, elements);
+                *y.add(chunk.index as usize) = (chunk.start + u64::from(index)).cast_signed();
             }
             return;
         }
         let candidates = candidates.add(if chunk.len == 0 { 0 } else { (chunk.row * plan.columns) as usize });
-        let mut best = Reducer::<T>::start(extreme);
-        let mut number = chunk.lane();
-        while number < chunk.len {
-            let value = *row.add(*candidates.add(number as usize) as usize);
-            best = extreme.absorb_one(best, value, number as u32);
-            number += chunk.group();
+        let mut best = extreme.identity();
+        let mut candidate = chunk.thread;
+        while candidate < chunk.len {
+            let value = *row.add(*candidates.add(candidate as usize) as usize);
+            best = extreme.element(best, value, candidate as u32);
+            candidate += chunk.threads;
         }
-        // Candidates come alone.
-        if let Some(best) = gather::<T, Extreme>(extreme, &chunk, best) {
-            *y.add(chunk.number as usize) = *candidates.add(best.number as usize);
+        let best = combine(extreme, &chunk, best, slots);
+        if chunk.is_written_here() {
+            *y.add(chunk.index as usize) = *candidates.add(best.index as usize);
         }
     }
 }
 
 /// An entry point for each element type.
 macro_rules! entries {
-    ($($name:ident: $ty:ident;)*) => { $(
+    ($($name:ident: $ty:ident as $number:ident;)*) => { $(
         #[doc = concat!("The places of the extreme elements of rows of ", stringify!($ty), ".")]
         ///
         /// `columns` is the length of a row of `x`; the plan's, with `candidates`, is their number.
@@ -197,17 +158,20 @@ macro_rules! entries {
         #[kernel(launch_bounds(THREADS, RESIDENT))]
         pub unsafe fn $name(extreme: Extreme, plan: Rows, columns: u64, x: *const $ty, candidates: *const i64, y: *mut i64) {
             // SAFETY: the caller's contract is the same.
-            unsafe { run::<$ty, { width(size_of::<$ty>(), size_of::<$ty>()) }>(extreme, &plan, columns, x, candidates, y) }
+            unsafe {
+                let slots = shared_array![Indexed<$number>; WARPS];
+                run::<$ty, { width(size_of::<$ty>(), size_of::<$ty>()) }>(extreme, &plan, columns, x, candidates, y, slots)
+            }
         }
     )* };
 }
 
 entries! {
-    arg_rows_f64: f64;
-    arg_rows_f32: f32;
-    arg_rows_f16: f16;
-    arg_rows_bf16: bf16;
-    arg_rows_i64: i64;
-    arg_rows_i32: i32;
-    arg_rows_u8: u8;
+    arg_rows_f64: f64 as f64;
+    arg_rows_f32: f32 as f32;
+    arg_rows_f16: f16 as f32;
+    arg_rows_bf16: bf16 as f32;
+    arg_rows_i64: i64 as i64;
+    arg_rows_i32: i32 as i64;
+    arg_rows_u8: u8 as i64;
 }

@@ -7,11 +7,13 @@
 //! Where rows do not begin at 16-byte boundaries a unit is one element. What is added to what depends on the shape and on nothing else.
 
 use super::fold::Fold;
-use super::number::{Bits, Reduced};
+use super::number::Reduced;
 use crate::access;
-use crate::{THREADS, VECTOR_BYTES, begin};
+use crate::{THREADS, VECTOR_BYTES};
 use cuda_std::{kernel, shared_array, thread};
 use half::{bf16, f16};
+use primitives::grid::begin;
+use primitives::op::{Number, Operation};
 
 /// Rows that a thread has under way.
 const UNROLL: usize = 4;
@@ -38,7 +40,7 @@ pub const fn width_of<T: Reduced>() -> usize {
     if width > most { most } else { width }
 }
 
-/// How columns are dealt out.
+/// How columns are shared among threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Columns {
@@ -59,7 +61,7 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// How `outer` matrices of `rows` by `inner` elements of type `T` at `address` are dealt out. No side is 0.
+    /// How `outer` matrices of `rows` by `inner` elements of type `T` at `address` are shared. No side is 0.
     pub const fn new<T: Reduced>(outer: u64, rows: u64, inner: u64, address: u64) -> Self {
         let vectors = address.is_multiple_of(VECTOR_BYTES as u64)
             && (inner * size_of::<T>() as u64).is_multiple_of(VECTOR_BYTES as u64);
@@ -93,15 +95,15 @@ impl Columns {
 /// `y[outer, chunk, ..]` from the chunk's rows of `x`.
 ///
 /// # Safety
-/// As the entries below; `N` is the plan's step, and `slots` are [`SLOTS`] words of shared memory.
+/// As the entries below; `N` is the plan's step, and `slots` is shared memory for [`SLOTS`] numbers.
 #[inline(always)]
-unsafe fn run<T: Reduced<Number: Bits>, const N: usize>(
+unsafe fn run<T: Reduced, const N: usize>(
     fold: Fold,
     plan: &Columns,
     divisor: T::Number,
     x: *const T,
     y: *mut T::Number,
-    slots: *mut u64,
+    slots: *mut T::Number,
 ) {
     const { assert!(N <= MOST.0) };
     let shift = plan.shift & 31;
@@ -116,7 +118,7 @@ unsafe fn run<T: Reduced<Number: Bits>, const N: usize>(
     let first = chunk * plan.chunk;
     let rows = if unit < units { plan.chunk.min(plan.rows - first) } else { 0 };
     begin(|| ());
-    let mut state = [fold.identity::<T::Number>(); N];
+    let mut state: [T::Number; N] = [fold.identity(); N];
     // SAFETY: rows of the chunk and the unit's elements only.
     unsafe {
         let column = (outer * plan.rows + first) * plan.inner + if rows > 0 { unit * N as u64 } else { 0 };
@@ -126,10 +128,10 @@ unsafe fn run<T: Reduced<Number: Bits>, const N: usize>(
         const { assert!(UNROLL == 4) };
         while row < rows {
             let four = [0, 1, 2, 3].map(|i| row + i * u64::from(lanes));
-            // What is beyond the end reads the first of the four again.
-            let there = four.map(|row| row < rows);
-            let values = [0, 1, 2, 3].map(|i| load(if there[i] { four[i] } else { row }));
-            state = fold.combine_rows(state, values, there);
+            // Rows beyond the end read the first of the four again.
+            let exists = four.map(|row| row < rows);
+            let values = [0, 1, 2, 3].map(|i| load(if exists[i] { four[i] } else { row }));
+            state = fold.combine_rows(state, values, exists);
             row += u64::from(lanes) * UNROLL as u64;
         }
         let state = combine_lanes(fold, state, slots, [lane, lanes]);
@@ -145,12 +147,12 @@ unsafe fn run<T: Reduced<Number: Bits>, const N: usize>(
 /// What all lanes have, in the first.
 ///
 /// # Safety
-/// Every thread of the block calls it; `slots` are [`SLOTS`] words of shared memory.
+/// Every thread of the block calls it; `slots` is shared memory for [`SLOTS`] numbers.
 #[inline(always)]
-unsafe fn combine_lanes<A: super::Number + Bits, const N: usize>(
+unsafe fn combine_lanes<A: Number, const N: usize>(
     fold: Fold,
     mut state: [A; N],
-    slots: *mut u64,
+    slots: *mut A,
     [lane, lanes]: [u32; 2],
 ) -> [A; N] {
     let thread = thread::thread_idx_x() as usize;
@@ -160,12 +162,12 @@ unsafe fn combine_lanes<A: super::Number + Bits, const N: usize>(
         // SAFETY: a slot for every sum of every thread, written by it alone, read after a barrier and written again after another.
         unsafe {
             for j in 0..N {
-                *slots.add(j * THREADS as usize + thread) = state[j].to_word();
+                *slots.add(j * THREADS as usize + thread) = state[j];
             }
             thread::sync_threads();
             if lane < distance {
                 for j in 0..N {
-                    let other = A::from_word(*slots.add(j * THREADS as usize + thread + away));
+                    let other = *slots.add(j * THREADS as usize + thread + away);
                     state[j] = fold.combine(state[j], other);
                 }
             }
@@ -188,7 +190,7 @@ macro_rules! entries {
         pub unsafe fn $name(fold: Fold, plan: Columns, divisor: $number, x: *const $ty, y: *mut $number) {
             // SAFETY: the caller's contract is the same.
             unsafe {
-                let slots = shared_array![u64; SLOTS];
+                let slots = shared_array![$number; SLOTS];
                 if plan.step == 1 {
                     run::<$ty, 1>(fold, &plan, divisor, x, y, slots);
                 } else {
