@@ -69,7 +69,7 @@ macro_rules! by_pairs {
             const ZERO: Self = $ty::ZERO;
             #[inline(always)]
             fn widen<const N: usize>(values: [Self; N]) -> [f32; N] {
-                values.map($widen)
+                map(values, $widen)
             }
             #[inline(always)]
             fn narrow<const N: usize>(values: [f32; N]) -> [Self; N] {
@@ -98,16 +98,19 @@ macro_rules! by_pairs {
 by_pairs!(f16, convert::f16_to_f32, convert::f16x2_from_f32);
 by_pairs!(bf16, convert::bf16_to_f32, convert::bf16x2_from_f32);
 
-/// `x.map(f)` for a long function. The compiler would make a loop of it, with the array in memory. At most 8 elements.
+/// `x.map(f)`, always inlined and unrolled. At most 16 elements, at least one.
+///
+/// The compiler calls the standard library's `map` where the function is long, with the arrays in local memory.
 #[inline(always)]
-pub fn map_long<A: Copy, const N: usize>(mut x: [A; N], f: impl Fn(A) -> A) -> [A; N] {
-    const { assert!(N <= 8) };
+pub fn map<A: Copy, B: Copy, const N: usize>(x: [A; N], f: impl Fn(A) -> B) -> [B; N] {
+    const { assert!(N >= 1 && N <= 16) };
+    let mut y = [f(x[0]); N];
     /// Written out, so that every index is a constant.
     macro_rules! each {
-        ($($i:literal)*) => { $( if $i < N { x[$i] = f(x[$i]); } )* };
+        ($($i:literal)*) => { $( if $i < N { y[$i] = f(x[$i]); } )* };
     }
-    each!(0 1 2 3 4 5 6 7);
-    x
+    each!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+    y
 }
 
 /// Applies a function to the elements of two arrays.

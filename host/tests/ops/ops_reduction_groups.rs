@@ -58,7 +58,7 @@ fn groups_of_every_size_reduce_alike() -> Result<(), Box<dyn StdError>> {
                 let got = reduced(&stream, Kind::Sum, plan, &device)?;
                 compare::accumulated(&what, &got, &sums.value, &sums.magnitude, &[ROWS], limit)?;
                 let got: Vec<f64> =
-                    reduced(&stream, Kind::Largest, plan, &device)?.into_iter().map(f64::from).collect();
+                    reduced(&stream, Kind::Max, plan, &device)?.into_iter().map(f64::from).collect();
                 let maxima = oracle::maxima(&groups);
                 let same = |a: &f64, b: &f64| a == b || a.is_nan() && b.is_nan();
                 assert!(got.iter().zip(&maxima).all(|(a, b)| same(a, b)), "{what}: {got:?}, {maxima:?}");

@@ -15,7 +15,9 @@
 //! `x` may have any alignment: off a 16-byte boundary the loads are 4 bytes wide and the result is the same.
 
 use crate::{VECTOR, is_aligned};
-use cuda_std::{fastmath, kernel, shared_array, thread, vector, warp};
+use cuda_std::{kernel, shared_array, thread, vector};
+use primitives::block;
+use primitives::op::{Max, Operation, Sum};
 
 /// Threads of a block.
 pub const THREADS: u32 = 256;
@@ -29,12 +31,8 @@ pub const TILE: u32 = THREADS * VECTORS * VECTOR;
 pub const MAX_PARTIALS: u32 = TILE;
 /// Blocks that fit a multiprocessor at once: enough bytes under way, enough registers for the running values.
 const MIN_BLOCKS: u32 = 4;
-/// Lanes of a warp.
-const LANES: u32 = 32;
-/// Every lane of a warp.
-const ALL_LANES: u32 = u32::MAX;
 /// Warps of a block.
-const WARPS: u32 = THREADS / LANES;
+const WARPS: usize = block::slots(THREADS);
 
 /// Blocks of stage 1 for `n` elements, each of which leaves one partial result. Never 0.
 pub const fn partials(n: usize) -> u32 {
@@ -48,32 +46,6 @@ pub const fn partials(n: usize) -> u32 {
     }
 }
 
-/// How two values become one. Commutative; `IDENTITY` changes nothing.
-trait Operation {
-    const IDENTITY: f32;
-    fn combine(a: f32, b: f32) -> f32;
-}
-
-struct Sum;
-
-impl Operation for Sum {
-    const IDENTITY: f32 = 0.0;
-    #[inline(always)]
-    fn combine(a: f32, b: f32) -> f32 {
-        a + b
-    }
-}
-
-struct Max;
-
-impl Operation for Max {
-    const IDENTITY: f32 = f32::NEG_INFINITY;
-    #[inline(always)]
-    fn combine(a: f32, b: f32) -> f32 {
-        fastmath::max_nan(a, b)
-    }
-}
-
 /// Writes the sum of the tiles `b, b + gridDim, ..` of `x` to `out[b]`.
 ///
 /// # Safety
@@ -81,7 +53,7 @@ impl Operation for Max {
 #[kernel(launch_bounds(THREADS, MIN_BLOCKS))]
 pub unsafe fn reduce_sum(x: &[f32], out: *mut f32) {
     // SAFETY: the caller's contract is the same.
-    unsafe { reduce::<Sum>(x, out) }
+    unsafe { reduce(Sum, x, out) }
 }
 
 /// Writes the maximum of the tiles `b, b + gridDim, ..` of `x` to `out[b]`.
@@ -91,30 +63,36 @@ pub unsafe fn reduce_sum(x: &[f32], out: *mut f32) {
 #[kernel(launch_bounds(THREADS, MIN_BLOCKS))]
 pub unsafe fn reduce_max(x: &[f32], out: *mut f32) {
     // SAFETY: the caller's contract is the same.
-    unsafe { reduce::<Max>(x, out) }
+    unsafe { reduce(Max, x, out) }
 }
 
+/// # Safety
+/// As [`reduce_sum`].
 #[inline(always)]
-unsafe fn reduce<O: Operation>(x: &[f32], out: *mut f32) {
-    const { assert!(THREADS.is_power_of_two() && WARPS <= LANES && VECTORS == 4 && VECTOR == 4) };
-    let block = thread::block_idx_x();
-    // SAFETY: tiles lie inside x; out has an element for every block.
+unsafe fn reduce<O: Operation<f32>>(op: O, x: &[f32], out: *mut f32) {
+    const { assert!(VECTORS == 4 && VECTOR == 4) };
+    let block_index = thread::block_idx_x();
+    // SAFETY: tiles lie inside x; out has an element for every block. All threads reduce; the slots are unused.
     unsafe {
-        let running = reduce_tiles::<O>(x, block, thread::grid_dim_x());
-        let value = reduce_block::<O>(reduce_running::<O>(running));
+        let running = reduce_tiles(op, x, block_index, thread::grid_dim_x());
+        let slots = shared_array![f32; WARPS];
+        let value = block::reduce_groups(op, reduce_running(op, running), THREADS, slots);
         if thread::thread_idx_x() == 0 {
-            *out.add(block as usize) = value;
+            *out.add(block_index as usize) = value;
         }
     }
 }
 
 /// This thread's running values over the block's tiles.
+///
+/// # Safety
+/// As [`reduce_sum`].
 #[inline(always)]
-unsafe fn reduce_tiles<O: Operation>(x: &[f32], block: u32, blocks: u32) -> [[f32; 4]; 4] {
+unsafe fn reduce_tiles<O: Operation<f32>>(op: O, x: &[f32], block: u32, blocks: u32) -> [[f32; 4]; 4] {
     let (n, stride) = (x.len(), blocks as usize * TILE as usize);
     let x = x.as_ptr();
     let vectors = is_aligned(x);
-    let mut running = [[O::IDENTITY; 4]; 4];
+    let mut running = [[op.identity(); 4]; 4];
     let mut start = block as usize * TILE as usize;
     while start < n {
         let left = n - start;
@@ -122,13 +100,13 @@ unsafe fn reduce_tiles<O: Operation>(x: &[f32], block: u32, blocks: u32) -> [[f3
         let values = unsafe {
             match (left >= TILE as usize, vectors) {
                 (true, true) => load_vectors(x.add(start)),
-                (true, false) => load_scalars::<O>(x.add(start), TILE),
-                (false, _) => load_scalars::<O>(x.add(start), left as u32),
+                (true, false) => load_scalars(op, x.add(start), TILE),
+                (false, _) => load_scalars(op, x.add(start), left as u32),
             }
         };
         for step in 0..VECTORS as usize {
             for i in 0..VECTOR as usize {
-                running[step][i] = O::combine(running[step][i], values[step][i]);
+                running[step][i] = op.combine(running[step][i], values[step][i]);
             }
         }
         start += stride;
@@ -142,63 +120,37 @@ fn place(step: u32, i: u32) -> u32 {
     (step * THREADS + thread::thread_idx_x()) * VECTOR + i
 }
 
+/// This thread's elements of a whole tile.
+///
+/// # Safety
+/// `tile` is readable for a whole tile and aligned to 16 bytes.
 #[inline(always)]
 unsafe fn load_vectors(tile: *const f32) -> [[f32; 4]; 4] {
     // SAFETY: the caller has a whole tile at a 16-byte boundary.
     [0, 1, 2, 3].map(|step| unsafe { vector::load_stream_v4(tile.add(place(step, 0) as usize)) })
 }
 
+/// This thread's elements of a tile of `count`, the identity where there are none.
+///
+/// # Safety
+/// `tile` is readable for `count` elements.
 #[inline(always)]
-unsafe fn load_scalars<O: Operation>(tile: *const f32, count: u32) -> [[f32; 4]; 4] {
+unsafe fn load_scalars<O: Operation<f32>>(op: O, tile: *const f32, count: u32) -> [[f32; 4]; 4] {
     let load = |place: u32| {
         if place < count {
             // SAFETY: the tile has count elements.
             unsafe { vector::load_nc(tile.add(place as usize)) }
         } else {
-            O::IDENTITY
+            op.identity()
         }
     };
     [0, 1, 2, 3].map(|step| [0, 1, 2, 3].map(|i| load(place(step, i))))
 }
 
-/// A thread's running values into one, by a tree.
+/// Combines a thread's running values by a tree.
 #[inline(always)]
-fn reduce_running<O: Operation>(running: [[f32; 4]; 4]) -> f32 {
+fn reduce_running<O: Operation<f32>>(op: O, running: [[f32; 4]; 4]) -> f32 {
     const { assert!(RUNNING == 16) };
-    let four = running.map(|v| O::combine(O::combine(v[0], v[1]), O::combine(v[2], v[3])));
-    O::combine(O::combine(four[0], four[1]), O::combine(four[2], four[3]))
-}
-
-/// One value of each thread into one of the block, which the threads of the first warp return.
-#[inline(always)]
-unsafe fn reduce_block<O: Operation>(value: f32) -> f32 {
-    let lane = thread::thread_idx_x() % LANES;
-    let warp = thread::thread_idx_x() / LANES;
-    let slots = shared_array![f32; WARPS as usize];
-    // SAFETY: whole warps; one slot a warp, written by one lane before the barrier and read after it.
-    unsafe {
-        let of_warp = reduce_warp::<O>(value);
-        if lane == 0 {
-            *slots.add(warp as usize) = of_warp;
-        }
-        thread::sync_threads();
-        if warp != 0 {
-            return O::IDENTITY;
-        }
-        let slot = if lane < WARPS { *slots.add(lane as usize) } else { O::IDENTITY };
-        reduce_warp::<O>(slot)
-    }
-}
-
-/// One value of each lane into one, which every lane returns. All lanes of the warp take part.
-#[inline(always)]
-unsafe fn reduce_warp<O: Operation>(mut value: f32) -> f32 {
-    let mut distance = LANES / 2;
-    while distance > 0 {
-        // SAFETY: no lane is missing, by the caller's word.
-        let (other, _) = unsafe { warp::warp_shuffle_xor(ALL_LANES, value, distance, LANES) };
-        value = O::combine(value, other);
-        distance /= 2;
-    }
-    value
+    let four = running.map(|v| op.combine(op.combine(v[0], v[1]), op.combine(v[2], v[3])));
+    op.combine(op.combine(four[0], four[1]), op.combine(four[2], four[3]))
 }

@@ -17,9 +17,9 @@ use crate::rows::Lane;
 use crate::tile::{
     BLOCK_QUERIES, Plan, QUERIES_PER_WARP, QUERY_TILES, ROW_TILES, WARP_TILE, WARPS, WARPS_ACROSS,
 };
-use crate::unroll::unroll;
 use cuda_std::warp::FULL_MASK;
 use cuda_std::{thread, vector, warp};
+use primitives::unroll;
 
 /// The sums of a warp's 64 rows x 64 queries that one lane holds.
 pub type Accumulators = [[[f32; 4]; QUERY_TILES]; ROW_TILES];

@@ -27,7 +27,6 @@ mod rows;
 pub mod sm90;
 pub mod stream;
 pub mod tile;
-mod unroll;
 
 /// Longest list of results.
 pub const MAX_K: u32 = 128;

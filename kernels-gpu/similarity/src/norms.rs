@@ -7,8 +7,8 @@
 use crate::half::{Access, Aligned, Half, Unaligned, bf16, f16, is_aligned};
 use crate::list::dynamic_shared_address;
 use crate::rows::{Chunk, Consumer, DEPTHS, Lane, Matrix, ROWS, Ring, Squares};
-use crate::unroll::unroll;
 use cuda_std::{kernel, thread, vector};
+use primitives::unroll;
 
 /// Warps of a block.
 pub const WARPS: u32 = 4;

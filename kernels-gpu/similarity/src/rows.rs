@@ -26,11 +26,11 @@
 
 use crate::half::{Access, ELEMENT_BYTES, Half, PIECE, PIECE_BYTES};
 use crate::list::shuffle;
-use crate::unroll::unroll;
 #[allow(unused_imports)] // The host has its own `f32::sqrt`.
 use cuda_std::float::GpuFloat;
 use cuda_std::warp::{self, FULL_MASK, WARP_SIZE};
 use cuda_std::{async_copy, vector};
+use primitives::unroll;
 
 /// Rows that a warp works on together: the M of `mma`.
 pub const ROWS: u32 = 16;

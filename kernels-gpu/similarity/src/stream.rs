@@ -28,9 +28,9 @@ use crate::half::{
 use crate::key::{EMPTY, key, may_enter, score_of, split};
 use crate::list::{KEY_BYTES, TopList, broadcast, dynamic_shared_address};
 use crate::rows::{CHUNK, Chunk, Consumer, DEPTHS, Lane, Matrix, ROWS, Ring, STEP, Squares, chunks};
-use crate::unroll::unroll;
 use cuda_std::warp::FULL_MASK;
 use cuda_std::{kernel, thread, vector, warp};
+use primitives::unroll;
 
 /// Warps of a block.
 pub const WARPS: u32 = 8;

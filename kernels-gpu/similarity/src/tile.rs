@@ -34,9 +34,9 @@ use crate::half::{
 };
 use crate::list::{KEY_BYTES, dynamic_shared_address};
 use crate::rows::Matrix;
-use crate::unroll::unroll;
 use cuda_std::{async_copy, kernel, matrix, thread, vector, warp};
 use layout::swizzle_units;
+use primitives::unroll;
 
 /// Rows and queries of a warp.
 pub const WARP_TILE: u32 = 64;

@@ -1,7 +1,7 @@
 //! `y = f(x)`, element by element.
 
 use crate::access::width;
-use crate::element::{Element, map_long};
+use crate::element::{Element, map};
 use crate::place::{Geometry, Item, RESIDENT, item_of_thread};
 use crate::{THREADS, access};
 use cuda_std::{GpuFloat, kernel};
@@ -124,22 +124,22 @@ pub trait Unary: Element {
 macro_rules! float_unary {
     ($float:ident, $op:ident, $a:ident, $b:ident, $x:ident, { $($own:tt)* }) => {
         match $op {
-            UnaryOp::Neg => $x.map(|x| -x),
-            UnaryOp::Abs => $x.map($float::abs),
-            UnaryOp::Sign => $x.map(|x| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x }),
-            UnaryOp::Square => $x.map(|x| x * x),
-            UnaryOp::Relu => $x.map(|x| if x < 0.0 { 0.0 } else { x }),
-            UnaryOp::Affine => $x.map(|x| GpuFloat::mul_add(x, $a, $b)),
-            UnaryOp::Clamp => $x.map(|x| {
+            UnaryOp::Neg => map($x, |x| -x),
+            UnaryOp::Abs => map($x, $float::abs),
+            UnaryOp::Sign => map($x, |x| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x }),
+            UnaryOp::Square => map($x, |x| x * x),
+            UnaryOp::Relu => map($x, |x| if x < 0.0 { 0.0 } else { x }),
+            UnaryOp::Affine => map($x, |x| GpuFloat::mul_add(x, $a, $b)),
+            UnaryOp::Clamp => map($x, |x| {
                 let above = if x < $a { $a } else { x };
                 if above > $b { $b } else { above }
             }),
-            UnaryOp::LeakyRelu => $x.map(|x| if x > 0.0 { x } else { $a * x }),
-            UnaryOp::Sqrt => $x.map(GpuFloat::sqrt),
-            UnaryOp::Recip => $x.map(|x| 1.0 / x),
-            UnaryOp::Floor => $x.map(GpuFloat::floor),
-            UnaryOp::Ceil => $x.map(GpuFloat::ceil),
-            UnaryOp::Trunc => $x.map(GpuFloat::trunc),
+            UnaryOp::LeakyRelu => map($x, |x| if x > 0.0 { x } else { $a * x }),
+            UnaryOp::Sqrt => map($x, GpuFloat::sqrt),
+            UnaryOp::Recip => map($x, |x| 1.0 / x),
+            UnaryOp::Floor => map($x, GpuFloat::floor),
+            UnaryOp::Ceil => map($x, GpuFloat::ceil),
+            UnaryOp::Trunc => map($x, GpuFloat::trunc),
             $($own)*
         }
     };
@@ -152,19 +152,19 @@ macro_rules! by_f32 {
             #[inline(always)]
             fn apply<const N: usize>(op: UnaryOp, [a, b]: [f32; 2], x: [f32; N]) -> [f32; N] {
                 float_unary!(f32, op, a, b, x, {
-                    UnaryOp::Rsqrt => x.map($math::rsqrt),
-                    UnaryOp::Round => x.map($math::round),
-                    UnaryOp::Exp => x.map($math::exp),
-                    UnaryOp::Ln => x.map($math::ln),
-                    UnaryOp::Tanh => x.map($math::tanh),
-                    UnaryOp::Erf => x.map($math::erf),
-                    UnaryOp::Sigmoid => x.map($math::sigmoid),
-                    UnaryOp::Gelu => x.map($math::gelu),
-                    UnaryOp::GeluTanh => x.map($math::gelu_tanh),
-                    UnaryOp::Silu => x.map($math::silu),
+                    UnaryOp::Rsqrt => map(x, $math::rsqrt),
+                    UnaryOp::Round => map(x, $math::round),
+                    UnaryOp::Exp => map(x, $math::exp),
+                    UnaryOp::Ln => map(x, $math::ln),
+                    UnaryOp::Tanh => map(x, $math::tanh),
+                    UnaryOp::Erf => map(x, $math::erf),
+                    UnaryOp::Sigmoid => map(x, $math::sigmoid),
+                    UnaryOp::Gelu => map(x, $math::gelu),
+                    UnaryOp::GeluTanh => map(x, $math::gelu_tanh),
+                    UnaryOp::Silu => map(x, $math::silu),
                     UnaryOp::Sin | UnaryOp::Cos => {
                         let quarter = i32::from(op == UnaryOp::Cos);
-                        map_long(x, |x| $math::sin_plus_quarters(x, quarter))
+                        map(x, |x| $math::sin_plus_quarters(x, quarter))
                     }
                 })
             }
@@ -178,16 +178,16 @@ impl Unary for f64 {
     #[inline(always)]
     fn apply<const N: usize>(op: UnaryOp, [a, b]: [f64; 2], x: [f64; N]) -> [f64; N] {
         float_unary!(f64, op, a, b, x, {
-            UnaryOp::Rsqrt => x.map(|x| 1.0 / GpuFloat::sqrt(x)),
-            UnaryOp::Round => x.map(double::round),
-            UnaryOp::Exp => x.map(double::exp),
-            UnaryOp::Ln => x.map(double::ln),
-            UnaryOp::Tanh => x.map(double::tanh),
-            UnaryOp::Erf => x.map(double::erf),
-            UnaryOp::Sigmoid => x.map(double::sigmoid),
-            UnaryOp::Gelu => x.map(double::gelu),
-            UnaryOp::GeluTanh => x.map(double::gelu_tanh),
-            UnaryOp::Silu => x.map(double::silu),
+            UnaryOp::Rsqrt => map(x, |x| 1.0 / GpuFloat::sqrt(x)),
+            UnaryOp::Round => map(x, double::round),
+            UnaryOp::Exp => map(x, double::exp),
+            UnaryOp::Ln => map(x, double::ln),
+            UnaryOp::Tanh => map(x, double::tanh),
+            UnaryOp::Erf => map(x, double::erf),
+            UnaryOp::Sigmoid => map(x, double::sigmoid),
+            UnaryOp::Gelu => map(x, double::gelu),
+            UnaryOp::GeluTanh => map(x, double::gelu_tanh),
+            UnaryOp::Silu => map(x, double::silu),
             // The host does not ask for them.
             UnaryOp::Sin | UnaryOp::Cos => x,
         })
@@ -200,13 +200,13 @@ macro_rules! integer_unary {
             #[inline(always)]
             fn apply<const N: usize>(op: UnaryOp, [a, b]: [$int; 2], x: [$int; N]) -> [$int; N] {
                 match op {
-                    UnaryOp::Neg => x.map($int::wrapping_neg),
-                    UnaryOp::Abs => x.map($int::wrapping_abs),
-                    UnaryOp::Sign => x.map($int::signum),
-                    UnaryOp::Square => x.map(|x| x.wrapping_mul(x)),
-                    UnaryOp::Relu => x.map(|x| x.max(0)),
-                    UnaryOp::Affine => x.map(|x| x.wrapping_mul(a).wrapping_add(b)),
-                    UnaryOp::Clamp => x.map(|x| x.max(a).min(b)),
+                    UnaryOp::Neg => map(x, $int::wrapping_neg),
+                    UnaryOp::Abs => map(x, $int::wrapping_abs),
+                    UnaryOp::Sign => map(x, $int::signum),
+                    UnaryOp::Square => map(x, |x| x.wrapping_mul(x)),
+                    UnaryOp::Relu => map(x, |x| x.max(0)),
+                    UnaryOp::Affine => map(x, |x| x.wrapping_mul(a).wrapping_add(b)),
+                    UnaryOp::Clamp => map(x, |x| x.max(a).min(b)),
                     // The host does not ask for them.
                     _ => x,
                 }

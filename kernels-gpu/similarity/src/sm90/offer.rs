@@ -11,9 +11,9 @@
 use crate::key::{EMPTY, key, may_enter, score_of, split};
 use crate::list::{KEY_BYTES, TopList, broadcast, shuffle};
 use crate::rows::Lane;
-use crate::unroll::unroll;
 use cuda_std::vector;
 use cuda_std::warp::{self, FULL_MASK, WarpReductionOp};
+use primitives::unroll;
 
 /// The sums of 64 queries x 256 rows that one thread of a warpgroup holds, in the order of [`cuda_std::wgmma`].
 pub type Accumulators = [f32; 4 * COLUMN_TILES];

@@ -6,6 +6,7 @@ use crate::THREADS;
 use crate::access::{Words, from_words, width};
 use cuda_std::{kernel, shared_array};
 use half::{bf16, f16};
+use primitives::element::map as each;
 use primitives::grid::begin;
 use primitives::op::{Number, Operation, tree};
 use primitives::row::{Reader, read};
@@ -112,7 +113,7 @@ impl Fold {
     ) -> [T::Number; N] {
         let nothing: T::Number = self.identity();
         by_kind!(self.kind, T::Number, |map, combine| {
-            let row = |i: usize| T::numbers(rows[i]).map(|x| if exists[i] { map(x) } else { nothing });
+            let row = |i: usize| each(T::numbers(rows[i]), |x| if exists[i] { map(x) } else { nothing });
             let rows = four([row(0), row(1), row(2), row(3)], combine);
             core::array::from_fn(|j| combine(state[j], rows[j]))
         })
@@ -147,15 +148,15 @@ impl<T: Reduced> Reader<T> for Fold {
     #[inline(always)]
     fn vector<const N: usize>(self, state: T::Number, words: Words, _: u32) -> T::Number {
         by_kind!(self.kind, T::Number, |map, combine| {
-            combine(state, tree(T::numbers(from_words::<T, N>(words)).map(map), combine))
+            combine(state, tree(each(T::numbers(from_words::<T, N>(words)), map), combine))
         })
     }
 
     #[inline(always)]
     fn four_vectors<const N: usize>(self, state: T::Number, words: [Words; 4], _: [u32; 4]) -> T::Number {
         by_kind!(self.kind, T::Number, |map, combine| {
-            let each = four(words.map(|words| T::numbers(from_words::<T, N>(words)).map(map)), combine);
-            combine(state, tree(each, combine))
+            let sums = four(words.map(|words| each(T::numbers(from_words::<T, N>(words)), map)), combine);
+            combine(state, tree(sums, combine))
         })
     }
 }

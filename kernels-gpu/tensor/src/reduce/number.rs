@@ -3,7 +3,7 @@
 use cuda_std::{convert, fastmath};
 use half::{bf16, f16};
 use primitives::access::{Words, from_words};
-use primitives::element::Element;
+use primitives::element::{Element, map};
 use primitives::op::{Number, tree};
 use primitives::warp::Exchange;
 
@@ -49,6 +49,6 @@ reduced! {
     f16 as f32, |values| f16::widen(values), fastmath::max_nan_f16x2, convert::f16x2_to_f32;
     bf16 as f32, |values| bf16::widen(values), fastmath::max_nan_bf16x2, convert::bf16x2_to_f32;
     i64 as i64, |values| values;
-    i32 as i64, |values| values.map(i64::from);
-    u8 as i64, |values| values.map(i64::from);
+    i32 as i64, |values| map(values, i64::from);
+    u8 as i64, |values| map(values, i64::from);
 }
