@@ -39,7 +39,8 @@ fn an_error_and_a_panic_end_a_scope() -> Outcome {
     let failed: Result<()> = stream.scope(|_| Err(Error::NoSuchDevice { ordinal: 9, count: 1 }));
     assert!(failed.is_err());
     assert_eq!(device.current_stream()?, default);
-    let panicked = catch_unwind(AssertUnwindSafe(|| -> Result<()> { stream.scope(|_| panic!("on purpose")) }));
+    let panicked =
+        catch_unwind(AssertUnwindSafe(|| -> Result<()> { stream.scope(|_| panic!("on purpose")) }));
     assert!(panicked.is_err());
     assert_eq!(device.current_stream()?, default);
     Ok(())

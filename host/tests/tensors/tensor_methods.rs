@@ -286,11 +286,9 @@ fn every_reduction_is_its_function() -> Outcome {
         assert_eq!(methods.iter().filter(|method| method.0 == op).count(), 1, "{op:?} has a method");
     }
     for (op, method, keepdim, all) in methods {
-        for (dims, axes, kept) in [
-            (&[1][..], &[1usize][..], [2, 1, 4]),
-            (&[-1, 0], &[2, 0], [1, 3, 1]),
-            (&[], &[], [1, 1, 1]),
-        ] {
+        for (dims, axes, kept) in
+            [(&[1][..], &[1usize][..], [2, 1, 4]), (&[-1, 0], &[2, 0], [1, 3, 1]), (&[], &[], [1, 1, 1])]
+        {
             let want = reduce(&stream, op, &x, axes)?;
             same(&format!("{op:?} {dims:?}"), &method(&x, dims)?, &want)?;
             same(&format!("{op:?} {dims:?} kept"), &keepdim(&x, dims)?, &want.view_as(&kept)?)?;
