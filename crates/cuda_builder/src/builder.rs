@@ -9,6 +9,7 @@ use crate::arch::Arch;
 use crate::compile::{Job, Options};
 use crate::error::BuildError;
 use crate::manifest::Manifest;
+use crate::stamp::State;
 use crate::toolchain::DeviceToolchain;
 use crate::{ptx, stamp};
 
@@ -296,8 +297,11 @@ fn make(job: &Job<'_>, ptx: PathBuf) -> Result<Built, BuildError> {
     stamp::recipe(&mut hasher);
     let fingerprint = hasher.finish();
     let stamp = stamp_path(job.target_dir, &ptx);
-    if ptx.is_file() && stamp::holds(&stamp, fingerprint) {
-        return Ok(Built { ptx, sources: stamp::files(&stamp), fresh: true });
+    match stamp::state(&stamp, fingerprint, &ptx) {
+        State::Fresh => return Ok(Built { ptx, sources: stamp::files(&stamp), fresh: true }),
+        // A full disk may have cut the compiler's output short as well.
+        State::Damaged => job.forget_assembly(),
+        State::Stale => {}
     }
     let started = SystemTime::now();
     let assembly = job.run()?;
@@ -310,7 +314,7 @@ fn make(job: &Job<'_>, ptx: PathBuf) -> Result<Built, BuildError> {
     })?;
     stamp::write_atomically(&ptx, finished.as_bytes())?;
     let sources = stamp::sources(&job.dep_info(), &job.manifest.path)?;
-    stamp::write(&stamp, fingerprint, &sources, started)?;
+    stamp::write(&stamp, fingerprint, finished.as_bytes(), &sources, started)?;
     Ok(Built { ptx, sources: sources.into_iter().collect(), fresh: false })
 }
 

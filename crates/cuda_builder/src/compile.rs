@@ -73,6 +73,12 @@ impl Job<'_> {
         Ok(assembly)
     }
 
+    /// Removes the compiler's output, so that the next run makes it again.
+    pub fn forget_assembly(&self) {
+        // Where there is none, there is nothing to forget.
+        let _ = fs::remove_file(self.assembly());
+    }
+
     /// The list of source files that cargo leaves beside the result.
     pub fn dep_info(&self) -> PathBuf {
         self.profile_dir().join(format!("{}.d", self.manifest.library))

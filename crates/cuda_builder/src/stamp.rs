@@ -1,11 +1,12 @@
-//! Whether a finished module is still what its sources say, without asking cargo: a file beside it lists
-//! every source with its time and size.
+//! Whether a finished module is still what its sources say, without asking cargo: a stamp lists a hash of the module and of
+//! every source. Times of files do not count, so that a fresh checkout or another branch and back costs nothing.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
+use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use crate::error::BuildError;
 
@@ -22,20 +23,51 @@ pub fn recipe(hasher: &mut impl std::hash::Hasher) {
     RECIPE.iter().for_each(|source| hasher.write(source.as_bytes()));
 }
 
-/// Whether the stamp at `path` holds: same fingerprint, and every file as it was.
-pub fn holds(path: &Path, fingerprint: u64) -> bool {
-    let Ok(text) = fs::read_to_string(path) else { return false };
+/// What a stamp says about its module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// It is what the sources say.
+    Fresh,
+    /// The sources, the flags or the compiler have changed, or there is no stamp.
+    Stale,
+    /// The sources are the same, but the module is not what was written.
+    Damaged,
+}
+
+/// Compares the stamp at `path` with the module and the sources as they are.
+pub fn state(path: &Path, fingerprint: u64, module: &Path) -> State {
+    let Ok(text) = fs::read_to_string(path) else { return State::Stale };
     let mut lines = text.lines();
-    lines.next() == Some(first_line(fingerprint).as_str()) && lines.all(line_holds)
+    if lines.next() != Some(&*first_line(fingerprint)) {
+        return State::Stale;
+    }
+    let module_line = lines.next();
+    let packages = locked_packages(&files(path));
+    let holds = |line: &str| {
+        line.split_once(' ')
+            .is_some_and(|(was, file)| digest(Path::new(file), &packages).as_deref() == Some(was))
+    };
+    if !lines.all(holds) {
+        return State::Stale;
+    }
+    match fs::read(module) {
+        Ok(contents) if module_line == Some(&*hash(&contents)) => State::Fresh,
+        Ok(_) => State::Damaged,
+        Err(_) => State::Stale,
+    }
 }
 
 /// The files that a stamp lists.
 pub fn files(path: &Path) -> Vec<PathBuf> {
     let text = fs::read_to_string(path).unwrap_or_default();
-    text.lines().skip(1).filter_map(|line| line.splitn(3, ' ').nth(2)).map(PathBuf::from).collect()
+    text.lines()
+        .skip(2)
+        .filter_map(|line| line.split_once(' '))
+        .map(|(_, file)| PathBuf::from(file))
+        .collect()
 }
 
-/// Writes the stamp for these files, from which a build that began at `started` has made something. It does not hold if one
+/// Writes the stamp for these files, from which a build that began at `started` has made `module`. It does not hold if one
 /// of them has changed since: the compiler may have read it before.
 ///
 /// # Errors
@@ -43,17 +75,18 @@ pub fn files(path: &Path) -> Vec<PathBuf> {
 pub fn write(
     path: &Path,
     fingerprint: u64,
+    module: &[u8],
     files: &BTreeSet<PathBuf>,
     started: SystemTime,
 ) -> Result<(), BuildError> {
-    let mut text = first_line(fingerprint);
-    text.push('\n');
+    let packages = locked_packages(files);
+    let mut text = format!("{}\n{}\n", first_line(fingerprint), hash(module));
     for file in files {
-        let Some(found) = modified_and_len(file) else { continue };
+        let Ok(modified) = fs::metadata(file).and_then(|metadata| metadata.modified()) else { continue };
         // Cargo writes the lock file itself, before it compiles.
-        let is_later = found.0 >= started && !file.ends_with("Cargo.lock");
-        let state = state_of(found).filter(|_| !is_later);
-        let _ = writeln!(text, "{} {}", state.as_deref().unwrap_or(UNKNOWN), file.display());
+        let is_later = modified >= started && !is_lock(file);
+        let hash = digest(file, &packages).filter(|_| !is_later);
+        let _ = writeln!(text, "{} {}", hash.as_deref().unwrap_or(UNKNOWN), file.display());
     }
     write_atomically(path, text.as_bytes())
 }
@@ -97,29 +130,61 @@ fn first_line(fingerprint: u64) -> String {
     format!("fingerprint {fingerprint:016x}")
 }
 
-/// Stands for the state of a file of which it is not known what was read of it. No file has it.
-const UNKNOWN: &str = "? ?";
+/// Stands for the hash of a file of which it is not known what the compiler read. No file has it.
+const UNKNOWN: &str = "?";
 
-fn modified_and_len(file: &Path) -> Option<(SystemTime, u64)> {
-    let metadata = fs::metadata(file).ok()?;
-    Some((metadata.modified().ok()?, metadata.len()))
+fn hash(contents: &[u8]) -> String {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(contents);
+    format!("{:016x}", hasher.finish())
 }
 
-fn state_of((modified, len): (SystemTime, u64)) -> Option<String> {
-    let modified = modified.duration_since(UNIX_EPOCH).ok()?;
-    Some(format!("{} {len}", modified.as_nanos()))
+fn is_lock(file: &Path) -> bool {
+    file.ends_with("Cargo.lock")
 }
 
-fn state(file: &Path) -> Option<String> {
-    modified_and_len(file).and_then(state_of)
+/// Hash of what matters of a file: all of it, but of a lock file only what it says of `packages`. None for a file that
+/// cannot be read.
+fn digest(file: &Path, packages: &Packages) -> Option<String> {
+    let contents = fs::read(file).ok()?;
+    match packages {
+        Packages::Named(names) if is_lock(file) => {
+            let text = String::from_utf8_lossy(&contents);
+            let entries = text.split("[[package]]").filter(|entry| {
+                let name = entry.lines().find_map(|line| line.strip_prefix("name = "));
+                name.is_some_and(|name| names.contains(name.trim_matches('"')))
+            });
+            Some(hash(entries.collect::<String>().as_bytes()))
+        }
+        _ => Some(hash(&contents)),
+    }
 }
 
-fn line_holds(line: &str) -> bool {
-    let mut parts = line.splitn(3, ' ');
-    let (Some(modified), Some(len), Some(path)) = (parts.next(), parts.next(), parts.next()) else {
-        return false;
-    };
-    state(Path::new(path)).is_some_and(|now| now == format!("{modified} {len}"))
+/// The packages of a registry that a module was made from.
+#[derive(Debug, PartialEq, Eq)]
+enum Packages {
+    Named(BTreeSet<String>),
+    /// Some come from elsewhere, by a path that does not name them.
+    Unknown,
+}
+
+/// Reads the names of packages off the folders of their sources: `registry/src/INDEX/half-2.7.1/src/lib.rs`.
+fn locked_packages<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> Packages {
+    let mut names = BTreeSet::new();
+    for file in files {
+        let parts: Vec<_> = file.iter().map(|part| part.to_string_lossy()).collect();
+        let below = |folders: [&str; 2]| parts.windows(2).position(|pair| pair == folders);
+        if below(["git", "checkouts"]).is_some() {
+            return Packages::Unknown;
+        }
+        let Some(folder) = below(["registry", "src"]).and_then(|at| parts.get(at + 3)) else { continue };
+        let version = folder.match_indices('-').find(|(at, _)| {
+            folder[at + 1..].starts_with(|first: char| first.is_ascii_digit())
+                && folder[at + 1..].contains('.')
+        });
+        names.insert(version.map_or(&folder[..], |(at, _)| &folder[..at]).to_owned());
+    }
+    Packages::Named(names)
 }
 
 /// `target: file file\ with\ spaces`
@@ -144,22 +209,98 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
+    /// A folder with a source, a stamp and a module, and a moment after all that is written.
+    struct Build {
+        folder: tempfile::TempDir,
+        files: BTreeSet<PathBuf>,
+    }
+
+    impl Build {
+        fn of(sources: &[(&str, &str)]) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let files = sources.iter().map(|(name, text)| {
+                let path = folder.path().join(name);
+                write_atomically(&path, text.as_bytes()).unwrap();
+                path
+            });
+            let files = files.collect();
+            fs::write(folder.path().join("module"), "ptx").unwrap();
+            Self { folder, files }
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.folder.path().join(name)
+        }
+
+        fn stamp(&self, started: SystemTime) {
+            write(&self.path("stamp"), 7, b"ptx", &self.files, started).unwrap();
+        }
+
+        fn state(&self, fingerprint: u64) -> State {
+            state(&self.path("stamp"), fingerprint, &self.path("module"))
+        }
+    }
+
+    fn later() -> SystemTime {
+        SystemTime::now() + Duration::from_secs(60)
+    }
+
     #[test]
     fn a_stamp_holds_until_a_file_changes() {
-        let folder = tempfile::tempdir().unwrap();
-        let (source, stamp) = (folder.path().join("a b.rs"), folder.path().join("stamp"));
-        fs::write(&source, "1").unwrap();
-        assert!(!holds(&stamp, 7), "no stamp yet");
-        let files = BTreeSet::from([source.clone()]);
-        write(&stamp, 7, &files, UNIX_EPOCH).unwrap();
-        assert!(!holds(&stamp, 7), "written since the build began");
-        write(&stamp, 7, &files, SystemTime::now() + Duration::from_secs(60)).unwrap();
-        assert!(holds(&stamp, 7));
-        assert!(!holds(&stamp, 8), "other flags");
-        fs::write(&source, "22").unwrap();
-        assert!(!holds(&stamp, 7), "other size");
+        let build = Build::of(&[("a b.rs", "1")]);
+        let source = build.path("a b.rs");
+        assert_eq!(build.state(7), State::Stale, "no stamp yet");
+        build.stamp(SystemTime::UNIX_EPOCH);
+        assert_eq!(build.state(7), State::Stale, "written since the build began");
+        build.stamp(later());
+        assert_eq!(build.state(7), State::Fresh);
+        assert_eq!(build.state(8), State::Stale, "other flags");
+        assert_eq!(files(&build.path("stamp")), [source.clone()]);
         fs::remove_file(&source).unwrap();
-        assert!(!holds(&stamp, 7), "gone");
+        assert_eq!(build.state(7), State::Stale, "gone");
+        fs::write(&source, "1").unwrap();
+        assert_eq!(build.state(7), State::Fresh, "the same text again");
+        fs::write(&source, "2").unwrap();
+        assert_eq!(build.state(7), State::Stale, "other text of the same size");
+    }
+
+    #[test]
+    fn a_module_that_is_not_what_was_written_is_damaged() {
+        let build = Build::of(&[("a.rs", "1")]);
+        build.stamp(later());
+        for contents in ["", "pt", "ptx and more"] {
+            fs::write(build.path("module"), contents).unwrap();
+            assert_eq!(build.state(7), State::Damaged, "{contents:?}");
+        }
+        fs::remove_file(build.path("module")).unwrap();
+        assert_eq!(build.state(7), State::Stale);
+    }
+
+    #[test]
+    fn of_a_lock_file_only_packages_that_were_compiled_count() {
+        let lock = |half: &str, clap: &str| {
+            format!(
+                "[[package]]\nname = \"half\"\nversion = \"{half}\"\n\n[[package]]\nname = \"clap\"\nversion = \"{clap}\"\n"
+            )
+        };
+        let source = "registry/src/index/half-2.7.1/src/lib.rs";
+        let build = Build::of(&[(source, ""), ("Cargo.lock", &lock("2.7.1", "4.0.0"))]);
+        build.stamp(later());
+        fs::write(build.path("Cargo.lock"), lock("2.7.1", "5.0.0")).unwrap();
+        assert_eq!(build.state(7), State::Fresh, "not compiled for the device");
+        fs::write(build.path("Cargo.lock"), lock("2.8.0", "5.0.0")).unwrap();
+        assert_eq!(build.state(7), State::Stale);
+    }
+
+    #[test]
+    fn packages_are_named_by_their_folders() {
+        let of = |paths: &[&str]| locked_packages(&paths.iter().map(PathBuf::from).collect::<Vec<_>>());
+        let home = "/h/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f";
+        let half = format!("{home}/half-2.7.1/src/lib.rs");
+        let simd = format!("{home}/core-simd-2-tools-0.1.0-rc.1/lib.rs");
+        let named = ["core-simd-2-tools", "half"].map(str::to_owned);
+        assert_eq!(of(&[&half, &simd, "/w/src/lib.rs"]), Packages::Named(BTreeSet::from(named)));
+        assert_eq!(of(&[&half, "/h/.cargo/git/checkouts/x-1/2/lib.rs"]), Packages::Unknown);
     }
 
     #[test]
@@ -173,11 +314,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new/x.ptx");
         write_atomically(&path, b"a").unwrap();
-        let before = state(&path);
+        let modified = || fs::metadata(&path).unwrap().modified().unwrap();
+        let before = modified();
         write_atomically(&path, b"a").unwrap();
-        assert_eq!(state(&path), before);
+        assert_eq!(modified(), before);
         write_atomically(&path, b"b").unwrap();
-        assert_ne!(state(&path), before);
+        assert_ne!(modified(), before);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no temporary file stays");
     }
 }
