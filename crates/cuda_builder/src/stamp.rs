@@ -178,10 +178,11 @@ fn locked_packages<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> Packages
             return Packages::Unknown;
         }
         let Some(folder) = below(["registry", "src"]).and_then(|at| parts.get(at + 3)) else { continue };
-        let version = folder.match_indices('-').find(|(at, _)| {
-            folder[at + 1..].starts_with(|first: char| first.is_ascii_digit())
-                && folder[at + 1..].contains('.')
-        });
+        let begins_a_version = |text: &str| {
+            let rest = text.trim_start_matches(|digit: char| digit.is_ascii_digit());
+            rest.len() < text.len() && rest.starts_with('.')
+        };
+        let version = folder.match_indices('-').find(|(at, _)| begins_a_version(&folder[at + 1..]));
         names.insert(version.map_or(&folder[..], |(at, _)| &folder[..at]).to_owned());
     }
     Packages::Named(names)

@@ -46,7 +46,9 @@ pub mod tma;
 pub mod warp;
 pub mod wgmma;
 
-pub use config::{LaunchConfig, LaunchStats, MAX_COOPERATIVE_THREADS, MAX_STACK_BYTES, MAX_THREADS_PER_BLOCK, Options};
+pub use config::{
+    LaunchConfig, LaunchStats, MAX_COOPERATIVE_THREADS, MAX_STACK_BYTES, MAX_THREADS_PER_BLOCK, Options,
+};
 pub use exec::{launch, run};
 pub use fault::{Access, AccessKind, Fault, FaultKind, OtherAccess, Place};
 pub use inventory;

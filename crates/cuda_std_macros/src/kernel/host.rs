@@ -64,8 +64,13 @@ fn registration(kernel: &Kernel) -> TokenStream {
     let arguments = params.iter().map(|param| argument(param, &mut next));
     let bounds = bounds(kernel);
     let name_text = name.to_string();
+    let where_wanted = if in_unit_tests() {
+        quote!(#[cfg(not(target_arch = "nvptx64"))])
+    } else {
+        quote!(#[cfg(not(any(target_arch = "nvptx64", test)))])
+    };
     quote! {
-        #[cfg(not(target_arch = "nvptx64"))]
+        #where_wanted
         const _: () = {
             unsafe fn __ironwarp_invoke(__ironwarp_parameters: *const *const ::core::ffi::c_void) {
                 let _ = __ironwarp_parameters;
@@ -152,6 +157,14 @@ fn manifest_as_source() -> TokenStream {
         #[cfg(not(target_arch = "nvptx64"))]
         const _: &[u8] = ::core::include_bytes!(::core::concat!(::core::env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
     }
+}
+
+/// Whether kernels can be launched in the package's own unit tests: unless its manifest says `kernels-in-unit-tests = false`.
+///
+/// Where they cannot, nothing calls them, so that the program with the unit tests is built without their code. A family
+/// of many kernels takes as long to compile as all other programs together.
+fn in_unit_tests() -> bool {
+    !manifest().is_some_and(|text| text.lines().any(|line| line.trim() == "kernels-in-unit-tests = false"))
 }
 
 /// Whether the package wants marker types: unless its manifest says `kernel-types = false`.

@@ -88,7 +88,8 @@ fn a_fault_drops_pinned_values_before_their_place_is_used_again() {
     let (moved, dropped) = (AtomicU32::new(0), AtomicU32::new(0));
     for _ in 0..3 {
         let fault = simt::run(&LaunchConfig::linear(2, 32), &Options::default(), || {
-            let value = Pinned { at: AtomicU32::new(0), moved: &moved, dropped: &dropped, _pinned: PhantomPinned };
+            let value =
+                Pinned { at: AtomicU32::new(0), moved: &moved, dropped: &dropped, _pinned: PhantomPinned };
             let value = pin!(value);
             value.at.store(value.as_ref().place(), Ordering::Relaxed);
             reduce(BarrierReduce::Popc, true);
@@ -123,7 +124,9 @@ fn a_body_that_catches_the_unwinding_ends_too() {
 fn shared_variables_of_any_size_and_alignment_are_refused_or_fit() {
     static FIRST: StaticKey = StaticKey::new("FIRST");
     static SECOND: StaticKey = StaticKey::new("SECOND");
-    for (size, align) in [(usize::MAX, 1), (usize::MAX - 8, 8), (8, usize::MAX), (8, 0), (8, 3), (1 << 20, 16)] {
+    for (size, align) in
+        [(usize::MAX, 1), (usize::MAX - 8, 8), (8, usize::MAX), (8, 0), (8, 3), (1 << 20, 16)]
+    {
         let fault = simt::run(&LaunchConfig::linear(1, 32), &Options::default(), || {
             simt::shared::alloc_static(&FIRST, 8, 8);
             simt::shared::alloc_static(&SECOND, size, align);
