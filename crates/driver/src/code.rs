@@ -8,7 +8,7 @@ struct Row {
     description: &'static CStr,
 }
 
-/// A literal with its closing NUL.
+/// A literal with a closing NUL.
 const fn c_str(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(text) => text,
@@ -118,25 +118,25 @@ codes! {
     UNKNOWN = 999, "CUDA_ERROR_UNKNOWN", "unknown error";
 }
 
-/// Codes that the result type of cust does not know. cust reads results as an enum of CUDA 11.4, so these must
-/// not reach it; only functions taken through [`crate::proc_address`] return them.
+/// Codes that cust's result type lacks. cust reads results as an enum of CUDA 11.4, so it must never see
+/// these. Only functions found with [`crate::proc_address`] return them.
 pub const NEWER_THAN_CUST: &[u32] = &[INVALID_CLUSTER_SIZE];
 
 fn row(code: u32) -> Option<&'static Row> {
     TABLE.iter().find(|row| row.code == code)
 }
 
-/// The name of `code` in CUDA's headers (`CUDA_ERROR_INVALID_VALUE`), `None` when it is not in the table.
+/// The name of `code` in CUDA's headers (`CUDA_ERROR_INVALID_VALUE`). `None` if the table lacks it.
 pub fn name(code: u32) -> Option<&'static str> {
     row(code).and_then(|row| row.name.to_str().ok())
 }
 
-/// What `code` means, in a few words, `None` when it is not in the table.
+/// A short description of `code`. `None` if the table lacks it.
 pub fn description(code: u32) -> Option<&'static str> {
     row(code).and_then(|row| row.description.to_str().ok())
 }
 
-/// The code written as `text`: a number, or a name with or without `CUDA_ERROR_`. `None` when it is not in the table.
+/// Parses `text` as a code: a number, or a name with or without `CUDA_ERROR_`. `None` if the table lacks it.
 pub fn parse(text: &str) -> Option<u32> {
     if let Ok(code) = text.parse() {
         return row(code).map(|row| row.code);

@@ -1,8 +1,8 @@
-//! Environment variables, read once each, with an error that names the variable, its value and what is allowed.
+//! Environment variables. Each is read once. An error names the variable, its value and the allowed values.
 
 use crate::load::InitError;
 
-/// The value of `variable`, `None` when unset or empty.
+/// The value of `variable`. `None` if it is unset or empty.
 pub(crate) fn text(variable: &'static str) -> Result<Option<String>, InitError> {
     match std::env::var(variable) {
         Ok(value) if value.trim().is_empty() => Ok(None),
@@ -32,7 +32,8 @@ pub(crate) fn number(
     }
 }
 
-/// The number of bytes in `variable`: digits and perhaps K, M, G or T (powers of 1024). At least `least`.
+/// The number of bytes in `variable`: digits with an optional suffix K, M, G or T (powers of 1024). At least
+/// `least`.
 pub(crate) fn bytes(variable: &'static str, least: usize) -> Result<Option<usize>, InitError> {
     let Some(value) = text(variable)? else { return Ok(None) };
     match parse_bytes(value.trim()) {

@@ -1,8 +1,8 @@
-//! Fault injection: fail the Nth call of a driver function with a chosen code.
+//! Fault injection: makes the Nth call of a driver function return a chosen code.
 //!
-//! Rules live at the table (see `table.rs`), so they work on both drivers and for every function alike: the call
-//! returns the code and the driver never sees it. Rules are global to the process. Tests use [`scoped`], which holds
-//! a lock, so that two tests of one program cannot disturb each other.
+//! Rules act at the table (see `table.rs`), so they work for both drivers and for every function. The driver
+//! never sees a failed call. Rules are global to the process. Tests use [`scoped`], which holds a lock, so
+//! that two tests of one program do not disturb each other.
 
 use crate::{
     code,
@@ -12,7 +12,7 @@ use crate::{
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The variable that holds rules for a whole program: `FUNCTION:NTH:CODE[:always]`, several separated by commas.
+/// The variable with rules for a whole program: `FUNCTION:NTH:CODE[:always]`, separated by commas.
 pub const VARIABLE: &str = "IRONWARP_FAULT";
 
 /// How often a rule fires.
@@ -24,20 +24,20 @@ pub enum Times {
     Always,
 }
 
-/// Fail call number `nth` of `function` with `code`.
+/// Makes call number `nth` of `function` return `code`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule<'a> {
     /// The function's name in CUDA's API, version suffix included: `cuMemAlloc_v2`.
     pub function: &'a str,
-    /// Which call fails, counted from 1, from the moment when the rule is set.
+    /// The call that fails. Calls are counted from 1, from the moment when the rule is set.
     pub nth: u64,
-    /// The result code that the call returns. Not `SUCCESS`.
+    /// The result code that the call returns. It must not be `SUCCESS`.
     pub code: u32,
-    /// Once, or from then on.
+    /// Whether only this call fails, or later calls too.
     pub times: Times,
 }
 
-/// Why a rule was refused.
+/// The reason why a rule was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     /// No function of this name has a slot.
@@ -45,7 +45,7 @@ pub enum RuleError {
         "no driver function is called {name:?}: use a name of CUDA's API with its version suffix, as in cuMemAlloc_v2"
     )]
     UnknownFunction {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
     /// Calls are counted from 1.
@@ -54,7 +54,7 @@ pub enum RuleError {
         /// The rule's function.
         function: &'static str,
     },
-    /// The code is `SUCCESS`, unknown, or newer than what cust can read.
+    /// The code is `SUCCESS`, unknown, or too new for cust to read.
     #[error(
         "{function} cannot be made to fail with code {code}: use an error code of CUDA 11.4 as in driver::code"
     )]
@@ -74,11 +74,11 @@ struct Active {
 }
 
 static RULES: Mutex<Vec<Active>> = Mutex::new(Vec::new());
-/// Length of `RULES`, so that calls need no lock while there are none.
+/// The length of `RULES`. Calls take no lock while it is 0.
 static ACTIVE: AtomicUsize = AtomicUsize::new(0);
-/// Calls of each function since the table was filled, or since counting began on NVIDIA's driver.
+/// Calls of each function since the table was filled. With NVIDIA's driver: since counting began.
 static COUNTS: [AtomicU64; COUNT] = [const { AtomicU64::new(0) }; COUNT];
-/// Whether the gates stay in place when there are no rules: so on the software driver.
+/// Whether calls go through the gates even without rules. True for the software driver.
 static ALWAYS_COUNTED: AtomicBool = AtomicBool::new(false);
 static ONE_TEST_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -104,13 +104,13 @@ fn add(active: Active) {
     ACTIVE.store(rules.len(), Ordering::Release);
 }
 
-/// Sets a rule, beside those that are set already.
+/// Adds a rule to those already set.
 ///
 /// # Errors
-/// [`RuleError`] when the rule names an unknown function, call 0 or a code that cannot be returned.
+/// [`RuleError`] if the rule names an unknown function, call 0 or a code that cannot be returned.
 pub fn inject(rule: Rule) -> Result<(), RuleError> {
     let active = check(&rule)?;
-    // An injected failure of cuInit itself must still be possible, so nothing but cuInit loads the driver here.
+    // Only cuInit loads the driver here, so that a rule can still make cuInit itself fail.
     if active.function != Function::cuInit && crate::load::backend().is_ok() {
         table::set_counted(true);
     }
@@ -118,7 +118,7 @@ pub fn inject(rule: Rule) -> Result<(), RuleError> {
     Ok(())
 }
 
-/// Takes all rules away, those of [`VARIABLE`] too.
+/// Removes all rules, also those of [`VARIABLE`].
 pub fn clear() {
     let mut rules = rules();
     rules.clear();
@@ -128,7 +128,7 @@ pub fn clear() {
     }
 }
 
-/// Rules of one test. Dropping it takes all rules away.
+/// The rules of one test. Dropping it removes all rules.
 pub struct Scope {
     _one_at_a_time: MutexGuard<'static, ()>,
 }
@@ -139,10 +139,11 @@ impl Drop for Scope {
     }
 }
 
-/// Sets `set` for as long as the returned value lives; waits while another test of this process has rules set.
+/// Adds the rules in `set` and removes them when the returned value is dropped. Waits while another test of
+/// this process has rules.
 ///
 /// # Errors
-/// As [`inject`]; no rule is set then.
+/// As [`inject`]. No rule is set then.
 #[must_use = "the rules are taken away when the scope is dropped"]
 pub fn scoped(set: &[Rule]) -> Result<Scope, RuleError> {
     let scope = Scope { _one_at_a_time: ONE_TEST_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner) };
@@ -152,13 +153,15 @@ pub fn scoped(set: &[Rule]) -> Result<Scope, RuleError> {
     Ok(scope)
 }
 
-/// How often each function was called, functions never called left out. On NVIDIA's driver calls are counted only while a rule is set.
+/// The number of calls of each function that was called. With NVIDIA's driver, calls are counted only while a
+/// rule is set.
 pub fn calls() -> Vec<(&'static str, u64)> {
     let count = |f: Function| (f.name(), COUNTS[f as usize].load(Ordering::Relaxed));
     Function::ALL.iter().map(|&f| count(f)).filter(|&(_, calls)| calls > 0).collect()
 }
 
-/// The functions that the loaded driver has: what a sweep over all failures goes through. Empty when none could be loaded.
+/// The functions of the loaded driver. A test that fails every function in turn iterates over them. Empty if
+/// no driver could be loaded.
 pub fn functions() -> Vec<&'static str> {
     match crate::load::backend() {
         Ok(_) => Function::ALL.iter().filter(|&&f| table::has(f)).map(|f| f.name()).collect(),
@@ -166,7 +169,7 @@ pub fn functions() -> Vec<&'static str> {
     }
 }
 
-/// Counts a call and gives the code that it is to return, if any.
+/// Counts a call. Returns the code that the call must return, if a rule fires.
 pub(crate) fn count(function: Function) -> Option<u32> {
     COUNTS[function as usize].fetch_add(1, Ordering::Relaxed);
     if ACTIVE.load(Ordering::Acquire) == 0 {
@@ -189,7 +192,7 @@ pub(crate) fn count(function: Function) -> Option<u32> {
     fails_with
 }
 
-/// Called by the gate of slot `index` with the caller's arguments saved.
+/// Called by the gate of slot `index`, after the gate has saved the caller's arguments.
 pub(crate) extern "C" fn enter(index: u32) -> Verdict {
     let function = Function::ALL[index as usize];
     match count(function) {
@@ -198,14 +201,14 @@ pub(crate) extern "C" fn enter(index: u32) -> Verdict {
     }
 }
 
-/// Reads [`VARIABLE`] into rules and says whether calls are to be counted from the start.
+/// Reads the rules of [`VARIABLE`]. Returns whether calls are counted from the start.
 pub(crate) fn arm(backend: &Backend) -> bool {
     let counted = matches!(backend, Backend::Software);
     ALWAYS_COUNTED.store(counted, Ordering::Release);
     counted || ACTIVE.load(Ordering::Acquire) > 0
 }
 
-/// Sets the rules of [`VARIABLE`], the first time that this is called.
+/// Sets the rules of [`VARIABLE`] on the first call. Later calls do nothing.
 pub(crate) fn read_variable() -> Result<(), InitError> {
     static READ: OnceLock<Result<(), InitError>> = OnceLock::new();
     READ.get_or_init(set_rules_of_variable).clone()

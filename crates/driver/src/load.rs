@@ -1,4 +1,4 @@
-//! Which driver answers: chosen once, when `cuInit` or [`backend`] is first called.
+//! The choice of the driver. The first call of `cuInit` or [`backend`] makes it, once per process.
 
 use crate::{
     code, env, fault, nvidia, soft,
@@ -7,7 +7,7 @@ use crate::{
 use core::ffi::c_uint;
 use std::sync::OnceLock;
 
-/// The variable that chooses the driver: `nvidia` or `soft`.
+/// The variable that selects the driver: `nvidia` or `soft`.
 pub const VARIABLE: &str = "IRONWARP_DRIVER";
 
 /// The driver behind the table.
@@ -15,36 +15,36 @@ pub const VARIABLE: &str = "IRONWARP_DRIVER";
 pub enum Backend {
     /// NVIDIA's libcuda.
     Nvidia {
-        /// What `cuDriverGetVersion` answers: 1000 * major + 10 * minor, so 13000 is CUDA 13.0.
+        /// The result of `cuDriverGetVersion`: 1000 * major + 10 * minor, so 13000 is CUDA 13.0.
         version: u32,
     },
-    /// The software driver of this package, on the processor.
+    /// The software driver of this package. It runs on the CPU.
     Software,
 }
 
-/// Why no driver could be loaded.
+/// The reason why no driver could be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InitError {
-    /// An environment variable holds something that cannot be used.
+    /// An environment variable has a value that is not allowed.
     #[error("environment variable {variable} is {value:?}; allowed: {allowed}")]
     BadVariable {
         /// The variable's name.
         variable: &'static str,
-        /// What it holds.
+        /// Its value.
         value: String,
-        /// What it may hold.
+        /// The allowed values.
         allowed: String,
     },
-    /// NVIDIA's driver was asked for, and its library cannot be loaded.
+    /// NVIDIA's driver was requested, and its library cannot be loaded.
     #[error(
         "{VARIABLE}=nvidia, but NVIDIA's driver library cannot be loaded (searched for {searched} as the dynamic loader \
          does: LD_LIBRARY_PATH, /etc/ld.so.cache, the system's library folders; the loader says: {reason}). \
          Install NVIDIA's driver, put the folder of libcuda.so.1 into LD_LIBRARY_PATH, or set {VARIABLE}=soft to run without a GPU"
     )]
     NoLibrary {
-        /// The file names tried, in order.
+        /// The file names that were tried, in order.
         searched: String,
-        /// The dynamic loader's words.
+        /// The message of the dynamic loader.
         reason: String,
     },
     /// NVIDIA's `cuInit` failed.
@@ -54,10 +54,10 @@ pub enum InitError {
         name = code::name(*.code).unwrap_or("a code unknown to this program")
     )]
     CuInit {
-        /// What `cuInit` returned.
+        /// The code that `cuInit` returned.
         code: u32,
     },
-    /// NVIDIA's driver was asked for and reports no device.
+    /// NVIDIA's driver was requested and reports no device.
     #[error(
         "{VARIABLE}=nvidia, but the driver reports no device: check `nvidia-smi` and CUDA_VISIBLE_DEVICES, \
          or set {VARIABLE}=soft to run without a GPU"
@@ -66,12 +66,12 @@ pub enum InitError {
 }
 
 impl InitError {
-    /// The code that `cuInit` returns for this.
+    /// The code that `cuInit` returns for this error.
     pub fn code(&self) -> u32 {
         match self {
             InitError::BadVariable { .. } => code::INVALID_VALUE,
             InitError::NoLibrary { .. } | InitError::NoDevice => code::NO_DEVICE,
-            // Kept within what cust can read.
+            // Only codes that cust can read.
             InitError::CuInit { code } if code::name(*code).is_some() => *code,
             InitError::CuInit { .. } => code::UNKNOWN,
         }
@@ -80,20 +80,20 @@ impl InitError {
 
 static BACKEND: OnceLock<Result<Backend, InitError>> = OnceLock::new();
 
-/// The driver that answers, loaded by the first call of this or of `cuInit`.
+/// The driver in use. The first call of this function or of `cuInit` loads it.
 ///
 /// # Errors
-/// [`InitError`] says what was looked for and how to mend it. The answer stays the same for the life of the process.
+/// [`InitError`] says what was searched and how to fix it. The result never changes within a process.
 pub fn backend() -> Result<Backend, InitError> {
     BACKEND.get_or_init(load).clone()
 }
 
-/// Why the last `cuInit` failed, `None` when it succeeded or was never called.
+/// The error of the last `cuInit`. `None` if it succeeded or was never called.
 pub fn init_error() -> Option<InitError> {
     BACKEND.get().and_then(|result| result.clone().err())
 }
 
-/// The driver, if one is loaded; loads none.
+/// The driver, if one is loaded. This function loads none.
 pub(crate) fn loaded() -> Option<Backend> {
     BACKEND.get().and_then(|result| result.clone().ok())
 }
@@ -134,7 +134,7 @@ fn fill_with_software() -> Result<Backend, InitError> {
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "the symbol that cust links")]
 pub(crate) extern "C" fn cuInit(flags: c_uint) -> u32 {
-    // The variable may hold a rule for this very call. A bad value is `backend`'s to report.
+    // The variable may hold a rule for this very call. `backend` reports a bad value.
     let _ = fault::read_variable();
     if let Some(code) = fault::count(Function::cuInit) {
         return code;
@@ -146,9 +146,10 @@ pub(crate) extern "C" fn cuInit(flags: c_uint) -> u32 {
     }
 }
 
-/// The address of a driver function by its name in CUDA's API, for functions that cust does not declare
-/// (`cuLaunchKernelEx`). A name that no function has exactly finds the newest version (`cuMemAlloc`: `cuMemAlloc_v2`).
-/// `None` when the loaded driver lacks it or none could be loaded. Calls through the address are counted and can be made to fail where the function has a slot.
+/// The address of a driver function, found by its name in CUDA's API. Use it for functions that cust does not
+/// declare (`cuLaunchKernelEx`). A name without an exact match finds the newest version (`cuMemAlloc`:
+/// `cuMemAlloc_v2`). `None` if the loaded driver lacks the function or no driver could be loaded. If the
+/// function has a slot, calls through the address are counted, and rules can make them fail.
 pub fn proc_address(name: &str) -> Option<Address> {
     let backend = backend().ok()?;
     let in_table =

@@ -1,8 +1,9 @@
-//! The functions of the driver API that this package knows by name.
+//! The names of the driver functions that this package knows.
 //!
-//! `declared` is every function that `cust_raw` 0.11.3 declares (CUDA 11.4), less `cuInit`, which is a real
-//! function here: a program that links cust needs all of them as symbols. `extra` is what the software driver has
-//! beyond that, reached with [`crate::proc_address`]. `tests/names.rs` compares the list with cust_raw's source.
+//! `declared` lists the functions that `cust_raw` 0.11.3 declares (CUDA 11.4), except `cuInit`, which is an
+//! ordinary function here. A program that links cust needs all of them as symbols. `extra` lists further
+//! functions of the software driver, which are reached through [`crate::proc_address`]. `tests/names.rs`
+//! compares the list with cust_raw's source.
 
 /// Calls the macro `$then` with the two lists.
 macro_rules! for_each_function {

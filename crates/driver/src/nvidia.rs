@@ -4,15 +4,15 @@ use crate::{code, load::InitError, table::Address};
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::{ffi::CString, sync::OnceLock};
 
-/// File names of the driver library, in the order in which they are tried.
+/// File names of the driver library, tried in this order.
 const FILES: &[&str] = &["libcuda.so.1", "libcuda.so"];
-/// A path of a driver library that is tried before them.
+/// The variable with the path of a driver library. It is tried before the standard names.
 pub const PATH_VARIABLE: &str = "IRONWARP_LIBCUDA";
 
 /// The opened and initialised library.
 pub(crate) struct Library {
     handle: libloading::Library,
-    /// As `cuDriverGetVersion` answers.
+    /// The result of `cuDriverGetVersion`.
     pub version: u32,
 }
 
@@ -25,9 +25,10 @@ impl Library {
         self.symbol::<Address>(&name)
     }
 
-    /// A symbol read as a value of `T`, a pointer or function pointer.
+    /// Reads a symbol as a value of `T`, which is a pointer or a function pointer.
     fn symbol<T: Copy>(&self, name: &CStr) -> Option<T> {
-        // SAFETY: callers name pointers or function types that CUDA documents for the symbol; the library stays loaded.
+        // SAFETY: callers name the pointer or function type that CUDA documents for the symbol; the library
+        // stays loaded.
         unsafe { self.handle.get::<T>(name.to_bytes_with_nul()) }.ok().map(|symbol| *symbol)
     }
 }
@@ -38,7 +39,7 @@ pub(crate) fn open() -> Result<Library, InitError> {
     let files: Vec<&str> = own.as_deref().into_iter().chain(FILES.iter().copied()).collect();
     let mut reason = String::new();
     for file in &files {
-        // SAFETY: the initialisers of NVIDIA's driver library ask nothing of the program.
+        // SAFETY: the initialisers of NVIDIA's driver library have no preconditions.
         match unsafe { libloading::Library::new(*file) } {
             Ok(handle) => return initialise(handle),
             Err(error) if reason.is_empty() => reason = error.to_string(),
@@ -74,12 +75,12 @@ fn initialise(handle: libloading::Library) -> Result<Library, InitError> {
 
 /// Keeps the library loaded for the life of the process.
 pub(crate) fn keep(library: Library) {
-    // A second library cannot come: loading happens once (see `load::backend`).
+    // Loading happens once (see `load::backend`), so the cell is empty.
     let _ = LIBRARY.set(library);
 }
 
-/// A function that has no slot: as `cuGetProcAddress` finds it for this version of CUDA, else by its symbol (a plain
-/// name may be the symbol of an outdated version).
+/// Finds a function without a slot: first with `cuGetProcAddress` for this version of CUDA, then by its
+/// symbol. (A plain name may be the symbol of an outdated version.)
 pub(crate) fn proc_address(name: &str, version: u32) -> Option<Address> {
     type GetProcAddress = extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> u32;
     let library = LIBRARY.get()?;

@@ -1,4 +1,4 @@
-//! The table: one slot a driver function, one trampoline a slot.
+//! The table: each driver function has one slot and one trampoline.
 //!
 //! ```text
 //!  caller (cust) -> cuMemAlloc_v2:  jmp [SLOTS + 8 * index]
@@ -7,8 +7,9 @@
 //!                                     '- counted, armed:    gate -> fault::enter -> the driver's function, or an error code
 //! ```
 //!
-//! A trampoline changes no register, so it works for every signature. The gate saves the argument registers, asks
-//! [`crate::fault`] whether this call is to fail, and goes on to the driver's function with everything restored.
+//! A trampoline changes no register, so it works for every signature. The gate saves the argument registers,
+//! asks [`crate::fault`] whether this call must fail, restores the registers, and jumps to the driver's
+//! function.
 
 use crate::{code, names::for_each_function};
 use core::{
@@ -30,17 +31,18 @@ extern "C" fn not_supported() -> u32 {
     code::NOT_SUPPORTED
 }
 
-/// What [`crate::fault::enter`] tells the gate, in the two registers that a pair of words returns in.
+/// The answer of [`crate::fault::enter`] to the gate, in the two registers that return a pair of words.
 #[repr(C)]
 pub(crate) struct Verdict {
-    /// Where to go on; null: return `code` to the caller.
+    /// The jump target. Null: return `code` to the caller.
     pub target: Address,
     pub code: u64,
 }
 
-/// Saves the argument registers, asks `fault::enter(index)` and follows its verdict.
+/// Saves the argument registers, calls `fault::enter(index)` and follows its verdict.
 ///
-/// In: the caller's registers and stack as at the call, the index of the function in `eax` (x86-64) or `w9` (aarch64).
+/// In: the caller's registers and stack as at the call; the function's index in `eax` (x86-64) or `w9`
+/// (aarch64).
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn gate() {
@@ -157,7 +159,7 @@ macro_rules! define_table {
                 NAMES[self as usize]
             }
 
-            /// The address that callers use: jumps through the slot.
+            /// The trampoline's address. Callers use it.
             pub(crate) fn trampoline(self) -> Address {
                 match self {
                     Function::cuInit => crate::load::cuInit as Address,
@@ -176,7 +178,7 @@ macro_rules! define_table {
             }
         }
 
-        /// One entry a function: loads the function's number and goes to the gate.
+        /// One entry per function: loads the function's number and jumps to the gate.
         mod gates {
             use super::{Function, gate, naked_asm};
             $(
@@ -206,18 +208,18 @@ macro_rules! define_table {
 }
 for_each_function!(define_table);
 
-/// How many functions have a slot.
+/// The number of functions with a slot.
 pub(crate) const COUNT: usize = Function::ALL.len();
 
 const fn unfilled() -> [AtomicPtr<c_void>; COUNT] {
     let mut slots = [const { AtomicPtr::new(not_initialized as *mut c_void) }; COUNT];
-    // As with NVIDIA's library, these two answer before cuInit: error messages need them.
+    // As in NVIDIA's library, these two work before cuInit: error messages need them.
     slots[Function::cuGetErrorName as usize] = AtomicPtr::new(crate::code::error_name as *mut c_void);
     slots[Function::cuGetErrorString as usize] = AtomicPtr::new(crate::code::error_string as *mut c_void);
     slots
 }
 
-/// Where each trampoline jumps: a target or its gate.
+/// The jump target of each trampoline: the driver's function or its gate.
 static SLOTS: [AtomicPtr<c_void>; COUNT] = unfilled();
 /// The loaded driver's function of each slot.
 static TARGETS: [AtomicPtr<c_void>; COUNT] = unfilled();
@@ -234,7 +236,8 @@ impl Function {
     }
 }
 
-/// Fills the table. `find` gives the driver's function, `None` where it has none; `counted` puts the gates in between.
+/// Fills the table. `find` returns the driver's function, or `None` if it lacks one. `counted` inserts the
+/// gates.
 pub(crate) fn fill(find: impl Fn(Function) -> Option<Address>, counted: bool) {
     for &function in Function::ALL {
         let target = find(function).unwrap_or(not_supported as Address);
@@ -249,7 +252,7 @@ pub(crate) fn has(function: Function) -> bool {
     target != not_supported as Address && target != not_initialized as Address
 }
 
-/// Leads all slots through their gates, or straight to the driver.
+/// Routes all slots through their gates, or directly to the driver.
 pub(crate) fn set_counted(counted: bool) {
     for &function in Function::ALL {
         let next = if counted { function.gate() } else { function.target() };

@@ -1,7 +1,8 @@
 //! The rules of `cuTensorMapEncodeTiled`, and the enumerations of its arguments.
 //!
-//! A tensor map describes a tensor in global memory and the box of it that one TMA copy moves. The driver answers every
-//! broken rule with the same code; [`check`] says which one it was. Source: CUDA driver API, "Tensor Map Object Management".
+//! A tensor map describes a tensor in global memory and the box of it that one TMA copy moves. The driver
+//! returns the same code for every broken rule; [`check`] says which rule was broken. Source: CUDA driver
+//! API, "Tensor Map Object Management".
 
 pub use simt::tensor_map::{DataType, Description, Interleave, L2Promotion, MAX_RANK, OobFill, Swizzle};
 
@@ -13,7 +14,7 @@ const MAX_DIM: u64 = 1 << 32;
 const STRIDE_END: u64 = 1 << 40;
 const MAX_BOX_DIM: u32 = 256;
 const MAX_ELEMENT_STRIDE: u32 = 8;
-/// Dimensions that an interleaved tensor has at least: channels, a line of pixels, and slices of channels.
+/// The least rank of an interleaved tensor: channels, a line of pixels, and slices of channels.
 const MIN_INTERLEAVED_RANK: u32 = 3;
 
 /// The rule that a description breaks.
@@ -22,20 +23,20 @@ const MIN_INTERLEAVED_RANK: u32 = 3;
 pub struct BrokenRule {
     /// The argument at fault.
     pub argument: &'static str,
-    /// What it was.
+    /// Its value.
     pub got: String,
-    /// What it has to be.
+    /// The allowed values.
     pub wanted: String,
-    /// How to mend it.
+    /// A hint on how to fix it.
     pub hint: &'static str,
 }
 
-/// What the rules ask of addresses and strides.
+/// The required alignment of addresses and strides, in bytes.
 fn unit(d: &Description) -> u64 {
     if d.interleave == Interleave::B32 { INTERLEAVED_UNIT } else { UNIT }
 }
 
-/// Looks at all rules.
+/// Checks all rules.
 ///
 /// # Errors
 /// The first rule that `description` breaks.

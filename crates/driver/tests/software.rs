@@ -203,7 +203,8 @@ static mut FROM_HOST_FUNCTION: u32 = 0;
 
 unsafe extern "C" fn call_the_driver(_data: *mut c_void) {
     let mut address = 0;
-    // SAFETY: an out-pointer to a live variable; nobody else touches the static while the stream is waited for.
+    // SAFETY: an out-pointer to a live variable; nobody else touches the static while the stream is waited
+    // for.
     unsafe { FROM_HOST_FUNCTION = cuMemAlloc_v2(&mut address, 16) as u32 };
 }
 

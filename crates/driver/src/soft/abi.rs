@@ -1,5 +1,5 @@
-//! Structures and numbers of the driver's binary interface. Enumerations are plain integers here: a caller may pass
-//! any value, and reading an unlisted one as a Rust enum would be undefined.
+//! Structures and constants of the driver's binary interface. Enumerations are plain integers here: a caller
+//! may pass any value, and reading an unlisted value as a Rust enum is undefined behaviour.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -63,7 +63,7 @@ pub(super) struct Copy2d {
     pub height: usize,
 }
 
-/// `CUDA_MEMCPY3D`; `CUDA_MEMCPY3D_PEER` has contexts where the reserved words are.
+/// `CUDA_MEMCPY3D`. `CUDA_MEMCPY3D_PEER` has contexts in place of the reserved words.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct Copy3d {
@@ -148,7 +148,7 @@ pub(super) const LOCATION_DEVICE: u32 = 1;
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
 pub(super) const ALLOCATION_PINNED: u32 = 1;
 
-/// `CUmemPoolProps`. `max_size` (CUDA 12) is part of what CUDA 11 reserves.
+/// `CUmemPoolProps`. `max_size` (CUDA 12) lies in bytes that CUDA 11 reserves.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct PoolProperties {
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(size_of::<HostNode>(), size_of::<cust_raw::CUDA_HOST_NODE_PARAMS>());
         assert_eq!(size_of::<PoolProperties>(), size_of::<cust_raw::CUmemPoolProps>());
         assert_eq!(size_of::<AccessDescription>(), size_of::<cust_raw::CUmemAccessDesc>());
-        // Newer than cust_raw: CUDA 12's headers.
+        // cust_raw lacks these; the sizes are from CUDA 12's headers.
         assert_eq!(size_of::<LaunchAttribute>(), 72);
         assert_eq!(size_of::<LaunchConfig>(), 56);
     }

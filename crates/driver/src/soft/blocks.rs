@@ -1,5 +1,5 @@
-//! Blocks that a program's own allocator cuts from device memory: the program says which parts are in use, so that the
-//! checker finds accesses beside a block, or to a freed one, as it does with memory of its own.
+//! Blocks that the program's own allocator cuts from device memory. The program reports which parts are in
+//! use. So the checker also finds accesses outside a block or to a freed block.
 
 use super::{
     handle::Handle,
@@ -8,12 +8,12 @@ use super::{
 };
 use std::sync::Arc;
 
-/// A part of an allocation that begins or ends to be in use.
+/// Marks a part of an allocation as in use or as free.
 #[derive(Clone)]
 pub(super) struct Mark {
     address: usize,
     bytes: usize,
-    /// How reports call it; `None`: out of use, and poisoned.
+    /// The name in reports. `None`: the part is free and poisoned.
     label: Option<Arc<str>>,
 }
 
@@ -28,12 +28,12 @@ impl Driver {
         }
     }
 
-    /// Whether it was queued, behind work of the stream.
+    /// Returns whether the mark was queued behind work of the stream.
     fn mark_in_order(&mut self, stream: Handle, mark: Mark) -> Outcome<bool> {
-        // By the stream's own context: the calling thread may have none current yet, since a block that an allocator has
-        // at hand takes no driver call.
+        // Uses the stream's own context. The calling thread may have no current context: an allocator may
+        // serve a block from its cache without any driver call.
         self.sound(self.streams.get(stream)?.context)?;
-        // Nothing to wait for: a stream that is done stays done.
+        // Nothing to wait for: an idle stream stays idle.
         if self.streams.get(stream)?.queue.is_empty() {
             self.mark(&mark);
             return Ok(false);
@@ -42,15 +42,17 @@ impl Driver {
     }
 }
 
-/// Tells the checker, in the order of a stream's work, that `bytes` bytes at `address` are in use from now on, called `label`
-/// in its reports, or with `None` that they are not. Memory out of use is filled with NaN bytes. The range lies in one
-/// allocation of the stream's context; the stream is none of CUDA's special values. Does nothing after a fault, or when the software driver is not in use. Returns whether
-/// this was queued: then other streams have to wait for it before they use the block.
+/// Tells the checker, in stream order, that `bytes` bytes at `address` are in use from now on, named `label`
+/// in reports; `None` marks them as free. Free memory is filled with NaN bytes.
+///
+/// The range must lie in one allocation of the stream's context. The stream must not be one of CUDA's special
+/// values. Does nothing after a fault, or if the software driver is not in use. Returns whether the mark was
+/// queued. If so, other streams must wait for it before they use the block.
 pub fn mark_block(stream: *mut core::ffi::c_void, address: u64, bytes: usize, label: Option<&str>) -> bool {
     if !super::state::is_started() {
         return false;
     }
     let mark = Mark { address: address as usize, bytes, label: label.map(Arc::from) };
-    // A context with a fault runs nothing that could be checked.
+    // A context with a fault runs no more work to check.
     Driver::lock().mark_in_order(stream as usize, mark).unwrap_or(false)
 }

@@ -17,13 +17,13 @@ use std::{
     thread::ThreadId,
 };
 
-/// `CU_STREAM_CAPTURE_MODE_*`: which calls a capture forbids, and to whom.
+/// `CU_STREAM_CAPTURE_MODE_*`: which threads may not make unsafe calls during a capture.
 mod mode {
-    /// To all threads.
+    /// All threads.
     pub(crate) const GLOBAL: u32 = 0;
-    /// To the thread that captures.
+    /// The capturing thread.
     pub(crate) const THREAD_LOCAL: u32 = 1;
-    /// To nobody.
+    /// No thread.
     pub(crate) const RELAXED: u32 = 2;
 }
 
@@ -35,13 +35,13 @@ mod status {
 }
 
 pub(super) struct Capture {
-    /// The stream that began it.
+    /// The stream that began the capture.
     pub origin: Handle,
     graph: Handle,
     mode: u32,
     thread: ThreadId,
     invalidated: bool,
-    /// For each stream that takes part: the nodes that its next node depends on.
+    /// For each participating stream: the nodes that its next node depends on.
     frontiers: BTreeMap<Handle, Vec<Handle>>,
 }
 
@@ -56,16 +56,16 @@ impl Capture {
 }
 
 thread_local! {
-    /// The mode that `cuThreadExchangeStreamCaptureMode` has set.
+    /// The mode set by `cuThreadExchangeStreamCaptureMode`.
     static THREAD_MODE: Cell<u32> = const { Cell::new(mode::GLOBAL) };
 }
 
 impl Driver {
-    /// The capture that takes work issued to a stream, `None` when it goes into the queue.
+    /// The capture that records work issued to a stream. `None` if the work goes into the queue.
     ///
     /// # Errors
-    /// `STREAM_CAPTURE_INVALIDATED`; `STREAM_CAPTURE_IMPLICIT` for the legacy stream while a stream that keeps order
-    /// with it captures, which loses that capture.
+    /// `STREAM_CAPTURE_INVALIDATED`; `STREAM_CAPTURE_IMPLICIT` for the legacy stream while a blocking stream
+    /// captures. The latter invalidates that capture.
     pub(super) fn capturing(&mut self, stream: Handle) -> Outcome<Option<Handle>> {
         let s = self.streams.get(stream)?;
         if let Some(capture) = s.capture {
@@ -91,7 +91,7 @@ impl Driver {
         }
     }
 
-    /// Appends a command to the graph, behind what the stream has captured so far.
+    /// Appends a command to the graph, after what the stream has captured so far.
     pub(super) fn capture_command(&mut self, capture: Handle, stream: Handle, command: Command) -> Outcome {
         let c = self.captures.get(capture)?;
         let (graph, frontier) = (c.graph, c.frontier(stream));
@@ -100,7 +100,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Makes a stream go on behind `nodes` of a capture, as part of it.
+    /// Makes a stream continue after `nodes` of a capture and join that capture.
     pub(super) fn join_capture(&mut self, capture: Handle, stream: Handle, nodes: &[Handle]) -> Outcome {
         if !self.captures.contains(capture) {
             return Err(code::CAPTURED_EVENT); // the capture has ended
@@ -125,7 +125,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Remembers pooled memory that was allocated within a capture: it goes with the graph.
+    /// Records pooled memory that was allocated within a capture. The graph owns it.
     pub(super) fn own_by_capture(&mut self, capture: Handle, address: usize) -> Outcome {
         let graph = self.captures.get(capture)?.graph;
         self.graphs.get_mut(graph)?.memory.push(address);
@@ -136,7 +136,7 @@ impl Driver {
         Ok(self.graphs.get(self.captures.get(capture)?.graph)?.memory.contains(&address))
     }
 
-    /// Forbids a call that waits for a context while one of its streams captures; such a capture is lost.
+    /// Forbids a call that synchronises a context while one of its streams captures. Invalidates the capture.
     pub(super) fn forbid_while_capturing(&mut self, context: Handle) -> Outcome {
         let lost = self.streams.iter().find_map(|(_, s)| s.capture.filter(|_| s.context == context));
         match lost {
@@ -148,7 +148,8 @@ impl Driver {
         }
     }
 
-    /// Forbids a call that may affect captures (allocation, synchronous copies), as their modes and this thread's ask.
+    /// Forbids a call that may affect captures (allocation, synchronous copies), according to their modes and
+    /// this thread's mode.
     pub(super) fn forbid_unsafe_while_capturing(&mut self) -> Outcome {
         let (mine, thread) = (THREAD_MODE.get(), std::thread::current().id());
         let forbids = |c: &Capture| match c.mode {
@@ -166,7 +167,7 @@ impl Driver {
         }
     }
 
-    /// Ends a capture and gives its graph away.
+    /// Ends a capture and returns it with its graph.
     fn take_capture(&mut self, capture: Handle) -> Outcome<Capture> {
         let ended = self.captures.remove(capture)?;
         for stream in self.streams.values_mut().filter(|s| s.capture == Some(capture)) {
@@ -175,10 +176,10 @@ impl Driver {
         Ok(ended)
     }
 
-    /// Ends a capture without a graph.
+    /// Ends a capture and destroys its graph.
     pub(super) fn abandon(&mut self, capture: Handle) {
         if let Ok(ended) = self.take_capture(capture) {
-            // The graph is the capture's own, so it is there.
+            // The capture owns the graph, so it exists.
             let _ = self.destroy_graph(ended.graph);
         }
     }
@@ -237,7 +238,7 @@ impl Driver {
         Ok(self.take_capture(capture)?.graph)
     }
 
-    /// Whether a forked stream has captured something that the origin does not depend on.
+    /// Whether a forked stream has captured nodes that the origin does not depend on.
     fn has_unjoined(&self, capture: &Capture) -> Outcome<bool> {
         let graph = self.graphs.get(capture.graph)?;
         let joined: BTreeSet<Handle> = graph.ancestors(&capture.frontier(capture.origin));
@@ -287,7 +288,7 @@ api! {
         let c = driver.captures.get(capture)?;
         put_some(id, capture as u64);
         put_some(graph, c.graph);
-        // As CUDA documents, the list is good until the next call that captures something in this stream.
+        // As CUDA documents, the list is valid until the next call that captures something in this stream.
         let frontier: &[Handle] = c.frontiers.get(&stream).map_or(&[], Vec::as_slice);
         put_some(nodes, frontier.as_ptr());
         put_some(count, frontier.len());

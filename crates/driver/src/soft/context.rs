@@ -1,4 +1,4 @@
-//! Contexts: the primary one of each device, others, and the stack of each thread.
+//! Contexts: the primary context of each device, other contexts, and each thread's context stack.
 
 use super::{
     api,
@@ -16,9 +16,10 @@ use std::{
     thread::ThreadId,
 };
 
-/// Flags that a context may be made with: scheduling (3 bits), mapped host memory, keeping local memory.
+/// Allowed flags of a context: scheduling (3 bits), mapped host memory, keeping local memory.
 const KNOWN_FLAGS: c_uint = 0x1f;
-/// `CU_LIMIT_*` that can be set: stack size, printf buffer, malloc heap, device runtime depth and launches, L2 granularity.
+/// `CU_LIMIT_*` that can be set: stack size, printf buffer, malloc heap, device runtime depth and launches,
+/// L2 granularity.
 const KNOWN_LIMITS: core::ops::RangeInclusive<u32> = 0..=5;
 const DEFAULT_LIMITS: [usize; 6] = [1024, 1 << 20, 8 << 20, 2, 2048, 64];
 
@@ -30,7 +31,7 @@ pub(super) struct Context {
     pub active: bool,
     pub legacy: Handle,
     pub per_thread: HashMap<ThreadId, Handle>,
-    /// Contexts whose memory this one may reach.
+    /// Contexts whose memory this one may access.
     pub peers: BTreeSet<Handle>,
     primary: bool,
     flags: c_uint,
@@ -40,7 +41,7 @@ pub(super) struct Context {
 }
 
 thread_local! {
-    /// The contexts of this thread, the current one last.
+    /// This thread's context stack. The current context is the last.
     static STACK: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -50,7 +51,7 @@ pub(super) fn top() -> Option<Handle> {
 }
 
 impl Driver {
-    /// The current context, fit for work.
+    /// The current context, checked for use.
     ///
     /// # Errors
     /// `INVALID_CONTEXT` without one, `CONTEXT_IS_DESTROYED`, or the sticky code of a kernel fault.
@@ -60,7 +61,7 @@ impl Driver {
         Ok(handle)
     }
 
-    /// Checks that a context is there and without a fault.
+    /// Checks that a context exists and has no fault.
     pub(super) fn sound(&self, context: Handle) -> Outcome {
         let context = self.contexts.get(context).map_err(|_| code::CONTEXT_IS_DESTROYED)?;
         match (context.active, context.fault) {
@@ -106,7 +107,7 @@ fn add_legacy_stream(driver: &mut Driver, context: Handle) {
     }
 }
 
-/// Takes away everything that a context holds, and its fault.
+/// Removes everything that a context holds, and its fault.
 pub(super) fn clear(driver: &mut Driver, handle: Handle) {
     driver.wait_until_idle();
     driver.discard_work(handle);
@@ -131,7 +132,7 @@ pub(super) fn clear(driver: &mut Driver, handle: Handle) {
 /// Ends a context. The primary one keeps its handle for the next retain.
 fn destroy(driver: &mut Driver, handle: Handle) -> Outcome {
     driver.contexts.get(handle).map_err(|_| code::INVALID_CONTEXT)?;
-    // Work that is still queued is done first, as on a GPU; its fault, if any, dies with the context.
+    // Queued work finishes first, as on a GPU. Its fault, if any, is discarded with the context.
     let _ = driver.drain_context(handle);
     clear(driver, handle);
     for context in driver.contexts.values_mut() {
@@ -335,7 +336,7 @@ api! {
     fn cuCtxResetPersistingL2Cache(driver) { driver.enter().map(|_| ()) }
 }
 
-/// The calling thread's own stream of a context (`CU_STREAM_PER_THREAD`), made on first use.
+/// The calling thread's own stream of a context (`CU_STREAM_PER_THREAD`). Created on first use.
 pub(super) fn per_thread_stream(driver: &mut Driver, context: Handle) -> Outcome<Handle> {
     let thread = std::thread::current().id();
     if let Some(&stream) = driver.contexts.get(context)?.per_thread.get(&thread) {

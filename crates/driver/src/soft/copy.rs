@@ -1,7 +1,8 @@
 //! Copies and fills.
 //!
-//! Host memory follows CUDA's rules: a copy to or from page-locked memory happens when its stream comes to it; a copy
-//! from pageable memory takes the bytes at the call; a copy to pageable memory returns when it is done.
+//! Host memory follows CUDA's rules. A copy to or from page-locked memory happens when its stream reaches it.
+//! A copy from pageable memory reads the bytes at the call. A copy to pageable memory returns when it is
+//! done.
 
 use super::{
     abi::{Copy2d, Copy3d, DevicePtr, memory_type},
@@ -15,21 +16,21 @@ use crate::code;
 use core::ffi::{c_uint, c_void};
 use std::sync::Arc;
 
-/// Where one end of a copy lies.
+/// The kind of memory at one end of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// The program's memory.
+    /// Host memory of the program.
     Host,
     /// Memory that the driver allocated.
     Device,
 }
 
-/// When a piece of work is checked.
+/// The time at which a piece of work is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moment {
     /// At the call: memory must have been allocated.
     Issue,
-    /// When its stream comes to it: memory must be in use.
+    /// When its stream reaches it: memory must be in use.
     Run,
 }
 
@@ -42,13 +43,13 @@ pub(super) struct Region {
     pub slice: usize,
 }
 
-/// A copy of `extent` = bytes a row, rows, slices.
+/// A copy. `extent` is bytes per row, rows, slices.
 #[derive(Clone, Debug)]
 pub(super) struct Transfer {
     pub from: Region,
     pub to: Region,
     pub extent: [usize; 3],
-    /// The source's bytes, taken at the call, row after row.
+    /// The source's bytes, row by row, read at the call.
     pub staged: Option<Arc<[u8]>>,
 }
 
@@ -60,7 +61,7 @@ pub(super) struct Fill {
     pub value: u32,
     /// Bytes of an element: 1, 2 or 4.
     pub element: usize,
-    /// Elements a row.
+    /// Elements per row.
     pub width: usize,
     pub height: usize,
 }
@@ -74,7 +75,7 @@ impl Region {
         self.address + z * self.slice + y * self.pitch
     }
 
-    /// Bytes from the first to behind the last.
+    /// Bytes from the first to the end of the last.
     fn span(&self, [width, height, depth]: [usize; 3]) -> Option<usize> {
         let rows = self.pitch.checked_mul(height.checked_sub(1)?)?;
         self.slice.checked_mul(depth.checked_sub(1)?)?.checked_add(rows)?.checked_add(width)
@@ -96,7 +97,7 @@ impl Transfer {
         (0..depth).flat_map(move |z| (0..height).map(move |y| (y, z)))
     }
 
-    /// Takes the source's bytes now.
+    /// Reads the source's bytes now.
     ///
     /// # Safety
     /// The source is readable.
@@ -145,7 +146,7 @@ impl Driver {
         region.side == Side::Host && self.memory.at(region.address).is_none()
     }
 
-    /// A copy that returns when it is done, in the legacy stream.
+    /// A synchronous copy in the legacy stream.
     fn copy_now(&mut self, transfer: Transfer) -> Outcome {
         let context = self.enter()?;
         self.check_transfer(&transfer, Moment::Issue)?;
@@ -177,7 +178,7 @@ impl Driver {
         if waits { self.drain(stream) } else { Ok(()) }
     }
 
-    /// Copies, after checking again that both ends are still there.
+    /// Checks again that both ends exist, then copies.
     pub(super) fn transfer(&mut self, transfer: &Transfer) -> Result<(), (u32, String)> {
         if transfer.is_empty() {
             return Ok(());
@@ -205,7 +206,8 @@ impl Driver {
         }
         for (y, z) in checked.rows() {
             let (from, to) = (checked.from.row(y, z) as *const u8, checked.to.row(y, z) as *mut u8);
-            // SAFETY: device ends lie in live allocations (checked above); host ends are the caller's promise.
+            // SAFETY: device ends lie in live allocations (checked above); host ends are the caller's
+            // promise.
             unsafe { core::ptr::copy(from, to, checked.extent[0]) };
         }
         Ok(())
@@ -255,7 +257,8 @@ impl Driver {
         self.issue(stream, Command::Fill(fill))
     }
 
-    /// A fill in the legacy stream. As on a GPU it does not wait; the next copy in that stream comes after it.
+    /// A fill in the legacy stream. As on a GPU it does not wait; the next copy in that stream is ordered
+    /// after it.
     fn fill_now(&mut self, fill: Fill) -> Outcome {
         self.forbid_unsafe_while_capturing()?;
         self.fill_in_stream(fill, 0)

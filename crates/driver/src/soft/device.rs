@@ -1,4 +1,4 @@
-//! Devices: an imaginary GPU of compute capability 9.0 with as many multiprocessors as the machine has cores.
+//! Devices: a simulated GPU of compute capability 9.0. It has one multiprocessor per CPU core.
 
 use super::{
     abi::{DeviceProperties, Uuid},
@@ -11,7 +11,7 @@ use crate::code;
 use core::ffi::{CStr, c_char, c_int, c_uint};
 use std::sync::OnceLock;
 
-/// Kernels may use what this compute capability has.
+/// The compute capability of the device. Kernels may use its features.
 pub(super) const COMPUTE_CAPABILITY: (u32, u32) = (9, 0);
 pub(super) const WARP_SIZE: u32 = 32;
 pub(super) const MAX_THREADS_PER_BLOCK: u32 = 1024;
@@ -22,27 +22,28 @@ pub(super) const MAX_BLOCKS_PER_MULTIPROCESSOR: u32 = 32;
 pub(super) const REGISTERS_PER_MULTIPROCESSOR: u32 = 65536;
 /// Shared memory of a block without opting in.
 pub(super) const SHARED_DEFAULT: u32 = 48 << 10;
-/// Shared memory of a block with `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
+/// Shared memory of a block with opt-in (`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`).
 pub(super) const SHARED_OPT_IN: u32 = 227 << 10;
 pub(super) const SHARED_PER_MULTIPROCESSOR: u32 = 228 << 10;
-/// What the system keeps of each block's shared memory.
+/// Shared memory that the system reserves per block.
 pub(super) const SHARED_RESERVED: u32 = 1 << 10;
-/// Largest cluster without, and with, `CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED`.
+/// Largest cluster: the portable size, and the size with
+/// `CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED`.
 pub(super) const MAX_CLUSTER: (u32, u32) = (8, 16);
-/// What `cuDriverGetVersion` answers: CUDA 13.0.
+/// The result of `cuDriverGetVersion`: CUDA 13.0.
 pub(super) const DRIVER_VERSION: c_int = 13000;
-/// Least and greatest stream priority: a smaller number goes first.
+/// Least and greatest stream priority. A smaller number means a higher priority.
 pub(super) const PRIORITIES: (c_int, c_int) = (0, -5);
 const NAME: &CStr = c"Ironwarp software device";
 const MAX_PITCH: c_int = i32::MAX;
 const CONSTANT_MEMORY: c_int = 64 << 10;
 const TEXTURE_ALIGNMENT: c_int = 512;
 pub(super) const PITCH_ALIGNMENT: usize = 512;
-/// The imaginary clocks, in kHz.
+/// The clock rate that the device reports, in kHz.
 const CLOCK: c_int = 1_000_000;
 
 pub(super) struct Device {
-    /// Bytes that allocations may take in all.
+    /// The most bytes that all allocations together may take.
     pub memory: usize,
     pub used: usize,
     pub primary: Option<Handle>,
@@ -94,8 +95,9 @@ fn attribute(ordinal: usize, attribute: u32) -> Outcome<c_int> {
         13 | 36 => CLOCK as u32,
         14 => TEXTURE_ALIGNMENT as u32,
         16 => multiprocessors(),
-        // Answered with yes: mapped host memory, concurrent kernels, unified addressing, priorities, L1 caching (global,
-        // local), managed memory, cooperative launch, host registration, memory pools, cluster launch.
+        // Features that are supported: mapped host memory, concurrent kernels, unified addressing,
+        // priorities, L1 caching (global, local), managed memory, cooperative launch, host registration,
+        // memory pools, cluster launch.
         15 | 19 | 31 | 41 | 78 | 79 | 80 | 83 | 89 | 95 | 99 | 115 | 120 => 1,
         33 => 1 + ordinal as u32, // PCI bus
         37 => 64,                 // bits of the memory bus
@@ -141,7 +143,7 @@ fn bus_id(ordinal: usize) -> String {
     format!("0000:{:02x}:00.0\0", 1 + ordinal)
 }
 
-/// Writes `text` (with its NUL) cut to `room` bytes.
+/// Writes `text` (with its NUL), truncated to `room` bytes.
 ///
 /// # Safety
 /// `out` is null or valid for writes of `room` bytes.
@@ -151,7 +153,7 @@ unsafe fn put_text(out: *mut c_char, room: c_int, text: &[u8]) -> Outcome {
         return Err(code::INVALID_VALUE);
     }
     let length = text.len().min(room);
-    // SAFETY: `length` is within both; the caller's buffer cannot be this module's constant.
+    // SAFETY: `length` is within both; the caller's buffer cannot overlap this module's constant.
     unsafe {
         core::ptr::copy_nonoverlapping(text.as_ptr().cast(), out, length);
         out.add(length - 1).write(0);

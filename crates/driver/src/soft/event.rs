@@ -1,4 +1,4 @@
-//! Events: points in streams to wait for, and clocks.
+//! Events: they order streams and measure time.
 
 use super::{
     api,
@@ -11,7 +11,7 @@ use crate::code;
 use core::ffi::c_uint;
 use std::time::Instant;
 
-/// `CU_EVENT_DISABLE_TIMING`, and all flags: blocking synchronisation, no timing, interprocess.
+/// `CU_EVENT_DISABLE_TIMING`, and the mask of all flags: blocking synchronisation, no timing, interprocess.
 const DISABLE_TIMING: c_uint = 2;
 const INTERPROCESS: c_uint = 4;
 const KNOWN_FLAGS: c_uint = 7;
@@ -19,16 +19,16 @@ const MILLISECONDS: f64 = 1e3;
 
 pub(super) struct Event {
     pub context: Handle,
-    /// The capture, and the nodes in it, that the last record stands for.
+    /// The capture, and its nodes, that the last record refers to.
     pub captured: Option<(Handle, Vec<Handle>)>,
     flags: c_uint,
-    /// Number of the last record among all work.
+    /// The number of the last record, in issue order.
     recorded: Option<u64>,
     time: Option<Instant>,
 }
 
 impl Event {
-    /// The stream has come to record `number` of this event.
+    /// The stream has reached record `number` of this event.
     pub(super) fn reached(&mut self, number: u64, time: Instant) {
         if self.recorded == Some(number) {
             self.time = Some(time);
@@ -51,7 +51,8 @@ impl Driver {
         Ok(event)
     }
 
-    /// For a call that asks or waits for an event: the capture that an event marks a place of is lost.
+    /// The event for a call that queries or waits for it. If the event was recorded in a capture, that
+    /// capture is invalidated.
     fn awaited_event(&mut self, event: Handle) -> Outcome<&Event> {
         if let Some((capture, _)) = self.events.get(event)?.captured {
             self.invalidate(capture);

@@ -1,6 +1,7 @@
-//! Executable graphs: a graph taken apart into commands in an order that its edges allow.
+//! Executable graphs: the commands of a graph in an order that its edges allow.
 //!
-//! Where edges leave a choice, the node made last goes first: a graph that lacks an edge then goes wrong every time.
+//! If edges leave a choice, the newest node runs first. So a graph that lacks an edge goes wrong in every
+//! run.
 
 use super::{
     abi::{HostNode, InstantiateParams, KernelNode, KernelNodeV2, MemsetNode, UpdateInfo},
@@ -23,18 +24,18 @@ mod update {
 }
 
 struct Item {
-    /// The node of the graph that this was instantiated from.
+    /// The node of the source graph.
     node: Handle,
     command: Command,
-    /// Positions of the items that come before.
+    /// Positions of the items that this one depends on.
     after: Vec<usize>,
 }
 
 pub(super) struct Exec {
     items: Vec<Item>,
-    /// Positions in the order of running.
+    /// Positions in execution order.
     order: Vec<usize>,
-    /// Pooled memory of the graph. Shared with nobody: freed with the graph or its last executable.
+    /// Pooled memory of the graph. It is freed with the graph or its last executable.
     pub memory: Vec<usize>,
 }
 
@@ -44,7 +45,7 @@ impl Exec {
     }
 }
 
-/// An order in which each item comes after all that it depends on, the last item first where there is a choice.
+/// A topological order of the items. The last item runs first if there is a choice.
 fn order_of(items: &[Item]) -> Outcome<Vec<usize>> {
     let mut done = vec![false; items.len()];
     let mut order = Vec::with_capacity(items.len());
@@ -58,7 +59,8 @@ fn order_of(items: &[Item]) -> Outcome<Vec<usize>> {
 }
 
 impl Driver {
-    /// Appends a graph's commands to `items`, behind `before`; returns the positions that later work has to wait for.
+    /// Appends a graph's commands to `items`, after `before`. Returns the positions that later work has to
+    /// wait for.
     fn take_apart(&self, graph: Handle, before: &[usize], items: &mut Vec<Item>) -> Outcome<Vec<usize>> {
         let graph = self.graphs.get(graph).map_err(|_| code::INVALID_VALUE)?;
         let mut ends: BTreeMap<Handle, Vec<usize>> = BTreeMap::new();
@@ -92,7 +94,7 @@ impl Driver {
         Ok(self.execs.insert(Exec { items, order, memory }))
     }
 
-    /// Frees those addresses that no graph and no executable refers to any more.
+    /// Frees those addresses that no graph and no executable refers to.
     pub(super) fn release_graph_memory(&mut self, addresses: &[usize]) {
         for address in addresses {
             let by_graph = self.graphs.iter().any(|(_, g)| g.memory.contains(address));
@@ -101,7 +103,7 @@ impl Driver {
                 continue;
             };
             let context = allocation.context;
-            // A fault while the work before is done, or in the red zones, is kept by the context.
+            // The context keeps a fault of the earlier work, or of the red zones.
             let _ = self.drain_context(context);
             let _ = self.release(*address);
         }
@@ -117,7 +119,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes a graph's parameters over into an executable of the same shape: `CUgraphExecUpdateResult`.
+    /// Updates an executable with the parameters of a graph of the same shape. Returns
+    /// `CUgraphExecUpdateResult`.
     fn update(&mut self, exec: Handle, graph: Handle) -> Outcome<u32> {
         self.enter()?;
         let mut new = Vec::new();
@@ -150,7 +153,7 @@ impl Driver {
     }
 }
 
-/// The code of an update's result.
+/// The result code for a `CUgraphExecUpdateResult`.
 fn update_code(result: u32) -> Outcome {
     if result == update::SUCCESS { Ok(()) } else { Err(code::GRAPH_EXEC_UPDATE_FAILURE) }
 }

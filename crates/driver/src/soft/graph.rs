@@ -1,4 +1,4 @@
-//! Graphs: commands and what each depends on.
+//! Graphs: commands and their dependencies.
 
 use super::{
     abi::{Copy3d, HostNode, KernelNode, KernelNodeV2, MemsetNode},
@@ -26,13 +26,13 @@ pub(super) struct Node {
     pub after: BTreeSet<Handle>,
 }
 
-/// Nodes in the order of their making.
+/// The nodes, in creation order.
 #[derive(Clone)]
 pub(super) struct Graph {
     pub nodes: BTreeMap<Handle, Node>,
     /// Pooled memory that was allocated while the graph was captured.
     pub memory: Vec<usize>,
-    /// For a clone: the original's node of each node.
+    /// For a clone: maps each of its nodes to the original's node.
     cloned_from: BTreeMap<Handle, Handle>,
 }
 
@@ -41,7 +41,7 @@ impl Graph {
         Graph { nodes: BTreeMap::new(), memory: Vec::new(), cloned_from: BTreeMap::new() }
     }
 
-    /// `nodes` and all that they depend on.
+    /// `nodes` and all their transitive dependencies.
     pub(super) fn ancestors(&self, nodes: &[Handle]) -> BTreeSet<Handle> {
         let mut found = BTreeSet::new();
         let mut open = nodes.to_vec();
@@ -100,10 +100,10 @@ impl Command {
 }
 
 impl Driver {
-    /// Adds a node behind others of the same graph.
+    /// Adds a node that depends on others of the same graph.
     ///
     /// # Errors
-    /// `INVALID_VALUE` when the graph, or one of the others in it, does not exist.
+    /// `INVALID_VALUE` if the graph, or one of the others in it, does not exist.
     pub(super) fn add_node(
         &mut self,
         graph: Handle,
@@ -146,7 +146,7 @@ impl Driver {
         Ok(())
     }
 
-    /// A copy of a graph with nodes of its own. Pooled memory stays with the original.
+    /// A copy of a graph with its own nodes. Pooled memory stays with the original.
     fn clone_graph(&mut self, graph: Handle) -> Outcome<Handle> {
         let original = self.graph(graph)?.clone();
         let copy = self.graphs.insert(Graph::new());
@@ -158,7 +158,7 @@ impl Driver {
             };
             new_of.insert(old, self.add_node(copy, command, Vec::new())?);
         }
-        // Edges may lead to nodes made later (cuGraphAddDependencies), so they come after all nodes.
+        // Edges may lead to newer nodes (cuGraphAddDependencies), so all nodes are added first.
         for (old, node) in &original.nodes {
             let after = node.after.iter().map(|old| new_of[old]).collect();
             self.node_mut(new_of[old])?.after = after;
@@ -238,7 +238,7 @@ unsafe fn read_list(list: *const Handle, count: usize) -> Outcome<Vec<Handle>> {
     (0..count).map(|i| unsafe { take(list.wrapping_add(i)) }).collect()
 }
 
-/// Answers as the listing functions do: with a null `out` the number alone, else at most `*count` items.
+/// Answers like CUDA's listing functions: with a null `out` only the number, else at most `*count` items.
 ///
 /// # Safety
 /// `count` is null or valid; `out` is null or has room for `*count` items.

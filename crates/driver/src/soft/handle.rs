@@ -1,23 +1,23 @@
-//! Handles: what the driver gives out for contexts, streams, events and so on. Never an address, so a stale or
-//! foreign one is found out.
+//! Handles of contexts, streams, events and other objects. A handle is never an address, so a stale or
+//! foreign handle is detected.
 
 use crate::code;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::BTreeMap;
 
-/// An opaque handle. Small values are free for CUDA's special streams (0, 1, 2).
+/// An opaque handle. Small values are reserved for CUDA's special streams (0, 1, 2).
 pub(super) type Handle = usize;
 
 static NEXT: AtomicUsize = AtomicUsize::new(0x1000);
-/// Handles look like pointers to callers, so they are spaced as such.
+/// Callers expect handles to look like pointers, so they are spaced like pointers.
 const STEP: usize = 16;
 
-/// A handle that was never given out before, for any kind of object. Later ones are greater.
+/// A new handle. It differs from all earlier handles of any kind of object, and is greater.
 pub(super) fn fresh() -> Handle {
     NEXT.fetch_add(STEP, Ordering::Relaxed)
 }
 
-/// The objects of one kind, in the order of their making.
+/// The objects of one kind, in creation order.
 pub(super) struct Handles<T>(BTreeMap<Handle, T>);
 
 impl<T> Handles<T> {

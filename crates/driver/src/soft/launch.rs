@@ -1,4 +1,4 @@
-//! Launches: limits, a copy of the parameters, and the run on the executor.
+//! Launches: checks the limits, copies the parameters, and runs the kernel on the executor.
 
 use super::{
     abi::LaunchAttribute,
@@ -17,7 +17,8 @@ use core::ffi::{c_uint, c_void};
 use simt::{Fault, FaultKind, KernelEntry, LaunchConfig, Options, ParamLayout};
 use std::sync::{Arc, OnceLock};
 
-/// The unit of the parameter buffer; no parameter may be aligned more strictly. Tensor maps are aligned like this.
+/// The unit of the parameter buffer. Its alignment is that of tensor maps, the strictest that a parameter may
+/// have.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Unit(#[allow(dead_code, reason = "room for parameters, reached by address")] [u8; 64]);
@@ -38,7 +39,7 @@ mod attribute {
     pub(crate) const COOPERATIVE: u32 = 2;
     pub(crate) const CLUSTER_DIMENSION: u32 = 4;
     pub(crate) const PROGRAMMATIC_STREAM_SERIALIZATION: u32 = 6;
-    /// The last one of CUDA 13. Those not named here are hints, which change no result.
+    /// The last attribute of CUDA 13. Attributes without a constant here are hints and change no result.
     pub(crate) const LAST: u32 = 18;
 }
 
@@ -47,17 +48,17 @@ pub(super) struct Launch {
     pub function: Handle,
     pub config: LaunchConfig,
     entry: &'static KernelEntry,
-    /// Holds what `pointers` point to.
+    /// Owns the values that `pointers` point to.
     _values: Box<[Unit]>,
     pointers: Box<[*mut c_void]>,
 }
 
-// SAFETY: the pointers lead into the launch's own buffer, which is not written after it was made.
+// SAFETY: the pointers lead into the launch's own buffer, which is never written after its creation.
 unsafe impl Send for Launch {}
 // SAFETY: as above.
 unsafe impl Sync for Launch {}
 
-/// Where each parameter lies in a packed buffer, in bytes.
+/// The offset of each parameter in a packed buffer, in bytes.
 pub(super) fn offsets(params: &[ParamLayout]) -> Vec<usize> {
     let mut end = 0_usize;
     let place = |p: &ParamLayout| {
@@ -68,7 +69,7 @@ pub(super) fn offsets(params: &[ParamLayout]) -> Vec<usize> {
     params.iter().map(place).collect()
 }
 
-/// Where the caller's parameters lie.
+/// The caller's parameters, in either form.
 #[derive(Clone, Copy)]
 pub(super) struct Arguments {
     pub params: *mut *mut c_void,
@@ -84,7 +85,7 @@ impl Arguments {
         match (self.params.is_null(), self.extra.is_null()) {
             _ if params.is_empty() => Ok(Vec::new()),
             (false, true) => {
-                // SAFETY: `params` holds a pointer a parameter, by this function's contract.
+                // SAFETY: `params` holds one pointer per parameter, by this function's contract.
                 let given = unsafe { core::slice::from_raw_parts(self.params, params.len()) };
                 Ok(given.iter().map(|&pointer| pointer.cast::<u8>().cast_const()).collect())
             }
@@ -98,7 +99,7 @@ impl Arguments {
     /// `extra` is a list as CUDA documents it.
     unsafe fn packed(self, params: &[ParamLayout]) -> Outcome<Vec<*const u8>> {
         let (mut buffer, mut room, mut list) = (core::ptr::null::<u8>(), 0, self.extra);
-        // SAFETY: the list holds pairs up to its end mark; the size is given by address.
+        // SAFETY: the list holds pairs up to its end mark; the size is passed by address.
         unsafe {
             while *list as usize != extra::END {
                 match *list as usize {
@@ -118,7 +119,7 @@ impl Arguments {
     }
 }
 
-/// Checks a launch against the device's and the kernel's limits, as a GPU does before anything runs.
+/// Checks a launch against the limits of the device and the kernel before anything runs, as a GPU does.
 fn check(f: &Function, c: &LaunchConfig) -> Outcome {
     let within = |have: &[u32; 3], most: &[u32; 3]| have.iter().zip(most).all(|(h, m)| (1..=*m).contains(h));
     if !within(&c.grid, &MAX_GRID) || !within(&c.block, &MAX_BLOCK) {
@@ -141,7 +142,7 @@ fn check(f: &Function, c: &LaunchConfig) -> Outcome {
     Ok(())
 }
 
-/// Checks that a kernel can have clusters of this size, and that they fill the grid.
+/// Checks that a kernel can have clusters of this size, and that the clusters divide the grid.
 pub(super) fn check_cluster(f: &Function, c: &LaunchConfig) -> Outcome {
     if c.cluster.contains(&0) {
         return Err(code::INVALID_VALUE);
@@ -154,13 +155,13 @@ pub(super) fn check_cluster(f: &Function, c: &LaunchConfig) -> Outcome {
     Ok(())
 }
 
-/// The seed and whether to check, from the environment.
+/// The seed and whether to check. Both come from the environment.
 fn options() -> &'static Options {
     static OPTIONS: OnceLock<Options> = OnceLock::new();
     OPTIONS.get_or_init(Options::from_env)
 }
 
-/// The code that a GPU would answer for a fault like this.
+/// The code that a GPU returns for such a fault.
 fn code_of(fault: &Fault) -> u32 {
     match fault.kind {
         FaultKind::OutOfBounds
@@ -180,8 +181,8 @@ impl Launch {
     pub(super) fn run(&self) -> Result<(), (u32, String)> {
         tally::count(self.entry);
         let params = self.pointers.as_ptr().cast::<*const c_void>();
-        // SAFETY: `pointers` has one pointer a parameter of the entry, each to a copy of the value that the caller
-        // passed; that memory which kernels reach through them is live is what the executor's checker looks after.
+        // SAFETY: `pointers` has one pointer per parameter of the entry, each to a copy of the caller's
+        // value. The executor's checker verifies that the memory that kernels reach through them is live.
         match unsafe { simt::launch(self.entry, &self.config, params, options()) } {
             Ok(_) => Ok(()),
             Err(fault) => Err((code_of(&fault), fault.to_string())),
@@ -226,7 +227,8 @@ impl Driver {
         let base = values.as_mut_ptr().cast::<u8>();
         let mut pointers = Vec::with_capacity(params.len());
         for ((from, offset), layout) in from.into_iter().zip(offsets).zip(params) {
-            // SAFETY: the caller's parameter has the kernel's type; the buffer has room for all, at these offsets.
+            // SAFETY: the caller's parameter has the kernel's type; the buffer has room for all parameters at
+            // these offsets.
             unsafe {
                 let to = base.add(offset);
                 to.copy_from_nonoverlapping(from, layout.size);

@@ -9,10 +9,10 @@ use super::{
 use crate::code;
 use core::ffi::{CStr, c_char, c_uint, c_void};
 
-/// `CU_JIT_INPUT_PTX`; the others are machine code and libraries, which mean nothing here.
+/// `CU_JIT_INPUT_PTX`. The other kinds are machine code and libraries, which the software driver cannot use.
 const INPUT_PTX: u32 = 1;
 
-/// What has been added, and the image with its NUL once it is complete.
+/// The texts added so far, and the image with its NUL once it is complete.
 pub(super) struct Linker {
     text: Vec<u8>,
     complete: bool,
@@ -73,7 +73,7 @@ api! {
             linker.text.push(0);
             linker.complete = true;
         }
-        // The image is the linker's: good until cuLinkDestroy, since nothing is added to a complete one.
+        // The linker owns the image. It is valid until cuLinkDestroy: nothing is added to a complete image.
         put_some(bytes, linker.text.len());
         put(image, linker.text.as_ptr().cast())
     }

@@ -1,4 +1,5 @@
-//! Allocations: device, pinned, managed and registered memory, with red zones around and NaN bytes within.
+//! Allocations: device, pinned, managed and registered memory. Red zones surround each allocation, and new
+//! memory holds NaN bytes.
 
 use super::{
     abi::DevicePtr,
@@ -17,20 +18,20 @@ use std::{
 
 /// Alignment of every allocation, in bytes.
 const ALIGNMENT: usize = 256;
-/// Bytes before and after each allocation that nobody may write.
+/// Bytes before and after each allocation that must not be written.
 const RED_ZONE: usize = 256;
 const RED_ZONE_BYTE: u8 = 0xbd;
-/// Fills new and freed memory: NaN in every floating-point format, -1 in every signed integer.
+/// The byte that fills new and freed memory: NaN in every floating-point format, -1 in every signed integer.
 const POISON: u8 = 0xff;
-/// Freed bytes that are kept poisoned before the system gets them back.
+/// The most freed bytes that are kept poisoned before the system gets them back.
 const QUARANTINE: usize = 64 << 20;
 
-/// What an allocation is.
+/// The kind of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// `cuMemAlloc` and its like.
+    /// `cuMemAlloc` and similar functions.
     Device,
-    /// Device memory from a pool; `freed` once `cuMemFreeAsync` has been reached in its stream.
+    /// Device memory from a pool. `freed`: its stream has reached `cuMemFreeAsync`.
     Pooled { pool: Handle, freed: bool },
     /// Page-locked host memory of the driver, with the flags of `cuMemHostAlloc`.
     Pinned { flags: c_uint },
@@ -41,7 +42,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Whether the host may touch it directly while copies are pending.
+    /// Whether the host may access it directly while copies are pending.
     pub(super) fn is_host(self) -> bool {
         matches!(self, Kind::Pinned { .. } | Kind::Registered { .. })
     }
@@ -57,16 +58,16 @@ pub(super) struct Allocation {
     pub kind: Kind,
     pub context: Handle,
     pub device: usize,
-    /// Number of the allocation, as `CU_POINTER_ATTRIBUTE_BUFFER_ID` gives it.
+    /// The allocation's number, as returned by `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
     pub id: u64,
-    /// Whether `cuMemFreeAsync` has been called; the memory stays usable until its stream comes to that.
+    /// Whether `cuMemFreeAsync` was called. The memory stays usable until its stream reaches the free.
     pub free_issued: bool,
-    /// What the system gave, red zones included. `None` for the program's own memory.
+    /// The memory from the system, including red zones. `None` for the program's own memory.
     block: Option<Block>,
 }
 
 impl Allocation {
-    /// How the checker's reports call it.
+    /// The allocation's name in the checker's reports.
     fn label(&self) -> String {
         let kind = match self.kind {
             Kind::Device => "device",
@@ -79,13 +80,13 @@ impl Allocation {
     }
 }
 
-/// A piece of memory from the system's allocator.
+/// Memory from the system's allocator.
 struct Block {
     base: *mut u8,
     layout: Layout,
 }
 
-// SAFETY: a block is owned memory; nothing about it belongs to a thread.
+// SAFETY: a block is owned memory and is not tied to a thread.
 unsafe impl Send for Block {}
 
 impl Block {
@@ -116,9 +117,10 @@ impl Block {
         unsafe { self.base.add(RED_ZONE).write_bytes(POISON, bytes) };
     }
 
-    /// The offset, from the start of the allocation of `bytes`, of the first red-zone byte that was overwritten.
+    /// The offset, from the start of the allocation of `bytes`, of the first red-zone byte that was
+    /// overwritten.
     fn overwritten(&self, bytes: usize) -> Option<isize> {
-        // SAFETY: the block is initialised whole and lives as long as `self`.
+        // SAFETY: the whole block is initialised and lives as long as `self`.
         let all = unsafe { core::slice::from_raw_parts(self.base, self.layout.size()) };
         let outside = (0..RED_ZONE).chain(RED_ZONE + bytes..all.len());
         outside.into_iter().find(|&i| all[i] != RED_ZONE_BYTE).map(|i| i as isize - RED_ZONE as isize)
@@ -159,12 +161,13 @@ impl Memory {
         self.live.get_mut(&address)
     }
 
-    /// Whether `bytes` bytes from `address` lie within one allocation.
+    /// Whether the `bytes` bytes from `address` lie within one allocation.
     pub(super) fn holds(&self, address: usize, bytes: usize) -> bool {
         self.at(address).is_some_and(|a| bytes <= a.bytes - (address - a.address))
     }
 
-    /// Whether they also are in use: memory of a graph is so only between its allocation and free in a launch.
+    /// As [`holds`](Self::holds), and the bytes are in use. A graph's memory is in use only between its
+    /// allocation and its free in a launch.
     pub(super) fn holds_in_use(&self, address: usize, bytes: usize) -> bool {
         let in_use = self.at(address).is_some_and(|a| !matches!(a.kind, Kind::Pooled { freed: true, .. }));
         in_use && self.holds(address, bytes)
@@ -176,7 +179,7 @@ impl Memory {
         self.live.range(..end).next_back().is_some_and(|(_, a)| a.address + a.bytes > address)
     }
 
-    /// Fills `bytes` bytes from `address` with what nobody should read, if they lie in one allocation of the driver's own.
+    /// Fills `bytes` bytes from `address` with poison, if they lie in one allocation that the driver owns.
     pub(super) fn poison(&mut self, address: usize, bytes: usize) {
         if self.holds(address, bytes) && self.at(address).is_some_and(|a| a.block.is_some()) {
             // SAFETY: the range lies in an allocation whose block the driver owns, and the state is locked.
@@ -199,10 +202,10 @@ impl Memory {
 }
 
 impl Driver {
-    /// New memory of `bytes` bytes in a context.
+    /// Allocates `bytes` bytes in a context.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for no bytes; `OUT_OF_MEMORY` when the device, or the machine, has not that much left.
+    /// `INVALID_VALUE` for 0 bytes; `OUT_OF_MEMORY` if the device or the machine has too little memory left.
     pub(super) fn allocate(&mut self, context: Handle, bytes: usize, kind: Kind) -> Outcome<usize> {
         if bytes == 0 {
             return Err(code::INVALID_VALUE);
@@ -236,13 +239,13 @@ impl Driver {
         self.memory.live.insert(allocation.address, allocation);
     }
 
-    /// Takes an allocation away. Reports writes into its red zones as a fault of its context.
+    /// Removes an allocation. Reports writes into its red zones as a fault of its context.
     ///
     /// # Errors
-    /// `INVALID_VALUE` when none starts at `address`; `ILLEGAL_ADDRESS` when a red zone was overwritten.
+    /// `INVALID_VALUE` if no allocation starts at `address`; `ILLEGAL_ADDRESS` if a red zone was overwritten.
     pub(super) fn release(&mut self, address: usize) -> Outcome {
         let allocation = self.memory.live.remove(&address).ok_or(code::INVALID_VALUE)?;
-        // Blocks that were marked within go too.
+        // This also removes blocks that were marked within the allocation.
         simt::memory::track(address as *const u8, allocation.bytes, &allocation.label());
         simt::memory::untrack(address as *const u8);
         if allocation.kind.counts_as_device_memory() {
@@ -265,17 +268,17 @@ impl Driver {
         Err(code::ILLEGAL_ADDRESS)
     }
 
-    /// Takes away all memory of a context.
+    /// Releases all memory of a context.
     pub(super) fn free_all_of(&mut self, context: Handle) {
         let of_context = |a: &&Allocation| a.context == context;
         let addresses: Vec<usize> = self.memory.iter().filter(of_context).map(|a| a.address).collect();
         for address in addresses {
-            // The context ends: a fault has nobody to go to but the report.
+            // The context ends, so nobody receives the code of a fault. Its report is printed.
             let _ = self.release(address);
         }
     }
 
-    /// Marks pooled memory as freed or in use again, and poisons it. The block stays where it is.
+    /// Marks pooled memory as freed or in use again, and poisons it. The block stays in place.
     pub(super) fn set_pooled_free(&mut self, address: usize, now_free: bool) {
         let Some(allocation) = self.memory.starting_at_mut(address) else { return };
         if let Kind::Pooled { freed, .. } = &mut allocation.kind {
@@ -291,7 +294,7 @@ impl Driver {
         }
     }
 
-    /// Ends host memory, after all work of its context that might use it.
+    /// Frees host memory after all work of its context that might use it.
     fn free_host(&mut self, address: usize, wanted: impl Fn(Kind) -> bool, otherwise: u32) -> Outcome {
         self.enter()?;
         let allocation = self.memory.starting_at(address).filter(|a| wanted(a.kind)).ok_or(otherwise)?;
@@ -313,7 +316,7 @@ impl Driver {
             return Err(code::INVALID_VALUE);
         }
         let owner = allocation.context;
-        // As on a GPU, memory goes only when no work can use it any more.
+        // As on a GPU, memory is released only after all work that can use it.
         self.drain_context(current)?;
         self.drain_context(owner)?;
         self.release(address)

@@ -1,4 +1,4 @@
-//! Functions by name, and profiler marks.
+//! Function lookup by name, and profiler marks.
 
 use super::{api, put};
 use crate::code;

@@ -1,13 +1,17 @@
-//! The software driver: CUDA's driver API on the processor, kernels run by `simt`.
+//! The software driver: CUDA's driver API on the CPU. `simt` runs the kernels.
 //!
-//! It is made to be strict rather than fast. Memory has red zones and is filled with NaN bytes; work in a stream waits
-//! until somebody asks for its result, so a missing synchronisation in the host program shows as a wrong result, the
-//! same in every run; a fault in a kernel is sticky, as on a GPU, and [`last_fault`] has the checker's report.
+//! It favours strictness over speed:
 //!
-//! Functions that it lacks answer `NOT_SUPPORTED`: arrays, textures and surfaces, which native kernels have no form of;
-//! graphics, external memory and sharing between processes; virtual memory management; machine code.
+//! - Memory has red zones and is filled with NaN bytes.
+//! - Work in a stream waits until something needs its result. So a missing synchronisation in the host
+//!   program gives a wrong result, the same in every run.
+//! - A fault in a kernel is sticky, as on a GPU. [`last_fault`] returns the checker's report.
 //!
-//! One file a chapter of the API. All state is behind one lock, which is not held while a kernel or a host function runs.
+//! Missing functions return `NOT_SUPPORTED`: arrays, textures and surfaces (native kernels cannot use them),
+//! graphics, external memory and sharing between processes, virtual memory management, machine code.
+//!
+//! Each file holds one chapter of the API. One lock guards all state. It is not held while a kernel or a host
+//! function runs.
 
 mod abi;
 mod blocks;
@@ -49,18 +53,19 @@ pub use blocks::mark_block;
 pub use state::{last_fault, reset};
 pub use tally::{Launches, launches};
 
-/// Defines driver functions and the chapter's `FUNCTIONS`. `fn NAME(driver, args) { body }`: the body is a block of
-/// `Outcome`, run with the state locked.
+/// Defines driver functions and the chapter's `FUNCTIONS`. In `fn NAME(driver, args) { body }`, the body is a
+/// block of type `Outcome`. It runs with the state locked.
 macro_rules! api {
     ($($(#[$meta:meta])* fn $name:ident($driver:ident $(, $arg:ident: $type:ty)* $(,)?) $body:block)*) => {
         $(
             $(#[$meta])*
             /// # Safety
-            /// As CUDA's documentation of the function says: pointers are null or valid for what is read or written.
+            /// As CUDA documents for the function: pointers are null or valid for what is read or written.
             #[allow(non_snake_case, reason = "the name in CUDA's API")]
             unsafe extern "C" fn $name($($arg: $type),*) -> u32 {
                 $crate::soft::call(|$driver| {
-                    // SAFETY: the caller keeps the contract of this function, which is all that the body relies on.
+                    // SAFETY: the caller keeps the contract of this function. The body relies on nothing
+                    // else.
                     #[allow(unused_unsafe, reason = "not every function touches pointers")]
                     unsafe { $body }
                 })
@@ -99,7 +104,7 @@ pub(crate) fn start() -> Result<(), InitError> {
     state::start()
 }
 
-/// The software driver's function, `None` where it has none.
+/// The software driver's function. `None` if it lacks the function.
 pub(crate) fn find(function: Function) -> Option<Address> {
     match function {
         Function::cuInit => Some(function.trampoline()),
@@ -110,12 +115,12 @@ pub(crate) fn find(function: Function) -> Option<Address> {
 }
 
 thread_local! {
-    /// Whether this thread is inside a function of the program that the driver called.
+    /// Whether this thread runs a function of the program that the driver called.
     static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls a function of the program, such as a host function of a stream. Driver calls from inside it answer `NOT_PERMITTED`, as CUDA allows: a program
-/// that makes them would deadlock on a GPU.
+/// Calls a function of the program, such as a host function of a stream. Driver calls inside it return
+/// `NOT_PERMITTED`, as CUDA allows: on a GPU they could deadlock.
 fn host_function<R>(call: impl FnOnce() -> R) -> R {
     IN_HOST_FUNCTION.set(true);
     let result = call();
@@ -128,7 +133,8 @@ fn call(body: impl FnOnce(&mut Driver) -> Outcome) -> u32 {
     if IN_HOST_FUNCTION.get() {
         return code::NOT_PERMITTED;
     }
-    // A panic here is a defect of this driver (the hook has printed it); it must not unwind into the caller's frames.
+    // A panic here is a defect of this driver, and the panic hook has printed it. It must not unwind into the
+    // caller's frames.
     match catch_unwind(AssertUnwindSafe(|| body(&mut Driver::lock()))) {
         Ok(Ok(())) => code::SUCCESS,
         Ok(Err(code)) => code,
@@ -149,7 +155,7 @@ unsafe fn put<T>(out: *mut T, value: T) -> Outcome {
     Ok(())
 }
 
-/// Writes an optional result: a null pointer is passed over.
+/// Writes an optional result. Skips a null pointer.
 ///
 /// # Safety
 /// `out` is null or valid for a write.

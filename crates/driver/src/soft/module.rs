@@ -1,7 +1,9 @@
-//! Modules and functions: names in an image, bound to the kernels that are compiled natively into the program.
+//! Modules and functions: names in an image, bound to the kernels that are compiled natively into the
+//! program.
 //!
-//! An image is PTX text. Its first line may say `// ironwarp family=FAMILY arch=sm_NN`; then that line alone is enough
-//! and names are looked up in the family. Otherwise the text must be PTX, and names are those of its `.entry` lines.
+//! An image is PTX text. Its first line may be `// ironwarp family=FAMILY arch=sm_NN`. Then that line is
+//! enough, and names are looked up in the family. Otherwise the text must be PTX, and the names are those of
+//! its `.entry` lines.
 
 use super::{
     abi::DevicePtr,
@@ -16,11 +18,11 @@ use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use simt::KernelEntry;
 use std::{collections::BTreeSet, ffi::CString};
 
-/// How a line begins that says where an image comes from.
+/// The prefix of the line that says where an image comes from.
 const HEADER: &str = "// ironwarp ";
 const ELF: &[u8] = b"\x7fELF";
 const FAT_BINARY: &[u8] = &0xba55_ed50_u32.to_le_bytes();
-/// Registers that a kernel is said to use: the real number depends on the GPU's compiler.
+/// The register count reported for every kernel. The real count depends on the GPU's compiler.
 const REGISTERS: c_int = 32;
 
 /// `CU_FUNC_ATTRIBUTE_*`.
@@ -40,7 +42,7 @@ mod attribute {
     pub(crate) const NON_PORTABLE_CLUSTER_SIZE_ALLOWED: u32 = 14;
 }
 
-/// `CU_JIT_*` options that carry the compiler's messages.
+/// The `CU_JIT_*` options for the compiler's messages.
 const JIT_ERROR_LOG: u32 = 5;
 const JIT_ERROR_LOG_BYTES: u32 = 6;
 
@@ -52,14 +54,14 @@ pub(super) struct Module {
 #[derive(Debug, PartialEq, Eq)]
 struct Image {
     family: Option<String>,
-    /// Names of the `.entry` lines; `None` for an image without code, which has every kernel of its family.
+    /// Names of the `.entry` lines. `None` for an image without code, which has every kernel of its family.
     entries: Option<BTreeSet<String>>,
 }
 
 pub(super) struct Function {
     pub module: Handle,
     pub entry: &'static KernelEntry,
-    /// Dynamic shared memory that a launch may ask for.
+    /// The most dynamic shared memory that a launch may request.
     pub max_dynamic_shared: u32,
     pub non_portable_cluster: bool,
     carveout: c_int,
@@ -67,7 +69,7 @@ pub(super) struct Function {
 }
 
 impl Function {
-    /// Threads a block that the kernel was compiled for.
+    /// The most threads per block that the kernel was compiled for.
     pub(super) fn max_threads(&self) -> u32 {
         match self.entry.bounds.max_threads {
             0 => MAX_THREADS_PER_BLOCK,
@@ -76,7 +78,7 @@ impl Function {
     }
 }
 
-/// An image that cannot be used: the code, and what a compiler would write into its log.
+/// The reason why an image is refused: the code, and the text for the compiler's log.
 #[derive(Debug, PartialEq, Eq)]
 struct Refused(u32, String);
 
@@ -111,7 +113,7 @@ pub(super) fn check_image(image: &[u8]) -> Outcome {
     Image::read(image).map(|_| ()).map_err(|Refused(code, _)| code)
 }
 
-/// Refuses an architecture newer than the imaginary device.
+/// Refuses an architecture newer than the simulated device.
 fn check_arch(arch: &str) -> Result<(), Refused> {
     let digits: String = arch.trim_start_matches("sm_").chars().take_while(char::is_ascii_digit).collect();
     let (major, minor) = COMPUTE_CAPABILITY;
@@ -127,7 +129,7 @@ fn check_arch(arch: &str) -> Result<(), Refused> {
     }
 }
 
-/// What stands between `.entry` and the parameter list.
+/// The names between `.entry` and the parameter list.
 fn entry_names(ptx: &str) -> BTreeSet<String> {
     let code = ptx.lines().map(|line| line.split("//").next().unwrap_or_default());
     let after = code.filter_map(|line| line.split_once(".entry").map(|(_, rest)| rest.trim_start()));
@@ -166,7 +168,7 @@ impl Driver {
         }))
     }
 
-    /// The function behind a handle, with its module still loaded.
+    /// The function of a handle. Its module must still be loaded.
     pub(super) fn function(&self, handle: Handle) -> Outcome<&Function> {
         let function = self.functions.get(handle)?;
         self.modules.get(function.module)?;
@@ -211,7 +213,7 @@ impl Driver {
     }
 }
 
-/// Writes `log` into the buffer that the options of `cuModuleLoadDataEx` name, cut to its size.
+/// Writes `log` into the buffer that the options of `cuModuleLoadDataEx` name, truncated to its size.
 ///
 /// # Safety
 /// `options` and `values` hold `count` elements as CUDA documents them.
@@ -238,7 +240,7 @@ unsafe fn write_error_log(log: &str, count: c_uint, options: *const u32, values:
     }
 }
 
-/// The bytes of an image: up to its NUL, or the magic number of a binary.
+/// The bytes of an image: text up to its NUL, or the magic number of a binary.
 ///
 /// # Safety
 /// `image` is null, or points to text with a NUL or to a binary image.
@@ -246,7 +248,7 @@ unsafe fn image_bytes<'a>(image: *const c_void) -> Outcome<&'a [u8]> {
     if image.is_null() {
         return Err(code::INVALID_VALUE);
     }
-    // SAFETY: text ends in a NUL; binary images hold one in their header, so this ends within them too.
+    // SAFETY: text ends in a NUL; binary images have a NUL in their header, so the read stays within them.
     Ok(unsafe { CStr::from_ptr(image.cast()) }.to_bytes())
 }
 

@@ -1,4 +1,4 @@
-//! How many blocks of a kernel fit on a multiprocessor of the imaginary device.
+//! Occupancy: the number of blocks of a kernel that fit on a multiprocessor of the simulated device.
 
 use super::{
     abi::LaunchConfig,
@@ -32,21 +32,22 @@ fn blocks(threads: u32, shared: u32) -> u32 {
     by_threads.min(by_shared).min(MAX_BLOCKS_PER_MULTIPROCESSOR)
 }
 
-/// Blocks that can be on the device at the same time, as a cooperative launch needs.
+/// Blocks that can be resident on the device at once. A cooperative launch needs all of its blocks resident.
 pub(super) fn resident_blocks(threads: u32, shared: u32) -> u64 {
     let on_device = u64::from(blocks(threads, shared)) * u64::from(multiprocessors());
-    // The executor keeps a stack for every thread of such a launch.
+    // The executor needs a stack for every thread of such a launch.
     on_device.min(MAX_COOPERATIVE_THREADS / u64::from(threads.max(1)))
 }
 
-/// Blocks of a kernel on a multiprocessor; none where a launch would be refused.
+/// Blocks of a kernel on a multiprocessor. 0 if a launch would be refused.
 fn blocks_of(f: &Function, threads: c_int, shared: usize) -> Outcome<u32> {
     let threads = u32::try_from(threads).ok().filter(|&t| t > 0).ok_or(code::INVALID_VALUE)?;
     let allowed = threads <= f.max_threads() && shared <= f.max_dynamic_shared as usize;
     Ok(if allowed { blocks(threads, shared as u32) } else { 0 })
 }
 
-/// The block size with the most threads on a multiprocessor, the largest among equals, and its number of blocks.
+/// The block size with the most threads on a multiprocessor, and its number of blocks. Among equals the
+/// largest block wins.
 ///
 /// # Safety
 /// `shared_of` is a function that can be called with any block size.

@@ -1,4 +1,4 @@
-//! Access of one device to another's memory. All software devices can reach each other.
+//! Peer access between devices. All software devices can access each other.
 
 use super::{
     api,
@@ -10,7 +10,7 @@ use crate::code;
 use core::ffi::{c_int, c_uint};
 
 impl Driver {
-    /// The current context and another one, on another device.
+    /// The current context and another context on another device.
     fn peers(&self, peer: Handle) -> Outcome<(Handle, Handle)> {
         let current = self.enter()?;
         let other = self.contexts.get(peer).map_err(|_| code::INVALID_CONTEXT)?;

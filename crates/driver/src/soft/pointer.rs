@@ -1,4 +1,4 @@
-//! What the driver knows about a pointer, and advice about managed memory.
+//! Pointer attributes, and advice about managed memory.
 
 use super::{
     abi::{DevicePtr, memory_type},
@@ -18,13 +18,14 @@ impl Driver {
     /// Writes attribute `number` of `address` to `out`.
     ///
     /// # Safety
-    /// `out` is valid for a write of what CUDA documents for the attribute.
+    /// `out` is valid for a write of the type that CUDA documents for the attribute.
     unsafe fn pointer_attribute(&self, out: *mut c_void, number: u32, address: usize) -> Outcome {
         let allocation = self.memory.at(address).ok_or(code::INVALID_VALUE)?;
         let kind = if allocation.kind.is_host() { memory_type::HOST } else { memory_type::DEVICE };
         let managed = allocation.kind == Kind::Managed;
         let pool = if let Kind::Pooled { pool, .. } = allocation.kind { pool } else { 0 };
-        // SAFETY: `out` is valid for the type that CUDA documents for each attribute, by this function's contract.
+        // SAFETY: `out` is valid for the type that CUDA documents for each attribute, by this function's
+        // contract.
         unsafe {
             match number {
                 1 => out.cast::<usize>().write(allocation.context),
@@ -65,7 +66,7 @@ api! {
             if to.is_null() {
                 return Err(code::INVALID_VALUE);
             }
-            // For memory that the driver does not know this function answers with zeros, unlike the singular one.
+            // For unknown memory this function returns zeros, unlike the singular one.
             if driver.pointer_attribute(to, number, address as usize).is_err() {
                 match number {
                     2 | 6 | 8 | 10 | 13 | 15 | 16 => to.cast::<c_uint>().write(0),

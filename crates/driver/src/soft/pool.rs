@@ -1,6 +1,6 @@
-//! Memory pools and allocation in stream order.
+//! Memory pools and stream-ordered allocation.
 //!
-//! A pool keeps nothing back: freed memory returns to the device when its stream comes to the free.
+//! A pool caches nothing: freed memory returns to the device when its stream reaches the free.
 
 use super::{
     abi::{ALLOCATION_PINNED, AccessDescription, DevicePtr, LOCATION_DEVICE, Location, PoolProperties},
@@ -31,7 +31,7 @@ const READ_AND_WRITE: u32 = 3;
 
 pub(super) struct Pool {
     device: usize,
-    /// The device's own pool, which cannot be destroyed.
+    /// Whether this is the device's own pool, which cannot be destroyed.
     of_device: bool,
     reuse: [c_int; 3],
     release_threshold: u64,
@@ -66,7 +66,7 @@ impl Driver {
         let capture = self.capturing(stream)?;
         let kind = Kind::Pooled { pool, freed: false };
         let address = match self.allocate(owner, bytes, kind) {
-            // What is still to be freed in some stream may be enough.
+            // Frees that are still queued in streams may release enough memory.
             Err(code::OUT_OF_MEMORY) if capture.is_none() => {
                 self.drain_context(owner)?;
                 self.allocate(owner, bytes, kind)?
@@ -132,7 +132,7 @@ impl Driver {
                     p.reuse[(number - attribute::FIRST_REUSE) as usize] = take(value.cast::<c_int>())?;
                 }
                 attribute::RELEASE_THRESHOLD => p.release_threshold = take(value.cast::<u64>())?,
-                // A high mark can only be set back to what is in use now.
+                // A high-water mark can only be reset to the current use.
                 attribute::RESERVED_HIGH | attribute::USED_HIGH if take(value.cast::<u64>())? == 0 => {
                     p.high = used
                 }

@@ -1,14 +1,15 @@
-//! Work that waits in streams, and who runs when.
+//! Work that waits in streams, and the order in which it runs.
 //!
-//! Work is numbered in the order in which it was issued. Nothing runs until a thread waits for something; then only
-//! what that thing depends on runs, one piece at a time over the whole process:
+//! Work is numbered in issue order. Nothing runs until a thread waits for something. Then only the
+//! dependencies of that thing run, one piece at a time in the whole process:
 //!
-//! - work of one stream in order;
-//! - a wait for an event after the record that it was issued for;
-//! - work of the legacy stream after all earlier work of the context's blocking streams, and they after earlier legacy work.
+//! - work of one stream runs in order;
+//! - a wait for an event runs after the record that it was issued for;
+//! - work of the legacy stream runs after all earlier work of the context's blocking streams, and their work
+//!   after earlier legacy work.
 //!
-//! Where these rules leave a choice, the newest stream goes first: programs that forgot a dependency usually issue the
-//! producer first, and so go wrong every time.
+//! If these rules leave a choice, the newest stream runs first. Programs that lack a dependency usually issue
+//! the producer first, so they go wrong in every run.
 
 use super::{
     abi::{HostFn, StreamCallback},
@@ -28,16 +29,16 @@ use std::{
     time::Instant,
 };
 
-/// A pointer that a host function gets back, never read here.
+/// The argument of a host function. The driver never reads through it.
 #[derive(Clone, Copy)]
 pub(super) struct UserData(pub *mut c_void);
 
-// SAFETY: the driver only hands the pointer to the host function, on whichever thread runs it, as CUDA does.
+// SAFETY: the driver only passes the pointer to the host function, on whichever thread runs it, as CUDA does.
 unsafe impl Send for UserData {}
 // SAFETY: as above.
 unsafe impl Sync for UserData {}
 
-/// Something to do that can also be a node of a graph.
+/// A command. It can also be a node of a graph.
 #[derive(Clone)]
 pub(super) enum Command {
     Nothing,
@@ -45,15 +46,15 @@ pub(super) enum Command {
     Fill(Fill),
     Kernel(Arc<Launch>),
     Host(HostFn, UserData),
-    /// Brings pooled memory into use, poisoned.
+    /// Marks pooled memory as in use and poisons it.
     Obtain(usize),
-    /// Puts pooled memory out of use.
+    /// Marks pooled memory as free.
     Relinquish(usize),
-    /// A graph within a graph; taken apart when it is instantiated.
+    /// A graph within a graph. Instantiation flattens it.
     Child(Handle),
 }
 
-/// Something in a stream's queue.
+/// An entry of a stream's queue.
 #[derive(Clone)]
 pub(super) enum Work {
     Do(Command),
@@ -61,10 +62,10 @@ pub(super) enum Work {
     /// Returns pooled memory for good.
     FreePooled(usize),
     Record(Handle),
-    /// Goes on when the piece of work with this number is done.
+    /// Waits for the piece of work with this number.
     WaitFor(u64),
     Callback(StreamCallback, UserData),
-    /// Part of an allocation begins or ends to be in use.
+    /// Marks a part of an allocation as in use or free.
     Mark(Mark),
 }
 
@@ -73,7 +74,7 @@ pub(super) struct Queued {
     pub work: Work,
 }
 
-/// All work that is not done yet.
+/// All work that is not finished.
 pub(super) struct Pending {
     next: u64,
     stream_of: BTreeMap<u64, Handle>,
@@ -85,14 +86,14 @@ impl Pending {
         Pending { next: 1, stream_of: BTreeMap::new(), running: false }
     }
 
-    /// Whether the piece of work with this number still waits or runs.
+    /// Whether the piece of work with this number is waiting or running.
     pub(super) fn contains(&self, number: u64) -> bool {
         self.stream_of.contains_key(&number)
     }
 }
 
 impl Driver {
-    /// Puts work at the end of a stream that is not capturing.
+    /// Appends work to a stream that is not capturing.
     pub(super) fn push(&mut self, stream: Handle, work: Work) -> Outcome<u64> {
         let number = self.pending.next;
         self.streams.get_mut(stream)?.queue.push_back(Queued { number, work });
@@ -104,7 +105,7 @@ impl Driver {
     /// Runs work until a stream is empty.
     ///
     /// # Errors
-    /// The code of a fault that happened, now or before, in the stream's context.
+    /// The code of a fault, old or new, in the stream's context.
     pub(super) fn drain(&mut self, stream: Handle) -> Outcome {
         let context = self.streams.get(stream)?.context;
         while self.streams.get(stream).is_ok_and(|s| !s.queue.is_empty()) {
@@ -135,7 +136,7 @@ impl Driver {
         self.sound(context)
     }
 
-    /// Runs one piece of work that the piece with this number depends on, or that itself.
+    /// Runs one piece of work: the one with this number, or one that it depends on.
     pub(super) fn advance_to(&mut self, number: u64) {
         if let Some(&stream) = self.pending.stream_of.get(&number) {
             self.advance(stream);
@@ -147,15 +148,15 @@ impl Driver {
         self.streams.iter().rev().find(busy).map(|(handle, _)| handle)
     }
 
-    /// Runs one piece of work, in `stream` or in a stream that it waits for. When another thread runs one, waits for
-    /// that instead; so callers loop until what they want has come about.
+    /// Runs one piece of work, in `stream` or in a stream that it waits for. If another thread runs a piece,
+    /// waits for that instead. So callers loop until their condition holds.
     pub(super) fn advance(&mut self, stream: Handle) {
         if self.pending.running {
             self.wait_for_progress();
             return;
         }
         let mut stream = stream;
-        // Each blocker was issued earlier than what it blocks, so this ends.
+        // Each blocker was issued before the work that it blocks, so this loop ends.
         while let Some(blocker) = self.blocker(stream) {
             stream = blocker;
         }
@@ -164,7 +165,8 @@ impl Driver {
         let Some(front) = s.queue.front() else { return };
         let (number, work) = (front.number, front.work.clone());
         self.pending.running = true;
-        // Caught, so that a defect in the executor does not leave every other thread waiting for this piece of work.
+        // Catches a panic, so that a defect in the executor does not leave other threads waiting for this
+        // piece of work.
         let result =
             catch_unwind(AssertUnwindSafe(|| self.perform(stream, number, work))).unwrap_or_else(|_| {
                 Err((code::UNKNOWN, "the software driver panicked while it did queued work".to_owned()))
@@ -180,7 +182,7 @@ impl Driver {
         Driver::announce_progress();
     }
 
-    /// The stream that must go on before the front of `stream` can.
+    /// The stream that must advance before the front of `stream` can run.
     fn blocker(&self, stream: Handle) -> Option<Handle> {
         let s = self.streams.get(stream).ok()?;
         let front = s.queue.front()?;
@@ -201,7 +203,7 @@ impl Driver {
         (s.is_blocking() && earlier(self.streams.get(legacy).ok()?)).then_some(legacy)
     }
 
-    /// Does a piece of work; the lock is given up for kernels and host functions.
+    /// Runs a piece of work. Releases the lock during kernels and host functions.
     fn perform(&mut self, stream: Handle, number: u64, work: Work) -> Result<(), (u32, String)> {
         match work {
             Work::Do(command) => self.command(&command),
@@ -221,7 +223,8 @@ impl Driver {
                 .release(address)
                 .map_err(|code| (code, format!("freeing {address:#x} in its stream failed"))),
             Work::Callback(function, data) => {
-                // SAFETY: the caller of cuStreamAddCallback vouches for the function and its data.
+                // SAFETY: the caller of cuStreamAddCallback guarantees that the function and its data are
+                // valid.
                 self.unlocked(|| host_function(|| unsafe { function(stream, code::SUCCESS, data.0) }));
                 Ok(())
             }
@@ -244,14 +247,14 @@ impl Driver {
             }
             Command::Host(function, data) => {
                 let (function, data) = (*function, *data);
-                // SAFETY: the caller of cuLaunchHostFunc vouches for the function and its data.
+                // SAFETY: the caller of cuLaunchHostFunc guarantees that the function and its data are valid.
                 self.unlocked(|| host_function(|| unsafe { function(data.0) }));
                 Ok(())
             }
         }
     }
 
-    /// Makes a context faulty: keeps the first code, reports it, and drops the work that is left.
+    /// Marks a context as failed: keeps the first code, reports it, and drops the remaining work.
     pub(super) fn fail(&mut self, context: Handle, code: u32, report: String) {
         if self.contexts.get(context).is_ok_and(|c| c.fault.is_some()) {
             return;
@@ -261,12 +264,12 @@ impl Driver {
         }
         self.report(report);
         for (stream, function, data) in self.discard_work(context) {
-            // SAFETY: the caller of cuStreamAddCallback vouches for the function and its data.
+            // SAFETY: the caller of cuStreamAddCallback guarantees that the function and its data are valid.
             self.unlocked(|| host_function(|| unsafe { function(stream, code, data.0) }));
         }
     }
 
-    /// Drops all work of a context; returns the stream callbacks among it, which must hear of the failure.
+    /// Drops all work of a context. Returns its stream callbacks, which must be told about the failure.
     pub(super) fn discard_work(&mut self, context: Handle) -> Vec<(Handle, StreamCallback, UserData)> {
         let state = &mut **self;
         let mut callbacks = Vec::new();

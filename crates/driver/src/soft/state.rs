@@ -23,16 +23,16 @@ use std::{
     sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-/// What a driver function answers: a value, or a result code.
+/// The result of a driver function: a value, or a result code.
 pub(super) type Outcome<T = ()> = Result<T, u32>;
 
-/// The number of software devices.
+/// The variable with the number of software devices.
 pub const DEVICES_VARIABLE: &str = "IRONWARP_SOFT_DEVICES";
-/// The memory of each software device.
+/// The variable with the memory of each software device.
 pub const MEMORY_VARIABLE: &str = "IRONWARP_SOFT_MEMORY";
 const MAX_DEVICES: usize = 64;
 const MIN_MEMORY: usize = 1 << 20;
-/// Where the system does not say how much memory it has.
+/// Memory per device, in bytes, if the system does not report its memory.
 const DEFAULT_MEMORY: usize = 4 << 30;
 
 pub(super) struct State {
@@ -55,22 +55,22 @@ pub(super) struct State {
 }
 
 static STATE: OnceLock<Mutex<State>> = OnceLock::new();
-/// Told whenever a piece of work is done.
+/// Notified whenever a piece of work is done.
 static PROGRESS: Condvar = Condvar::new();
 
-/// The state, locked. The lock can be given up for a while to run a kernel or to wait.
+/// The locked state. The lock can be released to run a kernel or to wait.
 pub(super) struct Driver {
     guard: Option<MutexGuard<'static, State>>,
 }
 
 impl Driver {
     pub(super) fn lock() -> Driver {
-        // The table leads here only after `start`.
+        // The table refers to these functions only after `start`.
         let state = STATE.get().expect("the software driver is set up before its functions can be called");
         Driver { guard: Some(state.lock().unwrap_or_else(PoisonError::into_inner)) }
     }
 
-    /// Runs `work` with the lock given up.
+    /// Runs `work` with the lock released.
     pub(super) fn unlocked<R>(&mut self, work: impl FnOnce() -> R) -> R {
         self.guard = None;
         let result = catch_unwind(AssertUnwindSafe(work));
@@ -78,7 +78,7 @@ impl Driver {
         result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// Waits until some thread has done a piece of work.
+    /// Waits until a thread has finished a piece of work.
     pub(super) fn wait_for_progress(&mut self) {
         self.guard =
             self.guard.take().map(|guard| PROGRESS.wait(guard).unwrap_or_else(PoisonError::into_inner));
@@ -143,7 +143,7 @@ pub(super) fn start() -> Result<(), InitError> {
         pending: Pending::new(),
         last_fault: None,
     };
-    // Called once (see `load::backend`), so nothing is there yet.
+    // Called once (see `load::backend`), so the cell is empty.
     let _ = STATE.set(Mutex::new(state));
     Ok(())
 }
@@ -153,14 +153,15 @@ pub(super) fn is_started() -> bool {
     STATE.get().is_some()
 }
 
-/// The checker's report behind the last launch failure, `None` when there was none since the start or [`reset`].
+/// The checker's report of the last launch failure. `None` if there was none since the start or the last
+/// [`reset`].
 pub fn last_fault() -> Option<String> {
     STATE.get()?;
     Driver::lock().last_fault.clone()
 }
 
-/// For tests: destroys what every context holds, clears sticky errors and forgets the last fault. Contexts stay usable.
-/// Does nothing when the software driver is not in use.
+/// For tests: destroys the contents of every context, clears sticky errors and forgets the last fault.
+/// Contexts stay usable. Does nothing if the software driver is not in use.
 pub fn reset() {
     if STATE.get().is_none() {
         return;

@@ -1,4 +1,4 @@
-//! Streams, and host functions in them.
+//! Streams and their host functions.
 
 use super::{
     abi::{HostFn, StreamCallback},
@@ -23,7 +23,7 @@ const PER_THREAD: usize = 2;
 pub(super) struct Stream {
     pub context: Handle,
     pub queue: VecDeque<Queued>,
-    /// The capture that takes this stream's work instead of the queue.
+    /// The capture that records this stream's work. The queue does not get it.
     pub capture: Option<Handle>,
     pub legacy: bool,
     flags: c_uint,
@@ -43,14 +43,14 @@ impl Stream {
         Stream::new(context, 0, PRIORITIES.0)
     }
 
-    /// Whether it keeps order with the legacy stream.
+    /// Whether the stream is ordered with the legacy stream.
     pub(super) fn is_blocking(&self) -> bool {
         self.flags & NON_BLOCKING == 0
     }
 }
 
 impl Driver {
-    /// The stream behind what a caller passed, which may be one of CUDA's special values.
+    /// The stream for a caller's argument, which may be one of CUDA's special values.
     ///
     /// # Errors
     /// `INVALID_HANDLE`, or the sticky code of the stream's context.
@@ -68,7 +68,7 @@ impl Driver {
     /// Issues a command to a stream: into its queue, or into the graph that it captures.
     ///
     /// # Errors
-    /// `STREAM_CAPTURE_IMPLICIT` when legacy work would depend on a capture.
+    /// `STREAM_CAPTURE_IMPLICIT` if legacy work would depend on a capture.
     pub(super) fn issue(&mut self, stream: Handle, command: Command) -> Outcome {
         if let Some(capture) = self.capturing(stream)? {
             return self.capture_command(capture, stream, command);
@@ -76,10 +76,10 @@ impl Driver {
         self.push(stream, Work::Do(command)).map(|_| ())
     }
 
-    /// The stream for a function that is not recorded into graphs.
+    /// The stream for a function that graphs cannot record.
     ///
     /// # Errors
-    /// `STREAM_CAPTURE_UNSUPPORTED` when the stream captures; the capture is lost.
+    /// `STREAM_CAPTURE_UNSUPPORTED` if the stream captures. The capture is invalidated.
     pub(super) fn uncaptured(&mut self, stream: Handle) -> Outcome<Handle> {
         match self.capturing(stream)? {
             Some(capture) => {
@@ -116,7 +116,7 @@ api! {
         if driver.streams.get(stream)?.legacy || driver.contexts.get(context)?.per_thread.values().any(|&s| s == stream) {
             return Err(code::INVALID_HANDLE);
         }
-        // Handles go even when their context has failed: programs clean up after errors.
+        // Handles can be destroyed even after their context has failed: programs clean up after errors.
         let outcome = match driver.streams.get(stream)?.capture {
             Some(capture) => {
                 driver.abandon(capture);

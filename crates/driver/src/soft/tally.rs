@@ -1,4 +1,4 @@
-//! Which kernels were launched: how a test knows that it has reached all of them.
+//! Launch counts per kernel. Tests use them to prove that they reach every kernel.
 
 use simt::registry::{self, KernelEntry};
 use std::{
@@ -12,21 +12,21 @@ static LAUNCHES: Mutex<BTreeMap<(&'static str, &'static str), u64>> = Mutex::new
 /// A kernel that is linked into the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launches {
-    /// Its family.
+    /// The kernel's family.
     pub family: &'static str,
-    /// Its name.
+    /// The kernel's name.
     pub kernel: &'static str,
-    /// How often the software driver has run it; replays of graphs count too.
+    /// The number of runs on the software driver. Graph replays count too.
     pub times: u64,
 }
 
-/// A launch begins to run.
+/// Counts a launch that starts to run.
 pub(super) fn count(entry: &KernelEntry) {
     let mut launches = LAUNCHES.lock().unwrap_or_else(PoisonError::into_inner);
     *launches.entry((entry.family, entry.name)).or_default() += 1;
 }
 
-/// Every kernel that is linked into the program, and how often the software driver has run it.
+/// The launch count of every kernel that is linked into the program.
 pub fn launches() -> Vec<Launches> {
     let launches = LAUNCHES.lock().unwrap_or_else(PoisonError::into_inner);
     let times = |entry: &KernelEntry| launches.get(&(entry.family, entry.name)).copied().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Tensor maps: the rules of the real driver, and the format of the executor.
+//! Tensor maps: the rules of the real driver, and the encoding of the executor.
 
 use super::{api, state::Outcome, take};
 use crate::{
@@ -49,7 +49,8 @@ api! {
             oob_fill: known(OobFill::from_code(oob_fill))?,
         };
         check(&description).map_err(|_| code::INVALID_VALUE)?;
-        // NVIDIA's driver does not look at the map's alignment either; whoever uses the map does.
+        // NVIDIA's driver does not check the map's alignment either. The instruction that uses the map checks
+        // it.
         map.write_unaligned(simt::tensor_map::encode(&description));
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! What the conformance tests share: a context, checked calls, and kernels in both forms.
 //!
-//! The tests name no driver. Kernels are PTX text for a GPU and native functions of the same names for the software
-//! driver. Tests of one program run one after the other, since captures and faults touch the whole process.
+//! The tests name no driver. Kernels are PTX text for a GPU and native functions of the same names for the
+//! software driver. Tests of one program run one after the other, since captures and faults touch the whole
+//! process.
 #![allow(dead_code, unused_macros, unused_imports, reason = "no test program uses all of it")]
 
 use cust_raw::*;

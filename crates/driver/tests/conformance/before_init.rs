@@ -21,7 +21,8 @@ fn calls_before_cu_init_answer_not_initialised_and_errors_have_names() -> Result
     };
     assert_eq!(name.to_str(), Ok("CUDA_ERROR_NOT_INITIALIZED"));
     assert_eq!(driver::init_error(), None);
-    // SAFETY: the only test of this process, and no other thread reads the environment but through std, which locks it.
+    // SAFETY: the only test of this process, and no other thread reads the environment but through std, which
+    // locks it.
     unsafe { std::env::set_var("IRONWARP_DRIVER", "soft") };
     // SAFETY: an out-pointer to a live variable; the other calls have no arguments to keep.
     unsafe {

@@ -210,7 +210,8 @@ fn what_breaks_a_rule_is_an_invalid_value() -> Check {
         &[
             ("an address of 16 bytes", |c| c.address = 16),
             ("a stride of 16 bytes", |c| c.strides[1] += 16),
-            // Not here: slices of 32 bytes without their swizzle, which the manual forbids and NVIDIA's driver (580) encodes.
+            // Not here: slices of 32 bytes without their swizzle, which the manual forbids and NVIDIA's
+            // driver (580) encodes.
         ],
         REFUSED,
     )

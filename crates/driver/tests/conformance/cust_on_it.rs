@@ -1,4 +1,5 @@
-//! cust itself on whichever driver is there: that a program links it without CUDA, and that what it calls works.
+//! cust itself on whichever driver is there: that a program links it without CUDA, and that what it calls
+//! works.
 
 use cust::{
     context::{CacheConfig, CurrentContext},
