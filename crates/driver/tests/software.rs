@@ -1,4 +1,4 @@
-//! What only the software driver does: it is stricter than a GPU, and the same in every run.
+//! Properties of the software driver alone: it is stricter than a GPU, and every run behaves the same.
 
 mod common;
 
@@ -6,10 +6,11 @@ use common::*;
 use cust_raw::*;
 use std::{ffi::c_void, ptr::null_mut, sync::Once};
 
-/// Two devices with the software driver, whatever the machine has.
+/// Two devices of the software driver, whatever GPU the machine has.
 fn soft() -> Result<Gpu, Failure> {
     static CHOOSE: Once = Once::new();
-    // SAFETY: done once, before anything in this program loads the driver, which alone reads these variables.
+    // SAFETY: done once, before anything in this program loads the driver. Only the driver reads these
+    // variables.
     CHOOSE.call_once(|| unsafe {
         std::env::set_var("IRONWARP_DRIVER", "soft");
         std::env::set_var("IRONWARP_SOFT_DEVICES", "2");
@@ -203,8 +204,8 @@ static mut FROM_HOST_FUNCTION: u32 = 0;
 
 unsafe extern "C" fn call_the_driver(_data: *mut c_void) {
     let mut address = 0;
-    // SAFETY: an out-pointer to a live variable; nobody else touches the static while the stream is waited
-    // for.
+    // SAFETY: an out-pointer to a live variable; nothing else accesses the static while the program waits for
+    // the stream.
     unsafe { FROM_HOST_FUNCTION = cuMemAlloc_v2(&mut address, 16) as u32 };
 }
 

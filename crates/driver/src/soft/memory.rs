@@ -273,7 +273,7 @@ impl Driver {
         let of_context = |a: &&Allocation| a.context == context;
         let addresses: Vec<usize> = self.memory.iter().filter(of_context).map(|a| a.address).collect();
         for address in addresses {
-            // The context ends, so nobody receives the code of a fault. Its report is printed.
+            // The context ends, so no caller receives the code of a fault. Its report is printed.
             let _ = self.release(address);
         }
     }

@@ -1,8 +1,8 @@
-//! What the conformance tests share: a context, checked calls, and kernels in both forms.
+//! Shared by the conformance tests: a context, checked calls, and kernels in both forms.
 //!
-//! The tests name no driver. Kernels are PTX text for a GPU and native functions of the same names for the
-//! software driver. Tests of one program run one after the other, since captures and faults touch the whole
-//! process.
+//! The tests do not depend on the driver. Kernels are PTX text for a GPU and native functions of the same
+//! names for the software driver. Tests of one program run one after the other, because captures and faults
+//! affect the whole process.
 #![allow(dead_code, unused_macros, unused_imports, reason = "no test program uses all of it")]
 
 use cust_raw::*;
@@ -15,7 +15,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// A call that did not answer as it should.
+/// A call with an unexpected result.
 #[derive(Debug)]
 pub struct Failure(String);
 
@@ -40,7 +40,7 @@ pub fn code(result: cudaError_enum) -> u32 {
     result as u32
 }
 
-/// Ok when a call answered one of `wanted`.
+/// Ok if a call returned one of `wanted`.
 pub fn expect(what: &str, got: cudaError_enum, wanted: &[cudaError_enum]) -> Check {
     if wanted.contains(&got) {
         Ok(())
@@ -49,12 +49,12 @@ pub fn expect(what: &str, got: cudaError_enum, wanted: &[cudaError_enum]) -> Che
     }
 }
 
-/// Ok when two values are equal.
+/// Ok if two values are equal.
 pub fn equal<T: PartialEq + fmt::Debug>(what: &str, got: T, wanted: T) -> Check {
     if got == wanted { Ok(()) } else { Err(Failure(format!("{what}: got {got:?}, wanted {wanted:?}"))) }
 }
 
-/// Ok when a condition holds.
+/// Ok if a condition holds.
 pub fn holds(what: &str, condition: bool) -> Check {
     if condition { Ok(()) } else { Err(Failure(what.to_owned())) }
 }
@@ -62,7 +62,7 @@ pub fn holds(what: &str, condition: bool) -> Check {
 /// Calls a driver function that must succeed.
 macro_rules! ok {
     ($call:expr) => {{
-        // SAFETY: the test passes what the function asks for.
+        // SAFETY: the test meets the function's requirements.
         let code = unsafe { $call };
         $crate::common::expect(stringify!($call), code, &[cust_raw::cudaError_enum::CUDA_SUCCESS])?
     }};
@@ -71,7 +71,8 @@ macro_rules! ok {
 /// Calls a driver function that must fail, with one of the codes.
 macro_rules! fails {
     ($call:expr, $($code:ident)|+) => {{
-        // SAFETY: the test passes what the function asks for, or what it must refuse without touching it.
+        // SAFETY: the test meets the function's requirements, or passes values that the function must refuse
+        // unread.
         let code = unsafe { $call };
         $crate::common::expect(stringify!($call), code, &[$(cust_raw::cudaError_enum::$code),+])?
     }};
@@ -251,7 +252,7 @@ pub fn launch(function: CUfunction, stream: CUstream, buffer: &Buffer, number: u
     let mut pointers = params.pointers();
     let blocks = (buffer.words as u32).div_ceil(THREADS);
     ok!(cuLaunchKernel(function, blocks, 1, 1, THREADS, 1, 1, 0, stream, pointers.as_mut_ptr(), null_mut()));
-    // The driver has copied the parameters: what happens to them now must not matter.
+    // The driver has copied the parameters, so later changes must have no effect.
     (params.address, params.words, params.number) = (0, u32::MAX, 0);
     std::hint::black_box(&params);
     Ok(())

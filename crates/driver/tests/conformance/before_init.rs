@@ -21,14 +21,14 @@ fn calls_before_cu_init_answer_not_initialised_and_errors_have_names() -> Result
     };
     assert_eq!(name.to_str(), Ok("CUDA_ERROR_NOT_INITIALIZED"));
     assert_eq!(driver::init_error(), None);
-    // SAFETY: the only test of this process, and no other thread reads the environment but through std, which
-    // locks it.
+    // SAFETY: this is the only test of its process. Other threads read the environment only through std,
+    // which locks it.
     unsafe { std::env::set_var("IRONWARP_DRIVER", "soft") };
     // SAFETY: an out-pointer to a live variable; the other calls have no arguments to keep.
     unsafe {
         assert_eq!(cuInit(0), cudaError_enum::CUDA_SUCCESS);
         assert_eq!(cuDeviceGetCount(&mut count), cudaError_enum::CUDA_SUCCESS);
-        // A function that the software driver does not have.
+        // The software driver lacks this function.
         assert_eq!(cuMemRelease(0), cudaError_enum::CUDA_ERROR_NOT_SUPPORTED);
     }
     assert_eq!(count, 1);

@@ -57,7 +57,7 @@ fn copying_nothing_is_allowed() -> Check {
 
 #[test]
 fn copies_beyond_an_allocation_are_refused() -> Check {
-    // Beyond the whole address range that a driver could have mapped together.
+    // Larger than any address range that a driver could have mapped in one piece.
     const FAR: usize = 1 << 40;
     let gpu = Gpu::new()?;
     let (a, b) = (gpu.buffer(16)?, gpu.buffer(16)?);
@@ -109,7 +109,7 @@ fn plane(pitch: usize, width: usize, height: usize) -> CUDA_MEMCPY2D {
         dstPitch: width,
         WidthInBytes: width,
         Height: height,
-        // SAFETY: integers and pointers, for which zero is a value; the enumerations are given above.
+        // SAFETY: integers and pointers, for which zero is valid; the enumerations are given above.
         ..unsafe {
             let mut zero = std::mem::MaybeUninit::<CUDA_MEMCPY2D>::zeroed();
             (&raw mut (*zero.as_mut_ptr()).srcMemoryType).write(CUmemorytype_enum::CU_MEMORYTYPE_HOST);

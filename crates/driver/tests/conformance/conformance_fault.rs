@@ -1,4 +1,4 @@
-//! A kernel fault is sticky: a process of its own, since it takes the whole context away.
+//! A kernel fault is sticky. The test has its own process, because the fault destroys the whole context.
 
 use crate::common::*;
 use cust_raw::*;
@@ -12,7 +12,7 @@ fn a_fault_comes_back_from_every_later_call() -> Check {
     let gpu = Gpu::new()?;
     let (module, stream) = (gpu.module()?, gpu.stream()?);
     let function = module.function(c"count_up")?;
-    // Nothing to free afterwards but what the reset takes.
+    // The address was never allocated, so nothing must free it.
     let wild = std::mem::ManuallyDrop::new(Buffer { address: NOWHERE, words: 32 });
     launch(function, stream.0, &wild, 0)?;
     fails!(cuStreamSynchronize(stream.0), CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -26,7 +26,7 @@ fn a_fault_comes_back_from_every_later_call() -> Check {
         let report = driver::soft::last_fault().ok_or("there is no report")?;
         holds("the report names the kernel", report.contains("count_up"))?;
     }
-    // Nothing of a context with a fault can be given back; it goes with the process.
+    // After a fault the context's objects cannot be destroyed. They go with the process.
     std::mem::forget((module, stream));
     Ok(())
 }

@@ -192,7 +192,7 @@ fn a_capture_cannot_begin_twice_nor_end_without_beginning() -> Check {
     fails!(cuStreamEndCapture(stream.0, &mut graph), CUDA_ERROR_ILLEGAL_STATE);
     ok!(cuStreamBeginCapture_v2(stream.0, RELAXED));
     fails!(cuStreamBeginCapture_v2(stream.0, RELAXED), CUDA_ERROR_ILLEGAL_STATE);
-    // The second beginning may have spoilt the first; either way the stream must be usable afterwards.
+    // The second begin may have invalidated the first. Either way the stream must be usable afterwards.
     // SAFETY: the stream captures.
     if unsafe { cuStreamEndCapture(stream.0, &mut graph) } == cudaError_enum::CUDA_SUCCESS {
         drop(Graph(graph));

@@ -10,7 +10,7 @@ use std::{
 type LaunchKernelEx =
     unsafe extern "C" fn(*const LaunchConfig, CUfunction, *mut *mut c_void, *mut *mut c_void) -> u32;
 
-/// `CUlaunchConfig`, which cust_raw does not have.
+/// `CUlaunchConfig`, which cust_raw lacks.
 #[repr(C)]
 struct LaunchConfig {
     grid: [u32; 3],
@@ -157,7 +157,7 @@ fn refused(grid: [u32; 3], block: [u32; 3], shared: u32) -> Check {
         ),
         CUDA_ERROR_INVALID_VALUE
     );
-    // The refusal must not stick.
+    // A refused launch must not leave a sticky error.
     launch(function, NULL_STREAM, &buffer, 3)?;
     equal("a launch afterwards", buffer.read()?, counting(64, 3))
 }
@@ -382,12 +382,12 @@ fn launch_ex(cluster: [u32; 3], blocks: u32) -> Result<(u32, Vec<u32>), Failure>
     };
     let function = module.function(c"count_up")?;
     let mut params = Params::new(&buffer, 9);
-    // SAFETY: configuration and parameters are as the function and the kernel ask.
+    // SAFETY: configuration and parameters match the function and the kernel.
     let code = unsafe { launch(&config, function, params.pointers().as_mut_ptr(), null_mut()) };
     Ok((code, buffer.read()?))
 }
 
-/// Clusters came with compute capability 9.0.
+/// Clusters need compute capability 9.0.
 fn has_clusters() -> Result<bool, Failure> {
     let gpu = Gpu::new()?;
     let mut major = 0;
@@ -419,7 +419,7 @@ fn a_grid_that_clusters_do_not_divide_is_refused() -> Check {
 
 type MaxActiveClusters = unsafe extern "C" fn(*mut i32, CUfunction, *const LaunchConfig) -> u32;
 
-/// The code and how many clusters of that many blocks are active at once.
+/// The result code, and the most clusters of that many blocks that are active at once.
 fn active_clusters(blocks: u32) -> Result<(u32, i32), Failure> {
     let gpu = Gpu::new()?;
     let module = gpu.module()?;

@@ -1,4 +1,4 @@
-//! Memory: allocation, page-locked memory, what the driver knows of pointers.
+//! Memory: allocation, page-locked memory, pointer attributes.
 
 use crate::common::*;
 use cust_raw::*;

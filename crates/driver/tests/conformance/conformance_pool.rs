@@ -1,4 +1,4 @@
-//! Memory in stream order, and pools.
+//! Stream-ordered memory, and pools.
 
 use crate::common::*;
 use cust_raw::*;

@@ -88,13 +88,13 @@ fn image() -> Call {
 }
 
 impl Call {
-    /// Makes the call for memory at `base`; the code, and whether the map was written.
+    /// Encodes a map for memory at `base`. Returns the code, and whether the map was written.
     fn make(self, base: CUdeviceptr) -> Result<(u32, bool), Failure> {
         let address = driver::proc_address("cuTensorMapEncodeTiled").ok_or("the function is missing")?;
         // SAFETY: the driver's function of that name has this type.
         let encode: EncodeTiled = unsafe { std::mem::transmute(address) };
         let mut map = Map([UNTOUCHED; 16]);
-        // SAFETY: lists of five elements, as many as a map has dimensions at most, and room for a map.
+        // SAFETY: lists of five elements, the most that a map can have, and room for a map.
         let code = unsafe {
             encode(
                 &mut map,
@@ -115,7 +115,7 @@ impl Call {
     }
 }
 
-/// Tensor maps came with compute capability 9.0.
+/// Tensor maps need compute capability 9.0.
 fn has_tensor_maps(gpu: &Gpu) -> Result<bool, Failure> {
     let mut major = 0;
     let number = CUdevice_attribute_enum::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR;
@@ -125,7 +125,7 @@ fn has_tensor_maps(gpu: &Gpu) -> Result<bool, Failure> {
 
 type Change = fn(&mut Call);
 
-/// Makes each of the calls, which must answer `wanted`; what succeeds must write the map.
+/// Makes each of the calls. Each must return `wanted`, and a call that succeeds must write the map.
 fn each(start: Call, changes: &[(&str, Change)], wanted: u32) -> Check {
     let gpu = Gpu::new()?;
     if !has_tensor_maps(&gpu)? {
@@ -210,8 +210,8 @@ fn what_breaks_a_rule_is_an_invalid_value() -> Check {
         &[
             ("an address of 16 bytes", |c| c.address = 16),
             ("a stride of 16 bytes", |c| c.strides[1] += 16),
-            // Not here: slices of 32 bytes without their swizzle, which the manual forbids and NVIDIA's
-            // driver (580) encodes.
+            // Not tested: slices of 32 bytes without their swizzle. The manual forbids them, and NVIDIA's
+            // driver (580) encodes them.
         ],
         REFUSED,
     )

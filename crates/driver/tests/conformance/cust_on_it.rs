@@ -1,5 +1,4 @@
-//! cust itself on whichever driver is there: that a program links it without CUDA, and that what it calls
-//! works.
+//! cust on either driver: a program links it without CUDA, and its calls work.
 
 use cust::{
     context::{CacheConfig, CurrentContext},
@@ -24,7 +23,7 @@ type Check = Result<(), Box<dyn Error>>;
 
 const PTX: &str = include_str!("../common/kernels.ptx");
 
-/// A context, and the test's turn.
+/// A context, and the lock that lets one test run at a time.
 fn start() -> Result<(Context, MutexGuard<'static, ()>), Box<dyn Error>> {
     let turn = crate::common::turn();
     Ok((cust::quick_init()?, turn))
@@ -37,7 +36,7 @@ fn a_kernel_is_launched_with_the_launch_macro() -> Check {
     let stream = Stream::new(StreamFlags::NON_BLOCKING, None)?;
     let out = DeviceBuffer::from_slice(&[0_u32; 1000])?;
     let function = module.get_function("count_up")?;
-    // SAFETY: the parameters are what the kernel asks for.
+    // SAFETY: the parameters match the kernel.
     unsafe { launch!(function<<<8, 128, 0, stream>>>(out.as_device_ptr(), 1000_u32, 5_u32))? };
     stream.synchronize()?;
     assert_eq!(out.as_host_vec()?, (5..1005).collect::<Vec<u32>>());
@@ -138,7 +137,7 @@ fn linked_ptx_is_a_module() -> Check {
     let stream = Stream::new(StreamFlags::NON_BLOCKING, None)?;
     let out = DeviceBuffer::from_slice(&[0_u32; 64])?;
     let function = module.get_function("count_up")?;
-    // SAFETY: the parameters are what the kernel asks for.
+    // SAFETY: the parameters match the kernel.
     unsafe { launch!(function<<<1, 64, 0, stream>>>(out.as_device_ptr(), 64_u32, 0_u32))? };
     stream.synchronize()?;
     assert_eq!(out.as_host_vec()?, (0..64).collect::<Vec<u32>>());

@@ -1,9 +1,9 @@
-//! Environment variables, each case in a process of its own: the driver reads them once.
+//! Environment variables. Each case has its own process, because the driver reads them once.
 
 use driver::{InitError, fault, soft};
 use std::process::Command;
 
-/// Set in the processes that this program starts: what they are to print.
+/// Set in the processes that this program starts. It selects the text that they print.
 const CASE: &str = "IRONWARP_TEST_CASE";
 
 /// Runs the test `probe` of this program with variables set; returns what it printed.

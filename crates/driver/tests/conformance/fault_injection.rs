@@ -1,4 +1,4 @@
-//! Rules at the table.
+//! Fault injection at the table.
 
 use crate::common::*;
 use cust_raw::*;
@@ -100,7 +100,7 @@ fn every_function_of_the_driver_can_be_made_to_fail() -> Check {
             return Err(Failure::from(format!("{function} has no address").as_str()));
         };
         let _scope = set(&[Rule { function, nth: 1, code: driver::code::UNKNOWN, times: Times::Once }])?;
-        // SAFETY: the gate answers without looking at the arguments; six words fill the argument registers.
+        // SAFETY: the gate returns without reading the arguments; six words fill the argument registers.
         let call: unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> u32 =
             unsafe { std::mem::transmute(address) };
         // SAFETY: as above.

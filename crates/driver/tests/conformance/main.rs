@@ -1,7 +1,7 @@
-//! Both drivers behind the table: what every function does, faults, rules, the environment.
+//! Tests of both drivers behind the table: every function, faults, fault injection, the environment.
 //!
-//! Tests of one program run one after the other, since captures and faults touch the whole process. A test
-//! that loses the context, or needs a driver that nothing has loaded yet, takes a process of its own.
+//! Tests of one program run one after the other, because captures and faults affect the whole process. A test
+//! runs in its own process if it loses the context or needs a driver that is not loaded yet.
 
 #[path = "../common/mod.rs"]
 mod common;
