@@ -1,6 +1,5 @@
 //! Captures under way: which streams belong to one, and what its work uses.
 
-use std::collections::HashMap;
 use std::ffi::c_int;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +12,7 @@ use super::alone;
 use crate::device::Device;
 use crate::error::{DriverError, Error, Result};
 use crate::launch::LaunchSite;
-use crate::memory::{Borrowed, Diversion, PrivatePool, SharedOrder, Users};
+use crate::memory::{CapturedUses, Diversion, GraphUse, PrivatePool};
 use crate::module::ModuleInner;
 use crate::raw::{self, RawResult};
 use crate::stream::{Entered, Stream};
@@ -186,22 +185,12 @@ pub(crate) struct Capture {
     pool: Arc<PrivatePool>,
     /// Allocates for them where buffers come from no pool.
     memory_stream: OnceLock<Stream>,
-    uses: Mutex<Uses>,
+    uses: CapturedUses,
     launches: Mutex<Vec<LaunchSite>>,
     /// The code of captured launches, where it is not the device's to keep.
     modules: Mutex<Vec<Arc<ModuleInner>>>,
     /// The streams, each with its buffers diverted to the pool.
     streams: Mutex<Vec<(Stream, Diversion)>>,
-}
-
-/// The allocations that captured work uses, by the address of their order.
-type Uses = HashMap<usize, Use>;
-
-/// How captured work uses an allocation. The streams keep uses inside the capture in order, as `UseOrder` does outside.
-struct Use {
-    order: Arc<SharedOrder>,
-    written: bool,
-    users: Users,
 }
 
 impl Capture {
@@ -213,10 +202,10 @@ impl Capture {
             id: 0,
             pool,
             memory_stream: OnceLock::new(),
-            uses: Mutex::default(),
+            uses: CapturedUses::default(),
             launches: Mutex::default(),
             modules: Mutex::default(),
-            streams: Mutex::new(vec![(stream.remembered(), diversion)]),
+            streams: Mutex::new(vec![(stream.clone(), diversion)]),
         }
     }
 
@@ -231,40 +220,9 @@ impl Capture {
         }
     }
 
-    /// Takes an allocation that is going, and that no captured stream but `home` has used, out of the uses.
-    pub(crate) fn forget(&self, order: &Arc<SharedOrder>, home: &Stream) -> bool {
-        let mut uses = locked(&self.uses);
-        let key = Arc::as_ptr(order).addr();
-        let Some(used) = uses.get(&key) else { return false };
-        let alone = used.users.all().all(|stream| stream == home);
-        if alone {
-            uses.remove(&key);
-        }
-        alone
-    }
-
-    /// Call before `stream`, which is captured, gets work that reads an allocation.
-    pub(crate) fn before_read(
-        &self,
-        stream: &Stream,
-        order: &Arc<SharedOrder>,
-        borrowed: Borrowed,
-    ) -> Result<()> {
-        let mut uses = locked(&self.uses);
-        entry(&mut uses, order).users.before_read(stream, borrowed, Stream::wait_for)
-    }
-
-    /// Call before `stream`, which is captured, gets work that writes an allocation.
-    pub(crate) fn before_write(
-        &self,
-        stream: &Stream,
-        order: &Arc<SharedOrder>,
-        borrowed: Borrowed,
-    ) -> Result<()> {
-        let mut uses = locked(&self.uses);
-        let used = entry(&mut uses, order);
-        used.written = true;
-        used.users.before_write(stream, borrowed, Stream::wait_for)
+    /// The allocations that captured work uses.
+    pub(crate) fn uses(&self) -> &CapturedUses {
+        &self.uses
     }
 
     pub(crate) fn note_launch(&self, site: LaunchSite) {
@@ -282,28 +240,28 @@ impl Capture {
     fn keep(&self, stream: &Stream) {
         let mut streams = locked(&self.streams);
         if !streams.iter().any(|(known, _)| known == stream) {
-            streams.push((stream.remembered(), self.pool.divert(stream)));
+            streams.push((stream.clone(), self.pool.divert(stream)));
         }
     }
 }
 
-fn entry<'u>(uses: &'u mut Uses, order: &Arc<SharedOrder>) -> &'u mut Use {
-    uses.entry(Arc::as_ptr(order).addr()).or_insert_with(|| Use {
-        order: order.clone(),
-        written: false,
-        users: Users::default(),
-    })
-}
-
-/// Runs `work` with `stream` captured, and current in this thread; gives the graph and what it uses. Nothing is left behind when anything fails.
+/// Runs `work` with a stream that is being captured; gives the graph and what it uses. Nothing is left behind when anything
+/// fails. The stream is the capture's own: no other thread can reach it, unless `work` hands it over. The device and the priority are
+/// those of `like`. It is current in this thread while `work` runs.
 pub(super) fn record<R>(
-    stream: &Stream,
+    like: &Stream,
     work: impl FnOnce(&Stream) -> Result<R>,
 ) -> Result<(RawGraph, Captured, R)> {
-    let mut under_way = UnderWay::begin(stream)?;
+    like.must_not_be_captured(
+        "a capture inside a capture",
+        "one stream records into one graph at a time",
+        "end the outer capture first, or capture both parts as one graph",
+    )?;
+    let stream = like.device().pooled_stream_with_priority(like.priority())?;
+    let mut under_way = UnderWay::begin(&stream)?;
     let result = {
-        let _current = Entered::new(stream);
-        work(stream)?
+        let _current = Entered::new(&stream);
+        work(&stream)?
     };
     let graph = under_way.end()?;
     let captured = under_way.captured();
@@ -312,8 +270,7 @@ pub(super) fn record<R>(
 
 /// What a graph keeps, and its launches.
 pub(super) struct Captured {
-    /// Each with whether it is written.
-    pub(super) uses: Vec<(Arc<SharedOrder>, bool)>,
+    pub(super) uses: Vec<GraphUse>,
     pub(super) launches: Vec<LaunchSite>,
     /// The code of launches, where it is not the device's to keep.
     pub(super) modules: Vec<Arc<ModuleInner>>,
@@ -330,11 +287,6 @@ struct UnderWay<'s> {
 
 impl<'s> UnderWay<'s> {
     fn begin(stream: &'s Stream) -> Result<Self> {
-        stream.must_not_be_captured(
-            "a capture inside a capture",
-            "one stream records into one graph at a time",
-            "end the outer capture first, or capture both parts as one graph",
-        )?;
         let capture = Arc::new(Capture::new(stream));
         let captures = stream.device().captures();
         let closed = captures.gate.close();
@@ -362,7 +314,7 @@ impl<'s> UnderWay<'s> {
     }
 
     fn captured(&self) -> Captured {
-        let uses = locked(&self.capture.uses).drain().map(|(_, used)| (used.order, used.written)).collect();
+        let uses = self.capture.uses.end();
         let launches = std::mem::take(&mut *locked(&self.capture.launches));
         let modules = std::mem::take(&mut *locked(&self.capture.modules));
         Captured { uses, launches, modules, _pool: self.capture.pool.clone() }

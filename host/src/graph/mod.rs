@@ -93,6 +93,8 @@ impl Exec {
 struct Executable {
     exec: Exec,
     captured: Captured,
+    /// For each use of a replay that is being queued, what its begin returned.
+    begun: Vec<u64>,
     /// The stream that it was launched on last. The driver puts launches of one executable behind each other.
     last: Option<Stream>,
     /// For error messages.
@@ -119,7 +121,14 @@ impl Executable {
         // SAFETY: a place to write to and a live graph.
         alone(|| device.call(|| unsafe { raw::graph_instantiate(&mut handle, graph.handle(), 0) }))?;
         let site = site(&captured, at);
-        Ok(Executable { exec: Exec(handle), captured, last: None, site, device: device.clone() })
+        Ok(Executable {
+            exec: Exec(handle),
+            captured,
+            begun: Vec::new(),
+            last: None,
+            site,
+            device: device.clone(),
+        })
     }
 
     /// Takes another graph's parameters over. False when it has another shape.
@@ -145,11 +154,15 @@ impl Executable {
             "call the work itself inside the capture, or replay both graphs one after the other",
         )?;
         let one_at_a_time = self.device.blocking_launches().map(|lock| lock.lock());
-        for (order, written) in &self.captured.uses {
-            if *written { order.before_write(stream)? } else { order.before_read(stream)? }
+        self.begun.clear();
+        for (memory, written) in &self.captured.uses {
+            self.begun.push(memory.uses().begin(stream, *written)?);
         }
         // SAFETY: both handles are alive; what the graph uses is kept by `captured`.
         stream.call(|stream| unsafe { raw::graph_launch(self.exec.handle(), stream) })?;
+        for ((memory, written), begun) in self.captured.uses.iter().zip(&self.begun) {
+            memory.uses().commit(stream, *written, *begun);
+        }
         self.last = Some(stream.clone());
         stream.note_launch(self.site)?;
         if one_at_a_time.is_some() { stream.synchronize() } else { Ok(()) }
@@ -213,11 +226,11 @@ pub struct Graph<'work, I = (), O = ()> {
 }
 
 impl<'work, I, O> Graph<'work, I, O> {
-    /// Captures what `work` queues on `stream`. Nothing of it is done now: outputs mean nothing before the first replay.
+    /// Captures what `work` queues on the stream that it is given. Nothing of it is done now: outputs mean nothing before the
+    /// first replay.
     ///
-    /// Until this returns, nothing but `work` may use `stream`: what another thread queues there becomes part of the graph, or is done
-    /// at once, by when it comes; its waits are refused, and a buffer that it allocates there may be the graph's own memory,
-    /// which replays write. After an error, or a panic of `work`, the stream is a usual one again.
+    /// That stream is the capture's own, of the device and priority of `stream`. So no work of another thread can become part of the
+    /// graph by accident, and what anybody queues on `stream` itself, `work` too, is done at once.
     ///
     /// # Errors
     /// What `work` returns, [`Error::NotCapturable`] among them, or the driver's error.

@@ -29,6 +29,9 @@ pub unsafe trait FieldArgs<M> {
 
     /// Adds the address of each field.
     fn list(packed: &Self::Packed, to: &mut Parameters);
+
+    /// Commits field by field; see [`Arg::commit`].
+    fn commit(packed: Self::Packed, stream: &Stream);
 }
 
 // SAFETY: no marker, no parameter.
@@ -41,6 +44,8 @@ unsafe impl FieldArgs<()> for () {
     }
 
     fn list((): &(), _: &mut Parameters) {}
+
+    fn commit((): (), _: &Stream) {}
 }
 
 // SAFETY: the derive marks fields by `Value`, `Ptr` and `PtrMut` alone, which are one parameter each.
@@ -56,12 +61,17 @@ unsafe impl<A: Arg<P>, P, Rest: FieldArgs<M>, M> FieldArgs<(P, M)> for (A, Rest)
         A::list(&packed.0, to);
         Rest::list(&packed.1, to);
     }
+
+    fn commit(packed: Self::Packed, stream: &Stream) {
+        A::commit(packed.0, stream);
+        Rest::commit(packed.1, stream);
+    }
 }
 
 /// The struct as the device gets it, and what its fields were packed to.
 pub struct PackedStruct<S, F> {
     whole: S,
-    _fields: F,
+    fields: F,
 }
 
 // SAFETY: one parameter of type S, by value.
@@ -75,10 +85,14 @@ unsafe impl<S: ArgStruct, V: FieldArgs<S::Fields>> Arg<Value<S>> for StructArgs<
         V::list(&fields, &mut parameters);
         // SAFETY: one address for each marker, of a value in `fields` that has the type the device sees.
         let whole = unsafe { S::read(parameters.as_mut_ptr().cast_const().cast()) };
-        Ok(PackedStruct { whole, _fields: fields })
+        Ok(PackedStruct { whole, fields })
     }
 
     fn list(packed: &Self::Packed, to: &mut Parameters) {
         to.push(&packed.whole);
+    }
+
+    fn commit(packed: Self::Packed, stream: &Stream) {
+        V::commit(packed.fields, stream);
     }
 }

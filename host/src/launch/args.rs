@@ -7,7 +7,7 @@ use cuda_std::kernel::{Map, Ptr, PtrMut, Slice, SliceMut, Value};
 
 use crate::error::Result;
 use crate::memory::tensor_map::{TensorMap, TensorMapMut};
-use crate::memory::{DeviceBuffer, DevicePtr, DeviceView, DeviceViewMut};
+use crate::memory::{DeviceBuffer, DevicePtr, DeviceView, DeviceViewMut, Use, Within};
 use crate::stream::Stream;
 
 /// Arguments of a kernel, at most.
@@ -51,17 +51,17 @@ impl Parameters {
 /// | `&TensorMap` | `Map` | `&TensorMap`, `TensorMap`; to write through it `&mut TensorMapMut` |
 ///
 /// # Safety
-/// `list` adds exactly the parameters that the device passes for `P`, in order.
+/// `list` adds exactly the parameters that the device passes for `P`, in order, and `commit` commits all that was packed.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed for the kernel parameter `{P}`",
     label = "wrong argument for this kernel",
     note = "`&[T]` and `*const T` take `&DeviceBuffer<T>`, `&mut [T]` and `*mut T` take `&mut DeviceBuffer<T>`, of the same T; values take exactly their type"
 )]
 pub unsafe trait Arg<P> {
-    /// What the driver copies.
+    /// What the driver copies, and the uses of buffers that have begun.
     type Packed;
 
-    /// Checks the device, puts the use in order with earlier ones, and gives what the driver copies.
+    /// Checks the device, makes `stream` wait for earlier users of the buffer, and gives what the driver copies.
     ///
     /// # Errors
     /// [`crate::Error::DeviceMismatch`], or the driver's error.
@@ -69,6 +69,9 @@ pub unsafe trait Arg<P> {
 
     /// Adds the addresses of the parts of `packed`.
     fn list(packed: &Self::Packed, to: &mut Parameters);
+
+    /// The kernel is queued on `stream`: later users of the buffer wait for it. What is packed and not committed leaves no trace.
+    fn commit(packed: Self::Packed, stream: &Stream);
 }
 
 // SAFETY: one parameter of type T, by value.
@@ -82,181 +85,173 @@ unsafe impl<T: Copy> Arg<Value<T>> for T {
     fn list(packed: &T, to: &mut Parameters) {
         to.push(packed);
     }
+
+    fn commit(_: T, _: &Stream) {}
 }
 
-/// A slice as the device gets it: two parameters.
-pub struct PackedSlice {
+/// A slice as the device gets it, two parameters, and its use.
+pub struct PackedSlice<'a> {
     address: u64,
     len: usize,
+    usage: Use<'a>,
 }
 
-impl PackedSlice {
-    fn new<T>(address: DevicePtr<T>, len: usize) -> Self {
+impl<'a> PackedSlice<'a> {
+    fn new<T>(address: DevicePtr<T>, len: usize, usage: Use<'a>) -> Self {
         // An empty buffer has no address; a Rust slice has a non-null aligned one always.
         let address = if address.raw() == 0 { align_of::<T>() as u64 } else { address.raw() };
-        PackedSlice { address, len }
-    }
-
-    fn list(&self, to: &mut Parameters) {
-        to.push(&self.address);
-        to.push(&self.len);
+        PackedSlice { address, len, usage }
     }
 }
 
-/// `Arg<Slice<T>>`, `Arg<Ptr<T>>` and the nullable form for a shared borrow.
-macro_rules! shared_arg {
-    ($type:ty, |$value:ident| $view:expr) => {
-        // SAFETY: an address and a length.
-        unsafe impl<T: Pod> Arg<Slice<T>> for $type {
-            type Packed = PackedSlice;
+/// An address, and its use; none of a null pointer, and of an address that stands for itself.
+pub struct PackedPtr<'a> {
+    address: u64,
+    usage: Option<Use<'a>>,
+}
 
-            fn pack(self, stream: &Stream) -> Result<PackedSlice> {
-                let $value = self;
-                let view: DeviceView<'_, T> = $view;
-                view.before_read(stream)?;
-                Ok(PackedSlice::new(view.as_ptr(), view.len()))
-            }
+impl PackedPtr<'_> {
+    /// Of memory whose uses are not kept in order.
+    fn untracked(address: u64) -> Self {
+        PackedPtr { address, usage: None }
+    }
+}
 
-            fn list(packed: &PackedSlice, to: &mut Parameters) {
-                packed.list(to);
-            }
+/// `Arg::list` and `Arg::commit` of a packed slice.
+macro_rules! slice_parameters {
+    ($packed:ty) => {
+        fn list(packed: &$packed, to: &mut Parameters) {
+            to.push(&packed.address);
+            to.push(&packed.len);
         }
 
-        // SAFETY: an address.
-        unsafe impl<T: Pod> Arg<Ptr<T>> for $type {
-            type Packed = u64;
+        fn commit(packed: $packed, stream: &Stream) {
+            packed.usage.commit(stream);
+        }
+    };
+}
 
-            fn pack(self, stream: &Stream) -> Result<u64> {
-                let $value = self;
-                let view: DeviceView<'_, T> = $view;
-                view.before_read(stream)?;
-                Ok(view.as_ptr().raw())
-            }
+/// `Arg::list` and `Arg::commit` of a packed pointer.
+macro_rules! pointer_parameter {
+    ($packed:ty) => {
+        fn list(packed: &$packed, to: &mut Parameters) {
+            to.push(&packed.address);
+        }
 
-            fn list(packed: &u64, to: &mut Parameters) {
-                to.push(packed);
+        fn commit(packed: $packed, stream: &Stream) {
+            if let Some(usage) = packed.usage {
+                usage.commit(stream);
             }
         }
     };
 }
 
-/// `Arg<SliceMut<T>>`, `Arg<PtrMut<T>>` and the nullable form for an exclusive borrow.
-macro_rules! exclusive_arg {
-    ($type:ty, |$value:ident| $view:expr) => {
+/// `Arg<$slice<T>>` and `Arg<$pointer<T>>` for a borrow.
+macro_rules! buffer_arg {
+    ($slice:ident, $pointer:ident, $type:ty, |$value:ident| $view:expr) => {
         // SAFETY: an address and a length.
-        unsafe impl<T: Pod> Arg<SliceMut<T>> for $type {
-            type Packed = PackedSlice;
+        unsafe impl<'a, T: Pod> Arg<$slice<T>> for $type {
+            type Packed = PackedSlice<'a>;
 
-            fn pack(self, stream: &Stream) -> Result<PackedSlice> {
+            fn pack(self, stream: &Stream) -> Result<PackedSlice<'a>> {
                 let $value = self;
-                let view: DeviceViewMut<'_, T> = $view;
-                view.before_write(stream)?;
-                Ok(PackedSlice::new(view.as_ptr(), view.len()))
+                let view = $view;
+                let (address, len) = (view.as_ptr(), view.len());
+                Ok(PackedSlice::new(address, len, view.begin(stream)?))
             }
 
-            fn list(packed: &PackedSlice, to: &mut Parameters) {
-                packed.list(to);
-            }
+            slice_parameters!(PackedSlice<'a>);
         }
 
         // SAFETY: an address.
-        unsafe impl<T: Pod> Arg<PtrMut<T>> for $type {
-            type Packed = u64;
+        unsafe impl<'a, T: Pod> Arg<$pointer<T>> for $type {
+            type Packed = PackedPtr<'a>;
 
-            fn pack(self, stream: &Stream) -> Result<u64> {
+            fn pack(self, stream: &Stream) -> Result<PackedPtr<'a>> {
                 let $value = self;
-                let view: DeviceViewMut<'_, T> = $view;
-                view.before_write(stream)?;
-                Ok(view.as_ptr().raw())
+                let view = $view;
+                let address = view.as_ptr().raw();
+                Ok(PackedPtr { address, usage: Some(view.begin(stream)?) })
             }
 
-            fn list(packed: &u64, to: &mut Parameters) {
-                to.push(packed);
-            }
+            pointer_parameter!(PackedPtr<'a>);
         }
     };
 }
 
-shared_arg!(&DeviceBuffer<T>, |buffer| buffer.view());
-shared_arg!(DeviceView<'_, T>, |view| view);
-shared_arg!(&DeviceView<'_, T>, |view| *view);
-exclusive_arg!(&mut DeviceBuffer<T>, |buffer| buffer.view_mut());
-exclusive_arg!(DeviceViewMut<'_, T>, |view| view);
-exclusive_arg!(&mut DeviceViewMut<'_, T>, |view| view.view_mut());
+buffer_arg!(Slice, Ptr, &'a DeviceBuffer<T>, |buffer| buffer.view());
+buffer_arg!(Slice, Ptr, DeviceView<'a, T>, |view| view);
+buffer_arg!(Slice, Ptr, &DeviceView<'a, T>, |view| *view);
+buffer_arg!(SliceMut, PtrMut, &'a mut DeviceBuffer<T>, |buffer| buffer.view_mut());
+buffer_arg!(SliceMut, PtrMut, DeviceViewMut<'a, T>, |view| view);
+buffer_arg!(SliceMut, PtrMut, &'a mut DeviceViewMut<'_, T>, |view| view.view_mut());
 
-// SAFETY: an address, null for `None`.
-unsafe impl<T, A: Arg<Ptr<T>, Packed = u64>> Arg<Ptr<T>> for Option<A> {
-    type Packed = u64;
+/// The other values for a pointer: nullable ones, and addresses.
+macro_rules! pointer_arg {
+    ($pointer:ident, writes: $writes:expr) => {
+        // SAFETY: an address, null for `None`.
+        unsafe impl<'a, T, A: Arg<$pointer<T>, Packed = PackedPtr<'a>>> Arg<$pointer<T>> for Option<A> {
+            type Packed = PackedPtr<'a>;
 
-    fn pack(self, stream: &Stream) -> Result<u64> {
-        self.map_or(Ok(0), |some| some.pack(stream))
-    }
+            fn pack(self, stream: &Stream) -> Result<PackedPtr<'a>> {
+                self.map_or(Ok(PackedPtr::untracked(0)), |some| some.pack(stream))
+            }
 
-    fn list(packed: &u64, to: &mut Parameters) {
-        to.push(packed);
-    }
+            pointer_parameter!(PackedPtr<'a>);
+        }
+
+        // SAFETY: an address.
+        unsafe impl<T> Arg<$pointer<T>> for DevicePtr<T> {
+            type Packed = PackedPtr<'static>;
+
+            fn pack(self, _: &Stream) -> Result<PackedPtr<'static>> {
+                Ok(PackedPtr::untracked(self.raw()))
+            }
+
+            pointer_parameter!(PackedPtr<'static>);
+        }
+
+        // SAFETY: an address.
+        unsafe impl<'a, T> Arg<$pointer<T>> for Within<'a, T> {
+            type Packed = PackedPtr<'a>;
+
+            fn pack(self, stream: &Stream) -> Result<PackedPtr<'a>> {
+                Ok(PackedPtr { address: self.address().raw(), usage: Some(self.begin(stream, $writes)?) })
+            }
+
+            pointer_parameter!(PackedPtr<'a>);
+        }
+    };
 }
 
-// SAFETY: an address, null for `None`.
-unsafe impl<T, A: Arg<PtrMut<T>, Packed = u64>> Arg<PtrMut<T>> for Option<A> {
-    type Packed = u64;
-
-    fn pack(self, stream: &Stream) -> Result<u64> {
-        self.map_or(Ok(0), |some| some.pack(stream))
-    }
-
-    fn list(packed: &u64, to: &mut Parameters) {
-        to.push(packed);
-    }
-}
-
-// SAFETY: an address.
-unsafe impl<T> Arg<Ptr<T>> for DevicePtr<T> {
-    type Packed = u64;
-
-    fn pack(self, _: &Stream) -> Result<u64> {
-        Ok(self.raw())
-    }
-
-    fn list(packed: &u64, to: &mut Parameters) {
-        to.push(packed);
-    }
-}
-
-// SAFETY: an address.
-unsafe impl<T> Arg<PtrMut<T>> for DevicePtr<T> {
-    type Packed = u64;
-
-    fn pack(self, _: &Stream) -> Result<u64> {
-        Ok(self.raw())
-    }
-
-    fn list(packed: &u64, to: &mut Parameters) {
-        to.push(packed);
-    }
-}
+pointer_arg!(Ptr, writes: false);
+pointer_arg!(PtrMut, writes: true);
 
 /// `Arg<Map>`: the 128 bytes, by value.
 macro_rules! map_arg {
     ($type:ty, $pack:ident) => {
         // SAFETY: one parameter, the map itself.
-        unsafe impl Arg<Map> for $type {
-            type Packed = cuda_std::tma::TensorMap;
+        unsafe impl<'a> Arg<Map> for $type {
+            type Packed = (cuda_std::tma::TensorMap, Use<'a>);
 
             fn pack(self, stream: &Stream) -> Result<Self::Packed> {
                 self.$pack(stream)
             }
 
-            fn list(packed: &Self::Packed, to: &mut Parameters) {
-                to.push(packed);
+            fn list((map, _): &Self::Packed, to: &mut Parameters) {
+                to.push(map);
+            }
+
+            fn commit((_, usage): Self::Packed, stream: &Stream) {
+                usage.commit(stream);
             }
         }
     };
 }
 
-map_arg!(&TensorMap<'_>, for_reads);
-map_arg!(TensorMap<'_>, for_reads);
-map_arg!(&mut TensorMapMut<'_>, for_writes);
+map_arg!(&TensorMap<'a>, for_reads);
+map_arg!(TensorMap<'a>, for_reads);
+map_arg!(&'a mut TensorMapMut<'_>, for_writes);
 
 /// Launches rely on what the implementations below do, so no other package can add one.
 mod sealed {
@@ -270,7 +265,7 @@ mod sealed {
     note = "pass a tuple with one value for each of the kernel's arguments, in order"
 )]
 pub trait LaunchArgs<P>: sealed::Tuple<P> {
-    /// Packs the arguments and hands the parameter list to `launch`.
+    /// Packs the arguments, hands the parameter list to `launch`, and commits the uses of buffers when that has queued the kernel.
     ///
     /// # Errors
     /// What packing an argument or `launch` answers.
@@ -291,7 +286,9 @@ macro_rules! tuple_args {
                 $(let $arg = <$arg as Arg<$param>>::pack($arg, stream)?;)*
                 let mut parameters = Parameters::new();
                 $(<$arg as Arg<$param>>::list(&$arg, &mut parameters);)*
-                launch(&mut parameters)
+                launch(&mut parameters)?;
+                $(<$arg as Arg<$param>>::commit($arg, stream);)*
+                Ok(())
             }
         }
     };

@@ -1,14 +1,16 @@
-//! One piece of device memory: how it is had and given back.
+//! One piece of device memory: where it comes from, who uses it, and how it is given back.
+
+use std::sync::{Arc, Weak};
 
 use arena::{Failure, Site};
 use cust_raw::{CUdeviceptr, CUstream};
 
 use super::allocator::{Heap, Kind, Lease, Mode, Source};
 use super::guard::Guard;
-use super::order::UseOrder;
-use super::users::Borrowed;
+use super::uses::Uses;
 use crate::device::Device;
 use crate::error::{Error, OutOfMemory, Result};
+use crate::graph::Capture;
 use crate::raw;
 use crate::stream::Stream;
 
@@ -35,37 +37,51 @@ struct Block {
     guard: Option<Guard>,
 }
 
-/// A piece of device memory. Null when it has no bytes.
-pub(crate) struct Allocation {
+/// A piece of device memory, null without bytes. Its owner and the graphs that use it share it; the last of them frees it.
+pub(crate) struct Memory {
     address: CUdeviceptr,
     owner: Owner,
-    order: UseOrder,
+    uses: Uses,
+    /// The capture that it was allocated in.
+    capture: Weak<Capture>,
+}
+
+impl Memory {
+    pub(crate) fn uses(&self) -> &Uses {
+        &self.uses
+    }
+}
+
+/// The owner's handle of a piece of device memory.
+pub(crate) struct Allocation {
+    memory: Arc<Memory>,
 }
 
 impl Allocation {
     pub(super) fn new(stream: &Stream, bytes: usize, site: Site) -> Result<Self> {
-        let device = stream.device();
-        let (address, owner, order) = if bytes == 0 {
-            (0, Owner::Nobody, UseOrder::new(stream))
-        } else {
-            match (device.allocator().mode, stream.capture()?) {
-                (Mode::Caching, capture) => {
-                    let (address, owner) = from_cache(stream, bytes, site, capture.is_some())?;
-                    let order = capture
-                        .map_or_else(|| UseOrder::new(stream), |capture| UseOrder::private(stream, &capture));
-                    (address, owner, order)
-                }
-                (Mode::PassThrough, None) => {
-                    (from_driver(stream, bytes)?, Owner::Driver, UseOrder::new(stream))
-                }
-                // A captured stream would record the allocation; the graph keeps what another stream allocates.
-                (Mode::PassThrough, Some(capture)) => {
-                    let stream = capture.memory_stream()?;
-                    (from_driver(&stream, bytes)?, Owner::Driver, UseOrder::new(&stream))
-                }
+        if bytes == 0 {
+            return Ok(Self::over(stream, 0, Owner::Nobody, Weak::new()));
+        }
+        match (stream.device().allocator().mode, stream.capture()?) {
+            (Mode::Caching, capture) => {
+                let (address, owner) = from_cache(stream, bytes, site, capture.is_some())?;
+                let capture = capture.map_or_else(Weak::new, |capture| Arc::downgrade(&capture));
+                Ok(Self::over(stream, address, owner, capture))
             }
-        };
-        Ok(Allocation { address, owner, order })
+            (Mode::PassThrough, None) => {
+                Ok(Self::over(stream, from_driver(stream, bytes)?, Owner::Driver, Weak::new()))
+            }
+            // A captured stream would record the allocation; the graph keeps what another stream allocates.
+            (Mode::PassThrough, Some(capture)) => {
+                let stream = capture.memory_stream()?;
+                Ok(Self::over(&stream, from_driver(&stream, bytes)?, Owner::Driver, Weak::new()))
+            }
+        }
+    }
+
+    fn over(stream: &Stream, address: CUdeviceptr, owner: Owner, capture: Weak<Capture>) -> Self {
+        let uses = Uses::new(stream);
+        Allocation { memory: Arc::new(Memory { address, owner, uses, capture }) }
     }
 
     /// The owner of memory that was allocated elsewhere; 0: of none.
@@ -74,16 +90,17 @@ impl Allocation {
     /// It is an allocation of `stream`'s device that nobody else frees, with no work pending on other streams.
     pub(super) unsafe fn adopt(stream: &Stream, address: CUdeviceptr) -> Self {
         let owner = if address == 0 { Owner::Nobody } else { Owner::Driver };
-        Allocation { address, owner, order: UseOrder::new(stream) }
+        Self::over(stream, address, owner, Weak::new())
     }
 
     /// Gives up an allocation of the driver's own that holds the first `bytes` bytes, with no work pending on it; null without bytes.
     /// A block of the cache is copied to one, and so is what a graph uses.
     pub(super) fn release(mut self, bytes: usize) -> Result<CUdeviceptr> {
-        if matches!(self.owner, Owner::Nobody) {
-            return Ok(self.address);
+        let address = self.memory.address;
+        if matches!(self.memory.owner, Owner::Nobody) {
+            return Ok(address);
         }
-        let stream = self.order.writer();
+        let stream = self.memory.uses.writer();
         if stream.device().captures().any() {
             return Err(Error::NotCapturable {
                 operation: "DeviceBuffer::into_cust",
@@ -91,83 +108,131 @@ impl Allocation {
                 hint: "hand buffers to cust before the capture or after it",
             });
         }
-        if matches!(self.owner, Owner::Cache(_)) || self.order.is_shared() {
-            // Several streams may have written it, each a part.
-            self.order.before_read(&stream, Borrowed::Whole)?;
-            // SAFETY: nobody else has the new allocation.
-            let copy = unsafe { Self::adopt(&stream, from_driver(&stream, bytes)?) };
-            let (to, from) = (copy.address, self.address);
-            // SAFETY: both have `bytes` bytes; the stream is the last writer's.
-            stream.call(|stream| unsafe { raw::memcpy_dtod_async(to, from, bytes, stream) })?;
-            return copy.release(bytes);
+        if matches!(self.memory.owner, Owner::Driver)
+            && let Some(memory) = Arc::get_mut(&mut self.memory)
+        {
+            memory.uses.wait()?;
+            memory.owner = Owner::Nobody;
+            return Ok(address);
         }
-        self.order.wait()?;
-        self.owner = Owner::Nobody;
-        Ok(self.address)
+        // Several streams may have written it, each a part.
+        let begun = self.memory.uses.begin(&stream, false)?;
+        // SAFETY: nobody else has the new allocation.
+        let copy = unsafe { Self::adopt(&stream, from_driver(&stream, bytes)?) };
+        let to = copy.memory.address;
+        // SAFETY: both have `bytes` bytes; the stream is the last writer's.
+        stream.call(|stream| unsafe { raw::memcpy_dtod_async(to, address, bytes, stream) })?;
+        self.memory.uses.commit(&stream, false, begun);
+        copy.release(bytes)
     }
 
     pub(super) fn address(&self) -> CUdeviceptr {
-        self.address
+        self.memory.address
     }
 
     pub(super) fn device(&self) -> &Device {
-        self.order.home().device()
+        self.memory.uses.home().device()
     }
 
-    pub(super) fn order(&self) -> &UseOrder {
-        &self.order
+    pub(super) fn uses(&self) -> &Uses {
+        &self.memory.uses
+    }
+
+    /// Begins a use; see [`Use`].
+    pub(super) fn begin(&self, stream: &Stream, writes: bool) -> Result<Use<'_>> {
+        stream.same_device("the buffer", self.device())?;
+        let (memory, capture) = (&self.memory, stream.capture()?);
+        let begun = match &capture {
+            None => memory.uses.begin(stream, writes)?,
+            Some(capture) => capture.uses().begin(memory, stream, writes)?,
+        };
+        Ok(Use { memory, capture, writes, begun })
     }
 }
 
-fn free(address: CUdeviceptr, owner: Owner, order: &UseOrder) {
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        if let Some(capture) = self.memory.capture.upgrade() {
+            capture.uses().forget(&self.memory, self.memory.uses.home());
+        }
+    }
+}
+
+/// A use that has begun: the stream waits for earlier users. Queue the work, then [commit](Use::commit) the use. Dropped without that,
+/// it leaves no trace: for work that was not queued, or that is done already.
+#[must_use = "work that is queued has to be committed"]
+pub struct Use<'m> {
+    memory: &'m Arc<Memory>,
+    capture: Option<Arc<Capture>>,
+    writes: bool,
+    begun: u64,
+}
+
+impl Use<'_> {
+    /// The work is queued on `stream`, for which the use began.
+    pub(crate) fn commit(self, stream: &Stream) {
+        match self.capture {
+            None => self.memory.uses.commit(stream, self.writes, self.begun),
+            Some(capture) => capture.uses().commit(self.memory, stream, self.writes, self.begun),
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let (address, owner) = (self.address, std::mem::replace(&mut self.owner, Owner::Nobody));
+        let private = match &owner {
+            Owner::Nobody => return,
+            Owner::Cache(block) => Some(block.heap.is_some()),
+            Owner::Driver => None,
+        };
+        let captures = self.uses.home().device().captures();
+        // No stream has to be put in order for a block that only its home has used.
+        if let Some(private) = private
+            && self.uses.is_at_home()
+            && (private || !captures.any())
+        {
+            return free(address, owner, &self.uses);
+        }
+        let uses = self.uses.take();
+        let device = uses.home().device().clone();
+        device.captures().outside(move || free(address, owner, &uses));
+    }
+}
+
+fn free(address: CUdeviceptr, owner: Owner, uses: &Uses) {
     match owner {
         Owner::Nobody => {}
-        Owner::Cache(block) => free_block(address, block, order),
-        Owner::Driver => free_in_order(address, order),
+        Owner::Cache(block) => free_block(address, block, uses),
+        Owner::Driver => free_in_order(address, uses),
     }
 }
 
-fn free_block(address: CUdeviceptr, block: Block, order: &UseOrder) {
+fn free_block(address: CUdeviceptr, block: Block, uses: &Uses) {
     let Block { lease, heap, known, guard } = block;
     if let Some(guard) = guard {
-        guard.check(address, order);
+        guard.check(address, uses);
     }
     // A block that waits for other streams stays known until its memory is given out again.
-    if let Some(bytes) = known.filter(|_| order.is_at_home()) {
+    if let Some(bytes) = known.filter(|_| uses.is_at_home()) {
         // Nobody uses the block after this, so nobody has to wait for it.
-        let forget = || Ok(driver::soft::mark_block(order.home().handle().cast(), address, bytes, None));
-        let _ = order.home().device().clean_up(forget);
+        let forget = || Ok(driver::soft::mark_block(uses.home().handle().cast(), address, bytes, None));
+        let _ = uses.home().device().clean_up(forget);
     }
-    let home = order.home();
-    home.device().allocator().free(heap.as_ref().unwrap_or_else(|| home.own_heap()), lease, order);
+    let home = uses.home();
+    home.device().allocator().free(heap.as_ref().unwrap_or_else(|| home.own_heap()), lease, uses);
 }
 
 /// Frees in stream order, after everything that uses the memory. Falls back to waiting here when the driver refuses; with
 /// an order that cannot be had the memory is left alone, since some stream may still write it.
-fn free_in_order(address: CUdeviceptr, order: &UseOrder) {
-    let Some(stream) = order.last_stream() else { return };
+fn free_in_order(address: CUdeviceptr, uses: &Uses) {
+    let Some(stream) = uses.last_stream() else { return };
     let device = stream.device();
     // SAFETY: an allocation of the driver's, freed once, and every user's work is ordered before.
     let freed = device.clean_up(|| unsafe { raw::mem_free_async(address, stream.handle()) });
     if freed.is_err() && stream.drain() {
         // SAFETY: as above, and the refused call has not freed it; no work is pending on it.
         let _ = device.clean_up(|| unsafe { raw::mem_free(address) });
-    }
-}
-
-impl Drop for Allocation {
-    fn drop(&mut self) {
-        let (address, owner) = (self.address, std::mem::replace(&mut self.owner, Owner::Nobody));
-        if matches!(owner, Owner::Nobody) {
-            return;
-        }
-        // Nobody has to be put in order for a block that only its home has used.
-        let simple = matches!(owner, Owner::Cache(_)) && self.order.is_at_home();
-        if simple && !self.device().captures().any() {
-            free(address, owner, &self.order);
-        } else {
-            self.order.let_go(move |order| free(address, owner, &order));
-        }
     }
 }
 

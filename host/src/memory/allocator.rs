@@ -7,7 +7,7 @@ use arena::{Backend, Cache};
 use cust_raw::{CUevent, CUstream};
 
 use super::guard::Overrun;
-use super::order::UseOrder;
+use super::uses::Uses;
 use crate::device::Device;
 use crate::environment;
 use crate::error::{DriverError, Error, Result};
@@ -217,12 +217,12 @@ impl Allocator {
         Some(marks)
     }
 
-    /// Gives a block back to its heap that the streams of `order` have used.
-    pub(super) fn free(&self, heap: &Heap, lease: Lease, order: &UseOrder) {
-        if order.is_at_home() {
+    /// Gives a block back to its heap that the streams of `uses` have used.
+    pub(super) fn free(&self, heap: &Heap, lease: Lease, uses: &Uses) {
+        if uses.is_at_home() {
             return self.device.free(heap, lease);
         }
-        let (home, users) = (order.home(), order.streams());
+        let (home, users) = (uses.home(), uses.streams());
         // The heap's own stream need not wait for those that it comes after anyway.
         // Without marks the block is left alone, since some stream may still write it: it stays in use for good.
         if let Some(marks) = self.marks(users.iter().filter(|user| !home.comes_after(user))) {

@@ -101,7 +101,7 @@ impl<T: Pod> DeviceBuffer<T> {
 
     /// Waits for the work that uses it.
     pub(crate) fn wait(&self) -> Result<()> {
-        self.allocation.order().wait()
+        self.allocation.uses().wait()
     }
 
     /// Elements.

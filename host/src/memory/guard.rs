@@ -13,7 +13,7 @@ use arena::Site;
 use cust_raw::CUdeviceptr;
 
 use super::allocator::Lease;
-use super::order::UseOrder;
+use super::uses::Uses;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::raw;
@@ -74,12 +74,12 @@ impl Guard {
 
     /// Looks at the zones, after all work on the buffer, and poisons it. What is found is printed and kept for
     /// [`Device::check_memory`]. A check that cannot be made is forgone: whoever uses the device next meets the error.
-    pub fn check(&self, address: CUdeviceptr, order: &UseOrder) {
-        let device = order.home().device();
+    pub fn check(&self, address: CUdeviceptr, uses: &Uses) {
+        let device = uses.home().device();
         if device.allocator().is_capturing() {
             return;
         }
-        let Ok(Some(offset)) = self.overwritten(device, address, order) else { return };
+        let Ok(Some(offset)) = self.overwritten(device, address, uses) else { return };
         let site = format!("{}:{}", self.site.file(), self.site.line());
         let found = Overrun { site, bytes: self.bytes, offset };
         eprintln!("ironwarp: {found}");
@@ -88,8 +88,8 @@ impl Guard {
     }
 
     /// The first byte of the zones that was overwritten, from the buffer's first.
-    fn overwritten(&self, device: &Device, address: CUdeviceptr, order: &UseOrder) -> Result<Option<isize>> {
-        order.wait()?;
+    fn overwritten(&self, device: &Device, address: CUdeviceptr, uses: &Uses) -> Result<Option<isize>> {
+        uses.wait()?;
         let mut before = [0u8; ZONE];
         let mut after = [0u8; ZONE];
         // SAFETY: zones of ZONE bytes lie on both sides, nothing runs on them, and a synchronous copy is done when it returns.
@@ -97,7 +97,7 @@ impl Guard {
             raw::memcpy_dtoh(before.as_mut_ptr().cast(), address - ZONE as CUdeviceptr, ZONE)?;
             raw::memcpy_dtoh(after.as_mut_ptr().cast(), address + self.bytes as CUdeviceptr, ZONE)
         })?;
-        let writer = order.writer();
+        let writer = uses.writer();
         // SAFETY: the buffer is still allocated; the wait makes it safe to give the block to any stream.
         writer.call(|stream| unsafe {
             raw::memset_d8_async(address, POISON, self.bytes, stream)?;

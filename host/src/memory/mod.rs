@@ -12,13 +12,13 @@
 mod allocation;
 mod allocator;
 mod buffer;
+mod captured;
 mod guard;
-mod order;
 mod pinned;
 mod private;
 mod report;
 pub(crate) mod tensor_map;
-mod users;
+mod uses;
 mod view;
 
 pub use buffer::DeviceBuffer;
@@ -27,10 +27,11 @@ pub use pinned::PinnedBuffer;
 pub use report::with_oom_retry;
 pub use view::{DevicePtr, DeviceView, DeviceViewMut};
 
+pub use allocation::Use;
 pub(crate) use allocator::{Allocator, Heap};
-pub(crate) use order::SharedOrder;
+pub(crate) use captured::{CapturedUses, GraphUse};
 pub(crate) use private::{Diversion, PrivatePool};
-pub(crate) use users::{Borrowed, Users};
+pub use view::Within;
 
 use crate::error::{Error, Result};
 

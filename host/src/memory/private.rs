@@ -37,7 +37,7 @@ impl PrivatePool {
         drop(heaps);
         self.device.allocator().begin_diversion();
         let before = stream.divert_heap(Some(heap));
-        Diversion { stream: stream.remembered(), before, _pool: self.clone() }
+        Diversion { stream: stream.clone(), before, _pool: self.clone() }
     }
 
     pub(crate) fn device(&self) -> &Device {

@@ -27,6 +27,7 @@ use num::{E4M3, E5M2};
 pub use driver::tensor_map::{DataType, Interleave, L2Promotion, OobFill, Swizzle};
 use driver::tensor_map::{Description, MAX_RANK};
 
+use super::allocation::Use;
 use super::view::{DeviceView, DeviceViewMut};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -265,10 +266,9 @@ impl<'a> TensorMap<'a> {
         Ok(TensorMap { map: encode(view.device(), &description)?, memory: view.bytes() })
     }
 
-    /// The 128 bytes, once `stream` waits for what writes the tensor.
-    pub(crate) fn for_reads(&self, stream: &Stream) -> Result<tma::TensorMap> {
-        self.memory.before_read(stream)?;
-        Ok(self.map)
+    /// The 128 bytes, and the read that `stream` begins.
+    pub(crate) fn for_reads(&self, stream: &Stream) -> Result<(tma::TensorMap, Use<'a>)> {
+        Ok((self.map, self.memory.begin(stream)?))
     }
 }
 
@@ -286,10 +286,9 @@ impl<'a> TensorMapMut<'a> {
         Ok(TensorMapMut { map: encode(view.device(), &description)?, memory: view.bytes() })
     }
 
-    /// The 128 bytes, once `stream` waits for whatever uses the tensor.
-    pub(crate) fn for_writes(&mut self, stream: &Stream) -> Result<tma::TensorMap> {
-        self.memory.before_write(stream)?;
-        Ok(self.map)
+    /// The 128 bytes, and the write that `stream` begins.
+    pub(crate) fn for_writes(&mut self, stream: &Stream) -> Result<(tma::TensorMap, Use<'_>)> {
+        Ok((self.map, self.memory.view_mut().begin(stream)?))
     }
 }
 

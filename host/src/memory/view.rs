@@ -7,10 +7,9 @@ use std::ops::{Bound, RangeBounds};
 use bytemuck::Pod;
 use cust_raw::CUdeviceptr;
 
-use super::allocation::Allocation;
+use super::allocation::{Allocation, Use};
 use super::pinned::PinnedBuffer;
 use super::same_length;
-use super::users::Borrowed;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::raw;
@@ -58,7 +57,6 @@ struct Part<'a, T> {
     allocation: &'a Allocation,
     start: usize,
     len: usize,
-    borrowed: Borrowed,
     element: PhantomData<T>,
 }
 
@@ -85,13 +83,7 @@ impl<'a, T: Pod> Part<'a, T> {
     /// The same memory as bytes.
     fn as_bytes(self) -> Part<'a, u8> {
         let start = self.start * size_of::<T>();
-        Part {
-            allocation: self.allocation,
-            start,
-            len: self.bytes(),
-            borrowed: self.borrowed,
-            element: PhantomData,
-        }
+        Part { allocation: self.allocation, start, len: self.bytes(), element: PhantomData }
     }
 }
 
@@ -104,7 +96,6 @@ impl<'a> Part<'a, u8> {
             allocation: self.allocation,
             start: self.start / size,
             len: self.len / size,
-            borrowed: self.borrowed,
             element: PhantomData,
         }
     }
@@ -112,7 +103,7 @@ impl<'a> Part<'a, u8> {
 
 impl<'a, T: Pod> Part<'a, T> {
     fn whole(allocation: &'a Allocation, len: usize) -> Self {
-        Part { allocation, start: 0, len, borrowed: Borrowed::Whole, element: PhantomData }
+        Part { allocation, start: 0, len, element: PhantomData }
     }
 
     fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
@@ -134,7 +125,8 @@ impl<'a, T: Pod> Part<'a, T> {
 
     fn copy_to_host(self, stream: &Stream, out: &mut [T]) -> Result<()> {
         same_length("copy to the host", "the host slice", self.len, out.len())?;
-        self.before_read(stream)?;
+        // Done when this returns, so it is not committed.
+        let _use = self.allocation.begin(stream, false)?;
         // The stream is drained first and the copy is synchronous, so no queue ever holds the address of `out`.
         stream.synchronize()?;
         if self.bytes() == 0 {
@@ -144,21 +136,42 @@ impl<'a, T: Pod> Part<'a, T> {
         // SAFETY: `out` has as many bytes as are copied, T is Pod, and the range lies in the allocation.
         stream.ask(|_| unsafe { raw::memcpy_dtoh(to, self.address(), self.bytes()) })
     }
+}
 
-    fn before_read(self, stream: &Stream) -> Result<()> {
-        stream.same_device("the buffer", self.allocation.device())?;
-        match stream.capture()? {
-            None => self.allocation.order().before_read(stream, self.borrowed),
-            Some(capture) => capture.before_read(stream, &self.allocation.order().share(), self.borrowed),
-        }
+/// An address within an allocation: what a kernel's pointer argument takes where a view does not fit. Each launch with it is a use of the
+/// whole allocation.
+pub struct Within<'a, T> {
+    allocation: &'a Allocation,
+    address: CUdeviceptr,
+    element: PhantomData<*mut T>,
+}
+
+impl<T> Clone for Within<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Within<'_, T> {}
+
+impl<'a, T> Within<'a, T> {
+    pub(crate) fn address(self) -> DevicePtr<T> {
+        DevicePtr::from_raw(self.address)
     }
 
-    fn before_write(self, stream: &Stream) -> Result<()> {
-        stream.same_device("the buffer", self.allocation.device())?;
-        match stream.capture()? {
-            None => self.allocation.order().before_write(stream, self.borrowed),
-            Some(capture) => capture.before_write(stream, &self.allocation.order().share(), self.borrowed),
-        }
+    /// The same address, of elements of another type.
+    pub(crate) fn cast<U>(self) -> Within<'a, U> {
+        self.at(self.address)
+    }
+
+    /// Another address of the same allocation, for elements of another type.
+    pub(crate) fn at<U>(self, address: u64) -> Within<'a, U> {
+        Within { allocation: self.allocation, address, element: PhantomData }
+    }
+
+    /// Begins a use by a kernel; see [`Use`].
+    pub(crate) fn begin(self, stream: &Stream, writes: bool) -> Result<Use<'a>> {
+        self.allocation.begin(stream, writes)
     }
 }
 
@@ -247,10 +260,14 @@ impl<'a, T: Pod> DeviceView<'a, T> {
     /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
     pub fn copy_into_pinned(&self, stream: &Stream, out: &mut PinnedBuffer<T>) -> Result<()> {
         same_length("copy to pinned memory", "the pinned buffer", self.len(), out.len())?;
-        self.0.before_read(stream)?;
+        let reading = self.begin(stream)?;
         let (from, bytes) = (self.0.address(), self.0.bytes());
         // SAFETY: both sides have `bytes` bytes; `out` keeps itself alive and untouched until the copy is done.
-        out.device_writes(stream, |to, stream| unsafe { raw::memcpy_dtoh_async(to, from, bytes, stream) })
+        let queued = out
+            .device_writes(stream, |to, stream| unsafe { raw::memcpy_dtoh_async(to, from, bytes, stream) });
+        // The copy may be under way after an error too.
+        reading.commit(stream);
+        queued
     }
 
     /// The same memory as bytes.
@@ -258,9 +275,14 @@ impl<'a, T: Pod> DeviceView<'a, T> {
         DeviceView(self.0.as_bytes())
     }
 
-    /// Call before a kernel that reads the view is put on `stream`.
-    pub(crate) fn before_read(&self, stream: &Stream) -> Result<()> {
-        self.0.before_read(stream)
+    /// Begins a read; see [`Use`].
+    pub(crate) fn begin(self, stream: &Stream) -> Result<Use<'a>> {
+        self.0.allocation.begin(stream, false)
+    }
+
+    /// The address of its first element, for kernels that take it as a pointer.
+    pub(crate) fn within(self) -> Within<'a, T> {
+        Within { allocation: self.0.allocation, address: self.0.address(), element: PhantomData }
     }
 }
 
@@ -302,8 +324,7 @@ impl<'a, T: Pod> DeviceViewMut<'a, T> {
     /// # Errors
     /// [`Error::Range`] when `mid` is beyond the end.
     pub fn split_at_mut(self, mid: usize) -> Result<(DeviceViewMut<'a, T>, DeviceViewMut<'a, T>)> {
-        let part = Part { borrowed: Borrowed::Part, ..self.0 };
-        Ok((DeviceViewMut(part.slice(..mid)?), DeviceViewMut(part.slice(mid..)?)))
+        Ok((DeviceViewMut(self.0.slice(..mid)?), DeviceViewMut(self.0.slice(mid..)?)))
     }
 
     /// The device that holds it.
@@ -330,19 +351,21 @@ impl<'a, T: Pod> DeviceViewMut<'a, T> {
     /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
     pub fn copy_from_slice(&mut self, stream: &Stream, from: &[T]) -> Result<()> {
         same_length("copy from a slice", "the slice", self.len(), from.len())?;
-        self.0.before_write(stream)?;
-        if self.0.bytes() == 0 {
+        let (to, bytes) = (self.0.address(), self.0.bytes());
+        let writing = self.view_mut().begin(stream)?;
+        if bytes == 0 {
             return Ok(());
         }
         // Drain the stream, copy synchronously on the legacy stream, and wait for that one: no queue ever holds the
         // address of `from`, and later work on `stream` sees the copy, which the driver may have staged.
         stream.synchronize()?;
-        let (to, bytes) = (self.0.address(), self.0.bytes());
         // SAFETY: both sides have `bytes` bytes and T is Pod; a null stream is the legacy stream.
         stream.ask(|_| unsafe {
             raw::memcpy_htod(to, from.as_ptr().cast(), bytes)?;
             raw::stream_synchronize(std::ptr::null_mut())
-        })
+        })?;
+        writing.commit(stream);
+        Ok(())
     }
 
     /// Queues a copy from page-locked memory and returns at once; `from` waits for it by itself before it is written or freed.
@@ -351,10 +374,14 @@ impl<'a, T: Pod> DeviceViewMut<'a, T> {
     /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
     pub fn copy_from_pinned(&mut self, stream: &Stream, from: &PinnedBuffer<T>) -> Result<()> {
         same_length("copy from pinned memory", "the pinned buffer", self.len(), from.len())?;
-        self.0.before_write(stream)?;
         let (to, bytes) = (self.0.address(), self.0.bytes());
+        let writing = self.view_mut().begin(stream)?;
         // SAFETY: both sides have `bytes` bytes; `from` keeps itself alive and unchanged until the copy is done.
-        from.device_reads(stream, |from, stream| unsafe { raw::memcpy_htod_async(to, from, bytes, stream) })
+        let queued = from
+            .device_reads(stream, |from, stream| unsafe { raw::memcpy_htod_async(to, from, bytes, stream) });
+        // The copy may be under way after an error too.
+        writing.commit(stream);
+        queued
     }
 
     /// Queues a copy from memory of the same device.
@@ -363,14 +390,16 @@ impl<'a, T: Pod> DeviceViewMut<'a, T> {
     /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
     pub fn copy_from_device(&mut self, stream: &Stream, from: DeviceView<'_, T>) -> Result<()> {
         same_length("copy from device memory", "the source", self.len(), from.len())?;
-        from.before_read(stream)?;
-        self.0.before_write(stream)?;
-        if self.0.bytes() == 0 {
+        let (to, source, bytes) = (self.0.address(), from.0.address(), self.0.bytes());
+        let (reading, writing) = (from.begin(stream)?, self.view_mut().begin(stream)?);
+        if bytes == 0 {
             return Ok(());
         }
-        let (to, from, bytes) = (self.0.address(), from.0.address(), self.0.bytes());
         // SAFETY: both ranges lie in live allocations, and do not overlap: one is borrowed exclusively.
-        stream.call(|stream| unsafe { raw::memcpy_dtod_async(to, from, bytes, stream) })
+        stream.call(|stream| unsafe { raw::memcpy_dtod_async(to, source, bytes, stream) })?;
+        reading.commit(stream);
+        writing.commit(stream);
+        Ok(())
     }
 
     /// Queues setting every byte to 0.
@@ -378,12 +407,15 @@ impl<'a, T: Pod> DeviceViewMut<'a, T> {
     /// # Errors
     /// [`Error::DeviceMismatch`], or the driver's error.
     pub fn fill_zero(&mut self, stream: &Stream) -> Result<()> {
-        self.0.before_write(stream)?;
-        if self.0.bytes() == 0 {
+        let (to, bytes) = (self.0.address(), self.0.bytes());
+        let writing = self.view_mut().begin(stream)?;
+        if bytes == 0 {
             return Ok(());
         }
         // SAFETY: the range lies in the allocation, and all bits zero is a value of a Pod type.
-        stream.call(|stream| unsafe { raw::memset_d8_async(self.0.address(), 0, self.0.bytes(), stream) })
+        stream.call(|stream| unsafe { raw::memset_d8_async(to, 0, bytes, stream) })?;
+        writing.commit(stream);
+        Ok(())
     }
 
     /// The same memory as bytes.
@@ -391,9 +423,9 @@ impl<'a, T: Pod> DeviceViewMut<'a, T> {
         DeviceViewMut(self.0.as_bytes())
     }
 
-    /// Call before a kernel that writes the view is put on `stream`.
-    pub(crate) fn before_write(&self, stream: &Stream) -> Result<()> {
-        self.0.before_write(stream)
+    /// Begins a write; see [`Use`].
+    pub(crate) fn begin(self, stream: &Stream) -> Result<Use<'a>> {
+        self.0.allocation.begin(stream, true)
     }
 }
 

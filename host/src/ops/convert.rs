@@ -20,7 +20,7 @@ use tensor::convert::{
 use super::elementwise::{contiguous, copy, made};
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
-use crate::memory::DevicePtr;
+use crate::memory::Within;
 use crate::stream::Stream;
 use crate::tensor::{DType, Tensor, TensorError, TensorMut};
 
@@ -39,7 +39,7 @@ pub fn convert(stream: &Stream, x: &Tensor, to: DType) -> Result<Tensor> {
 ///
 /// # Errors
 /// [`TensorError::Shape`], [`TensorError::NotContiguous`], or as [`convert`]; [`TensorError::DType`] when both types are the same.
-pub fn convert_into(stream: &Stream, x: &Tensor, mut out: TensorMut<'_>) -> Result<()> {
+pub fn convert_into(stream: &Stream, x: &Tensor, out: TensorMut<'_>) -> Result<()> {
     let operation = "convert";
     if out.dtype() == x.dtype() {
         // The error that says so: `copy_into` is the way.
@@ -90,7 +90,7 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    fn run<K, T>(&self, y: DevicePtr<u8>) -> Result<()>
+    fn run<K, T>(&self, y: Within<'_, u8>) -> Result<()>
     where
         K: Kernel<Params = (Value<Target>, Value<u32>, Value<u64>, Ptr<T>, PtrMut<u8>)>,
     {

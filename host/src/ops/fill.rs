@@ -31,7 +31,7 @@ pub fn full<T: Element>(stream: &Stream, shape: &[usize], value: T) -> Result<Te
 ///
 /// # Errors
 /// [`crate::TensorError::DType`] when the elements are no `T`, [`crate::Error::DeviceMismatch`], or the driver's error.
-pub fn fill<T: Element>(stream: &Stream, mut out: TensorMut<'_>, value: T) -> Result<()> {
+pub fn fill<T: Element>(stream: &Stream, out: TensorMut<'_>, value: T) -> Result<()> {
     out.expect_dtype::<T>("fill")?;
     let bytes = out.layout().elements() * size_of::<T>();
     let words = out.layout().is_contiguous()
@@ -59,13 +59,13 @@ pub fn fill<T: Element>(stream: &Stream, mut out: TensorMut<'_>, value: T) -> Re
 pub fn arange(stream: &Stream, start: f64, step: f64, len: usize, dtype: DType) -> Result<Tensor> {
     let (shape, n) = (Shape::of("arange", &[len])?, len as u64);
     let wide = if dtype.is_float() {
-        made(stream, &shape, DType::F64, |mut out| {
+        made(stream, &shape, DType::F64, |out| {
             let y = out.write(stream)?;
             // SAFETY: y holds n elements, exclusively borrowed.
             unsafe { launch::<progression_f64>(stream, config::<f64>(n, UNITS), (start, step, n, y)) }
         })?
     } else {
-        made(stream, &shape, DType::I64, |mut out| {
+        made(stream, &shape, DType::I64, |out| {
             let y = out.write(stream)?;
             // SAFETY: y holds n elements, exclusively borrowed.
             unsafe {
@@ -86,7 +86,7 @@ pub fn uniform(stream: &Stream, shape: &[usize], low: f32, high: f32, seed: u64)
         let hint = "the range is `[low, high)`: ask for a shorter one, and scale";
         return Err(invalid("uniform", "the range", format!("{low:e} to {high:e}"), wanted, hint));
     }
-    made(stream, &Shape::of("uniform", shape)?, DType::F32, |mut out| {
+    made(stream, &Shape::of("uniform", shape)?, DType::F32, |out| {
         let (n, y) = (out.layout().elements() as u64, out.write(stream)?);
         // SAFETY: y holds n elements, exclusively borrowed.
         unsafe {
@@ -110,7 +110,7 @@ pub fn normal(stream: &Stream, shape: &[usize], mean: f32, deviation: f32, seed:
         let hint = "a deviation is the square root of a variance";
         return Err(invalid("normal", "the distribution", got, wanted, hint));
     }
-    made(stream, &Shape::of("normal", shape)?, DType::F32, |mut out| {
+    made(stream, &Shape::of("normal", shape)?, DType::F32, |out| {
         let (n, y) = (out.layout().elements() as u64, out.write(stream)?);
         // SAFETY: y holds n elements, exclusively borrowed.
         unsafe {

@@ -33,7 +33,7 @@ use super::elementwise::{contiguous, made, same_dtype};
 use super::reduction::{ReduceOp, reduce};
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
-use crate::memory::{DeviceBuffer, DevicePtr};
+use crate::memory::{DeviceBuffer, DevicePtr, Within};
 use crate::stream::Stream;
 use crate::tensor::{DType, Dim, Element, Shape, Tensor, TensorError, TensorMut};
 
@@ -122,7 +122,7 @@ pub fn gather(stream: &Stream, x: &Tensor, axis: usize, indices: &Indices) -> Re
     let sides = Sides::of(operation, x.shape(), x.dtype(), axis, indices)?;
     let shape = sides.dense_shape(x.shape(), axis)?;
     let x = contiguous(stream, x)?;
-    made(stream, &shape, x.dtype(), |mut out| {
+    made(stream, &shape, x.dtype(), |out| {
         let alignment = x.address() | out.address();
         let (from, to) = (x.read::<u8>(stream)?, out.write::<u8>(stream)?);
         let job = Job { stream, sides, indices: indices.tensor.read(stream)? };
@@ -144,7 +144,7 @@ pub fn gather(stream: &Stream, x: &Tensor, axis: usize, indices: &Indices) -> Re
 /// bound of the indices is beyond the axis, [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
 pub fn scatter(
     stream: &Stream,
-    mut out: TensorMut<'_>,
+    out: TensorMut<'_>,
     axis: usize,
     indices: &Indices,
     x: &Tensor,
@@ -157,7 +157,8 @@ pub fn scatter(
     let x = contiguous(stream, x)?;
     let count = indices.len() as u64;
     let mut last = Tensor::zeros(stream, &[indices.bound], DType::I64)?;
-    let mark = last.view_mut()?.write(stream)?;
+    let marked = last.view_mut()?;
+    let mark = marked.write(stream)?;
     let config = grid(count.div_ceil(THREADS.into()));
     let names = indices.tensor.read(stream)?;
     // SAFETY: every index is below the bound, which is the length of `last`.
@@ -311,7 +312,7 @@ impl Sides {
 struct Job<'a> {
     stream: &'a Stream,
     sides: Sides,
-    indices: DevicePtr<i64>,
+    indices: Within<'a, i64>,
 }
 
 impl Job<'_> {
@@ -330,22 +331,22 @@ impl Job<'_> {
         Ok(self.sides.moves(unit))
     }
 
-    fn gather<K, T>(&self, x: DevicePtr<u8>, y: DevicePtr<u8>) -> Result<()>
+    fn gather<K, T>(&self, x: Within<'_, u8>, y: Within<'_, u8>) -> Result<()>
     where
         K: Kernel<Params = (Value<Moves>, Ptr<i64>, Ptr<T>, PtrMut<T>)>,
     {
-        let (x, y) = (DevicePtr::<T>::from_raw(x.raw()), DevicePtr::<T>::from_raw(y.raw()));
+        let (x, y) = (x.cast::<T>(), y.cast::<T>());
         self.moves_of(size_of::<T>())?.into_iter().try_for_each(|moves| {
             // SAFETY: the indices are below the places of x; y has a row for each, exclusively borrowed; both are whole units.
             unsafe { launch::<K>(self.stream, grid(moves.blocks()), (moves, self.indices, x, y)) }
         })
     }
 
-    fn scatter<K, T>(&self, last: DevicePtr<u64>, x: DevicePtr<u8>, y: DevicePtr<u8>) -> Result<()>
+    fn scatter<K, T>(&self, last: Within<'_, u64>, x: Within<'_, u8>, y: Within<'_, u8>) -> Result<()>
     where
         K: Kernel<Params = (Value<Moves>, Ptr<i64>, Ptr<u64>, Ptr<T>, PtrMut<T>)>,
     {
-        let (x, y) = (DevicePtr::<T>::from_raw(x.raw()), DevicePtr::<T>::from_raw(y.raw()));
+        let (x, y) = (x.cast::<T>(), y.cast::<T>());
         self.moves_of(size_of::<T>())?.into_iter().try_for_each(|moves| {
             // SAFETY: as for the gather, with x and y exchanged; `last` was marked for these indices.
             unsafe { launch::<K>(self.stream, grid(moves.blocks()), (moves, self.indices, last, x, y)) }
@@ -372,7 +373,8 @@ impl Job<'_> {
             };
         }
         let mut counts = Tensor::zeros(self.stream, &[places], DType::I64)?;
-        let count = counts.view_mut()?.write(self.stream)?;
+        let counted = counts.view_mut()?;
+        let count = counted.write(self.stream)?;
         let config = grid((indices as u64).div_ceil(THREADS.into()));
         // SAFETY: every index is below the places.
         unsafe { launch::<count_indices>(self.stream, config, (indices as u64, self.indices, count))? };

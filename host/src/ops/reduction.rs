@@ -26,7 +26,6 @@ use super::convert::convert;
 use super::elementwise::{contiguous, made};
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
-use crate::memory::DevicePtr;
 use crate::stream::Stream;
 use crate::tensor::{DType, Dim, Shape, Tensor, TensorError};
 
@@ -301,9 +300,8 @@ impl<'a> Problem<'a> {
         let (rows, columns) = (self.kept.elements() as u64, self.reduced as u64);
         let plan = Rows::new(rows, columns, size_of::<T>(), SHARE);
         let launch_with = |plan: Rows, shape: &Shape, candidates: Option<&Tensor>| {
-            made(self.stream, shape, DType::I64, |mut out| {
-                let from =
-                    candidates.map_or(Ok(DevicePtr::null()), |candidates| candidates.read(self.stream))?;
+            made(self.stream, shape, DType::I64, |out| {
+                let from = candidates.map(|candidates| candidates.read(self.stream)).transpose()?;
                 let (x, y) = (x.read::<T>(self.stream)?, out.write(self.stream)?);
                 // SAFETY: x holds the plan's rows, y a place for each chunk; candidates are places within their rows.
                 unsafe {
@@ -347,7 +345,7 @@ impl Pass<'_> {
         let shape =
             if is_last { kept.clone() } else { Shape::of("reduce", &[rows as usize, plan.chunks as usize])? };
         let fold = self.with_finish(is_last);
-        let out = made(self.stream, &shape, K::RESULT, |mut out| {
+        let out = made(self.stream, &shape, K::RESULT, |out| {
             let (x, y) = (x.read::<K::Element>(self.stream)?, out.write::<K::Number>(self.stream)?);
             // SAFETY: x holds the rows, y a place for each chunk, exclusively borrowed.
             unsafe { launch::<K::Rows>(self.stream, config(plan.blocks()), (fold, plan, divisor, x, y)) }
@@ -373,7 +371,7 @@ impl Pass<'_> {
         let between = [outer, plan.chunks, inner].map(|side| side as usize);
         let shape = if is_last { kept.clone() } else { Shape::of("reduce", &between)? };
         let fold = self.with_finish(is_last);
-        let out = made(self.stream, &shape, K::RESULT, |mut out| {
+        let out = made(self.stream, &shape, K::RESULT, |out| {
             let (x, y) = (x.read::<K::Element>(self.stream)?, out.write::<K::Number>(self.stream)?);
             // SAFETY: x holds the matrices at the plan's address, y a row for each chunk, exclusively borrowed.
             unsafe { launch::<K::Columns>(self.stream, config(plan.blocks()), (fold, plan, divisor, x, y)) }

@@ -29,7 +29,7 @@ mod queue;
 mod scope;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cust_raw::CUstream;
@@ -54,17 +54,14 @@ const NON_BLOCKING: u32 = 1;
 const NO_TIMING: u32 = 2;
 
 /// A queue of device work, done in order. Cheap to clone; clones are the same queue.
+#[derive(Clone)]
 pub struct Stream {
     inner: Arc<StreamInner>,
-    /// Can somebody queue work through it that uses buffers?
-    in_hand: bool,
 }
 
 struct StreamInner {
     id: u64,
     queue: Queue,
-    /// Handles that somebody can queue work through.
-    handles: AtomicUsize,
     /// Does the queue go back to the device's pool?
     pooled: bool,
     launches: Arc<Recent>,
@@ -169,7 +166,6 @@ impl Stream {
         let inner = StreamInner {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             queue,
-            handles: AtomicUsize::new(1),
             pooled,
             launches: device.launches().open(),
             progress: Progress::default(),
@@ -177,13 +173,12 @@ impl Stream {
             diverted: Mutex::default(),
             device: device.clone(),
         };
-        Stream { inner: Arc::new(inner), in_hand: true }
+        Stream { inner: Arc::new(inner) }
     }
 
     /// A new handle of a stream that may have no other left.
     fn again(inner: Arc<StreamInner>) -> Stream {
-        inner.handles.fetch_add(1, Ordering::Relaxed);
-        Stream { inner, in_hand: true }
+        Stream { inner }
     }
 
     /// The device that the stream belongs to.
@@ -262,7 +257,7 @@ impl Stream {
             self.queued();
             return self.keep_while_captured();
         }
-        let issued = other.inner.progress.issued.load(Ordering::Acquire);
+        let issued = other.inner.progress.issued.load(Ordering::SeqCst);
         if self.is_behind(other, issued) {
             return Ok(());
         }
@@ -292,7 +287,7 @@ impl Stream {
 
     /// Does everything queued on this stream from now on come after everything queued on `other` so far?
     pub(crate) fn comes_after(&self, other: &Stream) -> bool {
-        self == other || self.is_behind(other, other.inner.progress.issued.load(Ordering::Acquire))
+        self == other || self.is_behind(other, other.inner.progress.issued.load(Ordering::SeqCst))
     }
 
     /// Does it come after the first `issued` pieces of work of `other`, which are all that there are?
@@ -387,9 +382,9 @@ impl Stream {
         std::mem::replace(&mut *self.inner.diverted.lock().unwrap_or_else(PoisonError::into_inner), heap)
     }
 
-    /// A piece of work was queued.
+    /// A piece of work was queued. Sequentially consistent, since uses of buffers rely on it (`memory/uses.rs`).
     pub(crate) fn queued(&self) {
-        self.inner.progress.issued.fetch_add(1, Ordering::Release);
+        self.inner.progress.issued.fetch_add(1, Ordering::SeqCst);
     }
 
     /// How much was queued, before a wait: pieces of work, and launches.
@@ -408,37 +403,6 @@ impl Stream {
             return Ok(());
         }
         Err(Error::DeviceMismatch { what, expected: self.inner.device.ordinal(), got: device.ordinal() })
-    }
-}
-
-/// Handles for the list of a buffer's users.
-impl Stream {
-    /// A handle that no buffer is used through: only for what comes after the uses.
-    pub(crate) fn remembered(&self) -> Stream {
-        Stream { inner: self.inner.clone(), in_hand: false }
-    }
-
-    /// Has anybody a handle to queue work through? If not, all that was ever to be queued is queued, as the caller sees.
-    pub(crate) fn is_in_hand(&self) -> bool {
-        self.inner.handles.load(Ordering::Acquire) > 0
-    }
-}
-
-impl Clone for Stream {
-    fn clone(&self) -> Self {
-        if self.in_hand {
-            self.inner.handles.fetch_add(1, Ordering::Relaxed);
-        }
-        Stream { inner: self.inner.clone(), in_hand: self.in_hand }
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        if self.in_hand {
-            // Whoever sees the last handle gone sees what was queued through it.
-            self.inner.handles.fetch_sub(1, Ordering::Release);
-        }
     }
 }
 

@@ -9,7 +9,7 @@ use bytemuck::Pod;
 use super::{DType, Dim, Element, Layout, Shape, TensorError, TensorMut, dim};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::{DeviceBuffer, DevicePtr, DeviceView};
+use crate::memory::{DeviceBuffer, DeviceView, Within};
 use crate::stream::{On, Stream};
 
 /// Device memory with an element type, a shape and strides; see the [module](crate::tensor).
@@ -153,15 +153,10 @@ impl Tensor {
         address(&self.storage, self.dtype, &self.layout)
     }
 
-    /// Call before a kernel that reads the tensor is put on `stream`.
-    pub(crate) fn before_read(&self, stream: &Stream) -> Result<()> {
-        self.storage.view().before_read(stream)
-    }
-
-    /// Address of the first element for a kernel that is put on `stream` next and reads the tensor.
-    pub(crate) fn read<T>(&self, stream: &Stream) -> Result<DevicePtr<T>> {
-        self.before_read(stream)?;
-        Ok(DevicePtr::from_raw(self.address()))
+    /// Address of the first element, for kernels on `stream` that read the tensor.
+    pub(crate) fn read<T>(&self, stream: &Stream) -> Result<Within<'_, T>> {
+        stream.same_device("the tensor", self.device())?;
+        Ok(self.storage.view().within().at(self.address()))
     }
 
     /// The elements of a contiguous tensor, shared: for kernels and ops over plain vectors.

@@ -9,7 +9,7 @@ use super::tensor::{address, describe, expect_dtype, not_contiguous};
 use super::{DType, Dim, Element, Layout, Shape, TensorError, dim};
 use crate::device::Device;
 use crate::error::Result;
-use crate::memory::{DeviceBuffer, DevicePtr, DeviceViewMut};
+use crate::memory::{DeviceBuffer, DeviceViewMut, Within};
 use crate::stream::Stream;
 
 /// A tensor, or a part of one, that nobody else can reach: what operations write to. Its elements all lie at places of their own.
@@ -143,15 +143,10 @@ impl<'a> TensorMut<'a> {
         address(self.storage, self.dtype, &self.layout)
     }
 
-    /// Address of the first element for a kernel that is put on `stream` next and writes the tensor.
-    pub(crate) fn write<T>(&mut self, stream: &Stream) -> Result<DevicePtr<T>> {
-        self.before_write(stream)?;
-        Ok(DevicePtr::from_raw(self.address()))
-    }
-
-    /// Call before a kernel that writes the tensor is put on `stream`.
-    pub(crate) fn before_write(&mut self, stream: &Stream) -> Result<()> {
-        self.storage.view_mut().before_write(stream)
+    /// Address of the first element, for kernels on `stream` that write the tensor.
+    pub(crate) fn write<T>(&self, stream: &Stream) -> Result<Within<'_, T>> {
+        stream.same_device("the tensor", self.device())?;
+        Ok(self.storage.view().within().at(self.address()))
     }
 
     /// Are its elements `T`s? Otherwise the error, in the name of `operation`.

@@ -85,6 +85,10 @@ unsafe impl<P, A: Arg<P>> Arg<P> for Late<A> {
         packed.send(()).expect("somebody waits");
         go.recv().expect("somebody lets it go");
     }
+
+    fn commit((arg, ..): Self::Packed, stream: &Stream) {
+        A::commit(arg, stream);
+    }
 }
 
 /// `scale` by 2 on `stream`, on a thread of its own; `meanwhile` is done between its packing and its queueing.

@@ -262,6 +262,7 @@ fn what_cannot_be_captured_says_so_and_spoils_nothing() -> Result<()> {
     let state = (buffer(&stream, 1.0)?, buffer(&stream, 0.0)?);
     let mut graph = Graph::capture(&stream, state, |stream, (x, y)| {
         scaled(stream, 2.0, x, y)?;
+        let mut made = DeviceBuffer::<f32>::zeroed(stream, LEN)?;
         let refused: [(&str, Result<()>); 13] = [
             ("synchronize", stream.synchronize()),
             ("is_idle", stream.is_idle().map(drop)),
@@ -283,14 +284,15 @@ fn what_cannot_be_captured_says_so_and_spoils_nothing() -> Result<()> {
                     |_| Ok(()),
                 ),
             ),
-            // Last used on the stream that is being captured.
-            ("on another stream", elsewhere.fill_zero(&other)),
+            // Memory of the capture, on a stream outside of it.
+            ("on another stream", made.fill_zero(&other)),
         ];
         for (what, result) in refused {
             let error = expect_error(what, result, not_capturable)?;
             assert!(error.is_recoverable() && error.to_string().contains("\nhint: "), "{what}: {error}");
         }
-        // Streams outside the capture work on.
+        // Streams outside the capture work on, and so do buffers that it does not use.
+        elsewhere.fill_zero(&other)?;
         assert_eq!(buffer(&other, 8.0)?.to_vec(&other)?, [8.0; LEN]);
         // An event recorded inside marks a place in the graph.
         stream.record(&event)?;
@@ -305,6 +307,30 @@ fn what_cannot_be_captured_says_so_and_spoils_nothing() -> Result<()> {
     // The event is a usual one when it is recorded again.
     other.record(&event)?;
     event.synchronize()
+}
+
+/// A capture has a stream of its own: what other threads do on the stream that it was asked for is done at once.
+#[test]
+fn work_of_other_threads_is_no_part_of_a_graph() -> Result<()> {
+    let Bench { stream, .. } = Bench::open()?;
+    let mut mine = buffer(&stream, 1.0)?;
+    let mut graph = Graph::capture(&stream, buffer(&stream, 0.0)?, |own, y| {
+        let x = buffer(&stream, 3.0)?;
+        let on_a_thread = || -> Result<_> {
+            let mut y = DeviceBuffer::zeroed(&stream, LEN)?;
+            scaled(&stream, 2.0, &x, &mut y)?;
+            mine.copy_from_device(&stream, &y)?;
+            y.to_vec(&stream)
+        };
+        let seen = std::thread::scope(|threads| threads.spawn(on_a_thread).join().expect("no panic"))?;
+        assert_eq!(seen, [6.0; LEN]);
+        y.fill_zero(own)
+    })?;
+    assert_eq!(graph.launches().len(), 0);
+    graph.replay(&stream)?;
+    drop(graph);
+    assert_eq!(mine.to_vec(&stream)?, [6.0; LEN]);
+    Ok(())
 }
 
 #[test]

@@ -5,3 +5,4 @@ mod common;
 
 mod graph_cache;
 mod graphs;
+mod uses;

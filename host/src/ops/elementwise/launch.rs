@@ -14,7 +14,7 @@ use super::plan::{Operand, Piece, each_piece};
 use super::same_dtype;
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
-use crate::memory::DevicePtr;
+use crate::memory::Within;
 use crate::stream::Stream;
 use crate::tensor::{DType, Shape, Tensor, TensorError, TensorMut};
 
@@ -66,10 +66,11 @@ impl Launch<'_, '_> {
         W: Copy,
     {
         let width = width(size_of::<T>(), size_of::<T>());
-        self.run([x], width, |stream, config, piece| {
-            let [x, y] = piece.addresses;
+        self.run([x], width, |stream, config, piece, [x, y]| {
             // SAFETY: see `run`.
-            unsafe { launch::<K>(stream, config, (op, parameters, piece.geometry, ptr::<T>(x), ptr::<T>(y))) }
+            unsafe {
+                launch::<K>(stream, config, (op, parameters, piece.geometry, x.cast::<T>(), y.cast::<T>()))
+            }
         })
     }
 
@@ -80,11 +81,10 @@ impl Launch<'_, '_> {
         T: Pod,
     {
         let width = width(size_of::<T>(), size_of::<T>());
-        self.run(inputs, width, |stream, config, piece| {
-            let [a, b, c] = piece.addresses;
+        self.run(inputs, width, |stream, config, piece, [a, b, c]| {
             // SAFETY: see `run`.
             unsafe {
-                launch::<K>(stream, config, (op, piece.geometry, ptr::<T>(a), ptr::<T>(b), ptr::<T>(c)))
+                launch::<K>(stream, config, (op, piece.geometry, a.cast::<T>(), b.cast::<T>(), c.cast::<T>()))
             }
         })
     }
@@ -95,11 +95,14 @@ impl Launch<'_, '_> {
         K: Kernel<Params = (Value<CompareOp>, Value<Geometry<3>>, Ptr<T>, Ptr<T>, PtrMut<u8>)>,
         T: Pod,
     {
-        self.run(inputs, width(size_of::<T>(), 1), |stream, config, piece| {
-            let [a, b, c] = piece.addresses;
+        self.run(inputs, width(size_of::<T>(), 1), |stream, config, piece, [a, b, c]| {
             // SAFETY: see `run`.
             unsafe {
-                launch::<K>(stream, config, (op, piece.geometry, ptr::<T>(a), ptr::<T>(b), ptr::<u8>(c)))
+                launch::<K>(
+                    stream,
+                    config,
+                    (op, piece.geometry, a.cast::<T>(), b.cast::<T>(), c.cast::<u8>()),
+                )
             }
         })
     }
@@ -110,14 +113,13 @@ impl Launch<'_, '_> {
         K: Kernel<Params = (Value<Geometry<4>>, Ptr<u8>, Ptr<T>, Ptr<T>, PtrMut<T>)>,
         T: Pod,
     {
-        self.run(inputs, width(size_of::<T>(), 1), |stream, config, piece| {
-            let [c, a, b, d] = piece.addresses;
+        self.run(inputs, width(size_of::<T>(), 1), |stream, config, piece, [c, a, b, d]| {
             // SAFETY: see `run`.
             unsafe {
                 launch::<K>(
                     stream,
                     config,
-                    (piece.geometry, ptr::<u8>(c), ptr::<T>(a), ptr::<T>(b), ptr::<T>(d)),
+                    (piece.geometry, c.cast::<u8>(), a.cast::<T>(), b.cast::<T>(), d.cast::<T>()),
                 )
             }
         })
@@ -130,8 +132,8 @@ impl Launch<'_, '_> {
         Turning: Kernel<Params = (Value<Turned>, Ptr<T>, PtrMut<T>)>,
         T: Pod,
     {
-        self.run([x], width(size_of::<T>(), size_of::<T>()), |stream, config, piece| {
-            let [x, y] = piece.addresses.map(ptr::<T>);
+        self.run([x], width(size_of::<T>(), size_of::<T>()), |stream, config, piece, operands| {
+            let [x, y] = operands.map(Within::cast::<T>);
             // SAFETY: see `run`.
             unsafe {
                 match Turned::of(&piece.geometry) {
@@ -144,22 +146,18 @@ impl Launch<'_, '_> {
         })
     }
 
-    /// Puts the uses of inputs and output in order, then launches piece by piece.
+    /// Launches piece by piece.
     ///
     /// What `launch` may rely on: the addresses of a piece are of live memory, on the stream's device, that holds what its geometry
     /// names and is aligned as its mode asks for; the output is exclusively borrowed and has no two elements at one place, and an
     /// input either is the output, element by element, or lies in other memory: a tensor that is written shares its memory with none.
     fn run<const I: usize, const K: usize>(
-        mut self,
+        self,
         inputs: [Input<'_>; I],
         width: usize,
-        launch: impl Fn(&Stream, LaunchConfig, &Piece<K>) -> Result<()>,
+        launch: impl Fn(&Stream, LaunchConfig, &Piece<K>, [Within<'_, u8>; K]) -> Result<()>,
     ) -> Result<()> {
         const { assert!(I + 1 == K) };
-        for (tensor, _) in inputs.into_iter().flatten() {
-            tensor.before_read(self.stream)?;
-        }
-        self.out.before_write(self.stream)?;
         let Launch { stream, out, .. } = &self;
         let written =
             Operand { strides: out.layout().strides(), size: out.dtype().size(), address: out.address() };
@@ -169,7 +167,16 @@ impl Launch<'_, '_> {
             address: tensor.address(),
         };
         let operands = std::array::from_fn(|k| inputs.get(k).copied().flatten().map_or(written, operand));
-        each_piece(out.shape(), operands, width, |piece: &Piece<K>| launch(stream, grid(piece.blocks), piece))
+        let output = out.write::<u8>(stream)?;
+        let mut memory = [output; K];
+        for (place, (tensor, _)) in inputs.into_iter().enumerate().filter_map(|(k, input)| Some((k, input?)))
+        {
+            memory[place] = tensor.read(stream)?;
+        }
+        each_piece(out.shape(), operands, width, |piece: &Piece<K>| {
+            let operands = std::array::from_fn(|k| memory[k].at(piece.addresses[k]));
+            launch(stream, grid(piece.blocks), piece, operands)
+        })
     }
 }
 
@@ -177,8 +184,4 @@ fn grid(blocks: u64) -> LaunchConfig {
     // More blocks than a grid holds become an error of the launch.
     LaunchConfig::new([u32::try_from(blocks).unwrap_or(u32::MAX), 1, 1], [THREADS, 1, 1])
         .overlapping_previous()
-}
-
-fn ptr<T>(address: u64) -> DevicePtr<T> {
-    DevicePtr::from_raw(address)
 }

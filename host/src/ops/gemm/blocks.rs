@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
 use crate::memory::tensor_map::TensorMap;
-use crate::memory::{DevicePtr, DeviceView, DeviceViewMut, same_length};
+use crate::memory::{DeviceView, DeviceViewMut, Within, same_length};
 use crate::stream::Stream;
 use crate::tensor::{DType, Element};
 
@@ -108,7 +108,7 @@ impl BlockScaled<'_> {
         }
         let (entry, launch) = (&TABLE[index], LAUNCHES[index]);
         let tiles = self.m.div_ceil(entry.block[0] as usize) * self.n.div_ceil(entry.block[1] as usize);
-        let launched = self.launched(stream, entry, 1, &c)?;
+        let launched = self.launched(entry, 1, &c)?;
         // SAFETY: lengths are those of the shape, c is exclusively borrowed, maps, grid and block are what the kernel asks for, and it
         // waits for earlier launches before it touches memory.
         unsafe { launch(stream, config(stream, entry, tiles), launched) }
@@ -142,8 +142,7 @@ impl BlockScaled<'_> {
         }
         let entry = &TABLE[0];
         let tiles = most_tiles(entry, self.m, self.n, groups)?;
-        let (a, b, d, arguments, data, factors_a, pitch, factors_b) =
-            self.launched(stream, entry, groups, &c)?;
+        let (a, b, d, arguments, data, factors_a, pitch, factors_b) = self.launched(entry, groups, &c)?;
         let is_wide = T::DTYPE == DType::I64;
         let offsets = offsets.bytes().cast::<i32>();
         let groups = side("the groups", groups)?;
@@ -154,10 +153,9 @@ impl BlockScaled<'_> {
         unsafe { launch::<gemm_grouped_e4m3_blocks_nt_128x128>(stream, config, arguments) }
     }
 
-    /// The maps and what else kernels get, for so many matrices of B. C is written after everything that uses it.
+    /// The maps and what else kernels get, for so many matrices of B. The launch begins the write of C.
     fn launched<'l>(
         &'l self,
-        stream: &Stream,
         entry: &Entry,
         groups: usize,
         c: &'l DeviceViewMut<'_, bf16>,
@@ -166,7 +164,6 @@ impl BlockScaled<'_> {
         let [block_m, block_n, _] = entry.block;
         let map_a = map(self.a.bytes(), DType::F8E4M3, (k, m, k), (1, 0), [K_BYTES, block_m])?;
         let map_b = map(self.b.bytes(), DType::F8E4M3, (k, n, k), (groups, n * k), [K_BYTES, block_n])?;
-        c.before_write(stream)?;
         let matrix = Matrix::new::<bf16>(c.view(), m, n);
         // A part of a buffer may begin anywhere.
         let operand = matrix.operand();
@@ -193,7 +190,7 @@ impl BlockScaled<'_> {
             plain: aligned,
             fetched: false,
         };
-        Ok((map_a, map_b, map_c, arguments, bytes.as_ptr(), self.factors_a, m as u32, self.factors_b))
+        Ok((map_a, map_b, map_c, arguments, bytes.within(), self.factors_a, m as u32, self.factors_b))
     }
 
     fn check(&self, stream: &Stream, groups: usize, c: usize) -> Result<()> {
@@ -239,7 +236,7 @@ type Launched<'a> = (
     TensorMap<'a>,
     TensorMap<'a>,
     Arguments,
-    DevicePtr<u8>,
+    Within<'a, u8>,
     DeviceView<'a, f32>,
     u32,
     DeviceView<'a, f32>,

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
 use crate::memory::tensor_map::TensorMap;
-use crate::memory::{DevicePtr, DeviceView, DeviceViewMut, same_length};
+use crate::memory::{DeviceView, DeviceViewMut, Within, same_length};
 use crate::stream::Stream;
 use crate::tensor::{DType, Element};
 
@@ -229,8 +229,7 @@ impl<'a> GroupedMatmul<'a> {
         let b = packed_b.as_ref().map_or(b, Packed::matrix);
         let map_a = operand_map(a, true, entry.block[0])?;
         let map_b = operand_map(b.transposed(), !entry.trans_b, entry.block[1])?;
-        // The kernel writes C through `data` or through this map; either way after everything that uses it.
-        c.data.before_write(stream)?;
+        // The kernel writes C through `data` or through this map. The launch begins the write with `data`.
         let copied = can_copy(problem);
         let store_box = [entry.store_columns / activation.columns(), BOX];
         let map_c = if copied { lines_map(c.data.view(), c.dtype, c.shape, store_box)? } else { map_a };
@@ -257,7 +256,7 @@ impl<'a> GroupedMatmul<'a> {
         let launched = Launched {
             maps: [map_a, map_b, map_c, map_added],
             arguments,
-            data: c.data.as_ptr(),
+            data: c.data.view().within(),
             bias: bias.map(|bias| bias.data),
             residual: residual.map(|residual| residual.data),
             scales: [scale_a, scale_b],
@@ -371,7 +370,7 @@ type Parameters = <gemm::sm90::grouped::gemm_grouped_bf16_nt_128x128_pp as Kerne
 struct Launched<'a> {
     maps: [TensorMap<'a>; 4],
     arguments: Arguments,
-    data: DevicePtr<u8>,
+    data: Within<'a, u8>,
     bias: Option<DeviceView<'a, u8>>,
     residual: Option<DeviceView<'a, u8>>,
     scales: [Option<DeviceView<'a, f32>>; 2],

@@ -19,7 +19,7 @@ use crate::device::Arch;
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
 use crate::memory::tensor_map::{L2Promotion, Swizzle, TensorMap, Tiling};
-use crate::memory::{DevicePtr, DeviceView};
+use crate::memory::{DeviceView, Within};
 use crate::stream::Stream;
 use crate::tensor::DType;
 
@@ -370,7 +370,7 @@ struct Launched<'a> {
     c: TensorMap<'a>,
     added: TensorMap<'a>,
     arguments: Arguments,
-    data: DevicePtr<u8>,
+    data: Within<'a, u8>,
     bias: Option<DeviceView<'a, u8>>,
     residual: Option<DeviceView<'a, u8>>,
     scales: [Option<DeviceView<'a, f32>>; 3],
@@ -476,8 +476,7 @@ fn launch_entry(stream: &Stream, problem: &Problem, config: &Config, operands: O
     // The lines of C as they lie.
     let c_shape = if problem.c.order == Order::Rows { c.shape } else { c.shape.transposed() };
     let copied = can_copy(problem);
-    // The kernel writes C through `data` or through this map; either way after everything that uses it.
-    c.data.before_write(stream)?;
+    // The kernel writes C through `data` or through this map. The launch begins the write with `data`.
     let halves = activation.columns();
     let store_box = if entry.transposed {
         [BOX / halves, entry.store_columns]
@@ -512,7 +511,7 @@ fn launch_entry(stream: &Stream, problem: &Problem, config: &Config, operands: O
         c: map_c,
         added: map_added,
         arguments,
-        data: c.data.as_ptr(),
+        data: c.data.view().within(),
         bias: bias.map(|bias| bias.data),
         residual: residual.map(|residual| residual.data),
         scales: [scale_a, scale_b, scale_c],

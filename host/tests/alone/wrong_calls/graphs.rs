@@ -77,10 +77,10 @@ fn nested(calls: &mut Calls) {
         not_capturable,
     );
     calls.wrong(
-        "outside, what the captured stream used last",
+        "outside, memory of the capture",
         |b| {
-            let (mut x, other) = (Calls::ten(b)?, b.device.stream()?);
-            captured(b, |_, _| x.fill_zero(&other))
+            let other = b.device.stream()?;
+            captured(b, |s, _| DeviceBuffer::<f32>::zeroed(s, LEN)?.fill_zero(&other))
         },
         not_capturable,
     );
