@@ -216,8 +216,8 @@ fn free_block(address: CUdeviceptr, block: Block, uses: &Uses) {
     // A block that waits for other streams stays known until its memory is given out again.
     if let Some(bytes) = known.filter(|_| uses.is_at_home()) {
         // Nobody uses the block after this, so nobody has to wait for it.
-        let forget = || Ok(driver::soft::mark_block(uses.home().handle().cast(), address, bytes, None));
-        let _ = uses.home().device().clean_up(forget);
+        // On a thread without a context the mark is forgone: the block then counts as in use until it is given out again.
+        driver::soft::mark_block(uses.home().handle().cast(), address, bytes, None);
     }
     let home = uses.home();
     home.device().allocator().free(heap.as_ref().unwrap_or_else(|| home.own_heap()), lease, uses);
