@@ -22,7 +22,7 @@ use crate::stream::Stream;
 
 /// A kernel made ready for one configuration on one stream, by [`KernelHandle::prepare`].
 ///
-/// These are launched the usual way: clusters, cooperative launches, launches that are captured, and all launches when the
+/// Inside a capture, prepare on the capture's stream. These are launched the usual way: clusters, cooperative launches, launches that are captured, and all launches when the
 /// driver has no memory for a graph. Other launches do not overlap with the launch before them or behind them
 /// ([`LaunchConfig::overlapping_previous`]). On the software driver a configuration that overlaps is launched the usual way too:
 /// its checker watches the overlap, which a graph does not tell.

@@ -231,15 +231,15 @@ fn prepared_launches_of_every_configuration() -> Result<()> {
     let error = kernel.prepare(&stream, LaunchConfig::linear(128, 65)).expect_err("bounded to 64 threads");
     assert!(error.to_string().contains("65"), "{error}");
     // In a capture it is part of the graph, and done when that is replayed.
-    let prepared = kernel.prepare(&stream, config)?;
-    let mut graph = Graph::capture(&stream, (out, prepared), |_, (out, prepared)| {
+    let mut graph = Graph::capture(&stream, out, |stream, out| {
+        let mut prepared = kernel.prepare(stream, config)?;
         // SAFETY: one thread an element.
         unsafe { prepared.launch((&mut *out,)) }
     })?;
     for _ in 0..2 {
         graph.replay(&stream)?;
     }
-    assert!(graph.inputs().0.to_vec(&stream)?.iter().all(|&v| v == launched + 2));
+    assert!(graph.inputs().to_vec(&stream)?.iter().all(|&v| v == launched + 2));
     Ok(())
 }
 
