@@ -81,9 +81,9 @@ fn bench_reduce(session: &mut Session, x: &[f32]) -> Outcome {
     let device = DeviceBuffer::from_slice(&stream, x)?;
     let want = reference::sum(x);
     let limit = tolerance::REDUCE_SUM.for_terms(x.len());
-    let got = reduce::sum(&stream, &device)?;
+    let got = reduce::buffer_sum(&stream, &device)?;
     compare::accumulated("reduce_sum", &[got], &want.value, &want.magnitude, &[1], limit)?;
-    let got = reduce::max(&stream, &device)?;
+    let got = reduce::buffer_amax(&stream, &device)?;
     compare::elementwise(
         "reduce_max",
         &[got],
@@ -95,9 +95,12 @@ fn bench_reduce(session: &mut Session, x: &[f32]) -> Outcome {
     let (work, shape) = (Work::Bytes(F32 * x.len() as u64), x.len().to_string());
     let mut out = DeviceBuffer::zeroed(&stream, 1)?;
     let (sum, max) = (torch("sum", x.len()), torch("max", x.len()));
-    session
-        .measure_beside("reduce_sum", &shape, work, &sum, |_| reduce::sum_into(&stream, &device, &mut out))?;
-    session.measure_beside("reduce_max", &shape, work, &max, |_| reduce::max_into(&stream, &device, &mut out))
+    session.measure_beside("reduce_sum", &shape, work, &sum, |_| {
+        reduce::buffer_sum_into(&stream, &device, &mut out)
+    })?;
+    session.measure_beside("reduce_max", &shape, work, &max, |_| {
+        reduce::buffer_amax_into(&stream, &device, &mut out)
+    })
 }
 
 fn bench_transpose(session: &mut Session, x: &[f32], rows: usize, columns: usize) -> Outcome {

@@ -7,7 +7,7 @@ use ironwarp::ops::elementwise::{
 };
 use ironwarp::ops::fill::{fill, uniform};
 use ironwarp::ops::index::{Indices, gather, scatter, scatter_add};
-use ironwarp::ops::reduction::{ReduceOp, argmax, reduce, sum};
+use ironwarp::ops::reduce::{ReduceOp, argmax, reduce, sum};
 use ironwarp::{DType, DeviceBuffer, Stream, Tensor};
 use ironwarp_benches::{Outcome, Session, Work};
 use reference::elementwise as oracle;
@@ -257,7 +257,7 @@ fn bench_reduction(session: &mut Session, dtype: DType, bytes: usize) -> Outcome
         })?;
         let beside = [peer("amax", dtype, rows, &more)];
         session.measure_beside(&format!("reduction_max_{name}"), &shape, work, &beside, |_| {
-            reduce(&stream, ReduceOp::Max, &x, axes).map(drop)
+            reduce(&stream, ReduceOp::Amax, &x, axes).map(drop)
         })?;
     }
     let beside = [peer("argmax", dtype, rows, &[("axis", json!(1))])];

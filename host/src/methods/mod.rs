@@ -9,7 +9,7 @@
 //! | `unary` | one row a function of [`crate::ops::elementwise::UnaryOp`]; `to`, `clamp` |
 //! | `binary` | one row a function of [`crate::ops::elementwise::BinaryOp`] and of [`crate::ops::elementwise::CompareOp`] |
 //! | `operators` | `+ - * / & \| ^ !` |
-//! | `reduce` | one row a function of [`crate::ops::reduction::ReduceOp`]; `argmax`, `max` |
+//! | `reduce` | one row a function of [`crate::ops::reduce::ReduceOp`]; `argmax`, `max` |
 //! | `shape` | `reshape`, `flatten`, `cat`, `split` and their like |
 //! | `index` | `index_select`, `gather`, `scatter`, `where_`, `masked_fill` |
 //! | `matmul` | products of vectors, matrices and batches |

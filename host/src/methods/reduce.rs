@@ -2,7 +2,7 @@
 
 use super::stream_of;
 use crate::error::Result;
-use crate::ops::reduction::{self, ReduceOp};
+use crate::ops::reduce::{self as ops, ReduceOp};
 use crate::tensor::{DType, Dim, Tensor, dim};
 
 /// Names of a reduction (the dimensions go; they stay with one place; all of them go), its row of the op table, and what it computes.
@@ -47,8 +47,8 @@ reduce_methods! {
     prod, prod_keepdim, prod_all = Prod: "The product (an i64 of integers and bools)";
     mean, mean_keepdim, mean_all = Mean: "The mean";
     norm, norm_keepdim, norm_all = Norm: "The Euclidean norm";
-    amax, amax_keepdim, amax_all = Max: "The largest element; NaN if there is one";
-    amin, amin_keepdim, amin_all = Min: "The smallest element; NaN if there is one";
+    amax, amax_keepdim, amax_all = Amax: "The largest element; NaN if there is one";
+    amin, amin_keepdim, amin_all = Amin: "The smallest element; NaN if there is one";
 }
 
 fn reduce<D: Dim>(
@@ -59,7 +59,7 @@ fn reduce<D: Dim>(
     keepdim: bool,
 ) -> Result<Tensor> {
     let mut axes = dim::axes(operation, dims, x.rank(), "at most once")?;
-    let reduced = reduction::reduce(&stream_of(x)?, op, x, &axes)?;
+    let reduced = ops::reduce(&stream_of(x)?, op, x, &axes)?;
     if !keepdim {
         return Ok(reduced);
     }
@@ -79,7 +79,7 @@ impl Tensor {
     /// [`crate::TensorError::Axis`], [`crate::TensorError::DType`] for 8-bit floats, [`crate::TensorError::Empty`] where the
     /// dimension has no places, [`crate::Error::OutOfMemory`], or the driver's error.
     pub fn argmax(&self, dim: impl Dim) -> Result<Tensor> {
-        reduction::argmax(&stream_of(self)?, self, dim::axis("argmax", dim, self.rank())?)
+        ops::argmax(&stream_of(self)?, self, dim::axis("argmax", dim, self.rank())?)
     }
 
     /// As [`Tensor::argmax`], of the smallest element; NaN counts as smallest.
@@ -87,7 +87,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::argmax`].
     pub fn argmin(&self, dim: impl Dim) -> Result<Tensor> {
-        reduction::argmin(&stream_of(self)?, self, dim::axis("argmin", dim, self.rank())?)
+        ops::argmin(&stream_of(self)?, self, dim::axis("argmin", dim, self.rank())?)
     }
 
     /// The number of the largest of all elements, counted in order.

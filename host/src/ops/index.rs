@@ -30,7 +30,7 @@ use tensor::index::{
 
 use super::convert::{convert, convert_into};
 use super::elementwise::{contiguous, made, same_dtype};
-use super::reduction::{ReduceOp, reduce};
+use super::reduce::{ReduceOp, reduce};
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
 use crate::memory::{DeviceBuffer, DevicePtr, Within};
@@ -81,7 +81,7 @@ impl Indices {
         }
         let tensor = convert(stream, tensor, DType::I64)?.view_as(&[tensor.elements()])?;
         if !tensor.is_empty() {
-            for op in [ReduceOp::Min, ReduceOp::Max] {
+            for op in [ReduceOp::Amin, ReduceOp::Amax] {
                 let index: i64 = reduce(stream, op, &tensor, &[])?.item_on(stream)?;
                 if usize::try_from(index).map_or(true, |index| index >= bound) {
                     return Err(TensorError::Index { operation, index, bound }.into());

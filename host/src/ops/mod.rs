@@ -8,6 +8,5 @@ pub mod fill;
 pub mod gemm;
 pub mod index;
 pub mod reduce;
-pub mod reduction;
 pub mod saxpy;
 pub mod transpose;

@@ -14,10 +14,10 @@ fn case(x: &[f32], skip: usize, what: &str) -> Outcome {
     let device = DeviceBuffer::from_slice(&stream, x)?;
     let (x, view) = (&x[skip..], device.slice(skip..)?);
     let want = reference::sum(x);
-    let sum = reduce::sum(&stream, view)?;
+    let sum = reduce::buffer_sum(&stream, view)?;
     let tolerance = tolerance::REDUCE_SUM.for_terms(x.len());
     compare::accumulated(&format!("sum, {what}"), &[sum], &want.value, &want.magnitude, &[1], tolerance)?;
-    let max = reduce::max(&stream, view)?;
+    let max = reduce::buffer_amax(&stream, view)?;
     let want = [reference::max(x)];
     compare::elementwise(&format!("max, {what}"), &[max], &want, &[1], tolerance::REDUCE_MAX.tolerance())?;
     Ok(())
@@ -42,11 +42,11 @@ fn any_input() -> Outcome {
 fn alignment_does_not_change_a_bit() -> Outcome {
     let stream = Device::open(0)?.stream()?;
     let x: Vec<f32> = input(Family::Cancelling, 3, 10_000);
-    let aligned = reduce::sum(&stream, &DeviceBuffer::from_slice(&stream, &x)?)?;
+    let aligned = reduce::buffer_sum(&stream, &DeviceBuffer::from_slice(&stream, &x)?)?;
     for skip in 1..4 {
         let padded: Vec<f32> = std::iter::repeat_n(9.0, skip).chain(x.iter().copied()).collect();
         case(&padded, skip, &format!("{skip} elements skipped"))?;
-        let moved = reduce::sum(&stream, DeviceBuffer::from_slice(&stream, &padded)?.slice(skip..)?)?;
+        let moved = reduce::buffer_sum(&stream, DeviceBuffer::from_slice(&stream, &padded)?.slice(skip..)?)?;
         compare::bitwise_equal("sum off the boundary", &[moved], &[aligned])?;
     }
     Ok(())
@@ -70,7 +70,7 @@ fn one_special_value_anywhere_decides() -> Outcome {
 #[test]
 fn signs_of_zero_and_negative_maxima() -> Outcome {
     let stream = Device::open(0)?.stream()?;
-    let max = |x: &[f32]| reduce::max(&stream, &DeviceBuffer::from_slice(&stream, x)?);
+    let max = |x: &[f32]| reduce::buffer_amax(&stream, &DeviceBuffer::from_slice(&stream, x)?);
     compare::bitwise_equal("max of zeros", &[max(&[-0.0, 0.0, -0.0])?], &[0.0])?;
     compare::bitwise_equal("max of -0", &[max(&[-0.0; 70])?], &[-0.0])?;
     compare::bitwise_equal("max below 0", &[max(&[-3.0, -2.0, -5.0])?], &[-2.0])?;
@@ -84,7 +84,7 @@ fn exact_inputs_give_exact_sums() -> Outcome {
     for n in LENGTHS {
         let x: Vec<f32> = input(Family::SmallIntegers, 6, n);
         let want: f64 = x.iter().map(|&v| f64::from(v)).sum();
-        let got = reduce::sum(&stream, &DeviceBuffer::from_slice(&stream, &x)?)?;
+        let got = reduce::buffer_sum(&stream, &DeviceBuffer::from_slice(&stream, &x)?)?;
         assert_eq!(f64::from(got), want, "n {n}");
     }
     Ok(())
@@ -94,9 +94,9 @@ fn exact_inputs_give_exact_sums() -> Outcome {
 fn repeats_bit_for_bit() -> Outcome {
     let stream = Device::open(0)?.stream()?;
     let x = DeviceBuffer::from_slice(&stream, &input::<f32>(Family::HugeTiny, 5, 50_001))?;
-    let first = reduce::sum(&stream, &x)?;
+    let first = reduce::buffer_sum(&stream, &x)?;
     for _ in 0..3 {
-        compare::bitwise_equal("sum again", &[reduce::sum(&stream, &x)?], &[first])?;
+        compare::bitwise_equal("sum again", &[reduce::buffer_sum(&stream, &x)?], &[first])?;
     }
     Ok(())
 }
@@ -106,13 +106,13 @@ fn results_on_the_device_and_wrong_outputs() -> Outcome {
     let stream = Device::open(0)?.stream()?;
     let x = DeviceBuffer::from_slice(&stream, &input::<f32>(Family::Normal, 7, 5000))?;
     let mut out = DeviceBuffer::zeroed(&stream, 3)?;
-    reduce::sum_into(&stream, &x, out.slice_mut(1..2)?)?;
-    reduce::max_into(&stream, &x, out.slice_mut(2..3)?)?;
-    let want = [0.0, reduce::sum(&stream, &x)?, reduce::max(&stream, &x)?];
+    reduce::buffer_sum_into(&stream, &x, out.slice_mut(1..2)?)?;
+    reduce::buffer_amax_into(&stream, &x, out.slice_mut(2..3)?)?;
+    let want = [0.0, reduce::buffer_sum(&stream, &x)?, reduce::buffer_amax(&stream, &x)?];
     compare::bitwise_equal("on the device", &out.to_vec(&stream)?, &want)?;
-    let refused = reduce::sum_into(&stream, &x, &mut out);
+    let refused = reduce::buffer_sum_into(&stream, &x, &mut out);
     assert!(matches!(refused, Err(Error::Length { what: "out", expected: 1, got: 3, .. })), "{refused:?}");
-    let refused = reduce::max_into(&stream, &x, out.slice_mut(1..1)?);
+    let refused = reduce::buffer_amax_into(&stream, &x, out.slice_mut(1..1)?);
     assert!(matches!(refused, Err(Error::Length { what: "out", expected: 1, got: 0, .. })), "{refused:?}");
     Ok(())
 }

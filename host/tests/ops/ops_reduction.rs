@@ -2,7 +2,7 @@
 //! whichever driver is there.
 
 use half::{bf16, f16};
-use ironwarp::ops::reduction::{ReduceOp, argmax, argmin, mean, reduce, sum};
+use ironwarp::ops::reduce::{ReduceOp, argmax, argmin, mean, reduce, sum};
 use ironwarp::tensor::Element;
 use ironwarp::{DType, Device, Error, Stream, Tensor, TensorError};
 use reference::reduction as oracle;
@@ -114,15 +114,15 @@ fn every_reduction<T: Element + testkit::Element + Into<f64>>(
             limit,
         )?;
         compare::elementwise(
-            &what(ReduceOp::Max),
-            &got(ReduceOp::Max)?,
+            &what(ReduceOp::Amax),
+            &got(ReduceOp::Amax)?,
             &oracle::maxima(&groups),
             &sizes,
             Tolerance::EXACT,
         )?;
         compare::elementwise(
-            &what(ReduceOp::Min),
-            &got(ReduceOp::Min)?,
+            &what(ReduceOp::Amin),
+            &got(ReduceOp::Amin)?,
             &oracle::minima(&groups),
             &sizes,
             Tolerance::EXACT,
@@ -242,9 +242,10 @@ fn integers<T: Element + Into<i64> + TryFrom<i64> + PartialEq>(low: i64, high: i
         if groups.iter().any(Vec::is_empty) {
             continue;
         }
-        for (op, f, start) in
-            [(ReduceOp::Max, i64::max as fn(i64, i64) -> i64, i64::MIN), (ReduceOp::Min, i64::min, i64::MAX)]
-        {
+        for (op, f, start) in [
+            (ReduceOp::Amax, i64::max as fn(i64, i64) -> i64, i64::MIN),
+            (ReduceOp::Amin, i64::min, i64::MAX),
+        ] {
             let got: Vec<i64> =
                 reduce(&stream, op, &device, axes)?.to_vec::<T>(&stream)?.into_iter().map(T::into).collect();
             assert_eq!(got, of(f, start), "{op:?} {what}");
@@ -261,8 +262,8 @@ fn integers_wrap_around_in_64_bits() -> Outcome {
     let stream = stream()?;
     let flags = Tensor::from_slice(&stream, &[2, 3], &[true, false, true, false, false, false])?;
     assert_eq!(sum(&stream, &flags, &[1])?.to_vec::<i64>(&stream)?, [2, 0]);
-    assert_eq!(reduce(&stream, ReduceOp::Max, &flags, &[1])?.to_vec::<bool>(&stream)?, [true, false]);
-    assert_eq!(reduce(&stream, ReduceOp::Min, &flags, &[0])?.to_vec::<bool>(&stream)?, [false; 3]);
+    assert_eq!(reduce(&stream, ReduceOp::Amax, &flags, &[1])?.to_vec::<bool>(&stream)?, [true, false]);
+    assert_eq!(reduce(&stream, ReduceOp::Amin, &flags, &[0])?.to_vec::<bool>(&stream)?, [false; 3]);
     Ok(())
 }
 
@@ -318,10 +319,10 @@ fn signs_of_zero() -> Outcome {
     let stream = stream()?;
     let zeros = Tensor::from_slice(&stream, &[3], &[-0.0f64, 0.0, -0.0])?;
     let of = |op| reduce(&stream, op, &zeros, &[])?.item_on::<f64>(&stream);
-    compare::bitwise_equal("zeros", &[of(ReduceOp::Max)?, of(ReduceOp::Min)?], &[0.0, -0.0])?;
+    compare::bitwise_equal("zeros", &[of(ReduceOp::Amax)?, of(ReduceOp::Amin)?], &[0.0, -0.0])?;
     let zeros = Tensor::from_slice(&stream, &[3], &[-0.0f32, 0.0, -0.0])?;
     let of = |op| reduce(&stream, op, &zeros, &[])?.item_on::<f32>(&stream);
-    compare::bitwise_equal("zeros", &[of(ReduceOp::Max)?, of(ReduceOp::Min)?], &[0.0, -0.0])?;
+    compare::bitwise_equal("zeros", &[of(ReduceOp::Amax)?, of(ReduceOp::Amin)?], &[0.0, -0.0])?;
     Ok(())
 }
 
@@ -345,11 +346,11 @@ fn wrong_calls_say_what_to_do() -> Outcome {
     wrong(sum(&stream, &zeros(&[2], DType::F8E4M3)?, &[]), |e| matches!(e, TensorError::DType { .. }));
     wrong(argmin(&stream, &zeros(&[2], DType::F8E5M2)?, 0), |e| matches!(e, TensorError::DType { .. }));
     let empty = zeros(&[2, 0], DType::F32)?;
-    for op in [ReduceOp::Max, ReduceOp::Min, ReduceOp::Mean] {
+    for op in [ReduceOp::Amax, ReduceOp::Amin, ReduceOp::Mean] {
         wrong(reduce(&stream, op, &empty, &[1]), |e| matches!(e, TensorError::Empty { .. }));
     }
     wrong(argmax(&stream, &empty, 1), |e| matches!(e, TensorError::Empty { .. }));
     assert_eq!(reduce(&stream, ReduceOp::Prod, &empty, &[1])?.to_vec::<f32>(&stream)?, [1.0, 1.0]);
-    assert!(reduce(&stream, ReduceOp::Max, &empty, &[0])?.is_empty());
+    assert!(reduce(&stream, ReduceOp::Amax, &empty, &[0])?.is_empty());
     Ok(())
 }

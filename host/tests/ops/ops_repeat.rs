@@ -5,7 +5,7 @@
 use half::bf16;
 use ironwarp::ops::gemm::{Gemm, Matmul, Matrix, MatrixMut, candidates, gemm_f32};
 use ironwarp::ops::index::{Indices, scatter, scatter_add};
-use ironwarp::ops::reduction::sum;
+use ironwarp::ops::reduce::sum;
 use ironwarp::ops::{reduce, saxpy::saxpy, transpose::transpose};
 use ironwarp::{DType, Device, DeviceBuffer, Tensor};
 use std::error::Error;
@@ -39,8 +39,8 @@ fn results() -> Outcome<Vec<String>> {
     let (x, mut y) = (upload(1, 9_001)?, upload(2, 9_001)?);
     saxpy(&stream, 1.5, &x, &mut y)?;
     line("saxpy", &y.to_vec(&stream)?);
-    line("reduce_sum", &[reduce::sum(&stream, &upload(3, 30_001)?)?]);
-    line("reduce_max", &[reduce::max(&stream, &upload(4, 30_001)?)?]);
+    line("reduce_sum", &[reduce::buffer_sum(&stream, &upload(3, 30_001)?)?]);
+    line("reduce_max", &[reduce::buffer_amax(&stream, &upload(4, 30_001)?)?]);
     let (x, mut y) = (upload(5, 130 * 70)?, DeviceBuffer::zeroed(&stream, 130 * 70)?);
     transpose(&stream, 130, 70, &x, &mut y)?;
     line("transpose", &y.to_vec(&stream)?);

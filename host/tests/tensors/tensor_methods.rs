@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 
 use half::{bf16, f16};
 use ironwarp::ops::elementwise::{BinaryOp, CompareOp, UnaryOp, binary, compare, unary};
-use ironwarp::ops::reduction::{ReduceOp, reduce};
+use ironwarp::ops::reduce::{ReduceOp, reduce};
 use ironwarp::{DType, Device, Error, Result, Tensor};
 
 type Outcome = std::result::Result<(), Box<dyn StdError>>;
@@ -279,8 +279,8 @@ fn every_reduction_is_its_function() -> Outcome {
         (ReduceOp::Prod, |x, d| x.prod(d), |x, d| x.prod_keepdim(d), Tensor::prod_all),
         (ReduceOp::Mean, |x, d| x.mean(d), |x, d| x.mean_keepdim(d), Tensor::mean_all),
         (ReduceOp::Norm, |x, d| x.norm(d), |x, d| x.norm_keepdim(d), Tensor::norm_all),
-        (ReduceOp::Max, |x, d| x.amax(d), |x, d| x.amax_keepdim(d), Tensor::amax_all),
-        (ReduceOp::Min, |x, d| x.amin(d), |x, d| x.amin_keepdim(d), Tensor::amin_all),
+        (ReduceOp::Amax, |x, d| x.amax(d), |x, d| x.amax_keepdim(d), Tensor::amax_all),
+        (ReduceOp::Amin, |x, d| x.amin(d), |x, d| x.amin_keepdim(d), Tensor::amin_all),
     ];
     for op in ReduceOp::ALL {
         assert_eq!(methods.iter().filter(|method| method.0 == op).count(), 1, "{op:?} has a method");

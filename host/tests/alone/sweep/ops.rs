@@ -17,8 +17,8 @@ pub fn basic() -> Result<()> {
     transpose(&stream, 2, 3, &x, &mut y)?;
     saxpy(&stream, 10.0, &x, &mut y)?;
     assert_eq!(y.to_vec(&stream)?, [11.0, 24.0, 32.0, 45.0, 53.0, 66.0]);
-    assert_eq!(reduce::sum(&stream, &x)?, 21.0);
-    assert_eq!(reduce::max(&stream, &x)?, 6.0);
+    assert_eq!(reduce::buffer_sum(&stream, &x)?, 21.0);
+    assert_eq!(reduce::buffer_amax(&stream, &x)?, 6.0);
     Ok(())
 }
 

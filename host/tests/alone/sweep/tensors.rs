@@ -9,7 +9,7 @@ use ironwarp::ops::elementwise::{
 };
 use ironwarp::ops::fill::{arange, full};
 use ironwarp::ops::index::{Indices, gather, scatter_add};
-use ironwarp::ops::reduction::{argmax, sum};
+use ironwarp::ops::reduce::{argmax, sum};
 use ironwarp::tensor::safetensors::{TensorFile, save};
 use ironwarp::{DType, Result, Tensor};
 

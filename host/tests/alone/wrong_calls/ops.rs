@@ -61,8 +61,16 @@ fn vectors(calls: &mut Calls) {
     }
     for len in [0, 2, 100] {
         let is_length = |e: &Error| matches!(e, Error::Length { .. });
-        calls.wrong("sum", |b| reduce::sum_into(&b.stream, &floats(b, 5)?, &mut floats(b, len)?), is_length);
-        calls.wrong("max", |b| reduce::max_into(&b.stream, &floats(b, 5)?, &mut floats(b, len)?), is_length);
+        calls.wrong(
+            "sum",
+            |b| reduce::buffer_sum_into(&b.stream, &floats(b, 5)?, &mut floats(b, len)?),
+            is_length,
+        );
+        calls.wrong(
+            "max",
+            |b| reduce::buffer_amax_into(&b.stream, &floats(b, 5)?, &mut floats(b, len)?),
+            is_length,
+        );
     }
 }
 

@@ -8,7 +8,7 @@ use ironwarp::ops::elementwise::{
 };
 use ironwarp::ops::fill::{arange, full, normal, uniform};
 use ironwarp::ops::index::{Indices, gather, scatter, scatter_add};
-use ironwarp::ops::reduction::{ReduceOp, argmax, reduce};
+use ironwarp::ops::reduce::{ReduceOp, argmax, reduce};
 use ironwarp::tensor::Element;
 use ironwarp::{DType, Error, Stream, Tensor, TensorError};
 use num::{E4M3, E5M2};
@@ -115,7 +115,7 @@ fn reductions(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
     // Long rows, short ones, and columns; all at once.
     for x in [x.clone(), contiguous(stream, &x.transpose(0, 1)?)?] {
         for axes in [&[0][..], &[1], &[]] {
-            for op in ReduceOp::ALL {
+            for &op in ReduceOp::ALL {
                 kept.keep_if_known(stream, reduce(stream, op, &x, axes))?;
             }
         }

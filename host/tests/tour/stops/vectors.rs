@@ -25,7 +25,7 @@ fn vectors(stream: &Stream) -> Outcome<Vec<u8>> {
         let mut y = DeviceBuffer::from_slice(stream, &input::<f32>(Family::HugeTiny, 2, len))?;
         saxpy(stream, 0.7, &x, &mut y)?;
         keep(&y.to_vec(stream)?);
-        keep(&[reduce::sum(stream, &y)?, reduce::max(stream, &x)?]);
+        keep(&[reduce::buffer_sum(stream, &y)?, reduce::buffer_amax(stream, &x)?]);
         transpose(stream, rows, columns, &x, &mut y)?;
         keep(&y.to_vec(stream)?);
     }

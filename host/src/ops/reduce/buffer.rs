@@ -1,4 +1,4 @@
-//! Sum and maximum of a vector, the same bits in every run and on every device.
+//! Sum and maximum of the f32 elements of a buffer, without a tensor. The same bits in every run and on every device.
 
 use basic::reduce as kernel;
 use cuda_std::kernel::{Kernel, PtrMut, Slice};
@@ -12,40 +12,40 @@ use crate::stream::Stream;
 ///
 /// # Errors
 /// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
-pub fn sum<'x>(stream: &Stream, x: impl Into<DeviceView<'x, f32>>) -> Result<f32> {
-    to_host(stream, |out| sum_into(stream, x, out))
+pub fn buffer_sum<'x>(stream: &Stream, x: impl Into<DeviceView<'x, f32>>) -> Result<f32> {
+    to_host(stream, |out| buffer_sum_into(stream, x, out))
 }
 
 /// The maximum of `x`, minus infinity when it is empty, NaN when there is one in it; waits for it.
 ///
 /// # Errors
-/// As [`sum`].
-pub fn max<'x>(stream: &Stream, x: impl Into<DeviceView<'x, f32>>) -> Result<f32> {
-    to_host(stream, |out| max_into(stream, x, out))
+/// As [`buffer_sum`].
+pub fn buffer_amax<'x>(stream: &Stream, x: impl Into<DeviceView<'x, f32>>) -> Result<f32> {
+    to_host(stream, |out| buffer_amax_into(stream, x, out))
 }
 
-/// Queues [`sum`] with the result written to the one element of `out`.
+/// Queues [`buffer_sum`] with the result written to the one element of `out`.
 ///
 /// # Errors
-/// As [`sum`], and [`crate::Error::Length`] when `out` does not have one element.
-pub fn sum_into<'x, 'o>(
+/// As [`buffer_sum`], and [`crate::Error::Length`] when `out` does not have one element.
+pub fn buffer_sum_into<'x, 'o>(
     stream: &Stream,
     x: impl Into<DeviceView<'x, f32>>,
     out: impl Into<DeviceViewMut<'o, f32>>,
 ) -> Result<()> {
-    reduce::<kernel::reduce_sum>(stream, "reduce::sum", x.into(), out.into())
+    reduce::<kernel::reduce_sum>(stream, "reduce::buffer_sum", x.into(), out.into())
 }
 
-/// Queues [`max`] with the result written to the one element of `out`.
+/// Queues [`buffer_amax`] with the result written to the one element of `out`.
 ///
 /// # Errors
-/// As [`sum_into`].
-pub fn max_into<'x, 'o>(
+/// As [`buffer_sum_into`].
+pub fn buffer_amax_into<'x, 'o>(
     stream: &Stream,
     x: impl Into<DeviceView<'x, f32>>,
     out: impl Into<DeviceViewMut<'o, f32>>,
 ) -> Result<()> {
-    reduce::<kernel::reduce_max>(stream, "reduce::max", x.into(), out.into())
+    reduce::<kernel::reduce_max>(stream, "reduce::buffer_amax", x.into(), out.into())
 }
 
 fn to_host(stream: &Stream, reduce: impl FnOnce(&mut DeviceBuffer<f32>) -> Result<()>) -> Result<f32> {

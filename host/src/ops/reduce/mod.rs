@@ -1,8 +1,12 @@
-//! Reductions of tensors along any of their axes: sums, means, products, maxima, norms, and where the extremes stand.
+//! Reductions, with PyTorch's names: of tensors along any of their axes, and of the f32 elements of a buffer (`buffer_sum`, ..).
 //!
-//! The same bits in every run and on every device. 16-bit floats are added up in f32 and rounded once at the end; integers in i64,
-//! wrapping around. The reduced axes go; [`Tensor::unsqueeze`] brings one back. Axes that lie last in memory, or next to each
-//! other in a contiguous tensor, are reduced where they are; for others the tensor is copied into that order first.
+//! The same bits in every run and on every device. 16-bit floats are added up in f32 and rounded once at the end. Integers are
+//! added up in i64 and wrap around. The reduced axes go; [`Tensor::unsqueeze`] brings one back. Axes that lie last in memory, or
+//! next to each other in a contiguous tensor, are reduced where they are. For other axes the tensor is copied first.
+
+mod buffer;
+
+pub use buffer::{buffer_amax, buffer_amax_into, buffer_sum, buffer_sum_into};
 
 use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
 use half::{bf16, f16};
@@ -29,55 +33,56 @@ use crate::launch::{LaunchConfig, launch};
 use crate::stream::Stream;
 use crate::tensor::{DType, Dim, Shape, Tensor, TensorError};
 
-/// A reduction to one value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ReduceOp {
-    /// The sum; of nothing 0. Of integers and bool an i64, else of the tensor's type.
-    Sum,
-    /// The product; of nothing 1. Types as for the sum.
-    Prod,
-    /// The sum divided by the number of elements. Floats only.
-    Mean,
-    /// The square root of the sum of squares. Floats only.
-    Norm,
-    /// The largest; NaN if there is one. Of the tensor's type; of bool: does any hold?
-    Max,
-    /// The smallest; NaN if there is one. Of the tensor's type; of bool: do all hold?
-    Min,
+/// The rules of a reduction: a row of the table.
+struct Rules {
+    /// What the kernels do.
+    fold: Fold,
+    /// Does it take floats only?
+    floats_only: bool,
+    /// Is the result of integers and bool an i64?
+    widens: bool,
+    /// Does it have a value when there are no elements?
+    of_nothing: bool,
 }
 
-impl ReduceOp {
-    /// Every reduction.
-    pub const ALL: [ReduceOp; 6] =
-        [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Mean, ReduceOp::Norm, ReduceOp::Max, ReduceOp::Min];
+/// The table of reductions to one value.
+macro_rules! reductions {
+    ($($(#[$doc:meta])* $name:ident: $kind:ident, $finish:ident, $($rule:ident: $is:literal),*;)*) => {
+        /// A reduction to one value.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum ReduceOp {
+            $($(#[$doc])* $name,)*
+        }
 
-    fn fold(self) -> Fold {
-        let (kind, finish) = match self {
-            ReduceOp::Sum => (Kind::Sum, Finish::Nothing),
-            ReduceOp::Prod => (Kind::Product, Finish::Nothing),
-            ReduceOp::Mean => (Kind::Sum, Finish::Divide),
-            ReduceOp::Norm => (Kind::Squares, Finish::Root),
-            ReduceOp::Max => (Kind::Max, Finish::Nothing),
-            ReduceOp::Min => (Kind::MaxOfReversed, Finish::Reverse),
-        };
-        Fold { kind, finish }
-    }
+        impl ReduceOp {
+            /// Every reduction.
+            pub const ALL: &'static [ReduceOp] = &[$(ReduceOp::$name),*];
 
-    /// Does it need floats?
-    fn wants_floats(self) -> bool {
-        matches!(self, ReduceOp::Mean | ReduceOp::Norm)
-    }
+            const fn rules(self) -> Rules {
+                match self {
+                    $(ReduceOp::$name => Rules {
+                        fold: Fold { kind: Kind::$kind, finish: Finish::$finish },
+                        $($rule: $is,)*
+                    },)*
+                }
+            }
+        }
+    };
+}
 
-    /// The type of its result.
-    fn result(self, dtype: DType) -> DType {
-        let counts = matches!(self, ReduceOp::Sum | ReduceOp::Prod);
-        if counts && !dtype.is_float() { DType::I64 } else { dtype }
-    }
-
-    /// Does nothing have a value?
-    fn is_defined_for_nothing(self) -> bool {
-        matches!(self, ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Norm)
-    }
+reductions! {
+    /// The sum; of nothing 0. Of integers and bool an i64, else of the tensor's type.
+    Sum: Sum, Nothing, floats_only: false, widens: true, of_nothing: true;
+    /// The product; of nothing 1. Types as for the sum.
+    Prod: Product, Nothing, floats_only: false, widens: true, of_nothing: true;
+    /// The sum divided by the number of elements. Floats only.
+    Mean: Sum, Divide, floats_only: true, widens: false, of_nothing: false;
+    /// The square root of the sum of squares; of nothing 0. Floats only.
+    Norm: Squares, Root, floats_only: true, widens: false, of_nothing: true;
+    /// The largest; NaN if there is one. Of the tensor's type; of bool: does any hold?
+    Amax: Max, Nothing, floats_only: false, widens: false, of_nothing: false;
+    /// The smallest; NaN if there is one. Of the tensor's type; of bool: do all hold?
+    Amin: MaxOfReversed, Reverse, floats_only: false, widens: false, of_nothing: false;
 }
 
 /// Reduces `x` along `axes`, which go; with none named along all of them.
@@ -89,14 +94,15 @@ impl ReduceOp {
 pub fn reduce(stream: &Stream, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<Tensor> {
     let operation = "reduce";
     let layout = Problem::new(stream, operation, x, axes)?;
-    let supported = if op.wants_floats() {
+    let rules = op.rules();
+    let supported = if rules.floats_only {
         matches!(x.dtype(), DType::F64 | DType::F32 | DType::F16 | DType::BF16)
     } else {
         is_reduced(x.dtype())
     };
     if !supported {
         let wanted =
-            if op.wants_floats() { "f64, f32, f16 or bf16" } else { "any type but the 8-bit floats" };
+            if rules.floats_only { "f64, f32, f16 or bf16" } else { "any type but the 8-bit floats" };
         let (what, got, hint) = ("x", x.dtype(), "convert the operand first (`ops::convert`)");
         return Err(TensorError::DType {
             operation,
@@ -107,7 +113,7 @@ pub fn reduce(stream: &Stream, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Resu
         }
         .into());
     }
-    if layout.reduced == 0 && layout.kept.elements() > 0 && !op.is_defined_for_nothing() {
+    if layout.reduced == 0 && layout.kept.elements() > 0 && !rules.of_nothing {
         return Err(TensorError::Empty { operation, shape: x.shape().clone() }.into());
     }
     let folded = match x.dtype() {
@@ -119,25 +125,24 @@ pub fn reduce(stream: &Stream, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Resu
         DType::I32 => layout.fold::<I32, i64>(op, 1)?,
         _ => layout.fold::<U8, i64>(op, 1)?,
     };
-    let result = op.result(x.dtype());
+    let result = if rules.widens && !x.dtype().is_float() { DType::I64 } else { x.dtype() };
     if folded.dtype() == result { Ok(folded) } else { convert(stream, &folded, result) }
 }
 
-/// The sum along `axes`: [`reduce`] by [`ReduceOp::Sum`].
-///
-/// # Errors
-/// As [`reduce`].
-pub fn sum(stream: &Stream, x: &Tensor, axes: &[usize]) -> Result<Tensor> {
-    reduce(stream, ReduceOp::Sum, x, axes)
+/// A function for each reduction.
+macro_rules! functions {
+    ($($name:ident: $op:ident;)*) => { $(
+        #[doc = concat!("[`reduce`] by [`ReduceOp::", stringify!($op), "`].")]
+        ///
+        /// # Errors
+        /// As [`reduce`].
+        pub fn $name(stream: &Stream, x: &Tensor, axes: &[usize]) -> Result<Tensor> {
+            reduce(stream, ReduceOp::$op, x, axes)
+        }
+    )* };
 }
 
-/// The mean along `axes`: [`reduce`] by [`ReduceOp::Mean`].
-///
-/// # Errors
-/// As [`reduce`].
-pub fn mean(stream: &Stream, x: &Tensor, axes: &[usize]) -> Result<Tensor> {
-    reduce(stream, ReduceOp::Mean, x, axes)
-}
+functions! { sum: Sum; prod: Prod; mean: Mean; norm: Norm; amax: Amax; amin: Amin; }
 
 /// The place along `axis`, which goes, of the largest element, as i64: the first of several; a NaN counts as larger than every number.
 ///
@@ -282,7 +287,7 @@ impl<'a> Problem<'a> {
     }
 
     fn fold<K: Kernels<Number = N>, N: Copy>(&self, op: ReduceOp, divisor: N) -> Result<Tensor> {
-        let fold = op.fold();
+        let fold = op.rules().fold;
         let pass =
             Pass { stream: self.stream, fold: Fold { finish: Finish::Nothing, ..fold }, last: fold.finish };
         let (rows, columns) = (self.kept.elements() as u64, self.reduced as u64);
