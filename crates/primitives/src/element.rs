@@ -2,6 +2,7 @@
 
 use crate::access::{Plain, Words};
 use crate::activation::{Double, Precision, Reduced, Single};
+use crate::math::Elementary;
 use crate::warp::Exchange;
 use cuda_std::convert;
 use half::{bf16, f16};
@@ -29,7 +30,7 @@ pub trait Element: Plain + 'static {
 /// A float element type.
 pub trait Float: Element<Wide = <Self::Precision as Precision>::Value> {
     /// How its functions are computed.
-    type Precision: Precision<Value: Exchange>;
+    type Precision: Elementary<Value: Exchange>;
 }
 
 macro_rules! floats {

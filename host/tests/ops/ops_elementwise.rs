@@ -75,7 +75,7 @@ fn unary_oracle(op: UnaryOp, x: f64) -> f64 {
 }
 
 fn has_parameters(op: UnaryOp) -> bool {
-    matches!(op, UnaryOp::Affine | UnaryOp::Clamp | UnaryOp::LeakyRelu)
+    op.parameters() > 0
 }
 
 /// What a type allows.
@@ -104,7 +104,7 @@ impl Rows {
 fn every_function<T: Element + testkit::Element>(stream: &Stream, rows: Rows) -> Outcome {
     let x = hostile::<T>();
     let device = Tensor::from_slice(stream, &[x.len()], &x)?;
-    for op in UnaryOp::ALL.into_iter().filter(|&op| !has_parameters(op)) {
+    for op in UnaryOp::ALL.iter().copied().filter(|&op| !has_parameters(op)) {
         if T::DTYPE == DType::F64 && !op.is_in_f64() {
             continue;
         }
@@ -224,7 +224,7 @@ fn every_number<T: Element + testkit::Element>(of: fn(u16) -> T, rows: Rows) -> 
     let stream = stream()?;
     let x: Vec<T> = (0..=u16::MAX).map(of).collect();
     let device = Tensor::from_slice(&stream, &[x.len()], &x)?;
-    for op in UnaryOp::ALL.into_iter().filter(|&op| !has_parameters(op)) {
+    for op in UnaryOp::ALL.iter().copied().filter(|&op| !has_parameters(op)) {
         let want: Vec<f64> = x.iter().map(|x| unary_oracle(op, x.to_f64())).collect();
         let got = unary(&stream, op, &device)?.to_vec::<T>(&stream)?;
         let what = format!("{op:?} of every {}", T::DTYPE);
@@ -270,7 +270,7 @@ fn integers<T: Element + PartialEq + TryFrom<i128> + Into<i128>>(
     let [xs, ys]: [Vec<T>; 2] = [&x, &y].map(|v| v.iter().map(|&v| of(v)).collect());
     let (a, b) = (Tensor::from_slice(stream, &[x.len()], &xs)?, Tensor::from_slice(stream, &[x.len()], &ys)?);
     if signed {
-        for op in UnaryOp::ALL.into_iter().filter(|op| op.is_integral() && !has_parameters(*op)) {
+        for op in UnaryOp::ALL.iter().copied().filter(|op| op.is_integral() && !has_parameters(*op)) {
             let f = |x: i128| match op {
                 UnaryOp::Neg => -x,
                 UnaryOp::Abs => x.abs(),
@@ -477,7 +477,7 @@ fn wherever_they_lie<T: Element + testkit::Element>() -> Outcome {
     let shifted = Tensor::from_slice(&stream, &[moved.len()], &moved)?.slice(0, 1..)?;
     let pairs: Vec<T> = x.iter().flat_map(|&x| [x, T::from_f64(1.0)]).collect();
     let every_other = Tensor::from_slice(&stream, &[pairs.len()], &pairs)?.slice_by(0, .., 2)?;
-    for op in UnaryOp::ALL.into_iter().filter(|&op| !has_parameters(op)) {
+    for op in UnaryOp::ALL.iter().copied().filter(|&op| !has_parameters(op)) {
         let want = unary(&stream, op, &dense)?.to_vec::<T>(&stream)?;
         for x in [&shifted, &every_other] {
             let got = unary(&stream, op, x)?.to_vec::<T>(&stream)?;

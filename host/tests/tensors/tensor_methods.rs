@@ -68,7 +68,7 @@ fn every_unary_method_is_its_function() -> Outcome {
         (UnaryOp::Sin, Tensor::sin, Tensor::sin_),
         (UnaryOp::Cos, Tensor::cos, Tensor::cos_),
     ];
-    for op in UnaryOp::ALL {
+    for &op in UnaryOp::ALL {
         let with_parameters = matches!(op, UnaryOp::Affine | UnaryOp::Clamp | UnaryOp::LeakyRelu);
         let count = methods.iter().filter(|method| method.0 == op).count();
         assert_eq!(count, usize::from(!with_parameters), "{op:?} has a method");
@@ -282,7 +282,7 @@ fn every_reduction_is_its_function() -> Outcome {
         (ReduceOp::Amax, |x, d| x.amax(d), |x, d| x.amax_keepdim(d), Tensor::amax_all),
         (ReduceOp::Amin, |x, d| x.amin(d), |x, d| x.amin_keepdim(d), Tensor::amin_all),
     ];
-    for op in ReduceOp::ALL {
+    for &op in ReduceOp::ALL {
         assert_eq!(methods.iter().filter(|method| method.0 == op).count(), 1, "{op:?} has a method");
     }
     for (op, method, keepdim, all) in methods {

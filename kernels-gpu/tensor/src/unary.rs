@@ -1,116 +1,168 @@
 //! `y = f(x)`, element by element.
 
 use crate::access::width;
-use crate::element::{Element, map};
+use crate::element::{Element, Float, map};
 use crate::place::{Geometry, Item, RESIDENT, item_of_thread};
 use crate::{THREADS, access};
-use cuda_std::{GpuFloat, kernel};
+use cuda_std::GpuFloat;
+use cuda_std::kernel;
 use half::{bf16, f16};
-use primitives::math::{double, reduced, single};
+use primitives::math::Elementary;
 
-/// The function. On 16-bit floats it is computed in f32, to a few more digits than they have, and rounded once. Integer arithmetic
-/// wraps around.
+/// The table of functions. A row: name, how many parameters of the launch it takes, its formula for floats with the functions of
+/// the precision `P`, and its formula for integers where it has one.
 ///
-/// `a` and `b` are the two parameters of a launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum UnaryOp {
-    /// `-x`.
-    Neg,
-    /// `|x|`.
-    Abs,
-    /// 1, -1, or `x` itself where it is neither above nor below 0.
-    Sign,
-    /// `x * x`.
-    Square,
-    /// `max(x, 0)`; NaN stays.
-    Relu,
-    /// `a * x + b`.
-    Affine,
-    /// `min(max(x, a), b)`; NaN stays.
-    Clamp,
-    /// `sqrt(x)`. Floats only, as all that follow.
-    Sqrt,
-    /// `1 / sqrt(x)`.
-    Rsqrt,
-    /// `1 / x`.
-    Recip,
-    /// Largest integer not above `x`.
-    Floor,
-    /// Smallest integer not below `x`.
-    Ceil,
-    /// Nearest integer, ties to even.
-    Round,
-    /// Integer part.
-    Trunc,
-    /// `e^x`.
-    Exp,
-    /// Natural logarithm.
-    Ln,
-    /// Hyperbolic tangent.
-    Tanh,
-    /// Error function.
-    Erf,
-    /// `1 / (1 + e^-x)`.
-    Sigmoid,
-    /// `x / 2 (1 + erf(x / sqrt 2))`.
-    Gelu,
-    /// `x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`.
-    GeluTanh,
-    /// `x sigmoid(x)`.
-    Silu,
-    /// `x` where it is above 0, else `a * x`.
-    LeakyRelu,
-    /// Sine of radians. Not for f64.
-    Sin,
-    /// Cosine of radians. Not for f64.
-    Cos,
+/// A formula gets the element and the two parameters. Enum, lists and the dispatch by element type follow from the rows.
+macro_rules! functions {
+    (
+        numbers { $($(#[$number_doc:meta])* $number:ident, $number_parameters:literal, $of_float:expr, $of_integer:expr;)* }
+        floats { $($(#[$float_doc:meta])* $float:ident, $float_parameters:literal, $formula:expr;)* }
+        floats_but_f64 { $($(#[$long_doc:meta])* $long:ident, $long_parameters:literal, $long_formula:expr;)* }
+    ) => {
+        /// The function. On 16-bit floats it is computed in f32, to a few more digits than they have, and rounded once. Integer
+        /// arithmetic wraps around. `a` and `b` are the two parameters of a launch.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        pub enum UnaryOp {
+            $($(#[$number_doc])* $number,)*
+            $($(#[$float_doc])* $float,)*
+            $($(#[$long_doc])* $long,)*
+        }
+
+        impl UnaryOp {
+            /// Every function.
+            pub const ALL: &'static [UnaryOp] =
+                &[$(UnaryOp::$number,)* $(UnaryOp::$float,)* $(UnaryOp::$long,)*];
+
+            /// Is it defined for integers?
+            pub const fn is_integral(self) -> bool {
+                matches!(self, $(UnaryOp::$number)|*)
+            }
+
+            /// Is it defined for f64?
+            pub const fn is_in_f64(self) -> bool {
+                !matches!(self, $(UnaryOp::$long)|*)
+            }
+
+            /// How many of the launch's parameters it takes.
+            pub const fn parameters(self) -> usize {
+                match self {
+                    $(UnaryOp::$number => $number_parameters,)*
+                    $(UnaryOp::$float => $float_parameters,)*
+                    $(UnaryOp::$long => $long_parameters,)*
+                }
+            }
+        }
+
+        #[inline(always)]
+        fn of_floats<P: Elementary, const N: usize>(
+            op: UnaryOp,
+            parameters: [P::Value; 2],
+            x: [P::Value; N],
+        ) -> [P::Value; N] {
+            match op {
+                $(UnaryOp::$number => each(x, parameters, $of_float),)*
+                $(UnaryOp::$float => each(x, parameters, $formula),)*
+                $(UnaryOp::$long => each(x, parameters, $long_formula),)*
+            }
+        }
+
+        #[inline(always)]
+        fn of_integers<I: Integer, const N: usize>(op: UnaryOp, parameters: [I; 2], x: [I; N]) -> [I; N] {
+            match op {
+                $(UnaryOp::$number => each(x, parameters, $of_integer),)*
+                // The host does not ask for them.
+                _ => x,
+            }
+        }
+    };
+}
+
+functions! {
+    numbers {
+        /// `-x`.
+        Neg, 0, |x, _, _| -x, |x, _, _| x.wrapping_neg();
+        /// `|x|`.
+        Abs, 0, |x, _, _| x.abs(), |x, _, _| x.wrapping_abs();
+        /// 1, -1, or `x` itself where it is neither above nor below 0.
+        Sign, 0, |x, _, _| {
+            let (zero, one) = (P::value(0.0), P::value(1.0));
+            if x > zero { one } else if x < zero { -one } else { x }
+        }, |x, _, _| x.signum();
+        /// `x * x`.
+        Square, 0, |x, _, _| x * x, |x, _, _| x.wrapping_mul(x);
+        /// `max(x, 0)`; NaN stays.
+        Relu, 0, |x, _, _| P::relu(x), |x, _, _| x.max(I::default());
+        /// `a * x + b`.
+        Affine, 2, |x, a, b| x.mul_add(a, b), |x, a, b| x.wrapping_mul(a).wrapping_add(b);
+        /// `min(max(x, a), b)`; NaN stays.
+        Clamp, 2, |x, a, b| {
+            let above = if x < a { a } else { x };
+            if above > b { b } else { above }
+        }, |x, a, b| x.max(a).min(b);
+    }
+    floats {
+        /// `sqrt(x)`.
+        Sqrt, 0, |x, _, _| x.sqrt();
+        /// `1 / sqrt(x)`.
+        Rsqrt, 0, |x, _, _| P::rsqrt(x);
+        /// `1 / x`.
+        Recip, 0, |x, _, _| P::value(1.0) / x;
+        /// Largest integer not above `x`.
+        Floor, 0, |x, _, _| x.floor();
+        /// Smallest integer not below `x`.
+        Ceil, 0, |x, _, _| x.ceil();
+        /// Nearest integer, ties to even.
+        Round, 0, |x, _, _| P::round(x);
+        /// Integer part.
+        Trunc, 0, |x, _, _| x.trunc();
+        /// `e^x`.
+        Exp, 0, |x, _, _| P::exp(x);
+        /// Natural logarithm.
+        Ln, 0, |x, _, _| P::ln(x);
+        /// Hyperbolic tangent.
+        Tanh, 0, |x, _, _| P::tanh(x);
+        /// Error function.
+        Erf, 0, |x, _, _| P::erf(x);
+        /// `1 / (1 + e^-x)`.
+        Sigmoid, 0, |x, _, _| P::sigmoid(x);
+        /// `x / 2 (1 + erf(x / sqrt 2))`.
+        Gelu, 0, |x, _, _| P::gelu(x);
+        /// `x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`.
+        GeluTanh, 0, |x, _, _| P::gelu_tanh(x);
+        /// `x sigmoid(x)`.
+        Silu, 0, |x, _, _| P::silu(x);
+        /// `x` where it is above 0, else `a * x`.
+        LeakyRelu, 1, |x, a, _| if x > P::value(0.0) { x } else { a * x };
+    }
+    floats_but_f64 {
+        /// Sine of radians.
+        Sin, 0, |x, _, _| P::sin_plus_quarters(x, 0);
+        /// Cosine of radians.
+        Cos, 0, |x, _, _| P::sin_plus_quarters(x, 1);
+    }
 }
 
 impl UnaryOp {
-    /// Every function.
-    pub const ALL: [UnaryOp; 25] = [
-        UnaryOp::Neg,
-        UnaryOp::Abs,
-        UnaryOp::Sign,
-        UnaryOp::Square,
-        UnaryOp::Relu,
-        UnaryOp::Affine,
-        UnaryOp::Clamp,
-        UnaryOp::Sqrt,
-        UnaryOp::Rsqrt,
-        UnaryOp::Recip,
-        UnaryOp::Floor,
-        UnaryOp::Ceil,
-        UnaryOp::Round,
-        UnaryOp::Trunc,
-        UnaryOp::Exp,
-        UnaryOp::Ln,
-        UnaryOp::Tanh,
-        UnaryOp::Erf,
-        UnaryOp::Sigmoid,
-        UnaryOp::Gelu,
-        UnaryOp::GeluTanh,
-        UnaryOp::Silu,
-        UnaryOp::LeakyRelu,
-        UnaryOp::Sin,
-        UnaryOp::Cos,
-    ];
-
-    /// Is it defined for integers?
-    pub const fn is_integral(self) -> bool {
-        (self as u32) < UnaryOp::Sqrt as u32
-    }
-
-    /// Does it take so many instructions and registers that 16-bit elements take it two by two?
+    /// Does it take so many instructions and registers that 16-bit elements go two by two?
     const fn is_long(self) -> bool {
         matches!(self, UnaryOp::Sin | UnaryOp::Cos)
     }
+}
 
-    /// Is it there for f64?
-    pub const fn is_in_f64(self) -> bool {
-        !matches!(self, UnaryOp::Sin | UnaryOp::Cos)
-    }
+/// `f(x, a, b)` of each element.
+#[inline(always)]
+fn each<A: Copy, const N: usize>(x: [A; N], [a, b]: [A; 2], f: impl Fn(A, A, A) -> A) -> [A; N] {
+    map(x, |x| f(x, a, b))
+}
+
+/// Integers as the table's formulas use them.
+trait Integer: Copy + Ord + Default {
+    fn wrapping_neg(self) -> Self;
+    fn wrapping_abs(self) -> Self;
+    fn wrapping_mul(self, factor: Self) -> Self;
+    fn wrapping_add(self, addend: Self) -> Self;
+    fn signum(self) -> Self;
 }
 
 /// An element type that has unary functions.
@@ -120,102 +172,54 @@ pub trait Unary: Element {
     -> [Self::Wide; N];
 }
 
-/// What both floats do in the same way.
-macro_rules! float_unary {
-    ($float:ident, $op:ident, $a:ident, $b:ident, $x:ident, { $($own:tt)* }) => {
-        match $op {
-            UnaryOp::Neg => map($x, |x| -x),
-            UnaryOp::Abs => map($x, $float::abs),
-            UnaryOp::Sign => map($x, |x| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x }),
-            UnaryOp::Square => map($x, |x| x * x),
-            UnaryOp::Relu => map($x, |x| if x < 0.0 { 0.0 } else { x }),
-            UnaryOp::Affine => map($x, |x| GpuFloat::mul_add(x, $a, $b)),
-            UnaryOp::Clamp => map($x, |x| {
-                let above = if x < $a { $a } else { x };
-                if above > $b { $b } else { above }
-            }),
-            UnaryOp::LeakyRelu => map($x, |x| if x > 0.0 { x } else { $a * x }),
-            UnaryOp::Sqrt => map($x, GpuFloat::sqrt),
-            UnaryOp::Recip => map($x, |x| 1.0 / x),
-            UnaryOp::Floor => map($x, GpuFloat::floor),
-            UnaryOp::Ceil => map($x, GpuFloat::ceil),
-            UnaryOp::Trunc => map($x, GpuFloat::trunc),
-            $($own)*
-        }
-    };
-}
-
-/// Types computed in f32, by the functions of a module.
-macro_rules! by_f32 {
-    ($($ty:ident: $math:ident),*) => { $(
+macro_rules! floats {
+    ($($ty:ident)*) => { $(
         impl Unary for $ty {
             #[inline(always)]
-            fn apply<const N: usize>(op: UnaryOp, [a, b]: [f32; 2], x: [f32; N]) -> [f32; N] {
-                float_unary!(f32, op, a, b, x, {
-                    UnaryOp::Rsqrt => map(x, $math::rsqrt),
-                    UnaryOp::Round => map(x, $math::round),
-                    UnaryOp::Exp => map(x, $math::exp),
-                    UnaryOp::Ln => map(x, $math::ln),
-                    UnaryOp::Tanh => map(x, $math::tanh),
-                    UnaryOp::Erf => map(x, $math::erf),
-                    UnaryOp::Sigmoid => map(x, $math::sigmoid),
-                    UnaryOp::Gelu => map(x, $math::gelu),
-                    UnaryOp::GeluTanh => map(x, $math::gelu_tanh),
-                    UnaryOp::Silu => map(x, $math::silu),
-                    UnaryOp::Sin | UnaryOp::Cos => {
-                        let quarter = i32::from(op == UnaryOp::Cos);
-                        map(x, |x| $math::sin_plus_quarters(x, quarter))
-                    }
-                })
+            fn apply<const N: usize>(op: UnaryOp, parameters: [Self::Wide; 2], x: [Self::Wide; N]) -> [Self::Wide; N] {
+                of_floats::<<$ty as Float>::Precision, N>(op, parameters, x)
             }
         }
     )* };
 }
 
-by_f32!(f32: single, f16: reduced, bf16: reduced);
+floats!(f64 f32 f16 bf16);
 
-impl Unary for f64 {
-    #[inline(always)]
-    fn apply<const N: usize>(op: UnaryOp, [a, b]: [f64; 2], x: [f64; N]) -> [f64; N] {
-        float_unary!(f64, op, a, b, x, {
-            UnaryOp::Rsqrt => map(x, |x| 1.0 / GpuFloat::sqrt(x)),
-            UnaryOp::Round => map(x, double::round),
-            UnaryOp::Exp => map(x, double::exp),
-            UnaryOp::Ln => map(x, double::ln),
-            UnaryOp::Tanh => map(x, double::tanh),
-            UnaryOp::Erf => map(x, double::erf),
-            UnaryOp::Sigmoid => map(x, double::sigmoid),
-            UnaryOp::Gelu => map(x, double::gelu),
-            UnaryOp::GeluTanh => map(x, double::gelu_tanh),
-            UnaryOp::Silu => map(x, double::silu),
-            // The host does not ask for them.
-            UnaryOp::Sin | UnaryOp::Cos => x,
-        })
-    }
-}
+macro_rules! integers {
+    ($($int:ident)*) => { $(
+        impl Integer for $int {
+            #[inline(always)]
+            fn wrapping_neg(self) -> Self {
+                $int::wrapping_neg(self)
+            }
+            #[inline(always)]
+            fn wrapping_abs(self) -> Self {
+                $int::wrapping_abs(self)
+            }
+            #[inline(always)]
+            fn wrapping_mul(self, factor: Self) -> Self {
+                $int::wrapping_mul(self, factor)
+            }
+            #[inline(always)]
+            fn wrapping_add(self, addend: Self) -> Self {
+                $int::wrapping_add(self, addend)
+            }
+            #[inline(always)]
+            fn signum(self) -> Self {
+                $int::signum(self)
+            }
+        }
 
-macro_rules! integer_unary {
-    ($($int:ident),*) => { $(
         impl Unary for $int {
             #[inline(always)]
-            fn apply<const N: usize>(op: UnaryOp, [a, b]: [$int; 2], x: [$int; N]) -> [$int; N] {
-                match op {
-                    UnaryOp::Neg => map(x, $int::wrapping_neg),
-                    UnaryOp::Abs => map(x, $int::wrapping_abs),
-                    UnaryOp::Sign => map(x, $int::signum),
-                    UnaryOp::Square => map(x, |x| x.wrapping_mul(x)),
-                    UnaryOp::Relu => map(x, |x| x.max(0)),
-                    UnaryOp::Affine => map(x, |x| x.wrapping_mul(a).wrapping_add(b)),
-                    UnaryOp::Clamp => map(x, |x| x.max(a).min(b)),
-                    // The host does not ask for them.
-                    _ => x,
-                }
+            fn apply<const N: usize>(op: UnaryOp, parameters: [$int; 2], x: [$int; N]) -> [$int; N] {
+                of_integers(op, parameters, x)
             }
         }
     )* };
 }
 
-integer_unary!(i64, i32);
+integers!(i64 i32);
 
 /// `y = f(x)`.
 ///

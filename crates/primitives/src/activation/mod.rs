@@ -16,6 +16,7 @@ mod fast;
 use crate::math::{double, reduced, single};
 use crate::op::larger_f64;
 use core::ops::{Add, Div, Mul, Neg, Sub};
+use cuda_std::GpuFloat;
 use cuda_std::fastmath::max_nan;
 
 pub use fast::Fast;
@@ -25,7 +26,8 @@ pub use fast::Fast;
 /// Derivatives are written once for all precisions. Their errors are a few times those of the functions that they are made of.
 pub trait Precision {
     /// The type of arguments and results.
-    type Value: Copy
+    type Value: GpuFloat
+        + Copy
         + PartialOrd
         + Add<Output = Self::Value>
         + Sub<Output = Self::Value>

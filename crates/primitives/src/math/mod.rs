@@ -12,3 +12,46 @@
 pub mod double;
 pub mod reduced;
 pub mod single;
+
+use crate::activation::{Double, Precision, Reduced, Single};
+
+/// Elementary functions beside those of [`Precision`], in the precisions of tensors.
+pub trait Elementary: Precision {
+    /// `1 / sqrt(x)`.
+    fn rsqrt(x: Self::Value) -> Self::Value;
+    /// The nearest integer, ties to even.
+    fn round(x: Self::Value) -> Self::Value;
+    /// Error function.
+    fn erf(x: Self::Value) -> Self::Value;
+    /// `sin(x + quarter pi / 2)`. [`Double`] has no such function: NaN.
+    fn sin_plus_quarters(x: Self::Value, quarter: i32) -> Self::Value;
+}
+
+macro_rules! elementary {
+    ($($precision:ident as $value:ident: $module:ident, $sin:expr;)*) => { $(
+        impl Elementary for $precision {
+            #[inline(always)]
+            fn rsqrt(x: $value) -> $value {
+                $module::rsqrt(x)
+            }
+            #[inline(always)]
+            fn round(x: $value) -> $value {
+                $module::round(x)
+            }
+            #[inline(always)]
+            fn erf(x: $value) -> $value {
+                $module::erf(x)
+            }
+            #[inline(always)]
+            fn sin_plus_quarters(x: $value, quarter: i32) -> $value {
+                $sin(x, quarter)
+            }
+        }
+    )* };
+}
+
+elementary! {
+    Single as f32: single, single::sin_plus_quarters;
+    Reduced as f32: reduced, reduced::sin_plus_quarters;
+    Double as f64: double, |_, _| f64::NAN;
+}

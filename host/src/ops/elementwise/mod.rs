@@ -116,8 +116,7 @@ fn apply(
     out: TensorMut<'_>,
 ) -> Result<()> {
     let dtype = x.map_or(out.dtype(), Tensor::dtype);
-    let wants_parameters = matches!(op, UnaryOp::Affine | UnaryOp::Clamp | UnaryOp::LeakyRelu);
-    if wants_parameters != parameters.given {
+    if (op.parameters() > 0) != parameters.given {
         return Err(crate::Error::InvalidArgument {
             operation,
             argument: "op",

@@ -82,7 +82,7 @@ fn layouts(x: &Tensor) -> Result<[Tensor; 4], Error> {
 fn functions(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
     let (x, y) = (numbers(stream, 1, dtype)?, numbers(stream, 2, dtype)?);
     let mut kept = Kept::default();
-    for op in UnaryOp::ALL {
+    for &op in UnaryOp::ALL {
         match unary(stream, op, &x) {
             // Those that take parameters are not called like this.
             Err(Error::InvalidArgument { .. }) => {}
