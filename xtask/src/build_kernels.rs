@@ -1,10 +1,10 @@
 //! Compiles kernel families to PTX, side by side, and holds every kernel to its budget.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
-use std::path::PathBuf;
-use std::sync::Mutex;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,9 @@ Examples:
   cargo xtask build-kernels --family gemm --arch sm_80,sm_90a
   cargo xtask build-kernels --family basic --update-budget
 ";
+
+/// How long a core without work waits until it looks for some again.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// What to build, and what for.
 #[derive(Debug, Default)]
@@ -73,6 +76,8 @@ pub struct Module {
     pub ptx: PathBuf,
     pub fresh: bool,
     pub lints: Vec<Lint>,
+    /// Whether it has no kernels.
+    pub is_empty: bool,
     pub report: Option<Report>,
 }
 
@@ -135,25 +140,53 @@ pub fn build_modules(options: &Options) -> Result<Vec<Module>, Error> {
     for (manifest, arch) in jobs {
         queues.entry(arch).or_default().push(manifest);
     }
-    let queues: Vec<(Arch, Vec<Manifest>)> = queues.into_iter().collect();
+    let mut queues: Vec<(Arch, Vec<Manifest>)> = queues.into_iter().collect();
+    for (_, manifests) in &mut queues {
+        // The assembler then has the largest family before its end decides when all is done.
+        manifests.sort_by_key(|manifest| std::cmp::Reverse(size_of_sources(&manifest.folder.join("src"))));
+    }
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::new());
     let progress = Progress::new();
-    let workers = thread::available_parallelism().map_or(1, usize::from).min(queues.len());
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    let keep = |result| results.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+    // The compiler goes before the assembler, and the assembler takes what is compiled while the next family compiles, or
+    // when a core has nothing left to compile.
+    let compiled = Mutex::new(VecDeque::new());
+    let compiling = AtomicUsize::new(queues.len());
+    let assembles_one = || {
+        let module = compiled.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let Some(module) = module else { return false };
+        keep(assemble(module, ptxas.as_ref(), &progress));
+        true
+    };
     thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
                 while let Some((arch, manifests)) = queues.get(next.fetch_add(1, Ordering::Relaxed)) {
                     for manifest in manifests {
-                        let result =
-                            build_one(manifest, *arch, &toolchain, ptxas.as_ref(), options, &progress);
-                        results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(result);
+                        match compile(manifest, *arch, &toolchain, options, &progress) {
+                            Ok(module) => {
+                                compiled.lock().unwrap_or_else(PoisonError::into_inner).push_back(module);
+                            }
+                            Err(error) => keep(Err(error)),
+                        }
+                    }
+                    compiling.fetch_sub(1, Ordering::Release);
+                }
+                loop {
+                    let is_last_look = compiling.load(Ordering::Acquire) == 0;
+                    if !assembles_one() {
+                        if is_last_look {
+                            break;
+                        }
+                        thread::sleep(PAUSE);
                     }
                 }
             });
         }
     });
-    let results = results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
     let (mut modules, mut errors) = (Vec::new(), Vec::new());
     for result in results {
         match result {
@@ -187,15 +220,26 @@ fn distinct(errors: Vec<Error>) -> Vec<Error> {
         .collect()
 }
 
-fn build_one(
+/// Bytes of all files in a folder and those below it.
+fn size_of_sources(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let sizes = entries.map(|entry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => size_of_sources(&entry.path()),
+        Ok(metadata) => metadata.len(),
+        Err(_) => 0,
+    });
+    sizes.sum()
+}
+
+/// Compiles a family, and leaves the assembler's report open.
+fn compile(
     manifest: &Manifest,
     arch: Arch,
     toolchain: &DeviceToolchain,
-    ptxas: Option<&Ptxas>,
     options: &Options,
     progress: &Progress,
 ) -> Result<Module, Error> {
-    let task = progress.start(&manifest.library, arch);
+    let task = progress.start(format!("{} for {arch}", manifest.library));
     let built = CudaBuilder::new(&manifest.folder)
         .arch(arch)
         .copy_to(options.output_dir().join(workspace::ptx_name(&manifest.library, arch)))
@@ -211,18 +255,26 @@ fn build_one(
             arch,
             problem,
         })?;
-        // A family whose kernels are still to be written is an empty module, which the assembler calls an error.
-        let report = match ptxas.filter(|_| module.entries().next().is_some()) {
-            Some(ptxas) => {
-                Some(ptxas.assemble(&built.ptx, arch, &workspace::report_path(&manifest.library, arch))?)
-            }
-            None => ptxas.map(|_| Report::default()),
-        };
         let (ptx, fresh, lints) = (built.ptx, built.fresh, ptx::lint(&module));
-        Ok(Module { manifest: manifest.clone(), arch, ptx, fresh, lints, report })
+        let is_empty = module.entries().next().is_none();
+        Ok(Module { manifest: manifest.clone(), arch, ptx, fresh, lints, is_empty, report: None })
     });
     task.finish(&finished);
     finished
+}
+
+/// Adds the assembler's report, where there is an assembler.
+fn assemble(module: Module, ptxas: Option<&Ptxas>, progress: &Progress) -> Result<Module, Error> {
+    let Some(ptxas) = ptxas else { return Ok(module) };
+    let (family, arch) = (&module.manifest.library, module.arch);
+    // A family whose kernels are still to be written is an empty module, which the assembler calls an error.
+    let report = if module.is_empty {
+        Report::default()
+    } else {
+        let _task = progress.start(format!("ptxas of {family} for {arch}"));
+        ptxas.assemble(&module.ptx, arch, &workspace::report_path(family, arch))?
+    };
+    Ok(Module { report: Some(report), ..module })
 }
 
 fn settle_budget(modules: &[Module], options: &Options) -> Result<BudgetOutcome, Error> {
@@ -277,8 +329,7 @@ impl Progress {
         Self { bars: MultiProgress::new() }
     }
 
-    fn start(&self, family: &str, arch: Arch) -> Task {
-        let name = format!("{family} for {arch}");
+    fn start(&self, name: String) -> Task {
         let template = ProgressStyle::with_template("  {spinner} {msg} ({elapsed})");
         let bar = ProgressBar::new_spinner()
             .with_style(template.unwrap_or_else(|_| ProgressStyle::default_spinner()));
@@ -288,10 +339,16 @@ impl Progress {
     }
 }
 
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
 impl Task {
     fn finish(self, result: &Result<Module, Error>) {
         let took = term::seconds(self.started.elapsed());
-        self.bar.finish_and_clear();
+        self.bar.finish_and_clear(); // before the line, which would break it
         match result {
             Ok(module) if module.fresh => {}
             Ok(_) => eprintln!("  built {} ({took})", self.name),

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, ExitStatus, Stdio};
 
 use crate::error::Error;
@@ -56,19 +56,31 @@ pub fn output(command: &mut Command) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs and hands every line of standard output to `each`, as it comes.
+/// Runs and hands over every line, as it comes: of standard output to `each`, of standard error to `beside`, which another
+/// thread calls.
 ///
 /// # Errors
 /// When the program cannot be started or fails.
-pub fn lines(command: &mut Command, mut each: impl FnMut(&str)) -> Result<(), Error> {
-    let mut child = command.stdout(Stdio::piped()).spawn().map_err(cannot_run(command))?;
-    if let Some(pipe) = child.stdout.take() {
-        for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
-            each(&String::from_utf8_lossy(&line));
-        }
-    }
+pub fn lines(
+    command: &mut Command,
+    mut each: impl FnMut(&str),
+    mut beside: impl FnMut(&str) + Send,
+) -> Result<(), Error> {
+    let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().map_err(cannot_run(command))?;
+    let (output, errors) = (child.stdout.take(), child.stderr.take());
+    std::thread::scope(|threads| {
+        threads.spawn(move || errors.into_iter().for_each(|pipe| of_pipe(pipe, &mut beside)));
+        output.into_iter().for_each(|pipe| of_pipe(pipe, &mut each));
+    });
     let status = child.wait().map_err(cannot_run(command))?;
     check(command, status)
+}
+
+fn of_pipe(pipe: impl Read, each: &mut impl FnMut(&str)) {
+    for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
+        each(&String::from_utf8_lossy(&line));
+    }
 }
 
 /// Runs silently; whether it succeeded, with everything that it said.

@@ -1,6 +1,7 @@
 //! Everything that has to hold before a change goes in, in the order of how fast it fails.
 
-use std::time::Instant;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::build_kernels::{self, BudgetOutcome, Options};
 use crate::error::Error;
@@ -37,10 +38,21 @@ struct Counts {
     of_program: usize,
 }
 
+/// What the steps find out.
+#[derive(Debug, Default)]
+struct Outcome {
+    counts: Counts,
+    /// How long each step took, and each program of the tests.
+    times: Vec<(String, Duration)>,
+}
+
+/// Steps and programs that the summary names.
+const SLOWEST: usize = 5;
+
 /// One step with its name.
 struct Step {
     name: &'static str,
-    run: fn(&mut Counts, bool) -> Result<(), Error>,
+    run: fn(&mut Outcome, bool) -> Result<(), Error>,
     /// Left out of the quick run.
     thorough: bool,
 }
@@ -50,7 +62,7 @@ const STEPS: &[Step] = &[
     Step { name: "format", run: format, thorough: false },
     Step { name: "kernels", run: kernels, thorough: false },
     Step { name: "lint", run: lint, thorough: true },
-    Step { name: "tests", run: tests, thorough: false },
+    Step { name: TESTS, run: tests, thorough: false },
 ];
 
 pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
@@ -64,13 +76,16 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
         }
     }
     let started = Instant::now();
-    let mut counts = Counts::default();
+    let mut outcome = Outcome::default();
     let mut rows = Vec::new();
     let mut failed = Vec::new();
     for step in STEPS.iter().filter(|step| !(quick && step.thorough)) {
         println!("{}", style(Style::Bold, &format!("== {} ==", step.name)));
         let begun = Instant::now();
-        let result = (step.run)(&mut counts, quick);
+        let result = (step.run)(&mut outcome, quick);
+        if step.name != TESTS {
+            outcome.times.push((step.name.to_owned(), begun.elapsed()));
+        }
         let verdict = if result.is_ok() { "ok" } else { "FAILED" };
         rows.push(vec![step.name.to_owned(), verdict.to_owned(), term::seconds(begun.elapsed())]);
         if let Err(error) = result {
@@ -82,7 +97,8 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
         }
     }
     println!("\n{}", term::table(&["step", "result", "time"], 2, &rows));
-    println!("{}", summary(counts, failed.is_empty(), started.elapsed().as_secs_f64()));
+    println!("{}", slowest(outcome.times));
+    println!("{}", summary(outcome.counts, failed.is_empty(), started.elapsed().as_secs_f64()));
     if failed.is_empty() { Ok(()) } else { Err(Error::Steps(failed)) }
 }
 
@@ -95,21 +111,28 @@ fn summary(counts: Counts, ok: bool, seconds: f64) -> String {
     )
 }
 
-fn kernels(counts: &mut Counts, _quick: bool) -> Result<(), Error> {
+/// The slowest steps and programs, in a line.
+fn slowest(mut times: Vec<(String, Duration)>) -> String {
+    times.sort_by_key(|(_, took)| std::cmp::Reverse(*took));
+    let named = times.iter().take(SLOWEST).map(|(name, took)| format!("{name} {}", term::seconds(*took)));
+    format!("slowest: {}", named.collect::<Vec<_>>().join(", "))
+}
+
+fn kernels(outcome: &mut Outcome, _quick: bool) -> Result<(), Error> {
     if let Err(error) = setup::ensure_ptxas() {
         eprintln!("{} {error}", style(Style::Warn, "warning:"));
     }
-    let outcome = build_kernels::build(&Options::default())?;
-    counts.skipped += usize::from(outcome == BudgetOutcome::NoPtxas);
+    let budget = build_kernels::build(&Options::default())?;
+    outcome.counts.skipped += usize::from(budget == BudgetOutcome::NoPtxas);
     Ok(())
 }
 
-fn format(_counts: &mut Counts, _quick: bool) -> Result<(), Error> {
+fn format(_outcome: &mut Outcome, _quick: bool) -> Result<(), Error> {
     let colour = if term::colours() { "always" } else { "never" };
     process::run(process::cargo().args(["fmt", "--all", "--check", "--", "--color", colour]))
 }
 
-fn lint(_counts: &mut Counts, _quick: bool) -> Result<(), Error> {
+fn lint(_outcome: &mut Outcome, _quick: bool) -> Result<(), Error> {
     process::run(process::cargo().args([
         "clippy",
         "--quiet",
@@ -121,7 +144,12 @@ fn lint(_counts: &mut Counts, _quick: bool) -> Result<(), Error> {
     ]))
 }
 
-fn tests(counts: &mut Counts, quick: bool) -> Result<(), Error> {
+/// Name of the step whose programs are timed one by one.
+const TESTS: &str = "tests";
+/// What the programs' compilation is called in the list of times.
+const BUILD: &str = "build of the tests";
+
+fn tests(outcome: &mut Outcome, quick: bool) -> Result<(), Error> {
     let mut command = process::cargo();
     command.args(["test", "--workspace", "--no-fail-fast"]);
     if quick {
@@ -129,10 +157,53 @@ fn tests(counts: &mut Counts, quick: bool) -> Result<(), Error> {
     }
     // The same verdict on every machine; on a GPU the tests run from a bundle.
     command.env("IRONWARP_DRIVER", "soft");
-    process::lines(&mut command, |line| {
-        println!("{line}");
-        counts.add(line);
-    })
+    if term::colours() {
+        command.env("CARGO_TERM_COLOR", "always");
+    }
+    let clock = Mutex::new(Clock { running: (BUILD.to_owned(), Instant::now()), times: Vec::new() });
+    let result = process::lines(
+        &mut command,
+        |line| {
+            println!("{line}");
+            outcome.counts.add(line);
+        },
+        |line| {
+            eprintln!("{line}");
+            if let Some(program) = program_that_begins(line) {
+                clock.lock().unwrap_or_else(PoisonError::into_inner).next(program);
+            }
+        },
+    );
+    let mut clock = clock.into_inner().unwrap_or_else(PoisonError::into_inner);
+    clock.next(String::new());
+    outcome.times.append(&mut clock.times);
+    result
+}
+
+/// Times what runs one after the other.
+struct Clock {
+    running: (String, Instant),
+    times: Vec<(String, Duration)>,
+}
+
+impl Clock {
+    /// Ends what runs, and begins `name`.
+    fn next(&mut self, name: String) {
+        let now = Instant::now();
+        let (ended, begun) = std::mem::replace(&mut self.running, (name, now));
+        self.times.push((ended, now - begun));
+    }
+}
+
+/// The program that cargo starts, by cargo's line about it: `Running tests/ops/main.rs (target/debug/deps/ops-0123456789abcdef)`
+/// or `Doc-tests ironwarp`.
+fn program_that_begins(line: &str) -> Option<String> {
+    if let Some((_, package)) = line.split_once("Doc-tests") {
+        return Some(format!("documentation of {}", package.split_whitespace().last()?));
+    }
+    let (_, path) = line.split_once("Running").filter(|(_, rest)| rest.ends_with(')'))?.1.rsplit_once('(')?;
+    let program = path.trim_end_matches(')').rsplit('/').next()?;
+    Some(program.rsplit_once('-').map_or(program, |(name, _hash)| name).to_owned())
 }
 
 impl Counts {
@@ -163,6 +234,24 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn programs_are_read_from_cargos_lines() {
+        let of = |line| program_that_begins(line);
+        let running = "     Running tests/ops/main.rs (target/debug/deps/ops-0123456789abcdef)";
+        assert_eq!(of(running).as_deref(), Some("ops"));
+        let coloured = "\u{1b}[1m\u{1b}[92m     Running\u{1b}[0m unittests src/lib.rs (/t/deps/my_lib-0f)";
+        assert_eq!(of(coloured).as_deref(), Some("my_lib"));
+        assert_eq!(of("   Doc-tests ironwarp").as_deref(), Some("documentation of ironwarp"));
+        assert_eq!(of("   Compiling ironwarp v0.1.0 (/w/host)"), None);
+    }
+
+    #[test]
+    fn the_slowest_come_first() {
+        let times = (1..=7).map(|seconds| (format!("p{seconds}"), Duration::from_secs(seconds)));
+        let line = slowest(times.collect());
+        assert!(line.starts_with("slowest: p7 ") && line.contains(", p3 ") && !line.contains("p2"), "{line}");
+    }
 
     #[test]
     fn results_of_programs_add_up() {
