@@ -137,6 +137,7 @@ OPS = {
     "mean": over(torch.mean),
     "amax": over(torch.amax),
     "max": reading(lambda x, _: torch.max(x)),
+    "softmax": reading(lambda x, _: torch.softmax(x, -1)),
     "argmax": over(torch.argmax),
     "convert": convert,
     "transpose": transpose,

@@ -8,6 +8,7 @@ use ironwarp::ops::elementwise::{
 use ironwarp::ops::fill::{fill, uniform};
 use ironwarp::ops::index::{Indices, gather, scatter, scatter_add};
 use ironwarp::ops::reduce::{ReduceOp, argmax, reduce, sum};
+use ironwarp::ops::softmax::softmax;
 use ironwarp::{DType, DeviceBuffer, Stream, Tensor};
 use ironwarp_benches::{Outcome, Session, Work};
 use reference::elementwise as oracle;
@@ -38,6 +39,7 @@ fn main() -> Outcome {
         }
         for dtype in [DType::F32, DType::BF16] {
             bench_reduction(session, dtype, bytes)?;
+            bench_softmax(session, dtype, bytes)?;
         }
         bench_convert(session, bytes)?;
         bench_index(session, DType::BF16, bytes)?;
@@ -263,6 +265,28 @@ fn bench_reduction(session: &mut Session, dtype: DType, bytes: usize) -> Outcome
     let beside = [peer("argmax", dtype, rows, &[("axis", json!(1))])];
     session
         .measure_beside("reduction_argmax_rows", &shape, work, &beside, |_| argmax(&stream, &x, 1).map(drop))
+}
+
+fn bench_softmax(session: &mut Session, dtype: DType, bytes: usize) -> Outcome {
+    if !session.wants("softmax") {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let x = random(&stream, dtype, bytes / dtype.size() / COLUMNS, 5)?;
+    for columns in [1024, 4096, 32_768, 50_257] {
+        let rows = x.elements() / columns;
+        let x = x.view_as(&[x.elements()])?.slice(0, ..rows * columns)?.view_as(&[rows, columns])?;
+        let some = x.slice(0, ..1)?;
+        let want = reference::reduction::softmax(&head(&stream, &some)?, false);
+        let row = if dtype == DType::F32 { tolerance::SOFTMAX_F32 } else { tolerance::SOFTMAX_BF16 };
+        let got = head(&stream, &softmax(&stream, &some, 1)?)?;
+        compare::elementwise("softmax", &got, &want, &[columns], row.tolerance())?;
+        let (shape, work) =
+            (format!("{dtype} {rows}x{columns}"), Work::Bytes(2 * (x.elements() * dtype.size()) as u64));
+        let beside = [peer("softmax", dtype, rows, &[("shape", json!([rows, columns]))])];
+        session.measure_beside("softmax", &shape, work, &beside, |_| softmax(&stream, &x, 1).map(drop))?;
+    }
+    Ok(())
 }
 
 fn bench_convert(session: &mut Session, bytes: usize) -> Outcome {

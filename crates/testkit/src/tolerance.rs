@@ -126,6 +126,22 @@ table! {
         "Multiplied in f32, then rounded once.";
     REDUCE_PROD_BF16 = "product bf16", STEP_BF16, ROUND_BF16 + 32.0 * ROUND_F32, None,
         "Multiplied in f32, then rounded once.";
+    SOFTMAX_F64 = "softmax f64", f64::MIN_POSITIVE, 1024.0 * ROUND_F64, SquareRoot,
+        "e^d errs by the rounding of d, up to 708 half units; the oracle's sum is one chain of roundings.";
+    SOFTMAX_F32 = "softmax f32", f32::MIN_POSITIVE as f64, 128.0 * ROUND_F32, None,
+        "e^d errs by the rounding of d, up to 88 half units; a sum of positive terms adds a few; subnormal results may be 0.";
+    SOFTMAX_F16 = "softmax f16", STEP_F16, ROUND_F16 + 4.0 * SHORT, None,
+        "Two exponentials and a sum of them, of functions for 16-bit floats, then rounded once.";
+    SOFTMAX_BF16 = "softmax bf16", f32::MIN_POSITIVE as f64, ROUND_BF16 + 4.0 * SHORT, None,
+        "Two exponentials and a sum of them, of functions for 16-bit floats, then rounded once.";
+    LOG_SOFTMAX_F64 = "log_softmax f64", 64.0 * ROUND_F64, 4.0 * ROUND_F64, SquareRoot,
+        "x - max and the logarithm have one sign; the sum's relative error is the logarithm's absolute one.";
+    LOG_SOFTMAX_F32 = "log_softmax f32", 64.0 * ROUND_F32, 4.0 * ROUND_F32, None,
+        "x - max and the logarithm have one sign; the sum's relative error is the logarithm's absolute one.";
+    LOG_SOFTMAX_F16 = "log_softmax f16", 4.0 * SHORT, ROUND_F16 + 2.0 * SHORT, None,
+        "As of f32, by the functions for 16-bit floats, then rounded once.";
+    LOG_SOFTMAX_BF16 = "log_softmax bf16", 4.0 * SHORT, ROUND_BF16 + 2.0 * SHORT, None,
+        "As of f32, by the functions for 16-bit floats, then rounded once.";
     ARITHMETIC_F64 = "elementwise f64", f64::from_bits(1), ROUND_F64, None,
         "One correctly rounded operation: half a unit in the last place.";
     ARITHMETIC_F32 = "elementwise f32", STEP_F32, ROUND_F32, None,

@@ -9,4 +9,5 @@ pub mod gemm;
 pub mod index;
 pub mod reduce;
 pub mod saxpy;
+pub mod softmax;
 pub mod transpose;

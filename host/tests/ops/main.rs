@@ -11,4 +11,5 @@ mod ops_reduction;
 mod ops_reduction_groups;
 mod ops_repeat;
 mod ops_saxpy;
+mod ops_softmax;
 mod ops_transpose;

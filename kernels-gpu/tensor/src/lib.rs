@@ -9,6 +9,7 @@
 //! | [`turned`] | copies between two dense axes |
 //! | [`convert`] | from every element type to every other |
 //! | [`reduce`] | sums, products, maxima, and where they stand, along rows and columns |
+//! | [`softmax`] | softmax and its logarithm along rows |
 //! | [`index`] | rows by their numbers: gathered, scattered, added up |
 //! | [`fill`] | constants, progressions, random numbers |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
@@ -24,6 +25,7 @@ pub mod index;
 pub mod place;
 pub mod reduce;
 pub mod select;
+pub mod softmax;
 pub mod turned;
 pub mod unary;
 

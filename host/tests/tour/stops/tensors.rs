@@ -9,6 +9,7 @@ use ironwarp::ops::elementwise::{
 use ironwarp::ops::fill::{arange, full, normal, uniform};
 use ironwarp::ops::index::{Indices, gather, scatter, scatter_add};
 use ironwarp::ops::reduce::{ReduceOp, argmax, reduce};
+use ironwarp::ops::softmax::softmax;
 use ironwarp::tensor::Element;
 use ironwarp::{DType, Error, Stream, Tensor, TensorError};
 use num::{E4M3, E5M2};
@@ -121,6 +122,7 @@ fn reductions(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
         }
         for axis in [0, 1] {
             kept.keep_if_known(stream, argmax(stream, &x, axis))?;
+            kept.keep_if_known(stream, softmax(stream, &x, axis))?;
         }
     }
     Ok(kept.0)
