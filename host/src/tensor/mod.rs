@@ -11,16 +11,18 @@
 //! | [`Shape`], [`Layout`] | pure arithmetic: broadcasting, slices, permutations, reshapes, padding |
 //! | [`Tensor`], [`TensorMut`] | the memory: copies to and from the host, typed access, [`DeviceBuffer`]s taken over and handed out |
 //! | [`safetensors`] | files |
-//! | [`crate::ops`] | what is computed with them |
+//! | [`Dim`], [`Scalar`] | dimensions counted from either end; plain numbers, and type promotion |
+//! | methods and operators of [`Tensor`] | what is computed with them on the current stream, by PyTorch's names |
+//! | [`crate::ops`] | the same on a stream that the caller names |
 //!
 //! ```no_run
 //! use ironwarp::{Device, Tensor};
 //!
 //! # fn main() -> ironwarp::Result<()> {
-//! let stream = Device::open(0)?.stream()?;
-//! let x = Tensor::from_slice(&stream, &[2, 3], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
-//! let column = x.transpose(0, 1)?.select(0, 2)?; // no copy
-//! assert_eq!(column.to_vec::<f32>(&stream)?, [3.0, 6.0]);
+//! let device = Device::open(0)?;
+//! let x = Tensor::from_slice(&device, &[2, 3], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+//! let column = x.transpose(0, 1)?.select(0, -1)?; // no copy
+//! assert_eq!((&column * 2.0)?.tolist::<f32>()?, [6.0, 12.0]);
 //! # Ok(())
 //! # }
 //! ```

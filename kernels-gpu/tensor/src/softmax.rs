@@ -158,10 +158,11 @@ unsafe fn run<T: Float, const N: usize>(
     unsafe {
         let (x, y) = (x.add(start), y.add(start));
         let copy = dynamic_shared_mem::<u8>().add(x as usize % VECTOR_BYTES).cast::<T>();
-        let (from, state): (*const T, _) = if plan.kept > 0 {
-            (copy, row::read::<T, _, N>(Keeping { online, copy }, part, x))
+        let from: *const T = if plan.kept > 0 { copy } else { x };
+        let state = if plan.kept > 0 {
+            row::read::<T, _, N>(Keeping { online, copy }, part, x)
         } else {
-            (x, row::read::<T, _, N>(online, part, x))
+            row::read::<T, _, N>(online, part, x)
         };
         let state = if plan.threads == 1 {
             state
