@@ -20,9 +20,10 @@ macro_rules! binary_methods {
     ($($name:ident, $in_place:ident = $op:ident: $formula:literal;)*) => {
         /// Functions of two operands. The shapes broadcast, and the types are promoted.
         ///
-        /// The errors of all of them: [`TensorError::Broadcast`]; [`TensorError::DType`] for a type that the function does not
-        /// have, or where an 8-bit float meets another type; [`crate::Error::InvalidArgument`] for a number that the tensor's
-        /// integer type does not have, [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
+        /// The errors of all of them: [`TensorError::Broadcast`]; [`TensorError::DType`] for a type that the
+        /// function does not have, or where an 8-bit float meets another type;
+        /// [`crate::Error::InvalidArgument`] for a number that the tensor's integer type does not have,
+        /// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
         impl Tensor { $(
             #[doc = concat!($formula, ".")]
             ///
@@ -33,11 +34,13 @@ macro_rules! binary_methods {
             }
         )* }
 
-        /// The same functions in place. The other operand broadcasts to the tensor, whose shape and type stay.
+        /// The same functions in place. The other operand broadcasts to the tensor, whose shape and type
+        /// stay.
         ///
-        /// The errors of all of them: those of the function without `_`; [`TensorError::DType`] when the result has a higher
-        /// category than the tensor (a float result in an integer tensor); [`TensorError::Shared`] when other tensors show the
-        /// memory, [`TensorError::Overlapping`] for a broadcast tensor.
+        /// The errors of all of them: those of the function without `_`; [`TensorError::DType`] when the
+        /// result has a higher category than the tensor (a float result in an integer tensor);
+        /// [`TensorError::Shared`] when other tensors show the memory, [`TensorError::Overlapping`] for a
+        /// broadcast tensor.
         impl Tensor { $(
             #[doc = concat!($formula, ", written over the tensor.")]
             ///
@@ -112,7 +115,8 @@ fn of_type(op: BinaryOp, dtype: DType) -> BinaryOp {
     }
 }
 
-/// `x op number` as `factor * x + addend` with the same bits: one launch, and in f32 for 16-bit floats, as PyTorch does it.
+/// `x op number` as `factor * x + addend` with the same bits: one launch, and in f32 for 16-bit floats, as
+/// PyTorch does it.
 fn affine(op: BinaryOp, number: Scalar, dtype: DType) -> Option<(f64, f64)> {
     let value = exact(number, dtype)?;
     match op {
@@ -138,7 +142,8 @@ fn affine_from_left(op: BinaryOp, number: Scalar, dtype: DType) -> Option<(f64, 
     }
 }
 
-/// The number as a parameter of a launch, which is an f64, where the type has affine functions and an f64 holds it.
+/// The number as a parameter of a launch, which is an f64, where the type has affine functions and an f64
+/// holds it.
 fn exact(number: Scalar, dtype: DType) -> Option<f64> {
     let has_affine =
         matches!(dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16 | DType::I64 | DType::I32);
@@ -178,8 +183,8 @@ pub(super) fn fits_into(operation: &'static str, from: &Shape, to: &Shape) -> Re
 /// A method, and its row of the table of comparisons.
 macro_rules! compare_methods {
     ($($name:ident = $op:ident: $formula:literal;)*) => {
-        /// Comparisons: bool tensors. The shapes broadcast, and the types are promoted. The errors are those of
-        /// [`Tensor::add`].
+        /// Comparisons: bool tensors. The shapes broadcast, and the types are promoted. The errors are those
+        /// of [`Tensor::add`].
         impl Tensor { $(
             #[doc = concat!("Whether ", $formula, ", for every pair of elements.")]
             ///

@@ -23,7 +23,8 @@ impl Tensor {
     /// A tensor with `value` everywhere, contiguous.
     ///
     /// # Errors
-    /// As [`Tensor::zeros`]; [`Error::InvalidArgument`] for a number that the integer type `dtype` does not have.
+    /// As [`Tensor::zeros`]; [`Error::InvalidArgument`] for a number that the integer type `dtype` does not
+    /// have.
     pub fn full(on: impl On, shape: &[usize], value: impl Into<Scalar>, dtype: DType) -> Result<Tensor> {
         filled("full", &on.stream()?, shape, value.into(), dtype)
     }
@@ -56,7 +57,8 @@ impl Tensor {
         fill::arange(&on.stream()?, start, step, len as usize, dtype)
     }
 
-    /// Numbers uniform in `[0, 1)`, below 1 in every type. The same seed gives the same numbers on every device.
+    /// Numbers uniform in `[0, 1)`, below 1 in every type. The same seed gives the same numbers on every
+    /// device.
     ///
     /// # Errors
     /// [`TensorError::DType`] for a type that is no float, or as [`Tensor::zeros`].
@@ -135,8 +137,8 @@ impl Tensor {
     /// Writes `source`, which broadcasts to the tensor, in the tensor's type.
     ///
     /// # Errors
-    /// [`TensorError::Shared`], [`TensorError::Overlapping`], [`TensorError::Broadcast`], [`Error::DeviceMismatch`], or the
-    /// driver's error.
+    /// [`TensorError::Shared`], [`TensorError::Overlapping`], [`TensorError::Broadcast`],
+    /// [`Error::DeviceMismatch`], or the driver's error.
     pub fn copy_(&mut self, source: &Tensor) -> Result<()> {
         super::binary::fits_into("copy_", source.shape(), self.shape())?;
         let stream = stream_of(self)?;

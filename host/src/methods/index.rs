@@ -10,14 +10,15 @@ use crate::stream::Stream;
 use crate::tensor::promote::Scalar;
 use crate::tensor::{DType, Dim, Layout, Tensor, TensorError, dim};
 
-/// Elements by their numbers. Index tensors are i64 or i32; their elements are checked, for which the host waits once.
-/// [`crate::ops::index`] takes indices that were checked before.
+/// Elements by their numbers. Index tensors are i64 or i32; their elements are checked, for which the host
+/// waits once. [`crate::ops::index`] takes indices that were checked before.
 impl Tensor {
     /// The places `index` (of one dimension) of `dim`, in their order: `y[.., i, ..] = x[.., index[i], ..]`.
     ///
     /// # Errors
-    /// [`TensorError::Axis`], [`TensorError::Shape`], [`TensorError::Index`] for an index outside, [`TensorError::DType`],
-    /// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
+    /// [`TensorError::Axis`], [`TensorError::Shape`], [`TensorError::Index`] for an index outside,
+    /// [`TensorError::DType`], [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the
+    /// driver's error.
     pub fn index_select(&self, dim: impl Dim, index: &Tensor) -> Result<Tensor> {
         let operation = "index_select";
         let axis = dim::axis(operation, dim, self.rank())?;
@@ -30,8 +31,8 @@ impl Tensor {
         index::gather(&stream, self, axis, &Indices::from_tensor(&stream, index, self.shape()[axis])?)
     }
 
-    /// `y[i][j] = x[index[i][j]][j]` for `dim` 0, and so on: the shape of `index`, which is no longer than `x` along the
-    /// other dimensions.
+    /// `y[i][j] = x[index[i][j]][j]` for `dim` 0, and so on: the shape of `index`, which is no longer than
+    /// `x` along the other dimensions.
     ///
     /// # Errors
     /// As [`Tensor::index_select`].
@@ -42,7 +43,8 @@ impl Tensor {
         index::gather(&stream, &x, 0, &places)?.view_as(index.shape())
     }
 
-    /// A copy with `y[index[i][j]][j] = source[i][j]` for `dim` 0, and so on. Of several written to one place the last stays.
+    /// A copy with `y[index[i][j]][j] = source[i][j]` for `dim` 0, and so on. Of several written to one place
+    /// the last stays.
     ///
     /// # Errors
     /// As [`Tensor::index_select`]; [`TensorError::Shape`] also when `source` is not shaped as `index`.
@@ -50,8 +52,8 @@ impl Tensor {
         self.scattered("scatter", index::scatter, dim, index, source)
     }
 
-    /// A copy with `y[index[i][j]][j] += source[i][j]` for `dim` 0, and so on, in the order of the elements: the same bits
-    /// in every run.
+    /// A copy with `y[index[i][j]][j] += source[i][j]` for `dim` 0, and so on, in the order of the elements:
+    /// the same bits in every run.
     ///
     /// # Errors
     /// As [`Tensor::scatter`].
@@ -118,8 +120,8 @@ fn places(
 
 /// Choices by masks.
 impl Tensor {
-    /// The element where `condition` holds, else that of `other`. The three shapes broadcast, and the two types are promoted.
-    /// As `torch.where(condition, self, other)`.
+    /// The element where `condition` holds, else that of `other`. The three shapes broadcast, and the two
+    /// types are promoted. As `torch.where(condition, self, other)`.
     ///
     /// # Errors
     /// [`TensorError::DType`] when the condition is no bool, or as [`Tensor::add`].

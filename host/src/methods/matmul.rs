@@ -18,14 +18,14 @@ impl Tensor {
     /// | `[m, k]` | `[k, n]` | `[m, n]` |
     /// | `[.., m, k]` | `[.., k, n]` | `[.., m, n]`, the batches broadcast |
     ///
-    /// f32, f16 and bf16; both operands of one type, which the result has too. Sums are f32. Operands may have any strides.
-    /// A batch whose strides do not make one step is copied first. [`crate::ops::gemm::Matmul`] has epilogues, other
-    /// precisions, 8-bit floats and tuning.
+    /// f32, f16 and bf16; both operands of one type, which the result has too. Sums are f32. Operands may
+    /// have any strides. A batch whose strides do not make one step is copied first.
+    /// [`crate::ops::gemm::Matmul`] has epilogues, other precisions, 8-bit floats and tuning.
     ///
     /// # Errors
-    /// [`TensorError::DType`]; [`TensorError::Shape`] when the inner sides differ or an operand has no dimension,
-    /// [`TensorError::Broadcast`] when the batches do not broadcast, [`crate::Error::DeviceMismatch`],
-    /// [`crate::Error::OutOfMemory`], or the driver's error.
+    /// [`TensorError::DType`]; [`TensorError::Shape`] when the inner sides differ or an operand has no
+    /// dimension, [`TensorError::Broadcast`] when the batches do not broadcast,
+    /// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
     pub fn matmul(&self, other: &Tensor) -> Result<Tensor> {
         let operation = "matmul";
         let has = |dtype: DType| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
@@ -74,7 +74,8 @@ fn parts(x: &Tensor) -> (&[usize], [usize; 2]) {
     (batch, [matrix[0], matrix[1]])
 }
 
-/// The matrices of `x`, repeated to the batch, along one dimension; a copy where its strides do not make one step.
+/// The matrices of `x`, repeated to the batch, along one dimension; a copy where its strides do not make one
+/// step.
 fn batched(stream: &Stream, x: &Tensor, batch: &Shape) -> Result<Tensor> {
     let (_, matrix) = parts(x);
     let sides = [batch.sides(), &matrix].concat();

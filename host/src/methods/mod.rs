@@ -1,7 +1,9 @@
-//! Methods and operators of [`Tensor`], with PyTorch's names, argument order, broadcasting and type promotion.
+//! Methods and operators of [`Tensor`], with PyTorch's names, argument order, broadcasting and type
+//! promotion.
 //!
-//! They queue on the current stream of the tensor's device ([`crate::Device::current_stream`]). The functions of
-//! [`crate::ops`] do the same work on a stream that the caller names; each method here is a few lines over one of them.
+//! They queue on the current stream of the tensor's device ([`crate::Device::current_stream`]). The functions
+//! of [`crate::ops`] do the same work on a stream that the caller names; each method here is a few lines over
+//! one of them.
 //!
 //! | file | methods |
 //! |---|---|

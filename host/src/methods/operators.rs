@@ -1,8 +1,9 @@
 //! Operators. Their output is a `Result<Tensor>`: `(&a + &b)?`, `(2.0 * x)?`, `(-&x)?`.
 //!
-//! Tensors come by value or by reference, and `+ - * /` take an `f64` or an `i64` on either side. There is one type of
-//! each kind, so that the compiler knows the type of `&x * 2.0` at once; with more it would not until the end of the
-//! function, and `(&x * 2.0)? + &y` would not compile. The methods take `f32` and `i32` too.
+//! Tensors come by value or by reference, and `+ - * /` take an `f64` or an `i64` on either side. There is
+//! one type of each kind, so that the compiler knows the type of `&x * 2.0` at once; with more it would not
+//! until the end of the function, and `(&x * 2.0)? + &y` would not compile. The methods take `f32` and `i32`
+//! too.
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 

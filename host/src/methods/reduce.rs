@@ -6,15 +6,17 @@ use crate::ops::reduce::{self as ops, ReduceOp};
 use crate::ops::softmax;
 use crate::tensor::{DType, Dim, Tensor, dim};
 
-/// Names of a reduction (the dimensions go; they stay with one place; all of them go), its row of the op table, and what it computes.
+/// Names of a reduction (the dimensions go; they stay with one place; all of them go), its row of the op
+/// table, and what it computes.
 macro_rules! reduce_methods {
     ($($name:ident, $keepdim:ident, $all:ident = $op:ident: $formula:literal;)*) => {
-        /// Reductions along the dimensions `dims`, which may be counted from the end; with none named, along all.
+        /// Reductions along the dimensions `dims`, which may be counted from the end; with none named, along
+        /// all.
         ///
-        /// The errors of all of them: [`crate::TensorError::Axes`] for a dimension that is not there or named twice;
-        /// [`crate::TensorError::DType`] for 8-bit floats, and for means and norms of integers;
-        /// [`crate::TensorError::Empty`] for a mean or an extreme of nothing, [`crate::Error::OutOfMemory`], or the driver's
-        /// error.
+        /// The errors of all of them: [`crate::TensorError::Axes`] for a dimension that is not there or named
+        /// twice; [`crate::TensorError::DType`] for 8-bit floats, and for means and norms of integers;
+        /// [`crate::TensorError::Empty`] for a mean or an extreme of nothing, [`crate::Error::OutOfMemory`],
+        /// or the driver's error.
         impl Tensor { $(
             #[doc = concat!($formula, " along `dims`, which go.")]
             ///
@@ -74,11 +76,13 @@ fn reduce<D: Dim>(
 
 /// Extremes and where they stand; truth of all and any.
 impl Tensor {
-    /// The place along `dim`, which goes, of the largest element, as i64: the first of several; NaN counts as largest.
+    /// The place along `dim`, which goes, of the largest element, as i64: the first of several; NaN counts as
+    /// largest.
     ///
     /// # Errors
-    /// [`crate::TensorError::Axis`], [`crate::TensorError::DType`] for 8-bit floats, [`crate::TensorError::Empty`] where the
-    /// dimension has no places, [`crate::Error::OutOfMemory`], or the driver's error.
+    /// [`crate::TensorError::Axis`], [`crate::TensorError::DType`] for 8-bit floats,
+    /// [`crate::TensorError::Empty`] where the dimension has no places, [`crate::Error::OutOfMemory`], or the
+    /// driver's error.
     pub fn argmax(&self, dim: impl Dim) -> Result<Tensor> {
         ops::argmax(&stream_of(self)?, self, dim::axis("argmax", dim, self.rank())?)
     }
@@ -152,8 +156,8 @@ impl Tensor {
     /// `e^x / sum of e^x` along `dim`. Integers and bools are converted to f32.
     ///
     /// # Errors
-    /// [`crate::TensorError::Axis`], [`crate::TensorError::DType`] for 8-bit floats, [`crate::Error::OutOfMemory`], or the
-    /// driver's error.
+    /// [`crate::TensorError::Axis`], [`crate::TensorError::DType`] for 8-bit floats,
+    /// [`crate::Error::OutOfMemory`], or the driver's error.
     pub fn softmax(&self, dim: impl Dim) -> Result<Tensor> {
         softmax::softmax(&stream_of(self)?, &self.floats()?, dim::axis("softmax", dim, self.rank())?)
     }

@@ -7,12 +7,12 @@ use crate::tensor::{DType, Dim, Shape, Tensor, TensorError, dim};
 
 /// Other shapes.
 impl Tensor {
-    /// The same elements in the same order under another shape; a copy only where that needs one. One side may be `-1`: it
-    /// follows from the others.
+    /// The same elements in the same order under another shape; a copy only where that needs one. One side
+    /// may be `-1`: it follows from the others.
     ///
     /// # Errors
-    /// [`TensorError::Shape`] when the number of elements differs or no side can be found for `-1`, [`Error::OutOfMemory`],
-    /// or the driver's error.
+    /// [`TensorError::Shape`] when the number of elements differs or no side can be found for `-1`,
+    /// [`Error::OutOfMemory`], or the driver's error.
     pub fn reshape<D: Dim>(&self, shape: &[D]) -> Result<Tensor> {
         elementwise::reshape(&stream_of(self)?, self, &sides(self, shape)?)
     }
@@ -20,7 +20,8 @@ impl Tensor {
     /// Dimensions `start` to `end`, both counted, as one; a copy only where that needs one.
     ///
     /// # Errors
-    /// [`TensorError::Axis`]; [`TensorError::Axes`] when `start` is behind `end`, [`Error::OutOfMemory`], or the driver's error.
+    /// [`TensorError::Axis`]; [`TensorError::Axes`] when `start` is behind `end`, [`Error::OutOfMemory`], or
+    /// the driver's error.
     pub fn flatten(&self, start: impl Dim, end: impl Dim) -> Result<Tensor> {
         let operation = "flatten";
         if self.rank() == 0 {
@@ -42,8 +43,9 @@ impl Tensor {
     /// The tensors one behind the other along `dim`. The other sides are equal; types are promoted.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for no tensors, [`TensorError::Shape`], [`TensorError::Axis`], [`TensorError::DType`] where an
-    /// 8-bit float meets another type, [`Error::DeviceMismatch`], [`Error::OutOfMemory`], or the driver's error.
+    /// [`Error::InvalidArgument`] for no tensors, [`TensorError::Shape`], [`TensorError::Axis`],
+    /// [`TensorError::DType`] where an 8-bit float meets another type, [`Error::DeviceMismatch`],
+    /// [`Error::OutOfMemory`], or the driver's error.
     pub fn cat(tensors: &[&Tensor], dim: impl Dim) -> Result<Tensor> {
         join("cat", tensors, |first| dim::axis("cat", dim, first.rank()))
     }
@@ -86,8 +88,8 @@ impl Tensor {
         self.split(self.size(dim)?.div_ceil(chunks).max(1), dim)
     }
 
-    /// The lower triangle of each matrix: elements above diagonal `diagonal` become 0. Diagonal 0 is the main one, and 1 the
-    /// one above it.
+    /// The lower triangle of each matrix: elements above diagonal `diagonal` become 0. Diagonal 0 is the main
+    /// one, and 1 the one above it.
     ///
     /// # Errors
     /// [`TensorError::Shape`] for fewer than two dimensions, [`Error::OutOfMemory`], or the driver's error.

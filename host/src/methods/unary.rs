@@ -10,11 +10,11 @@ use crate::tensor::{DType, Tensor};
 /// A method, its in-place form, its row of the op table, and what it computes.
 macro_rules! unary_methods {
     ($($name:ident, $in_place:ident = $op:ident: $formula:literal;)*) => {
-        /// Functions of each element. The result has the tensor's type; a function that only floats have makes f32 of
-        /// integers and bools, as PyTorch does.
+        /// Functions of each element. The result has the tensor's type; a function that only floats have
+        /// makes f32 of integers and bools, as PyTorch does.
         ///
-        /// The errors of all of them: [`crate::TensorError::DType`] for a type that the function does not have (8-bit floats
-        /// have none), [`crate::Error::OutOfMemory`], or the driver's error.
+        /// The errors of all of them: [`crate::TensorError::DType`] for a type that the function does not
+        /// have (8-bit floats have none), [`crate::Error::OutOfMemory`], or the driver's error.
         impl Tensor { $(
             #[doc = concat!($formula, ", for every element.")]
             ///
@@ -27,9 +27,9 @@ macro_rules! unary_methods {
 
         /// The same functions in place, which want the memory for themselves.
         ///
-        /// The errors of all of them: those of the function without `_`; [`crate::TensorError::Shared`] when other tensors
-        /// show the memory, [`crate::TensorError::Overlapping`] for a broadcast tensor, [`crate::TensorError::DType`] for
-        /// integers where only floats have the function.
+        /// The errors of all of them: those of the function without `_`; [`crate::TensorError::Shared`] when
+        /// other tensors show the memory, [`crate::TensorError::Overlapping`] for a broadcast tensor,
+        /// [`crate::TensorError::DType`] for integers where only floats have the function.
         impl Tensor { $(
             #[doc = concat!($formula, ", written over every element.")]
             ///
@@ -102,7 +102,8 @@ impl Tensor {
         elementwise::leaky_relu(&stream_of(self)?, self, negative_slope)
     }
 
-    /// The tensor in the type `dtype`, rounded as [`crate::ops::convert`] says; the tensor itself where it has that type.
+    /// The tensor in the type `dtype`, rounded as [`crate::ops::convert`] says; the tensor itself where it
+    /// has that type.
     ///
     /// # Errors
     /// [`crate::Error::OutOfMemory`], or the driver's error.

@@ -1,8 +1,9 @@
 //! Softmax and its logarithm along a dimension, for f64, f32, f16 and bf16.
 //!
-//! The maximum is subtracted first, so no exponential overflows. 16-bit floats are computed in f32 and rounded once. A
-//! NaN or a positive infinity makes its row NaN, and so do minus infinities alone, as in PyTorch. The last dimension of a
-//! contiguous tensor is taken where it is; for others the tensor is copied into that order and back.
+//! The maximum is subtracted first, so no exponential overflows. 16-bit floats are computed in f32 and
+//! rounded once. A NaN or a positive infinity makes its row NaN, and so do minus infinities alone, as in
+//! PyTorch. The last dimension of a contiguous tensor is taken where it is; for others the tensor is copied
+//! into that order and back.
 //!
 //! One block takes a long row, so few rows leave most of the device idle.
 
@@ -19,8 +20,9 @@ use crate::tensor::{DType, Dim, Shape, Tensor, TensorError};
 /// `e^x / sum of e^x` along `axis`, of the shape and type of `x`, contiguous.
 ///
 /// # Errors
-/// [`TensorError::Axis`], [`TensorError::DType`] for integers, bool and 8-bit floats, [`TensorError::TooLarge`] for a row of
-/// 2^32 elements or more, [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
+/// [`TensorError::Axis`], [`TensorError::DType`] for integers, bool and 8-bit floats,
+/// [`TensorError::TooLarge`] for a row of 2^32 elements or more, [`crate::Error::DeviceMismatch`],
+/// [`crate::Error::OutOfMemory`], or the driver's error.
 pub fn softmax(stream: &Stream, x: &Tensor, axis: usize) -> Result<Tensor> {
     along(stream, "softmax", x, axis, false)
 }

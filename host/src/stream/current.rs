@@ -1,7 +1,7 @@
 //! The current stream of each device: where tensor methods and operators queue their work.
 //!
-//! Each thread has a stack of streams that [`Stream::scope`] entered. The current stream of a device is the innermost
-//! of them that belongs to it. With none it is the device's default stream.
+//! Each thread has a stack of streams that [`Stream::scope`] entered. The current stream of a device is the
+//! innermost of them that belongs to it. With none it is the device's default stream.
 //!
 //! The default stream is one per device, shared by all threads, as in PyTorch:
 //!
@@ -9,11 +9,12 @@
 //! * Memory that one thread frees serves another at once: both use one heap of the allocator.
 //! * A short-lived thread makes no stream.
 //!
-//! Threads that should run beside each other enter streams of their own; [`Stream::parallel`] does so. Buffers keep
-//! their uses in order across streams, so no choice of streams changes a result.
+//! Threads that should run beside each other enter streams of their own; [`Stream::parallel`] does so.
+//! Buffers keep their uses in order across streams, so no choice of streams changes a result.
 //!
-//! The registry holds the default stream weakly. A strong handle would keep the device open for ever. Handles and
-//! buffers keep the stream; with none left it goes back to the pool, and the next call takes one from there.
+//! The registry holds the default stream weakly. A strong handle would keep the device open for ever. Handles
+//! and buffers keep the stream; with none left it goes back to the pool, and the next call takes one from
+//! there.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -58,7 +59,8 @@ fn default_stream(device: &Device) -> Result<Stream> {
     Ok(stream)
 }
 
-/// A stream that is current in this thread for as long as this value lives. Values go in the reverse order of their making.
+/// A stream that is current in this thread for as long as this value lives. Values go in the reverse order of
+/// their making.
 pub(crate) struct Entered {
     /// It stays in its thread.
     _local: PhantomData<*const ()>,

@@ -14,9 +14,9 @@ pub struct Scope<'a> {
 }
 
 impl Scope<'_> {
-    /// A stream of the pool, of the parent's priority. Its work begins when everything queued on the parent so far is done;
-    /// what is queued on the parent after the scope waits for it. The pool has it again after the scope, or when its last clone is
-    /// dropped.
+    /// A stream of the pool, of the parent's priority. Its work begins when everything queued on the parent
+    /// so far is done; what is queued on the parent after the scope waits for it. The pool has it again after
+    /// the scope, or when its last clone is dropped.
     ///
     /// # Errors
     /// The driver's error.
@@ -49,19 +49,20 @@ impl Drop for Scope<'_> {
     /// After a panic or an error, streams are joined all the same.
     fn drop(&mut self) {
         for stream in std::mem::take(self.forked.get_mut().unwrap_or_else(PoisonError::into_inner)) {
-            // Where no order can be had, this waits for the stream; should that fail too, nothing runs any more.
+            // Where no order can be had, this waits for the stream; should that fail too, nothing runs any
+            // more.
             self.parent.settle_behind(&stream);
         }
     }
 }
 
 impl Stream {
-    /// Runs `work` with this stream as the current one of its device in this thread, so that tensor methods and operators
-    /// queue on it; see [`Device::current_stream`](crate::Device::current_stream). The one before is current again
-    /// afterwards.
+    /// Runs `work` with this stream as the current one of its device in this thread, so that tensor methods
+    /// and operators queue on it; see [`Device::current_stream`](crate::Device::current_stream). The one
+    /// before is current again afterwards.
     ///
-    /// `work` may fork streams. Afterwards this stream waits for all of them. Both hold also when `work` fails or panics.
-    /// The host waits for nothing. Buffers keep their own order, inside a scope and outside.
+    /// `work` may fork streams. Afterwards this stream waits for all of them. Both hold also when `work`
+    /// fails or panics. The host waits for nothing. Buffers keep their own order, inside a scope and outside.
     ///
     /// # Errors
     /// What `work` returns, or else the driver's error.
@@ -75,8 +76,9 @@ impl Stream {
         Ok(result)
     }
 
-    /// Runs each task on a thread and a stream of its own, several models beside each other say, and returns their results in
-    /// order. The stream is current in the thread. The streams are forked from this one and joined as in [`Stream::scope`]; the threads are waited for.
+    /// Runs each task on a thread and a stream of its own, several models beside each other say, and returns
+    /// their results in order. The stream is current in the thread. The streams are forked from this one and
+    /// joined as in [`Stream::scope`]; the threads are waited for.
     ///
     /// # Errors
     /// The error of the first task that fails, after all have ended, or the driver's.

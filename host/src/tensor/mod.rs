@@ -1,9 +1,9 @@
 //! Tensors: device memory with an element type, a shape and strides.
 //!
-//! A [`Tensor`] is cheap to clone: clones and views (slices, transposes, broadcasts) show the same memory, which goes when the
-//! last of them does. Memory that several tensors show is read only; [`Tensor::view_mut`] gives write access to a tensor that
-//! has its memory to itself, so no operation ever writes what another tensor reads. Uses are put in order across streams as
-//! those of a [`DeviceBuffer`] are.
+//! A [`Tensor`] is cheap to clone: clones and views (slices, transposes, broadcasts) show the same memory,
+//! which goes when the last of them does. Memory that several tensors show is read only; [`Tensor::view_mut`]
+//! gives write access to a tensor that has its memory to itself, so no operation ever writes what another
+//! tensor reads. Uses are put in order across streams as those of a [`DeviceBuffer`] are.
 //!
 //! | part | what |
 //! |---|---|
@@ -27,8 +27,8 @@
 //! # }
 //! ```
 //!
-//! Buffers of `cust` come and go without a copy through [`DeviceBuffer::from_cust`] and [`DeviceBuffer::into_cust`] (one of ours is
-//! lent with [`DeviceBuffer::lend_to_cust`]):
+//! Buffers of `cust` come and go without a copy through [`DeviceBuffer::from_cust`] and
+//! [`DeviceBuffer::into_cust`] (one of ours is lent with [`DeviceBuffer::lend_to_cust`]):
 //!
 //! ```no_run
 //! # fn f(stream: &ironwarp::Stream, buffer: cust::memory::DeviceBuffer<f32>) -> ironwarp::Result<()> {

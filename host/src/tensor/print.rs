@@ -6,8 +6,8 @@
 //! f32 [2, 2]
 //! ```
 //!
-//! Of more than a thousand elements only the ends of each dimension are shown. All numbers have one notation: whole
-//! numbers, four digits after the point, or, where magnitudes lie far apart, exponents.
+//! Of more than a thousand elements only the ends of each dimension are shown. All numbers have one notation:
+//! whole numbers, four digits after the point, or, where magnitudes lie far apart, exponents.
 
 use std::fmt::{self, Write};
 
@@ -24,10 +24,11 @@ const SHOWN_WHOLE: usize = 1000;
 const EDGE: usize = 3;
 /// Columns of a line.
 const COLUMNS: usize = 80;
-/// What stands for the places that are left out.
+/// The mark for places that are left out.
 const GAP: &str = " ...";
 
-/// The text of [`Tensor::to_text`] by the current stream. Where the elements cannot be had, the error stands in their place.
+/// The text of [`Tensor::to_text`] by the current stream. Where the elements cannot be had, the error stands
+/// in their place.
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.device().current_stream().and_then(|stream| self.to_text(&stream)) {
@@ -38,8 +39,8 @@ impl fmt::Display for Tensor {
 }
 
 impl Tensor {
-    /// The elements as text, by axes: of more than a thousand elements only the ends of each axis. The last line has type and
-    /// shape. Waits as [`Tensor::to_vec`].
+    /// The elements as text, by axes: of more than a thousand elements only the ends of each axis. The last
+    /// line has type and shape. Waits as [`Tensor::to_vec`].
     ///
     /// # Errors
     /// [`crate::Error::DeviceMismatch`], or the driver's error.
@@ -63,7 +64,8 @@ impl Tensor {
     }
 }
 
-/// The single elements or rows shown, in order: outer axes are taken place by place, the last one by its ends.
+/// The single elements or rows shown, in order: outer axes are taken place by place, the last one by its
+/// ends.
 fn ends_from(tensor: &Tensor, axis: usize, edge: usize) -> Result<Vec<Tensor>> {
     if axis + 1 >= tensor.rank() {
         let side = tensor.shape().last().copied().unwrap_or(1);

@@ -64,7 +64,7 @@ macro_rules! scalars {
 
 scalars!(f64 => Float, f32 => Float, i64 => Int, i32 => Int, bool => Bool);
 
-/// What an operand brings to promotion.
+/// The rank of an operand in promotion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Weight {
     /// A plain number.
@@ -76,8 +76,8 @@ pub(crate) enum Weight {
 }
 
 impl DType {
-    /// The smallest type that holds both, by the third and fifth rule of promotion: `None` for an 8-bit float with
-    /// another type.
+    /// The smallest type that holds both, by the third and fifth rule of promotion: `None` for an 8-bit float
+    /// with another type.
     pub fn promote(self, other: DType) -> Option<DType> {
         use DType::{F8E4M3, F8E5M2, F32, F64};
         if self == other {
@@ -107,7 +107,8 @@ impl DType {
     }
 }
 
-/// The type of an operation on these operands, of which there is at least one; `None` where an 8-bit float meets another type.
+/// The type of an operation on these operands, of which there is at least one; `None` where an 8-bit float
+/// meets another type.
 pub(crate) fn result_type(operands: &[(DType, Weight)]) -> Option<DType> {
     let meet = |weight: Weight| {
         let mut types = operands.iter().filter(|operand| operand.1 == weight).map(|operand| operand.0);

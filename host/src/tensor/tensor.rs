@@ -29,8 +29,8 @@ impl Tensor {
         Tensor::zeros_in(&on.stream()?, Layout::contiguous(Shape::of("Tensor::zeros", shape)?), dtype)
     }
 
-    /// A tensor of zeros whose rows (along the last axis) begin at multiples of `row_bytes` bytes: 16 for a tensor map, 128 for
-    /// whole cache lines. `row_bytes` is rounded up to a whole element.
+    /// A tensor of zeros whose rows (along the last axis) begin at multiples of `row_bytes` bytes: 16 for a
+    /// tensor map, 128 for whole cache lines. `row_bytes` is rounded up to a whole element.
     ///
     /// # Errors
     /// As [`Tensor::zeros`]; [`TensorError::TooLarge`] for a multiple of 0.
@@ -55,7 +55,8 @@ impl Tensor {
         Ok(Tensor { storage: Arc::new(storage), dtype, layout })
     }
 
-    /// A copy of `data`, the elements in order, the last axis running fastest. `data` is free again when this returns.
+    /// A copy of `data`, the elements in order, the last axis running fastest. `data` is free again when this
+    /// returns.
     ///
     /// # Errors
     /// [`TensorError::Elements`] when the length is not that of the shape, or as [`Tensor::zeros`].
@@ -69,7 +70,8 @@ impl Tensor {
     /// The tensor over a buffer's memory; no element moves.
     ///
     /// # Errors
-    /// [`TensorError::Elements`] when the length is not that of the shape, [`TensorError::Rank`], [`TensorError::TooLarge`].
+    /// [`TensorError::Elements`] when the length is not that of the shape, [`TensorError::Rank`],
+    /// [`TensorError::TooLarge`].
     pub fn from_buffer<T: Element + Pod>(buffer: DeviceBuffer<T>, shape: &[usize]) -> Result<Self> {
         let shape = fitting("Tensor::from_buffer", shape, buffer.len())?;
         let storage = Arc::new(buffer.cast());
@@ -79,8 +81,9 @@ impl Tensor {
     /// The memory as a buffer; no element moves.
     ///
     /// # Errors
-    /// [`TensorError::DType`] when its elements are no `T`, [`TensorError::NotContiguous`] when it does not begin at the memory's
-    /// start and lie in one piece, [`TensorError::Shared`] when other tensors show the memory.
+    /// [`TensorError::DType`] when its elements are no `T`, [`TensorError::NotContiguous`] when it does not
+    /// begin at the memory's start and lie in one piece, [`TensorError::Shared`] when other tensors show the
+    /// memory.
     pub fn into_buffer<T: Element + Pod>(self) -> Result<DeviceBuffer<T>> {
         let operation = "Tensor::into_buffer";
         self.expect_dtype::<T>(operation)?;
@@ -192,8 +195,8 @@ impl Tensor {
     /// The elements in order, on the host; waits for `stream` and for earlier writers.
     ///
     /// # Errors
-    /// [`TensorError::DType`], [`TensorError::HostMemory`], [`TensorError::Unwritten`] for bools of a graph that was never replayed,
-    /// [`Error::DeviceMismatch`], or the driver's error.
+    /// [`TensorError::DType`], [`TensorError::HostMemory`], [`TensorError::Unwritten`] for bools of a graph
+    /// that was never replayed, [`Error::DeviceMismatch`], or the driver's error.
     pub fn to_vec<T: Element>(&self, stream: &Stream) -> Result<Vec<T>> {
         let operation = "Tensor::to_vec";
         self.expect_dtype::<T>(operation)?;
@@ -215,7 +218,8 @@ impl Tensor {
         self.to_vec(&self.device().current_stream()?)
     }
 
-    /// The one element of a tensor of one element, on the host, by the current stream; waits as [`Tensor::to_vec`].
+    /// The one element of a tensor of one element, on the host, by the current stream; waits as
+    /// [`Tensor::to_vec`].
     ///
     /// # Errors
     /// [`TensorError::Shape`] for any other number of elements, or as [`Tensor::to_vec`].
@@ -241,7 +245,8 @@ impl Tensor {
         Ok(self.to_vec(stream)?[0])
     }
 
-    /// The bytes of the elements in order, on the host, for `operation`; waits and fails as [`Tensor::to_vec`].
+    /// The bytes of the elements in order, on the host, for `operation`; waits and fails as
+    /// [`Tensor::to_vec`].
     pub(super) fn to_bytes(&self, operation: &'static str, stream: &Stream) -> Result<Vec<u8>> {
         let size = self.dtype.size();
         let elements = if self.is_contiguous() {
@@ -406,7 +411,8 @@ impl Tensor {
     /// The same elements under another shape, without a copy.
     ///
     /// # Errors
-    /// [`TensorError::Shape`] when the number of elements differs, [`TensorError::NotContiguous`] when it needs a copy.
+    /// [`TensorError::Shape`] when the number of elements differs, [`TensorError::NotContiguous`] when it
+    /// needs a copy.
     pub fn view_as(&self, shape: &[usize]) -> Result<Self> {
         let operation = "view_as";
         let layout = self.layout.reshape(Shape::of(operation, shape)?)?;

@@ -12,7 +12,8 @@ use crate::error::Result;
 use crate::memory::{DeviceBuffer, DeviceViewMut, Within};
 use crate::stream::Stream;
 
-/// A tensor, or a part of one, that nobody else can reach: what operations write to. Its elements all lie at places of their own.
+/// A tensor, or a part of one, that nobody else can reach: what operations write to. Its elements all lie at
+/// places of their own.
 pub struct TensorMut<'a> {
     storage: &'a mut DeviceBuffer<u8>,
     dtype: DType,
@@ -88,7 +89,8 @@ impl<'a> TensorMut<'a> {
     /// The same elements under another shape, without a copy.
     ///
     /// # Errors
-    /// [`TensorError::Shape`] when the number of elements differs, [`TensorError::NotContiguous`] when it needs a copy.
+    /// [`TensorError::Shape`] when the number of elements differs, [`TensorError::NotContiguous`] when it
+    /// needs a copy.
     pub fn reshape(self, shape: &[usize]) -> Result<Self> {
         let operation = "TensorMut::reshape";
         let layout = self.layout.reshape(Shape::of(operation, shape)?)?;
@@ -114,8 +116,8 @@ impl<'a> TensorMut<'a> {
     /// Copies `data`, the elements in order, to a contiguous tensor; `data` is free again when this returns.
     ///
     /// # Errors
-    /// [`TensorError::DType`], [`TensorError::Elements`], [`TensorError::NotContiguous`], [`crate::Error::DeviceMismatch`], or the
-    /// driver's error.
+    /// [`TensorError::DType`], [`TensorError::Elements`], [`TensorError::NotContiguous`],
+    /// [`crate::Error::DeviceMismatch`], or the driver's error.
     pub fn copy_from_slice<T: Element>(&mut self, stream: &Stream, data: &[T]) -> Result<()> {
         let operation = "TensorMut::copy_from_slice";
         expect_dtype::<T>(operation, self.dtype)?;

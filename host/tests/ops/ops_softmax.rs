@@ -1,4 +1,5 @@
-//! Softmax and its logarithm against the oracle: every type, rows of every length, other dimensions, hostile values.
+//! Softmax and its logarithm against the oracle: every type, rows of every length, other dimensions, hostile
+//! values.
 
 use half::{bf16, f16};
 use ironwarp::ops::softmax::{log_softmax, softmax};
@@ -15,8 +16,8 @@ fn stream() -> Result<Stream, Error> {
     Device::open(0)?.stream()
 }
 
-/// Rows and columns: a thread, a warp, a block a row; rows that stay in shared memory; rows that begin anywhere in a vector;
-/// no rows, and rows of nothing.
+/// Rows and columns: a thread, a warp, a block a row; rows that stay in shared memory; rows that begin
+/// anywhere in a vector; no rows, and rows of nothing.
 const SHAPES: [[usize; 2]; 13] = [
     [0, 5],
     [3, 0],

@@ -126,7 +126,8 @@ fn the_default_stream_does_not_keep_the_device_open() -> Outcome {
 fn new_threads_share_the_memory_of_the_default_stream() -> Outcome {
     let device = Device::open(0)?;
     let _kept = device.current_stream()?;
-    // The first block of a thread may come from the cache, with no driver call before: the checker has to know of it.
+    // The first block of a thread may come from the cache, with no driver call before: the checker has to
+    // know of it.
     let work = || -> Result<()> {
         for _ in 0..50 {
             let x = Tensor::ones(&device, &[3], DType::F32)?;

@@ -4,8 +4,8 @@
 //!   pass 1: read the row -> running maximum and sum of exponentials (one thread, a warp, or a block a row)
 //!   pass 2: write e^(x - max) / sum, or x - max - ln(sum)
 //! ```
-//! Global memory is read once: pass 2 finds short rows in the L1 cache, and long ones in the shared memory where pass 1
-//! put them. Rows that fit in neither are read twice.
+//! Global memory is read once: pass 2 finds short rows in the L1 cache, and long ones in the shared memory
+//! where pass 1 put them. Rows that fit in neither are read twice.
 
 use cuda_std::shared::dynamic_shared_mem;
 use cuda_std::{kernel, shared_array, thread};
@@ -22,7 +22,8 @@ use primitives::{block, grid, warp};
 /// Most threads of a block.
 pub const MAX_THREADS: u32 = 1024;
 
-/// Most threads of a block for elements of `size` bytes: functions of f64 need more registers than 1024 threads have.
+/// Most threads of a block for elements of `size` bytes: functions of f64 need more registers than 1024
+/// threads have.
 pub const fn max_threads(size: usize) -> u32 {
     if size == size_of::<f64>() { MAX_THREADS / 2 } else { MAX_THREADS }
 }
@@ -59,8 +60,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan for `rows` of `columns` elements of `size` bytes, on a device whose blocks have up to `shared` bytes of
-    /// shared memory.
+    /// The plan for `rows` of `columns` elements of `size` bytes, on a device whose blocks have up to
+    /// `shared` bytes of shared memory.
     pub const fn new(rows: u64, columns: u64, size: usize, shared: u32, log: bool) -> Self {
         let bytes = columns * size as u64;
         // A thread has four vectors of a row.
@@ -154,7 +155,8 @@ unsafe fn run<T: Float, const N: usize>(
     let part = Part { len, thread: thread.into(), threads: plan.threads.into() };
     let start = if exists { (row * plan.columns) as usize } else { 0 };
     let online = Online::<T::Precision>::NEW;
-    // SAFETY: the row is in both tensors; the copy has room for it. The branches are the same for all threads.
+    // SAFETY: the row is in both tensors; the copy has room for it. The branches are the same for all
+    // threads.
     unsafe {
         let (x, y) = (x.add(start), y.add(start));
         let copy = dynamic_shared_mem::<u8>().add(x as usize % VECTOR_BYTES).cast::<T>();
@@ -188,8 +190,8 @@ macro_rules! entries {
         #[doc = concat!("The softmax of rows of ", stringify!($ty), ", or its logarithm.")]
         ///
         /// # Safety
-        /// `x` and `y` hold the plan's rows, one behind the other, and do not overlap. As many blocks, threads and bytes of
-        /// dynamic shared memory as the plan says.
+        /// `x` and `y` hold the plan's rows, one behind the other, and do not overlap. As many blocks,
+        /// threads and bytes of dynamic shared memory as the plan says.
         #[kernel(launch_bounds(max_threads(size_of::<$ty>())))]
         pub unsafe fn $name(plan: Plan, x: *const $ty, y: *mut $ty) {
             let slots = shared_array![Softmax<<$ty as Float>::Precision>; SLOTS];
