@@ -67,7 +67,7 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    fn run<K, T>(&self, mut out: crate::TensorMut<'_>) -> Result<()>
+    fn run<K, T>(&self, out: crate::TensorMut<'_>) -> Result<()>
     where
         K: Kernel<Params = (Value<Plan>, Ptr<T>, PtrMut<T>)>,
     {
