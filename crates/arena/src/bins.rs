@@ -1,14 +1,15 @@
-//! The free blocks of one kind, found by size.
+//! The free list of one kind of block, indexed by size.
 //!
-//! Bins of rising sizes, eight to a power of two, each sorted; a bit a bin says which have blocks. The best fit (the
-//! smallest block that is large enough, of those the one at the lowest address) is the last entry of the first bin above
-//! that has any, or is found by bisection in the request's own bin.
+//! Bins hold rising sizes, eight bins per power of two. Each bin is sorted, and a bitmap says which bins have
+//! blocks. The best fit is the smallest block that is large enough; among equals, the one at the lowest
+//! address. It is the last entry of the first non-empty bin above the request's own bin, or bisection finds
+//! it in that bin.
 
 use crate::size::GRANULE;
 
-/// Bins of sizes up to this many granules hold one size each.
+/// Bins for sizes up to this many granules hold one size each.
 const EXACT: u64 = 16;
-/// Bins to a power of two beyond; as a power of two itself.
+/// Base-2 logarithm of the number of bins per power of two above that.
 const STEPS_LOG2: u32 = 3;
 const STEPS: usize = 1 << STEPS_LOG2;
 /// Sizes are below 2^64 bytes.
@@ -24,12 +25,12 @@ struct Entry {
 
 #[derive(Debug)]
 pub(crate) struct Bins {
-    /// Each in falling order, so that the best entry is taken from the end.
+    /// Each bin is in falling order, so that the best entry is popped from the end.
     bins: Vec<Vec<Entry>>,
     filled: [u64; WORDS],
 }
 
-/// The bin of blocks of that size.
+/// The bin for blocks of this size.
 fn bin_of(bytes: u64) -> usize {
     let granules = bytes / GRANULE;
     if granules < EXACT {
@@ -79,7 +80,7 @@ impl Bins {
         Some(entry.block)
     }
 
-    /// Bytes of the largest block, 0 when there is none.
+    /// Bytes of the largest block, or 0.
     pub fn largest(&self) -> u64 {
         let last = self.filled.iter().enumerate().rev().find(|(_, bits)| **bits != 0);
         let bin = last.map(|(word, bits)| word * 64 + 63 - bits.leading_zeros() as usize);

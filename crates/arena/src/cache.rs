@@ -1,4 +1,4 @@
-//! Heaps of many streams over one source of memory.
+//! The heaps of many streams over one source of memory.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,57 +11,58 @@ use crate::stats::{Stats, Totals};
 
 /// No limit.
 const UNLIMITED: u64 = u64::MAX;
-/// A heap that needs another segment first gives idle ones back, until what it holds is no more than the most that was in use at
-/// once, a part of that, and some bytes. Without this, sizes that change from step to step would leave a segment behind for
-/// each size ever seen; with less, memory that is needed in turns would go to and fro between the heap and the system.
+/// The limit of a heap's idle memory. Before a heap reserves another segment it releases idle ones, until it
+/// holds at most its peak of bytes in use, plus this part of the peak, plus [`SPARE_BYTES`]. Without this
+/// limit, sizes that change from step to step would leave a segment behind for each size. With a lower limit,
+/// memory that is needed at intervals would move between the heap and the system each time.
 const SPARE_PART: u64 = 64;
 const SPARE_BYTES: u64 = SHARED_SEGMENT + 2 * PAGE;
 
-/// Bytes that a heap may have freed without telling the others.
+/// Bytes that a heap may free without updating the shared totals.
 const LIVE_SLACK: u64 = 1 << 20;
 
-/// Where segments come from, and how the work of streams is followed.
+/// The source of segments, and the queries about the work of streams.
 pub trait Backend {
-    /// A mark in a stream.
+    /// An event in a stream, as in CUDA.
     type Event;
-    /// What a failed call returns.
+    /// The error of a failed call.
     type Error;
 
-    /// The address of new memory, `None` when there is not enough.
+    /// The address of new memory. `None` if there is not enough.
     ///
     /// # Errors
     /// The call failed for another reason.
     fn reserve(&self, bytes: u64) -> Result<Option<u64>, Self::Error>;
 
-    /// Gives memory of [`Backend::reserve`] back. No work on it is pending.
+    /// Returns memory from [`Backend::reserve`] to the system. No work on it is pending.
     ///
     /// # Errors
-    /// The call failed; the memory is still there.
+    /// The call failed; the memory is still reserved.
     fn release(&self, address: u64, bytes: u64) -> Result<(), Self::Error>;
 
-    /// Waits for everything that is queued on all streams.
+    /// Waits for all work that is queued on all streams.
     ///
     /// # Errors
-    /// The call, or work that was waited for, failed.
+    /// The call failed, or the work did.
     fn settle(&self) -> Result<(), Self::Error>;
 
-    /// Has the work before the mark been done?
+    /// Whether the work before the event is done.
     ///
     /// # Errors
-    /// The call, or that work, failed.
+    /// The call failed, or that work did.
     fn is_reached(&self, event: &Self::Event) -> Result<bool, Self::Error>;
 
-    /// Takes back an event that is needed no more.
+    /// Takes back an event that is no longer needed.
     fn recycle(&self, event: Self::Event);
 
-    /// May streams be asked and waited for now? Not while one is captured.
+    /// Whether streams may be queried and waited for now. False while one is captured.
     fn may_wait(&self) -> bool;
 }
 
-/// Why there is no block.
+/// The reason why an allocation failed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Failure<E> {
-    /// Neither free blocks, nor the system, nor what other heaps could spare holds the request.
+    /// No free block is large enough, and neither the system nor the other heaps have enough memory.
     OutOfMemory,
     /// A call of the backend failed.
     Backend(E),
@@ -75,21 +76,21 @@ impl<E> From<E> for Failure<E> {
 
 struct Pending<E> {
     block: BlockId,
-    /// Marks not known to be reached yet.
+    /// Events that may not be reached yet.
     events: Vec<E>,
 }
 
 struct Inner<E> {
     heap: Heap,
-    /// Blocks that other streams may still work on.
+    /// Freed blocks that other streams may still use.
     pending: VecDeque<Pending<E>>,
-    /// Bytes in use as far as the totals of all heaps know: never less than there are, and at most [`LIVE_SLACK`] more, so that
-    /// heaps need not write to one place all the time.
+    /// Bytes in use, as published in the totals of all heaps. Never less than the true value, and at most
+    /// [`LIVE_SLACK`] more. So heaps seldom write to the shared totals.
     published: u64,
 }
 
 impl<E> Inner<E> {
-    /// Asks for at most `count` of the pending blocks whether they are free now.
+    /// Queries at most `count` pending blocks and frees those whose events are reached.
     fn poll<B: Backend<Event = E>>(&mut self, backend: &B, count: usize) -> Result<(), B::Error> {
         for _ in 0..count.min(self.pending.len()) {
             let Some(mut waiting) = self.pending.pop_front() else { break };
@@ -117,32 +118,33 @@ impl<E> Inner<E> {
     }
 }
 
-/// The blocks of one stream. What its owner gives back may be given out at once, since the stream does its work in order.
+/// The blocks of one stream. A block that its owner frees can be reused at once, because the stream runs its
+/// work in order.
 pub struct StreamHeap<E> {
     id: u64,
-    /// Kept from [`Cache::release_idle`]: replays of a graph use its free blocks too.
+    /// Excluded from [`Cache::release_idle`]: replays of a graph also use its free blocks.
     private: AtomicBool,
     inner: Mutex<Inner<E>>,
 }
 
 impl<E> StreamHeap<E> {
     fn lock(&self) -> MutexGuard<'_, Inner<E>> {
-        // Nothing under this lock panics half-way.
+        // No code under this lock panics half-way.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its number: no other heap of this process has it.
+    /// The heap's number. It is unique in the process.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Belongs it to a graph?
+    /// Whether the heap belongs to a graph.
     pub fn is_private(&self) -> bool {
         self.private.load(Ordering::Relaxed)
     }
 }
 
-/// A block in use, until it goes back to [`Cache::free`] or [`Cache::free_after`].
+/// A block in use, until [`Cache::free`] or [`Cache::free_after`] frees it.
 #[must_use = "a lease that is dropped stays in use for good"]
 #[derive(Debug)]
 pub struct Lease {
@@ -154,25 +156,25 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Where the block begins.
+    /// The block's address.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Its size: at least what was asked for.
+    /// The block's size: at least the requested size.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// A heap whose stream is gone, and marks after which nothing of that stream runs any more.
+/// A heap whose stream is gone, and the events that end that stream's work.
 struct Retired<E> {
     heap: Arc<StreamHeap<E>>,
     events: Vec<E>,
 }
 
 struct Registry<E> {
-    /// Every heap, the retired ones too.
+    /// Every heap, including the retired ones.
     heaps: Vec<Arc<StreamHeap<E>>>,
     retired: Vec<Retired<E>>,
 }
@@ -191,7 +193,7 @@ impl<E> Default for Cache<E> {
 }
 
 impl<E> Cache<E> {
-    /// A cache that holds nothing.
+    /// An empty cache.
     pub fn new() -> Self {
         let registry = Registry { heaps: Vec::new(), retired: Vec::new() };
         Cache { totals: Totals::default(), limit: AtomicU64::new(UNLIMITED), registry: Mutex::new(registry) }
@@ -205,16 +207,16 @@ impl<E> Cache<E> {
         self.registry().heaps.clone()
     }
 
-    /// What may be reserved at most; `None`: as much as there is. What is reserved already stays.
+    /// Limits the bytes that may be reserved. `None`: no limit. Memory that is already reserved stays.
     pub fn set_limit(&self, bytes: Option<u64>) {
         self.limit.store(bytes.unwrap_or(UNLIMITED), Ordering::Relaxed);
     }
 
-    /// The heap for a new stream: one whose stream is gone and done, else a new one.
+    /// A heap for a new stream: a retired heap whose work is done, else a new heap.
     pub fn heap<B: Backend<Event = E>>(&self, backend: &B) -> Arc<StreamHeap<E>> {
         let mut registry = self.registry();
         if backend.may_wait() {
-            // An error leaves that heap retired; whoever uses the device meets the error itself.
+            // On an error the heap stays retired. The next use of the device reports the error.
             let done = |r: &Retired<E>| r.events.iter().all(|e| matches!(backend.is_reached(e), Ok(true)));
             if let Some(place) = registry.retired.iter().position(done) {
                 let Retired { heap, events } = registry.retired.swap_remove(place);
@@ -225,30 +227,32 @@ impl<E> Cache<E> {
         registry.add(false)
     }
 
-    /// A heap that has nothing to do with any other.
+    /// A new heap, independent of all others.
     pub fn new_heap(&self) -> Arc<StreamHeap<E>> {
         self.registry().add(false)
     }
 
-    /// A heap for allocations of a captured graph: nobody else gets its memory until it is [disowned](Cache::disown).
+    /// A heap for the allocations of a captured graph. No other heap gets its memory until it is
+    /// [disowned](Cache::disown).
     pub fn private_heap(&self) -> Arc<StreamHeap<E>> {
         self.registry().add(true)
     }
 
-    /// The heap's stream is gone; nothing uses the free blocks any more once `events` are reached.
+    /// Retires the heap of a stream that is gone. Nothing uses its free blocks once `events` are reached.
     pub fn retire(&self, heap: Arc<StreamHeap<E>>, events: Vec<E>) {
         self.registry().retired.push(Retired { heap, events });
     }
 
-    /// The private heap's graph is gone: its memory goes back to the system when memory runs short.
+    /// Marks the private heap of a graph that is gone. Its memory returns to the system when memory runs
+    /// short.
     pub fn disown(&self, heap: &StreamHeap<E>) {
         heap.private.store(false, Ordering::Relaxed);
     }
 
-    /// A block of at least `bytes` bytes.
+    /// Allocates a block of at least `bytes` bytes.
     ///
     /// # Errors
-    /// [`Failure`]; nothing has changed then, but for memory given back to the system.
+    /// [`Failure`]. Then nothing has changed, except that memory may have been returned to the system.
     #[inline]
     pub fn allocate<B: Backend<Event = E>>(
         &self,
@@ -277,8 +281,8 @@ impl<E> Cache<E> {
         Some(Lease { heap: heap.id, block: taken.id, address: taken.address, bytes: taken.bytes })
     }
 
-    /// Asks in turn: blocks that other streams have finished with, the system, and, after waiting for all work, what any heap
-    /// can spare.
+    /// Tries in this order: blocks that other streams have finished with, the system, and, after waiting for
+    /// all work, idle memory of any heap.
     #[cold]
     fn allocate_slowly<B: Backend<Event = E>>(
         &self,
@@ -317,7 +321,7 @@ impl<E> Cache<E> {
         extend(least)?.ok_or(Failure::OutOfMemory)
     }
 
-    /// Adds a segment to the heap and takes the block from it, with no chance for another thread in between.
+    /// Adds a segment to the heap and takes the block from it, atomically.
     fn extend<B: Backend<Event = E>>(
         &self,
         backend: &B,
@@ -343,8 +347,8 @@ impl<E> Cache<E> {
         }
     }
 
-    /// Gives the heap's longest unused segments back, before it takes one of `segment` bytes for a block of `block` bytes, when it
-    /// would hold too much.
+    /// Releases the heap's least recently used idle segments, if it would otherwise hold too much. Called
+    /// before it reserves `segment` bytes for a block of `block` bytes.
     fn trim<B: Backend<Event = E>>(
         &self,
         backend: &B,
@@ -367,7 +371,8 @@ impl<E> Cache<E> {
         self.release_when_settled(backend, vec![(heap, removed)])
     }
 
-    /// Waits for all work and gives every idle segment back to the system, those of graphs excepted. Returns their bytes.
+    /// Waits for all work and releases every idle segment, except those of graphs. Returns the released
+    /// bytes.
     ///
     /// # Errors
     /// The backend's error.
@@ -391,8 +396,9 @@ impl<E> Cache<E> {
         Ok(before.saturating_sub(self.totals.stats().reserved))
     }
 
-    /// Releases segments that were taken from their heaps. The wait comes after that: what was queued on their blocks was
-    /// queued before the blocks were freed. The heaps get back what could not be released; the first error counts.
+    /// Releases segments that were taken from their heaps. The wait comes after the taking: work on their
+    /// blocks was queued before the blocks were freed. Segments that could not be released return to their
+    /// heaps. Returns the first error.
     fn release_when_settled<B: Backend<Event = E>>(
         &self,
         backend: &B,
@@ -416,7 +422,8 @@ impl<E> Cache<E> {
         outcome
     }
 
-    /// Gives a block back to its heap, with every use on, or ordered before, what the heap's stream does next.
+    /// Frees a block to its heap. Every use of the block must be on the heap's stream, or ordered before that
+    /// stream's next work.
     #[inline]
     pub fn free(&self, heap: &StreamHeap<E>, lease: Lease) {
         if lease.heap == heap.id {
@@ -424,12 +431,12 @@ impl<E> Cache<E> {
             inner.heap.give_back(lease.block);
             self.lower_live(&mut inner);
         } else {
-            // A mistake of the caller: the block stays in use, since no other heap can take it.
+            // A mistake of the caller. The block stays in use, because no other heap can take it.
             debug_assert!(false, "a block of heap {} given to heap {}", lease.heap, heap.id);
         }
     }
 
-    /// Gives a block back to its heap that may be used again once all of `events` are reached.
+    /// Frees a block to its heap. It can be reused once all of `events` are reached.
     pub fn free_after(&self, heap: &StreamHeap<E>, lease: Lease, events: Vec<E>) {
         if events.is_empty() || lease.heap != heap.id {
             return self.free(heap, lease);
@@ -440,7 +447,7 @@ impl<E> Cache<E> {
         self.lower_live(&mut inner);
     }
 
-    /// Tells the others that the heap has less in use than they think, when that is much.
+    /// Publishes a lower number of bytes in use, if the difference is large.
     fn lower_live(&self, inner: &mut Inner<E>) {
         let unsaid = inner.published - inner.heap.tally.live;
         if unsaid > LIVE_SLACK {
@@ -449,10 +456,10 @@ impl<E> Cache<E> {
         }
     }
 
-    /// Gives everything back to the system, blocks in use too: nobody uses them any more.
+    /// Releases everything, including blocks in use: nothing uses them any more.
     ///
     /// # Errors
-    /// The first error of the backend; all has been tried.
+    /// The first error of the backend. All segments were tried.
     pub fn close<B: Backend<Event = E>>(&self, backend: &B) -> Result<(), B::Error> {
         let mut registry = self.registry();
         let holds = |heap: &Arc<StreamHeap<E>>| heap.lock().heap.segments().next().is_some();
@@ -473,7 +480,7 @@ impl<E> Cache<E> {
         outcome
     }
 
-    /// What the cache holds, in numbers.
+    /// Statistics of the cache.
     pub fn stats(&self) -> Stats {
         let mut stats = self.totals.stats();
         let limit = self.limit.load(Ordering::Relaxed);
@@ -492,7 +499,7 @@ impl<E> Cache<E> {
         stats
     }
 
-    /// From now on peaks are of what comes.
+    /// Resets the peaks to the current values.
     pub fn reset_peaks(&self) {
         self.totals.reset_peaks();
     }
@@ -506,7 +513,7 @@ impl<E> Cache<E> {
 }
 
 impl<E> Registry<E> {
-    /// Drops heaps that hold nothing and that nobody can allocate from any more.
+    /// Drops heaps that hold nothing and that cannot be allocated from.
     fn forget_empty(&mut self) {
         self.heaps.retain(|heap| Arc::strong_count(heap) > 1 || heap.lock().heap.segments().next().is_some());
     }

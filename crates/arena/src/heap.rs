@@ -1,17 +1,18 @@
-//! The memory of one stream: segments cut into blocks. Pure bookkeeping: no address is ever touched, no driver called.
+//! The memory of one stream: segments that are divided into blocks. This is pure bookkeeping: it accesses no
+//! address and calls no driver.
 
 use std::panic::Location;
 
 use crate::bins::Bins;
 use crate::size::{Kind, block_bytes};
 
-/// Where in the program a block was asked for.
+/// The place in the program that requested a block.
 pub type Site = &'static Location<'static>;
 
 /// No block.
 const NONE: u32 = u32::MAX;
 
-/// A block in use. It cannot be copied, so it is given back at most once.
+/// A block in use. It cannot be copied, so it is freed at most once.
 #[derive(Debug)]
 #[must_use = "a block that is not given back stays in use"]
 pub(crate) struct BlockId(u32);
@@ -19,10 +20,10 @@ pub(crate) struct BlockId(u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Free,
-    /// Free, not merged with its neighbours yet: the next request of this size takes it as it is.
+    /// Free, but not merged with its neighbours yet. The next request of this size takes it unchanged.
     Recent,
     Live,
-    /// Given up by its owner while other streams may still work on it.
+    /// Freed by its owner. Other streams may still use it.
     Pending,
 }
 
@@ -30,7 +31,7 @@ pub(crate) enum State {
 pub(crate) struct Block {
     pub address: u64,
     pub bytes: u64,
-    /// What was asked for.
+    /// The requested bytes.
     pub requested: u64,
     pub site: Site,
     pub state: State,
@@ -46,7 +47,7 @@ pub(crate) struct Segment {
     pub bytes: u64,
     pub kind: Kind,
     first: u32,
-    /// When its last block was given back; the oldest is released first.
+    /// The time when its last block was freed. The oldest segment is released first.
     idle_since: u64,
 }
 
@@ -58,7 +59,7 @@ pub(crate) struct Taken {
     pub bytes: u64,
 }
 
-/// A segment that was taken away from its heap.
+/// A segment that was removed from its heap.
 #[derive(Debug)]
 pub(crate) struct Idle {
     pub address: u64,
@@ -73,24 +74,24 @@ pub(crate) struct Tally {
     pub live: u64,
     pub requested: u64,
     pub pending: u64,
-    /// Bytes of segments that are free from end to end.
+    /// Bytes of segments that are entirely free.
     pub idle: u64,
-    /// The most that was in use at once.
+    /// The peak of bytes in use.
     pub peak: u64,
     pub live_blocks: u64,
     pub allocations: u64,
 }
 
-/// Blocks that are not merged at once.
+/// The number of blocks that are kept unmerged.
 const RECENT: usize = 8;
 
 #[derive(Debug)]
 pub(crate) struct Heap {
     blocks: Vec<Block>,
-    /// The last blocks given back. A program that takes and gives back one size again and again finds its block here,
-    /// and the neighbours need not be merged and split each time.
+    /// The last freed blocks. A program that allocates and frees one size repeatedly finds its block here, so
+    /// the neighbours are not merged and split each time.
     recent: Vec<(u64, u32)>,
-    /// Places in `blocks` that hold none.
+    /// Unused entries of `blocks`.
     vacant: Vec<u32>,
     segments: Vec<Option<Segment>>,
     small: Bins,
@@ -113,7 +114,7 @@ impl Heap {
         }
     }
 
-    /// A block for a request: one of that size given back just now, else the best fit of the free ones; `None` when none fits.
+    /// A block for a request: a recently freed block of that size, else the best fit. `None` if none fits.
     pub fn take(&mut self, requested: u64, site: Site) -> Option<Taken> {
         let wanted = block_bytes(requested)?;
         let id = match self.recent.iter().rposition(|&(bytes, _)| bytes == wanted) {
@@ -144,7 +145,7 @@ impl Heap {
         Some(id)
     }
 
-    /// A block that is no longer in use may be given out again at once.
+    /// Frees a block. It can be reused at once.
     pub fn give_back(&mut self, id: BlockId) {
         let id = id.0;
         self.end_use(id);
@@ -162,7 +163,7 @@ impl Heap {
         }
     }
 
-    /// A block that its owner has given up waits for other streams.
+    /// Marks a freed block as pending: other streams may still use it.
     pub fn suspend(&mut self, id: BlockId) -> BlockId {
         self.end_use(id.0);
         let block = &mut self.blocks[id.0 as usize];
@@ -171,13 +172,13 @@ impl Heap {
         id
     }
 
-    /// A suspended block may be given out again.
+    /// Makes a pending block free.
     pub fn resume(&mut self, id: BlockId) {
         self.tally.pending -= self.blocks[id.0 as usize].bytes;
         self.free(id.0);
     }
 
-    /// New memory to cut blocks from.
+    /// Adds a segment.
     pub fn add_segment(&mut self, address: u64, bytes: u64, kind: Kind) {
         let place = self.segments.iter().position(Option::is_none).unwrap_or_else(|| {
             self.segments.push(None);
@@ -200,7 +201,8 @@ impl Heap {
         self.bins(kind).insert(bytes, address, first);
     }
 
-    /// Takes the segments away that are free from end to end, the longest unused first, until `bytes` are had or none is left.
+    /// Removes segments that are entirely free, the least recently used first, until their sum is at least
+    /// `bytes` or none is left.
     pub fn remove_idle(&mut self, bytes: u64) -> Vec<Idle> {
         self.merge_recent();
         let mut idle: Vec<(u64, usize)> = (self.segments.iter().enumerate())
@@ -230,7 +232,7 @@ impl Heap {
         self.segments.iter().flatten()
     }
 
-    /// The blocks of a segment, in order of their addresses.
+    /// The blocks of a segment, by address.
     pub fn blocks_of(&self, segment: &Segment) -> impl Iterator<Item = &Block> {
         let block = |id: u32| self.blocks.get(id as usize);
         std::iter::successors(block(segment.first), move |b| block(b.after))
@@ -273,7 +275,7 @@ impl Heap {
         (self.blocks.len() - 1) as u32
     }
 
-    /// Leaves `bytes` with the block and makes a free one of the rest.
+    /// Shortens the block to `bytes` and makes a free block of the rest.
     fn split(&mut self, id: u32, bytes: u64, kind: Kind) {
         let block = &mut self.blocks[id as usize];
         let rest = Block {
@@ -304,7 +306,7 @@ impl Heap {
         self.tally.live_blocks -= 1;
     }
 
-    /// Merges the block with its free neighbours and files it.
+    /// Merges the block with its free neighbours and adds it to the free list.
     fn free(&mut self, id: u32) {
         let kind = self.kind_of(id);
         self.blocks[id as usize].state = State::Free;
@@ -341,7 +343,7 @@ impl Heap {
         self.bins(kind).remove(bytes, address);
     }
 
-    /// Makes one block of this one and the next.
+    /// Merges this block with the next one.
     fn absorb_next(&mut self, id: u32) {
         let next = self.blocks[id as usize].after;
         let (bytes, after) = (self.blocks[next as usize].bytes, self.blocks[next as usize].after);

@@ -1,9 +1,10 @@
-//! The policy of a caching allocator: which block a request gets. No address is touched and no driver called here, so that the
-//! policy can be checked against a model, millions of operations at a time.
+//! The policy of a caching allocator: which block a request gets. It accesses no address and calls no driver,
+//! so tests can check millions of operations against a model.
 //!
-//! A [`Cache`] has a heap a stream. A heap takes *segments* from the system and cuts *blocks* from them: the best fit (the
-//! smallest free block that is large enough, of those the lowest), split where the rest is worth keeping, and merged with
-//! its free neighbours when it comes back. Small blocks (up to [`SMALL_LIMIT`]) and large ones never share a segment.
+//! A [`Cache`] has one heap per stream. A heap reserves *segments* from the system and divides them into
+//! *blocks*. A request gets the best fit: the smallest free block that is large enough, and the lowest among
+//! equals. The block is split if the rest is worth keeping, and merged with its free neighbours when it is
+//! freed. Small blocks (up to [`SMALL_LIMIT`]) and large blocks never share a segment.
 //!
 //! ```text
 //!                    reserve                    take (best fit, split)
@@ -16,11 +17,11 @@
 //!                                      +-- reached ------  Pending  <---------+  may still work on it
 //! ```
 //!
-//! A stream does its work in order, so a block that only its heap's stream has used can be given out again while that work is
-//! still queued: whoever gets it comes later in the same queue. A block that other streams have used waits until marks
-//! (*events*) in those streams are reached; they are asked for when the heap allocates, and never waited for unless
-//! memory runs short. Then, in this order: everything that is queued is waited for, pending blocks are freed, idle segments
-//! of all heaps go back to the system, and the request is tried once more.
+//! A stream runs its work in order. So a block that only its heap's stream has used can be reused while that
+//! work is still queued: the next use comes later in the same queue. A block that other streams have used
+//! waits for *events* in those streams. The heap queries the events when it allocates, and waits for them
+//! only when memory runs short. Then it takes these steps: wait for all queued work, free pending blocks,
+//! release idle segments of all heaps, and try the request once more.
 
 mod bins;
 mod cache;

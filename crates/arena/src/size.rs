@@ -1,26 +1,28 @@
-//! Sizes: what a request is rounded to, and what is reserved for it.
+//! Sizes: how requests are rounded, and how much is reserved for them.
 
-/// Bytes that every block is a multiple of. Blocks are aligned as their segments are, up to this.
+/// Every block's size is a multiple of this many bytes. Blocks are aligned as their segments are, up to this.
 pub const GRANULE: u64 = 512;
-/// Requests up to this many bytes share small segments; larger ones never lie among them, so that a small block that lives
-/// long does not keep a large one from being whole again.
+/// Requests up to this many bytes share small segments. Larger requests never use those segments, so that a
+/// long-lived small block does not split the space of a large one.
 pub const SMALL_LIMIT: u64 = 1 << 20;
-/// Bytes of a segment of small blocks, and the unit of all others: the page of device memory.
+/// Bytes of a segment of small blocks, and the unit of all others: the page size of device memory.
 pub const PAGE: u64 = 2 << 20;
-/// Requests up to this many bytes are carved from segments of [`SHARED_SEGMENT`]; beyond it a request gets a segment that fits.
+/// Requests up to this many bytes share segments of [`SHARED_SEGMENT`]. A larger request gets its own
+/// segment.
 const SHARED_LIMIT: u64 = 16 << 20;
 /// Bytes of a segment that several large blocks share.
 pub(crate) const SHARED_SEGMENT: u64 = 32 << 20;
-/// Large requests are multiples of this: ragged sizes meet in fewer classes, and a remainder is worth keeping.
+/// Large requests are rounded to multiples of this. So there are fewer distinct sizes, and a remainder is
+/// worth keeping.
 const LARGE_GRANULE: u64 = 64 << 10;
 
-/// The two kinds of segments, by the size of the blocks in them.
+/// The two kinds of segments, by block size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Of blocks up to [`SMALL_LIMIT`].
+    /// Blocks up to [`SMALL_LIMIT`].
     Small,
-    /// Of larger blocks.
+    /// Larger blocks.
     Large,
 }
 
@@ -30,7 +32,8 @@ impl Kind {
         if bytes <= SMALL_LIMIT { Kind::Small } else { Kind::Large }
     }
 
-    /// Bytes that are worth splitting off: what no request of this kind would ask for stays with the block.
+    /// The least bytes worth splitting off. A smaller remainder fits no request of this kind and stays with
+    /// the block.
     pub(crate) fn least_remainder(self) -> u64 {
         match self {
             Kind::Small => GRANULE,
@@ -39,13 +42,13 @@ impl Kind {
     }
 }
 
-/// The size of the block for a request; `None` when there is no such size.
+/// The block size for a request. `None` if it overflows.
 pub fn block_bytes(requested: u64) -> Option<u64> {
     let granule = if requested <= SMALL_LIMIT { GRANULE } else { LARGE_GRANULE };
     requested.max(1).checked_next_multiple_of(granule)
 }
 
-/// The size of the segment to reserve for a block; `None` when there is no such size.
+/// The segment size to reserve for a block. `None` if it overflows.
 pub fn segment_bytes(block: u64) -> Option<u64> {
     if block <= SMALL_LIMIT {
         Some(PAGE)
@@ -56,7 +59,7 @@ pub fn segment_bytes(block: u64) -> Option<u64> {
     }
 }
 
-/// The smallest segment that holds a block: what is tried when memory is short.
+/// The smallest segment that holds a block. It is tried when memory is short.
 pub fn least_segment_bytes(block: u64) -> Option<u64> {
     block.checked_next_multiple_of(PAGE)
 }

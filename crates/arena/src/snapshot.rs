@@ -1,4 +1,4 @@
-//! A picture of a cache at one moment: as data, JSON and SVG.
+//! A snapshot of a cache, as data, JSON and SVG.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use crate::stats::Stats;
 #[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// The same in numbers.
+    /// Statistics of the cache.
     pub stats: Stats,
-    /// One a stream (or captured graph).
+    /// One per stream or captured graph.
     pub heaps: Vec<HeapSnapshot>,
 }
 
@@ -22,7 +22,7 @@ pub struct Snapshot {
 pub struct HeapSnapshot {
     /// Number of the heap.
     pub id: u64,
-    /// Belongs it to a captured graph?
+    /// Whether it belongs to a captured graph.
     pub private: bool,
     /// Its segments, by address.
     pub segments: Vec<SegmentSnapshot>,
@@ -32,25 +32,25 @@ pub struct HeapSnapshot {
 #[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 pub struct SegmentSnapshot {
-    /// Where it begins.
+    /// Its address.
     pub address: u64,
     /// Its size.
     pub bytes: u64,
-    /// What blocks it holds.
+    /// The kind of its blocks.
     pub kind: Kind,
-    /// Its blocks, by address; they fill it.
+    /// Its blocks, by address. Together they fill it.
     pub blocks: Vec<BlockSnapshot>,
 }
 
-/// What a block is doing.
+/// The state of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BlockState {
-    /// Waits for a request.
+    /// Available to a request.
     Free,
     /// In use.
     Live,
-    /// Given up, while other streams may still work on it.
+    /// Freed; other streams may still use it.
     Pending,
 }
 
@@ -58,13 +58,13 @@ pub enum BlockState {
 #[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 pub struct BlockSnapshot {
-    /// Where it begins.
+    /// Its address.
     pub address: u64,
     /// Its size.
     pub bytes: u64,
-    /// What it is doing.
+    /// Its state.
     pub state: BlockState,
-    /// Bytes asked for by its last user.
+    /// Bytes requested by its last user.
     #[serde(skip_serializing_if = "is_zero")]
     pub requested: u64,
     /// `file:line` of its user.
@@ -77,14 +77,14 @@ fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
-/// What one line of the program has in use.
+/// The blocks in use that one line of the program requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
     /// `file:line`.
     pub site: String,
     /// Blocks.
     pub blocks: u64,
-    /// Their sizes in all.
+    /// Sum of their sizes.
     pub bytes: u64,
 }
 
@@ -137,7 +137,7 @@ impl Snapshot {
         self.heaps.iter().flat_map(|heap| &heap.segments).flat_map(|segment| &segment.blocks)
     }
 
-    /// The lines of the program that have most in use, the greatest first, at most `count`.
+    /// The lines of the program with the most bytes in use, in descending order, at most `count`.
     pub fn holders(&self, count: usize) -> Vec<Holder> {
         let mut by_site: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         for block in self.blocks().filter(|block| block.state == BlockState::Live) {
@@ -152,16 +152,16 @@ impl Snapshot {
         holders
     }
 
-    /// As JSON: `stats`, and `heaps` of `segments` of `blocks`.
+    /// The snapshot as JSON: `stats`, and `heaps` of `segments` of `blocks`.
     ///
     /// # Errors
-    /// None that is known; serde_json's signature has one.
+    /// No known case. serde_json's signature requires it.
     pub fn to_json(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(self)
     }
 
-    /// As a picture that a browser shows: a bar a segment, to scale, its blocks coloured by what they do; the size and line of
-    /// a block appear under the pointer.
+    /// The snapshot as an SVG picture. Each segment is a bar, drawn to scale, with its blocks coloured by
+    /// state. A tooltip shows a block's size and line.
     pub fn to_svg(&self) -> String {
         crate::svg::picture(self)
     }

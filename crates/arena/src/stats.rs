@@ -1,60 +1,61 @@
-//! What a cache holds, in numbers.
+//! Statistics of a cache.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a cache holds. Sizes in bytes.
+/// Statistics of a cache. Sizes are in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Stats {
-    /// In blocks that are in use.
+    /// Bytes of blocks in use.
     pub live: u64,
-    /// The most that `live` has been since the start or [`reset_peaks`](crate::Cache::reset_peaks), or up to 1 MiB a stream more.
+    /// The peak of `live` since the start or [`reset_peaks`](crate::Cache::reset_peaks). May be up to 1 MiB
+    /// per stream too high.
     pub peak_live: u64,
-    /// Asked for by those who use the blocks; `live` is this, rounded up.
+    /// Bytes that users requested. `live` is this, rounded up per block.
     pub requested: u64,
-    /// Taken from the system: in use, waiting, or kept for later.
+    /// Bytes reserved from the system: in use, pending or free.
     pub reserved: u64,
-    /// The most that `reserved` has been since the start or [`reset_peaks`](crate::Cache::reset_peaks).
+    /// The peak of `reserved` since the start or [`reset_peaks`](crate::Cache::reset_peaks).
     pub peak_reserved: u64,
-    /// Given up by their owners while other streams may still work on them.
+    /// Bytes of freed blocks that other streams may still use.
     pub pending: u64,
-    /// The largest free block.
+    /// Bytes of the largest free block.
     pub largest_free: u64,
-    /// What `reserved` may come to at most.
+    /// The upper limit of `reserved`.
     pub limit: Option<u64>,
     /// Blocks in use.
     pub live_blocks: u64,
-    /// Segments held.
+    /// Segments that are reserved now.
     pub segments: u64,
-    /// Blocks given out so far.
+    /// Allocations so far.
     pub allocations: u64,
-    /// Segments taken from the system so far.
+    /// Segments reserved from the system so far.
     pub reserves: u64,
-    /// Segments given back to the system so far.
+    /// Segments released to the system so far.
     pub releases: u64,
-    /// Times that memory ran short, so that pending blocks were waited for and idle segments released.
+    /// How often memory ran short: pending blocks were waited for and idle segments released.
     pub reclaims: u64,
 }
 
 impl Stats {
-    /// Kept for later requests, in bytes.
+    /// Free bytes, kept for later requests.
     pub fn free(&self) -> u64 {
         self.reserved.saturating_sub(self.live + self.pending)
     }
 
-    /// How scattered the free memory is: 0 when it is one block, near 1 when it is crumbs.
+    /// Fragmentation of the free memory: 0 if it is one block, near 1 if it is many small blocks.
     pub fn fragmentation(&self) -> f64 {
         if self.free() == 0 { 0.0 } else { 1.0 - self.largest_free as f64 / self.free() as f64 }
     }
 }
 
-/// What has to be right across heaps at every moment; everything else is added up when asked for.
+/// Totals over all heaps that must be correct at every moment. The other totals are computed on request.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
-    /// As heaps have told: see `Cache`.
+    /// The bytes that heaps have published, see `Cache`.
     live: AtomicU64,
     peak_live: AtomicU64,
-    /// What is held and what is being asked for, for the limit.
+    /// Bytes reserved, plus bytes being requested. The limit applies to this.
     claimed: AtomicU64,
     reserved: AtomicU64,
     peak_reserved: AtomicU64,
@@ -71,35 +72,35 @@ fn raise(peak: &AtomicU64, to: u64) {
 }
 
 impl Totals {
-    /// A heap has so much more in use.
+    /// Publishes that a heap uses `bytes` more.
     pub fn raise_live(&self, bytes: u64) {
         raise(&self.peak_live, self.live.fetch_add(bytes, Ordering::Relaxed) + bytes);
     }
 
-    /// A heap has so much less in use.
+    /// Publishes that a heap uses `bytes` less.
     pub fn lower_live(&self, bytes: u64) {
         self.live.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Claims `bytes` before they are asked for, unless that goes beyond `limit`.
+    /// Claims `bytes` before they are reserved. Fails if the sum would exceed `limit`.
     pub fn claim(&self, bytes: u64, limit: u64) -> bool {
         let within = |claimed: u64| claimed.checked_add(bytes).filter(|&total| total <= limit);
         self.claimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
     }
 
-    /// What was claimed has not been had.
+    /// Cancels a claim: the reservation failed.
     pub fn disclaim(&self, bytes: u64) {
         self.claimed.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// What was claimed has been had.
+    /// Confirms a claim: the reservation succeeded.
     pub fn reserve(&self, bytes: u64) {
         self.reserves.fetch_add(1, Ordering::Relaxed);
         raise(&self.peak_reserved, self.reserved.fetch_add(bytes, Ordering::Relaxed) + bytes);
     }
 
-    /// Counts a segment as gone while `release` gives it back, and for good when that succeeds: from then on another heap may have
-    /// its bytes.
+    /// Subtracts a segment while `release` returns it to the system, and for good if that succeeds. From then
+    /// on another heap may reserve its bytes.
     pub fn release<T>(&self, bytes: u64, release: impl FnOnce() -> Result<(), T>) -> Result<(), T> {
         self.reserved.fetch_sub(bytes, Ordering::Relaxed);
         let released = release();
@@ -117,7 +118,7 @@ impl Totals {
         self.peak_reserved.store(self.reserved.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// The part of the statistics that is kept here.
+    /// The statistics that are kept here.
     pub fn stats(&self) -> Stats {
         let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
         Stats {

@@ -1,14 +1,14 @@
-//! The picture of a snapshot.
+//! The SVG picture of a snapshot.
 
 use std::fmt::Write;
 
 use crate::snapshot::{BlockSnapshot, BlockState, SegmentSnapshot, Snapshot};
 
-/// Pixels: of the widest segment, of a row, and of the text beside it.
+/// In pixels: the width of the widest segment, the height of a row, and the width of the text beside it.
 const WIDTH: f64 = 1000.0;
 const ROW: usize = 22;
 const LABEL: f64 = 250.0;
-/// A block is never drawn narrower.
+/// The least width of a block, in pixels.
 const LEAST: f64 = 0.5;
 
 fn colour(state: BlockState) -> &'static str {

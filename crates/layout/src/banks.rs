@@ -1,11 +1,12 @@
-//! The model of shared memory against which layouts are tested: 32 banks, each 4 bytes wide.
+//! The model of shared memory for tests of layouts: 32 banks, each 4 bytes wide.
 
 /// Banks of shared memory.
 pub const BANKS: u32 = 32;
 /// Bytes that a bank delivers in one pass.
 pub const BANK_BYTES: u32 = 4;
 
-/// Passes that 4-byte accesses at these byte addresses take: the largest number of different words in one bank.
+/// Passes of a 4-byte access per lane at these byte addresses: the largest number of different words in one
+/// bank.
 pub fn wavefronts_4(addresses: &[u32]) -> u32 {
     let word = |address: &u32| address / BANK_BYTES;
     let conflicts = |bank: u32| {
@@ -19,7 +20,7 @@ pub fn wavefronts_4(addresses: &[u32]) -> u32 {
     (0..BANKS).map(conflicts).max().unwrap_or(0)
 }
 
-/// Passes that the 16-byte accesses of a quarter of a warp (up to 8 lanes) at these byte addresses take.
+/// Passes of a 16-byte access by a quarter of a warp (up to 8 lanes) at these byte addresses.
 pub fn wavefronts_16(addresses: &[u32]) -> u32 {
     (0..4).map(|word| wavefronts_4_at(addresses, word * BANK_BYTES)).max().unwrap_or(0)
 }

@@ -1,9 +1,9 @@
-//! Division by a number that stays the same.
+//! Division by an invariant integer.
 
-/// A divisor known before the kernel runs: dividing by it is a multiplication, an addition and a shift.
+/// A divisor known before the kernel runs. Division by it takes a multiplication, an addition and a shift.
 ///
-/// The method of Granlund and Montgomery ("Division by invariant integers using multiplication", 1994) for dividends below 2^31,
-/// which leaves room for the carry of the addition.
+/// The method of Granlund and Montgomery ("Division by invariant integers using multiplication", 1994), for
+/// dividends below 2^31. That leaves room for the carry of the addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Divisor {
@@ -13,10 +13,10 @@ pub struct Divisor {
 }
 
 impl Divisor {
-    /// Largest number that [`divide`](Self::divide) divides, and largest divisor.
+    /// Largest dividend of [`divide`](Self::divide), and largest divisor.
     pub const MAX: u32 = i32::MAX as u32;
 
-    /// Division by `divisor`, from 1 to [`MAX`](Self::MAX); what lies outside counts as the nearest of the two.
+    /// Division by `divisor`, from 1 to [`MAX`](Self::MAX). Values outside are clamped.
     #[must_use]
     pub const fn new(divisor: u32) -> Self {
         let divisor = match divisor {
@@ -29,13 +29,14 @@ impl Divisor {
         Self { divisor, multiplier: multiplier as u32, shift }
     }
 
-    /// The number that it divides by.
+    /// The divisor.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.divisor
     }
 
-    /// Quotient and remainder of `dividend`, which is at most [`MAX`](Self::MAX). Beyond that both mean nothing.
+    /// Quotient and remainder of `dividend`, which is at most [`MAX`](Self::MAX). Larger dividends give
+    /// meaningless values.
     #[inline(always)]
     #[must_use]
     pub const fn divide(self, dividend: u32) -> (u32, u32) {

@@ -1,4 +1,4 @@
-//! How the 32 lanes of a warp are laid over the tile that the warp computes.
+//! The positions of the 32 lanes of a warp in the tile that the warp computes.
 
 /// Row and column of a lane when the warp's 32 lanes form `8 rows x 4 columns` in the interleaved order:
 ///
@@ -9,9 +9,9 @@
 ///          9 11 13 15
 ///          ..                rows 4..8: lanes 16..32
 /// ```
-/// Lanes `i` and `i ^ 1` share their column, `i` and `i ^ 2` their row. Those are the two patterns of equal addresses for which the
-/// hardware serves two quarters of a warp at once in a 16-byte shared-memory load, so operands read by row and by column both take
-/// two passes where a plain order takes four.
+/// Lanes `i` and `i ^ 1` share their column, `i` and `i ^ 2` their row. For these two patterns of equal
+/// addresses the hardware serves two quarters of a warp at once in a 16-byte shared-memory load. So operands
+/// read by row and by column both take two passes. A plain order takes four.
 #[inline(always)]
 pub const fn interleaved_lane(lane: u32) -> (u32, u32) {
     (lane / 8 * 2 + lane % 2, lane % 8 / 2)

@@ -1,6 +1,6 @@
-//! Pure index arithmetic that kernels and hosts share: tile order, shared-memory swizzles, lane maps.
+//! Index arithmetic that kernels and hosts share: tile order, shared-memory swizzles, lane maps.
 //!
-//! No memory is touched here, nothing can panic for the arguments allowed, and every map is tested over all of its domain,
+//! It accesses no memory and never panics for allowed arguments. Tests cover every map over its whole domain,
 //! against the model of the shared-memory banks in [`banks`].
 #![no_std]
 

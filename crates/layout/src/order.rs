@@ -1,7 +1,7 @@
-//! The order in which blocks take the tiles of a matrix.
+//! The order in which thread blocks process the tiles of a matrix.
 
-/// Coordinates `(row, column)` of the tile that is `index`-th when a `rows x columns` grid of tiles is walked in bands of `band`
-/// rows, column by column inside a band:
+/// Coordinates `(row, column)` of the tile with number `index`. A `rows x columns` grid of tiles is traversed
+/// in bands of `band` rows, column by column inside a band:
 ///
 /// ```text
 ///  band = 2:   0 2 4 6
@@ -9,15 +9,15 @@
 ///              8 a c e
 ///              9 b d f
 /// ```
-/// Blocks that run at the same time then touch few rows and few columns, so their operands meet in the L2 cache. The last band is
-/// as low as it must be.
+/// So blocks that run at the same time touch few rows and few columns, and share their operands in the L2
+/// cache. The last band may have fewer rows.
 ///
-/// `index < rows * columns` and `band > 0`, else the result is meaningless (but is computed without panicking as long as
-/// `band * columns` is not 0).
+/// Requires `index < rows * columns` and `band > 0`. Otherwise the result is meaningless; it still does not
+/// panic as long as `band * columns` is not 0.
 #[inline(always)]
 pub const fn grouped_tile(index: u32, rows: u32, columns: u32, band: u32) -> (u32, u32) {
     let per_band = band * columns;
-    // `max(1)` tells the compiler that no division by zero can happen, so that no panic is compiled in.
+    // `max(1)` tells the compiler that the divisor is not zero, so it emits no panic.
     let per_band = if per_band == 0 { 1 } else { per_band };
     let first_row = index / per_band * band;
     let within = index % per_band;

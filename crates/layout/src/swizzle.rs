@@ -1,9 +1,10 @@
-//! Where a 16-byte unit of a shared-memory tile goes, so that rows and columns can both be read without bank conflicts.
+//! Swizzles: the place of a 16-byte unit in a shared-memory tile. Rows and columns can both be read without
+//! bank conflicts.
 
-/// Place of unit `unit` within line `line`: the low three bits are flipped by those of the line.
+/// The place of unit `unit` within line `line`: its low three bits are XORed with those of the line.
 ///
-/// Eight consecutive lines put the same unit into eight different 16-byte bank groups, and one line's units stay a permutation of
-/// themselves in aligned groups of eight. An involution: applying it twice gives `unit` back.
+/// Eight consecutive lines put the same unit into eight different 16-byte bank groups. The units of one line
+/// are permuted within aligned groups of eight. An involution: applying it twice gives `unit` back.
 #[inline(always)]
 pub const fn swizzle_units(unit: u32, line: u32) -> u32 {
     unit ^ (line % 8)

@@ -1,4 +1,4 @@
-//! The 64-bit matrix descriptors of `wgmma.mma_async`, and where they say that an operand lies in shared memory.
+//! The 64-bit matrix descriptors of `wgmma.mma_async`, and the shared-memory layout that they describe.
 //!
 //! | bits | field | unit |
 //! |---|---|---|
@@ -8,8 +8,8 @@
 //! | 49..52 | base offset: row of the swizzle pattern in which the operand begins | 128 bytes |
 //! | 62..64 | swizzle: 0 none, 1 of 128 bytes, 2 of 64, 3 of 32 | |
 //!
-//! An instruction reads `64 x 32 bytes` of A or `N x 32 bytes` of B: M or N rows of k. Let `S` be the swizzle's span (16 bytes
-//! without one). The offset from the start address, before the swizzle, is
+//! An instruction reads `64 x 32 bytes` of A or `N x 32 bytes` of B: M or N rows of k. Let `S` be the
+//! swizzle's span (16 bytes without one). The offset from the start address, before the swizzle, is
 //!
 //! ```text
 //!  K-major   (32 bytes of k lie side by side, in pieces of 16)
@@ -18,11 +18,13 @@
 //!     mn % (S / 2) * 2  +  k % 8 * S  +  mn / (S / 2) * leading  +  k / 8 * stride         with a swizzle
 //!     mn % 8 * 2        +  k % 8 * 16 +  mn / 8 * stride         +  k / 8 * leading        without one
 //! ```
-//! The swizzle then works on the address: bits 4.. are flipped by bits 7.. (three bits for 128 bytes, two for 64, one for 32), as
-//! TMA does when it writes a box of that swizzle. So a K-major tile of `S`-byte rows, written by TMA to a multiple of `8 S`, has
-//! `stride = 8 S` and any leading offset, and the next 32 bytes of k begin 32 bytes further on ([`advance`]).
+//! The swizzle then applies to the address: bits 4.. are XORed with bits 7.. (three bits for 128 bytes, two
+//! for 64, one for 32), as TMA does when it writes a box of that swizzle. So a K-major tile of `S`-byte rows,
+//! written by TMA to a multiple of `8 S`, has `stride = 8 S` and any leading offset. The next 32 bytes of k
+//! begin 32 bytes later ([`advance`]).
 //!
-//! Source: PTX ISA, "Asynchronous warpgroup level matrix instructions", shared memory matrix layout and matrix descriptor.
+//! Source: PTX ISA, "Asynchronous warpgroup level matrix instructions", shared memory matrix layout and
+//! matrix descriptor.
 
 /// The unit of addresses and offsets in a descriptor.
 const UNIT_SHIFT: u32 = 4;
@@ -33,33 +35,34 @@ const STRIDE_SHIFT: u32 = 32;
 const BASE_SHIFT: u32 = 49;
 const SWIZZLE_SHIFT: u32 = 62;
 
-/// Rows of the core matrix, from which operands are built.
+/// Rows of a core matrix. Operands consist of core matrices.
 const CORE_ROWS: u32 = 8;
-/// Bytes of k that one instruction takes.
+/// Bytes of k that one instruction reads.
 pub const K_BYTES: u32 = 32;
 
-/// How 16-byte pieces change places. The values are those of the descriptor.
+/// Swizzle modes of 16-byte pieces. The values are those of the descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Swizzle {
-    /// They stay.
+    /// No swizzle.
     None = 0,
-    /// Among the 8 pieces of 128 bytes.
+    /// Permutes the 8 pieces of 128 bytes.
     B128 = 1,
-    /// Among the 4 pieces of 64 bytes.
+    /// Permutes the 4 pieces of 64 bytes.
     B64 = 2,
-    /// Among the 2 pieces of 32 bytes.
+    /// Permutes the 2 pieces of 32 bytes.
     B32 = 3,
 }
 
 impl Swizzle {
-    /// Bytes within which pieces change places: the length of a tile's row. 16 for none.
+    /// The swizzle's span: pieces are permuted within this many bytes, the length of a tile's row. 16 for
+    /// [`None`](Self::None).
     #[inline(always)]
     pub const fn span(self) -> u32 {
         crate::UNIT_BYTES << self.bits()
     }
 
-    /// The swizzle of this span; none for a length that is not one.
+    /// The swizzle of this span. [`None`](Self::None) for any other length.
     #[inline(always)]
     #[must_use]
     pub const fn of_span(bytes: u32) -> Self {
@@ -71,7 +74,7 @@ impl Swizzle {
         }
     }
 
-    /// Bits of the address that are flipped.
+    /// The number of address bits that are XORed.
     #[inline(always)]
     const fn bits(self) -> u32 {
         match self {
@@ -82,19 +85,19 @@ impl Swizzle {
         }
     }
 
-    /// Which bits of an address's 128-byte row number take part.
+    /// The mask of the bits of an address's 128-byte row number that take part.
     #[inline(always)]
     const fn rows(self) -> u32 {
         (1 << self.bits()) - 1
     }
 
-    /// Bytes after which the pattern begins again: tiles begin at multiples of it.
+    /// The period of the pattern in bytes. Tiles begin at multiples of it.
     #[inline(always)]
     pub const fn period(self) -> u32 {
         CORE_ROWS * self.span()
     }
 
-    /// Where the byte at shared address `address` of the plain layout lies. An involution.
+    /// The swizzled address of the byte at shared address `address` of the plain layout. An involution.
     #[inline(always)]
     pub const fn apply(self, address: u32) -> u32 {
         address ^ (address >> ROW_SHIFT & self.rows()) << UNIT_SHIFT
@@ -113,19 +116,20 @@ impl Swizzle {
 /// Swizzles count rows of 128 bytes.
 const ROW_SHIFT: u32 = 7;
 
-/// The dimension along which neighbours lie side by side in memory.
+/// The dimension that is contiguous in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Major {
-    /// The one that is summed over: A row-major, B column-major.
+    /// K, the dimension of the sum: A row-major, B column-major.
     K,
-    /// The other: A column-major, B row-major. 16-bit elements only.
+    /// M or N: A column-major, B row-major. 16-bit elements only.
     MN,
 }
 
-/// The descriptor of an operand that begins at the shared address `address`; see the module for the two offsets, in bytes.
+/// The descriptor of an operand that begins at shared address `address`. The module documents the two
+/// offsets, in bytes.
 ///
-/// All three are multiples of 16 below 2^18, else the bits beyond are lost. Tiles begin at a multiple of
-/// [`Swizzle::period`]; `address` is there, or behind it by [`advance`]'s steps.
+/// All three are multiples of 16 below 2^18. Higher bits are lost. Tiles begin at a multiple of
+/// [`Swizzle::period`]; `address` is the tile's start, or a step of [`advance`] behind it.
 #[inline(always)]
 #[must_use]
 pub const fn descriptor(address: u32, leading_bytes: u32, stride_bytes: u32, swizzle: Swizzle) -> u64 {
@@ -140,9 +144,10 @@ const fn field(bytes: u32) -> u64 {
     (bytes >> UNIT_SHIFT) as u64 & FIELD
 }
 
-/// The descriptor of the operand `bytes` (a multiple of 16) further on in shared memory.
+/// The descriptor of the operand `bytes` (a multiple of 16) later in shared memory.
 ///
-/// In a K-major tile the next instruction's elements of k are `K_BYTES` further on, as long as they lie in the swizzle's span.
+/// In a K-major tile the next instruction's elements of k are `K_BYTES` later, as long as they lie in the
+/// swizzle's span.
 #[inline(always)]
 #[must_use]
 pub const fn advance(descriptor: u64, bytes: u32) -> u64 {
@@ -158,14 +163,14 @@ pub struct Descriptor {
     pub leading: u32,
     /// Stride dimension byte offset.
     pub stride: u32,
-    /// Row of the pattern in which `start` lies when the pattern does not begin at a multiple of its period.
+    /// The row of the pattern that holds `start`, if the pattern does not begin at a multiple of its period.
     pub base: u32,
     /// The swizzle.
     pub swizzle: Swizzle,
 }
 
 impl Descriptor {
-    /// Takes a descriptor apart.
+    /// Decodes a descriptor.
     #[must_use]
     pub const fn decode(bits: u64) -> Self {
         Descriptor {
@@ -177,13 +182,13 @@ impl Descriptor {
         }
     }
 
-    /// Row of the swizzle pattern in which the operand begins: 0 unless it does not begin with a tile.
+    /// The row of the swizzle pattern in which the operand begins. 0 if the operand begins with a tile.
     #[must_use]
     pub const fn first_row(self) -> u32 {
         (self.start >> ROW_SHIFT).wrapping_sub(self.base) & self.swizzle.rows()
     }
 
-    /// Shared address of element `(mn, k)` of the operand, whose elements have `element_bytes` (1, 2 or 4) bytes.
+    /// Shared address of element `(mn, k)` of the operand. An element has `element_bytes` (1, 2 or 4) bytes.
     #[inline]
     #[must_use]
     pub const fn address(self, major: Major, element_bytes: u32, mn: u32, k: u32) -> u32 {
@@ -236,7 +241,7 @@ mod tests {
     const SWIZZLES: [Swizzle; 4] = [Swizzle::None, Swizzle::B32, Swizzle::B64, Swizzle::B128];
     const START: u32 = 0x4400;
 
-    /// Strides of a tile of `rows` of m or n and `K_BYTES` of k that fills memory without holes.
+    /// Strides of a dense tile of `rows` of m or n and `K_BYTES` of k.
     fn dense(major: Major, swizzle: Swizzle, rows: u32, element_bytes: u32) -> Descriptor {
         let core = swizzle.period();
         let k_cores = K_BYTES / element_bytes / 8;
@@ -272,7 +277,7 @@ mod tests {
     fn every_element_has_a_place_of_its_own() {
         for swizzle in SWIZZLES {
             for (major, element_bytes) in [(Major::K, 1), (Major::K, 2), (Major::K, 4), (Major::MN, 2)] {
-                // Without holes: 32 bytes a row where a swizzled row holds no more than that, or along m.
+                // Dense: 32 bytes per row where a swizzled row holds no more than that, or along m.
                 let rows = if major == Major::MN { swizzle.span().max(64) } else { 64 };
                 let fields = dense(major, swizzle, rows, element_bytes);
                 let mut places = Vec::new();
@@ -292,7 +297,8 @@ mod tests {
         }
     }
 
-    /// Written out by hand: element (m, k) of a row-major tile whose rows are the swizzle's span, as TMA lays it out.
+    /// Derived by hand: element (m, k) of a row-major tile whose rows are the swizzle's span, as TMA writes
+    /// it.
     #[test]
     fn k_major_reads_what_tma_wrote() {
         for (swizzle, span) in [(Swizzle::B32, 32_u32), (Swizzle::B64, 64), (Swizzle::B128, 128)] {
@@ -337,7 +343,7 @@ mod tests {
             }
             let start = START & !1023;
             for step in 0..2 {
-                // 16 rows of k further on.
+                // 16 rows of k later.
                 let first = descriptor(start, box_bytes, 8 * span, swizzle);
                 let fields = Descriptor::decode(advance(first, step * 16 * span));
                 for k in 0..16 {

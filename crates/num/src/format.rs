@@ -1,6 +1,6 @@
 //! The rounding algorithm shared by all small floating-point formats.
 
-/// Which codes of a format are not ordinary numbers.
+/// The codes of a format that are not ordinary numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Specials {
     /// As in IEEE 754: the largest exponent holds infinity (mantissa 0) and NaN (other mantissas).
@@ -11,7 +11,7 @@ pub enum Specials {
     None,
 }
 
-/// How a value between two codes is rounded.
+/// The rounding of a value between two codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounding {
     /// To the nearest code, ties to the even one (`.rn`).
@@ -22,23 +22,25 @@ pub enum Rounding {
     TowardZero,
 }
 
-/// What becomes of a value beyond the largest code.
+/// The result for a value beyond the largest code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overflow {
-    /// The largest finite code, for infinities too (`.satfinite`).
+    /// The largest finite code, also for infinities (`.satfinite`).
     Saturate,
-    /// Infinity, or NaN in a format without infinity. Under [`Rounding::TowardZero`] a finite value stays finite.
+    /// Infinity, or NaN in a format without infinity. Under [`Rounding::TowardZero`] a finite value stays
+    /// finite.
     Infinity,
 }
 
-/// A floating-point format of at most 19 bits whose every number is an `f32`: sign, exponent, mantissa, from the top.
+/// A floating-point format of at most 19 bits: sign, exponent, mantissa, from the top. Every number of it is
+/// exact in `f32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Format {
     /// Width of the exponent field, 2 to 8.
     pub exponent_bits: u32,
     /// Width of the mantissa field without the hidden bit, 1 to 10.
     pub mantissa_bits: u32,
-    /// Which codes are no numbers.
+    /// The codes that are not numbers.
     pub specials: Specials,
 }
 
@@ -71,7 +73,7 @@ impl Format {
         1 << (self.exponent_bits + self.mantissa_bits)
     }
 
-    /// Code of the largest finite number.
+    /// The code of the largest finite number.
     #[must_use]
     pub const fn max_code(self) -> u32 {
         match self.specials {
@@ -81,12 +83,13 @@ impl Format {
         }
     }
 
-    /// Code that infinity has, or would have, with the largest exponent and no mantissa.
+    /// The code with the largest exponent and mantissa 0: infinity, where the format has one.
     const fn infinity_code(self) -> u32 {
         ((1 << self.exponent_bits) - 1) << self.mantissa_bits
     }
 
-    /// The NaN that the hardware's conversions return: positive, all ones. Without NaN: the largest number.
+    /// The NaN that the hardware's conversions return: positive, all ones. The largest number if the format
+    /// has no NaN.
     #[must_use]
     pub const fn nan_code(self) -> u32 {
         self.sign_bit() - 1
@@ -125,7 +128,7 @@ impl Format {
         }
     }
 
-    /// Rounds `|x|`, finite, as if the exponent had no upper end.
+    /// Rounds `|x|`, finite, as if the exponent were unbounded.
     const fn round_magnitude(self, x: f32, rounding: Rounding) -> u32 {
         let bits = x.to_bits();
         let field = (bits >> F32_MANTISSA_BITS) & F32_EXPONENT_MASK;
@@ -135,7 +138,7 @@ impl Format {
             0 => (1 - F32_BIAS, fraction),
             _ => (field as i32 - F32_BIAS, fraction | 1 << F32_MANTISSA_BITS),
         };
-        // Below the smallest normal number the spacing of codes stops shrinking.
+        // Below the smallest normal number the spacing of codes is constant.
         let min_exponent = self.min_exponent();
         let scale = if exponent > min_exponent { exponent } else { min_exponent };
         let dropped = (scale - exponent) as u32 + F32_MANTISSA_BITS - self.mantissa_bits;
@@ -164,7 +167,7 @@ impl Format {
         }
     }
 
-    /// The number that `code` stands for; exact. Bits above the sign are ignored.
+    /// The exact value of `code`. Bits above the sign are ignored.
     #[must_use]
     pub const fn decode(self, code: u32) -> f32 {
         let sign = if code & self.sign_bit() != 0 { 1u32 << 31 } else { 0 };

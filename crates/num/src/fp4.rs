@@ -1,8 +1,9 @@
-//! 4-bit floats, two a byte.
+//! 4-bit floats, two per byte.
 
 use crate::format::{Format, Overflow, Rounding};
 
-/// 1 sign, 2 exponent, 1 mantissa bit: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives. In the low 4 bits of a byte.
+/// 1 sign, 2 exponent, 1 mantissa bit: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives. Stored in the low 4
+/// bits of a byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct E2M1(u8);
@@ -16,7 +17,7 @@ impl E2M1 {
     /// The largest number, 6.
     pub const MAX: Self = Self(Self::FORMAT.max_code() as u8);
 
-    /// The number with this code; only the low 4 bits count.
+    /// The number with this code. Only the low 4 bits count.
     #[must_use]
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits & NIBBLE_MASK)
@@ -28,8 +29,8 @@ impl E2M1 {
         self.0
     }
 
-    /// Rounds to the nearest number, ties to the even code; beyond 6 gives 6 with the sign; NaN gives +6, for want
-    /// of a NaN. The same as the GPU's `cvt.rn.satfinite.e2m1x2`.
+    /// Rounds to the nearest number, ties to the even code. Saturates at 6 with the sign of the value. NaN
+    /// gives +6, because the format has no NaN. The same as the GPU's `cvt.rn.satfinite.e2m1x2`.
     #[must_use]
     pub const fn from_f32(x: f32) -> Self {
         Self(Self::FORMAT.encode(x, Rounding::NearestEven, Overflow::Saturate) as u8)
@@ -41,13 +42,13 @@ impl E2M1 {
         Self::FORMAT.decode(self.0 as u32)
     }
 
-    /// Two numbers in a byte, the first in the low half.
+    /// Packs two numbers into a byte, the first in the low half.
     #[must_use]
     pub const fn pack(low: Self, high: Self) -> u8 {
         low.0 | high.0 << NIBBLE_BITS
     }
 
-    /// The two numbers of a byte, the low half first.
+    /// Unpacks the two numbers of a byte, the low half first.
     #[must_use]
     pub const fn unpack(byte: u8) -> [Self; 2] {
         [Self::from_bits(byte), Self::from_bits(byte >> NIBBLE_BITS)]

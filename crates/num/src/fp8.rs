@@ -31,8 +31,8 @@ macro_rules! fp8 {
                 self.0
             }
 
-            /// Rounds to the nearest number, ties to even; beyond the range (infinity included) gives
-            /// [`MAX`](Self::MAX) with the sign; NaN gives [`NAN`](Self::NAN). The same as the GPU's
+            /// Rounds to the nearest number, ties to even. Values beyond the range, infinity included, give
+            /// [`MAX`](Self::MAX) with their sign. NaN gives [`NAN`](Self::NAN). The same as the GPU's
             /// `cvt.rn.satfinite`.
             #[must_use]
             pub const fn from_f32(x: f32) -> Self {
@@ -62,10 +62,10 @@ macro_rules! fp8 {
 }
 
 fp8! {
-    /// 1 sign, 4 exponent, 3 mantissa bits; up to 448; no infinity. Equality is equality of codes.
+    /// 1 sign, 4 exponent, 3 mantissa bits. Largest number 448. No infinity. Equality compares codes.
     E4M3, Format::E4M3
 }
 fp8! {
-    /// 1 sign, 5 exponent, 2 mantissa bits; up to 57344; with infinity. Equality is equality of codes.
+    /// 1 sign, 5 exponent, 2 mantissa bits. Largest number 57344. Has infinity. Equality compares codes.
     E5M2, Format::E5M2
 }

@@ -1,9 +1,10 @@
-//! Number formats of the tensor cores: f16, bf16, tf32, fp8 (E4M3, E5M2), fp4 (E2M1) and the E8M0 block scale.
+//! Number formats of the tensor cores: f16, bf16, tf32, fp8 (E4M3, E5M2), fp4 (E2M1) and the E8M0 block
+//! scale.
 //!
-//! `no_std`, no allocation, every conversion a `const fn`: the same code runs in kernels, in the executor that
-//! stands in for a GPU, and in the oracles. One algorithm ([`Format::encode`]) rounds for every format; the
-//! types around it ([`E4M3`], [`E5M2`], [`E2M1`], [`E8M0`]) are thin. [`f16`] and [`bf16`] are those of the
-//! `half` crate, so that arrays of them pass between libraries.
+//! The crate is `no_std` and allocates nothing, and every conversion is a `const fn`. The same code runs in
+//! kernels, in the CPU executor and in the oracles. One algorithm ([`Format::encode`]) rounds for every
+//! format. The types [`E4M3`], [`E5M2`], [`E2M1`] and [`E8M0`] are thin wrappers. [`f16`] and [`bf16`] are
+//! the types of the `half` crate, so arrays of them can pass between libraries.
 //!
 //! | format | bits (sign, exponent, mantissa) | largest | smallest positive | infinity | NaN codes |
 //! |---|---|---|---|---|---|

@@ -1,8 +1,8 @@
-//! Two 16-bit floats in one 32-bit register, as the tensor cores and the packed arithmetic take them.
+//! Two 16-bit floats packed in one 32-bit register, as operands of the tensor cores and of packed arithmetic.
 
 use half::{bf16, f16};
 
-/// A 16-bit float of which two fit in a register.
+/// A 16-bit float. Two fit in a register.
 pub trait Packed2: Copy {
     /// The code.
     fn to_code(self) -> u16;
@@ -32,14 +32,14 @@ impl Packed2 for bf16 {
     }
 }
 
-/// Two numbers in a register: element 0 in the low half.
+/// Packs two numbers into a register: element 0 in the low half.
 #[inline(always)]
 #[must_use]
 pub fn pack_x2<T: Packed2>(elements: [T; 2]) -> u32 {
     u32::from(elements[0].to_code()) | u32::from(elements[1].to_code()) << u16::BITS
 }
 
-/// The two numbers of a register, the low half first.
+/// Unpacks the two numbers of a register, the low half first.
 #[inline(always)]
 #[must_use]
 pub fn unpack_x2<T: Packed2>(register: u32) -> [T; 2] {

@@ -2,7 +2,7 @@
 
 use crate::format::power_of_two;
 
-/// An unsigned power of two: code `c` is `2^(c - 127)`; 0xff is NaN. There is no zero and no sign.
+/// An unsigned power of two: code `c` is `2^(c - 127)`, and 0xff is NaN. There is no zero and no sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct E8M0(u8);
@@ -44,7 +44,8 @@ impl E8M0 {
         if self.is_nan() { f32::NAN } else { power_of_two(self.0 as i32 - BIAS) }
     }
 
-    /// The largest power of two not above `|x|`, kept within the range (zero gives 2^-127, infinity 2^127); NaN for NaN.
+    /// The largest power of two not above `|x|`, clamped to the range: zero gives 2^-127, infinity 2^127. NaN
+    /// for NaN.
     #[must_use]
     pub const fn floor_from_f32(x: f32) -> Self {
         if x.is_nan() {
@@ -52,13 +53,13 @@ impl E8M0 {
         }
         let magnitude = x.to_bits() & (u32::MAX >> 1);
         let field = (magnitude >> F32_MANTISSA_BITS) as u8;
-        // Both formats have the same bias, so the exponent field is the code. A subnormal number has field 0; only
-        // those below 2^-127, which has no code beneath it, are rounded up to it.
+        // Both formats have the same bias, so the exponent field is the code. A subnormal number has field 0.
+        // A number below 2^-127 is rounded up to 2^-127, because no smaller code exists.
         if field > Self::MAX.0 { Self::MAX } else { Self(field) }
     }
 
-    /// The smallest power of two not below `|x|`, kept within the range; NaN for NaN. The scale to divide by when
-    /// nothing may overflow.
+    /// The smallest power of two not below `|x|`, clamped to the range. NaN for NaN. Dividing by this scale
+    /// never overflows.
     #[must_use]
     pub const fn ceil_from_f32(x: f32) -> Self {
         let floor = Self::floor_from_f32(x);

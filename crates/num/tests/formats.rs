@@ -1,4 +1,4 @@
-//! Every code of every format, and every place where rounding turns.
+//! Tests every code of every format, and every rounding boundary.
 
 use num::{E2M1, E4M3, E5M2, E8M0, Format, Overflow, Rounding, bf16, f16, tf32_from_f32, tf32_truncate};
 
@@ -11,7 +11,7 @@ fn encode(format: Format, x: f32, (rounding, overflow): (Rounding, Overflow)) ->
 /// A decoder.
 type Decode = fn(u32) -> f64;
 
-/// All formats with their number of bits and a decoder written another way.
+/// All formats with their number of bits and an independent decoder.
 fn formats() -> Vec<(&'static str, Format, u32, Decode)> {
     vec![
         ("f16", Format::F16, 16, |c| by_definition(c, 5, 10)),
@@ -75,7 +75,7 @@ fn every_number_encodes_to_itself() {
     }
 }
 
-/// Between two neighbours: the middle, one f32 below and one above it, and next to the ends.
+/// Tests the middle between two neighbours, one f32 below and above it, and the values next to the ends.
 #[test]
 fn rounding_turns_where_it_should() {
     for (name, format, _, _) in formats() {
@@ -123,7 +123,8 @@ fn overflow_begins_half_a_step_beyond_the_largest() {
                 format.max_code(),
                 "{name} {x}"
             );
-            // In all formats but E4M3 the largest code is odd, or the limit is no tie for want of a next code.
+            // In all formats but E4M3 the largest code is odd, or the limit is no tie because no next code
+            // exists.
             if f64::from(x) > limit || format.max_code() & 1 == 1 {
                 assert_eq!(encode(format, x, NEAREST), infinite, "{name} {x}");
             }
@@ -146,7 +147,7 @@ fn nan_becomes_the_canonical_one() {
     }
 }
 
-/// A walk over all exponents with a step that shares no factor with the spacing of any format.
+/// Steps over all exponents. The step shares no factor with the spacing of any format.
 fn many_f32() -> impl Iterator<Item = f32> {
     (0..=u32::MAX).step_by(7919).map(f32::from_bits)
 }
@@ -159,7 +160,7 @@ fn agrees_with_the_half_crate() {
     }
 }
 
-/// The nearest code by search over all of them, ties to even.
+/// The nearest code, found by a search over all codes; ties to even.
 fn nearest_by_search(format: Format, x: f32) -> u32 {
     let x64 = f64::from(x.abs()).min(f64::from(format.decode(format.max_code())));
     let sign = if x.is_sign_negative() { format.sign_bit() } else { 0 };

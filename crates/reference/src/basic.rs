@@ -8,14 +8,14 @@ pub fn saxpy<T: Exact>(a: T, x: &[T], y: &[T]) -> Vec<f64> {
     x.iter().zip(y).map(|(&x, &y)| a.into() * x.into() + y.into()).collect()
 }
 
-/// The sum of `x`, 0 when it is empty: one value and one magnitude.
+/// The sum of `x`, 0 if it is empty: one value and one magnitude.
 pub fn sum<T: Exact>(x: &[T]) -> Accumulated {
     let value = x.iter().map(|&v| v.into()).sum();
     let magnitude = x.iter().map(|&v| v.into().abs()).sum();
     Accumulated { value: vec![value], magnitude: vec![magnitude] }
 }
 
-/// The greatest element; NaN when there is one; minus infinity when `x` is empty.
+/// The largest element. NaN if any element is NaN; minus infinity if `x` is empty.
 pub fn max<T: Exact>(x: &[T]) -> f64 {
     let larger = |a: f64, b: f64| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) };
     x.iter().map(|&v| v.into()).fold(f64::NEG_INFINITY, larger)

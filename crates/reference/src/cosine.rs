@@ -1,9 +1,10 @@
-//! Oracle of the cosine similarity kernels: every score in f64, every query's full ranking, and the rule that a result is checked by.
+//! Oracle of the cosine similarity kernels: every score in f64, every query's full ranking, and the rules for
+//! checking a result.
 
 use crate::Exact;
 use rayon::prelude::*;
 
-/// Index of the entries past the end of the corpus, where `k` is larger than it.
+/// Index of entries past the end of the corpus, if `k` exceeds its length.
 pub const NO_INDEX: u32 = u32::MAX;
 
 /// One entry of a ranking.
@@ -15,7 +16,8 @@ pub struct Ranked {
     pub score: f64,
 }
 
-/// Cosine of the angle between `a` and `b`: 0 when either is all zeros, NaN when either holds a NaN or an infinity.
+/// Cosine of the angle between `a` and `b`: 0 if either is all zeros, NaN if either holds a NaN or an
+/// infinity.
 pub fn score<T: Exact>(a: &[T], b: &[T]) -> f64 {
     let (mut dot, mut norm_a, mut norm_b) = (0f64, 0f64, 0f64);
     for (&a, &b) in a.iter().zip(b) {
@@ -39,10 +41,10 @@ fn order(a: &Ranked, b: &Ranked) -> std::cmp::Ordering {
     by_score.then(a.index.cmp(&b.index))
 }
 
-/// For each row of `queries` `[Q, dim]` the best `min(k, N)` rows of `corpus` `[N, dim]`, best first.
+/// The best `min(k, N)` rows of `corpus` `[N, dim]` for each row of `queries` `[Q, dim]`, best first.
 ///
 /// # Panics
-/// When `dim` is 0 or a length is not a multiple of it.
+/// If `dim` is 0 or a length is not a multiple of it.
 pub fn topk<T: Exact>(corpus: &[T], queries: &[T], dim: usize, k: usize) -> Vec<Vec<Ranked>> {
     assert!(
         dim > 0 && corpus.len().is_multiple_of(dim) && queries.len().is_multiple_of(dim),
@@ -63,12 +65,12 @@ pub fn topk<T: Exact>(corpus: &[T], queries: &[T], dim: usize, k: usize) -> Vec<
     queries.chunks_exact(dim).map(rank).collect()
 }
 
-/// What is wrong with a result.
+/// The reason why a result is wrong.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fault {
     /// A length is not `Q * k`.
     Length {
-        /// Scores and indices that were given.
+        /// The lengths of the scores and the indices.
         got: (usize, usize),
         /// `Q * k`.
         want: usize,
@@ -79,11 +81,11 @@ pub enum Fault {
         query: usize,
         /// Place in that query's ranking.
         rank: usize,
-        /// Which rule.
+        /// The broken rule.
         rule: &'static str,
         /// The result's entry.
         got: (u32, f32),
-        /// What the oracle has at this rank.
+        /// The oracle's entry at this rank.
         want: Option<Ranked>,
     },
 }
@@ -105,7 +107,7 @@ impl std::fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// A problem with its exact answer, against which results are checked.
+/// A problem with its exact answer. Results are checked against it.
 pub struct Checker<'a, T> {
     corpus: &'a [T],
     queries: &'a [T],
@@ -128,15 +130,19 @@ impl<'a, T: Exact> Checker<'a, T> {
         &self.want
     }
 
-    /// Checks `scores` and `indices`, both `[Q, k]`, to within `allowed` of score. An entry passes when
+    /// Checks `scores` and `indices`, both `[Q, k]`, with an allowed score error of `allowed`. An entry
+    /// passes if
     ///
     /// 1. its index is a row of the corpus that this query has not named before;
-    /// 2. its score differs from the exact score *of that row* by at most `allowed` (NaN where that is NaN, and only there);
+    /// 2. its score differs from the exact score *of that row* by at most `allowed` (NaN exactly where that
+    ///    is NaN);
     /// 3. its score differs from the exact score *at this rank* by at most `allowed`, in the same way;
-    /// 4. it does not come before its predecessor: lower score (NaN lowest), or the same score and a higher index.
+    /// 4. it does not rank before its predecessor: lower score (NaN lowest), or the same score and a higher
+    ///    index.
     ///
-    /// Together: every entry is what it says, and nothing better than any of them by more than `2 * allowed` was left out.
-    /// Entries past the end of the corpus are ([`NO_INDEX`], minus infinity). With `allowed` of 0 the indices must be the oracle's too.
+    /// So every score belongs to its row, and no omitted row is better than any entry by more than `2 *
+    /// allowed`. Entries past the end of the corpus are ([`NO_INDEX`], minus infinity). If `allowed` is 0,
+    /// the indices must also equal the oracle's.
     ///
     /// # Errors
     /// The first entry that breaks a rule, with the rule.

@@ -1,9 +1,10 @@
-//! Oracles of the element-wise kernels: real functions in f64, integers in 128 bits, conversions by searching all numbers of the target.
+//! Oracles of the element-wise kernels: real functions in f64, integers in 128 bits, conversions by a search
+//! over all numbers of the target.
 
-/// Terms after which the series and fractions below no longer change in f64.
+/// The number of terms after which the series and fractions below no longer change in f64.
 const TERMS: u32 = 300;
 
-/// Error function: a series without cancellation.
+/// Error function, by a series without cancellation.
 pub fn erf(x: f64) -> f64 {
     if x.abs() > 6.0 || x.is_nan() {
         return if x.is_nan() { x } else { x.signum() };
@@ -32,33 +33,34 @@ pub fn sigmoid(x: f64) -> f64 {
     if x < 0.0 { x.exp() / (1.0 + x.exp()) } else { 1.0 / (1.0 + (-x).exp()) }
 }
 
-/// `x` times the share of the normal distribution below `x`; the limit 0 at minus infinity.
+/// `x` times the normal distribution function at `x`. The limit at minus infinity is 0.
 pub fn gelu(x: f64) -> f64 {
     if x == f64::NEG_INFINITY { 0.0 } else { 0.5 * x * erfc(-x / 2f64.sqrt()) }
 }
 
-/// The approximation of [`gelu`] by a hyperbolic tangent, written with [`sigmoid`]: `(1 + tanh(u)) / 2 = sigmoid(2 u)`.
+/// The approximation of [`gelu`] by a hyperbolic tangent, written with [`sigmoid`]: `(1 + tanh(u)) / 2 =
+/// sigmoid(2 u)`.
 pub fn gelu_tanh(x: f64) -> f64 {
     let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
     if x == f64::NEG_INFINITY { 0.0 } else { x * sigmoid(2.0 * inner) }
 }
 
-/// `x sigmoid(x)`; the limit 0 at minus infinity.
+/// `x sigmoid(x)`. The limit at minus infinity is 0.
 pub fn silu(x: f64) -> f64 {
     if x == f64::NEG_INFINITY { 0.0 } else { x * sigmoid(x) }
 }
 
-/// The smaller; NaN if either is.
+/// The smaller value. NaN if either is NaN.
 pub fn min(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) }
 }
 
-/// The larger; NaN if either is.
+/// The larger value. NaN if either is NaN.
 pub fn max(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }
 }
 
-/// The integer of `bits` bits, signed, that is `value` modulo `2^bits`.
+/// The signed integer of `bits` bits that equals `value` modulo `2^bits`.
 pub fn wrap(value: i128, bits: u32) -> i128 {
     let unused = i128::BITS - bits;
     value << unused >> unused
@@ -71,9 +73,10 @@ pub struct SmallFloat {
     pub exponent_bits: u32,
     /// Width of the mantissa field.
     pub mantissa_bits: u32,
-    /// Has it infinities, and NaN in all codes beyond them? Else the codes with all bits set are its only NaN.
+    /// Whether it has infinities. If so, all codes beyond them are NaN. Otherwise only the codes with all
+    /// bits set are NaN.
     pub infinities: bool,
-    /// Does what is too large become the largest number, infinities too?
+    /// Whether values beyond the largest number, and infinities, become the largest number.
     pub saturates: bool,
 }
 
@@ -99,7 +102,7 @@ impl SmallFloat {
         if field == 0 { part * 2f64.powi(1 - bias) } else { (1.0 + part) * 2f64.powi(field as i32 - bias) }
     }
 
-    /// The first positive code that is no number.
+    /// The first positive code that is not a number.
     fn end(self) -> u32 {
         let all = (1 << (self.exponent_bits + self.mantissa_bits)) - 1;
         if self.infinities { all >> self.mantissa_bits << self.mantissa_bits } else { all }
@@ -110,9 +113,9 @@ impl SmallFloat {
         self.nearest_by(x.is_sign_negative(), x.is_nan(), |middle| x.abs().partial_cmp(&middle))
     }
 
-    /// As [`SmallFloat::nearest`] of an integer.
+    /// As [`SmallFloat::nearest`], for an integer.
     pub fn nearest_integer(self, x: i128) -> f64 {
-        // Middles are whole beyond 2^24; below it f64 is exact.
+        // Middles above 2^24 are whole numbers. Below that, f64 is exact.
         let compare = |middle: f64| {
             let magnitude = x.unsigned_abs();
             if magnitude < 1 << 24 {
@@ -134,7 +137,7 @@ impl SmallFloat {
         if nan {
             return f64::NAN;
         }
-        // The middles between neighbours go up with the code: count those that lie below.
+        // The middles between neighbours increase with the code, so this counts those below `x`.
         let (mut low, mut high) = (0, self.end());
         while low < high {
             let code = (low + high) / 2;

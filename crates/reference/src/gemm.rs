@@ -14,14 +14,14 @@ pub struct Gemm {
     pub k: usize,
     /// Factor of the product.
     pub alpha: f64,
-    /// Factor of C; with 0, C is not read (so NaN in it does not count), as in BLAS.
+    /// Factor of C. With 0, C is not read, as in BLAS: a NaN in it has no effect.
     pub beta: f64,
 }
 
 /// `alpha * A B + beta * C` for `a: [m, k]`, `b: [k, n]`, `c: [m, n]`.
 ///
 /// # Panics
-/// When a length is not what the shape says (with `beta` 0, `c` may be empty).
+/// If a length does not match the shape. With `beta` 0, `c` may be empty.
 pub fn gemm<T: Exact>(shape: Gemm, a: &[T], b: &[T], c: &[T]) -> Accumulated {
     let Gemm { m, n, k, alpha, beta } = shape;
     assert_eq!(a.len(), m * k, "A is [{m}, {k}]");

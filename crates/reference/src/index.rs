@@ -1,11 +1,13 @@
 //! Oracles of gathers and scatters along an axis of row-major tensors.
 
-/// A shape as the product of the sides before the axis, the axis, and the product of those behind it.
+/// A shape as three factors: the product of the sides before the axis, the axis, and the product of the sides
+/// after it.
 fn sides(shape: &[usize], axis: usize) -> [usize; 3] {
     [shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product()]
 }
 
-/// Calls `f(place in the indexed tensor, place in the dense one)` for every element, the indices in order.
+/// Calls `f(place in the indexed tensor, place in the dense tensor)` for every element. The indices come in
+/// order.
 fn pairs(shape: &[usize], axis: usize, indices: &[usize], mut f: impl FnMut(usize, usize)) {
     let [outer, places, inner] = sides(shape, axis);
     for o in 0..outer {
@@ -24,14 +26,14 @@ pub fn gather<T: Copy>(x: &[T], shape: &[usize], axis: usize, indices: &[usize])
     result
 }
 
-/// `out` with `x[.., i, ..]` at `[.., indices[i], ..]`, the later ones over the earlier ones.
+/// `out` with `x[.., i, ..]` written to `[.., indices[i], ..]`. Later writes win.
 pub fn scatter<T: Copy>(out: &[T], shape: &[usize], axis: usize, indices: &[usize], x: &[T]) -> Vec<T> {
     let mut result = out.to_vec();
     pairs(shape, axis, indices, |to, from| result[to] = x[from]);
     result
 }
 
-/// `out` plus `x[.., i, ..]` at `[.., indices[i], ..]` in f64, with the sums of magnitudes.
+/// `out` with `x[.., i, ..]` added at `[.., indices[i], ..]`, in f64, with the sums of magnitudes.
 pub fn scatter_add<T: crate::Exact>(
     out: &[T],
     shape: &[usize],

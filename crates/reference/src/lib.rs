@@ -1,8 +1,8 @@
-//! Naive oracles in f64: what each kernel should have computed.
+//! Naive oracles in f64: the expected results of the kernels.
 //!
-//! Plain loops, spread over rows with rayon, sharing no code with what they check. Inputs are of any type that converts to f64
-//! exactly (f32, f16, bf16); where rounding errors of the kernel scale with the terms added up and not with the result, the oracle
-//! also returns the sum of the magnitudes ([`Accumulated`]).
+//! Oracles are plain loops, parallel over rows with rayon. They share no code with the kernels. Inputs have
+//! any type that converts to f64 exactly (f32, f16, bf16). If a kernel's rounding errors scale with the
+//! summed terms and not with the result, the oracle also returns the sum of the magnitudes ([`Accumulated`]).
 
 mod basic;
 pub mod cosine;
@@ -19,7 +19,7 @@ pub use gemm::{Gemm, gemm};
 pub trait Exact: Copy + Sync + Into<f64> {}
 impl<T: Copy + Sync + Into<f64>> Exact for T {}
 
-/// Results that are sums, with the sum of the absolute values of each one's terms.
+/// Results that are sums, each with the sum of the absolute values of its terms.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Accumulated {
     /// The sums.

@@ -9,11 +9,11 @@ use rayon::prelude::*;
 pub struct Strided<'a, T> {
     /// The elements.
     pub data: &'a [T],
-    /// From a row to the next.
+    /// Elements from one row to the next.
     pub row: usize,
-    /// From a column to the next.
+    /// Elements from one column to the next.
     pub column: usize,
-    /// From a matrix to the next.
+    /// Elements from one matrix to the next.
     pub matrix: usize,
 }
 
@@ -36,15 +36,15 @@ pub enum Activation {
     GeluTanh,
     /// `v / (1 + exp(-v))`.
     Silu,
-    /// `silu(v[2j]) * v[2j + 1]`: half the columns.
+    /// `silu(v[2j]) * v[2j + 1]`. The result has half the columns.
     SwiGlu,
 }
 
 impl Activation {
-    /// The oracle of the activation with this name, which is PyTorch's; `none` is the identity.
+    /// The oracle of the activation with this PyTorch name. `none` is the identity.
     ///
     /// # Panics
-    /// When no oracle has the name.
+    /// If no oracle has the name.
     pub fn named(name: &str) -> Self {
         match name {
             "none" => Self::Identity,
@@ -58,28 +58,29 @@ impl Activation {
     }
 }
 
-/// What becomes of the sums: `activation(alpha * sum + beta * C + bias[column]) + residual`.
+/// The epilogue: `activation(alpha * sum + beta * C + bias[column]) + residual`.
 #[derive(Debug, Clone, Copy)]
 pub struct Epilogue<'a, C, D> {
     /// Factor of the product.
     pub alpha: f64,
-    /// Factor of C; with 0, C is not read.
+    /// Factor of C. With 0, C is not read.
     pub beta: f64,
-    /// The old C.
+    /// The source C.
     pub c: Strided<'a, C>,
-    /// One element a column of the product.
+    /// One element per column of the product.
     pub bias: Option<&'a [D]>,
-    /// Function of each element.
+    /// Applied to each element.
     pub activation: Activation,
-    /// Shaped as C.
+    /// Has the shape of C.
     pub residual: Option<Strided<'a, D>>,
 }
 
 /// `[batch, m, n, k]` of a product.
 pub type Sides = [usize; 4];
 
-/// The product of `a: [batch, m, k]` and `b: [batch, k, n]`: `[batch, m, n]`, dense (half of `n` for SwiGLU). The magnitudes are the
-/// scale of errors: sums of absolute values, carried through the activation by the bound of its slope.
+/// The product of `a: [batch, m, k]` and `b: [batch, k, n]`: `[batch, m, n]`, dense (half of `n` for SwiGLU).
+/// The magnitudes are the scale of the errors: sums of absolute values, multiplied by the activation's
+/// largest slope.
 pub fn matmul<A: Exact, B: Exact, C: Exact, D: Exact>(
     sides: Sides,
     a: Strided<'_, A>,
@@ -121,13 +122,13 @@ pub fn matmul<A: Exact, B: Exact, C: Exact, D: Exact>(
     Accumulated { value, magnitude }
 }
 
-/// Steepest slopes of both forms of GELU (1.129) and of [`Activation::Silu`] (1.0998), rounded up.
+/// The largest slopes of both forms of GELU (1.129) and of [`Activation::Silu`] (1.0998), rounded up.
 const STEEPEST: f64 = 1.13;
 
 fn activate(activation: Activation, (value, scale): (f64, f64)) -> (f64, f64) {
     match activation {
         Activation::Identity | Activation::SwiGlu => (value, scale),
-        // Not `max`, to which a NaN is as good as nothing.
+        // `max` would drop a NaN.
         Activation::Relu => (if value < 0.0 { 0.0 } else { value }, scale),
         Activation::Silu => (value * sigmoid(value), STEEPEST * scale),
         Activation::Gelu => (gelu(value), STEEPEST * scale),

@@ -2,10 +2,11 @@
 
 use crate::{Accumulated, Exact};
 
-/// The elements of row-major `x` that belong to each result when `axes` go: by the index of the axes that stay, in order.
+/// Groups the elements of row-major `x` by result when `axes` are reduced. Groups are ordered by the index of
+/// the remaining axes.
 ///
 /// # Panics
-/// When the length is not the shape's.
+/// If the length does not match the shape.
 pub fn groups<T: Copy>(x: &[T], shape: &[usize], axes: &[usize]) -> Vec<Vec<T>> {
     assert_eq!(x.len(), shape.iter().product::<usize>(), "{} elements for {shape:?}", x.len());
     let goes = |axis: usize| axes.is_empty() || axes.contains(&axis);
@@ -33,7 +34,7 @@ pub fn softmax<T: Exact>(row: &[T], log: bool) -> Vec<f64> {
     values.iter().map(|v| if log { v - max - sum.ln() } else { (v - max).exp() / sum }).collect()
 }
 
-/// The sum of each group with the sum of magnitudes.
+/// The sum of each group, with the sum of its magnitudes.
 pub fn sums<T: Exact>(groups: &[Vec<T>]) -> Accumulated {
     let of =
         |f: fn(f64) -> f64| groups.iter().map(|group| group.iter().map(|&v| f(v.into())).sum()).collect();
@@ -50,18 +51,18 @@ pub fn norms<T: Exact>(groups: &[Vec<T>]) -> Vec<f64> {
     groups.iter().map(|group| group.iter().map(|&v| v.into() * v.into()).sum::<f64>().sqrt()).collect()
 }
 
-/// The largest of each group; NaN if there is one.
+/// The largest element of each group. NaN if there is one.
 pub fn maxima<T: Exact>(groups: &[Vec<T>]) -> Vec<f64> {
     groups.iter().map(|group| crate::max(group)).collect()
 }
 
-/// The smallest of each group; NaN if there is one.
+/// The smallest element of each group. NaN if there is one.
 pub fn minima<T: Exact>(groups: &[Vec<T>]) -> Vec<f64> {
     let negative = |group: &Vec<T>| group.iter().map(|&v| -v.into()).collect::<Vec<f64>>();
     groups.iter().map(|group| -crate::max(&negative(group))).collect()
 }
 
-/// The place of the first largest of each group, a NaN being larger than every number.
+/// The position of the first largest element of each group. A NaN counts as larger than every number.
 pub fn places_of_maxima<T: Exact>(groups: &[Vec<T>]) -> Vec<i64> {
     let above = |a: f64, b: f64| a > b || a.is_nan() && !b.is_nan();
     let first = |group: &Vec<T>| {

@@ -1,20 +1,21 @@
-//! Comparing a kernel's result with its oracle.
+//! Compares a kernel's result with its oracle.
 
 use crate::{Element, Tolerance};
 use std::fmt;
 
-/// What a passed comparison saw. `Display` prints the metric and the tolerance, so that "passed" always says by which rule.
+/// The summary of a passed comparison. `Display` prints the metric and the tolerance, so a pass always names
+/// its rule.
 #[derive(Debug, Clone)]
 pub struct Agreement {
-    /// What was compared.
+    /// The name of the compared result.
     pub what: String,
-    /// Elements compared.
+    /// Number of compared elements.
     pub elements: usize,
-    /// NaN and infinities that matched in place.
+    /// Number of NaN and infinities that matched in place.
     pub special: usize,
-    /// Largest error as a part of what was allowed: 0 is exact, 1 is at the limit.
+    /// Largest error as a fraction of the allowed error: 0 is exact, 1 is at the limit.
     pub worst: f64,
-    /// By which rule.
+    /// The tolerance that was applied.
     pub tolerance: Tolerance,
 }
 
@@ -29,13 +30,13 @@ impl fmt::Display for Agreement {
     }
 }
 
-/// Why two results differ.
+/// The reason why two results differ.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Mismatch {
-    /// The results do not have the same number of elements, or not as many as the shape says.
+    /// The results differ in length, or do not match the shape.
     #[error("{what}: got {got} elements, wanted {want} (shape {shape:?})")]
     Length {
-        /// What was compared.
+        /// The name of the compared result.
         what: String,
         /// Elements in the result.
         got: usize,
@@ -44,22 +45,22 @@ pub enum Mismatch {
         /// The shape given.
         shape: Vec<usize>,
     },
-    /// NaN or infinity where the oracle has something else, or the other way round.
+    /// NaN or infinity on one side only.
     #[error(
         "{what}: got {got} at {coordinate:?}, wanted {want}: special values must match in place ({bad} of {elements} do not)"
     )]
     Special {
-        /// What was compared.
+        /// The name of the compared result.
         what: String,
         /// The first such element.
         coordinate: Vec<usize>,
-        /// The result there.
+        /// The result's value there.
         got: f64,
-        /// The oracle there.
+        /// The oracle's value there.
         want: f64,
-        /// How many there are.
+        /// Number of such elements.
         bad: usize,
-        /// Of how many.
+        /// Number of compared elements.
         elements: usize,
     },
     /// Errors beyond the tolerance.
@@ -67,53 +68,53 @@ pub enum Mismatch {
         "{what}: {bad} of {elements} elements differ; worst at {coordinate:?}: got {got:e}, wanted {want:e}, error {error:e}, allowed {allowed:e}"
     )]
     Value {
-        /// What was compared.
+        /// The name of the compared result.
         what: String,
-        /// Where the error is the largest part of what is allowed.
+        /// The element whose error is the largest fraction of the allowed error.
         coordinate: Vec<usize>,
-        /// The result there.
+        /// The result's value there.
         got: f64,
-        /// The oracle there.
+        /// The oracle's value there.
         want: f64,
         /// `|got - want|` there.
         error: f64,
-        /// What the tolerance allows there.
+        /// The allowed error there.
         allowed: f64,
-        /// How many elements are beyond it.
+        /// Number of elements beyond the tolerance.
         bad: usize,
-        /// Of how many.
+        /// Number of compared elements.
         elements: usize,
     },
-    /// Two results that should be the same bit for bit are not.
+    /// Two results that must agree bit for bit differ.
     #[error(
         "{what}: {bad} of {elements} elements differ in their bits; first at {index}: {left:e} ({left_bits:#x}) and {right:e} ({right_bits:#x})"
     )]
     Bits {
-        /// What was compared.
+        /// The name of the compared result.
         what: String,
         /// The first such element.
         index: usize,
-        /// One side's value.
+        /// The left value.
         left: f64,
-        /// The other side's value.
+        /// The right value.
         right: f64,
-        /// One side's bits.
+        /// The bits of the left value.
         left_bits: u64,
-        /// The other side's bits.
+        /// The bits of the right value.
         right_bits: u64,
-        /// How many there are.
+        /// Number of such elements.
         bad: usize,
-        /// Of how many.
+        /// Number of compared elements.
         elements: usize,
     },
 }
 
-/// Compares each element with `|want|` as the scale.
+/// Compares each element. The scale is `|want|`.
 ///
 /// The oracle's value is rounded to `T` only to decide whether it overflows to infinity.
 ///
 /// # Errors
-/// The first mismatch in the order of the rules (see the crate's page), with the worst coordinate.
+/// The first mismatch, in the order of the rules in the crate's documentation, with the worst coordinate.
 pub fn elementwise<T: Element>(
     what: &str,
     got: &[T],
@@ -124,7 +125,7 @@ pub fn elementwise<T: Element>(
     check(what, got, want, shape, tolerance, |index| tolerance.allowed(want[index].abs()))
 }
 
-/// Compares each element with `magnitude` as the scale: the sum of the absolute values of the terms that make the element up.
+/// Compares each element. The scale is `magnitude`: the sum of the absolute values of the element's terms.
 ///
 /// # Errors
 /// As [`elementwise`].
@@ -140,8 +141,9 @@ pub fn accumulated<T: Element>(
     check(what, got, want, shape, tolerance, |index| tolerance.allowed(magnitude[index]))
 }
 
-/// Compares sums that were rounded to `T` at the end, once: beyond what `tolerance` allows by `magnitude`, half a unit in the last place of
-/// the result. With [`Tolerance::EXACT`] the sums are exact and only that rounding is allowed.
+/// Compares sums that were rounded to `T` once, at the end. Besides the error that `tolerance` allows for
+/// `magnitude`, half a unit in the last place of the result is allowed. With [`Tolerance::EXACT`] only that
+/// rounding is allowed.
 ///
 /// # Errors
 /// As [`elementwise`].
@@ -160,9 +162,9 @@ pub fn rounded<T: Element>(
     })
 }
 
-/// Half the distance of neighbouring numbers of `T` around `value`.
+/// Half the distance between neighbouring numbers of `T` around `value`.
 fn half_unit<T: Element>(value: f64) -> f64 {
-    // The exponent of f64 bits, of subnormal f64 too low, which the lower bound mends.
+    // The exponent from the bits of an f64. It is too low for subnormal f64; the lower bound corrects that.
     let exponent = (value.to_bits() >> 52) as i32 - 1023;
     f64::from(exponent.clamp(T::MIN_EXPONENT, T::MAX_EXPONENT) - T::MANTISSA_BITS - 1).exp2()
 }
@@ -175,7 +177,7 @@ fn same_magnitudes(what: &str, want: &[f64], magnitude: &[f64], shape: &[usize])
     Err(Mismatch::Length { what: format!("{what} (magnitudes)"), got, want, shape })
 }
 
-/// Demands the same bits everywhere (so -0 is not 0, and NaN payloads count).
+/// Requires equal bits in all elements: -0 is not 0, and NaN payloads count.
 ///
 /// # Errors
 /// [`Mismatch::Length`] or [`Mismatch::Bits`].
@@ -223,7 +225,7 @@ fn check<T: Element>(
         if !got.to_f64().is_finite() {
             continue;
         }
-        // Written so that an error or a limit that is NaN counts as bad. 0 of 0 allowed is exact.
+        // A NaN error or limit counts as bad. An error of 0 with 0 allowed is exact.
         let part = if error == 0.0 { 0.0 } else { error / allowed(index) };
         let fine = part <= 1.0;
         bad += usize::from(!fine);
@@ -240,7 +242,7 @@ fn check<T: Element>(
     Err(Mismatch::Value { what: what.into(), coordinate, got, want, error, allowed, bad, elements })
 }
 
-/// Counts the special values when they all match in place.
+/// Counts the special values if they all match in place.
 fn match_special<T: Element>(
     what: &str,
     got: &[T],
@@ -349,7 +351,7 @@ mod tests {
         let check = |got: f32, want: f64, tolerance| {
             rounded("x", &[bf16::from_f32(got)], &[want], &[100.0], &[1], tolerance)
         };
-        // Neighbours of 257 are 256 and 258, both half a unit away; of 259 they are 258 and 260.
+        // The neighbours of 257 are 256 and 258, both half a unit away. Those of 259 are 258 and 260.
         for (got, fine) in [(254.0, false), (256.0, true), (258.0, true), (260.0, false)] {
             assert_eq!(check(got, 257.0, Tolerance::EXACT).is_ok(), fine, "{got}");
         }

@@ -1,11 +1,11 @@
-//! The element types that inputs and comparisons know.
+//! The element types of inputs and comparisons.
 
 use half::{bf16, f16};
 use num::{E4M3, E5M2};
 
 /// A floating-point element type of a tensor.
 pub trait Element: Copy + Send + Sync + 'static {
-    /// Name as it is written in reports.
+    /// Name in reports.
     const NAME: &'static str;
     /// Explicit mantissa bits: one unit in the last place of 1.0 is `2^-MANTISSA_BITS`.
     const MANTISSA_BITS: i32;
@@ -13,7 +13,7 @@ pub trait Element: Copy + Send + Sync + 'static {
     const MIN_EXPONENT: i32;
     /// Exponent of the largest number.
     const MAX_EXPONENT: i32;
-    /// Nearest value, ties to even; overflows to infinity, an 8-bit type to its largest number.
+    /// The nearest value, ties to even. Overflow gives infinity, or the largest number of an 8-bit type.
     fn from_f64(value: f64) -> Self;
     /// The same value, exactly.
     fn to_f64(self) -> f64;
@@ -45,6 +45,6 @@ element!(f64, "f64", 52, (-1022, 1023), |v| v);
 element!(f32, "f32", 23, (-126, 127), |v| v as f32);
 element!(f16, "f16", 10, (-14, 15), f16::from_f64);
 element!(bf16, "bf16", 7, (-126, 127), bf16::from_f64);
-// By way of f32, which only ties of more than 24 bits could tell from one rounding.
+// Converts through f32. A second rounding could differ only for ties of more than 24 bits.
 element!(E4M3, "f8_e4m3", 3, (-6, 8), |v| E4M3::from_f32(v as f32));
 element!(E5M2, "f8_e5m2", 2, (-14, 15), |v| E5M2::from_f32(v as f32));

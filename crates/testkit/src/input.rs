@@ -1,23 +1,24 @@
-//! Input families: what a kernel must survive, each with the kind of mistake that it shows.
+//! Input families. Each shows one kind of mistake.
 
 use crate::{Element, Random};
 
-/// How the elements of an input are distributed.
+/// The distribution of an input's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Family {
-    /// Standard normal: what real tensors look like.
+    /// Standard normal, like real tensors.
     Normal,
     /// Uniform in `[-1, 1)`.
     Uniform,
-    /// Alternating signs, magnitudes within a few per cent of each other: sums come out near zero, so rounding shows.
+    /// Alternating signs, magnitudes within a few per cent of each other. Sums are near zero, so rounding
+    /// errors show.
     Cancelling,
-    /// Magnitudes spread over two thirds of the exponent range, either sign; a product of two stays in range.
+    /// Magnitudes over two thirds of the exponent range, with either sign. A product of two stays in range.
     HugeTiny,
-    /// Subnormal numbers and zeros of both signs: flushing to zero shows.
+    /// Subnormal numbers and zeros of both signs. Flushing to zero shows.
     Subnormal,
-    /// Integers in `-4..=4`: sums and products are exact, so results must be exact too.
+    /// Integers in `-4..=4`. Sums and products are exact, so results must be exact too.
     SmallIntegers,
-    /// Normal, with NaN and both infinities strewn in (about one element in 64).
+    /// Normal, with NaN and both infinities in about one element of 64.
     Special,
 }
 
@@ -70,13 +71,14 @@ impl Family {
     }
 }
 
-/// `len` elements of `family`; equal seeds give equal inputs, and a longer input begins with the shorter one.
+/// `len` elements of `family`. Equal seeds give equal inputs, and a longer input begins with the shorter one.
 pub fn input<T: Element>(family: Family, seed: u64, len: usize) -> Vec<T> {
     let mut random = Random::new(seed ^ ((family as u64 + 1) << 56));
     (0..len).map(|index| T::from_f64(family.sample::<T>(index, &mut random))).collect()
 }
 
-/// Overwrites the element at each of `places` with `value`: for NaN and infinities in chosen places. Places past the end are left out.
+/// Overwrites the element at each of `places` with `value`, for example with NaN. Places past the end are
+/// ignored.
 pub fn spot_special<T: Element>(data: &mut [T], places: &[usize], value: f64) {
     for &place in places {
         if let Some(element) = data.get_mut(place) {

@@ -1,4 +1,4 @@
-//! What every kernel test shares: seeded inputs, a comparator and the table of tolerances.
+//! Shared by all kernel tests: seeded inputs, a comparator and the table of tolerances.
 //!
 //! ```
 //! use testkit::{Family, compare, tolerance};
@@ -10,11 +10,12 @@
 //! # Ok::<(), testkit::Mismatch>(())
 //! ```
 //!
-//! The rules, in the order in which they are applied to each element:
-//! 1. NaN matches NaN, infinity matches the infinity of the same sign, in the same place, and nothing else does.
-//! 2. `|got - want| <= absolute + relative * scale`, where the scale is `|want|` ([`compare::elementwise`]) or the sum of the
-//!    magnitudes that were added up to make it ([`compare::accumulated`]: the right one for dot products, where terms cancel).
-//! 3. A tolerance is never written in a test: it is a row of [`tolerance::TABLE`], with its reason.
+//! The rules, in the order in which they apply to each element:
+//! 1. NaN matches only NaN, and infinity matches only the infinity of the same sign, in the same place.
+//! 2. `|got - want| <= absolute + relative * scale`. The scale is `|want|` ([`compare::elementwise`]) or the
+//!    sum of the magnitudes of the element's terms ([`compare::accumulated`]). The latter is right for dot
+//!    products, where terms cancel.
+//! 3. A tolerance is never written in a test. It is a row of [`tolerance::TABLE`], with its reason.
 
 use std::cell::Cell;
 use std::io::Write;
@@ -32,16 +33,17 @@ pub use input::{Family, input, spot_special};
 pub use random::Random;
 pub use tolerance::Tolerance;
 
-/// Says that the calling test cannot run here, and why; the test then returns. Who counts tests counts these lines as skipped, and not as
-/// passed: so there is one for each test, past the test harness, which shows nothing of a test that passes, and a line of its own, since
-/// another test's may be half written.
+/// Reports that the calling test cannot run here, and why. The test then returns. A test runner counts these
+/// lines as skipped and not as passed, so each test prints exactly one. The line bypasses the test harness,
+/// which hides the output of passed tests. It begins on a new line, because another test's line may be half
+/// written.
 pub fn skip(why: &str) {
     thread_local! {
-        /// A test has a thread of its own.
+        /// Each test runs in its own thread.
         static SAID: Cell<bool> = const { Cell::new(false) };
     }
     if !SAID.replace(true) {
-        // With nobody to read it there is nobody to tell.
+        // An error means that no reader exists, so it is ignored.
         let _ = writeln!(std::io::stdout(), "\nskipped: {why}");
     }
 }

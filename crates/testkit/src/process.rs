@@ -1,19 +1,20 @@
-//! Tests that need a process of their own, without a program of their own.
+//! Tests that need their own process, without their own program.
 //!
-//! Some tests set an environment variable that is read once, kill the device, count driver calls, or make them fail.
-//! Such a test begins with [`own_process!`]: the macro starts the test program again with this one test, waits for it,
-//! and returns its verdict. Linking one more program for it would take seconds and many megabytes.
+//! Some tests set an environment variable that is read once, destroy the device, count driver calls, or make
+//! them fail. Such a test begins with [`own_process!`]. The macro starts the test program again with this one
+//! test, waits for it, and returns its verdict. A separate program for it would take seconds to link, and
+//! many megabytes.
 //!
-//! One such process runs at a time. Other tests of the program run beside it.
+//! Only one such process runs at a time. Other tests of the program run beside it.
 
 use std::env;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
-/// Set in a process that runs one test: the name of that test.
+/// Set in a process that runs one test, to the name of that test.
 const TEST: &str = "TESTKIT_PROCESS";
 
-/// The rest of the test runs in a process of its own, with the given environment variables set.
+/// Runs the rest of the test in its own process, with the given environment variables set.
 ///
 /// The test returns `Result<(), _>`. In the first process the macro returns from the test.
 ///
@@ -26,21 +27,21 @@ const TEST: &str = "TESTKIT_PROCESS";
 /// ```
 ///
 /// # Panics
-/// When the test fails in its process. The message has what that process wrote.
+/// If the test fails in its process. The message holds that process's output.
 #[macro_export]
 macro_rules! own_process {
     ($($name:literal = $value:expr),* $(,)?) => {
-        // The closure's type is named after the function that it stands in.
+        // The closure's type name contains the name of the enclosing function.
         if $crate::process::ran_elsewhere(|| (), &[$(($name, $value)),*]) {
             return Ok(());
         }
     };
 }
 
-/// Runs the test around `here` in a new process, unless this is that process. Whether it did.
+/// Runs the test around `here` in a new process, unless this is that process. Returns whether it did.
 ///
 /// # Panics
-/// When the test fails there.
+/// If the test fails there.
 #[doc(hidden)]
 pub fn ran_elsewhere<F: Fn()>(_here: F, variables: &[(&str, &str)]) -> bool {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -95,7 +96,7 @@ mod tests {
             own_process!();
             Ok(())
         }
-        // No test has the name of a function within a test.
+        // No test has the name of a function inside a test.
         let panic = catch_unwind(fails).expect_err("no such test ran");
         let text = panic.downcast_ref::<String>().expect("a formatted message");
         assert!(text.contains("fails") && text.contains("0 passed"), "{text}");

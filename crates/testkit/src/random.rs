@@ -1,4 +1,4 @@
-//! A small seeded generator whose stream never changes: a failing seed must replay next year.
+//! A small seeded generator. Its stream never changes, so a failing seed can be replayed later.
 
 /// SplitMix64 (Steele, Lea, Flood 2014): 64 bits of state, passes BigCrush, every seed is a good seed.
 #[derive(Debug, Clone)]

@@ -1,16 +1,16 @@
-//! The one place where tolerances are written, each with its reason.
+//! All tolerances, each with its reason.
 
-/// How far a result may be from the oracle: `absolute + relative * scale` (see [`crate::compare`] for the scale).
+/// The allowed distance from the oracle: `absolute + relative * scale`. See [`crate::compare`] for the scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
     /// In units of the result.
     pub absolute: f64,
-    /// As a part of the scale.
+    /// As a fraction of the scale.
     pub relative: f64,
 }
 
 impl Tolerance {
-    /// Only the same value will do.
+    /// Only the exact value passes.
     pub const EXACT: Tolerance = Tolerance { absolute: 0.0, relative: 0.0 };
 
     /// The allowed error for an element of this scale.
@@ -19,12 +19,12 @@ impl Tolerance {
     }
 }
 
-/// How rounding error grows with the number of terms added up.
+/// The growth of the rounding error with the number of summed terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Growth {
     /// Each element has a fixed number of roundings.
     None,
-    /// A tree: one rounding a level, `1 + log2(terms)`.
+    /// A tree: one rounding per level, `1 + log2(terms)`.
     Logarithm,
     /// A chain of roundings whose errors are independent in sign: `sqrt(terms)`.
     SquareRoot,
@@ -44,13 +44,13 @@ impl Growth {
 /// A row of the table.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
-    /// Kernel and, where it has several, the result.
+    /// The kernel's name, with the result's name if the kernel has several results.
     pub name: &'static str,
     /// For one term.
     pub one_term: Tolerance,
-    /// How [`Row::one_term`]'s relative part grows.
+    /// The growth of [`Row::one_term`]'s relative part.
     pub growth: Growth,
-    /// Why this and not more.
+    /// The reason for this value.
     pub reason: &'static str,
 }
 
@@ -60,7 +60,7 @@ impl Row {
         self.for_terms(1)
     }
 
-    /// The tolerance of a result that sums `terms` products.
+    /// The tolerance of a result that is a sum of `terms` products.
     pub fn for_terms(&self, terms: usize) -> Tolerance {
         let relative = self.one_term.relative * self.growth.factor(terms);
         Tolerance { absolute: self.one_term.absolute, relative }
@@ -76,11 +76,11 @@ const STEP_F32: f64 = f32::from_bits(1) as f64;
 const ROUND_F64: f64 = ROUND_F32 / (1u64 << 29) as f64;
 const ROUND_F16: f64 = 1.0 / (1u64 << 11) as f64;
 const ROUND_BF16: f64 = 1.0 / (1u64 << 8) as f64;
-/// How well functions of 16-bit floats are computed before they are rounded, relative.
+/// The relative error of functions of 16-bit floats before the final rounding.
 const SHORT: f64 = 1.0 / (1u64 << 16) as f64;
-/// The smallest subnormal f16: bf16 has those of f32.
+/// The smallest subnormal f16. (bf16 has the exponent range of f32.)
 const STEP_F16: f64 = 1.0 / (1u64 << 24) as f64;
-/// What bf16 loses near zero: its smallest subnormal number.
+/// The smallest subnormal bf16: the error of one rounding near zero.
 const STEP_BF16: f64 = STEP_F32 * (1u64 << 16) as f64;
 
 macro_rules! table {
@@ -119,9 +119,9 @@ table! {
     REDUCE_NORM = "norm", 4.0 * STEP_F32, 2.0 * ROUND_F32, Logarithm,
         "A sum of squares, each rounded once more, and a root, which halves what is left.";
     REDUCE_PROD = "product", STEP_F32, 4.0 * ROUND_F32, SquareRoot,
-        "One rounding a factor, independent: 4 standard deviations.";
+        "One rounding per factor, independent: 4 standard deviations.";
     REDUCE_PROD_F64 = "product f64", f64::from_bits(1), 8.0 * ROUND_F64, SquareRoot,
-        "One rounding a factor, in kernel and oracle.";
+        "One rounding per factor, in kernel and oracle.";
     REDUCE_PROD_F16 = "product f16", STEP_F16, ROUND_F16 + 32.0 * ROUND_F32, None,
         "Multiplied in f32, then rounded once.";
     REDUCE_PROD_BF16 = "product bf16", STEP_BF16, ROUND_BF16 + 32.0 * ROUND_F32, None,

@@ -1,6 +1,6 @@
-//! Random operations of many threads and streams against a model of a device: which bytes somebody owns, and what work on
-//! them is still queued. A block that is given out must overlap no block in use and no queued work of another stream, and a
-//! segment must have no queued work at all when it is released.
+//! Random operations of many threads and streams against a model of a device. The model knows which bytes are
+//! allocated and which queued work uses them. A new block must not overlap a block in use, nor queued work of
+//! another stream. A released segment must have no queued work at all.
 
 use std::panic::Location;
 use std::sync::{Arc, Mutex, RwLock};
@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, RwLock};
 use crate::common::{Device, Event, Random, Stream};
 use arena::{Cache, Failure, Lease, StreamHeap};
 
-/// Operations of the usual run; `IRONWARP_MODEL_OPERATIONS` asks for more.
+/// Operations of the usual run. `IRONWARP_MODEL_OPERATIONS` sets a higher number.
 const OPERATIONS: u64 = 1_000_000;
 const THREADS: u64 = 8;
 const STREAMS: usize = 16;
 /// Small, so that memory runs short often.
 const MEMORY: u64 = 768 << 20;
-/// Blocks that a thread holds at most.
+/// The most blocks that a thread holds.
 const HELD: usize = 96;
 
 struct Held {
@@ -28,7 +28,7 @@ struct World {
     device: Device,
     cache: Cache<Event>,
     streams: Vec<RwLock<Slot>>,
-    /// Blocks on their way to another thread.
+    /// Blocks in transit to another thread.
     mail: Mutex<Vec<Held>>,
 }
 
@@ -89,7 +89,7 @@ impl World {
         self.cache.free_after(&held.heap, held.lease, events);
     }
 
-    /// Ends a stream, with its work still queued and its blocks in use, and begins another in its place.
+    /// Ends a stream, with its work still queued and its blocks in use, and starts a new one in its place.
     fn replace_stream(&self, random: &mut Random) {
         let mut slot = self.streams[random.below(STREAMS as u64) as usize].write().unwrap();
         let event = self.device.record(slot.stream);
@@ -159,7 +159,7 @@ fn no_block_overlaps_another_or_queued_work() {
     assert_eq!(stats.reserved, world.device.reserved());
     assert!(stats.peak_live <= stats.peak_reserved && stats.peak_reserved <= MEMORY, "{stats:?}");
     assert!(stats.reclaims > 0 && stats.releases > 0, "memory never ran short: {stats:?}");
-    // Nothing is lost: all of it goes back.
+    // No memory is lost: all of it is released.
     assert_eq!(world.cache.release_idle(&world.device), Ok(stats.reserved));
     assert_eq!(world.device.reserved(), 0);
     world.cache.close(&world.device).expect("no failures");

@@ -1,14 +1,15 @@
-//! How much more than it uses the cache reserves, over the allocations of a training run: a transformer with sequences of
-//! ragged length, its weights and optimizer state, activations freed in reverse, gradients, and workspaces that come and go.
+//! The ratio of reserved to requested memory over the allocations of a training run: a transformer with
+//! sequences of ragged length. The trace has weights and optimizer state, activations freed in reverse,
+//! gradients, and short-lived workspaces.
 
 use std::panic::Location;
 
 use crate::common::{Device, Event, Random};
 use arena::{Cache, Lease};
 
-/// Allocations and frees of a trace, at least.
+/// The least number of allocations and frees in a trace.
 const OPERATIONS: usize = 100_000;
-/// The most that may be reserved for each byte asked for.
+/// The most bytes that may be reserved per requested byte.
 const MOST: f64 = 1.2;
 
 enum Op {
@@ -23,7 +24,7 @@ struct Model {
     heads: u64,
     vocabulary: u64,
     batch: u64,
-    /// Shortest and longest sequence; steps draw from between.
+    /// Shortest and longest sequence. Each step draws a length between them.
     lengths: (u64, u64),
 }
 
@@ -64,7 +65,7 @@ impl Trace {
         for &elements in weights.iter().chain([&embedding, &h]) {
             trace.allocate(elements * HALF);
         }
-        // Master weights and two moments, made by the first step of the optimizer.
+        // Master weights and two moments. The optimizer's first step creates them.
         let mut optimizer_state = false;
         while trace.step(model, &weights, embedding, &mut random) {
             if !optimizer_state {
@@ -79,7 +80,8 @@ impl Trace {
         trace
     }
 
-    /// A step of the training; false when the trace is long enough, with all activations of the last step in use.
+    /// One training step. Returns false when the trace is long enough, with all activations of the last step
+    /// in use.
     fn step(&mut self, model: &Model, weights: &[u64], embedding: u64, random: &mut Random) -> bool {
         let (shortest, longest) = model.lengths;
         let tokens = model.batch * (shortest + random.below(longest - shortest + 1));
@@ -87,7 +89,8 @@ impl Trace {
         let input = self.allocate(tokens * SINGLE);
         let mut saved = Vec::new();
         for _ in 0..model.layers {
-            // Norms with their statistics, qkv, attention with its statistics, projection, norm, up, activation, down.
+            // Norms with their statistics, qkv, attention with its statistics, projection, norm, up,
+            // activation, down.
             let kept = [
                 tokens * h * HALF,
                 tokens * 2 * SINGLE,
@@ -130,7 +133,7 @@ impl Trace {
         }
         self.free(gradient);
         self.free(input);
-        // The norm of the gradients, then the update, tensor by tensor.
+        // The norm of the gradients, then the update, one tensor at a time.
         self.workspace(weight_gradients.len() as u64 * SINGLE);
         weight_gradients.into_iter().for_each(|name| self.free(name));
         true
@@ -143,7 +146,8 @@ struct Outcome {
     reserves: u64,
 }
 
-/// What is reserved for each byte asked for: the most of both, and at the end with what is idle given back.
+/// The reserved bytes per requested byte: the ratio of the peaks, and the ratio at the end after idle memory
+/// is released.
 fn replay(trace: &Trace) -> Outcome {
     let device = Device::new(u64::MAX >> 1, 0);
     let cache: Cache<Event> = Cache::new();
@@ -177,7 +181,8 @@ fn replay(trace: &Trace) -> Outcome {
     }
 }
 
-/// Small and large blocks in turns, never both: after the first turns no segment comes or goes.
+/// Small and large blocks alternate and are never live together. After the first rounds no segment is
+/// reserved or released.
 #[test]
 fn turns_cost_no_segments() {
     let device = Device::new(u64::MAX >> 1, 0);

@@ -1,4 +1,4 @@
-//! A model of a device: streams that do their work when told to, memory that knows who uses it.
+//! A model of a device. Streams run their work on command, and memory records which streams use it.
 #![allow(dead_code, reason = "every test program uses its own part")]
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ impl Random {
         (self.0 >> 16) % end
     }
 
-    /// An index of a list, if it has any.
+    /// A random index of a list of this length. `None` if it is empty.
     pub fn place(&mut self, len: usize) -> Option<usize> {
         (len > 0).then(|| self.below(len as u64) as usize)
     }
@@ -38,13 +38,13 @@ pub struct Event {
     ticket: u64,
 }
 
-/// The call was made to fail.
+/// An injected failure.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failed;
 
-/// Streams that a run may make at most.
+/// The most streams that a run may create.
 const MOST_STREAMS: usize = 1 << 17;
-/// Segments lie this far apart, so that no block reaches into the next unseen.
+/// The distance between segments. A block that exceeds its segment never reaches the next one.
 const GAP: u64 = 1 << 20;
 
 #[derive(Default)]
@@ -59,9 +59,9 @@ type Uses = Vec<(Stream, u64)>;
 #[derive(Default)]
 struct Memory {
     bytes: u64,
-    /// Blocks in use: start, end, work since the block was given out.
+    /// Blocks in use: start, end, work since the allocation.
     live: BTreeMap<u64, (u64, Uses)>,
-    /// The same of blocks that were freed, until the range is given out again.
+    /// The same for freed blocks, until the range is allocated again.
     past: BTreeMap<u64, (u64, Uses)>,
 }
 
@@ -108,7 +108,7 @@ impl Device {
         self.reserved.load(Ordering::Relaxed)
     }
 
-    /// Events that exist.
+    /// The number of events that exist.
     pub fn events(&self) -> u64 {
         self.events.load(Ordering::Relaxed)
     }
@@ -140,7 +140,7 @@ impl Device {
         Event { stream, ticket: self.queues[stream].issued.load(Ordering::SeqCst) }
     }
 
-    /// Some stream does some of its work.
+    /// Some stream runs some of its work.
     pub fn progress(&self, random: &mut Random) {
         let stream = random.below(self.streams.load(Ordering::Relaxed)) as usize;
         let (issued, done) = (&self.queues[stream].issued, &self.queues[stream].done);
@@ -155,7 +155,7 @@ impl Device {
         (*base, segment.clone())
     }
 
-    /// A block was given out to a stream, which works on it at once.
+    /// A block was allocated for a stream, which uses it at once.
     pub fn begin(&self, address: u64, bytes: u64, stream: Stream) {
         let (base, segment) = self.segment(address);
         let mut memory = segment.lock().unwrap();
@@ -176,7 +176,7 @@ impl Device {
                     "given out to stream {stream} while stream {user} works on it"
                 );
             }
-            // The rest of the range keeps its own stream's work, for the release of the segment.
+            // The rest of the range keeps its work, for the check when the segment is released.
             for (from, to) in [(start, address), (end, past_end)] {
                 if from < to {
                     memory.past.insert(from, (to, uses.clone()));
@@ -187,7 +187,7 @@ impl Device {
         memory.live.insert(address, (end, vec![(stream, ticket)]));
     }
 
-    /// A stream works on a block in use.
+    /// A stream uses an allocated block.
     pub fn work(&self, address: u64, stream: Stream) {
         let (_, segment) = self.segment(address);
         let mut memory = segment.lock().unwrap();
