@@ -1,11 +1,11 @@
-//! Barriers that cannot complete, or that threads disagree about.
+//! Barriers that cannot complete, or whose threads disagree.
 
 use cuda_std::thread::{sync_threads, sync_threads_count};
 use cuda_std::{barrier, grid, kernel};
 
 use crate::{block, rank};
 
-/// Threads beyond `n` leave before the barrier.
+/// Threads beyond `n` return before the barrier.
 #[kernel]
 pub unsafe fn early_return(_data: *mut u32, _aux: *mut u32, _n: u32) {
     if rank() >= 50 {
@@ -14,7 +14,7 @@ pub unsafe fn early_return(_data: *mut u32, _aux: *mut u32, _n: u32) {
     sync_threads(); // bug
 }
 
-/// Both branches have a barrier, and lanes of a warp take both.
+/// Both branches have a barrier, and lanes of one warp take both branches.
 #[kernel]
 pub unsafe fn barrier_in_branches(data: *mut u32, _aux: *mut u32, _n: u32) {
     unsafe {
@@ -28,7 +28,7 @@ pub unsafe fn barrier_in_branches(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// A loop whose length differs from thread to thread.
+/// A loop whose trip count differs between threads.
 #[kernel]
 pub unsafe fn uneven_loop(_data: *mut u32, _aux: *mut u32, _n: u32) {
     for _ in 0..=rank() / 32 {
@@ -36,7 +36,7 @@ pub unsafe fn uneven_loop(_data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// Two warps, two barriers.
+/// Two warps wait at different barriers.
 #[kernel]
 pub unsafe fn different_barriers(_data: *mut u32, _aux: *mut u32, _n: u32) {
     unsafe {
@@ -61,7 +61,7 @@ pub unsafe fn forgotten_arrival(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// Two warps wait for each other's second barrier first.
+/// Two warps wait for each other's second barrier first: a deadlock.
 #[kernel]
 pub unsafe fn crossed_barriers(_data: *mut u32, _aux: *mut u32, _n: u32) {
     unsafe {
@@ -71,7 +71,7 @@ pub unsafe fn crossed_barriers(_data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// Two warps name different counts.
+/// Two warps give different thread counts.
 #[kernel]
 pub unsafe fn different_counts(_data: *mut u32, _aux: *mut u32, _n: u32) {
     let threads = if rank() < 32 { 64 } else { 32 };
@@ -80,7 +80,7 @@ pub unsafe fn different_counts(_data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// A barrier and a counting barrier meet.
+/// A plain barrier and a counting barrier meet.
 #[kernel]
 pub unsafe fn different_operations(_data: *mut u32, _aux: *mut u32, _n: u32) {
     if rank() < 32 {
@@ -90,7 +90,7 @@ pub unsafe fn different_operations(_data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// A count that is no multiple of a warp.
+/// A count that is not a multiple of the warp size.
 #[kernel]
 pub unsafe fn count_of_half_a_warp(_data: *mut u32, _aux: *mut u32, _n: u32) {
     unsafe {
@@ -106,7 +106,7 @@ pub unsafe fn barrier_sixteen(_data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// Grid sync in a launch that is not cooperative.
+/// Grid sync in a non-cooperative launch.
 #[kernel]
 pub unsafe fn grid_sync_alone(_data: *mut u32, aux: *mut u32, _n: u32) {
     unsafe {
@@ -114,7 +114,7 @@ pub unsafe fn grid_sync_alone(_data: *mut u32, aux: *mut u32, _n: u32) {
     }
 }
 
-/// A block that leaves the others at the grid sync.
+/// One block skips the grid sync.
 #[kernel]
 pub unsafe fn grid_sync_of_some(_data: *mut u32, aux: *mut u32, _n: u32) {
     if block() != 1 {

@@ -1,10 +1,10 @@
-//! Addresses that do not exist, are misaligned, or exist no more.
+//! Addresses that were never valid, are misaligned, or are no longer valid.
 
 use cuda_std::{kernel, shared, shared_array, vector};
 
 use crate::{BLOCK, global, rank};
 
-/// No comparison with `n`: the last threads write past the end.
+/// No bounds check against `n`: the last threads write past the end.
 #[kernel]
 pub unsafe fn write_past_end(data: *mut u32, _aux: *mut u32, _n: u32) {
     unsafe {
@@ -12,7 +12,7 @@ pub unsafe fn write_past_end(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// The comparison is `<=`.
+/// The bounds check uses `<=`.
 #[kernel]
 pub unsafe fn off_by_one(data: *mut u32, _aux: *mut u32, n: u32) {
     if global() <= n as usize {
@@ -41,7 +41,7 @@ pub unsafe fn shared_overflow(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// The launch gives 128 bytes of dynamic shared memory, the kernel wants 256.
+/// The launch gives 128 bytes of dynamic shared memory; the kernel uses 256.
 #[kernel]
 pub unsafe fn dynamic_overflow(_data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();
@@ -50,7 +50,7 @@ pub unsafe fn dynamic_overflow(_data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// Before the first byte of shared memory.
+/// Writes before the first byte of shared memory.
 #[kernel]
 pub unsafe fn shared_underflow(_data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();
@@ -59,7 +59,7 @@ pub unsafe fn shared_underflow(_data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// 16-byte loads one word off.
+/// 16-byte loads that are misaligned by one word.
 #[kernel]
 pub unsafe fn misaligned_vector(data: *mut u32, aux: *mut u32, _n: u32) {
     unsafe {
@@ -68,7 +68,7 @@ pub unsafe fn misaligned_vector(data: *mut u32, aux: *mut u32, _n: u32) {
     }
 }
 
-/// A vector load of which the second half is past the end.
+/// A vector load whose second half is past the end.
 #[kernel]
 pub unsafe fn vector_across_end(data: *mut u32, aux: *mut u32, n: u32) {
     unsafe {
@@ -93,7 +93,7 @@ pub unsafe fn host_memory(data: *mut u32, aux: *mut u32, _n: u32) {
     }
 }
 
-/// An index that has nothing to do with the buffer.
+/// An index far outside the buffer.
 #[kernel]
 pub unsafe fn far_away(data: *mut u32, _aux: *mut u32, n: u32) {
     unsafe {
@@ -109,7 +109,7 @@ pub unsafe fn use_after_free(data: *mut u32, aux: *mut u32, _n: u32) {
     }
 }
 
-/// More shared memory than there is.
+/// A static shared array that is larger than shared memory.
 #[kernel]
 pub unsafe fn too_much_shared(data: *mut u32, _aux: *mut u32, _n: u32) {
     const WORDS: usize = 60 * 1024;

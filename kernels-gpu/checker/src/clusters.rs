@@ -1,18 +1,18 @@
-//! Clusters whose blocks do not wait for each other as they must.
+//! Clusters with missing synchronisation between their blocks.
 
 use cuda_std::thread::sync_threads;
 use cuda_std::{cluster, kernel, mbarrier, shared, shared_array, tma};
 
 use crate::{BLOCK, BOX_BYTES, map, rank};
 
-/// The word of a thread of the same rank, in the next block of the cluster.
+/// The word of the thread with the same rank in the cluster's next block.
 #[inline(always)]
 fn neighbour(tile: *mut u32) -> u32 {
     let next = (cluster::block_rank() + 1) % cluster::blocks();
     cluster::map_shared(shared::address_of(tile.wrapping_add(rank())), next)
 }
 
-/// A barrier of the block does not make the next block's words ready.
+/// A block barrier does not make the next block's words visible.
 #[kernel]
 pub unsafe fn block_barrier_for_a_cluster(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared_array![u32; BLOCK];
@@ -25,7 +25,7 @@ pub unsafe fn block_barrier_for_a_cluster(data: *mut u32, _aux: *mut u32, _n: u3
     }
 }
 
-/// The other block may not have begun, so that its memory is not there.
+/// The other block may not have started, so its shared memory does not exist yet.
 #[kernel]
 pub unsafe fn cluster_access_too_early(_data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared_array![u32; BLOCK];
@@ -35,7 +35,7 @@ pub unsafe fn cluster_access_too_early(_data: *mut u32, _aux: *mut u32, _n: u32)
     }
 }
 
-/// The other block may have ended, so that its memory is gone.
+/// The other block may have exited, so its shared memory no longer exists.
 #[kernel]
 pub unsafe fn cluster_access_too_late(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared_array![u32; BLOCK];
@@ -46,7 +46,7 @@ pub unsafe fn cluster_access_too_late(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// As above, with an arrival.
+/// As above, with an mbarrier arrival.
 #[kernel]
 pub unsafe fn arrival_too_late(_data: *mut u32, _aux: *mut u32, _n: u32) {
     let bar = shared::address_of(shared_array![u64; 1]);
@@ -62,7 +62,7 @@ pub unsafe fn arrival_too_late(_data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// A relaxed arrival hands nothing over.
+/// A relaxed arrival releases no writes.
 #[kernel]
 pub unsafe fn relaxed_arrival(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared_array![u32; BLOCK];
@@ -75,7 +75,7 @@ pub unsafe fn relaxed_arrival(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// The barrier is for whole warps.
+/// A cluster barrier needs whole warps.
 #[kernel]
 pub unsafe fn cluster_barrier_left_out(_data: *mut u32, _aux: *mut u32, _n: u32) {
     unsafe {
@@ -100,7 +100,7 @@ pub unsafe fn cluster_barrier_in_branches(_data: *mut u32, _aux: *mut u32, _n: u
     }
 }
 
-/// An arrival is followed by a wait before the next.
+/// A second arrival before a wait for the first.
 #[kernel]
 pub unsafe fn arrives_twice(_data: *mut u32, _aux: *mut u32, _n: u32) {
     unsafe {
@@ -110,7 +110,7 @@ pub unsafe fn arrives_twice(_data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// One block more than there are.
+/// A block rank past the end of the cluster.
 #[kernel]
 pub unsafe fn rank_beyond_the_cluster(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared_array![u32; BLOCK];
@@ -122,7 +122,7 @@ pub unsafe fn rank_beyond_the_cluster(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// Each block fetches for both, and waits only for its own readers before it does so again.
+/// Each block loads for both blocks, but waits only for its own readers before the next load.
 #[kernel]
 pub unsafe fn multicast_over_readers(_data: *mut u32, aux: *mut u32, _n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();

@@ -1,4 +1,4 @@
-//! Asynchronous copies that are used too early or cannot be.
+//! Asynchronous copies that are read too early or are invalid.
 
 use cuda_std::async_copy::{commit_group, copy_ca, wait_all, wait_group};
 use cuda_std::thread::sync_threads;
@@ -6,7 +6,7 @@ use cuda_std::{kernel, shared, shared_array};
 
 use crate::{BLOCK, rank};
 
-/// Nobody waits.
+/// No wait for the copy.
 #[kernel]
 pub unsafe fn copy_without_wait(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared_array![u32; BLOCK];
@@ -18,7 +18,7 @@ pub unsafe fn copy_without_wait(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// The group is never closed, so waiting for groups does not wait for it.
+/// The group is never committed, so waiting for groups does not wait for it.
 #[kernel]
 pub unsafe fn copy_without_commit(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared_array![u32; BLOCK];
@@ -47,7 +47,7 @@ pub unsafe fn wait_for_too_few(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// Each thread waits for its own copies and reads another's.
+/// Each thread waits for its own copies and reads another thread's.
 #[kernel]
 pub unsafe fn wait_without_barrier(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared_array![u32; BLOCK];
@@ -61,7 +61,7 @@ pub unsafe fn wait_without_barrier(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// 16 bytes to an address that is a multiple of 4.
+/// A 16-byte copy to an address that is only 4-byte aligned.
 #[kernel]
 pub unsafe fn misaligned_copy(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared_array![u32; BLOCK];

@@ -1,4 +1,4 @@
-//! Correct kernels whose threads work together in a block.
+//! Correct kernels whose threads cooperate in a block.
 
 use core::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use cuda_std::{barrier, kernel, shared, shared_array};
 
 use crate::{BLOCK, block, global, rank};
 
-/// Sum of a block by halving.
+/// Sum of a block by a tree reduction.
 #[kernel]
 pub unsafe fn tree_reduction(data: *mut u32, aux: *mut u32, _n: u32) {
     let tile = shared_array![u32; BLOCK];
@@ -31,7 +31,7 @@ pub unsafe fn tree_reduction(data: *mut u32, aux: *mut u32, _n: u32) {
     }
 }
 
-/// Edge of the transposed tiles.
+/// Side of the transposed tiles.
 const EDGE: usize = 8;
 
 /// Transposes the first half of `data`, a 16 x 16 matrix, into the second, by tiles. Blocks of 8 x 8 threads.
@@ -49,7 +49,7 @@ pub unsafe fn tiled_transpose(data: *mut u32, _aux: *mut u32, n: u32) {
     }
 }
 
-/// A histogram in shared memory with atomics, added to one in global memory.
+/// A histogram in shared memory with atomics, added to a histogram in global memory.
 #[kernel]
 pub unsafe fn atomic_histogram(data: *mut u32, aux: *mut u32, _n: u32) {
     const BINS: usize = 16;
@@ -67,7 +67,7 @@ pub unsafe fn atomic_histogram(data: *mut u32, aux: *mut u32, _n: u32) {
     }
 }
 
-/// One warp produces, one consumes, over two buffers with a full and an empty barrier each.
+/// One warp produces, one consumes, over two buffers. Each buffer has a full and an empty barrier.
 #[kernel]
 pub unsafe fn producer_consumer(data: *mut u32, _aux: *mut u32, n: u32) {
     const WARP: usize = 32;
@@ -98,7 +98,7 @@ pub unsafe fn producer_consumer(data: *mut u32, _aux: *mut u32, n: u32) {
     }
 }
 
-/// Copies run two stages ahead of their use.
+/// Copies run two stages ahead of the reads.
 #[kernel]
 pub unsafe fn copy_pipeline(data: *mut u32, aux: *mut u32, n: u32) {
     const STAGES: usize = 3;
@@ -125,7 +125,7 @@ pub unsafe fn copy_pipeline(data: *mut u32, aux: *mut u32, n: u32) {
     }
 }
 
-/// Bytes of the same words, each of its own thread.
+/// Threads write different bytes of the same words.
 #[kernel]
 pub unsafe fn own_bytes(data: *mut u32, _aux: *mut u32, _n: u32) {
     let bytes = shared_array![u8; BLOCK];
@@ -152,7 +152,7 @@ pub unsafe fn split_dynamic(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// A lock in shared memory, taken with acquire and given back with release.
+/// A lock in shared memory, locked with acquire and unlocked with release.
 #[kernel]
 pub unsafe fn spin_lock(_data: *mut u32, aux: *mut u32, _n: u32) {
     let shared = shared_array![u32; 2];
@@ -191,7 +191,7 @@ pub unsafe fn stencil_with_halo(data: *mut u32, _aux: *mut u32, n: u32) {
     }
 }
 
-/// Threads beyond `n` leave after the last barrier.
+/// Threads beyond `n` return after the last barrier.
 #[kernel]
 pub unsafe fn guarded_exit(data: *mut u32, _aux: *mut u32, n: u32) {
     let tile = shared_array![u32; BLOCK];

@@ -1,4 +1,4 @@
-//! Correct kernels whose blocks work together.
+//! Correct kernels whose blocks cooperate.
 
 use core::sync::atomic::Ordering;
 
@@ -9,7 +9,8 @@ use cuda_std::{grid, kernel, shared_array};
 
 use crate::{BLOCK, block, global, rank};
 
-/// Rounds of a stencil over the grid, from one half of `data` to the other and back, with grid syncs between.
+/// Rounds of a stencil over the grid, from one half of `data` to the other and back. Grid syncs separate the
+/// rounds.
 #[kernel]
 pub unsafe fn grid_rounds(data: *mut u32, aux: *mut u32, n: u32) {
     let half = n as usize / 2;
@@ -23,7 +24,7 @@ pub unsafe fn grid_rounds(data: *mut u32, aux: *mut u32, n: u32) {
     }
 }
 
-/// All threads fence, the block meets, one thread counts: the last block sums.
+/// All threads fence, the block synchronises, one thread counts, and the last block sums.
 #[kernel]
 pub unsafe fn fence_by_all(data: *mut u32, aux: *mut u32, n: u32) {
     let is_last = shared_array![u32; 1];
@@ -46,12 +47,12 @@ pub unsafe fn fence_by_all(data: *mut u32, aux: *mut u32, n: u32) {
     }
 }
 
-/// Each block waits for the one before it, adds its part to the running sum and passes it on.
+/// Each block waits for its predecessor, adds its part to the running sum and passes the sum on.
 #[kernel]
 pub unsafe fn chained_blocks(data: *mut u32, aux: *mut u32, _n: u32) {
     unsafe {
         if rank() == 0 {
-            // Blocks take numbers as they begin, so that each waits only for blocks that run.
+            // Blocks take their numbers when they start, so each waits only for running blocks.
             let turn = atomic_fetch_add_u32_device(aux, Ordering::Relaxed, 1);
             while atomic_load_32_device(aux.add(1), Ordering::Acquire) != turn {}
             let before = if turn == 0 { 0 } else { *data.add(turn as usize - 1) };
@@ -61,7 +62,7 @@ pub unsafe fn chained_blocks(data: *mut u32, aux: *mut u32, _n: u32) {
     }
 }
 
-/// All blocks read the same, each writes its own.
+/// All blocks read the same word; each writes its own.
 #[kernel]
 pub unsafe fn read_shared_write_own(data: *mut u32, _aux: *mut u32, n: u32) {
     let half = n as usize / 2;

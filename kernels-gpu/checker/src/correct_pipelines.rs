@@ -1,4 +1,5 @@
-//! Correct kernels that copy in bulk, with mbarriers between producers and consumers, alone and in clusters.
+//! Correct kernels with bulk copies, and mbarriers between producers and consumers, in single blocks and in
+//! clusters.
 
 use crate::products::{A_WORDS, Accumulator, B_WORDS, ONES, WARPGROUP, operand};
 use cuda_std::mbarrier::{self, BYTES};
@@ -11,8 +12,8 @@ use crate::{BLOCK, BOX_BYTES, BOX_ROWS, BOX_WORDS, global, map, rank};
 const STAGES: usize = 3;
 const TILE: u32 = 4 * BLOCK as u32;
 
-/// Thread 0 copies tiles into a ring of three stages, the second warp sums them: `aux[lane]` is the sum over the
-/// tiles of words `lane` and `32 + lane`.
+/// Thread 0 copies tiles into a ring of three stages, and the second warp sums them. `aux[lane]` is the sum
+/// over the tiles of words `lane` and `32 + lane`.
 #[kernel]
 pub unsafe fn bulk_ring(data: *mut u32, aux: *mut u32, n: u32) {
     let tiles = shared::dynamic_shared_mem::<u32>();
@@ -50,7 +51,7 @@ pub unsafe fn bulk_ring(data: *mut u32, aux: *mut u32, n: u32) {
     }
 }
 
-/// Copies boxes in, adds 1 to each word, copies them out again to where they came from, one box a step.
+/// Loads boxes, adds 1 to each word, and stores them to the same place, one box per step.
 #[kernel]
 pub unsafe fn boxes_there_and_back(_data: *mut u32, aux: *mut u32, n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();
@@ -88,8 +89,8 @@ pub unsafe fn boxes_there_and_back(_data: *mut u32, aux: *mut u32, n: u32) {
     }
 }
 
-/// A cluster of two: each block fetches half of what both read, for both, and waits for the readers of both before it
-/// does so again. `data` is doubled word by word, by the block of the parity of the box.
+/// A cluster of two. Each block loads half of the data for both blocks, and waits for the readers of both
+/// before the next load. `data` is doubled word by word, by the block of the parity of the box.
 #[kernel]
 pub unsafe fn multicast_ring(data: *mut u32, aux: *mut u32, n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();
@@ -116,7 +117,7 @@ pub unsafe fn multicast_ring(data: *mut u32, aux: *mut u32, n: u32) {
             let mut index = rank();
             while index < BOX_WORDS {
                 let both = [0, 1].map(|half| *tile.add(half * BOX_WORDS + index));
-                // The other block's half is read only to be checked.
+                // The other block's half is read only as a check.
                 if both[0] + BOX_WORDS as u32 == both[1] {
                     let at = (2 * step + me) as usize * BOX_WORDS + index;
                     *data.add(n as usize + at) = 2 * both[me as usize];
@@ -132,7 +133,8 @@ pub unsafe fn multicast_ring(data: *mut u32, aux: *mut u32, n: u32) {
     }
 }
 
-/// Blocks of a cluster add their words up through each other's shared memory: `aux[block]` is the sum of the cluster.
+/// Blocks of a cluster sum their words through each other's shared memory: `aux[block]` is the sum of the
+/// cluster.
 #[kernel]
 pub unsafe fn cluster_sum(data: *mut u32, aux: *mut u32, _n: u32) {
     let parts = shared_array![u32; 16];
@@ -163,8 +165,8 @@ pub unsafe fn cluster_sum(data: *mut u32, aux: *mut u32, _n: u32) {
     }
 }
 
-/// A fifth warp writes operands into a ring of two stages, a warpgroup multiplies them and lets one product run while it begins
-/// the next: every element of D is 16 times the number of steps.
+/// A fifth warp writes operands into a ring of two stages. A warpgroup multiplies them and starts each
+/// product while the previous one still runs. Every element of D is 16 times the number of steps.
 #[kernel]
 pub unsafe fn product_ring(data: *mut u32, _aux: *mut u32, n: u32) {
     const RING: u32 = 2;
@@ -203,7 +205,7 @@ pub unsafe fn product_ring(data: *mut u32, _aux: *mut u32, n: u32) {
             wgmma::mma::<BF16, BF16, _, 0, 0>(&mut acc, a, b, step != 0);
             wgmma::commit_group();
             wgmma::wait_group::<1>();
-            // The product before this one is done.
+            // The previous product is done.
             if step > 0 && rank() == 77 {
                 mbarrier::arrive(bar(empty, step - 1));
             }

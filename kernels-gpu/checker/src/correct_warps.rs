@@ -1,4 +1,4 @@
-//! Correct kernels whose lanes work together in a warp.
+//! Correct kernels whose lanes cooperate in a warp.
 
 use cuda_std::thread::sync_threads;
 use cuda_std::warp::{
@@ -11,7 +11,7 @@ use crate::{BLOCK, block, global, rank};
 const WARP: usize = 32;
 const FULL: u32 = u32::MAX;
 
-/// Running sum within a block: by shuffles in each warp, then over the warps' totals.
+/// Inclusive scan of a block: by shuffles in each warp, then over the warps' totals.
 #[kernel]
 pub unsafe fn block_scan(data: *mut u32, _aux: *mut u32, _n: u32) {
     const WARPS: usize = BLOCK / WARP;
@@ -52,7 +52,7 @@ pub unsafe fn warp_sum(data: *mut u32, aux: *mut u32, _n: u32) {
     }
 }
 
-/// Lanes exchange through shared memory with warp syncs alone.
+/// Lanes exchange values through shared memory with only warp syncs.
 #[kernel]
 pub unsafe fn warp_exchange(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared_array![u32; BLOCK];
@@ -68,7 +68,7 @@ pub unsafe fn warp_exchange(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// Keeps odd values, in order: each lane finds its place by a vote.
+/// Stream compaction: keeps odd values in order. Each lane finds its position by a vote.
 #[kernel]
 pub unsafe fn ballot_compaction(data: *mut u32, aux: *mut u32, n: u32) {
     unsafe {
@@ -85,7 +85,7 @@ pub unsafe fn ballot_compaction(data: *mut u32, aux: *mut u32, n: u32) {
     }
 }
 
-/// The halves of a warp do different things under masks of their own.
+/// The halves of a warp run different code under separate masks.
 #[kernel]
 pub unsafe fn halves_apart(data: *mut u32, _aux: *mut u32, _n: u32) {
     unsafe {

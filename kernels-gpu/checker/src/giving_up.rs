@@ -7,7 +7,7 @@ use cuda_std::kernel;
 
 use crate::{global, rank};
 
-/// An index beyond a slice.
+/// An index past the end of a slice.
 #[kernel]
 pub unsafe fn index_panic(data: *mut u32, aux: *mut u32, n: u32) {
     let input = unsafe { core::slice::from_raw_parts(data, n as usize) };
@@ -33,7 +33,7 @@ pub unsafe fn assertion(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// Waits for a flag that nobody sets.
+/// Waits for a flag that no thread sets.
 #[kernel]
 pub unsafe fn endless_spin(_data: *mut u32, aux: *mut u32, _n: u32) {
     unsafe {

@@ -8,7 +8,7 @@ use cuda_std::{grid, kernel, shared_array};
 
 use crate::{block, global, rank};
 
-/// A step over neighbours in place.
+/// An in-place update that reads neighbours.
 #[kernel]
 pub unsafe fn stencil_in_place(data: *mut u32, _aux: *mut u32, _n: u32) {
     unsafe {
@@ -17,7 +17,7 @@ pub unsafe fn stencil_in_place(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// A barrier of the block where blocks exchange halos.
+/// A block barrier where blocks exchange halos.
 #[kernel]
 pub unsafe fn halo_between_blocks(data: *mut u32, aux: *mut u32, n: u32) {
     unsafe {
@@ -29,7 +29,7 @@ pub unsafe fn halo_between_blocks(data: *mut u32, aux: *mut u32, n: u32) {
     }
 }
 
-/// A global counter with `+= 1`, one thread a block.
+/// A global counter with `+= 1`, one thread per block.
 #[kernel]
 pub unsafe fn counter_without_atomics(_data: *mut u32, aux: *mut u32, _n: u32) {
     if rank() == 0 {
@@ -50,25 +50,25 @@ pub unsafe fn every_block_writes(_data: *mut u32, aux: *mut u32, _n: u32) {
     }
 }
 
-/// The last block adds up what the others wrote, which they did not fence.
+/// The last block sums the other blocks' values without a fence.
 #[kernel]
 pub unsafe fn last_block_without_fence(data: *mut u32, aux: *mut u32, _n: u32) {
     unsafe { last_block(data, aux, || {}) }
 }
 
-/// The last block adds up what the others wrote; their fences are for their own block.
+/// The last block sums the other blocks' values. Their fences have block scope only.
 #[kernel]
 pub unsafe fn last_block_with_narrow_fence(data: *mut u32, aux: *mut u32, _n: u32) {
     unsafe { last_block(data, aux, || fence_acqrel_block()) }
 }
 
-/// The last block adds up what the others wrote: the right way.
+/// The last block sums the other blocks' values, with correct fences.
 #[kernel]
 pub unsafe fn last_block_with_fence(data: *mut u32, aux: *mut u32, _n: u32) {
     unsafe { last_block(data, aux, || fence_acqrel_device()) }
 }
 
-/// Each block writes a word of `data`; the last to count itself at `aux` adds them up.
+/// Each block writes a word of `data`. The last block to count itself at `aux` sums them.
 unsafe fn last_block(data: *mut u32, aux: *mut u32, fence: impl Fn()) {
     let is_last = shared_array![u32; 1];
     let blocks = cuda_std::thread::grid_dim_x();
@@ -90,7 +90,7 @@ unsafe fn last_block(data: *mut u32, aux: *mut u32, fence: impl Fn()) {
     }
 }
 
-/// Grid sync after the write, none before the next one.
+/// A grid sync after the write, and none before the next write.
 #[kernel]
 pub unsafe fn missing_second_grid_sync(data: *mut u32, aux: *mut u32, n: u32) {
     unsafe {

@@ -1,9 +1,11 @@
-//! Kernels that test the checker: one or more for every bug that it names, and correct ones that it must let pass.
+//! Kernels that test the checker: at least one for every kind of bug that it reports, and correct kernels
+//! that must pass.
 //!
-//! All take the same arguments: `data`, `n` words of global memory; `aux`, [`AUX_WORDS`] words that are zero at first, or
-//! begin with a tensor map of `data`: rows of [`BOX_ROW_WORDS`] words, in boxes of [`BOX_ROWS`] rows.
-//! Lines marked `// bug` are those that the report must name, both sides of a race among them. Memory is accessed by
-//! plain Rust, unless the bug needs a device function: the checker sees it through load/store callbacks.
+//! All take the same arguments. `data` is `n` words of global memory. `aux` is [`AUX_WORDS`] words; they are
+//! zero at first, or begin with a tensor map of `data`: rows of [`BOX_ROW_WORDS`] words, in boxes of
+//! [`BOX_ROWS`] rows. The report must name the lines marked `// bug`, for a race one of each side. Memory is
+//! accessed by plain Rust unless the bug needs a device function: the checker sees plain accesses through
+//! load and store callbacks.
 
 #![allow(clippy::missing_safety_doc, reason = "the arguments are documented above, for all kernels")]
 #![allow(clippy::undocumented_unsafe_blocks, reason = "most are unsound on purpose; the checker stops them")]
@@ -27,10 +29,10 @@ pub mod warps;
 /// Words of `aux`.
 pub const AUX_WORDS: usize = 64;
 
-/// Threads of a block in most launches; kernels that rely on it say so by this name.
+/// Threads per block in most launches. Kernels that rely on it use this name.
 pub const BLOCK: usize = 64;
 
-/// Words of a row of the tensor that a map in `aux` describes, and of its boxes.
+/// Words per row of the tensor in `aux`'s map, and per row of its boxes.
 pub const BOX_ROW_WORDS: usize = 32;
 
 /// Rows of a box.
@@ -39,22 +41,22 @@ pub const BOX_ROWS: u32 = 4;
 const BOX_WORDS: usize = BOX_ROW_WORDS * BOX_ROWS as usize;
 const BOX_BYTES: u32 = 4 * BOX_WORDS as u32;
 
-/// The tensor map with which `aux` begins.
+/// The tensor map at the start of `aux`.
 fn map(aux: *mut u32) -> *const cuda_std::tma::TensorMap {
     aux.cast_const().cast()
 }
 
-/// Position of the thread in its block.
+/// The thread's index in its block.
 fn rank() -> usize {
     cuda_std::thread::thread_idx_x() as usize
 }
 
-/// Position of the block in the grid.
+/// The block's index in the grid.
 fn block() -> usize {
     cuda_std::thread::block_idx_x() as usize
 }
 
-/// Position of the thread in the grid.
+/// The thread's index in the grid.
 fn global() -> usize {
     cuda_std::thread::index_1d() as usize
 }

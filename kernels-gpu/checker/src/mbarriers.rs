@@ -1,4 +1,4 @@
-//! mbarriers, and copies that complete on them, used wrongly.
+//! Wrong uses of mbarriers, and of copies that complete on them.
 
 use cuda_std::mbarrier::{self, BYTES};
 use cuda_std::thread::sync_threads;
@@ -6,10 +6,10 @@ use cuda_std::{fence, kernel, shared, shared_array, tma};
 
 use crate::{BLOCK, rank};
 
-/// Bytes of a tile: a word for each thread.
+/// Bytes of a tile: one word per thread.
 const TILE: u32 = 4 * BLOCK as u32;
 
-/// Makes `N` barriers of one arrival each, for all threads.
+/// Initialises `N` mbarriers of one arrival each, for all threads.
 macro_rules! barriers {
     ($n:literal) => {{
         let bars = shared::address_of(shared_array![u64; $n]);
@@ -24,7 +24,7 @@ macro_rules! barriers {
     }};
 }
 
-/// Nobody waits for the bytes before they are read.
+/// The bytes are read without a wait.
 #[kernel]
 pub unsafe fn bulk_copy_without_wait(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();
@@ -40,7 +40,7 @@ pub unsafe fn bulk_copy_without_wait(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// The phase before the first counts as over, so this wait is none.
+/// The phase before the first counts as complete, so this wait returns at once.
 #[kernel]
 pub unsafe fn wait_for_the_wrong_parity(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();
@@ -62,7 +62,7 @@ pub unsafe fn wait_for_the_wrong_parity(data: *mut u32, _aux: *mut u32, _n: u32)
     }
 }
 
-/// A ring of two stages whose producer waits for full, which says nothing of readers.
+/// A ring of two stages whose producer waits for full. That says nothing about readers.
 #[kernel]
 pub unsafe fn stage_reused_too_early(data: *mut u32, aux: *mut u32, _n: u32) {
     let tiles = shared::dynamic_shared_mem::<u32>();
@@ -88,7 +88,7 @@ pub unsafe fn stage_reused_too_early(data: *mut u32, aux: *mut u32, _n: u32) {
     }
 }
 
-/// One of the two copies is not expected, so the phase ends when the first has arrived.
+/// One of the two copies is not in the transaction count, so the phase ends when the other has arrived.
 #[kernel]
 pub unsafe fn half_of_the_bytes_expected(data: *mut u32, aux: *mut u32, _n: u32) {
     let tiles = shared::dynamic_shared_mem::<u32>();
@@ -104,7 +104,7 @@ pub unsafe fn half_of_the_bytes_expected(data: *mut u32, aux: *mut u32, _n: u32)
     }
 }
 
-/// More bytes are expected than come: everybody waits for ever.
+/// More bytes are expected than arrive: all threads wait for ever.
 #[kernel]
 pub unsafe fn too_many_bytes_expected(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();
@@ -118,7 +118,7 @@ pub unsafe fn too_many_bytes_expected(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// Bytes that nobody sends, and nobody waits for them.
+/// Expects bytes that never arrive, and no thread waits for them.
 #[kernel]
 pub unsafe fn bytes_that_nobody_sends(_data: *mut u32, _aux: *mut u32, _n: u32) {
     unsafe {
@@ -129,7 +129,7 @@ pub unsafe fn bytes_that_nobody_sends(_data: *mut u32, _aux: *mut u32, _n: u32) 
     }
 }
 
-/// All threads arrive at a barrier of one.
+/// All threads arrive at a barrier of one arrival.
 #[kernel]
 pub unsafe fn too_many_arrivals(_data: *mut u32, _aux: *mut u32, _n: u32) {
     unsafe {
@@ -140,7 +140,7 @@ pub unsafe fn too_many_arrivals(_data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// A barrier of all threads, of which one warp does not arrive.
+/// A barrier of all threads at which one warp never arrives.
 #[kernel]
 pub unsafe fn too_few_arrivals(_data: *mut u32, _aux: *mut u32, _n: u32) {
     let bar = shared::address_of(shared_array![u64; 1]);
@@ -156,7 +156,7 @@ pub unsafe fn too_few_arrivals(_data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// What is written after the arrival is not part of it.
+/// A write after the arrival is not ordered by it.
 #[kernel]
 pub unsafe fn write_after_the_arrival(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared_array![u32; BLOCK];
@@ -172,7 +172,7 @@ pub unsafe fn write_after_the_arrival(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// No barrier of the block between initialisation and use.
+/// No block barrier between initialisation and use.
 #[kernel]
 pub unsafe fn barrier_used_too_early(_data: *mut u32, _aux: *mut u32, _n: u32) {
     let bar = shared::address_of(shared_array![u64; 1]);
@@ -184,7 +184,7 @@ pub unsafe fn barrier_used_too_early(_data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// The copy engine may see the barrier as it was before its initialisation.
+/// Without a proxy fence the copy engine may see the mbarrier's old state.
 #[kernel]
 pub unsafe fn initialisation_without_fence(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();
@@ -202,7 +202,7 @@ pub unsafe fn initialisation_without_fence(data: *mut u32, _aux: *mut u32, _n: u
     }
 }
 
-/// A second life without an end to the first.
+/// Initialised twice without an invalidation between.
 #[kernel]
 pub unsafe fn initialised_twice(_data: *mut u32, _aux: *mut u32, _n: u32) {
     unsafe {
@@ -213,7 +213,7 @@ pub unsafe fn initialised_twice(_data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// The bytes of a barrier are nobody's business.
+/// The bytes of an mbarrier must not be read.
 #[kernel]
 pub unsafe fn reads_the_bytes_of_a_barrier(data: *mut u32, _aux: *mut u32, _n: u32) {
     let object = shared_array![u64; 1];
@@ -225,7 +225,7 @@ pub unsafe fn reads_the_bytes_of_a_barrier(data: *mut u32, _aux: *mut u32, _n: u
     }
 }
 
-/// The block may end, and its memory go, while bytes arrive.
+/// The block may exit, and free its memory, while bytes arrive.
 #[kernel]
 pub unsafe fn end_during_a_copy(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();
@@ -238,7 +238,7 @@ pub unsafe fn end_during_a_copy(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// The copy engine may not see yet what the threads wrote.
+/// Without a proxy fence the copy engine may not see the threads' writes.
 #[kernel]
 pub unsafe fn store_without_proxy_fence(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();
@@ -253,7 +253,7 @@ pub unsafe fn store_without_proxy_fence(data: *mut u32, _aux: *mut u32, _n: u32)
     }
 }
 
-/// The source is written again while it is read.
+/// The source is overwritten while the copy reads it.
 #[kernel]
 pub unsafe fn source_rewritten_during_a_store(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();
@@ -271,7 +271,7 @@ pub unsafe fn source_rewritten_during_a_store(data: *mut u32, _aux: *mut u32, _n
     }
 }
 
-/// The result is used before it is there: the source has been read, no more.
+/// The result is read too early: the wait covers only the reading of the source.
 #[kernel]
 pub unsafe fn result_of_a_store_read_too_early(data: *mut u32, aux: *mut u32, _n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();
@@ -289,7 +289,7 @@ pub unsafe fn result_of_a_store_read_too_early(data: *mut u32, aux: *mut u32, _n
     }
 }
 
-/// The thread ends while the copy may still read.
+/// The thread exits while the copy may still read.
 #[kernel]
 pub unsafe fn end_during_a_store(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();
@@ -304,7 +304,7 @@ pub unsafe fn end_during_a_store(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// Bulk copies move multiples of 16 bytes.
+/// The size of a bulk copy must be a multiple of 16 bytes.
 #[kernel]
 pub unsafe fn odd_bulk_copy(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();
@@ -317,7 +317,7 @@ pub unsafe fn odd_bulk_copy(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// A box begins at a multiple of 128 bytes.
+/// A box must begin at a multiple of 128 bytes.
 #[kernel]
 pub unsafe fn misplaced_box(_data: *mut u32, aux: *mut u32, _n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();

@@ -1,4 +1,4 @@
-//! Products of a warpgroup, used wrongly. Their operands are bf16, one instruction's k, in rows of 32 bytes.
+//! Wrong uses of `wgmma`. The operands are bf16, one instruction's k, in rows of 32 bytes.
 
 use cuda_std::thread::sync_threads;
 use cuda_std::wgmma::{self, BF16};
@@ -14,17 +14,17 @@ const N: usize = 8;
 /// Words of A and of B.
 pub(crate) const A_WORDS: usize = 64 * 8;
 pub(crate) const B_WORDS: usize = N * 8;
-/// 1, twice.
+/// Two bf16 ones in a word.
 pub(crate) const ONES: u32 = 0x3f80_3f80;
 
 pub(crate) type Accumulator = [f32; N / 2];
 
-/// The descriptor of an operand that begins there.
+/// The descriptor of the operand at `words`.
 pub(crate) fn operand(words: *mut u32) -> u64 {
     descriptor(shared::address_of(words), 16, Swizzle::B32.period(), Swizzle::B32)
 }
 
-/// Fills both operands, as all threads of a block of `threads`, and makes them known to the products.
+/// Fills both operands with all threads of a block of `threads`, and makes the writes visible to `wgmma`.
 unsafe fn fill(tile: *mut u32, threads: usize) {
     unsafe {
         let mut index = rank();
@@ -37,7 +37,7 @@ unsafe fn fill(tile: *mut u32, threads: usize) {
     }
 }
 
-/// Threads write the operands, and no proxy fence follows.
+/// Threads write the operands without a proxy fence.
 #[kernel]
 pub unsafe fn product_without_proxy_fence(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();
@@ -57,7 +57,7 @@ pub unsafe fn product_without_proxy_fence(data: *mut u32, _aux: *mut u32, _n: u3
     }
 }
 
-/// The next tile's first word is written while the product of this one may read it.
+/// The next tile's first word is written while this tile's product may still read it.
 #[kernel]
 pub unsafe fn operand_overwritten_in_flight(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();
@@ -76,7 +76,8 @@ pub unsafe fn operand_overwritten_in_flight(data: *mut u32, _aux: *mut u32, _n: 
     }
 }
 
-/// A thread says that the tile is free before it has waited for the product; a fifth warp believes it.
+/// A thread signals that the tile is free before it has waited for the product, and a fifth warp overwrites
+/// it.
 #[kernel]
 pub unsafe fn stage_released_in_flight(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();
@@ -104,7 +105,7 @@ pub unsafe fn stage_released_in_flight(data: *mut u32, _aux: *mut u32, _n: u32) 
     }
 }
 
-/// The accumulators are scaled between two products, and no fence follows.
+/// The accumulators are scaled between two products without a fence.
 #[kernel]
 pub unsafe fn accumulators_scaled_without_fence(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();
@@ -124,7 +125,7 @@ pub unsafe fn accumulators_scaled_without_fence(data: *mut u32, _aux: *mut u32, 
     }
 }
 
-/// The first product comes without a fence.
+/// No fence before the first product.
 #[kernel]
 pub unsafe fn product_without_fence(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();
@@ -138,7 +139,7 @@ pub unsafe fn product_without_fence(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// The second group is never waited for.
+/// No wait for the second group.
 #[kernel]
 pub unsafe fn end_during_a_product(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();
@@ -156,7 +157,7 @@ pub unsafe fn end_during_a_product(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// One warp leaves the product out.
+/// One warp skips the product.
 #[kernel]
 pub unsafe fn product_without_a_warp(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();
@@ -173,7 +174,7 @@ pub unsafe fn product_without_a_warp(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// The operand begins in the second row of the swizzle's pattern.
+/// The operand begins in the second row of the swizzle pattern.
 #[kernel]
 pub unsafe fn operand_off_the_pattern(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared::dynamic_shared_mem::<u32>();

@@ -7,7 +7,7 @@ use cuda_std::{kernel, shared_array};
 
 use crate::{BLOCK, rank};
 
-/// Write, then read a neighbour's element with no barrier between.
+/// A write, then a read of a neighbour's element, with no barrier between.
 #[kernel]
 pub unsafe fn missing_barrier(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared_array![u32; BLOCK];
@@ -17,7 +17,8 @@ pub unsafe fn missing_barrier(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// A loop over tiles with one barrier instead of two: the next tile overwrites what others still read.
+/// A loop over tiles with one barrier instead of two: the next tile overwrites values that other threads
+/// still read.
 #[kernel]
 pub unsafe fn missing_second_barrier(data: *mut u32, _aux: *mut u32, n: u32) {
     let tile = shared_array![u32; BLOCK];
@@ -62,7 +63,7 @@ pub unsafe fn same_value(_data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// Lanes of a warp are taken to run in step.
+/// The kernel assumes that the lanes of a warp run in lockstep.
 #[kernel]
 pub unsafe fn warp_in_step(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared_array![u32; BLOCK];
@@ -72,7 +73,7 @@ pub unsafe fn warp_in_step(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// A warp sync where the block must meet.
+/// A warp sync in place of a block barrier.
 #[kernel]
 pub unsafe fn warp_sync_is_too_little(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared_array![u32; BLOCK];
@@ -123,7 +124,7 @@ pub unsafe fn packed_bytes(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// Written by one thread, read by the others before the barrier.
+/// One thread writes; the others read before the barrier.
 #[kernel]
 pub unsafe fn broadcast_without_barrier(data: *mut u32, _aux: *mut u32, _n: u32) {
     let value = shared_array![u32; 1];

@@ -1,11 +1,11 @@
-//! Shared memory that is read and was never written.
+//! Shared memory that is read before it is written.
 
 use cuda_std::thread::sync_threads;
 use cuda_std::{kernel, shared_array};
 
 use crate::{BLOCK, global, rank};
 
-/// Nobody writes the tile.
+/// The tile is never written.
 #[kernel]
 pub unsafe fn never_written(data: *mut u32, _aux: *mut u32, _n: u32) {
     let tile = shared_array![u32; BLOCK];
@@ -14,7 +14,7 @@ pub unsafe fn never_written(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// A stencil's halo is left out.
+/// The halo of a stencil is not loaded.
 #[kernel]
 pub unsafe fn halo_left_out(data: *mut u32, _aux: *mut u32, _n: u32) {
     const WIDTH: usize = BLOCK + 2;
@@ -27,7 +27,7 @@ pub unsafe fn halo_left_out(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// A word of which three bytes are written.
+/// A word with only three of its bytes written.
 #[kernel]
 pub unsafe fn byte_left_out(data: *mut u32, _aux: *mut u32, _n: u32) {
     const BYTES: usize = 4 * BLOCK;
@@ -41,7 +41,7 @@ pub unsafe fn byte_left_out(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// The sum starts from what happens to be there.
+/// The sum starts from an uninitialised value.
 #[kernel]
 pub unsafe fn counter_not_cleared(data: *mut u32, _aux: *mut u32, _n: u32) {
     let total = shared_array![u32; 1];

@@ -6,7 +6,7 @@ use cuda_std::warp::{sync_warp, warp_shuffle_xor, warp_vote_any};
 
 use crate::rank;
 
-/// The mask leaves out its caller.
+/// The mask does not include the calling lane.
 #[kernel]
 pub unsafe fn mask_without_caller(data: *mut u32, _aux: *mut u32, _n: u32) {
     unsafe {
@@ -15,7 +15,7 @@ pub unsafe fn mask_without_caller(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// Lanes have returned that the mask names.
+/// The mask includes lanes that have returned.
 #[kernel]
 pub unsafe fn mask_with_gone_lanes(data: *mut u32, _aux: *mut u32, _n: u32) {
     if rank() >= 40 {
@@ -27,7 +27,7 @@ pub unsafe fn mask_with_gone_lanes(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// Lanes of one warp name different masks that overlap.
+/// Lanes of one warp pass different masks that overlap.
 #[kernel]
 pub unsafe fn different_masks(data: *mut u32, _aux: *mut u32, _n: u32) {
     let mask = if rank() % 32 < 16 { u32::MAX } else { 0xffff_fff0 };

@@ -27,7 +27,7 @@ pub unsafe fn sum_blocks(values: &[f32], sums: *mut f32) {
 
     let t = thread::thread_idx_x();
     let idx = thread::index_1d() as usize;
-    // SAFETY: the total is reached by atomics only, and `sums` has an element for each block.
+    // SAFETY: only atomics access the total, and `sums` has an element for each block.
     unsafe {
         let total = &raw const TOTAL;
         if t == 0 {
@@ -44,15 +44,15 @@ pub unsafe fn sum_blocks(values: &[f32], sums: *mut f32) {
     }
 }
 
-/// Counts how often each of 16 values occurs: per block with an intrinsic, over the grid with `core`'s own atomics. Also
-/// finds the largest value.
+/// Counts how often each of 16 values occurs: per block with an intrinsic, over the grid with `core`'s
+/// atomics. Also finds the largest value.
 #[kernel]
 #[allow(improper_ctypes_definitions)]
 pub unsafe fn histogram(values: &[u32], counts: &[AtomicU32], largest: *mut u32) {
     const BINS: usize = 16;
     let bins = shared_array![u32; BINS];
     let t = thread::thread_idx_x() as usize;
-    // SAFETY: `t < BINS` where an element has one owner, atomics between the barriers where it has not.
+    // SAFETY: `t < BINS` where an element has one owner; atomics between the barriers, where it has several.
     unsafe {
         if t < BINS {
             *bins.add(t) = 0;

@@ -1,4 +1,4 @@
-//! Functions of floats through the trait.
+//! Functions of floats through the `GpuFloat` trait.
 
 use cuda_std::GpuFloat;
 use cuda_std::prelude::*;
@@ -14,12 +14,12 @@ fn gelu_of(x: f32) -> f32 {
 pub unsafe fn gelu(x: &[f32], y: *mut f32) {
     let i = thread::index_1d() as usize;
     if i < x.len() {
-        // SAFETY: `y` is as long as `x`, and every thread has an element of its own.
+        // SAFETY: `y` is as long as `x`, and every thread has its own element.
         unsafe { *y.add(i) = gelu_of(x[i]) };
     }
 }
 
-/// Something of everything, in double precision: each thread writes eight results for its input.
+/// Many functions in double precision: each thread writes eight results for its input.
 #[kernel]
 #[allow(improper_ctypes_definitions)]
 pub unsafe fn norms(x: &[f64], y: *mut [f64; 8]) {
@@ -39,6 +39,6 @@ pub unsafe fn norms(x: &[f64], y: *mut [f64; 8]) {
         GpuFloat::rem_euclid(v, 3.0),
         GpuFloat::atan2(v, 1.0),
     ];
-    // SAFETY: `y` is as long as `x`, and every thread has an element of its own.
+    // SAFETY: `y` is as long as `x`, and every thread has its own element.
     unsafe { *y.add(i) = out };
 }

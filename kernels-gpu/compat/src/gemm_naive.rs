@@ -1,4 +1,4 @@
-//! One thread an element of the product, straight from global memory.
+//! A matrix product with one thread per element, directly from global memory.
 
 use cuda_std::kernel;
 use cuda_std::thread;
@@ -25,7 +25,7 @@ pub unsafe fn gemm_naive(
     for i in 0..k {
         acc += a[row * k + i] * b[i * n + col];
     }
-    // SAFETY: `row` and `col` are inside of `c`, and every thread has an element of its own.
+    // SAFETY: `row` and `col` are inside `c`, and every thread has its own element.
     unsafe {
         let out = c.add(row * n + col);
         *out = alpha * acc + beta * *out;

@@ -1,13 +1,13 @@
-//! The product by tiles in shared memory. One tile is a flat array, the other nested: both are in use out there.
+//! The product by tiles in shared memory. One tile is a flat array, the other is nested: users write both.
 
 use cuda_std::address_space;
 use cuda_std::kernel;
 use cuda_std::thread;
 
-/// Edge of a tile and of a block.
+/// Side of a tile and of a block.
 const TILE: usize = 16;
 
-// Outside of the kernel on purpose.
+// Declared outside the kernel on purpose.
 #[address_space(shared)]
 static mut B_TILE: [[f32; TILE]; TILE] = [[0.0; TILE]; TILE];
 
@@ -38,7 +38,7 @@ pub unsafe fn gemm_tiled(
     for start in (0..k).step_by(TILE) {
         let from_a = if row < m && start + tx < k { a[row * k + start + tx] } else { 0.0 };
         let from_b = if col < n && start + ty < k { b[(start + ty) * n + col] } else { 0.0 };
-        // SAFETY: every thread has an element of its own, and the barrier below ends the phase of writing.
+        // SAFETY: every thread has its own element, and the barrier below ends the writes.
         unsafe {
             A_TILE[ty * TILE + tx] = from_a;
             B_TILE[ty][tx] = from_b;
@@ -46,14 +46,14 @@ pub unsafe fn gemm_tiled(
         thread::sync_threads();
 
         for i in 0..TILE {
-            // SAFETY: until the next barrier the tiles are only read.
+            // SAFETY: the tiles are only read until the next barrier.
             acc += unsafe { A_TILE[ty * TILE + i] * B_TILE[i][tx] };
         }
         thread::sync_threads();
     }
 
     if row < m && col < n {
-        // SAFETY: `row` and `col` are inside of `c`, and every thread has an element of its own.
+        // SAFETY: `row` and `col` are inside `c`, and every thread has its own element.
         unsafe {
             let out = c.add(row * n + col);
             *out = alpha * acc + beta * *out;

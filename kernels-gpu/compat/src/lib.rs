@@ -1,7 +1,7 @@
-//! Kernels as the users of Rust-CUDA write them, to show that such code compiles and runs unchanged.
+//! Kernels in the style of Rust-CUDA's users. They show that such code compiles and runs unchanged.
 //!
-//! Nothing here is tuned, and no host operation uses it. Where a file looks old-fashioned, that is the point. The crate
-//! does not say that it is `no_std` either: the builder does.
+//! Nothing here is tuned, and no host operation uses it. The old-fashioned style is intended. The crate does
+//! not declare `no_std`: the builder adds it.
 #![allow(clippy::missing_safety_doc, missing_docs)]
 
 extern crate alloc;

@@ -16,7 +16,7 @@ pub unsafe fn print_lines(values: &[f32]) {
     }
 }
 
-/// A text longer than the buffer, and text made on the heap.
+/// Prints a text that is longer than the buffer, and a text built on the heap.
 #[kernel]
 pub unsafe fn print_long(repeat: u32) {
     if thread::first() {

@@ -4,7 +4,7 @@ use cuda_std::prelude::*;
 use cuda_std::shared::dynamic_shared_mem;
 use cuda_std::{address_space, shared_array};
 
-/// Counts the positive values of each block with a plain shared number: thread 0 counts alone.
+/// Counts the positive values of each block with a plain shared number. Only thread 0 counts.
 #[kernel]
 #[allow(improper_ctypes_definitions)]
 pub unsafe fn count_positive(values: &[i32], counts: *mut u32) {
@@ -15,7 +15,7 @@ pub unsafe fn count_positive(values: &[i32], counts: *mut u32) {
 
     let t = thread::thread_idx_x() as usize;
     let idx = thread::index_1d() as usize;
-    // SAFETY: every thread has a flag of its own; thread 0 counts between two barriers.
+    // SAFETY: every thread has its own flag; thread 0 counts between two barriers.
     unsafe {
         let flags = &raw mut FLAGS;
         (*flags)[t] = idx < values.len() && values[idx] > 0;
@@ -40,7 +40,7 @@ pub unsafe fn count_positive(values: &[i32], counts: *mut u32) {
 pub unsafe fn reverse_array(d: *mut i32, n: usize) {
     let s = shared_array![i32; 64];
     let t = thread::thread_idx_x() as usize;
-    // SAFETY: `t < n` keeps inside of both arrays, and a barrier lies between writing and reading.
+    // SAFETY: `t < n` is inside both arrays, and a barrier separates the writes from the reads.
     unsafe {
         if t < n {
             *s.add(t) = *d.add(t);
@@ -58,7 +58,8 @@ pub unsafe fn reverse_dynamic(d: *mut u64) {
     let s: *mut u64 = dynamic_shared_mem();
     let t = thread::thread_idx_x() as usize;
     let n = thread::block_dim_x() as usize;
-    // SAFETY: the launch gives 8 bytes of shared memory for each thread, and a barrier lies between writing and reading.
+    // SAFETY: the launch gives 8 bytes of shared memory per thread, and a barrier separates the writes from
+    // the reads.
     unsafe {
         *s.add(t) = *d.add(t);
         thread::sync_threads();

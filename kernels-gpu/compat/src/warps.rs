@@ -22,7 +22,7 @@ pub unsafe fn warp_sums(values: &[f32], sums: *mut f32) {
     }
 }
 
-/// What each lane learns from every kind of collective: 10 numbers a lane, for one warp.
+/// The results of every kind of collective: 10 numbers per lane, for one warp.
 #[kernel]
 #[allow(improper_ctypes_definitions)]
 pub unsafe fn warp_collectives(input: &[u32], out: *mut [u64; 10]) {

@@ -1,4 +1,4 @@
-//! Runs the kernels on the executor, under the checker and several orders of the threads.
+//! Runs the kernels on the executor, under the checker and several thread schedules.
 
 use std::ffi::c_void;
 use std::sync::atomic::AtomicU32;
@@ -10,10 +10,10 @@ use sha2::{Digest, Sha256};
 use simt::memory::Tracked;
 use simt::{Fault, FaultKind, LaunchConfig, Options};
 
-/// Orders of the threads that every kernel is run under.
+/// The number of thread schedules for every kernel.
 const SEEDS: u64 = 8;
 
-/// A kernel argument as the launch passes it: its bytes.
+/// The bytes of a kernel argument, as the launch passes it.
 struct Argument(Vec<u8>);
 
 impl Argument {
@@ -146,7 +146,7 @@ fn gemms_multiply() {
                 &arguments,
             );
         }
-        // 45 products of at most 49 each: an f32 sum is off by less than this.
+        // 45 products of at most 49 each. The error of an f32 sum is below this.
         let worst = c.iter().zip(&expected).map(|(&c, e)| (c as f64 - e).abs()).fold(0.0, f64::max);
         assert!(worst < 2e-3, "{name}: off by {worst}");
     }
@@ -154,7 +154,7 @@ fn gemms_multiply() {
 
 #[test]
 fn float_atomics_sum() {
-    // Multiples of 1/8 below 2^20 add up exactly in any order.
+    // Sums of multiples of 1/8 below 2^20 are exact in any order.
     let mut values = numbers(500);
     let sum: f32 = values.iter().sum();
     for seed in 0..SEEDS {

@@ -1,28 +1,29 @@
-//! Structs as one argument.
+//! Structs as kernel arguments.
 
 use cuda_std::prelude::*;
 
-/// A factor and where it comes from: the number, or the one in memory if there is one.
+/// A factor: the number, or the element that `from` points to.
 #[derive(Clone, Copy, KernelArgs)]
 #[repr(C)]
 pub struct Factor {
-    /// Used without `from`.
+    /// The factor if `from` is null.
     pub number: f32,
     /// One element, or null.
     pub from: *const f32,
 }
 
-/// All that [`argument_struct`] is asked to do: padding, 16-bit and 64-bit numbers, an array and a struct inside.
+/// The argument of [`argument_struct`]. It has padding, 16-bit and 64-bit numbers, an array and a nested
+/// struct.
 #[derive(Clone, Copy, KernelArgs)]
 #[repr(C)]
 pub struct Affine {
-    /// Elements.
+    /// Number of elements.
     pub len: u16,
     /// `len` elements.
     pub x: *const f32,
     /// The factor of `x`.
     pub factor: Factor,
-    /// One of them is added, by the element's index modulo 3.
+    /// One of them is added to each element, selected by the element's index modulo 3.
     pub offsets: [f32; 3],
     /// `len` elements, or null.
     pub residual: *const f64,

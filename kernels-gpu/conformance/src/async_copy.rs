@@ -2,15 +2,15 @@
 
 use cuda_std::{async_copy, kernel, shared, shared_array, thread, vector};
 
-/// Threads of each kernel's blocks.
+/// Threads per block of each kernel.
 pub const THREADS: u32 = 64;
 const N: usize = THREADS as usize;
 
-/// Copies of 4, 8 and 16 bytes and of 16 past L1, each into an array of its own; writes the words that the mirror image's
-/// copies brought, in this order.
+/// Copies 4, 8 and 16 bytes, and 16 bytes past L1, each into its own array. Then writes the words that the
+/// mirror thread's copies brought, in this order.
 ///
 /// # Safety
-/// One block of [`THREADS`]; `x` has 4 words a thread, `out` 11, both 16-byte aligned.
+/// One block of [`THREADS`]; `x` has 4 words per thread, `out` 11, both 16-byte aligned.
 #[kernel]
 pub unsafe fn async_copy_sizes(x: &[u32], out: *mut u32) {
     let ones = shared::address_of(shared_array![u32; N]);
@@ -20,7 +20,7 @@ pub unsafe fn async_copy_sizes(x: &[u32], out: *mut u32) {
     let t = thread::thread_idx_x();
     let (at, mirror) = (t as usize, THREADS - 1 - t);
     let from = x.as_ptr().wrapping_add(4 * at);
-    // SAFETY: a slot of its own in each array for each thread; nobody looks before the wait and the barrier.
+    // SAFETY: each thread has its own slot in each array; no thread reads before the wait and the barrier.
     unsafe {
         async_copy::copy_ca::<4, _>(ones + 4 * t, from);
         async_copy::copy_ca::<8, _>(twos + 8 * t, from);
@@ -36,12 +36,13 @@ pub unsafe fn async_copy_sizes(x: &[u32], out: *mut u32) {
     }
 }
 
-/// Copies 16 bytes a thread of which only `bytes[thread]` come from memory, through L1 into the first half of `out` and
-/// past it into the second; the rest is zero. Uses `wait_all` without a group.
+/// Copies 16 bytes per thread, of which only `bytes[thread]` come from memory; the rest is zero. The copies
+/// through L1 go into the first half of `out`, those past it into the second. Uses `wait_all` without a
+/// group.
 ///
 /// # Safety
-/// One block of [`THREADS`]; `x` has 4 words a thread, `bytes` an element of at most 16, `out` 8 words; `x` and `out`
-/// are 16-byte aligned.
+/// One block of [`THREADS`]; `x` has 4 words per thread, `bytes` an element of at most 16, `out` 8 words; `x`
+/// and `out` are 16-byte aligned.
 #[kernel]
 pub unsafe fn async_copy_zero_fill(x: &[u32], bytes: *const u32, out: *mut u32) {
     let cached = shared::address_of(shared_array![[u32; 4]; N]);
@@ -49,7 +50,7 @@ pub unsafe fn async_copy_zero_fill(x: &[u32], bytes: *const u32, out: *mut u32) 
     let t = thread::thread_idx_x();
     let at = t as usize;
     let from = x.as_ptr().wrapping_add(4 * at);
-    // SAFETY: a slot of its own in each array for each thread, read by the same thread after the wait.
+    // SAFETY: each thread has its own slot in each array and reads it after the wait.
     unsafe {
         let bytes = *bytes.add(at);
         vector::store_shared_v4(cached + 16 * t, [u32::MAX; 4]);
@@ -65,10 +66,11 @@ pub unsafe fn async_copy_zero_fill(x: &[u32], bytes: *const u32, out: *mut u32) 
 /// Stages of [`async_copy_pipeline`].
 pub const STAGES: u32 = 3;
 
-/// Sums a block's tiles element by element, with up to `STAGES - 1` tiles under way while one is summed.
+/// Sums a block's tiles element by element. Up to `STAGES - 1` tiles are in flight while one is summed.
 ///
 /// # Safety
-/// One block of [`THREADS`]; `x` is a whole number of tiles of 4 words a thread, 16-byte aligned; `out` is one tile.
+/// One block of [`THREADS`]; `x` is a whole number of tiles of 4 words per thread, 16-byte aligned; `out` is
+/// one tile.
 #[kernel]
 pub unsafe fn async_copy_pipeline(x: &[f32], out: *mut f32) {
     const TILE_WORDS: usize = 4 * N;
@@ -78,17 +80,17 @@ pub unsafe fn async_copy_pipeline(x: &[f32], out: *mut f32) {
     let t = thread::thread_idx_x();
     let tiles = (x.len() / TILE_WORDS) as u32;
     let from = x.as_ptr().wrapping_add(4 * t as usize);
-    // The mirror image reads what a thread copied, so that the barrier is needed too.
+    // The mirror thread reads the words that this thread copied, so the kernel needs the barrier too.
     let mirror = THREADS - 1 - t;
     let mut sum = [0f32; 4];
-    // SAFETY: a stage is overwritten only after the barrier that follows its last reading; `tile < tiles`.
+    // SAFETY: a stage is overwritten only after the barrier that follows its last read; `tile < tiles`.
     unsafe {
         let start = |tile: u32| {
             if tile < tiles {
                 let stage = stages + tile % STAGES * TILE_BYTES;
                 async_copy::copy_cg(stage + 16 * t, from.add(tile as usize * TILE_WORDS));
             }
-            // A group a tile, an empty one at the end, so that the count of groups stays right.
+            // One group per tile, empty ones at the end, so that the group count stays right.
             async_copy::commit_group();
         };
         let mut tile = 0;

@@ -8,7 +8,7 @@ use cuda_std::{kernel, shared_array, thread};
 /// Bins of [`atomic_histogram`].
 pub const BINS: usize = 64;
 
-/// Counts values modulo [`BINS`]: each block in shared memory, then all together in global memory.
+/// Counts values modulo [`BINS`]: first per block in shared memory, then for all blocks in global memory.
 ///
 /// # Safety
 /// Blocks of at least [`BINS`] threads; `bins` holds [`BINS`] words, zero before.
@@ -17,7 +17,7 @@ pub unsafe fn atomic_histogram(x: &[u32], bins: *mut u32) {
     let local = shared_array![u32; BINS];
     let t = thread::thread_idx_x() as usize;
     let i = thread::index_1d() as usize;
-    // SAFETY: bins are below `BINS`; barriers part the plain accesses from the atomic ones.
+    // SAFETY: bins are below `BINS`; barriers separate the plain accesses from the atomic ones.
     unsafe {
         if t < BINS {
             local.add(t).write(0);
@@ -37,7 +37,8 @@ pub unsafe fn atomic_histogram(x: &[u32], bins: *mut u32) {
 /// Words that [`atomic_operations`] changes.
 pub const OPERATION_WORDS: usize = 7;
 
-/// All threads' values go into one word for each operation: sum, difference, smallest, largest, and, or, xor.
+/// Applies each operation to one word with all threads' values: sum, difference, smallest, largest, and, or,
+/// xor.
 ///
 /// # Safety
 /// `words` holds [`OPERATION_WORDS`].
@@ -47,7 +48,7 @@ pub unsafe fn atomic_operations(x: &[u32], words: *mut u32) {
     if i >= x.len() {
         return;
     }
-    // SAFETY: `i` is inside, and so are the words.
+    // SAFETY: `i` and the words are in bounds.
     unsafe {
         let value = *x.get_unchecked(i);
         mid::atomic_fetch_add_u32_device(words, Ordering::Relaxed, value);
@@ -70,7 +71,7 @@ pub unsafe fn atomic_signed_and_wide(x: &[i32], signed: *mut i32, wide: *mut u64
     if i >= x.len() {
         return;
     }
-    // SAFETY: `i` is inside, and so are the words.
+    // SAFETY: `i` and the words are in bounds.
     unsafe {
         let value = *x.get_unchecked(i);
         let square = (i64::from(value) * i64::from(value)).cast_unsigned();
@@ -91,7 +92,7 @@ pub unsafe fn atomic_floats(x: &[f32], single: *mut f32, double: *mut f64) {
     if i >= x.len() {
         return;
     }
-    // SAFETY: `i` is inside, and so are the sums, which are reached by atomics alone.
+    // SAFETY: `i` and the sums are in bounds; only atomics access the sums.
     unsafe {
         let value = *x.get_unchecked(i);
         let block = &*single.add(thread::block_idx_x() as usize).cast::<BlockAtomicF32>();
@@ -103,20 +104,20 @@ pub unsafe fn atomic_floats(x: &[f32], single: *mut f32, double: *mut f64) {
     }
 }
 
-/// Every thread takes a ticket by exchange: the word's old value goes to its place. All values are handed out once, but
-/// for the one that stays in the word.
+/// Every thread exchanges the word for `i + 1` and writes the old value to its place. Each value is handed
+/// out exactly once, except the one that stays in the word.
 ///
 /// # Safety
 /// `word` is one word; `out` has one for each thread.
 #[kernel]
 pub unsafe fn atomic_exchange(word: *mut u32, out: *mut u32) {
     let i = thread::index_1d();
-    // SAFETY: a place for each thread.
+    // SAFETY: `out` has a place for each thread.
     unsafe { out.add(i as usize).write(mid::atomic_fetch_exch_u32_device(word, Ordering::Relaxed, i + 1)) }
 }
 
-/// Multiplies a word by 3 and adds the value, once a value, in any order, with compare-and-swap. The number of tries is at
-/// least one a thread; what comes out depends on the order only through `x`.
+/// Multiplies a word by 3 and adds the value, once per value, in any order, with compare-and-swap. Each
+/// thread tries at least once. The order affects the result only through `x`.
 ///
 /// # Safety
 /// `word` is one word.
@@ -126,7 +127,7 @@ pub unsafe fn atomic_compare_and_swap(x: &[u32], word: *mut u32) {
     if i >= x.len() {
         return;
     }
-    // SAFETY: `i` is inside; the word is reached by atomics alone.
+    // SAFETY: `i` is in bounds; only atomics access the word.
     unsafe {
         let value = *x.get_unchecked(i);
         let mut seen = mid::atomic_load_32_device(word, Ordering::Relaxed);
@@ -141,7 +142,7 @@ pub unsafe fn atomic_compare_and_swap(x: &[u32], word: *mut u32) {
     }
 }
 
-/// Sums all values: each block writes its partial sum and a fence, and the last block to come adds them up in order.
+/// Sums all values: each block writes its partial sum and a fence, and the last block adds them in order.
 ///
 /// # Safety
 /// Blocks of 128 threads; `partial` holds a word for each block, `counter` is 0, `out` one word.
@@ -150,8 +151,8 @@ pub unsafe fn atomic_last_block_sum(x: &[u32], partial: *mut u32, counter: *mut 
     let shared = shared_array![u32; 1];
     let (t, blocks) = (thread::thread_idx_x(), thread::grid_dim_x());
     let i = thread::index_1d() as usize;
-    // SAFETY: all indices lie inside. The counter's addition releases this block's sum and acquires those of all
-    // blocks before; barriers part the uses of shared memory.
+    // SAFETY: all indices are in bounds. The counter's addition releases this block's sum and acquires those
+    // of all earlier blocks; barriers separate the uses of shared memory.
     unsafe {
         if t == 0 {
             shared.write(0);

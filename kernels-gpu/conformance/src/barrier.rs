@@ -7,19 +7,19 @@ use cuda_std::{barrier, kernel, shared_array, thread};
 const FULL: u32 = 1;
 /// The tile is empty: both sides wait.
 const EMPTY: u32 = 2;
-/// Where a half of the block votes.
+/// The barrier at which the first half of the block votes.
 const FIRST_HALF: u32 = 3;
 const SECOND_HALF: u32 = 4;
 
-/// Threads that produce, and as many that consume, in [`barrier_pipeline`].
+/// Number of producer threads, and of consumer threads, in [`barrier_pipeline`].
 pub const ROLE_THREADS: u32 = 64;
 
-/// Two warps copy tiles of [`ROLE_THREADS`] words into shared memory, two others write them out mirrored and doubled;
-/// the two sides keep in step with one barrier for "full" and one for "empty".
+/// Two warps copy tiles of [`ROLE_THREADS`] words into shared memory. Two other warps write them out mirrored
+/// and doubled. One barrier for "full" and one for "empty" synchronise them.
 ///
-/// By the PTX ISA consumers need not wait at "empty": `arrive` too orders the reads before it. compute-sanitizer's
-/// racecheck, which has to pass over every kernel, does not follow that direction: on an H200 it reports each write of the
-/// producers as a race with a read before `arrive`.
+/// By the PTX ISA consumers need not wait at "empty", because `arrive` also orders the reads before it.
+/// compute-sanitizer's racecheck, which must pass for every kernel, does not model that: on an H200 it
+/// reports each write of the producers as a race with a read before `arrive`.
 ///
 /// # Safety
 /// One block of `2 * ROLE_THREADS` threads; both arrays hold the same number of whole tiles.
@@ -31,8 +31,8 @@ pub unsafe fn barrier_pipeline(x: &[u32], out: *mut u32) {
     let t = thread::thread_idx_x() as usize;
     let tiles = x.len() / N;
     let mut k = 0;
-    // SAFETY: whole warps play each role; the two barriers alternate, so a side writes or reads the tile only while it
-    // owns it; all indices lie inside.
+    // SAFETY: whole warps play each role; the two barriers alternate, so each side accesses the tile only
+    // while it owns it; all indices are in bounds.
     unsafe {
         if t < N {
             while k < tiles {
@@ -54,7 +54,8 @@ pub unsafe fn barrier_pipeline(x: &[u32], out: *mut u32) {
     }
 }
 
-/// The two halves of a block vote at barriers of their own. Rows of the block's size: count, all, any of the half.
+/// The two halves of a block vote at separate barriers. Rows of the block's size: count, all, any of the
+/// half.
 ///
 /// # Safety
 /// One block, its size a multiple of 64; an element of `predicates` for each thread, three of `out`.
@@ -64,11 +65,11 @@ pub unsafe fn barrier_votes(predicates: &[u32], out: *mut u32) {
     let (t, half) = (thread::thread_idx_x(), thread::block_dim_x() / 2);
     // SAFETY: as many elements as threads.
     let predicate = unsafe { *predicates.get_unchecked(t as usize) != 0 };
-    // SAFETY: whole warps in each branch, all threads of a half at its barrier.
+    // SAFETY: whole warps in each branch; all threads of a half reach its barrier.
     let (count, all, any) = unsafe {
         if t < half { vote::<FIRST_HALF>(half, predicate) } else { vote::<SECOND_HALF>(half, predicate) }
     };
-    // SAFETY: three elements a thread.
+    // SAFETY: `out` has three elements per thread.
     unsafe {
         out.add(t as usize).write(count);
         out.add(n + t as usize).write(u32::from(all));
@@ -90,8 +91,8 @@ unsafe fn vote<const ID: u32>(threads: u32, predicate: bool) -> (u32, bool, bool
     }
 }
 
-/// Every warp has a barrier of its own and goes through it a number of times that differs from warp to warp, handing a
-/// value to its neighbour lane each time.
+/// Every warp has its own barrier. Each warp passes it a different number of times, and hands a value to the
+/// neighbour lane each time.
 ///
 /// # Safety
 /// One block of at most 15 whole warps; an element of both arrays for each thread.

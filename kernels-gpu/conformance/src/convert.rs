@@ -52,8 +52,8 @@ pub unsafe fn convert_to_packed(low: &[f32], high: *const f32, out: *mut u32) {
 /// Rows of [`convert_widen`].
 pub const WIDEN_ROWS: usize = 6;
 
-/// 16-bit codes, taken as f16 and as bf16, widened alone and as the two halves of a register.
-/// Rows: f16, low and high of packed f16, bf16, low and high of packed bf16.
+/// Widens 16-bit codes, read as f16 and as bf16, singly and as the two halves of a register. Rows: f16, low
+/// and high of packed f16, bf16, low and high of packed bf16.
 ///
 /// # Safety
 /// `out` has [`WIDEN_ROWS`] rows.
@@ -79,7 +79,7 @@ pub unsafe fn convert_widen(codes: &[u16], out: *mut f32) {
 /// f32 to tf32 (the register's bits), i32 and i8 (as i32).
 ///
 /// # Safety
-/// Three rows each a word wide.
+/// Three rows, each one word wide.
 #[kernel]
 pub unsafe fn convert_to_words(x: &[f32], out: *mut u32) {
     let rows = Rows::new(out, x.len());
@@ -106,7 +106,7 @@ pub unsafe fn convert_to_tf32_rn(x: &[f32], out: *mut u32) {
     unsafe { rows.set(0, convert::tf32_from_f32_rn(*x.get_unchecked(i))) }
 }
 
-/// Pairs of f32 to packed E4M3 and E5M2; then the same from the pair rounded to f16.
+/// Pairs of f32 to packed E4M3 and E5M2, then the same from the pair rounded to f16.
 ///
 /// # Safety
 /// As many elements in `high` as in `low`; `out` has four rows.
@@ -126,7 +126,7 @@ pub unsafe fn convert_to_fp8(low: &[f32], high: *const f32, out: *mut u16) {
     }
 }
 
-/// Pairs of 8-bit codes, taken as E4M3 and as E5M2, to packed f16.
+/// Pairs of 8-bit codes, read as E4M3 and as E5M2, to packed f16.
 ///
 /// # Safety
 /// `out` has two rows.

@@ -1,4 +1,4 @@
-//! Arithmetic in one instruction.
+//! Single-instruction arithmetic.
 
 use cuda_std::{fastmath, kernel};
 
@@ -58,7 +58,7 @@ pub unsafe fn fastmath_approximations(x: &[f32], out: *mut f32) {
     }
 }
 
-/// Packed f16. Rows: sum, difference, product, fma, min, max, max or NaN, 2^a, hyperbolic tangent of a.
+/// Packed f16. Rows: sum, difference, product, fma, min, max, max with NaN, 2^a, hyperbolic tangent of a.
 ///
 /// # Safety
 /// As many elements in `b` and `c` as in `a`; `out` has eight rows.
@@ -81,7 +81,7 @@ pub unsafe fn fastmath_f16x2(a: &[u32], b: *const u32, c: *const u32, out: *mut 
     }
 }
 
-/// Packed bf16. Rows: sum, difference, product, fma, min, max, max or NaN.
+/// Packed bf16. Rows: sum, difference, product, fma, min, max, max with NaN.
 ///
 /// # Safety
 /// As many elements in `b` and `c` as in `a`; `out` has six rows.

@@ -2,11 +2,12 @@
 
 use cuda_std::{grid, kernel, thread, vector};
 
-/// `rounds` times: every thread adds to its word the word of the thread half the grid away, all threads reading
-/// before any writes. Blocks see each other's writes after each barrier.
+/// In each of `rounds` rounds every thread adds the word of the thread half the grid away to its own. All
+/// threads read before any writes. Blocks see each other's writes after each barrier.
 ///
 /// # Safety
-/// A cooperative launch; `words` holds a word for each thread, an even number; `workspace` as [`grid::sync`] wants it.
+/// A cooperative launch; `words` holds a word for each thread, an even number; `workspace` as [`grid::sync`]
+/// requires.
 #[kernel]
 pub unsafe fn grid_rounds(rounds: u32, words: *mut u32, workspace: *mut u32) {
     let threads = thread::grid_dim_x() * thread::block_dim_x();
@@ -14,7 +15,7 @@ pub unsafe fn grid_rounds(rounds: u32, words: *mut u32, workspace: *mut u32) {
     let partner = if i < threads / 2 { i + threads / 2 } else { i - threads / 2 };
     let mut round = 0;
     while round < rounds {
-        // SAFETY: both words are inside; barriers part all reads from all writes.
+        // SAFETY: both words are in bounds; barriers separate all reads from all writes.
         unsafe {
             let other: u32 = vector::load_l2(words.add(partner as usize));
             grid::sync(workspace);

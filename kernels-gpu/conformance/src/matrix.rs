@@ -11,15 +11,15 @@ const ROW_BYTES: u32 = 16;
 /// Words that [`matrix_load`] writes: one, two and four matrices, as stored and transposed.
 pub const LOAD_WORDS: usize = 2 * (1 + 2 + 4) * LANES;
 
-/// Where lane's row lies when matrices are kept with their rows in the opposite order, so that an instruction that
-/// ignored the addresses would be noticed.
+/// The address of a lane's row. The rows of each matrix are stored in the opposite order, so an instruction
+/// that ignored the addresses would give wrong results.
 #[inline(always)]
 fn row_address(tile: u32, lane: u32) -> u32 {
     tile + ROW_BYTES * (ROWS as u32 - 1 - lane)
 }
 
-/// Stores one row of 8 elements a lane, then loads 1, 2, 4 matrices, then the same transposed. Register `m` of a load
-/// is a row of 32 words of `out`.
+/// Stores one row of 8 elements per lane, loads 1, 2 and 4 matrices, then the same transposed. Register `m`
+/// of a load is a row of 32 words of `out`.
 ///
 /// # Safety
 /// One warp; `x` is 32 rows of 8 16-bit elements, 16-byte aligned; `out` holds [`LOAD_WORDS`].
@@ -28,7 +28,7 @@ pub unsafe fn matrix_load(x: &[u16], out: *mut u32) {
     let tile = shared::address_of(shared_array![[u16; 8]; ROWS]);
     let lane = warp::lane_id();
     let row = row_address(tile, lane);
-    // SAFETY: 32 rows of 16 bytes; a barrier parts the writes from the reads; the whole warp is here.
+    // SAFETY: 32 rows of 16 bytes; a barrier separates the writes from the reads; the whole warp is here.
     unsafe {
         let mine: [u32; 4] = vector::load_nc_v4(x.as_ptr().add(8 * lane as usize).cast());
         vector::store_shared_v4(row, mine);
@@ -62,15 +62,16 @@ pub const STORE_WORDS: usize = ROWS * 4;
 /// Fills the tile with ones, stores `count` (1, 2 or 4) matrices from registers, and writes the tile out.
 ///
 /// # Safety
-/// One warp; `x` is 4 words a lane (register `m` of lane `l` at `32 m + l`); `out` holds [`STORE_WORDS`], 16-byte
-/// aligned; `count` is 1, 2 or 4.
+/// One warp; `x` is 4 words per lane (register `m` of lane `l` at `32 m + l`); `out` holds [`STORE_WORDS`],
+/// 16-byte aligned; `count` is 1, 2 or 4.
 #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
 #[kernel]
 pub unsafe fn matrix_store(x: &[u32], count: u32, transposed: u32, out: *mut u32) {
     let tile = shared::address_of(shared_array![[u16; 8]; ROWS]);
     let lane = warp::lane_id();
     let row = row_address(tile, lane);
-    // SAFETY: 32 rows of 16 bytes; barriers part the accesses; `count` and `transposed` are the same for the whole warp.
+    // SAFETY: 32 rows of 16 bytes; barriers separate the accesses; `count` and `transposed` are the same for
+    // the whole warp.
     unsafe {
         let x = x.as_ptr().add(lane as usize);
         let r = [*x, *x.add(LANES), *x.add(2 * LANES), *x.add(3 * LANES)];
@@ -93,8 +94,8 @@ pub unsafe fn matrix_store(x: &[u32], count: u32, transposed: u32, out: *mut u32
 /// Side of the tiles of [`matrix_multiply`].
 pub const SIDE: usize = 16;
 
-/// `D = A B` for 16x16 tiles of f16, all row-major, f32 result: the usual path of a GEMM's inner loop, A by `ldmatrix`,
-/// B, which `mma` wants column-major, by `ldmatrix` with `trans`.
+/// `D = A B` for 16x16 tiles of f16, all row-major, with an f32 result. This is the usual path of a GEMM's
+/// inner loop: `ldmatrix` loads A, and `ldmatrix` with `trans` loads B, which `mma` needs column-major.
 ///
 /// # Safety
 /// One warp; `a`, `b` (both 16-byte aligned) and `out` are whole tiles.
@@ -106,10 +107,10 @@ pub unsafe fn matrix_multiply(a: *const u16, b: *const u16, out: *mut f32) {
     let lane = warp::lane_id();
     // Each lane copies half a row of each tile.
     let (half_row, offset) = (8 * lane as usize, ROW_BYTES * lane);
-    // Four 8x8 matrices: lanes 0..16 name the rows of the left two, 16..32 those of the right two.
+    // Four 8x8 matrices: lanes 0..16 give the row addresses of the left two, 16..32 those of the right two.
     let corner = lane % 16 * TILE_ROW_BYTES + lane / 16 * ROW_BYTES;
     let (g, t) = (lane as usize / 4, lane as usize % 4);
-    // SAFETY: whole tiles; a barrier parts the writes from the reads; the whole warp is here.
+    // SAFETY: whole tiles; a barrier separates the writes from the reads; the whole warp is here.
     unsafe {
         let piece: [u32; 4] = vector::load_nc_v4(a.add(half_row).cast());
         vector::store_shared_v4(a_tile + offset, piece);

@@ -1,6 +1,8 @@
-//! One product of each shape and type, by one warp, its fragments loaded by hand from global memory.
+//! One product of each shape and type by one warp. The kernels load the fragments directly from global
+//! memory.
 //!
-//! A is `[16, K]` row-major, B `[8, K]` row-major (that is, `[K, 8]` column-major), C and D `[16, 8]` row-major.
+//! A is `[16, K]` row-major, B `[8, K]` row-major (that is, `[K, 8]` column-major), C and D `[16, 8]`
+//! row-major.
 
 use cuda_std::{kernel, mma, warp};
 
@@ -9,7 +11,7 @@ pub const M: usize = 16;
 /// Columns of B, C and D.
 pub const N: usize = 8;
 
-/// Lane's row group and place in it: the `g` and `t` of the fragment layouts.
+/// The lane's group and its place in the group: the `g` and `t` of the fragment layouts.
 #[inline(always)]
 fn group_and_place() -> (usize, usize) {
     let lane = warp::lane_id() as usize;
@@ -19,7 +21,7 @@ fn group_and_place() -> (usize, usize) {
 /// Two neighbouring 16-bit elements of a row-major matrix of `width`, the first at an even column.
 ///
 /// # Safety
-/// Inside the matrix, which is 4-byte aligned.
+/// In bounds of the matrix, which is 4-byte aligned.
 #[inline(always)]
 unsafe fn pair(matrix: *const u16, width: usize, row: usize, column: usize) -> u32 {
     // SAFETY: the caller's promise.
@@ -185,7 +187,7 @@ pub unsafe fn mma_m16n8k8_f16_f16(a: *const u16, b: *const u16, c: *const u16, o
     }
 }
 
-/// tf32, f32 sum, K = 8. The inputs are f32 of which only the upper 19 bits count.
+/// tf32, f32 sum, K = 8. Of the f32 inputs only the upper 19 bits count.
 ///
 /// # Safety
 /// One warp; whole matrices.
@@ -203,7 +205,7 @@ pub unsafe fn mma_m16n8k8_f32_tf32(a: *const u32, b: *const u32, c: *const f32, 
     }
 }
 
-/// tf32, f32 sum, K = 4. The inputs are f32 of which only the upper 19 bits count.
+/// tf32, f32 sum, K = 4. Of the f32 inputs only the upper 19 bits count.
 ///
 /// # Safety
 /// One warp; whole matrices.

@@ -1,8 +1,8 @@
-//! Results in rows.
+//! Outputs with several rows of results.
 
 use cuda_std::thread;
 
-/// This thread's element of every row, if it has one: threads beyond `n` have none.
+/// This thread's element of every row. Threads beyond `n` have none.
 #[derive(Clone, Copy)]
 pub struct Rows<T> {
     out: *mut T,
@@ -11,13 +11,13 @@ pub struct Rows<T> {
 }
 
 impl<T> Rows<T> {
-    /// Rows of `n` elements at `out`, element [`thread::index`] of each.
+    /// Rows of `n` elements at `out`. The thread's element is number [`thread::index`] of each row.
     #[inline(always)]
     pub fn new(out: *mut T, n: usize) -> Self {
         Self { out, n, index: thread::index() as usize }
     }
 
-    /// The thread's place in a row, if it has one.
+    /// The thread's position in a row. `None` beyond `n`.
     #[inline(always)]
     pub fn index(&self) -> Option<usize> {
         (self.index < self.n).then_some(self.index)
@@ -30,7 +30,7 @@ impl<T> Rows<T> {
     #[inline(always)]
     #[track_caller]
     pub unsafe fn set(&self, row: usize, value: T) {
-        // SAFETY: the caller vouches for the row, and `index < n`.
+        // SAFETY: the caller guarantees the row, and `index < n`.
         unsafe { self.out.add(row * self.n + self.index).write(value) }
     }
 }

@@ -5,7 +5,8 @@ use cuda_std::{kernel, shared, shared_array, thread, vector};
 /// Copies of the input that the `vector_copy_*` kernels write: one for each kind of load.
 pub const COPIES: usize = 4;
 
-/// Copies word by word, with each kind of load; the first two copies by plain stores, the last two by streaming ones.
+/// Copies word by word, with each kind of load. The first two copies use plain stores, the last two streaming
+/// stores.
 ///
 /// # Safety
 /// `x` holds a word for each thread, `out` [`COPIES`] times as many.
@@ -41,7 +42,7 @@ pub unsafe fn vector_copy_v2(x: &[i32], out: *mut i32) {
     }
 }
 
-/// As [`vector_copy_v1`] by 16 bytes; asks for the next block's data first.
+/// As [`vector_copy_v1`] by 16 bytes. Prefetches the next block's data first.
 ///
 /// # Safety
 /// `x`, 16-byte aligned, holds four words for each thread, `out` [`COPIES`] times as many.
@@ -60,15 +61,16 @@ pub unsafe fn vector_copy_v4(x: &[f32], out: *mut f32) {
     }
 }
 
-/// Threads of the `vector_shared_*` kernels' only block.
+/// Threads in the only block of the `vector_shared_*` kernels.
 pub const SHARED_THREADS: u32 = 128;
 
-/// Reverses bytes, 16-bit values, words, pairs and quads through shared memory, each thread writing its own and reading
-/// its mirror image's. `x` and `out`: quads; the narrower results come after, one a thread: pairs, words, then
-/// 16-bit values and bytes widened to words.
+/// Reverses bytes, 16-bit values, words, pairs and quads through shared memory. Each thread writes its own
+/// slot and reads its mirror thread's. `x` and `out` hold quads. The narrower results follow, one per thread:
+/// pairs, words, then 16-bit values and bytes widened to words.
 ///
 /// # Safety
-/// One block of [`SHARED_THREADS`]; `x` has 4 words a thread, 16-byte aligned, `out` 9 words a thread, 16-byte aligned.
+/// One block of [`SHARED_THREADS`]; `x` has 4 words per thread, 16-byte aligned, `out` 9 words per thread,
+/// 16-byte aligned.
 #[kernel]
 pub unsafe fn vector_shared_mirror(x: &[u32], out: *mut u32) {
     const N: usize = SHARED_THREADS as usize;
@@ -76,8 +78,8 @@ pub unsafe fn vector_shared_mirror(x: &[u32], out: *mut u32) {
     let t = thread::thread_idx_x();
     let mirror = SHARED_THREADS - 1 - t;
     let at = t as usize;
-    // SAFETY: every address is that of one of `N` slots of 16 bytes; barriers part writes from reads and reads from
-    // the next writes; outputs are a place of its own for each thread.
+    // SAFETY: every address is that of one of `N` slots of 16 bytes; barriers separate writes from reads and
+    // reads from the next writes; each thread has its own place in the outputs.
     unsafe {
         let quad: [u32; 4] = vector::load_nc_v4(x.as_ptr().add(4 * at));
         vector::store_shared_v4(tile + 16 * t, quad);

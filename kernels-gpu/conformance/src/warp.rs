@@ -8,7 +8,7 @@ use crate::rows::Rows;
 /// Rows of [`warp_shuffles`].
 pub const SHUFFLE_ROWS: usize = 8;
 
-/// Four shuffles over the whole warp: down by 3, up by 3, from lane 5, xor 6; then the flags that came with them.
+/// Four shuffles over the whole warp: down by 3, up by 3, from lane 5, xor 6; then their flags.
 ///
 /// # Safety
 /// As many threads as elements, whole warps; `out` has [`SHUFFLE_ROWS`] rows.
@@ -68,7 +68,7 @@ pub unsafe fn warp_votes(x: &[u32], out: *mut u32) {
     }
 }
 
-/// Rows: lanes with the same value; the mask if all lanes have it, else 0.
+/// Rows: the mask of lanes with the same value; the mask if all lanes have it, else 0.
 ///
 /// # Safety
 /// As many threads as elements, whole warps; `out` has two rows.
@@ -104,7 +104,7 @@ pub unsafe fn warp_reductions(x: &[u32], out: *mut u32) {
     }
 }
 
-/// Inclusive prefix sums of each warp's values.
+/// Inclusive scan of each warp's values.
 ///
 /// # Safety
 /// As many threads as elements, whole warps; `out` as many elements.
@@ -126,7 +126,7 @@ pub unsafe fn warp_scan(x: &[u32], out: *mut u32) {
     }
 }
 
-/// Lanes 0 to 15 shuffle and sum among themselves while the others do something else.
+/// Lanes 0 to 15 shuffle and sum among themselves while the other lanes run different code.
 ///
 /// # Safety
 /// As many threads as elements, whole warps; `out` as many elements.
@@ -146,7 +146,7 @@ pub unsafe fn warp_half_reduce(x: &[u32], out: *mut u32) {
     }
 }
 
-/// Reverses each warp's values through shared memory, with nothing but `sync_warp` between write and read.
+/// Reverses each warp's values through shared memory, with only `sync_warp` between write and read.
 ///
 /// # Safety
 /// One block of at most 1024 threads, whole warps; as many elements as threads in both arrays.
@@ -154,7 +154,7 @@ pub unsafe fn warp_half_reduce(x: &[u32], out: *mut u32) {
 pub unsafe fn warp_reverse_shared(x: &[u32], out: *mut u32) {
     let tile = shared_array![u32; 1024];
     let i = thread::index_1d() as usize;
-    // SAFETY: a place of its own for each thread; the reader's partner is in the same warp and has written.
+    // SAFETY: each thread has its own place; the reader's partner is in the same warp and has written.
     unsafe {
         tile.add(i).write(*x.get_unchecked(i));
         warp::sync_warp(FULL_MASK);

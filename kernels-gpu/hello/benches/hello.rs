@@ -1,4 +1,4 @@
-//! The kernel's time by the device's own clock.
+//! Measures the kernel's time by the device's clock.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -11,7 +11,7 @@ use ironwarp::{DeviceBuffer, Event, Result};
 
 fn bench(criterion: &mut Criterion) {
     if let Err(error) = measure(criterion) {
-        // A benchmark that cannot run has failed.
+        // A benchmark that cannot run counts as failed.
         eprintln!("{error}");
         std::process::exit(1);
     }
@@ -20,13 +20,13 @@ fn bench(criterion: &mut Criterion) {
 fn measure(criterion: &mut Criterion) -> Result<()> {
     let device = device()?;
     let stream = device.stream()?;
-    // On a GPU far more than its caches hold; the software driver takes a second for as much.
+    // On a GPU far larger than its caches. The software driver takes a second for its smaller size.
     let len = if device.is_software() { 1 << 14 } else { 1 << 27 };
     let (x, old) = (values(1, len), values(2, len));
     let x_device = DeviceBuffer::from_slice(&stream, &x)?;
     let mut y = DeviceBuffer::from_slice(&stream, &old)?;
     run(&stream, 0.5, &x_device, &mut y)?;
-    // What is measured computes the right thing.
+    // Checks that the measured kernel computes the right result.
     let want = oracle(0.5, &x, &old);
     assert!(y.to_vec(&stream)?.iter().zip(want).all(|(&got, want)| (f64::from(got) - want).abs() < 1e-6));
 

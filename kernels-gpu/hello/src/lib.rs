@@ -1,17 +1,18 @@
 //! `y = a x + y` for f32 vectors of any length.
 //!
-//! One thread an element: 12 bytes moved for two operations, so memory is the limit.
+//! One thread per element. It moves 12 bytes for two operations, so memory bandwidth is the limit.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 
 use cuda_std::prelude::*;
 
-/// Threads of a block.
+/// Threads per block.
 pub const THREADS: u32 = 256;
 
 /// `y[i] = a * x[i] + y[i]`.
 ///
 /// # Safety
-/// `y` is valid for reads and writes of `x.len()` elements and does not overlap `x`. At least `x.len()` threads, in blocks of [`THREADS`].
+/// `y` is valid for reads and writes of `x.len()` elements and does not overlap `x`. At least `x.len()`
+/// threads, in blocks of [`THREADS`].
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn hello(a: f32, x: &[f32], y: *mut f32) {
     let i = thread::index_1d() as usize;

@@ -1,4 +1,4 @@
-//! The kernel against its oracle, on whichever driver is there. On the software driver the checker watches every access.
+//! The kernel against its oracle, on either driver. On the software driver the checker watches every access.
 
 mod common;
 use common::{device, oracle, run, values};

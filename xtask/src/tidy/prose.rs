@@ -13,6 +13,10 @@ const FOLDERS: &[&str] = &[
     "crates/num/",
     "crates/reference/",
     "crates/testkit/",
+    "kernels-gpu/checker/",
+    "kernels-gpu/compat/",
+    "kernels-gpu/conformance/",
+    "kernels-gpu/hello/",
 ];
 
 /// Everything that the files break, one sentence each.

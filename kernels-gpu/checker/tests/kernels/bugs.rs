@@ -1,4 +1,4 @@
-//! Every bug is found under every schedule, with its kind and its line.
+//! The checker finds every bug under every schedule, with its kind and its line.
 
 use crate::common::{Data, case};
 use simt::{FaultKind, LaunchConfig};

@@ -1,4 +1,4 @@
-//! Correct kernels: nothing is reported under any schedule, and the results are right.
+//! Correct kernels: no schedule gives a report, and the results are right.
 
 use crate::common::case;
 use simt::LaunchConfig;
@@ -85,7 +85,7 @@ fn warps() {
 #[test]
 fn grids() {
     case("grid_rounds").blocks(4).words(512).cooperative().passes(|data, _| {
-        // Four rounds of adding the element 64 further on, over a ring of 256.
+        // Four rounds. Each adds the element 64 places on, in a ring of 256.
         let binomial = [1, 4, 6, 4, 1];
         for (i, &value) in data[..256].iter().enumerate() {
             let expected: usize = (0..5).map(|k| binomial[k] * ((i + 64 * k) % 256)).sum();

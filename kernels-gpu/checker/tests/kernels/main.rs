@@ -1,4 +1,4 @@
-//! The kernels of this package under the checker: bugs are reported, correct kernels pass.
+//! The kernels of this package under the checker: it reports bugs and passes correct kernels.
 
 mod bugs;
 mod common;

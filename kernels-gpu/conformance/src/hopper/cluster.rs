@@ -1,11 +1,12 @@
-//! Blocks that see each other's shared memory.
+//! Distributed shared memory: blocks of a cluster access each other's shared memory.
 
 use cuda_std::{cluster, fence, kernel, mbarrier, shared, shared_array, thread, tma, vector};
 
-/// Words that [`cluster_positions`] writes a block.
+/// Words that [`cluster_positions`] writes per block.
 pub const POSITION_WORDS: usize = 14;
 
-/// Rank and number of blocks, then place and size along x, y, z: of the block in its cluster, of the cluster in the grid.
+/// Rank and number of blocks, then position and size along x, y, z: of the block in its cluster, and of the
+/// cluster in the grid.
 ///
 /// # Safety
 /// `out` holds [`POSITION_WORDS`] words for each block, in the order of the blocks' indices, x fastest.
@@ -30,12 +31,12 @@ pub unsafe fn cluster_positions(out: *mut u32) {
     }
 }
 
-/// Words a block of the ring kernels' shared memory.
+/// Words of shared memory per block of the ring kernels.
 pub const RING_WORDS: usize = 4 * 32;
 
-/// Every block takes its part of `x` into shared memory. Then `out` gets, in three parts, what the block of the next rank has, loaded in
-/// pieces of 4, 8 and 16 bytes, and, in three more, what the block of the rank before stored here in such pieces: its part, with 1, 2
-/// and 3 added.
+/// Every block loads its part of `x` into shared memory. Then it writes six parts to `out`. The first three
+/// are the next block's words, loaded in pieces of 4, 8 and 16 bytes. The other three are the words that the
+/// previous block stored here in such pieces: its part, plus 1, 2 and 3.
 ///
 /// # Safety
 /// Blocks of 32 threads; `x` has [`RING_WORDS`] words for each block, `out` six times that.
@@ -48,10 +49,10 @@ pub unsafe fn cluster_ring(x: *const u32, out: *mut u32) {
     let (rank, blocks) = (cluster::block_rank(), cluster::blocks());
     let next = (rank + 1) % blocks;
     let at = 16 * t;
-    // SAFETY: each thread has 16 bytes of each part; barriers of the cluster say that all blocks run, part the writes from the reads, and
-    // the reads from the exit.
+    // SAFETY: each thread has 16 bytes of each part; cluster barriers ensure that all blocks run, and
+    // separate the writes from the reads and the reads from the exit.
     unsafe {
-        // Nothing is written yet that the others would have to see.
+        // No write needs to be visible yet.
         cluster::arrive_relaxed();
         cluster::wait();
         let x: [u32; 4] = vector::load_nc_v4(x.add(block * RING_WORDS + 4 * t as usize));
@@ -78,20 +79,20 @@ pub unsafe fn cluster_ring(x: *const u32, out: *mut u32) {
             let got: [u32; 4] = vector::load_shared_v4(given + part * BYTES + at);
             vector::store_v4(out.add((3 + part as usize) * RING_WORDS), got);
         }
-        // A block that is gone has no shared memory: the one before has to have read this one's.
+        // An exited block has no shared memory, so this waits until the previous block has read this block's.
         cluster::sync();
     }
 }
 
-/// Most blocks of a cluster of [`cluster_gather`].
+/// The largest cluster of [`cluster_gather`], in blocks.
 pub const MAX_BLOCKS: usize = 16;
 
-/// In each round, every thread of the cluster stores `1000 rank + t + round` into the first block's shared memory and arrives at a
-/// barrier there; the first block waits and writes what it got, [`MAX_BLOCKS`] x threads words a round (those of blocks that are not
-/// there stay as they are).
+/// In each round every thread of the cluster stores `1000 rank + t + round` into the first block's shared
+/// memory and arrives at a barrier there. The first block waits and writes the words: [`MAX_BLOCKS`] x
+/// threads per round. Words of blocks that do not exist keep their values.
 ///
 /// # Safety
-/// One cluster of blocks of 32 threads; `out` holds [`MAX_BLOCKS`] x 32 words a round.
+/// One cluster of blocks of 32 threads; `out` holds [`MAX_BLOCKS`] x 32 words per round.
 #[kernel]
 pub unsafe fn cluster_gather(rounds: u32, out: *mut u32) {
     const THREADS: u32 = 32;
@@ -99,8 +100,9 @@ pub unsafe fn cluster_gather(rounds: u32, out: *mut u32) {
     let bar = shared::address_of(shared_array![u64; 1]);
     let slots = shared::address_of(shared_array![u32; MAX_BLOCKS * THREADS as usize]);
     let slot = 4 * (THREADS * rank + t);
-    // SAFETY: the barrier is made before any block arrives; it takes one arrival of each thread of the cluster a round; a barrier of the cluster
-    // parts the reads of a round from the writes of the next, and the last reads from the exit.
+    // SAFETY: the mbarrier is initialised before any block arrives, and takes one arrival of each thread of
+    // the cluster per round; a cluster barrier separates the reads of a round from the writes of the next,
+    // and the last reads from the exit.
     unsafe {
         if rank == 0 && t == 0 {
             mbarrier::init(bar, THREADS * blocks);
@@ -125,11 +127,12 @@ pub unsafe fn cluster_gather(rounds: u32, out: *mut u32) {
     }
 }
 
-/// Ways to send that [`cluster_send`] knows.
+/// The number of ways in which [`cluster_send`] can send.
 pub const WAYS: usize = 4;
 
-/// Every block sends its part of `x` to the block of the next rank, the way `way` says: by asynchronous stores of 4, 8 or 16 bytes (0, 1, 2), which add 1, 2 or
-/// 3, or as it is by a bulk copy (3); it writes what it got from the block before to `out`.
+/// Every block sends its part of `x` to the block of the next rank, and writes the part that it received to
+/// `out`. `way` selects asynchronous stores of 4, 8 or 16 bytes (0, 1, 2), which add 1, 2 or 3, or a bulk
+/// copy (3), which adds nothing.
 ///
 /// # Safety
 /// Blocks of 32 threads; `x` and `out` have [`RING_WORDS`] words for each block.
@@ -142,12 +145,12 @@ pub unsafe fn cluster_send(way: u32, x: *const u32, out: *mut u32) {
     let bar = shared::address_of(shared_array![u64; 1]);
     let next = (cluster::block_rank() + 1) % cluster::blocks();
     let at = 16 * t;
-    // SAFETY: each thread has 16 bytes of each part; the barrier is made and expects all bytes before any block sends; nobody leaves before all have what was
-    // sent to them.
+    // SAFETY: each thread has 16 bytes of each part; the mbarrier is initialised and expects all bytes before
+    // any block sends; no block exits before all have received their part.
     unsafe {
         let x: [u32; 4] = vector::load_nc_v4(x.add(block * RING_WORDS + 4 * t as usize));
         vector::store_shared_v4(mine + at, x);
-        // Written before, by this block: a store from another one needs no proxy fence.
+        // This block writes here first. A later store from another block needs no proxy fence.
         vector::store_shared_v4(given + at, [0u32; 4]);
         if t == 0 {
             mbarrier::init(bar, 1);

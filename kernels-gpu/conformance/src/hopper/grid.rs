@@ -1,11 +1,11 @@
-//! Launches that overlap the one before.
+//! Programmatic dependent launch: launches that overlap the previous one.
 
 use cuda_std::{grid, kernel, thread};
 
-/// `x[i] = 3 x[i] + 1`, after the launch ahead has ended; lets the next one start at once.
+/// `x[i] = 3 x[i] + 1`, after the previous launch has ended. Lets the next launch start at once.
 ///
 /// # Safety
-/// One thread an element at most.
+/// At most one thread per element.
 #[kernel]
 pub unsafe fn grid_overlapping_step(x: &mut [u32]) {
     grid::launch_dependents();

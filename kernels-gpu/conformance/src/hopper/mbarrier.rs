@@ -1,23 +1,24 @@
-//! Barriers that count arrivals and bytes.
+//! mbarriers: barriers that count arrivals and bytes.
 
 use cuda_std::{fence, kernel, mbarrier, shared, shared_array, thread, tma, vector};
 
-/// Threads of a block, at most.
+/// The most threads per block.
 pub const MAX_THREADS: usize = 256;
 
-/// In each round every thread leaves `x[t] + round` in shared memory, arrives, waits, and reads what thread
-/// `(t + 1 + round) % threads` left: `out[round * threads + t]`.
+/// In each round every thread writes `x[t] + round` to shared memory, arrives, waits, and reads the word of
+/// thread `(t + 1 + round) % threads`: `out[round * threads + t]`.
 ///
 /// # Safety
-/// One block of at most [`MAX_THREADS`] threads along x; `x` has an element for each, `out` one for each in each round.
+/// One block of at most [`MAX_THREADS`] threads along x; `x` has an element for each, `out` one for each in
+/// each round.
 #[kernel]
 pub unsafe fn mbarrier_rounds(x: &[u32], rounds: u32, out: *mut u32) {
     let (t, threads) = (thread::thread_idx_x(), thread::block_dim_x());
     let bar = shared::address_of(shared_array![u64; 1]);
     // Two buffers: while a thread writes one, others may still read the other.
     let slots = shared::address_of(shared_array![u32; 2 * MAX_THREADS]);
-    // SAFETY: the first thread makes the barrier before the others use it; a phase takes one arrival of each thread, and
-    // a buffer is written again only after the phase in which all have read it.
+    // SAFETY: the first thread initialises the mbarrier before the others use it; a phase takes one arrival
+    // of each thread, and a buffer is written again only after the phase in which all threads have read it.
     unsafe {
         if t == 0 {
             mbarrier::init(bar, threads);
@@ -40,17 +41,17 @@ pub unsafe fn mbarrier_rounds(x: &[u32], rounds: u32, out: *mut u32) {
     }
 }
 
-/// Questions that [`mbarrier_parity`] asks.
+/// The number of tests that [`mbarrier_parity`] makes.
 pub const QUESTIONS: usize = 9;
 
-/// One thread asks a barrier of 5 arrivals about its phases; 1 in `out` is yes.
+/// One thread tests the phases of an mbarrier of 5 arrivals. 1 in `out` means that the phase is complete.
 ///
 /// # Safety
 /// One thread; `out` holds [`QUESTIONS`] words.
 #[kernel]
 pub unsafe fn mbarrier_parity(out: *mut u32) {
     let bar = shared::address_of(shared_array![u64; 1]);
-    // SAFETY: one thread makes, uses and unmakes the barrier; 9 words.
+    // SAFETY: one thread initialises, uses and invalidates the mbarrier; 9 words.
     unsafe {
         let put = |at: usize, yes: bool| out.add(at).write(u32::from(yes));
         mbarrier::init(bar, 5);
@@ -77,7 +78,8 @@ pub unsafe fn mbarrier_parity(out: *mut u32) {
 /// Floats that [`mbarrier_bulk`] moves.
 pub const BULK_LEN: usize = 1024;
 
-/// Loads `x` in two bulk copies, doubles it in shared memory, stores the result to `out`, and adds it to `sum`.
+/// Loads `x` in two bulk copies, doubles it in shared memory, stores the result to `out`, and adds it to
+/// `sum`.
 ///
 /// # Safety
 /// One block of at least 32 threads along x; all three have [`BULK_LEN`] elements and are 16-byte aligned.
@@ -88,8 +90,8 @@ pub unsafe fn mbarrier_bulk(x: *const f32, out: *mut f32, sum: *mut f32) {
     let t = thread::thread_idx_x();
     let bar = shared::address_of(shared_array![u64; 1]);
     let tile = shared::address_of(shared_array![f32; BULK_LEN]);
-    // SAFETY: the barrier is made before anyone waits; the copies' bytes are expected; threads write the tile after the copies in
-    // and, with a fence and a barrier between, before the copies out.
+    // SAFETY: the mbarrier is initialised before any wait, and expects the copies' bytes; threads write the
+    // tile after the loads and, with a fence and a barrier between, before the stores.
     unsafe {
         if t == 0 {
             mbarrier::init(bar, 1);

@@ -1,6 +1,6 @@
-//! Kernels for Hopper, one file a chapter of `cuda_std`.
+//! Kernels for Hopper, one file per chapter of `cuda_std`.
 //!
-//! They exist in the PTX for sm_90a alone; on an older device the tests have nothing to launch.
+//! They exist only in the PTX for sm_90a. On an older device the tests have nothing to launch.
 
 pub mod cluster;
 pub mod grid;

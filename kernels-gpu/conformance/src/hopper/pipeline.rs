@@ -1,10 +1,12 @@
-//! The chapters together, as a GEMM uses them: one warpgroup copies, two multiply, registers go from the first to the others.
+//! A small GEMM mainloop that combines the chapters: one producer warpgroup copies, two consumer warpgroups
+//! multiply, and the producer gives registers to the consumers.
 //!
-//! `D = A B^T` for bf16 A `[128 grid, K]` and B `[128, K]`, both row-major, and f32 D `[128 grid, 128]`; K is a multiple of 64.
+//! `D = A B^T` for bf16 A `[128 grid, K]` and B `[128, K]`, both row-major, and f32 D `[128 grid, 128]`; K is
+//! a multiple of 64.
 //!
 //! ```text
-//! copying     wait empty[s], expect, load A and B of step k into stage s      (first thread)
-//! multiplying wait full[s], 4 products, wait for those of the step before, arrive empty[s - 1]
+//! producer    wait empty[s], expect, load A and B of step k into stage s      (first thread)
+//! consumers   wait full[s], 4 products, wait for those of the step before, arrive empty[s - 1]
 //! ```
 
 use cuda_std::tma::{self, TensorMap};
@@ -12,15 +14,15 @@ use cuda_std::wgmma::{self, BF16};
 use cuda_std::{kernel, mbarrier, registers, shared, shared_array, thread, vector};
 use layout::wgmma::{K_BYTES, Swizzle, advance, descriptor};
 
-/// Rows of A and of B of a block.
+/// Rows of A and of B per block.
 pub const BLOCK: usize = 128;
-/// Elements of k of a step: as many as fit into the swizzle's span.
+/// Elements of k per step: as many as fit into the swizzle's span.
 pub const BLOCK_K: usize = 64;
 const STAGES: u32 = 3;
-/// Threads of a warpgroup, and warpgroups that multiply.
+/// Threads of a warpgroup, and the number of consumer warpgroups.
 const WARPGROUP: u32 = 128;
 const CONSUMERS: u32 = 2;
-/// Threads of a block.
+/// Threads per block.
 pub const THREADS: u32 = WARPGROUP * (1 + CONSUMERS);
 
 const ROW_BYTES: u32 = 2 * BLOCK_K as u32;
@@ -31,10 +33,10 @@ pub const SHARED_BYTES: u32 = STAGES * STAGE_BYTES;
 
 const SWIZZLE: Swizzle = Swizzle::B128;
 const _: () = assert!(ROW_BYTES == SWIZZLE.span());
-/// Accumulators of a thread: 64 x 128 of a warpgroup.
+/// Accumulators per thread: a warpgroup computes 64 x 128.
 const ACCUMULATORS: usize = BLOCK / 2;
 
-/// Barriers of the ring, `STAGES` of each kind.
+/// The mbarriers of the ring, `STAGES` of each kind.
 #[derive(Clone, Copy)]
 struct Ring {
     tiles: u32,
@@ -82,8 +84,8 @@ impl Ring {
 /// See the module.
 ///
 /// # Safety
-/// The maps have boxes of 64 x 128 elements with the 128-byte swizzle; `d` is all of D, 8-byte aligned; [`THREADS`] threads and
-/// [`SHARED_BYTES`] of shared memory a block.
+/// The maps have boxes of 64 x 128 elements with the 128-byte swizzle; `d` is all of D, 8-byte aligned;
+/// [`THREADS`] threads and [`SHARED_BYTES`] of shared memory a block.
 #[kernel(launch_bounds(THREADS, 1))]
 pub unsafe fn pipeline_gemm(a: &TensorMap, b: &TensorMap, steps: u32, d: *mut f32) {
     let ring = Ring {
@@ -92,8 +94,8 @@ pub unsafe fn pipeline_gemm(a: &TensorMap, b: &TensorMap, steps: u32, d: *mut f3
         empty: shared::address_of(shared_array![u64; STAGES as usize]),
     };
     let (t, warpgroup) = (thread::thread_idx_x(), thread::thread_idx_x() / WARPGROUP);
-    // SAFETY: the barriers are made before anyone uses them; a warpgroup's threads take the same way; the registers that the
-    // consumers ask for are fewer than the kernel was given for all.
+    // SAFETY: the mbarriers are initialised before their first use; the threads of a warpgroup do not
+    // diverge; the consumers request no more registers than the kernel was given in all.
     unsafe {
         if t == 0 {
             for i in 0..STAGES {
@@ -141,8 +143,8 @@ unsafe fn copy(ring: Ring, a: &TensorMap, b: &TensorMap, steps: u32) {
 unsafe fn multiply(ring: Ring, half: u32, steps: u32, d: *mut f32) {
     let t = thread::thread_idx_x() % WARPGROUP;
     let (mut stage, mut before) = (Stage::FIRST, Stage::FIRST);
-    // SAFETY: the stage is full until this warpgroup says that it is empty, after its products are done; the accumulators are touched
-    // before the first product and after the last.
+    // SAFETY: the stage is full until this warpgroup releases it, after its products are done; the
+    // accumulators are accessed only before the first product and after the last.
     unsafe {
         let mut acc: [f32; ACCUMULATORS] = core::mem::zeroed();
         for step in 0..steps {

@@ -1,20 +1,20 @@
-//! Copies of boxes: loads and stores of every number of dimensions, and a load to all blocks of a cluster.
+//! TMA copies of boxes: loads and stores of every rank, and a multicast load.
 
 use cuda_std::tma::{self, TensorMap};
 use cuda_std::{cluster, fence, kernel, mbarrier, shared, shared_array, thread, vector};
 
-/// Threads of a block.
+/// Threads per block.
 pub const THREADS: u32 = 128;
 
 /// Copies words between shared and global memory with all threads.
 ///
 /// # Safety
-/// Both have the bytes, a multiple of 4.
+/// Both hold `bytes` bytes, a multiple of 4.
 #[inline(always)]
 unsafe fn copy_out(out: *mut u32, tile: u32, bytes: u32) {
     let mut i = thread::thread_idx_x();
     while i < bytes / 4 {
-        // SAFETY: inside of both, by the caller's promise.
+        // SAFETY: in bounds of both, by the caller's promise.
         unsafe { out.add(i as usize).write(vector::load_shared(tile + 4 * i)) };
         i += THREADS;
     }
@@ -26,10 +26,10 @@ fn tile() -> u32 {
     shared::address_of(shared::dynamic_shared_mem::<u8>())
 }
 
-/// One thread makes the block's barrier.
+/// One thread initialises the block's mbarrier.
 ///
 /// # Safety
-/// `bar` is the address of 8 bytes that are used for nothing else.
+/// `bar` is the address of 8 bytes that have no other use.
 #[inline(always)]
 unsafe fn make_barrier(bar: u32) {
     if thread::thread_idx_x() == 0 {
@@ -42,17 +42,18 @@ unsafe fn make_barrier(bar: u32) {
 /// The reductions, in the order of their numbers.
 pub const REDUCTIONS: [&str; 8] = ["add", "min", "max", "inc", "dec", "and", "or", "xor"];
 
-/// The load and the store of one number of dimensions.
+/// The load and the store of one rank.
 macro_rules! boxes {
     ($($dims:literal: $load_kernel:ident($load:ident, $hint:ident), $store_kernel:ident($store:ident, $add:ident $min:ident $max:ident $inc:ident $dec:ident $and:ident $or:ident $xor:ident);)*) => { $(
         #[doc = concat!("Loads one ", $dims, "-dimensional box of `bytes` bytes and writes it to `out`; `hint` is 0 for none, 1, 2, 3 for a policy.")]
         ///
         /// # Safety
-        /// The map has boxes of `bytes` bytes, for which the launch gives shared memory; so has `out`. One block of [`THREADS`] threads.
+        /// The map has boxes of `bytes` bytes, for which the launch gives shared memory; so has `out`. One
+        /// block of [`THREADS`] threads.
         #[kernel(launch_bounds(THREADS))]
         pub unsafe fn $load_kernel(map: &TensorMap, coords: [i32; $dims], bytes: u32, hint: u32, out: *mut u32) {
             let (tile, bar) = (tile(), shared::address_of(shared_array![u64; 1]));
-            // SAFETY: the barrier is made before anyone waits and expects the box's bytes.
+            // SAFETY: the mbarrier is initialised before any wait, and expects the box's bytes.
             unsafe {
                 make_barrier(bar);
                 thread::sync_threads();
@@ -120,19 +121,20 @@ boxes! {
         tma_store_5d(store_5d, reduce_add_5d reduce_min_5d reduce_max_5d reduce_inc_5d reduce_dec_5d reduce_and_5d reduce_or_5d reduce_xor_5d);
 }
 
-/// The blocks of a cluster each load one box, of the rows `rank * rows` on, and send it to all of them; every block writes all boxes to its
-/// part of `out`.
+/// Each block of a cluster loads one box, of the rows from `rank * rows` on, and multicasts it to all blocks.
+/// Every block writes all boxes to its part of `out`.
 ///
 /// # Safety
-/// The map has boxes of `bytes` bytes and `rows` rows, a multiple of 128 bytes; the launch gives shared memory for one a block of the cluster; `out`
-/// has as many for each block. Blocks of [`THREADS`] threads, one cluster.
+/// The map has boxes of `bytes` bytes and `rows` rows, a multiple of 128 bytes; the launch gives shared
+/// memory for one box per block of the cluster; `out` has as many for each block. Blocks of [`THREADS`]
+/// threads, one cluster.
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn tma_multicast(map: &TensorMap, rows: u32, bytes: u32, hint: u32, out: *mut u32) {
     let (tile, bar) = (tile(), shared::address_of(shared_array![u64; 1]));
     let (rank, blocks) = (cluster::block_rank(), cluster::blocks());
     let everyone = ((1_u32 << blocks) - 1) as u16;
-    // SAFETY: all barriers are made before any block sends, and each expects the boxes of all; no block leaves before it has what others
-    // send it, nor before all have sent.
+    // SAFETY: all mbarriers are initialised before any block sends, and each expects the boxes of all blocks;
+    // no block exits before it has received all boxes and all blocks have sent.
     unsafe {
         make_barrier(bar);
         cluster::sync();
@@ -151,7 +153,7 @@ pub unsafe fn tma_multicast(map: &TensorMap, rows: u32, bytes: u32, hint: u32, o
     }
 }
 
-/// Every reduction of a run of bytes, and its type, in the order of their numbers.
+/// Every bulk reduction and its type. The index is the reduction's number.
 pub const BULK_REDUCTIONS: [(&str, &str); 27] = [
     ("add", "u32"),
     ("add", "i32"),
@@ -182,10 +184,11 @@ pub const BULK_REDUCTIONS: [(&str, &str); 27] = [
     ("xor", "u64"),
 ];
 
-/// Combines [`BULK_BYTES`] bytes of `x` with those of `out`, by reduction number `op` of [`BULK_REDUCTIONS`], from 0 on.
+/// Combines [`BULK_BYTES`] bytes of `x` with those of `out`, by reduction number `op` of [`BULK_REDUCTIONS`],
+/// counted from 0.
 ///
 /// # Safety
-/// Both have the bytes, `out` aligned to 16. One block of [`THREADS`] threads.
+/// Both hold [`BULK_BYTES`], `out` aligned to 16. One block of [`THREADS`] threads.
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn bulk_reduce(op: u32, x: *const u32, out: *mut u32) {
     let tile = shared::address_of(shared_array![u128; BULK_BYTES as usize / 16]);

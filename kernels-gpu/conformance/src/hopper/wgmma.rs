@@ -1,13 +1,14 @@
-//! Products of a warpgroup: each pair of types, every width, both ways to store 16-bit operands, A in shared memory and in registers.
+//! Products of a warpgroup: each pair of types, every width, both orders of 16-bit operands, A in shared
+//! memory and in registers.
 //!
-//! The host lays the operands out, so that the tests and not the device library say where an element is.
+//! The host lays out the operands. So the tests, and not the device library, define where an element lies.
 
 use cuda_std::wgmma::{self, Accumulator, BF16, E4M3, E5M2, F16, Operand, TF32};
 use cuda_std::{fence, kernel, shared, thread, vector};
 
 /// Threads of the only warpgroup.
 pub const THREADS: usize = 128;
-/// Products of a launch, one after the other along k.
+/// Products per launch, one after the other along k.
 pub const STEPS: usize = 4;
 /// Operands lie at multiples of this many bytes in shared memory: the period of the widest swizzle.
 pub const OPERAND_ALIGN: u32 = 1024;
@@ -16,7 +17,7 @@ pub const OPERAND_ALIGN: u32 = 1024;
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct OperandImage {
-    /// Its descriptor, were it at address 0.
+    /// Its descriptor if it were at address 0.
     pub descriptor: u64,
     /// Bytes of its image, a multiple of 16.
     pub bytes: u32,
@@ -25,7 +26,7 @@ pub struct OperandImage {
 }
 
 impl OperandImage {
-    /// The descriptor of a product's operand, the image being at `base`.
+    /// The descriptor of a product's operand in the image at `base`.
     #[inline(always)]
     fn at(&self, base: u32, step: u32) -> u64 {
         // Addresses are in units of 16 bytes, in the lowest bits.
@@ -36,12 +37,12 @@ impl OperandImage {
 /// Copies an image into shared memory.
 ///
 /// # Safety
-/// Both are 16-byte aligned and have the bytes; [`THREADS`] threads call it.
+/// Both are 16-byte aligned and hold the image's bytes; [`THREADS`] threads call it.
 #[inline(always)]
 unsafe fn fill(dst: u32, src: *const u32, bytes: u32) {
     let mut offset = 16 * thread::thread_idx_x();
     while offset < bytes {
-        // SAFETY: inside of both, by the caller's promise.
+        // SAFETY: in bounds of both, by the caller's promise.
         unsafe {
             let piece: [u32; 4] = vector::load_nc_v4(src.add(offset as usize / 4));
             vector::store_shared_v4(dst + offset, piece);
@@ -50,17 +51,17 @@ unsafe fn fill(dst: u32, src: *const u32, bytes: u32) {
     }
 }
 
-/// Accumulators from and to memory, four at a time. Every place is a constant: a loop would index them at run time, and so keep
-/// them in memory.
+/// Loads and stores accumulators, four at a time. Every index is a constant: run-time indices would force the
+/// accumulators into local memory.
 macro_rules! accumulators {
     ($($quad:literal)*) => {
         /// This thread's accumulators at `d`.
         ///
         /// # Safety
-        /// They are there, 16-byte aligned.
+        /// `d` points to them, 16-byte aligned.
         #[inline(always)]
         unsafe fn load<const LEN: usize>(d: *const f32) -> [f32; LEN] {
-            // SAFETY: floats of zero bits are 0; inside of what the caller promises.
+            // SAFETY: zero bits are the float 0; in bounds by the caller's promise.
             unsafe {
                 let mut acc: [f32; LEN] = core::mem::zeroed();
                 $(if 4 * $quad < LEN {
@@ -80,7 +81,7 @@ macro_rules! accumulators {
         unsafe fn store<const LEN: usize>(d: *mut f32, acc: &[f32; LEN]) {
             $(if 4 * $quad < LEN {
                 let four = [acc[4 * $quad], acc[4 * $quad + 1], acc[4 * $quad + 2], acc[4 * $quad + 3]];
-                // SAFETY: inside of what the caller promises.
+                // SAFETY: in bounds by the caller's promise.
                 unsafe { vector::store_v4(d.add(4 * $quad), four) };
             })*
         }
@@ -106,8 +107,9 @@ unsafe fn both_shared<A: Operand, B: Operand, const LEN: usize, const TRANS_A: u
     let [a_image, b_image] = images;
     let a_tile = shared::address_of(shared::dynamic_shared_mem::<u8>());
     let b_tile = a_tile + a_image.bytes.next_multiple_of(OPERAND_ALIGN);
-    // SAFETY: the launch gives room for both images; a fence and a barrier part the writes from the products; the whole
-    // warpgroup is here; the accumulators are touched before the fence and after the wait.
+    // SAFETY: the launch gives room for both images; a fence and a barrier separate the writes from the
+    // products; the whole warpgroup is here; the accumulators are accessed only before the fence and after
+    // the wait.
     unsafe {
         fill(a_tile, a, a_image.bytes);
         fill(b_tile, b, b_image.bytes);
@@ -132,7 +134,8 @@ unsafe fn both_shared<A: Operand, B: Operand, const LEN: usize, const TRANS_A: u
     }
 }
 
-/// As [`both_shared`] with A in registers: `a` has the four of each thread of product 0, then of product 1, and so on.
+/// As [`both_shared`] with A in registers: `a` has the four registers of each thread for product 0, then for
+/// product 1, and so on.
 ///
 /// # Safety
 /// As the kernels.
@@ -148,7 +151,7 @@ unsafe fn a_in_registers<A: Operand, B: Operand, const LEN: usize, const TRANS_B
 {
     let b_tile = shared::address_of(shared::dynamic_shared_mem::<u8>());
     let t = thread::thread_idx_x() as usize;
-    // SAFETY: as in `both_shared`; four registers a thread a product.
+    // SAFETY: as in `both_shared`; four registers per thread and product.
     unsafe {
         fill(b_tile, b, b_image.bytes);
         fence::proxy_async_shared();
@@ -180,8 +183,9 @@ macro_rules! both_shared {
         #[doc = concat!("64 x ", $n, ", ", stringify!($a), " x ", stringify!($b), ", transposed: ", $trans_a, ", ", $trans_b, ".")]
         ///
         /// # Safety
-        /// One warpgroup; the images are as their descriptors say, and 16-byte aligned; the launch gives shared memory for both, each rounded
-        /// up to [`OPERAND_ALIGN`]; `d` has the accumulators of thread 0, then of thread 1, and so on.
+        /// One warpgroup; the images are as their descriptors say, and 16-byte aligned; the launch gives
+        /// shared memory for both, each rounded up to [`OPERAND_ALIGN`]; `d` has the accumulators of thread
+        /// 0, then of thread 1, and so on.
         #[kernel(launch_bounds(128))]
         pub unsafe fn $name(images: [OperandImage; 2], a: *const u32, b: *const u32, accumulate: u32, d: *mut f32) {
             // SAFETY: the caller keeps the contract.
@@ -213,7 +217,8 @@ macro_rules! a_in_registers {
         #[doc = concat!("64 x ", $n, ", ", stringify!($a), " in registers x ", stringify!($b), ", transposed: ", $trans_b, ".")]
         ///
         /// # Safety
-        /// As the kernels with both operands in shared memory; `a` has four registers a thread a product, 16-byte aligned.
+        /// As the kernels with both operands in shared memory; `a` has four registers a thread a product,
+        /// 16-byte aligned.
         #[kernel(launch_bounds(128))]
         pub unsafe fn $name(image: OperandImage, a: *const u32, b: *const u32, accumulate: u32, d: *mut f32) {
             // SAFETY: the caller keeps the contract.

@@ -1,11 +1,11 @@
-//! The kernel as a safe function, and what it should compute.
+//! The kernel as a safe function, and its oracle.
 
 use ironwarp::{Device, DeviceBuffer, Error, LaunchConfig, Result, Stream, launch};
 
-/// The first device: a GPU, or the software driver where there is none.
+/// The first device: a GPU, or the software driver if there is no GPU.
 ///
 /// # Errors
-/// When no driver starts.
+/// If no driver starts.
 pub fn device() -> Result<Device> {
     Device::open(0)
 }
@@ -13,7 +13,7 @@ pub fn device() -> Result<Device> {
 /// Queues `y[i] = a * x[i] + y[i]`.
 ///
 /// # Errors
-/// [`Error::Length`] when the lengths differ, or the driver's error.
+/// [`Error::Length`] if the lengths differ, or the driver's error.
 pub fn run(stream: &Stream, a: f32, x: &DeviceBuffer<f32>, y: &mut DeviceBuffer<f32>) -> Result<()> {
     if x.len() != y.len() {
         return Err(Error::Length { operation: "hello", what: "y", expected: x.len(), got: y.len() });
@@ -28,7 +28,7 @@ pub fn oracle(a: f32, x: &[f32], y: &[f32]) -> Vec<f64> {
     x.iter().zip(y).map(|(&x, &y)| f64::from(a) * f64::from(x) + f64::from(y)).collect()
 }
 
-/// Values in [-1, 1) that repeat from run to run.
+/// Values in [-1, 1). Equal seeds give equal values.
 pub fn values(seed: u64, len: usize) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {

@@ -1,4 +1,5 @@
-//! Runs a kernel of this package under many schedules and compares what the checker says with the marks in the source.
+//! Runs a kernel of this package under many schedules and compares the checker's report with the marks in the
+//! source.
 
 #![allow(dead_code, reason = "not every test program needs all of it")]
 
@@ -11,19 +12,19 @@ use simt::memory::{Tracked, untrack};
 use simt::tensor_map::{DataType, Description, Interleave, L2Promotion, OobFill, Swizzle};
 use simt::{Fault, FaultKind, KernelEntry, LaunchConfig, Options};
 
-/// Schedules that every kernel is run under.
+/// The number of schedules for every kernel.
 const SEEDS: u64 = 20;
 
-/// Where a kernel's `data` lies.
+/// The kind of memory that `data` points to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Data {
-    /// In a device allocation.
+    /// A device allocation.
     Device,
-    /// In one that is freed before the launch.
+    /// A device allocation that is freed before the launch.
     Freed,
-    /// In host memory.
+    /// Host memory.
     Host,
-    /// Nowhere.
+    /// A null pointer.
     Null,
 }
 
@@ -34,9 +35,9 @@ pub struct Case {
     pub config: LaunchConfig,
     pub words: usize,
     pub data: Data,
-    /// Whether `aux` begins with a map of the first so many words of `data`.
+    /// The number of words of `data` that the map at the start of `aux` describes. `None`: no map.
     pub mapped: Option<usize>,
-    /// `n`, where it is not the number of words.
+    /// `n`, if it differs from the number of words.
     pub n: Option<u32>,
 }
 
@@ -44,7 +45,7 @@ pub struct Case {
 #[repr(align(64))]
 struct Aux([u32; AUX_WORDS]);
 
-/// What a launch left behind.
+/// The result of a launch.
 struct Outcome {
     data: Vec<u32>,
     aux: Vec<u32>,
@@ -82,19 +83,19 @@ impl Case {
         Self { words, ..self }
     }
 
-    /// A cluster of that many blocks, 4 KiB of dynamic shared memory each.
+    /// A cluster of that many blocks, each with 4 KiB of dynamic shared memory.
     pub fn cluster(mut self, blocks: u32) -> Self {
         self.config.cluster = [blocks, 1, 1];
         self.blocks(blocks).shared()
     }
 
-    /// 4 KiB of dynamic shared memory.
+    /// Adds 4 KiB of dynamic shared memory.
     pub fn shared(mut self) -> Self {
         self.config.dynamic_shared = 4096;
         self
     }
 
-    /// `aux` begins with a map of the first `words` words of `data`.
+    /// Puts a map of the first `words` words of `data` at the start of `aux`.
     pub fn mapped(self, words: usize) -> Self {
         Self { mapped: Some(words), ..self }
     }
@@ -103,7 +104,7 @@ impl Case {
         Self { data, ..self }
     }
 
-    /// The kernel must fail under every seed, with this kind, on lines that its source marks.
+    /// The kernel must fail under every seed, with this kind, on lines marked in its source.
     #[track_caller]
     pub fn fails(self, kind: FaultKind) {
         let entry = self.entry();
@@ -127,7 +128,7 @@ impl Case {
         }
     }
 
-    /// The kernel must pass under every seed, and `data` and `aux` must then hold what `expected` says.
+    /// The kernel must pass under every seed, and `data` and `aux` must then equal `expected`.
     #[track_caller]
     pub fn passes(self, expected: impl Fn(&[u32], &[u32])) {
         for seed in 0..SEEDS {
@@ -144,8 +145,8 @@ impl Case {
         simt::registry::find(Some("checker"), self.name).unwrap()
     }
 
-    /// Launches with `data` counting up and `aux` zero. A kernel that is to spin for good does so for a short time; others may have to wait for
-    /// a processor while they spin.
+    /// Launches with `data` counting up and `aux` zero. A kernel that spins for ever gets a short time limit.
+    /// Others may have to wait for a CPU core while they spin.
     fn run(&self, seed: u64, hangs: bool) -> Outcome {
         let mut data: Vec<u32> = (0..self.words as u32).collect();
         let mut aux = Box::new(Aux([0; AUX_WORDS]));
@@ -173,14 +174,15 @@ impl Case {
         if hangs {
             options.spin_limit = Duration::from_millis(20);
         }
-        // SAFETY: kernels of this package take these three; bad accesses of theirs are faults before they happen.
+        // SAFETY: kernels of this package take these three parameters; their bad accesses become faults
+        // before they happen.
         let result = unsafe { simt::launch(self.entry(), &self.config, params.as_ptr(), &options) }.map(drop);
         drop((device_data, device_aux));
         Outcome { data, aux: aux.0.to_vec(), result }
     }
 }
 
-/// Words as rows that are copied in boxes.
+/// A tensor map of words as rows, copied in boxes.
 fn rows(address: u64, words: usize) -> Description {
     let (width, height) = (BOX_ROW_WORDS as u64, (words / BOX_ROW_WORDS) as u64);
     Description {
@@ -198,8 +200,8 @@ fn rows(address: u64, words: usize) -> Description {
     }
 }
 
-/// The kernel's file and the lines of it that are marked, up to the next kernel. A kernel that only calls a function
-/// of its file has that function's marks.
+/// The kernel's file and its marked lines, up to the next kernel. If the kernel only calls a function of its
+/// file, the marks are that function's.
 fn marks(entry: &KernelEntry) -> (PathBuf, Vec<u32>) {
     let name = Path::new(entry.file).file_name().expect("a file name");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(name);
