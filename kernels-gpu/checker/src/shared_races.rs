@@ -17,8 +17,7 @@ pub unsafe fn missing_barrier(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// A loop over tiles with one barrier instead of two: the next tile overwrites values that other threads
-/// still read.
+/// A tile loop with one barrier instead of two: the next tile overwrites values that are still read.
 #[kernel]
 pub unsafe fn missing_second_barrier(data: *mut u32, _aux: *mut u32, n: u32) {
     let tile = shared_array![u32; BLOCK];
