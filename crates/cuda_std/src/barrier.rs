@@ -12,7 +12,23 @@
 //! Every function here: all live lanes of the warp reach the same call together, `id < 16`, and the calls of a round agree on
 //! `threads`. A round that too few threads reach hangs the block.
 
-use crate::arch::barrier as arch;
+#[cfg(not(target_arch = "nvptx64"))]
+use simt::barrier::{self as executor, BarrierReduce};
+
+// LLVM's intrinsics: unlike inline assembly they are known to be convergent.
+#[cfg(target_arch = "nvptx64")]
+unsafe extern "C" {
+    #[link_name = "llvm.nvvm.barrier.cta.sync.aligned.count"]
+    fn sync_aligned_count(id: u32, threads: u32);
+    #[link_name = "llvm.nvvm.barrier.cta.arrive.aligned.count"]
+    fn arrive_aligned_count(id: u32, threads: u32);
+    #[link_name = "llvm.nvvm.barrier.cta.red.popc.aligned.count"]
+    fn red_popc_aligned_count(id: u32, threads: u32, predicate: bool) -> u32;
+    #[link_name = "llvm.nvvm.barrier.cta.red.and.aligned.count"]
+    fn red_and_aligned_count(id: u32, threads: u32, predicate: bool) -> bool;
+    #[link_name = "llvm.nvvm.barrier.cta.red.or.aligned.count"]
+    fn red_or_aligned_count(id: u32, threads: u32, predicate: bool) -> bool;
+}
 
 /// Named barriers of a block.
 pub const COUNT: u32 = 16;
@@ -27,8 +43,11 @@ pub const COUNT: u32 = 16;
 #[inline(always)]
 #[track_caller]
 pub unsafe fn sync(id: u32, threads: u32) {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::sync(id, threads) }
+    arms! {
+        // SAFETY: the caller vouches for the round.
+        ptx: { unsafe { sync_aligned_count(id, threads) } }
+        sim: { executor::sync(id, Some(threads)) }
+    }
 }
 
 /// Counts as having reached barrier `id` and goes on without waiting.
@@ -41,8 +60,11 @@ pub unsafe fn sync(id: u32, threads: u32) {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn arrive(id: u32, threads: u32) {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::arrive(id, threads) }
+    arms! {
+        // SAFETY: the caller vouches for the round.
+        ptx: { unsafe { arrive_aligned_count(id, threads) } }
+        sim: { executor::arrive(id, threads) }
+    }
 }
 
 /// As [`sync`]; returns for how many of the threads `predicate` is true.
@@ -55,8 +77,11 @@ pub unsafe fn arrive(id: u32, threads: u32) {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn sync_count(id: u32, threads: u32, predicate: bool) -> u32 {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::sync_count(id, threads, predicate) }
+    arms! {
+        // SAFETY: the caller vouches for the round.
+        ptx: { unsafe { red_popc_aligned_count(id, threads, predicate) } }
+        sim: { executor::reduce_named(BarrierReduce::Popc, id, threads, predicate) }
+    }
 }
 
 /// As [`sync`]; returns whether `predicate` is true for all of the threads.
@@ -69,8 +94,11 @@ pub unsafe fn sync_count(id: u32, threads: u32, predicate: bool) -> u32 {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn sync_and(id: u32, threads: u32, predicate: bool) -> bool {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::sync_and(id, threads, predicate) }
+    arms! {
+        // SAFETY: the caller vouches for the round.
+        ptx: { unsafe { red_and_aligned_count(id, threads, predicate) } }
+        sim: { executor::reduce_named(BarrierReduce::And, id, threads, predicate) != 0 }
+    }
 }
 
 /// As [`sync`]; returns whether `predicate` is true for any of the threads.
@@ -83,6 +111,9 @@ pub unsafe fn sync_and(id: u32, threads: u32, predicate: bool) -> bool {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn sync_or(id: u32, threads: u32, predicate: bool) -> bool {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::sync_or(id, threads, predicate) }
+    arms! {
+        // SAFETY: the caller vouches for the round.
+        ptx: { unsafe { red_or_aligned_count(id, threads, predicate) } }
+        sim: { executor::reduce_named(BarrierReduce::Or, id, threads, predicate) != 0 }
+    }
 }

@@ -7,7 +7,11 @@
 //!
 //! Fences for the block, the device and the system are in [`thread`](crate::thread).
 
-use crate::arch::fence as arch;
+#[cfg(target_arch = "nvptx64")]
+use core::arch::asm;
+
+#[cfg(not(target_arch = "nvptx64"))]
+use simt::memory;
 
 /// What this thread wrote, to any memory, can be read through the async proxy after this.
 ///
@@ -16,7 +20,11 @@ use crate::arch::fence as arch;
 #[inline(always)]
 #[track_caller]
 pub fn proxy_async() {
-    arch::proxy_async();
+    arms! {
+        // SAFETY: a fence touches no memory of its own.
+        ptx: { unsafe { asm!("fence.proxy.async;", options(nostack, preserves_flags)) } }
+        sim: { memory::proxy_fence(); }
+    }
 }
 
 /// What this thread wrote to the block's shared memory can be read through the async proxy after this.
@@ -26,7 +34,11 @@ pub fn proxy_async() {
 #[inline(always)]
 #[track_caller]
 pub fn proxy_async_shared() {
-    arch::proxy_async_shared();
+    arms! {
+        // SAFETY: a fence touches no memory of its own.
+        ptx: { unsafe { asm!("fence.proxy.async.shared::cta;", options(nostack, preserves_flags)) } }
+        sim: { memory::proxy_fence(); }
+    }
 }
 
 /// Orders this thread's accesses before and after it, as the threads of the cluster see them.
@@ -36,5 +48,9 @@ pub fn proxy_async_shared() {
 #[inline(always)]
 #[track_caller]
 pub fn cluster() {
-    arch::cluster();
+    arms! {
+        // SAFETY: a fence touches no memory of its own.
+        ptx: { unsafe { asm!("fence.acq_rel.cluster;", options(nostack, preserves_flags)) } }
+        sim: { memory::fence(memory::Scope::Cluster); }
+    }
 }

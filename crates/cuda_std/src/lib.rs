@@ -1,11 +1,13 @@
 //! Device library for GPU kernels in Rust: one chapter of the PTX ISA a module.
 //!
 //! The public half follows the names and meanings of Rust-CUDA's `cuda_std`, so kernels written for it compile
-//! unchanged. Every chapter has two arms behind one seam, chosen by the target:
+//! unchanged. Every instruction has two arms, chosen by the target:
 //!
-//! * `src/ptx/`: PTX instructions, when compiling for `nvptx64-nvidia-cuda`;
-//! * `src/sim/`: calls into the SIMT executor, when compiling for the host. There a function of this library may be
-//!   called only from inside a simulated thread; anywhere else it panics with a sentence that says so.
+//! * PTX, when compiling for `nvptx64-nvidia-cuda`;
+//! * a call into the SIMT executor, when compiling for the host. There a function of this library may be called only
+//!   from inside a simulated thread; anywhere else it panics with a sentence that says so.
+//!
+//! A function holds both arms (`arms!`). In chapters that are not written so yet, `src/ptx/` and `src/sim/` hold them.
 //!
 //! # Kernels written for Rust-CUDA
 //!
@@ -29,6 +31,20 @@
 extern crate alloc;
 // `cuda_std::...` paths that the macros write work inside this crate too.
 extern crate self as cuda_std;
+
+/// The two forms of an instruction, as an expression: PTX on the device, the executor on the host.
+macro_rules! arms {
+    (ptx: { $($ptx:tt)* } sim: { $($sim:tt)* }) => {{
+        #[cfg(target_arch = "nvptx64")]
+        {
+            $($ptx)*
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        {
+            $($sim)*
+        }
+    }};
+}
 
 #[cfg(target_arch = "nvptx64")]
 #[path = "ptx/mod.rs"]

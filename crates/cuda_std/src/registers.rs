@@ -4,7 +4,8 @@
 //! threads at 232 on a multiprocessor with 64 K registers. The kernel is launched with exactly the number of threads that its
 //! `launch_bounds(THREADS, 1)` names: the instruction is ignored in kernels that do not promise theirs.
 
-use crate::arch::registers as arch;
+#[cfg(target_arch = "nvptx64")]
+use core::arch::asm;
 
 const fn assert_count(registers: u32) {
     assert!(
@@ -24,8 +25,12 @@ const fn assert_count(registers: u32) {
 #[track_caller]
 pub unsafe fn set_max_registers_inc<const N: u32>() {
     const { assert_count(N) };
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::set_max_registers_inc::<N>() }
+    arms! {
+        // SAFETY: no value changes; the caller vouches for the warpgroup being here.
+        ptx: { unsafe { asm!("setmaxnreg.inc.sync.aligned.u32 {0};", const N, options(nostack, preserves_flags)) } }
+        // The executor has all the registers it wants.
+        sim: {}
+    }
 }
 
 /// Keeps `N` registers a thread, fewer than now, and gives the others back to the block.
@@ -39,6 +44,10 @@ pub unsafe fn set_max_registers_inc<const N: u32>() {
 #[track_caller]
 pub unsafe fn set_max_registers_dec<const N: u32>() {
     const { assert_count(N) };
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::set_max_registers_dec::<N>() }
+    arms! {
+        // SAFETY: no value changes; the caller vouches for the warpgroup being here.
+        ptx: { unsafe { asm!("setmaxnreg.dec.sync.aligned.u32 {0};", const N, options(nostack, preserves_flags)) } }
+        // The executor has all the registers it wants.
+        sim: {}
+    }
 }

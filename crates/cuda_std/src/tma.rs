@@ -32,9 +32,12 @@
 //! inside of the block's (the cluster's) and nothing else touches what a copy writes, nor writes what it reads, until its
 //! completion has been waited for; `bar` is a live mbarrier that expects the bytes. Addresses and coordinates are aligned as above.
 
-use half::{bf16, f16};
+#[cfg(target_arch = "nvptx64")]
+use core::arch::asm;
 
-use crate::arch::tma as arch;
+use half::{bf16, f16};
+#[cfg(not(target_arch = "nvptx64"))]
+use simt::{bulk, reduction::Reduction, tensor_map::DataType};
 
 /// Description of a tensor in global memory and of the boxes that are copied: 128 bytes whose meaning is the driver's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,83 +61,103 @@ impl TensorMap {
     }
 }
 
+// No `asm!` of this chapter is `nomem`: accesses to what is copied must not move across a copy or a wait.
+
+/// One load of a box: `$coords` is the PTX text of the coordinates, `$suffix` what the instruction's name ends with, and
+/// `$operands` the text of the extra parameters. The executor needs no cache policy, which changes no result.
 macro_rules! load {
-    ($($dims:literal: $load:ident, $hint:ident, $multicast:ident, $multicast_hint:ident;)*) => { $(
-        #[doc = concat!("Starts the load of a ", $dims, "-dimensional box to `dst`; its bytes count at `bar`.")]
+    (
+        $dims:literal, $coords:literal, [$($i:literal)+]: $name:ident, $doc:expr, $suffix:literal, $operands:literal,
+        ($($extra:ident: $type:ty, $class:ident);*), $mask:expr
+    ) => {
+        #[doc = $doc]
         ///
         /// # Safety
         /// As the module says.
         ///
         /// # PTX
-        #[doc = concat!("`cp.async.bulk.tensor.", $dims, "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes`")]
+        #[doc = concat!(
+            "`cp.async.bulk.tensor.", $dims, "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes", $suffix, "`"
+        )]
         #[inline(always)]
         #[track_caller]
-        pub unsafe fn $load(dst: u32, map: *const TensorMap, bar: u32, coords: [i32; $dims]) {
-            // SAFETY: the caller keeps this function's contract, which is the same.
-            unsafe { arch::$load(dst, map, bar, coords) }
-        }
-
-        #[doc = concat!("[`", stringify!($load), "`] with a cache policy of [`policy`].")]
-        ///
-        /// # Safety
-        /// As the module says.
-        ///
-        /// # PTX
-        #[doc = concat!("`cp.async.bulk.tensor.", $dims, "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint`")]
-        #[inline(always)]
-        #[track_caller]
-        pub unsafe fn $hint(dst: u32, map: *const TensorMap, bar: u32, coords: [i32; $dims], policy: u64) {
-            // SAFETY: the caller keeps this function's contract, which is the same.
-            unsafe { arch::$hint(dst, map, bar, coords, policy) }
-        }
-
-        #[doc = concat!("[`", stringify!($load), "`] to every block of the cluster whose bit is set in `mask`.")]
-        ///
-        /// # Safety
-        /// As the module says.
-        ///
-        /// # PTX
-        #[doc = concat!("`cp.async.bulk.tensor.", $dims, "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster`")]
-        #[inline(always)]
-        #[track_caller]
-        pub unsafe fn $multicast(dst: u32, map: *const TensorMap, bar: u32, coords: [i32; $dims], mask: u16) {
-            // SAFETY: the caller keeps this function's contract, which is the same.
-            unsafe { arch::$multicast(dst, map, bar, coords, mask) }
-        }
-
-        #[doc = concat!("[`", stringify!($multicast), "`] with a cache policy of [`policy`].")]
-        ///
-        /// # Safety
-        /// As the module says.
-        ///
-        /// # PTX
-        #[doc = concat!("`cp.async.bulk.tensor.", $dims, "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint`")]
-        #[inline(always)]
-        #[track_caller]
-        pub unsafe fn $multicast_hint(
+        pub unsafe fn $name(
             dst: u32,
             map: *const TensorMap,
             bar: u32,
             coords: [i32; $dims],
-            mask: u16,
-            policy: u64,
+            $($extra: $type),*
         ) {
-            // SAFETY: the caller keeps this function's contract, which is the same.
-            unsafe { arch::$multicast_hint(dst, map, bar, coords, mask, policy) }
+            // SAFETY: the caller keeps this function's contract, which is the instruction's; a map is its words.
+            unsafe {
+                arms! {
+                    ptx: {
+                        asm!(
+                            concat!(
+                                "cp.async.bulk.tensor.", $dims,
+                                "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes", $suffix,
+                                " [{dst}], [{map}, {{", $coords, "}}], [{bar}]", $operands, ";"
+                            ),
+                            $(in(reg32) coords[$i],)+
+                            dst = in(reg32) dst, map = in(reg64) map, bar = in(reg32) bar,
+                            $($extra = in($class) $extra,)*
+                            options(nostack, preserves_flags)
+                        )
+                    }
+                    sim: {
+                        $(let _ = $extra;)*
+                        simt::tma::load(dst, map.cast(), bar, &coords, $mask)
+                    }
+                }
+            }
         }
+    };
+}
+
+/// The four loads of each number of dimensions.
+macro_rules! loads {
+    ($(
+        $dims:literal, $coords:literal, $indices:tt:
+        $load:ident, $hint:ident, $multicast:ident, $multicast_hint:ident;
+    )*) => { $(
+        load!(
+            $dims, $coords, $indices: $load,
+            concat!("Starts the load of a ", $dims, "-dimensional box to `dst`; its bytes count at `bar`."),
+            "", "", (), None
+        );
+        load!(
+            $dims, $coords, $indices: $hint,
+            concat!("[`", stringify!($load), "`] with a cache policy of [`policy`]."),
+            ".L2::cache_hint", ", {policy}", (policy: u64, reg64), None
+        );
+        load!(
+            $dims, $coords, $indices: $multicast,
+            concat!("[`", stringify!($load), "`] to every block of the cluster whose bit is set in `mask`."),
+            ".multicast::cluster", ", {mask}", (mask: u16, reg16), Some(mask)
+        );
+        load!(
+            $dims, $coords, $indices: $multicast_hint,
+            concat!("[`", stringify!($multicast), "`] with a cache policy of [`policy`]."),
+            ".multicast::cluster.L2::cache_hint", ", {mask}, {policy}", (mask: u16, reg16; policy: u64, reg64),
+            Some(mask)
+        );
     )* };
 }
 
-load! {
-    1: load_1d, load_1d_hint, load_1d_multicast, load_1d_multicast_hint;
-    2: load_2d, load_2d_hint, load_2d_multicast, load_2d_multicast_hint;
-    3: load_3d, load_3d_hint, load_3d_multicast, load_3d_multicast_hint;
-    4: load_4d, load_4d_hint, load_4d_multicast, load_4d_multicast_hint;
-    5: load_5d, load_5d_hint, load_5d_multicast, load_5d_multicast_hint;
+loads! {
+    1, "{0}", [0]: load_1d, load_1d_hint, load_1d_multicast, load_1d_multicast_hint;
+    2, "{0}, {1}", [0 1]: load_2d, load_2d_hint, load_2d_multicast, load_2d_multicast_hint;
+    3, "{0}, {1}, {2}", [0 1 2]: load_3d, load_3d_hint, load_3d_multicast, load_3d_multicast_hint;
+    4, "{0}, {1}, {2}, {3}", [0 1 2 3]: load_4d, load_4d_hint, load_4d_multicast, load_4d_multicast_hint;
+    5, "{0}, {1}, {2}, {3}, {4}", [0 1 2 3 4]: load_5d, load_5d_hint, load_5d_multicast, load_5d_multicast_hint;
 }
 
+/// One store or reduction of a box. `$executor` is the executor's function, `$reduction` its first argument.
 macro_rules! store {
-    ($($dims:literal, $op:expr, $what:literal: $name:ident;)*) => { $(
+    (
+        $dims:literal, $coords:literal, [$($i:literal)+]: $name:ident, $what:literal, $op:expr,
+        $executor:path $(, $reduction:path)?
+    ) => {
         #[doc = concat!("Starts ", $what, " a ", $dims, "-dimensional box in shared memory, in the current group.")]
         ///
         /// # Safety
@@ -145,45 +168,57 @@ macro_rules! store {
         #[inline(always)]
         #[track_caller]
         pub unsafe fn $name(map: *const TensorMap, src: u32, coords: [i32; $dims]) {
-            // SAFETY: the caller keeps this function's contract, which is the same.
-            unsafe { arch::$name(map, src, coords) }
-        }
-    )* };
-}
-
-store! {
-    1, "cp.async.bulk.tensor.1d.global.shared::cta.tile", "the store of": store_1d;
-    2, "cp.async.bulk.tensor.2d.global.shared::cta.tile", "the store of": store_2d;
-    3, "cp.async.bulk.tensor.3d.global.shared::cta.tile", "the store of": store_3d;
-    4, "cp.async.bulk.tensor.4d.global.shared::cta.tile", "the store of": store_4d;
-    5, "cp.async.bulk.tensor.5d.global.shared::cta.tile", "the store of": store_5d;
-}
-
-/// A reduction in one to five dimensions.
-macro_rules! reduce {
-    ($($op:literal, $what:literal: $d1:ident $d2:ident $d3:ident $d4:ident $d5:ident;)*) => {
-        store! {
-            $(
-                1, concat!("cp.reduce.async.bulk.tensor.1d.global.shared::cta.", $op, ".tile"), $what: $d1;
-                2, concat!("cp.reduce.async.bulk.tensor.2d.global.shared::cta.", $op, ".tile"), $what: $d2;
-                3, concat!("cp.reduce.async.bulk.tensor.3d.global.shared::cta.", $op, ".tile"), $what: $d3;
-                4, concat!("cp.reduce.async.bulk.tensor.4d.global.shared::cta.", $op, ".tile"), $what: $d4;
-                5, concat!("cp.reduce.async.bulk.tensor.5d.global.shared::cta.", $op, ".tile"), $what: $d5;
-            )*
+            // SAFETY: the caller keeps this function's contract, which is the instruction's; a map is its words.
+            unsafe {
+                arms! {
+                    ptx: {
+                        asm!(
+                            concat!($op, ".bulk_group [{map}, {{", $coords, "}}], [{src}];"),
+                            $(in(reg32) coords[$i],)+
+                            map = in(reg64) map, src = in(reg32) src, options(nostack, preserves_flags)
+                        )
+                    }
+                    sim: { $executor($($reduction,)? map.cast(), src, &coords) }
+                }
+            }
         }
     };
 }
 
-// Which types of the map's elements know which is the hardware's matter; see the table of the module.
+store!(1, "{0}", [0]: store_1d, "the store of", "cp.async.bulk.tensor.1d.global.shared::cta.tile", simt::tma::store);
+store!(2, "{0}, {1}", [0 1]: store_2d, "the store of", "cp.async.bulk.tensor.2d.global.shared::cta.tile", simt::tma::store);
+store!(3, "{0}, {1}, {2}", [0 1 2]: store_3d, "the store of", "cp.async.bulk.tensor.3d.global.shared::cta.tile", simt::tma::store);
+store!(4, "{0}, {1}, {2}, {3}", [0 1 2 3]: store_4d, "the store of", "cp.async.bulk.tensor.4d.global.shared::cta.tile", simt::tma::store);
+store!(5, "{0}, {1}, {2}, {3}, {4}", [0 1 2 3 4]: store_5d, "the store of", "cp.async.bulk.tensor.5d.global.shared::cta.tile", simt::tma::store);
+
+/// A reduction in one to five dimensions.
+macro_rules! reduce {
+    ($($reduction:ident, $op:literal, $what:literal: $d1:ident $d2:ident $d3:ident $d4:ident $d5:ident;)*) => { $(
+        reduce!($reduction, $op, $what, 1, "{0}", [0]: $d1);
+        reduce!($reduction, $op, $what, 2, "{0}, {1}", [0 1]: $d2);
+        reduce!($reduction, $op, $what, 3, "{0}, {1}, {2}", [0 1 2]: $d3);
+        reduce!($reduction, $op, $what, 4, "{0}, {1}, {2}, {3}", [0 1 2 3]: $d4);
+        reduce!($reduction, $op, $what, 5, "{0}, {1}, {2}, {3}, {4}", [0 1 2 3 4]: $d5);
+    )* };
+    ($reduction:ident, $op:literal, $what:literal, $dims:literal, $coords:literal, $indices:tt: $name:ident) => {
+        store!(
+            $dims, $coords, $indices: $name, $what,
+            concat!("cp.reduce.async.bulk.tensor.", $dims, "d.global.shared::cta.", $op, ".tile"),
+            simt::tma::reduce, Reduction::$reduction
+        );
+    };
+}
+
+// The hardware knows each reduction for some types of the map's elements; see the table of the module.
 reduce! {
-    "add", "the atomic addition of": reduce_add_1d reduce_add_2d reduce_add_3d reduce_add_4d reduce_add_5d;
-    "min", "the atomic minimum with": reduce_min_1d reduce_min_2d reduce_min_3d reduce_min_4d reduce_min_5d;
-    "max", "the atomic maximum with": reduce_max_1d reduce_max_2d reduce_max_3d reduce_max_4d reduce_max_5d;
-    "inc", "the atomic counting up by": reduce_inc_1d reduce_inc_2d reduce_inc_3d reduce_inc_4d reduce_inc_5d;
-    "dec", "the atomic counting down by": reduce_dec_1d reduce_dec_2d reduce_dec_3d reduce_dec_4d reduce_dec_5d;
-    "and", "the atomic conjunction with": reduce_and_1d reduce_and_2d reduce_and_3d reduce_and_4d reduce_and_5d;
-    "or", "the atomic disjunction with": reduce_or_1d reduce_or_2d reduce_or_3d reduce_or_4d reduce_or_5d;
-    "xor", "the atomic exclusive disjunction with": reduce_xor_1d reduce_xor_2d reduce_xor_3d reduce_xor_4d reduce_xor_5d;
+    Add, "add", "the atomic addition of": reduce_add_1d reduce_add_2d reduce_add_3d reduce_add_4d reduce_add_5d;
+    Min, "min", "the atomic minimum with": reduce_min_1d reduce_min_2d reduce_min_3d reduce_min_4d reduce_min_5d;
+    Max, "max", "the atomic maximum with": reduce_max_1d reduce_max_2d reduce_max_3d reduce_max_4d reduce_max_5d;
+    Inc, "inc", "the atomic counting up by": reduce_inc_1d reduce_inc_2d reduce_inc_3d reduce_inc_4d reduce_inc_5d;
+    Dec, "dec", "the atomic counting down by": reduce_dec_1d reduce_dec_2d reduce_dec_3d reduce_dec_4d reduce_dec_5d;
+    And, "and", "the atomic conjunction with": reduce_and_1d reduce_and_2d reduce_and_3d reduce_and_4d reduce_and_5d;
+    Or, "or", "the atomic disjunction with": reduce_or_1d reduce_or_2d reduce_or_3d reduce_or_4d reduce_or_5d;
+    Xor, "xor", "the atomic exclusive disjunction with": reduce_xor_1d reduce_xor_2d reduce_xor_3d reduce_xor_4d reduce_xor_5d;
 }
 
 /// Closes the stores and reductions that this thread started since the last call into a group, which may be empty.
@@ -193,7 +228,15 @@ reduce! {
 #[inline(always)]
 #[track_caller]
 pub fn commit_group() {
-    arch::commit_group();
+    arms! {
+        // SAFETY: touches nothing but this thread's own groups.
+        ptx: {
+            unsafe {
+                asm!("cp.async.bulk.commit_group;", options(nostack, preserves_flags))
+            }
+        }
+        sim: { bulk::commit_group() }
+    }
 }
 
 /// Waits until at most the `PENDING` newest groups of this thread are unfinished. What the others wrote is then in global memory.
@@ -203,7 +246,15 @@ pub fn commit_group() {
 #[inline(always)]
 #[track_caller]
 pub fn wait_group<const PENDING: u32>() {
-    arch::wait_group::<PENDING>();
+    arms! {
+        // SAFETY: a wait.
+        ptx: {
+            unsafe {
+                asm!("cp.async.bulk.wait_group {0};", const PENDING, options(nostack, preserves_flags))
+            }
+        }
+        sim: { bulk::wait_group(PENDING) }
+    }
 }
 
 /// Waits until all but at most the `PENDING` newest groups of this thread have read their shared memory, which can then be used again.
@@ -213,7 +264,15 @@ pub fn wait_group<const PENDING: u32>() {
 #[inline(always)]
 #[track_caller]
 pub fn wait_group_read<const PENDING: u32>() {
-    arch::wait_group_read::<PENDING>();
+    arms! {
+        // SAFETY: a wait.
+        ptx: {
+            unsafe {
+                asm!("cp.async.bulk.wait_group.read {0};", const PENDING, options(nostack, preserves_flags))
+            }
+        }
+        sim: { bulk::wait_group_read(PENDING) }
+    }
 }
 
 /// Brings the map near, so that the first copy that uses it need not wait for it.
@@ -226,8 +285,15 @@ pub fn wait_group_read<const PENDING: u32>() {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn prefetch(map: *const TensorMap) {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::prefetch(map) }
+    // SAFETY: the caller keeps this function's contract, which is the instruction's.
+    unsafe {
+        arms! {
+            ptx: {
+                asm!("prefetch.tensormap [{0}];", in(reg64) map, options(readonly, nostack, preserves_flags))
+            }
+            sim: { simt::tma::prefetch(map.cast()) }
+        }
+    }
 }
 
 /// Starts the load of `bytes` bytes from `src` to `dst`, which count at `bar`. `bytes` is a multiple of 16, and both addresses are
@@ -241,8 +307,18 @@ pub unsafe fn prefetch(map: *const TensorMap) {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn bulk_load<T>(dst: u32, src: *const T, bytes: u32, bar: u32) {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::bulk_load(dst, src.cast(), bytes, bar) }
+    // SAFETY: the caller keeps this function's contract, which is the instruction's.
+    unsafe {
+        arms! {
+            ptx: {
+                asm!(
+                    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [{0}], [{1}], {2}, [{3}];",
+                    in(reg32) dst, in(reg64) src, in(reg32) bytes, in(reg32) bar, options(nostack, preserves_flags)
+                )
+            }
+            sim: { bulk::load(dst, src.cast(), bytes, bar) }
+        }
+    }
 }
 
 /// Starts the store of `bytes` bytes from `src` in shared memory to `dst`, in the current group. `bytes` is a multiple of 16, and both
@@ -256,12 +332,22 @@ pub unsafe fn bulk_load<T>(dst: u32, src: *const T, bytes: u32, bar: u32) {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn bulk_store<T>(dst: *mut T, src: u32, bytes: u32) {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::bulk_store(dst.cast(), src, bytes) }
+    // SAFETY: the caller keeps this function's contract, which is the instruction's.
+    unsafe {
+        arms! {
+            ptx: {
+                asm!(
+                    "cp.async.bulk.global.shared::cta.bulk_group [{0}], [{1}], {2};",
+                    in(reg64) dst, in(reg32) src, in(reg32) bytes, options(nostack, preserves_flags)
+                )
+            }
+            sim: { bulk::store(dst.cast(), src, bytes) }
+        }
+    }
 }
 
 macro_rules! bulk_reduce {
-    ($($name:ident: $type:ty, $op:literal;)*) => { $(
+    ($($name:ident: $type:ty, $op:literal, $reduction:ident, $elements:ident;)*) => { $(
         #[doc = concat!("Starts to combine `bytes` bytes of `", stringify!($type), "` from `src` in shared memory with those at `dst`, each atomically, in the current group. `bytes` is a multiple")]
         /// of 16, and both addresses are 16-byte aligned.
         ///
@@ -273,40 +359,52 @@ macro_rules! bulk_reduce {
         #[inline(always)]
         #[track_caller]
         pub unsafe fn $name(dst: *mut $type, src: u32, bytes: u32) {
-            // SAFETY: the caller keeps this function's contract, which is the same.
-            unsafe { arch::$name(dst, src, bytes) }
+            // SAFETY: the caller keeps this function's contract, which is the instruction's.
+            unsafe {
+                arms! {
+                    ptx: {
+                        asm!(
+                            concat!(
+                                "cp.reduce.async.bulk.global.shared::cta.bulk_group.", $op, " [{0}], [{1}], {2};"
+                            ),
+                            in(reg64) dst, in(reg32) src, in(reg32) bytes, options(nostack, preserves_flags)
+                        )
+                    }
+                    sim: { bulk::reduce(Reduction::$reduction, DataType::$elements, dst.cast(), src, bytes) }
+                }
+            }
         }
     )* };
 }
 
 bulk_reduce! {
-    bulk_reduce_add_u32: u32, "add.u32";
-    bulk_reduce_add_i32: i32, "add.s32";
-    bulk_reduce_add_u64: u64, "add.u64";
-    bulk_reduce_add_f32: f32, "add.f32";
-    bulk_reduce_add_f64: f64, "add.f64";
-    bulk_reduce_add_f16: f16, "add.noftz.f16";
-    bulk_reduce_add_bf16: bf16, "add.noftz.bf16";
-    bulk_reduce_min_u32: u32, "min.u32";
-    bulk_reduce_min_i32: i32, "min.s32";
-    bulk_reduce_min_u64: u64, "min.u64";
-    bulk_reduce_min_i64: i64, "min.s64";
-    bulk_reduce_min_f16: f16, "min.f16";
-    bulk_reduce_min_bf16: bf16, "min.bf16";
-    bulk_reduce_max_u32: u32, "max.u32";
-    bulk_reduce_max_i32: i32, "max.s32";
-    bulk_reduce_max_u64: u64, "max.u64";
-    bulk_reduce_max_i64: i64, "max.s64";
-    bulk_reduce_max_f16: f16, "max.f16";
-    bulk_reduce_max_bf16: bf16, "max.bf16";
-    bulk_reduce_inc_u32: u32, "inc.u32";
-    bulk_reduce_dec_u32: u32, "dec.u32";
-    bulk_reduce_and_u32: u32, "and.b32";
-    bulk_reduce_and_u64: u64, "and.b64";
-    bulk_reduce_or_u32: u32, "or.b32";
-    bulk_reduce_or_u64: u64, "or.b64";
-    bulk_reduce_xor_u32: u32, "xor.b32";
-    bulk_reduce_xor_u64: u64, "xor.b64";
+    bulk_reduce_add_u32: u32, "add.u32", Add, U32;
+    bulk_reduce_add_i32: i32, "add.s32", Add, I32;
+    bulk_reduce_add_u64: u64, "add.u64", Add, U64;
+    bulk_reduce_add_f32: f32, "add.f32", Add, F32;
+    bulk_reduce_add_f64: f64, "add.f64", Add, F64;
+    bulk_reduce_add_f16: f16, "add.noftz.f16", Add, F16;
+    bulk_reduce_add_bf16: bf16, "add.noftz.bf16", Add, BF16;
+    bulk_reduce_min_u32: u32, "min.u32", Min, U32;
+    bulk_reduce_min_i32: i32, "min.s32", Min, I32;
+    bulk_reduce_min_u64: u64, "min.u64", Min, U64;
+    bulk_reduce_min_i64: i64, "min.s64", Min, I64;
+    bulk_reduce_min_f16: f16, "min.f16", Min, F16;
+    bulk_reduce_min_bf16: bf16, "min.bf16", Min, BF16;
+    bulk_reduce_max_u32: u32, "max.u32", Max, U32;
+    bulk_reduce_max_i32: i32, "max.s32", Max, I32;
+    bulk_reduce_max_u64: u64, "max.u64", Max, U64;
+    bulk_reduce_max_i64: i64, "max.s64", Max, I64;
+    bulk_reduce_max_f16: f16, "max.f16", Max, F16;
+    bulk_reduce_max_bf16: bf16, "max.bf16", Max, BF16;
+    bulk_reduce_inc_u32: u32, "inc.u32", Inc, U32;
+    bulk_reduce_dec_u32: u32, "dec.u32", Dec, U32;
+    bulk_reduce_and_u32: u32, "and.b32", And, U32;
+    bulk_reduce_and_u64: u64, "and.b64", And, U64;
+    bulk_reduce_or_u32: u32, "or.b32", Or, U32;
+    bulk_reduce_or_u64: u64, "or.b64", Or, U64;
+    bulk_reduce_xor_u32: u32, "xor.b32", Xor, U32;
+    bulk_reduce_xor_u64: u64, "xor.b64", Xor, U64;
 }
 
 /// Starts the copy of `bytes` bytes from `src` in this block's shared memory to `dst_cluster` in the shared memory of a block of the cluster,
@@ -321,41 +419,78 @@ bulk_reduce! {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn bulk_copy_shared(dst_cluster: u32, src: u32, bytes: u32, bar_cluster: u32) {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::bulk_copy_shared(dst_cluster, src, bytes, bar_cluster) }
+    // SAFETY: the caller keeps this function's contract, which is the instruction's.
+    unsafe {
+        arms! {
+            ptx: {
+                asm!(
+                    "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [{0}], [{1}], {2}, [{3}];",
+                    in(reg32) dst_cluster, in(reg32) src, in(reg32) bytes, in(reg32) bar_cluster,
+                    options(nostack, preserves_flags)
+                )
+            }
+            sim: { bulk::copy_shared(dst_cluster, src, bytes, bar_cluster) }
+        }
+    }
 }
 
 /// How long L2 keeps what a load brings: for the `policy` argument of the `_hint` loads.
 pub mod policy {
-    use super::arch;
+    #[cfg(target_arch = "nvptx64")]
+    use core::arch::asm;
 
-    /// First to go when room is needed: for data that is read once.
-    ///
-    /// # PTX
-    /// `createpolicy.fractional.L2::evict_first.b64 policy, 1.0`
-    #[inline(always)]
-    #[must_use]
-    pub fn evict_first() -> u64 {
-        arch::evict_first()
+    macro_rules! policies {
+        ($($(#[$doc:meta])* $name:ident, $op:literal;)*) => { $(
+            $(#[$doc])*
+            ///
+            /// # PTX
+            #[doc = concat!("`createpolicy.fractional.L2::", $op, ".b64 policy, 1.0`")]
+            #[inline(always)]
+            #[must_use]
+            pub fn $name() -> u64 {
+                arms! {
+                    ptx: {
+                        let policy: u64;
+                        // SAFETY: computes an opaque number.
+                        unsafe {
+                            asm!(concat!("createpolicy.fractional.L2::", $op, ".b64 {0}, 1.0;"), out(reg64) policy,
+                                options(pure, nomem, nostack));
+                        }
+                        policy
+                    }
+                    sim: { 0 }
+                }
+            }
+        )* };
     }
 
-    /// Last to go: for data that many blocks read.
-    ///
-    /// # PTX
-    /// `createpolicy.fractional.L2::evict_last.b64 policy, 1.0`
-    #[inline(always)]
-    #[must_use]
-    pub fn evict_last() -> u64 {
-        arch::evict_last()
+    policies! {
+        /// First to go when room is needed: for data that is read once.
+        evict_first, "evict_first";
+        /// Last to go: for data that many blocks read.
+        evict_last, "evict_last";
+        /// As without a hint.
+        evict_normal, "evict_normal";
     }
+}
 
-    /// As without a hint.
-    ///
-    /// # PTX
-    /// `createpolicy.fractional.L2::evict_normal.b64 policy, 1.0`
-    #[inline(always)]
-    #[must_use]
-    pub fn evict_normal() -> u64 {
-        arch::evict_normal()
-    }
+/// Generic address of the parameter whose PTX symbol is `$symbol`: the entry point around it has a parameter of that name.
+#[doc(hidden)]
+#[cfg(target_arch = "nvptx64")]
+#[macro_export]
+macro_rules! __parameter_address {
+    ($symbol:literal) => {{
+        let address: *const $crate::tma::TensorMap;
+        // SAFETY: computes the address of a parameter, which lives as long as the kernel.
+        unsafe {
+            ::core::arch::asm!(
+                concat!("mov.b64 {place}, ", $symbol, ";"),
+                "cvta.param.u64 {address}, {place};",
+                place = out(reg64) _,
+                address = lateout(reg64) address,
+                options(pure, nomem, nostack)
+            );
+        }
+        address
+    }};
 }

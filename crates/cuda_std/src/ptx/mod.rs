@@ -9,7 +9,6 @@ pub mod thread;
 pub mod warp;
 
 pub mod async_copy;
-pub mod barrier;
 pub mod convert;
 pub mod fastmath;
 pub mod grid;
@@ -20,12 +19,6 @@ pub mod vector;
 #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
 pub mod cluster;
 #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
-pub mod fence;
-#[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
 pub mod mbarrier;
-#[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
-pub mod registers;
-#[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
-pub mod tma;
 #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
 pub mod wgmma;

@@ -9,7 +9,6 @@ pub mod thread;
 pub mod warp;
 
 pub mod async_copy;
-pub mod barrier;
 pub mod convert;
 pub mod fastmath;
 pub mod grid;
@@ -18,8 +17,5 @@ pub mod mma;
 pub mod vector;
 
 pub mod cluster;
-pub mod fence;
 pub mod mbarrier;
-pub mod registers;
-pub mod tma;
 pub mod wgmma;
