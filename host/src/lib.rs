@@ -25,11 +25,14 @@
 //! | `IRONWARP_GEMM_RECORDS`, `IRONWARP_GEMM_TUNING` | file of [`ops::gemm::Tuner::from_env`], and `measure` (default) or `recorded` |
 //! | `IRONWARP_LAUNCH_BLOCKING` | `1`: wait after each launch, so that an error names the launch that caused it |
 
+mod arch;
 #[cfg(doctest)]
 mod book;
+mod config;
 mod device;
 mod environment;
 mod error;
+mod extensions;
 pub mod graph;
 mod interop;
 mod launch;
@@ -49,16 +52,17 @@ pub mod tma {
 }
 
 pub use crate::tensor::{DType, Dim, Layout, Scalar, Shape, Tensor, TensorError, TensorMut};
+pub use arch::Arch;
 /// What a device's memory is used for.
 pub use arena::{BlockSnapshot, BlockState, HeapSnapshot, Holder, SegmentSnapshot, Snapshot, Stats};
-pub use device::{Arch, Device, DeviceProperties, MemoryInfo};
-pub use error::{DriverError, Error, Limit, OutOfMemory, Result};
+pub use config::LaunchConfig;
+pub use device::{Device, DeviceProperties, MemoryInfo};
+pub use error::{DriverError, Error, LaunchSite, Limit, OutOfMemory, Overrun, Result, Suspects};
 pub use interop::CustLoan;
 pub use launch::{
-    Arg, Function, FunctionAttributes, KernelHandle, LaunchArgs, LaunchConfig, LaunchSite, Parameters,
-    PreparedLaunch, Suspects, launch,
+    Arg, Function, FunctionAttributes, KernelHandle, LaunchArgs, Parameters, PreparedLaunch, launch,
 };
-pub use memory::{DeviceBuffer, DevicePtr, DeviceView, DeviceViewMut, Overrun, PinnedBuffer, with_oom_retry};
+pub use memory::{DeviceBuffer, DevicePtr, DeviceView, DeviceViewMut, PinnedBuffer, with_oom_retry};
 pub use methods::Operand;
 pub use module::Module;
 pub use ptx::PtxSource;

@@ -10,12 +10,8 @@ use cust_raw::{CUcontext, CUmodule};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::launch::{Function, FunctionInner};
 use crate::ptx::{self, PtxSource};
 use crate::raw;
-
-/// The kernel packages that this library launches: no program may put other PTX in their place.
-const OWN_FAMILIES: [&str; 4] = ["basic", "gemm", "similarity", "tensor"];
 
 /// Loaded code. Cheap to clone.
 #[derive(Clone)]
@@ -86,25 +82,6 @@ impl Module {
         Self::load(device, &ptx::find(device, family, &[source])?, family.to_owned())
     }
 
-    /// As [`Module::from_source`]. From now on [`launch`](crate::launch()) takes the family's kernels from this module, by their
-    /// types. A program calls this once for each package of kernels that it brings along; ironwarp's own need no loading.
-    ///
-    /// # Safety
-    /// The PTX was built from the Rust crate `family` that the program links: each of its kernels has the parameters that the kernel's
-    /// type says, and does what its Rust source does. A launch checks its arguments against the type alone.
-    ///
-    /// # Errors
-    /// [`Error::OwnFamily`] for a family of ironwarp's, or as [`Module::from_source`].
-    pub unsafe fn load_family(device: &Device, family: &str, source: PtxSource) -> Result<Module> {
-        if OWN_FAMILIES.contains(&family) {
-            return Err(Error::OwnFamily { family: family.to_owned() });
-        }
-        let module = Self::from_source(device, family, source)?;
-        device.families().insert(family, &module.inner);
-        device.functions().clear();
-        Ok(module)
-    }
-
     /// A module with the kernel `name` of a family: the family's, where [`Module::load_family`] has loaded it, else one of that kernel
     /// alone, from `IRONWARP_PTX_DIR` or from this program. The driver compiles what it loads, and a family takes seconds.
     pub(crate) fn of_kernel(device: &Device, family: &str, name: &str) -> Result<Module> {
@@ -139,18 +116,13 @@ impl Module {
         Ok(Module { inner, device: device.clone() })
     }
 
-    /// The kernel `name`, to be launched with parameters that the caller knows.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchKernel`], [`Error::BadName`], or the driver's error.
-    pub fn function(&self, name: &str) -> Result<Function> {
-        let inner = FunctionInner::find(&self.device, &self.inner, name)?;
-        Ok(Function::new(Arc::new(inner), &self.device))
-    }
-
     /// Where it came from: a file, a family, or the PTX's own first line.
     pub fn label(&self) -> &str {
         self.inner.label()
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
     }
 
     pub(crate) fn inner(&self) -> &Arc<ModuleInner> {
@@ -170,12 +142,18 @@ pub(crate) struct FamilyCache {
     modules: Mutex<HashMap<String, Arc<ModuleInner>>>,
 }
 
+impl Device {
+    pub(crate) fn families(&self) -> &FamilyCache {
+        self.extension(FamilyCache::default)
+    }
+}
+
 impl FamilyCache {
     fn get(&self, family: &str) -> Option<Arc<ModuleInner>> {
         self.modules.lock().unwrap_or_else(PoisonError::into_inner).get(family).cloned()
     }
 
-    fn insert(&self, family: &str, module: &Arc<ModuleInner>) {
+    pub(crate) fn insert(&self, family: &str, module: &Arc<ModuleInner>) {
         let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
         modules.insert(family.to_owned(), module.clone());
     }
@@ -208,25 +186,5 @@ impl CompilerLog {
             "" => "(the driver's compiler wrote no log)".to_owned(),
             log => log.to_owned(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::OWN_FAMILIES;
-
-    #[test]
-    fn every_kernel_package_of_this_library_is_its_own() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
-        let dependencies = manifest.split("[dependencies]").nth(1).unwrap().split("\n[").next().unwrap();
-        let names = dependencies.lines().map(|line| line.split(['.', ' ', '=']).next().unwrap());
-        let mut families: Vec<_> = names
-            .filter(|name| !name.is_empty() && folder.join("../kernels-gpu").join(name).is_dir())
-            .collect();
-        families.sort();
-        assert_eq!(families, OWN_FAMILIES);
     }
 }

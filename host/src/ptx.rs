@@ -6,7 +6,8 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use crate::device::{Arch, Device};
+use crate::arch::Arch;
+use crate::device::Device;
 use crate::error::{Error, Result};
 
 /// PTX that was found when this package was built with optimisation: family, architecture, text.

@@ -7,7 +7,7 @@
 //! codes of CUDA 11.4: a newer driver's code would be undefined behaviour. Here a code is an integer.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use cuda_std::tma::TensorMap;
 use driver::tensor_map::Description;
@@ -17,7 +17,7 @@ use cust_raw::{
     CUmodule, CUstream,
 };
 
-use crate::error::DriverError;
+use crate::error::{DriverError, Suspects};
 
 /// What a driver call came to.
 pub(crate) type RawResult<T = ()> = Result<T, Box<DriverError>>;
@@ -370,8 +370,27 @@ pub(crate) unsafe fn event_query(event: CUevent) -> RawResult<bool> {
     ready("cuEventQuery", unsafe { cuEventQuery(event) })
 }
 
+impl DriverError {
+    /// The error of a call that returned `code`, in the driver's words.
+    pub(crate) fn new(function: &'static str, code: i32) -> Box<Self> {
+        let (name, text) = error_texts(code);
+        let mut error = Box::new(DriverError {
+            function,
+            code,
+            name: name.unwrap_or_else(|| format!("code {code}")),
+            text: text.unwrap_or_else(|| "a code that this driver does not explain".to_owned()),
+            report: None,
+            suspects: Suspects::default(),
+        });
+        if error.is_sticky() {
+            error.report = driver::soft::last_fault();
+        }
+        error
+    }
+}
+
 /// CUDA's name and its sentence for a code, where the driver knows it.
-pub(crate) fn error_texts(code: i32) -> (Option<String>, Option<String>) {
+fn error_texts(code: i32) -> (Option<String>, Option<String>) {
     // SAFETY: both functions write a pointer to a static string, or null for a code that they do not know.
     unsafe { (text_of(|to| cuGetErrorName(code, to)), text_of(|to| cuGetErrorString(code, to))) }
 }
@@ -383,4 +402,12 @@ fn text_of(ask: impl FnOnce(*mut *const c_char) -> c_int) -> Option<String> {
     }
     // SAFETY: the driver answered success and a non-null pointer to a static NUL-terminated string.
     Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+}
+
+/// One thread at a time makes, changes and destroys graphs: the driver's graph objects are not made for several, and what they
+/// share inside the driver is not known.
+pub(crate) fn one_graph_at_a_time<R>(work: impl FnOnce() -> R) -> R {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    work()
 }

@@ -48,19 +48,16 @@ mod capture;
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use cust_raw::CUgraphExec;
 
 use crate::device::Device;
-use crate::error::{Error, Result};
-use crate::launch::{LaunchSite, keep};
-use crate::module::ModuleInner;
-use crate::raw;
-use crate::stream::Stream;
+use crate::error::{Error, LaunchSite, Result};
+use crate::launch::keep;
+use crate::raw::{self, one_graph_at_a_time};
+use crate::stream::{Kept, Stream};
 
 pub use cache::{GraphCache, Mode};
-pub(crate) use capture::{Capture, Captures};
 use capture::{Captured, RawGraph, record};
 
 /// `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE`.
@@ -102,14 +99,6 @@ struct Executable {
     device: Device,
 }
 
-/// One thread at a time makes, changes and destroys graphs: the driver's graph objects are not made for several, and what they
-/// share inside the driver is not known.
-pub(crate) fn alone<R>(work: impl FnOnce() -> R) -> R {
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    work()
-}
-
 impl Executable {
     fn new(
         graph: &RawGraph,
@@ -119,7 +108,9 @@ impl Executable {
     ) -> Result<Self> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: a place to write to and a live graph.
-        alone(|| device.call(|| unsafe { raw::graph_instantiate(&mut handle, graph.handle(), 0) }))?;
+        one_graph_at_a_time(|| {
+            device.call(|| unsafe { raw::graph_instantiate(&mut handle, graph.handle(), 0) })
+        })?;
         let site = site(&captured, at);
         Ok(Executable {
             exec: Exec(handle),
@@ -138,7 +129,7 @@ impl Executable {
             // SAFETY: two live graphs and two places to write to.
             unsafe { raw::graph_exec_update(self.exec.handle(), graph.handle(), &mut node, &mut result) }
         };
-        let updated = alone(|| self.device.call(update));
+        let updated = one_graph_at_a_time(|| self.device.call(update));
         match updated {
             Ok(()) => Ok(true),
             Err(Error::Driver(error)) if error.code == UPDATE_FAILURE => Ok(false),
@@ -173,23 +164,23 @@ impl Executable {
     /// Uses what another capture has kept, in place of its own.
     fn take_over(&mut self, captured: Captured) {
         let before = std::mem::replace(&mut self.captured, captured);
-        if !before.modules.is_empty() {
+        if !before.kept.is_empty() {
             // Runs that are queued are of the code from before.
-            self.after_last_run(before.modules, || ());
+            self.after_last_run(before.kept, || ());
         }
     }
 
-    /// Does `work`, and unloads `modules`, when no run that is queued already can be left: never, when that cannot be had.
-    fn after_last_run(&self, modules: Vec<Arc<ModuleInner>>, work: impl FnOnce() + Send + 'static) {
+    /// Does `work`, and drops `kept`, when no run that is queued already can be left: never, when that cannot be had.
+    fn after_last_run(&self, kept: Vec<Kept>, work: impl FnOnce() + Send + 'static) {
         let last = self.last.clone();
         // A stream that is being captured cannot be waited for.
         self.device.captures().outside(move || {
             if last.is_some_and(|stream| !stream.drain()) {
-                std::mem::forget(modules); // It may still run: a leak is better.
+                std::mem::forget(kept); // It may still run: a leak is better.
                 return;
             }
             work();
-            drop(modules);
+            drop(kept);
         });
     }
 }
@@ -198,11 +189,12 @@ impl Drop for Executable {
     /// Waits for the last run: a driver has been seen to die of an executable that was destroyed while it ran.
     fn drop(&mut self) {
         let (exec, device) = (Exec(self.exec.handle()), self.device.clone());
-        let modules = std::mem::take(&mut self.captured.modules);
-        self.after_last_run(modules, move || {
+        let kept = std::mem::take(&mut self.captured.kept);
+        self.after_last_run(kept, move || {
             // A failure has nobody to go to: it is memory of the driver's.
             // SAFETY: this is the only handle, and it runs no more.
-            let _ = alone(|| device.clean_up(|| unsafe { raw::graph_exec_destroy(exec.handle()) }));
+            let _ =
+                one_graph_at_a_time(|| device.clean_up(|| unsafe { raw::graph_exec_destroy(exec.handle()) }));
         });
     }
 }

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use cust_raw::CUfunction;
 
 use super::args::{LaunchArgs, Parameters};
-use super::config::{LaunchConfig, LaunchSite};
 use super::name::keep;
+use crate::config::LaunchConfig;
 use crate::device::Device;
-use crate::error::{Error, Limit, Result};
-use crate::module::ModuleInner;
+use crate::error::{Error, LaunchSite, Limit, Result};
+use crate::module::{Module, ModuleInner};
 use crate::raw::{self, LaunchAttribute, LaunchConfigEx, RawResult};
 use crate::stream::Stream;
 
@@ -122,7 +122,7 @@ impl FunctionInner {
         if !self.kept
             && let Some(capture) = stream.capture()?
         {
-            capture.keep_code(&self.module);
+            capture.keep_alive(self.module.clone());
         }
         args.with(stream, |parameters| {
             // SAFETY: the arguments fit the kernel's parameters by their types, and the rest is the caller's promise.
@@ -368,6 +368,17 @@ impl Function {
         stream.same_device("the kernel", &self.device)?;
         // SAFETY: the caller's promise.
         unsafe { self.inner.launch::<P>(stream, config, args, Location::caller()) }
+    }
+}
+
+impl Module {
+    /// The kernel `name`, to be launched with parameters that the caller knows.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchKernel`], [`Error::BadName`], or the driver's error.
+    pub fn function(&self, name: &str) -> Result<Function> {
+        let inner = FunctionInner::find(self.device(), self.inner(), name)?;
+        Ok(Function::new(Arc::new(inner), self.device()))
     }
 }
 

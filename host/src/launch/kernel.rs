@@ -11,12 +11,16 @@ use std::sync::{Arc, PoisonError, RwLock};
 use cuda_std::kernel::Kernel;
 
 use super::args::LaunchArgs;
-use super::config::LaunchConfig;
 use super::function::{Function, FunctionAttributes, FunctionInner};
+use crate::config::LaunchConfig;
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::module::Module;
+use crate::ptx::PtxSource;
 use crate::stream::Stream;
+
+/// The kernel packages that this library launches: no program may put other PTX in their place.
+const OWN_FAMILIES: [&str; 4] = ["basic", "gemm", "similarity", "tensor"];
 
 /// A kernel's identity: address and length of its name and of its family's name. Equal keys mean equal names: the
 /// lengths tell a name from one that begins at the same address. A name that the compiler keeps twice is found twice.
@@ -190,6 +194,10 @@ impl<K: Kernel> KernelHandle<K> {
 }
 
 impl Device {
+    fn functions(&self) -> &FunctionCache {
+        self.extension(FunctionCache::default)
+    }
+
     /// Finds the kernel `K`, loading its PTX the first time.
     ///
     /// # Errors
@@ -225,4 +233,45 @@ pub unsafe fn launch<K: Kernel>(
     let function = device.functions().get::<K>(device)?;
     // SAFETY: the caller's promise.
     unsafe { function.launch::<K::Params>(stream, config, args, Location::caller()) }
+}
+
+impl Module {
+    /// As [`Module::from_source`]. From now on [`launch`](crate::launch()) takes the family's kernels from this module, by their
+    /// types. A program calls this once for each package of kernels that it brings along; ironwarp's own need no loading.
+    ///
+    /// # Safety
+    /// The PTX was built from the Rust crate `family` that the program links: each of its kernels has the parameters that the kernel's
+    /// type says, and does what its Rust source does. A launch checks its arguments against the type alone.
+    ///
+    /// # Errors
+    /// [`Error::OwnFamily`] for a family of ironwarp's, or as [`Module::from_source`].
+    pub unsafe fn load_family(device: &Device, family: &str, source: PtxSource) -> Result<Module> {
+        if OWN_FAMILIES.contains(&family) {
+            return Err(Error::OwnFamily { family: family.to_owned() });
+        }
+        let module = Self::from_source(device, family, source)?;
+        device.families().insert(family, module.inner());
+        device.functions().clear();
+        Ok(module)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::OWN_FAMILIES;
+
+    #[test]
+    fn every_kernel_package_of_this_library_is_its_own() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        let dependencies = manifest.split("[dependencies]").nth(1).unwrap().split("\n[").next().unwrap();
+        let names = dependencies.lines().map(|line| line.split(['.', ' ', '=']).next().unwrap());
+        let mut families: Vec<_> = names
+            .filter(|name| !name.is_empty() && folder.join("../kernels-gpu").join(name).is_dir())
+            .collect();
+        families.sort();
+        assert_eq!(families, OWN_FAMILIES);
+    }
 }

@@ -17,21 +17,15 @@
 
 mod arg_struct;
 mod args;
-mod config;
 mod function;
 mod kernel;
 mod name;
 mod prepared;
-mod recent;
 
+pub use crate::config::LaunchConfig;
 pub use args::{Arg, LaunchArgs, Parameters};
-pub use config::{LaunchConfig, LaunchSite};
 pub use function::{Function, FunctionAttributes};
 pub use kernel::{KernelHandle, launch};
 pub use prepared::PreparedLaunch;
-pub use recent::Suspects;
 
-pub(crate) use function::FunctionInner;
-pub(crate) use kernel::FunctionCache;
 pub(crate) use name::keep;
-pub(crate) use recent::{LaunchLog, Recent};

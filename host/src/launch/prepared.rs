@@ -12,12 +12,11 @@ use cuda_std::kernel::Kernel;
 use cust_raw::{CUgraph, CUgraphExec, CUgraphNode, CUstream};
 
 use super::args::{LaunchArgs, Parameters};
-use super::config::{LaunchConfig, LaunchSite};
 use super::function::FunctionInner;
 use super::kernel::KernelHandle;
-use crate::error::Result;
-use crate::graph::alone;
-use crate::raw::{self, KernelNodeParams, RawResult};
+use crate::config::LaunchConfig;
+use crate::error::{LaunchSite, Result};
+use crate::raw::{self, KernelNodeParams, RawResult, one_graph_at_a_time};
 use crate::stream::Stream;
 
 /// A kernel made ready for one configuration on one stream, by [`KernelHandle::prepare`].
@@ -152,7 +151,7 @@ impl OneKernel {
         let mut new =
             OneKernel { graph: std::ptr::null_mut(), node: std::ptr::null_mut(), exec: std::ptr::null_mut() };
         // SAFETY: places to write to; the graph is fresh and its own; the driver copies the values before it returns.
-        alone(|| unsafe {
+        one_graph_at_a_time(|| unsafe {
             raw::graph_create(&mut new.graph, 0)?;
             let made = raw::graph_add_kernel_node(&mut new.node, new.graph, std::ptr::null(), 0, &values)
                 .and_then(|()| raw::graph_instantiate(&mut new.exec, new.graph, 0));
@@ -192,7 +191,9 @@ impl OneKernel {
     /// It runs no more, and the context is current.
     unsafe fn destroy(self) -> RawResult {
         // SAFETY: the caller's promise; these are the only handles.
-        alone(|| unsafe { raw::graph_exec_destroy(self.exec).and(raw::graph_destroy(self.graph)) })
+        one_graph_at_a_time(|| unsafe {
+            raw::graph_exec_destroy(self.exec).and(raw::graph_destroy(self.graph))
+        })
     }
 }
 

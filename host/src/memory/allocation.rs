@@ -10,9 +10,8 @@ use super::guard::Guard;
 use super::uses::Uses;
 use crate::device::Device;
 use crate::error::{Error, OutOfMemory, Result};
-use crate::graph::Capture;
 use crate::raw;
-use crate::stream::Stream;
+use crate::stream::{Capture, Stream};
 
 /// Lines of the program that an out-of-memory error names.
 const HOLDERS_NAMED: usize = 5;
@@ -64,7 +63,7 @@ impl Allocation {
         }
         match (stream.device().allocator().mode, stream.capture()?) {
             (Mode::Caching, capture) => {
-                let (address, owner) = from_cache(stream, bytes, site, capture.is_some())?;
+                let (address, owner) = from_cache(stream, bytes, site, capture.as_deref())?;
                 let capture = capture.map_or_else(Weak::new, |capture| Arc::downgrade(&capture));
                 Ok(Self::over(stream, address, owner, capture))
             }
@@ -73,7 +72,7 @@ impl Allocation {
             }
             // A captured stream would record the allocation; the graph keeps what another stream allocates.
             (Mode::PassThrough, Some(capture)) => {
-                let stream = capture.memory_stream()?;
+                let stream = capture.memory().memory_stream()?;
                 Ok(Self::over(&stream, from_driver(&stream, bytes)?, Owner::Driver, Weak::new()))
             }
         }
@@ -144,7 +143,7 @@ impl Allocation {
         let (memory, capture) = (&self.memory, stream.capture()?);
         let begun = match &capture {
             None => memory.uses.begin(stream, writes)?,
-            Some(capture) => capture.uses().begin(memory, stream, writes)?,
+            Some(capture) => capture.memory().uses().begin(memory, stream, writes)?,
         };
         Ok(Use { memory, capture, writes, begun })
     }
@@ -153,7 +152,7 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         if let Some(capture) = self.memory.capture.upgrade() {
-            capture.uses().forget(&self.memory, self.memory.uses.home());
+            capture.memory().uses().forget(&self.memory, self.memory.uses.home());
         }
     }
 }
@@ -173,7 +172,7 @@ impl Use<'_> {
     pub(crate) fn commit(self, stream: &Stream) {
         match self.capture {
             None => self.memory.uses.commit(stream, self.writes, self.begun),
-            Some(capture) => capture.uses().commit(self.memory, stream, self.writes, self.begun),
+            Some(capture) => capture.memory().uses().commit(self.memory, stream, self.writes, self.begun),
         }
     }
 }
@@ -236,14 +235,18 @@ fn free_in_order(address: CUdeviceptr, uses: &Uses) {
     }
 }
 
-/// `captured`: is it for a graph, which then keeps it?
-fn from_cache(stream: &Stream, bytes: usize, site: Site, captured: bool) -> Result<(CUdeviceptr, Owner)> {
+/// Memory of a capture comes from heaps that its graph keeps.
+fn from_cache(
+    stream: &Stream,
+    bytes: usize,
+    site: Site,
+    capture: Option<&Capture>,
+) -> Result<(CUdeviceptr, Owner)> {
     let allocator = stream.device().allocator();
     stream.device().alive()?;
-    let guarded = allocator.guarded && !allocator.is_capturing();
+    let guarded = allocator.guarded && !stream.device().captures().any();
     let wanted = if guarded { Guard::padded(bytes) } else { bytes as u64 };
-    // A diversion begins before its capture and ends after it: a buffer of that time is no graph's.
-    let diverted = if captured { stream.diverted_heap() } else { None };
+    let diverted = capture.map(|capture| capture.memory().pool().heap_of(stream));
     let heap = diverted.as_ref().unwrap_or_else(|| stream.own_heap());
     let lease = lease(stream.device(), heap, wanted, site)?;
     let mut address = lease.address();

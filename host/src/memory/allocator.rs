@@ -1,21 +1,16 @@
 //! Where buffers get their memory from: the caches of a device's memory and of page-locked host memory, over the driver.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arena::{Backend, Cache};
 use cust_raw::{CUevent, CUstream};
 
-use super::guard::Overrun;
 use super::uses::Uses;
-use crate::device::Device;
-use crate::environment;
-use crate::error::{DriverError, Error, Result};
+use crate::device::{AllocatorOptions, Device, NO_TIMING, Queue};
+use crate::error::{DriverError, Error, Overrun, Result};
 use crate::raw::{self, RawResult};
 use crate::stream::{Stream, is_settled};
 
-/// `CU_EVENT_DISABLE_TIMING`: cheaper to record.
-const NO_TIMING: u32 = 2;
 /// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for every device's context.
 pub(super) const PORTABLE: u32 = 1;
 /// Events kept for later.
@@ -124,34 +119,22 @@ pub(crate) struct Allocator {
     pub(super) pinned: Cache<Mark>,
     pub(super) pinned_heap: Heap,
     spare: Mutex<Vec<Mark>>,
-    /// Streams whose buffers get memory from private pools now.
-    diversions: AtomicUsize,
     /// The first overrun that a free has found.
     pub(super) overrun: Mutex<Option<Overrun>>,
 }
 
 impl Allocator {
-    /// Reads `IRONWARP_ALLOCATOR` and `IRONWARP_ALLOCATOR_DEBUG`.
-    pub(crate) fn new() -> Result<Self> {
-        let modes = [("caching", Mode::Caching), ("passthrough", Mode::PassThrough)];
-        let mode = environment::choice("IRONWARP_ALLOCATOR", "caching, passthrough", &modes)?;
-        let guarded = environment::switch("IRONWARP_ALLOCATOR_DEBUG")?;
+    fn new(options: AllocatorOptions) -> Self {
         let pinned = Cache::new();
-        Ok(Allocator {
-            mode: mode.unwrap_or(Mode::Caching),
-            guarded,
+        Allocator {
+            mode: if options.passthrough { Mode::PassThrough } else { Mode::Caching },
+            guarded: options.guarded,
             device: Cache::new(),
             pinned_heap: pinned.new_heap(),
             pinned,
             spare: Mutex::default(),
-            diversions: AtomicUsize::new(0),
             overrun: Mutex::default(),
-        })
-    }
-
-    /// Are streams being captured? Then nothing may be asked or waited for.
-    pub(super) fn is_capturing(&self) -> bool {
-        self.diversions.load(Ordering::Acquire) > 0
+        }
     }
 
     fn spare(&self) -> MutexGuard<'_, Vec<Mark>> {
@@ -230,14 +213,6 @@ impl Allocator {
         }
     }
 
-    pub(super) fn begin_diversion(&self) {
-        self.diversions.fetch_add(1, Ordering::AcqRel);
-    }
-
-    pub(super) fn end_diversion(&self) {
-        self.diversions.fetch_sub(1, Ordering::AcqRel);
-    }
-
     /// The heap for a new stream.
     pub(crate) fn heap(&self, device: &Device) -> Heap {
         self.device.heap(&Source { device, kind: Kind::Device })
@@ -260,7 +235,7 @@ impl Allocator {
     /// with the context.
     ///
     /// The device's context is current.
-    pub(crate) fn close(&self) {
+    fn close(&self) {
         let _ = self.device.close(&Closing { allocator: self, kind: Kind::Device });
         let _ = self.pinned.close(&Closing { allocator: self, kind: Kind::Pinned });
         for mark in self.spare().drain(..) {
@@ -270,7 +245,44 @@ impl Allocator {
     }
 }
 
+impl Drop for Allocator {
+    /// The device drops what layers keep with it when its context is current.
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The heap of a stream, while it has its queue.
+struct OwnHeap {
+    heap: Heap,
+    queue: Queue,
+    device: Device,
+}
+
+impl Drop for OwnHeap {
+    fn drop(&mut self) {
+        // SAFETY: a stream drops what layers keep with it while its queue is alive.
+        unsafe { self.device.allocator().retire(&self.device, self.heap.clone(), self.queue.stream) };
+    }
+}
+
+impl Stream {
+    /// Where memory for the stream's buffers comes from outside captures.
+    pub(super) fn own_heap(&self) -> &Heap {
+        let make = || {
+            let device = self.device().clone();
+            OwnHeap { heap: device.allocator().heap(&device), queue: *self.queue(), device }
+        };
+        &self.extension(make).heap
+    }
+}
+
 impl Device {
+    /// Where its buffers get their memory from.
+    pub(crate) fn allocator(&self) -> &Allocator {
+        self.extension(|| Allocator::new(self.allocator_options()))
+    }
+
     /// A mark that is nowhere yet; it goes back with [`Allocator::recycle`].
     pub(super) fn new_mark(&self) -> Result<Mark> {
         self.call(|| self.allocator().new_mark())
@@ -312,7 +324,8 @@ impl Backend for Source<'_> {
     }
 
     fn may_wait(&self) -> bool {
-        !self.device.allocator().is_capturing()
+        // A stream that is being captured cannot be waited for.
+        !self.device.captures().any()
     }
 }
 

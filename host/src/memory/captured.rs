@@ -4,12 +4,54 @@
 //! uses, and each replay is a use of them outside the capture.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::allocation::Memory;
+use super::private::PrivatePool;
 use super::uses::List;
 use crate::error::Result;
-use crate::stream::Stream;
+use crate::stream::{Capture, Stream};
+
+/// The memory side of a capture.
+pub(crate) struct CapturedMemory {
+    uses: CapturedUses,
+    /// Memory for what the captured streams allocate.
+    pool: Arc<PrivatePool>,
+    /// Allocates for them where buffers come from no pool.
+    memory_stream: OnceLock<Stream>,
+}
+
+impl Capture {
+    /// Its memory side.
+    pub(crate) fn memory(&self) -> &CapturedMemory {
+        self.extension(|| CapturedMemory {
+            uses: CapturedUses::default(),
+            pool: PrivatePool::new(self.device()),
+            memory_stream: OnceLock::new(),
+        })
+    }
+}
+
+impl CapturedMemory {
+    pub(crate) fn uses(&self) -> &CapturedUses {
+        &self.uses
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<PrivatePool> {
+        &self.pool
+    }
+
+    /// A stream to allocate on that is not captured itself.
+    pub(super) fn memory_stream(&self) -> Result<Stream> {
+        match self.memory_stream.get() {
+            Some(stream) => Ok(stream.clone()),
+            None => {
+                let stream = self.pool.device().pooled_stream()?;
+                Ok(self.memory_stream.get_or_init(|| stream).clone())
+            }
+        }
+    }
+}
 
 /// What a capture has used so far; `None` once it has ended.
 pub(crate) struct CapturedUses(Mutex<Option<HashMap<usize, CapturedUse>>>);

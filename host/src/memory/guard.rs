@@ -6,7 +6,6 @@
 //! ```
 //! The buffer's bytes are NaN (0xff) before it is written and after it is freed, so that a read too early or too late shows.
 
-use std::fmt;
 use std::sync::PoisonError;
 
 use arena::Site;
@@ -15,7 +14,7 @@ use cust_raw::CUdeviceptr;
 use super::allocator::Lease;
 use super::uses::Uses;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Overrun, Result};
 use crate::raw;
 use crate::stream::Stream;
 
@@ -24,28 +23,6 @@ const ZONE: usize = arena::GRANULE as usize;
 const ZONE_BYTE: u8 = 0xbd;
 /// NaN in every floating-point format.
 const POISON: u8 = 0xff;
-
-/// A write beside a buffer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Overrun {
-    /// `file:line` that allocated the buffer.
-    pub site: String,
-    /// Its size in bytes.
-    pub bytes: usize,
-    /// The first byte overwritten, from the buffer's first.
-    pub offset: isize,
-}
-
-impl fmt::Display for Overrun {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Overrun { site, bytes, offset } = self;
-        write!(
-            f,
-            "byte {offset} of a buffer of {bytes} bytes was written; the buffer was allocated at {site}"
-        )
-    }
-}
 
 /// The red zones of one buffer.
 pub(super) struct Guard {
@@ -76,7 +53,7 @@ impl Guard {
     /// [`Device::check_memory`]. A check that cannot be made is forgone: whoever uses the device next meets the error.
     pub fn check(&self, address: CUdeviceptr, uses: &Uses) {
         let device = uses.home().device();
-        if device.allocator().is_capturing() {
+        if device.captures().any() {
             return;
         }
         let Ok(Some(offset)) = self.overwritten(device, address, uses) else { return };

@@ -14,6 +14,7 @@ mod allocator;
 mod buffer;
 mod captured;
 mod guard;
+mod overlap;
 mod pinned;
 mod private;
 mod report;
@@ -22,15 +23,13 @@ mod uses;
 mod view;
 
 pub use buffer::DeviceBuffer;
-pub use guard::Overrun;
 pub use pinned::PinnedBuffer;
 pub use report::with_oom_retry;
 pub use view::{DevicePtr, DeviceView, DeviceViewMut};
 
 pub use allocation::Use;
-pub(crate) use allocator::{Allocator, Heap};
-pub(crate) use captured::{CapturedUses, GraphUse};
-pub(crate) use private::{Diversion, PrivatePool};
+pub(crate) use captured::GraphUse;
+pub(crate) use private::PrivatePool;
 pub use view::Within;
 
 use crate::error::{Error, Result};

@@ -22,22 +22,15 @@ impl PrivatePool {
         Arc::new(PrivatePool { device: device.clone(), heaps: Mutex::default() })
     }
 
-    /// From now until the returned value is dropped, buffers of `stream` get their memory from this pool while it is captured. Begin
-    /// before the capture, end after it; a capture that spreads over several streams diverts each.
-    ///
-    /// While any diversion lasts, no allocation asks or waits for what the device does.
-    pub(crate) fn divert(self: &Arc<Self>, stream: &Stream) -> Diversion {
+    /// The heap for a captured stream.
+    pub(super) fn heap_of(&self, stream: &Stream) -> Heap {
         let mut heaps = self.heaps();
-        let known = heaps.iter().find(|(id, _)| *id == stream.id()).map(|(_, heap)| heap.clone());
-        let heap = known.unwrap_or_else(|| {
-            let heap = self.device.allocator().device.private_heap();
-            heaps.push((stream.id(), heap.clone()));
-            heap
-        });
-        drop(heaps);
-        self.device.allocator().begin_diversion();
-        let before = stream.divert_heap(Some(heap));
-        Diversion { stream: stream.clone(), before, _pool: self.clone() }
+        if let Some((_, heap)) = heaps.iter().find(|(id, _)| *id == stream.id()) {
+            return heap.clone();
+        }
+        let heap = self.device.allocator().device.private_heap();
+        heaps.push((stream.id(), heap.clone()));
+        heap
     }
 
     pub(crate) fn device(&self) -> &Device {
@@ -57,28 +50,11 @@ impl Drop for PrivatePool {
     }
 }
 
-/// Buffers of a stream come from a private pool while this lives.
-#[must_use = "the diversion ends when this is dropped"]
-pub(crate) struct Diversion {
-    stream: Stream,
-    before: Option<Heap>,
-    /// Keeps the heap private.
-    _pool: Arc<PrivatePool>,
-}
-
-impl Drop for Diversion {
-    fn drop(&mut self) {
-        self.stream.divert_heap(self.before.take());
-        self.stream.device().allocator().end_diversion();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::PoisonError;
 
     use super::super::ONE_TEST_AT_A_TIME;
-    use super::PrivatePool;
     use crate::graph::Graph;
     use crate::{Device, DeviceBuffer, Result, Stream};
 
@@ -115,12 +91,6 @@ mod tests {
         assert_eq!(private(&device), 1);
         graph.replay(&stream)?;
         let kept = graph.inputs_mut().take().expect("put there by the capture");
-
-        // What another thread allocates on the stream between the end of the capture and that of the diversion, or before both.
-        let ordinary = address(&stream)?;
-        let diversion = PrivatePool::new(&device).divert(&stream);
-        assert_eq!(address(&stream)?, ordinary);
-        drop(diversion);
 
         // The graph goes: what its buffers still hold stays, the rest goes back.
         drop(graph);

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cust_raw::CUevent;
 
-use super::NO_TIMING;
-use crate::device::Device;
+use crate::device::{Device, NO_TIMING};
 use crate::error::{Error, Result};
 use crate::raw;
 

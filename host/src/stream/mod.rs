@@ -22,36 +22,29 @@
 //! # }
 //! ```
 
+mod capture;
 mod current;
 mod event;
-mod overlap;
-mod queue;
 mod scope;
 
+use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cust_raw::CUstream;
 
-use crate::device::Device;
-use crate::error::{Error, Result};
-use crate::launch::{LaunchSite, Recent};
-use crate::memory::Heap;
+use crate::device::{Device, Queue, Recent};
+use crate::error::{Error, LaunchSite, Result};
+use crate::extensions::Extensions;
 use crate::raw::{self, RawResult};
 
 pub use current::On;
 pub use event::Event;
 pub use scope::Scope;
 
+pub(crate) use capture::{Capture, Kept};
 pub(crate) use current::Entered;
-pub(crate) use queue::IdleQueues;
-use queue::Queue;
-
-/// `CU_STREAM_NON_BLOCKING`: no implicit order with the legacy default stream.
-const NON_BLOCKING: u32 = 1;
-/// `CU_EVENT_DISABLE_TIMING`: cheaper to record.
-const NO_TIMING: u32 = 2;
 
 /// A queue of device work, done in order. Cheap to clone; clones are the same queue.
 #[derive(Clone)]
@@ -66,10 +59,8 @@ struct StreamInner {
     pooled: bool,
     launches: Arc<Recent>,
     progress: Progress,
-    /// Where its buffers' memory comes from, once it has had any.
-    heap: OnceLock<Heap>,
-    /// Where it comes from instead, during a capture.
-    diverted: Mutex<Option<Heap>>,
+    /// What other layers keep with the stream. Dropped while the queue is alive.
+    extensions: Extensions,
     device: Device,
 }
 
@@ -108,10 +99,7 @@ impl Progress {
 impl Drop for StreamInner {
     fn drop(&mut self) {
         self.device.launches().close(&self.launches);
-        if let Some(heap) = self.heap.take() {
-            // SAFETY: the queue is alive.
-            unsafe { self.device.allocator().retire(&self.device, heap, self.queue.stream) };
-        }
+        self.extensions.clear();
         if self.pooled && self.device.idle_queues().put(self.queue) {
             return;
         }
@@ -169,8 +157,7 @@ impl Stream {
             pooled,
             launches: device.launches().open(),
             progress: Progress::default(),
-            heap: OnceLock::new(),
-            diverted: Mutex::default(),
+            extensions: Extensions::default(),
             device: device.clone(),
         };
         Stream { inner: Arc::new(inner) }
@@ -338,7 +325,7 @@ impl Stream {
         self.queue().stream
     }
 
-    fn queue(&self) -> &Queue {
+    pub(crate) fn queue(&self) -> &Queue {
         &self.inner.queue
     }
 
@@ -367,19 +354,9 @@ impl Stream {
         Ok(())
     }
 
-    /// Where memory for the stream's buffers comes from when it is not diverted.
-    pub(crate) fn own_heap(&self) -> &Heap {
-        self.inner.heap.get_or_init(|| self.device().allocator().heap(self.device()))
-    }
-
-    /// Where it comes from during a capture.
-    pub(crate) fn diverted_heap(&self) -> Option<Heap> {
-        self.inner.diverted.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Sets where it comes from; returns what was set before.
-    pub(crate) fn divert_heap(&self, heap: Option<Heap>) -> Option<Heap> {
-        std::mem::replace(&mut *self.inner.diverted.lock().unwrap_or_else(PoisonError::into_inner), heap)
+    /// What another layer keeps with the stream.
+    pub(crate) fn extension<T: Any + Send + Sync>(&self, make: impl Fn() -> T) -> &T {
+        self.inner.extensions.get(make)
     }
 
     /// A piece of work was queued. Sequentially consistent, since uses of buffers rely on it (`memory/uses.rs`).

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::{DType, Shape};
+use crate::error::Error;
 
 /// A call on tensors that cannot be done: what was called, what it got, what it wanted, and a hint.
 #[derive(Debug, thiserror::Error)]
@@ -247,5 +248,18 @@ fn some(names: &[String]) -> String {
         0 => "none".to_owned(),
         n if n <= SHOWN => names.join(", "),
         n => format!("{}, and {} more", names[..SHOWN].join(", "), n - SHOWN),
+    }
+}
+
+impl From<TensorError> for Error {
+    fn from(error: TensorError) -> Self {
+        Error::Tensor(Box::new(error))
+    }
+}
+
+impl Error {
+    /// The error of a call on tensors behind this one.
+    pub fn tensor_error(&self) -> Option<&TensorError> {
+        if let Error::Tensor(error) = self { error.downcast_ref() } else { None }
     }
 }

@@ -1,4 +1,4 @@
-//! The driver's stream behind a [`Stream`](super::Stream), and those of a device's pool that nobody uses.
+//! The driver's stream behind a [`Stream`](crate::Stream), and those of a device's pool that nobody uses.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -6,21 +6,24 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cust_raw::{CUevent, CUstream};
 
-use super::{NO_TIMING, NON_BLOCKING};
-use crate::device::Device;
+use super::Device;
 use crate::error::{Error, Result};
 use crate::raw::{self, RawResult};
 
+/// `CU_STREAM_NON_BLOCKING`: no implicit order with the legacy default stream.
+const NON_BLOCKING: u32 = 1;
+/// `CU_EVENT_DISABLE_TIMING`: cheaper to record.
+pub(crate) const NO_TIMING: u32 = 2;
 /// Queues that a device keeps for later users of its pool.
 const KEPT: usize = 32;
 
 /// A stream of the driver with an event to put other streams behind it. Whoever owns it calls [`Queue::destroy`].
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Queue {
-    pub(super) stream: CUstream,
+pub(crate) struct Queue {
+    pub(crate) stream: CUstream,
     /// Marks the end of the queue, whenever another stream is to wait for it.
-    pub(super) mark: CUevent,
-    pub(super) level: u32,
+    pub(crate) mark: CUevent,
+    pub(crate) level: u32,
 }
 
 // SAFETY: stream and event handles may be used from any thread; CUDA's driver API is thread-safe.
@@ -30,7 +33,7 @@ unsafe impl Sync for Queue {}
 
 impl Queue {
     /// Creates both.
-    pub(super) fn create(device: &Device, level: u32) -> Result<Self> {
+    pub(crate) fn create(device: &Device, level: u32) -> Result<Self> {
         let priority = priority_of(device, level)?;
         device.call(|| {
             let mut queue = Queue { stream: std::ptr::null_mut(), mark: std::ptr::null_mut(), level };
@@ -51,7 +54,7 @@ impl Queue {
     ///
     /// # Safety
     /// The context is current, and nobody uses the handles after this.
-    pub(super) unsafe fn destroy(self) -> RawResult {
+    pub(crate) unsafe fn destroy(self) -> RawResult {
         // SAFETY: the caller's promise.
         unsafe { raw::event_destroy(self.mark).and(raw::stream_destroy(self.stream)) }
     }
@@ -60,7 +63,7 @@ impl Queue {
     ///
     /// # Safety
     /// Both streams are alive, and this one's context is current.
-    pub(super) unsafe fn order_before(&self, then: CUstream) -> RawResult {
+    pub(crate) unsafe fn order_before(&self, then: CUstream) -> RawResult {
         // A wait takes the last record, so somebody else's record in between makes it wait for more and never for less.
         // SAFETY: the caller's promise.
         unsafe {
@@ -109,7 +112,7 @@ pub(crate) struct IdleQueues {
 
 impl IdleQueues {
     /// The queue of that level that has lain here longest, if its work is done.
-    pub(super) fn take(&self, device: &Device, level: u32) -> Result<Option<Queue>> {
+    pub(crate) fn take(&self, device: &Device, level: u32) -> Result<Option<Queue>> {
         let Some(queue) = self.remove(level) else { return Ok(None) };
         // SAFETY: nobody has destroyed it.
         let idle = device.call(|| unsafe { raw::stream_query(queue.stream) });
@@ -128,7 +131,7 @@ impl IdleQueues {
     }
 
     /// Keeps a queue for the next user. False when there are enough.
-    pub(super) fn put(&self, queue: Queue) -> bool {
+    pub(crate) fn put(&self, queue: Queue) -> bool {
         let mut queues = self.queues();
         if queues.len() >= KEPT {
             return false;

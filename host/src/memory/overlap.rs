@@ -10,9 +10,9 @@
 
 use bytemuck::Pod;
 
-use super::{Scope, Stream};
+use super::{DeviceBuffer, PinnedBuffer};
 use crate::error::{Error, Result};
-use crate::memory::{DeviceBuffer, PinnedBuffer};
+use crate::stream::{Scope, Stream};
 
 /// A chunk's place on its way.
 struct Slot<T, U> {

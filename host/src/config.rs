@@ -1,7 +1,6 @@
-//! The shape of a launch, and the record of where one was made.
+//! The shape of a launch.
 
 use std::fmt;
-use std::panic::Location;
 
 /// Grid, block, cluster and dynamic shared memory of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,26 +92,5 @@ impl fmt::Display for LaunchConfig {
             f.write_str(", cooperative")?;
         }
         if *overlapping { f.write_str(", overlapping the previous launch") } else { Ok(()) }
-    }
-}
-
-/// Which kernel was launched, how, and from which line.
-#[derive(Debug, Clone, Copy)]
-pub struct LaunchSite {
-    /// The kernel, or a description of the graph.
-    pub kernel: &'static str,
-    /// How; nothing for a graph.
-    pub config: Option<LaunchConfig>,
-    /// The line of the caller.
-    pub location: &'static Location<'static>,
-}
-
-impl fmt::Display for LaunchSite {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` from {}", self.kernel, self.location)?;
-        match &self.config {
-            Some(config) => write!(f, " ({config})"),
-            None => Ok(()),
-        }
     }
 }

@@ -1,13 +1,14 @@
 //! Everything that can go wrong, with the data to mend it.
 
+mod launches;
+
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::launch::Suspects;
-use crate::memory::Overrun;
-use crate::raw;
-use crate::tensor::TensorError;
+use crate::arch::Arch;
+
+pub use launches::{LaunchSite, Suspects};
 
 /// The result of this package's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -131,7 +132,7 @@ pub enum Error {
         /// The family.
         family: String,
         /// The device's architecture.
-        arch: crate::Arch,
+        arch: Arch,
         /// Places searched.
         searched: Vec<String>,
         /// Architectures of that family that were found, none of which the device runs.
@@ -240,9 +241,9 @@ pub enum Error {
         hint: &'static str,
     },
 
-    /// A call on tensors that cannot be done.
+    /// A call on tensors that cannot be done: a [`TensorError`](crate::TensorError), which [`Error::tensor_error`] gives.
     #[error(transparent)]
-    Tensor(Box<TensorError>),
+    Tensor(Box<dyn std::error::Error + Send + Sync>),
 
     /// Something that cannot be done, or recorded, while a stream is being captured into a graph.
     #[error("{operation} cannot be captured into a graph: {reason}\nhint: {hint}")]
@@ -282,18 +283,7 @@ impl fmt::Debug for Error {
     }
 }
 
-impl From<TensorError> for Error {
-    fn from(error: TensorError) -> Self {
-        Error::Tensor(Box::new(error))
-    }
-}
-
 impl Error {
-    /// The error of a call on tensors behind this one.
-    pub fn tensor_error(&self) -> Option<&TensorError> {
-        if let Error::Tensor(error) = self { Some(error) } else { None }
-    }
-
     /// Does the next valid call work? False once a device's context is dead or when there is no driver.
     pub fn is_recoverable(&self) -> bool {
         match self {
@@ -387,6 +377,28 @@ impl fmt::Display for Limit {
     }
 }
 
+/// A write beside a buffer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Overrun {
+    /// `file:line` that allocated the buffer.
+    pub site: String,
+    /// Its size in bytes.
+    pub bytes: usize,
+    /// The first byte overwritten, from the buffer's first.
+    pub offset: isize,
+}
+
+impl fmt::Display for Overrun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Overrun { site, bytes, offset } = self;
+        write!(
+            f,
+            "byte {offset} of a buffer of {bytes} bytes was written; the buffer was allocated at {site}"
+        )
+    }
+}
+
 /// Who has the memory that a buffer could not get. Sizes in bytes.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -451,22 +463,6 @@ const CAPTURE_ERRORS: std::ops::RangeInclusive<i32> = 900..=908;
 const OUT_OF_MEMORY: i32 = 2;
 
 impl DriverError {
-    pub(crate) fn new(function: &'static str, code: i32) -> Box<Self> {
-        let (name, text) = raw::error_texts(code);
-        let mut error = Box::new(DriverError {
-            function,
-            code,
-            name: name.unwrap_or_else(|| format!("code {code}")),
-            text: text.unwrap_or_else(|| "a code that this driver does not explain".to_owned()),
-            report: None,
-            suspects: Suspects::default(),
-        });
-        if error.is_sticky() {
-            error.report = driver::soft::last_fault();
-        }
-        error
-    }
-
     /// Is the context dead after this? Illegal addresses, failed launches, hardware errors.
     pub fn is_sticky(&self) -> bool {
         // DEINITIALIZED, ECC, NVLINK; ILLEGAL_ADDRESS, LAUNCH_TIMEOUT, CONTEXT_IS_DESTROYED, ASSERT;

@@ -1,5 +1,10 @@
 //! Devices: what they are and what they can do.
 
+mod captures;
+mod launches;
+mod queue;
+
+use std::any::Any;
 use std::ffi::c_int;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -8,27 +13,13 @@ use cust_raw::{CUcontext, CUdevice, CUmemoryPool};
 
 use crate::environment;
 use crate::error::{DriverError, Error, Result};
-use crate::graph::Captures;
-use crate::launch::{FunctionCache, LaunchLog};
-use crate::memory::Allocator;
-use crate::module::FamilyCache;
+use crate::extensions::Extensions;
 use crate::raw::{self, RawResult};
-use crate::stream::IdleQueues;
 
-/// Compute capability of a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Arch {
-    /// Generation: 8 Ampere and Ada, 9 Hopper, 10 and 12 Blackwell.
-    pub major: u32,
-    /// Member of the generation.
-    pub minor: u32,
-}
-
-impl fmt::Display for Arch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sm_{}{}", self.major, self.minor)
-    }
-}
+pub use crate::arch::Arch;
+pub(crate) use captures::Captures;
+pub(crate) use launches::{LaunchLog, Recent};
+pub(crate) use queue::{IdleQueues, NO_TIMING, Queue};
 
 /// What a device can do. Sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +70,25 @@ pub struct MemoryInfo {
     pub total: usize,
 }
 
+/// How a device's buffers get their memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AllocatorOptions {
+    /// An allocation of the driver's for each buffer.
+    pub(crate) passthrough: bool,
+    /// Red zones around buffers, and NaN bytes in them.
+    pub(crate) guarded: bool,
+}
+
+impl AllocatorOptions {
+    /// `IRONWARP_ALLOCATOR` and `IRONWARP_ALLOCATOR_DEBUG`.
+    fn from_env() -> Result<Self> {
+        let modes = [("caching", false), ("passthrough", true)];
+        let passthrough = environment::choice("IRONWARP_ALLOCATOR", "caching, passthrough", &modes)?;
+        let guarded = environment::switch("IRONWARP_ALLOCATOR_DEBUG")?;
+        Ok(AllocatorOptions { passthrough: passthrough.unwrap_or(false), guarded })
+    }
+}
+
 /// A device, with its primary context. Cheap to clone; all handles of one device share its modules.
 #[derive(Clone)]
 pub struct Device {
@@ -98,11 +108,11 @@ struct DeviceInner {
     dead: OnceLock<Arc<DriverError>>,
     launches: LaunchLog,
     idle_queues: IdleQueues,
-    allocator: Allocator,
+    allocator_options: AllocatorOptions,
     captures: Captures,
-    functions: FunctionCache,
-    families: FamilyCache,
-    // Last, so that modules are unloaded while their context lives.
+    /// What other layers keep with the device. Dropped while the context lives, and current.
+    extensions: Extensions,
+    // The last to go.
     context: PrimaryContext,
 }
 
@@ -265,9 +275,13 @@ impl Device {
         self.call(|| unsafe { raw::mem_pool_trim_to(self.inner.pool, 0) })
     }
 
-    /// Where its buffers get their memory from.
-    pub(crate) fn allocator(&self) -> &Allocator {
-        &self.inner.allocator
+    /// What another layer keeps with the device.
+    pub(crate) fn extension<T: Any + Send + Sync>(&self, make: impl Fn() -> T) -> &T {
+        self.inner.extensions.get(make)
+    }
+
+    pub(crate) fn allocator_options(&self) -> AllocatorOptions {
+        self.inner.allocator_options
     }
 
     /// The error that killed the context, if one did.
@@ -321,14 +335,6 @@ impl Device {
         self.inner.blocking_launches.as_ref()
     }
 
-    pub(crate) fn functions(&self) -> &FunctionCache {
-        &self.inner.functions
-    }
-
-    pub(crate) fn families(&self) -> &FamilyCache {
-        &self.inner.families
-    }
-
     pub(crate) fn context(&self) -> CUcontext {
         self.inner.context.handle
     }
@@ -354,14 +360,14 @@ impl Drop for DeviceInner {
         // SAFETY: the context is retained until the last field is dropped.
         let _ = unsafe { raw::ctx_set_current(self.context.handle) };
         self.idle_queues.destroy_all();
-        self.allocator.close();
+        self.extensions.clear();
     }
 }
 
 impl DeviceInner {
     fn open(ordinal: u32, software: bool) -> Result<Self> {
         let blocking_launches = blocking_launches()?.then(|| Mutex::new(()));
-        let allocator = Allocator::new()?;
+        let allocator_options = AllocatorOptions::from_env()?;
         let device = cust::device::Device::get_device(ordinal).map_err(|e| from_cust("cuDeviceGet", e))?;
         let name = device.name().map_err(|e| from_cust("cuDeviceGetName", e))?;
         let total = device.total_memory().map_err(|e| from_cust("cuDeviceTotalMem_v2", e))?;
@@ -379,10 +385,9 @@ impl DeviceInner {
             dead: OnceLock::new(),
             launches: LaunchLog::default(),
             idle_queues: IdleQueues::default(),
-            allocator,
+            allocator_options,
             captures: Captures::default(),
-            functions: FunctionCache::default(),
-            families: FamilyCache::default(),
+            extensions: Extensions::default(),
             context,
         })
     }

@@ -1,0 +1,18 @@
+//! Compute capabilities.
+
+use std::fmt;
+
+/// Compute capability of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Arch {
+    /// Generation: 8 Ampere and Ada, 9 Hopper, 10 and 12 Blackwell.
+    pub major: u32,
+    /// Member of the generation.
+    pub minor: u32,
+}
+
+impl fmt::Display for Arch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sm_{}{}", self.major, self.minor)
+    }
+}

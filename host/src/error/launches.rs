@@ -1,0 +1,81 @@
+//! Launches that an asynchronous error is put down to.
+
+use std::fmt;
+use std::panic::Location;
+
+use crate::config::LaunchConfig;
+
+/// Which kernel was launched, how, and from which line.
+#[derive(Debug, Clone, Copy)]
+pub struct LaunchSite {
+    /// The kernel, or a description of the graph.
+    pub kernel: &'static str,
+    /// How; nothing for a graph.
+    pub config: Option<LaunchConfig>,
+    /// The line of the caller.
+    pub location: &'static Location<'static>,
+}
+
+impl fmt::Display for LaunchSite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` from {}", self.kernel, self.location)?;
+        match &self.config {
+            Some(config) => write!(f, " ({config})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Launches that may have caused an asynchronous error: all that had not been waited for when it was seen.
+#[derive(Debug, Clone, Default)]
+pub struct Suspects {
+    /// The launches, of all streams of the device, oldest first.
+    pub launches: Vec<LaunchSite>,
+    /// Launches before those, of which only the number is known.
+    pub forgotten: u64,
+    /// Was work queued that ironwarp did not see, through a raw handle?
+    pub unseen_work: bool,
+}
+
+impl Suspects {
+    /// Is there anything to suspect?
+    pub(crate) fn is_any(&self) -> bool {
+        !self.launches.is_empty() || self.forgotten > 0 || self.unseen_work
+    }
+
+    /// The launch that caused the error, when it can only be one.
+    pub fn culprit(&self) -> Option<&LaunchSite> {
+        match self.launches.as_slice() {
+            [only] if self.forgotten == 0 && !self.unseen_work => Some(only),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Suspects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(culprit) = self.culprit() {
+            return write!(f, "caused by the launch of {culprit}");
+        }
+        let total = self.launches.len() as u64 + self.forgotten;
+        match (total, self.unseen_work) {
+            (0, _) => f.write_str("caused by work that was queued without ironwarp")?,
+            (1, _) => f.write_str("caused by this launch, or by work that was queued without ironwarp:")?,
+            (_, false) => write!(f, "caused by one of these {total} launches, oldest first:")?,
+            (_, true) => write!(
+                f,
+                "caused by one of these {total} launches, oldest first, or by work that was queued without ironwarp:"
+            )?,
+        }
+        if self.forgotten > 0 {
+            write!(f, "\n  ({} launches that are no longer remembered)", self.forgotten)?;
+        }
+        for launch in &self.launches {
+            write!(f, "\n  {launch}")?;
+        }
+        if total > 1 {
+            f.write_str("\n(run with IRONWARP_LAUNCH_BLOCKING=1, which names the one)")?;
+        }
+        Ok(())
+    }
+}

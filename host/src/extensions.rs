@@ -1,0 +1,46 @@
+//! Values that a layer keeps with an object of a layer to its left, which does not know their types.
+
+use std::any::Any;
+use std::sync::OnceLock;
+
+/// Types that an object has values of, at most.
+const PLACES: usize = 4;
+
+/// One value of each type, made when it is first asked for. A look-up is a few loads and takes no lock.
+#[derive(Default)]
+pub(crate) struct Extensions([OnceLock<Box<dyn Any + Send + Sync>>; PLACES]);
+
+impl Extensions {
+    /// The value of type `T`.
+    ///
+    /// # Panics
+    /// When it would be one type too many, which is a defect of this package.
+    pub(crate) fn get<T: Any + Send + Sync>(&self, make: impl Fn() -> T) -> &T {
+        // Another thread may take a place meanwhile, for a value of this type or another.
+        let values = self.0.iter().map(|place| &**place.get_or_init(|| Box::new(make())));
+        let Some(value) = values.into_iter().find_map(|value| value.downcast_ref()) else {
+            unreachable!("an object has values of more than {PLACES} types")
+        };
+        value
+    }
+
+    /// Drops all values.
+    pub(crate) fn clear(&mut self) {
+        self.0.iter_mut().for_each(|place| drop(place.take()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Extensions;
+
+    #[test]
+    fn a_type_has_one_value() {
+        let mut extensions = Extensions::default();
+        assert_eq!(*extensions.get(|| 1u32), 1);
+        assert_eq!(*extensions.get(|| "a"), "a");
+        assert_eq!(*extensions.get(|| 2u32), 1);
+        extensions.clear();
+        assert_eq!(*extensions.get(|| 2u32), 2);
+    }
+}
