@@ -11,7 +11,7 @@ use bytemuck::Pod;
 use half::{bf16, f16};
 use ironwarp::DeviceBuffer;
 use ironwarp::graph::Graph;
-use ironwarp::ops::gemm::{Activation, Kernel, Matmul, Matrix, MatrixMut, Offer, Precision};
+use ironwarp::ops::gemm::{Activation, Candidate, Kernel, Matmul, Matrix, MatrixMut, Precision};
 use ironwarp::tensor::Element as TensorElement;
 use ironwarp_benches::{Outcome, Session, Work};
 use num::E4M3;
@@ -264,10 +264,10 @@ where
 {
     let Run { name, sides: (m, n, k), batch, .. } = *run;
     let stream = &session.stream;
-    let offers = product(run, &mut sets[0], bias).explain(stream)?.offers;
-    let least = offers.first().map_or(0.0, |offer| offer.estimate_us);
+    let candidates = product(run, &mut sets[0], bias).explain(stream)?.candidates;
+    let least = candidates.first().map_or(0.0, |candidate| candidate.estimate_us);
     let rounds = rounds(sets.len());
-    for Offer { config, estimate_us, .. } in offers {
+    for Candidate { config, estimate_us, .. } in candidates {
         if estimate_us > WORTH_A_LOOK * least {
             break;
         }

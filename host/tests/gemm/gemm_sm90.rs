@@ -3,11 +3,12 @@
 
 use cuda_std::kernel::Kernel;
 use cuda_std::wgmma::ElementType;
-use gemm::epilogue::Activation;
-use gemm::sm90::entries::{Arguments, Entry, TABLE};
-use gemm::sm90::epilogue::Terms;
-use gemm::sm90::problem::Problem;
-use gemm::sm90::store::Number;
+use gemm::element::{Layout, Type};
+use gemm::epilogue::{Activation, EpilogueParams};
+use gemm::groups::GroupParams;
+use gemm::sm90::epilogue::{OutputParams, OutputType};
+use gemm::sm90::instances::{Entry, GemmArguments, Kind, TABLE};
+use gemm::sm90::tile_scheduler::GemmShape;
 use half::{bf16, f16};
 use ironwarp::tma::{L2Promotion, Swizzle, TensorMap, Tiling};
 use ironwarp::{Device, DeviceBuffer, DevicePtr, LaunchConfig, Result, Stream, launch};
@@ -105,7 +106,7 @@ struct Case {
     k: u32,
     batch: u32,
     /// Type of the result.
-    result: Number,
+    result: OutputType,
     /// By the copy engine.
     copied: bool,
     activation: Activation,
@@ -113,7 +114,7 @@ struct Case {
     fused: bool,
     /// Nothing is said about alignment: elements are read and written one by one.
     unaligned: bool,
-    /// The copy engine brings the residual, or, where there is none, the old result.
+    /// The copy engine brings the residual, or, where there is none, source C.
     fetched: bool,
     /// With `fused`, no residual.
     no_residual: bool,
@@ -124,7 +125,7 @@ const PLAIN: Case = Case {
     n: 0,
     k: 0,
     batch: 1,
-    result: Number::Half,
+    result: OutputType::Element16,
     copied: true,
     activation: Activation::None,
     fused: false,
@@ -188,14 +189,11 @@ where
         TensorMap<'a>,
         TensorMap<'a>,
         TensorMap<'a>,
-        Arguments,
+        GemmArguments,
         DevicePtr<u8>,
-        DevicePtr<u8>,
-        DevicePtr<u8>,
+        DevicePtr<i32>,
         DevicePtr<f32>,
         DevicePtr<f32>,
-        DevicePtr<f32>,
-        DevicePtr<u32>,
     ): ironwarp::LaunchArgs<K::Params>,
     K: Kernel,
 {
@@ -223,13 +221,13 @@ where
         b_buffer.map(b.tiling(bytes, tile(entry.trans_b, block_n / entry.cluster[0]), Swizzle::B128))?;
 
     let element = match result {
-        Number::F32 => ElementType::Tf32,
-        Number::Half => entry.half,
-        Number::E4m3 => ElementType::E4m3,
-        Number::E5m2 => ElementType::E5m2,
+        OutputType::F32 => ElementType::Tf32,
+        OutputType::Element16 => entry.element16,
+        OutputType::E4m3 => ElementType::E4m3,
+        OutputType::E5m2 => ElementType::E5m2,
     };
-    // What is added is in 16 bits where the result is in 8, which an old result cannot be added in.
-    let added = if element.bytes() == 1 { entry.half } else { element };
+    // What is added is in 16 bits where the result is in 8, which source C cannot be added in.
+    let added = if element.bytes() == 1 { entry.element16 } else { element };
     let beta = if fused && element.bytes() > 1 { 2.0 } else { 0.0 };
     let (rows, product_columns) = if entry.transposed { (n, m) } else { (m, n) };
     let columns = product_columns / activation.columns();
@@ -256,23 +254,48 @@ where
         (true, true) => residual_buffer.map(tiling(&residual))?,
         (true, false) => d_buffer.map(tiling(&old))?,
     };
-    let arguments = Arguments {
-        problem: Problem { m, n, k, batch, band: 2 },
-        terms: Terms { alpha: 1.0, beta, activation: activation as u32 },
-        row: old.pitch as u64,
-        matrix: (old.rows * old.pitch) as u64,
-        residual_row: residual.pitch as u64,
-        residual_matrix: (residual.rows * residual.pitch) as u64,
-        result,
-        bias_f32: added == ElementType::Tf32,
-        residual_f32: added == ElementType::Tf32,
-        paired: !unaligned && columns.is_multiple_of(2),
-        residual_paired: !unaligned && columns.is_multiple_of(2),
-        copied,
-        plain: copied && result == Number::Half && !fused && activation == Activation::None,
-        fetched,
+    let maybe = |address: u64, is_there: bool| if is_there { address } else { 0 };
+    let scale = |index: u64| maybe(scales.as_ptr().raw() + 4 * index, fused) as *const f32;
+    let ty = match added {
+        ElementType::Tf32 => Type::F32,
+        ElementType::F16 => Type::F16,
+        _ => Type::Bf16,
     };
-    let maybe = |address: u64| if fused { address } else { 0 };
+    let paired = !unaligned && columns.is_multiple_of(2);
+    let arguments = GemmArguments {
+        shape: GemmShape { m, n, k, batch, raster_group: 2 },
+        output: OutputParams {
+            row: old.pitch as u64,
+            matrix: (old.rows * old.pitch) as u64,
+            element: result,
+            paired,
+            residual_paired: paired,
+            by_tma: copied,
+            plain: copied && result == OutputType::Element16 && !fused && activation == Activation::None,
+            source_by_tma: fetched,
+            halved: activation == Activation::SwiGlu,
+        },
+        epilogue: EpilogueParams {
+            alpha: 1.0,
+            beta,
+            activation: activation as u32,
+            bias_type: ty as u32,
+            bias: maybe(bias_buffer.address(), fused) as *const u8,
+            residual: maybe(residual_buffer.address(), has_residual) as *const u8,
+            residual_layout: Layout {
+                ty: ty as u32,
+                row: residual.pitch as u64,
+                column: 1,
+                batch: (residual.rows * residual.pitch) as u64,
+            },
+            scale_a: scale(0),
+            scale_b: scale(1),
+            scale_c: scale(2),
+            amax: maybe(amax.as_ptr().raw(), fused) as *mut u32,
+        },
+        groups: GroupParams { count: 0, is_wide: false },
+        scales_pitch: 0,
+    };
     let parameters = (
         map_a,
         map_b,
@@ -280,12 +303,9 @@ where
         map_added,
         arguments,
         DevicePtr::from_raw(d_buffer.address()),
-        DevicePtr::from_raw(maybe(bias_buffer.address())),
-        DevicePtr::from_raw(if has_residual { residual_buffer.address() } else { 0 }),
-        DevicePtr::from_raw(maybe(scales.as_ptr().raw())),
-        DevicePtr::from_raw(maybe(scales.as_ptr().raw() + 4)),
-        DevicePtr::from_raw(maybe(scales.as_ptr().raw() + 8)),
-        DevicePtr::from_raw(maybe(amax.as_ptr().raw())),
+        DevicePtr::from_raw(0),
+        DevicePtr::from_raw(0),
+        DevicePtr::from_raw(0),
     );
     let tiles = m.div_ceil(block_m * entry.cluster[0]) * n.div_ceil(block_n * entry.cluster[1]) * batch;
     // Fewer clusters than tiles, so that one walks over several.
@@ -368,16 +388,16 @@ fn cases(entry: &Entry) -> Vec<Case> {
         Case { fetched: true, ..copied },
         Case { fetched: true, no_residual: true, activation: Activation::None, ..copied },
         swiglu,
-        Case { result: Number::E4m3, ..narrow },
-        Case { result: Number::E5m2, fused: false, activation: Activation::None, ..narrow },
-        Case { copied: false, result: Number::F32, fused: true, activation: Activation::Relu, ..case },
+        Case { result: OutputType::E4m3, ..narrow },
+        Case { result: OutputType::E5m2, fused: false, activation: Activation::None, ..narrow },
+        Case { copied: false, result: OutputType::F32, fused: true, activation: Activation::Relu, ..case },
         Case { copied: false, fused: true, unaligned: true, m: case.m - 2, n: case.n - 1, ..case },
-        Case { copied: false, result: Number::E4m3, fused: true, n: 37, m: 35, ..case },
+        Case { copied: false, result: OutputType::E4m3, fused: true, n: 37, m: 35, ..case },
         Case { m: 34, n: 38, copied: false, activation: Activation::SwiGlu, ..case },
         Case { m: 8, n: 8, k: 16 / entry.a.bytes(), copied: false, fused: true, ..case },
     ];
     if entry.cluster[2] > 1 {
-        // Several tiles, and more stages than the ring has, in shares of k that are not all alike.
+        // Several tiles, and more stages than the pipeline has, in shares of k that are not all alike.
         cases.push(Case { k: 7 * entry.cluster[2] * block_k - 1, copied: false, ..plain });
     }
     cases
@@ -385,16 +405,16 @@ fn cases(entry: &Entry) -> Vec<Case> {
 
 macro_rules! kernels {
     ($($name:ident)*) => {
-        /// Runs the entries whose names the filter takes.
+        /// Runs the dense entries that the filter takes.
         fn check_all(takes: impl Fn(&Entry) -> bool) -> Result<()> {
             let Some(stream) = open()? else { return Ok(()) };
             let names = [$(stringify!($name)),*];
             assert!(names.iter().zip(TABLE).all(|(name, entry)| *name == entry.name), "the table's order");
             $(
                 let entry = TABLE.iter().find(|entry| entry.name == stringify!($name)).expect("an entry of this name");
-                if takes(entry) {
+                if entry.kind == Kind::Dense && takes(entry) {
                     for (seed, case) in cases(entry).into_iter().enumerate() {
-                        check::<gemm::sm90::entries::$name>(&stream, entry, case, seed as u64)?;
+                        check::<gemm::sm90::instances::$name>(&stream, entry, case, seed as u64)?;
                     }
                 }
             )*

@@ -18,11 +18,11 @@
 //!
 //! Limits: sides below 2^31; one block a tile along x, batches along z (a block takes every `gridDim.z`-th).
 
-use crate::epilogue::{Activation, Fast, Precision};
+use crate::element::{Layout, load, store};
+use crate::epilogue::{Activation, EpilogueParams, Fast, GroupInputs, Precision};
 use core::sync::atomic::Ordering;
 use cuda_std::atomic::mid::atomic_fetch_max_u32_device;
-use cuda_std::{convert, fastmath, kernel, shared, shared_array, thread, vector};
-use num::{E4M3, E5M2, bf16, f16};
+use cuda_std::{KernelArgs, fastmath, kernel, shared, shared_array, thread, vector};
 
 /// Threads of a block.
 pub const THREADS: u32 = 256;
@@ -41,50 +41,10 @@ const ELEMENTS: u32 = TILE * DEPTH;
 /// Bytes of an element in shared memory.
 const F32: u32 = size_of::<f32>() as u32;
 
-/// Element types, as kernels' parameters name them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Type {
-    /// IEEE binary32.
-    F32 = 0,
-    /// IEEE binary16.
-    F16 = 1,
-    /// The high half of an f32.
-    Bf16 = 2,
-    /// OCP 8-bit float, up to 448.
-    E4m3 = 3,
-    /// OCP 8-bit float, up to 57344.
-    E5m2 = 4,
-}
-
-/// Bytes of an element of the [`Type`] of this number.
-#[inline(always)]
-pub(crate) const fn bytes(ty: u32) -> u32 {
-    match ty {
-        0 => 4,
-        1 | 2 => 2,
-        _ => 1,
-    }
-}
-
-/// A batch of matrices: where an element lies, in elements from the first.
-#[derive(Debug, Clone, Copy)]
+/// Shape of a product of any strides, and where its operands' elements lie.
+#[derive(Debug, Clone, Copy, KernelArgs)]
 #[repr(C)]
-pub struct Layout {
-    /// A [`Type`].
-    pub ty: u32,
-    /// From a row to the next.
-    pub row: u64,
-    /// From a column to the next.
-    pub column: u64,
-    /// From a matrix to the next.
-    pub batch: u64,
-}
-
-/// Shape, factors and layouts.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub struct Problem {
+pub struct StridedGemm {
     /// Rows of A.
     pub m: u32,
     /// Columns of B.
@@ -93,22 +53,12 @@ pub struct Problem {
     pub k: u32,
     /// Matrices of each operand.
     pub batch: u32,
-    /// Factor of the product.
-    pub alpha: f32,
-    /// Factor of the old C.
-    pub beta: f32,
-    /// An [`Activation`].
-    pub activation: u32,
-    /// [`Type`] of the bias.
-    pub bias: u32,
     /// A, `[m, k]`.
     pub a: Layout,
     /// B, `[k, n]`.
     pub b: Layout,
     /// C, `[m, n]`, or `[m, n / 2]` with [`Activation::SwiGlu`].
     pub c: Layout,
-    /// The residual, shaped as C.
-    pub residual: Layout,
 }
 
 /// Blocks along x for an `m x n` product.
@@ -120,36 +70,25 @@ pub const fn tiles(m: u32, n: u32) -> u64 {
 #[repr(C, align(16))]
 struct Unit([f32; SQUARE as usize]);
 
-/// `C = epilogue(A B)`, see [`crate::epilogue`]. Null pointers: `scale_a`, `scale_b` and `scale_c` (one f32 each) count as 1, there is no `bias`, no
-/// `residual`, and `amax` (the bits of a non-negative f32, which the kernel raises) is not computed.
+/// `C = epilogue(A B)`, see [`crate::epilogue`].
 ///
 /// # Safety
-/// What the layouts reach from the pointers is readable, `c` writable too and apart from all else. [`tiles`] blocks along x, at least one
-/// along z, of [`THREADS`] threads. With [`Activation::SwiGlu`] `n` is even; `beta` is not looked at.
+/// What the layouts reach from the pointers is readable, C writable too and apart from all else; the epilogue is as
+/// [`EpilogueParams`] says. [`tiles`] blocks along x, at least one along z, of [`THREADS`] threads. With
+/// [`Activation::SwiGlu`] `n` is even.
 #[kernel(launch_bounds(THREADS, MIN_BLOCKS))]
-pub unsafe fn gemm_any(
-    problem: Problem,
-    a: *const u8,
-    b: *const u8,
-    scale_a: *const f32,
-    scale_b: *const f32,
-    scale_c: *const f32,
-    bias: *const u8,
-    residual: *const u8,
-    amax: *mut u32,
-    c: *mut u8,
-) {
-    let Problem { m, batch, .. } = problem;
+pub unsafe fn gemm_any(gemm: StridedGemm, epilogue: EpilogueParams, a: *const u8, b: *const u8, c: *mut u8) {
+    let StridedGemm { m, batch, .. } = gemm;
     // Blocks that there are have a row; `max` is for the compiler, which sees a division by 0.
     let tiles_down = m.div_ceil(TILE).max(1);
     let (row, column) =
         (thread::block_idx_x() % tiles_down * TILE, thread::block_idx_x() / tiles_down * TILE);
     // SAFETY: the caller's word for the pointers.
-    let epilogue = unsafe { Epilogue::new(problem, [scale_a, scale_b, scale_c], bias, residual, amax, c) };
+    let epilogue = unsafe { Epilogue::new(&gemm, c, &epilogue, GroupInputs::first(&epilogue)) };
     let mut index = thread::block_idx_z();
     while index < batch {
         let part =
-            Part { problem, a, b, epilogue, corner: Corner { batch: index, row, column }, of_b: index };
+            Part { gemm: &gemm, a, b, epilogue, coord: TileCoord { batch: index, row, column }, of_b: index };
         // SAFETY: the caller's contract.
         unsafe { part.compute() };
         index += thread::grid_dim_z();
@@ -158,39 +97,41 @@ pub unsafe fn gemm_any(
 
 /// A block's part of a product.
 #[derive(Clone, Copy)]
-pub(crate) struct Part {
-    pub problem: Problem,
+pub(crate) struct Part<'a> {
+    pub gemm: &'a StridedGemm,
     pub a: *const u8,
     pub b: *const u8,
-    pub epilogue: Epilogue,
+    pub epilogue: Epilogue<'a>,
     /// Where it begins, and the matrix of A and C.
-    pub corner: Corner,
+    pub coord: TileCoord,
     /// The matrix of B.
     pub of_b: u32,
 }
 
-impl Part {
+impl Part<'_> {
     /// Computes [`TILE`] rows and columns, and stores them.
     ///
     /// # Safety
-    /// The block calls it together; the pointers are as [`gemm_any`] says.
+    /// The block calls it together; the pointers are as [`StridedGemm`] and [`EpilogueParams`] say.
     #[inline(always)]
     pub(crate) unsafe fn compute(self) {
-        let Self { problem: Problem { m, n, k, a, b, .. }, epilogue, corner, of_b, .. } = self;
+        let Self { gemm, a, b, epilogue, coord, of_b } = self;
+        let StridedGemm { n, k, a: a_layout, b: b_layout, .. } = *gemm;
+        let m = epilogue.m;
         const { assert!(2 * ELEMENTS == TILE * TILE, "the sums take the place of both tiles") };
         let a_tile = shared::address_of(shared_array![Unit; (TILE * TILE / SQUARE) as usize]);
         let b_tile = a_tile + ELEMENTS * F32;
         let sums = Sums { address: a_tile, rows: TILE, columns: TILE, pitch: TILE, threads: THREADS };
         // A's rows, B's columns: the lines of a tile.
-        let a_lines = Lines { base: self.a, layout: a, first: corner.row, count: m, depth: k };
-        let flipped = Layout { row: b.column, column: b.row, ..b };
-        let b_lines = Lines { base: self.b, layout: flipped, first: corner.column, count: n, depth: k };
+        let a_lines = Lines { base: a, layout: a_layout, first: coord.row, count: m, depth: k };
+        let flipped = Layout { row: b_layout.column, column: b_layout.row, ..b_layout };
+        let b_lines = Lines { base: b, layout: flipped, first: coord.column, count: n, depth: k };
         let mut square = [[0.0f32; SQUARE as usize]; SQUARE as usize];
         let mut first = 0;
         while first < k {
             // SAFETY: guarded by the matrices' sides; barriers part the writes of the tiles from the reads.
             unsafe {
-                a_lines.widen_into(a_tile, corner.batch, first);
+                a_lines.widen_into(a_tile, coord.batch, first);
                 b_lines.widen_into(b_tile, of_b, first);
                 thread::sync_threads();
                 multiply(&mut square, a_tile, b_tile);
@@ -202,7 +143,7 @@ impl Part {
         unsafe {
             stage(&square, a_tile);
             thread::sync_threads();
-            epilogue.store(sums, corner);
+            epilogue.store(sums, coord);
             thread::sync_threads();
         }
     }
@@ -295,49 +236,51 @@ pub(crate) struct Sums {
     pub threads: u32,
 }
 
-/// Where a block's part of the product begins.
+/// Where a block's tile of the product begins.
 #[derive(Clone, Copy)]
-pub(crate) struct Corner {
+pub(crate) struct TileCoord {
     pub batch: u32,
     pub row: u32,
     pub column: u32,
 }
 
-/// What becomes of the sums.
+/// What becomes of the sums, element by element.
 #[derive(Clone, Copy)]
-pub(crate) struct Epilogue {
-    problem: Problem,
+pub(crate) struct Epilogue<'a> {
+    params: &'a EpilogueParams,
+    bias: *const u8,
+    /// Factor of the sums: alpha, with the scales.
     alpha: f32,
     /// Factor of what is stored.
     scale: f32,
-    bias: *const u8,
-    residual: *const u8,
-    amax: *mut u32,
+    /// Behind the last row.
+    pub m: u32,
+    n: u32,
     c: *mut u8,
+    c_layout: Layout,
 }
 
-impl Epilogue {
+impl<'a> Epilogue<'a> {
     /// # Safety
-    /// As for [`gemm_any`], whose parameters these are.
+    /// The pointers are as [`EpilogueParams`] says.
     #[inline(always)]
     pub(crate) unsafe fn new(
-        problem: Problem,
-        scales: [*const f32; 3],
-        bias: *const u8,
-        residual: *const u8,
-        amax: *mut u32,
+        gemm: &StridedGemm,
         c: *mut u8,
+        params: &'a EpilogueParams,
+        of: GroupInputs,
     ) -> Self {
+        let StridedGemm { m, n, c: c_layout, .. } = *gemm;
         // SAFETY: null, or one number.
         let (alpha, scale) =
-            unsafe { (problem.alpha * scale(scales[0]) * scale(scales[1]), scale(scales[2])) };
-        Epilogue { problem, alpha, scale, bias, residual, amax, c }
+            unsafe { (params.alpha * scale(of.scale_a) * scale(of.scale_b), scale(params.scale_c)) };
+        Epilogue { params, bias: of.bias, alpha, scale, m, n, c, c_layout }
     }
 
     /// The function of the sums.
     #[inline(always)]
     pub(crate) fn activation(self) -> Activation {
-        Activation::from_code(self.problem.activation)
+        Activation::from_code(self.params.activation)
     }
 
     /// Raises `amax`, if there is one, to the number with these bits.
@@ -346,19 +289,19 @@ impl Epilogue {
     /// As for [`gemm_any`].
     #[inline(always)]
     pub(crate) unsafe fn raise(self, largest: u32) {
-        if !self.amax.is_null() && largest > 0 {
+        if !self.params.amax.is_null() && largest > 0 {
             // SAFETY: not null, so one number, by the caller's word.
-            unsafe { atomic_fetch_max_u32_device(self.amax, Ordering::Relaxed, largest) };
+            unsafe { atomic_fetch_max_u32_device(self.params.amax, Ordering::Relaxed, largest) };
         }
     }
 
-    /// Writes the block's part of C, which begins at `corner` of the product.
+    /// Writes the block's part of C, which begins at `coord` of the product.
     ///
     /// # Safety
-    /// The block's threads call it together, behind the barrier after which all sums are there; the pointers are as [`gemm_any`] says.
+    /// The block's threads call it together, behind the barrier after which all sums are there; the pointers are as [`StridedGemm`] and [`EpilogueParams`] say.
     #[inline(always)]
-    pub(crate) unsafe fn store(self, sums: Sums, corner: Corner) {
-        let Corner { batch, row, column } = corner;
+    pub(crate) unsafe fn store(self, sums: Sums, coord: TileCoord) {
+        let TileCoord { batch, row, column } = coord;
         let activation = self.activation();
         let columns = activation.columns();
         let width = sums.columns / columns;
@@ -368,7 +311,7 @@ impl Epilogue {
             let (down, across) = (element / width, element % width * columns);
             element += sums.threads;
             let place = Place { batch, row: row + down, column: (column + across) / columns };
-            if place.row >= self.problem.m || column + across >= self.problem.n {
+            if place.row >= self.m || column + across >= self.n {
                 continue;
             }
             // SAFETY: inside of the sums, of which a pair begins at even columns; inside of the matrices.
@@ -391,7 +334,11 @@ impl Epilogue {
     #[inline(always)]
     unsafe fn bias(self, column: u32) -> f32 {
         // SAFETY: not null, so as many elements as columns, by the caller's word.
-        if self.bias.is_null() { 0.0 } else { unsafe { load(self.bias, self.problem.bias, column as usize) } }
+        if self.bias.is_null() {
+            0.0
+        } else {
+            unsafe { load(self.bias, self.params.bias_type, column as usize) }
+        }
     }
 
     /// Writes the element of C that a sum becomes; the bits of its magnitude.
@@ -400,7 +347,7 @@ impl Epilogue {
     /// It is inside of C, and no other thread touches it.
     #[inline(always)]
     pub(crate) unsafe fn finish(self, activation: Activation, sum: f32, place: Place) -> u32 {
-        let Problem { beta, c, .. } = self.problem;
+        let (beta, c) = (self.params.beta, self.c_layout);
         let mut v = self.alpha * sum;
         // SAFETY: inside of C and of the bias.
         unsafe {
@@ -427,13 +374,14 @@ impl Epilogue {
     /// Adds the residual, writes the element, and gives the bits of its magnitude.
     #[inline(always)]
     unsafe fn write(self, v: f32, place: Place) -> u32 {
-        let Problem { c, residual, .. } = self.problem;
+        let EpilogueParams { residual, residual_layout, .. } = *self.params;
+        let c = self.c_layout;
         // SAFETY: inside of C and of the residual.
         unsafe {
-            let rest = if self.residual.is_null() {
+            let rest = if residual.is_null() {
                 0.0
             } else {
-                load(self.residual, residual.ty, place.within(residual))
+                load(residual, residual_layout.ty, place.within(residual_layout))
             };
             let v = v + rest;
             store(self.c, c.ty, place.within(c), v * self.scale);
@@ -458,41 +406,5 @@ impl Place {
             + u64::from(self.row) * layout.row
             + u64::from(self.column) * layout.column;
         place as usize
-    }
-}
-
-/// Element `index` from `base` on, widened.
-///
-/// # Safety
-/// There is one of that [`Type`].
-#[inline(always)]
-pub(crate) unsafe fn load(base: *const u8, ty: u32, index: usize) -> f32 {
-    // SAFETY: the caller's contract; device buffers are aligned for their elements.
-    unsafe {
-        match ty {
-            0 => *base.cast::<f32>().add(index),
-            1 => convert::f16_to_f32(*base.cast::<f16>().add(index)),
-            2 => convert::bf16_to_f32(*base.cast::<bf16>().add(index)),
-            3 => E4M3::from_bits(*base.add(index)).to_f32(),
-            _ => E5M2::from_bits(*base.add(index)).to_f32(),
-        }
-    }
-}
-
-/// Rounds to the [`Type`] and stores it as element `index` from `base` on.
-///
-/// # Safety
-/// There is one, which no other thread touches.
-#[inline(always)]
-unsafe fn store(base: *mut u8, ty: u32, index: usize, value: f32) {
-    // SAFETY: the caller's contract; device buffers are aligned for their elements.
-    unsafe {
-        match ty {
-            0 => *base.cast::<f32>().add(index) = value,
-            1 => *base.cast::<f16>().add(index) = convert::f16_from_f32(value),
-            2 => *base.cast::<bf16>().add(index) = convert::bf16_from_f32(value),
-            3 => *base.add(index) = E4M3::from_f32(value).to_bits(),
-            _ => *base.add(index) = E5M2::from_f32(value).to_bits(),
-        }
     }
 }

@@ -1,9 +1,9 @@
 //! What a block does: the tile of [`crate::gemm_f32`], for any size of it.
 
 use crate::load::Loader;
-use crate::unroll::unrolled;
 use cuda_std::{async_copy, fastmath, thread, vector};
 use layout::{UNIT_BYTES, grouped_tile, interleaved_lane};
+use primitives::unroll;
 
 /// Bytes of an element.
 pub(crate) const ELEMENT: u32 = size_of::<f32>() as u32;
@@ -25,7 +25,7 @@ const STEPS: u32 = 8;
 
 /// Shape and operands.
 #[derive(Clone, Copy)]
-pub(crate) struct Problem {
+pub(crate) struct DenseShape {
     pub m: u32,
     pub n: u32,
     pub k: u32,
@@ -131,10 +131,10 @@ impl<
     /// # Safety
     /// The operands are those of the kernel; the block calls it together, with [`Self::SHARED_UNITS`] of shared memory.
     #[inline(always)]
-    pub unsafe fn run(problem: Problem, epilogue: Epilogue, stages: u32) {
+    pub unsafe fn run(problem: DenseShape, epilogue: Epilogue, stages: u32) {
         const { assert!(ROW_GROUPS <= 2 && COLUMN_GROUPS <= 2, "the loops below count them out") };
         const { assert!(DEPTH.is_multiple_of(STEPS) && STAGES >= 2) };
-        let Problem { m, n, .. } = problem;
+        let DenseShape { m, n, .. } = problem;
         let (tile_row, tile_column) =
             grouped_tile(thread::block_idx_x(), m.div_ceil(Self::ROWS), n.div_ceil(Self::COLUMNS), BAND);
         let (row, column) = (tile_row * Self::ROWS, tile_column * Self::COLUMNS);
@@ -219,9 +219,9 @@ impl<
         while step < DEPTH {
             // SAFETY: STEPS columns from here are in the stage.
             let mut fragment = unsafe { Self::fragment(a, b, 0) };
-            unrolled!(AHEAD in [1 2 3 4 5 6 7] {
+            unroll!(STEP in 0..7, {
                 // SAFETY: as above.
-                let next = unsafe { Self::fragment(a, b, AHEAD as u32) };
+                let next = unsafe { Self::fragment(a, b, STEP as u32 + 1) };
                 fragment.multiply(accumulators);
                 fragment = next;
             });
@@ -238,7 +238,7 @@ impl<
         let a = a + step * Self::A_PITCH * ELEMENT;
         let b = b + step * Self::COLUMNS * ELEMENT;
         let mut fragment = Fragment { a: [[0.0; 4]; ROW_GROUPS], b: [[0.0; 4]; COLUMN_GROUPS] };
-        unrolled!(GROUP in [0 1] {
+        unroll!(GROUP in 0..2, {
             // SAFETY: the caller's word.
             unsafe {
                 if GROUP < ROW_GROUPS {
@@ -255,16 +255,16 @@ impl<
     /// Writes this thread's part of `C`, which begins at `corner`.
     #[inline(always)]
     unsafe fn store(
-        problem: Problem,
+        problem: DenseShape,
         corner: Corner,
         accumulators: &Accumulators<ROW_GROUPS, COLUMN_GROUPS>,
         epilogue: Epilogue,
     ) {
         let units = has_units(epilogue.c, problem.n);
-        unrolled!(ROW in [0 1 2 3 4 5 6 7] {
+        unroll!(ROW in 0..8, {
             if ROW / 4 < ROW_GROUPS {
                 let row = corner.row + ROW as u32 / 4 * ROW_GROUP + ROW as u32 % 4;
-                unrolled!(GROUP in [0 1] {
+                unroll!(GROUP in 0..2, {
                     if GROUP < COLUMN_GROUPS {
                         let column = corner.column + GROUP as u32 * COLUMN_GROUP;
                         let values = accumulators[ROW / 4][ROW % 4][GROUP];
@@ -290,10 +290,10 @@ impl<const ROW_GROUPS: usize, const COLUMN_GROUPS: usize> Fragment<ROW_GROUPS, C
     /// Adds the outer product.
     #[inline(always)]
     fn multiply(&self, accumulators: &mut Accumulators<ROW_GROUPS, COLUMN_GROUPS>) {
-        unrolled!(ROW in [0 1 2 3 4 5 6 7] {
+        unroll!(ROW in 0..8, {
             if ROW / 4 < ROW_GROUPS {
                 let a = self.a[ROW / 4][ROW % 4];
-                unrolled!(COLUMN in [0 1 2 3 4 5 6 7] {
+                unroll!(COLUMN in 0..8, {
                     if COLUMN / 4 < COLUMN_GROUPS {
                         let sum = &mut accumulators[ROW / 4][ROW % 4][COLUMN / 4][COLUMN % 4];
                         *sum = fastmath::fma(a, self.b[COLUMN / 4][COLUMN % 4], *sum);
@@ -319,7 +319,7 @@ impl Epilogue {
     /// The first `left` of the four values.
     #[inline(always)]
     unsafe fn store_elements(self, place: usize, values: [f32; 4], left: u32) {
-        unrolled!(I in [0 1 2 3] {
+        unroll!(I in 0..4, {
             if (I as u32) < left {
                 // SAFETY: the caller has `left` elements inside C.
                 unsafe {

@@ -29,7 +29,7 @@
 //!
 //! Limits: [`Tile::blocks`]`(m, n) < 2^31`, sides at most [`MAX_SIDE`], `C` overlaps neither `A` nor `B`.
 
-use crate::block::{Block, Epilogue, Problem, Shape};
+use crate::block::{Block, DenseShape, Epilogue, Shape};
 use cuda_std::{kernel, shared, shared_array};
 use layout::UNIT_BYTES;
 
@@ -103,7 +103,7 @@ struct Unit([u8; UNIT_BYTES as usize]);
 /// [`MAX_SIDE`]; [`Tile::blocks`] blocks of [`Tile::threads`] threads.
 #[kernel(launch_bounds(Large::THREADS, MIN_BLOCKS))]
 pub unsafe fn gemm_f32(m: u32, n: u32, k: u32, alpha: f32, a: &[f32], b: &[f32], beta: f32, c: *mut f32) {
-    let problem = Problem { m, n, k, a: a.as_ptr(), b: b.as_ptr() };
+    let problem = DenseShape { m, n, k, a: a.as_ptr(), b: b.as_ptr() };
     let stages = shared::address_of(shared_array![Unit; Large::SHARED_UNITS]);
     // SAFETY: the caller's contract.
     unsafe { Large::run(problem, Epilogue { alpha, beta, c }, stages) }
@@ -124,7 +124,7 @@ pub unsafe fn gemm_f32_small(
     beta: f32,
     c: *mut f32,
 ) {
-    let problem = Problem { m, n, k, a: a.as_ptr(), b: b.as_ptr() };
+    let problem = DenseShape { m, n, k, a: a.as_ptr(), b: b.as_ptr() };
     let stages = shared::address_of(shared_array![Unit; Small::SHARED_UNITS]);
     // SAFETY: the caller's contract.
     unsafe { Small::run(problem, Epilogue { alpha, beta, c }, stages) }

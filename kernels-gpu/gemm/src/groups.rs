@@ -4,6 +4,18 @@
 //! each counts as no less than the one before it, and no more than the rows that there are. Groups then never overlap, and nothing outside of A
 //! and C is touched, whatever the numbers are.
 
+use cuda_std::KernelArgs;
+
+/// The groups of a grouped kernel, but for their offsets.
+#[derive(Debug, Clone, Copy, KernelArgs)]
+#[repr(C)]
+pub struct GroupParams {
+    /// How many groups.
+    pub count: u32,
+    /// The offsets have 64 bits, else 32. There are `count + 1` of them.
+    pub is_wide: bool,
+}
+
 /// Offsets of groups.
 #[derive(Clone, Copy)]
 pub struct Groups {
@@ -33,9 +45,10 @@ pub struct Group {
 }
 
 impl Groups {
-    /// Groups of `rows` rows by the `count + 1` numbers from `offsets` on, of 64 bits if `is_wide`, else of 32. Nothing is read yet.
+    /// Groups of `rows` rows in all. Nothing is read yet.
     #[inline(always)]
-    pub const fn new(offsets: *const i32, is_wide: bool, count: u32, rows: u32) -> Self {
+    pub const fn new(offsets: *const i32, params: &GroupParams, rows: u32) -> Self {
+        let GroupParams { count, is_wide } = *params;
         Self { offsets, is_wide, count, rows, seen: 0, begin: 0, end: 0 }
     }
 
@@ -86,7 +99,11 @@ impl Groups {
 
 #[cfg(test)]
 mod tests {
-    use super::{Group, Groups};
+    use super::{Group, GroupParams, Groups};
+
+    fn groups(offsets: *const i32, is_wide: bool, count: u32, rows: u32) -> Groups {
+        Groups::new(offsets, &GroupParams { count, is_wide }, rows)
+    }
 
     fn ranges(groups: Groups) -> Vec<(u32, u32)> {
         let mut groups = groups;
@@ -97,19 +114,19 @@ mod tests {
     #[test]
     fn right_offsets_are_taken_as_they_are() {
         let offsets = [2, 2, 5, 9];
-        assert_eq!(ranges(Groups::new(offsets.as_ptr(), false, 3, 10)), [(2, 2), (2, 5), (5, 9)]);
+        assert_eq!(ranges(groups(offsets.as_ptr(), false, 3, 10)), [(2, 2), (2, 5), (5, 9)]);
         let wide = offsets.map(i64::from);
-        assert_eq!(ranges(Groups::new(wide.as_ptr().cast(), true, 3, 10)), [(2, 2), (2, 5), (5, 9)]);
-        assert_eq!(ranges(Groups::new(offsets.as_ptr(), false, 0, 10)), []);
+        assert_eq!(ranges(groups(wide.as_ptr().cast(), true, 3, 10)), [(2, 2), (2, 5), (5, 9)]);
+        assert_eq!(ranges(groups(offsets.as_ptr(), false, 0, 10)), []);
     }
 
     /// Whatever they are, groups ascend and stay inside.
     #[test]
     fn wrong_offsets_do_no_harm() {
         let offsets = [-3, 4, 2, i32::MAX, i32::MIN, 7];
-        let seen = ranges(Groups::new(offsets.as_ptr(), false, 5, 6));
+        let seen = ranges(groups(offsets.as_ptr(), false, 5, 6));
         assert_eq!(seen, [(0, 4), (4, 4), (4, 6), (6, 6), (6, 6)]);
         let wide = [i64::MIN, 1 << 40, 3];
-        assert_eq!(ranges(Groups::new(wide.as_ptr().cast(), true, 2, 6)), [(0, 6), (6, 6)]);
+        assert_eq!(ranges(groups(wide.as_ptr().cast(), true, 2, 6)), [(0, 6), (6, 6)]);
     }
 }

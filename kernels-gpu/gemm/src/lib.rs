@@ -19,6 +19,7 @@
 pub mod any;
 #[cfg(feature = "kernels")]
 mod block;
+pub mod element;
 pub mod epilogue;
 #[cfg(feature = "kernels")]
 pub mod gemm_f32;
@@ -36,4 +37,3 @@ pub mod repack;
 pub mod skinny;
 #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
 pub mod sm90;
-mod unroll;

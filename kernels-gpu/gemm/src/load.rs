@@ -4,7 +4,7 @@
 //! copied on its own, which does the transposing and asks for no alignment. `B` is stored as it lies (`[k][column]`), 16 bytes at a
 //! time when its rows are aligned. What lies outside of the matrices becomes 0.
 
-use crate::block::{ELEMENT, Problem, Shape, VECTOR, has_units};
+use crate::block::{DenseShape, ELEMENT, Shape, VECTOR, has_units};
 use core::marker::PhantomData;
 use cuda_std::{async_copy, thread};
 use layout::UNIT_BYTES;
@@ -15,7 +15,7 @@ const A_RUN: u32 = 8;
 
 /// The copies of one block, tile after tile.
 pub(crate) struct Loader<S> {
-    pub problem: Problem,
+    pub problem: DenseShape,
     /// First row of the block in `A`.
     row: u32,
     /// First column of the block in `B`.
@@ -42,10 +42,10 @@ impl<S: Shape> Loader<S> {
 
     /// For the block whose tile of `C` begins at `(row, column)`.
     #[inline(always)]
-    pub fn new(problem: Problem, row: u32, column: u32) -> Self {
+    pub fn new(problem: DenseShape, row: u32, column: u32) -> Self {
         const { assert!(S::DEPTH.is_multiple_of(A_RUN) && S::ROWS.is_multiple_of(Self::A_ROWS)) };
         const { assert!(S::DEPTH.is_multiple_of(Self::B_ROWS) && S::THREADS.is_multiple_of(S::COLUMNS)) };
-        let Problem { m, n, k, a, b } = problem;
+        let DenseShape { m, n, k, a, b } = problem;
         let ((run, a_row), (unit, b_row)) = (Self::place_in_a(), Self::place_in_b());
         Self {
             problem,
@@ -119,7 +119,7 @@ impl<S: Shape> Loader<S> {
 
     #[inline(always)]
     unsafe fn a_guarded(&self, tile: u32) {
-        let Problem { m, k: length, a, .. } = self.problem;
+        let DenseShape { m, k: length, a, .. } = self.problem;
         let (run, first) = Self::place_in_a();
         let mut copy = 0;
         while copy < S::ROWS / Self::A_ROWS * (S::DEPTH / A_RUN) {
@@ -151,7 +151,7 @@ impl<S: Shape> Loader<S> {
     /// Copies `WIDTH` elements at a time; rows are a multiple of that long.
     #[inline(always)]
     unsafe fn b_guarded<const WIDTH: u32>(&self, tile: u32) {
-        let Problem { n: length, k: rows, b, .. } = self.problem;
+        let DenseShape { n: length, k: rows, b, .. } = self.problem;
         let units = S::COLUMNS / WIDTH;
         let column = thread::thread_idx_x() % units * WIDTH;
         let mut row = thread::thread_idx_x() / units;

@@ -5,7 +5,7 @@
 //! ```
 //! | x's elements that lie side by side | a block |
 //! |---|---|
-//! | of a row ([`Problem::column`] is 1) | 4 rows of 64 units: each thread gathers 16 bytes of `y` from neighbouring elements and stores them at once |
+//! | of a row ([`RepackShape::column`] is 1) | 4 rows of 64 units: each thread gathers 16 bytes of `y` from neighbouring elements and stores them at once |
 //! | of a column, or none | a tile of 64 x 64 through shared memory, read along columns and written along rows |
 //!
 //! What lies in `y` behind the last column of a row is not written: nobody may read it. One entry a size of element.
@@ -27,7 +27,7 @@ const WORD: u32 = size_of::<u32>() as u32;
 /// Shape and strides, in elements.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-pub struct Problem {
+pub struct RepackShape {
     /// Rows of each matrix.
     pub rows: u32,
     /// Columns of each matrix.
@@ -44,7 +44,7 @@ pub struct Problem {
     pub pitch: u64,
 }
 
-impl Problem {
+impl RepackShape {
     /// Blocks along x, for elements of `bytes` bytes.
     pub const fn blocks(&self, bytes: u32) -> u64 {
         if self.column == 1 {
@@ -82,9 +82,9 @@ element!(u8, u16, u32);
 ///
 /// # Safety
 /// What the strides reach from `x` is readable; `y` begins at a 16-byte boundary, holds `batch * rows * pitch` elements, and is apart from
-/// `x`. [`Problem::blocks`] blocks along x, at least one along z, of [`THREADS`] threads.
+/// `x`. [`RepackShape::blocks`] blocks along x, at least one along z, of [`THREADS`] threads.
 #[kernel(launch_bounds(THREADS))]
-pub unsafe fn gemm_repack_b8(problem: Problem, x: *const u8, y: *mut u8) {
+pub unsafe fn gemm_repack_b8(problem: RepackShape, x: *const u8, y: *mut u8) {
     // SAFETY: the caller's contract.
     unsafe { repack(problem, x, y, tile()) }
 }
@@ -94,7 +94,7 @@ pub unsafe fn gemm_repack_b8(problem: Problem, x: *const u8, y: *mut u8) {
 /// # Safety
 /// As [`gemm_repack_b8`](fn@gemm_repack_b8).
 #[kernel(launch_bounds(THREADS))]
-pub unsafe fn gemm_repack_b16(problem: Problem, x: *const u16, y: *mut u16) {
+pub unsafe fn gemm_repack_b16(problem: RepackShape, x: *const u16, y: *mut u16) {
     // SAFETY: the caller's contract.
     unsafe { repack(problem, x, y, tile()) }
 }
@@ -104,7 +104,7 @@ pub unsafe fn gemm_repack_b16(problem: Problem, x: *const u16, y: *mut u16) {
 /// # Safety
 /// As [`gemm_repack_b8`](fn@gemm_repack_b8).
 #[kernel(launch_bounds(THREADS))]
-pub unsafe fn gemm_repack_b32(problem: Problem, x: *const u32, y: *mut u32) {
+pub unsafe fn gemm_repack_b32(problem: RepackShape, x: *const u32, y: *mut u32) {
     // SAFETY: the caller's contract.
     unsafe { repack(problem, x, y, tile()) }
 }
@@ -116,7 +116,7 @@ fn tile() -> u32 {
 }
 
 #[inline(always)]
-unsafe fn repack<T: Element>(problem: Problem, x: *const T, y: *mut T, tile: u32) {
+unsafe fn repack<T: Element>(problem: RepackShape, x: *const T, y: *mut T, tile: u32) {
     let mut index = thread::block_idx_z();
     while index < problem.batch {
         let from = x.wrapping_add((u64::from(index) * problem.matrix) as usize);
@@ -135,8 +135,8 @@ unsafe fn repack<T: Element>(problem: Problem, x: *const T, y: *mut T, tile: u32
 
 /// Copies this thread's 16 bytes of `y`.
 #[inline(always)]
-unsafe fn gather_unit<T: Element>(problem: Problem, x: *const T, y: *mut T) {
-    let Problem { rows, columns, row: stride, pitch, .. } = problem;
+unsafe fn gather_unit<T: Element>(problem: RepackShape, x: *const T, y: *mut T) {
+    let RepackShape { rows, columns, row: stride, pitch, .. } = problem;
     let width = UNIT_BYTES / size_of::<T>() as u32;
     // Blocks that there are have a row; `max` is for the compiler, which sees a division by 0.
     let down = rows.div_ceil(BLOCK_ROWS).max(1);
@@ -170,8 +170,8 @@ unsafe fn gather_unit<T: Element>(problem: Problem, x: *const T, y: *mut T) {
 
 /// Copies the block's tile, read with neighbouring threads along x's columns, written with them along y's rows.
 #[inline(always)]
-unsafe fn turn_tile<T: Element>(problem: Problem, x: *const T, y: *mut T, tile: u32) {
-    let Problem { rows, columns, row: stride, column: step, pitch, .. } = problem;
+unsafe fn turn_tile<T: Element>(problem: RepackShape, x: *const T, y: *mut T, tile: u32) {
+    let RepackShape { rows, columns, row: stride, column: step, pitch, .. } = problem;
     let down = rows.div_ceil(TILE).max(1);
     let (first_row, first_column) =
         (thread::block_idx_x() % down * TILE, thread::block_idx_x() / down * TILE);

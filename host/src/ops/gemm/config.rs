@@ -103,7 +103,7 @@ impl fmt::Display for Config {
 
 /// A configuration that can do a problem.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Offer {
+pub struct Candidate {
     /// The configuration.
     pub config: Config,
     /// How long it should take, microseconds: by the table's figures, not a promise.
@@ -114,7 +114,7 @@ pub struct Offer {
 
 /// A kernel that cannot do a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refusal {
+pub struct Rejection {
     /// The kernel.
     pub kernel: &'static str,
     /// Why not.
@@ -131,24 +131,24 @@ pub struct Choice {
     /// Why that one.
     pub why: String,
     /// Every configuration that can do it, the likely fastest first.
-    pub offers: Vec<Offer>,
+    pub candidates: Vec<Candidate>,
     /// The kernels that cannot.
-    pub refusals: Vec<Refusal>,
+    pub rejections: Vec<Rejection>,
 }
 
-/// Offers shown.
+/// Candidates shown.
 const SHOWN: usize = 5;
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Choice { problem, config, why, offers, refusals } = self;
+        let Choice { problem, config, why, candidates, rejections } = self;
         writeln!(f, "{problem}\n  by {config}: {why}")?;
-        for Offer { config, estimate_us, why } in offers.iter().take(SHOWN) {
+        for Candidate { config, estimate_us, why } in candidates.iter().take(SHOWN) {
             writeln!(f, "  can: {config}, about {estimate_us:.1} us: {why}")?;
         }
-        if offers.len() > SHOWN {
-            writeln!(f, "  can: {} more", offers.len() - SHOWN)?;
+        if candidates.len() > SHOWN {
+            writeln!(f, "  can: {} more", candidates.len() - SHOWN)?;
         }
-        refusals.iter().try_for_each(|Refusal { kernel, why }| writeln!(f, "  cannot: {kernel}: {why}"))
+        rejections.iter().try_for_each(|Rejection { kernel, why }| writeln!(f, "  cannot: {kernel}: {why}"))
     }
 }

@@ -8,16 +8,17 @@ use crate::memory::{DeviceView, DeviceViewMut};
 use crate::stream::Stream;
 use crate::tensor::DType;
 
-use super::config::{Config, Kernel, Offer, Refusal, Repack};
+use super::backend::Backend;
+use super::config::{Candidate, Config, Kernel, Rejection, Repack};
+use super::epilogue::Epilogue;
 use super::matmul::Matmul;
 use super::matrix::{Matrix, MatrixMut};
-use super::problem::{Finish, Operand, Order, Precision, Problem};
+use super::problem::{EpilogueDesc, Operand, Order, Precision, Problem};
 use super::repack;
-use super::run::{Family, Operands};
-use super::select::{Facts, Sink};
+use super::select::{CandidateSink, DeviceCapabilities};
 
-pub(super) const FAMILY: Family = Family {
-    offers,
+pub(super) const BACKEND: Backend = Backend {
+    candidates,
     has: |kernel| matches!(kernel, Kernel::F32Large | Kernel::F32Small),
     launch: launch_f32,
 };
@@ -46,7 +47,7 @@ pub struct Gemm {
     pub k: usize,
     /// Factor of the product.
     pub alpha: f32,
-    /// Factor of the old C; with 0, C is not read, so it may hold anything.
+    /// Factor of source C, what C holds before; with 0, C is not read, so it may hold anything.
     pub beta: f32,
 }
 
@@ -75,45 +76,45 @@ pub fn gemm_f32<'a>(
     Matmul::new(a, b, MatrixMut::new::<f32>(c, m, n)).alpha(alpha).beta(beta).run(stream)
 }
 
-fn offers(problem: &Problem, facts: &Facts, sink: &mut dyn Sink) {
+fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &mut dyn CandidateSink) {
     let Problem { m, n, k, batch, a, b, c, .. } = *problem;
-    let refuse = |sink: &mut dyn Sink, why| sink.refuse(Refusal { kernel: "gemm_f32", why });
+    let reject = |sink: &mut dyn CandidateSink, why| sink.reject(Rejection { kernel: "gemm_f32", why });
     if [a.dtype, b.dtype, c.dtype] != [DType::F32; 3] {
-        return refuse(sink, "every operand is f32");
+        return reject(sink, "every operand is f32");
     }
     if problem.precision != Precision::F32 {
-        return refuse(sink, "multiplies the whole f32, and tf32 is allowed");
+        return reject(sink, "multiplies the whole f32, and tf32 is allowed");
     }
     if batch != 1 {
-        return refuse(sink, "takes no batches");
+        return reject(sink, "takes no batches");
     }
-    let Finish { factor, accumulate, .. } = problem.finish;
-    if problem.finish != (Finish { factor, accumulate, ..Finish::default() }) {
-        return refuse(sink, "its epilogue is alpha and beta");
+    let EpilogueDesc { factor, source, .. } = problem.epilogue;
+    if problem.epilogue != (EpilogueDesc { factor, source, ..EpilogueDesc::default() }) {
+        return reject(sink, "its epilogue is alpha and beta");
     }
     let (Some(to_a), Some(to_b)) = (dense(&a, m, k), dense(&b, k, n)) else {
-        return refuse(
+        return reject(
             sink,
             "wants dense rows; copies have such only for multiples of 4 columns, of long rows 32",
         );
     };
     if !is_dense(&c, m, n) {
-        return refuse(sink, "wants C in dense rows");
+        return reject(sink, "wants C in dense rows");
     }
     let copies = repack::estimate_us(to_a, m, k, 1, F32) + repack::estimate_us(to_b, k, n, 1, F32);
-    let chosen = Tile::choose(m, n, facts.sm_count);
-    let estimate_us = START_US + copies + busy_us(chosen, m, n, k, facts.sm_count);
+    let chosen = Tile::choose(m, n, device.sm_count);
+    let estimate_us = START_US + copies + busy_us(chosen, m, n, k, device.sm_count);
     for (tile, kernel) in [(Tile::Large, Kernel::F32Large), (Tile::Small, Kernel::F32Small)] {
         let config = Config { repack: [to_a, to_b], ..Config::new(kernel, tile.shape(), tile.stages()) };
-        let offer = if tile == chosen {
+        let candidate = if tile == chosen {
             let why =
                 "the faster tile where measured: the large one from half of the multiprocessors occupied";
-            Offer { config, estimate_us, why }
+            Candidate { config, estimate_us, why }
         } else {
             let why = "the other tile; how much slower has not been measured for each shape";
-            Offer { config, estimate_us: OTHER_TILE * estimate_us, why }
+            Candidate { config, estimate_us: OTHER_TILE * estimate_us, why }
         };
-        sink.offer(offer);
+        sink.add(candidate);
     }
 }
 
@@ -143,8 +144,8 @@ fn dense(operand: &Operand, rows: u32, columns: u32) -> Option<Repack> {
     (repack::pitch(columns as usize, F32) == columns as usize).then_some(Repack::Rows)
 }
 
-fn launch_f32(stream: &Stream, problem: &Problem, config: &Config, operands: Operands<'_>) -> Result<()> {
-    let Operands { a, b, c, alpha, beta, .. } = operands;
+fn launch_f32(stream: &Stream, problem: &Problem, config: &Config, product: Matmul<'_>) -> Result<()> {
+    let Matmul { a, b, c, epilogue: Epilogue { alpha, beta, .. }, .. } = product;
     let Problem { m, n, k, .. } = *problem;
     let tile = if config.kernel == Kernel::F32Large { Tile::Large } else { Tile::Small };
     // More blocks than a grid holds become an error of the launch.
@@ -152,7 +153,7 @@ fn launch_f32(stream: &Stream, problem: &Problem, config: &Config, operands: Ope
     let launch_config = LaunchConfig::new([blocks, 1, 1], [tile.threads(), 1, 1]);
     let (a, b) = (a.data.cast::<f32>(), b.data.cast::<f32>());
     let arguments = (m, n, k, alpha, a, b, beta, c.data.cast::<f32>());
-    // SAFETY: all three are dense and row-major, by `offers` or as copies, with lengths that have been checked; C is exclusively borrowed; grid
+    // SAFETY: all three are dense and row-major, by `candidates` or as copies, with lengths that have been checked; C is exclusively borrowed; grid
     // and block are what the kernel asks for.
     unsafe {
         match tile {

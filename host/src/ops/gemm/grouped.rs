@@ -1,36 +1,32 @@
 //! Products of groups of rows: [`gemm::groups`].
 
 use bytemuck::Pod;
-use cuda_std::kernel::Kernel as KernelType;
 use gemm::any::THREADS;
 use gemm::epilogue::Activation;
 use gemm::grouped::{gemm_grouped_any, tiles};
-use gemm::sm90::entries::{Arguments, Entry};
-use gemm::sm90::epilogue::Terms;
-use gemm::sm90::grouped::TABLE;
-use gemm::sm90::problem::Problem as Shape90;
+use gemm::groups::GroupParams;
+use gemm::sm90::instances::{Entry, Kind, TABLE};
+use gemm::sm90::tile_scheduler::GemmShape;
 
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
-use crate::memory::tensor_map::TensorMap;
-use crate::memory::{DeviceView, DeviceViewMut, Within, same_length};
+use crate::memory::{DeviceView, DeviceViewMut, same_length};
 use crate::stream::Stream;
 use crate::tensor::{DType, Element};
 
 use super::OPERATION;
-use super::any;
+use super::any::strided_gemm;
+use super::check::invalid;
 use super::config::Repack;
-use super::matmul::{Matmul, Vector, invalid};
+use super::epilogue::Vector;
+use super::matmul::Matmul;
 use super::matrix::{Matrix, MatrixMut};
 use super::problem::{Order, Problem, side};
 use super::repack::{self, Packed};
-use super::run::Operands;
-use super::select::Facts;
-use super::sm90::{
-    ARCH, BOX, can_copy, copy, element, fetched_map, is_plain, lines_map, number, operand_map, paired,
-};
+use super::select::DeviceCapabilities;
+use super::sm90::{self, ARCH, Groups, Launch, copy, element, operand_map, output, result_maps};
 
 /// `C[rows of g] = epilogue(A[rows of g] B[g])` for groups of rows of any sizes, none too, as the experts of a mixture take their tokens.
 ///
@@ -125,7 +121,7 @@ impl<'a> GroupedMatmul<'a> {
     /// than the matrices of B.
     pub fn run(self, stream: &Stream) -> Result<()> {
         let problem = self.checked(stream)?;
-        let ways = ways(&problem, self.product.b.shape.batch, &Facts::of(stream.device()));
+        let ways = ways(&problem, self.product.b.shape.batch, &DeviceCapabilities::of(stream.device()));
         self.run_by(stream, &problem, ways[0])
     }
 
@@ -135,7 +131,7 @@ impl<'a> GroupedMatmul<'a> {
     /// As [`GroupedMatmul::run`], and [`Error::InvalidArgument`] for another name.
     pub fn run_with(self, stream: &Stream, kernel: &str) -> Result<()> {
         let problem = self.checked(stream)?;
-        let ways = ways(&problem, self.product.b.shape.batch, &Facts::of(stream.device()));
+        let ways = ways(&problem, self.product.b.shape.batch, &DeviceCapabilities::of(stream.device()));
         let way = ways.iter().find(|way| way.name() == kernel).ok_or_else(|| {
             let wanted = format!("one of {}", ways.iter().map(Way::name).collect::<Vec<_>>().join(", "));
             invalid("the kernel", kernel.to_owned(), wanted, "take one of `GroupedMatmul::kernels`")
@@ -149,7 +145,7 @@ impl<'a> GroupedMatmul<'a> {
     /// As [`GroupedMatmul::run`].
     pub fn kernels(&self, stream: &Stream) -> Result<Vec<&'static str>> {
         let problem = self.checked(stream)?;
-        Ok(ways(&problem, self.product.b.shape.batch, &Facts::of(stream.device()))
+        Ok(ways(&problem, self.product.b.shape.batch, &DeviceCapabilities::of(stream.device()))
             .iter()
             .map(Way::name)
             .collect())
@@ -190,26 +186,19 @@ impl<'a> GroupedMatmul<'a> {
     /// By the kernel that takes every product.
     fn run_any(self, stream: &Stream, problem: &Problem) -> Result<()> {
         let Self { product, offsets } = self;
-        let Matmul { a, b, c, alpha, beta, activation, bias, residual, scale_a, scale_b, amax, .. } = product;
-        let groups = b.shape.batch;
-        let scale_c = None;
-        let operands =
-            Operands { a, b, c, alpha, beta, activation, bias, residual, scale_a, scale_b, scale_c, amax };
-        let arguments = any::kernel_problem(problem, &operands);
-        let Operands { a, b, c, bias, residual, scale_a, scale_b, amax, .. } = operands;
-        let groups = side("the groups", groups)?;
+        let gemm = strided_gemm(problem, &product);
+        let Matmul { a, b, c, epilogue, .. } = product;
+        let count = side("the groups", b.shape.batch)?;
         // More blocks than a grid holds become an error of the launch.
-        let blocks = u32::try_from(tiles(problem.m, problem.n, groups)).unwrap_or(u32::MAX);
+        let blocks = u32::try_from(tiles(problem.m, problem.n, count)).unwrap_or(u32::MAX);
         let config = LaunchConfig::new([blocks, 1, 1], [THREADS, 1, 1]);
-        let (bias, residual) = (bias.map(|bias| bias.data), residual.map(|residual| residual.data));
-        let amax = amax.map(|amax| amax.bytes().cast::<u32>());
-        let (is_wide, offsets) = (offsets.dtype == DType::I64, offsets.data.cast::<i32>());
-        let arguments = (
-            arguments, a.data, b.data, scale_a, scale_b, bias, residual, amax, c.data, offsets, is_wide,
-            groups,
-        );
-        // SAFETY: the shapes have been checked against the data and each other, and the lengths of the bias, the scales and the offsets with the
-        // number of groups; C is exclusively borrowed and does not overlap itself; for SwiGLU n is even; grid and block are what the kernel asks for.
+        let is_wide = offsets.dtype == DType::I64;
+        let groups = GroupParams { count, is_wide };
+        let offsets = offsets.data.cast::<i32>();
+        let arguments = (gemm, epilogue.args(false), a.data, b.data, c.data, groups, offsets);
+        // SAFETY: the shapes have been checked against the data and each other, and the lengths of the bias, the scales and the
+        // offsets with the number of groups; C is exclusively borrowed and does not overlap itself; for SwiGLU n is even; grid and
+        // block are what the kernel asks for.
         unsafe { launch::<gemm_grouped_any>(stream, config, arguments) }
     }
 
@@ -221,58 +210,36 @@ impl<'a> GroupedMatmul<'a> {
         index: usize,
         [to_a, to_b]: [Repack; 2],
     ) -> Result<()> {
-        let (entry, launch) = (&TABLE[index], LAUNCHES[index]);
-        let Self { product, offsets } = self;
-        let Matmul { a, b, c, alpha, beta, activation, bias, residual, scale_a, scale_b, amax, .. } = product;
+        let entry = &TABLE[index];
+        let Self { product: Matmul { a, b, c, epilogue, .. }, offsets } = self;
         let (packed_a, packed_b) = (repack::repack(stream, a, to_a)?, repack::repack(stream, b, to_b)?);
         let a = packed_a.as_ref().map_or(a, Packed::matrix);
         let b = packed_b.as_ref().map_or(b, Packed::matrix);
         let map_a = operand_map(a, true, entry.block[0])?;
         let map_b = operand_map(b.transposed(), !entry.trans_b, entry.block[1])?;
-        // The kernel writes C through `data` or through this map. The launch begins the write with `data`.
-        let copied = can_copy(problem);
-        let store_box = [entry.store_columns / activation.columns(), BOX];
-        let map_c = if copied { lines_map(c.data.view(), c.dtype, c.shape, store_box)? } else { map_a };
-        let (map_added, fetched) = fetched_map(problem, map_c, residual, store_box)?;
+        // The kernel writes C through a pointer or through a map; either way after everything that uses it.
+        c.data.before_write(stream)?;
+        let c_view = Matrix { data: c.data.view(), dtype: c.dtype, shape: c.shape };
+        let [map_c, map_source] = result_maps(entry, problem, c_view, &epilogue, map_a)?;
+        let output = output(problem, c_view);
+        let shape =
+            GemmShape { m: problem.m, n: problem.n, k: problem.k, batch: 1, raster_group: RASTER_GROUP };
         let groups = b.shape.batch;
-        let width = c.shape.columns;
-        let of_residual = problem.finish.residual;
-        let arguments = Arguments {
-            problem: Shape90 { m: problem.m, n: problem.n, k: problem.k, batch: 1, band: BAND },
-            terms: Terms { alpha, beta, activation: activation as u32 },
-            row: problem.c.leading,
-            matrix: 0,
-            residual_row: of_residual.map_or(0, |residual| residual.leading),
-            residual_matrix: 0,
-            result: number(c.dtype),
-            bias_f32: bias.is_some_and(|bias| bias.dtype == DType::F32),
-            residual_f32: residual.is_some_and(|residual| residual.dtype == DType::F32),
-            paired: paired(&problem.c, width),
-            residual_paired: of_residual.is_some_and(|operand| paired(&operand, width)),
-            copied,
-            plain: is_plain(problem),
-            fetched,
-        };
-        let launched = Launched {
-            maps: [map_a, map_b, map_c, map_added],
-            arguments,
-            data: c.data.view().within(),
-            bias: bias.map(|bias| bias.data),
-            residual: residual.map(|residual| residual.data),
-            scales: [scale_a, scale_b],
-            amax: amax.map(|amax| amax.bytes().cast()),
-            offsets,
-            groups: groups as u32,
+        let launched = Launch {
+            maps: [map_a, map_b, map_c, map_source],
+            shape,
+            output,
+            data: c.data.as_ptr(),
+            epilogue,
+            transposed: false,
+            groups: Some(Groups { offsets, count: groups as u32 }),
+            scales: None,
         };
         let most = most_tiles(entry, problem.m as usize, problem.n as usize, groups)?;
         let blocks = most.min(stream.device().properties().sm_count);
-        let config = LaunchConfig::new([blocks, 1, 1], [entry.threads, 1, 1])
-            .with_shared(entry.shared)
-            .overlapping_previous();
-        // SAFETY: the maps are as the table says for the kernel; strides and lengths have been checked with the problem, and those of the bias,
-        // the scales and the offsets with the number of groups; C does not overlap itself; grid, block and shared memory are the entry's; the
-        // kernel waits for earlier launches before it touches memory.
-        unsafe { launch(stream, config, launched) }
+        // SAFETY: the maps are as the table says for the kernel; strides and lengths have been checked with the problem, and those
+        // of the bias, the scales and the offsets with the number of groups; C does not overlap itself.
+        unsafe { sm90::launch(stream, index, blocks, launched) }
     }
 }
 
@@ -285,8 +252,8 @@ pub(super) fn check_offsets(dtype: DType) -> Result<()> {
     Err(invalid("the offsets", dtype.to_string(), "i32 or i64".to_owned(), hint))
 }
 
-/// Rows of tiles of a group that are walked column by column: what most groups have at all.
-const BAND: u32 = 16;
+/// Rows of tiles of a raster group: what most groups have at all.
+const RASTER_GROUP: u32 = 16;
 
 /// Tiles that there can be: each group may end within one.
 pub(super) fn most_tiles(entry: &Entry, m: usize, n: usize, groups: usize) -> Result<u32> {
@@ -329,10 +296,10 @@ impl Way {
 }
 
 /// The ways to compute the product, the likely fastest first.
-fn ways(problem: &Problem, groups: usize, facts: &Facts) -> Vec<Way> {
+fn ways(problem: &Problem, groups: usize, device: &DeviceCapabilities) -> Vec<Way> {
     let mut ways: Vec<(usize, Way)> = Vec::new();
-    if is_for_sm90(problem, groups, facts) {
-        for (index, entry) in TABLE.iter().enumerate().filter(|(_, entry)| takes(entry, problem, facts)) {
+    if is_for_sm90(problem, groups, device) {
+        for (index, entry) in of_kind(Kind::Grouped).filter(|(_, entry)| takes(entry, problem, device)) {
             let order = if entry.trans_b { Order::Rows } else { Order::Columns };
             let copies = [copy(&problem.a, Order::Rows, false), copy(&problem.b, order, false)];
             let count = copies.iter().filter(|copy| **copy != Repack::No).count();
@@ -343,66 +310,27 @@ fn ways(problem: &Problem, groups: usize, facts: &Facts) -> Vec<Way> {
     ways.into_iter().map(|(_, way)| way).chain([Way::Any]).collect()
 }
 
+/// The kernels of this kind, with their places in the table.
+pub(super) fn of_kind(kind: Kind) -> impl Iterator<Item = (usize, &'static Entry)> {
+    TABLE.iter().enumerate().filter(move |(_, entry)| entry.kind == kind)
+}
+
 /// Is the kernel one for the product's types?
-fn takes(entry: &Entry, problem: &Problem, facts: &Facts) -> bool {
+fn takes(entry: &Entry, problem: &Problem, device: &DeviceCapabilities) -> bool {
     let c = problem.c.dtype;
     element(problem.a.dtype) == Some(entry.a)
         && element(problem.b.dtype) == Some(entry.b)
-        && (c == DType::F32 || element(c) == Some(entry.half))
-        && entry.shared <= facts.shared_bytes
+        && (c == DType::F32 || element(c) == Some(entry.element16))
+        && entry.shared <= device.shared_bytes
 }
 
 /// Can Hopper's kernels read B, which every group has its own of, and what the epilogue adds, and store the result?
-fn is_for_sm90(problem: &Problem, groups: usize, facts: &Facts) -> bool {
-    let Problem { k, b, c, finish, .. } = problem;
-    facts.arch == ARCH
+fn is_for_sm90(problem: &Problem, groups: usize, device: &DeviceCapabilities) -> bool {
+    let Problem { k, b, c, epilogue, .. } = problem;
+    device.arch == ARCH
         && *k > 0
         && (groups == 1 || b.batch_stride > 0)
         && c.order == Order::Rows
-        && finish.bias.is_none_or(|dtype| dtype == c.dtype)
-        && finish.residual.is_none_or(|residual| residual.dtype == c.dtype && residual.order == c.order)
+        && epilogue.bias.is_none_or(|dtype| dtype == c.dtype)
+        && epilogue.residual.is_none_or(|residual| residual.dtype == c.dtype && residual.order == c.order)
 }
-
-/// What all kernels take.
-type Parameters = <gemm::sm90::grouped::gemm_grouped_bf16_nt_128x128_pp as KernelType>::Params;
-
-/// What they are launched with.
-struct Launched<'a> {
-    maps: [TensorMap<'a>; 4],
-    arguments: Arguments,
-    data: Within<'a, u8>,
-    bias: Option<DeviceView<'a, u8>>,
-    residual: Option<DeviceView<'a, u8>>,
-    scales: [Option<DeviceView<'a, f32>>; 2],
-    amax: Option<DeviceViewMut<'a, u32>>,
-    offsets: Vector<'a>,
-    groups: u32,
-}
-
-/// Launches a kernel.
-///
-/// # Safety
-/// As for the kernel.
-unsafe fn launch_as<K: KernelType<Params = Parameters>>(
-    stream: &Stream,
-    config: LaunchConfig,
-    launched: Launched<'_>,
-) -> Result<()> {
-    let Launched { maps: [a, b, c, added], arguments, data, bias, residual, scales, amax, offsets, groups } =
-        launched;
-    let [scale_a, scale_b] = scales;
-    let (is_wide, offsets) = (offsets.dtype == DType::I64, offsets.data.cast::<i32>());
-    let arguments =
-        (a, b, c, added, arguments, data, bias, residual, scale_a, scale_b, amax, offsets, is_wide, groups);
-    // SAFETY: the caller's contract.
-    unsafe { launch::<K>(stream, config, arguments) }
-}
-
-macro_rules! launches {
-    ($($name:ident)*) => {
-        /// In the order of the table.
-        static LAUNCHES: [unsafe fn(&Stream, LaunchConfig, Launched<'_>) -> Result<()>; TABLE.len()] =
-            [$(launch_as::<gemm::sm90::grouped::$name>),*];
-    };
-}
-gemm::for_each_sm90_grouped_kernel!(launches);

@@ -11,16 +11,17 @@ use crate::launch::{LaunchArgs, LaunchConfig, launch};
 use crate::stream::Stream;
 use crate::tensor::DType;
 
-use super::any::kernel_problem;
-use super::config::{Config, Kernel, Offer, Refusal, Repack};
+use super::any::strided_gemm;
+use super::backend::Backend;
+use super::config::{Candidate, Config, Kernel, Rejection, Repack};
+use super::matmul::Matmul;
 use super::matrix::ROW_ALIGNMENT;
 use super::problem::{Operand, Order, Precision, Problem};
 use super::repack::MAX_BATCH_BLOCKS;
-use super::run::{Family, Operands};
-use super::select::{Facts, Sink};
+use super::select::{CandidateSink, DeviceCapabilities};
 
-pub(super) const FAMILY: Family = Family {
-    offers,
+pub(super) const BACKEND: Backend = Backend {
+    candidates,
     has: |kernel| matches!(kernel, Kernel::MmaLarge | Kernel::MmaSmall),
     launch: launch_mma,
 };
@@ -39,25 +40,22 @@ const START_US: f64 = 5.0;
 /// Bytes a microsecond that a copy of an operand reads and writes.
 const REPACK_BYTES_PER_US: f64 = 3e6;
 
-fn offers(problem: &Problem, facts: &Facts, sink: &mut dyn Sink) {
-    let refuse = |sink: &mut dyn Sink, why| sink.refuse(Refusal { kernel: "gemm_mma", why });
+fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &mut dyn CandidateSink) {
+    let reject = |sink: &mut dyn CandidateSink, why| sink.reject(Rejection { kernel: "gemm_mma", why });
     let Problem { a, b, precision, .. } = problem;
     match (a.dtype, b.dtype) {
         (DType::F32, DType::F32) if *precision == Precision::F32 => {
-            return refuse(sink, "reads f32 as tf32, which is not allowed");
+            return reject(sink, "reads f32 as tf32, which is not allowed");
         }
         (DType::F32, DType::F32) | (DType::F16, DType::F16) | (DType::BF16, DType::BF16) => {}
-        _ => return refuse(sink, "A and B are both f16, both bf16, or both f32"),
-    }
-    if problem.finish.scaled_result {
-        return refuse(sink, "takes no factor of the result");
+        _ => return reject(sink, "A and B are both f16, both bf16, or both f32"),
     }
     for tile in Tile::ALL {
         let direct = [Repack::No; 2];
-        offer(problem, facts, sink, tile, direct, "tensor cores on operands as they lie");
+        add(problem, device, sink, tile, direct, "tensor cores on operands as they lie");
         let aligned = [aligning(a), aligning(b)];
         if aligned != direct {
-            offer(problem, facts, sink, tile, aligned, "tensor cores on aligned copies");
+            add(problem, device, sink, tile, aligned, "tensor cores on aligned copies");
         }
     }
 }
@@ -71,10 +69,10 @@ fn aligning(operand: &Operand) -> Repack {
     }
 }
 
-fn offer(
+fn add(
     problem: &Problem,
-    facts: &Facts,
-    sink: &mut dyn Sink,
+    device: &DeviceCapabilities,
+    sink: &mut dyn CandidateSink,
     tile: Tile,
     repack: [Repack; 2],
     why: &'static str,
@@ -85,7 +83,7 @@ fn offer(
     let flops = 2.0 * f64::from(height) * f64::from(width) * f64::from((*k).max(1));
     // A multiprocessor's blocks share its tensor cores.
     let blocks = tile.blocks(*m, *n) * u64::from(*batch);
-    let waves = blocks.div_ceil(u64::from((facts.sm_count * tile.resident()).max(1))) as f64;
+    let waves = blocks.div_ceil(u64::from((device.sm_count * tile.resident()).max(1))) as f64;
     let mut slower = if a.dtype == DType::F32 { TF32 } else { 1.0 };
     if tile == Tile::Small {
         slower *= SMALL_TILE;
@@ -102,20 +100,18 @@ fn offer(
     let kernel = if tile == Tile::Large { Kernel::MmaLarge } else { Kernel::MmaSmall };
     let shape = [height, width, tile.depth(bytes)];
     let config = Config { repack, ..Config::new(kernel, shape, tile.stages()) };
-    sink.offer(Offer { config, estimate_us: START_US + copied / REPACK_BYTES_PER_US + busy, why });
+    sink.add(Candidate { config, estimate_us: START_US + copied / REPACK_BYTES_PER_US + busy, why });
 }
 
 /// What all the kernels take.
 type Params = <kernel::gemm_mma_f16 as KernelType>::Params;
 
-fn launch_mma(stream: &Stream, problem: &Problem, config: &Config, operands: Operands<'_>) -> Result<()> {
+fn launch_mma(stream: &Stream, problem: &Problem, config: &Config, product: Matmul<'_>) -> Result<()> {
     let tile = if config.kernel == Kernel::MmaLarge { Tile::Large } else { Tile::Small };
-    let dtype = operands.a.dtype;
-    let arguments = kernel_problem(problem, &operands);
-    let Operands { a, b, c, bias, residual, scale_a, scale_b, amax, .. } = operands;
-    let (bias, residual) = (bias.map(|bias| bias.data), residual.map(|residual| residual.data));
-    let amax = amax.map(|amax| amax.bytes().cast::<u32>());
-    let arguments = (arguments, a.data, b.data, scale_a, scale_b, bias, residual, amax, c.data);
+    let gemm = strided_gemm(problem, &product);
+    let Matmul { a, b, c, epilogue, .. } = product;
+    let dtype = a.dtype;
+    let arguments = (gemm, epilogue.args(false), a.data, b.data, c.data);
     // More blocks than a grid holds become an error of the launch.
     let blocks = u32::try_from(tile.blocks(problem.m, problem.n)).unwrap_or(u32::MAX);
     let grid = [blocks, 1, problem.batch.min(MAX_BATCH_BLOCKS)];

@@ -32,7 +32,7 @@
 //!                                `--- Tuner: measures ---'
 //! ```
 //! A [`Problem`] is all that kernels differ by, in plain numbers; a [`Config`] is a kernel and its shape. Each family of kernels
-//! offers the configurations that can do a problem or says why it cannot (what [`Matmul::explain`] returns prints all of it):
+//! candidates the configurations that can do a problem or says why it cannot (what [`Matmul::explain`] returns prints all of it):
 //!
 //! | family | takes |
 //! |---|---|
@@ -54,32 +54,32 @@
 //! another day, until its records are kept.
 
 mod any;
-mod blocks;
+mod backend;
+mod block_scaled;
+mod check;
 mod config;
-mod cost;
+mod epilogue;
 mod f32;
 mod grouped;
 mod matmul;
 mod matrix;
 mod mma;
-mod parts;
 mod problem;
 mod records;
 mod repack;
-mod run;
 mod select;
 mod skinny;
 mod sm90;
 mod tune;
 
-pub use blocks::BlockScaled;
-pub use config::{Choice, Config, Kernel, Offer, Refusal, Repack};
+pub use block_scaled::BlockScaled;
+pub use config::{Candidate, Choice, Config, Kernel, Rejection, Repack};
 pub use f32::{Gemm, gemm_f32};
 pub use gemm::epilogue::Activation;
 pub use grouped::GroupedMatmul;
 pub use matmul::Matmul;
 pub use matrix::{Matrix, MatrixMut};
-pub use problem::{Finish, Operand, Order, Precision, Problem};
+pub use problem::{EpilogueDesc, Operand, Order, Precision, Problem};
 pub use records::{Record, Unusable};
 pub use repack::Packed;
 pub use select::{candidates, select};

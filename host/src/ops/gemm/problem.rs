@@ -62,15 +62,15 @@ impl Operand {
     }
 }
 
-/// What becomes of the sums; see [`gemm::epilogue`].
+/// What an epilogue does, as kernels are chosen by; see [`gemm::epilogue`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Finish {
+pub struct EpilogueDesc {
     /// Is the product multiplied by a factor other than 1?
     pub factor: bool,
     /// Function of each element.
     pub activation: Activation,
-    /// Is the old C added?
-    pub accumulate: bool,
+    /// Is source C added?
+    pub source: bool,
     /// Element type of the bias, if there is one.
     pub bias: Option<DType>,
     /// The residual, if there is one.
@@ -83,10 +83,10 @@ pub struct Finish {
     pub amax: bool,
 }
 
-impl Finish {
+impl EpilogueDesc {
     /// Is C nothing but the product?
     pub fn is_plain(&self) -> bool {
-        *self == Finish::default()
+        *self == EpilogueDesc::default()
     }
 }
 
@@ -109,8 +109,8 @@ pub struct Problem {
     pub c: Operand,
     /// How f32 is multiplied.
     pub precision: Precision,
-    /// What becomes of the sums.
-    pub finish: Finish,
+    /// What its epilogue does.
+    pub epilogue: EpilogueDesc,
 }
 
 impl Problem {
@@ -129,11 +129,11 @@ impl Problem {
 /// side that lies contiguous.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Problem { m, n, k, batch, a, b, c, precision, finish } = self;
+        let Problem { m, n, k, batch, a, b, c, precision, epilogue } = self;
         if *batch != 1 {
             write!(f, "{batch} x ")?;
         }
-        let width = n / finish.activation.columns();
+        let width = n / epilogue.activation.columns();
         write_operand(f, a, *m, *k)?;
         f.write_str(" * ")?;
         write_operand(f, b, *k, *n)?;
@@ -142,7 +142,7 @@ impl fmt::Display for Problem {
         if *precision == Precision::Tf32 {
             f.write_str(" tf32")?;
         }
-        write_finish(f, finish)
+        write_epilogue(f, epilogue)
     }
 }
 
@@ -159,12 +159,12 @@ fn write_operand(f: &mut fmt::Formatter<'_>, operand: &Operand, rows: u32, colum
     if u64::from(*alignment) < super::matrix::ROW_ALIGNMENT { write!(f, "@{alignment}") } else { Ok(()) }
 }
 
-fn write_finish(f: &mut fmt::Formatter<'_>, finish: &Finish) -> fmt::Result {
-    let Finish { factor, activation, accumulate, bias, residual, scaled, scaled_result, amax } = finish;
+fn write_epilogue(f: &mut fmt::Formatter<'_>, epilogue: &EpilogueDesc) -> fmt::Result {
+    let EpilogueDesc { factor, activation, source, bias, residual, scaled, scaled_result, amax } = epilogue;
     if *factor {
         f.write_str(" * alpha")?;
     }
-    if *accumulate {
+    if *source {
         f.write_str(" + C")?;
     }
     if let Some(dtype) = bias {

@@ -1,6 +1,6 @@
 //! Copies of operands that a kernel cannot address as they lie: rows that do not begin at 16-byte boundaries, or that run the other way.
 
-use gemm::repack::{self as kernel, Problem};
+use gemm::repack::{self as kernel, RepackShape};
 
 #[cfg(doc)]
 use crate::error::Error;
@@ -10,8 +10,8 @@ use crate::memory::DeviceBuffer;
 use crate::stream::Stream;
 use crate::tensor::DType;
 
+use super::check::invalid;
 use super::config::Repack;
-use super::matmul::invalid;
 use super::matrix::{Matrix, ROW_ALIGNMENT, Shape};
 use super::problem::side;
 
@@ -94,7 +94,7 @@ fn to_rows(stream: &Stream, matrix: Matrix<'_>) -> Result<Packed> {
     let bytes = each.saturating_mul(batch).saturating_mul(dtype.size());
     // SAFETY: the kernel writes every element; what lies behind the last column of a row is read by nobody.
     let mut scratch = unsafe { DeviceBuffer::<u8>::uninit(stream, bytes)? };
-    let problem = Problem {
+    let problem = RepackShape {
         rows: side("rows", shape.rows)?,
         columns: side("columns", shape.columns)?,
         batch: side("the batch", batch)?,

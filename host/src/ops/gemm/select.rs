@@ -1,7 +1,7 @@
 //! Which configuration a problem gets.
 //!
-//! Each family of kernels offers the configurations that can do a problem, with an estimate of the time from figures measured once
-//! (`benches/NOTES.md`), or says why it cannot. The lowest estimate wins; equal ones go to whoever offers first. The same problem on the same
+//! Each family of kernels names the configurations that can do a problem, with an estimate of the time from figures measured once
+//! (`benches/NOTES.md`), or says why it cannot. The lowest estimate wins; equal ones go to whoever candidates first. The same problem on the same
 //! device always gets the same configuration, so results repeat bit for bit; a `Tuner`(super::Tuner) measures instead.
 //!
 //! `IRONWARP_GEMM=TEXT` keeps only configurations whose text (as `Display` prints it) contains `TEXT`, where there are any: for experiments.
@@ -12,71 +12,71 @@ use std::sync::{OnceLock, PoisonError, RwLock};
 use crate::device::{Arch, Device};
 use crate::error::{Error, Result};
 
-use super::config::{Choice, Config, Offer, Refusal};
-use super::matmul::invalid;
+use super::backend::BACKENDS;
+use super::check::invalid;
+use super::config::{Candidate, Choice, Config, Rejection};
 use super::problem::Problem;
-use super::run::FAMILIES;
 
-/// What kernels ask of a device.
+/// What a device can do, as far as kernels ask.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Facts {
+pub(super) struct DeviceCapabilities {
     pub arch: Arch,
     pub sm_count: u32,
     /// Shared memory of a block, bytes.
     pub shared_bytes: u32,
 }
 
-impl Facts {
+impl DeviceCapabilities {
     pub fn of(device: &Device) -> Self {
         let properties = device.properties();
         let (sm_count, shared_bytes) = (properties.sm_count, properties.shared_per_block_optin);
-        Facts { arch: device.arch(), sm_count, shared_bytes }
+        DeviceCapabilities { arch: device.arch(), sm_count, shared_bytes }
     }
 }
 
-/// Where families put what they can and cannot do.
-pub(super) trait Sink {
-    fn offer(&mut self, offer: Offer);
-    fn refuse(&mut self, refusal: Refusal);
+/// Where backends put what they can and cannot do.
+pub(super) trait CandidateSink {
+    fn add(&mut self, candidate: Candidate);
+    fn reject(&mut self, rejection: Rejection);
 }
 
-/// Keeps the best offer; allocates nothing.
+/// Keeps the best candidate; allocates nothing.
 struct Best<'f> {
-    best: Option<Offer>,
+    best: Option<Candidate>,
     filter: Option<&'f str>,
 }
 
-impl Sink for Best<'_> {
-    fn offer(&mut self, offer: Offer) {
-        let wanted = self.filter.is_none_or(|text| offer.config.to_string().contains(text));
-        if wanted && self.best.is_none_or(|best| offer.estimate_us < best.estimate_us) {
-            self.best = Some(offer);
+impl CandidateSink for Best<'_> {
+    fn add(&mut self, candidate: Candidate) {
+        let wanted = self.filter.is_none_or(|text| candidate.config.to_string().contains(text));
+        if wanted && self.best.is_none_or(|best| candidate.estimate_us < best.estimate_us) {
+            self.best = Some(candidate);
         }
     }
 
-    fn refuse(&mut self, _: Refusal) {}
+    fn reject(&mut self, _: Rejection) {}
 }
 
 /// Keeps everything.
 #[derive(Default)]
 struct All {
-    offers: Vec<Offer>,
-    refusals: Vec<Refusal>,
+    candidates: Vec<Candidate>,
+    rejections: Vec<Rejection>,
 }
 
-impl Sink for All {
-    fn offer(&mut self, offer: Offer) {
-        self.offers.push(offer);
+impl CandidateSink for All {
+    fn add(&mut self, candidate: Candidate) {
+        self.candidates.push(candidate);
     }
 
-    fn refuse(&mut self, refusal: Refusal) {
-        self.refusals.push(refusal);
+    fn reject(&mut self, rejection: Rejection) {
+        self.rejections.push(rejection);
     }
 }
 
-fn ask(problem: &Problem, device: &Device, sink: &mut impl Sink) {
-    let facts = Facts::of(device);
-    FAMILIES.iter().for_each(|family| (family.offers)(problem, &facts, sink));
+fn ask(problem: &Problem, device: &Device, sink: &mut impl CandidateSink) {
+    let capabilities = DeviceCapabilities::of(device);
+    BACKENDS.iter().for_each(|backend| (backend.candidates)(problem, &capabilities, sink));
 }
 
 /// The configuration that a problem gets on a device.
@@ -110,7 +110,7 @@ fn best_of(problem: &Problem, device: &Device, filter: Option<&str>) -> Result<C
     let mut best = Best { best: None, filter };
     ask(problem, device, &mut best);
     match (best.best, filter) {
-        (Some(offer), _) => Ok(offer.config),
+        (Some(candidate), _) => Ok(candidate.config),
         (None, Some(_)) => best_of(problem, device, None),
         (None, None) => Err(invalid(
             "the problem",
@@ -127,36 +127,36 @@ fn best_of(problem: &Problem, device: &Device, filter: Option<&str>) -> Result<C
 /// As [`Matmul::run`](super::Matmul::run), for what concerns the problem.
 pub fn select(problem: &Problem, device: &Device) -> Result<Choice> {
     let config = best(problem, device)?;
-    let All { offers, refusals } = all(problem, device);
-    let chosen = offers.iter().find(|offer| offer.config == config);
+    let All { candidates, rejections } = all(problem, device);
+    let chosen = candidates.iter().find(|candidate| candidate.config == config);
     let why = match (wanted()?, chosen) {
-        (Some(text), Some(_)) if offers[0].config != config => format!("{VARIABLE} wants `{text}`"),
-        (_, Some(offer)) => offer.why.to_owned(),
+        (Some(text), Some(_)) if candidates[0].config != config => format!("{VARIABLE} wants `{text}`"),
+        (_, Some(candidate)) => candidate.why.to_owned(),
         (_, None) => "it is the only one".to_owned(),
     };
-    Ok(Choice { problem: *problem, config, why, offers, refusals })
+    Ok(Choice { problem: *problem, config, why, candidates, rejections })
 }
 
 /// Every configuration that can do a problem on a device, the likely fastest first.
-pub fn candidates(problem: &Problem, device: &Device) -> Vec<Offer> {
-    all(problem, device).offers
+pub fn candidates(problem: &Problem, device: &Device) -> Vec<Candidate> {
+    all(problem, device).candidates
 }
 
 fn all(problem: &Problem, device: &Device) -> All {
     let mut all = All::default();
     ask(problem, device, &mut all);
-    all.offers.sort_by(|a, b| a.estimate_us.total_cmp(&b.estimate_us));
+    all.candidates.sort_by(|a, b| a.estimate_us.total_cmp(&b.estimate_us));
     all
 }
 
 /// The configuration can do the problem.
 pub(super) fn check(problem: &Problem, device: &Device, config: &Config) -> Result<()> {
     struct Seek<'c>(&'c Config, bool);
-    impl Sink for Seek<'_> {
-        fn offer(&mut self, offer: Offer) {
-            self.1 |= offer.config == *self.0;
+    impl CandidateSink for Seek<'_> {
+        fn add(&mut self, candidate: Candidate) {
+            self.1 |= candidate.config == *self.0;
         }
-        fn refuse(&mut self, _: Refusal) {}
+        fn reject(&mut self, _: Rejection) {}
     }
     let mut seek = Seek(config, false);
     ask(problem, device, &mut seek);

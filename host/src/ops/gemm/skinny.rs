@@ -1,6 +1,5 @@
 //! Few rows: [`gemm::skinny`], as fast as B comes from memory.
 
-use gemm::any as kernel;
 use gemm::skinny::{self, Width};
 use gemm::sm90::skinny as narrow;
 
@@ -9,17 +8,18 @@ use crate::launch::{LaunchConfig, launch};
 use crate::stream::Stream;
 use crate::tensor::DType;
 
-use super::any::{code, layout};
-use super::config::{Config, Kernel, Offer, Refusal};
-use super::matmul::invalid;
+use super::any::strided_gemm;
+use super::backend::Backend;
+use super::check::invalid;
+use super::config::{Candidate, Config, Kernel, Rejection};
+use super::matmul::Matmul;
 use super::matrix::ROW_ALIGNMENT;
 use super::problem::{Order, Problem};
-use super::run::{Family, Operands};
-use super::select::{Facts, Sink};
+use super::select::{CandidateSink, DeviceCapabilities};
 use super::sm90::ARCH as HOPPER;
 
-pub(super) const FAMILY: Family =
-    Family { offers, has: |kernel| kernel == Kernel::Skinny, launch: launch_skinny };
+pub(super) const BACKEND: Backend =
+    Backend { candidates, has: |kernel| kernel == Kernel::Skinny, launch: launch_skinny };
 
 /// Measured on an H200, 8192 x 8192 and 28672 x 8192: bytes a microsecond of the device, and of one multiprocessor while others idle.
 const BYTES_PER_US: f64 = 4.2e6;
@@ -31,16 +31,16 @@ const WIDENED: f64 = 0.92;
 /// What a byte of A, which comes from the L2 cache, costs beside one of B.
 const CACHED: f64 = 0.07;
 
-fn offers(problem: &Problem, facts: &Facts, sink: &mut dyn Sink) {
-    if let Some(why) = lacks(problem, facts) {
-        return sink.refuse(Refusal { kernel: Kernel::Skinny.name(), why });
+fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &mut dyn CandidateSink) {
+    if let Some(why) = lacks(problem, device) {
+        return sink.reject(Rejection { kernel: Kernel::Skinny.name(), why });
     }
     for width in Width::ALL {
-        if width.shared_bytes(problem.m) <= facts.shared_bytes {
+        if width.shared_bytes(problem.m) <= device.shared_bytes {
             let tile = [skinny::MAX_M, width.columns(), width.depth(problem.b.dtype.size() as u32)];
-            sink.offer(Offer {
+            sink.add(Candidate {
                 config: Config::new(Kernel::Skinny, tile, skinny::STAGES),
-                estimate_us: START_US + busy_us(width, problem, facts.sm_count),
+                estimate_us: START_US + busy_us(width, problem, device.sm_count),
                 why: "few rows: streams B once, as fast as it comes from memory",
             });
         }
@@ -48,21 +48,20 @@ fn offers(problem: &Problem, facts: &Facts, sink: &mut dyn Sink) {
 }
 
 /// What is not as the kernels want it.
-fn lacks(problem: &Problem, facts: &Facts) -> Option<&'static str> {
+fn lacks(problem: &Problem, device: &DeviceCapabilities) -> Option<&'static str> {
     let Problem { m, n, k, batch, a, b, .. } = *problem;
     let is_narrow = b.dtype.size() == 1;
     // Elements of a 16-byte unit.
     let unit = ROW_ALIGNMENT as u32 / b.dtype.size() as u32;
     let rules = [
-        (facts.arch.major >= 8, "wants a device of sm_80 or later"),
+        (device.arch.major >= 8, "wants a device of sm_80 or later"),
         (m <= skinny::MAX_M, "takes up to 16 rows"),
-        (!problem.finish.scaled_result, "takes no factor of the result"),
         (batch == 1, "takes no batches"),
         (
             a.dtype == b.dtype && matches!(a.dtype, DType::F16 | DType::BF16 | DType::F8E4M3 | DType::F8E5M2),
             "A and B are both f16, bf16, E4M3 or E5M2",
         ),
-        (!is_narrow || facts.arch == HOPPER, "wants a device of compute capability 9.0 for 8-bit elements"),
+        (!is_narrow || device.arch == HOPPER, "wants a device of compute capability 9.0 for 8-bit elements"),
         (!is_narrow || b.order == Order::Columns, "wants B by columns for 8-bit elements"),
         (k > 0 && k.is_multiple_of(unit), "k is a multiple of 8 (of 16 for 8-bit elements), and not 0"),
         (a.order == Order::Rows, "wants A by rows"),
@@ -100,8 +99,7 @@ fn efficiency(width: Width, order: Order) -> f64 {
     }
 }
 
-fn launch_skinny(stream: &Stream, problem: &Problem, config: &Config, operands: Operands<'_>) -> Result<()> {
-    let Operands { a, b, c, alpha, beta, activation, bias, residual, scale_a, scale_b, amax, .. } = operands;
+fn launch_skinny(stream: &Stream, problem: &Problem, config: &Config, product: Matmul<'_>) -> Result<()> {
     let Some(width) = Width::of_columns(config.tile[1]) else {
         return Err(invalid(
             "the configuration",
@@ -110,29 +108,13 @@ fn launch_skinny(stream: &Stream, problem: &Problem, config: &Config, operands: 
             "take one of `candidates`",
         ));
     };
-    let order = problem.b.order;
-    let dtype = a.dtype;
-    let problem = kernel::Problem {
-        m: problem.m,
-        n: problem.n,
-        k: problem.k,
-        batch: 1,
-        alpha,
-        beta,
-        activation: activation as u32,
-        bias: code(bias.map_or(DType::F32, |bias| bias.dtype)),
-        a: layout(a.dtype, a.shape),
-        b: layout(b.dtype, b.shape),
-        c: layout(c.dtype, c.shape),
-        residual: residual
-            .map_or(layout(c.dtype, c.shape), |residual| layout(residual.dtype, residual.shape)),
-    };
+    let gemm = strided_gemm(problem, &product);
+    let Matmul { a, b, c, epilogue, .. } = product;
+    let (dtype, order) = (a.dtype, problem.b.order);
     let blocks = width.tiles(problem.n).min(stream.device().properties().sm_count);
     let config =
         LaunchConfig::new([blocks, 1, 1], [skinny::THREADS, 1, 1]).with_shared(width.shared_bytes(problem.m));
-    let (bias, residual) = (bias.map(|bias| bias.data), residual.map(|residual| residual.data));
-    let amax = amax.map(|amax| amax.bytes().cast::<u32>());
-    let arguments = (problem, width.groups(), a.data, b.data, scale_a, scale_b, bias, residual, amax, c.data);
+    let arguments = (gemm, epilogue.args(false), a.data, b.data, c.data, width.groups());
     // SAFETY: the shapes have been checked against the data and each other, and alignment and order by `lacks`; C is exclusively borrowed and
     // does not overlap itself; for SwiGLU n is even; grid, block and shared memory are what the kernel asks for.
     unsafe {
@@ -151,20 +133,21 @@ fn launch_skinny(stream: &Stream, problem: &Problem, config: &Config, operands: 
 mod tests {
     use super::*;
     use crate::device::Arch;
-    use crate::ops::gemm::problem::{Finish, Operand, Precision};
+    use crate::ops::gemm::problem::{EpilogueDesc, Operand, Precision};
 
-    const H200: Facts = Facts { arch: Arch { major: 9, minor: 0 }, sm_count: 132, shared_bytes: 227 << 10 };
+    const H200: DeviceCapabilities =
+        DeviceCapabilities { arch: Arch { major: 9, minor: 0 }, sm_count: 132, shared_bytes: 227 << 10 };
 
     #[derive(Default)]
-    struct All(Vec<Offer>, Vec<Refusal>);
+    struct All(Vec<Candidate>, Vec<Rejection>);
 
-    impl Sink for All {
-        fn offer(&mut self, offer: Offer) {
-            self.0.push(offer);
+    impl CandidateSink for All {
+        fn add(&mut self, candidate: Candidate) {
+            self.0.push(candidate);
         }
 
-        fn refuse(&mut self, refusal: Refusal) {
-            self.1.push(refusal);
+        fn reject(&mut self, rejection: Rejection) {
+            self.1.push(rejection);
         }
     }
 
@@ -178,12 +161,12 @@ mod tests {
         };
         let (a, c) = (operand(Order::Rows, k), operand(Order::Rows, n));
         let b = operand(order, if order == Order::Rows { n } else { k });
-        Problem { m, n, k, batch: 1, a, b, c, precision: Precision::F32, finish: Finish::default() }
+        Problem { m, n, k, batch: 1, a, b, c, precision: Precision::F32, epilogue: EpilogueDesc::default() }
     }
 
-    fn best(m: u32, n: u32, k: u32, order: Order) -> Offer {
+    fn best(m: u32, n: u32, k: u32, order: Order) -> Candidate {
         let mut all = All::default();
-        offers(&problem(m, n, k, order), &H200, &mut all);
+        candidates(&problem(m, n, k, order), &H200, &mut all);
         assert!(all.1.is_empty());
         all.0.into_iter().min_by(|a, b| a.estimate_us.total_cmp(&b.estimate_us)).unwrap()
     }
@@ -203,7 +186,7 @@ mod tests {
             ((1, 1024, 8192, nt), 16, 7.5),
         ];
         for ((m, n, k, order), columns, us) in measured {
-            let Offer { config, estimate_us, .. } = best(m, n, k, order);
+            let Candidate { config, estimate_us, .. } = best(m, n, k, order);
             assert_eq!(config.tile[1], columns, "{m} x {n} x {k} {order:?}");
             assert!((estimate_us / us - 1.0).abs() < 0.1, "{estimate_us} us, measured {us}: {config}");
         }
@@ -212,8 +195,12 @@ mod tests {
     #[test]
     fn a_device_with_little_shared_memory_gets_what_fits() {
         let mut all = All::default();
-        offers(&problem(16, 64, 64, Order::Columns), &Facts { shared_bytes: 163 << 10, ..H200 }, &mut all);
-        let columns: Vec<u32> = all.0.iter().map(|offer| offer.config.tile[1]).collect();
+        candidates(
+            &problem(16, 64, 64, Order::Columns),
+            &DeviceCapabilities { shared_bytes: 163 << 10, ..H200 },
+            &mut all,
+        );
+        let columns: Vec<u32> = all.0.iter().map(|candidate| candidate.config.tile[1]).collect();
         assert_eq!(columns, [128, 64, 32]);
     }
 }

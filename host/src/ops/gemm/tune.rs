@@ -9,12 +9,12 @@ use crate::error::{Error, Result};
 use crate::memory::DeviceBuffer;
 use crate::stream::{Event, Stream};
 
-use super::config::{Config, Offer};
+use super::config::{Candidate, Config};
 use super::matmul::Matmul;
 use super::matrix::{MatrixMut, ROW_ALIGNMENT};
 use super::problem::Problem;
 use super::records::{self, Place, Record, Records, Unusable};
-use super::{run, select};
+use super::{backend, select};
 
 /// What a tuner does about a problem that it has no record of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -108,11 +108,14 @@ impl Tuner {
         self.records().is_empty()
     }
 
-    /// The record of a problem, as [`Matmul::problem`] tells it, if there is one that its kernels still offer.
+    /// The record of a problem, as [`Matmul::problem`] tells it, if there is one that its kernels still candidate.
     pub fn recorded(&self, problem: &Problem) -> Option<(Config, Record)> {
         let record = self.records().get(&problem.key())?.clone();
-        let offers = select::candidates(problem, &self.device);
-        let config = offers.into_iter().map(|offer| offer.config).find(|c| c.to_string() == record.config)?;
+        let candidates = select::candidates(problem, &self.device);
+        let config = candidates
+            .into_iter()
+            .map(|candidate| candidate.config)
+            .find(|c| c.to_string() == record.config)?;
         Some((config, record))
     }
 
@@ -129,7 +132,7 @@ impl Tuner {
             Some(config) => (config, Ok(())),
             None => self.find(stream, &product, &problem)?,
         };
-        run::run(stream, product, &problem, &config)?;
+        backend::run(stream, product, &problem, &config)?;
         kept
     }
 
@@ -168,7 +171,7 @@ fn measure(stream: &Stream, product: &Matmul<'_>, problem: &Problem) -> Result<(
     let estimated = (select::best(problem, stream.device())?, None);
     let Some(mut scratch) = if_memory(Scratch::new(stream, product))? else { return Ok(estimated) };
     let mut best: Option<(Config, f32)> = None;
-    for Offer { config, .. } in worth_a_try(select::candidates(problem, stream.device())) {
+    for Candidate { config, .. } in worth_a_try(select::candidates(problem, stream.device())) {
         // It may take copies of operands, or room for parts.
         let Some(ms) = if_memory(scratch.time(stream, product, problem, &config))? else { continue };
         if best.is_none_or(|(_, least)| ms < least) {
@@ -189,12 +192,12 @@ fn if_memory<T>(outcome: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// `offers`, best estimate first, without those that cannot be expected to win.
-fn worth_a_try(mut offers: Vec<Offer>) -> Vec<Offer> {
-    let least = offers.first().map_or(0.0, |offer| offer.estimate_us);
-    offers.retain(|offer| offer.estimate_us <= WORTH_A_TRY * least);
-    offers.truncate(MOST_TRIES);
-    offers
+/// `candidates`, best estimate first, without those that cannot be expected to win.
+fn worth_a_try(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
+    let least = candidates.first().map_or(0.0, |candidate| candidate.estimate_us);
+    candidates.retain(|candidate| candidate.estimate_us <= WORTH_A_TRY * least);
+    candidates.truncate(MOST_TRIES);
+    candidates
 }
 
 /// Memory that begins where C does within 16 bytes, so that it has the same configurations, and events that take the time.
@@ -233,8 +236,8 @@ impl Scratch {
             for _ in 0..runs {
                 let MatrixMut { dtype, shape, .. } = product.c;
                 let c = MatrixMut { data: self.c.slice_mut(self.skip..)?, dtype, shape };
-                let amax = problem.finish.amax.then(|| self.amax.view_mut());
-                run::run(stream, product.with_results(c, amax), problem, config)?;
+                let amax = problem.epilogue.amax.then(|| self.amax.view_mut());
+                backend::run(stream, product.with_results(c, amax), problem, config)?;
             }
             stream.record(&self.end)?;
             Ok(Event::elapsed_ms(&self.start, &self.end)? / runs as f32)

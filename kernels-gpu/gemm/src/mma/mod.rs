@@ -25,11 +25,13 @@
 mod fragments;
 mod stage;
 
-use crate::any::{Corner, Epilogue, Layout, Problem, Sums};
-use crate::unroll::unrolled;
+use crate::any::{Epilogue, StridedGemm, Sums, TileCoord};
+use crate::element::Layout;
+use crate::epilogue::{EpilogueParams, GroupInputs};
 use cuda_std::{async_copy, kernel, mma, shared, thread, vector, warp};
 use fragments::Operand;
 use layout::grouped_tile;
+use primitives::unroll;
 use stage::Lines;
 
 /// Bytes of k in a stage.
@@ -38,8 +40,8 @@ const STAGE_K_BYTES: u32 = 64;
 const STEP_BYTES: u32 = 32;
 /// Stages of the ring.
 const STAGES: u32 = 4;
-/// Tiles of C that blocks walk down before they go to the next column of tiles.
-const BAND: u32 = 8;
+/// Tiles of C of a raster group: blocks walk down so many before they go to the next column of tiles.
+const RASTER_GROUP: u32 = 8;
 /// Floats between rows of the sums beyond their number: lanes of a quad's rows then meet all banks.
 const SUMS_PAD: u32 = 8;
 /// Bytes of a sum.
@@ -148,42 +150,26 @@ impl Tile {
     }
 }
 
-/// What a launch was given.
-#[derive(Clone, Copy)]
-struct Arguments {
-    problem: Problem,
-    a: *const u8,
-    b: *const u8,
-    epilogue: Epilogue,
-}
-
 macro_rules! kernels {
     ($($name:ident: $block:ident, $element:ident, $doc:literal;)*) => { $(
         #[doc = $doc]
-        /// See [`crate::epilogue`], and the module. Null pointers: `scale_a` and `scale_b` (one f32 each) count as 1, there is no `bias`, no
-        /// `residual`, and `amax` (the bits of a non-negative f32, which the kernel raises) is not computed. The types of A and B that the
-        /// problem names are not looked at.
+        /// See [`crate::epilogue`], and the module. The types of A and B that their layouts name are not looked at.
         ///
         /// # Safety
-        /// What the layouts reach from the pointers is readable, `c` writable too and apart from all else. [`Tile::blocks`] blocks along x, at
-        /// least one along z, of [`Tile::threads`] threads with [`Tile::shared_bytes`] of dynamic shared memory. With
-        /// [`SwiGlu`](crate::epilogue::Activation::SwiGlu) `n` is even; `beta` is not looked at.
+        /// As for [`gemm_any`](fn@crate::any::gemm_any), but [`Tile::blocks`] blocks along x, of [`Tile::threads`] threads with
+        /// [`Tile::shared_bytes`] of dynamic shared memory.
         #[kernel(launch_bounds($block::THREADS, $block::RESIDENT))]
         pub unsafe fn $name(
-            problem: Problem,
+            gemm: StridedGemm,
+            epilogue: EpilogueParams,
             a: *const u8,
             b: *const u8,
-            scale_a: *const f32,
-            scale_b: *const f32,
-            bias: *const u8,
-            residual: *const u8,
-            amax: *mut u32,
             c: *mut u8,
         ) {
             // SAFETY: the caller's contract.
             unsafe {
-                let epilogue = Epilogue::new(problem, [scale_a, scale_b, core::ptr::null()], bias, residual, amax, c);
-                $block::run::<$element>(Arguments { problem, a, b, epilogue });
+                let epilogue = Epilogue::new(&gemm, c, &epilogue, GroupInputs::first(&epilogue));
+                $block::run::<$element>(&gemm, [a, b], epilogue);
             }
         }
     )* };
@@ -228,15 +214,15 @@ impl<const DOWN: u32, const ACROSS: u32, const ROWS: usize, const PAIRS: usize>
     /// # Safety
     /// As the kernels.
     #[inline(always)]
-    unsafe fn run<E: Element>(arguments: Arguments) {
-        let Problem { a, b, .. } = arguments.problem;
+    unsafe fn run<E: Element>(gemm: &StridedGemm, operands: [*const u8; 2], epilogue: Epilogue<'_>) {
+        let StridedGemm { a, b, .. } = *gemm;
         // SAFETY: the caller's contract; all threads take the same way.
         unsafe {
             match (runs_across(a.row, a.column), runs_across(b.column, b.row)) {
-                (false, false) => Self::products::<E, false, false>(arguments),
-                (false, true) => Self::products::<E, false, true>(arguments),
-                (true, false) => Self::products::<E, true, false>(arguments),
-                (true, true) => Self::products::<E, true, true>(arguments),
+                (false, false) => Self::products::<E, false, false>(gemm, operands, epilogue),
+                (false, true) => Self::products::<E, false, true>(gemm, operands, epilogue),
+                (true, false) => Self::products::<E, true, false>(gemm, operands, epilogue),
+                (true, true) => Self::products::<E, true, true>(gemm, operands, epilogue),
             }
         }
     }
@@ -246,19 +232,23 @@ impl<const DOWN: u32, const ACROSS: u32, const ROWS: usize, const PAIRS: usize>
     /// # Safety
     /// As the kernels; `A_ACROSS`, `B_ACROSS` say which operands are staged with k in rows.
     #[inline(always)]
-    unsafe fn products<E: Element, const A_ACROSS: bool, const B_ACROSS: bool>(arguments: Arguments) {
-        let Arguments { problem: Problem { m, n, k, batch, a, b, .. }, epilogue, .. } = arguments;
+    unsafe fn products<E: Element, const A_ACROSS: bool, const B_ACROSS: bool>(
+        gemm: &StridedGemm,
+        [a, b]: [*const u8; 2],
+        epilogue: Epilogue<'_>,
+    ) {
+        let StridedGemm { m, n, k, batch, a: a_layout, b: b_layout, .. } = *gemm;
         let (rows, columns) = (m.div_ceil(Self::HEIGHT), n.div_ceil(Self::WIDTH));
-        let (row, column) = grouped_tile(thread::block_idx_x(), rows, columns, BAND);
+        let (row, column) = grouped_tile(thread::block_idx_x(), rows, columns, RASTER_GROUP);
         let (row, column) = (row * Self::HEIGHT, column * Self::WIDTH);
         let base = shared::address_of(shared::dynamic_shared_mem::<u8>());
         let mut index = thread::block_idx_z();
         while index < batch {
-            let Layout { row: a_row, column: a_column, batch: a_batch, .. } = a;
-            let Layout { row: b_row, column: b_column, batch: b_batch, .. } = b;
+            let Layout { row: a_row, column: a_column, batch: a_batch, .. } = a_layout;
+            let Layout { row: b_row, column: b_column, batch: b_batch, .. } = b_layout;
             let feed = Feed::<E> {
-                a: Lines::new::<E, A_ACROSS>(arguments.a, a_batch, index, [a_row, a_column], row, m, k),
-                b: Lines::new::<E, B_ACROSS>(arguments.b, b_batch, index, [b_column, b_row], column, n, k),
+                a: Lines::new::<E, A_ACROSS>(a, a_batch, index, [a_row, a_column], row, m, k),
+                b: Lines::new::<E, B_ACROSS>(b, b_batch, index, [b_column, b_row], column, n, k),
                 element: core::marker::PhantomData,
             };
             // SAFETY: the caller's contract; a barrier parts the last reads of the stages from the writes of the sums, and another
@@ -275,7 +265,7 @@ impl<const DOWN: u32, const ACROSS: u32, const ROWS: usize, const PAIRS: usize>
                     pitch: Self::PITCH,
                     threads: Self::THREADS,
                 };
-                epilogue.store(staged, Corner { batch: index, row, column });
+                epilogue.store(staged, TileCoord { batch: index, row, column });
                 thread::sync_threads();
             }
             index += thread::grid_dim_z();
@@ -311,15 +301,15 @@ impl<const DOWN: u32, const ACROSS: u32, const ROWS: usize, const PAIRS: usize>
                 async_copy::wait_group::<{ STAGES - 2 }>();
                 thread::sync_threads();
                 Self::copy::<E, A_ACROSS, B_ACROSS>(feed, base + ahead, piece + STAGES - 1, pieces);
-                unrolled!(STEP in [0 1] {
+                unroll!(STEP in 0..2, {
                     let mut left = [[0; 4]; ROWS];
-                    unrolled!(I in [0 1 2 3] {
+                    unroll!(I in 0..4, {
                         if I < ROWS { left[I] = a.left_tile::<STEP>(here, I as u32); }
                     });
-                    unrolled!(J in [0 1] {
+                    unroll!(J in 0..2, {
                         if J < PAIRS {
                             let right = b.right_pair::<STEP>(here, J as u32);
-                            unrolled!(I in [0 1 2 3] {
+                            unroll!(I in 0..4, {
                                 if I < ROWS {
                                     let pair = &mut sums[I][J];
                                     pair[0] = E::mma(left[I], [right[0], right[1]], pair[0]);
@@ -369,9 +359,9 @@ impl<const DOWN: u32, const ACROSS: u32, const ROWS: usize, const PAIRS: usize>
         let row = warp / ACROSS * Self::WARP_ROWS + lane / 4;
         let column = warp % ACROSS * Self::WARP_COLUMNS + lane % 4 * 2;
         let first = to + (row * Self::PITCH + column) * F32;
-        unrolled!(I in [0 1 2 3] {
+        unroll!(I in 0..4, {
             if I < ROWS {
-                unrolled!(J in [0 1 2 3] {
+                unroll!(J in 0..4, {
                     if J < 2 * PAIRS {
                         let four = sums[I][J / 2][J % 2];
                         let at = first + (I as u32 * 16 * Self::PITCH + J as u32 * 8) * F32;

@@ -5,7 +5,7 @@ use layout::UNIT_BYTES;
 use num::{bf16, f16};
 
 use super::shape::{GROUP, LANES, Partials, ROWS, SLICE, STAGES, STEP, THREADS, Tile, UNIT};
-use crate::unroll::unrolled;
+use primitives::unroll;
 
 /// A 16-bit word of a factor: an element that the tensor cores multiply, or two neighbours along k that become such elements in registers.
 pub(crate) trait Word: Copy + 'static {
@@ -93,8 +93,8 @@ impl<T: Word> Ring<T> {
             let stage = self.base + self.to_copy * S::STAGE_BYTES;
             // SAFETY: the caller's contract.
             unsafe {
-                unrolled!(I in [0 1 2 3] { self.copy_right::<S>(stage, I as u32); });
-                unrolled!(I in [0 1 2 3] { self.copy_left::<S>(stage, I as u32); });
+                unroll!(I in 0..4, { self.copy_right::<S>(stage, I as u32); });
+                unroll!(I in 0..4, { self.copy_left::<S>(stage, I as u32); });
             }
             self.k += S::DEPTH;
             if self.k >= self.factors.k {
@@ -205,7 +205,7 @@ fn place<S: Tile>() -> (u32, u32) {
 #[inline(always)]
 unsafe fn multiply<T: Word, S: Tile>(sums: &mut Sums, stage: u32, m: u32) {
     const { assert!(SLICE == 4 * STEP, "counted out") };
-    unrolled!(PAIR in [0 1] {
+    unroll!(PAIR in 0..2, {
         // SAFETY: the caller's contract.
         unsafe {
             let low = right::<S>(stage, 2 * PAIR as u32);
@@ -264,7 +264,7 @@ unsafe fn write_partials<S: Tile>(base: u32, sums: &Sums) {
     let (group, slice) = place::<S>();
     let lane = thread::thread_idx_x() % LANES;
     let (g, t) = (lane / 4, lane % 4);
-    unrolled!(I in [0 1 2 3 4 5 6 7] {
+    unroll!(I in 0..8, {
         const EIGHT: usize = I / 4;
         if EIGHT == 0 || S::WIDE {
             let row = EIGHT as u32 * ROWS + 2 * t + I as u32 % 2;

@@ -32,8 +32,8 @@
 mod block;
 mod shape;
 
-use crate::any::{Epilogue, Place, Problem};
-use crate::epilogue::Activation;
+use crate::any::{Epilogue, Place, StridedGemm};
+use crate::epilogue::{Activation, EpilogueParams, GroupInputs};
 pub(crate) use block::Word;
 use block::{Factors, Ring};
 use cuda_std::{kernel, shared, thread, vector};
@@ -107,20 +107,23 @@ impl Width {
 /// The contract of the kernels.
 #[inline(always)]
 pub(crate) unsafe fn run<T: Word, const ALONG_K: bool>(
-    problem: Problem,
-    groups: u32,
+    gemm: &StridedGemm,
+    epilogue: &EpilogueParams,
     a: *const u8,
     b: *const u8,
-    epilogue: Epilogue,
+    c: *mut u8,
+    groups: u32,
 ) {
     const { assert!(ALONG_K || T::ELEMENTS == 1, "words hold neighbours along k") };
     const { assert!(size_of::<T>() == shape::WORD_BYTES as usize) };
-    let Problem { m, n, .. } = problem;
+    // SAFETY: the caller's contract.
+    let epilogue = unsafe { Epilogue::new(gemm, c, epilogue, GroupInputs::first(epilogue)) };
+    let StridedGemm { m, n, a: a_layout, b: b_layout, .. } = *gemm;
     let words = |elements: u64| elements as usize / T::ELEMENTS as usize;
-    let b_pitch = words(if ALONG_K { problem.b.column } else { problem.b.row });
+    let b_pitch = words(if ALONG_K { b_layout.column } else { b_layout.row });
     let (a, b) = (a.cast(), b.cast());
-    let k = problem.k / T::ELEMENTS;
-    let factors: Factors<T> = Factors { m, n, k, a, a_pitch: words(problem.a.row), b, b_pitch };
+    let k = gemm.k / T::ELEMENTS;
+    let factors: Factors<T> = Factors { m, n, k, a, a_pitch: words(a_layout.row), b, b_pitch };
     let base = shared::address_of(shared::dynamic_shared_mem::<u8>());
     let columns = groups * GROUP;
     let mut column = thread::block_idx_x() * columns;
@@ -146,7 +149,7 @@ pub(crate) unsafe fn run<T: Word, const ALONG_K: bool>(
 /// # Safety
 /// The block calls it together, after a barrier; the epilogue's C is `[m, n]`.
 #[inline(always)]
-unsafe fn store(base: u32, partials: Partials, [m, n]: [u32; 2], first: u32, epilogue: Epilogue) -> u32 {
+unsafe fn store(base: u32, partials: Partials, [m, n]: [u32; 2], first: u32, epilogue: Epilogue<'_>) -> u32 {
     let activation = epilogue.activation();
     let columns = activation.columns();
     let width = partials.columns / columns;
@@ -201,22 +204,15 @@ macro_rules! kernels {
         /// with [`Width::shared_bytes`](crate::skinny::Width::shared_bytes)`(m)` of dynamic shared memory; any number of blocks along x, of [`THREADS`] threads.
         #[kernel(launch_bounds(THREADS, 1))]
         pub unsafe fn $name(
-            problem: Problem,
-            groups: u32,
+            gemm: StridedGemm,
+            epilogue: EpilogueParams,
             a: *const u8,
             b: *const u8,
-            scale_a: *const f32,
-            scale_b: *const f32,
-            bias: *const u8,
-            residual: *const u8,
-            amax: *mut u32,
             c: *mut u8,
+            groups: u32,
         ) {
             // SAFETY: the caller's contract.
-            unsafe {
-                let epilogue = Epilogue::new(problem, [scale_a, scale_b, core::ptr::null()], bias, residual, amax, c);
-                run::<$word, $along_k>(problem, groups, a, b, epilogue);
-            }
+            unsafe { run::<$word, $along_k>(&gemm, &epilogue, a, b, c, groups) }
         }
     )* };
 }

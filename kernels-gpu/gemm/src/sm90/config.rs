@@ -1,34 +1,51 @@
-//! The shape of a block, its place in a cluster, and its shared memory.
+//! What a kernel is made of: operands, tile, cluster, depth of the pipeline, and the plan of its shared memory.
 
-use cuda_std::mbarrier;
+use core::marker::PhantomData;
 
-use super::operands::{BOX_BYTES, BOX_ELEMENTS, GROUP_ROWS, Operands, ROW_BYTES, Tile};
+use primitives::cluster::{ClusterCoord, ClusterShape};
+use primitives::pipeline::{Depth, Pipeline};
+use primitives::shared_plan::{Mbarrier, SharedType};
+use primitives::{named_barriers, shared_bytes, shared_plan};
+
+use super::operands::{AccumulatorTile, GROUP_ROWS, Operands};
 
 /// Threads of a warpgroup.
 pub const WARPGROUP: u32 = 128;
+const BOTH_CONSUMERS: u32 = 2 * WARPGROUP;
 /// Bytes of shared memory that a block of sm_90 can have.
 const SHARED_BYTES: u32 = 227 * 1024;
 /// More stages than this hide nothing more.
 const MAX_STAGES: u32 = 12;
 /// Bytes of an element of a result that goes through shared memory, but for 8-bit ones.
-pub(super) const HALF_BYTES: u32 = 2;
+pub(super) const ELEMENT16_BYTES: u32 = 2;
 /// Columns of four registers of an accumulator.
 const STEP: u32 = 8;
 /// Accumulators of a thread that leave room for sixteen more numbers.
 const MOST_BESIDE_WIDE_CHUNKS: u32 = 128;
-/// Bytes of a number of the epilogue's.
-const NUMBER_BYTES: u32 = 4;
 /// Alignment of everything that the copy engine touches, and of the swizzle's pattern.
 const ALIGN: u32 = 1024;
 
+named_barriers! {
+    /// The named barriers of a block.
+    pub enum Barrier {
+        /// The threads of a consumer.
+        Consumer[2]: WARPGROUP threads,
+        /// Where a consumer waits for its turn to multiply; see [`OrderedBarrier`](super::mainloop::OrderedBarrier).
+        Order[2]: BOTH_CONSUMERS threads,
+    }
+}
+
 /// A kernel: what it multiplies and how the work is cut. The constants below the line follow from those above it.
-pub trait Config {
+pub trait Config: Copy + 'static {
     /// Types and orders.
     type Operands: Operands;
     /// A consumer's accumulators.
-    type Tile: Tile;
-    /// Those that it stores: all of them, or, where two blocks of a cluster share k out, half of the columns; see [`exchange`](super::exchange).
-    type Stored: Tile;
+    type Tile: AccumulatorTile;
+    /// Those that it stores: all of them, or, where two blocks of a cluster split k, half of the columns; see
+    /// [`cluster_split_k`](super::cluster_split_k).
+    type Stored: AccumulatorTile;
+    /// The shared memory of a consumer's epilogue: [`EpiloguePlan`], unless the epilogue is another package's.
+    type EpiloguePlan: SharedType;
     /// Warpgroups that multiply; one more copies.
     const CONSUMERS: u32;
     /// Each consumer takes a tile of its own, so that one stores while the other multiplies. Else they share a tile, one
@@ -57,66 +74,36 @@ pub trait Config {
     const CLUSTER: u32 = Self::CLUSTER_M * Self::CLUSTER_N * Self::CLUSTER_K;
     /// Accumulators of a thread.
     const ACCUMULATORS: u32 = Self::Tile::COLUMNS / 2 * Self::Tile::GROUPS as u32;
-    /// The copying threads give away more registers: where a consumer stores a tile of its own, next to all of its accumulators it keeps what
-    /// leads to its next one. Where 232 suffice they are left alone: some copying threads do not fit in 24.
+    /// The producer gives more registers away: a consumer that stores a tile of its own keeps, next to all of its accumulators,
+    /// what leads to its next tile. Where 232 suffice the producer keeps its own: some do not fit in 24.
     const SPARES: bool = Self::PING_PONG && Self::ACCUMULATORS > MOST_BESIDE_WIDE_CHUNKS;
     /// Nor is there room, without those, for what the assembler would keep over an epilogue.
     const CROWDED: bool = Self::ACCUMULATORS > MOST_BESIDE_WIDE_CHUNKS && !Self::SPARES;
     /// Threads of a block.
     const THREADS: u32 = (1 + Self::CONSUMERS) * WARPGROUP;
 
-    /// Bytes of A in a stage.
-    const A_BYTES: u32 = operand_bytes(Self::BLOCK_M, <Self::Operands as Operands>::TRANS_A);
-    /// Bytes of B in a stage.
-    const B_BYTES: u32 = operand_bytes(Self::BLOCK_N, <Self::Operands as Operands>::TRANS_B);
-    /// Bytes from a stage to the next.
-    const STAGE_BYTES: u32 = (Self::A_BYTES + Self::B_BYTES).next_multiple_of(ALIGN);
-
-    /// Columns of the pieces, of 64 rows, in which a consumer stores its tile.
+    /// Columns of the subtiles, of 64 rows, in which a consumer stores its tile.
     const STORE_COLUMNS: u32 = store_columns(Self::STORED_N);
-    /// Steps of 8 columns that go through the epilogue at a time: four, in pieces of whole ones, where there are registers for them.
+    /// Steps of 8 columns that go through the fusion at a time: four, in whole subtiles, where there are registers for them.
     const CHUNK_STEPS: u32 = {
         let has_room = Self::ACCUMULATORS <= MOST_BESIDE_WIDE_CHUNKS;
         if has_room && Self::STORE_COLUMNS.is_multiple_of(4 * STEP) && !Self::TRANSPOSED { 4 } else { 2 }
     };
     /// Columns of that.
     const CHUNK_COLUMNS: u32 = Self::CHUNK_STEPS * STEP;
-    /// Bytes of such a piece in 16-bit elements.
-    const STORE_BYTES: u32 = Self::STORE_COLUMNS * GROUP_ROWS * HALF_BYTES;
-    /// Pieces that a consumer has room for: one fills while the other leaves.
-    const STORE_BUFFERS: u32 = 2;
-
     /// Columns of the result that a consumer's tile has; the epilogue has a number for each.
     const RESULT_COLUMNS: u32 = if Self::TRANSPOSED { Self::CONSUMER_ROWS } else { Self::STORED_N };
-    /// Bytes of a consumer's pieces and of its epilogue's numbers.
-    const CONSUMER_BYTES: u32 = (Self::STORE_BUFFERS * Self::STORE_BYTES
-        + Self::RESULT_COLUMNS * NUMBER_BYTES)
-        .next_multiple_of(ALIGN);
 
-    /// Bytes of the consumers'.
-    const OUTPUT_BYTES: u32 = Self::CONSUMERS * Self::CONSUMER_BYTES;
-    /// Bytes of the sums that a consumer gets of the other share of k.
-    const INBOX_BYTES: u32 = Self::CONSUMER_ROWS * Self::STORED_N * NUMBER_BYTES;
-    /// Bytes of the consumers' and of their two barriers each.
-    const INBOXES_BYTES: u32 =
-        if Self::CLUSTER_K > 1 { Self::CONSUMERS * (Self::INBOX_BYTES + 2 * mbarrier::BYTES) } else { 0 };
-    /// Barriers that tell that what an epilogue adds has come: one a piece.
-    const FETCH_BARRIERS: u32 = Self::CONSUMERS * Self::STORE_BUFFERS;
-    /// Stages of the ring: as many as there is room for.
+    /// Consumers that get sums of another share of k.
+    const INBOXES: u32 = if Self::CLUSTER_K > 1 { Self::CONSUMERS } else { 0 };
+    /// Stages of the pipeline: as many as there is room for.
     const STAGES: u32 = {
-        let barriers = 2 * MAX_STAGES + Self::FETCH_BARRIERS;
-        let room = SHARED_BYTES - Self::OUTPUT_BYTES - Self::INBOXES_BYTES - barriers * mbarrier::BYTES;
-        let stages = room / Self::STAGE_BYTES;
+        let consumers = Self::CONSUMERS * (Self::EpiloguePlan::BYTES + SourceBarriers::BYTES);
+        let inboxes = Self::INBOXES * (Inbox::<Self>::BYTES + 2 * Mbarrier::BYTES);
+        let room = SHARED_BYTES - consumers - inboxes - 2 * MAX_STAGES * Mbarrier::BYTES;
+        let stages = room / Stage::<Self>::BYTES;
         if stages < MAX_STAGES { stages } else { MAX_STAGES }
     };
-    /// Where the result's pieces begin.
-    const OUTPUT: u32 = Self::STAGES * Self::STAGE_BYTES;
-    /// Where the consumers' inboxes begin, then the barriers of these.
-    const INBOXES: u32 = Self::OUTPUT + Self::OUTPUT_BYTES;
-    /// Where the barriers of the ring begin: one a stage that says full, then one a stage that says empty, then those of the consumers' pieces.
-    const BARRIERS: u32 = Self::INBOXES + Self::INBOXES_BYTES;
-    /// Bytes of shared memory of a block.
-    const SHARED: u32 = Self::BARRIERS + (2 * Self::STAGES + Self::FETCH_BARRIERS) * mbarrier::BYTES;
 
     /// Checks that hold for every kernel; named in a `const` block of it.
     const CHECKED: () = {
@@ -136,26 +123,133 @@ pub trait Config {
         assert!(
             Self::CLUSTER_K == 1
                 || (Self::CLUSTER == Self::CLUSTER_K && !Self::PING_PONG && !Self::TRANSPOSED),
-            "blocks that share k out share nothing else"
+            "blocks that split k share nothing else"
         );
-        // A block loads its part of what it shares; a part is whole rows of the swizzle's pattern, or whole boxes.
-        let a = if <Self::Operands as Operands>::TRANS_A == 0 { 8 } else { BOX_ELEMENTS };
-        let b = if <Self::Operands as Operands>::TRANS_B == 0 { 8 } else { BOX_ELEMENTS };
+        let (a, b) = (Self::Operands::MAJOR_A.granule(), Self::Operands::MAJOR_B.granule());
         assert!(Self::BLOCK_M.is_multiple_of(a * Self::CLUSTER_N), "A cannot be shared out");
         assert!(Self::BLOCK_N.is_multiple_of(b * Self::CLUSTER_M), "B cannot be shared out");
     };
 }
 
-/// Bytes of `rows` rows (or columns) of an operand in a stage.
-const fn operand_bytes(rows: u32, trans: u32) -> u32 {
-    if trans == 0 { rows * ROW_BYTES } else { rows.div_ceil(BOX_ELEMENTS) * BOX_BYTES }
-}
-
-/// The widest piece, at most the swizzle's span, that divides the tile.
+/// The widest subtile, at most the swizzle's span, that divides the tile.
 const fn store_columns(block_n: u32) -> u32 {
-    let mut columns = ROW_BYTES / HALF_BYTES;
+    let mut columns = primitives::tma::LINE_BYTES / ELEMENT16_BYTES;
     while !block_n.is_multiple_of(columns) {
         columns /= 2;
     }
     columns
+}
+
+shared_plan! {
+    /// The shared memory of a block.
+    pub struct Plan<C: Config> {
+        /// The stages of the pipeline.
+        stage[C::STAGES]: Stage<C>,
+        /// What each consumer's epilogue has.
+        epilogue[C::CONSUMERS]: C::EpiloguePlan,
+        /// Where a consumer gets the sums of the other share of k.
+        inbox[C::INBOXES]: Inbox<C>,
+        /// Says that all of them have come.
+        inbox_full[C::INBOXES]: Mbarrier,
+        /// Says that the other block's consumer of this number may be sent more.
+        other_empty[C::INBOXES]: Mbarrier,
+        /// The barriers of the stages.
+        pipeline: Pipeline<Of<C>>,
+        /// Say that what a consumer's epilogue adds has come.
+        source[C::CONSUMERS]: SourceBarriers,
+    }
+}
+
+shared_plan! {
+    /// A stage: the tiles of A and B for 128 bytes of k.
+    pub struct Stage<C: Config> {
+        /// The tile of A.
+        a: TileA<C>,
+        /// The tile of B.
+        b: TileB<C>,
+    }
+}
+
+shared_bytes! {
+    /// A block's rows of A.
+    pub struct TileA<C: Config>(C::Operands::MAJOR_A.bytes(C::BLOCK_M), align ALIGN);
+}
+
+shared_bytes! {
+    /// A block's columns of B.
+    pub struct TileB<C: Config>(C::Operands::MAJOR_B.bytes(C::BLOCK_N), align ALIGN);
+}
+
+shared_plan! {
+    /// What the epilogue of a consumer has: its way to the result is through two subtiles.
+    pub struct EpiloguePlan<C: Config> {
+        /// One fills while the other leaves.
+        subtile[SUBTILES]: Subtile<C>,
+        /// A number for each column of the result: the bias.
+        column_vector[C::RESULT_COLUMNS]: f32,
+    }
+}
+
+/// Subtiles that a consumer has room for.
+pub const SUBTILES: u32 = 2;
+
+shared_bytes! {
+    /// 64 rows of a consumer's tile, in 16-bit elements.
+    pub struct Subtile<C: Config>(C::STORE_COLUMNS * GROUP_ROWS * ELEMENT16_BYTES, align ALIGN);
+}
+
+shared_plan! {
+    /// A barrier for each subtile of a consumer.
+    pub struct SourceBarriers {
+        /// Says that what is added has come to this subtile.
+        subtile[SUBTILES]: Mbarrier,
+    }
+}
+
+shared_bytes! {
+    /// The sums that a consumer stores, in f32.
+    pub struct Inbox<C: Config>(C::CONSUMER_ROWS * C::STORED_N * 4, align 16);
+}
+
+/// The depth of a kernel's pipeline and the shape of its cluster, for [`primitives`].
+pub struct Of<C>(PhantomData<C>);
+
+impl<C: Config> Depth for Of<C> {
+    const STAGES: u32 = C::STAGES;
+}
+
+impl<C: Config> ClusterShape for Of<C> {
+    const M: u32 = C::CLUSTER_M;
+    const N: u32 = C::CLUSTER_N;
+    const K: u32 = C::CLUSTER_K;
+}
+
+/// What all threads of a block know: its shared memory and its place in the cluster.
+#[derive(Clone, Copy)]
+pub struct Block<C: Config> {
+    /// The plan of the shared memory.
+    pub shared: Plan<C>,
+    /// The place in the cluster.
+    pub coord: ClusterCoord<Of<C>>,
+}
+
+impl<C: Config> Block<C> {
+    /// This block, whose shared memory begins at `base`.
+    #[inline(always)]
+    pub fn new(base: u32) -> Self {
+        Self { shared: Plan::new(base), coord: ClusterCoord::this() }
+    }
+
+    /// Blocks whose copies write this block's stages, itself included: those of its row and of its column.
+    pub const PEERS: u32 = Of::<C>::PEERS;
+
+    /// Releases a stage that the consumer has read. All threads of the consumer call it.
+    ///
+    /// # Safety
+    /// As for [`Pipeline::consumer_release`].
+    #[inline(always)]
+    pub unsafe fn release(self, stage: u32, thread: u32) {
+        // SAFETY: the caller's contract; the blocks of a cluster live until all have met at the end of the kernel.
+        unsafe { self.shared.pipeline().consumer_release(stage, thread, self.coord) }
+    }
 }

@@ -1,439 +1,306 @@
-//! What becomes of the elements of the product before they are stored.
+//! The epilogue: from the accumulators to global memory.
+//!
+//! A consumer's part of a tile leaves in one of two ways:
+//!
+//! * **plain**, in this file: rounded to 16 bits, `stmatrix` into a subtile of 64 rows in shared memory, and the copy engine takes
+//!   it from there while the next subtile fills. What lies outside of the result it leaves out. All of it is unrolled.
+//! * **through a [fusion](super::fusion)**, in [`fused_store`](super::fused_store).
 
-use core::marker::PhantomData;
-use core::sync::atomic::Ordering;
-use cuda_std::atomic::mid::atomic_fetch_max_u32_device;
-use cuda_std::warp::{self, WarpReductionOp};
-use cuda_std::{fastmath, misc, vector};
+use cuda_std::{KernelArgs, fence, misc, tma};
+use primitives::unroll;
 
-use super::config::WARPGROUP;
-use super::operands::Half;
-use super::piece::Slots;
-use crate::epilogue::{Activation, Fast, Precision, Visitor};
-use crate::unroll::unrolled;
+use super::config::{Barrier, Block, Config, EpiloguePlan, SUBTILES, WARPGROUP};
+use super::fusion::{Columns, Fusion};
+use super::mainloop::Maps;
+use super::operands::{AccumulatorTile, GROUP_ROWS};
+use super::subtile::Lines;
+use super::tile_scheduler::{GemmShape, TileCoord};
 
-/// Accumulators of a thread, 4 or 8 pairs of neighbours in a row of the result. [`At`] says where they are.
-pub type Pairs<const N: usize> = [[f32; 2]; N];
-
-/// Rows from a pair to the one below it.
-const ROWS: u32 = 8;
-/// Columns from a pair to the one beside it.
-const STEP: u32 = 2 * WIDTHS;
-/// Bytes of a number of [`Columns::numbers`].
-const WORD: u32 = size_of::<f32>() as u32;
-/// Pairs' widths from a pair to the one beside it.
-const WIDTHS: u32 = 4;
-
-/// Where [`Pairs`] lie in the result: the second one is 8 rows below the first, the next two 8 columns to the right of these two, and so on.
-#[derive(Clone, Copy, Debug)]
-pub struct At {
-    /// Which product of the batch.
-    pub batch: u32,
-    /// Row of the first pair.
-    pub row: u32,
-    /// Column of the first pair, a multiple of [`width`](At::width).
-    pub column: u32,
-    /// Rows and columns of the result. Pairs may lie beyond.
-    pub sides: [u32; 2],
-    /// How many elements a pair has: 2, or 1 once an epilogue has made one of two, which halves columns.
-    pub width: u32,
-    /// Shared address of the first pair's [`Columns::numbers`].
-    pub numbers: u32,
-    /// Where in shared memory the pairs' elements of [`Output::added`](super::store::Output::added) are, if the copy engine has fetched them: those of
-    /// the residual where there is one, else of the old result.
-    pub fetched: Option<Slots>,
-}
-
-/// Columns of the result that a consumer's tile has.
-#[derive(Clone, Copy, Debug)]
-pub struct Columns {
-    /// The first one.
-    pub first: u32,
-    /// How many the tile has, some of them perhaps behind the result's last one.
-    pub count: u32,
-    /// Behind the result's last one.
-    pub end: u32,
-    /// Shared address of 4 bytes for each, which are the epilogue's.
-    pub numbers: u32,
-}
-
-impl At {
-    /// The row of a pair.
-    #[inline(always)]
-    #[must_use]
-    pub const fn row(self, pair: usize) -> u32 {
-        self.row + pair as u32 % 2 * ROWS
-    }
-
-    /// The column where a pair begins.
-    #[inline(always)]
-    #[must_use]
-    pub const fn column(self, pair: usize) -> u32 {
-        self.column + pair as u32 / 2 * WIDTHS * self.width
-    }
-
-    /// Elements of a pair that are elements of the result: the first ones. What is beyond means nothing.
-    #[inline(always)]
-    #[must_use]
-    pub const fn count(self, pair: usize) -> u32 {
-        let (row, column) = (self.row(pair), self.column(pair));
-        let [rows, columns] = self.sides;
-        if row >= rows || column >= columns {
-            0
-        } else if columns - column < self.width {
-            1
-        } else {
-            self.width
-        }
-    }
-
-    /// Where the pairs' results are once one element has been made of two.
-    #[inline(always)]
-    #[must_use]
-    pub const fn halved(self) -> Self {
-        let Self { column, sides: [rows, columns], .. } = self;
-        Self { column: column / 2, sides: [rows, columns / 2], width: 1, ..self }
-    }
-}
-
-/// A function of the product's elements. Implement it to fuse what follows a product into it. Each part of a tile begins with a copy
-/// of the epilogue that the kernel was given.
-pub trait Epilogue: Copy {
-    /// Called before [`prepare`](Epilogue::prepare), and again before the elements of each tile, which are of a product with this matrix of B.
+/// What becomes of a consumer's part of each tile.
+///
+/// # Safety of its functions
+/// The whole warpgroup is here, for the same tile.
+pub trait Epilogue<C: Config> {
+    /// Called before the products of the tile.
     ///
     /// # Safety
-    /// There is such a matrix.
-    #[inline(always)]
-    unsafe fn enter(&mut self, _group: u32) {}
+    /// See [`Epilogue`].
+    unsafe fn prepare(&mut self, tile: TileCoord);
 
-    /// Called before the products of each tile, by all threads of the consumer: a barrier later their elements come. What depends on
-    /// the column alone is read here, once, to wait at [`Columns::numbers`]: memory is far away.
+    /// Takes the sums of the tile that [`prepare`](Epilogue::prepare) announced.
     ///
     /// # Safety
-    /// All threads of the consumer are here, each with its number.
-    #[inline(always)]
-    unsafe fn prepare(&mut self, _columns: Columns, _thread: u32) {}
+    /// See [`Epilogue`].
+    unsafe fn store(&mut self, sums: &C::Stored, tile: TileCoord);
 
-    /// Turns elements of the product into elements of the result, in f32 registers.
+    /// Called last, once.
     ///
     /// # Safety
-    /// The elements that `at` counts are elements of the product, and this thread's alone. All threads of the warp are here.
-    unsafe fn apply<const N: usize>(&mut self, at: At, x: &mut Pairs<N>);
-
-    /// Called after the last elements of a consumer's part of a tile.
-    ///
-    /// # Safety
-    /// All threads of the warp are here.
-    #[inline(always)]
-    unsafe fn finish(&mut self) {}
+    /// See [`Epilogue`].
+    unsafe fn finish(&mut self);
 }
 
-/// Repeats a block for each of the [`Pairs`].
-macro_rules! each_pair {
-    ($pair:ident of $count:ident $body:block) => {{
-        unrolled!($pair in [0 1 2 3 4 5 6 7] { if $pair < $count $body });
-    }};
-}
-pub(super) use each_pair;
-
-/// The family's epilogue, as [`crate::epilogue`] says. `H` is the kernel's 16-bit type.
-pub struct Fused<H> {
-    /// Factors and strides.
-    pub terms: Terms,
-    /// The result, for `beta`.
-    pub old: Vectors<H>,
-    /// Added to each row; null: none. f32 if `bias_f32`, else `H`.
-    pub bias: *const u8,
-    /// See `bias`.
-    pub bias_f32: bool,
-    /// Added after the activation; null: none. Of strides of its own.
-    pub residual: Vectors<H>,
-    /// A further factor of A; null: 1.
-    pub scale_a: *const f32,
-    /// One of B.
-    pub scale_b: *const f32,
-    /// One of what is stored; the largest magnitude is taken before it.
-    pub scale_c: *const f32,
-    /// Receives the bits of the largest magnitude; null: nothing.
-    pub amax: *mut u32,
-    largest: f32,
+/// Element types of results.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputType {
+    /// The kernel's 16-bit type.
+    Element16 = 0,
+    /// f32.
+    F32 = 1,
+    /// 8 bits, up to 448; what is beyond becomes that.
+    E4m3 = 2,
+    /// 8 bits, up to 57344; what is beyond becomes that.
+    E5m2 = 3,
 }
 
-impl<H> Clone for Fused<H> {
-    #[inline(always)]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<H> Copy for Fused<H> {}
-
-/// Scalars of an epilogue.
+/// How the result is stored.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Terms {
-    /// Factor of the product.
-    pub alpha: f32,
-    /// Factor of the old result; 0: it is not read.
-    pub beta: f32,
-    /// An [`Activation`].
-    pub activation: u32,
-}
-
-/// Rows of numbers in global memory, f32 or `H`.
-pub struct Vectors<H> {
-    /// First element, or null.
-    pub data: *const u8,
+#[derive(Clone, Copy, Debug, KernelArgs)]
+pub struct OutputParams {
     /// Elements from a row to the next.
     pub row: u64,
     /// Elements from a matrix to the next.
     pub matrix: u64,
-    /// f32, else `H`.
-    pub is_f32: bool,
-    /// Every row begins at a multiple of two elements' size, and as many are read as two divides.
+    /// Type of the elements. Source C is only added in f32 and in the kernel's 16-bit type.
+    pub element: OutputType,
+    /// Rows have an even number of elements and begin at multiples of two elements' size.
     pub paired: bool,
-    half: PhantomData<H>,
+    /// The rows of the residual begin at multiples of two of its elements' size; with `paired`.
+    pub residual_paired: bool,
+    /// The copy engine stores. It writes whole units of 16 bytes, so rows have a multiple of that many bytes. Not for f32, nor
+    /// for 8 bits where two elements become one.
+    pub by_tma: bool,
+    /// By TMA, in the kernel's 16-bit type, and the product itself: there is no fusion.
+    pub plain: bool,
+    /// The copy engine brings what is added; see [`FragmentCoord::source`](super::fusion::FragmentCoord::source). In the
+    /// kernel's 16-bit type, as the result then is, by TMA, and not halved.
+    pub source_by_tma: bool,
+    /// The fusion makes one element of two neighbours, whose result has half of the columns.
+    pub halved: bool,
 }
 
-impl<H> Clone for Vectors<H> {
+impl OutputParams {
+    /// A matrix whose rows begin `row` elements apart, stored by the threads, an element at a time.
     #[inline(always)]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<H> Copy for Vectors<H> {}
-
-impl<H: Half> Vectors<H> {
-    /// Rows of this memory.
-    #[inline(always)]
-    pub const fn new(data: *const u8, row: u64, matrix: u64, is_f32: bool, paired: bool) -> Self {
-        Self { data, row, matrix, is_f32, paired, half: PhantomData }
-    }
-
-    /// Adds the elements that `at` counts, times a factor, from where the copy engine has put them, if it has.
-    ///
-    /// # Safety
-    /// They can be read.
-    #[inline(always)]
-    unsafe fn add<const N: usize>(self, at: At, fetched: Option<Slots>, factor: f32, x: &mut Pairs<N>) {
-        if let Some(slots) = fetched {
-            let mut addend = [[0.0; 2]; N];
-            // SAFETY: the pairs' places in the piece.
-            each_pair!(PAIR of N { addend[PAIR] = H::unpack(unsafe { vector::load_shared(slots.address(PAIR)) }); });
-            return add(x, factor, addend);
-        }
-        // Which way is asked once, so that the pairs' latencies overlap; each adds by itself, so that not all has to wait in registers.
-        // SAFETY: the caller's contract; pairs are aligned as `paired` says.
-        unsafe {
-            match (self.is_f32, self.paired && at.width == 2) {
-                (false, true) => add(x, factor, self.pairs(at, |from: *const u32| H::unpack(from.read()))),
-                (true, true) => {
-                    let read = |from: *const u64| {
-                        let bits = from.read();
-                        [bits as u32, (bits >> u32::BITS) as u32].map(f32::from_bits)
-                    };
-                    add(x, factor, self.pairs(at, read));
-                }
-                (false, false) => {
-                    add(x, factor, self.elements(at, |from: *const u16| H::unpack(from.read().into())[0]));
-                }
-                (true, false) => add(x, factor, self.elements(at, |from: *const f32| from.read())),
-            }
-        }
-    }
-
-    /// Address of an element of the first pairs' column. The row passes by the compiler: what ways have in common it would compute ahead
-    /// of them all, and keep.
-    #[inline(always)]
-    fn address(self, at: At, pair: usize, bytes: u64) -> *const u8 {
-        let row = u64::from(at.batch) * self.matrix + u64::from(misc::opaque(at.row(pair))) * self.row;
-        self.data.wrapping_add(((row + u64::from(at.column)) * bytes) as usize)
-    }
-
-    /// `Both` is as long as two elements.
-    #[inline(always)]
-    unsafe fn pairs<Both, const N: usize>(self, at: At, read: impl Fn(*const Both) -> [f32; 2]) -> Pairs<N> {
-        let rows = [0, 1].map(|pair| self.address(at, pair, size_of::<Both>() as u64 / 2).cast::<Both>());
-        let mut x = [[0.0; 2]; N];
-        each_pair!(PAIR of N {
-            if at.count(PAIR) > 0 {
-                let from = rows[PAIR % 2].wrapping_add(PAIR / 2 * WIDTHS as usize);
-                x[PAIR] = read(aligned(from.cast_mut()));
-            }
-        });
-        x
-    }
-
-    #[inline(always)]
-    unsafe fn elements<One, const N: usize>(self, at: At, read: impl Fn(*const One) -> f32) -> Pairs<N> {
-        let rows = [0, 1].map(|pair| self.address(at, pair, size_of::<One>() as u64).cast::<One>());
-        let mut x = [[0.0; 2]; N];
-        each_pair!(PAIR of N {
-            let from = rows[PAIR % 2].wrapping_add((at.column(PAIR) - at.column) as usize);
-            if at.count(PAIR) > 0 {
-                x[PAIR][0] = read(from);
-            }
-            if at.count(PAIR) > 1 {
-                x[PAIR][1] = read(from.wrapping_add(1));
-            }
-        });
-        x
+    #[must_use]
+    pub const fn new(row: u64, element: OutputType) -> Self {
+        let [paired, residual_paired, by_tma, plain, source_by_tma, halved] = [false; 6];
+        Self { row, matrix: 0, element, paired, residual_paired, by_tma, plain, source_by_tma, halved }
     }
 }
 
-/// The place of a pair. A device faults where that is not aligned to its size; the executor would not, since nobody tells it how plain loads and
-/// stores are aligned.
+/// Where the result goes, and how. The pointer is a kernel argument of its own: only then the compiler knows it to be global.
+#[derive(Clone, Copy)]
+pub struct Output<'a> {
+    /// First element; aligned to its size.
+    pub data: *mut u8,
+    /// How it is stored.
+    pub params: &'a OutputParams,
+}
+
+/// The [`Epilogue`] that stores the product, through a fusion.
+pub struct StoreEpilogue<'a, C: Config, F> {
+    pub(super) fusion: F,
+    pub(super) maps: Maps,
+    pub(super) shape: GemmShape,
+    pub(super) output: Output<'a>,
+    pub(super) block: Block<C>,
+    /// Number of the thread among all consumers.
+    pub(super) thread: u32,
+}
+
+/// A thread's place at a store.
+#[derive(Clone, Copy)]
+pub(super) struct Place<C: Config> {
+    pub consumer: u32,
+    /// The consumer's shared memory.
+    pub shared: EpiloguePlan<C>,
+    /// Number of the thread in its warpgroup.
+    pub thread: u32,
+}
+
+impl<C: Config> Place<C> {
+    /// All threads of the consumer meet.
+    #[inline(always)]
+    pub unsafe fn sync(self) {
+        // SAFETY: the caller says that they are here, and the barrier is theirs.
+        unsafe { Barrier::Consumer(self.consumer).sync() }
+    }
+}
+
+/// Makes the [`StoreEpilogue`] of a thread.
+///
+/// # Safety
+/// Maps and output are valid for the result of `shape`, and the fusion for its elements.
 #[inline(always)]
-#[track_caller]
-pub(super) fn aligned<Two>(pair: *mut Two) -> *mut Two {
-    if cfg!(not(target_arch = "nvptx64")) {
-        assert!(pair.is_aligned(), "the pair at {pair:p} is not aligned to its {} bytes", size_of::<Two>());
-    }
-    pair
+pub unsafe fn store_with<'a, C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion>(
+    maps: Maps,
+    shape: GemmShape,
+    output: Output<'a>,
+    fusion: F,
+) -> impl FnOnce(Block<C>, u32) -> StoreEpilogue<'a, C, F> {
+    move |block, thread| StoreEpilogue { fusion, maps, shape, output, block, thread }
 }
 
-impl<H: Half> Fused<H> {
-    /// Of these parts.
+impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> Epilogue<C> for StoreEpilogue<'_, C, F> {
+    /// Prepares the fusion.
     #[inline(always)]
-    pub const fn new(
-        terms: Terms,
-        old: Vectors<H>,
-        (bias, bias_f32): (*const u8, bool),
-        residual: Vectors<H>,
-        [scale_a, scale_b, scale_c]: [*const f32; 3],
-        amax: *mut u32,
-    ) -> Self {
-        Self { terms, old, bias, bias_f32, residual, scale_a, scale_b, scale_c, amax, largest: 0.0 }
-    }
-
-    #[inline(always)]
-    fn raise(&mut self, x: f32) {
-        self.largest = fastmath::max_nan(self.largest, x.abs());
-    }
-}
-
-/// The number there, 1 where there is none. Read for each chunk: the cache keeps it, registers are for accumulators.
-#[inline(always)]
-unsafe fn factor(pointer: *const f32) -> f32 {
-    // SAFETY: not null, so one number, by the caller's word.
-    if pointer.is_null() { 1.0 } else { unsafe { pointer.read() } }
-}
-
-#[inline(always)]
-fn scale<const N: usize>(x: &mut Pairs<N>, factor: f32) {
-    each_pair!(PAIR of N { x[PAIR] = x[PAIR].map(|x| x * factor); });
-}
-
-#[inline(always)]
-fn add<const N: usize>(x: &mut Pairs<N>, factor: f32, addend: Pairs<N>) {
-    each_pair!(PAIR of N {
-        let ([a, b], [c, d]) = (x[PAIR], addend[PAIR]);
-        x[PAIR] = [fastmath::fma(factor, c, a), fastmath::fma(factor, d, b)];
-    });
-}
-
-/// The function of each element. Which one is asked once, not for each: their latencies then overlap.
-#[inline(always)]
-fn activate<const N: usize>(activation: Activation, x: &mut Pairs<N>) {
-    activation.visit::<Fast>(Apply(x));
-}
-
-/// Applies a function to each element.
-struct Apply<'x, const N: usize>(&'x mut Pairs<N>);
-
-impl<const N: usize> Visitor<f32> for Apply<'_, N> {
-    #[inline(always)]
-    fn visit(self, function: impl Fn(f32) -> f32 + Copy) {
-        each_pair!(PAIR of N { self.0[PAIR] = self.0[PAIR].map(function); });
-    }
-}
-
-impl<H: Half> Epilogue for Fused<H> {
-    #[inline(always)]
-    unsafe fn prepare(&mut self, columns: Columns, thread: u32) {
-        let Columns { first, count, end, numbers } = columns;
-        if self.bias.is_null() {
+    unsafe fn prepare(&mut self, tile: TileCoord) {
+        if self.output.params.plain && !tile.is_bounded {
             return;
         }
-        let mut index = thread;
-        while index < count {
-            let column = (first + index) as usize;
-            // SAFETY: a column of the result; a number of the epilogue's, this thread's alone.
-            unsafe {
-                let bias = if first + index >= end {
-                    0.0
-                } else if self.bias_f32 {
-                    self.bias.cast::<f32>().add(column).read()
-                } else {
-                    H::unpack(self.bias.cast::<u16>().add(column).read().into())[0]
-                };
-                vector::store_shared(numbers + index * WORD, bias);
+        let place = self.place();
+        let [_, end] = self.sides(tile);
+        let first = in_result::<C>(tile, 0, 0).column;
+        let vector = place.shared.column_vector(0);
+        let columns = Columns { first, count: C::RESULT_COLUMNS, end, vector };
+        let mut fusion = self.fusion;
+        // SAFETY: the caller's contract. Between the barriers nobody reads the vector. What the subtiles held has been stored.
+        unsafe {
+            if self.has_source(tile) && place.thread == 0 {
+                tma::wait_group_read::<0>();
+                let mut index = 0;
+                while index < SUBTILES && index < Self::TILE_SUBTILES {
+                    self.load_source(place, tile, index);
+                    index += 1;
+                }
             }
-            index += WARPGROUP;
+            place.sync();
+            fusion.enter(tile.group);
+            fusion.prepare(columns, place.thread);
+            place.sync();
         }
     }
 
+    /// Stores it.
     #[inline(always)]
-    unsafe fn apply<const N: usize>(&mut self, at: At, x: &mut Pairs<N>) {
-        let Terms { alpha, beta, activation } = self.terms;
-        // What follows from it is not kept beside the accumulators.
-        let activation = Activation::from_code(misc::opaque(activation));
-        let halved = matches!(activation, Activation::SwiGlu);
-        let Self { scale_a, scale_b, scale_c, .. } = *self;
-        // SAFETY: the caller's contract, and what the pointers' owners say.
+    unsafe fn store(&mut self, sums: &C::Stored, tile: TileCoord) {
+        let is_whole = self.is_whole(tile);
+        // SAFETY: the caller's contract.
         unsafe {
-            let alpha = alpha * factor(scale_a) * factor(scale_b);
-            if self.bias.is_null() {
-                scale(x, alpha);
+            if self.output.params.plain && is_whole {
+                self.store_plain(sums, tile);
             } else {
-                let mut bias = [0.0; 2];
-                each_pair!(PAIR of N {
-                    if PAIR.is_multiple_of(2) {
-                        bias = vector::load_shared_v2(at.numbers + PAIR as u32 / 2 * STEP * WORD);
-                    }
-                    x[PAIR] = [fastmath::fma(alpha, x[PAIR][0], bias[0]), fastmath::fma(alpha, x[PAIR][1], bias[1])];
-                });
-            }
-            if beta != 0.0 && !halved {
-                let fetched = if self.residual.data.is_null() { at.fetched } else { None };
-                self.old.add(at, fetched, beta, x);
-            }
-            let at = if halved { at.halved() } else { at };
-            if halved {
-                each_pair!(PAIR of N { x[PAIR][0] = Fast::swiglu(x[PAIR][0], x[PAIR][1]); });
-            } else {
-                activate(activation, x);
-            }
-            if !self.residual.data.is_null() {
-                self.residual.add(at, at.fetched, 1.0, x);
-            }
-            if !self.amax.is_null() {
-                each_pair!(PAIR of N {
-                    let count = at.count(PAIR);
-                    if count > 0 { self.raise(x[PAIR][0]); }
-                    if count > 1 { self.raise(x[PAIR][1]); }
-                });
-            }
-            if !scale_c.is_null() {
-                scale(x, scale_c.read());
+                let mut fusion = self.fusion;
+                fusion.enter(tile.group);
+                let by_tma = self.output.params.by_tma && is_whole;
+                if C::CHUNK_STEPS == 4 {
+                    self.store_fused::<8>(sums, fusion, tile, by_tma);
+                } else {
+                    self.store_fused::<4>(sums, fusion, tile, by_tma);
+                }
             }
         }
     }
 
     #[inline(always)]
     unsafe fn finish(&mut self) {
-        if self.amax.is_null() {
-            return;
+        // The shared memory must outlive the copies out of it.
+        if self.thread.is_multiple_of(WARPGROUP) {
+            tma::wait_group_read::<0>();
         }
-        // The bits of numbers that are not negative are in their order, with NaN on top.
-        let bits = self.largest.to_bits() & !(1 << 31);
-        // SAFETY: the caller says that the warp is here; `amax` is the launch's.
+    }
+}
+
+impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, F> {
+    /// Subtiles of 64 rows of a consumer's tile, and of all of its rows.
+    pub(super) const SUBTILES: u32 = C::STORED_N / C::STORE_COLUMNS;
+    pub(super) const TILE_SUBTILES: u32 = C::Stored::GROUPS as u32 * Self::SUBTILES;
+
+    /// May the copy engine store the tile? It would write rows behind the product's last one too.
+    #[inline(always)]
+    pub(super) fn is_whole(&self, tile: TileCoord) -> bool {
+        !tile.is_bounded || tile.row + C::CONSUMER_ROWS <= tile.end
+    }
+
+    /// Rows and columns of the result.
+    #[inline(always)]
+    pub(super) fn sides(&self, tile: TileCoord) -> [u32; 2] {
+        let GemmShape { m, n, .. } = self.shape;
+        if C::TRANSPOSED { [n, m] } else { [tile.end, n] }
+    }
+
+    /// The thread's place. What follows from the thread's number is not kept beside the accumulators.
+    #[inline(always)]
+    pub(super) fn place(&self) -> Place<C> {
+        self.place_of(self.thread)
+    }
+
+    #[inline(always)]
+    pub(super) fn place_of(&self, thread: u32) -> Place<C> {
+        let thread = misc::opaque(thread);
+        let consumer = thread / WARPGROUP;
+        Place { consumer, shared: self.block.shared.epilogue(consumer), thread: thread % WARPGROUP }
+    }
+
+    /// Stores the product itself.
+    #[inline(always)]
+    unsafe fn store_plain(&self, sums: &C::Stored, tile: TileCoord) {
+        let place = self.place();
+        let lines = Lines::new::<C>(place.thread);
+        unroll!(GROUP in 0..2, { if GROUP < C::Stored::GROUPS {
+            unroll!(SUBTILE in 0..32, {
+                if (SUBTILE as u32) < Self::SUBTILES {
+                    // SAFETY: the caller's contract.
+                    unsafe {
+                        let index = GROUP as u32 * Self::SUBTILES + SUBTILE as u32;
+                        let to = Self::subtile(place, index);
+                        self.begin_subtile(place, index);
+                        lines.write::<C>(sums, GROUP, SUBTILE, to);
+                        let at = in_result::<C>(tile, GROUP as u32, SUBTILE as u32 * C::STORE_COLUMNS);
+                        self.copy_subtile(place, to, at);
+                    }
+                }
+            });
+        } });
+    }
+
+    /// Where the tile's subtile of this number is.
+    #[inline(always)]
+    pub(super) fn subtile(place: Place<C>, index: u32) -> u32 {
+        place.shared.subtile(index % SUBTILES)
+    }
+
+    /// Waits until nobody reads the place of the tile's subtile of this number any more.
+    #[inline(always)]
+    pub(super) unsafe fn begin_subtile(&self, place: Place<C>, index: u32) {
+        const { assert!(SUBTILES == 2) };
+        // SAFETY: what read it is done before anyone writes: the copy before the last one, or the last one of another tile.
         unsafe {
-            let largest = warp::warp_reduce(warp::FULL_MASK, bits, WarpReductionOp::Max);
-            if warp::lane_id() == 0 {
-                atomic_fetch_max_u32_device(self.amax, Ordering::Relaxed, largest);
+            if place.thread == 0 {
+                if index == 0 {
+                    tma::wait_group_read::<0>();
+                } else {
+                    tma::wait_group_read::<1>();
+                }
+            }
+            place.sync();
+        }
+    }
+
+    /// Has the subtile, of which each thread has written its part, copied to the result: its first element is that of the product
+    /// at `at`, in the result's rows and columns.
+    #[inline(always)]
+    pub(super) unsafe fn copy_subtile(&self, place: Place<C>, subtile: u32, at: TileCoord) {
+        let column = if self.output.params.halved { at.column / 2 } else { at.column };
+        let (row, column, batch) = (at.row as i32, column as i32, at.batch as i32);
+        // SAFETY: the fence and the barrier order the writes before the copy.
+        unsafe {
+            fence::proxy_async_shared();
+            place.sync();
+            if place.thread == 0 {
+                tma::store_3d(self.maps.c, subtile, [column, row, batch]);
+                tma::commit_group();
             }
         }
     }
+}
+
+/// The first element of a chunk or a subtile in the result's rows and columns: it begins at a column of a group of `tile`.
+#[inline(always)]
+pub(super) fn in_result<C: Config>(tile: TileCoord, group: u32, column: u32) -> TileCoord {
+    let (row, column) = (tile.row + group * GROUP_ROWS, tile.column + column);
+    let (row, column) = if C::TRANSPOSED { (column, row) } else { (row, column) };
+    TileCoord { row, column, ..tile }
 }

@@ -1,4 +1,5 @@
-//! Matrix products on Hopper's tensor cores: TMA copies tiles of A and B into a ring of stages, warpgroups multiply them by `wgmma`.
+//! Matrix products on Hopper's tensor cores: TMA copies tiles of A and B into a pipeline of stages, warpgroups
+//! multiply them by `wgmma`.
 //!
 //! ```text
 //!            +--- B: BLOCK_N columns ---+        a block, for each tile of C:
@@ -12,47 +13,51 @@
 //!  +-----+   +--------------------------+        consumer 0   multiply tile 0 | store        | multiply tile 2 ...
 //!                                                consumer 1                   | multiply t 1 | store          ...
 //! ```
-//! * **Ring.** [`Config::STAGES`](config::Config::STAGES) stages, each with two barriers. `full` counts the bytes that have come; `empty` the
-//!   consumers that have left. The producer runs ahead over the tiles' borders, so that a store hides the first copies of the next tile.
+//! * **Pipeline.** [`Config::STAGES`](config::Config::STAGES) stages, each with two barriers. `full` counts the bytes that have
+//!   come; `empty` the consumers that have left. The producer runs ahead over the tiles' borders, so that a store hides the first
+//!   copies of the next tile.
 //! * **Clusters.** Blocks of a cluster that need the same rows of A or columns of B copy a part each, to all of them at once. A
 //!   stage is then empty when the consumers of all blocks that write it, or that this one writes, have left it.
-//! * **Persistence.** As many clusters as run at once walk the tiles in bands ([`layout::grouped_tile`]).
-//! * **k** is summed in ascending order, 32 bytes an instruction, in one accumulator: results are bitwise repeatable and do not depend on
-//!   the grid. Where tiles are few and k is long, two blocks of a cluster share k out ([`exchange`]), or the host cuts k into a batch of parts, and [`parts`] adds them in their order. What lies outside of the operands counts as zero, so any m, n, k will do; TMA wants rows that begin at multiples of 16 bytes.
-//! * **Results** leave through the epilogue, in registers, then by the copy engine where it can store them, else by the threads ([`store`]).
+//! * **Tile scheduler.** As many clusters as run at once take tile after tile, in raster groups ([`layout::grouped_tile`]).
+//! * **k** is summed in ascending order, 32 bytes an instruction, in one accumulator: results are bitwise repeatable and do not
+//!   depend on the grid. Where tiles are few and k is long, two blocks of a cluster split k ([`cluster_split_k`]), or the host cuts
+//!   k into a batch of parts, and [`split_k`] adds them in their order. What lies outside of the operands counts as zero, so any m,
+//!   n, k will do; TMA wants rows that begin at multiples of 16 bytes.
+//! * **Epilogue.** Results leave through a fusion, in registers, then by the copy engine where it can store them, else by the
+//!   threads.
 //!
-//! # An epilogue of one's own
-//! The main loop takes any function of the product's elements ([`Epilogue`](epilogue::Epilogue)); here their squares, in a kernel of another
-//! package:
+//! # A fusion of one's own
+//! The mainloop takes any function of the product's elements ([`Fusion`](fusion::Fusion)); here their squares, in a kernel of
+//! another package:
 //!
 //! ```
 //! use cuda_std::kernel;
 //! use cuda_std::tma::TensorMap;
 //! use gemm::sm90::config::Config;
-//! use gemm::sm90::entries::Bf16Nt128x256;
-//! use gemm::sm90::epilogue::{At, Epilogue, Pairs};
-//! use gemm::sm90::kernel::run;
-//! use gemm::sm90::problem::{Maps, Problem, Tiles};
-//! use gemm::sm90::store::{Number, Output, stored};
-//! use gemm::sm90::sum::Whole;
+//! use gemm::sm90::epilogue::{Output, OutputParams, OutputType, store_with};
+//! use gemm::sm90::fusion::{FragmentCoord, Fusion, Pairs};
+//! use gemm::sm90::instances::Bf16Nt128x256;
+//! use gemm::sm90::mainloop::{InAccumulators, Maps, run};
+//! use gemm::sm90::tile_scheduler::{GemmShape, PersistentScheduler};
 //!
 //! #[derive(Clone, Copy)]
 //! struct Squares;
 //!
-//! impl Epilogue for Squares {
-//!     unsafe fn apply<const N: usize>(&mut self, _: At, x: &mut Pairs<N>) {
+//! impl Fusion for Squares {
+//!     unsafe fn apply<const N: usize>(&mut self, _: FragmentCoord, x: &mut Pairs<N>) {
 //!         *x = x.map(|pair| pair.map(|x| x * x));
 //!     }
 //! }
 //!
 //! #[kernel(launch_bounds(<Bf16Nt128x256 as Config>::THREADS, 1))]
-//! pub unsafe fn squared_product(a: &TensorMap, b: &TensorMap, problem: Problem, c: *mut u8, row: u64) {
-//!     let output = Output::new(c, row, Number::F32);
+//! pub unsafe fn squared_product(a: &TensorMap, b: &TensorMap, shape: GemmShape, c: *mut u8, row: u64) {
+//!     let output = Output { data: c, params: &OutputParams::new(row, OutputType::F32) };
+//!     let maps = Maps { a, b, c: a, source: a };
+//!     let scheduler = PersistentScheduler::new::<Bf16Nt128x256>(&shape);
 //!     // SAFETY: whoever launches it passes maps as `Maps` says, and a `c` with room for the result.
 //!     unsafe {
-//!         let maps = Maps { a, b, d: a };
-//!         let sink = stored(maps, problem, output, Squares);
-//!         run::<Bf16Nt128x256, _, _, _>(maps, problem, Tiles::new::<Bf16Nt128x256>(&problem), Whole, sink)
+//!         let epilogue = store_with(maps, shape, output, Squares);
+//!         run::<Bf16Nt128x256, _, _, _>(maps, shape, scheduler, InAccumulators, epilogue)
 //!     }
 //! }
 //! # fn main() {}
@@ -60,37 +65,33 @@
 //!
 //! | file | |
 //! |---|---|
-//! | [`entries`] | the kernels, their arguments and the table of them |
-//! | [`blocks`] | 8-bit products with factors for blocks |
-//! | [`grouped`] | products of groups of rows |
+//! | [`instances`] | the kernels: their arguments and the table of them |
 //! | [`config`] | what a kernel is made of; the plan of its shared memory |
+//! | [`tile_scheduler`] | the shape of a product, and the order of its tiles |
+//! | [`mainloop`] | producer and consumers |
+//! | [`epilogue`] | from the accumulators to memory, for the product itself |
+//! | [`fusion`], `fused_store`, [`subtile`] | the same through a function of the elements |
 //! | [`operands`] | types, storage orders, accumulators |
-//! | [`problem`] | shape, maps, the walk over tiles |
-//! | [`pipeline`] | the ring |
-//! | [`kernel`] | producer and consumers |
-//! | [`sum`] | how a consumer sums a tile |
-//! | [`exchange`] | the sums of two shares of k, added through the cluster's shared memory |
-//! | [`parts`] | the sums of parts of k, added and finished |
+//! | [`cluster_split_k`], [`split_k`] | k in shares of a cluster's blocks, and in parts that go through memory |
+//! | [`grouped`], [`block_scaled`] | groups of rows, and 8-bit products with factors for blocks |
 //! | [`skinny`] | few rows in 8 bits, without any of these |
-//! | [`mod@store`], [`piece`], [`epilogue`] | from the accumulators to memory |
 
 #[cfg(feature = "kernels")]
-pub mod blocks;
+pub mod block_scaled;
+pub mod cluster_split_k;
 pub mod config;
-#[cfg(feature = "kernels")]
-pub mod entries;
 pub mod epilogue;
-pub mod exchange;
+mod fused_store;
+pub mod fusion;
 #[cfg(feature = "kernels")]
 pub mod grouped;
-pub mod kernel;
+#[cfg(feature = "kernels")]
+pub mod instances;
+pub mod mainloop;
 pub mod operands;
 #[cfg(feature = "kernels")]
-pub mod parts;
-pub mod piece;
-pub mod pipeline;
-pub mod problem;
-#[cfg(feature = "kernels")]
 pub mod skinny;
-pub mod store;
-pub mod sum;
+#[cfg(feature = "kernels")]
+pub mod split_k;
+pub mod subtile;
+pub mod tile_scheduler;

@@ -5,12 +5,11 @@ use core::marker::PhantomData;
 use cuda_std::convert;
 use cuda_std::wgmma::{self, Accumulator, Operand};
 use layout::wgmma::{K_BYTES, Swizzle, advance, descriptor};
+use primitives::tma::{BOX_BYTES, BOX_ELEMENTS, LINE_BYTES, Major};
 
-/// Bytes of k in a stage, and of a row in shared memory: the span of the swizzle.
-pub const ROW_BYTES: u32 = Swizzle::B128.span();
-/// Instructions along k in a stage.
-pub const STEPS: usize = (ROW_BYTES / K_BYTES) as usize;
-/// Rows of one instruction, and of a store.
+/// Instructions along k in a stage, which has a line of 128 bytes of k.
+pub const STEPS: usize = (LINE_BYTES / K_BYTES) as usize;
+/// Rows of one instruction, and of a subtile.
 pub const GROUP_ROWS: u32 = 64;
 
 /// Types and storage orders of A and B.
@@ -20,11 +19,11 @@ pub trait Operands {
     /// Type of B.
     type B: Operand;
     /// The 16-bit type that results can be stored in.
-    type Half: Half;
-    /// 0: rows of A are contiguous along k; 1: columns of A are contiguous.
-    const TRANS_A: u32;
-    /// 0: columns of B are contiguous along k; 1: rows of B are contiguous.
-    const TRANS_B: u32;
+    type Element16: Element16;
+    /// Which dimension of A is contiguous.
+    const MAJOR_A: Major;
+    /// Which dimension of B is contiguous.
+    const MAJOR_B: Major;
     /// Elements of k in a stage.
     const BLOCK_K: u32;
 
@@ -35,18 +34,23 @@ pub trait Operands {
     unsafe fn multiply<Acc: Accumulator>(acc: &mut Acc, a: u64, b: u64, accumulate: bool);
 }
 
-/// [`Operands`] of these types and orders.
+/// What `wgmma` calls transposed: m or n is contiguous, not k.
+const fn major(trans: u32) -> Major {
+    if trans == 0 { Major::K } else { Major::Mn }
+}
+
+/// [`Operands`] of these types and orders, 0 where k is contiguous and 1 where it is not.
 pub struct Pair<A, B, H, const TRANS_A: u32, const TRANS_B: u32>(PhantomData<(A, B, H)>);
 
-impl<A: Operand, B: Operand, H: Half, const TRANS_A: u32, const TRANS_B: u32> Operands
+impl<A: Operand, B: Operand, H: Element16, const TRANS_A: u32, const TRANS_B: u32> Operands
     for Pair<A, B, H, TRANS_A, TRANS_B>
 {
     type A = A;
     type B = B;
-    type Half = H;
-    const TRANS_A: u32 = TRANS_A;
-    const TRANS_B: u32 = TRANS_B;
-    const BLOCK_K: u32 = ROW_BYTES / A::TYPE.bytes();
+    type Element16 = H;
+    const MAJOR_A: Major = major(TRANS_A);
+    const MAJOR_B: Major = major(TRANS_B);
+    const BLOCK_K: u32 = LINE_BYTES / A::TYPE.bytes();
 
     #[inline(always)]
     unsafe fn multiply<Acc: Accumulator>(acc: &mut Acc, a: u64, b: u64, accumulate: bool) {
@@ -55,15 +59,15 @@ impl<A: Operand, B: Operand, H: Half, const TRANS_A: u32, const TRANS_B: u32> Op
     }
 }
 
-/// A 16-bit type of results.
-pub trait Half {
+/// A 16-bit element type of results.
+pub trait Element16 {
     /// Rounds two numbers into one register.
     fn pack(low: f32, high: f32) -> u32;
     /// Widens the two numbers of a register.
     fn unpack(register: u32) -> [f32; 2];
 }
 
-impl Half for wgmma::BF16 {
+impl Element16 for wgmma::BF16 {
     #[inline(always)]
     fn pack(low: f32, high: f32) -> u32 {
         convert::bf16x2_from_f32(low, high)
@@ -75,7 +79,7 @@ impl Half for wgmma::BF16 {
     }
 }
 
-impl Half for wgmma::F16 {
+impl Element16 for wgmma::F16 {
     #[inline(always)]
     fn pack(low: f32, high: f32) -> u32 {
         convert::f16x2_from_f32(low, high)
@@ -88,7 +92,7 @@ impl Half for wgmma::F16 {
 }
 
 /// A thread's part of a warpgroup's tile: groups of [`GROUP_ROWS`] rows, each an accumulator of `wgmma`.
-pub trait Tile: Copy {
+pub trait AccumulatorTile: Copy {
     /// Groups of rows.
     const GROUPS: usize;
     /// Columns.
@@ -100,18 +104,24 @@ pub trait Tile: Copy {
     fn fence(&mut self);
     /// Element `index` of a group, a constant after inlining.
     fn get(&self, group: usize, index: usize) -> f32;
-    /// As [`get`](Tile::get).
+    /// As [`get`](AccumulatorTile::get).
     fn set(&mut self, group: usize, index: usize, value: f32);
     /// Issues the products of instruction `step` of a stage whose operands begin at the descriptors `a` and `b`.
     ///
     /// # Safety
     /// As for [`wgmma::mma`].
-    unsafe fn multiply<O: Operands>(&mut self, step: usize, a: Source, b: Source, accumulate: bool);
+    unsafe fn multiply<O: Operands>(
+        &mut self,
+        step: usize,
+        a: SharedOperand,
+        b: SharedOperand,
+        accumulate: bool,
+    );
 }
 
-/// An operand in a stage.
+/// An operand in a stage, as instructions name it.
 #[derive(Clone, Copy)]
-pub struct Source {
+pub struct SharedOperand {
     descriptor: u64,
     /// Bytes from one instruction's part to the next one's.
     step_bytes: u32,
@@ -119,20 +129,24 @@ pub struct Source {
     group_bytes: u32,
 }
 
-impl Source {
-    /// Rows of m or n by k, where k is contiguous.
+impl SharedOperand {
+    /// The rows of m or n from `first_row` on, a multiple of 64, in a stage where they begin at `address`.
     #[inline(always)]
-    pub fn k_major(address: u32) -> Self {
-        // Without use in this order, the leading offset may be anything.
-        let descriptor = descriptor(address, ROW_BYTES, Swizzle::B128.period(), Swizzle::B128);
-        Self { descriptor, step_bytes: K_BYTES, group_bytes: GROUP_ROWS * ROW_BYTES }
-    }
-
-    /// Boxes of 64 elements of m or n (contiguous) by the 64 of k, one behind the other. 16-bit types.
-    #[inline(always)]
-    pub fn mn_major(address: u32) -> Self {
-        let descriptor = descriptor(address, BOX_BYTES, Swizzle::B128.period(), Swizzle::B128);
-        Self { descriptor, step_bytes: MN_STEP_BYTES, group_bytes: BOX_BYTES }
+    pub fn new(major: Major, address: u32, first_row: u32) -> Self {
+        let period = Swizzle::B128.period();
+        match major {
+            Major::K => {
+                // Without use in this order, the leading offset may be anything.
+                let address = address + first_row * LINE_BYTES;
+                let descriptor = descriptor(address, LINE_BYTES, period, Swizzle::B128);
+                Self { descriptor, step_bytes: K_BYTES, group_bytes: GROUP_ROWS * LINE_BYTES }
+            }
+            Major::Mn => {
+                let address = address + first_row / BOX_ELEMENTS * BOX_BYTES;
+                let descriptor = descriptor(address, BOX_BYTES, period, Swizzle::B128);
+                Self { descriptor, step_bytes: MN_STEP_BYTES, group_bytes: BOX_BYTES }
+            }
+        }
     }
 
     #[inline(always)]
@@ -141,14 +155,12 @@ impl Source {
     }
 }
 
-/// Bytes of a box of an operand that is not contiguous along k: 64 elements of k, a row of 128 bytes each.
-pub const BOX_BYTES: u32 = 64 * ROW_BYTES;
-/// Elements of m or n in such a box.
-pub const BOX_ELEMENTS: u32 = 64;
-/// 16 elements of k are 16 rows there.
-const MN_STEP_BYTES: u32 = 16 * ROW_BYTES;
+/// 16 elements of k are 16 lines of a box.
+const MN_STEP_BYTES: u32 = 16 * LINE_BYTES;
 
-impl<Acc: Accumulator + Copy + AsRef<[f32]> + AsMut<[f32]>, const GROUPS: usize> Tile for [Acc; GROUPS] {
+impl<Acc: Accumulator + Copy + AsRef<[f32]> + AsMut<[f32]>, const GROUPS: usize> AccumulatorTile
+    for [Acc; GROUPS]
+{
     const GROUPS: usize = GROUPS;
     const COLUMNS: u32 = Acc::N;
 
@@ -178,7 +190,13 @@ impl<Acc: Accumulator + Copy + AsRef<[f32]> + AsMut<[f32]>, const GROUPS: usize>
     }
 
     #[inline(always)]
-    unsafe fn multiply<O: Operands>(&mut self, step: usize, a: Source, b: Source, accumulate: bool) {
+    unsafe fn multiply<O: Operands>(
+        &mut self,
+        step: usize,
+        a: SharedOperand,
+        b: SharedOperand,
+        accumulate: bool,
+    ) {
         // SAFETY: the caller's contract is the same.
         unsafe {
             O::multiply(&mut self[0], a.at(step, 0), b.at(step, 0), accumulate);

@@ -2,7 +2,8 @@
 
 use cuda_std::{convert, kernel, mma};
 
-use crate::any::{Epilogue, Problem};
+use crate::any::StridedGemm;
+use crate::epilogue::EpilogueParams;
 use crate::skinny::{THREADS, Word, kernels, run};
 
 /// Two 8-bit numbers side by side.

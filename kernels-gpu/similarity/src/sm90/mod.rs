@@ -7,7 +7,7 @@
 //! | corpus norms, query norms | one over each, f32 `[n.next_multiple_of(`[`NORMS_AT_ONCE`]`)]` (16-byte aligned) and `[queries]` |
 //! | out | keys ([`crate::key`]), u64 `[queries, slices, k]`, each list sorted: the best of the rows of that slice |
 //!
-//! A matrix product whose tiles never leave the registers: the main loop is that of [`gemm::sm90`], whose consumers multiply 64 queries with 256 rows
+//! A matrix product whose tiles never leave the registers: the mainloop is that of [`gemm::sm90`], whose consumers multiply 64 queries with 256 rows
 //! of the corpus each; in place of a result's way to memory a warp compares the scores of its 16 queries with their `k`-th best so far
 //! (`offer.rs`).
 //!
@@ -31,14 +31,16 @@ use crate::list::KEY_BYTES;
 use core::marker::PhantomData;
 use cuda_std::tma::TensorMap;
 use cuda_std::wgmma::{BF16, F16, Operand};
-use cuda_std::{async_copy, barrier, kernel, thread};
-use gemm::sm90::config::{Config, WARPGROUP};
-use gemm::sm90::kernel::{FIRST_CONSUMER_BARRIER, Sink, run};
-use gemm::sm90::operands::{Half, Pair, ROW_BYTES};
-use gemm::sm90::pipeline::Ring;
-use gemm::sm90::problem::{Corner, Maps, Problem, Walk};
-use gemm::sm90::sum::Whole;
+use cuda_std::{async_copy, kernel, thread};
+use gemm::sm90::config::{Barrier, Block, Config, Plan, WARPGROUP};
+use gemm::sm90::epilogue::Epilogue;
+use gemm::sm90::mainloop::{InAccumulators, Maps, run};
+use gemm::sm90::operands::{Element16, Pair};
+use gemm::sm90::tile_scheduler::{GemmShape, TileCoord, TileScheduler};
 use offer::{Accumulators, Offers, QUERIES as WARP_QUERIES};
+use primitives::shared_plan::SharedPlan;
+use primitives::tma::LINE_BYTES;
+use primitives::{shared_bytes, shared_plan};
 
 /// Threads of a block.
 pub const THREADS: u32 = <Search<F16, SHORT_K> as Config>::THREADS;
@@ -47,7 +49,7 @@ pub const BLOCK_QUERIES: u32 = <Search<F16, SHORT_K> as Config>::BLOCK_M;
 /// Rows of a tile.
 pub const BLOCK_ROWS: u32 = <Search<F16, SHORT_K> as Config>::BLOCK_N;
 /// Elements of `dim` in a stage.
-pub const BLOCK_K: u32 = ROW_BYTES / ELEMENT_BYTES;
+pub const BLOCK_K: u32 = LINE_BYTES / ELEMENT_BYTES;
 /// Longest list that leaves room for four stages.
 pub const SHORT_K: u32 = 32;
 /// Longest list: three stages are left. Two would not hide the copies.
@@ -57,7 +59,8 @@ pub const MAX_ROWS: u32 = i32::MAX as u32 - BLOCK_ROWS;
 /// Norms in one 16-byte piece: the corpus's array is padded to it.
 pub const NORMS_AT_ONCE: u32 = PIECE_BYTES / size_of::<f32>() as u32;
 
-const NORMS_BYTES: u32 = BLOCK_ROWS * size_of::<f32>() as u32;
+/// Queries of a consumer.
+const CONSUMER_QUERIES: u32 = 64;
 /// Threads of a consumer that copy a piece of the norms.
 const NORM_PIECES: u32 = BLOCK_ROWS / NORMS_AT_ONCE;
 
@@ -68,27 +71,64 @@ const _: () = {
 
 /// Dynamic shared memory of a block for lists of `k`, at most [`LONG_K`].
 pub const fn shared_bytes(k: u32) -> u32 {
-    if k <= SHORT_K {
-        <Search<F16, SHORT_K> as Config>::SHARED
-    } else {
-        <Search<F16, LONG_K> as Config>::SHARED
-    }
+    if k <= SHORT_K { Plan::<Search<F16, SHORT_K>>::TOTAL } else { Plan::<Search<F16, LONG_K>>::TOTAL }
 }
 
 /// The product of queries and corpus, with room for lists of `K` keys.
 pub struct Search<T, const K: u32>(PhantomData<T>);
 
-impl<T: Operand + Half, const K: u32> Config for Search<T, K> {
+impl<T, const K: u32> Clone for Search<T, K> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, const K: u32> Copy for Search<T, K> {}
+
+impl<T: Operand + Element16 + 'static, const K: u32> Config for Search<T, K> {
     type Operands = Pair<T, T, T, 0, 0>;
     type Tile = [Accumulators; 1];
     type Stored = Self::Tile;
+    type EpiloguePlan = ListsPlan<Longest<K>>;
     const CONSUMERS: u32 = 2;
     const PING_PONG: bool = false;
     const CLUSTER_M: u32 = 1;
     const CLUSTER_N: u32 = 1;
     const TRANSPOSED: bool = false;
-    /// A tile's norms, then the lists.
-    const CONSUMER_BYTES: u32 = NORMS_BYTES + Self::CONSUMER_ROWS * K * KEY_BYTES;
+}
+
+/// Longest list that a consumer has room for.
+pub trait ListLength {
+    /// Keys.
+    const KEYS: u32;
+}
+
+/// A [`ListLength`] of `K`.
+pub struct Longest<const K: u32>;
+
+impl<const K: u32> ListLength for Longest<K> {
+    const KEYS: u32 = K;
+}
+
+shared_plan! {
+    /// What the epilogue of a consumer has.
+    pub struct ListsPlan<L: ListLength> {
+        /// One over the norms of a tile's rows.
+        norms: Norms,
+        /// The lists of the consumer's queries, one behind the other as long as the launch says.
+        lists: Keys<L>,
+    }
+}
+
+shared_bytes! {
+    /// A number for each row of a tile.
+    pub struct Norms(BLOCK_ROWS * size_of::<f32>() as u32, align PIECE_BYTES);
+}
+
+shared_bytes! {
+    /// A consumer's lists, as long as they can be.
+    pub struct Keys<L: ListLength>(CONSUMER_QUERIES * L::KEYS * KEY_BYTES, align 8);
 }
 
 /// The arguments of a launch.
@@ -128,7 +168,7 @@ macro_rules! kernels {
                 let arguments =
                     Arguments { queries, corpus, corpus_norms, rows, dim, query_norms, query_count, k, out };
                 // SAFETY: the caller's contract.
-                unsafe { search::<Search<$type, $longest>>(arguments) }
+                unsafe { search::<Longest<$longest>, Search<$type, $longest>>(arguments) }
             }
         )*
     };
@@ -146,15 +186,22 @@ kernels! {
 /// # Safety
 /// As the kernels.
 #[inline(always)]
-unsafe fn search<C: Config<Tile = [Accumulators; 1], Stored = [Accumulators; 1]>>(arguments: Arguments<'_>) {
+unsafe fn search<
+    L: ListLength,
+    C: Config<Tile = [Accumulators; 1], Stored = [Accumulators; 1], EpiloguePlan = ListsPlan<L>>,
+>(
+    arguments: Arguments<'_>,
+) {
     let Arguments { queries, corpus, rows, dim, query_count, .. } = arguments;
-    let problem = Problem { m: query_count, n: rows, k: dim, batch: 1, band: 1 };
+    let shape = GemmShape { m: query_count, n: rows, k: dim, batch: 1, raster_group: 1 };
     // Nothing is stored by a map.
-    let maps = Maps { a: queries, b: corpus, d: queries };
-    let walk = Slice { rows, tile: thread::block_idx_y() };
+    let maps = Maps { a: queries, b: corpus, c: queries, source: queries };
+    let scheduler = Slice { rows, tile: thread::block_idx_y() };
     // SAFETY: the caller's contract: the maps have this product's boxes, and the launch is one of blocks without clusters.
     unsafe {
-        run::<C, _, _, _>(maps, problem, walk, Whole, |ring, thread| Lists::new(arguments, ring, thread));
+        run::<C, _, _, _>(maps, shape, scheduler, InAccumulators, |block, thread| {
+            Lists::new(arguments, block, thread)
+        });
     }
 }
 
@@ -165,21 +212,21 @@ struct Slice {
     tile: u32,
 }
 
-impl<C: Config> Walk<C> for Slice {
+impl<C: Config> TileScheduler<C> for Slice {
     #[inline(always)]
-    fn is_left(&mut self) -> bool {
+    fn has_tile(&mut self) -> bool {
         self.tile < self.rows.div_ceil(C::BLOCK_N)
     }
 
     #[inline(always)]
-    fn skip(&mut self, tiles: u32) {
+    fn advance(&mut self, tiles: u32) {
         self.tile += tiles * thread::grid_dim_y();
     }
 
     #[inline(always)]
-    fn corner(&self, _: [u32; 2]) -> Corner {
+    fn coord(&self, _: [u32; 2]) -> TileCoord {
         let (row, column) = (thread::block_idx_x() * C::BLOCK_M, self.tile * C::BLOCK_N);
-        Corner { row, column, batch: 0, group: 0, end: row + C::BLOCK_M, is_bounded: false }
+        TileCoord { row, column, batch: 0, group: 0, end: row + C::BLOCK_M, is_bounded: false }
     }
 }
 
@@ -191,7 +238,7 @@ struct Lists {
     /// Shared address of the tile's norms.
     norms: u32,
     /// The consumer's barrier, and the thread's number in the consumer.
-    barrier: u32,
+    barrier: Barrier,
     thread: u32,
     /// Where the warp's first list goes, and from one query's to the next one's.
     out: *mut u64,
@@ -204,14 +251,18 @@ impl Lists {
     /// # Safety
     /// The arguments are a kernel's, and the consumer's memory is not used yet.
     #[inline(always)]
-    unsafe fn new<C: Config>(arguments: Arguments<'_>, ring: Ring<C>, thread: u32) -> Self {
+    unsafe fn new<L: ListLength, C: Config<EpiloguePlan = ListsPlan<L>>>(
+        arguments: Arguments<'_>,
+        block: Block<C>,
+        thread: u32,
+    ) -> Self {
         let Arguments { corpus_norms, rows, query_norms, query_count, k, out, .. } = arguments;
         let (consumer, thread) = (thread / WARPGROUP, thread % WARPGROUP);
         // A warp keeps the lists of its own queries.
         let of_consumer = thread / 32 * WARP_QUERIES;
         let query = thread::block_idx_x() * C::BLOCK_M + consumer * C::CONSUMER_ROWS + of_consumer;
-        let norms = ring.output(consumer);
-        let lists = norms + NORMS_BYTES + of_consumer * k * KEY_BYTES;
+        let shared = block.shared.epilogue(consumer);
+        let lists = shared.lists() + of_consumer * k * KEY_BYTES;
         let real = query_count.saturating_sub(query);
         let slices = thread::grid_dim_y() as usize;
         let first = (query as usize * slices + thread::block_idx_y() as usize) * k as usize;
@@ -221,8 +272,8 @@ impl Lists {
             offers,
             corpus_norms,
             rows,
-            norms,
-            barrier: FIRST_CONSUMER_BARRIER + consumer,
+            norms: shared.norms(),
+            barrier: Barrier::Consumer(consumer),
             thread,
             out: out.wrapping_add(first),
             out_step: slices * k as usize,
@@ -230,16 +281,16 @@ impl Lists {
     }
 }
 
-impl<C: Config<Tile = [Accumulators; 1], Stored = [Accumulators; 1]>> Sink<C> for Lists {
+impl<C: Config<Tile = [Accumulators; 1], Stored = [Accumulators; 1]>> Epilogue<C> for Lists {
     /// Asks for the norms of the tile's rows; they come while it is multiplied.
     #[inline(always)]
-    unsafe fn prepare(&mut self, corner: Corner) {
+    unsafe fn prepare(&mut self, tile: TileCoord) {
         // SAFETY: after the barrier nobody reads the last tile's norms. Behind the last row nothing is read; up to there norms are padded
         // to whole pieces.
         unsafe {
-            barrier::sync(self.barrier, WARPGROUP);
+            self.barrier.sync();
             if self.thread < NORM_PIECES {
-                let row = corner.column + self.thread * NORMS_AT_ONCE;
+                let row = tile.column + self.thread * NORMS_AT_ONCE;
                 let is_there = row < self.rows;
                 let from = self.corpus_norms.wrapping_add(if is_there { row as usize } else { 0 });
                 let to = self.norms + self.thread * PIECE_BYTES;
@@ -250,12 +301,12 @@ impl<C: Config<Tile = [Accumulators; 1], Stored = [Accumulators; 1]>> Sink<C> fo
 
     /// Offers the scores to the lists.
     #[inline(always)]
-    unsafe fn tile(&mut self, tile: &C::Tile, corner: Corner) {
+    unsafe fn store(&mut self, sums: &C::Tile, tile: TileCoord) {
         async_copy::wait_all();
         // SAFETY: the whole warpgroup is here; all norms have come.
         unsafe {
-            barrier::sync(self.barrier, WARPGROUP);
-            self.offers.tile(&tile[0], self.norms, corner.column);
+            self.barrier.sync();
+            self.offers.tile(&sums[0], self.norms, tile.column);
         }
     }
 

@@ -1,7 +1,7 @@
-//! The second half of a product whose k was cut into parts: adds the parts' sums and finishes them.
+//! Split-K through memory, its second half: adds the sums of the parts that k was cut into, and finishes them.
 //!
 //! ```text
-//!   k:   | part 0 | part 1 | part 2 |      a kernel of `entries` takes the parts for a batch of products
+//!   k:   | part 0 | part 1 | part 2 |      a kernel of `instances` takes the parts for a batch of products
 //!            |        |        |
 //!        [m, n]    [m, n]   [m, n]  f32    this kernel: a thread adds the sums of an element, in the order of the parts,
 //!            `--------+--------'           and takes them through the epilogue
@@ -10,11 +10,12 @@
 //! For few tiles and long k, where whole tiles would leave most multiprocessors idle. The order is fixed, so results are bitwise repeatable; they
 //! depend on the number of parts.
 
-use cuda_std::{convert, grid, kernel, thread, vector};
+use cuda_std::{KernelArgs, convert, grid, kernel, thread, vector};
 
-use crate::any::{Epilogue, Layout, Place, Problem, Type};
-use crate::epilogue::Activation;
-use crate::unroll::unrolled;
+use crate::any::{Epilogue, Place, StridedGemm};
+use crate::element::{Layout, Type};
+use crate::epilogue::{Activation, EpilogueParams, GroupInputs};
+use primitives::unroll;
 
 /// Threads of a block.
 pub const THREADS: u32 = 256;
@@ -24,10 +25,10 @@ pub const LOADS: u32 = 8;
 const WIDE_LOADS: u32 = 4;
 
 /// How the parts' sums lie: a dense `[m, n]` of f32 a part, one part behind the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, KernelArgs)]
 #[repr(C)]
-pub struct Parts {
-    /// How many, at least 1.
+pub struct SplitK {
+    /// How many parts, at least 1.
     pub count: u32,
     /// By columns, else by rows.
     pub by_columns: bool,
@@ -40,47 +41,42 @@ pub struct Parts {
 pub const WIDE: u32 = 4;
 
 /// Threads that there is work for: elements of C, at most 2^31, or [`WIDE`] of them each.
-pub const fn threads(problem: &Problem, parts: Parts) -> u64 {
-    let columns = Activation::from_code(problem.activation).columns();
-    let elements = problem.m as u64 * (problem.n / columns) as u64;
+pub const fn threads(m: u32, n: u32, activation: u32, parts: &SplitK) -> u64 {
+    let columns = Activation::from_code(activation).columns();
+    let elements = m as u64 * (n / columns) as u64;
     if parts.is_wide { elements / WIDE as u64 } else { elements }
 }
 
-/// `C = epilogue(sum of the parts)`. Of `problem`, k and the layouts of A and B are not looked at, and the batch is 1.
+/// `C = epilogue(sum of the parts)`. Of `gemm`, k, A and B are not looked at, and the batch is 1.
 ///
 /// # Safety
-/// `sums` has `parts.count * m * n` elements; all else as for [`gemm_any`](fn@crate::any::gemm_any). Blocks of [`THREADS`] threads along x, for
-/// [`threads`].
+/// `sums` has `parts.count * m * n` elements; all else as for [`gemm_any`](fn@crate::any::gemm_any). Blocks of [`THREADS`]
+/// threads along x, for [`threads`].
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn gemm_sum_parts(
-    problem: Problem,
-    parts: Parts,
-    sums: *const f32,
-    scale_a: *const f32,
-    scale_b: *const f32,
-    bias: *const u8,
-    residual: *const u8,
-    amax: *mut u32,
+    gemm: StridedGemm,
+    epilogue: EpilogueParams,
     c: *mut u8,
+    parts: SplitK,
+    sums: *const f32,
 ) {
     grid::wait_dependencies();
     grid::launch_dependents();
     let index = thread::block_idx_x() * THREADS + thread::thread_idx_x();
-    if u64::from(index) >= threads(&problem, parts) {
+    if u64::from(index) >= threads(gemm.m, gemm.n, epilogue.activation, &parts) {
         return;
     }
     if parts.is_wide {
         // SAFETY: as many threads as there are such neighbours; the caller's word for the rest.
-        return unsafe { wide(&problem, parts, sums, c, index * WIDE) };
+        return unsafe { wide(&gemm, &parts, sums, c, index * WIDE) };
     }
     // SAFETY: the caller's word for the pointers.
-    let epilogue =
-        unsafe { Epilogue::new(problem, [scale_a, scale_b, core::ptr::null()], bias, residual, amax, c) };
+    let epilogue = unsafe { Epilogue::new(&gemm, c, &epilogue, GroupInputs::first(&epilogue)) };
     let activation = epilogue.activation();
-    let width = problem.n / activation.columns();
+    let width = gemm.n / activation.columns();
     // There is an element, so a row and a column; `max` is for the compiler, which sees a division by 0.
     let (row, column) = if parts.by_columns {
-        (index % problem.m.max(1), index / problem.m.max(1))
+        (index % gemm.m.max(1), index / gemm.m.max(1))
     } else {
         (index / width.max(1), index % width.max(1))
     };
@@ -90,10 +86,10 @@ pub unsafe fn gemm_sum_parts(
     unsafe {
         let bits = match activation {
             Activation::SwiGlu => {
-                let pair = [first, first + 1].map(|column| sum(sums, parts, &problem, row, column));
+                let pair = [first, first + 1].map(|column| sum(sums, &parts, &gemm, row, column));
                 epilogue.finish_pair(pair, place, first)
             }
-            one => epilogue.finish(one, sum(sums, parts, &problem, row, first), place),
+            one => epilogue.finish(one, sum(sums, &parts, &gemm, row, first), place),
         };
         epilogue.raise(bits);
     }
@@ -104,8 +100,8 @@ pub unsafe fn gemm_sum_parts(
 /// # Safety
 /// It is one of the product.
 #[inline(always)]
-unsafe fn sum(sums: *const f32, parts: Parts, problem: &Problem, row: u32, column: u32) -> f32 {
-    let (m, n) = (problem.m as usize, problem.n as usize);
+unsafe fn sum(sums: *const f32, parts: &SplitK, gemm: &StridedGemm, row: u32, column: u32) -> f32 {
+    let (m, n) = (gemm.m as usize, gemm.n as usize);
     let (row, column) = (row as usize, column as usize);
     let first = if parts.by_columns { column * m + row } else { row * n + column };
     // SAFETY: the caller's contract.
@@ -115,8 +111,8 @@ unsafe fn sum(sums: *const f32, parts: Parts, problem: &Problem, row: u32, colum
     while next + LOADS <= parts.count {
         let mut loaded = [0.0; LOADS as usize];
         const { assert!(LOADS == 8, "counted out") };
-        unrolled!(I in [0 1 2 3 4 5 6 7] { loaded[I] = part(next + I as u32); });
-        unrolled!(I in [0 1 2 3 4 5 6 7] { sum += loaded[I]; });
+        unroll!(I in 0..8, { loaded[I] = part(next + I as u32); });
+        unroll!(I in 0..8, { sum += loaded[I]; });
         next += LOADS;
     }
     while next < parts.count {
@@ -129,10 +125,10 @@ unsafe fn sum(sums: *const f32, parts: Parts, problem: &Problem, row: u32, colum
 /// Sums neighbours from the element `first` on, a multiple of [`WIDE`], and writes them.
 ///
 /// # Safety
-/// As [`Parts::is_wide`] says; there are such elements, and they are this thread's.
+/// As [`SplitK::is_wide`] says; there are such elements, and they are this thread's.
 #[inline(always)]
-unsafe fn wide(problem: &Problem, parts: Parts, sums: *const f32, c: *mut u8, first: u32) {
-    let Problem { m, n, c: Layout { ty, row, column, .. }, .. } = *problem;
+unsafe fn wide(gemm: &StridedGemm, parts: &SplitK, sums: *const f32, c: *mut u8, first: u32) {
+    let StridedGemm { m, n, c: Layout { ty, row, column, .. }, .. } = *gemm;
     let (length, line) = if parts.by_columns { (m, column) } else { (n, row) };
     let matrix = m as usize * n as usize;
     let part = |part: u32| -> [f32; WIDE as usize] {
@@ -144,12 +140,12 @@ unsafe fn wide(problem: &Problem, parts: Parts, sums: *const f32, c: *mut u8, fi
     while next + WIDE_LOADS <= parts.count {
         const { assert!(WIDE_LOADS == 4 && WIDE == 4, "counted out") };
         let loaded = [part(next), part(next + 1), part(next + 2), part(next + 3)];
-        unrolled!(PART in [0 1 2 3] { unrolled!(I in [0 1 2 3] { sum[I] += loaded[PART][I]; }); });
+        unroll!(PART in 0..4, { unroll!(I in 0..4, { sum[I] += loaded[PART][I]; }); });
         next += WIDE_LOADS;
     }
     while next < parts.count {
         let loaded = part(next);
-        unrolled!(I in [0 1 2 3] { sum[I] += loaded[I]; });
+        unroll!(I in 0..4, { sum[I] += loaded[I]; });
         next += 1;
     }
     // There are elements, so a line has some; `max` is for the compiler, which sees a division by 0.

@@ -1,29 +1,26 @@
-//! 8-bit products with factors for blocks: [`gemm::sm90::blocks`].
+//! 8-bit products with factors for blocks: [`gemm::sm90::block_scaled`].
 
 use bytemuck::Pod;
-use cuda_std::kernel::Kernel as KernelType;
-use gemm::sm90::blocks::{BLOCK, TABLE, gemm_grouped_e4m3_blocks_nt_128x128};
-use gemm::sm90::entries::{Arguments, Entry};
-use gemm::sm90::epilogue::Terms;
-use gemm::sm90::problem::Problem;
-use gemm::sm90::store::Number;
+use gemm::sm90::block_scaled::BLOCK;
+use gemm::sm90::epilogue::{OutputParams, OutputType};
+use gemm::sm90::instances::{Entry, Kind, TABLE};
+use gemm::sm90::tile_scheduler::GemmShape;
 use half::bf16;
 use num::E4M3;
 
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
-use crate::launch::{LaunchConfig, launch};
-use crate::memory::tensor_map::TensorMap;
-use crate::memory::{DeviceView, DeviceViewMut, Within, same_length};
+use crate::memory::{DeviceView, DeviceViewMut, same_length};
 use crate::stream::Stream;
 use crate::tensor::{DType, Element};
 
-use super::grouped::{check_offsets, most_tiles};
-use super::matmul::invalid;
+use super::check::invalid;
+use super::epilogue::{Epilogue, Vector};
+use super::grouped::{check_offsets, most_tiles, of_kind};
 use super::matrix::{Matrix, ROW_ALIGNMENT};
 use super::problem::side;
-use super::sm90::{ARCH, BOX, K_BYTES, in_units, map, paired};
+use super::sm90::{self, ARCH, BOX, Groups, K_BYTES, Launch, Scales, in_units, map, paired};
 
 /// The operation that errors name.
 const OPERATION: &str = "BlockScaled::run";
@@ -72,7 +69,8 @@ impl BlockScaled<'_> {
         kernel: &str,
         c: impl Into<DeviceViewMut<'c, bf16>>,
     ) -> Result<()> {
-        let index = Self::kernels().position(|name| name == kernel).ok_or_else(|| {
+        let found = of_kind(Kind::BlockScaled).find(|(_, entry)| entry.name == kernel);
+        let (index, _) = found.ok_or_else(|| {
             let wanted = format!("one of {}", Self::kernels().collect::<Vec<_>>().join(", "));
             invalid("the kernel", kernel.to_owned(), wanted, "take one of `BlockScaled::kernels`")
         })?;
@@ -83,7 +81,7 @@ impl BlockScaled<'_> {
 
     /// Names of the kernels, all of which can do every product.
     pub fn kernels() -> impl Iterator<Item = &'static str> {
-        TABLE.iter().map(|entry| entry.name)
+        of_kind(Kind::BlockScaled).map(|(_, entry)| entry.name)
     }
 
     /// The kernel, by its place in the table, for operands that have been checked: that whose waves of tiles take the least time on so many multiprocessors.
@@ -94,7 +92,7 @@ impl BlockScaled<'_> {
             // A tile of 64 rows takes 0.6 of the time of one of 128 (H200, 4096 and 8192 cubed): it loads all of B.
             tiles.div_ceil(multiprocessors as usize) * (block_m + BLOCK / 4) as usize
         };
-        let best = TABLE.iter().enumerate().min_by_key(|(_, entry)| time(entry));
+        let best = of_kind(Kind::BlockScaled).min_by_key(|(_, entry)| time(entry));
         best.map_or(0, |(index, _)| index)
     }
 
@@ -106,12 +104,12 @@ impl BlockScaled<'_> {
         if self.k == 0 {
             return c.fill_zero(stream);
         }
-        let (entry, launch) = (&TABLE[index], LAUNCHES[index]);
+        let entry = &TABLE[index];
         let tiles = self.m.div_ceil(entry.block[0] as usize) * self.n.div_ceil(entry.block[1] as usize);
-        let launched = self.launched(entry, 1, &c)?;
-        // SAFETY: lengths are those of the shape, c is exclusively borrowed, maps, grid and block are what the kernel asks for, and it
-        // waits for earlier launches before it touches memory.
-        unsafe { launch(stream, config(stream, entry, tiles), launched) }
+        let blocks = blocks(stream, tiles);
+        let launched = self.launched(stream, entry, 1, None, &c)?;
+        // SAFETY: lengths are those of the shape, c is exclusively borrowed, and maps are what the kernel asks for.
+        unsafe { sm90::launch(stream, index, blocks, launched) }
     }
 
     /// Queues the products of groups of rows, as [`GroupedMatmul`](super::GroupedMatmul) does: rows `offsets[g]..offsets[g + 1]` of A by matrix `g` of B.
@@ -140,30 +138,30 @@ impl BlockScaled<'_> {
             let got = "0".to_owned();
             return Err(invalid("k", got, "at least 1, with groups".to_owned(), "fill C with zeros instead"));
         }
-        let entry = &TABLE[0];
-        let tiles = most_tiles(entry, self.m, self.n, groups)?;
-        let (a, b, d, arguments, data, factors_a, pitch, factors_b) = self.launched(entry, groups, &c)?;
-        let is_wide = T::DTYPE == DType::I64;
-        let offsets = offsets.bytes().cast::<i32>();
-        let groups = side("the groups", groups)?;
-        let arguments = (a, b, d, arguments, data, factors_a, pitch, factors_b, offsets, is_wide, groups);
-        let config = config(stream, entry, tiles as usize);
-        // SAFETY: lengths are those of the shape for so many groups, c is exclusively borrowed, there is one offset more than groups, maps,
-        // grid and block are what the kernel asks for, and it waits for earlier launches before it touches memory.
-        unsafe { launch::<gemm_grouped_e4m3_blocks_nt_128x128>(stream, config, arguments) }
+        let Some((index, entry)) = of_kind(Kind::BlockScaledGrouped).next() else { return Ok(()) };
+        let blocks = blocks(stream, most_tiles(entry, self.m, self.n, groups)? as usize);
+        let offsets = Vector { data: offsets.bytes(), dtype: T::DTYPE };
+        let count = side("the groups", groups)?;
+        let launched = self.launched(stream, entry, groups, Some(Groups { offsets, count }), &c)?;
+        // SAFETY: lengths are those of the shape for so many groups, c is exclusively borrowed, there is one offset more than
+        // groups, and maps are what the kernel asks for.
+        unsafe { sm90::launch(stream, index, blocks, launched) }
     }
 
-    /// The maps and what else kernels get, for so many matrices of B. The launch begins the write of C.
+    /// What a kernel is launched with, for so many matrices of B. C is written after everything that uses it.
     fn launched<'l>(
         &'l self,
+        stream: &Stream,
         entry: &Entry,
-        groups: usize,
+        of_b: usize,
+        groups: Option<Groups<'l>>,
         c: &'l DeviceViewMut<'_, bf16>,
-    ) -> Result<Launched<'l>> {
+    ) -> Result<Launch<'l>> {
         let Self { m, n, k, .. } = *self;
         let [block_m, block_n, _] = entry.block;
         let map_a = map(self.a.bytes(), DType::F8E4M3, (k, m, k), (1, 0), [K_BYTES, block_m])?;
-        let map_b = map(self.b.bytes(), DType::F8E4M3, (k, n, k), (groups, n * k), [K_BYTES, block_n])?;
+        let map_b = map(self.b.bytes(), DType::F8E4M3, (k, n, k), (of_b, n * k), [K_BYTES, block_n])?;
+        c.before_write(stream)?;
         let matrix = Matrix::new::<bf16>(c.view(), m, n);
         // A part of a buffer may begin anywhere.
         let operand = matrix.operand();
@@ -174,23 +172,29 @@ impl BlockScaled<'_> {
         } else {
             map_a
         };
-        let arguments = Arguments {
-            problem: Problem { m: side("m", m)?, n: side("n", n)?, k: side("k", k)?, batch: 1, band: BAND },
-            terms: Terms { alpha: 1.0, beta: 0.0, activation: 0 },
-            row: n as u64,
-            matrix: 0,
-            residual_row: 0,
-            residual_matrix: 0,
-            result: Number::Half,
-            bias_f32: false,
-            residual_f32: false,
-            paired: paired(&operand, n),
-            residual_paired: false,
-            copied: aligned,
-            plain: aligned,
-            fetched: false,
+        let shape = GemmShape {
+            m: side("m", m)?,
+            n: side("n", n)?,
+            k: side("k", k)?,
+            batch: 1,
+            raster_group: RASTER_GROUP,
         };
-        Ok((map_a, map_b, map_c, arguments, bytes.within(), self.factors_a, m as u32, self.factors_b))
+        let output = OutputParams {
+            paired: paired(&operand, n),
+            by_tma: aligned,
+            plain: aligned,
+            ..OutputParams::new(n as u64, OutputType::Element16)
+        };
+        Ok(Launch {
+            maps: [map_a, map_b, map_c, map_c],
+            shape,
+            output,
+            data: bytes.as_ptr(),
+            epilogue: Epilogue::NONE,
+            transposed: false,
+            groups,
+            scales: Some(Scales { a: self.factors_a, b: self.factors_b, a_pitch: shape.m }),
+        })
     }
 
     fn check(&self, stream: &Stream, groups: usize, c: usize) -> Result<()> {
@@ -217,49 +221,9 @@ impl BlockScaled<'_> {
 }
 
 /// As many blocks as there are tiles, or as run at once.
-fn config(stream: &Stream, entry: &Entry, tiles: usize) -> LaunchConfig {
-    let blocks = tiles.min(stream.device().properties().sm_count as usize);
-    LaunchConfig::new([blocks as u32, 1, 1], [entry.threads, 1, 1])
-        .with_shared(entry.shared)
-        .overlapping_previous()
+fn blocks(stream: &Stream, tiles: usize) -> u32 {
+    tiles.min(stream.device().properties().sm_count as usize) as u32
 }
 
-/// Rows of tiles of a band: those that run at a time on some 130 multiprocessors make a square.
-const BAND: u32 = 12;
-
-/// What all kernels take.
-type Parameters = <gemm::sm90::blocks::gemm_e4m3_blocks_nt_128x128 as KernelType>::Params;
-
-/// What they are launched with: maps of A, B and C, scalars, C, factors of A and elements between blocks of them, factors of B.
-type Launched<'a> = (
-    TensorMap<'a>,
-    TensorMap<'a>,
-    TensorMap<'a>,
-    Arguments,
-    Within<'a, u8>,
-    DeviceView<'a, f32>,
-    u32,
-    DeviceView<'a, f32>,
-);
-
-/// Launches a kernel.
-///
-/// # Safety
-/// As for the kernel.
-unsafe fn launch_as<K: KernelType<Params = Parameters>>(
-    stream: &Stream,
-    config: LaunchConfig,
-    launched: Launched<'_>,
-) -> Result<()> {
-    // SAFETY: the caller's contract.
-    unsafe { launch::<K>(stream, config, launched) }
-}
-
-macro_rules! launches {
-    ($($name:ident)*) => {
-        /// In the order of the table.
-        static LAUNCHES: [unsafe fn(&Stream, LaunchConfig, Launched<'_>) -> Result<()>; TABLE.len()] =
-            [$(launch_as::<gemm::sm90::blocks::$name>),*];
-    };
-}
-gemm::for_each_sm90_blocks_kernel!(launches);
+/// Rows of tiles of a raster group: those that run at a time on some 130 multiprocessors make a square.
+const RASTER_GROUP: u32 = 12;

@@ -1,20 +1,22 @@
-//! k in parts: a kernel of [`gemm::sm90`] takes the parts for a batch of products in f32, and [`gemm::sm90::parts`] adds their sums.
+//! Split-K through memory: a kernel of the table takes the parts of k for a batch of products in f32, and [`gemm::sm90::split_k`]
+//! adds their sums.
 
-use gemm::epilogue::Activation;
-use gemm::sm90::parts::{self as kernel, Parts};
+use gemm::sm90::split_k::{self as kernel, SplitK};
 
 use crate::error::Result;
-use crate::launch::{LaunchConfig, launch};
+use crate::launch::{LaunchConfig, launch as launch_kernel};
 use crate::memory::DeviceBuffer;
+use crate::ops::gemm::any::strided_gemm;
+use crate::ops::gemm::check::invalid;
+use crate::ops::gemm::config::Config;
+use crate::ops::gemm::epilogue::Epilogue;
+use crate::ops::gemm::matmul::Matmul;
+use crate::ops::gemm::matrix::{Matrix, MatrixMut, ROW_ALIGNMENT, Shape};
+use crate::ops::gemm::problem::{EpilogueDesc, Operand, Order, Problem};
 use crate::stream::Stream;
 use crate::tensor::DType;
 
-use super::any::kernel_problem;
-use super::config::Config;
-use super::matmul::invalid;
-use super::matrix::{Matrix, MatrixMut, ROW_ALIGNMENT, Shape};
-use super::problem::{Finish, Operand, Order, Problem};
-use super::run::Operands;
+use super::launch::launch_matmul;
 
 /// Parts that are offered.
 pub(super) const COUNTS: [u32; 7] = [2, 4, 8, 16, 32, 64, 128];
@@ -28,8 +30,7 @@ const ROUND_US: f64 = 0.5;
 /// Bytes a microsecond, from the L2 cache.
 const BYTES_PER_US: f64 = 3e6;
 
-/// The parts as a batch of products; none where they would not be equal, or not begin at 16-byte boundaries, or where
-/// the result has a factor.
+/// The parts as a batch of products; none where they would not be equal, or not begin at 16-byte boundaries.
 pub(super) fn cut(problem: &Problem, count: u32) -> Option<Problem> {
     let Problem { m, n, k, batch, a, b, c, .. } = *problem;
     let part = k / count;
@@ -43,7 +44,7 @@ pub(super) fn cut(problem: &Problem, count: u32) -> Option<Problem> {
     };
     let is_even = k.is_multiple_of(count) && is_aligned(&a) && is_aligned(&b);
     let elements = u64::from(m) * u64::from(n);
-    if batch != 1 || !is_even || elements > MOST_ELEMENTS || problem.finish.scaled_result {
+    if batch != 1 || !is_even || elements > MOST_ELEMENTS {
         return None;
     }
     let leading = u64::from(if c.order == Order::Rows { n } else { m });
@@ -57,7 +58,7 @@ pub(super) fn cut(problem: &Problem, count: u32) -> Option<Problem> {
         batch_stride: elements,
         alignment: alignment as u32,
     };
-    Some(Problem { k: part, batch: count, a, b, c: sums, finish: Finish::default(), ..*problem })
+    Some(Problem { k: part, batch: count, a, b, c: sums, epilogue: EpilogueDesc::default(), ..*problem })
 }
 
 /// How long adding the parts' sums takes.
@@ -66,14 +67,8 @@ pub(super) fn estimate_us(problem: &Problem, count: u32) -> f64 {
     START_US + f64::from(count.div_ceil(kernel::LOADS)) * ROUND_US + bytes / BYTES_PER_US
 }
 
-/// Queues the product of parts, by `whole`, which queues a batch of whole products, and the sum.
-pub(super) fn launch_parts(
-    stream: &Stream,
-    problem: &Problem,
-    config: &Config,
-    operands: Operands<'_>,
-    whole: fn(&Stream, &Problem, &Config, Operands<'_>) -> Result<()>,
-) -> Result<()> {
+/// Queues the products of the parts, and their sum.
+pub(super) fn launch(stream: &Stream, problem: &Problem, config: &Config, product: Matmul<'_>) -> Result<()> {
     let count = config.split_k;
     let Some(parts) = cut(problem, count) else {
         let wanted = "a number of parts that k is cut into evenly".to_owned();
@@ -87,49 +82,33 @@ pub(super) fn launch_parts(
     let c = MatrixMut::new::<f32>(&mut sums, lines, length).batch(batch);
     let c = if by_columns { c.transposed() } else { c };
     let k = parts.k as usize;
-    let (a, b) = (operands.a.shape, operands.b.shape);
+    let (a, b) = (product.a.shape, product.b.shape);
     let a = Shape { columns: k, batch, matrix: k * a.column, dense: false, ..a };
     let b = Shape { rows: k, batch, matrix: k * b.row, dense: false, ..b };
-    let product = Operands {
-        a: Matrix { shape: a, ..operands.a },
-        b: Matrix { shape: b, ..operands.b },
+    let of_parts = Matmul {
+        a: Matrix { shape: a, ..product.a },
+        b: Matrix { shape: b, ..product.b },
         c,
-        alpha: 1.0,
-        beta: 0.0,
-        activation: Activation::None,
-        bias: None,
-        residual: None,
-        scale_a: None,
-        scale_b: None,
-        scale_c: None,
-        amax: None,
+        precision: product.precision,
+        epilogue: Epilogue::NONE,
     };
-    whole(stream, &parts, &Config { split_k: 1, ..*config }, product)?;
+    launch_matmul(stream, &parts, &Config { split_k: 1, ..*config }, of_parts)?;
     let has_lines = length.is_multiple_of(kernel::WIDE as usize)
         && u64::from(problem.c.alignment) == ROW_ALIGNMENT
         && problem.c.dtype.size() > 1;
-    let is_wide = problem.finish.is_plain() && has_lines;
-    sum(stream, problem, Parts { count, by_columns, is_wide }, &sums, operands)
-}
-
-fn sum(
-    stream: &Stream,
-    problem: &Problem,
-    parts: Parts,
-    sums: &DeviceBuffer<f32>,
-    operands: Operands<'_>,
-) -> Result<()> {
-    let arguments = kernel_problem(problem, &operands);
-    let Operands { c, bias, residual, scale_a, scale_b, amax, .. } = operands;
+    let is_wide = problem.epilogue.is_plain() && has_lines;
+    let parts = SplitK { count, by_columns, is_wide };
+    let gemm = strided_gemm(problem, &product);
+    let width = n / product.epilogue.activation.columns() as usize;
     // `cut` takes no more elements than fit.
-    let blocks = kernel::threads(&arguments, parts).div_ceil(u64::from(kernel::THREADS)) as u32;
-    let config = LaunchConfig::new([blocks, 1, 1], [kernel::THREADS, 1, 1]).overlapping_previous();
-    let (bias, residual) = (bias.map(|bias| bias.data), residual.map(|residual| residual.data));
-    let amax = amax.map(|amax| amax.bytes().cast::<u32>());
-    let arguments = (arguments, parts, sums, scale_a, scale_b, bias, residual, amax, c.data);
-    // SAFETY: `sums` has the parts that were just queued; shapes and strides have been checked; C is exclusively borrowed and does not overlap
-    // itself; for SwiGLU n is even; grid and block are what the kernel asks for, and it waits for earlier launches before it touches memory.
-    unsafe { launch::<kernel::gemm_sum_parts>(stream, config, arguments) }
+    let threads = if is_wide { m * width / kernel::WIDE as usize } else { m * width };
+    let launch_config = LaunchConfig::linear(threads, kernel::THREADS).overlapping_previous();
+    let Matmul { c, epilogue, .. } = product;
+    let arguments = (gemm, epilogue.args(false), c.data, parts, &sums);
+    // SAFETY: `sums` has the parts that were just queued; shapes and strides have been checked; C is exclusively borrowed and does
+    // not overlap itself; for SwiGLU n is even; grid and block are what the kernel asks for, and it waits for earlier launches
+    // before it touches memory.
+    unsafe { launch_kernel::<kernel::gemm_sum_parts>(stream, launch_config, arguments) }
 }
 
 #[cfg(test)]
@@ -149,7 +128,7 @@ mod tests {
             b: operand(DType::BF16, Order::Columns, u64::from(k)),
             c: operand(DType::BF16, Order::Rows, 48),
             precision: Precision::F32,
-            finish: Finish { factor: true, ..Finish::default() },
+            epilogue: EpilogueDesc { factor: true, ..EpilogueDesc::default() },
         }
     }
 
@@ -158,7 +137,7 @@ mod tests {
         let parts = cut(&problem(256, Order::Rows), 4).unwrap();
         assert_eq!((parts.k, parts.batch, parts.a.batch_stride, parts.b.batch_stride), (64, 4, 64, 64));
         assert_eq!((parts.c.dtype, parts.c.leading, parts.c.batch_stride), (DType::F32, 48, 64 * 48));
-        assert!(parts.finish.is_plain());
+        assert!(parts.epilogue.is_plain());
         assert_eq!(cut(&problem(256, Order::Columns), 4).unwrap().a.batch_stride, 64 * 64);
     }
 

@@ -4,13 +4,14 @@
 //! copies from the L2 cache, and what a multiprocessor takes in. Stores follow. Memory cannot be faster than it is: each operand comes from it once, or, where
 //! both do not fit in the cache, once for each wave that needs it. The figures are fitted to a sweep of one H200 (`benches/NOTES.md`).
 
-use gemm::sm90::entries::Entry;
+use gemm::sm90::instances::Entry;
 
-use super::config::Repack;
-use super::problem::{Operand, Problem};
-use super::repack;
-use super::select::Facts;
-use super::sm90::{K_BYTES, View, clusters, resident, straddles};
+use super::candidates::{View, clusters, resident, straddles};
+use super::launch::K_BYTES;
+use crate::ops::gemm::config::Repack;
+use crate::ops::gemm::problem::{Operand, Problem};
+use crate::ops::gemm::repack;
+use crate::ops::gemm::select::DeviceCapabilities;
 
 /// What one multiprocessor does in a microsecond: multiplications of 16-bit types, bytes that it asks the L2 cache for, bytes that come into
 /// shared memory (64 a clock), and bytes of C that go out.
@@ -46,19 +47,19 @@ pub(super) fn estimate_us(
     view: &View,
     problem: &Problem,
     [to_a, to_b]: [Repack; 2],
-    facts: &Facts,
+    device: &DeviceCapabilities,
 ) -> f64 {
     let Problem { k, batch, .. } = *problem;
     let copies = repack::estimate_us(to_a, view.m, k, batch, view.a.dtype.size())
         + repack::estimate_us(to_b, k, view.n, batch, view.b.dtype.size());
     let [across_m, across_n, shares] = entry.cluster;
     let start = if across_m * across_n * shares > 1 { START_US + CLUSTER_US } else { START_US };
-    let waves = f64::from(clusters(entry, view, batch).div_ceil(resident(entry, facts)));
+    let waves = f64::from(clusters(entry, view, batch).div_ceil(resident(entry, device)));
     let [_, _, block_k] = entry.block;
     let steps = waves * f64::from(k.div_ceil(block_k).div_ceil(shares));
     let store = exchange_us(entry) + store_us(entry, problem) / f64::from(shares);
     // With ping-pong, stores hide behind the other consumer's multiplications, but for the last one.
-    let is_slow = entry.chunk_columns < WIDE_CHUNK && !problem.finish.is_plain();
+    let is_slow = entry.chunk_columns < WIDE_CHUNK && !problem.epilogue.is_plain();
     let shown = if !entry.ping_pong {
         FOLLOWED
     } else if is_slow {
@@ -69,7 +70,7 @@ pub(super) fn estimate_us(
     let followed = shown * (waves - 1.0);
     let again = if shares > 1 && waves > 1.0 { SHARED_AGAIN } else { 1.0 };
     let tiles = again * steps * step_us(entry, view, [to_a, to_b]) + (1.0 + followed) * store;
-    let memory = memory_bytes(entry, view, problem, waves, facts) / MEMORY_BYTES_PER_US;
+    let memory = memory_bytes(entry, view, problem, waves, device) / MEMORY_BYTES_PER_US;
     start + copies + beside(tiles, memory)
 }
 
@@ -97,7 +98,7 @@ fn step_us(entry: &Entry, view: &View, [to_a, to_b]: [Repack; 2]) -> f64 {
 
 fn store_us(entry: &Entry, problem: &Problem) -> f64 {
     let [block_m, block_n, _] = entry.block;
-    let ways = if problem.finish.is_plain() { 1.0 } else { THROUGH_EPILOGUE };
+    let ways = if problem.epilogue.is_plain() { 1.0 } else { THROUGH_EPILOGUE };
     ways * f64::from(block_m * block_n) * problem.c.dtype.size() as f64 / STORE_BYTES_PER_US
 }
 
@@ -109,13 +110,19 @@ fn exchange_us(entry: &Entry) -> f64 {
 }
 
 /// Bytes that come from memory and go there.
-fn memory_bytes(entry: &Entry, view: &View, problem: &Problem, waves: f64, facts: &Facts) -> f64 {
+fn memory_bytes(
+    entry: &Entry,
+    view: &View,
+    problem: &Problem,
+    waves: f64,
+    device: &DeviceCapabilities,
+) -> f64 {
     let (m, n, batch) = (f64::from(view.m), f64::from(view.n), f64::from(problem.batch));
     let line = f64::from(problem.k) * view.a.dtype.size() as f64;
     let once = (m + n) * line * batch;
     // The tiles of a wave make a square.
     let [block_m, block_n, _] = entry.block;
-    let side = (f64::from(facts.sm_count / entry.cluster[2]) * f64::from(block_m * block_n)).sqrt();
+    let side = (f64::from(device.sm_count / entry.cluster[2]) * f64::from(block_m * block_n)).sqrt();
     let again = waves * (m.min(side) + n.min(side)) * line;
     let operands = if once > CACHE_BYTES { once.max(again) } else { once };
     operands + m * n * batch * problem.c.dtype.size() as f64
@@ -123,30 +130,30 @@ fn memory_bytes(entry: &Entry, view: &View, problem: &Problem, waves: f64, facts
 
 #[cfg(test)]
 mod tests {
-    use crate::ops::gemm::Finish;
-    use crate::ops::gemm::config::{Offer, Refusal};
+    use crate::ops::gemm::EpilogueDesc;
+    use crate::ops::gemm::config::{Candidate, Rejection};
     use crate::ops::gemm::problem::{Operand, Order, Precision, Problem};
-    use crate::ops::gemm::select::{Facts, Sink};
-    use crate::ops::gemm::sm90::{ARCH, FAMILY};
+    use crate::ops::gemm::select::{CandidateSink, DeviceCapabilities};
+    use crate::ops::gemm::sm90::{ARCH, BACKEND};
     use crate::tensor::DType;
 
-    struct Best(Option<Offer>);
+    struct Best(Option<Candidate>);
 
-    impl Sink for Best {
-        fn offer(&mut self, offer: Offer) {
-            if self.0.is_none_or(|best| offer.estimate_us < best.estimate_us) {
-                self.0 = Some(offer);
+    impl CandidateSink for Best {
+        fn add(&mut self, candidate: Candidate) {
+            if self.0.is_none_or(|best| candidate.estimate_us < best.estimate_us) {
+                self.0 = Some(candidate);
             }
         }
-        fn refuse(&mut self, _: Refusal) {}
+        fn reject(&mut self, _: Rejection) {}
     }
 
     /// `C = A B^T` on an H200.
-    fn chosen(sides: (u32, u32, u32), dtype: DType, c: DType) -> Offer {
-        chosen_with(Finish::default(), sides, dtype, c)
+    fn chosen(sides: (u32, u32, u32), dtype: DType, c: DType) -> Candidate {
+        chosen_with(EpilogueDesc::default(), sides, dtype, c)
     }
 
-    fn chosen_with(finish: Finish, (m, n, k): (u32, u32, u32), dtype: DType, c: DType) -> Offer {
+    fn chosen_with(epilogue: EpilogueDesc, (m, n, k): (u32, u32, u32), dtype: DType, c: DType) -> Candidate {
         let operand = |dtype: DType, order, leading: u32| {
             let row = u64::from(leading) * dtype.size() as u64;
             let alignment = if row.is_multiple_of(16) { 16 } else { dtype.size() as u32 };
@@ -154,9 +161,13 @@ mod tests {
         };
         let (a, b) = (operand(dtype, Order::Rows, k), operand(dtype, Order::Columns, k));
         let c = operand(c, Order::Rows, n);
-        let problem = Problem { m, n, k, batch: 1, a, b, c, precision: Precision::Tf32, finish };
+        let problem = Problem { m, n, k, batch: 1, a, b, c, precision: Precision::Tf32, epilogue };
         let mut best = Best(None);
-        (FAMILY.offers)(&problem, &Facts { arch: ARCH, sm_count: 132, shared_bytes: 227 << 10 }, &mut best);
+        (BACKEND.candidates)(
+            &problem,
+            &DeviceCapabilities { arch: ARCH, sm_count: 132, shared_bytes: 227 << 10 },
+            &mut best,
+        );
         best.0.unwrap()
     }
 
@@ -164,9 +175,9 @@ mod tests {
     /// it takes too long for that where k is short: 8192 x 8192 x 2048 462 us, next to 128 433; 4096 x 14336 x 4096 (with `gelu`) 634 and 627.
     #[test]
     fn epilogues_go_where_their_stores_are_hidden() {
-        let finish = Finish { bias: Some(DType::BF16), ..Finish::default() };
+        let epilogue = EpilogueDesc { bias: Some(DType::BF16), ..EpilogueDesc::default() };
         for sides in [(1024, 4096, 4096), (4096, 4096, 4096), (8192, 8192, 2048), (4096, 14_336, 4096)] {
-            let name = chosen_with(finish, sides, DType::BF16, DType::BF16).config.to_string();
+            let name = chosen_with(epilogue, sides, DType::BF16, DType::BF16).config.to_string();
             assert!(name.contains("_128x128_pp"), "{sides:?}: {name}");
         }
     }
@@ -242,7 +253,7 @@ mod tests {
                 DType::F8E4M3 => DType::BF16,
                 other => other,
             };
-            let Offer { config, estimate_us, .. } = chosen(sides, dtype, c);
+            let Candidate { config, estimate_us, .. } = chosen(sides, dtype, c);
             let name = config.kernel.name();
             assert!(fastest.iter().any(|end| name.ends_with(end)), "{sides:?} {dtype}: {config}");
             assert!(

@@ -1,13 +1,13 @@
-//! Where a thread's elements are in a piece of the result in shared memory, and how they get there.
+//! Where a thread's elements are in a subtile of the result in shared memory, and how they get there.
 
 use cuda_std::matrix;
 use cuda_std::warp::{FULL_MASK, warp_shuffle_xor};
 use layout::wgmma::Swizzle;
 
 use super::config::Config;
-use super::epilogue::{Pairs, each_pair};
-use super::operands::{GROUP_ROWS, Half, Operands, Tile};
-use crate::unroll::unrolled;
+use super::fusion::{Pairs, each_pair};
+use super::operands::{AccumulatorTile, Element16, GROUP_ROWS, Operands};
+use primitives::unroll;
 
 /// Bytes of a 16-byte unit.
 const UNIT: u32 = layout::UNIT_BYTES;
@@ -21,8 +21,8 @@ const WIDE: u32 = 2 * STEP_COLUMNS;
 pub(super) fn chunk<C: Config, const N: usize>(tile: &C::Stored, number: u32) -> Pairs<N> {
     let chunks = (C::STORED_N / C::CHUNK_COLUMNS) as usize;
     let mut x = [[0.0; 2]; N];
-    unrolled!(GROUP in [0 1] { if GROUP < C::Stored::GROUPS {
-        unrolled!(INDEX in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15] {
+    unroll!(GROUP in 0..2, { if GROUP < C::Stored::GROUPS {
+        unroll!(INDEX in 0..16, {
             if INDEX < chunks && number == (GROUP * chunks + INDEX) as u32 {
                 each_pair!(PAIR of N {
                     let first = 2 * (N * INDEX + PAIR);
@@ -83,7 +83,7 @@ impl Spot {
     }
 }
 
-/// Where a thread's pairs of a chunk are in a piece in shared memory. Units of a line change places as the copy engine's swizzle has it, so that the
+/// Where a thread's pairs of a chunk are in a subtile in shared memory. Units of a line change places as the copy engine's swizzle has it, so that the
 /// eight rows of a warp's store do not meet in one bank.
 #[derive(Clone, Copy, Debug)]
 pub struct Slots {
@@ -96,14 +96,14 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Of pairs that begin at `spot` of a piece, whose elements take so many bytes.
+    /// Of pairs that begin at `spot` of a subtile, whose elements take so many bytes.
     #[inline(always)]
-    pub(super) fn new<C: Config>(piece: u32, spot: Spot, bytes: u32) -> Self {
+    pub(super) fn new<C: Config>(subtile: u32, spot: Spot, bytes: u32) -> Self {
         let length = if C::TRANSPOSED { GROUP_ROWS } else { C::STORE_COLUMNS };
         let line = spot.row * (length * bytes);
         // A line is as long as the swizzle's span; lines 8 apart are flipped alike.
         let flip = Swizzle::of_span(length * bytes).apply(line) ^ line;
-        Self { first: piece + line + ((spot.column * bytes) ^ flip), length, bytes }
+        Self { first: subtile + line + ((spot.column * bytes) ^ flip), length, bytes }
     }
 
     /// Shared address of a pair.
@@ -116,10 +116,10 @@ impl Slots {
     }
 }
 
-/// Where a thread writes a piece of 16-bit elements by `stmatrix`.
+/// Where a thread writes a subtile of 16-bit elements by `stmatrix`.
 #[derive(Clone, Copy)]
 pub(super) struct Lines {
-    /// Bytes of the thread's line from the beginning of the piece.
+    /// Bytes of the thread's line from the beginning of the subtile.
     line: u32,
     /// Unit of the line in the first step.
     unit: u32,
@@ -145,22 +145,22 @@ impl Lines {
     fn at(line: u32, elements: u32, unit: u32) -> Self {
         let bytes = elements * 2;
         let address = line * bytes;
-        // Pieces begin where the pattern does.
+        // Subtiles begin where the pattern does.
         Self { line: address, unit, flip: (Swizzle::of_span(bytes).apply(address) ^ address) / UNIT }
     }
 
     #[inline(always)]
-    pub unsafe fn write<C: Config>(self, tile: &C::Stored, group: usize, piece: usize, to: u32) {
+    pub unsafe fn write<C: Config>(self, tile: &C::Stored, group: usize, subtile: usize, to: u32) {
         let steps = (C::STORE_COLUMNS / STEP_COLUMNS) as usize;
-        let half = |index: usize| {
-            <C::Operands as Operands>::Half::pack(tile.get(group, index), tile.get(group, index + 1))
+        let pair = |index: usize| {
+            <C::Operands as Operands>::Element16::pack(tile.get(group, index), tile.get(group, index + 1))
         };
-        unrolled!(PAIR in [0 1 2 3] {
-            let index = 4 * (piece * steps + 2 * PAIR);
-            // SAFETY: all lanes of the warp are here; lines of the piece.
+        unroll!(PAIR in 0..4, {
+            let index = 4 * (subtile * steps + 2 * PAIR);
+            // SAFETY: all lanes of the warp are here; lines of the subtile.
             unsafe {
                 if 2 * PAIR + 1 < steps {
-                    let registers = [half(index), half(index + 2), half(index + 4), half(index + 6)];
+                    let registers = [pair(index), pair(index + 2), pair(index + 4), pair(index + 6)];
                     if C::TRANSPOSED {
                         let columns = PAIR as u32 * WIDE * GROUP_ROWS * 2;
                         matrix::stmatrix_x4_trans(to + self.line + columns + (self.unit ^ self.flip) * UNIT, registers);
@@ -169,7 +169,7 @@ impl Lines {
                         matrix::stmatrix_x4(to + self.line + (unit ^ self.flip) * UNIT, registers);
                     }
                 } else if 2 * PAIR < steps {
-                    let registers = [half(index), half(index + 2)];
+                    let registers = [pair(index), pair(index + 2)];
                     if C::TRANSPOSED {
                         matrix::stmatrix_x2_trans(to + self.line + (self.unit ^ self.flip) * UNIT, registers);
                     } else {

@@ -12,40 +12,38 @@
 //! With one set, and the other warpgroup's products meanwhile, it takes 25 % longer, even in tiles of 256 x 128 10 % (H200, 4096 and 8192 cubed).
 //! Factors are read into registers four blocks or more before they are wanted, so that nothing waits for memory.
 
-use cuda_std::tma::TensorMap;
-use cuda_std::wgmma::{BF16, E4M3, ElementType};
-use cuda_std::{fastmath, kernel, warp, wgmma};
+use cuda_std::{fastmath, warp, wgmma};
+use primitives::pipeline::PipelineState;
+use primitives::unroll;
 
-use super::config::Config;
-use super::entries::{Arguments, Entry};
-use super::epilogue::{Fused, Terms, Vectors};
-use super::grouped::GroupTiles;
-use super::kernel::run;
-use super::operands::{Operands, Pair, Tile};
-use super::pipeline::Position;
-use super::problem::{Maps, Tiles, Walk};
-use super::store::{Output, stored};
-use super::sum::{Sum, Task};
+use super::config::{Config, EpiloguePlan, Of};
+use super::epilogue::{Output, OutputParams, store_with};
+use super::fusion::StandardFusion;
+use super::grouped::GroupScheduler;
+use super::instances::{GemmArguments, Inputs};
+use super::mainloop::{Mainloop, Task, run};
+use super::operands::{AccumulatorTile, Operands};
+use super::tile_scheduler::{PersistentScheduler, TileScheduler};
+use crate::epilogue::EpilogueParams;
 use crate::groups::Groups;
-use crate::unroll::unrolled;
 
 /// Elements of k, and columns of B, that have a factor in common.
 pub const BLOCK: u32 = 128;
 
 /// Where the factors lie.
-#[derive(Clone, Copy)]
-pub struct ByBlocks {
+#[derive(Clone, Copy, Debug)]
+pub struct BlockScales {
     /// Of A: `[k / 128][a_pitch]`, a row of the matrix beside the next.
     pub a: *const f32,
-    /// From a block of k to the next, at least m.
-    pub a_pitch: u32,
     /// Of B: `[matrices of B][n / 128][k / 128]`.
     pub b: *const f32,
+    /// From a block of k to the next in those of A, at least m.
+    pub a_pitch: u32,
 }
 
-impl<C: Config<Stored = <C as Config>::Tile>> Sum<C> for ByBlocks {
+impl<C: Config<Stored = <C as Config>::Tile>> Mainloop<C> for BlockScales {
     #[inline(always)]
-    unsafe fn tile(self, task: Task<C>, position: &mut Position) -> C::Stored {
+    unsafe fn accumulate(self, task: Task<C>, state: &mut PipelineState<Of<C>>) -> C::Stored {
         const {
             assert!(
                 <C::Operands as Operands>::BLOCK_K == BLOCK,
@@ -61,62 +59,62 @@ impl<C: Config<Stored = <C as Config>::Tile>> Sum<C> for ByBlocks {
         unsafe {
             let mut factors = Factors::new(self, &task);
             let (mut even, mut odd, mut sums) = (C::Tile::zero(), C::Tile::zero(), C::Tile::zero());
-            task.multiply(&mut even, *position, false);
+            task.multiply(&mut even, *state, false);
             // Stages whose products have not been issued.
             let mut left = task.k_tiles - 1;
             while left >= 2 {
                 let first = factors.next();
-                add_beside(&task, position, &mut sums, &mut even, first, &mut odd);
+                add_beside(&task, state, &mut sums, &mut even, first, &mut odd);
                 let second = factors.next();
-                add_beside(&task, position, &mut sums, &mut odd, second, &mut even);
+                add_beside(&task, state, &mut sums, &mut odd, second, &mut even);
                 left -= 2;
             }
             let last = factors.next();
             if left == 1 {
-                add_beside(&task, position, &mut sums, &mut even, last, &mut odd);
+                add_beside(&task, state, &mut sums, &mut even, last, &mut odd);
                 let last = factors.next();
-                add_last(&task, position, &mut sums, &mut odd, last);
+                add_last(&task, state, &mut sums, &mut odd, last);
             } else {
-                add_last(&task, position, &mut sums, &mut even, last);
+                add_last(&task, state, &mut sums, &mut even, last);
             }
             sums
         }
     }
 }
 
-/// Issues the next stage's products as `next`, and meanwhile adds those at `position`, `part`, times their factors.
+/// Issues the next stage's products as `next`, and meanwhile adds those at `state`, `part`, times their factors.
 ///
 /// # Safety
-/// As for [`Sum::tile`]; the products at `position` have been issued.
+/// As for [`Mainloop::accumulate`]; the products at `state` have been issued.
 #[inline(always)]
 unsafe fn add_beside<C: Config>(
     task: &Task<C>,
-    position: &mut Position,
+    state: &mut PipelineState<Of<C>>,
     sums: &mut C::Tile,
     part: &mut C::Tile,
     factors: [f32; 2],
     next: &mut C::Tile,
 ) {
-    let stage = position.stage;
-    *position = position.next::<C>();
+    let stage = state.stage;
+    *state = state.next();
     // SAFETY: the caller's contract; a stage is released after the products that read it.
     unsafe {
-        task.multiply(next, *position, false);
+        task.multiply(next, *state, false);
         wgmma::wait_group::<1>();
         part.fence();
-        task.ring.release(stage, task.thread);
+        task.block.release(stage, task.thread);
     }
     add(sums, part, factors);
 }
 
-/// Adds the last products, those at `position`.
+/// Adds the last products, those at `state`.
 ///
 /// # Safety
 /// As for [`add_beside`].
 #[inline(always)]
 unsafe fn add_last<C: Config>(
     task: &Task<C>,
-    position: &mut Position,
+    state: &mut PipelineState<Of<C>>,
     sums: &mut C::Tile,
     part: &mut C::Tile,
     factors: [f32; 2],
@@ -125,18 +123,18 @@ unsafe fn add_last<C: Config>(
     unsafe {
         wgmma::wait_group::<0>();
         part.fence();
-        task.ring.release(position.stage, task.thread);
+        task.block.release(state.stage, task.thread);
     }
-    *position = position.next::<C>();
+    *state = state.next();
     add(sums, part, factors);
 }
 
 /// Adds `part` times the factors of the thread's two rows.
 #[inline(always)]
-fn add<T: Tile>(sums: &mut T, part: &T, factors: [f32; 2]) {
-    unrolled!(STEP in [0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15] {
+fn add<T: AccumulatorTile>(sums: &mut T, part: &T, factors: [f32; 2]) {
+    unroll!(STEP in 0..16, {
         const { assert!(T::COLUMNS == BLOCK) };
-        unrolled!(REGISTER in [0 1 2 3] {
+        unroll!(REGISTER in 0..4, {
             let index = 4 * STEP + REGISTER;
             let sum = fastmath::fma(part.get(0, index), factors[REGISTER / 2], sums.get(0, index));
             sums.set(0, index, sum);
@@ -153,7 +151,7 @@ const QUAD: u32 = 4;
 /// product by a shuffle. So no factor is read twice, and each four blocks or more before it is wanted. (Nor are addresses the same in
 /// all lanes: ptxas would move what is read there into uniform registers at once, and so wait for it.)
 struct Factors {
-    from: ByBlocks,
+    from: BlockScales,
     /// The thread's first row, and A's last one.
     row: u32,
     last_row: u32,
@@ -174,14 +172,14 @@ struct Factors {
 impl Factors {
     /// From the first block on. The whole warp calls it.
     #[inline(always)]
-    unsafe fn new<C: Config>(from: ByBlocks, task: &Task<C>) -> Self {
+    unsafe fn new<C: Config>(from: BlockScales, task: &Task<C>) -> Self {
         let (lane, warp) = (task.thread % 32, task.thread / 32);
-        let across = task.problem.n.div_ceil(BLOCK) * task.corner.group;
+        let across = task.shape.n.div_ceil(BLOCK) * task.tile.group;
         let mut factors = Self {
             from,
-            row: task.corner.row + warp * 16 + lane / QUAD,
-            last_row: task.problem.m - 1,
-            columns: (across + task.corner.column / BLOCK) as usize * task.k_tiles as usize,
+            row: task.tile.row + warp * 16 + lane / QUAD,
+            last_row: task.shape.m - 1,
+            columns: (across + task.tile.column / BLOCK) as usize * task.k_tiles as usize,
             ahead: lane % QUAD,
             last: task.k_tiles - 1,
             block: 0,
@@ -206,7 +204,7 @@ impl Factors {
         // SAFETY: blocks and rows that there are.
         unsafe {
             self.column = self.from.b.add(self.columns + block).read();
-            unrolled!(HALF in [0 1] {
+            unroll!(HALF in 0..2, {
                 let row = self.row + HALF as u32 * 8;
                 let row = if row < self.last_row { row } else { self.last_row };
                 self.rows[HALF] = rows.add(row as usize).read();
@@ -242,114 +240,54 @@ impl Factors {
     }
 }
 
-/// Kernels: consumers, of 64 rows each.
-macro_rules! kernels {
-    ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: $consumers:literal;)*) => {
-        $(
-            /// The configuration of the kernel of this name.
-            pub struct $config;
-
-            impl Config for $config {
-                type Operands = Pair<E4M3, E4M3, BF16, 0, 0>;
-                type Tile = [[f32; BLOCK as usize / 2]; 1];
-                type Stored = Self::Tile;
-                const CONSUMERS: u32 = $consumers;
-                const PING_PONG: bool = false;
-                const CLUSTER_M: u32 = 1;
-                const CLUSTER_N: u32 = 1;
-                const TRANSPOSED: bool = false;
-            }
-
-            /// `C = (A * factors) (B * factors)` for A `[m, k]`, B `[n, k]`, in E4M3, C in bf16 or f32. Of `arguments`, `terms` are not
-            /// looked at, and there is no bias and no residual.
-            ///
-            /// # Safety
-            /// As [`run`](super::kernel::run) for this configuration, with one product in the batch; `factors_a` points to
-            /// `[k / 128 rounded up][pitch_a]` factors, `pitch_a` at least m, and `factors_b` to `[n / 128 rounded up][k / 128 rounded up]`.
-            #[kernel(launch_bounds(<$config as Config>::THREADS, 1))]
-            pub unsafe fn $name(
-                a: &TensorMap,
-                b: &TensorMap,
-                d: &TensorMap,
-                arguments: Arguments,
-                data: *mut u8,
-                factors_a: *const f32,
-                pitch_a: u32,
-                factors_b: *const f32,
-            ) {
-                let sum = ByBlocks { a: factors_a, a_pitch: pitch_a, b: factors_b };
-                let walk = Tiles::new::<$config>(&arguments.problem);
-                // SAFETY: the caller's contract.
-                unsafe { entry::<$config, _>(Maps { a, b, d }, arguments, walk, data, sum) }
-            }
-        )*
-
-        /// Every kernel here.
-        pub const TABLE: &[Entry] = &[$(Entry::of::<$config>(stringify!($name), ElementType::Bf16)),*];
-
-        /// Calls the macro of this name with the names of all kernels of `gemm::sm90::blocks`, in the order of its `TABLE`.
-        #[macro_export]
-        macro_rules! for_each_sm90_blocks_kernel {
-            ($dollar callback:ident) => { $dollar callback! { $($name)* } };
-        }
-    };
-}
-
-/// The work of an entry.
+/// A product with factors for blocks. The epilogue's inputs are not looked at.
 ///
 /// # Safety
-/// As the kernels.
+/// As [`run`], with what the arguments describe, and one product in the batch.
 #[inline(always)]
-unsafe fn entry<C: Config<Stored = <C as Config>::Tile>, W: Walk<C>>(
-    maps: Maps,
-    arguments: Arguments,
-    walk: W,
-    data: *mut u8,
-    sum: ByBlocks,
+pub(super) unsafe fn block_scaled<C: Config<Stored = <C as Config>::Tile, EpiloguePlan = EpiloguePlan<C>>>(
+    inputs: Inputs<'_>,
 ) {
-    let Arguments { problem, row, matrix, result, paired, copied, plain, .. } = arguments;
-    let output = Output { matrix, paired, copied, plain, ..Output::new(data, row, result) };
-    let none = Vectors::new(core::ptr::null(), 0, 0, false, false);
-    let terms = Terms { alpha: 1.0, beta: 0.0, activation: 0 };
-    let epilogue: Fused<BF16> = Fused::new(
-        terms,
-        none,
-        (core::ptr::null(), false),
-        none,
-        [core::ptr::null(); 3],
-        core::ptr::null_mut(),
-    );
+    let scheduler = PersistentScheduler::new::<C>(&inputs.arguments.shape);
     // SAFETY: the caller's contract.
-    unsafe { run::<C, _, _, _>(maps, problem, walk, sum, stored(maps, problem, output, epilogue)) }
+    unsafe { scaled::<C, _>(inputs, scheduler) }
 }
 
-/// As [`gemm_e4m3_blocks_nt_128x128`](fn@gemm_e4m3_blocks_nt_128x128) for [groups](crate::groups) of rows: B is `[groups, n, k]`, `factors_b`
-/// `[groups][n / 128 rounded up][k / 128 rounded up]`. `offsets` are `groups + 1` numbers of 64 bits if `is_wide`, else of 32.
+/// The same for [groups](crate::groups) of rows, with a matrix of B and its factors for each.
 ///
 /// # Safety
-/// As there, with a map of B for `groups` matrices.
-#[kernel(launch_bounds(<Blocks128x128 as Config>::THREADS, 1))]
-pub unsafe fn gemm_grouped_e4m3_blocks_nt_128x128(
-    a: &TensorMap,
-    b: &TensorMap,
-    d: &TensorMap,
-    arguments: Arguments,
-    data: *mut u8,
-    factors_a: *const f32,
-    pitch_a: u32,
-    factors_b: *const f32,
-    offsets: *const i32,
-    is_wide: bool,
-    groups: u32,
+/// As there.
+#[inline(always)]
+pub(super) unsafe fn block_scaled_grouped<
+    C: Config<Stored = <C as Config>::Tile, EpiloguePlan = EpiloguePlan<C>>,
+>(
+    inputs: Inputs<'_>,
 ) {
-    let sum = ByBlocks { a: factors_a, a_pitch: pitch_a, b: factors_b };
-    let groups = Groups::new(offsets, is_wide, groups, arguments.problem.m);
-    let walk = GroupTiles::new::<Blocks128x128>(&arguments.problem, groups);
+    let GemmArguments { shape, groups, .. } = inputs.arguments;
+    let scheduler = GroupScheduler::new::<C>(shape, Groups::new(inputs.offsets, groups, shape.m));
     // SAFETY: the caller's contract.
-    unsafe { entry::<Blocks128x128, _>(Maps { a, b, d }, arguments, walk, data, sum) }
+    unsafe { scaled::<C, _>(inputs, scheduler) }
 }
 
-kernels! { $
-    #[kernel] fn gemm_e4m3_blocks_nt_128x128 as Blocks128x128: 2;
-    #[kernel] fn gemm_e4m3_blocks_nt_64x128 as Blocks64x128: 1;
+/// # Safety
+/// As [`block_scaled`].
+#[inline(always)]
+unsafe fn scaled<
+    C: Config<Stored = <C as Config>::Tile, EpiloguePlan = EpiloguePlan<C>>,
+    S: TileScheduler<C>,
+>(
+    inputs: Inputs<'_>,
+    scheduler: S,
+) {
+    let Inputs { maps, arguments, data, scales: [a, b], .. } = inputs;
+    let GemmArguments { shape, output, scales_pitch, .. } = arguments;
+    // The rest is constant, so that the compiler leaves out what it means.
+    let OutputParams { row, matrix, element, paired, by_tma, plain, .. } = *output;
+    let params = &OutputParams { matrix, paired, by_tma, plain, ..OutputParams::new(row, element) };
+    let output = Output { data, params };
+    let scales = BlockScales { a, b, a_pitch: *scales_pitch };
+    let fusion: StandardFusion<'_, <C::Operands as Operands>::Element16> =
+        StandardFusion::new(&EpilogueParams::NONE, output);
+    // SAFETY: the caller's contract.
+    unsafe { run::<C, _, _, _>(maps, *shape, scheduler, scales, store_with(maps, *shape, output, fusion)) }
 }

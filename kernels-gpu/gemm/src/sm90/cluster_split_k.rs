@@ -1,5 +1,5 @@
-//! k shared out over the two blocks of a cluster, for few tiles and long k: each sums a share of k of the same tile, then stores one half of
-//! the tile's columns, for which it gets the other block's sums.
+//! Split-K within a cluster, for few tiles and long k: each of two blocks sums a share of k of the same tile, then stores one half of the tile's
+//! columns, for which it gets the other block's sums.
 //!
 //! ```text
 //!                          left half      right half
@@ -11,22 +11,22 @@
 //!
 //! Sums go from registers to the other block's shared memory (`st.async`) and complete on a barrier there: nothing is waited for but what
 //! is wanted. Each element is the sum of the same two numbers whoever adds them: results are bitwise repeatable.
-//! Through global memory ([`parts`](super::parts)) all sums would be written and read again.
+//! Through global memory ([`split_k`](super::split_k)) all sums would be written and read again.
 //!
-//! The inbox is not part of the ring, so that the next tile's copies go on meanwhile. It is empty when the consumer has read it, which
+//! The inbox is not a stage of the pipeline, so that the next tile's copies go on meanwhile. It is empty when the consumer has read it, which
 //! it tells the other block if that has another tile.
 //!
 //! Two blocks, no more: a cluster stays within a processing cluster of the device, of 16 or 18 multiprocessors of an H200 less those that are
 //! switched off. So not even 32 clusters of four, or 16 of eight, run at once, and a second round takes as long as the first.
 
-use cuda_std::{barrier, cluster, mbarrier, vector};
+use cuda_std::{cluster, mbarrier, vector};
+use primitives::pipeline::PipelineState;
+use primitives::shared_plan::SharedType;
+use primitives::unroll;
 
-use super::config::{Config, WARPGROUP};
-use super::kernel::FIRST_CONSUMER_BARRIER;
-use super::operands::Tile;
-use super::pipeline::{Position, Ring};
-use super::sum::{Sum, Task};
-use crate::unroll::unrolled;
+use super::config::{Barrier, Block, Config, Inbox, Of, WARPGROUP};
+use super::mainloop::{Mainloop, Task};
+use super::operands::AccumulatorTile;
 
 /// Bytes that a thread sends at a time.
 const QUAD_BYTES: u32 = 16;
@@ -35,31 +35,31 @@ const STRIDE: u32 = WARPGROUP * QUAD_BYTES;
 
 /// In two shares of k, one a block of the cluster.
 #[derive(Clone, Copy)]
-pub struct Shares;
+pub struct ClusterSplitK;
 
-impl<C: Config> Sum<C> for Shares {
+impl<C: Config> Mainloop<C> for ClusterSplitK {
     #[inline(always)]
-    unsafe fn tile(self, task: Task<C>, position: &mut Position) -> C::Stored {
+    unsafe fn accumulate(self, task: Task<C>, state: &mut PipelineState<Of<C>>) -> C::Stored {
         const { assert!(C::CLUSTER_K == 2) };
-        let inbox = Inbox {
-            ring: task.ring,
-            consumer: task.turn.consumer,
-            other: 1 - task.ring.cluster_share,
+        let exchange = Exchange {
+            block: task.block,
+            consumer: task.order.consumer,
+            other: 1 - task.block.coord.share,
             thread: task.thread,
         };
         // SAFETY: the whole warpgroup is here, in both blocks for the same tiles: each sends what the other expects.
         unsafe {
-            let tile = task.sum(position);
-            let mut sums = if inbox.other == 1 {
-                inbox.send(half::<C>(&tile, 1), task.parity);
+            let tile = task.sum(state);
+            let mut sums = if exchange.other == 1 {
+                exchange.send(half::<C>(&tile, 1), task.parity);
                 half::<C>(&tile, 0)
             } else {
-                inbox.send(half::<C>(&tile, 0), task.parity);
+                exchange.send(half::<C>(&tile, 0), task.parity);
                 half::<C>(&tile, 1)
             };
-            inbox.add(&mut sums, task.parity);
-            if task.turn.is_passed {
-                inbox.clear();
+            exchange.add(&mut sums, task.parity);
+            if task.order.is_followed {
+                exchange.clear();
             }
             sums
         }
@@ -69,8 +69,8 @@ impl<C: Config> Sum<C> for Shares {
 /// Repeats a block for each four accumulators of a group of what a block stores.
 macro_rules! each_quad {
     ($group:ident, $quad:ident of $config:ident $body:block) => {
-        unrolled!($group in [0 1] { if $group < $config::Stored::GROUPS {
-            unrolled!($quad in [0 1 2 3 4 5 6 7] { if $quad < quads::<$config>() $body });
+        unroll!($group in 0..2, { if $group < $config::Stored::GROUPS {
+            unroll!($quad in 0..8, { if $quad < quads::<$config>() $body });
         } });
     };
 }
@@ -87,7 +87,7 @@ fn half<C: Config>(tile: &C::Tile, index: usize) -> C::Stored {
     let mut half = C::Stored::zero();
     let first = index * 4 * quads::<C>();
     each_quad!(GROUP, QUAD of C {
-        unrolled!(I in [0 1 2 3] { half.set(GROUP, 4 * QUAD + I, tile.get(GROUP, first + 4 * QUAD + I)); });
+        unroll!(I in 0..4, { half.set(GROUP, 4 * QUAD + I, tile.get(GROUP, first + 4 * QUAD + I)); });
     });
     half
 }
@@ -95,35 +95,36 @@ fn half<C: Config>(tile: &C::Tile, index: usize) -> C::Stored {
 /// Makes the barriers. One thread does it; a fence and a barrier of the cluster follow.
 ///
 /// # Safety
-/// The shared memory is this ring's, and nothing uses it yet.
+/// The shared memory is this block's, and nothing uses it yet.
 #[inline(always)]
-pub(super) unsafe fn init<C: Config>(ring: Ring<C>) {
+pub(super) unsafe fn init<C: Config>(block: Block<C>) {
+    let shared = block.shared;
     let mut consumer = 0;
     while consumer < C::CONSUMERS {
         // SAFETY: the barriers' own places, and the caller says that they are unused.
         unsafe {
-            mbarrier::init(ring.inbox_full(consumer), 1);
-            mbarrier::init(ring.other_empty(consumer), 1);
-            mbarrier::arrive_expect_tx(ring.inbox_full(consumer), C::INBOX_BYTES);
+            mbarrier::init(shared.inbox_full(consumer), 1);
+            mbarrier::init(shared.other_empty(consumer), 1);
+            mbarrier::arrive_expect_tx(shared.inbox_full(consumer), Inbox::<C>::BYTES);
         }
         consumer += 1;
     }
 }
 
-/// A consumer's inbox, as one of its threads sees it.
-struct Inbox<C> {
-    ring: Ring<C>,
+/// A consumer's part of the exchange, as one of its threads sees it.
+struct Exchange<C: Config> {
+    block: Block<C>,
     consumer: u32,
     /// The other block, whose inbox lies in the same place.
     other: u32,
     thread: u32,
 }
 
-impl<C: Config> Inbox<C> {
+impl<C: Config> Exchange<C> {
     /// The thread's place for a quad.
     #[inline(always)]
     fn place(&self, group: usize, quad: usize) -> u32 {
-        let first = self.ring.inbox(self.consumer) + self.thread * QUAD_BYTES;
+        let first = self.block.shared.inbox(self.consumer) + self.thread * QUAD_BYTES;
         first + (group * quads::<C>() + quad) as u32 * STRIDE
     }
 
@@ -136,9 +137,9 @@ impl<C: Config> Inbox<C> {
         // SAFETY: before the first tile all inboxes are empty: the phase before the first counts as over. The other block lives until all
         // that is sent to it has come.
         unsafe {
-            mbarrier::wait_parity_cluster(self.ring.other_empty(self.consumer), parity ^ 1);
+            mbarrier::wait_parity_cluster(self.block.shared.other_empty(self.consumer), parity ^ 1);
             let to = cluster::map_shared(self.place(0, 0), self.other);
-            let full = cluster::map_shared(self.ring.inbox_full(self.consumer), self.other);
+            let full = cluster::map_shared(self.block.shared.inbox_full(self.consumer), self.other);
             each_quad!(GROUP, QUAD of C {
                 let [a, b, c, d] = [4 * QUAD, 4 * QUAD + 1, 4 * QUAD + 2, 4 * QUAD + 3];
                 let quad = [sums.get(GROUP, a), sums.get(GROUP, b), sums.get(GROUP, c), sums.get(GROUP, d)];
@@ -155,10 +156,10 @@ impl<C: Config> Inbox<C> {
     unsafe fn add(&self, sums: &mut C::Stored, parity: u32) {
         // SAFETY: an initialised barrier of this block; places of the inbox, which is full then.
         unsafe {
-            mbarrier::wait_parity_cluster(self.ring.inbox_full(self.consumer), parity);
+            mbarrier::wait_parity_cluster(self.block.shared.inbox_full(self.consumer), parity);
             each_quad!(GROUP, QUAD of C {
                 let quad: [f32; 4] = vector::load_shared_v4(self.place(GROUP, QUAD));
-                unrolled!(I in [0 1 2 3] {
+                unroll!(I in 0..4, {
                     const INDEX: usize = 4 * QUAD + I;
                     sums.set(GROUP, INDEX, sums.get(GROUP, INDEX) + quad[I]);
                 });
@@ -175,10 +176,10 @@ impl<C: Config> Inbox<C> {
         // SAFETY: initialised barriers; the other block waits for this before it ends. All have read the inbox before it is said to be empty,
         // and it expects the next bytes before they are sent.
         unsafe {
-            barrier::sync(FIRST_CONSUMER_BARRIER + self.consumer, WARPGROUP);
+            Barrier::Consumer(self.consumer).sync();
             if self.thread == 0 {
-                mbarrier::arrive_expect_tx(self.ring.inbox_full(self.consumer), C::INBOX_BYTES);
-                let empty = self.ring.other_empty(self.consumer);
+                mbarrier::arrive_expect_tx(self.block.shared.inbox_full(self.consumer), Inbox::<C>::BYTES);
+                let empty = self.block.shared.other_empty(self.consumer);
                 mbarrier::arrive_remote(cluster::map_shared(empty, self.other));
             }
         }

@@ -1,0 +1,350 @@
+//! Which kernels of [`gemm::sm90`] can do a problem, and how long each should take.
+
+use cuda_std::wgmma::ElementType;
+use gemm::epilogue::Activation;
+use gemm::sm90::epilogue::OutputType;
+use gemm::sm90::instances::{Entry, Kind, TABLE};
+
+use crate::device::Arch;
+use crate::ops::gemm::config::{Candidate, Config, Kernel, Rejection, Repack};
+use crate::ops::gemm::matrix::ROW_ALIGNMENT;
+use crate::ops::gemm::problem::{Operand, Order, Precision, Problem};
+use crate::ops::gemm::repack::LINE_BYTES;
+use crate::ops::gemm::select::{CandidateSink, DeviceCapabilities};
+use crate::tensor::DType;
+
+use super::launch::output_type;
+use super::{cost, split_k};
+
+pub(crate) const ARCH: Arch = Arch { major: 9, minor: 0 };
+
+/// Multiprocessors' worth of tiles that run at a time, for the height of a raster group.
+const TILES_AT_ONCE: f64 = 132.0;
+
+/// The name of a kernel.
+pub(crate) fn name(index: u8) -> &'static str {
+    TABLE.get(usize::from(index)).map_or("gemm_sm90", |entry| entry.name)
+}
+
+/// The product as a kernel computes it: as it is, or transposed.
+#[derive(Clone, Copy)]
+pub(super) struct View {
+    pub m: u32,
+    pub n: u32,
+    /// `[m, k]` and `[k, n]`.
+    pub a: Operand,
+    pub b: Operand,
+}
+
+fn flip(operand: Operand) -> Operand {
+    let order = match operand.order {
+        Order::Rows => Order::Columns,
+        Order::Columns => Order::Rows,
+        Order::Strided => Order::Strided,
+    };
+    Operand { order, ..operand }
+}
+
+impl View {
+    pub fn new(problem: &Problem, swap: bool) -> Self {
+        let Problem { m, n, a, b, .. } = *problem;
+        if swap { View { m: n, n: m, a: flip(b), b: flip(a) } } else { View { m, n, a, b } }
+    }
+}
+
+/// Why no kernel here takes the problem, if none does.
+fn rejection(problem: &Problem, device: &DeviceCapabilities) -> Option<&'static str> {
+    let Problem { k, a, b, c, epilogue, batch, .. } = problem;
+    let needs_rows = epilogue.bias.is_some() || epilogue.activation == Activation::SwiGlu;
+    let shared = |operand: &Operand| *batch > 1 && operand.batch_stride == 0;
+    if device.arch != ARCH {
+        Some("needs compute capability 9.0, no more and no less")
+    } else if a.dtype == DType::F32 && b.dtype == DType::F32 && problem.precision == Precision::F32 {
+        Some("multiplies f32 as tf32, which has not been allowed")
+    } else if *k == 0 {
+        Some("there is nothing to multiply")
+    } else if c.order == Order::Strided {
+        Some("wants the elements of C's rows or columns side by side")
+    } else if c.order == Order::Columns && needs_rows {
+        Some("adds a bias, and pairs columns, along contiguous rows of C only")
+    } else if epilogue.residual.is_some_and(|residual| residual.order != c.order) {
+        Some("wants the residual in C's order")
+    } else if epilogue.source && c.dtype.size() == 1 {
+        Some("adds no source C of 8 bits")
+    } else if shared(a) || shared(b) {
+        Some("wants an operand of its own for each product of a batch")
+    } else {
+        None
+    }
+}
+
+pub(super) fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &mut dyn CandidateSink) {
+    if let Some(why) = rejection(problem, device) {
+        return sink.reject(Rejection { kernel: "gemm::sm90", why });
+    }
+    let mut none = true;
+    for (index, entry) in TABLE.iter().enumerate().filter(|(_, entry)| entry.kind == Kind::Dense) {
+        // A kernel that stores transposed serves the other way round.
+        let swap = entry.transposed != (problem.c.order == Order::Columns);
+        let view = View::new(problem, swap);
+        if !takes(entry, &view, problem) || entry.shared > device.shared_bytes {
+            continue;
+        }
+        none = false;
+        if let Some(candidate) = in_parts(index as u8, entry, problem, swap, device) {
+            sink.add(candidate);
+        }
+        let mut last = None;
+        for copy_straddling in [false, true] {
+            let copies = copies(entry, &view, copy_straddling);
+            if last.replace(copies) == Some(copies) {
+                continue;
+            }
+            sink.add(candidate(index as u8, entry, &view, problem, swap, copies, device));
+        }
+    }
+    if none {
+        let why = "has no kernel for these element types (16-bit and 8-bit alike or mixed, tf32; a bias and a residual in f32 or the 16-bit type)";
+        sink.reject(Rejection { kernel: "gemm::sm90", why });
+    }
+}
+
+/// With k in as many parts as are estimated to be the fastest, where that is more than one.
+fn in_parts(
+    index: u8,
+    entry: &Entry,
+    problem: &Problem,
+    swap: bool,
+    device: &DeviceCapabilities,
+) -> Option<Candidate> {
+    const AS_IT_LIES: [Repack; 2] = [Repack::No; 2];
+    let view = View::new(problem, swap);
+    // Parts in shares were slower than either alone.
+    if copies(entry, &view, false) != AS_IT_LIES || entry.cluster[2] > 1 {
+        return None;
+    }
+    let whole = candidate(index, entry, &view, problem, swap, AS_IT_LIES, device);
+    let split = |count: u32| {
+        let parts = split_k::cut(problem, count)?;
+        let Candidate { config, estimate_us, .. } =
+            candidate(index, entry, &View::new(&parts, swap), &parts, swap, AS_IT_LIES, device);
+        Some(Candidate {
+            config: Config { split_k: count, ..config },
+            estimate_us: estimate_us + split_k::estimate_us(problem, count),
+            why: "wgmma fed by TMA; k is cut into parts, since the tiles alone leave multiprocessors idle",
+        })
+    };
+    let best = split_k::COUNTS
+        .into_iter()
+        .filter_map(split)
+        .min_by(|a, b| a.estimate_us.total_cmp(&b.estimate_us))?;
+    (best.estimate_us < whole.estimate_us).then_some(best)
+}
+
+pub(crate) fn element(dtype: DType) -> Option<ElementType> {
+    match dtype {
+        DType::F32 => Some(ElementType::Tf32),
+        DType::F16 => Some(ElementType::F16),
+        DType::BF16 => Some(ElementType::Bf16),
+        DType::F8E4M3 => Some(ElementType::E4m3),
+        DType::F8E5M2 => Some(ElementType::E5m2),
+        _ => None,
+    }
+}
+
+/// Can the copy engine store C: in whole units of 16 bytes, and not f32, nor 8 bits of SwiGLU?
+pub(super) fn by_tma(problem: &Problem) -> bool {
+    let Problem { m, n, c, epilogue, .. } = problem;
+    let columns = epilogue.activation.columns();
+    let length = if c.order == Order::Rows { *n / columns } else { *m };
+    let size = c.dtype.size();
+    in_units(c, length as usize) && size <= 2 && size >= columns as usize
+}
+
+/// Do lines of so many elements consist of whole units of 16 bytes, where the copy engine can store them?
+pub(crate) fn in_units(operand: &Operand, length: usize) -> bool {
+    u64::from(operand.alignment) == ROW_ALIGNMENT
+        && (length as u64 * operand.dtype.size() as u64).is_multiple_of(ROW_ALIGNMENT)
+}
+
+/// Does C take the shortest way: copied, in 16 bits, and nothing but the product?
+pub(super) fn is_plain(problem: &Problem) -> bool {
+    problem.epilogue.is_plain() && by_tma(problem) && problem.c.dtype.size() == 2
+}
+
+/// What TMA can bring to where it stores C from: one of the matrices that the epilogue adds, of C's type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    Nothing,
+    C,
+    Residual,
+}
+
+/// What it brings for the problem.
+pub(super) fn source(problem: &Problem) -> Source {
+    let Problem { c, batch, epilogue, .. } = problem;
+    if !by_tma(problem) || c.dtype.size() != 2 || epilogue.activation.columns() != 1 {
+        return Source::Nothing;
+    }
+    match epilogue.residual {
+        Some(residual) => {
+            let Operand { dtype, order, leading, batch_stride, alignment } = residual;
+            let is_alike = dtype == c.dtype && order == c.order && u64::from(alignment) == ROW_ALIGNMENT;
+            if is_alike && leading > 0 && (*batch == 1 || batch_stride > 0) {
+                Source::Residual
+            } else {
+                Source::Nothing
+            }
+        }
+        None if epilogue.source => Source::C,
+        None => Source::Nothing,
+    }
+}
+
+/// Are the types the kernel's?
+fn takes(entry: &Entry, view: &View, problem: &Problem) -> bool {
+    let Problem { c, epilogue, .. } = problem;
+    let is_16_bit = |dtype: DType| element(dtype) == Some(entry.element16);
+    // What is read beside the product.
+    let mut read = epilogue.bias.into_iter().chain(epilogue.residual.map(|residual| residual.dtype));
+    element(view.a.dtype) == Some(entry.a)
+        && element(view.b.dtype) == Some(entry.b)
+        && (output_type(c.dtype) != OutputType::Element16 || is_16_bit(c.dtype))
+        && read.all(|dtype| dtype == DType::F32 || is_16_bit(dtype))
+}
+
+/// The copies that a kernel needs of its operands.
+fn copies(entry: &Entry, view: &View, straddling_too: bool) -> [Repack; 2] {
+    [
+        copy(&view.a, if entry.trans_a { Order::Columns } else { Order::Rows }, straddling_too),
+        copy(&view.b, if entry.trans_b { Order::Rows } else { Order::Columns }, straddling_too),
+    ]
+}
+
+/// The copy that brings an operand into the order, and to aligned rows.
+pub(crate) fn copy(operand: &Operand, wanted: Order, straddling_too: bool) -> Repack {
+    let is_addressable = operand.order == wanted && u64::from(operand.alignment) == ROW_ALIGNMENT;
+    if is_addressable && !(straddling_too && straddles(operand)) {
+        return Repack::No;
+    }
+    if wanted == Order::Rows { Repack::Rows } else { Repack::Columns }
+}
+
+/// Do boxes lie across cache lines?
+pub(super) fn straddles(operand: &Operand) -> bool {
+    !(operand.leading * operand.dtype.size() as u64).is_multiple_of(LINE_BYTES as u64)
+}
+
+fn candidate(
+    index: u8,
+    entry: &Entry,
+    view: &View,
+    problem: &Problem,
+    swap: bool,
+    [to_a, to_b]: [Repack; 2],
+    device: &DeviceCapabilities,
+) -> Candidate {
+    let estimate_us = cost::estimate_us(entry, view, problem, [to_a, to_b], device);
+    let config = Config {
+        cluster: entry.cluster,
+        swap,
+        // In the order of A and B, not of the kernel's operands.
+        repack: if swap { [flip_copy(to_b), flip_copy(to_a)] } else { [to_a, to_b] },
+        ..Config::new(Kernel::Sm90(index), entry.block, entry.stages)
+    };
+    Candidate { config, estimate_us, why: why(entry, swap, [to_a, to_b]) }
+}
+
+fn flip_copy(to: Repack) -> Repack {
+    match to {
+        Repack::No => Repack::No,
+        Repack::Rows => Repack::Columns,
+        Repack::Columns => Repack::Rows,
+    }
+}
+
+fn why(entry: &Entry, swap: bool, copies: [Repack; 2]) -> &'static str {
+    if copies != [Repack::No; 2] {
+        "wgmma fed by TMA; operands that it cannot address, or not at full speed, are copied to aligned rows first"
+    } else if swap {
+        "wgmma fed by TMA, computing the transpose: C's columns fill the tile's rows"
+    } else if entry.cluster[2] > 1 {
+        "wgmma fed by TMA; two blocks share k out, since the tiles alone leave multiprocessors idle"
+    } else if entry.ping_pong {
+        "wgmma fed by TMA; one warpgroup stores while the other multiplies"
+    } else {
+        "wgmma fed by TMA; the fewest and fullest waves of tiles"
+    }
+}
+
+/// Clusters' worth of tiles.
+pub(super) fn clusters(entry: &Entry, view: &View, batch: u32) -> u32 {
+    let [block_m, block_n, _] = entry.block;
+    let [across_m, across_n, _] = entry.cluster;
+    let down = u64::from(view.m.div_ceil(block_m * across_m));
+    let tiles = down * u64::from(view.n.div_ceil(block_n * across_n)) * u64::from(batch);
+    // Kernels count tiles in 32 bits; what does not fit in them does not fit in memory either.
+    u32::try_from(tiles).unwrap_or(u32::MAX).max(1)
+}
+
+/// Clusters that run at once: their blocks fill a multiprocessor each.
+pub(super) fn resident(entry: &Entry, device: &DeviceCapabilities) -> u32 {
+    (device.sm_count / blocks(entry)).max(1)
+}
+
+/// Blocks of a cluster.
+pub(super) fn blocks(entry: &Entry) -> u32 {
+    entry.cluster.iter().product()
+}
+
+/// Rows of clusters' tiles of a raster group: those under way at a time then make a square.
+pub(super) fn raster_group(entry: &Entry) -> u32 {
+    let [block_m, block_n, _] = entry.block;
+    let [across_m, across_n, _] = entry.cluster;
+    let ratio = f64::from(block_n * across_n) / f64::from(block_m * across_m);
+    let at_once = TILES_AT_ONCE / f64::from(blocks(entry));
+    ((at_once * ratio).sqrt().round() as u32).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Source, source};
+    use crate::ops::gemm::EpilogueDesc;
+    use crate::ops::gemm::problem::{Operand, Order, Precision, Problem};
+    use crate::tensor::DType;
+    use gemm::epilogue::Activation;
+
+    #[test]
+    fn what_lies_as_c_does_comes_by_tma() {
+        let c = Operand {
+            dtype: DType::BF16,
+            order: Order::Rows,
+            leading: 64,
+            batch_stride: 4096,
+            alignment: 16,
+        };
+        let of = |c: Operand, epilogue: EpilogueDesc| {
+            let precision = Precision::F32;
+            source(&Problem { m: 64, n: 64, k: 64, batch: 2, a: c, b: c, c, precision, epilogue })
+        };
+        let with = |residual: Operand| EpilogueDesc { residual: Some(residual), ..EpilogueDesc::default() };
+        let c_too = EpilogueDesc { source: true, ..EpilogueDesc::default() };
+        assert_eq!(of(c, EpilogueDesc::default()), Source::Nothing);
+        assert_eq!(of(c, c_too), Source::C);
+        assert_eq!(of(c, with(c)), Source::Residual);
+        assert_eq!(of(c, EpilogueDesc { source: true, ..with(c) }), Source::Residual);
+        assert_eq!(of(c, with(Operand { leading: 72, batch_stride: 8192, ..c })), Source::Residual);
+        for residual in [
+            Operand { dtype: DType::F32, ..c },
+            Operand { alignment: 8, ..c },
+            Operand { leading: 0, ..c },
+            Operand { batch_stride: 0, ..c },
+        ] {
+            assert_eq!(of(c, with(residual)), Source::Nothing, "{residual:?}");
+        }
+        assert_eq!(of(Operand { alignment: 8, ..c }, c_too), Source::Nothing);
+        assert_eq!(of(Operand { dtype: DType::F32, ..c }, c_too), Source::Nothing);
+        let halved = EpilogueDesc { activation: Activation::SwiGlu, ..with(c) };
+        assert_eq!(of(c, halved), Source::Nothing);
+    }
+}

@@ -1,0 +1,254 @@
+//! From a checked product to a launch: tensor maps, the kernel's arguments, the grid.
+
+use cuda_std::kernel::Kernel as KernelType;
+use gemm::groups::GroupParams;
+use gemm::sm90::epilogue::{OutputParams, OutputType};
+use gemm::sm90::instances::{Entry, GemmArgumentsArgs, TABLE};
+use gemm::sm90::tile_scheduler::GemmShape;
+
+use crate::error::Result;
+use crate::launch::{self as kernel, LaunchConfig};
+use crate::memory::tensor_map::{L2Promotion, Swizzle, TensorMap, Tiling};
+use crate::memory::{DevicePtr, DeviceView};
+use crate::stream::Stream;
+use crate::tensor::DType;
+
+use super::candidates::{Source, View, blocks, by_tma, clusters, is_plain, raster_group, resident, source};
+use super::split_k;
+use crate::ops::gemm::check::invalid;
+use crate::ops::gemm::config::{Config, Kernel};
+use crate::ops::gemm::epilogue::{Epilogue, Vector};
+use crate::ops::gemm::matmul::Matmul;
+use crate::ops::gemm::matrix::{Matrix, ROW_ALIGNMENT, Shape};
+use crate::ops::gemm::problem::{Operand, Order, Problem};
+use crate::ops::gemm::select::DeviceCapabilities;
+
+/// Bytes of k that the kernels load at a time, and the side of the boxes of operands that are not contiguous along k.
+pub(crate) const K_BYTES: u32 = 128;
+pub(crate) const BOX: u32 = 64;
+
+/// Queues the product by the kernel of the table that the configuration names.
+pub(super) fn launch_matmul(
+    stream: &Stream,
+    problem: &Problem,
+    config: &Config,
+    product: Matmul<'_>,
+) -> Result<()> {
+    if config.split_k > 1 {
+        return split_k::launch(stream, problem, config, product);
+    }
+    let index = if let Kernel::Sm90(index) = config.kernel { usize::from(index) } else { usize::MAX };
+    let Some(entry) = TABLE.get(index) else {
+        let wanted = "a kernel of the table".to_owned();
+        return Err(invalid("the configuration", config.to_string(), wanted, "take one of `candidates`"));
+    };
+    let Matmul { a, b, c, epilogue, .. } = product;
+    let view = View::new(problem, config.swap);
+    // [m, k] and [n, k].
+    let (first, second) = if config.swap { (b.transposed(), a) } else { (a, b.transposed()) };
+    let [across_m, across_n, _] = entry.cluster;
+    let map_a = operand_map(first, !entry.trans_a, entry.block[0] / across_n)?;
+    let map_b = operand_map(second, !entry.trans_b, entry.block[1] / across_m)?;
+    // The kernel writes C through a pointer or through a map; either way after everything that uses it.
+    c.data.before_write(stream)?;
+    let c_view = Matrix { data: c.data.view(), dtype: c.dtype, shape: c.shape };
+    let [map_c, map_source] = result_maps(entry, problem, c_view, &epilogue, map_a)?;
+    let (output, data) = (output(problem, c_view), c.data.as_ptr());
+    let transposed = problem.c.order == Order::Columns;
+    let shape = GemmShape {
+        m: view.m,
+        n: view.n,
+        k: problem.k,
+        batch: problem.batch,
+        raster_group: raster_group(entry),
+    };
+    let maps = [map_a, map_b, map_c, map_source];
+    let launched = Launch { maps, shape, output, data, epilogue, transposed, groups: None, scales: None };
+    let device = DeviceCapabilities::of(stream.device());
+    let blocks = clusters(entry, &view, problem.batch).min(resident(entry, &device)) * blocks(entry);
+    // SAFETY: the maps are as the table says for the kernel; strides and lengths have been checked with the problem; C does not
+    // overlap itself.
+    unsafe { launch(stream, index, blocks, launched) }
+}
+
+/// What a kernel of the table is launched with.
+pub(crate) struct Launch<'a> {
+    /// Of A, B, C, and of what is added to C.
+    pub maps: [TensorMap<'a>; 4],
+    pub shape: GemmShape,
+    pub output: OutputParams,
+    pub data: DevicePtr<u8>,
+    pub epilogue: Epilogue<'a>,
+    /// The kernel sees the transpose of C.
+    pub transposed: bool,
+    pub groups: Option<Groups<'a>>,
+    pub scales: Option<Scales<'a>>,
+}
+
+/// Offsets of groups, and how many groups there are.
+#[derive(Clone, Copy)]
+pub(crate) struct Groups<'a> {
+    pub offsets: Vector<'a>,
+    pub count: u32,
+}
+
+/// Factors of blocks, of A and B, and from a block of k to the next in those of A.
+#[derive(Clone, Copy)]
+pub(crate) struct Scales<'a> {
+    pub a: DeviceView<'a, f32>,
+    pub b: DeviceView<'a, f32>,
+    pub a_pitch: u32,
+}
+
+/// Queues the kernel at this place of the table, by so many blocks.
+///
+/// # Safety
+/// As for the kernel, but for the launch's configuration.
+pub(crate) unsafe fn launch(stream: &Stream, index: usize, blocks: u32, launched: Launch<'_>) -> Result<()> {
+    let (entry, launch) = (&TABLE[index], LAUNCHES[index]);
+    let config = LaunchConfig::new([blocks, 1, 1], [entry.threads, 1, 1])
+        .with_shared(entry.shared)
+        .cluster([entry.cluster.iter().product(), 1, 1])
+        .overlapping_previous();
+    // SAFETY: the caller's contract; block, cluster and shared memory are the entry's; the kernel waits for earlier launches
+    // before it touches memory.
+    unsafe { launch(stream, config, launched) }
+}
+
+/// What all kernels of the table take.
+type Parameters = <gemm::sm90::instances::gemm_bf16_nt_128x256 as KernelType>::Params;
+
+/// Launches a kernel.
+///
+/// # Safety
+/// As for the kernel.
+unsafe fn launch_as<K: KernelType<Params = Parameters>>(
+    stream: &Stream,
+    config: LaunchConfig,
+    launched: Launch<'_>,
+) -> Result<()> {
+    let Launch { maps, shape, output, data, epilogue, transposed, groups, scales } = launched;
+    let [a, b, c, source] = maps;
+    let offsets = groups.map(|groups| groups.offsets.data.cast::<i32>());
+    let groups = groups.map_or(GroupParams { count: 0, is_wide: false }, |Groups { offsets, count }| {
+        GroupParams { count, is_wide: offsets.dtype == DType::I64 }
+    });
+    let scales_pitch = scales.map_or(0, |scales| scales.a_pitch);
+    let (scales_a, scales_b) = (scales.map(|scales| scales.a), scales.map(|scales| scales.b));
+    let epilogue = epilogue.args(transposed);
+    let arguments = GemmArgumentsArgs { shape, output, epilogue, groups, scales_pitch }.pass();
+    let arguments = (a, b, c, source, arguments, data, offsets, scales_a, scales_b);
+    // SAFETY: the caller's contract.
+    unsafe { kernel::launch::<K>(stream, config, arguments) }
+}
+
+macro_rules! launches {
+    ($($name:ident)*) => {
+        /// In the order of the table.
+        static LAUNCHES: [unsafe fn(&Stream, LaunchConfig, Launch<'_>) -> Result<()>; TABLE.len()] =
+            [$(launch_as::<gemm::sm90::instances::$name>),*];
+    };
+}
+gemm::for_each_sm90_kernel!(launches);
+
+/// How the kernel stores C.
+pub(crate) fn output(problem: &Problem, c: Matrix<'_>) -> OutputParams {
+    let length = lines(problem, c.shape).columns;
+    let residual = problem.epilogue.residual;
+    OutputParams {
+        row: problem.c.leading,
+        matrix: problem.c.batch_stride,
+        element: output_type(problem.c.dtype),
+        paired: paired(&problem.c, length),
+        residual_paired: residual.is_some_and(|operand| paired(&operand, length)),
+        by_tma: by_tma(problem),
+        plain: is_plain(problem),
+        source_by_tma: source(problem) != Source::Nothing,
+        halved: problem.epilogue.activation.columns() == 2,
+    }
+}
+
+/// The kernel's word for the element type of C.
+pub(super) fn output_type(dtype: DType) -> OutputType {
+    match dtype {
+        DType::F32 => OutputType::F32,
+        DType::F8E4M3 => OutputType::E4m3,
+        DType::F8E5M2 => OutputType::E5m2,
+        _ => OutputType::Element16,
+    }
+}
+
+/// The maps of C and of what TMA adds to it; where there are none, another map, which is not looked at.
+pub(crate) fn result_maps<'a>(
+    entry: &Entry,
+    problem: &Problem,
+    c: Matrix<'a>,
+    epilogue: &Epilogue<'a>,
+    none: TensorMap<'a>,
+) -> Result<[TensorMap<'a>; 2]> {
+    if !by_tma(problem) {
+        return Ok([none; 2]);
+    }
+    let columns = entry.store_columns;
+    let halves = problem.epilogue.activation.columns();
+    let boxes = if entry.transposed { [BOX / halves, columns] } else { [columns / halves, BOX] };
+    let lines_map = |matrix: Matrix<'a>| {
+        let Shape { rows, columns, row, batch, matrix: stride, .. } = lines(problem, matrix.shape);
+        map(matrix.data, matrix.dtype, (columns, rows, row), (batch, stride), boxes)
+    };
+    let map_c = lines_map(c)?;
+    let map_source = match (source(problem), epilogue.residual) {
+        (Source::Residual, Some(residual)) => lines_map(residual)?,
+        _ => map_c,
+    };
+    Ok([map_c, map_source])
+}
+
+/// The lines of C, or of what lies like it, as rows.
+fn lines(problem: &Problem, shape: Shape) -> Shape {
+    if problem.c.order == Order::Columns { shape.transposed() } else { shape }
+}
+
+/// Do lines of so many elements consist of pairs that each begin at a multiple of their size?
+pub(crate) fn paired(operand: &Operand, length: usize) -> bool {
+    let pair = 2 * operand.dtype.size();
+    length.is_multiple_of(2) && (operand.alignment as usize).is_multiple_of(pair)
+}
+
+/// The map of an operand `[m, k]` (or `[n, k]`), contiguous along k, in boxes of so many rows, or along m.
+pub(crate) fn operand_map<'a>(matrix: Matrix<'a>, along_k: bool, rows: u32) -> Result<TensorMap<'a>> {
+    let Shape { rows: m, columns: k, row, column, batch, matrix: stride, .. } = matrix.shape;
+    let box_dims = if along_k { [K_BYTES / matrix.dtype.size() as u32, rows] } else { [BOX, BOX] };
+    let lines = if along_k { (k, m, row) } else { (m, k, column) };
+    map(matrix.data, matrix.dtype, lines, (batch, stride), box_dims)
+}
+
+/// A map of a batch of matrices: lines of contiguous elements, in boxes of `box_dims` elements and lines.
+pub(crate) fn map<'a>(
+    data: DeviceView<'a, u8>,
+    dtype: DType,
+    (length, lines, leading): (usize, usize, usize),
+    (batch, matrix): (usize, usize),
+    box_dims: [u32; 2],
+) -> Result<TensorMap<'a>> {
+    let bytes = dtype.size() as u64;
+    let line = leading as u64 * bytes;
+    let matrix = if batch > 1 { matrix as u64 * bytes } else { line * lines as u64 };
+    let swizzle = match box_dims[0] as u64 * bytes {
+        128 => Swizzle::B128,
+        64 => Swizzle::B64,
+        32 => Swizzle::B32,
+        _ => Swizzle::None,
+    };
+    let tiling = Tiling::new([length, lines, batch], [box_dims[0], box_dims[1], 1])
+        .stride(1, line.next_multiple_of(ROW_ALIGNMENT))
+        .stride(2, matrix.next_multiple_of(ROW_ALIGNMENT))
+        .swizzle(swizzle)
+        // Whole lines: more would fetch, for rows that do not begin at a line, what nobody reads.
+        .l2_promotion(L2Promotion::B128);
+    match bytes {
+        1 => TensorMap::new(data, &tiling),
+        2 => TensorMap::new(data.cast::<u16>(), &tiling),
+        _ => TensorMap::new(data.cast::<u32>(), &tiling),
+    }
+}

@@ -1,0 +1,331 @@
+//! The way of a tile through a fusion: in a loop over chunks of 64 rows and 32 columns, sixteen accumulators of a thread; half of
+//! that next to 192 accumulators, where there is no room.
+//!
+//! A jump picks them, since registers have no index; so the fusion is there once, whatever it does. The results go over a subtile
+//! in shared memory, or, where the copy engine cannot store them, from the registers to global memory. What is added to each
+//! element (source C, a residual) can come the same way: the copy engine brings it to the subtile that the results will leave by,
+//! where each thread reads its elements' before it writes them.
+//!
+//! ```text
+//!   products of the tile | subtile 0   | subtile 1   | subtile 2   | subtile 3
+//!   load 0, 1            |             |     load 2  |     load 3  |             a subtile is loaded when the one before it in
+//!                        |     store 0 |     store 1 |     store 2 |     store 3 its place has left
+//! ```
+//! Of kernels that store the transpose, neighbours in a row of the result are in neighbouring lanes: those change one of two before
+//! the fusion.
+
+use cuda_std::{convert, mbarrier, misc, tma, vector};
+use primitives::shared_plan::SharedType;
+use primitives::unroll;
+
+use super::config::{Config, ELEMENT16_BYTES, EpiloguePlan, SUBTILES, Subtile};
+use super::epilogue::{Output, OutputType, Place, StoreEpilogue, in_result};
+use super::fusion::{FragmentCoord, Fusion, Pairs, aligned, each_pair};
+use super::operands::{AccumulatorTile, Element16, Operands};
+use super::subtile::{Slots, Spot, chunk, exchange};
+use super::tile_scheduler::TileCoord;
+
+impl OutputType {
+    /// Bytes of an element.
+    #[inline(always)]
+    #[must_use]
+    pub const fn bytes(self) -> u32 {
+        match self {
+            Self::F32 => 4,
+            Self::Element16 => 2,
+            Self::E4m3 | Self::E5m2 => 1,
+        }
+    }
+
+    /// Rounds pairs, of types of at most 16 bits: the first one's bits are the lower ones.
+    #[inline(always)]
+    fn pack<H: Element16, const N: usize>(self, x: &Pairs<N>) -> [u32; N] {
+        let mut bits = [0; N];
+        match self {
+            Self::E4m3 => each_pair!(PAIR of N {
+                bits[PAIR] = convert::e4m3x2_from_f32(x[PAIR][0], x[PAIR][1]).into();
+            }),
+            Self::E5m2 => each_pair!(PAIR of N {
+                bits[PAIR] = convert::e5m2x2_from_f32(x[PAIR][0], x[PAIR][1]).into();
+            }),
+            Self::Element16 | Self::F32 => {
+                each_pair!(PAIR of N { bits[PAIR] = H::pack(x[PAIR][0], x[PAIR][1]); })
+            }
+        }
+        bits
+    }
+}
+
+impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, F> {
+    /// Does the copy engine bring what is added to the tile?
+    #[inline(always)]
+    pub(super) fn has_source(&self, tile: TileCoord) -> bool {
+        self.output.params.source_by_tma && self.is_whole(tile)
+    }
+
+    /// Has what is added to the tile's subtile of this number brought to where it will be stored from.
+    ///
+    /// # Safety
+    /// One thread calls it, once for each subtile; what the place held before has been read.
+    #[inline(always)]
+    pub(super) unsafe fn load_source(&self, place: Place<C>, tile: TileCoord, index: u32) {
+        let at = in_result::<C>(tile, index / Self::SUBTILES, index % Self::SUBTILES * C::STORE_COLUMNS);
+        let full = self.block.shared.source(place.consumer).subtile(index % SUBTILES);
+        // SAFETY: the caller's contract; a box is as long as a subtile, also where it lies outside of the matrix in part.
+        unsafe {
+            mbarrier::arrive_expect_tx(full, Subtile::<C>::BYTES);
+            let coords = [at.column as i32, at.row as i32, at.batch as i32];
+            tma::load_3d(Self::subtile(place, index), self.maps.source, full, coords);
+        }
+    }
+
+    /// Waits until what is added to the tile's subtile of this number has come.
+    #[inline(always)]
+    unsafe fn wait_source(&self, place: Place<C>, index: u32) {
+        let full = self.block.shared.source(place.consumer).subtile(index % SUBTILES);
+        // SAFETY: it has been asked for, or will be.
+        unsafe { mbarrier::wait_parity(full, index / SUBTILES % 2) }
+    }
+
+    /// Makes the phases of each place's barrier an even number, so that each tile's first one is an even one: next to the accumulators there is
+    /// no room to count them.
+    #[inline(always)]
+    unsafe fn even_out(&self, place: Place<C>) {
+        if place.thread != 0 {
+            return;
+        }
+        let mut subtile = 0;
+        while subtile < SUBTILES {
+            let phases = (Self::TILE_SUBTILES + SUBTILES - 1 - subtile) / SUBTILES;
+            if phases % 2 == 1 {
+                // SAFETY: the barrier's phases are over, and all threads have seen that.
+                unsafe { mbarrier::arrive(self.block.shared.source(place.consumer).subtile(subtile)) }
+            }
+            subtile += 1;
+        }
+    }
+
+    /// Loads what is added to the next subtile into the place of the one before the tile's subtile of this number, once that has left.
+    #[inline(always)]
+    unsafe fn load_source_behind(&self, place: Place<C>, tile: TileCoord, index: u32) {
+        if index == 0 || index - 1 + SUBTILES >= Self::TILE_SUBTILES || place.thread != 0 {
+            return;
+        }
+        tma::wait_group_read::<0>();
+        // SAFETY: the last copies were those of the subtile before.
+        unsafe { self.load_source(place, tile, index - 1 + SUBTILES) }
+    }
+
+    #[inline(always)]
+    pub(super) unsafe fn store_fused<const N: usize>(
+        &self,
+        sums: &C::Stored,
+        mut fusion: F,
+        tile: TileCoord,
+        by_tma: bool,
+    ) {
+        const { assert!(C::STORE_COLUMNS.is_multiple_of(C::CHUNK_COLUMNS), "a chunk is of one subtile") };
+        let mut number = 0;
+        while number < C::Stored::GROUPS as u32 * Self::CHUNKS {
+            // Next to the accumulators there is no room for what could be computed ahead of the loop, or kept over the epilogue.
+            let tile = TileCoord { batch: misc::opaque(tile.batch), ..tile };
+            // SAFETY: the whole warpgroup is here; elements of the product, places in the subtile.
+            unsafe {
+                let (at, slots) = self.begin_chunk(tile, number);
+                let mut x = chunk::<C, N>(sums, number);
+                if C::TRANSPOSED {
+                    const { assert!(!C::TRANSPOSED || C::CHUNK_STEPS == 2, "chunks of two rows of two pairs") };
+                    exchange(&mut x, self.place().thread);
+                }
+                fusion.apply(at, &mut x);
+                number = misc::opaque(number);
+                if by_tma {
+                    self.end_chunk(tile, number, slots, &x);
+                } else {
+                    self.output.write::<<C::Operands as Operands>::Element16, N>(at, &x);
+                }
+            }
+            number += 1;
+        }
+        // SAFETY: the whole warpgroup is here.
+        unsafe {
+            if self.has_source(tile) {
+                self.even_out(self.place());
+            }
+            fusion.finish();
+        }
+    }
+
+    /// Chunks of a group.
+    const CHUNKS: u32 = C::STORED_N / C::CHUNK_COLUMNS;
+
+    #[inline(always)]
+    fn step(&self, number: u32) -> Step<C> {
+        // There are fewer chunks than 2^16. The assembler does not know, so what follows from the thread is not computed ahead of the loop, and kept.
+        let nothing = if C::CROWDED { misc::opaque(number) >> 16 } else { 0 };
+        let place = self.place_of(self.thread + nothing);
+        let (group, column) = (number / Self::CHUNKS, number % Self::CHUNKS * C::CHUNK_COLUMNS);
+        let index = number * C::CHUNK_COLUMNS / C::STORE_COLUMNS;
+        let spot = Spot::new::<C>(place.thread);
+        Step {
+            place,
+            spot,
+            group,
+            column,
+            along: column % C::STORE_COLUMNS,
+            index,
+            subtile: Self::subtile(place, index),
+        }
+    }
+
+    /// Where the thread's pairs of the tile's chunk of this number are, in the result and in their subtile. What is added to them has come.
+    #[inline(always)]
+    unsafe fn begin_chunk(&self, tile: TileCoord, number: u32) -> (FragmentCoord, Slots) {
+        let step = self.step(number);
+        let Step { place, spot, group, column, along, index, .. } = step;
+        let has_source = self.has_source(tile);
+        if has_source && along == 0 {
+            // SAFETY: it has been asked for, or will be.
+            unsafe { self.wait_source(place, index) }
+        }
+        let first = in_result::<C>(tile, 0, 0).column;
+        let from = in_result::<C>(tile, group, column);
+        let (row, column) = (from.row + spot.row, from.column + spot.column);
+        let slots = step.slots(ELEMENT16_BYTES);
+        let at = FragmentCoord {
+            batch: from.batch,
+            row,
+            column,
+            sides: self.sides(from),
+            width: 2,
+            vector: place.shared.column_vector(0) + (column - first) * size_of::<f32>() as u32,
+            source: if has_source { Some(slots) } else { None },
+        };
+        (at, slots)
+    }
+
+    /// Makes room for the pairs of the tile's chunk of this number in their subtile, writes them, and has it copied when it is full.
+    #[inline(always)]
+    unsafe fn end_chunk<const N: usize>(&self, tile: TileCoord, number: u32, slots: Slots, x: &Pairs<N>) {
+        let step = self.step(number);
+        let Step { place, group, column, along, index, subtile, .. } = step;
+        // SAFETY: the caller's contract.
+        unsafe {
+            if along == 0 && !self.output.params.source_by_tma {
+                self.begin_subtile(place, index);
+            }
+            self.output.write_subtile::<<C::Operands as Operands>::Element16, N>(slots, || step.slots(1), x);
+            if along == 0 && self.output.params.source_by_tma {
+                self.load_source_behind(place, tile, index);
+            }
+            if along + C::CHUNK_COLUMNS == C::STORE_COLUMNS {
+                self.copy_subtile(place, subtile, in_result::<C>(tile, group, column - along));
+            }
+        }
+    }
+}
+
+/// A chunk of a tile, as a thread sees it.
+#[derive(Clone, Copy)]
+struct Step<C: Config> {
+    place: Place<C>,
+    /// Where the thread's pairs begin in the chunk.
+    spot: Spot,
+    /// Where the chunk begins in the tile.
+    group: u32,
+    column: u32,
+    /// The same in its subtile.
+    along: u32,
+    /// Number of the subtile in the tile, and its address.
+    index: u32,
+    subtile: u32,
+}
+
+impl<C: Config> Step<C> {
+    /// Where the thread's pairs are in the subtile, half of each of which takes `bytes`.
+    #[inline(always)]
+    fn slots(self, bytes: u32) -> Slots {
+        let Self { spot, along, subtile, .. } = self;
+        Slots::new::<C>(subtile, if C::TRANSPOSED { spot.below(along) } else { spot.beside(along) }, bytes)
+    }
+}
+
+impl Output<'_> {
+    /// Bytes of half of what a pair becomes, where the copy engine stores it.
+    #[inline(always)]
+    const fn element_bytes(self) -> u32 {
+        if self.params.halved { self.params.element.bytes() / 2 } else { self.params.element.bytes() }
+    }
+
+    /// Writes the thread's pairs of a chunk into its subtile.
+    #[inline(always)]
+    unsafe fn write_subtile<H: Element16, const N: usize>(
+        self,
+        slots: Slots,
+        of_bytes: impl Fn() -> Slots,
+        x: &Pairs<N>,
+    ) {
+        let bits = self.params.element.pack::<H, N>(x);
+        // SAFETY: the caller's contract: places in the subtile, this thread's alone.
+        unsafe {
+            if self.element_bytes() == 1 {
+                let slots = of_bytes();
+                each_pair!(PAIR of N { vector::store_shared_b16(slots.address(PAIR), bits[PAIR] as u16); });
+            } else {
+                each_pair!(PAIR of N { vector::store_shared(slots.address(PAIR), bits[PAIR]); });
+            }
+        }
+    }
+
+    /// Stores the pairs' elements of the result.
+    #[inline(always)]
+    unsafe fn write<H: Element16, const N: usize>(self, at: FragmentCoord, x: &Pairs<N>) {
+        let at = if self.params.halved { at.halved() } else { at };
+        // SAFETY: the caller's contract.
+        unsafe {
+            match self.params.element {
+                OutputType::F32 => each_pair!(PAIR of N {
+                    let both = x[PAIR].map(f32::to_bits);
+                    self.put(at, PAIR, both, u64::from(both[0]) | u64::from(both[1]) << u32::BITS);
+                }),
+                OutputType::Element16 => {
+                    let bits = self.params.element.pack::<H, N>(x);
+                    each_pair!(PAIR of N {
+                        let both = bits[PAIR];
+                        self.put(at, PAIR, [both as u16, (both >> u16::BITS) as u16], both);
+                    });
+                }
+                OutputType::E4m3 | OutputType::E5m2 => {
+                    let bits = self.params.element.pack::<H, N>(x);
+                    each_pair!(PAIR of N {
+                        let both = bits[PAIR] as u16;
+                        self.put(at, PAIR, [both as u8, (both >> u8::BITS) as u8], both);
+                    });
+                }
+            }
+        }
+    }
+
+    /// Stores a pair, as far as it is of the result: `both` at once where that is possible.
+    #[inline(always)]
+    unsafe fn put<One, Two>(self, at: FragmentCoord, pair: usize, [low, high]: [One; 2], both: Two) {
+        let index = u64::from(at.batch) * self.params.matrix
+            + u64::from(at.row(pair)) * self.params.row
+            + u64::from(at.column(pair));
+        let count = at.count(pair);
+        // SAFETY: elements of the result, aligned as `paired` says.
+        unsafe {
+            let to = self.data.cast::<One>().add(index as usize);
+            if self.params.paired && count == 2 {
+                aligned(to.cast::<Two>()).write(both);
+            } else {
+                if count > 0 {
+                    to.write(low);
+                }
+                if count > 1 {
+                    to.add(1).write(high);
+                }
+            }
+        }
+    }
+}

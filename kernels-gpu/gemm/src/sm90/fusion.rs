@@ -1,0 +1,448 @@
+//! Fusions: functions of the product's elements between the accumulators and memory.
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering;
+use cuda_std::atomic::mid::atomic_fetch_max_u32_device;
+use cuda_std::warp::{self, WarpReductionOp};
+use cuda_std::{fastmath, misc, vector};
+
+use primitives::unroll;
+
+use super::config::WARPGROUP;
+use super::epilogue::{Output, OutputParams, OutputType};
+use super::operands::Element16;
+use super::subtile::Slots;
+use crate::element::Type;
+use crate::epilogue::{Activation, EpilogueParams, Fast, GroupInputs, Precision, Visitor};
+
+/// Accumulators of a thread, 4 or 8 pairs of neighbours in a row of the result. [`FragmentCoord`] says where they are.
+pub type Pairs<const N: usize> = [[f32; 2]; N];
+
+/// Rows from a pair to the one below it.
+const ROWS: u32 = 8;
+/// Columns from a pair to the one beside it.
+const STEP: u32 = 2 * WIDTHS;
+/// Bytes of a number of [`Columns::vector`].
+const WORD: u32 = size_of::<f32>() as u32;
+/// Pairs' widths from a pair to the one beside it.
+const WIDTHS: u32 = 4;
+
+/// Where [`Pairs`] lie in the result: the second one is 8 rows below the first, the next two 8 columns to the right of these two, and so on.
+#[derive(Clone, Copy, Debug)]
+pub struct FragmentCoord {
+    /// Which product of the batch.
+    pub batch: u32,
+    /// Row of the first pair.
+    pub row: u32,
+    /// Column of the first pair, a multiple of [`width`](FragmentCoord::width).
+    pub column: u32,
+    /// Rows and columns of the result. Pairs may lie beyond.
+    pub sides: [u32; 2],
+    /// How many elements a pair has: 2, or 1 once a fusion has made one of two, which halves columns.
+    pub width: u32,
+    /// Shared address of the first pair's [`Columns::vector`].
+    pub vector: u32,
+    /// Where in shared memory the pairs' elements of [`Maps::source`](super::mainloop::Maps::source) are, if the copy engine has
+    /// brought them: those of the residual where there is one, else of source C.
+    pub source: Option<Slots>,
+}
+
+/// Columns of the result that a consumer's tile has.
+#[derive(Clone, Copy, Debug)]
+pub struct Columns {
+    /// The first one.
+    pub first: u32,
+    /// How many the tile has, some of them perhaps behind the result's last one.
+    pub count: u32,
+    /// Behind the result's last one.
+    pub end: u32,
+    /// Shared address of 4 bytes for each, which are the fusion's.
+    pub vector: u32,
+}
+
+impl FragmentCoord {
+    /// The row of a pair.
+    #[inline(always)]
+    #[must_use]
+    pub const fn row(self, pair: usize) -> u32 {
+        self.row + pair as u32 % 2 * ROWS
+    }
+
+    /// The column where a pair begins.
+    #[inline(always)]
+    #[must_use]
+    pub const fn column(self, pair: usize) -> u32 {
+        self.column + pair as u32 / 2 * WIDTHS * self.width
+    }
+
+    /// Elements of a pair that are elements of the result: the first ones. What is beyond means nothing.
+    #[inline(always)]
+    #[must_use]
+    pub const fn count(self, pair: usize) -> u32 {
+        let (row, column) = (self.row(pair), self.column(pair));
+        let [rows, columns] = self.sides;
+        if row >= rows || column >= columns {
+            0
+        } else if columns - column < self.width {
+            1
+        } else {
+            self.width
+        }
+    }
+
+    /// Where the pairs' results are once one element has been made of two.
+    #[inline(always)]
+    #[must_use]
+    pub const fn halved(self) -> Self {
+        let Self { column, sides: [rows, columns], .. } = self;
+        Self { column: column / 2, sides: [rows, columns / 2], width: 1, ..self }
+    }
+}
+
+/// A function of the product's elements. Implement it to fuse what follows a product into it. Each part of a tile begins with a
+/// copy of the fusion that the kernel was given.
+pub trait Fusion: Copy {
+    /// Called before [`prepare`](Fusion::prepare), and again before the elements of each tile, which are of a product with this matrix of B.
+    ///
+    /// # Safety
+    /// There is such a matrix.
+    #[inline(always)]
+    unsafe fn enter(&mut self, _group: u32) {}
+
+    /// Called before the products of each tile, by all threads of the consumer: a barrier later their elements come. What depends on
+    /// the column alone is read here, once, to wait at [`Columns::vector`]: memory is far away.
+    ///
+    /// # Safety
+    /// All threads of the consumer are here, each with its number.
+    #[inline(always)]
+    unsafe fn prepare(&mut self, _columns: Columns, _thread: u32) {}
+
+    /// Turns elements of the product into elements of the result, in f32 registers.
+    ///
+    /// # Safety
+    /// The elements that `at` counts are elements of the product, and this thread's alone. All threads of the warp are here.
+    unsafe fn apply<const N: usize>(&mut self, at: FragmentCoord, x: &mut Pairs<N>);
+
+    /// Called after the last elements of a consumer's part of a tile.
+    ///
+    /// # Safety
+    /// All threads of the warp are here.
+    #[inline(always)]
+    unsafe fn finish(&mut self) {}
+}
+
+/// Repeats a block for each of the [`Pairs`].
+macro_rules! each_pair {
+    ($pair:ident of $count:ident $body:block) => {{
+        unroll!($pair in 0..8, { if $pair < $count $body });
+    }};
+}
+pub(super) use each_pair;
+
+/// The family's fusion, as [`crate::epilogue`] says. `H` is the kernel's 16-bit type.
+pub struct StandardFusion<'a, H> {
+    /// What the epilogue adds, multiplies by and applies. Layouts are those of the result as the kernel sees it, by rows.
+    params: &'a EpilogueParams,
+    /// Those of the group.
+    inputs: GroupInputs,
+    /// The result, which is source C.
+    output: Output<'a>,
+    largest: f32,
+    element: PhantomData<H>,
+}
+
+impl<H> Clone for StandardFusion<'_, H> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<H> Copy for StandardFusion<'_, H> {}
+
+/// Rows of numbers in global memory, f32 or `H`.
+struct Vectors<H> {
+    /// First element, or null.
+    data: *const u8,
+    /// Elements from a row to the next.
+    row: u64,
+    /// Elements from a matrix to the next.
+    matrix: u64,
+    /// f32, else `H`.
+    is_f32: bool,
+    /// Every row begins at a multiple of two elements' size, and as many are read as two divides.
+    paired: bool,
+    element: PhantomData<H>,
+}
+
+impl<H> Clone for Vectors<H> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<H> Copy for Vectors<H> {}
+
+impl<H: Element16> Vectors<H> {
+    #[inline(always)]
+    const fn new(data: *const u8, row: u64, matrix: u64, is_f32: bool, paired: bool) -> Self {
+        Self { data, row, matrix, is_f32, paired, element: PhantomData }
+    }
+
+    /// Adds the elements that `at` counts, times a factor, from where the copy engine has put them, if it has.
+    ///
+    /// # Safety
+    /// They can be read.
+    #[inline(always)]
+    unsafe fn add<const N: usize>(
+        self,
+        at: FragmentCoord,
+        source: Option<Slots>,
+        factor: f32,
+        x: &mut Pairs<N>,
+    ) {
+        if let Some(slots) = source {
+            let mut addend = [[0.0; 2]; N];
+            // SAFETY: the pairs' places in the subtile.
+            each_pair!(PAIR of N { addend[PAIR] = H::unpack(unsafe { vector::load_shared(slots.address(PAIR)) }); });
+            return add(x, factor, addend);
+        }
+        // Which way is asked once, so that the pairs' latencies overlap; each adds by itself, so that not all has to wait in registers.
+        // SAFETY: the caller's contract; pairs are aligned as `paired` says.
+        unsafe {
+            match (self.is_f32, self.paired && at.width == 2) {
+                (false, true) => add(x, factor, self.pairs(at, |from: *const u32| H::unpack(from.read()))),
+                (true, true) => {
+                    let read = |from: *const u64| {
+                        let bits = from.read();
+                        [bits as u32, (bits >> u32::BITS) as u32].map(f32::from_bits)
+                    };
+                    add(x, factor, self.pairs(at, read));
+                }
+                (false, false) => {
+                    add(x, factor, self.elements(at, |from: *const u16| H::unpack(from.read().into())[0]));
+                }
+                (true, false) => add(x, factor, self.elements(at, |from: *const f32| from.read())),
+            }
+        }
+    }
+
+    /// Address of an element of the first pairs' column. The row passes by the compiler: what ways have in common it would compute ahead
+    /// of them all, and keep.
+    #[inline(always)]
+    fn address(self, at: FragmentCoord, pair: usize, bytes: u64) -> *const u8 {
+        let row = u64::from(at.batch) * self.matrix + u64::from(misc::opaque(at.row(pair))) * self.row;
+        self.data.wrapping_add(((row + u64::from(at.column)) * bytes) as usize)
+    }
+
+    /// `Both` is as long as two elements.
+    #[inline(always)]
+    unsafe fn pairs<Both, const N: usize>(
+        self,
+        at: FragmentCoord,
+        read: impl Fn(*const Both) -> [f32; 2],
+    ) -> Pairs<N> {
+        let rows = [0, 1].map(|pair| self.address(at, pair, size_of::<Both>() as u64 / 2).cast::<Both>());
+        let mut x = [[0.0; 2]; N];
+        each_pair!(PAIR of N {
+            if at.count(PAIR) > 0 {
+                let from = rows[PAIR % 2].wrapping_add(PAIR / 2 * WIDTHS as usize);
+                x[PAIR] = read(aligned(from.cast_mut()));
+            }
+        });
+        x
+    }
+
+    #[inline(always)]
+    unsafe fn elements<One, const N: usize>(
+        self,
+        at: FragmentCoord,
+        read: impl Fn(*const One) -> f32,
+    ) -> Pairs<N> {
+        let rows = [0, 1].map(|pair| self.address(at, pair, size_of::<One>() as u64).cast::<One>());
+        let mut x = [[0.0; 2]; N];
+        each_pair!(PAIR of N {
+            let from = rows[PAIR % 2].wrapping_add((at.column(PAIR) - at.column) as usize);
+            if at.count(PAIR) > 0 {
+                x[PAIR][0] = read(from);
+            }
+            if at.count(PAIR) > 1 {
+                x[PAIR][1] = read(from.wrapping_add(1));
+            }
+        });
+        x
+    }
+}
+
+/// The place of a pair. A device faults where that is not aligned to its size; the executor would not, since nobody tells it how plain loads and
+/// stores are aligned.
+#[inline(always)]
+#[track_caller]
+pub(super) fn aligned<Two>(pair: *mut Two) -> *mut Two {
+    if cfg!(not(target_arch = "nvptx64")) {
+        assert!(pair.is_aligned(), "the pair at {pair:p} is not aligned to its {} bytes", size_of::<Two>());
+    }
+    pair
+}
+
+impl<'a, H: Element16> StandardFusion<'a, H> {
+    /// With these parameters, for this result.
+    #[inline(always)]
+    pub const fn new(params: &'a EpilogueParams, output: Output<'a>) -> Self {
+        let inputs = GroupInputs::first(params);
+        Self { params, inputs, output, largest: 0.0, element: PhantomData }
+    }
+
+    /// Takes the bias and the scales of a group, of a product of `n` columns.
+    #[inline(always)]
+    pub(super) fn enter_group(&mut self, group: u32, n: u32) {
+        self.inputs = GroupInputs::of(self.params, group, n);
+    }
+
+    /// Source C.
+    #[inline(always)]
+    const fn source(&self) -> Vectors<H> {
+        let OutputParams { row, matrix, element, paired, .. } = *self.output.params;
+        Vectors::new(self.output.data, row, matrix, matches!(element, OutputType::F32), paired)
+    }
+
+    #[inline(always)]
+    const fn residual(&self) -> Vectors<H> {
+        let EpilogueParams { residual, residual_layout: layout, .. } = *self.params;
+        let is_f32 = layout.ty == Type::F32 as u32;
+        Vectors::new(residual, layout.row, layout.batch, is_f32, self.output.params.residual_paired)
+    }
+
+    #[inline(always)]
+    fn raise(&mut self, x: f32) {
+        self.largest = fastmath::max_nan(self.largest, x.abs());
+    }
+}
+
+/// The number there, 1 where there is none. Read for each chunk: the cache keeps it, registers are for accumulators.
+#[inline(always)]
+unsafe fn factor(pointer: *const f32) -> f32 {
+    // SAFETY: not null, so one number, by the caller's word.
+    if pointer.is_null() { 1.0 } else { unsafe { pointer.read() } }
+}
+
+#[inline(always)]
+fn scale<const N: usize>(x: &mut Pairs<N>, factor: f32) {
+    each_pair!(PAIR of N { x[PAIR] = x[PAIR].map(|x| x * factor); });
+}
+
+#[inline(always)]
+fn add<const N: usize>(x: &mut Pairs<N>, factor: f32, addend: Pairs<N>) {
+    each_pair!(PAIR of N {
+        let ([a, b], [c, d]) = (x[PAIR], addend[PAIR]);
+        x[PAIR] = [fastmath::fma(factor, c, a), fastmath::fma(factor, d, b)];
+    });
+}
+
+/// The function of each element. Which one is asked once, not for each: their latencies then overlap.
+#[inline(always)]
+fn activate<const N: usize>(activation: Activation, x: &mut Pairs<N>) {
+    activation.visit::<Fast>(Apply(x));
+}
+
+/// Applies a function to each element.
+struct Apply<'x, const N: usize>(&'x mut Pairs<N>);
+
+impl<const N: usize> Visitor<f32> for Apply<'_, N> {
+    #[inline(always)]
+    fn visit(self, function: impl Fn(f32) -> f32 + Copy) {
+        each_pair!(PAIR of N { self.0[PAIR] = self.0[PAIR].map(function); });
+    }
+}
+
+impl<H: Element16> Fusion for StandardFusion<'_, H> {
+    #[inline(always)]
+    unsafe fn prepare(&mut self, columns: Columns, thread: u32) {
+        let Columns { first, count, end, vector } = columns;
+        let (GroupInputs { bias, .. }, bias_type) = (self.inputs, self.params.bias_type);
+        if bias.is_null() {
+            return;
+        }
+        let mut index = thread;
+        while index < count {
+            let column = (first + index) as usize;
+            // SAFETY: a column of the result; a number of the fusion's, this thread's alone.
+            unsafe {
+                let bias = if first + index >= end {
+                    0.0
+                } else if bias_type == Type::F32 as u32 {
+                    bias.cast::<f32>().add(column).read()
+                } else {
+                    H::unpack(bias.cast::<u16>().add(column).read().into())[0]
+                };
+                vector::store_shared(vector + index * WORD, bias);
+            }
+            index += WARPGROUP;
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn apply<const N: usize>(&mut self, at: FragmentCoord, x: &mut Pairs<N>) {
+        let EpilogueParams { alpha, beta, activation, residual, scale_c, amax, .. } = *self.params;
+        let GroupInputs { bias, scale_a, scale_b } = self.inputs;
+        // What follows from it is not kept beside the accumulators.
+        let activation = Activation::from_code(misc::opaque(activation));
+        let halved = matches!(activation, Activation::SwiGlu);
+        // SAFETY: the caller's contract, and what the pointers' owners say.
+        unsafe {
+            let alpha = alpha * factor(scale_a) * factor(scale_b);
+            if bias.is_null() {
+                scale(x, alpha);
+            } else {
+                let mut bias = [0.0; 2];
+                each_pair!(PAIR of N {
+                    if PAIR.is_multiple_of(2) {
+                        bias = vector::load_shared_v2(at.vector + PAIR as u32 / 2 * STEP * WORD);
+                    }
+                    x[PAIR] = [fastmath::fma(alpha, x[PAIR][0], bias[0]), fastmath::fma(alpha, x[PAIR][1], bias[1])];
+                });
+            }
+            if beta != 0.0 && !halved {
+                let source = if residual.is_null() { at.source } else { None };
+                self.source().add(at, source, beta, x);
+            }
+            let at = if halved { at.halved() } else { at };
+            if halved {
+                each_pair!(PAIR of N { x[PAIR][0] = Fast::swiglu(x[PAIR][0], x[PAIR][1]); });
+            } else {
+                activate(activation, x);
+            }
+            if !residual.is_null() {
+                self.residual().add(at, at.source, 1.0, x);
+            }
+            if !amax.is_null() {
+                each_pair!(PAIR of N {
+                    let count = at.count(PAIR);
+                    if count > 0 { self.raise(x[PAIR][0]); }
+                    if count > 1 { self.raise(x[PAIR][1]); }
+                });
+            }
+            if !scale_c.is_null() {
+                scale(x, scale_c.read());
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn finish(&mut self) {
+        let amax = self.params.amax;
+        if amax.is_null() {
+            return;
+        }
+        // The bits of numbers that are not negative are in their order, with NaN on top.
+        let bits = self.largest.to_bits() & !(1 << 31);
+        // SAFETY: the caller says that the warp is here; `amax` is the launch's.
+        unsafe {
+            let largest = warp::warp_reduce(warp::FULL_MASK, bits, WarpReductionOp::Max);
+            if warp::lane_id() == 0 {
+                atomic_fetch_max_u32_device(amax, Ordering::Relaxed, largest);
+            }
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The kernels: one table of all instances of [`mainloop::run`](super::mainloop::run), which the host chooses from.
+
+use cuda_std::tma::TensorMap;
+use cuda_std::wgmma::{BF16, E4M3, E5M2, ElementType, F16, Operand, TF32};
+use cuda_std::{KernelArgs, kernel};
+use primitives::shared_plan::SharedPlan;
+use primitives::tma::Major;
+
+use super::block_scaled::{block_scaled, block_scaled_grouped};
+use super::cluster_split_k::ClusterSplitK;
+use super::config::{Config, EpiloguePlan, Plan};
+use super::epilogue::{Output, OutputParams, store_with};
+use super::fusion::StandardFusion;
+use super::grouped::grouped;
+use super::mainloop::{InAccumulators, Mainloop, Maps, run};
+use super::operands::{Operands, Pair};
+use super::tile_scheduler::{GemmShape, PersistentScheduler};
+use crate::epilogue::EpilogueParams;
+use crate::groups::GroupParams;
+
+/// What every kernel gets by value.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, KernelArgs)]
+pub struct GemmArguments {
+    /// The shape of the product.
+    pub shape: GemmShape,
+    /// The result.
+    pub output: OutputParams,
+    /// The inputs of the epilogue.
+    pub epilogue: EpilogueParams,
+    /// The groups, for kernels of [`Kind::Grouped`] and [`Kind::BlockScaledGrouped`].
+    pub groups: GroupParams,
+    /// From a block of k to the next in the factors of A, for kernels of [`Kind::BlockScaled`] and
+    /// [`Kind::BlockScaledGrouped`].
+    pub scales_pitch: u32,
+}
+
+/// What an instance runs on: the maps, what it gets by value, and the pointers beside that.
+#[derive(Clone, Copy)]
+pub(super) struct Inputs<'a> {
+    pub maps: Maps,
+    pub arguments: &'a GemmArguments,
+    /// The result.
+    pub data: *mut u8,
+    /// The offsets of groups, or null.
+    pub offsets: *const i32,
+    /// The factors of blocks of A and of B, or null.
+    pub scales: [*const f32; 2],
+}
+
+/// A product, or a batch of them.
+///
+/// # Safety
+/// As [`run`], with what the arguments describe.
+#[inline(always)]
+unsafe fn dense<C: Config<EpiloguePlan = EpiloguePlan<C>>, M: Mainloop<C>>(inputs: Inputs<'_>, mainloop: M) {
+    let Inputs { maps, arguments: GemmArguments { shape, output, epilogue, .. }, data, .. } = inputs;
+    let output = Output { data, params: output };
+    let fusion: StandardFusion<'_, <C::Operands as Operands>::Element16> =
+        StandardFusion::new(epilogue, output);
+    let scheduler = PersistentScheduler::new::<C>(shape);
+    // SAFETY: the caller's contract.
+    unsafe { run::<C, _, _, _>(maps, *shape, scheduler, mainloop, store_with(maps, *shape, output, fusion)) }
+}
+
+/// What a kernel computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A product, or a batch of them.
+    Dense,
+    /// [Groups](crate::groups) of rows by a matrix each.
+    Grouped,
+    /// A product with [factors for blocks](super::block_scaled).
+    BlockScaled,
+    /// Groups of rows with factors for blocks.
+    BlockScaledGrouped,
+}
+
+/// A kernel, as the host needs to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Name of the entry point.
+    pub name: &'static str,
+    /// What it computes.
+    pub kind: Kind,
+    /// Type of A.
+    pub a: ElementType,
+    /// Type of B.
+    pub b: ElementType,
+    /// The 16-bit type of results, biases and residuals: [`ElementType::F16`] or [`ElementType::Bf16`].
+    pub element16: ElementType,
+    /// Columns of A are contiguous, else rows.
+    pub trans_a: bool,
+    /// Rows of B are contiguous, else columns.
+    pub trans_b: bool,
+    /// The result is stored transposed.
+    pub transposed: bool,
+    /// Rows, columns and k of a block's tile.
+    pub block: [u32; 3],
+    /// Columns of the subtiles that the copy engine stores; see [`Maps`].
+    pub store_columns: u32,
+    /// Columns that go through a fusion at a time.
+    pub chunk_columns: u32,
+    /// Blocks of a cluster below each other, beside each other, and with shares of k.
+    pub cluster: [u32; 3],
+    /// Stages of the pipeline.
+    pub stages: u32,
+    /// Warpgroups that multiply.
+    pub consumers: u32,
+    /// Whether each has a tile of its own.
+    pub ping_pong: bool,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+}
+
+impl Entry {
+    /// The table's row for a kernel.
+    pub const fn of<C: Config>(name: &'static str, kind: Kind, element16: ElementType) -> Self {
+        Self {
+            name,
+            kind,
+            a: <<C::Operands as Operands>::A as Operand>::TYPE,
+            b: <<C::Operands as Operands>::B as Operand>::TYPE,
+            element16,
+            trans_a: matches!(C::Operands::MAJOR_A, Major::Mn),
+            trans_b: matches!(C::Operands::MAJOR_B, Major::Mn),
+            transposed: C::TRANSPOSED,
+            block: [C::BLOCK_M, C::BLOCK_N, <C::Operands as Operands>::BLOCK_K],
+            store_columns: C::STORE_COLUMNS,
+            chunk_columns: C::CHUNK_COLUMNS,
+            cluster: [C::CLUSTER_M, C::CLUSTER_N, C::CLUSTER_K],
+            stages: C::STAGES,
+            consumers: C::CONSUMERS,
+            ping_pong: C::PING_PONG,
+            threads: C::THREADS,
+            shared: Plan::<C>::TOTAL,
+        }
+    }
+}
+
+/// Kernels: name, types of A, B and of 16-bit results, orders, accumulators, consumers, how they share, cluster, how it stores, kind.
+macro_rules! kernels {
+    ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: $a:ident x $b:ident -> $element16:ident, trans $trans_a:literal $trans_b:literal,
+        $groups:literal x $columns:literal, $consumers:literal $mode:ident, cluster $m:literal x $n:literal $(x $k:literal)?, $order:ident, $kind:ident;)*) => {
+        $(
+            /// The configuration of the kernel of this name.
+            #[derive(Clone, Copy)]
+            pub struct $config;
+
+            impl Config for $config {
+                type Operands = Pair<$a, $b, $element16, $trans_a, $trans_b>;
+                type Tile = [[f32; $columns / 2]; $groups];
+                type Stored = [[f32; $columns / 2 $(/ $k)?]; $groups];
+                type EpiloguePlan = EpiloguePlan<Self>;
+                const CONSUMERS: u32 = $consumers;
+                const PING_PONG: bool = kernels!(@@ $mode is ping_pong);
+                const CLUSTER_M: u32 = $m;
+                const CLUSTER_N: u32 = $n;
+                const TRANSPOSED: bool = kernels!(@@ $order is transposed);
+            }
+
+            #[doc = concat!("A [`Kind::", stringify!($kind), "`] product for ", stringify!($a), " and ", stringify!($b), "; see [`TABLE`] and the module.")]
+            ///
+            /// # Safety
+            /// As [`run`] for this configuration and its scheduler; the arguments' pointers are null where that is allowed, else valid
+            /// for what the arguments say of them.
+            #[kernel(launch_bounds(<$config as Config>::THREADS, 1))]
+            pub unsafe fn $name(
+                a: &TensorMap,
+                b: &TensorMap,
+                c: &TensorMap,
+                source: &TensorMap,
+                arguments: GemmArguments,
+                data: *mut u8,
+                offsets: *const i32,
+                scales_a: *const f32,
+                scales_b: *const f32,
+            ) {
+                let (maps, arguments) = (Maps { a, b, c, source }, &arguments);
+                let inputs = Inputs { maps, arguments, data, offsets, scales: [scales_a, scales_b] };
+                // SAFETY: the caller's contract.
+                unsafe { kernels!(@@ $kind $config inputs $($k)?) }
+            }
+        )*
+
+        /// Every kernel, those of a kind one after the other.
+        pub const TABLE: &[Entry] =
+            &[$(Entry::of::<$config>(stringify!($name), Kind::$kind, <$element16 as Operand>::TYPE)),*];
+
+        /// Calls the macro of this name with the names of all kernels of `gemm::sm90::instances`, in the order of its `TABLE`.
+        #[macro_export]
+        macro_rules! for_each_sm90_kernel {
+            ($dollar callback:ident) => { $dollar callback! { $($name)* } };
+        }
+    };
+    (@@ Dense $config:ident $inputs:ident) => {
+        dense::<$config, _>($inputs, InAccumulators)
+    };
+    (@@ Dense $config:ident $inputs:ident $k:literal) => {
+        dense::<$config, _>($inputs, ClusterSplitK)
+    };
+    (@@ Grouped $config:ident $inputs:ident) => { grouped::<$config>($inputs) };
+    (@@ BlockScaled $config:ident $inputs:ident) => { block_scaled::<$config>($inputs) };
+    (@@ BlockScaledGrouped $config:ident $inputs:ident) => {
+        block_scaled_grouped::<$config>($inputs)
+    };
+    (@@ ping_pong is ping_pong) => { true };
+    (@@ transposed is transposed) => { true };
+    (@@ $word:ident is $other:ident) => { false };
+}
+
+kernels! { $
+    // Types of A, B and 16-bit results; orders; groups of 64 rows x columns of a consumer; consumers; cluster; result; kind.
+    // In names: how A and B lie, `n` as [m, k] and [k, n], `t` transposed; `pp` ping-pong; `_t` at the end stores the transpose;
+    // `k2` splits k over two blocks of a cluster.
+    #[kernel] fn gemm_bf16_nt_128x256 as Bf16Nt128x256: BF16 x BF16 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_nt_128x256_2x1 as Bf16Nt128x256By2: BF16 x BF16 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_nt_256x128 as Bf16Nt256x128: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 2 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_nt_256x192 as Bf16Nt256x192: BF16 x BF16 -> BF16, trans 0 0, 2 x 192, 2 together, cluster 2 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_nt_128x192_pp as Bf16Nt128x192Pp: BF16 x BF16 -> BF16, trans 0 0, 2 x 192, 2 ping_pong, cluster 2 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_nt_128x128_pp as Bf16Nt128x128Pp: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_nt_128x128_k2 as Bf16Nt128x128K2: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 1 together, cluster 1 x 1 x 2, rows, Dense;
+    #[kernel] fn gemm_bf16_nt_128x144 as Bf16Nt128x144: BF16 x BF16 -> BF16, trans 0 0, 1 x 144, 2 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_nt_64x128 as Bf16Nt64x128: BF16 x BF16 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_nt_64x128_2x1 as Bf16Nt64x128By2: BF16 x BF16 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 2 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_nt_64x64 as Bf16Nt64x64: BF16 x BF16 -> BF16, trans 0 0, 1 x 64, 1 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_nt_64x48 as Bf16Nt64x48: BF16 x BF16 -> BF16, trans 0 0, 1 x 48, 1 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_nt_64x32_t as Bf16Nt64x32T: BF16 x BF16 -> BF16, trans 0 0, 1 x 32, 1 together, cluster 1 x 1, transposed, Dense;
+    #[kernel] fn gemm_bf16_nt_128x16_t as Bf16Nt128x16T: BF16 x BF16 -> BF16, trans 0 0, 1 x 16, 2 together, cluster 1 x 1, transposed, Dense;
+    #[kernel] fn gemm_bf16_nt_64x16_t as Bf16Nt64x16T: BF16 x BF16 -> BF16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;
+    #[kernel] fn gemm_bf16_nn_128x256 as Bf16Nn128x256: BF16 x BF16 -> BF16, trans 0 1, 1 x 256, 2 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_nn_128x192_pp as Bf16Nn128x192Pp: BF16 x BF16 -> BF16, trans 0 1, 2 x 192, 2 ping_pong, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_nn_128x128_pp as Bf16Nn128x128Pp: BF16 x BF16 -> BF16, trans 0 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_nn_64x128 as Bf16Nn64x128: BF16 x BF16 -> BF16, trans 0 1, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_tn_128x256 as Bf16Tn128x256: BF16 x BF16 -> BF16, trans 1 1, 1 x 256, 2 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_tn_128x192_pp as Bf16Tn128x192Pp: BF16 x BF16 -> BF16, trans 1 1, 2 x 192, 2 ping_pong, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_tn_128x128_pp as Bf16Tn128x128Pp: BF16 x BF16 -> BF16, trans 1 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_tn_64x128 as Bf16Tn64x128: BF16 x BF16 -> BF16, trans 1 1, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_bf16_tt_128x128_pp as Bf16Tt128x128Pp: BF16 x BF16 -> BF16, trans 1 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_nt_128x256 as F16Nt128x256: F16 x F16 -> F16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_nt_128x256_2x1 as F16Nt128x256By2: F16 x F16 -> F16, trans 0 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_nt_256x128 as F16Nt256x128: F16 x F16 -> F16, trans 0 0, 2 x 128, 2 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_nt_256x192 as F16Nt256x192: F16 x F16 -> F16, trans 0 0, 2 x 192, 2 together, cluster 2 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_nt_128x192_pp as F16Nt128x192Pp: F16 x F16 -> F16, trans 0 0, 2 x 192, 2 ping_pong, cluster 2 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_nt_128x128_pp as F16Nt128x128Pp: F16 x F16 -> F16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_nt_128x128_k2 as F16Nt128x128K2: F16 x F16 -> F16, trans 0 0, 2 x 128, 1 together, cluster 1 x 1 x 2, rows, Dense;
+    #[kernel] fn gemm_f16_nt_128x144 as F16Nt128x144: F16 x F16 -> F16, trans 0 0, 1 x 144, 2 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_nt_64x128 as F16Nt64x128: F16 x F16 -> F16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_nt_64x128_2x1 as F16Nt64x128By2: F16 x F16 -> F16, trans 0 0, 1 x 128, 1 together, cluster 2 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_nt_64x64 as F16Nt64x64: F16 x F16 -> F16, trans 0 0, 1 x 64, 1 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_nt_64x48 as F16Nt64x48: F16 x F16 -> F16, trans 0 0, 1 x 48, 1 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_nt_64x32_t as F16Nt64x32T: F16 x F16 -> F16, trans 0 0, 1 x 32, 1 together, cluster 1 x 1, transposed, Dense;
+    #[kernel] fn gemm_f16_nt_128x16_t as F16Nt128x16T: F16 x F16 -> F16, trans 0 0, 1 x 16, 2 together, cluster 1 x 1, transposed, Dense;
+    #[kernel] fn gemm_f16_nt_64x16_t as F16Nt64x16T: F16 x F16 -> F16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;
+    #[kernel] fn gemm_f16_nn_128x256 as F16Nn128x256: F16 x F16 -> F16, trans 0 1, 1 x 256, 2 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_nn_128x192_pp as F16Nn128x192Pp: F16 x F16 -> F16, trans 0 1, 2 x 192, 2 ping_pong, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_nn_128x128_pp as F16Nn128x128Pp: F16 x F16 -> F16, trans 0 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_nn_64x128 as F16Nn64x128: F16 x F16 -> F16, trans 0 1, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_tn_128x256 as F16Tn128x256: F16 x F16 -> F16, trans 1 1, 1 x 256, 2 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_tn_128x192_pp as F16Tn128x192Pp: F16 x F16 -> F16, trans 1 1, 2 x 192, 2 ping_pong, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_tn_128x128_pp as F16Tn128x128Pp: F16 x F16 -> F16, trans 1 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_tn_64x128 as F16Tn64x128: F16 x F16 -> F16, trans 1 1, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_f16_tt_128x128_pp as F16Tt128x128Pp: F16 x F16 -> F16, trans 1 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_tf32_nt_128x256 as Tf32Nt128x256: TF32 x TF32 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_tf32_nt_128x256_2x1 as Tf32Nt128x256By2: TF32 x TF32 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
+    #[kernel] fn gemm_tf32_nt_128x128_pp as Tf32Nt128x128Pp: TF32 x TF32 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_tf32_nt_64x128 as Tf32Nt64x128: TF32 x TF32 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_tf32_nt_64x16_t as Tf32Nt64x16T: TF32 x TF32 -> BF16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;
+    #[kernel] fn gemm_e4m3_nt_128x256 as E4m3Nt128x256: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_e4m3_nt_256x128 as E4m3Nt256x128: E4M3 x E4M3 -> BF16, trans 0 0, 2 x 128, 2 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_e4m3_nt_128x128_pp as E4m3Nt128x128Pp: E4M3 x E4M3 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_e4m3_nt_64x128 as E4m3Nt64x128: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_e4m3_nt_64x16_t as E4m3Nt64x16T: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 16, 1 together, cluster 1 x 1, transposed, Dense;
+    #[kernel] fn gemm_e4m3_e5m2_nt_128x128_pp as E4m3E5m2Nt128x128Pp: E4M3 x E5M2 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_e5m2_e4m3_nt_128x128_pp as E5m2E4m3Nt128x128Pp: E5M2 x E4M3 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Dense;
+    #[kernel] fn gemm_grouped_bf16_nt_128x128_pp as GroupedBf16Nt: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Grouped;
+    #[kernel] fn gemm_grouped_bf16_nn_128x128_pp as GroupedBf16Nn: BF16 x BF16 -> BF16, trans 0 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Grouped;
+    #[kernel] fn gemm_grouped_f16_nt_128x128_pp as GroupedF16Nt: F16 x F16 -> F16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Grouped;
+    #[kernel] fn gemm_grouped_f16_nn_128x128_pp as GroupedF16Nn: F16 x F16 -> F16, trans 0 1, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Grouped;
+    #[kernel] fn gemm_grouped_e4m3_nt_128x128_pp as GroupedE4m3Nt: E4M3 x E4M3 -> BF16, trans 0 0, 2 x 128, 2 ping_pong, cluster 1 x 1, rows, Grouped;
+    #[kernel] fn gemm_e4m3_blocks_nt_128x128 as Blocks128x128: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 128, 2 together, cluster 1 x 1, rows, BlockScaled;
+    #[kernel] fn gemm_e4m3_blocks_nt_64x128 as Blocks64x128: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 128, 1 together, cluster 1 x 1, rows, BlockScaled;
+    #[kernel] fn gemm_grouped_e4m3_blocks_nt_128x128 as GroupedBlocks128x128: E4M3 x E4M3 -> BF16, trans 0 0, 1 x 128, 2 together, cluster 1 x 1, rows, BlockScaledGrouped;
+}

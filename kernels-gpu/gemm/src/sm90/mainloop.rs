@@ -1,0 +1,413 @@
+//! The warpgroups of a block: a producer that copies, consumers that multiply and store. See [`super`] for the picture.
+
+use cuda_std::tma::TensorMap;
+use cuda_std::{cluster, grid, mbarrier, misc, registers, shared, thread, tma, wgmma};
+use primitives::pipeline::PipelineState;
+use primitives::tma::TmaTile;
+use primitives::unroll;
+
+use super::cluster_split_k;
+use super::config::{Barrier, Block, Config, Of, WARPGROUP};
+use super::epilogue::Epilogue;
+use super::operands::{AccumulatorTile, Operands, STEPS, SharedOperand};
+use super::tile_scheduler::{GemmShape, TileCoord, TileScheduler};
+
+/// Registers of a thread of the producer and of a consumer: `128 * 40 + 256 * 232` of the block's `384 * 168`.
+const REGISTERS: [u32; 2] = [40, 232];
+/// The same with [`Config::SPARES`].
+const SPARING_REGISTERS: [u32; 2] = [24, 240];
+
+/// Maps of the operands and of the result: dimensions with the contiguous one first, the batch last; boxes of one matrix.
+///
+/// | map | dimensions | box |
+/// |---|---|---|
+/// | `a` ([`Major::K`](primitives::tma::Major)) | k, m | 128 bytes of k x `BLOCK_M / CLUSTER_N` |
+/// | `b` | k, n | 128 bytes of k x `BLOCK_N / CLUSTER_M` |
+/// | both, `Major::Mn` | m or n, k | 64 x 64 |
+/// | `c`, `source` | n, m | `STORE_COLUMNS` x 64 |
+/// | the same, transposed | m, n | 64 x `STORE_COLUMNS` |
+///
+/// Swizzles are of 128 bytes (`c`, `source`: of the box's width; none for 16 bytes).
+#[derive(Clone, Copy)]
+pub struct Maps {
+    /// A.
+    pub a: *const TensorMap,
+    /// B.
+    pub b: *const TensorMap,
+    /// The result; looked at when [`OutputParams::by_tma`](super::epilogue::OutputParams::by_tma) says so.
+    pub c: *const TensorMap,
+    /// What the epilogue adds; looked at when [`OutputParams::source_by_tma`](super::epilogue::OutputParams::source_by_tma) says so.
+    pub source: *const TensorMap,
+}
+
+/// Multiplies the tiles of `scheduler`, by the whole grid: `mainloop` says how, and `epilogue` makes of a block and a consumer's
+/// thread, by its number among all consumers, what takes their elements.
+///
+/// # Safety
+/// The maps are as [`Maps`] says for `C` and the shape; the launch has blocks of `C::THREADS` threads along x with
+/// [`Plan::<C>::TOTAL`](primitives::shared_plan::SharedPlan::TOTAL) bytes of dynamic shared memory, in clusters of `C::CLUSTER`
+/// along x. The scheduler's tiles are tiles of the product, in the same order for whoever asks, and each is one cluster's; nothing
+/// is read for them before the first question. The epilogue may do with the tiles what it does.
+#[inline(always)]
+pub unsafe fn run<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>>(
+    maps: Maps,
+    shape: GemmShape,
+    scheduler: S,
+    mainloop: M,
+    epilogue: impl FnOnce(Block<C>, u32) -> E,
+) {
+    const { C::CHECKED };
+    let block = Block::<C>::new(shared::address_of(shared::dynamic_shared_mem::<u8>()));
+    let thread = thread::thread_idx_x();
+    // SAFETY: one thread makes the barriers before all meet; roles are those of whole warpgroups; the rest is the caller's contract.
+    unsafe {
+        if thread == 0 {
+            tma::prefetch(maps.a);
+            tma::prefetch(maps.b);
+            init(block);
+            mbarrier::fence_init();
+        }
+        sync_cluster::<C>();
+        // What came before may still write the operands or read the result.
+        grid::wait_dependencies();
+        grid::launch_dependents();
+        if thread < WARPGROUP {
+            if C::SPARES {
+                registers::set_max_registers_dec::<{ SPARING_REGISTERS[0] }>();
+            } else if C::CONSUMERS == 2 {
+                registers::set_max_registers_dec::<{ REGISTERS[0] }>();
+            }
+            if thread == 0 {
+                produce::<C, S>(maps, shape, scheduler, block);
+            }
+            sync_split_k::<C>();
+        } else {
+            if C::SPARES {
+                registers::set_max_registers_inc::<{ SPARING_REGISTERS[1] }>();
+            } else if C::CONSUMERS == 2 {
+                registers::set_max_registers_inc::<{ REGISTERS[1] }>();
+            }
+            sync_split_k::<C>();
+            let thread = thread - WARPGROUP;
+            consume(shape, scheduler, block, mainloop, epilogue(block, thread), thread);
+        }
+        // Others of the cluster still arrive at this block's barriers; but sums of another share of k have been waited for.
+        if Block::<C>::PEERS > 1 {
+            cluster::sync();
+        }
+    }
+}
+
+/// Makes the barriers.
+#[inline(always)]
+unsafe fn init<C: Config>(block: Block<C>) {
+    let consumers = if C::PING_PONG { 1 } else { C::CONSUMERS };
+    // SAFETY: the barriers' own places, which nothing uses yet.
+    unsafe {
+        block.shared.pipeline().init(consumers * Block::<C>::PEERS);
+        let mut consumer = 0;
+        while consumer < C::CONSUMERS {
+            unroll!(SUBTILE in 0..2, {
+                mbarrier::init(block.shared.source(consumer).subtile(SUBTILE as u32), 1);
+            });
+            consumer += 1;
+        }
+        if C::CLUSTER_K > 1 {
+            cluster_split_k::init(block);
+        }
+    }
+}
+
+/// A barrier of all whom the copies concern: the cluster, or the block. The fence has released the barriers.
+#[inline(always)]
+unsafe fn sync_cluster<C: Config>() {
+    // SAFETY: all threads of the cluster are here.
+    unsafe {
+        if C::CLUSTER > 1 {
+            cluster::arrive_relaxed();
+        }
+        if Block::<C>::PEERS > 1 {
+            cluster::wait();
+        } else {
+            thread::sync_threads();
+        }
+    }
+}
+
+/// The rest of the cluster, where only sums are exchanged: the first copies are under way meanwhile.
+#[inline(always)]
+unsafe fn sync_split_k<C: Config>() {
+    if C::CLUSTER > 1 && Block::<C>::PEERS == 1 {
+        // SAFETY: all threads have arrived in `sync_cluster`.
+        unsafe { cluster::wait() }
+    }
+}
+
+/// Fills stages with the operands of one tile after the other.
+#[inline(always)]
+unsafe fn produce<C: Config, S: TileScheduler<C>>(
+    maps: Maps,
+    shape: GemmShape,
+    mut scheduler: S,
+    block: Block<C>,
+) {
+    let (major_a, major_b) = (C::Operands::MAJOR_A, C::Operands::MAJOR_B);
+    let bytes = major_a.bytes(C::BLOCK_M) + major_b.bytes(C::BLOCK_N);
+    let at = block.coord;
+    let (rows, sharers, index, mask) = (C::BLOCK_M, C::CLUSTER_N, at.column, at.row_mask());
+    let tile_a = TmaTile { major: major_a, rows, sharers, index, mask };
+    let (rows, sharers, index, mask) = (C::BLOCK_N, C::CLUSTER_M, at.row, at.column_mask());
+    let tile_b = TmaTile { major: major_b, rows, sharers, index, mask };
+    let k_tiles = shape.share::<C>(at.share);
+    let mut state = PipelineState::START;
+    while scheduler.has_tile() {
+        let tile = scheduler.coord([at.row, at.column]);
+        let mut k_tile = 0;
+        loop {
+            let k = (k_tile * C::CLUSTER_K + at.share) * C::Operands::BLOCK_K;
+            // SAFETY: the stage is empty once acquired, and expects the bytes of all boxes that come, from this block's copies
+            // and from those of its cluster.
+            unsafe {
+                let full = block.shared.pipeline().producer_acquire(state, bytes);
+                let stage = block.shared.stage(state.stage);
+                tile_a.load(maps.a, stage.a(), full, tile.row, k, tile.batch);
+                tile_b.load(maps.b, stage.b(), full, tile.column, k, tile.group);
+            }
+            state = state.next();
+            k_tile += 1;
+            if k_tile >= k_tiles {
+                break;
+            }
+        }
+        scheduler.advance(1);
+    }
+}
+
+/// Multiplies what comes through the pipeline, and hands it to the epilogue.
+#[inline(always)]
+unsafe fn consume<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>>(
+    shape: GemmShape,
+    mut scheduler: S,
+    block: Block<C>,
+    mainloop: M,
+    mut epilogue: E,
+    thread: u32,
+) {
+    let mut state = PipelineState::START;
+    if C::PING_PONG {
+        let consumer = thread / WARPGROUP;
+        scheduler.advance(consumer);
+        state = state.skip(consumer * shape.k_tiles::<C>());
+    }
+    let mut is_first = true;
+    let mut parity = 0;
+    while scheduler.has_tile() {
+        // What follows from the thread's number is not kept beside the accumulators.
+        let number = misc::opaque(thread);
+        let (consumer, thread) = (number / WARPGROUP, number % WARPGROUP);
+        let mut tile = scheduler.coord([block.coord.row, block.coord.column]);
+        let first_row = if C::PING_PONG { 0 } else { consumer * C::CONSUMER_ROWS };
+        tile.row += first_row;
+        let is_empty = tile.is_bounded && tile.row >= tile.end;
+        if is_empty && C::CLUSTER == 1 && !C::PING_PONG {
+            let k_tiles = shape.k_tiles::<C>();
+            // SAFETY: the whole warpgroup is here.
+            unsafe { leave(block, state, k_tiles, consumer, thread) }
+            state = state.skip(k_tiles);
+            scheduler.advance(1);
+            continue;
+        }
+        // SAFETY: the whole warpgroup is here; the rest is the caller's contract.
+        unsafe {
+            let mut stored = tile;
+            stored.column += block.coord.share * C::STORED_N;
+            epilogue.prepare(stored);
+            let order = OrderedBarrier { consumer, is_followed: scheduler.is_followed() };
+            OrderedBarrier::wait::<C>(consumer, consumer == 0 && is_first);
+            let k_tiles = shape.share::<C>(block.coord.share);
+            let task = Task { block, tile, first_row, k_tiles, shape, thread, order, parity };
+            let sums = mainloop.accumulate(task, &mut state);
+            epilogue.store(&sums, stored);
+            is_first = false;
+            parity ^= 1;
+        }
+        scheduler.advance(1);
+        if C::PING_PONG {
+            // The other one's tile.
+            scheduler.advance(1);
+            state = state.skip(shape.k_tiles::<C>());
+        }
+    }
+    // SAFETY: the whole warpgroup is here.
+    unsafe { epilogue.finish() }
+}
+
+/// Releases the stages of a tile of which the consumer has nothing to do: power for the others.
+///
+/// # Safety
+/// The whole warpgroup is here, and the stages come, from `state` on.
+#[inline(always)]
+unsafe fn leave<C: Config>(
+    block: Block<C>,
+    mut state: PipelineState<Of<C>>,
+    k_tiles: u32,
+    consumer: u32,
+    thread: u32,
+) {
+    // SAFETY: one thread waits for all, since those who are late could miss a round; without a cluster it also releases alone.
+    unsafe {
+        if thread == 0 {
+            let mut left = k_tiles;
+            while left > 0 {
+                block.shared.pipeline().consumer_wait(state);
+                block.release(state.stage, thread);
+                state = state.next();
+                left -= 1;
+            }
+        }
+        Barrier::Consumer(consumer).sync();
+    }
+}
+
+/// A tile to be summed, as one thread of a consumer sees it.
+#[derive(Clone, Copy)]
+pub struct Task<C: Config> {
+    /// The stages.
+    pub block: Block<C>,
+    /// The consumer's part of the tile.
+    pub tile: TileCoord,
+    /// Where it begins in the stage's rows of A.
+    pub first_row: u32,
+    /// Stages of the tile, at least 1.
+    pub k_tiles: u32,
+    /// The product.
+    pub shape: GemmShape,
+    /// Number of the thread in its warpgroup.
+    pub thread: u32,
+    /// When others may multiply.
+    pub order: OrderedBarrier,
+    /// Parity of the number of the consumer's tiles before this one.
+    pub parity: u32,
+}
+
+/// How a consumer sums the products of a tile's stages.
+pub trait Mainloop<C: Config>: Copy {
+    /// What the consumer stores of a tile, whose first stage is at `state`. After that `state` is behind the tile, and the other
+    /// consumer may multiply.
+    ///
+    /// # Safety
+    /// The whole warpgroup is here, with the same task but for the thread, and the stages come.
+    unsafe fn accumulate(self, task: Task<C>, state: &mut PipelineState<Of<C>>) -> C::Stored;
+}
+
+/// In the tensor cores' accumulators from the first stage to the last: one group of products in flight while the next stage is
+/// waited for.
+#[derive(Clone, Copy)]
+pub struct InAccumulators;
+
+impl<C: Config<Stored = <C as Config>::Tile>> Mainloop<C> for InAccumulators {
+    #[inline(always)]
+    unsafe fn accumulate(self, task: Task<C>, state: &mut PipelineState<Of<C>>) -> C::Stored {
+        // SAFETY: the caller's contract is the same.
+        unsafe { task.sum(state) }
+    }
+}
+
+impl<C: Config> Task<C> {
+    /// The sums of all stages.
+    ///
+    /// # Safety
+    /// As for [`Mainloop::accumulate`].
+    #[inline(always)]
+    pub(super) unsafe fn sum(&self, state: &mut PipelineState<Of<C>>) -> C::Tile {
+        let mut tile = C::Tile::zero();
+        let mut previous = state.stage;
+        let mut k_tile = 0;
+        // At least once: where nothing is multiplied, the assembler would find other instructions between a product and its wait.
+        loop {
+            // SAFETY: the caller's contract; a stage is released after the products that read it.
+            unsafe {
+                self.multiply(&mut tile, *state, k_tile > 0);
+                wgmma::wait_group::<1>();
+                tile.fence();
+                if k_tile > 0 {
+                    self.block.release(previous, self.thread);
+                }
+            }
+            previous = state.stage;
+            *state = state.next();
+            k_tile += 1;
+            if k_tile >= self.k_tiles {
+                break;
+            }
+        }
+        // SAFETY: as above.
+        unsafe {
+            self.order.arrive::<C>();
+            wgmma::wait_group::<0>();
+            tile.fence();
+            self.block.release(previous, self.thread);
+        }
+        tile
+    }
+
+    /// Waits for the stage and issues its products as one group, after `tile`'s fence.
+    ///
+    /// # Safety
+    /// The whole warpgroup is here, and the stage comes.
+    #[inline(always)]
+    pub(super) unsafe fn multiply(&self, tile: &mut C::Tile, state: PipelineState<Of<C>>, accumulate: bool) {
+        // SAFETY: the caller's contract; the stage is full.
+        unsafe {
+            self.block.shared.pipeline().consumer_wait(state);
+            let stage = self.block.shared.stage(state.stage);
+            let a = SharedOperand::new(C::Operands::MAJOR_A, stage.a(), self.first_row);
+            let b = SharedOperand::new(C::Operands::MAJOR_B, stage.b(), 0);
+            tile.fence();
+            wgmma::fence();
+            unroll!(STEP in 0..4, {
+                const { assert!(STEPS == 4) };
+                tile.multiply::<C::Operands>(STEP, a, b, STEP != 0 || accumulate);
+            });
+            wgmma::commit_group();
+        }
+    }
+}
+
+/// Whose turn it is to multiply, with [`Config::PING_PONG`].
+///
+/// Without turns, a consumer that has nothing left to store would wait for a stage while the other one goes round the pipeline: a
+/// barrier tells the parity of its phase, so it takes one two rounds early for its own.
+#[derive(Clone, Copy)]
+pub struct OrderedBarrier {
+    /// Which consumer.
+    pub consumer: u32,
+    /// A tile comes after this one: somebody waits.
+    pub is_followed: bool,
+}
+
+impl OrderedBarrier {
+    /// Waits until the other consumer has issued its products. Not before the first tile of all.
+    ///
+    /// # Safety
+    /// The whole warpgroup is here.
+    #[inline(always)]
+    pub unsafe fn wait<C: Config>(consumer: u32, is_first: bool) {
+        if C::PING_PONG && !is_first {
+            // SAFETY: the other consumer arrives for the next tile, as often as tiles follow.
+            unsafe { Barrier::Order(consumer).sync() }
+        }
+    }
+
+    /// Lets the other consumer multiply.
+    ///
+    /// # Safety
+    /// As for [`OrderedBarrier::wait`], once a tile.
+    #[inline(always)]
+    pub(super) unsafe fn arrive<C: Config>(self) {
+        if C::PING_PONG && self.is_followed {
+            // SAFETY: as above.
+            unsafe { Barrier::Order(1 - self.consumer).arrive() }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Which tiles a block computes, and in which order.
+//!
+//! ```text
+//!   PersistentScheduler     clusters 0, 1, 2 .. take tiles 0, 1, 2 .., then the next ones behind the grid's last
+//!   raster group of 2       0 2 4 6     tiles that run at a time touch few rows and few columns,
+//!                           1 3 5 7     so their operands meet in the L2 cache
+//! ```
+
+use cuda_std::{KernelArgs, misc};
+use layout::grouped_tile;
+use primitives::cluster::cluster_of_grid;
+
+use super::config::{Config, Of};
+use super::operands::Operands;
+
+/// Shape of a product, as every kernel here gets it by value.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, KernelArgs)]
+pub struct GemmShape {
+    /// Rows of A. Tiles of the whole batch are counted in 32 bits.
+    pub m: u32,
+    /// Columns of B.
+    pub n: u32,
+    /// Columns of A, rows of B. At least 1.
+    pub k: u32,
+    /// Products: the third dimension of the operands' maps, 1 for one product.
+    pub batch: u32,
+    /// Rows of clusters' tiles of a raster group: they are walked column by column before the next group; at least 1. See
+    /// [`layout::grouped_tile`].
+    pub raster_group: u32,
+}
+
+impl GemmShape {
+    /// Stages' worth of k.
+    #[inline(always)]
+    pub fn k_tiles<C: Config>(&self) -> u32 {
+        misc::opaque(self.k).div_ceil(<C::Operands as Operands>::BLOCK_K)
+    }
+
+    /// How many of them the `index`-th share of k has, of which it takes every [`Config::CLUSTER_K`]-th: at least one, which is zero where k
+    /// ends before.
+    #[inline(always)]
+    pub fn share<C: Config>(&self, index: u32) -> u32 {
+        let all = self.k_tiles::<C>();
+        if C::CLUSTER_K == 1 { all } else { all.saturating_sub(index).div_ceil(C::CLUSTER_K).max(1) }
+    }
+}
+
+/// Where a block's tile is.
+#[derive(Clone, Copy)]
+pub struct TileCoord {
+    /// First row.
+    pub row: u32,
+    /// First column.
+    pub column: u32,
+    /// Matrix of A and of the result.
+    pub batch: u32,
+    /// Matrix of B.
+    pub group: u32,
+    /// Behind the product's last row.
+    pub end: u32,
+    /// The rows from `end` on are another product's.
+    pub is_bounded: bool,
+}
+
+/// The tiles of a cluster, one after the other.
+pub trait TileScheduler<C: Config>: Copy {
+    /// Whether a tile is left. Asked before the tile is looked at.
+    fn has_tile(&mut self) -> bool;
+
+    /// Leaves `tiles` tiles out.
+    fn advance(&mut self, tiles: u32);
+
+    /// The tile of this block, which has a place in its cluster: rows, then columns.
+    fn coord(&self, place: [u32; 2]) -> TileCoord;
+
+    /// Whether another tile follows.
+    #[inline(always)]
+    fn is_followed(&self) -> bool {
+        let mut next = *self;
+        next.advance(1);
+        next.has_tile()
+    }
+}
+
+/// The tiles of the whole batch. What follows from the shape is computed for each: next to the accumulators there is no room to
+/// keep it.
+#[derive(Clone, Copy)]
+pub struct PersistentScheduler {
+    shape: GemmShape,
+    next: u32,
+}
+
+impl PersistentScheduler {
+    /// This cluster's.
+    #[inline(always)]
+    pub fn new<C: Config>(shape: &GemmShape) -> Self {
+        let (next, _) = cluster_of_grid::<Of<C>>();
+        Self { shape: *shape, next }
+    }
+
+    /// Rows and columns of clusters' tiles.
+    #[inline(always)]
+    fn sides<C: Config>(&self) -> [u32; 2] {
+        let GemmShape { m, n, .. } = self.shape;
+        [
+            misc::opaque(m).div_ceil(C::BLOCK_M * C::CLUSTER_M),
+            misc::opaque(n).div_ceil(C::BLOCK_N * C::CLUSTER_N),
+        ]
+    }
+}
+
+impl<C: Config> TileScheduler<C> for PersistentScheduler {
+    #[inline(always)]
+    fn has_tile(&mut self) -> bool {
+        let [rows, columns] = self.sides::<C>();
+        self.next < rows * columns * self.shape.batch
+    }
+
+    #[inline(always)]
+    fn advance(&mut self, tiles: u32) {
+        let (_, step) = cluster_of_grid::<Of<C>>();
+        self.next += tiles * misc::opaque(step);
+    }
+
+    #[inline(always)]
+    fn coord(&self, place: [u32; 2]) -> TileCoord {
+        let [rows, columns] = self.sides::<C>();
+        let plane = rows * columns;
+        // Without a batch no division.
+        let batch = if self.shape.batch == 1 { 0 } else { self.next / if plane == 0 { 1 } else { plane } };
+        let group = misc::opaque(self.shape.raster_group);
+        let [row, column] =
+            first_of::<C>(grouped_tile(self.next - batch * plane, rows, columns, group), place);
+        TileCoord { row, column, batch, group: batch, end: self.shape.m, is_bounded: false }
+    }
+}
+
+/// First row and column of the tile of the block at `place` in a cluster, which takes the `tile`-th part of the result.
+#[inline(always)]
+pub(super) fn first_of<C: Config>(tile: (u32, u32), place: [u32; 2]) -> [u32; 2] {
+    [(tile.0 * C::CLUSTER_M + place[0]) * C::BLOCK_M, (tile.1 * C::CLUSTER_N + place[1]) * C::BLOCK_N]
+}
