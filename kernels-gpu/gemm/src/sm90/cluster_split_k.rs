@@ -22,11 +22,17 @@
 use cuda_std::{cluster, mbarrier, vector};
 use primitives::pipeline::PipelineState;
 use primitives::shared_plan::SharedType;
-use primitives::unroll;
+use primitives::{shared_bytes, unroll};
 
-use super::config::{Barrier, Block, Config, Inbox, Of, WARPGROUP};
+use super::barriers::Barrier;
+use super::config::{Block, Config, Of, WARPGROUP};
 use super::mainloop::{Mainloop, Task};
 use super::operands::AccumulatorTile;
+
+shared_bytes! {
+    /// The sums that a consumer stores, in f32.
+    pub struct Inbox<C: Config>(C::CONSUMER_ROWS * C::STORED_N * 4, align 16);
+}
 
 /// Bytes that a thread sends at a time.
 const QUAD_BYTES: u32 = 16;

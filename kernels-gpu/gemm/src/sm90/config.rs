@@ -4,14 +4,14 @@ use core::marker::PhantomData;
 
 use primitives::cluster::{ClusterCoord, ClusterShape};
 use primitives::pipeline::{Depth, Pipeline};
-use primitives::shared_plan::{Mbarrier, SharedType};
-use primitives::{named_barriers, shared_bytes, shared_plan};
+use primitives::shared_plan::{Mbarrier, SharedPlan, SharedType};
+use primitives::{shared_bytes, shared_plan};
 
+use super::cluster_split_k::Inbox;
 use super::operands::{AccumulatorTile, GROUP_ROWS, Operands};
 
 /// Threads of a warpgroup.
 pub const WARPGROUP: u32 = 128;
-const BOTH_CONSUMERS: u32 = 2 * WARPGROUP;
 /// Bytes of shared memory that a block of sm_90 can have.
 const SHARED_BYTES: u32 = 227 * 1024;
 /// More stages than this hide nothing more.
@@ -24,16 +24,6 @@ const STEP: u32 = 8;
 const MOST_BESIDE_WIDE_CHUNKS: u32 = 128;
 /// Alignment of everything that the copy engine touches, and of the swizzle's pattern.
 const ALIGN: u32 = 1024;
-
-named_barriers! {
-    /// The named barriers of a block.
-    pub enum Barrier {
-        /// The threads of a consumer.
-        Consumer[2]: WARPGROUP threads,
-        /// Where a consumer waits for its turn to multiply; see [`OrderedBarrier`](super::mainloop::OrderedBarrier).
-        Order[2]: BOTH_CONSUMERS threads,
-    }
-}
 
 /// A kernel: what it multiplies and how the work is cut. The constants below the line follow from those above it.
 pub trait Config: Copy + 'static {
@@ -104,6 +94,9 @@ pub trait Config: Copy + 'static {
         let stages = room / Stage::<Self>::BYTES;
         if stages < MAX_STAGES { stages } else { MAX_STAGES }
     };
+
+    /// Bytes of shared memory of a block.
+    const SHARED: u32 = Plan::<Self>::TOTAL;
 
     /// Checks that hold for every kernel; named in a `const` block of it.
     const CHECKED: () = {
@@ -204,11 +197,6 @@ shared_plan! {
         /// Says that what is added has come to this subtile.
         subtile[SUBTILES]: Mbarrier,
     }
-}
-
-shared_bytes! {
-    /// The sums that a consumer stores, in f32.
-    pub struct Inbox<C: Config>(C::CONSUMER_ROWS * C::STORED_N * 4, align 16);
 }
 
 /// The depth of a kernel's pipeline and the shape of its cluster, for [`primitives`].

@@ -3,12 +3,11 @@
 use cuda_std::tma::TensorMap;
 use cuda_std::wgmma::{BF16, E4M3, E5M2, ElementType, F16, Operand, TF32};
 use cuda_std::{KernelArgs, kernel};
-use primitives::shared_plan::SharedPlan;
 use primitives::tma::Major;
 
 use super::block_scaled::{block_scaled, block_scaled_grouped};
 use super::cluster_split_k::ClusterSplitK;
-use super::config::{Config, EpiloguePlan, Plan};
+use super::config::{Config, EpiloguePlan};
 use super::epilogue::{Output, OutputParams, store_with};
 use super::fusion::StandardFusion;
 use super::grouped::grouped;
@@ -135,7 +134,7 @@ impl Entry {
             consumers: C::CONSUMERS,
             ping_pong: C::PING_PONG,
             threads: C::THREADS,
-            shared: Plan::<C>::TOTAL,
+            shared: C::SHARED,
         }
     }
 }

@@ -1,44 +1,21 @@
 //! The warpgroups of a block: a producer that copies, consumers that multiply and store. See [`super`] for the picture.
 
-use cuda_std::tma::TensorMap;
 use cuda_std::{cluster, grid, mbarrier, misc, registers, shared, thread, tma, wgmma};
 use primitives::pipeline::PipelineState;
 use primitives::tma::TmaTile;
 use primitives::unroll;
 
-use super::cluster_split_k;
-use super::config::{Barrier, Block, Config, Of, WARPGROUP};
+use super::barriers::{OrderedBarrier, init, leave, sync_cluster, sync_split_k};
+use super::config::{Block, Config, Of, WARPGROUP};
 use super::epilogue::Epilogue;
 use super::operands::{AccumulatorTile, Operands, STEPS, SharedOperand};
+pub use super::output::Maps;
 use super::tile_scheduler::{GemmShape, TileCoord, TileScheduler};
 
 /// Registers of a thread of the producer and of a consumer: `128 * 40 + 256 * 232` of the block's `384 * 168`.
 const REGISTERS: [u32; 2] = [40, 232];
 /// The same with [`Config::SPARES`].
 const SPARING_REGISTERS: [u32; 2] = [24, 240];
-
-/// Maps of the operands and of the result: dimensions with the contiguous one first, the batch last; boxes of one matrix.
-///
-/// | map | dimensions | box |
-/// |---|---|---|
-/// | `a` ([`Major::K`](primitives::tma::Major)) | k, m | 128 bytes of k x `BLOCK_M / CLUSTER_N` |
-/// | `b` | k, n | 128 bytes of k x `BLOCK_N / CLUSTER_M` |
-/// | both, `Major::Mn` | m or n, k | 64 x 64 |
-/// | `c`, `source` | n, m | `STORE_COLUMNS` x 64 |
-/// | the same, transposed | m, n | 64 x `STORE_COLUMNS` |
-///
-/// Swizzles are of 128 bytes (`c`, `source`: of the box's width; none for 16 bytes).
-#[derive(Clone, Copy)]
-pub struct Maps {
-    /// A.
-    pub a: *const TensorMap,
-    /// B.
-    pub b: *const TensorMap,
-    /// The result; looked at when [`OutputParams::by_tma`](super::epilogue::OutputParams::by_tma) says so.
-    pub c: *const TensorMap,
-    /// What the epilogue adds; looked at when [`OutputParams::source_by_tma`](super::epilogue::OutputParams::source_by_tma) says so.
-    pub source: *const TensorMap,
-}
 
 /// Multiplies the tiles of `scheduler`, by the whole grid: `mainloop` says how, and `epilogue` makes of a block and a consumer's
 /// thread, by its number among all consumers, what takes their elements.
@@ -95,51 +72,6 @@ pub unsafe fn run<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
         if Block::<C>::PEERS > 1 {
             cluster::sync();
         }
-    }
-}
-
-/// Makes the barriers.
-#[inline(always)]
-unsafe fn init<C: Config>(block: Block<C>) {
-    let consumers = if C::PING_PONG { 1 } else { C::CONSUMERS };
-    // SAFETY: the barriers' own places, which nothing uses yet.
-    unsafe {
-        block.shared.pipeline().init(consumers * Block::<C>::PEERS);
-        let mut consumer = 0;
-        while consumer < C::CONSUMERS {
-            unroll!(SUBTILE in 0..2, {
-                mbarrier::init(block.shared.source(consumer).subtile(SUBTILE as u32), 1);
-            });
-            consumer += 1;
-        }
-        if C::CLUSTER_K > 1 {
-            cluster_split_k::init(block);
-        }
-    }
-}
-
-/// A barrier of all whom the copies concern: the cluster, or the block. The fence has released the barriers.
-#[inline(always)]
-unsafe fn sync_cluster<C: Config>() {
-    // SAFETY: all threads of the cluster are here.
-    unsafe {
-        if C::CLUSTER > 1 {
-            cluster::arrive_relaxed();
-        }
-        if Block::<C>::PEERS > 1 {
-            cluster::wait();
-        } else {
-            thread::sync_threads();
-        }
-    }
-}
-
-/// The rest of the cluster, where only sums are exchanged: the first copies are under way meanwhile.
-#[inline(always)]
-unsafe fn sync_split_k<C: Config>() {
-    if C::CLUSTER > 1 && Block::<C>::PEERS == 1 {
-        // SAFETY: all threads have arrived in `sync_cluster`.
-        unsafe { cluster::wait() }
     }
 }
 
@@ -240,33 +172,6 @@ unsafe fn consume<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
     }
     // SAFETY: the whole warpgroup is here.
     unsafe { epilogue.finish() }
-}
-
-/// Releases the stages of a tile of which the consumer has nothing to do: power for the others.
-///
-/// # Safety
-/// The whole warpgroup is here, and the stages come, from `state` on.
-#[inline(always)]
-unsafe fn leave<C: Config>(
-    block: Block<C>,
-    mut state: PipelineState<Of<C>>,
-    k_tiles: u32,
-    consumer: u32,
-    thread: u32,
-) {
-    // SAFETY: one thread waits for all, since those who are late could miss a round; without a cluster it also releases alone.
-    unsafe {
-        if thread == 0 {
-            let mut left = k_tiles;
-            while left > 0 {
-                block.shared.pipeline().consumer_wait(state);
-                block.release(state.stage, thread);
-                state = state.next();
-                left -= 1;
-            }
-        }
-        Barrier::Consumer(consumer).sync();
-    }
 }
 
 /// A tile to be summed, as one thread of a consumer sees it.
@@ -370,44 +275,6 @@ impl<C: Config> Task<C> {
                 tile.multiply::<C::Operands>(STEP, a, b, STEP != 0 || accumulate);
             });
             wgmma::commit_group();
-        }
-    }
-}
-
-/// Whose turn it is to multiply, with [`Config::PING_PONG`].
-///
-/// Without turns, a consumer that has nothing left to store would wait for a stage while the other one goes round the pipeline: a
-/// barrier tells the parity of its phase, so it takes one two rounds early for its own.
-#[derive(Clone, Copy)]
-pub struct OrderedBarrier {
-    /// Which consumer.
-    pub consumer: u32,
-    /// A tile comes after this one: somebody waits.
-    pub is_followed: bool,
-}
-
-impl OrderedBarrier {
-    /// Waits until the other consumer has issued its products. Not before the first tile of all.
-    ///
-    /// # Safety
-    /// The whole warpgroup is here.
-    #[inline(always)]
-    pub unsafe fn wait<C: Config>(consumer: u32, is_first: bool) {
-        if C::PING_PONG && !is_first {
-            // SAFETY: the other consumer arrives for the next tile, as often as tiles follow.
-            unsafe { Barrier::Order(consumer).sync() }
-        }
-    }
-
-    /// Lets the other consumer multiply.
-    ///
-    /// # Safety
-    /// As for [`OrderedBarrier::wait`], once a tile.
-    #[inline(always)]
-    pub(super) unsafe fn arrive<C: Config>(self) {
-        if C::PING_PONG && self.is_followed {
-            // SAFETY: as above.
-            unsafe { Barrier::Order(1 - self.consumer).arrive() }
         }
     }
 }

@@ -71,11 +71,13 @@
 //! | [`mainloop`] | producer and consumers |
 //! | [`epilogue`] | from the accumulators to memory, for the product itself |
 //! | [`fusion`], `fused_store`, [`subtile`] | the same through a function of the elements |
-//! | [`operands`] | types, storage orders, accumulators |
+//! | [`operands`], [`output`] | types, storage orders, accumulators; where the result goes |
+//! | [`barriers`] | those beside the stages': whose turn it is to multiply |
 //! | [`cluster_split_k`], [`split_k`] | k in shares of a cluster's blocks, and in parts that go through memory |
 //! | [`grouped`], [`block_scaled`] | groups of rows, and 8-bit products with factors for blocks |
 //! | [`skinny`] | few rows in 8 bits, without any of these |
 
+pub mod barriers;
 #[cfg(feature = "kernels")]
 pub mod block_scaled;
 pub mod cluster_split_k;
@@ -89,6 +91,7 @@ pub mod grouped;
 pub mod instances;
 pub mod mainloop;
 pub mod operands;
+pub mod output;
 #[cfg(feature = "kernels")]
 pub mod skinny;
 #[cfg(feature = "kernels")]

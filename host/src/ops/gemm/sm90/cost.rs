@@ -7,7 +7,7 @@
 use gemm::sm90::instances::Entry;
 
 use super::candidates::{View, clusters, resident, straddles};
-use super::launch::K_BYTES;
+use super::maps::K_BYTES;
 use crate::ops::gemm::config::Repack;
 use crate::ops::gemm::problem::{Operand, Problem};
 use crate::ops::gemm::repack;

@@ -8,24 +8,22 @@ use gemm::sm90::tile_scheduler::GemmShape;
 
 use crate::error::Result;
 use crate::launch::{self as kernel, LaunchConfig};
-use crate::memory::tensor_map::{L2Promotion, Swizzle, TensorMap, Tiling};
-use crate::memory::{DevicePtr, DeviceView};
+use crate::memory::DevicePtr;
+use crate::memory::tensor_map::TensorMap;
 use crate::stream::Stream;
 use crate::tensor::DType;
 
 use super::candidates::{Source, View, blocks, by_tma, clusters, is_plain, raster_group, resident, source};
+use super::maps::{BOX, lines, map, operand_map, paired};
 use super::split_k;
+use super::{Groups, Scales};
 use crate::ops::gemm::check::invalid;
 use crate::ops::gemm::config::{Config, Kernel};
-use crate::ops::gemm::epilogue::{Epilogue, Vector};
+use crate::ops::gemm::epilogue::Epilogue;
 use crate::ops::gemm::matmul::Matmul;
-use crate::ops::gemm::matrix::{Matrix, ROW_ALIGNMENT, Shape};
-use crate::ops::gemm::problem::{Operand, Order, Problem};
+use crate::ops::gemm::matrix::{Matrix, Shape};
+use crate::ops::gemm::problem::{Order, Problem};
 use crate::ops::gemm::select::DeviceCapabilities;
-
-/// Bytes of k that the kernels load at a time, and the side of the boxes of operands that are not contiguous along k.
-pub(crate) const K_BYTES: u32 = 128;
-pub(crate) const BOX: u32 = 64;
 
 /// Queues the product by the kernel of the table that the configuration names.
 pub(super) fn launch_matmul(
@@ -83,21 +81,6 @@ pub(crate) struct Launch<'a> {
     pub transposed: bool,
     pub groups: Option<Groups<'a>>,
     pub scales: Option<Scales<'a>>,
-}
-
-/// Offsets of groups, and how many groups there are.
-#[derive(Clone, Copy)]
-pub(crate) struct Groups<'a> {
-    pub offsets: Vector<'a>,
-    pub count: u32,
-}
-
-/// Factors of blocks, of A and B, and from a block of k to the next in those of A.
-#[derive(Clone, Copy)]
-pub(crate) struct Scales<'a> {
-    pub a: DeviceView<'a, f32>,
-    pub b: DeviceView<'a, f32>,
-    pub a_pitch: u32,
 }
 
 /// Queues the kernel at this place of the table, by so many blocks.
@@ -202,53 +185,4 @@ pub(crate) fn result_maps<'a>(
         _ => map_c,
     };
     Ok([map_c, map_source])
-}
-
-/// The lines of C, or of what lies like it, as rows.
-fn lines(problem: &Problem, shape: Shape) -> Shape {
-    if problem.c.order == Order::Columns { shape.transposed() } else { shape }
-}
-
-/// Do lines of so many elements consist of pairs that each begin at a multiple of their size?
-pub(crate) fn paired(operand: &Operand, length: usize) -> bool {
-    let pair = 2 * operand.dtype.size();
-    length.is_multiple_of(2) && (operand.alignment as usize).is_multiple_of(pair)
-}
-
-/// The map of an operand `[m, k]` (or `[n, k]`), contiguous along k, in boxes of so many rows, or along m.
-pub(crate) fn operand_map<'a>(matrix: Matrix<'a>, along_k: bool, rows: u32) -> Result<TensorMap<'a>> {
-    let Shape { rows: m, columns: k, row, column, batch, matrix: stride, .. } = matrix.shape;
-    let box_dims = if along_k { [K_BYTES / matrix.dtype.size() as u32, rows] } else { [BOX, BOX] };
-    let lines = if along_k { (k, m, row) } else { (m, k, column) };
-    map(matrix.data, matrix.dtype, lines, (batch, stride), box_dims)
-}
-
-/// A map of a batch of matrices: lines of contiguous elements, in boxes of `box_dims` elements and lines.
-pub(crate) fn map<'a>(
-    data: DeviceView<'a, u8>,
-    dtype: DType,
-    (length, lines, leading): (usize, usize, usize),
-    (batch, matrix): (usize, usize),
-    box_dims: [u32; 2],
-) -> Result<TensorMap<'a>> {
-    let bytes = dtype.size() as u64;
-    let line = leading as u64 * bytes;
-    let matrix = if batch > 1 { matrix as u64 * bytes } else { line * lines as u64 };
-    let swizzle = match box_dims[0] as u64 * bytes {
-        128 => Swizzle::B128,
-        64 => Swizzle::B64,
-        32 => Swizzle::B32,
-        _ => Swizzle::None,
-    };
-    let tiling = Tiling::new([length, lines, batch], [box_dims[0], box_dims[1], 1])
-        .stride(1, line.next_multiple_of(ROW_ALIGNMENT))
-        .stride(2, matrix.next_multiple_of(ROW_ALIGNMENT))
-        .swizzle(swizzle)
-        // Whole lines: more would fetch, for rows that do not begin at a line, what nobody reads.
-        .l2_promotion(L2Promotion::B128);
-    match bytes {
-        1 => TensorMap::new(data, &tiling),
-        2 => TensorMap::new(data.cast::<u16>(), &tiling),
-        _ => TensorMap::new(data.cast::<u32>(), &tiling),
-    }
 }

@@ -10,18 +10,35 @@
 mod candidates;
 mod cost;
 mod launch;
+mod maps;
 mod split_k;
 
 use super::backend::Backend;
 use super::config::Kernel;
+use super::epilogue::Vector;
+use crate::memory::DeviceView;
 
 pub(super) use candidates::{ARCH, copy, element, in_units, name};
-pub(super) use launch::{
-    BOX, Groups, K_BYTES, Launch, Scales, launch, map, operand_map, output, paired, result_maps,
-};
+pub(super) use launch::{Launch, launch, output, result_maps};
+pub(super) use maps::{BOX, K_BYTES, map, operand_map, paired};
 
 pub(super) const BACKEND: Backend = Backend {
     candidates: candidates::candidates,
     has: |kernel| matches!(kernel, Kernel::Sm90(_)),
     launch: launch::launch_matmul,
 };
+
+/// Offsets of groups, and how many groups there are.
+#[derive(Clone, Copy)]
+pub(super) struct Groups<'a> {
+    pub offsets: Vector<'a>,
+    pub count: u32,
+}
+
+/// Factors of blocks, of A and B, and from a block of k to the next in those of A.
+#[derive(Clone, Copy)]
+pub(super) struct Scales<'a> {
+    pub a: DeviceView<'a, f32>,
+    pub b: DeviceView<'a, f32>,
+    pub a_pitch: u32,
+}

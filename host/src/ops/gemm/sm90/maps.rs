@@ -1,0 +1,61 @@
+//! Tensor maps of operands and results.
+
+use crate::error::Result;
+use crate::memory::DeviceView;
+use crate::memory::tensor_map::{L2Promotion, Swizzle, TensorMap, Tiling};
+use crate::ops::gemm::matrix::{Matrix, ROW_ALIGNMENT, Shape};
+use crate::ops::gemm::problem::{Operand, Order, Problem};
+use crate::tensor::DType;
+
+/// Bytes of k that the kernels load at a time, and the side of the boxes of operands that are not contiguous along k.
+pub(crate) const K_BYTES: u32 = 128;
+pub(crate) const BOX: u32 = 64;
+
+/// The map of an operand `[m, k]` (or `[n, k]`), contiguous along k, in boxes of so many rows, or along m.
+pub(crate) fn operand_map<'a>(matrix: Matrix<'a>, along_k: bool, rows: u32) -> Result<TensorMap<'a>> {
+    let Shape { rows: m, columns: k, row, column, batch, matrix: stride, .. } = matrix.shape;
+    let box_dims = if along_k { [K_BYTES / matrix.dtype.size() as u32, rows] } else { [BOX, BOX] };
+    let lines = if along_k { (k, m, row) } else { (m, k, column) };
+    map(matrix.data, matrix.dtype, lines, (batch, stride), box_dims)
+}
+
+/// A map of a batch of matrices: lines of contiguous elements, in boxes of `box_dims` elements and lines.
+pub(crate) fn map<'a>(
+    data: DeviceView<'a, u8>,
+    dtype: DType,
+    (length, lines, leading): (usize, usize, usize),
+    (batch, matrix): (usize, usize),
+    box_dims: [u32; 2],
+) -> Result<TensorMap<'a>> {
+    let bytes = dtype.size() as u64;
+    let line = leading as u64 * bytes;
+    let matrix = if batch > 1 { matrix as u64 * bytes } else { line * lines as u64 };
+    let swizzle = match box_dims[0] as u64 * bytes {
+        128 => Swizzle::B128,
+        64 => Swizzle::B64,
+        32 => Swizzle::B32,
+        _ => Swizzle::None,
+    };
+    let tiling = Tiling::new([length, lines, batch], [box_dims[0], box_dims[1], 1])
+        .stride(1, line.next_multiple_of(ROW_ALIGNMENT))
+        .stride(2, matrix.next_multiple_of(ROW_ALIGNMENT))
+        .swizzle(swizzle)
+        // Whole lines: more would fetch, for rows that do not begin at a line, what nobody reads.
+        .l2_promotion(L2Promotion::B128);
+    match bytes {
+        1 => TensorMap::new(data, &tiling),
+        2 => TensorMap::new(data.cast::<u16>(), &tiling),
+        _ => TensorMap::new(data.cast::<u32>(), &tiling),
+    }
+}
+
+/// The lines of C, or of what lies like it, as rows.
+pub(super) fn lines(problem: &Problem, shape: Shape) -> Shape {
+    if problem.c.order == Order::Columns { shape.transposed() } else { shape }
+}
+
+/// Do lines of so many elements consist of pairs that each begin at a multiple of their size?
+pub(crate) fn paired(operand: &Operand, length: usize) -> bool {
+    let pair = 2 * operand.dtype.size();
+    length.is_multiple_of(2) && (operand.alignment as usize).is_multiple_of(pair)
+}

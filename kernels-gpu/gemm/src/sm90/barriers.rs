@@ -1,0 +1,130 @@
+//! The barriers of a block beside those of its stages: which there are, who makes them, who waits.
+
+use cuda_std::{cluster, mbarrier, thread};
+use primitives::pipeline::PipelineState;
+use primitives::{named_barriers, unroll};
+
+use super::cluster_split_k;
+use super::config::{Block, Config, Of, WARPGROUP};
+
+const BOTH_CONSUMERS: u32 = 2 * WARPGROUP;
+
+named_barriers! {
+    /// The named barriers of a block.
+    pub enum Barrier {
+        /// The threads of a consumer.
+        Consumer[2]: WARPGROUP threads,
+        /// Where a consumer waits for its turn to multiply; see [`OrderedBarrier`].
+        Order[2]: BOTH_CONSUMERS threads,
+    }
+}
+
+/// Makes the barriers.
+#[inline(always)]
+pub(super) unsafe fn init<C: Config>(block: Block<C>) {
+    let consumers = if C::PING_PONG { 1 } else { C::CONSUMERS };
+    // SAFETY: the barriers' own places, which nothing uses yet.
+    unsafe {
+        block.shared.pipeline().init(consumers * Block::<C>::PEERS);
+        let mut consumer = 0;
+        while consumer < C::CONSUMERS {
+            unroll!(SUBTILE in 0..2, {
+                mbarrier::init(block.shared.source(consumer).subtile(SUBTILE as u32), 1);
+            });
+            consumer += 1;
+        }
+        if C::CLUSTER_K > 1 {
+            cluster_split_k::init(block);
+        }
+    }
+}
+
+/// A barrier of all whom the copies concern: the cluster, or the block. The fence has released the barriers.
+#[inline(always)]
+pub(super) unsafe fn sync_cluster<C: Config>() {
+    // SAFETY: all threads of the cluster are here.
+    unsafe {
+        if C::CLUSTER > 1 {
+            cluster::arrive_relaxed();
+        }
+        if Block::<C>::PEERS > 1 {
+            cluster::wait();
+        } else {
+            thread::sync_threads();
+        }
+    }
+}
+
+/// The rest of the cluster, where only sums are exchanged: the first copies are under way meanwhile.
+#[inline(always)]
+pub(super) unsafe fn sync_split_k<C: Config>() {
+    if C::CLUSTER > 1 && Block::<C>::PEERS == 1 {
+        // SAFETY: all threads have arrived in `sync_cluster`.
+        unsafe { cluster::wait() }
+    }
+}
+
+/// Whose turn it is to multiply, with [`Config::PING_PONG`].
+///
+/// Without turns, a consumer that has nothing left to store would wait for a stage while the other one goes round the pipeline: a
+/// barrier tells the parity of its phase, so it takes one two rounds early for its own.
+#[derive(Clone, Copy)]
+pub struct OrderedBarrier {
+    /// Which consumer.
+    pub consumer: u32,
+    /// A tile comes after this one: somebody waits.
+    pub is_followed: bool,
+}
+
+impl OrderedBarrier {
+    /// Waits until the other consumer has issued its products. Not before the first tile of all.
+    ///
+    /// # Safety
+    /// The whole warpgroup is here.
+    #[inline(always)]
+    pub unsafe fn wait<C: Config>(consumer: u32, is_first: bool) {
+        if C::PING_PONG && !is_first {
+            // SAFETY: the other consumer arrives for the next tile, as often as tiles follow.
+            unsafe { Barrier::Order(consumer).sync() }
+        }
+    }
+
+    /// Lets the other consumer multiply.
+    ///
+    /// # Safety
+    /// As for [`OrderedBarrier::wait`], once a tile.
+    #[inline(always)]
+    pub(super) unsafe fn arrive<C: Config>(self) {
+        if C::PING_PONG && self.is_followed {
+            // SAFETY: as above.
+            unsafe { Barrier::Order(1 - self.consumer).arrive() }
+        }
+    }
+}
+
+/// Releases the stages of a tile of which the consumer has nothing to do: power for the others.
+///
+/// # Safety
+/// The whole warpgroup is here, and the stages come, from `state` on.
+#[inline(always)]
+pub(super) unsafe fn leave<C: Config>(
+    block: Block<C>,
+    mut state: PipelineState<Of<C>>,
+    k_tiles: u32,
+    consumer: u32,
+    thread: u32,
+) {
+    // SAFETY: one thread waits for all, since those who are late could miss a round; without a cluster it also releases alone.
+    unsafe {
+        if thread == 0 {
+            let mut left = k_tiles;
+            while left > 0 {
+                block.shared.pipeline().consumer_wait(state);
+                block.release(state.stage, thread);
+                state = state.next();
+                left -= 1;
+            }
+        }
+        Barrier::Consumer(consumer).sync();
+    }
+}
