@@ -107,7 +107,7 @@ impl BlockScaled<'_> {
         let entry = &TABLE[index];
         let tiles = self.m.div_ceil(entry.block[0] as usize) * self.n.div_ceil(entry.block[1] as usize);
         let blocks = blocks(stream, tiles);
-        let launched = self.launched(stream, entry, 1, None, &c)?;
+        let launched = self.launched(entry, 1, None, &c)?;
         // SAFETY: lengths are those of the shape, c is exclusively borrowed, and maps are what the kernel asks for.
         unsafe { sm90::launch(stream, index, blocks, launched) }
     }
@@ -142,16 +142,15 @@ impl BlockScaled<'_> {
         let blocks = blocks(stream, most_tiles(entry, self.m, self.n, groups)? as usize);
         let offsets = Vector { data: offsets.bytes(), dtype: T::DTYPE };
         let count = side("the groups", groups)?;
-        let launched = self.launched(stream, entry, groups, Some(Groups { offsets, count }), &c)?;
+        let launched = self.launched(entry, groups, Some(Groups { offsets, count }), &c)?;
         // SAFETY: lengths are those of the shape for so many groups, c is exclusively borrowed, there is one offset more than
         // groups, and maps are what the kernel asks for.
         unsafe { sm90::launch(stream, index, blocks, launched) }
     }
 
-    /// What a kernel is launched with, for so many matrices of B. C is written after everything that uses it.
+    /// What a kernel is launched with, for so many matrices of B. The launch begins the write of C.
     fn launched<'l>(
         &'l self,
-        stream: &Stream,
         entry: &Entry,
         of_b: usize,
         groups: Option<Groups<'l>>,
@@ -161,7 +160,6 @@ impl BlockScaled<'_> {
         let [block_m, block_n, _] = entry.block;
         let map_a = map(self.a.bytes(), DType::F8E4M3, (k, m, k), (1, 0), [K_BYTES, block_m])?;
         let map_b = map(self.b.bytes(), DType::F8E4M3, (k, n, k), (of_b, n * k), [K_BYTES, block_n])?;
-        c.before_write(stream)?;
         let matrix = Matrix::new::<bf16>(c.view(), m, n);
         // A part of a buffer may begin anywhere.
         let operand = matrix.operand();
@@ -189,7 +187,7 @@ impl BlockScaled<'_> {
             maps: [map_a, map_b, map_c, map_c],
             shape,
             output,
-            data: bytes.as_ptr(),
+            data: bytes.within(),
             epilogue: Epilogue::NONE,
             transposed: false,
             groups,

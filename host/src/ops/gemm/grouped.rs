@@ -217,8 +217,7 @@ impl<'a> GroupedMatmul<'a> {
         let b = packed_b.as_ref().map_or(b, Packed::matrix);
         let map_a = operand_map(a, true, entry.block[0])?;
         let map_b = operand_map(b.transposed(), !entry.trans_b, entry.block[1])?;
-        // The kernel writes C through a pointer or through a map; either way after everything that uses it.
-        c.data.before_write(stream)?;
+        // The kernel writes C through `data` or through its map. The launch begins the write with `data`.
         let c_view = Matrix { data: c.data.view(), dtype: c.dtype, shape: c.shape };
         let [map_c, map_source] = result_maps(entry, problem, c_view, &epilogue, map_a)?;
         let output = output(problem, c_view);
@@ -229,7 +228,7 @@ impl<'a> GroupedMatmul<'a> {
             maps: [map_a, map_b, map_c, map_source],
             shape,
             output,
-            data: c.data.as_ptr(),
+            data: c.data.view().within(),
             epilogue,
             transposed: false,
             groups: Some(Groups { offsets, count: groups as u32 }),

@@ -8,7 +8,7 @@ use gemm::sm90::tile_scheduler::GemmShape;
 
 use crate::error::Result;
 use crate::launch::{self as kernel, LaunchConfig};
-use crate::memory::DevicePtr;
+use crate::memory::Within;
 use crate::memory::tensor_map::TensorMap;
 use crate::stream::Stream;
 use crate::tensor::DType;
@@ -47,11 +47,10 @@ pub(super) fn launch_matmul(
     let [across_m, across_n, _] = entry.cluster;
     let map_a = operand_map(first, !entry.trans_a, entry.block[0] / across_n)?;
     let map_b = operand_map(second, !entry.trans_b, entry.block[1] / across_m)?;
-    // The kernel writes C through a pointer or through a map; either way after everything that uses it.
-    c.data.before_write(stream)?;
+    // The kernel writes C through `data` or through its map. The launch begins the write with `data`.
     let c_view = Matrix { data: c.data.view(), dtype: c.dtype, shape: c.shape };
     let [map_c, map_source] = result_maps(entry, problem, c_view, &epilogue, map_a)?;
-    let (output, data) = (output(problem, c_view), c.data.as_ptr());
+    let (output, data) = (output(problem, c_view), c.data.view().within());
     let transposed = problem.c.order == Order::Columns;
     let shape = GemmShape {
         m: view.m,
@@ -75,7 +74,7 @@ pub(crate) struct Launch<'a> {
     pub maps: [TensorMap<'a>; 4],
     pub shape: GemmShape,
     pub output: OutputParams,
-    pub data: DevicePtr<u8>,
+    pub data: Within<'a, u8>,
     pub epilogue: Epilogue<'a>,
     /// The kernel sees the transpose of C.
     pub transposed: bool,
