@@ -14,6 +14,8 @@ struct Tensors;
 struct Graphs;
 #[doc = include_str!("../../docs/book/src/matrix-products.md")]
 struct MatrixProducts;
+#[doc = include_str!("../../docs/book/src/gemm-walkthrough.md")]
+struct GemmWalkthrough;
 #[doc = include_str!("../../docs/book/src/hopper.md")]
 struct Hopper;
 #[doc = include_str!("../../docs/book/src/rust-cuda.md")]

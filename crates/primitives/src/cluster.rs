@@ -1,7 +1,8 @@
 //! A block's place in its cluster, and whom it shares operands with.
 //!
-//! A cluster is a box of M x N x K blocks. Blocks of a row (the same m) share rows of the left operand, blocks of a column
-//! (the same n) columns of the right one, and blocks along k take a share of k each. Ranks count m first, then n, then k.
+//! A cluster is a box of M x N x K blocks. Blocks of a row (the same m) share rows of the left operand,
+//! blocks of a column (the same n) columns of the right one, and blocks along k take a share of k each. Ranks
+//! count m first, then n, then k.
 
 use core::marker::PhantomData;
 
@@ -17,7 +18,8 @@ pub trait ClusterShape {
     const K: u32;
     /// Blocks of a cluster.
     const BLOCKS: u32 = Self::M * Self::N * Self::K;
-    /// Blocks whose multicast copies write a block's shared memory, itself included: its row's and its column's.
+    /// Blocks whose multicast copies write a block's shared memory, itself included: its row's and its
+    /// column's.
     const PEERS: u32 = Self::M + Self::N - 1;
 }
 
@@ -56,8 +58,8 @@ impl<S: ClusterShape> ClusterCoord<S> {
         Self { row: rank % S::M, column: rank / S::M % S::N, share: rank / (S::M * S::N), shape: PhantomData }
     }
 
-    /// Rank of the `index`-th of the block's [peers](ClusterShape::PEERS): those of its column, then those of its row without
-    /// itself. Of its own share of k, which is the only one where blocks share operands.
+    /// Rank of the `index`-th of the block's [peers](ClusterShape::PEERS): those of its column, then those of
+    /// its row without itself. Of its own share of k, which is the only one where blocks share operands.
     #[inline(always)]
     #[must_use]
     pub const fn peer(self, index: u32) -> u32 {

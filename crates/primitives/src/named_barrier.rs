@@ -46,8 +46,8 @@ pub const fn first(counts: &[u32], kind: usize) -> u32 {
 
 /// Declares the named barriers of a block; see [`named_barrier`](crate::named_barrier).
 ///
-/// `Kind[COUNT]: THREADS threads` is COUNT barriers, each of THREADS threads a round. `Kind(index)` is one of them; an index
-/// beyond COUNT panics on the host, so in every test on the executor.
+/// `Kind[COUNT]: THREADS threads` is COUNT barriers, each of THREADS threads a round. `Kind(index)` is one of
+/// them; an index beyond COUNT panics on the host, so in every test on the executor.
 #[macro_export]
 macro_rules! named_barriers {
     ($(#[$meta:meta])* $vis:vis enum $name:ident {
@@ -101,7 +101,8 @@ macro_rules! named_barriers {
             #[inline(always)]
             #[track_caller]
             $vis unsafe fn sync(self) {
-                // SAFETY: the caller's contract; all calls of a round have the declaration's number of threads.
+                // SAFETY: the caller's contract; all calls of a round have the declaration's number of
+                // threads.
                 unsafe { $crate::cuda_std::barrier::sync(self.id(), self.threads()) }
             }
 

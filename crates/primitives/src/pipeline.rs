@@ -113,16 +113,19 @@ mod tma {
             }
         }
 
-        /// Waits until the stage is empty and says how many bytes will come. The address of the barrier for the copies.
+        /// Waits until the stage is empty and says how many bytes will come. The address of the barrier for
+        /// the copies.
         ///
         /// # Safety
-        /// The barriers have been made, one thread calls it, with the producer's state, and so many bytes come.
+        /// The barriers have been made, one thread calls it, with the producer's state, and so many bytes
+        /// come.
         #[inline(always)]
         pub unsafe fn producer_acquire(self, state: PipelineState<D>, bytes: u32) -> u32 {
             // In the first round all stages are empty: the phase before the first counts as over.
             let phase = state.phase ^ 1;
             let full = self.full(state.stage);
-            // SAFETY: initialised barriers of this block. What other blocks did to the stage was asynchronous.
+            // SAFETY: initialised barriers of this block. What other blocks did to the stage was
+            // asynchronous.
             unsafe {
                 mbarrier::wait_parity(self.empty(state.stage), phase);
                 mbarrier::arrive_expect_tx(full, bytes);
@@ -140,12 +143,12 @@ mod tma {
             unsafe { mbarrier::wait_parity(self.full(state.stage), state.phase) }
         }
 
-        /// Tells the blocks whose copies fill the stage that the consumer has left it. All threads of the consumer call it, with
-        /// their numbers in it.
+        /// Tells the blocks whose copies fill the stage that the consumer has left it. All threads of the
+        /// consumer call it, with their numbers in it.
         ///
         /// # Safety
-        /// The barriers have been made; all reads of the stage are over, and a consumer releases a stage once for each wait.
-        /// Blocks of a cluster live until all have released.
+        /// The barriers have been made; all reads of the stage are over, and a consumer releases a stage once
+        /// for each wait. Blocks of a cluster live until all have released.
         #[inline(always)]
         pub unsafe fn consumer_release<S: ClusterShape>(self, stage: u32, thread: u32, at: ClusterCoord<S>) {
             let empty = self.empty(stage);
@@ -165,7 +168,8 @@ mod tma {
 
 /// A pipeline whose threads all load, by `cp.async` (or by themselves), and all use what has come.
 ///
-/// Places are offsets in bytes from the first stage. All but one of the stages are under way while that one is used.
+/// Places are offsets in bytes from the first stage. All but one of the stages are under way while that one
+/// is used.
 #[derive(Clone, Copy)]
 pub struct CopyPipeline<const STAGES: u32> {
     /// Bytes from a stage to the next.
@@ -194,7 +198,8 @@ impl<const STAGES: u32> CopyPipeline<STAGES> {
         self.load
     }
 
-    /// Closes the copies of that stage into a group. A thread calls it once for each stage, also where it had nothing to copy.
+    /// Closes the copies of that stage into a group. A thread calls it once for each stage, also where it had
+    /// nothing to copy.
     #[inline(always)]
     #[track_caller]
     pub fn commit(&mut self) {
@@ -202,10 +207,11 @@ impl<const STAGES: u32> CopyPipeline<STAGES> {
         self.load = self.next(self.load);
     }
 
-    /// Waits for the oldest stage, and with the whole block: then every thread sees that stage, and none uses the one before it any
-    /// more, which can be loaded. Where the oldest stage begins.
+    /// Waits for the oldest stage, and with the whole block: then every thread sees that stage, and none uses
+    /// the one before it any more, which can be loaded. Where the oldest stage begins.
     ///
-    /// All threads of the block call it together, with [`PROLOGUE`](Self::PROLOGUE) stages committed that nobody has waited for.
+    /// All threads of the block call it together, with [`PROLOGUE`](Self::PROLOGUE) stages committed that
+    /// nobody has waited for.
     #[inline(always)]
     #[track_caller]
     pub fn wait(&mut self) -> u32 {

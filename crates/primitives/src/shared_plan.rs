@@ -24,12 +24,12 @@
 //! let plan = Buffers::new(1024);
 //! assert_eq!([plan.buffer(1), plan.full(0), plan.sum()], [1024 + 128, 1024 + 256, 1024 + 272]);
 //! ```
-//! A field is a [`SharedType`]: a number, an [`Mbarrier`], bytes of [`shared_bytes!`](crate::shared_bytes), or another
-//! plan. `name: T` is one, `name[COUNT]: T` is COUNT of them. The accessor of a field gives its address in the shared window,
-//! or the nested plan. Offsets are constants: an accessor costs an addition.
+//! A field is a [`SharedType`]: a number, an [`Mbarrier`], bytes of [`shared_bytes!`](crate::shared_bytes),
+//! or another plan. `name: T` is one, `name[COUNT]: T` is COUNT of them. The accessor of a field gives its
+//! address in the shared window, or the nested plan. Offsets are constants: an accessor costs an addition.
 //!
-//! An index beyond a field's COUNT would be another field's memory. It panics on the host, so in every test on the
-//! executor. On the device nothing is checked.
+//! An index beyond a field's COUNT would be another field's memory. It panics on the host, so in every test
+//! on the executor. On the device nothing is checked.
 
 /// What a field of a plan holds.
 pub trait SharedType {

@@ -1,11 +1,13 @@
-//! Tiles of an operand that the copy engine (TMA) brings to shared memory, alone or shared out over a cluster.
+//! Tiles of an operand that the copy engine (TMA) brings to shared memory, alone or shared out over a
+//! cluster.
 
 use cuda_std::tma::{self, TensorMap};
 use layout::wgmma::Swizzle;
 
 /// Bytes of a line of a box: the span of the widest swizzle.
 pub const LINE_BYTES: u32 = Swizzle::B128.span();
-/// Lines of a box of an operand whose contiguous dimension is not k, and its elements along that dimension. 16-bit types.
+/// Lines of a box of an operand whose contiguous dimension is not k, and its elements along that dimension.
+/// 16-bit types.
 pub const BOX_ELEMENTS: u32 = 64;
 /// Bytes of such a box.
 pub const BOX_BYTES: u32 = BOX_ELEMENTS * LINE_BYTES;
@@ -30,7 +32,8 @@ impl Major {
         }
     }
 
-    /// Rows that go to one block, at least, where blocks share a tile out: whole rows of the swizzle's pattern, or whole boxes.
+    /// Rows that go to one block, at least, where blocks share a tile out: whole rows of the swizzle's
+    /// pattern, or whole boxes.
     #[must_use]
     pub const fn granule(self) -> u32 {
         match self {
@@ -40,8 +43,8 @@ impl Major {
     }
 }
 
-/// A block's part of the copies of a tile: all of it, or, where blocks of a cluster need the same tile, an equal part that goes to
-/// all of them at once.
+/// A block's part of the copies of a tile: all of it, or, where blocks of a cluster need the same tile, an
+/// equal part that goes to all of them at once.
 #[derive(Clone, Copy)]
 pub struct TmaTile {
     /// How the operand lies.
@@ -57,11 +60,13 @@ pub struct TmaTile {
 }
 
 impl TmaTile {
-    /// Starts this block's part of the copies: of the rows from `first` on, and of a stage's worth of k from `k` on, of matrix `batch`.
+    /// Starts this block's part of the copies: of the rows from `first` on, and of a stage's worth of k from
+    /// `k` on, of matrix `batch`.
     ///
     /// # Safety
-    /// The map has dimensions `[k, rows, batch]` (or `[rows, k, batch]`) and boxes as [`Major`] says; there is room for the tile at `to`, in
-    /// the shared memory of all sharers, which nobody uses until the barrier `full` has counted [`Major::bytes`].
+    /// The map has dimensions `[k, rows, batch]` (or `[rows, k, batch]`) and boxes as [`Major`] says; there
+    /// is room for the tile at `to`, in the shared memory of all sharers, which nobody uses until the barrier
+    /// `full` has counted [`Major::bytes`].
     #[inline(always)]
     pub unsafe fn load(self, map: *const TensorMap, to: u32, full: u32, first: u32, k: u32, batch: u32) {
         match self.major {

@@ -1,7 +1,8 @@
-//! `C = epilogue(A B)` for matrices of any element type, any strides and any alignment, by f32 fused multiply-adds.
+//! `C = epilogue(A B)` for matrices of any element type, any strides and any alignment, by f32 fused
+//! multiply-adds.
 //!
-//! The kernel for problems that no tensor core takes, and a second opinion for those that one does. A block of 256 threads computes
-//! 64 x 64 of `C`, 4 x 4 a thread:
+//! The kernel for problems that no tensor core takes, and a second opinion for those that one does. A block
+//! of 256 threads computes 64 x 64 of `C`, 4 x 4 a thread:
 //!
 //! ```text
 //!               B  [DEPTH][TILE]                for each DEPTH columns of A and rows of B:
@@ -11,10 +12,11 @@
 //!  [TILE]      | of 4 columns   |               then the sums go to shared memory, where both tiles were, and from there,
 //!              +----------------+               element by element, through the epilogue into C
 //! ```
-//! Tiles in shared memory are f32, `A`'s by columns, so that a thread reads its 4 rows and its 4 columns by one 16-byte load each. Outside
-//! of the matrices there are zeros.
+//! Tiles in shared memory are f32, `A`'s by columns, so that a thread reads its 4 rows and its 4 columns by
+//! one 16-byte load each. Outside of the matrices there are zeros.
 //!
-//! Each element is one chain of fused multiply-adds over k in ascending order, as in [`crate::gemm_f32`]: for f32 the same bits.
+//! Each element is one chain of fused multiply-adds over k in ascending order, as in [`crate::gemm_f32`]: for
+//! f32 the same bits.
 //!
 //! Limits: sides below 2^31; one block a tile along x, batches along z (a block takes every `gridDim.z`-th).
 
@@ -73,9 +75,9 @@ struct Unit([f32; SQUARE as usize]);
 /// `C = epilogue(A B)`, see [`crate::epilogue`].
 ///
 /// # Safety
-/// What the layouts reach from the pointers is readable, C writable too and apart from all else; the epilogue is as
-/// [`EpilogueParams`] says. [`tiles`] blocks along x, at least one along z, of [`THREADS`] threads. With
-/// [`Activation::SwiGlu`] `n` is even.
+/// What the layouts reach from the pointers is readable, C writable too and apart from all else; the epilogue
+/// is as [`EpilogueParams`] says. [`tiles`] blocks along x, at least one along z, of [`THREADS`] threads.
+/// With [`Activation::SwiGlu`] `n` is even.
 #[kernel(launch_bounds(THREADS, MIN_BLOCKS))]
 pub unsafe fn gemm_any(gemm: StridedGemm, epilogue: EpilogueParams, a: *const u8, b: *const u8, c: *mut u8) {
     let StridedGemm { m, batch, .. } = gemm;
@@ -139,7 +141,8 @@ impl Part<'_> {
             }
             first += DEPTH;
         }
-        // SAFETY: the caller's word for the pointers; barriers part the writes of the sums from the reads, and these from the next tiles.
+        // SAFETY: the caller's word for the pointers; barriers part the writes of the sums from the reads,
+        // and these from the next tiles.
         unsafe {
             stage(&square, a_tile);
             thread::sync_threads();
@@ -168,7 +171,8 @@ struct Lines {
 }
 
 impl Lines {
-    /// Writes elements `start..start + DEPTH` of the block's lines to the tile at the shared address `tile`, `[DEPTH][TILE]`.
+    /// Writes elements `start..start + DEPTH` of the block's lines to the tile at the shared address `tile`,
+    /// `[DEPTH][TILE]`.
     #[inline(always)]
     unsafe fn widen_into(self, tile: u32, batch: u32, start: u32) {
         let Layout { ty, row, column, batch: matrix } = self.layout;
@@ -298,7 +302,8 @@ impl<'a> Epilogue<'a> {
     /// Writes the block's part of C, which begins at `coord` of the product.
     ///
     /// # Safety
-    /// The block's threads call it together, behind the barrier after which all sums are there; the pointers are as [`StridedGemm`] and [`EpilogueParams`] say.
+    /// The block's threads call it together, behind the barrier after which all sums are there; the pointers
+    /// are as [`StridedGemm`] and [`EpilogueParams`] say.
     #[inline(always)]
     pub(crate) unsafe fn store(self, sums: Sums, coord: TileCoord) {
         let TileCoord { batch, row, column } = coord;
@@ -358,7 +363,8 @@ impl<'a> Epilogue<'a> {
         }
     }
 
-    /// Writes the element of C that the sums of `column` and the next become; the bits of its magnitude. There is no `beta`.
+    /// Writes the element of C that the sums of `column` and the next become; the bits of its magnitude.
+    /// There is no `beta`.
     ///
     /// # Safety
     /// As for [`Epilogue::finish`].

@@ -51,8 +51,8 @@ pub(crate) trait Shape {
     const STAGE_BYTES: u32 = Self::B_OFFSET + Self::DEPTH * Self::COLUMNS * ELEMENT;
 }
 
-/// A block of `DOWN x ACROSS` warps whose threads hold `ROW_GROUPS x COLUMN_GROUPS` squares of 4 x 4 elements of `C`, with `STAGES`
-/// tiles of `DEPTH` columns of `A` and rows of `B` in shared memory.
+/// A block of `DOWN x ACROSS` warps whose threads hold `ROW_GROUPS x COLUMN_GROUPS` squares of 4 x 4 elements
+/// of `C`, with `STAGES` tiles of `DEPTH` columns of `A` and rows of `B` in shared memory.
 pub(crate) struct Block<
     const ROW_GROUPS: usize,
     const COLUMN_GROUPS: usize,
@@ -129,7 +129,8 @@ impl<
     /// Computes this block's tile, with the stages at the shared address `stages`.
     ///
     /// # Safety
-    /// The operands are those of the kernel; the block calls it together, with [`Self::SHARED_UNITS`] of shared memory.
+    /// The operands are those of the kernel; the block calls it together, with [`Self::SHARED_UNITS`] of
+    /// shared memory.
     #[inline(always)]
     pub unsafe fn run(problem: DenseShape, epilogue: Epilogue, stages: u32) {
         const { assert!(ROW_GROUPS <= 2 && COLUMN_GROUPS <= 2, "the loops below count them out") };
@@ -139,7 +140,8 @@ impl<
             grouped_tile(thread::block_idx_x(), m.div_ceil(Self::ROWS), n.div_ceil(Self::COLUMNS), BAND);
         let (row, column) = (tile_row * Self::ROWS, tile_column * Self::COLUMNS);
         let corner = Self::corner();
-        // SAFETY: the caller's word for the operands; the loader and the epilogue guard what lies outside of them.
+        // SAFETY: the caller's word for the operands; the loader and the epilogue guard what lies outside of
+        // them.
         unsafe {
             let loader = Loader::<Self>::new(problem, row, column);
             let accumulators = Self::multiply(loader, stages, corner);
@@ -170,11 +172,13 @@ impl<
             let next = stage + Self::STAGE_BYTES;
             if next == stages + STAGES * Self::STAGE_BYTES { stages } else { next }
         };
-        // SAFETY: all-zero bytes are f32 zeros. (An array expression would be filled by a loop, in local memory.)
+        // SAFETY: all-zero bytes are f32 zeros. (An array expression would be filled by a loop, in local
+        // memory.)
         let mut accumulators: Accumulators<ROW_GROUPS, COLUMN_GROUPS> = unsafe { core::mem::zeroed() };
         let (mut stage, mut coming) = (stages, stages);
         let mut done = 0;
-        // SAFETY: a stage is written between the barrier after its last use and the wait and barrier before its next.
+        // SAFETY: a stage is written between the barrier after its last use and the wait and barrier before
+        // its next.
         unsafe {
             let mut ahead = 1;
             while ahead < STAGES {

@@ -7,7 +7,8 @@
 //! amax = max |v| over the result, NaN if there is one
 //! C = scale_c * v, rounded to C's type                                   scale_c where a kernel takes one
 //! ```
-//! All in f32. Results beyond the range of f16 become infinity, those beyond an 8-bit type's its largest number.
+//! All in f32. Results beyond the range of f16 become infinity, those beyond an 8-bit type's its largest
+//! number.
 
 use cuda_std::KernelArgs;
 pub use primitives::activation::{Activation, Fast, Precision, Visitor};
@@ -16,8 +17,8 @@ use crate::element::{Layout, Type, bytes};
 
 /// The inputs of an epilogue: one argument of every kernel. Adding an input begins here.
 ///
-/// Kernels read it where it lies, through a reference: a copy would be moved as whole words, in which pointers are no longer known to
-/// be global ones.
+/// Kernels read it where it lies, through a reference: a copy would be moved as whole words, in which
+/// pointers are no longer known to be global ones.
 #[derive(Debug, Clone, Copy, KernelArgs)]
 #[repr(C)]
 pub struct EpilogueParams {
@@ -29,7 +30,8 @@ pub struct EpilogueParams {
     pub activation: u32,
     /// [`Type`] of the bias.
     pub bias_type: u32,
-    /// Added to each row: a number for each column of the product; null: none. Groups have a bias each, one behind the other.
+    /// Added to each row: a number for each column of the product; null: none. Groups have a bias each, one
+    /// behind the other.
     pub bias: *const u8,
     /// Added after the activation, shaped as C; null: none.
     pub residual: *const u8,

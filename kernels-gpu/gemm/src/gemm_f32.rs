@@ -1,4 +1,5 @@
-//! `C = alpha A B + beta C` in f32, for row-major `A: [m, k]`, `B: [k, n]`, `C: [m, n]` of any size, without tensor cores.
+//! `C = alpha A B + beta C` in f32, for row-major `A: [m, k]`, `B: [k, n]`, `C: [m, n]` of any size, without
+//! tensor cores.
 //!
 //! | kernel | a block | for |
 //! |---|---|---|
@@ -16,14 +17,15 @@
 //!   copies    | tile 0 | tile 1 | tile 2 |  tile 3      |  tile 4 ..      cp.async into three stages
 //!   compute                     |S  tile 0     |S  tile 1     |S ..       S: wait for the oldest copies, one barrier
 //! ```
-//! The barrier that publishes a tile also tells that all threads have left the stage before, so the next copies start there at once
-//! and have two tiles' arithmetic to arrive. For each of the columns of the tile a thread reads its values of `A` and `B` by 16-byte
-//! loads without bank conflicts, one column ahead. Four blocks of 128 threads share a multiprocessor, so that one's barrier is filled
-//! with the others' arithmetic; 8 x 16 accumulators a thread, for a quarter less shared memory traffic but half as many warps, gain 4 %
-//! at 2048 and nothing at 8192, and lose 40 % at 1024.
+//! The barrier that publishes a tile also tells that all threads have left the stage before, so the next
+//! copies start there at once and have two tiles' arithmetic to arrive. For each of the columns of the tile a
+//! thread reads its values of `A` and `B` by 16-byte loads without bank conflicts, one column ahead. Four
+//! blocks of 128 threads share a multiprocessor, so that one's barrier is filled with the others' arithmetic;
+//! 8 x 16 accumulators a thread, for a quarter less shared memory traffic but half as many warps, gain 4 % at
+//! 2048 and nothing at 8192, and lose 40 % at 1024.
 //!
-//! Each element of `C` is one chain of fused multiply-adds over k in ascending order, whatever the shape and the kernel: results are
-//! bitwise repeatable, and do not depend on alignment.
+//! Each element of `C` is one chain of fused multiply-adds over k in ascending order, whatever the shape and
+//! the kernel: results are bitwise repeatable, and do not depend on alignment.
 //!
 //! With `beta` 0, `C` is not read. `k` may be 0.
 //!
@@ -40,7 +42,8 @@ pub(crate) type Small = Block<1, 1, 2, 2, 32, 3>;
 
 /// Largest `m`, `n` or `k`: leaves room to round up to whole tiles in 32 bits.
 pub const MAX_SIDE: u32 = u32::MAX - 256;
-/// Blocks that fit a multiprocessor at once, so that some compute while others wait; bounds the registers at 128.
+/// Blocks that fit a multiprocessor at once, so that some compute while others wait; bounds the registers at
+/// 128.
 const MIN_BLOCKS: u32 = 4;
 
 /// Which kernel computes a result.
@@ -53,8 +56,8 @@ pub enum Tile {
 }
 
 impl Tile {
-    /// The faster one for an `m x n` result on a device of so many multiprocessors: the large tile is faster from about half of
-    /// them occupied.
+    /// The faster one for an `m x n` result on a device of so many multiprocessors: the large tile is faster
+    /// from about half of them occupied.
     pub const fn choose(m: u32, n: u32, multiprocessors: u32) -> Self {
         if Self::Large.blocks(m, n) * 2 < multiprocessors as u64 { Self::Small } else { Self::Large }
     }
@@ -99,8 +102,8 @@ struct Unit([u8; UNIT_BYTES as usize]);
 /// `C = alpha A B + beta C`, by [`Tile::Large`].
 ///
 /// # Safety
-/// `a` holds `m * k` elements, `b` `k * n`, and `c` is valid for reads and writes of `m * n` and overlaps neither. Sides at most
-/// [`MAX_SIDE`]; [`Tile::blocks`] blocks of [`Tile::threads`] threads.
+/// `a` holds `m * k` elements, `b` `k * n`, and `c` is valid for reads and writes of `m * n` and overlaps
+/// neither. Sides at most [`MAX_SIDE`]; [`Tile::blocks`] blocks of [`Tile::threads`] threads.
 #[kernel(launch_bounds(Large::THREADS, MIN_BLOCKS))]
 pub unsafe fn gemm_f32(m: u32, n: u32, k: u32, alpha: f32, a: &[f32], b: &[f32], beta: f32, c: *mut f32) {
     let problem = DenseShape { m, n, k, a: a.as_ptr(), b: b.as_ptr() };

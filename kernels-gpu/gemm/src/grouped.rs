@@ -1,8 +1,8 @@
-//! `C[rows of g] = epilogue(A[rows of g] B[g])` for [groups](crate::groups) of rows of any element type, any strides and any alignment: the tiles of
-//! [`crate::any`].
+//! `C[rows of g] = epilogue(A[rows of g] B[g])` for [groups](crate::groups) of rows of any element type, any
+//! strides and any alignment: the tiles of [`crate::any`].
 //!
-//! Where groups begin the host does not know. There are as many blocks as there can be tiles, since each group may end within one; a block counts
-//! through the groups to its tile, and some find none.
+//! Where groups begin the host does not know. There are as many blocks as there can be tiles, since each
+//! group may end within one; a block counts through the groups to its tile, and some find none.
 
 use crate::any::{Epilogue, MIN_BLOCKS, Part, StridedGemm, THREADS, TILE, TileCoord};
 use crate::epilogue::{EpilogueParams, GroupInputs};
@@ -19,8 +19,8 @@ const fn tiles_down(m: u32, groups: u32) -> u32 {
     m.div_ceil(TILE) + groups
 }
 
-/// The product of each group. `gemm.m` is the rows of A and C, and B's `batch` is from a group's matrix to the next. Scales and
-/// bias are of each group; see [`EpilogueParams`] and [`GroupParams`].
+/// The product of each group. `gemm.m` is the rows of A and C, and B's `batch` is from a group's matrix to
+/// the next. Scales and bias are of each group; see [`EpilogueParams`] and [`GroupParams`].
 ///
 /// # Safety
 /// As for [`gemm_any`](fn@crate::any::gemm_any), with [`tiles`] blocks along x.

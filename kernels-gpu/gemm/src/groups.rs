@@ -1,8 +1,9 @@
-//! Products of groups of rows: rows `offsets[g]..offsets[g + 1]` of A by matrix `g` of B, as the experts of a mixture take their tokens.
+//! Products of groups of rows: rows `offsets[g]..offsets[g + 1]` of A by matrix `g` of B, as the experts of a
+//! mixture take their tokens.
 //!
-//! The offsets are numbers on the device, which the host never sees. So what a kernel makes of them must not depend on their being right:
-//! each counts as no less than the one before it, and no more than the rows that there are. Groups then never overlap, and nothing outside of A
-//! and C is touched, whatever the numbers are.
+//! The offsets are numbers on the device, which the host never sees. So what a kernel makes of them must not
+//! depend on their being right: each counts as no less than the one before it, and no more than the rows that
+//! there are. Groups then never overlap, and nothing outside of A and C is touched, whatever the numbers are.
 
 use cuda_std::KernelArgs;
 

@@ -10,7 +10,8 @@
 //! | [`repack`]: `gemm_repack_b8`, `_b16`, `_b32` | operands that no fast kernel can address, copied to aligned rows |
 //! | [`sm90`] | the same with an epilogue, on the tensor cores of Hopper, 16-bit and 8-bit types and tf32; `gemm_sum_parts` adds parts of k |
 //!
-//! Without its feature `kernels` the package is what kernels elsewhere are built on: Hopper's main loop and the epilogues.
+//! Without its feature `kernels` the package is what kernels elsewhere are built on: Hopper's main loop and
+//! the epilogues.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 // Said here for those packages, whose build does not say it for this one.
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, stdarch_nvptx))]

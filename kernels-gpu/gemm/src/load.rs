@@ -1,16 +1,17 @@
 //! Copies of operand tiles from global to shared memory for [`crate::gemm_f32`].
 //!
-//! `A` is stored by columns (`[k][row]`), because the threads read neighbouring rows of one column at a time; each element is
-//! copied on its own, which does the transposing and asks for no alignment. `B` is stored as it lies (`[k][column]`), 16 bytes at a
-//! time when its rows are aligned. What lies outside of the matrices becomes 0.
+//! `A` is stored by columns (`[k][row]`), because the threads read neighbouring rows of one column at a time;
+//! each element is copied on its own, which does the transposing and asks for no alignment. `B` is stored as
+//! it lies (`[k][column]`), 16 bytes at a time when its rows are aligned. What lies outside of the matrices
+//! becomes 0.
 
 use crate::block::{DenseShape, ELEMENT, Shape, VECTOR, has_units};
 use core::marker::PhantomData;
 use cuda_std::{async_copy, thread};
 use layout::UNIT_BYTES;
 
-/// Neighbouring elements of a row of `A` that neighbouring threads copy: one 32-byte sector, and with four rows a warp no two lanes
-/// store to the same bank.
+/// Neighbouring elements of a row of `A` that neighbouring threads copy: one 32-byte sector, and with four
+/// rows a warp no two lanes store to the same bank.
 const A_RUN: u32 = 8;
 
 /// The copies of one block, tile after tile.

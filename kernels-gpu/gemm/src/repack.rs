@@ -1,4 +1,5 @@
-//! Copies of a batch of matrices whose rows the copy engine or 16-byte loads cannot reach, to rows that begin at 16-byte boundaries.
+//! Copies of a batch of matrices whose rows the copy engine or 16-byte loads cannot reach, to rows that begin
+//! at 16-byte boundaries.
 //!
 //! ```text
 //! y[b][r][c] = x[b][r][c]        x: any row, column and matrix strides        y: rows of `pitch` elements, a multiple of 16 bytes
@@ -8,7 +9,8 @@
 //! | of a row ([`RepackShape::column`] is 1) | 4 rows of 64 units: each thread gathers 16 bytes of `y` from neighbouring elements and stores them at once |
 //! | of a column, or none | a tile of 64 x 64 through shared memory, read along columns and written along rows |
 //!
-//! What lies in `y` behind the last column of a row is not written: nobody may read it. One entry a size of element.
+//! What lies in `y` behind the last column of a row is not written: nobody may read it. One entry a size of
+//! element.
 
 use cuda_std::{kernel, shared, shared_array, thread, vector};
 use layout::UNIT_BYTES;
@@ -81,8 +83,9 @@ element!(u8, u16, u32);
 /// Repacks elements of one byte.
 ///
 /// # Safety
-/// What the strides reach from `x` is readable; `y` begins at a 16-byte boundary, holds `batch * rows * pitch` elements, and is apart from
-/// `x`. [`RepackShape::blocks`] blocks along x, at least one along z, of [`THREADS`] threads.
+/// What the strides reach from `x` is readable; `y` begins at a 16-byte boundary, holds `batch * rows *
+/// pitch` elements, and is apart from `x`. [`RepackShape::blocks`] blocks along x, at least one along z, of
+/// [`THREADS`] threads.
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn gemm_repack_b8(problem: RepackShape, x: *const u8, y: *mut u8) {
     // SAFETY: the caller's contract.
@@ -168,7 +171,8 @@ unsafe fn gather_unit<T: Element>(problem: RepackShape, x: *const T, y: *mut T) 
     }
 }
 
-/// Copies the block's tile, read with neighbouring threads along x's columns, written with them along y's rows.
+/// Copies the block's tile, read with neighbouring threads along x's columns, written with them along y's
+/// rows.
 #[inline(always)]
 unsafe fn turn_tile<T: Element>(problem: RepackShape, x: *const T, y: *mut T, tile: u32) {
     let RepackShape { rows, columns, row: stride, column: step, pitch, .. } = problem;

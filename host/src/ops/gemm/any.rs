@@ -56,8 +56,8 @@ fn launch_any(stream: &Stream, problem: &Problem, _: &Config, product: Matmul<'_
     let blocks = u32::try_from(kernel::tiles(problem.m, problem.n)).unwrap_or(u32::MAX);
     let config = LaunchConfig::new([blocks, 1, problem.batch.min(MAX_BATCH_BLOCKS)], [kernel::THREADS, 1, 1]);
     let arguments = (gemm, epilogue.args(false), a.data, b.data, c.data);
-    // SAFETY: the shapes have been checked against the data and each other; C is exclusively borrowed and does not overlap itself;
-    // for SwiGLU n is even; grid and block are what the kernel asks for.
+    // SAFETY: the shapes have been checked against the data and each other; C is exclusively borrowed and
+    // does not overlap itself; for SwiGLU n is even; grid and block are what the kernel asks for.
     unsafe { launch::<kernel::gemm_any>(stream, config, arguments) }
 }
 

@@ -17,7 +17,8 @@ pub(super) struct Backend {
     pub candidates: fn(&Problem, &DeviceCapabilities, &mut dyn CandidateSink),
     /// Is this one of its kernels?
     pub has: fn(Kernel) -> bool,
-    /// Queues the product by a configuration that it has named for the problem. Operands to be repacked have been.
+    /// Queues the product by a configuration that it has named for the problem. Operands to be repacked have
+    /// been.
     pub launch: fn(&Stream, &Problem, &Config, Matmul<'_>) -> Result<()>,
 }
 

@@ -25,10 +25,12 @@ use super::sm90::{self, ARCH, BOX, Groups, K_BYTES, Launch, Scales, in_units, ma
 /// The operation that errors name.
 const OPERATION: &str = "BlockScaled::run";
 
-/// `C[i, j] = sum over k of (A[i, k] * factor_a[k / 128, i]) * (B[j, k] * factor_b[j / 128, k / 128])`, in E4M3, summed in f32.
+/// `C[i, j] = sum over k of (A[i, k] * factor_a[k / 128, i]) * (B[j, k] * factor_b[j / 128, k / 128])`, in
+/// E4M3, summed in f32.
 ///
-/// 8-bit numbers have little range: with a factor for each row and 128 elements of A, and one for each square of 128 of B, large
-/// and small parts of a matrix keep their digits. The tensor cores sum 128 products at a time, with few bits; those sums are added up in f32.
+/// 8-bit numbers have little range: with a factor for each row and 128 elements of A, and one for each square
+/// of 128 of B, large and small parts of a matrix keep their digits. The tensor cores sum 128 products at a
+/// time, with few bits; those sums are added up in f32.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockScaled<'a> {
     /// Rows of A and C.
@@ -51,8 +53,9 @@ impl BlockScaled<'_> {
     /// Queues the product into `c`: `[m, n]`, dense.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the device is not of compute capability 9.0, k is no multiple of 16, A or B does not begin at one, or a side is too long,
-    /// [`Error::Length`] when an operand does not have the elements that its shape says, [`Error::DeviceMismatch`], or the driver's error.
+    /// [`Error::InvalidArgument`] when the device is not of compute capability 9.0, k is no multiple of 16, A
+    /// or B does not begin at one, or a side is too long, [`Error::Length`] when an operand does not have the
+    /// elements that its shape says, [`Error::DeviceMismatch`], or the driver's error.
     pub fn run<'c>(&self, stream: &Stream, c: impl Into<DeviceViewMut<'c, bf16>>) -> Result<()> {
         let c = c.into();
         self.check(stream, 1, c.len())?;
@@ -84,12 +87,14 @@ impl BlockScaled<'_> {
         of_kind(Kind::BlockScaled).map(|(_, entry)| entry.name)
     }
 
-    /// The kernel, by its place in the table, for operands that have been checked: that whose waves of tiles take the least time on so many multiprocessors.
+    /// The kernel, by its place in the table, for operands that have been checked: that whose waves of tiles
+    /// take the least time on so many multiprocessors.
     fn choose(&self, multiprocessors: u32) -> usize {
         let time = |entry: &Entry| {
             let [block_m, block_n, _] = entry.block;
             let tiles = self.m.div_ceil(block_m as usize) * self.n.div_ceil(block_n as usize);
-            // A tile of 64 rows takes 0.6 of the time of one of 128 (H200, 4096 and 8192 cubed): it loads all of B.
+            // A tile of 64 rows takes 0.6 of the time of one of 128 (H200, 4096 and 8192 cubed): it loads all
+            // of B.
             tiles.div_ceil(multiprocessors as usize) * (block_m + BLOCK / 4) as usize
         };
         let best = of_kind(Kind::BlockScaled).min_by_key(|(_, entry)| time(entry));
@@ -108,15 +113,18 @@ impl BlockScaled<'_> {
         let tiles = self.m.div_ceil(entry.block[0] as usize) * self.n.div_ceil(entry.block[1] as usize);
         let blocks = blocks(stream, tiles);
         let launched = self.launched(entry, 1, None, &c)?;
-        // SAFETY: lengths are those of the shape, c is exclusively borrowed, and maps are what the kernel asks for.
+        // SAFETY: lengths are those of the shape, c is exclusively borrowed, and maps are what the kernel
+        // asks for.
         unsafe { sm90::launch(stream, index, blocks, launched) }
     }
 
-    /// Queues the products of groups of rows, as [`GroupedMatmul`](super::GroupedMatmul) does: rows `offsets[g]..offsets[g + 1]` of A by matrix `g` of B.
-    /// There are `groups + 1` offsets, i32 or i64; `b` is `[groups, n, k]` and `factors_b` `[groups, n / 128 rounded up, k / 128 rounded up]`.
+    /// Queues the products of groups of rows, as [`GroupedMatmul`](super::GroupedMatmul) does: rows
+    /// `offsets[g]..offsets[g + 1]` of A by matrix `g` of B. There are `groups + 1` offsets, i32 or i64; `b`
+    /// is `[groups, n, k]` and `factors_b` `[groups, n / 128 rounded up, k / 128 rounded up]`.
     ///
     /// # Errors
-    /// As [`BlockScaled::run`], and [`Error::InvalidArgument`] when the offsets are not i32 or i64, or when there are none.
+    /// As [`BlockScaled::run`], and [`Error::InvalidArgument`] when the offsets are not i32 or i64, or when
+    /// there are none.
     pub fn run_grouped<'c, 'o, T: Element + Pod>(
         &self,
         stream: &Stream,
@@ -143,8 +151,8 @@ impl BlockScaled<'_> {
         let offsets = Vector { data: offsets.bytes(), dtype: T::DTYPE };
         let count = side("the groups", groups)?;
         let launched = self.launched(entry, groups, Some(Groups { offsets, count }), &c)?;
-        // SAFETY: lengths are those of the shape for so many groups, c is exclusively borrowed, there is one offset more than
-        // groups, and maps are what the kernel asks for.
+        // SAFETY: lengths are those of the shape for so many groups, c is exclusively borrowed, there is one
+        // offset more than groups, and maps are what the kernel asks for.
         unsafe { sm90::launch(stream, index, blocks, launched) }
     }
 

@@ -65,8 +65,9 @@ impl<'a> Matmul<'a> {
         Shapes { a: self.a.shape, b: self.b.shape, c: self.c.shape, residual }
     }
 
-    /// The shapes of a batch of which every product takes the same B, as those of one product of more rows, where the rows of A, C
-    /// and the residual lie so. The batch has been checked: operands of other lengths would fold too.
+    /// The shapes of a batch of which every product takes the same B, as those of one product of more rows,
+    /// where the rows of A, C and the residual lie so. The batch has been checked: operands of other lengths
+    /// would fold too.
     pub(super) fn folding(&self) -> Option<Shapes> {
         let Shapes { a, b, c, residual } = self.shapes();
         if c.batch <= 1 || b.matrix != 0 {

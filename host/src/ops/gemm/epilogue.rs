@@ -1,7 +1,7 @@
 //! The inputs of an epilogue: how a product takes them, how they are checked, and how they reach the kernels.
 //!
-//! [`gemm::epilogue`] says what they mean. A new input is a field of its `EpilogueParams`, a field and a method here, and its
-//! effect in the two places that apply epilogues: `gemm::any` and `gemm::sm90::fusion`.
+//! [`gemm::epilogue`] says what they mean. A new input is a field of its `EpilogueParams`, a field and a
+//! method here, and its effect in the two places that apply epilogues: `gemm::any` and `gemm::sm90::fusion`.
 
 use bytemuck::Pod;
 use cuda_std::kernel::Value;
@@ -48,7 +48,8 @@ impl<'a> Matmul<'a> {
         self
     }
 
-    /// A factor of source C, which is added: what C holds before. With 0, as unless given, C is not read and may hold anything.
+    /// A factor of source C, which is added: what C holds before. With 0, as unless given, C is not read and
+    /// may hold anything.
     pub fn beta(mut self, beta: f32) -> Self {
         self.epilogue.beta = beta;
         self
@@ -84,8 +85,8 @@ impl<'a> Matmul<'a> {
         self
     }
 
-    /// One element that is raised to the largest magnitude of the result before that factor and before rounding (NaN if there is
-    /// one). It is not lowered, so fill it with zero first.
+    /// One element that is raised to the largest magnitude of the result before that factor and before
+    /// rounding (NaN if there is one). It is not lowered, so fill it with zero first.
     pub fn amax(mut self, amax: impl Into<DeviceViewMut<'a, f32>>) -> Self {
         self.epilogue.amax = Some(amax.into());
         self
@@ -125,7 +126,8 @@ impl<'a> Epilogue<'a> {
         }
     }
 
-    /// The argument of a kernel. The residual lies as the kernel sees C: transposed, if it computes the transpose.
+    /// The argument of a kernel. The residual lies as the kernel sees C: transposed, if it computes the
+    /// transpose.
     pub fn args(self, transposed: bool) -> impl Arg<Value<EpilogueParams>> {
         let residual_layout = self.residual.map_or(Layout::NONE, |residual| {
             let shape = if transposed { residual.shape.transposed() } else { residual.shape };

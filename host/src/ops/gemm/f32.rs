@@ -58,9 +58,9 @@ impl Gemm {
     }
 }
 
-/// Queues `C = alpha A B + beta C` for `a: [m, k]`, `b: [k, n]`, `c: [m, n]` in f32, without tensor cores: every element is one chain
-/// of fused multiply-adds in the order of `k`. Any sizes, 0 too: with `k` 0, `C` is scaled by `beta`. Short for a [`Matmul`] of dense
-/// matrices.
+/// Queues `C = alpha A B + beta C` for `a: [m, k]`, `b: [k, n]`, `c: [m, n]` in f32, without tensor cores:
+/// every element is one chain of fused multiply-adds in the order of `k`. Any sizes, 0 too: with `k` 0, `C`
+/// is scaled by `beta`. Short for a [`Matmul`] of dense matrices.
 ///
 /// # Errors
 /// As [`Matmul::run`].
@@ -153,8 +153,8 @@ fn launch_f32(stream: &Stream, problem: &Problem, config: &Config, product: Matm
     let launch_config = LaunchConfig::new([blocks, 1, 1], [tile.threads(), 1, 1]);
     let (a, b) = (a.data.cast::<f32>(), b.data.cast::<f32>());
     let arguments = (m, n, k, alpha, a, b, beta, c.data.cast::<f32>());
-    // SAFETY: all three are dense and row-major, by `candidates` or as copies, with lengths that have been checked; C is exclusively borrowed; grid
-    // and block are what the kernel asks for.
+    // SAFETY: all three are dense and row-major, by `candidates` or as copies, with lengths that have been
+    // checked; C is exclusively borrowed; grid and block are what the kernel asks for.
     unsafe {
         match tile {
             Tile::Large => launch::<kernel::gemm_f32>(stream, launch_config, arguments),

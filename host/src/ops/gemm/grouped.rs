@@ -28,14 +28,16 @@ use super::repack::{self, Packed};
 use super::select::DeviceCapabilities;
 use super::sm90::{self, ARCH, Groups, Launch, copy, element, operand_map, output, result_maps};
 
-/// `C[rows of g] = epilogue(A[rows of g] B[g])` for groups of rows of any sizes, none too, as the experts of a mixture take their tokens.
+/// `C[rows of g] = epilogue(A[rows of g] B[g])` for groups of rows of any sizes, none too, as the experts of
+/// a mixture take their tokens.
 ///
-/// The rows of group `g` are `offsets[g]..offsets[g + 1]`, numbers on the device that the host does not wait for: they may come from a kernel that
-/// has been queued and not run. Rows of C that belong to no group stay as they are. Offsets that do not ascend, or lie outside of `0..=m`, make
-/// results meaningless and do no harm otherwise: each counts as no less than the one before it, and no more than m.
+/// The rows of group `g` are `offsets[g]..offsets[g + 1]`, numbers on the device that the host does not wait
+/// for: they may come from a kernel that has been queued and not run. Rows of C that belong to no group stay
+/// as they are. Offsets that do not ascend, or lie outside of `0..=m`, make results meaningless and do no
+/// harm otherwise: each counts as no less than the one before it, and no more than m.
 ///
-/// bf16, f16 and e4m3 go to Hopper's tensor cores, after copies of operands that TMA cannot address; all else, on any device, to a kernel that takes
-/// everything, slowly.
+/// bf16, f16 and e4m3 go to Hopper's tensor cores, after copies of operands that TMA cannot address; all
+/// else, on any device, to a kernel that takes everything, slowly.
 ///
 /// ```no_run
 /// use half::bf16;
@@ -68,7 +70,8 @@ pub struct GroupedMatmul<'a> {
 }
 
 impl<'a> GroupedMatmul<'a> {
-    /// `C = A B` for `a: [m, k]`, `b: [groups, k, n]`, a batch, `groups + 1` offsets, i32 or i64, and `c: [m, n]`. Sums are f32.
+    /// `C = A B` for `a: [m, k]`, `b: [groups, k, n]`, a batch, `groups + 1` offsets, i32 or i64, and `c: [m,
+    /// n]`. Sums are f32.
     pub fn new<T: Element + Pod>(
         a: Matrix<'a>,
         b: Matrix<'a>,
@@ -117,8 +120,8 @@ impl<'a> GroupedMatmul<'a> {
     /// Queues the product on `stream`.
     ///
     /// # Errors
-    /// As [`Matmul::run`], and [`Error::InvalidArgument`] when the offsets are not i32 or i64, [`Error::Length`] when they are not one more
-    /// than the matrices of B.
+    /// As [`Matmul::run`], and [`Error::InvalidArgument`] when the offsets are not i32 or i64,
+    /// [`Error::Length`] when they are not one more than the matrices of B.
     pub fn run(self, stream: &Stream) -> Result<()> {
         let problem = self.checked(stream)?;
         let ways = ways(&problem, self.product.b.shape.batch, &DeviceCapabilities::of(stream.device()));
@@ -196,9 +199,9 @@ impl<'a> GroupedMatmul<'a> {
         let groups = GroupParams { count, is_wide };
         let offsets = offsets.data.cast::<i32>();
         let arguments = (gemm, epilogue.args(false), a.data, b.data, c.data, groups, offsets);
-        // SAFETY: the shapes have been checked against the data and each other, and the lengths of the bias, the scales and the
-        // offsets with the number of groups; C is exclusively borrowed and does not overlap itself; for SwiGLU n is even; grid and
-        // block are what the kernel asks for.
+        // SAFETY: the shapes have been checked against the data and each other, and the lengths of the bias,
+        // the scales and the offsets with the number of groups; C is exclusively borrowed and does not
+        // overlap itself; for SwiGLU n is even; grid and block are what the kernel asks for.
         unsafe { launch::<gemm_grouped_any>(stream, config, arguments) }
     }
 
@@ -236,8 +239,9 @@ impl<'a> GroupedMatmul<'a> {
         };
         let most = most_tiles(entry, problem.m as usize, problem.n as usize, groups)?;
         let blocks = most.min(stream.device().properties().sm_count);
-        // SAFETY: the maps are as the table says for the kernel; strides and lengths have been checked with the problem, and those
-        // of the bias, the scales and the offsets with the number of groups; C does not overlap itself.
+        // SAFETY: the maps are as the table says for the kernel; strides and lengths have been checked with
+        // the problem, and those of the bias, the scales and the offsets with the number of groups; C does
+        // not overlap itself.
         unsafe { sm90::launch(stream, index, blocks, launched) }
     }
 }
@@ -323,7 +327,8 @@ fn takes(entry: &Entry, problem: &Problem, device: &DeviceCapabilities) -> bool 
         && entry.shared <= device.shared_bytes
 }
 
-/// Can Hopper's kernels read B, which every group has its own of, and what the epilogue adds, and store the result?
+/// Can Hopper's kernels read B, which every group has its own of, and what the epilogue adds, and store the
+/// result?
 fn is_for_sm90(problem: &Problem, groups: usize, device: &DeviceCapabilities) -> bool {
     let Problem { k, b, c, epilogue, .. } = problem;
     device.arch == ARCH

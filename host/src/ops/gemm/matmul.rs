@@ -28,7 +28,8 @@ pub struct Matmul<'a> {
 }
 
 impl<'a> Matmul<'a> {
-    /// `C = A B` for `a: [m, k]`, `b: [k, n]` and `c: [m, n]`, of any sizes, 0 too, and any element types. Sums are f32.
+    /// `C = A B` for `a: [m, k]`, `b: [k, n]` and `c: [m, n]`, of any sizes, 0 too, and any element types.
+    /// Sums are f32.
     pub fn new(a: Matrix<'a>, b: Matrix<'a>, c: MatrixMut<'a>) -> Self {
         Matmul { a, b, c, precision: Precision::F32, epilogue: Epilogue::NONE }
     }
@@ -38,13 +39,13 @@ impl<'a> Matmul<'a> {
         Matmul { precision, ..self }
     }
 
-    /// The problem in plain numbers, as it is solved: a batch of which every product takes the same B is one product of more rows,
-    /// where those of A, C and the residual lie so.
+    /// The problem in plain numbers, as it is solved: a batch of which every product takes the same B is one
+    /// product of more rows, where those of A, C and the residual lie so.
     ///
     /// # Errors
-    /// [`Error::Length`](crate::Error::Length) when an operand does not have the elements that its shape says,
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) when shapes do not fit together, C overlaps itself, an element type
-    /// is not one of the five, or a side is too long.
+    /// [`Error::Length`](crate::Error::Length) when an operand does not have the elements that its shape
+    /// says, [`Error::InvalidArgument`](crate::Error::InvalidArgument) when shapes do not fit together, C
+    /// overlaps itself, an element type is not one of the five, or a side is too long.
     pub fn problem(&self) -> Result<Problem> {
         self.check(self.c.shape.batch, 1)?;
         self.describe(&self.folding().unwrap_or(self.shapes()))
@@ -54,7 +55,7 @@ impl<'a> Matmul<'a> {
     ///
     /// # Errors
     /// As [`Matmul::problem`], [`Error::DeviceMismatch`](crate::Error::DeviceMismatch),
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) (copies of operands that no kernel can address),
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) (copies of operands),
     /// [`Error::Environment`](crate::Error::Environment), or the driver's error.
     pub fn run(self, stream: &Stream) -> Result<()> {
         let problem = self.checked(stream)?;
@@ -65,8 +66,8 @@ impl<'a> Matmul<'a> {
     /// Queues the product by a configuration of [`candidates`](select::candidates).
     ///
     /// # Errors
-    /// As [`Matmul::run`], and [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a configuration that cannot do the
-    /// problem on this device.
+    /// As [`Matmul::run`], and [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a configuration
+    /// that cannot do the problem on this device.
     pub fn run_with(self, stream: &Stream, config: &Config) -> Result<()> {
         let problem = self.checked(stream)?;
         select::check(&problem, stream.device(), config)?;

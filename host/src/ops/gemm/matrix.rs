@@ -26,7 +26,8 @@ pub(crate) struct Shape {
     pub batch: usize,
     /// From a matrix to the next.
     pub matrix: usize,
-    /// Columns lead: rows that were transposed. Both strides are 1 where lines have one element, so they do not tell.
+    /// Columns lead: rows that were transposed. Both strides are 1 where lines have one element, so they do
+    /// not tell.
     pub by_columns: bool,
     /// The stride from a matrix to the next was given, and does not follow from the others.
     pub matrix_given: bool,
@@ -106,7 +107,8 @@ impl Shape {
         false
     }
 
-    /// The largest power of two, up to 16 bytes, that every line begins at a multiple of, when lines run along rows (else columns).
+    /// The largest power of two, up to 16 bytes, that every line begins at a multiple of, when lines run
+    /// along rows (else columns).
     fn alignment(self, address: u64, bytes: usize) -> u32 {
         let line = if self.column == 1 { self.row } else { self.column };
         let lines = if self.column == 1 { self.rows } else { self.columns };
@@ -130,7 +132,8 @@ impl Shape {
     }
 }
 
-/// A matrix on the device, or a batch of them, shared: `[rows, columns]` of f32, f16, bf16, [`num::E4M3`] or [`num::E5M2`].
+/// A matrix on the device, or a batch of them, shared: `[rows, columns]` of f32, f16, bf16, [`num::E4M3`] or
+/// [`num::E5M2`].
 #[derive(Debug, Clone, Copy)]
 pub struct Matrix<'a> {
     pub(super) data: DeviceView<'a, u8>,
@@ -144,8 +147,9 @@ impl<'a> Matrix<'a> {
         Matrix { data: data.into().bytes(), dtype: T::DTYPE, shape: Shape::dense(rows, columns) }
     }
 
-    /// With `elements` from the beginning of a row to that of the next (of a column, once transposed). Matrices of a batch follow each other
-    /// at once, unless [`Matrix::batch_by`] says otherwise, before or after. There may be more data than the matrix reaches.
+    /// With `elements` from the beginning of a row to that of the next (of a column, once transposed).
+    /// Matrices of a batch follow each other at once, unless [`Matrix::batch_by`] says otherwise, before or
+    /// after. There may be more data than the matrix reaches.
     #[must_use]
     pub fn leading(self, elements: usize) -> Self {
         Matrix { shape: self.shape.leading(elements), ..self }
@@ -157,8 +161,8 @@ impl<'a> Matrix<'a> {
         Matrix { shape: Shape { batch: count, ..self.shape }, ..self }
     }
 
-    /// As many matrices, `elements` from the beginning of one to that of the next; 0 for the same one every time. There may be more
-    /// data than the matrices reach.
+    /// As many matrices, `elements` from the beginning of one to that of the next; 0 for the same one every
+    /// time. There may be more data than the matrices reach.
     #[must_use]
     pub fn batch_by(self, count: usize, elements: usize) -> Self {
         Matrix { shape: self.shape.batch_by(count, elements), ..self }

@@ -1,7 +1,7 @@
 //! The tensor cores of every device: [`gemm::mma`].
 //!
-//! The kernels take operands of any strides. Those whose lines do not begin at 16-byte boundaries are read element by element, or copied
-//! first, whichever is estimated to be faster.
+//! The kernels take operands of any strides. Those whose lines do not begin at 16-byte boundaries are read
+//! element by element, or copied first, whichever is estimated to be faster.
 
 use cuda_std::kernel::Kernel as KernelType;
 use gemm::mma::{self as kernel, Tile};
@@ -26,8 +26,8 @@ pub(super) const BACKEND: Backend = Backend {
     launch: launch_mma,
 };
 
-/// Floating-point operations a microsecond of one multiprocessor with 16-bit elements, all its warps at work: 2048 to 8192 cubed on an H200
-/// of 132, k contiguous in both operands.
+/// Floating-point operations a microsecond of one multiprocessor with 16-bit elements, all its warps at work:
+/// 2048 to 8192 cubed on an H200 of 132, k contiguous in both operands.
 const FLOPS_PER_US: f64 = 2e6;
 /// The small tile moves twice the bytes for the same products.
 const SMALL_TILE: f64 = 1.25;
@@ -116,8 +116,9 @@ fn launch_mma(stream: &Stream, problem: &Problem, config: &Config, product: Matm
     let blocks = u32::try_from(tile.blocks(problem.m, problem.n)).unwrap_or(u32::MAX);
     let grid = [blocks, 1, problem.batch.min(MAX_BATCH_BLOCKS)];
     let config = LaunchConfig::new(grid, [tile.threads(), 1, 1]).with_shared(tile.shared_bytes());
-    // SAFETY: the shapes have been checked against the data and each other; C is exclusively borrowed and does not overlap itself; for SwiGLU
-    // n is even; grid, block and shared memory are what the kernels ask for, and A and B of the types that their names say.
+    // SAFETY: the shapes have been checked against the data and each other; C is exclusively borrowed and
+    // does not overlap itself; for SwiGLU n is even; grid, block and shared memory are what the kernels ask
+    // for, and A and B of the types that their names say.
     unsafe {
         match (dtype, tile) {
             (DType::F16, Tile::Large) => by::<kernel::gemm_mma_f16>(stream, config, arguments),

@@ -1,5 +1,5 @@
-//! Matrix products: `C = epilogue(alpha A B + beta C)` for f32, f16, bf16 and 8-bit floats, all transposes, strides and sizes, batches, and
-//! fused epilogues.
+//! Matrix products: `C = epilogue(alpha A B + beta C)` for f32, f16, bf16 and 8-bit floats, all transposes,
+//! strides and sizes, batches, and fused epilogues.
 //!
 //! ```no_run
 //! use half::bf16;
@@ -31,8 +31,9 @@
 //!                               \                        ^
 //!                                `--- Tuner: measures ---'
 //! ```
-//! A [`Problem`] is all that kernels differ by, in plain numbers; a [`Config`] is a kernel and its shape. Each family of kernels
-//! candidates the configurations that can do a problem or says why it cannot (what [`Matmul::explain`] returns prints all of it):
+//! A [`Problem`] is all that kernels differ by, in plain numbers; a [`Config`] is a kernel and its shape.
+//! Each family of kernels candidates the configurations that can do a problem or says why it cannot (what
+//! [`Matmul::explain`] returns prints all of it):
 //!
 //! | family | takes |
 //! |---|---|
@@ -42,16 +43,19 @@
 //! | [`gemm::mma`](mod@gemm::mma) | f16, bf16, f32 as tf32, on the tensor cores of every device |
 //! | [`gemm::any`](mod@gemm::any) | everything, slowly |
 //!
-//! Operands whose rows do not begin at 16-byte boundaries, or run the wrong way for a kernel, are copied to scratch memory first where
-//! that pays ([`Repack`], and [`Packed`] for operands that many products take): the copy reads and writes the operand once, and the kernel then runs as on aligned ones.
+//! Operands whose rows do not begin at 16-byte boundaries, or run the wrong way for a kernel, are copied to
+//! scratch memory first where that pays ([`Repack`], and [`Packed`] for operands that many products take):
+//! the copy reads and writes the operand once, and the kernel then runs as on aligned ones.
 //!
-//! [`GroupedMatmul`] multiplies groups of rows by a matrix each, [`BlockScaled`] 8-bit matrices with a factor for each block.
+//! [`GroupedMatmul`] multiplies groups of rows by a matrix each, [`BlockScaled`] 8-bit matrices with a factor
+//! for each block.
 //!
 //! # Same bits
 //!
-//! Sums are f32, in an order that depends on the configuration alone, and no kernel adds by atomics: the same configuration gives the same
-//! bits in every run. [`Matmul::run`] always chooses the same configuration for the same problem and device. A [`Tuner`] may choose another one on
-//! another day, until its records are kept.
+//! Sums are f32, in an order that depends on the configuration alone, and no kernel adds by atomics: the same
+//! configuration gives the same bits in every run. [`Matmul::run`] always chooses the same configuration for
+//! the same problem and device. A [`Tuner`] may choose another one on another day, until its records are
+//! kept.
 
 mod any;
 mod backend;

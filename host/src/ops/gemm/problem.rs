@@ -125,8 +125,8 @@ impl Problem {
     }
 }
 
-/// As in `bf16[512, 4096 /4096] * bf16[4096 /4096, 1024] -> bf16[512, 1024 /1024]`: the slash stands before the leading dimension, beside the
-/// side that lies contiguous.
+/// As in `bf16[512, 4096 /4096] * bf16[4096 /4096, 1024] -> bf16[512, 1024 /1024]`: the slash stands before
+/// the leading dimension, beside the side that lies contiguous.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Problem { m, n, k, batch, a, b, c, precision, epilogue } = self;

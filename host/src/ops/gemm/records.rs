@@ -1,7 +1,8 @@
 //! What a tuner has measured, and the file that keeps it.
 //!
-//! The file is JSON: a head that says for which device, driver and version of the library it is, and the records. A file with another head,
-//! or that is no such file, is as good as none: its records are not used, and the next save replaces it.
+//! The file is JSON: a head that says for which device, driver and version of the library it is, and the
+//! records. A file with another head, or that is no such file, is as good as none: its records are not used,
+//! and the next save replaces it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -77,7 +78,8 @@ impl Place {
 /// Records by problem.
 pub(super) type Records = BTreeMap<String, Record>;
 
-/// The records of a file; none, for a reason, when it is not for this place. A file that is not there has none.
+/// The records of a file; none, for a reason, when it is not for this place. A file that is not there has
+/// none.
 pub(super) fn load(path: &Path, place: &Place) -> Result<Records, Unusable> {
     match fs::read(path) {
         Ok(bytes) => parse(&bytes, place),
@@ -117,9 +119,11 @@ fn record(value: &Value) -> Result<Record, Unusable> {
     }
 }
 
-/// Writes the records beside those of other programs that the file has by now, in one step: a reader sees the old file or the new one.
+/// Writes the records beside those of other programs that the file has by now, in one step: a reader sees the
+/// old file or the new one.
 pub(super) fn save(path: &Path, place: &Place, records: &Records) -> Result<()> {
-    /// Tuners of this process that save at the same time would lose each other's records, or rename each other's half-written files.
+    /// Tuners of this process that save at the same time would lose each other's records, or rename each
+    /// other's half-written files.
     static SAVING: Mutex<()> = Mutex::new(());
     let _saving = SAVING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut all = load(path, place).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Copies of operands that a kernel cannot address as they lie: rows that do not begin at 16-byte boundaries, or that run the other way.
+//! Copies of operands that a kernel cannot address as they lie: rows that do not begin at 16-byte boundaries,
+//! or that run the other way.
 
 use gemm::repack::{self as kernel, RepackShape};
 
@@ -27,12 +28,13 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Queues a copy of `matrix` with its rows, or its columns, side by side and aligned: for an operand that many products take, each of
-    /// which would else make its own.
+    /// Queues a copy of `matrix` with its rows, or its columns, side by side and aligned: for an operand that
+    /// many products take, each of which would else make its own.
     ///
     /// # Errors
-    /// [`Error::Length`] when the matrix does not have the elements that its shape says, [`Error::InvalidArgument`] when a side is too long or
-    /// `to` is [`Repack::No`], [`Error::DeviceMismatch`], [`Error::OutOfMemory`], or the driver's error.
+    /// [`Error::Length`] when the matrix does not have the elements that its shape says,
+    /// [`Error::InvalidArgument`] when a side is too long or `to` is [`Repack::No`],
+    /// [`Error::DeviceMismatch`], [`Error::OutOfMemory`], or the driver's error.
     pub fn new(stream: &Stream, matrix: Matrix<'_>, to: Repack) -> Result<Self> {
         matrix.check("the matrix")?;
         repack(stream, matrix, to)?.ok_or_else(|| {
@@ -47,9 +49,11 @@ impl Packed {
     }
 }
 
-/// Bytes of a line of the caches. The copy engine's boxes are as wide, and cost two requests a row when rows begin elsewhere.
+/// Bytes of a line of the caches. The copy engine's boxes are as wide, and cost two requests a row when rows
+/// begin elsewhere.
 pub(super) const LINE_BYTES: usize = 128;
-/// Rows of so many bytes, or more, begin at a line in a copy: shorter ones would be stretched by more than an eighth.
+/// Rows of so many bytes, or more, begin at a line in a copy: shorter ones would be stretched by more than an
+/// eighth.
 const LONG_ROW_BYTES: usize = 8 * LINE_BYTES;
 
 /// Elements from the beginning of a row of a copy to the next.
@@ -109,8 +113,9 @@ fn to_rows(stream: &Stream, matrix: Matrix<'_>) -> Result<Packed> {
     let grid = [blocks, 1, problem.batch.min(MAX_BATCH_BLOCKS)];
     let config = LaunchConfig::new(grid, [kernel::THREADS, 1, 1]);
     let to = scratch.view_mut();
-    // SAFETY: the matrix's strides stay within its data, which has been checked; the scratch has `batch * rows * pitch` elements and begins
-    // at a 16-byte boundary, as allocations do; grid and block are what the kernel asks for.
+    // SAFETY: the matrix's strides stay within its data, which has been checked; the scratch has `batch *
+    // rows * pitch` elements and begins at a 16-byte boundary, as allocations do; grid and block are what the
+    // kernel asks for.
     unsafe {
         match size {
             1 => launch::<kernel::gemm_repack_b8>(stream, config, (problem, data, to))?,

@@ -1,10 +1,12 @@
 //! Which configuration a problem gets.
 //!
-//! Each family of kernels names the configurations that can do a problem, with an estimate of the time from figures measured once
-//! (`benches/NOTES.md`), or says why it cannot. The lowest estimate wins; equal ones go to whoever candidates first. The same problem on the same
-//! device always gets the same configuration, so results repeat bit for bit; a `Tuner`(super::Tuner) measures instead.
+//! Each family of kernels names the configurations that can do a problem, with an estimate of the time from
+//! figures measured once (`benches/NOTES.md`), or says why it cannot. The lowest estimate wins; equal ones go
+//! to whoever candidates first. The same problem on the same device always gets the same configuration, so
+//! results repeat bit for bit; a `Tuner`(super::Tuner) measures instead.
 //!
-//! `IRONWARP_GEMM=TEXT` keeps only configurations whose text (as `Display` prints it) contains `TEXT`, where there are any: for experiments.
+//! `IRONWARP_GEMM=TEXT` keeps only configurations whose text (as `Display` prints it) contains `TEXT`, where
+//! there are any: for experiments.
 
 use std::collections::HashMap;
 use std::sync::{OnceLock, PoisonError, RwLock};
@@ -82,8 +84,8 @@ fn ask(problem: &Problem, device: &Device, sink: &mut impl CandidateSink) {
 /// The configuration that a problem gets on a device.
 ///
 /// # Errors
-/// [`Error::Environment`] when `IRONWARP_GEMM` is no text, [`Error::InvalidArgument`] when no kernel can do the problem (not seen: `gemm_any`
-/// can do all).
+/// [`Error::Environment`] when `IRONWARP_GEMM` is no text, [`Error::InvalidArgument`] when no kernel can do
+/// the problem (not seen: `gemm_any` can do all).
 pub(super) fn best(problem: &Problem, device: &Device) -> Result<Config> {
     /// By device and problem: asking all families costs about a microsecond.
     static KNOWN: RwLock<Option<HashMap<(u32, Problem), Config>>> = RwLock::new(None);

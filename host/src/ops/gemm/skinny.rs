@@ -21,7 +21,8 @@ use super::sm90::ARCH as HOPPER;
 pub(super) const BACKEND: Backend =
     Backend { candidates, has: |kernel| kernel == Kernel::Skinny, launch: launch_skinny };
 
-/// Measured on an H200, 8192 x 8192 and 28672 x 8192: bytes a microsecond of the device, and of one multiprocessor while others idle.
+/// Measured on an H200, 8192 x 8192 and 28672 x 8192: bytes a microsecond of the device, and of one
+/// multiprocessor while others idle.
 const BYTES_PER_US: f64 = 4.2e6;
 const BLOCK_BYTES_PER_US: f64 = 55e3;
 /// A launch, and the way of the first bytes.
@@ -115,8 +116,9 @@ fn launch_skinny(stream: &Stream, problem: &Problem, config: &Config, product: M
     let config =
         LaunchConfig::new([blocks, 1, 1], [skinny::THREADS, 1, 1]).with_shared(width.shared_bytes(problem.m));
     let arguments = (gemm, epilogue.args(false), a.data, b.data, c.data, width.groups());
-    // SAFETY: the shapes have been checked against the data and each other, and alignment and order by `lacks`; C is exclusively borrowed and
-    // does not overlap itself; for SwiGLU n is even; grid, block and shared memory are what the kernel asks for.
+    // SAFETY: the shapes have been checked against the data and each other, and alignment and order by
+    // `lacks`; C is exclusively borrowed and does not overlap itself; for SwiGLU n is even; grid, block and
+    // shared memory are what the kernel asks for.
     unsafe {
         match (dtype, order) {
             (DType::F16, Order::Columns) => launch::<skinny::gemm_skinny_f16_nt>(stream, config, arguments),

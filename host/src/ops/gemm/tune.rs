@@ -19,12 +19,12 @@ use super::{backend, select};
 /// What a tuner does about a problem that it has no record of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tuning {
-    /// Measures it at its first product: waits for the device, and takes memory for another C. Without that memory it takes what
-    /// [`select`](super::select) chooses, and keeps no record.
+    /// Measures it at its first product: waits for the device, and takes memory for another C. Without that
+    /// memory it takes what [`select`](super::select) chooses, and keeps no record.
     #[default]
     Measure,
-    /// Takes what [`select`](super::select) chooses. Nothing is measured, so with the same records the same problem has the same bits in every
-    /// run: the deterministic mode.
+    /// Takes what [`select`](super::select) chooses. Nothing is measured, so with the same records the same
+    /// problem has the same bits in every run: the deterministic mode.
     Recorded,
 }
 
@@ -60,8 +60,9 @@ impl Tuner {
         Tuner { device: device.clone(), place, tuning, path: None, unusable: None, records, known }
     }
 
-    /// A tuner whose records are kept in the file `path`. A file that is not there yet is made with the first record. One that is broken, or of
-    /// another device, driver or version of the library, is not used ([`Tuner::unusable`] says why) and is replaced with the first record.
+    /// A tuner whose records are kept in the file `path`. A file that is not there yet is made with the first
+    /// record. One that is broken, or of another device, driver or version of the library, is not used
+    /// ([`Tuner::unusable`] says why) and is replaced with the first record.
     pub fn with_file(device: &Device, tuning: Tuning, path: impl AsRef<Path>) -> Self {
         let mut tuner = Tuner::new(device, tuning);
         match records::load(path.as_ref(), &tuner.place) {
@@ -71,8 +72,8 @@ impl Tuner {
         Tuner { path: Some(path.as_ref().to_owned()), ..tuner }
     }
 
-    /// As the environment says: `IRONWARP_GEMM_RECORDS` names the file (none: records stay in memory), `IRONWARP_GEMM_TUNING` is `measure` (the
-    /// default) or `recorded`.
+    /// As the environment says: `IRONWARP_GEMM_RECORDS` names the file (none: records stay in memory),
+    /// `IRONWARP_GEMM_TUNING` is `measure` (the default) or `recorded`.
     ///
     /// # Errors
     /// [`Error::Environment`].
@@ -108,7 +109,8 @@ impl Tuner {
         self.records().is_empty()
     }
 
-    /// The record of a problem, as [`Matmul::problem`] tells it, if there is one that its kernels still candidate.
+    /// The record of a problem, as [`Matmul::problem`] tells it, if there is one that its kernels still
+    /// candidate.
     pub fn recorded(&self, problem: &Problem) -> Option<(Config, Record)> {
         let record = self.records().get(&problem.key())?.clone();
         let candidates = select::candidates(problem, &self.device);
@@ -119,10 +121,12 @@ impl Tuner {
         Some((config, record))
     }
 
-    /// Queues the product by the configuration on record, which is measured first if there is none and the tuner may.
+    /// Queues the product by the configuration on record, which is measured first if there is none and the
+    /// tuner may.
     ///
     /// # Errors
-    /// As [`Matmul::run`], and [`Error::FileWrite`] when a new record cannot be kept (the product is queued nevertheless).
+    /// As [`Matmul::run`], and [`Error::FileWrite`] when a new record cannot be kept (the product is queued
+    /// nevertheless).
     pub fn run(&self, stream: &Stream, product: Matmul<'_>) -> Result<()> {
         let problem = product.checked(stream)?;
         let product = product.folded();
@@ -136,7 +140,8 @@ impl Tuner {
         kept
     }
 
-    /// The configuration for a problem that is asked for the first time, and whether a new record of it could be kept.
+    /// The configuration for a problem that is asked for the first time, and whether a new record of it could
+    /// be kept.
     fn find(&self, stream: &Stream, product: &Matmul<'_>, problem: &Problem) -> Result<(Config, Result<()>)> {
         let (config, kept) = match (self.recorded(problem), self.tuning) {
             (Some((config, _)), _) => (config, Ok(())),
@@ -165,8 +170,8 @@ impl Tuner {
     }
 }
 
-/// The fastest configuration for a product, with its time; without memory to measure any, the one that is estimated to be.
-/// C and amax are not touched: results go to scratch memory.
+/// The fastest configuration for a product, with its time; without memory to measure any, the one that is
+/// estimated to be. C and amax are not touched: results go to scratch memory.
 fn measure(stream: &Stream, product: &Matmul<'_>, problem: &Problem) -> Result<(Config, Option<Record>)> {
     let estimated = (select::best(problem, stream.device())?, None);
     let Some(mut scratch) = if_memory(Scratch::new(stream, product))? else { return Ok(estimated) };
@@ -200,7 +205,8 @@ fn worth_a_try(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates
 }
 
-/// Memory that begins where C does within 16 bytes, so that it has the same configurations, and events that take the time.
+/// Memory that begins where C does within 16 bytes, so that it has the same configurations, and events that
+/// take the time.
 struct Scratch {
     c: DeviceBuffer<u8>,
     amax: DeviceBuffer<f32>,

@@ -1,6 +1,7 @@
 //! From a stage into registers: what `mma` takes.
 //!
-//! A lane's addresses differ from tile to tile in bits that no carry reaches, so each is the first one with some bits flipped.
+//! A lane's addresses differ from tile to tile in bits that no carry reaches, so each is the first one with
+//! some bits flipped.
 
 use core::marker::PhantomData;
 
@@ -28,7 +29,8 @@ impl<E: Element, const ACROSS: bool> Operand<E, ACROSS> {
     #[inline(always)]
     pub(super) fn left(stage: u32, row: u32, lines: u32) -> Self {
         let lane = warp::lane_id();
-        // Of the matrices of an ldmatrix, the second is eight rows down, the third and fourth eight (four) k further.
+        // Of the matrices of an ldmatrix, the second is eight rows down, the third and fourth eight (four) k
+        // further.
         let (within, down, along) = (lane % 8, lane / 8 % 2, lane / 16);
         Self::at(stage, row, lines, within, down, along)
     }

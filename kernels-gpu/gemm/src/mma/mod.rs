@@ -1,5 +1,5 @@
-//! `C = epilogue(A B)` on the tensor cores of sm_80 and later, by `mma.sync`: f16, bf16, and f32 read as tf32, for any strides,
-//! sizes and alignments.
+//! `C = epilogue(A B)` on the tensor cores of sm_80 and later, by `mma.sync`: f16, bf16, and f32 read as
+//! tf32, for any strides, sizes and alignments.
 //!
 //! | kernel | A and B | a block |
 //! |---|---|---|
@@ -12,15 +12,18 @@
 //!   stage 2 |          |          | copy c+2   |            |          a barrier before each multiplication
 //!   after the last one: sums -> shared memory, where the stages were -> epilogue -> C
 //! ```
-//! * **Copies** ([`stage`]) are `cp.async` of 16 bytes where an operand's lines begin at 16-byte boundaries, with zeros outside of the
-//!   matrix. Other operands, whatever their strides, are read element by element into the same places.
-//! * **Orders.** An operand lies in a stage as it lies in memory: with k contiguous, or with m (n) contiguous. `ldmatrix` takes both, the
-//!   second with `.trans`; 32-bit elements of the second are loaded one by one ([`fragments`]). Both ways are swizzled, so that copies and
-//!   loads meet all banks.
-//! * **Sums** are f32, in the hardware's order within 32 bytes of k and in ascending order beyond: results are bitwise repeatable and
-//!   depend neither on alignment nor on orders. tf32 takes an f32 without its low 13 bits.
+//! * **Copies** ([`stage`]) are `cp.async` of 16 bytes where an operand's lines begin at 16-byte boundaries,
+//!   with zeros outside of the matrix. Other operands, whatever their strides, are read element by element
+//!   into the same places.
+//! * **Orders.** An operand lies in a stage as it lies in memory: with k contiguous, or with m (n)
+//!   contiguous. `ldmatrix` takes both, the second with `.trans`; 32-bit elements of the second are loaded
+//!   one by one ([`fragments`]). Both ways are swizzled, so that copies and loads meet all banks.
+//! * **Sums** are f32, in the hardware's order within 32 bytes of k and in ascending order beyond: results
+//!   are bitwise repeatable and depend neither on alignment nor on orders. tf32 takes an f32 without its low
+//!   13 bits.
 //!
-//! Limits: sides below 2^31 - 256; one block a tile along x, batches along z (a block takes every `gridDim.z`-th).
+//! Limits: sides below 2^31 - 256; one block a tile along x, batches along z (a block takes every
+//! `gridDim.z`-th).
 
 mod fragments;
 mod stage;
@@ -153,11 +156,12 @@ impl Tile {
 macro_rules! kernels {
     ($($name:ident: $block:ident, $element:ident, $doc:literal;)*) => { $(
         #[doc = $doc]
-        /// See [`crate::epilogue`], and the module. The types of A and B that their layouts name are not looked at.
+        /// See [`crate::epilogue`], and the module. The types of A and B that their layouts name are not
+        /// looked at.
         ///
         /// # Safety
-        /// As for [`gemm_any`](fn@crate::any::gemm_any), but [`Tile::blocks`] blocks along x, of [`Tile::threads`] threads with
-        /// [`Tile::shared_bytes`] of dynamic shared memory.
+        /// As for [`gemm_any`](fn@crate::any::gemm_any), but [`Tile::blocks`] blocks along x, of
+        /// [`Tile::threads`] threads with [`Tile::shared_bytes`] of dynamic shared memory.
         #[kernel(launch_bounds($block::THREADS, $block::RESIDENT))]
         pub unsafe fn $name(
             gemm: StridedGemm,
@@ -184,8 +188,8 @@ kernels! {
     gemm_mma_tf32_small: Small, Tf32, "f32 as tf32, 64 x 64 a block.";
 }
 
-/// Is the element in the next row (of A; column, of B) the next one in memory, and that in the next column not? Such operands are staged
-/// that way round.
+/// Is the element in the next row (of A; column, of B) the next one in memory, and that in the next column
+/// not? Such operands are staged that way round.
 #[inline(always)]
 const fn runs_across(across: u64, along_k: u64) -> bool {
     across == 1 && along_k != 1
@@ -251,8 +255,8 @@ impl<const DOWN: u32, const ACROSS: u32, const ROWS: usize, const PAIRS: usize>
                 b: Lines::new::<E, B_ACROSS>(b, b_batch, index, [b_column, b_row], column, n, k),
                 element: core::marker::PhantomData,
             };
-            // SAFETY: the caller's contract; a barrier parts the last reads of the stages from the writes of the sums, and another
-            // the reads of the sums from the next copies.
+            // SAFETY: the caller's contract; a barrier parts the last reads of the stages from the writes of
+            // the sums, and another the reads of the sums from the next copies.
             unsafe {
                 let sums = Self::multiply::<E, A_ACROSS, B_ACROSS>(&feed, base, k);
                 thread::sync_threads();
@@ -286,8 +290,8 @@ impl<const DOWN: u32, const ACROSS: u32, const ROWS: usize, const PAIRS: usize>
         let a = Operand::<E, A_ACROSS>::left(base, warp / ACROSS * Self::WARP_ROWS, Self::HEIGHT);
         let b = base + Self::A_BYTES;
         let b = Operand::<E, B_ACROSS>::right(b, warp % ACROSS * Self::WARP_COLUMNS, Self::WIDTH);
-        // SAFETY: floats of zero bits are 0; the caller's contract; a stage is read after the wait and the barrier that follow its
-        // copies, and written again after the barrier behind its last reads.
+        // SAFETY: floats of zero bits are 0; the caller's contract; a stage is read after the wait and the
+        // barrier that follow its copies, and written again after the barrier behind its last reads.
         unsafe {
             let mut sums: [[Pair; PAIRS]; ROWS] = core::mem::zeroed();
             let mut next = 0;

@@ -24,15 +24,16 @@ pub(super) const fn place_along(line: u32, unit: u32) -> u32 {
 
 /// Offset in a stage, across, of unit `unit` of the `lines` lines at `k`.
 ///
-/// Rows of a matrix of `ldmatrix` are eight successive k. Of 32-bit elements, lanes load four successive k of eight lines, two
-/// units: there every k moves units by two.
+/// Rows of a matrix of `ldmatrix` are eight successive k. Of 32-bit elements, lanes load four successive k of
+/// eight lines, two units: there every k moves units by two.
 #[inline(always)]
 pub(super) const fn place_across<E: Element>(k: u32, unit: u32, lines: u32) -> u32 {
     let turn = if E::BYTES == 4 { 2 * k } else { k };
     k * lines * E::BYTES + swizzle_units(unit, turn) * UNIT_BYTES
 }
 
-/// The lines of one matrix that a block multiplies: `first` and those behind it, of `count`, each of `depth` elements.
+/// The lines of one matrix that a block multiplies: `first` and those behind it, of `count`, each of `depth`
+/// elements.
 #[derive(Clone, Copy)]
 pub(super) struct Lines {
     base: *const u8,
@@ -67,7 +68,8 @@ impl Lines {
         Self { base, line, step, first, count, depth, aligned }
     }
 
-    /// Starts this thread's copies of `lines` lines, elements `k` and on, into the stage at the shared address `stage`; zeros outside of the matrix.
+    /// Starts this thread's copies of `lines` lines, elements `k` and on, into the stage at the shared
+    /// address `stage`; zeros outside of the matrix.
     ///
     /// # Safety
     /// Nobody uses the stage; the matrix is readable. `threads` threads call it.
@@ -85,7 +87,8 @@ impl Lines {
         let (rows, rows_at_once) = (if ACROSS { E::DEPTH } else { lines }, threads / units);
         for i in 0..rows / rows_at_once {
             let row = row + i * rows_at_once;
-            // SAFETY: the caller's contract; the unit's place is inside of the stage, and this thread's alone.
+            // SAFETY: the caller's contract; the unit's place is inside of the stage, and this thread's
+            // alone.
             unsafe {
                 if ACROSS {
                     let to = stage + place_across::<E>(row, unit, lines);
@@ -102,12 +105,14 @@ impl Lines {
         }
     }
 
-    /// One unit: the element of `line` at `k` and those that follow at distances of `stride`, of which `left` are in the matrix.
+    /// One unit: the element of `line` at `k` and those that follow at distances of `stride`, of which `left`
+    /// are in the matrix.
     #[inline(always)]
     unsafe fn copy_unit<E: Element>(self, to: u32, line: u32, k: u32, left: u32, stride: u64) {
         let place = u64::from(line) * self.line + u64::from(k) * self.step;
         let elements = if left < E::UNIT { left } else { E::UNIT };
-        // SAFETY: `elements` elements from there on are in the matrix, which the caller vouches for; without any nothing is read.
+        // SAFETY: `elements` elements from there on are in the matrix, which the caller vouches for; without
+        // any nothing is read.
         unsafe {
             if self.aligned {
                 let from = if elements == 0 {

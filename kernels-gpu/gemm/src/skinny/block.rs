@@ -7,7 +7,8 @@ use num::{bf16, f16};
 use super::shape::{GROUP, LANES, Partials, ROWS, SLICE, STAGES, STEP, THREADS, Tile, UNIT};
 use primitives::unroll;
 
-/// A 16-bit word of a factor: an element that the tensor cores multiply, or two neighbours along k that become such elements in registers.
+/// A 16-bit word of a factor: an element that the tensor cores multiply, or two neighbours along k that
+/// become such elements in registers.
 pub(crate) trait Word: Copy + 'static {
     /// Elements.
     const ELEMENTS: u32;
@@ -39,8 +40,8 @@ impl Word for bf16 {
     }
 }
 
-/// Shape and operands, counted in words along k. Units of 16 bytes are whole: `k` (and `n`, where rows of `b` are contiguous) is a multiple of 8,
-/// and every row or column begins at a multiple of 16 bytes.
+/// Shape and operands, counted in words along k. Units of 16 bytes are whole: `k` (and `n`, where rows of `b`
+/// are contiguous) is a multiple of 8, and every row or column begins at a multiple of 16 bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Factors<T> {
     /// Rows of the left factor, 1 to 16.
@@ -161,18 +162,19 @@ impl<T: Word> Ring<T> {
         }
     }
 
-    /// Computes the next tile's sums, slice by slice, and says where they are. They can be read after a barrier.
+    /// Computes the next tile's sums, slice by slice, and says where they are. They can be read after a
+    /// barrier.
     ///
     /// # Safety
-    /// The block calls it together, with [`Tile::SHARED`] bytes at the ring's address; the factors are readable and nobody writes them; there is
-    /// a next tile.
+    /// The block calls it together, with [`Tile::SHARED`] bytes at the ring's address; the factors are
+    /// readable and nobody writes them; there is a next tile.
     #[inline(always)]
     pub unsafe fn tile<S: Tile>(&mut self) -> Partials {
         let mut sums: Sums = [[0.0; 4]; 2];
         let mut k = 0;
         while k < self.factors.k {
-            // SAFETY: a stage's copies start after the barrier that follows its last use, and it is used after the wait and the
-            // barrier that follow its copies.
+            // SAFETY: a stage's copies start after the barrier that follows its last use, and it is used
+            // after the wait and the barrier that follow its copies.
             unsafe {
                 async_copy::wait_group::<{ STAGES - 2 }>();
                 thread::sync_threads();
@@ -182,7 +184,8 @@ impl<T: Word> Ring<T> {
             self.to_use = next(self.to_use);
             k += S::DEPTH;
         }
-        // SAFETY: the tile before this one has been read before the barrier above; a tile has at least one stage.
+        // SAFETY: the tile before this one has been read before the barrier above; a tile has at least one
+        // stage.
         unsafe { write_partials::<S>(self.base, &sums) };
         S::PARTIALS
     }
@@ -222,7 +225,8 @@ unsafe fn multiply<T: Word, S: Tile>(sums: &mut Sums, stage: u32, m: u32) {
     });
 }
 
-/// The group's columns and elements `16 step ..` of the slice, as A of `mma`: matrices of columns 0 and 8, then of the next eight of k.
+/// The group's columns and elements `16 step ..` of the slice, as A of `mma`: matrices of columns 0 and 8,
+/// then of the next eight of k.
 ///
 /// # Safety
 /// As for [`multiply`].
@@ -241,7 +245,8 @@ unsafe fn right<S: Tile>(stage: u32, step: u32) -> [u32; 4] {
     }
 }
 
-/// Eight rows from `first` on and elements `32 pair ..` of the slice, as B of two `mma`. Rows that there are not repeat the last one.
+/// Eight rows from `first` on and elements `32 pair ..` of the slice, as B of two `mma`. Rows that there are
+/// not repeat the last one.
 ///
 /// # Safety
 /// As for [`multiply`].

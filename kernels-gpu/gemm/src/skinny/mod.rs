@@ -1,5 +1,5 @@
-//! Products with few rows, which are as fast as the right factor comes from memory: `C = epilogue(A B)` in f16, bf16 or
-//! 8 bits, `A: [m, k]` with `m <= 16`.
+//! Products with few rows, which are as fast as the right factor comes from memory: `C = epilogue(A B)` in
+//! f16, bf16 or 8 bits, `A: [m, k]` with `m <= 16`.
 //!
 //! ```text
 //!                 B: 16 GROUPS columns                 a block: 8 warps, GROUPS beside each other, the others along k
@@ -11,23 +11,26 @@
 //!               +------+------+------+------+
 //!                       C: sums of 0 and 4, ..         16 KiB of B a stage, five stages under way: 80 KiB a multiprocessor
 //! ```
-//! * **Factors change places**: columns of B are the 16 rows of `mma.m16n8k16`, rows of A its 8 columns, so that no row of the tensor cores' tile is
-//!   wasted on rows that A does not have. 9 to 16 rows take two instructions for each fragment of B.
-//! * **Ring.** All threads copy by `cp.async`, 16 bytes at a time, and run ahead over the tiles' borders, so that the sums of a tile hide behind the
-//!   copies of the next.
-//! * **Sums.** Each warp sums its slice of k (64 of every `DEPTH` elements); the slices are added in their order through shared memory.
-//!   Results are bitwise repeatable, but depend on `GROUPS`.
-//! * **Width.** Wide blocks read A less often and B in longer pieces, narrow ones share a small result out better.
+//! * **Factors change places**: columns of B are the 16 rows of `mma.m16n8k16`, rows of A its 8 columns, so
+//!   that no row of the tensor cores' tile is wasted on rows that A does not have. 9 to 16 rows take two
+//!   instructions for each fragment of B.
+//! * **Ring.** All threads copy by `cp.async`, 16 bytes at a time, and run ahead over the tiles' borders, so
+//!   that the sums of a tile hide behind the copies of the next.
+//! * **Sums.** Each warp sums its slice of k (64 of every `DEPTH` elements); the slices are added in their
+//!   order through shared memory. Results are bitwise repeatable, but depend on `GROUPS`.
+//! * **Width.** Wide blocks read A less often and B in longer pieces, narrow ones share a small result out
+//!   better.
 //!
 //! | order | B lies | limits |
 //! |---|---|---|
 //! | `nt` | columns contiguous: `[n, k]` row-major | `k` a multiple of 8, for 8-bit factors of 16 |
 //! | `nn` | rows contiguous: `[k, n]` row-major | `k` and `n` multiples of 8 |
 //!
-//! 8-bit factors become f16 on their way to the tensor cores, which is exact; their kernels are in `sm90::skinny`.
+//! 8-bit factors become f16 on their way to the tensor cores, which is exact; their kernels are in
+//! `sm90::skinny`.
 //!
-//! Rows of A are contiguous. Every row of A, and every line of B, begins at a multiple of 16 bytes; `1 <= m <= 16`, `k >= 1`, `n >= 1`, sides at most
-//! [`MAX_SIDE`].
+//! Rows of A are contiguous. Every row of A, and every line of B, begins at a multiple of 16 bytes; `1 <= m
+//! <= 16`, `k >= 1`, `n >= 1`, sides at most [`MAX_SIDE`].
 
 mod block;
 mod shape;
@@ -128,7 +131,8 @@ pub(crate) unsafe fn run<T: Word, const ALONG_K: bool>(
     let columns = groups * GROUP;
     let mut column = thread::block_idx_x() * columns;
     let mut ring = Ring::new(factors, column, base);
-    // SAFETY: the caller's contract. The sums of a tile are read between two barriers: the one here, and the first of the next tile.
+    // SAFETY: the caller's contract. The sums of a tile are read between two barriers: the one here, and the
+    // first of the next tile.
     unsafe {
         with_shape!(groups, m > shape::ROWS, |S| ring.fill::<S<ALONG_K>>());
         let mut largest = 0;
@@ -143,8 +147,8 @@ pub(crate) unsafe fn run<T: Word, const ALONG_K: bool>(
     }
 }
 
-/// Makes elements of C of the sums of the tile that begins at column `first`; the bits of the largest magnitude. The loop is not
-/// unrolled: what an element goes through is long.
+/// Makes elements of C of the sums of the tile that begins at column `first`; the bits of the largest
+/// magnitude. The loop is not unrolled: what an element goes through is long.
 ///
 /// # Safety
 /// The block calls it together, after a barrier; the epilogue's C is `[m, n]`.
@@ -200,8 +204,10 @@ macro_rules! kernels {
         #[doc = concat!("`C = epilogue(A B)` for ", $what, "; C, bias and residual are of any type.")]
         ///
         /// # Safety
-        /// As for [`gemm_any`](fn@crate::any::gemm_any), within the limits of the module; one matrix. `groups` is [`Width::groups`](crate::skinny::Width::groups),
-        /// with [`Width::shared_bytes`](crate::skinny::Width::shared_bytes)`(m)` of dynamic shared memory; any number of blocks along x, of [`THREADS`] threads.
+        /// As for [`gemm_any`](fn@crate::any::gemm_any), within the limits of the module; one matrix.
+        /// `groups` is [`Width::groups`](crate::skinny::Width::groups), with
+        /// [`Width::shared_bytes`](crate::skinny::Width::shared_bytes)`(m)` of dynamic shared memory; any
+        /// number of blocks along x, of [`THREADS`] threads.
         #[kernel(launch_bounds(THREADS, 1))]
         pub unsafe fn $name(
             gemm: StridedGemm,

@@ -110,8 +110,8 @@ impl Partials {
     }
 }
 
-/// Offset of a unit in lines of `units` units. Eight lines put the same unit into eight different groups of banks, whether or not a
-/// line fills all of them.
+/// Offset of a unit in lines of `units` units. Eight lines put the same unit into eight different groups of
+/// banks, whether or not a line fills all of them.
 #[inline(always)]
 const fn place(units: u32, line: u32, unit: u32) -> u32 {
     let index = if units >= 8 {

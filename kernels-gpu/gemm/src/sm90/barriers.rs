@@ -66,8 +66,8 @@ pub(super) unsafe fn sync_split_k<C: Config>() {
 
 /// Whose turn it is to multiply, with [`Config::PING_PONG`].
 ///
-/// Without turns, a consumer that has nothing left to store would wait for a stage while the other one goes round the pipeline: a
-/// barrier tells the parity of its phase, so it takes one two rounds early for its own.
+/// Without turns, a consumer that has nothing left to store would wait for a stage while the other one goes
+/// round the pipeline: a barrier tells the parity of its phase, so it takes one two rounds early for its own.
 #[derive(Clone, Copy)]
 pub struct OrderedBarrier {
     /// Which consumer.
@@ -114,7 +114,8 @@ pub(super) unsafe fn leave<C: Config>(
     consumer: u32,
     thread: u32,
 ) {
-    // SAFETY: one thread waits for all, since those who are late could miss a round; without a cluster it also releases alone.
+    // SAFETY: one thread waits for all, since those who are late could miss a round; without a cluster it
+    // also releases alone.
     unsafe {
         if thread == 0 {
             let mut left = k_tiles;

@@ -1,16 +1,17 @@
-//! 8-bit products with factors for blocks: of A one for each row and 128 elements of k, of B one for each 128 columns and 128
-//! elements of k, as 8-bit models are trained and stored.
+//! 8-bit products with factors for blocks: of A one for each row and 128 elements of k, of B one for each 128
+//! columns and 128 elements of k, as 8-bit models are trained and stored.
 //!
-//! The tensor cores sum a block of k; its sum times the factors is added to a sum in f32 registers, which also keeps the bits that the
-//! tensor cores' own sums of 8-bit numbers lose. That is a multiply-add for each accumulator and block, in which the warpgroup's own products
-//! go on, in another set of accumulators:
+//! The tensor cores sum a block of k; its sum times the factors is added to a sum in f32 registers, which
+//! also keeps the bits that the tensor cores' own sums of 8-bit numbers lose. That is a multiply-add for each
+//! accumulator and block, in which the warpgroup's own products go on, in another set of accumulators:
 //!
 //! ```text
 //!   products   | k 0 even | k 1 odd | k 2 even | k 3 odd |
 //!   additions             | even    | odd      | even    |
 //! ```
-//! With one set, and the other warpgroup's products meanwhile, it takes 25 % longer, even in tiles of 256 x 128 10 % (H200, 4096 and 8192 cubed).
-//! Factors are read into registers four blocks or more before they are wanted, so that nothing waits for memory.
+//! With one set, and the other warpgroup's products meanwhile, it takes 25 % longer, even in tiles of 256 x
+//! 128 10 % (H200, 4096 and 8192 cubed). Factors are read into registers four blocks or more before they are
+//! wanted, so that nothing waits for memory.
 
 use cuda_std::{fastmath, warp, wgmma};
 use primitives::pipeline::PipelineState;
@@ -82,7 +83,8 @@ impl<C: Config<Stored = <C as Config>::Tile>> Mainloop<C> for BlockScales {
     }
 }
 
-/// Issues the next stage's products as `next`, and meanwhile adds those at `state`, `part`, times their factors.
+/// Issues the next stage's products as `next`, and meanwhile adds those at `state`, `part`, times their
+/// factors.
 ///
 /// # Safety
 /// As for [`Mainloop::accumulate`]; the products at `state` have been issued.
@@ -147,9 +149,10 @@ const QUAD: u32 = 4;
 
 /// Reads the factors of a thread's rows and of the tile's columns, a block of k after the other.
 ///
-/// The four lanes of a quad have the same rows: each reads the factors of every fourth block and multiplies them, and the others get the
-/// product by a shuffle. So no factor is read twice, and each four blocks or more before it is wanted. (Nor are addresses the same in
-/// all lanes: ptxas would move what is read there into uniform registers at once, and so wait for it.)
+/// The four lanes of a quad have the same rows: each reads the factors of every fourth block and multiplies
+/// them, and the others get the product by a shuffle. So no factor is read twice, and each four blocks or
+/// more before it is wanted. (Nor are addresses the same in all lanes: ptxas would move what is read there
+/// into uniform registers at once, and so wait for it.)
 struct Factors {
     from: BlockScales,
     /// The thread's first row, and A's last one.
@@ -195,8 +198,8 @@ impl Factors {
         factors
     }
 
-    /// Reads those of the lane's next block; behind the last one its again. What is computed of rows that A does not have goes nowhere, so
-    /// they take the last one's.
+    /// Reads those of the lane's next block; behind the last one its again. What is computed of rows that A
+    /// does not have goes nowhere, so they take the last one's.
     #[inline(always)]
     unsafe fn read(&mut self) {
         let block = if self.ahead < self.last { self.ahead } else { self.last } as usize;

@@ -1,23 +1,25 @@
-//! Split-K within a cluster, for few tiles and long k: each of two blocks sums a share of k of the same tile, then stores one half of the tile's
-//! columns, for which it gets the other block's sums.
+//! Split-K within a cluster, for few tiles and long k: each of two blocks sums a share of k of the same tile,
+//! then stores one half of the tile's columns, for which it gets the other block's sums.
 //!
 //! ```text
 //!                          left half      right half
 //!   block 0, stages 0 2 4  stores     --> sends         for each row of the tile
 //!   block 1, stages 1 3 5  sends <--      stores
 //! ```
-//! They take k in turns, so that they read the two halves of 256 bytes side by side: 2 % faster than each a half of k, where B comes from memory
-//! (H200, 256 x 4096 x 14336).
+//! They take k in turns, so that they read the two halves of 256 bytes side by side: 2 % faster than each a
+//! half of k, where B comes from memory (H200, 256 x 4096 x 14336).
 //!
-//! Sums go from registers to the other block's shared memory (`st.async`) and complete on a barrier there: nothing is waited for but what
-//! is wanted. Each element is the sum of the same two numbers whoever adds them: results are bitwise repeatable.
-//! Through global memory ([`split_k`](super::split_k)) all sums would be written and read again.
+//! Sums go from registers to the other block's shared memory (`st.async`) and complete on a barrier there:
+//! nothing is waited for but what is wanted. Each element is the sum of the same two numbers whoever adds
+//! them: results are bitwise repeatable. Through global memory ([`split_k`](super::split_k)) all sums would
+//! be written and read again.
 //!
-//! The inbox is not a stage of the pipeline, so that the next tile's copies go on meanwhile. It is empty when the consumer has read it, which
-//! it tells the other block if that has another tile.
+//! The inbox is not a stage of the pipeline, so that the next tile's copies go on meanwhile. It is empty when
+//! the consumer has read it, which it tells the other block if that has another tile.
 //!
-//! Two blocks, no more: a cluster stays within a processing cluster of the device, of 16 or 18 multiprocessors of an H200 less those that are
-//! switched off. So not even 32 clusters of four, or 16 of eight, run at once, and a second round takes as long as the first.
+//! Two blocks, no more: a cluster stays within a processing cluster of the device, of 16 or 18
+//! multiprocessors of an H200 less those that are switched off. So not even 32 clusters of four, or 16 of
+//! eight, run at once, and a second round takes as long as the first.
 
 use cuda_std::{cluster, mbarrier, vector};
 use primitives::pipeline::PipelineState;
@@ -53,7 +55,8 @@ impl<C: Config> Mainloop<C> for ClusterSplitK {
             other: 1 - task.block.coord.share,
             thread: task.thread,
         };
-        // SAFETY: the whole warpgroup is here, in both blocks for the same tiles: each sends what the other expects.
+        // SAFETY: the whole warpgroup is here, in both blocks for the same tiles: each sends what the other
+        // expects.
         unsafe {
             let tile = task.sum(state);
             let mut sums = if exchange.other == 1 {
@@ -140,8 +143,8 @@ impl<C: Config> Exchange<C> {
     /// The whole warpgroup is here; the other block expects them.
     #[inline(always)]
     unsafe fn send(&self, sums: C::Stored, parity: u32) {
-        // SAFETY: before the first tile all inboxes are empty: the phase before the first counts as over. The other block lives until all
-        // that is sent to it has come.
+        // SAFETY: before the first tile all inboxes are empty: the phase before the first counts as over. The
+        // other block lives until all that is sent to it has come.
         unsafe {
             mbarrier::wait_parity_cluster(self.block.shared.other_empty(self.consumer), parity ^ 1);
             let to = cluster::map_shared(self.place(0, 0), self.other);
@@ -179,8 +182,8 @@ impl<C: Config> Exchange<C> {
     /// The whole warpgroup is here, and the other block has another tile too.
     #[inline(always)]
     unsafe fn clear(&self) {
-        // SAFETY: initialised barriers; the other block waits for this before it ends. All have read the inbox before it is said to be empty,
-        // and it expects the next bytes before they are sent.
+        // SAFETY: initialised barriers; the other block waits for this before it ends. All have read the
+        // inbox before it is said to be empty, and it expects the next bytes before they are sent.
         unsafe {
             Barrier::Consumer(self.consumer).sync();
             if self.thread == 0 {

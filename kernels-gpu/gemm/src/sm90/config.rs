@@ -1,4 +1,5 @@
-//! What a kernel is made of: operands, tile, cluster, depth of the pipeline, and the plan of its shared memory.
+//! What a kernel is made of: operands, tile, cluster, depth of the pipeline, and the plan of its shared
+//! memory.
 
 use core::marker::PhantomData;
 
@@ -9,6 +10,7 @@ use primitives::{shared_bytes, shared_plan};
 
 use super::cluster_split_k::Inbox;
 use super::operands::{AccumulatorTile, GROUP_ROWS, Operands};
+pub use super::subtile::{SUBTILES, SourceBarriers, Subtile};
 
 /// Threads of a warpgroup.
 pub const WARPGROUP: u32 = 128;
@@ -23,9 +25,9 @@ const STEP: u32 = 8;
 /// Accumulators of a thread that leave room for sixteen more numbers.
 const MOST_BESIDE_WIDE_CHUNKS: u32 = 128;
 /// Alignment of everything that the copy engine touches, and of the swizzle's pattern.
-const ALIGN: u32 = 1024;
+pub(super) const ALIGN: u32 = 1024;
 
-/// A kernel: what it multiplies and how the work is cut. The constants below the line follow from those above it.
+/// A kernel: what it multiplies and how the work is cut. Constants with values follow from the others.
 pub trait Config: Copy + 'static {
     /// Types and orders.
     type Operands: Operands;
@@ -34,12 +36,13 @@ pub trait Config: Copy + 'static {
     /// Those that it stores: all of them, or, where two blocks of a cluster split k, half of the columns; see
     /// [`cluster_split_k`](super::cluster_split_k).
     type Stored: AccumulatorTile;
-    /// The shared memory of a consumer's epilogue: [`EpiloguePlan`], unless the epilogue is another package's.
+    /// The shared memory of a consumer's epilogue: [`EpiloguePlan`], unless the epilogue is another
+    /// package's.
     type EpiloguePlan: SharedType;
     /// Warpgroups that multiply; one more copies.
     const CONSUMERS: u32;
-    /// Each consumer takes a tile of its own, so that one stores while the other multiplies. Else they share a tile, one
-    /// below the other.
+    /// Each consumer takes a tile of its own, so that one stores while the other multiplies. Else they share
+    /// a tile, one below the other.
     const PING_PONG: bool;
     /// Blocks of a cluster below each other: they share columns of B.
     const CLUSTER_M: u32;
@@ -47,8 +50,6 @@ pub trait Config: Copy + 'static {
     const CLUSTER_N: u32;
     /// Stores the result transposed.
     const TRANSPOSED: bool;
-
-    // ---
 
     /// Rows of a consumer's tile.
     const CONSUMER_ROWS: u32 = Self::Tile::GROUPS as u32 * GROUP_ROWS;
@@ -64,8 +65,8 @@ pub trait Config: Copy + 'static {
     const CLUSTER: u32 = Self::CLUSTER_M * Self::CLUSTER_N * Self::CLUSTER_K;
     /// Accumulators of a thread.
     const ACCUMULATORS: u32 = Self::Tile::COLUMNS / 2 * Self::Tile::GROUPS as u32;
-    /// The producer gives more registers away: a consumer that stores a tile of its own keeps, next to all of its accumulators,
-    /// what leads to its next tile. Where 232 suffice the producer keeps its own: some do not fit in 24.
+    /// The producer gives more registers away, for what leads a storing consumer to its next tile. Where 232
+    /// suffice it keeps its own: some do not fit in 24.
     const SPARES: bool = Self::PING_PONG && Self::ACCUMULATORS > MOST_BESIDE_WIDE_CHUNKS;
     /// Nor is there room, without those, for what the assembler would keep over an epilogue.
     const CROWDED: bool = Self::ACCUMULATORS > MOST_BESIDE_WIDE_CHUNKS && !Self::SPARES;
@@ -74,7 +75,8 @@ pub trait Config: Copy + 'static {
 
     /// Columns of the subtiles, of 64 rows, in which a consumer stores its tile.
     const STORE_COLUMNS: u32 = store_columns(Self::STORED_N);
-    /// Steps of 8 columns that go through the fusion at a time: four, in whole subtiles, where there are registers for them.
+    /// Steps of 8 columns that go through the fusion at a time: four, in whole subtiles, where there are
+    /// registers for them.
     const CHUNK_STEPS: u32 = {
         let has_room = Self::ACCUMULATORS <= MOST_BESIDE_WIDE_CHUNKS;
         if has_room && Self::STORE_COLUMNS.is_multiple_of(4 * STEP) && !Self::TRANSPOSED { 4 } else { 2 }
@@ -183,22 +185,6 @@ shared_plan! {
     }
 }
 
-/// Subtiles that a consumer has room for.
-pub const SUBTILES: u32 = 2;
-
-shared_bytes! {
-    /// 64 rows of a consumer's tile, in 16-bit elements.
-    pub struct Subtile<C: Config>(C::STORE_COLUMNS * GROUP_ROWS * ELEMENT16_BYTES, align ALIGN);
-}
-
-shared_plan! {
-    /// A barrier for each subtile of a consumer.
-    pub struct SourceBarriers {
-        /// Says that what is added has come to this subtile.
-        subtile[SUBTILES]: Mbarrier,
-    }
-}
-
 /// The depth of a kernel's pipeline and the shape of its cluster, for [`primitives`].
 pub struct Of<C>(PhantomData<C>);
 
@@ -237,7 +223,8 @@ impl<C: Config> Block<C> {
     /// As for [`Pipeline::consumer_release`].
     #[inline(always)]
     pub unsafe fn release(self, stage: u32, thread: u32) {
-        // SAFETY: the caller's contract; the blocks of a cluster live until all have met at the end of the kernel.
+        // SAFETY: the caller's contract; the blocks of a cluster live until all have met at the end of the
+        // kernel.
         unsafe { self.shared.pipeline().consumer_release(stage, thread, self.coord) }
     }
 }

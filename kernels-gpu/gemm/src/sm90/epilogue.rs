@@ -2,8 +2,9 @@
 //!
 //! A consumer's part of a tile leaves in one of two ways:
 //!
-//! * **plain**, in this file: rounded to 16 bits, `stmatrix` into a subtile of 64 rows in shared memory, and the copy engine takes
-//!   it from there while the next subtile fills. What lies outside of the result it leaves out. All of it is unrolled.
+//! * **plain**, in this file: rounded to 16 bits, `stmatrix` into a subtile of 64 rows in shared memory, and
+//!   the copy engine takes it from there while the next subtile fills. What lies outside of the result it
+//!   leaves out. All of it is unrolled.
 //! * **through a [fusion](super::fusion)**, in [`fused_store`](super::fused_store).
 
 use cuda_std::{fence, misc, tma};
@@ -99,7 +100,8 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> Epilogue<C> for Store
         let vector = place.shared.column_vector(0);
         let columns = Columns { first, count: C::RESULT_COLUMNS, end, vector };
         let mut fusion = self.fusion;
-        // SAFETY: the caller's contract. Between the barriers nobody reads the vector. What the subtiles held has been stored.
+        // SAFETY: the caller's contract. Between the barriers nobody reads the vector. What the subtiles held
+        // has been stored.
         unsafe {
             if self.has_source(tile) && place.thread == 0 {
                 tma::wait_group_read::<0>();
@@ -209,7 +211,8 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     #[inline(always)]
     pub(super) unsafe fn begin_subtile(&self, place: Place<C>, index: u32) {
         const { assert!(SUBTILES == 2) };
-        // SAFETY: what read it is done before anyone writes: the copy before the last one, or the last one of another tile.
+        // SAFETY: what read it is done before anyone writes: the copy before the last one, or the last one of
+        // another tile.
         unsafe {
             if place.thread == 0 {
                 if index == 0 {
@@ -222,8 +225,8 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
         }
     }
 
-    /// Has the subtile, of which each thread has written its part, copied to the result: its first element is that of the product
-    /// at `at`, in the result's rows and columns.
+    /// Has the subtile, of which each thread has written its part, copied to the result: its first element is
+    /// that of the product at `at`, in the result's rows and columns.
     #[inline(always)]
     pub(super) unsafe fn copy_subtile(&self, place: Place<C>, subtile: u32, at: TileCoord) {
         let column = if self.output.params.halved { at.column / 2 } else { at.column };
@@ -240,7 +243,8 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     }
 }
 
-/// The first element of a chunk or a subtile in the result's rows and columns: it begins at a column of a group of `tile`.
+/// The first element of a chunk or a subtile in the result's rows and columns: it begins at a column of a
+/// group of `tile`.
 #[inline(always)]
 pub(super) fn in_result<C: Config>(tile: TileCoord, group: u32, column: u32) -> TileCoord {
     let (row, column) = (tile.row + group * GROUP_ROWS, tile.column + column);

@@ -1,18 +1,19 @@
-//! The way of a tile through a fusion: in a loop over chunks of 64 rows and 32 columns, sixteen accumulators of a thread; half of
-//! that next to 192 accumulators, where there is no room.
+//! The way of a tile through a fusion: in a loop over chunks of 64 rows and 32 columns, sixteen accumulators
+//! of a thread; half of that next to 192 accumulators, where there is no room.
 //!
-//! A jump picks them, since registers have no index; so the fusion is there once, whatever it does. The results go over a subtile
-//! in shared memory, or, where the copy engine cannot store them, from the registers to global memory. What is added to each
-//! element (source C, a residual) can come the same way: the copy engine brings it to the subtile that the results will leave by,
-//! where each thread reads its elements' before it writes them.
+//! A jump picks them, since registers have no index; so the fusion is there once, whatever it does. The
+//! results go over a subtile in shared memory, or, where the copy engine cannot store them, from the
+//! registers to global memory. What is added to each element (source C, a residual) can come the same way:
+//! the copy engine brings it to the subtile that the results will leave by, where each thread reads its
+//! elements' before it writes them.
 //!
 //! ```text
 //!   products of the tile | subtile 0   | subtile 1   | subtile 2   | subtile 3
 //!   load 0, 1            |             |     load 2  |     load 3  |             a subtile is loaded when the one before it in
 //!                        |     store 0 |     store 1 |     store 2 |     store 3 its place has left
 //! ```
-//! Of kernels that store the transpose, neighbours in a row of the result are in neighbouring lanes: those change one of two before
-//! the fusion.
+//! Of kernels that store the transpose, neighbours in a row of the result are in neighbouring lanes: those
+//! change one of two before the fusion.
 
 use cuda_std::{convert, mbarrier, misc, tma, vector};
 use primitives::shared_plan::SharedType;
@@ -71,7 +72,8 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     pub(super) unsafe fn load_source(&self, place: Place<C>, tile: TileCoord, index: u32) {
         let at = in_result::<C>(tile, index / Self::SUBTILES, index % Self::SUBTILES * C::STORE_COLUMNS);
         let full = self.block.shared.source(place.consumer).subtile(index % SUBTILES);
-        // SAFETY: the caller's contract; a box is as long as a subtile, also where it lies outside of the matrix in part.
+        // SAFETY: the caller's contract; a box is as long as a subtile, also where it lies outside of the
+        // matrix in part.
         unsafe {
             mbarrier::arrive_expect_tx(full, Subtile::<C>::BYTES);
             let coords = [at.column as i32, at.row as i32, at.batch as i32];
@@ -87,8 +89,8 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
         unsafe { mbarrier::wait_parity(full, index / SUBTILES % 2) }
     }
 
-    /// Makes the phases of each place's barrier an even number, so that each tile's first one is an even one: next to the accumulators there is
-    /// no room to count them.
+    /// Makes the phases of each place's barrier an even number, so that each tile's first one is an even one:
+    /// next to the accumulators there is no room to count them.
     #[inline(always)]
     unsafe fn even_out(&self, place: Place<C>) {
         if place.thread != 0 {
@@ -105,7 +107,8 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
         }
     }
 
-    /// Loads what is added to the next subtile into the place of the one before the tile's subtile of this number, once that has left.
+    /// Loads what is added to the next subtile into the place of the one before the tile's subtile of this
+    /// number, once that has left.
     #[inline(always)]
     unsafe fn load_source_behind(&self, place: Place<C>, tile: TileCoord, index: u32) {
         if index == 0 || index - 1 + SUBTILES >= Self::TILE_SUBTILES || place.thread != 0 {
@@ -127,7 +130,8 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
         const { assert!(C::STORE_COLUMNS.is_multiple_of(C::CHUNK_COLUMNS), "a chunk is of one subtile") };
         let mut number = 0;
         while number < C::Stored::GROUPS as u32 * Self::CHUNKS {
-            // Next to the accumulators there is no room for what could be computed ahead of the loop, or kept over the epilogue.
+            // Next to the accumulators there is no room for what could be computed ahead of the loop, or kept
+            // over the epilogue.
             let tile = TileCoord { batch: misc::opaque(tile.batch), ..tile };
             // SAFETY: the whole warpgroup is here; elements of the product, places in the subtile.
             unsafe {
@@ -161,7 +165,8 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
 
     #[inline(always)]
     fn step(&self, number: u32) -> Step<C> {
-        // There are fewer chunks than 2^16. The assembler does not know, so what follows from the thread is not computed ahead of the loop, and kept.
+        // There are fewer chunks than 2^16. The assembler does not know, so what follows from the thread is
+        // not computed ahead of the loop, and kept.
         let nothing = if C::CROWDED { misc::opaque(number) >> 16 } else { 0 };
         let place = self.place_of(self.thread + nothing);
         let (group, column) = (number / Self::CHUNKS, number % Self::CHUNKS * C::CHUNK_COLUMNS);
@@ -178,7 +183,8 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
         }
     }
 
-    /// Where the thread's pairs of the tile's chunk of this number are, in the result and in their subtile. What is added to them has come.
+    /// Where the thread's pairs of the tile's chunk of this number are, in the result and in their subtile.
+    /// What is added to them has come.
     #[inline(always)]
     unsafe fn begin_chunk(&self, tile: TileCoord, number: u32) -> (FragmentCoord, Slots) {
         let step = self.step(number);
@@ -204,7 +210,8 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
         (at, slots)
     }
 
-    /// Makes room for the pairs of the tile's chunk of this number in their subtile, writes them, and has it copied when it is full.
+    /// Makes room for the pairs of the tile's chunk of this number in their subtile, writes them, and has it
+    /// copied when it is full.
     #[inline(always)]
     unsafe fn end_chunk<const N: usize>(&self, tile: TileCoord, number: u32, slots: Slots, x: &Pairs<N>) {
         let step = self.step(number);

@@ -15,7 +15,8 @@ use super::subtile::Slots;
 use crate::element::Type;
 use crate::epilogue::{Activation, EpilogueParams, Fast, GroupInputs, Precision, Visitor};
 
-/// Accumulators of a thread, 4 or 8 pairs of neighbours in a row of the result. [`FragmentCoord`] says where they are.
+/// Accumulators of a thread, 4 or 8 pairs of neighbours in a row of the result. [`FragmentCoord`] says where
+/// they are.
 pub type Pairs<const N: usize> = [[f32; 2]; N];
 
 /// Rows from a pair to the one below it.
@@ -27,7 +28,8 @@ const WORD: u32 = size_of::<f32>() as u32;
 /// Pairs' widths from a pair to the one beside it.
 const WIDTHS: u32 = 4;
 
-/// Where [`Pairs`] lie in the result: the second one is 8 rows below the first, the next two 8 columns to the right of these two, and so on.
+/// Where [`Pairs`] lie in the result: the second one is 8 rows below the first, the next two 8 columns to the
+/// right of these two, and so on.
 #[derive(Clone, Copy, Debug)]
 pub struct FragmentCoord {
     /// Which product of the batch.
@@ -42,8 +44,8 @@ pub struct FragmentCoord {
     pub width: u32,
     /// Shared address of the first pair's [`Columns::vector`].
     pub vector: u32,
-    /// Where in shared memory the pairs' elements of [`Maps::source`](super::mainloop::Maps::source) are, if the copy engine has
-    /// brought them: those of the residual where there is one, else of source C.
+    /// Where in shared memory the pairs' elements of [`Maps::source`](super::mainloop::Maps::source) are, if
+    /// the copy engine has brought them: those of the residual where there is one, else of source C.
     pub source: Option<Slots>,
 }
 
@@ -99,18 +101,20 @@ impl FragmentCoord {
     }
 }
 
-/// A function of the product's elements. Implement it to fuse what follows a product into it. Each part of a tile begins with a
-/// copy of the fusion that the kernel was given.
+/// A function of the product's elements. Implement it to fuse what follows a product into it. Each part of a
+/// tile begins with a copy of the fusion that the kernel was given.
 pub trait Fusion: Copy {
-    /// Called before [`prepare`](Fusion::prepare), and again before the elements of each tile, which are of a product with this matrix of B.
+    /// Called before [`prepare`](Fusion::prepare), and again before the elements of each tile, which are of a
+    /// product with this matrix of B.
     ///
     /// # Safety
     /// There is such a matrix.
     #[inline(always)]
     unsafe fn enter(&mut self, _group: u32) {}
 
-    /// Called before the products of each tile, by all threads of the consumer: a barrier later their elements come. What depends on
-    /// the column alone is read here, once, to wait at [`Columns::vector`]: memory is far away.
+    /// Called before the products of each tile, by all threads of the consumer: a barrier later their
+    /// elements come. What depends on the column alone is read here, once, to wait at [`Columns::vector`]:
+    /// memory is far away.
     ///
     /// # Safety
     /// All threads of the consumer are here, each with its number.
@@ -120,7 +124,8 @@ pub trait Fusion: Copy {
     /// Turns elements of the product into elements of the result, in f32 registers.
     ///
     /// # Safety
-    /// The elements that `at` counts are elements of the product, and this thread's alone. All threads of the warp are here.
+    /// The elements that `at` counts are elements of the product, and this thread's alone. All threads of the
+    /// warp are here.
     unsafe fn apply<const N: usize>(&mut self, at: FragmentCoord, x: &mut Pairs<N>);
 
     /// Called after the last elements of a consumer's part of a tile.
@@ -141,7 +146,8 @@ pub(super) use each_pair;
 
 /// The family's fusion, as [`crate::epilogue`] says. `H` is the kernel's 16-bit type.
 pub struct StandardFusion<'a, H> {
-    /// What the epilogue adds, multiplies by and applies. Layouts are those of the result as the kernel sees it, by rows.
+    /// What the epilogue adds, multiplies by and applies. Layouts are those of the result as the kernel sees
+    /// it, by rows.
     params: &'a EpilogueParams,
     /// Those of the group.
     inputs: GroupInputs,
@@ -190,7 +196,8 @@ impl<H: Element16> Vectors<H> {
         Self { data, row, matrix, is_f32, paired, element: PhantomData }
     }
 
-    /// Adds the elements that `at` counts, times a factor, from where the copy engine has put them, if it has.
+    /// Adds the elements that `at` counts, times a factor, from where the copy engine has put them, if it
+    /// has.
     ///
     /// # Safety
     /// They can be read.
@@ -208,8 +215,8 @@ impl<H: Element16> Vectors<H> {
             each_pair!(PAIR of N { addend[PAIR] = H::unpack(unsafe { vector::load_shared(slots.address(PAIR)) }); });
             return add(x, factor, addend);
         }
-        // Which way is asked once, so that the pairs' latencies overlap; each adds by itself, so that not all has to wait in registers.
-        // SAFETY: the caller's contract; pairs are aligned as `paired` says.
+        // Which way is asked once, so that the pairs' latencies overlap; each adds by itself, so that not all
+        // has to wait in registers. SAFETY: the caller's contract; pairs are aligned as `paired` says.
         unsafe {
             match (self.is_f32, self.paired && at.width == 2) {
                 (false, true) => add(x, factor, self.pairs(at, |from: *const u32| H::unpack(from.read()))),
@@ -228,8 +235,8 @@ impl<H: Element16> Vectors<H> {
         }
     }
 
-    /// Address of an element of the first pairs' column. The row passes by the compiler: what ways have in common it would compute ahead
-    /// of them all, and keep.
+    /// Address of an element of the first pairs' column. The row passes by the compiler: what ways have in
+    /// common it would compute ahead of them all, and keep.
     #[inline(always)]
     fn address(self, at: FragmentCoord, pair: usize, bytes: u64) -> *const u8 {
         let row = u64::from(at.batch) * self.matrix + u64::from(misc::opaque(at.row(pair))) * self.row;
@@ -275,8 +282,8 @@ impl<H: Element16> Vectors<H> {
     }
 }
 
-/// The place of a pair. A device faults where that is not aligned to its size; the executor would not, since nobody tells it how plain loads and
-/// stores are aligned.
+/// The place of a pair. A device faults where that is not aligned to its size; the executor would not, since
+/// nobody tells it how plain loads and stores are aligned.
 #[inline(always)]
 #[track_caller]
 pub(super) fn aligned<Two>(pair: *mut Two) -> *mut Two {
@@ -320,7 +327,8 @@ impl<'a, H: Element16> StandardFusion<'a, H> {
     }
 }
 
-/// The number there, 1 where there is none. Read for each chunk: the cache keeps it, registers are for accumulators.
+/// The number there, 1 where there is none. Read for each chunk: the cache keeps it, registers are for
+/// accumulators.
 #[inline(always)]
 unsafe fn factor(pointer: *const f32) -> f32 {
     // SAFETY: not null, so one number, by the caller's word.

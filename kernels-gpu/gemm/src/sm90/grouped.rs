@@ -6,10 +6,12 @@
 //!        | 2 3 3 3 .. |  70 rows     2, 3, ..      a group's last one by the threads.
 //!   g 1  | 4 5 5 5 .. |  90 rows     4, 5, ..
 //! ```
-//! Tiles are 128 x 128, one consumer's: small, since they decide how much of the last wave is idle and what a group's last tile wastes, and stores hide
-//! behind the other consumer's products. 128 x 256 by both is 8 % slower on an H200 (8 groups of about 512 rows, n 4096, k 14336) to 2 % faster (n and k swapped).
+//! Tiles are 128 x 128, one consumer's: small, since they decide how much of the last wave is idle and what a
+//! group's last tile wastes, and stores hide behind the other consumer's products. 128 x 256 by both is 8 %
+//! slower on an H200 (8 groups of about 512 rows, n 4096, k 14336) to 2 % faster (n and k swapped).
 //!
-//! How many tiles there are nobody knows before the launch: as many blocks as run at once count through the groups, each for itself.
+//! How many tiles there are nobody knows before the launch: as many blocks as run at once count through the
+//! groups, each for itself.
 
 use layout::grouped_tile;
 use primitives::cluster::cluster_of_grid;
@@ -125,7 +127,8 @@ impl<H: Element16> Fusion for GroupFusion<'_, H> {
 /// Products of groups of rows. The shape's `m` is the rows of all groups, and its batch 1.
 ///
 /// # Safety
-/// As [`run`], with what the arguments describe: maps of A and of the result for one matrix and of B for one of each group.
+/// As [`run`], with what the arguments describe: maps of A and of the result for one matrix and of B for one
+/// of each group.
 #[inline(always)]
 pub(super) unsafe fn grouped<C: Config<Stored = <C as Config>::Tile, EpiloguePlan = EpiloguePlan<C>>>(
     inputs: Inputs<'_>,

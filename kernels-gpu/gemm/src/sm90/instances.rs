@@ -1,4 +1,5 @@
-//! The kernels: one table of all instances of [`mainloop::run`](super::mainloop::run), which the host chooses from.
+//! The kernels: one table of all instances of [`mainloop::run`](super::mainloop::run), which the host chooses
+//! from.
 
 use cuda_std::tma::TensorMap;
 use cuda_std::wgmma::{BF16, E4M3, E5M2, ElementType, F16, Operand, TF32};
@@ -139,7 +140,8 @@ impl Entry {
     }
 }
 
-/// Kernels: name, types of A, B and of 16-bit results, orders, accumulators, consumers, how they share, cluster, how it stores, kind.
+/// Kernels: name, types of A, B and of 16-bit results, orders, accumulators, consumers, how they share,
+/// cluster, how it stores, kind.
 macro_rules! kernels {
     ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: $a:ident x $b:ident -> $element16:ident, trans $trans_a:literal $trans_b:literal,
         $groups:literal x $columns:literal, $consumers:literal $mode:ident, cluster $m:literal x $n:literal $(x $k:literal)?, $order:ident, $kind:ident;)*) => {
@@ -163,8 +165,8 @@ macro_rules! kernels {
             #[doc = concat!("A [`Kind::", stringify!($kind), "`] product for ", stringify!($a), " and ", stringify!($b), "; see [`TABLE`] and the module.")]
             ///
             /// # Safety
-            /// As [`run`] for this configuration and its scheduler; the arguments' pointers are null where that is allowed, else valid
-            /// for what the arguments say of them.
+            /// As [`run`] for this configuration and its scheduler; the arguments' pointers are null where
+            /// that is allowed, else valid for what the arguments say of them.
             #[kernel(launch_bounds(<$config as Config>::THREADS, 1))]
             pub unsafe fn $name(
                 a: &TensorMap,
@@ -188,7 +190,8 @@ macro_rules! kernels {
         pub const TABLE: &[Entry] =
             &[$(Entry::of::<$config>(stringify!($name), Kind::$kind, <$element16 as Operand>::TYPE)),*];
 
-        /// Calls the macro of this name with the names of all kernels of `gemm::sm90::instances`, in the order of its `TABLE`.
+        /// Calls the macro of this name with the names of all kernels of `gemm::sm90::instances`, in the
+        /// order of its `TABLE`.
         #[macro_export]
         macro_rules! for_each_sm90_kernel {
             ($dollar callback:ident) => { $dollar callback! { $($name)* } };
@@ -211,9 +214,9 @@ macro_rules! kernels {
 }
 
 kernels! { $
-    // Types of A, B and 16-bit results; orders; groups of 64 rows x columns of a consumer; consumers; cluster; result; kind.
-    // In names: how A and B lie, `n` as [m, k] and [k, n], `t` transposed; `pp` ping-pong; `_t` at the end stores the transpose;
-    // `k2` splits k over two blocks of a cluster.
+    // Types of A, B and 16-bit results; orders; groups of 64 rows x columns of a consumer; consumers;
+    // cluster; result; kind. In names: how A and B lie, `n` as [m, k] and [k, n], `t` transposed; `pp`
+    // ping-pong; `_t` at the end stores the transpose; `k2` splits k over two blocks of a cluster.
     #[kernel] fn gemm_bf16_nt_128x256 as Bf16Nt128x256: BF16 x BF16 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 1 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nt_128x256_2x1 as Bf16Nt128x256By2: BF16 x BF16 -> BF16, trans 0 0, 1 x 256, 2 together, cluster 2 x 1, rows, Dense;
     #[kernel] fn gemm_bf16_nt_256x128 as Bf16Nt256x128: BF16 x BF16 -> BF16, trans 0 0, 2 x 128, 2 together, cluster 1 x 1, rows, Dense;

@@ -1,4 +1,5 @@
-//! The warpgroups of a block: a producer that copies, consumers that multiply and store. See [`super`] for the picture.
+//! The warpgroups of a block: a producer that copies, consumers that multiply and store. See [`super`] for
+//! the picture.
 
 use cuda_std::{cluster, grid, mbarrier, misc, registers, shared, thread, tma, wgmma};
 use primitives::pipeline::PipelineState;
@@ -12,19 +13,21 @@ use super::operands::{AccumulatorTile, Operands, STEPS, SharedOperand};
 pub use super::output::Maps;
 use super::tile_scheduler::{GemmShape, TileCoord, TileScheduler};
 
-/// Registers of a thread of the producer and of a consumer: `128 * 40 + 256 * 232` of the block's `384 * 168`.
+/// Registers of a thread of the producer and of a consumer: `128 * 40 + 256 * 232` of the block's `384 *
+/// 168`.
 const REGISTERS: [u32; 2] = [40, 232];
 /// The same with [`Config::SPARES`].
 const SPARING_REGISTERS: [u32; 2] = [24, 240];
 
-/// Multiplies the tiles of `scheduler`, by the whole grid: `mainloop` says how, and `epilogue` makes of a block and a consumer's
-/// thread, by its number among all consumers, what takes their elements.
+/// Multiplies the tiles of `scheduler`, by the whole grid: `mainloop` says how, and `epilogue` makes of a
+/// block and a consumer's thread, by its number among all consumers, what takes their elements.
 ///
 /// # Safety
-/// The maps are as [`Maps`] says for `C` and the shape; the launch has blocks of `C::THREADS` threads along x with
-/// [`Plan::<C>::TOTAL`](primitives::shared_plan::SharedPlan::TOTAL) bytes of dynamic shared memory, in clusters of `C::CLUSTER`
-/// along x. The scheduler's tiles are tiles of the product, in the same order for whoever asks, and each is one cluster's; nothing
-/// is read for them before the first question. The epilogue may do with the tiles what it does.
+/// The maps are as [`Maps`] says for `C` and the shape; the launch has blocks of `C::THREADS` threads along x
+/// with [`Plan::<C>::TOTAL`](primitives::shared_plan::SharedPlan::TOTAL) bytes of dynamic shared memory, in
+/// clusters of `C::CLUSTER` along x. The scheduler's tiles are tiles of the product, in the same order for
+/// whoever asks, and each is one cluster's; nothing is read for them before the first question. The epilogue
+/// may do with the tiles what it does.
 #[inline(always)]
 pub unsafe fn run<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>>(
     maps: Maps,
@@ -36,7 +39,8 @@ pub unsafe fn run<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
     const { C::CHECKED };
     let block = Block::<C>::new(shared::address_of(shared::dynamic_shared_mem::<u8>()));
     let thread = thread::thread_idx_x();
-    // SAFETY: one thread makes the barriers before all meet; roles are those of whole warpgroups; the rest is the caller's contract.
+    // SAFETY: one thread makes the barriers before all meet; roles are those of whole warpgroups; the rest is
+    // the caller's contract.
     unsafe {
         if thread == 0 {
             tma::prefetch(maps.a);
@@ -68,7 +72,7 @@ pub unsafe fn run<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
             let thread = thread - WARPGROUP;
             consume(shape, scheduler, block, mainloop, epilogue(block, thread), thread);
         }
-        // Others of the cluster still arrive at this block's barriers; but sums of another share of k have been waited for.
+        // Others of the cluster still arrive at this block's barriers.
         if Block::<C>::PEERS > 1 {
             cluster::sync();
         }
@@ -97,8 +101,8 @@ unsafe fn produce<C: Config, S: TileScheduler<C>>(
         let mut k_tile = 0;
         loop {
             let k = (k_tile * C::CLUSTER_K + at.share) * C::Operands::BLOCK_K;
-            // SAFETY: the stage is empty once acquired, and expects the bytes of all boxes that come, from this block's copies
-            // and from those of its cluster.
+            // SAFETY: the stage is empty once acquired, and expects the bytes of all boxes that come, from
+            // this block's copies and from those of its cluster.
             unsafe {
                 let full = block.shared.pipeline().producer_acquire(state, bytes);
                 let stage = block.shared.stage(state.stage);
@@ -197,16 +201,16 @@ pub struct Task<C: Config> {
 
 /// How a consumer sums the products of a tile's stages.
 pub trait Mainloop<C: Config>: Copy {
-    /// What the consumer stores of a tile, whose first stage is at `state`. After that `state` is behind the tile, and the other
-    /// consumer may multiply.
+    /// What the consumer stores of a tile, whose first stage is at `state`. After that `state` is behind the
+    /// tile, and the other consumer may multiply.
     ///
     /// # Safety
     /// The whole warpgroup is here, with the same task but for the thread, and the stages come.
     unsafe fn accumulate(self, task: Task<C>, state: &mut PipelineState<Of<C>>) -> C::Stored;
 }
 
-/// In the tensor cores' accumulators from the first stage to the last: one group of products in flight while the next stage is
-/// waited for.
+/// In the tensor cores' accumulators from the first stage to the last: one group of products in flight while
+/// the next stage is waited for.
 #[derive(Clone, Copy)]
 pub struct InAccumulators;
 
@@ -228,7 +232,8 @@ impl<C: Config> Task<C> {
         let mut tile = C::Tile::zero();
         let mut previous = state.stage;
         let mut k_tile = 0;
-        // At least once: where nothing is multiplied, the assembler would find other instructions between a product and its wait.
+        // At least once: where nothing is multiplied, the assembler would find other instructions between a
+        // product and its wait.
         loop {
             // SAFETY: the caller's contract; a stage is released after the products that read it.
             unsafe {

@@ -1,5 +1,5 @@
-//! Matrix products on Hopper's tensor cores: TMA copies tiles of A and B into a pipeline of stages, warpgroups
-//! multiply them by `wgmma`.
+//! Matrix products on Hopper's tensor cores: TMA copies tiles of A and B into a pipeline of stages,
+//! warpgroups multiply them by `wgmma`.
 //!
 //! ```text
 //!            +--- B: BLOCK_N columns ---+        a block, for each tile of C:
@@ -13,22 +13,25 @@
 //!  +-----+   +--------------------------+        consumer 0   multiply tile 0 | store        | multiply tile 2 ...
 //!                                                consumer 1                   | multiply t 1 | store          ...
 //! ```
-//! * **Pipeline.** [`Config::STAGES`](config::Config::STAGES) stages, each with two barriers. `full` counts the bytes that have
-//!   come; `empty` the consumers that have left. The producer runs ahead over the tiles' borders, so that a store hides the first
-//!   copies of the next tile.
-//! * **Clusters.** Blocks of a cluster that need the same rows of A or columns of B copy a part each, to all of them at once. A
-//!   stage is then empty when the consumers of all blocks that write it, or that this one writes, have left it.
-//! * **Tile scheduler.** As many clusters as run at once take tile after tile, in raster groups ([`layout::grouped_tile`]).
-//! * **k** is summed in ascending order, 32 bytes an instruction, in one accumulator: results are bitwise repeatable and do not
-//!   depend on the grid. Where tiles are few and k is long, two blocks of a cluster split k ([`cluster_split_k`]), or the host cuts
-//!   k into a batch of parts, and [`split_k`] adds them in their order. What lies outside of the operands counts as zero, so any m,
-//!   n, k will do; TMA wants rows that begin at multiples of 16 bytes.
-//! * **Epilogue.** Results leave through a fusion, in registers, then by the copy engine where it can store them, else by the
-//!   threads.
+//! * **Pipeline.** [`Config::STAGES`](config::Config::STAGES) stages, each with two barriers. `full` counts
+//!   the bytes that have come; `empty` the consumers that have left. The producer runs ahead over the tiles'
+//!   borders, so that a store hides the first copies of the next tile.
+//! * **Clusters.** Blocks of a cluster that need the same rows of A or columns of B copy a part each, to all
+//!   of them at once. A stage is then empty when the consumers of all blocks that write it, or that this one
+//!   writes, have left it.
+//! * **Tile scheduler.** As many clusters as run at once take tile after tile, in raster groups
+//!   ([`layout::grouped_tile`]).
+//! * **k** is summed in ascending order, 32 bytes an instruction, in one accumulator: results are bitwise
+//!   repeatable and do not depend on the grid. Where tiles are few and k is long, two blocks of a cluster
+//!   split k ([`cluster_split_k`]), or the host cuts k into a batch of parts, and [`split_k`] adds them in
+//!   their order. What lies outside of the operands counts as zero, so any m, n, k will do; TMA wants rows
+//!   that begin at multiples of 16 bytes.
+//! * **Epilogue.** Results leave through a fusion, in registers, then by the copy engine where it can store
+//!   them, else by the threads.
 //!
 //! # A fusion of one's own
-//! The mainloop takes any function of the product's elements ([`Fusion`](fusion::Fusion)); here their squares, in a kernel of
-//! another package:
+//! The mainloop takes any function of the product's elements ([`Fusion`](fusion::Fusion)); here their
+//! squares, in a kernel of another package:
 //!
 //! ```
 //! use cuda_std::kernel;

@@ -1,4 +1,5 @@
-//! What the tensor cores multiply: types and storage orders of both operands, and a warpgroup's part of the product.
+//! What the tensor cores multiply: types and storage orders of both operands, and a warpgroup's part of the
+//! product.
 
 use core::marker::PhantomData;
 
@@ -106,7 +107,8 @@ pub trait AccumulatorTile: Copy {
     fn get(&self, group: usize, index: usize) -> f32;
     /// As [`get`](AccumulatorTile::get).
     fn set(&mut self, group: usize, index: usize, value: f32);
-    /// Issues the products of instruction `step` of a stage whose operands begin at the descriptors `a` and `b`.
+    /// Issues the products of instruction `step` of a stage whose operands begin at the descriptors `a` and
+    /// `b`.
     ///
     /// # Safety
     /// As for [`wgmma::mma`].

@@ -31,13 +31,14 @@ pub struct OutputParams {
     pub paired: bool,
     /// The rows of the residual begin at multiples of two of its elements' size; with `paired`.
     pub residual_paired: bool,
-    /// The copy engine stores. It writes whole units of 16 bytes, so rows have a multiple of that many bytes. Not for f32, nor
-    /// for 8 bits where two elements become one.
+    /// The copy engine stores. It writes whole units of 16 bytes, so rows have a multiple of that many bytes.
+    /// Not for f32, nor for 8 bits where two elements become one.
     pub by_tma: bool,
     /// By TMA, in the kernel's 16-bit type, and the product itself: there is no fusion.
     pub plain: bool,
-    /// The copy engine brings what is added; see [`FragmentCoord::source`](super::fusion::FragmentCoord::source). In the
-    /// kernel's 16-bit type, as the result then is, by TMA, and not halved.
+    /// The copy engine brings what is added; see
+    /// [`FragmentCoord::source`](super::fusion::FragmentCoord::source). In the kernel's 16-bit type, as the
+    /// result then is, by TMA, and not halved.
     pub source_by_tma: bool,
     /// The fusion makes one element of two neighbours, whose result has half of the columns.
     pub halved: bool,
@@ -53,7 +54,8 @@ impl OutputParams {
     }
 }
 
-/// Where the result goes, and how. The pointer is a kernel argument of its own: only then the compiler knows it to be global.
+/// Where the result goes, and how. The pointer is a kernel argument of its own: only then the compiler knows
+/// it to be global.
 #[derive(Clone, Copy)]
 pub struct Output<'a> {
     /// First element; aligned to its size.
@@ -62,7 +64,8 @@ pub struct Output<'a> {
     pub params: &'a OutputParams,
 }
 
-/// Maps of the operands and of the result: dimensions with the contiguous one first, the batch last; boxes of one matrix.
+/// Maps of the operands and of the result: dimensions with the contiguous one first, the batch last; boxes of
+/// one matrix.
 ///
 /// | map | dimensions | box |
 /// |---|---|---|
@@ -81,6 +84,7 @@ pub struct Maps {
     pub b: *const TensorMap,
     /// The result; looked at when [`OutputParams::by_tma`](OutputParams::by_tma) says so.
     pub c: *const TensorMap,
-    /// What the epilogue adds; looked at when [`OutputParams::source_by_tma`](OutputParams::source_by_tma) says so.
+    /// What the epilogue adds; looked at when [`OutputParams::source_by_tma`](OutputParams::source_by_tma)
+    /// says so.
     pub source: *const TensorMap,
 }

@@ -1,4 +1,5 @@
-//! The kernels of [`crate::skinny`] for 8-bit factors: two neighbours along k in a word, which become f16 on their way to the tensor cores.
+//! The kernels of [`crate::skinny`] for 8-bit factors: two neighbours along k in a word, which become f16 on
+//! their way to the tensor cores.
 
 use cuda_std::{convert, kernel, mma};
 
@@ -40,8 +41,8 @@ pairs! {
 impl<P: Pair> Word for P {
     const ELEMENTS: u32 = 2;
 
-    /// Both factors hold four neighbours along k where a fragment has two pairs eight apart: taken for these in both, their products meet, and the
-    /// order of a sum's terms is all that changes.
+    /// Both factors hold four neighbours along k where a fragment has two pairs eight apart: taken for these
+    /// in both, their products meet, and the order of a sum's terms is all that changes.
     #[inline(always)]
     unsafe fn mma(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
         let (low, high) = (|x: u32| P::of(x as u16).widen(), |x: u32| P::of((x >> 16) as u16).widen());

@@ -1,4 +1,5 @@
-//! Split-K through memory, its second half: adds the sums of the parts that k was cut into, and finishes them.
+//! Split-K through memory, its second half: adds the sums of the parts that k was cut into, and finishes
+//! them.
 //!
 //! ```text
 //!   k:   | part 0 | part 1 | part 2 |      a kernel of `instances` takes the parts for a batch of products
@@ -7,8 +8,8 @@
 //!            `--------+--------'           and takes them through the epilogue
 //!                     C
 //! ```
-//! For few tiles and long k, where whole tiles would leave most multiprocessors idle. The order is fixed, so results are bitwise repeatable; they
-//! depend on the number of parts.
+//! For few tiles and long k, where whole tiles would leave most multiprocessors idle. The order is fixed, so
+//! results are bitwise repeatable; they depend on the number of parts.
 
 use cuda_std::{KernelArgs, convert, grid, kernel, thread, vector};
 
@@ -32,8 +33,8 @@ pub struct SplitK {
     pub count: u32,
     /// By columns, else by rows.
     pub by_columns: bool,
-    /// Each thread takes [`WIDE`] neighbours: there is nothing but the sums, in f32 or 16 bits. Lines of C are as many elements, a multiple of
-    /// [`WIDE`], side by side, and begin at multiples of 16 bytes.
+    /// Each thread takes [`WIDE`] neighbours: there is nothing but the sums, in f32 or 16 bits. Lines of C
+    /// are as many elements, a multiple of [`WIDE`], side by side, and begin at multiples of 16 bytes.
     pub is_wide: bool,
 }
 
@@ -50,8 +51,8 @@ pub const fn threads(m: u32, n: u32, activation: u32, parts: &SplitK) -> u64 {
 /// `C = epilogue(sum of the parts)`. Of `gemm`, k, A and B are not looked at, and the batch is 1.
 ///
 /// # Safety
-/// `sums` has `parts.count * m * n` elements; all else as for [`gemm_any`](fn@crate::any::gemm_any). Blocks of [`THREADS`]
-/// threads along x, for [`threads`].
+/// `sums` has `parts.count * m * n` elements; all else as for [`gemm_any`](fn@crate::any::gemm_any). Blocks
+/// of [`THREADS`] threads along x, for [`threads`].
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn gemm_sum_parts(
     gemm: StridedGemm,
@@ -132,7 +133,8 @@ unsafe fn wide(gemm: &StridedGemm, parts: &SplitK, sums: *const f32, c: *mut u8,
     let (length, line) = if parts.by_columns { (m, column) } else { (n, row) };
     let matrix = m as usize * n as usize;
     let part = |part: u32| -> [f32; WIDE as usize] {
-        // SAFETY: the caller's contract; parts are whole numbers of neighbours, so all begin at 16-byte boundaries.
+        // SAFETY: the caller's contract; parts are whole numbers of neighbours, so all begin at 16-byte
+        // boundaries.
         unsafe { vector::load_v4(sums.add(part as usize * matrix + first as usize)) }
     };
     let mut sum = [0.0f32; WIDE as usize];

@@ -4,10 +4,27 @@ use cuda_std::matrix;
 use cuda_std::warp::{FULL_MASK, warp_shuffle_xor};
 use layout::wgmma::Swizzle;
 
-use super::config::Config;
+use super::config::{ALIGN, Config, ELEMENT16_BYTES};
 use super::fusion::{Pairs, each_pair};
 use super::operands::{AccumulatorTile, Element16, GROUP_ROWS, Operands};
-use primitives::unroll;
+use primitives::shared_plan::Mbarrier;
+use primitives::{shared_bytes, shared_plan, unroll};
+
+/// Subtiles that a consumer has room for.
+pub const SUBTILES: u32 = 2;
+
+shared_bytes! {
+    /// 64 rows of a consumer's tile, in 16-bit elements.
+    pub struct Subtile<C: Config>(C::STORE_COLUMNS * GROUP_ROWS * ELEMENT16_BYTES, align ALIGN);
+}
+
+shared_plan! {
+    /// A barrier for each subtile of a consumer.
+    pub struct SourceBarriers {
+        /// Says that what is added has come to this subtile.
+        subtile[SUBTILES]: Mbarrier,
+    }
+}
 
 /// Bytes of a 16-byte unit.
 const UNIT: u32 = layout::UNIT_BYTES;
@@ -38,7 +55,8 @@ pub(super) fn chunk<C: Config, const N: usize>(tile: &C::Stored, number: u32) ->
 /// Lanes that a neighbouring row of the tile is away.
 const ROW_LANES: u32 = 4;
 
-/// Of pairs beside each other makes pairs below each other: lanes of odd rows give their first column to the row above, for its second.
+/// Of pairs beside each other makes pairs below each other: lanes of odd rows give their first column to the
+/// row above, for its second.
 #[inline(always)]
 pub(super) unsafe fn exchange<const N: usize>(x: &mut Pairs<N>, thread: u32) {
     let odd = thread / ROW_LANES % 2 == 1;
@@ -83,8 +101,8 @@ impl Spot {
     }
 }
 
-/// Where a thread's pairs of a chunk are in a subtile in shared memory. Units of a line change places as the copy engine's swizzle has it, so that the
-/// eight rows of a warp's store do not meet in one bank.
+/// Where a thread's pairs of a chunk are in a subtile in shared memory. Units of a line change places as the
+/// copy engine's swizzle has it, so that the eight rows of a warp's store do not meet in one bank.
 #[derive(Clone, Copy, Debug)]
 pub struct Slots {
     /// Shared address of the first pair.
@@ -111,7 +129,8 @@ impl Slots {
     #[must_use]
     pub const fn address(self, pair: usize) -> u32 {
         let (right, down) = (pair as u32 / 2 * STEP_COLUMNS, pair as u32 % 2 * STEP_COLUMNS * self.length);
-        // Chunks begin at multiples of their length: within one, bits are flipped where others would be added, before the swizzle's flips or after.
+        // Chunks begin at multiples of their length: within one, bits are flipped where others would be
+        // added, before the swizzle's flips or after.
         (self.first ^ (right * self.bytes)) + down * self.bytes
     }
 }
@@ -132,7 +151,8 @@ impl Lines {
     pub fn new<C: Config>(thread: u32) -> Self {
         let (lane, warp) = (thread % 32, thread / 32);
         if C::TRANSPOSED {
-            // Lines are columns of the tile, 64 rows long: a unit is 8 rows. Matrices: rows 0.., rows 8.., then 8 columns on.
+            // Lines are columns of the tile, 64 rows long: a unit is 8 rows. Matrices: rows 0.., rows 8..,
+            // then 8 columns on.
             let column = lane % 8 + lane / 16 * STEP_COLUMNS;
             Self::at(column, GROUP_ROWS, warp * 2 + lane / 8 % 2)
         } else {

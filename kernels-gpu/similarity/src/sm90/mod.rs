@@ -1,4 +1,5 @@
-//! Many queries against a large corpus on Hopper: `cosine_wgmma_f16`, `cosine_wgmma_bf16`, and the same for longer lists.
+//! Many queries against a large corpus on Hopper: `cosine_wgmma_f16`, `cosine_wgmma_bf16`, and the same for
+//! longer lists.
 //!
 //! | | |
 //! |---|---|
@@ -7,9 +8,9 @@
 //! | corpus norms, query norms | one over each, f32 `[n.next_multiple_of(`[`NORMS_AT_ONCE`]`)]` (16-byte aligned) and `[queries]` |
 //! | out | keys ([`crate::key`]), u64 `[queries, slices, k]`, each list sorted: the best of the rows of that slice |
 //!
-//! A matrix product whose tiles never leave the registers: the mainloop is that of [`gemm::sm90`], whose consumers multiply 64 queries with 256 rows
-//! of the corpus each; in place of a result's way to memory a warp compares the scores of its 16 queries with their `k`-th best so far
-//! (`offer.rs`).
+//! A matrix product whose tiles never leave the registers: the mainloop is that of [`gemm::sm90`], whose
+//! consumers multiply 64 queries with 256 rows of the corpus each; in place of a result's way to memory a
+//! warp compares the scores of its 16 queries with their `k`-th best so far (`offer.rs`).
 //!
 //! ```text
 //!             256 rows of the corpus        block (x, y): queries 128 x .., every `slices`-th tile of 256 rows from y on
@@ -21,7 +22,8 @@
 //!  | ries|   | consumer 1: 64 queries|
 //!  +-----+   +----------------------+
 //! ```
-//! Blocks that hold different queries walk the same tiles side by side, so that a row comes from memory once and from L2 for the others.
+//! Blocks that hold different queries walk the same tiles side by side, so that a row comes from memory once
+//! and from L2 for the others.
 
 mod offer;
 
@@ -152,8 +154,8 @@ macro_rules! kernels {
             #[doc = concat!("Finds the best `k`, at most [`", stringify!($longest), "`], rows of each slice of a corpus for every query, in ", stringify!($type), "; see the module.")]
             ///
             /// # Safety
-            /// Arguments as the module's table says; `grid = [queries.div_ceil(`[`BLOCK_QUERIES`]`), slices]` blocks of [`THREADS`] threads with
-            /// [`shared_bytes`] of dynamic shared memory.
+            /// Arguments as the module's table says; `grid = [queries.div_ceil(`[`BLOCK_QUERIES`]`), slices]`
+            /// blocks of [`THREADS`] threads with [`shared_bytes`] of dynamic shared memory.
             #[kernel(launch_bounds(THREADS, 1))]
             pub unsafe fn $name(
                 queries: &TensorMap,
@@ -198,7 +200,8 @@ unsafe fn search<
     // Nothing is stored by a map.
     let maps = Maps { a: queries, b: corpus, c: queries, source: queries };
     let scheduler = Slice { rows, tile: thread::block_idx_y() };
-    // SAFETY: the caller's contract: the maps have this product's boxes, and the launch is one of blocks without clusters.
+    // SAFETY: the caller's contract: the maps have this product's boxes, and the launch is one of blocks
+    // without clusters.
     unsafe {
         run::<C, _, _, _>(maps, shape, scheduler, InAccumulators, |block, thread| {
             Lists::new(arguments, block, thread)
@@ -286,8 +289,8 @@ impl<C: Config<Tile = [Accumulators; 1], Stored = [Accumulators; 1]>> Epilogue<C
     /// Asks for the norms of the tile's rows; they come while it is multiplied.
     #[inline(always)]
     unsafe fn prepare(&mut self, tile: TileCoord) {
-        // SAFETY: after the barrier nobody reads the last tile's norms. Behind the last row nothing is read; up to there norms are padded
-        // to whole pieces.
+        // SAFETY: after the barrier nobody reads the last tile's norms. Behind the last row nothing is read;
+        // up to there norms are padded to whole pieces.
         unsafe {
             self.barrier.sync();
             if self.thread < NORM_PIECES {

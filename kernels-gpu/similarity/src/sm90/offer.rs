@@ -1,12 +1,13 @@
 //! From a warp's accumulators to the lists of its 16 queries: the epilogue of [`crate::sm90`].
 //!
-//! Nobody else keeps those lists, so there is nothing to agree on with other warps. Nearly every score fails against its query's
-//! `k`-th best so far, so the common way is a multiplication and a maximum an element, over the lane's two queries; only
-//! when a maximum passes, the columns that it may come from are looked at one by one.
+//! Nobody else keeps those lists, so there is nothing to agree on with other warps. Nearly every score fails
+//! against its query's `k`-th best so far, so the common way is a multiplication and a maximum an element,
+//! over the lane's two queries; only when a maximum passes, the columns that it may come from are looked at
+//! one by one.
 //!
-//! That is exact: scores are `sum * row norm * query norm` in this order, a query's norm is not negative, and so the largest
-//! product of sum and row norm gives the largest score. The maximum leaves NaN out; a NaN enters a list only as long as
-//! that has no number for a threshold, and then everything passes.
+//! That is exact: scores are `sum * row norm * query norm` in this order, a query's norm is not negative, and
+//! so the largest product of sum and row norm gives the largest score. The maximum leaves NaN out; a NaN
+//! enters a list only as long as that has no number for a threshold, and then everything passes.
 
 use crate::key::{EMPTY, key, may_enter, score_of, split};
 use crate::list::{KEY_BYTES, TopList, broadcast, shuffle};
@@ -15,7 +16,8 @@ use cuda_std::vector;
 use cuda_std::warp::{self, FULL_MASK, WarpReductionOp};
 use primitives::unroll;
 
-/// The sums of 64 queries x 256 rows that one thread of a warpgroup holds, in the order of [`cuda_std::wgmma`].
+/// The sums of 64 queries x 256 rows that one thread of a warpgroup holds, in the order of
+/// [`cuda_std::wgmma`].
 pub type Accumulators = [f32; 4 * COLUMN_TILES];
 
 /// Columns in units of 8.
@@ -42,8 +44,8 @@ pub struct Offers {
 }
 
 impl Offers {
-    /// Empty lists of `k` keys for 16 queries, one after the other from shared address `lists` on; `real` of the queries exist
-    /// and have their inverse norms at `norms`.
+    /// Empty lists of `k` keys for 16 queries, one after the other from shared address `lists` on; `real` of
+    /// the queries exist and have their inverse norms at `norms`.
     ///
     /// # Safety
     /// The warp calls it together, and nobody else uses the lists.
@@ -80,7 +82,8 @@ impl Offers {
         TopList::new(self.lists + query * self.k * KEY_BYTES, self.k)
     }
 
-    /// Offers the scores of a tile that begins at row `first_row`; `norms` is the shared address of one over its rows' norms.
+    /// Offers the scores of a tile that begins at row `first_row`; `norms` is the shared address of one over
+    /// its rows' norms.
     ///
     /// # Safety
     /// The warp calls it together.

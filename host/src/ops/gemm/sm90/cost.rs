@@ -1,8 +1,10 @@
 //! How long a kernel of [`gemm::sm90`] should take.
 //!
-//! Full waves of clusters of tiles, times steps of 128 bytes of k, times the longest of three: the multiplications (and some of the copies), the
-//! copies from the L2 cache, and what a multiprocessor takes in. Stores follow. Memory cannot be faster than it is: each operand comes from it once, or, where
-//! both do not fit in the cache, once for each wave that needs it. The figures are fitted to a sweep of one H200 (`benches/NOTES.md`).
+//! Full waves of clusters of tiles, times steps of 128 bytes of k, times the longest of three: the
+//! multiplications (and some of the copies), the copies from the L2 cache, and what a multiprocessor takes
+//! in. Stores follow. Memory cannot be faster than it is: each operand comes from it once, or, where both do
+//! not fit in the cache, once for each wave that needs it. The figures are fitted to a sweep of one H200
+//! (`benches/NOTES.md`).
 
 use gemm::sm90::instances::Entry;
 
@@ -13,8 +15,8 @@ use crate::ops::gemm::problem::{Operand, Problem};
 use crate::ops::gemm::repack;
 use crate::ops::gemm::select::DeviceCapabilities;
 
-/// What one multiprocessor does in a microsecond: multiplications of 16-bit types, bytes that it asks the L2 cache for, bytes that come into
-/// shared memory (64 a clock), and bytes of C that go out.
+/// What one multiprocessor does in a microsecond: multiplications of 16-bit types, bytes that it asks the L2
+/// cache for, bytes that come into shared memory (64 a clock), and bytes of C that go out.
 const FLOPS_PER_US: f64 = 8.36e6;
 const LOAD_BYTES_PER_US: f64 = 139e3;
 const INTAKE_BYTES_PER_US: f64 = 125e3;
@@ -27,14 +29,16 @@ const CACHE_BYTES: f64 = 50e6;
 const SHOWS: f64 = 0.267;
 /// How much of a store shows that the next tile's first copies follow.
 const FOLLOWED: f64 = 0.7;
-/// The same with ping-pong, where fewer columns than these go through the epilogue at a time: next to 192 accumulators.
+/// The same with ping-pong, where fewer columns than these go through the epilogue at a time: next to 192
+/// accumulators.
 const NARROW: f64 = 0.38;
 const WIDE_CHUNK: u32 = 32;
 /// How much longer a store takes through the epilogue.
 const THROUGH_EPILOGUE: f64 = 4.0;
 /// A launch, and the first stage's way.
 const START_US: f64 = 2.0;
-/// How much longer steps take where k is shared out although there are tiles for all multiprocessors. Why has not been found.
+/// How much longer steps take where k is shared out although there are tiles for all multiprocessors. Why has
+/// not been found.
 const SHARED_AGAIN: f64 = 1.15;
 /// Bytes that a multiprocessor gets of another's shared memory.
 const EXCHANGE_BYTES_PER_US: f64 = 40e3;
@@ -171,8 +175,9 @@ mod tests {
         best.0.unwrap()
     }
 
-    /// On an H200, with a bias; consumers that take turns hide the longer store: 207 us where 128 x 256 took 217 and 225. Next to 192 accumulators
-    /// it takes too long for that where k is short: 8192 x 8192 x 2048 462 us, next to 128 433; 4096 x 14336 x 4096 (with `gelu`) 634 and 627.
+    /// On an H200, with a bias; consumers that take turns hide the longer store: 207 us where 128 x 256 took
+    /// 217 and 225. Next to 192 accumulators it takes too long for that where k is short: 8192 x 8192 x 2048
+    /// 462 us, next to 128 433; 4096 x 14336 x 4096 (with `gelu`) 634 and 627.
     #[test]
     fn epilogues_go_where_their_stores_are_hidden() {
         let epilogue = EpilogueDesc { bias: Some(DType::BF16), ..EpilogueDesc::default() };
@@ -182,7 +187,8 @@ mod tests {
         }
     }
 
-    /// On an H200 these were the fastest of the table, or within 3 % of that; with the time of the fastest, microseconds.
+    /// On an H200 these were the fastest of the table, or within 3 % of that; with the time of the fastest,
+    /// microseconds.
     #[test]
     fn the_estimates_find_what_was_fastest_by_measurement() {
         type Measured<'a> = ((u32, u32, u32), DType, f64, &'a [&'a str]);

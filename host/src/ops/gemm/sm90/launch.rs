@@ -63,8 +63,8 @@ pub(super) fn launch_matmul(
     let launched = Launch { maps, shape, output, data, epilogue, transposed, groups: None, scales: None };
     let device = DeviceCapabilities::of(stream.device());
     let blocks = clusters(entry, &view, problem.batch).min(resident(entry, &device)) * blocks(entry);
-    // SAFETY: the maps are as the table says for the kernel; strides and lengths have been checked with the problem; C does not
-    // overlap itself.
+    // SAFETY: the maps are as the table says for the kernel; strides and lengths have been checked with the
+    // problem; C does not overlap itself.
     unsafe { launch(stream, index, blocks, launched) }
 }
 
@@ -92,8 +92,8 @@ pub(crate) unsafe fn launch(stream: &Stream, index: usize, blocks: u32, launched
         .with_shared(entry.shared)
         .cluster([entry.cluster.iter().product(), 1, 1])
         .overlapping_previous();
-    // SAFETY: the caller's contract; block, cluster and shared memory are the entry's; the kernel waits for earlier launches
-    // before it touches memory.
+    // SAFETY: the caller's contract; block, cluster and shared memory are the entry's; the kernel waits for
+    // earlier launches before it touches memory.
     unsafe { launch(stream, config, launched) }
 }
 

@@ -7,7 +7,8 @@ use crate::ops::gemm::matrix::{Matrix, ROW_ALIGNMENT, Shape};
 use crate::ops::gemm::problem::{Operand, Order, Problem};
 use crate::tensor::DType;
 
-/// Bytes of k that the kernels load at a time, and the side of the boxes of operands that are not contiguous along k.
+/// Bytes of k that the kernels load at a time, and the side of the boxes of operands that are not contiguous
+/// along k.
 pub(crate) const K_BYTES: u32 = 128;
 pub(crate) const BOX: u32 = 64;
 

@@ -1,11 +1,12 @@
 //! Hopper's tensor cores: [`gemm::sm90`].
 //!
-//! The kernels read both operands through tensor maps, in one of two orders each; an operand in another order, or whose rows do not
-//! begin at 16-byte boundaries, is copied first. Those whose rows begin at such a boundary but not at a cache line take twice the
-//! requests: where that is estimated to cost more than a copy does, they are copied too.
+//! The kernels read both operands through tensor maps, in one of two orders each; an operand in another
+//! order, or whose rows do not begin at 16-byte boundaries, is copied first. Those whose rows begin at such a
+//! boundary but not at a cache line take twice the requests: where that is estimated to cost more than a copy
+//! does, they are copied too.
 //!
-//! A product can also be computed as its transpose, `C^T = B^T A^T`: by kernels that store their result transposed, for few rows of
-//! C, and by the others for a C whose columns lie contiguous.
+//! A product can also be computed as its transpose, `C^T = B^T A^T`: by kernels that store their result
+//! transposed, for few rows of C, and by the others for a C whose columns lie contiguous.
 
 mod candidates;
 mod cost;

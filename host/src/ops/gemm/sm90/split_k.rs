@@ -1,5 +1,5 @@
-//! Split-K through memory: a kernel of the table takes the parts of k for a batch of products in f32, and [`gemm::sm90::split_k`]
-//! adds their sums.
+//! Split-K through memory: a kernel of the table takes the parts of k for a batch of products in f32, and
+//! [`gemm::sm90::split_k`] adds their sums.
 
 use gemm::sm90::split_k::{self as kernel, SplitK};
 
@@ -105,9 +105,9 @@ pub(super) fn launch(stream: &Stream, problem: &Problem, config: &Config, produc
     let launch_config = LaunchConfig::linear(threads, kernel::THREADS).overlapping_previous();
     let Matmul { c, epilogue, .. } = product;
     let arguments = (gemm, epilogue.args(false), c.data, parts, &sums);
-    // SAFETY: `sums` has the parts that were just queued; shapes and strides have been checked; C is exclusively borrowed and does
-    // not overlap itself; for SwiGLU n is even; grid and block are what the kernel asks for, and it waits for earlier launches
-    // before it touches memory.
+    // SAFETY: `sums` has the parts that were just queued; shapes and strides have been checked; C is
+    // exclusively borrowed and does not overlap itself; for SwiGLU n is even; grid and block are what the
+    // kernel asks for, and it waits for earlier launches before it touches memory.
     unsafe { launch_kernel::<kernel::gemm_sum_parts>(stream, launch_config, arguments) }
 }
 
