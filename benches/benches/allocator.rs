@@ -1,12 +1,13 @@
-//! What a buffer costs beside its work: memory taken from the cache and given back, by the host's clock.
+//! The cost of a buffer apart from its work: memory is allocated from the cache and freed, timed by the
+//! host's clock.
 
 use ironwarp::{Device, DeviceBuffer, PinnedBuffer, Stream};
 use ironwarp_benches::{Outcome, Session, Work};
 use serde_json::json;
 
-/// Threads of the row in which each uses a stream of its own.
+/// Threads in the row where each thread uses its own stream.
 const THREADS: u64 = 8;
-/// Buffers alive at once in the row of ragged sizes.
+/// Live buffers in the row of ragged sizes.
 const RING: usize = 64;
 
 fn main() -> Outcome {
@@ -20,9 +21,9 @@ fn main() -> Outcome {
     })
 }
 
-/// Takes a buffer and drops it at once.
+/// Allocates a buffer and drops it at once.
 fn take(stream: &Stream, bytes: usize) -> ironwarp::Result<()> {
-    // SAFETY: nobody reads it.
+    // SAFETY: the buffer is never read.
     unsafe { DeviceBuffer::<u8>::uninit(stream, bytes) }.map(drop)
 }
 
@@ -70,7 +71,8 @@ fn bench_threads(session: &mut Session) -> Outcome {
     Ok(())
 }
 
-/// Buffers of many sizes, each dropped after as many others have come: blocks are split and merged all the time.
+/// Buffers of many sizes. Each is dropped after a fixed number of later ones, so blocks are split and merged
+/// all the time.
 fn bench_ragged(session: &mut Session) -> Outcome {
     if !session.wants("alloc_ragged") {
         return Ok(());
@@ -81,17 +83,17 @@ fn bench_ragged(session: &mut Session) -> Outcome {
     let mut run = |runs: u64| {
         (0..runs).try_for_each(|_| {
             turn += 1;
-            // From 1 KiB to 1 MiB, spread by a multiplier that visits all of its values.
+            // From 1 KiB to 1 MiB. The multiplier visits all of the values.
             let bytes = 1024 * (1 + turn.wrapping_mul(619) % 1024);
             let slot = &mut ring[turn % RING];
             *slot = None;
-            // SAFETY: nobody reads it.
+            // SAFETY: the buffer is never read.
             *slot = Some(unsafe { DeviceBuffer::uninit(&stream, bytes)? });
             Ok(())
         })
     };
     run(16 * 1024)?;
-    // Now and then a segment more or less is in this row: what is free depends on the turn.
+    // Sometimes this row also reserves or releases a segment: the free memory depends on the turn.
     session.measure_host("alloc_ragged", "1 KiB..1 MiB", Work::Calls(1), &[], run)
 }
 

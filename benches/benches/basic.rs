@@ -1,4 +1,4 @@
-//! saxpy, reduce and transpose beside a device-to-device copy of the same run.
+//! saxpy, reduce and transpose, with a device-to-device copy in the same run.
 
 use ironwarp::DeviceBuffer;
 use ironwarp::ops::{reduce, saxpy::saxpy, transpose::transpose};
@@ -6,14 +6,14 @@ use ironwarp_benches::{Outcome, Session, Work};
 use serde_json::{Value, json};
 use testkit::{Family, compare, input, tolerance};
 
-/// Bytes of an element.
+/// Bytes per element.
 const F32: u64 = size_of::<f32>() as u64;
-/// Elements compared with the oracle at a time.
+/// Elements compared with the oracle in one step.
 const CHUNK: usize = 1 << 20;
 
 fn main() -> Outcome {
     Session::run("basic", |session| {
-        // 1 GiB a vector: far beyond every cache, so that nothing needs rotating.
+        // 1 GiB per vector. That is far beyond every cache, so the operands need no rotation.
         let elements: usize = if session.small() { 1 << 16 } else { 1 << 28 };
         let x: Vec<f32> = input(Family::Uniform, 1, elements);
         bench_copy(session, &x)?;
@@ -28,7 +28,7 @@ fn main() -> Outcome {
     })
 }
 
-/// torch's op of that name on a vector of `len`.
+/// PyTorch's op of that name on a vector of `len`.
 fn torch(op: &str, len: usize) -> [Value; 1] {
     [json!({ "prepare": format!("basic.{op}"), "shape": [len], "dtype": "f32" })]
 }

@@ -1,7 +1,8 @@
-//! Cosine similarity with top-k beside a device-to-device copy of the same run.
+//! Cosine similarity with top-k, with a device-to-device copy in the same run.
 //!
-//! The corpus is 4 million f16 vectors of 768, made in parallel from a hash, so that any row can be made again for the check: nobody
-//! keeps 6 GB on the host. Vectors have different lengths, as embeddings that were not normalised have.
+//! The corpus is 4 million f16 vectors of 768 elements. A hash generates them in parallel, so the check can
+//! regenerate any row and the host need not keep 6 GB. Vectors have different lengths, like embeddings that
+//! were not normalised.
 
 use half::f16;
 use ironwarp::ops::cosine::{Corpus, Hit, Vectors, cosine_topk};
@@ -16,9 +17,9 @@ const K: usize = 10;
 /// Seeds of the corpus and of the queries.
 const CORPUS: u64 = 1;
 const QUERIES: u64 = 2;
-/// Rows that are made and copied to the device at a time.
+/// Rows generated and copied to the device in one step.
 const CHUNK: usize = 1 << 15;
-/// Rows, chosen at random, that must not beat the results; and queries that are checked.
+/// Random rows that must not beat the results, and the number of queries that are checked.
 const WITNESSES: usize = 10_000;
 const CHECKED_QUERIES: usize = 8;
 
@@ -48,17 +49,17 @@ fn bench_copy(session: &mut Session) -> Outcome {
     session.measure("copy", &format!("{len} B"), Work::Bytes(bytes), |_| to.copy_from_device(&stream, &from))
 }
 
-/// `bytes` bytes that are not all alike.
+/// `bytes` bytes with varying values.
 fn pattern(bytes: usize) -> Vec<u32> {
     (0..bytes as u32 / 4).into_par_iter().map(|i| i.wrapping_mul(0x9e37_79b9)).collect()
 }
 
-/// A row, always the same for these arguments: about normal, times a length of its own.
+/// One row. Equal arguments give equal rows: about normal, times a random length.
 fn row(seed: u64, index: usize) -> impl Iterator<Item = f16> {
     let mut random = Random::new(seed << 40 ^ index as u64);
     let length = 0.5 + random.unit() as f32;
     std::iter::repeat_with(move || {
-        // The sum of four uniform numbers, from one draw.
+        // The sum of four uniform numbers from one draw.
         let bits = random.bits();
         let sum: i32 = (0..4).map(|part| (bits >> (16 * part)) as u16 as i16 as i32).sum();
         f16::from_f32(sum as f32 / f32::from(i16::MAX) * length)
@@ -85,7 +86,7 @@ fn bench_search(session: &mut Session, corpus: Vectors<'_, f16>, queries: Vector
     let (rows, count) = (corpus.count(), queries.count());
     let shape = format!("{count}x{rows}x{DIM} k{K}");
     let flops = 2 * (count * rows) as u64 * DIM as u64;
-    // Up to 16 queries cost one read of the corpus; more cost arithmetic.
+    // Up to 16 queries cost one read of the corpus. More queries are limited by arithmetic.
     let work =
         if count <= 16 { Work::Bytes((rows * DIM * size_of::<f16>()) as u64) } else { Work::Flops(flops) };
     let torch = |op: &str| {
@@ -118,7 +119,8 @@ fn bench_norms(session: &mut Session, corpus: Vectors<'_, f16>) -> Outcome {
     })
 }
 
-/// For some of the queries: every hit scores what it says, the order is right, and none of many rows beats the last hit.
+/// Checks some of the queries: every hit has the score that it reports, the order is right, and none of many
+/// rows beats the last hit.
 fn check(found: &[Vec<Hit>], rows: usize) -> Outcome {
     let allowed = tolerance::COSINE_SCORE.for_terms(DIM).allowed(1.0);
     let step = found.len().div_ceil(CHECKED_QUERIES).max(1);

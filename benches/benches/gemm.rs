@@ -1,11 +1,13 @@
-//! Matrix products of every element type beside `torch.matmul` and cuBLASLt with its algorithms searched.
+//! Matrix products of every element type, against `torch.matmul` and against cuBLASLt with a search of its
+//! algorithms.
 //!
-//! Weights lie as in a network, `[n, k]`: `C = A B^T`. Both ours and cuBLASLt's products are replayed from a graph, so that what a launch costs
-//! the host is in neither's time; `torch.matmul` is called, as a user would. Operands are random numbers that repeat after a prime number of elements: making
-//! billions of them would take minutes.
+//! Weights are stored as in a network, `[n, k]`: `C = A B^T`. Our products and cuBLASLt's are replayed from a
+//! graph, so neither time includes the host's launch cost. `torch.matmul` is called as a user calls it.
+//! Operands are random numbers that repeat after a prime number of elements: generating billions of them
+//! would take minutes.
 //!
-//! `--every` times every configuration of each row instead, and prints a line for each: name, shape, microseconds, the estimate, and the
-//! configuration.
+//! `--every` instead times every configuration of each row and prints one line for each: name, shape,
+//! microseconds, the estimate, and the configuration.
 
 use bytemuck::Pod;
 use half::{bf16, f16};
@@ -19,22 +21,22 @@ use reference::matmul::{Epilogue, Strided, matmul};
 use serde_json::{Value, json};
 use testkit::{Element, Family, Tolerance, compare, input, tolerance};
 
-/// Rows of C that are compared with the oracle, evenly spread.
+/// Evenly spaced rows of C that are compared with the oracle.
 const CHECKED_ROWS: usize = 8;
-/// Random elements before they repeat: a prime, so that neither rows nor tiles do.
+/// Period of the random elements. It is prime, so that neither rows nor tiles repeat.
 const PERIOD: usize = 1_048_573;
 
-/// Launches of a graph, at least, as for cuBLASLt: the cost of starting one is spread over them.
+/// The least number of launches per graph, as for cuBLASLt. It spreads the cost of starting the graph.
 const GRAPH_LAUNCHES: usize = 64;
-/// With `--every`: configurations whose estimates are longer than so many times the shortest are left out.
+/// With `--every`, configurations with an estimate above this multiple of the shortest are skipped.
 const WORTH_A_LOOK: f64 = 2.0;
 
 /// m, n, k.
 type Sides = (usize, usize, usize);
 
-/// Squares.
+/// Square products.
 const SQUARES: [usize; 10] = [512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 16_384];
-/// Sides that no tile divides; of the last no row but the first begins at a 16-byte boundary.
+/// Sides that no tile divides. In the last product only the first row begins at a 16-byte boundary.
 const ODD: [Sides; 3] = [(1000, 1000, 1000), (3000, 3000, 3000), (4097, 4099, 4101)];
 /// Layers of transformers of 1 to 70 billion parameters, at 1 to 8192 tokens.
 const LAYERS: [Sides; 29] = [
@@ -68,11 +70,11 @@ const LAYERS: [Sides; 29] = [
     (8192, 28_672, 8192),
     (8192, 8192, 28_672),
 ];
-/// Batches: how many, and the sides of each.
+/// Batches: the count, and the sides of each product.
 const BATCHES: [(usize, Sides); 3] = [(16, (1024, 1024, 1024)), (8, (2048, 2048, 128)), (64, (512, 512, 64))];
-/// Small results of many terms: few tiles.
+/// Small results with long sums, so few tiles.
 const LONG: [Sides; 4] = [(64, 64, 16_384), (128, 128, 65_536), (256, 256, 32_768), (512, 512, 16_384)];
-/// What every other type runs.
+/// The products for every other type.
 const FEW: [Sides; 9] = [
     (1024, 1024, 1024),
     (2048, 2048, 2048),
@@ -84,7 +86,7 @@ const FEW: [Sides; 9] = [
     (4096, 14_336, 4096),
     (4096, 4096, 14_336),
 ];
-/// For epilogues: few tiles, many steps a tile, few steps a tile, and more columns than rows.
+/// For epilogues: few tiles, many steps per tile, few steps per tile, and more columns than rows.
 const FUSED: [Sides; 4] = [(1024, 4096, 4096), (4096, 4096, 4096), (8192, 8192, 2048), (4096, 14_336, 4096)];
 /// For f32 without tensor cores.
 const F32: [Sides; 8] = [
@@ -97,7 +99,7 @@ const F32: [Sides; 8] = [
     (2048, 2048, 16_384),
     (4097, 4099, 4101),
 ];
-/// Where there is no GPU, or little time.
+/// Used without a GPU, or with little time.
 const SMALL: Sides = (72, 136, 64);
 
 /// A row of the table.
@@ -108,7 +110,7 @@ struct Run {
     dtype: &'static str,
     /// The peers' name of the epilogue.
     epilogue: &'static str,
-    /// Does B lie as `[n, k]`?
+    /// Whether B is stored as `[n, k]`.
     transposed: bool,
     batch: usize,
     sides: Sides,
@@ -116,7 +118,7 @@ struct Run {
     activation: Activation,
     bias: bool,
     residual: bool,
-    /// The peers' name of the result's element type, where it is not the usual one.
+    /// The peers' name of the result's element type, if it is not the usual one.
     out: Option<&'static str>,
 }
 
@@ -165,7 +167,7 @@ fn main() -> Outcome {
         for sides in shapes(session, &FUSED) {
             let run = Run { sides, bias: true, ..bf16_run };
             bench::<bf16, bf16>(session, Run { name: "gemm_bf16_bias", epilogue: "bias", ..run })?;
-            // The rows keep the names that the records have: there, as in cuBLASLt, `gelu` is the tanh form.
+            // The rows keep the names of older records: there, as in cuBLASLt, `gelu` is the tanh form.
             let gelu = Run { activation: Activation::GeluTanh, epilogue: "bias_gelu", ..run };
             bench::<bf16, bf16>(session, Run { name: "gemm_bf16_bias_gelu", ..gelu })?;
             let residual = Run { residual: true, epilogue: "bias_residual", ..run };
@@ -189,7 +191,7 @@ fn shapes(session: &Session, full: &[Sides]) -> Vec<Sides> {
     if session.small() { vec![SMALL] } else { full.to_vec() }
 }
 
-/// `len` random numbers, of which `PERIOD` differ.
+/// `len` random numbers with period `PERIOD`.
 fn numbers<T: Element>(seed: u64, len: usize) -> Vec<T> {
     let different: Vec<T> = input(Family::Normal, seed, len.min(PERIOD));
     different.iter().copied().cycle().take(len).collect()
@@ -238,7 +240,7 @@ where
     let peers = peers(&run, sets.len());
     let rounds = rounds(sets.len());
     let group = (rounds * sets.len()) as u64;
-    // Loads the kernels, which a capture cannot do.
+    // Loads the kernels. A capture cannot load them.
     product(&run, &mut sets[0], &bias_device).run(&stream)?;
     let mut graph = Graph::capture(&stream, sets, |stream, sets| {
         (0..rounds).try_for_each(|_| {
@@ -250,7 +252,8 @@ where
     expected.check(&run, choice.config.kernel, &graph.inputs()[0].c.to_vec(&stream)?)
 }
 
-/// Times every configuration that is estimated to take at most `WORTH_A_LOOK` times as long as the best, and shows it beside its estimate.
+/// Times every configuration with an estimate of at most `WORTH_A_LOOK` times the best, and prints it beside
+/// its estimate.
 fn every<T, C>(
     session: &Session,
     run: &Run,
@@ -286,7 +289,7 @@ where
     Ok(())
 }
 
-/// How often a graph goes through so many sets.
+/// How often a graph cycles through that many sets.
 fn rounds(sets: usize) -> usize {
     if sets > 1 { GRAPH_LAUNCHES.div_ceil(sets) } else { 1 }
 }
@@ -323,7 +326,7 @@ fn peers(run: &Run, sets: usize) -> Vec<Value> {
     vec![request(torch), request("gemm.cublaslt")]
 }
 
-/// Some rows of the first C, as the oracle has them; all of them would take minutes.
+/// Some rows of the first C, from the oracle. All rows would take minutes.
 struct Expected {
     rows: usize,
     value: Vec<f64>,
@@ -365,7 +368,7 @@ impl Expected {
         Expected { rows, value: want.value, magnitude: want.magnitude }
     }
 
-    /// Compares them with what a kernel has written.
+    /// Compares these rows with a kernel's result.
     fn check<C: Element>(&self, run: &Run, kernel: Kernel, c: &[C]) -> Outcome {
         let (Run { sides: (m, _, k), .. }, width) = (*run, run.width());
         let Expected { rows, value, magnitude } = self;

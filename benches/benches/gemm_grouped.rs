@@ -1,8 +1,8 @@
-//! Products of groups of rows beside `torch._grouped_mm`, and of 8-bit matrices with factors for blocks beside `torch._scaled_mm` with the same
-//! factors.
+//! Grouped products against `torch._grouped_mm`, and 8-bit products with block scales against
+//! `torch._scaled_mm` with the same scales.
 //!
-//! Weights lie as in a network, `[n, k]`. Ours are replayed from a graph, so that what a launch costs the host is not in their time. Operands are random
-//! numbers that repeat after a prime number of elements.
+//! Weights are stored as in a network, `[n, k]`. Ours are replayed from a graph, so their times do not
+//! include the host's launch cost. Operands are random numbers that repeat after a prime number of elements.
 
 use bytemuck::Pod;
 use half::bf16;
@@ -16,19 +16,19 @@ use rayon::prelude::*;
 use serde_json::json;
 use testkit::{Family, Random, compare, input, tolerance};
 
-/// Rows of C that are compared with the oracle, evenly spread.
+/// Evenly spaced rows of C that are compared with the oracle.
 const CHECKED_ROWS: usize = 2;
-/// Random elements before they repeat: a prime, so that neither rows nor tiles do.
+/// Period of the random elements. It is prime, so that neither rows nor tiles repeat.
 const PERIOD: usize = 1_048_573;
-/// Launches of a graph, at least: the cost of starting one is spread over them.
+/// The least number of launches per graph. It spreads the cost of starting the graph.
 const GRAPH_LAUNCHES: usize = 64;
-/// Elements that share a factor.
+/// Elements that share a scale.
 const BLOCK: usize = 128;
 
 /// m, n, k.
 type Sides = (usize, usize, usize);
 
-/// Squares, and layers of models that are trained with such factors.
+/// Squares, and layers of models that are trained with such scales.
 const BLOCKS: [Sides; 7] = [
     (4096, 4096, 4096),
     (8192, 8192, 8192),
@@ -38,7 +38,8 @@ const BLOCKS: [Sides; 7] = [
     (1024, 4096, 7168),
     (128, 7168, 16_384),
 ];
-/// Experts of mixtures: groups, rows of one on average, n, k. The last as when text is generated: the weights take the time.
+/// Experts of mixtures: groups, average rows per group, n, k. The last is the case of text generation, where
+/// reading the weights takes the time.
 const GROUPS: [(usize, Sides); 5] = [
     (8, (512, 4096, 14_336)),
     (8, (512, 14_336, 4096)),
@@ -46,7 +47,7 @@ const GROUPS: [(usize, Sides); 5] = [
     (64, (128, 7168, 2048)),
     (64, (8, 7168, 2048)),
 ];
-/// Where there is no GPU, or little time.
+/// Used without a GPU, or with little time.
 const SMALL: Sides = (72, 136, 256);
 const SMALL_GROUPS: (usize, Sides) = (4, (24, 136, 64));
 
@@ -69,7 +70,7 @@ fn main() -> Outcome {
     })
 }
 
-/// Offsets of groups of a quarter to seven quarters of `rows` rows, as many as they are in all.
+/// Offsets of groups of a quarter to seven quarters of `rows` rows, with `count * rows` rows in all.
 fn offsets(count: usize, rows: usize) -> Vec<i32> {
     let mut random = Random::new(5);
     let total = count * rows;
@@ -83,14 +84,14 @@ fn offsets(count: usize, rows: usize) -> Vec<i32> {
     offsets
 }
 
-/// Operands of a product of groups, on the device.
+/// Operands of a grouped product, on the device.
 struct GroupSet<T> {
     a: DeviceBuffer<T>,
     b: DeviceBuffer<T>,
     c: DeviceBuffer<bf16>,
 }
 
-/// Groups of rows, of elements that peers call `dtype`.
+/// Grouped products of elements with the peers' name `dtype`.
 fn grouped<T>(session: &mut Session, dtype: &str, count: usize, (rows, n, k): Sides) -> Outcome
 where
     T: testkit::Element + TensorElement + Pod + Into<f64>,
@@ -121,7 +122,7 @@ where
     let peers = [request("grouped.torch"), request("grouped.loop")];
     let rounds = if sets.len() > 1 { GRAPH_LAUNCHES.div_ceil(sets.len()) } else { 1 };
     let each = (rounds * sets.len()) as u64;
-    // Loads the kernel, which a capture cannot do.
+    // Loads the kernel. A capture cannot load it.
     run(&stream, &mut sets[0])?;
     let mut graph = Graph::capture(&stream, sets, |stream, sets| {
         (0..rounds).try_for_each(|_| sets.iter_mut().try_for_each(|set| run(stream, set)))
@@ -131,7 +132,7 @@ where
     session.measure_groups(&name, &shape, work, &peers, each, |_| graph.replay(&stream))?;
     let limit = if dtype == "e4m3" { &tolerance::GEMM_TENSOR_FP8 } else { &tolerance::GEMM_TENSOR };
     let c = graph.inputs()[0].c.to_vec(&stream)?;
-    // The first row and the last one of some groups.
+    // The first and the last row of some groups.
     for group in [0, count / 2, count - 1] {
         let (begin, end) = (offsets[group] as usize, offsets[group + 1] as usize);
         for row in if begin < end { vec![begin, end - 1] } else { vec![] } {
@@ -144,13 +145,13 @@ where
     Ok(())
 }
 
-/// `len` random numbers, of which `PERIOD` differ.
+/// `len` random numbers with period `PERIOD`.
 fn numbers<T: testkit::Element>(seed: u64, len: usize) -> Vec<T> {
     let different: Vec<T> = input(Family::Normal, seed, len.min(PERIOD));
     different.iter().copied().cycle().take(len).collect()
 }
 
-/// Operands of a product with factors for blocks, on the device.
+/// Operands of a product with block scales, on the device.
 struct Blocks {
     a: DeviceBuffer<E4M3>,
     b: DeviceBuffer<E4M3>,
@@ -160,7 +161,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// Queues the product, by the kernel of this name if there is one.
+    /// Queues the product, on the kernel of this name if one is given.
     fn run(&mut self, stream: &Stream, (m, n, k): Sides, kernel: Option<&str>) -> ironwarp::Result<()> {
         let Blocks { a, b, factors_a, factors_b, c } = self;
         let (a, b, factors_a, factors_b) = (a.view(), b.view(), factors_a.view(), factors_b.view());
@@ -172,7 +173,7 @@ impl Blocks {
     }
 }
 
-/// The op beside its peer, or one of its kernels.
+/// Measures the op with its peer, or one of its kernels.
 fn blocks(session: &mut Session, sides: Sides, kernel: Option<&str>) -> Outcome {
     let name = kernel.unwrap_or("gemm_e4m3_blocks");
     if !session.wants(name) {
@@ -197,7 +198,7 @@ fn blocks(session: &mut Session, sides: Sides, kernel: Option<&str>) -> Outcome 
     let peers = if kernel.is_none() { &peers[..] } else { &[] };
     let rounds = if sets.len() > 1 { GRAPH_LAUNCHES.div_ceil(sets.len()) } else { 1 };
     let group = (rounds * sets.len()) as u64;
-    // Loads the kernel, which a capture cannot do.
+    // Loads the kernel. A capture cannot load it.
     sets[0].run(&stream, sides, kernel)?;
     let mut graph = Graph::capture(&stream, sets, |stream, sets| {
         (0..rounds).try_for_each(|_| sets.iter_mut().try_for_each(|set| set.run(stream, sides, kernel)))
@@ -212,7 +213,7 @@ fn blocks(session: &mut Session, sides: Sides, kernel: Option<&str>) -> Outcome 
     Ok(())
 }
 
-/// Groups of rows with factors for blocks, beside the peer's with one for each row and column.
+/// Grouped products with block scales. The peer has one scale for each row and column.
 fn grouped_blocks(session: &mut Session, count: usize, (rows, n, k): Sides) -> Outcome {
     const NAME: &str = "gemm_grouped_e4m3_blocks";
     if !session.wants(NAME) {
@@ -231,7 +232,7 @@ fn grouped_blocks(session: &mut Session, count: usize, (rows, n, k): Sides) -> O
         factors_b: DeviceBuffer::from_slice(&stream, &of_b)?,
         c: DeviceBuffer::zeroed(&stream, m * n)?,
     };
-    // The weights alone are more than the L2 cache holds.
+    // The weights alone exceed the L2 cache.
     let peers =
         [json!({"prepare": "grouped.torch", "offsets": offsets, "n": n, "k": k, "dtype": "e4m3", "sets": 1})];
     let run = |stream: &Stream, set: &mut Blocks| {
@@ -239,7 +240,7 @@ fn grouped_blocks(session: &mut Session, count: usize, (rows, n, k): Sides) -> O
         let (a, b, factors_a, factors_b) = (a.view(), b.view(), factors_a.view(), factors_b.view());
         BlockScaled { m, n, k, a, factors_a, b, factors_b }.run_grouped::<i32>(stream, &on_device, c)
     };
-    // Loads the kernel, which a capture cannot do.
+    // Loads the kernel. A capture cannot load it.
     run(&stream, &mut set)?;
     let mut graph = Graph::capture(&stream, set, |stream, set| run(stream, set))?;
     let (work, shape) = (Work::Flops(2 * (m * n * k) as u64), format!("{count}x{rows}x{n}x{k}"));
@@ -272,7 +273,7 @@ fn check(
     Ok(())
 }
 
-/// Compares a row of C with `a` times the matrix whose elements `b` gives.
+/// Compares a row of C with `a` times the matrix with the elements `b`.
 fn check_row(
     name: &str,
     limit: &tolerance::Row,
@@ -280,7 +281,7 @@ fn check_row(
     a: &[f64],
     b: impl Fn(usize, usize) -> f64 + Sync,
 ) -> Outcome {
-    // Of each column of the result: the sum, and that of the magnitudes.
+    // For each column of the result: the sum, and the sum of the magnitudes.
     let (value, magnitude): (Vec<f64>, Vec<f64>) = (0..got.len())
         .into_par_iter()
         .map(|column| {

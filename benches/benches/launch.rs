@@ -1,8 +1,10 @@
-//! What a launch costs the host: kernels of a few elements, one after another, eagerly and as a graph. The chain that torch runs too is
-//! that of its `x.add_(1)`, by the op on tensors; `saxpy` shows what a kernel with few parameters costs.
+//! The host's cost of a launch: chains of kernels of a few elements, launched eagerly and as a graph. The
+//! chain that torch also runs is its `x.add_(1)`, by the op on tensors. `saxpy` shows the cost of a kernel
+//! with few parameters.
 //!
-//! Times are by the host's clock from an idle device to an idle device, divided by the kernels: the greater of what the host and what
-//! the device takes from one kernel of a chain to the next. Rows that end in `_call` are the host's part alone.
+//! The host's clock measures from an idle device to an idle device, divided by the number of kernels. So a
+//! time is the greater of the host's and the device's time from one kernel of a chain to the next. Rows that
+//! end in `_call` measure only the host's part.
 
 use std::ffi::c_void;
 
@@ -16,9 +18,9 @@ use serde_json::{Value, json};
 
 /// Elements of the vectors: one block.
 const ELEMENTS: usize = 1024;
-/// Kernels of the chain.
+/// Kernels in the chain.
 const CHAIN: u64 = 1000;
-/// The same where each is executed on the processor.
+/// The same on the software driver.
 const SMALL_CHAIN: u64 = 50;
 
 fn main() -> Outcome {
@@ -53,7 +55,7 @@ fn check(what: &str, y: &[f32], runs: u64) -> Outcome {
     if y.iter().all(|&sum| sum == want) { Ok(()) } else { Err(format!("{what}: not {want} runs").into()) }
 }
 
-/// `x`, all 0, and a 1 to add to each of its elements.
+/// `x`, all 0, and a 1 that is added to each of its elements.
 fn tensors(session: &Session) -> ironwarp::Result<(Tensor, Tensor)> {
     let stream = &session.stream;
     let zeros = Tensor::from_slice(stream, &[ELEMENTS], &[0.0f32; ELEMENTS])?;
@@ -65,7 +67,7 @@ fn add(stream: &Stream, x: &mut Tensor, one: &Tensor) -> ironwarp::Result<()> {
     binary_assign(stream, BinaryOp::Add, x.view_mut()?, one)
 }
 
-/// The rows `name` and `name_call`; returns how many runs they were.
+/// Measures the rows `name` and `name_call`. Returns the number of runs.
 fn measure(
     session: &mut Session,
     name: &str,
@@ -83,7 +85,7 @@ fn measure(
     Ok(count)
 }
 
-/// Through the op, with all that it checks.
+/// Through the op, with all of its checks.
 fn bench_eager(session: &mut Session) -> Outcome {
     if !session.wants("launch_eager") {
         return Ok(());
@@ -94,7 +96,7 @@ fn bench_eager(session: &mut Session) -> Outcome {
     check("launch_eager", &y.to_vec(&stream)?, count)
 }
 
-/// The same through the op on tensors.
+/// Through the op on tensors.
 fn bench_add(session: &mut Session) -> Outcome {
     if !session.wants("launch_add_eager") {
         return Ok(());
@@ -106,13 +108,13 @@ fn bench_add(session: &mut Session) -> Outcome {
     check("launch_add_eager", &x.to_vec(&stream)?, count)
 }
 
-/// Blocks that `saxpy` asks for.
+/// The launch configuration of `saxpy`.
 fn config() -> LaunchConfig {
     LaunchConfig::new([kernel::blocks(ELEMENTS) as u32, 1, 1], [kernel::THREADS, 1, 1])
 }
 
-/// Through a kernel handle and addresses, the least that ironwarp does for a launch: as it is, and as kernels are launched that are not small, one
-/// after the other and overlapping.
+/// Through a kernel handle and addresses, the least that ironwarp does for a launch: as it is, and as kernels
+/// are launched that are not small, one after the other and overlapping.
 fn bench_handle(session: &mut Session) -> Outcome {
     let shared = session.device.properties().shared_per_block + 1;
     let large = config().with_shared(shared);
@@ -128,7 +130,7 @@ fn bench_handle(session: &mut Session) -> Outcome {
         let (x, y) = vectors(session)?;
         let (stream, to) = (session.stream.clone(), y.as_ptr());
         let handle = session.device.kernel::<kernel::saxpy>()?;
-        // SAFETY: grid and block are what the kernel asks for; both have ELEMENTS elements; nothing else uses `y`.
+        // SAFETY: grid and block match the kernel; both have ELEMENTS elements; nothing else uses `y`.
         let run = || unsafe { handle.launch(&stream, config, (1.0, &x, to)) };
         let count = measure(session, name, &[], run)?;
         check(name, &y.to_vec(&stream)?, count)?;
@@ -151,8 +153,9 @@ type CuLaunchKernel = unsafe extern "C" fn(
     *mut *mut c_void,
 ) -> i32;
 
-/// What a plain launch costs beside a bare loop of the driver's own call: the same kernel, configuration and parameters, sample by
-/// sample in turn. The host's part alone; both on streams of their own, `x` and `y` by buffers for us and by addresses for the loop.
+/// What a plain launch costs beside a bare loop of the driver's own call: the same kernel, configuration and
+/// parameters, sample by sample in turn. The host's part alone; both on streams of their own, `x` and `y` by
+/// buffers for us and by addresses for the loop.
 fn bench_plain(session: &mut Session) -> Outcome {
     if !session.wants("launch_plain_call") {
         return Ok(());
@@ -173,7 +176,7 @@ fn bench_plain(session: &mut Session) -> Outcome {
     let (mut count, mut bare_count) = (0, 0);
     let ours = |runs: u64| {
         count += runs;
-        // SAFETY: grid and block are what the kernel asks for; both have ELEMENTS elements.
+        // SAFETY: grid and block match the kernel; both have ELEMENTS elements.
         (0..runs).try_for_each(|_| unsafe { launch::<kernel::saxpy>(&stream, config(), (1.0, &x, &mut y)) })
     };
     let bare = |runs: u64| {
@@ -210,7 +213,7 @@ fn bench_plain(session: &mut Session) -> Outcome {
     check("cuLaunchKernel", &bare_y.to_vec(&bare_stream)?, bare_count)
 }
 
-/// The same, prepared.
+/// Through a prepared kernel.
 fn bench_prepared(session: &mut Session) -> Outcome {
     if !session.wants("launch_prepared") {
         return Ok(());
@@ -218,13 +221,13 @@ fn bench_prepared(session: &mut Session) -> Outcome {
     let (x, y) = vectors(session)?;
     let (stream, to) = (session.stream.clone(), y.as_ptr());
     let mut prepared = session.device.kernel::<kernel::saxpy>()?.prepare(&stream, config())?;
-    // SAFETY: grid and block are what the kernel asks for; both have ELEMENTS elements; nothing else uses `y`.
+    // SAFETY: grid and block match the kernel; both have ELEMENTS elements; nothing else uses `y`.
     let run = || unsafe { prepared.launch((1.0, &x, to)) };
     let count = measure(session, "launch_prepared", &[], run)?;
     check("launch_prepared", &y.to_vec(&stream)?, count)
 }
 
-/// A graph of `kernels` kernels, replayed; of one it is what a launch costs that was prepared.
+/// Replays a graph of `kernels` kernels. A graph of one shows the cost of a prepared launch.
 fn bench_graph(session: &mut Session, name: &str, kernels: u64) -> Outcome {
     if !session.wants(name) {
         return Ok(());
@@ -250,7 +253,7 @@ fn bench_add_graph(session: &mut Session, kernels: u64) -> Outcome {
     check("launch_add_graph", &graph.inputs().0.to_vec(&stream)?, kernels * count)
 }
 
-/// Measures replays of a graph of `kernels` kernels; returns how many there were.
+/// Measures replays of a graph of `kernels` kernels. Returns the number of replays.
 fn measure_replays<I, O>(
     session: &mut Session,
     name: &str,

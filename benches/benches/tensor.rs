@@ -1,4 +1,4 @@
-//! Operations on tensors beside a device-to-device copy of the same run and the same operations in PyTorch.
+//! Operations on tensors, with a device-to-device copy in the same run and the same operations in PyTorch.
 
 use half::bf16;
 use ironwarp::ops::convert::{convert, convert_into};
@@ -16,13 +16,13 @@ use reference::reduction::{groups, sums};
 use serde_json::{Value, json};
 use testkit::{Tolerance, compare, tolerance};
 
-/// Bytes of an operand in a full run: far beyond every cache, so that nothing needs rotating.
+/// Bytes of an operand in a full run. That is far beyond every cache, so the operands need no rotation.
 const OPERAND: usize = 512 << 20;
-/// The same where only the code is to run.
+/// The same for a quick run, which only runs the code.
 const SMALL_OPERAND: usize = 1 << 16;
-/// Columns of what is taken as a matrix.
+/// Columns of the matrices.
 const COLUMNS: usize = 4096;
-/// An odd number: multiples of it reach every row of a power of two.
+/// An odd number. Its multiples reach every row if the row count is a power of two.
 const ODD: usize = 7919;
 /// Elements of each result that are compared with the oracle.
 const COMPARED: usize = 1 << 16;
@@ -47,7 +47,7 @@ fn main() -> Outcome {
     })
 }
 
-/// A type as the peers call it.
+/// The peers' name of a type.
 fn peer_name(dtype: DType) -> String {
     dtype.to_string().replace("f8_", "")
 }
@@ -65,12 +65,12 @@ fn random(stream: &Stream, dtype: DType, rows: usize, seed: u64) -> ironwarp::Re
     if dtype == DType::F32 { Ok(x) } else { convert(stream, &x, dtype) }
 }
 
-/// A shape as rows have it, such as `32768x4096`.
+/// A shape as it is written in rows, such as `32768x4096`.
 fn sides(x: &Tensor) -> String {
     x.shape().sides().iter().map(usize::to_string).collect::<Vec<_>>().join("x")
 }
 
-/// The elements of the first lines as f64.
+/// The elements of the first rows as f64.
 fn head(stream: &Stream, x: &Tensor) -> ironwarp::Result<Vec<f64>> {
     let lines = COMPARED * x.shape()[0] / x.elements();
     let head = x.slice(0, ..lines.clamp(1, x.shape()[0]))?;
@@ -158,7 +158,7 @@ fn bench_elementwise(session: &mut Session, dtype: DType, bytes: usize) -> Outco
     })
 }
 
-/// Operands that no vector access reaches, and comparisons.
+/// Operands that vector accesses cannot load, and comparisons.
 fn bench_views(session: &mut Session, dtype: DType, bytes: usize) -> Outcome {
     let names = ["elementwise_neg_shifted", "elementwise_add_shifted", "convert_shifted"];
     let others = ["elementwise_neg_every_other", "elementwise_add_every_other", "elementwise_lt"];
@@ -242,7 +242,7 @@ fn bench_reduction(session: &mut Session, dtype: DType, bytes: usize) -> Outcome
     for (name, axes, peer_axis) in
         [("all", &[][..], None), ("rows", &[1], Some(1)), ("columns", &[0], Some(0))]
     {
-        // The oracle sees a part: all of it would take minutes.
+        // The oracle gets a part: all elements would take minutes.
         let sums = sums(&groups(&host, some.shape(), axes));
         let got = head(&stream, &sum(&stream, &some, axes)?)?;
         let row = if dtype == DType::F32 {
@@ -324,7 +324,7 @@ fn bench_convert(session: &mut Session, bytes: usize) -> Outcome {
     Ok(())
 }
 
-/// Rows of a table, every second one, in an order without a pattern.
+/// Rows of a table, every second one, in an irregular order.
 fn bench_index(session: &mut Session, dtype: DType, bytes: usize) -> Outcome {
     if !session.wants_any(&["index_gather", "index_scatter", "index_scatter_add"]) {
         return Ok(());
@@ -335,7 +335,7 @@ fn bench_index(session: &mut Session, dtype: DType, bytes: usize) -> Outcome {
     let indices = Indices::from_slice(&stream, &chosen, rows)?;
     let mut table = random(&stream, dtype, rows, 5)?;
     let values = gather(&stream, &table, 0, &indices)?;
-    // The oracle sees the rows that are compared.
+    // The oracle gets the rows that are compared.
     let shown = COMPARED / COLUMNS;
     let mut want = Vec::new();
     for &row in chosen.iter().take(shown) {

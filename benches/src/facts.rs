@@ -1,28 +1,28 @@
-//! Where and when a measurement was made.
+//! The time, place and device of a measurement.
 
 use ironwarp::Device;
 use std::fmt;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Columns asked of `nvidia-smi`: what explains a slow run.
+/// Columns queried from `nvidia-smi`. They explain a slow run.
 const SMI_COLUMNS: &str = "driver_version,clocks.sm,clocks.mem,clocks.max.sm,power.draw,temperature.gpu,clocks_event_reasons.active";
 
-/// The facts that belong to every record.
+/// The facts in every record.
 #[derive(Debug, Clone)]
 pub struct Facts {
     /// Name of the device.
     pub device: String,
-    /// Which driver answered.
+    /// The name of the driver.
     pub driver: String,
     /// UTC, ISO 8601.
     pub date: String,
-    /// How the program was called.
+    /// The program's command line.
     pub command: String,
 }
 
 impl Facts {
-    /// Those of this process and `device`.
+    /// The facts of this process and `device`.
     pub fn of(device: &Device) -> Self {
         let driver = match driver::backend() {
             Ok(driver::Backend::Nvidia { version }) => {
@@ -48,7 +48,7 @@ impl fmt::Display for Facts {
     }
 }
 
-/// Clocks, power and throttle reasons right now, or why they are not known.
+/// Clocks, power and throttle reasons at this moment, or the reason why they are unknown.
 pub fn clocks() -> String {
     let query = format!("--query-gpu={SMI_COLUMNS}");
     match Command::new("nvidia-smi").args([query.as_str(), "--format=csv,noheader"]).output() {

@@ -1,13 +1,15 @@
-//! Measuring kernels: what the programs under `benches/` share.
+//! The measuring code that the programs under `benches/` share.
 //!
-//! Each program is a criterion benchmark that also runs alone, without cargo, on a machine that has only the driver:
+//! Each program is a criterion benchmark. It also runs alone, without cargo, on a machine that has only the
+//! driver:
 //!
 //! ```text
 //! basic [--quick] [--out DIR] [--only TEXT]
 //! ```
-//! criterion drives warm-up and sampling; a sample is the time between two events on the stream, so what is measured is the device
-//! and not the host. Results are checked against the oracle in the same program, before the table is printed. `--out` writes every
-//! sample as CSV. On a GPU the same ops of PyTorch and cuBLASLt are timed between our samples, by a Python process ([`Peers`]).
+//! criterion drives warm-up and sampling. A sample is the time between two events on the stream, so it
+//! measures the device and not the host. The same program checks the results against the oracle before it
+//! prints the table. `--out` writes every sample as CSV. On a GPU, a Python process times the same ops of
+//! PyTorch and cuBLASLt between our samples ([`Peers`]).
 
 mod facts;
 mod options;

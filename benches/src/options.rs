@@ -3,29 +3,29 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// What the command line asks for.
+/// The options on the command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Few samples and small inputs: does it run, not how fast.
+    /// Few samples and small inputs. Shows whether the code runs, not how fast.
     pub quick: bool,
-    /// Folder for the samples.
+    /// The folder for the samples.
     pub out: Option<PathBuf>,
-    /// Only rows whose name contains one of these, which commas separate.
+    /// Only rows whose name contains one of these comma-separated texts.
     pub only: Option<String>,
-    /// Instead of its table the program shows every way to do a row, where it knows several.
+    /// Shows every configuration of a row instead of the table, in programs that have several.
     pub every: bool,
 }
 
-/// An argument that means nothing.
+/// An invalid argument.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
-    /// Not an option.
+    /// An unknown option.
     #[error("unknown argument `{0}`\nusage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every]")]
     Unknown(String),
-    /// An option whose value is missing.
+    /// An option without its value.
     #[error("`{0}` needs a value\nusage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every]")]
     NoValue(String),
-    /// A part of `--only` that is in no row's name.
+    /// A part of `--only` that no row's name contains.
     #[error("`--only {part}`: no row of this program has that in its name; its rows are {}", .names.join(", "))]
     NoRow {
         /// The part.
@@ -35,7 +35,7 @@ pub enum OptionsError {
     },
 }
 
-/// The sentence: a program's `main` shows the error that it returns in this form.
+/// Prints the message: a program's `main` prints its error in this form.
 impl fmt::Debug for OptionsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -43,7 +43,7 @@ impl fmt::Debug for OptionsError {
 }
 
 impl Options {
-    /// Reads the arguments that follow the program's name. `--bench`, which cargo adds, means nothing; `--test`, which
+    /// Parses the arguments after the program's name. Ignores `--bench`, which cargo adds. `--test`, which
     /// `cargo test --benches` adds, means `--quick`.
     ///
     /// # Errors
@@ -65,25 +65,25 @@ impl Options {
         Ok(options)
     }
 
-    /// Whether `--only` lets a row of this name through.
+    /// Whether `--only` selects a row of this name.
     pub fn wants(&self, name: &str) -> bool {
         self.only.as_ref().is_none_or(|only| only.split(',').any(|part| name.contains(part)))
     }
 }
 
-/// The rows that a program has asked about, each `NAME` or `NAME/SHAPE`.
+/// The rows that a program has asked about, each as `NAME` or `NAME/SHAPE`.
 #[derive(Debug, Default)]
 pub struct Seen(Vec<String>);
 
 impl Seen {
-    /// Notes a row.
+    /// Records a row.
     pub fn note(&mut self, row: &str) {
         if !self.0.iter().any(|seen| seen == row) {
             self.0.push(row.to_owned());
         }
     }
 
-    /// Whether every part of `--only` is in some row's name; asked when all rows are known.
+    /// Checks that every part of `--only` is in some row's name. Called when all rows are known.
     ///
     /// # Errors
     /// [`OptionsError::NoRow`].

@@ -1,7 +1,9 @@
-//! Peers: what a user would pick instead, timed in a process of their own, sample by sample between ours.
+//! Peers: the libraries that a user would otherwise choose. A separate process times them, alternating with
+//! our samples.
 //!
-//! `baselines/serve.py` is started once, found beside the program (`../baselines`) or in the source tree, and told by JSON lines what to
-//! prepare and when to take a sample. Both processes have their own context on the same device, and only one of them works at a time.
+//! `baselines/serve.py` is started once. It is found beside the program (`../baselines`) or in the source
+//! tree. JSON lines tell it what to prepare and when to take a sample. Both processes have their own context
+//! on the same device, and only one of them works at a time.
 
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
@@ -14,13 +16,14 @@ use std::time::Duration;
 
 const SCRIPT: &str = "serve.py";
 const PYTHON: &str = "python3";
-/// Loading PyTorch, or a search among cuBLASLt's algorithms, takes seconds; more is a process that hangs.
+/// The time limit for an answer. Loading PyTorch, or a search among cuBLASLt's algorithms, takes seconds;
+/// more means a hang.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Why there is no peer.
+/// The reason why a peer is missing.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
-    /// The script is in none of the places where it should be.
+    /// The script was not found.
     #[error("no {SCRIPT} in {}", .searched.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(" or "))]
     NoScript {
         /// Folders searched.
@@ -35,23 +38,23 @@ pub enum PeerError {
     /// The process does not answer.
     #[error("the peers' process has not answered `{request}` for {} s", PATIENCE.as_secs())]
     Silent {
-        /// What it was asked.
+        /// The request.
         request: String,
     },
-    /// An answer that means nothing.
+    /// An invalid answer.
     #[error("the peers' process answered `{answer}` to `{request}`")]
     Nonsense {
-        /// What it was asked.
+        /// The request.
         request: String,
-        /// What it said.
+        /// The answer.
         answer: String,
     },
-    /// It cannot do what was asked, and says why.
+    /// The process refused the request, with a reason.
     #[error("`{request}` is refused: {why}")]
     Refused {
-        /// What it was asked.
+        /// The request.
         request: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
@@ -76,7 +79,7 @@ impl Process {
             return Err(PeerError::Ended);
         };
         let (sender, answers) = channel();
-        // Ends with the process, or when nobody waits for answers any more.
+        // Ends with the process, or when the receiver is dropped.
         std::thread::spawn(move || {
             BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
@@ -103,19 +106,20 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It would end by itself at the end of its input, unless it hangs. Whether the signal finds it alive does not matter.
+        // The process ends by itself at the end of its input, unless it hangs. The result is ignored: the
+        // process may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The process that times peers.
+/// The process that times the peers.
 pub struct Peers {
     process: Rc<RefCell<Process>>,
 }
 
 impl Peers {
-    /// Starts the process. Whether it has PyTorch and a device shows with [`Peers::facts`].
+    /// Starts the process. [`Peers::facts`] shows whether it has PyTorch and a device.
     ///
     /// # Errors
     /// [`PeerError::NoScript`] or [`PeerError::Start`].
@@ -124,17 +128,17 @@ impl Peers {
         Ok(Peers { process: Rc::new(RefCell::new(process)) })
     }
 
-    /// Device and versions, as the process sees them.
+    /// Device and versions, as reported by the process.
     ///
     /// # Errors
-    /// [`PeerError`], such as a refusal that says what Python lacks.
+    /// [`PeerError`], for example a refusal that says what Python lacks.
     pub fn facts(&self) -> Result<String, PeerError> {
         let request = json!({ "facts": true });
         let answer = self.process.borrow_mut().ask(&request)?;
         Ok(field(&request, &answer, "facts", Value::as_str)?.to_owned())
     }
 
-    /// Has an op made ready: `{"prepare": "TOPIC.OP", ..}`, see `baselines/serve.py`.
+    /// Prepares an op: `{"prepare": "TOPIC.OP", ..}`, see `baselines/serve.py`.
     ///
     /// # Errors
     /// [`PeerError`].
@@ -143,33 +147,33 @@ impl Peers {
         let id = field(request, &answer, "id", Value::as_u64)?;
         let label = field(request, &answer, "label", Value::as_str)?.to_owned();
         let peer = Peer { process: self.process.clone(), id, label, per_run: Cell::new(f64::NAN) };
-        // How long a run takes, so that the samples can be as long as ours.
+        // The time of one run. It sets the length of later samples, so that they match ours.
         peer.sample(1)?;
         Ok(peer)
     }
 }
 
-/// An op that is ready. Its operands are freed when it is dropped.
+/// A prepared op. Dropping it frees its operands.
 pub struct Peer {
     process: Rc<RefCell<Process>>,
     id: u64,
     label: String,
-    /// Milliseconds of a run in the last sample.
+    /// Milliseconds per run in the last sample.
     per_run: Cell<f64>,
 }
 
 impl Peer {
-    /// What it is called in tables.
+    /// Its name in tables.
     pub fn label(&self) -> &str {
         &self.label
     }
 
-    /// Takes a sample of about so many milliseconds: how many runs, and their milliseconds.
+    /// Takes a sample of about that many milliseconds. Returns the number of runs and their milliseconds.
     ///
     /// # Errors
     /// [`PeerError`].
     pub fn sample_for(&self, milliseconds: f64) -> Result<(u64, f64), PeerError> {
-        // A cast of what is not a number, or too large, saturates.
+        // The cast saturates: NaN becomes 0, and a large number the maximum.
         self.sample(((milliseconds / self.per_run.get()).round() as u64).clamp(1, MOST_RUNS))
     }
 
@@ -185,12 +189,12 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // A process that has ended has freed everything.
+        // If the process has ended, everything is freed.
         let _ = self.process.borrow_mut().ask(&json!({ "drop": self.id }));
     }
 }
 
-/// Runs of a sample at most, whatever a sample of one has said.
+/// The most runs per sample.
 const MOST_RUNS: u64 = 1 << 20;
 
 fn field<'a, T>(
@@ -205,7 +209,7 @@ fn field<'a, T>(
         .ok_or_else(|| PeerError::Nonsense { request: request.to_string(), answer: answer.to_string() })
 }
 
-/// In a bundle programs lie in `benches` beside `baselines`; cargo's lie elsewhere.
+/// In a bundle, programs lie in `benches` beside `baselines`. cargo's programs lie elsewhere.
 fn find_script() -> Result<PathBuf, PeerError> {
     let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.parent()?.join("baselines")));
     let searched: Vec<PathBuf> =
@@ -221,7 +225,7 @@ mod tests {
     use super::{PeerError, Peers};
     use serde_json::json;
 
-    /// Where there is no Python there are no peers, and nothing to test.
+    /// Without Python there are no peers, and nothing to test.
     fn start() -> Option<Peers> {
         match Peers::start() {
             Ok(peers) => Some(peers),
@@ -239,7 +243,7 @@ mod tests {
         let peer = peers.prepare(&json!({ "prepare": "check.clock", "milliseconds": 2 })).unwrap();
         assert_eq!(peer.label(), "clock");
         let (runs, milliseconds) = peer.sample_for(20.0).unwrap();
-        // Ten, or fewer where the machine let the first one wait.
+        // Ten, or fewer if the machine delayed the first one.
         assert!((1..=10).contains(&runs), "{runs} runs");
         assert!(milliseconds >= 2.0 * runs as f64, "{milliseconds} ms for {runs} runs");
     }

@@ -1,20 +1,20 @@
-//! Rows of results: statistics, the table, the CSV.
+//! Rows of results: statistics, the table and the CSV.
 
 use std::fmt::Write;
 
-/// What one run of a kernel does, for its rate.
+/// The work of one run of a kernel, for its rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Work {
     /// Bytes read and written.
     Bytes(u64),
     /// Floating-point operations.
     Flops(u64),
-    /// Calls of a function that do nothing else worth counting.
+    /// Calls of a function whose own cost is measured.
     Calls(u64),
 }
 
 impl Work {
-    /// As a number, and its unit in the CSV.
+    /// The amount, and its unit in the CSV.
     fn amount(self) -> (u64, &'static str) {
         match self {
             Work::Bytes(bytes) => (bytes, "B"),
@@ -23,7 +23,7 @@ impl Work {
         }
     }
 
-    /// GB/s or TFLOP/s for a run of that length; nanoseconds of a call.
+    /// GB/s or TFLOP/s for a run of that length, or nanoseconds per call.
     pub fn rate(self, milliseconds: f64) -> f64 {
         match self {
             Work::Bytes(bytes) => bytes as f64 / milliseconds / 1e6,
@@ -41,36 +41,36 @@ impl Work {
     }
 }
 
-/// The row that others are a share of: measured whatever `--only` says.
+/// The row to which others are compared. It is measured whatever `--only` selects.
 pub const COPY: &str = "copy";
 
-/// The program whose rows are ours.
+/// The program name of our rows.
 pub const OURS: &str = "ironwarp";
 
 /// Measurements of one kernel at one shape.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// [`OURS`], or the peer that does the same.
+    /// [`OURS`], or the peer's name.
     pub program: String,
     /// Kernel.
     pub name: String,
     /// Shape, such as `4096x4096x4096`.
     pub shape: String,
-    /// What one run does.
+    /// The work of one run.
     pub work: Work,
     /// Runs and milliseconds of each sample.
     pub samples: Vec<(u64, f64)>,
 }
 
 impl Row {
-    /// Milliseconds of one run, one value a sample, ascending.
+    /// Milliseconds per run, one value per sample, ascending.
     fn times(&self) -> Vec<f64> {
         let mut times: Vec<f64> = self.samples.iter().map(|(runs, ms)| ms / *runs as f64).collect();
         times.sort_by(f64::total_cmp);
         times
     }
 
-    /// Milliseconds of one run in the `part`-quantile; NaN without samples.
+    /// The `part`-quantile of the milliseconds per run. NaN without samples.
     pub fn quantile(&self, part: f64) -> f64 {
         let times = self.times();
         let place = (times.len().saturating_sub(1) as f64 * part).round() as usize;
@@ -96,7 +96,7 @@ pub fn csv(rows: &[Row]) -> String {
     text
 }
 
-/// How many times faster than the best of its peers one of our rows is, by medians; none without peers.
+/// The speed-up of one of our rows over its best peer, by medians. `None` without peers.
 fn against_peers(ours: &Row, rows: &[Row]) -> Option<f64> {
     let peers =
         rows.iter().filter(|row| row.program != OURS && row.name == ours.name && row.shape == ours.shape);
@@ -104,8 +104,8 @@ fn against_peers(ours: &Row, rows: &[Row]) -> Option<f64> {
     Some(best / ours.quantile(0.5))
 }
 
-/// The table for people. Rates in bytes are also given as a share of the row `copy`, when there is one, and our rows are
-/// compared with the best of their peers.
+/// The table for people. Rates in bytes are also given as a share of the row `copy`, if it exists. Our rows
+/// are compared with the best of their peers.
 pub fn table(rows: &[Row]) -> String {
     let copy = rows.iter().find(|row| row.name == COPY && row.program == OURS).map(Row::rate);
     let mut text = format!(
@@ -139,7 +139,8 @@ pub fn table(rows: &[Row]) -> String {
     text
 }
 
-/// For each kernel with peers: how often, how its speed compares with the better peer's on geometric average, and where it is worst.
+/// For each kernel with peers: the number of rows, the geometric mean of its speed relative to the best peer,
+/// and its worst row.
 pub fn summary(rows: &[Row]) -> String {
     let mut kernels: Vec<(&str, Vec<(f64, &str)>)> = Vec::new();
     for row in rows.iter().filter(|row| row.program == OURS) {

@@ -11,33 +11,33 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What the steps of a bench program return.
+/// The result of a step of a bench program.
 pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// Samples of a row in a full run.
+/// Samples per row in a full run.
 const SAMPLES: usize = 20;
-/// Time that criterion warms up, and then measures, for a row of a full run.
+/// Warm-up time per row in a full run, and then the measuring time.
 const MEASURE: Duration = Duration::from_millis(400);
-/// The same of a quick run. criterion takes ten samples at least.
+/// The same for a quick run. criterion takes at least ten samples.
 const QUICK_SAMPLES: usize = 10;
 const QUICK_MEASURE: Duration = Duration::from_millis(1);
-/// Samples of a glance, their least milliseconds, and replays at most.
+/// For a glance: samples, their least milliseconds, and the most replays.
 const GLANCES: usize = 5;
 const GLANCE_MS: f64 = 2.0;
 const GLANCE_GROUPS: f64 = 100.0;
 
-/// Device, stream, options and the rows measured so far.
+/// The device, stream, options and rows measured so far.
 pub struct Session {
     /// The device measured.
     pub device: Device,
     /// The stream on which everything runs.
     pub stream: Stream,
-    /// What the command line asked for.
+    /// The options on the command line.
     pub options: Options,
     name: &'static str,
     facts: Facts,
     criterion: Criterion,
-    /// Started for the first row that has any.
+    /// Started for the first row with peers.
     peers: Option<Result<Peers, Box<dyn Error>>>,
     rows: Vec<Row>,
     seen: RefCell<Seen>,
@@ -47,10 +47,11 @@ pub struct Session {
 type Samples = Vec<(u64, f64)>;
 
 impl Session {
-    /// Runs a program: options, session, `body`, the files and the table. The body measures with [`Session::measure`].
+    /// Runs a program: options, session, `body`, the files and the table. The body measures with
+    /// [`Session::measure`].
     ///
     /// # Errors
-    /// Wrong options, no device, a file that cannot be written, or what the body returns.
+    /// Wrong options, no device, a file that cannot be written, or an error of the body.
     pub fn run(name: &'static str, body: impl FnOnce(&mut Session) -> Outcome) -> Outcome {
         let options = Options::parse(std::env::args().skip(1))?;
         let device = Device::open(0)?;
@@ -69,24 +70,25 @@ impl Session {
         session.finish()
     }
 
-    /// Whether inputs are to be small: asked for, or because the software device is slow.
+    /// Whether inputs must be small: on request, or because the software device is slow.
     pub fn small(&self) -> bool {
         self.options.quick || self.device.is_software()
     }
 
-    /// Whether the row is wanted; asked before its inputs are made. What is measured all the same is left out of the table.
+    /// Whether the row is wanted. Ask before its inputs are made. Unwanted rows are left out of the table.
     pub fn wants(&self, name: &str) -> bool {
         self.seen.borrow_mut().note(name);
         self.options.wants(name)
     }
 
-    /// Whether any of these rows is wanted, for inputs that they share.
+    /// Whether any of these rows is wanted. For inputs that the rows share.
     pub fn wants_any(&self, names: &[&str]) -> bool {
-        // All of them are asked about, so that all are known.
+        // Asks about all rows, so that all names are known.
         names.iter().filter(|name| self.wants(name)).count() > 0
     }
 
-    /// How many sets of operands of `bytes` in all a row should rotate through, so that none is found in the L2 cache.
+    /// The number of operand sets of `bytes` bytes each that a row must rotate through, so that none stays in
+    /// the L2 cache.
     pub fn rotation(&self, bytes: u64) -> usize {
         const SETS: u64 = 16;
         if self.small() {
@@ -111,8 +113,8 @@ impl Session {
     }
 
     /// As [`Session::measure`], with a sample of each peer after each of ours. `peers` are requests such as
-    /// `json!({"prepare": "basic.exp", "shape": [1024, 1024], "dtype": "bf16", "sets": 4})`; see `baselines/serve.py`. A peer that
-    /// cannot be had is named and left out, all of them where there is no GPU.
+    /// `json!({"prepare": "basic.exp", "shape": [1024, 1024], "dtype": "bf16", "sets": 4})`; see
+    /// `baselines/serve.py`. An unavailable peer is reported and left out. Without a GPU all are left out.
     ///
     /// # Errors
     /// The first error of a run or an event.
@@ -151,7 +153,7 @@ impl Session {
                     run(next - 1)
                 })
             };
-            // The first run fills what a peer's kernels have emptied, and belongs to no sample.
+            // The first run refills the caches after a peer's kernels. It belongs to no sample.
             queue(1)?;
             stream.record(&start)?;
             queue(groups)?;
@@ -161,8 +163,8 @@ impl Session {
         })
     }
 
-    /// Median milliseconds of a run by few short samples, where `run` queues `group` of them: to see which of several ways is the fastest. No
-    /// row of the table.
+    /// Median milliseconds per run of a few short samples, where `run` queues `group` runs. It finds the
+    /// fastest of several configurations, and adds no row to the table.
     ///
     /// # Errors
     /// The first error of a run or an event.
@@ -183,7 +185,8 @@ impl Session {
         Ok(times[GLANCES / 2])
     }
 
-    /// As [`Session::measure_beside`], by the host's clock: `run(runs)` does so many runs, and the device is idle before and after.
+    /// As [`Session::measure_beside`], by the host's clock: `run(runs)` does that many runs, and the device
+    /// is idle before and after.
     ///
     /// # Errors
     /// The first error of a run.
@@ -205,8 +208,8 @@ impl Session {
         })
     }
 
-    /// As [`Session::measure_host`], without the device's time: `run(runs)` queues so many runs, a burst at a time that the
-    /// device's queue has room for, and only that is timed.
+    /// As [`Session::measure_host`], without the device's time. `run(runs)` queues that many runs, in bursts
+    /// that fit into the device's queue, and only the queueing is timed.
     ///
     /// # Errors
     /// The first error of a run.
@@ -221,7 +224,8 @@ impl Session {
         self.sample_beside(name, shape, work, &[], None, sample)
     }
 
-    /// As [`Session::measure_calls`]. Each sample is followed by one of `other`, of as many runs: the row's peer, in this process.
+    /// As [`Session::measure_calls`]. A sample of `other`, with as many runs, follows each sample: it is the
+    /// row's peer in this process.
     ///
     /// # Errors
     /// The first error of a run.
@@ -238,8 +242,9 @@ impl Session {
         self.sample_beside(name, shape, work, &[], Some((label, &mut other)), sample)
     }
 
-    /// Has criterion call `sample(runs)`. It returns how many runs it made, at least as many, and their milliseconds. After each call comes
-    /// a sample of `local` with as many runs, and one of each peer that takes as long.
+    /// Lets criterion call `sample(runs)`. It returns the number of runs, which may be higher, and their
+    /// milliseconds. After each call comes a sample of `local` with as many runs, and one of each peer with
+    /// the same duration.
     fn sample_beside(
         &mut self,
         name: &str,
@@ -255,13 +260,13 @@ impl Session {
         let mut peers: Vec<(Peer, Samples)> =
             self.prepare(peers).into_iter().map(|peer| (peer, Samples::new())).collect();
         let mut local_samples = Samples::new();
-        // The first run loads the module; it belongs to no sample.
+        // The first run loads the module. It belongs to no sample.
         sample(1)?;
-        // criterion's routine cannot return an error: it is kept until afterwards.
+        // criterion's routine cannot return an error, so the error is kept until afterwards.
         let failure = RefCell::new(None);
         let mut samples = Samples::new();
         let mut group = self.criterion.benchmark_group(self.name);
-        // Samples of equal length: the peers' are as long as ours.
+        // Samples of equal length: the peers' samples are as long as ours.
         group.sampling_mode(SamplingMode::Flat);
         group.bench_function(BenchmarkId::new(name, shape), |bencher| {
             let mut both = |runs| -> ironwarp::Result<_> {
@@ -287,7 +292,7 @@ impl Session {
         if let Some(error) = failure.into_inner() {
             return Err(error.into());
         }
-        // What came before the last ones was warm-up.
+        // The samples before the last ones were warm-up.
         let count = sample_count(&self.options);
         let mut medians = Vec::new();
         let mut row = |program: &str, samples: &mut Samples| {
@@ -302,7 +307,8 @@ impl Session {
             row(label, &mut local_samples);
         }
         peers.iter_mut().for_each(|(peer, samples)| row(peer.label(), samples));
-        // The table comes at the end; a long run shows how it goes, and one that is cut short keeps what it has measured.
+        // The table is printed at the end. This line shows the progress of a long run, and an interrupted run
+        // keeps its results.
         println!("{name} {shape}: {}", medians.join(", "));
         if let Some(folder) = &self.options.out {
             write_csv(folder, self.name, "", &self.rows)?;
@@ -310,7 +316,7 @@ impl Session {
         Ok(())
     }
 
-    /// The peers that can be had; says which cannot, and why.
+    /// The available peers. Reports the others, with the reason.
     fn prepare(&mut self, requests: &[Value]) -> Vec<Peer> {
         if requests.is_empty() {
             return Vec::new();
@@ -346,15 +352,15 @@ impl Session {
     }
 }
 
-/// Makes at least so many runs; returns how many, and their milliseconds.
+/// Makes at least that many runs. Returns their number and milliseconds.
 type Sample<'a> = dyn FnMut(u64) -> ironwarp::Result<(u64, f64)> + 'a;
 
-/// Times the host's part of runs, a burst at a time that the device's queue has room for.
+/// Times the host's part of the runs, in bursts that fit into the device's queue.
 fn in_bursts(
     device: Device,
     mut run: impl FnMut(u64) -> ironwarp::Result<()>,
 ) -> impl FnMut(u64) -> ironwarp::Result<(u64, f64)> {
-    /// A GPU takes about a thousand launches before the host has to wait.
+    /// A GPU queues about a thousand launches before the host has to wait.
     const BURST: u64 = 200;
     move |runs| {
         let (mut left, mut spent) = (runs, Duration::ZERO);
@@ -373,19 +379,21 @@ fn in_bursts(
 
 fn start_peers() -> Result<Peers, Box<dyn Error>> {
     let peers = Peers::start()?;
-    // Whether Python has PyTorch and sees the device.
+    // Checks that Python has PyTorch and sees the device.
     peers.facts()?;
     Ok(peers)
 }
 
-/// Takes a peer's sample. One that fails is named, and gone: a row of fewer samples would not be comparable.
+/// Takes a peer's sample. A peer that fails is reported and dropped: a row with fewer samples would not be
+/// comparable.
 fn add_sample(peer: &Peer, milliseconds: f64, samples: &mut Samples) -> bool {
     let sample = peer.sample_for(milliseconds);
     let report = |error: &PeerError| println!("no peer `{}` any more: {error}", peer.label());
     sample.inspect_err(report).map(|sample| samples.push(sample)).is_ok()
 }
 
-/// Shortest time that criterion is told: the software device's clock may not see a run at all, and a rate must be finite.
+/// The shortest time that criterion is told. The software device's clock may show 0 for a run, and a rate
+/// must be finite.
 const MIN_MS: f64 = 1e-6;
 
 fn sample_count(options: &Options) -> usize {

@@ -7,6 +7,7 @@ const MAX_COLUMNS: usize = 110;
 
 /// The folders where the rules hold.
 const FOLDERS: &[&str] = &[
+    "benches/",
     "crates/arena/",
     "crates/driver/",
     "crates/layout/",
