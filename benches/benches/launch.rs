@@ -153,9 +153,9 @@ type CuLaunchKernel = unsafe extern "C" fn(
     *mut *mut c_void,
 ) -> i32;
 
-/// What a plain launch costs beside a bare loop of the driver's own call: the same kernel, configuration and
-/// parameters, sample by sample in turn. The host's part alone; both on streams of their own, `x` and `y` by
-/// buffers for us and by addresses for the loop.
+/// A plain launch beside a bare loop of the driver's own call: the same kernel, configuration and parameters,
+/// alternating sample by sample. Only the host's part is measured. Each uses its own stream. We pass `x` and
+/// `y` as buffers; the loop passes addresses.
 fn bench_plain(session: &mut Session) -> Outcome {
     if !session.wants("launch_plain_call") {
         return Ok(());
