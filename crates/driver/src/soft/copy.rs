@@ -198,7 +198,7 @@ impl Driver {
             return Err((
                 code::ILLEGAL_ADDRESS,
                 format!(
-                    "a copy of {width} x {height} x {depth} bytes from {:#x} to {:#x} came to its turn when one of them was freed\n  \
+                    "a copy of {width} x {height} x {depth} bytes from {:#x} to {:#x} ran after one of them was freed\n  \
                      hint: keep memory until the stream has done the copy",
                     transfer.from.address, transfer.to.address
                 ),
@@ -231,7 +231,7 @@ impl Driver {
             return Err((
                 code::ILLEGAL_ADDRESS,
                 format!(
-                    "a fill of {:#x} came to its turn when the memory was freed\n  hint: keep memory until the stream has done the fill",
+                    "a fill of {:#x} ran after the memory was freed\n  hint: keep memory until the stream has done the fill",
                     fill.address
                 ),
             ));

@@ -124,7 +124,7 @@ fn check_arch(arch: &str) -> Result<(), Refused> {
             Err(Refused(code::INVALID_PTX, log))
         }
         Err(_) => {
-            Err(Refused(code::INVALID_PTX, format!("{arch:?} is no architecture: write sm_80, sm_90a, ..")))
+            Err(Refused(code::INVALID_PTX, format!("{arch:?} is not an architecture: write sm_80, sm_90a, ..")))
         }
     }
 }
