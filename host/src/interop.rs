@@ -55,8 +55,8 @@ impl<T: Pod + DeviceCopy> DeviceBuffer<T> {
     /// for the work that uses them.
     ///
     /// # Errors
-    /// [`Error::NotCapturable`] while any stream of the device is being captured, or the driver's error, also of work queued
-    /// earlier. The buffer is freed then.
+    /// [`Error::NotCapturable`] while a capture is under way and a capture or graph uses the buffer, or the driver's
+    /// error, also of work queued earlier. The buffer is freed then.
     pub fn into_cust(self) -> Result<cust::memory::DeviceBuffer<T>> {
         let len = self.len();
         let address = self.release()?;

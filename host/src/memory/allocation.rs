@@ -100,11 +100,13 @@ impl Allocation {
             return Ok(address);
         }
         let stream = self.memory.uses.writer();
-        if stream.device().captures().any() {
+        // A capture that uses the memory shares it.
+        let is_shared = Arc::get_mut(&mut self.memory).is_none();
+        if stream.capture()?.is_some() || (is_shared && stream.device().captures().any()) {
             return Err(Error::NotCapturable {
                 operation: "DeviceBuffer::into_cust",
-                reason: "what a stream that is being captured does to the buffer is not done before its graph is replayed",
-                hint: "hand buffers to cust before the capture or after it",
+                reason: "captured work on the buffer is not done before its graph is replayed",
+                hint: "hand the buffer to cust before the capture or after it",
             });
         }
         if matches!(self.memory.owner, Owner::Driver)

@@ -67,12 +67,15 @@ fn nothing_is_a_buffer_too() -> Result<()> {
 }
 
 #[test]
-fn a_capture_hands_nothing_to_cust() -> Result<()> {
+fn a_capture_hands_none_of_its_buffers_to_cust() -> Result<()> {
     // A capture forbids others to wait for the device or to take memory from it.
     testkit::own_process!();
     let Bench { stream, .. } = Bench::open()?;
     let mut nothing = DeviceBuffer::<f32>::zeroed(&stream, 0)?;
+    let other = DeviceBuffer::from_slice(&stream, &[1u32, 2, 3])?;
     let mut graph = Graph::capture(&stream, (), |stream, ()| {
+        // The capture does not concern this one.
+        assert_eq!(other.into_cust()?.as_host_vec()?, [1, 2, 3]);
         let buffer = DeviceBuffer::<u32>::zeroed(stream, 3)?;
         let given = buffer.into_cust().map(drop);
         expect_error("into_cust", given, |e| matches!(e, Error::NotCapturable { .. }))?;
