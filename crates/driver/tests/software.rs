@@ -202,6 +202,10 @@ fn handles_that_are_gone_or_of_another_kind_are_refused() -> Check {
 
 static mut FROM_HOST_FUNCTION: u32 = 0;
 
+/// A host function that calls the driver, which is not allowed.
+///
+/// # Safety
+/// Nothing else accesses `FROM_HOST_FUNCTION` meanwhile.
 unsafe extern "C" fn call_the_driver(_data: *mut c_void) {
     let mut address = 0;
     // SAFETY: an out-pointer to a live variable; nothing else accesses the static while the program waits for

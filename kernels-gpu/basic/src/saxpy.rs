@@ -69,6 +69,10 @@ fn elements_to_boundary(pointer: *const f32) -> usize {
 }
 
 /// A whole tile with 16-byte accesses.
+///
+/// # Safety
+/// `x` and `y` hold a tile and are aligned to 16 bytes. `lane` is below `THREADS`, and each thread has its
+/// own.
 #[inline(always)]
 unsafe fn vector_tile(a: f32, x: *const f32, y: *mut f32, lane: u32) {
     let place = (lane * VECTOR) as usize;
@@ -81,6 +85,9 @@ unsafe fn vector_tile(a: f32, x: *const f32, y: *mut f32, lane: u32) {
 }
 
 /// The first `count` elements of a tile with 4-byte accesses, a thread's loads all under way at a time.
+///
+/// # Safety
+/// `x` and `y` hold `count` elements. `lane` is below `THREADS`, and each thread has its own.
 #[inline(always)]
 unsafe fn scalar_tile(a: f32, x: *const f32, y: *mut f32, lane: u32, count: u32) {
     let places = [0, 1, 2, 3].map(|step| lane + step * THREADS);

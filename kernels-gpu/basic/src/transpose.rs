@@ -109,6 +109,9 @@ impl Side {
 }
 
 /// This thread's 4 x 4 square of the tile at `(row, column)`; what lies outside of the matrix is 0.
+///
+/// # Safety
+/// `x` is valid for reads of its lines, and [`Side::has_units`].
 #[inline(always)]
 unsafe fn load_square(x: Side, row: u32, column: u32) -> [[f32; 4]; 4] {
     let first = row + thread::thread_idx_x() / UNITS * VECTOR;
@@ -131,6 +134,10 @@ fn shared_offset(line: u32, unit: u32) -> u32 {
     (line * UNITS + swizzle_units(unit, line / VECTOR)) * UNIT_BYTES
 }
 
+/// Writes this thread's square to shared memory, transposed.
+///
+/// # Safety
+/// `tile` is the address of a whole tile in shared memory, which no other thread reads meanwhile.
 #[inline(always)]
 unsafe fn store_transposed(tile: u32, square: [[f32; 4]; 4]) {
     let unit = thread::thread_idx_x() / UNITS;
@@ -143,6 +150,11 @@ unsafe fn store_transposed(tile: u32, square: [[f32; 4]; 4]) {
 }
 
 /// Copies this thread's four units of the transposed tile to `y`, whose tile begins at `(line, position)`.
+///
+/// # Safety
+/// * `tile` is the address of a whole tile in shared memory that all threads have written, with a barrier
+///   since.
+/// * `y` is valid for writes of its lines, and [`Side::has_units`]. No other block has its tile.
 #[inline(always)]
 unsafe fn store_lines(tile: u32, y: Side, line: u32, position: u32) {
     let unit = thread::thread_idx_x() % UNITS;
@@ -175,6 +187,9 @@ fn element_offset(line: u32, position: u32) -> u32 {
 }
 
 /// This thread's elements of the tile at `(row, column)`; what lies outside of the matrix is 0.
+///
+/// # Safety
+/// `x` is valid for reads of its lines.
 #[inline(always)]
 unsafe fn load_elements(x: Side, row: u32, column: u32) -> [f32; ELEMENTS] {
     let mut elements = [0.0; ELEMENTS];
@@ -190,6 +205,11 @@ unsafe fn load_elements(x: Side, row: u32, column: u32) -> [f32; ELEMENTS] {
 }
 
 /// Writes this thread's elements of the transposed tile to `y`, whose tile begins at `(line, position)`.
+///
+/// # Safety
+/// * `tile` is the address of a whole tile in shared memory that all threads have written, with a barrier
+///   since.
+/// * `y` is valid for writes of its lines. No other block has its tile.
 #[inline(always)]
 unsafe fn store_elements(tile: u32, y: Side, line: u32, position: u32) {
     for index in 0..ELEMENTS as u32 {

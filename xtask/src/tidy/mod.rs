@@ -2,6 +2,7 @@
 //! prove that it can fail.
 
 mod code;
+mod contracts;
 mod dependencies;
 mod docs;
 mod kernels;
@@ -18,9 +19,10 @@ use crate::workspace;
 
 pub const HELP: &str = "
 Checks what neither compiler nor linter can: where assembly and driver calls may stand, how long files are, that
-unsafe code says why it is sound, which package may depend on which and which module of the host package on
-which, that every kernel has an op, an oracle, a test, a bench row and a budget line, that comments are short and
-plain, and that the documents' links lead somewhere and the book leaves nothing out.
+unsafe code says why it is sound and unsafe functions what they ask, which package may depend on which and which
+module of the host package on which, that every kernel has an op, an oracle, a test, a bench row and a budget
+line, that comments are short and plain, and that the documents' links lead somewhere and the book leaves nothing
+out.
 
 Usage: cargo xtask tidy
 
@@ -60,6 +62,7 @@ pub fn check() -> Result<(), Error> {
     let sources = read_sources()?;
     let mut findings = Vec::new();
     findings.extend(rules::check(&sources));
+    findings.extend(contracts::check(&sources));
     findings.extend(prose::check(&sources));
     findings.extend(layers::check(&sources));
     findings.extend(dependencies::check(workspace::root())?);

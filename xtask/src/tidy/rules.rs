@@ -9,7 +9,7 @@ const STATEMENT_LINES: usize = 3;
 
 /// Code with no reason to be sound: kernels as users of Rust-CUDA write them, kernels that are wrong on purpose
 /// with right ones beside them for the checker to judge, and calls that must not compile.
-const UNREASONED: &[&str] = &[
+pub const UNREASONED: &[&str] = &[
     "kernels-gpu/compat/src/",
     "kernels-gpu/checker/src/",
     "host/tests/ui/",
@@ -103,7 +103,7 @@ fn has_reason(lines: &[&str], line: usize) -> bool {
     false
 }
 
-fn is_in(source: &Source, folders: &[&str]) -> bool {
+pub fn is_in(source: &Source, folders: &[&str]) -> bool {
     folders.iter().any(|folder| source.path.starts_with(folder))
 }
 

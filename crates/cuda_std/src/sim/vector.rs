@@ -78,6 +78,9 @@ pub unsafe fn load_nc_b16(ptr: *const u16) -> u16 {
 }
 
 /// A hint; there is no cache to warm.
+///
+/// # Safety
+/// None: the address is not used.
 pub unsafe fn prefetch_l2<T>(_ptr: *const T) {}
 
 #[track_caller]

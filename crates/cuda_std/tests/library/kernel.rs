@@ -1,5 +1,4 @@
 //! What `#[kernel]` makes of a function on the host.
-#![allow(clippy::missing_safety_doc)]
 
 use std::any::TypeId;
 use std::ffi::c_void;
@@ -22,6 +21,9 @@ pub struct Scale {
 }
 
 /// Takes an argument in every way there is.
+///
+/// # Safety
+/// `y` is as long as `x`, and every pointer is valid. One launch at a time.
 #[kernel(launch_bounds(WARPS * 32, 4))]
 pub unsafe fn every_way(
     x: &[f32],
@@ -47,6 +49,9 @@ pub unsafe fn every_way(
 }
 
 /// Has the name of what reads the arguments.
+///
+/// # Safety
+/// `out` is valid, and one thread runs.
 #[kernel]
 pub unsafe fn invoke(out: *mut u32) {
     // SAFETY: the launch passes a valid pointer.
@@ -54,6 +59,9 @@ pub unsafe fn invoke(out: *mut u32) {
 }
 
 /// Has the name of what the arguments are read from.
+///
+/// # Safety
+/// `out` is valid, and one thread runs.
 #[kernel]
 pub unsafe fn parameters(out: *mut u32) {
     // SAFETY: the launch passes a valid pointer.
@@ -61,6 +69,9 @@ pub unsafe fn parameters(out: *mut u32) {
 }
 
 /// Takes nothing.
+///
+/// # Safety
+/// None: it takes and does nothing.
 #[kernel]
 pub unsafe fn nothing() {}
 

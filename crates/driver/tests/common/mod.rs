@@ -270,6 +270,10 @@ pub fn null_out<T>() -> *mut T {
     null::<T>().cast_mut()
 }
 
+/// Parameter `i` of a kernel.
+///
+/// # Safety
+/// `params` has more than `i` entries, and entry `i` points to a `T`.
 unsafe fn value<T: Copy>(params: *const *const c_void, i: usize) -> T {
     // SAFETY: the executor passes as many parameters as the entry declares, each of its type.
     unsafe { (*params.add(i)).cast::<T>().read() }
@@ -279,6 +283,10 @@ fn index() -> u32 {
     simt::thread::block_idx()[0] * simt::thread::block_dim()[0] + simt::thread::thread_idx()[0]
 }
 
+/// `out[i] = base + i`, for `i < n`.
+///
+/// # Safety
+/// `params` points to pointers to a `*mut u32`, a `u32` and a `u32`.
 unsafe fn count_up(params: *const *const c_void) {
     // SAFETY: these are the kernel's parameter types; the executor checks the store.
     unsafe {
@@ -290,6 +298,10 @@ unsafe fn count_up(params: *const *const c_void) {
     }
 }
 
+/// `data[i] = 2 * data[i] + number`, for `i < n`.
+///
+/// # Safety
+/// `params` points to pointers to a `*mut u32`, a `u32` and a `u32`.
 unsafe fn double_and_add(params: *const *const c_void) {
     // SAFETY: these are the kernel's parameter types; the executor checks load and store.
     unsafe {
@@ -304,6 +316,10 @@ unsafe fn double_and_add(params: *const *const c_void) {
     }
 }
 
+/// Does nothing; its entry limits the threads of a block.
+///
+/// # Safety
+/// None: no parameter is read.
 unsafe fn small_blocks(_params: *const *const c_void) {}
 
 const PARAMS: &[ParamLayout] =

@@ -305,6 +305,10 @@ fn nodes_tell_their_type() -> Check {
 
 static CALLS: AtomicU32 = AtomicU32::new(0);
 
+/// A host function that counts its calls.
+///
+/// # Safety
+/// None: the pointer is not used.
 unsafe extern "C" fn count_call(_data: *mut c_void) {
     CALLS.fetch_add(1, Ordering::SeqCst);
 }

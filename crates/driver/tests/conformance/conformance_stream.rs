@@ -222,6 +222,10 @@ fn unknown_event_flags_are_refused() -> Check {
     Ok(())
 }
 
+/// A host function that reads what the copy before it wrote.
+///
+/// # Safety
+/// `data` points to a [`Seen`] whose memory no device writes meanwhile.
 unsafe extern "C" fn note_value(data: *mut c_void) {
     // SAFETY: the test passes a `Seen` that outlives the stream's work.
     let seen = unsafe { &*data.cast::<Seen>() };
@@ -252,6 +256,10 @@ fn a_host_function_runs_between_the_work_around_it() -> Check {
     equal("what came last", to.get(), vec![22])
 }
 
+/// A stream callback that keeps the status.
+///
+/// # Safety
+/// `data` points to an `AtomicU32`.
 unsafe extern "C" fn note_status(_stream: CUstream, status: CUresult, data: *mut c_void) {
     // SAFETY: the test passes an `AtomicU32` that outlives the stream's work.
     unsafe { &*data.cast::<AtomicU32>() }.store(status as u32 + 100, Ordering::SeqCst);

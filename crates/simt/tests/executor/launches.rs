@@ -9,6 +9,10 @@ use crate::common::{fails, passes};
 use simt::registry::{FindError, find};
 use simt::{FaultKind, KernelEntry, LaunchBounds, LaunchConfig, Options, ParamLayout, thread};
 
+/// `data[i] *= factor`, for `i < len`.
+///
+/// # Safety
+/// `params` points to pointers to a `*mut f32`, a `u32` and an `f32`.
 unsafe fn invoke_scale(params: *const *const c_void) {
     // SAFETY: the launches below pass a pointer, a length and a factor.
     unsafe {
