@@ -45,7 +45,7 @@ impl ModuleInner {
 
 impl Drop for ModuleInner {
     fn drop(&mut self) {
-        // A failure has nobody to go to: the module goes with its context.
+        // A drop cannot return an error; the context frees the module at its end.
         // SAFETY: the context is alive (see the field), and this is the module's last handle.
         unsafe {
             let _ = raw::ctx_set_current(self.context);

@@ -8,19 +8,21 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The captures of a device that are under way. What a capture keeps is the affair of other layers.
+/// The captures of a device that are under way. Other layers decide what a capture keeps.
 #[derive(Default)]
 pub(crate) struct Captures {
-    /// How many, so that streams need no look while there are none. One counts from before its begin until after its end.
+    /// The number of captures. While it is 0, streams need not look further. A capture counts from before it
+    /// begins until after it ends.
     count: AtomicUsize,
     state: Mutex<State>,
     gate: Gate,
 }
 
-/// Keeps captures from beginning while streams are put in order: a mark must not land in a capture that has just begun.
+/// Lets no capture begin while streams are put in order: otherwise a mark could land in a capture that has
+/// just begun.
 #[derive(Default)]
 struct Gate {
-    /// Threads that put streams in order now.
+    /// The number of threads that put streams in order now.
     inside: Mutex<usize>,
     left: Condvar,
 }
@@ -32,7 +34,7 @@ impl Gate {
         work()
     }
 
-    /// Waits until nobody is inside, and lets nobody in before the returned guard is dropped.
+    /// Waits until no thread is inside, and lets none in until the returned guard is dropped.
     fn close(&self) -> MutexGuard<'_, usize> {
         let mut inside = locked(&self.inside);
         while *inside > 0 {
@@ -54,22 +56,23 @@ impl Drop for Leaving<'_> {
 
 #[derive(Default)]
 struct State {
-    /// Each with the driver's number.
+    /// Each capture with the number that the driver gave it.
     list: Vec<(u64, Arc<dyn Any + Send + Sync>)>,
-    /// What has to wait for the end of all captures.
+    /// Work that has to wait for the end of all captures.
     deferred: Vec<Deferred>,
 }
 
 type Deferred = Box<dyn FnOnce() + Send>;
 
 impl Captures {
-    /// Is any stream of the device being captured?
+    /// Whether any stream of the device is being captured.
     pub(crate) fn any(&self) -> bool {
         self.count.load(Ordering::Acquire) > 0
     }
 
-    /// Does `work` when no stream of the device is being captured: now, or at the end of the last capture. For frees, which
-    /// have to put streams in order: a captured stream cannot be asked, waited for or marked.
+    /// Does `work` when no stream of the device is being captured: now, or at the end of the last capture.
+    /// Frees use it, since they put streams in order, and a captured stream cannot be queried, waited for or
+    /// marked.
     pub(crate) fn outside(&self, work: impl FnOnce() + Send + 'static) {
         self.between_beginnings(|| {
             if self.any() {
@@ -82,12 +85,14 @@ impl Captures {
         });
     }
 
-    /// Does `work` while no capture begins: what it has seen of captures under way stays so.
+    /// Does `work` and lets no capture begin meanwhile: no capture starts after `work` has looked for
+    /// captures.
     pub(crate) fn between_beginnings<R>(&self, work: impl FnOnce() -> R) -> R {
         self.gate.pass(work)
     }
 
-    /// A capture begins by `begin`, which returns the driver's number of it. From now on it counts, until [`Captures::remove`].
+    /// Begins a capture by `begin`, which returns the driver's number of it. It counts until
+    /// [`Captures::remove`].
     pub(crate) fn add<E>(
         &self,
         capture: &Arc<impl Any + Send + Sync>,
@@ -107,11 +112,11 @@ impl Captures {
         let is_last = self.count.fetch_sub(1, Ordering::AcqRel) == 1;
         let due = if is_last { std::mem::take(&mut state.deferred) } else { Vec::new() };
         drop(state);
-        // Each is looked at anew: another capture may have begun.
+        // Each piece of work is checked again: another capture may have begun.
         due.into_iter().for_each(|work| self.outside(work));
     }
 
-    /// The capture of that number.
+    /// The capture with that number.
     pub(crate) fn find<T: Any + Send + Sync>(&self, id: u64) -> Option<Arc<T>> {
         let state = locked(&self.state);
         let (_, capture) = state.list.iter().find(|(other, _)| *other == id)?;

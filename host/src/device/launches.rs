@@ -1,15 +1,15 @@
-//! Which launches may still be running: what an asynchronous error is put down to.
+//! The launches that may still be running: an asynchronous error was caused by one of them.
 //!
-//! The driver reports that a kernel died at some later call, and not which kernel it was. Each stream keeps its last
-//! launches and forgets those that were waited for; when an error comes, what is left on all streams of the device are the
-//! suspects. With one left, that is the culprit.
+//! The driver reports that a kernel died at some later call. It does not say which kernel. So each stream
+//! keeps its last launches and forgets those that were waited for. When an error comes, the suspects are the
+//! launches left on all streams of the device. If only one is left, it caused the error.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{LaunchSite, Suspects};
 
-/// Launches that a stream remembers. Older ones that were not waited for are counted.
+/// The number of launches that a stream remembers. Older ones that were not waited for are only counted.
 const KEPT: usize = 32;
 
 /// The launches of one stream. Those not waited for are the last `launched - done`.
@@ -20,14 +20,14 @@ pub(crate) struct Recent {
 
 #[derive(Default)]
 struct Ring {
-    /// Launch number `n` lies at `n % KEPT`, with its place in the order of the whole device.
+    /// Launch number `n` is at index `n % KEPT`, with its number in the order of the whole device.
     kept: [Option<(u64, LaunchSite)>; KEPT],
     launched: u64,
     done: u64,
 }
 
 impl Ring {
-    /// Adds a launch; `None` is one of which nothing is known.
+    /// Adds a launch; `None` stands for one without details.
     fn push(&mut self, launch: Option<(u64, LaunchSite)>) {
         self.kept[self.launched as usize % KEPT] = launch;
         self.launched += 1;
@@ -45,7 +45,7 @@ impl Recent {
         self.ring().push(Some((order, site)));
     }
 
-    /// How many launches were queued: what a wait that begins now will have waited for.
+    /// The number of launches queued so far. A wait that begins now waits for these.
     pub(crate) fn launched(&self) -> u64 {
         self.ring().launched
     }
@@ -56,7 +56,7 @@ impl Recent {
         ring.done = ring.done.max(launched);
     }
 
-    /// Takes over the launches of `other` that were not waited for: whoever waits for this list has waited for them.
+    /// Takes over the launches of `other` that were not waited for: a wait for this list waits for them too.
     pub(crate) fn absorb(&self, other: &Recent) {
         let (forgotten, pending) = other.take();
         let mut ring = self.ring();
@@ -67,7 +67,8 @@ impl Recent {
         pending.into_iter().for_each(|launch| ring.push(Some(launch)));
     }
 
-    /// The launches not waited for, and how many before them are no longer remembered. None are left.
+    /// Takes out the launches that were not waited for, with the number of earlier ones that are only
+    /// counted.
     fn take(&self) -> (u64, Vec<(u64, LaunchSite)>) {
         let mut ring = self.ring();
         let pending: Vec<_> = ring.pending().copied().collect();
@@ -86,7 +87,7 @@ impl Recent {
 pub(crate) struct LaunchLog {
     launched: AtomicU64,
     streams: Mutex<Vec<Arc<Recent>>>,
-    /// Of streams that are gone, with their launches not waited for.
+    /// The launches of dropped streams that were not waited for.
     departed: Recent,
     unseen_work: AtomicBool,
 }
@@ -99,7 +100,7 @@ impl LaunchLog {
         list
     }
 
-    /// The stream of this list goes.
+    /// Removes the list of a stream that is dropped.
     pub(crate) fn close(&self, list: &Arc<Recent>) {
         self.streams().retain(|other| !Arc::ptr_eq(other, list));
         self.departed.absorb(list);
@@ -198,7 +199,7 @@ mod tests {
             all.to_string().starts_with("caused by one of these 3 launches, oldest first:\n  `a`"),
             "{all}"
         );
-        // A stream that goes leaves its launches behind.
+        // The launches of a dropped stream stay.
         log.close(&one);
         assert_eq!(names(&log), ["a", "b", "c"]);
         two.done(two.launched());
@@ -223,7 +224,7 @@ mod tests {
         let all = log.suspects();
         assert_eq!((all.launches.len(), all.forgotten), (KEPT, 5));
         assert_eq!(all.launches[0].kernel, "5");
-        // So they are when another list takes them over.
+        // They also stay when another list takes them over.
         let other = log.open();
         log.add(&other, site("other"));
         other.absorb(&stream);

@@ -21,7 +21,7 @@ pub(crate) use captures::Captures;
 pub(crate) use launches::{LaunchLog, Recent};
 pub(crate) use queue::{IdleQueues, NO_TIMING, Queue};
 
-/// What a device can do. Sizes in bytes.
+/// The properties and limits of a device. Sizes are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceProperties {
@@ -55,16 +55,17 @@ pub struct DeviceProperties {
     pub memory_bus_bits: u32,
     /// Memory of the device.
     pub total_memory: u64,
-    /// Can it launch cooperative grids?
+    /// Whether it can launch cooperative grids.
     pub cooperative_launch: bool,
-    /// Can it launch clusters of blocks, and launches that overlap the one before? From compute capability 9.0 on.
+    /// Whether it can launch clusters of blocks, and launches that overlap the one before: from compute
+    /// capability 9.0 on.
     pub clusters: bool,
 }
 
 /// Free and total device memory, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// Not in use by anybody. Memory that this process's pool keeps counts as used.
+    /// Free memory. Memory that this process's pool keeps counts as used.
     pub free: usize,
     /// All of it.
     pub total: usize,
@@ -73,7 +74,7 @@ pub struct MemoryInfo {
 /// How a device's buffers get their memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AllocatorOptions {
-    /// An allocation of the driver's for each buffer.
+    /// Each buffer is a driver allocation of its own.
     pub(crate) passthrough: bool,
     /// Red zones around buffers, and NaN bytes in them.
     pub(crate) guarded: bool,
@@ -110,13 +111,15 @@ struct DeviceInner {
     idle_queues: IdleQueues,
     allocator_options: AllocatorOptions,
     captures: Captures,
-    /// What other layers keep with the device. Dropped while the context lives, and current.
+    /// Values that other layers keep with the device. They are dropped while the context lives and is
+    /// current.
     extensions: Extensions,
-    // The last to go.
+    // Dropped last.
     context: PrimaryContext,
 }
 
-// SAFETY: the raw handles in there (context, pool) may be used from any thread; CUDA's driver API is thread-safe.
+// SAFETY: the raw handles in there (context, pool) may be used from any thread; CUDA's driver API is
+// thread-safe.
 unsafe impl Send for DeviceInner {}
 // SAFETY: as above.
 unsafe impl Sync for DeviceInner {}
@@ -130,7 +133,7 @@ struct PrimaryContext {
 impl PrimaryContext {
     fn retain(device: CUdevice) -> RawResult<Self> {
         let mut handle = std::ptr::null_mut();
-        // SAFETY: `device` came from cuDeviceGet and `handle` is a place to write to.
+        // SAFETY: `device` came from cuDeviceGet, and `handle` may be written.
         unsafe { raw::primary_ctx_retain(&mut handle, device)? };
         Ok(PrimaryContext { handle, device })
     }
@@ -138,7 +141,7 @@ impl PrimaryContext {
 
 impl Drop for PrimaryContext {
     fn drop(&mut self) {
-        // A failure has nobody to go to; the process's end releases the context too.
+        // A drop cannot return an error; the end of the process releases the context too.
         // SAFETY: gives back the one reference that `retain` took.
         let _ = unsafe { raw::primary_ctx_release(self.device) };
     }
@@ -200,12 +203,12 @@ impl Device {
         self.inner.arch
     }
 
-    /// Is it the software driver's?
+    /// Whether it is the software driver's device.
     pub fn is_software(&self) -> bool {
         self.inner.software
     }
 
-    /// What it can do.
+    /// Its properties and limits.
     pub fn properties(&self) -> &DeviceProperties {
         &self.inner.properties
     }
@@ -224,8 +227,8 @@ impl Device {
     /// Waits for all work queued on the device by this process.
     ///
     /// # Errors
-    /// [`Error::NotCapturable`] while any stream of the device is being captured, or the driver's error, also of work queued
-    /// earlier.
+    /// [`Error::NotCapturable`] while any stream of the device is being captured, or the driver's error, also
+    /// of work queued earlier.
     pub fn synchronize(&self) -> Result<()> {
         if self.inner.captures.any() {
             return Err(Error::NotCapturable {
@@ -249,12 +252,13 @@ impl Device {
         Ok(bytes)
     }
 
-    /// Gives each thread of later kernels `bytes` of stack, for every user of the device in this process. The driver keeps so much
-    /// memory for every thread that can be resident, may round up, and may wait for running kernels.
+    /// Gives each thread of later kernels `bytes` of stack, for every user of the device in this process. The
+    /// driver reserves this much memory for every thread that can be resident. It may round up, and may wait
+    /// for running kernels.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] above the 512 KiB of local memory that a thread can have, or the driver's error, out of
-    /// memory among them.
+    /// [`Error::InvalidArgument`] above the 512 KiB of local memory that a thread can have, or the driver's
+    /// error, out of memory among them.
     pub fn set_stack_limit(&self, bytes: usize) -> Result<()> {
         if bytes > MAX_LOCAL_BYTES {
             return Err(Error::InvalidArgument {
@@ -269,13 +273,13 @@ impl Device {
         self.call(|| unsafe { raw::ctx_set_limit(STACK_SIZE, bytes) })
     }
 
-    /// Gives what the driver's own pool keeps back to the device.
+    /// Returns the memory that the driver's own pool keeps to the device.
     pub(crate) fn trim_driver_pool(&self) -> Result<()> {
         // SAFETY: the pool is the device's default pool, which lives as long as the context.
         self.call(|| unsafe { raw::mem_pool_trim_to(self.inner.pool, 0) })
     }
 
-    /// What another layer keeps with the device.
+    /// The value of type `T` that another layer keeps with the device.
     pub(crate) fn extension<T: Any + Send + Sync>(&self, make: impl Fn() -> T) -> &T {
         self.inner.extensions.get(make)
     }
@@ -295,7 +299,7 @@ impl Device {
         self.bind().and_then(|()| calls()).map_err(|error| self.classify(error))
     }
 
-    /// As `call`, for clean-up: tried even when the context is dead or cannot be made current.
+    /// As `call`, for clean-up: it makes the calls even when the context is dead or cannot be made current.
     pub(crate) fn clean_up<T>(&self, calls: impl FnOnce() -> RawResult<T>) -> RawResult<T> {
         let _ = self.bind();
         calls()
@@ -325,12 +329,12 @@ impl Device {
         &self.inner.launches
     }
 
-    /// Where streams of the pool lie between uses.
+    /// The idle streams of the pool.
     pub(crate) fn idle_queues(&self) -> &IdleQueues {
         &self.inner.idle_queues
     }
 
-    /// The lock that a launch is made and waited for under, when launches are to be blocking.
+    /// With blocking launches, the lock under which a launch is made and waited for.
     pub(crate) fn blocking_launches(&self) -> Option<&Mutex<()>> {
         self.inner.blocking_launches.as_ref()
     }
@@ -356,7 +360,7 @@ impl fmt::Debug for Device {
 
 impl Drop for DeviceInner {
     fn drop(&mut self) {
-        // A failure has nobody to go to: streams go with their context.
+        // A drop cannot return an error; the context frees its streams at its end.
         // SAFETY: the context is retained until the last field is dropped.
         let _ = unsafe { raw::ctx_set_current(self.context.handle) };
         self.idle_queues.destroy_all();
@@ -454,13 +458,15 @@ fn query(device: CUdevice, total_memory: u64) -> RawResult<(Arch, DeviceProperti
 
 /// `CU_LIMIT_STACK_SIZE`.
 const STACK_SIZE: c_int = 0;
-/// Local memory of a thread, at most, on every architecture since sm_30 (CUDA programming guide, technical specifications).
+/// Local memory of a thread, at most, on every architecture since sm_30 (CUDA programming guide, technical
+/// specifications).
 const MAX_LOCAL_BYTES: usize = 512 << 10;
 
 /// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`.
 const POOL_RELEASE_THRESHOLD: c_int = 4;
 
-/// Tells the default pool to keep freed memory, so that the workspaces of repeated ops cost no driver work.
+/// Tells the default pool to keep freed memory, so that the workspaces of repeated ops need no driver calls
+/// that allocate.
 fn keep_freed_memory(device: CUdevice) -> RawResult<CUmemoryPool> {
     let mut pool = std::ptr::null_mut();
     let mut threshold = u64::MAX;

@@ -1,4 +1,4 @@
-//! The driver's stream behind a [`Stream`](crate::Stream), and those of a device's pool that nobody uses.
+//! The driver's stream behind a [`Stream`](crate::Stream), and the idle streams of a device's pool.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -17,7 +17,7 @@ pub(crate) const NO_TIMING: u32 = 2;
 /// Queues that a device keeps for later users of its pool.
 const KEPT: usize = 32;
 
-/// A stream of the driver with an event to put other streams behind it. Whoever owns it calls [`Queue::destroy`].
+/// A stream of the driver with an event to put other streams behind it. The owner calls [`Queue::destroy`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Queue {
     pub(crate) stream: CUstream,
@@ -32,7 +32,7 @@ unsafe impl Send for Queue {}
 unsafe impl Sync for Queue {}
 
 impl Queue {
-    /// Creates both.
+    /// Creates the stream and the event.
     pub(crate) fn create(device: &Device, level: u32) -> Result<Self> {
         let priority = priority_of(device, level)?;
         device.call(|| {
@@ -41,7 +41,7 @@ impl Queue {
             unsafe {
                 raw::stream_create(&mut queue.stream, NON_BLOCKING, priority)?;
                 if let Err(error) = raw::event_create(&mut queue.mark, NO_TIMING) {
-                    // The first error is the one to tell; the stream goes with its context if it must.
+                    // The first error is reported. If this call fails too, the stream goes with its context.
                     let _ = raw::stream_destroy(queue.stream);
                     return Err(error);
                 }
@@ -50,21 +50,23 @@ impl Queue {
         })
     }
 
-    /// Destroys both. The driver finishes queued work first, and keeps what pending waits need.
+    /// Destroys the stream and the event. The driver finishes queued work first, and keeps what pending waits
+    /// need.
     ///
     /// # Safety
-    /// The context is current, and nobody uses the handles after this.
+    /// The context is current, and the handles are not used after this.
     pub(crate) unsafe fn destroy(self) -> RawResult {
         // SAFETY: the caller's promise.
         unsafe { raw::event_destroy(self.mark).and(raw::stream_destroy(self.stream)) }
     }
 
-    /// Lets later work of `then` begin only when what is queued here is done.
+    /// Lets later work of `then` begin only when the work queued here is done.
     ///
     /// # Safety
     /// Both streams are alive, and this one's context is current.
     pub(crate) unsafe fn order_before(&self, then: CUstream) -> RawResult {
-        // A wait takes the last record, so somebody else's record in between makes it wait for more and never for less.
+        // A wait takes the last record, so a record by another thread in between makes it wait for more,
+        // never for less.
         // SAFETY: the caller's promise.
         unsafe {
             raw::event_record(self.mark, self.stream)?;
@@ -92,7 +94,8 @@ fn priority_of(device: &Device, level: u32) -> Result<c_int> {
 }
 
 impl Device {
-    /// Priorities that streams of the device can have: 0 is the normal one, each further level goes before those below it.
+    /// The number of priorities that streams of the device can have. 0 is the normal one, and each higher
+    /// level goes before the lower ones.
     ///
     /// # Errors
     /// The driver's error.
@@ -104,22 +107,22 @@ impl Device {
     }
 }
 
-/// Queues of a device's pool that nobody uses.
+/// Idle queues of a device's pool.
 #[derive(Default)]
 pub(crate) struct IdleQueues {
     queues: Mutex<VecDeque<Queue>>,
 }
 
 impl IdleQueues {
-    /// The queue of that level that has lain here longest, if its work is done.
+    /// The queue of that level that has been idle longest, if its work is done.
     pub(crate) fn take(&self, device: &Device, level: u32) -> Result<Option<Queue>> {
         let Some(queue) = self.remove(level) else { return Ok(None) };
-        // SAFETY: nobody has destroyed it.
+        // SAFETY: it was not destroyed.
         let idle = device.call(|| unsafe { raw::stream_query(queue.stream) });
         if let Ok(true) = idle {
             return Ok(Some(queue));
         }
-        // It cannot be full: one was just taken, and a queue too many is no harm.
+        // There is room: one was just taken. One queue too many would do no harm.
         self.queues().push_back(queue);
         idle.map(|_| None)
     }
@@ -140,11 +143,11 @@ impl IdleQueues {
         true
     }
 
-    /// Destroys what is there. The context is current.
+    /// Destroys all idle queues. The context is current.
     pub(crate) fn destroy_all(&self) {
         for queue in self.queues().drain(..) {
-            // A failure has nobody to go to: streams go with their context.
-            // SAFETY: the context is current by this function's contract, and what lies here is nobody else's.
+            // A drop cannot return an error; the context frees its streams at its end.
+            // SAFETY: the context is current by this function's contract, and idle queues have no other user.
             let _ = unsafe { queue.destroy() };
         }
     }

@@ -126,7 +126,7 @@ impl RawGraph {
 
 impl Drop for RawGraph {
     fn drop(&mut self) {
-        // A failure has nobody to go to: the graph is a little host memory.
+        // A drop cannot return an error; only a little host memory is lost.
         // SAFETY: this is the only handle.
         let _ = one_graph_at_a_time(|| self.device.clean_up(|| unsafe { raw::graph_destroy(self.handle) }));
     }

@@ -191,7 +191,7 @@ impl Drop for Executable {
         let (exec, device) = (Exec(self.exec.handle()), self.device.clone());
         let kept = std::mem::take(&mut self.captured.kept);
         self.after_last_run(kept, move || {
-            // A failure has nobody to go to: it is memory of the driver's.
+            // A drop cannot return an error; only memory of the driver is lost.
             // SAFETY: this is the only handle, and it runs no more.
             let _ =
                 one_graph_at_a_time(|| device.clean_up(|| unsafe { raw::graph_exec_destroy(exec.handle()) }));

@@ -32,7 +32,7 @@ const PORTABLE_CLUSTER_BLOCKS: u64 = 8;
 /// Blocks of the largest cluster that any device runs.
 const MAX_CLUSTER_BLOCKS: u64 = 16;
 
-/// What the driver knows of a kernel.
+/// The attributes of a kernel, as the driver gives them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FunctionAttributes {
@@ -329,7 +329,7 @@ impl Function {
         self.inner.name
     }
 
-    /// What the driver knows of it.
+    /// Its attributes, as the driver gives them.
     pub fn attributes(&self) -> FunctionAttributes {
         self.inner.attributes
     }

@@ -155,7 +155,7 @@ impl<K> Clone for KernelHandle<K> {
 }
 
 impl<K: Kernel> KernelHandle<K> {
-    /// What the driver knows of it.
+    /// Its attributes, as the driver gives them.
     pub fn attributes(&self) -> FunctionAttributes {
         self.function().attributes()
     }

@@ -114,7 +114,7 @@ impl<K> Drop for PreparedLaunch<K> {
             if !stream.drain() {
                 return; // It may still run: a leak is better.
             }
-            // A failure has nobody to go to: it is memory of the driver's.
+            // A drop cannot return an error; only memory of the driver is lost.
             // SAFETY: it runs no more.
             let _ = device.clean_up(|| unsafe { graph.destroy() });
         });

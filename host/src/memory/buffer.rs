@@ -109,7 +109,7 @@ impl<T: Pod> DeviceBuffer<T> {
         self.len
     }
 
-    /// Has it none?
+    /// Whether it has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

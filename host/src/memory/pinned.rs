@@ -107,7 +107,7 @@ impl<T: Pod> PinnedBuffer<T> {
         self.len
     }
 
-    /// Has it none?
+    /// Whether it has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -213,7 +213,7 @@ impl<'a, T: Pod> DeviceView<'a, T> {
         self.0.len
     }
 
-    /// Has it none?
+    /// Whether it has no elements.
     pub fn is_empty(&self) -> bool {
         self.0.len == 0
     }
@@ -296,7 +296,7 @@ impl<'a, T: Pod> DeviceViewMut<'a, T> {
         self.0.len
     }
 
-    /// Has it none?
+    /// Whether it has no elements.
     pub fn is_empty(&self) -> bool {
         self.0.len == 0
     }

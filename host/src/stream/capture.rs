@@ -1,4 +1,4 @@
-//! A stream that is being captured: what is asked of it, and what the capture keeps.
+//! Streams that are being captured, and the values that a capture keeps.
 
 use std::any::Any;
 use std::ffi::c_int;
@@ -40,7 +40,8 @@ impl Stream {
         }
     }
 
-    /// Keeps the stream, should it now be captured, until the capture ends: nobody else may get it from the pool before.
+    /// If the stream is being captured, keeps it until the capture ends: the pool must not give it out
+    /// before.
     pub(crate) fn keep_while_captured(&self) -> Result<()> {
         if let Some(capture) = self.capture()? {
             capture.keep(self);
@@ -72,7 +73,7 @@ impl Stream {
 /// Something that a graph keeps for as long as it lives.
 pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
 
-/// What was captured so far.
+/// The state of a capture so far.
 pub(crate) struct Capture {
     device: Device,
     launches: Mutex<Vec<LaunchSite>>,
@@ -83,7 +84,7 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// Of a stream that is about to be captured.
+    /// The state for a stream that is about to be captured.
     pub(crate) fn new(stream: &Stream) -> Self {
         Capture {
             device: stream.device().clone(),
@@ -98,7 +99,7 @@ impl Capture {
         &self.device
     }
 
-    /// What another layer keeps with the capture.
+    /// The value of type `T` that another layer keeps with the capture.
     pub(crate) fn extension<T: Any + Send + Sync>(&self, make: impl Fn() -> T) -> &T {
         self.extensions.get(make)
     }
@@ -107,7 +108,7 @@ impl Capture {
         locked(&self.launches).push(site);
     }
 
-    /// The graph keeps this, such as the code of a launch.
+    /// Adds something for the graph to keep, such as the code of a launch.
     pub(crate) fn keep_alive(&self, kept: Kept) {
         let mut all = locked(&self.kept);
         if !all.iter().any(|known| Arc::ptr_eq(known, &kept)) {
@@ -122,7 +123,7 @@ impl Capture {
         }
     }
 
-    /// At the end: the launches, and what the graph keeps.
+    /// Takes, at the end of the capture, the launches and everything that the graph keeps.
     pub(crate) fn take(&self) -> (Vec<LaunchSite>, Vec<Kept>) {
         (std::mem::take(&mut *locked(&self.launches)), std::mem::take(&mut *locked(&self.kept)))
     }

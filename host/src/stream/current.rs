@@ -5,7 +5,8 @@
 //!
 //! The default stream is one per device, shared by all threads, as in PyTorch:
 //!
-//! * Work of several threads needs no order across streams, so handing a tensor to another thread costs nothing.
+//! * Work of several threads needs no order across streams, so handing a tensor to another thread costs
+//!   nothing.
 //! * Memory that one thread frees serves another at once: both use one heap of the allocator.
 //! * A short-lived thread makes no stream.
 //!
@@ -40,7 +41,7 @@ impl Device {
     /// # Errors
     /// The driver's error, when the default stream has to be made.
     pub fn current_stream(&self) -> Result<Stream> {
-        // A thread that is ending has no stack any more, and so entered nothing.
+        // The stack of a thread that is ending is gone: then no stream is entered.
         let entered = ENTERED.try_with(|streams| {
             streams.borrow().iter().rev().find(|stream| stream.device() == self).cloned()
         });

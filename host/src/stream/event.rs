@@ -17,7 +17,7 @@ pub struct Event {
     handle: CUevent,
     device: Device,
     recorded: AtomicBool,
-    /// Is it a place in a graph, recorded last on a stream that was being captured?
+    /// Whether it marks a place in a graph: it was recorded last on a stream that was being captured.
     captured: AtomicBool,
 }
 
@@ -28,7 +28,7 @@ unsafe impl Sync for Event {}
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // A failure has nobody to go to: the event goes with its context.
+        // A drop cannot return an error; the context frees the event at its end.
         // SAFETY: this is the last use; the driver keeps what pending waits need.
         let _ = self.device.clean_up(|| unsafe { raw::event_destroy(self.handle) });
     }
@@ -66,17 +66,19 @@ impl Event {
     /// Waits until the event is reached; returns at once when it was never recorded.
     ///
     /// # Errors
-    /// [`Error::NotCapturable`] when it was recorded inside a capture, or the driver's error, also of work queued before the event.
+    /// [`Error::NotCapturable`] when it was recorded inside a capture, or the driver's error, also of work
+    /// queued before the event.
     pub fn synchronize(&self) -> Result<()> {
         self.must_not_be_captured("Event::synchronize")?;
         // SAFETY: the handle is alive.
         self.device.call(|| unsafe { raw::event_synchronize(self.handle) })
     }
 
-    /// Has the event been reached? True when it was never recorded.
+    /// Whether the event has been reached. True when it was never recorded.
     ///
     /// # Errors
-    /// [`Error::NotCapturable`] when it was recorded inside a capture, or the driver's error, also of work queued before the event.
+    /// [`Error::NotCapturable`] when it was recorded inside a capture, or the driver's error, also of work
+    /// queued before the event.
     pub fn is_reached(&self) -> Result<bool> {
         self.must_not_be_captured("Event::is_reached")?;
         // SAFETY: the handle is alive.
@@ -86,7 +88,8 @@ impl Event {
     /// Milliseconds from `start` to `end`; waits for `end`. Resolution about half a microsecond on a GPU.
     ///
     /// # Errors
-    /// [`Error::EventNotRecorded`], [`Error::DeviceMismatch`], or the driver's error (one of them is untimed).
+    /// [`Error::EventNotRecorded`], [`Error::DeviceMismatch`], or the driver's error (one of them is
+    /// untimed).
     pub fn elapsed_ms(start: &Event, end: &Event) -> Result<f32> {
         for (event, which) in [(start, "start"), (end, "end")] {
             if !event.recorded.load(Ordering::Acquire) {
@@ -117,7 +120,7 @@ impl Event {
         self.captured.store(captured, Ordering::Release);
     }
 
-    /// The driver would give up the whole capture.
+    /// An error if the event was recorded inside a capture: the driver would abort the whole capture.
     fn must_not_be_captured(&self, operation: &'static str) -> Result<()> {
         if !self.captured.load(Ordering::Acquire) {
             return Ok(());

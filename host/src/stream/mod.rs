@@ -1,8 +1,9 @@
 //! Streams, the queues of a device, and events, marks in them.
 //!
-//! Work of one stream is done in order; streams run beside each other. Buffers keep their own uses in order when they move
-//! from stream to stream, so a program that uses ironwarp's buffers needs no events: one is recorded where a
-//! stream has to wait for another, and none where the other has nothing new since the last wait.
+//! Work of one stream is done in order; streams run beside each other. Buffers keep their own uses in order
+//! when they move from stream to stream, so a program that uses ironwarp's buffers needs no events. The
+//! library records an event where a stream has to wait for another, and none where the other has no new work
+//! since the last wait.
 //!
 //! ```
 //! # use ironwarp::{Device, DeviceBuffer, ops::saxpy::saxpy};
@@ -55,29 +56,30 @@ pub struct Stream {
 struct StreamInner {
     id: u64,
     queue: Queue,
-    /// Does the queue go back to the device's pool?
+    /// Whether the queue goes back to the device's pool.
     pooled: bool,
     launches: Arc<Recent>,
     progress: Progress,
-    /// What other layers keep with the stream. Dropped while the queue is alive.
+    /// Values that other layers keep with the stream. They are dropped while the queue is alive.
     extensions: Extensions,
     device: Device,
 }
 
-/// What a stream knows of its own work and of other streams', so that it waits for no more than it must.
+/// A stream's counts of its own work and of the work of other streams, so that it skips needless waits.
 #[derive(Default)]
 struct Progress {
-    /// Pieces of work queued. Raised after a piece is queued, so that whoever knows of the piece sees the new number.
+    /// Pieces of work queued. The count is raised after a piece is queued, so a thread that knows of the
+    /// piece sees the new count.
     issued: AtomicU64,
-    /// Of these, so many are known to be done.
+    /// How many of these are known to be done.
     done: AtomicU64,
-    /// May there be work that `issued` does not count?
+    /// Whether there may be work that `issued` does not count.
     unseen: AtomicBool,
-    /// For other streams: how much of their work this one already waits for.
+    /// For each other stream, how much of its work this one already waits for.
     behind: Mutex<Vec<(u64, u64)>>,
 }
 
-/// Streams that a stream remembers to be behind.
+/// The number of other streams in `behind`, at most.
 const REMEMBERED: usize = 16;
 
 impl Progress {
@@ -103,7 +105,7 @@ impl Drop for StreamInner {
         if self.pooled && self.device.idle_queues().put(self.queue) {
             return;
         }
-        // A failure has nobody to go to: the stream goes with its context.
+        // A drop cannot return an error; the context frees the stream at its end.
         // SAFETY: this is the last handle, and the context is current.
         let _ = self.device.clean_up(|| unsafe { self.queue.destroy() });
     }
@@ -118,16 +120,17 @@ impl Device {
         self.stream_with_priority(0)
     }
 
-    /// A new stream whose kernels go before those of streams of a lower level, where both wait for a place on the device.
-    /// Level 0 is the normal one; see [`Device::priority_levels`].
+    /// A new stream. Its kernels go before those of streams of a lower level, when both wait for room on the
+    /// device. Level 0 is the normal one; see [`Device::priority_levels`].
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a level that there is not, or the driver's error.
+    /// [`Error::InvalidArgument`] for a level that does not exist, or the driver's error.
     pub fn stream_with_priority(&self, level: u32) -> Result<Stream> {
         Ok(Stream::over(self, Queue::create(self, level)?, false))
     }
 
-    /// A stream of the device's pool: cheaper than a new one. It goes back to the pool when its last clone is dropped.
+    /// A stream of the device's pool: cheaper than a new one. It goes back to the pool when its last clone is
+    /// dropped.
     ///
     /// # Errors
     /// The driver's error.
@@ -163,7 +166,7 @@ impl Stream {
         Stream { inner: Arc::new(inner) }
     }
 
-    /// A new handle of a stream that may have no other left.
+    /// A new handle of a stream, whose other handles may be gone.
     fn again(inner: Arc<StreamInner>) -> Stream {
         Stream { inner }
     }
@@ -181,7 +184,8 @@ impl Stream {
     /// Waits until everything queued so far is done.
     ///
     /// # Errors
-    /// The driver's error, also of work queued earlier: it names the launch that caused it, or the launches that may have.
+    /// The driver's error, also of work queued earlier: it names the launch that caused it, or the launches
+    /// that may have.
     pub fn synchronize(&self) -> Result<()> {
         self.must_not_be_waited_for("Stream::synchronize, or reading results back,")?;
         let seen = self.seen();
@@ -191,7 +195,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Is everything queued so far done?
+    /// Whether everything queued so far is done.
     ///
     /// # Errors
     /// The driver's error, also of work queued earlier.
@@ -218,7 +222,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Lets later work of this stream begin only when `event` has been reached. The event may be another device's.
+    /// Lets later work of this stream begin only when `event` has been reached. The event may be another
+    /// device's.
     ///
     /// # Errors
     /// The driver's error.
@@ -228,8 +233,8 @@ impl Stream {
         self.keep_while_captured()
     }
 
-    /// Lets later work of this stream begin only when everything queued on `other` so far is done. Does nothing where that
-    /// is so already.
+    /// Lets later work of this stream begin only when everything queued on `other` so far is done. Does
+    /// nothing if that order already holds.
     ///
     /// # Errors
     /// The driver's error.
@@ -238,7 +243,8 @@ impl Stream {
             return Ok(());
         }
         if self.device().captures().any() || other.device().captures().any() {
-            // Within a capture every wait counts, and none of them outside.
+            // During a capture every wait is queued: waits inside the capture and outside of it do not count
+            // for each other.
             // SAFETY: both streams are alive.
             other.ask(|_| unsafe { other.queue().order_before(self.handle()) })?;
             self.queued();
@@ -272,12 +278,12 @@ impl Stream {
         })
     }
 
-    /// Does everything queued on this stream from now on come after everything queued on `other` so far?
+    /// Whether everything queued on this stream from now on comes after everything queued on `other` so far.
     pub(crate) fn comes_after(&self, other: &Stream) -> bool {
         self == other || self.is_behind(other, other.inner.progress.issued.load(Ordering::SeqCst))
     }
 
-    /// Does it come after the first `issued` pieces of work of `other`, which are all that there are?
+    /// Whether it comes after the first `issued` pieces of work of `other`, and `other` has no unseen work.
     fn is_behind(&self, other: &Stream, issued: u64) -> bool {
         let theirs = &other.inner.progress;
         let done = theirs.done.load(Ordering::Acquire) >= issued;
@@ -285,8 +291,8 @@ impl Stream {
             && !theirs.unseen.load(Ordering::Relaxed)
     }
 
-    /// As `wait_for`, for clean-up: when it cannot be had, waits here for `other`. False when that fails too. `other` is of
-    /// the same device.
+    /// As `wait_for`, for clean-up: if the driver refuses the order, the host waits for `other`. False when
+    /// that fails too. `other` is of the same device.
     pub(crate) fn settle_behind(&self, other: &Stream) -> bool {
         if self.comes_after(other) {
             return true;
@@ -297,7 +303,7 @@ impl Stream {
         ordered.is_ok() || other.drain()
     }
 
-    /// For clean-up: is everything done, as far as that can be asked? A captured stream cannot.
+    /// For clean-up: whether everything is known to be done. A captured stream cannot be queried.
     pub(crate) fn is_done(&self) -> bool {
         let captures = self.device().captures();
         // SAFETY: the handle is alive.
@@ -311,9 +317,11 @@ impl Stream {
         is_settled(self.device().clean_up(|| unsafe { raw::stream_synchronize(self.handle()) }))
     }
 
-    /// The driver's handle, for calls that ironwarp does not make. It lives as long as a clone of this stream.
+    /// The driver's handle, for calls that ironwarp does not make. It lives as long as a clone of this
+    /// stream.
     ///
-    /// From then on every wait for this stream inserts an event, and errors count the unseen work among the suspects.
+    /// From then on every wait for this stream inserts an event, and errors count the unseen work among the
+    /// suspects.
     pub fn raw(&self) -> CUstream {
         self.inner.progress.unseen.store(true, Ordering::Relaxed);
         self.device().launches().expect_unseen_work();
@@ -340,12 +348,12 @@ impl Stream {
         result
     }
 
-    /// Makes driver calls that leave nothing queued that others would have to wait for.
+    /// Makes driver calls that queue no work for others to wait for.
     pub(crate) fn ask<T>(&self, calls: impl FnOnce(CUstream) -> RawResult<T>) -> Result<T> {
         self.inner.device.call(|| calls(self.handle()))
     }
 
-    /// Remembers a launch that was queued, for the error that it may come to, or that was captured.
+    /// Remembers a launch that was queued or captured, for later error messages.
     pub(crate) fn note_launch(&self, site: LaunchSite) -> Result<()> {
         match self.capture()? {
             None => self.device().launches().add(&self.inner.launches, site),
@@ -354,17 +362,18 @@ impl Stream {
         Ok(())
     }
 
-    /// What another layer keeps with the stream.
+    /// The value of type `T` that another layer keeps with the stream.
     pub(crate) fn extension<T: Any + Send + Sync>(&self, make: impl Fn() -> T) -> &T {
         self.inner.extensions.get(make)
     }
 
-    /// A piece of work was queued. Sequentially consistent, since uses of buffers rely on it (`memory/uses.rs`).
+    /// A piece of work was queued. Sequentially consistent, since uses of buffers rely on it
+    /// (`memory/uses.rs`).
     pub(crate) fn queued(&self) {
         self.inner.progress.issued.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How much was queued, before a wait: pieces of work, and launches.
+    /// Before a wait: the numbers of pieces of work and of launches queued so far.
     fn seen(&self) -> (u64, u64) {
         (self.inner.progress.issued.load(Ordering::Acquire), self.inner.launches.launched())
     }
@@ -397,7 +406,7 @@ impl fmt::Debug for Stream {
     }
 }
 
-/// After a wait that came to this: does nothing run any more?
+/// Whether nothing runs any more after a wait with this result.
 pub(crate) fn is_settled(wait: RawResult) -> bool {
     wait.map_or_else(|error| error.is_sticky(), |()| true)
 }

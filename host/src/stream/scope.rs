@@ -15,7 +15,7 @@ pub struct Scope<'a> {
 
 impl Scope<'_> {
     /// A stream of the pool, of the parent's priority. Its work begins when everything queued on the parent
-    /// so far is done; what is queued on the parent after the scope waits for it. The pool has it again after
+    /// so far is done. Work queued on the parent after the scope waits for it. It goes back to the pool after
     /// the scope, or when its last clone is dropped.
     ///
     /// # Errors
@@ -27,14 +27,14 @@ impl Scope<'_> {
         Ok(stream)
     }
 
-    /// Puts the parent behind all streams. The first error, after all were tried.
+    /// Puts the parent behind all streams. Tries all of them, then returns the first error.
     fn join(&mut self) -> Result<()> {
         let forked = std::mem::take(self.forked.get_mut().unwrap_or_else(PoisonError::into_inner));
         let mut result = Ok(());
         for stream in &forked {
             let joined = self.parent.wait_for(stream);
             if joined.is_ok() {
-                // Whoever waits for the parent has waited for these.
+                // A wait for the parent waits for these too.
                 self.parent.inner.launches.absorb(&stream.inner.launches);
             } else {
                 self.parent.settle_behind(stream);
@@ -49,7 +49,7 @@ impl Drop for Scope<'_> {
     /// After a panic or an error, streams are joined all the same.
     fn drop(&mut self) {
         for stream in std::mem::take(self.forked.get_mut().unwrap_or_else(PoisonError::into_inner)) {
-            // Where no order can be had, this waits for the stream; should that fail too, nothing runs any
+            // If the driver refuses the order, this waits for the stream. If that fails too, nothing runs any
             // more.
             self.parent.settle_behind(&stream);
         }
@@ -58,14 +58,14 @@ impl Drop for Scope<'_> {
 
 impl Stream {
     /// Runs `work` with this stream as the current one of its device in this thread, so that tensor methods
-    /// and operators queue on it; see [`Device::current_stream`](crate::Device::current_stream). The one
-    /// before is current again afterwards.
+    /// and operators queue on it; see [`Device::current_stream`](crate::Device::current_stream). Afterwards
+    /// the previous one is current again.
     ///
     /// `work` may fork streams. Afterwards this stream waits for all of them. Both hold also when `work`
     /// fails or panics. The host waits for nothing. Buffers keep their own order, inside a scope and outside.
     ///
     /// # Errors
-    /// What `work` returns, or else the driver's error.
+    /// The error of `work`, or else the driver's error.
     pub fn scope<R>(&self, work: impl FnOnce(&Scope<'_>) -> Result<R>) -> Result<R> {
         let mut scope = Scope { parent: self, forked: Mutex::default() };
         let result = {
@@ -76,7 +76,7 @@ impl Stream {
         Ok(result)
     }
 
-    /// Runs each task on a thread and a stream of its own, several models beside each other say, and returns
+    /// Runs each task on a thread and a stream of its own, for example several models at once, and returns
     /// their results in order. The stream is current in the thread. The streams are forked from this one and
     /// joined as in [`Stream::scope`]; the threads are waited for.
     ///
@@ -84,7 +84,7 @@ impl Stream {
     /// The error of the first task that fails, after all have ended, or the driver's.
     ///
     /// # Panics
-    /// When a task does.
+    /// When a task panics.
     pub fn parallel<T, F>(&self, tasks: impl IntoIterator<Item = F>) -> Result<Vec<T>>
     where
         T: Send,
