@@ -5,17 +5,17 @@ use std::fmt;
 /// Grid, block, cluster and dynamic shared memory of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaunchConfig {
-    /// Blocks along x, y, z. With a 0 the launch is nothing at all and succeeds.
+    /// Blocks along x, y, z. With a 0 the launch does nothing and succeeds.
     pub grid: [u32; 3],
     /// Threads of a block along x, y, z.
     pub block: [u32; 3],
-    /// Dynamic shared memory of a block, bytes. Above what is given without asking (48 KiB), the launch opts in by itself.
+    /// Dynamic shared memory of a block, bytes. Above 48 KiB, the launch opts in by itself.
     pub shared_bytes: u32,
     /// Blocks of a cluster along x, y, z, each a divisor of the grid's; `[1, 1, 1]` is no cluster.
     pub cluster: [u32; 3],
-    /// Are all blocks resident at once, so that the grid can synchronise?
+    /// Whether all blocks are resident at once, so that the grid can synchronise.
     pub cooperative: bool,
-    /// May it start while the launch before it in the stream still runs?
+    /// Whether it may start while the launch before it in the stream still runs.
     pub overlapping: bool,
 }
 
@@ -25,8 +25,8 @@ impl LaunchConfig {
         LaunchConfig { grid, block, shared_bytes: 0, cluster: [1; 3], cooperative: false, overlapping: false }
     }
 
-    /// One thread for each of `n` elements, in blocks of `block` threads; the last block may have threads to spare.
-    /// More blocks than a grid holds become an error of the launch.
+    /// One thread for each of `n` elements, in blocks of `block` threads; the last block may have threads to
+    /// spare. More blocks than a grid holds become an error of the launch.
     pub const fn linear(n: usize, block: u32) -> Self {
         let per_block = if block == 0 { 1 } else { block as usize };
         let blocks = n.div_ceil(per_block);
@@ -40,7 +40,8 @@ impl LaunchConfig {
         LaunchConfig { shared_bytes: bytes, ..self }
     }
 
-    /// The same, in clusters of so many blocks along x, y, z (`cuda_std::cluster`). Needs compute capability 9.0.
+    /// The same, in clusters of `blocks` blocks along x, y, z (`cuda_std::cluster`). Needs compute capability
+    /// 9.0.
     ///
     /// Up to 8 blocks work on every such device, up to 16 where the device has room for them.
     #[must_use]
@@ -48,11 +49,13 @@ impl LaunchConfig {
         LaunchConfig { cluster: blocks, ..self }
     }
 
-    /// The same, starting as soon as the kernel launched before it in the stream lets it (`cuda_std::grid::launch_dependents`, or the end of
-    /// its blocks) instead of after its end. Before compute capability 9.0, and on the software driver, nothing overlaps.
+    /// The same, starting as soon as the kernel launched before it in the stream lets it
+    /// (`cuda_std::grid::launch_dependents`, or the end of its blocks) instead of after its end. Before
+    /// compute capability 9.0, and on the software driver, nothing overlaps.
     ///
-    /// Each thread of the kernel must call `cuda_std::grid::wait_dependencies` before it touches global memory; the executor's checker sees
-    /// that it does. On an H200 kernels in a row then take 0.5 to 1 us less of the device's time, in graphs too, and their launches 0.5 us less of the host's.
+    /// Each thread of the kernel must call `cuda_std::grid::wait_dependencies` before it touches global
+    /// memory; the executor's checker checks this. On an H200 kernels in a row then take 0.5 to 1 us less of
+    /// the device's time, in graphs too, and their launches 0.5 us less of the host's.
     #[must_use]
     pub const fn overlapping_previous(self) -> Self {
         LaunchConfig { overlapping: true, ..self }
@@ -66,7 +69,7 @@ impl LaunchConfig {
 
     /// Blocks in all.
     pub const fn blocks(&self) -> u64 {
-        // Cannot overflow where it matters: a real grid has at most 2^31 x 2^16 x 2^16 blocks.
+        // Saturates only beyond real grids, which have at most 2^31 x 2^16 x 2^16 blocks.
         (self.grid[0] as u64).saturating_mul(self.grid[1] as u64).saturating_mul(self.grid[2] as u64)
     }
 

@@ -2,7 +2,8 @@
 
 use crate::error::{Error, Result};
 
-/// The value that variable `name` chooses; `None` when it is unset or empty. `allowed` lists the choices for the error.
+/// The value that variable `name` chooses; `None` when it is unset or empty. `allowed` lists the choices for
+/// the error.
 pub(crate) fn choice<T: Copy>(
     name: &'static str,
     allowed: &'static str,

@@ -1,12 +1,12 @@
-//! Values that a layer keeps with an object of a layer to its left, which does not know their types.
+//! Values that a layer keeps with an object of a lower layer. The lower layer does not know their types.
 
 use std::any::Any;
 use std::sync::OnceLock;
 
-/// Types that an object has values of, at most.
+/// The most types that an object can have values of.
 const PLACES: usize = 4;
 
-/// One value of each type, made when it is first asked for. A look-up is a few loads and takes no lock.
+/// One value of each type, made at its first use. A look-up is a few loads and takes no lock.
 #[derive(Default)]
 pub(crate) struct Extensions([OnceLock<Box<dyn Any + Send + Sync>>; PLACES]);
 
@@ -14,7 +14,7 @@ impl Extensions {
     /// The value of type `T`.
     ///
     /// # Panics
-    /// When it would be one type too many, which is a defect of this package.
+    /// When there are too many types, which is a defect of this package.
     pub(crate) fn get<T: Any + Send + Sync>(&self, make: impl Fn() -> T) -> &T {
         // Another thread may take a place meanwhile, for a value of this type or another.
         let values = self.0.iter().map(|place| &**place.get_or_init(|| Box::new(make())));

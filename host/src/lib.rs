@@ -12,8 +12,8 @@
 //! # }
 //! ```
 //!
-//! The same program runs on an NVIDIA GPU and, with no GPU or with `IRONWARP_DRIVER=soft`, on the software driver, which
-//! executes the same kernels on the CPU under a checker.
+//! The same program runs on an NVIDIA GPU and, with no GPU or with `IRONWARP_DRIVER=soft`, on the software
+//! driver, which executes the same kernels on the CPU under a checker.
 //!
 //! | environment variable | meaning |
 //! |---|---|
@@ -21,7 +21,7 @@
 //! | `IRONWARP_PTX_DIR` | folder of PTX files, searched before what the program embeds |
 //! | `IRONWARP_ALLOCATOR` | `caching` (default), or `passthrough`: a driver allocation for each buffer, for tools that watch those |
 //! | `IRONWARP_ALLOCATOR_DEBUG` | `1`: red zones around buffers and NaN bytes in them; see `Device::check_memory` |
-//! | `IRONWARP_GEMM` | text that the configuration of a matrix product has to contain, where one does: for experiments ([`ops::gemm::select`]) |
+//! | `IRONWARP_GEMM` | text that the name of a matrix product's configuration has to contain, if any has it: for experiments ([`ops::gemm::select`]) |
 //! | `IRONWARP_GEMM_RECORDS`, `IRONWARP_GEMM_TUNING` | file of [`ops::gemm::Tuner::from_env`], and `measure` (default) or `recorded` |
 //! | `IRONWARP_LAUNCH_BLOCKING` | `1`: wait after each launch, so that an error names the launch that caused it |
 
@@ -53,7 +53,7 @@ pub mod tma {
 
 pub use crate::tensor::{DType, Dim, Layout, Scalar, Shape, Tensor, TensorError, TensorMut};
 pub use arch::Arch;
-/// What a device's memory is used for.
+/// Reports on a device's memory.
 pub use arena::{BlockSnapshot, BlockState, HeapSnapshot, Holder, SegmentSnapshot, Snapshot, Stats};
 pub use config::LaunchConfig;
 pub use device::{Device, DeviceProperties, MemoryInfo};

@@ -23,8 +23,8 @@ pub struct Module {
 pub(crate) struct ModuleInner {
     handle: CUmodule,
     label: String,
-    /// Of the device that loaded it. Alive as long as this: the device's own modules go before its context, and every other
-    /// owner holds the device.
+    /// The context of the device that loaded it. It outlives this module: the device drops its own modules
+    /// before its context, and every other owner holds the device.
     context: CUcontext,
 }
 
@@ -72,7 +72,8 @@ impl Module {
         Self::load(device, &ptx::read(path)?, path.display().to_string())
     }
 
-    /// Loads the PTX of `family` that fits `device` best. Its kernels are found by name, with [`Module::function`].
+    /// Loads the PTX of `family` that fits `device` best. Its kernels are found by name, with
+    /// [`Module::function`].
     ///
     /// On the software driver, where kernels are linked into the program, `source` is not read.
     ///
@@ -82,8 +83,9 @@ impl Module {
         Self::load(device, &ptx::find(device, family, &[source])?, family.to_owned())
     }
 
-    /// A module with the kernel `name` of a family: the family's, where [`Module::load_family`] has loaded it, else one of that kernel
-    /// alone, from `IRONWARP_PTX_DIR` or from this program. The driver compiles what it loads, and a family takes seconds.
+    /// A module with the kernel `name` of a family: the family's own module if [`Module::load_family`] has
+    /// loaded it, else a module of that kernel alone, from `IRONWARP_PTX_DIR` or from this program. The
+    /// driver compiles every kernel that it loads, and a whole family takes seconds.
     pub(crate) fn of_kernel(device: &Device, family: &str, name: &str) -> Result<Module> {
         if let Some(inner) = device.families().get(family) {
             return Ok(Module { inner, device: device.clone() });
@@ -102,7 +104,7 @@ impl Module {
         let mut handle = std::ptr::null_mut();
         let loaded = device.call(|| {
             let (count, keys, values) = (keys.len() as u32, keys.as_mut_ptr(), values.as_mut_ptr());
-            // SAFETY: a place to write to, NUL-terminated text, and a log buffer of the size that is said.
+            // SAFETY: a place to write to, NUL-terminated text, and a log buffer of the given size.
             unsafe { raw::module_load_data_ex(&mut handle, image.as_ptr().cast(), count, keys, values) }
         });
         match loaded {
@@ -116,7 +118,7 @@ impl Module {
         Ok(Module { inner, device: device.clone() })
     }
 
-    /// Where it came from: a file, a family, or the PTX's own first line.
+    /// Its origin: a file, a family, or the PTX's own first line.
     pub fn label(&self) -> &str {
         self.inner.label()
     }
@@ -159,13 +161,13 @@ impl FamilyCache {
     }
 }
 
-/// Where the driver's compiler writes its complaints.
+/// The buffer for the messages of the driver's compiler.
 struct CompilerLog {
     buffer: Vec<u8>,
 }
 
 impl CompilerLog {
-    /// Enough for the first dozens of messages, which are the ones that matter.
+    /// Enough for the first dozens of messages; later ones matter little.
     const BYTES: usize = 16 * 1024;
     /// `CU_JIT_ERROR_LOG_BUFFER` and `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
     const KEYS: [c_int; 2] = [5, 6];

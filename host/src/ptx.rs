@@ -1,7 +1,7 @@
 //! Finding the PTX of a kernel family for a device.
 //!
-//! Files are named `<family>.<arch>.ptx`. A device runs PTX of its own compute capability and of lower ones; `sm_90a`, with
-//! the `a`, runs on exactly that one. The highest that fits wins.
+//! Files are named `<family>.<arch>.ptx`. A device runs PTX of its own compute capability and of lower ones;
+//! `sm_90a`, with the `a`, runs on exactly that one. The highest architecture that fits is taken.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,11 @@ use crate::arch::Arch;
 use crate::device::Device;
 use crate::error::{Error, Result};
 
-/// PTX that was found when this package was built with optimisation: family, architecture, text.
+/// PTX that an optimised build of this package embedded: family, architecture, text.
 static EMBEDDED: &[(&str, &str, &str)] = include!(concat!(env!("OUT_DIR"), "/embedded_ptx.rs"));
 
-/// The folder where a development build looks for PTX instead: dozens of test programs need not each carry all of it.
+/// The folder where a development build looks for PTX instead, so that dozens of test programs need not each
+/// embed all of it.
 const BUILD_DIR: Option<&str> = option_env!("IRONWARP_BUILD_PTX_DIR");
 
 /// Names a folder that is searched before the PTX in the program.
@@ -25,9 +26,9 @@ const PTX_DIR: &str = "IRONWARP_PTX_DIR";
 pub enum PtxSource {
     /// A folder with files `<family>.<arch>.ptx`.
     Directory(PathBuf),
-    /// PTX text, of whatever architecture it says.
+    /// PTX text; it names its own architecture.
     Text(String),
-    /// What this package embedded when it was built.
+    /// The PTX that this package embedded when it was built.
     Embedded,
 }
 
@@ -41,10 +42,10 @@ impl PtxSource {
     }
 }
 
-/// `IRONWARP_PTX_DIR` where it is set, then what is embedded, then the build's folder.
+/// `IRONWARP_PTX_DIR` if it is set, then the embedded PTX, then the build's folder.
 pub(crate) fn default_sources() -> Vec<PtxSource> {
     let named = std::env::var_os(PTX_DIR).filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    // A program may have been carried to a machine where that folder is not.
+    // The program may run on a machine without that folder.
     let built = BUILD_DIR.map(PathBuf::from).filter(|folder| folder.is_dir());
     let named = named.map(PtxSource::Directory).into_iter();
     named.chain([PtxSource::Embedded]).chain(built.map(PtxSource::Directory)).collect()
@@ -53,7 +54,7 @@ pub(crate) fn default_sources() -> Vec<PtxSource> {
 /// PTX without its entries other than `kernel`. Device functions and constants stay.
 pub(crate) fn with_one_entry(text: &str, kernel: &str) -> String {
     let mut kept = String::with_capacity(text.len() / 4);
-    // Inline assembly has brackets of its own, at the begin of lines too.
+    // Inline assembly has braces of its own, also at the start of lines.
     let (mut skipping, mut depth) = (false, 0_usize);
     for line in text.split_inclusive('\n') {
         if let Some(name) = entry_name(line) {
@@ -88,7 +89,7 @@ pub(crate) fn find(device: &Device, family: &str, sources: &[PtxSource]) -> Resu
     }
     let arch = device.arch();
     if device.is_software() {
-        // The kernels are linked into the program: their family's name is all that the software driver wants.
+        // The kernels are linked into the program: the software driver needs only their family's name.
         return Ok(format!("// ironwarp family={family} arch={arch}\n").into());
     }
     let mut found = Vec::new();
@@ -150,7 +151,8 @@ fn files_of(folder: &Path, family: &str) -> Result<Vec<(String, PathBuf)>> {
     Ok(files)
 }
 
-/// How good PTX is for a device: by compute capability, then made for exactly this one.
+/// How well PTX fits a device: ordered by compute capability, then by whether it was made for exactly this
+/// one.
 type Rank = (Arch, bool);
 
 /// The rank of PTX for `name` (`sm_80`, `sm_90a`, `sm_100f`) on `device`; `None` when it does not run there.
@@ -178,7 +180,7 @@ pub(crate) fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|source| Error::File { path: path.to_owned(), source })
 }
 
-/// The first line of the text, where it is ironwarp's, to name the module in errors.
+/// The first line of the text if ironwarp wrote it, to name the module in errors.
 pub(crate) fn label(text: &str) -> String {
     match text.lines().next().and_then(|line| line.strip_prefix("// ironwarp ")) {
         Some(line) => line.trim().to_owned(),
@@ -248,7 +250,7 @@ mod tests {
         assert_eq!(one.matches(".entry").count(), 1);
         assert_eq!(one.matches("ret;").count(), 2);
         assert_eq!(with_one_entry(&text, "c").matches(".entry").count(), 0);
-        // Text of the software driver has a first line alone.
+        // Text for the software driver is only a first line.
         assert_eq!(
             with_one_entry("// ironwarp family=f arch=sm_90a\n", "a"),
             "// ironwarp family=f arch=sm_90a\n"

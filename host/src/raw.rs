@@ -1,10 +1,11 @@
 //! The only place of this package that calls the CUDA driver API.
 //!
-//! One function a driver call, each returning the code as a [`DriverError`] that knows the call's name. The symbols are
-//! the ones that `driver` defines (late-bound to libcuda or to the software driver).
+//! There is one function for each driver call. It returns the code as a [`DriverError`] with the call's name.
+//! `driver` defines the symbols (late-bound to libcuda or to the software driver).
 //!
-//! The functions are declared here rather than taken from `cust_raw`, because there they return a Rust `enum` with the
-//! codes of CUDA 11.4: a newer driver's code would be undefined behaviour. Here a code is an integer.
+//! The functions are declared here rather than taken from `cust_raw`, because there they return a Rust `enum`
+//! with the codes of CUDA 11.4: a newer driver's code would be undefined behaviour. Here a code is an
+//! integer.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -19,7 +20,7 @@ use cust_raw::{
 
 use crate::error::{DriverError, Suspects};
 
-/// What a driver call came to.
+/// The result of a driver call.
 pub(crate) type RawResult<T = ()> = Result<T, Box<DriverError>>;
 
 /// `CUDA_SUCCESS`.
@@ -41,7 +42,8 @@ macro_rules! driver_calls {
             $(#[$doc])*
             ///
             /// # Safety
-            /// The contract of the driver function of that name: handles alive, pointers valid for what it reads and writes.
+            /// The contract of the driver function of that name: handles alive, pointers valid for what it
+            /// reads and writes.
             pub(crate) unsafe fn $wrapper($($arg: $type),*) -> RawResult {
                 // SAFETY: the caller keeps the driver function's contract.
                 check(stringify!($symbol), unsafe { $symbol($($arg),*) })
@@ -59,7 +61,7 @@ driver_calls! {
     fn device_get_default_mem_pool = cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice);
     /// Takes a reference to the primary context.
     fn primary_ctx_retain = cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
-    /// Gives a reference to the primary context back.
+    /// Gives back a reference to the primary context.
     fn primary_ctx_release = cuDevicePrimaryCtxRelease_v2(device: CUdevice);
     /// Makes a context the calling thread's current one.
     fn ctx_set_current = cuCtxSetCurrent(context: CUcontext);
@@ -113,7 +115,7 @@ driver_calls! {
     fn stream_begin_capture = cuStreamBeginCapture_v2(stream: CUstream, mode: c_int);
     /// Ends a capture, and gives its graph.
     fn stream_end_capture = cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
-    /// Is a stream captured, and in which capture?
+    /// Whether a stream is captured, and the number of its capture.
     fn stream_capture_info = cuStreamGetCaptureInfo(stream: CUstream, status: *mut c_int, id: *mut u64);
     /// Creates an empty graph.
     fn graph_create = cuGraphCreate(graph: *mut CUgraph, flags: c_uint);
@@ -125,7 +127,7 @@ driver_calls! {
         count: usize,
         parameters: *const KernelNodeParams,
     );
-    /// Changes a kernel of an executable, for its launches from now on.
+    /// Changes a kernel of an executable for its later launches.
     fn graph_exec_kernel_set_params = cuGraphExecKernelNodeSetParams(
         exec: CUgraphExec,
         node: CUgraphNode,
@@ -135,7 +137,7 @@ driver_calls! {
     fn graph_instantiate = cuGraphInstantiateWithFlags(exec: *mut CUgraphExec, graph: CUgraph, flags: u64);
     /// Runs an executable graph in stream order.
     fn graph_launch = cuGraphLaunch(exec: CUgraphExec, stream: CUstream);
-    /// Takes the parameters of a graph of the same shape over into an executable.
+    /// Updates an executable with the parameters of a graph of the same shape.
     fn graph_exec_update = cuGraphExecUpdate(
         exec: CUgraphExec,
         graph: CUgraph,
@@ -214,7 +216,7 @@ pub(crate) struct KernelNodeParams {
 /// `CUDA_ERROR_NOT_SUPPORTED`.
 const NOT_SUPPORTED: c_int = 801;
 
-/// `CUlaunchAttribute`: one wish of a launch.
+/// `CUlaunchAttribute`: one attribute of a launch.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct LaunchAttribute {
@@ -224,7 +226,7 @@ pub(crate) struct LaunchAttribute {
 }
 
 impl LaunchAttribute {
-    /// How many kinds there are below: a launch has at most one of each.
+    /// The number of kinds below: a launch has at most one of each.
     pub(crate) const KINDS: usize = 3;
 
     fn new(id: c_uint, words: [c_uint; 3]) -> Self {
@@ -243,7 +245,8 @@ impl LaunchAttribute {
         Self::new(4, blocks)
     }
 
-    /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`: starts before the launch ahead in the stream has ended.
+    /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`: starts before the launch ahead in the stream
+    /// has ended.
     pub(crate) fn overlapping() -> Self {
         Self::new(6, [1, 0, 0])
     }
@@ -331,7 +334,7 @@ impl Late {
         Late { name, address: OnceLock::new() }
     }
 
-    /// Where it is, or `CUDA_ERROR_NOT_SUPPORTED`.
+    /// Its address, or `CUDA_ERROR_NOT_SUPPORTED`.
     fn address(&self) -> RawResult<*const c_void> {
         let find = || driver::proc_address(self.name).map(|address| address as usize);
         match self.address.get_or_init(find) {
@@ -352,7 +355,7 @@ fn ready(function: &'static str, code: c_int) -> RawResult<bool> {
     if code == NOT_READY { Ok(false) } else { check(function, code).map(|()| true) }
 }
 
-/// Has the stream done all its work?
+/// Whether the stream has done all its work.
 ///
 /// # Safety
 /// `stream` is alive.
@@ -361,7 +364,7 @@ pub(crate) unsafe fn stream_query(stream: CUstream) -> RawResult<bool> {
     ready("cuStreamQuery", unsafe { cuStreamQuery(stream) })
 }
 
-/// Has the work before the event's last record been done?
+/// Whether the work before the event's last record is done.
 ///
 /// # Safety
 /// `event` is alive.
@@ -404,8 +407,8 @@ fn text_of(ask: impl FnOnce(*mut *const c_char) -> c_int) -> Option<String> {
     Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// One thread at a time makes, changes and destroys graphs: the driver's graph objects are not made for several, and what they
-/// share inside the driver is not known.
+/// One thread at a time makes, changes and destroys graphs. The driver's graph objects are not thread-safe,
+/// and it is not known which state they share inside the driver.
 pub(crate) fn one_graph_at_a_time<R>(work: impl FnOnce() -> R) -> R {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,16 +1,16 @@
-//! Launches that an asynchronous error is put down to.
+//! The launches that may have caused an asynchronous error.
 
 use std::fmt;
 use std::panic::Location;
 
 use crate::config::LaunchConfig;
 
-/// Which kernel was launched, how, and from which line.
+/// A launch: its kernel, configuration and source line.
 #[derive(Debug, Clone, Copy)]
 pub struct LaunchSite {
     /// The kernel, or a description of the graph.
     pub kernel: &'static str,
-    /// How; nothing for a graph.
+    /// The configuration; `None` for a graph.
     pub config: Option<LaunchConfig>,
     /// The line of the caller.
     pub location: &'static Location<'static>,
@@ -31,14 +31,14 @@ impl fmt::Display for LaunchSite {
 pub struct Suspects {
     /// The launches, of all streams of the device, oldest first.
     pub launches: Vec<LaunchSite>,
-    /// Launches before those, of which only the number is known.
+    /// The number of launches before those; nothing else is known of them.
     pub forgotten: u64,
-    /// Was work queued that ironwarp did not see, through a raw handle?
+    /// Whether work was queued through a raw handle, which ironwarp does not see.
     pub unseen_work: bool,
 }
 
 impl Suspects {
-    /// Is there anything to suspect?
+    /// Whether there is anything to suspect.
     pub(crate) fn is_any(&self) -> bool {
         !self.launches.is_empty() || self.forgotten > 0 || self.unseen_work
     }

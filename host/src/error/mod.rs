@@ -1,4 +1,4 @@
-//! Everything that can go wrong, with the data to mend it.
+//! The errors of this package, with the data to fix their causes.
 
 mod launches;
 
@@ -13,9 +13,10 @@ pub use launches::{LaunchSite, Suspects};
 /// The result of this package's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong: what was called, what it got, what it wanted, and a hint on how to mend it.
+/// An error: the function called, what it got, what it wanted, and a hint on how to fix it.
 ///
-/// `Debug` prints the same sentence as `Display`, since `fn main() -> ironwarp::Result<()>` and `unwrap` print by `Debug`.
+/// `Debug` prints the same sentence as `Display`, since `fn main() -> ironwarp::Result<()>` and `unwrap`
+/// print by `Debug`.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -39,11 +40,11 @@ pub enum Error {
         first: Arc<DriverError>,
     },
 
-    /// Device memory ran out, also after waiting for pending frees and giving back what was kept for later.
+    /// Device memory ran out, even after waiting for pending frees and giving back the memory kept for later.
     #[error("{0}")]
     OutOfMemory(Box<OutOfMemory>),
 
-    /// Page-locked host memory ran out, also after what was kept for later was given back.
+    /// Page-locked host memory ran out, even after giving back the memory kept for later.
     #[error(
         "no {requested} bytes of page-locked host memory\nhint: drop pinned buffers that are no longer needed, use smaller ones, or see \
          `ulimit -l`"
@@ -66,7 +67,7 @@ pub enum Error {
     NoSuchDevice {
         /// The number asked for.
         ordinal: u32,
-        /// Devices that there are.
+        /// The number of devices.
         count: u32,
     },
 
@@ -135,7 +136,7 @@ pub enum Error {
         arch: Arch,
         /// Places searched.
         searched: Vec<String>,
-        /// Architectures of that family that were found, none of which the device runs.
+        /// Architectures found for that family; the device runs none of them.
         found: Vec<String>,
     },
 
@@ -148,7 +149,7 @@ pub enum Error {
         module: String,
         /// The kernel.
         kernel: String,
-        /// What the driver said.
+        /// The driver's error.
         source: Box<DriverError>,
     },
 
@@ -159,9 +160,9 @@ pub enum Error {
     InvalidModule {
         /// The module.
         module: String,
-        /// The driver's compiler's log.
+        /// The log of the driver's compiler.
         log: String,
-        /// What the driver said.
+        /// The driver's error.
         source: Box<DriverError>,
     },
 
@@ -172,7 +173,7 @@ pub enum Error {
     PtxText {
         /// The module.
         module: String,
-        /// Where.
+        /// The offset of the NUL byte.
         position: usize,
     },
 
@@ -220,7 +221,7 @@ pub enum Error {
         kernel: String,
         /// Which limit.
         limit: Limit,
-        /// What the launch asked for.
+        /// The value that the launch asked for.
         got: u64,
         /// The limit.
         max: u64,
@@ -233,26 +234,26 @@ pub enum Error {
         operation: &'static str,
         /// The argument at fault.
         argument: &'static str,
-        /// What it was.
+        /// The value given.
         got: String,
-        /// What it has to be.
+        /// The values allowed.
         wanted: String,
-        /// How to mend it.
+        /// How to fix it.
         hint: &'static str,
     },
 
-    /// A call on tensors that cannot be done: a [`TensorError`](crate::TensorError), which [`Error::tensor_error`] gives.
+    /// A wrong call on tensors: a [`TensorError`](crate::TensorError), which [`Error::tensor_error`] returns.
     #[error(transparent)]
     Tensor(Box<dyn std::error::Error + Send + Sync>),
 
-    /// Something that cannot be done, or recorded, while a stream is being captured into a graph.
+    /// An operation that cannot be done, or recorded, while a stream is being captured into a graph.
     #[error("{operation} cannot be captured into a graph: {reason}\nhint: {hint}")]
     NotCapturable {
-        /// What was asked for.
+        /// The operation asked for.
         operation: &'static str,
-        /// Why it cannot be.
+        /// The reason.
         reason: &'static str,
-        /// How to mend it.
+        /// How to fix it.
         hint: &'static str,
     },
 
@@ -265,14 +266,14 @@ pub enum Error {
         which: &'static str,
     },
 
-    /// An environment variable with a value that means nothing.
+    /// An environment variable with an unknown value.
     #[error("environment variable {name} is `{value}`\nhint: allowed values: {allowed}")]
     Environment {
         /// The variable.
         name: &'static str,
         /// Its value.
         value: String,
-        /// What it may be.
+        /// The values allowed.
         allowed: &'static str,
     },
 }
@@ -284,7 +285,7 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// Does the next valid call work? False once a device's context is dead or when there is no driver.
+    /// Whether the next valid call works. False once a device's context is dead, or when there is no driver.
     pub fn is_recoverable(&self) -> bool {
         match self {
             Error::Init(_) | Error::Sticky { .. } => false,
@@ -294,7 +295,7 @@ impl Error {
         }
     }
 
-    /// Is it that something cannot be captured into a graph?
+    /// Whether the error says that an operation cannot be captured into a graph.
     pub(crate) fn is_about_capture(&self) -> bool {
         match self {
             Error::NotCapturable { .. } => true,
@@ -385,7 +386,7 @@ pub struct Overrun {
     pub site: String,
     /// Its size in bytes.
     pub bytes: usize,
-    /// The first byte overwritten, from the buffer's first.
+    /// The offset of the first overwritten byte from the buffer's first byte.
     pub offset: isize,
 }
 
@@ -399,7 +400,7 @@ impl fmt::Display for Overrun {
     }
 }
 
-/// Who has the memory that a buffer could not get. Sizes in bytes.
+/// A failed allocation, with the holders of the device's memory. Sizes are in bytes.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct OutOfMemory {
@@ -409,13 +410,13 @@ pub struct OutOfMemory {
     pub requested: usize,
     /// Free on the device at that time.
     pub free: usize,
-    /// All that the device has.
+    /// The device's total.
     pub total: usize,
-    /// Held for this process's buffers, those of later included.
+    /// Held for this process's present and later buffers.
     pub reserved: usize,
     /// In use by buffers.
     pub live: usize,
-    /// What `reserved` may come to at most, where [`crate::Device::set_memory_limit`] says.
+    /// The limit of `reserved`, if [`crate::Device::set_memory_limit`] has set one.
     pub limit: Option<usize>,
     /// The lines of the program whose buffers have most, the greatest first.
     pub holders: Vec<arena::Holder>,
@@ -463,14 +464,14 @@ const CAPTURE_ERRORS: std::ops::RangeInclusive<i32> = 900..=908;
 const OUT_OF_MEMORY: i32 = 2;
 
 impl DriverError {
-    /// Is the context dead after this? Illegal addresses, failed launches, hardware errors.
+    /// Whether the context is dead after this: illegal addresses, failed launches, hardware errors.
     pub fn is_sticky(&self) -> bool {
         // DEINITIALIZED, ECC, NVLINK; ILLEGAL_ADDRESS, LAUNCH_TIMEOUT, CONTEXT_IS_DESTROYED, ASSERT;
         // HARDWARE_STACK .. LAUNCH_FAILED; EXTERNAL_DEVICE.
         matches!(self.code, 4 | 214 | 220 | 700 | 702 | 709 | 710 | 714..=719 | 911)
     }
 
-    /// Did memory run out?
+    /// Whether memory ran out.
     pub fn is_out_of_memory(&self) -> bool {
         self.code == OUT_OF_MEMORY
     }

@@ -1,4 +1,4 @@
-//! A step that is called again and again, captured by itself.
+//! A step that is called many times and captured automatically.
 
 use std::collections::HashMap;
 use std::collections::hash_map;
@@ -10,9 +10,9 @@ use super::{Executable, capture};
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 
-/// Eager runs of a step with a key, before it is captured: modules are loaded and kernels found by then.
+/// Eager runs of a step with a key before it is captured. They load modules and find kernels.
 const WARM_UP: u32 = 1;
-/// Keys whose graphs are kept.
+/// The number of keys whose graphs are kept.
 const CAPACITY: usize = 16;
 
 type Prepare<'work, K, I> = Box<dyn FnMut(&Stream, &K) -> Result<I> + 'work>;
@@ -21,19 +21,20 @@ type Step<'work, I, O> = Box<dyn FnMut(&Stream, &mut I) -> Result<O> + 'work>;
 /// How a step runs for a key.
 #[derive(Debug)]
 pub enum Mode<'a> {
-    /// One launch at a time, until it has run often enough to be worth a capture.
+    /// Launch by launch, until it has run often enough to be captured.
     WarmingUp,
     /// By a graph.
     Captured,
-    /// One launch at a time for good, for this reason.
+    /// Always launch by launch, for this reason.
     Eager(&'a Error),
 }
 
-/// Runs a step eagerly the first time that it sees a key, captures it the next time, and replays the graph from then on.
+/// Runs a step eagerly the first time that it sees a key, captures it the next time, and replays the graph
+/// from then on.
 ///
-/// The key is what the step's launches depend on: the shapes of its inputs, scalars, flags. Each key has its own static inputs, which
-/// `prepare` makes, and its own outputs. The keys used last keep their graphs. A step that cannot be captured runs eagerly, and
-/// [`GraphCache::mode`] tells why.
+/// The key is what the step's launches depend on: the shapes of its inputs, scalars, flags. Each key has its
+/// own static inputs, which `prepare` makes, and its own outputs. The keys used last keep their graphs. A
+/// step that cannot be captured runs eagerly, and [`GraphCache::mode`] tells why.
 ///
 /// ```
 /// # use ironwarp::{Device, DeviceBuffer, graph::GraphCache, ops::saxpy::saxpy};
@@ -61,14 +62,14 @@ pub struct GraphCache<'work, K, I, O> {
     entries: HashMap<K, Entry<I, O>>,
     warm_up: u32,
     capacity: usize,
-    /// Calls so far: the time that entries were used at.
+    /// The number of calls so far: entries store it as their time of last use.
     calls: u64,
 }
 
 struct Entry<I, O> {
     state: State<O>,
     inputs: I,
-    /// Of the last eager run.
+    /// The outputs of the last eager run.
     outputs: Option<O>,
     used: u64,
 }
@@ -91,7 +92,7 @@ impl<I, O> Entry<I, O> {
         warm_up: u32,
         at: &'static Location<'static>,
     ) -> Result<&O> {
-        // Inside another capture the step is a part of that.
+        // Inside another capture, the step becomes part of that capture.
         let captured = stream.capture()?.is_some();
         if let State::WarmingUp { runs } = self.state
             && runs >= warm_up
@@ -150,11 +151,11 @@ impl<'work, K: Hash + Eq + Clone, I, O> GraphCache<'work, K, I, O> {
         GraphCache { capacity: keys.max(1), ..self }
     }
 
-    /// Fills the static inputs of `key` and runs the step: eagerly or by its graph. The outputs are good until the next run with the
-    /// key.
+    /// Fills the static inputs of `key` and runs the step: eagerly or by its graph. The outputs are valid
+    /// until the next run with the key.
     ///
     /// # Errors
-    /// What `prepare`, `fill` or an eager run of the step return, or the driver's error.
+    /// The errors of `prepare`, `fill` and an eager run of the step, or the driver's error.
     #[track_caller]
     pub fn run(
         &mut self,
@@ -176,7 +177,7 @@ impl<'work, K: Hash + Eq + Clone, I, O> GraphCache<'work, K, I, O> {
         entry.run(stream, &mut self.step, self.warm_up, at)
     }
 
-    /// How the step runs for `key`; `None` for one that it has not seen, or has forgotten.
+    /// How the step runs for `key`; `None` for a key that is new or forgotten.
     pub fn mode(&self, key: &K) -> Option<Mode<'_>> {
         self.entries.get(key).map(|entry| match &entry.state {
             State::WarmingUp { .. } => Mode::WarmingUp,

@@ -11,13 +11,14 @@ use crate::memory::{GraphUse, PrivatePool};
 use crate::raw::{self, RawResult, one_graph_at_a_time};
 use crate::stream::{Capture, Entered, Kept, Stream};
 
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`: other calls are neither forbidden nor spoil the capture, on this thread or any other.
-/// What must not happen inside a capture is refused by the calls themselves.
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: other calls, on this thread or any other, are neither forbidden nor
+/// invalidate the capture. Calls that must not happen inside a capture return an error themselves.
 const RELAXED: c_int = 2;
 
-/// Runs `work` with a stream that is being captured; gives the graph and what it uses. Nothing is left behind when anything
-/// fails. The stream is the capture's own: no other thread can reach it, unless `work` hands it over. The device and the priority are
-/// those of `like`. It is current in this thread while `work` runs.
+/// Runs `work` with a stream that is being captured. Returns the graph and the memory and code that it uses.
+/// After a failure nothing is left behind. The stream is the capture's own: no other thread can reach it,
+/// unless `work` hands it over. The device and the priority are those of `like`. It is current in this thread
+/// while `work` runs.
 pub(super) fn record<R>(
     like: &Stream,
     work: impl FnOnce(&Stream) -> Result<R>,
@@ -38,13 +39,14 @@ pub(super) fn record<R>(
     Ok((graph, captured, result))
 }
 
-/// What a graph keeps, and its launches.
+/// The memory and code that a graph keeps alive, and its launches.
 pub(super) struct Captured {
     pub(super) uses: Vec<GraphUse>,
     pub(super) launches: Vec<LaunchSite>,
-    /// What the graph keeps besides, such as the code of launches.
+    /// Other values that the graph keeps alive, such as the code of launches.
     pub(super) kept: Vec<Kept>,
-    /// Where the memory is from that was allocated inside the capture. After the uses, which give theirs back to it.
+    /// The pool of the memory that was allocated inside the capture. It is dropped after the uses, which give
+    /// their memory back to it.
     _pool: Arc<PrivatePool>,
 }
 
@@ -58,7 +60,7 @@ struct UnderWay<'s> {
 impl<'s> UnderWay<'s> {
     fn begin(stream: &'s Stream) -> Result<Self> {
         let under_way = UnderWay { stream, capture: Arc::new(Capture::new(stream)), ended: false };
-        // On an error the drop ends the capture, which may not have begun.
+        // On an error the drop ends the capture, even if it did not begin.
         stream.device().captures().add(&under_way.capture, || {
             // SAFETY: a live stream.
             one_graph_at_a_time(|| {
@@ -91,7 +93,7 @@ impl<'s> UnderWay<'s> {
 }
 
 impl Drop for UnderWay<'_> {
-    /// After an error or a panic: the stream is a usual one again, and the graph is nobody's.
+    /// After an error or a panic: the stream is a usual one again, and the graph is destroyed.
     fn drop(&mut self) {
         if self.ended {
             return;
@@ -100,10 +102,11 @@ impl Drop for UnderWay<'_> {
             let mut graph = std::ptr::null_mut();
             // SAFETY: a live stream and a place to write to.
             unsafe { raw::stream_end_capture(self.stream.handle(), &mut graph)? };
-            // SAFETY: it came from the call before, and nobody else has it.
+            // SAFETY: it came from the call before, and this is the only handle.
             unsafe { raw::graph_destroy(graph) }
         };
-        // Tried twice, since a stream that stays captured is of no use. The error or the panic that led here is the one to tell.
+        // Tried twice, since a stream that stays captured is useless. The error or panic that led here is the
+        // one to report.
         let _ = one_graph_at_a_time(|| self.stream.device().clean_up(|| end().or_else(|_| end())));
         self.stream.device().captures().remove(&self.capture);
     }

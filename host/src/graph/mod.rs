@@ -1,7 +1,7 @@
 //! Graphs: work that is recorded once and then launched as a whole, many times over.
 //!
-//! A launch costs the host microseconds; a graph of a thousand kernels costs little more than one. [`Graph::capture`] runs a closure
-//! whose work on the stream is recorded instead of done:
+//! A launch costs the host microseconds; a graph of a thousand kernels costs little more than one.
+//! [`Graph::capture`] runs a closure whose work on the stream is recorded instead of done:
 //!
 //! ```
 //! # use ironwarp::{Device, DeviceBuffer, graph::Graph, ops::saxpy::saxpy};
@@ -28,19 +28,22 @@
 //! # }
 //! ```
 //!
-//! **Memory.** The graph uses the addresses that it was captured with, so it keeps every allocation that its work uses until it is
-//! dropped, whoever owns the buffer, workspaces and outputs that the closure allocated among them. A replay is a use of each
-//! of them like any other: it waits for work on other streams that it depends on, and later work waits for it. It keeps the code of
-//! its kernels, too.
+//! **Memory.** The graph uses the addresses that it was captured with, so it keeps every allocation that its
+//! work uses until the graph is dropped. That holds for buffers of the program, and for workspaces and
+//! outputs that the closure allocated. A replay is a use of each allocation like any other: it waits for the
+//! work on other streams that it depends on, and later work waits for it. The graph also keeps the code of
+//! its kernels.
 //!
-//! **What can be captured**: launches, ops, fills and copies on the device, allocations, and other streams that are
-//! forked with [`Stream::scope`]. **What cannot**, with [`Error::NotCapturable`]: waiting for the stream, reading results back,
-//! copies from or to host memory, replaying another graph. Work on streams that are not captured is done at once, as ever.
+//! **What can be captured**: launches, ops, fills and copies on the device, allocations, and other streams
+//! that are forked with [`Stream::scope`]. **What cannot**, with [`Error::NotCapturable`]: waiting for the
+//! stream, reading results back, copies from or to host memory, replaying another graph. Work on streams that
+//! are not captured is done at once, as usual.
 //!
-//! **Changing a graph.** Scalars are captured by value. [`Graph::update`] records the work anew, with other scalars or other inputs,
-//! and takes it over into the executable graph without building a new one where the shape of the graph is the same.
+//! **Changing a graph.** Scalars are captured by value. [`Graph::update`] records the work again, with other
+//! scalars or other inputs. If the shape of the graph is the same, it changes the executable graph in place;
+//! otherwise it builds a new one.
 //!
-//! [`GraphCache`] does all of this by itself for a step that is called again and again.
+//! [`GraphCache`] does all of this automatically for a step that is called many times.
 
 mod cache;
 mod capture;
@@ -68,14 +71,15 @@ const UPDATE_FAILURE: i32 = 910;
 pub enum Update {
     /// The executable graph got new parameters: cheap.
     InPlace,
-    /// The graph has another shape, and was built anew.
+    /// The graph has another shape, so a new one was built.
     Rebuilt,
 }
 
 /// The driver's executable graph.
 struct Exec(CUgraphExec);
 
-// SAFETY: an executable graph may be used from any thread, by one at a time: replaying and updating take `&mut`.
+// SAFETY: an executable graph may be used from any thread, by one at a time: replaying and updating take
+// `&mut`.
 unsafe impl Send for Exec {}
 // SAFETY: `&self` only reads the number.
 unsafe impl Sync for Exec {}
@@ -90,7 +94,7 @@ impl Exec {
 struct Executable {
     exec: Exec,
     captured: Captured,
-    /// For each use of a replay that is being queued, what its begin returned.
+    /// For each use of a replay that is being queued, the number that `begin` returned.
     begun: Vec<u64>,
     /// The stream that it was launched on last. The driver puts launches of one executable behind each other.
     last: Option<Stream>,
@@ -122,7 +126,7 @@ impl Executable {
         })
     }
 
-    /// Takes another graph's parameters over. False when it has another shape.
+    /// Takes over the parameters of another graph. False when that graph has another shape.
     fn update(&mut self, graph: &RawGraph) -> Result<bool> {
         let (mut node, mut result) = (std::ptr::null_mut(), 0);
         let update = || {
@@ -149,7 +153,7 @@ impl Executable {
         for (memory, written) in &self.captured.uses {
             self.begun.push(memory.uses().begin(stream, *written)?);
         }
-        // SAFETY: both handles are alive; what the graph uses is kept by `captured`.
+        // SAFETY: both handles are alive; `captured` keeps the memory and code that the graph uses.
         stream.call(|stream| unsafe { raw::graph_launch(self.exec.handle(), stream) })?;
         for ((memory, written), begun) in self.captured.uses.iter().zip(&self.begun) {
             memory.uses().commit(stream, *written, *begun);
@@ -161,16 +165,16 @@ impl Executable {
 }
 
 impl Executable {
-    /// Uses what another capture has kept, in place of its own.
+    /// Replaces the memory and code that it keeps by those of another capture.
     fn take_over(&mut self, captured: Captured) {
         let before = std::mem::replace(&mut self.captured, captured);
         if !before.kept.is_empty() {
-            // Runs that are queued are of the code from before.
+            // Queued runs still use the old code.
             self.after_last_run(before.kept, || ());
         }
     }
 
-    /// Does `work`, and drops `kept`, when no run that is queued already can be left: never, when that cannot be had.
+    /// Does `work` and drops `kept` once all queued runs are over. Does neither if it cannot wait for them.
     fn after_last_run(&self, kept: Vec<Kept>, work: impl FnOnce() + Send + 'static) {
         let last = self.last.clone();
         // A stream that is being captured cannot be waited for.
@@ -186,7 +190,7 @@ impl Executable {
 }
 
 impl Drop for Executable {
-    /// Waits for the last run: a driver has been seen to die of an executable that was destroyed while it ran.
+    /// Waits for the last run: a driver crashed when an executable was destroyed while it ran.
     fn drop(&mut self) {
         let (exec, device) = (Exec(self.exec.handle()), self.device.clone());
         let kept = std::mem::take(&mut self.captured.kept);
@@ -208,8 +212,8 @@ fn site(captured: &Captured, location: &'static Location<'static>) -> LaunchSite
 ///
 /// Dropping a graph waits for its last run.
 ///
-/// `I` are its static inputs and `O` its static outputs: buffers, tuples or structs of them. What the captured closure borrows stays
-/// borrowed for `'work`, as long as the graph lives.
+/// `I` are its static inputs and `O` its static outputs: buffers, tuples or structs of them. What the
+/// captured closure borrows stays borrowed for `'work`, as long as the graph lives.
 pub struct Graph<'work, I = (), O = ()> {
     executable: Executable,
     inputs: I,
@@ -218,14 +222,15 @@ pub struct Graph<'work, I = (), O = ()> {
 }
 
 impl<'work, I, O> Graph<'work, I, O> {
-    /// Captures what `work` queues on the stream that it is given. Nothing of it is done now: outputs mean nothing before the
-    /// first replay.
+    /// Captures what `work` queues on the stream that it is given. None of it is done now: outputs have no
+    /// meaning before the first replay.
     ///
-    /// That stream is the capture's own, of the device and priority of `stream`. So no work of another thread can become part of the
-    /// graph by accident, and what anybody queues on `stream` itself, `work` too, is done at once.
+    /// That stream is the capture's own, of the device and priority of `stream`. So no work of another thread
+    /// can become part of the graph by accident. Work that any thread, or `work`, queues on `stream` itself
+    /// is done at once.
     ///
     /// # Errors
-    /// What `work` returns, [`Error::NotCapturable`] among them, or the driver's error.
+    /// The error of `work`, such as [`Error::NotCapturable`], or the driver's error.
     #[track_caller]
     pub fn capture<F>(stream: &Stream, mut inputs: I, work: F) -> Result<Self>
     where
@@ -238,14 +243,14 @@ impl<'work, I, O> Graph<'work, I, O> {
     /// Queues the captured work on `stream`, in order with all other uses of its buffers.
     ///
     /// # Errors
-    /// [`Error::DeviceMismatch`], [`Error::NotCapturable`] on a stream that is being captured, or the driver's error. What
-    /// goes wrong while the graph runs shows at a later call.
+    /// [`Error::DeviceMismatch`], [`Error::NotCapturable`] on a stream that is being captured, or the
+    /// driver's error. A later call returns the errors that happen while the graph runs.
     pub fn replay(&mut self, stream: &Stream) -> Result<()> {
         self.executable.launch(stream)
     }
 
-    /// Captures `work` in place of what the graph holds: the same ops with other scalars, say. Runs of the graph that are queued
-    /// already are not changed.
+    /// Captures `work` in place of what the graph holds: the same ops with other scalars, say. Runs of the
+    /// graph that are queued already are not changed.
     ///
     /// # Errors
     /// As [`Graph::capture`]; the graph is as it was.
@@ -274,7 +279,8 @@ impl<'work, I, O> Graph<'work, I, O> {
         &self.inputs
     }
 
-    /// The static inputs, to write new values into. A buffer that is put in place of another is not the one that the graph reads.
+    /// The static inputs, to write new values into. A buffer that is put in place of another is not the one
+    /// that the graph reads.
     pub fn inputs_mut(&mut self) -> &mut I {
         &mut self.inputs
     }

@@ -1,4 +1,5 @@
-//! Structs as one kernel argument: each field is packed as an argument of its own, then the struct is put together.
+//! Structs as one kernel argument: each field is packed as an argument of its own, then the struct is put
+//! together.
 
 use cuda_std::kernel::{ArgStruct, StructArgs, Value};
 
@@ -68,7 +69,7 @@ unsafe impl<A: Arg<P>, P, Rest: FieldArgs<M>, M> FieldArgs<(P, M)> for (A, Rest)
     }
 }
 
-/// The struct as the device gets it, and what its fields were packed to.
+/// The struct as the device gets it, and its packed fields.
 pub struct PackedStruct<S, F> {
     whole: S,
     fields: F,

@@ -10,7 +10,7 @@ use crate::memory::tensor_map::{TensorMap, TensorMapMut};
 use crate::memory::{DeviceBuffer, DevicePtr, DeviceView, DeviceViewMut, Use, Within};
 use crate::stream::Stream;
 
-/// Arguments of a kernel, at most.
+/// The most arguments that a kernel can have.
 const MAX_ARGS: usize = 16;
 
 /// Addresses of the values that a launch passes, in the kernel's order.
@@ -20,7 +20,7 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Parameters at most.
+    /// The most parameters that a launch can have.
     pub(super) const CAPACITY: usize = 2 * MAX_ARGS;
 
     pub(super) fn new() -> Self {
@@ -28,7 +28,8 @@ impl Parameters {
     }
 
     pub(super) fn push<T>(&mut self, value: &T) {
-        // A tuple has at most MAX_ARGS arguments of at most two parameters each, and a struct counts its fields: there is room.
+        // A tuple has at most MAX_ARGS arguments of at most two parameters each, and a struct counts its
+        // fields: there is room.
         self.addresses[self.count] = std::ptr::from_ref(value).cast_mut().cast();
         self.count += 1;
     }
@@ -51,17 +52,19 @@ impl Parameters {
 /// | `&TensorMap` | `Map` | `&TensorMap`, `TensorMap`; to write through it `&mut TensorMapMut` |
 ///
 /// # Safety
-/// `list` adds exactly the parameters that the device passes for `P`, in order, and `commit` commits all that was packed.
+/// `list` adds exactly the parameters that the device passes for `P`, in order, and `commit` commits all that
+/// was packed.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed for the kernel parameter `{P}`",
     label = "wrong argument for this kernel",
     note = "`&[T]` and `*const T` take `&DeviceBuffer<T>`, `&mut [T]` and `*mut T` take `&mut DeviceBuffer<T>`, of the same T; values take exactly their type"
 )]
 pub unsafe trait Arg<P> {
-    /// What the driver copies, and the uses of buffers that have begun.
+    /// The values that the driver copies, and the uses of buffers that have begun.
     type Packed;
 
-    /// Checks the device, makes `stream` wait for earlier users of the buffer, and gives what the driver copies.
+    /// Checks the device, makes `stream` wait for earlier users of the buffer, and returns the values that
+    /// the driver copies.
     ///
     /// # Errors
     /// [`crate::Error::DeviceMismatch`], or the driver's error.
@@ -70,7 +73,8 @@ pub unsafe trait Arg<P> {
     /// Adds the addresses of the parts of `packed`.
     fn list(packed: &Self::Packed, to: &mut Parameters);
 
-    /// The kernel is queued on `stream`: later users of the buffer wait for it. What is packed and not committed leaves no trace.
+    /// The kernel is queued on `stream`: later users of the buffer wait for it. A packed value that is not
+    /// committed leaves no trace.
     fn commit(packed: Self::Packed, stream: &Stream);
 }
 
@@ -98,20 +102,20 @@ pub struct PackedSlice<'a> {
 
 impl<'a> PackedSlice<'a> {
     fn new<T>(address: DevicePtr<T>, len: usize, usage: Use<'a>) -> Self {
-        // An empty buffer has no address; a Rust slice has a non-null aligned one always.
+        // An empty buffer has no address, but a Rust slice always has a non-null aligned one.
         let address = if address.raw() == 0 { align_of::<T>() as u64 } else { address.raw() };
         PackedSlice { address, len, usage }
     }
 }
 
-/// An address, and its use; none of a null pointer, and of an address that stands for itself.
+/// An address and its use. A null pointer and a raw address have no use.
 pub struct PackedPtr<'a> {
     address: u64,
     usage: Option<Use<'a>>,
 }
 
 impl PackedPtr<'_> {
-    /// Of memory whose uses are not kept in order.
+    /// An address of memory whose uses are not kept in order.
     fn untracked(address: u64) -> Self {
         PackedPtr { address, usage: None }
     }
@@ -258,7 +262,8 @@ mod sealed {
     pub trait Tuple<P> {}
 }
 
-/// A tuple of host values that fits a kernel's parameters `P`, itself a tuple of parameter markers. Nothing else implements it:
+/// A tuple of host values that fits a kernel's parameters `P`, itself a tuple of parameter markers. Nothing
+/// else implements it:
 ///
 /// ```compile_fail,E0277
 /// # use ironwarp::{LaunchArgs, Parameters, Result, Stream};
@@ -275,10 +280,11 @@ mod sealed {
     note = "pass a tuple with one value for each of the kernel's arguments, in order"
 )]
 pub trait LaunchArgs<P>: sealed::Tuple<P> {
-    /// Packs the arguments, hands the parameter list to `launch`, and commits the uses of buffers when that has queued the kernel.
+    /// Packs the arguments, hands the parameter list to `launch`, and commits the uses of buffers when that
+    /// has queued the kernel.
     ///
     /// # Errors
-    /// What packing an argument or `launch` answers.
+    /// The error of packing an argument, or of `launch`.
     fn with(self, stream: &Stream, launch: impl FnOnce(&mut Parameters) -> Result<()>) -> Result<()>;
 }
 

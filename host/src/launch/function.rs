@@ -27,7 +27,7 @@ mod attribute {
     pub const NON_PORTABLE_CLUSTER_SIZE_ALLOWED: i32 = 14;
 }
 
-/// Blocks of a cluster that every device with clusters runs, without asking.
+/// The largest cluster, in blocks, that every device with clusters runs without opt-in.
 const PORTABLE_CLUSTER_BLOCKS: u64 = 8;
 /// Blocks of the largest cluster that any device runs.
 const MAX_CLUSTER_BLOCKS: u64 = 16;
@@ -50,11 +50,11 @@ pub(crate) struct FunctionInner {
     handle: CUfunction,
     name: &'static str,
     attributes: FunctionAttributes,
-    /// Dynamic shared memory that launches may ask for without opting in further.
+    /// Dynamic shared memory that launches can have without a further opt-in.
     dynamic_shared: AtomicU32,
-    /// Whether launches may have clusters that not every device runs.
+    /// Whether launches can have clusters larger than those that every device runs.
     large_clusters: AtomicBool,
-    /// The device keeps this function until the device itself goes: a graph need not keep its code.
+    /// Whether the device keeps this function as long as itself: then a graph need not keep its code.
     kept: bool,
     /// Keeps the code loaded.
     module: Arc<ModuleInner>,
@@ -83,7 +83,7 @@ impl FunctionInner {
             Err(other) => return Err(other),
         }
         let attributes = device.call(|| attributes(handle))?;
-        // What needs no opt-in, less what the kernel already has.
+        // The size that needs no opt-in, less the kernel's static shared memory.
         let without_asking =
             device.properties().shared_per_block.saturating_sub(attributes.static_shared_bytes);
         Ok(FunctionInner {
@@ -97,7 +97,7 @@ impl FunctionInner {
         })
     }
 
-    /// The same, for a device that keeps it as long as itself.
+    /// The same, marked as kept by its device.
     pub(super) fn kept(self) -> Self {
         FunctionInner { kept: true, ..self }
     }
@@ -117,7 +117,7 @@ impl FunctionInner {
         if config.blocks() == 0 {
             return Ok(());
         }
-        // With blocking launches no other launch runs beside this one, so that an error can only be its own.
+        // With blocking launches no other launch runs beside this one, so this launch caused any error.
         let one_at_a_time = stream.device().blocking_launches().map(|lock| lock.lock());
         if !self.kept
             && let Some(capture) = stream.capture()?
@@ -125,7 +125,8 @@ impl FunctionInner {
             capture.keep_alive(self.module.clone());
         }
         args.with(stream, |parameters| {
-            // SAFETY: the arguments fit the kernel's parameters by their types, and the rest is the caller's promise.
+            // SAFETY: the arguments fit the kernel's parameters by their types, and the rest is the caller's
+            // promise.
             stream.call(|_| unsafe { self.submit(stream, &config, parameters) })
         })?;
         stream.note_launch(LaunchSite { kernel: self.name, config: Some(config), location })?;
@@ -144,7 +145,8 @@ impl FunctionInner {
         let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
         let overlapping = overlapping && stream.device().properties().clusters;
         let (function, values) = (self.handle, parameters.as_mut_ptr());
-        // SAFETY: live handles; the driver copies the parameters before it returns; the rest is the caller's promise.
+        // SAFETY: live handles; the driver copies the parameters before it returns; the rest is the caller's
+        // promise.
         unsafe {
             if cluster != [1; 3] || overlapping {
                 let mut attributes = [LaunchAttribute::cluster(cluster); LaunchAttribute::KINDS];
@@ -176,7 +178,7 @@ impl FunctionInner {
         }
     }
 
-    /// Checks the configuration, and lets the kernel have what it asks for.
+    /// Checks the configuration, and makes the opt-ins that it needs.
     pub(super) fn make_ready(&self, device: &Device, config: &LaunchConfig) -> Result<()> {
         self.check(device, config)?;
         self.opt_in(device, config.shared_bytes)?;
@@ -250,7 +252,8 @@ impl FunctionInner {
         Ok(())
     }
 
-    /// Lets launches of this kernel have clusters beyond the size that every device runs, the first time one needs it.
+    /// Lets launches of this kernel have clusters beyond the size that every device runs, the first time one
+    /// needs it.
     fn opt_in_to_clusters(&self, device: &Device, config: &LaunchConfig) -> Result<()> {
         if config.blocks_per_cluster() <= PORTABLE_CLUSTER_BLOCKS
             || self.large_clusters.load(Ordering::Acquire)
@@ -268,7 +271,7 @@ impl FunctionInner {
     /// Blocks of this kernel that fit on the device at once.
     fn resident_blocks(&self, device: &Device, config: &LaunchConfig) -> Result<u64> {
         let mut blocks: c_int = 0;
-        // `check` has seen that the threads of a block are few.
+        // `check` has checked that the count fits.
         let threads = config.threads_per_block() as c_int;
         self.opt_in(device, config.shared_bytes)?;
         // SAFETY: a place to write to and a loaded function.
@@ -278,8 +281,9 @@ impl FunctionInner {
         Ok(u64::try_from(blocks).unwrap_or(0) * u64::from(device.properties().sm_count))
     }
 
-    /// Lets launches of this kernel take all the dynamic shared memory that a block can have, the first time one needs more
-    /// than comes without asking. Always the same value: threads that ask at the same time must not lower each other's limit.
+    /// Lets launches of this kernel take all the dynamic shared memory that a block can have, the first time
+    /// one needs more than is there without opt-in. Always the same value: threads that ask at the same time
+    /// must not lower each other's limit.
     fn opt_in(&self, device: &Device, bytes: u32) -> Result<()> {
         if bytes <= self.dynamic_shared.load(Ordering::Acquire) {
             return Ok(());
@@ -312,7 +316,7 @@ fn attributes(function: CUfunction) -> RawResult<FunctionAttributes> {
     })
 }
 
-/// A kernel found by name in a [`crate::Module`]: its parameters are known to the caller alone.
+/// A kernel found by name in a [`crate::Module`]. Only the caller knows its parameters.
 #[derive(Clone)]
 pub struct Function {
     inner: Arc<FunctionInner>,
@@ -334,7 +338,8 @@ impl Function {
         self.inner.attributes
     }
 
-    /// The driver's handle, for calls that ironwarp does not make. It lives as long as this value or its module.
+    /// The driver's handle, for calls that ironwarp does not make. It lives as long as this value or its
+    /// module.
     pub fn raw(&self) -> CUfunction {
         self.inner.handle
     }
@@ -348,16 +353,16 @@ impl Function {
         self.inner.resident_blocks(&self.device, config)
     }
 
-    /// Queues the kernel on `stream`. `P` names its parameters, as in
-    /// `function.launch::<(Value<u32>, Slice<f32>, PtrMut<f32>)>(&stream, config, (n, &x, &mut y))`.
+    /// Queues the kernel on `stream`. `P` names its parameters, as in `function.launch::<(Value<u32>,
+    /// Slice<f32>, PtrMut<f32>)>(&stream, config, (n, &x, &mut y))`.
     ///
     /// # Safety
-    /// `P` is what the kernel takes, and the kernel, so launched, stays within the memory that it is given, does not race,
-    /// and leaves valid values of the buffers' types.
+    /// `P` is what the kernel takes, and the kernel, so launched, stays within the memory that it is given,
+    /// does not race, and leaves valid values of the buffers' types.
     ///
     /// # Errors
-    /// [`Error::LaunchLimit`], [`Error::DeviceMismatch`], or the driver's error. What goes wrong while the kernel runs
-    /// shows at a later call.
+    /// [`Error::LaunchLimit`], [`Error::DeviceMismatch`], or the driver's error. A later call returns the
+    /// errors that happen while the kernel runs.
     #[track_caller]
     pub unsafe fn launch<P>(
         &self,

@@ -22,8 +22,9 @@ use crate::stream::Stream;
 /// The kernel packages that this library launches: no program may put other PTX in their place.
 const OWN_FAMILIES: [&str; 4] = ["basic", "gemm", "similarity", "tensor"];
 
-/// A kernel's identity: address and length of its name and of its family's name. Equal keys mean equal names: the
-/// lengths tell a name from one that begins at the same address. A name that the compiler keeps twice is found twice.
+/// A kernel's identity: address and length of its name and of its family's name. Equal keys mean equal names:
+/// the lengths tell a name from one that begins at the same address. A name that the compiler stores twice
+/// has two keys.
 type KernelKey = [usize; 4];
 
 fn key<K: Kernel>() -> KernelKey {
@@ -54,21 +55,24 @@ impl Hasher for AddressHasher {
 
 /// The kernels that a device has found so far.
 ///
-/// Each thread remembers where those lie that it has launched last, so that a launch takes no lock and counts no references.
+/// Each thread remembers the addresses of the kernels that it launched last, so a launch takes no lock and
+/// counts no references.
 pub(crate) struct FunctionCache {
     found: RwLock<Found>,
-    /// Number of what is found now, of all devices and times: what a thread has remembered for another number is not looked at.
+    /// The number of the present contents, unique among all devices and times. A thread ignores entries that
+    /// it remembered under another number.
     epoch: AtomicU64,
 }
 
 #[derive(Default)]
 struct Found {
     functions: HashMap<KernelKey, Arc<FunctionInner>, BuildHasherDefault<AddressHasher>>,
-    /// Found before a family was loaded. Kept as long as the device, since some thread may be launching one.
+    /// Kernels found before a family was loaded. They are kept as long as the device, since a thread may be
+    /// launching one.
     outdated: Vec<Arc<FunctionInner>>,
 }
 
-/// What a thread remembers of a kernel.
+/// A kernel that a thread remembers.
 #[derive(Clone, Copy)]
 struct Remembered {
     epoch: u64,
@@ -76,7 +80,8 @@ struct Remembered {
     function: *const FunctionInner,
 }
 
-/// Kernels that a thread remembers; a power of two. Two that fall on one place are looked up in turn.
+/// The number of kernels that a thread remembers; a power of two. Two kernels in one place replace each
+/// other.
 const REMEMBERED: usize = 64;
 
 thread_local! {
@@ -85,7 +90,7 @@ thread_local! {
     };
 }
 
-/// Before the first epoch.
+/// No cache has this epoch.
 const NO_EPOCH: u64 = 0;
 
 fn next_epoch() -> u64 {
@@ -100,16 +105,17 @@ impl Default for FunctionCache {
 }
 
 impl FunctionCache {
-    /// The kernel `K`, found the first time.
+    /// The kernel `K`; the first call looks it up.
     fn get<K: Kernel>(&self, device: &Device) -> Result<&FunctionInner> {
         let (key, epoch) = (key::<K>(), self.epoch.load(Ordering::Acquire));
         let mut hasher = AddressHasher::default();
         key.iter().for_each(|&word| hasher.write_usize(word));
-        // The upper half is the better mixed one.
+        // The upper half is better mixed.
         let place = (hasher.finish() >> 32) as usize % REMEMBERED;
         let remembered = LAUNCHED.with(|places| places[place].get());
         if remembered.epoch == epoch && remembered.key == key {
-            // SAFETY: the epoch is this cache's, so the function was found in it, and a cache keeps what it has found.
+            // SAFETY: the epoch is this cache's, so the function was found in it, and a cache keeps its
+            // functions.
             return Ok(unsafe { &*remembered.function });
         }
         let function = Arc::as_ptr(&self.get_shared::<K>(device)?);
@@ -118,7 +124,7 @@ impl FunctionCache {
         Ok(unsafe { &*function })
     }
 
-    /// The same, to keep beside the device.
+    /// The same, as a handle of its own.
     fn get_shared<K: Kernel>(&self, device: &Device) -> Result<Arc<FunctionInner>> {
         let found = self.found.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(function) = found.functions.get(&key::<K>()) {
@@ -127,12 +133,12 @@ impl FunctionCache {
         drop(found);
         let module = Module::of_kernel(device, K::FAMILY, K::NAME)?;
         let function = Arc::new(FunctionInner::find(device, module.inner(), K::NAME)?.kept());
-        // Another thread may have been first: what it has found stays.
+        // Another thread may have been first: then its entry stays.
         let mut found = self.found.write().unwrap_or_else(PoisonError::into_inner);
         Ok(found.functions.entry(key::<K>()).or_insert(function).clone())
     }
 
-    /// Looks for everything anew, so that a newly loaded family is looked at.
+    /// Forgets all kernels, so that the next look-ups find those of a newly loaded family.
     pub(crate) fn clear(&self) {
         let mut found = self.found.write().unwrap_or_else(PoisonError::into_inner);
         let Found { functions, outdated } = &mut *found;
@@ -173,7 +179,7 @@ impl<K: Kernel> KernelHandle<K> {
         &self.device
     }
 
-    /// Queues the kernel on `stream`. One that is launched again and again may be [prepared](KernelHandle::prepare).
+    /// Queues the kernel on `stream`. [Prepare](KernelHandle::prepare) a kernel that is launched many times.
     ///
     /// # Safety
     /// As [`launch`].
@@ -201,7 +207,8 @@ impl Device {
     /// Finds the kernel `K`, loading its PTX the first time.
     ///
     /// # Errors
-    /// [`crate::Error::KernelNotBuilt`], [`crate::Error::NoSuchKernel`], [`crate::Error::InvalidModule`], or the driver's error.
+    /// [`crate::Error::KernelNotBuilt`], [`crate::Error::NoSuchKernel`], [`crate::Error::InvalidModule`], or
+    /// the driver's error.
     pub fn kernel<K: Kernel>(&self) -> Result<KernelHandle<K>> {
         Ok(KernelHandle {
             inner: self.functions().get_shared::<K>(self)?,
@@ -211,18 +218,19 @@ impl Device {
     }
 }
 
-/// Queues the kernel `K` on `stream`, with arguments that the compiler has checked against the kernel's parameters.
+/// Queues the kernel `K` on `stream`, with arguments that the compiler has checked against the kernel's
+/// parameters.
 ///
-/// The kernel is loaded at its first launch on a device. With `IRONWARP_LAUNCH_BLOCKING=1` every launch waits for
-/// its kernel, so that an error names the launch that caused it.
+/// The kernel is loaded at its first launch on a device. With `IRONWARP_LAUNCH_BLOCKING=1` every launch waits
+/// for its kernel, so that an error names the launch that caused it.
 ///
 /// # Safety
-/// The kernel, so launched, stays within the memory that it is given, does not race, and leaves valid values of the
-/// buffers' types. Its own `# Safety` section says what it needs.
+/// The kernel, so launched, stays within the memory that it is given, does not race, and leaves valid values
+/// of the buffers' types. Its own `# Safety` section says what it needs.
 ///
 /// # Errors
-/// [`crate::Error::LaunchLimit`], [`crate::Error::DeviceMismatch`], [`crate::Error::KernelNotBuilt`], or the driver's error.
-/// What goes wrong while the kernel runs shows at a later call.
+/// [`crate::Error::LaunchLimit`], [`crate::Error::DeviceMismatch`], [`crate::Error::KernelNotBuilt`], or the
+/// driver's error. A later call returns the errors that happen while the kernel runs.
 #[track_caller]
 pub unsafe fn launch<K: Kernel>(
     stream: &Stream,
@@ -236,12 +244,14 @@ pub unsafe fn launch<K: Kernel>(
 }
 
 impl Module {
-    /// As [`Module::from_source`]. From now on [`launch`](crate::launch()) takes the family's kernels from this module, by their
-    /// types. A program calls this once for each package of kernels that it brings along; ironwarp's own need no loading.
+    /// As [`Module::from_source`]. From now on [`launch`](crate::launch()) finds the family's kernels in this
+    /// module, by their types. A program calls this once for each package of kernels that it brings along;
+    /// ironwarp's own need no loading.
     ///
     /// # Safety
-    /// The PTX was built from the Rust crate `family` that the program links: each of its kernels has the parameters that the kernel's
-    /// type says, and does what its Rust source does. A launch checks its arguments against the type alone.
+    /// The PTX was built from the Rust crate `family` that the program links: each of its kernels has the
+    /// parameters that the kernel's type says, and does what its Rust source does. A launch checks its
+    /// arguments against the type alone.
     ///
     /// # Errors
     /// [`Error::OwnFamily`] for a family of ironwarp's, or as [`Module::from_source`].

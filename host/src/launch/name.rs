@@ -1,5 +1,5 @@
-//! Names of launched work, kept for the life of the process: an error may name a kernel whose module is gone, and noting a
-//! launch must not count references.
+//! Names of launched work, kept for the life of the process: an error may name a kernel whose module is gone,
+//! and noting a launch must not count references.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};

@@ -1,7 +1,8 @@
-//! Prepared launches: half of the host's time for a launch.
+//! Prepared launches: they cost the host half the time of a usual launch.
 //!
-//! A prepared launch is a graph of one kernel. The driver replays such a graph in half the time of a usual launch
-//! (`benches/NOTES.md`), and its arguments are set before each launch. It pays where the device waits for the host.
+//! A prepared launch is a graph of one kernel. The driver replays such a graph in half the time of a usual
+//! launch (`benches/NOTES.md`), and its arguments are set before each launch. It helps where the device waits
+//! for the host.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -21,10 +22,11 @@ use crate::stream::Stream;
 
 /// A kernel made ready for one configuration on one stream, by [`KernelHandle::prepare`].
 ///
-/// Inside a capture, prepare on the capture's stream. These are launched the usual way: clusters, cooperative launches, launches that are captured, and all launches when the
-/// driver has no memory for a graph. Other launches do not overlap with the launch before them or behind them
-/// ([`LaunchConfig::overlapping_previous`]). On the software driver a configuration that overlaps is launched the usual way too:
-/// its checker watches the overlap, which a graph does not tell.
+/// Inside a capture, prepare on the capture's stream. These are launched the usual way: clusters, cooperative
+/// launches, launches that are captured, and all launches when the driver has no memory for a graph. Other
+/// launches do not overlap with the launch before them or behind them
+/// ([`LaunchConfig::overlapping_previous`]). The software driver also launches an overlapping configuration
+/// the usual way: its checker checks the overlap, and a graph has no information about it.
 pub struct PreparedLaunch<K> {
     function: Arc<FunctionInner>,
     stream: Stream,
@@ -42,11 +44,11 @@ enum State {
 }
 
 impl<K: Kernel> KernelHandle<K> {
-    /// Makes the kernel ready to be launched on `stream` with `config` many times: from the second launch on, each costs the
-    /// host about half of what [`KernelHandle::launch`] does.
+    /// Makes the kernel ready to be launched on `stream` with `config` many times: from the second launch on,
+    /// each costs the host about half of what [`KernelHandle::launch`] does.
     ///
     /// # Errors
-    /// As [`KernelHandle::launch`], for what concerns the configuration.
+    /// As [`KernelHandle::launch`], as far as the configuration is concerned.
     pub fn prepare(&self, stream: &Stream, config: LaunchConfig) -> Result<PreparedLaunch<K>> {
         stream.same_device("the kernel", self.device())?;
         self.inner().make_ready(stream.device(), &config)?;
@@ -82,11 +84,12 @@ impl<K: Kernel> PreparedLaunch<K> {
             return unsafe { function.launch::<K::Params>(stream, config, args, location) };
         }
         args.with(stream, |parameters| {
-            // SAFETY: the arguments fit the kernel's parameters by their types, and the rest is the caller's promise.
+            // SAFETY: the arguments fit the kernel's parameters by their types, and the rest is the caller's
+            // promise.
             stream.call(|queue| unsafe {
                 match graph {
                     State::New => {
-                        // What is wrong, if it is more than a lack of memory, the usual launch will say.
+                        // If the cause is other than a lack of memory, the usual launch will report it.
                         let made = OneKernel::new(function, &config, parameters);
                         *graph = made.map_or(State::Refused, State::Graph);
                     }
@@ -150,13 +153,14 @@ impl OneKernel {
         let values = node(function, config, parameters);
         let mut new =
             OneKernel { graph: std::ptr::null_mut(), node: std::ptr::null_mut(), exec: std::ptr::null_mut() };
-        // SAFETY: places to write to; the graph is fresh and its own; the driver copies the values before it returns.
+        // SAFETY: places to write to; the graph is fresh and its own; the driver copies the values before it
+        // returns.
         one_graph_at_a_time(|| unsafe {
             raw::graph_create(&mut new.graph, 0)?;
             let made = raw::graph_add_kernel_node(&mut new.node, new.graph, std::ptr::null(), 0, &values)
                 .and_then(|()| raw::graph_instantiate(&mut new.exec, new.graph, 0));
             if let Err(error) = made {
-                // The first error is the one to tell.
+                // The first error is reported.
                 let _ = raw::graph_destroy(new.graph);
                 return Err(error);
             }
@@ -165,7 +169,8 @@ impl OneKernel {
         Ok(new)
     }
 
-    /// Sets other arguments for launches from now on. Takes no lock: `&mut self` makes this the executable's one user.
+    /// Sets other arguments for launches from now on. Takes no lock: `&mut self` makes this the executable's
+    /// one user.
     ///
     /// # Safety
     /// As [`OneKernel::new`]; function and configuration are those that it was made with.
@@ -181,14 +186,15 @@ impl OneKernel {
     }
 
     /// # Safety
-    /// What the kernel relies on, with the arguments set last; the stream is alive and the context current.
+    /// The kernel's own contract holds for the arguments set last. The stream is alive, and the context
+    /// current.
     unsafe fn launch(&mut self, queue: CUstream) -> RawResult {
         // SAFETY: live handles, and the caller's promise.
         unsafe { raw::graph_launch(self.exec, queue) }
     }
 
     /// # Safety
-    /// It runs no more, and the context is current.
+    /// It no longer runs, and the context is current.
     unsafe fn destroy(self) -> RawResult {
         // SAFETY: the caller's promise; these are the only handles.
         one_graph_at_a_time(|| unsafe {

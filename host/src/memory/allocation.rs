@@ -1,4 +1,4 @@
-//! One piece of device memory: where it comes from, who uses it, and how it is given back.
+//! One piece of device memory: where it comes from, which streams use it, and how it is freed.
 
 use std::sync::{Arc, Weak};
 
@@ -13,14 +13,14 @@ use crate::error::{Error, OutOfMemory, Result};
 use crate::raw;
 use crate::stream::{Capture, Stream};
 
-/// Lines of the program that an out-of-memory error names.
+/// The number of lines of the program that an out-of-memory error names.
 const HOLDERS_NAMED: usize = 5;
 
-/// Who gets the memory back.
+/// The owner that gets the memory back.
 enum Owner {
-    /// Nobody: there are no bytes.
+    /// None: there are no bytes.
     Nobody,
-    /// The cache, which it is a block of.
+    /// The cache: it is one of its blocks.
     Cache(Block),
     /// The driver: an allocation of its own.
     Driver,
@@ -28,7 +28,7 @@ enum Owner {
 
 struct Block {
     lease: Lease,
-    /// The heap that it is from, if not the own one of the stream that allocated.
+    /// The heap that it is from, if that is not the heap of the allocating stream.
     heap: Option<Heap>,
     /// Bytes that the software driver's checker knows to be in use.
     known: Option<usize>,
@@ -36,7 +36,8 @@ struct Block {
     guard: Option<Guard>,
 }
 
-/// A piece of device memory, null without bytes. Its owner and the graphs that use it share it; the last of them frees it.
+/// A piece of device memory, null without bytes. Its owner and the graphs that use it share it; the last of
+/// them frees it.
 pub(crate) struct Memory {
     address: CUdeviceptr,
     owner: Owner,
@@ -70,7 +71,8 @@ impl Allocation {
             (Mode::PassThrough, None) => {
                 Ok(Self::over(stream, from_driver(stream, bytes)?, Owner::Driver, Weak::new()))
             }
-            // A captured stream would record the allocation; the graph keeps what another stream allocates.
+            // A captured stream would record the allocation. So another stream allocates, and the graph keeps
+            // the memory.
             (Mode::PassThrough, Some(capture)) => {
                 let stream = capture.memory().memory_stream()?;
                 Ok(Self::over(&stream, from_driver(&stream, bytes)?, Owner::Driver, Weak::new()))
@@ -83,17 +85,18 @@ impl Allocation {
         Allocation { memory: Arc::new(Memory { address, owner, uses, capture }) }
     }
 
-    /// The owner of memory that was allocated elsewhere; 0: of none.
+    /// The owner of memory that was allocated elsewhere; address 0 stands for no memory.
     ///
     /// # Safety
-    /// It is an allocation of `stream`'s device that nobody else frees, with no work pending on other streams.
+    /// It is an allocation of `stream`'s device that no other code frees, with no work pending on other
+    /// streams.
     pub(super) unsafe fn adopt(stream: &Stream, address: CUdeviceptr) -> Self {
         let owner = if address == 0 { Owner::Nobody } else { Owner::Driver };
         Self::over(stream, address, owner, Weak::new())
     }
 
-    /// Gives up an allocation of the driver's own that holds the first `bytes` bytes, with no work pending on it; null without bytes.
-    /// A block of the cache is copied to one, and so is what a graph uses.
+    /// Gives up an allocation of the driver's own that holds the first `bytes` bytes, with no work pending on
+    /// it; null without bytes. A block of the cache, or memory that a graph uses, is copied to a new one.
     pub(super) fn release(mut self, bytes: usize) -> Result<CUdeviceptr> {
         let address = self.memory.address;
         if matches!(self.memory.owner, Owner::Nobody) {
@@ -116,9 +119,9 @@ impl Allocation {
             memory.owner = Owner::Nobody;
             return Ok(address);
         }
-        // Several streams may have written it, each a part.
+        // Several streams may each have written a part of it.
         let begun = self.memory.uses.begin(&stream, false)?;
-        // SAFETY: nobody else has the new allocation.
+        // SAFETY: the new allocation has no other owner.
         let copy = unsafe { Self::adopt(&stream, from_driver(&stream, bytes)?) };
         let to = copy.memory.address;
         // SAFETY: both have `bytes` bytes; the stream is the last writer's.
@@ -159,8 +162,9 @@ impl Drop for Allocation {
     }
 }
 
-/// A use that has begun: the stream waits for earlier users. Queue the work, then [commit](Use::commit) the use. Dropped without that,
-/// it leaves no trace: for work that was not queued, or that is done already.
+/// A use that has begun: the stream waits for earlier users. Queue the work, then [commit](Use::commit) the
+/// use. A use that is dropped without a commit leaves no trace: for work that was not queued, or that is
+/// already done.
 #[must_use = "work that is queued has to be committed"]
 pub struct Use<'m> {
     memory: &'m Arc<Memory>,
@@ -170,7 +174,7 @@ pub struct Use<'m> {
 }
 
 impl Use<'_> {
-    /// The work is queued on `stream`, for which the use began.
+    /// Enters the use: its work is queued on `stream`, for which it began.
     pub(crate) fn commit(self, stream: &Stream) {
         match self.capture {
             None => self.memory.uses.commit(stream, self.writes, self.begun),
@@ -188,7 +192,7 @@ impl Drop for Memory {
             Owner::Driver => None,
         };
         let captures = self.uses.home().device().captures();
-        // No stream has to be put in order for a block that only its home has used.
+        // A block that only its home stream has used needs no order across streams.
         if let Some(private) = private
             && self.uses.is_at_home()
             && (private || !captures.any())
@@ -214,18 +218,18 @@ fn free_block(address: CUdeviceptr, block: Block, uses: &Uses) {
     if let Some(guard) = guard {
         guard.check(address, uses);
     }
-    // A block that waits for other streams stays known until its memory is given out again.
+    // A block that waits for other streams stays known to the checker until its memory is given out again.
     if let Some(bytes) = known.filter(|_| uses.is_at_home()) {
-        // Nobody uses the block after this, so nobody has to wait for it.
-        // On a thread without a context the mark is forgone: the block then counts as in use until it is given out again.
+        // The block is not used after this, so no stream has to wait for the mark. A thread without a context
+        // sets no mark: the block then counts as in use until it is given out again.
         driver::soft::mark_block(uses.home().handle().cast(), address, bytes, None);
     }
     let home = uses.home();
     home.device().allocator().free(heap.as_ref().unwrap_or_else(|| home.own_heap()), lease, uses);
 }
 
-/// Frees in stream order, after everything that uses the memory. Falls back to waiting here when the driver refuses; with
-/// an order that cannot be had the memory is left alone, since some stream may still write it.
+/// Frees in stream order, after everything that uses the memory. If the driver refuses, the host waits
+/// instead. If no order is possible, the memory is leaked, since some stream may still write it.
 fn free_in_order(address: CUdeviceptr, uses: &Uses) {
     let Some(stream) = uses.last_stream() else { return };
     let device = stream.device();
@@ -252,7 +256,8 @@ fn from_cache(
     let heap = diverted.as_ref().unwrap_or_else(|| stream.own_heap());
     let lease = lease(stream.device(), heap, wanted, site)?;
     let mut address = lease.address();
-    // Replays of a graph use its memory when the program holds no buffer of it: the checker is told of no blocks there.
+    // Replays of a graph use its memory when the program holds no buffer of it: the checker is told of no
+    // blocks there.
     let known = (stream.device().is_software() && !heap.is_private()).then_some(bytes);
     let mut guard = None;
     if guarded {
@@ -288,7 +293,7 @@ fn lease(device: &Device, heap: &Heap, bytes: u64, site: Site) -> Result<Lease> 
     })
 }
 
-/// The error with the figures of now, or the driver's when it does not tell them.
+/// The error with the present figures, or the driver's error if it cannot report them.
 fn out_of_memory(device: &Device, requested: u64) -> Error {
     let info = match device.memory_info() {
         Ok(info) => info,
@@ -307,8 +312,8 @@ fn out_of_memory(device: &Device, requested: u64) -> Error {
     }))
 }
 
-/// An allocation of the driver's, in stream order. When memory is short, what is kept for later is given back and the call
-/// tried once more.
+/// An allocation of the driver's, in stream order. When memory is short, the memory kept for later is given
+/// back, and the call is tried once more.
 fn from_driver(stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
     let device = stream.device();
     let attempt = || {

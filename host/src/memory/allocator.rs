@@ -1,4 +1,5 @@
-//! Where buffers get their memory from: the caches of a device's memory and of page-locked host memory, over the driver.
+//! The source of the memory of buffers: caches of device memory and of page-locked host memory, over the
+//! driver.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,7 +17,8 @@ pub(super) const PORTABLE: u32 = 1;
 /// Events kept for later.
 const SPARE_EVENTS: usize = 256;
 
-/// A mark in a stream, of the allocator's own: unlike [`crate::Event`] it has no handle to its device, which owns it.
+/// A mark in a stream, of the allocator's own: unlike [`crate::Event`] it has no handle to its device, which
+/// owns it.
 pub(crate) struct Mark(CUevent);
 
 // SAFETY: an event handle may be used from any thread.
@@ -41,7 +43,8 @@ impl Mark {
         stream.call(|stream| unsafe { raw::stream_wait_event(stream, self.0, 0) })
     }
 
-    /// Waits, for clean-up, until the mark is reached or nothing of its device runs any more. False when neither can be had.
+    /// Waits, for clean-up, until the mark is reached or nothing of its device runs any more. False when
+    /// neither can be had.
     pub(super) fn settle(&self, device: &Device) -> bool {
         // SAFETY: the handle is alive.
         let reached = device.clean_up(|| unsafe { raw::event_synchronize(self.0) });
@@ -69,11 +72,11 @@ pub(super) use arena::Lease;
 pub(super) enum Mode {
     /// Blocks cut from segments that are kept.
     Caching,
-    /// A driver allocation for each, for tools that watch those.
+    /// A driver allocation for each buffer, for tools that watch those.
     PassThrough,
 }
 
-/// What a cache is of.
+/// The kind of memory that a cache holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Device,
@@ -100,7 +103,8 @@ impl Kind {
     }
 
     fn release(self, address: u64) -> RawResult {
-        // SAFETY: the address came from `reserve` of the same kind and is freed once; no work on it is pending.
+        // SAFETY: the address came from `reserve` of the same kind and is freed once; no work on it is
+        // pending.
         unsafe {
             match self {
                 Kind::Device => raw::mem_free(address),
@@ -141,9 +145,9 @@ impl Allocator {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A mark that is nowhere yet. The context is current.
+    /// A mark that was not recorded yet. The context is current.
     fn new_mark(&self) -> RawResult<Mark> {
-        // The lock is let go before the driver is called.
+        // The lock is released before the driver is called.
         let spare = self.spare().pop();
         spare.map_or_else(
             || {
@@ -178,12 +182,13 @@ impl Allocator {
             return spare.push(mark);
         }
         drop(spare);
-        // SAFETY: alive until now; the driver keeps what pending waits need. A failure has nobody to go to.
+        // SAFETY: alive until now; the driver keeps what pending waits need. The error of the record is the
+        // one to return.
         let _ = unsafe { raw::event_destroy(mark.0) };
     }
 
-    /// Marks behind what is queued on the streams, for clean-up. A stream that cannot be marked is waited for instead; `None`
-    /// when that fails too.
+    /// Marks behind what is queued on the streams, for clean-up. If a stream cannot be marked, the host waits
+    /// for it instead; `None` when that fails too.
     fn marks<'s>(&self, streams: impl Iterator<Item = &'s Stream>) -> Option<Vec<Mark>> {
         let mut marks = Vec::new();
         for stream in streams {
@@ -200,14 +205,14 @@ impl Allocator {
         Some(marks)
     }
 
-    /// Gives a block back to its heap that the streams of `uses` have used.
+    /// Gives a block that the streams of `uses` have used back to its heap.
     pub(super) fn free(&self, heap: &Heap, lease: Lease, uses: &Uses) {
         if uses.is_at_home() {
             return self.device.free(heap, lease);
         }
         let (home, users) = (uses.home(), uses.streams());
-        // The heap's own stream need not wait for those that it comes after anyway.
-        // Without marks the block is left alone, since some stream may still write it: it stays in use for good.
+        // The heap's own stream need not wait for streams that it comes after anyway. Without marks the block
+        // is leaked, since some stream may still write it.
         if let Some(marks) = self.marks(users.iter().filter(|user| !home.comes_after(user))) {
             self.device.free_after(heap, lease, marks);
         }
@@ -225,28 +230,28 @@ impl Allocator {
     pub(crate) unsafe fn retire(&self, device: &Device, heap: Heap, stream: CUstream) {
         // SAFETY: the caller's promise, and `clean_up` makes the context current.
         let mark = device.clean_up(|| unsafe { self.mark(stream) });
-        // Without a mark the heap is nobody's; its memory goes back to the system when memory runs short.
+        // Without a mark no stream gets the heap; its memory goes back to the system when memory runs short.
         if let Ok(mark) = mark {
             self.device.retire(heap, vec![mark]);
         }
     }
 
-    /// Gives everything back when nothing of the device is in use any more. Failures have nobody to go to: the memory goes
-    /// with the context.
+    /// Gives everything back when nothing of the device is in use any more. Errors are ignored: the memory
+    /// goes with the context.
     ///
     /// The device's context is current.
     fn close(&self) {
         let _ = self.device.close(&Closing { allocator: self, kind: Kind::Device });
         let _ = self.pinned.close(&Closing { allocator: self, kind: Kind::Pinned });
         for mark in self.spare().drain(..) {
-            // SAFETY: alive until now, and used by nobody.
+            // SAFETY: alive until now, and unused.
             let _ = unsafe { raw::event_destroy(mark.0) };
         }
     }
 }
 
 impl Drop for Allocator {
-    /// The device drops what layers keep with it when its context is current.
+    /// The device drops the values of other layers while its context is current.
     fn drop(&mut self) {
         self.close();
     }
@@ -261,13 +266,13 @@ struct OwnHeap {
 
 impl Drop for OwnHeap {
     fn drop(&mut self) {
-        // SAFETY: a stream drops what layers keep with it while its queue is alive.
+        // SAFETY: a stream drops the values of other layers while its queue is alive.
         unsafe { self.device.allocator().retire(&self.device, self.heap.clone(), self.queue.stream) };
     }
 }
 
 impl Stream {
-    /// Where memory for the stream's buffers comes from outside captures.
+    /// The heap of the stream's buffers outside captures.
     pub(super) fn own_heap(&self) -> &Heap {
         let make = || {
             let device = self.device().clone();
@@ -278,12 +283,12 @@ impl Stream {
 }
 
 impl Device {
-    /// Where its buffers get their memory from.
+    /// The source of its buffers' memory.
     pub(crate) fn allocator(&self) -> &Allocator {
         self.extension(|| Allocator::new(self.allocator_options()))
     }
 
-    /// A mark that is nowhere yet; it goes back with [`Allocator::recycle`].
+    /// A mark that was not recorded yet; it goes back with [`Allocator::recycle`].
     pub(super) fn new_mark(&self) -> Result<Mark> {
         self.call(|| self.allocator().new_mark())
     }
@@ -329,7 +334,7 @@ impl Backend for Source<'_> {
     }
 }
 
-/// The driver, for a cache whose device is gone but for its context, which is current.
+/// The driver, for a cache whose device is being dropped. Its context is still current.
 struct Closing<'a> {
     allocator: &'a Allocator,
     kind: Kind,

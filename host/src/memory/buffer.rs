@@ -18,9 +18,10 @@ use crate::stream::Stream;
 
 /// An array of `T` in device memory.
 ///
-/// It belongs to the device of the stream that it was made with, and may be used with any stream of that device: when it
-/// moves to another stream, that stream waits for earlier work on the buffer. When it is dropped, its memory goes back to the
-/// stream that made it, for later buffers: at once when no other stream has used it, else when those are done with it. Lengths of 0 are allowed everywhere.
+/// It belongs to the device of the stream that it was made with, and may be used with any stream of that
+/// device: when it moves to another stream, that stream waits for earlier work on the buffer. When it is
+/// dropped, its memory goes back to the stream that made it, for later buffers: at once if no other stream
+/// has used it, else when those streams are done with it. Lengths of 0 are allowed everywhere.
 pub struct DeviceBuffer<T> {
     allocation: Allocation,
     len: usize,
@@ -47,7 +48,7 @@ impl<T: Pod> DeviceBuffer<T> {
     /// As [`DeviceBuffer::uninit`].
     #[track_caller]
     pub fn zeroed(stream: &Stream, len: usize) -> Result<Self> {
-        // SAFETY: filled on the same stream before anybody can see it.
+        // SAFETY: filled on the same stream before any other use.
         let mut buffer = unsafe { Self::uninit(stream, len)? };
         buffer.fill_zero(stream)?;
         Ok(buffer)
@@ -59,7 +60,7 @@ impl<T: Pod> DeviceBuffer<T> {
     /// As [`DeviceBuffer::uninit`].
     #[track_caller]
     pub fn from_slice(stream: &Stream, from: &[T]) -> Result<Self> {
-        // SAFETY: filled before anybody can see it.
+        // SAFETY: filled before any other use.
         let mut buffer = unsafe { Self::uninit(stream, from.len())? };
         buffer.copy_from_slice(stream, from)?;
         Ok(buffer)
@@ -71,7 +72,7 @@ impl<T: Pod> DeviceBuffer<T> {
     /// As [`DeviceBuffer::uninit`].
     #[track_caller]
     pub fn from_pinned(stream: &Stream, from: &PinnedBuffer<T>) -> Result<Self> {
-        // SAFETY: filled on the same stream before anybody can see it.
+        // SAFETY: filled on the same stream before any other use.
         let mut buffer = unsafe { Self::uninit(stream, from.len())? };
         buffer.copy_from_pinned(stream, from)?;
         Ok(buffer)
@@ -80,7 +81,8 @@ impl<T: Pod> DeviceBuffer<T> {
     /// The owner of `len` elements at `address`, which is 0 when they have no bytes.
     ///
     /// # Safety
-    /// They lie there, in memory of `stream`'s device that nobody else frees, with no work pending on other streams.
+    /// They lie there, in memory of `stream`'s device that no other code frees, with no work pending on other
+    /// streams.
     pub(crate) unsafe fn adopt(stream: &Stream, address: CUdeviceptr, len: usize) -> Self {
         // SAFETY: the caller's promise.
         let allocation = unsafe { Allocation::adopt(stream, address) };
@@ -92,7 +94,8 @@ impl<T: Pod> DeviceBuffer<T> {
         self.allocation.release(self.len * size_of::<T>())
     }
 
-    /// The same bytes as elements of another type; bytes at the end that make no whole element are out of reach.
+    /// The same bytes as elements of another type. Bytes at the end that make no whole element cannot be
+    /// reached.
     pub(crate) fn cast<U: Pod>(self) -> DeviceBuffer<U> {
         // An allocation is aligned for every type, and every bit pattern is a value of a Pod type.
         let len = self.len * size_of::<T>() / size_of::<U>().max(1);

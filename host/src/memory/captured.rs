@@ -1,7 +1,7 @@
 //! The uses of allocations by work that is being captured.
 //!
-//! Inside a capture, its own streams keep the uses of each allocation in order. The graph keeps every allocation that its work
-//! uses, and each replay is a use of them outside the capture.
+//! Inside a capture, its own streams keep the uses of each allocation in order. The graph keeps every
+//! allocation that its work uses, and each replay is a use of them outside the capture.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -17,7 +17,7 @@ pub(crate) struct CapturedMemory {
     uses: CapturedUses,
     /// Memory for what the captured streams allocate.
     pool: Arc<PrivatePool>,
-    /// Allocates for them where buffers come from no pool.
+    /// The stream that allocates for them when the cache is off.
     memory_stream: OnceLock<Stream>,
 }
 
@@ -53,7 +53,7 @@ impl CapturedMemory {
     }
 }
 
-/// What a capture has used so far; `None` once it has ended.
+/// The uses of a capture so far; `None` once it has ended.
 pub(crate) struct CapturedUses(Mutex<Option<HashMap<usize, CapturedUse>>>);
 
 struct CapturedUse {
@@ -72,10 +72,11 @@ impl Default for CapturedUses {
 }
 
 impl CapturedUses {
-    /// As [`Uses::begin`](super::uses::Uses::begin), for a stream that is being captured. From now on the graph keeps the memory.
+    /// As [`Uses::begin`](super::uses::Uses::begin), for a stream that is being captured. From now on the
+    /// graph keeps the memory.
     pub(super) fn begin(&self, memory: &Arc<Memory>, stream: &Stream, writes: bool) -> Result<u64> {
         let mut uses = self.uses();
-        // After the end of the capture the work is a usual one; the commit enters it as such.
+        // After the end of the capture this is usual work; the commit enters it as such.
         let Some(uses) = &mut *uses else { return Ok(0) };
         let used = uses.entry(Arc::as_ptr(memory).addr()).or_insert_with(|| CapturedUse {
             memory: memory.clone(),
@@ -94,8 +95,8 @@ impl CapturedUses {
         }
     }
 
-    /// The owner of an allocation that was made in this capture is dropping it. When no captured stream but `home` has used it, the
-    /// capture gives it up, and the next allocation may have it.
+    /// The owner of an allocation that was made in this capture drops it. If no captured stream but `home`
+    /// has used it, the capture gives it up, and the next allocation may get it.
     pub(super) fn forget(&self, memory: &Arc<Memory>, home: &Stream) {
         let mut uses = self.uses();
         let Some(uses) = &mut *uses else { return };
@@ -106,7 +107,7 @@ impl CapturedUses {
         }
     }
 
-    /// The capture has ended: what its graph uses.
+    /// Ends the capture. Returns the allocations that its graph uses.
     pub(crate) fn end(&self) -> Vec<GraphUse> {
         let uses = self.uses().take().unwrap_or_default();
         uses.into_values().map(|used| (used.memory, used.written)).collect()

@@ -1,10 +1,11 @@
-//! Red zones: bytes around a block that nobody may write, looked at when it is freed.
+//! Red zones: bytes around a block that must not be written. They are checked when the block is freed.
 //!
 //! ```text
 //! block of the cache:  | zone | the buffer's bytes ... | zone ... |
 //!                      ^ multiples of 512 bytes                   ^
 //! ```
-//! The buffer's bytes are NaN (0xff) before it is written and after it is freed, so that a read too early or too late shows.
+//! The buffer's bytes are NaN (0xff) before it is written and after it is freed, so a read that is too early
+//! or too late shows.
 
 use std::sync::PoisonError;
 
@@ -18,7 +19,7 @@ use crate::error::{Error, Overrun, Result};
 use crate::raw;
 use crate::stream::Stream;
 
-/// Bytes before and, at least, after the buffer. Keeps its address aligned as a block is.
+/// Bytes before the buffer, and at least as many after it. They keep its address aligned like a block.
 const ZONE: usize = arena::GRANULE as usize;
 const ZONE_BYTE: u8 = 0xbd;
 /// NaN in every floating-point format.
@@ -40,7 +41,7 @@ impl Guard {
     pub fn set(stream: &Stream, lease: &Lease, bytes: usize, site: Site) -> Result<(CUdeviceptr, Guard)> {
         let begin = lease.address() + ZONE as CUdeviceptr;
         let fill = |address: CUdeviceptr, value: u8, bytes: usize| {
-            // SAFETY: the three ranges lie in the block, which nobody else has.
+            // SAFETY: the three ranges lie in the block, which has no other user.
             stream.call(|stream| unsafe { raw::memset_d8_async(address, value, bytes, stream) })
         };
         fill(lease.address(), ZONE_BYTE, ZONE)?;
@@ -49,8 +50,9 @@ impl Guard {
         Ok((begin, Guard { bytes, site }))
     }
 
-    /// Looks at the zones, after all work on the buffer, and poisons it. What is found is printed and kept for
-    /// [`Device::check_memory`]. A check that cannot be made is forgone: whoever uses the device next meets the error.
+    /// Checks the zones after all work on the buffer, and poisons it. An overrun is printed and kept for
+    /// [`Device::check_memory`]. If the check itself fails, it is skipped: the next use of the device meets
+    /// the error.
     pub fn check(&self, address: CUdeviceptr, uses: &Uses) {
         let device = uses.home().device();
         if device.captures().any() {
@@ -64,12 +66,13 @@ impl Guard {
         kept.get_or_insert(found);
     }
 
-    /// The first byte of the zones that was overwritten, from the buffer's first.
+    /// The offset of the first overwritten byte of the zones from the buffer's first byte.
     fn overwritten(&self, device: &Device, address: CUdeviceptr, uses: &Uses) -> Result<Option<isize>> {
         uses.wait()?;
         let mut before = [0u8; ZONE];
         let mut after = [0u8; ZONE];
-        // SAFETY: zones of ZONE bytes lie on both sides, nothing runs on them, and a synchronous copy is done when it returns.
+        // SAFETY: zones of ZONE bytes lie on both sides, nothing runs on them, and a synchronous copy is done
+        // when it returns.
         device.call(|| unsafe {
             raw::memcpy_dtoh(before.as_mut_ptr().cast(), address - ZONE as CUdeviceptr, ZONE)?;
             raw::memcpy_dtoh(after.as_mut_ptr().cast(), address + self.bytes as CUdeviceptr, ZONE)
@@ -87,7 +90,8 @@ impl Guard {
 }
 
 impl Device {
-    /// With `IRONWARP_ALLOCATOR_DEBUG=1`: was a byte beside a buffer written? Found when the buffer is freed, told once.
+    /// With `IRONWARP_ALLOCATOR_DEBUG=1`: checks that no byte beside a buffer was written. An overrun is
+    /// found when the buffer is freed, and reported once.
     ///
     /// # Errors
     /// [`Error::Overrun`].

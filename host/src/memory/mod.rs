@@ -6,8 +6,8 @@
 //!                  its uses    +-> the driver (passthrough): cuMemAllocAsync, cuMemFreeAsync
 //!  PinnedBuffer ------------------> Allocator            -> arena::Cache -> segments: cuMemHostAlloc
 //! ```
-//! How a block goes from buffer to buffer is told and drawn in the package `arena`. What a device's buffers hold:
-//! `Device::memory_stats`, `Device::memory_snapshot`; how much they may: `Device::set_memory_limit`.
+//! The package `arena` explains and draws how a block goes from buffer to buffer. `Device::memory_stats` and
+//! `Device::memory_snapshot` show what a device's buffers hold; `Device::set_memory_limit` limits it.
 
 mod allocation;
 mod allocator;
@@ -34,7 +34,7 @@ pub use view::Within;
 
 use crate::error::{Error, Result};
 
-/// Tests count what the one device does.
+/// Tests count the actions of the one device, so they run one at a time.
 #[cfg(test)]
 static ONE_TEST_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
@@ -47,7 +47,7 @@ pub(crate) fn byte_size<T>(len: usize) -> Result<usize> {
         .ok_or(Error::SizeOverflow { len, element_bytes })
 }
 
-/// `expected == got`, or an error that says what does not fit.
+/// Checks that `expected == got`; the error names the argument that does not fit.
 pub(crate) fn same_length(
     operation: &'static str,
     what: &'static str,

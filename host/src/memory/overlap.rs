@@ -1,12 +1,13 @@
-//! Chunks of host data through the device, with copies under way while kernels run.
+//! Sends chunks of host data through the device, with copies under way while kernels run.
 //!
 //! ```text
 //!  slot 0   upload 0 | compute 0 | download 0 |          upload 3 | compute 3 | ..
 //!  slot 1            | upload 1  | compute 1  | download 1 |        upload 4  | ..
 //!  slot 2                        | upload 2   | compute 2  | download 2 | ..
 //! ```
-//! Each slot has a stream of the device's pool and page-locked memory of its own. Uploads, kernels and downloads of different slots
-//! use different engines of the device, so with three slots all of them are busy.
+//! Each slot has a stream of the device's pool and page-locked memory of its own. Uploads, kernels and
+//! downloads of different slots use different engines of the device, so with three slots all of them are
+//! busy.
 
 use bytemuck::Pod;
 
@@ -14,12 +15,12 @@ use super::{DeviceBuffer, PinnedBuffer};
 use crate::error::{Error, Result};
 use crate::stream::{Scope, Stream};
 
-/// A chunk's place on its way.
+/// The stream and buffers of one chunk under way.
 struct Slot<T, U> {
     stream: Stream,
     from: PinnedBuffer<T>,
     to: PinnedBuffer<U>,
-    /// Does `to` hold, or get, a result that was not handed on?
+    /// Whether `to` holds, or will get, a result that was not handed on.
     busy: bool,
 }
 
@@ -31,7 +32,7 @@ impl<T: Pod, U: Pod> Slot<T, U> {
         Ok(Slot { stream, from, to, busy: false })
     }
 
-    /// Queues a chunk's whole way.
+    /// Queues the upload, the computation and the download of a chunk.
     fn start(
         &mut self,
         chunk: &[T],
@@ -56,7 +57,7 @@ impl<T: Pod, U: Pod> Slot<T, U> {
     }
 }
 
-/// Makes a buffer of `len` elements, unless it is one.
+/// Makes a buffer of `len` elements, unless it already has that length.
 fn fit<E: Pod>(buffer: &mut PinnedBuffer<E>, stream: &Stream, len: usize) -> Result<()> {
     if buffer.len() != len {
         *buffer = PinnedBuffer::zeroed(stream.device(), len)?;
@@ -65,16 +66,16 @@ fn fit<E: Pod>(buffer: &mut PinnedBuffer<E>, stream: &Stream, len: usize) -> Res
 }
 
 impl Stream {
-    /// Sends `chunks` of host memory through `compute` and their results, in order, to `sink`, with up to `slots` chunks on
-    /// their way at once: while one is computed, the next is uploaded and the one before is downloaded. 3 slots keep all
-    /// engines busy; 1 does one thing after the other.
+    /// Sends `chunks` of host memory through `compute` and their results, in order, to `sink`, with up to
+    /// `slots` chunks on their way at once: while one is computed, the next is uploaded and the one before is
+    /// downloaded. 3 slots keep all engines busy; with 1 the steps run one after the other.
     ///
-    /// Chunks may differ in length, but page-locked memory is kept from one to the next only while they do not. All of it
-    /// begins after what is queued on this stream, and this stream goes on behind all of it. `compute` is called with the
-    /// stream that it is to use.
+    /// Chunks may differ in length, but then each new length allocates page-locked memory again. The whole
+    /// work begins after the work queued on this stream, and this stream continues after it. `compute` gets
+    /// the stream that it must use.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for 0 slots, what `compute` and `sink` return, or the driver's error.
+    /// [`Error::InvalidArgument`] for 0 slots, the errors of `compute` and `sink`, or the driver's error.
     pub fn overlap<T: Pod, U: Pod>(
         &self,
         slots: usize,

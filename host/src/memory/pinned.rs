@@ -19,9 +19,9 @@ use crate::stream::Stream;
 
 /// An array of `T` in page-locked host memory.
 ///
-/// Copies between it and device memory are queued; the buffer knows which are under way and waits for them before the
-/// host may see (`as_slice`) or change (`as_mut_slice`) it. When it is dropped, its memory is kept for later buffers, which get
-/// it when those copies are done.
+/// Copies between it and device memory are queued; the buffer knows which are under way, and waits for them
+/// before the host reads (`as_slice`) or changes (`as_mut_slice`) it. When it is dropped, its memory is kept
+/// for later buffers, which get it once those copies are done.
 pub struct PinnedBuffer<T> {
     /// Null when the buffer has no bytes.
     address: *mut c_void,
@@ -29,16 +29,17 @@ pub struct PinnedBuffer<T> {
     lease: Option<Lease>,
     len: usize,
     device: Device,
-    /// Copies that may be under way, at most one a stream and direction: a later one stands for the earlier.
+    /// Copies that may be under way, at most one for each stream and direction: the latest stands for the
+    /// earlier ones.
     transfers: Mutex<Vec<Transfer>>,
     element: PhantomData<T>,
 }
 
 struct Transfer {
     stream_id: u64,
-    /// Does the device write the host's memory?
+    /// Whether the device writes the host's memory.
     writes: bool,
-    /// `None` when the driver failed to set the mark: then everything that the device does is waited for.
+    /// `None` when the driver failed to set the mark: then the host waits for all work of the device.
     done: Option<Mark>,
     /// The stream's device, whose mark it is.
     device: Device,
@@ -55,12 +56,13 @@ impl Transfer {
         self.done.as_ref().map_or_else(|| self.device.synchronize(), |done| done.synchronize(&self.device))
     }
 
-    /// Waits, for clean-up, until the transfer is done or nothing of its device runs any more. False when neither can be had.
+    /// Waits, for clean-up, until the transfer is done or nothing of its device runs any more. False when
+    /// neither can be had.
     fn settle(&self) -> bool {
         self.done.as_ref().map_or_else(|| device_is_settled(&self.device), |done| done.settle(&self.device))
     }
 
-    /// The device is done with the transfer.
+    /// Recycles the mark of a transfer that is done.
     fn end(self) {
         if let Some(done) = self.done {
             self.device.allocator().recycle(done);
@@ -84,7 +86,7 @@ impl<T: Pod> PinnedBuffer<T> {
         let (address, lease) =
             if bytes == 0 { (std::ptr::null_mut(), None) } else { allocate(device, bytes)? };
         if bytes > 0 {
-            // SAFETY: `bytes` bytes lie there, which nobody else knows of.
+            // SAFETY: `bytes` bytes lie there, and no other code has the address.
             unsafe { address.cast::<u8>().write_bytes(0, bytes) };
         }
         let (device, transfers) = (device.clone(), Mutex::new(Vec::new()));
@@ -118,8 +120,8 @@ impl<T: Pod> PinnedBuffer<T> {
     /// The driver's error, also of work queued before those copies.
     pub fn as_slice(&self) -> Result<&[T]> {
         self.wait(|transfer| transfer.writes)?;
-        // SAFETY: `len` initialised elements of a Pod type; pinned memory is page-aligned; the device no longer writes them,
-        // and a copy that would needs `&mut self`.
+        // SAFETY: `len` initialised elements of a Pod type; pinned memory is page-aligned; the device no
+        // longer writes them, and a copy that would needs `&mut self`.
         Ok(unsafe { std::slice::from_raw_parts(self.elements(), self.len) })
     }
 
@@ -182,7 +184,7 @@ impl<T: Pod> PinnedBuffer<T> {
             // SAFETY: the stream is alive, and `ask` makes its context current.
             match stream.ask(|stream| unsafe { done.record(stream) }) {
                 Ok(()) => Ok(()),
-                // No mark to wait for later, so wait for the copy now.
+                // There is no mark to wait for later, so wait for the copy now.
                 Err(error) => {
                     lost = !stream.drain();
                     Err(error)
@@ -214,7 +216,7 @@ impl<T: Pod> PinnedBuffer<T> {
     }
 }
 
-/// Page-locked memory: a block of the pool, or, where nothing is cached, an allocation of the driver's own.
+/// Page-locked memory: a block of the pool, or a driver allocation when the cache is off.
 #[track_caller]
 fn allocate(device: &Device, bytes: usize) -> Result<(*mut c_void, Option<Lease>)> {
     let allocator = device.allocator();
@@ -250,7 +252,7 @@ impl<T> Drop for PinnedBuffer<T> {
         let Some(lease) = self.lease.take() else { return self.free(transfers) };
         let own = |t: &Transfer| t.device == self.device && t.done.is_some();
         let (own, others): (Vec<_>, Vec<_>) = transfers.into_iter().partition(own);
-        // Marks of other devices mean nothing to this one's pool.
+        // This device's pool cannot use the marks of other devices.
         let settled = others.iter().all(Transfer::settle);
         others.into_iter().for_each(Transfer::end);
         if settled {
@@ -262,8 +264,8 @@ impl<T> Drop for PinnedBuffer<T> {
 }
 
 impl<T> PinnedBuffer<T> {
-    /// Frees an allocation of the driver's own. Memory that a copy may still write is left alone: a leak is better than a stray
-    /// write.
+    /// Frees an allocation of the driver's own. Memory that a copy may still write is leaked: better than a
+    /// stray write.
     fn free(&self, transfers: Vec<Transfer>) {
         let settled = transfers.iter().all(Transfer::settle);
         transfers.into_iter().for_each(Transfer::end);

@@ -6,14 +6,14 @@ use super::allocator::Heap;
 use crate::device::Device;
 use crate::stream::Stream;
 
-/// The memory that a graph's buffers were captured with. Whoever replays the graph keeps it: until it is dropped nobody else
-/// gets that memory, also when no buffer is left.
+/// The memory that a graph's buffers were captured with. The graph keeps this pool: until it is dropped no
+/// other buffer gets that memory, even when no buffer of the graph is left.
 ///
-/// Drop it when no replay is queued any more, or none whose results matter: what it held goes back to the system after a
+/// Drop it when no replay whose results matter is queued any more. Its memory goes back to the system after a
 /// wait for all work, when memory runs short or [`Device::trim_pool`] is called.
 pub(crate) struct PrivatePool {
     device: Device,
-    /// A heap a stream, by the stream's number.
+    /// The heap of each stream, by the stream's number.
     heaps: Mutex<Vec<(u64, Heap)>>,
 }
 
@@ -81,7 +81,8 @@ mod tests {
             Ok(())
         })?;
 
-        // After the capture: the stream's own memory again, and the pool's stays whole, also when memory is given back.
+        // After the capture the stream uses its own memory again. The pool's memory stays, even when memory
+        // is given back.
         assert_eq!(address(&stream)?, ordinary);
         device.trim_pool()?;
         let private = |device: &Device| {
@@ -92,7 +93,7 @@ mod tests {
         graph.replay(&stream)?;
         let kept = graph.inputs_mut().take().expect("put there by the capture");
 
-        // The graph goes: what its buffers still hold stays, the rest goes back.
+        // When the graph is dropped, the memory that its buffers still hold stays, and the rest goes back.
         drop(graph);
         device.trim_pool()?;
         let stats = device.memory_stats();

@@ -1,4 +1,4 @@
-//! What a device's memory is used for, and how much may be.
+//! Reports on a device's memory, and limits for it.
 
 use arena::{Snapshot, Stats};
 
@@ -7,17 +7,19 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 
 impl Device {
-    /// What its buffers hold, in numbers. With `IRONWARP_ALLOCATOR=passthrough` nothing is cached and all is 0.
+    /// Counts and bytes of the memory that its buffers hold. With `IRONWARP_ALLOCATOR=passthrough` nothing is
+    /// cached, and all numbers are 0.
     pub fn memory_stats(&self) -> Stats {
         self.allocator().device.stats()
     }
 
-    /// The same of page-locked host memory.
+    /// The same for page-locked host memory.
     pub fn pinned_stats(&self) -> Stats {
         self.allocator().pinned.stats()
     }
 
-    /// Peaks of [`Device::memory_stats`] and [`Device::pinned_stats`] are from now on of what comes.
+    /// Starts the peaks of [`Device::memory_stats`] and [`Device::pinned_stats`] again from the present
+    /// values.
     pub fn reset_memory_peaks(&self) {
         self.allocator().device.reset_peaks();
         self.allocator().pinned.reset_peaks();
@@ -41,13 +43,14 @@ impl Device {
         self.allocator().device.snapshot()
     }
 
-    /// Lets buffers take at most `bytes` bytes from the device, what is kept for later included; `None`: all there is. What is
-    /// taken already stays.
+    /// Lets buffers take at most `bytes` bytes from the device, with the memory kept for later buffers;
+    /// `None` means no limit. Memory that was already taken stays.
     pub fn set_memory_limit(&self, bytes: Option<usize>) {
         self.allocator().device.set_limit(bytes.map(|bytes| bytes as u64));
     }
 
-    /// Waits for the device and gives back the memory that is kept for later buffers, but for that of captured graphs.
+    /// Waits for the device and gives back the memory that is kept for later buffers, except that of captured
+    /// graphs.
     ///
     /// # Errors
     /// The driver's error, also of work queued earlier.
@@ -58,8 +61,9 @@ impl Device {
     }
 }
 
-/// Calls `step` with a batch size, and while memory runs out with half of it, down to 1. Before each further call, memory that
-/// is kept for later is given back. Returns the size that went through, and what `step` returned.
+/// Calls `step` with a batch size. While memory runs out, it halves the size, down to 1. Before each further
+/// call it gives back the memory that is kept for later. Returns the size that worked, and the result of
+/// `step`.
 ///
 /// ```no_run
 /// # use ironwarp::{Device, DeviceBuffer, with_oom_retry};

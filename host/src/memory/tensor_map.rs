@@ -1,4 +1,4 @@
-//! Tensor maps: what TMA copies need to know of a tensor in device memory.
+//! Tensor maps: descriptions of tensors in device memory for TMA copies.
 //!
 //! ```
 //! use ironwarp::tma::{Swizzle, TensorMap, Tiling};
@@ -36,9 +36,9 @@ use crate::stream::Stream;
 
 const NEW: &str = "TensorMap::new";
 
-/// A Rust type that TMA can copy, and the data type that says so best.
+/// A Rust type that TMA can copy, with its TMA data type.
 pub trait MapElement: Pod {
-    /// What the map calls it. [`Tiling::data_type`] replaces it by another of the same size.
+    /// The data type in the map. [`Tiling::data_type`] replaces it by another of the same size.
     const DATA_TYPE: DataType;
 }
 
@@ -66,8 +66,8 @@ map_elements! {
     E5M2 = U8;
 }
 
-/// How a tensor of `RANK` dimensions (1 to 5) lies in its memory, and the box of it that one copy moves. The contiguous
-/// dimension comes first.
+/// How a tensor of `RANK` dimensions (1 to 5) lies in its memory, and the box of it that one copy moves. The
+/// contiguous dimension comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tiling<const RANK: usize> {
     dims: [usize; RANK],
@@ -84,8 +84,8 @@ pub struct Tiling<const RANK: usize> {
 }
 
 impl<const RANK: usize> Tiling<RANK> {
-    /// A tensor of `dims` elements without gaps, copied in boxes of `box_dims` elements, with no swizzle; what lies outside of the tensor
-    /// reads as zero.
+    /// A tensor of `dims` elements without gaps, copied in boxes of `box_dims` elements, with no swizzle.
+    /// Elements outside of the tensor read as zero.
     pub const fn new(dims: [usize; RANK], box_dims: [u32; RANK]) -> Self {
         const { assert!(RANK >= 1 && RANK <= MAX_RANK, "tensor maps have 1 to 5 dimensions") };
         Tiling {
@@ -102,8 +102,8 @@ impl<const RANK: usize> Tiling<RANK> {
         }
     }
 
-    /// The same with `bytes` from one element to the next along dimension `axis`, 1 or more; without this it follows the dimension
-    /// before it without a gap.
+    /// The same with `bytes` from one element to the next along dimension `axis`, 1 or more; without this
+    /// call there is no gap between elements of that dimension.
     #[must_use]
     pub const fn stride(mut self, axis: usize, bytes: u64) -> Self {
         if axis >= 1 && axis < RANK {
@@ -114,13 +114,15 @@ impl<const RANK: usize> Tiling<RANK> {
         self
     }
 
-    /// The same, copying every `steps[i]`-th element of the box along dimension `i`. Without interleave, dimension 0 is copied whole.
+    /// The same, copying every `steps[i]`-th element of the box along dimension `i`. Without interleave,
+    /// dimension 0 is copied whole.
     #[must_use]
     pub const fn element_strides(self, steps: [u32; RANK]) -> Self {
         Tiling { element_strides: steps, ..self }
     }
 
-    /// The same for elements that the copy engine is to take as another type of the same size, such as [`DataType::TF32`].
+    /// The same, with elements that the copy engine treats as another type of the same size, such as
+    /// [`DataType::TF32`].
     #[must_use]
     pub const fn data_type(self, data_type: DataType) -> Self {
         Tiling { data_type: Some(data_type), ..self }
@@ -150,7 +152,8 @@ impl<const RANK: usize> Tiling<RANK> {
         Tiling { oob_fill, ..self }
     }
 
-    /// The description of such a tensor at `address`, whose memory holds `len` elements; whole units of rows when stores write them.
+    /// The description of such a tensor at `address`, whose memory holds `len` elements; whole units of rows
+    /// when stores write them.
     fn describe<T: MapElement>(&self, address: u64, len: usize, unit: u64) -> Result<Description> {
         let size = size_of::<T>();
         let data_type = self.data_type.unwrap_or(T::DATA_TYPE);
@@ -195,7 +198,8 @@ impl<const RANK: usize> Tiling<RANK> {
             if axis > 0 {
                 description.strides[axis - 1] = stride;
             }
-            // What overflows is beyond the largest stride; the next dimension, if there is one, is refused for it.
+            // A stride that overflows is beyond the largest stride. If there is a next dimension, the check
+            // refuses it.
             dense = stride.saturating_mul(dim);
         }
         check(&description)?;
@@ -215,11 +219,12 @@ fn check(description: &Description) -> Result<()> {
     })
 }
 
-/// Bytes that a store writes at a time: where a row ends inside of such a unit, what lies beside its end is overwritten (seen on an
-/// H200).
+/// Bytes that a store writes at a time. Where a row ends inside of such a unit, the store overwrites the
+/// bytes beside its end (seen on an H200).
 const STORE_UNIT: u64 = 16;
 
-/// The memory's own rule: its last row, rounded up to `unit` bytes, lies in the view, so that no copy leaves it.
+/// The rule for the memory: the last row, rounded up to `unit` bytes, lies in the view, so no copy leaves the
+/// view.
 fn fits(d: &Description, len: usize, unit: u64) -> Result<()> {
     let last = |axis: usize| u128::from(d.dims[axis] - 1) * u128::from(d.strides[axis - 1]);
     let size = d.data_type.bytes() as u128;
@@ -239,7 +244,8 @@ pub struct TensorMap<'a> {
     memory: DeviceView<'a, u8>,
 }
 
-/// A map for copies from and to a tensor, which it borrows exclusively: an argument for a kernel's `map: &TensorMap`.
+/// A map for copies from and to a tensor, which it borrows exclusively: an argument for a kernel's `map:
+/// &TensorMap`.
 pub struct TensorMapMut<'a> {
     map: tma::TensorMap,
     memory: DeviceViewMut<'a, u8>,
@@ -247,7 +253,8 @@ pub struct TensorMapMut<'a> {
 
 fn encode(device: &Device, description: &Description) -> Result<tma::TensorMap> {
     let mut map = tma::TensorMap::from_words([0; tma::TensorMap::WORDS]);
-    // SAFETY: a place for a map, aligned by its type; the lists of the description have as many elements as a tensor may have dimensions.
+    // SAFETY: a place for a map, aligned by its type; the lists of the description have as many elements as a
+    // tensor may have dimensions.
     device.call(|| unsafe { raw::tensor_map_encode_tiled(&mut map, description) })?;
     Ok(map)
 }
@@ -256,8 +263,9 @@ impl<'a> TensorMap<'a> {
     /// The map of the tensor that begins with the view's first element.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] that names the broken rule of the copy engine, [`Error::Length`] when the tensor does not lie in the view,
-    /// or the driver's error: `CUDA_ERROR_NOT_SUPPORTED` by drivers older than CUDA 12.
+    /// [`Error::InvalidArgument`] with the rule of the copy engine that is broken, [`Error::Length`] when the
+    /// tensor does not lie in the view, or the driver's error: `CUDA_ERROR_NOT_SUPPORTED` by drivers older
+    /// than CUDA 12.
     pub fn new<T: MapElement, const RANK: usize>(
         view: DeviceView<'a, T>,
         tiling: &Tiling<RANK>,
@@ -273,8 +281,8 @@ impl<'a> TensorMap<'a> {
 }
 
 impl<'a> TensorMapMut<'a> {
-    /// As [`TensorMap::new`]. Stores write whole units of 16 bytes: where dimension 0 ends inside of one, they overwrite the elements
-    /// beside its end up to that boundary, which have to lie in the view.
+    /// As [`TensorMap::new`]. Stores write whole units of 16 bytes. Where dimension 0 ends inside of a unit,
+    /// they overwrite the elements up to the end of the unit; these must lie in the view.
     ///
     /// # Errors
     /// As [`TensorMap::new`].

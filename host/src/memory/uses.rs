@@ -1,8 +1,8 @@
 //! The uses of one allocation, in order across streams.
 //!
-//! Work on one stream is in order by itself. When an allocation moves to another stream, that stream waits: a reader for
-//! the writers, a writer for everybody. So contents are never read too early, and memory is never given out again while
-//! some stream still works on it.
+//! Work on one stream is in order by itself. When an allocation moves to another stream, that stream waits: a
+//! reader waits for the writers, a writer for all users. So no stream reads contents too early, and no memory
+//! is given out again while some stream still works on it.
 //!
 //! A use has three steps:
 //!
@@ -12,21 +12,24 @@
 //!
 //! # Why no use is lost
 //!
-//! Two threads may be between begin and commit at once: two readers, two parts of one buffer, or a graph beside anything.
-//! They do not wait for each other, since nothing says which is first. But later uses must wait for both.
+//! Two threads may be between begin and commit at once: two readers, two parts of one buffer, or a graph
+//! beside anything. They do not wait for each other, since nothing says which is first. But later uses must
+//! wait for both.
 //!
-//! A use stands in the list once its commit returns, so only work that is queued is listed. Commits are numbered. An entry
-//! stands for everything that is queued on its stream when somebody waits for it, and it leaves the list only when a writer
-//! commits that waited for it: begin returns the number of the last commit so far, and the writer's commit removes entries
-//! that were used last at that number or before. What was committed in between stays.
+//! A use stands in the list once its commit returns, so only work that is queued is listed. Commits are
+//! numbered. An entry stands for everything that is queued on its stream when another stream waits for it. It
+//! leaves the list only when a writer that waited for it commits: begin returns the number of the last commit
+//! so far, and the writer's commit removes the entries last used at that number or before. Uses committed in
+//! between stay.
 //!
 //! # Why the usual case takes no lock
 //!
-//! While one stream has all the uses, `sole` is its number, and its uses are neither waited for nor entered: the entry is
-//! there already. The first other stream stores `SEVERAL` in `sole` at its begin, and looks afterwards how much the listed
-//! streams have queued. A use on the sole stream counts its work as queued first, and looks at `sole` afterwards, at its
-//! commit. All four accesses are sequentially consistent, so at least one side sees the other: either the other stream waits
-//! for that work, or the use is entered after all, under a number that the other stream's commit does not remove.
+//! While one stream has all the uses, `sole` is its number. Its uses wait for nothing and need no new entry:
+//! the entry is there already. The first other stream stores `SEVERAL` in `sole` at its begin, and looks
+//! afterwards how much the listed streams have queued. A use on the sole stream counts its work as queued
+//! first, and looks at `sole` afterwards, at its commit. All four accesses are sequentially consistent, so at
+//! least one side sees the other: either the other stream waits for that work, or the use is entered after
+//! all, under a number that the other stream's commit does not remove.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -36,7 +39,7 @@ use crate::stream::Stream;
 
 /// No single stream.
 const SEVERAL: u64 = 0;
-/// Entries that are kept before the driver is asked which streams are done.
+/// With more entries than this, the driver is asked which streams are done.
 const MANY: usize = 8;
 
 /// Puts the first stream behind the second.
@@ -63,8 +66,8 @@ impl Uses {
         Uses { home: self.home.clone(), sole: AtomicU64::new(*self.sole.get_mut()), list: Mutex::new(list) }
     }
 
-    /// Makes `stream` wait for the earlier users that a read, or a write, has to come after. Queue the work, then commit with the number
-    /// that this returns.
+    /// Makes `stream` wait for the earlier users that a read, or a write, must come after. Queue the work,
+    /// then commit with the number that this returns.
     pub(crate) fn begin(&self, stream: &Stream, writes: bool) -> Result<u64> {
         if self.sole.load(Ordering::SeqCst) == stream.id() {
             return Ok(0);
@@ -74,7 +77,8 @@ impl Uses {
         list.begin(stream, writes, Stream::come_after)
     }
 
-    /// Enters a use whose work is queued. `begun` is what its `begin` returned, or 0: then no entry is removed.
+    /// Enters a use whose work is queued. `begun` is what its `begin` returned, or 0: then no entry is
+    /// removed.
     pub(crate) fn commit(&self, stream: &Stream, writes: bool, begun: u64) {
         if self.sole.load(Ordering::SeqCst) == stream.id() {
             return;
@@ -91,7 +95,7 @@ impl Uses {
         &self.home
     }
 
-    /// Is all work on the allocation so far in the order of the stream that allocated?
+    /// Whether all work on the allocation so far is in the order of the stream that allocated.
     pub(super) fn is_at_home(&self) -> bool {
         self.sole.load(Ordering::SeqCst) == self.home.id()
     }
@@ -101,15 +105,15 @@ impl Uses {
         self.list().streams().try_for_each(Stream::synchronize)
     }
 
-    /// For clean-up: a stream on which everything that uses the allocation comes before what is queued next. `None` when
-    /// that order could not be had, neither with events nor by waiting here.
+    /// For clean-up: a stream on which everything that uses the allocation comes before what is queued next.
+    /// `None` when neither events nor a wait on the host could make that order.
     pub(super) fn last_stream(&self) -> Option<Stream> {
         let list = self.list();
         let last = list.writer().unwrap_or(&self.home);
         list.streams().all(|user| last.settle_behind(user)).then(|| last.clone())
     }
 
-    /// The stream that wrote last, or allocated.
+    /// The stream that wrote last; without a write, the stream that allocated.
     pub(super) fn writer(&self) -> Stream {
         self.list().writer().unwrap_or(&self.home).clone()
     }
@@ -129,7 +133,7 @@ impl Uses {
     }
 }
 
-/// Streams with uses that later ones may have to wait for. No stream is in it twice.
+/// The streams with uses that later uses may have to wait for. No stream is in it twice.
 #[derive(Debug, Default)]
 pub(super) struct List {
     entries: Vec<Entry>,
@@ -158,7 +162,7 @@ impl List {
         Ok(self.commits)
     }
 
-    /// See [`Uses::commit`]. Is this a reader that was not in the list?
+    /// See [`Uses::commit`]. Returns whether this is a reader that was not in the list.
     pub(super) fn commit(&mut self, stream: &Stream, writes: bool, begun: u64) -> bool {
         self.commits += 1;
         let (now, before) = (self.commits, self.entries.len());
@@ -171,13 +175,15 @@ impl List {
             self.entries.push(Entry { stream: stream.clone(), wrote: 0, used: now, behind: begun });
         }
         if let [only] = &mut self.entries[..] {
-            // Its writes are not entered from now on, so whoever began before this comes after it again.
+            // From now on its writes are not entered. So a use that began before this commit must wait for
+            // this stream again.
             only.wrote = now;
         }
         !writes && self.entries.len() > before
     }
 
-    /// Forgets readers that a writer's stream waits for, as at the end of a scope. Where entries are many, also readers that are done.
+    /// Forgets readers that a writer's stream waits for, as at the end of a scope. When there are many
+    /// entries, also forgets readers that are done.
     fn forget(&mut self) {
         let many = self.entries.len() > MANY;
         let writers: Vec<Stream> =
@@ -247,7 +253,7 @@ mod tests {
         let device = Device::open(0)?;
         for home_is_first in [false, true] {
             let [home, one, two] = streams(&device)?;
-            // The stream that all uses are on takes the way without a lock.
+            // A stream that has all the uses takes the path without a lock.
             let first = if home_is_first { &home } else { &one };
             let uses = Uses::new(&home);
             let first_began = uses.begin(first, true)?;
@@ -281,14 +287,14 @@ mod tests {
         assert!(!reader.comes_after(&writer));
         used(&uses, &reader, false)?;
         assert!(reader.comes_after(&writer));
-        // A reader that is behind the last write waits for nothing that the writer's stream does else.
+        // A reader that is behind the last write waits for no other work of the writer's stream.
         writer.queued();
         used(&uses, &reader, false)?;
         assert!(!reader.comes_after(&writer));
         Ok(())
     }
 
-    /// As weights are, by a stream for each request: the streams go back to the pool.
+    /// Weights are read like this, by one stream for each request: the streams go back to the pool.
     #[test]
     fn readers_that_are_done_are_forgotten() -> Result<()> {
         let _alone = ONE_TEST_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);

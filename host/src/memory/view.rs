@@ -30,7 +30,7 @@ impl<T> Clone for DevicePtr<T> {
 
 impl<T> Copy for DevicePtr<T> {}
 
-// SAFETY: a number; what is done with it is the launch's promise.
+// SAFETY: a number; launches promise how they use it.
 unsafe impl<T> Send for DevicePtr<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for DevicePtr<T> {}
@@ -125,9 +125,10 @@ impl<'a, T: Pod> Part<'a, T> {
 
     fn copy_to_host(self, stream: &Stream, out: &mut [T]) -> Result<()> {
         same_length("copy to the host", "the host slice", self.len, out.len())?;
-        // Done when this returns, so it is not committed.
+        // The copy is done when this returns, so the use is not committed.
         let _use = self.allocation.begin(stream, false)?;
-        // The stream is drained first and the copy is synchronous, so no queue ever holds the address of `out`.
+        // The stream is drained first and the copy is synchronous, so no queue ever holds the address of
+        // `out`.
         stream.synchronize()?;
         if self.bytes() == 0 {
             return Ok(());
@@ -138,8 +139,8 @@ impl<'a, T: Pod> Part<'a, T> {
     }
 }
 
-/// An address within an allocation: what a kernel's pointer argument takes where a view does not fit. Each launch with it is a use of the
-/// whole allocation.
+/// An address within an allocation, for a kernel's pointer argument where a view does not fit. Each launch
+/// with it is a use of the whole allocation.
 pub struct Within<'a, T> {
     allocation: &'a Allocation,
     address: CUdeviceptr,
@@ -236,7 +237,8 @@ impl<'a, T: Pod> DeviceView<'a, T> {
         DevicePtr::from_raw(self.0.address())
     }
 
-    /// Copies the elements to `out`, after the work that `stream` and earlier users of the buffer have queued; done when it returns.
+    /// Copies the elements to `out`, after the work that `stream` and earlier users of the buffer have
+    /// queued; done when it returns.
     ///
     /// # Errors
     /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
@@ -262,7 +264,8 @@ impl<'a, T: Pod> DeviceView<'a, T> {
         same_length("copy to pinned memory", "the pinned buffer", self.len(), out.len())?;
         let reading = self.begin(stream)?;
         let (from, bytes) = (self.0.address(), self.0.bytes());
-        // SAFETY: both sides have `bytes` bytes; `out` keeps itself alive and untouched until the copy is done.
+        // SAFETY: both sides have `bytes` bytes; `out` keeps itself alive and untouched until the copy is
+        // done.
         let queued = out
             .device_writes(stream, |to, stream| unsafe { raw::memcpy_dtoh_async(to, from, bytes, stream) });
         // The copy may be under way after an error too.
@@ -311,7 +314,7 @@ impl<'a, T: Pod> DeviceViewMut<'a, T> {
         DeviceViewMut(self.0)
     }
 
-    /// A part of the view, which it uses up; `view_mut()` first keeps it.
+    /// A part of the view. This consumes the view; call `view_mut()` first to keep it.
     ///
     /// # Errors
     /// [`Error::Range`].
@@ -356,8 +359,9 @@ impl<'a, T: Pod> DeviceViewMut<'a, T> {
         if bytes == 0 {
             return Ok(());
         }
-        // Drain the stream, copy synchronously on the legacy stream, and wait for that one: no queue ever holds the
-        // address of `from`, and later work on `stream` sees the copy, which the driver may have staged.
+        // Drain the stream, copy synchronously on the legacy stream, and wait for that one: no queue ever
+        // holds the address of `from`, and later work on `stream` sees the copy, which the driver may have
+        // staged.
         stream.synchronize()?;
         // SAFETY: both sides have `bytes` bytes and T is Pod; a null stream is the legacy stream.
         stream.ask(|_| unsafe {
@@ -368,7 +372,8 @@ impl<'a, T: Pod> DeviceViewMut<'a, T> {
         Ok(())
     }
 
-    /// Queues a copy from page-locked memory and returns at once; `from` waits for it by itself before it is written or freed.
+    /// Queues a copy from page-locked memory and returns at once; `from` waits for it by itself before it is
+    /// written or freed.
     ///
     /// # Errors
     /// [`Error::Length`], [`Error::DeviceMismatch`], or the driver's error.
@@ -376,7 +381,8 @@ impl<'a, T: Pod> DeviceViewMut<'a, T> {
         same_length("copy from pinned memory", "the pinned buffer", self.len(), from.len())?;
         let (to, bytes) = (self.0.address(), self.0.bytes());
         let writing = self.view_mut().begin(stream)?;
-        // SAFETY: both sides have `bytes` bytes; `from` keeps itself alive and unchanged until the copy is done.
+        // SAFETY: both sides have `bytes` bytes; `from` keeps itself alive and unchanged until the copy is
+        // done.
         let queued = from
             .device_reads(stream, |from, stream| unsafe { raw::memcpy_htod_async(to, from, bytes, stream) });
         // The copy may be under way after an error too.
