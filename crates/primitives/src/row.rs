@@ -103,20 +103,28 @@ fn head<T>(part: Part, elements: *const T) -> u64 {
     if part.threads == 1 { part.len } else { part.len.min(to_boundary as u64) }
 }
 
-/// `y[i] = f(x[i], i)` for the calling thread's part of a row, computed in the type that the elements widen to.
+/// What [`map`] makes of elements. A closure on one element and its index is one.
+pub trait Mapper<T: Element> {
+    /// The results for `N` neighbours, the first of which has the index `first`, in the wide type.
+    fn apply<const N: usize>(&self, x: [T::Wide; N], first: u32) -> [T::Wide; N];
+}
+
+impl<T: Element, F: Fn(T::Wide, u32) -> T::Wide> Mapper<T> for F {
+    #[inline(always)]
+    fn apply<const N: usize>(&self, x: [T::Wide; N], first: u32) -> [T::Wide; N] {
+        core::array::from_fn(|i| self(x[i], first + i as u32))
+    }
+}
+
+/// `y = f(x)` for the calling thread's part of a row, computed in the type that the elements widen to.
 ///
 /// Rows that do not lie alike within 16 bytes are taken element by element. `x` and `y` may be the same.
 ///
 /// # Safety
-/// `x` is readable and `y` is writable for the row; other threads touch neither but by the same call; they are the same or do not
-/// overlap.
+/// `x` is readable and `y` is writable for the row; other threads touch neither but by the same call; they
+/// are the same or do not overlap.
 #[inline(always)]
-pub unsafe fn map<T: Element, const N: usize>(
-    part: Part,
-    x: *const T,
-    y: *mut T,
-    f: impl Fn(T::Wide, u32) -> T::Wide,
-) {
+pub unsafe fn map<T: Element, const N: usize>(part: Part, x: *const T, y: *mut T, f: impl Mapper<T>) {
     const { assert!(N >= 2 && N * size_of::<T>() == VECTOR_BYTES) };
     let Part { len, thread, threads } = part;
     let alike = (x as usize ^ y as usize).is_multiple_of(VECTOR_BYTES);
@@ -128,19 +136,32 @@ pub unsafe fn map<T: Element, const N: usize>(
         while vector < vectors {
             let first = head + vector * N as u64;
             let values = T::widen(access::load::<T, N>(x.add(first as usize)));
-            let results = core::array::from_fn(|i| f(values[i], first as u32 + i as u32));
-            access::store(y.add(first as usize), T::narrow::<N>(results));
+            access::store(y.add(first as usize), T::narrow::<N>(f.apply(values, first as u32)));
             vector += threads;
         }
         let edges = len - vectors * N as u64;
         let mut edge = thread;
         while edge < edges {
             let place = if edge < head { edge } else { edge + vectors * N as u64 };
-            let [value] = T::widen([*x.add(place as usize)]);
+            let [result] = f.apply(T::widen([*x.add(place as usize)]), place as u32);
             // Two at a time is the least that narrows.
-            let result = f(value, place as u32);
             *y.add(place as usize) = T::narrow([result; 2])[0];
             edge += threads;
         }
+    }
+}
+
+/// `N` neighbours of a vector that all rows share, a weight or a bias, from the index `first`: one access where
+/// they begin at a boundary, else element by element.
+///
+/// # Safety
+/// `shared` is readable for them.
+#[inline(always)]
+pub unsafe fn shared<T: Element, const N: usize>(shared: *const T, first: u32) -> [T::Wide; N] {
+    // SAFETY: the caller's promise; the boundary is looked at.
+    unsafe {
+        let at = shared.add(first as usize);
+        let boundary = (at as usize).is_multiple_of(N * size_of::<T>());
+        T::widen(if boundary { access::load::<T, N>(at) } else { core::array::from_fn(|i| *at.add(i)) })
     }
 }

@@ -11,6 +11,7 @@ mod gemm;
 pub mod index;
 pub mod matmul;
 pub mod reduction;
+pub mod row;
 
 pub use basic::{max, saxpy, sum, transpose};
 pub use gemm::{Gemm, gemm};

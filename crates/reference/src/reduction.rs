@@ -26,14 +26,6 @@ pub fn groups<T: Copy>(x: &[T], shape: &[usize], axes: &[usize]) -> Vec<Vec<T>> 
     groups
 }
 
-/// The softmax of a row, or its logarithm.
-pub fn softmax<T: Exact>(row: &[T], log: bool) -> Vec<f64> {
-    let values: Vec<f64> = row.iter().map(|&v| v.into()).collect();
-    let max = crate::max(&values);
-    let sum: f64 = values.iter().map(|v| (v - max).exp()).sum();
-    values.iter().map(|v| if log { v - max - sum.ln() } else { (v - max).exp() / sum }).collect()
-}
-
 /// The sum of each group, with the sum of its magnitudes.
 pub fn sums<T: Exact>(groups: &[Vec<T>]) -> Accumulated {
     let of =

@@ -99,6 +99,15 @@ macro_rules! table {
     };
 }
 
+/// The row with this name, such as `softmax bf16`: for tests that walk a table of functions.
+///
+/// # Panics
+/// If there is none.
+pub fn find(name: &str) -> Row {
+    let found = TABLE.iter().find(|row| row.name == name);
+    *found.unwrap_or_else(|| panic!("no tolerance `{name}` in crates/testkit/src/tolerance.rs"))
+}
+
 table! {
     SAXPY = "saxpy", STEP_F32, ROUND_F32, None,
         "One fused multiply-add, correctly rounded: half a unit in the last place of the result, scale |want|.";

@@ -12,6 +12,7 @@
 //! | `binary` | one row a function of [`crate::ops::elementwise::BinaryOp`] and of [`crate::ops::elementwise::CompareOp`] |
 //! | `operators` | `+ - * / & \| ^ !` |
 //! | `reduce` | one row a function of [`crate::ops::reduce::ReduceOp`]; `argmax`, `max` |
+//! | `row` | softmax and other fused functions of rows ([`crate::ops::row`]) |
 //! | `shape` | `reshape`, `flatten`, `cat`, `split` and their like |
 //! | `index` | `index_select`, `gather`, `scatter`, `where_`, `masked_fill` |
 //! | `matmul` | products of vectors, matrices and batches |
@@ -27,6 +28,7 @@ mod matmul;
 mod number;
 mod operators;
 mod reduce;
+mod row;
 mod shape;
 mod unary;
 

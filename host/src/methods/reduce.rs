@@ -3,7 +3,6 @@
 use super::stream_of;
 use crate::error::Result;
 use crate::ops::reduce::{self as ops, ReduceOp};
-use crate::ops::softmax;
 use crate::tensor::{DType, Dim, Tensor, dim};
 
 /// Names of a reduction (the dimensions go; they stay with one place; all of them go), its row of the op
@@ -148,29 +147,5 @@ impl Tensor {
 
     fn truth(&self) -> Result<Tensor> {
         if self.dtype() == DType::Bool { Ok(self.clone()) } else { self.ne(0) }
-    }
-}
-
-/// Softmax.
-impl Tensor {
-    /// `e^x / sum of e^x` along `dim`. Integers and bools are converted to f32.
-    ///
-    /// # Errors
-    /// [`crate::TensorError::Axis`], [`crate::TensorError::DType`] for 8-bit floats,
-    /// [`crate::Error::OutOfMemory`], or the driver's error.
-    pub fn softmax(&self, dim: impl Dim) -> Result<Tensor> {
-        softmax::softmax(&stream_of(self)?, &self.floats()?, dim::axis("softmax", dim, self.rank())?)
-    }
-
-    /// The logarithm of [`Tensor::softmax`], exact also for small probabilities.
-    ///
-    /// # Errors
-    /// As [`Tensor::softmax`].
-    pub fn log_softmax(&self, dim: impl Dim) -> Result<Tensor> {
-        softmax::log_softmax(&stream_of(self)?, &self.floats()?, dim::axis("log_softmax", dim, self.rank())?)
-    }
-
-    fn floats(&self) -> Result<Tensor> {
-        if self.dtype().is_float() { Ok(self.clone()) } else { self.to(DType::F32) }
     }
 }

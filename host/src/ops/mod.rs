@@ -8,6 +8,6 @@ pub mod fill;
 pub mod gemm;
 pub mod index;
 pub mod reduce;
+pub mod row;
 pub mod saxpy;
-pub mod softmax;
 pub mod transpose;

@@ -10,6 +10,6 @@ mod ops_reduce;
 mod ops_reduction;
 mod ops_reduction_groups;
 mod ops_repeat;
+mod ops_row;
 mod ops_saxpy;
-mod ops_softmax;
 mod ops_transpose;

@@ -95,8 +95,8 @@ fn methods_are_captured() -> Outcome {
     let device = Device::open(0)?;
     let stream = device.stream()?;
     let input = Tensor::zeros(&stream, &[3], DType::F32)?;
-    let mut graph = Graph::capture(&stream, input, |_, x| {
-        assert_eq!(x.device().current_stream()?, stream);
+    let mut graph = Graph::capture(&stream, input, |captured, x| {
+        assert_eq!(x.device().current_stream()?, *captured);
         (&(&*x + 1.0)? * &Tensor::full(x.device(), &[], 3.0, DType::F32)?)?.relu()
     })?;
     assert_ne!(device.current_stream()?, stream);

@@ -9,7 +9,7 @@
 //! | [`turned`] | copies between two dense axes |
 //! | [`convert`] | from every element type to every other |
 //! | [`reduce`] | sums, products, maxima, and where they stand, along rows and columns |
-//! | [`softmax`] | softmax and its logarithm along rows |
+//! | [`rows`] | fused functions of rows: softmax and its like |
 //! | [`index`] | rows by their numbers: gathered, scattered, added up |
 //! | [`fill`] | constants, progressions, random numbers |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
@@ -24,8 +24,8 @@ pub mod fill;
 pub mod index;
 pub mod place;
 pub mod reduce;
+pub mod rows;
 pub mod select;
-pub mod softmax;
 pub mod turned;
 pub mod unary;
 

@@ -1,0 +1,68 @@
+//! Oracles of functions of rows, by PyTorch's names.
+
+use crate::Accumulated;
+
+/// A row, and what norms take beside it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Row<'a> {
+    /// Its elements.
+    pub x: &'a [f64],
+    /// A factor for each.
+    pub weight: Option<&'a [f64]>,
+    /// A term for each.
+    pub bias: Option<&'a [f64]>,
+    /// Added before a root is taken.
+    pub eps: f64,
+}
+
+/// The results, and the scale of their rounding errors.
+pub type Oracle = fn(&Row) -> Accumulated;
+
+/// Every oracle with its name.
+const TABLE: &[(&str, Oracle)] = &[("softmax", softmax), ("log_softmax", log_softmax)];
+
+/// The oracle of the function with this name.
+///
+/// # Panics
+/// If there is none.
+pub fn find(name: &str) -> Oracle {
+    let found = TABLE.iter().find(|(known, _)| *known == name);
+    found.unwrap_or_else(|| panic!("no oracle of `{name}` in crates/reference/src/row.rs")).1
+}
+
+/// Maximum, and sum of exponentials below it.
+fn max_and_sum(x: &[f64]) -> (f64, f64) {
+    let max = crate::max(x);
+    (max, x.iter().map(|v| (v - max).exp()).sum())
+}
+
+/// The magnitude of a product of positive factors is the result's own.
+fn own_scale(value: Vec<f64>) -> Accumulated {
+    let magnitude = value.iter().map(|v| v.abs()).collect();
+    Accumulated { value, magnitude }
+}
+
+fn softmax(row: &Row) -> Accumulated {
+    let (max, sum) = max_and_sum(row.x);
+    own_scale(row.x.iter().map(|v| (v - max).exp() / sum).collect())
+}
+
+fn log_softmax(row: &Row) -> Accumulated {
+    let (max, sum) = max_and_sum(row.x);
+    own_scale(row.x.iter().map(|v| v - max - sum.ln()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Row, find};
+
+    #[test]
+    fn rows_by_hand() {
+        let of = |name, x: &[f64]| find(name)(&Row { x, ..Row::default() }).value;
+        let ln3 = 3f64.ln();
+        assert_eq!(of("softmax", &[5.0, 5.0]), [0.5, 0.5]);
+        assert!((of("softmax", &[0.0, ln3])[1] - 0.75).abs() < 1e-15);
+        assert!((of("log_softmax", &[0.0, ln3])[0] + 4f64.ln()).abs() < 1e-15);
+        assert!(of("softmax", &[0.0, f64::NAN]).iter().all(|v| v.is_nan()));
+    }
+}

@@ -1,0 +1,30 @@
+//! Functions of rows.
+
+use super::stream_of;
+use crate::error::Result;
+use crate::ops::row as ops;
+use crate::tensor::{DType, Dim, Tensor, dim};
+
+/// Fused functions along a dimension. Integers and bools are converted to f32.
+impl Tensor {
+    /// `e^x / sum of e^x` along `dim`.
+    ///
+    /// # Errors
+    /// [`crate::TensorError::Axis`], [`crate::TensorError::DType`] for 8-bit floats,
+    /// [`crate::Error::OutOfMemory`], or the driver's error.
+    pub fn softmax(&self, dim: impl Dim) -> Result<Tensor> {
+        ops::softmax(&stream_of(self)?, &self.floats()?, dim::axis("softmax", dim, self.rank())?)
+    }
+
+    /// The logarithm of [`Tensor::softmax`], exact also for small probabilities.
+    ///
+    /// # Errors
+    /// As [`Tensor::softmax`].
+    pub fn log_softmax(&self, dim: impl Dim) -> Result<Tensor> {
+        ops::log_softmax(&stream_of(self)?, &self.floats()?, dim::axis("log_softmax", dim, self.rank())?)
+    }
+
+    fn floats(&self) -> Result<Tensor> {
+        if self.dtype().is_float() { Ok(self.clone()) } else { self.to(DType::F32) }
+    }
+}
