@@ -19,7 +19,8 @@ pub struct Row<'a> {
 pub type Oracle = fn(&Row) -> Accumulated;
 
 /// Every oracle with its name.
-const TABLE: &[(&str, Oracle)] = &[("softmax", softmax), ("log_softmax", log_softmax)];
+const TABLE: &[(&str, Oracle)] =
+    &[("softmax", softmax), ("log_softmax", log_softmax), ("rms_norm", rms_norm)];
 
 /// The oracle of the function with this name.
 ///
@@ -52,6 +53,23 @@ fn log_softmax(row: &Row) -> Accumulated {
     own_scale(row.x.iter().map(|v| v - max - sum.ln()).collect())
 }
 
+/// `(x - mean) factor weight + bias`. The scale is the sum of the terms' magnitudes.
+fn affine(row: &Row, mean: f64, factor: f64) -> Accumulated {
+    let (mut value, mut magnitude) = (Vec::new(), Vec::new());
+    for (i, x) in row.x.iter().enumerate() {
+        let weight = row.weight.map_or(1.0, |weight| weight[i]);
+        let bias = row.bias.map_or(0.0, |bias| bias[i]);
+        value.push((x - mean) * factor * weight + bias);
+        magnitude.push((x.abs() + mean.abs()) * factor * weight.abs() + bias.abs());
+    }
+    Accumulated { value, magnitude }
+}
+
+fn rms_norm(row: &Row) -> Accumulated {
+    let mean_square = row.x.iter().map(|v| v * v).sum::<f64>() / row.x.len() as f64;
+    affine(row, 0.0, 1.0 / (mean_square + row.eps).sqrt())
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Row, find};
@@ -63,6 +81,9 @@ mod tests {
         assert_eq!(of("softmax", &[5.0, 5.0]), [0.5, 0.5]);
         assert!((of("softmax", &[0.0, ln3])[1] - 0.75).abs() < 1e-15);
         assert!((of("log_softmax", &[0.0, ln3])[0] + 4f64.ln()).abs() < 1e-15);
+        let weighted = Row { x: &[2.0, -2.0], weight: Some(&[2.0, 1.0]), bias: Some(&[1.0, 0.0]), eps: 0.0 };
+        let results = find("rms_norm")(&weighted);
+        assert_eq!((results.value, results.magnitude), (vec![3.0, -1.0], vec![3.0, 1.0]));
         assert!(of("softmax", &[0.0, f64::NAN]).iter().all(|v| v.is_nan()));
     }
 }

@@ -151,6 +151,14 @@ table! {
         "As of f32, by the functions for 16-bit floats, then rounded once.";
     LOG_SOFTMAX_BF16 = "log_softmax bf16", 4.0 * SHORT, ROUND_BF16 + 2.0 * SHORT, None,
         "As of f32, by the functions for 16-bit floats, then rounded once.";
+    RMS_NORM_F64 = "rms_norm f64", f64::MIN_POSITIVE, 16.0 * ROUND_F64, SquareRoot,
+        "The oracle's own sum is one chain of roundings, independent; the root halves them.";
+    RMS_NORM_F32 = "rms_norm f32", f32::MIN_POSITIVE as f64, 16.0 * ROUND_F32, None,
+        "A sum of up to 30 levels, halved by the root; its inverse; three products and a sum.";
+    RMS_NORM_F16 = "rms_norm f16", STEP_F16, ROUND_F16 + 16.0 * ROUND_F32, None,
+        "As of f32, then rounded once.";
+    RMS_NORM_BF16 = "rms_norm bf16", STEP_BF16, ROUND_BF16 + 16.0 * ROUND_F32, None,
+        "As of f32, then rounded once.";
     ARITHMETIC_F64 = "elementwise f64", f64::from_bits(1), ROUND_F64, None,
         "One correctly rounded operation: half a unit in the last place.";
     ARITHMETIC_F32 = "elementwise f32", STEP_F32, ROUND_F32, None,

@@ -24,6 +24,15 @@ impl Tensor {
         ops::log_softmax(&stream_of(self)?, &self.floats()?, dim::axis("log_softmax", dim, self.rank())?)
     }
 
+    /// `x / sqrt(mean of x^2 + eps)` along the last dimension, times `weight` (`&w` or `None`), which has its
+    /// length: [`ops::rms_norm`].
+    ///
+    /// # Errors
+    /// As [`ops::row()`].
+    pub fn rms_norm<'a>(&self, weight: impl Into<Option<&'a Tensor>>, eps: f64) -> Result<Tensor> {
+        ops::rms_norm(&stream_of(self)?, &self.floats()?, weight.into(), eps)
+    }
+
     fn floats(&self) -> Result<Tensor> {
         if self.dtype().is_float() { Ok(self.clone()) } else { self.to(DType::F32) }
     }

@@ -19,7 +19,7 @@ use super::elementwise::{contiguous, made};
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
 use crate::stream::Stream;
-use crate::tensor::{DType, Dim, Tensor, TensorError, TensorMut};
+use crate::tensor::{DType, Dim, Tensor, TensorError, TensorMut, dim};
 
 /// What norms take beside the tensor. Other functions take the default: none of it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,6 +51,22 @@ pub fn log_softmax(stream: &Stream, x: &Tensor, axis: usize) -> Result<Tensor> {
     row(stream, RowOp::LogSoftmax, x, axis, Affine::default())
 }
 
+/// `x / sqrt(mean of x^2 + eps)` along the last axis, times `weight` (Zhang and Sennrich 2019): PyTorch's
+/// `torch.nn.functional.rms_norm`, rounded once. Its epsilon is the type's machine epsilon when none is given;
+/// this one has no default.
+///
+/// # Errors
+/// As [`row()`].
+pub fn rms_norm(stream: &Stream, x: &Tensor, weight: Option<&Tensor>, eps: f64) -> Result<Tensor> {
+    let affine = Affine { weight, bias: None, eps };
+    row(stream, RowOp::RmsNorm, x, last("rms_norm", x)?, affine)
+}
+
+/// The last axis.
+fn last(operation: &'static str, x: &Tensor) -> Result<usize> {
+    dim::axis(operation, -1isize, x.rank())
+}
+
 /// The kernels of each function.
 macro_rules! launched {
     ($($op:ident: $f64:ident, $f32:ident, $f16:ident, $bf16:ident;)*) => {
@@ -76,6 +92,7 @@ macro_rules! launched {
 launched! {
     Softmax: softmax_f64, softmax_f32, softmax_f16, softmax_bf16;
     LogSoftmax: log_softmax_f64, log_softmax_f32, log_softmax_f16, log_softmax_bf16;
+    RmsNorm: rms_norm_f64, rms_norm_f32, rms_norm_f16, rms_norm_bf16;
 }
 
 /// `op` along `axis`, of the shape and type of `x`, contiguous.

@@ -1,11 +1,15 @@
 //! The table of row functions, and their formulas.
 
 use super::{Operands, Plan, RowFunction, SLOTS, max_threads, run};
+use core::marker::PhantomData;
 use cuda_std::{kernel, shared_array};
 use half::{bf16, f16};
-use primitives::access::width;
+use primitives::access::{Words, from_words, width};
 use primitives::activation::Precision;
 use primitives::element::Float;
+use primitives::math::Elementary;
+use primitives::op::{Operation, tree};
+use primitives::row::Reader;
 use primitives::softmax::{Online, Softmax};
 
 /// A row a function: its name in PyTorch, its formula, and an entry point for each element type.
@@ -61,6 +65,9 @@ rows! {
     /// `x - max - ln(sum of e^(x - max))`.
     LogSoftmax "log_softmax", OfLogSoftmax:
         log_softmax_f64 f64, log_softmax_f32 f32, log_softmax_f16 f16, log_softmax_bf16 bf16;
+    /// `x / sqrt(mean of x^2 + eps)`, times a weight, plus a bias.
+    RmsNorm "rms_norm", OfRmsNorm:
+        rms_norm_f64 f64, rms_norm_f32 f32, rms_norm_f16 f16, rms_norm_bf16 bf16;
 }
 
 /// See [`RowOp::Softmax`].
@@ -104,5 +111,66 @@ impl<T: Float> RowFunction<T> for OfLogSoftmax {
     #[inline(always)]
     fn element((max, log_sum): Self::Of, x: T::Wide) -> T::Wide {
         (x - max) - log_sum
+    }
+}
+
+/// The sum of squares.
+struct Squares<P>(PhantomData<P>);
+
+impl<P> Clone for Squares<P> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for Squares<P> {}
+
+impl<P: Precision> Operation<P::Value> for Squares<P> {
+    #[inline(always)]
+    fn identity(self) -> P::Value {
+        P::value(0.0)
+    }
+
+    #[inline(always)]
+    fn combine(self, a: P::Value, b: P::Value) -> P::Value {
+        a + b
+    }
+}
+
+impl<T: Float> Reader<T> for Squares<T::Precision> {
+    type State = T::Wide;
+
+    #[inline(always)]
+    fn element(self, state: Self::State, value: T, _: u32) -> Self::State {
+        let [x] = T::widen([value]);
+        state + x * x
+    }
+
+    #[inline(always)]
+    fn vector<const N: usize>(self, state: Self::State, words: Words, _: u32) -> Self::State {
+        state + tree(T::widen(from_words::<T, N>(words)).map(|x| x * x), |a, b| a + b)
+    }
+}
+
+/// See [`RowOp::RmsNorm`].
+struct OfRmsNorm;
+
+impl<T: Float> RowFunction<T> for OfRmsNorm {
+    type State = T::Wide;
+    type Reduce = Squares<T::Precision>;
+    /// The inverse of the root of the mean square.
+    type Of = T::Wide;
+    const REDUCE: Self::Reduce = Squares(PhantomData);
+    const AFFINE: bool = true;
+
+    #[inline(always)]
+    fn of(sum: Self::State, share: T::Wide, eps: T::Wide) -> Self::Of {
+        T::Precision::rsqrt(sum * share + eps)
+    }
+
+    #[inline(always)]
+    fn element(factor: Self::Of, x: T::Wide) -> T::Wide {
+        x * factor
     }
 }
