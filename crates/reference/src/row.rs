@@ -20,7 +20,7 @@ pub type Oracle = fn(&Row) -> Accumulated;
 
 /// Every oracle with its name.
 const TABLE: &[(&str, Oracle)] =
-    &[("softmax", softmax), ("log_softmax", log_softmax), ("rms_norm", rms_norm)];
+    &[("softmax", softmax), ("log_softmax", log_softmax), ("rms_norm", rms_norm), ("layer_norm", layer_norm)];
 
 /// The oracle of the function with this name.
 ///
@@ -70,6 +70,13 @@ fn rms_norm(row: &Row) -> Accumulated {
     affine(row, 0.0, 1.0 / (mean_square + row.eps).sqrt())
 }
 
+fn layer_norm(row: &Row) -> Accumulated {
+    let count = row.x.len() as f64;
+    let mean = row.x.iter().sum::<f64>() / count;
+    let variance = row.x.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / count;
+    affine(row, mean, 1.0 / (variance + row.eps).sqrt())
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Row, find};
@@ -84,6 +91,7 @@ mod tests {
         let weighted = Row { x: &[2.0, -2.0], weight: Some(&[2.0, 1.0]), bias: Some(&[1.0, 0.0]), eps: 0.0 };
         let results = find("rms_norm")(&weighted);
         assert_eq!((results.value, results.magnitude), (vec![3.0, -1.0], vec![3.0, 1.0]));
+        assert_eq!(of("layer_norm", &[1.0, 5.0]), [-1.0, 1.0]);
         assert!(of("softmax", &[0.0, f64::NAN]).iter().all(|v| v.is_nan()));
     }
 }

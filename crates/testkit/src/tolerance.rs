@@ -159,6 +159,14 @@ table! {
         "As of f32, then rounded once.";
     RMS_NORM_BF16 = "rms_norm bf16", STEP_BF16, ROUND_BF16 + 16.0 * ROUND_F32, None,
         "As of f32, then rounded once.";
+    LAYER_NORM_F64 = "layer_norm f64", f64::MIN_POSITIVE, 16.0 * ROUND_F64, SquareRoot,
+        "The oracle's own sums are chains of roundings, independent; scale is the sum of magnitudes.";
+    LAYER_NORM_F32 = "layer_norm f32", f32::MIN_POSITIVE as f64, 24.0 * ROUND_F32, None,
+        "A mean and a sum of squares of up to 30 levels, the latter halved by the root; its inverse; three products.";
+    LAYER_NORM_F16 = "layer_norm f16", STEP_F16, ROUND_F16 + 24.0 * ROUND_F32, None,
+        "As of f32, then rounded once.";
+    LAYER_NORM_BF16 = "layer_norm bf16", STEP_BF16, ROUND_BF16 + 24.0 * ROUND_F32, None,
+        "As of f32, then rounded once.";
     ARITHMETIC_F64 = "elementwise f64", f64::from_bits(1), ROUND_F64, None,
         "One correctly rounded operation: half a unit in the last place.";
     ARITHMETIC_F32 = "elementwise f32", STEP_F32, ROUND_F32, None,

@@ -33,6 +33,20 @@ impl Tensor {
         ops::rms_norm(&stream_of(self)?, &self.floats()?, weight.into(), eps)
     }
 
+    /// `(x - mean) / sqrt(variance + eps)` along the last dimension, times `weight`, plus `bias` (`&w` or
+    /// `None`), which have its length: [`ops::layer_norm`].
+    ///
+    /// # Errors
+    /// As [`ops::row()`].
+    pub fn layer_norm<'a>(
+        &self,
+        weight: impl Into<Option<&'a Tensor>>,
+        bias: impl Into<Option<&'a Tensor>>,
+        eps: f64,
+    ) -> Result<Tensor> {
+        ops::layer_norm(&stream_of(self)?, &self.floats()?, weight.into(), bias.into(), eps)
+    }
+
     fn floats(&self) -> Result<Tensor> {
         if self.dtype().is_float() { Ok(self.clone()) } else { self.to(DType::F32) }
     }

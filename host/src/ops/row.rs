@@ -62,6 +62,21 @@ pub fn rms_norm(stream: &Stream, x: &Tensor, weight: Option<&Tensor>, eps: f64) 
     row(stream, RowOp::RmsNorm, x, last("rms_norm", x)?, affine)
 }
 
+/// `(x - mean) / sqrt(variance + eps)` along the last axis, times `weight`, plus `bias` (Ba et al. 2016):
+/// PyTorch's `torch.nn.functional.layer_norm`. The variance is the population's, in one pass (Welford 1962).
+///
+/// # Errors
+/// As [`row()`].
+pub fn layer_norm(
+    stream: &Stream,
+    x: &Tensor,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
+    eps: f64,
+) -> Result<Tensor> {
+    row(stream, RowOp::LayerNorm, x, last("layer_norm", x)?, Affine { weight, bias, eps })
+}
+
 /// The last axis.
 fn last(operation: &'static str, x: &Tensor) -> Result<usize> {
     dim::axis(operation, -1isize, x.rank())
@@ -93,6 +108,7 @@ launched! {
     Softmax: softmax_f64, softmax_f32, softmax_f16, softmax_bf16;
     LogSoftmax: log_softmax_f64, log_softmax_f32, log_softmax_f16, log_softmax_bf16;
     RmsNorm: rms_norm_f64, rms_norm_f32, rms_norm_f16, rms_norm_bf16;
+    LayerNorm: layer_norm_f64, layer_norm_f32, layer_norm_f16, layer_norm_bf16;
 }
 
 /// `op` along `axis`, of the shape and type of `x`, contiguous.

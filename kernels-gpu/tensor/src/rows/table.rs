@@ -8,6 +8,7 @@ use primitives::access::{Words, from_words, width};
 use primitives::activation::Precision;
 use primitives::element::Float;
 use primitives::math::Elementary;
+use primitives::moments::{Moments, Welford};
 use primitives::op::{Operation, tree};
 use primitives::row::Reader;
 use primitives::softmax::{Online, Softmax};
@@ -68,6 +69,9 @@ rows! {
     /// `x / sqrt(mean of x^2 + eps)`, times a weight, plus a bias.
     RmsNorm "rms_norm", OfRmsNorm:
         rms_norm_f64 f64, rms_norm_f32 f32, rms_norm_f16 f16, rms_norm_bf16 bf16;
+    /// `(x - mean) / sqrt(variance + eps)`, times a weight, plus a bias.
+    LayerNorm "layer_norm", OfLayerNorm:
+        layer_norm_f64 f64, layer_norm_f32 f32, layer_norm_f16 f16, layer_norm_bf16 bf16;
 }
 
 /// See [`RowOp::Softmax`].
@@ -172,5 +176,27 @@ impl<T: Float> RowFunction<T> for OfRmsNorm {
     #[inline(always)]
     fn element(factor: Self::Of, x: T::Wide) -> T::Wide {
         x * factor
+    }
+}
+
+/// See [`RowOp::LayerNorm`].
+struct OfLayerNorm;
+
+impl<T: Float> RowFunction<T> for OfLayerNorm {
+    type State = Moments<T::Precision>;
+    type Reduce = Welford<T::Precision>;
+    /// The mean, and the inverse of the standard deviation.
+    type Of = (T::Wide, T::Wide);
+    const REDUCE: Self::Reduce = Welford::NEW;
+    const AFFINE: bool = true;
+
+    #[inline(always)]
+    fn of(moments: Self::State, share: T::Wide, eps: T::Wide) -> Self::Of {
+        (moments.mean, T::Precision::rsqrt(moments.squares * share + eps))
+    }
+
+    #[inline(always)]
+    fn element((mean, factor): Self::Of, x: T::Wide) -> T::Wide {
+        (x - mean) * factor
     }
 }
