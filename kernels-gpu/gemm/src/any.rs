@@ -153,6 +153,9 @@ impl Part<'_> {
 }
 
 /// The number there, 1 where there is none.
+///
+/// # Safety
+/// `pointer` is null or valid for a read.
 #[inline(always)]
 unsafe fn scale(pointer: *const f32) -> f32 {
     // SAFETY: not null, so one number, by the caller's word.
@@ -173,6 +176,11 @@ struct Lines {
 impl Lines {
     /// Writes elements `start..start + DEPTH` of the block's lines to the tile at the shared address `tile`,
     /// `[DEPTH][TILE]`.
+    ///
+    /// # Safety
+    /// * `base` is valid for reads of `count` lines of `depth` elements of matrix `batch`.
+    /// * `tile` is the shared address of `DEPTH * TILE` floats that no thread reads. All threads of the block
+    ///   call it.
     #[inline(always)]
     unsafe fn widen_into(self, tile: u32, batch: u32, start: u32) {
         let Layout { ty, row, column, batch: matrix } = self.layout;
@@ -198,6 +206,9 @@ impl Lines {
 }
 
 /// Adds the products of the tiles to this thread's square.
+///
+/// # Safety
+/// `a_tile` and `b_tile` are shared addresses of whole tiles, written before the last barrier.
 #[inline(always)]
 unsafe fn multiply(sums: &mut [[f32; SQUARE as usize]; SQUARE as usize], a_tile: u32, b_tile: u32) {
     let (down, across) = (thread::thread_idx_x() / ACROSS * SQUARE, thread::thread_idx_x() % ACROSS * SQUARE);
@@ -218,6 +229,9 @@ unsafe fn multiply(sums: &mut [[f32; SQUARE as usize]; SQUARE as usize], a_tile:
 }
 
 /// Writes this thread's square to the block's sums, `[TILE][TILE]` from the shared address `to` on.
+///
+/// # Safety
+/// `to` is the shared address of `TILE * TILE` floats that no other thread reads before the next barrier.
 #[inline(always)]
 unsafe fn stage(sums: &[[f32; SQUARE as usize]; SQUARE as usize], to: u32) {
     let (down, across) = (thread::thread_idx_x() / ACROSS * SQUARE, thread::thread_idx_x() % ACROSS * SQUARE);
@@ -336,6 +350,9 @@ impl<'a> Epilogue<'a> {
     }
 
     /// The bias of a column of the product.
+    ///
+    /// # Safety
+    /// `self.bias` is null or has an element for `column`.
     #[inline(always)]
     unsafe fn bias(self, column: u32) -> f32 {
         // SAFETY: not null, so as many elements as columns, by the caller's word.
@@ -378,6 +395,9 @@ impl<'a> Epilogue<'a> {
     }
 
     /// Adds the residual, writes the element, and gives the bits of its magnitude.
+    ///
+    /// # Safety
+    /// `place` is inside of C and, if there is one, of the residual. No other thread touches it.
     #[inline(always)]
     unsafe fn write(self, v: f32, place: Place) -> u32 {
         let EpilogueParams { residual, residual_layout, .. } = *self.params;

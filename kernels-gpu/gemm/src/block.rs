@@ -162,6 +162,10 @@ impl<
     }
 
     /// The main loop: this thread's part of `A B`.
+    ///
+    /// # Safety
+    /// All threads of the block call it. `stages` is the shared address of `STAGES` stages that nothing else
+    /// uses.
     #[inline(always)]
     unsafe fn multiply(
         mut loader: Loader<Self>,
@@ -211,6 +215,9 @@ impl<
     }
 
     /// Adds the product of a stage's tiles.
+    ///
+    /// # Safety
+    /// `stage` is the shared address of a stage that is written, and `corner` the thread's in the tile.
     #[inline(always)]
     unsafe fn multiply_tile(
         accumulators: &mut Accumulators<ROW_GROUPS, COLUMN_GROUPS>,
@@ -237,6 +244,10 @@ impl<
     }
 
     /// The fragment `step` columns after the one at `a` and `b`.
+    ///
+    /// # Safety
+    /// `a` and `b` are shared addresses of this thread's elements of written tiles, at least `step + 1`
+    /// columns before their ends.
     #[inline(always)]
     unsafe fn fragment(a: u32, b: u32, step: u32) -> Fragment<ROW_GROUPS, COLUMN_GROUPS> {
         let a = a + step * Self::A_PITCH * ELEMENT;
@@ -257,6 +268,10 @@ impl<
     }
 
     /// Writes this thread's part of `C`, which begins at `corner`.
+    ///
+    /// # Safety
+    /// `epilogue.c` is valid for reads and writes of `m * n` elements, and no other thread has those of
+    /// `corner`.
     #[inline(always)]
     unsafe fn store(
         problem: DenseShape,
@@ -310,6 +325,9 @@ impl<const ROW_GROUPS: usize, const COLUMN_GROUPS: usize> Fragment<ROW_GROUPS, C
 
 impl Epilogue {
     /// Four elements of `C` from element `place` on.
+    ///
+    /// # Safety
+    /// Elements `place..place + 4` are inside of C, at a 16-byte boundary, and no other thread touches them.
     #[inline(always)]
     unsafe fn store_unit(self, place: usize, values: [f32; 4]) {
         // SAFETY: the caller has an aligned unit inside C.
@@ -321,6 +339,9 @@ impl Epilogue {
     }
 
     /// The first `left` of the four values.
+    ///
+    /// # Safety
+    /// Elements `place..place + left` are inside of C, and no other thread touches them.
     #[inline(always)]
     unsafe fn store_elements(self, place: usize, values: [f32; 4], left: u32) {
         unroll!(I in 0..4, {

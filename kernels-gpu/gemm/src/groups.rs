@@ -78,6 +78,9 @@ impl Groups {
     }
 
     /// An offset, at least `low` and at most the number of rows.
+    ///
+    /// # Safety
+    /// `self.offsets` has an element `index`, of the width that `is_wide` says.
     #[inline(always)]
     unsafe fn offset(&self, index: u32, low: u32) -> u32 {
         // SAFETY: one of the offsets, by the caller's word.

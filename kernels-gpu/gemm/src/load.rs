@@ -102,6 +102,10 @@ impl<S: Shape> Loader<S> {
         async_copy::commit_group();
     }
 
+    /// Copies this thread's part of a tile of `A` that lies inside of it.
+    ///
+    /// # Safety
+    /// The tile lies inside of `A`. `tile` is the shared address of a tile that no thread uses.
     #[inline(always)]
     unsafe fn a_whole(&self, tile: u32) {
         let (run, first) = Self::place_in_a();
@@ -118,6 +122,10 @@ impl<S: Shape> Loader<S> {
         }
     }
 
+    /// Copies this thread's part of a tile of `A`, zeros for what lies outside.
+    ///
+    /// # Safety
+    /// `tile` is the shared address of a tile that no thread uses.
     #[inline(always)]
     unsafe fn a_guarded(&self, tile: u32) {
         let DenseShape { m, k: length, a, .. } = self.problem;
@@ -136,6 +144,11 @@ impl<S: Shape> Loader<S> {
         }
     }
 
+    /// Copies this thread's part of a tile of `B` that lies inside of it and has 16-byte units.
+    ///
+    /// # Safety
+    /// The tile lies inside of `B`, whose rows have whole units. `tile` is the shared address of a tile that
+    /// no thread uses.
     #[inline(always)]
     unsafe fn b_whole(&self, tile: u32) {
         let (unit, first) = Self::place_in_b();
@@ -150,6 +163,9 @@ impl<S: Shape> Loader<S> {
     }
 
     /// Copies `WIDTH` elements at a time; rows are a multiple of that long.
+    ///
+    /// # Safety
+    /// `tile` is the shared address of a tile that no thread uses.
     #[inline(always)]
     unsafe fn b_guarded<const WIDTH: u32>(&self, tile: u32) {
         let DenseShape { n: length, k: rows, b, .. } = self.problem;
@@ -174,6 +190,10 @@ impl<S: Shape> Loader<S> {
 }
 
 /// Starts a copy of `BYTES` bytes from element `place` of `from`, or of zeros.
+///
+/// # Safety
+/// * If `inside`, `from` is valid for reads of `BYTES` bytes at element `place`, aligned to `BYTES`.
+/// * `to` is the shared address of as many bytes, aligned likewise, that no thread uses.
 #[inline(always)]
 unsafe fn copy_or_zero<const BYTES: u32>(to: u32, from: *const f32, place: usize, inside: bool) {
     let (place, bytes) = if inside { (place, BYTES) } else { (0, 0) };

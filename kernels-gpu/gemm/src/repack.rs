@@ -118,6 +118,10 @@ fn tile() -> u32 {
     shared::address_of(shared_array![u32; (TILE * TILE_PITCH) as usize])
 }
 
+/// Copies all matrices of the batch, one after the other.
+///
+/// # Safety
+/// As for the kernels above. `tile` is the shared address of the block's tile.
 #[inline(always)]
 unsafe fn repack<T: Element>(problem: RepackShape, x: *const T, y: *mut T, tile: u32) {
     let mut index = thread::block_idx_z();
@@ -137,6 +141,10 @@ unsafe fn repack<T: Element>(problem: RepackShape, x: *const T, y: *mut T, tile:
 }
 
 /// Copies this thread's 16 bytes of `y`.
+///
+/// # Safety
+/// `x` is valid for reads of one matrix with neighbouring columns, `y` for writes of one with a pitch of
+/// whole units, at a 16-byte boundary.
 #[inline(always)]
 unsafe fn gather_unit<T: Element>(problem: RepackShape, x: *const T, y: *mut T) {
     let RepackShape { rows, columns, row: stride, pitch, .. } = problem;
@@ -173,6 +181,11 @@ unsafe fn gather_unit<T: Element>(problem: RepackShape, x: *const T, y: *mut T) 
 
 /// Copies the block's tile, read with neighbouring threads along x's columns, written with them along y's
 /// rows.
+///
+/// # Safety
+/// * `x` is valid for reads of one matrix, `y` for writes of one.
+/// * All threads of the block call it with the same `tile`: the shared address of `TILE * TILE_PITCH` words
+///   for it alone.
 #[inline(always)]
 unsafe fn turn_tile<T: Element>(problem: RepackShape, x: *const T, y: *mut T, tile: u32) {
     let RepackShape { rows, columns, row: stride, column: step, pitch, .. } = problem;

@@ -103,6 +103,9 @@ impl<E: Element, const ACROSS: bool> Operand<E, ACROSS> {
     }
 
     /// Four 8x8 matrices of the lines `16 tile ..` of the warp.
+    ///
+    /// # Safety
+    /// The whole warp calls it. `stage` is the shared address of a stage that is written and has those lines.
     #[inline(always)]
     unsafe fn matrices<const STEP: usize>(&self, stage: u32, tile: u32) -> [u32; 4] {
         let first = self.address::<STEP>(stage);

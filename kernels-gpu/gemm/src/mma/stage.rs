@@ -107,6 +107,11 @@ impl Lines {
 
     /// One unit: the element of `line` at `k` and those that follow at distances of `stride`, of which `left`
     /// are in the matrix.
+    ///
+    /// # Safety
+    /// * `base` is valid for reads of `left` elements from that one on, at distances of `stride`; if
+    ///   `aligned`, at a 16-byte boundary.
+    /// * `to` is the shared address of a unit that no other thread uses.
     #[inline(always)]
     unsafe fn copy_unit<E: Element>(self, to: u32, line: u32, k: u32, left: u32, stride: u64) {
         let place = u64::from(line) * self.line + u64::from(k) * self.step;

@@ -108,6 +108,9 @@ impl<T: Word> Ring<T> {
     }
 
     /// This thread's `index`-th unit of the right factor.
+    ///
+    /// # Safety
+    /// `stage` is the shared address of a stage that no thread uses. `index` is below 4.
     #[inline(always)]
     unsafe fn copy_right<S: Tile>(&self, stage: u32, index: u32) {
         const { assert!(S::RIGHT_LINES * S::RIGHT_UNITS == 4 * THREADS, "`start` counts them out") };
@@ -127,6 +130,9 @@ impl<T: Word> Ring<T> {
     }
 
     /// This thread's `index`-th unit of the left factor, if it has one.
+    ///
+    /// # Safety
+    /// `stage` is the shared address of a stage that no thread uses. `index` is below 4.
     #[inline(always)]
     unsafe fn copy_left<S: Tile>(&self, stage: u32, index: u32) {
         const { assert!(S::ROWS * S::LEFT_UNITS <= 4 * THREADS, "`start` counts them out") };

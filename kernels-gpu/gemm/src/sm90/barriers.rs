@@ -20,6 +20,9 @@ named_barriers! {
 }
 
 /// Makes the barriers.
+///
+/// # Safety
+/// One thread of the block calls it, once, before any other use of the barriers.
 #[inline(always)]
 pub(super) unsafe fn init<C: Config>(block: Block<C>) {
     let consumers = if C::PING_PONG { 1 } else { C::CONSUMERS };
@@ -40,6 +43,9 @@ pub(super) unsafe fn init<C: Config>(block: Block<C>) {
 }
 
 /// A barrier of all whom the copies concern: the cluster, or the block. The fence has released the barriers.
+///
+/// # Safety
+/// All threads of the cluster call it, once, after the barriers are made.
 #[inline(always)]
 pub(super) unsafe fn sync_cluster<C: Config>() {
     // SAFETY: all threads of the cluster are here.
@@ -56,6 +62,9 @@ pub(super) unsafe fn sync_cluster<C: Config>() {
 }
 
 /// The rest of the cluster, where only sums are exchanged: the first copies are under way meanwhile.
+///
+/// # Safety
+/// All threads of the cluster call it, once, after [`sync_cluster`].
 #[inline(always)]
 pub(super) unsafe fn sync_split_k<C: Config>() {
     if C::CLUSTER > 1 && Block::<C>::PEERS == 1 {

@@ -174,6 +174,9 @@ struct Factors {
 
 impl Factors {
     /// From the first block on. The whole warp calls it.
+    ///
+    /// # Safety
+    /// The whole warp calls it. `from` is valid for reads of a factor for each block of both operands.
     #[inline(always)]
     unsafe fn new<C: Config>(from: BlockScales, task: &Task<C>) -> Self {
         let (lane, warp) = (task.thread % 32, task.thread / 32);
@@ -200,6 +203,9 @@ impl Factors {
 
     /// Reads those of the lane's next block; behind the last one its again. What is computed of rows that A
     /// does not have goes nowhere, so they take the last one's.
+    ///
+    /// # Safety
+    /// The factors that [`Factors::new`] was given are still valid for reads.
     #[inline(always)]
     unsafe fn read(&mut self) {
         let block = if self.ahead < self.last { self.ahead } else { self.last } as usize;
@@ -217,6 +223,9 @@ impl Factors {
     }
 
     /// Goes to the next four blocks.
+    ///
+    /// # Safety
+    /// As for [`Factors::read`].
     #[inline(always)]
     unsafe fn advance(&mut self) {
         let column = self.column;
@@ -226,6 +235,9 @@ impl Factors {
     }
 
     /// The products of the next block. The whole warp calls it, once for each block.
+    ///
+    /// # Safety
+    /// The whole warp calls it, and the factors are still valid for reads.
     #[inline(always)]
     unsafe fn next(&mut self) -> [f32; 2] {
         let lane = self.block % QUAD;

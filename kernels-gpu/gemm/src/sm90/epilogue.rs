@@ -66,6 +66,9 @@ pub(super) struct Place<C: Config> {
 
 impl<C: Config> Place<C> {
     /// All threads of the consumer meet.
+    ///
+    /// # Safety
+    /// All threads of the consumer call it.
     #[inline(always)]
     pub unsafe fn sync(self) {
         // SAFETY: the caller says that they are here, and the barrier is theirs.
@@ -180,6 +183,10 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     }
 
     /// Stores the product itself.
+    ///
+    /// # Safety
+    /// * All threads of the consumer call it, each with its sums of the tile.
+    /// * The map of C describes memory that is valid for writes, and no other block has the tile.
     #[inline(always)]
     unsafe fn store_plain(&self, sums: &C::Stored, tile: TileCoord) {
         let place = self.place();
@@ -208,6 +215,9 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     }
 
     /// Waits until nobody reads the place of the tile's subtile of this number any more.
+    ///
+    /// # Safety
+    /// All threads of the consumer call it, with the same `index`.
     #[inline(always)]
     pub(super) unsafe fn begin_subtile(&self, place: Place<C>, index: u32) {
         const { assert!(SUBTILES == 2) };
@@ -227,6 +237,10 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
 
     /// Has the subtile, of which each thread has written its part, copied to the result: its first element is
     /// that of the product at `at`, in the result's rows and columns.
+    ///
+    /// # Safety
+    /// * All threads of the consumer call it, with the same arguments, when they have written `subtile`.
+    /// * The map of C describes memory that is valid for writes, and no other block has those elements.
     #[inline(always)]
     pub(super) unsafe fn copy_subtile(&self, place: Place<C>, subtile: u32, at: TileCoord) {
         let column = if self.output.params.halved { at.column / 2 } else { at.column };

@@ -82,6 +82,9 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     }
 
     /// Waits until what is added to the tile's subtile of this number has come.
+    ///
+    /// # Safety
+    /// The barrier of that place is made, and a load of the subtile has been asked for or will be.
     #[inline(always)]
     unsafe fn wait_source(&self, place: Place<C>, index: u32) {
         let full = self.block.shared.source(place.consumer).subtile(index % SUBTILES);
@@ -91,6 +94,9 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
 
     /// Makes the phases of each place's barrier an even number, so that each tile's first one is an even one:
     /// next to the accumulators there is no room to count them.
+    ///
+    /// # Safety
+    /// All threads of the consumer call it when they have waited for every subtile of the tile.
     #[inline(always)]
     unsafe fn even_out(&self, place: Place<C>) {
         if place.thread != 0 {
@@ -109,6 +115,10 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
 
     /// Loads what is added to the next subtile into the place of the one before the tile's subtile of this
     /// number, once that has left.
+    ///
+    /// # Safety
+    /// All threads of the consumer call it, for subtiles in order, when they have read the subtile before and
+    /// its copy to C is committed. The map of the source describes memory that is valid for reads.
     #[inline(always)]
     unsafe fn load_source_behind(&self, place: Place<C>, tile: TileCoord, index: u32) {
         if index == 0 || index - 1 + SUBTILES >= Self::TILE_SUBTILES || place.thread != 0 {
@@ -119,6 +129,12 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
         unsafe { self.load_source(place, tile, index - 1 + SUBTILES) }
     }
 
+    /// Stores what the fusion makes of the product, chunk by chunk.
+    ///
+    /// # Safety
+    /// * All threads of the consumer call it, each with its sums of the tile.
+    /// * What the fusion and the output point to is valid for the tile, and no other block has the tile. If
+    ///   `by_tma`, so is what the map of C describes.
     #[inline(always)]
     pub(super) unsafe fn store_fused<const N: usize>(
         &self,
@@ -185,6 +201,10 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
 
     /// Where the thread's pairs of the tile's chunk of this number are, in the result and in their subtile.
     /// What is added to them has come.
+    ///
+    /// # Safety
+    /// All threads of the consumer call it. If the tile has a source, loads of its subtiles have been asked
+    /// for or will be.
     #[inline(always)]
     unsafe fn begin_chunk(&self, tile: TileCoord, number: u32) -> (FragmentCoord, Slots) {
         let step = self.step(number);
@@ -212,6 +232,10 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
 
     /// Makes room for the pairs of the tile's chunk of this number in their subtile, writes them, and has it
     /// copied when it is full.
+    ///
+    /// # Safety
+    /// * All threads of the consumer call it, for chunks in order, with `slots` of [`Self::begin_chunk`].
+    /// * The map of C describes memory that is valid for writes, and no other block has the tile.
     #[inline(always)]
     unsafe fn end_chunk<const N: usize>(&self, tile: TileCoord, number: u32, slots: Slots, x: &Pairs<N>) {
         let step = self.step(number);
@@ -265,6 +289,10 @@ impl Output<'_> {
     }
 
     /// Writes the thread's pairs of a chunk into its subtile.
+    ///
+    /// # Safety
+    /// `slots`, or what `of_bytes` gives for elements of a byte, are shared addresses in a subtile that
+    /// nothing reads, and this thread alone has them.
     #[inline(always)]
     unsafe fn write_subtile<H: Element16, const N: usize>(
         self,
@@ -285,6 +313,9 @@ impl Output<'_> {
     }
 
     /// Stores the pairs' elements of the result.
+    ///
+    /// # Safety
+    /// The elements at `at` that it counts are inside of the result, and no other thread touches them.
     #[inline(always)]
     unsafe fn write<H: Element16, const N: usize>(self, at: FragmentCoord, x: &Pairs<N>) {
         let at = if self.params.halved { at.halved() } else { at };
@@ -314,6 +345,10 @@ impl Output<'_> {
     }
 
     /// Stores a pair, as far as it is of the result: `both` at once where that is possible.
+    ///
+    /// # Safety
+    /// * As for [`Output::write`]. `One` has the size of an element, `Two` of two.
+    /// * If `paired`, both elements lie at a boundary of their common size.
     #[inline(always)]
     unsafe fn put<One, Two>(self, at: FragmentCoord, pair: usize, [low, high]: [One; 2], both: Two) {
         let index = u64::from(at.batch) * self.params.matrix

@@ -244,6 +244,10 @@ impl<H: Element16> Vectors<H> {
     }
 
     /// `Both` is as long as two elements.
+    ///
+    /// # Safety
+    /// The pairs that `at` counts are inside of the matrix, at boundaries of `Both`, and `read` may read
+    /// them.
     #[inline(always)]
     unsafe fn pairs<Both, const N: usize>(
         self,
@@ -261,6 +265,10 @@ impl<H: Element16> Vectors<H> {
         x
     }
 
+    /// The elements at `at`, one by one.
+    ///
+    /// # Safety
+    /// The elements that `at` counts are inside of the matrix, and `read` may read them.
     #[inline(always)]
     unsafe fn elements<One, const N: usize>(
         self,
@@ -329,6 +337,9 @@ impl<'a, H: Element16> StandardFusion<'a, H> {
 
 /// The number there, 1 where there is none. Read for each chunk: the cache keeps it, registers are for
 /// accumulators.
+///
+/// # Safety
+/// `pointer` is null or valid for a read.
 #[inline(always)]
 unsafe fn factor(pointer: *const f32) -> f32 {
     // SAFETY: not null, so one number, by the caller's word.

@@ -80,6 +80,10 @@ pub unsafe fn run<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
 }
 
 /// Fills stages with the operands of one tile after the other.
+///
+/// # Safety
+/// * One thread of the producer calls it, once, after the barriers are made.
+/// * `maps` describe operands that are valid for reads. All blocks of the cluster run the same tiles.
 #[inline(always)]
 unsafe fn produce<C: Config, S: TileScheduler<C>>(
     maps: Maps,
@@ -120,6 +124,11 @@ unsafe fn produce<C: Config, S: TileScheduler<C>>(
 }
 
 /// Multiplies what comes through the pipeline, and hands it to the epilogue.
+///
+/// # Safety
+/// * The whole of each consumer warpgroup calls it, once, after the barriers are made, with its `thread` of
+///   all consumers.
+/// * The producer fills stages for the same tiles. What `mainloop` and `epilogue` ask holds for all of them.
 #[inline(always)]
 unsafe fn consume<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>>(
     shape: GemmShape,

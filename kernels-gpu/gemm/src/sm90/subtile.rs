@@ -57,6 +57,9 @@ const ROW_LANES: u32 = 4;
 
 /// Of pairs beside each other makes pairs below each other: lanes of odd rows give their first column to the
 /// row above, for its second.
+///
+/// # Safety
+/// The whole warp calls it.
 #[inline(always)]
 pub(super) unsafe fn exchange<const N: usize>(x: &mut Pairs<N>, thread: u32) {
     let odd = thread / ROW_LANES % 2 == 1;
@@ -169,6 +172,11 @@ impl Lines {
         Self { line: address, unit, flip: (Swizzle::of_span(bytes).apply(address) ^ address) / UNIT }
     }
 
+    /// Writes the warp's lines of a subtile.
+    ///
+    /// # Safety
+    /// The whole warp calls it. `to` is the shared address of a subtile, aligned to its swizzle, that no
+    /// thread reads.
     #[inline(always)]
     pub unsafe fn write<C: Config>(self, tile: &C::Stored, group: usize, subtile: usize, to: u32) {
         let steps = (C::STORE_COLUMNS / STEP_COLUMNS) as usize;
