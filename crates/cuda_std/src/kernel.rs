@@ -70,17 +70,6 @@ mod host {
 
     /// A kernel as a type. `#[kernel]` implements it.
     ///
-    /// ```compile_fail,E0200
-    /// struct Mine;
-    /// impl cuda_std::kernel::Kernel for Mine {
-    ///     type Params = ();
-    ///     const NAME: &'static str = "saxpy";
-    ///     const FAMILY: &'static str = "basic";
-    ///     const BOUNDS: cuda_std::kernel::LaunchBounds =
-    ///         cuda_std::kernel::LaunchBounds { max_threads: 0, min_blocks: 0 };
-    /// }
-    /// ```
-    ///
     /// # Safety
     ///
     /// The entry point `NAME` of the family `FAMILY` takes the parameters that `Params` says, and no others: launches

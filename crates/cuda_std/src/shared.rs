@@ -60,26 +60,6 @@ pub unsafe trait Variable {
 }
 
 /// Stands for the shared variable `V` in the program; a reference to it is a reference to the variable.
-///
-/// Safe code cannot name another place in memory by it:
-///
-/// ```compile_fail,E0200
-/// struct Anywhere;
-/// impl cuda_std::shared::Variable for Anywhere {
-///     type Value = u64;
-///     fn address() -> *mut u8 {
-///         8 as *mut u8
-///     }
-/// }
-/// ```
-///
-/// nor read what a variable holds before it is written:
-///
-/// ```compile_fail,E0133
-/// fn read<V: cuda_std::shared::Variable<Value = bool>>() -> bool {
-///     *cuda_std::shared::Shared::<V>::new()
-/// }
-/// ```
 #[doc(hidden)]
 pub struct Shared<V>(PhantomData<V>);
 

@@ -309,30 +309,6 @@ fn what_cannot_be_captured_says_so_and_spoils_nothing() -> Result<()> {
     event.synchronize()
 }
 
-/// A capture has a stream of its own: what other threads do on the stream that it was asked for is done at once.
-#[test]
-fn work_of_other_threads_is_no_part_of_a_graph() -> Result<()> {
-    let Bench { stream, .. } = Bench::open()?;
-    let mut mine = buffer(&stream, 1.0)?;
-    let mut graph = Graph::capture(&stream, buffer(&stream, 0.0)?, |own, y| {
-        let x = buffer(&stream, 3.0)?;
-        let on_a_thread = || -> Result<_> {
-            let mut y = DeviceBuffer::zeroed(&stream, LEN)?;
-            scaled(&stream, 2.0, &x, &mut y)?;
-            mine.copy_from_device(&stream, &y)?;
-            y.to_vec(&stream)
-        };
-        let seen = std::thread::scope(|threads| threads.spawn(on_a_thread).join().expect("no panic"))?;
-        assert_eq!(seen, [6.0; LEN]);
-        y.fill_zero(own)
-    })?;
-    assert_eq!(graph.launches().len(), 0);
-    graph.replay(&stream)?;
-    drop(graph);
-    assert_eq!(mine.to_vec(&stream)?, [6.0; LEN]);
-    Ok(())
-}
-
 #[test]
 fn a_failed_capture_leaves_a_usual_stream() -> Result<()> {
     let Bench { stream, .. } = Bench::open()?;

@@ -21,6 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("crates/driver", &["simt"]),
     ("crates/reference", &["num"]),
     ("crates/testkit", &["num"]),
+    ("crates/safe_tests", &[]),
     ("xtask", &["cuda_builder"]),
 ];
 const KERNELS_MAY: &[&str] = &["cuda_std", "primitives", "num", "layout"];

@@ -8,7 +8,6 @@ mod launches;
 mod mbarriers;
 mod memory;
 mod races;
-mod safe;
 mod tensor_copies;
 mod tensor_copy_order;
 mod warps;
