@@ -262,8 +262,8 @@ mod sealed {
     pub trait Tuple<P> {}
 }
 
-/// A tuple of host values that fits a kernel's parameters `P`, itself a tuple of parameter markers. Nothing else
-/// implements it.
+/// A tuple of host values that fits a kernel's parameters `P`, itself a tuple of parameter markers. Nothing
+/// else implements it.
 #[diagnostic::on_unimplemented(
     message = "these arguments do not fit the kernel's parameters `{P}`",
     label = "wrong arguments for this kernel",
