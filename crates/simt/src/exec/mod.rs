@@ -199,13 +199,13 @@ impl Launch<'_> {
         let groups = self.config.blocks() / self.blocks_per_group;
         let queue = Queue::new(groups, self.options.seed);
         let workers = match self.options.workers {
-            0 => rayon::current_num_threads() as u64,
+            0 => rayon_core::current_num_threads() as u64,
             n => n as u64,
         };
         if workers.min(groups) <= 1 {
             self.work(&queue);
         } else {
-            rayon::scope(|scope| {
+            rayon_core::scope(|scope| {
                 for _ in 1..workers.min(groups) {
                     scope.spawn(|_| self.work(&queue));
                 }
