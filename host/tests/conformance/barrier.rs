@@ -1,6 +1,6 @@
 //! Named barriers.
 
-use conformance::barrier::{PIPELINE_THREADS, ROLE_THREADS, barrier_per_warp, barrier_pipeline, barrier_votes};
+use conformance::barrier::{ROLE_THREADS, barrier_per_warp, barrier_pipeline, barrier_votes};
 use ironwarp::{LaunchConfig, Result, launch};
 
 use crate::gpu::{Gpu, assert_same, words};
@@ -12,7 +12,7 @@ fn producers_and_consumers_keep_in_step() -> Result<()> {
     for tiles in [1, 2, 3, 17] {
         let x: Vec<u32> = words(1, tiles * TILE).iter().map(|x| x >> 1).collect();
         let (device_x, mut out) = (gpu.put(&x)?, gpu.zeros::<u32>(x.len())?);
-        let config = LaunchConfig::linear(PIPELINE_THREADS as usize, PIPELINE_THREADS);
+        let config = LaunchConfig::linear(2 * TILE, 2 * ROLE_THREADS);
         // SAFETY: one block, whole tiles.
         unsafe { launch::<barrier_pipeline>(&gpu.stream, config, (&device_x, &mut out))? };
         let want: Vec<u32> = x.chunks(TILE).flat_map(|tile| tile.iter().rev().map(|x| 2 * x)).collect();
