@@ -1,4 +1,5 @@
-//! Asynchronous copies from global to shared memory: `cp.async`, `cp.async.commit_group`, `cp.async.wait_group`.
+//! Asynchronous copies from global to shared memory: `cp.async`, `cp.async.commit_group`,
+//! `cp.async.wait_group`.
 //!
 //! The bytes move when the thread waits, not before, so a kernel that forgets to wait reads old data.
 
@@ -35,12 +36,12 @@ impl CopyQueue {
     }
 }
 
-/// Begins to copy `bytes` (4, 8 or 16) to shared memory. Only the first `src_bytes` come from `src_global`; the rest
-/// becomes zero.
+/// Begins to copy `bytes` (4, 8 or 16) to shared memory. Only the first `src_bytes` come from `src_global`;
+/// the rest becomes zero.
 ///
 /// # Safety
-/// Until the copy has been waited for, `src_global` is valid for reads of `src_bytes` and `dst_shared` for writes of
-/// `bytes`, or checking is on and the addresses are in tracked and shared memory.
+/// Until the copy has been waited for, `src_global` is valid for reads of `src_bytes` and `dst_shared` for
+/// writes of `bytes`, or checking is on and the addresses are in tracked and shared memory.
 #[track_caller]
 #[inline(never)]
 pub unsafe fn copy(dst_shared: *mut u8, src_global: *const u8, bytes: usize, src_bytes: usize) {
@@ -77,7 +78,7 @@ pub unsafe fn copy(dst_shared: *mut u8, src_global: *const u8, bytes: usize, src
     thread.copies.borrow_mut().open.push(copy);
 }
 
-/// Makes the copies begun since the last commit a group.
+/// Commits the copies begun since the last commit as a group.
 #[track_caller]
 #[inline(never)]
 pub fn commit() {
@@ -109,7 +110,7 @@ pub fn wait_all() {
     finish(current("simt::async_copy::wait_all"));
 }
 
-/// Carries out what is still under way.
+/// Carries out the copies that are still under way.
 pub(crate) fn finish(thread: &Thread) {
     let copies = std::mem::take(&mut *thread.copies.borrow_mut());
     copies.groups.iter().flatten().chain(&copies.open).for_each(|copy| copy.carry_out(thread));
@@ -117,8 +118,8 @@ pub(crate) fn finish(thread: &Thread) {
 
 impl PendingCopy {
     fn carry_out(&self, thread: &Thread) {
-        // SAFETY: `copy`'s contract covers both ranges until now; the destination is in shared memory, the source
-        // is not written by this thread meanwhile.
+        // SAFETY: `copy`'s contract covers both ranges until now; the destination is in shared memory, the
+        // source is not written by this thread meanwhile.
         unsafe {
             std::ptr::copy(self.src, self.dst, self.src_bytes);
             std::ptr::write_bytes(self.dst.add(self.src_bytes), 0, self.bytes - self.src_bytes);

@@ -1,7 +1,7 @@
 //! Barriers of a block: `bar.sync`, `bar.arrive`, `bar.red`.
 //!
-//! A block has [`NAMED_BARRIERS`] of them; number 0 is the one of `sync_threads`. As in hardware, arrivals are
-//! counted in warps of 32: the missing lanes of a block's last, partial warp count as arrived with its lane 0.
+//! A block has [`NAMED_BARRIERS`] of them; `sync_threads` uses number 0. As in hardware, arrivals are counted
+//! in warps of 32: the missing lanes of a block's last, partial warp count as arrived with its lane 0.
 
 use std::panic::Location;
 
@@ -9,7 +9,7 @@ use crate::exec::barrier::Barrier;
 use crate::exec::context::{Thread, WARP_SIZE, Wait, current};
 use crate::fault::FaultKind;
 
-/// Barriers a block has.
+/// The number of barriers of a block.
 pub const NAMED_BARRIERS: usize = 16;
 
 /// How the predicates of a barrier's threads are combined.
@@ -35,7 +35,8 @@ impl BarrierReduce {
 
 const SYNC: &str = "bar.sync";
 
-/// Waits at barrier `id` until `count` threads (`None`: all of the block) have arrived. Orders their memory accesses.
+/// Waits at barrier `id` until `count` threads (`None`: all of the block) have arrived. Orders their memory
+/// accesses.
 #[track_caller]
 pub fn sync(id: u32, count: Option<u32>) {
     let location = Location::caller();
@@ -82,12 +83,13 @@ fn combine(
     match op {
         BarrierReduce::Popc => join(thread, id, count, op.name(), pred, location),
         BarrierReduce::Or => u32::from(join(thread, id, count, op.name(), pred, location) != 0),
-        // All are true when none is false: that holds however many lanes a partial warp lacks.
+        // All are true if none is false. This also holds for a partial warp, whatever number of lanes it
+        // lacks.
         BarrierReduce::And => u32::from(join(thread, id, count, op.name(), !pred, location) == 0),
     }
 }
 
-/// Arrives and waits; the number of true predicates.
+/// Arrives and waits. Returns the number of true predicates.
 fn join(
     thread: &Thread,
     id: u32,
@@ -111,7 +113,7 @@ fn join(
     thread.answer.get()
 }
 
-/// Counts the thread in, after checking that it agrees with those before it.
+/// Counts the thread as arrived, after checking that it agrees with the earlier ones.
 #[inline]
 fn enter<'t>(
     thread: &'t Thread,
@@ -151,7 +153,8 @@ fn enter<'t>(
     barrier
 }
 
-/// Arrivals that a thread stands for: lane 0 of a partial warp brings the missing lanes along.
+/// The number of arrivals that a thread stands for: lane 0 of a partial warp also counts for the missing
+/// lanes.
 #[inline]
 fn weight(thread: &Thread) -> u32 {
     if thread.lane() != 0 {
@@ -186,7 +189,7 @@ fn same_line_in_warp(thread: &Thread, barrier: &Barrier, id: u32, location: &'st
     thread.fail_access(FaultKind::BarrierDivergence, site, message, None, Some(other));
 }
 
-/// Lets everybody go on; the number of true predicates.
+/// Wakes all waiting threads. Returns the number of true predicates.
 fn complete(thread: &Thread, barrier: &Barrier) -> u32 {
     let group = thread.group();
     let trues = barrier.trues.take();
@@ -195,7 +198,7 @@ fn complete(thread: &Thread, barrier: &Barrier) -> u32 {
         crate::check::synchronise(thread, &barrier.waiters.borrow(), released);
     }
     let mut waiters = barrier.waiters.borrow_mut();
-    // The last thread to come goes on at once, unless it only arrived.
+    // The last thread to arrive continues at once, unless it does not wait.
     if waiters.last() == Some(&thread.slot) {
         waiters.pop();
     }

@@ -1,8 +1,8 @@
-//! Bulk copies by the async proxy: `cp.async.bulk`, `cp.reduce.async.bulk`, and the groups in which a thread waits for
-//! what it has sent to global memory.
+//! Bulk copies by the async proxy: `cp.async.bulk`, `cp.reduce.async.bulk`, and the groups by which a thread
+//! waits for its copies to global memory.
 //!
-//! Bytes move some time after the copy was begun, when the seed says. A copy to shared memory completes on an mbarrier;
-//! one to global memory belongs to a bulk group of its thread.
+//! Bytes move some time after the copy was begun; the seed decides when. A copy to shared memory completes on
+//! an mbarrier; one to global memory belongs to a bulk group of its thread.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ pub(crate) struct BulkGroups {
     groups: VecDeque<Vec<Store>>,
     /// Groups committed so far.
     committed: u32,
-    /// Groups of which the thread knows that their source has been read.
+    /// The number of groups that the thread knows have read their source.
     read: u32,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Store {
     site: RawSite,
 }
 
-/// Sizes and addresses of bulk copies are multiples of this many bytes.
+/// Sizes and addresses of bulk copies are multiples of this number of bytes.
 const GRANULE: usize = 16;
 
 fn require_granules(
@@ -60,7 +60,7 @@ fn require_granules(
     }
 }
 
-/// Fails unless the bytes are in the arena, where they can be touched at all. The checker knows more.
+/// Fails unless the bytes are in the arena: only there can they be accessed. The checker checks more.
 pub(crate) fn require_in_arena(
     thread: &Thread,
     target: &Target<'_>,
@@ -74,12 +74,12 @@ pub(crate) fn require_in_arena(
     }
 }
 
-/// Begins to copy `bytes` from global memory to shared memory at `dst`, which completes on the mbarrier at `bar`
-/// (`cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes`).
+/// Begins to copy `bytes` from global memory to shared memory at `dst`, which completes on the mbarrier at
+/// `bar` (`cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes`).
 ///
 /// # Safety
-/// Until the mbarrier says that the bytes have arrived, `src_global` is valid for reads and nothing touches the
-/// destination; or checking is on.
+/// Until the mbarrier reports that the bytes have arrived, `src_global` is valid for reads and nothing
+/// touches the destination; or checking is on.
 #[track_caller]
 #[inline(never)]
 pub unsafe fn load(dst: u32, src_global: *const u8, bytes: u32, bar: u32) {
@@ -104,12 +104,12 @@ pub unsafe fn load(dst: u32, src_global: *const u8, bytes: u32, bar: u32) {
     }));
 }
 
-/// Begins to copy `bytes` from shared memory at `src` to global memory, as part of the thread's open bulk group
-/// (`cp.async.bulk.global.shared::cta.bulk_group`).
+/// Begins to copy `bytes` from shared memory at `src` to global memory, as part of the thread's open bulk
+/// group (`cp.async.bulk.global.shared::cta.bulk_group`).
 ///
 /// # Safety
-/// Until the group has been waited for, `dst_global` is valid for writes and nothing else touches it, and nothing
-/// writes to the source; or checking is on.
+/// Until the group has been waited for, `dst_global` is valid for writes and nothing else touches it, and
+/// nothing writes to the source; or checking is on.
 #[track_caller]
 #[inline(never)]
 pub unsafe fn store(dst_global: *mut u8, src: u32, bytes: u32) {
@@ -154,11 +154,13 @@ pub unsafe fn reduce(reduction: Reduction, elements: DataType, dst_global: *mut 
     begin_store(thread, &target, bytes as usize, writes, AccessKind::Atomic, location, carry_out);
 }
 
-/// Begins to copy `bytes` from the block's shared memory at `src` to `dst` in shared memory of a block of the cluster, which completes on the
-/// mbarrier at `bar` of that block (`cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes`).
+/// Begins to copy `bytes` from the block's shared memory at `src` to `dst` in shared memory of a block of the
+/// cluster, which completes on the mbarrier at `bar` of that block
+/// (`cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes`).
 ///
 /// # Safety
-/// Until the mbarrier says that the bytes have arrived, nothing touches the destination or writes to the source; or checking is on.
+/// Until the mbarrier reports that the bytes have arrived, nothing touches the destination or writes to the
+/// source; or checking is on.
 #[track_caller]
 #[inline(never)]
 pub unsafe fn copy_shared(dst: u32, src: u32, bytes: u32, bar: u32) {
@@ -252,7 +254,8 @@ pub(crate) fn write_shared(
     proxy::async_access(thread, target.block, access, operation);
 }
 
-/// Begins a copy of `bytes` from shared memory to global memory, where it makes accesses of `kind` to `writes`.
+/// Begins a copy of `bytes` from shared memory to global memory, where it makes accesses of `kind` to
+/// `writes`.
 pub(crate) fn begin_store(
     thread: &Thread,
     from: &Target<'_>,
@@ -289,7 +292,7 @@ pub(crate) fn begin_store(
     }));
 }
 
-/// Makes the copies to global memory begun since the last commit a group (`cp.async.bulk.commit_group`).
+/// Commits the copies to global memory begun since the last commit as a group (`cp.async.bulk.commit_group`).
 #[track_caller]
 #[inline(never)]
 pub fn commit_group() {
@@ -316,7 +319,7 @@ pub fn wait_group(pending: u32) {
     groups.iter().flatten().for_each(|store| store.is_written(thread));
 }
 
-/// Waits until of all but the `pending` latest groups the source has been read (`cp.async.bulk.wait_group.read`).
+/// Waits until all but the latest `pending` groups have read their source (`cp.async.bulk.wait_group.read`).
 #[track_caller]
 #[inline(never)]
 pub fn wait_group_read(pending: u32) {
@@ -344,7 +347,7 @@ impl BulkGroups {
 }
 
 impl Store {
-    /// The thread knows that the bytes are in global memory.
+    /// Records that the thread knows that the bytes are in global memory.
     fn is_written(&self, thread: &Thread) {
         if thread.checked() {
             for &(address, bytes) in &self.writes {
@@ -354,7 +357,7 @@ impl Store {
     }
 }
 
-/// The thread ends: its source may be gone before copies have read it.
+/// At the end of a thread, checks that copies have read their source: it may be gone afterwards.
 pub(crate) fn finish(thread: &Thread) {
     let bulk = thread.bulk.take();
     let unread =

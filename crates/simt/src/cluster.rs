@@ -1,7 +1,8 @@
 //! Clusters: blocks that run at the same time, can wait for each other and reach each other's shared memory.
 //!
-//! An address in the cluster's window is a `u32`: that of the block's own shared window, or what [`map_shared`] makes
-//! of it for another block: the rank of the block plus 1 in the top 8 bits, above the address in its shared window.
+//! An address in the cluster's window is a `u32`. It is an address of the block's own shared window, or the
+//! result of [`map_shared`] for another block: the top 8 bits hold the rank of that block plus 1, the low
+//! bits the address in its shared window.
 
 use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
@@ -14,7 +15,7 @@ use crate::exec::unflatten;
 use crate::fault::{AccessKind, FaultKind};
 use crate::site::RawSite;
 
-/// Bits of an address that are the address in a block's shared window.
+/// The number of low bits that hold the address in a block's shared window.
 const RANK_SHIFT: u32 = 24;
 
 /// Shared memory of a block of the cluster.
@@ -27,7 +28,7 @@ pub(crate) struct Target<'t> {
     pub offset: u32,
 }
 
-/// Where a thread is with respect to its cluster's barrier.
+/// The state of a thread at its cluster's barrier.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum ClusterTurn {
     /// It may arrive.
@@ -47,7 +48,7 @@ pub(crate) struct ClusterBarrier {
     waiters: RefCell<Vec<u32>>,
     /// For each warp, the lanes that have arrived and where.
     warps: RefCell<Vec<(u32, RawSite)>>,
-    /// What the arrivals of this turn make known, and what those of the turn before did.
+    /// The knowledge that the arrivals of this turn publish, and that of the turn before.
     open: RefCell<ClusterRelease>,
     done: RefCell<ClusterRelease>,
 }
@@ -118,22 +119,22 @@ pub fn count() -> [u32; 3] {
     std::array::from_fn(|axis| grid[axis] / cluster[axis])
 }
 
-/// Arrives at the cluster's barrier and makes known what the thread has done (`barrier.cluster.arrive.release`).
+/// Arrives at the cluster's barrier and publishes the thread's accesses (`barrier.cluster.arrive.release`).
 #[track_caller]
 #[inline(never)]
 pub fn arrive() {
     arrive_at(true, Location::caller());
 }
 
-/// Arrives without making anything known but what a fence before has (`barrier.cluster.arrive.relaxed`).
+/// Arrives, and publishes only what an earlier fence covers (`barrier.cluster.arrive.relaxed`).
 #[track_caller]
 #[inline(never)]
 pub fn arrive_relaxed() {
     arrive_at(false, Location::caller());
 }
 
-/// Waits until all threads of the cluster that have not ended have arrived, and learns what they made known
-/// (`barrier.cluster.wait.acquire`).
+/// Waits until all threads of the cluster that have not ended have arrived, and acquires the knowledge that
+/// they published (`barrier.cluster.wait.acquire`).
 #[track_caller]
 #[inline(never)]
 pub fn wait() {
@@ -177,7 +178,7 @@ fn wait_at(location: &'static Location<'static>) {
         barrier.waiters.borrow_mut().push(thread.slot);
         thread.wait_for(Wait::Cluster, location);
     }
-    // The next turn cannot end before this thread arrives again, so this is what its own turn made known.
+    // The next turn cannot end before this thread arrives again, so this is the knowledge of its own turn.
     if thread.checked() {
         barrier.done.borrow().acquire(thread);
     }
@@ -232,7 +233,7 @@ fn try_complete(thread: &Thread, barrier: &ClusterBarrier) {
     thread.group().wake_all(&barrier.waiters.take(), 0);
 }
 
-/// A warp of which some lanes have arrived but not all that exist, and where.
+/// A warp of which some but not all existing lanes have arrived, and the place of their arrival.
 fn torn_warp(thread: &Thread, barrier: &ClusterBarrier) -> Option<(usize, RawSite)> {
     let block = thread.block();
     let per_block = block.threads.div_ceil(WARP_SIZE) as usize;
@@ -249,21 +250,21 @@ fn torn_warp(thread: &Thread, barrier: &ClusterBarrier) -> Option<(usize, RawSit
         .map(|(warp, (_, site))| (warp, *site))
 }
 
-/// The thread has ended: the barrier waits for one less.
+/// Handles the end of a thread: the barrier waits for one thread less.
 pub(crate) fn thread_ends(thread: &Thread) {
     let barrier = &thread.group().clusters[own(thread).0];
     barrier.live.set(barrier.live.get() - 1);
     if let ClusterTurn::Arrived(turn) = thread.cluster_turn.get()
         && turn == barrier.turn.get()
     {
-        // It arrived and ended without waiting.
+        // The thread arrived and ended without waiting.
         barrier.arrived.set(barrier.arrived.get() - 1);
     }
     try_complete(thread, barrier);
 }
 
-/// The address in the cluster's window at which the block of `rank` has what the caller's has at `addr` of its shared
-/// window (`mapa.shared::cluster`).
+/// The address in the cluster's window of the same shared variable in the block of `rank`; `addr` is its
+/// address in the caller's shared window (`mapa.shared::cluster`).
 #[track_caller]
 #[inline(never)]
 pub fn map_shared(addr: u32, rank: u32) -> u32 {
@@ -281,7 +282,7 @@ pub fn map_shared(addr: u32, rank: u32) -> u32 {
     addr | (rank + 1) << RANK_SHIFT
 }
 
-/// What an address of the cluster's window is.
+/// The block and offset of an address of the cluster's window.
 pub(crate) fn resolve<'t>(
     thread: &'t Thread,
     address: u32,
@@ -335,7 +336,7 @@ fn of_block<'t>(
 pub unsafe fn load_shared<T: Copy>(addr: u32) -> T {
     let mut value = MaybeUninit::<T>::uninit();
     let from = locate(addr, size_of::<T>(), AccessKind::Read, Location::caller());
-    // SAFETY: `locate` has checked that the bytes are in an arena; the caller vouches for what they hold.
+    // SAFETY: `locate` has checked that the bytes are in an arena; the caller vouches for their contents.
     unsafe {
         copy(from, value.as_mut_ptr().cast(), size_of::<T>());
         value.assume_init()
@@ -345,7 +346,7 @@ pub unsafe fn load_shared<T: Copy>(addr: u32) -> T {
 /// Stores a value to shared memory of a block of the cluster (`st.shared::cluster`).
 ///
 /// # Safety
-/// The address is the kernel's to write to, or checking is on.
+/// The kernel may write to the address, or checking is on.
 #[track_caller]
 pub unsafe fn store_shared<T: Copy>(addr: u32, value: T) {
     let to = locate(addr, size_of::<T>(), AccessKind::Write, Location::caller());

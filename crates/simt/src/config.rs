@@ -1,4 +1,4 @@
-//! What is launched, how, and what came of it.
+//! The shape of a launch, its options, and its statistics.
 
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ pub struct LaunchConfig {
     /// All blocks run at the same time, so that [`crate::grid::sync`] works.
     pub cooperative: bool,
     /// On a GPU it may begin before the launch ahead of it has ended: threads wait
-    /// ([`crate::grid::wait_dependencies`]) before they access global memory. Here nothing overlaps; the checker sees
-    /// that they wait.
+    /// ([`crate::grid::wait_dependencies`]) before they access global memory. Here nothing overlaps; the
+    /// checker checks that they wait.
     pub overlapping: bool,
 }
 
@@ -80,14 +80,16 @@ impl LaunchConfig {
     }
 }
 
-/// How a launch is run.
+/// Options for running a launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Schedule of threads and blocks. 0 is the natural order; every other value is a random order of its own.
+    /// Schedule of threads and blocks. 0 is the natural order; every other value is a random order of its
+    /// own.
     pub seed: u64,
     /// Whether accesses are checked.
     pub check: bool,
-    /// OS threads that run blocks; 0 means as many as rayon's pool has. With 1, races between blocks replay too.
+    /// OS threads that run blocks; 0 means as many as rayon's pool has. With 1, races between blocks replay
+    /// too.
     pub workers: usize,
     /// Bytes of stack a simulated thread, at most [`MAX_STACK_BYTES`].
     pub stack_bytes: usize,
@@ -145,7 +147,7 @@ fn read_env<T: std::str::FromStr>(name: &str) -> Option<T> {
     value
 }
 
-/// What a launch did.
+/// Statistics of a launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaunchStats {
     /// Blocks that ran.
@@ -154,6 +156,6 @@ pub struct LaunchStats {
     pub threads: u64,
     /// Block-wide and named barriers that completed.
     pub barriers: u64,
-    /// Times that one thread gave way to another.
+    /// The number of switches from one thread to another.
     pub switches: u64,
 }

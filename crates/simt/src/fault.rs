@@ -1,4 +1,4 @@
-//! What went wrong in a launch, where, and who else was involved.
+//! Faults: the error of a launch, its place, and the other threads involved.
 
 use std::fmt;
 
@@ -24,16 +24,16 @@ pub enum FaultKind {
     WildPointer,
     /// Access to memory that was freed.
     UseAfterFree,
-    /// Read of shared memory that nobody has written.
+    /// Read of shared memory that was never written.
     UninitialisedShared,
-    /// Two threads of a block access the same shared memory with nothing between that orders them.
+    /// Two threads of a block access the same shared memory, and nothing orders the two accesses.
     SharedRace,
-    /// Two threads of a block access the same global memory with nothing between that orders them.
+    /// Two threads of a block access the same global memory, and nothing orders the two accesses.
     GlobalRace,
-    /// Threads of two blocks access the same global memory with nothing between that orders them.
+    /// Threads of two blocks access the same global memory, and nothing orders the two accesses.
     InterBlockRace,
-    /// Memory that an asynchronous operation accesses was touched with nothing that orders the two: before the
-    /// operation was waited for, or by an operation that did not wait for its turn.
+    /// Memory of an asynchronous operation was accessed, and nothing orders the two: the access came before a
+    /// wait for the operation, or from another operation that did not wait for its turn.
     AsyncCopyPending,
     /// An asynchronous copy of a size or alignment that the hardware does not have.
     AsyncCopyInvalid,
@@ -41,15 +41,17 @@ pub enum FaultKind {
     BulkCopyInvalid,
     /// The block ends while a copy that it has begun, or that goes to its shared memory, may be under way.
     CopyUnfinished,
-    /// The async proxy accesses what threads have written, without a proxy fence between.
+    /// The async proxy accesses data that threads have written, without a proxy fence between.
     ProxyFence,
-    /// An mbarrier that is not initialised, is used against its rules, or whose bytes are accessed.
+    /// An mbarrier is not initialised or is used against its rules, or its bytes are accessed.
     MbarrierInvalid,
     /// More arrivals or bytes than an mbarrier counts.
     MbarrierOverflow,
-    /// The block ends while an mbarrier expects bytes that never arrived, or has got bytes that nobody expected.
+    /// The block ends while an mbarrier expects bytes that never arrived, or has got bytes that no thread
+    /// expected.
     MbarrierUnbalanced,
-    /// A block of the cluster that does not exist or does not run, or a cluster barrier used against its rules.
+    /// A block of the cluster that does not exist or does not run, or a cluster barrier used against its
+    /// rules.
     ClusterInvalid,
     /// Some threads wait at a barrier that others never reach.
     BarrierDivergence,
@@ -57,9 +59,9 @@ pub enum FaultKind {
     BarrierMismatch,
     /// A barrier number or thread count that does not exist.
     BarrierInvalid,
-    /// All threads that are left wait for each other.
+    /// All remaining threads wait for each other.
     Deadlock,
-    /// All threads that are left spin, for longer than [`crate::Options::spin_limit`].
+    /// All remaining threads spin, for longer than [`crate::Options::spin_limit`].
     Livelock,
     /// A warp mask that leaves out its caller or names lanes that have exited.
     WarpMask,
@@ -71,18 +73,19 @@ pub enum FaultKind {
     WgmmaFence,
     /// A thread ends while matrix products of its warpgroup may be in flight.
     WgmmaUnfinished,
-    /// Threads of a warpgroup disagree about a matrix product, or some never come to it.
+    /// Threads of a warpgroup disagree about a matrix product, or some never reach it.
     WarpgroupDivergence,
     /// Grid synchronisation without a cooperative launch.
     GridSync,
-    /// An access to global memory, in a launch that overlaps the one before, by a thread that has not waited for that one.
+    /// In a launch that overlaps the one before, a thread accesses global memory without having waited for
+    /// that launch.
     DependencyPending,
     /// More shared memory than a block can have, or a shared variable declared in two ways.
     SharedAllocation,
 }
 
 impl FaultKind {
-    /// Whether it is about two accesses that nothing orders.
+    /// Whether it is a race: two accesses that nothing orders.
     pub fn is_race(self) -> bool {
         matches!(self, Self::SharedRace | Self::GlobalRace | Self::InterBlockRace | Self::AsyncCopyPending)
     }
@@ -128,7 +131,7 @@ impl FaultKind {
         }
     }
 
-    /// What usually mends it.
+    /// The usual fix.
     pub fn hint(self) -> &'static str {
         match self {
             Self::InvalidLaunch => "change the launch configuration to fit the limit named above",
@@ -208,7 +211,7 @@ impl FaultKind {
     }
 }
 
-/// What an access does.
+/// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessKind {
     /// A load.
@@ -260,10 +263,10 @@ pub enum Place {
     Shared {
         /// Bytes from the start of the block's shared memory.
         offset: i64,
-        /// The shared variable and the offset in it, where there is one.
+        /// The name, offset and size of the shared variable, if there is one.
         variable: Option<(String, i64, usize)>,
     },
-    /// Nowhere that is known.
+    /// In no known memory.
     Unknown {
         /// The address.
         address: usize,
@@ -290,18 +293,18 @@ impl fmt::Display for Place {
 /// The access that a fault is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// What it does.
+    /// The kind of access.
     pub kind: AccessKind,
     /// Bytes.
     pub size: usize,
-    /// Where to.
+    /// The memory accessed.
     pub place: Place,
 }
 
 /// The earlier access that it conflicts with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherAccess {
-    /// What it does.
+    /// The kind of access.
     pub kind: AccessKind,
     /// Its source line.
     pub site: Site,
@@ -314,11 +317,11 @@ pub struct OtherAccess {
 /// Why a launch ended early. `Display` is a report of a few lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What kind of bug.
+    /// The kind of fault.
     pub kind: FaultKind,
     /// Kernel that was launched.
     pub kernel: String,
-    /// What happened, with the values that matter.
+    /// A sentence that describes it, with the relevant values.
     pub message: String,
     /// Source line.
     pub site: Site,
@@ -332,7 +335,7 @@ pub struct Fault {
     pub access: Option<Access>,
     /// The other access, for races.
     pub other: Option<OtherAccess>,
-    /// Who waits for what, a line a group, for faults of synchronisation.
+    /// For faults of synchronisation: one line for each group of threads, with what it waits for.
     pub waits: Vec<String>,
 }
 

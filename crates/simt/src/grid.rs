@@ -31,8 +31,8 @@ pub fn sync() {
     waiters.clear();
 }
 
-/// Waits for the launch before this one, which has ended here (`griddepcontrol.wait`). In a launch that overlaps it, the thread may
-/// access global memory from now on.
+/// Waits for the launch before this one (`griddepcontrol.wait`). On this executor it has already ended. In a
+/// launch that overlaps it, the thread may access global memory from now on.
 #[track_caller]
 pub fn wait_dependencies() {
     current("simt::grid::wait_dependencies").check.has_waited.set(true);

@@ -1,4 +1,4 @@
-//! Clock, text output and giving up.
+//! Clock, text output and traps.
 
 use std::panic::Location;
 

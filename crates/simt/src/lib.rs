@@ -2,7 +2,7 @@
 //!
 //! A kernel is a function that is called once per simulated thread. Threads of a block are coroutines on one
 //! OS thread; blocks spread over rayon's pool. A thread runs until it has to wait (barrier, warp collective,
-//! grid sync); who runs next is decided by a seed, so every schedule can be replayed.
+//! grid sync). A seed decides which thread runs next, so every schedule can be replayed.
 //!
 //! ```
 //! use simt::{LaunchConfig, Options};
@@ -16,12 +16,12 @@
 //! ```
 //!
 //! With [`Options::check`] every access to shared memory and to tracked global memory is checked: bounds,
-//! alignment, initialisation, lifetime and data races. What is found comes back as a [`Fault`] with the source
+//! alignment, initialisation, lifetime and data races. An error comes back as a [`Fault`] with the source
 //! lines of both accesses. Accesses are seen when they go through [`memory`], or when the kernel's package is
 //! compiled with load/store callbacks (`tools/rustc-checked`).
 //!
-//! A fault ends the launch at once. [`run`] then unwinds the simulated threads that have not ended. [`launch`] leaks
-//! what lives on their stacks, which its safety contract states.
+//! A fault ends the launch at once. [`run`] then unwinds the simulated threads that have not ended.
+//! [`launch`] leaks the values on their stacks, as its safety contract states.
 
 pub mod async_copy;
 pub mod barrier;

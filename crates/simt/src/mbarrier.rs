@@ -1,11 +1,11 @@
 //! mbarrier objects: barriers in shared memory that count arrivals and bytes.
 //!
-//! An mbarrier has phases. A phase ends when `count` arrivals have come and as many bytes have been copied as were
-//! expected; the next begins at once. Who waits names the parity of the phase: 0 for the first, 1 for the second, and
-//! so on. An arrival makes known what its thread has done, a completed wait learns it, and with it what the copies of
-//! the phase have brought.
+//! An mbarrier has phases. A phase ends when `count` arrivals have come and all expected bytes have been
+//! copied. The next phase begins at once. A waiting thread names the parity of the phase: 0 for the first, 1
+//! for the second, and so on. An arrival publishes the accesses of its thread. A completed wait acquires
+//! them, and with them the data that the copies of the phase have brought.
 //!
-//! The state is kept here, not in the 8 bytes; those hold a pattern, so that whoever overwrites them is found out.
+//! The state is kept here, not in the 8 bytes. Those hold a pattern, so that overwriting them is detected.
 
 mod state;
 
@@ -25,7 +25,7 @@ use state::{LIMIT, Left, Mbarrier, MbarrierCheck, Problem, Told};
 /// Bytes of an mbarrier, and its alignment.
 const BYTES: usize = 8;
 
-/// What the bytes of a live mbarrier hold.
+/// The contents of the bytes of a live mbarrier.
 const PATTERN: u64 = 0x6d62_6172_7269_6572;
 
 /// The mbarrier of a block at an offset and its state, in words.
@@ -76,8 +76,8 @@ fn locate_own<'t>(
     target
 }
 
-/// Checks that there is a live mbarrier of whose initialisation the thread knows, before it uses it; or before a copy that it begins
-/// does, as part of operation number `copy`.
+/// Checks that there is a live mbarrier, and that the thread knows of its initialisation. Called before the
+/// thread uses the mbarrier, or before a copy that the thread begins does so as operation number `copy`.
 fn require_live(
     thread: &Thread,
     target: &Target<'_>,
@@ -111,7 +111,7 @@ fn require_live(
     }
 }
 
-/// Changes the mbarrier, then ends its phase if it lacks nothing.
+/// Changes the mbarrier, then ends its phase if it is complete.
 fn update(
     thread: &Thread,
     target: &Target<'_>,
@@ -142,7 +142,8 @@ fn change_and_advance(
     Ok(())
 }
 
-/// Makes an mbarrier of 8 bytes of the block's shared memory, with phases of `count` arrivals (`mbarrier.init`).
+/// Turns 8 bytes of the block's shared memory into an mbarrier, with phases of `count` arrivals
+/// (`mbarrier.init`).
 #[track_caller]
 #[inline(never)]
 pub fn init(bar: u32, count: u32) {
@@ -214,7 +215,7 @@ pub fn invalidate(bar: u32) {
     }
 }
 
-/// Arrives once; makes known to who waits what the thread has done (`mbarrier.arrive.release.cta`).
+/// Arrives once, and publishes the thread's accesses to waiting threads (`mbarrier.arrive.release.cta`).
 #[track_caller]
 #[inline(never)]
 pub fn arrive(bar: u32) {
@@ -243,8 +244,8 @@ pub fn arrive_remote(bar_cluster: u32) {
     arrive_at(bar_cluster, 1, 0, Told::Everything, "mbarrier.arrive.shared::cluster", Location::caller());
 }
 
-/// As [`arrive_remote`], but makes known to another block only which asynchronous operations the thread has waited for
-/// (`mbarrier.arrive.shared::cluster`, whose release holds for the thread's own block).
+/// As [`arrive_remote`], but publishes to another block only the asynchronous operations that the thread has
+/// waited for (`mbarrier.arrive.shared::cluster`, whose release holds for the thread's own block).
 #[track_caller]
 #[inline(never)]
 pub fn arrive_remote_async(bar_cluster: u32) {
@@ -275,7 +276,8 @@ pub fn expect_tx(bar: u32, bytes: u32) {
     update(thread, &target, OP, location, |mbarrier| mbarrier.expect_at(bytes, location));
 }
 
-/// Whether the phase of that parity has ended; if so, what it made known is learnt (`mbarrier.test_wait.parity`).
+/// Whether the phase of that parity has ended. If so, acquires the knowledge that it published
+/// (`mbarrier.test_wait.parity`).
 #[track_caller]
 #[inline(never)]
 pub fn test_wait_parity(bar: u32, parity: u32) -> bool {
@@ -289,7 +291,7 @@ pub fn test_wait_parity(bar: u32, parity: u32) -> bool {
     is_over
 }
 
-/// As [`test_wait_parity`], but waits as long as other threads can go on (`mbarrier.try_wait.parity`).
+/// As [`test_wait_parity`], but waits while other threads can continue (`mbarrier.try_wait.parity`).
 #[track_caller]
 #[inline(never)]
 pub fn try_wait_parity(bar: u32, parity: u32) -> bool {
@@ -309,7 +311,8 @@ pub fn wait_parity(bar: u32, parity: u32) {
     let location = Location::caller();
     let thread = current("simt::mbarrier::wait_parity");
     let target = locate_for_wait(thread, bar, parity, "mbarrier.try_wait", location);
-    // As on the GPU, a thread that is slow to look may find the next phase over too and wait for one more.
+    // As on the GPU, a thread that looks late may find that the next phase is over too, and then waits for
+    // one more.
     while !try_acquire(thread, &target, parity) {
         wait_for(thread, &target, parity, false, location);
     }
@@ -361,8 +364,8 @@ fn wait_for(
     forget(false);
 }
 
-/// Makes the thread's initialisations of mbarriers visible to the async proxy and to other blocks of the cluster
-/// (`fence.mbarrier_init.release.cluster`).
+/// Makes the thread's initialisations of mbarriers visible to the async proxy and to other blocks of the
+/// cluster (`fence.mbarrier_init.release.cluster`).
 #[track_caller]
 #[inline(never)]
 pub fn fence_init() {
@@ -386,8 +389,8 @@ pub(crate) struct Arrival {
     site: RawSite,
 }
 
-/// Begins a copy to shared memory of `block` that will complete `bytes` on its mbarrier at `offset`. What is checked
-/// are the rules of the mbarrier.
+/// Begins a copy to shared memory of `block` that will complete `bytes` on its mbarrier at `offset`. Checks
+/// the rules of the mbarrier.
 pub(crate) fn begin_copy(
     thread: &Thread,
     target: &Target<'_>,
@@ -430,7 +433,7 @@ impl Arrival {
         self.operation
     }
 
-    /// The bytes have arrived.
+    /// Completes the copy: its bytes have arrived.
     pub fn complete(&self, group: &Group<'_>, issuer: &Thread) {
         let block = &group.blocks[self.block_slot as usize];
         let target = Target { block, block_slot: self.block_slot, offset: self.offset };
@@ -449,7 +452,7 @@ impl Arrival {
     }
 }
 
-/// The thread ends. With `is_last`, no thread of the block is left to wait for what is still to come.
+/// Handles the end of a thread. With `is_last`, no thread of the block is left to wait for pending copies.
 pub(crate) fn thread_ends(thread: &Thread, is_last: bool) {
     let block = thread.block();
     let mut mbarriers = block.mbarriers.borrow_mut();

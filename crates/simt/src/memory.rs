@@ -1,4 +1,5 @@
-//! Accesses to memory that report the caller's line, atomics, fences, and the global allocations that are known.
+//! Memory accesses that report the caller's line, atomics, fences, and the registration of global
+//! allocations.
 
 use std::mem::MaybeUninit;
 use std::panic::Location;
@@ -9,7 +10,7 @@ use crate::exec::context::{Thread, current};
 use crate::fault::AccessKind;
 use crate::site::RawSite;
 
-/// Threads that a fence or atomic operation is for.
+/// The scope of a fence or atomic operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// `.cta`
@@ -22,7 +23,8 @@ pub enum Scope {
     System,
 }
 
-/// Makes a global allocation known, so that accesses to it are checked. Replaces what was known of that range.
+/// Registers a global allocation, so that accesses to it are checked. Replaces earlier registrations of that
+/// range.
 pub fn track<T>(ptr: *const T, len_bytes: usize, label: &str) {
     Allocations::add(ptr as usize, len_bytes, label);
 }
@@ -160,8 +162,8 @@ impl Drop for AtomicLock {
     }
 }
 
-/// Replaces the value at `ptr` by `f` of it, atomically; the old value. `f` only computes: it must not call into
-/// this crate.
+/// Replaces the value at `ptr` by `f` of it, atomically, and returns the old value. `f` only computes: it
+/// must not call into this crate.
 ///
 /// # Safety
 /// `ptr` is valid for reads and writes, or checking is on and the address is in shared or tracked memory.
@@ -198,7 +200,7 @@ unsafe fn begin_atomic(
 ) -> AtomicLock {
     const SPINS: u32 = 16;
     let thread = current("simt::memory::atomic");
-    // Give way now and then: the operation may be part of a loop that waits for another thread.
+    // Yield now and then: the operation may be part of a loop that waits for another thread.
     thread.spins.set(thread.spins.get() + 1);
     if thread.spins.get() >= SPINS {
         thread.give_way(RawSite::of(location));
@@ -248,8 +250,8 @@ pub fn fence(scope: Scope) {
     }
 }
 
-/// Makes what the thread knows visible to the async proxy: bulk and tensor copies, products of warpgroups
-/// (`fence.proxy.async`).
+/// Makes the accesses that the thread knows of visible to the async proxy: bulk and tensor copies, products
+/// of warpgroups (`fence.proxy.async`).
 #[track_caller]
 pub fn proxy_fence() {
     let thread = current("simt::memory::proxy_fence");

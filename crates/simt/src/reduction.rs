@@ -1,4 +1,5 @@
-//! What copies to global memory do with what is there: `cp.reduce.async.bulk` and its tensor form.
+//! Reductions: how copies to global memory combine with its contents (`cp.reduce.async.bulk` and its tensor
+//! form).
 
 use num::{bf16, f16};
 
@@ -8,7 +9,7 @@ use crate::tensor_map::DataType;
 /// How a copy combines its elements with those that are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
-    /// Adds to it.
+    /// Adds the two.
     Add,
     /// Keeps the smaller.
     Min,
@@ -18,16 +19,16 @@ pub enum Reduction {
     Inc,
     /// Counts down by one, from 0 or above the element of the copy to that element.
     Dec,
-    /// Keeps the bits that both have.
+    /// Bitwise and.
     And,
-    /// Keeps the bits that either has.
+    /// Bitwise or.
     Or,
-    /// Keeps the bits that one of them has.
+    /// Bitwise exclusive or.
     Xor,
 }
 
 impl Reduction {
-    /// Every one.
+    /// All reductions.
     pub const ALL: [Self; 8] =
         [Self::Add, Self::Min, Self::Max, Self::Inc, Self::Dec, Self::And, Self::Or, Self::Xor];
 }

@@ -53,7 +53,7 @@ pub struct KernelEntry {
 
 inventory::collect!(KernelEntry);
 
-/// Why no kernel was found.
+/// The reason why no kernel was found.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum FindError {
     /// No linked package has a kernel of that name.
@@ -67,10 +67,10 @@ pub enum FindError {
         family: Option<String>,
         /// Name that was asked for.
         name: String,
-        /// Kernels that are there, as `family::name`.
+        /// Kernels of the program, as `family::name`.
         known: Vec<String>,
     },
-    /// Several packages have one.
+    /// Several packages have a kernel of that name.
     #[error("kernel `{name}` exists in several families ({}); say which one is meant", .families.join(", "))]
     Ambiguous {
         /// Name that was asked for.
@@ -101,7 +101,7 @@ pub fn kernels() -> impl Iterator<Item = &'static KernelEntry> {
 /// The kernel `name`, of `family` when given.
 ///
 /// # Errors
-/// When there is none, or when several families have one and `family` is `None`.
+/// When there is no such kernel, or when several families have one and `family` is `None`.
 pub fn find(family: Option<&str>, name: &str) -> Result<&'static KernelEntry, FindError> {
     let mut found: Vec<_> = kernels()
         .filter(|kernel| kernel.name == name && family.is_none_or(|family| family == kernel.family))

@@ -1,6 +1,7 @@
 //! Asynchronous stores to shared memory of the cluster, which complete on an mbarrier: `st.async`.
 //!
-//! Unlike copies these are made by the generic proxy: nothing before them needs a proxy fence. When they take effect the seed says.
+//! Unlike copies, these are made by the generic proxy: accesses before them need no proxy fence. The seed
+//! decides when they take effect.
 
 use std::panic::Location;
 
@@ -12,11 +13,13 @@ use crate::fault::AccessKind;
 use crate::mbarrier;
 use crate::site::RawSite;
 
-/// Begins to store `words` (1, 2 or 4) at `dst` in shared memory of a block of the cluster, which completes their bytes on the mbarrier at `bar` of
-/// that block (`st.async.shared::cluster.mbarrier::complete_tx::bytes`).
+/// Begins to store `words` (1, 2 or 4) at `dst` in shared memory of a block of the cluster, which completes
+/// their bytes on the mbarrier at `bar` of that block
+/// (`st.async.shared::cluster.mbarrier::complete_tx::bytes`).
 ///
 /// # Safety
-/// Nothing else touches the destination until the mbarrier says that the bytes have arrived; or checking is on.
+/// Nothing else touches the destination until the mbarrier reports that the bytes have arrived; or checking
+/// is on.
 #[track_caller]
 #[inline(never)]
 pub unsafe fn store_async(dst: u32, words: &[u32], bar: u32) {

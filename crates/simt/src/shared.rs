@@ -9,8 +9,8 @@ use crate::fault::FaultKind;
 /// Shared memory that a block can have, static and dynamic together, in bytes.
 pub const SHARED_LIMIT: u32 = 227 * 1024;
 
-/// First address of the 32-bit shared window, whose addresses are offsets in the arena. Not 0, so that a zeroed
-/// address is found out, and so that accesses before the first variable are.
+/// First address of the 32-bit shared window, whose addresses are offsets in the arena. Not 0, so that a
+/// zeroed address and accesses before the first variable are detected.
 pub const WINDOW_BASE: u32 = ARENA_ALIGN as u32;
 
 /// Bytes between variables, where accesses that run over their end land.
@@ -21,7 +21,7 @@ const ARENA_BYTES: usize = 2 * SHARED_LIMIT as usize;
 
 const ARENA_ALIGN: usize = 1024;
 
-/// What memory holds that nobody has written: as a float, NaN.
+/// The bytes of unwritten memory: as a float, NaN.
 const UNWRITTEN: u8 = 0xff;
 
 /// Identity of a static shared variable: each `static` of this type is one.
@@ -51,7 +51,7 @@ pub(crate) struct Variable {
 
 /// Shared memory of one block.
 pub(crate) struct Arena {
-    /// Bytes of the arena, and as many more as aligning it takes.
+    /// Bytes of the arena, plus the padding that aligns it.
     memory: Box<[UnsafeCell<u8>]>,
     /// Bytes of `memory` before the arena.
     skipped: usize,
@@ -65,8 +65,8 @@ pub(crate) struct Arena {
 
 impl Arena {
     pub fn new(dynamic_len: u32) -> Self {
-        // Zeroed memory of ordinary alignment costs nothing until it is touched; with the arena's alignment the
-        // allocator would write it all.
+        // Zeroed memory of ordinary alignment costs nothing until it is touched. With the arena's alignment
+        // the allocator would write all of it.
         // SAFETY: zero is a value of bytes.
         let memory: Box<[UnsafeCell<u8>]> =
             unsafe { Box::new_zeroed_slice(ARENA_BYTES + ARENA_ALIGN).assume_init() };
@@ -90,7 +90,8 @@ impl Arena {
     }
 
     fn place(&self, variable: Variable) {
-        // SAFETY: `dynamic` and `add` give ranges within the arena, to which no simulated thread has a pointer yet.
+        // SAFETY: `dynamic` and `add` give ranges within the arena, to which no simulated thread has a
+        // pointer yet.
         unsafe { std::ptr::write_bytes(self.base().add(variable.offset), UNWRITTEN, variable.len) };
         self.variables.borrow_mut().push(variable);
         self.used.set(self.used.get() + variable.len);
@@ -115,7 +116,7 @@ impl Arena {
         (offset < ARENA_BYTES).then_some(offset)
     }
 
-    /// Whether `size` bytes from an address of the 32-bit window are memory of the arena, in a variable or not.
+    /// Whether `size` bytes from an address of the 32-bit window lie in the arena, inside a variable or not.
     #[inline]
     pub fn has(&self, address: u32, size: usize) -> bool {
         address >= WINDOW_BASE && address as usize + size <= ARENA_BYTES
@@ -135,7 +136,7 @@ impl Arena {
         }
     }
 
-    /// Pointer to a window address, which the arena has.
+    /// Pointer to a window address, which must lie in the arena.
     pub fn at(&self, address: u32) -> *mut u8 {
         self.base().wrapping_add(address as usize)
     }
@@ -145,7 +146,7 @@ impl Arena {
     }
 
     fn add(&self, key: &'static StaticKey, len: usize, align: usize) -> Result<Variable, String> {
-        // Both are below the limit in what follows, so no sum overflows.
+        // After this check both are below the limit, so no later sum overflows.
         if len > SHARED_LIMIT as usize || self.used.get() + len > SHARED_LIMIT as usize {
             return Err(format!(
                 "`{}` needs {len} bytes, {} are in use ({} dynamic); the limit is {SHARED_LIMIT}",
@@ -195,8 +196,8 @@ pub fn alloc_static(key: &'static StaticKey, size: usize, align: usize) -> *mut 
     arena.base().wrapping_add(variable.offset)
 }
 
-/// Adds a variable to the arenas of all blocks that run together: blocks of a cluster reach each other's variables by
-/// their own addresses.
+/// Adds a variable to the arenas of all blocks that run together: blocks of a cluster reach each other's
+/// variables by their own addresses.
 fn add_everywhere(
     thread: &Thread,
     key: &'static StaticKey,

@@ -1,4 +1,5 @@
-//! Source places: a `Location` known at compile time or a program counter, resolved only when a fault is told.
+//! Source places: a `Location` known at compile time or a program counter, resolved only when a fault is
+//! reported.
 
 use std::fmt;
 use std::panic::Location;
@@ -27,7 +28,7 @@ impl From<&Location<'_>> for Site {
     }
 }
 
-/// A place in 48 bits of address and one bit that says which kind of address it is.
+/// A place: 48 bits of address, and one bit for the kind of address.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct RawSite(u64);
 
@@ -46,7 +47,7 @@ impl RawSite {
         Self((pc as u64).wrapping_sub(1) & Self::ADDRESS | Self::IS_PC)
     }
 
-    /// Whether a load/store callback gave it: all others know their caller's `Location`.
+    /// Whether it came from a load/store callback: all other places come from the caller's `Location`.
     pub fn is_return_address(self) -> bool {
         self.0 & Self::IS_PC != 0
     }

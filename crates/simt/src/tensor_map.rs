@@ -1,6 +1,6 @@
-//! The 128 bytes of a tensor map as the software driver's `cuTensorMapEncodeTiled` writes them and [`crate::tma`]
-//! reads them. NVIDIA's format is not published; this one is our own. Only bytes change hands: the rules that a
-//! description has to keep are for whoever encodes it to check.
+//! The 128 bytes of a tensor map as the software driver's `cuTensorMapEncodeTiled` writes them and
+//! [`crate::tma`] reads them. NVIDIA's format is not published; this one is our own. This module only
+//! converts bytes. The code that encodes a description must check its rules.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -11,17 +11,17 @@
 //! | 70..75 | element stride of each dimension |
 //! | 75..81 | data type, rank, interleave, swizzle, L2 promotion, out-of-bounds fill |
 //! | 81..120 | zero |
-//! | 120..128 | [`MAGIC`] mixed with a sum over the rest, so that bytes that are no tensor map are found out |
+//! | 120..128 | [`MAGIC`] mixed with a sum over the rest, so that other bytes are detected |
 
 use thiserror::Error;
 
-/// Most dimensions of a tensor.
+/// The most dimensions of a tensor.
 pub const MAX_RANK: usize = 5;
 
 /// Words of an encoded map.
 pub const WORDS: usize = 16;
 
-/// Says that the bytes are a map of this format.
+/// Marks the bytes as a map of this format.
 const MAGIC: u64 = 0x4952_4f4e_544d_4150;
 
 /// Type of an element.
@@ -106,7 +106,7 @@ impl Interleave {
     }
 }
 
-/// How 16-byte pieces change places in shared memory, so that columns spread over the banks.
+/// The permutation of 16-byte pieces in shared memory, which spreads columns over the banks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the names say it")]
@@ -134,8 +134,8 @@ impl Swizzle {
         }
     }
 
-    /// Bytes after which the pattern repeats; shared memory addresses must be multiples of it for the pattern to
-    /// begin at its beginning.
+    /// Bytes after which the pattern repeats. The pattern starts from its beginning only at shared addresses
+    /// that are multiples of this.
     pub fn period(self) -> usize {
         match self {
             Self::None => 16,
@@ -145,9 +145,9 @@ impl Swizzle {
         }
     }
 
-    /// Where the byte at shared address `address` of the plain layout lies in the swizzled one: bits of the
-    /// 128-byte row number (address bits 7 and up) are added without carry to the number of the 16-byte piece in
-    /// the row (bits 4 and up): three bits for 128 bytes, two for 64, one for 32.
+    /// The swizzled address of the byte at shared address `address` of the plain layout. Bits of the 128-byte
+    /// row number (address bits 7 and up) are combined by exclusive or with the number of the 16-byte piece
+    /// in the row (bits 4 and up): three bits for 128 bytes, two for 64, one for 32.
     #[inline]
     pub fn apply(self, address: u32) -> u32 {
         let bits = match self {
@@ -160,7 +160,7 @@ impl Swizzle {
     }
 }
 
-/// What the L2 cache fetches at a time.
+/// The size of one L2 cache fetch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the names say it")]
@@ -179,7 +179,7 @@ impl L2Promotion {
     }
 }
 
-/// What elements outside the tensor read as.
+/// The value of elements outside the tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the names say it")]
@@ -197,8 +197,8 @@ impl OobFill {
     }
 }
 
-/// A tensor in global memory and the box of it that one copy moves. Dimension 0 is the innermost; those from `rank`
-/// on have size 1.
+/// A tensor in global memory and the box of it that one copy moves. Dimension 0 is the innermost; those from
+/// `rank` on have size 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Description {
     /// Address of element 0.
@@ -213,7 +213,7 @@ pub struct Description {
     pub strides: [u64; MAX_RANK - 1],
     /// Elements of the box in each dimension, 1 to 256, before element strides.
     pub box_dims: [u32; MAX_RANK],
-    /// Every how many elements of the box one is copied, 1 to 8.
+    /// The step between copied elements of the box, 1 to 8.
     pub element_strides: [u32; MAX_RANK],
     /// Slices of channels.
     pub interleave: Interleave,
@@ -226,7 +226,7 @@ pub struct Description {
 }
 
 impl Description {
-    /// Every how many elements are copied in dimension `axis`. Without interleave the hardware takes all of
+    /// The step between copied elements in dimension `axis`. Without interleave the hardware takes all of
     /// dimension 0, whatever the map says.
     pub fn step(&self, axis: usize) -> u32 {
         if axis == 0 && self.interleave == Interleave::None { 1 } else { self.element_strides[axis] }
@@ -237,7 +237,7 @@ impl Description {
         self.box_dims[axis].div_ceil(self.step(axis))
     }
 
-    /// Bytes that a copy moves, elements outside the tensor included: what the barrier has to expect.
+    /// Bytes that a copy moves, with the elements outside the tensor: the barrier has to expect these.
     pub fn box_bytes(&self) -> usize {
         (0..MAX_RANK).map(|axis| self.copied(axis) as usize).product::<usize>() * self.data_type.bytes()
     }
@@ -279,7 +279,7 @@ pub fn encode(description: &Description) -> [u64; WORDS] {
     words
 }
 
-/// What a map describes.
+/// The description in a map.
 ///
 /// # Errors
 /// [`NotATensorMap`] when [`encode`] did not write the bytes.
@@ -379,8 +379,8 @@ mod tests {
         assert_eq!(Description { interleave: Interleave::B16, ..strided }.copied(0), 16);
     }
 
-    /// A swizzle permutes the 16-byte pieces of a period, and the pieces of a column lie in as many different banks
-    /// as the span has pieces.
+    /// A swizzle permutes the 16-byte pieces of a period, and the pieces of a column lie in as many different
+    /// banks as the span has pieces.
     #[test]
     fn swizzles_permute() {
         for (swizzle, row) in [(Swizzle::B32, 32), (Swizzle::B64, 64), (Swizzle::B128, 128)] {
@@ -388,7 +388,8 @@ mod tests {
             let mut pieces: Vec<_> = (0..period).step_by(16).map(|piece| swizzle.apply(piece)).collect();
             let in_row = |address: u32| address / 128;
             assert!(pieces.iter().zip((0..period).step_by(16)).all(|(&to, from)| in_row(to) == in_row(from)));
-            // Rows of the box are `row` bytes: eight of them in a column of 16-byte pieces meet every bank once.
+            // Rows of the box are `row` bytes: eight of them in a column of 16-byte pieces meet every bank
+            // once.
             let mut banks: Vec<_> = (0..8).map(|r| swizzle.apply(r * row) / 16 % 8).collect();
             banks.sort_unstable();
             assert_eq!(banks, [0, 1, 2, 3, 4, 5, 6, 7], "{swizzle:?}");

@@ -1,4 +1,4 @@
-//! Who the current simulated thread is.
+//! The indices of the current simulated thread.
 
 use std::panic::Location;
 

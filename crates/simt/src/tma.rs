@@ -1,16 +1,16 @@
-//! Tensor copies by the tensor memory accelerator: `cp.async.bulk.tensor` and `cp.reduce.async.bulk.tensor` in tile
-//! mode, of one to five dimensions.
+//! Tensor copies by the tensor memory accelerator: `cp.async.bulk.tensor` and `cp.reduce.async.bulk.tensor`
+//! in tile mode, of one to five dimensions.
 //!
-//! A tensor map ([`crate::tensor_map`]) describes a tensor in global memory and a box; a copy moves one box between
-//! there and shared memory. Elements of the box outside the tensor read as its fill and are not written. A copy to
-//! shared memory always completes the bytes of the whole box on its mbarrier.
+//! A tensor map ([`crate::tensor_map`]) describes a tensor in global memory and a box; a copy moves one box
+//! between there and shared memory. Elements of the box outside the tensor read as its fill and are not
+//! written. A copy to shared memory always completes the bytes of the whole box on its mbarrier.
 //!
-//! Three rules that the manual does not tell, as an H200 keeps them: boxes begin at multiples of 16 bytes along dimension 0; boxes
-//! that are stored or reduced do not begin before the tensor; and what is written are whole 16-byte units, so that where a row of the
-//! tensor ends inside of one, what lies beside its end is overwritten.
+//! The manual omits three rules that hold on an H200. Boxes begin at multiples of 16 bytes along dimension 0.
+//! Boxes that are stored or reduced do not begin before the tensor. Stores write whole 16-byte units: where a
+//! row of the tensor ends inside of a unit, the bytes beside its end are overwritten.
 //!
-//! In shared memory the rows of the box (dimension 0) follow each other without gaps; swizzling then changes the place
-//! of 16-byte pieces by bits of their shared address ([`crate::tensor_map::Swizzle::apply`]).
+//! In shared memory the rows of the box (dimension 0) follow each other without gaps; swizzling then changes
+//! the place of 16-byte pieces by bits of their shared address ([`crate::tensor_map::Swizzle::apply`]).
 
 mod element;
 mod tile;
@@ -32,19 +32,20 @@ use tile::Tile;
 /// Alignment of a tensor map.
 const MAP_ALIGN: usize = 64;
 
-/// What a row of a box begins at a multiple of in its tensor, else the hardware reports an illegal instruction; and what stores write.
+/// A row of a box begins at a multiple of this in its tensor; otherwise the hardware reports an illegal
+/// instruction. Stores write units of this size.
 const PIECE_BYTES: usize = 16;
 
 /// Alignment of a box in shared memory.
 const BOX_ALIGN: u32 = 128;
 
-/// Begins to copy the box at `coords` (dimension 0 first) to shared memory at `dst`, which completes on the mbarrier
-/// at `bar`. With `multicast`, to the same place of every block of the cluster whose rank is a bit of the mask, and on
-/// the mbarrier in the same place there.
+/// Begins to copy the box at `coords` (dimension 0 first) to shared memory at `dst`, which completes on the
+/// mbarrier at `bar`. With `multicast`, it copies to the same place of every block of the cluster whose rank
+/// is a bit of the mask, and completes on the mbarrier at the same place there.
 ///
 /// # Safety
-/// `map` points to a tensor map whose tensor is valid for reads, and nothing touches the destination until the mbarrier
-/// says that the bytes have arrived; or checking is on.
+/// `map` points to a tensor map whose tensor is valid for reads, and nothing touches the destination until
+/// the mbarrier reports that the bytes have arrived; or checking is on.
 #[track_caller]
 #[inline(never)]
 pub unsafe fn load(dst: u32, map: *const [u64; WORDS], bar: u32, coords: &[i32], multicast: Option<u16>) {
@@ -70,7 +71,7 @@ pub unsafe fn load(dst: u32, map: *const [u64; WORDS], bar: u32, coords: &[i32],
     }
     let (offset, issuer) = (targets[0].0.offset, thread.slot);
     thread.group().take_off(Box::new(move |group: &Group<'_>| {
-        // SAFETY: the caller vouches for the tensor; what is outside it is not read.
+        // SAFETY: the caller vouches for the tensor; nothing outside it is read.
         let plain = unsafe { tile.read_global() };
         for (base, arrival) in arrivals {
             // SAFETY: the box at `offset` is in the arena that begins at `base`, which has been checked.
@@ -80,11 +81,12 @@ pub unsafe fn load(dst: u32, map: *const [u64; WORDS], bar: u32, coords: &[i32],
     }));
 }
 
-/// Begins to copy a box from shared memory at `src` to `coords` of the tensor, as part of the thread's open bulk group.
+/// Begins to copy a box from shared memory at `src` to `coords` of the tensor, as part of the thread's open
+/// bulk group.
 ///
 /// # Safety
-/// `map` points to a tensor map whose tensor is valid for writes; nothing else touches the box there, or writes to the
-/// source, until the group has been waited for; or checking is on.
+/// `map` points to a tensor map whose tensor is valid for writes; nothing else touches the box there, or
+/// writes to the source, until the group has been waited for; or checking is on.
 #[track_caller]
 #[inline(never)]
 pub unsafe fn store(map: *const [u64; WORDS], src: u32, coords: &[i32]) {
@@ -92,7 +94,7 @@ pub unsafe fn store(map: *const [u64; WORDS], src: u32, coords: &[i32]) {
     unsafe { send(map, src, coords, None, "cp.async.bulk.tensor to global memory", Location::caller()) }
 }
 
-/// As [`store`], but combines with what the tensor holds, each element atomically.
+/// As [`store`], but combines each element atomically with that of the tensor.
 ///
 /// # Safety
 /// As [`store`]; others may reduce into the tensor meanwhile.
@@ -132,7 +134,7 @@ unsafe fn send(
         let message = format!("{op}: the box at {coords:?} begins before its tensor, which only loads can");
         thread.fail(FaultKind::BulkCopyInvalid, location, message);
     }
-    // Of f64 only plain bulk copies have a reduction.
+    // For f64 only plain bulk copies have a reduction.
     let is_known = tile.map.data_type != DataType::F64;
     let combine = reduction.map(|reduction| match combiner(tile.map.data_type, reduction) {
         Some(combine) if is_known => combine,
@@ -189,7 +191,7 @@ unsafe fn tile(
     Tile::new(map, coords)
 }
 
-/// What a tensor map says.
+/// The description in a tensor map.
 ///
 /// # Safety
 /// `map` is readable for 128 bytes, or checking is on.
@@ -216,7 +218,7 @@ unsafe fn description(
     }
 }
 
-/// Where a load goes, and the mbarriers on which it completes.
+/// The destinations of a load, and the mbarriers on which it completes.
 fn destinations<'t>(
     thread: &'t Thread,
     dst: u32,

@@ -29,13 +29,13 @@ struct Exchange {
     element: Option<TypeId>,
     /// Lanes that have arrived.
     arrived: u32,
-    /// Whether all have; lanes then take the data with them one by one.
+    /// Whether all have arrived; lanes then take the data one by one.
     complete: bool,
     /// Lanes that have not taken the data yet.
     to_leave: u32,
-    /// One value a lane, in 16-byte words so that any value is aligned.
+    /// One value for each lane, in 16-byte words so that any value is aligned.
     data: Vec<u128>,
-    /// What [`combine`] made of them, one a lane.
+    /// The results of [`combine`], one for each lane.
     results: Vec<u128>,
 }
 
@@ -75,8 +75,9 @@ pub fn sync(mask: u32) {
     leave(thread, arrival, &mut []);
 }
 
-/// Every lane of `mask` gives a value and gets those of all: `None` for lanes that the mask leaves out and for lanes
-/// that the block does not have. Does not order memory accesses; neither do shuffles and votes in hardware.
+/// Every lane of `mask` gives a value and gets the values of all. Lanes outside the mask, and lanes that the
+/// block does not have, give `None`. Does not order memory accesses; neither do shuffles and votes in
+/// hardware.
 ///
 /// # Panics
 /// When `T` needs an alignment above 16 bytes.
@@ -84,8 +85,8 @@ pub fn sync(mask: u32) {
 pub fn collective<T: Copy + 'static>(op: &'static str, mask: u32, input: T) -> [Option<T>; 32] {
     const { assert!(align_of::<T>() <= align_of::<u128>()) };
     let mut values = [const { MaybeUninit::<T>::uninit() }; LANES];
-    // SAFETY: `values` holds 32 elements of the input's size; `exchange` fills those that the returned mask names
-    // with bytes that other lanes gave as a `T`, which is `Copy`.
+    // SAFETY: `values` holds 32 elements of the input's size; `exchange` fills those that the returned mask
+    // names with bytes that other lanes gave as a `T`, which is `Copy`.
     let given = unsafe {
         exchange(
             op,
@@ -101,9 +102,9 @@ pub fn collective<T: Copy + 'static>(op: &'static str, mask: u32, input: T) -> [
     std::array::from_fn(|lane| (given & (1 << lane) != 0).then(|| unsafe { values[lane].assume_init() }))
 }
 
-/// All 32 lanes give a value; the last to come makes a result for each lane out of them, once for all. For operations
-/// that want the whole warp, such as matrix products: it copies less than [`collective`] and works once instead of 32
-/// times. A warp with fewer lanes is a fault. Does not order memory accesses.
+/// All 32 lanes give a value; the last lane to arrive computes the results of all lanes. It is for operations
+/// that need the whole warp, such as matrix products: it copies less than [`collective`], and computes once
+/// instead of 32 times. A warp with fewer lanes is a fault. Does not order memory accesses.
 ///
 /// `f` only computes: it must not call into this crate.
 ///
@@ -122,10 +123,11 @@ where
     let (arrival, last) = begin_combine(op, TypeId::of::<(T, U)>(), bytes, location);
     if last {
         let (inputs, results) = combine_buffers(arrival, size_of::<[U; LANES]>());
-        // This function is compiled with its caller, callbacks included: they must not see the executor's own memory.
+        // This function is compiled with its caller, callbacks included: they must not see the executor's own
+        // memory.
         let _muted = Muted::new();
-        // SAFETY: 32 lanes have put a `T` each, since their operations have the same types; the results have room for
-        // the array and are aligned for it.
+        // SAFETY: 32 lanes have put a `T` each, since their operations have the same types; the results have
+        // room for the array and are aligned for it.
         unsafe { results.cast::<[U; LANES]>().write(f(&*inputs.cast::<[T; LANES]>())) };
     }
     let mut mine = MaybeUninit::<U>::uninit();
@@ -136,8 +138,8 @@ where
     }
 }
 
-// The parts of `combine` that touch the executor's memory are not generic, so that they are compiled here, without
-// load/store callbacks.
+// The parts of `combine` that touch the executor's memory are not generic, so that they are compiled here,
+// without load/store callbacks.
 
 #[inline(never)]
 fn begin_combine(
@@ -155,7 +157,8 @@ fn begin_combine(
     arrive(thread, op, WHOLE_WARP, element, input, location)
 }
 
-/// Where the inputs of a complete operation are, and `bytes` for its results, both aligned to 16.
+/// The addresses of the inputs of a complete operation and of `bytes` bytes for its results, both aligned to
+/// 16.
 #[inline(never)]
 fn combine_buffers(arrival: usize, bytes: usize) -> (*const u8, *mut u8) {
     let mut exchanges = current("simt::warp::combine").warp().exchanges.borrow_mut();
@@ -167,7 +170,7 @@ fn combine_buffers(arrival: usize, bytes: usize) -> (*const u8, *mut u8) {
     (exchange.data.as_ptr().cast(), exchange.results.as_mut_ptr().cast())
 }
 
-/// Waits for the results unless the caller made them, takes the lane's own and leaves the operation.
+/// Waits for the results unless the caller made them, takes the lane's result and leaves the operation.
 ///
 /// # Safety
 /// `out` is writable for `size` bytes, and the operation will have 32 results of that size.
@@ -188,14 +191,15 @@ unsafe fn finish_combine(
     }
     let exchanges = thread.warp().exchanges.borrow();
     let results = exchanges[arrival].results.as_ptr().cast::<u8>();
-    // SAFETY: the caller vouches for both ranges; no new operation takes this place before all lanes have left.
+    // SAFETY: the caller vouches for both ranges; no new operation takes this place before all lanes have
+    // left.
     unsafe { std::ptr::copy_nonoverlapping(results.add(thread.lane() as usize * size), out, size) };
     drop(exchanges);
     leave(thread, arrival, &mut []);
 }
 
-/// Lanes that run together with the caller (`activemask`): it waits until nothing in the warp can move, then answers
-/// with the lanes that asked on the same line.
+/// Lanes that run together with the caller (`activemask`): it waits until no lane of the warp can run, then
+/// returns the lanes that called it on the same line.
 #[track_caller]
 pub fn active_mask() -> u32 {
     let location = Location::caller();
@@ -233,7 +237,8 @@ unsafe fn exchange(
     mask & thread.warp().existing()
 }
 
-/// Joins the operation of `mask`, or begins it; its number, and whether the caller was the last to come.
+/// Joins the operation of `mask`, or begins it. Returns its number, and whether the caller was the last to
+/// arrive.
 fn arrive(
     thread: &Thread,
     op: &'static str,
@@ -349,7 +354,8 @@ impl Exchange {
     }
 
     fn get(&self, out: &mut [u8]) {
-        // SAFETY: lanes put values of the same length (their type is the same), 32 of which `out` and the data hold.
+        // SAFETY: lanes put values of the same length (their type is the same), 32 of which `out` and the
+        // data hold.
         unsafe {
             std::ptr::copy_nonoverlapping(self.data.as_ptr().cast::<u8>(), out.as_mut_ptr(), out.len())
         };
@@ -371,7 +377,8 @@ fn slot_of(thread: &Thread, lane: u32) -> u32 {
     thread.slot - thread.lane() + lane
 }
 
-/// Answers lanes that asked for the active mask, now that nothing else moves; whether there were any.
+/// Answers the lanes that asked for the active mask, now that no other lane can run. Returns whether there
+/// were any.
 pub(crate) fn settle_active_masks(group: &Group<'_>) -> bool {
     let asks = |thread: &&Thread| thread.wait.get() == Wait::ActiveMask;
     let asking: Vec<_> = group.threads.iter().filter(asks).collect();

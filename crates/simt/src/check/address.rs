@@ -1,4 +1,4 @@
-//! Addresses: what an address belongs to, and whether one that belongs to nothing is a fault.
+//! Addresses: finds the memory that an address belongs to, and decides whether an unknown address is a fault.
 
 use super::{Access, Allocation, Allocations, LaunchCheck, Place, report};
 use crate::exec::context::Thread;
@@ -10,9 +10,9 @@ const NULL_END: usize = 64 * 1024;
 /// How far outside an allocation an access still counts as meant for it.
 const NEAR: usize = 4096;
 
-/// Checks an access that is in no allocation, shared memory or its own stack. `is_typed`: it came through a device
-/// function, which has no business with host memory. Plain Rust may read host memory (constants, what a test's closure
-/// captures), but not memory that is not there.
+/// Checks an access that is in no allocation, in no shared memory and not on its own stack. `is_typed`: it
+/// came through a device function, which must not touch host memory. Plain Rust may read host memory
+/// (constants, captures of a test's closure), but not unmapped memory.
 #[cold]
 pub(super) fn check_stray(thread: &Thread, check: &LaunchCheck, access: Access, is_typed: bool) {
     let address = access.address;
@@ -34,7 +34,7 @@ pub(super) fn check_stray(thread: &Thread, check: &LaunchCheck, access: Access, 
     }
 }
 
-/// The allocation that an address outside all was probably meant for.
+/// The allocation that an address outside all allocations was probably meant for.
 fn nearest(check: &LaunchCheck, address: usize) -> Option<&Allocation> {
     let after = check.allocations.partition_point(|allocation| allocation.start <= address);
     let candidates = check.allocations[after.saturating_sub(1)..].iter().take(2);
@@ -68,7 +68,8 @@ fn is_mapped(address: usize) -> bool {
     /// Any power of two up to the real page size will do.
     const PAGE: usize = 4096;
     let mut resident = 0u8;
-    // SAFETY: mincore only asks about the range; it writes one byte for each page, and one byte is in one page.
+    // SAFETY: mincore only asks about the range; it writes one byte for each page, and one byte is in one
+    // page.
     unsafe { libc::mincore((address & !(PAGE - 1)) as *mut _, 1, (&raw mut resident).cast()) == 0 }
 }
 
@@ -78,7 +79,7 @@ fn is_mapped(_address: usize) -> bool {
     true
 }
 
-/// What an address belongs to, in words for a report.
+/// The memory that an address belongs to, in words for a report.
 pub(super) fn place(thread: &Thread, address: usize) -> Place {
     let arenas = thread.group().blocks.iter().map(|block| &block.arena);
     let found = arenas.filter_map(|arena| Some((arena, arena.offset_of(address)?))).next();

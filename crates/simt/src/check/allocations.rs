@@ -52,7 +52,7 @@ impl Allocations {
         table.snapshot.take();
     }
 
-    /// Frees: later accesses are use after free.
+    /// Removes a freed allocation: later accesses are use after free.
     pub fn remove(start: usize) {
         let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(allocation) = table.live.remove(&start) {
@@ -64,7 +64,7 @@ impl Allocations {
         }
     }
 
-    /// Forgets: the memory goes on to live, unknown.
+    /// Forgets an allocation: the memory stays valid, but unknown.
     pub fn forget(start: usize) {
         let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
         table.live.remove(&start);

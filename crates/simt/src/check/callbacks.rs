@@ -1,8 +1,8 @@
-//! Callbacks of instrumented code: LLVM calls `__sanitizer_cov_load4(address)` before every 4-byte load of packages
-//! that `tools/rustc-checked` compiles, and so on for other sizes and for stores.
+//! Callbacks of instrumented code: LLVM calls `__sanitizer_cov_load4(address)` before every 4-byte load of
+//! packages that `tools/rustc-checked` compiles, and so on for other sizes and for stores.
 //!
-//! The return address names the line. It is taken by a few instructions of assembly, which pass it on as a second
-//! argument; a Rust function cannot read its own return address.
+//! The return address names the line. It is taken by a few instructions of assembly, which pass it on as a
+//! second argument; a Rust function cannot read its own return address.
 
 use super::Access;
 use crate::exec::context::try_current;

@@ -1,12 +1,13 @@
-//! What the checker remembers of a piece of memory: its last write and up to two reads since.
+//! The checker's history of a piece of memory: its last write and up to two reads since.
 //!
-//! Accesses of the async proxy that somebody can wait for are *tracked*: their stamp holds the number of an operation
-//! ([`super::proxy`]) in place of a tick, because nobody knows their moment, only who has waited for them.
+//! Accesses of the async proxy that a thread can wait for are *tracked*: their stamp holds the number of an
+//! operation ([`super::proxy`]) in place of a tick. Their moment is unknown; only the threads that have
+//! waited for them are known.
 
 use crate::fault::AccessKind;
 use crate::site::RawSite;
 
-/// One access: who, when, where in the source.
+/// One access: its thread, its time and its place in the source.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     /// Number of the block, its low 32 bits; launches have fewer.
@@ -73,7 +74,8 @@ impl Stamp {
         self.kind() == AccessKind::Atomic
     }
 
-    /// Whether program order puts this access before `later`. What a thread has begun asynchronously is no part of it.
+    /// Whether program order puts this access before `later`. Asynchronous operations that a thread has begun
+    /// are not in program order.
     fn is_of(self, later: Self) -> bool {
         !self.is_tracked() && (self.block, self.rank()) == (later.block, later.rank())
     }
@@ -102,8 +104,8 @@ pub(crate) trait Order {
 pub(crate) enum Clash {
     /// Nothing orders them.
     Race(Stamp),
-    /// They are ordered, but the earlier was made by the generic proxy, the later by the async proxy, and no proxy
-    /// fence stands between.
+    /// They are ordered, but the earlier was made by the generic proxy, the later by the async proxy, and no
+    /// proxy fence stands between.
     Unfenced(Stamp),
 }
 
@@ -113,7 +115,7 @@ impl Cell {
         [self.write, self.reads[0]].into_iter().find(|stamp| stamp.is_present()).map(|stamp| stamp.block)
     }
 
-    /// Notes an access, or gives the earlier one that it conflicts with.
+    /// Records an access, or returns the earlier one that it conflicts with.
     #[inline]
     pub fn access(&mut self, now: Stamp, order: &impl Order) -> Result<(), Clash> {
         match now.kind() {
@@ -132,8 +134,8 @@ impl Cell {
         Ok(())
     }
 
-    /// Where to keep a read: in place of one that it follows, else in a free place, else in place of one of the same
-    /// warp as the other, so that readers of two warps are remembered.
+    /// The slot for a read: in place of a read that it follows, else a free slot, else in place of a read of
+    /// the same warp as the other, so that readers of two warps are remembered.
     fn slot_for(&self, now: Stamp, order: &impl Order) -> Option<usize> {
         let [first, second] = self.reads;
         let replaceable = |read: Stamp| {
@@ -158,14 +160,14 @@ impl Cell {
         Ok(())
     }
 
-    /// Notes that of several atomic operations this is the latest.
+    /// Records that this is the latest of several atomic operations.
     pub fn atomic_arrived(&mut self, now: Stamp) {
         if self.write.is_atomic() {
             self.write = now;
         }
     }
 
-    /// Notes the arrival of an asynchronous write.
+    /// Records the arrival of an asynchronous write.
     pub fn arrived(&mut self, now: Stamp) {
         *self = Self { write: now, reads: Default::default() };
     }
@@ -179,7 +181,7 @@ fn may_follow(earlier: Stamp, now: Stamp, order: &impl Order) -> Result<(), Clas
     if conflicts(earlier, now, order) {
         return Err(Clash::Race(earlier));
     }
-    // Reads need no fence: the async proxy cannot overtake what has given its value already.
+    // Reads need no fence: they already have their value, so the async proxy cannot overtake them.
     let is_generic_write = !earlier.is_tracked() && earlier.kind() != AccessKind::Read;
     if now.is_tracked() && is_generic_write && !order.is_fenced(earlier) {
         return Err(Clash::Unfenced(earlier));
@@ -204,7 +206,7 @@ fn conflicts(earlier: Stamp, now: Stamp, order: &impl Order) -> bool {
 /// Bytes of a page.
 pub(crate) const PAGE_BYTES: usize = 1024;
 
-/// Cells of [`PAGE_BYTES`] bytes, as fine as the accesses so far were.
+/// Cells of [`PAGE_BYTES`] bytes, as fine as the accesses so far.
 #[derive(Default)]
 pub(crate) struct Page {
     /// Cells cover `1 << shift` bytes.
@@ -212,7 +214,7 @@ pub(crate) struct Page {
     cells: Vec<Cell>,
 }
 
-/// Cells are at most 16 bytes: the pieces in which matrices and tensors are moved.
+/// Cells are at most 16 bytes: matrices and tensors move in pieces of that size.
 const PIECE_SHIFT: u32 = 4;
 
 impl Page {

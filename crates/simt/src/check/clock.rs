@@ -1,9 +1,10 @@
-//! What a thread knows of other threads' past.
+//! Vector clocks: the past of other threads that a thread knows.
 //!
-//! A block has a tick that grows with every synchronisation. An access is stamped with the tick of its moment. A
-//! barrier of the whole block raises the block's floor: all that is stamped below it happened before. Barriers of
-//! some threads, warp syncs and atomics need more: a vector clock says for each thread up to which tick its accesses
-//! are known. Vector clocks hold for one floor only, so they vanish with the next barrier of the block.
+//! A block has a tick that grows with every synchronisation. An access is stamped with the tick of its
+//! moment. A barrier of the whole block raises the block's floor: every access stamped below the floor
+//! happened before. Barriers of some threads, warp syncs and atomics need more: a vector clock stores for
+//! each thread the tick up to which its accesses are known. Vector clocks are valid for one floor only, so
+//! they end with the next barrier of the block.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use crate::exec::context::WARP_SIZE;
 
 const LANES: usize = WARP_SIZE as usize;
 
-/// For each thread of a block the tick below which its accesses are known; 0 for none. Rows are warps, sorted.
+/// For each thread of a block the tick below which its accesses are known; 0 for none. Rows are warps,
+/// sorted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VectorClock {
     rows: Vec<(u32, [u32; LANES])>,
@@ -35,7 +37,7 @@ impl VectorClock {
     pub fn join(&mut self, other: &Self) {
         let mut at = 0;
         for (warp, ticks) in &other.rows {
-            // Both are sorted: what comes next is often right here.
+            // Both are sorted, so the next row is often right here.
             at += self.rows[at..].iter().take_while(|row| row.0 < *warp).count();
             match self.rows.get_mut(at) {
                 Some((number, row)) if number == warp => {
@@ -58,7 +60,7 @@ impl VectorClock {
     }
 }
 
-/// What is known of a block: all below its floor, and what the clock adds under that floor.
+/// Knowledge of a block: everything below its floor, and what the clock adds above it.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub floor: u32,
@@ -83,11 +85,12 @@ impl Seen {
     }
 }
 
-/// What is known of several blocks, by number, and what holds whatever the floor of a block.
+/// Knowledge of several blocks, by number, and knowledge that does not depend on the floor of a block.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     blocks: HashMap<u64, Seen>,
-    /// What was published for the block itself alone. Apart, since none of it is known to other blocks by what they know otherwise.
+    /// Knowledge that was published only for the block itself. It is kept apart, since other blocks cannot
+    /// rely on it.
     narrow: HashMap<u64, Seen>,
     /// Accesses that a proxy fence has followed.
     fenced: HashMap<u64, Seen>,
@@ -96,12 +99,12 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// What all blocks may rely on.
+    /// The knowledge of a block that all blocks may rely on.
     pub fn get(&self, block: u64) -> Option<&Seen> {
         self.blocks.get(&block)
     }
 
-    /// What threads of the block itself may rely on.
+    /// The knowledge of a block that its own threads may rely on.
     pub fn of_own(&self, block: u64) -> impl Iterator<Item = &Seen> {
         [&self.blocks, &self.narrow].into_iter().filter_map(move |seen| seen.get(&block))
     }
@@ -116,7 +119,7 @@ impl History {
         self.fenced.get(&block).is_some_and(|seen| seen.covers(rank, time))
     }
 
-    /// A proxy fence follows what is known of other blocks, and `own` of `block`.
+    /// Records a proxy fence after everything known of other blocks, and after `own` of `block`.
     pub fn fence(&mut self, block: u64, own: &Seen) {
         for (block, seen) in self.blocks.iter().chain(&self.narrow) {
             add(&mut self.fenced, *block, seen);
@@ -124,7 +127,7 @@ impl History {
         add(&mut self.fenced, block, own);
     }
 
-    /// The first `turns` turns of an agent are over.
+    /// Records that the first `turns` turns of an agent are over.
     pub fn complete(&mut self, agent: Agent, turns: u32) {
         match self.completed.binary_search_by_key(&agent, |known| known.0) {
             Ok(at) => self.completed[at].1 = self.completed[at].1.max(turns),
@@ -144,7 +147,7 @@ impl History {
         self.join_completed(other);
     }
 
-    /// As [`join`](Self::join), of what `other` holds about agents alone.
+    /// As [`join`](Self::join), but only for what `other` holds about agents.
     pub fn join_completed(&mut self, other: &Self) {
         other.completed.iter().for_each(|&(agent, turns)| self.complete(agent, turns));
     }
@@ -159,7 +162,7 @@ fn add(blocks: &mut HashMap<u64, Seen>, block: u64, seen: &Seen) {
     }
 }
 
-/// `mine` becomes what either knows. Shares instead of copying where it can.
+/// `mine` becomes the union of both. Shares instead of copying where possible.
 pub(crate) fn join_clocks(mine: &mut Option<Arc<VectorClock>>, other: Option<&Arc<VectorClock>>) {
     match (mine.as_mut(), other) {
         (_, None) => {}
@@ -169,7 +172,7 @@ pub(crate) fn join_clocks(mine: &mut Option<Arc<VectorClock>>, other: Option<&Ar
     }
 }
 
-/// `mine` becomes what either knows. Shares instead of copying where it can.
+/// `mine` becomes the union of both. Shares instead of copying where possible.
 pub(crate) fn join_histories(mine: &mut Option<Arc<History>>, other: Option<&Arc<History>>) {
     match (mine.as_mut(), other) {
         (_, None) => {}

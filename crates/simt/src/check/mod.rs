@@ -1,10 +1,11 @@
-//! The checker: every access to shared and tracked global memory, against what is known of that memory.
+//! The checker: checks every access to shared and tracked global memory against the history of that memory.
 //!
 //! Accesses come in two ways: typed, from [`crate::memory`], and as callbacks of instrumented code
-//! ([`callbacks`]). Both end in [`access`]. An access is first checked by address (bounds, lifetime, alignment,
-//! initialisation), then against the accesses before it ([`cell`]): two that touch the same byte, one of them a
-//! write, not both atomic, with nothing that orders them ([`sync`]), are a race. What asynchronous operations do is
-//! checked when they begin; who has waited for them is in [`proxy`].
+//! ([`callbacks`]). Both end in [`access`]. An access is first checked by address (bounds, lifetime,
+//! alignment, initialisation), then against the accesses before it ([`cell`]). Two accesses are a race if
+//! they touch the same byte, at least one is a write, not both are atomic, and nothing orders them
+//! ([`sync`]). Asynchronous operations are checked when they begin; [`proxy`] records the threads that have
+//! waited for them.
 
 mod address;
 mod allocations;
@@ -47,7 +48,7 @@ pub(crate) struct Access {
     pub site: RawSite,
 }
 
-/// What the checker knows of a launch.
+/// The checker's state for a launch.
 pub(crate) struct LaunchCheck {
     allocations: Arc<[Arc<Allocation>]>,
     /// Histories of the allocations, in the same order.
@@ -60,15 +61,15 @@ pub(crate) struct LaunchCheck {
 /// History of an allocation.
 type Shadow = Box<[OnceLock<Mutex<Page>>]>;
 
-/// What the checker knows of a block.
+/// The checker's state for a block.
 #[derive(Default)]
 pub(crate) struct BlockCheck {
     pub sync: BlockSync,
     shared: RefCell<SharedShadow>,
-    /// A read of unwritten shared memory. It becomes a fault at the next barrier of the block, unless somebody
-    /// writes there before: then it was a race, which tells more.
+    /// A read of unwritten shared memory. It becomes a fault at the next barrier of the block, unless a
+    /// thread writes there before: then it is reported as a race, which says more.
     pub suspicion: RefCell<Option<RawFault>>,
-    /// What other blocks have done to this block's shared memory, as far as the block may not know it.
+    /// Accesses of other blocks to this block's shared memory that the block may not know of.
     remote: RefCell<RemoteAccesses>,
 }
 
@@ -79,7 +80,7 @@ struct SharedShadow {
     pages: Vec<Page>,
 }
 
-/// State of a byte of shared memory, as bits, so that the state of many is their disjunction.
+/// State of a byte of shared memory, as bits: the state of many bytes is the bitwise or of theirs.
 type Byte = u8;
 const WRITTEN: Byte = 0;
 const UNWRITTEN: Byte = 1;
@@ -88,13 +89,13 @@ const MBARRIER: Byte = 2;
 /// In no variable.
 const OUTSIDE: Byte = 4;
 
-/// What the checker knows of a thread.
+/// The checker's state for a thread.
 #[derive(Default)]
 pub(crate) struct ThreadCheck {
     pub sync: ThreadSync,
-    /// The latest plain load, and how often it came in a row.
+    /// The latest plain load, and how many times in a row it came.
     polled: Cell<(RawSite, usize, u32)>,
-    /// Has it waited for the launch before this one?
+    /// Whether it has waited for the launch before this one.
     pub has_waited: Cell<bool>,
 }
 
@@ -148,7 +149,7 @@ impl BlockCheck {
         self.remote.borrow_mut().clear();
     }
 
-    /// A shared variable begins to exist.
+    /// Records a new shared variable.
     pub fn allocated(&self, offset: usize, len: usize) {
         let mut shared = self.shared.borrow_mut();
         let end = offset + len;
@@ -159,7 +160,7 @@ impl BlockCheck {
         shared.bytes[offset..end].fill(UNWRITTEN);
     }
 
-    /// Bytes become those of a live mbarrier, or ordinary memory that nobody has written.
+    /// Marks bytes as those of a live mbarrier, or as ordinary unwritten memory.
     pub fn set_mbarrier(&self, offset: usize, len: usize, live: bool) {
         let mut shared = self.shared.borrow_mut();
         shared.bytes[offset..offset + len].fill(if live { MBARRIER } else { UNWRITTEN });
@@ -173,8 +174,8 @@ impl ThreadCheck {
         self.has_waited.set(false);
     }
 
-    /// Notes a plain load; whether the thread has done nothing else for so long that it probably waits for another
-    /// thread to change what it reads.
+    /// Records a plain load. Returns whether the thread has done nothing else for so long that it probably
+    /// polls: it waits for another thread to change the value.
     #[inline]
     fn is_polling(&self, site: RawSite, address: usize) -> bool {
         const PATIENCE: u32 = 256;
@@ -205,14 +206,14 @@ pub(crate) fn require_aligned(thread: &Thread, access: Access) {
     }
 }
 
-/// Checks an access that may be to memory that nobody has made known, as those of plain Rust.
+/// Checks an access, such as one of plain Rust, that may be to unregistered memory.
 pub(crate) fn plain_access(thread: &Thread, access: Access) {
     if !thread.is_on_stack(access.address) {
         self::access(thread, access, false);
     }
 }
 
-/// Checks an access that is not to the thread's own stack. `is_typed`: memory that nobody has made known is a fault wherever it is.
+/// Checks an access that is not to the thread's own stack. `is_typed`: unregistered memory is always a fault.
 #[inline]
 fn access(thread: &Thread, access: Access, is_typed: bool) {
     let block = thread.block();
@@ -228,13 +229,14 @@ fn access(thread: &Thread, access: Access, is_typed: bool) {
 
 fn shared_access(thread: &Thread, access: Access) {
     let block = thread.block();
-    // What is borrowed in `note_shared` is given back before `fail_shared`, which never returns.
+    // The borrows in `note_shared` end before `fail_shared`, which never returns.
     if let Err(problem) = note_shared(thread, block, access, stamp(thread, access)) {
         fail_shared(thread, access, problem);
     }
 }
 
-/// Notes an access by `thread`, stamped `now`, to shared memory of `target`, in whose arena the address is.
+/// Records an access by `thread`, stamped `now`, to shared memory of `target`. The address lies in the arena
+/// of `target`.
 #[inline]
 fn note_shared(thread: &Thread, target: &Block, access: Access, now: Stamp) -> Result<(), Problem> {
     let offset = access.address.wrapping_sub(target.arena.base() as usize);
@@ -257,7 +259,7 @@ fn note_shared(thread: &Thread, target: &Block, access: Access, now: Stamp) -> R
     let view = View { thread, block: thread.block() };
     pages(offset, access.size).try_for_each(|(page, within, bytes)| {
         shadow.pages[page].visit(within, bytes, |cell| {
-            // Shadows are kept from group to group; what an earlier group did is history of another memory.
+            // Shadows are reused from group to group; the accesses of an earlier group were to other memory.
             if cell.block().is_some_and(|block| block.wrapping_sub(first) as usize >= blocks.len()) {
                 *cell = cell::Cell::default();
             }
@@ -266,7 +268,7 @@ fn note_shared(thread: &Thread, target: &Block, access: Access, now: Stamp) -> R
     })
 }
 
-/// Notes a read of unwritten shared memory; the first one counts.
+/// Records a read of unwritten shared memory; the first one counts.
 #[cold]
 fn suspect(thread: &Thread, access: Access) {
     let mut suspicion = thread.block().check.suspicion.borrow_mut();
@@ -276,7 +278,7 @@ fn suspect(thread: &Thread, access: Access) {
     });
 }
 
-/// What is wrong with an access.
+/// The fault of an access.
 enum Problem {
     OutOfBounds,
     /// A plain access to a live mbarrier.
@@ -337,13 +339,13 @@ fn stamp(thread: &Thread, access: Access) -> Stamp {
     Stamp::new(block.number.get(), block.check.sync.time(), thread.rank, access.kind, access.site)
 }
 
-/// Asynchronous copies to `bytes` of shared memory at `address` have arrived.
+/// Records that asynchronous copies to `bytes` bytes of shared memory at `address` have arrived.
 pub(crate) fn copy_arrived(thread: &Thread, address: usize, bytes: usize, site: RawSite) {
     let access = Access { address, size: bytes, align: 1, kind: AccessKind::Write, site };
     overwrite(thread.block(), access, stamp(thread, access));
 }
 
-/// An access to shared memory of `block`, checked before, is now the latest write.
+/// Makes an access to shared memory of `block`, checked before, the latest write.
 fn overwrite(block: &Block, access: Access, now: Stamp) {
     let Some(offset) = block.arena.offset_of(access.address) else { return };
     let mut shadow = block.check.shared.borrow_mut();
@@ -356,15 +358,15 @@ fn overwrite(block: &Block, access: Access, now: Stamp) {
     }
 }
 
-/// Copies to `bytes` of global memory at `address` have arrived, as far as the thread is concerned.
+/// Records that copies to `bytes` bytes of global memory at `address` have arrived for this thread.
 pub(crate) fn global_copy_arrived(thread: &Thread, address: usize, bytes: usize, site: RawSite) {
     let access = Access { address, size: bytes, align: 1, kind: AccessKind::Write, site };
     let now = stamp(thread, access);
     for_global_cells(thread, access, |cell| cell.arrived(now));
 }
 
-/// The thread's atomic operation on global memory, checked before, takes effect now: between check and effect one of
-/// another OS thread may have been checked.
+/// The thread's atomic operation on global memory, checked before, takes effect now. Between check and
+/// effect, an operation of another OS thread may have been checked.
 pub(crate) fn atomic_takes_effect(thread: &Thread, access: Access) {
     let now = stamp(thread, access);
     for_global_cells(thread, access, |cell| cell.atomic_arrived(now));

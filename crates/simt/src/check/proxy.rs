@@ -1,9 +1,11 @@
-//! Operations of the async proxy: copies by the tensor memory accelerator, bulk copies, matrix products of warpgroups.
+//! Operations of the async proxy: copies by the tensor memory accelerator, bulk copies, matrix products of
+//! warpgroups.
 //!
-//! Whoever begins such an operation is not who carries it out, and nothing that follows in the program is ordered
-//! after it until somebody has waited for it. So its accesses carry the number of the operation, and an operation
-//! belongs to a *turn* of an *agent*: a phase of an mbarrier, a committed group of a thread or warpgroup. Turns of an
-//! agent end in order; what a thread knows of them ([`super::clock::History`]) passes on with every synchronisation.
+//! The thread that begins such an operation does not carry it out. Later accesses of the program are ordered
+//! after it only once a thread has waited for it. So its accesses carry the number of the operation, and an
+//! operation belongs to a *turn* of an *agent*: a phase of an mbarrier, or a committed group of a thread or
+//! warpgroup. Turns of an agent end in order. Every synchronisation passes on a thread's knowledge of them
+//! ([`super::clock::History`]).
 
 use std::cell::RefCell;
 
@@ -13,7 +15,7 @@ use crate::exec::context::{Block, Thread};
 use crate::fault::{AccessKind, FaultKind};
 use crate::site::RawSite;
 
-/// What asynchronous operations are waited for by.
+/// The object by which threads wait for asynchronous operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Agent(u64);
 
@@ -50,7 +52,7 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    /// The turn of an operation of which it is not known yet. It never counts as completed.
+    /// The turn of an operation whose turn is not known yet. It never counts as completed.
     pub const UNKNOWN: u32 = u32::MAX;
 }
 
@@ -65,7 +67,8 @@ impl Operations {
         self.log.borrow_mut().clear();
     }
 
-    /// Number of a new operation, or of the latest if that cannot be told from it.
+    /// The number of a new operation. If the latest operation has the same agent and turn, its number is
+    /// returned instead.
     pub fn begin(&self, agent: Agent, turn: u32) -> u32 {
         let mut log = self.log.borrow_mut();
         let operation = Operation { agent, turn };
@@ -75,7 +78,7 @@ impl Operations {
         (log.len() - 1) as u32
     }
 
-    /// The turn of an operation is known now.
+    /// Sets the turn of an operation, which is now known.
     pub fn settle(&self, number: u32, turn: u32) {
         self.log.borrow_mut()[number as usize].turn = turn;
     }
@@ -85,8 +88,9 @@ impl Operations {
     }
 }
 
-/// Checks an access of the async proxy to shared memory of a block of the thread's cluster, of kind `AsyncRead` or
-/// `AsyncWrite`, which is part of operation number `operation`. `access.address` lies in the arena of `target`.
+/// Checks an access of the async proxy to shared memory of a block of the thread's cluster, of kind
+/// `AsyncRead` or `AsyncWrite`, which is part of operation number `operation`. `access.address` lies in the
+/// arena of `target`.
 pub(crate) fn async_access(thread: &Thread, target: &Block, access: Access, operation: u32) {
     if !thread.checked() || access.size == 0 {
         return;
@@ -99,7 +103,7 @@ pub(crate) fn async_access(thread: &Thread, target: &Block, access: Access, oper
 fn note(thread: &Thread, target: &Block, access: Access, now: Stamp) {
     match note_shared(thread, target, access, now) {
         Ok(()) => {}
-        // The same kind of fault whichever of the two comes first.
+        // The kind of fault is the same in either order of the two.
         Err(Problem::Clash(Clash::Race(earlier))) => {
             race(thread, access, earlier, FaultKind::AsyncCopyPending)
         }
@@ -107,8 +111,8 @@ fn note(thread: &Thread, target: &Block, access: Access, now: Stamp) {
     }
 }
 
-/// Checks an asynchronous write of the generic proxy to shared memory of a block of the thread's cluster: what came before needs
-/// no proxy fence, and what comes after has to wait for operation number `operation`.
+/// Checks an asynchronous write of the generic proxy to shared memory of a block of the thread's cluster:
+/// earlier accesses need no proxy fence, and later ones have to wait for operation number `operation`.
 pub(crate) fn generic_write(thread: &Thread, target: &Block, access: Access, operation: u32) {
     if !thread.checked() {
         return;
@@ -119,13 +123,13 @@ pub(crate) fn generic_write(thread: &Thread, target: &Block, access: Access, ope
     super::overwrite(target, access, now);
 }
 
-/// Whether what some thread did at `stamp` happened before what the present one does now.
+/// Whether the access at `stamp`, of any thread, happened before the present action of `thread`.
 pub(crate) fn is_known(thread: &Thread, stamp: Stamp) -> bool {
     let is_own = (stamp.block, stamp.rank()) == (thread.block().number.get() as u32, thread.rank);
     is_own || view(thread).is_before(stamp)
 }
 
-/// Whether a proxy fence has followed what some thread did at `stamp`, as far as the present one knows.
+/// Whether `thread` knows that a proxy fence has followed the access at `stamp`, of any thread.
 pub(crate) fn is_fenced(thread: &Thread, stamp: Stamp) -> bool {
     view(thread).is_fenced(stamp)
 }
@@ -139,7 +143,7 @@ fn view(thread: &Thread) -> View<'_> {
     View { thread, block: thread.block() }
 }
 
-/// The stamp of something that the thread does now.
+/// The stamp of a present action of the thread.
 pub(crate) fn stamp_now(thread: &Thread, kind: AccessKind, site: RawSite) -> Stamp {
     let block = thread.block();
     Stamp::new(block.number.get(), block.check.sync.time(), thread.rank, kind, site)

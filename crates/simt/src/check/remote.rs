@@ -1,5 +1,5 @@
-//! Accesses to shared memory of other blocks of a cluster. Besides races, two things can go wrong with them: the other
-//! block has not begun, or it ends too early. Both are found whatever the schedule: the first when the accessing
+//! Accesses to shared memory of other blocks of a cluster. Besides races, they have two faults: the other
+//! block has not begun, or it ends too early. Both are found under any schedule: the first when the accessing
 //! thread knows nothing of the block, the second when the block ends without knowing of the access.
 
 use super::cell::Order;
@@ -7,7 +7,8 @@ use super::{Access, Stamp, View, fail_shared, knows_of, note_shared, other, repo
 use crate::exec::context::{Block, Thread};
 use crate::fault::FaultKind;
 
-/// The latest access of each thread of other blocks, and the latest copy to each mbarrier, that the block may not know of.
+/// The latest access of each thread of other blocks, and the latest copy to each mbarrier, that the block may
+/// not know of.
 #[derive(Default)]
 pub(crate) struct RemoteAccesses {
     latest: Vec<(Stamp, Access)>,
@@ -30,8 +31,8 @@ impl RemoteAccesses {
     }
 }
 
-/// Notes that the thread accesses shared memory of `target`, another block, whose memory it lies in. With `is_data`
-/// the access takes part in races; else it is a use of an mbarrier, which has rules of its own.
+/// Records that the thread accesses shared memory of `target`, another block. With `is_data` the access takes
+/// part in races; else it is a use of an mbarrier, which has its own rules.
 pub(crate) fn remote_access(thread: &Thread, target: &Block, access: Access, is_data: bool) {
     require_begun(thread, target, access);
     let now = stamp(thread, access);
@@ -41,8 +42,8 @@ pub(crate) fn remote_access(thread: &Thread, target: &Block, access: Access, is_
     note(thread, target, access, now);
 }
 
-/// Notes that the thread begins asynchronous operation number `operation`, which completes on an mbarrier of `target`, another block.
-/// Whoever of it has waited for the operation knows of this access.
+/// Records that the thread begins asynchronous operation number `operation`, which completes on an mbarrier
+/// of `target`, another block. A thread of `target` that has waited for the operation knows of this access.
 pub(crate) fn remote_copy(thread: &Thread, target: &Block, access: Access, operation: u32) {
     require_begun(thread, target, access);
     let number = thread.block().number.get();
@@ -61,7 +62,8 @@ fn note(thread: &Thread, target: &Block, access: Access, now: Stamp) {
     target.check.remote.borrow_mut().note(now, access, &view);
 }
 
-/// The thread ends. Forgets what it knows of; if it is the last of its block, what is left may come too late.
+/// At the end of a thread, forgets the accesses that it knows of. If it is the last of its block, the
+/// accesses left may come too late.
 pub(crate) fn block_ends(thread: &Thread, is_last: bool) {
     let block = thread.block();
     let view = View { thread, block };

@@ -1,4 +1,4 @@
-//! Who knows whose accesses: barriers, warp syncs, fences and atomics.
+//! The knowledge that threads pass on: by barriers, warp syncs, fences and atomics.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -12,18 +12,18 @@ use crate::exec::context::{Block, Thread};
 use crate::exec::group::Group;
 use crate::memory::Scope;
 
-/// What one thread knows.
+/// The knowledge of one thread.
 #[derive(Clone, Default)]
 struct Known {
     /// Floor of the block under which `clock` holds.
     floor: u32,
-    /// Of the threads of its block.
+    /// Knowledge of the threads of its block.
     clock: Option<Arc<VectorClock>>,
-    /// Of other blocks.
+    /// Knowledge of other blocks.
     history: Option<Arc<History>>,
 }
 
-/// What a thread has made known with a fence or a release.
+/// The knowledge that a thread has published with a fence or a release.
 #[derive(Clone)]
 struct Publication {
     own: Seen,
@@ -47,26 +47,26 @@ pub(crate) struct BlockSync {
     has_news: Cell<bool>,
     /// The widest fence since the last barrier of the block.
     fence: Cell<Option<Scope>>,
-    /// What fences before the last barrier of the block make known.
+    /// The knowledge published by fences before the last barrier of the block.
     fenced: RefCell<Option<Publication>>,
-    /// What is known through atomics in shared memory, by address.
+    /// The knowledge passed on through atomics in shared memory, by address.
     shared_atomics: RefCell<HashMap<usize, Arc<History>>>,
 }
 
-/// What is known through atomics in global memory, by address.
+/// The knowledge passed on through atomics in global memory, by address.
 #[derive(Default)]
 pub(crate) struct GlobalAtomics {
     published: AtomicBool,
     by_address: Mutex<HashMap<usize, Arc<History>>>,
 }
 
-/// What threads that arrived at a barrier without waiting have made known.
+/// The knowledge published by threads that arrived at a barrier without waiting.
 #[derive(Default)]
 pub(crate) struct Released {
     floor: u32,
     clock: Option<Arc<VectorClock>>,
     history: Option<Arc<History>>,
-    /// What was joined last: threads of a warp know the same, often in the same place.
+    /// The latest join: threads of a warp often share the same knowledge.
     clocks: Memo<VectorClock>,
     histories: Memo<History>,
 }
@@ -74,7 +74,7 @@ pub(crate) struct Released {
 /// The latest of many joins with the same knowledge.
 struct Memo<T>(RefCell<Option<Joined<T>>>);
 
-/// What a thread knew, and what it then learnt.
+/// The knowledge of a thread before and after a join.
 type Joined<T> = (Option<Arc<T>>, Option<Arc<T>>);
 
 impl<T> Default for Memo<T> {
@@ -88,7 +88,7 @@ impl<T> Memo<T> {
         self.0.take();
     }
 
-    /// What `mine` becomes by `join`, which is not called if it was for the same the last time.
+    /// The result of `join` on `mine`. `join` is not called if the last call had the same input.
     fn join(&self, mine: Option<Arc<T>>, join: impl FnOnce(&mut Option<Arc<T>>)) -> Option<Arc<T>> {
         let address = |knowledge: &Option<Arc<T>>| knowledge.as_ref().map(Arc::as_ptr);
         if let Some((before, after)) = &*self.0.borrow()
@@ -104,7 +104,7 @@ impl<T> Memo<T> {
 }
 
 impl Released {
-    /// Adds what a thread of another block knows and has done.
+    /// Adds the knowledge and the accesses of a thread of another block.
     pub fn add_remote(&mut self, thread: &Thread) {
         self.histories.clear();
         let told = thread.check.sync.publication(thread, Scope::Cluster);
@@ -115,7 +115,8 @@ impl Released {
         }
     }
 
-    /// Adds which asynchronous operations a thread of another block has waited for, that its block runs, and what its last fence covers.
+    /// Adds, of a thread of another block, the asynchronous operations that it has waited for, the fact that
+    /// its block runs, and the knowledge that its last fence covers.
     pub fn add_remote_async(&mut self, thread: &Thread) {
         self.histories.clear();
         let block = thread.block();
@@ -125,13 +126,13 @@ impl Released {
         [&own.history, &*shared].into_iter().flatten().for_each(|known| history.join_completed(known));
     }
 
-    /// The first `turns` turns of an agent are over.
+    /// Records that the first `turns` turns of an agent are over.
     pub fn complete(&mut self, agent: Agent, turns: u32) {
         self.histories.clear();
         Arc::make_mut(self.history.get_or_insert_default()).complete(agent, turns);
     }
 
-    /// Adds what came after.
+    /// Adds later knowledge.
     pub fn join(&mut self, later: Self) {
         self.clocks.clear();
         self.histories.clear();
@@ -144,7 +145,7 @@ impl Released {
         join_histories(&mut self.history, later.history.as_ref());
     }
 
-    /// The thread, of the block for which this was gathered, learns it.
+    /// Gives this knowledge to the thread, which belongs to the block for which it was gathered.
     pub fn acquire(&self, thread: &Thread) {
         let sync = &thread.block().check.sync;
         let gathered = self.clock.as_ref().filter(|_| self.floor == sync.floor.get());
@@ -165,7 +166,7 @@ impl Released {
     }
 }
 
-/// What others know of the thread's own block, under its present floor.
+/// The knowledge of others about the thread's own block, under its present floor.
 fn own_clocks<'h>(thread: &Thread, told: &'h History) -> impl Iterator<Item = &'h Arc<VectorClock>> {
     let block = thread.block();
     let floor = block.check.sync.floor.get();
@@ -203,7 +204,7 @@ impl ThreadSync {
         self.fenced.take();
     }
 
-    /// What the thread knows of its block under the present floor.
+    /// The thread's knowledge of its block under the present floor.
     fn clock(&self, block: &BlockSync) -> Option<Arc<VectorClock>> {
         let known = self.known.borrow();
         known.clock.clone().filter(|_| known.floor == block.floor.get())
@@ -222,7 +223,7 @@ impl ThreadSync {
         }
     }
 
-    /// Learns what other threads have told of their own past and of others'.
+    /// Adds the knowledge that other threads have passed on.
     fn learn_from(&self, thread: &Thread, told: &Arc<History>) {
         let sync = &thread.block().check.sync;
         for clock in own_clocks(thread, told) {
@@ -233,12 +234,12 @@ impl ThreadSync {
         self.learn(sync, Some(told));
     }
 
-    /// Adds what the thread knows and has done to what a barrier passes on.
+    /// Adds the thread's knowledge and accesses to the knowledge that a barrier passes on.
     pub fn release_into(&self, thread: &Thread, before: Option<Released>) -> Released {
         let block = &thread.block().check.sync;
         let mut released = before.unwrap_or_default();
         if released.floor != block.floor.get() {
-            // What was known under an earlier floor is below this one.
+            // All knowledge under an earlier floor is below this one.
             released.floor = block.floor.get();
             released.clock = None;
         }
@@ -248,7 +249,7 @@ impl ThreadSync {
         released
     }
 
-    /// What the thread can make known now.
+    /// The knowledge that the thread can publish now.
     fn publication(&self, thread: &Thread, scope: Scope) -> Publication {
         let block = &thread.block().check.sync;
         let mut clock = self.clock(block);
@@ -259,7 +260,7 @@ impl ThreadSync {
     }
 }
 
-/// Compares earlier accesses with what the present thread knows.
+/// Compares earlier accesses with the knowledge of the present thread.
 pub(crate) struct View<'t> {
     pub thread: &'t Thread,
     pub block: &'t Block,
@@ -298,7 +299,7 @@ impl View<'_> {
         self.any_history(|history| history.has_completed(operation))
     }
 
-    /// Whether something holds of what the thread or its whole block knows of others.
+    /// Whether `holds` is true of the thread's or its whole block's knowledge of other blocks.
     fn any_history(&self, holds: impl Fn(&History) -> bool) -> bool {
         let known = self.thread.check.sync.known.borrow();
         known.history.as_ref().is_some_and(|history| holds(history))
@@ -312,7 +313,7 @@ impl View<'_> {
     }
 }
 
-/// The threads in `slots`, all of one block, have met; `released` comes from those that did not wait.
+/// Synchronises the threads in `slots`, all of one block. `released` comes from threads that did not wait.
 pub(crate) fn synchronise(thread: &Thread, slots: &[u32], released: Option<Released>) {
     let block = thread.block();
     let group = thread.group();
@@ -337,7 +338,7 @@ pub(crate) fn synchronise(thread: &Thread, slots: &[u32], released: Option<Relea
     }
 }
 
-/// All threads of a block have met.
+/// Synchronises all threads of a block.
 fn synchronise_block(group: &Group<'_>, block: &Block, slots: &[u32]) {
     let sync = &block.check.sync;
     sync.raise_floor();
@@ -352,14 +353,14 @@ fn synchronise_block(group: &Group<'_>, block: &Block, slots: &[u32]) {
         }
     }
     if let Some(scope) = sync.fence.take() {
-        // A fence by any thread before the barrier counts for all after it: kernels often fence in every thread
-        // and let one of them tell the other blocks.
+        // A fence by any thread before the barrier counts for all threads after it: kernels often fence in
+        // every thread and let one thread signal the other blocks.
         let own = Seen { floor: sync.floor.get(), clock: None, wide: scope > Scope::Block };
         sync.fenced.replace(Some(Publication { own, history: sync.history.borrow().clone() }));
     }
 }
 
-/// All threads of the grid have met.
+/// Synchronises all threads of the grid.
 pub(crate) fn synchronise_grid(group: &Group<'_>) {
     let mut history = None;
     for thread in &group.threads {
@@ -378,7 +379,7 @@ pub(crate) fn synchronise_grid(group: &Group<'_>) {
     }
 }
 
-/// The thread has carried out a fence.
+/// Records that the thread has carried out a fence.
 pub(crate) fn fence(thread: &Thread, scope: Scope) {
     let sync = &thread.block().check.sync;
     let publication = thread.check.sync.publication(thread, scope);
@@ -386,9 +387,9 @@ pub(crate) fn fence(thread: &Thread, scope: Scope) {
     sync.fence.set(sync.fence.get().max(Some(scope)));
 }
 
-/// The thread carries out an atomic operation at `address`. It makes known what its order or an earlier fence allows,
-/// and learns what others have made known there, whatever its order: being strict about missing acquire fences would
-/// report kernels that are right on every GPU.
+/// The thread carries out an atomic operation at `address`. It publishes the knowledge that its order or an
+/// earlier fence allows. It learns the knowledge that others have published there, with any order: a strict
+/// rule for missing acquire fences would report kernels that are correct on every GPU.
 pub(crate) fn atomic_order(thread: &Thread, address: usize, order: Ordering, scope: Scope, is_shared: bool) {
     let block = thread.block();
     let publications = publications(thread, order, scope);
@@ -432,7 +433,7 @@ fn exchange(
     }
 }
 
-/// The thread has carried out a proxy fence: what it knows is now visible to the async proxy.
+/// Records a proxy fence of the thread: the accesses that it knows of are now visible to the async proxy.
 pub(crate) fn proxy_fence(thread: &Thread) {
     let block = thread.block();
     let sync = &thread.check.sync;
@@ -442,7 +443,7 @@ pub(crate) fn proxy_fence(thread: &Thread) {
     sync.learn(&block.check.sync, Some(&history));
 }
 
-/// The thread has waited for the first `turns` turns of an agent.
+/// Records that the thread has waited for the first `turns` turns of an agent.
 pub(crate) fn completed(thread: &Thread, agent: Agent, turns: u32) {
     let mut told = Released::default();
     told.complete(agent, turns);
@@ -458,12 +459,12 @@ pub(crate) fn knows_of(thread: &Thread, block: &Block) -> bool {
         || knows(thread.block().check.sync.history.borrow().as_ref())
 }
 
-/// What the threads of a cluster make known at its barrier.
+/// The knowledge that the threads of a cluster publish at its barrier.
 #[derive(Default)]
 pub(crate) struct ClusterRelease(Option<Arc<History>>);
 
 impl History {
-    /// What a thread of another block makes known.
+    /// Adds the knowledge that a thread of another block publishes.
     fn add_published(&mut self, thread: &Thread, told: Publication) {
         if let Some(more) = told.history {
             self.join(&more);
@@ -471,7 +472,8 @@ impl History {
         self.add(thread.block().number.get(), told.own);
     }
 
-    /// What a relaxed arrival makes known: what the thread's last fence covers, and that its block runs.
+    /// Adds the knowledge that a relaxed arrival publishes: what the thread's last fence covers, and that its
+    /// block runs.
     fn add_relaxed(&mut self, thread: &Thread) {
         let fenced = thread.check.sync.fenced.borrow().clone().filter(|publication| publication.own.wide);
         match fenced {
@@ -482,7 +484,7 @@ impl History {
 }
 
 impl ClusterRelease {
-    /// Adds what the thread knows and has done; without `release`, only what its last fence covers.
+    /// Adds the thread's knowledge and accesses; without `release`, only those that its last fence covers.
     pub fn add(&mut self, thread: &Thread, release: bool) {
         let history = Arc::make_mut(self.0.get_or_insert_default());
         if release {
@@ -492,7 +494,7 @@ impl ClusterRelease {
         }
     }
 
-    /// The thread learns it.
+    /// Gives this knowledge to the thread.
     pub fn acquire(&self, thread: &Thread) {
         if let Some(history) = &self.0 {
             thread.check.sync.learn_from(thread, history);

@@ -1,4 +1,4 @@
-//! Count of threads that have arrived at a barrier, and who of them waits.
+//! The threads that have arrived at a barrier, and those that wait there.
 
 use std::cell::{Cell, RefCell};
 
@@ -7,17 +7,17 @@ use crate::check::Released;
 /// State of one barrier. Free when `expected` is 0.
 #[derive(Default)]
 pub(crate) struct Barrier {
-    /// Arrivals that complete it.
+    /// The number of arrivals that complete it.
     pub expected: Cell<u32>,
     /// Arrivals so far.
     pub arrived: Cell<u32>,
     /// Arrivals that came with a true predicate.
     pub trues: Cell<u32>,
-    /// What arriving threads ask for; all must ask for the same.
+    /// The operation that arriving threads ask for; all must ask for the same.
     pub operation: Cell<Option<&'static str>>,
     /// Slots of the threads that wait.
     pub waiters: RefCell<Vec<u32>>,
-    /// What threads that arrived without waiting have made known.
+    /// The knowledge published by threads that arrived without waiting.
     pub released: RefCell<Option<Released>>,
 }
 

@@ -39,8 +39,9 @@ pub(crate) fn set_current(thread: *const Thread) {
 /// The simulated thread that is running.
 #[inline]
 pub(crate) fn try_current() -> Option<&'static Thread> {
-    // SAFETY: the scheduler sets the pointer to a thread of its group right before it runs that thread and clears
-    // it afterwards; the group outlives the run, and callers keep the reference only while the thread runs.
+    // SAFETY: the scheduler sets the pointer to a thread of its group right before it runs that thread and
+    // clears it afterwards; the group outlives the run, and callers keep the reference only while the thread
+    // runs.
     unsafe { CURRENT.get().as_ref() }
 }
 
@@ -61,7 +62,7 @@ impl Drop for Muted {
     }
 }
 
-/// The simulated thread that is running, or a panic that names `function`.
+/// The simulated thread that is running. Without one, panics with a message that names `function`.
 #[inline]
 #[track_caller]
 pub(crate) fn current(function: &str) -> &'static Thread {
@@ -80,10 +81,10 @@ fn outside(function: &str) -> ! {
     )
 }
 
-/// What a simulated thread is waiting for.
+/// The event that a simulated thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Nothing: it runs or is ready to.
+    /// None: it runs or is ready to run.
     Nothing,
     /// A barrier of its block.
     Barrier { id: u32, expected: u32 },
@@ -97,11 +98,11 @@ pub(crate) enum Wait {
     Grid,
     /// All threads of the cluster.
     Cluster,
-    /// A phase of an mbarrier of its block; with `gives_up`, only for as long as others can go on.
+    /// A phase of an mbarrier of its block; with `gives_up`, only while other threads can go on.
     Mbarrier { offset: u32, parity: u32, gives_up: bool },
     /// Its own bulk groups, all but the latest `pending`.
     BulkGroups { pending: u32 },
-    /// Nothing any more.
+    /// None: the thread has ended.
     Exited,
 }
 
@@ -130,10 +131,10 @@ pub(crate) struct Thread {
     pub wait_site: Cell<RawSite>,
     /// Result of the operation that it waited for: a barrier reduction or an active mask.
     pub answer: Cell<u32>,
-    /// Atomic operations since it last gave way.
+    /// The number of atomic operations since it last yielded.
     pub spins: Cell<u32>,
     pub panicked: RefCell<Option<Panicked>>,
-    /// It stopped for good at a fault of its own.
+    /// Whether it stopped for good at its own fault.
     pub failed: Cell<bool>,
     pub copies: RefCell<CopyQueue>,
     pub products: Progress,
@@ -219,7 +220,8 @@ impl Thread {
 
     #[inline]
     pub fn group(&self) -> &Group<'static> {
-        // SAFETY: `Group::run` points every thread at its group before it runs any, and the group outlives them.
+        // SAFETY: `Group::run` points every thread at its group before it runs any, and the group outlives
+        // them.
         unsafe { &*self.group.get() }
     }
 
@@ -251,7 +253,7 @@ impl Thread {
         (low..high).contains(&address)
     }
 
-    /// Readies the thread for its next block.
+    /// Prepares the thread for its next block.
     pub fn reset(&self) {
         self.wait.set(Wait::Nothing);
         self.spins.set(0);
@@ -264,7 +266,7 @@ impl Thread {
         self.check.reset();
     }
 
-    /// Gives way until somebody calls [`Group::wake`].
+    /// Suspends the thread until [`Group::wake`].
     #[inline]
     pub fn wait_for(&self, wait: Wait, location: &'static Location<'static>) {
         self.wait.set(wait);
@@ -272,7 +274,7 @@ impl Thread {
         self.suspend();
     }
 
-    /// Gives way to the other threads that are ready.
+    /// Yields to the other threads that are ready.
     pub fn give_way(&self, site: RawSite) {
         self.spins.set(0);
         self.wait_site.set(site);
@@ -285,8 +287,8 @@ impl Thread {
     #[inline]
     fn suspend(&self) {
         self.group().suspended.set(self.slot);
-        // SAFETY: the coroutine body that runs this thread set the pointer to its own yielder, which lives as long
-        // as the body does; this code runs on that coroutine.
+        // SAFETY: the coroutine body that runs this thread set the pointer to its own yielder, which lives as
+        // long as the body does; this code runs on that coroutine.
         unsafe { (*self.suspender.get()).suspend(()) };
     }
 
@@ -310,13 +312,13 @@ impl Thread {
         self.failed.set(true);
         self.wait_site.set(site);
         loop {
-            // Never resumed. The scheduler may unwind it from outside, unless the fault comes from a load/store
-            // callback: the code that calls those has no landing pads for them.
+            // Never resumed. The scheduler may unwind it from outside, unless the fault comes from a
+            // load/store callback: the code that calls those has no landing pads for them.
             self.suspend();
         }
     }
 
-    /// Records a fault of this thread, or what probably led to it.
+    /// Records a fault of this thread, or the suspicion that probably explains it.
     pub fn raise(&self, fault: RawFault) {
         let suspicion = self.block().check.suspicion.take().filter(|_| !fault.fault.kind.is_race());
         self.group().raise(suspicion.unwrap_or(fault));

@@ -1,4 +1,4 @@
-//! Faults that the scheduler finds: nobody can run any more, or everybody only spins.
+//! Faults that the scheduler finds: no thread can run any more, or all threads only spin.
 
 use std::time::Duration;
 

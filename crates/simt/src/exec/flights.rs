@@ -1,11 +1,11 @@
-//! Asynchronous operations under way. Each waits among the threads that are ready for its turn to arrive, so that the
-//! seed decides when it does.
+//! Asynchronous operations under way. Each one waits in the queue of ready threads until it is its turn to
+//! arrive, so the seed decides the moment.
 
 use std::cell::RefCell;
 
 use super::group::Group;
 
-/// What an operation does when it arrives. It runs outside every simulated thread.
+/// The action of an operation when it arrives. It runs outside every simulated thread.
 pub(crate) type Landing = Box<dyn FnOnce(&Group<'_>)>;
 
 /// Operations under way, by number.

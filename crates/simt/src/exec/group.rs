@@ -191,7 +191,8 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Begins an asynchronous operation: `landing` is carried out at some time, before or after what any thread does.
+    /// Begins an asynchronous operation: `landing` runs at some later time, in any order with the actions of
+    /// threads.
     pub fn take_off(&self, landing: Landing) {
         let number = self.flights.add(landing);
         self.ready.borrow_mut().push(self.threads.len() as u32 + number);
@@ -204,7 +205,8 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Wakes threads whose waits do not last for ever, unless that has been tried in vain; whether there were any.
+    /// Wakes threads whose waits can give up, unless that was already tried in vain. Returns whether there
+    /// were any.
     fn give_up_waits(&self) -> bool {
         const TRIES: u32 = 4;
         let gives_up = |thread: &&Thread| matches!(thread.wait.get(), Wait::Mbarrier { gives_up: true, .. });
@@ -258,7 +260,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// What happens when a thread has run its kernel.
+    /// Ends a thread that has run its kernel.
     fn end(&self, thread: &Thread) {
         crate::async_copy::finish(thread);
         crate::bulk::finish(thread);
@@ -297,7 +299,7 @@ impl<'a> Group<'a> {
         self.fault.borrow_mut().get_or_insert_with(|| Box::new(fault));
     }
 
-    /// Turns what blocks are suspected of into faults.
+    /// Turns the suspicions of blocks into faults.
     fn raise_suspicions(&self) {
         self.blocks
             .iter()
@@ -318,20 +320,20 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Lets go of threads that a fault left half-way.
+    /// Discards threads that a fault left unfinished.
     fn abandon(&self) {
         for thread in &self.threads {
             let Some(mut routine) = thread.routine.take() else { continue };
             if !self.launch.unwinds {
-                // SAFETY: what lives on the stack is leaked. `launch`'s contract says that nothing relies on its
-                // destructors.
+                // SAFETY: the values on the stack are leaked. `launch`'s contract says that nothing relies on
+                // its destructors.
                 unsafe { routine.force_reset() };
             } else if !thread.wait_site.get().is_return_address() {
                 // No thread is current, so destructors run outside of the simulation.
                 routine.force_unwind();
             } else if thread.failed.get() {
-                // The access itself broke the contract of the unsafe code around it. The stack is leaked with its
-                // values, so that a pinned one keeps its place.
+                // The access itself broke the contract of the unsafe code around it. The stack is leaked with
+                // its values, so that pinned values stay in place.
                 std::mem::forget(routine);
                 continue;
             } else {
@@ -343,7 +345,8 @@ impl<'a> Group<'a> {
         self.flights.clear();
     }
 
-    /// Ends the process: a thread can neither go on nor unwind, and safe code may have lent what it holds.
+    /// Ends the process: a thread can neither continue nor unwind, and safe code may have lent out its
+    /// values.
     #[cold]
     fn abort_at(&self, thread: &Thread) -> ! {
         if let Some(fault) = self.fault.take() {

@@ -1,4 +1,4 @@
-//! Launches: validation, spreading groups of blocks over workers, first fault wins.
+//! Launches: validates them, spreads groups of blocks over workers, and reports the first fault.
 
 pub(crate) mod barrier;
 pub(crate) mod context;
@@ -34,7 +34,7 @@ pub(crate) struct Launch<'a> {
     pub options: Options,
     pub body: &'a (dyn Fn() + Sync),
     pub check: Option<LaunchCheck>,
-    /// Whether a fault runs the destructors of what its threads hold; else that is leaked.
+    /// Whether a fault runs the destructors of its threads' values; else the values are leaked.
     unwinds: bool,
     progress: Progress,
     /// Blocks that are scheduled together: one, a cluster, or the grid.
@@ -44,11 +44,11 @@ pub(crate) struct Launch<'a> {
 /// Runs `entry` once per thread of `config`.
 ///
 /// # Safety
-/// `params` points to `entry.params.len()` pointers, each to a readable value of that parameter's type, and the
-/// kernel's own safety contract holds for them.
+/// `params` points to `entry.params.len()` pointers, each to a readable value of that parameter's type, and
+/// the kernel's own safety contract holds for them.
 ///
-/// A fault abandons the stacks of threads that have not ended. So the kernel does not rely on the destructors of its
-/// local values: it lends them to no other OS thread ([`std::thread::scope`]), and pins none of them.
+/// A fault abandons the stacks of threads that have not ended. So the kernel does not rely on the destructors
+/// of its local values: it lends them to no other OS thread ([`std::thread::scope`]), and pins none of them.
 ///
 /// # Errors
 /// The first fault found.
@@ -75,10 +75,11 @@ pub unsafe fn launch(
 
 /// Runs a closure once per thread of `config`, as if it were a kernel.
 ///
-/// After a fault the simulated threads that have not ended unwind: the destructors of their values run, outside of the
-/// simulation. Two kinds of threads cannot unwind, since they stopped at a plain load or store that the compiler
-/// instrumented. The values of a thread that faulted there are leaked, with their stack. If another thread polls there,
-/// its values may be lent out for ever, so the process prints the fault and aborts.
+/// After a fault the simulated threads that have not ended unwind: the destructors of their values run,
+/// outside of the simulation. Two kinds of threads cannot unwind, since they stopped at a plain load or store
+/// that the compiler instrumented. The values of a thread that faulted there are leaked, with their stack. If
+/// another thread polls there, its values may be lent out for ever, so the process prints the fault and
+/// aborts.
 ///
 /// In a program compiled with `panic = "abort"` a fault aborts.
 ///
@@ -111,7 +112,7 @@ fn start(
     Launch { kernel, config: *config, options, body, check, unwinds, progress, blocks_per_group }.run_groups()
 }
 
-/// What the executor itself cannot do, whatever the launch.
+/// Checks the conditions that do not depend on the kernel: the caller and the options.
 fn validate_host(options: &Options) -> Result<(), String> {
     if context::try_current().is_some() {
         return Err("a simulated thread cannot launch: launch from the host, after this launch".into());
@@ -227,7 +228,8 @@ impl Launch<'_> {
         queue.add(&stats);
     }
 
-    /// Index of block `number` in the grid. Blocks of a cluster or cooperative group have consecutive numbers.
+    /// Index of block `number` in the grid. Blocks of a cluster or cooperative group have consecutive
+    /// numbers.
     pub fn block_index(&self, number: u64) -> [u32; 3] {
         let cluster = self.config.cluster;
         let cluster_grid: [u32; 3] = std::array::from_fn(|axis| self.config.grid[axis] / cluster[axis]);
@@ -244,11 +246,11 @@ pub(crate) fn unflatten(n: u64, dims: [u32; 3]) -> [u32; 3] {
     [(n % x) as u32, (n / x % y) as u32, (n / (x * y)) as u32]
 }
 
-/// Groups still to run, and what came of those that did.
+/// The groups still to run, and the results of the others.
 struct Queue {
     order: Permutation,
     next: AtomicU64,
-    /// Turn of the earliest failure, so that the same seed tells the same fault whichever worker is faster.
+    /// Turn of the earliest failure, so that the same seed reports the same fault whichever worker is faster.
     failed_turn: AtomicU64,
     fault: Mutex<Option<Box<Fault>>>,
     stats: Mutex<LaunchStats>,
@@ -278,7 +280,7 @@ impl Queue {
         if earlier {
             self.failed_turn.store(turn, Ordering::Relaxed);
         }
-        // Who waits for a block that has failed hangs: that is no fault of its own.
+        // A group that waits for a failed block hangs: that is not its own fault.
         let hangs = |fault: &Fault| fault.kind == FaultKind::Livelock;
         let replaces = match first.as_deref() {
             Some(known) if hangs(known) != hangs(&fault.fault) => hangs(known),

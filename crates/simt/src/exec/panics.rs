@@ -6,7 +6,7 @@ use std::sync::Once;
 use super::context::{self, Panicked};
 use crate::Site;
 
-/// Puts a hook in front of the program's panic hook that is quiet inside simulated threads.
+/// Puts a hook in front of the program's panic hook. It prints nothing inside simulated threads.
 pub(super) fn install_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

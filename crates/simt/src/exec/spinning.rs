@@ -1,28 +1,30 @@
 //! Watches for launches in which threads do nothing but spin.
 //!
-//! A thread that spins may wait for one of another group, which computes on another worker, or whose worker waits for a processor. So a group
-//! is judged only when every group that runs has come by and done nothing but spin since any of them did something else. Atomics count as spinning,
-//! whatever they are for: so when the time is up every group has to come by once more, which one that computes by now does not.
+//! A thread that spins may wait for a thread of another group. That group may compute on another worker, or
+//! its worker may wait for a processor. So a launch counts as hung only when every running group has reported
+//! here, and all have only spun since any of them did something else. All atomics count as spinning, whatever
+//! their purpose. So when the time is up, every group has to report once more: a group that computes by then
+//! does not.
 
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What the groups of a launch do that run now.
+/// The state of the running groups of a launch.
 #[derive(Default)]
 pub(super) struct Progress(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// Groups that run.
+    /// The number of groups that run.
     running: usize,
-    /// Grows with what groups do beside spinning, as far as it is noticed.
+    /// Grows each time a group is seen to do something other than spin.
     epoch: u64,
-    /// Groups that have only spun in this epoch.
+    /// The number of groups that have only spun in this epoch.
     idle: usize,
-    /// Since when that has been all of them.
+    /// The time since which all groups have only spun.
     since: Option<Instant>,
-    /// Is the time up, so that groups have to come by once more?
+    /// Whether the time is up, so that groups have to report once more.
     again: bool,
 }
 
@@ -34,7 +36,7 @@ impl State {
         self.again = false;
     }
 
-    /// For how long all groups have only spun, once they have come by again after `limit`.
+    /// The time for which all groups have only spun, once they have reported again after `limit`.
     fn hung_for(&mut self, limit: Duration) -> Option<Duration> {
         if self.idle < self.running {
             return None;
@@ -55,14 +57,14 @@ impl Progress {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A group begins to run.
+    /// Counts a group that begins to run.
     pub fn begin(&self) {
         let mut state = self.state();
         state.running += 1;
         state.advance();
     }
 
-    /// A group has run.
+    /// Removes a group that has run.
     pub fn end(&self) {
         let mut state = self.state();
         state.running -= 1;
@@ -70,21 +72,22 @@ impl Progress {
     }
 }
 
-/// What one group does.
+/// The state of one group.
 #[derive(Default)]
 pub(super) struct Spinning {
     turns: Cell<u32>,
-    /// How often waits have given up.
+    /// The number of waits that have given up.
     pub timeouts: Cell<u32>,
     /// The epoch in which the group was counted as idle, if it has only spun since.
     idle_in: Cell<Option<u64>>,
 }
 
 impl Spinning {
-    /// Every so many turns the group is counted and the clock read.
+    /// The number of turns after which the group is counted and the clock read.
     const STRIDE: u32 = 1 << 8;
 
-    /// Counts a turn that a thread spent spinning. For how long nobody has done anything else, if that is more than `limit`.
+    /// Counts a turn that a thread spent spinning. Returns the time for which all groups have only spun, if
+    /// it is more than `limit`.
     pub fn turn(&self, progress: &Progress, limit: Duration) -> Option<Duration> {
         let turns = self.turns.get().wrapping_add(1);
         self.turns.set(turns);
@@ -94,7 +97,7 @@ impl Spinning {
         std::thread::yield_now();
         let mut state = progress.state();
         if self.idle_in.get().is_none() {
-            // What it did before may have been what others wait for, and they have not looked yet.
+            // Other groups may wait for its earlier work and may not have looked yet.
             state.advance();
         }
         if self.idle_in.replace(Some(state.epoch)) != Some(state.epoch) {
@@ -103,7 +106,7 @@ impl Spinning {
         state.hung_for(limit)
     }
 
-    /// The group does something else.
+    /// Records that the group does something other than spin.
     pub fn stop(&self, progress: &Progress) {
         self.turns.set(0);
         self.timeouts.set(0);

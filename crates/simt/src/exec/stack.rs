@@ -1,10 +1,11 @@
-//! Pool of coroutine stacks. Fresh stacks cost a system call and page faults each; pooled ones nothing.
+//! Pool of coroutine stacks. Each fresh stack costs a system call and page faults; a pooled one costs
+//! nothing.
 
 use std::cell::RefCell;
 
 use corosensei::stack::{DefaultStack, Stack};
 
-/// Stacks kept for later launches, an OS thread.
+/// The number of stacks that each OS thread keeps for later launches.
 const KEPT: usize = 2048;
 
 thread_local! {

@@ -1,4 +1,4 @@
-//! The state of an mbarrier, and what the checker knows of it.
+//! The state of an mbarrier, and the checker's state for it.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -10,7 +10,7 @@ use crate::exec::context::Thread;
 use crate::fault::FaultKind;
 use crate::site::RawSite;
 
-/// Largest count of arrivals, and of bytes that are outstanding, either way.
+/// Largest count of arrivals, and of outstanding bytes, positive or negative.
 pub(super) const LIMIT: i64 = (1 << 20) - 1;
 
 /// The mbarriers of a block, by offset in shared memory.
@@ -34,19 +34,19 @@ pub(super) struct Mbarrier {
     pub(super) check: MbarrierCheck,
 }
 
-/// What the checker knows of an mbarrier.
+/// The checker's state for an mbarrier.
 #[derive(Default)]
 pub(super) struct MbarrierCheck {
     pub(super) init: Stamp,
     /// Whether a fence has made the initialisation visible to the async proxy and the cluster.
     pub(super) is_fenced: bool,
-    /// What the arrivals of the present phase make known.
+    /// The knowledge that the arrivals of the present phase publish.
     pub(super) open: Released,
-    /// What those of completed phases have.
+    /// The knowledge that the arrivals of completed phases have published.
     pub(super) done: Released,
     /// Copies under way that will complete here.
     pub(super) in_flight: u32,
-    /// The phase and origin of the latest copy that has arrived and that no thread which has ended knew of.
+    /// The phase and origin of the latest copy that has arrived, and that no ended thread knew of.
     pub(super) unseen: Option<(u32, RawSite)>,
     /// Where the latest copy was begun.
     pub(super) latest: Option<RawSite>,
@@ -54,15 +54,15 @@ pub(super) struct MbarrierCheck {
     pub(super) expected_at: RawSite,
 }
 
-/// What an arrival makes known to another block.
+/// The knowledge that an arrival publishes to another block.
 #[derive(Clone, Copy)]
 pub(super) enum Told {
     Everything,
-    /// Which asynchronous operations the thread has waited for.
+    /// The asynchronous operations that the thread has waited for.
     Asynchronous,
 }
 
-/// What is wrong with a use of an mbarrier.
+/// The fault of a use of an mbarrier.
 pub(super) type Problem = (FaultKind, String);
 
 impl Mbarrier {
@@ -80,7 +80,7 @@ impl Mbarrier {
         Ok(())
     }
 
-    /// `bytes` more are expected, or with a negative number have arrived.
+    /// Expects `bytes` more; a negative number means that bytes have arrived.
     pub(super) fn expect(&mut self, bytes: i64) -> Result<(), Problem> {
         self.bytes += bytes;
         if self.bytes.abs() > LIMIT {
@@ -90,7 +90,7 @@ impl Mbarrier {
         Ok(())
     }
 
-    /// `bytes` more are expected, as the program says at `location`.
+    /// Expects `bytes` more, for the program's call at `location`.
     pub(super) fn expect_at(
         &mut self,
         bytes: u32,
@@ -102,7 +102,7 @@ impl Mbarrier {
         self.expect(bytes.into())
     }
 
-    /// Ends the phase if it lacks nothing; the threads to wake.
+    /// Ends the phase if it is complete. Returns the threads to wake.
     pub(super) fn advance(&mut self, agent: Agent) -> Vec<u32> {
         if self.pending != 0 || self.bytes != 0 {
             return Vec::new();
@@ -127,7 +127,7 @@ impl Mbarrier {
 }
 
 impl MbarrierCheck {
-    /// Adds what the thread makes known to the present phase.
+    /// Adds the knowledge that the thread publishes to the present phase.
     pub(super) fn release(&mut self, thread: &Thread, target: &Target<'_>, to_other_blocks: Told) {
         if std::ptr::eq(target.block, thread.block()) {
             let open = std::mem::take(&mut self.open);
@@ -141,11 +141,11 @@ impl MbarrierCheck {
     }
 }
 
-/// What an mbarrier may not be left with when its block ends.
+/// Pending copies or bytes that an mbarrier must not have when its block ends.
 pub(super) enum Left {
-    /// One that nobody has waited for, by where it was begun.
+    /// A copy that no thread has waited for, and the place where it was begun.
     Copy(RawSite),
-    /// Where they were expected last, and the state in words.
+    /// Expected bytes: the place of the last expectation, and the state in words.
     Bytes(RawSite, String),
 }
 

@@ -1,10 +1,10 @@
-//! What copies do to single elements: fill, and conversion on the way to shared memory.
+//! Operations of copies on single elements: fill, and conversion on the way to shared memory.
 
 use num::{Rounding, tf32_from_f32};
 
 use crate::tensor_map::{DataType, Description, OobFill};
 
-/// What elements outside the tensor become; `None` for zeros.
+/// The value of elements outside the tensor; `None` for zeros.
 pub(super) fn fill(map: &Description) -> Option<&'static [u8]> {
     const NAN_16: [u8; 2] = 0x7fff_u16.to_le_bytes();
     const NAN_32: [u8; 4] = 0x7fff_ffff_u32.to_le_bytes();
@@ -20,7 +20,7 @@ pub(super) fn fill(map: &Description) -> Option<&'static [u8]> {
     }
 }
 
-/// Changes elements as the data type says: rounds to TF32, flushes subnormal numbers.
+/// Converts elements as the data type requires: rounds to TF32, flushes subnormal numbers.
 pub(super) fn convert(data_type: DataType, bytes: &mut [u8]) {
     let (flushes, rounds) = match data_type {
         DataType::F32Ftz => (true, false),

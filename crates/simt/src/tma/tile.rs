@@ -1,4 +1,4 @@
-//! One box of a tensor: which bytes it is in global memory, and where they go in shared memory.
+//! One box of a tensor: its bytes in global memory, and their places in shared memory.
 
 use super::element;
 use crate::reduction::Combine;
@@ -30,7 +30,7 @@ impl Tile {
         Self { map, start, width }
     }
 
-    /// As stores see it: the tensor ends behind the last unit of `unit` bytes that it has a part of.
+    /// The box for stores: the tensor ends after the last unit of `unit` bytes that it has a part of.
     pub fn in_whole_units(mut self, unit: usize) -> Self {
         self.width = self.map.dims[0].next_multiple_of((unit / self.map.data_type.bytes()) as u64) as i64;
         self
@@ -86,7 +86,7 @@ impl Tile {
         }
     }
 
-    /// The box as it is in global memory, filled where that has no elements, rows without gaps.
+    /// The box as it is in global memory, with fill for elements outside the tensor, and rows without gaps.
     ///
     /// # Safety
     /// The elements of the tensor in the box are readable.
@@ -107,18 +107,19 @@ impl Tile {
         plain
     }
 
-    /// Puts a box where it belongs in the arena that begins at `base`, at shared address `offset`.
+    /// Writes a box to shared address `offset` of the arena that begins at `base`.
     ///
     /// # Safety
     /// The box at `offset` lies in the arena.
     pub unsafe fn write_shared(&self, plain: &[u8], base: *mut u8, offset: u32) {
         self.pieces(plain.len(), offset).for_each(|(at, shared, bytes)| {
-            // SAFETY: a swizzle changes places within the box's rows of 128 bytes, which are in the arena with it.
+            // SAFETY: a swizzle changes places within the box's rows of 128 bytes, which are in the arena
+            // with it.
             unsafe { std::ptr::copy_nonoverlapping(plain[at..].as_ptr(), base.add(shared), bytes) };
         });
     }
 
-    /// Takes a box from where it is in the arena.
+    /// Reads a box from the arena.
     ///
     /// # Safety
     /// As [`Tile::write_shared`].
@@ -141,7 +142,7 @@ impl Tile {
         })
     }
 
-    /// Writes the elements of a box that the tensor has, or combines them with those there.
+    /// Writes the elements of a box that lie in the tensor, or combines them with the tensor's.
     ///
     /// # Safety
     /// The elements of the tensor in the box are writable.

@@ -1,8 +1,9 @@
 //! Products by a warpgroup: `wgmma.mma_async`, with its fences and groups.
 //!
-//! The last of the 128 threads to come computes the product for all, so the results are there at once; what hardware does
-//! while the product is in flight is checked, not imitated: until the group has been waited for, nobody may write the operands
-//! in shared memory, and a kernel may not end. That a kernel reads its accumulators too early cannot be seen here.
+//! The last of the 128 threads to arrive computes the product for all, so the results are there at once. The
+//! executor does not imitate a product in flight, but checks its rules: until the group has been waited for,
+//! no thread may write the operands in shared memory, and the kernel may not end. It cannot detect that a
+//! kernel reads its accumulators too early.
 
 mod product;
 
@@ -22,10 +23,10 @@ use product::{M, ROW_BYTES, Row, Scratch, Share};
 
 /// Threads of a warpgroup.
 pub(crate) const THREADS: u32 = 128;
-/// Columns of B come in as many.
+/// The number of columns of B is a multiple of this.
 const N_STEP: usize = 8;
 const MAX_N: usize = 256;
-/// Bytes that an operand is read in.
+/// Operands are read in pieces of this many bytes.
 const PIECE: usize = 16;
 
 /// Type of an operand's elements.
@@ -82,7 +83,7 @@ pub enum Left {
     Registers([u32; 4]),
 }
 
-/// What all threads of a warpgroup must agree on.
+/// The parameters that all threads of a warpgroup must agree on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Instruction {
     formats: [Format; 2],
@@ -97,7 +98,7 @@ struct Instruction {
 #[derive(Default)]
 struct Gathering {
     instruction: Option<(Instruction, &'static Location<'static>)>,
-    /// By rank in the warpgroup; `None` has not come.
+    /// By rank in the warpgroup; `None` for a thread that has not arrived.
     shares: Vec<Option<Share>>,
     arrived: u32,
 }
@@ -119,7 +120,7 @@ impl Warpgroup {
         self.gathering.borrow_mut().clear();
     }
 
-    /// Threads that have come for a product.
+    /// The number of threads that have arrived for a product.
     pub fn arrived(&self) -> u32 {
         self.gathering.borrow().arrived
     }
@@ -134,7 +135,7 @@ impl Gathering {
     }
 }
 
-/// How far a thread is with its products. Threads of a warpgroup agree whenever they begin another.
+/// The progress of a thread with its products. Threads of a warpgroup agree whenever they begin another.
 #[derive(Default)]
 pub(crate) struct Progress {
     /// Whether it has called [`fence`].
@@ -147,7 +148,7 @@ pub(crate) struct Progress {
     complete: Cell<u32>,
     /// Line of its latest product.
     latest: Cell<RawSite>,
-    /// What the latest product since the last [`fence`] left in the accumulators, and where they are.
+    /// The address of the accumulators, and their values after the latest product since the last [`fence`].
     result: RefCell<(usize, Vec<u32>)>,
 }
 
@@ -174,7 +175,7 @@ impl Progress {
         result.1.extend_from_slice(unsafe { std::slice::from_raw_parts(acc.cast::<u32>(), len) });
     }
 
-    /// Whether these are the accumulators of the latest product, and hold something else than it left there.
+    /// Whether these are the accumulators of the latest product, with other values than it left there.
     fn has_changed(&self, acc: &[f32]) -> bool {
         let result = self.result.borrow();
         result.0 == acc.as_ptr() as usize
@@ -185,9 +186,9 @@ impl Progress {
 
 const MMA: &str = "wgmma.mma_async";
 
-/// `acc = A B + acc`, or `A B` when `scale_d` is false: A is 64 rows, B as many columns as `acc` has elements twice, k is 32
-/// bytes. All 128 threads of a warpgroup call it together. `acc[4 j + 2 r + c]` is row `g + 8 r` of the warp's 16,
-/// column `8 j + 2 t + c`, where `g = lane / 4` and `t = lane % 4`.
+/// `acc = A B + acc`, or `A B` when `scale_d` is false: A has 64 rows, B has twice as many columns as `acc`
+/// has elements, and k is 32 bytes. All 128 threads of a warpgroup call it together. `acc[4 j + 2 r + c]` is
+/// row `g + 8 r` of the warp's 16, column `8 j + 2 t + c`, where `g = lane / 4` and `t = lane % 4`.
 #[track_caller]
 #[inline(never)]
 pub fn mma(acc: &mut [f32], formats: [Format; 2], a: Left, b: Shared, scale_d: bool) {
@@ -217,7 +218,7 @@ pub fn mma(acc: &mut [f32], formats: [Format; 2], a: Left, b: Shared, scale_d: b
     (first..first + THREADS).filter(|&slot| slot != thread.slot).for_each(|slot| thread.group().wake(slot));
 }
 
-/// Lets the products that follow see the registers as they are (`wgmma.fence`).
+/// Makes the present registers visible to the products that follow (`wgmma.fence`).
 #[track_caller]
 #[inline(never)]
 pub fn fence() {
@@ -227,7 +228,7 @@ pub fn fence() {
     thread.products.forget_result();
 }
 
-/// Makes the products since the last call a group (`wgmma.commit_group`).
+/// Commits the products since the last call as a group (`wgmma.commit_group`).
 #[track_caller]
 #[inline(never)]
 pub fn commit() {
@@ -269,7 +270,7 @@ fn warpgroup(thread: &'static Thread, location: &'static Location<'static>) -> &
     }
 }
 
-/// What a single thread can get wrong.
+/// Checks the rules that concern a single thread.
 fn check_instruction(thread: &Thread, instruction: &Instruction, location: &'static Location<'static>) {
     let &Instruction { formats, a, b, n, .. } = instruction;
     let invalid = |message: String| thread.fail(FaultKind::WgmmaInvalid, location, message);
@@ -301,7 +302,7 @@ fn check_instruction(thread: &Thread, instruction: &Instruction, location: &'sta
     }
 }
 
-/// Adds the thread to those that have come, after checking that it agrees with them.
+/// Adds the thread to those that have arrived, after checking that it agrees with them.
 fn join(
     thread: &Thread,
     warpgroup: &Warpgroup,
@@ -319,7 +320,7 @@ fn join(
     gathering.arrived += 1;
 }
 
-/// How a thread differs from the rest of its warpgroup, if it does.
+/// The difference between a thread and the rest of its warpgroup, if there is one.
 fn disagreement(
     thread: &Thread,
     gathering: &Gathering,
@@ -368,7 +369,8 @@ fn carry_out(thread: &Thread, warpgroup: &Warpgroup, instruction: &Instruction) 
     };
     let mut rows_of_b = [[0; ROW_BYTES]; MAX_N];
     reads.rows("B", b, formats[1], &mut rows_of_b[..n]);
-    // SAFETY: the threads wait in `mma`, which has borrowed their accumulators of `n / 2` elements exclusively.
+    // SAFETY: the threads wait in `mma`, which has borrowed their accumulators of `n / 2` elements
+    // exclusively.
     unsafe {
         warpgroup.scratch.borrow_mut().multiply(formats, &rows_of_a, &rows_of_b[..n], scale_d, &shares);
         if thread.checked() {
@@ -404,7 +406,7 @@ impl<'t> Reads<'t> {
                 for (mn, row) in rows.iter_mut().enumerate() {
                     let [low, high] = [0, PIECE / bytes].map(|k| address(mn, k));
                     let (first, second) = row.split_at_mut(PIECE);
-                    // A swizzled row is in one piece, its halves maybe exchanged.
+                    // A swizzled row is contiguous; its halves may be exchanged.
                     if low ^ high == PIECE as u32 {
                         self.check(name, low.min(high), 2 * PIECE);
                     } else {
@@ -446,7 +448,8 @@ impl<'t> Reads<'t> {
     /// 16 bytes at an address that was checked.
     fn piece(&self, address: u32) -> [u8; PIECE] {
         let from = self.thread.block().arena.base().wrapping_add(address as usize);
-        // SAFETY: `check` has seen that the bytes lie in the arena, which is initialised memory of the running group.
+        // SAFETY: `check` has checked that the bytes lie in the arena, which is initialised memory of the
+        // running group.
         unsafe { from.cast::<[u8; PIECE]>().read_unaligned() }
     }
 }
@@ -455,7 +458,7 @@ fn agent(thread: &Thread) -> Agent {
     Agent::of_warpgroup(thread.block().number.get(), thread.rank / THREADS)
 }
 
-/// The kernel ends for the thread: nothing may be in flight.
+/// At the end of a thread, checks that no product is in flight.
 pub(crate) fn finish(thread: &Thread) {
     let progress = &thread.products;
     let in_flight = progress.committed.get() - progress.complete.get();

@@ -1,8 +1,10 @@
-//! The arithmetic of a warpgroup product: operands widened to f32, their product added to the accumulators.
+//! The arithmetic of a warpgroup product: operands are widened to f32, and their product is added to the
+//! accumulators.
 //!
-//! Inputs have at most 11 significant bits, so a product of two is exact in f32 (unless it over- or underflows). Each
-//! element of D is summed in f32 in the order of k, beginning with the accumulator. Tensor cores sum in an order and
-//! with a width of their own, so results agree bit for bit where every partial sum is exact, and to rounding elsewhere.
+//! Inputs have at most 11 significant bits, so a product of two is exact in f32 (unless it over- or
+//! underflows). Each element of D is summed in f32 in the order of k, beginning with the accumulator. Tensor
+//! cores sum in their own order and width. So results agree bit for bit where every partial sum is exact, and
+//! up to rounding elsewhere.
 
 use layout::wgmma::K_BYTES;
 use num::{E4M3, E5M2, bf16, f16, tf32_truncate};
@@ -15,7 +17,7 @@ pub(super) const M: usize = 64;
 pub(super) const ROW_BYTES: usize = K_BYTES as usize;
 /// Lanes that share a row of a fragment.
 const QUAD: usize = 4;
-/// Lanes of a warp, which holds 16 rows: lane by lane two of them, 8 apart.
+/// Lanes of a warp, which holds 16 rows: each lane has parts of two rows, 8 apart.
 const LANES: usize = 32;
 const ROWS_PER_WARP: usize = 16;
 const HALF: usize = 8;
@@ -78,8 +80,8 @@ pub(super) struct Share {
     pub a: [u32; 4],
 }
 
-/// Rows of A from the registers of all threads, in order: register `r` of a lane holds the bytes `4 t + 16 (r / 2)` on
-/// of row `g + 8 (r % 2)` of its warp.
+/// Rows of A from the registers of all threads, in order: register `r` of a lane holds the bytes `4 t + 16 (r
+/// / 2)` on of row `g + 8 (r % 2)` of its warp.
 pub(super) fn rows_of_registers(threads: &[Share]) -> [Row; M] {
     let mut rows = [[0; ROW_BYTES]; M];
     for (rank, thread) in threads.iter().enumerate() {
@@ -107,11 +109,12 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Adds `a b` to the accumulators, or replaces them when `scale_d` is false. `formats` are those of A and B.
+    /// Adds `a b` to the accumulators, or replaces them when `scale_d` is false. `formats` are those of A and
+    /// B.
     ///
     /// # Safety
-    /// There are 128 threads. Each one's `acc` is valid for reads and writes of `b.len() / 2` elements, and nobody else uses it
-    /// meanwhile.
+    /// There are 128 threads. Each one's `acc` is valid for reads and writes of `b.len() / 2` elements, and
+    /// no other code uses it meanwhile.
     pub unsafe fn multiply(
         &mut self,
         formats: [Format; 2],
@@ -164,8 +167,8 @@ fn add_product(tile: &mut [[f32; TILE_N]; TILE_M], a: &[[f32; TILE_M]], b: &[[f3
     *tile = sums;
 }
 
-/// Where the elements of [`TILE_M`] consecutive rows of D are: for each row and pair of columns of a panel the first of two
-/// accumulators; those of the next panel are four further on.
+/// The addresses of the elements of [`TILE_M`] consecutive rows of D: for each row and pair of columns of a
+/// panel, the first of two accumulators. Those of the next panel are four elements later.
 struct Rows([[*mut f32; QUAD]; TILE_M]);
 
 /// Accumulators that a thread has of a panel: two of each of its rows.
@@ -183,7 +186,7 @@ impl Rows {
     }
 
     /// # Safety
-    /// The accumulators of panel `panel` are readable, and nobody else uses them.
+    /// The accumulators of panel `panel` are readable, and no other code uses them.
     unsafe fn load(&self, panel: usize, tile: &mut [[f32; TILE_N]; TILE_M]) {
         for (row, tile) in self.0.iter().zip(tile) {
             for (pair, tile) in row.iter().zip(tile.as_chunks_mut::<2>().0) {
@@ -194,7 +197,7 @@ impl Rows {
     }
 
     /// # Safety
-    /// The accumulators of panel `panel` are writable, and nobody else uses them.
+    /// The accumulators of panel `panel` are writable, and no other code uses them.
     unsafe fn store(&self, panel: usize, tile: &[[f32; TILE_N]; TILE_M]) {
         for (row, tile) in self.0.iter().zip(tile) {
             for (pair, tile) in row.iter().zip(tile.as_chunks::<2>().0) {

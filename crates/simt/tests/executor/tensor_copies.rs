@@ -67,8 +67,8 @@ fn boxes_of_one_to_five_dimensions() {
     }
 }
 
-/// Swizzles as the hardware's documentation draws them: in row `r` of the box, the 16-byte piece `c` lies at piece
-/// `c ^ (r % 8)` with 128 bytes, `c ^ (r / 2 % 4)` with 64, `c ^ (r / 4 % 2)` with 32.
+/// Swizzles as the hardware's documentation draws them: in row `r` of the box, the 16-byte piece `c` lies at
+/// piece `c ^ (r % 8)` with 128 bytes, `c ^ (r / 2 % 4)` with 64, `c ^ (r / 4 % 2)` with 32.
 #[test]
 fn swizzled_boxes() {
     type Place = fn(u32, u32) -> u32;
@@ -178,7 +178,8 @@ fn stores_write_what_the_tensor_has() {
     }
 }
 
-/// A tensor of 37 columns, in memory of 40: its rows end inside of a unit of 16 bytes, the rest of which is written too.
+/// A tensor of 37 columns, in memory of 40: its rows end inside of a unit of 16 bytes, the rest of which is
+/// written too.
 #[test]
 fn stores_write_whole_units() {
     let mut host = vec![u32::MAX; 40 * 8];

@@ -1,4 +1,5 @@
-//! Products of warpgroups: values for every type, size and layout, the faults of wrong calls, and operands in flight.
+//! Products of warpgroups: values for every type, size and layout, the faults of wrong calls, and operands in
+//! flight.
 
 use crate::common::fault;
 use layout::wgmma::{Swizzle, descriptor};
@@ -28,8 +29,8 @@ fn encode(format: Format, x: f32) -> Vec<u8> {
     }
 }
 
-/// An operand of `rows` rows (of m or n) and one instruction's k, as bytes of shared memory that begin at a multiple of 1024,
-/// and its descriptor there.
+/// An operand of `rows` rows (of m or n) and one instruction's k, as bytes of shared memory that begin at a
+/// multiple of 1024, and its descriptor there.
 struct Operand {
     bytes: Vec<u8>,
     leading: u32,
@@ -47,7 +48,8 @@ impl Operand {
             // Rows of the swizzle's span; without one, core matrices of 128 bytes one below the other.
             (Major::K, true) => (16, 8 * span),
             (Major::K, false) => (rows * 16, 128),
-            // Boxes of `span` bytes of m or n and 16 of k; without a swizzle, core matrices one beside the other.
+            // Boxes of `span` bytes of m or n and 16 of k; without a swizzle, core matrices one beside the
+            // other.
             (Major::MN, true) => (16 * span, 8 * span),
             (Major::MN, false) => (rows * 16, 128),
         };
@@ -426,8 +428,8 @@ fn warpgroups_that_disagree() {
 
 // Operands in flight.
 
-/// Runs a kernel of a warpgroup and one warp more, whose threads get the rank, the operands, and the address of an mbarrier
-/// that one arrival completes; with checks, under many schedules.
+/// Runs a kernel of a warpgroup and one warp more, whose threads get the rank, the operands, and the address
+/// of an mbarrier that one arrival completes; with checks, under many schedules.
 fn in_flight(body: impl Fn(u32, Shared, Shared, u32) + Sync) -> impl Fn() + Sync {
     static BARRIER: StaticKey = StaticKey::new("empty");
     let (a, b) = plain();
