@@ -1,4 +1,5 @@
-//! What the executor costs: a barrier a thread, a warp collective a lane, a thread, a checked access.
+//! The costs of the executor: of a barrier for each thread, a warp collective for each lane, a thread, and a
+//! checked access.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use simt::{LaunchConfig, Options, barrier, memory, shared, thread, warp};

@@ -1,8 +1,8 @@
-//! Every driver call that a set of scenarios makes is made to fail, once and from then on. Each time the scenario has to
-//! return a typed error that names the call (or to succeed, where a failure does not matter: see `harmless`), without
-//! a panic, a hang or a leak, and the same scenario has to work right after.
+//! Each driver call of a set of scenarios is made to fail, once only or from then on. Each time the scenario
+//! has to return a typed error that names the call, without a panic, a hang or a leak. It may succeed where a
+//! failure does not matter (see `harmless`). The same scenario has to work right after.
 //!
-//! On the software driver alone, whose calls fail by order at no cost.
+//! Only on the software driver, whose calls can be made to fail at no cost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,8 +17,8 @@ use ironwarp::{Device, Error, Result};
 /// Longest time that one run may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Calls that give something back. Dropping a value makes them, and a drop has nobody to return an error to; what they
-/// would have freed goes with the context.
+/// Calls that release something. Drops make them, and a drop cannot return an error. What they would have
+/// freed goes with the context.
 const RELEASES: &[&str] = &[
     "cuMemFreeAsync",
     "cuMemFree_v2",
@@ -31,10 +31,12 @@ const RELEASES: &[&str] = &[
     "cuDevicePrimaryCtxRelease_v2",
 ];
 
-/// Ends a capture. Where that never succeeds, the stream stays captured, and nothing that it used last can be freed in its order.
+/// Ends a capture. Where that never succeeds, the stream stays captured, and nothing that it used last can be
+/// freed in its order.
 const END_CAPTURE: &str = "cuStreamEndCapture";
 
-/// Calls that the products' scenarios are there for: should a choice of kernels change, the sweep must not lose them.
+/// Calls that the scenarios of products must make: if the choice of kernels changes, the sweep must not lose
+/// them.
 const NEEDED: &[&str] = &["cuTensorMapEncodeTiled", "cuLaunchKernelEx", "cuFuncSetAttribute"];
 
 /// One call made to fail.
@@ -47,7 +49,7 @@ struct Injection {
 }
 
 impl Injection {
-    /// The failures that a call is put through: one that the next call survives, and one that no later call survives.
+    /// The failures of a call: one after which the next call works, and one after which no later call works.
     fn of(function: &'static str, nth: u64) -> [Injection; 2] {
         let lasting = if function.contains("Alloc") { code::OUT_OF_MEMORY } else { code::ILLEGAL_ADDRESS };
         [
@@ -57,13 +59,16 @@ impl Injection {
     }
 }
 
-/// How many calls of `function` may fail with no harm to the scenario, of the `calls` that it makes:
+/// The number of calls of `function` that may fail with no harm to the scenario, of the `calls` that it
+/// makes:
 ///
-/// * every release, and binds before a release, which is tried all the same;
-/// * the text of an error, which its code stands in for;
-/// * what a drop does to put a free behind the work of another stream: it then waits for the stream instead;
-/// * the mark at the end of a stream that had memory, which that memory then waits for no more but stays unused;
-/// * the wait of a closing device for its caches, one of device memory and one of page-locked memory, which frees wait too.
+/// * every release, and each bind before a release, since the release is tried all the same;
+/// * the text of an error, since its code replaces it;
+/// * the calls by which a drop puts a free behind the work of another stream: it then waits for the stream
+///   instead;
+/// * the mark at the end of a stream that had memory: without it that memory stays unused;
+/// * the wait of a closing device for its caches, one of device memory and one of page-locked memory, which
+///   frees wait too.
 fn harmless(scenario: &Scenario, function: &str, calls: &BTreeMap<&'static str, u64>) -> u64 {
     let made = |f: &str| calls.get(f).copied().unwrap_or(0);
     let own = scenario.harmless.iter().find(|(name, ..)| *name == function).map_or(0, |&(_, calls, _)| calls);
@@ -80,7 +85,7 @@ fn harmless(scenario: &Scenario, function: &str, calls: &BTreeMap<&'static str, 
     }
 }
 
-/// How the failures came out.
+/// The results of the failures.
 #[derive(Default)]
 struct Tally {
     errors: u64,
@@ -94,7 +99,7 @@ impl Tally {
     }
 }
 
-/// Is this the injected failure, told as it has to be?
+/// Whether this is the injected failure, reported correctly.
 fn is_told(error: &Error, injection: &Injection) -> bool {
     if matches!(error, Error::OutOfMemory(_)) {
         return ["cuMemAlloc_v2", "cuMemAllocAsync"].contains(&injection.function);
@@ -141,7 +146,7 @@ fn put_through(scenario: &Scenario, injection: Injection, tally: &mut Tally) -> 
             *tally.succeeded.entry(function).or_default() += 1;
         }
     }
-    // A release that is made to fail leaks what it would have released, and nothing else does.
+    // Only a release that is made to fail leaks: it leaks what it would have released.
     let never_ends = function == END_CAPTURE && matches!(times, Times::Always);
     if !RELEASES.contains(&function) && !never_ends {
         assert_eq!(memory_in_use()?, in_use, "{what}: leaked device memory");
@@ -175,7 +180,7 @@ fn every_call_may_fail() -> Result<()> {
         return Ok(());
     }
     watch(&RUNS);
-    // Keeps the context, so that what a scenario leaks can be seen after its last handle is gone.
+    // Keeps the context, so that leaks of a scenario can be seen after its last handle is gone.
     let _context = cust::context::Context::new(cust::device::Device::get_device(0)?)?;
     let (mut total, mut functions) = (0, BTreeSet::new());
     for scenario in SCENARIOS {

@@ -13,7 +13,7 @@ fn unloaded() -> u64 {
     calls.into_iter().find(|(function, _)| *function == "cuModuleUnload").map_or(0, |(_, calls)| calls)
 }
 
-/// Captures a kernel of a module that nobody has afterwards.
+/// Captures a kernel of a module that has no other owner afterwards.
 fn fill(stream: &Stream, value: f32, out: &mut DeviceBuffer<f32>) -> Result<()> {
     let text = kernels::PTX.replace("runtime_tests", kernels::fill::FAMILY);
     let kernel = Module::from_ptx(stream.device(), &text)?.function("fill")?;
@@ -36,7 +36,7 @@ fn a_graph_keeps_the_modules_of_its_kernels() -> Result<()> {
     graph.replay(&stream)?;
     assert_eq!(graph.inputs().to_vec(&stream)?, [1.0; LEN]);
 
-    // An update brings its own and lets the others go.
+    // An update brings its own modules and releases the others.
     assert_eq!(graph.update(&stream, |stream, out| fill(stream, 2.0, out))?, Update::InPlace);
     assert_eq!(unloaded() - before, u64::from(software));
     graph.replay(&stream)?;

@@ -1,5 +1,5 @@
-//! A kernel that dies inside a graph: the error names the graph and its line. A process of its own, since the device is lost to
-//! it.
+//! A kernel that dies inside a graph: the error names the graph and its line. A process of its own, since the
+//! device is lost to it.
 
 use crate::common::{Bench, kernels};
 use ironwarp::graph::Graph;

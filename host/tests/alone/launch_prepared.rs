@@ -1,4 +1,4 @@
-//! Prepared launches by what the driver is asked for: counted where that can be, on the software driver.
+//! Prepared launches by the driver calls that they make. Calls are counted only on the software driver.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ fn alone() -> Scope {
     scoped(&[]).expect("no rules fit")
 }
 
-/// How often each driver function is called by `work`; nothing where calls are not counted.
+/// The number of calls of each driver function by `work`; empty where calls are not counted.
 fn calls_of(work: impl FnOnce() -> Result<()>) -> Result<BTreeMap<&'static str, u64>> {
     let before: BTreeMap<_, _> = driver::fault::calls().into_iter().collect();
     work()?;
@@ -24,7 +24,7 @@ fn calls_of(work: impl FnOnce() -> Result<()>) -> Result<BTreeMap<&'static str, 
     Ok(after.into_iter().map(|(f, n)| (f, n - before.get(f).copied().unwrap_or(0))).collect())
 }
 
-/// Of these calls, how many launched a kernel, made a graph, and launched a graph.
+/// The numbers of these calls that launched a kernel, made a graph, and launched a graph.
 fn ways(calls: &BTreeMap<&'static str, u64>) -> [u64; 3] {
     let made = |function| calls.get(function).copied().unwrap_or(0);
     let kernels = ["cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel"].map(made);
@@ -41,7 +41,7 @@ fn without_a_graph_a_prepared_launch_goes_the_usual_way() -> Result<()> {
     let count_up = |device: &Device, stream: &Stream, config| -> Result<_> {
         let mut out = DeviceBuffer::<u32>::zeroed(stream, 64)?;
         let mut prepared = device.kernel::<bounded>()?.prepare(stream, config)?;
-        // SAFETY: a thread an element.
+        // SAFETY: there is one thread for each element.
         let calls = calls_of(|| (0..MANY).try_for_each(|_| unsafe { prepared.launch((&mut out,)) }))?;
         stream.synchronize()?;
         assert_eq!(out.to_vec(stream)?, [MANY; 64]);
@@ -60,11 +60,11 @@ fn without_a_graph_a_prepared_launch_goes_the_usual_way() -> Result<()> {
     if counts(&device) {
         let calls = count_up(&device, &stream, config)?;
         assert_eq!(ways(&calls), [0, 1, u64::from(MANY)]);
-        // The checker is to see that launches overlap, and that this kernel does not wait for the one before.
+        // The checker must find that launches overlap, and that this kernel does not wait for the one before.
         let mut out = DeviceBuffer::<u32>::zeroed(&stream, 64)?;
         let mut prepared = device.kernel::<bounded>()?.prepare(&stream, config.overlapping_previous())?;
         let calls = calls_of(|| {
-            // SAFETY: a thread an element.
+            // SAFETY: there is one thread for each element.
             unsafe { prepared.launch((&mut out,)) }
         })?;
         assert_eq!(ways(&calls), [1, 0, 0]);
@@ -80,7 +80,7 @@ fn an_error_names_the_call_and_the_next_launch_works() -> Result<()> {
         let Bench { device, stream } = Bench::open()?;
         let mut out = DeviceBuffer::<u32>::zeroed(&stream, 64)?;
         let mut prepared = device.kernel::<bounded>()?.prepare(&stream, LaunchConfig::linear(64, 64))?;
-        // SAFETY: a thread an element.
+        // SAFETY: there is one thread for each element.
         let mut count_up = || unsafe { prepared.launch((&mut out,)) };
         count_up()?;
         inject(Rule { function, nth: 1, code: code::INVALID_VALUE, times: Times::Once })
@@ -100,7 +100,7 @@ fn a_plain_launch_is_one_call_however_often_it_comes() -> Result<()> {
     let Bench { device, stream } = Bench::open()?;
     let mut out = DeviceBuffer::<u32>::zeroed(&stream, 64)?;
     let calls = calls_of(|| {
-        // SAFETY: a thread an element.
+        // SAFETY: there is one thread for each element.
         (0..MANY).try_for_each(|_| unsafe {
             launch::<bounded>(&stream, LaunchConfig::linear(64, 64), (&mut out,))
         })

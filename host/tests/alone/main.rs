@@ -1,5 +1,5 @@
-//! Tests that a process can hold only one of: they set environment variables that are read once, lose the device, count
-//! driver calls, measure memory, or make driver calls fail.
+//! Tests that each need a process of their own: they set environment variables that are read once, lose the
+//! device, count driver calls, measure memory, or make driver calls fail.
 //!
 //! Each begins with [`testkit::own_process!`], so that each has its process, and they run one at a time.
 

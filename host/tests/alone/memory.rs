@@ -32,7 +32,7 @@ fn the_next_buffer_gets_the_memory_of_the_last() -> Result<()> {
     for _ in 0..100 {
         assert_eq!(bytes_of(&stream, 5000)?.as_ptr().raw(), first);
     }
-    // Another stream's work is not in that order.
+    // Work of another stream is not in that order.
     assert_ne!(bytes_of(&device.stream()?, 5000)?.as_ptr().raw(), first);
     assert_eq!(device.memory_stats().reserves, reserves + 1);
     Ok(())
@@ -99,7 +99,7 @@ fn memory_used_elsewhere_waits_for_that_stream() -> Result<()> {
     let stats = device.memory_stats();
     assert_eq!((stats.pending, stats.live), (bytes, bytes), "{stats:?}");
     other.synchronize()?;
-    // The next allocation asks, and has it back.
+    // The next allocation queries the driver, and gets the memory back.
     let again = DeviceBuffer::<f32>::zeroed(&stream, n)?;
     assert_eq!(again.as_ptr().raw(), address);
     assert_eq!(device.memory_stats().pending, 0);
@@ -156,7 +156,7 @@ fn a_limit_holds() -> Result<()> {
     for part in ["may hold 41943040", &holder, "hint: "] {
         assert!(text.contains(part), "`{part}` is not in: {text}");
     }
-    // What fits goes on to work, in what idle segments made room for.
+    // Sizes that fit still work, in the room of released idle segments.
     drop(kept);
     drop(bytes_of(&stream, 30 * MIB)?);
     drop(bytes_of(&stream, 20 * MIB)?);
@@ -177,7 +177,7 @@ fn a_batch_is_halved_until_it_fits() -> Result<()> {
         bytes_of(&stream, batch * MIB)
     })?;
     assert_eq!((batch, buffer.len(), &tried[..]), (9, 9 * MIB, &[37, 18, 9][..]));
-    // Other errors, and batches of 1 that do not fit, come back.
+    // Other errors, and batches of 1 that do not fit, are returned.
     let calls = std::cell::Cell::new(0);
     let result = with_oom_retry(&device, 4, |batch| {
         calls.set(calls.get() + 1);
@@ -238,7 +238,7 @@ fn pinned_memory_is_kept_for_the_next() -> Result<()> {
     let stats = device.pinned_stats();
     assert_eq!((stats.live_blocks, stats.requested), (1, 10_000));
     let buffer = DeviceBuffer::from_pinned(&stream, &staging)?;
-    // Dropped with the copy under way: nobody else may have the memory before that is done.
+    // Dropped with the copy under way: no other buffer may get the memory before the copy is done.
     drop(staging);
     let mut other = PinnedBuffer::<u8>::zeroed(&device, 10_000)?;
     other.as_mut_slice()?.fill(9);
@@ -256,8 +256,8 @@ fn pinned_memory_is_kept_for_the_next() -> Result<()> {
     Ok(())
 }
 
-/// Every buffer has a value of its own, written by a kernel, perhaps read by a kernel of another stream, and checked when
-/// it goes: memory given out too early would show as somebody else's value.
+/// Every buffer has its own value. A kernel writes it, perhaps a kernel of another stream reads it, and it is
+/// checked before the drop. Memory given out too early would show as the value of another buffer.
 #[test]
 fn contents_never_mix() -> Result<()> {
     testkit::own_process!();

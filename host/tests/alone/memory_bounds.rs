@@ -1,5 +1,5 @@
-//! The software driver's checker knows the bounds of buffers that share a segment. A process of its own: the devices are lost
-//! to it, one a fault.
+//! The software driver's checker knows the bounds of buffers that share a segment. A process of its own: it
+//! loses one device for each fault.
 
 use basic::saxpy::{THREADS, blocks, saxpy};
 use ironwarp::{Device, DeviceBuffer, DevicePtr, Error, LaunchConfig, Result, Stream, launch};
@@ -24,7 +24,7 @@ fn the_checker_sees_a_buffers_end_and_its_death() -> Result<()> {
         testkit::skip("memory within a segment is checked on the software driver only");
         return Ok(());
     }
-    // All is well: neighbours in use, the kernel within its own.
+    // A correct launch: neighbours are in use, and the kernel stays within its own buffers.
     let stream = open(0)?;
     let x = DeviceBuffer::from_slice(&stream, &[1.0f32; LEN])?;
     let buffers = [(); 2].map(|()| DeviceBuffer::<f32>::zeroed(&stream, LEN));
@@ -43,7 +43,7 @@ fn the_checker_sees_a_buffers_end_and_its_death() -> Result<()> {
     let report = fault(stream.synchronize());
     assert!(report.contains(&format!("buffer of {}:{line}", file!())), "{report}");
 
-    // A buffer that is gone.
+    // A dropped buffer.
     let stream = open(2)?;
     let x = DeviceBuffer::from_slice(&stream, &[1.0f32; LEN])?;
     let y = DeviceBuffer::<f32>::zeroed(&stream, LEN)?;

@@ -1,5 +1,5 @@
-//! Red zones and poison. A process of its own: they are asked for before the device is opened, and the software driver's
-//! checker, which would find the stray writes first, is off.
+//! Red zones and poison. A process of its own: they are enabled before the device is opened. The software
+//! driver's checker is off, since it would find the stray writes first.
 
 use crate::common::Bench;
 use crate::common::kernels::fill;
@@ -7,11 +7,11 @@ use ironwarp::{DeviceBuffer, DevicePtr, Error, LaunchConfig, Result, Stream, lau
 
 const LEN: usize = 100;
 
-/// Writes `count` elements from `elements` before or after the buffer's first.
+/// Writes `count` elements, beginning `elements` before or after the buffer's first.
 fn write_at(stream: &Stream, buffer: &DeviceBuffer<f32>, elements: i64, count: u32) -> Result<()> {
     let address = buffer.as_ptr().raw().wrapping_add_signed(elements * size_of::<f32>() as i64);
     let config = LaunchConfig::linear(count as usize, 32);
-    // SAFETY: what is written lies in the buffer and its red zones.
+    // SAFETY: the writes lie in the buffer and its red zones.
     unsafe { launch::<fill>(stream, config, (count, 1.0f32, DevicePtr::<f32>::from_raw(address))) }
 }
 
@@ -20,7 +20,7 @@ fn a_write_beside_a_buffer_is_told() -> Result<()> {
     testkit::own_process!("IRONWARP_ALLOCATOR_DEBUG" = "1", "IRONWARP_CHECK" = "0");
     let Bench { device, stream } = Bench::open()?;
 
-    // SAFETY: what is read is the poison.
+    // SAFETY: the read sees the poison.
     let buffer = unsafe { DeviceBuffer::<u32>::uninit(&stream, LEN)? };
     assert_eq!(buffer.to_vec(&stream)?, [u32::MAX; LEN], "a buffer that nobody has written is poison");
     drop(buffer);
@@ -47,7 +47,7 @@ fn a_write_beside_a_buffer_is_told() -> Result<()> {
         }
     }
 
-    // Used on two streams, and whole.
+    // A buffer used on two streams, without an overrun.
     let other = device.stream()?;
     let mut buffer = DeviceBuffer::from_slice(&stream, &[1.0f32; LEN])?;
     buffer.fill_zero(&other)?;

@@ -1,4 +1,5 @@
-//! Buffers with a driver allocation each. A process of its own: the mode is chosen before the device is opened.
+//! Buffers with a driver allocation each. A process of its own: the mode is chosen before the device is
+//! opened.
 
 use crate::common::Bench;
 use crate::common::kernels::fill;

@@ -1,5 +1,5 @@
-//! Two devices: things of the one are refused by the other. Skipped where there is one GPU; the software driver is asked
-//! for two. A process of its own, since it sets the variable for that.
+//! Two devices: each refuses objects of the other. Skipped where there is one GPU; the software driver is
+//! asked for two. A process of its own, since it sets the variable for that.
 
 use crate::common::{Bench, expect_error, kernels};
 use ironwarp::ops::elementwise::{BinaryOp, binary};

@@ -1,5 +1,5 @@
-//! The tuner without the memory that measuring takes. A process of its own: a driver allocation for each buffer is chosen before the device is
-//! opened, so that allocations can be counted.
+//! The tuner without the memory that it needs to measure. A process of its own: a driver allocation for each
+//! buffer is chosen before the device is opened, so that allocations can be counted.
 
 use crate::gemm_case::{Case, DENSE, Outcome, PLAIN, Setup, TRANSPOSED};
 use driver::code;
@@ -12,7 +12,8 @@ fn what_there_is_no_memory_for_is_not_measured() -> Outcome {
     testkit::own_process!("IRONWARP_ALLOCATOR" = "passthrough");
     let device = Device::open(0)?;
     let stream = device.stream()?;
-    // Another C and amax are the first two allocations, and no kernel needs more for dense operands; then come copies of A for some.
+    // The first two allocations are another C and amax. For dense operands no kernel needs more. Otherwise
+    // some kernels then allocate copies of A.
     for (nth, a, records) in [(1, DENSE, 0), (2, DENSE, 0), (3, TRANSPOSED, 1)] {
         let setup = Setup::<f32, f32, f32>::new(&Case { m: 70, n: 36, k: 20, a, ..PLAIN }, &stream)?;
         let mut c = setup.c(&stream)?;

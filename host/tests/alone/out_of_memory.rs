@@ -9,12 +9,14 @@ fn memory_that_the_pool_keeps_is_given_back_when_needed() -> Result<()> {
     let stream = device.stream()?;
     let free = device.memory_info()?.free;
 
-    // More than half of what is free, three times, in rising sizes: each fits only when the one before is really gone.
+    // More than half of the free memory, three times, in rising sizes: each fits only if the one before was
+    // really freed.
     for tenths in [5, 6, 7] {
         drop(DeviceBuffer::<u8>::zeroed(&stream, free / 10 * tenths)?);
     }
 
-    // While most is in use, more is refused with the figures, and nothing is disturbed.
+    // While most memory is in use, a larger request is refused with the figures, and nothing else is
+    // affected.
     let kept = DeviceBuffer::<u8>::zeroed(&stream, free / 10 * 6)?;
     let asked = free / 2;
     match DeviceBuffer::<u8>::zeroed(&stream, asked) {

@@ -1,4 +1,5 @@
-//! Copies of page-locked memory that the driver neither marks nor waits for. A process of its own, since its rules are the whole process's.
+//! Copies of page-locked memory that the driver neither marks nor waits for. A process of its own, since its
+//! rules hold for the whole process.
 
 use crate::common::{Bench, is_cached};
 use driver::code;
@@ -13,7 +14,7 @@ fn failing(functions: &[&str]) -> Scope {
     scoped(&functions.iter().map(rule).collect::<Vec<_>>()).expect("rules that fit")
 }
 
-/// A buffer that a copy is on its way to, of which nothing says when it is done.
+/// A buffer with a copy under way, without a mark for the end of the copy.
 fn lost(stream: &Stream, from: &DeviceBuffer<u32>) -> Result<PinnedBuffer<u32>> {
     let mut to = PinnedBuffer::zeroed(stream.device(), LEN)?;
     let _failing = failing(&["cuEventRecord", "cuStreamSynchronize"]);
@@ -33,12 +34,12 @@ fn a_copy_without_a_mark_is_waited_for_all_the_same() -> Result<()> {
         to.as_slice().expect_err("nobody knows whether the copy is done");
     }
     assert_eq!(to.as_slice()?, [7; LEN]);
-    // It is over, so nothing is waited for any more.
+    // The copy is over, so nothing waits any more.
     let _failing = failing(&["cuCtxSynchronize"]);
     assert_eq!(to.as_slice()?, [7; LEN]);
     drop((to, _failing));
 
-    // A later copy stands for it.
+    // A later copy replaces its entry.
     let mut to = lost(&stream, &from)?;
     from.copy_into_pinned(&stream, &mut to)?;
     {
@@ -46,7 +47,7 @@ fn a_copy_without_a_mark_is_waited_for_all_the_same() -> Result<()> {
         assert_eq!(to.as_slice()?, [7; LEN]);
     }
 
-    // Dropped, it keeps its memory while nobody knows.
+    // A dropped buffer keeps its memory while the end of its copy is unknown.
     let to = lost(&stream, &from)?;
     let address = {
         let address = to.as_slice()?.as_ptr();

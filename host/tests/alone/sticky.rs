@@ -1,5 +1,5 @@
-//! A kernel that dies takes its context with it: every later call says the same. A process of its own, since the
-//! device is lost to it.
+//! A kernel that dies takes its context with it: every later call returns the same error. A process of its
+//! own, since the device is lost to it.
 
 use crate::common::{Bench, kernels};
 use ironwarp::{DeviceBuffer, Error, Event, LaunchConfig, PinnedBuffer, Result};

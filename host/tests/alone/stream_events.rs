@@ -1,4 +1,5 @@
-//! Events are inserted where a stream has to wait for another, and nowhere else. A process of its own, since it counts calls.
+//! Events are inserted where a stream has to wait for another, and nowhere else. A process of its own, since
+//! it counts calls.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -55,20 +56,21 @@ fn events_where_they_are_needed() -> Result<()> {
     assert_eq!(waits(|| scale(&stream, &d, &mut a))?, 0, "the other was waited for");
     assert_eq!((a.to_vec(&stream)?, b.to_vec(&stream)?), (vec![8.0; LEN], vec![2.0; LEN]));
 
-    // Explicit waits keep the same books.
+    // Explicit waits use the same counts.
     assert_eq!(waits(|| stream.wait_for(&other))?, 0, "nothing queued there");
     scale(&other, &b, &mut d)?;
     assert_eq!(waits(|| stream.wait_for(&other))?, 1);
     assert_eq!(waits(|| stream.wait_for(&other))?, 0, "nothing new");
     assert_eq!(waits(|| stream.wait_for(&stream))?, 0);
-    // Work that nobody sees may be there once the handle is out.
+    // Once the raw handle is out, there may be unseen work.
     other.raw();
     assert_eq!(waits(|| stream.wait_for(&other))?, 1);
     assert_eq!(waits(|| stream.wait_for(&other))?, 1);
     Ok(())
 }
 
-/// An argument whose launch waits, once all arguments are packed, until it is let go. The last of its launch.
+/// An argument whose launch waits, once all arguments are packed, until the test releases it. It must be the
+/// last argument.
 struct Late<A>(A, Sender<()>, Receiver<()>);
 
 // SAFETY: the parameters are those of `A`.
@@ -91,7 +93,8 @@ unsafe impl<P, A: Arg<P>> Arg<P> for Late<A> {
     }
 }
 
-/// `scale` by 2 on `stream`, on a thread of its own; `meanwhile` is done between its packing and its queueing.
+/// `scale` by 2 on `stream`, on a thread of its own; `meanwhile` is done between its packing and its
+/// queueing.
 fn scale_late(
     stream: &Stream,
     x: DeviceView<'_, f32>,
@@ -99,7 +102,7 @@ fn scale_late(
     meanwhile: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let ((packed, is_packed), (go, may_go)) = (channel(), channel());
-    // What this thread holds goes when it panics, so that the other one does not wait for ever.
+    // A panic of this thread drops its channels, so that the other thread does not wait for ever.
     std::thread::scope(move |threads| {
         let config = LaunchConfig::linear(LEN, 32);
         let late = (2.0, x, Late(y, packed, may_go));
@@ -149,7 +152,7 @@ fn halves_are_written_by_two_threads() -> Result<()> {
     let halves = |y: &mut DeviceBuffer<f32>| {
         let (first, mut second) = y.view_mut().split_at_mut(LEN)?;
         scale_late(&one, x.view(), first, || {
-            // The second half, written and read while nothing of the first is queued.
+            // The second half is written and read while no work on the first is queued.
             let config = LaunchConfig::linear(LEN, 32);
             // SAFETY: both have LEN elements.
             unsafe {
@@ -163,12 +166,12 @@ fn halves_are_written_by_two_threads() -> Result<()> {
     let mut out = vec![0.0; 2 * LEN];
     assert_eq!(waits(|| y.copy_into(&three, &mut out))?, 1, "behind the first half's thread");
     assert_eq!(out, [[2.0; LEN], [3.0; LEN]].concat());
-    // Who comes behind that reader comes behind all writers.
+    // A stream that comes after that reader comes after all writers.
     let mut z = DeviceBuffer::<f32>::zeroed(&stream, LEN)?;
     stream.synchronize()?;
     scale_late(&one, y.slice(..LEN)?, z.view_mut(), || Ok(()))?;
     assert_eq!(z.to_vec(&stream)?, [4.0; LEN]);
-    // An exclusive write of all is the only one again.
+    // An exclusive write of the whole buffer is the only use again.
     assert_eq!(waits(|| y.fill_zero(&stream))?, 1, "behind the last reader");
     assert_eq!(waits(|| y.fill_zero(&stream))?, 0);
 

@@ -1,5 +1,5 @@
-//! An asynchronous error with several launches under way names them all, in order. A process of its own, since the device
-//! is lost to it.
+//! An asynchronous error with several launches under way names them all, in order. A process of its own,
+//! since the device is lost to it.
 
 use crate::common::{Bench, kernels};
 use ironwarp::{DeviceBuffer, Error, LaunchConfig, Result};

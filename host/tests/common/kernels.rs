@@ -31,7 +31,7 @@ pub unsafe fn scale(a: f32, x: &[f32], y: *mut f32) {
 /// `out[i] += 1` for all of `out`, in blocks of at most 64 threads.
 ///
 /// # Safety
-/// One thread an element at most.
+/// At most one thread for each element.
 #[kernel(launch_bounds(64))]
 pub unsafe fn bounded(out: &mut [u32]) {
     let i = thread::index_1d() as usize;
@@ -40,7 +40,8 @@ pub unsafe fn bounded(out: &mut [u32]) {
     }
 }
 
-/// Writes 7 to the last element of `bytes` bytes of dynamic shared memory, reads it back, and leaves it in `out[0]`.
+/// Writes 7 to the last element of `bytes` bytes of dynamic shared memory, reads it back, and leaves it in
+/// `out[0]`.
 ///
 /// # Safety
 /// `out` has one element; the launch gives at least `bytes` bytes, at least 4.
@@ -57,7 +58,7 @@ pub unsafe fn last_of_dynamic_shared(bytes: u32, out: *mut u32) {
     }
 }
 
-/// Dies.
+/// Makes the launch fail.
 ///
 /// # Safety
 /// The context is unusable afterwards.
@@ -66,7 +67,8 @@ pub unsafe fn die() {
     panic!("on purpose");
 }
 
-/// The same kernels for a GPU, written by hand: a test program is no kernel package, so nothing builds its PTX.
+/// The same kernels for a GPU, written by hand: a test program is no kernel package, so nothing builds its
+/// PTX.
 pub const PTX: &str = r#"// ironwarp family=runtime_tests arch=sm_80
 .version 7.0
 .target sm_80

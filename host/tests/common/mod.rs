@@ -1,5 +1,5 @@
-//! What the tests of the runtime share: a device, and a few kernels in both forms (native for the software driver, PTX text
-//! for NVIDIA's), so that no test names a driver.
+//! Helpers for the tests of the runtime: a device, and a few kernels in both forms (native for the software
+//! driver, PTX text for NVIDIA's), so that no test names a driver.
 #![allow(dead_code, reason = "every test program uses its own part")]
 
 pub mod kernels;
@@ -25,7 +25,7 @@ impl Bench {
     }
 }
 
-/// Do buffers come from a cache? Not under sanitizers.
+/// Whether buffers come from a cache: not under sanitizers.
 pub fn is_cached() -> bool {
     std::env::var("IRONWARP_ALLOCATOR").as_deref() != Ok("passthrough")
 }
@@ -41,8 +41,8 @@ pub fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
 }
 
-/// The error that was due. Another error is the test's own result, so that a failing driver fails the test with that error;
-/// success is a panic, for then the program is wrong.
+/// The expected error. Any other error becomes the result of the test, so a failing driver fails the test
+/// with that error. Success is a panic.
 pub fn expect_error<T>(what: &str, result: Result<T>, is_it: impl Fn(&Error) -> bool) -> Result<Error> {
     match result {
         Ok(_) => panic!("{what}: accepted"),

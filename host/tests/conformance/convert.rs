@@ -123,8 +123,9 @@ fn every_half_widens() -> Result<()> {
     Ok(())
 }
 
-/// What a register says: tf32 lies in the upper 19 bits, the rest means nothing. NaN stays NaN, but the PTX ISA does not
-/// say which: on an H200 `cvt.rna` hands on the payload of its input, `cvt.rn` gives the canonical NaN.
+/// What a register says: tf32 lies in the upper 19 bits, the rest means nothing. NaN stays NaN, but the PTX
+/// ISA does not say which: on an H200 `cvt.rna` hands on the payload of its input, `cvt.rn` gives the
+/// canonical NaN.
 fn tf32(register: u32) -> u32 {
     const MASK: u32 = !0x1fff;
     let kept = register & MASK;

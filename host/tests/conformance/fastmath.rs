@@ -1,4 +1,5 @@
-//! Arithmetic in one instruction. Exact operations bit for bit, approximations within the errors that the PTX ISA gives.
+//! Arithmetic in one instruction. Exact operations bit for bit, approximations within the errors that the PTX
+//! ISA gives.
 
 use conformance::fastmath::{
     fastmath_approximations, fastmath_approximations_bf16x2, fastmath_arithmetic, fastmath_bf16x2,
@@ -97,7 +98,8 @@ fn fma_in_f64() -> Result<()> {
 
 /// What an approximation promises.
 enum Bound {
-    /// In units of the last place of the f32 result, half a unit for the rounding of the right result included.
+    /// In units of the last place of the f32 result, half a unit for the rounding of the right result
+    /// included.
     Ulp(f64),
     Relative(f64),
     Absolute(f64),
@@ -349,7 +351,8 @@ fn bf16_fma_rounds_once() -> Result<()> {
     unsafe {
         launch::<fastmath_bf16x2>(&gpu.stream, LaunchConfig::linear(n, 32), (&da, &db, &dc, &mut out))?
     };
-    // The addend is below the last bit of f64 in the last four cases: only its sign decides, and only at a tie.
+    // The addend is below the last bit of f64 in the last four cases: only its sign decides, and only at a
+    // tie.
     let want: Vec<u32> = (0..n)
         .map(|i| {
             let [a, b, c] = [a[i], b[i], c[i]].map(|x| f64::from(Format::BF16.decode(x)));
@@ -376,8 +379,8 @@ fn approximations_in_bf16() -> Result<()> {
     unsafe { launch::<fastmath_approximations_bf16x2>(&gpu.stream, config(), (&device_x, &mut out))? };
     let got = gpu.get(&out)?;
     check_approximation("ex2", format, (&x, &got[..N]), f64::exp2, |want| want * 2f64.powi(-7));
-    // The PTX ISA's 2^-8 is one unit of bf16 between 0.5 and 1. It counts from the nearest bf16, not from the real number: of
-    // tanh(-0.74609375) = -0.6328127 an H200 makes -0.62890625, one unit from -0.6328125.
+    // The PTX ISA's 2^-8 is one unit of bf16 between 0.5 and 1. It counts from the nearest bf16, not from the
+    // real number: of tanh(-0.74609375) = -0.6328127 an H200 makes -0.62890625, one unit from -0.6328125.
     let tanh = |x: f64| f64::from(format.decode(round(format, x.tanh()).into()));
     check_approximation("tanh", format, (&x, &got[N..]), tanh, |_| 2f64.powi(-8));
     Ok(())

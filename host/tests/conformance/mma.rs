@@ -1,7 +1,8 @@
 //! Every tensor core product against a product in f64.
 //!
-//! Small integers must come out exactly. For random numbers the bound is that of a sum in f32 whose every step may round
-//! or truncate: `(K + 1) 2^-23` of the sum of the magnitudes; a sum in f16 adds two roundings of its result.
+//! Small integers must come out exactly. For random numbers the bound is that of a sum in f32 whose every
+//! step may round or truncate: `(K + 1) 2^-23` of the sum of the magnitudes; a sum in f16 adds two roundings
+//! of its result.
 
 use conformance::mma::{
     M, N, mma_m16n8k4_f32_tf32, mma_m16n8k8_f16_f16, mma_m16n8k8_f32_bf16, mma_m16n8k8_f32_f16,

@@ -1,4 +1,4 @@
-//! Steps that are captured by themselves: when, for which keys, and what happens to those that cannot be.
+//! Steps that are captured automatically: when, for which keys, and steps that cannot be captured.
 
 use std::cell::Cell;
 
@@ -48,7 +48,7 @@ fn a_step_is_captured_when_its_key_comes_again() -> Result<()> {
                 other => panic!("{other:?}"),
             }
         }
-        // Eager runs and one capture a key; the rest are replays.
+        // Eager runs and one capture for each key; the rest are replays.
         assert_eq!((prepared.get(), stepped.get()), (2, 2 * (warm_up + 1)), "warm-up {warm_up}");
     }
     Ok(())
@@ -124,7 +124,7 @@ fn errors_of_the_step_are_the_callers() -> Result<()> {
     Ok(())
 }
 
-/// Inside another capture a step is a part of that one.
+/// Inside another capture a step becomes part of that capture.
 #[test]
 fn a_cache_inside_a_capture() -> Result<()> {
     let Bench { stream, .. } = Bench::open()?;

@@ -1,4 +1,4 @@
-//! Graphs: capture, replay, update; what they keep alive, what cannot be captured.
+//! Graphs: capture, replay, update, the memory that they keep alive, and calls that cannot be captured.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -110,7 +110,7 @@ fn a_graph_keeps_the_memory_that_it_uses() -> Result<()> {
     let weights = Arc::new(buffer(&stream, 3.0)?);
     let last_owner = weights.clone();
     let mut graph = Graph::capture(&stream, buffer(&stream, 1.0)?, move |stream, x| {
-        // A workspace that is gone when the capture ends, and weights that nobody owns then.
+        // A workspace that is dropped before the capture ends, and weights that have no other owner then.
         let mut workspace = DeviceBuffer::zeroed(stream, LEN)?;
         scaled(stream, 2.0, x, &mut workspace)?;
         let mut out = DeviceBuffer::zeroed(stream, LEN)?;
@@ -119,7 +119,8 @@ fn a_graph_keeps_the_memory_that_it_uses() -> Result<()> {
         Ok(out)
     })?;
     drop(last_owner);
-    // An input that is taken out is still what the graph reads; where it was freed, this would land in it.
+    // The graph still reads an input that was taken out. If its memory had been freed, this buffer would get
+    // it.
     drop(std::mem::replace(graph.inputs_mut(), buffer(&stream, 50.0)?));
     let others = (0..20).map(|_| buffer(&stream, -100.0)).collect::<Result<Vec<_>>>()?;
     for _ in 0..3 {
@@ -175,7 +176,7 @@ fn forked_streams_are_captured_with_it() -> Result<()> {
             let mut workspace = DeviceBuffer::zeroed(&first, LEN)?;
             scaled(&first, 3.0, y, &mut workspace)?;
             scaled(&second, 5.0, y, z)?;
-            // The second waits for the first by itself, and the first for the second.
+            // The second waits for the first automatically, and the first for the second.
             saxpy(&second, 1.0, &workspace, &mut *z)?;
             scaled(&first, 0.5, &*x, &mut workspace)?;
             saxpy(&first, 1.0, &workspace, &mut *z)
@@ -190,7 +191,7 @@ fn forked_streams_are_captured_with_it() -> Result<()> {
     for step in 1..6 {
         graph.inputs_mut().0.copy_from_slice(&stream, &[step as f32; LEN])?;
         graph.replay(&stream)?;
-        // While a stream of the scope's is in the pool again and does other things.
+        // Meanwhile a stream of the scope is in the pool again and does other work.
         let other = device.pooled_stream()?;
         assert_eq!(buffer(&other, 4.0)?.to_vec(&other)?, [4.0; LEN]);
         assert_eq!(graph.inputs().2.to_vec(&stream)?, [17.5 * step as f32; LEN]);
@@ -335,12 +336,12 @@ fn a_failed_capture_leaves_a_usual_stream() -> Result<()> {
     Ok(())
 }
 
-/// Frees have to put streams in order, which a captured stream cannot be.
+/// Frees put streams in order, and a captured stream cannot be put in order.
 #[test]
 fn buffers_may_be_dropped_inside_a_capture() -> Result<()> {
     let Bench { device, stream } = Bench::open()?;
     let other = device.stream()?;
-    // Written on one, read on the other; the last use now on either.
+    // Written on one stream, read on the other; the last use is on either.
     let (mut first, second) = (buffer(&stream, 1.0)?, buffer(&other, 2.0)?);
     let unused = buffer(&stream, 3.0)?;
     let mut sink = buffer(&other, 0.0)?;
@@ -401,7 +402,7 @@ fn threads_capture_beside_each_other() -> Result<()> {
     })
 }
 
-/// Workspaces of one step of the work serve the next, as they do outside a capture.
+/// The next step reuses the workspaces of the step before, as outside a capture.
 #[test]
 fn a_capture_uses_its_memory_again() -> Result<()> {
     let Bench { stream, .. } = Bench::open()?;

@@ -1,7 +1,7 @@
 //! No use of a buffer is lost: threads share streams, buffers and graphs, seeded, and every value is checked.
 //!
-//! The software driver runs nothing before somebody waits for it, and then only what that depends on, the newest stream first. So a
-//! use that a later one does not wait for shows as a wrong value.
+//! The software driver runs work only when a call waits for it, and then only the work that this depends on,
+//! the newest stream first. So if a use fails to wait for an earlier one, a wrong value shows.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -39,7 +39,7 @@ enum Holder {
     Graph(Graph<'static, DeviceBuffer<u32>>),
 }
 
-/// A buffer, and what its elements have to be.
+/// A buffer, and the expected value of its elements.
 struct Slot {
     holder: Holder,
     value: u32,
@@ -71,7 +71,7 @@ impl Slot {
 }
 
 fn add_1(stream: &Stream, out: DeviceViewMut<'_, u32>) -> Result<()> {
-    // SAFETY: no more than a thread an element.
+    // SAFETY: there is at most one thread for each element.
     unsafe { launch::<bounded>(stream, LaunchConfig::linear(out.len(), HALF as u32), (out,)) }
 }
 
@@ -79,10 +79,10 @@ fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What one thread does.
+/// The work of one thread.
 fn work(streams: &[Stream], slots: &[Mutex<Slot>], seed: u64) -> Result<()> {
     let mut dice = Dice(seed);
-    // Copies that were queued while a buffer had some value, looked at later.
+    // Copies queued while a buffer had some value; they are checked later.
     let mut copies: Vec<(DeviceBuffer<u32>, u32)> = Vec::new();
     for step in 0..STEPS {
         let what = format!("seed {seed:#x}, step {step}");
@@ -125,7 +125,7 @@ fn work(streams: &[Stream], slots: &[Mutex<Slot>], seed: u64) -> Result<()> {
                 }
             }
             5 => slot.check(one, &what)?,
-            // The memory of the old one goes to others while work on it is queued.
+            // Other buffers get the memory of the old one while work on it is queued.
             6 => *slot = Slot::new(one, dice.below(2) == 0)?,
             _ => {
                 drop(slot);

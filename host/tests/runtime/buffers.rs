@@ -167,7 +167,7 @@ fn a_writer_waits_for_earlier_readers() -> Result<()> {
             ironwarp::launch::<crate::common::kernels::scale>(&other, config, (3.0f32, &x, &mut y))?;
             ironwarp::launch::<crate::common::kernels::fill>(&stream, config, (n as u32, -1.0f32, &mut x))?;
         }
-        // The writer is waited for first: it must have let the reader go before it.
+        // Waits for the writer first: it must have come after the reader.
         stream.synchronize()?;
         assert!(y.to_vec(&other)?.iter().all(|&v| v == 3.0 * round as f32), "round {round}");
         assert!(x.to_vec(&stream)?.iter().all(|&v| v == -1.0));
@@ -193,7 +193,7 @@ fn dropping_while_another_stream_still_reads() -> Result<()> {
             )?
         };
         drop(x);
-        // Would land in the memory of `x` if it were free already.
+        // This buffer would get the memory of `x` if that were free already.
         let again = DeviceBuffer::from_slice(&stream, &vec![-1.0f32; n])?;
         results.push((round, y, again));
     }

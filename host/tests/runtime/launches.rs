@@ -1,4 +1,5 @@
-//! Launches: arguments of every kind, empty launches, shared memory, cooperative grids, handles, launches by name.
+//! Launches: arguments of every kind, empty launches, shared memory, cooperative grids, handles, launches by
+//! name.
 
 use crate::common::kernels::{self, bounded, fill, last_of_dynamic_shared, scale};
 use crate::common::{Bench, load_kernels};
@@ -139,7 +140,8 @@ fn clusters_and_overlapping_launches() -> Result<()> {
     for cluster in [1, 2, 8, 16].into_iter().filter(|&size| size <= most) {
         let config = LaunchConfig::new([blocks, 1, 1], [64, 1, 1]).cluster([cluster, 1, 1]);
         for config in [config, config.cooperative(), config.overlapping_previous()] {
-            // SAFETY: one thread an element. No block starts before the last of the launch ahead has ended: none lets it.
+            // SAFETY: one thread an element. No block starts before the last of the launch ahead has ended:
+            // none lets it.
             unsafe { kernel.launch(&stream, config, (&mut out,))? };
             stream.synchronize()?;
             launches += 1;
@@ -275,7 +277,8 @@ fn a_module_of_ones_own_from_a_file() -> Result<()> {
     let folder = std::env::temp_dir().join(format!("ironwarp-launches-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("the temporary folder is writable");
     let path = folder.join("own.ptx");
-    // The family that the software driver is to look in is this program, whatever the hand-written text is called.
+    // The family that the software driver is to look in is this program, whatever the hand-written text is
+    // called.
     let text = kernels::PTX.replace("runtime_tests", fill::FAMILY);
     std::fs::write(&path, text).expect("the temporary folder is writable");
     let module = Module::from_file(&device, &path)?;

@@ -193,7 +193,8 @@ fn the_pool_has_streams_again() -> Result<()> {
 const SIDE: usize = 1 << 12;
 const SIDE_CONFIG: LaunchConfig = LaunchConfig::linear(SIDE, 128);
 
-/// Writes `value` to the memory at `address` on `stream`, behind the buffer's back: nothing but the streams' own order holds.
+/// Writes `value` to the memory at `address` on `stream`, behind the buffer's back: nothing but the streams'
+/// own order holds.
 fn fill_unordered(stream: &Stream, value: f32, address: DevicePtr<f32>) -> Result<()> {
     // SAFETY: the tests pass buffers of that length and put the streams in order.
     unsafe { ironwarp::launch::<kernels::fill>(stream, SIDE_CONFIG, (SIDE as u32, value, address)) }

@@ -77,7 +77,8 @@ fn breaks<const RANK: usize>(stream: &Stream, argument: &str, tiling: Tiling<RAN
     breaks_at(stream, argument, tiling, 0);
 }
 
-/// A tiling that breaks a rule: the error names the argument and says how to mend it, and the next map is made.
+/// A tiling that breaks a rule: the error names the argument and says how to mend it, and the next map is
+/// made.
 #[track_caller]
 fn breaks_at<const RANK: usize>(stream: &Stream, argument: &str, tiling: Tiling<RANK>, first: usize) {
     match make(stream, tiling, first) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use simt::barrier::{BarrierReduce, reduce, sync};
 use simt::{FaultKind, LaunchConfig, MAX_STACK_BYTES, Options, StaticKey, thread};
 
-/// Counts how often it is dropped.
+/// Counts its drops.
 struct Counted<'a>(&'a AtomicU32);
 
 impl Drop for Counted<'_> {
@@ -32,7 +32,7 @@ fn a_fault_drops_what_every_thread_holds() {
     assert_eq!((made.into_inner(), dropped.into_inner()), (64, 64));
 }
 
-/// Before, the scoped thread went on with a stack that another coroutine had got.
+/// In an earlier version the scoped thread continued with a stack that another coroutine had been given.
 #[test]
 fn a_fault_waits_for_threads_that_borrow() {
     let ended = AtomicBool::new(false);
@@ -58,7 +58,7 @@ fn a_fault_waits_for_threads_that_borrow() {
     assert!(ended.load(Ordering::Acquire), "the scope was left before its thread had ended");
 }
 
-/// A pinned value that says where it is, and notes when it is dropped there.
+/// A pinned value that reports its address, and records whether it is dropped there.
 struct Pinned<'a> {
     at: AtomicU32,
     moved: &'a AtomicU32,
@@ -101,7 +101,7 @@ fn a_fault_drops_pinned_values_before_their_place_is_used_again() {
     assert!(dropped.into_inner() >= 3 * 32);
 }
 
-/// The body may catch what unwinds it, and then has no simulated thread.
+/// The body may catch the panic that unwinds it, and then has no simulated thread.
 #[test]
 fn a_body_that_catches_the_unwinding_ends_too() {
     let after = AtomicU32::new(0);
@@ -143,7 +143,7 @@ fn a_simulated_thread_cannot_launch() {
         let fault = simt::run(&inner, &Options::default(), || ()).unwrap_err();
         assert_eq!(fault.kind, FaultKind::InvalidLaunch);
         assert!(fault.message.contains("a simulated thread cannot launch"), "{fault}");
-        // The outer launch goes on.
+        // The outer launch continues.
         assert_eq!(reduce(BarrierReduce::Popc, true), 32);
     })
     .unwrap();

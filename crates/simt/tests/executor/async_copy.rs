@@ -1,4 +1,4 @@
-//! Asynchronous copies arrive when they are waited for, and no earlier.
+//! Asynchronous copies arrive when a thread waits for them, and no earlier.
 
 use crate::common::{fails, passes};
 use simt::async_copy::{commit, copy, wait, wait_all};
@@ -119,7 +119,7 @@ fn waiting_is_no_barrier() {
             fetch(stage(0, rank()), source.at(rank()));
             commit();
             wait(0);
-            // The other thread's copy has arrived only when that thread says so.
+            // The other thread's copy has arrived only once that thread signals it.
             simt::warp::collective("shfl", u32::MAX, 0u32);
             get(stage(0, rank() ^ 1));
         });

@@ -1,4 +1,4 @@
-//! Barriers let threads meet, and say so when they cannot.
+//! Barriers synchronise threads, and report a fault when they cannot.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -369,7 +369,8 @@ fn store_asynchronously(waits: bool) {
 /// The same, and the blocks end as soon as they have done their part.
 fn begin_to_store(waits: bool) {
     let (rank, last) = (thread::rank(), BLOCKS - 1);
-    // Made by the generic proxy, as the stores that follow: no proxy fence stands between.
+    // This store and those that follow are made by the generic proxy, so no proxy fence is needed between
+    // them.
     put(word(rank), 0);
     if rank == 0 && block_rank() == last {
         init(bar(0), 1);
@@ -400,13 +401,13 @@ fn asynchronous_stores_have_to_be_waited_for() {
     fails(config(), FaultKind::AsyncCopyPending, || store_asynchronously(false));
 }
 
-/// A block knows of the stores that it has waited for, and nobody else reaches into it.
+/// A block knows of the stores that it has waited for, and no other block accesses its memory.
 #[test]
 fn a_block_may_end_when_it_has_what_others_store() {
     passes(config(), || begin_to_store(true));
 }
 
-/// That a store has begun says nothing of its end.
+/// A store that has begun may not have ended.
 #[test]
 fn a_block_may_not_end_while_others_store() {
     fails(config(), FaultKind::CopyUnfinished, || {

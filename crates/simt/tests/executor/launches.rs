@@ -1,4 +1,4 @@
-//! Launches: what is refused, what is passed on, and that schedules replay.
+//! Launches: refused configurations, parameters, and the replay of schedules.
 
 use std::ffi::c_void;
 use std::sync::Mutex;
@@ -180,7 +180,7 @@ fn endless_spinning_is_found() {
     assert!(fault.to_string().contains(concat!("threads 0..=63 spin (", file!(), ":")), "{fault}");
 }
 
-/// The block that is first works for longer than threads may spin; the other waits for it on another worker.
+/// The first block works for longer than threads may spin; the other waits for it on another worker.
 #[test]
 fn waiting_for_a_block_that_works_is_no_endless_spinning() {
     const LIMIT: Duration = Duration::from_millis(50);
@@ -196,7 +196,7 @@ fn waiting_for_a_block_that_works_is_no_endless_spinning() {
             simt::memory::atomic(word, Ordering::AcqRel, scope, |old| old + more)
         };
         if add(0, 1) == 0 {
-            // Atomics, as of a histogram, are no spinning either when something else comes behind them.
+            // Atomics, as in a histogram, are no spinning if something else follows them.
             let begun = Instant::now();
             while begun.elapsed() < LIMIT * 4 / 5 {
                 add(0, 1);

@@ -1,4 +1,4 @@
-//! The executor and its checker, through what kernels and the software driver call.
+//! The executor and its checker, through the functions that kernels and the software driver call.
 
 mod async_copy;
 mod barriers;

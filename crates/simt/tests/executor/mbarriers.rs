@@ -111,8 +111,8 @@ fn reuse_without_waiting_for_empty() {
 
 #[test]
 fn a_producer_that_laps_its_consumers() {
-    // A waiter that looks only when the phase after its own is over too sees the parity that it waits for not
-    // over.
+    // A thread that looks only when the phase after its own is over too finds that the parity that it waits
+    // for is not over.
     fails(CONFIG(), FaultKind::Deadlock, || {
         ready(0, 1);
         if rank() == 0 {

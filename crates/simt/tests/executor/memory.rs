@@ -1,4 +1,4 @@
-//! Accesses outside what exists, or to what was never written.
+//! Accesses outside of allocations, or to memory that was never written.
 
 use crate::common::{fails, fails_at, passes};
 use simt::memory::{Tracked, load, store, track, untrack};
@@ -8,7 +8,7 @@ use simt::{FaultKind, LaunchConfig, Options, Place, StaticKey, thread};
 /// A device pointer that closures can share between threads.
 #[derive(Clone, Copy)]
 struct Device<T>(*mut T);
-// SAFETY: the executor decides which thread accesses what; that is what these tests are about.
+// SAFETY: the executor decides which thread accesses which element; these tests test that.
 unsafe impl<T> Sync for Device<T> {}
 
 impl<T: Copy> Device<T> {
@@ -131,7 +131,7 @@ fn uninitialised_shared() {
         };
         tile().get(thread::rank() as usize);
     });
-    // Byte by byte: a word of which one byte is missing.
+    // Byte by byte: one byte of a word is missing.
     fails(LaunchConfig::linear(1, 1), FaultKind::UninitialisedShared, || {
         let bytes = Device(tile().0.cast::<u8>());
         (0..3).for_each(|i| bytes.set(i, 1));

@@ -10,7 +10,7 @@ use simt::{FaultKind, LaunchConfig, StaticKey, thread};
 
 #[derive(Clone, Copy)]
 struct Device<T>(*mut T);
-// SAFETY: the executor decides which thread accesses what; that is what these tests are about.
+// SAFETY: the executor decides which thread accesses which element; these tests test that.
 unsafe impl<T> Sync for Device<T> {}
 
 impl<T: Copy> Device<T> {
@@ -112,7 +112,7 @@ fn warp_sync_orders_its_lanes_only() {
         simt::warp::sync(u32::MAX);
         tile().get(rank() ^ 32);
     });
-    // All of the block read, one warp syncs, then writes.
+    // All threads of the block read; one warp syncs, then writes.
     fails(LaunchConfig::linear(1, 64), FaultKind::SharedRace, || {
         if rank() == 0 {
             tile().set(0, 1);
@@ -159,7 +159,7 @@ fn named_barriers_order_their_threads() {
     passes(LaunchConfig::linear(1, 64), || pipeline(true));
     for seed in 0..crate::common::SEEDS {
         let fault = crate::common::fault(LaunchConfig::linear(1, 64), seed, || pipeline(false));
-        // Depending on who is faster the consumer sees a later round first.
+        // Depending on which thread is faster, the consumer sees a later round first.
         assert!(
             matches!(fault.kind, FaultKind::SharedRace | FaultKind::Panic | FaultKind::Deadlock),
             "{fault}"
@@ -259,7 +259,7 @@ fn race_between_blocks() {
         sync(0, None);
         data.get((1 - block) * 32 + rank());
     });
-    // All read, each writes its own.
+    // All threads read; each writes its own element.
     passes(LaunchConfig::linear(2, 16), || {
         let block = thread::block_idx()[0] as usize;
         data.get(63);
@@ -365,7 +365,7 @@ fn block_scope_fence_is_too_narrow() {
     fails(LaunchConfig::linear(2, 1), FaultKind::InterBlockRace, || body(Scope::Block));
 }
 
-/// Another block learns what was released for all of the device, then what for the block alone.
+/// Another block acquires what was released for the whole device, then what was released only for the block.
 #[test]
 fn a_wide_release_makes_a_later_narrow_one_no_wider() {
     let run = |seed: u64, scope: Scope| {

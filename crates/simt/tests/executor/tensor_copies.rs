@@ -1,4 +1,4 @@
-//! Tensor and bulk copies: what they move, and where to.
+//! Tensor and bulk copies: the bytes that they move, and their destinations.
 
 use std::sync::Mutex;
 
@@ -178,8 +178,8 @@ fn stores_write_what_the_tensor_has() {
     }
 }
 
-/// A tensor of 37 columns, in memory of 40: its rows end inside of a unit of 16 bytes, the rest of which is
-/// written too.
+/// A tensor of 37 columns, in memory of 40: its rows end inside of a unit of 16 bytes, and the rest of that
+/// unit is written too.
 #[test]
 fn stores_write_whole_units() {
     let mut host = vec![u32::MAX; 40 * 8];

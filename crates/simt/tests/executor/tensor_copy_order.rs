@@ -1,4 +1,4 @@
-//! Tensor and bulk copies: when their memory may be used, and their rules.
+//! Tensor and bulk copies: the order of uses of their memory, and their rules.
 
 use crate::common::tensors::*;
 use crate::common::{fails, fails_at, passes};
@@ -300,7 +300,7 @@ fn a_fence_on_the_way_is_enough() {
             fill_box();
             sync(0, None);
             if rank() == 33 {
-                // Fenced by who sends: what it knows of by the barrier counts too.
+                // The sending thread fences: accesses that it knows of through the barrier count too.
                 proxy_fence();
                 send(map, tile(0), &[0, 0]);
                 commit_group();
@@ -337,7 +337,8 @@ fn what_was_stored_is_read_after_the_full_wait() {
     });
 }
 
-/// Two blocks, each fetching half of what both read, stage by stage: the ring of a multicast GEMM.
+/// Two blocks, each of which fetches half of the data that both read, stage by stage: the ring of a multicast
+/// GEMM.
 fn multicast_ring(map: &Map, waits_for_both: bool) {
     let (full, empty) = (bar(0), bar(1));
     ready(&[1, if waits_for_both { 2 } else { 1 }]);
@@ -376,7 +377,7 @@ fn a_ring_across_the_cluster() {
             assert_eq!(blocks(), 2);
             multicast_ring(map, true);
         });
-        // A producer that waits for its own consumers only overwrites what the other block still reads.
+        // A producer that waits only for its own consumers overwrites data that the other block still reads.
         fails(config, FaultKind::AsyncCopyPending, || multicast_ring(map, false));
     });
 }

@@ -1,4 +1,4 @@
-//! Warp collectives exchange values, and say so when lanes disagree.
+//! Warp collectives exchange values, and report a fault when lanes disagree.
 
 use crate::common::{fails, passes};
 use simt::warp::{active_mask, collective, combine, sync};

@@ -71,7 +71,7 @@ impl Operand {
         Self { bytes, leading: leading as u32, stride: stride as u32, swizzle, major }
     }
 
-    /// Copies it to shared memory, as all threads of the block, and gives the operand there.
+    /// Copies it to shared memory, with all threads of the block, and returns the operand there.
     fn place(&self, key: &'static StaticKey) -> Shared {
         let to = shared::alloc_static(key, self.bytes.len(), 1024);
         let words = self.bytes.chunks_exact(4).enumerate();
@@ -94,14 +94,14 @@ impl Operand {
 static A: StaticKey = StaticKey::new("A");
 static B: StaticKey = StaticKey::new("B");
 
-/// What a kernel must do before its products read what threads wrote.
+/// The fences and barrier that a kernel needs before its products read data that threads wrote.
 fn ready() {
     simt::memory::proxy_fence();
     simt::barrier::sync(0, None);
     wgmma::fence();
 }
 
-/// Runs `body` in a block of one warpgroup; each thread's accumulators afterwards.
+/// Runs `body` in a block of one warpgroup. Returns each thread's accumulators.
 fn run(body: impl Fn(usize) -> Vec<f32> + Sync) -> Vec<Vec<f32>> {
     let results = std::sync::Mutex::new(vec![Vec::new(); THREADS as usize]);
     simt::run(&LaunchConfig::linear(1, THREADS), &Options::default(), || {
@@ -353,7 +353,7 @@ fn accumulators_changed_without_a_fence() {
         }
         mma(&mut acc, a, b);
         finish();
-        // What the product does not read may change.
+        // Values that the product does not read may change.
         acc[0] = 5.0;
         wgmma::mma(&mut acc, [Format::F16; 2], Left::Shared(a), b, false);
         finish();

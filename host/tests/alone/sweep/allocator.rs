@@ -1,4 +1,4 @@
-//! Memory that goes from buffer to buffer.
+//! Memory that moves from buffer to buffer.
 
 use ironwarp::{DeviceBuffer, PinnedBuffer, Result, with_oom_retry};
 
@@ -19,7 +19,7 @@ pub fn reuse() -> Result<()> {
     Ok(())
 }
 
-/// What is kept for later is given back.
+/// Memory kept for later is given back.
 pub fn trim() -> Result<()> {
     let (device, stream) = plain()?;
     for bytes in [1 << 10, 3 << 20, 20 << 20] {
@@ -31,7 +31,7 @@ pub fn trim() -> Result<()> {
     DeviceBuffer::<u8>::zeroed(&stream, 100)?.to_vec(&stream).map(drop)
 }
 
-/// Less memory than is asked for at first.
+/// A limit below the first request.
 pub fn limit() -> Result<()> {
     let (device, stream) = plain()?;
     device.set_memory_limit(Some(4 << 20));

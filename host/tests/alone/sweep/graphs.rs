@@ -1,4 +1,4 @@
-//! Captures, replays, updates, and a step that is captured by itself.
+//! Captures, replays, updates, and a step that is captured automatically.
 
 use ironwarp::graph::{Graph, GraphCache, Update};
 use ironwarp::ops::saxpy::saxpy;

@@ -1,5 +1,5 @@
-//! What the sweep runs: each scenario opens the device, uses one part of the library, checks what comes out, and lets go
-//! of everything.
+//! The scenarios of the sweep: each opens the device, uses one part of the library, checks the results, and
+//! drops everything.
 
 mod allocator;
 mod graphs;
@@ -17,9 +17,9 @@ use crate::common::{Bench, load_kernels};
 pub struct Scenario {
     pub name: &'static str,
     pub run: fn() -> Result<()>,
-    /// Times that a drop puts a free behind the work of another stream.
+    /// The number of drops that put a free behind the work of another stream.
     pub frees_behind: u64,
-    /// Further calls whose failure does no harm here: function, calls, why.
+    /// Further calls whose failure does no harm here: function, number of calls, reason.
     pub harmless: &'static [(&'static str, u64, &'static str)],
 }
 
@@ -101,7 +101,7 @@ fn memory() -> Result<()> {
     Ok(())
 }
 
-/// The way that a refused allocation takes.
+/// The path of a refused allocation.
 fn exhaustion() -> Result<()> {
     let (device, stream) = plain()?;
     let asked = 4 * device.memory_info()?.total;
@@ -186,7 +186,7 @@ fn by_name() -> Result<()> {
     let Bench { device, .. } = Bench::open()?;
     let module = load_kernels(&device)?;
     assert!(module.function("fill")?.attributes().max_threads_per_block > 0);
-    // Errors that are due, with the texts that the driver has for them.
+    // Expected errors, with the driver's texts.
     match module.function("no_such_kernel") {
         Err(Error::NoSuchKernel { source, .. }) if source.code == driver::code::NOT_FOUND as i32 => {}
         Err(other) => return Err(other),

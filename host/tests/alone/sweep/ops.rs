@@ -32,7 +32,8 @@ pub fn gemm() -> Result<()> {
     Ok(())
 }
 
-/// On the tensor cores, by tensor maps: operands that lie badly, so that both are copied first, and operands that do not.
+/// On the tensor cores, by tensor maps: operands with a layout that needs copies of both, and operands that
+/// need none.
 pub fn matmul() -> Result<()> {
     let (_device, stream) = plain()?;
     for (k, copies) in [(19, true), (24, false)] {
@@ -44,7 +45,7 @@ pub fn matmul() -> Result<()> {
     Ok(())
 }
 
-/// By the kernel for few rows, and by the one for every device.
+/// By the kernel for few rows, and by the kernel for every device.
 pub fn matmul_elsewhere() -> Result<()> {
     let (_device, stream) = plain()?;
     for kernel in [Kernel::Skinny, Kernel::MmaSmall, Kernel::Any] {
@@ -81,7 +82,7 @@ fn multiply(stream: &Stream, k: usize, wanted: impl Fn(&Config) -> bool) -> Resu
     Ok(())
 }
 
-/// Vectors that point along axes: number `r` along axis `r`, those past the last axis nowhere.
+/// Vectors along axes: number `r` points along axis `r`; vectors past the last axis are zero.
 fn axes(count: usize, dim: usize) -> Vec<f16> {
     (0..count * dim).map(|i| if i % dim == i / dim { f16::ONE } else { f16::ZERO }).collect()
 }
@@ -104,7 +105,7 @@ pub fn cosine() -> Result<()> {
     Ok(())
 }
 
-/// More queries than the corpus is streamed past: a matrix product, by tensor maps.
+/// So many queries that a matrix product computes them, by tensor maps.
 pub fn cosine_many() -> Result<()> {
     const QUERIES: usize = 40;
     let (_device, stream) = plain()?;

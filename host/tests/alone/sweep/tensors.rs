@@ -15,7 +15,7 @@ use ironwarp::{DType, Result, Tensor};
 
 use super::plain;
 
-/// A few ops, each on what the one before has made.
+/// A few ops, each on the result of the one before.
 pub fn chain() -> Result<()> {
     let (_device, stream) = plain()?;
     // 0 1 2 / 3 4 5, and its columns.
@@ -37,12 +37,12 @@ pub fn chain() -> Result<()> {
     Ok(())
 }
 
-/// A file that goes with the run that has made it.
+/// A file that is removed at the end of its run.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // A run that failed early has written none.
+        // A run that failed early has no file.
         let _ = std::fs::remove_file(&self.0);
     }
 }

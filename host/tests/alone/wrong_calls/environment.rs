@@ -1,5 +1,5 @@
-//! Values of environment variables that mean nothing. Each is tried in a process of its own, which opens a device, allocates
-//! and launches.
+//! Wrong values of environment variables. Each is tried in a process of its own, which opens a device,
+//! allocates and launches.
 
 use std::process::Command;
 
@@ -8,9 +8,9 @@ use ironwarp::Result;
 use super::Calls;
 use crate::common::Bench;
 
-/// Tells the process that it is the one that tries.
+/// Set in the process that tries the value.
 const PROBE: &str = "IRONWARP_TEST_PROBE";
-/// What it writes before the error.
+/// The text that it writes before the error.
 const REFUSED: &str = "refused: ";
 
 const SOFT: &[(&str, &str)] = &[
@@ -70,7 +70,7 @@ fn refused(calls: &mut Calls, name: &str, value: &str, beside: &[(&str, &str)]) 
     calls.count();
 }
 
-/// What the other processes do.
+/// The test that the other processes run.
 #[test]
 fn probe() -> Result<()> {
     if std::env::var_os(PROBE).is_none() {

@@ -97,7 +97,7 @@ fn nested(calls: &mut Calls) {
     );
 }
 
-/// Wrong calls inside a capture say the same as outside.
+/// Wrong calls inside a capture return the same errors as outside.
 fn inside(calls: &mut Calls) {
     calls.wrong(
         "range",

@@ -1,6 +1,6 @@
 //! Wrong calls: each gives a typed error with a hint, none panics, and the next valid call works.
 //!
-//! One table a part of the library; whoever adds a function adds its wrong calls.
+//! There is one table for each part of the library. Each new function adds its wrong calls.
 
 mod environment;
 mod graphs;
@@ -17,7 +17,7 @@ use ironwarp::{DeviceBuffer, Error, LaunchConfig, Result, launch};
 /// Elements of the buffer that the calls work on.
 const LEN: usize = 10;
 
-/// Calls that the tables have at least.
+/// The least number of calls in the tables.
 const AT_LEAST: usize = 200;
 
 pub(crate) struct Calls {
@@ -26,7 +26,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Makes a wrong call and looks at what comes back.
+    /// Makes a wrong call and checks its error.
     pub(crate) fn wrong<T>(
         &mut self,
         what: &str,

@@ -82,7 +82,7 @@ fn products(calls: &mut Calls) {
             length(what),
         );
     }
-    // The product of [4, 8] and [8, 6], spoilt.
+    // The product of [4, 8] and [8, 6], with errors.
     for (what, a, b_sides, c) in [
         ("B", (4, 8), (7, 6), (4, 6)),
         ("B", (4, 8), (6, 8), (4, 6)),

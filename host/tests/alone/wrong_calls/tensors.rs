@@ -7,7 +7,7 @@ use ironwarp::{DType, DeviceBuffer, Error, Result, Tensor, TensorError};
 use super::Calls;
 use crate::common::Bench;
 
-/// A tensor error that `is_it` knows.
+/// Matches a tensor error that `is_it` accepts.
 fn tensor(is_it: impl Fn(&TensorError) -> bool) -> impl Fn(&Error) -> bool {
     move |error| error.tensor_error().is_some_and(&is_it)
 }

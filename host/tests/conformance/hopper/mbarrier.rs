@@ -31,8 +31,9 @@ fn parities_tell_phases_apart() -> Result<()> {
     let mut out = gpu.zeros::<u32>(QUESTIONS)?;
     // SAFETY: one thread.
     unsafe { launch::<mbarrier_parity>(&gpu.stream, LaunchConfig::linear(1, 1), (&mut out,))? };
-    // Fresh: phase 0 runs, the one before is over. After 4 of 5 arrivals as before; after 5, phase 0 is over and phase 1
-    // runs; after 5 more phase 1 is over, and phase 2, of parity 0, runs. Then a new barrier of one arrival.
+    // Fresh: phase 0 runs, the one before is over. After 4 of 5 arrivals as before; after 5, phase 0 is over
+    // and phase 1 runs; after 5 more phase 1 is over, and phase 2, of parity 0, runs. Then a new barrier of
+    // one arrival.
     assert_same("answers", &gpu.get(&out)?, [0, 1, 0, 1, 1, 0, 0, 1, 1]);
     Ok(())
 }

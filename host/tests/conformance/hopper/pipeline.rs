@@ -1,4 +1,5 @@
-//! Copies, barriers, products and registers moved between warpgroups, in one kernel, against a product in f64.
+//! Copies, barriers, products and registers moved between warpgroups, in one kernel, against a product in
+//! f64.
 
 use conformance::hopper::pipeline::{BLOCK, BLOCK_K, SHARED_BYTES, THREADS, pipeline_gemm};
 use half::bf16;

@@ -45,8 +45,8 @@ impl<const RANK: usize> Case<RANK> {
         self.dims[0].next_multiple_of(16 / size_of::<T>())
     }
 
-    /// For each element of the box, in order: its place in shared memory, and that in the tensor's memory, if it lies in the
-    /// tensor, whose rows have `width` elements; both in elements.
+    /// For each element of the box, in order: its place in shared memory, and that in the tensor's memory, if
+    /// it lies in the tensor, whose rows have `width` elements; both in elements.
     fn elements<T>(&self, width: usize) -> Vec<(usize, Option<usize>)> {
         let size = size_of::<T>();
         let span = match self.swizzle {
@@ -76,7 +76,8 @@ impl<const RANK: usize> Case<RANK> {
     }
 }
 
-/// A kernel for one number of dimensions. What differs from kernel to kernel is its name alone, and a name is a type.
+/// A kernel for one number of dimensions. What differs from kernel to kernel is its name alone, and a name is
+/// a type.
 type Load<const RANK: usize> =
     fn(&Gpu, LaunchConfig, TensorMap<'_>, [i32; RANK], u32, u32, &mut DeviceBuffer<u32>) -> Result<()>;
 type Store<const RANK: usize> =
@@ -209,7 +210,8 @@ reduced! {
     f64: [1], |x| f64::from(x), |a, b| a + b, |a, b| a < b;
 }
 
-/// Stores the box and combines it with what is there in every way, unless it begins before the tensor, which only loads can.
+/// Stores the box and combines it with what is there in every way, unless it begins before the tensor, which
+/// only loads can.
 fn stores<T: Reduced, const RANK: usize>(gpu: &Gpu, case: Case<RANK>, store: Store<RANK>) -> Result<()> {
     if case.coords.iter().any(|&at| at < 0) {
         return Ok(());
@@ -379,7 +381,8 @@ fn a_load_reaches_all_blocks_of_a_cluster() -> Result<()> {
             let config = LaunchConfig::new([blocks as u32, 1, 1], [kernels::THREADS, 1, 1])
                 .cluster([blocks as u32, 1, 1])
                 .with_shared((blocks * bytes) as u32);
-            // SAFETY: boxes of so many rows and bytes, room for all in each block, and in `out` for each block.
+            // SAFETY: boxes of so many rows and bytes, room for all in each block, and in `out` for each
+            // block.
             unsafe {
                 let arguments = (map, ROWS as u32, bytes as u32, hint, &mut out);
                 launch::<kernels::tma_multicast>(&gpu.stream, config, arguments)?

@@ -1,10 +1,11 @@
 //! Products of a warpgroup against products in f64: every type, width, order and swizzle.
 //!
-//! The test lays the operands out itself, by the PTX ISA's pictures, with NaN in every byte that no product may read.
+//! The test lays the operands out itself, by the PTX ISA's pictures, with NaN in every byte that no product
+//! may read.
 //!
-//! Small integers must come out exactly. For random numbers the bound is that of a sum whose every step rounds or truncates:
-//! `(K + 1) 2^-23` of the sum of the magnitudes. For 8-bit types the hardware keeps fewer bits of the largest term, 13 behind the
-//! leading one, in each of its steps of 32.
+//! Small integers must come out exactly. For random numbers the bound is that of a sum whose every step
+//! rounds or truncates: `(K + 1) 2^-23` of the sum of the magnitudes. For 8-bit types the hardware keeps
+//! fewer bits of the largest term, 13 behind the leading one, in each of its steps of 32.
 
 use conformance::hopper::wgmma as kernels;
 use conformance::hopper::wgmma::{OPERAND_ALIGN, OperandImage, STEPS, THREADS};
@@ -29,8 +30,8 @@ const CORE: usize = 8;
 /// How an operand lies in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
-    /// k side by side: `span` bytes a row (16: no swizzle). `far` puts neighbours in k further from each other than those in rows,
-    /// without a swizzle, and takes the second half of a 64-byte row, with that.
+    /// k side by side: `span` bytes a row (16: no swizzle). `far` puts neighbours in k further from each
+    /// other than those in rows, without a swizzle, and takes the second half of a 64-byte row, with that.
     KMajor { span: usize, far: bool },
     /// m or n side by side, 16-bit elements. `far` puts neighbours in k further apart than those in m or n.
     MnMajor { span: usize, far: bool },
@@ -242,8 +243,8 @@ impl<A: Element, B: Element> Problem<A, B> {
     }
 }
 
-/// A launch of a kernel with both operands in shared memory. What differs from kernel to kernel is its name alone, and a name
-/// is a type.
+/// A launch of a kernel with both operands in shared memory. What differs from kernel to kernel is its name
+/// alone, and a name is a type.
 type Run = dyn Fn(
     &Gpu,
     LaunchConfig,

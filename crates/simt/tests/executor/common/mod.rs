@@ -19,7 +19,7 @@ pub fn passes(config: LaunchConfig, body: impl Fn() + Sync) {
     }
 }
 
-/// Runs a kernel that must fail under all seeds; the fault of the last one.
+/// Runs a kernel that must fail under all seeds. Returns the fault of the last one.
 #[track_caller]
 pub fn fails(config: LaunchConfig, kind: FaultKind, body: impl Fn() + Sync) -> Box<Fault> {
     fails_at(config, kind, &[], body)

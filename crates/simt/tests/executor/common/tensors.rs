@@ -1,4 +1,4 @@
-//! What tests of tensor and bulk copies share.
+//! Helpers for tests of tensor and bulk copies.
 
 use simt::barrier::sync;
 use simt::mbarrier::{fence_init, init};
@@ -10,7 +10,7 @@ use simt::{LaunchConfig, StaticKey, thread, tma};
 static BARS: StaticKey = StaticKey::new("BARS");
 pub const THREADS: u32 = 64;
 
-/// A map where the hardware wants it.
+/// A map with the alignment that the hardware needs.
 #[repr(align(64))]
 pub struct Map(pub [u64; 16]);
 
