@@ -1,5 +1,5 @@
-//! What safe code must not be able to break, each hole closed once with a test. No line here is unsafe, so
-//! whatever goes wrong is the library's fault.
+//! Safe code must not break the library; each closed hole has a test. No line here is unsafe, so whatever
+//! goes wrong is the library's fault.
 //!
 //! | hole, as it was | closed by | test |
 //! |---|---|---|
@@ -86,7 +86,8 @@ pub mod shared_variables_have_no_other_address {}
 #[cfg(any(doc, doctest))]
 pub mod shared_variables_are_not_read_unwritten {}
 
-/// The compiler may keep in a register what lies behind an exclusive reference, and all threads have this argument.
+/// The compiler may keep in a register what lies behind an exclusive reference, and all threads have this
+/// argument.
 ///
 /// ```compile_fail,E0308
 /// # use cuda_std::prelude::*;

@@ -23,8 +23,9 @@ pub const PIPELINE_THREADS: u32 = 3 * ROLE_THREADS;
 /// compute-sanitizer's racecheck, which must pass for every kernel, does not model that: on an H200 it
 /// reports each write of the producers as a race with a read before `arrive`.
 ///
-/// The block has [`ROLE_THREADS`] more threads that do nothing. Its synccheck takes a named barrier of as many threads as
-/// the block has for the block's own, and reports a consumer that waits where the producers only arrive.
+/// The block has [`ROLE_THREADS`] more threads that do nothing. Its synccheck takes a named barrier of as
+/// many threads as the block has for the block's own, and reports a consumer that waits where the producers
+/// only arrive.
 ///
 /// # Safety
 /// One block of [`PIPELINE_THREADS`] threads; both arrays hold the same number of whole tiles.

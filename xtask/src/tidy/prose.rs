@@ -13,6 +13,7 @@ const FOLDERS: &[&str] = &[
     "crates/layout/",
     "crates/num/",
     "crates/reference/",
+    "crates/safe_tests/",
     "crates/simt/",
     "crates/testkit/",
     "host/src/device/",

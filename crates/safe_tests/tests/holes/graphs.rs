@@ -10,8 +10,8 @@ fn buffer(stream: &Stream, value: f32) -> Result<DeviceBuffer<f32>> {
     DeviceBuffer::from_slice(stream, &[value; LEN])
 }
 
-/// A capture has a stream of its own: what other threads do on the stream that it was asked for is done at once.
-/// Before, their work became part of the graph, which went on to use buffers that it did not borrow.
+/// A capture has a stream of its own: what other threads do on the stream that it was asked for is done at
+/// once. Before, their work became part of the graph, which went on to use buffers that it did not borrow.
 #[test]
 fn work_of_other_threads_is_no_part_of_a_graph() -> Result<()> {
     let stream = Device::open(0)?.stream()?;

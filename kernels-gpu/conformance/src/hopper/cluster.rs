@@ -158,8 +158,8 @@ pub unsafe fn cluster_send(way: u32, x: *const u32, out: *mut u32) {
         }
         fence::proxy_async_shared();
         cluster::sync();
-        // Expected before any block sends. compute-sanitizer's racecheck warns where the barrier is used before a barrier
-        // of the block follows its making.
+        // Expected before any block sends. compute-sanitizer's racecheck warns where the barrier is used
+        // before a barrier of the block follows its making.
         if t == 0 {
             mbarrier::arrive_expect_tx(bar, BYTES);
         }
