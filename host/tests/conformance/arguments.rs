@@ -1,4 +1,4 @@
-//! Structs as one argument: every field arrives, and every buffer in it is put in order.
+//! Structs as one argument: every field arrives, and the uses of every buffer in it are kept in order.
 
 use conformance::arguments::{Affine, AffineArgs, Factor, FactorArgs, argument_struct};
 use ironwarp::{DeviceBuffer, DevicePtr, LaunchConfig, Result, launch};
@@ -43,7 +43,7 @@ fn every_field_arrives() -> Result<()> {
     let address = |pointer: DevicePtr<f32>| pointer.raw() as *mut f32;
     let (x, y_address) = (address(x.as_ptr()), address(y.as_ptr()));
     let affine = Affine { len, x, factor, offsets, residual: std::ptr::null(), y: y_address, last };
-    // SAFETY: as above; one stream keeps the order, which nothing else is told.
+    // SAFETY: as above; all work is on one stream, so it is in order.
     unsafe { launch::<argument_struct>(&gpu.stream, config, (3.0, affine))? };
     assert_same("addresses", &gpu.get(&y)?, want(3.0, 7.0, 0.0));
     Ok(())

@@ -13,7 +13,7 @@ use crate::gpu::{Gpu, assert_same, assert_same_floats, floats};
 const BLOCK: u32 = 256;
 const N: usize = 4096;
 
-/// What the hardware gives for any NaN.
+/// The result of the hardware for any NaN.
 const NAN_16: u16 = 0x7fff;
 
 fn nearest_f16(x: f32) -> u16 {
@@ -86,7 +86,7 @@ fn to_packed_halves() -> Result<()> {
         both(&|x| nearest_bf16(relu(x))),
     ];
     let mut got = gpu.get(&out)?;
-    // Whether relu drops the sign of -0 is not said.
+    // The PTX ISA does not say whether relu drops the sign of -0.
     for row in [2, 5] {
         got[row * N..(row + 1) * N]
             .iter_mut()
@@ -123,9 +123,9 @@ fn every_half_widens() -> Result<()> {
     Ok(())
 }
 
-/// What a register says: tf32 lies in the upper 19 bits, the rest means nothing. NaN stays NaN, but the PTX
-/// ISA does not say which: on an H200 `cvt.rna` hands on the payload of its input, `cvt.rn` gives the
-/// canonical NaN.
+/// The significant bits of a register: tf32 lies in the upper 19 bits; the rest has no meaning. NaN stays
+/// NaN, but the PTX ISA does not say which: on an H200 `cvt.rna` keeps the payload of its input, and `cvt.rn`
+/// gives the canonical NaN.
 fn tf32(register: u32) -> u32 {
     const MASK: u32 = !0x1fff;
     let kept = register & MASK;
@@ -144,7 +144,7 @@ fn rounded_to_tf32(x: &[f32], rounding: Rounding) -> impl Iterator<Item = u32> {
 fn to_tf32_and_integers() -> Result<()> {
     let gpu = Gpu::open()?;
     let mut x = floats(4, N);
-    // Where integers end, ties, and tf32's ties.
+    // The limits of integers, ties, and tf32's ties.
     let edges = [2147483500.0, 2147483648.0, -2147483648.0, 127.49, 127.5, -128.5, -128.51, 0.5, 1.5, -2.5];
     x.splice(100..100 + edges.len(), edges);
     x.splice(200..202, [f32::from_bits(0x3f80_1000), f32::from_bits(0x3f80_3000)]);
@@ -178,7 +178,7 @@ fn to_tf32_with_ties_to_even() -> Result<()> {
     Ok(())
 }
 
-/// The formats have several NaNs, and which of them a conversion gives is not said.
+/// The formats have several NaNs, and the PTX ISA does not say which of them a conversion gives.
 fn one_nan(format: Format, codes: u16) -> u16 {
     let canonical = |code: u8| if format.is_nan(code.into()) { format.nan_code() as u8 } else { code };
     u16::from_le_bytes(codes.to_le_bytes().map(canonical))
@@ -190,7 +190,7 @@ fn to_fp8() -> Result<()> {
     if !gpu.has(8, 9) {
         return Ok(());
     }
-    // Numbers about the formats' range, and all the others.
+    // Numbers in the formats' range, and all kinds of others.
     let scaled = |seed: u64| {
         floats(seed, N).into_iter().enumerate().map(|(i, x)| if i % 2 == 0 { x } else { x % 700.0 })
     };

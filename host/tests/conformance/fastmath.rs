@@ -18,7 +18,8 @@ fn config() -> LaunchConfig {
     LaunchConfig::linear(N, BLOCK)
 }
 
-/// Numbers alone give way to no one; zeros are ordered; `nan_wins` says whose word counts otherwise.
+/// The smaller of two numbers; -0 is below 0. If one is NaN, `nan_wins` says whether the result is NaN or the
+/// number.
 fn smaller(a: f32, b: f32, nan_wins: bool) -> f32 {
     match (a.is_nan(), b.is_nan()) {
         (false, false) if a == 0.0 && b == 0.0 => {
@@ -96,7 +97,7 @@ fn fma_in_f64() -> Result<()> {
     Ok(())
 }
 
-/// What an approximation promises.
+/// The error bound of an approximation.
 enum Bound {
     /// In units of the last place of the f32 result, half a unit for the rounding of the right result
     /// included.
@@ -175,7 +176,7 @@ fn approximations_of_special_values() -> Result<()> {
     const NAN: f32 = f32::NAN;
     let gpu = Gpu::open()?;
     let x = [0.0, -0.0, INF, -INF, NAN, -1.0, 1e-40, -1e-40];
-    // Rows as the kernel writes them. Subnormal inputs count as zero, but for tanh, which hands them on.
+    // Rows as the kernel writes them. Subnormal inputs count as zero, but for tanh, which returns them.
     let want: [[f32; 8]; 8] = [
         [1.0, 1.0, INF, 0.0, NAN, 0.5, 1.0, 1.0],
         [-INF, -INF, INF, NAN, NAN, NAN, -INF, -INF],
@@ -196,7 +197,7 @@ fn approximations_of_special_values() -> Result<()> {
         )?
     };
     let mut got = gpu.get(&out)?;
-    // What -1 gives is an ordinary value: the other test's business.
+    // The result for -1 is an ordinary value, which the other test checks.
     for row in [0, 2, 5, 6, 7] {
         let at = 8 * row + 5;
         assert!((got[at] - want[row][5]).abs() < 1e-3);
@@ -279,7 +280,7 @@ fn check_packed(format: Format, got: &[u32], inputs: [&[u32]; 3]) {
     assert_same("max or NaN", row(6), by_halves(format, inputs, min_max(true, true)));
 }
 
-/// Packed values of an approximation against its promise; results below the normal range are left out.
+/// Checks packed values of an approximation against its bound; leaves out results below the normal range.
 fn check_approximation(
     what: &str,
     format: Format,
@@ -328,12 +329,12 @@ fn packed_bf16() -> Result<()> {
     Ok(())
 }
 
-/// Rounding once is not rounding twice: products and sums that a detour over f32 would take for ties.
+/// One rounding differs from two: products and sums that become ties if computed through f32.
 #[test]
 fn bf16_fma_rounds_once() -> Result<()> {
     let gpu = Gpu::open()?;
     let code = |x: f64| u32::from(round(Format::BF16, x));
-    // a b c: ties, and values so near to a tie that only the last bit of an exact sum tells.
+    // a b c: ties, and values so near to a tie that only the last bit of an exact sum decides.
     let cases = [
         (1.0, 1.0 + 2f64.powi(-7), 2f64.powi(-8)),
         (1.0, 1.0 + 2f64.powi(-7), 2f64.powi(-8) + 2f64.powi(-15)),
@@ -380,7 +381,7 @@ fn approximations_in_bf16() -> Result<()> {
     let got = gpu.get(&out)?;
     check_approximation("ex2", format, (&x, &got[..N]), f64::exp2, |want| want * 2f64.powi(-7));
     // The PTX ISA's 2^-8 is one unit of bf16 between 0.5 and 1. It counts from the nearest bf16, not from the
-    // real number: of tanh(-0.74609375) = -0.6328127 an H200 makes -0.62890625, one unit from -0.6328125.
+    // real number: for tanh(-0.74609375) = -0.6328127 an H200 gives -0.62890625, one unit from -0.6328125.
     let tanh = |x: f64| f64::from(format.decode(round(format, x.tanh()).into()));
     check_approximation("tanh", format, (&x, &got[N..]), tanh, |_| 2f64.powi(-8));
     Ok(())

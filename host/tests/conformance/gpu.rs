@@ -1,4 +1,4 @@
-//! A stream and short ways to put data there and back; words to compute with.
+//! A stream, short functions to copy data to the device and back, and random words.
 
 use bytemuck::{Pod, Zeroable};
 use ironwarp::{Arch, Device, DeviceBuffer, Result, Stream};
@@ -29,8 +29,8 @@ impl Gpu {
         buffer.to_vec(&self.stream)
     }
 
-    /// Whether the device has what `arch` brought. Kernels that need more are not in the PTX for older
-    /// devices.
+    /// Whether the device has the features of this compute capability. Kernels that need more are not in the
+    /// PTX for older devices.
     pub fn has(&self, major: u32, minor: u32) -> bool {
         let Arch { major: have_major, minor: have_minor, .. } = self.device.arch();
         (u64::from(have_major), u64::from(have_minor)) >= (u64::from(major), u64::from(minor))
@@ -44,7 +44,7 @@ pub fn words(seed: u64, len: usize) -> Vec<u32> {
 }
 
 /// `len` random f32 of every kind: all exponents, both signs, now and then a subnormal number, infinity or
-/// NaN, and first the places where things go wrong.
+/// NaN, and first the critical values.
 pub fn floats(seed: u64, len: usize) -> Vec<f32> {
     const HARD: [f32; 20] = [
         0.0,

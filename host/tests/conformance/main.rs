@@ -1,8 +1,8 @@
-//! Every function of the device library on whichever driver is there, one file a chapter: the kernels of the
-//! package `conformance` against oracles in plain Rust.
+//! Tests every function of the device library on the present driver, with one file for each chapter: the
+//! kernels of the package `conformance` against oracles in plain Rust.
 //!
-//! Results are compared bit for bit, unless the hardware is free to differ; then the bound stands beside the
-//! comparison with its reason.
+//! Results are compared bit for bit, unless the hardware may differ; then the comparison states the bound and
+//! its reason.
 
 mod element;
 mod gpu;

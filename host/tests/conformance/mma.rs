@@ -17,7 +17,7 @@ use crate::gpu::Gpu;
 
 const WARP: LaunchConfig = LaunchConfig::linear(32, 32);
 
-/// Where numbers come from.
+/// The kind of the input numbers.
 #[derive(Clone, Copy, Debug)]
 enum Data {
     /// -8 to 8: every partial sum is exact in every format.
@@ -25,7 +25,7 @@ enum Data {
     Normal,
     /// Exponents from 2^-8 to 2^8.
     Spread,
-    /// One element of A and one of B are 1, the others 0: shows where each lands.
+    /// One element of A and one of B are 1, the others 0: shows where each ends up.
     Single {
         row: usize,
         column: usize,
@@ -73,7 +73,7 @@ impl<T: Element, C: Element> Problem<T, C> {
     }
 }
 
-/// Runs a kernel on one problem. What differs from kernel to kernel is its name alone, and a name is a type.
+/// Runs a kernel on one problem. Kernels differ only in their name, and a name is a type.
 type Run<T, C> = fn(
     &Gpu,
     &DeviceBuffer<<T as Element>::Code>,

@@ -61,7 +61,7 @@ fn grid_stride_meets_each_element_once() -> Result<()> {
 fn the_barrier_counts() -> Result<()> {
     let gpu = Gpu::open()?;
     const BLOCK: usize = 96;
-    // One block mixed, one all true, one all false; predicates other than 0 and 1 too.
+    // One block is mixed, one all true, one all false; there are predicates other than 0 and 1.
     let predicates: Vec<u32> =
         (0..3 * BLOCK as u32).map(|i| [i % 3 * 7, i + 1, 0][i as usize / BLOCK]).collect();
     let mut out = gpu.zeros::<u32>(3 * predicates.len())?;

@@ -39,7 +39,7 @@ fn our_buffer_is_lent_without_a_copy() -> Result<()> {
     unsafe { loan.get_mut() }.copy_from(&[4, 5, 6])?;
     drop(loan);
     assert_eq!(ours.to_vec(&stream)?, [4, 5, 6]);
-    // Still ours alone: it is freed once.
+    // The buffer is still only ours: it is freed once.
     drop(ours);
     assert_eq!(DeviceBuffer::from_slice(&stream, &[7u32])?.to_vec(&stream)?, [7]);
     Ok(())
@@ -68,13 +68,13 @@ fn nothing_is_a_buffer_too() -> Result<()> {
 
 #[test]
 fn a_capture_hands_none_of_its_buffers_to_cust() -> Result<()> {
-    // A capture forbids others to wait for the device or to take memory from it.
+    // A capture forbids other tests to wait for the device or to take memory from it.
     testkit::own_process!();
     let Bench { stream, .. } = Bench::open()?;
     let mut nothing = DeviceBuffer::<f32>::zeroed(&stream, 0)?;
     let other = DeviceBuffer::from_slice(&stream, &[1u32, 2, 3])?;
     let mut graph = Graph::capture(&stream, (), |stream, ()| {
-        // The capture does not concern this one.
+        // The capture does not use this buffer.
         assert_eq!(other.into_cust()?.as_host_vec()?, [1, 2, 3]);
         let buffer = DeviceBuffer::<u32>::zeroed(stream, 3)?;
         let given = buffer.into_cust().map(drop);
@@ -83,7 +83,7 @@ fn a_capture_hands_none_of_its_buffers_to_cust() -> Result<()> {
     })?;
     graph.replay(&stream)?;
     stream.synchronize()?;
-    // Nothing is nothing, though a graph has used it.
+    // A buffer without elements can be handed over, even if a graph has used it.
     assert_eq!(nothing.into_cust()?.len(), 0);
     Ok(())
 }

@@ -89,14 +89,14 @@ fn shared_memory_beyond_what_is_given_without_asking() -> Result<()> {
     for bytes in [4, 1024, 48 * 1024, 48 * 1024 + 4, 96 * 1024, most, 4] {
         let config = LaunchConfig::new([1, 1, 1], [32, 1, 1]).with_shared(bytes);
         out.fill_zero(&stream)?;
-        // SAFETY: the launch gives what the kernel is told.
+        // SAFETY: the launch gives as many bytes as the argument says.
         unsafe { launch::<last_of_dynamic_shared>(&stream, config, (bytes, &mut out))? };
         assert_eq!(out.to_vec(&stream)?, [7], "{bytes} bytes");
     }
     Ok(())
 }
 
-/// Two users of a kernel must not lower each other's limit: the driver keeps one number a kernel.
+/// Two users of a kernel must not lower each other's limit: the driver keeps one number for each kernel.
 #[test]
 fn shared_memory_of_two_handles_to_a_kernel() -> Result<()> {
     let Bench { device, stream } = Bench::open()?;
@@ -108,7 +108,8 @@ fn shared_memory_of_two_handles_to_a_kernel() -> Result<()> {
     for (function, bytes) in [(&large, most), (&small, 64 * 1024), (&large, most)] {
         let config = LaunchConfig::new([1, 1, 1], [32, 1, 1]).with_shared(bytes);
         out.fill_zero(&stream)?;
-        // SAFETY: the launch gives what the kernel is told, in the types of its parameters.
+        // SAFETY: the launch gives as many bytes as the argument says, and the types are those of the
+        // parameters.
         unsafe { function.launch::<(Value<u32>, PtrMut<u32>)>(&stream, config, (bytes, &mut out))? };
         assert_eq!(out.to_vec(&stream)?, [7], "{bytes} bytes");
     }
@@ -124,7 +125,7 @@ fn cooperative_grids() -> Result<()> {
     assert!(blocks >= u64::from(device.properties().sm_count));
     let config = LaunchConfig { grid: [blocks.min(8) as u32, 1, 1], ..one_block }.cooperative();
     let mut out = DeviceBuffer::<u32>::zeroed(&stream, config.blocks() as usize * 64)?;
-    // SAFETY: one thread an element.
+    // SAFETY: one thread for each element.
     unsafe { kernel.launch(&stream, config, (&mut out,))? };
     assert!(out.to_vec(&stream)?.iter().all(|&v| v == 1));
     Ok(())
@@ -140,8 +141,8 @@ fn clusters_and_overlapping_launches() -> Result<()> {
     for cluster in [1, 2, 8, 16].into_iter().filter(|&size| size <= most) {
         let config = LaunchConfig::new([blocks, 1, 1], [64, 1, 1]).cluster([cluster, 1, 1]);
         for config in [config, config.cooperative(), config.overlapping_previous()] {
-            // SAFETY: one thread an element. No block starts before the last of the launch ahead has ended:
-            // none lets it.
+            // SAFETY: one thread for each element. No block starts before the last block of the launch ahead
+            // has ended: no block allows it.
             unsafe { kernel.launch(&stream, config, (&mut out,))? };
             stream.synchronize()?;
             launches += 1;
@@ -157,7 +158,7 @@ fn a_handle_launches_many_times() -> Result<()> {
     let kernel = device.kernel::<bounded>()?;
     let mut out = DeviceBuffer::<u32>::zeroed(&stream, 100)?;
     for _ in 0..50 {
-        // SAFETY: one thread an element.
+        // SAFETY: one thread for each element.
         unsafe { kernel.launch(&stream, LaunchConfig::linear(100, 64), (&mut out,))? };
     }
     assert!(out.to_vec(&stream)?.iter().all(|&v| v == 50));
@@ -173,7 +174,7 @@ fn a_prepared_launch_takes_other_arguments_each_time() -> Result<()> {
         (DeviceBuffer::<f32>::zeroed(&stream, 100)?, DeviceBuffer::<f32>::zeroed(&stream, 100)?);
     let config = LaunchConfig::linear(100, 64);
     let mut prepared = device.kernel::<scale>()?.prepare(&stream, config)?;
-    // Each reads what the one before wrote, prepared or not.
+    // Each launch reads the output of the one before, prepared or not.
     for factor in 1..=50 {
         let factor = factor as f32;
         // SAFETY: all have 100 elements.
@@ -185,7 +186,8 @@ fn a_prepared_launch_takes_other_arguments_each_time() -> Result<()> {
     }
     assert!(y.to_vec(&stream)?.iter().enumerate().all(|(i, &v)| v == 50.0 * i as f32));
     assert!(z.to_vec(&stream)?.iter().enumerate().all(|(i, &v)| v == 100.0 * i as f32));
-    // Dropped with launches under way, and made anew; a second one beside it on another stream.
+    // Dropped with launches under way, and prepared again; a second one is used at the same time on another
+    // stream.
     let other = device.stream()?;
     for round in 1..=20 {
         let factor = round as f32;
@@ -207,7 +209,7 @@ fn a_prepared_launch_takes_other_arguments_each_time() -> Result<()> {
 
 #[test]
 fn prepared_launches_of_every_configuration() -> Result<()> {
-    // A capture forbids others to wait for the device or to take memory from it.
+    // A capture forbids other tests to wait for the device or to take memory from it.
     testkit::own_process!();
     let Bench { device, stream } = Bench::open()?;
     let kernel = device.kernel::<bounded>()?;
@@ -220,22 +222,22 @@ fn prepared_launches_of_every_configuration() -> Result<()> {
     for config in &configs {
         let mut prepared = kernel.prepare(&stream, *config)?;
         for _ in 0..3 {
-            // SAFETY: one thread an element.
+            // SAFETY: one thread for each element.
             unsafe { prepared.launch((&mut out,))? };
         }
     }
     let launched = 3 * configs.len() as u32;
     assert!(out.to_vec(&stream)?.iter().all(|&v| v == launched));
-    // Nothing, and too much.
+    // An empty launch, and one beyond the limits.
     let nothing = LaunchConfig::linear(0, 64);
     // SAFETY: no thread runs.
     unsafe { kernel.prepare(&stream, nothing)?.launch((&mut out,))? };
     let error = kernel.prepare(&stream, LaunchConfig::linear(128, 65)).expect_err("bounded to 64 threads");
     assert!(error.to_string().contains("65"), "{error}");
-    // In a capture it is part of the graph, and done when that is replayed.
+    // In a capture the launch becomes part of the graph, and runs when that is replayed.
     let mut graph = Graph::capture(&stream, out, |stream, out| {
         let mut prepared = kernel.prepare(stream, config)?;
-        // SAFETY: one thread an element.
+        // SAFETY: one thread for each element.
         unsafe { prepared.launch((&mut *out,)) }
     })?;
     for _ in 0..2 {
@@ -277,8 +279,8 @@ fn a_module_of_ones_own_from_a_file() -> Result<()> {
     let folder = std::env::temp_dir().join(format!("ironwarp-launches-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("the temporary folder is writable");
     let path = folder.join("own.ptx");
-    // The family that the software driver is to look in is this program, whatever the hand-written text is
-    // called.
+    // The software driver must look in the family of this program, whatever the name in the hand-written
+    // text.
     let text = kernels::PTX.replace("runtime_tests", fill::FAMILY);
     std::fs::write(&path, text).expect("the temporary folder is writable");
     let module = Module::from_file(&device, &path)?;

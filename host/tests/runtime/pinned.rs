@@ -1,4 +1,4 @@
-//! Page-locked memory: queued copies, and waiting for them by itself.
+//! Page-locked memory: queued copies, and automatic waits for them.
 
 use crate::common::Bench;
 use ironwarp::{DeviceBuffer, PinnedBuffer, Result};
@@ -13,7 +13,7 @@ fn there_and_back() -> Result<()> {
         let buffer = DeviceBuffer::from_pinned(&stream, &from)?;
         let mut to = PinnedBuffer::<u32>::zeroed(&device, len)?;
         buffer.copy_into_pinned(&stream, &mut to)?;
-        // No synchronisation of the caller's: reading waits.
+        // The caller does not synchronise: the read waits.
         assert_eq!(to.as_slice()?, values);
     }
     Ok(())
@@ -46,9 +46,9 @@ fn transfers_of_two_streams_keep_their_order() -> Result<()> {
     let mut staging = PinnedBuffer::from_slice(&device, &vec![1u32; 1 << 16])?;
     let ones = DeviceBuffer::from_pinned(&stream, &staging)?;
     let twos = DeviceBuffer::from_slice(&other, &vec![2u32; 1 << 16])?;
-    // Overwrites what the first stream may still be reading.
+    // Overwrites data that the first stream may still be reading.
     twos.copy_into_pinned(&other, &mut staging)?;
-    // Reads what the second stream may still be writing.
+    // Reads data that the second stream may still be writing.
     let copy = DeviceBuffer::from_pinned(&stream, &staging)?;
     assert!(ones.to_vec(&stream)?.iter().all(|&v| v == 1));
     assert!(copy.to_vec(&stream)?.iter().all(|&v| v == 2));

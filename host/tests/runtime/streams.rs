@@ -85,7 +85,7 @@ fn a_stream_waits_for_another() -> Result<()> {
     let mut buffer = DeviceBuffer::<f32>::zeroed(&stream, n)?;
     let address = buffer.as_ptr();
     let config = LaunchConfig::linear(n, 128);
-    // SAFETY: n elements; the raw pointer takes the order out of the buffer's hands, the event gives it back.
+    // SAFETY: n elements; a raw pointer keeps no order, so the event makes it.
     unsafe {
         ironwarp::launch::<kernels::fill>(&stream, config, (n as u32, 1.0, &mut buffer))?;
         stream.record(&event)?;
@@ -155,7 +155,7 @@ fn priorities_are_levels() -> Result<()> {
     let levels = device.priority_levels()?;
     for level in 0..levels {
         assert_eq!(device.stream_with_priority(level)?.priority(), level);
-        // The pool's streams of the last level are the next test's alone.
+        // Only the next test uses the pool's streams of the last level.
         if level + 1 < levels {
             assert_eq!(device.pooled_stream_with_priority(level)?.priority(), level);
         }
@@ -193,8 +193,8 @@ fn the_pool_has_streams_again() -> Result<()> {
 const SIDE: usize = 1 << 12;
 const SIDE_CONFIG: LaunchConfig = LaunchConfig::linear(SIDE, 128);
 
-/// Writes `value` to the memory at `address` on `stream`, behind the buffer's back: nothing but the streams'
-/// own order holds.
+/// Writes `value` to the memory at `address` on `stream`, unseen by the buffer: only the order of the streams
+/// themselves holds.
 fn fill_unordered(stream: &Stream, value: f32, address: DevicePtr<f32>) -> Result<()> {
     // SAFETY: the tests pass buffers of that length and put the streams in order.
     unsafe { ironwarp::launch::<kernels::fill>(stream, SIDE_CONFIG, (SIDE as u32, value, address)) }
@@ -279,7 +279,7 @@ fn tasks_run_in_parallel_and_in_order() -> Result<()> {
     stream.synchronize()
 }
 
-/// The events of a pass through [`Stream::overlap`], and what came out.
+/// The events of a pass through [`Stream::overlap`], and its results.
 fn overlapped(stream: &Stream, slots: usize, lengths: &[usize]) -> Result<(Vec<String>, Vec<Vec<f32>>)> {
     let chunks = lengths.iter().enumerate().map(|(i, &len)| vec![i as f32; len]);
     let (mut log, mut results) = (std::cell::RefCell::new(Vec::new()), Vec::new());
@@ -313,7 +313,7 @@ fn chunks_overlap_and_stay_in_order() -> Result<()> {
         let expected: Vec<Vec<f32>> =
             lengths.iter().enumerate().map(|(i, &len)| vec![2.0 * i as f32; len]).collect();
         assert_eq!(results, expected, "{slots} slots");
-        // Chunk `i` is handed on when chunk `i + slots` wants its slot, and not before.
+        // Chunk `i` is handed on when chunk `i + slots` needs its slot, and not before.
         let at = |what: String| log.iter().position(|entry| *entry == what);
         for i in 0..lengths.len() {
             let last_before = (i + slots).min(lengths.len()) - 1;

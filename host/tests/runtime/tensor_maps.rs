@@ -1,4 +1,4 @@
-//! Tensor maps: each rule of the copy engine as a typed error, and what a map holds on to.
+//! Tensor maps: a typed error for each rule of the copy engine, and the borrows of a map.
 
 use conformance::hopper::tma as kernels;
 use half::{bf16, f16};
@@ -77,8 +77,7 @@ fn breaks<const RANK: usize>(stream: &Stream, argument: &str, tiling: Tiling<RAN
     breaks_at(stream, argument, tiling, 0);
 }
 
-/// A tiling that breaks a rule: the error names the argument and says how to mend it, and the next map is
-/// made.
+/// A tiling that breaks a rule: the error names the argument and a fix, and the next map works.
 #[track_caller]
 fn breaks_at<const RANK: usize>(stream: &Stream, argument: &str, tiling: Tiling<RANK>, first: usize) {
     match make(stream, tiling, first) {
@@ -120,7 +119,7 @@ fn every_rule_is_an_error_of_its_own() -> Result<()> {
     Ok(())
 }
 
-/// A launch that gets a map waits for what other streams still do with the tensor, and they wait for it.
+/// A launch that gets a map waits for the work of other streams on the tensor, and they wait for it.
 #[test]
 fn a_map_keeps_the_order_of_its_buffer() -> Result<()> {
     let Some(stream) = open()? else { return Ok(()) };
@@ -140,7 +139,7 @@ fn a_map_keeps_the_order_of_its_buffer() -> Result<()> {
         let mut out = DeviceBuffer::<u32>::zeroed(&other, LEN)?;
         x.copy_from_device(&stream, &from)?;
         let map = TensorMap::new(x.view(), &tiling)?;
-        // SAFETY: boxes of so many bytes, for which there is room.
+        // SAFETY: there is room for boxes of that many bytes.
         unsafe { launch::<kernels::tma_load_1d>(&other, config, (&map, [0], bytes, 0u32, &mut out))? };
         assert_eq!(out.to_vec(&other)?, numbers);
         // The other way: written through a map on one stream, read on another.

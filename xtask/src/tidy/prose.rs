@@ -24,6 +24,7 @@ const FOLDERS: &[&str] = &[
     "host/src/stream/",
     "host/tests/alone/",
     "host/tests/common/",
+    "host/tests/conformance/",
     "host/tests/graphs/",
     "host/tests/runtime/",
     "kernels-gpu/checker/",

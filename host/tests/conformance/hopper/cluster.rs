@@ -65,8 +65,8 @@ fn blocks_read_and_write_each_others_shared_memory() -> Result<()> {
     Ok(())
 }
 
-/// Blocks of clusters of several sizes send each other words in the given ways. Not within a launch without
-/// clusters: an H200 has called one of the ways an illegal instruction there.
+/// Blocks of clusters of several sizes send each other words in the given ways. Not in a launch without
+/// clusters: there an H200 reports an illegal instruction for one of the ways.
 fn blocks_send(ways: std::ops::Range<usize>) -> Result<()> {
     let Some(gpu) = hopper()? else { return Ok(()) };
     for (cluster, clusters) in [(2, 3), (3, 1), (8, 2)] {

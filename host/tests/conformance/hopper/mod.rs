@@ -1,4 +1,4 @@
-//! Chapters of Hopper. The kernels exist for sm_90a alone.
+//! Chapters of Hopper. The kernels exist only for sm_90a.
 
 mod cluster;
 mod mbarrier;

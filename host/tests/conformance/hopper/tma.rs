@@ -13,7 +13,7 @@ use crate::gpu::{Gpu, assert_same, words};
 #[derive(Clone, Copy, Debug)]
 struct Case<const RANK: usize> {
     dims: [usize; RANK],
-    /// Bytes that the rows (dimension 1) are apart; the others follow without gaps.
+    /// The stride of rows (dimension 1) in bytes; the other dimensions follow without gaps.
     pitch: usize,
     box_dims: [usize; RANK],
     coords: [i32; RANK],
@@ -76,8 +76,7 @@ impl<const RANK: usize> Case<RANK> {
     }
 }
 
-/// A kernel for one number of dimensions. What differs from kernel to kernel is its name alone, and a name is
-/// a type.
+/// A kernel for one number of dimensions. Kernels differ only in their name, and a name is a type.
 type Load<const RANK: usize> =
     fn(&Gpu, LaunchConfig, TensorMap<'_>, [i32; RANK], u32, u32, &mut DeviceBuffer<u32>) -> Result<()>;
 type Store<const RANK: usize> =
@@ -86,7 +85,7 @@ type Store<const RANK: usize> =
 macro_rules! load {
     ($kernel:ident) => {
         |gpu, config, map, coords, bytes, hint, out| {
-            // SAFETY: boxes of so many bytes, for which there is room.
+            // SAFETY: there is room for boxes of that many bytes.
             unsafe { launch::<kernels::$kernel>(&gpu.stream, config, (map, coords, bytes, hint, out)) }
         }
     };
@@ -95,7 +94,7 @@ macro_rules! load {
 macro_rules! store {
     ($kernel:ident) => {
         |gpu, config, x, bytes, add, map, coords| {
-            // SAFETY: boxes of so many bytes, for which there is room.
+            // SAFETY: there is room for boxes of that many bytes.
             unsafe { launch::<kernels::$kernel>(&gpu.stream, config, (x, bytes, add, map, coords)) }
         }
     };
@@ -128,9 +127,9 @@ where
     Ok(())
 }
 
-/// What reductions do with two elements, by their number in `REDUCTIONS`; 0 is a store.
+/// The results of reductions of two elements, by their number in `REDUCTIONS`; 0 is a store.
 trait Reduced: Pod + MapElement + PartialEq + std::fmt::Debug {
-    /// Numbers of the reductions that there are.
+    /// The numbers of the reductions of this type.
     const OPS: &[u32];
 
     /// An element, exact in sums.
@@ -198,7 +197,7 @@ fn bits<T: Pod>(op: u32, old: T, new: T) -> T {
     bytemuck::pod_read_unaligned(&both)
 }
 
-// Words in two ranges, so that counting meets its ends; small integers as floats.
+// Words in two ranges, so that counting reaches its limits; small integers as floats.
 reduced! {
     u32: [0, 1, 2, 3, 4, 5, 6, 7, 8], |x| if x % 3 == 0 { x % 4 } else { x }, u32::wrapping_add, |a, b| a < b;
     i32: [0, 1, 2, 3, 6, 7, 8], |x| x as i32, i32::wrapping_add, |a, b| a < b;
@@ -210,8 +209,8 @@ reduced! {
     f64: [1], |x| f64::from(x), |a, b| a + b, |a, b| a < b;
 }
 
-/// Stores the box and combines it with what is there in every way, unless it begins before the tensor, which
-/// only loads can.
+/// Stores the box, and combines it with the tensor by every reduction. A box that begins before the tensor is
+/// left out: only loads allow it.
 fn stores<T: Reduced, const RANK: usize>(gpu: &Gpu, case: Case<RANK>, store: Store<RANK>) -> Result<()> {
     if case.coords.iter().any(|&at| at < 0) {
         return Ok(());

@@ -1,6 +1,6 @@
 //! Products of a warpgroup against products in f64: every type, width, order and swizzle.
 //!
-//! The test lays the operands out itself, by the PTX ISA's pictures, with NaN in every byte that no product
+//! The test lays out the operands itself, by the PTX ISA's figures, with NaN in every byte that no product
 //! may read.
 //!
 //! Small integers must come out exactly. For random numbers the bound is that of a sum whose every step
@@ -30,10 +30,10 @@ const CORE: usize = 8;
 /// How an operand lies in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
-    /// k side by side: `span` bytes a row (16: no swizzle). `far` puts neighbours in k further from each
-    /// other than those in rows, without a swizzle, and takes the second half of a 64-byte row, with that.
+    /// k contiguous: `span` bytes a row (16: no swizzle). Without a swizzle, `far` puts neighbours in k
+    /// further apart than those in rows. With one, it takes the second half of a 64-byte row.
     KMajor { span: usize, far: bool },
-    /// m or n side by side, 16-bit elements. `far` puts neighbours in k further apart than those in m or n.
+    /// m or n contiguous, 16-bit elements. `far` puts neighbours in k further apart than those in m or n.
     MnMajor { span: usize, far: bool },
 }
 
@@ -65,7 +65,7 @@ impl Layout {
             Layout::MnMajor { span, far } => {
                 let across = rows / (span / 2);
                 let (along_mn, along_k) = if far { (core, across * core) } else { (2 * core, core) };
-                // Without a swizzle the two change their names.
+                // Without a swizzle the two strides swap their names.
                 let (leading, stride) = if span == UNIT { (along_k, along_mn) } else { (along_mn, along_k) };
                 Strides { leading, stride, step: 2 * across * core }
             }
@@ -106,7 +106,7 @@ impl Layout {
                 base + apart + k % CORE * span + row % across * size + byte % size
             }
         };
-        // Every 128 bytes the units of a span change places in the next way.
+        // Every 128 bytes the units of a span follow the next permutation.
         plain ^ (plain / 128 % (self.span() / UNIT) * UNIT)
     }
 
@@ -152,7 +152,7 @@ impl<T: Element> Operand<T> {
         bytemuck::cast_slice(&self.codes[first..first + Self::K])
     }
 
-    /// In shared memory; all ones, which are NaN in every type, where nothing is.
+    /// The operand as it lies in shared memory; gaps hold all ones, which are NaN in every type.
     fn laid_out(&self, layout: Layout) -> Vec<u32> {
         let mut image = vec![u8::MAX; layout.bytes(self.rows)];
         for (row, step) in (0..self.rows).flat_map(|row| (0..STEPS).map(move |step| (row, step))) {
@@ -163,7 +163,7 @@ impl<T: Element> Operand<T> {
         image.chunks(4).map(|word| u32::from_le_bytes(word.try_into().expect("four bytes"))).collect()
     }
 
-    /// In registers: the four of each thread of product 0, then of product 1, and so on.
+    /// The operand as registers: the four of each thread for product 0, then for product 1, and so on.
     fn in_registers(&self) -> Vec<u32> {
         let mut registers = Vec::new();
         for step in 0..STEPS {
@@ -187,11 +187,11 @@ enum Data {
     Normal,
 }
 
-/// One product, with what it is to come to.
+/// One product, with its expected result.
 struct Problem<A: Element, B: Element> {
     a: Operand<A>,
     b: Operand<B>,
-    /// What is in the accumulators before: `[M, n]`.
+    /// The accumulators before the launch: `[M, n]`.
     c: Vec<f32>,
 }
 
@@ -215,7 +215,7 @@ impl<A: Element, B: Element> Problem<A, B> {
         })
     }
 
-    /// What the launch wants from each accumulator, and how far it may be off.
+    /// Checks each accumulator against its expected value and its error bound.
     fn check(&self, what: &str, data: Data, accumulate: bool, got: &[f32]) {
         let n = self.b.rows;
         for ((row, column), &got) in self.places().zip(got) {
@@ -243,8 +243,8 @@ impl<A: Element, B: Element> Problem<A, B> {
     }
 }
 
-/// A launch of a kernel with both operands in shared memory. What differs from kernel to kernel is its name
-/// alone, and a name is a type.
+/// A launch of a kernel with both operands in shared memory. Kernels differ only in their name, and a name is
+/// a type.
 type Run = dyn Fn(
     &Gpu,
     LaunchConfig,
