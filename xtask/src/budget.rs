@@ -1,4 +1,5 @@
-//! What every kernel may use on the GPU: `kernels-gpu/budget.toml`, a line a kernel and architecture.
+//! The resources that every kernel may use on the GPU: `kernels-gpu/budget.toml`, with a line for each kernel
+//! and architecture.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -43,7 +44,7 @@ pub struct Budget {
     pub lines: BTreeMap<String, BTreeMap<(String, Arch), Line>>,
 }
 
-/// What one module turned out to use.
+/// The measured resources of one module.
 pub struct Measured {
     pub family: String,
     pub arch: Arch,

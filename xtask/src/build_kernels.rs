@@ -37,10 +37,10 @@ Examples:
   cargo xtask build-kernels --family basic --update-budget
 ";
 
-/// How long a core without work waits until it looks for some again.
+/// The time that a core without work waits before it looks for work again.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What to build, and what for.
+/// The options of a build.
 #[derive(Debug, Default)]
 pub struct Options {
     pub selection: Selection,
@@ -58,7 +58,7 @@ impl Options {
     }
 }
 
-/// What became of the budget check.
+/// The result of the budget check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BudgetOutcome {
     /// Checked, or rewritten, for so many kernels.
@@ -150,8 +150,8 @@ pub fn build_modules(options: &Options) -> Result<Vec<Module>, Error> {
     let progress = Progress::new();
     let workers = thread::available_parallelism().map_or(1, usize::from);
     let keep = |result| results.lock().unwrap_or_else(PoisonError::into_inner).push(result);
-    // The compiler goes before the assembler, and the assembler takes what is compiled while the next family compiles, or
-    // when a core has nothing left to compile.
+    // The compiler goes before the assembler, and the assembler takes what is compiled while the next family
+    // compiles, or when a core has nothing left to compile.
     let compiled = Mutex::new(VecDeque::new());
     let compiling = AtomicUsize::new(queues.len());
     let assembles_one = || {

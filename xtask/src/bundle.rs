@@ -126,8 +126,8 @@ fn copy_programs(programs: impl Iterator<Item = Program>, folder: &Path) -> Resu
     for program in programs {
         let copy = folder.join(&program.name);
         fs::copy(&program.path, &copy).map_err(Error::io("copy", &program.path))?;
-        // Names of functions stay, for backtraces; the rest is most of the size. Without `strip` it stays too,
-        // and the limit on the bundle's size decides.
+        // Names of functions stay, for backtraces; the rest is most of the size. Without `strip` it stays
+        // too, and the limit on the bundle's size decides.
         process::quietly(Command::new("strip").arg("--strip-debug").arg(&copy));
     }
     Ok(())
@@ -161,8 +161,9 @@ fn write_script(path: &Path) -> Result<(), Error> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(Error::io("make executable", path))
 }
 
-/// Packs programs and PTX into one archive: they hold the same library code dozens of times, and kernels that differ in a constant, which a
-/// dictionary as long as all of them makes small. Where tar or xz is missing they stay as they are, and the limit decides.
+/// Packs programs and PTX into one archive: they hold the same library code dozens of times, and kernels that
+/// differ in a constant, which a dictionary as long as all of them makes small. Where tar or xz is missing
+/// they stay as they are, and the limit decides.
 fn pack(folder: &Path) {
     let archive = folder.join(ARCHIVE);
     let mut tar = Command::new("tar");
@@ -263,8 +264,9 @@ mod tests {
         script
     }
 
-    /// Adds a shell script that behaves like a test program. Another process writes it: one that this process held open for writing
-    /// could not be run as long as a child that another test starts has yet to close it.
+    /// Adds a shell script that behaves like a test program. Another process writes it: one that this process
+    /// held open for writing could not be run as long as a child that another test starts has yet to close
+    /// it.
     fn add_program(bundle: &Path, name: &str, body: &str) {
         let mut writer = Command::new("sh");
         writer.args(["-c", r#"printf '#!/bin/sh\n%s\n' "$1" >"$0" && chmod 755 "$0""#]);
@@ -350,7 +352,8 @@ mod tests {
         assert!(ok && text.contains("test: 2 programs"), "unpacked again: {text}");
     }
 
-    /// The bundle's folder has a space in its name, and the folder for results is named from where the script is called.
+    /// The bundle's folder has a space in its name, and the folder for results is named from where the script
+    /// is called.
     #[test]
     fn the_script_runs_wherever_it_lies() {
         let folder = tempfile::tempdir().unwrap();

@@ -28,7 +28,7 @@ Examples:
 
 /// The family whose kernels the example launches.
 const FAMILY: &str = "similarity";
-/// What is built where there is no GPU.
+/// The architecture that is built where there is no GPU.
 const NO_GPU_ARCH: &str = "sm_90a";
 
 pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
@@ -55,7 +55,7 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
     process::run(&mut command)
 }
 
-/// Builds the PTX and returns how many milliseconds that took. Without a GPU nobody needs it, so a missing
+/// Builds the PTX and returns how many milliseconds that took. Without a GPU it is not needed, so a missing
 /// compiler is then no reason to stop.
 fn build_kernel() -> Result<Option<u128>, Error> {
     let started = Instant::now();

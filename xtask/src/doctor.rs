@@ -258,7 +258,7 @@ fn disk() -> Finding {
     }
 }
 
-/// What the first build downloads is all that the network is for.
+/// Only the downloads of the first build need the network.
 fn network() -> Finding {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")));
     let cached = home.is_some_and(|home| home.join("registry/cache").is_dir());

@@ -109,7 +109,7 @@ fn dispatch() -> Result<(), Error> {
         return Err(Error::UnknownCommand { nearest: term::nearest(&name, names), name: name.into_owned() });
     };
     let rest: Vec<_> = args.collect();
-    // What follows `--` belongs to the program that the command runs.
+    // Arguments after `--` belong to the program that the command runs.
     if rest.iter().take_while(|arg| *arg != "--").any(|arg| arg == "-h" || arg == "--help") {
         println!("cargo xtask {}: {}\n\n{}", command.name, command.summary, command.help.trim());
         return Ok(());

@@ -1,6 +1,7 @@
 //! Writes the beginnings of a kernel: in this workspace, or as a project of its own.
 //!
-//! The template is the package `kernels-gpu/hello` itself, so whatever is written has been compiled, tested and linted under that name.
+//! The template is the package `kernels-gpu/hello` itself, so whatever is written has been compiled, tested
+//! and linted under that name.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -45,7 +46,7 @@ const PROJECT_CONFIG: &str = include_str!("../templates/config.toml");
 const PROJECT_BUILD: &str = include_str!("../templates/build.rs");
 const PROJECT_MAIN: &str = include_str!("../templates/main.rs");
 
-/// What a kernel and its package cannot be called, and why.
+/// Names that a kernel and its package cannot have, each with the reason.
 const RESERVED: &[(&str, &str)] = &[
     (
         "as async await break const continue crate dyn else enum extern false fn for if impl in let loop match mod move \
@@ -124,7 +125,8 @@ fn check_name(name: &str) -> Result<(), Error> {
     }
 }
 
-/// No package of the workspace has the name, nor one that it depends on: cargo's `--package NAME` would not know which is meant.
+/// No package of the workspace has the name, nor one that it depends on: cargo's `--package NAME` would not
+/// know which is meant.
 fn check_free(name: &str) -> Result<(), Error> {
     let lock = workspace::root().join("Cargo.lock");
     let packages = fs::read_to_string(&lock).map_err(Error::io("read", &lock))?;

@@ -12,7 +12,8 @@ use crate::{term, workspace};
 pub fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
     command.current_dir(workspace::root());
-    // What describes this program would otherwise look like a change to every build script that reads it.
+    // Variables that describe this program would otherwise look like a change to every build script that
+    // reads them.
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") || text == "CARGO_CRATE_NAME"
@@ -56,8 +57,8 @@ pub fn output(command: &mut Command) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs and hands over every line, as it comes: of standard output to `each`, of standard error to `beside`, which another
-/// thread calls.
+/// Runs and hands over every line, as it comes: of standard output to `each`, of standard error to `beside`,
+/// which another thread calls.
 ///
 /// # Errors
 /// When the program cannot be started or fails.

@@ -161,7 +161,7 @@ fn install_ptxas() -> Result<Ptxas, Error> {
     let (success, text) = process::quietly(pip.arg(&unpacked).arg(PTXAS_WHEEL));
     let result =
         if success { keep_ptxas(&unpacked, &folder.join("ptxas")) } else { Err(failed(reason(&text))) };
-    // The wheel is mostly other programs. What cannot be removed is only in the way of nobody.
+    // The wheel holds mostly other programs. If it cannot be removed, it only takes space.
     let _ = fs::remove_dir_all(&unpacked);
     result
 }

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, stdout};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// What a piece of text means.
+/// The meaning of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
     Ok,

@@ -25,7 +25,7 @@ Examples:
   cargo xtask test --quick
 ";
 
-/// What is counted over all test programs.
+/// The counts over all test programs.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Counts {
     programs: usize,
@@ -38,7 +38,7 @@ struct Counts {
     of_program: usize,
 }
 
-/// What the steps find out.
+/// The results of the steps.
 #[derive(Debug, Default)]
 struct Outcome {
     counts: Counts,
@@ -146,7 +146,7 @@ fn lint(_outcome: &mut Outcome, _quick: bool) -> Result<(), Error> {
 
 /// Name of the step whose programs are timed one by one.
 const TESTS: &str = "tests";
-/// What the programs' compilation is called in the list of times.
+/// The name of the programs' compilation in the list of times.
 const BUILD: &str = "build of the tests";
 
 fn tests(outcome: &mut Outcome, quick: bool) -> Result<(), Error> {
@@ -195,8 +195,8 @@ impl Clock {
     }
 }
 
-/// The program that cargo starts, by cargo's line about it: `Running tests/ops/main.rs (target/debug/deps/ops-0123456789abcdef)`
-/// or `Doc-tests ironwarp`.
+/// The program that cargo starts, by cargo's line about it: `Running tests/ops/main.rs
+/// (target/debug/deps/ops-0123456789abcdef)` or `Doc-tests ironwarp`.
 fn program_that_begins(line: &str) -> Option<String> {
     if let Some((_, package)) = line.split_once("Doc-tests") {
         return Some(format!("documentation of {}", package.split_whitespace().last()?));

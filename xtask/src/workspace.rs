@@ -40,7 +40,7 @@ pub fn ptx_name(family: &str, arch: Arch) -> String {
     format!("{family}.{arch}.ptx")
 }
 
-/// What the assembler said about a module. Not beside the module: the folder with the PTX is watched.
+/// The assembler's report on a module. Not beside the module: the folder with the PTX is watched.
 pub fn report_path(family: &str, arch: Arch) -> PathBuf {
     device_dir().join("reports").join(format!("{family}.{arch}.ptxas"))
 }

@@ -1,4 +1,5 @@
-//! Compiles `kernels/` to PTX, once for each architecture that its Cargo.toml lists, into a folder that the program knows.
+//! Compiles `kernels/` to PTX, once for each architecture that its Cargo.toml lists, into a folder that the
+//! program knows.
 
 use std::path::PathBuf;
 use std::{env, fs};

@@ -43,7 +43,7 @@ pub struct CudaBuilder {
     toolchain: Option<DeviceToolchain>,
     options: Options,
     emit: Option<&'static str>,
-    /// Wishes that the compiler cannot fulfil, each with what to do instead.
+    /// Options that the compiler does not have, each with the alternative.
     unsupported: Vec<(&'static str, &'static str)>,
 }
 
@@ -130,8 +130,8 @@ impl CudaBuilder {
         self.release(optimise)
     }
 
-    /// Whether `a * b + c` may become one instruction with one rounding; false by default, unlike in Rust-CUDA:
-    /// a kernel then gives the same bits on the GPU and on the CPU.
+    /// Whether `a * b + c` may become one instruction with one rounding; false by default, unlike in
+    /// Rust-CUDA: a kernel then gives the same bits on the GPU and on the CPU.
     #[must_use]
     pub fn fma_contraction(self, contract: bool) -> Self {
         self.llvm_arg("-nvptx-fma-level", if contract { "1" } else { "0" })
@@ -149,7 +149,8 @@ impl CudaBuilder {
         self.llvm_arg("-nvptx-prec-sqrtf32", if fast { "0" } else { "1" })
     }
 
-    /// Whether to flush subnormal numbers to zero everywhere. The compiler has no such switch: true fails the build.
+    /// Whether to flush subnormal numbers to zero everywhere. The compiler has no such switch: true fails the
+    /// build.
     #[must_use]
     pub fn ftz(self, flush: bool) -> Self {
         self.refuse(
@@ -244,7 +245,7 @@ impl CudaBuilder {
     /// Compiles and returns the path of the PTX.
     ///
     /// # Errors
-    /// See [`BuildError`]; every text names the way to mend it.
+    /// See [`BuildError`]; every text names the fix.
     pub fn build(self) -> Result<PathBuf, BuildError> {
         let in_build_script = env::var_os("OUT_DIR").is_some();
         let built = self.build_module()?;
@@ -257,7 +258,7 @@ impl CudaBuilder {
         Ok(built.ptx)
     }
 
-    /// Compiles, unless the PTX is already what the sources say.
+    /// Compiles, unless the PTX is up to date with the sources.
     ///
     /// # Errors
     /// See [`BuildError`].

@@ -14,13 +14,14 @@ use crate::toolchain::DeviceToolchain;
 
 /// The target that kernels are compiled for.
 pub const TARGET: &str = "nvptx64-nvidia-cuda";
-/// Features of the language that the device library and the kernel macro expand to. A package whose kernels' parts others use says them itself, for the
-/// compiler to know when those are built; by one of them that is seen.
+/// Features of the language that the device library and the kernel macro expand to. A package whose kernels'
+/// parts others use says them itself, for the compiler to know when those are built; by one of them that is
+/// seen.
 const CRATE_FEATURES: &str = "-Zcrate-attr=feature(abi_ptx,asm_experimental_arch,stdarch_nvptx)";
 const KERNEL_FEATURE: &str = "abi_ptx";
 
-/// LLVM copies small blocks into the arms of branches, unless it knows that what is in them is convergent. Of inline assembly
-/// it does not know, and a collective that only a part of the warp reaches hangs or worse.
+/// LLVM copies small blocks into the arms of branches, unless it knows that what is in them is convergent. Of
+/// inline assembly it does not know, and a collective that only a part of the warp reaches hangs or worse.
 const NO_COPIED_BLOCKS: &str = "-Cllvm-args=-simplifycfg-max-small-block-size=-1";
 
 /// How to compile.
@@ -58,7 +59,7 @@ impl Job<'_> {
         fs::create_dir_all(assembly.with_file_name("")).map_err(BuildError::io("create", &assembly))?;
         self.run_cargo()?;
         if !assembly.is_file() {
-            // Cargo does not know this file and so believes that nothing is left to do.
+            // Cargo does not track this file, and so would find nothing to do.
             self.forget_build()?;
             self.run_cargo()?;
         }
@@ -75,7 +76,7 @@ impl Job<'_> {
 
     /// Removes the compiler's output, so that the next run makes it again.
     pub fn forget_assembly(&self) {
-        // Where there is none, there is nothing to forget.
+        // A missing file needs no removal.
         let _ = fs::remove_file(self.assembly());
     }
 
@@ -132,7 +133,8 @@ impl Job<'_> {
         command.current_dir(&self.manifest.folder);
         command.env("RUSTC", &self.toolchain.rustc);
         command.env("RUSTC_BOOTSTRAP", "1");
-        // Wrappers of the host build have no business here. Empty means none, over any config file.
+        // Wrappers of the host build must not run here. An empty value means none, and overrides any config
+        // file.
         command.env("RUSTC_WRAPPER", "").env("RUSTC_WORKSPACE_WRAPPER", "");
         command.env("CARGO_ENCODED_RUSTFLAGS", self.rustflags().join("\x1f"));
         command.args(self.cargo_args()).arg("--target-dir").arg(self.target_dir);
@@ -168,11 +170,11 @@ impl Job<'_> {
         args
     }
 
-    /// For the kernel package alone.
+    /// Arguments for the kernel package alone.
     fn rustc_args(&self) -> Vec<String> {
         // `true` as linker: the assembly is the result, and there is nothing to link.
         let mut args: Vec<String> = ["-Clinker=true", NO_COPIED_BLOCKS].map(str::to_owned).into();
-        // Saying a feature twice is an error, saying `no_std` twice a warning.
+        // A feature given twice is an error, `no_std` given twice a warning.
         if !self.says(KERNEL_FEATURE) {
             args.push(CRATE_FEATURES.to_owned());
         }
@@ -186,7 +188,8 @@ impl Job<'_> {
         args
     }
 
-    /// Whether the package has an attribute with this word itself. Those written for Rust-CUDA leave them to the builder.
+    /// Whether the package has an attribute with this word itself. Those written for Rust-CUDA leave them to
+    /// the builder.
     fn says(&self, word: &str) -> bool {
         let source = self.manifest.folder.join("src/lib.rs");
         let is_code = |line: &&str| !line.trim_start().starts_with("//");
@@ -194,7 +197,7 @@ impl Job<'_> {
             .is_ok_and(|text| text.lines().filter(is_code).any(|line| line.contains(word)))
     }
 
-    /// For the kernel package and everything under it, the library included.
+    /// Flags for the kernel package and all its dependencies, the library included.
     fn rustflags(&self) -> Vec<String> {
         vec![
             format!("-Ctarget-cpu={}", self.arch),
@@ -250,7 +253,8 @@ fn scrub(command: &mut Command) {
     }
 }
 
-/// Runs with stderr both passed on and kept: the reader sees warnings at once, and the error can be told apart.
+/// Runs with stderr both passed on and kept: the reader sees warnings at once, and the error can be told
+/// apart.
 fn run_teed(command: &mut Command) -> std::io::Result<Output> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     let mut kept = Vec::new();

@@ -1,11 +1,11 @@
-//! What can go wrong between a kernel package and its PTX, each with the way to mend it.
+//! The errors between a kernel package and its PTX, each with its fix.
 
 use std::path::PathBuf;
 
 use crate::arch::Arch;
 use crate::toolchain::{INSTALL_APT, INSTALL_RUSTUP, MIN_RUSTC};
 
-/// Why no device compiler could be used.
+/// The reason why no device compiler could be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolchainError {
@@ -25,7 +25,7 @@ pub enum ToolchainError {
         variable: &'static str,
         /// Its value.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// The compiler is older than the first release whose back end is good enough.
@@ -54,7 +54,7 @@ pub enum ToolchainError {
     },
 }
 
-/// Why a kernel package did not become PTX.
+/// The reason why a kernel package did not become PTX.
 ///
 /// Also known as [`CudaBuilderError`](crate::CudaBuilderError), the name that Rust-CUDA's build scripts use.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +73,7 @@ pub enum BuildError {
     Manifest {
         /// The `Cargo.toml`.
         path: PathBuf,
-        /// What is wrong with it, and how to mend it.
+        /// The fault, and how to fix it.
         reason: String,
     },
     /// No usable compiler.
@@ -118,7 +118,7 @@ pub enum BuildError {
         package: String,
         /// The architecture it was compiled for.
         arch: Arch,
-        /// What is wrong, and how to mend it.
+        /// The fault, and how to fix it.
         problem: crate::ptx::PtxError,
     },
     /// The compiler has no such option.
@@ -128,17 +128,17 @@ pub enum BuildError {
     Unsupported {
         /// The builder's method.
         option: &'static str,
-        /// What serves the same end.
+        /// The alternative.
         instead: &'static str,
     },
     /// A file or process could not be used.
     #[error("cannot {action} {path}: {source}", path = .path.display())]
     Io {
-        /// What was attempted, as a verb: `read`, `write`, `run`.
+        /// The attempted action, as a verb: `read`, `write`, `run`.
         action: &'static str,
         /// On which file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }

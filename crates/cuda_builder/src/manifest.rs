@@ -1,4 +1,4 @@
-//! What the builder reads from a kernel package's `Cargo.toml`.
+//! The entries of a kernel package's `Cargo.toml` that the builder reads.
 
 use std::env;
 use std::fs;
@@ -22,7 +22,8 @@ pub struct Manifest {
     pub library: String,
     /// `archs` under `[package.metadata.ironwarp]`: what the package is built for by default.
     pub archs: Vec<Arch>,
-    /// `budget` under `[package.metadata.ironwarp]`: whether its kernels need lines in the budget. Default true.
+    /// `budget` under `[package.metadata.ironwarp]`: whether its kernels need lines in the budget. Default
+    /// true.
     pub budgeted: bool,
 }
 

@@ -25,7 +25,7 @@ pub struct Ptxas {
     pub path: PathBuf,
 }
 
-/// What the assembler said about a module.
+/// The assembler's report on a module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// Kernels and functions, in the order of the output.
@@ -34,7 +34,7 @@ pub struct Report {
     pub warnings: Vec<String>,
 }
 
-/// What one kernel or function uses on the GPU.
+/// The resources of one kernel or function on the GPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Its symbol.
@@ -62,7 +62,7 @@ impl Usage {
     }
 }
 
-/// Why a module was not assembled.
+/// The reason why a module was not assembled.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PtxasError {
@@ -73,7 +73,7 @@ pub enum PtxasError {
         ptx: PathBuf,
         /// The architecture.
         arch: Arch,
-        /// What the assembler said.
+        /// The assembler's messages.
         messages: String,
     },
     /// A file or process could not be used.
@@ -113,8 +113,8 @@ impl Ptxas {
             .unwrap_or_default()
     }
 
-    /// Assembles every entry of a module and reports what each uses. The answer is kept in the file `kept`, so
-    /// that the same module is assembled once.
+    /// Assembles every entry of a module and reports what each uses. The answer is kept in the file `kept`,
+    /// so that the same module is assembled once.
     ///
     /// # Errors
     /// When the assembler refuses the module or cannot be run.

@@ -1,5 +1,6 @@
-//! Whether a finished module is still what its sources say, without asking cargo: a stamp lists a hash of the module and of
-//! every source. Times of files do not count, so that a fresh checkout or another branch and back costs nothing.
+//! Whether a finished module is still what its sources say, without asking cargo: a stamp lists a hash of the
+//! module and of every source. Times of files do not count, so that a fresh checkout or another branch and
+//! back costs nothing.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -23,10 +24,10 @@ pub fn recipe(hasher: &mut impl std::hash::Hasher) {
     RECIPE.iter().for_each(|source| hasher.write(source.as_bytes()));
 }
 
-/// What a stamp says about its module.
+/// The state of a module according to its stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// It is what the sources say.
+    /// It is up to date with the sources.
     Fresh,
     /// The sources, the flags or the compiler have changed, or there is no stamp.
     Stale,
@@ -67,8 +68,8 @@ pub fn files(path: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Writes the stamp for these files, from which a build that began at `started` has made `module`. It does not hold if one
-/// of them has changed since: the compiler may have read it before.
+/// Writes the stamp for these files, from which a build that began at `started` has made `module`. It does
+/// not hold if one of them has changed since: the compiler may have read it before.
 ///
 /// # Errors
 /// When the stamp cannot be written.
@@ -107,8 +108,8 @@ pub fn sources(dep_info: &Path, manifest: &Path) -> Result<BTreeSet<PathBuf>, Bu
     Ok(files)
 }
 
-/// Writes so that a reader sees the old file or the new one, and leaves a file that is right already alone:
-/// whoever watches its time is then not woken for nothing.
+/// Writes so that a reader sees the old file or the new one, and leaves a file alone that is already right: a
+/// program that watches its time is then not triggered for nothing.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -143,8 +144,8 @@ fn is_lock(file: &Path) -> bool {
     file.ends_with("Cargo.lock")
 }
 
-/// Hash of what matters of a file: all of it, but of a lock file only what it says of `packages`. None for a file that
-/// cannot be read.
+/// Hash of what matters of a file: all of it, but of a lock file only what it says of `packages`. None for a
+/// file that cannot be read.
 fn digest(file: &Path, packages: &Packages) -> Option<String> {
     let contents = fs::read(file).ok()?;
     match packages {

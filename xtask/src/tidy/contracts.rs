@@ -1,9 +1,9 @@
-//! What an unsafe function asks of its caller: every `unsafe fn` has a `# Safety` section that the note of a
-//! call can point to.
+//! The contracts of unsafe functions: every `unsafe fn` has a `# Safety` section that the note of a call can
+//! point to.
 //!
-//! The methods of an `impl Trait for ..` have their trait's contract. A trait's own methods may have one section
-//! together, in the trait's documentation. Functions in `extern` blocks, function pointers, and functions that a
-//! macro names (`unsafe fn $name`) are not looked at.
+//! The methods of an `impl Trait for ..` have their trait's contract. A trait's own methods may have one
+//! section together, in the trait's documentation. Functions in `extern` blocks, function pointers, and
+//! functions that a macro names (`unsafe fn $name`) are not looked at.
 
 use super::Source;
 use super::rules::{UNREASONED, is_in, words};
@@ -101,7 +101,8 @@ fn speaks_for_methods(head: &str, lines: &[&str], first: usize) -> bool {
     }
 }
 
-/// Whether the comment above the line (from 0) has the section. Attributes belong to the code that starts there.
+/// Whether the comment above the line (from 0) has the section. Attributes belong to the code that starts
+/// there.
 fn has_contract(lines: &[&str], first: usize) -> bool {
     let is_comment = |line: &str| line.starts_with("//") || line.starts_with("#[");
     let above = lines[..first].iter().rev().map(|line| line.trim_start()).take_while(|line| is_comment(line));

@@ -1,4 +1,4 @@
-//! Who may depend on whom, read from the manifests.
+//! The allowed dependencies between packages, read from the manifests.
 
 use std::fs;
 use std::path::Path;

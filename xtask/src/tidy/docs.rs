@@ -1,4 +1,5 @@
-//! The book and the pages at the top: what links lead to, and that no chapter and no environment variable is left out.
+//! The book and the pages at the top: what links lead to, and that no chapter and no environment variable is
+//! left out.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -150,7 +151,7 @@ fn links(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// What stands in the brackets behind `]` in a line, unless it is an address or a place in the same page.
+/// The text in the brackets behind `]` in a line, unless it is an address or a place in the same page.
 fn targets(line: &str) -> impl Iterator<Item = &str> {
     // Every second part is code.
     let code: Vec<_> = line.match_indices('`').map(|(at, _)| at).collect();

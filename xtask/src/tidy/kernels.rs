@@ -61,8 +61,8 @@ fn is_for_hopper(path: &str) -> bool {
     path.contains("/sm90/")
 }
 
-/// The op is the file under `host/src/ops` that launches the kernel; test and bench go by its name, and the test
-/// compares with the oracle.
+/// The op is the file under `host/src/ops` that launches the kernel; test and bench go by its name, and the
+/// test compares with the oracle.
 fn accompanied(kernel: &Kernel, sources: &[Source]) -> Vec<String> {
     let finding = |what: String| format!("{}: kernel `{}` has no {what}", kernel.path, kernel.name);
     // Those for Hopper are launched by a list of all of them.
@@ -105,8 +105,8 @@ fn op_name(path: &str) -> Option<&str> {
     (name != "mod").then_some(name)
 }
 
-/// Kernels whose names stand in no function's head, because a macro writes them: `build-kernels` wants a budget line for each
-/// kernel that it finds, so the budget knows them.
+/// Kernels whose names stand in no function's head, because a macro writes them: `build-kernels` wants a
+/// budget line for each kernel that it finds, so the budget knows them.
 fn made_by_macros(written: &[Kernel], family: &Manifest, budget: &Budget) -> Vec<Kernel> {
     let lines = budget.lines.get(&family.library).into_iter().flatten();
     let names: BTreeSet<&String> = lines.map(|((name, _), _)| name).collect();

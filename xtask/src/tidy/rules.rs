@@ -7,8 +7,8 @@ const MAX_LINES: usize = 600;
 /// over lines before the block.
 const STATEMENT_LINES: usize = 3;
 
-/// Code with no reason to be sound: kernels as users of Rust-CUDA write them, kernels that are wrong on purpose
-/// with right ones beside them for the checker to judge, and calls that must not compile.
+/// Code with no reason to be sound: kernels as users of Rust-CUDA write them, kernels that are wrong on
+/// purpose with right ones beside them for the checker to judge, and calls that must not compile.
 pub const UNREASONED: &[&str] = &[
     "kernels-gpu/compat/src/",
     "kernels-gpu/checker/src/",
@@ -16,7 +16,8 @@ pub const UNREASONED: &[&str] = &[
     "crates/cuda_std_macros/tests/ui/",
 ];
 
-/// PTX stands in the device library alone. Its macros write it into kernels; an expansion is no place of its own.
+/// PTX stands in the device library alone. Its macros write it into kernels; an expansion is no place of its
+/// own.
 const PTX_FOLDERS: &[&str] = &["crates/cuda_std/src/", "crates/cuda_std_macros/src/"];
 /// Host assembly: trampolines to the driver, and callbacks that need their return address.
 const NAKED_FOLDERS: &[&str] = &["crates/driver/src/", "crates/simt/src/"];

@@ -1,5 +1,5 @@
-//! What rustc cannot say: the module's name, launch bounds as directives, the alignment of tensor maps, and the PTX
-//! version that the inline assembly needs.
+//! Adds to the PTX what rustc cannot express: the module's name, launch bounds as directives, the alignment
+//! of tensor maps, and the PTX version that the inline assembly needs.
 
 use std::ops::Range;
 
@@ -14,8 +14,8 @@ pub fn header(family: &str, arch: Arch) -> String {
 /// Turns the compiler's output into the module that is shipped.
 ///
 /// # Errors
-/// When the text is no PTX, an annotation names no entry or a parameter that is no tensor map, or a function is called that
-/// nobody defines.
+/// When the text is no PTX, an annotation names no entry or a parameter that is no tensor map, or an
+/// undefined function is called.
 pub fn finish(text: &str, family: &str, arch: Arch) -> Result<String, PtxError> {
     let module = Module::parse(text)?;
     lint::check_resolved(&module)?;
@@ -48,7 +48,8 @@ fn no_such_kernel(module: &Module<'_>, annotation: &Annotation) -> PtxError {
     PtxError::NoSuchKernel { kernel: annotation.kernel.clone(), entries: entries.join(", ") }
 }
 
-/// `.maxntid` lets the host launch fewer threads; `.reqntid` is a promise that lets ptxas honour `setmaxnreg`.
+/// `.maxntid` lets the host launch fewer threads; `.reqntid` is a promise that lets ptxas honour
+/// `setmaxnreg`.
 fn directives(module: &Module<'_>, entry: &Function<'_>, bounds: &Bounds) -> String {
     if bounds.max_threads == 0 {
         return String::new();
@@ -61,7 +62,8 @@ fn directives(module: &Module<'_>, entry: &Function<'_>, bounds: &Bounds) -> Str
     text
 }
 
-/// Bytes of a tensor map and their alignment, which the copy engine asks for and rustc cannot give a parameter.
+/// Bytes of a tensor map and their alignment, which the copy engine asks for and rustc cannot give a
+/// parameter.
 const TENSOR_MAP: (usize, usize) = (128, 64);
 
 /// Replaces the alignment of a parameter.

@@ -1,4 +1,4 @@
-//! What a kernel's code says about it: local memory, panics, barriers.
+//! Findings from a kernel's code: local memory, panics, barriers.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -12,7 +12,7 @@ pub use count::{InstructionCounts, instructions};
 pub use finish::{finish, header};
 pub use lint::{Lint, lint};
 
-/// What is wrong with a module, and how to mend it.
+/// The fault of a module, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PtxError {
@@ -39,7 +39,7 @@ pub enum PtxError {
     BadAnnotation {
         /// The comment as found.
         comment: String,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
     /// A `// @ironwarp` comment about a kernel that is not in the module.
@@ -69,9 +69,9 @@ pub enum PtxError {
     Unresolved {
         /// The missing function, demangled.
         function: String,
-        /// Who calls it, demangled.
+        /// The functions that call it, demangled.
         callers: String,
-        /// What usually brings it in.
+        /// The usual cause, and its fix.
         fix: &'static str,
     },
 }
@@ -87,7 +87,7 @@ pub struct Module<'a> {
     version_at: Range<usize>,
     /// Entries, functions and declarations in the order of the text.
     pub functions: Vec<Function<'a>>,
-    /// What the kernels say about themselves.
+    /// The annotations of kernels.
     pub annotations: Vec<Annotation>,
 }
 
@@ -104,7 +104,7 @@ pub struct Function<'a> {
     pub body: Option<Range<usize>>,
 }
 
-/// What rustc cannot say of a kernel, from a comment `// @ironwarp kernel=NAME ..`.
+/// Properties of a kernel that rustc cannot express, from a comment `// @ironwarp kernel=NAME ..`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Annotation {
     /// The entry.
@@ -115,7 +115,7 @@ pub struct Annotation {
     pub tensor_map: Option<usize>,
 }
 
-/// What every launch of a kernel keeps to.
+/// The bounds that every launch of a kernel keeps to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bounds {
     /// Most threads in a block; 0 = not given.

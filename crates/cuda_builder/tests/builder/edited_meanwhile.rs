@@ -9,8 +9,8 @@ use std::path::Path;
 
 use cuda_builder::{CudaBuilder, DeviceToolchain, Version};
 
-/// Stands in for cargo: "compiles" the first line of the source into a comment, and the first time writes another into the source
-/// when it has read it.
+/// Stands in for cargo: "compiles" the first line of the source into a comment, and the first time writes
+/// another into the source when it has read it.
 const CARGO: &str = r#"#!/bin/sh
 for arg in "$@"; do
     case $arg in --emit=asm=*) assembly=${arg#--emit=asm=} ;; esac

@@ -99,7 +99,8 @@ fn a_package_becomes_ptx_and_only_changes_rebuild_it() -> Result<(), Box<dyn Err
             return Ok(());
         }
     };
-    // Beside the builds of the workspace's own kernels: the library, which takes 20 s to compile, is the same.
+    // Beside the builds of the workspace's own kernels: the library, which takes 20 s to compile, is the
+    // same.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("device");
     let temporary = tempfile::tempdir()?;
     let package = temporary.path().join("their kernels");
