@@ -5,7 +5,7 @@ use super::Source;
 /// The longest line with a comment, in characters.
 const MAX_COLUMNS: usize = 110;
 
-/// The folders where the rules hold.
+/// The folders and files where the rules hold.
 const FOLDERS: &[&str] = &[
     "benches/",
     "crates/arena/",
@@ -17,11 +17,20 @@ const FOLDERS: &[&str] = &[
     "crates/safe_tests/",
     "crates/simt/",
     "crates/testkit/",
+    "host/src/arch.rs",
+    "host/src/config.rs",
     "host/src/device/",
+    "host/src/environment.rs",
     "host/src/error/",
+    "host/src/extensions.rs",
     "host/src/graph/",
+    "host/src/interop.rs",
     "host/src/launch/",
+    "host/src/lib.rs",
     "host/src/memory/",
+    "host/src/module.rs",
+    "host/src/ptx.rs",
+    "host/src/raw.rs",
     "host/src/stream/",
     "host/tests/alone/",
     "host/tests/common/",
