@@ -15,6 +15,11 @@ use crate::tensor::{DType, Shape, Tensor, TensorError};
 /// Integers up to this magnitude are f64s too.
 const EXACT: i64 = 1 << f64::MANTISSA_DIGITS;
 
+/// A method of two tensors.
+pub type BinaryMethod = fn(&Tensor, &Tensor) -> Result<Tensor>;
+/// Its in-place form.
+pub type BinaryInPlace = fn(&mut Tensor, &Tensor) -> Result<()>;
+
 /// A method, its in-place form, its row of the op table, and what it computes.
 macro_rules! binary_methods {
     ($($name:ident, $in_place:ident = $op:ident: $formula:literal;)*) => {
@@ -50,6 +55,13 @@ macro_rules! binary_methods {
                 combine_in_place(stringify!($in_place), BinaryOp::$op, self, other.into())
             }
         )* }
+
+        impl Tensor {
+            /// The table above, for tests that walk it: function, method, in-place form.
+            #[doc(hidden)]
+            pub const BINARY_METHODS: &'static [(BinaryOp, BinaryMethod, BinaryInPlace)] =
+                &[$((BinaryOp::$op, |a, b| a.$name(b), |a, b| a.$in_place(b))),*];
+        }
     };
 }
 
@@ -194,6 +206,13 @@ macro_rules! compare_methods {
                 compare(stringify!($name), CompareOp::$op, self, other.into())
             }
         )* }
+
+        impl Tensor {
+            /// The table above, for tests that walk it: comparison, method.
+            #[doc(hidden)]
+            pub const COMPARE_METHODS: &'static [(CompareOp, BinaryMethod)] =
+                &[$((CompareOp::$op, |a, b| a.$name(b))),*];
+        }
     };
 }
 

@@ -7,6 +7,11 @@ use crate::ops::elementwise::{self, UnaryOp};
 use crate::tensor::promote::{Scalar, Weight, result_type};
 use crate::tensor::{DType, Tensor};
 
+/// A method of one tensor.
+pub type UnaryMethod = fn(&Tensor) -> Result<Tensor>;
+/// Its in-place form.
+pub type UnaryInPlace = fn(&mut Tensor) -> Result<()>;
+
 /// A method, its in-place form, its row of the op table, and what it computes.
 macro_rules! unary_methods {
     ($($name:ident, $in_place:ident = $op:ident: $formula:literal;)*) => {
@@ -40,6 +45,13 @@ macro_rules! unary_methods {
                 elementwise::unary_assign(&stream, UnaryOp::$op, self.view_mut()?)
             }
         )* }
+
+        impl Tensor {
+            /// The table above, for tests that walk it: function, method, in-place form.
+            #[doc(hidden)]
+            pub const UNARY_METHODS: &'static [(UnaryOp, UnaryMethod, UnaryInPlace)] =
+                &[$((UnaryOp::$op, Tensor::$name, Tensor::$in_place)),*];
+        }
     };
 }
 

@@ -34,6 +34,7 @@ use super::reduce::{ReduceOp, reduce};
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
 use crate::memory::{DeviceBuffer, DevicePtr, Within};
+use crate::ops::dispatch::by_dtype;
 use crate::stream::Stream;
 use crate::tensor::{DType, Dim, Element, Shape, Tensor, TensorError, TensorMut};
 
@@ -190,28 +191,15 @@ pub fn scatter_add(
 ) -> Result<()> {
     let operation = "scatter_add";
     let sides = checked(operation, &out, axis, indices, x)?;
-    if sides.is_nothing() {
-        return match out.dtype() {
-            got @ (DType::F8E4M3 | DType::F8E5M2 | DType::U8 | DType::Bool) => Err(not_added(operation, got)),
-            _ => Ok(()),
-        };
-    }
     let job = Job { stream, sides, indices: indices.tensor.read(stream)? };
-    match out.dtype() {
-        DType::F64 => job.add::<add_rows_f64, add_alone_f64, f64>(x, &mut out),
-        DType::F32 => job.add::<add_rows_f32, add_alone_f32, f32>(x, &mut out),
-        DType::I64 => job.add::<add_rows_i64, add_alone_i64, i64>(x, &mut out),
-        DType::I32 => job.add::<add_rows_i32, add_alone_i32, i32>(x, &mut out),
-        DType::F16 => job.add_wide::<f16>(x, out),
-        DType::BF16 => job.add_wide::<bf16>(x, out),
-        got => Err(not_added(operation, got)),
-    }
-}
-
-fn not_added(operation: &'static str, got: DType) -> crate::Error {
-    let (wanted, hint) =
-        ("f64, f32, f16, bf16, i64 or i32".to_owned(), "convert the operands first (`ops::convert`)");
-    TensorError::DType { operation, what: "out", got, wanted, hint }.into()
+    by_dtype!(out.dtype(), (operation, "out", None), {
+        F64 => job.add::<add_rows_f64, add_alone_f64, f64>(x, &mut out),
+        F32 => job.add::<add_rows_f32, add_alone_f32, f32>(x, &mut out),
+        F16 => job.add_wide::<f16>(x, out),
+        BF16 => job.add_wide::<bf16>(x, out),
+        I64 => job.add::<add_rows_i64, add_alone_i64, i64>(x, &mut out),
+        I32 => job.add::<add_rows_i32, add_alone_i32, i32>(x, &mut out),
+    })
 }
 
 /// The sides of a scatter, when its operands fit.
@@ -359,6 +347,9 @@ impl Job<'_> {
         K: Kernel<Params = (Value<Additions>, Ptr<i64>, Ptr<u64>, Ptr<T>, PtrMut<T>)>,
         Alone: Kernel<Params = (Value<Moves>, Value<u32>, Ptr<i64>, Ptr<u64>, Ptr<T>, PtrMut<T>)>,
     {
+        if self.sides.is_nothing() {
+            return Ok(());
+        }
         let Sides { outer, places, inner, indices, size } = self.sides;
         let shape = Additions::new(outer as u64, places as u64, indices as u64, inner as u64);
         let x = contiguous(self.stream, x)?;
@@ -393,6 +384,9 @@ impl Job<'_> {
 impl Job<'_> {
     /// `out`, whose elements are `T`s, plus the rows of `x`, in f32.
     fn add_wide<T: Element + Pod>(&self, x: &Tensor, mut out: TensorMut<'_>) -> Result<()> {
+        if self.sides.is_nothing() {
+            return Ok(());
+        }
         let mut old = DeviceBuffer::<T>::zeroed(self.stream, out.layout().elements())?;
         old.view_mut().copy_from_device(self.stream, out.view_mut().into_view::<T>()?.view())?;
         let old = Tensor::from_buffer(old, out.shape())?;

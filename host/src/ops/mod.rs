@@ -3,6 +3,7 @@
 
 pub mod convert;
 pub mod cosine;
+mod dispatch;
 pub mod elementwise;
 pub mod fill;
 pub mod gemm;

@@ -151,7 +151,7 @@ mod tests {
         ] {
             assert_eq!((a.promote(b), b.promote(a)), (Some(want), Some(want)), "{a} and {b}");
         }
-        for a in DType::ALL {
+        for &a in DType::ALL {
             assert_eq!(a.promote(a), Some(a));
             assert_eq!(a.promote(F8E4M3).is_some(), a == F8E4M3);
         }

@@ -214,5 +214,5 @@ fn format_of(dtype: DType) -> Dtype {
 }
 
 fn known(dtype: Dtype) -> Option<DType> {
-    DType::ALL.into_iter().find(|&known| format_of(known) == dtype)
+    DType::ALL.iter().copied().find(|&known| format_of(known) == dtype)
 }

@@ -1,5 +1,6 @@
 //! The ops but matrix products, each against its oracle.
 
+mod elementwise_table;
 mod ops_convert;
 mod ops_cosine;
 mod ops_elementwise;

@@ -134,7 +134,7 @@ fn to_all<T: Element>(x: &[T], value: impl Fn(T) -> Value) -> Outcome {
     let stream = stream()?;
     let device = Tensor::from_slice(&stream, &[x.len()], x)?;
     // To its own type is a copy, infinities of 8-bit floats included.
-    for to in DType::ALL.into_iter().filter(|&to| to != T::DTYPE) {
+    for to in DType::ALL.iter().copied().filter(|&to| to != T::DTYPE) {
         let got = results(&stream, &convert(&stream, &device, to)?)?;
         for (index, (&x, got)) in x.iter().zip(got).enumerate() {
             let want = oracle(value(x), to);

@@ -1,5 +1,6 @@
 //! Element-wise operations against their oracles: every function and type, every layout, wrong calls. On whichever driver is there.
 
+use super::elementwise_table::{BINARY, Binary, COMPARISONS, Comparison, Rows, UNARY, Unary};
 use half::{bf16, f16};
 use ironwarp::ops::elementwise::{
     BinaryOp, CompareOp, UnaryOp, affine, binary, binary_assign, binary_into, clamp, compare, compare_into,
@@ -9,7 +10,7 @@ use ironwarp::tensor::Element;
 use ironwarp::{DType, Device, Error, Stream, Tensor, TensorError};
 use reference::elementwise as oracle;
 use std::error::Error as StdError;
-use testkit::tolerance::{self, Row};
+use testkit::tolerance;
 use testkit::{Family, Random, Tolerance, compare as compared, input};
 
 type Outcome = Result<(), Box<dyn StdError>>;
@@ -18,99 +19,35 @@ fn stream() -> Result<Stream, Error> {
     Device::open(0)?.stream()
 }
 
-/// Numbers of every magnitude and sign, zeros, special values, halves, and what functions have around their seams.
+/// Numbers of every magnitude and sign, zeros, special values, and what functions have around their seams.
 fn hostile<T: testkit::Element>() -> Vec<T> {
     let mut x: Vec<T> = Family::ALL.iter().flat_map(|&family| input::<T>(family, 1, 150)).collect();
-    let places = [
-        0.0, 0.5, 0.4999, 1.0, 1.5, 2.5, 0.71, 5.0, 9.0, 10.0, 13.0, 30.0, 60.0, 88.0, 89.0, 104.0, 1e4, 2e4,
-        1e9, 3e38, 1e-40,
-    ];
-    x.extend(places.into_iter().chain([f64::INFINITY, f64::NAN]).flat_map(|v| [v, -v]).map(T::from_f64));
+    let everywhere = [0.0, 0.5, 1.0, 30.0, 60.0, f64::INFINITY, f64::NAN];
+    let seams = UNARY.iter().flat_map(|row| row.inputs).copied();
+    x.extend(everywhere.into_iter().chain(seams).flat_map(|v| [v, -v]).map(T::from_f64));
     let mut random = Random::new(5);
     x.extend((0..200).map(|_| T::from_f64(random.uniform(-12.0, 12.0))));
     x
 }
 
-/// The oracle of a function, and whether it is exact, correctly rounded, or an approximation.
-fn unary_oracle(op: UnaryOp, x: f64) -> f64 {
-    match op {
-        UnaryOp::Neg => -x,
-        UnaryOp::Abs => x.abs(),
-        UnaryOp::Sign => {
-            if x > 0.0 {
-                1.0
-            } else if x < 0.0 {
-                -1.0
-            } else {
-                x
-            }
-        }
-        UnaryOp::Square => x * x,
-        UnaryOp::Relu => {
-            if x < 0.0 {
-                0.0
-            } else {
-                x
-            }
-        }
-        UnaryOp::Sqrt => x.sqrt(),
-        UnaryOp::Rsqrt => 1.0 / x.sqrt(),
-        UnaryOp::Recip => 1.0 / x,
-        UnaryOp::Floor => x.floor(),
-        UnaryOp::Ceil => x.ceil(),
-        UnaryOp::Round => x.round_ties_even(),
-        UnaryOp::Trunc => x.trunc(),
-        UnaryOp::Exp => x.exp(),
-        UnaryOp::Ln => x.ln(),
-        UnaryOp::Tanh => x.tanh(),
-        UnaryOp::Erf => oracle::erf(x),
-        UnaryOp::Sigmoid => oracle::sigmoid(x),
-        UnaryOp::Gelu => oracle::gelu(x),
-        UnaryOp::GeluTanh => oracle::gelu_tanh(x),
-        UnaryOp::Silu => oracle::silu(x),
-        UnaryOp::Sin => x.sin(),
-        UnaryOp::Cos => x.cos(),
-        UnaryOp::Affine | UnaryOp::Clamp | UnaryOp::LeakyRelu => unreachable!("have parameters"),
-    }
-}
-
-fn has_parameters(op: UnaryOp) -> bool {
-    op.parameters() > 0
-}
-
-/// What a type allows.
-struct Rows {
-    arithmetic: Row,
-    function: Row,
-    gelu_tanh: Row,
-}
-
-impl Rows {
-    fn of(&self, op: UnaryOp) -> Tolerance {
-        match op {
-            UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign | UnaryOp::Relu => Tolerance::EXACT,
-            UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc => Tolerance::EXACT,
-            UnaryOp::Square | UnaryOp::Sqrt | UnaryOp::Recip => self.arithmetic.tolerance(),
-            UnaryOp::Sin | UnaryOp::Cos => {
-                let (own, more) = (self.arithmetic.tolerance(), tolerance::TRIGONOMETRY.tolerance());
-                Tolerance { absolute: own.absolute + more.absolute, relative: own.relative + more.relative }
-            }
-            UnaryOp::GeluTanh => self.gelu_tanh.tolerance(),
-            _ => self.function.tolerance(),
-        }
-    }
+/// The rows of the functions that an element type has.
+fn unary_rows(dtype: DType) -> impl Iterator<Item = &'static Unary> {
+    UNARY.iter().filter(move |row| dtype != DType::F64 || row.op.is_in_f64())
 }
 
 fn every_function<T: Element + testkit::Element>(stream: &Stream, rows: Rows) -> Outcome {
     let x = hostile::<T>();
     let device = Tensor::from_slice(stream, &[x.len()], &x)?;
-    for op in UnaryOp::ALL.iter().copied().filter(|&op| !has_parameters(op)) {
-        if T::DTYPE == DType::F64 && !op.is_in_f64() {
-            continue;
-        }
-        let want: Vec<f64> = x.iter().map(|x| unary_oracle(op, x.to_f64())).collect();
+    for &Unary { op, of_float, accuracy, .. } in unary_rows(T::DTYPE) {
+        let want: Vec<f64> = x.iter().map(|x| of_float(x.to_f64())).collect();
         let got = unary(stream, op, &device)?.to_vec::<T>(stream)?;
-        compared::elementwise(&format!("{op:?} of {}", T::DTYPE), &got, &want, &[x.len()], rows.of(op))?;
+        compared::elementwise(
+            &format!("{op:?} of {}", T::DTYPE),
+            &got,
+            &want,
+            &[x.len()],
+            rows.of(accuracy),
+        )?;
     }
     let (a, b) = (1.25f64, -0.375);
     let want: Vec<f64> = x.iter().map(|x| a.mul_add(x.to_f64(), b)).collect();
@@ -137,15 +74,7 @@ fn every_function<T: Element + testkit::Element>(stream: &Stream, rows: Rows) ->
 
     let y: Vec<T> = x.iter().rev().copied().collect();
     let other = Tensor::from_slice(stream, &[y.len()], &y)?;
-    for op in BinaryOp::ALL.into_iter().filter(|op| !op.is_bitwise()) {
-        let of = |a: f64, b: f64| match op {
-            BinaryOp::Add => a + b,
-            BinaryOp::Sub => a - b,
-            BinaryOp::Mul => a * b,
-            BinaryOp::Div => a / b,
-            BinaryOp::Min => oracle::min(a, b),
-            _ => oracle::max(a, b),
-        };
+    for (op, of) in BINARY.iter().filter_map(|row| Some((row.op, row.of_float?))) {
         let want: Vec<f64> = x.iter().zip(&y).map(|(a, b)| of(a.to_f64(), b.to_f64())).collect();
         let got = binary(stream, op, &device, &other)?.to_vec::<T>(stream)?;
         let what = format!("{op:?} of {}", T::DTYPE);
@@ -156,16 +85,9 @@ fn every_function<T: Element + testkit::Element>(stream: &Stream, rows: Rows) ->
 
 fn compares<T: Element, V: PartialOrd>(stream: &Stream, x: &[T], y: &[T], value: impl Fn(T) -> V) -> Outcome {
     let (a, b) = (Tensor::from_slice(stream, &[x.len()], x)?, Tensor::from_slice(stream, &[y.len()], y)?);
-    for op in CompareOp::ALL {
-        let of = |a: V, b: V| match op {
-            CompareOp::Eq => a == b,
-            CompareOp::Ne => a != b,
-            CompareOp::Lt => a < b,
-            CompareOp::Le => a <= b,
-            CompareOp::Gt => a > b,
-            CompareOp::Ge => a >= b,
-        };
-        let want: Vec<bool> = x.iter().zip(y).map(|(&a, &b)| of(value(a), value(b))).collect();
+    for &Comparison { op, holds } in COMPARISONS {
+        let want: Vec<bool> =
+            x.iter().zip(y).map(|(&a, &b)| holds(value(a).partial_cmp(&value(b)))).collect();
         assert_eq!(compare(stream, op, &a, &b)?.to_vec::<bool>(stream)?, want, "{op:?} of {}", T::DTYPE);
     }
     Ok(())
@@ -224,11 +146,11 @@ fn every_number<T: Element + testkit::Element>(of: fn(u16) -> T, rows: Rows) -> 
     let stream = stream()?;
     let x: Vec<T> = (0..=u16::MAX).map(of).collect();
     let device = Tensor::from_slice(&stream, &[x.len()], &x)?;
-    for op in UnaryOp::ALL.iter().copied().filter(|&op| !has_parameters(op)) {
-        let want: Vec<f64> = x.iter().map(|x| unary_oracle(op, x.to_f64())).collect();
+    for &Unary { op, of_float, accuracy, .. } in unary_rows(T::DTYPE) {
+        let want: Vec<f64> = x.iter().map(|x| of_float(x.to_f64())).collect();
         let got = unary(&stream, op, &device)?.to_vec::<T>(&stream)?;
         let what = format!("{op:?} of every {}", T::DTYPE);
-        compared::elementwise(&what, &got, &want, &[x.len()], rows.of(op))?;
+        compared::elementwise(&what, &got, &want, &[x.len()], rows.of(accuracy))?;
     }
     Ok(())
 }
@@ -270,14 +192,7 @@ fn integers<T: Element + PartialEq + TryFrom<i128> + Into<i128>>(
     let [xs, ys]: [Vec<T>; 2] = [&x, &y].map(|v| v.iter().map(|&v| of(v)).collect());
     let (a, b) = (Tensor::from_slice(stream, &[x.len()], &xs)?, Tensor::from_slice(stream, &[x.len()], &ys)?);
     if signed {
-        for op in UnaryOp::ALL.iter().copied().filter(|op| op.is_integral() && !has_parameters(*op)) {
-            let f = |x: i128| match op {
-                UnaryOp::Neg => -x,
-                UnaryOp::Abs => x.abs(),
-                UnaryOp::Sign => x.signum(),
-                UnaryOp::Square => oracle::wrap(x, bits) * oracle::wrap(x, bits),
-                _ => x.max(0),
-            };
+        for (op, f) in UNARY.iter().filter_map(|row| Some((row.op, row.of_integer?))) {
             let want: Vec<T> = x.iter().map(|&x| of(f(x))).collect();
             assert!(unary(stream, op, &a)?.to_vec::<T>(stream)? == want, "{op:?} of {}", T::DTYPE);
         }
@@ -286,24 +201,7 @@ fn integers<T: Element + PartialEq + TryFrom<i128> + Into<i128>>(
         let want: Vec<T> = x.iter().map(|&x| of(x.clamp(-2, 90))).collect();
         assert!(clamp(stream, &a, -2.0, 90.0)?.to_vec::<T>(stream)? == want, "clamp of {}", T::DTYPE);
     }
-    for op in BinaryOp::ALL {
-        let f = |a: i128, b: i128| match op {
-            BinaryOp::Add => a + b,
-            BinaryOp::Sub => a - b,
-            BinaryOp::Mul => a * b,
-            BinaryOp::Div => {
-                if b == 0 {
-                    0
-                } else {
-                    a / b
-                }
-            }
-            BinaryOp::Min => a.min(b),
-            BinaryOp::Max => a.max(b),
-            BinaryOp::And => a & b,
-            BinaryOp::Or => a | b,
-            BinaryOp::Xor => a ^ b,
-        };
+    for &Binary { op, of_integer: f, .. } in BINARY {
         let want: Vec<T> = x.iter().zip(&y).map(|(&a, &b)| of(f(a, b))).collect();
         assert!(binary(stream, op, &a, &b)?.to_vec::<T>(stream)? == want, "{op:?} of {}", T::DTYPE);
     }
@@ -477,7 +375,7 @@ fn wherever_they_lie<T: Element + testkit::Element>() -> Outcome {
     let shifted = Tensor::from_slice(&stream, &[moved.len()], &moved)?.slice(0, 1..)?;
     let pairs: Vec<T> = x.iter().flat_map(|&x| [x, T::from_f64(1.0)]).collect();
     let every_other = Tensor::from_slice(&stream, &[pairs.len()], &pairs)?.slice_by(0, .., 2)?;
-    for op in UnaryOp::ALL.iter().copied().filter(|&op| !has_parameters(op)) {
+    for op in unary_rows(T::DTYPE).map(|row| row.op) {
         let want = unary(&stream, op, &dense)?.to_vec::<T>(&stream)?;
         for x in [&shifted, &every_other] {
             let got = unary(&stream, op, x)?.to_vec::<T>(&stream)?;

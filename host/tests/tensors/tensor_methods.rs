@@ -39,41 +39,15 @@ fn has(got: &Tensor, shape: &[usize], want: &[f32]) -> Result<()> {
 
 #[test]
 fn every_unary_method_is_its_function() -> Outcome {
-    type Method = fn(&Tensor) -> Result<Tensor>;
-    type InPlace = fn(&mut Tensor) -> Result<()>;
     let device = device()?;
     let stream = device.current_stream()?;
     let x = f32s(&device, &[2, 3], &[0.5, -1.5, 2.0, 0.0, 3.25, -0.75])?;
-    let methods: [(UnaryOp, Method, InPlace); 22] = [
-        (UnaryOp::Neg, Tensor::neg, Tensor::neg_),
-        (UnaryOp::Abs, Tensor::abs, Tensor::abs_),
-        (UnaryOp::Sign, Tensor::sign, Tensor::sign_),
-        (UnaryOp::Square, Tensor::square, Tensor::square_),
-        (UnaryOp::Relu, Tensor::relu, Tensor::relu_),
-        (UnaryOp::Sqrt, Tensor::sqrt, Tensor::sqrt_),
-        (UnaryOp::Rsqrt, Tensor::rsqrt, Tensor::rsqrt_),
-        (UnaryOp::Recip, Tensor::reciprocal, Tensor::reciprocal_),
-        (UnaryOp::Floor, Tensor::floor, Tensor::floor_),
-        (UnaryOp::Ceil, Tensor::ceil, Tensor::ceil_),
-        (UnaryOp::Round, Tensor::round, Tensor::round_),
-        (UnaryOp::Trunc, Tensor::trunc, Tensor::trunc_),
-        (UnaryOp::Exp, Tensor::exp, Tensor::exp_),
-        (UnaryOp::Ln, Tensor::log, Tensor::log_),
-        (UnaryOp::Tanh, Tensor::tanh, Tensor::tanh_),
-        (UnaryOp::Erf, Tensor::erf, Tensor::erf_),
-        (UnaryOp::Sigmoid, Tensor::sigmoid, Tensor::sigmoid_),
-        (UnaryOp::Gelu, Tensor::gelu, Tensor::gelu_),
-        (UnaryOp::GeluTanh, Tensor::gelu_tanh, Tensor::gelu_tanh_),
-        (UnaryOp::Silu, Tensor::silu, Tensor::silu_),
-        (UnaryOp::Sin, Tensor::sin, Tensor::sin_),
-        (UnaryOp::Cos, Tensor::cos, Tensor::cos_),
-    ];
+    let methods = Tensor::UNARY_METHODS;
     for &op in UnaryOp::ALL {
-        let with_parameters = matches!(op, UnaryOp::Affine | UnaryOp::Clamp | UnaryOp::LeakyRelu);
         let count = methods.iter().filter(|method| method.0 == op).count();
-        assert_eq!(count, usize::from(!with_parameters), "{op:?} has a method");
+        assert_eq!(count, usize::from(op.parameters() == 0), "{op:?} has a method");
     }
-    for (op, method, in_place) in methods {
+    for &(op, method, in_place) in methods {
         let want = unary(&stream, op, &x)?;
         same(&format!("{op:?}"), &method(&x)?, &want)?;
         let mut y = x.copy()?;
@@ -101,25 +75,13 @@ fn functions_of_floats_make_floats_of_integers() -> Outcome {
 
 #[test]
 fn every_binary_method_is_its_function() -> Outcome {
-    type Method = fn(&Tensor, &Tensor) -> Result<Tensor>;
-    type InPlace = fn(&mut Tensor, &Tensor) -> Result<()>;
     let device = device()?;
     let stream = device.current_stream()?;
-    let methods: [(BinaryOp, Method, InPlace); 9] = [
-        (BinaryOp::Add, |a, b| a.add(b), |a, b| a.add_(b)),
-        (BinaryOp::Sub, |a, b| a.sub(b), |a, b| a.sub_(b)),
-        (BinaryOp::Mul, |a, b| a.mul(b), |a, b| a.mul_(b)),
-        (BinaryOp::Div, |a, b| a.div(b), |a, b| a.div_(b)),
-        (BinaryOp::Min, |a, b| a.minimum(b), |a, b| a.minimum_(b)),
-        (BinaryOp::Max, |a, b| a.maximum(b), |a, b| a.maximum_(b)),
-        (BinaryOp::And, |a, b| a.bitwise_and(b), |a, b| a.bitwise_and_(b)),
-        (BinaryOp::Or, |a, b| a.bitwise_or(b), |a, b| a.bitwise_or_(b)),
-        (BinaryOp::Xor, |a, b| a.bitwise_xor(b), |a, b| a.bitwise_xor_(b)),
-    ];
-    for op in BinaryOp::ALL {
+    let methods = Tensor::BINARY_METHODS;
+    for &op in BinaryOp::ALL {
         assert_eq!(methods.iter().filter(|method| method.0 == op).count(), 1, "{op:?} has a method");
     }
-    for (op, method, in_place) in methods {
+    for &(op, method, in_place) in methods {
         let [a, b] = if op.is_bitwise() {
             [&[2usize, 3][..], &[3]].map(|shape| counting(&device, shape)?.to(DType::I64))
         } else {
@@ -137,22 +99,14 @@ fn every_binary_method_is_its_function() -> Outcome {
 
 #[test]
 fn every_comparison_is_its_function() -> Outcome {
-    type Method = fn(&Tensor, &Tensor) -> Result<Tensor>;
     let device = device()?;
     let stream = device.current_stream()?;
-    let methods: [(CompareOp, Method); 6] = [
-        (CompareOp::Eq, |a, b| a.eq(b)),
-        (CompareOp::Ne, |a, b| a.ne(b)),
-        (CompareOp::Lt, |a, b| a.lt(b)),
-        (CompareOp::Le, |a, b| a.le(b)),
-        (CompareOp::Gt, |a, b| a.gt(b)),
-        (CompareOp::Ge, |a, b| a.ge(b)),
-    ];
+    let methods = Tensor::COMPARE_METHODS;
     let (a, b) = (counting(&device, &[2, 3])?, f32s(&device, &[3], &[3.0, 1.0, f32::NAN])?);
-    for op in CompareOp::ALL {
+    for &op in CompareOp::ALL {
         assert_eq!(methods.iter().filter(|method| method.0 == op).count(), 1, "{op:?} has a method");
     }
-    for (op, method) in methods {
+    for &(op, method) in methods {
         same(&format!("{op:?}"), &method(&a, &b)?, &compare(&stream, op, &a, &b)?)?;
     }
     assert_eq!(a.eq(4)?.tolist::<bool>()?, [false, false, false, false, true, false]);
@@ -362,7 +316,7 @@ fn shapes_change_as_in_pytorch() -> Outcome {
 #[test]
 fn new_tensors() -> Outcome {
     let device = device()?;
-    for dtype in DType::ALL {
+    for &dtype in DType::ALL {
         // Of lengths that fill whole words and that do not.
         for n in [0, 1, 3, 8, 16] {
             let ones = Tensor::ones(&device, &[n], dtype)?;

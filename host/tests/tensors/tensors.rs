@@ -87,7 +87,7 @@ fn views_show_the_same_memory() -> Outcome {
 #[test]
 fn zeros_padding_and_scalars() -> Outcome {
     let stream = stream()?;
-    for dtype in DType::ALL {
+    for &dtype in DType::ALL {
         let x = Tensor::zeros(&stream, &[3, 5], dtype)?;
         assert_eq!((x.elements(), x.dtype(), x.is_contiguous()), (15, dtype, true));
         let padded = Tensor::zeros_padded(&stream, &[3, 5], dtype, 128)?;

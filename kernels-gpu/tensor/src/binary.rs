@@ -3,53 +3,91 @@
 use crate::THREADS;
 use crate::access::{self, width};
 use crate::element::{Element, zip};
+use crate::integer::Integer;
 use crate::place::{Geometry, Item, item_of_thread};
+use core::ops::{Add, Div, Mul, Sub};
 use cuda_std::kernel;
 use half::{bf16, f16};
 
-/// The function. On 16-bit floats it is computed in f32 and rounded once. Integer arithmetic wraps around.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum BinaryOp {
-    /// `a + b`.
-    Add,
-    /// `a - b`.
-    Sub,
-    /// `a * b`.
-    Mul,
-    /// `a / b`. Of integers the quotient toward zero; by 0 it is 0.
-    Div,
-    /// The smaller; NaN if either is NaN.
-    Min,
-    /// The larger; NaN if either is NaN.
-    Max,
-    /// Bitwise and. Integers and bool only, as all that follow.
-    And,
-    /// Bitwise or.
-    Or,
-    /// Bitwise exclusive or.
-    Xor,
+/// The table of functions. A row: name, its formula for floats where it has one, and its formula for integers.
+///
+/// Enum, lists and the dispatch by element type follow from the rows.
+macro_rules! functions {
+    (
+        numbers { $($(#[$number_doc:meta])* $number:ident, $of_float:expr, $of_integer:expr;)* }
+        bits { $($(#[$bits_doc:meta])* $bits:ident, $of_bits:expr;)* }
+    ) => {
+        /// The function. On 16-bit floats it is computed in f32 and rounded once. Integer arithmetic wraps around.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        pub enum BinaryOp {
+            $($(#[$number_doc])* $number,)*
+            $($(#[$bits_doc])* $bits,)*
+        }
+
+        impl BinaryOp {
+            /// Every function.
+            pub const ALL: &'static [BinaryOp] = &[$(BinaryOp::$number,)* $(BinaryOp::$bits,)*];
+
+            /// Does it work on bits: of integers and bools, not of floats?
+            pub const fn is_bitwise(self) -> bool {
+                matches!(self, $(BinaryOp::$bits)|*)
+            }
+        }
+
+        #[inline(always)]
+        fn of_floats<A: Real, const N: usize>(op: BinaryOp, a: [A; N], b: [A; N]) -> [A; N] {
+            match op {
+                $(BinaryOp::$number => zip(a, b, $of_float),)*
+                // The host does not ask for them.
+                $(BinaryOp::$bits)|* => a,
+            }
+        }
+
+        #[inline(always)]
+        fn of_integers<A: Integer, const N: usize>(op: BinaryOp, a: [A; N], b: [A; N]) -> [A; N] {
+            match op {
+                $(BinaryOp::$number => zip(a, b, $of_integer),)*
+                $(BinaryOp::$bits => zip(a, b, $of_bits),)*
+            }
+        }
+    };
 }
 
-impl BinaryOp {
-    /// Every function.
-    pub const ALL: [BinaryOp; 9] = [
-        BinaryOp::Add,
-        BinaryOp::Sub,
-        BinaryOp::Mul,
-        BinaryOp::Div,
-        BinaryOp::Min,
-        BinaryOp::Max,
-        BinaryOp::And,
-        BinaryOp::Or,
-        BinaryOp::Xor,
-    ];
-
-    /// Does it work on bits, and so not on floats?
-    pub const fn is_bitwise(self) -> bool {
-        self as u32 >= BinaryOp::And as u32
+functions! {
+    numbers {
+        /// `a + b`.
+        Add, |a, b| a + b, |a, b| a.wrapping_add(b);
+        /// `a - b`.
+        Sub, |a, b| a - b, |a, b| a.wrapping_sub(b);
+        /// `a * b`.
+        Mul, |a, b| a * b, |a, b| a.wrapping_mul(b);
+        /// `a / b`. Of integers the quotient toward zero; by 0 it is 0.
+        Div, |a, b| a / b, |a, b| if b == A::default() { b } else { a.wrapping_div(b) };
+        // A NaN on either side makes both comparisons false, and the sum is NaN.
+        /// The smaller; NaN if either is NaN.
+        Min, |a, b| if a < b { a } else if b <= a { b } else { a + b }, |a, b| a.min(b);
+        /// The larger; NaN if either is NaN.
+        Max, |a, b| if a > b { a } else if b >= a { b } else { a + b }, |a, b| a.max(b);
+    }
+    bits {
+        /// Bitwise and. Integers and bool only.
+        And, |a, b| a & b;
+        /// Bitwise or. Integers and bool only.
+        Or, |a, b| a | b;
+        /// Bitwise exclusive or. Integers and bool only.
+        Xor, |a, b| a ^ b;
     }
 }
+
+/// A float that the formulas are computed in.
+trait Real:
+    Copy + PartialOrd + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self>
+{
+}
+
+impl Real for f64 {}
+impl Real for f32 {}
 
 /// A type that binary functions are computed in.
 pub trait Binary: Copy {
@@ -57,54 +95,23 @@ pub trait Binary: Copy {
     fn apply<const N: usize>(op: BinaryOp, a: [Self; N], b: [Self; N]) -> [Self; N];
 }
 
-macro_rules! float_binary {
-    ($($float:ident),*) => { $(
-        impl Binary for $float {
+macro_rules! computed_in {
+    ($($ty:ident by $functions:ident;)*) => { $(
+        impl Binary for $ty {
             #[inline(always)]
-            fn apply<const N: usize>(op: BinaryOp, a: [$float; N], b: [$float; N]) -> [$float; N] {
-                match op {
-                    BinaryOp::Add => zip(a, b, |a, b| a + b),
-                    BinaryOp::Sub => zip(a, b, |a, b| a - b),
-                    BinaryOp::Mul => zip(a, b, |a, b| a * b),
-                    BinaryOp::Div => zip(a, b, |a, b| a / b),
-                    // A NaN on either side makes the comparison false, and the sum NaN.
-                    BinaryOp::Min => zip(a, b, |a, b| if a < b { a } else if b <= a { b } else { a + b }),
-                    BinaryOp::Max => zip(a, b, |a, b| if a > b { a } else if b >= a { b } else { a + b }),
-                    // The host does not ask for them.
-                    BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => a,
-                }
+            fn apply<const N: usize>(op: BinaryOp, a: [$ty; N], b: [$ty; N]) -> [$ty; N] {
+                $functions(op, a, b)
             }
         }
     )* };
 }
 
-float_binary!(f64, f32);
-
-macro_rules! integer_binary {
-    ($($int:ident, |$a:ident, $b:ident| $quotient:expr;)*) => { $(
-        impl Binary for $int {
-            #[inline(always)]
-            fn apply<const N: usize>(op: BinaryOp, a: [$int; N], b: [$int; N]) -> [$int; N] {
-                match op {
-                    BinaryOp::Add => zip(a, b, $int::wrapping_add),
-                    BinaryOp::Sub => zip(a, b, $int::wrapping_sub),
-                    BinaryOp::Mul => zip(a, b, $int::wrapping_mul),
-                    BinaryOp::Div => zip(a, b, |$a, $b| if $b == 0 { 0 } else { $quotient }),
-                    BinaryOp::Min => zip(a, b, $int::min),
-                    BinaryOp::Max => zip(a, b, $int::max),
-                    BinaryOp::And => zip(a, b, |a, b| a & b),
-                    BinaryOp::Or => zip(a, b, |a, b| a | b),
-                    BinaryOp::Xor => zip(a, b, |a, b| a ^ b),
-                }
-            }
-        }
-    )* };
-}
-
-integer_binary! {
-    i64, |a, b| a.wrapping_div(b);
-    i32, |a, b| a.wrapping_div(b);
-    u8, |a, b| a / b;
+computed_in! {
+    f64 by of_floats;
+    f32 by of_floats;
+    i64 by of_integers;
+    i32 by of_integers;
+    u8 by of_integers;
 }
 
 /// `c = f(a, b)`.

@@ -7,40 +7,48 @@ use crate::place::{Geometry, Item, item_of_thread};
 use cuda_std::kernel;
 use half::{bf16, f16};
 
-/// The comparison. With a NaN all but [`CompareOp::Ne`] are false.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum CompareOp {
+/// The table of comparisons. A row: name and formula. Enum, list and dispatch follow from the rows.
+macro_rules! comparisons {
+    ($($(#[$doc:meta])* $name:ident, $formula:expr;)*) => {
+        /// The comparison. With a NaN all but [`CompareOp::Ne`] are false.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        pub enum CompareOp {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl CompareOp {
+            /// Every comparison.
+            pub const ALL: &'static [CompareOp] = &[$(CompareOp::$name),*];
+        }
+
+        #[inline(always)]
+        fn apply<T: Copy + PartialOrd, const N: usize>(op: CompareOp, a: [T; N], b: [T; N]) -> [u8; N] {
+            /// Gives the closures their types.
+            #[inline(always)]
+            fn each<T: Copy, const N: usize>(a: [T; N], b: [T; N], f: impl Fn(T, T) -> bool) -> [u8; N] {
+                zip(a, b, |a, b| u8::from(f(a, b)))
+            }
+            match op {
+                $(CompareOp::$name => each(a, b, $formula),)*
+            }
+        }
+    };
+}
+
+comparisons! {
     /// `a == b`.
-    Eq,
+    Eq, |a, b| a == b;
     /// `a != b`.
-    Ne,
+    Ne, |a, b| a != b;
     /// `a < b`.
-    Lt,
+    Lt, |a, b| a < b;
     /// `a <= b`.
-    Le,
+    Le, |a, b| a <= b;
     /// `a > b`.
-    Gt,
+    Gt, |a, b| a > b;
     /// `a >= b`.
-    Ge,
-}
-
-impl CompareOp {
-    /// Every comparison.
-    pub const ALL: [CompareOp; 6] =
-        [CompareOp::Eq, CompareOp::Ne, CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge];
-}
-
-#[inline(always)]
-fn apply<T: Copy + PartialOrd, const N: usize>(op: CompareOp, a: [T; N], b: [T; N]) -> [u8; N] {
-    match op {
-        CompareOp::Eq => zip(a, b, |a, b| u8::from(a == b)),
-        CompareOp::Ne => zip(a, b, |a, b| u8::from(a != b)),
-        CompareOp::Lt => zip(a, b, |a, b| u8::from(a < b)),
-        CompareOp::Le => zip(a, b, |a, b| u8::from(a <= b)),
-        CompareOp::Gt => zip(a, b, |a, b| u8::from(a > b)),
-        CompareOp::Ge => zip(a, b, |a, b| u8::from(a >= b)),
-    }
+    Ge, |a, b| a >= b;
 }
 
 /// `c = a < b` and its like.

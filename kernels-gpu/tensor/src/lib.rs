@@ -22,6 +22,7 @@ pub mod convert;
 pub mod copy;
 pub mod fill;
 pub mod index;
+mod integer;
 pub mod place;
 pub mod reduce;
 pub mod rows;

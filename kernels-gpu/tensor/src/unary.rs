@@ -2,6 +2,7 @@
 
 use crate::access::width;
 use crate::element::{Element, Float, map};
+use crate::integer::Signed;
 use crate::place::{Geometry, Item, RESIDENT, item_of_thread};
 use crate::{THREADS, access};
 use cuda_std::GpuFloat;
@@ -68,7 +69,7 @@ macro_rules! functions {
         }
 
         #[inline(always)]
-        fn of_integers<I: Integer, const N: usize>(op: UnaryOp, parameters: [I; 2], x: [I; N]) -> [I; N] {
+        fn of_integers<I: Signed, const N: usize>(op: UnaryOp, parameters: [I; 2], x: [I; N]) -> [I; N] {
             match op {
                 $(UnaryOp::$number => each(x, parameters, $of_integer),)*
                 // The host does not ask for them.
@@ -156,15 +157,6 @@ fn each<A: Copy, const N: usize>(x: [A; N], [a, b]: [A; 2], f: impl Fn(A, A, A) 
     map(x, |x| f(x, a, b))
 }
 
-/// Integers as the table's formulas use them.
-trait Integer: Copy + Ord + Default {
-    fn wrapping_neg(self) -> Self;
-    fn wrapping_abs(self) -> Self;
-    fn wrapping_mul(self, factor: Self) -> Self;
-    fn wrapping_add(self, addend: Self) -> Self;
-    fn signum(self) -> Self;
-}
-
 /// An element type that has unary functions.
 pub trait Unary: Element {
     /// The function of each value, with the launch's parameters.
@@ -187,29 +179,6 @@ floats!(f64 f32 f16 bf16);
 
 macro_rules! integers {
     ($($int:ident)*) => { $(
-        impl Integer for $int {
-            #[inline(always)]
-            fn wrapping_neg(self) -> Self {
-                $int::wrapping_neg(self)
-            }
-            #[inline(always)]
-            fn wrapping_abs(self) -> Self {
-                $int::wrapping_abs(self)
-            }
-            #[inline(always)]
-            fn wrapping_mul(self, factor: Self) -> Self {
-                $int::wrapping_mul(self, factor)
-            }
-            #[inline(always)]
-            fn wrapping_add(self, addend: Self) -> Self {
-                $int::wrapping_add(self, addend)
-            }
-            #[inline(always)]
-            fn signum(self) -> Self {
-                $int::signum(self)
-            }
-        }
-
         impl Unary for $int {
             #[inline(always)]
             fn apply<const N: usize>(op: UnaryOp, parameters: [$int; 2], x: [$int; N]) -> [$int; N] {

@@ -38,6 +38,7 @@ pub use tensor::compare::CompareOp;
 pub use tensor::unary::UnaryOp;
 
 use crate::error::Result;
+use crate::ops::dispatch::by_dtype;
 use crate::stream::Stream;
 use crate::tensor::{DType, Shape, Tensor, TensorError, TensorMut};
 use launch::{Input, Launch, Parameters};
@@ -47,8 +48,8 @@ const CONVERT: &str = "convert the operand first (`ops::convert`)";
 /// `f(x)` for every element, of the type of `x`.
 ///
 /// # Errors
-/// [`TensorError::DType`] when `f` does not know the type (8-bit floats, u8 and bool have no functions; integers have the first
-/// seven; f64 has no sine and cosine) or needs parameters, [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the
+/// [`TensorError::DType`] when `f` does not know the type (8-bit floats, u8 and bool have no functions; integers have those
+/// that [`UnaryOp::is_integral`] names; f64 has no sine and cosine) or needs parameters, [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the
 /// driver's error.
 pub fn unary(stream: &Stream, op: UnaryOp, x: &Tensor) -> Result<Tensor> {
     made(stream, x.shape(), x.dtype(), |out| unary_into(stream, op, x, out))
@@ -130,31 +131,14 @@ fn apply(
     x.map_or(Ok(()), |x| launch.expect_shape(x.shape()))?;
     let x = x.map(|x| (x, x.layout().strides()));
     let Parameters { a, b, .. } = parameters;
-    match dtype {
-        DType::F64 if op.is_in_f64() => launch.unary::<unary_f64, f64, f64>(op, [a, b], x),
-        DType::F32 => launch.unary::<unary_f32, f32, f32>(op, [a as f32, b as f32], x),
-        DType::F16 => launch.unary::<unary_f16, f16, f32>(op, [a as f32, b as f32], x),
-        DType::BF16 => launch.unary::<unary_bf16, bf16, f32>(op, [a as f32, b as f32], x),
-        DType::I64 if op.is_integral() => launch.unary::<unary_i64, i64, i64>(op, [a as i64, b as i64], x),
-        DType::I32 if op.is_integral() => launch.unary::<unary_i32, i32, i32>(op, [a as i32, b as i32], x),
-        got => {
-            let wanted = if op.is_integral() {
-                "f64, f32, f16, bf16, i64 or i32"
-            } else if op.is_in_f64() {
-                "f64, f32, f16 or bf16"
-            } else {
-                "f32, f16 or bf16"
-            };
-            Err(TensorError::DType {
-                operation,
-                what: "x",
-                got,
-                wanted: format!("{wanted} for {op:?}"),
-                hint: CONVERT,
-            }
-            .into())
-        }
-    }
+    by_dtype!(dtype, (operation, "x", Some(&op)), {
+        F64 if op.is_in_f64() => launch.unary::<unary_f64, f64, f64>(op, [a, b], x),
+        F32 => launch.unary::<unary_f32, f32, f32>(op, [a as f32, b as f32], x),
+        F16 => launch.unary::<unary_f16, f16, f32>(op, [a as f32, b as f32], x),
+        BF16 => launch.unary::<unary_bf16, bf16, f32>(op, [a as f32, b as f32], x),
+        I64 if op.is_integral() => launch.unary::<unary_i64, i64, i64>(op, [a as i64, b as i64], x),
+        I32 if op.is_integral() => launch.unary::<unary_i32, i32, i32>(op, [a as i32, b as i32], x),
+    })
 }
 
 /// `f(a, b)` for every pair of elements; the shapes broadcast, the types are the same.
@@ -194,29 +178,17 @@ fn combine(stream: &Stream, op: BinaryOp, a: Input<'_>, b: &Tensor, out: TensorM
     let launch = Launch { stream, operation, out };
     launch.expect_dtype(b.dtype())?;
     let inputs = [a, Some((b, &b_strides))];
-    match b.dtype() {
-        DType::F64 if !op.is_bitwise() => launch.binary::<binary_f64, f64>(op, inputs),
-        DType::F32 if !op.is_bitwise() => launch.binary::<binary_f32, f32>(op, inputs),
-        DType::F16 if !op.is_bitwise() => launch.binary::<binary_f16, f16>(op, inputs),
-        DType::BF16 if !op.is_bitwise() => launch.binary::<binary_bf16, bf16>(op, inputs),
-        DType::I64 => launch.binary::<binary_i64, i64>(op, inputs),
-        DType::I32 => launch.binary::<binary_i32, i32>(op, inputs),
-        DType::U8 => launch.binary::<binary_u8, u8>(op, inputs),
+    by_dtype!(b.dtype(), (operation, "a", Some(&op)), {
+        F64 if !op.is_bitwise() => launch.binary::<binary_f64, f64>(op, inputs),
+        F32 if !op.is_bitwise() => launch.binary::<binary_f32, f32>(op, inputs),
+        F16 if !op.is_bitwise() => launch.binary::<binary_f16, f16>(op, inputs),
+        BF16 if !op.is_bitwise() => launch.binary::<binary_bf16, bf16>(op, inputs),
+        I64 => launch.binary::<binary_i64, i64>(op, inputs),
+        I32 => launch.binary::<binary_i32, i32>(op, inputs),
+        U8 => launch.binary::<binary_u8, u8>(op, inputs),
         // Bits of 0 and 1 stay 0 and 1.
-        DType::Bool if op.is_bitwise() => launch.binary::<binary_u8, u8>(op, inputs),
-        got => {
-            let wanted =
-                if op.is_bitwise() { "i64, i32, u8 or bool" } else { "f64, f32, f16, bf16, i64, i32 or u8" };
-            Err(TensorError::DType {
-                operation,
-                what: "a",
-                got,
-                wanted: format!("{wanted} for {op:?}"),
-                hint: CONVERT,
-            }
-            .into())
-        }
-    }
+        Bool if op.is_bitwise() => launch.binary::<binary_u8, u8>(op, inputs),
+    })
 }
 
 /// Whether `a == b`, `a < b` and so on, as bool; the shapes broadcast, the types are the same.
@@ -247,19 +219,15 @@ pub fn compare_into(
     let launch = Launch { stream, operation, out };
     launch.expect_dtype(DType::Bool)?;
     let inputs = [Some((a, &*a_strides)), Some((b, &*b_strides))];
-    match a.dtype() {
-        DType::F64 => launch.compare::<compare_f64, f64>(op, inputs),
-        DType::F32 => launch.compare::<compare_f32, f32>(op, inputs),
-        DType::F16 => launch.compare::<compare_f16, f16>(op, inputs),
-        DType::BF16 => launch.compare::<compare_bf16, bf16>(op, inputs),
-        DType::I64 => launch.compare::<compare_i64, i64>(op, inputs),
-        DType::I32 => launch.compare::<compare_i32, i32>(op, inputs),
-        DType::U8 | DType::Bool => launch.compare::<compare_u8, u8>(op, inputs),
-        got @ (DType::F8E4M3 | DType::F8E5M2) => {
-            let wanted = "any type but the 8-bit floats".to_owned();
-            Err(TensorError::DType { operation, what: "a", got, wanted, hint: CONVERT }.into())
-        }
-    }
+    by_dtype!(a.dtype(), (operation, "a", None), {
+        F64 => launch.compare::<compare_f64, f64>(op, inputs),
+        F32 => launch.compare::<compare_f32, f32>(op, inputs),
+        F16 => launch.compare::<compare_f16, f16>(op, inputs),
+        BF16 => launch.compare::<compare_bf16, bf16>(op, inputs),
+        I64 => launch.compare::<compare_i64, i64>(op, inputs),
+        I32 => launch.compare::<compare_i32, i32>(op, inputs),
+        U8 | Bool => launch.compare::<compare_u8, u8>(op, inputs),
+    })
 }
 
 /// `a` where `condition` holds, else `b`, for every element; the three shapes broadcast.

@@ -30,6 +30,7 @@ use super::convert::convert;
 use super::elementwise::{contiguous, made};
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
+use crate::ops::dispatch::by_dtype;
 use crate::stream::Stream;
 use crate::tensor::{DType, Dim, Shape, Tensor, TensorError};
 
@@ -95,36 +96,16 @@ pub fn reduce(stream: &Stream, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Resu
     let operation = "reduce";
     let layout = Problem::new(stream, operation, x, axes)?;
     let rules = op.rules();
-    let supported = if rules.floats_only {
-        matches!(x.dtype(), DType::F64 | DType::F32 | DType::F16 | DType::BF16)
-    } else {
-        is_reduced(x.dtype())
-    };
-    if !supported {
-        let wanted =
-            if rules.floats_only { "f64, f32, f16 or bf16" } else { "any type but the 8-bit floats" };
-        let (what, got, hint) = ("x", x.dtype(), "convert the operand first (`ops::convert`)");
-        return Err(TensorError::DType {
-            operation,
-            what,
-            got,
-            wanted: format!("{wanted} for {op:?}"),
-            hint,
-        }
-        .into());
-    }
-    if layout.reduced == 0 && layout.kept.elements() > 0 && !rules.of_nothing {
-        return Err(TensorError::Empty { operation, shape: x.shape().clone() }.into());
-    }
-    let folded = match x.dtype() {
-        DType::F64 => layout.fold::<F64, f64>(op, layout.reduced as f64)?,
-        DType::F32 => layout.fold::<F32, f32>(op, layout.reduced as f32)?,
-        DType::F16 => layout.fold::<F16, f32>(op, layout.reduced as f32)?,
-        DType::BF16 => layout.fold::<Bf16, f32>(op, layout.reduced as f32)?,
-        DType::I64 => layout.fold::<I64, i64>(op, 1)?,
-        DType::I32 => layout.fold::<I32, i64>(op, 1)?,
-        _ => layout.fold::<U8, i64>(op, 1)?,
-    };
+    let of_integers = !rules.floats_only;
+    let folded = by_dtype!(x.dtype(), (operation, "x", Some(&op)), {
+        F64 => layout.fold::<F64, f64>(op, layout.reduced as f64),
+        F32 => layout.fold::<F32, f32>(op, layout.reduced as f32),
+        F16 => layout.fold::<F16, f32>(op, layout.reduced as f32),
+        BF16 => layout.fold::<Bf16, f32>(op, layout.reduced as f32),
+        I64 if of_integers => layout.fold::<I64, i64>(op, 1),
+        I32 if of_integers => layout.fold::<I32, i64>(op, 1),
+        U8 | Bool if of_integers => layout.fold::<U8, i64>(op, 1),
+    })?;
     let result = if rules.widens && !x.dtype().is_float() { DType::I64 } else { x.dtype() };
     if folded.dtype() == result { Ok(folded) } else { convert(stream, &folded, result) }
 }
@@ -171,24 +152,15 @@ fn arg(
     if problem.reduced == 0 && problem.kept.elements() > 0 {
         return Err(TensorError::Empty { operation, shape: x.shape().clone() }.into());
     }
-    match x.dtype() {
-        DType::F64 => problem.arg::<arg_rows_f64, f64>(extreme),
-        DType::F32 => problem.arg::<arg_rows_f32, f32>(extreme),
-        DType::F16 => problem.arg::<arg_rows_f16, f16>(extreme),
-        DType::BF16 => problem.arg::<arg_rows_bf16, bf16>(extreme),
-        DType::I64 => problem.arg::<arg_rows_i64, i64>(extreme),
-        DType::I32 => problem.arg::<arg_rows_i32, i32>(extreme),
-        DType::U8 | DType::Bool => problem.arg::<arg_rows_u8, u8>(extreme),
-        got @ (DType::F8E4M3 | DType::F8E5M2) => {
-            let (wanted, hint) =
-                ("any type but the 8-bit floats".to_owned(), "convert the operand first (`ops::convert`)");
-            Err(TensorError::DType { operation, what: "x", got, wanted, hint }.into())
-        }
-    }
-}
-
-fn is_reduced(dtype: DType) -> bool {
-    !matches!(dtype, DType::F8E4M3 | DType::F8E5M2)
+    by_dtype!(x.dtype(), (operation, "x", None), {
+        F64 => problem.arg::<arg_rows_f64, f64>(extreme),
+        F32 => problem.arg::<arg_rows_f32, f32>(extreme),
+        F16 => problem.arg::<arg_rows_f16, f16>(extreme),
+        BF16 => problem.arg::<arg_rows_bf16, bf16>(extreme),
+        I64 => problem.arg::<arg_rows_i64, i64>(extreme),
+        I32 => problem.arg::<arg_rows_i32, i32>(extreme),
+        U8 | Bool => problem.arg::<arg_rows_u8, u8>(extreme),
+    })
 }
 
 /// The kernels of an element type, and the type that they reduce in.
@@ -287,7 +259,10 @@ impl<'a> Problem<'a> {
     }
 
     fn fold<K: Kernels<Number = N>, N: Copy>(&self, op: ReduceOp, divisor: N) -> Result<Tensor> {
-        let fold = op.rules().fold;
+        let Rules { fold, of_nothing, .. } = op.rules();
+        if self.reduced == 0 && self.kept.elements() > 0 && !of_nothing {
+            return Err(TensorError::Empty { operation: "reduce", shape: self.x.shape().clone() }.into());
+        }
         let pass =
             Pass { stream: self.stream, fold: Fold { finish: Finish::Nothing, ..fold }, last: fold.finish };
         let (rows, columns) = (self.kept.elements() as u64, self.reduced as u64);

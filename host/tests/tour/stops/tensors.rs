@@ -24,7 +24,7 @@ const PLACES: usize = 1500;
 
 pub fn stops() -> Vec<Stop> {
     let mut stops = vec![Stop::new("tensors that are made", made)];
-    for dtype in DType::ALL {
+    for &dtype in DType::ALL {
         stops.push(Stop::new(format!("functions of {dtype}"), move |stream| functions(stream, dtype)));
         stops.push(Stop::new(format!("reductions of {dtype}"), move |stream| reductions(stream, dtype)));
         stops.push(Stop::new(format!("moves of {dtype}"), move |stream| moves(stream, dtype)));
@@ -102,7 +102,7 @@ fn functions(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
             kept.keep(stream, &less)?;
             kept.keep(stream, &select(stream, &less, &x, &y)?)?;
         }
-        for to in DType::ALL {
+        for &to in DType::ALL {
             kept.keep(stream, &convert(stream, &x, to)?)?;
         }
         kept.keep(stream, &copy(stream, &x)?)?;
