@@ -35,7 +35,7 @@ Examples:
 
 /// Packages whose tests launch kernels. What the others test does not depend on the machine.
 const TESTED: &[&str] = &["ironwarp", "ironwarp-driver"];
-const LIMIT_MIB: u64 = 60;
+const LIMIT_MIB: u64 = 30;
 /// Where programs and PTX lie in the bundle, and the archive that the script unpacks them from.
 const PACKED: [&str; 4] = ["tests", "benches", "examples", "ptx"];
 const ARCHIVE: &str = "programs.tar.xz";

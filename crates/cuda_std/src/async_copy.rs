@@ -14,7 +14,22 @@
 //! thread::sync_threads();
 //! ```
 
-use crate::arch::async_copy as arch;
+#[cfg(target_arch = "nvptx64")]
+use core::arch::asm;
+#[cfg(not(target_arch = "nvptx64"))]
+use simt::async_copy;
+
+/// The executor moves the bytes when the thread waits, so a missing wait reads what was there before.
+///
+/// # Safety
+/// As for [`copy_ca_zfill`].
+#[cfg(not(target_arch = "nvptx64"))]
+#[track_caller]
+unsafe fn start(dst: u32, src: *const u8, bytes: u32, src_bytes: u32) {
+    let dst = simt::shared::from_address(dst);
+    // SAFETY: the caller vouches for both ranges.
+    unsafe { async_copy::copy(dst, src, bytes as usize, src_bytes as usize) }
+}
 
 /// Bytes that a copy past L1 moves: the only size that `cp.async.cg` has.
 pub const CG_BYTES: u32 = 16;
@@ -35,8 +50,17 @@ const fn assert_size(bytes: u32) {
 #[track_caller]
 pub unsafe fn copy_ca<const BYTES: u32, T>(dst: u32, src: *const T) {
     const { assert_size(BYTES) };
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::copy_ca::<BYTES>(dst, src.cast()) }
+    arms! {
+        ptx: {
+            // SAFETY: one copy; the caller vouches for both addresses.
+            unsafe {
+                asm!("cp.async.ca.shared.global [{0}], [{1}], {2};", in(reg32) dst, in(reg64) src, const BYTES,
+                    options(nostack, preserves_flags));
+            }
+        }
+        // SAFETY: the caller vouches for both ranges.
+        sim: { unsafe { start(dst, src.cast(), BYTES, BYTES) } }
+    }
 }
 
 /// Starts a copy of 16 bytes that goes past L1.
@@ -49,8 +73,17 @@ pub unsafe fn copy_ca<const BYTES: u32, T>(dst: u32, src: *const T) {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn copy_cg<T>(dst: u32, src: *const T) {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::copy_cg(dst, src.cast()) }
+    arms! {
+        ptx: {
+            // SAFETY: one copy; the caller vouches for both addresses.
+            unsafe {
+                asm!("cp.async.cg.shared.global [{0}], [{1}], {2};", in(reg32) dst, in(reg64) src, const CG_BYTES,
+                    options(nostack, preserves_flags));
+            }
+        }
+        // SAFETY: the caller vouches for both ranges.
+        sim: { unsafe { start(dst, src.cast(), CG_BYTES, CG_BYTES) } }
+    }
 }
 
 /// Starts a copy of the first `src_bytes` bytes and fills the destination's other `BYTES - src_bytes` with zeros.
@@ -65,8 +98,17 @@ pub unsafe fn copy_cg<T>(dst: u32, src: *const T) {
 #[track_caller]
 pub unsafe fn copy_ca_zfill<const BYTES: u32, T>(dst: u32, src: *const T, src_bytes: u32) {
     const { assert_size(BYTES) };
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::copy_ca_zfill::<BYTES>(dst, src.cast(), src_bytes) }
+    arms! {
+        ptx: {
+            // SAFETY: one copy; the caller vouches for both addresses.
+            unsafe {
+                asm!("cp.async.ca.shared.global [{0}], [{1}], {2}, {3};", in(reg32) dst, in(reg64) src, const BYTES,
+                    in(reg32) src_bytes, options(nostack, preserves_flags));
+            }
+        }
+        // SAFETY: the caller vouches for both ranges.
+        sim: { unsafe { start(dst, src.cast(), BYTES, src_bytes) } }
+    }
 }
 
 /// As [`copy_ca_zfill`] with 16 bytes, past L1.
@@ -79,8 +121,17 @@ pub unsafe fn copy_ca_zfill<const BYTES: u32, T>(dst: u32, src: *const T, src_by
 #[inline(always)]
 #[track_caller]
 pub unsafe fn copy_cg_zfill<T>(dst: u32, src: *const T, src_bytes: u32) {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::copy_cg_zfill(dst, src.cast(), src_bytes) }
+    arms! {
+        ptx: {
+            // SAFETY: one copy; the caller vouches for both addresses.
+            unsafe {
+                asm!("cp.async.cg.shared.global [{0}], [{1}], {2}, {3};", in(reg32) dst, in(reg64) src, const CG_BYTES,
+                    in(reg32) src_bytes, options(nostack, preserves_flags));
+            }
+        }
+        // SAFETY: the caller vouches for both ranges.
+        sim: { unsafe { start(dst, src.cast(), CG_BYTES, src_bytes) } }
+    }
 }
 
 /// Closes the copies that this thread started since the last call into a group, which may be empty.
@@ -90,7 +141,11 @@ pub unsafe fn copy_cg_zfill<T>(dst: u32, src: *const T, src_bytes: u32) {
 #[inline(always)]
 #[track_caller]
 pub fn commit_group() {
-    arch::commit_group();
+    arms! {
+        // SAFETY: touches nothing but this thread's own groups.
+        ptx: { unsafe { asm!("cp.async.commit_group;", options(nostack, preserves_flags)) } }
+        sim: { async_copy::commit(); }
+    }
 }
 
 /// Waits until at most the `PENDING` newest groups of this thread are unfinished.
@@ -100,7 +155,11 @@ pub fn commit_group() {
 #[inline(always)]
 #[track_caller]
 pub fn wait_group<const PENDING: u32>() {
-    arch::wait_group::<PENDING>();
+    arms! {
+        // SAFETY: a wait. Not `nomem`, so that no access to the copied bytes moves above it.
+        ptx: { unsafe { asm!("cp.async.wait_group {0};", const PENDING, options(nostack, preserves_flags)) } }
+        sim: { async_copy::wait(PENDING); }
+    }
 }
 
 /// Waits for every copy of this thread, committed or not.
@@ -110,5 +169,9 @@ pub fn wait_group<const PENDING: u32>() {
 #[inline(always)]
 #[track_caller]
 pub fn wait_all() {
-    arch::wait_all();
+    arms! {
+        // SAFETY: a wait. Not `nomem`, so that no access to the copied bytes moves above it.
+        ptx: { unsafe { asm!("cp.async.wait_all;", options(nostack, preserves_flags)) } }
+        sim: { async_copy::wait_all(); }
+    }
 }

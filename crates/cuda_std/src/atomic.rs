@@ -9,6 +9,10 @@
 //! | device | [`AtomicF32`], [`AtomicF64`] |
 //! | system: all devices and the host | [`SystemAtomicF32`], [`SystemAtomicF64`] |
 
+#[cfg(not(target_arch = "nvptx64"))]
+mod executor;
+#[cfg(target_arch = "nvptx64")]
+mod instruction;
 pub mod intrinsics;
 pub mod mid;
 

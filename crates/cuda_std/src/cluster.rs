@@ -7,8 +7,33 @@
 //! shared memory of the block of that rank. A block's shared memory lives until the block exits, so the blocks of a
 //! cluster meet once more ([`sync`]) before any of them may leave.
 
-use crate::arch::cluster as arch;
+#[cfg(target_arch = "nvptx64")]
+use core::arch::asm;
+
 use crate::vector::Word;
+#[cfg(target_arch = "nvptx64")]
+use crate::vector::{load_words, store_words};
+
+// Intrinsics, not `asm!`: LLVM knows that barriers are convergent and so does not move them across branches.
+#[cfg(target_arch = "nvptx64")]
+unsafe extern "C" {
+    #[link_name = "llvm.nvvm.barrier.cluster.arrive.aligned"]
+    fn arrive_aligned();
+    #[link_name = "llvm.nvvm.barrier.cluster.arrive.relaxed.aligned"]
+    fn arrive_relaxed_aligned();
+    #[link_name = "llvm.nvvm.barrier.cluster.wait.aligned"]
+    fn wait_aligned();
+}
+
+#[cfg(target_arch = "nvptx64")]
+macro_rules! special_register {
+    ($name:literal) => {{
+        let value: u32;
+        // SAFETY: reads a special register, which never changes.
+        unsafe { asm!(concat!("mov.u32 {0}, %", $name, ";"), out(reg32) value, options(pure, nomem, nostack)) };
+        value
+    }};
+}
 
 /// Most blocks of a cluster that every device with clusters runs.
 pub const MAX_PORTABLE_BLOCKS: u32 = 8;
@@ -21,7 +46,10 @@ pub const MAX_PORTABLE_BLOCKS: u32 = 8;
 #[track_caller]
 #[must_use]
 pub fn block_rank() -> u32 {
-    arch::block_rank()
+    arms! {
+        ptx: { special_register!("cluster_ctarank") }
+        sim: { simt::cluster::block_rank() }
+    }
 }
 
 /// Blocks of the cluster.
@@ -32,7 +60,10 @@ pub fn block_rank() -> u32 {
 #[track_caller]
 #[must_use]
 pub fn blocks() -> u32 {
-    arch::blocks()
+    arms! {
+        ptx: { special_register!("cluster_nctarank") }
+        sim: { simt::cluster::blocks() }
+    }
 }
 
 /// Place of this block in its cluster along x, y, z.
@@ -43,7 +74,16 @@ pub fn blocks() -> u32 {
 #[track_caller]
 #[must_use]
 pub fn block_idx() -> [u32; 3] {
-    arch::block_idx()
+    arms! {
+        ptx: {
+            [
+                special_register!("cluster_ctaid.x"),
+                special_register!("cluster_ctaid.y"),
+                special_register!("cluster_ctaid.z"),
+            ]
+        }
+        sim: { simt::cluster::block_idx() }
+    }
 }
 
 /// Blocks of the cluster along x, y, z.
@@ -54,7 +94,16 @@ pub fn block_idx() -> [u32; 3] {
 #[track_caller]
 #[must_use]
 pub fn dim() -> [u32; 3] {
-    arch::dim()
+    arms! {
+        ptx: {
+            [
+                special_register!("cluster_nctaid.x"),
+                special_register!("cluster_nctaid.y"),
+                special_register!("cluster_nctaid.z"),
+            ]
+        }
+        sim: { simt::cluster::dim() }
+    }
 }
 
 /// Place of this cluster in the grid along x, y, z, counted in clusters.
@@ -65,7 +114,12 @@ pub fn dim() -> [u32; 3] {
 #[track_caller]
 #[must_use]
 pub fn id() -> [u32; 3] {
-    arch::id()
+    arms! {
+        ptx: {
+            [special_register!("clusterid.x"), special_register!("clusterid.y"), special_register!("clusterid.z")]
+        }
+        sim: { simt::cluster::id() }
+    }
 }
 
 /// Clusters of the grid along x, y, z.
@@ -76,7 +130,12 @@ pub fn id() -> [u32; 3] {
 #[track_caller]
 #[must_use]
 pub fn count() -> [u32; 3] {
-    arch::count()
+    arms! {
+        ptx: {
+            [special_register!("nclusterid.x"), special_register!("nclusterid.y"), special_register!("nclusterid.z")]
+        }
+        sim: { simt::cluster::count() }
+    }
 }
 
 /// Says that this thread has come to the cluster's barrier, and releases what it did before. [`wait`] follows, and no
@@ -90,8 +149,11 @@ pub fn count() -> [u32; 3] {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn arrive() {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::arrive() }
+    arms! {
+        // SAFETY: the caller vouches that the cluster takes part.
+        ptx: { unsafe { arrive_aligned() } }
+        sim: { simt::cluster::arrive() }
+    }
 }
 
 /// As [`arrive`], but orders nothing.
@@ -104,8 +166,11 @@ pub unsafe fn arrive() {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn arrive_relaxed() {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::arrive_relaxed() }
+    arms! {
+        // SAFETY: the caller vouches that the cluster takes part.
+        ptx: { unsafe { arrive_relaxed_aligned() } }
+        sim: { simt::cluster::arrive_relaxed() }
+    }
 }
 
 /// Waits until every live thread of the cluster has arrived, and acquires what they released.
@@ -118,8 +183,11 @@ pub unsafe fn arrive_relaxed() {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn wait() {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::wait() }
+    arms! {
+        // SAFETY: the caller vouches that it has arrived.
+        ptx: { unsafe { wait_aligned() } }
+        sim: { simt::cluster::wait() }
+    }
 }
 
 /// [`arrive`], then [`wait`].
@@ -131,8 +199,8 @@ pub unsafe fn wait() {
 pub unsafe fn sync() {
     // SAFETY: the caller keeps this function's contract, which is that of both.
     unsafe {
-        arch::arrive();
-        arch::wait();
+        arrive();
+        wait();
     }
 }
 
@@ -145,11 +213,22 @@ pub unsafe fn sync() {
 #[track_caller]
 #[must_use]
 pub fn map_shared(addr: u32, rank: u32) -> u32 {
-    arch::map_shared(addr, rank)
+    arms! {
+        ptx: {
+            let mapped: u32;
+            // SAFETY: computes an address.
+            unsafe {
+                asm!("mapa.shared::cluster.u32 {0}, {1}, {2};", out(reg32) mapped, in(reg32) addr, in(reg32) rank,
+                    options(pure, nomem, nostack));
+            }
+            mapped
+        }
+        sim: { simt::cluster::map_shared(addr, rank) }
+    }
 }
 
 macro_rules! load_shared {
-    ($($name:ident -> $ret:ty, $ptx:literal: $what:literal;)*) => { $(
+    ($($name:ident -> $n:tt $ret:ty, $ptx:literal: $what:literal;)*) => { $(
         #[doc = $what]
         ///
         /// # Safety
@@ -162,20 +241,25 @@ macro_rules! load_shared {
         #[track_caller]
         #[must_use]
         pub unsafe fn $name<T: Word>(addr_cluster: u32) -> $ret {
-            // SAFETY: the caller keeps this function's contract, which is the same.
-            unsafe { arch::$name(addr_cluster) }
+            // SAFETY: one load; the caller vouches for the address.
+            unsafe {
+                arms! {
+                    ptx: { load_words!($n, $ptx, reg32 addr_cluster) }
+                    sim: { simt::cluster::load_shared(addr_cluster) }
+                }
+            }
         }
     )* };
 }
 
 load_shared! {
-    load_shared -> T, "ld.shared::cluster.b32": "Loads one word of a block of the cluster.";
-    load_shared_v2 -> [T; 2], "ld.shared::cluster.v2.b32": "Loads 8 bytes of a block of the cluster.";
-    load_shared_v4 -> [T; 4], "ld.shared::cluster.v4.b32": "Loads 16 bytes of a block of the cluster.";
+    load_shared -> 1 T, "ld.shared::cluster.b32": "Loads one word of a block of the cluster.";
+    load_shared_v2 -> 2 [T; 2], "ld.shared::cluster.v2.b32": "Loads 8 bytes of a block of the cluster.";
+    load_shared_v4 -> 4 [T; 4], "ld.shared::cluster.v4.b32": "Loads 16 bytes of a block of the cluster.";
 }
 
 macro_rules! store_shared {
-    ($($name:ident($value:ty), $ptx:literal: $what:literal;)*) => { $(
+    ($($name:ident($n:tt $value:ty), $ptx:literal: $what:literal;)*) => { $(
         #[doc = $what]
         ///
         /// # Safety
@@ -187,20 +271,36 @@ macro_rules! store_shared {
         #[inline(always)]
         #[track_caller]
         pub unsafe fn $name<T: Word>(addr_cluster: u32, value: $value) {
-            // SAFETY: the caller keeps this function's contract, which is the same.
-            unsafe { arch::$name(addr_cluster, value) }
+            // SAFETY: one store; the caller vouches for the address.
+            unsafe {
+                arms! {
+                    ptx: { store_words!($n, $ptx, reg32 addr_cluster, value) }
+                    sim: { simt::cluster::store_shared(addr_cluster, value) }
+                }
+            }
         }
     )* };
 }
 
 store_shared! {
-    store_shared(T), "st.shared::cluster.b32": "Stores one word in a block of the cluster.";
-    store_shared_v2([T; 2]), "st.shared::cluster.v2.b32": "Stores 8 bytes in a block of the cluster.";
-    store_shared_v4([T; 4]), "st.shared::cluster.v4.b32": "Stores 16 bytes in a block of the cluster.";
+    store_shared(1 T), "st.shared::cluster.b32": "Stores one word in a block of the cluster.";
+    store_shared_v2(2 [T; 2]), "st.shared::cluster.v2.b32": "Stores 8 bytes in a block of the cluster.";
+    store_shared_v4(4 [T; 4]), "st.shared::cluster.v4.b32": "Stores 16 bytes in a block of the cluster.";
+}
+
+/// The bits of 1, 2 or 4 words.
+#[cfg(not(target_arch = "nvptx64"))]
+macro_rules! words {
+    (1, $value:ident) => {
+        [$value.to_word()]
+    };
+    ($n:literal, $value:ident) => {
+        $value.map(T::to_word)
+    };
 }
 
 macro_rules! store_async {
-    ($($name:ident($value:ty), $bytes:literal, $ptx:literal: $what:literal;)*) => { $(
+    ($($name:ident($n:tt $value:ty), $bytes:literal, $ptx:literal: $what:literal;)*) => { $(
         #[doc = $what]
         #[doc = concat!("It is done some time later: then ", $bytes, " bytes count at `bar_cluster`, an [`mbarrier`](crate::mbarrier) of the same block, which has to expect them.")]
         ///
@@ -213,14 +313,19 @@ macro_rules! store_async {
         #[inline(always)]
         #[track_caller]
         pub unsafe fn $name<T: Word>(addr_cluster: u32, value: $value, bar_cluster: u32) {
-            // SAFETY: the caller keeps this function's contract, which is the same.
-            unsafe { arch::$name(addr_cluster, value, bar_cluster) }
+            // SAFETY: one store; the caller vouches for the address.
+            unsafe {
+                arms! {
+                    ptx: { store_words!($n, $ptx, reg32 addr_cluster, value, bar_cluster) }
+                    sim: { simt::remote::store_async(addr_cluster, &words!($n, value), bar_cluster) }
+                }
+            }
         }
     )* };
 }
 
 store_async! {
-    store_async(T), 4, "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32": "Begins to store one word in a block of the cluster.";
-    store_async_v2([T; 2]), 8, "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32": "Begins to store 8 bytes in a block of the cluster.";
-    store_async_v4([T; 4]), 16, "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32": "Begins to store 16 bytes in a block of the cluster.";
+    store_async(1 T), 4, "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32": "Begins to store one word in a block of the cluster.";
+    store_async_v2(2 [T; 2]), 8, "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32": "Begins to store 8 bytes in a block of the cluster.";
+    store_async_v4(4 [T; 4]), 16, "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32": "Begins to store 16 bytes in a block of the cluster.";
 }

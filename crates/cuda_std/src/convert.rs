@@ -9,12 +9,60 @@
 //! Beyond the range the f16 and bf16 conversions give infinity (`_rz`: the largest number), those to 8 bits the
 //! largest number.
 
+#[cfg(target_arch = "nvptx64")]
+use core::arch::asm;
+#[cfg(target_arch = "nvptx64")]
+use core::convert::identity;
+
 use half::{bf16, f16};
+#[cfg(not(target_arch = "nvptx64"))]
+use num::{E4M3, E5M2, Format, Overflow, Rounding, pack_x2, unpack_x2};
 
-use crate::arch::convert as arch;
+/// One `cvt` without side effects.
+#[cfg(target_arch = "nvptx64")]
+macro_rules! cvt {
+    ($op:literal, $out:ident, ($in:ident $x:expr)) => {{
+        let result;
+        // SAFETY: registers only.
+        unsafe {
+            asm!(concat!($op, " {0}, {1};"), out($out) result, in($in) $x,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        result
+    }};
+    // Packing forms name the high half first.
+    ($op:literal, $out:ident, ($low:expr, $high:expr)) => {{
+        let result;
+        // SAFETY: registers only.
+        unsafe {
+            asm!(concat!($op, " {0}, {1}, {2};"), out($out) result, in(reg32) $high, in(reg32) $low,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        result
+    }};
+}
 
+#[cfg(target_arch = "nvptx64")]
+#[inline(always)]
+fn low_byte(x: i32) -> i8 {
+    x as i8
+}
+
+/// +0 for negative numbers and for -0; NaN stays.
+#[cfg(not(target_arch = "nvptx64"))]
+fn relu(x: f32) -> f32 {
+    if x.is_nan() || x > 0.0 { x } else { 0.0 }
+}
+
+/// Name and types, PTX, class of the result, operands, what makes the result of the register, documentation; and the
+/// executor's conversion by `num`. There NaN gives the canonical NaN or, where the PTX ISA leaves the choice (tf32, 8-bit
+/// formats), one of those that it may give.
 macro_rules! convert {
-    ($($(#[$gate:meta])* $name:ident($($arg:ident: $ty:ty),+) -> $ret:ty, $ptx:literal: $what:literal;)*) => { $(
+    ($(
+        $(#[$gate:meta])*
+        $name:ident($($arg:ident: $ty:ty),+) -> $ret:ty, $ptx:literal $out:ident $in:tt $finish:path: $what:literal,
+        $executor:expr;
+    )*) => { $(
         $(#[$gate])*
         #[doc = $what]
         ///
@@ -23,51 +71,98 @@ macro_rules! convert {
         #[inline(always)]
         #[must_use]
         pub fn $name($($arg: $ty),+) -> $ret {
-            arch::$name($($arg),+)
+            arms! {
+                ptx: { $finish(cvt!($ptx, $out, $in)) }
+                sim: { $executor }
+            }
         }
     )* };
 }
 
 convert! {
-    f16_from_f32(x: f32) -> f16, "cvt.rn.f16.f32": "Rounds to f16.";
-    f16_from_f32_rz(x: f32) -> f16, "cvt.rz.f16.f32": "Rounds to f16, toward zero.";
-    f16_to_f32(x: f16) -> f32, "cvt.f32.f16": "Widens; exact.";
-    bf16_from_f32(x: f32) -> bf16, "cvt.rn.bf16.f32": "Rounds to bf16.";
-    bf16_from_f32_rz(x: f32) -> bf16, "cvt.rz.bf16.f32": "Rounds to bf16, toward zero.";
-    f16x2_from_f32(low: f32, high: f32) -> u32, "cvt.rn.f16x2.f32": "Rounds two numbers to f16.";
-    f16x2_from_f32_rz(low: f32, high: f32) -> u32, "cvt.rz.f16x2.f32": "Rounds two numbers to f16, toward zero.";
-    f16x2_from_f32_relu(low: f32, high: f32) -> u32, "cvt.rn.relu.f16x2.f32":
-        "Rounds two numbers to f16; negative ones become 0 (of -0 the sign is left open).";
-    bf16x2_from_f32(low: f32, high: f32) -> u32, "cvt.rn.bf16x2.f32": "Rounds two numbers to bf16.";
-    bf16x2_from_f32_rz(low: f32, high: f32) -> u32, "cvt.rz.bf16x2.f32": "Rounds two numbers to bf16, toward zero.";
-    bf16x2_from_f32_relu(low: f32, high: f32) -> u32, "cvt.rn.relu.bf16x2.f32":
-        "Rounds two numbers to bf16; negative ones become 0 (of -0 the sign is left open).";
-    tf32_from_f32(x: f32) -> u32, "cvt.rna.tf32.f32":
+    f16_from_f32(x: f32) -> f16, "cvt.rn.f16.f32" reg16 (reg32 x) f16::from_bits:
+        "Rounds to f16.",
+        if x.is_nan() { f16::from_bits(Format::F16.nan_code() as u16) } else { f16::from_f32(x) };
+    f16_from_f32_rz(x: f32) -> f16, "cvt.rz.f16.f32" reg16 (reg32 x) f16::from_bits:
+        "Rounds to f16, toward zero.",
+        f16::from_bits(Format::F16.encode(x, Rounding::TowardZero, Overflow::Infinity) as u16);
+    f16_to_f32(x: f16) -> f32, "cvt.f32.f16" reg32 (reg16 x.to_bits()) identity:
+        "Widens; exact.",
+        x.to_f32();
+    bf16_from_f32(x: f32) -> bf16, "cvt.rn.bf16.f32" reg16 (reg32 x) bf16::from_bits:
+        "Rounds to bf16.",
+        if x.is_nan() { bf16::from_bits(Format::BF16.nan_code() as u16) } else { bf16::from_f32(x) };
+    bf16_from_f32_rz(x: f32) -> bf16, "cvt.rz.bf16.f32" reg16 (reg32 x) bf16::from_bits:
+        "Rounds to bf16, toward zero.",
+        bf16::from_bits(Format::BF16.encode(x, Rounding::TowardZero, Overflow::Infinity) as u16);
+    f16x2_from_f32(low: f32, high: f32) -> u32, "cvt.rn.f16x2.f32" reg32 (low, high) identity:
+        "Rounds two numbers to f16.",
+        pack_x2([low, high].map(f16_from_f32));
+    f16x2_from_f32_rz(low: f32, high: f32) -> u32, "cvt.rz.f16x2.f32" reg32 (low, high) identity:
+        "Rounds two numbers to f16, toward zero.",
+        pack_x2([low, high].map(f16_from_f32_rz));
+    f16x2_from_f32_relu(low: f32, high: f32) -> u32, "cvt.rn.relu.f16x2.f32" reg32 (low, high) identity:
+        "Rounds two numbers to f16; negative ones become 0 (of -0 the sign is left open).",
+        f16x2_from_f32(relu(low), relu(high));
+    bf16x2_from_f32(low: f32, high: f32) -> u32, "cvt.rn.bf16x2.f32" reg32 (low, high) identity:
+        "Rounds two numbers to bf16.",
+        pack_x2([low, high].map(bf16_from_f32));
+    bf16x2_from_f32_rz(low: f32, high: f32) -> u32, "cvt.rz.bf16x2.f32" reg32 (low, high) identity:
+        "Rounds two numbers to bf16, toward zero.",
+        pack_x2([low, high].map(bf16_from_f32_rz));
+    bf16x2_from_f32_relu(low: f32, high: f32) -> u32, "cvt.rn.relu.bf16x2.f32" reg32 (low, high) identity:
+        "Rounds two numbers to bf16; negative ones become 0 (of -0 the sign is left open).",
+        bf16x2_from_f32(relu(low), relu(high));
+    tf32_from_f32(x: f32) -> u32, "cvt.rna.tf32.f32" reg32 (reg32 x) identity:
         "Rounds to tf32, ties away from zero, for an `mma` fragment. Only the upper 19 bits of the result mean anything. \
-         Up to sm_90 a NaN keeps its upper bits: one that has none set beside the exponent comes out as infinity.";
-    i32_from_f32(x: f32) -> i32, "cvt.rni.s32.f32":
-        "Rounds to an integer, ties to even; out of range gives the nearest end, NaN 0.";
-    i8_from_f32(x: f32) -> i8, "cvt.rni.sat.s8.f32":
-        "Rounds to an integer, ties to even; out of range gives the nearest end, NaN 0.";
+         Up to sm_90 a NaN keeps its upper bits: one that has none set beside the exponent comes out as infinity.",
+        num::tf32_from_f32(x, Rounding::NearestAway).to_bits();
+    i32_from_f32(x: f32) -> i32, "cvt.rni.s32.f32" reg32 (reg32 x) identity:
+        "Rounds to an integer, ties to even; out of range gives the nearest end, NaN 0.",
+        x.round_ties_even() as i32;
+    i8_from_f32(x: f32) -> i8, "cvt.rni.sat.s8.f32" reg32 (reg32 x) low_byte:
+        "Rounds to an integer, ties to even; out of range gives the nearest end, NaN 0.",
+        x.round_ties_even() as i8;
     #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
-    tf32_from_f32_rn(x: f32) -> u32, "cvt.rn.tf32.f32":
-        "Rounds to tf32, ties to even, for an `mma` fragment. Only the upper 19 bits of the result mean anything. Needs sm_90.";
+    tf32_from_f32_rn(x: f32) -> u32, "cvt.rn.tf32.f32" reg32 (reg32 x) identity:
+        "Rounds to tf32, ties to even, for an `mma` fragment. Only the upper 19 bits of the result mean anything. Needs sm_90.",
+        num::tf32_from_f32(x, Rounding::NearestEven).to_bits();
     #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87")))]
-    e4m3x2_from_f32(low: f32, high: f32) -> u16, "cvt.rn.satfinite.e4m3x2.f32":
-        "Rounds two numbers to E4M3. Needs sm_89.";
+    e4m3x2_from_f32(low: f32, high: f32) -> u16, "cvt.rn.satfinite.e4m3x2.f32" reg16 (low, high) identity:
+        "Rounds two numbers to E4M3. Needs sm_89.",
+        u16::from_le_bytes([low, high].map(|x| E4M3::from_f32(x).to_bits()));
     #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87")))]
-    e5m2x2_from_f32(low: f32, high: f32) -> u16, "cvt.rn.satfinite.e5m2x2.f32":
-        "Rounds two numbers to E5M2. Needs sm_89.";
+    e5m2x2_from_f32(low: f32, high: f32) -> u16, "cvt.rn.satfinite.e5m2x2.f32" reg16 (low, high) identity:
+        "Rounds two numbers to E5M2. Needs sm_89.",
+        u16::from_le_bytes([low, high].map(|x| E5M2::from_f32(x).to_bits()));
     #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87")))]
-    e4m3x2_from_f16x2(x: u32) -> u16, "cvt.rn.satfinite.e4m3x2.f16x2":
-        "Rounds two f16 numbers to E4M3. Needs sm_89.";
+    e4m3x2_from_f16x2(x: u32) -> u16, "cvt.rn.satfinite.e4m3x2.f16x2" reg16 (reg32 x) identity:
+        "Rounds two f16 numbers to E4M3. Needs sm_89.",
+        {
+            let [low, high] = unpack_x2::<f16>(x).map(f16::to_f32);
+            e4m3x2_from_f32(low, high)
+        };
     #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87")))]
-    e5m2x2_from_f16x2(x: u32) -> u16, "cvt.rn.satfinite.e5m2x2.f16x2":
-        "Rounds two f16 numbers to E5M2. Needs sm_89.";
+    e5m2x2_from_f16x2(x: u32) -> u16, "cvt.rn.satfinite.e5m2x2.f16x2" reg16 (reg32 x) identity:
+        "Rounds two f16 numbers to E5M2. Needs sm_89.",
+        {
+            let [low, high] = unpack_x2::<f16>(x).map(f16::to_f32);
+            e5m2x2_from_f32(low, high)
+        };
     #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87")))]
-    f16x2_from_e4m3x2(x: u16) -> u32, "cvt.rn.f16x2.e4m3x2": "Widens two E4M3 numbers to f16; exact. Needs sm_89.";
+    f16x2_from_e4m3x2(x: u16) -> u32, "cvt.rn.f16x2.e4m3x2" reg32 (reg16 x) identity:
+        "Widens two E4M3 numbers to f16; exact. Needs sm_89.",
+        {
+            let [low, high] = x.to_le_bytes().map(|code| E4M3::from_bits(code).to_f32());
+            f16x2_from_f32(low, high)
+        };
     #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87")))]
-    f16x2_from_e5m2x2(x: u16) -> u32, "cvt.rn.f16x2.e5m2x2": "Widens two E5M2 numbers to f16; exact. Needs sm_89.";
+    f16x2_from_e5m2x2(x: u16) -> u32, "cvt.rn.f16x2.e5m2x2" reg32 (reg16 x) identity:
+        "Widens two E5M2 numbers to f16; exact. Needs sm_89.",
+        {
+            let [low, high] = x.to_le_bytes().map(|code| E5M2::from_bits(code).to_f32());
+            f16x2_from_f32(low, high)
+        };
 }
 
 /// Widens a bf16; exact, and nothing but a shift.

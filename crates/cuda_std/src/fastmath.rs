@@ -25,10 +25,38 @@
 //! A packed register is two f16 or two bf16 in a `u32`, element 0 in the low half; see
 //! [`num::pack_x2`].
 
-use crate::arch::fastmath as arch;
+#[cfg(target_arch = "nvptx64")]
+use core::arch::asm;
 
+#[cfg(not(target_arch = "nvptx64"))]
+use half::{bf16, f16};
+
+#[cfg(not(target_arch = "nvptx64"))]
+mod executor;
+#[cfg(not(target_arch = "nvptx64"))]
+use executor::*;
+
+/// The text of an instruction's operands.
+#[cfg(target_arch = "nvptx64")]
+macro_rules! operands {
+    ($a:ident) => {
+        " {0}, {1};"
+    };
+    ($a:ident, $b:ident) => {
+        " {0}, {1}, {2};"
+    };
+    ($a:ident, $b:ident, $c:ident) => {
+        " {0}, {1}, {2}, {3};"
+    };
+}
+
+/// Name, arguments and type, class of the registers, PTX, documentation, and the executor's value.
 macro_rules! arithmetic {
-    ($($(#[$gate:meta])* $name:ident($($arg:ident),+: $ty:ty), $ptx:literal: $what:literal;)*) => { $(
+    ($(
+        $(#[$gate:meta])*
+        $name:ident($($arg:ident),+: $ty:ty), $class:ident $ptx:literal: $what:literal,
+        $executor:expr;
+    )*) => { $(
         $(#[$gate])*
         #[doc = $what]
         ///
@@ -37,49 +65,167 @@ macro_rules! arithmetic {
         #[inline(always)]
         #[must_use]
         pub fn $name($($arg: $ty),+) -> $ty {
-            arch::$name($($arg),+)
+            arms! {
+                ptx: {
+                    let result: $ty;
+                    // SAFETY: registers only.
+                    unsafe {
+                        asm!(concat!($ptx, operands!($($arg),+)), out($class) result, $(in($class) $arg),+,
+                            options(pure, nomem, nostack, preserves_flags));
+                    }
+                    result
+                }
+                sim: { $executor }
+            }
         }
     )* };
 }
 
 arithmetic! {
-    fma(a, b, c: f32), "fma.rn.f32": "`a * b + c`, rounded once.";
-    fma_f64(a, b, c: f64), "fma.rn.f64": "`a * b + c`, rounded once.";
-    min(a, b: f32), "min.f32": "The smaller; a NaN gives way to a number. -0 is below +0.";
-    max(a, b: f32), "max.f32": "The larger; a NaN gives way to a number. -0 is below +0.";
-    min_nan(a, b: f32), "min.NaN.f32": "The smaller; NaN if either is NaN.";
-    max_nan(a, b: f32), "max.NaN.f32": "The larger; NaN if either is NaN.";
-    ex2_approx(x: f32), "ex2.approx.ftz.f32": "`2^x`.";
-    lg2_approx(x: f32), "lg2.approx.ftz.f32": "Logarithm to base 2; -infinity for zero, NaN for negative numbers.";
-    rcp_approx(x: f32), "rcp.approx.ftz.f32": "`1 / x`.";
-    div_approx(a, b: f32), "div.approx.ftz.f32":
-        "`a / b`. For finite `b` above 2^126 in magnitude the result is 0 (NaN for infinite `a`).";
-    rsqrt_approx(x: f32), "rsqrt.approx.ftz.f32": "`1 / sqrt(x)`; NaN for negative numbers.";
-    sqrt_approx(x: f32), "sqrt.approx.ftz.f32": "Square root; NaN for negative numbers.";
-    sin_approx(x: f32), "sin.approx.ftz.f32": "Sine of `x` radians.";
-    cos_approx(x: f32), "cos.approx.ftz.f32": "Cosine of `x` radians.";
-    tanh_approx(x: f32), "tanh.approx.f32": "Hyperbolic tangent.";
+    fma(a, b, c: f32), reg32 "fma.rn.f32":
+        "`a * b + c`, rounded once.",
+        a.mul_add(b, c);
+    fma_f64(a, b, c: f64), reg64 "fma.rn.f64":
+        "`a * b + c`, rounded once.",
+        a.mul_add(b, c);
+    min(a, b: f32), reg32 "min.f32":
+        "The smaller; a NaN gives way to a number. -0 is below +0.",
+        {
+            // `f32::min` leaves the order of the zeros open.
+            if a == b { f32::from_bits(a.to_bits() | b.to_bits()) } else { a.min(b) }
+        };
+    max(a, b: f32), reg32 "max.f32":
+        "The larger; a NaN gives way to a number. -0 is below +0.",
+        if a == b { f32::from_bits(a.to_bits() & b.to_bits()) } else { a.max(b) };
+    min_nan(a, b: f32), reg32 "min.NaN.f32":
+        "The smaller; NaN if either is NaN.",
+        if a.is_nan() || b.is_nan() { CANONICAL_NAN } else { min(a, b) };
+    max_nan(a, b: f32), reg32 "max.NaN.f32":
+        "The larger; NaN if either is NaN.",
+        if a.is_nan() || b.is_nan() { CANONICAL_NAN } else { max(a, b) };
+    ex2_approx(x: f32), reg32 "ex2.approx.ftz.f32":
+        "`2^x`.",
+        approximate(x, f64::exp2);
+    lg2_approx(x: f32), reg32 "lg2.approx.ftz.f32":
+        "Logarithm to base 2; -infinity for zero, NaN for negative numbers.",
+        approximate(x, f64::log2);
+    rcp_approx(x: f32), reg32 "rcp.approx.ftz.f32":
+        "`1 / x`.",
+        approximate(x, f64::recip);
+    div_approx(a, b: f32), reg32 "div.approx.ftz.f32":
+        "`a / b`. For finite `b` above 2^126 in magnitude the result is 0 (NaN for infinite `a`).",
+        divide(a, b);
+    rsqrt_approx(x: f32), reg32 "rsqrt.approx.ftz.f32":
+        "`1 / sqrt(x)`; NaN for negative numbers.",
+        approximate(x, |x| x.sqrt().recip());
+    sqrt_approx(x: f32), reg32 "sqrt.approx.ftz.f32":
+        "Square root; NaN for negative numbers.",
+        approximate(x, f64::sqrt);
+    sin_approx(x: f32), reg32 "sin.approx.ftz.f32":
+        "Sine of `x` radians.",
+        approximate(x, f64::sin);
+    cos_approx(x: f32), reg32 "cos.approx.ftz.f32":
+        "Cosine of `x` radians.",
+        approximate(x, f64::cos);
+    tanh_approx(x: f32), reg32 "tanh.approx.f32":
+        "Hyperbolic tangent.",
+        f64::from(x).tanh() as f32;
 
-    add_f16x2(a, b: u32), "add.rn.f16x2": "`a + b`, two f16.";
-    sub_f16x2(a, b: u32), "sub.rn.f16x2": "`a - b`, two f16.";
-    mul_f16x2(a, b: u32), "mul.rn.f16x2": "`a * b`, two f16.";
-    fma_f16x2(a, b, c: u32), "fma.rn.f16x2": "`a * b + c`, rounded once, two f16.";
-    min_f16x2(a, b: u32), "min.f16x2": "The smaller of two f16, twice; a NaN gives way to a number.";
-    max_f16x2(a, b: u32), "max.f16x2": "The larger of two f16, twice; a NaN gives way to a number.";
-    max_nan_f16x2(a, b: u32), "max.NaN.f16x2": "The larger of two f16, twice; NaN if either is NaN.";
-    ex2_approx_f16x2(x: u32), "ex2.approx.f16x2": "`2^x`, two f16. Subnormal numbers are kept.";
-    tanh_approx_f16x2(x: u32), "tanh.approx.f16x2": "Hyperbolic tangent, two f16. Subnormal numbers are kept.";
+    add_f16x2(a, b: u32), reg32 "add.rn.f16x2":
+        "`a + b`, two f16.",
+        map3::<f16>(a, b, b, |a, b, _| fma_to_odd(a, 1.0, b));
+    sub_f16x2(a, b: u32), reg32 "sub.rn.f16x2":
+        "`a - b`, two f16.",
+        map3::<f16>(a, b, b, |a, b, _| fma_to_odd(b, -1.0, a));
+    mul_f16x2(a, b: u32), reg32 "mul.rn.f16x2":
+        "`a * b`, two f16.",
+        map3::<f16>(a, b, b, |a, b, _| fma_to_odd(a, b, -0.0));
+    fma_f16x2(a, b, c: u32), reg32 "fma.rn.f16x2":
+        "`a * b + c`, rounded once, two f16.",
+        map3::<f16>(a, b, c, fma_to_odd);
+    min_f16x2(a, b: u32), reg32 "min.f16x2":
+        "The smaller of two f16, twice; a NaN gives way to a number.",
+        map3::<f16>(a, b, b, |a, b, _| min(a, b));
+    max_f16x2(a, b: u32), reg32 "max.f16x2":
+        "The larger of two f16, twice; a NaN gives way to a number.",
+        map3::<f16>(a, b, b, |a, b, _| max(a, b));
+    max_nan_f16x2(a, b: u32), reg32 "max.NaN.f16x2":
+        "The larger of two f16, twice; NaN if either is NaN.",
+        map3::<f16>(a, b, b, |a, b, _| max_nan(a, b));
+    ex2_approx_f16x2(x: u32), reg32 "ex2.approx.f16x2":
+        "`2^x`, two f16. Subnormal numbers are kept.",
+        map1::<f16>(x, f32::exp2);
+    tanh_approx_f16x2(x: u32), reg32 "tanh.approx.f16x2":
+        "Hyperbolic tangent, two f16. Subnormal numbers are kept.",
+        map1::<f16>(x, f32::tanh);
 
-    add_bf16x2(a, b: u32), "add.rn.bf16x2, before sm_90 fma.rn.bf16x2 with a factor of 1": "`a + b`, two bf16.";
-    sub_bf16x2(a, b: u32), "sub.rn.bf16x2, before sm_90 fma.rn.bf16x2 with a factor of -1": "`a - b`, two bf16.";
-    mul_bf16x2(a, b: u32), "mul.rn.bf16x2, before sm_90 fma.rn.bf16x2 with a term of -0": "`a * b`, two bf16.";
-    fma_bf16x2(a, b, c: u32), "fma.rn.bf16x2": "`a * b + c`, rounded once, two bf16.";
-    min_bf16x2(a, b: u32), "min.bf16x2": "The smaller of two bf16, twice; a NaN gives way to a number.";
-    max_bf16x2(a, b: u32), "max.bf16x2": "The larger of two bf16, twice; a NaN gives way to a number.";
-    max_nan_bf16x2(a, b: u32), "max.NaN.bf16x2": "The larger of two bf16, twice; NaN if either is NaN.";
+    fma_bf16x2(a, b, c: u32), reg32 "fma.rn.bf16x2":
+        "`a * b + c`, rounded once, two bf16.",
+        map3::<bf16>(a, b, c, fma_to_odd);
+    min_bf16x2(a, b: u32), reg32 "min.bf16x2":
+        "The smaller of two bf16, twice; a NaN gives way to a number.",
+        map3::<bf16>(a, b, b, |a, b, _| min(a, b));
+    max_bf16x2(a, b: u32), reg32 "max.bf16x2":
+        "The larger of two bf16, twice; a NaN gives way to a number.",
+        map3::<bf16>(a, b, b, |a, b, _| max(a, b));
+    max_nan_bf16x2(a, b: u32), reg32 "max.NaN.bf16x2":
+        "The larger of two bf16, twice; NaN if either is NaN.",
+        map3::<bf16>(a, b, b, |a, b, _| max_nan(a, b));
     #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
-    ex2_approx_bf16x2(x: u32), "ex2.approx.ftz.bf16x2": "`2^x`, two bf16. Needs sm_90.";
+    ex2_approx_bf16x2(x: u32), reg32 "ex2.approx.ftz.bf16x2":
+        "`2^x`, two bf16. Needs sm_90.",
+        {
+            // bf16 has f32's exponents, so flushing the f32 flushes the bf16.
+            map1::<bf16>(x, ex2_approx)
+        };
     #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
-    tanh_approx_bf16x2(x: u32), "tanh.approx.bf16x2":
-        "Hyperbolic tangent, two bf16. Subnormal numbers are kept. Needs sm_90.";
+    tanh_approx_bf16x2(x: u32), reg32 "tanh.approx.bf16x2":
+        "Hyperbolic tangent, two bf16. Subnormal numbers are kept. Needs sm_90.",
+        map1::<bf16>(x, f32::tanh);
+}
+
+/// Before sm_90 bf16 has `fma` alone, which gives the same bits.
+macro_rules! by_fma {
+    ($(
+        $name:ident($a:ident, $b:ident), $ptx:literal, $how:literal, $fma:expr, $what:literal,
+        $executor:expr;
+    )*) => { $(
+        #[doc = $what]
+        ///
+        /// # PTX
+        #[doc = concat!("`", $ptx, ", before sm_90 fma.rn.bf16x2 with ", $how, "`")]
+        #[inline(always)]
+        #[must_use]
+        pub fn $name($a: u32, $b: u32) -> u32 {
+            arms! {
+                ptx: {
+                    #[cfg(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89"))]
+                    {
+                        $fma
+                    }
+                    #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+                    {
+                        let result: u32;
+                        // SAFETY: registers only.
+                        unsafe {
+                            asm!(concat!($ptx, operands!($a, $b)), out(reg32) result, in(reg32) $a, in(reg32) $b,
+                                options(pure, nomem, nostack, preserves_flags));
+                        }
+                        result
+                    }
+                }
+                sim: { $executor }
+            }
+        }
+    )* };
+}
+
+by_fma! {
+    add_bf16x2(a, b), "add.rn.bf16x2", "a factor of 1", fma_bf16x2(a, 0x3f80_3f80, b), "`a + b`, two bf16.",
+        map3::<bf16>(a, b, b, |a, b, _| fma_to_odd(a, 1.0, b));
+    sub_bf16x2(a, b), "sub.rn.bf16x2", "a factor of -1", fma_bf16x2(b, 0xbf80_bf80, a), "`a - b`, two bf16.",
+        map3::<bf16>(a, b, b, |a, b, _| fma_to_odd(b, -1.0, a));
+    // The neutral term of a sum: +0 would turn a product of -0 into +0.
+    mul_bf16x2(a, b), "mul.rn.bf16x2", "a term of -0", fma_bf16x2(a, b, 0x8000_8000), "`a * b`, two bf16.",
+        map3::<bf16>(a, b, b, |a, b, _| fma_to_odd(a, b, -0.0));
 }

@@ -7,8 +7,6 @@
 //! Where `std` is there, as on the host, `x.sin()` calls `std`'s own method and not the trait's. Write
 //! `GpuFloat::sin(x)` where the bits matter.
 
-use crate::arch::float as arch;
-
 /// The methods of `std`'s floats, for kernels. Implemented by `f32` and `f64`.
 pub trait GpuFloat: Copy + PartialOrd + private::Sealed {
     /// Largest integer not above `self`.
@@ -144,16 +142,31 @@ macro_rules! forward {
     )*};
 }
 
+/// What the hardware computes exactly: one rounding, or none. The standard library rounds in the same way.
+macro_rules! exact {
+    ($ty:ident: $($method:ident($($arg:ident),*);)*) => {$(
+        #[inline]
+        fn $method(self $(, $arg: $ty)*) -> $ty {
+            arms! {
+                ptx: { core::$ty::math::$method(self $(, $arg)*) }
+                sim: { $ty::$method(self $(, $arg)*) }
+            }
+        }
+    )*};
+}
+
 macro_rules! gpu_float {
     ($ty:ident, $($libm:tt)*) => {
         impl GpuFloat for $ty {
+            exact! { $ty:
+                floor();
+                ceil();
+                round();
+                trunc();
+                sqrt();
+                mul_add(a, b);
+            }
             forward! { $ty:
-                floor() = arch::$ty::floor;
-                ceil() = arch::$ty::ceil;
-                round() = arch::$ty::round;
-                trunc() = arch::$ty::trunc;
-                sqrt() = arch::$ty::sqrt;
-                mul_add(a: $ty, b: $ty) = arch::$ty::mul_add;
                 abs() = $ty::abs;
                 signum() = $ty::signum;
                 copysign(sign: $ty) = $ty::copysign;

@@ -4,20 +4,65 @@
 //! text is lost) and reaches standard output when the host synchronises. One call prints in one piece as long as the
 //! text is shorter than [`PIECE`].
 
+#[cfg(target_arch = "nvptx64")]
+use core::arch::nvptx;
 use core::fmt;
-
-use crate::arch::io as arch;
+#[cfg(target_arch = "nvptx64")]
+use core::fmt::Write;
 
 /// Bytes of text that one `print!` puts out in one piece; longer texts are cut into several, between which other threads
 /// may print.
 pub const PIECE: usize = 512;
 
+/// Text on its way out, with room for the NUL that ends a piece.
+#[cfg(target_arch = "nvptx64")]
+struct Piece {
+    bytes: [u8; PIECE],
+    len: usize,
+}
+
+#[cfg(target_arch = "nvptx64")]
+impl Piece {
+    /// Prints what is there and starts anew.
+    fn flush(&mut self) {
+        self.bytes[self.len] = 0;
+        // The format takes one string; its text may hold anything, per cent signs included.
+        let arguments = [self.bytes.as_ptr()];
+        // SAFETY: both strings end with NUL, and the argument list holds the one pointer that the format names. The
+        // call copies the text before it returns.
+        unsafe { nvptx::vprintf(c"%s".as_ptr().cast(), arguments.as_ptr().cast()) };
+        self.len = 0;
+    }
+}
+
+#[cfg(target_arch = "nvptx64")]
+impl Write for Piece {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for &byte in text.as_bytes() {
+            if self.len >= PIECE - 1 {
+                self.flush();
+            }
+            self.bytes[self.len] = byte;
+            self.len += 1;
+        }
+        Ok(())
+    }
+}
+
 /// What `print!` expands to.
 #[doc(hidden)]
-#[inline(always)]
-#[track_caller]
+#[cfg_attr(target_arch = "nvptx64", inline(never))]
+#[cfg_attr(not(target_arch = "nvptx64"), track_caller)]
 pub fn print(text: fmt::Arguments<'_>) {
-    arch::print(text)
+    arms! {
+        ptx: {
+            let mut piece = Piece { bytes: [0; PIECE], len: 0 };
+            // Only a value's own formatting code can fail; what came before the failure is still worth printing.
+            let _ = piece.write_fmt(text);
+            piece.flush();
+        }
+        sim: { simt::print(&text.to_string()) }
+    }
 }
 
 /// What the assertions expand to when they fail.
@@ -29,10 +74,26 @@ pub fn assertion_failed(
     left: &dyn fmt::Debug,
     right: &dyn fmt::Debug,
     message: fmt::Arguments<'_>,
-    place: (&'static str, u32),
+    // A file name that ends with NUL, and a line.
+    (file, line): (&'static str, u32),
 ) -> ! {
-    arch::print(format_args!("assertion failed: ({claim}) {message}\nleft : {left:?}\nright: {right:?}\n"));
-    arch::assert_fail(place)
+    print(format_args!("assertion failed: ({claim}) {message}\nleft : {left:?}\nright: {right:?}\n"));
+    arms! {
+        ptx: {
+            let function = c"";
+            // SAFETY: all three strings end with NUL.
+            unsafe {
+                nvptx::__assert_fail(
+                    c"left and right as printed".as_ptr().cast(),
+                    file.as_ptr(),
+                    line,
+                    function.as_ptr().cast(),
+                );
+                nvptx::trap()
+            }
+        }
+        sim: { simt::trap(&format!("assertion failed at {}:{line}", file.trim_end_matches('\0'))) }
+    }
 }
 
 /// Prints from a thread, like `std::print!`. The text is built in a buffer on the thread's stack; nothing is allocated.

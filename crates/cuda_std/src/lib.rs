@@ -7,7 +7,7 @@
 //! * a call into the SIMT executor, when compiling for the host. There a function of this library may be called only
 //!   from inside a simulated thread; anywhere else it panics with a sentence that says so.
 //!
-//! A function holds both arms (`arms!`). In chapters that are not written so yet, `src/ptx/` and `src/sim/` hold them.
+//! A function holds both arms (`arms!`); a family of functions is a table with one row an instruction.
 //!
 //! # Kernels written for Rust-CUDA
 //!
@@ -45,13 +45,6 @@ macro_rules! arms {
         }
     }};
 }
-
-#[cfg(target_arch = "nvptx64")]
-#[path = "ptx/mod.rs"]
-pub(crate) mod arch;
-#[cfg(not(target_arch = "nvptx64"))]
-#[path = "sim/mod.rs"]
-pub(crate) mod arch;
 
 // Rust-CUDA's chapters.
 pub mod atomic;

@@ -13,10 +13,19 @@
 //! Every function here: all 32 lanes of the warp are live and reach the same call together; each address that counts
 //! is 16-byte aligned and its 16 bytes lie in this block's shared memory, without a race.
 
-use crate::arch::matrix as arch;
+#[cfg(target_arch = "nvptx64")]
+use core::arch::asm;
 
+#[cfg(not(target_arch = "nvptx64"))]
+mod executor;
+#[cfg(not(target_arch = "nvptx64"))]
+use executor::Order;
+
+/// Name, result and what it is made of, the registers, PTX, the executor's order, documentation.
 macro_rules! ldmatrix {
-    ($($name:ident -> $ret:ty, $ptx:literal: $what:literal;)*) => { $(
+    ($(
+        $name:ident -> $ret:ty = $result:expr, [$first:ident $($rest:ident)*], $ptx:literal, $order:ident: $what:literal;
+    )*) => { $(
         #[doc = $what]
         ///
         /// # Safety
@@ -28,23 +37,44 @@ macro_rules! ldmatrix {
         #[track_caller]
         #[must_use]
         pub unsafe fn $name(row: u32) -> $ret {
-            // SAFETY: the caller keeps this function's contract, which is the same.
-            unsafe { arch::$name(row) }
+            // SAFETY: the caller vouches for the addresses and for the whole warp being here.
+            unsafe {
+                arms! {
+                    ptx: {
+                        let $first: u32;
+                        $(let $rest: u32;)*
+                        asm!(
+                            concat!("ldmatrix.sync.aligned.m8n8.", $ptx,
+                                " {{{", stringify!($first), "}" $(, ", {", stringify!($rest), "}")*, "}}, [{row}];"),
+                            $first = out(reg32) $first, $($rest = out(reg32) $rest,)*
+                            row = in(reg32) row, options(readonly, nostack, preserves_flags)
+                        );
+                        $result
+                    }
+                    sim: {
+                        let [$first $(, $rest)*] = executor::ldmatrix(stringify!($name), row, Order::$order);
+                        $result
+                    }
+                }
+            }
         }
     )* };
 }
 
 ldmatrix! {
-    ldmatrix_x1 -> u32, "x1.shared.b16": "Loads one matrix.";
-    ldmatrix_x2 -> [u32; 2], "x2.shared.b16": "Loads two matrices.";
-    ldmatrix_x4 -> [u32; 4], "x4.shared.b16": "Loads four matrices.";
-    ldmatrix_x1_trans -> u32, "x1.trans.shared.b16": "Loads one matrix, transposed.";
-    ldmatrix_x2_trans -> [u32; 2], "x2.trans.shared.b16": "Loads two matrices, each transposed.";
-    ldmatrix_x4_trans -> [u32; 4], "x4.trans.shared.b16": "Loads four matrices, each transposed.";
+    ldmatrix_x1 -> u32 = a, [a], "x1.shared.b16", AsStored: "Loads one matrix.";
+    ldmatrix_x2 -> [u32; 2] = [a, b], [a b], "x2.shared.b16", AsStored: "Loads two matrices.";
+    ldmatrix_x4 -> [u32; 4] = [a, b, c, d], [a b c d], "x4.shared.b16", AsStored: "Loads four matrices.";
+    ldmatrix_x1_trans -> u32 = a, [a], "x1.trans.shared.b16", Transposed: "Loads one matrix, transposed.";
+    ldmatrix_x2_trans -> [u32; 2] = [a, b], [a b], "x2.trans.shared.b16", Transposed: "Loads two matrices, each transposed.";
+    ldmatrix_x4_trans -> [u32; 4] = [a, b, c, d], [a b c d], "x4.trans.shared.b16", Transposed: "Loads four matrices, each transposed.";
 }
 
+/// Name, value and the registers it is made of, PTX, the executor's order, documentation.
 macro_rules! stmatrix {
-    ($($name:ident($registers:ty), $ptx:literal: $what:literal;)*) => { $(
+    ($(
+        $name:ident($ty:ty = $value:pat), [$first:ident $($rest:ident)*], $ptx:literal, $order:ident: $what:literal;
+    )*) => { $(
         #[doc = $what]
         /// Needs sm_90.
         ///
@@ -56,18 +86,31 @@ macro_rules! stmatrix {
         #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
         #[inline(always)]
         #[track_caller]
-        pub unsafe fn $name(row: u32, registers: $registers) {
-            // SAFETY: the caller keeps this function's contract, which is the same.
-            unsafe { arch::$name(row, registers) }
+        pub unsafe fn $name(row: u32, registers: $ty) {
+            let $value = registers;
+            // SAFETY: the caller vouches for the addresses and for the whole warp being here.
+            unsafe {
+                arms! {
+                    ptx: {
+                        asm!(
+                            concat!("stmatrix.sync.aligned.m8n8.", $ptx,
+                                " [{row}], {{{", stringify!($first), "}" $(, ", {", stringify!($rest), "}")*, "}};"),
+                            row = in(reg32) row, $first = in(reg32) $first, $($rest = in(reg32) $rest,)*
+                            options(nostack, preserves_flags)
+                        )
+                    }
+                    sim: { executor::stmatrix(stringify!($name), row, [$first $(, $rest)*], Order::$order) }
+                }
+            }
         }
     )* };
 }
 
 stmatrix! {
-    stmatrix_x1(u32), "x1.shared.b16": "Stores one matrix.";
-    stmatrix_x2([u32; 2]), "x2.shared.b16": "Stores two matrices.";
-    stmatrix_x4([u32; 4]), "x4.shared.b16": "Stores four matrices.";
-    stmatrix_x1_trans(u32), "x1.trans.shared.b16": "Stores one matrix, transposed.";
-    stmatrix_x2_trans([u32; 2]), "x2.trans.shared.b16": "Stores two matrices, each transposed.";
-    stmatrix_x4_trans([u32; 4]), "x4.trans.shared.b16": "Stores four matrices, each transposed.";
+    stmatrix_x1(u32 = a), [a], "x1.shared.b16", AsStored: "Stores one matrix.";
+    stmatrix_x2([u32; 2] = [a, b]), [a b], "x2.shared.b16", AsStored: "Stores two matrices.";
+    stmatrix_x4([u32; 4] = [a, b, c, d]), [a b c d], "x4.shared.b16", AsStored: "Stores four matrices.";
+    stmatrix_x1_trans(u32 = a), [a], "x1.trans.shared.b16", Transposed: "Stores one matrix, transposed.";
+    stmatrix_x2_trans([u32; 2] = [a, b]), [a b], "x2.trans.shared.b16", Transposed: "Stores two matrices, each transposed.";
+    stmatrix_x4_trans([u32; 4] = [a, b, c, d]), [a b c d], "x4.trans.shared.b16", Transposed: "Stores four matrices, each transposed.";
 }

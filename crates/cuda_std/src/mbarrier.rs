@@ -30,7 +30,29 @@
 //! unmade, and whose bytes nothing else touches in between; the barrier (or [`fence_init`] and a cluster barrier) that makes the
 //! initialisation visible lies in between. A phase gets no more arrivals than its count.
 
-use crate::arch::mbarrier as arch;
+#[cfg(target_arch = "nvptx64")]
+use core::arch::asm;
+#[cfg(not(target_arch = "nvptx64"))]
+use simt::mbarrier;
+
+// No `asm!` of this chapter is `nomem`: accesses to what a barrier guards must not move across it.
+
+/// One question about a phase.
+#[cfg(target_arch = "nvptx64")]
+macro_rules! asks {
+    ($op:literal, $bar:ident, $parity:ident) => {{
+        let over: u32;
+        asm!(
+            "{{",
+            ".reg .pred over;",
+            concat!($op, " over, [{1}], {2};"),
+            "selp.u32 {0}, 1, 0, over;",
+            "}}",
+            out(reg32) over, in(reg32) $bar, in(reg32) $parity, options(nostack, preserves_flags)
+        );
+        over != 0
+    }};
+}
 
 /// Bytes of an object, and its alignment.
 pub const BYTES: u32 = 8;
@@ -48,8 +70,16 @@ pub const MAX_COUNT: u32 = (1 << 20) - 1;
 #[inline(always)]
 #[track_caller]
 pub unsafe fn init(bar: u32, count: u32) {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::init(bar, count) }
+    arms! {
+        ptx: {
+            // SAFETY: writes one object; the caller vouches for the address.
+            unsafe {
+                asm!("mbarrier.init.shared::cta.b64 [{0}], {1};", in(reg32) bar, in(reg32) count,
+                    options(nostack, preserves_flags));
+            }
+        }
+        sim: { mbarrier::init(bar, count) }
+    }
 }
 
 /// Unmakes an object, so that its memory can be used for something else. One thread does it.
@@ -62,8 +92,13 @@ pub unsafe fn init(bar: u32, count: u32) {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn invalidate(bar: u32) {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::invalidate(bar) }
+    arms! {
+        ptx: {
+            // SAFETY: ends one object; the caller vouches for it.
+            unsafe { asm!("mbarrier.inval.shared::cta.b64 [{0}];", in(reg32) bar, options(nostack, preserves_flags)) }
+        }
+        sim: { mbarrier::invalidate(bar) }
+    }
 }
 
 /// Counts one arrival.
@@ -76,8 +111,15 @@ pub unsafe fn invalidate(bar: u32) {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn arrive(bar: u32) {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::arrive(bar) }
+    arms! {
+        ptx: {
+            // SAFETY: the caller vouches for the object.
+            unsafe {
+                asm!("mbarrier.arrive.shared::cta.b64 _, [{0}];", in(reg32) bar, options(nostack, preserves_flags))
+            }
+        }
+        sim: { mbarrier::arrive(bar) }
+    }
 }
 
 /// Counts `n` arrivals at once, at least 1.
@@ -90,8 +132,16 @@ pub unsafe fn arrive(bar: u32) {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn arrive_count(bar: u32, n: u32) {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::arrive_count(bar, n) }
+    arms! {
+        ptx: {
+            // SAFETY: the caller vouches for the object.
+            unsafe {
+                asm!("mbarrier.arrive.shared::cta.b64 _, [{0}], {1};", in(reg32) bar, in(reg32) n,
+                    options(nostack, preserves_flags));
+            }
+        }
+        sim: { mbarrier::arrive_count(bar, n) }
+    }
 }
 
 /// Lets the current phase wait for `bytes` more bytes of asynchronous copies, at most 2^20 - 1 outstanding at a time.
@@ -105,8 +155,16 @@ pub unsafe fn arrive_count(bar: u32, n: u32) {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn expect_tx(bar: u32, bytes: u32) {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::expect_tx(bar, bytes) }
+    arms! {
+        ptx: {
+            // SAFETY: the caller vouches for the object.
+            unsafe {
+                asm!("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [{0}], {1};", in(reg32) bar, in(reg32) bytes,
+                    options(nostack, preserves_flags));
+            }
+        }
+        sim: { mbarrier::expect_tx(bar, bytes) }
+    }
 }
 
 /// [`expect_tx`], then [`arrive`], in one instruction.
@@ -119,8 +177,16 @@ pub unsafe fn expect_tx(bar: u32, bytes: u32) {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn arrive_expect_tx(bar: u32, bytes: u32) {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::arrive_expect_tx(bar, bytes) }
+    arms! {
+        ptx: {
+            // SAFETY: the caller vouches for the object.
+            unsafe {
+                asm!("mbarrier.arrive.expect_tx.shared::cta.b64 _, [{0}], {1};", in(reg32) bar, in(reg32) bytes,
+                    options(nostack, preserves_flags));
+            }
+        }
+        sim: { mbarrier::arrive_expect_tx(bar, bytes) }
+    }
 }
 
 /// Whether the phase of parity `parity` (0 or 1) is over; does not wait.
@@ -134,8 +200,11 @@ pub unsafe fn arrive_expect_tx(bar: u32, bytes: u32) {
 #[track_caller]
 #[must_use]
 pub unsafe fn test_wait_parity(bar: u32, parity: u32) -> bool {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::test_wait_parity(bar, parity) }
+    arms! {
+        // SAFETY: the caller vouches for the object.
+        ptx: { unsafe { asks!("mbarrier.test_wait.parity.shared::cta.b64", bar, parity) } }
+        sim: { mbarrier::test_wait_parity(bar, parity) }
+    }
 }
 
 /// As [`test_wait_parity`], but may sleep for a while, as long as the hardware thinks fit, before it says no.
@@ -149,8 +218,11 @@ pub unsafe fn test_wait_parity(bar: u32, parity: u32) -> bool {
 #[track_caller]
 #[must_use]
 pub unsafe fn try_wait_parity(bar: u32, parity: u32) -> bool {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::try_wait_parity(bar, parity) }
+    arms! {
+        // SAFETY: the caller vouches for the object.
+        ptx: { unsafe { asks!("mbarrier.try_wait.parity.shared::cta.b64", bar, parity) } }
+        sim: { mbarrier::try_wait_parity(bar, parity) }
+    }
 }
 
 /// Waits until the phase of parity `parity` (0 or 1) is over. What was released to it, and what copies that
@@ -164,8 +236,11 @@ pub unsafe fn try_wait_parity(bar: u32, parity: u32) -> bool {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn wait_parity(bar: u32, parity: u32) {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::wait_parity(bar, parity) }
+    arms! {
+        // SAFETY: the caller vouches for the object.
+        ptx: { while !unsafe { asks!("mbarrier.try_wait.parity.shared::cta.b64", bar, parity) } {} }
+        sim: { mbarrier::wait_parity(bar, parity) }
+    }
 }
 
 /// Counts one arrival at an object of another block of the cluster (or of this one), and releases to the cluster.
@@ -178,8 +253,16 @@ pub unsafe fn wait_parity(bar: u32, parity: u32) {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn arrive_remote(bar_cluster: u32) {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::arrive_remote(bar_cluster) }
+    arms! {
+        ptx: {
+            // SAFETY: the caller vouches for the object and for its block.
+            unsafe {
+                asm!("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [{0}];", in(reg32) bar_cluster,
+                    options(nostack, preserves_flags));
+            }
+        }
+        sim: { mbarrier::arrive_remote(bar_cluster) }
+    }
 }
 
 /// As [`arrive_remote`], but the waiting block must not read what this thread wrote: what is ordered are asynchronous operations of this
@@ -194,8 +277,16 @@ pub unsafe fn arrive_remote(bar_cluster: u32) {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn arrive_remote_async(bar_cluster: u32) {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::arrive_remote_async(bar_cluster) }
+    arms! {
+        ptx: {
+            // SAFETY: the caller vouches for the object and for its block.
+            unsafe {
+                asm!("mbarrier.arrive.shared::cluster.b64 _, [{0}];", in(reg32) bar_cluster,
+                    options(nostack, preserves_flags));
+            }
+        }
+        sim: { mbarrier::arrive_remote_async(bar_cluster) }
+    }
 }
 
 /// As [`wait_parity`], for an object at which other blocks of the cluster arrive: acquires what they released.
@@ -208,8 +299,13 @@ pub unsafe fn arrive_remote_async(bar_cluster: u32) {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn wait_parity_cluster(bar: u32, parity: u32) {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::wait_parity_cluster(bar, parity) }
+    arms! {
+        ptx: {
+            // SAFETY: the caller vouches for the object.
+            while !unsafe { asks!("mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64", bar, parity) } {}
+        }
+        sim: { mbarrier::wait_parity(bar, parity) }
+    }
 }
 
 /// Makes this thread's initialisations visible to the cluster and to the engine that copies. A barrier of the block or the
@@ -220,5 +316,9 @@ pub unsafe fn wait_parity_cluster(bar: u32, parity: u32) {
 #[inline(always)]
 #[track_caller]
 pub fn fence_init() {
-    arch::fence_init();
+    arms! {
+        // SAFETY: a fence touches no memory of its own.
+        ptx: { unsafe { asm!("fence.mbarrier_init.release.cluster;", options(nostack, preserves_flags)) } }
+        sim: { mbarrier::fence_init() }
+    }
 }

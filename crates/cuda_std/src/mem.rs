@@ -3,13 +3,22 @@
 //! `alloc` works in kernels: `Box`, `Vec` and `String` take memory from the heap that the driver sets aside on the device
 //! (8 MB unless the host asks for more). It is slow, and shared by all threads: meant for debugging.
 
-use crate::arch::shared as arch;
+#[cfg(target_arch = "nvptx64")]
+use core::arch::asm;
 
 /// Bytes of dynamic shared memory that the launch asked for. PTX `%dynamic_smem_size`.
 #[inline(always)]
 #[track_caller]
 pub fn dynamic_smem_size() -> u32 {
-    arch::dynamic_len()
+    arms! {
+        ptx: {
+            let bytes: u32;
+            // SAFETY: reads a special register.
+            unsafe { asm!("mov.u32 {}, %dynamic_smem_size;", out(reg32) bytes, options(pure, nomem, nostack)) };
+            bytes
+        }
+        sim: { simt::shared::dynamic_len() }
+    }
 }
 
 /// Bytes of shared memory of the block, static and dynamic together, rounded up to the allocation unit of the
@@ -17,5 +26,13 @@ pub fn dynamic_smem_size() -> u32 {
 #[inline(always)]
 #[track_caller]
 pub fn total_smem_size() -> u32 {
-    arch::total_len()
+    arms! {
+        ptx: {
+            let bytes: u32;
+            // SAFETY: reads a special register.
+            unsafe { asm!("mov.u32 {}, %total_smem_size;", out(reg32) bytes, options(pure, nomem, nostack)) };
+            bytes
+        }
+        sim: { simt::shared::total_len() }
+    }
 }

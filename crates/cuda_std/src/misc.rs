@@ -1,6 +1,7 @@
 //! Clock, breakpoint, profiler events, what the compiler must not know.
 
-use crate::arch::misc as arch;
+#[cfg(target_arch = "nvptx64")]
+use core::arch::asm;
 
 /// Number of hardware profiler events that [`profiler_counter`] knows.
 pub const PROFILER_COUNTERS: u32 = 8;
@@ -8,7 +9,11 @@ pub const PROFILER_COUNTERS: u32 = 8;
 /// Stops the kernel for a debugger. PTX `brkpt`. Does nothing on the host.
 #[inline(always)]
 pub fn breakpoint() {
-    arch::breakpoint()
+    arms! {
+        // SAFETY: stops for a debugger, changes nothing.
+        ptx: { unsafe { asm!("brkpt;") } }
+        sim: {}
+    }
 }
 
 /// Triggers profiler event `counter`, once for a warp. PTX `pmevent`. Does nothing on the host.
@@ -20,14 +25,37 @@ pub fn breakpoint() {
 #[track_caller]
 pub fn profiler_counter(counter: u32) {
     assert!(counter < PROFILER_COUNTERS, "the profiler counters are 0 to 7");
-    arch::profiler_counter(counter)
+    arms! {
+        ptx: {
+            macro_rules! event {
+                ($($number:literal)*) => {
+                    match counter {
+                        // SAFETY: counts an event, changes nothing.
+                        $($number => unsafe { asm!(concat!("pmevent ", $number, ";")) },)*
+                        _ => {}
+                    }
+                };
+            }
+            // The instruction takes its number as an immediate.
+            event!(0 1 2 3 4 5 6 7)
+        }
+        sim: {}
+    }
 }
 
 /// Clock cycles of this multiprocessor, from an arbitrary start. PTX `%clock64`. On the host, steps of the executor.
 #[inline(always)]
 #[track_caller]
 pub fn clock() -> u64 {
-    arch::clock()
+    arms! {
+        ptx: {
+            let cycles: u64;
+            // SAFETY: reads a special register. Not `pure`: every read must stay where it is.
+            unsafe { asm!("mov.u64 {}, %clock64;", out(reg64) cycles) };
+            cycles
+        }
+        sim: { simt::clock() }
+    }
 }
 
 /// The same number, but the compiler does not know that: what is computed from it is computed behind this place, and not before a loop
@@ -35,5 +63,15 @@ pub fn clock() -> u64 {
 #[inline(always)]
 #[must_use]
 pub fn opaque(x: u32) -> u32 {
-    arch::opaque(x)
+    arms! {
+        ptx: {
+            let same: u32;
+            // SAFETY: copies a register. Not `pure`: it must stay where it is.
+            unsafe {
+                asm!("mov.b32 {0}, {1};", out(reg32) same, in(reg32) x, options(nomem, nostack, preserves_flags))
+            };
+            same
+        }
+        sim: { x }
+    }
 }

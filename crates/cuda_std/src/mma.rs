@@ -29,10 +29,58 @@
 //! Every function here: all 32 lanes of the warp are live and reach the same call together. It is in the middle of no
 //! branch that parts the warp.
 
-use crate::arch::mma as arch;
+#[cfg(target_arch = "nvptx64")]
+use core::arch::asm;
 
+#[cfg(not(target_arch = "nvptx64"))]
+mod executor;
+#[cfg(not(target_arch = "nvptx64"))]
+use executor::*;
+
+/// One product, by the registers of A, B and of C and D. Not `pure`: a call that LLVM moved into a branch would run with
+/// part of the warp.
+#[cfg(target_arch = "nvptx64")]
+macro_rules! product {
+    ($op:literal, 4 2 4: $a:ident $b:ident $c:ident) => {{
+        let [mut d0, mut d1, mut d2, mut d3] = $c;
+        asm!(concat!("mma.sync.aligned.", $op,
+                " {{{0}, {1}, {2}, {3}}}, {{{4}, {5}, {6}, {7}}}, {{{8}, {9}}}, {{{0}, {1}, {2}, {3}}};"),
+            inout(reg32) d0, inout(reg32) d1, inout(reg32) d2, inout(reg32) d3,
+            in(reg32) $a[0], in(reg32) $a[1], in(reg32) $a[2], in(reg32) $a[3], in(reg32) $b[0], in(reg32) $b[1],
+            options(nomem, nostack, preserves_flags));
+        [d0, d1, d2, d3]
+    }};
+    ($op:literal, 2 1 4: $a:ident $b:ident $c:ident) => {{
+        let [mut d0, mut d1, mut d2, mut d3] = $c;
+        asm!(concat!("mma.sync.aligned.", $op,
+                " {{{0}, {1}, {2}, {3}}}, {{{4}, {5}}}, {{{6}}}, {{{0}, {1}, {2}, {3}}};"),
+            inout(reg32) d0, inout(reg32) d1, inout(reg32) d2, inout(reg32) d3,
+            in(reg32) $a[0], in(reg32) $a[1], in(reg32) $b, options(nomem, nostack, preserves_flags));
+        [d0, d1, d2, d3]
+    }};
+    ($op:literal, 4 2 2: $a:ident $b:ident $c:ident) => {{
+        let [mut d0, mut d1] = $c;
+        asm!(concat!("mma.sync.aligned.", $op,
+                " {{{0}, {1}}}, {{{2}, {3}, {4}, {5}}}, {{{6}, {7}}}, {{{0}, {1}}};"),
+            inout(reg32) d0, inout(reg32) d1, in(reg32) $a[0], in(reg32) $a[1], in(reg32) $a[2], in(reg32) $a[3],
+            in(reg32) $b[0], in(reg32) $b[1], options(nomem, nostack, preserves_flags));
+        [d0, d1]
+    }};
+    ($op:literal, 2 1 2: $a:ident $b:ident $c:ident) => {{
+        let [mut d0, mut d1] = $c;
+        asm!(concat!("mma.sync.aligned.", $op, " {{{0}, {1}}}, {{{2}, {3}}}, {{{4}}}, {{{0}, {1}}};"),
+            inout(reg32) d0, inout(reg32) d1, in(reg32) $a[0], in(reg32) $a[1], in(reg32) $b,
+            options(nomem, nostack, preserves_flags));
+        [d0, d1]
+    }};
+}
+
+/// Name and fragments, registers of A, B and C, PTX, documentation, and the executor's product.
 macro_rules! mma {
-    ($($name:ident($a:ty, $b:ty, $c:ty), $ptx:literal: $what:literal;)*) => { $(
+    ($(
+        $name:ident($a:ident: $a_ty:ty, $b:ident: $b_ty:ty, $c:ident: $c_ty:ty), $na:tt $nb:tt $nc:tt,
+        $ptx:literal: $what:literal, $executor:expr;
+    )*) => { $(
         #[doc = $what]
         ///
         /// # Safety
@@ -43,28 +91,46 @@ macro_rules! mma {
         #[inline(always)]
         #[track_caller]
         #[must_use]
-        pub unsafe fn $name(a: $a, b: $b, c: $c) -> $c {
-            // SAFETY: the caller keeps this function's contract, which is the same.
-            unsafe { arch::$name(a, b, c) }
+        pub unsafe fn $name($a: $a_ty, $b: $b_ty, $c: $c_ty) -> $c_ty {
+            arms! {
+                // SAFETY: registers only; the caller vouches for the whole warp being here.
+                ptx: { unsafe { product!($ptx, $na $nb $nc: $a $b $c) } }
+                sim: { $executor }
+            }
         }
     )* };
 }
 
 mma! {
-    m16n8k16_f32_f16([u32; 4], [u32; 2], [f32; 4]), "m16n8k16.row.col.f32.f16.f16.f32":
-        "16x8 += 16x16 * 16x8, f16 inputs, f32 sum.";
-    m16n8k16_f32_bf16([u32; 4], [u32; 2], [f32; 4]), "m16n8k16.row.col.f32.bf16.bf16.f32":
-        "16x8 += 16x16 * 16x8, bf16 inputs, f32 sum.";
-    m16n8k16_f16_f16([u32; 4], [u32; 2], [u32; 2]), "m16n8k16.row.col.f16.f16.f16.f16":
-        "16x8 += 16x16 * 16x8, f16 inputs, f16 sum.";
-    m16n8k8_f32_f16([u32; 2], u32, [f32; 4]), "m16n8k8.row.col.f32.f16.f16.f32":
-        "16x8 += 16x8 * 8x8, f16 inputs, f32 sum.";
-    m16n8k8_f32_bf16([u32; 2], u32, [f32; 4]), "m16n8k8.row.col.f32.bf16.bf16.f32":
-        "16x8 += 16x8 * 8x8, bf16 inputs, f32 sum.";
-    m16n8k8_f16_f16([u32; 2], u32, [u32; 2]), "m16n8k8.row.col.f16.f16.f16.f16":
-        "16x8 += 16x8 * 8x8, f16 inputs, f16 sum.";
-    m16n8k8_f32_tf32([u32; 4], [u32; 2], [f32; 4]), "m16n8k8.row.col.f32.tf32.tf32.f32":
-        "16x8 += 16x8 * 8x8, tf32 inputs, f32 sum.";
-    m16n8k4_f32_tf32([u32; 2], u32, [f32; 4]), "m16n8k4.row.col.f32.tf32.tf32.f32":
-        "16x8 += 16x4 * 4x8, tf32 inputs, f32 sum.";
+    m16n8k16_f32_f16(a: [u32; 4], b: [u32; 2], c: [f32; 4]), 4 2 4, "m16n8k16.row.col.f32.f16.f16.f32":
+        "16x8 += 16x16 * 16x8, f16 inputs, f32 sum.",
+        multiply::<Packed<16>, 4>("mma.m16n8k16.f32.f16", k16(widen_f16, a, b, c));
+    m16n8k16_f32_bf16(a: [u32; 4], b: [u32; 2], c: [f32; 4]), 4 2 4, "m16n8k16.row.col.f32.bf16.bf16.f32":
+        "16x8 += 16x16 * 16x8, bf16 inputs, f32 sum.",
+        multiply::<Packed<16>, 4>("mma.m16n8k16.f32.bf16", k16(widen_bf16, a, b, c));
+    m16n8k16_f16_f16(a: [u32; 4], b: [u32; 2], c: [u32; 2]), 4 2 2, "m16n8k16.row.col.f16.f16.f16.f16":
+        "16x8 += 16x16 * 16x8, f16 inputs, f16 sum.",
+        pack_d(multiply::<Packed<16>, 4>("mma.m16n8k16.f16.f16", k16(widen_f16, a, b, unpack_c(c))));
+    m16n8k8_f32_f16(a: [u32; 2], b: u32, c: [f32; 4]), 2 1 4, "m16n8k8.row.col.f32.f16.f16.f32":
+        "16x8 += 16x8 * 8x8, f16 inputs, f32 sum.",
+        multiply::<Packed<8>, 2>("mma.m16n8k8.f32.f16", k8(widen_f16, a, b, c));
+    m16n8k8_f32_bf16(a: [u32; 2], b: u32, c: [f32; 4]), 2 1 4, "m16n8k8.row.col.f32.bf16.bf16.f32":
+        "16x8 += 16x8 * 8x8, bf16 inputs, f32 sum.",
+        multiply::<Packed<8>, 2>("mma.m16n8k8.f32.bf16", k8(widen_bf16, a, b, c));
+    m16n8k8_f16_f16(a: [u32; 2], b: u32, c: [u32; 2]), 2 1 2, "m16n8k8.row.col.f16.f16.f16.f16":
+        "16x8 += 16x8 * 8x8, f16 inputs, f16 sum.",
+        pack_d(multiply::<Packed<8>, 2>("mma.m16n8k8.f16.f16", k8(widen_f16, a, b, unpack_c(c))));
+    m16n8k8_f32_tf32(a: [u32; 4], b: [u32; 2], c: [f32; 4]), 4 2 4, "m16n8k8.row.col.f32.tf32.tf32.f32":
+        "16x8 += 16x8 * 8x8, tf32 inputs, f32 sum.",
+        {
+            let [a0, a1, a2, a3] = a.map(widen_tf32);
+            let mine = Fragment { a: [[a0, a2], [a1, a3]], b: b.map(widen_tf32), c };
+            multiply::<Single<8>, 2>("mma.m16n8k8.f32.tf32", mine)
+        };
+    m16n8k4_f32_tf32(a: [u32; 2], b: u32, c: [f32; 4]), 2 1 4, "m16n8k4.row.col.f32.tf32.tf32.f32":
+        "16x8 += 16x4 * 4x8, tf32 inputs, f32 sum.",
+        {
+            let mine = Fragment { a: a.map(|register| [widen_tf32(register)]), b: [widen_tf32(b)], c };
+            multiply::<Single<4>, 1>("mma.m16n8k4.f32.tf32", mine)
+        };
 }

@@ -9,14 +9,89 @@
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 
-use crate::arch::shared as arch;
+#[cfg(target_arch = "nvptx64")]
+use core::arch::{asm, global_asm};
+
+#[cfg(target_arch = "nvptx64")]
+global_asm!(".extern .shared .align {align} .b8 __ironwarp_dynamic_shared[];", align = const DYNAMIC_ALIGN);
+
+/// Declares the shared variable `$name` of type `$ty`, with the PTX symbol `$symbol`: the module `$key` with its type `Key`.
+///
+/// `global_asm!` may not stand among the statements of a function, but it may in a module there. That module does not
+/// see the function's constants, on which `$ty` may depend; an implementation beside it does, and carries them in.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __shared_variable {
+    ($vis:vis $key:ident, $name:literal, $symbol:literal, $ty:ty) => {
+        #[doc(hidden)]
+        #[allow(non_snake_case)]
+        $vis mod $key {
+            pub(super) struct Key;
+            #[cfg(target_arch = "nvptx64")]
+            ::core::arch::global_asm!(
+                concat!(".shared .align {align} .b8 ", $symbol, "[{size}];"),
+                align = const <Key as $crate::shared::Variable>::ALIGN,
+                size = const <Key as $crate::shared::Variable>::SIZE,
+            );
+        }
+
+        // SAFETY: the variable is of that size and alignment, and no other has its symbol or key.
+        unsafe impl $crate::shared::Variable for $key::Key {
+            type Value = $ty;
+
+            #[cfg(target_arch = "nvptx64")]
+            #[inline(always)]
+            fn address() -> *mut u8 {
+                let address: *mut u8;
+                // SAFETY: computes an address.
+                unsafe {
+                    ::core::arch::asm!(
+                        concat!("mov.u64 {window}, ", $symbol, ";"),
+                        "cvta.shared.u64 {address}, {window};",
+                        window = out(reg64) _,
+                        address = lateout(reg64) address,
+                        options(pure, nomem, nostack)
+                    );
+                }
+                address
+            }
+
+            #[cfg(not(target_arch = "nvptx64"))]
+            #[track_caller]
+            fn address() -> *mut u8 {
+                static KEY: $crate::__private::StaticKey = $crate::__private::StaticKey::new($name);
+                $crate::__private::alloc_static(
+                    &KEY,
+                    <Self as $crate::shared::Variable>::SIZE,
+                    <Self as $crate::shared::Variable>::ALIGN,
+                )
+            }
+        }
+    };
+}
 
 /// Start of the dynamic shared memory, whose size the launch sets. Every call gives the same pointer, aligned to
 /// 1024 bytes on the device (see `DYNAMIC_ALIGN`).
 #[inline(always)]
 #[track_caller]
 pub fn dynamic_shared_mem<T>() -> *mut T {
-    arch::dynamic().cast()
+    arms! {
+        ptx: {
+            let address: *mut T;
+            // SAFETY: computes an address.
+            unsafe {
+                asm!(
+                    "mov.u64 {window}, __ironwarp_dynamic_shared;",
+                    "cvta.shared.u64 {address}, {window};",
+                    window = out(reg64) _,
+                    address = lateout(reg64) address,
+                    options(pure, nomem, nostack)
+                );
+            }
+            address
+        }
+        sim: { simt::shared::dynamic().cast() }
+    }
 }
 
 /// The 32-bit shared address of what `ptr` points to: what the loads, stores and copies of
@@ -31,7 +106,17 @@ pub fn dynamic_shared_mem<T>() -> *mut T {
 #[track_caller]
 #[must_use]
 pub fn address_of<T>(ptr: *const T) -> u32 {
-    arch::address_of(ptr.cast())
+    arms! {
+        ptx: {
+            let address: u64;
+            // SAFETY: computes an address.
+            unsafe {
+                asm!("cvta.to.shared.u64 {0}, {1};", out(reg64) address, in(reg64) ptr, options(pure, nomem, nostack))
+            };
+            address as u32
+        }
+        sim: { simt::shared::to_address(ptr) }
+    }
 }
 
 /// Alignment of the dynamic shared memory in bytes: what the 128-byte swizzle of tensor-core operands asks for.

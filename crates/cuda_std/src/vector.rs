@@ -14,7 +14,122 @@
 //! All functions here read or write memory as `*ptr` would: the whole access must lie in live memory of the right
 //! address space, be aligned to its size, and not race with another thread.
 
-use crate::arch::vector as arch;
+#[cfg(target_arch = "nvptx64")]
+use core::arch::asm;
+
+#[cfg(not(target_arch = "nvptx64"))]
+use simt::memory;
+
+/// One load of 1, 2 or 4 words of type `T`. Not `pure`: it stays where the kernel puts it, which is what a software
+/// pipeline needs.
+#[cfg(target_arch = "nvptx64")]
+macro_rules! load_words {
+    // A register has no fewer than 16 bits.
+    (($narrow:ident), $op:literal, $class:ident $address:ident) => {{
+        let value: u16;
+        core::arch::asm!(concat!($op, " {0}, [{1}];"), out(reg16) value, in($class) $address,
+            options(readonly, nostack, preserves_flags));
+        value as $narrow
+    }};
+    (1, $op:literal, $class:ident $address:ident) => {{
+        let a: u32;
+        core::arch::asm!(concat!($op, " {0}, [{1}];"), out(reg32) a, in($class) $address,
+            options(readonly, nostack, preserves_flags));
+        T::from_word(a)
+    }};
+    (2, $op:literal, $class:ident $address:ident) => {{
+        let (a, b): (u32, u32);
+        core::arch::asm!(concat!($op, " {{{0}, {1}}}, [{2}];"), out(reg32) a, out(reg32) b, in($class) $address,
+            options(readonly, nostack, preserves_flags));
+        [T::from_word(a), T::from_word(b)]
+    }};
+    (4, $op:literal, $class:ident $address:ident) => {{
+        let (a, b, c, d): (u32, u32, u32, u32);
+        core::arch::asm!(concat!($op, " {{{0}, {1}, {2}, {3}}}, [{4}];"), out(reg32) a, out(reg32) b, out(reg32) c,
+            out(reg32) d, in($class) $address, options(readonly, nostack, preserves_flags));
+        [T::from_word(a), T::from_word(b), T::from_word(c), T::from_word(d)]
+    }};
+}
+
+/// One store of 1, 2 or 4 words, and the barrier object to which an asynchronous one reports.
+#[cfg(target_arch = "nvptx64")]
+macro_rules! store_words {
+    (($narrow:ident), $op:literal, $class:ident $address:ident, $value:ident) => {
+        core::arch::asm!(concat!($op, " [{0}], {1};"), in($class) $address, in(reg16) u16::from($value),
+            options(nostack, preserves_flags))
+    };
+    (1, $op:literal, $class:ident $address:ident, $value:ident $(, $bar:ident)?) => {
+        core::arch::asm!(concat!($op, " [{0}], {1}" $(, ", [{", stringify!($bar), "}]")?, ";"),
+            in($class) $address, in(reg32) $value.to_word(), $($bar = in(reg32) $bar,)?
+            options(nostack, preserves_flags))
+    };
+    (2, $op:literal, $class:ident $address:ident, $value:ident $(, $bar:ident)?) => {
+        core::arch::asm!(concat!($op, " [{0}], {{{1}, {2}}}" $(, ", [{", stringify!($bar), "}]")?, ";"),
+            in($class) $address, in(reg32) $value[0].to_word(), in(reg32) $value[1].to_word(),
+            $($bar = in(reg32) $bar,)? options(nostack, preserves_flags))
+    };
+    (4, $op:literal, $class:ident $address:ident, $value:ident $(, $bar:ident)?) => {
+        core::arch::asm!(concat!($op, " [{0}], {{{1}, {2}, {3}, {4}}}" $(, ", [{", stringify!($bar), "}]")?, ";"),
+            in($class) $address, in(reg32) $value[0].to_word(), in(reg32) $value[1].to_word(),
+            in(reg32) $value[2].to_word(), in(reg32) $value[3].to_word(), $($bar = in(reg32) $bar,)?
+            options(nostack, preserves_flags))
+    };
+}
+#[cfg(target_arch = "nvptx64")]
+#[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+pub(crate) use {load_words, store_words};
+
+/// Words with the alignment that an access to all of them wants, so that a misaligned or racing one is seen whole.
+#[cfg(not(target_arch = "nvptx64"))]
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct Pair<T>([T; 2]);
+
+/// As [`Pair`], of four.
+#[cfg(not(target_arch = "nvptx64"))]
+#[derive(Clone, Copy)]
+#[repr(C, align(16))]
+struct Quad<T>([T; 4]);
+
+/// The executor's load of 1, 2 or 4 words. Cache hints change no value.
+#[cfg(not(target_arch = "nvptx64"))]
+macro_rules! checked_load {
+    (($narrow:ident), $ptr:expr) => {
+        memory::load($ptr)
+    };
+    (1, $ptr:expr) => {
+        memory::load($ptr)
+    };
+    (2, $ptr:expr) => {
+        memory::load($ptr.cast::<Pair<T>>()).0
+    };
+    (4, $ptr:expr) => {
+        memory::load($ptr.cast::<Quad<T>>()).0
+    };
+}
+
+/// The executor's store of 1, 2 or 4 words.
+#[cfg(not(target_arch = "nvptx64"))]
+macro_rules! checked_store {
+    (($narrow:ident), $ptr:expr, $value:ident) => {
+        memory::store($ptr, $value)
+    };
+    (1, $ptr:expr, $value:ident) => {
+        memory::store($ptr, $value)
+    };
+    (2, $ptr:expr, $value:ident) => {
+        memory::store($ptr.cast(), Pair($value))
+    };
+    (4, $ptr:expr, $value:ident) => {
+        memory::store($ptr.cast(), Quad($value))
+    };
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+#[track_caller]
+fn pointer<T>(address: u32) -> *mut T {
+    simt::shared::from_address(address).cast()
+}
 
 mod sealed {
     pub trait Sealed {}
@@ -64,9 +179,9 @@ impl Word for f32 {
     }
 }
 
-/// A load from global memory: documentation, name, return type, PTX.
+/// A load from global memory: name, words, return type, PTX, documentation.
 macro_rules! global_load {
-    ($($name:ident -> $ret:ty, $ptx:literal: $($what:literal)+;)*) => { $(
+    ($($name:ident -> $n:tt $ret:ty, $ptx:literal: $($what:literal)+;)*) => { $(
         $(#[doc = $what])+
         ///
         /// # Safety
@@ -77,39 +192,44 @@ macro_rules! global_load {
         #[inline(always)]
         #[track_caller]
         pub unsafe fn $name<T: Word>(ptr: *const T) -> $ret {
-            // SAFETY: the caller keeps this function's contract, which is the same.
-            unsafe { arch::$name(ptr) }
+            // SAFETY: one load; the caller vouches for the address.
+            unsafe {
+                arms! {
+                    ptx: { load_words!($n, $ptx, reg64 ptr) }
+                    sim: { checked_load!($n, ptr) }
+                }
+            }
         }
     )* };
 }
 
 global_load! {
-    load -> T, "ld.global.b32": "Loads one word, cached at all levels.";
-    load_v2 -> [T; 2], "ld.global.v2.b32": "Loads 8 bytes, cached at all levels.";
-    load_v4 -> [T; 4], "ld.global.v4.b32": "Loads 16 bytes, cached at all levels.";
-    load_nc -> T, "ld.global.nc.b32":
+    load -> 1 T, "ld.global.b32": "Loads one word, cached at all levels.";
+    load_v2 -> 2 [T; 2], "ld.global.v2.b32": "Loads 8 bytes, cached at all levels.";
+    load_v4 -> 4 [T; 4], "ld.global.v4.b32": "Loads 16 bytes, cached at all levels.";
+    load_nc -> 1 T, "ld.global.nc.b32":
         "Loads one word through the read-only path. Nothing may write it while the kernel runs.";
-    load_nc_v2 -> [T; 2], "ld.global.nc.v2.b32":
+    load_nc_v2 -> 2 [T; 2], "ld.global.nc.v2.b32":
         "Loads 8 bytes through the read-only path. Nothing may write them while the kernel runs.";
-    load_nc_v4 -> [T; 4], "ld.global.nc.v4.b32":
+    load_nc_v4 -> 4 [T; 4], "ld.global.nc.v4.b32":
         "Loads 16 bytes through the read-only path. Nothing may write them while the kernel runs.";
-    load_stream -> T, "ld.global.nc.L1::no_allocate.b32":
+    load_stream -> 1 T, "ld.global.nc.L1::no_allocate.b32":
         "Loads one word that is read once: read-only path, leaves L1 alone. Nothing may write it while the kernel runs.";
-    load_stream_v2 -> [T; 2], "ld.global.nc.L1::no_allocate.v2.b32":
+    load_stream_v2 -> 2 [T; 2], "ld.global.nc.L1::no_allocate.v2.b32":
         "Loads 8 bytes that are read once: read-only path, leaves L1 alone. Nothing may write them while the kernel runs.";
-    load_stream_v4 -> [T; 4], "ld.global.nc.L1::no_allocate.v4.b32":
+    load_stream_v4 -> 4 [T; 4], "ld.global.nc.L1::no_allocate.v4.b32":
         "Loads 16 bytes that are read once: read-only path, leaves L1 alone. Nothing may write them while the kernel runs.";
-    load_l2 -> T, "ld.global.cg.b32":
+    load_l2 -> 1 T, "ld.global.cg.b32":
         "Loads one word from L2, past L1: for data that another block wrote during this launch.";
-    load_l2_v2 -> [T; 2], "ld.global.cg.v2.b32":
+    load_l2_v2 -> 2 [T; 2], "ld.global.cg.v2.b32":
         "Loads 8 bytes from L2, past L1: for data that another block wrote during this launch.";
-    load_l2_v4 -> [T; 4], "ld.global.cg.v4.b32":
+    load_l2_v4 -> 4 [T; 4], "ld.global.cg.v4.b32":
         "Loads 16 bytes from L2, past L1: for data that another block wrote during this launch.";
 }
 
-/// A store to global memory: documentation, name, value type, PTX.
+/// A store to global memory: name, words, value type, PTX, documentation.
 macro_rules! global_store {
-    ($($name:ident($value:ty), $ptx:literal: $what:literal;)*) => { $(
+    ($($name:ident($n:tt $value:ty), $ptx:literal: $what:literal;)*) => { $(
         #[doc = $what]
         ///
         /// # Safety
@@ -120,20 +240,25 @@ macro_rules! global_store {
         #[inline(always)]
         #[track_caller]
         pub unsafe fn $name<T: Word>(ptr: *mut T, value: $value) {
-            // SAFETY: the caller keeps this function's contract, which is the same.
-            unsafe { arch::$name(ptr, value) }
+            // SAFETY: one store; the caller vouches for the address.
+            unsafe {
+                arms! {
+                    ptx: { store_words!($n, $ptx, reg64 ptr, value) }
+                    sim: { checked_store!($n, ptr, value) }
+                }
+            }
         }
     )* };
 }
 
 global_store! {
-    store(T), "st.global.b32": "Stores one word.";
-    store_v2([T; 2]), "st.global.v2.b32": "Stores 8 bytes.";
-    store_v4([T; 4]), "st.global.v4.b32": "Stores 16 bytes.";
-    store_stream(T), "st.global.cs.b32": "Stores one word that will not be read soon: first to leave the cache.";
-    store_stream_v2([T; 2]), "st.global.cs.v2.b32":
+    store(1 T), "st.global.b32": "Stores one word.";
+    store_v2(2 [T; 2]), "st.global.v2.b32": "Stores 8 bytes.";
+    store_v4(4 [T; 4]), "st.global.v4.b32": "Stores 16 bytes.";
+    store_stream(1 T), "st.global.cs.b32": "Stores one word that will not be read soon: first to leave the cache.";
+    store_stream_v2(2 [T; 2]), "st.global.cs.v2.b32":
         "Stores 8 bytes that will not be read soon: first to leave the cache.";
-    store_stream_v4([T; 4]), "st.global.cs.v4.b32":
+    store_stream_v4(4 [T; 4]), "st.global.cs.v4.b32":
         "Stores 16 bytes that will not be read soon: first to leave the cache.";
 }
 
@@ -147,8 +272,19 @@ global_store! {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn load_nc_b16(ptr: *const u16) -> u16 {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::load_nc_b16(ptr) }
+    arms! {
+        ptx: {
+            let value: u16;
+            // SAFETY: one load; the caller vouches for the address.
+            unsafe {
+                asm!("ld.global.nc.b16 {0}, [{1}];", out(reg16) value, in(reg64) ptr,
+                    options(readonly, nostack, preserves_flags));
+            }
+            value
+        }
+        // SAFETY: the caller vouches for the address.
+        sim: { unsafe { memory::load(ptr) } }
+    }
 }
 
 /// Asks for the cache line of `ptr` to be brought into L2. A hint: the address need not be aligned.
@@ -160,12 +296,21 @@ pub unsafe fn load_nc_b16(ptr: *const u16) -> u16 {
 /// `prefetch.global.L2`
 #[inline(always)]
 pub unsafe fn prefetch_l2<T>(ptr: *const T) {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::prefetch_l2(ptr) }
+    arms! {
+        ptx: {
+            // SAFETY: a hint without effect on values.
+            unsafe { asm!("prefetch.global.L2 [{0}];", in(reg64) ptr, options(readonly, nostack, preserves_flags)) }
+        }
+        // A hint; there is no cache to warm.
+        sim: { let _ = ptr; }
+    }
 }
 
+/// A load from shared memory and the store beside it: names, words or the narrow type's conversions, PTX, what moves.
 macro_rules! shared_access {
-    ($($load:ident, $store:ident, $ty:ty $(, $word:ident)?; $ld:literal, $st:literal, $size:literal;)*) => { $(
+    ($(
+        $load:ident, $store:ident, $ty:ty $(, $word:ident)?; $ld:literal, $st:literal, $size:literal, $n:tt;
+    )*) => { $(
         #[doc = concat!("Loads ", $size, " from shared memory.")]
         ///
         /// # Safety
@@ -176,8 +321,13 @@ macro_rules! shared_access {
         #[inline(always)]
         #[track_caller]
         pub unsafe fn $load$(<T: $word>)?(address: u32) -> $ty {
-            // SAFETY: the caller keeps this function's contract, which is the same.
-            unsafe { arch::$load(address) }
+            // SAFETY: one load; the caller vouches for the address.
+            unsafe {
+                arms! {
+                    ptx: { load_words!($n, $ld, reg32 address) }
+                    sim: { checked_load!($n, pointer::<$ty>(address)) }
+                }
+            }
         }
 
         #[doc = concat!("Stores ", $size, " to shared memory.")]
@@ -190,16 +340,21 @@ macro_rules! shared_access {
         #[inline(always)]
         #[track_caller]
         pub unsafe fn $store$(<T: $word>)?(address: u32, value: $ty) {
-            // SAFETY: the caller keeps this function's contract, which is the same.
-            unsafe { arch::$store(address, value) }
+            // SAFETY: one store; the caller vouches for the address.
+            unsafe {
+                arms! {
+                    ptx: { store_words!($n, $st, reg32 address, value) }
+                    sim: { checked_store!($n, pointer::<$ty>(address), value) }
+                }
+            }
         }
     )* };
 }
 
 shared_access! {
-    load_shared_b8, store_shared_b8, u8; "ld.shared.b8", "st.shared.b8", "one byte";
-    load_shared_b16, store_shared_b16, u16; "ld.shared.b16", "st.shared.b16", "2 bytes";
-    load_shared, store_shared, T, Word; "ld.shared.b32", "st.shared.b32", "one word";
-    load_shared_v2, store_shared_v2, [T; 2], Word; "ld.shared.v2.b32", "st.shared.v2.b32", "8 bytes";
-    load_shared_v4, store_shared_v4, [T; 4], Word; "ld.shared.v4.b32", "st.shared.v4.b32", "16 bytes";
+    load_shared_b8, store_shared_b8, u8; "ld.shared.b8", "st.shared.b8", "one byte", (u8);
+    load_shared_b16, store_shared_b16, u16; "ld.shared.b16", "st.shared.b16", "2 bytes", (u16);
+    load_shared, store_shared, T, Word; "ld.shared.b32", "st.shared.b32", "one word", 1;
+    load_shared_v2, store_shared_v2, [T; 2], Word; "ld.shared.v2.b32", "st.shared.v2.b32", "8 bytes", 2;
+    load_shared_v4, store_shared_v4, [T; 4], Word; "ld.shared.v4.b32", "st.shared.v4.b32", "16 bytes", 4;
 }

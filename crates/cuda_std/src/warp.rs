@@ -5,7 +5,10 @@
 
 use half::{bf16, f16};
 
-use crate::arch::warp as arch;
+#[cfg(not(target_arch = "nvptx64"))]
+use instructions::lanes_where;
+
+mod instructions;
 
 /// Threads of a warp.
 pub const WARP_SIZE: u32 = 32;
@@ -22,14 +25,22 @@ pub const FULL_MASK: u32 = u32::MAX;
 #[inline(always)]
 #[track_caller]
 pub unsafe fn sync_warp(mask: u32) {
-    arch::sync(mask)
+    arms! {
+        // SAFETY: a barrier touches no memory of its own; who takes part is the caller's promise.
+        ptx: { unsafe { instructions::bar_warp_sync(mask) } }
+        sim: { simt::warp::sync(mask) }
+    }
 }
 
 /// Number of this thread in its warp, `0..32`. PTX `%laneid`.
 #[inline(always)]
 #[track_caller]
 pub fn lane_id() -> u32 {
-    arch::lane_id()
+    arms! {
+        // SAFETY: reads a special register.
+        ptx: { unsafe { instructions::laneid() } }
+        sim: { simt::thread::lane() }
+    }
 }
 
 /// True for one lane of the warp, the same one each time: who starts a copy for all. PTX `elect.sync`. Needs sm_90.
@@ -42,7 +53,27 @@ pub fn lane_id() -> u32 {
 #[track_caller]
 #[must_use]
 pub unsafe fn elect() -> bool {
-    arch::elect()
+    arms! {
+        ptx: {
+            let elected: u32;
+            // SAFETY: no memory; who takes part is the caller's promise.
+            unsafe {
+                core::arch::asm!(
+                    "{{",
+                    ".reg .pred elected;",
+                    "elect.sync _|elected, 0xffffffff;",
+                    "selp.u32 {0}, 1, 0, elected;",
+                    "}}",
+                    out(reg32) elected, options(nomem, nostack, preserves_flags)
+                );
+            }
+            elected != 0
+        }
+        sim: {
+            simt::warp::collective("elect.sync", u32::MAX, ());
+            lane_id() == 0
+        }
+    }
 }
 
 /// Mask of the lanes that happen to run this instruction together. It says nothing about which lanes *will* reach a
@@ -50,7 +81,11 @@ pub unsafe fn elect() -> bool {
 #[inline(always)]
 #[track_caller]
 pub fn activemask() -> u32 {
-    arch::active_mask()
+    arms! {
+        // SAFETY: reads the state of the warp.
+        ptx: { unsafe { instructions::activemask() } }
+        sim: { simt::warp::active_mask() }
+    }
 }
 
 /// How a warp reduction combines two values.
@@ -85,14 +120,14 @@ pub trait WarpReduceValue: Sized {
 impl WarpReduceValue for u32 {
     #[inline(always)]
     unsafe fn reduce(mask: u32, value: Self, op: WarpReductionOp) -> Self {
-        arch::reduce_u32(mask, value, op)
+        instructions::reduce_u32(mask, value, op)
     }
 }
 
 impl WarpReduceValue for i32 {
     #[inline(always)]
     unsafe fn reduce(mask: u32, value: Self, op: WarpReductionOp) -> Self {
-        arch::reduce_i32(mask, value, op)
+        instructions::reduce_i32(mask, value, op)
     }
 }
 
@@ -134,11 +169,11 @@ pub trait WarpMatchValue: Sized {
 }
 
 macro_rules! match_values {
-    ($($ty:ty => $arch:ident, $value:ident => $bits:expr;)*) => {$(
+    ($($ty:ty => $instruction:ident, $value:ident => $bits:expr;)*) => {$(
         impl WarpMatchValue for $ty {
             #[inline(always)]
             unsafe fn match_any(mask: u32, $value: Self) -> u32 {
-                arch::$arch(mask, $bits)
+                instructions::$instruction(mask, $bits)
             }
         }
     )*};
@@ -185,7 +220,11 @@ pub unsafe fn warp_match_all<T: WarpMatchValue>(mask: u32, value: T) -> Option<u
 #[inline(always)]
 #[track_caller]
 pub unsafe fn warp_vote_all(mask: u32, predicate: bool) -> bool {
-    arch::vote_all(mask, predicate)
+    arms! {
+        // SAFETY: as for `shuffle`.
+        ptx: { unsafe { instructions::vote_all_sync(mask, predicate) } }
+        sim: { lanes_where(simt::warp::collective("vote.sync.all", mask, predicate), |p| p) == mask }
+    }
 }
 
 /// Whether `predicate` holds in any lane of `mask`. PTX `vote.sync.any.pred`.
@@ -196,7 +235,11 @@ pub unsafe fn warp_vote_all(mask: u32, predicate: bool) -> bool {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn warp_vote_any(mask: u32, predicate: bool) -> bool {
-    arch::vote_any(mask, predicate)
+    arms! {
+        // SAFETY: as for `shuffle`.
+        ptx: { unsafe { instructions::vote_any_sync(mask, predicate) } }
+        sim: { lanes_where(simt::warp::collective("vote.sync.any", mask, predicate), |p| p) != 0 }
+    }
 }
 
 /// Mask of the lanes of `mask` in which `predicate` holds. PTX `vote.sync.ballot.b32`.
@@ -207,7 +250,11 @@ pub unsafe fn warp_vote_any(mask: u32, predicate: bool) -> bool {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn warp_vote_ballot(mask: u32, predicate: bool) -> u32 {
-    arch::vote_ballot(mask, predicate)
+    arms! {
+        // SAFETY: as for `shuffle`.
+        ptx: { unsafe { instructions::vote_ballot_sync(mask, predicate) } }
+        sim: { lanes_where(simt::warp::collective("vote.sync.ballot", mask, predicate), |p| p) }
+    }
 }
 
 /// How a shuffle finds the lane that it reads from.
@@ -257,7 +304,7 @@ impl WarpShuffleValue for u32 {
             "the width of a shuffle must be a power of two up to 32"
         );
         let (_, in_range) = source_lane(mode, lane_id(), b, width);
-        (arch::shuffle(mode, mask, value, b, width), in_range)
+        (instructions::shuffle(mode, mask, value, b, width), in_range)
     }
 }
 

@@ -43,8 +43,37 @@
 //! Between the first product of a group and the end of the wait for it, nothing touches the accumulator or A's registers, and nothing writes the
 //! operands in shared memory. [`fence`] lies between any other use of the registers and the first product.
 
-use crate::arch::wgmma as arch;
+#[cfg(not(target_arch = "nvptx64"))]
+use simt::wgmma::{Format, Left, Major, Shared};
 
+// Intrinsics, not `asm!`: LLVM knows that they are convergent and so does not move them across branches.
+#[cfg(target_arch = "nvptx64")]
+unsafe extern "C" {
+    #[link_name = "llvm.nvvm.wgmma.fence.sync.aligned"]
+    fn fence_aligned();
+    #[link_name = "llvm.nvvm.wgmma.commit_group.sync.aligned"]
+    fn commit_group_aligned();
+    #[link_name = "llvm.nvvm.wgmma.wait_group.sync.aligned"]
+    fn wait_group_aligned(pending: u64);
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+const fn format(element: ElementType) -> Format {
+    match element {
+        ElementType::F16 => Format::F16,
+        ElementType::Bf16 => Format::Bf16,
+        ElementType::Tf32 => Format::Tf32,
+        ElementType::E4m3 => Format::E4m3,
+        ElementType::E5m2 => Format::E5m2,
+    }
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+const fn shared(descriptor: u64, transposed: u32) -> Shared {
+    Shared { descriptor, major: if transposed == 0 { Major::K } else { Major::MN } }
+}
+
+mod registers;
 mod sealed {
     pub trait Sealed {}
 }
@@ -111,23 +140,10 @@ operands! {
 }
 
 /// One thread's part of D, `[f32; N / 2]` for `N` in 8, 16, .., 256.
-pub trait Accumulator: arch::Registers + sealed::Sealed {
+pub trait Accumulator: registers::Registers + sealed::Sealed {
     /// Columns of D.
     const N: u32;
 }
-
-macro_rules! accumulators {
-    ($($n:literal)*) => { $(
-        impl sealed::Sealed for [f32; $n / 2] {}
-        impl Accumulator for [f32; $n / 2] {
-            const N: u32 = $n;
-        }
-    )* };
-}
-
-accumulators!(
-    8 16 24 32 40 48 56 64 72 80 88 96 104 112 120 128 136 144 152 160 168 176 184 192 200 208 216 224 232 240 248 256
-);
 
 const fn assert_types(a: ElementType, b: ElementType) {
     assert!(
@@ -161,8 +177,15 @@ pub unsafe fn mma<A: Operand, B: Operand, Acc: Accumulator, const TRANS_A: u32, 
         assert_order(A::TYPE, TRANS_A);
         assert_order(B::TYPE, TRANS_B);
     }
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::mma::<A, B, Acc, TRANS_A, TRANS_B>(acc, a, b, scale_d) }
+    arms! {
+        // SAFETY: the caller vouches for the product.
+        ptx: { unsafe { acc.mma::<A, B, TRANS_A, TRANS_B>(a, b, u32::from(scale_d)) } }
+        sim: {
+            let formats = [format(A::TYPE), format(B::TYPE)];
+            let (a, b) = (Left::Shared(shared(a, TRANS_A)), shared(b, TRANS_B));
+            simt::wgmma::mma(acc.as_mut_slice(), formats, a, b, scale_d);
+        }
+    }
 }
 
 /// As [`mma`], with A in registers.
@@ -184,8 +207,14 @@ pub unsafe fn mma_ra<A: Operand, B: Operand, Acc: Accumulator, const TRANS_B: u3
         assert_types(A::TYPE, B::TYPE);
         assert_order(B::TYPE, TRANS_B);
     }
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::mma_ra::<A, B, Acc, TRANS_B>(acc, a, b, scale_d) }
+    arms! {
+        // SAFETY: the caller vouches for the product.
+        ptx: { unsafe { acc.mma_ra::<A, B, TRANS_B>(a, b, u32::from(scale_d)) } }
+        sim: {
+            let formats = [format(A::TYPE), format(B::TYPE)];
+            simt::wgmma::mma(acc.as_mut_slice(), formats, Left::Registers(*a), shared(b, TRANS_B), scale_d);
+        }
+    }
 }
 
 /// Orders the registers and shared memory that this thread wrote before the products that follow. Needed before the first
@@ -199,8 +228,11 @@ pub unsafe fn mma_ra<A: Operand, B: Operand, Acc: Accumulator, const TRANS_B: u3
 #[inline(always)]
 #[track_caller]
 pub unsafe fn fence() {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::fence() }
+    arms! {
+        // SAFETY: the caller vouches for the warpgroup being here.
+        ptx: { unsafe { fence_aligned() } }
+        sim: { simt::wgmma::fence(); }
+    }
 }
 
 /// Closes the products since the last call into a group, which may be empty.
@@ -213,8 +245,11 @@ pub unsafe fn fence() {
 #[inline(always)]
 #[track_caller]
 pub unsafe fn commit_group() {
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::commit_group() }
+    arms! {
+        // SAFETY: the caller vouches for the warpgroup being here.
+        ptx: { unsafe { commit_group_aligned() } }
+        sim: { simt::wgmma::commit(); }
+    }
 }
 
 /// Waits until at most the `PENDING` newest groups are unfinished, `PENDING` up to 7.
@@ -228,13 +263,20 @@ pub unsafe fn commit_group() {
 #[track_caller]
 pub unsafe fn wait_group<const PENDING: u32>() {
     const { assert!(PENDING <= 7, "wgmma.wait_group leaves 0 to 7 groups") };
-    // SAFETY: the caller keeps this function's contract, which is the same.
-    unsafe { arch::wait_group::<PENDING>() }
+    arms! {
+        // SAFETY: the caller vouches for the warpgroup being here.
+        ptx: { unsafe { wait_group_aligned(PENDING as u64) } }
+        sim: { simt::wgmma::wait(PENDING); }
+    }
 }
 
 /// Keeps the compiler from moving reads and writes of the accumulator across this place, which it does not know to be in
 /// use by a product that runs. No instruction.
 #[inline(always)]
 pub fn fence_registers<Acc: Accumulator>(acc: &mut Acc) {
-    arch::fence_registers(acc);
+    arms! {
+        ptx: { acc.fence(); }
+        // A product that runs reads and writes the accumulator when the thread waits for it.
+        sim: { let _ = acc; }
+    }
 }

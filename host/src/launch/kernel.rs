@@ -275,6 +275,10 @@ mod tests {
     #[test]
     fn every_kernel_package_of_this_library_is_its_own() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        if !folder.is_dir() {
+            println!("skipped: no source tree");
+            return;
+        }
         let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
         let dependencies = manifest.split("[dependencies]").nth(1).unwrap().split("\n[").next().unwrap();
         let names = dependencies.lines().map(|line| line.split(['.', ' ', '=']).next().unwrap());

@@ -199,14 +199,11 @@ impl Job<'_> {
         if self.rows.is_empty() {
             return Ok(());
         }
-        let shared = self.stream.device().properties().shared_per_block_optin;
         let rows = (self.rows.elements() / self.columns) as u64;
-        let plan = Plan::new(rows, self.columns as u64, size_of::<T>(), shared, self.eps);
+        let plan = Plan::new(rows, self.columns as u64, size_of::<T>(), self.eps);
         // More blocks than a grid holds become an error of the launch.
         let blocks = u32::try_from(plan.blocks()).unwrap_or(u32::MAX);
-        let config = LaunchConfig::new([blocks, 1, 1], [plan.block, 1, 1])
-            .with_shared(plan.kept)
-            .overlapping_previous();
+        let config = LaunchConfig::new([blocks, 1, 1], [plan.block, 1, 1]).overlapping_previous();
         let weight = self.weight.as_ref().map(|weight| weight.read::<T>(self.stream)).transpose()?;
         let bias = self.bias.as_ref().map(|bias| bias.read::<T>(self.stream)).transpose()?;
         let (x, y) = (self.rows.read::<T>(self.stream)?, out.write::<T>(self.stream)?);

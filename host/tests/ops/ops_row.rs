@@ -15,7 +15,7 @@ fn stream() -> Result<Stream, Error> {
     Device::open(0)?.stream()
 }
 
-/// Rows and columns: a thread, a warp, a block a row; rows that stay in shared memory; rows that begin
+/// Rows and columns: a thread, a warp, a block a row; long rows; rows that begin
 /// anywhere in a vector; no rows, and rows of nothing.
 const SHAPES: [[usize; 2]; 13] = [
     [0, 5],

@@ -13,8 +13,6 @@ const SECOND_HALF: u32 = 4;
 
 /// Number of producer threads, and of consumer threads, in [`barrier_pipeline`].
 pub const ROLE_THREADS: u32 = 64;
-/// Threads of a block of [`barrier_pipeline`].
-pub const PIPELINE_THREADS: u32 = 3 * ROLE_THREADS;
 
 /// Two warps copy tiles of [`ROLE_THREADS`] words into shared memory. Two other warps write them out mirrored
 /// and doubled. One barrier for "full" and one for "empty" synchronise them.
@@ -23,12 +21,8 @@ pub const PIPELINE_THREADS: u32 = 3 * ROLE_THREADS;
 /// compute-sanitizer's racecheck, which must pass for every kernel, does not model that: on an H200 it
 /// reports each write of the producers as a race with a read before `arrive`.
 ///
-/// The block has [`ROLE_THREADS`] more threads that do nothing. Its synccheck takes a named barrier of as
-/// many threads as the block has for the block's own, and reports a consumer that waits where the producers
-/// only arrive.
-///
 /// # Safety
-/// One block of [`PIPELINE_THREADS`] threads; both arrays hold the same number of whole tiles.
+/// One block of `2 * ROLE_THREADS` threads; both arrays hold the same number of whole tiles.
 #[kernel]
 pub unsafe fn barrier_pipeline(x: &[u32], out: *mut u32) {
     const N: usize = ROLE_THREADS as usize;
@@ -47,7 +41,7 @@ pub unsafe fn barrier_pipeline(x: &[u32], out: *mut u32) {
                 barrier::sync(EMPTY, BOTH);
                 k += 1;
             }
-        } else if t < 2 * N {
+        } else {
             let t = t - N;
             while k < tiles {
                 barrier::sync(FULL, BOTH);

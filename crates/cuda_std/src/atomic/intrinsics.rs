@@ -18,7 +18,10 @@
 
 use pastey::paste;
 
-use crate::arch::atomic as arch;
+#[cfg(not(target_arch = "nvptx64"))]
+use super::executor;
+#[cfg(target_arch = "nvptx64")]
+use super::instruction;
 
 /// Calls `$macro!($args order scope)` for every scope and the given orders.
 macro_rules! every_scope {
@@ -38,7 +41,10 @@ macro_rules! fences {
             #[inline(always)]
             #[track_caller]
             pub unsafe fn [<$name _ $scope>]() {
-                arch::fence!($order $scope)
+                arms! {
+                    ptx: { instruction::fence!($order $scope) }
+                    sim: { executor::fence_at(executor::scope!($scope)) }
+                }
             }
         }
     };
@@ -55,7 +61,11 @@ macro_rules! loads {
             #[inline(always)]
             #[track_caller]
             pub unsafe fn [<atomic_load_ $order _ $width _ $scope>](ptr: *const $bits) -> $bits {
-                arch::load!($bits $order $scope, ptr)
+                arms! {
+                    ptx: { instruction::load!($bits $order $scope, ptr) }
+                    // SAFETY: the caller vouches for the pointer.
+                    sim: { unsafe { executor::update(ptr.cast_mut(), executor::order!($order), executor::scope!($scope), |old: $bits| old) } }
+                }
             }
         }
     };
@@ -71,7 +81,11 @@ macro_rules! stores {
             #[inline(always)]
             #[track_caller]
             pub unsafe fn [<atomic_store_ $order _ $width _ $scope>](ptr: *mut $bits, val: $bits) {
-                arch::store!($bits $order $scope, ptr, val)
+                arms! {
+                    ptx: { instruction::store!($bits $order $scope, ptr, val) }
+                    // SAFETY: the caller vouches for the pointer.
+                    sim: { unsafe { executor::update(ptr, executor::order!($order), executor::scope!($scope), |_: $bits| val) }; }
+                }
             }
         }
     };
@@ -87,7 +101,17 @@ macro_rules! fetches {
             #[inline(always)]
             #[track_caller]
             pub unsafe fn [<atomic_fetch_ $op _ $order _ $ty _ $scope>](ptr: *mut $ty, val: $ty) -> $ty {
-                arch::fetch!($op $ty $order $scope, ptr, val)
+                arms! {
+                    ptx: { instruction::fetch!($op $ty $order $scope, ptr, val) }
+                    sim: {
+                        // SAFETY: the caller vouches for the pointer.
+                        unsafe {
+                            executor::update(ptr, executor::order!($order), executor::scope!($scope), |old: $ty| {
+                                executor::operation!($op $ty old val)
+                            })
+                        }
+                    }
+                }
             }
         }
     };
@@ -145,7 +169,18 @@ macro_rules! exchanges {
             #[inline(always)]
             #[track_caller]
             pub unsafe fn [<atomic_fetch_cas_ $order _ $ty _ $scope>](ptr: *mut $ty, current: $ty, val: $ty) -> $ty {
-                arch::cas!($ty $order $scope, ptr, current, val)
+                arms! {
+                    ptx: { instruction::cas!($ty $order $scope, ptr, current, val) }
+                    sim: {
+                        use executor::Word;
+                        // SAFETY: the caller vouches for the pointer.
+                        unsafe {
+                            executor::update(ptr, executor::order!($order), executor::scope!($scope), |old: $ty| {
+                                if Word::bits(old) == Word::bits(current) { val } else { old }
+                            })
+                        }
+                    }
+                }
             }
         }
     };

@@ -123,9 +123,10 @@ fn check_arch(arch: &str) -> Result<(), Refused> {
             let log = format!("the image is for {arch}, newer than the device's sm_{major}{minor}");
             Err(Refused(code::INVALID_PTX, log))
         }
-        Err(_) => {
-            Err(Refused(code::INVALID_PTX, format!("{arch:?} is not an architecture: write sm_80, sm_90a, ..")))
-        }
+        Err(_) => Err(Refused(
+            code::INVALID_PTX,
+            format!("{arch:?} is not an architecture: write sm_80, sm_90a, .."),
+        )),
     }
 }
 

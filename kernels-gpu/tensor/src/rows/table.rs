@@ -40,8 +40,7 @@ macro_rules! rows {
             ///
             /// # Safety
             /// `x` and `y` hold the plan's rows, one behind the other, and do not overlap. `weight` and `bias`
-            /// are null or hold one row. As many blocks, threads and bytes of dynamic shared memory as the
-            /// plan says.
+            /// are null or hold one row. As many blocks and threads as the plan says.
             #[kernel(launch_bounds(max_threads(size_of::<$ty>())))]
             pub unsafe fn $name(
                 plan: Plan,

@@ -1,4 +1,5 @@
-//! Each lane moves the row whose address it gave, in one checked 16-byte access; the warp exchanges the elements.
+//! The executor's moves: each lane moves the row whose address it gave, in one checked 16-byte access; the warp exchanges
+//! the elements.
 
 const LANES: usize = 32;
 /// Rows of a matrix, and elements of a row.
@@ -12,7 +13,7 @@ const QUAD: usize = 4;
 struct Row([u16; SIDE]);
 
 #[derive(Clone, Copy)]
-enum Order {
+pub(super) enum Order {
     AsStored,
     Transposed,
 }
@@ -31,8 +32,10 @@ fn elements(lane: usize, order: Order) -> [(usize, usize); 2] {
     }
 }
 
+/// # Safety
+/// As for the function of [`matrix`](super) that is named `op`.
 #[track_caller]
-unsafe fn ldmatrix<const N: usize>(op: &'static str, row: u32, order: Order) -> [u32; N] {
+pub(super) unsafe fn ldmatrix<const N: usize>(op: &'static str, row: u32, order: Order) -> [u32; N] {
     let lane = simt::thread::lane() as usize;
     let mine = if lane < N * SIDE {
         // SAFETY: the caller vouches for the address of a lane that counts.
@@ -51,8 +54,10 @@ unsafe fn ldmatrix<const N: usize>(op: &'static str, row: u32, order: Order) -> 
     })
 }
 
+/// # Safety
+/// As for the function of [`matrix`](super) that is named `op`.
 #[track_caller]
-unsafe fn stmatrix<const N: usize>(op: &'static str, row: u32, registers: [u32; N], order: Order) {
+pub(super) unsafe fn stmatrix<const N: usize>(op: &'static str, row: u32, registers: [u32; N], order: Order) {
     let mine = simt::warp::combine(op, registers, |all: &[[u32; N]; LANES]| {
         let mut rows = [Row::default(); LANES];
         for (lane, registers) in all.iter().enumerate() {
@@ -68,48 +73,4 @@ unsafe fn stmatrix<const N: usize>(op: &'static str, row: u32, registers: [u32; 
         // SAFETY: the caller vouches for the address of a lane that counts.
         unsafe { simt::memory::store(pointer(row), mine) }
     }
-}
-
-macro_rules! one {
-    ($($ld:ident, $st:ident, $order:ident;)*) => { $(
-        #[track_caller]
-        pub unsafe fn $ld(row: u32) -> u32 {
-            // SAFETY: the caller keeps this function's contract, which is the same.
-            let [register] = unsafe { ldmatrix::<1>(stringify!($ld), row, Order::$order) };
-            register
-        }
-
-        #[track_caller]
-        pub unsafe fn $st(row: u32, register: u32) {
-            // SAFETY: the caller keeps this function's contract, which is the same.
-            unsafe { stmatrix(stringify!($st), row, [register], Order::$order) }
-        }
-    )* };
-}
-
-macro_rules! many {
-    ($($ld:ident, $st:ident, $n:literal, $order:ident;)*) => { $(
-        #[track_caller]
-        pub unsafe fn $ld(row: u32) -> [u32; $n] {
-            // SAFETY: the caller keeps this function's contract, which is the same.
-            unsafe { ldmatrix(stringify!($ld), row, Order::$order) }
-        }
-
-        #[track_caller]
-        pub unsafe fn $st(row: u32, registers: [u32; $n]) {
-            // SAFETY: the caller keeps this function's contract, which is the same.
-            unsafe { stmatrix(stringify!($st), row, registers, Order::$order) }
-        }
-    )* };
-}
-
-one! {
-    ldmatrix_x1, stmatrix_x1, AsStored;
-    ldmatrix_x1_trans, stmatrix_x1_trans, Transposed;
-}
-many! {
-    ldmatrix_x2, stmatrix_x2, 2, AsStored;
-    ldmatrix_x4, stmatrix_x4, 4, AsStored;
-    ldmatrix_x2_trans, stmatrix_x2_trans, 2, Transposed;
-    ldmatrix_x4_trans, stmatrix_x4_trans, 4, Transposed;
 }

@@ -111,73 +111,13 @@ macro_rules! operation {
     }};
     (inc u32 $old:ident $val:ident) => { if $old >= $val { 0 } else { $old + 1 } };
     (dec u32 $old:ident $val:ident) => { if $old == 0 || $old > $val { $val } else { $old - 1 } };
-    (and $ty:ident $old:ident $val:ident) => { $crate::arch::atomic::operation!(bitwise $ty $old $val &) };
-    (or $ty:ident $old:ident $val:ident) => { $crate::arch::atomic::operation!(bitwise $ty $old $val |) };
-    (xor $ty:ident $old:ident $val:ident) => { $crate::arch::atomic::operation!(bitwise $ty $old $val ^) };
+    (and $ty:ident $old:ident $val:ident) => { $crate::atomic::executor::operation!(bitwise $ty $old $val &) };
+    (or $ty:ident $old:ident $val:ident) => { $crate::atomic::executor::operation!(bitwise $ty $old $val |) };
+    (xor $ty:ident $old:ident $val:ident) => { $crate::atomic::executor::operation!(bitwise $ty $old $val ^) };
     (bitwise $ty:ident $old:ident $val:ident $op:tt) => {{
-        use $crate::arch::atomic::Word;
+        use $crate::atomic::executor::Word;
         <$ty as Word>::from_bits(Word::bits($old) $op Word::bits($val))
     }};
-}
-
-macro_rules! fetch {
-    ($op:ident $ty:ident $order:ident $scope:ident, $ptr:ident, $val:ident) => {
-        // SAFETY: the caller vouches for the pointer.
-        unsafe {
-            $crate::arch::atomic::update($ptr, $crate::arch::atomic::order!($order), $crate::arch::atomic::scope!($scope), |old: $ty| $crate::arch::atomic::operation!($op $ty old $val))
-        }
-    };
-}
-
-macro_rules! cas {
-    ($ty:ident $order:ident $scope:ident, $ptr:ident, $current:ident, $val:ident) => {{
-        use $crate::arch::atomic::Word;
-        // SAFETY: the caller vouches for the pointer.
-        unsafe {
-            $crate::arch::atomic::update(
-                $ptr,
-                $crate::arch::atomic::order!($order),
-                $crate::arch::atomic::scope!($scope),
-                |old: $ty| {
-                    if Word::bits(old) == Word::bits($current) { $val } else { old }
-                },
-            )
-        }
-    }};
-}
-
-macro_rules! load {
-    ($ty:ident $order:ident $scope:ident, $ptr:ident) => {
-        // SAFETY: the caller vouches for the pointer.
-        unsafe {
-            $crate::arch::atomic::update(
-                $ptr.cast_mut(),
-                $crate::arch::atomic::order!($order),
-                $crate::arch::atomic::scope!($scope),
-                |old: $ty| old,
-            )
-        }
-    };
-}
-
-macro_rules! store {
-    ($ty:ident $order:ident $scope:ident, $ptr:ident, $val:ident) => {{
-        // SAFETY: the caller vouches for the pointer.
-        unsafe {
-            $crate::arch::atomic::update(
-                $ptr,
-                $crate::arch::atomic::order!($order),
-                $crate::arch::atomic::scope!($scope),
-                |_: $ty| $val,
-            )
-        };
-    }};
-}
-
-macro_rules! fence {
-    ($order:ident $scope:ident) => {
-        $crate::arch::atomic::fence_at($crate::arch::atomic::scope!($scope))
-    };
 }
 
 /// A fence of the executor inside a kernel, of the processor outside of one.
@@ -190,5 +130,4 @@ pub fn fence_at(scope: Scope) {
     }
 }
 
-pub(crate) use {cas, fence, fetch, load, store};
 pub(crate) use {operation, order, scope};

@@ -1,4 +1,4 @@
-//! Each lane widens its own fragment to f32; the last lane to come computes D for all.
+//! The executor's products: each lane widens its own fragment to f32, and the last lane to come computes D for all.
 
 use half::{bf16, f16};
 use num::unpack_x2;
@@ -13,7 +13,7 @@ const N: usize = 8;
 const MAX_K: usize = 16;
 
 /// Where the elements of a shape sit in the fragments.
-trait Shape {
+pub(super) trait Shape {
     /// Elements of k in the whole product.
     const K: usize;
     /// The lane of a quad that holds element `k`, and the slot it has there.
@@ -21,7 +21,7 @@ trait Shape {
 }
 
 /// 16-bit elements, two a register: slots are `2t`, `2t + 1`, then the same 8 further on.
-struct Packed<const K: usize>;
+pub(super) struct Packed<const K: usize>;
 impl<const K: usize> Shape for Packed<K> {
     const K: usize = K;
     fn place(k: usize) -> (usize, usize) {
@@ -30,7 +30,7 @@ impl<const K: usize> Shape for Packed<K> {
 }
 
 /// tf32 elements, one a register: slots are `t`, then the same 4 further on.
-struct Single<const K: usize>;
+pub(super) struct Single<const K: usize>;
 impl<const K: usize> Shape for Single<K> {
     const K: usize = K;
     fn place(k: usize) -> (usize, usize) {
@@ -40,15 +40,15 @@ impl<const K: usize> Shape for Single<K> {
 
 /// One lane's elements of A (rows `g` and `g + 8`) and of B (column `g`), each in the order of k, and its part of C.
 #[derive(Clone, Copy)]
-struct Fragment<const SLOTS: usize> {
-    a: [[f32; SLOTS]; 2],
-    b: [f32; SLOTS],
-    c: [f32; 4],
+pub(super) struct Fragment<const SLOTS: usize> {
+    pub(super) a: [[f32; SLOTS]; 2],
+    pub(super) b: [f32; SLOTS],
+    pub(super) c: [f32; 4],
 }
 
 /// `[D(g, 2t), D(g, 2t+1), D(g+8, 2t), D(g+8, 2t+1)]`, each summed in the order of k, starting with C.
 #[track_caller]
-fn multiply<S: Shape, const SLOTS: usize>(op: &'static str, mine: Fragment<SLOTS>) -> [f32; 4] {
+pub(super) fn multiply<S: Shape, const SLOTS: usize>(op: &'static str, mine: Fragment<SLOTS>) -> [f32; 4] {
     simt::warp::combine(op, mine, product::<S, SLOTS>)
 }
 
@@ -82,19 +82,19 @@ fn product<S: Shape, const SLOTS: usize>(lanes: &[Fragment<SLOTS>; LANES]) -> [[
     })
 }
 
-fn widen_f16(register: u32) -> [f32; 2] {
+pub(super) fn widen_f16(register: u32) -> [f32; 2] {
     unpack_x2::<f16>(register).map(f16::to_f32)
 }
 
-fn widen_bf16(register: u32) -> [f32; 2] {
+pub(super) fn widen_bf16(register: u32) -> [f32; 2] {
     unpack_x2::<bf16>(register).map(bf16::to_f32)
 }
 
-fn widen_tf32(register: u32) -> f32 {
+pub(super) fn widen_tf32(register: u32) -> f32 {
     num::tf32_truncate(f32::from_bits(register))
 }
 
-fn k16(widen: fn(u32) -> [f32; 2], a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> Fragment<4> {
+pub(super) fn k16(widen: fn(u32) -> [f32; 2], a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> Fragment<4> {
     let join = |first: u32, second: u32| {
         let ([p, q], [r, s]) = (widen(first), widen(second));
         [p, q, r, s]
@@ -102,59 +102,16 @@ fn k16(widen: fn(u32) -> [f32; 2], a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> Fra
     Fragment { a: [join(a[0], a[2]), join(a[1], a[3])], b: join(b[0], b[1]), c }
 }
 
-fn k8(widen: fn(u32) -> [f32; 2], a: [u32; 2], b: u32, c: [f32; 4]) -> Fragment<2> {
+pub(super) fn k8(widen: fn(u32) -> [f32; 2], a: [u32; 2], b: u32, c: [f32; 4]) -> Fragment<2> {
     Fragment { a: a.map(widen), b: widen(b), c }
 }
 
-fn unpack_c(c: [u32; 2]) -> [f32; 4] {
+pub(super) fn unpack_c(c: [u32; 2]) -> [f32; 4] {
     let ([p, q], [r, s]) = (widen_f16(c[0]), widen_f16(c[1]));
     [p, q, r, s]
 }
 
-fn pack_d(d: [f32; 4]) -> [u32; 2] {
+pub(super) fn pack_d(d: [f32; 4]) -> [u32; 2] {
     let [p, q, r, s] = d.map(f16::from_f32);
     [num::pack_x2([p, q]), num::pack_x2([r, s])]
-}
-
-#[track_caller]
-pub unsafe fn m16n8k16_f32_f16(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
-    multiply::<Packed<16>, 4>("mma.m16n8k16.f32.f16", k16(widen_f16, a, b, c))
-}
-
-#[track_caller]
-pub unsafe fn m16n8k16_f32_bf16(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
-    multiply::<Packed<16>, 4>("mma.m16n8k16.f32.bf16", k16(widen_bf16, a, b, c))
-}
-
-#[track_caller]
-pub unsafe fn m16n8k16_f16_f16(a: [u32; 4], b: [u32; 2], c: [u32; 2]) -> [u32; 2] {
-    pack_d(multiply::<Packed<16>, 4>("mma.m16n8k16.f16.f16", k16(widen_f16, a, b, unpack_c(c))))
-}
-
-#[track_caller]
-pub unsafe fn m16n8k8_f32_f16(a: [u32; 2], b: u32, c: [f32; 4]) -> [f32; 4] {
-    multiply::<Packed<8>, 2>("mma.m16n8k8.f32.f16", k8(widen_f16, a, b, c))
-}
-
-#[track_caller]
-pub unsafe fn m16n8k8_f32_bf16(a: [u32; 2], b: u32, c: [f32; 4]) -> [f32; 4] {
-    multiply::<Packed<8>, 2>("mma.m16n8k8.f32.bf16", k8(widen_bf16, a, b, c))
-}
-
-#[track_caller]
-pub unsafe fn m16n8k8_f16_f16(a: [u32; 2], b: u32, c: [u32; 2]) -> [u32; 2] {
-    pack_d(multiply::<Packed<8>, 2>("mma.m16n8k8.f16.f16", k8(widen_f16, a, b, unpack_c(c))))
-}
-
-#[track_caller]
-pub unsafe fn m16n8k8_f32_tf32(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
-    let [a0, a1, a2, a3] = a.map(widen_tf32);
-    let mine = Fragment { a: [[a0, a2], [a1, a3]], b: b.map(widen_tf32), c };
-    multiply::<Single<8>, 2>("mma.m16n8k8.f32.tf32", mine)
-}
-
-#[track_caller]
-pub unsafe fn m16n8k4_f32_tf32(a: [u32; 2], b: u32, c: [f32; 4]) -> [f32; 4] {
-    let mine = Fragment { a: a.map(|register| [widen_tf32(register)]), b: [widen_tf32(b)], c };
-    multiply::<Single<4>, 1>("mma.m16n8k4.f32.tf32", mine)
 }

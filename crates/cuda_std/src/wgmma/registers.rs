@@ -1,25 +1,23 @@
-//! `wgmma`.
+//! The accumulators' types.
 //!
 //! An instruction names its accumulators one by one, so there is an implementation of [`Registers`] for each of the 32
 //! lengths. The types are part of the opcode: every implementation has all of them, and which one remains is decided while compiling.
 
+#[cfg(target_arch = "nvptx64")]
 use core::arch::asm;
 
-use crate::wgmma::{Accumulator, ElementType, Operand};
-
-// Intrinsics, not `asm!`: LLVM knows that they are convergent and so does not move them across branches.
-unsafe extern "C" {
-    #[link_name = "llvm.nvvm.wgmma.fence.sync.aligned"]
-    fn fence_aligned();
-    #[link_name = "llvm.nvvm.wgmma.commit_group.sync.aligned"]
-    fn commit_group_aligned();
-    #[link_name = "llvm.nvvm.wgmma.wait_group.sync.aligned"]
-    fn wait_group_aligned(pending: u64);
-}
+use super::Accumulator;
+use super::sealed::Sealed;
+#[cfg(target_arch = "nvptx64")]
+use super::{ElementType, Operand};
 
 /// One thread's accumulators as operands of an instruction.
+///
+/// # Safety
+/// The unsafe functions ask what [`mma`](super::mma) and [`mma_ra`](super::mma_ra) ask.
 pub trait Registers {
     /// See [`crate::wgmma::mma`].
+    #[cfg(target_arch = "nvptx64")]
     unsafe fn mma<A: Operand, B: Operand, const TRANS_A: u32, const TRANS_B: u32>(
         &mut self,
         a: u64,
@@ -28,6 +26,7 @@ pub trait Registers {
     );
 
     /// See [`crate::wgmma::mma_ra`].
+    #[cfg(target_arch = "nvptx64")]
     unsafe fn mma_ra<A: Operand, B: Operand, const TRANS_B: u32>(
         &mut self,
         a: &[u32; 4],
@@ -36,10 +35,16 @@ pub trait Registers {
     );
 
     /// See [`crate::wgmma::fence_registers`].
+    #[cfg(target_arch = "nvptx64")]
     fn fence(&mut self);
+
+    /// All of them, in the order of the fragment.
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn as_mut_slice(&mut self) -> &mut [f32];
 }
 
 /// One product with A in shared memory: the shape, the types, the opcode's last immediates, further operands.
+#[cfg(target_arch = "nvptx64")]
 macro_rules! shared_a {
     ($acc:ident, $a:ident, $b:ident, $scale_d:ident, $n:literal, $first:literal $($i:literal)*;
      $k:literal, $types:literal, $trans:literal, $($operand:tt)*) => {
@@ -59,6 +64,7 @@ macro_rules! shared_a {
 }
 
 /// One product with A in registers.
+#[cfg(target_arch = "nvptx64")]
 macro_rules! register_a {
     ($acc:ident, $a:ident, $b:ident, $scale_d:ident, $n:literal, $first:literal $($i:literal)*;
      $k:literal, $types:literal, $trans:literal, $($operand:tt)*) => {
@@ -78,9 +84,11 @@ macro_rules! register_a {
     };
 }
 
+/// The accumulators of `$n` columns, `$i` the numbers of their registers.
 macro_rules! registers {
     ($n:literal: $($i:literal)+) => {
         impl Registers for [f32; $n / 2] {
+            #[cfg(target_arch = "nvptx64")]
             #[inline(always)]
             unsafe fn mma<A: Operand, B: Operand, const TRANS_A: u32, const TRANS_B: u32>(
                 &mut self,
@@ -105,6 +113,7 @@ macro_rules! registers {
                 }
             }
 
+            #[cfg(target_arch = "nvptx64")]
             #[inline(always)]
             unsafe fn mma_ra<A: Operand, B: Operand, const TRANS_B: u32>(
                 &mut self,
@@ -129,6 +138,7 @@ macro_rules! registers {
                 }
             }
 
+            #[cfg(target_arch = "nvptx64")]
             #[inline(always)]
             fn fence(&mut self) {
                 // SAFETY: no instruction.
@@ -137,6 +147,16 @@ macro_rules! registers {
                         options(nomem, nostack, preserves_flags));
                 }
             }
+
+            #[cfg(not(target_arch = "nvptx64"))]
+            fn as_mut_slice(&mut self) -> &mut [f32] {
+                self
+            }
+        }
+
+        impl Sealed for [f32; $n / 2] {}
+        impl Accumulator for [f32; $n / 2] {
+            const N: u32 = $n;
         }
     };
 }
@@ -160,48 +180,3 @@ ladder!([]
     200: 96 97 98 99, 208: 100 101 102 103, 216: 104 105 106 107, 224: 108 109 110 111,
     232: 112 113 114 115, 240: 116 117 118 119, 248: 120 121 122 123, 256: 124 125 126 127,
 );
-
-#[inline(always)]
-pub unsafe fn mma<A: Operand, B: Operand, Acc: Accumulator, const TRANS_A: u32, const TRANS_B: u32>(
-    acc: &mut Acc,
-    a: u64,
-    b: u64,
-    scale_d: bool,
-) {
-    // SAFETY: the caller vouches for the product.
-    unsafe { acc.mma::<A, B, TRANS_A, TRANS_B>(a, b, u32::from(scale_d)) }
-}
-
-#[inline(always)]
-pub unsafe fn mma_ra<A: Operand, B: Operand, Acc: Accumulator, const TRANS_B: u32>(
-    acc: &mut Acc,
-    a: &[u32; 4],
-    b: u64,
-    scale_d: bool,
-) {
-    // SAFETY: the caller vouches for the product.
-    unsafe { acc.mma_ra::<A, B, TRANS_B>(a, b, u32::from(scale_d)) }
-}
-
-#[inline(always)]
-pub unsafe fn fence() {
-    // SAFETY: the caller vouches for the warpgroup being here.
-    unsafe { fence_aligned() }
-}
-
-#[inline(always)]
-pub unsafe fn commit_group() {
-    // SAFETY: the caller vouches for the warpgroup being here.
-    unsafe { commit_group_aligned() }
-}
-
-#[inline(always)]
-pub unsafe fn wait_group<const PENDING: u32>() {
-    // SAFETY: the caller vouches for the warpgroup being here.
-    unsafe { wait_group_aligned(PENDING as u64) }
-}
-
-#[inline(always)]
-pub fn fence_registers<Acc: Accumulator>(acc: &mut Acc) {
-    acc.fence();
-}

@@ -18,22 +18,22 @@ macro_rules! scope {
 /// The qualifiers of order and scope. Without an order an instruction is relaxed, or plainly volatile.
 macro_rules! order {
     (atom volatile $scope:ident) => {
-        $crate::arch::atomic::scope!($scope)
+        $crate::atomic::instruction::scope!($scope)
     };
     ($any:ident volatile $scope:ident) => {
         ".volatile"
     };
     ($any:ident relaxed $scope:ident) => {
-        concat!(".relaxed", $crate::arch::atomic::scope!($scope))
+        concat!(".relaxed", $crate::atomic::instruction::scope!($scope))
     };
     ($any:ident acquire $scope:ident) => {
-        concat!(".acquire", $crate::arch::atomic::scope!($scope))
+        concat!(".acquire", $crate::atomic::instruction::scope!($scope))
     };
     ($any:ident release $scope:ident) => {
-        concat!(".release", $crate::arch::atomic::scope!($scope))
+        concat!(".release", $crate::atomic::instruction::scope!($scope))
     };
     ($any:ident acqrel $scope:ident) => {
-        concat!(".acq_rel", $crate::arch::atomic::scope!($scope))
+        concat!(".acq_rel", $crate::atomic::instruction::scope!($scope))
     };
 }
 
@@ -58,13 +58,13 @@ macro_rules! operation {
         ".max.s64"
     };
     (add $ty:ident) => {
-        concat!(".add", $crate::arch::atomic::unsigned!($ty))
+        concat!(".add", $crate::atomic::instruction::unsigned!($ty))
     };
     (min $ty:ident) => {
-        concat!(".min", $crate::arch::atomic::unsigned!($ty))
+        concat!(".min", $crate::atomic::instruction::unsigned!($ty))
     };
     (max $ty:ident) => {
-        concat!(".max", $crate::arch::atomic::unsigned!($ty))
+        concat!(".max", $crate::atomic::instruction::unsigned!($ty))
     };
     (inc u32) => {
         ".inc.u32"
@@ -73,7 +73,7 @@ macro_rules! operation {
         ".dec.u32"
     };
     ($op:ident $ty:ident) => {
-        concat!(".", stringify!($op), $crate::arch::atomic::untyped!($ty))
+        concat!(".", stringify!($op), $crate::atomic::instruction::untyped!($ty))
     };
 }
 
@@ -115,12 +115,12 @@ macro_rules! untyped {
 
 /// `asm!` with operands in registers of the width of `$ty`.
 macro_rules! in_registers {
-    (u32 $($rest:tt)*) => { $crate::arch::atomic::in_registers!(@ reg32 $($rest)*) };
-    (i32 $($rest:tt)*) => { $crate::arch::atomic::in_registers!(@ reg32 $($rest)*) };
-    (f32 $($rest:tt)*) => { $crate::arch::atomic::in_registers!(@ reg32 $($rest)*) };
-    (u64 $($rest:tt)*) => { $crate::arch::atomic::in_registers!(@ reg64 $($rest)*) };
-    (i64 $($rest:tt)*) => { $crate::arch::atomic::in_registers!(@ reg64 $($rest)*) };
-    (f64 $($rest:tt)*) => { $crate::arch::atomic::in_registers!(@ reg64 $($rest)*) };
+    (u32 $($rest:tt)*) => { $crate::atomic::instruction::in_registers!(@ reg32 $($rest)*) };
+    (i32 $($rest:tt)*) => { $crate::atomic::instruction::in_registers!(@ reg32 $($rest)*) };
+    (f32 $($rest:tt)*) => { $crate::atomic::instruction::in_registers!(@ reg32 $($rest)*) };
+    (u64 $($rest:tt)*) => { $crate::atomic::instruction::in_registers!(@ reg64 $($rest)*) };
+    (i64 $($rest:tt)*) => { $crate::atomic::instruction::in_registers!(@ reg64 $($rest)*) };
+    (f64 $($rest:tt)*) => { $crate::atomic::instruction::in_registers!(@ reg64 $($rest)*) };
     (@ $reg:ident $text:expr => $out:ident, $ptr:ident $(, $input:ident)*) => {
         core::arch::asm!($text, lateout($reg) $out, in(reg64) $ptr $(, in($reg) $input)*)
     };
@@ -134,7 +134,7 @@ macro_rules! fetch {
         let old: $ty;
         // SAFETY: the caller vouches for the pointer.
         unsafe {
-            $crate::arch::atomic::in_registers!($ty concat!("atom", $crate::arch::atomic::order!(atom $order $scope), $crate::arch::atomic::operation!($op $ty), " {}, [{}], {};") => old, $ptr, $val)
+            $crate::atomic::instruction::in_registers!($ty concat!("atom", $crate::atomic::instruction::order!(atom $order $scope), $crate::atomic::instruction::operation!($op $ty), " {}, [{}], {};") => old, $ptr, $val)
         };
         old
     }};
@@ -145,7 +145,7 @@ macro_rules! cas {
         let old: $ty;
         // SAFETY: the caller vouches for the pointer.
         unsafe {
-            $crate::arch::atomic::in_registers!($ty concat!("atom", $crate::arch::atomic::order!(atom $order $scope), $crate::arch::atomic::operation!(cas $ty), " {}, [{}], {}, {};") => old, $ptr, $current, $val)
+            $crate::atomic::instruction::in_registers!($ty concat!("atom", $crate::atomic::instruction::order!(atom $order $scope), $crate::atomic::instruction::operation!(cas $ty), " {}, [{}], {}, {};") => old, $ptr, $current, $val)
         };
         old
     }};
@@ -155,7 +155,7 @@ macro_rules! load {
     ($ty:ident $order:ident $scope:ident, $ptr:ident) => {{
         let value: $ty;
         // SAFETY: the caller vouches for the pointer.
-        unsafe { $crate::arch::atomic::in_registers!($ty concat!("ld", $crate::arch::atomic::order!(ld $order $scope), $crate::arch::atomic::unsigned!($ty), " {}, [{}];") => value, $ptr) };
+        unsafe { $crate::atomic::instruction::in_registers!($ty concat!("ld", $crate::atomic::instruction::order!(ld $order $scope), $crate::atomic::instruction::unsigned!($ty), " {}, [{}];") => value, $ptr) };
         value
     }};
 }
@@ -163,25 +163,33 @@ macro_rules! load {
 macro_rules! store {
     ($ty:ident $order:ident $scope:ident, $ptr:ident, $val:ident) => {
         // SAFETY: the caller vouches for the pointer.
-        unsafe { $crate::arch::atomic::in_registers!($ty concat!("st", $crate::arch::atomic::order!(st $order $scope), $crate::arch::atomic::unsigned!($ty), " [{}], {};"), $ptr, $val) }
+        unsafe { $crate::atomic::instruction::in_registers!($ty concat!("st", $crate::atomic::instruction::order!(st $order $scope), $crate::atomic::instruction::unsigned!($ty), " [{}], {};"), $ptr, $val) }
     };
 }
 
 macro_rules! fence {
     (sc $scope:ident) => {
-        $crate::arch::atomic::fence!(concat!("fence.sc", $crate::arch::atomic::scope!($scope), ";"))
+        $crate::atomic::instruction::fence!(concat!(
+            "fence.sc",
+            $crate::atomic::instruction::scope!($scope),
+            ";"
+        ))
     };
     (acqrel $scope:ident) => {
-        $crate::arch::atomic::fence!(concat!("fence.acq_rel", $crate::arch::atomic::scope!($scope), ";"))
+        $crate::atomic::instruction::fence!(concat!(
+            "fence.acq_rel",
+            $crate::atomic::instruction::scope!($scope),
+            ";"
+        ))
     };
     (membar block) => {
-        $crate::arch::atomic::fence!("membar.cta;")
+        $crate::atomic::instruction::fence!("membar.cta;")
     };
     (membar device) => {
-        $crate::arch::atomic::fence!("membar.gl;")
+        $crate::atomic::instruction::fence!("membar.gl;")
     };
     (membar system) => {
-        $crate::arch::atomic::fence!("membar.sys;")
+        $crate::atomic::instruction::fence!("membar.sys;")
     };
     ($text:expr) => {
         // SAFETY: a fence touches no memory of its own.
