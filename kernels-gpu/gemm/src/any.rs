@@ -355,10 +355,10 @@ impl<'a> Epilogue<'a> {
     /// `self.bias` is null or has an element for `column`.
     #[inline(always)]
     unsafe fn bias(self, column: u32) -> f32 {
-        // SAFETY: not null, so as many elements as columns, by the caller's word.
         if self.bias.is_null() {
             0.0
         } else {
+            // SAFETY: not null, so it has an element for the column, by the contract.
             unsafe { load(self.bias, self.params.bias_type, column as usize) }
         }
     }

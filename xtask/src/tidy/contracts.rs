@@ -9,7 +9,7 @@ use super::Source;
 use super::rules::{UNREASONED, is_in, words};
 
 const FOLDERS: &[&str] = &["crates/", "host/src/", "kernels-gpu/"];
-/// What `#[kernel]` expands to, whose contract is the kernel's.
+/// The expansion of `#[kernel]`, whose contract is the kernel's.
 const ARMS: &[&str] = &["crates/cuda_std_macros/src/"];
 
 /// Every unsafe function without a contract, a sentence each.

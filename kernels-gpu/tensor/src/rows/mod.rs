@@ -21,9 +21,9 @@ use primitives::{block, grid, warp};
 pub use table::RowOp;
 
 /// Most threads of a block.
-pub const MAX_THREADS: u32 = 1024;
+pub const MAX_THREADS: u32 = 512;
 
-/// Most threads of a block for elements of `size` bytes: functions of f64 need more registers than 1024
+/// Most threads of a block for elements of `size` bytes: functions of f64 need more registers than 512
 /// threads have.
 pub const fn max_threads(size: usize) -> u32 {
     if size == size_of::<f64>() { MAX_THREADS / 2 } else { MAX_THREADS }
