@@ -62,8 +62,8 @@ impl<'s> UnderWay<'s> {
         let under_way = UnderWay { stream, capture: Arc::new(Capture::new(stream)), ended: false };
         // On an error the drop ends the capture, even if it did not begin.
         stream.device().captures().add(&under_way.capture, || {
-            // SAFETY: a live stream.
             one_graph_at_a_time(|| {
+                // SAFETY: a live stream.
                 stream.call(|stream| unsafe { raw::stream_begin_capture(stream, RELAXED) })
             })?;
             let (mut status, mut id) = (0, 0);
@@ -76,8 +76,9 @@ impl<'s> UnderWay<'s> {
 
     fn end(&mut self) -> Result<RawGraph> {
         let mut graph = std::ptr::null_mut();
-        // SAFETY: a live stream and a place to write to. On an error the drop tries once more.
+        // On an error the drop tries once more.
         one_graph_at_a_time(|| {
+            // SAFETY: a live stream and a place to write to.
             self.stream.call(|stream| unsafe { raw::stream_end_capture(stream, &mut graph) })
         })?;
         self.ended = true;

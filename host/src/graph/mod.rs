@@ -111,8 +111,8 @@ impl Executable {
         at: &'static Location<'static>,
     ) -> Result<Self> {
         let mut handle = std::ptr::null_mut();
-        // SAFETY: a place to write to and a live graph.
         one_graph_at_a_time(|| {
+            // SAFETY: a place to write to and a live graph.
             device.call(|| unsafe { raw::graph_instantiate(&mut handle, graph.handle(), 0) })
         })?;
         let site = site(&captured, at);
