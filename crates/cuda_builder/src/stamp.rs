@@ -257,7 +257,7 @@ mod tests {
         build.stamp(later());
         assert_eq!(build.state(7), State::Fresh);
         assert_eq!(build.state(8), State::Stale, "other flags");
-        assert_eq!(files(&build.path("stamp")), [source.clone()]);
+        assert_eq!(files(&build.path("stamp")), std::slice::from_ref(&source));
         fs::remove_file(&source).unwrap();
         assert_eq!(build.state(7), State::Stale, "gone");
         fs::write(&source, "1").unwrap();

@@ -22,13 +22,13 @@ const BESIDE: f64 = 77.0;
 type Value<T> = <<T as Float>::Precision as Precision>::Value;
 
 /// A block of 64 threads reads the row, combines, and writes its softmax; returns that and the moments.
-fn softmax<T: Float + testkit::Element, const N: usize>(
+fn softmax<T, const N: usize>(
     data: &[T],
     start: usize,
     write_start: usize,
 ) -> (Vec<T>, [f64; 3])
 where
-    T: Element<Wide = Value<T>>,
+    T: Float + testkit::Element + Element<Wide = Value<T>>,
     Value<T>: Into<f64>,
 {
     let len = data.len();
@@ -69,9 +69,9 @@ where
     (y.data[write_start..write_start + len].to_vec(), [moments.data[0], moments.data[1], moments.data[2]])
 }
 
-fn check<T: Float + testkit::Element, const N: usize>(tolerance: f64)
+fn check<T, const N: usize>(tolerance: f64)
 where
-    T: Element<Wide = Value<T>>,
+    T: Float + testkit::Element + Element<Wide = Value<T>>,
     Value<T>: Into<f64>,
 {
     for len in LENGTHS {
