@@ -22,11 +22,7 @@ const BESIDE: f64 = 77.0;
 type Value<T> = <<T as Float>::Precision as Precision>::Value;
 
 /// A block of 64 threads reads the row, combines, and writes its softmax; returns that and the moments.
-fn softmax<T, const N: usize>(
-    data: &[T],
-    start: usize,
-    write_start: usize,
-) -> (Vec<T>, [f64; 3])
+fn softmax<T, const N: usize>(data: &[T], start: usize, write_start: usize) -> (Vec<T>, [f64; 3])
 where
     T: Float + testkit::Element + Element<Wide = Value<T>>,
     Value<T>: Into<f64>,
