@@ -1,8 +1,9 @@
 //! What a block does: the tile of [`crate::gemm_f32`], for any size of it.
 
 use crate::load::Loader;
-use cuda_std::{async_copy, fastmath, thread, vector};
+use cuda_std::{fastmath, thread, vector};
 use layout::{UNIT_BYTES, grouped_tile, interleaved_lane};
+use primitives::pipeline::CopyPipeline;
 use primitives::unroll;
 
 /// Bytes of an element.
@@ -134,7 +135,7 @@ impl<
     #[inline(always)]
     pub unsafe fn run(problem: DenseShape, epilogue: Epilogue, stages: u32) {
         const { assert!(ROW_GROUPS <= 2 && COLUMN_GROUPS <= 2, "the loops below count them out") };
-        const { assert!(DEPTH.is_multiple_of(STEPS) && STAGES >= 2) };
+        const { assert!(DEPTH.is_multiple_of(STEPS)) };
         let DenseShape { m, n, .. } = problem;
         let (tile_row, tile_column) =
             grouped_tile(thread::block_idx_x(), m.div_ceil(Self::ROWS), n.div_ceil(Self::COLUMNS), BAND);
@@ -172,46 +173,28 @@ impl<
         stages: u32,
         corner: Corner,
     ) -> Accumulators<ROW_GROUPS, COLUMN_GROUPS> {
-        let next = |stage: u32| {
-            let next = stage + Self::STAGE_BYTES;
-            if next == stages + STAGES * Self::STAGE_BYTES { stages } else { next }
-        };
         // SAFETY: all-zero bytes are f32 zeros. (An array expression would be filled by a loop, in local
         // memory.)
         let mut accumulators: Accumulators<ROW_GROUPS, COLUMN_GROUPS> = unsafe { core::mem::zeroed() };
-        let (mut stage, mut coming) = (stages, stages);
+        let mut pipeline = CopyPipeline::<STAGES>::new(Self::STAGE_BYTES);
         let mut done = 0;
-        // SAFETY: a stage is written between the barrier after its last use and the wait and barrier before
-        // its next.
+        // SAFETY: a stage is read after the wait for its copies, and written again after the next wait.
         unsafe {
-            let mut ahead = 1;
-            while ahead < STAGES {
-                loader.start(coming);
-                coming = next(coming);
+            let mut ahead = 0;
+            while ahead < CopyPipeline::<STAGES>::PROLOGUE {
+                loader.start(stages + pipeline.stage_to_load());
+                pipeline.commit();
                 ahead += 1;
             }
             while done < loader.problem.k {
-                Self::wait();
-                thread::sync_threads();
-                loader.start(coming);
-                coming = next(coming);
+                let stage = stages + pipeline.wait();
+                loader.start(stages + pipeline.stage_to_load());
+                pipeline.commit();
                 Self::multiply_tile(&mut accumulators, stage, corner);
-                stage = next(stage);
                 done += DEPTH;
             }
         }
         accumulators
-    }
-
-    /// Waits for this thread's copies of the oldest tile.
-    #[inline(always)]
-    fn wait() {
-        const { assert!(STAGES <= 4) };
-        match STAGES {
-            2 => async_copy::wait_group::<0>(),
-            3 => async_copy::wait_group::<1>(),
-            _ => async_copy::wait_group::<2>(),
-        }
     }
 
     /// Adds the product of a stage's tiles.

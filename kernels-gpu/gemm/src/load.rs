@@ -73,7 +73,7 @@ impl<S: Shape> Loader<S> {
         (thread::thread_idx_x() % Self::B_UNITS, thread::thread_idx_x() / Self::B_UNITS)
     }
 
-    /// Starts the copies of the next tiles, if there are any, and closes their group.
+    /// Starts the copies of the next tiles, if there are any.
     ///
     /// # Safety
     /// `stage` is the shared address of a stage that no thread uses.
@@ -99,7 +99,6 @@ impl<S: Shape> Loader<S> {
             self.a = self.a.wrapping_add(S::DEPTH as usize);
             self.b = self.b.wrapping_add(S::DEPTH as usize * self.problem.n as usize);
         }
-        async_copy::commit_group();
     }
 
     /// Copies this thread's part of a tile of `A` that lies inside of it.

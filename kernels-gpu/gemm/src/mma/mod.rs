@@ -31,9 +31,10 @@ mod stage;
 use crate::any::{Epilogue, StridedGemm, Sums, TileCoord};
 use crate::element::Layout;
 use crate::epilogue::{EpilogueParams, GroupInputs};
-use cuda_std::{async_copy, kernel, mma, shared, thread, vector, warp};
+use cuda_std::{kernel, mma, shared, thread, vector, warp};
 use fragments::Operand;
 use layout::grouped_tile;
+use primitives::pipeline::CopyPipeline;
 use primitives::unroll;
 use stage::Lines;
 
@@ -290,21 +291,23 @@ impl<const DOWN: u32, const ACROSS: u32, const ROWS: usize, const PAIRS: usize>
         let a = Operand::<E, A_ACROSS>::left(base, warp / ACROSS * Self::WARP_ROWS, Self::HEIGHT);
         let b = base + Self::A_BYTES;
         let b = Operand::<E, B_ACROSS>::right(b, warp % ACROSS * Self::WARP_COLUMNS, Self::WIDTH);
-        // SAFETY: floats of zero bits are 0; the caller's contract; a stage is read after the wait and the
-        // barrier that follow its copies, and written again after the barrier behind its last reads.
+        // SAFETY: floats of zero bits are 0; the caller's contract; a stage is read after the wait for
+        // its copies, and written again after the next wait.
         unsafe {
             let mut sums: [[Pair; PAIRS]; ROWS] = core::mem::zeroed();
+            let mut pipeline = CopyPipeline::<STAGES>::new(Self::STAGE_BYTES);
             let mut next = 0;
-            while next < STAGES - 1 {
-                Self::copy::<E, A_ACROSS, B_ACROSS>(feed, base + next * Self::STAGE_BYTES, next, pieces);
+            while next < CopyPipeline::<STAGES>::PROLOGUE {
+                Self::copy::<E, A_ACROSS, B_ACROSS>(feed, base + pipeline.stage_to_load(), next, pieces);
+                pipeline.commit();
                 next += 1;
             }
-            let (mut here, mut ahead) = (0, (STAGES - 1) * Self::STAGE_BYTES);
             let mut piece = 0;
             while piece < pieces {
-                async_copy::wait_group::<{ STAGES - 2 }>();
-                thread::sync_threads();
-                Self::copy::<E, A_ACROSS, B_ACROSS>(feed, base + ahead, piece + STAGES - 1, pieces);
+                let here = pipeline.wait();
+                let next = piece + CopyPipeline::<STAGES>::PROLOGUE;
+                Self::copy::<E, A_ACROSS, B_ACROSS>(feed, base + pipeline.stage_to_load(), next, pieces);
+                pipeline.commit();
                 unroll!(STEP in 0..2, {
                     let mut left = [[0; 4]; ROWS];
                     unroll!(I in 0..4, {
@@ -323,15 +326,13 @@ impl<const DOWN: u32, const ACROSS: u32, const ROWS: usize, const PAIRS: usize>
                         }
                     });
                 });
-                ahead = here;
-                here = if here == (STAGES - 1) * Self::STAGE_BYTES { 0 } else { here + Self::STAGE_BYTES };
                 piece += 1;
             }
             sums
         }
     }
 
-    /// Starts the copies of a piece, if there is one, and closes their group.
+    /// Starts the copies of a piece, if there is one.
     ///
     /// # Safety
     /// The block calls it together; nobody uses the stage.
@@ -350,7 +351,6 @@ impl<const DOWN: u32, const ACROSS: u32, const ROWS: usize, const PAIRS: usize>
                 feed.b.copy::<E, B_ACROSS>(stage, Self::WIDTH, piece * E::DEPTH, Self::THREADS);
             }
         }
-        async_copy::commit_group();
     }
 
     /// Writes this thread's sums to shared memory, rows of `PITCH` floats.
