@@ -6,7 +6,6 @@ use crate::build_kernels::{self, Options};
 use crate::doctor;
 use crate::error::Error;
 use crate::process;
-use crate::term::{Style, style};
 use crate::workspace::{self, Selection};
 
 pub const HELP: &str = "
@@ -28,8 +27,6 @@ Examples:
 
 /// The family whose kernels the example launches.
 const FAMILY: &str = "similarity";
-/// The architecture that is built where there is no GPU.
-const NO_GPU_ARCH: &str = "sm_90a";
 
 pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
     let args: Vec<_> = args.raw_args()?.collect();
@@ -55,24 +52,13 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
     process::run(&mut command)
 }
 
-/// Builds the PTX and returns how many milliseconds that took. Without a GPU it is not needed, so a missing
-/// compiler is then no reason to stop.
+/// Builds the PTX and returns how many milliseconds that took. Without an NVIDIA driver nothing would load it.
 fn build_kernel() -> Result<Option<u128>, Error> {
-    let started = Instant::now();
-    let mut selection = Selection { families: vec![FAMILY.to_owned()], ..Selection::default() };
     if !doctor::has_nvidia_driver() {
-        // Nothing will load it: one architecture shows that the build works, in half the time.
-        selection.add_archs(NO_GPU_ARCH)?;
+        return Ok(None);
     }
-    match build_kernels::build_modules(&Options { selection, ..Options::default() }) {
-        Ok(_) => Ok(Some(started.elapsed().as_millis())),
-        Err(error @ (Error::Toolchain(_) | Error::Install { .. })) if !doctor::has_nvidia_driver() => {
-            eprintln!(
-                "{} {error}\ngoing on with the software driver, which needs no PTX",
-                style(Style::Warn, "warning:")
-            );
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
+    let started = Instant::now();
+    let selection = Selection { families: vec![FAMILY.to_owned()], ..Selection::default() };
+    build_kernels::build_modules(&Options { selection, ..Options::default() })?;
+    Ok(Some(started.elapsed().as_millis()))
 }
