@@ -32,6 +32,7 @@ pub mod op;
 pub mod philox;
 pub mod pipeline;
 pub mod row;
+pub mod running;
 pub mod shared_plan;
 pub mod softmax;
 #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]

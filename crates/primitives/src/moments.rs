@@ -2,13 +2,10 @@
 //!
 //! Nothing cancels: the sum of squared deviations is kept, not the sum of squares.
 
-use crate::access::{Words, from_words};
 use crate::activation::Precision;
-use crate::element::Float;
-use crate::op::{Operation, tree};
-use crate::row::Reader;
+use crate::op::tree;
+use crate::running::{Merge, Running};
 use crate::warp::{Exchange, From};
-use core::marker::PhantomData;
 
 /// Count, mean and sum of squared deviations of some values.
 pub struct Moments<P: Precision> {
@@ -29,35 +26,34 @@ impl<P: Precision> Clone for Moments<P> {
 
 impl<P: Precision> Copy for Moments<P> {}
 
-impl<P: Precision> Moments<P> {
-    /// Those of no values.
+impl<P: Precision> Running for Moments<P> {
+    type Precision = P;
+
     #[inline(always)]
-    pub fn empty() -> Self {
+    fn empty() -> Self {
         let zero = P::value(0.0);
         Moments { count: zero, mean: zero, squares: zero }
     }
 
-    /// Those of these values and one more.
     #[inline(always)]
-    pub fn push(self, x: P::Value) -> Self {
+    fn push(self, x: P::Value) -> Self {
         let count = self.count + P::value(1.0);
         let delta = x - self.mean;
         let mean = self.mean + delta / count;
         Moments { count, mean, squares: self.squares + delta * (x - mean) }
     }
 
-    /// Those of these values and `N` more, a power of two up to 16. One division for all of them.
+    /// One division for all values.
     #[inline(always)]
-    pub fn push_all<const N: usize>(self, x: [P::Value; N]) -> Self {
+    fn push_all<const N: usize>(self, x: [P::Value; N]) -> Self {
         let count = P::value(N as f64);
         let mean = tree(x, |a, b| a + b) * P::value(1.0 / N as f64);
         let squares = tree(x.map(|x| (x - mean) * (x - mean)), |a, b| a + b);
         self.merge(Moments { count, mean, squares })
     }
 
-    /// Those of both.
     #[inline(always)]
-    pub fn merge(self, other: Self) -> Self {
+    fn merge(self, other: Self) -> Self {
         let count = self.count + other.count;
         if count == P::value(0.0) {
             return self;
@@ -66,7 +62,9 @@ impl<P: Precision> Moments<P> {
         let squares = self.squares + other.squares + delta * delta * self.count * share;
         Moments { count, mean: self.mean + delta * share, squares }
     }
+}
 
+impl<P: Precision> Moments<P> {
     /// The variance with `correction` degrees of freedom less: 0 for the population's, 1 for PyTorch's default.
     #[inline(always)]
     pub fn variance(self, correction: P::Value) -> P::Value {
@@ -87,44 +85,4 @@ impl<P: Precision<Value: Exchange>> Exchange for Moments<P> {
 }
 
 /// Merges [`Moments`], and reads rows into them.
-pub struct Welford<P>(PhantomData<P>);
-
-impl<P> Welford<P> {
-    /// The operation.
-    pub const NEW: Self = Welford(PhantomData);
-}
-
-impl<P> Clone for Welford<P> {
-    #[inline(always)]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P> Copy for Welford<P> {}
-
-impl<P: Precision> Operation<Moments<P>> for Welford<P> {
-    #[inline(always)]
-    fn identity(self) -> Moments<P> {
-        Moments::empty()
-    }
-
-    #[inline(always)]
-    fn combine(self, a: Moments<P>, b: Moments<P>) -> Moments<P> {
-        a.merge(b)
-    }
-}
-
-impl<T: Float> Reader<T> for Welford<T::Precision> {
-    type State = Moments<T::Precision>;
-
-    #[inline(always)]
-    fn element(self, state: Self::State, value: T, _: u32) -> Self::State {
-        state.push(T::widen([value])[0])
-    }
-
-    #[inline(always)]
-    fn vector<const N: usize>(self, state: Self::State, words: Words, _: u32) -> Self::State {
-        state.push_all(T::widen(from_words::<T, N>(words)))
-    }
-}
+pub type Welford<P> = Merge<Moments<P>>;
