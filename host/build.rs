@@ -1,6 +1,6 @@
-//! Embeds the PTX files that `cargo xtask build-kernels` has left in `target/ptx` (or `IRONWARP_PTX_DIR`). With none there
-//! the table is empty, and the program looks for PTX when it runs. So do development builds, which embed none but the folder's name: PTX
-//! is megabytes, and there are dozens of test programs.
+//! Embeds the PTX files that `cargo xtask build-kernels` has left in `target/ptx` (or `IRONWARP_PTX_DIR`).
+//! With none there the table is empty, and the program looks for PTX when it runs. So do development builds,
+//! which embed none but the folder's name: PTX is megabytes, and there are dozens of test programs.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,8 @@ fn ptx_folder() -> io::Result<Option<PathBuf>> {
         return Ok(None);
     }
     let folder = workspace.join("target").join("ptx");
-    // Made here because cargo would run this program at every build if it were told to watch a folder that is not there.
+    // Made here because cargo would run this program at every build if it were told to watch a folder that is
+    // not there.
     fs::create_dir_all(&folder)?;
     Ok(Some(folder))
 }

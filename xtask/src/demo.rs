@@ -52,7 +52,8 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
     process::run(&mut command)
 }
 
-/// Builds the PTX and returns how many milliseconds that took. Without an NVIDIA driver nothing would load it.
+/// Builds the PTX and returns how many milliseconds that took. Without an NVIDIA driver nothing would load
+/// it.
 fn build_kernel() -> Result<Option<u128>, Error> {
     if !doctor::has_nvidia_driver() {
         return Ok(None);

@@ -1,8 +1,8 @@
 //! Copies from global to shared memory that run beside the thread: `cp.async` and its groups.
 //!
-//! A thread starts copies, closes them into a group with [`commit_group`], and later waits until all but its `N`
-//! newest groups are done with [`wait_group`]. That makes the bytes visible to the thread itself; a barrier makes
-//! them visible to the block.
+//! A thread starts copies, closes them into a group with [`commit_group`], and later waits until all but its
+//! `N` newest groups are done with [`wait_group`]. That makes the bytes visible to the thread itself; a
+//! barrier makes them visible to the block.
 //!
 //! `dst` is a 32-bit shared address. `BYTES` is 4, 8 or 16; both addresses are aligned to it.
 //!
@@ -41,8 +41,8 @@ const fn assert_size(bytes: u32) {
 /// Starts a copy of `BYTES` bytes, cached at all levels.
 ///
 /// # Safety
-/// `src` is readable global memory, `dst` writable shared memory, for `BYTES` bytes, both aligned to it. Until a
-/// wait, nothing reads or writes the destination nor writes the source.
+/// `src` is readable global memory, `dst` writable shared memory, for `BYTES` bytes, both aligned to it.
+/// Until a wait, nothing reads or writes the destination nor writes the source.
 ///
 /// # PTX
 /// `cp.async.ca.shared.global [dst], [src], BYTES`
@@ -86,11 +86,12 @@ pub unsafe fn copy_cg<T>(dst: u32, src: *const T) {
     }
 }
 
-/// Starts a copy of the first `src_bytes` bytes and fills the destination's other `BYTES - src_bytes` with zeros.
+/// Starts a copy of the first `src_bytes` bytes and fills the destination's other `BYTES - src_bytes` with
+/// zeros.
 ///
 /// # Safety
-/// As [`copy_ca`], but only `src_bytes <= BYTES` bytes of the source need be readable; `src` is aligned to `BYTES`
-/// even when it is 0.
+/// As [`copy_ca`], but only `src_bytes <= BYTES` bytes of the source need be readable; `src` is aligned to
+/// `BYTES` even when it is 0.
 ///
 /// # PTX
 /// `cp.async.ca.shared.global [dst], [src], BYTES, src_bytes`

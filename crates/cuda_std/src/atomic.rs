@@ -1,7 +1,7 @@
 //! Floats that several threads may change at once, and the atomic instructions beneath.
 //!
-//! `core::sync::atomic` works in kernels too, for integers and at system scope. The types here are floats, and each has a
-//! *scope*: the threads among which it is atomic. A narrower scope is faster.
+//! `core::sync::atomic` works in kernels too, for integers and at system scope. The types here are floats,
+//! and each has a *scope*: the threads among which it is atomic. A narrower scope is faster.
 //!
 //! | scope | types |
 //! |---|---|
@@ -26,14 +26,15 @@ macro_rules! atomic_float {
         paste! {
             $(#[$doc])*
             ///
-            /// Same size and bits as the float, and aligned to its size. On the host it works outside of kernels too.
+            /// Same size and bits as the float, and aligned to its size. On the host it works outside of
+            /// kernels too.
             #[repr(transparent)]
             pub struct $name {
                 value: UnsafeCell<$float>,
             }
 
-            // SAFETY: the value is reached by atomic instructions only; where these cover less than the device, the
-            // methods are unsafe.
+            // SAFETY: the value is reached by atomic instructions only; where these cover less than the
+            // device, the methods are unsafe.
             unsafe impl Sync for $name {}
 
             #[allow(clippy::missing_safety_doc)] // The type's table says it once.

@@ -1,16 +1,16 @@
 //! Named barriers: sixteen a block, each for as many threads as the calls say.
 //!
-//! Barrier 0 is the one of [`thread::sync_threads`](crate::thread::sync_threads). `threads` counts those that take
-//! part in one round of the barrier, [`arrive`] and [`sync`] together; it is a multiple of 32, since whole warps take part,
-//! and the same in every call of the round. `id` and `threads` had better be constants: an id in a register makes the
-//! assembler reserve all sixteen.
+//! Barrier 0 is the one of [`thread::sync_threads`](crate::thread::sync_threads). `threads` counts those that
+//! take part in one round of the barrier, [`arrive`] and [`sync`] together; it is a multiple of 32, since
+//! whole warps take part, and the same in every call of the round. `id` and `threads` had better be
+//! constants: an id in a register makes the assembler reserve all sixteen.
 //!
-//! A producer that only signals calls [`arrive`] and runs on; consumers call [`sync`]. What a thread wrote before either is
-//! visible to whoever returns from [`sync`].
+//! A producer that only signals calls [`arrive`] and runs on; consumers call [`sync`]. What a thread wrote
+//! before either is visible to whoever returns from [`sync`].
 //!
 //! # Safety
-//! Every function here: all live lanes of the warp reach the same call together, `id < 16`, and the calls of a round agree on
-//! `threads`. A round that too few threads reach hangs the block.
+//! Every function here: all live lanes of the warp reach the same call together, `id < 16`, and the calls of
+//! a round agree on `threads`. A round that too few threads reach hangs the block.
 
 #[cfg(not(target_arch = "nvptx64"))]
 use simt::barrier::{self as executor, BarrierReduce};

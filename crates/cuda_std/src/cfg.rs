@@ -25,7 +25,8 @@ pub enum ComputeCapability {
     Compute120,
 }
 
-/// The first of the listed architectures that the compiler was given, under any of its spellings (`90`, `90a`, ..).
+/// The first of the listed architectures that the compiler was given, under any of its spellings (`90`,
+/// `90a`, ..).
 macro_rules! compiled_for {
     ($($capability:ident: $($sm:literal)+;)*) => {{
         $(if $(cfg!(ironwarp_sm = $sm))||+ {
@@ -37,8 +38,8 @@ macro_rules! compiled_for {
 impl ComputeCapability {
     /// What the device compiler builds for; a constant, so a branch on it costs nothing.
     ///
-    /// `cuda_builder` passes the architecture as `--cfg ironwarp_sm="80"`. Code built by other means counts as
-    /// [`Compute70`](Self::Compute70), the oldest that the device compiler supports. On the host it is
+    /// `cuda_builder` passes the architecture as `--cfg ironwarp_sm="80"`. Code built by other means counts
+    /// as [`Compute70`](Self::Compute70), the oldest that the device compiler supports. On the host it is
     /// [`Compute90`](Self::Compute90), which is what the executor models.
     ///
     /// The name is Rust-CUDA's, which takes the architecture from an environment variable.

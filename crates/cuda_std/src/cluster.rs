@@ -1,11 +1,11 @@
 //! Clusters: blocks that run at the same time, meet at a barrier, and reach each other's shared memory.
 //!
-//! A launch says how many blocks form a cluster along x, y, z; without, every block is a cluster of its own, and everything here works.
-//! A block's place is its *rank*, x fastest.
+//! A launch says how many blocks form a cluster along x, y, z; without, every block is a cluster of its own,
+//! and everything here works. A block's place is its *rank*, x fastest.
 //!
-//! An address in the cluster's shared window is a `u32` that [`map_shared`] makes of one of this block's: the same place in the
-//! shared memory of the block of that rank. A block's shared memory lives until the block exits, so the blocks of a
-//! cluster meet once more ([`sync`]) before any of them may leave.
+//! An address in the cluster's shared window is a `u32` that [`map_shared`] makes of one of this block's: the
+//! same place in the shared memory of the block of that rank. A block's shared memory lives until the block
+//! exits, so the blocks of a cluster meet once more ([`sync`]) before any of them may leave.
 
 #[cfg(target_arch = "nvptx64")]
 use core::arch::asm;
@@ -138,8 +138,8 @@ pub fn count() -> [u32; 3] {
     }
 }
 
-/// Says that this thread has come to the cluster's barrier, and releases what it did before. [`wait`] follows, and no
-/// second arrival before it.
+/// Says that this thread has come to the cluster's barrier, and releases what it did before. [`wait`]
+/// follows, and no second arrival before it.
 ///
 /// # Safety
 /// Every live thread of the cluster does the same in turn, and all lanes of a warp do it together.
@@ -204,8 +204,8 @@ pub unsafe fn sync() {
     }
 }
 
-/// The place `addr` of this block's shared memory, in the block of rank `rank`: an address in the cluster's window.
-/// `rank` is below [`blocks`].
+/// The place `addr` of this block's shared memory, in the block of rank `rank`: an address in the cluster's
+/// window. `rank` is below [`blocks`].
 ///
 /// # PTX
 /// `mapa.shared::cluster.u32 mapped, addr, rank`
@@ -232,8 +232,8 @@ macro_rules! load_shared {
         #[doc = $what]
         ///
         /// # Safety
-        /// `addr_cluster` is an address in the cluster's window, aligned to the size of the result; its block has not exited;
-        /// no thread writes there at the same time.
+        /// `addr_cluster` is an address in the cluster's window, aligned to the size of the result; its block
+        /// has not exited; no thread writes there at the same time.
         ///
         /// # PTX
         #[doc = concat!("`", $ptx, "`")]
@@ -263,8 +263,8 @@ macro_rules! store_shared {
         #[doc = $what]
         ///
         /// # Safety
-        /// `addr_cluster` is an address in the cluster's window, aligned to the size of the value; its block has not exited; no
-        /// other thread reads or writes there at the same time.
+        /// `addr_cluster` is an address in the cluster's window, aligned to the size of the value; its block
+        /// has not exited; no other thread reads or writes there at the same time.
         ///
         /// # PTX
         #[doc = concat!("`", $ptx, "`")]
@@ -305,8 +305,9 @@ macro_rules! store_async {
         #[doc = concat!("It is done some time later: then ", $bytes, " bytes count at `bar_cluster`, an [`mbarrier`](crate::mbarrier) of the same block, which has to expect them.")]
         ///
         /// # Safety
-        /// Both are addresses in the cluster's window, of one block, which has not exited; `addr_cluster` is aligned to the size of the
-        /// value; nobody else reads or writes there until the mbarrier's phase is over.
+        /// Both are addresses in the cluster's window, of one block, which has not exited; `addr_cluster` is
+        /// aligned to the size of the value; nobody else reads or writes there until the mbarrier's phase is
+        /// over.
         ///
         /// # PTX
         #[doc = concat!("`", $ptx, " [addr], value, [bar]`")]

@@ -1,13 +1,12 @@
 //! Conversions between number formats in one instruction.
 //!
-//! A packed register holds two 16-bit numbers as one `u32`, or two 8-bit numbers as one `u16`; element 0 is the low
-//! half. Functions that pack take `(low, high)`.
+//! A packed register holds two 16-bit numbers as one `u32`, or two 8-bit numbers as one `u16`; element 0 is
+//! the low half. Functions that pack take `(low, high)`.
 //!
-//! NaN becomes the target's canonical NaN (all bits but the sign set; of tf32 and the 8-bit formats, any NaN). Rounding
-//! is to nearest, ties to even, unless the name says otherwise: `_rz` toward zero, `_rna` to nearest with ties away from
-//! zero.
-//! Beyond the range the f16 and bf16 conversions give infinity (`_rz`: the largest number), those to 8 bits the
-//! largest number.
+//! NaN becomes the target's canonical NaN (all bits but the sign set; of tf32 and the 8-bit formats, any
+//! NaN). Rounding is to nearest, ties to even, unless the name says otherwise: `_rz` toward zero, `_rna` to
+//! nearest with ties away from zero. Beyond the range the f16 and bf16 conversions give infinity (`_rz`: the
+//! largest number), those to 8 bits the largest number.
 
 #[cfg(target_arch = "nvptx64")]
 use core::arch::asm;
@@ -54,9 +53,9 @@ fn relu(x: f32) -> f32 {
     if x.is_nan() || x > 0.0 { x } else { 0.0 }
 }
 
-/// Name and types, PTX, class of the result, operands, what makes the result of the register, documentation; and the
-/// executor's conversion by `num`. There NaN gives the canonical NaN or, where the PTX ISA leaves the choice (tf32, 8-bit
-/// formats), one of those that it may give.
+/// Name and types, PTX, class of the result, operands, what makes the result of the register, documentation;
+/// and the executor's conversion by `num`. There NaN gives the canonical NaN or, where the PTX ISA leaves the
+/// choice (tf32, 8-bit formats), one of those that it may give.
 macro_rules! convert {
     ($(
         $(#[$gate:meta])*

@@ -3,8 +3,8 @@
 //!
 //! Plain `a * b + c` stays two instructions and `f32::exp` is a library; these are what kernels use instead.
 //!
-//! The f32 `_approx` functions treat subnormal inputs as zero and give zero for subnormal results, with the sign kept
-//! (all but [`tanh_approx`]). Largest errors on the hardware, by the PTX ISA:
+//! The f32 `_approx` functions treat subnormal inputs as zero and give zero for subnormal results, with the
+//! sign kept (all but [`tanh_approx`]). Largest errors on the hardware, by the PTX ISA:
 //!
 //! | function | error |
 //! |---|---|
@@ -19,11 +19,10 @@
 //! | `ex2_approx_f16x2`, `ex2_approx_bf16x2` | 2^-9.9, 2^-7 relative |
 //! | `tanh_approx_f16x2`, `tanh_approx_bf16x2` | 2^-10.987, 2^-8 absolute; the latter from the nearest bf16 |
 //!
-//! The executor computes them in full precision and rounds once, so a test that passes only there needs the row above
-//! as its tolerance.
+//! The executor computes them in full precision and rounds once, so a test that passes only there needs the
+//! row above as its tolerance.
 //!
-//! A packed register is two f16 or two bf16 in a `u32`, element 0 in the low half; see
-//! [`num::pack_x2`].
+//! A packed register is two f16 or two bf16 in a `u32`, element 0 in the low half; see [`num::pack_x2`].
 
 #[cfg(target_arch = "nvptx64")]
 use core::arch::asm;

@@ -1,9 +1,10 @@
 //! Fences between the two ways to memory, and for the cluster.
 //!
-//! Threads read and write through the *generic proxy*; the copy engine ([`tma`](crate::tma)) and the tensor cores
-//! ([`wgmma`](crate::wgmma)) read and write shared memory through the *async proxy*. What one of them wrote, the other sees only
-//! after a fence between the proxies: each thread that wrote calls it, then comes the barrier, then the copy or the product.
-//! The other way round no fence is needed: completion through an mbarrier or a group's wait makes the bytes visible.
+//! Threads read and write through the *generic proxy*; the copy engine ([`tma`](crate::tma)) and the tensor
+//! cores ([`wgmma`](crate::wgmma)) read and write shared memory through the *async proxy*. What one of them
+//! wrote, the other sees only after a fence between the proxies: each thread that wrote calls it, then comes
+//! the barrier, then the copy or the product. The other way round no fence is needed: completion through an
+//! mbarrier or a group's wait makes the bytes visible.
 //!
 //! Fences for the block, the device and the system are in [`thread`](crate::thread).
 

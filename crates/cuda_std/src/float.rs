@@ -1,8 +1,8 @@
 //! Arithmetic on floats that `core` lacks: [`GpuFloat`] has the methods of `std`'s `f32` and `f64`.
 //!
-//! Rounding, `sqrt` and `mul_add` are hardware instructions with one rounding. The rest is `libm`, the same code on the
-//! device and on the host, so results agree bit for bit; its error is below 1 ulp for most functions. For speed at less
-//! precision see [`fastmath`](crate::fastmath).
+//! Rounding, `sqrt` and `mul_add` are hardware instructions with one rounding. The rest is `libm`, the same
+//! code on the device and on the host, so results agree bit for bit; its error is below 1 ulp for most
+//! functions. For speed at less precision see [`fastmath`](crate::fastmath).
 //!
 //! Where `std` is there, as on the host, `x.sin()` calls `std`'s own method and not the trait's. Write
 //! `GpuFloat::sin(x)` where the bits matter.

@@ -4,8 +4,8 @@ use crate::float::GpuFloat;
 
 /// Special functions that CUDA's math library has and `std` has not. Implemented by `f32` and `f64`.
 ///
-/// Computed in double precision where `libm` has no single-precision form, so on the device `f32` is not faster. The same
-/// code runs on the host.
+/// Computed in double precision where `libm` has no single-precision form, so on the device `f32` is not
+/// faster. The same code runs on the host.
 pub trait FloatExt: GpuFloat {
     /// Cosine of `self * pi`, exact at multiples of one half.
     #[must_use]
@@ -276,7 +276,8 @@ fn scaled_erfc(x: f64) -> f64 {
     if x < SCALED_ERFC_TAIL {
         return libm::exp(x * x) * libm::erfc(x);
     }
-    // x + (1/2)/(x + 1/(x + (3/2)/(x + ..))), from the inside out; so many terms are exact to the last bit from 5 on.
+    // x + (1/2)/(x + 1/(x + (3/2)/(x + ..))), from the inside out; so many terms are exact to the last bit
+    // from 5 on.
     const TERMS: u32 = 60;
     let mut tail = x;
     for k in (1..=TERMS).rev() {
@@ -302,8 +303,8 @@ fn inv_erfc(y: f64) -> f64 {
     let mut x = (t - numerator / denominator) * core::f64::consts::FRAC_1_SQRT_2;
     // Each step triples the number of right digits.
     for _ in 0..3 {
-        // The error relative to the slope, with both scaled by exp(x * x) so that neither underflows; one exponential of
-        // the sum, because exp(x * x) alone overflows for the smallest numbers.
+        // The error relative to the slope, with both scaled by exp(x * x) so that neither underflows; one
+        // exponential of the sum, because exp(x * x) alone overflows for the smallest numbers.
         let error = scaled_erfc(x) - libm::exp(x * x + libm::log(small));
         let step = error / core::f64::consts::FRAC_2_SQRT_PI;
         x += step / (1.0 + x * step);

@@ -26,7 +26,8 @@ fn thread_in_block() -> u32 {
     }
 }
 
-/// Publishes what the block wrote (the barrier before made it this thread's to publish) and adds; returns the old value.
+/// Publishes what the block wrote (the barrier before made it this thread's to publish) and adds; returns the
+/// old value.
 ///
 /// # Safety
 /// `word` is a word of global memory that only atomic accesses touch.
@@ -48,7 +49,8 @@ unsafe fn add_release(word: *mut u32, value: u32) -> u32 {
 #[inline(always)]
 unsafe fn load_acquire(word: *mut u32) -> u32 {
     let value: u32;
-    // SAFETY: the caller vouches for the word. Not `readonly`: what the block reads after must not move above it.
+    // SAFETY: the caller vouches for the word. Not `readonly`: what the block reads after must not move above
+    // it.
     unsafe {
         asm!("ld.acquire.gpu.global.u32 {0}, [{1}];", out(reg32) value, in(reg64) word,
             options(nostack, preserves_flags));
@@ -59,17 +61,19 @@ unsafe fn load_acquire(word: *mut u32) -> u32 {
 /// Words of the workspace that [`sync`] needs.
 pub const WORKSPACE_WORDS: usize = 1;
 
-/// Waits until every thread of the grid has called this; what any thread wrote before is visible to all after.
+/// Waits until every thread of the grid has called this; what any thread wrote before is visible to all
+/// after.
 ///
-/// One thread a block adds to the workspace's word: block 0 what is missing to turn the top bit, the others 1. The round is over
-/// when the top bit has turned, and the low bits are zero again. So the word need be cleared only once, when it is
-/// allocated, and serves any number of rounds and of launches that follow one another on a stream.
+/// One thread a block adds to the workspace's word: block 0 what is missing to turn the top bit, the others
+/// 1. The round is over when the top bit has turned, and the low bits are zero again. So the word need be
+/// cleared only once, when it is allocated, and serves any number of rounds and of launches that follow one
+/// another on a stream.
 ///
 /// # Safety
 /// * The launch is cooperative, so that all blocks run at the same time; else this never returns.
 /// * All threads of the grid call it equally often.
-/// * `workspace` is the same for all threads: [`WORKSPACE_WORDS`] words of global memory, zero before the first use, and
-///   used by no launch that runs at the same time.
+/// * `workspace` is the same for all threads: [`WORKSPACE_WORDS`] words of global memory, zero before the
+///   first use, and used by no launch that runs at the same time.
 ///
 /// # PTX
 /// `bar.sync`; `atom.add.release.gpu`, then `ld.acquire.gpu` until the bit turns; `bar.sync`
@@ -101,8 +105,9 @@ pub unsafe fn sync(workspace: *mut u32) {
     }
 }
 
-/// Waits until the launch before this one in the stream has ended and what it wrote is visible. In a launch that did not ask to
-/// overlap that one (the host's `LaunchConfig::overlapping_previous`), it returns at once; before sm_90, where nothing overlaps, it is nothing.
+/// Waits until the launch before this one in the stream has ended and what it wrote is visible. In a launch
+/// that did not ask to overlap that one (the host's `LaunchConfig::overlapping_previous`), it returns at
+/// once; before sm_90, where nothing overlaps, it is nothing.
 ///
 /// Before this call an overlapping kernel may only do what does not depend on earlier launches.
 ///
@@ -123,8 +128,9 @@ pub fn wait_dependencies() {
     }
 }
 
-/// Lets the next launch in the stream start, if it asked to overlap this one and all blocks of this grid have called this or
-/// exited. What it reads after [`wait_dependencies`] is complete all the same. Nothing before sm_90.
+/// Lets the next launch in the stream start, if it asked to overlap this one and all blocks of this grid have
+/// called this or exited. What it reads after [`wait_dependencies`] is complete all the same. Nothing before
+/// sm_90.
 ///
 /// # PTX
 /// `griddepcontrol.launch_dependents`
@@ -133,7 +139,8 @@ pub fn wait_dependencies() {
 pub fn launch_dependents() {
     arms! {
         ptx: {
-            // SAFETY: a hint to the scheduler. Not `nomem`: what the kernel wrote before must not move below it.
+            // SAFETY: a hint to the scheduler. Not `nomem`: what the kernel wrote before must not move below
+            // it.
             #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
             unsafe {
                 asm!("griddepcontrol.launch_dependents;", options(nostack, preserves_flags))

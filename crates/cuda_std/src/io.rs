@@ -1,8 +1,8 @@
 //! Printing from threads, and assertions that stop the launch.
 //!
-//! What a kernel prints goes into a buffer on the device (1 MB unless the host asks for more; when it is full the oldest
-//! text is lost) and reaches standard output when the host synchronises. One call prints in one piece as long as the
-//! text is shorter than [`PIECE`].
+//! What a kernel prints goes into a buffer on the device (1 MB unless the host asks for more; when it is full
+//! the oldest text is lost) and reaches standard output when the host synchronises. One call prints in one
+//! piece as long as the text is shorter than [`PIECE`].
 
 #[cfg(target_arch = "nvptx64")]
 use core::arch::nvptx;
@@ -10,8 +10,8 @@ use core::fmt;
 #[cfg(target_arch = "nvptx64")]
 use core::fmt::Write;
 
-/// Bytes of text that one `print!` puts out in one piece; longer texts are cut into several, between which other threads
-/// may print.
+/// Bytes of text that one `print!` puts out in one piece; longer texts are cut into several, between which
+/// other threads may print.
 pub const PIECE: usize = 512;
 
 /// Text on its way out, with room for the NUL that ends a piece.
@@ -28,8 +28,8 @@ impl Piece {
         self.bytes[self.len] = 0;
         // The format takes one string; its text may hold anything, per cent signs included.
         let arguments = [self.bytes.as_ptr()];
-        // SAFETY: both strings end with NUL, and the argument list holds the one pointer that the format names. The
-        // call copies the text before it returns.
+        // SAFETY: both strings end with NUL, and the argument list holds the one pointer that the format
+        // names. The call copies the text before it returns.
         unsafe { nvptx::vprintf(c"%s".as_ptr().cast(), arguments.as_ptr().cast()) };
         self.len = 0;
     }
@@ -57,7 +57,8 @@ pub fn print(text: fmt::Arguments<'_>) {
     arms! {
         ptx: {
             let mut piece = Piece { bytes: [0; PIECE], len: 0 };
-            // Only a value's own formatting code can fail; what came before the failure is still worth printing.
+            // Only a value's own formatting code can fail; what came before the failure is still worth
+            // printing.
             let _ = piece.write_fmt(text);
             piece.flush();
         }
@@ -96,8 +97,8 @@ pub fn assertion_failed(
     }
 }
 
-/// Prints from a thread, like `std::print!`. The text is built in a buffer on the thread's stack; nothing is allocated.
-/// PTX `call vprintf`.
+/// Prints from a thread, like `std::print!`. The text is built in a buffer on the thread's stack; nothing is
+/// allocated. PTX `call vprintf`.
 #[macro_export]
 macro_rules! print {
     ($($arg:tt)*) => {
@@ -116,8 +117,8 @@ macro_rules! println {
     };
 }
 
-/// Stops the launch unless two values are equal, after printing both. The host sees the launch fail with an assertion
-/// error. PTX `call __assertfail`.
+/// Stops the launch unless two values are equal, after printing both. The host sees the launch fail with an
+/// assertion error. PTX `call __assertfail`.
 #[macro_export]
 macro_rules! assert_eq {
     ($left:expr, $right:expr $(, $($message:tt)*)?) => {
@@ -125,8 +126,8 @@ macro_rules! assert_eq {
     };
 }
 
-/// Stops the launch unless two values differ, after printing both. The host sees the launch fail with an assertion
-/// error. PTX `call __assertfail`.
+/// Stops the launch unless two values differ, after printing both. The host sees the launch fail with an
+/// assertion error. PTX `call __assertfail`.
 #[macro_export]
 macro_rules! assert_ne {
     ($left:expr, $right:expr $(, $($message:tt)*)?) => {

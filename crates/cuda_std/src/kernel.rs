@@ -1,7 +1,8 @@
-//! What `#[kernel]` expands to: the kernel as a type, for typed launches, and its entry in the executor's registry.
+//! What `#[kernel]` expands to: the kernel as a type, for typed launches, and its entry in the executor's
+//! registry.
 //!
-//! `fn saxpy(n: u32, a: f32, x: &[f32], y: *mut f32)` gives, on the host, a type `saxpy` with
-//! `Params = (Value<u32>, Value<f32>, Slice<f32>, PtrMut<f32>)`.
+//! `fn saxpy(n: u32, a: f32, x: &[f32], y: *mut f32)` gives, on the host, a type `saxpy` with `Params =
+//! (Value<u32>, Value<f32>, Slice<f32>, PtrMut<f32>)`.
 
 mod exclusive;
 
@@ -34,7 +35,8 @@ pub const MAX_ARGUMENT_ALIGN: usize = 16;
 /// pub unsafe fn take(text: String) {}
 /// ```
 ///
-/// What compiles is this; a tensor map travels by value although it is behind a reference (see [`tma`](crate::tma)):
+/// What compiles is this; a tensor map travels by value although it is behind a reference (see
+/// [`tma`](crate::tma)):
 ///
 /// ```
 /// # use cuda_std::{kernel, tma::TensorMap};
@@ -72,11 +74,11 @@ mod host {
     ///
     /// # Safety
     ///
-    /// The entry point `NAME` of the family `FAMILY` takes the parameters that `Params` says, and no others: launches
-    /// pass as many bytes as the markers stand for.
+    /// The entry point `NAME` of the family `FAMILY` takes the parameters that `Params` says, and no others:
+    /// launches pass as many bytes as the markers stand for.
     pub unsafe trait Kernel {
-        /// A tuple of parameter markers, one for each argument of the function: [`Value`], [`Slice`], [`SliceMut`],
-        /// [`Ptr`], [`PtrMut`] or [`Map`].
+        /// A tuple of parameter markers, one for each argument of the function: [`Value`], [`Slice`],
+        /// [`SliceMut`], [`Ptr`], [`PtrMut`] or [`Map`].
         type Params;
         /// Name of the entry point.
         const NAME: &'static str;
@@ -94,7 +96,8 @@ mod host {
     pub struct Ptr<T>(PhantomData<T>);
     /// Marks an argument `*mut T` or `&mut T`: a pointer to device memory.
     pub struct PtrMut<T>(PhantomData<T>);
-    /// Marks an argument `&TensorMap`: the map itself, by value. The kernel gets a reference to its parameter.
+    /// Marks an argument `&TensorMap`: the map itself, by value. The kernel gets a reference to its
+    /// parameter.
     pub struct Map;
     /// Marks an argument passed by value.
     pub struct Value<T>(PhantomData<T>);
@@ -118,7 +121,8 @@ mod host {
 
     /// Host values for the fields of an `S`: nested pairs, one value for each marker of `S::Fields`.
     ///
-    /// The struct that `#[derive(KernelArgs)]` adds makes one by `pass`; a launch takes it for the marker `Value<S>`.
+    /// The struct that `#[derive(KernelArgs)]` adds makes one by `pass`; a launch takes it for the marker
+    /// `Value<S>`.
     #[must_use]
     pub struct StructArgs<S, V>(V, PhantomData<S>);
 
@@ -172,7 +176,8 @@ pub mod arguments {
     ///
     /// # Safety
     ///
-    /// As for [`read_slice`]. That the threads do not write the same element at once is the kernel's own promise.
+    /// As for [`read_slice`]. That the threads do not write the same element at once is the kernel's own
+    /// promise.
     pub unsafe fn read_slice_mut<'a, T>(parameters: *const *const c_void, index: usize) -> MutSlice<'a, T> {
         // SAFETY: the caller's promise.
         unsafe { MutSlice::from_raw_parts(read_value(parameters, index), read_value(parameters, index + 1)) }

@@ -1,11 +1,11 @@
 //! Device library for GPU kernels in Rust: one chapter of the PTX ISA a module.
 //!
-//! The public half follows the names and meanings of Rust-CUDA's `cuda_std`, so kernels written for it compile
-//! unchanged. Every instruction has two arms, chosen by the target:
+//! The public half follows the names and meanings of Rust-CUDA's `cuda_std`, so kernels written for it
+//! compile unchanged. Every instruction has two arms, chosen by the target:
 //!
 //! * PTX, when compiling for `nvptx64-nvidia-cuda`;
-//! * a call into the SIMT executor, when compiling for the host. There a function of this library may be called only
-//!   from inside a simulated thread; anywhere else it panics with a sentence that says so.
+//! * a call into the SIMT executor, when compiling for the host. There a function of this library may be
+//!   called only from inside a simulated thread; anywhere else it panics with a sentence that says so.
 //!
 //! A function holds both arms (`arms!`); a family of functions is a table with one row an instruction.
 //!
@@ -13,13 +13,17 @@
 //!
 //! They compile unchanged, on the device and on the host. What is different:
 //!
-//! * `feature(register_attr)` in a crate's first lines must go: current compilers refuse it. `no_std` may stay or go.
-//! * Positions are [`thread::UVec2`] and [`thread::UVec3`], with fields `x`, `y`, `z`, not types of a vector library.
-//! * `#[kernel]` makes a type of the function's name too, on the host. A package that re-exports a kernel beside a module
-//!   of the same name says `kernel-types = false` under `[package.metadata.ironwarp]`, and launches by name.
-//! * Outside of a kernel function, the name of an `#[address_space(shared)] static mut` dereferences to the variable:
-//!   `NAME[i] = v` works, `NAME = v` must be `*NAME = v`.
-//! * Shuffles upwards stop at their section, as the hardware does it; increments and decrements take their bound.
+//! * `feature(register_attr)` in a crate's first lines must go: current compilers refuse it. `no_std` may
+//!   stay or go.
+//! * Positions are [`thread::UVec2`] and [`thread::UVec3`], with fields `x`, `y`, `z`, not types of a vector
+//!   library.
+//! * `#[kernel]` makes a type of the function's name too, on the host. A package that re-exports a kernel
+//!   beside a module of the same name says `kernel-types = false` under `[package.metadata.ironwarp]`, and
+//!   launches by name.
+//! * Outside of a kernel function, the name of an `#[address_space(shared)] static mut` dereferences to the
+//!   variable: `NAME[i] = v` works, `NAME = v` must be `*NAME = v`.
+//! * Shuffles upwards stop at their section, as the hardware does it; increments and decrements take their
+//!   bound.
 //! * A kernel that formats floats needs 8 KB of stack a thread, more than the driver gives: raise
 //!   `CU_LIMIT_STACK_SIZE` before such a launch.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
@@ -70,7 +74,8 @@ pub mod matrix;
 pub mod mma;
 pub mod vector;
 
-// Chapters of sm_90 and later, and of sm_90a alone. They do not exist when the code is compiled for another architecture.
+// Chapters of sm_90 and later, and of sm_90a alone. They do not exist when the code is compiled for another
+// architecture.
 #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
 pub mod cluster;
 #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]

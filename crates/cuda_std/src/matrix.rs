@@ -1,17 +1,19 @@
-//! Warp-wide moves of 8x8 matrices of 16-bit elements between shared memory and `mma` fragments: `ldmatrix`, `stmatrix`.
+//! Warp-wide moves of 8x8 matrices of 16-bit elements between shared memory and `mma` fragments: `ldmatrix`,
+//! `stmatrix`.
 //!
-//! An 8x8 matrix is 8 rows of 16 bytes. The rows may lie anywhere in shared memory, 16-byte aligned: lane `8 m + r`
-//! gives the 32-bit shared address of row `r` of matrix `m` (`_x1` looks at lanes 0 to 7, `_x2` at 0 to 15, `_x4` at
-//! all; other lanes' addresses are ignored). Register `m` of lane `l` is then the elements `2 (l % 4)` and
-//! `2 (l % 4) + 1` of row `l / 4` of matrix `m`, the first in the low half. With `_trans` the matrix is transposed on
-//! the way: elements `(2 (l % 4), l / 4)` and `(2 (l % 4) + 1, l / 4)`, as `(row, column)` in memory.
+//! An 8x8 matrix is 8 rows of 16 bytes. The rows may lie anywhere in shared memory, 16-byte aligned: lane `8
+//! m + r` gives the 32-bit shared address of row `r` of matrix `m` (`_x1` looks at lanes 0 to 7, `_x2` at 0
+//! to 15, `_x4` at all; other lanes' addresses are ignored). Register `m` of lane `l` is then the elements `2
+//! (l % 4)` and `2 (l % 4) + 1` of row `l / 4` of matrix `m`, the first in the low half. With `_trans` the
+//! matrix is transposed on the way: elements `(2 (l % 4), l / 4)` and `(2 (l % 4) + 1, l / 4)`, as `(row,
+//! column)` in memory.
 //!
-//! That is the layout of A in `mma` when memory is row-major, and of B when memory is column-major (or row-major and
-//! `_trans`).
+//! That is the layout of A in `mma` when memory is row-major, and of B when memory is column-major (or
+//! row-major and `_trans`).
 //!
 //! # Safety
-//! Every function here: all 32 lanes of the warp are live and reach the same call together; each address that counts
-//! is 16-byte aligned and its 16 bytes lie in this block's shared memory, without a race.
+//! Every function here: all 32 lanes of the warp are live and reach the same call together; each address that
+//! counts is 16-byte aligned and its 16 bytes lie in this block's shared memory, without a race.
 
 #[cfg(target_arch = "nvptx64")]
 use core::arch::asm;

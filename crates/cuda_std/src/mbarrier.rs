@@ -1,11 +1,12 @@
 //! Barriers in shared memory that count arrivals and bytes: `mbarrier`.
 //!
-//! An object is 8 bytes of shared memory, 8-byte aligned, and goes through *phases*. A phase ends when as many arrivals as
-//! [`init`] said have come and as many bytes as were expected ([`expect_tx`]) have landed; then the next one begins by itself, with
-//! the same count. Phases are told apart by their parity: the first has parity 0, the next 1, then 0 again.
-//! [`wait_parity`]`(bar, p)` returns once the phase of parity `p` is over, so a ring of buffers waits for parities 0, 1, 0, ..;
-//! and a wait for parity 1 of a fresh object returns at once (its "previous" phase is over), which is how a producer finds all
-//! buffers free in the first round.
+//! An object is 8 bytes of shared memory, 8-byte aligned, and goes through *phases*. A phase ends when as
+//! many arrivals as [`init`] said have come and as many bytes as were expected ([`expect_tx`]) have landed;
+//! then the next one begins by itself, with the same count. Phases are told apart by their parity: the first
+//! has parity 0, the next 1, then 0 again. [`wait_parity`]`(bar, p)` returns once the phase of parity `p` is
+//! over, so a ring of buffers waits for parities 0, 1, 0, ..; and a wait for parity 1 of a fresh object
+//! returns at once (its "previous" phase is over), which is how a producer finds all buffers free in the
+//! first round.
 //!
 //! `bar` is a 32-bit shared address of this block (see [`shared`](crate::shared)); `bar_cluster` one that
 //! [`cluster::map_shared`](crate::cluster::map_shared) made.
@@ -23,12 +24,14 @@
 //! mbarrier::wait_parity(full, 0);
 //! ```
 //!
-//! An arrival releases what the thread did before it, to the block (to the cluster for [`arrive_remote`]); a wait acquires.
+//! An arrival releases what the thread did before it, to the block (to the cluster for [`arrive_remote`]); a
+//! wait acquires.
 //!
 //! # Safety
-//! Every function here that is `unsafe`: `bar` is the address of an object that [`init`] made, that no [`invalidate`] has
-//! unmade, and whose bytes nothing else touches in between; the barrier (or [`fence_init`] and a cluster barrier) that makes the
-//! initialisation visible lies in between. A phase gets no more arrivals than its count.
+//! Every function here that is `unsafe`: `bar` is the address of an object that [`init`] made, that no
+//! [`invalidate`] has unmade, and whose bytes nothing else touches in between; the barrier (or [`fence_init`]
+//! and a cluster barrier) that makes the initialisation visible lies in between. A phase gets no more
+//! arrivals than its count.
 
 #[cfg(target_arch = "nvptx64")]
 use core::arch::asm;
@@ -63,7 +66,8 @@ pub const MAX_COUNT: u32 = (1 << 20) - 1;
 /// Makes an object whose phases end after `count` arrivals, `1..=`[`MAX_COUNT`]. One thread does it.
 ///
 /// # Safety
-/// `bar` is 8-byte aligned, [`BYTES`] bytes of this block's shared memory there are used for nothing else, and no object is there.
+/// `bar` is 8-byte aligned, [`BYTES`] bytes of this block's shared memory there are used for nothing else,
+/// and no object is there.
 ///
 /// # PTX
 /// `mbarrier.init.shared::cta.b64 [bar], count`
@@ -144,8 +148,8 @@ pub unsafe fn arrive_count(bar: u32, n: u32) {
     }
 }
 
-/// Lets the current phase wait for `bytes` more bytes of asynchronous copies, at most 2^20 - 1 outstanding at a time.
-/// Orders nothing.
+/// Lets the current phase wait for `bytes` more bytes of asynchronous copies, at most 2^20 - 1 outstanding at
+/// a time. Orders nothing.
 ///
 /// # Safety
 /// As the module says; the bytes do come.
@@ -243,7 +247,8 @@ pub unsafe fn wait_parity(bar: u32, parity: u32) {
     }
 }
 
-/// Counts one arrival at an object of another block of the cluster (or of this one), and releases to the cluster.
+/// Counts one arrival at an object of another block of the cluster (or of this one), and releases to the
+/// cluster.
 ///
 /// # Safety
 /// As the module says, for the object of that block, which has not exited.
@@ -265,9 +270,10 @@ pub unsafe fn arrive_remote(bar_cluster: u32) {
     }
 }
 
-/// As [`arrive_remote`], but the waiting block must not read what this thread wrote: what is ordered are asynchronous operations of this
-/// thread that it has waited for, before copies by the waiting thread. So a stage of a ring is handed back to the block whose copies fill
-/// it. [`arrive_remote`] writes back all that the thread wrote, which takes longer than a product of tensor cores.
+/// As [`arrive_remote`], but the waiting block must not read what this thread wrote: what is ordered are
+/// asynchronous operations of this thread that it has waited for, before copies by the waiting thread. So a
+/// stage of a ring is handed back to the block whose copies fill it. [`arrive_remote`] writes back all that
+/// the thread wrote, which takes longer than a product of tensor cores.
 ///
 /// # Safety
 /// As [`arrive_remote`].
@@ -289,7 +295,8 @@ pub unsafe fn arrive_remote_async(bar_cluster: u32) {
     }
 }
 
-/// As [`wait_parity`], for an object at which other blocks of the cluster arrive: acquires what they released.
+/// As [`wait_parity`], for an object at which other blocks of the cluster arrive: acquires what they
+/// released.
 ///
 /// # Safety
 /// As the module says.
@@ -308,8 +315,8 @@ pub unsafe fn wait_parity_cluster(bar: u32, parity: u32) {
     }
 }
 
-/// Makes this thread's initialisations visible to the cluster and to the engine that copies. A barrier of the block or the
-/// cluster has to follow before anyone else uses the objects.
+/// Makes this thread's initialisations visible to the cluster and to the engine that copies. A barrier of the
+/// block or the cluster has to follow before anyone else uses the objects.
 ///
 /// # PTX
 /// `fence.mbarrier_init.release.cluster`

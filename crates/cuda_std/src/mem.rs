@@ -1,7 +1,8 @@
 //! How much shared memory a block has, and memory from the device's heap.
 //!
-//! `alloc` works in kernels: `Box`, `Vec` and `String` take memory from the heap that the driver sets aside on the device
-//! (8 MB unless the host asks for more). It is slow, and shared by all threads: meant for debugging.
+//! `alloc` works in kernels: `Box`, `Vec` and `String` take memory from the heap that the driver sets aside
+//! on the device (8 MB unless the host asks for more). It is slow, and shared by all threads: meant for
+//! debugging.
 
 #[cfg(target_arch = "nvptx64")]
 use core::arch::asm;

@@ -43,7 +43,8 @@ pub fn profiler_counter(counter: u32) {
     }
 }
 
-/// Clock cycles of this multiprocessor, from an arbitrary start. PTX `%clock64`. On the host, steps of the executor.
+/// Clock cycles of this multiprocessor, from an arbitrary start. PTX `%clock64`. On the host, steps of the
+/// executor.
 #[inline(always)]
 #[track_caller]
 pub fn clock() -> u64 {
@@ -58,8 +59,9 @@ pub fn clock() -> u64 {
     }
 }
 
-/// The same number, but the compiler does not know that: what is computed from it is computed behind this place, and not before a loop
-/// around it, where the results would hold registers for long. No instruction that costs.
+/// The same number, but the compiler does not know that: what is computed from it is computed behind this
+/// place, and not before a loop around it, where the results would hold registers for long. No instruction
+/// that costs.
 #[inline(always)]
 #[must_use]
 pub fn opaque(x: u32) -> u32 {

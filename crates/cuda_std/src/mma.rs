@@ -1,8 +1,8 @@
 //! Warp-wide matrix multiply-accumulate on the tensor cores: `D = A * B + C`, `mma.sync` with row-major A and
 //! column-major B.
 //!
-//! All 32 lanes of a warp call the same function together; each holds a part of every matrix in registers, its
-//! *fragment*. With `g = lane / 4` and `t = lane % 4`:
+//! All 32 lanes of a warp call the same function together; each holds a part of every matrix in registers,
+//! its *fragment*. With `g = lane / 4` and `t = lane % 4`:
 //!
 //! ```text
 //! A, 16-bit, m16n8k16: [ (g, 2t..2t+2), (g+8, 2t..2t+2), (g, 2t+8..2t+10), (g+8, 2t+8..2t+10) ]   (row, k)
@@ -17,17 +17,18 @@
 //! C and D, f16       : [ (g, 2t..2t+2), (g+8, 2t..2t+2) ]
 //! ```
 //!
-//! A range is two 16-bit elements of one `u32` register, the first in the low half. tf32 registers hold an `f32`
-//! whose low 13 bits the hardware does not read: round with [`convert::tf32_from_f32`](crate::convert::tf32_from_f32) first.
+//! A range is two 16-bit elements of one `u32` register, the first in the low half. tf32 registers hold an
+//! `f32` whose low 13 bits the hardware does not read: round with
+//! [`convert::tf32_from_f32`](crate::convert::tf32_from_f32) first.
 //!
 //! # Accuracy
-//! Products are exact. The order and the width of the sum are the hardware's own; the executor adds the products to
-//! `C` in f32 in the order of `k`, rounding to nearest each time (once more at the end where D is f16). Results agree
-//! bit for bit where every partial sum is exact, else to about `k` roundings.
+//! Products are exact. The order and the width of the sum are the hardware's own; the executor adds the
+//! products to `C` in f32 in the order of `k`, rounding to nearest each time (once more at the end where D is
+//! f16). Results agree bit for bit where every partial sum is exact, else to about `k` roundings.
 //!
 //! # Safety
-//! Every function here: all 32 lanes of the warp are live and reach the same call together. It is in the middle of no
-//! branch that parts the warp.
+//! Every function here: all 32 lanes of the warp are live and reach the same call together. It is in the
+//! middle of no branch that parts the warp.
 
 #[cfg(target_arch = "nvptx64")]
 use core::arch::asm;
@@ -37,8 +38,8 @@ mod executor;
 #[cfg(not(target_arch = "nvptx64"))]
 use executor::*;
 
-/// One product, by the registers of A, B and of C and D. Not `pure`: a call that LLVM moved into a branch would run with
-/// part of the warp.
+/// One product, by the registers of A, B and of C and D. Not `pure`: a call that LLVM moved into a branch
+/// would run with part of the warp.
 #[cfg(target_arch = "nvptx64")]
 macro_rules! product {
     ($op:literal, 4 2 4: $a:ident $b:ident $c:ident) => {{

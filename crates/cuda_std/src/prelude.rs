@@ -1,8 +1,8 @@
 //! What a kernel file usually needs: `use cuda_std::prelude::*;`.
 //!
-//! On the device that includes `print!` and `println!`. On the host it does not: `std` has macros of the same names, which
-//! a glob import may not stand against, and which do what a simulated thread needs. For the same reason `assert_eq!` and
-//! `assert_ne!` are `core`'s unless a file says `use cuda_std::assert_eq;`.
+//! On the device that includes `print!` and `println!`. On the host it does not: `std` has macros of the same
+//! names, which a glob import may not stand against, and which do what a simulated thread needs. For the same
+//! reason `assert_eq!` and `assert_ne!` are `core`'s unless a file says `use cuda_std::assert_eq;`.
 
 pub use crate::float::GpuFloat as _;
 pub use crate::{KernelArgs, bf16, f16, kernel, thread};

@@ -1,7 +1,7 @@
 //! Address spaces: which memory a pointer points into, and addresses inside one memory.
 //!
-//! An ordinary (generic) pointer reaches all memories. An address inside one space means something only to instructions
-//! for that space, such as `ld.shared`.
+//! An ordinary (generic) pointer reaches all memories. An address inside one space means something only to
+//! instructions for that space, such as `ld.shared`.
 
 #[cfg(target_arch = "nvptx64")]
 use core::arch::asm;
@@ -73,7 +73,8 @@ pub unsafe fn is_in_address_space<T>(ptr: *const T, address_space: AddressSpace)
             }
         }
         sim: {
-            // The executor has shared memory and everything else: `Constant` and `Local` are not told from `Global`.
+            // The executor has shared memory and everything else: `Constant` and `Local` are not told from
+            // `Global`.
             let shared = simt::shared::contains(ptr);
             match address_space {
                 AddressSpace::Shared => shared,
@@ -135,7 +136,8 @@ pub unsafe fn convert_specific_address_space_to_generic<T>(
         }
         sim: {
             match address_space {
-                // An address of the shared window fits in 32 bits; anything else is nonsense and faults there.
+                // An address of the shared window fits in 32 bits; anything else is nonsense and faults
+                // there.
                 AddressSpace::Shared => {
                     simt::shared::from_address(u32::try_from(ptr.addr()).unwrap_or(u32::MAX)).cast_const().cast()
                 }

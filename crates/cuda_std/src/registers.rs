@@ -1,8 +1,9 @@
 //! Registers moved between the warps of a block while it runs: `setmaxnreg`. sm_90a.
 //!
-//! Warps that only start copies give registers back, so that those that compute can have more: 128 threads at 40 leave room for 256
-//! threads at 232 on a multiprocessor with 64 K registers. The kernel is launched with exactly the number of threads that its
-//! `launch_bounds(THREADS, 1)` names: the instruction is ignored in kernels that do not promise theirs.
+//! Warps that only start copies give registers back, so that those that compute can have more: 128 threads at
+//! 40 leave room for 256 threads at 232 on a multiprocessor with 64 K registers. The kernel is launched with
+//! exactly the number of threads that its `launch_bounds(THREADS, 1)` names: the instruction is ignored in
+//! kernels that do not promise theirs.
 
 #[cfg(target_arch = "nvptx64")]
 use core::arch::asm;

@@ -1,11 +1,12 @@
-//! What a program on the device needs and `core` leaves open: what a panic does, and where `alloc` gets memory.
+//! What a program on the device needs and `core` leaves open: what a panic does, and where `alloc` gets
+//! memory.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::arch::nvptx;
 use core::panic::PanicInfo;
 
-/// Fails the launch and names the place. The message is not formatted: that would put the formatting code into every
-/// kernel that can panic.
+/// Fails the launch and names the place. The message is not formatted: that would put the formatting code
+/// into every kernel that can panic.
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
     let (file, line) = match info.location() {
@@ -29,7 +30,8 @@ const HEAP_ALIGN: usize = 16;
 unsafe impl GlobalAlloc for DeviceHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.align() > HEAP_ALIGN {
-            // Nothing in the heap is aligned that far, and no room would be left to remember the original pointer.
+            // Nothing in the heap is aligned that far, and no room would be left to remember the original
+            // pointer.
             return core::ptr::null_mut();
         }
         // SAFETY: any size may be asked for.

@@ -15,10 +15,12 @@ use core::arch::{asm, global_asm};
 #[cfg(target_arch = "nvptx64")]
 global_asm!(".extern .shared .align {align} .b8 __ironwarp_dynamic_shared[];", align = const DYNAMIC_ALIGN);
 
-/// Declares the shared variable `$name` of type `$ty`, with the PTX symbol `$symbol`: the module `$key` with its type `Key`.
+/// Declares the shared variable `$name` of type `$ty`, with the PTX symbol `$symbol`: the module `$key` with
+/// its type `Key`.
 ///
-/// `global_asm!` may not stand among the statements of a function, but it may in a module there. That module does not
-/// see the function's constants, on which `$ty` may depend; an implementation beside it does, and carries them in.
+/// `global_asm!` may not stand among the statements of a function, but it may in a module there. That module
+/// does not see the function's constants, on which `$ty` may depend; an implementation beside it does, and
+/// carries them in.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __shared_variable {
@@ -70,8 +72,8 @@ macro_rules! __shared_variable {
     };
 }
 
-/// Start of the dynamic shared memory, whose size the launch sets. Every call gives the same pointer, aligned to
-/// 1024 bytes on the device (see `DYNAMIC_ALIGN`).
+/// Start of the dynamic shared memory, whose size the launch sets. Every call gives the same pointer, aligned
+/// to 1024 bytes on the device (see `DYNAMIC_ALIGN`).
 #[inline(always)]
 #[track_caller]
 pub fn dynamic_shared_mem<T>() -> *mut T {
@@ -97,8 +99,8 @@ pub fn dynamic_shared_mem<T>() -> *mut T {
 /// The 32-bit shared address of what `ptr` points to: what the loads, stores and copies of
 /// [`vector`](crate::vector), [`async_copy`](crate::async_copy) and [`matrix`](crate::matrix) take.
 ///
-/// `ptr` points to shared memory of this block; for any other pointer the address means nothing (in the executor:
-/// a fault).
+/// `ptr` points to shared memory of this block; for any other pointer the address means nothing (in the
+/// executor: a fault).
 ///
 /// # PTX
 /// `cvta.to.shared.u64`
@@ -119,7 +121,8 @@ pub fn address_of<T>(ptr: *const T) -> u32 {
     }
 }
 
-/// Alignment of the dynamic shared memory in bytes: what the 128-byte swizzle of tensor-core operands asks for.
+/// Alignment of the dynamic shared memory in bytes: what the 128-byte swizzle of tensor-core operands asks
+/// for.
 pub const DYNAMIC_ALIGN: usize = 1024;
 
 /// A variable in shared memory, as `#[address_space(shared)]` and `shared_array!` declare it.
@@ -153,8 +156,8 @@ impl<V: Variable> Shared<V> {
     ///
     /// # Safety
     ///
-    /// Whoever dereferences it upholds what uses of a `static mut` have to: the variable has been written, and no other
-    /// thread writes it at the same time.
+    /// Whoever dereferences it upholds what uses of a `static mut` have to: the variable has been written,
+    /// and no other thread writes it at the same time.
     pub const unsafe fn new() -> Self {
         Self(PhantomData)
     }
@@ -173,8 +176,8 @@ impl<V: Variable> Deref for Shared<V> {
     #[inline(always)]
     #[track_caller]
     fn deref(&self) -> &V::Value {
-        // SAFETY: the address is that of a variable of this type. That it has been written, and that no other thread
-        // writes it now, is promised by who made the stand-in.
+        // SAFETY: the address is that of a variable of this type. That it has been written, and that no other
+        // thread writes it now, is promised by who made the stand-in.
         unsafe { &*Self::get() }
     }
 }

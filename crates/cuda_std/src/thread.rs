@@ -1,7 +1,7 @@
 //! Where a thread stands in its block and grid, barriers over the block, and memory fences.
 //!
-//! A launch runs a grid of blocks; a block is up to 1024 threads that share memory and can wait for each other; 32
-//! consecutive threads of a block (x fastest, then y, then z) are a [warp](crate::warp).
+//! A launch runs a grid of blocks; a block is up to 1024 threads that share memory and can wait for each
+//! other; 32 consecutive threads of a block (x fastest, then y, then z) are a [warp](crate::warp).
 
 #[cfg(target_arch = "nvptx64")]
 use core::arch::{asm, nvptx};
@@ -94,7 +94,8 @@ impl From<UVec3> for [u32; 3] {
     }
 }
 
-/// The twelve special registers that say where a thread stands: documentation, name, intrinsic, the executor's value.
+/// The twelve special registers that say where a thread stands: documentation, name, intrinsic, the
+/// executor's value.
 macro_rules! positions {
     ($($(#[$doc:meta])* $name:ident: $intrinsic:ident, $source:ident[$axis:literal];)*) => {$(
         $(#[$doc])*
@@ -165,8 +166,8 @@ pub fn grid_dim() -> UVec3 {
     UVec3::new(grid_dim_x(), grid_dim_y(), grid_dim_z())
 }
 
-/// A number that no other thread of the launch has, whatever the dimensions of block and grid: blocks in order (x
-/// fastest), in each its threads in order (x fastest).
+/// A number that no other thread of the launch has, whatever the dimensions of block and grid: blocks in
+/// order (x fastest), in each its threads in order (x fastest).
 #[inline(always)]
 #[track_caller]
 pub fn index() -> u32 {
@@ -198,8 +199,8 @@ pub fn index_3d() -> UVec3 {
     UVec3::new(x, y, block_idx_z() * block_dim_z() + thread_idx_z())
 }
 
-/// Whether this is the first thread of the first block: true in one thread of the launch. That thread need not be the
-/// first to run.
+/// Whether this is the first thread of the first block: true in one thread of the launch. That thread need
+/// not be the first to run.
 #[inline(always)]
 #[track_caller]
 pub fn first() -> bool {
@@ -212,11 +213,11 @@ pub const fn warp_size() -> u32 {
     crate::warp::WARP_SIZE
 }
 
-/// Waits until all threads of the block are here. What they wrote before to global or shared memory is visible to all of
-/// the block afterwards. PTX `bar.sync 0`.
+/// Waits until all threads of the block are here. What they wrote before to global or shared memory is
+/// visible to all of the block afterwards. PTX `bar.sync 0`.
 ///
-/// Every thread of the block, none of which may have returned, must reach the same call: in a branch that only some threads
-/// take, the block hangs or goes on out of step.
+/// Every thread of the block, none of which may have returned, must reach the same call: in a branch that
+/// only some threads take, the block hangs or goes on out of step.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads() {
@@ -238,8 +239,8 @@ pub fn sync_threads_count(predicate: u32) -> u32 {
     }
 }
 
-/// [`sync_threads`] that also tells, by a number other than zero, whether `predicate` is not zero in every thread.
-/// PTX `bar.red.and.pred`.
+/// [`sync_threads`] that also tells, by a number other than zero, whether `predicate` is not zero in every
+/// thread. PTX `bar.red.and.pred`.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads_and(predicate: u32) -> u32 {
@@ -250,8 +251,8 @@ pub fn sync_threads_and(predicate: u32) -> u32 {
     }
 }
 
-/// [`sync_threads`] that also tells, by a number other than zero, whether `predicate` is not zero in any thread.
-/// PTX `bar.red.or.pred`.
+/// [`sync_threads`] that also tells, by a number other than zero, whether `predicate` is not zero in any
+/// thread. PTX `bar.red.or.pred`.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads_or(predicate: u32) -> u32 {
@@ -262,8 +263,8 @@ pub fn sync_threads_or(predicate: u32) -> u32 {
     }
 }
 
-/// Orders this thread's accesses before the fence against those after it, as the other threads of the block see them.
-/// No thread waits. PTX `membar.cta`.
+/// Orders this thread's accesses before the fence against those after it, as the other threads of the block
+/// see them. No thread waits. PTX `membar.cta`.
 #[inline(always)]
 #[track_caller]
 pub fn block_fence() {
@@ -307,8 +308,8 @@ pub fn system_fence() {
     }
 }
 
-/// Suspends this thread for about `nanos` nanoseconds, at most twice as long and at most a millisecond: for a back-off
-/// while polling. Other threads go on. PTX `nanosleep.u32`.
+/// Suspends this thread for about `nanos` nanoseconds, at most twice as long and at most a millisecond: for a
+/// back-off while polling. Other threads go on. PTX `nanosleep.u32`.
 #[inline(always)]
 #[track_caller]
 pub fn nanosleep(nanos: u32) {

@@ -1,22 +1,28 @@
 //! Bulk copies by the tensor memory accelerator (TMA): `cp.async.bulk`.
 //!
-//! One thread starts a copy of a whole box of a tensor, or of a run of bytes, and the copy engine does the rest:
+//! One thread starts a copy of a whole box of a tensor, or of a run of bytes, and the copy engine does the
+//! rest:
 //!
-//! * **Loads**, global to shared memory, report to an [`mbarrier`](crate::mbarrier): a thread lets it expect the bytes, and whoever reads
-//!   them waits for the phase. The whole box counts, bytes outside of the tensor too (they are filled in).
-//! * **Stores and reductions**, shared to global memory, form groups of the thread that started them: [`commit_group`], then
-//!   [`wait_group_read`] before the shared memory is written again, or [`wait_group`] before the result is used. Threads that filled the
-//!   shared memory first call [`fence::proxy_async_shared`](crate::fence::proxy_async_shared), then comes a barrier.
+//! * **Loads**, global to shared memory, report to an [`mbarrier`](crate::mbarrier): a thread lets it expect
+//!   the bytes, and whoever reads them waits for the phase. The whole box counts, bytes outside of the tensor
+//!   too (they are filled in).
+//! * **Stores and reductions**, shared to global memory, form groups of the thread that started them:
+//!   [`commit_group`], then [`wait_group_read`] before the shared memory is written again, or [`wait_group`]
+//!   before the result is used. Threads that filled the shared memory first call
+//!   [`fence::proxy_async_shared`](crate::fence::proxy_async_shared), then comes a barrier.
 //!
-//! A [`TensorMap`] describes the tensor, the box and the swizzle; the host makes it. A kernel takes it as an argument `map: &TensorMap`,
-//! which travels by value. `coords` are the box's first element along each dimension, the contiguous one first, in elements; they may
-//! lie outside of the tensor, where loads read zeros (or the map's other fill) and stores write nothing. Hopper has three rules of which its manual does not tell:
-//! `coords[0]` is a multiple of 16 bytes' worth of elements; stores and reductions take no negative coordinates (either is an illegal
-//! instruction); and they write whole units of 16 bytes, so that where dimension 0 ends inside of one, what lies beside its end is overwritten. `dst` and `src` in shared memory are 32-bit
-//! addresses, aligned to 128 bytes (1024 for the 128-byte swizzle).
+//! A [`TensorMap`] describes the tensor, the box and the swizzle; the host makes it. A kernel takes it as an
+//! argument `map: &TensorMap`, which travels by value. `coords` are the box's first element along each
+//! dimension, the contiguous one first, in elements; they may lie outside of the tensor, where loads read
+//! zeros (or the map's other fill) and stores write nothing. Hopper has three rules of which its manual does
+//! not tell: `coords[0]` is a multiple of 16 bytes' worth of elements; stores and reductions take no negative
+//! coordinates (either is an illegal instruction); and they write whole units of 16 bytes, so that where
+//! dimension 0 ends inside of one, what lies beside its end is overwritten. `dst` and `src` in shared memory
+//! are 32-bit addresses, aligned to 128 bytes (1024 for the 128-byte swizzle).
 //!
-//! The `_multicast` loads write the same offset of every block of the cluster whose rank's bit is set in `mask`, and report to the
-//! mbarrier at the same offset there. The `_hint` loads tell L2 how long to keep the lines, by a policy of [`policy`].
+//! The `_multicast` loads write the same offset of every block of the cluster whose rank's bit is set in
+//! `mask`, and report to the mbarrier at the same offset there. The `_hint` loads tell L2 how long to keep
+//! the lines, by a policy of [`policy`].
 //!
 //! Reductions combine each element that a box or run has with the one in memory, atomically:
 //!
@@ -28,9 +34,10 @@
 //! | `and`, `or`, `xor` | u32, i32, u64 |
 //!
 //! # Safety
-//! Every function here that is `unsafe`: the map (or the global address) describes live global memory; the shared memory is
-//! inside of the block's (the cluster's) and nothing else touches what a copy writes, nor writes what it reads, until its
-//! completion has been waited for; `bar` is a live mbarrier that expects the bytes. Addresses and coordinates are aligned as above.
+//! Every function here that is `unsafe`: the map (or the global address) describes live global memory; the
+//! shared memory is inside of the block's (the cluster's) and nothing else touches what a copy writes, nor
+//! writes what it reads, until its completion has been waited for; `bar` is a live mbarrier that expects the
+//! bytes. Addresses and coordinates are aligned as above.
 
 #[cfg(target_arch = "nvptx64")]
 use core::arch::asm;
@@ -39,7 +46,8 @@ use half::{bf16, f16};
 #[cfg(not(target_arch = "nvptx64"))]
 use simt::{bulk, reduction::Reduction, tensor_map::DataType};
 
-/// Description of a tensor in global memory and of the boxes that are copied: 128 bytes whose meaning is the driver's.
+/// Description of a tensor in global memory and of the boxes that are copied: 128 bytes whose meaning is the
+/// driver's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct TensorMap {
@@ -63,8 +71,9 @@ impl TensorMap {
 
 // No `asm!` of this chapter is `nomem`: accesses to what is copied must not move across a copy or a wait.
 
-/// One load of a box: `$coords` is the PTX text of the coordinates, `$suffix` what the instruction's name ends with, and
-/// `$operands` the text of the extra parameters. The executor needs no cache policy, which changes no result.
+/// One load of a box: `$coords` is the PTX text of the coordinates, `$suffix` what the instruction's name
+/// ends with, and `$operands` the text of the extra parameters. The executor needs no cache policy, which
+/// changes no result.
 macro_rules! load {
     (
         $dims:literal, $coords:literal, [$($i:literal)+]: $name:ident, $doc:expr, $suffix:literal, $operands:literal,
@@ -88,7 +97,8 @@ macro_rules! load {
             coords: [i32; $dims],
             $($extra: $type),*
         ) {
-            // SAFETY: the caller keeps this function's contract, which is the instruction's; a map is its words.
+            // SAFETY: the caller keeps this function's contract, which is the instruction's; a map is its
+            // words.
             unsafe {
                 arms! {
                     ptx: {
@@ -168,7 +178,8 @@ macro_rules! store {
         #[inline(always)]
         #[track_caller]
         pub unsafe fn $name(map: *const TensorMap, src: u32, coords: [i32; $dims]) {
-            // SAFETY: the caller keeps this function's contract, which is the instruction's; a map is its words.
+            // SAFETY: the caller keeps this function's contract, which is the instruction's; a map is its
+            // words.
             unsafe {
                 arms! {
                     ptx: {
@@ -221,7 +232,8 @@ reduce! {
     Xor, "xor", "the atomic exclusive disjunction with": reduce_xor_1d reduce_xor_2d reduce_xor_3d reduce_xor_4d reduce_xor_5d;
 }
 
-/// Closes the stores and reductions that this thread started since the last call into a group, which may be empty.
+/// Closes the stores and reductions that this thread started since the last call into a group, which may be
+/// empty.
 ///
 /// # PTX
 /// `cp.async.bulk.commit_group`
@@ -239,7 +251,8 @@ pub fn commit_group() {
     }
 }
 
-/// Waits until at most the `PENDING` newest groups of this thread are unfinished. What the others wrote is then in global memory.
+/// Waits until at most the `PENDING` newest groups of this thread are unfinished. What the others wrote is
+/// then in global memory.
 ///
 /// # PTX
 /// `cp.async.bulk.wait_group PENDING`
@@ -257,7 +270,8 @@ pub fn wait_group<const PENDING: u32>() {
     }
 }
 
-/// Waits until all but at most the `PENDING` newest groups of this thread have read their shared memory, which can then be used again.
+/// Waits until all but at most the `PENDING` newest groups of this thread have read their shared memory,
+/// which can then be used again.
 ///
 /// # PTX
 /// `cp.async.bulk.wait_group.read PENDING`
@@ -296,8 +310,8 @@ pub unsafe fn prefetch(map: *const TensorMap) {
     }
 }
 
-/// Starts the load of `bytes` bytes from `src` to `dst`, which count at `bar`. `bytes` is a multiple of 16, and both addresses are
-/// 16-byte aligned.
+/// Starts the load of `bytes` bytes from `src` to `dst`, which count at `bar`. `bytes` is a multiple of 16,
+/// and both addresses are 16-byte aligned.
 ///
 /// # Safety
 /// As the module says.
@@ -321,8 +335,8 @@ pub unsafe fn bulk_load<T>(dst: u32, src: *const T, bytes: u32, bar: u32) {
     }
 }
 
-/// Starts the store of `bytes` bytes from `src` in shared memory to `dst`, in the current group. `bytes` is a multiple of 16, and both
-/// addresses are 16-byte aligned.
+/// Starts the store of `bytes` bytes from `src` in shared memory to `dst`, in the current group. `bytes` is a
+/// multiple of 16, and both addresses are 16-byte aligned.
 ///
 /// # Safety
 /// As the module says.
@@ -407,9 +421,10 @@ bulk_reduce! {
     bulk_reduce_xor_u64: u64, "xor.b64", Xor, U64;
 }
 
-/// Starts the copy of `bytes` bytes from `src` in this block's shared memory to `dst_cluster` in the shared memory of a block of the cluster,
-/// which count at `bar_cluster`, an mbarrier of that block. Both are addresses in the cluster's window ([`cluster::map_shared`](crate::cluster::map_shared));
-/// `bytes` is a multiple of 16, and the addresses of the data are 16-byte aligned.
+/// Starts the copy of `bytes` bytes from `src` in this block's shared memory to `dst_cluster` in the shared
+/// memory of a block of the cluster, which count at `bar_cluster`, an mbarrier of that block. Both are
+/// addresses in the cluster's window ([`cluster::map_shared`](crate::cluster::map_shared)); `bytes` is a
+/// multiple of 16, and the addresses of the data are 16-byte aligned.
 ///
 /// # Safety
 /// As the module says; the other block has not exited.
@@ -474,7 +489,8 @@ pub mod policy {
     }
 }
 
-/// Generic address of the parameter whose PTX symbol is `$symbol`: the entry point around it has a parameter of that name.
+/// Generic address of the parameter whose PTX symbol is `$symbol`: the entry point around it has a parameter
+/// of that name.
 #[doc(hidden)]
 #[cfg(target_arch = "nvptx64")]
 #[macro_export]

@@ -1,18 +1,18 @@
 //! Vector loads and stores: 4, 8 and 16 bytes in one instruction, with cache hints.
 //!
-//! Plain Rust splits a 16-byte copy into smaller ones and reaches shared memory through generic addresses; these
-//! functions are one `ld` or `st` each.
+//! Plain Rust splits a 16-byte copy into smaller ones and reaches shared memory through generic addresses;
+//! these functions are one `ld` or `st` each.
 //!
-//! * Global memory is named by raw pointers, which must be aligned to the whole access (8 bytes for `_v2`, 16 for
-//!   `_v4`). The pointee is any [`Word`]; two f16 or bf16 travel as one `u32`.
-//! * Shared memory is named by its 32-bit address, a plain `u32` of bytes into the block's shared window
-//!   (see [`shared`](crate::shared)). Byte offsets are added to it as integers.
+//! * Global memory is named by raw pointers, which must be aligned to the whole access (8 bytes for `_v2`, 16
+//!   for `_v4`). The pointee is any [`Word`]; two f16 or bf16 travel as one `u32`.
+//! * Shared memory is named by its 32-bit address, a plain `u32` of bytes into the block's shared window (see
+//!   [`shared`](crate::shared)). Byte offsets are added to it as integers.
 //!
 //! Element `i` of a returned array is the one at the `i`-th place in memory.
 //!
 //! # Safety
-//! All functions here read or write memory as `*ptr` would: the whole access must lie in live memory of the right
-//! address space, be aligned to its size, and not race with another thread.
+//! All functions here read or write memory as `*ptr` would: the whole access must lie in live memory of the
+//! right address space, be aligned to its size, and not race with another thread.
 
 #[cfg(target_arch = "nvptx64")]
 use core::arch::asm;
@@ -20,8 +20,8 @@ use core::arch::asm;
 #[cfg(not(target_arch = "nvptx64"))]
 use simt::memory;
 
-/// One load of 1, 2 or 4 words of type `T`. Not `pure`: it stays where the kernel puts it, which is what a software
-/// pipeline needs.
+/// One load of 1, 2 or 4 words of type `T`. Not `pure`: it stays where the kernel puts it, which is what a
+/// software pipeline needs.
 #[cfg(target_arch = "nvptx64")]
 macro_rules! load_words {
     // A register has no fewer than 16 bits.
@@ -79,7 +79,8 @@ macro_rules! store_words {
 #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
 pub(crate) use {load_words, store_words};
 
-/// Words with the alignment that an access to all of them wants, so that a misaligned or racing one is seen whole.
+/// Words with the alignment that an access to all of them wants, so that a misaligned or racing one is seen
+/// whole.
 #[cfg(not(target_arch = "nvptx64"))]
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
@@ -306,7 +307,8 @@ pub unsafe fn prefetch_l2<T>(ptr: *const T) {
     }
 }
 
-/// A load from shared memory and the store beside it: names, words or the narrow type's conversions, PTX, what moves.
+/// A load from shared memory and the store beside it: names, words or the narrow type's conversions, PTX,
+/// what moves.
 macro_rules! shared_access {
     ($(
         $load:ident, $store:ident, $ty:ty $(, $word:ident)?; $ld:literal, $st:literal, $size:literal, $n:tt;
@@ -314,7 +316,8 @@ macro_rules! shared_access {
         #[doc = concat!("Loads ", $size, " from shared memory.")]
         ///
         /// # Safety
-        /// `address` is aligned to the size of the access, which lies in this block's shared memory; see the module.
+        /// `address` is aligned to the size of the access, which lies in this block's shared memory; see the
+        /// module.
         ///
         /// # PTX
         #[doc = concat!("`", $ld, "`")]
@@ -333,7 +336,8 @@ macro_rules! shared_access {
         #[doc = concat!("Stores ", $size, " to shared memory.")]
         ///
         /// # Safety
-        /// `address` is aligned to the size of the access, which lies in this block's shared memory; see the module.
+        /// `address` is aligned to the size of the access, which lies in this block's shared memory; see the
+        /// module.
         ///
         /// # PTX
         #[doc = concat!("`", $st, "`")]

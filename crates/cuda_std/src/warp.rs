@@ -1,7 +1,7 @@
 //! Warps: 32 threads of a block that run together and exchange values without memory.
 //!
-//! Every collective takes a mask of the lanes that take part: bit `i` for lane `i`. All of those lanes must call the
-//! function with the same mask; the others stay away.
+//! Every collective takes a mask of the lanes that take part: bit `i` for lane `i`. All of those lanes must
+//! call the function with the same mask; the others stay away.
 
 use half::{bf16, f16};
 
@@ -16,8 +16,8 @@ pub const WARP_SIZE: u32 = 32;
 /// The mask of a whole warp.
 pub const FULL_MASK: u32 = u32::MAX;
 
-/// Waits until all lanes of `mask` are here. What they wrote before to memory is visible to the others of `mask`
-/// afterwards. PTX `bar.warp.sync`.
+/// Waits until all lanes of `mask` are here. What they wrote before to memory is visible to the others of
+/// `mask` afterwards. PTX `bar.warp.sync`.
 ///
 /// # Safety
 ///
@@ -43,7 +43,8 @@ pub fn lane_id() -> u32 {
     }
 }
 
-/// True for one lane of the warp, the same one each time: who starts a copy for all. PTX `elect.sync`. Needs sm_90.
+/// True for one lane of the warp, the same one each time: who starts a copy for all. PTX `elect.sync`. Needs
+/// sm_90.
 ///
 /// # Safety
 ///
@@ -76,8 +77,8 @@ pub unsafe fn elect() -> bool {
     }
 }
 
-/// Mask of the lanes that happen to run this instruction together. It says nothing about which lanes *will* reach a
-/// later collective. PTX `activemask.b32`.
+/// Mask of the lanes that happen to run this instruction together. It says nothing about which lanes *will*
+/// reach a later collective. PTX `activemask.b32`.
 #[inline(always)]
 #[track_caller]
 pub fn activemask() -> u32 {
@@ -135,8 +136,8 @@ impl WarpReduceValue for i32 {
 ///
 /// # Safety
 ///
-/// The calling lane must be in `mask`, no lane of `mask` may have returned, and all of them must pass the same mask
-/// and `op`.
+/// The calling lane must be in `mask`, no lane of `mask` may have returned, and all of them must pass the
+/// same mask and `op`.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn warp_reduce<T: WarpReduceValue>(mask: u32, value: T, op: WarpReductionOp) -> T {
@@ -192,7 +193,8 @@ match_values! {
 ///
 /// # Safety
 ///
-/// The calling lane must be in `mask`, no lane of `mask` may have returned, and all of them must pass the same mask.
+/// The calling lane must be in `mask`, no lane of `mask` may have returned, and all of them must pass the
+/// same mask.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn warp_match_any<T: WarpMatchValue>(mask: u32, value: T) -> u32 {
@@ -200,11 +202,13 @@ pub unsafe fn warp_match_any<T: WarpMatchValue>(mask: u32, value: T) -> u32 {
     unsafe { T::match_any(mask, value) }
 }
 
-/// `Some(mask)` when all lanes of `mask` hold the same bits, otherwise `None`. PTX `match.any.sync` and a comparison.
+/// `Some(mask)` when all lanes of `mask` hold the same bits, otherwise `None`. PTX `match.any.sync` and a
+/// comparison.
 ///
 /// # Safety
 ///
-/// The calling lane must be in `mask`, no lane of `mask` may have returned, and all of them must pass the same mask.
+/// The calling lane must be in `mask`, no lane of `mask` may have returned, and all of them must pass the
+/// same mask.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn warp_match_all<T: WarpMatchValue>(mask: u32, value: T) -> Option<u32> {
@@ -216,7 +220,8 @@ pub unsafe fn warp_match_all<T: WarpMatchValue>(mask: u32, value: T) -> Option<u
 ///
 /// # Safety
 ///
-/// The calling lane must be in `mask`, no lane of `mask` may have returned, and all of them must pass the same mask.
+/// The calling lane must be in `mask`, no lane of `mask` may have returned, and all of them must pass the
+/// same mask.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn warp_vote_all(mask: u32, predicate: bool) -> bool {
@@ -267,8 +272,8 @@ pub enum WarpShuffleMode {
     Xor,
 }
 
-/// The lane that `lane` reads from in a shuffle over sections of `width` lanes, and whether that lane lies where the
-/// mode may reach. When it does not, a lane reads from itself.
+/// The lane that `lane` reads from in a shuffle over sections of `width` lanes, and whether that lane lies
+/// where the mode may reach. When it does not, a lane reads from itself.
 #[inline(always)]
 pub(crate) const fn source_lane(mode: WarpShuffleMode, lane: u32, b: u32, width: u32) -> (u32, bool) {
     let b = b % WARP_SIZE;
@@ -284,7 +289,8 @@ pub(crate) const fn source_lane(mode: WarpShuffleMode, lane: u32, b: u32, width:
     if in_range { (source, true) } else { (lane, false) }
 }
 
-/// A type that a warp can shuffle. Types below 32 bits travel in 32; larger ones take one instruction for every 32 bits.
+/// A type that a warp can shuffle. Types below 32 bits travel in 32; larger ones take one instruction for
+/// every 32 bits.
 pub trait WarpShuffleValue: Sized {
     /// See [`warp_shuffle_down`] and its siblings. `mode` should be a constant.
     ///
@@ -357,8 +363,8 @@ shuffle_halves! {
     u128 as two u64;
 }
 
-/// The value of the lane `delta` above this one, in the same section of `width` lanes; the flag says whether there is
-/// such a lane, and without one a lane gets its own value. PTX `shfl.sync.down.b32`.
+/// The value of the lane `delta` above this one, in the same section of `width` lanes; the flag says whether
+/// there is such a lane, and without one a lane gets its own value. PTX `shfl.sync.down.b32`.
 ///
 /// `width` is a power of two up to 32: the warp falls into sections of that many lanes.
 ///
@@ -368,8 +374,8 @@ shuffle_halves! {
 ///
 /// # Safety
 ///
-/// The calling lane must be in `mask`, no lane of `mask` may have returned, and all of them must make the same call with
-/// the same mask. A value read from a lane outside of `mask` is unspecified.
+/// The calling lane must be in `mask`, no lane of `mask` may have returned, and all of them must make the
+/// same call with the same mask. A value read from a lane outside of `mask` is unspecified.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn warp_shuffle_down<T: WarpShuffleValue>(
@@ -398,7 +404,8 @@ pub unsafe fn warp_shuffle_up<T: WarpShuffleValue>(mask: u32, value: T, delta: u
     unsafe { T::shuffle(WarpShuffleMode::Up, mask, value, delta, width) }
 }
 
-/// As [`warp_shuffle_down`], from lane `idx` of this section, `idx` taken modulo `width`. PTX `shfl.sync.idx.b32`.
+/// As [`warp_shuffle_down`], from lane `idx` of this section, `idx` taken modulo `width`. PTX
+/// `shfl.sync.idx.b32`.
 ///
 /// # Panics
 ///

@@ -1,8 +1,10 @@
-//! Matrix multiply-accumulate by a warpgroup on Hopper's tensor cores, with operands in shared memory: `wgmma`. sm_90a.
+//! Matrix multiply-accumulate by a warpgroup on Hopper's tensor cores, with operands in shared memory:
+//! `wgmma`. sm_90a.
 //!
-//! Four warps, the first of them a multiple of four, together compute `D = A B + D` (or `D = A B`), where A is 64 x K, B is K x N, and D is
-//! 64 x N in f32. N is a multiple of 8 up to 256, given by the accumulator's type: `[f32; N / 2]`. K is 32 bytes of the operands' type: 16
-//! of f16 and bf16, 8 of tf32, 32 of e4m3 and e5m2.
+//! Four warps, the first of them a multiple of four, together compute `D = A B + D` (or `D = A B`), where A
+//! is 64 x K, B is K x N, and D is 64 x N in f32. N is a multiple of 8 up to 256, given by the accumulator's
+//! type: `[f32; N / 2]`. K is 32 bytes of the operands' type: 16 of f16 and bf16, 8 of tf32, 32 of e4m3 and
+//! e5m2.
 //!
 //! # The accumulator
 //! Thread `t` of the warpgroup, with `g = t % 32 / 4` and `q = t % 4`, holds, for `j` in `0..N / 8`:
@@ -12,12 +14,14 @@
 //! acc[4 j + 2], acc[4 j + 3]   row 16 (t / 32) + g + 8,  the same columns
 //! ```
 //!
-//! A in registers ([`mma_ra`]) is laid out as A of [`mma`](crate::mma) with the same 16 rows a warp: four registers.
+//! A in registers ([`mma_ra`]) is laid out as A of [`mma`](crate::mma) with the same 16 rows a warp: four
+//! registers.
 //!
 //! # Operands in shared memory
-//! They are named by 64-bit descriptors, which `layout::wgmma::descriptor` makes of an address, two strides and a swizzle, the same one that the
-//! tensor map of the load names. 16-bit operands may be stored either way round: with `TRANS_A` (`TRANS_B`) 0, the elements of a row of A
-//! (a column of B) are contiguous, as for all other types; with 1, those of a column of A (a row of B).
+//! They are named by 64-bit descriptors, which `layout::wgmma::descriptor` makes of an address, two strides
+//! and a swizzle, the same one that the tensor map of the load names. 16-bit operands may be stored either
+//! way round: with `TRANS_A` (`TRANS_B`) 0, the elements of a row of A (a column of B) are contiguous, as for
+//! all other types; with 1, those of a column of A (a row of B).
 //!
 //! # Asynchrony
 //! Products run beside the thread, in order. The way of a kernel:
@@ -31,17 +35,20 @@
 //! wgmma::fence_registers(&mut acc);  // now acc can be read
 //! ```
 //!
-//! Shared memory that threads wrote is fenced by [`fence::proxy_async_shared`](crate::fence::proxy_async_shared) before; what the
-//! copy engine wrote needs nothing more than the wait at its mbarrier.
+//! Shared memory that threads wrote is fenced by
+//! [`fence::proxy_async_shared`](crate::fence::proxy_async_shared) before; what the copy engine wrote needs
+//! nothing more than the wait at its mbarrier.
 //!
 //! # Accuracy
-//! Products are exact. The order and the width of the sum are the hardware's own, and sums may lose low bits (for fp8 more than for
-//! the others); the executor adds in f32 in the order of `k`. Results agree bit for bit where every partial sum is exact.
+//! Products are exact. The order and the width of the sum are the hardware's own, and sums may lose low bits
+//! (for fp8 more than for the others); the executor adds in f32 in the order of `k`. Results agree bit for
+//! bit where every partial sum is exact.
 //!
 //! # Safety
-//! Every function here that is `unsafe`: all 128 threads of the warpgroup reach the same call together, with the same descriptors.
-//! Between the first product of a group and the end of the wait for it, nothing touches the accumulator or A's registers, and nothing writes the
-//! operands in shared memory. [`fence`] lies between any other use of the registers and the first product.
+//! Every function here that is `unsafe`: all 128 threads of the warpgroup reach the same call together, with
+//! the same descriptors. Between the first product of a group and the end of the wait for it, nothing touches
+//! the accumulator or A's registers, and nothing writes the operands in shared memory. [`fence`] lies between
+//! any other use of the registers and the first product.
 
 #[cfg(not(target_arch = "nvptx64"))]
 use simt::wgmma::{Format, Left, Major, Shared};
@@ -157,7 +164,8 @@ const fn assert_order(element: ElementType, transposed: u32) {
     assert!(transposed == 0 || element.bytes() == 2, "only 16-bit operands can be stored transposed");
 }
 
-/// Starts `acc = A B + acc`, or `acc = A B` when `scale_d` is false, with both operands in shared memory, named by their descriptors.
+/// Starts `acc = A B + acc`, or `acc = A B` when `scale_d` is false, with both operands in shared memory,
+/// named by their descriptors.
 ///
 /// # Safety
 /// As the module says; the descriptors name operands of the block's shared memory.
@@ -217,8 +225,9 @@ pub unsafe fn mma_ra<A: Operand, B: Operand, Acc: Accumulator, const TRANS_B: u3
     }
 }
 
-/// Orders the registers and shared memory that this thread wrote before the products that follow. Needed before the first
-/// product, and whenever registers of a product were touched since; not between products on the same accumulator.
+/// Orders the registers and shared memory that this thread wrote before the products that follow. Needed
+/// before the first product, and whenever registers of a product were touched since; not between products on
+/// the same accumulator.
 ///
 /// # Safety
 /// All 128 threads of the warpgroup reach it together.
@@ -270,8 +279,8 @@ pub unsafe fn wait_group<const PENDING: u32>() {
     }
 }
 
-/// Keeps the compiler from moving reads and writes of the accumulator across this place, which it does not know to be in
-/// use by a product that runs. No instruction.
+/// Keeps the compiler from moving reads and writes of the accumulator across this place, which it does not
+/// know to be in use by a product that runs. No instruction.
 #[inline(always)]
 pub fn fence_registers<Acc: Accumulator>(acc: &mut Acc) {
     arms! {

@@ -1,10 +1,12 @@
-//! `#[derive(KernelArgs)]`: a struct that a kernel takes by value, and its host form, whose pointer fields take buffers.
+//! `#[derive(KernelArgs)]`: a struct that a kernel takes by value, and its host form, whose pointer fields
+//! take buffers.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 use syn::{Attribute, Data, DeriveInput, Error, Field, Fields, Ident, PointerMutability, Result, Type};
 
-/// Field types that the host form repeats as they are. Any other type may be a struct that derives `KernelArgs` itself.
+/// Field types that the host form repeats as they are. Any other type may be a struct that derives
+/// `KernelArgs` itself.
 const NUMBERS: [&str; 15] = [
     "bool", "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize", "f32",
     "f64",
@@ -16,7 +18,8 @@ struct Member<'a> {
     name: &'a Ident,
     /// The marker in `ArgStruct::Fields`.
     marker: TokenStream,
-    /// The type parameter of the host form that stands for what the field takes; `None` if it takes its own type.
+    /// The type parameter of the host form that stands for what the field takes; `None` if it takes its own
+    /// type.
     parameter: Option<Ident>,
 }
 
@@ -65,7 +68,8 @@ pub fn expand(item: TokenStream) -> Result<TokenStream> {
             }
         }
 
-        // SAFETY: `read` takes one value for each marker, of the type that the marker's parameter has on the device.
+        // SAFETY: `read` takes one value for each marker, of the type that the marker's parameter has on the
+        // device.
         #[cfg(not(target_arch = "nvptx64"))]
         unsafe impl ::cuda_std::kernel::ArgStruct for #ident {
             type Fields = #markers;

@@ -1,8 +1,8 @@
 //! `#[address_space(..)]` and `shared_array!`.
 //!
-//! rustc cannot place a `static` in shared memory. So the name becomes a value that dereferences to the memory, of
-//! a type of its own; `cuda_std::__shared_variable!` gives that type its address, by PTX on the device and by the
-//! executor on the host.
+//! rustc cannot place a `static` in shared memory. So the name becomes a value that dereferences to the
+//! memory, of a type of its own; `cuda_std::__shared_variable!` gives that type its address, by PTX on the
+//! device and by the executor on the host.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -94,9 +94,11 @@ fn unique_symbol(name: &str) -> String {
     format!("__shared_{package}_{}_{number}", name.trim_start_matches("r#"))
 }
 
-/// Rewrites the body of a kernel so that every shared `static mut` declared in it is used as the place it stands for.
+/// Rewrites the body of a kernel so that every shared `static mut` declared in it is used as the place it
+/// stands for.
 ///
-/// `TOTAL = 0` and `&raw mut TILE` cannot go through a value that dereferences; `(*__Shared_TOTAL::get()) = 0` can.
+/// `TOTAL = 0` and `&raw mut TILE` cannot go through a value that dereferences; `(*__Shared_TOTAL::get()) =
+/// 0` can.
 pub fn use_places(body: &Block) -> TokenStream {
     let mut found = SharedStatics::default();
     found.visit_block(body);

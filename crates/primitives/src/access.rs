@@ -8,7 +8,8 @@ pub const VECTOR_BYTES: usize = layout::UNIT_BYTES as usize;
 
 /// Elements that a thread moves at a time when it moves types of these sizes side by side.
 ///
-/// They are 16 bytes of the larger type, but at least 4 of the smaller, so that a warp's access fills whole sectors.
+/// They are 16 bytes of the larger type, but at least 4 of the smaller, so that a warp's access fills whole
+/// sectors.
 pub const fn width(size: usize, other: usize) -> usize {
     /// Least bytes of an access.
     const LEAST: usize = 4;

@@ -3,9 +3,10 @@
 //! ```text
 //!   each warp reduces (or scans) by shuffles -> slots[warp] -> barrier -> each warp combines the slots it needs
 //! ```
-//! All threads of the block call each function together. Blocks have one dimension and whole warps, at most 32. The caller
-//! brings the shared memory, one slot a warp ([`slots`]). The functions synchronise before they read the slots and not
-//! after: call [`thread::sync_threads`] before the slots are used again. Results repeat bit for bit.
+//! All threads of the block call each function together. Blocks have one dimension and whole warps, at most
+//! 32. The caller brings the shared memory, one slot a warp ([`slots`]). The functions synchronise before
+//! they read the slots and not after: call [`thread::sync_threads`] before the slots are used again. Results
+//! repeat bit for bit.
 
 use crate::op::Operation;
 use crate::warp::{self, Exchange, From, LANES};
@@ -23,11 +24,13 @@ fn warp_and_lane() -> (u32, u32) {
     (thread / LANES, thread % LANES)
 }
 
-/// Combines the values of every `threads` neighbours; each of them gets the result. The operation must be commutative.
+/// Combines the values of every `threads` neighbours; each of them gets the result. The operation must be
+/// commutative.
 ///
 /// # Safety
-/// All threads of the block call it together, with the same `threads`: a power of two, at least 32, that divides the block.
-/// `slots` is shared memory for a value a warp, which no thread uses since the last barrier.
+/// All threads of the block call it together, with the same `threads`: a power of two, at least 32, that
+/// divides the block. `slots` is shared memory for a value a warp, which no thread uses since the last
+/// barrier.
 #[inline(always)]
 pub unsafe fn reduce_groups<S: Exchange, O: Operation<S>>(op: O, value: S, threads: u32, slots: *mut S) -> S {
     // SAFETY: the caller's contract.
@@ -47,8 +50,8 @@ pub unsafe fn reduce_warps<S: Exchange, O: Operation<S>>(
 ) -> S {
     let (warp, lane) = warp_and_lane();
     let warps = threads / LANES;
-    // SAFETY: one slot a warp, written by one lane before the barrier and read after it. Where a warp has more lanes than the
-    // group has warps, several lanes read the same slot.
+    // SAFETY: one slot a warp, written by one lane before the barrier and read after it. Where a warp has
+    // more lanes than the group has warps, several lanes read the same slot.
     unsafe {
         if lane == 0 {
             *slots.add(warp as usize) = of_warp;
@@ -63,8 +66,8 @@ pub unsafe fn reduce_warps<S: Exchange, O: Operation<S>>(
 /// Combines the values of all threads; each thread gets the result. The operation must be commutative.
 ///
 /// # Safety
-/// All threads of the block call it together. `slots` is shared memory for a value a warp, which no thread uses since the last
-/// barrier.
+/// All threads of the block call it together. `slots` is shared memory for a value a warp, which no thread
+/// uses since the last barrier.
 #[inline(always)]
 pub unsafe fn reduce<S: Exchange, O: Operation<S>>(op: O, value: S, slots: *mut S) -> S {
     let (warp, lane) = warp_and_lane();
@@ -81,7 +84,8 @@ pub unsafe fn reduce<S: Exchange, O: Operation<S>>(op: O, value: S, slots: *mut 
     }
 }
 
-/// Combines the values of all threads up to this one, this one's included. The operation need not be commutative.
+/// Combines the values of all threads up to this one, this one's included. The operation need not be
+/// commutative.
 ///
 /// # Safety
 /// As [`reduce`].
@@ -94,7 +98,8 @@ pub unsafe fn inclusive_scan<S: Exchange, O: Operation<S>>(op: O, value: S, slot
     }
 }
 
-/// Combines the values of all threads below this one; thread 0 gets the identity. The operation need not be commutative.
+/// Combines the values of all threads below this one; thread 0 gets the identity. The operation need not be
+/// commutative.
 ///
 /// # Safety
 /// As [`reduce`].
@@ -116,7 +121,8 @@ pub unsafe fn exclusive_scan<S: Exchange, O: Operation<S>>(op: O, value: S, slot
 #[inline(always)]
 unsafe fn warps_below<S: Exchange, O: Operation<S>>(op: O, inside: S, slots: *mut S) -> S {
     let (warp, lane) = warp_and_lane();
-    // SAFETY: one slot a warp, written by its last lane before the barrier and read after it. All lanes shuffle.
+    // SAFETY: one slot a warp, written by its last lane before the barrier and read after it. All lanes
+    // shuffle.
     unsafe {
         if lane == LANES - 1 {
             *slots.add(warp as usize) = inside;
@@ -130,8 +136,8 @@ unsafe fn warps_below<S: Exchange, O: Operation<S>>(op: O, inside: S, slots: *mu
 /// The value of thread `source`.
 ///
 /// # Safety
-/// All threads of the block call it together, with the same `source`, a thread of the block. `slot` is shared memory for one
-/// value, which no thread uses since the last barrier.
+/// All threads of the block call it together, with the same `source`, a thread of the block. `slot` is shared
+/// memory for one value, which no thread uses since the last barrier.
 #[inline(always)]
 pub unsafe fn broadcast<S: Copy>(value: S, source: u32, slot: *mut S) -> S {
     // SAFETY: written by one thread before the barrier and read after it.

@@ -101,7 +101,8 @@ by_pairs!(bf16, convert::bf16_to_f32, convert::bf16x2_from_f32);
 
 /// `x.map(f)`, always inlined and unrolled. At most 16 elements, at least one.
 ///
-/// The compiler calls the standard library's `map` where the function is long, with the arrays in local memory.
+/// The compiler calls the standard library's `map` where the function is long, with the arrays in local
+/// memory.
 #[inline(always)]
 pub fn map<A: Copy, B: Copy, const N: usize>(x: [A; N], f: impl Fn(A) -> B) -> [B; N] {
     const { assert!(N >= 1 && N <= 16) };

@@ -2,9 +2,11 @@
 
 use cuda_std::grid;
 
-/// The beginning of a kernel that overlaps with the launch before it: lets the next grid begin, then waits for the one before.
+/// The beginning of a kernel that overlaps with the launch before it: lets the next grid begin, then waits
+/// for the one before.
 ///
-/// `locate` runs in between. It may compute where the thread's elements lie, and must not touch global memory.
+/// `locate` runs in between. It may compute where the thread's elements lie, and must not touch global
+/// memory.
 #[inline(always)]
 pub fn begin<R>(locate: impl FnOnce() -> R) -> R {
     begin_if(true, locate)

@@ -1,7 +1,8 @@
 //! Building blocks that every kernel shares, on the levels of CUB and CUTLASS.
 //!
-//! `cuda_std` has the instructions; this crate has the algorithms made of them: reductions, scans, pipelines, plans of
-//! shared memory. It knows no kernel family. A family holds what is its own: tile shapes, schedule, epilogue.
+//! `cuda_std` has the instructions; this crate has the algorithms made of them: reductions, scans, pipelines,
+//! plans of shared memory. It knows no kernel family. A family holds what is its own: tile shapes, schedule,
+//! epilogue.
 //!
 //! | module | what |
 //! |---|---|

@@ -65,7 +65,8 @@ impl<P: Precision> Running for Moments<P> {
 }
 
 impl<P: Precision> Moments<P> {
-    /// The variance with `correction` degrees of freedom less: 0 for the population's, 1 for PyTorch's default.
+    /// The variance with `correction` degrees of freedom less: 0 for the population's, 1 for PyTorch's
+    /// default.
     #[inline(always)]
     pub fn variance(self, correction: P::Value) -> P::Value {
         self.squares / (self.count - correction)

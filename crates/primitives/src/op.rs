@@ -1,4 +1,5 @@
-//! What reductions and scans combine, and how: operations with an identity, numbers, and values with their places.
+//! What reductions and scans combine, and how: operations with an identity, numbers, and values with their
+//! places.
 
 use crate::warp::{Exchange, From};
 use cuda_std::fastmath;
@@ -63,7 +64,8 @@ impl<N: Exchange> Exchange for Indexed<N> {
     }
 }
 
-/// The larger of two [`Indexed`] numbers; a NaN counts as larger than every number; of equal ones the one with the lower index.
+/// The larger of two [`Indexed`] numbers; a NaN counts as larger than every number; of equal ones the one
+/// with the lower index.
 #[derive(Clone, Copy, Debug)]
 pub struct ArgMax;
 
@@ -97,7 +99,8 @@ pub trait Number: Copy + PartialOrd {
     fn times(self, other: Self) -> Self;
     /// NaN if either is; +0 is above -0.
     fn larger(self, other: Self) -> Self;
-    /// Reverses the order of numbers, and restores it when applied again: `-x`, for integers `-1 - x`, which cannot overflow.
+    /// Reverses the order of numbers, and restores it when applied again: `-x`, for integers `-1 - x`, which
+    /// cannot overflow.
     fn reversed(self) -> Self;
     /// Square root. Integers stay as they are.
     fn root(self) -> Self;
@@ -197,7 +200,8 @@ impl Number for i64 {
     }
 }
 
-/// Combines the elements of an array's second half with those of the first. Written out: every index is a constant.
+/// Combines the elements of an array's second half with those of the first. Written out: every index is a
+/// constant.
 macro_rules! halve {
     ($values:ident, $combine:ident, $half:literal: $($i:literal)*) => {
         $( $values[$i] = $combine($values[$i], $values[$i + $half]); )*

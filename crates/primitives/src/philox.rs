@@ -1,7 +1,7 @@
 //! Random numbers by Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
 //!
-//! Block `i` of four words is a function of the seed and of `i` alone. So a number depends on its place in the stream and not on
-//! the launch, the thread or the device.
+//! Block `i` of four words is a function of the seed and of `i` alone. So a number depends on its place in
+//! the stream and not on the launch, the thread or the device.
 
 use crate::math::single;
 use cuda_std::GpuFloat;

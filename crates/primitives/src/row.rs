@@ -4,8 +4,8 @@
 //!   |head|  vector 0  |  vector 1  | .. |tail|
 //!        ^ the first 16-byte boundary   ^ less than a vector
 //! ```
-//! Thread `t` of `threads` takes the vectors `t, t + threads, ..`, four under way at a time, and then elements of head and tail. One
-//! thread alone takes a row element by element.
+//! Thread `t` of `threads` takes the vectors `t, t + threads, ..`, four under way at a time, and then
+//! elements of head and tail. One thread alone takes a row element by element.
 
 use crate::access::{self, Plain, VECTOR_BYTES, Words};
 use crate::element::Element;
@@ -25,13 +25,15 @@ pub struct Part {
     pub threads: u64,
 }
 
-/// How a reduction takes in elements: [`read`] calls it, in an order that depends on the row's length and alignment alone.
+/// How a reduction takes in elements: [`read`] calls it, in an order that depends on the row's length and
+/// alignment alone.
 pub trait Reader<T>: Operation<Self::State> {
     /// What it knows of the elements so far. [`Operation::identity`] is that of none.
     type State: Copy;
     /// Takes in an element, which has this index in the row.
     fn element(self, state: Self::State, value: T, index: u32) -> Self::State;
-    /// Takes in a vector of `N` elements, the first of which has the index `first`. A thread's indices rise from vector to vector.
+    /// Takes in a vector of `N` elements, the first of which has the index `first`. A thread's indices rise
+    /// from vector to vector.
     fn vector<const N: usize>(self, state: Self::State, words: Words, first: u32) -> Self::State;
     /// Takes in four vectors.
     #[inline(always)]
@@ -59,7 +61,8 @@ pub unsafe fn read<T: Plain, R: Reader<T>, const N: usize>(
     let mut state = reader.identity();
     let Part { len, thread, threads } = part;
     let head = head(part, elements);
-    // A vector has two elements at least, so the indices of vectors, and of those some steps beyond the last, fit in 32 bits.
+    // A vector has two elements at least, so the indices of vectors, and of those some steps beyond the last,
+    // fit in 32 bits.
     const { assert!(N >= 2 && N * size_of::<T>() == VECTOR_BYTES) };
     let (vectors, step) = (((len - head) / N as u64) as u32, threads as u32);
     let ahead = step * (UNROLL as u32 - 1);
@@ -151,8 +154,8 @@ pub unsafe fn map<T: Element, const N: usize>(part: Part, x: *const T, y: *mut T
     }
 }
 
-/// `N` neighbours of a vector that all rows share, a weight or a bias, from the index `first`: one access where
-/// they begin at a boundary, else element by element.
+/// `N` neighbours of a vector that all rows share, a weight or a bias, from the index `first`: one access
+/// where they begin at a boundary, else element by element.
 ///
 /// # Safety
 /// `shared` is readable for them.

@@ -1,10 +1,11 @@
-//! Softmax in one pass over its values (Milakov and Gimelshein 2018): a running maximum and a running sum of exponentials.
+//! Softmax in one pass over its values (Milakov and Gimelshein 2018): a running maximum and a running sum of
+//! exponentials.
 //!
 //! ```text
 //!   max = max(x_i)      sum = sum of e^(x_i - max)      softmax(x_i) = e^(x_i - max) / sum
 //! ```
-//! Two states merge into one, so threads, warps and blocks can share a row. A row whose values are all minus infinity, or one
-//! with NaN or infinity, has the softmax NaN, as in PyTorch.
+//! Two states merge into one, so threads, warps and blocks can share a row. A row whose values are all minus
+//! infinity, or one with NaN or infinity, has the softmax NaN, as in PyTorch.
 
 use crate::activation::Precision;
 use crate::op::tree;

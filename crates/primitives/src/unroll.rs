@@ -2,8 +2,8 @@
 
 /// `unroll!(i in 0..4, { body })` is the body four times, each with a constant `i: usize`.
 ///
-/// An array stays in registers only if every index into it is a constant, and the compiler unrolls only short bodies by
-/// itself. The end is a literal: 1, 2, 3, 4, 5, 6, 7, 8, 16 or 32.
+/// An array stays in registers only if every index into it is a constant, and the compiler unrolls only short
+/// bodies by itself. The end is a literal: 1, 2, 3, 4, 5, 6, 7, 8, 16 or 32.
 #[macro_export]
 macro_rules! unroll {
     ($index:ident in 0..1, $body:block) => { $crate::unroll!(@ $index $body 0) };

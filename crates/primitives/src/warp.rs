@@ -1,7 +1,7 @@
 //! Collectives of a warp: reductions, scans, broadcasts, by shuffles alone.
 //!
-//! All 32 lanes call each function together. The order of combinations depends on nothing but the lane's number, so
-//! results repeat bit for bit. Values are anything that implements [`Exchange`].
+//! All 32 lanes call each function together. The order of combinations depends on nothing but the lane's
+//! number, so results repeat bit for bit. Values are anything that implements [`Exchange`].
 
 use crate::op::Operation;
 use cuda_std::warp::{self, FULL_MASK};
@@ -84,7 +84,8 @@ pub unsafe fn reduce<S: Exchange, O: Operation<S>>(op: O, value: S) -> S {
     unsafe { reduce_sections(op, value, LANES) }
 }
 
-/// Combines the values of all lanes up to this one, this one's included. The operation need not be commutative.
+/// Combines the values of all lanes up to this one, this one's included. The operation need not be
+/// commutative.
 ///
 /// # Safety
 /// All lanes of the warp call it together.
@@ -103,7 +104,8 @@ pub unsafe fn inclusive_scan<S: Exchange, O: Operation<S>>(op: O, mut value: S) 
     value
 }
 
-/// Combines the values of all lanes below this one; lane 0 gets the identity. The operation need not be commutative.
+/// Combines the values of all lanes below this one; lane 0 gets the identity. The operation need not be
+/// commutative.
 ///
 /// # Safety
 /// All lanes of the warp call it together.

@@ -76,7 +76,8 @@ pub enum Select {
     MarkdownAndRust,
 }
 
-/// Reads all text files below `folder`, in path order, and cuts them into passages. Hidden folders, `target` and links are not entered.
+/// Reads all text files below `folder`, in path order, and cuts them into passages. Hidden folders, `target`
+/// and links are not entered.
 pub fn read(folder: &Path, select: Select) -> Result<Corpus, CorpusError> {
     if !folder.exists() {
         return Err(CorpusError::Missing(folder.into()));

@@ -1,5 +1,6 @@
-//! Text to vectors: words and their character n-grams, weighted by how rare they are, hashed into `DIM` places
-//! (the "hashing trick"; Weinberger et al., "Feature Hashing for Large Scale Multitask Learning", 2009).
+//! Text to vectors: words and their character n-grams, weighted by how rare they are, hashed into `DIM`
+//! places (the "hashing trick"; Weinberger et al., "Feature Hashing for Large Scale Multitask Learning",
+//! 2009).
 
 use std::collections::HashMap;
 
@@ -82,7 +83,8 @@ fn extract(text: &str) -> Features {
     features
 }
 
-/// FNV-1a with a seed, mixed once more so that the low bits (the place) and the high bit (the sign) are independent.
+/// FNV-1a with a seed, mixed once more so that the low bits (the place) and the high bit (the sign) are
+/// independent.
 fn hash(seed: u64, text: &str) -> u64 {
     let start = 0xcbf2_9ce4_8422_2325 ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let h = text.bytes().fold(start, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));

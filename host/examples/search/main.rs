@@ -1,7 +1,8 @@
-//! Search by similarity over a folder of text: reads it, cuts it into passages, embeds them in f16, and finds the
-//! passages nearest to a question with the cosine similarity kernel.
+//! Search by similarity over a folder of text: reads it, cuts it into passages, embeds them in f16, and finds
+//! the passages nearest to a question with the cosine similarity kernel.
 //!
-//! `cargo xtask demo` builds the kernels and runs it. Without a GPU it runs on the software driver and says so.
+//! `cargo xtask demo` builds the kernels and runs it. Without a GPU it runs on the software driver and says
+//! so.
 
 mod args;
 mod corpus;

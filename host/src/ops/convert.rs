@@ -35,10 +35,12 @@ pub fn convert(stream: &Stream, x: &Tensor, to: DType) -> Result<Tensor> {
     made(stream, x.shape(), to, |out| convert_into(stream, x, out))
 }
 
-/// [`convert`] to the type of `out`, which is another, contiguous, and of the shape of `x`. An `x` that is not contiguous is copied first.
+/// [`convert`] to the type of `out`, which is another, contiguous, and of the shape of `x`. An `x` that is
+/// not contiguous is copied first.
 ///
 /// # Errors
-/// [`TensorError::Shape`], [`TensorError::NotContiguous`], or as [`convert`]; [`TensorError::DType`] when both types are the same.
+/// [`TensorError::Shape`], [`TensorError::NotContiguous`], or as [`convert`]; [`TensorError::DType`] when
+/// both types are the same.
 pub fn convert_into(stream: &Stream, x: &Tensor, out: TensorMut<'_>) -> Result<()> {
     let operation = "convert";
     if out.dtype() == x.dtype() {
@@ -99,7 +101,8 @@ impl Job<'_> {
         let blocks = u32::try_from(blocks(n, size_of::<T>(), self.out_size)).unwrap_or(u32::MAX);
         let config = LaunchConfig::new([blocks, 1, 1], [THREADS, 1, 1]).overlapping_previous();
         let x = self.x.read::<T>(self.stream)?;
-        // SAFETY: both hold n elements; y is exclusively borrowed, and what is written shares its memory with no other tensor.
+        // SAFETY: both hold n elements; y is exclusively borrowed, and what is written shares its memory with
+        // no other tensor.
         unsafe { launch::<K>(self.stream, config, (self.to, UNITS, n, x, y)) }
     }
 }

@@ -17,13 +17,14 @@
 //! # }
 //! ```
 //!
-//! Scores are f32, `dot / (|row| |query|)`, with dot products and norms summed in f32 by the tensor cores. Rows rank by score, ties go
-//! to the lower index. A zero vector scores 0 against every finite one; a vector with a NaN or an infinity scores NaN against
-//! every vector; NaN ranks last. (bf16 vectors whose sum of squares leaves the range of f32 have no meaningful score.) The
-//! same inputs give the same bits in every run.
+//! Scores are f32, `dot / (|row| |query|)`, with dot products and norms summed in f32 by the tensor cores.
+//! Rows rank by score, ties go to the lower index. A zero vector scores 0 against every finite one; a vector
+//! with a NaN or an infinity scores NaN against every vector; NaN ranks last. (bf16 vectors whose sum of
+//! squares leaves the range of f32 have no meaningful score.) The same inputs give the same bits in every
+//! run.
 //!
-//! Up to 16 queries read the corpus once, at the speed of memory. More become a matrix product, which first needs the norms of the
-//! corpus: another read of it, unless it is a [`Corpus`], which keeps them.
+//! Up to 16 queries read the corpus once, at the speed of memory. More become a matrix product, which first
+//! needs the norms of the corpus: another read of it, unless it is a [`Corpus`], which keeps them.
 
 use cuda_std::kernel::{Kernel, Map, Ptr, PtrMut, Value};
 use half::{bf16, f16};
@@ -119,7 +120,8 @@ impl<T: Element> Clone for Vectors<'_, T> {
 impl<T: Element> Copy for Vectors<'_, T> {}
 
 impl<'a, T: Element> Vectors<'a, T> {
-    /// Views `data` as vectors of `dim` elements. Fastest where `dim` is a multiple of 8 and `data` begins on a 16-byte boundary.
+    /// Views `data` as vectors of `dim` elements. Fastest where `dim` is a multiple of 8 and `data` begins on
+    /// a 16-byte boundary.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] when `dim` is 0 or beyond 2^32 - 1, or there are 2^32 - 1 vectors or more;
@@ -186,7 +188,8 @@ pub struct TopK {
 }
 
 impl TopK {
-    /// Waits for the result and copies it to the host: for each query its hits, best first, without the entries past the end.
+    /// Waits for the result and copies it to the host: for each query its hits, best first, without the
+    /// entries past the end.
     ///
     /// # Errors
     /// The driver's error.
@@ -201,7 +204,8 @@ impl TopK {
     }
 }
 
-/// Queues a search for the `k` rows of `corpus` that are most similar to each of `queries`. Any numbers of rows and queries, 0 too.
+/// Queues a search for the `k` rows of `corpus` that are most similar to each of `queries`. Any numbers of
+/// rows and queries, 0 too.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] when `k` is 0 or above [`MAX_K`], or the vectors' lengths differ;
@@ -344,7 +348,8 @@ impl Strategy {
     }
 }
 
-/// Whether the kernels for Hopper can do the search: their copies want rows that begin at multiples of 16 bytes.
+/// Whether the kernels for Hopper can do the search: their copies want rows that begin at multiples of 16
+/// bytes.
 fn is_wide<T: Element>(device: &Device, corpus: Vectors<'_, T>, queries: Vectors<'_, T>, k: u32) -> bool {
     let is_hopper = (device.arch().major, device.arch().minor) == (9, 0);
     let is_aligned = |vectors: Vectors<'_, T>| {
@@ -360,7 +365,8 @@ fn is_wide<T: Element>(device: &Device, corpus: Vectors<'_, T>, queries: Vectors
         && has_coordinates(corpus.dim, corpus.count.max(queries.count))
 }
 
-/// Whether so many elements and rows, whole tiles of them, can be told apart by the coordinates of copies, which are i32.
+/// Whether so many elements and rows, whole tiles of them, can be told apart by the coordinates of copies,
+/// which are i32.
 fn has_coordinates(dim: u32, rows: u32) -> bool {
     dim <= i32::MAX as u32 && rows <= wide::MAX_ROWS
 }
@@ -370,7 +376,8 @@ fn resident(device: &DeviceProperties, bytes: u32, most: u32) -> u32 {
     (device.shared_per_sm / (bytes + RESERVED_SHARED)).clamp(1, most)
 }
 
-/// Into how many slices of `tiles` tiles the corpus is best cut, when each is searched by `query_tiles` blocks.
+/// Into how many slices of `tiles` tiles the corpus is best cut, when each is searched by `query_tiles`
+/// blocks.
 fn slices(tiles: u32, query_tiles: u32, multiprocessors: u32) -> u32 {
     let multiprocessors = u64::from(multiprocessors.max(1) * many::BLOCKS_PER_SM);
     let most = (2 * multiprocessors / u64::from(query_tiles)).clamp(1, u64::from(tiles));
@@ -407,7 +414,8 @@ fn inverse_norms<T: Element>(stream: &Stream, vectors: Vectors<'_, T>) -> Result
         let resident = resident(device, norms::SHARED_BYTES, norms::BLOCKS_PER_SM) * device.sm_count;
         let config = LaunchConfig::new([work.min(resident).max(1), 1, 1], [norms::THREADS, 1, 1])
             .with_shared(norms::SHARED_BYTES);
-        // SAFETY: `vectors` holds `count * dim` elements and `out` at least `count`; grid and block are what the kernel asks for.
+        // SAFETY: `vectors` holds `count * dim` elements and `out` at least `count`; grid and block are what
+        // the kernel asks for.
         unsafe { launch::<T::Norms>(stream, config, (vectors.data, vectors.count, vectors.dim, &mut out))? };
     }
     Ok(out)
@@ -446,8 +454,8 @@ fn search_few<T: Element>(
             .with_shared(few::Plan::new(corpus.dim, count, k, depth).bytes());
         let arguments =
             (corpus.data, corpus.count, corpus.dim, part, norms.slice(first..last)?, count, k, depth, out);
-        // SAFETY: `part`, its norms and `out` hold what `count` queries need, the plan fits the device, and grid and block are
-        // what the kernel asks for.
+        // SAFETY: `part`, its norms and `out` hold what `count` queries need, the plan fits the device, and
+        // grid and block are what the kernel asks for.
         unsafe { launch::<T::Few>(stream, config, arguments)? };
     }
     Ok(lists)
@@ -482,8 +490,8 @@ fn search_many<T: Element>(
         plan.capacity(),
         &mut lists.keys,
     );
-    // SAFETY: every buffer holds what the counts say, the norms are padded, the plan is the one that `k` and `capacity` give, and
-    // grid and block are what the kernel asks for.
+    // SAFETY: every buffer holds what the counts say, the norms are padded, the plan is the one that `k` and
+    // `capacity` give, and grid and block are what the kernel asks for.
     unsafe { launch::<T::Many>(stream, config, arguments)? };
     Ok(lists)
 }
@@ -513,8 +521,8 @@ fn search_wide<T: Element>(
         k,
         &mut lists.keys,
     );
-    // SAFETY: every buffer holds what the counts say, the norms are padded, the maps have the kernel's boxes and swizzle, its lists hold `k`,
-    // and grid, block and shared memory are what it asks for.
+    // SAFETY: every buffer holds what the counts say, the norms are padded, the maps have the kernel's boxes
+    // and swizzle, its lists hold `k`, and grid, block and shared memory are what it asks for.
     unsafe {
         if k <= wide::SHORT_K {
             launch::<T::Wide>(stream, config, arguments)?;
@@ -533,7 +541,8 @@ fn merge_lists(stream: &Stream, lists: &Lists, queries: usize, k: u32, found: us
     // `queries` came from a u32.
     let config =
         LaunchConfig::new([queries as u32, 1, 1], [merge::THREADS, 1, 1]).with_shared(merge::shared_bytes(k));
-    // SAFETY: `keys` is `[queries, lists, k]`, the results are `[queries, k]`; grid and block are what the kernel asks for.
+    // SAFETY: `keys` is `[queries, lists, k]`, the results are `[queries, k]`; grid and block are what the
+    // kernel asks for.
     unsafe {
         launch::<similarity::cosine_merge>(
             stream,

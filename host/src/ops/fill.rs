@@ -1,6 +1,7 @@
 //! Tensors made from nothing: constants, progressions, random numbers.
 //!
-//! Random numbers are a function of the seed and the element's number alone (Philox4x32-10): the same on every device.
+//! Random numbers are a function of the seed and the element's number alone (Philox4x32-10): the same on
+//! every device.
 
 use primitives::philox::keys;
 use tensor::THREADS;
@@ -22,7 +23,8 @@ const WORD: usize = size_of::<u64>();
 /// A tensor with `value` everywhere, contiguous.
 ///
 /// # Errors
-/// [`crate::TensorError::Rank`], [`crate::TensorError::TooLarge`], [`crate::Error::OutOfMemory`], or the driver's error.
+/// [`crate::TensorError::Rank`], [`crate::TensorError::TooLarge`], [`crate::Error::OutOfMemory`], or the
+/// driver's error.
 pub fn full<T: Element>(stream: &Stream, shape: &[usize], value: T) -> Result<Tensor> {
     made(stream, &Shape::of("full", shape)?, T::DTYPE, |out| fill(stream, out, value))
 }
@@ -30,7 +32,8 @@ pub fn full<T: Element>(stream: &Stream, shape: &[usize], value: T) -> Result<Te
 /// Writes `value` everywhere.
 ///
 /// # Errors
-/// [`crate::TensorError::DType`] when the elements are no `T`, [`crate::Error::DeviceMismatch`], or the driver's error.
+/// [`crate::TensorError::DType`] when the elements are no `T`, [`crate::Error::DeviceMismatch`], or the
+/// driver's error.
 pub fn fill<T: Element>(stream: &Stream, out: TensorMut<'_>, value: T) -> Result<()> {
     out.expect_dtype::<T>("fill")?;
     let bytes = out.layout().elements() * size_of::<T>();
@@ -102,7 +105,8 @@ pub fn uniform(stream: &Stream, shape: &[usize], low: f32, high: f32, seed: u64)
 /// Normal numbers, f32. Convert them for another type.
 ///
 /// # Errors
-/// As [`full`], and [`Error::InvalidArgument`] when the mean is not finite, or the deviation is negative or not finite.
+/// As [`full`], and [`Error::InvalidArgument`] when the mean is not finite, or the deviation is negative or
+/// not finite.
 pub fn normal(stream: &Stream, shape: &[usize], mean: f32, deviation: f32, seed: u64) -> Result<Tensor> {
     if !(mean.is_finite() && deviation.is_finite() && deviation >= 0.0) {
         let got = format!("mean {mean:e}, deviation {deviation:e}");
@@ -131,7 +135,8 @@ fn invalid(
 
 /// For `n` elements of type `T`, `units` of 16 bytes a thread.
 fn config<T>(n: u64, units: u64) -> LaunchConfig {
-    // More blocks than a grid holds become an error of the launch. Without elements there are none, which is no launch at all.
+    // More blocks than a grid holds become an error of the launch. Without elements there are none, which is
+    // no launch at all.
     let blocks = u32::try_from(blocks(n, size_of::<T>(), units)).unwrap_or(u32::MAX);
     LaunchConfig::new([blocks, 1, 1], [THREADS, 1, 1]).overlapping_previous()
 }

@@ -1,7 +1,8 @@
 //! Rows by their numbers: gathered, scattered, added up.
 //!
-//! [`Indices`] are checked against their bound once, when they are made, on the host or by a reduction on the device; what uses them
-//! does not look again and waits for nothing. Everything repeats bit for bit, also where several indices are the same.
+//! [`Indices`] are checked against their bound once, when they are made, on the host or by a reduction on the
+//! device; what uses them does not look again and waits for nothing. Everything repeats bit for bit, also
+//! where several indices are the same.
 //!
 //! ```no_run
 //! use ironwarp::{Device, Tensor};
@@ -40,7 +41,8 @@ use crate::tensor::{DType, Dim, Element, Shape, Tensor, TensorError, TensorMut};
 
 /// Bytes of the widest unit that moves at a time.
 const UNIT: usize = size_of::<Unit16>();
-/// Most indices that every block looks through without counting them first: launches would take longer than it saves.
+/// Most indices that every block looks through without counting them first: launches would take longer than
+/// it saves.
 const FEW: usize = 1024;
 
 /// Numbers of places along an axis, all of them below a bound.
@@ -67,12 +69,13 @@ impl Indices {
         Ok(Indices { tensor: Tensor::from_slice(stream, &[indices.len()], &indices)?, bound })
     }
 
-    /// The elements of an i64 or i32 tensor, in order, checked to be from 0 to below `bound`; waits for that check. The tensor is
-    /// copied: what is checked stays as it is.
+    /// The elements of an i64 or i32 tensor, in order, checked to be from 0 to below `bound`; waits for that
+    /// check. The tensor is copied: what is checked stays as it is.
     ///
     /// # Errors
-    /// [`TensorError::Index`] with the smallest or largest element where one is outside, [`TensorError::DType`],
-    /// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
+    /// [`TensorError::Index`] with the smallest or largest element where one is outside,
+    /// [`TensorError::DType`], [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the
+    /// driver's error.
     pub fn from_tensor(stream: &Stream, tensor: &Tensor, bound: usize) -> Result<Self> {
         let operation = "Indices::from_tensor";
         if !matches!(tensor.dtype(), DType::I64 | DType::I32) {
@@ -92,7 +95,8 @@ impl Indices {
         Ok(Indices { tensor, bound })
     }
 
-    /// Numbers that are known to be from 0 to below `bound`: i64, contiguous, of one axis, in memory that nothing else shows.
+    /// Numbers that are known to be from 0 to below `bound`: i64, contiguous, of one axis, in memory that
+    /// nothing else shows.
     pub(crate) fn known(tensor: Tensor, bound: usize) -> Self {
         Indices { tensor, bound }
     }
@@ -116,8 +120,8 @@ impl Indices {
 /// The places `indices` of `axis` of `x`, in their order: `y[.., i, ..] = x[.., indices[i], ..]`.
 ///
 /// # Errors
-/// [`TensorError::Axis`]; [`TensorError::Index`] when the bound of the indices is beyond the axis, [`crate::Error::DeviceMismatch`],
-/// [`crate::Error::OutOfMemory`], or the driver's error.
+/// [`TensorError::Axis`]; [`TensorError::Index`] when the bound of the indices is beyond the axis,
+/// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
 pub fn gather(stream: &Stream, x: &Tensor, axis: usize, indices: &Indices) -> Result<Tensor> {
     let operation = "gather";
     let sides = Sides::of(operation, x.shape(), x.dtype(), axis, indices)?;
@@ -137,12 +141,13 @@ pub fn gather(stream: &Stream, x: &Tensor, axis: usize, indices: &Indices) -> Re
     })
 }
 
-/// Writes `x` over the places `indices` of `axis` of `out`, contiguous: `out[.., indices[i], ..] = x[.., i, ..]`. Of several written to
-/// one place the last stays.
+/// Writes `x` over the places `indices` of `axis` of `out`, contiguous: `out[.., indices[i], ..] = x[.., i,
+/// ..]`. Of several written to one place the last stays.
 ///
 /// # Errors
-/// [`TensorError::Axis`], [`TensorError::Shape`], [`TensorError::DType`], [`TensorError::NotContiguous`]; [`TensorError::Index`] when the
-/// bound of the indices is beyond the axis, [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
+/// [`TensorError::Axis`], [`TensorError::Shape`], [`TensorError::DType`], [`TensorError::NotContiguous`];
+/// [`TensorError::Index`] when the bound of the indices is beyond the axis, [`crate::Error::DeviceMismatch`],
+/// [`crate::Error::OutOfMemory`], or the driver's error.
 pub fn scatter(
     stream: &Stream,
     out: TensorMut<'_>,
@@ -176,7 +181,8 @@ pub fn scatter(
     }
 }
 
-/// Adds `x` to the places `indices` of `axis` of `out`, contiguous: `out[.., indices[i], ..] += x[.., i, ..]`, in the order of `i`.
+/// Adds `x` to the places `indices` of `axis` of `out`, contiguous: `out[.., indices[i], ..] += x[.., i,
+/// ..]`, in the order of `i`.
 ///
 /// 16-bit floats are added up in f32 and rounded once; integers wrap around.
 ///
@@ -280,7 +286,8 @@ impl Sides {
             return Vec::new();
         }
         let (rows, inner) = ((self.outer * self.indices) as u64, (self.inner * self.size / unit) as u64);
-        // A row has to fit in a launch: 2^31 units of it are more than any device's memory, but for the narrowest.
+        // A row has to fit in a launch: 2^31 units of it are more than any device's memory, but for the
+        // narrowest.
         let most = (u64::from(Divisor::MAX) / inner).max(1);
         let narrow = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         let starts = (0..rows).step_by(usize::try_from(most).unwrap_or(usize::MAX));
@@ -325,7 +332,8 @@ impl Job<'_> {
     {
         let (x, y) = (x.cast::<T>(), y.cast::<T>());
         self.moves_of(size_of::<T>())?.into_iter().try_for_each(|moves| {
-            // SAFETY: the indices are below the places of x; y has a row for each, exclusively borrowed; both are whole units.
+            // SAFETY: the indices are below the places of x; y has a row for each, exclusively borrowed; both
+            // are whole units.
             unsafe { launch::<K>(self.stream, grid(moves.blocks()), (moves, self.indices, x, y)) }
         })
     }

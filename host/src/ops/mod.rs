@@ -1,5 +1,5 @@
-//! Ops: safe functions over device buffers, one a kernel. They check shapes, devices and lengths, choose the launch, and
-//! allocate their own workspaces. Those on [`Tensor`](crate::Tensor)s take any layout.
+//! Ops: safe functions over device buffers, one a kernel. They check shapes, devices and lengths, choose the
+//! launch, and allocate their own workspaces. Those on [`Tensor`](crate::Tensor)s take any layout.
 
 pub mod convert;
 pub mod cosine;

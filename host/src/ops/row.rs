@@ -1,8 +1,8 @@
 //! Fused functions of rows, for f64, f32, f16 and bf16: softmax, and what [`RowOp`] lists beside it.
 //!
-//! 16-bit floats are computed in f32 and rounded once. Sums are of the same precision; a mean square of values
-//! beyond 1.8e19 is infinite in f32, as in PyTorch. The last dimension of a contiguous tensor is taken where it
-//! is; for others the tensor is copied into that order and back.
+//! 16-bit floats are computed in f32 and rounded once. Sums are of the same precision; a mean square of
+//! values beyond 1.8e19 is infinite in f32, as in PyTorch. The last dimension of a contiguous tensor is taken
+//! where it is; for others the tensor is copied into that order and back.
 //!
 //! [`row()`] takes the function as a value. The functions with a name are each a line over it, and check what
 //! it checks. A new one is a row of the kernels' table, a row of [`launched`] and such a line.
@@ -34,8 +34,8 @@ pub struct Affine<'a> {
 
 /// The softmax along `axis`, `e^x / sum of e^x`, of the shape and type of `x`, contiguous.
 ///
-/// The maximum is subtracted first, so no exponential overflows. A NaN or a positive infinity makes its row NaN,
-/// and so do minus infinities alone, as in PyTorch.
+/// The maximum is subtracted first, so no exponential overflows. A NaN or a positive infinity makes its row
+/// NaN, and so do minus infinities alone, as in PyTorch.
 ///
 /// # Errors
 /// As [`row()`].
@@ -52,8 +52,8 @@ pub fn log_softmax(stream: &Stream, x: &Tensor, axis: usize) -> Result<Tensor> {
 }
 
 /// `x / sqrt(mean of x^2 + eps)` along the last axis, times `weight` (Zhang and Sennrich 2019): PyTorch's
-/// `torch.nn.functional.rms_norm`, rounded once. Its epsilon is the type's machine epsilon when none is given;
-/// this one has no default.
+/// `torch.nn.functional.rms_norm`, rounded once. Its epsilon is the type's machine epsilon when none is
+/// given; this one has no default.
 ///
 /// # Errors
 /// As [`row()`].
@@ -114,11 +114,11 @@ launched! {
 /// `op` along `axis`, of the shape and type of `x`, contiguous.
 ///
 /// # Errors
-/// [`TensorError::Axis`], [`TensorError::DType`] for integers, bool and 8-bit floats and for a weight or bias of
-/// another type, [`TensorError::Shape`] for one of another shape than a row's,
-/// [`crate::Error::InvalidArgument`] for one where the function takes none, and for an epsilon that is negative
-/// or NaN, [`TensorError::TooLarge`] for a row of 2^32 elements or more, [`crate::Error::DeviceMismatch`],
-/// [`crate::Error::OutOfMemory`], or the driver's error.
+/// [`TensorError::Axis`], [`TensorError::DType`] for integers, bool and 8-bit floats and for a weight or bias
+/// of another type, [`TensorError::Shape`] for one of another shape than a row's,
+/// [`crate::Error::InvalidArgument`] for one where the function takes none, and for an epsilon that is
+/// negative or NaN, [`TensorError::TooLarge`] for a row of 2^32 elements or more,
+/// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
 pub fn row(stream: &Stream, op: RowOp, x: &Tensor, axis: usize, affine: Affine<'_>) -> Result<Tensor> {
     let (operation, rank) = (op.name(), x.rank());
     if axis >= rank {

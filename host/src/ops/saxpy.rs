@@ -7,7 +7,8 @@ use crate::launch::{LaunchConfig, launch};
 use crate::memory::{DeviceView, DeviceViewMut, same_length};
 use crate::stream::Stream;
 
-/// Queues `y[i] = a * x[i] + y[i]`, each element rounded once. Any length and alignment; nothing to do for empty vectors.
+/// Queues `y[i] = a * x[i] + y[i]`, each element rounded once. Any length and alignment; nothing to do for
+/// empty vectors.
 ///
 /// # Errors
 /// [`crate::Error::Length`] when the lengths differ, [`crate::Error::DeviceMismatch`], or the driver's error.

@@ -7,13 +7,14 @@ use crate::launch::{LaunchConfig, launch};
 use crate::memory::{DeviceView, DeviceViewMut, same_length};
 use crate::stream::Stream;
 
-/// Queues `y[c][r] = x[r][c]` for `x: [rows, columns]` and `y: [columns, rows]`, both row-major and dense. Sides may be 0.
+/// Queues `y[c][r] = x[r][c]` for `x: [rows, columns]` and `y: [columns, rows]`, both row-major and dense.
+/// Sides may be 0.
 ///
 /// Fastest when both sides are multiples of 4 and both vectors begin at a 16-byte boundary.
 ///
 /// # Errors
-/// [`Error::Length`] when a vector does not hold `rows * columns` elements, [`Error::InvalidArgument`] when a side does not fit in
-/// 32 bits, [`Error::DeviceMismatch`], or the driver's error.
+/// [`Error::Length`] when a vector does not hold `rows * columns` elements, [`Error::InvalidArgument`] when a
+/// side does not fit in 32 bits, [`Error::DeviceMismatch`], or the driver's error.
 pub fn transpose<'x, 'y>(
     stream: &Stream,
     rows: usize,
@@ -33,7 +34,8 @@ pub fn transpose<'x, 'y>(
     // More blocks than a grid holds become an error of the launch.
     let blocks = u32::try_from(kernel::tiles(rows, columns)).unwrap_or(u32::MAX);
     let config = LaunchConfig::new([blocks, 1, 1], [kernel::THREADS, 1, 1]);
-    // SAFETY: both hold rows * columns elements, y is exclusively borrowed, and grid and block are what the kernel asks for.
+    // SAFETY: both hold rows * columns elements, y is exclusively borrowed, and grid and block are what the
+    // kernel asks for.
     unsafe { launch::<kernel::transpose>(stream, config, (rows, columns, x, y)) }
 }
 

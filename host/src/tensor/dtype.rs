@@ -10,12 +10,14 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// The table of element types. A row: name, Rust type, name in messages, bytes, and whether it holds fractions.
+/// The table of element types. A row: name, Rust type, name in messages, bytes, and whether it holds
+/// fractions.
 macro_rules! types {
     ($($(#[$doc:meta])* $name:ident: $ty:ty, $text:literal, $size:literal, $is_float:literal;)*) => {
         /// The type of a tensor's elements.
         ///
-        /// TF32 is no element type: it is how tensor cores read f32, a property of a computation and not of memory.
+        /// TF32 is no element type: it is how tensor cores read f32, a property of a computation and not of
+        /// memory.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum DType {
@@ -81,7 +83,8 @@ types! {
     Bool: bool, "bool", 1, false;
 }
 
-/// A Rust type that is the element type of tensors: `f64`, `f32`, `f16`, `bf16`, [`E4M3`], [`E5M2`], `i64`, `i32`, `u8`, `bool`.
+/// A Rust type that is the element type of tensors: `f64`, `f32`, `f16`, `bf16`, [`E4M3`], [`E5M2`], `i64`,
+/// `i32`, `u8`, `bool`.
 pub trait Element: NoUninit + CheckedBitPattern + Send + Sync + sealed::Sealed {
     /// Its name at run time.
     const DTYPE: DType;

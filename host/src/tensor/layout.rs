@@ -8,8 +8,8 @@ use super::shape::PerAxis;
 use super::{Dim, MAX_RANK, Shape, TensorError};
 use crate::error::Result;
 
-/// Where the elements of a tensor lie in its memory: element `[i, j, ..]` at `offset + i * strides[0] + j * strides[1] + ..`, in
-/// elements.
+/// Where the elements of a tensor lie in its memory: element `[i, j, ..]` at `offset + i * strides[0] + j *
+/// strides[1] + ..`, in elements.
 ///
 /// ```text
 ///   contiguous [2, 3]    padded to 4         transposed [3, 2]    broadcast [2, 3]
@@ -30,8 +30,8 @@ impl Layout {
             .unwrap_or_else(|| unreachable!("a pitch of 1 adds nothing to a checked shape"))
     }
 
-    /// Rows (along the last axis) that begin at multiples of `elements` elements, as tensor cores and tensor maps want them:
-    /// 16 bytes for a tensor map, 128 for whole cache lines.
+    /// Rows (along the last axis) that begin at multiples of `elements` elements, as tensor cores and tensor
+    /// maps want them: 16 bytes for a tensor map, 128 for whole cache lines.
     ///
     /// # Errors
     /// [`TensorError::TooLarge`] when the padded rows cannot be addressed, or for a multiple of 0.
@@ -99,8 +99,8 @@ impl Layout {
             })
     }
 
-    /// May two elements lie at one place? False is certain; true may also be said of odd layouts that no sequence of
-    /// slices and permutations of a contiguous one gives.
+    /// May two elements lie at one place? False is certain; true may also be said of odd layouts that no
+    /// sequence of slices and permutations of a contiguous one gives.
     pub fn may_overlap(&self) -> bool {
         if self.is_contiguous() {
             return false;
@@ -263,7 +263,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Repeated to `shape`, without a copy: new axes in front, and axes of one place along which nothing moves.
+    /// Repeated to `shape`, without a copy: new axes in front, and axes of one place along which nothing
+    /// moves.
     ///
     /// # Errors
     /// [`TensorError::Broadcast`] when `shape` is not what both broadcast to.
@@ -355,8 +356,8 @@ pub(crate) struct Run<const K: usize> {
 /// As many axes as a tensor may have, kept in place.
 pub(crate) type Runs<const K: usize> = ArrayVec<Run<K>, MAX_RANK>;
 
-/// The axes of `shape`, outermost first, without those of one place; neighbours merged where every operand's elements go on
-/// from one to the next at the same pace.
+/// The axes of `shape`, outermost first, without those of one place; neighbours merged where every operand's
+/// elements go on from one to the next at the same pace.
 pub(crate) fn merge<const K: usize>(shape: &[usize], strides: [&[usize]; K]) -> Runs<K> {
     let mut runs = Runs::<K>::new();
     for (axis, &extent) in shape.iter().enumerate().filter(|&(_, &extent)| extent != 1) {

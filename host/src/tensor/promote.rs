@@ -3,11 +3,12 @@
 //! The rules are PyTorch's (`torch.result_type`), with f32 as the default float type:
 //!
 //! 1. Types have categories: bool, integers, floats. The highest category among the operands wins.
-//! 2. Within a category, tensors with dimensions go before tensors without, and those before plain numbers. So
-//!    `f16 tensor * 2.0` is f16, and `i32 tensor + 1` is i32.
-//! 3. Operands of one category and one rank of rule 2 meet at the smallest type that holds both: f16 and bf16 meet at
-//!    f32, u8 and i32 at i32.
-//! 4. A plain float is an f32 where no other operand is a float. A plain integer is an i64 where all others are bools.
+//! 2. Within a category, tensors with dimensions go before tensors without, and those before plain numbers.
+//!    So `f16 tensor * 2.0` is f16, and `i32 tensor + 1` is i32.
+//! 3. Operands of one category and one rank of rule 2 meet at the smallest type that holds both: f16 and bf16
+//!    meet at f32, u8 and i32 at i32.
+//! 4. A plain float is an f32 where no other operand is a float. A plain integer is an i64 where all others
+//!    are bools.
 //! 5. 8-bit floats meet nothing but their own type.
 
 use super::DType;

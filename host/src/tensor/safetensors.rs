@@ -50,7 +50,8 @@ impl TensorFile {
     /// Opens a file and reads its header, which has to describe the file to the byte.
     ///
     /// # Errors
-    /// [`Error::File`] when it cannot be read, [`TensorError::File`] when it is no safetensors file, damaged, or cut short.
+    /// [`Error::File`] when it cannot be read, [`TensorError::File`] when it is no safetensors file, damaged,
+    /// or cut short.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_owned();
         let mut file = File::open(&path).map_err(unreadable(&path))?;
@@ -89,7 +90,8 @@ impl TensorFile {
     /// Element type and shape of a tensor.
     ///
     /// # Errors
-    /// [`TensorError::NoSuchTensor`]; [`TensorError::File`] for an element type or rank that tensors do not have.
+    /// [`TensorError::NoSuchTensor`]; [`TensorError::File`] for an element type or rank that tensors do not
+    /// have.
     pub fn describe(&self, name: &str) -> Result<(DType, Shape)> {
         let info = self.info(name)?;
         let dtype =
@@ -102,8 +104,9 @@ impl TensorFile {
     /// Reads a tensor to the device; its data is on the host only while this runs.
     ///
     /// # Errors
-    /// As [`TensorFile::describe`]; [`Error::File`] when the file cannot be read (any more), [`TensorError::File`] for a bool that is
-    /// neither 0 nor 1, [`Error::OutOfMemory`], or the driver's error.
+    /// As [`TensorFile::describe`]; [`Error::File`] when the file cannot be read (any more),
+    /// [`TensorError::File`] for a bool that is neither 0 nor 1, [`Error::OutOfMemory`], or the driver's
+    /// error.
     pub fn load(&self, stream: &Stream, name: &str) -> Result<Tensor> {
         let (dtype, shape) = self.describe(name)?;
         let (start, end) = self.info(name)?.data_offsets;
@@ -130,12 +133,12 @@ impl TensorFile {
     }
 }
 
-/// Writes named tensors to a file, which is replaced at once when all is written. Waits for `stream` and earlier writers; the
-/// tensors' data is on the host while this runs.
+/// Writes named tensors to a file, which is replaced at once when all is written. Waits for `stream` and
+/// earlier writers; the tensors' data is on the host while this runs.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for a name given twice or `__metadata__`, which the format has for itself, [`Error::FileWrite`] when the file
-/// cannot be written, [`Error::DeviceMismatch`], or as [`Tensor::to_vec`].
+/// [`Error::InvalidArgument`] for a name given twice or `__metadata__`, which the format has for itself,
+/// [`Error::FileWrite`] when the file cannot be written, [`Error::DeviceMismatch`], or as [`Tensor::to_vec`].
 pub fn save(stream: &Stream, path: impl AsRef<Path>, tensors: &[(&str, &Tensor)]) -> Result<()> {
     let path = path.as_ref();
     let refused = |reason: String| Error::from(TensorError::File { path: path.to_owned(), reason });

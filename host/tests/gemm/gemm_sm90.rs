@@ -1,5 +1,5 @@
-//! The kernels of `gemm::sm90`, each by itself: exact integers, tails in every direction, padded rows, batches, both ways to store, the
-//! epilogue's parts.
+//! The kernels of `gemm::sm90`, each by itself: exact integers, tails in every direction, padded rows,
+//! batches, both ways to store, the epilogue's parts.
 
 use cuda_std::kernel::Kernel;
 use cuda_std::wgmma::ElementType;
@@ -134,12 +134,14 @@ const PLAIN: Case = Case {
     no_residual: false,
 };
 
-/// Rows of so many elements of so many bytes begin at multiples of 16 bytes, with at least one element to spare.
+/// Rows of so many elements of so many bytes begin at multiples of 16 bytes, with at least one element to
+/// spare.
 fn pitch(elements: u32, bytes: u32) -> usize {
     ((elements * bytes + 1).next_multiple_of(16) / bytes) as usize
 }
 
-/// A batch of matrices of small integers, as they lie: `[batch, rows, columns]` with padded rows of NaN, which nothing may read.
+/// A batch of matrices of small integers, as they lie: `[batch, rows, columns]` with padded rows of NaN,
+/// which nothing may read.
 struct Matrix {
     values: Vec<f32>,
     rows: usize,

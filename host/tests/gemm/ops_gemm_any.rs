@@ -1,4 +1,5 @@
-//! `gemm_any` and the copies of operands against the oracle: types, strides, batches, epilogues, hostile inputs.
+//! `gemm_any` and the copies of operands against the oracle: types, strides, batches, epilogues, hostile
+//! inputs.
 
 use crate::gemm_case::{Case, DENSE, Lie, Number, Outcome, PLAIN, Setup, TRANSPOSED};
 use half::{bf16, f16};

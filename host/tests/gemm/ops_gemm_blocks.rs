@@ -1,4 +1,5 @@
-//! `BlockScaled` against the oracle: integers and factors whose sums are exact, tails everywhere, rows that cannot be copied, wrong calls.
+//! `BlockScaled` against the oracle: integers and factors whose sums are exact, tails everywhere, rows that
+//! cannot be copied, wrong calls.
 
 use half::bf16;
 use ironwarp::ops::gemm::BlockScaled;
@@ -96,7 +97,8 @@ fn check(stream: &Stream, [m, n, k]: [usize; 3], skip: usize) -> Result<()> {
 #[test]
 fn exact_sums_of_every_shape() -> Result<()> {
     let Some(stream) = open()? else { return Ok(()) };
-    // Around a tile of 128 x 128 and a stage of 128; rows that cannot be copied; several tiles a block; nothing.
+    // Around a tile of 128 x 128 and a stage of 128; rows that cannot be copied; several tiles a block;
+    // nothing.
     let shapes = [
         (128, 128, 128),
         (1, 7, 16),
@@ -115,7 +117,8 @@ fn exact_sums_of_every_shape() -> Result<()> {
     Ok(())
 }
 
-/// Neither the copy engine nor two elements at a time can store where C does not begin at a multiple of their sizes, whatever its rows are.
+/// Neither the copy engine nor two elements at a time can store where C does not begin at a multiple of their
+/// sizes, whatever its rows are.
 #[test]
 fn results_that_begin_anywhere() -> Result<()> {
     let Some(stream) = open()? else { return Ok(()) };
@@ -132,8 +135,8 @@ fn groups_of_rows() -> Result<()> {
     check_groups(&stream, 264, 0)
 }
 
-/// Groups of sizes around a tile's, one that is empty, and rows that belong to none. The result begins so many elements behind the
-/// beginning of a buffer.
+/// Groups of sizes around a tile's, one that is empty, and rows that belong to none. The result begins so
+/// many elements behind the beginning of a buffer.
 fn check_groups(stream: &Stream, n: usize, skip: usize) -> Result<()> {
     let offsets = [3i64, 4, 133, 133, 196, 325, 327];
     let (groups, [m, k]) = (offsets.len() - 1, [330usize, 528]);

@@ -1,5 +1,5 @@
-//! `GroupedMatmul` against the oracle: every kernel that can do a case does it. Groups of every size around a tile's, wrong offsets, rows of no
-//! group, epilogues of each group's own, wrong calls.
+//! `GroupedMatmul` against the oracle: every kernel that can do a case does it. Groups of every size around a
+//! tile's, wrong offsets, rows of no group, epilogues of each group's own, wrong calls.
 
 use crate::gemm_case::{Number, Outcome, device};
 use half::{bf16, f16};

@@ -1,5 +1,5 @@
-//! `gemm_mma_f16`, `_bf16`, `_tf32` and the small ones against the oracle: shapes around tiles and stages, orders, alignments, batches, epilogues,
-//! hostile inputs.
+//! `gemm_mma_f16`, `_bf16`, `_tf32` and the small ones against the oracle: shapes around tiles and stages,
+//! orders, alignments, batches, epilogues, hostile inputs.
 
 use crate::gemm_case::{Case, DENSE, Lie, Number, Outcome, PLAIN, TRANSPOSED};
 use half::{bf16, f16};

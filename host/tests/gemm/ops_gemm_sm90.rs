@@ -1,4 +1,5 @@
-//! The op on Hopper's tensor cores against the oracle: every kernel that can do a case does it. On other devices there are none.
+//! The op on Hopper's tensor cores against the oracle: every kernel that can do a case does it. On other
+//! devices there are none.
 
 use crate::gemm_case::{Case, DENSE, Lie, Outcome, PLAIN, Setup, TRANSPOSED};
 use half::{bf16, f16};
@@ -142,7 +143,8 @@ fn epilogues_at_edges() -> Outcome {
     Ok(())
 }
 
-/// What is added to each element, of C's type and aligned, comes by the copy engine: the residual or else the old C, in padded rows and batches.
+/// What is added to each element, of C's type and aligned, comes by the copy engine: the residual or else the
+/// old C, in padded rows and batches.
 #[test]
 fn what_is_added_is_fetched() -> Outcome {
     let c = Lie { gap: 8, skip: 8, ..DENSE };
@@ -175,8 +177,8 @@ fn batches_and_results_by_columns() -> Outcome {
     Ok(())
 }
 
-/// Blocks of a cluster share k out: evenly and not, with shares that are empty and tiles of which some blocks store nothing, with every
-/// way that results lie, and every epilogue.
+/// Blocks of a cluster share k out: evenly and not, with shares that are empty and tiles of which some blocks
+/// store nothing, with every way that results lie, and every epilogue.
 #[test]
 fn k_in_shares() -> Outcome {
     let shared = |config: &Config| as_it_lies(config) && config.cluster[2] > 1;
@@ -198,7 +200,8 @@ fn k_in_shares() -> Outcome {
     Ok(())
 }
 
-/// Few tiles and long k: parts that are summed afterwards, with every way that operands and results lie, and every epilogue.
+/// Few tiles and long k: parts that are summed afterwards, with every way that operands and results lie, and
+/// every epilogue.
 #[test]
 fn k_in_parts() -> Outcome {
     let cut = |config: &Config| config.split_k > 1 && config.tile[0] * config.tile[1] <= 64 * 128;

@@ -1,4 +1,5 @@
-//! Choosing and tuning: the same problem gets the same configuration, the tuner keeps what it measures, and its file survives abuse.
+//! Choosing and tuning: the same problem gets the same configuration, the tuner keeps what it measures, and
+//! its file survives abuse.
 
 use crate::gemm_case::{Case, Lie, Outcome, PLAIN, Setup, TRANSPOSED};
 use ironwarp::ops::gemm::{Kernel, Tuner, Tuning, Unusable, candidates};

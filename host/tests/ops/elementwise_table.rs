@@ -1,5 +1,5 @@
-//! The tests' table of element-wise functions: a row has the oracle, how exact the kernel is, and inputs that the
-//! function wants beside those that all get.
+//! The tests' table of element-wise functions: a row has the oracle, how exact the kernel is, and inputs that
+//! the function wants beside those that all get.
 
 use ironwarp::ops::elementwise::{BinaryOp, CompareOp, UnaryOp};
 use reference::elementwise as oracle;

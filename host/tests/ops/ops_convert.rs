@@ -1,4 +1,5 @@
-//! Conversions between all element types against a search among all numbers of the target. On whichever driver is there.
+//! Conversions between all element types against a search among all numbers of the target. On whichever
+//! driver is there.
 
 use half::{bf16, f16};
 use ironwarp::ops::convert::{convert, convert_into};
@@ -55,7 +56,8 @@ fn oracle(value: Value, to: DType) -> i128 {
         }),
         DType::F32 => float_bits(match value {
             Value::Float(x) => nearest_f32(x),
-            // Every integer of 64 bits that has more digits than f64 has room for lies beyond any tie of f32, but for its last bits.
+            // Every integer of 64 bits that has more digits than f64 has room for lies beyond any tie of f32,
+            // but for its last bits.
             Value::Integer(x) => nearest_f32_of_integer(x),
         }),
         DType::F16 => small(SmallFloat::F16),

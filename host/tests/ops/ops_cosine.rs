@@ -131,7 +131,8 @@ fn bf16_too() -> Outcome {
     Ok(())
 }
 
-/// Rows of zeros, ones and minus ones with 0, 4 or 16 of them not zero: norms are 0, 2 or 4, all scores exact.
+/// Rows of zeros, ones and minus ones with 0, 4 or 16 of them not zero: norms are 0, 2 or 4, all scores
+/// exact.
 fn exact(seed: u64, rows: usize, dim: usize) -> Vec<f16> {
     let mut random = testkit::Random::new(seed);
     let mut all = vec![f16::ZERO; rows * dim];
@@ -161,8 +162,9 @@ fn exact_inputs_give_exact_indices() -> Outcome {
     Ok(())
 }
 
-/// Once lists are full, nearly all tiles of the corpus are passed over after a look at their best scores. Here a tile that is not the first of
-/// its block has one row at most that enters a list, of one query of 16: wherever that row and that query stand, it must be seen.
+/// Once lists are full, nearly all tiles of the corpus are passed over after a look at their best scores.
+/// Here a tile that is not the first of its block has one row at most that enters a list, of one query of 16:
+/// wherever that row and that query stand, it must be seen.
 #[test]
 fn a_row_that_enters_alone_is_seen() -> Outcome {
     const TILE: usize = similarity::sm90::BLOCK_ROWS as usize;
@@ -214,7 +216,8 @@ fn duplicates_rank_by_index() -> Outcome {
     Ok(())
 }
 
-/// Rows with NaN and infinities rank behind every number, in the order of their indices, and nothing else is disturbed.
+/// Rows with NaN and infinities rank behind every number, in the order of their indices, and nothing else is
+/// disturbed.
 #[test]
 fn non_finite_rows_rank_last() -> Outcome {
     for q in [1, 16, 33] {

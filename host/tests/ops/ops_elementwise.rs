@@ -1,4 +1,5 @@
-//! Element-wise operations against their oracles: every function and type, every layout, wrong calls. On whichever driver is there.
+//! Element-wise operations against their oracles: every function and type, every layout, wrong calls. On
+//! whichever driver is there.
 
 use super::elementwise_table::{BINARY, Binary, COMPARISONS, Comparison, Rows, UNARY, Unary};
 use half::{bf16, f16};
@@ -224,7 +225,8 @@ fn every_function_of_integers() -> Outcome {
     Ok(())
 }
 
-/// A tensor of a shape that broadcasts to `shape`, laid out at random: sides of 1, axes turned, steps, places in front.
+/// A tensor of a shape that broadcasts to `shape`, laid out at random: sides of 1, axes turned, steps, places
+/// in front.
 fn random_layout<T: Element>(
     stream: &Stream,
     random: &mut Random,
@@ -366,7 +368,8 @@ fn arithmetic_in_all_layouts() -> Outcome {
     Ok(())
 }
 
-/// Every function of dense elements, which others test, and of the same ones where no vector access reaches them.
+/// Every function of dense elements, which others test, and of the same ones where no vector access reaches
+/// them.
 fn wherever_they_lie<T: Element + testkit::Element>() -> Outcome {
     let stream = stream()?;
     let x = hostile::<T>();

@@ -8,7 +8,8 @@ use std::error::Error as StdError;
 
 type Outcome = Result<(), Box<dyn StdError>>;
 
-/// Every order of three axes, of matrices within larger ones, with sides around the tiles' and at every alignment.
+/// Every order of three axes, of matrices within larger ones, with sides around the tiles' and at every
+/// alignment.
 fn every_turn<T: Element + PartialEq + Copy>(of: impl Fn(usize) -> T, sides: [[usize; 3]; 4]) -> Outcome {
     let stream = Device::open(0)?.stream()?;
     for [a, b, c] in sides {

@@ -1,4 +1,5 @@
-//! Gathers and scatters against their oracles: every size, shape and alignment, repeated indices, wrong calls. On whichever driver is there.
+//! Gathers and scatters against their oracles: every size, shape and alignment, repeated indices, wrong
+//! calls. On whichever driver is there.
 
 use half::{bf16, f16};
 use ironwarp::ops::index::{Indices, gather, scatter, scatter_add};
@@ -172,7 +173,8 @@ fn rows_add_up_in_order() -> Outcome {
     Ok(())
 }
 
-/// So many indices that they are counted first: places of none, one and several, in rows with and without units of 16 bytes.
+/// So many indices that they are counted first: places of none, one and several, in rows with and without
+/// units of 16 bytes.
 fn many<T: Element + testkit::Element + Into<f64>>(limit: Tolerance, seed: u64) -> Outcome {
     let stream = stream()?;
     let mut random = Random::new(seed);

@@ -6,7 +6,8 @@ use testkit::{Family, compare, input, spot_special, tolerance};
 
 type Outcome = Result<(), Box<dyn StdError>>;
 
-/// Around a warp, a block's tile (4096), two stages; the longest has several tiles a block on no device, but many partials.
+/// Around a warp, a block's tile (4096), two stages; the longest has several tiles a block on no device, but
+/// many partials.
 const LENGTHS: [usize; 13] = [0, 1, 2, 31, 33, 255, 1000, 4095, 4096, 4097, 8192, 12_289, 100_003];
 
 fn case(x: &[f32], skip: usize, what: &str) -> Outcome {

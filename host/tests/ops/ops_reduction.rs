@@ -1,5 +1,5 @@
-//! Reductions along axes against their oracles: every operation and type, rows and columns of every length, layouts, wrong calls. On
-//! whichever driver is there.
+//! Reductions along axes against their oracles: every operation and type, rows and columns of every length,
+//! layouts, wrong calls. On whichever driver is there.
 
 use half::{bf16, f16};
 use ironwarp::ops::reduce::{ReduceOp, argmax, argmin, mean, reduce, sum};
@@ -16,8 +16,8 @@ fn stream() -> Result<Stream, Error> {
     Device::open(0)?.stream()
 }
 
-/// Shapes and the axes that go: a thread, a warp and a block a row, several chunks; columns with and without vectors, several chunks;
-/// axes that need a copy; nothing.
+/// Shapes and the axes that go: a thread, a warp and a block a row, several chunks; columns with and without
+/// vectors, several chunks; axes that need a copy; nothing.
 const CASES: [(&[usize], &[usize]); 26] = [
     (&[], &[]),
     (&[1], &[0]),

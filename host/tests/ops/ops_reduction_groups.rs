@@ -1,4 +1,5 @@
-//! Rows taken by groups of every size: which one an op chooses depends on how many rows there are. On whichever driver is there.
+//! Rows taken by groups of every size: which one an op chooses depends on how many rows there are. On
+//! whichever driver is there.
 
 use ironwarp::{Device, DeviceBuffer, Error, LaunchConfig, Stream, launch};
 use reference::reduction as oracle;

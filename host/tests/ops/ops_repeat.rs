@@ -1,4 +1,5 @@
-//! The ops give the same bits in every run and, on the software driver, under every schedule of threads and blocks.
+//! The ops give the same bits in every run and, on the software driver, under every schedule of threads and
+//! blocks.
 //!
 //! A process has one schedule, so the program runs itself again for each.
 

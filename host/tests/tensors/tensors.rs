@@ -1,4 +1,5 @@
-//! Tensors: to and from the host and buffers, views, write access, text, and wrong calls. On whichever driver is there.
+//! Tensors: to and from the host and buffers, views, write access, text, and wrong calls. On whichever driver
+//! is there.
 
 use half::{bf16, f16};
 use ironwarp::graph::Graph;

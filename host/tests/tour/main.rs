@@ -1,6 +1,8 @@
-//! Every kernel that the library ships: once, which is what sanitizers are given, and many times, which must not change a bit.
+//! Every kernel that the library ships: once, which is what sanitizers are given, and many times, which must
+//! not change a bit.
 //!
-//! With `--nocapture` the first prints a line `bits DIGEST NAME` for each stop, by which a bundle's `run agree` compares the executor with a GPU.
+//! With `--nocapture` the first prints a line `bits DIGEST NAME` for each stop, by which a bundle's `run
+//! agree` compares the executor with a GPU.
 
 mod stops;
 
@@ -9,7 +11,8 @@ use std::hash::{DefaultHasher, Hasher};
 use std::thread;
 use stops::{Outcome, Stop};
 
-/// Times that a stop is run in all, and threads with a stream each that share them. The software driver is slow.
+/// Times that a stop is run in all, and threads with a stream each that share them. The software driver is
+/// slow.
 const RUNS: (usize, usize) = (100, 4);
 const RUNS_IN_SOFTWARE: (usize, usize) = (2, 2);
 

@@ -5,12 +5,13 @@
 //!             thread: 16 running values -> 1 -> warp (butterfly) -> block (shared) -> partial[b]
 //!   stage 2   the same kernel over the partials, with one block
 //! ```
-//! P = [`partials`]`(n)` depends on nothing but `n`, so the tree has one shape. A thread's running values are chains of
-//! `n / (P * TILE)` terms and all else is a binary tree, which keeps the error of the sum near that of a tree over all of `x`.
+//! P = [`partials`]`(n)` depends on nothing but `n`, so the tree has one shape. A thread's running values are
+//! chains of `n / (P * TILE)` terms and all else is a binary tree, which keeps the error of the sum near that
+//! of a tree over all of `x`.
 //!
 //! * Sum: 0 for an empty vector. NaN and infinities follow IEEE 754.
-//! * Maximum: minus infinity for an empty vector. A NaN anywhere makes the result NaN (which one is not specified); +0 is greater
-//!   than -0.
+//! * Maximum: minus infinity for an empty vector. A NaN anywhere makes the result NaN (which one is not
+//!   specified); +0 is greater than -0.
 //!
 //! `x` may have any alignment: off a 16-byte boundary the loads are 4 bytes wide and the result is the same.
 
@@ -49,7 +50,8 @@ pub const fn partials(n: usize) -> u32 {
 /// Writes the sum of the tiles `b, b + gridDim, ..` of `x` to `out[b]`.
 ///
 /// # Safety
-/// `out` is valid for a write of one element a block and does not overlap `x`. Blocks of [`THREADS`] threads, at least one.
+/// `out` is valid for a write of one element a block and does not overlap `x`. Blocks of [`THREADS`] threads,
+/// at least one.
 #[kernel(launch_bounds(THREADS, MIN_BLOCKS))]
 pub unsafe fn reduce_sum(x: &[f32], out: *mut f32) {
     // SAFETY: the caller's contract is the same.
@@ -72,7 +74,8 @@ pub unsafe fn reduce_max(x: &[f32], out: *mut f32) {
 unsafe fn reduce<O: Operation<f32>>(op: O, x: &[f32], out: *mut f32) {
     const { assert!(VECTORS == 4 && VECTOR == 4) };
     let block_index = thread::block_idx_x();
-    // SAFETY: tiles lie inside x; out has an element for every block. All threads reduce; the slots are unused.
+    // SAFETY: tiles lie inside x; out has an element for every block. All threads reduce; the slots are
+    // unused.
     unsafe {
         let running = reduce_tiles(op, x, block_index, thread::grid_dim_x());
         let slots = shared_array![f32; WARPS];

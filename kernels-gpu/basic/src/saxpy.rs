@@ -5,13 +5,15 @@
 //!        ^ up to the first 16-byte boundary of y: block 0, one element a thread
 //!             ^ one tile of TILE elements a block, 16 bytes of x and of y a thread
 //! ```
-//! Moves 12 bytes an element. Tiles go by 16-byte accesses when `x` has the same offset from a 16-byte boundary as `y`; else, and
-//! in the last tile, every access is 4 bytes wide (still whole lines a warp).
+//! Moves 12 bytes an element. Tiles go by 16-byte accesses when `x` has the same offset from a 16-byte
+//! boundary as `y`; else, and in the last tile, every access is 4 bytes wide (still whole lines a warp).
 //!
-//! One vector a thread and 64 warps a multiprocessor keep more loads under way, more evenly, than several vectors a thread: on an
-//! H200 4331 GB/s; with two 4268, with four 4258. Loads that bypass L1 (`no_allocate`), of either operand, cost 3 to 6 %.
+//! One vector a thread and 64 warps a multiprocessor keep more loads under way, more evenly, than several
+//! vectors a thread: on an H200 4331 GB/s; with two 4268, with four 4258. Loads that bypass L1
+//! (`no_allocate`), of either operand, cost 3 to 6 %.
 //!
-//! Limits: `x` and `y` do not overlap, unless they are the same; as many blocks as [`blocks`] says, all of [`THREADS`] threads.
+//! Limits: `x` and `y` do not overlap, unless they are the same; as many blocks as [`blocks`] says, all of
+//! [`THREADS`] threads.
 
 use crate::{VECTOR, is_aligned};
 use cuda_std::{fastmath, grid, kernel, thread, vector};
@@ -24,14 +26,16 @@ pub const TILE: u32 = THREADS * VECTOR;
 
 /// Blocks for `n` elements. Never 0.
 pub const fn blocks(n: usize) -> usize {
-    // The head may push the last elements into one more tile; an empty block is cheaper than knowing the alignment here.
+    // The head may push the last elements into one more tile; an empty block is cheaper than knowing the
+    // alignment here.
     n / TILE as usize + 1
 }
 
 /// `y[i] = a * x[i] + y[i]`, in one rounding.
 ///
 /// # Safety
-/// `y` is valid for reads and writes of `x.len()` elements and does not overlap `x`. Blocks of [`THREADS`] threads, [`blocks`] of them.
+/// `y` is valid for reads and writes of `x.len()` elements and does not overlap `x`. Blocks of [`THREADS`]
+/// threads, [`blocks`] of them.
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn saxpy(a: f32, x: &[f32], y: *mut f32) {
     const { assert!(TILE == 4 * THREADS, "scalar_tile counts four elements a thread") };
@@ -76,7 +80,8 @@ fn elements_to_boundary(pointer: *const f32) -> usize {
 #[inline(always)]
 unsafe fn vector_tile(a: f32, x: *const f32, y: *mut f32, lane: u32) {
     let place = (lane * VECTOR) as usize;
-    // SAFETY: the tile holds TILE elements, x and y are aligned to 16 bytes, and places of different threads are apart.
+    // SAFETY: the tile holds TILE elements, x and y are aligned to 16 bytes, and places of different threads
+    // are apart.
     unsafe {
         let x: [f32; 4] = vector::load_v4(x.add(place));
         let old: [f32; 4] = vector::load_v4(y.add(place).cast_const());

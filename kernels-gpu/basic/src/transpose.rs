@@ -7,15 +7,16 @@
 //!   4 x 16-byte loads      ->    4 x 16-byte stores   | barrier |   4 x 16-byte loads   ->   4 x 16-byte stores
 //!      (a square is transposed in registers: its four columns are the four units stored)
 //! ```
-//! 64 bytes a thread are under way; every access, global or shared, is 16 bytes wide, half a warp covers 256 consecutive bytes
-//! of global memory, and the swizzle leaves no bank conflict on either side.
+//! 64 bytes a thread are under way; every access, global or shared, is 16 bytes wide, half a warp covers 256
+//! consecutive bytes of global memory, and the swizzle leaves no bank conflict on either side.
 //!
-//! Where a side is not a multiple of 4, or a pointer not aligned to 16 bytes, the tile goes by elements instead: a warp reads 32
-//! neighbours of a row of `x` and writes 32 of a row of `y`, with a swizzle of single words between.
+//! Where a side is not a multiple of 4, or a pointer not aligned to 16 bytes, the tile goes by elements
+//! instead: a warp reads 32 neighbours of a row of `x` and writes 32 of a row of `y`, with a swizzle of
+//! single words between.
 //!
-//! Tiles are taken down the columns of `x`, in bands of up to 256: blocks that run together write neighbouring parts of few rows of
-//! `y`, and lines of `x` that two tiles share stay in the L2 cache. Loads go through L1, which keeps the sectors that a row's end
-//! splits. See `benches/NOTES.md`.
+//! Tiles are taken down the columns of `x`, in bands of up to 256: blocks that run together write
+//! neighbouring parts of few rows of `y`, and lines of `x` that two tiles share stay in the L2 cache. Loads
+//! go through L1, which keeps the sectors that a row's end splits. See `benches/NOTES.md`.
 //!
 //! Limits: [`tiles`]`(rows, columns) < 2^31`, sides at most [`MAX_SIDE`]; blocks of [`THREADS`] threads.
 
@@ -55,8 +56,8 @@ pub const fn tiles(rows: u32, columns: u32) -> u64 {
 /// `y[c][r] = x[r][c]`.
 ///
 /// # Safety
-/// `x` holds `rows * columns` elements and `y` is valid for writes of as many; they do not overlap. Sides at most
-/// [`MAX_SIDE`]; [`tiles`] blocks of [`THREADS`] threads.
+/// `x` holds `rows * columns` elements and `y` is valid for writes of as many; they do not overlap. Sides at
+/// most [`MAX_SIDE`]; [`tiles`] blocks of [`THREADS`] threads.
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn transpose(rows: u32, columns: u32, x: &[f32], y: *mut f32) {
     const { assert!(VECTOR == 4 && TILE.is_multiple_of(LINES_APART) && TILE / LINES_APART == 4) };
@@ -67,8 +68,8 @@ pub unsafe fn transpose(rows: u32, columns: u32, x: &[f32], y: *mut f32) {
     let tile = shared::address_of(shared_array![Unit; TILE_UNITS]);
     let input = Side { pointer: x.as_ptr().cast_mut(), lines: rows, length: columns };
     let output = Side { pointer: y, lines: columns, length: rows };
-    // SAFETY: loads and stores are guarded by the matrix's bounds; shared places of different threads are apart before and after
-    // the barrier.
+    // SAFETY: loads and stores are guarded by the matrix's bounds; shared places of different threads are
+    // apart before and after the barrier.
     unsafe {
         if input.has_units() && output.has_units() {
             let square = load_square(input, row, column);
@@ -101,7 +102,8 @@ impl Side {
         line as usize * self.length as usize + position as usize
     }
 
-    /// Whether units of 16 bytes that begin at multiples of 4 elements are aligned and never cross the end of a line.
+    /// Whether units of 16 bytes that begin at multiples of 4 elements are aligned and never cross the end of
+    /// a line.
     #[inline(always)]
     fn has_units(self) -> bool {
         self.length.is_multiple_of(VECTOR) && is_aligned(self.pointer)
@@ -172,15 +174,16 @@ unsafe fn store_lines(tile: u32, y: Side, line: u32, position: u32) {
     }
 }
 
-/// Line and position within the tile of this thread's element `index`: neighbouring threads have neighbouring positions.
+/// Line and position within the tile of this thread's element `index`: neighbouring threads have neighbouring
+/// positions.
 #[inline(always)]
 fn element(index: u32) -> (u32, u32) {
     let thread = thread::thread_idx_x();
     (thread / TILE + index * (THREADS / TILE), thread % TILE)
 }
 
-/// Byte offset in shared memory of an element of a tile that goes by elements, before it is transposed. The swizzle lets 32
-/// neighbours of a line, and 32 lines of a position, meet all banks.
+/// Byte offset in shared memory of an element of a tile that goes by elements, before it is transposed. The
+/// swizzle lets 32 neighbours of a line, and 32 lines of a position, meet all banks.
 #[inline(always)]
 fn element_offset(line: u32, position: u32) -> u32 {
     (line * TILE + (position ^ (line % BANKS))) * size_of::<f32>() as u32

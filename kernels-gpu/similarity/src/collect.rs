@@ -1,15 +1,15 @@
 //! From a tile of accumulators to lists of the best rows: the epilogue of [`crate::tile`].
 //!
-//! Nearly every score fails against its query's k-th best so far, so the common way is two multiplications and a comparison an
-//! element. Those that pass become candidates (key and query) in the warp's own part of a buffer in shared memory. When a warp's part is
-//! more than half full, and at the end, all warps go through all candidates, each for the 16 queries whose lists it keeps,
-//! and raise those queries' thresholds.
+//! Nearly every score fails against its query's k-th best so far, so the common way is two multiplications
+//! and a comparison an element. Those that pass become candidates (key and query) in the warp's own part of a
+//! buffer in shared memory. When a warp's part is more than half full, and at the end, all warps go through
+//! all candidates, each for the 16 queries whose lists it keeps, and raise those queries' thresholds.
 //!
-//! A part that overflows (in a slice's first tiles nearly every score passes) makes the block sort at once and the warp offer
-//! the rest of its tile again, against the raised thresholds.
+//! A part that overflows (in a slice's first tiles nearly every score passes) makes the block sort at once
+//! and the warp offer the rest of its tile again, against the raised thresholds.
 //!
-//! A score equal to the k-th best passes only if the list may hold rows of the same tile, which is when the tile is offered
-//! again: rows of earlier tiles are lower and win ties.
+//! A score equal to the k-th best passes only if the list may hold rows of the same tile, which is when the
+//! tile is offered again: rows of earlier tiles are lower and win ties.
 
 use crate::key::{ORDERED_EMPTY, ORDERED_NEVER, join, may_enter, ordered, score_of, split};
 use crate::list::{TopList, broadcast, shuffle};
@@ -100,7 +100,8 @@ impl Collector {
         }
     }
 
-    /// Offers the scores of a tile that begins at row `first_row`; `norms` is the shared address of one over its rows' norms.
+    /// Offers the scores of a tile that begins at row `first_row`; `norms` is the shared address of one over
+    /// its rows' norms.
     ///
     /// # Safety
     /// The block calls it together.
@@ -224,7 +225,8 @@ impl Collector {
         overflow
     }
 
-    /// Makes candidates of the scores in `mask`, a lane's first one after the other, and leaves in it those that did not fit.
+    /// Makes candidates of the scores in `mask`, a lane's first one after the other, and leaves in it those
+    /// that did not fit.
     ///
     /// # Safety
     /// As [`Collector::push`].
@@ -270,8 +272,8 @@ impl Collector {
         false
     }
 
-    /// Sorts all candidates of this warp's queries into their lists, raises the thresholds, forgets the candidates. A barrier must
-    /// come before and after.
+    /// Sorts all candidates of this warp's queries into their lists, raises the thresholds, forgets the
+    /// candidates. A barrier must come before and after.
     ///
     /// # Safety
     /// The block calls it together, after [`Collector::publish`].
@@ -279,7 +281,8 @@ impl Collector {
     unsafe fn sort(&self) {
         let mut other = 0;
         while other < WARPS {
-            // SAFETY: counts and candidates are read by all and written by none; lists and thresholds are this warp's.
+            // SAFETY: counts and candidates are read by all and written by none; lists and thresholds are
+            // this warp's.
             unsafe {
                 let count: u32 = vector::load_shared(self.base + self.plan.count(other));
                 let mut first = 0;

@@ -1,8 +1,9 @@
 //! What the kernels need of a 16-bit element type, and how its vectors are read.
 //!
-//! A *piece* is 16 bytes of a row, 8 elements: what one lane loads with one instruction. Rows whose length is a
-//! multiple of 8, in a matrix that begins on a 16-byte boundary, are read so ([`Aligned`]); any others element by
-//! element ([`Unaligned`]). Elements past the end of a row read as zero, which changes neither dot products nor norms.
+//! A *piece* is 16 bytes of a row, 8 elements: what one lane loads with one instruction. Rows whose length is
+//! a multiple of 8, in a matrix that begins on a 16-byte boundary, are read so ([`Aligned`]); any others
+//! element by element ([`Unaligned`]). Elements past the end of a row read as zero, which changes neither dot
+//! products nor norms.
 
 use cuda_std::{mma, vector};
 pub use num::{bf16, f16};

@@ -6,9 +6,10 @@
 //! | ordered(score) |     !row       |     larger is better; 0 is no candidate at all
 //! +----------------+----------------+
 //! ```
-//! `ordered` is monotonic, maps both zeros to one value and every NaN to [`ORDERED_NAN`], below all numbers. Inverting
-//! the row lets the lower of two rows with equal scores win. Keys of different rows differ, so the best `k` of a set do
-//! not depend on the order in which it is looked through: that is what makes the results repeat bit for bit.
+//! `ordered` is monotonic, maps both zeros to one value and every NaN to [`ORDERED_NAN`], below all numbers.
+//! Inverting the row lets the lower of two rows with equal scores win. Keys of different rows differ, so the
+//! best `k` of a set do not depend on the order in which it is looked through: that is what makes the results
+//! repeat bit for bit.
 
 /// The key of no candidate: below all others.
 pub const EMPTY: u64 = 0;
@@ -42,8 +43,8 @@ pub fn score_of(ordered: u32) -> f32 {
     if ordered <= ORDERED_NAN { f32::NAN } else { f32::from_bits(bits) }
 }
 
-/// Whether a score may enter a list whose worst score is `threshold`: a single comparison, true when either is NaN, so that lists with
-/// no threshold yet, or with a NaN, and scores that are NaN get the closer look.
+/// Whether a score may enter a list whose worst score is `threshold`: a single comparison, true when either
+/// is NaN, so that lists with no threshold yet, or with a NaN, and scores that are NaN get the closer look.
 #[inline(always)]
 #[allow(clippy::neg_cmp_op_on_partial_ord, reason = "the answer for NaN is the point")]
 pub fn may_enter(score: f32, threshold: f32) -> bool {

@@ -1,8 +1,10 @@
-//! Cosine similarity search on tensor cores: for each query the `k` most similar rows of a corpus of 16-bit vectors.
+//! Cosine similarity search on tensor cores: for each query the `k` most similar rows of a corpus of 16-bit
+//! vectors.
 //!
-//! `score = dot(row, query) / (|row| |query|)`, dot products and norms summed in f32 by `mma`; the matrix of scores is never
-//! written. Rows rank by score, ties to the lower row; a zero vector scores 0 against everything finite, a vector with a NaN or
-//! an infinity scores NaN against everything, and NaN ranks last. Past the end of the corpus stand ([`key::NO_SCORE`], [`key::NO_ROW`]).
+//! `score = dot(row, query) / (|row| |query|)`, dot products and norms summed in f32 by `mma`; the matrix of
+//! scores is never written. Rows rank by score, ties to the lower row; a zero vector scores 0 against
+//! everything finite, a vector with a NaN or an infinity scores NaN against everything, and NaN ranks last.
+//! Past the end of the corpus stand ([`key::NO_SCORE`], [`key::NO_ROW`]).
 //!
 //! | kernel | when | bound by |
 //! |---|---|---|

@@ -37,7 +37,8 @@ pub unsafe fn store_key(address: u32, key: u64) {
     unsafe { vector::store_shared_v2(address, [low, high]) }
 }
 
-/// `k` keys in shared memory, best first. All of a warp's lanes call each function together, with the same list.
+/// `k` keys in shared memory, best first. All of a warp's lanes call each function together, with the same
+/// list.
 #[derive(Clone, Copy)]
 pub struct TopList {
     address: u32,
@@ -92,13 +93,15 @@ impl TopList {
         unsafe { load_key(self.place(self.k - 1)) }
     }
 
-    /// Puts `key`, the same in all lanes, in its place when it beats [`worst`](Self::worst), which is returned.
+    /// Puts `key`, the same in all lanes, in its place when it beats [`worst`](Self::worst), which is
+    /// returned.
     ///
     /// # Safety
     /// As [`clear`](Self::clear).
     #[inline(always)]
     pub unsafe fn insert(self, key: u64) -> u64 {
-        // SAFETY: every rank is below `k`; the barriers order this warp's loads before its stores and those before the next loads.
+        // SAFETY: every rank is below `k`; the barriers order this warp's loads before its stores and those
+        // before the next loads.
         unsafe {
             if key <= self.worst() {
                 return self.worst();

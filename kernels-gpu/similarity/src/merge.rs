@@ -1,8 +1,8 @@
 //! The last step of a search: the lists that the blocks left, made one a query: `cosine_merge`.
 //!
-//! Keys u64 `[queries, lists, k]` in (see [`crate::key`]), scores f32 and rows u32 `[queries, k]` out, best first. One block a
-//! query: its warps share the keys out among them, 32 consecutive ones at a time, each warp with a list of its own in shared
-//! memory; then the first warp merges the lists and writes the result.
+//! Keys u64 `[queries, lists, k]` in (see [`crate::key`]), scores f32 and rows u32 `[queries, k]` out, best
+//! first. One block a query: its warps share the keys out among them, 32 consecutive ones at a time, each
+//! warp with a list of its own in shared memory; then the first warp merges the lists and writes the result.
 
 use crate::key::{EMPTY, decode};
 use crate::list::{KEY_BYTES, TopList, dynamic_shared_address};
@@ -21,8 +21,8 @@ pub const fn shared_bytes(k: u32) -> u32 {
 /// The best `k` of `lists * k` keys, for each query; see the module.
 ///
 /// # Safety
-/// `keys` is `[grid, lists, k]`, `scores` and `rows` are `[grid, k]`, `k >= 1`; blocks of [`THREADS`] threads with
-/// [`shared_bytes`] of dynamic shared memory.
+/// `keys` is `[grid, lists, k]`, `scores` and `rows` are `[grid, k]`, `k >= 1`; blocks of [`THREADS`] threads
+/// with [`shared_bytes`] of dynamic shared memory.
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn cosine_merge(keys: *const u64, lists: u32, k: u32, scores: *mut f32, rows: *mut u32) {
     let (warp, lane) = (thread::thread_idx_x() / 32, warp::lane_id());
@@ -31,8 +31,8 @@ pub unsafe fn cosine_merge(keys: *const u64, lists: u32, k: u32, scores: *mut f3
     let list = |warp: u32| TopList::new(base + warp * k * KEY_BYTES, k);
     let count = lists as usize * k as usize;
     let keys = keys.wrapping_add(query * count);
-    // SAFETY: every key read has an index below `count`, every result one below `k`. Each warp uses its own list before the
-    // barrier; only the first uses any after it.
+    // SAFETY: every key read has an index below `count`, every result one below `k`. Each warp uses its own
+    // list before the barrier; only the first uses any after it.
     unsafe {
         let best = list(warp);
         best.clear();

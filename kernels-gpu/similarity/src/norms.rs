@@ -1,8 +1,8 @@
 //! One over the norm of every row: `cosine_norms_f16`, `cosine_norms_bf16`.
 //!
-//! `[n, dim]` row-major in, f32 `[n]` out; 0 for zero rows, NaN for rows with a NaN, 0 for rows with an infinity (and, in bf16,
-//! for rows whose squares leave the range of f32). A stream of rows like [`crate::stream`]'s, with the same sums in the same
-//! order, so that both find the same norms bit for bit.
+//! `[n, dim]` row-major in, f32 `[n]` out; 0 for zero rows, NaN for rows with a NaN, 0 for rows with an
+//! infinity (and, in bf16, for rows whose squares leave the range of f32). A stream of rows like
+//! [`crate::stream`]'s, with the same sums in the same order, so that both find the same norms bit for bit.
 
 use crate::half::{Access, Aligned, Half, Unaligned, bf16, f16, is_aligned};
 use crate::list::dynamic_shared_address;
@@ -24,8 +24,8 @@ pub const SHARED_BYTES: u32 = Ring::bytes(WARPS, DEPTHS.0);
 /// Inverse norms of f16 rows; see the module.
 ///
 /// # Safety
-/// `rows` is `[n, dim]` with `n, dim >= 1` and nobody writes it; `out` is `[n]`; blocks of [`THREADS`] threads with
-/// [`SHARED_BYTES`] of dynamic shared memory.
+/// `rows` is `[n, dim]` with `n, dim >= 1` and nobody writes it; `out` is `[n]`; blocks of [`THREADS`]
+/// threads with [`SHARED_BYTES`] of dynamic shared memory.
 #[kernel(launch_bounds(THREADS, BLOCKS_PER_SM))]
 pub unsafe fn cosine_norms_f16(rows: *const f16, n: u32, dim: u32, out: *mut f32) {
     // SAFETY: the caller's contract.

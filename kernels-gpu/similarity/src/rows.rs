@@ -1,17 +1,20 @@
-//! Streams rows of a matrix past a warp: 16 rows at a time, through a ring of stages in shared memory that is the warp's own.
+//! Streams rows of a matrix past a warp: 16 rows at a time, through a ring of stages in shared memory that is
+//! the warp's own.
 //!
 //! ```text
 //!  stage 0 | copy c | ..       | use c |                 c counts chunks of 128 elements of 16 rows, 4 KiB,
 //!  stage 1          | copy c+1 | ..    | use c+1 |       through all the warp's rows without a break
 //! ```
-//! `cp.async` takes two rows x 256 consecutive bytes an instruction and leaves `depth - 1` chunks under way while the warp computes.
-//! Loads to registers reach 64 consecutive bytes a row (four lanes), and registers hold only one chunk ahead: 1.64 ms instead of
-//! 1.36 for one query against 4 million rows of 768, on an H200.
+//! `cp.async` takes two rows x 256 consecutive bytes an instruction and leaves `depth - 1` chunks under way
+//! while the warp computes. Loads to registers reach 64 consecutive bytes a row (four lanes), and registers
+//! hold only one chunk ahead: 1.64 ms instead of 1.36 for one query against 4 million rows of 768, on an
+//! H200.
 //!
-//! A lane `(g, t) = (lane / 4, lane % 4)` reads pieces of rows `g` and `g + 8` of a stage: in step `s` elements
-//! `32 s + 8 t .. 32 s + 8 t + 8`. `mma` wants other elements in that lane, but a dot product does not care in which
-//! order `k` is summed, as long as both sides agree: words 0, 1 of the pieces feed one `mma`, words 2, 3 another, and
-//! the queries are read in the same pattern. So every byte is loaded once, 16 bytes a lane, with no shuffle:
+//! A lane `(g, t) = (lane / 4, lane % 4)` reads pieces of rows `g` and `g + 8` of a stage: in step `s`
+//! elements `32 s + 8 t .. 32 s + 8 t + 8`. `mma` wants other elements in that lane, but a dot product does
+//! not care in which order `k` is summed, as long as both sides agree: words 0, 1 of the pieces feed one
+//! `mma`, words 2, 3 another, and the queries are read in the same pattern. So every byte is loaded once, 16
+//! bytes a lane, with no shuffle:
 //!
 //! ```text
 //!            k = 0        8        16       24       32
@@ -21,8 +24,9 @@
 //!                                                           a3 = the same                      of row g + 8
 //! ```
 //!
-//! Norms come from the tensor cores too. Register for register, A's rows 0..8 laid out as above are B's columns 0..8, so
-//! `mma(A, (a0, a2))` and `mma(A, (a1, a3))` hold the squares of the norms on their diagonals.
+//! Norms come from the tensor cores too. Register for register, A's rows 0..8 laid out as above are B's
+//! columns 0..8, so `mma(A, (a0, a2))` and `mma(A, (a1, a3))` hold the squares of the norms on their
+//! diagonals.
 
 use crate::half::{Access, ELEMENT_BYTES, Half, PIECE, PIECE_BYTES};
 use crate::list::shuffle;
@@ -174,7 +178,8 @@ impl Ring {
         if stage + 1 == self.depth { 0 } else { stage + 1 }
     }
 
-    /// Waits until this thread's copies of the oldest chunk have arrived: all but `depth - 2` of those started.
+    /// Waits until this thread's copies of the oldest chunk have arrived: all but `depth - 2` of those
+    /// started.
     #[inline(always)]
     fn wait(self) {
         match self.depth {
@@ -206,8 +211,8 @@ impl Ring {
 
 const _: () = assert!(DEPTHS.0 == 5 && DEPTHS.1 == 2, "Ring::wait names each depth");
 
-/// Offset of a piece of a row in a stage. Odd rows have their halves of 64 bytes swapped, so that eight lanes, four pieces of
-/// two rows, meet all banks.
+/// Offset of a piece of a row in a stage. Odd rows have their halves of 64 bytes swapped, so that eight
+/// lanes, four pieces of two rows, meet all banks.
 #[inline(always)]
 const fn place(row: u32, piece: u32) -> u32 {
     row * ROW_BYTES + (piece ^ (row % 2 * (STEP / PIECE))) * PIECE_BYTES
@@ -227,8 +232,8 @@ impl<T: Half> Copier<T> {
     /// Starts the copies of the next chunk, if there is one, and closes their group.
     ///
     /// # Safety
-    /// The warp calls it together, when nobody reads that stage any more; the matrix is readable, nobody writes it, and its rows
-    /// are aligned pieces.
+    /// The warp calls it together, when nobody reads that stage any more; the matrix is readable, nobody
+    /// writes it, and its rows are aligned pieces.
     #[inline(always)]
     unsafe fn start(&mut self) {
         if self.block < self.matrix.row_blocks() {
@@ -277,8 +282,8 @@ impl<T: Half> Matrix<T> {
     /// Feeds a consumer with every `stride`-th block of rows from `block` on.
     ///
     /// # Safety
-    /// The warp calls it together; nobody else uses its ring; the matrix is readable, nobody writes it, and it is aligned as `A`
-    /// needs it.
+    /// The warp calls it together; nobody else uses its ring; the matrix is readable, nobody writes it, and
+    /// it is aligned as `A` needs it.
     #[inline(always)]
     pub unsafe fn stream<A: Access>(
         self,
@@ -289,8 +294,9 @@ impl<T: Half> Matrix<T> {
         consumer: &mut impl Consumer,
     ) {
         let mut copier = Copier { matrix: self, ring, block, stride, chunk: 0, stage: 0 };
-        // SAFETY: the caller's contract; blocks and chunks inside the matrix. A stage's copies start after the barrier that
-        // follows its last read, and it is read after the wait and the barrier that follow its copies.
+        // SAFETY: the caller's contract; blocks and chunks inside the matrix. A stage's copies start after
+        // the barrier that follows its last read, and it is read after the wait and the barrier that follow
+        // its copies.
         unsafe {
             if A::WHOLE {
                 let mut ahead = 1;

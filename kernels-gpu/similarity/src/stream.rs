@@ -7,8 +7,9 @@
 //! | inverse norms | of the queries, f32 `[queries]`, from `cosine_norms` |
 //! | out | keys ([`crate::key`]), u64 `[queries, grid, k]`, each list sorted: the best of the rows that the block saw |
 //!
-//! The corpus is read once, and nothing else matters: 2 bytes pay for `2 * queries` operations. Each warp works alone on 16 rows
-//! at a time (see `rows.rs`) with up to 16 KiB always on their way, computes norms and dot products from the same registers, and looks at its scores only to see that none beats its list:
+//! The corpus is read once, and nothing else matters: 2 bytes pay for `2 * queries` operations. Each warp
+//! works alone on 16 rows at a time (see `rows.rs`) with up to 16 KiB always on their way, computes norms and
+//! dot products from the same registers, and looks at its scores only to see that none beats its list:
 //!
 //! ```text
 //!  warp 0   [ rows 0..16   ][ rows 16 W..16 W + 16 ] ...      W = warps of the grid
@@ -18,8 +19,9 @@
 //!  block    merges the lists of its warps, one warp a query
 //! ```
 //!
-//! Shared memory ([`Plan`]): the warps' rings; the queries, padded with zeros to whole chunks, each 64 bytes past a multiple of 128 apart so
-//! that the 16-byte loads of a B fragment meet all banks; then a list for each warp and query.
+//! Shared memory ([`Plan`]): the warps' rings; the queries, padded with zeros to whole chunks, each 64 bytes
+//! past a multiple of 128 apart so that the 16-byte loads of a B fragment meet all banks; then a list for
+//! each warp and query.
 
 use crate::MAX_K;
 use crate::half::{
@@ -67,8 +69,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// For `queries` of `dim` elements, lists of `k` and rings of `depth` stages, 2 to 5. The sizes must fit in 32 bits
-    /// (see [`Plan::fitting`]).
+    /// For `queries` of `dim` elements, lists of `k` and rings of `depth` stages, 2 to 5. The sizes must fit
+    /// in 32 bits (see [`Plan::fitting`]).
     #[inline(always)]
     pub const fn new(dim: u32, queries: u32, k: u32, depth: u32) -> Self {
         let pitch = chunks(dim) * CHUNK * ELEMENT_BYTES + 64;
@@ -318,7 +320,8 @@ struct Tiles<'a, T, const TILES: usize> {
     dots: [[f32; 4]; TILES],
     /// Shared address of the row of B that this lane loads.
     query: [u32; TILES],
-    /// Score of the k-th best so far; NaN while there is none, or when it is one. Of a column without a query infinity, which no score beats.
+    /// Score of the k-th best so far; NaN while there is none, or when it is one. Of a column without a query
+    /// infinity, which no score beats.
     threshold: [[f32; 2]; TILES],
 }
 

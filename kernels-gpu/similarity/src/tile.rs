@@ -7,9 +7,9 @@
 //! | queries | `[queries, dim]` row-major, the same type, any number |
 //! | out | keys ([`crate::key`]), u64 `[queries, slices, k]`, each list sorted: the best of the rows of that slice |
 //!
-//! A matrix product whose tiles never leave the registers. A block keeps one tile of 128 queries and walks down its slice of
-//! the corpus (every `slices`-th tile of 256 rows); blocks that share a slice run side by side, so that a tile of the corpus
-//! comes from memory once and from L2 for the others:
+//! A matrix product whose tiles never leave the registers. A block keeps one tile of 128 queries and walks
+//! down its slice of the corpus (every `slices`-th tile of 256 rows); blocks that share a slice run side by
+//! side, so that a tile of the corpus comes from memory once and from L2 for the others:
 //!
 //! ```text
 //!  block b: queries 128 (b % query_tiles) .., slice b / query_tiles
@@ -22,8 +22,9 @@
 //!   when a warp's candidates are half full: all warps sort them into the lists, 16 queries a warp
 //! ```
 //!
-//! A warp computes 64 rows x 64 queries: 4 x 8 `mma` accumulators, 128 registers. A chunk of a tile lies in shared memory as
-//! lines of 128 bytes, two rows to a line, its 16-byte units swizzled so that `cp.async` and `ldmatrix` meet all banks.
+//! A warp computes 64 rows x 64 queries: 4 x 8 `mma` accumulators, 128 registers. A chunk of a tile lies in
+//! shared memory as lines of 128 bytes, two rows to a line, its 16-byte units swizzled so that `cp.async` and
+//! `ldmatrix` meet all banks.
 //!
 //! `collect.rs` says how candidates become lists.
 
@@ -197,8 +198,9 @@ struct Problem<T> {
 /// Finds the best `k` rows of each slice of an f16 corpus for every f16 query; see the module.
 ///
 /// # Safety
-/// Arguments as the module's table says; `grid = slices * queries.div_ceil(`[`BLOCK_QUERIES`]`)` blocks of [`THREADS`] threads with
-/// [`Plan::bytes`] of dynamic shared memory, where the plan is that of `k` and `capacity`.
+/// Arguments as the module's table says; `grid = slices * queries.div_ceil(`[`BLOCK_QUERIES`]`)` blocks of
+/// [`THREADS`] threads with [`Plan::bytes`] of dynamic shared memory, where the plan is that of `k` and
+/// `capacity`.
 #[kernel(launch_bounds(THREADS, BLOCKS_PER_SM))]
 pub unsafe fn cosine_tile_f16(
     corpus: *const f16,
@@ -411,7 +413,8 @@ impl<'a, T: Half> Feed<'a, T> {
         }
     }
 
-    /// Loads the norms of a tile's rows, zeros past the end (rounded up to whole copies, as the kernels' table says).
+    /// Loads the norms of a tile's rows, zeros past the end (rounded up to whole copies, as the kernels'
+    /// table says).
     ///
     /// # Safety
     /// As [`Feed::load`].
@@ -448,7 +451,8 @@ impl Fragments {
         let query = BLOCK_ROWS + warp % WARPS_ACROSS * WARP_TILE;
         // A, 16x16: lanes 0..16 give the rows' first pieces, lanes 16..32 the second ones.
         let rows = base + place(row + lane % 16, lane / 16);
-        // B, two tiles of 8 queries: lanes 0..8 and 8..16 the pieces of the first tile, 16..24 and 24..32 of the second.
+        // B, two tiles of 8 queries: lanes 0..8 and 8..16 the pieces of the first tile, 16..24 and 24..32 of
+        // the second.
         let queries = base + place(query + lane / 16 * 8 + lane % 8, lane / 8 % 2);
         Fragments { rows, queries }
     }
@@ -460,7 +464,8 @@ impl Fragments {
     #[inline(always)]
     unsafe fn multiply<T: Half>(&self, stage: u32, sums: &mut Accumulators) {
         unroll!(half in 0..2, {
-            // The next 16 elements are two pieces on: one bit of the swizzled unit. Sixteen rows are eight lines, which swizzle alike.
+            // The next 16 elements are two pieces on: one bit of the swizzled unit. Sixteen rows are eight
+            // lines, which swizzle alike.
             let flip = half as u32 * (MMA_K / PIECE) * PIECE_BYTES;
             let rows = (self.rows + stage) ^ flip;
             let queries = (self.queries + stage) ^ flip;

@@ -1,4 +1,5 @@
-//! The kernels on the executor, with the checker on, under 20 schedules: nothing is reported, no bit changes, and the result is right.
+//! The kernels on the executor, with the checker on, under 20 schedules: nothing is reported, no bit changes,
+//! and the result is right.
 
 use reference::cosine::Checker;
 use similarity::half::f16;

@@ -9,7 +9,8 @@ use core::ops::{Add, Div, Mul, Sub};
 use cuda_std::kernel;
 use half::{bf16, f16};
 
-/// The table of functions. A row: name, its formula for floats where it has one, and its formula for integers.
+/// The table of functions. A row: name, its formula for floats where it has one, and its formula for
+/// integers.
 ///
 /// Enum, lists and the dispatch by element type follow from the rows.
 macro_rules! functions {
@@ -17,7 +18,8 @@ macro_rules! functions {
         numbers { $($(#[$number_doc:meta])* $number:ident, $of_float:expr, $of_integer:expr;)* }
         bits { $($(#[$bits_doc:meta])* $bits:ident, $of_bits:expr;)* }
     ) => {
-        /// The function. On 16-bit floats it is computed in f32 and rounded once. Integer arithmetic wraps around.
+        /// The function. On 16-bit floats it is computed in f32 and rounded once. Integer arithmetic wraps
+        /// around.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
         pub enum BinaryOp {
@@ -142,9 +144,9 @@ macro_rules! entries {
         #[doc = concat!("`c = f(a, b)` for ", stringify!($ty), ".")]
         ///
         /// # Safety
-        /// The operands hold what the geometry names, aligned as its mode asks for with 16 bytes of elements a thread; each of `a`
-        /// and `b` is `c` or does not overlap it, and no two elements of `c` lie at one place. Blocks of [`THREADS`] threads,
-        /// [`Geometry::blocks`] of them.
+        /// The operands hold what the geometry names, aligned as its mode asks for with 16 bytes of elements
+        /// a thread; each of `a` and `b` is `c` or does not overlap it, and no two elements of `c` lie at one
+        /// place. Blocks of [`THREADS`] threads, [`Geometry::blocks`] of them.
         #[kernel(launch_bounds(THREADS))]
         pub unsafe fn $name(op: BinaryOp, geometry: Geometry<3>, a: *const $ty, b: *const $ty, c: *mut $ty) {
             // SAFETY: the caller's contract is the same.

@@ -79,9 +79,9 @@ macro_rules! entries {
         #[doc = concat!("`c = a < b` and its like for ", stringify!($ty), ".")]
         ///
         /// # Safety
-        /// The operands hold what the geometry names, aligned as its mode asks for with as many elements a thread as
-        /// [`width`] says for the element and a byte; `c` overlaps neither `a` nor `b`, and no two elements of `c` lie at one place.
-        /// Blocks of [`THREADS`] threads, [`Geometry::blocks`] of them.
+        /// The operands hold what the geometry names, aligned as its mode asks for with as many elements a
+        /// thread as [`width`] says for the element and a byte; `c` overlaps neither `a` nor `b`, and no two
+        /// elements of `c` lie at one place. Blocks of [`THREADS`] threads, [`Geometry::blocks`] of them.
         #[kernel(launch_bounds(THREADS))]
         pub unsafe fn $name(op: CompareOp, geometry: Geometry<3>, a: *const $ty, b: *const $ty, c: *mut u8) {
             // SAFETY: the caller's contract is the same.

@@ -6,9 +6,9 @@
 //! | integer | toward zero; out of range the nearest end, NaN 0 | the low bits: wraps around |
 //! | bool | is it not 0? NaN is true | is it not 0? |
 //!
-//! Numbers of 64 bits reach the small floats by way of an f32 rounded *to odd*: toward zero, with the last bit set when anything was
-//! cut off. What is rounded again, to fewer digits, then sees that it was not exact, so the result is that of one rounding
-//! (Boldo and Melquiond, "When double rounding is odd", 2005).
+//! Numbers of 64 bits reach the small floats by way of an f32 rounded *to odd*: toward zero, with the last
+//! bit set when anything was cut off. What is rounded again, to fewer digits, then sees that it was not
+//! exact, so the result is that of one rounding (Boldo and Melquiond, "When double rounding is odd", 2005).
 
 use crate::access::{self, width};
 use crate::{LANES, THREADS, VECTOR_BYTES};
@@ -229,7 +229,8 @@ source! {
 /// Units of a thread, all under way before the first is converted.
 pub const UNITS: u32 = 2;
 
-/// Blocks for `n` elements of these sizes: for the whole units, and at least one, for elements that make none.
+/// Blocks for `n` elements of these sizes: for the whole units, and at least one, for elements that make
+/// none.
 pub const fn blocks(n: u64, size: usize, other: usize) -> u64 {
     let blocks = (n / width(size, other) as u64).div_ceil(THREADS as u64 * UNITS as u64);
     if blocks == 0 { 1 } else { blocks }
@@ -238,7 +239,8 @@ pub const fn blocks(n: u64, size: usize, other: usize) -> u64 {
 /// `n` elements of `x` to `y`.
 ///
 /// # Safety
-/// `units_of_thread` is [`UNITS`]. Both hold `n` elements and do not overlap. Blocks of [`THREADS`] threads, [`blocks`] of them.
+/// `units_of_thread` is [`UNITS`]. Both hold `n` elements and do not overlap. Blocks of [`THREADS`] threads,
+/// [`blocks`] of them.
 #[inline(always)]
 unsafe fn run<S: From, D: To, const N: usize>(units_of_thread: u32, n: u64, x: *const S, y: *mut D) {
     const { assert!(UNITS == 2) };
@@ -269,8 +271,8 @@ unsafe fn run<S: From, D: To, const N: usize>(units_of_thread: u32, n: u64, x: *
     }
 }
 
-/// Those from `start` on one by one, neighbours by neighbouring threads: what makes no whole unit, which is all of them when the operands are
-/// not aligned.
+/// Those from `start` on one by one, neighbours by neighbouring threads: what makes no whole unit, which is
+/// all of them when the operands are not aligned.
 ///
 /// # Safety
 /// Both hold `n` elements and do not overlap.
@@ -303,7 +305,8 @@ macro_rules! entries {
         #[doc = concat!("`n` elements of `x`, ", stringify!($ty), ", to `y`, whose elements are of type `to`.")]
         ///
         /// # Safety
-        /// `units` is [`UNITS`]. Both hold `n` elements and do not overlap. Blocks of [`THREADS`] threads, [`blocks`] of them.
+        /// `units` is [`UNITS`]. Both hold `n` elements and do not overlap. Blocks of [`THREADS`] threads,
+        /// [`blocks`] of them.
         #[kernel(launch_bounds(THREADS))]
         pub unsafe fn $name(to: Target, units: u32, n: u64, x: *const $stored, y: *mut u8) {
             let x = begin(|| x.cast::<$ty>());

@@ -1,4 +1,5 @@
-//! `y = x`, element by element, between layouts. Bits move, so there is an entry for each size and not for each type.
+//! `y = x`, element by element, between layouts. Bits move, so there is an entry for each size and not for
+//! each type.
 
 use crate::THREADS;
 use crate::access::{self, width};
@@ -11,8 +12,9 @@ macro_rules! entries {
         #[doc = concat!("`y = x` for elements of the size of ", stringify!($ty), ".")]
         ///
         /// # Safety
-        /// The operands hold what the geometry names, aligned as its mode asks for with 16 bytes of elements a thread; they do not
-        /// overlap, and no two elements of `y` lie at one place. Blocks of [`THREADS`] threads, [`Geometry::blocks`] of them.
+        /// The operands hold what the geometry names, aligned as its mode asks for with 16 bytes of elements
+        /// a thread; they do not overlap, and no two elements of `y` lie at one place. Blocks of [`THREADS`]
+        /// threads, [`Geometry::blocks`] of them.
         #[kernel(launch_bounds(THREADS))]
         pub unsafe fn $name(geometry: Geometry<2>, x: *const $ty, y: *mut $ty) {
             const N: usize = width(size_of::<$ty>(), size_of::<$ty>());

@@ -1,6 +1,7 @@
 //! Constants, progressions and random numbers, written to dense memory.
 //!
-//! Random numbers come from [`primitives::philox`]: element `e` of a seed is the same in every launch, on every device.
+//! Random numbers come from [`primitives::philox`]: element `e` of a seed is the same in every launch, on
+//! every device.
 
 use crate::THREADS;
 use cuda_std::{GpuFloat, fastmath, kernel, thread};

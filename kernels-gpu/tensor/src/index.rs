@@ -1,12 +1,13 @@
 //! Rows by their numbers: gathered, scattered, added up.
 //!
-//! Tensors are taken as `[outer, places, inner]`; the indices name places along the middle axis. They are trusted: the host has
-//! checked them.
+//! Tensors are taken as `[outer, places, inner]`; the indices name places along the middle axis. They are
+//! trusted: the host has checked them.
 //!
-//! Everything repeats bit for bit, also where several indices are the same. Of rows scattered to one place the last one stays: a first
-//! launch marks it, by a maximum of numbers that comes out the same in any order. Rows are added to a place in the order of their
-//! indices: a block owns some places, looks through all indices, and does what it finds for them in that order. Where there are many
-//! indices a first launch counts how many name each place; rows that are alone then go as in a scatter, and the blocks look for others.
+//! Everything repeats bit for bit, also where several indices are the same. Of rows scattered to one place
+//! the last one stays: a first launch marks it, by a maximum of numbers that comes out the same in any order.
+//! Rows are added to a place in the order of their indices: a block owns some places, looks through all
+//! indices, and does what it finds for them in that order. Where there are many indices a first launch counts
+//! how many name each place; rows that are alone then go as in a scatter, and the blocks look for others.
 
 use crate::access::{self, Plain};
 use crate::{THREADS, VECTOR_BYTES};
@@ -105,8 +106,8 @@ macro_rules! moves {
         #[doc = concat!("`y[outer, i, ..] = x[outer, indices[i], ..]`, in units of the size of ", stringify!($ty), ".")]
         ///
         /// # Safety
-        /// `x` and `y` hold what the shape says, `indices` as many as it says, all of them places of `x`; `y` overlaps neither. Blocks
-        /// of [`THREADS`] threads, [`Moves::blocks`] of them.
+        /// `x` and `y` hold what the shape says, `indices` as many as it says, all of them places of `x`; `y`
+        /// overlaps neither. Blocks of [`THREADS`] threads, [`Moves::blocks`] of them.
         #[kernel(launch_bounds(THREADS))]
         pub unsafe fn $gather(moves: Moves, indices: *const i64, x: *const $ty, y: *mut $ty) {
             // SAFETY: the caller's promise; each thread writes units of its own.
@@ -126,11 +127,12 @@ macro_rules! moves {
         #[doc = concat!("`y[outer, indices[i], ..] = x[outer, i, ..]`, in units of the size of ", stringify!($ty), ".")]
         ///
         /// # Safety
-        /// As for the gather, with `x` and `y` exchanged; `last` holds, for every place that is named, one more than the number of the
-        /// last index that names it.
+        /// As for the gather, with `x` and `y` exchanged; `last` holds, for every place that is named, one
+        /// more than the number of the last index that names it.
         #[kernel(launch_bounds(THREADS))]
         pub unsafe fn $scatter(moves: Moves, indices: *const i64, last: *const u64, x: *const $ty, y: *mut $ty) {
-            // SAFETY: the caller's promise; one index for each place passes, so each thread writes units of its own.
+            // SAFETY: the caller's promise; one index for each place passes, so each thread writes units of
+            // its own.
             unsafe {
                 let units = units(&moves);
                 let values: [[$ty; 1]; UNITS as usize] = units.map(|unit| access::load(x.add(unit.dense)));
@@ -154,7 +156,8 @@ moves! {
     gather_b1, scatter_b1: u8;
 }
 
-/// Leaves in `last`, zeros before, for every place that is named one more than the number of the last index that names it.
+/// Leaves in `last`, zeros before, for every place that is named one more than the number of the last index
+/// that names it.
 ///
 /// # Safety
 /// `indices` holds `n`, all of them places of `last`. Blocks of [`THREADS`] threads, one for each index.
@@ -244,7 +247,8 @@ sums! {
     i32: |a, b| a.wrapping_add(b);
 }
 
-/// `y[outer, indices[i], ..] += x[outer, i, ..]` for the indices that name a place alone, by units of `N` elements.
+/// `y[outer, indices[i], ..] += x[outer, i, ..]` for the indices that name a place alone, by units of `N`
+/// elements.
 ///
 /// # Safety
 /// As the entries below.
@@ -290,7 +294,8 @@ unsafe fn has_several(lane: u64, [low, high]: [u64; 2], counts: *const u64) -> b
     thread::sync_threads_or(several.into()) != 0
 }
 
-/// `y[outer, indices[i], ..] += x[outer, i, ..]`, `i` ascending; with `counts` only to places of several rows.
+/// `y[outer, indices[i], ..] += x[outer, i, ..]`, `i` ascending; with `counts` only to places of several
+/// rows.
 ///
 /// # Safety
 /// As the entries below.
@@ -374,8 +379,9 @@ macro_rules! additions {
         /// With `counts`, of how many indices name each place, only for places of several.
         ///
         /// # Safety
-        /// `x` and `y` hold what the shape says, `indices` as many as it says, all of them places of `y`, which overlaps neither;
-        /// `counts` is null or those of all places. Blocks of [`THREADS`] threads, [`Additions::blocks`] of them.
+        /// `x` and `y` hold what the shape says, `indices` as many as it says, all of them places of `y`,
+        /// which overlaps neither; `counts` is null or those of all places. Blocks of [`THREADS`] threads,
+        /// [`Additions::blocks`] of them.
         #[kernel(launch_bounds(THREADS, ADDING_BLOCKS))]
         pub unsafe fn $rows(
             shape: Additions,
@@ -392,8 +398,8 @@ macro_rules! additions {
         #[doc = concat!("`y[outer, indices[i], ..] += x[outer, i, ..]` for places that one index names, for ", stringify!($ty), ".")]
         ///
         /// # Safety
-        /// As above; units of the shape are 16 bytes, to which `x` and `y` are aligned, when `wide` is not 0, else elements. Blocks
-        /// of [`THREADS`] threads, [`Moves::blocks`] of them.
+        /// As above; units of the shape are 16 bytes, to which `x` and `y` are aligned, when `wide` is not 0,
+        /// else elements. Blocks of [`THREADS`] threads, [`Moves::blocks`] of them.
         #[kernel(launch_bounds(THREADS))]
         pub unsafe fn $alone(
             moves: Moves,

@@ -1,7 +1,9 @@
-//! The tensor family: element-wise kernels, conversions, reductions, gathers and scatters over tensors of any layout.
+//! The tensor family: element-wise kernels, conversions, reductions, gathers and scatters over tensors of any
+//! layout.
 //!
-//! A kernel is one body for all element types, with an entry point for each; the operation is a parameter, the same for all
-//! threads, whose switch is taken once for each vector of elements: its cost hides behind memory.
+//! A kernel is one body for all element types, with an entry point for each; the operation is a parameter,
+//! the same for all threads, whose switch is taken once for each vector of elements: its cost hides behind
+//! memory.
 //!
 //! | module | kernels |
 //! |---|---|
@@ -13,7 +15,8 @@
 //! | [`index`] | rows by their numbers: gathered, scattered, added up |
 //! | [`fill`] | constants, progressions, random numbers |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
-// Iterators by value over arrays end up in memory of the thread's own, indices that unroll to constants do not.
+// Iterators by value over arrays end up in memory of the thread's own, indices that unroll to constants do
+// not.
 #![allow(clippy::needless_range_loop)]
 
 pub mod binary;

@@ -1,15 +1,16 @@
 //! Which elements a thread takes, and where they lie in each operand.
 //!
-//! An element-wise launch has `K` operands, the output last, over one shape whose axes the host has merged as far as all
-//! operands allow. [`Mode`] says how the elements are dealt out:
+//! An element-wise launch has `K` operands, the output last, over one shape whose axes the host has merged as
+//! far as all operands allow. [`Mode`] says how the elements are dealt out:
 //!
 //! ```text
 //!   Run        all operands dense (or one element, repeated): an item is N neighbours; what is left are items of one element
 //!   Units      innermost axis dense or repeated in every operand, and a multiple of N long: an item is N neighbours
 //!   Scattered  anything else: an item is up to LANES elements, THREADS apart, so that a warp's are neighbours in each access
 //! ```
-//! A thread takes one item. Where that is 16 bytes and the kernel has 32 registers, a multiprocessor's 2048 threads have as much under
-//! way as memory needs; more is slower. Only `Run` counts beyond 32 bits; the host cuts other launches into pieces.
+//! A thread takes one item. Where that is 16 bytes and the kernel has 32 registers, a multiprocessor's 2048
+//! threads have as much under way as memory needs; more is slower. Only `Run` counts beyond 32 bits; the host
+//! cuts other launches into pieces.
 
 use crate::access::{Plain, Wide};
 use crate::{LANES, THREADS, access};
@@ -51,7 +52,8 @@ pub struct Axis<const K: usize> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Geometry<const K: usize> {
-    /// Elements, or units of `N` elements in [`Mode::Units`]. Outside of [`Mode::Run`] at most [`Divisor::MAX`].
+    /// Elements, or units of `N` elements in [`Mode::Units`]. Outside of [`Mode::Run`] at most
+    /// [`Divisor::MAX`].
     pub count: u64,
     /// How they are dealt out.
     pub mode: Mode,
@@ -59,8 +61,8 @@ pub struct Geometry<const K: usize> {
     pub repeated: u32,
     /// Axes in use; none in [`Mode::Run`].
     pub rank: u32,
-    /// Blocks, from the first, whose items are all whole, in [`Mode::Run`] with no operand repeated: most of a large launch, and the
-    /// quickest to find.
+    /// Blocks, from the first, whose items are all whole, in [`Mode::Run`] with no operand repeated: most of
+    /// a large launch, and the quickest to find.
     pub whole: u32,
     /// The axes, innermost first.
     pub axes: [Axis<K>; MAX_AXES],
@@ -99,7 +101,8 @@ pub struct Item<'g, const K: usize, const N: usize> {
     form: Form,
     /// [`Geometry::repeated`], but for blocks that need not look.
     repeated: u32,
-    /// Place of its first element in each operand. Not of scattered ones: theirs are found when they are needed, for want of registers.
+    /// Place of its first element in each operand. Not of scattered ones: theirs are found when they are
+    /// needed, for want of registers.
     at: [usize; K],
     /// Number of the first scattered element.
     first: u32,
@@ -121,8 +124,8 @@ enum Form {
 pub fn item_of_thread<const K: usize, const N: usize>(geometry: &Geometry<K>) -> Option<Item<'_, K, N>> {
     let (block, lane) = (thread::block_idx_x(), thread::thread_idx_x());
     let number = u64::from(block) * u64::from(THREADS) + u64::from(lane);
-    // To let the next grid begin takes the device 1.2 ns a block. Of many small blocks only those do it that may be the last to run:
-    // it counts when the others have ended.
+    // To let the next grid begin takes the device 1.2 ns a block. Of many small blocks only those do it that
+    // may be the last to run: it counts when the others have ended.
     let lets_next_begin = geometry.mode != Mode::Scattered || block + LAST >= thread::grid_dim_x();
     begin_if(lets_next_begin, || {
         // Most blocks take this short way.
@@ -143,7 +146,8 @@ pub fn item_of_thread<const K: usize, const N: usize>(geometry: &Geometry<K>) ->
 fn places<const K: usize>(geometry: &Geometry<K>, number: u32) -> [u32; K] {
     const { assert!(MAX_AXES == 8) };
     let mut walk = Walk { left: number, places: [0; K] };
-    // Written out: indices that are constants leave the parameter where it is, a loop would copy it to memory of the thread's own.
+    // Written out: indices that are constants leave the parameter where it is, a loop would copy it to memory
+    // of the thread's own.
     let _ = walk.along::<0>(geometry)
         && walk.along::<1>(geometry)
         && walk.along::<2>(geometry)
@@ -192,15 +196,16 @@ impl<'g, const K: usize, const N: usize> Item<'g, K, N> {
         self.repeated >> k & 1 == 1
     }
 
-    /// Places of the scattered element `i` behind `first`; beyond the end, of `first` again: other threads' elements they may write already.
+    /// Places of the scattered element `i` behind `first`; beyond the end, of `first` again: other threads'
+    /// elements they may write already.
     #[inline(always)]
     fn lane(&self, first: u32, i: usize) -> [u32; K] {
         let number = first + i as u32 * THREADS;
         places(self.geometry, if u64::from(number) < self.geometry.count { number } else { first })
     }
 
-    /// The item's elements of operand `from` and those behind it, which begin at `operands`, not yet taken apart. A single one fills all places;
-    /// scattered ones come again behind the last.
+    /// The item's elements of operand `from` and those behind it, which begin at `operands`, not yet taken
+    /// apart. A single one fills all places; scattered ones come again behind the last.
     ///
     /// # Safety
     /// The operands hold the elements that the geometry names, aligned as its mode asks for.
@@ -227,8 +232,9 @@ impl<'g, const K: usize, const N: usize> Item<'g, K, N> {
                 if I == 1 { access::repeat_first::<T>(first) } else { first }
             }
         });
-        // Of several operands a single element is repeated once all loads are under way: where each is loaded, which is what the compiler makes of it
-        // when it knows that these are the same, the next load would wait for it.
+        // Of several operands a single element is repeated once all loads are under way: where each is
+        // loaded, which is what the compiler makes of it when it knows that these are the same, the next load
+        // would wait for it.
         let singles = if I > 1 { misc::opaque(singles) } else { 0 };
         if singles != 0 {
             for (k, values) in values.iter_mut().enumerate() {
@@ -246,7 +252,8 @@ impl<'g, const K: usize, const N: usize> Item<'g, K, N> {
     /// As [`Item::fetch`], and no two elements of the operand lie at one place.
     #[inline(always)]
     pub unsafe fn store<T: Copy>(&self, k: usize, operand: *mut T, values: [T; N]) {
-        // SAFETY: the caller's promise; an item that there is begins at an element of the operand, and lanes are places of elements.
+        // SAFETY: the caller's promise; an item that there is begins at an element of the operand, and lanes
+        // are places of elements.
         unsafe {
             match self.form {
                 Form::Neighbours => access::store(operand.add(self.at[k]), values),

@@ -11,9 +11,9 @@ macro_rules! entries {
         #[doc = concat!("`d = c ? a : b` for elements of the size of ", stringify!($ty), ".")]
         ///
         /// # Safety
-        /// The operands hold what the geometry names, aligned as its mode asks for with as many elements a thread as
-        /// [`width`] says for the element and a byte; `d` overlaps no other, and no two elements of `d` lie at one place.
-        /// Blocks of [`THREADS`] threads, [`Geometry::blocks`] of them.
+        /// The operands hold what the geometry names, aligned as its mode asks for with as many elements a
+        /// thread as [`width`] says for the element and a byte; `d` overlaps no other, and no two elements of
+        /// `d` lie at one place. Blocks of [`THREADS`] threads, [`Geometry::blocks`] of them.
         #[kernel(launch_bounds(THREADS))]
         pub unsafe fn $name(geometry: Geometry<4>, c: *const u8, a: *const $ty, b: *const $ty, d: *mut $ty) {
             const N: usize = width(size_of::<$ty>(), 1);

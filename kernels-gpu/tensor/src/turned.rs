@@ -1,14 +1,17 @@
-//! `y = x`, element by element, where `x` is dense along one axis and `y` along another: a transpose, of many matrices at once.
+//! `y = x`, element by element, where `x` is dense along one axis and `y` along another: a transpose, of many
+//! matrices at once.
 //!
 //! ```text
 //!   x, a tile: SIDE lines of 128 or      shared: the same lines,           y, the tile's columns as lines:
 //!   256 bytes, by units of 16     ->     units swizzled     | barrier |    N elements of N lines make a unit
 //! ```
-//! A thread's units are all under way before the barrier. Every access of global memory is 16 bytes wide; of shared memory it is on the
-//! way in, and one element on the way out, which is less than shared memory can do. Where an operand is not aligned to units, or its
-//! line is not a multiple of them, it goes by elements instead.
+//! A thread's units are all under way before the barrier. Every access of global memory is 16 bytes wide; of
+//! shared memory it is on the way in, and one element on the way out, which is less than shared memory can
+//! do. Where an operand is not aligned to units, or its line is not a multiple of them, it goes by elements
+//! instead.
 //!
-//! Tiles are taken along `y`'s lines, in bands: blocks that run together write neighbouring parts of few lines.
+//! Tiles are taken along `y`'s lines, in bands: blocks that run together write neighbouring parts of few
+//! lines.
 
 use crate::access::{self, Plain, Words};
 use crate::place::{Axis, Geometry, MAX_AXES, Mode};
@@ -102,7 +105,8 @@ impl Turned {
         walk.1.map(|place| place as usize)
     }
 
-    /// Goes along an axis: what is left of the number for the others, and places so far. False when there is none.
+    /// Goes along an axis: what is left of the number for the others, and places so far. False when there is
+    /// none.
     #[inline(always)]
     fn along<const AXIS: usize>(&self, (left, places): &mut (u32, [u32; 2])) -> bool {
         if AXIS as u32 >= self.rank {
@@ -316,8 +320,8 @@ macro_rules! entries {
         #[doc = concat!("`y = x` for elements of the size of ", stringify!($ty), ".")]
         ///
         /// # Safety
-        /// The operands hold what the shape names and do not overlap; no two elements of `y` lie at one place. Blocks of [`THREADS`]
-        /// threads, [`Turned::blocks`] of them.
+        /// The operands hold what the shape names and do not overlap; no two elements of `y` lie at one
+        /// place. Blocks of [`THREADS`] threads, [`Turned::blocks`] of them.
         #[kernel(launch_bounds(THREADS))]
         pub unsafe fn $name(shape: Turned, x: *const $ty, y: *mut $ty) {
             const N: usize = VECTOR_BYTES / size_of::<$ty>();

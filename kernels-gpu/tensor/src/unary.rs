@@ -10,18 +10,19 @@ use cuda_std::kernel;
 use half::{bf16, f16};
 use primitives::math::Elementary;
 
-/// The table of functions. A row: name, how many parameters of the launch it takes, its formula for floats with the functions of
-/// the precision `P`, and its formula for integers where it has one.
+/// The table of functions. A row: name, how many parameters of the launch it takes, its formula for floats
+/// with the functions of the precision `P`, and its formula for integers where it has one.
 ///
-/// A formula gets the element and the two parameters. Enum, lists and the dispatch by element type follow from the rows.
+/// A formula gets the element and the two parameters. Enum, lists and the dispatch by element type follow
+/// from the rows.
 macro_rules! functions {
     (
         numbers { $($(#[$number_doc:meta])* $number:ident, $number_parameters:literal, $of_float:expr, $of_integer:expr;)* }
         floats { $($(#[$float_doc:meta])* $float:ident, $float_parameters:literal, $formula:expr;)* }
         floats_but_f64 { $($(#[$long_doc:meta])* $long:ident, $long_parameters:literal, $long_formula:expr;)* }
     ) => {
-        /// The function. On 16-bit floats it is computed in f32, to a few more digits than they have, and rounded once. Integer
-        /// arithmetic wraps around. `a` and `b` are the two parameters of a launch.
+        /// The function. On 16-bit floats it is computed in f32, to a few more digits than they have, and
+        /// rounded once. Integer arithmetic wraps around. `a` and `b` are the two parameters of a launch.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
         pub enum UnaryOp {
@@ -193,8 +194,9 @@ integers!(i64 i32);
 /// `y = f(x)`.
 ///
 /// # Safety
-/// `x` and `y` hold what the geometry names, aligned as its mode asks for with `N` elements a thread; they are the same or do not
-/// overlap, and no two elements of `y` lie at one place. Blocks of [`THREADS`] threads, [`Geometry::blocks`]`(N)` of them.
+/// `x` and `y` hold what the geometry names, aligned as its mode asks for with `N` elements a thread; they
+/// are the same or do not overlap, and no two elements of `y` lie at one place. Blocks of [`THREADS`]
+/// threads, [`Geometry::blocks`]`(N)` of them.
 #[inline(always)]
 unsafe fn run<T: Unary, const N: usize>(
     op: UnaryOp,
@@ -226,9 +228,9 @@ macro_rules! entries {
         #[doc = concat!("`y = f(x)` for ", stringify!($ty), ".")]
         ///
         /// # Safety
-        /// `x` and `y` hold what the geometry names, aligned as its mode asks for with 16 bytes of elements a thread; they are the
-        /// same or do not overlap, and no two elements of `y` lie at one place. Blocks of [`THREADS`] threads,
-        /// [`Geometry::blocks`] of them.
+        /// `x` and `y` hold what the geometry names, aligned as its mode asks for with 16 bytes of elements a
+        /// thread; they are the same or do not overlap, and no two elements of `y` lie at one place. Blocks
+        /// of [`THREADS`] threads, [`Geometry::blocks`] of them.
         #[kernel(launch_bounds(THREADS, $resident))]
         pub unsafe fn $name(op: UnaryOp, parameters: [$wide; 2], geometry: Geometry<2>, x: *const $ty, y: *mut $ty) {
             // SAFETY: the caller's contract is the same.

@@ -37,7 +37,8 @@ macro_rules! order {
     };
 }
 
-/// Operation and type, as `atom` has them: additions know no 64-bit signed type, and the logical ones no sign at all.
+/// Operation and type, as `atom` has them: additions know no 64-bit signed type, and the logical ones no sign
+/// at all.
 macro_rules! operation {
     (add f32) => {
         ".add.f32"

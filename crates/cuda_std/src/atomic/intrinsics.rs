@@ -3,15 +3,16 @@
 //!
 //! * order: `relaxed`, `acquire`, `release`, `acqrel`, and `volatile`, which is relaxed under its older name;
 //! * scope: `block` (PTX `.cta`), `device` (`.gpu`), `system` (`.sys`);
-//! * operations: `add`, `sub`, `and`, `or`, `xor`, `exch`, `cas` for `u32`, `i32`, `u64`, `i64`, `f32`, `f64`; `min` and
-//!   `max` for integers; `inc` and `dec` for `u32`. The logical ones and `cas` work on the bits of a float.
+//! * operations: `add`, `sub`, `and`, `or`, `xor`, `exch`, `cas` for `u32`, `i32`, `u64`, `i64`, `f32`,
+//!   `f64`; `min` and `max` for integers; `inc` and `dec` for `u32`. The logical ones and `cas` work on the
+//!   bits of a float.
 //!
 //! All return the old value. [`mid`](super::mid) takes the order as an argument.
 //!
 //! # Safety
 //!
-//! The pointer must be valid and aligned to the size of the type, and what it points to must be reached by atomic
-//! instructions only, as long as several threads do so.
+//! The pointer must be valid and aligned to the size of the type, and what it points to must be reached by
+//! atomic instructions only, as long as several threads do so.
 
 // The module's own documentation says it for all of them.
 #![allow(clippy::missing_safety_doc)]

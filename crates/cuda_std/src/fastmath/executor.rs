@@ -1,4 +1,5 @@
-//! The executor's arithmetic: full precision, rounded once; subnormal numbers flushed where the instruction says `.ftz`.
+//! The executor's arithmetic: full precision, rounded once; subnormal numbers flushed where the instruction
+//! says `.ftz`.
 
 use half::{bf16, f16};
 use num::{Packed2, pack_x2, unpack_x2};

@@ -1,9 +1,9 @@
 //! Arguments `&mut [T]` and `&mut T` as a kernel's body sees them.
 //!
-//! Every thread gets the same memory, so none may have an exclusive reference to all of it: the compiler would keep
-//! values in registers over a barrier, behind which another thread has written. `#[kernel]` therefore replaces the two
-//! types. The replacements hold a raw pointer and make references to single elements, for as long as an expression
-//! lasts.
+//! Every thread gets the same memory, so none may have an exclusive reference to all of it: the compiler
+//! would keep values in registers over a barrier, behind which another thread has written. `#[kernel]`
+//! therefore replaces the two types. The replacements hold a raw pointer and make references to single
+//! elements, for as long as an expression lasts.
 
 use core::marker::PhantomData;
 use core::ops::{
@@ -13,7 +13,8 @@ use core::ops::{
 
 /// An argument `&mut [T]`: elements in global memory that the threads of a launch share.
 ///
-/// It is used as a slice is: `y[i] = v`, `y.len()`, `y[a..b].fill(v)`. What takes a `&mut [T]` takes `&mut y[..]`.
+/// It is used as a slice is: `y[i] = v`, `y.len()`, `y[a..b].fill(v)`. What takes a `&mut [T]` takes `&mut
+/// y[..]`.
 ///
 /// ```
 /// # use cuda_std::prelude::*;
@@ -35,9 +36,9 @@ pub struct MutSlice<'a, T> {
 impl<T> MutSlice<'_, T> {
     /// # Safety
     ///
-    /// While this lives, `pointer` is valid for reads and writes of `len` elements, or `len` is 0. No other thread
-    /// accesses an element between two points where the threads synchronise if this thread writes it there, nor writes
-    /// one that this thread reads.
+    /// While this lives, `pointer` is valid for reads and writes of `len` elements, or `len` is 0. No other
+    /// thread accesses an element between two points where the threads synchronise if this thread writes it
+    /// there, nor writes one that this thread reads.
     #[inline(always)]
     pub const unsafe fn from_raw_parts(pointer: *mut T, len: usize) -> Self {
         Self { elements: core::ptr::slice_from_raw_parts_mut(pointer, len), lifetime: PhantomData }
@@ -143,7 +144,8 @@ impl<T> Index<usize> for MutSlice<'_, T> {
     #[inline(always)]
     #[track_caller]
     fn index(&self, index: usize) -> &T {
-        // SAFETY: the index is checked; the rest is promised by who made this. No reference to the whole is made.
+        // SAFETY: the index is checked; the rest is promised by who made this. No reference to the whole is
+        // made.
         unsafe { &(*self.elements)[index] }
     }
 }
@@ -199,7 +201,8 @@ fn non_null<T>(first: *mut T, len: usize) -> *mut T {
     if len == 0 { core::ptr::dangling_mut() } else { first }
 }
 
-/// An argument `&mut T`: a value in global memory that the threads of a launch share. It is used as a reference is.
+/// An argument `&mut T`: a value in global memory that the threads of a launch share. It is used as a
+/// reference is.
 pub struct MutRef<'a, T> {
     value: *mut T,
     lifetime: PhantomData<&'a mut T>,

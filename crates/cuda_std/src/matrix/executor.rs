@@ -1,5 +1,5 @@
-//! The executor's moves: each lane moves the row whose address it gave, in one checked 16-byte access; the warp exchanges
-//! the elements.
+//! The executor's moves: each lane moves the row whose address it gave, in one checked 16-byte access; the
+//! warp exchanges the elements.
 
 const LANES: usize = 32;
 /// Rows of a matrix, and elements of a row.

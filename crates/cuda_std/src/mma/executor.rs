@@ -1,4 +1,5 @@
-//! The executor's products: each lane widens its own fragment to f32, and the last lane to come computes D for all.
+//! The executor's products: each lane widens its own fragment to f32, and the last lane to come computes D
+//! for all.
 
 use half::{bf16, f16};
 use num::unpack_x2;
@@ -38,7 +39,8 @@ impl<const K: usize> Shape for Single<K> {
     }
 }
 
-/// One lane's elements of A (rows `g` and `g + 8`) and of B (column `g`), each in the order of k, and its part of C.
+/// One lane's elements of A (rows `g` and `g + 8`) and of B (column `g`), each in the order of k, and its
+/// part of C.
 #[derive(Clone, Copy)]
 pub(super) struct Fragment<const SLOTS: usize> {
     pub(super) a: [[f32; SLOTS]; 2],

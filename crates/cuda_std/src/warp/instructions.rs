@@ -1,4 +1,5 @@
-//! Collectives of a warp that more than one public function uses. On the host all are built on the executor's exchange.
+//! Collectives of a warp that more than one public function uses. On the host all are built on the executor's
+//! exchange.
 
 #[cfg(target_arch = "nvptx64")]
 use super::WARP_SIZE;

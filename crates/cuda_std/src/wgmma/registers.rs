@@ -1,7 +1,8 @@
 //! The accumulators' types.
 //!
-//! An instruction names its accumulators one by one, so there is an implementation of [`Registers`] for each of the 32
-//! lengths. The types are part of the opcode: every implementation has all of them, and which one remains is decided while compiling.
+//! An instruction names its accumulators one by one, so there is an implementation of [`Registers`] for each
+//! of the 32 lengths. The types are part of the opcode: every implementation has all of them, and which one
+//! remains is decided while compiling.
 
 #[cfg(target_arch = "nvptx64")]
 use core::arch::asm;

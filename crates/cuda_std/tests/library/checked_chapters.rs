@@ -1,5 +1,5 @@
-//! Misuse of the instruction chapters is found by the executor's checker, under every schedule, and named by the line of the
-//! kernel that made the call.
+//! Misuse of the instruction chapters is found by the executor's checker, under every schedule, and named by
+//! the line of the kernel that made the call.
 
 use cuda_std::{async_copy, barrier, grid, matrix, mma, shared, thread, vector, warp};
 use simt::memory::Tracked;
@@ -152,7 +152,8 @@ fn nothing_is_found_where_nothing_is_wrong() {
         let kernel = || {
             let lane = warp::lane_id();
             let row = dynamic() + 16 * lane;
-            // SAFETY: 16 bytes a lane on both sides; waits and barriers part the accesses; the whole warp is here.
+            // SAFETY: 16 bytes a lane on both sides; waits and barriers part the accesses; the whole warp is
+            // here.
             unsafe {
                 async_copy::copy_cg(row, (address as *const u128).add(lane as usize));
                 async_copy::commit_group();

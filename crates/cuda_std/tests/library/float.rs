@@ -98,7 +98,8 @@ fn integer_powers() {
     assert_eq!(GpuFloat::sin_cos(0.25f32), (GpuFloat::sin(0.25f32), GpuFloat::cos(0.25f32)));
 }
 
-/// `std` computes these from logarithms, which overflows near the largest number: here the way back is the measure.
+/// `std` computes these from logarithms, which overflows near the largest number: here the way back is the
+/// measure.
 #[test]
 fn inverse_hyperbolic_functions_invert() {
     let close = |a: f64, b: f64, tolerance: f64| (a - b).abs() <= tolerance * b.abs().max(1.0);

@@ -151,7 +151,8 @@ fn a_kernel_may_have_any_name() {
     assert_eq!(count, [2]);
 }
 
-/// `checked` and `kernel-types` are read from it, of which cargo knows only by the list of sources beside this program.
+/// `checked` and `kernel-types` are read from it, of which cargo knows only by the list of sources beside
+/// this program.
 #[test]
 fn a_change_of_the_manifest_compiles_kernels_anew() {
     let sources = std::fs::read_to_string(std::env::current_exe().unwrap().with_extension("d")).unwrap();

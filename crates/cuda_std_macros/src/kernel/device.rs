@@ -17,7 +17,8 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
         argument(param, name, index)
     });
     let directives = directives(kernel);
-    // A function of its own for the body: there a `&[T]` is an argument, so LLVM knows what a reference promises.
+    // A function of its own for the body: there a `&[T]` is an argument, so LLVM knows what a reference
+    // promises.
     quote! {
         #[cfg(target_arch = "nvptx64")]
         #(#attrs)*
@@ -27,8 +28,8 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
             #[inline(always)]
             #[allow(unused_parens, unused_mut)]
             unsafe fn body #generics (#(#body_params),*) #body
-            // SAFETY: whoever launches the kernel passes, for a slice, a pointer to that many elements in device
-            // memory, and upholds what the kernel's own contract asks.
+            // SAFETY: whoever launches the kernel passes, for a slice, a pointer to that many elements in
+            // device memory, and upholds what the kernel's own contract asks.
             unsafe { body(#(#arguments),*) }
         }
         #directives
@@ -54,7 +55,8 @@ fn argument(Param { name, passing, .. }: &Param, kernel: &Ident, index: usize) -
         Passing::Slice(_) => quote!(::core::slice::from_raw_parts(#name, #length)),
         Passing::SliceMut(_) => quote!(::cuda_std::kernel::MutSlice::from_raw_parts(#name, #length)),
         Passing::RefMut(_) => quote!(::cuda_std::kernel::MutRef::from_raw(#name)),
-        // The copy engine reads the parameter where it lies. The compiler's name for it is that of the entry and the index.
+        // The copy engine reads the parameter where it lies. The compiler's name for it is that of the entry
+        // and the index.
         Passing::Map => {
             let symbol = format!("{kernel}_param_{index}");
             quote!({
@@ -66,7 +68,8 @@ fn argument(Param { name, passing, .. }: &Param, kernel: &Ident, index: usize) -
     }
 }
 
-/// What rustc has no attributes for, as comments for the builder: launch bounds, and which parameters are tensor maps.
+/// What rustc has no attributes for, as comments for the builder: launch bounds, and which parameters are
+/// tensor maps.
 fn directives(Kernel { name, bounds, params, .. }: &Kernel) -> TokenStream {
     let bounds = bounds.max_threads.is_some().then(|| {
         let comment = format!("// @ironwarp kernel={name} max_threads={{}} min_blocks={{}}");

@@ -74,8 +74,8 @@ fn registration(kernel: &Kernel) -> TokenStream {
         const _: () = {
             unsafe fn __ironwarp_invoke(__ironwarp_parameters: *const *const ::core::ffi::c_void) {
                 let _ = __ironwarp_parameters;
-                // SAFETY: the executor passes one pointer for each of the layouts, to a value of that size; the values
-                // are what whoever launched the kernel vouches for.
+                // SAFETY: the executor passes one pointer for each of the layouts, to a value of that size;
+                // the values are what whoever launched the kernel vouches for.
                 unsafe { #name(#(#arguments),*) }
             }
             const __IRONWARP_PARAMS: &[::cuda_std::kernel::ParamLayout] = &[#(#layouts),*];
@@ -147,8 +147,9 @@ fn manifest() -> Option<&'static str> {
     TEXT.get_or_init(read).as_deref()
 }
 
-/// Makes the manifest one of the files that the crate is compiled from. This macro and `tools/rustc-checked` read it behind cargo's back: without
-/// this, a package whose `checked` or `kernel-types` has changed would count as fresh, and the checker would see nothing.
+/// Makes the manifest one of the files that the crate is compiled from. This macro and `tools/rustc-checked`
+/// read it behind cargo's back: without this, a package whose `checked` or `kernel-types` has changed would
+/// count as fresh, and the checker would see nothing.
 fn manifest_as_source() -> TokenStream {
     if manifest().is_none() {
         return TokenStream::new();
@@ -159,18 +160,20 @@ fn manifest_as_source() -> TokenStream {
     }
 }
 
-/// Whether kernels can be launched in the package's own unit tests: unless its manifest says `kernels-in-unit-tests = false`.
+/// Whether kernels can be launched in the package's own unit tests: unless its manifest says
+/// `kernels-in-unit-tests = false`.
 ///
-/// Where they cannot, nothing calls them, so that the program with the unit tests is built without their code. A family
-/// of many kernels takes as long to compile as all other programs together.
+/// Where they cannot, nothing calls them, so that the program with the unit tests is built without their
+/// code. A family of many kernels takes as long to compile as all other programs together.
 fn in_unit_tests() -> bool {
     !manifest().is_some_and(|text| text.lines().any(|line| line.trim() == "kernels-in-unit-tests = false"))
 }
 
 /// Whether the package wants marker types: unless its manifest says `kernel-types = false`.
 ///
-/// A kernel that is re-exported beside a module of the same name (`mod gemm; pub use gemm::gemm;`) cannot have a marker
-/// type, which would clash with the module. Packages laid out like that turn the types off and launch by name.
+/// A kernel that is re-exported beside a module of the same name (`mod gemm; pub use gemm::gemm;`) cannot
+/// have a marker type, which would clash with the module. Packages laid out like that turn the types off and
+/// launch by name.
 fn marker_types_wanted() -> bool {
     !manifest().is_some_and(|text| text.lines().any(|line| line.trim() == "kernel-types = false"))
 }

@@ -39,8 +39,8 @@ impl Param {
         if matches!(self.passing, Passing::Slice(_) | Passing::SliceMut(_)) { 2 } else { 1 }
     }
 
-    /// The argument of the body. Each thread gets the same memory, so `&mut [T]` and `&mut T` are replaced by types
-    /// that make no exclusive reference to all of it.
+    /// The argument of the body. Each thread gets the same memory, so `&mut [T]` and `&mut T` are replaced by
+    /// types that make no exclusive reference to all of it.
     pub fn body_argument(&self) -> TokenStream {
         let Self { pattern, ty, passing, .. } = self;
         let (replacement, target) = match passing {
@@ -142,7 +142,8 @@ fn unwrap(ty: &Type) -> &Type {
     }
 }
 
-/// A reference inside device data would point to memory that the host laid out: it cannot be valid on the device.
+/// A reference inside device data would point to memory that the host laid out: it cannot be valid on the
+/// device.
 fn refuse_host_pointers(target: &Type) -> Result<()> {
     if matches!(unwrap(target), Type::Reference(_)) {
         return Err(Error::new_spanned(
@@ -171,7 +172,8 @@ fn refuse_unsized(target: &Type) -> Result<()> {
     }
 }
 
-/// Compile-time checks of what a macro cannot see: sizes, alignments, `Copy`, and which type a name stands for.
+/// Compile-time checks of what a macro cannot see: sizes, alignments, `Copy`, and which type a name stands
+/// for.
 pub fn checks(params: &[Param]) -> TokenStream {
     let checks = params.iter().filter_map(|Param { ty, passing, .. }| match passing {
         Passing::Value => {

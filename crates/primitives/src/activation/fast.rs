@@ -80,7 +80,8 @@ fn over_one_plus_ex2(x: f32, exponent: f32) -> f32 {
     div_approx(x, 1.0 + ex2_approx(exponent))
 }
 
-/// The cumulative distribution function of the standard normal distribution for `x <= 0`: half of `erfc(-x / sqrt 2)`.
+/// The cumulative distribution function of the standard normal distribution for `x <= 0`: half of `erfc(-x /
+/// sqrt 2)`.
 #[inline(always)]
 fn normal_cdf_below_0(x: f32) -> f32 {
     let t = rcp_approx(fma(x, -0.5 * FRAC_1_SQRT_2, 1.0));

@@ -1,4 +1,5 @@
-//! Activation functions and their derivatives, with PyTorch's names: `gelu` uses erf, `gelu_tanh` is its approximation.
+//! Activation functions and their derivatives, with PyTorch's names: `gelu` uses erf, `gelu_tanh` is its
+//! approximation.
 //!
 //! A [`Precision`] says in which type a function is computed and how exactly:
 //!
@@ -23,7 +24,8 @@ pub use fast::Fast;
 
 /// How activations are computed: their type and their formulas.
 ///
-/// Derivatives are written once for all precisions. Their errors are a few times those of the functions that they are made of.
+/// Derivatives are written once for all precisions. Their errors are a few times those of the functions that
+/// they are made of.
 pub trait Precision {
     /// The type of arguments and results.
     type Value: GpuFloat
@@ -82,7 +84,8 @@ pub trait Precision {
         Self::sigmoid(x) * Self::sigmoid(-x)
     }
 
-    /// Derivative of [`Precision::tanh`]: `1 - tanh(x)^2`, computed as `4 sigmoid_grad(2 x)`, which does not cancel.
+    /// Derivative of [`Precision::tanh`]: `1 - tanh(x)^2`, computed as `4 sigmoid_grad(2 x)`, which does not
+    /// cancel.
     #[inline(always)]
     fn tanh_grad(x: Self::Value) -> Self::Value {
         Self::value(4.0) * Self::sigmoid_grad(x + x)
@@ -129,7 +132,8 @@ const CUBIC: f64 = 0.044_715;
 /// `2 sqrt(2 / pi)`.
 const TWICE_ROOT: f64 = core::f64::consts::FRAC_2_SQRT_PI * core::f64::consts::SQRT_2;
 
-/// `x`, at most `end` in magnitude: beyond it a derivative is 0 or 1, and infinity times 0 would be NaN. NaN stays NaN.
+/// `x`, at most `end` in magnitude: beyond it a derivative is 0 or 1, and infinity times 0 would be NaN. NaN
+/// stays NaN.
 #[inline(always)]
 fn bounded<P: Precision + ?Sized>(x: P::Value, end: f64) -> P::Value {
     let (low, high) = (P::value(-end), P::value(end));
@@ -276,7 +280,8 @@ macro_rules! activations {
             /// Every activation.
             pub const ALL: &'static [Activation] = &[$(Activation::$name),*];
 
-            /// The activation with this code (`activation as u32`); [`Activation::None`] for any other number.
+            /// The activation with this code (`activation as u32`); [`Activation::None`] for any other
+            /// number.
             #[inline(always)]
             pub const fn from_code(code: u32) -> Self {
                 $(if code == Activation::$name as u32 {
@@ -299,7 +304,8 @@ macro_rules! activations {
                 }
             }
 
-            /// The function of one value. [`Activation::SwiGlu`] takes two (see [`Precision::swiglu`]): here it returns `x`.
+            /// The function of one value. [`Activation::SwiGlu`] takes two (see [`Precision::swiglu`]): here
+            /// it returns `x`.
             #[inline(always)]
             pub fn apply<P: Precision>(self, x: P::Value) -> P::Value {
                 match self {
@@ -307,7 +313,8 @@ macro_rules! activations {
                 }
             }
 
-            /// Hands the function to `visitor`, so that a kernel asks for the activation once and not for each element.
+            /// Hands the function to `visitor`, so that a kernel asks for the activation once and not for
+            /// each element.
             #[inline(always)]
             pub fn visit<P: Precision>(self, visitor: impl Visitor<P::Value>) {
                 match self {

@@ -1,10 +1,11 @@
-//! Functions for 16-bit floats, computed in f32 with a relative error of at most 2^-16 over the whole range of f32.
+//! Functions for 16-bit floats, computed in f32 with a relative error of at most 2^-16 over the whole range
+//! of f32.
 //!
 //! That adds a sixteenth to the error of rounding to f16.
 //!
-//! A kernel at the speed of memory leaves an element about thirty instructions and one special function unit operation.
-//! So these functions omit the corrections that [`single`] makes. They too compute `e^x` as the square of `e^(x / 2)`:
-//! bf16 has the range of f32, and the hardware flushes subnormal powers.
+//! A kernel at the speed of memory leaves an element about thirty instructions and one special function unit
+//! operation. So these functions omit the corrections that [`single`] makes. They too compute `e^x` as the
+//! square of `e^(x / 2)`: bf16 has the range of f32, and the hardware flushes subnormal powers.
 
 use super::single::{self, horner};
 use core::f32::consts::{LOG2_E, SQRT_2};
@@ -82,8 +83,8 @@ fn sigmoid_of_exponent(half: f32) -> f32 {
 
 /// The cumulative distribution function of the standard normal distribution for `x <= 0`.
 ///
-/// `e^(-x^2 / 2) t P(t)` with `t = 1 / (1 - 0.3 x)` and a polynomial `P` fitted to `-14.6 <= x <= 0`. The largest relative
-/// error is 9e-6. Far below that range the result is 0.
+/// `e^(-x^2 / 2) t P(t)` with `t = 1 / (1 - 0.3 x)` and a polynomial `P` fitted to `-14.6 <= x <= 0`. The
+/// largest relative error is 9e-6. Far below that range the result is 0.
 #[inline(always)]
 pub fn normal_cdf_below_0(x: f32) -> f32 {
     const FIT: [f32; 6] =

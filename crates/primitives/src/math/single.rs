@@ -1,7 +1,7 @@
 //! Functions of f32, exact to a few units in the last place for every argument, subnormal numbers included.
 //!
-//! `libm` is as exact and many times slower. The hardware's approximations flush subnormal numbers to zero and lose
-//! digits near zeros.
+//! `libm` is as exact and many times slower. The hardware's approximations flush subnormal numbers to zero
+//! and lose digits near zeros.
 
 use core::f32::consts::{FRAC_1_SQRT_2, LN_2, LOG2_E};
 use cuda_std::GpuFloat;
@@ -41,7 +41,8 @@ fn power_of_two(n: i32) -> f32 {
 
 /// `e^x`, computed as the square of `e^(x / 2)`.
 ///
-/// `e^(x / 2)` is never subnormal, so the hardware flushes nothing. The last multiplication rounds a subnormal result.
+/// `e^(x / 2)` is never subnormal, so the hardware flushes nothing. The last multiplication rounds a
+/// subnormal result.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     /// Beyond it the result is infinity.
@@ -123,10 +124,11 @@ pub fn sigmoid(x: f32) -> f32 {
     if x < 0.0 { power * above } else { above }
 }
 
-/// `x s(x)` for a function `s` with `s(x) + s(-x) = 1`, to full relative accuracy also where `s(x)` is near 0.
+/// `x s(x)` for a function `s` with `s(x) + s(-x) = 1`, to full relative accuracy also where `s(x)` is near
+/// 0.
 ///
-/// Computed as `max(x, 0) - |x| s(-|x|)`. `below` is `s` for arguments that are not positive. Arguments below `start`
-/// are taken as `start`, where `x s(x)` rounds to 0: for minus infinity the product would be NaN.
+/// Computed as `max(x, 0) - |x| s(-|x|)`. `below` is `s` for arguments that are not positive. Arguments below
+/// `start` are taken as `start`, where `x s(x)` rounds to 0: for minus infinity the product would be NaN.
 #[inline(always)]
 pub fn gated(x: f32, start: f32, below: impl Fn(f32) -> f32) -> f32 {
     let above = max(x, 0.0);
@@ -136,8 +138,8 @@ pub fn gated(x: f32, start: f32, below: impl Fn(f32) -> f32) -> f32 {
 
 /// Coefficients of the polynomial `P` of [`erfc`], the highest power first.
 ///
-/// `erfc(z) = e^(-z^2) t P(t)` with `t = 2 / (2 + z)`. `P` is fitted to `0 <= z <= 10.2`; its largest relative error is
-/// 1.3e-7.
+/// `erfc(z) = e^(-z^2) t P(t)` with `t = 2 / (2 + z)`. `P` is fitted to `0 <= z <= 10.2`; its largest
+/// relative error is 1.3e-7.
 pub(crate) const ERFC: [f32; 9] = [
     -0.059_842_702,
     0.288_369_8,
@@ -189,7 +191,8 @@ pub fn erf(x: f32) -> f32 {
     (1.0 - erfc(magnitude, 0.0)).copysign(x)
 }
 
-/// The cumulative distribution function of the standard normal distribution for `x <= 0`: `(1 + erf(x / sqrt 2)) / 2`.
+/// The cumulative distribution function of the standard normal distribution for `x <= 0`: `(1 + erf(x / sqrt
+/// 2)) / 2`.
 #[inline(always)]
 pub fn normal_cdf_below_0(x: f32) -> f32 {
     /// The digits of `1 / sqrt 2` beyond f32.
@@ -279,7 +282,8 @@ fn quarters(x: f32) -> (i32, f32) {
     far_quarters(x)
 }
 
-/// [`quarters`] for large `x`, by the method of Payne and Hanek: multiplies the mantissa by the bits of `2 / pi` that matter.
+/// [`quarters`] for large `x`, by the method of Payne and Hanek: multiplies the mantissa by the bits of `2 /
+/// pi` that matter.
 ///
 /// It is not inlined, since it is long and seldom needed.
 #[inline(never)]

@@ -12,7 +12,8 @@ const SIZES: [u32; 7] = [32, 64, 96, 256, 352, 992, 1024];
 /// Warps of the largest block.
 const SLOTS: usize = block::slots(1024);
 
-/// Values that no reordering of a scan would leave as they are: affine maps `x -> a x + b` modulo 2^32 do not commute.
+/// Values that no reordering of a scan would leave as they are: affine maps `x -> a x + b` modulo 2^32 do not
+/// commute.
 #[derive(Clone, Copy)]
 struct Compose;
 
@@ -76,7 +77,8 @@ fn groups_of_a_block_reduce_apart() {
     for (threads, group) in [(256, 32), (256, 64), (256, 128), (256, 256), (1024, 512), (96, 32)] {
         let got = each_thread(threads, 5, |thread| {
             let slots = shared_array![i64; SLOTS];
-            // SAFETY: all threads call it; the group is a power of two that divides the block; the slots are unused.
+            // SAFETY: all threads call it; the group is a power of two that divides the block; the slots are
+            // unused.
             unsafe { block::reduce_groups(Sum, number(thread), group, slots) }
         });
         for (thread, &got) in got.iter().enumerate() {

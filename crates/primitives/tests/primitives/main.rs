@@ -29,7 +29,8 @@ impl<T> Drop for Global<T> {
     }
 }
 
-/// Runs `body` once for each thread, under this schedule; fails with the checker's report if it finds a fault.
+/// Runs `body` once for each thread, under this schedule; fails with the checker's report if it finds a
+/// fault.
 fn run(seed: u64, config: LaunchConfig, body: impl Fn() + Sync) {
     let options = Options { seed, check: true, ..Options::from_env() };
     if let Err(fault) = simt::run(&config, &options, body) {

@@ -1,4 +1,5 @@
-//! Rows of every length and alignment: softmax, mean and variance, and what is written beside them, against f64.
+//! Rows of every length and alignment: softmax, mean and variance, and what is written beside them, against
+//! f64.
 
 use super::{Global, run};
 use cuda_std::{shared_array, thread};

@@ -34,7 +34,8 @@ pub(super) struct Launch<'s, 'o> {
     pub(super) out: TensorMut<'o>,
 }
 
-/// An operand that is read, with its strides over the output's shape; `None` is the output itself, which is read before it is written.
+/// An operand that is read, with its strides over the output's shape; `None` is the output itself, which is
+/// read before it is written.
 pub(super) type Input<'a> = Option<(&'a Tensor, &'a [usize])>;
 
 impl Launch<'_, '_> {
@@ -148,9 +149,10 @@ impl Launch<'_, '_> {
 
     /// Launches piece by piece.
     ///
-    /// What `launch` may rely on: the addresses of a piece are of live memory, on the stream's device, that holds what its geometry
-    /// names and is aligned as its mode asks for; the output is exclusively borrowed and has no two elements at one place, and an
-    /// input either is the output, element by element, or lies in other memory: a tensor that is written shares its memory with none.
+    /// What `launch` may rely on: the addresses of a piece are of live memory, on the stream's device, that
+    /// holds what its geometry names and is aligned as its mode asks for; the output is exclusively borrowed
+    /// and has no two elements at one place, and an input either is the output, element by element, or lies
+    /// in other memory: a tensor that is written shares its memory with none.
     fn run<const I: usize, const K: usize>(
         self,
         inputs: [Input<'_>; I],

@@ -1,10 +1,11 @@
-//! Element-wise operations on tensors: functions of one, two and three operands that broadcast against each other.
+//! Element-wise operations on tensors: functions of one, two and three operands that broadcast against each
+//! other.
 //!
-//! Every operation comes in two forms: one that makes its result, and `_into`, which writes it to a [`TensorMut`] of any layout.
-//! A third, `_assign`, writes it over the first operand. All are queued; the kernels are those of the family `tensor`, whose
-//! pages say how results are rounded. Dense operands move at the speed of memory, and so do those that repeat along the innermost
-//! axis or any outer one (a bias, a scale a row), and copies between two dense axes (transposes); other layouts are taken element by
-//! element.
+//! Every operation comes in two forms: one that makes its result, and `_into`, which writes it to a
+//! [`TensorMut`] of any layout. A third, `_assign`, writes it over the first operand. All are queued; the
+//! kernels are those of the family `tensor`, whose pages say how results are rounded. Dense operands move at
+//! the speed of memory, and so do those that repeat along the innermost axis or any outer one (a bias, a
+//! scale a row), and copies between two dense axes (transposes); other layouts are taken element by element.
 //!
 //! ```no_run
 //! use ironwarp::{Device, Tensor};
@@ -48,9 +49,9 @@ const CONVERT: &str = "convert the operand first (`ops::convert`)";
 /// `f(x)` for every element, of the type of `x`.
 ///
 /// # Errors
-/// [`TensorError::DType`] when `f` does not know the type (8-bit floats, u8 and bool have no functions; integers have those
-/// that [`UnaryOp::is_integral`] names; f64 has no sine and cosine) or needs parameters, [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the
-/// driver's error.
+/// [`TensorError::DType`] when `f` does not know the type (8-bit floats, u8 and bool have no functions;
+/// integers have those that [`UnaryOp::is_integral`] names; f64 has no sine and cosine) or needs parameters,
+/// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
 pub fn unary(stream: &Stream, op: UnaryOp, x: &Tensor) -> Result<Tensor> {
     made(stream, x.shape(), x.dtype(), |out| unary_into(stream, op, x, out))
 }
@@ -144,9 +145,9 @@ fn apply(
 /// `f(a, b)` for every pair of elements; the shapes broadcast, the types are the same.
 ///
 /// # Errors
-/// [`TensorError::Broadcast`]; [`TensorError::DType`] when the types differ or `f` does not know them (8-bit floats have no
-/// functions, floats no bitwise ones, bool nothing else), [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the
-/// driver's error.
+/// [`TensorError::Broadcast`]; [`TensorError::DType`] when the types differ or `f` does not know them (8-bit
+/// floats have no functions, floats no bitwise ones, bool nothing else), [`crate::Error::DeviceMismatch`],
+/// [`crate::Error::OutOfMemory`], or the driver's error.
 pub fn binary(stream: &Stream, op: BinaryOp, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let shape = a.shape().broadcast_in("binary", b.shape())?;
     made(stream, &shape, a.dtype(), |out| binary_into(stream, op, a, b, out))
@@ -194,8 +195,8 @@ fn combine(stream: &Stream, op: BinaryOp, a: Input<'_>, b: &Tensor, out: TensorM
 /// Whether `a == b`, `a < b` and so on, as bool; the shapes broadcast, the types are the same.
 ///
 /// # Errors
-/// [`TensorError::Broadcast`]; [`TensorError::DType`] when the types differ or are 8-bit floats, [`crate::Error::DeviceMismatch`],
-/// [`crate::Error::OutOfMemory`], or the driver's error.
+/// [`TensorError::Broadcast`]; [`TensorError::DType`] when the types differ or are 8-bit floats,
+/// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
 pub fn compare(stream: &Stream, op: CompareOp, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let shape = a.shape().broadcast_in("compare", b.shape())?;
     made(stream, &shape, DType::Bool, |out| compare_into(stream, op, a, b, out))
@@ -233,8 +234,8 @@ pub fn compare_into(
 /// `a` where `condition` holds, else `b`, for every element; the three shapes broadcast.
 ///
 /// # Errors
-/// [`TensorError::Broadcast`]; [`TensorError::DType`] when the condition is no bool or the types of `a` and `b` differ,
-/// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
+/// [`TensorError::Broadcast`]; [`TensorError::DType`] when the condition is no bool or the types of `a` and
+/// `b` differ, [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
 pub fn select(stream: &Stream, condition: &Tensor, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let shape = a.shape().broadcast_in("select", b.shape())?.broadcast_in("select", condition.shape())?;
     made(stream, &shape, a.dtype(), |out| select_into(stream, condition, a, b, out))
@@ -279,7 +280,8 @@ pub fn copy(stream: &Stream, x: &Tensor) -> Result<Tensor> {
 /// Copies `x`, which broadcasts to the shape of `out`, between any two layouts.
 ///
 /// # Errors
-/// [`TensorError::Broadcast`], [`TensorError::DType`] when the types differ, [`crate::Error::DeviceMismatch`], or the driver's error.
+/// [`TensorError::Broadcast`], [`TensorError::DType`] when the types differ,
+/// [`crate::Error::DeviceMismatch`], or the driver's error.
 pub fn copy_into(stream: &Stream, x: &Tensor, out: TensorMut<'_>) -> Result<()> {
     let operation = "copy";
     let strides = x.layout().broadcast_strides(operation, out.shape())?;
@@ -322,7 +324,8 @@ pub(crate) fn made(
     dtype: DType,
     write: impl FnOnce(TensorMut<'_>) -> Result<()>,
 ) -> Result<Tensor> {
-    // SAFETY: every op writes all elements of its output, bools with 0 or 1, or fails, and then the tensor goes.
+    // SAFETY: every op writes all elements of its output, bools with 0 or 1, or fails, and then the tensor
+    // goes.
     let mut out = unsafe { Tensor::uninit(stream, shape.clone(), dtype)? };
     write(out.view_mut()?)?;
     Ok(out)

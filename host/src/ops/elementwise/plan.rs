@@ -1,5 +1,5 @@
-//! How an element-wise kernel is launched over operands of any layout: axes merged, the mode chosen, what is too long for 32 bits
-//! cut into pieces. Pure arithmetic.
+//! How an element-wise kernel is launched over operands of any layout: axes merged, the mode chosen, what is
+//! too long for 32 bits cut into pieces. Pure arithmetic.
 
 use layout::Divisor;
 use tensor::place::{Axis, Geometry, MAX_AXES, Mode};
@@ -30,8 +30,8 @@ pub(super) struct Piece<const K: usize> {
     pub(super) addresses: [u64; K],
 }
 
-/// Gives `launch` each launch for `K` operands, the output last, over `shape`, whose threads take `width` neighbours. None
-/// without elements. Allocates nothing: this is part of what every launch costs.
+/// Gives `launch` each launch for `K` operands, the output last, over `shape`, whose threads take `width`
+/// neighbours. None without elements. Allocates nothing: this is part of what every launch costs.
 pub(super) fn each_piece<const K: usize>(
     shape: &[usize],
     operands: [Operand<'_>; K],
@@ -49,8 +49,8 @@ pub(super) fn each_piece<const K: usize>(
     }
 }
 
-/// The run that all axes make together where the output is contiguous and every other operand lies as it does, or is one element. So most
-/// launches are, and it is what `runs` would find.
+/// The run that all axes make together where the output is contiguous and every other operand lies as it
+/// does, or is one element. So most launches are, and it is what `runs` would find.
 fn one_run<const K: usize>(shape: &[usize], operands: [Operand<'_>; K]) -> Option<Run<K>> {
     let dense = operands[K - 1].strides;
     let mut extent = 1;
@@ -73,7 +73,8 @@ fn one_run<const K: usize>(shape: &[usize], operands: [Operand<'_>; K]) -> Optio
 
 /// Axes merged as far as all operands allow, innermost first.
 fn runs<const K: usize>(shape: &[usize], operands: [Operand<'_>; K]) -> Runs<K> {
-    // The output's densest axis goes innermost: its writes are then neighbours, and inputs laid out alike merge.
+    // The output's densest axis goes innermost: its writes are then neighbours, and inputs laid out alike
+    // merge.
     let mut axes: PerAxis = (0..shape.len()).collect();
     axes.sort_by_key(|&axis| std::cmp::Reverse(operands[K - 1].strides[axis]));
     let sides: PerAxis = axes.iter().map(|&axis| shape[axis]).collect();
@@ -94,7 +95,8 @@ impl<const K: usize> Problem<K> {
     /// An axis of a single place.
     const IDLE: Axis<K> = Axis { extent: Divisor::new(1), strides: [0; K] };
 
-    /// The launches over `runs`, innermost first: one, or those of the halves along the axis that reaches furthest.
+    /// The launches over `runs`, innermost first: one, or those of the halves along the axis that reaches
+    /// furthest.
     fn cut(
         &self,
         runs: &[Run<K>],

@@ -2,7 +2,7 @@
 //!
 //! Each family of kernels names the configurations that can do a problem, with an estimate of the time from
 //! figures measured once (`benches/NOTES.md`), or says why it cannot. The lowest estimate wins; equal ones go
-//! to whoever candidates first. The same problem on the same device always gets the same configuration, so
+//! to the first of them. The same problem on the same device always gets the same configuration, so
 //! results repeat bit for bit; a `Tuner`(super::Tuner) measures instead.
 //!
 //! `IRONWARP_GEMM=TEXT` keeps only configurations whose text (as `Display` prints it) contains `TEXT`, where

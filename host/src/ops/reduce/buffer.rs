@@ -1,4 +1,5 @@
-//! Sum and maximum of the f32 elements of a buffer, without a tensor. The same bits in every run and on every device.
+//! Sum and maximum of the f32 elements of a buffer, without a tensor. The same bits in every run and on every
+//! device.
 
 use basic::reduce as kernel;
 use cuda_std::kernel::{Kernel, PtrMut, Slice};

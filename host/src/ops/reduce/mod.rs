@@ -1,8 +1,10 @@
-//! Reductions, with PyTorch's names: of tensors along any of their axes, and of the f32 elements of a buffer (`buffer_sum`, ..).
+//! Reductions, with PyTorch's names: of tensors along any of their axes, and of the f32 elements of a buffer
+//! (`buffer_sum`, ..).
 //!
-//! The same bits in every run and on every device. 16-bit floats are added up in f32 and rounded once at the end. Integers are
-//! added up in i64 and wrap around. The reduced axes go; [`Tensor::unsqueeze`] brings one back. Axes that lie last in memory, or
-//! next to each other in a contiguous tensor, are reduced where they are. For other axes the tensor is copied first.
+//! The same bits in every run and on every device. 16-bit floats are added up in f32 and rounded once at the
+//! end. Integers are added up in i64 and wrap around. The reduced axes go; [`Tensor::unsqueeze`] brings one
+//! back. Axes that lie last in memory, or next to each other in a contiguous tensor, are reduced where they
+//! are. For other axes the tensor is copied first.
 
 mod buffer;
 
@@ -89,9 +91,9 @@ reductions! {
 /// Reduces `x` along `axes`, which go; with none named along all of them.
 ///
 /// # Errors
-/// [`TensorError::Axes`] for an axis that is not there or named twice; [`TensorError::DType`] for 8-bit floats, and for means and norms
-/// of integers; [`TensorError::Empty`] for a mean or an extreme of nothing, [`crate::Error::DeviceMismatch`],
-/// [`crate::Error::OutOfMemory`], or the driver's error.
+/// [`TensorError::Axes`] for an axis that is not there or named twice; [`TensorError::DType`] for 8-bit
+/// floats, and for means and norms of integers; [`TensorError::Empty`] for a mean or an extreme of nothing,
+/// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
 pub fn reduce(stream: &Stream, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<Tensor> {
     let operation = "reduce";
     let layout = Problem::new(stream, operation, x, axes)?;
@@ -125,10 +127,12 @@ macro_rules! functions {
 
 functions! { sum: Sum; prod: Prod; mean: Mean; norm: Norm; amax: Amax; amin: Amin; }
 
-/// The place along `axis`, which goes, of the largest element, as i64: the first of several; a NaN counts as larger than every number.
+/// The place along `axis`, which goes, of the largest element, as i64: the first of several; a NaN counts as
+/// larger than every number.
 ///
 /// # Errors
-/// [`TensorError::Axes`], [`TensorError::DType`] for 8-bit floats, [`TensorError::Empty`] when the axis has no places, or as [`reduce`].
+/// [`TensorError::Axes`], [`TensorError::DType`] for 8-bit floats, [`TensorError::Empty`] when the axis has
+/// no places, or as [`reduce`].
 pub fn argmax(stream: &Stream, x: &Tensor, axis: usize) -> Result<Tensor> {
     arg(stream, "argmax", Extreme::Largest, x, axis)
 }
@@ -240,7 +244,8 @@ impl<'a> Problem<'a> {
         Ok(Problem { stream, x, order, kept, reduced })
     }
 
-    /// Matrices, rows and row length when the axes that go lie next to each other in a contiguous tensor with others behind them.
+    /// Matrices, rows and row length when the axes that go lie next to each other in a contiguous tensor with
+    /// others behind them.
     fn as_columns(&self) -> Option<[u64; 3]> {
         let gone = &self.order[self.kept.rank()..];
         let (&first, &last) = (gone.first()?, gone.last()?);
@@ -283,7 +288,8 @@ impl<'a> Problem<'a> {
             made(self.stream, shape, DType::I64, |out| {
                 let from = candidates.map(|candidates| candidates.read(self.stream)).transpose()?;
                 let (x, y) = (x.read::<T>(self.stream)?, out.write(self.stream)?);
-                // SAFETY: x holds the plan's rows, y a place for each chunk; candidates are places within their rows.
+                // SAFETY: x holds the plan's rows, y a place for each chunk; candidates are places within
+                // their rows.
                 unsafe {
                     launch::<K>(self.stream, config(plan.blocks()), (extreme, plan, columns, x, from, y))
                 }
@@ -353,7 +359,8 @@ impl Pass<'_> {
         let fold = self.with_finish(is_last);
         let out = made(self.stream, &shape, K::RESULT, |out| {
             let (x, y) = (x.read::<K::Element>(self.stream)?, out.write::<K::Number>(self.stream)?);
-            // SAFETY: x holds the matrices at the plan's address, y a row for each chunk, exclusively borrowed.
+            // SAFETY: x holds the matrices at the plan's address, y a row for each chunk, exclusively
+            // borrowed.
             unsafe { launch::<K::Columns>(self.stream, config(plan.blocks()), (fold, plan, divisor, x, y)) }
         })?;
         if is_last {
@@ -365,8 +372,9 @@ impl Pass<'_> {
 }
 
 fn config(blocks: u64) -> LaunchConfig {
-    /// With at most so many blocks those of two launches find multiprocessors of their own, and from so many on all are busy anyway. In
-    /// between, blocks that begin early crowd where the launch before has left room, and wait for one another.
+    /// With at most so many blocks those of two launches find multiprocessors of their own, and from so many
+    /// on all are busy anyway. In between, blocks that begin early crowd where the launch before has left
+    /// room, and wait for one another.
     const FEW: u64 = 64;
     const MANY: u64 = 1024;
     // More blocks than a grid holds become an error of the launch; none is no launch at all.

@@ -260,7 +260,8 @@ impl<A: Number, B: Number, C: Number> Setup<A, B, C> {
         (want, largest)
     }
 
-    /// The elements of C, which a kernel has written, are the oracle's `want`, and what lies between them is what it was.
+    /// The elements of C, which a kernel has written, are the oracle's `want`, and what lies between them is
+    /// what it was.
     fn compare_with(&self, want: &Accumulated, got: &[C], kernel: Kernel, what: &str) -> Outcome {
         let (got, kept) = self.c.elements(got);
         let what = format!("{what}: {:?}", self.case);
@@ -290,8 +291,8 @@ pub fn device() -> ironwarp::Result<Device> {
 }
 
 impl Case {
-    /// Every configuration that can do the case does it, is compared with the oracle, and leaves what lies between the elements of C
-    /// alone. How many did.
+    /// Every configuration that can do the case does it, is compared with the oracle, and leaves what lies
+    /// between the elements of C alone. How many did.
     pub fn check<A: Number, B: Number, C: Number>(&self) -> Outcome<usize> {
         let device = device()?;
         let stream = device.stream()?;

@@ -1,5 +1,5 @@
-//! Every kernel that the library ships, launched on small shapes that take all of its branches: what is repeated many times, and what is run
-//! under sanitizers that make launches a thousand times slower.
+//! Every kernel that the library ships, launched on small shapes that take all of its branches: what is
+//! repeated many times, and what is run under sanitizers that make launches a thousand times slower.
 
 mod products;
 mod tensors;

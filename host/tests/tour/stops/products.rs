@@ -27,7 +27,8 @@ struct Product {
     in_parts: bool,
 }
 
-/// Few rows; rows and columns beyond one small tile; rows that begin at no 16-byte boundary. More of k than one step takes, in each.
+/// Few rows; rows and columns beyond one small tile; rows that begin at no 16-byte boundary. More of k than
+/// one step takes, in each.
 const SIDES: [(usize, usize, usize, bool); 3] =
     [(8, 80, 144, false), (72, 136, 144, true), (9, 37, 67, false)];
 

@@ -133,7 +133,8 @@ fn reductions(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
     Ok(kept.0)
 }
 
-/// A matrix turned; gathers and scatters of rows in units of every size: a row, an odd part of one, and single elements.
+/// A matrix turned; gathers and scatters of rows in units of every size: a row, an odd part of one, and
+/// single elements.
 fn moves(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
     let x = numbers(stream, 4, dtype)?;
     let mut kept = Kept::default();

@@ -1,8 +1,9 @@
 //! Where the largest or the smallest element of a row stands.
 //!
-//! Of several it is the first; a NaN counts as beyond every number. A thread keeps the best element and the index of the vector that
-//! it was in, which costs little more than a maximum. When all threads of a chunk are compared, one of them looks up which element of
-//! the vector it was. Each chunk of a long row gives a candidate. A second launch reads the candidates' elements and takes the best.
+//! Of several it is the first; a NaN counts as beyond every number. A thread keeps the best element and the
+//! index of the vector that it was in, which costs little more than a maximum. When all threads of a chunk
+//! are compared, one of them looks up which element of the vector it was. Each chunk of a long row gives a
+//! candidate. A second launch reads the candidates' elements and takes the best.
 
 use super::number::Reduced;
 use super::rows::{Rows, WARPS, combine};
@@ -72,7 +73,8 @@ fn is_above<A: Number>(key: A, best: A) -> bool {
     (key > best || key.is_nan()) && !best.is_nan()
 }
 
-/// The index of the best of a chunk's `len` elements, which lies in the vector that begins at `best.index` or stands alone.
+/// The index of the best of a chunk's `len` elements, which lies in the vector that begins at `best.index` or
+/// stands alone.
 ///
 /// # Safety
 /// `elements` holds the chunk.
@@ -88,7 +90,8 @@ unsafe fn find<T: Reduced, const N: usize>(
         return 0;
     }
     let mut index = best.index;
-    // Backwards, so that the first of several is left. An element that stands alone comes last, before all behind it.
+    // Backwards, so that the first of several is left. An element that stands alone comes last, before all
+    // behind it.
     for j in (0..N as u32).rev() {
         let place = u64::from(best.index) + u64::from(j);
         // SAFETY: an element of the chunk.
@@ -101,7 +104,8 @@ unsafe fn find<T: Reduced, const N: usize>(
     index
 }
 
-/// `y[row, chunk]`: the place in the row of the chunk's extreme element. With `candidates`, of the best of the row's candidates.
+/// `y[row, chunk]`: the place in the row of the chunk's extreme element. With `candidates`, of the best of
+/// the row's candidates.
 ///
 /// # Safety
 /// As the entries below; `slots` is shared memory for a candidate a warp.
@@ -152,9 +156,9 @@ macro_rules! entries {
         /// `columns` is the length of a row of `x`; the plan's, with `candidates`, is their number.
         ///
         /// # Safety
-        /// `x` holds the plan's rows, none of them empty, one behind the other; `candidates` is null or has `plan.columns` places
-        /// within each row; `y` has a place for each chunk and overlaps neither. Blocks of [`THREADS`] threads, [`Rows::blocks`] of
-        /// them.
+        /// `x` holds the plan's rows, none of them empty, one behind the other; `candidates` is null or has
+        /// `plan.columns` places within each row; `y` has a place for each chunk and overlaps neither. Blocks
+        /// of [`THREADS`] threads, [`Rows::blocks`] of them.
         #[kernel(launch_bounds(THREADS, RESIDENT))]
         pub unsafe fn $name(extreme: Extreme, plan: Rows, columns: u64, x: *const $ty, candidates: *const i64, y: *mut i64) {
             // SAFETY: the caller's contract is the same.

@@ -4,7 +4,8 @@
 //!   a block:   32 columns' units of 16 bytes  x  8 lanes; a lane takes every 8th row of the chunk, four under way at a time;
 //!              fewer columns have more lanes. Then the lanes are combined, the second half with the first, until one is left.
 //! ```
-//! Where rows do not begin at 16-byte boundaries a unit is one element. What is added to what depends on the shape and on nothing else.
+//! Where rows do not begin at 16-byte boundaries a unit is one element. What is added to what depends on the
+//! shape and on nothing else.
 
 use super::fold::Fold;
 use super::number::Reduced;
@@ -25,8 +26,8 @@ const SHORTEST: u64 = 16;
 const WIDEST: u32 = 5;
 /// Blocks that a multiprocessor holds at once.
 const RESIDENT: u32 = 4;
-/// Blocks that the largest devices hold at once, 132 multiprocessors of them. Fewer than a few times as many have to be just as many, or
-/// most of the device waits for the last.
+/// Blocks that the largest devices hold at once, 132 multiprocessors of them. Fewer than a few times as many
+/// have to be just as many, or most of the device waits for the last.
 const AT_ONCE: u64 = 132 * RESIDENT as u64;
 /// Most sums of a thread, and most bytes of them.
 const MOST: (usize, usize) = (8, 32);
@@ -159,7 +160,8 @@ unsafe fn combine_lanes<A: Number, const N: usize>(
     let mut distance = lanes / 2;
     while distance > 0 {
         let away = (THREADS * distance / lanes) as usize;
-        // SAFETY: a slot for every sum of every thread, written by it alone, read after a barrier and written again after another.
+        // SAFETY: a slot for every sum of every thread, written by it alone, read after a barrier and written
+        // again after another.
         unsafe {
             for j in 0..N {
                 *slots.add(j * THREADS as usize + thread) = state[j];
@@ -184,8 +186,8 @@ macro_rules! entries {
         #[doc = concat!("Reduces the chunks of rows of `x`, ", stringify!($ty), ", to `y`, column by column.")]
         ///
         /// # Safety
-        /// `x` holds the plan's matrices, for whose address and size it was made, `y` has a row for each chunk; they do not overlap.
-        /// Blocks of [`THREADS`] threads, [`Columns::blocks`] of them.
+        /// `x` holds the plan's matrices, for whose address and size it was made, `y` has a row for each
+        /// chunk; they do not overlap. Blocks of [`THREADS`] threads, [`Columns::blocks`] of them.
         #[kernel(launch_bounds(THREADS, RESIDENT))]
         pub unsafe fn $name(fold: Fold, plan: Columns, divisor: $number, x: *const $ty, y: *mut $number) {
             // SAFETY: the caller's contract is the same.

@@ -192,8 +192,8 @@ macro_rules! entries {
         #[doc = concat!("Reduces the chunks of rows of `x`, ", stringify!($ty), ", to `y`.")]
         ///
         /// # Safety
-        /// `x` holds the plan's rows, one behind the other, `y` has an element for each chunk; they do not overlap. Blocks of
-        /// [`THREADS`] threads, [`Rows::blocks`] of them.
+        /// `x` holds the plan's rows, one behind the other, `y` has an element for each chunk; they do not
+        /// overlap. Blocks of [`THREADS`] threads, [`Rows::blocks`] of them.
         #[kernel(launch_bounds(THREADS))]
         pub unsafe fn $name(fold: Fold, plan: Rows, divisor: $number, x: *const $ty, y: *mut $number) {
             // SAFETY: the caller's contract is the same.

@@ -38,7 +38,8 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// The plan for `rows` of `columns` elements of `size` bytes. Where there are enough rows, a thread reads `share` vectors.
+    /// The plan for `rows` of `columns` elements of `size` bytes. Where there are enough rows, a thread reads
+    /// `share` vectors.
     pub const fn new(rows: u64, columns: u64, size: usize, share: u64) -> Self {
         let vector = (VECTOR_BYTES / size) as u64;
         let shift = if columns <= THREAD_ELEMENTS {
@@ -135,7 +136,8 @@ impl Chunk {
 /// Combines the states of a chunk's threads; each of them gets the result.
 ///
 /// # Safety
-/// Every thread of the block calls it. `slots` is shared memory for a state a warp, which no thread uses since the last barrier.
+/// Every thread of the block calls it. `slots` is shared memory for a state a warp, which no thread uses
+/// since the last barrier.
 #[inline(always)]
 pub unsafe fn combine<S: Exchange, O: Operation<S>>(op: O, chunk: &Chunk, state: S, slots: *mut S) -> S {
     // The same way for all threads of the block: its chunks have equally many threads.

@@ -39,8 +39,8 @@ macro_rules! rows {
             #[doc = concat!("[`RowOp::", stringify!($op), "`] of rows of ", stringify!($ty), ".")]
             ///
             /// # Safety
-            /// `x` and `y` hold the plan's rows, one behind the other, and do not overlap. `weight` and `bias`
-            /// are null or hold one row. As many blocks and threads as the plan says.
+            /// `x` and `y` hold the plan's rows, one behind the other, and do not overlap. `weight` and
+            /// `bias` are null or hold one row. As many blocks and threads as the plan says.
             #[kernel(launch_bounds(max_threads(size_of::<$ty>())))]
             pub unsafe fn $name(
                 plan: Plan,
