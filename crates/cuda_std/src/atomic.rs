@@ -44,7 +44,7 @@ macro_rules! atomic_float {
                     Self { value: UnsafeCell::new(value) }
                 }
 
-                /// The value; nobody else has it any more.
+                /// The value. No other thread has access to it.
                 pub fn into_inner(self) -> $float {
                     self.value.into_inner()
                 }

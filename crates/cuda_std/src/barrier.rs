@@ -5,8 +5,8 @@
 //! whole warps take part, and the same in every call of the round. `id` and `threads` had better be
 //! constants: an id in a register makes the assembler reserve all sixteen.
 //!
-//! A producer that only signals calls [`arrive`] and runs on; consumers call [`sync`]. What a thread wrote
-//! before either is visible to whoever returns from [`sync`].
+//! A producer that only signals calls [`arrive`] and runs on; consumers call [`sync`]. Threads that return
+//! from [`sync`] see all that a thread wrote before either call.
 //!
 //! # Safety
 //! Every function here: all live lanes of the warp reach the same call together, `id < 16`, and the calls of

@@ -36,7 +36,8 @@ macro_rules! compiled_for {
 }
 
 impl ComputeCapability {
-    /// What the device compiler builds for; a constant, so a branch on it costs nothing.
+    /// The architecture that the device compiler builds for. It is a constant, so a branch on it costs
+    /// nothing.
     ///
     /// `cuda_builder` passes the architecture as `--cfg ironwarp_sm="80"`. Code built by other means counts
     /// as [`Compute70`](Self::Compute70), the oldest that the device compiler supports. On the host it is

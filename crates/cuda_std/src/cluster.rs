@@ -306,8 +306,8 @@ macro_rules! store_async {
         ///
         /// # Safety
         /// Both are addresses in the cluster's window, of one block, which has not exited; `addr_cluster` is
-        /// aligned to the size of the value; nobody else reads or writes there until the mbarrier's phase is
-        /// over.
+        /// aligned to the size of the value; no other thread reads or writes there until the mbarrier's phase
+        /// is over.
         ///
         /// # PTX
         #[doc = concat!("`", $ptx, " [addr], value, [bar]`")]

@@ -14,7 +14,7 @@ use core::arch::asm;
 #[cfg(not(target_arch = "nvptx64"))]
 use simt::memory;
 
-/// What this thread wrote, to any memory, can be read through the async proxy after this.
+/// Makes this thread's writes, to any memory, visible to the async proxy.
 ///
 /// # PTX
 /// `fence.proxy.async`
@@ -28,7 +28,7 @@ pub fn proxy_async() {
     }
 }
 
-/// What this thread wrote to the block's shared memory can be read through the async proxy after this.
+/// Makes this thread's writes to the block's shared memory visible to the async proxy.
 ///
 /// # PTX
 /// `fence.proxy.async.shared::cta`

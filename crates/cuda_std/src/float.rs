@@ -142,7 +142,7 @@ macro_rules! forward {
     )*};
 }
 
-/// What the hardware computes exactly: one rounding, or none. The standard library rounds in the same way.
+/// Functions that the hardware computes with one rounding or none, as the standard library does.
 macro_rules! exact {
     ($ty:ident: $($method:ident($($arg:ident),*);)*) => {$(
         #[inline]

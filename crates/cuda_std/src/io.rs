@@ -1,7 +1,7 @@
 //! Printing from threads, and assertions that stop the launch.
 //!
-//! What a kernel prints goes into a buffer on the device (1 MB unless the host asks for more; when it is full
-//! the oldest text is lost) and reaches standard output when the host synchronises. One call prints in one
+//! A kernel prints into a buffer on the device: 1 MB, unless the host asks for more. When it is full, the
+//! oldest text is lost. The text reaches standard output when the host synchronises. One call prints in one
 //! piece as long as the text is shorter than [`PIECE`].
 
 #[cfg(target_arch = "nvptx64")]
@@ -49,7 +49,7 @@ impl Write for Piece {
     }
 }
 
-/// What `print!` expands to.
+/// The expansion of `print!` calls this.
 #[doc(hidden)]
 #[cfg_attr(target_arch = "nvptx64", inline(never))]
 #[cfg_attr(not(target_arch = "nvptx64"), track_caller)]
@@ -66,7 +66,7 @@ pub fn print(text: fmt::Arguments<'_>) {
     }
 }
 
-/// What the assertions expand to when they fail.
+/// Failed assertions call this.
 #[doc(hidden)]
 #[cold]
 #[track_caller]

@@ -1,4 +1,4 @@
-//! What `#[kernel]` expands to: the kernel as a type, for typed launches, and its entry in the executor's
+//! The expansion of `#[kernel]`: the kernel as a type, for typed launches, and its entry in the executor's
 //! registry.
 //!
 //! `fn saxpy(n: u32, a: f32, x: &[f32], y: *mut f32)` gives, on the host, a type `saxpy` with `Params =
@@ -35,8 +35,7 @@ pub const MAX_ARGUMENT_ALIGN: usize = 16;
 /// pub unsafe fn take(text: String) {}
 /// ```
 ///
-/// What compiles is this; a tensor map travels by value although it is behind a reference (see
-/// [`tma`](crate::tma)):
+/// This compiles. A tensor map travels by value although it is behind a reference (see [`tma`](crate::tma)):
 ///
 /// ```
 /// # use cuda_std::{kernel, tma::TensorMap};
@@ -84,7 +83,7 @@ mod host {
         const NAME: &'static str;
         /// The crate that holds the kernel; also the stem of the PTX file.
         const FAMILY: &'static str;
-        /// What `launch_bounds` says.
+        /// The launch bounds that `launch_bounds` declares.
         const BOUNDS: LaunchBounds;
     }
 
@@ -139,7 +138,7 @@ mod host {
     }
 }
 
-/// What the host form of a kernel calls to read its arguments.
+/// The functions by which the host form of a kernel reads its arguments.
 #[doc(hidden)]
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod arguments {

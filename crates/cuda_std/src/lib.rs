@@ -99,7 +99,7 @@ pub use float_ext::FloatExt;
 pub use half;
 pub use half::{bf16, f16};
 
-/// What the macros' expansions refer to on the host.
+/// Names that the macros' expansions use on the host.
 #[doc(hidden)]
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod __private {

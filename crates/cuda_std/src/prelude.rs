@@ -1,6 +1,6 @@
-//! What a kernel file usually needs: `use cuda_std::prelude::*;`.
+//! The names that a kernel file usually needs: `use cuda_std::prelude::*;`.
 //!
-//! On the device that includes `print!` and `println!`. On the host it does not: `std` has macros of the same
+//! On the device they include `print!` and `println!`. On the host they do not: `std` has macros of the same
 //! names, which a glob import may not stand against, and which do what a simulated thread needs. For the same
 //! reason `assert_eq!` and `assert_ne!` are `core`'s unless a file says `use cuda_std::assert_eq;`.
 

@@ -1,5 +1,4 @@
-//! What a program on the device needs and `core` leaves open: what a panic does, and where `alloc` gets
-//! memory.
+//! The runtime that `core` leaves open on the device: the panic handler and the allocator.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::arch::nvptx;
@@ -23,7 +22,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
 /// The heap that the driver keeps on the device.
 struct DeviceHeap;
 
-/// What the device's `malloc` aligns to, in bytes.
+/// Alignment of the device's `malloc`, in bytes.
 const HEAP_ALIGN: usize = 16;
 
 // SAFETY: `malloc` returns memory that is not in use, of at least the size asked for, or null.

@@ -132,7 +132,7 @@ pub const DYNAMIC_ALIGN: usize = 1024;
 /// `address` gives `SIZE` bytes of shared memory, aligned to `ALIGN`, which are this variable's alone.
 #[doc(hidden)]
 pub unsafe trait Variable {
-    /// What the variable holds.
+    /// The type of the variable.
     type Value;
 
     /// Bytes to reserve: PTX has no empty variables.
@@ -156,8 +156,8 @@ impl<V: Variable> Shared<V> {
     ///
     /// # Safety
     ///
-    /// Whoever dereferences it upholds what uses of a `static mut` have to: the variable has been written,
-    /// and no other thread writes it at the same time.
+    /// Code that dereferences it upholds the contract of a `static mut`: the variable has been written, and
+    /// no other thread writes it at the same time.
     pub const unsafe fn new() -> Self {
         Self(PhantomData)
     }
@@ -177,7 +177,7 @@ impl<V: Variable> Deref for Shared<V> {
     #[track_caller]
     fn deref(&self) -> &V::Value {
         // SAFETY: the address is that of a variable of this type. That it has been written, and that no other
-        // thread writes it now, is promised by who made the stand-in.
+        // thread writes it now, is promised by the code that made the stand-in.
         unsafe { &*Self::get() }
     }
 }

@@ -4,8 +4,8 @@
 //! rest:
 //!
 //! * **Loads**, global to shared memory, report to an [`mbarrier`](crate::mbarrier): a thread lets it expect
-//!   the bytes, and whoever reads them waits for the phase. The whole box counts, bytes outside of the tensor
-//!   too (they are filled in).
+//!   the bytes, and their readers wait for the phase. The whole box counts, bytes outside of the tensor too
+//!   (they are filled in).
 //! * **Stores and reductions**, shared to global memory, form groups of the thread that started them:
 //!   [`commit_group`], then [`wait_group_read`] before the shared memory is written again, or [`wait_group`]
 //!   before the result is used. Threads that filled the shared memory first call

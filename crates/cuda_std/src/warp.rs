@@ -26,7 +26,7 @@ pub const FULL_MASK: u32 = u32::MAX;
 #[track_caller]
 pub unsafe fn sync_warp(mask: u32) {
     arms! {
-        // SAFETY: a barrier touches no memory of its own; who takes part is the caller's promise.
+        // SAFETY: a barrier touches no memory of its own; the caller vouches for the lanes that take part.
         ptx: { unsafe { instructions::bar_warp_sync(mask) } }
         sim: { simt::warp::sync(mask) }
     }
@@ -43,8 +43,8 @@ pub fn lane_id() -> u32 {
     }
 }
 
-/// True for one lane of the warp, the same one each time: who starts a copy for all. PTX `elect.sync`. Needs
-/// sm_90.
+/// Whether this is the warp's elected lane, the same one each time: it starts a copy for all. PTX
+/// `elect.sync`. Needs sm_90.
 ///
 /// # Safety
 ///
@@ -57,7 +57,7 @@ pub unsafe fn elect() -> bool {
     arms! {
         ptx: {
             let elected: u32;
-            // SAFETY: no memory; who takes part is the caller's promise.
+            // SAFETY: no memory; the caller vouches for the lanes that take part.
             unsafe {
                 core::arch::asm!(
                     "{{",

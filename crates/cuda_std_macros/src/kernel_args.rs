@@ -144,7 +144,7 @@ fn is_number(ty: &Type) -> bool {
 fn is_repr_c(attr: &Attribute) -> bool {
     let mut found = false;
     if attr.path().is_ident("repr") {
-        // What else `repr` says is the compiler's business.
+        // The compiler checks the rest of `repr`.
         let _ = attr.parse_nested_meta(|meta| {
             found |= meta.path.is_ident("C");
             if meta.input.peek(syn::token::Paren) {

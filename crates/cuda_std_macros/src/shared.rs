@@ -126,7 +126,7 @@ fn is_shared(attr: &Attribute) -> bool {
         && attr.parse_args::<Ident>().is_ok_and(|space| space == "shared")
 }
 
-/// What came before a token, as far as it tells a use of a variable from a declaration, a field or a path.
+/// The context before a token. It tells a use of a variable from a declaration, a field or a path.
 #[derive(PartialEq)]
 enum Before {
     Static,

@@ -1,4 +1,4 @@
-//! What blocks of a grid, and grids after each other, agree on.
+//! Coordination of a grid's blocks, and of grids that follow each other.
 
 use cuda_std::grid;
 

@@ -41,6 +41,6 @@ pub mod tma;
 pub mod unroll;
 pub mod warp;
 
-// What the macros name, in crates that use them.
+// For the macros' expansions in other crates.
 #[doc(hidden)]
 pub use cuda_std;

@@ -1,4 +1,4 @@
-//! What reductions and scans combine, and how: operations with an identity, numbers, and values with their
+//! Operators and values of reductions and scans: operations with an identity, numbers, and values with their
 //! places.
 
 use crate::warp::{Exchange, From};

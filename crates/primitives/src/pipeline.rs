@@ -207,11 +207,11 @@ impl<const STAGES: u32> CopyPipeline<STAGES> {
         self.load = self.next(self.load);
     }
 
-    /// Waits for the oldest stage, and with the whole block: then every thread sees that stage, and none uses
-    /// the one before it any more, which can be loaded. Where the oldest stage begins.
+    /// Waits for the oldest stage, and with the whole block. Then every thread sees that stage. No thread
+    /// uses the one before it any more, so it can be loaded. Returns where the oldest stage begins.
     ///
     /// All threads of the block call it together, with [`PROLOGUE`](Self::PROLOGUE) stages committed that
-    /// nobody has waited for.
+    /// have not been waited for.
     #[inline(always)]
     #[track_caller]
     pub fn wait(&mut self) -> u32 {

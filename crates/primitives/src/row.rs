@@ -28,7 +28,7 @@ pub struct Part {
 /// How a reduction takes in elements: [`read`] calls it, in an order that depends on the row's length and
 /// alignment alone.
 pub trait Reader<T>: Operation<Self::State> {
-    /// What it knows of the elements so far. [`Operation::identity`] is that of none.
+    /// The state of the reduction over the elements so far. [`Operation::identity`] is that of none.
     type State: Copy;
     /// Takes in an element, which has this index in the row.
     fn element(self, state: Self::State, value: T, index: u32) -> Self::State;
@@ -106,7 +106,7 @@ fn head<T>(part: Part, elements: *const T) -> u64 {
     if part.threads == 1 { part.len } else { part.len.min(to_boundary as u64) }
 }
 
-/// What [`map`] makes of elements. A closure on one element and its index is one.
+/// The function that [`map`] applies to elements. A closure on one element and its index is one.
 pub trait Mapper<T: Element> {
     /// The results for `N` neighbours, the first of which has the index `first`, in the wide type.
     fn apply<const N: usize>(&self, x: [T::Wide; N], first: u32) -> [T::Wide; N];

@@ -31,20 +31,20 @@
 //! An index beyond a field's COUNT would be another field's memory. It panics on the host, so in every test
 //! on the executor. On the device nothing is checked.
 
-/// What a field of a plan holds.
+/// The type of a plan's field.
 pub trait SharedType {
     /// Bytes from an element to the next one, a multiple of `ALIGN`.
     const BYTES: u32;
     /// Alignment, a power of two.
     const ALIGN: u32;
-    /// What an accessor gives: an address in the shared window, or a nested plan.
+    /// The result of an accessor: an address in the shared window, or a nested plan.
     type Place: Copy;
 
     /// The element at this address.
     fn place(address: u32) -> Self::Place;
 }
 
-/// What [`shared_plan!`](crate::shared_plan) makes.
+/// A plan that [`shared_plan!`](crate::shared_plan) makes.
 pub trait SharedPlan: SharedType {
     /// The fields, in order of their offsets.
     const FIELDS: &'static [Field];

@@ -80,7 +80,8 @@ impl<P: Precision> Softmax<P> {
     }
 }
 
-/// What to subtract from values up to `max`: 0 for minus infinity, since infinities have no difference.
+/// The number to subtract from values up to `max`. For minus infinity it is 0, since infinities have no
+/// difference.
 #[inline(always)]
 fn base<P: Precision>(max: P::Value) -> P::Value {
     if max == P::value(f64::NEG_INFINITY) { P::value(0.0) } else { max }

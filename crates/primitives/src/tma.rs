@@ -65,8 +65,8 @@ impl TmaTile {
     ///
     /// # Safety
     /// The map has dimensions `[k, rows, batch]` (or `[rows, k, batch]`) and boxes as [`Major`] says; there
-    /// is room for the tile at `to`, in the shared memory of all sharers, which nobody uses until the barrier
-    /// `full` has counted [`Major::bytes`].
+    /// is room for the tile at `to`, in the shared memory of all sharers, which no thread uses until the
+    /// barrier `full` has counted [`Major::bytes`].
     #[inline(always)]
     pub unsafe fn load(self, map: *const TensorMap, to: u32, full: u32, first: u32, k: u32, batch: u32) {
         match self.major {

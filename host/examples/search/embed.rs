@@ -11,7 +11,7 @@ use rayon::prelude::*;
 pub const DIM: usize = 1024;
 /// Lengths of the character n-grams taken from each word (with its boundaries marked).
 const NGRAMS: std::ops::RangeInclusive<usize> = 3..=5;
-/// What a whole word weighs against one of its n-grams: an exact word should beat a look-alike.
+/// Weight of a whole word against one of its n-grams. An exact word should beat a look-alike.
 const WORD_WEIGHT: f32 = 3.0;
 
 type Features = HashMap<u64, f32>;

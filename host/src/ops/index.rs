@@ -111,7 +111,7 @@ impl Indices {
         self.len() == 0
     }
 
-    /// What all of them are below.
+    /// The bound: all indices are less than this.
     pub fn bound(&self) -> usize {
         self.bound
     }
@@ -363,7 +363,7 @@ impl Job<'_> {
         let x = contiguous(self.stream, x)?;
         let alignment = x.address() | out.address();
         let (x, y) = (x.read::<T>(self.stream)?, out.write::<T>(self.stream)?);
-        // What is too long for a shape of moves goes the simple way too.
+        // A length beyond the divisor's limit takes the simple path too.
         if indices <= FEW || inner > Divisor::MAX as usize {
             let none = DevicePtr::null();
             // SAFETY: the indices are below the places of y, exclusively borrowed; x has a row for each.

@@ -21,7 +21,7 @@ use crate::launch::{LaunchConfig, launch};
 use crate::stream::Stream;
 use crate::tensor::{DType, Dim, Tensor, TensorError, TensorMut, dim};
 
-/// What norms take beside the tensor. Other functions take the default: none of it.
+/// The inputs of norms beside the tensor. Other functions take the default: none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Affine<'a> {
     /// A factor a column: of one dimension, as long as a row, of the tensor's type.

@@ -1,4 +1,4 @@
-//! What can be wrong with a call on tensors.
+//! Errors of calls on tensors.
 
 use std::path::PathBuf;
 
@@ -57,7 +57,7 @@ pub enum TensorError {
         what: &'static str,
         /// Its shape.
         got: Shape,
-        /// What it has to be.
+        /// The requirement.
         wanted: String,
         /// How to mend it.
         hint: &'static str,
@@ -130,7 +130,7 @@ pub enum TensorError {
         what: &'static str,
         /// Its element type.
         got: DType,
-        /// What it has to be.
+        /// The requirement.
         wanted: String,
         /// How to mend it.
         hint: &'static str,
@@ -224,7 +224,7 @@ pub enum TensorError {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
 

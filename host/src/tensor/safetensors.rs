@@ -30,7 +30,7 @@ use crate::stream::Stream;
 
 /// Bytes in front of the header: its length.
 const LENGTH_BYTES: usize = size_of::<u64>();
-/// What `save` is called in errors.
+/// Name of `save` in errors.
 const SAVE: &str = "safetensors::save";
 /// A name in the header that is no tensor's.
 const METADATA: &str = "__metadata__";

@@ -129,7 +129,7 @@ impl Tensor {
         self.layout.elements()
     }
 
-    /// Has it none?
+    /// Whether it has no elements.
     pub fn is_empty(&self) -> bool {
         self.elements() == 0
     }

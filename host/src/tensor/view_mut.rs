@@ -12,8 +12,8 @@ use crate::error::Result;
 use crate::memory::{DeviceBuffer, DeviceViewMut, Within};
 use crate::stream::Stream;
 
-/// A tensor, or a part of one, that nobody else can reach: what operations write to. Its elements all lie at
-/// places of their own.
+/// A tensor, or a part of one, to which no other code has access: operations write to it. No two of its
+/// elements share a place.
 pub struct TensorMut<'a> {
     storage: &'a mut DeviceBuffer<u8>,
     dtype: DType,

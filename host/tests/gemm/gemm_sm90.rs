@@ -98,7 +98,7 @@ fn decode(element: ElementType, bits: u32) -> f32 {
     }
 }
 
-/// What one test runs.
+/// The problem that one test runs.
 #[derive(Clone, Copy)]
 struct Case {
     m: u32,
@@ -228,7 +228,7 @@ where
         OutputType::E4m3 => ElementType::E4m3,
         OutputType::E5m2 => ElementType::E5m2,
     };
-    // What is added is in 16 bits where the result is in 8, which source C cannot be added in.
+    // If the result has 8-bit elements, added elements have 16 bits, and C is not added.
     let added = if element.bytes() == 1 { entry.element16 } else { element };
     let beta = if fused && element.bytes() > 1 { 2.0 } else { 0.0 };
     let (rows, product_columns) = if entry.transposed { (n, m) } else { (m, n) };

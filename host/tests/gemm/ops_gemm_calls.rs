@@ -38,7 +38,7 @@ fn b(memory: &Memory) -> Matrix<'_> {
     memory.matrix(8, 6)
 }
 
-/// What the error is about, and whether it says everything.
+/// The subject of the error. Checks that the error says everything.
 fn about(error: &Error) -> &'static str {
     let text = error.to_string();
     assert!(text.contains("gemm") && text.contains("hint: "), "{text}");

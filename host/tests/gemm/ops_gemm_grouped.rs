@@ -69,7 +69,7 @@ struct Setup<T, C> {
     case: Case,
     a: Vec<T>,
     b: Vec<T>,
-    /// What C holds before.
+    /// C before the product.
     c: Vec<C>,
     residual: Vec<C>,
     bias: Vec<C>,
@@ -147,7 +147,7 @@ impl<T: Number, C: Number> Setup<T, C> {
         Ok(c.to_vec(stream)?)
     }
 
-    /// What the kernel made of C: each group's rows as the oracle has them, and all else as it was.
+    /// Compares C with the oracle: each group's rows agree with it, and all else is as it was.
     fn compare(&self, got: &[C], kernel: &str) -> Outcome {
         let Case { sides: [m, n, k], gap, .. } = self.case;
         let width = n / self.case.activation.columns() as usize;

@@ -126,7 +126,7 @@ fn skinny_every_family_of_input() -> Outcome {
     Ok(())
 }
 
-/// What the kernels cannot address is refused with a reason, and done by another.
+/// The kernels refuse, with a reason, operands that they cannot address. Another kernel computes the product.
 #[test]
 fn skinny_refuses_what_it_cannot_do() -> Outcome {
     let odd = Lie { gap: 1, ..DENSE };

@@ -143,8 +143,8 @@ fn epilogues_at_edges() -> Outcome {
     Ok(())
 }
 
-/// What is added to each element, of C's type and aligned, comes by the copy engine: the residual or else the
-/// old C, in padded rows and batches.
+/// TMA loads the matrix that is added, if it is of C's type and aligned: the residual or else the old C, in
+/// padded rows and batches.
 #[test]
 fn what_is_added_is_fetched() -> Outcome {
     let c = Lie { gap: 8, skip: 8, ..DENSE };

@@ -22,7 +22,7 @@ pub enum Accuracy {
     Trigonometry,
 }
 
-/// What an element type allows.
+/// The operations that an element type allows.
 pub struct Rows {
     pub arithmetic: Row,
     pub function: Row,

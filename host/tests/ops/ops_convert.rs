@@ -28,7 +28,7 @@ fn float_bits(x: f64) -> i128 {
     if x.is_nan() { i128::MAX } else { i128::from(x.to_bits()) }
 }
 
-/// What `value` becomes.
+/// The bits of `value` converted.
 fn oracle(value: Value, to: DType) -> i128 {
     let small = |format: SmallFloat| {
         float_bits(match value {

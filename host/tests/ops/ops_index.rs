@@ -259,7 +259,7 @@ fn indices_are_checked_once() -> Outcome {
 
     let mut source = Tensor::from_slice(&stream, &[2, 2], &[2i32, 0, 1, 2])?;
     let indices = Indices::from_tensor(&stream, &source, 3)?;
-    // What is written to the tensor later does not matter.
+    // Later writes to the tensor do not matter.
     source.view_mut()?.copy_from_slice(&stream, &[99i32; 4])?;
     let x = Tensor::from_slice(&stream, &[3], &[10u8, 11, 12])?;
     assert_eq!(gather(&stream, &x, 0, &indices)?.to_vec::<u8>(&stream)?, [12, 10, 11, 12]);

@@ -47,7 +47,7 @@ const CASES: [(&[usize], &[usize]); 26] = [
     (&[2, 1, 8, 1], &[1, 3]),
 ];
 
-/// What a type allows.
+/// The reductions that a type allows.
 struct Rows {
     sum: Row,
     product: Row,

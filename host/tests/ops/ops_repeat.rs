@@ -18,7 +18,7 @@ type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 /// Schedules tried.
 const SEEDS: u64 = 20;
-/// What the lines with results begin with.
+/// Prefix of the lines with results.
 const MARK: &str = "bits of ";
 /// The test that prints them.
 const PRINTER: &str = "ops_repeat::print_bits";

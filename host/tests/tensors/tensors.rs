@@ -57,7 +57,7 @@ fn what_the_host_cannot_hold_and_what_nothing_has_written() -> Outcome {
         wrong(save(&stream, "/nowhere", &[("x", &x)]), |e| matches!(e, TensorError::HostMemory { .. }));
     }
     let mut graph = Graph::capture(&stream, (), |stream, ()| compare(stream, CompareOp::Lt, &x, &x))?;
-    // What lies there is up to NVIDIA's driver.
+    // The contents are up to NVIDIA's driver.
     if stream.device().is_software() {
         let unwritten = |e: &TensorError| matches!(e, TensorError::Unwritten { .. });
         wrong(graph.outputs().to_vec::<bool>(&stream), unwritten);

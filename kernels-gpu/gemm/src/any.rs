@@ -262,7 +262,7 @@ pub(crate) struct TileCoord {
     pub column: u32,
 }
 
-/// What becomes of the sums, element by element.
+/// The epilogue: applied to the sums, element by element.
 #[derive(Clone, Copy)]
 pub(crate) struct Epilogue<'a> {
     params: &'a EpilogueParams,

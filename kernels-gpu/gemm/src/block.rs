@@ -1,4 +1,4 @@
-//! What a block does: the tile of [`crate::gemm_f32`], for any size of it.
+//! The work of a block: a tile of [`crate::gemm_f32`], for any size of the tile.
 
 use crate::load::Loader;
 use cuda_std::{fastmath, thread, vector};
@@ -96,7 +96,7 @@ struct Corner {
     column: u32,
 }
 
-/// What becomes of the product.
+/// The epilogue of the product.
 #[derive(Clone, Copy)]
 pub(crate) struct Epilogue {
     pub alpha: f32,

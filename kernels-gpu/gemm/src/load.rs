@@ -23,7 +23,7 @@ pub(crate) struct Loader<S> {
     column: u32,
     /// Column of `A`, row of `B`, that comes next.
     k: u32,
-    /// What this thread copies first of the next whole tiles.
+    /// The first elements of the next whole tiles that this thread copies.
     a: *const f32,
     b: *const f32,
     /// No row or column of the block lies outside of the matrices.

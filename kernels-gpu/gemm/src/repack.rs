@@ -9,8 +9,8 @@
 //! | of a row ([`RepackShape::column`] is 1) | 4 rows of 64 units: each thread gathers 16 bytes of `y` from neighbouring elements and stores them at once |
 //! | of a column, or none | a tile of 64 x 64 through shared memory, read along columns and written along rows |
 //!
-//! What lies in `y` behind the last column of a row is not written: nobody may read it. One entry a size of
-//! element.
+//! The kernel does not write `y` behind the last column of a row, and no code may read there. Each element
+//! size has an entry.
 
 use cuda_std::{kernel, shared, shared_array, thread, vector};
 use layout::UNIT_BYTES;

@@ -1,4 +1,4 @@
-//! What the kernels need of a 16-bit element type, and how its vectors are read.
+//! The 16-bit element types of the kernels, and loads of their vectors.
 //!
 //! A *piece* is 16 bytes of a row, 8 elements: what one lane loads with one instruction. Rows whose length is
 //! a multiple of 8, in a matrix that begins on a 16-byte boundary, are read so ([`Aligned`]); any others
@@ -54,7 +54,7 @@ pub trait Access {
     /// Elements `k..k + 8` of the row of `dim` elements at `row`, two to a word; zeros from `dim` on.
     ///
     /// # Safety
-    /// The row is readable global memory that nobody writes, and aligned as the implementor needs it.
+    /// The row is readable global memory that nothing writes, and aligned as the implementor needs it.
     unsafe fn piece<T: Half>(row: *const T, k: u32, dim: u32) -> [u32; 4];
 }
 

@@ -146,7 +146,7 @@ impl TopList {
         }
     }
 
-    /// Offers all keys of another list, which nobody writes.
+    /// Offers all keys of another list, which no thread writes.
     ///
     /// # Safety
     /// As [`clear`](Self::clear) for this list and [`get`](Self::get) for the other.

@@ -24,7 +24,7 @@ pub const SHARED_BYTES: u32 = Ring::bytes(WARPS, DEPTHS.0);
 /// Inverse norms of f16 rows; see the module.
 ///
 /// # Safety
-/// `rows` is `[n, dim]` with `n, dim >= 1` and nobody writes it; `out` is `[n]`; blocks of [`THREADS`]
+/// `rows` is `[n, dim]` with `n, dim >= 1` and nothing writes it; `out` is `[n]`; blocks of [`THREADS`]
 /// threads with [`SHARED_BYTES`] of dynamic shared memory.
 #[kernel(launch_bounds(THREADS, BLOCKS_PER_SM))]
 pub unsafe fn cosine_norms_f16(rows: *const f16, n: u32, dim: u32, out: *mut f32) {

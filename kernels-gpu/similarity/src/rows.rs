@@ -131,7 +131,7 @@ impl<T: Half> Matrix<T> {
     /// Loads chunk `chunk` of rows `16 block .. 16 block + 16` to registers.
     ///
     /// # Safety
-    /// The matrix is readable, nobody writes it, and it is aligned as `A` needs it.
+    /// The matrix is readable, nothing writes it, and it is aligned as `A` needs it.
     #[inline(always)]
     unsafe fn load<A: Access>(self, block: u32, chunk: u32, lane: Lane) -> Chunk {
         let upper = self.row(block * ROWS + lane.group);
@@ -232,7 +232,7 @@ impl<T: Half> Copier<T> {
     /// Starts the copies of the next chunk, if there is one, and closes their group.
     ///
     /// # Safety
-    /// The warp calls it together, when nobody reads that stage any more; the matrix is readable, nobody
+    /// The warp calls it together, when no lane reads that stage any more; the matrix is readable, nothing
     /// writes it, and its rows are aligned pieces.
     #[inline(always)]
     unsafe fn start(&mut self) {
@@ -263,7 +263,7 @@ const _: () = assert!(
     "Copier::start counts them out; rows skipped are even"
 );
 
-/// What is done with the rows of a [`Matrix::stream`].
+/// A consumer of the rows of a [`Matrix::stream`].
 pub trait Consumer {
     /// Takes chunk `chunk` of the current rows.
     ///
@@ -282,8 +282,8 @@ impl<T: Half> Matrix<T> {
     /// Feeds a consumer with every `stride`-th block of rows from `block` on.
     ///
     /// # Safety
-    /// The warp calls it together; nobody else uses its ring; the matrix is readable, nobody writes it, and
-    /// it is aligned as `A` needs it.
+    /// The warp calls it together; no other warp uses its ring; the matrix is readable, nothing writes it,
+    /// and it is aligned as `A` needs it.
     #[inline(always)]
     pub unsafe fn stream<A: Access>(
         self,

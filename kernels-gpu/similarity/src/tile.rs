@@ -353,7 +353,7 @@ impl<'a, T: Half> Feed<'a, T> {
     /// Starts the loads of the next chunk, if there is one, and closes their group.
     ///
     /// # Safety
-    /// The block calls it together, when nobody reads that stage any more; `A` fits corpus and queries.
+    /// The block calls it together, when no thread reads that stage any more; `A` fits corpus and queries.
     #[inline(always)]
     unsafe fn load<A: Access>(&mut self) {
         let problem = self.problem;

@@ -69,7 +69,7 @@ pub struct Geometry<const K: usize> {
 }
 
 impl<const K: usize> Geometry<K> {
-    /// What [`Geometry::whole`] has to be when an item is up to `width` neighbours.
+    /// The value of [`Geometry::whole`] for items of up to `width` neighbours.
     pub const fn whole_blocks(&self, width: usize) -> u32 {
         if !matches!(self.mode, Mode::Run) || self.repeated != 0 {
             return 0;
@@ -101,14 +101,14 @@ pub struct Item<'g, const K: usize, const N: usize> {
     form: Form,
     /// [`Geometry::repeated`], but for blocks that need not look.
     repeated: u32,
-    /// Place of its first element in each operand. Not of scattered ones: theirs are found when they are
-    /// needed, for want of registers.
+    /// Place of its first element in each operand. Not of scattered ones: to save registers, their places are
+    /// computed when they are needed.
     at: [usize; K],
     /// Number of the first scattered element.
     first: u32,
 }
 
-/// What an item is.
+/// The form of an item.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// `N` neighbours in every operand that moves.
@@ -274,7 +274,7 @@ impl<'g, const K: usize, const N: usize> Item<'g, K, N> {
 
 /// An element on its way from a number to places.
 struct Walk<const K: usize> {
-    /// What the axes further out have to account for.
+    /// The index that is left for the axes further out.
     left: u32,
     /// Places so far.
     places: [u32; K],
@@ -286,7 +286,7 @@ impl<const K: usize> Walk<K> {
     fn along<const AXIS: usize>(&mut self, geometry: &Geometry<K>) -> bool {
         let axis = &geometry.axes[AXIS];
         let is_last = AXIS as u32 + 1 >= geometry.rank;
-        // What is left is a place of the last one: there is nothing to divide.
+        // The last axis takes the index that is left, without a division.
         let (quotient, place) = if is_last { (0, self.left) } else { axis.extent.divide(self.left) };
         self.left = quotient;
         for k in 0..K {

@@ -30,7 +30,7 @@ pub(super) fn fma_to_odd(a: f32, b: f32, c: f32) -> f32 {
     if !sum.is_finite() || sum == 0.0 {
         return sum as f32;
     }
-    // What the sum lost, exactly (Knuth's two-sum).
+    // The exact rounding error of the sum (Knuth's two-sum).
     let from_c = sum - product;
     let lost = (product - (sum - from_c)) + (c - from_c);
     let nearest = sum as f32;

@@ -89,7 +89,8 @@ impl<T> MutSlice<'_, T> {
     /// `index < self.len()`.
     #[inline(always)]
     pub unsafe fn get_unchecked(&self, index: usize) -> &T {
-        // SAFETY: the index is in range by the caller's promise; the rest is promised by who made this.
+        // SAFETY: the index is in range by the caller's promise; the rest is promised by the code that made
+        // this.
         unsafe { &*self.as_ptr().add(index) }
     }
 
@@ -100,7 +101,8 @@ impl<T> MutSlice<'_, T> {
     /// `index < self.len()`.
     #[inline(always)]
     pub unsafe fn get_unchecked_mut(&mut self, index: usize) -> &mut T {
-        // SAFETY: the index is in range by the caller's promise; the rest is promised by who made this.
+        // SAFETY: the index is in range by the caller's promise; the rest is promised by the code that made
+        // this.
         unsafe { &mut *self.as_mut_ptr().add(index) }
     }
 
@@ -144,8 +146,8 @@ impl<T> Index<usize> for MutSlice<'_, T> {
     #[inline(always)]
     #[track_caller]
     fn index(&self, index: usize) -> &T {
-        // SAFETY: the index is checked; the rest is promised by who made this. No reference to the whole is
-        // made.
+        // SAFETY: the index is checked; the rest is promised by the code that made this. No reference to the
+        // whole is made.
         unsafe { &(*self.elements)[index] }
     }
 }
@@ -169,7 +171,7 @@ macro_rules! index_by {
             #[track_caller]
             fn index(&self, range: $range) -> &[T] {
                 let (first, len) = self.part(range);
-                // SAFETY: the range is checked; the rest is promised by who made this.
+                // SAFETY: the range is checked; the rest is promised by the code that made this.
                 unsafe { &*core::ptr::slice_from_raw_parts(non_null(first, len), len) }
             }
         }
@@ -223,7 +225,7 @@ impl<T> Deref for MutRef<'_, T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: promised by who made this.
+        // SAFETY: promised by the code that made this.
         unsafe { &*self.value }
     }
 }
@@ -231,7 +233,7 @@ impl<T> Deref for MutRef<'_, T> {
 impl<T> DerefMut for MutRef<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: promised by who made this.
+        // SAFETY: promised by the code that made this.
         unsafe { &mut *self.value }
     }
 }

@@ -63,7 +63,7 @@ pub(super) fn shuffle(mode: WarpShuffleMode, mask: u32, value: u32, b: u32, widt
         ptx: {
             let section = (WARP_SIZE - width) << 8;
             let clamp = WARP_SIZE - 1;
-            // SAFETY: exchanges registers; who takes part is the caller's promise.
+            // SAFETY: exchanges registers; the caller vouches for the lanes that take part.
             unsafe {
                 match mode {
                     // Going up, the bound is the first lane of the section.

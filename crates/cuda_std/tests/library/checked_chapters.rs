@@ -111,7 +111,7 @@ fn an_asynchronous_copy_without_a_wait() {
     const LINE: u32 = line!() + 7;
     expect(FaultKind::AsyncCopyPending, &[LINE], one_warp(), || {
         let lane = warp::lane_id();
-        // SAFETY: 16 bytes a lane on both sides; nobody waits.
+        // SAFETY: 16 bytes a lane on both sides; no thread waits.
         unsafe {
             async_copy::copy_cg(dynamic() + 16 * lane, (address as *const u128).add(lane as usize));
             async_copy::commit_group();

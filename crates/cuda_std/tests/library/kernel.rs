@@ -1,4 +1,4 @@
-//! What `#[kernel]` makes of a function on the host.
+//! The expansion of `#[kernel]` on the host.
 
 use std::any::TypeId;
 use std::ffi::c_void;

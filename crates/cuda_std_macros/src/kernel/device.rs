@@ -28,8 +28,8 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
             #[inline(always)]
             #[allow(unused_parens, unused_mut)]
             unsafe fn body #generics (#(#body_params),*) #body
-            // SAFETY: whoever launches the kernel passes, for a slice, a pointer to that many elements in
-            // device memory, and upholds what the kernel's own contract asks.
+            // SAFETY: the launch passes, for a slice, a pointer to that many elements in device memory. The
+            // code that launches the kernel upholds the kernel's contract.
             unsafe { body(#(#arguments),*) }
         }
         #directives
@@ -48,7 +48,7 @@ fn entry_param(Param { name, ty, passing, .. }: &Param) -> TokenStream {
     }
 }
 
-/// What the body gets for an argument whose first parameter has this index.
+/// The expression that the body gets for an argument. The argument's first parameter has this index.
 fn argument(Param { name, passing, .. }: &Param, kernel: &Ident, index: usize) -> TokenStream {
     let length = format_ident!("{name}_len");
     match passing {
@@ -68,7 +68,7 @@ fn argument(Param { name, passing, .. }: &Param, kernel: &Ident, index: usize) -
     }
 }
 
-/// What rustc has no attributes for, as comments for the builder: launch bounds, and which parameters are
+/// Comments for the builder, since rustc has no attributes for these: launch bounds, and which parameters are
 /// tensor maps.
 fn directives(Kernel { name, bounds, params, .. }: &Kernel) -> TokenStream {
     let bounds = bounds.max_threads.is_some().then(|| {

@@ -75,7 +75,7 @@ fn registration(kernel: &Kernel) -> TokenStream {
             unsafe fn __ironwarp_invoke(__ironwarp_parameters: *const *const ::core::ffi::c_void) {
                 let _ = __ironwarp_parameters;
                 // SAFETY: the executor passes one pointer for each of the layouts, to a value of that size;
-                // the values are what whoever launched the kernel vouches for.
+                // the code that launched the kernel vouches for the values.
                 unsafe { #name(#(#arguments),*) }
             }
             const __IRONWARP_PARAMS: &[::cuda_std::kernel::ParamLayout] = &[#(#layouts),*];

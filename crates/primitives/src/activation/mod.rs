@@ -260,7 +260,7 @@ impl Precision for Double {
     }
 }
 
-/// What to do with an activation's function once it is known: see [`Activation::visit`].
+/// Code that runs with an activation's function once it is known: see [`Activation::visit`].
 pub trait Visitor<V> {
     /// Gets the function. Each activation has its own copy of this body.
     fn visit(self, function: impl Fn(V) -> V + Copy);

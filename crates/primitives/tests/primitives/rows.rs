@@ -17,7 +17,7 @@ use simt::LaunchConfig;
 const LENGTHS: [usize; 14] = [1, 2, 3, 7, 8, 9, 15, 17, 31, 64, 100, 513, 1031, 2500];
 /// Elements that lie before the row.
 const STARTS: [usize; 5] = [0, 1, 2, 3, 7];
-/// What stands around a row that is written.
+/// The value around a row that is written.
 const BESIDE: f64 = 77.0;
 
 type Value<T> = <<T as Float>::Precision as Precision>::Value;

@@ -149,10 +149,10 @@ impl Launch<'_, '_> {
 
     /// Launches piece by piece.
     ///
-    /// What `launch` may rely on: the addresses of a piece are of live memory, on the stream's device, that
-    /// holds what its geometry names and is aligned as its mode asks for; the output is exclusively borrowed
-    /// and has no two elements at one place, and an input either is the output, element by element, or lies
-    /// in other memory: a tensor that is written shares its memory with none.
+    /// `launch` may rely on this. The addresses of a piece are of live memory on the stream's device. That
+    /// memory holds all that the geometry names, and is aligned as the mode asks for. The output is
+    /// exclusively borrowed and has no two elements at one place. An input either is the output, element by
+    /// element, or lies in other memory: a tensor that is written shares its memory with none.
     fn run<const I: usize, const K: usize>(
         self,
         inputs: [Input<'_>; I],

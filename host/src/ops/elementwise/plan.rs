@@ -85,7 +85,7 @@ fn runs<const K: usize>(shape: &[usize], operands: [Operand<'_>; K]) -> Runs<K> 
     runs
 }
 
-/// What all pieces have in common.
+/// The properties that all pieces share.
 struct Problem<const K: usize> {
     sizes: [usize; K],
     width: usize,

@@ -156,7 +156,7 @@ impl BlockScaled<'_> {
         unsafe { sm90::launch(stream, index, blocks, launched) }
     }
 
-    /// What a kernel is launched with, for so many matrices of B. The launch begins the write of C.
+    /// The launch of a kernel, for so many matrices of B. It begins the write of C.
     fn launched<'l>(
         &'l self,
         entry: &Entry,

@@ -108,7 +108,7 @@ pub struct Candidate {
     pub config: Config,
     /// How long it should take, microseconds: by the table's figures, not a promise.
     pub estimate_us: f64,
-    /// What speaks for it.
+    /// The reason for it.
     pub why: &'static str,
 }
 
@@ -121,12 +121,12 @@ pub struct Rejection {
     pub why: &'static str,
 }
 
-/// What was chosen for a problem, and why. `Display` tells it all.
+/// The configuration chosen for a problem, and why. `Display` tells it all.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
     /// The problem.
     pub problem: super::Problem,
-    /// What computes it.
+    /// The configuration that computes it.
     pub config: Config,
     /// Why that one.
     pub why: String,

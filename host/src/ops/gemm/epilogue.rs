@@ -27,7 +27,7 @@ pub(super) struct Vector<'a> {
     pub dtype: DType,
 }
 
-/// What a product's epilogue takes.
+/// The inputs of a product's epilogue.
 #[derive(Debug)]
 pub(super) struct Epilogue<'a> {
     pub alpha: f32,
@@ -112,7 +112,7 @@ impl<'a> Epilogue<'a> {
         Epilogue { amax, ..*self }
     }
 
-    /// What kernels are chosen by.
+    /// The description by which kernels are chosen.
     pub fn describe(&self) -> EpilogueDesc {
         EpilogueDesc {
             factor: self.alpha != 1.0,

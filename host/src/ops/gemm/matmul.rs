@@ -28,8 +28,7 @@ pub struct Matmul<'a> {
 }
 
 impl<'a> Matmul<'a> {
-    /// `C = A B` for `a: [m, k]`, `b: [k, n]` and `c: [m, n]`, of any sizes, 0 too, and any element types.
-    /// Sums are f32.
+    /// `C = A B` for `a: [m, k]`, `b: [k, n]`, `c: [m, n]`, any sizes, 0 too, and any types. Sums are f32.
     pub fn new(a: Matrix<'a>, b: Matrix<'a>, c: MatrixMut<'a>) -> Self {
         Matmul { a, b, c, precision: Precision::F32, epilogue: Epilogue::NONE }
     }
@@ -74,7 +73,7 @@ impl<'a> Matmul<'a> {
         backend::run(stream, self.folded(), &problem, config)
     }
 
-    /// What [`Matmul::run`] would do on the stream's device, and why.
+    /// The choice that [`Matmul::run`] would make on the stream's device, and why.
     ///
     /// # Errors
     /// As [`Matmul::problem`] and [`Error::DeviceMismatch`](crate::Error::DeviceMismatch).

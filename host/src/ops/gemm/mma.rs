@@ -103,7 +103,7 @@ fn add(
     sink.add(Candidate { config, estimate_us: START_US + copied / REPACK_BYTES_PER_US + busy, why });
 }
 
-/// What all the kernels take.
+/// Parameters of all these kernels.
 type Params = <kernel::gemm_mma_f16 as KernelType>::Params;
 
 fn launch_mma(stream: &Stream, problem: &Problem, config: &Config, product: Matmul<'_>) -> Result<()> {

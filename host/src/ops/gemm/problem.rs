@@ -62,7 +62,7 @@ impl Operand {
     }
 }
 
-/// What an epilogue does, as kernels are chosen by; see [`gemm::epilogue`].
+/// The description of an epilogue by which kernels are chosen; see [`gemm::epilogue`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct EpilogueDesc {
     /// Is the product multiplied by a factor other than 1?
@@ -109,7 +109,7 @@ pub struct Problem {
     pub c: Operand,
     /// How f32 is multiplied.
     pub precision: Precision,
-    /// What its epilogue does.
+    /// Its epilogue.
     pub epilogue: EpilogueDesc,
 }
 
@@ -119,7 +119,7 @@ impl Problem {
         2.0 * f64::from(self.batch) * f64::from(self.m) * f64::from(self.n) * f64::from(self.k)
     }
 
-    /// What a tuner remembers it by.
+    /// The key of a tuner's records.
     pub fn key(&self) -> String {
         self.to_string()
     }

@@ -1,4 +1,4 @@
-//! What a tuner has measured, and the file that keeps it.
+//! A tuner's measurements, and the file that keeps them.
 //!
 //! The file is JSON: a head that says for which device, driver and version of the library it is, and the
 //! records. A file with another head, or that is no such file, is as good as none: its records are not used,
@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::device::Device;
 use crate::error::{Error, Result};
 
-/// What the file calls itself, and the version of its form.
+/// Name and version of the file's format.
 const FORMAT: &str = "ironwarp gemm records";
 const VERSION: u64 = 1;
 
@@ -40,7 +40,7 @@ pub enum Unusable {
     /// It was made elsewhere, or by another version.
     #[error("its {what} is `{got}`, here it is `{wanted}`")]
     Foreign {
-        /// What differs.
+        /// The entry that differs.
         what: &'static str,
         /// In the file.
         got: String,

@@ -96,7 +96,7 @@ fn to_rows(stream: &Stream, matrix: Matrix<'_>) -> Result<Packed> {
     let pitch = pitch(shape.columns, dtype.size());
     let each = shape.rows.saturating_mul(pitch);
     let bytes = each.saturating_mul(batch).saturating_mul(dtype.size());
-    // SAFETY: the kernel writes every element; what lies behind the last column of a row is read by nobody.
+    // SAFETY: the kernel writes every element; nothing reads behind the last column of a row.
     let mut scratch = unsafe { DeviceBuffer::<u8>::uninit(stream, bytes)? };
     let problem = RepackShape {
         rows: side("rows", shape.rows)?,

@@ -19,7 +19,7 @@ use super::check::invalid;
 use super::config::{Candidate, Choice, Config, Rejection};
 use super::problem::Problem;
 
-/// What a device can do, as far as kernels ask.
+/// The properties of a device that kernels ask for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DeviceCapabilities {
     pub arch: Arch,
@@ -175,7 +175,7 @@ pub(super) fn check(problem: &Problem, device: &Device, config: &Config) -> Resu
 
 const VARIABLE: &str = "IRONWARP_GEMM";
 
-/// What the environment wants; read once.
+/// The choice that the environment asks for; read once.
 fn wanted() -> Result<Option<&'static str>> {
     static WANTED: OnceLock<Result<Option<String>, String>> = OnceLock::new();
     let read = || match std::env::var(VARIABLE) {

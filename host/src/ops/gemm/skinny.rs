@@ -29,7 +29,7 @@ const BLOCK_BYTES_PER_US: f64 = 55e3;
 const START_US: f64 = 2.5;
 /// How much slower 8-bit elements arrive: they are widened on the way.
 const WIDENED: f64 = 0.92;
-/// What a byte of A, which comes from the L2 cache, costs beside one of B.
+/// Cost of a byte of A, which comes from the L2 cache, relative to a byte of B.
 const CACHED: f64 = 0.07;
 
 fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &mut dyn CandidateSink) {
@@ -48,7 +48,7 @@ fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &mut dyn Can
     }
 }
 
-/// What is not as the kernels want it.
+/// Why the kernels cannot do the problem.
 fn lacks(problem: &Problem, device: &DeviceCapabilities) -> Option<&'static str> {
     let Problem { m, n, k, batch, a, b, .. } = *problem;
     let is_narrow = b.dtype.size() == 1;

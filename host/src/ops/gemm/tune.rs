@@ -16,7 +16,7 @@ use super::problem::Problem;
 use super::records::{self, Place, Record, Records, Unusable};
 use super::{backend, select};
 
-/// What a tuner does about a problem that it has no record of.
+/// How a tuner handles a problem that it has no record of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tuning {
     /// Measures it at its first product: waits for the device, and takes memory for another C. Without that
@@ -48,7 +48,7 @@ pub struct Tuner {
     path: Option<PathBuf>,
     unusable: Option<Unusable>,
     records: Mutex<Records>,
-    /// What the records, or the choice without one, came to: looked up at every product.
+    /// The configuration for each problem, by its record or chosen without one. Looked up at every product.
     known: Mutex<HashMap<Problem, Config>>,
 }
 

@@ -38,11 +38,11 @@ use crate::tensor::{DType, Dim, Shape, Tensor, TensorError};
 
 /// The rules of a reduction: a row of the table.
 struct Rules {
-    /// What the kernels do.
+    /// The fold that the kernels compute.
     fold: Fold,
-    /// Does it take floats only?
+    /// Whether it takes floats only.
     floats_only: bool,
-    /// Is the result of integers and bool an i64?
+    /// Whether the result of integers and bool is an i64.
     widens: bool,
     /// Does it have a value when there are no elements?
     of_nothing: bool,
@@ -219,7 +219,7 @@ struct Problem<'a> {
     reduced: usize,
 }
 
-/// What a launch reads, and how its results go on.
+/// One launch: its fold, and the last step of its results.
 struct Pass<'a> {
     stream: &'a Stream,
     fold: Fold,

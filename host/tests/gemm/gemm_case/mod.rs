@@ -226,7 +226,7 @@ impl<A: Number, B: Number, C: Number> Setup<A, B, C> {
         })
     }
 
-    /// What the result is, and the largest magnitude before its scale.
+    /// The exact result, and the largest magnitude before its scale.
     fn oracle(&self) -> (Accumulated, Largest) {
         if self.case.adds_f32 {
             self.oracle_with(&self.floats.0, &self.floats.1)

@@ -51,7 +51,7 @@ const SUMS_PAD: u32 = 8;
 /// Bytes of a sum.
 const F32: u32 = size_of::<f32>() as u32;
 
-/// What the tensor cores multiply.
+/// An element type that the tensor cores multiply.
 trait Element {
     const BYTES: u32;
     /// Elements of 16 bytes.
@@ -280,7 +280,7 @@ impl<const DOWN: u32, const ACROSS: u32, const ROWS: usize, const PAIRS: usize>
     /// The ring: copies of the pieces to come, products of the one that is there.
     ///
     /// # Safety
-    /// The block calls it together; nobody uses the stages at `base`.
+    /// The block calls it together; no thread uses the stages at `base`.
     #[inline(always)]
     unsafe fn multiply<E: Element, const A_ACROSS: bool, const B_ACROSS: bool>(
         feed: &Feed<E>,
@@ -335,7 +335,7 @@ impl<const DOWN: u32, const ACROSS: u32, const ROWS: usize, const PAIRS: usize>
     /// Starts the copies of a piece, if there is one.
     ///
     /// # Safety
-    /// The block calls it together; nobody uses the stage.
+    /// The block calls it together; no thread uses the stage.
     #[inline(always)]
     unsafe fn copy<E: Element, const A_ACROSS: bool, const B_ACROSS: bool>(
         feed: &Feed<E>,

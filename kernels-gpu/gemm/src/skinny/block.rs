@@ -87,7 +87,7 @@ impl<T: Word> Ring<T> {
     /// Starts the copies of the next stage, if there is one, and closes their group.
     ///
     /// # Safety
-    /// The block calls it together, when nobody reads that stage any more.
+    /// The block calls it together, when no thread reads that stage any more.
     #[inline(always)]
     unsafe fn start<S: Tile>(&mut self) {
         if self.column < self.factors.n {
@@ -162,7 +162,7 @@ impl<T: Word> Ring<T> {
     pub unsafe fn fill<S: Tile>(&mut self) {
         let mut ahead = 1;
         while ahead < STAGES {
-            // SAFETY: nobody reads a stage yet.
+            // SAFETY: no thread reads a stage yet.
             unsafe { self.start::<S>() };
             ahead += 1;
         }
@@ -173,7 +173,7 @@ impl<T: Word> Ring<T> {
     ///
     /// # Safety
     /// The block calls it together, with [`Tile::SHARED`] bytes at the ring's address; the factors are
-    /// readable and nobody writes them; there is a next tile.
+    /// readable and nothing writes them; there is a next tile.
     #[inline(always)]
     pub unsafe fn tile<S: Tile>(&mut self) -> Partials {
         let mut sums: Sums = [[0.0; 4]; 2];

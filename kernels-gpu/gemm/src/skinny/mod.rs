@@ -80,7 +80,7 @@ impl Width {
         self.0 * GROUP
     }
 
-    /// What kernels call it.
+    /// Groups of columns: kernels take the width by this number.
     pub const fn groups(self) -> u32 {
         self.0
     }

@@ -141,7 +141,7 @@ mod tests {
             (0..S::LEFT_UNITS).for_each(|unit| visit(S::left(row, unit)));
         }
         assert!(seen.into_iter().all(|seen| seen));
-        // What `ldmatrix` reads at a time: one unit of eight lines.
+        // `ldmatrix` reads one unit of eight lines at a time.
         for first in (0..S::RIGHT_LINES).step_by(8) {
             for unit in 0..S::RIGHT_UNITS {
                 let matrix: [u32; 8] = std::array::from_fn(|line| S::right(first + line as u32, unit));
@@ -152,7 +152,7 @@ mod tests {
             let matrix: [u32; 8] = std::array::from_fn(|row| S::left(row as u32, unit));
             assert_eq!(wavefronts_16(&matrix), 1);
         }
-        // What `cp.async` writes at a time: units one behind the other.
+        // `cp.async` writes units one behind the other.
         for first in (0..S::RIGHT_LINES * S::RIGHT_UNITS).step_by(8) {
             let copies: [u32; 8] = std::array::from_fn(|unit| {
                 let unit = first + unit as u32;

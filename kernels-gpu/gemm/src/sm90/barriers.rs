@@ -1,4 +1,4 @@
-//! The barriers of a block beside those of its stages: which there are, who makes them, who waits.
+//! The barriers of a block beside those of its stages. Which threads make them, and which wait.
 
 use cuda_std::{cluster, mbarrier, thread};
 use primitives::pipeline::PipelineState;
@@ -123,8 +123,8 @@ pub(super) unsafe fn leave<C: Config>(
     consumer: u32,
     thread: u32,
 ) {
-    // SAFETY: one thread waits for all, since those who are late could miss a round; without a cluster it
-    // also releases alone.
+    // SAFETY: one thread waits for all, since late threads could miss a round; without a cluster it also
+    // releases alone.
     unsafe {
         if thread == 0 {
             let mut left = k_tiles;

@@ -9,10 +9,10 @@
 //! They take k in turns, so that they read the two halves of 256 bytes side by side: 2 % faster than each a
 //! half of k, where B comes from memory (H200, 256 x 4096 x 14336).
 //!
-//! Sums go from registers to the other block's shared memory (`st.async`) and complete on a barrier there:
-//! nothing is waited for but what is wanted. Each element is the sum of the same two numbers whoever adds
-//! them: results are bitwise repeatable. Through global memory ([`split_k`](super::split_k)) all sums would
-//! be written and read again.
+//! Sums go from registers to the other block's shared memory (`st.async`) and complete on a barrier there: a
+//! block waits only for the sums that it needs. Each element is the sum of the same two numbers, whichever
+//! block adds them, so results are bitwise repeatable. Through global memory ([`split_k`](super::split_k))
+//! all sums would be written and read again.
 //!
 //! The inbox is not a stage of the pipeline, so that the next tile's copies go on meanwhile. It is empty when
 //! the consumer has read it, which it tells the other block if that has another tile.

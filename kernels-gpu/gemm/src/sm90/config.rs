@@ -1,5 +1,4 @@
-//! What a kernel is made of: operands, tile, cluster, depth of the pipeline, and the plan of its shared
-//! memory.
+//! A kernel's configuration: operands, tile, cluster, pipeline depth, and the plan of its shared memory.
 
 use core::marker::PhantomData;
 
@@ -33,22 +32,20 @@ pub trait Config: Copy + 'static {
     type Operands: Operands;
     /// A consumer's accumulators.
     type Tile: AccumulatorTile;
-    /// Those that it stores: all of them, or, where two blocks of a cluster split k, half of the columns; see
-    /// [`cluster_split_k`](super::cluster_split_k).
+    /// Those that it stores: all, or half of the columns for [`cluster_split_k`](super::cluster_split_k).
     type Stored: AccumulatorTile;
-    /// The shared memory of a consumer's epilogue: [`EpiloguePlan`], unless the epilogue is another
-    /// package's.
+    /// The shared memory of a consumer's epilogue: [`EpiloguePlan`], or another package's plan.
     type EpiloguePlan: SharedType;
     /// Warpgroups that multiply; one more copies.
     const CONSUMERS: u32;
-    /// Each consumer takes a tile of its own, so that one stores while the other multiplies. Else they share
-    /// a tile, one below the other.
+    /// Whether each consumer has a tile, so that one stores while the other multiplies (CUTLASS's ping-pong).
+    /// Else they share a tile by rows (cooperative).
     const PING_PONG: bool;
     /// Blocks of a cluster below each other: they share columns of B.
     const CLUSTER_M: u32;
     /// Blocks of a cluster beside each other: they share rows of A.
     const CLUSTER_N: u32;
-    /// Stores the result transposed.
+    /// Whether the result is stored transposed.
     const TRANSPOSED: bool;
 
     /// Rows of a consumer's tile.
@@ -65,18 +62,17 @@ pub trait Config: Copy + 'static {
     const CLUSTER: u32 = Self::CLUSTER_M * Self::CLUSTER_N * Self::CLUSTER_K;
     /// Accumulators of a thread.
     const ACCUMULATORS: u32 = Self::Tile::COLUMNS / 2 * Self::Tile::GROUPS as u32;
-    /// The producer gives more registers away, for what leads a storing consumer to its next tile. Where 232
-    /// suffice it keeps its own: some do not fit in 24.
+    /// Whether the producer gives more registers away, since consumers find the next tile while they store.
+    /// Where 232 suffice, it keeps its own: some producers need more than 24.
     const SPARES: bool = Self::PING_PONG && Self::ACCUMULATORS > MOST_BESIDE_WIDE_CHUNKS;
-    /// Nor is there room, without those, for what the assembler would keep over an epilogue.
+    /// Whether, without those, registers are too few for what the assembler would keep over an epilogue.
     const CROWDED: bool = Self::ACCUMULATORS > MOST_BESIDE_WIDE_CHUNKS && !Self::SPARES;
     /// Threads of a block.
     const THREADS: u32 = (1 + Self::CONSUMERS) * WARPGROUP;
 
     /// Columns of the subtiles, of 64 rows, in which a consumer stores its tile.
     const STORE_COLUMNS: u32 = store_columns(Self::STORED_N);
-    /// Steps of 8 columns that go through the fusion at a time: four, in whole subtiles, where there are
-    /// registers for them.
+    /// Steps of 8 columns that the fusion takes at a time: four, in whole subtiles, if registers suffice.
     const CHUNK_STEPS: u32 = {
         let has_room = Self::ACCUMULATORS <= MOST_BESIDE_WIDE_CHUNKS;
         if has_room && Self::STORE_COLUMNS.is_multiple_of(4 * STEP) && !Self::TRANSPOSED { 4 } else { 2 }
@@ -140,7 +136,7 @@ shared_plan! {
     pub struct Plan<C: Config> {
         /// The stages of the pipeline.
         stage[C::STAGES]: Stage<C>,
-        /// What each consumer's epilogue has.
+        /// The consumers' epilogues.
         epilogue[C::CONSUMERS]: C::EpiloguePlan,
         /// Where a consumer gets the sums of the other share of k.
         inbox[C::INBOXES]: Inbox<C>,
@@ -176,7 +172,7 @@ shared_bytes! {
 }
 
 shared_plan! {
-    /// What the epilogue of a consumer has: its way to the result is through two subtiles.
+    /// The shared memory of a consumer's epilogue. The result leaves through two subtiles.
     pub struct EpiloguePlan<C: Config> {
         /// One fills while the other leaves.
         subtile[SUBTILES]: Subtile<C>,
@@ -198,7 +194,7 @@ impl<C: Config> ClusterShape for Of<C> {
     const K: u32 = C::CLUSTER_K;
 }
 
-/// What all threads of a block know: its shared memory and its place in the cluster.
+/// A block: its shared memory and its place in the cluster.
 #[derive(Clone, Copy)]
 pub struct Block<C: Config> {
     /// The plan of the shared memory.
@@ -223,8 +219,7 @@ impl<C: Config> Block<C> {
     /// As for [`Pipeline::consumer_release`].
     #[inline(always)]
     pub unsafe fn release(self, stage: u32, thread: u32) {
-        // SAFETY: the caller's contract; the blocks of a cluster live until all have met at the end of the
-        // kernel.
+        // SAFETY: the caller's contract; a cluster's blocks live until all meet at the kernel's end.
         unsafe { self.shared.pipeline().consumer_release(stage, thread, self.coord) }
     }
 }

@@ -2,9 +2,8 @@
 //!
 //! A consumer's part of a tile leaves in one of two ways:
 //!
-//! * **plain**, in this file: rounded to 16 bits, `stmatrix` into a subtile of 64 rows in shared memory, and
-//!   the copy engine takes it from there while the next subtile fills. What lies outside of the result it
-//!   leaves out. All of it is unrolled.
+//! * **plain**, in this file: rounded to 16 bits, `stmatrix` into a subtile of 64 rows in shared memory. TMA
+//!   stores it while the next subtile fills, and skips elements outside of the result. All of it is unrolled.
 //! * **through a [fusion](super::fusion)**, in [`fused_store`](super::fused_store).
 
 use cuda_std::{fence, misc, tma};
@@ -19,7 +18,7 @@ pub use super::output::{Output, OutputParams, OutputType};
 use super::subtile::Lines;
 use super::tile_scheduler::{GemmShape, TileCoord};
 
-/// What becomes of a consumer's part of each tile.
+/// Takes a consumer's part of each tile.
 ///
 /// # Safety of its functions
 /// The whole warpgroup is here, for the same tile.
@@ -103,8 +102,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> Epilogue<C> for Store
         let vector = place.shared.column_vector(0);
         let columns = Columns { first, count: C::RESULT_COLUMNS, end, vector };
         let mut fusion = self.fusion;
-        // SAFETY: the caller's contract. Between the barriers nobody reads the vector. What the subtiles held
-        // has been stored.
+        // SAFETY: the caller's contract. No thread reads the vector between barriers. Subtiles are stored.
         unsafe {
             if self.has_source(tile) && place.thread == 0 {
                 tma::wait_group_read::<0>();
@@ -156,7 +154,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     pub(super) const SUBTILES: u32 = C::STORED_N / C::STORE_COLUMNS;
     pub(super) const TILE_SUBTILES: u32 = C::Stored::GROUPS as u32 * Self::SUBTILES;
 
-    /// May the copy engine store the tile? It would write rows behind the product's last one too.
+    /// Whether the copy engine may store the tile. It would write rows behind the product's last one too.
     #[inline(always)]
     pub(super) fn is_whole(&self, tile: TileCoord) -> bool {
         !tile.is_bounded || tile.row + C::CONSUMER_ROWS <= tile.end
@@ -169,7 +167,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
         if C::TRANSPOSED { [n, m] } else { [tile.end, n] }
     }
 
-    /// The thread's place. What follows from the thread's number is not kept beside the accumulators.
+    /// The thread's place. Numbers derived from the thread take no registers beside the accumulators.
     #[inline(always)]
     pub(super) fn place(&self) -> Place<C> {
         self.place_of(self.thread)
@@ -214,15 +212,14 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
         place.shared.subtile(index % SUBTILES)
     }
 
-    /// Waits until nobody reads the place of the tile's subtile of this number any more.
+    /// Waits until the copy engine no longer reads the place of the tile's subtile of this number.
     ///
     /// # Safety
     /// All threads of the consumer call it, with the same `index`.
     #[inline(always)]
     pub(super) unsafe fn begin_subtile(&self, place: Place<C>, index: u32) {
         const { assert!(SUBTILES == 2) };
-        // SAFETY: what read it is done before anyone writes: the copy before the last one, or the last one of
-        // another tile.
+        // SAFETY: the copy that read it is done: the one before the last, or the last one of another tile.
         unsafe {
             if place.thread == 0 {
                 if index == 0 {
@@ -235,8 +232,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
         }
     }
 
-    /// Has the subtile, of which each thread has written its part, copied to the result: its first element is
-    /// that of the product at `at`, in the result's rows and columns.
+    /// Copies the subtile, of which each thread has written its part, to the result from element `at` on.
     ///
     /// # Safety
     /// * All threads of the consumer call it, with the same arguments, when they have written `subtile`.
@@ -257,8 +253,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     }
 }
 
-/// The first element of a chunk or a subtile in the result's rows and columns: it begins at a column of a
-/// group of `tile`.
+/// The first element, in the result, of a chunk or a subtile at this column of a group of `tile`.
 #[inline(always)]
 pub(super) fn in_result<C: Config>(tile: TileCoord, group: u32, column: u32) -> TileCoord {
     let (row, column) = (tile.row + group * GROUP_ROWS, tile.column + column);

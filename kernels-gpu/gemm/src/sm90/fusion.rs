@@ -146,8 +146,8 @@ pub(super) use each_pair;
 
 /// The family's fusion, as [`crate::epilogue`] says. `H` is the kernel's 16-bit type.
 pub struct StandardFusion<'a, H> {
-    /// What the epilogue adds, multiplies by and applies. Layouts are those of the result as the kernel sees
-    /// it, by rows.
+    /// The terms, factors and functions that the epilogue applies. Layouts are those of the result as the
+    /// kernel sees it, by rows.
     params: &'a EpilogueParams,
     /// Those of the group.
     inputs: GroupInputs,
@@ -291,7 +291,7 @@ impl<H: Element16> Vectors<H> {
 }
 
 /// The place of a pair. A device faults where that is not aligned to its size; the executor would not, since
-/// nobody tells it how plain loads and stores are aligned.
+/// it does not see the alignment of plain loads and stores.
 #[inline(always)]
 #[track_caller]
 pub(super) fn aligned<Two>(pair: *mut Two) -> *mut Two {
@@ -405,7 +405,7 @@ impl<H: Element16> Fusion for StandardFusion<'_, H> {
     unsafe fn apply<const N: usize>(&mut self, at: FragmentCoord, x: &mut Pairs<N>) {
         let EpilogueParams { alpha, beta, activation, residual, scale_c, amax, .. } = *self.params;
         let GroupInputs { bias, scale_a, scale_b } = self.inputs;
-        // What follows from it is not kept beside the accumulators.
+        // Numbers derived from it take no registers beside the accumulators.
         let activation = Activation::from_code(misc::opaque(activation));
         let halved = matches!(activation, Activation::SwiGlu);
         // SAFETY: the caller's contract, and what the pointers' owners say.

@@ -10,7 +10,7 @@
 //! group's last tile wastes, and stores hide behind the other consumer's products. 128 x 256 by both is 8 %
 //! slower on an H200 (8 groups of about 512 rows, n 4096, k 14336) to 2 % faster (n and k swapped).
 //!
-//! How many tiles there are nobody knows before the launch: as many blocks as run at once count through the
+//! The host does not know the number of tiles at the launch. As many blocks as run at once count through the
 //! groups, each for itself.
 
 use layout::grouped_tile;

@@ -18,7 +18,7 @@ use super::tile_scheduler::{GemmShape, PersistentScheduler};
 use crate::epilogue::EpilogueParams;
 use crate::groups::GroupParams;
 
-/// What every kernel gets by value.
+/// The arguments that every kernel gets by value.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, KernelArgs)]
 pub struct GemmArguments {
@@ -35,7 +35,7 @@ pub struct GemmArguments {
     pub scales_pitch: u32,
 }
 
-/// What an instance runs on: the maps, what it gets by value, and the pointers beside that.
+/// The inputs of an instance: the maps, the arguments by value, and the pointers.
 #[derive(Clone, Copy)]
 pub(super) struct Inputs<'a> {
     pub maps: Maps,
@@ -63,7 +63,7 @@ unsafe fn dense<C: Config<EpiloguePlan = EpiloguePlan<C>>, M: Mainloop<C>>(input
     unsafe { run::<C, _, _, _>(maps, *shape, scheduler, mainloop, store_with(maps, *shape, output, fusion)) }
 }
 
-/// What a kernel computes.
+/// The kind of product that a kernel computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A product, or a batch of them.
@@ -81,7 +81,7 @@ pub enum Kind {
 pub struct Entry {
     /// Name of the entry point.
     pub name: &'static str,
-    /// What it computes.
+    /// The kind of product.
     pub kind: Kind,
     /// Type of A.
     pub a: ElementType,

@@ -1,5 +1,4 @@
-//! The warpgroups of a block: a producer that copies, consumers that multiply and store. See [`super`] for
-//! the picture.
+//! A block's warpgroups: a producer copies, consumers multiply and store. [`super`] has the picture.
 
 use cuda_std::{cluster, grid, mbarrier, misc, registers, shared, thread, tma, wgmma};
 use primitives::pipeline::PipelineState;
@@ -13,21 +12,19 @@ use super::operands::{AccumulatorTile, Operands, STEPS, SharedOperand};
 pub use super::output::Maps;
 use super::tile_scheduler::{GemmShape, TileCoord, TileScheduler};
 
-/// Registers of a thread of the producer and of a consumer: `128 * 40 + 256 * 232` of the block's `384 *
-/// 168`.
+/// Registers of a producer's and a consumer's thread: `128 * 40 + 256 * 232` of the block's `384 * 168`.
 const REGISTERS: [u32; 2] = [40, 232];
 /// The same with [`Config::SPARES`].
 const SPARING_REGISTERS: [u32; 2] = [24, 240];
 
-/// Multiplies the tiles of `scheduler`, by the whole grid: `mainloop` says how, and `epilogue` makes of a
-/// block and a consumer's thread, by its number among all consumers, what takes their elements.
+/// Multiplies the tiles of `scheduler`, by the whole grid. `mainloop` sums a tile. `epilogue` gets a block
+/// and a thread's number among all consumers, and makes the epilogue that takes the sums.
 ///
 /// # Safety
-/// The maps are as [`Maps`] says for `C` and the shape; the launch has blocks of `C::THREADS` threads along x
-/// with [`Plan::<C>::TOTAL`](primitives::shared_plan::SharedPlan::TOTAL) bytes of dynamic shared memory, in
-/// clusters of `C::CLUSTER` along x. The scheduler's tiles are tiles of the product, in the same order for
-/// whoever asks, and each is one cluster's; nothing is read for them before the first question. The epilogue
-/// may do with the tiles what it does.
+/// The maps are as [`Maps`] says for `C` and the shape. The launch has blocks of `C::THREADS` threads along x
+/// with `C::SHARED` bytes of dynamic shared memory, in clusters of `C::CLUSTER` along x. The scheduler's
+/// tiles are tiles of the product, in the same order for all callers, and each is one cluster's. It reads no
+/// memory before the first `has_tile`. The epilogue may write the tiles.
 #[inline(always)]
 pub unsafe fn run<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>>(
     maps: Maps,
@@ -39,8 +36,7 @@ pub unsafe fn run<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
     const { C::CHECKED };
     let block = Block::<C>::new(shared::address_of(shared::dynamic_shared_mem::<u8>()));
     let thread = thread::thread_idx_x();
-    // SAFETY: one thread makes the barriers before all meet; roles are those of whole warpgroups; the rest is
-    // the caller's contract.
+    // SAFETY: one thread makes the barriers before all meet; a warpgroup has one role; the caller's contract.
     unsafe {
         if thread == 0 {
             tma::prefetch(maps.a);
@@ -49,7 +45,7 @@ pub unsafe fn run<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
             mbarrier::fence_init();
         }
         sync_cluster::<C>();
-        // What came before may still write the operands or read the result.
+        // Earlier grids may still write the operands or read the result.
         grid::wait_dependencies();
         grid::launch_dependents();
         if thread < WARPGROUP {
@@ -105,8 +101,7 @@ unsafe fn produce<C: Config, S: TileScheduler<C>>(
         let mut k_tile = 0;
         loop {
             let k = (k_tile * C::CLUSTER_K + at.share) * C::Operands::BLOCK_K;
-            // SAFETY: the stage is empty once acquired, and expects the bytes of all boxes that come, from
-            // this block's copies and from those of its cluster.
+            // SAFETY: an acquired stage is empty, and expects the bytes of all boxes from its cluster.
             unsafe {
                 let full = block.shared.pipeline().producer_acquire(state, bytes);
                 let stage = block.shared.stage(state.stage);
@@ -126,8 +121,7 @@ unsafe fn produce<C: Config, S: TileScheduler<C>>(
 /// Multiplies what comes through the pipeline, and hands it to the epilogue.
 ///
 /// # Safety
-/// * The whole of each consumer warpgroup calls it, once, after the barriers are made, with its `thread` of
-///   all consumers.
+/// * All consumers' threads call it, once, after the barriers are made. `thread` is the number among them.
 /// * The producer fills stages for the same tiles. What `mainloop` and `epilogue` ask holds for all of them.
 #[inline(always)]
 unsafe fn consume<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>>(
@@ -147,7 +141,7 @@ unsafe fn consume<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
     let mut is_first = true;
     let mut parity = 0;
     while scheduler.has_tile() {
-        // What follows from the thread's number is not kept beside the accumulators.
+        // Numbers derived from the thread's number take no registers beside the accumulators.
         let number = misc::opaque(thread);
         let (consumer, thread) = (number / WARPGROUP, number % WARPGROUP);
         let mut tile = scheduler.coord([block.coord.row, block.coord.column]);
@@ -210,16 +204,14 @@ pub struct Task<C: Config> {
 
 /// How a consumer sums the products of a tile's stages.
 pub trait Mainloop<C: Config>: Copy {
-    /// What the consumer stores of a tile, whose first stage is at `state`. After that `state` is behind the
-    /// tile, and the other consumer may multiply.
+    /// Sums a tile from stage `state` on, moves `state` behind it, and lets the other consumer multiply.
     ///
     /// # Safety
     /// The whole warpgroup is here, with the same task but for the thread, and the stages come.
     unsafe fn accumulate(self, task: Task<C>, state: &mut PipelineState<Of<C>>) -> C::Stored;
 }
 
-/// In the tensor cores' accumulators from the first stage to the last: one group of products in flight while
-/// the next stage is waited for.
+/// Sums all stages in the accumulators. One group of products is in flight while the next stage is awaited.
 #[derive(Clone, Copy)]
 pub struct InAccumulators;
 
@@ -241,8 +233,7 @@ impl<C: Config> Task<C> {
         let mut tile = C::Tile::zero();
         let mut previous = state.stage;
         let mut k_tile = 0;
-        // At least once: where nothing is multiplied, the assembler would find other instructions between a
-        // product and its wait.
+        // At least once: else the assembler would find other instructions between a product and its wait.
         loop {
             // SAFETY: the caller's contract; a stage is released after the products that read it.
             unsafe {

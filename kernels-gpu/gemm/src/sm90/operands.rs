@@ -1,5 +1,4 @@
-//! What the tensor cores multiply: types and storage orders of both operands, and a warpgroup's part of the
-//! product.
+//! The operands of the tensor cores: types and storage orders of both, and a warpgroup's part of the product.
 
 use core::marker::PhantomData;
 
@@ -35,7 +34,7 @@ pub trait Operands {
     unsafe fn multiply<Acc: Accumulator>(acc: &mut Acc, a: u64, b: u64, accumulate: bool);
 }
 
-/// What `wgmma` calls transposed: m or n is contiguous, not k.
+/// The storage order by `wgmma`'s flag. Transposed means that m or n is contiguous, not k.
 const fn major(trans: u32) -> Major {
     if trans == 0 { Major::K } else { Major::Mn }
 }

@@ -84,7 +84,7 @@ pub struct Maps {
     pub b: *const TensorMap,
     /// The result; looked at when [`OutputParams::by_tma`](OutputParams::by_tma) says so.
     pub c: *const TensorMap,
-    /// What the epilogue adds; looked at when [`OutputParams::source_by_tma`](OutputParams::source_by_tma)
-    /// says so.
+    /// The matrix that the epilogue adds. It is read if
+    /// [`OutputParams::source_by_tma`](OutputParams::source_by_tma) says so.
     pub source: *const TensorMap,
 }

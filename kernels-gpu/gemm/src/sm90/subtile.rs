@@ -145,7 +145,7 @@ pub(super) struct Lines {
     line: u32,
     /// Unit of the line in the first step.
     unit: u32,
-    /// What the unit's number is flipped by: the copy engine's swizzle.
+    /// The copy engine's swizzle: the unit's number is XORed with this.
     flip: u32,
 }
 

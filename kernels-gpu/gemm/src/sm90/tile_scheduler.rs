@@ -25,8 +25,7 @@ pub struct GemmShape {
     pub k: u32,
     /// Products: the third dimension of the operands' maps, 1 for one product.
     pub batch: u32,
-    /// Rows of clusters' tiles of a raster group: they are walked column by column before the next group; at
-    /// least 1. See [`layout::grouped_tile`].
+    /// Rows of clusters' tiles in a raster group ([`layout::grouped_tile`]). At least 1.
     pub raster_group: u32,
 }
 
@@ -37,8 +36,8 @@ impl GemmShape {
         misc::opaque(self.k).div_ceil(<C::Operands as Operands>::BLOCK_K)
     }
 
-    /// How many of them the `index`-th share of k has, of which it takes every [`Config::CLUSTER_K`]-th: at
-    /// least one, which is zero where k ends before.
+    /// Stages of the `index`-th share of k, which takes every [`Config::CLUSTER_K`]-th one. At least one, of
+    /// zeros where k ends before.
     #[inline(always)]
     pub fn share<C: Config>(&self, index: u32) -> u32 {
         let all = self.k_tiles::<C>();
@@ -59,7 +58,7 @@ pub struct TileCoord {
     pub group: u32,
     /// Behind the product's last row.
     pub end: u32,
-    /// The rows from `end` on are another product's.
+    /// Whether the rows from `end` on are another product's.
     pub is_bounded: bool,
 }
 
@@ -83,8 +82,7 @@ pub trait TileScheduler<C: Config>: Copy {
     }
 }
 
-/// The tiles of the whole batch. What follows from the shape is computed for each: next to the accumulators
-/// there is no room to keep it.
+/// The tiles of the whole batch. Derived numbers are computed for each: registers are too few to keep them.
 #[derive(Clone, Copy)]
 pub struct PersistentScheduler {
     shape: GemmShape,
@@ -136,8 +134,7 @@ impl<C: Config> TileScheduler<C> for PersistentScheduler {
     }
 }
 
-/// First row and column of the tile of the block at `place` in a cluster, which takes the `tile`-th part of
-/// the result.
+/// First row and column of the tile of the block at `place` in the cluster that computes tile `tile`.
 #[inline(always)]
 pub(super) fn first_of<C: Config>(tile: (u32, u32), place: [u32; 2]) -> [u32; 2] {
     [(tile.0 * C::CLUSTER_M + place[0]) * C::BLOCK_M, (tile.1 * C::CLUSTER_N + place[1]) * C::BLOCK_N]

@@ -115,7 +115,7 @@ impl<const K: u32> ListLength for Longest<K> {
 }
 
 shared_plan! {
-    /// What the epilogue of a consumer has.
+    /// Shared memory of a consumer's epilogue.
     pub struct ListsPlan<L: ListLength> {
         /// One over the norms of a tile's rows.
         norms: Norms,
@@ -289,8 +289,8 @@ impl<C: Config<Tile = [Accumulators; 1], Stored = [Accumulators; 1]>> Epilogue<C
     /// Asks for the norms of the tile's rows; they come while it is multiplied.
     #[inline(always)]
     unsafe fn prepare(&mut self, tile: TileCoord) {
-        // SAFETY: after the barrier nobody reads the last tile's norms. Behind the last row nothing is read;
-        // up to there norms are padded to whole pieces.
+        // SAFETY: after the barrier no thread reads the last tile's norms. Behind the last row nothing is
+        // read; up to there norms are padded to whole pieces.
         unsafe {
             self.barrier.sync();
             if self.thread < NORM_PIECES {

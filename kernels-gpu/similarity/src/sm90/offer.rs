@@ -48,7 +48,7 @@ impl Offers {
     /// the queries exist and have their inverse norms at `norms`.
     ///
     /// # Safety
-    /// The warp calls it together, and nobody else uses the lists.
+    /// The warp calls it together, and no other warp uses the lists.
     #[inline(always)]
     pub unsafe fn new(lists: u32, k: u32, real: u32, norms: *const f32, rows: u32) -> Self {
         let lane = Lane::this();

@@ -145,7 +145,7 @@ unsafe fn run<T: Reduced, const N: usize>(
     }
 }
 
-/// What all lanes have, in the first.
+/// Combines the states of all lanes in the first.
 ///
 /// # Safety
 /// Every thread of the block calls it; `slots` is shared memory for [`SLOTS`] numbers.

@@ -11,7 +11,7 @@ use primitives::grid::begin;
 use primitives::op::{Number, Operation, tree};
 use primitives::row::{Reader, read};
 
-/// What an element contributes, and how two contributions combine.
+/// The contribution of an element, and how two contributions combine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
@@ -56,7 +56,7 @@ pub enum Finish {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Fold {
-    /// What an element contributes, and how two contributions combine.
+    /// The contribution of an element, and how two contributions combine.
     pub kind: Kind,
     /// The last step.
     pub finish: Finish,

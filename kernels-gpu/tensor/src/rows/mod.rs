@@ -81,11 +81,11 @@ impl Plan {
 
 /// A function of rows: a reduction of the row, and what an element becomes by its result.
 pub trait RowFunction<T: Float> {
-    /// What the reduction knows of the elements that it has seen.
+    /// The reduction's state over the elements so far.
     type State: Exchange;
     /// The reduction.
     type Reduce: Reader<T, State = Self::State>;
-    /// What elements need of the row.
+    /// The row's numbers that each element needs.
     type Of: Copy;
     /// The reduction.
     const REDUCE: Self::Reduce;
@@ -93,7 +93,7 @@ pub trait RowFunction<T: Float> {
     const AFFINE: bool;
     /// From the state of a row. `share` is 1 / columns.
     fn of(state: Self::State, share: T::Wide, eps: T::Wide) -> Self::Of;
-    /// What an element becomes, before weight and bias.
+    /// The result for an element, before weight and bias.
     fn element(of: Self::Of, x: T::Wide) -> T::Wide;
 }
 

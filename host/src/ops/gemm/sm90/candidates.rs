@@ -172,7 +172,7 @@ pub(super) fn is_plain(problem: &Problem) -> bool {
     problem.epilogue.is_plain() && by_tma(problem) && problem.c.dtype.size() == 2
 }
 
-/// What TMA can bring to where it stores C from: one of the matrices that the epilogue adds, of C's type.
+/// The matrix that TMA can load to where it stores C from: one that the epilogue adds, of C's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     Nothing,
@@ -180,7 +180,7 @@ pub(super) enum Source {
     Residual,
 }
 
-/// What it brings for the problem.
+/// The matrix that TMA loads for the problem.
 pub(super) fn source(problem: &Problem) -> Source {
     let Problem { c, batch, epilogue, .. } = problem;
     if !by_tma(problem) || c.dtype.size() != 2 || epilogue.activation.columns() != 1 {
@@ -205,7 +205,7 @@ pub(super) fn source(problem: &Problem) -> Source {
 fn takes(entry: &Entry, view: &View, problem: &Problem) -> bool {
     let Problem { c, epilogue, .. } = problem;
     let is_16_bit = |dtype: DType| element(dtype) == Some(entry.element16);
-    // What is read beside the product.
+    // Types that the epilogue reads.
     let mut read = epilogue.bias.into_iter().chain(epilogue.residual.map(|residual| residual.dtype));
     element(view.a.dtype) == Some(entry.a)
         && element(view.b.dtype) == Some(entry.b)

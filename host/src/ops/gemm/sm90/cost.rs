@@ -15,8 +15,8 @@ use crate::ops::gemm::problem::{Operand, Problem};
 use crate::ops::gemm::repack;
 use crate::ops::gemm::select::DeviceCapabilities;
 
-/// What one multiprocessor does in a microsecond: multiplications of 16-bit types, bytes that it asks the L2
-/// cache for, bytes that come into shared memory (64 a clock), and bytes of C that go out.
+/// Rates of one multiprocessor in a microsecond: operations on 16-bit types, bytes that it asks the L2 cache
+/// for, bytes that come into shared memory (64 a clock), and bytes of C that go out.
 const FLOPS_PER_US: f64 = 8.36e6;
 const LOAD_BYTES_PER_US: f64 = 139e3;
 const INTAKE_BYTES_PER_US: f64 = 125e3;

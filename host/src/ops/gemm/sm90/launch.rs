@@ -63,12 +63,11 @@ pub(super) fn launch_matmul(
     let launched = Launch { maps, shape, output, data, epilogue, transposed, groups: None, scales: None };
     let device = DeviceCapabilities::of(stream.device());
     let blocks = clusters(entry, &view, problem.batch).min(resident(entry, &device)) * blocks(entry);
-    // SAFETY: the maps are as the table says for the kernel; strides and lengths have been checked with the
-    // problem; C does not overlap itself.
+    // SAFETY: the maps fit the kernel; strides and lengths are checked; C does not overlap itself.
     unsafe { launch(stream, index, blocks, launched) }
 }
 
-/// What a kernel of the table is launched with.
+/// The arguments of a launch.
 pub(crate) struct Launch<'a> {
     /// Of A, B, C, and of what is added to C.
     pub maps: [TensorMap<'a>; 4],
@@ -76,7 +75,7 @@ pub(crate) struct Launch<'a> {
     pub output: OutputParams,
     pub data: Within<'a, u8>,
     pub epilogue: Epilogue<'a>,
-    /// The kernel sees the transpose of C.
+    /// Whether the kernel sees the transpose of C.
     pub transposed: bool,
     pub groups: Option<Groups<'a>>,
     pub scales: Option<Scales<'a>>,
@@ -92,12 +91,11 @@ pub(crate) unsafe fn launch(stream: &Stream, index: usize, blocks: u32, launched
         .with_shared(entry.shared)
         .cluster([entry.cluster.iter().product(), 1, 1])
         .overlapping_previous();
-    // SAFETY: the caller's contract; block, cluster and shared memory are the entry's; the kernel waits for
-    // earlier launches before it touches memory.
+    // SAFETY: the caller's contract; the configuration is the entry's; the kernel waits for earlier launches.
     unsafe { launch(stream, config, launched) }
 }
 
-/// What all kernels of the table take.
+/// Parameters of all kernels of the table.
 type Parameters = <gemm::sm90::instances::gemm_bf16_nt_128x256 as KernelType>::Params;
 
 /// Launches a kernel.
@@ -160,7 +158,7 @@ pub(super) fn output_type(dtype: DType) -> OutputType {
     }
 }
 
-/// The maps of C and of what TMA adds to it; where there are none, another map, which is not looked at.
+/// The maps of C and of the matrix that TMA adds to it. Where there are none, another map, which is not read.
 pub(crate) fn result_maps<'a>(
     entry: &Entry,
     problem: &Problem,

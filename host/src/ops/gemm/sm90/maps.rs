@@ -41,7 +41,7 @@ pub(crate) fn map<'a>(
         .stride(1, line.next_multiple_of(ROW_ALIGNMENT))
         .stride(2, matrix.next_multiple_of(ROW_ALIGNMENT))
         .swizzle(swizzle)
-        // Whole lines: more would fetch, for rows that do not begin at a line, what nobody reads.
+        // Whole lines. For rows that do not begin at a line, more would fetch bytes that no block reads.
         .l2_promotion(L2Promotion::B128);
     match bytes {
         1 => TensorMap::new(data, &tiling),
