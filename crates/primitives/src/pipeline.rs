@@ -8,7 +8,7 @@
 //!     consumer                     wait 0, use, release 0 | wait 1, use, release 1 | ...
 //!
 //!   [`CopyPipeline`]: all threads load by `cp.async`, groups and the block's barrier say what is full
-//!     thread     copy 0 | copy 1 | copy 2 | wait 0, copy 3, use 0 | wait 1, copy 0, use 1 | ...
+//!     thread     copy 0 | copy 1 | copy 2 | wait 0, copy 3, use, release 0 | wait 1, copy 0, use, release 1 | ...
 //! ```
 //! A pipeline knows nothing of what the stages hold.
 
@@ -204,17 +204,18 @@ impl<const STAGES: u32> CopyPipeline<STAGES> {
     #[track_caller]
     pub fn commit(&mut self) {
         async_copy::commit_group();
-        self.load = self.next(self.load);
+        // In the prologue. Later, each release says which stage is next.
+        self.load += self.stride;
     }
 
-    /// Waits for the oldest stage, and with the whole block. Then every thread sees that stage. No thread
-    /// uses the one before it any more, so it can be loaded. Returns where the oldest stage begins.
+    /// Waits for the oldest stage, and with the whole block. Then every thread sees that stage. All threads
+    /// have released the one before it, so it can be loaded, once. Returns where the oldest stage begins.
     ///
     /// All threads of the block call it together, with [`PROLOGUE`](Self::PROLOGUE) stages committed that
     /// have not been waited for.
     #[inline(always)]
     #[track_caller]
-    pub fn wait(&mut self) -> u32 {
+    pub fn wait(&self) -> u32 {
         const { assert!(STAGES >= 2 && STAGES <= 8, "two to eight stages") };
         match STAGES {
             2 => async_copy::wait_group::<0>(),
@@ -226,14 +227,15 @@ impl<const STAGES: u32> CopyPipeline<STAGES> {
             _ => async_copy::wait_group::<6>(),
         }
         thread::sync_threads();
-        let stage = self.consume;
-        self.consume = self.next(stage);
-        stage
+        self.consume
     }
 
+    /// The thread has used the stage that it waited for last. That stage is the next to be loaded, after the
+    /// next wait.
     #[inline(always)]
-    const fn next(&self, stage: u32) -> u32 {
-        if stage == (STAGES - 1) * self.stride { 0 } else { stage + self.stride }
+    pub fn release(&mut self) {
+        self.load = self.consume;
+        self.consume = if self.load == (STAGES - 1) * self.stride { 0 } else { self.load + self.stride };
     }
 }
 

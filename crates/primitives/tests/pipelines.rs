@@ -134,6 +134,7 @@ fn all_threads_copy_and_use_by_cp_async() {
             load(&mut pipeline, tile + CopyPipeline::<STAGES>::PROLOGUE);
             // SAFETY: a number of the stage.
             sum += unsafe { vector::load_shared::<f32>(base + stage + thread * 4) };
+            pipeline.release();
         }
         // SAFETY: the thread's own number.
         unsafe { simt::memory::store((memory.to as *mut f32).add(thread as usize), sum) };

@@ -191,6 +191,7 @@ impl<
                 loader.start(stages + pipeline.stage_to_load());
                 pipeline.commit();
                 Self::multiply_tile(&mut accumulators, stage, corner);
+                pipeline.release();
                 done += DEPTH;
             }
         }

@@ -326,6 +326,7 @@ impl<const DOWN: u32, const ACROSS: u32, const ROWS: usize, const PAIRS: usize>
                         }
                     });
                 });
+                pipeline.release();
                 piece += 1;
             }
             sums
