@@ -64,9 +64,9 @@ pub const WORKSPACE_WORDS: usize = 1;
 /// Waits until every thread of the grid has called this; what any thread wrote before is visible to all
 /// after.
 ///
-/// One thread a block adds to the workspace's word: block 0 what is missing to turn the top bit, the others
-/// 1. The round is over when the top bit has turned, and the low bits are zero again. So the word need be
-/// cleared only once, when it is allocated, and serves any number of rounds and of launches that follow one
+/// One thread a block adds to the workspace's word: block 0 adds the value that turns the top bit, the others
+/// add one. The round is over when the top bit has turned. Then the low bits are zero again. So the word is
+/// cleared only once, when it is allocated. It serves any number of rounds, and of launches that follow one
 /// another on a stream.
 ///
 /// # Safety
