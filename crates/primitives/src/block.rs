@@ -3,8 +3,8 @@
 //! ```text
 //!   each warp reduces (or scans) by shuffles -> slots[warp] -> barrier -> each warp combines the slots it needs
 //! ```
-//! All threads of the block call each function together. Blocks have one dimension and whole warps, at most
-//! 32. The caller brings the shared memory, one slot a warp ([`slots`]). The functions synchronise before
+//! All threads of the block call each function together. Blocks have one dimension and up to 32 whole warps.
+//! The caller brings the shared memory, one slot a warp ([`slots`]). The functions synchronise before
 //! they read the slots and not after: call [`thread::sync_threads`] before the slots are used again. Results
 //! repeat bit for bit.
 
