@@ -44,7 +44,9 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
         command.current_dir(workspace::root());
     }
     command.arg("--manifest-path").arg(workspace::root().join("Cargo.toml"));
-    command.env("IRONWARP_PTX_DIR", workspace::ptx_dir());
+    if build.is_some() {
+        command.env("IRONWARP_PTX_DIR", workspace::ptx_dir());
+    }
     command
         .arg("--")
         .args(args)
