@@ -44,9 +44,10 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
         command.current_dir(workspace::root());
     }
     command.arg("--manifest-path").arg(workspace::root().join("Cargo.toml"));
-    if build.is_some() {
-        command.env("IRONWARP_PTX_DIR", workspace::ptx_dir());
-    }
+    // The build script of the host package watches the folder, so it is there before, also without PTX.
+    let ptx = workspace::ptx_dir();
+    std::fs::create_dir_all(&ptx).map_err(Error::io("create", &ptx))?;
+    command.env("IRONWARP_PTX_DIR", ptx);
     command
         .arg("--")
         .args(args)
