@@ -68,6 +68,7 @@ unary_methods! {
     ceil, ceil_ = Ceil: "The smallest integer not below `x`";
     round, round_ = Round: "The nearest integer, ties to even";
     trunc, trunc_ = Trunc: "The integer part";
+    frac, frac_ = Frac: "The fractional part, with the sign of `x`";
     exp, exp_ = Exp: "`e^x`";
     log, log_ = Ln: "The natural logarithm";
     tanh, tanh_ = Tanh: "The hyperbolic tangent";

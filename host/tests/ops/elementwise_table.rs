@@ -97,6 +97,7 @@ unary! {
     Ceil: f64::ceil, Exact;
     Round: f64::round_ties_even, Exact, at [0.5, 1.5, 2.5, 0.4999];
     Trunc: f64::trunc, Exact;
+    Frac: f64::fract, Exact;
     Exp: f64::exp, Function, at [88.0, 89.0, 104.0];
     Ln: f64::ln, Function, at [0.71, 1e-40];
     Tanh: f64::tanh, Function, at [9.0, 10.0];

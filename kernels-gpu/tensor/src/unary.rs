@@ -118,6 +118,8 @@ functions! {
         Round, 0, |x, _, _| P::round(x);
         /// Integer part.
         Trunc, 0, |x, _, _| x.trunc();
+        /// Fractional part, with the sign of `x`.
+        Frac, 0, |x, _, _| x - x.trunc();
         /// `e^x`.
         Exp, 0, |x, _, _| P::exp(x);
         /// Natural logarithm.
