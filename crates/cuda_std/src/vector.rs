@@ -263,29 +263,39 @@ global_store! {
         "Stores 16 bytes that will not be read soon: first to leave the cache.";
 }
 
-/// Loads one 16-bit value through the read-only path. Nothing may write it while the kernel runs.
-///
-/// # Safety
-/// `ptr` is aligned to 2 bytes and readable; see the module.
-///
-/// # PTX
-/// `ld.global.nc.b16`
-#[inline(always)]
-#[track_caller]
-pub unsafe fn load_nc_b16(ptr: *const u16) -> u16 {
-    arms! {
-        ptx: {
-            let value: u16;
-            // SAFETY: one load; the caller vouches for the address.
-            unsafe {
-                asm!("ld.global.nc.b16 {0}, [{1}];", out(reg16) value, in(reg64) ptr,
-                    options(readonly, nostack, preserves_flags));
+macro_rules! global_load_b16 {
+    ($($name:ident, $op:literal: $doc:literal;)*) => { $(
+        #[doc = $doc]
+        ///
+        /// # Safety
+        /// `ptr` is aligned to 2 bytes and readable; see the module.
+        ///
+        /// # PTX
+        #[doc = concat!("`", $op, "`")]
+        #[inline(always)]
+        #[track_caller]
+        pub unsafe fn $name(ptr: *const u16) -> u16 {
+            arms! {
+                ptx: {
+                    let value: u16;
+                    // SAFETY: one load; the caller vouches for the address.
+                    unsafe {
+                        asm!(concat!($op, " {0}, [{1}];"), out(reg16) value, in(reg64) ptr,
+                            options(readonly, nostack, preserves_flags));
+                    }
+                    value
+                }
+                // SAFETY: the caller vouches for the address.
+                sim: { unsafe { memory::load(ptr) } }
             }
-            value
         }
-        // SAFETY: the caller vouches for the address.
-        sim: { unsafe { memory::load(ptr) } }
-    }
+    )* };
+}
+
+global_load_b16! {
+    load_b16, "ld.global.b16": "Loads one 16-bit value.";
+    load_nc_b16, "ld.global.nc.b16":
+        "Loads one 16-bit value through the read-only path. Nothing may write it while the kernel runs.";
 }
 
 /// Asks for the cache line of `ptr` to be brought into L2. A hint: the address need not be aligned.
