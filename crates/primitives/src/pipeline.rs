@@ -7,14 +7,14 @@
 //!     producer   acquire 0, copy | acquire 1, copy | acquire 2, copy | acquire 0 ...
 //!     consumer                     wait 0, use, release 0 | wait 1, use, release 1 | ...
 //!
-//!   [`CopyPipeline`]: all threads load by `cp.async`, groups and the block's barrier say what is full
+//!   [`CopyPipeline`]: all threads of a block or a warp load by `cp.async`, groups and their barrier say what is full
 //!     thread     copy 0 | copy 1 | copy 2 | wait 0, copy 3, use, release 0 | wait 1, copy 0, use, release 1 | ...
 //! ```
 //! A pipeline knows nothing of what the stages hold.
 
 use core::marker::PhantomData;
 
-use cuda_std::{async_copy, thread};
+use cuda_std::{async_copy, thread, warp};
 
 #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
 pub use tma::Pipeline;
@@ -26,6 +26,7 @@ pub trait Depth {
 }
 
 /// So many stages.
+#[derive(Debug, Clone, Copy)]
 pub struct Stages<const STAGES: u32>;
 
 impl<const STAGES: u32> Depth for Stages<STAGES> {
@@ -166,29 +167,65 @@ mod tma {
     }
 }
 
-/// A pipeline whose threads all load, by `cp.async` (or by themselves), and all use what has come.
+/// How many stages a [`CopyPipeline`] has: [`Stages`], which the compiler knows, or a number of the launch.
+pub trait StageCount: Copy {
+    /// Stages, two to eight.
+    fn stages(self) -> u32;
+}
+
+impl<const STAGES: u32> StageCount for Stages<STAGES> {
+    #[inline(always)]
+    fn stages(self) -> u32 {
+        const { assert!(STAGES >= 2 && STAGES <= 8, "two to eight stages") };
+        STAGES
+    }
+}
+
+impl StageCount for u32 {
+    #[inline(always)]
+    fn stages(self) -> u32 {
+        self
+    }
+}
+
+/// The threads of a block share the [`CopyPipeline`].
+#[derive(Debug, Clone, Copy)]
+pub enum Block {}
+
+/// The lanes of a warp share it.
+#[derive(Debug, Clone, Copy)]
+pub enum Warp {}
+
+/// A pipeline whose threads all load, by `cp.async` (or by themselves), and all use what has come. `S` says
+/// which threads share it: [`Block`] or [`Warp`].
 ///
 /// Places are offsets in bytes from the first stage. All but one of the stages are under way while that one
 /// is used.
-#[derive(Clone, Copy)]
-pub struct CopyPipeline<const STAGES: u32> {
+#[derive(Debug, Clone, Copy)]
+pub struct CopyPipeline<C, S = Block> {
+    count: C,
     /// Bytes from a stage to the next.
     stride: u32,
     /// The stage to be loaded next.
     load: u32,
     /// The stage to be used next.
     consume: u32,
+    sharers: PhantomData<S>,
 }
 
-impl<const STAGES: u32> CopyPipeline<STAGES> {
-    /// Loads of the prologue: those that come before the first wait.
-    pub const PROLOGUE: u32 = STAGES - 1;
-
+impl<C: StageCount, S> CopyPipeline<C, S> {
     /// The pipeline of stages that lie so many bytes apart.
     #[inline(always)]
     #[must_use]
-    pub const fn new(stride: u32) -> Self {
-        Self { stride, load: 0, consume: 0 }
+    pub const fn new(count: C, stride: u32) -> Self {
+        Self { count, stride, load: 0, consume: 0, sharers: PhantomData }
+    }
+
+    /// Loads of the prologue: those that come before the first wait.
+    #[inline(always)]
+    #[must_use]
+    pub fn prologue(&self) -> u32 {
+        self.count.stages() - 1
     }
 
     /// Where the next stage to be loaded begins.
@@ -208,16 +245,11 @@ impl<const STAGES: u32> CopyPipeline<STAGES> {
         self.load += self.stride;
     }
 
-    /// Waits for the oldest stage, and with the whole block. Then every thread sees that stage. All threads
-    /// have released the one before it, so it can be loaded, once. Returns where the oldest stage begins.
-    ///
-    /// All threads of the block call it together, with [`PROLOGUE`](Self::PROLOGUE) stages committed that
-    /// have not been waited for.
+    /// Waits for this thread's copies of the oldest stage.
     #[inline(always)]
     #[track_caller]
-    pub fn wait(&self) -> u32 {
-        const { assert!(STAGES >= 2 && STAGES <= 8, "two to eight stages") };
-        match STAGES {
+    fn wait_for_copies(&self) {
+        match self.count.stages() {
             2 => async_copy::wait_group::<0>(),
             3 => async_copy::wait_group::<1>(),
             4 => async_copy::wait_group::<2>(),
@@ -226,8 +258,6 @@ impl<const STAGES: u32> CopyPipeline<STAGES> {
             7 => async_copy::wait_group::<5>(),
             _ => async_copy::wait_group::<6>(),
         }
-        thread::sync_threads();
-        self.consume
     }
 
     /// The thread has used the stage that it waited for last. That stage is the next to be loaded, after the
@@ -235,7 +265,38 @@ impl<const STAGES: u32> CopyPipeline<STAGES> {
     #[inline(always)]
     pub fn release(&mut self) {
         self.load = self.consume;
-        self.consume = if self.load == (STAGES - 1) * self.stride { 0 } else { self.load + self.stride };
+        let last = (self.count.stages() - 1) * self.stride;
+        self.consume = if self.load == last { 0 } else { self.load + self.stride };
+    }
+}
+
+impl<C: StageCount> CopyPipeline<C, Block> {
+    /// Waits for the oldest stage, and with the whole block. Then every thread sees that stage. All threads
+    /// have released the one before it, so it can be loaded, once. Returns where the oldest stage begins.
+    ///
+    /// All threads of the block call it together, with [`prologue`](Self::prologue) stages committed that
+    /// have not been waited for.
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait(&self) -> u32 {
+        self.wait_for_copies();
+        thread::sync_threads();
+        self.consume
+    }
+}
+
+impl<C: StageCount> CopyPipeline<C, Warp> {
+    /// As the block's, for the lanes of a warp.
+    ///
+    /// # Safety
+    /// The whole warp calls it together.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn wait(&self) -> u32 {
+        self.wait_for_copies();
+        // SAFETY: all lanes are here, by the caller's word.
+        unsafe { warp::sync_warp(warp::FULL_MASK) };
+        self.consume
     }
 }
 

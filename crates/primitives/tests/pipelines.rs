@@ -113,8 +113,8 @@ fn all_threads_copy_and_use_by_cp_async() {
     check(LEN, STAGES * Tile::BYTES, |memory| {
         let base = shared::address_of(shared::dynamic_shared_mem::<u8>());
         let thread = thread::thread_idx_x();
-        let mut pipeline = CopyPipeline::<STAGES>::new(Tile::BYTES);
-        let load = |pipeline: &mut CopyPipeline<STAGES>, tile: u32| {
+        let mut pipeline = CopyPipeline::<_>::new(Stages::<STAGES>, Tile::BYTES);
+        let load = |pipeline: &mut CopyPipeline<Stages<STAGES>>, tile: u32| {
             if tile < TILES && thread < COPIES {
                 let to = base + pipeline.stage_to_load() + thread * 16;
                 // SAFETY: the thread's place in the stage; numbers of the array.
@@ -125,13 +125,14 @@ fn all_threads_copy_and_use_by_cp_async() {
             }
             pipeline.commit();
         };
-        for tile in 0..CopyPipeline::<STAGES>::PROLOGUE {
+        let prologue = pipeline.prologue();
+        for tile in 0..prologue {
             load(&mut pipeline, tile);
         }
         let mut sum = 0.0;
         for tile in 0..TILES {
             let stage = pipeline.wait();
-            load(&mut pipeline, tile + CopyPipeline::<STAGES>::PROLOGUE);
+            load(&mut pipeline, tile + prologue);
             // SAFETY: a number of the stage.
             sum += unsafe { vector::load_shared::<f32>(base + stage + thread * 4) };
             pipeline.release();

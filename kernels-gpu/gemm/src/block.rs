@@ -3,15 +3,14 @@
 use crate::load::Loader;
 use cuda_std::{fastmath, thread, vector};
 use layout::{UNIT_BYTES, grouped_tile, interleaved_lane};
-use primitives::pipeline::CopyPipeline;
+use primitives::pipeline::{CopyPipeline, Stages};
 use primitives::unroll;
+use primitives::warp::LANES;
 
 /// Bytes of an element.
 pub(crate) const ELEMENT: u32 = size_of::<f32>() as u32;
 /// Elements of a 16-byte access.
 pub(crate) const VECTOR: u32 = UNIT_BYTES / ELEMENT;
-/// Lanes of a warp.
-const LANES: u32 = 32;
 /// Rows and columns of a warp's lanes.
 const LANE_ROWS: u32 = 8;
 const LANE_COLUMNS: u32 = LANES / LANE_ROWS;
@@ -176,12 +175,12 @@ impl<
         // SAFETY: all-zero bytes are f32 zeros. (An array expression would be filled by a loop, in local
         // memory.)
         let mut accumulators: Accumulators<ROW_GROUPS, COLUMN_GROUPS> = unsafe { core::mem::zeroed() };
-        let mut pipeline = CopyPipeline::<STAGES>::new(Self::STAGE_BYTES);
+        let mut pipeline = CopyPipeline::<_>::new(Stages::<STAGES>, Self::STAGE_BYTES);
         let mut done = 0;
         // SAFETY: a stage is read after the wait for its copies, and written again after the next wait.
         unsafe {
             let mut ahead = 0;
-            while ahead < CopyPipeline::<STAGES>::PROLOGUE {
+            while ahead < pipeline.prologue() {
                 loader.start(stages + pipeline.stage_to_load());
                 pipeline.commit();
                 ahead += 1;

@@ -12,7 +12,7 @@
 //! tile is offered again: rows of earlier tiles are lower and win ties.
 
 use crate::key::{ORDERED_EMPTY, ORDERED_NEVER, join, may_enter, ordered, score_of, split};
-use crate::list::{TopList, broadcast, shuffle};
+use crate::list::TopList;
 use crate::rows::Lane;
 use crate::tile::{
     BLOCK_QUERIES, Plan, QUERIES_PER_WARP, QUERY_TILES, ROW_TILES, WARP_TILE, WARPS, WARPS_ACROSS,
@@ -20,6 +20,7 @@ use crate::tile::{
 use cuda_std::warp::FULL_MASK;
 use cuda_std::{thread, vector, warp};
 use primitives::unroll;
+use primitives::warp::broadcast;
 
 /// The sums of a warp's 64 rows x 64 queries that one lane holds.
 pub type Accumulators = [[[f32; 4]; QUERY_TILES]; ROW_TILES];
@@ -314,7 +315,7 @@ impl Collector {
             let mut waiting = warp::warp_vote_ballot(FULL_MASK, mine);
             while waiting != 0 {
                 let source = waiting.trailing_zeros();
-                let query = shuffle(query, source);
+                let query = broadcast(query, source);
                 let worst = self.list(query).insert(broadcast(join(high, low), source));
                 if warp::lane_id() == 0 {
                     let threshold = self.base + self.plan.threshold(query);

@@ -3,11 +3,10 @@
 use crate::key::{EMPTY, join, split};
 use cuda_std::warp::FULL_MASK;
 use cuda_std::{shared, vector, warp};
+use primitives::warp::{LANES, broadcast};
 
 /// Bytes of a key in shared and in global memory.
 pub const KEY_BYTES: u32 = size_of::<u64>() as u32;
-
-const LANES: u32 = warp::WARP_SIZE;
 
 /// The 32-bit shared address of the block's dynamic shared memory, aligned to [`shared::DYNAMIC_ALIGN`].
 #[inline(always)]
@@ -159,25 +158,4 @@ impl TopList {
             first += LANES;
         }
     }
-}
-
-/// The key that `lane` holds.
-///
-/// # Safety
-/// All lanes of the warp call it together with the same `lane < 32`.
-#[inline(always)]
-pub unsafe fn broadcast(key: u64, lane: u32) -> u64 {
-    let (high, low) = split(key);
-    // SAFETY: the caller's contract.
-    unsafe { join(shuffle(high, lane), shuffle(low, lane)) }
-}
-
-/// The word that `lane` holds.
-///
-/// # Safety
-/// All lanes of the warp call it together with a `lane < 32`.
-#[inline(always)]
-pub unsafe fn shuffle(word: u32, lane: u32) -> u32 {
-    // SAFETY: the caller's contract.
-    unsafe { warp::warp_shuffle_idx(FULL_MASK, word, lane, LANES).0 }
 }

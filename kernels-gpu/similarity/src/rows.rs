@@ -29,12 +29,12 @@
 //! diagonals.
 
 use crate::half::{Access, ELEMENT_BYTES, Half, PIECE, PIECE_BYTES};
-use crate::list::shuffle;
 #[allow(unused_imports)] // The host has its own `f32::sqrt`.
 use cuda_std::float::GpuFloat;
-use cuda_std::warp::{self, FULL_MASK, WARP_SIZE};
-use cuda_std::{async_copy, vector};
+use cuda_std::{async_copy, vector, warp};
+use primitives::pipeline::{CopyPipeline, Warp};
 use primitives::unroll;
+use primitives::warp::{Exchange, From, LANES};
 
 /// Rows that a warp works on together: the M of `mma`.
 pub const ROWS: u32 = 16;
@@ -51,7 +51,7 @@ const STAGE_BYTES: u32 = ROWS * ROW_BYTES;
 /// Pieces of a chunk of a row.
 const PIECES: u32 = CHUNK / PIECE;
 /// Rows that a warp copies with one instruction.
-const ROWS_AT_ONCE: u32 = WARP_SIZE / PIECES;
+const ROWS_AT_ONCE: u32 = LANES / PIECES;
 /// Most and fewest stages of a [`Ring`].
 pub const DEPTHS: (u32, u32) = (5, 2);
 
@@ -168,38 +168,16 @@ impl Ring {
         Ring { address: base + Self::bytes(warp, depth), depth }
     }
 
-    #[inline(always)]
-    fn stage(self, stage: u32) -> u32 {
-        self.address + stage * STAGE_BYTES
-    }
-
-    #[inline(always)]
-    fn next(self, stage: u32) -> u32 {
-        if stage + 1 == self.depth { 0 } else { stage + 1 }
-    }
-
-    /// Waits until this thread's copies of the oldest chunk have arrived: all but `depth - 2` of those
-    /// started.
-    #[inline(always)]
-    fn wait(self) {
-        match self.depth {
-            5 => async_copy::wait_group::<3>(),
-            4 => async_copy::wait_group::<2>(),
-            3 => async_copy::wait_group::<1>(),
-            _ => async_copy::wait_group::<0>(),
-        }
-    }
-
     /// This lane's part of a stage.
     ///
     /// # Safety
-    /// The stage is loaded.
+    /// The stage that begins `stage` bytes after the first one is loaded.
     #[inline(always)]
     unsafe fn read(self, stage: u32, lane: Lane) -> Chunk {
         let load = |row: u32, step: u32| {
             let place = place(row, step * (STEP / PIECE) + lane.member);
             // SAFETY: a piece of the stage.
-            unsafe { vector::load_shared_v4(self.stage(stage) + place) }
+            unsafe { vector::load_shared_v4(self.address + stage + place) }
         };
         let (upper, lower) = (lane.group, lane.group + HALF_ROWS);
         Chunk {
@@ -208,8 +186,6 @@ impl Ring {
         }
     }
 }
-
-const _: () = assert!(DEPTHS.0 == 5 && DEPTHS.1 == 2, "Ring::wait names each depth");
 
 /// Offset of a piece of a row in a stage. Odd rows have their halves of 64 bytes swapped, so that eight
 /// lanes, four pieces of two rows, meet all banks.
@@ -225,7 +201,7 @@ struct Copier<T> {
     block: u32,
     stride: u32,
     chunk: u32,
-    stage: u32,
+    pipeline: CopyPipeline<u32, Warp>,
 }
 
 impl<T: Half> Copier<T> {
@@ -240,7 +216,7 @@ impl<T: Half> Copier<T> {
             let (row, piece) = (warp::lane_id() / PIECES, warp::lane_id() % PIECES);
             let element = self.chunk * CHUNK + piece * PIECE;
             let (element, bytes) = if element < self.matrix.dim { (element, PIECE_BYTES) } else { (0, 0) };
-            let target = self.ring.stage(self.stage) + place(row, piece);
+            let target = self.ring.address + self.pipeline.stage_to_load() + place(row, piece);
             unroll!(i in 0..8, {
                 let skipped = i as u32 * ROWS_AT_ONCE;
                 let source = self.matrix.row(self.block * ROWS + row + skipped).wrapping_add(element as usize);
@@ -252,9 +228,8 @@ impl<T: Half> Copier<T> {
                 self.chunk = 0;
                 self.block += self.stride;
             }
-            self.stage = self.ring.next(self.stage);
         }
-        async_copy::commit_group();
+        self.pipeline.commit();
     }
 }
 
@@ -293,32 +268,33 @@ impl<T: Half> Matrix<T> {
         ring: Ring,
         consumer: &mut impl Consumer,
     ) {
-        let mut copier = Copier { matrix: self, ring, block, stride, chunk: 0, stage: 0 };
+        let pipeline = CopyPipeline::new(ring.depth, STAGE_BYTES);
+        let mut copier = Copier { matrix: self, ring, block, stride, chunk: 0, pipeline };
         // SAFETY: the caller's contract; blocks and chunks inside the matrix. A stage's copies start after
         // the barrier that follows its last read, and it is read after the wait and the barrier that follow
         // its copies.
         unsafe {
             if A::WHOLE {
-                let mut ahead = 1;
-                while ahead < ring.depth {
+                let mut ahead = 0;
+                while ahead < pipeline.prologue() {
                     copier.start();
                     ahead += 1;
                 }
             }
-            let (mut block, mut stage) = (block, 0);
+            let mut block = block;
             while block < self.row_blocks() {
                 let mut chunk = 0;
                 while chunk < chunks(self.dim) {
                     let here = if A::WHOLE {
-                        ring.wait();
-                        warp::sync_warp(FULL_MASK);
+                        let stage = copier.pipeline.wait();
                         copier.start();
-                        ring.read(stage, lane)
+                        let here = ring.read(stage, lane);
+                        copier.pipeline.release();
+                        here
                     } else {
                         self.load::<A>(block, chunk, lane)
                     };
                     consumer.chunk(&here, chunk);
-                    stage = ring.next(stage);
                     chunk += 1;
                 }
                 consumer.finish(block);
@@ -365,7 +341,7 @@ impl Squares {
         let lower = if odd { self.lower[3] } else { self.lower[2] };
         // The lane that holds the diagonal of group g is in group g, so its own parity chose the element.
         // SAFETY: the caller's contract; `source < 32`.
-        let diagonal = |value: f32| unsafe { f32::from_bits(shuffle(value.to_bits(), source)) };
+        let diagonal = |value: f32| unsafe { value.exchange(From::Lane(source)) };
         [inverse_norm(diagonal(upper)), inverse_norm(diagonal(lower))]
     }
 }

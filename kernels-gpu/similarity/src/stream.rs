@@ -28,11 +28,12 @@ use crate::half::{
     Access, Aligned, ELEMENT_BYTES, Half, PIECE, PIECE_BYTES, Unaligned, bf16, f16, is_aligned,
 };
 use crate::key::{EMPTY, key, may_enter, score_of, split};
-use crate::list::{KEY_BYTES, TopList, broadcast, dynamic_shared_address};
+use crate::list::{KEY_BYTES, TopList, dynamic_shared_address};
 use crate::rows::{CHUNK, Chunk, Consumer, DEPTHS, Lane, Matrix, ROWS, Ring, STEP, Squares, chunks};
 use cuda_std::warp::FULL_MASK;
 use cuda_std::{kernel, thread, vector, warp};
 use primitives::unroll;
+use primitives::warp::broadcast;
 
 /// Warps of a block.
 pub const WARPS: u32 = 8;

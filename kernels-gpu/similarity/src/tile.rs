@@ -37,6 +37,7 @@ use crate::list::{KEY_BYTES, dynamic_shared_address};
 use crate::rows::Matrix;
 use cuda_std::{async_copy, kernel, matrix, thread, vector, warp};
 use layout::swizzle_units;
+use primitives::pipeline::{CopyPipeline, Stages};
 use primitives::unroll;
 
 /// Rows and queries of a warp.
@@ -284,24 +285,22 @@ impl<T: Half> Problem<T> {
             collector.prepare(self.query_norms.add(self.first_query as usize));
             let mut feed = Feed::new(self, base);
             let mut ahead = 0;
-            while ahead < STAGES - 1 {
+            while ahead < feed.pipeline.prologue() {
                 feed.load::<A>();
                 ahead += 1;
             }
             let fragments = Fragments::this(base);
             let (tiles, chunks) = (self.tiles(), self.chunks());
-            let (mut tile, mut stage) = (self.slice, 0);
+            let mut tile = self.slice;
             while tile < tiles {
                 let mut sums: Accumulators = [[[0.0; 4]; QUERY_TILES]; ROW_TILES];
                 let mut chunk = 0;
                 let mut here = 0;
                 while chunk < chunks {
-                    async_copy::wait_group::<{ STAGES - 2 }>();
-                    thread::sync_threads();
+                    here = feed.pipeline.wait();
                     feed.load::<A>();
-                    here = stage * STAGE_BYTES;
                     fragments.multiply::<T>(here, &mut sums);
-                    stage = next_stage(stage);
+                    feed.pipeline.release();
                     chunk += 1;
                 }
                 collector.collect(&sums, base + here + ROWS_BYTES + QUERIES_BYTES, tile * BLOCK_ROWS);
@@ -325,18 +324,13 @@ impl<T: Half> Problem<T> {
     }
 }
 
-#[inline(always)]
-const fn next_stage(stage: u32) -> u32 {
-    if stage + 1 == STAGES { 0 } else { stage + 1 }
-}
-
 /// The loading end of the pipeline: which chunk comes next, and where to.
 struct Feed<'a, T> {
     problem: &'a Problem<T>,
     base: u32,
     tile: u32,
     chunk: u32,
-    stage: u32,
+    pipeline: CopyPipeline<Stages<STAGES>>,
     /// First of the rows that this thread loads, and the piece of it.
     row: u32,
     piece: u32,
@@ -347,7 +341,8 @@ impl<'a, T: Half> Feed<'a, T> {
     fn new(problem: &'a Problem<T>, base: u32) -> Self {
         let thread = thread::thread_idx_x();
         let (row, piece) = (thread / PIECES, thread % PIECES);
-        Feed { problem, base, tile: problem.slice, chunk: 0, stage: 0, row, piece }
+        let pipeline = CopyPipeline::new(Stages, STAGE_BYTES);
+        Feed { problem, base, tile: problem.slice, chunk: 0, pipeline, row, piece }
     }
 
     /// Starts the loads of the next chunk, if there is one, and closes their group.
@@ -358,7 +353,7 @@ impl<'a, T: Half> Feed<'a, T> {
     unsafe fn load<A: Access>(&mut self) {
         let problem = self.problem;
         if self.tile < problem.tiles() {
-            let stage = self.base + self.stage * STAGE_BYTES;
+            let stage = self.base + self.pipeline.stage_to_load();
             let rows = stage + place(self.row, self.piece);
             let first_row = self.tile * BLOCK_ROWS;
             // SAFETY: the caller's contract; both parts of the stage have room for all their rows.
@@ -379,9 +374,8 @@ impl<'a, T: Half> Feed<'a, T> {
                 self.chunk = 0;
                 self.tile += problem.slices;
             }
-            self.stage = next_stage(self.stage);
         }
-        async_copy::commit_group();
+        self.pipeline.commit();
     }
 
     /// Loads this thread's piece of `count` rows, zeros past the ends of the matrix and of the rows.

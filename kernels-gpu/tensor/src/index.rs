@@ -16,10 +16,8 @@ use cuda_std::{kernel, shared_array, thread, warp};
 use layout::Divisor;
 use primitives::grid::begin;
 
-/// Lanes of a warp.
-const LANES: u64 = 32;
-/// Every lane of a warp.
-const ALL_LANES: u32 = u32::MAX;
+/// Lanes of a warp, as indices count them.
+const LANES: u64 = primitives::warp::LANES as u64;
 /// Warps of a block.
 const WARPS: usize = THREADS as usize / LANES as usize;
 /// Destinations that a block of the additions owns, at least: fewer blocks look through the indices then.
@@ -326,7 +324,7 @@ unsafe fn add_rows<T: Sum>(
             let is_owned =
                 place >= low && place < high && (counts.is_null() || *counts.add(place as usize) > 1);
             *found.add(lane as usize) = place;
-            let mark = warp::warp_vote_ballot(ALL_LANES, is_owned);
+            let mark = warp::warp_vote_ballot(warp::FULL_MASK, is_owned);
             if lane % LANES == 0 {
                 *marks.add((lane / LANES) as usize) = mark;
             }

@@ -34,7 +34,7 @@ use crate::epilogue::{EpilogueParams, GroupInputs};
 use cuda_std::{kernel, mma, shared, thread, vector, warp};
 use fragments::Operand;
 use layout::grouped_tile;
-use primitives::pipeline::CopyPipeline;
+use primitives::pipeline::{CopyPipeline, Stages};
 use primitives::unroll;
 use stage::Lines;
 
@@ -295,9 +295,9 @@ impl<const DOWN: u32, const ACROSS: u32, const ROWS: usize, const PAIRS: usize>
         // its copies, and written again after the next wait.
         unsafe {
             let mut sums: [[Pair; PAIRS]; ROWS] = core::mem::zeroed();
-            let mut pipeline = CopyPipeline::<STAGES>::new(Self::STAGE_BYTES);
+            let mut pipeline = CopyPipeline::<_>::new(Stages::<STAGES>, Self::STAGE_BYTES);
             let mut next = 0;
-            while next < CopyPipeline::<STAGES>::PROLOGUE {
+            while next < pipeline.prologue() {
                 Self::copy::<E, A_ACROSS, B_ACROSS>(feed, base + pipeline.stage_to_load(), next, pieces);
                 pipeline.commit();
                 next += 1;
@@ -305,7 +305,7 @@ impl<const DOWN: u32, const ACROSS: u32, const ROWS: usize, const PAIRS: usize>
             let mut piece = 0;
             while piece < pieces {
                 let here = pipeline.wait();
-                let next = piece + CopyPipeline::<STAGES>::PROLOGUE;
+                let next = piece + pipeline.prologue();
                 Self::copy::<E, A_ACROSS, B_ACROSS>(feed, base + pipeline.stage_to_load(), next, pieces);
                 pipeline.commit();
                 unroll!(STEP in 0..2, {

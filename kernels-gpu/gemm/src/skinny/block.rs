@@ -1,11 +1,13 @@
-//! The ring of stages, and the products of a stage.
+//! The main loop: the copies of the stages, and the products of a stage.
 
 use cuda_std::{async_copy, matrix, mma, thread, vector};
 use layout::UNIT_BYTES;
 use num::{bf16, f16};
 
-use super::shape::{GROUP, LANES, Partials, ROWS, SLICE, STAGES, STEP, THREADS, Tile, UNIT};
+use super::shape::{GROUP, Partials, ROWS, SLICE, STAGES, STEP, THREADS, Tile, UNIT};
+use primitives::pipeline::{CopyPipeline, Stages};
 use primitives::unroll;
+use primitives::warp::LANES;
 
 /// A 16-bit word of a factor: an element that the tensor cores multiply, or two neighbours along k that
 /// become such elements in registers.
@@ -58,30 +60,24 @@ pub(crate) struct Factors<T> {
     pub b_pitch: usize,
 }
 
-/// The ring: which stage is copied next, and which is used next.
+/// The main loop: what is copied next, and the pipeline of stages.
 #[derive(Clone, Copy)]
-pub(crate) struct Ring<T> {
+pub(crate) struct Mainloop<T> {
     factors: Factors<T>,
     /// Shared address of the first stage.
     base: u32,
-    /// First column of the tile, first k and stage to be copied next.
+    /// First column of the tile and first k to be copied next.
     column: u32,
     k: u32,
-    to_copy: u32,
-    /// Stage to be used next.
-    to_use: u32,
+    pipeline: CopyPipeline<Stages<STAGES>>,
 }
 
-#[inline(always)]
-const fn next(stage: u32) -> u32 {
-    if stage + 1 == STAGES { 0 } else { stage + 1 }
-}
-
-impl<T: Word> Ring<T> {
-    /// The ring of a block whose first tile begins at `column`, at the shared address `base`.
+impl<T: Word> Mainloop<T> {
+    /// The main loop of a block whose first tile begins at `column`, with stages of so many bytes from the
+    /// shared address `base` on.
     #[inline(always)]
-    pub fn new(factors: Factors<T>, column: u32, base: u32) -> Self {
-        Ring { factors, base, column, k: 0, to_copy: 0, to_use: 0 }
+    pub fn new(factors: Factors<T>, column: u32, base: u32, stage_bytes: u32) -> Self {
+        Mainloop { factors, base, column, k: 0, pipeline: CopyPipeline::new(Stages, stage_bytes) }
     }
 
     /// Starts the copies of the next stage, if there is one, and closes their group.
@@ -91,7 +87,7 @@ impl<T: Word> Ring<T> {
     #[inline(always)]
     unsafe fn start<S: Tile>(&mut self) {
         if self.column < self.factors.n {
-            let stage = self.base + self.to_copy * S::STAGE_BYTES;
+            let stage = self.base + self.pipeline.stage_to_load();
             // SAFETY: the caller's contract.
             unsafe {
                 unroll!(I in 0..4, { self.copy_right::<S>(stage, I as u32); });
@@ -102,9 +98,8 @@ impl<T: Word> Ring<T> {
                 self.k = 0;
                 self.column += thread::grid_dim_x() * S::COLUMNS;
             }
-            self.to_copy = next(self.to_copy);
         }
-        async_copy::commit_group();
+        self.pipeline.commit();
     }
 
     /// This thread's `index`-th unit of the right factor.
@@ -160,8 +155,8 @@ impl<T: Word> Ring<T> {
     /// The block calls it together, once.
     #[inline(always)]
     pub unsafe fn fill<S: Tile>(&mut self) {
-        let mut ahead = 1;
-        while ahead < STAGES {
+        let mut ahead = 0;
+        while ahead < self.pipeline.prologue() {
             // SAFETY: no thread reads a stage yet.
             unsafe { self.start::<S>() };
             ahead += 1;
@@ -172,7 +167,7 @@ impl<T: Word> Ring<T> {
     /// barrier.
     ///
     /// # Safety
-    /// The block calls it together, with [`Tile::SHARED`] bytes at the ring's address; the factors are
+    /// The block calls it together, with [`Tile::SHARED`] bytes at its address; the factors are
     /// readable and nothing writes them; there is a next tile.
     #[inline(always)]
     pub unsafe fn tile<S: Tile>(&mut self) -> Partials {
@@ -182,12 +177,11 @@ impl<T: Word> Ring<T> {
             // SAFETY: a stage's copies start after the barrier that follows its last use, and it is used
             // after the wait and the barrier that follow its copies.
             unsafe {
-                async_copy::wait_group::<{ STAGES - 2 }>();
-                thread::sync_threads();
+                let stage = self.base + self.pipeline.wait();
                 self.start::<S>();
-                multiply::<T, S>(&mut sums, self.base + self.to_use * S::STAGE_BYTES, self.factors.m);
+                multiply::<T, S>(&mut sums, stage, self.factors.m);
             }
-            self.to_use = next(self.to_use);
+            self.pipeline.release();
             k += S::DEPTH;
         }
         // SAFETY: the tile before this one has been read before the barrier above; a tile has at least one

@@ -14,7 +14,7 @@
 //! * **Factors change places**: columns of B are the 16 rows of `mma.m16n8k16`, rows of A its 8 columns, so
 //!   that no row of the tensor cores' tile is wasted on rows that A does not have. 9 to 16 rows take two
 //!   instructions for each fragment of B.
-//! * **Ring.** All threads copy by `cp.async`, 16 bytes at a time, and run ahead over the tiles' borders, so
+//! * **Pipeline.** All threads copy by `cp.async`, 16 bytes at a time, and run ahead over the tiles' borders, so
 //!   that the sums of a tile hide behind the copies of the next.
 //! * **Sums.** Each warp sums its slice of k (64 of every `DEPTH` elements); the slices are added in their
 //!   order through shared memory. Results are bitwise repeatable, but depend on `GROUPS`.
@@ -38,7 +38,7 @@ mod shape;
 use crate::any::{Epilogue, Place, StridedGemm};
 use crate::epilogue::{Activation, EpilogueParams, GroupInputs};
 pub(crate) use block::Word;
-use block::{Factors, Ring};
+use block::{Factors, Mainloop};
 use cuda_std::{kernel, shared, thread, vector};
 use num::{bf16, f16};
 use shape::{GROUP, Partials, Shape, Tile};
@@ -130,14 +130,15 @@ pub(crate) unsafe fn run<T: Word, const ALONG_K: bool>(
     let base = shared::address_of(shared::dynamic_shared_mem::<u8>());
     let columns = groups * GROUP;
     let mut column = thread::block_idx_x() * columns;
-    let mut ring = Ring::new(factors, column, base);
+    let stage_bytes = with_shape!(groups, m > shape::ROWS, |S| S::<ALONG_K>::STAGE_BYTES);
+    let mut mainloop = Mainloop::new(factors, column, base, stage_bytes);
     // SAFETY: the caller's contract. The sums of a tile are read between two barriers: the one here, and the
     // first of the next tile.
     unsafe {
-        with_shape!(groups, m > shape::ROWS, |S| ring.fill::<S<ALONG_K>>());
+        with_shape!(groups, m > shape::ROWS, |S| mainloop.fill::<S<ALONG_K>>());
         let mut largest = 0;
         while column < n {
-            let partials = with_shape!(groups, m > shape::ROWS, |S| ring.tile::<S<ALONG_K>>());
+            let partials = with_shape!(groups, m > shape::ROWS, |S| mainloop.tile::<S<ALONG_K>>());
             thread::sync_threads();
             let bits = store(base, partials, [m, n], column, epilogue);
             largest = if bits > largest { bits } else { largest };

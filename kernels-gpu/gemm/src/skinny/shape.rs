@@ -1,15 +1,15 @@
 //! The shape of a block, its stages in shared memory, and where 16-byte units lie in them.
 
 use layout::{UNIT_BYTES, swizzle_units};
+use primitives::warp::LANES;
 
 /// Most rows of the left factor and of the result.
 pub const MAX_M: u32 = 16;
 /// Threads of a block.
 pub const THREADS: u32 = 256;
-/// Stages of the ring: all but one are under way while that one is used.
+/// Stages of the pipeline: all but one are under way while that one is used.
 pub const STAGES: u32 = 6;
 
-pub(crate) const LANES: u32 = 32;
 pub(crate) const WARPS: u32 = THREADS / LANES;
 /// Columns of the result that a warp computes: the M of `mma`, for which the factors change places.
 pub(crate) const GROUP: u32 = 16;

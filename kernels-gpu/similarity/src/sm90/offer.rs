@@ -10,11 +10,12 @@
 //! enters a list only as long as that has no number for a threshold, and then everything passes.
 
 use crate::key::{EMPTY, key, may_enter, score_of, split};
-use crate::list::{KEY_BYTES, TopList, broadcast, shuffle};
+use crate::list::{KEY_BYTES, TopList};
 use crate::rows::Lane;
 use cuda_std::vector;
 use cuda_std::warp::{self, FULL_MASK, WarpReductionOp};
 use primitives::unroll;
+use primitives::warp::broadcast;
 
 /// The sums of 64 queries x 256 rows that one thread of a warpgroup holds, in the order of
 /// [`cuda_std::wgmma`].
@@ -153,7 +154,7 @@ impl Offers {
                 let mut waiting = warp::warp_vote_ballot(FULL_MASK, wanted);
                 while waiting != 0 {
                     let source = waiting.trailing_zeros();
-                    let query = shuffle(query, source);
+                    let query = broadcast(query, source);
                     let worst = self.list(query).insert(broadcast(key, source));
                     if query == self.lane.group + half as u32 * HALF {
                         self.worst[half] = worst;
