@@ -141,7 +141,15 @@ pub const fn descriptor(address: u32, leading_bytes: u32, stride_bytes: u32, swi
 
 #[inline(always)]
 const fn field(bytes: u32) -> u64 {
-    (bytes >> UNIT_SHIFT) as u64 & FIELD
+    units(bytes) as u64
+}
+
+/// A shared address, or an offset, as descriptors have it: in units of 16 bytes. Higher bits than a
+/// descriptor has room for are lost.
+#[inline(always)]
+#[must_use]
+pub const fn units(bytes: u32) -> u32 {
+    bytes >> UNIT_SHIFT & FIELD as u32
 }
 
 /// The descriptor of the operand `bytes` (a multiple of 16) later in shared memory.
@@ -151,7 +159,18 @@ const fn field(bytes: u32) -> u64 {
 #[inline(always)]
 #[must_use]
 pub const fn advance(descriptor: u64, bytes: u32) -> u64 {
-    descriptor + (bytes >> UNIT_SHIFT) as u64
+    advance_units(descriptor, bytes >> UNIT_SHIFT)
+}
+
+/// The descriptor of the operand `units` of 16 bytes later in shared memory.
+///
+/// Only the lower word changes, so a GPU needs one instruction for it: additions of 64 bits take two, with a
+/// carry between them.
+#[inline(always)]
+#[must_use]
+pub const fn advance_units(descriptor: u64, units: u32) -> u64 {
+    let low = (descriptor as u32).wrapping_add(units);
+    descriptor & !(u32::MAX as u64) | low as u64
 }
 
 /// The fields of a descriptor.

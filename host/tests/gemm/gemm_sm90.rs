@@ -6,7 +6,7 @@ use cuda_std::wgmma::ElementType;
 use gemm::element::{Layout, Type};
 use gemm::epilogue::{Activation, EpilogueParams};
 use gemm::groups::GroupParams;
-use gemm::sm90::epilogue::{OutputParams, OutputType};
+use gemm::sm90::epilogue::{OutputFlag, OutputFormat, OutputParams, OutputType};
 use gemm::sm90::instances::{Entry, GemmArguments, Kind, TABLE};
 use gemm::sm90::tile_scheduler::GemmShape;
 use half::{bf16, f16};
@@ -264,19 +264,17 @@ where
         _ => Type::Bf16,
     };
     let paired = !unaligned && columns.is_multiple_of(2);
+    let plain = copied && result == OutputType::Element16 && !fused && activation == Activation::None;
+    let format = OutputFormat::new(result)
+        .with(OutputFlag::Paired, paired)
+        .with(OutputFlag::ResidualPaired, paired)
+        .with(OutputFlag::ByTma, copied)
+        .with(OutputFlag::Plain, plain)
+        .with(OutputFlag::SourceByTma, fetched)
+        .with(OutputFlag::Halved, activation == Activation::SwiGlu);
     let arguments = GemmArguments {
         shape: GemmShape { m, n, k, batch, raster_group: 2 },
-        output: OutputParams {
-            row: old.pitch as u64,
-            matrix: (old.rows * old.pitch) as u64,
-            element: result,
-            paired,
-            residual_paired: paired,
-            by_tma: copied,
-            plain: copied && result == OutputType::Element16 && !fused && activation == Activation::None,
-            source_by_tma: fetched,
-            halved: activation == Activation::SwiGlu,
-        },
+        output: OutputParams { row: old.pitch as u64, matrix: (old.rows * old.pitch) as u64, format },
         epilogue: EpilogueParams {
             alpha: 1.0,
             beta,

@@ -2,7 +2,7 @@
 
 use bytemuck::Pod;
 use gemm::sm90::block_scaled::BLOCK;
-use gemm::sm90::epilogue::{OutputParams, OutputType};
+use gemm::sm90::epilogue::{OutputFlag, OutputFormat, OutputParams, OutputType};
 use gemm::sm90::instances::{Entry, Kind, TABLE};
 use gemm::sm90::tile_scheduler::GemmShape;
 use half::bf16;
@@ -185,12 +185,11 @@ impl BlockScaled<'_> {
             batch: 1,
             raster_group: RASTER_GROUP,
         };
-        let output = OutputParams {
-            paired: paired(&operand, n),
-            by_tma: aligned,
-            plain: aligned,
-            ..OutputParams::new(n as u64, OutputType::Element16)
-        };
+        let format = OutputFormat::new(OutputType::Element16)
+            .with(OutputFlag::Paired, paired(&operand, n))
+            .with(OutputFlag::ByTma, aligned)
+            .with(OutputFlag::Plain, aligned);
+        let output = OutputParams { row: n as u64, matrix: 0, format };
         Ok(Launch {
             maps: [map_a, map_b, map_c, map_c],
             shape,

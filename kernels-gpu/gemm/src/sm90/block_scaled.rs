@@ -18,7 +18,7 @@ use primitives::pipeline::PipelineState;
 use primitives::unroll;
 
 use super::config::{Config, EpiloguePlan, Of};
-use super::epilogue::{Output, OutputParams, store_with};
+use super::epilogue::{Output, OutputFlag, store_with};
 use super::fusion::StandardFusion;
 use super::grouped::GroupScheduler;
 use super::instances::{GemmArguments, Inputs};
@@ -296,10 +296,7 @@ unsafe fn scaled<
 ) {
     let Inputs { maps, arguments, data, scales: [a, b], .. } = inputs;
     let GemmArguments { shape, output, scales_pitch, .. } = arguments;
-    // The rest is constant, so that the compiler leaves out what it means.
-    let OutputParams { row, matrix, element, paired, by_tma, plain, .. } = *output;
-    let params = &OutputParams { matrix, paired, by_tma, plain, ..OutputParams::new(row, element) };
-    let output = Output { data, params };
+    let output = Output::limited(data, output, &[OutputFlag::Paired, OutputFlag::ByTma, OutputFlag::Plain]);
     let scales = BlockScales { a, b, a_pitch: *scales_pitch };
     let fusion: StandardFusion<'_, <C::Operands as Operands>::Element16> =
         StandardFusion::new(&EpilogueParams::NONE, output);

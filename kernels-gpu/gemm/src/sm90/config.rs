@@ -2,6 +2,7 @@
 
 use core::marker::PhantomData;
 
+use cuda_std::misc;
 use primitives::cluster::{ClusterCoord, ClusterShape};
 use primitives::pipeline::{Depth, Pipeline};
 use primitives::shared_plan::{Mbarrier, SharedPlan, SharedType};
@@ -208,6 +209,14 @@ impl<C: Config> Block<C> {
     #[inline(always)]
     pub fn new(base: u32) -> Self {
         Self { shared: Plan::new(base), coord: ClusterCoord::this() }
+    }
+
+    /// The same block. The compiler derives addresses from it behind this place: ahead of the mainloop they
+    /// would take registers beside the accumulators.
+    #[inline(always)]
+    #[must_use]
+    pub fn opaque(self) -> Self {
+        Self { shared: Plan::new(misc::opaque(self.shared.base)), ..self }
     }
 
     /// Blocks whose copies write this block's stages, itself included: those of its row and of its column.

@@ -10,11 +10,11 @@ use cuda_std::{fence, misc, tma};
 use primitives::unroll;
 
 use super::barriers::Barrier;
-use super::config::{Block, Config, EpiloguePlan, SUBTILES, WARPGROUP};
+use super::config::{Block, Config, EpiloguePlan, SUBTILES, SourceBarriers, WARPGROUP};
 use super::fusion::{Columns, Fusion};
 use super::mainloop::Maps;
 use super::operands::{AccumulatorTile, GROUP_ROWS};
-pub use super::output::{Output, OutputParams, OutputType};
+pub use super::output::{Output, OutputFlag, OutputFormat, OutputParams, OutputType};
 use super::subtile::Lines;
 use super::tile_scheduler::{GemmShape, TileCoord};
 
@@ -59,6 +59,8 @@ pub(super) struct Place<C: Config> {
     pub consumer: u32,
     /// The consumer's shared memory.
     pub shared: EpiloguePlan<C>,
+    /// The barriers of what is added.
+    pub source: SourceBarriers,
     /// Number of the thread in its warpgroup.
     pub thread: u32,
 }
@@ -93,7 +95,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> Epilogue<C> for Store
     /// Prepares the fusion.
     #[inline(always)]
     unsafe fn prepare(&mut self, tile: TileCoord) {
-        if self.output.params.plain && !tile.is_bounded {
+        if self.output.format().has(OutputFlag::Plain) && !tile.is_bounded {
             return;
         }
         let place = self.place();
@@ -125,12 +127,12 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> Epilogue<C> for Store
         let is_whole = self.is_whole(tile);
         // SAFETY: the caller's contract.
         unsafe {
-            if self.output.params.plain && is_whole {
+            if self.output.format().has(OutputFlag::Plain) && is_whole {
                 self.store_plain(sums, tile);
             } else {
                 let mut fusion = self.fusion;
                 fusion.enter(tile.group);
-                let by_tma = self.output.params.by_tma && is_whole;
+                let by_tma = self.output.format().has(OutputFlag::ByTma) && is_whole;
                 if C::CHUNK_STEPS == 4 {
                     self.store_fused::<8>(sums, fusion, tile, by_tma);
                 } else {
@@ -167,7 +169,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
         if C::TRANSPOSED { [n, m] } else { [tile.end, n] }
     }
 
-    /// The thread's place. Numbers derived from the thread take no registers beside the accumulators.
+    /// The thread's place. What is derived from it takes no registers beside the accumulators.
     #[inline(always)]
     pub(super) fn place(&self) -> Place<C> {
         self.place_of(self.thread)
@@ -175,9 +177,14 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
 
     #[inline(always)]
     pub(super) fn place_of(&self, thread: u32) -> Place<C> {
-        let thread = misc::opaque(thread);
+        let (thread, shared) = (misc::opaque(thread), self.block.opaque().shared);
         let consumer = thread / WARPGROUP;
-        Place { consumer, shared: self.block.shared.epilogue(consumer), thread: thread % WARPGROUP }
+        Place {
+            consumer,
+            shared: shared.epilogue(consumer),
+            source: shared.source(consumer),
+            thread: thread % WARPGROUP,
+        }
     }
 
     /// Stores the product itself.
@@ -239,7 +246,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     /// * The map of C describes memory that is valid for writes, and no other block has those elements.
     #[inline(always)]
     pub(super) unsafe fn copy_subtile(&self, place: Place<C>, subtile: u32, at: TileCoord) {
-        let column = if self.output.params.halved { at.column / 2 } else { at.column };
+        let column = if self.output.format().has(OutputFlag::Halved) { at.column / 2 } else { at.column };
         let (row, column, batch) = (at.row as i32, column as i32, at.batch as i32);
         // SAFETY: the fence and the barrier order the writes before the copy.
         unsafe {

@@ -20,7 +20,7 @@ use primitives::shared_plan::SharedType;
 use primitives::unroll;
 
 use super::config::{Config, ELEMENT16_BYTES, EpiloguePlan, SUBTILES, Subtile};
-use super::epilogue::{Output, OutputType, Place, StoreEpilogue, in_result};
+use super::epilogue::{Output, OutputFlag, OutputType, Place, StoreEpilogue, in_result};
 use super::fusion::{FragmentCoord, Fusion, Pairs, aligned, each_pair};
 use super::operands::{AccumulatorTile, Element16, Operands};
 use super::subtile::{Slots, Spot, chunk, exchange};
@@ -61,7 +61,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     /// Does the copy engine bring what is added to the tile?
     #[inline(always)]
     pub(super) fn has_source(&self, tile: TileCoord) -> bool {
-        self.output.params.source_by_tma && self.is_whole(tile)
+        self.output.format().has(OutputFlag::SourceByTma) && self.is_whole(tile)
     }
 
     /// Has what is added to the tile's subtile of this number brought to where it will be stored from.
@@ -71,7 +71,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     #[inline(always)]
     pub(super) unsafe fn load_source(&self, place: Place<C>, tile: TileCoord, index: u32) {
         let at = in_result::<C>(tile, index / Self::SUBTILES, index % Self::SUBTILES * C::STORE_COLUMNS);
-        let full = self.block.shared.source(place.consumer).subtile(index % SUBTILES);
+        let full = place.source.subtile(index % SUBTILES);
         // SAFETY: the caller's contract; a box is as long as a subtile, also where it lies outside of the
         // matrix in part.
         unsafe {
@@ -87,7 +87,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     /// The barrier of that place is made, and a load of the subtile has been asked for or will be.
     #[inline(always)]
     unsafe fn wait_source(&self, place: Place<C>, index: u32) {
-        let full = self.block.shared.source(place.consumer).subtile(index % SUBTILES);
+        let full = place.source.subtile(index % SUBTILES);
         // SAFETY: it has been asked for, or will be.
         unsafe { mbarrier::wait_parity(full, index / SUBTILES % 2) }
     }
@@ -107,7 +107,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
             let phases = (Self::TILE_SUBTILES + SUBTILES - 1 - subtile) / SUBTILES;
             if phases % 2 == 1 {
                 // SAFETY: the barrier's phases are over, and all threads have seen that.
-                unsafe { mbarrier::arrive(self.block.shared.source(place.consumer).subtile(subtile)) }
+                unsafe { mbarrier::arrive(place.source.subtile(subtile)) }
             }
             subtile += 1;
         }
@@ -242,11 +242,11 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
         let Step { place, group, column, along, index, subtile, .. } = step;
         // SAFETY: the caller's contract.
         unsafe {
-            if along == 0 && !self.output.params.source_by_tma {
+            if along == 0 && !self.output.format().has(OutputFlag::SourceByTma) {
                 self.begin_subtile(place, index);
             }
             self.output.write_subtile::<<C::Operands as Operands>::Element16, N>(slots, || step.slots(1), x);
-            if along == 0 && self.output.params.source_by_tma {
+            if along == 0 && self.output.format().has(OutputFlag::SourceByTma) {
                 self.load_source_behind(place, tile, index);
             }
             if along + C::CHUNK_COLUMNS == C::STORE_COLUMNS {
@@ -284,8 +284,10 @@ impl<C: Config> Step<C> {
 impl Output<'_> {
     /// Bytes of half of what a pair becomes, where the copy engine stores it.
     #[inline(always)]
-    const fn element_bytes(self) -> u32 {
-        if self.params.halved { self.params.element.bytes() / 2 } else { self.params.element.bytes() }
+    fn element_bytes(self) -> u32 {
+        let format = self.format();
+        let bytes = format.element().bytes();
+        if format.has(OutputFlag::Halved) { bytes / 2 } else { bytes }
     }
 
     /// Writes the thread's pairs of a chunk into its subtile.
@@ -300,7 +302,7 @@ impl Output<'_> {
         of_bytes: impl Fn() -> Slots,
         x: &Pairs<N>,
     ) {
-        let bits = self.params.element.pack::<H, N>(x);
+        let bits = self.format().element().pack::<H, N>(x);
         // SAFETY: the caller's contract: places in the subtile, this thread's alone.
         unsafe {
             if self.element_bytes() == 1 {
@@ -318,23 +320,23 @@ impl Output<'_> {
     /// The elements at `at` that it counts are inside of the result, and no other thread touches them.
     #[inline(always)]
     unsafe fn write<H: Element16, const N: usize>(self, at: FragmentCoord, x: &Pairs<N>) {
-        let at = if self.params.halved { at.halved() } else { at };
+        let at = if self.format().has(OutputFlag::Halved) { at.halved() } else { at };
         // SAFETY: the caller's contract.
         unsafe {
-            match self.params.element {
+            match self.format().element() {
                 OutputType::F32 => each_pair!(PAIR of N {
                     let both = x[PAIR].map(f32::to_bits);
                     self.put(at, PAIR, both, u64::from(both[0]) | u64::from(both[1]) << u32::BITS);
                 }),
                 OutputType::Element16 => {
-                    let bits = self.params.element.pack::<H, N>(x);
+                    let bits = self.format().element().pack::<H, N>(x);
                     each_pair!(PAIR of N {
                         let both = bits[PAIR];
                         self.put(at, PAIR, [both as u16, (both >> u16::BITS) as u16], both);
                     });
                 }
                 OutputType::E4m3 | OutputType::E5m2 => {
-                    let bits = self.params.element.pack::<H, N>(x);
+                    let bits = self.format().element().pack::<H, N>(x);
                     each_pair!(PAIR of N {
                         let both = bits[PAIR] as u16;
                         self.put(at, PAIR, [both as u8, (both >> u8::BITS) as u8], both);
@@ -358,7 +360,7 @@ impl Output<'_> {
         // SAFETY: elements of the result, aligned as `paired` says.
         unsafe {
             let to = self.data.cast::<One>().add(index as usize);
-            if self.params.paired && count == 2 {
+            if self.format().has(OutputFlag::Paired) && count == 2 {
                 aligned(to.cast::<Two>()).write(both);
             } else {
                 if count > 0 {

@@ -9,7 +9,7 @@ use cuda_std::{fastmath, misc, vector};
 use primitives::unroll;
 
 use super::config::WARPGROUP;
-use super::epilogue::{Output, OutputParams, OutputType};
+use super::epilogue::{Output, OutputFlag, OutputParams, OutputType};
 use super::operands::Element16;
 use super::subtile::Slots;
 use crate::element::Type;
@@ -216,21 +216,18 @@ impl<H: Element16> Vectors<H> {
             return add(x, factor, addend);
         }
         // Which way is asked once, so that the pairs' latencies overlap; each adds by itself, so that not all
-        // has to wait in registers. SAFETY: the caller's contract; pairs are aligned as `paired` says.
+        // has to wait in registers. Pointers of the parameters are not known to be global: `vector` knows. SAFETY:
+        // the caller's contract; pairs are aligned as `paired` says.
         unsafe {
             match (self.is_f32, self.paired && at.width == 2) {
-                (false, true) => add(x, factor, self.pairs(at, |from: *const u32| H::unpack(from.read()))),
+                (false, true) => {
+                    add(x, factor, self.pairs(at, |from: *const u32| H::unpack(vector::load(from))))
+                }
                 (true, true) => {
-                    let read = |from: *const u64| {
-                        let bits = from.read();
-                        [bits as u32, (bits >> u32::BITS) as u32].map(f32::from_bits)
-                    };
-                    add(x, factor, self.pairs(at, read));
+                    add(x, factor, self.pairs(at, |from: *const [f32; 2]| vector::load_v2(from.cast())))
                 }
-                (false, false) => {
-                    add(x, factor, self.elements(at, |from: *const u16| H::unpack(from.read().into())[0]));
-                }
-                (true, false) => add(x, factor, self.elements(at, |from: *const f32| from.read())),
+                (false, false) => add(x, factor, self.elements(at, |from| load_one::<H>(from))),
+                (true, false) => add(x, factor, self.elements(at, |from| vector::load(from))),
             }
         }
     }
@@ -317,22 +314,40 @@ impl<'a, H: Element16> StandardFusion<'a, H> {
 
     /// Source C.
     #[inline(always)]
-    const fn source(&self) -> Vectors<H> {
-        let OutputParams { row, matrix, element, paired, .. } = *self.output.params;
-        Vectors::new(self.output.data, row, matrix, matches!(element, OutputType::F32), paired)
+    fn source(&self) -> Vectors<H> {
+        let (OutputParams { row, matrix, .. }, format) = (*self.output.params, self.output.format());
+        let is_f32 = matches!(format.element(), OutputType::F32);
+        Vectors::new(self.output.data, row, matrix, is_f32, format.has(OutputFlag::Paired))
     }
 
     #[inline(always)]
-    const fn residual(&self) -> Vectors<H> {
+    fn residual(&self) -> Vectors<H> {
         let EpilogueParams { residual, residual_layout: layout, .. } = *self.params;
         let is_f32 = layout.ty == Type::F32 as u32;
-        Vectors::new(residual, layout.row, layout.batch, is_f32, self.output.params.residual_paired)
+        Vectors::new(
+            residual,
+            layout.row,
+            layout.batch,
+            is_f32,
+            self.output.format().has(OutputFlag::ResidualPaired),
+        )
     }
 
     #[inline(always)]
     fn raise(&mut self, x: f32) {
         self.largest = fastmath::max_nan(self.largest, x.abs());
     }
+}
+
+/// A 16-bit number.
+///
+/// # Safety
+/// `from` is valid for a read.
+#[inline(always)]
+#[track_caller]
+unsafe fn load_one<H: Element16>(from: *const u16) -> f32 {
+    // SAFETY: the caller's word.
+    H::unpack(unsafe { vector::load_b16(from) }.into())[0]
 }
 
 /// The number there, 1 where there is none. Read for each chunk: the cache keeps it, registers are for
@@ -343,7 +358,7 @@ impl<'a, H: Element16> StandardFusion<'a, H> {
 #[inline(always)]
 unsafe fn factor(pointer: *const f32) -> f32 {
     // SAFETY: not null, so one number, by the caller's word.
-    if pointer.is_null() { 1.0 } else { unsafe { pointer.read() } }
+    if pointer.is_null() { 1.0 } else { unsafe { vector::load(pointer) } }
 }
 
 #[inline(always)]
@@ -391,9 +406,9 @@ impl<H: Element16> Fusion for StandardFusion<'_, H> {
                 let bias = if first + index >= end {
                     0.0
                 } else if bias_type == Type::F32 as u32 {
-                    bias.cast::<f32>().add(column).read()
+                    vector::load(bias.cast::<f32>().add(column))
                 } else {
-                    H::unpack(bias.cast::<u16>().add(column).read().into())[0]
+                    load_one::<H>(bias.cast::<u16>().add(column))
                 };
                 vector::store_shared(vector + index * WORD, bias);
             }
@@ -443,7 +458,7 @@ impl<H: Element16> Fusion for StandardFusion<'_, H> {
                 });
             }
             if !scale_c.is_null() {
-                scale(x, scale_c.read());
+                scale(x, vector::load(scale_c));
             }
         }
     }

@@ -135,7 +135,7 @@ pub(super) unsafe fn grouped<C: Config<Stored = <C as Config>::Tile, EpiloguePla
 ) {
     let Inputs { maps, arguments, data, offsets, .. } = inputs;
     let GemmArguments { shape, output, epilogue, groups, .. } = arguments;
-    let output = Output { data, params: output };
+    let output = Output::new(data, output);
     let fusion: StandardFusion<'_, <C::Operands as Operands>::Element16> =
         StandardFusion::new(epilogue, output);
     let fusion = GroupFusion { fusion, n: shape.n };

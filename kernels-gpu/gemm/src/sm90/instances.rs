@@ -55,7 +55,7 @@ pub(super) struct Inputs<'a> {
 #[inline(always)]
 unsafe fn dense<C: Config<EpiloguePlan = EpiloguePlan<C>>, M: Mainloop<C>>(inputs: Inputs<'_>, mainloop: M) {
     let Inputs { maps, arguments: GemmArguments { shape, output, epilogue, .. }, data, .. } = inputs;
-    let output = Output { data, params: output };
+    let output = Output::new(data, output);
     let fusion: StandardFusion<'_, <C::Operands as Operands>::Element16> =
         StandardFusion::new(epilogue, output);
     let scheduler = PersistentScheduler::new::<C>(shape);

@@ -1,12 +1,14 @@
 //! A block's warpgroups: a producer copies, consumers multiply and store. [`super`] has the picture.
 
 use cuda_std::{cluster, grid, mbarrier, misc, registers, shared, thread, tma, wgmma};
+use layout::wgmma::units;
 use primitives::pipeline::PipelineState;
+use primitives::shared_plan::SharedType;
 use primitives::tma::TmaTile;
 use primitives::unroll;
 
 use super::barriers::{OrderedBarrier, init, leave, sync_cluster, sync_split_k};
-use super::config::{Block, Config, Of, WARPGROUP};
+use super::config::{Block, Config, Of, Stage, WARPGROUP};
 use super::epilogue::Epilogue;
 use super::operands::{AccumulatorTile, Operands, STEPS, SharedOperand};
 pub use super::output::Maps;
@@ -267,12 +269,14 @@ impl<C: Config> Task<C> {
     /// The whole warpgroup is here, and the stage comes.
     #[inline(always)]
     pub(super) unsafe fn multiply(&self, tile: &mut C::Tile, state: PipelineState<Of<C>>, accumulate: bool) {
+        let first = self.block.shared.stage(0);
+        // Else the compiler would keep an address for each of both.
+        let start = misc::opaque(units(first.a()) + state.stage * units(Stage::<C>::BYTES));
+        let a = SharedOperand::new(C::Operands::MAJOR_A, start, 0, self.first_row);
+        let b = SharedOperand::new(C::Operands::MAJOR_B, start, first.b() - first.a(), 0);
         // SAFETY: the caller's contract; the stage is full.
         unsafe {
             self.block.shared.pipeline().consumer_wait(state);
-            let stage = self.block.shared.stage(state.stage);
-            let a = SharedOperand::new(C::Operands::MAJOR_A, stage.a(), self.first_row);
-            let b = SharedOperand::new(C::Operands::MAJOR_B, stage.b(), 0);
             tile.fence();
             wgmma::fence();
             unroll!(STEP in 0..4, {

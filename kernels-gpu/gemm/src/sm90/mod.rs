@@ -54,7 +54,8 @@
 //!
 //! #[kernel(launch_bounds(<Bf16Nt128x256 as Config>::THREADS, 1))]
 //! pub unsafe fn squared_product(a: &TensorMap, b: &TensorMap, shape: GemmShape, c: *mut u8, row: u64) {
-//!     let output = Output { data: c, params: &OutputParams::new(row, OutputType::F32) };
+//!     let params = OutputParams::new(row, OutputType::F32);
+//!     let output = Output::new(c, &params);
 //!     let maps = Maps { a, b, c: a, source: a };
 //!     let scheduler = PersistentScheduler::new::<Bf16Nt128x256>(&shape);
 //!     // SAFETY: whoever launches it passes maps as `Maps` says, and a `c` with room for the result.

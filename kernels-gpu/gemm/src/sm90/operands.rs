@@ -4,8 +4,8 @@ use core::marker::PhantomData;
 
 use cuda_std::convert;
 use cuda_std::wgmma::{self, Accumulator, Operand};
-use layout::wgmma::{K_BYTES, Swizzle, advance, descriptor};
-use primitives::tma::{BOX_BYTES, BOX_ELEMENTS, LINE_BYTES, Major};
+use layout::wgmma::{K_BYTES, Swizzle, advance, advance_units, descriptor};
+use primitives::tma::{BOX_BYTES, LINE_BYTES, Major};
 
 /// Instructions along k in a stage, which has a line of 128 bytes of k.
 pub const STEPS: usize = (LINE_BYTES / K_BYTES) as usize;
@@ -131,23 +131,19 @@ pub struct SharedOperand {
 }
 
 impl SharedOperand {
-    /// The rows of m or n from `first_row` on, a multiple of 64, in a stage where they begin at `address`.
+    /// The rows of m or n from `first_row` on, a multiple of 64, of a tile that begins `behind` bytes behind
+    /// `start`, an address in [`units`](layout::wgmma::units). The tiles of a stage have one `start`, so that
+    /// it takes one register.
     #[inline(always)]
-    pub fn new(major: Major, address: u32, first_row: u32) -> Self {
-        let period = Swizzle::B128.period();
-        match major {
-            Major::K => {
-                // Without use in this order, the leading offset may be anything.
-                let address = address + first_row * LINE_BYTES;
-                let descriptor = descriptor(address, LINE_BYTES, period, Swizzle::B128);
-                Self { descriptor, step_bytes: K_BYTES, group_bytes: GROUP_ROWS * LINE_BYTES }
-            }
-            Major::Mn => {
-                let address = address + first_row / BOX_ELEMENTS * BOX_BYTES;
-                let descriptor = descriptor(address, BOX_BYTES, period, Swizzle::B128);
-                Self { descriptor, step_bytes: MN_STEP_BYTES, group_bytes: BOX_BYTES }
-            }
-        }
+    pub fn new(major: Major, start: u32, behind: u32, first_row: u32) -> Self {
+        // Without use where k is contiguous, the leading offset may be anything.
+        let (leading, step_bytes, group_bytes) = match major {
+            Major::K => (LINE_BYTES, K_BYTES, GROUP_ROWS * LINE_BYTES),
+            Major::Mn => (BOX_BYTES, MN_STEP_BYTES, BOX_BYTES),
+        };
+        let at_zero = descriptor(0, leading, Swizzle::B128.period(), Swizzle::B128);
+        let behind = behind + first_row / GROUP_ROWS * group_bytes;
+        Self { descriptor: advance(advance_units(at_zero, start), behind), step_bytes, group_bytes }
     }
 
     #[inline(always)]

@@ -1,10 +1,10 @@
 //! Where operands come from and the result goes: what kernels are given.
 
-use cuda_std::KernelArgs;
 use cuda_std::tma::TensorMap;
+use cuda_std::{KernelArgs, misc};
 
 /// Element types of results.
-#[repr(u8)]
+#[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputType {
     /// The kernel's 16-bit type.
@@ -17,6 +17,75 @@ pub enum OutputType {
     E5m2 = 3,
 }
 
+/// What [`OutputFormat`] says beside the type.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputFlag {
+    /// Rows have an even number of elements and begin at multiples of two elements' size.
+    Paired = 1 << 2,
+    /// The rows of the residual begin at multiples of two of its elements' size; with `Paired`.
+    ResidualPaired = 1 << 3,
+    /// The copy engine stores. It writes whole units of 16 bytes, so rows have a multiple of that many bytes.
+    /// Not for f32, nor for 8 bits where two elements become one.
+    ByTma = 1 << 4,
+    /// By TMA, in the kernel's 16-bit type, and the product itself: there is no fusion.
+    Plain = 1 << 5,
+    /// The copy engine brings what is added; see
+    /// [`FragmentCoord::source`](super::fusion::FragmentCoord::source). In the kernel's 16-bit type, as the
+    /// result then is, by TMA, and not halved.
+    SourceByTma = 1 << 6,
+    /// The fusion makes one element of two neighbours, whose result has half of the columns.
+    Halved = 1 << 7,
+}
+
+/// The type of the result's elements and the way they are stored, in one word. Kernels read it where they
+/// need it: what follows from it would take registers beside the accumulators.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, KernelArgs)]
+pub struct OutputFormat {
+    bits: u32,
+}
+
+impl OutputFormat {
+    /// The bits of the type.
+    const ELEMENT: u32 = 3;
+    /// All bits.
+    const ALL: Self = Self { bits: u32::MAX };
+
+    /// Elements of this type, stored by the threads, one at a time.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(element: OutputType) -> Self {
+        Self { bits: element as u32 }
+    }
+
+    /// The same with this flag, if `is_set`.
+    #[inline(always)]
+    #[must_use]
+    pub const fn with(self, flag: OutputFlag, is_set: bool) -> Self {
+        Self { bits: if is_set { self.bits | flag as u32 } else { self.bits } }
+    }
+
+    /// Is the flag set?
+    #[inline(always)]
+    #[must_use]
+    pub const fn has(self, flag: OutputFlag) -> bool {
+        self.bits & flag as u32 != 0
+    }
+
+    /// Type of the elements. Source C is only added in f32 and in the kernel's 16-bit type.
+    #[inline(always)]
+    #[must_use]
+    pub const fn element(self) -> OutputType {
+        match self.bits & Self::ELEMENT {
+            0 => OutputType::Element16,
+            1 => OutputType::F32,
+            2 => OutputType::E4m3,
+            _ => OutputType::E5m2,
+        }
+    }
+}
+
 /// How the result is stored.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, KernelArgs)]
@@ -25,23 +94,8 @@ pub struct OutputParams {
     pub row: u64,
     /// Elements from a matrix to the next.
     pub matrix: u64,
-    /// Type of the elements. Source C is only added in f32 and in the kernel's 16-bit type.
-    pub element: OutputType,
-    /// Rows have an even number of elements and begin at multiples of two elements' size.
-    pub paired: bool,
-    /// The rows of the residual begin at multiples of two of its elements' size; with `paired`.
-    pub residual_paired: bool,
-    /// The copy engine stores. It writes whole units of 16 bytes, so rows have a multiple of that many bytes.
-    /// Not for f32, nor for 8 bits where two elements become one.
-    pub by_tma: bool,
-    /// By TMA, in the kernel's 16-bit type, and the product itself: there is no fusion.
-    pub plain: bool,
-    /// The copy engine brings what is added; see
-    /// [`FragmentCoord::source`](super::fusion::FragmentCoord::source). In the kernel's 16-bit type, as the
-    /// result then is, by TMA, and not halved.
-    pub source_by_tma: bool,
-    /// The fusion makes one element of two neighbours, whose result has half of the columns.
-    pub halved: bool,
+    /// Their type, and who stores them.
+    pub format: OutputFormat,
 }
 
 impl OutputParams {
@@ -49,8 +103,7 @@ impl OutputParams {
     #[inline(always)]
     #[must_use]
     pub const fn new(row: u64, element: OutputType) -> Self {
-        let [paired, residual_paired, by_tma, plain, source_by_tma, halved] = [false; 6];
-        Self { row, matrix: 0, element, paired, residual_paired, by_tma, plain, source_by_tma, halved }
+        Self { row, matrix: 0, format: OutputFormat::new(element) }
     }
 }
 
@@ -62,6 +115,38 @@ pub struct Output<'a> {
     pub data: *mut u8,
     /// How it is stored.
     pub params: &'a OutputParams,
+    /// Bits of the format that can be set at all.
+    possible: OutputFormat,
+}
+
+impl<'a> Output<'a> {
+    /// A result in any format.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(data: *mut u8, params: &'a OutputParams) -> Self {
+        Self { data, params, possible: OutputFormat::ALL }
+    }
+
+    /// A result whose format has no flags but these: a constant, so that the compiler leaves out what the
+    /// others mean.
+    #[inline(always)]
+    #[must_use]
+    pub const fn limited(data: *mut u8, params: &'a OutputParams, flags: &[OutputFlag]) -> Self {
+        let mut possible = OutputFormat { bits: OutputFormat::ELEMENT };
+        let mut index = 0;
+        while index < flags.len() {
+            possible = possible.with(flags[index], true);
+            index += 1;
+        }
+        Self { data, params, possible }
+    }
+
+    /// The format. What the compiler derives from it, it derives behind this place.
+    #[inline(always)]
+    #[must_use]
+    pub fn format(self) -> OutputFormat {
+        OutputFormat { bits: misc::opaque(self.params.format.bits) & self.possible.bits }
+    }
 }
 
 /// Maps of the operands and of the result: dimensions with the contiguous one first, the batch last; boxes of
@@ -82,9 +167,8 @@ pub struct Maps {
     pub a: *const TensorMap,
     /// B.
     pub b: *const TensorMap,
-    /// The result; looked at when [`OutputParams::by_tma`](OutputParams::by_tma) says so.
+    /// The result; looked at when [`OutputFlag::ByTma`] says so.
     pub c: *const TensorMap,
-    /// The matrix that the epilogue adds. It is read if
-    /// [`OutputParams::source_by_tma`](OutputParams::source_by_tma) says so.
+    /// The matrix that the epilogue adds. It is read if [`OutputFlag::SourceByTma`] says so.
     pub source: *const TensorMap,
 }

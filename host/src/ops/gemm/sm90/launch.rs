@@ -2,7 +2,7 @@
 
 use cuda_std::kernel::Kernel as KernelType;
 use gemm::groups::GroupParams;
-use gemm::sm90::epilogue::{OutputParams, OutputType};
+use gemm::sm90::epilogue::{OutputFlag, OutputFormat, OutputParams, OutputType};
 use gemm::sm90::instances::{Entry, GemmArgumentsArgs, TABLE};
 use gemm::sm90::tile_scheduler::GemmShape;
 
@@ -135,17 +135,14 @@ gemm::for_each_sm90_kernel!(launches);
 pub(crate) fn output(problem: &Problem, c: Matrix<'_>) -> OutputParams {
     let length = lines(problem, c.shape).columns;
     let residual = problem.epilogue.residual;
-    OutputParams {
-        row: problem.c.leading,
-        matrix: problem.c.batch_stride,
-        element: output_type(problem.c.dtype),
-        paired: paired(&problem.c, length),
-        residual_paired: residual.is_some_and(|operand| paired(&operand, length)),
-        by_tma: by_tma(problem),
-        plain: is_plain(problem),
-        source_by_tma: source(problem) != Source::Nothing,
-        halved: problem.epilogue.activation.columns() == 2,
-    }
+    let format = OutputFormat::new(output_type(problem.c.dtype))
+        .with(OutputFlag::Paired, paired(&problem.c, length))
+        .with(OutputFlag::ResidualPaired, residual.is_some_and(|operand| paired(&operand, length)))
+        .with(OutputFlag::ByTma, by_tma(problem))
+        .with(OutputFlag::Plain, is_plain(problem))
+        .with(OutputFlag::SourceByTma, source(problem) != Source::Nothing)
+        .with(OutputFlag::Halved, problem.epilogue.activation.columns() == 2);
+    OutputParams { row: problem.c.leading, matrix: problem.c.batch_stride, format }
 }
 
 /// The kernel's word for the element type of C.
