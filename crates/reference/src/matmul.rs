@@ -36,6 +36,8 @@ pub enum Activation {
     GeluTanh,
     /// `v / (1 + exp(-v))`.
     Silu,
+    /// `1 / (1 + exp(-v))`.
+    Sigmoid,
     /// `silu(v[2j]) * v[2j + 1]`. The result has half the columns.
     SwiGlu,
 }
@@ -52,6 +54,7 @@ impl Activation {
             "gelu" => Self::Gelu,
             "gelu_tanh" => Self::GeluTanh,
             "silu" => Self::Silu,
+            "sigmoid" => Self::Sigmoid,
             "swiglu" => Self::SwiGlu,
             _ => panic!("no oracle has the name {name}: add it here"),
         }
@@ -131,6 +134,8 @@ fn activate(activation: Activation, (value, scale): (f64, f64)) -> (f64, f64) {
         // `max` would drop a NaN.
         Activation::Relu => (if value < 0.0 { 0.0 } else { value }, scale),
         Activation::Silu => (value * sigmoid(value), STEEPEST * scale),
+        // Its slope is at most 1/4; where it is flat, the result's own rounding is left.
+        Activation::Sigmoid => (sigmoid(value), 0.25 * scale + sigmoid(value)),
         Activation::Gelu => (gelu(value), STEEPEST * scale),
         Activation::GeluTanh => {
             let inner = (2.0 / std::f64::consts::PI).sqrt() * (value + 0.044715 * value.powi(3));
@@ -196,6 +201,7 @@ mod tests {
         close(one(Activation::GeluTanh, 1.0), 0.841_192);
         close(one(Activation::GeluTanh, -1.0), -0.158_808);
         close(one(Activation::Silu, 1.0), 0.731_058_579);
+        close(one(Activation::Sigmoid, -1.0), 0.268_941_421);
         close(one(Activation::SwiGlu, 1.0), 3.0 * 0.731_058_579);
         assert!(one(Activation::Relu, f32::NAN).is_nan());
         assert_eq!((one(Activation::Relu, -2.0), one(Activation::Relu, 2.0)), (0.0, 2.0));

@@ -337,6 +337,8 @@ activations! {
     GeluTanh: "gelu_tanh", 1, P::gelu_tanh;
     /// [`Precision::silu`].
     Silu: "silu", 1, P::silu;
+    /// [`Precision::sigmoid`].
+    Sigmoid: "sigmoid", 1, P::sigmoid;
     /// [`Precision::swiglu`] of columns `2j` and `2j + 1` gives column `j`: the result has half the columns.
     SwiGlu: "swiglu", 2, core::convert::identity;
 }
