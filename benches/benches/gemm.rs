@@ -343,16 +343,12 @@ impl Expected {
         let rows = CHECKED_ROWS.min(m);
         let a: Vec<T> = (0..rows).flat_map(|row| a[row * m / rows * k..][..k].to_vec()).collect();
         let width = run.width();
-        let old = vec![C::from_f64(0.0); rows * width];
         let residual: Vec<C> = match run.residual {
             true => (0..rows).flat_map(|row| residual[row * m / rows * width..][..width].to_vec()).collect(),
             false => Vec::new(),
         };
         let (row, column) = if run.transposed { (1, k) } else { (n, 1) };
         let epilogue = Epilogue {
-            alpha: 1.0,
-            beta: 0.0,
-            c: Strided { data: &old, row: width, column: 1, matrix: 0 },
             bias: run.bias.then_some(bias),
             activation: reference::matmul::Activation::named(run.activation.name()),
             residual: run.residual.then_some(Strided {
@@ -361,6 +357,7 @@ impl Expected {
                 column: 1,
                 matrix: 0,
             }),
+            ..Epilogue::<C, C>::NONE
         };
         let a = Strided { data: &a[..], row: k, column: 1, matrix: 0 };
         let b = Strided { data: b, row, column, matrix: 0 };

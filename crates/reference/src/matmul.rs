@@ -78,6 +78,18 @@ pub struct Epilogue<'a, C, D> {
     pub residual: Option<Strided<'a, D>>,
 }
 
+impl<C, D> Epilogue<'_, C, D> {
+    /// The product itself.
+    pub const NONE: Self = Self {
+        alpha: 1.0,
+        beta: 0.0,
+        c: Strided { data: &[], row: 0, column: 0, matrix: 0 },
+        bias: None,
+        activation: Activation::Identity,
+        residual: None,
+    };
+}
+
 /// `[batch, m, n, k]` of a product.
 pub type Sides = [usize; 4];
 
@@ -157,14 +169,7 @@ mod tests {
         Strided { data, row, column: 1, matrix: 0 }
     }
 
-    const PLAIN: Epilogue<'static, f32, f32> = Epilogue {
-        alpha: 1.0,
-        beta: 0.0,
-        c: Strided { data: &[], row: 0, column: 0, matrix: 0 },
-        bias: None,
-        activation: Activation::Identity,
-        residual: None,
-    };
+    const PLAIN: Epilogue<'static, f32, f32> = Epilogue::NONE;
 
     #[test]
     fn small_cases_by_hand() {

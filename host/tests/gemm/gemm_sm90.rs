@@ -276,7 +276,6 @@ where
         shape: GemmShape { m, n, k, batch, raster_group: 2 },
         output: OutputParams { row: old.pitch as u64, matrix: (old.rows * old.pitch) as u64, format },
         epilogue: EpilogueParams {
-            alpha: 1.0,
             beta,
             activation: activation as u32,
             bias_type: ty as u32,
@@ -292,6 +291,7 @@ where
             scale_b: scale(1),
             scale_c: scale(2),
             amax: maybe(amax.as_ptr().raw(), fused) as *mut u32,
+            ..EpilogueParams::NONE
         },
         groups: GroupParams { count: 0, is_wide: false },
         scales_pitch: 0,

@@ -194,16 +194,7 @@ fn tensors_are_matrices() -> Outcome {
         Strided { data: &a[..], row: 1, column: 3, matrix: 12 },
         Strided { data: &b[..], row: 5, column: 1, matrix: 0 },
     );
-    let none = Strided { data: &[0f32; 0][..], row: 0, column: 0, matrix: 0 };
-    let epilogue = Epilogue {
-        alpha: 1.0,
-        beta: 0.0,
-        c: none,
-        bias: None::<&[f32]>,
-        activation: reference::matmul::Activation::Identity,
-        residual: None,
-    };
-    let want = reference::matmul::matmul([2, 3, 5, 4], a, b, epilogue).value;
+    let want = reference::matmul::matmul([2, 3, 5, 4], a, b, Epilogue::<f32, f32>::NONE).value;
     compare::elementwise("tensors", &c.to_vec::<f32>(&stream)?, &want, &[2, 3, 5], Tolerance::EXACT)?;
     let flat = Tensor::zeros(&stream, &[6], DType::F32)?;
     assert!(matches!(Matrix::of(&flat), Err(Error::InvalidArgument { argument: "the tensor", .. })));

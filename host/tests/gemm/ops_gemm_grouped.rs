@@ -183,6 +183,7 @@ impl<T: Number, C: Number> Setup<T, C> {
             bias: self.case.bias.then_some(&self.bias[group * n..]),
             activation: reference::matmul::Activation::named(self.case.activation.name()),
             residual: self.case.residual.then_some(dense(&self.residual[first * width..], width)),
+            ..Epilogue::NONE
         };
         let (row, column, lines) = if self.case.along_k { (1, k + gap, n) } else { (n + gap, 1, k) };
         let b = &self.b[group * lines * row.max(column)..];

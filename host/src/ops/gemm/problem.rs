@@ -84,6 +84,11 @@ pub struct EpilogueDesc {
 }
 
 impl EpilogueDesc {
+    /// Does it add or pair by lines of C, and not only by element?
+    pub fn is_by_line(&self) -> bool {
+        self.bias.is_some() || self.activation == Activation::SwiGlu
+    }
+
     /// Is C nothing but the product?
     pub fn is_plain(&self) -> bool {
         *self == EpilogueDesc::default()

@@ -245,6 +245,7 @@ impl<A: Number, B: Number, C: Number> Setup<A, B, C> {
             bias: self.case.bias.then_some(bias),
             activation: reference::matmul::Activation::named(self.case.activation.name()),
             residual: self.case.residual.then_some(residual.strided()),
+            ..Epilogue::NONE
         };
         let mut want = matmul([batch, m, n, k], self.a.strided(), self.b.strided(), epilogue);
         let at = (0..want.value.len()).max_by(|&i, &j| want.value[i].abs().total_cmp(&want.value[j].abs()));

@@ -1,7 +1,6 @@
 //! Which kernels of [`gemm::sm90`] can do a problem, and how long each should take.
 
 use cuda_std::wgmma::ElementType;
-use gemm::epilogue::Activation;
 use gemm::sm90::epilogue::OutputType;
 use gemm::sm90::instances::{Entry, Kind, TABLE};
 
@@ -55,7 +54,6 @@ impl View {
 /// Why no kernel here takes the problem, if none does.
 fn rejection(problem: &Problem, device: &DeviceCapabilities) -> Option<&'static str> {
     let Problem { k, a, b, c, epilogue, batch, .. } = problem;
-    let needs_rows = epilogue.bias.is_some() || epilogue.activation == Activation::SwiGlu;
     let shared = |operand: &Operand| *batch > 1 && operand.batch_stride == 0;
     if device.arch != ARCH {
         Some("needs compute capability 9.0, no more and no less")
@@ -65,7 +63,7 @@ fn rejection(problem: &Problem, device: &DeviceCapabilities) -> Option<&'static 
         Some("there is nothing to multiply")
     } else if c.order == Order::Strided {
         Some("wants the elements of C's rows or columns side by side")
-    } else if c.order == Order::Columns && needs_rows {
+    } else if c.order == Order::Columns && epilogue.is_by_line() {
         Some("adds a bias, and pairs columns, along contiguous rows of C only")
     } else if epilogue.residual.is_some_and(|residual| residual.order != c.order) {
         Some("wants the residual in C's order")
