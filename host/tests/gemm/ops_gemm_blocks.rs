@@ -5,7 +5,7 @@ use half::bf16;
 use ironwarp::ops::gemm::BlockScaled;
 use ironwarp::{Device, DeviceBuffer, Error, Result, Stream};
 use num::E4M3;
-use reference::matmul::{Activation, Epilogue, Strided, matmul};
+use reference::matmul::{Epilogue, Strided, matmul};
 use testkit::{Random, Tolerance, compare};
 
 /// Elements of k, and rows of B, that share a factor.
@@ -50,14 +50,7 @@ fn check(stream: &Stream, [m, n, k]: [usize; 3], skip: usize) -> Result<()> {
     let b = Operand::random(&mut random, n, k, n.div_ceil(BLOCK) * blocks);
     let whole_a = a.whole(k, |row, l| l / BLOCK * m + row);
     let whole_b = b.whole(k, |row, l| row / BLOCK * blocks + l / BLOCK);
-    let epilogue = Epilogue::<f32, f32> {
-        alpha: 1.0,
-        beta: 0.0,
-        c: Strided { data: &[], row: 0, column: 0, matrix: 0 },
-        bias: None,
-        activation: Activation::Identity,
-        residual: None,
-    };
+    let epilogue = Epilogue::<f32, f32>::NONE;
     let want = matmul(
         [1, m, n, k],
         Strided { data: &whole_a, row: k, column: 1, matrix: 0 },
@@ -167,14 +160,7 @@ fn check_groups(stream: &Stream, n: usize, skip: usize) -> Result<()> {
             [1, rows, n, k],
             Strided { data: &whole_a[begin * k..], row: k, column: 1, matrix: 0 },
             Strided { data: &whole_b[group * n * k..], row: 1, column: k, matrix: 0 },
-            Epilogue::<f32, f32> {
-                alpha: 1.0,
-                beta: 0.0,
-                c: Strided { data: &[], row: 0, column: 0, matrix: 0 },
-                bias: None,
-                activation: Activation::Identity,
-                residual: None,
-            },
+            Epilogue::<f32, f32>::NONE,
         );
         let (what, got) = (format!("group {group}"), &got[begin * n..][..rows * n]);
         compare::rounded(&what, got, &want.value, &want.magnitude, &[rows, n], Tolerance::EXACT)
