@@ -66,8 +66,6 @@ impl Activation {
 pub struct Epilogue<'a, C, D> {
     /// Factor of the product.
     pub alpha: f64,
-    /// A factor of each row of the sums, those of a batch one behind the other.
-    pub row_scale: Option<&'a [f32]>,
     /// Factor of C. With 0, C is not read.
     pub beta: f64,
     /// The source C.
@@ -84,7 +82,6 @@ impl<C, D> Epilogue<'_, C, D> {
     /// The product itself.
     pub const NONE: Self = Self {
         alpha: 1.0,
-        row_scale: None,
         beta: 0.0,
         c: Strided { data: &[], row: 0, column: 0, matrix: 0 },
         bias: None,
@@ -115,8 +112,7 @@ pub fn matmul<A: Exact, B: Exact, C: Exact, D: Exact>(
             sum += term;
             magnitude += term.abs();
         }
-        let alpha = epilogue.alpha * epilogue.row_scale.map_or(1.0, |scales| f64::from(scales[z * m + row]));
-        let (mut value, mut scale) = (alpha * sum, alpha.abs() * magnitude);
+        let (mut value, mut scale) = (epilogue.alpha * sum, epilogue.alpha.abs() * magnitude);
         if epilogue.beta != 0.0 {
             let addend = epilogue.beta * epilogue.c.at(z, row, column);
             (value, scale) = (value + addend, scale + addend.abs());
@@ -187,8 +183,6 @@ mod tests {
         let transposed = Strided { row: 1, column: 2, ..rows(&b, 2) };
         assert_eq!(matmul(sides, rows(&a, 2), transposed, PLAIN).value, [17.0, -9.0, 39.0, -11.0]);
         let c = [1.0f32; 4];
-        let scaled = Epilogue { row_scale: Some(&[1.0, -2.0]), ..PLAIN };
-        assert_eq!(matmul(sides, rows(&a, 2), rows(&b, 2), scaled).value, [19.0, -10.0, -86.0, 28.0]);
         let all = Epilogue {
             beta: -1.0,
             c: rows(&c, 2),

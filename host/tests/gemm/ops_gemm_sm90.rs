@@ -109,22 +109,6 @@ fn epilogues() -> Outcome {
     Ok(())
 }
 
-/// On every kernel that takes any epilogue: Hopper's, the older tensor cores', few rows', the general one.
-#[test]
-fn factors_of_rows() -> Outcome {
-    let case = Case { m: 72, n: 80, k: 40, row_scale: true, bias: true, alpha: 0.75, ..NT };
-    let any = Case { kernels: |_| true, ..case };
-    for case in [any, Case { c: TRANSPOSED, bias: false, ..any }, Case { m: 10, ..any }] {
-        some(case.check::<bf16, bf16, bf16>()?)?;
-        some(Case { batch: 3, beta: 0.5, ..case }.check::<f16, f16, f32>()?)?;
-    }
-    let shared = Lie { shared: true, transposed: true, ..DENSE };
-    some(Case { b: shared, batch: 3, ..any }.check::<bf16, bf16, bf16>()?)?;
-    some(Case { activation: Activation::SwiGlu, residual: true, ..any }.check::<bf16, bf16, bf16>()?)?;
-    some(Case { m: 133, n: 53, ..any }.check::<E4M3, E4M3, bf16>()?)?;
-    Ok(())
-}
-
 /// Beside a factor of the result and the largest magnitude before it.
 #[test]
 fn results_of_8_bits() -> Outcome {

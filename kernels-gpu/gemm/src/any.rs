@@ -349,22 +349,6 @@ impl<'a> Epilogue<'a> {
         unsafe { self.raise(largest) };
     }
 
-    /// Factor of the sums of a row.
-    ///
-    /// # Safety
-    /// `row_scale` is null or has an element for the row of `place`.
-    #[inline(always)]
-    unsafe fn alpha(self, place: Place) -> f32 {
-        let row_scale = self.params.row_scale;
-        if row_scale.is_null() {
-            self.alpha
-        } else {
-            let row = place.batch as usize * self.m as usize + place.row as usize;
-            // SAFETY: not null, so it has an element for the row, by the contract.
-            self.alpha * unsafe { vector::load(row_scale.add(row)) }
-        }
-    }
-
     /// The bias of a column of the product.
     ///
     /// # Safety
@@ -386,9 +370,9 @@ impl<'a> Epilogue<'a> {
     #[inline(always)]
     pub(crate) unsafe fn finish(self, activation: Activation, sum: f32, place: Place) -> u32 {
         let (beta, c) = (self.params.beta, self.c_layout);
-        // SAFETY: inside of C, of the scales and of the bias.
+        let mut v = self.alpha * sum;
+        // SAFETY: inside of C and of the bias.
         unsafe {
-            let mut v = self.alpha(place) * sum;
             if beta != 0.0 {
                 v = fastmath::fma(beta, load(self.c, c.ty, place.within(c)), v);
             }
@@ -403,11 +387,10 @@ impl<'a> Epilogue<'a> {
     /// As for [`Epilogue::finish`].
     #[inline(always)]
     pub(crate) unsafe fn finish_pair(self, sums: [f32; 2], place: Place, column: u32) -> u32 {
-        // SAFETY: inside of C, of the scales and of the bias.
+        // SAFETY: inside of C and of the bias.
         unsafe {
-            let alpha = self.alpha(place);
-            let gate = alpha * sums[0] + self.bias(column);
-            self.write(Fast::swiglu(gate, alpha * sums[1] + self.bias(column + 1)), place)
+            let gate = self.alpha * sums[0] + self.bias(column);
+            self.write(Fast::swiglu(gate, self.alpha * sums[1] + self.bias(column + 1)), place)
         }
     }
 

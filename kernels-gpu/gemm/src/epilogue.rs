@@ -1,7 +1,7 @@
 //! The meaning of an epilogue, the same for all kernels of the family:
 //!
 //! ```text
-//! v = alpha * scale_a * scale_b * row_scale[row] * sum + beta * C + bias[column]     source C is not read when beta is 0, nor for SwiGLU
+//! v = alpha * scale_a * scale_b * sum + beta * C + bias[column]     source C is not read when beta is 0, nor for SwiGLU
 //! v = activation(v)
 //! v = v + residual[row, column]
 //! amax = max |v| over the result, NaN if there is one
@@ -41,8 +41,6 @@ pub struct EpilogueParams {
     pub scale_a: *const f32,
     /// One of B.
     pub scale_b: *const f32,
-    /// One of each row of the product, those of a batch one behind the other; null: 1.
-    pub row_scale: *const f32,
     /// One of what is stored, the same for all groups.
     pub scale_c: *const f32,
     /// Raised to the bits of the largest magnitude of the result before `scale_c`; null: nothing.
@@ -90,7 +88,6 @@ impl EpilogueParams {
         residual_layout: Layout::NONE,
         scale_a: core::ptr::null(),
         scale_b: core::ptr::null(),
-        row_scale: core::ptr::null(),
         scale_c: core::ptr::null(),
         amax: core::ptr::null_mut(),
     };

@@ -37,7 +37,6 @@ pub(super) struct Epilogue<'a> {
     pub residual: Option<Matrix<'a>>,
     pub scale_a: Option<DeviceView<'a, f32>>,
     pub scale_b: Option<DeviceView<'a, f32>>,
-    pub row_scale: Option<DeviceView<'a, f32>>,
     pub scale_c: Option<DeviceView<'a, f32>>,
     pub amax: Option<DeviceViewMut<'a, f32>>,
 }
@@ -80,13 +79,6 @@ impl<'a> Matmul<'a> {
         self
     }
 
-    /// A factor for each row of the product, on the device: `m` elements for each product of a
-    /// batch. So each row of A may be quantised by itself.
-    pub fn row_scale(mut self, scale: impl Into<DeviceView<'a, f32>>) -> Self {
-        self.epilogue.row_scale = Some(scale.into());
-        self
-    }
-
     /// A factor of the result, on the device: of one element, as 8-bit results have.
     pub fn scale_result(mut self, scale: impl Into<DeviceView<'a, f32>>) -> Self {
         self.epilogue.scale_c = Some(scale.into());
@@ -111,7 +103,6 @@ impl<'a> Epilogue<'a> {
         residual: None,
         scale_a: None,
         scale_b: None,
-        row_scale: None,
         scale_c: None,
         amax: None,
     };
@@ -130,7 +121,6 @@ impl<'a> Epilogue<'a> {
             bias: self.bias.map(|bias| bias.dtype),
             residual: self.residual.as_ref().map(Matrix::operand),
             scaled: self.scale_a.is_some() || self.scale_b.is_some(),
-            row_scaled: self.row_scale.is_some(),
             scaled_result: self.scale_c.is_some(),
             amax: self.amax.is_some(),
         }
@@ -153,7 +143,6 @@ impl<'a> Epilogue<'a> {
             residual_layout,
             scale_a: self.scale_a,
             scale_b: self.scale_b,
-            row_scale: self.row_scale,
             scale_c: self.scale_c,
             amax: self.amax.map(|amax| amax.bytes().cast::<u32>()),
         }
@@ -175,7 +164,7 @@ impl<'a> Epilogue<'a> {
         if let Some(residual) = self.residual {
             stream.same_device("the residual", residual.device())?;
         }
-        for scale in [self.scale_a, self.scale_b, self.row_scale, self.scale_c].into_iter().flatten() {
+        for scale in [self.scale_a, self.scale_b, self.scale_c].into_iter().flatten() {
             stream.same_device("the scale", scale.device())?;
         }
         self.amax.as_ref().map_or(Ok(()), |amax| stream.same_device("amax", amax.device()))
@@ -202,9 +191,6 @@ impl<'a> Epilogue<'a> {
         for scale in [self.scale_a, self.scale_b].into_iter().flatten() {
             expect_length("the scale", groups, scale.len())?;
         }
-        self.row_scale.map_or(Ok(()), |scale| {
-            expect_length("the scale of the rows", batch.saturating_mul(m), scale.len())
-        })?;
         self.scale_c.map_or(Ok(()), |scale| expect_length("the scale of the result", 1, scale.len()))?;
         self.amax.as_ref().map_or(Ok(()), |amax| expect_length("amax", 1, amax.len()))
     }

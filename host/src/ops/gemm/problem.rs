@@ -77,8 +77,6 @@ pub struct EpilogueDesc {
     pub residual: Option<Operand>,
     /// Are there factors of A or B on the device?
     pub scaled: bool,
-    /// Are there factors of the rows on the device?
-    pub row_scaled: bool,
     /// Is there a factor of the result on the device?
     pub scaled_result: bool,
     /// Is the largest magnitude wanted?
@@ -86,9 +84,9 @@ pub struct EpilogueDesc {
 }
 
 impl EpilogueDesc {
-    /// Does it add, pair or scale by rows and columns of C, and not only by element?
+    /// Does it add or pair by lines of C, and not only by element?
     pub fn is_by_line(&self) -> bool {
-        self.bias.is_some() || self.row_scaled || self.activation == Activation::SwiGlu
+        self.bias.is_some() || self.activation == Activation::SwiGlu
     }
 
     /// Is C nothing but the product?
@@ -167,8 +165,7 @@ fn write_operand(f: &mut fmt::Formatter<'_>, operand: &Operand, rows: u32, colum
 }
 
 fn write_epilogue(f: &mut fmt::Formatter<'_>, epilogue: &EpilogueDesc) -> fmt::Result {
-    let EpilogueDesc { factor, activation, source, bias, residual, scaled, row_scaled, scaled_result, amax } =
-        epilogue;
+    let EpilogueDesc { factor, activation, source, bias, residual, scaled, scaled_result, amax } = epilogue;
     if *factor {
         f.write_str(" * alpha")?;
     }
@@ -186,9 +183,6 @@ fn write_epilogue(f: &mut fmt::Formatter<'_>, epilogue: &EpilogueDesc) -> fmt::R
     }
     if *scaled {
         f.write_str(", scaled")?;
-    }
-    if *row_scaled {
-        f.write_str(", scaled rows")?;
     }
     if *scaled_result {
         f.write_str(", scaled result")?;

@@ -51,8 +51,6 @@ pub struct Case {
     pub bias: bool,
     pub residual: bool,
     pub scales: Option<[f32; 2]>,
-    /// Each row has a factor, a power of two, so that small integers stay exact.
-    pub row_scale: bool,
     /// A factor of the result; the largest magnitude is then asked for too.
     pub result_scale: Option<f32>,
     /// The bias and the residual are f32, else as C.
@@ -78,7 +76,6 @@ pub const PLAIN: Case = Case {
     bias: false,
     residual: false,
     scales: None,
-    row_scale: false,
     result_scale: None,
     adds_f32: false,
     precision: Precision::F32,
@@ -166,7 +163,6 @@ pub struct Setup<A, B, C> {
     floats: (Vec<f32>, Operand<f32>),
     floats_on_device: (DeviceBuffer<f32>, DeviceBuffer<f32>),
     scales: [DeviceBuffer<f32>; 3],
-    row_scale: (Vec<f32>, DeviceBuffer<f32>),
 }
 
 impl<A: Number, B: Number, C: Number> Setup<A, B, C> {
@@ -188,21 +184,7 @@ impl<A: Number, B: Number, C: Number> Setup<A, B, C> {
         let [scale_a, scale_b] = case.scales.unwrap_or([1.0; 2]);
         let scale = |scale: f32| DeviceBuffer::from_slice(stream, &[scale]);
         let scales = [scale(scale_a)?, scale(scale_b)?, scale(case.result_scale.unwrap_or(1.0))?];
-        let row_scale: Vec<f32> = (0..batch * m).map(|row| [1.0, -0.5, 2.0][row % 3]).collect();
-        let row_scale = (row_scale.clone(), DeviceBuffer::from_slice(stream, &row_scale)?);
-        Ok(Setup {
-            case: *case,
-            a,
-            b,
-            c,
-            residual,
-            bias,
-            on_device,
-            floats,
-            floats_on_device,
-            scales,
-            row_scale,
-        })
+        Ok(Setup { case: *case, a, b, c, residual, bias, on_device, floats, floats_on_device, scales })
     }
 
     /// A fresh C.
@@ -236,7 +218,6 @@ impl<A: Number, B: Number, C: Number> Setup<A, B, C> {
             (true, true) => product.bias::<f32>(float_bias),
         };
         let product = if self.case.scales.is_some() { product.scales(scale_a, scale_b) } else { product };
-        let product = if self.case.row_scale { product.row_scale(&self.row_scale.1) } else { product };
         let product = if self.case.result_scale.is_some() { product.scale_result(scale_c) } else { product };
         Ok(match (self.case.residual, self.case.adds_f32) {
             (false, _) => product,
@@ -259,7 +240,6 @@ impl<A: Number, B: Number, C: Number> Setup<A, B, C> {
         let scale = self.case.scales.map_or(1.0, |[a, b]| f64::from(a) * f64::from(b));
         let epilogue = Epilogue {
             alpha: f64::from(alpha) * scale,
-            row_scale: self.case.row_scale.then_some(&self.row_scale.0),
             beta: beta.into(),
             c: self.c.strided(),
             bias: self.case.bias.then_some(bias),

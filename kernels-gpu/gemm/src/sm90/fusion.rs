@@ -366,23 +366,6 @@ fn scale<const N: usize>(x: &mut Pairs<N>, factor: f32) {
     each_pair!(PAIR of N { x[PAIR] = x[PAIR].map(|x| x * factor); });
 }
 
-/// Multiplies each row by its number.
-///
-/// # Safety
-/// `scales` has a number for each row of the result.
-#[inline(always)]
-unsafe fn scale_rows<const N: usize>(x: &mut Pairs<N>, at: FragmentCoord, scales: *const f32) {
-    unroll!(HALF in 0..2, {
-        let (row, [rows, _]) = (misc::opaque(at.row(HALF)), at.sides);
-        let index = u64::from(at.batch) * u64::from(rows) + u64::from(row);
-        // SAFETY: a row of the result.
-        let factor = if row < rows { unsafe { vector::load(scales.add(index as usize)) } } else { 1.0 };
-        each_pair!(PAIR of N {
-            if PAIR % 2 == HALF { x[PAIR] = x[PAIR].map(|x| x * factor); }
-        });
-    });
-}
-
 #[inline(always)]
 fn add<const N: usize>(x: &mut Pairs<N>, factor: f32, addend: Pairs<N>) {
     each_pair!(PAIR of N {
@@ -435,7 +418,7 @@ impl<H: Element16> Fusion for StandardFusion<'_, H> {
 
     #[inline(always)]
     unsafe fn apply<const N: usize>(&mut self, at: FragmentCoord, x: &mut Pairs<N>) {
-        let EpilogueParams { alpha, beta, activation, residual, row_scale, scale_c, amax, .. } = *self.params;
+        let EpilogueParams { alpha, beta, activation, residual, scale_c, amax, .. } = *self.params;
         let GroupInputs { bias, scale_a, scale_b } = self.inputs;
         // Numbers derived from it take no registers beside the accumulators.
         let activation = Activation::from_code(misc::opaque(activation));
@@ -443,9 +426,6 @@ impl<H: Element16> Fusion for StandardFusion<'_, H> {
         // SAFETY: the caller's contract, and what the pointers' owners say.
         unsafe {
             let alpha = alpha * factor(scale_a) * factor(scale_b);
-            if !row_scale.is_null() {
-                scale_rows(x, at, row_scale);
-            }
             if bias.is_null() {
                 scale(x, alpha);
             } else {
