@@ -11,10 +11,9 @@
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod executor;
-#[cfg(target_arch = "nvptx64")]
-mod instruction;
 pub mod intrinsics;
 pub mod mid;
+mod operations;
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering;
