@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! As for [`intrinsics`](super::intrinsics).
+//! As for [`intrinsics`].
 
 use core::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
