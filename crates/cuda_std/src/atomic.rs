@@ -11,15 +11,38 @@
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod executor;
-#[cfg(target_arch = "nvptx64")]
-mod instruction;
 pub mod intrinsics;
 pub mod mid;
+mod operations;
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering;
 
 use pastey::paste;
+
+/// The promise that the caller of an unsafe method makes.
+macro_rules! safety {
+    (unsafe) => {
+        "\n# Safety\n\nNo thread of another block uses the value at the same time."
+    };
+}
+
+/// A method that changes the value and returns the old one.
+macro_rules! fetch {
+    ($doc:literal $name:ident $op:ident $float:ident $scope:ident $($unsafety:ident)?) => {
+        paste! {
+            #[doc = $doc]
+            $(#[doc = safety!($unsafety)])?
+            #[inline(always)]
+            #[track_caller]
+            pub $($unsafety)? fn $name(&self, value: $float, order: Ordering) -> $float {
+                // SAFETY: the cell is valid and aligned, and the methods, all of them atomic, alone reach it.
+                // A caller of a scope that covers less than the device keeps other blocks away.
+                unsafe { mid::[<atomic_fetch_ $op _ $float _ $scope>](self.value.get(), order, value) }
+            }
+        }
+    };
+}
 
 macro_rules! atomic_float {
     ($(#[$doc:meta])* $name:ident, $float:ident, $width:literal, $scope:ident $(, $unsafety:ident)?) => {
@@ -37,7 +60,6 @@ macro_rules! atomic_float {
             // device, the methods are unsafe.
             unsafe impl Sync for $name {}
 
-            #[allow(clippy::missing_safety_doc)] // The type's table says it once.
             impl $name {
                 /// A new atomic that holds `value`.
                 pub const fn new(value: $float) -> Self {
@@ -49,55 +71,21 @@ macro_rules! atomic_float {
                     self.value.into_inner()
                 }
 
-                /// Adds `value`; the old value. PTX `atom.add`.
-                #[inline(always)]
-                #[track_caller]
-                pub $($unsafety)? fn fetch_add(&self, value: $float, order: Ordering) -> $float {
-                    // SAFETY: the cell is valid and aligned.
-                    unsafe { mid::[<atomic_fetch_add_ $float _ $scope>](self.value.get(), order, value) }
-                }
-
-                /// Subtracts `value`, by adding its negative; the old value. PTX `atom.add`.
-                #[inline(always)]
-                #[track_caller]
-                pub $($unsafety)? fn fetch_sub(&self, value: $float, order: Ordering) -> $float {
-                    // SAFETY: the cell is valid and aligned.
-                    unsafe { mid::[<atomic_fetch_sub_ $float _ $scope>](self.value.get(), order, value) }
-                }
-
-                /// Bitwise and with the bits of `value`; the old value. PTX `atom.and`.
-                #[inline(always)]
-                #[track_caller]
-                pub $($unsafety)? fn fetch_and(&self, value: $float, order: Ordering) -> $float {
-                    // SAFETY: the cell is valid and aligned.
-                    unsafe { mid::[<atomic_fetch_and_ $float _ $scope>](self.value.get(), order, value) }
-                }
-
-                /// Bitwise or with the bits of `value`; the old value. PTX `atom.or`.
-                #[inline(always)]
-                #[track_caller]
-                pub $($unsafety)? fn fetch_or(&self, value: $float, order: Ordering) -> $float {
-                    // SAFETY: the cell is valid and aligned.
-                    unsafe { mid::[<atomic_fetch_or_ $float _ $scope>](self.value.get(), order, value) }
-                }
-
-                /// Bitwise exclusive or with the bits of `value`; the old value. PTX `atom.xor`.
-                #[inline(always)]
-                #[track_caller]
-                pub $($unsafety)? fn fetch_xor(&self, value: $float, order: Ordering) -> $float {
-                    // SAFETY: the cell is valid and aligned.
-                    unsafe { mid::[<atomic_fetch_xor_ $float _ $scope>](self.value.get(), order, value) }
-                }
-
-                /// Puts `value` in; the old value. PTX `atom.exch`.
-                #[inline(always)]
-                #[track_caller]
-                pub $($unsafety)? fn swap(&self, value: $float, order: Ordering) -> $float {
-                    // SAFETY: the cell is valid and aligned.
-                    unsafe { mid::[<atomic_fetch_exch_ $float _ $scope>](self.value.get(), order, value) }
-                }
+                fetch!("Adds `value`; the old value. PTX `atom.add`."
+                    fetch_add add $float $scope $($unsafety)?);
+                fetch!("Subtracts `value`, by adding its negative; the old value. PTX `atom.add`."
+                    fetch_sub sub $float $scope $($unsafety)?);
+                fetch!("Bitwise and with the bits of `value`; the old value. PTX `atom.and`."
+                    fetch_and and $float $scope $($unsafety)?);
+                fetch!("Bitwise or with the bits of `value`; the old value. PTX `atom.or`."
+                    fetch_or or $float $scope $($unsafety)?);
+                fetch!("Bitwise exclusive or with the bits of `value`; the old value. PTX `atom.xor`."
+                    fetch_xor xor $float $scope $($unsafety)?);
+                fetch!("Puts `value` in; the old value. PTX `atom.exch`."
+                    swap exch $float $scope $($unsafety)?);
 
                 /// The value. PTX `ld.acquire`, `ld.relaxed`.
+                $(#[doc = safety!($unsafety)])?
                 ///
                 /// # Panics
                 ///
@@ -105,12 +93,14 @@ macro_rules! atomic_float {
                 #[inline(always)]
                 #[track_caller]
                 pub $($unsafety)? fn load(&self, order: Ordering) -> $float {
-                    // SAFETY: the cell is valid and aligned.
-                    let bits = unsafe { mid::[<atomic_load_ $width _ $scope>](self.value.get().cast(), order) };
-                    $float::from_bits(bits)
+                    // SAFETY: as for the methods that change the value.
+                    $float::from_bits(unsafe {
+                        mid::[<atomic_load_ $width _ $scope>](self.value.get().cast(), order)
+                    })
                 }
 
                 /// Puts `value` in. PTX `st.release`, `st.relaxed`.
+                $(#[doc = safety!($unsafety)])?
                 ///
                 /// # Panics
                 ///
@@ -118,8 +108,9 @@ macro_rules! atomic_float {
                 #[inline(always)]
                 #[track_caller]
                 pub $($unsafety)? fn store(&self, value: $float, order: Ordering) {
-                    // SAFETY: the cell is valid and aligned.
-                    unsafe { mid::[<atomic_store_ $width _ $scope>](self.value.get().cast(), order, value.to_bits()) }
+                    let bits = value.to_bits();
+                    // SAFETY: as for the methods that change the value.
+                    unsafe { mid::[<atomic_store_ $width _ $scope>](self.value.get().cast(), order, bits) }
                 }
             }
         }

@@ -35,6 +35,16 @@ words! {
     f64: v => v.to_bits(), f64::from_bits(v);
 }
 
+/// The value whose bits are `f` of the bits of `a` and `b`.
+pub fn on_bits<T: Word>(a: T, b: T, f: impl Fn(u64, u64) -> u64) -> T {
+    T::from_bits(f(a.bits(), b.bits()))
+}
+
+/// Whether `a` and `b` are the same, bit for bit.
+pub fn same_bits<T: Word>(a: T, b: T) -> bool {
+    a.bits() == b.bits()
+}
+
 /// Replaces the value at `ptr` by `f` of it; the old value.
 ///
 /// # Safety
@@ -57,67 +67,17 @@ unsafe fn update_on_host<T: Word>(ptr: *mut T, f: impl Fn(T) -> T) -> T {
     const ORDERS: (Ordering, Ordering) = (Ordering::SeqCst, Ordering::SeqCst);
     let next = |bits| f(T::from_bits(bits)).bits();
     let old = if size_of::<T>() == size_of::<u32>() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise; a cell has the size of `T`.
         let cell = unsafe { AtomicU32::from_ptr(ptr.cast()) };
         cell.fetch_update(ORDERS.0, ORDERS.1, |bits| Some(next(bits as u64) as u32))
             .map(u64::from)
             .unwrap_or_else(u64::from)
     } else {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise; a cell has the size of `T`.
         let cell = unsafe { AtomicU64::from_ptr(ptr.cast()) };
         cell.fetch_update(ORDERS.0, ORDERS.1, |bits| Some(next(bits))).unwrap_or_else(|bits| bits)
     };
     T::from_bits(old)
-}
-
-macro_rules! order {
-    (acquire) => {
-        std::sync::atomic::Ordering::Acquire
-    };
-    (release) => {
-        std::sync::atomic::Ordering::Release
-    };
-    (acqrel) => {
-        std::sync::atomic::Ordering::AcqRel
-    };
-    // `relaxed` and `volatile`.
-    ($other:ident) => {
-        std::sync::atomic::Ordering::Relaxed
-    };
-}
-
-macro_rules! scope {
-    (block) => {
-        simt::memory::Scope::Block
-    };
-    (device) => {
-        simt::memory::Scope::Device
-    };
-    (system) => {
-        simt::memory::Scope::System
-    };
-}
-
-/// The new value.
-macro_rules! operation {
-    (add f32 $old:ident $val:ident) => { $old + $val };
-    (add f64 $old:ident $val:ident) => { $old + $val };
-    (add $ty:ident $old:ident $val:ident) => { $old.wrapping_add($val) };
-    (min $ty:ident $old:ident $val:ident) => { $old.min($val) };
-    (max $ty:ident $old:ident $val:ident) => { $old.max($val) };
-    (exch $ty:ident $old:ident $val:ident) => {{
-        let _ = $old;
-        $val
-    }};
-    (inc u32 $old:ident $val:ident) => { if $old >= $val { 0 } else { $old + 1 } };
-    (dec u32 $old:ident $val:ident) => { if $old == 0 || $old > $val { $val } else { $old - 1 } };
-    (and $ty:ident $old:ident $val:ident) => { $crate::atomic::executor::operation!(bitwise $ty $old $val &) };
-    (or $ty:ident $old:ident $val:ident) => { $crate::atomic::executor::operation!(bitwise $ty $old $val |) };
-    (xor $ty:ident $old:ident $val:ident) => { $crate::atomic::executor::operation!(bitwise $ty $old $val ^) };
-    (bitwise $ty:ident $old:ident $val:ident $op:tt) => {{
-        use $crate::atomic::executor::Word;
-        <$ty as Word>::from_bits(Word::bits($old) $op Word::bits($val))
-    }};
 }
 
 /// A fence of the executor inside a kernel, of the processor outside of one.
@@ -129,5 +89,3 @@ pub fn fence_at(scope: Scope) {
         std::sync::atomic::fence(Ordering::SeqCst)
     }
 }
-
-pub(crate) use {operation, order, scope};

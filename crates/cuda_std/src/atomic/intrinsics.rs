@@ -14,184 +14,212 @@
 //! The pointer must be valid and aligned to the size of the type, and what it points to must be reached by
 //! atomic instructions only, as long as several threads do so.
 
-// The module's own documentation says it for all of them.
-#![allow(clippy::missing_safety_doc)]
+#[cfg(target_arch = "nvptx64")]
+use core::arch::asm;
+#[cfg(not(target_arch = "nvptx64"))]
+use std::sync::atomic::Ordering;
 
 use pastey::paste;
+#[cfg(not(target_arch = "nvptx64"))]
+use simt::memory::Scope;
 
 #[cfg(not(target_arch = "nvptx64"))]
-use super::executor;
-#[cfg(target_arch = "nvptx64")]
-use super::instruction;
+use super::executor::{fence_at, on_bits, same_bits, update};
+use super::operations::operations;
 
-/// Calls `$macro!($args order scope)` for every scope and the given orders.
+/// Calls `$then!(row order scope (PTX of both) executor's order, executor's scope)` for every scope and the
+/// given orders, each with its PTX and the executor's name.
 macro_rules! every_scope {
-    ($macro:ident!($($args:tt)*)) => {};
-    ($macro:ident!($($args:tt)*) $order:ident $($others:ident)*) => {
-        $macro!($($args)* $order block);
-        $macro!($($args)* $order device);
-        $macro!($($args)* $order system);
-        every_scope!($macro!($($args)*) $($others)*);
+    ($then:ident! $row:tt $($order:ident $ptx:tt $sim:ident),*) => {$(
+        $then!($row $order block (qualifiers!($ptx ".cta")) $sim Block);
+        $then!($row $order device (qualifiers!($ptx ".gpu")) $sim Device);
+        $then!($row $order system (qualifiers!($ptx ".sys")) $sim System);
+    )*};
+}
+
+/// The PTX of an order and a scope. Volatile loads and stores name no scope.
+#[cfg(target_arch = "nvptx64")]
+macro_rules! qualifiers {
+    (".volatile" $scope:literal) => {
+        ".volatile"
+    };
+    ($order:literal $scope:literal) => {
+        concat!($order, $scope)
     };
 }
 
+/// The fences: name, PTX, the executor's scope.
 macro_rules! fences {
-    ($name:ident $order:ident $scope:ident) => {
-        paste! {
-            #[doc = concat!("Fence of scope `", stringify!($scope), "`, PTX `", stringify!($name), "`.")]
-            #[inline(always)]
-            #[track_caller]
-            pub unsafe fn [<$name _ $scope>]() {
-                arms! {
-                    ptx: { instruction::fence!($order $scope) }
-                    sim: { executor::fence_at(executor::scope!($scope)) }
-                }
+    ($($name:ident $ptx:literal $scope:ident;)*) => {$(
+        #[doc = concat!("Fence, PTX `", $ptx, "`.")]
+        ///
+        /// # Safety
+        ///
+        /// Always safe to call; `unsafe` as in Rust-CUDA.
+        #[inline(always)]
+        #[track_caller]
+        pub unsafe fn $name() {
+            arms! {
+                // SAFETY: a fence touches no memory of its own.
+                ptx: { unsafe { asm!(concat!($ptx, ";")) } }
+                sim: { fence_at(Scope::$scope) }
             }
         }
-    };
+    )*};
 }
 
-every_scope!(fences!(fence_sc) sc);
-every_scope!(fences!(fence_acqrel) acqrel);
-every_scope!(fences!(membar) membar);
+fences! {
+    fence_sc_block "fence.sc.cta" Block;
+    fence_sc_device "fence.sc.gpu" Device;
+    fence_sc_system "fence.sc.sys" System;
+    fence_acqrel_block "fence.acq_rel.cta" Block;
+    fence_acqrel_device "fence.acq_rel.gpu" Device;
+    fence_acqrel_system "fence.acq_rel.sys" System;
+    membar_block "membar.cta" Block;
+    membar_device "membar.gl" Device;
+    membar_system "membar.sys" System;
+}
 
-macro_rules! loads {
-    ($bits:ident $width:literal $order:ident $scope:ident) => {
+/// A load in one order and scope.
+macro_rules! load {
+    (
+        ($bits:ident $width:literal $reg:ident)
+        $order:ident $scope:ident ($qualifiers:expr) $sim_order:ident $sim_scope:ident
+    ) => {
         paste! {
-            #[doc = concat!("Loads ", stringify!($width), " bits, `", stringify!($order), "`, scope `", stringify!($scope), "`.")]
+            #[doc = concat!(
+                "Loads ", $width, " bits, `", stringify!($order), "`, scope `", stringify!($scope), "`."
+            )]
+            ///
+            /// # Safety
+            ///
+            /// The pointer is as [the module](self) asks.
             #[inline(always)]
             #[track_caller]
             pub unsafe fn [<atomic_load_ $order _ $width _ $scope>](ptr: *const $bits) -> $bits {
                 arms! {
-                    ptx: { instruction::load!($bits $order $scope, ptr) }
-                    // SAFETY: the caller vouches for the pointer.
-                    sim: { unsafe { executor::update(ptr.cast_mut(), executor::order!($order), executor::scope!($scope), |old: $bits| old) } }
+                    ptx: {
+                        let value: $bits;
+                        // SAFETY: the caller vouches for the pointer; the instruction reads one value there.
+                        unsafe {
+                            asm!(
+                                concat!("ld", $qualifiers, ".", stringify!($bits), " {}, [{}];"),
+                                lateout($reg) value, in(reg64) ptr,
+                            )
+                        };
+                        value
+                    }
+                    sim: {
+                        // SAFETY: the caller vouches for the pointer; the value stays the same.
+                        unsafe { update(ptr.cast_mut(), Ordering::$sim_order, Scope::$sim_scope, |old| old) }
+                    }
                 }
             }
         }
     };
 }
 
-every_scope!(loads!(u32 32) relaxed acquire volatile);
-every_scope!(loads!(u64 64) relaxed acquire volatile);
-
-macro_rules! stores {
-    ($bits:ident $width:literal $order:ident $scope:ident) => {
+/// A store in one order and scope.
+macro_rules! store {
+    (
+        ($bits:ident $width:literal $reg:ident)
+        $order:ident $scope:ident ($qualifiers:expr) $sim_order:ident $sim_scope:ident
+    ) => {
         paste! {
-            #[doc = concat!("Stores ", stringify!($width), " bits, `", stringify!($order), "`, scope `", stringify!($scope), "`.")]
+            #[doc = concat!(
+                "Stores ", $width, " bits, `", stringify!($order), "`, scope `", stringify!($scope), "`."
+            )]
+            ///
+            /// # Safety
+            ///
+            /// The pointer is as [the module](self) asks.
             #[inline(always)]
             #[track_caller]
             pub unsafe fn [<atomic_store_ $order _ $width _ $scope>](ptr: *mut $bits, val: $bits) {
                 arms! {
-                    ptx: { instruction::store!($bits $order $scope, ptr, val) }
+                    ptx: {
+                        // SAFETY: the caller vouches for the pointer; the instruction writes one value there.
+                        unsafe {
+                            asm!(
+                                concat!("st", $qualifiers, ".", stringify!($bits), " [{}], {};"),
+                                in(reg64) ptr, in($reg) val,
+                            )
+                        }
+                    }
                     // SAFETY: the caller vouches for the pointer.
-                    sim: { unsafe { executor::update(ptr, executor::order!($order), executor::scope!($scope), |_: $bits| val) }; }
+                    sim: { unsafe { update(ptr, Ordering::$sim_order, Scope::$sim_scope, |_| val) }; }
                 }
             }
         }
     };
 }
 
-every_scope!(stores!(u32 32) relaxed release volatile);
-every_scope!(stores!(u64 64) relaxed release volatile);
-
-macro_rules! fetches {
-    ($op:ident $ty:ident $order:ident $scope:ident) => {
-        paste! {
-            #[doc = concat!("`", stringify!($op), "` on `", stringify!($ty), "`, `", stringify!($order), "`, scope `", stringify!($scope), "`; the old value.")]
-            #[inline(always)]
-            #[track_caller]
-            pub unsafe fn [<atomic_fetch_ $op _ $order _ $ty _ $scope>](ptr: *mut $ty, val: $ty) -> $ty {
-                arms! {
-                    ptx: { instruction::fetch!($op $ty $order $scope, ptr, val) }
-                    sim: {
-                        // SAFETY: the caller vouches for the pointer.
-                        unsafe {
-                            executor::update(ptr, executor::order!($order), executor::scope!($scope), |old: $ty| {
-                                executor::operation!($op $ty old val)
-                            })
-                        }
-                    }
-                }
-            }
-        }
-    };
-}
-
-macro_rules! operations {
-    ($($op:ident: $($ty:ident)*;)*) => {
-        $($(every_scope!(fetches!($op $ty) relaxed acquire release acqrel volatile);)*)*
-    };
-}
-
-operations! {
-    add: u32 i32 u64 i64 f32 f64;
-    and: u32 i32 u64 i64 f32 f64;
-    or: u32 i32 u64 i64 f32 f64;
-    xor: u32 i32 u64 i64 f32 f64;
-    exch: u32 i32 u64 i64 f32 f64;
-    min: u32 i32 u64 i64;
-    max: u32 i32 u64 i64;
-    inc: u32;
-    dec: u32;
-}
-
-/// Negation for a subtraction: PTX has no `atom.sub`.
-macro_rules! negated {
-    (f32 $val:ident) => {
-        -$val
-    };
-    (f64 $val:ident) => {
-        -$val
-    };
-    ($integer:ident $val:ident) => {
-        $val.wrapping_neg()
-    };
-}
-
-macro_rules! subtractions {
-    ($ty:ident $order:ident $scope:ident) => {
-        paste! {
-            #[doc = concat!("`sub` on `", stringify!($ty), "`, `", stringify!($order), "`, scope `", stringify!($scope), "`, as an addition of the negative; the old value.")]
-            #[inline(always)]
-            #[track_caller]
-            pub unsafe fn [<atomic_fetch_sub_ $order _ $ty _ $scope>](ptr: *mut $ty, val: $ty) -> $ty {
-                // SAFETY: the caller's promise is the same.
-                unsafe { [<atomic_fetch_add_ $order _ $ty _ $scope>](ptr, negated!($ty val)) }
-            }
-        }
-    };
-}
-
-macro_rules! exchanges {
-    ($ty:ident $order:ident $scope:ident) => {
-        paste! {
-            #[doc = concat!("Puts `val` in where `current` is found, bit for bit: `", stringify!($ty), "`, `", stringify!($order), "`, scope `", stringify!($scope), "`; the old value.")]
-            #[inline(always)]
-            #[track_caller]
-            pub unsafe fn [<atomic_fetch_cas_ $order _ $ty _ $scope>](ptr: *mut $ty, current: $ty, val: $ty) -> $ty {
-                arms! {
-                    ptx: { instruction::cas!($ty $order $scope, ptr, current, val) }
-                    sim: {
-                        use executor::Word;
-                        // SAFETY: the caller vouches for the pointer.
-                        unsafe {
-                            executor::update(ptr, executor::order!($order), executor::scope!($scope), |old: $ty| {
-                                if Word::bits(old) == Word::bits(current) { val } else { old }
-                            })
-                        }
-                    }
-                }
-            }
-        }
-    };
-}
-
-macro_rules! for_types {
-    ($($ty:ident)*) => {$(
-        every_scope!(subtractions!($ty) relaxed acquire release acqrel volatile);
-        every_scope!(exchanges!($ty) relaxed acquire release acqrel volatile);
+/// The loads and stores of a row: type, width, registers.
+macro_rules! loads_and_stores {
+    ($($row:tt)*) => {$(
+        every_scope!(load! $row
+            relaxed ".relaxed" Relaxed, acquire ".acquire" Acquire, volatile ".volatile" Relaxed);
+        every_scope!(store! $row
+            relaxed ".relaxed" Relaxed, release ".release" Release, volatile ".volatile" Relaxed);
     )*};
 }
 
-for_types!(u32 i32 u64 i64 f32 f64);
+loads_and_stores!((u32 32 reg32) (u64 64 reg64));
+
+/// A row of [`operations`] for one type, in one order and scope.
+macro_rules! fetch {
+    (
+        ($op:ident $does:literal
+            { $atom:ident |$old:ident $(, $arg:ident)+| $new:expr $(, $changed:ident = $by:expr)? }
+            $ty:ident $ptx:ident $reg:ident)
+        $order:ident $scope:ident ($qualifiers:expr) $sim_order:ident $sim_scope:ident
+    ) => {
+        paste! {
+            #[doc = concat!(
+                $does, ": `", stringify!($ty), "`, `", stringify!($order), "`, scope `", stringify!($scope),
+                "`; the old value."
+            )]
+            ///
+            /// # Safety
+            ///
+            /// The pointer is as [the module](self) asks.
+            #[inline(always)]
+            #[track_caller]
+            pub unsafe fn [<atomic_fetch_ $op _ $order _ $ty _ $scope>](
+                ptr: *mut $ty $(, $arg: $ty)+
+            ) -> $ty {
+                $(let $changed = $by;)?
+                arms! {
+                    ptx: {
+                        let old: $ty;
+                        // SAFETY: the caller vouches for the pointer; the instruction reads and writes one
+                        // value there.
+                        unsafe {
+                            asm!(
+                                concat!(
+                                    "atom", $qualifiers, ".", stringify!($atom), ".", stringify!($ptx),
+                                    " {}, [{}]" $(, ", {", stringify!($arg), "}")+ , ";"
+                                ),
+                                lateout($reg) old, in(reg64) ptr $(, $arg = in($reg) $arg)+
+                            )
+                        };
+                        old
+                    }
+                    // SAFETY: the caller vouches for the pointer.
+                    sim: { unsafe { update(ptr, Ordering::$sim_order, Scope::$sim_scope, |$old: $ty| $new) } }
+                }
+            }
+        }
+    };
+}
+
+/// The rows of [`operations`] in every order and scope.
+macro_rules! fetches {
+    ($($op:ident $does:literal $how:tt $($ty:ident $ptx:ident $reg:ident),+;)*) => {$($(
+        every_scope!(fetch! ($op $does $how $ty $ptx $reg)
+            relaxed ".relaxed" Relaxed, acquire ".acquire" Acquire, release ".release" Release,
+            acqrel ".acq_rel" AcqRel, volatile "" Relaxed);
+    )+)*};
+}
+
+operations!(fetches);

@@ -2,16 +2,14 @@
 //!
 //! # Safety
 //!
-//! As for [`intrinsics`](super::intrinsics).
-
-// The module's own documentation says it for all of them.
-#![allow(clippy::missing_safety_doc)]
+//! As for [`intrinsics`].
 
 use core::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use pastey::paste;
 
 use super::intrinsics;
+use super::operations::operations;
 
 macro_rules! fences {
     ($($scope:ident)*) => {$(
@@ -43,6 +41,10 @@ macro_rules! loads_and_stores {
             /// # Panics
             ///
             /// When `ordering` is `Release` or `AcqRel`.
+            ///
+            /// # Safety
+            ///
+            /// The pointer is as [the module](self) asks.
             #[inline(always)]
             #[track_caller]
             pub unsafe fn [<atomic_load_ $width _ $scope>](ptr: *mut $bits, ordering: Ordering) -> $bits {
@@ -65,6 +67,10 @@ macro_rules! loads_and_stores {
             /// # Panics
             ///
             /// When `ordering` is `Acquire` or `AcqRel`.
+            ///
+            /// # Safety
+            ///
+            /// The pointer is as [the module](self) asks.
             #[inline(always)]
             #[track_caller]
             pub unsafe fn [<atomic_store_ $width _ $scope>](ptr: *mut $bits, ordering: Ordering, val: $bits) {
@@ -90,18 +96,26 @@ loads_and_stores! {
     u64 64 block; u64 64 device; u64 64 system;
 }
 
-macro_rules! fetches {
-    ($($op:ident: $($ty:ident)*;)*) => {$($(
-        fetches!(@one $op $ty block);
-        fetches!(@one $op $ty device);
-        fetches!(@one $op $ty system);
-    )*)*};
-    (@one $op:ident $ty:ident $scope:ident) => {
+/// A row of [`operations`] for one type in one scope.
+macro_rules! fetch {
+    // Rust-CUDA has no function with the order as an argument for these.
+    (cas $($rest:tt)*) => {};
+    (inc $($rest:tt)*) => {};
+    (dec $($rest:tt)*) => {};
+    ($op:ident $does:literal $ty:ident $scope:ident) => {
         paste! {
-            #[doc = concat!("`", stringify!($op), "` on `", stringify!($ty), "` at scope `", stringify!($scope), "`; the old value.")]
+            #[doc = concat!(
+                $does, ": `", stringify!($ty), "` at scope `", stringify!($scope), "`; the old value."
+            )]
+            ///
+            /// # Safety
+            ///
+            /// The pointer is as [the module](self) asks.
             #[inline(always)]
             #[track_caller]
-            pub unsafe fn [<atomic_fetch_ $op _ $ty _ $scope>](ptr: *mut $ty, ordering: Ordering, val: $ty) -> $ty {
+            pub unsafe fn [<atomic_fetch_ $op _ $ty _ $scope>](
+                ptr: *mut $ty, ordering: Ordering, val: $ty
+            ) -> $ty {
                 // SAFETY: the caller's promise is the same.
                 unsafe {
                     match ordering {
@@ -121,13 +135,13 @@ macro_rules! fetches {
     };
 }
 
-fetches! {
-    add: u32 i32 u64 i64 f32 f64;
-    sub: u32 i32 u64 i64 f32 f64;
-    and: u32 i32 u64 i64 f32 f64;
-    or: u32 i32 u64 i64 f32 f64;
-    xor: u32 i32 u64 i64 f32 f64;
-    exch: u32 i32 u64 i64 f32 f64;
-    min: u32 i32 u64 i64;
-    max: u32 i32 u64 i64;
+/// The rows of [`operations`] in every scope.
+macro_rules! fetches {
+    ($($op:ident $does:literal $how:tt $($ty:ident $ptx:ident $reg:ident),+;)*) => {$($(
+        fetch!($op $does $ty block);
+        fetch!($op $does $ty device);
+        fetch!($op $does $ty system);
+    )+)*};
 }
+
+operations!(fetches);
