@@ -22,7 +22,12 @@
 //! waits for *events* in those streams. The heap queries the events when it allocates, and waits for them
 //! only when memory runs short. Then it takes these steps: wait for all queued work, free pending blocks,
 //! release idle segments of all heaps, and try the request once more.
+//!
+//! The allocations of a captured graph come from a private heap, since each replay uses its blocks again. When
+//! the graph is gone, the next graph gets the heap. Inside a capture nothing can be waited for. So when memory
+//! runs short there, only the heaps of graphs that are gone release their idle segments.
 
+mod backend;
 mod bins;
 mod cache;
 mod heap;
@@ -31,7 +36,8 @@ mod snapshot;
 mod stats;
 mod svg;
 
-pub use cache::{Backend, Cache, Failure, Lease, StreamHeap};
+pub use backend::{Backend, Failure};
+pub use cache::{Cache, Lease, StreamHeap};
 pub use heap::Site;
 pub use size::{GRANULE, Kind, PAGE, SMALL_LIMIT, block_bytes};
 pub use snapshot::{BlockSnapshot, BlockState, HeapSnapshot, Holder, SegmentSnapshot, Snapshot};

@@ -28,7 +28,7 @@ enum Owner {
 
 struct Block {
     lease: Lease,
-    /// The heap that it is from, if that is not the heap of the allocating stream.
+    /// The graph's heap that it is from, if it is not from the heap of the allocating stream.
     heap: Option<Heap>,
     /// Bytes that the software driver's checker knows to be in use.
     known: Option<usize>,
@@ -49,6 +49,11 @@ pub(crate) struct Memory {
 impl Memory {
     pub(crate) fn uses(&self) -> &Uses {
         &self.uses
+    }
+
+    /// Whether the capture that it was allocated in is under way.
+    fn is_capturing(&self) -> bool {
+        self.capture.strong_count() > 0
     }
 }
 
@@ -186,21 +191,21 @@ impl Use<'_> {
 impl Drop for Memory {
     fn drop(&mut self) {
         let (address, owner) = (self.address, std::mem::replace(&mut self.owner, Owner::Nobody));
-        let private = match &owner {
-            Owner::Nobody => return,
-            Owner::Cache(block) => Some(block.heap.is_some()),
-            Owner::Driver => None,
-        };
-        let captures = self.uses.home().device().captures();
+        let device = self.uses.home().device().clone();
         // A block that only its home stream has used needs no order across streams.
-        if let Some(private) = private
-            && self.uses.is_at_home()
-            && (private || !captures.any())
-        {
-            return free(address, owner, &self.uses);
+        let in_order = self.uses.is_at_home();
+        match owner {
+            Owner::Nobody => return,
+            // Its capture is under way: only captured work has used it.
+            Owner::Cache(Block { lease, heap: Some(heap), .. }) if in_order && self.is_capturing() => {
+                return device.allocator().device.free(&heap, lease);
+            }
+            Owner::Cache(Block { heap: None, .. }) if in_order && !device.captures().any() => {
+                return free(address, owner, &self.uses);
+            }
+            Owner::Cache(_) | Owner::Driver => {}
         }
         let uses = self.uses.take();
-        let device = uses.home().device().clone();
         device.captures().outside(move || free(address, owner, &uses));
     }
 }
@@ -220,12 +225,15 @@ fn free_block(address: CUdeviceptr, block: Block, uses: &Uses) {
     }
     // A block that waits for other streams stays known to the checker until its memory is given out again.
     if let Some(bytes) = known.filter(|_| uses.is_at_home()) {
-        // The block is not used after this, so no stream has to wait for the mark. A thread without a context
-        // sets no mark: the block then counts as in use until it is given out again.
+        // The block is not used after this, so no stream has to wait for the mark.
         driver::soft::mark_block(uses.home().handle().cast(), address, bytes, None);
     }
     let home = uses.home();
-    home.device().allocator().free(heap.as_ref().unwrap_or_else(|| home.own_heap()), lease, uses);
+    let allocator = home.device().allocator();
+    match heap {
+        Some(heap) => allocator.free_private(&heap, lease, uses),
+        None => allocator.free(home.own_heap(), lease, uses),
+    }
 }
 
 /// Frees in stream order, after everything that uses the memory. If the driver refuses, the host waits

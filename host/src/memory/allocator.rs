@@ -205,15 +205,26 @@ impl Allocator {
         Some(marks)
     }
 
-    /// Gives a block that the streams of `uses` have used back to its heap.
+    /// Gives a block of a stream's own heap back to it. The streams of `uses` have used it.
     pub(super) fn free(&self, heap: &Heap, lease: Lease, uses: &Uses) {
         if uses.is_at_home() {
             return self.device.free(heap, lease);
         }
         let (home, users) = (uses.home(), uses.streams());
-        // The heap's own stream need not wait for streams that it comes after anyway. Without marks the block
-        // is leaked, since some stream may still write it.
-        if let Some(marks) = self.marks(users.iter().filter(|user| !home.comes_after(user))) {
+        // The heap's own stream need not wait for streams that it comes after anyway.
+        self.free_after(heap, lease, users.iter().filter(|user| !home.comes_after(user)));
+    }
+
+    /// Gives a block of a graph's heap back to it. The heap has no stream of its own: the next graph that gets
+    /// it may be replayed on any stream.
+    pub(super) fn free_private(&self, heap: &Heap, lease: Lease, uses: &Uses) {
+        self.free_after(heap, lease, uses.streams().iter());
+    }
+
+    /// Frees a block once `streams` have reached the end of what is queued there. Without marks the block is
+    /// leaked, since some stream may still write it.
+    fn free_after<'s>(&self, heap: &Heap, lease: Lease, streams: impl Iterator<Item = &'s Stream>) {
+        if let Some(marks) = self.marks(streams) {
             self.device.free_after(heap, lease, marks);
         }
     }

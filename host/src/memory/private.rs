@@ -2,15 +2,19 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::allocator::Heap;
+use arena::Backend;
+
+use super::allocator::{Heap, Kind, Source};
 use crate::device::Device;
+use crate::error::Result;
 use crate::stream::Stream;
 
 /// The memory that a graph's buffers were captured with. The graph keeps this pool: until it is dropped no
 /// other buffer gets that memory, even when no buffer of the graph is left.
 ///
-/// Drop it when no replay whose results matter is queued any more. Its memory goes back to the system after a
-/// wait for all work, when memory runs short or [`Device::trim_pool`] is called.
+/// Drop it when no replay is queued any more, and after the allocations that the graph kept. Then the next
+/// capture gets the memory. It goes back to the system when memory runs short or [`Device::trim_pool`] is
+/// called.
 pub(crate) struct PrivatePool {
     device: Device,
     /// The heap of each stream, by the stream's number.
@@ -45,8 +49,21 @@ impl PrivatePool {
 impl Drop for PrivatePool {
     fn drop(&mut self) {
         for (_, heap) in self.heaps().drain(..) {
-            self.device.allocator().device.disown(&heap);
+            self.device.allocator().device.disown(heap);
         }
+    }
+}
+
+impl Device {
+    /// Before a capture: it may have the memory of graphs that are gone.
+    ///
+    /// # Errors
+    /// The driver's error, also of work queued earlier.
+    pub(crate) fn recover_graph_memory(&self) -> Result<()> {
+        let source = Source { device: self, kind: Kind::Device };
+        self.captures().between_beginnings(|| {
+            if source.may_wait() { self.allocator().device.poll_disowned(&source) } else { Ok(()) }
+        })
     }
 }
 

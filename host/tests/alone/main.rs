@@ -9,6 +9,7 @@ mod common;
 mod gemm_case;
 
 mod fault_sweep;
+mod graph_memory;
 mod graph_modules;
 mod graph_sticky;
 mod launch_blocking;
