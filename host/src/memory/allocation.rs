@@ -74,13 +74,13 @@ impl Allocation {
                 Ok(Self::over(stream, address, owner, capture))
             }
             (Mode::PassThrough, None) => {
-                Ok(Self::over(stream, from_driver(stream, bytes)?, Owner::Driver, Weak::new()))
+                Ok(Self::over(stream, from_driver(stream, bytes, site)?, Owner::Driver, Weak::new()))
             }
             // A captured stream would record the allocation. So another stream allocates, and the graph keeps
             // the memory.
             (Mode::PassThrough, Some(capture)) => {
                 let stream = capture.memory().memory_stream()?;
-                Ok(Self::over(&stream, from_driver(&stream, bytes)?, Owner::Driver, Weak::new()))
+                Ok(Self::over(&stream, from_driver(&stream, bytes, site)?, Owner::Driver, Weak::new()))
             }
         }
     }
@@ -102,7 +102,7 @@ impl Allocation {
 
     /// Gives up an allocation of the driver's own that holds the first `bytes` bytes, with no work pending on
     /// it; null without bytes. A block of the cache, or memory that a graph uses, is copied to a new one.
-    pub(super) fn release(mut self, bytes: usize) -> Result<CUdeviceptr> {
+    pub(super) fn release(mut self, bytes: usize, site: Site) -> Result<CUdeviceptr> {
         let address = self.memory.address;
         if matches!(self.memory.owner, Owner::Nobody) {
             return Ok(address);
@@ -127,12 +127,12 @@ impl Allocation {
         // Several streams may each have written a part of it.
         let begun = self.memory.uses.begin(&stream, false)?;
         // SAFETY: the new allocation has no other owner.
-        let copy = unsafe { Self::adopt(&stream, from_driver(&stream, bytes)?) };
+        let copy = unsafe { Self::adopt(&stream, from_driver(&stream, bytes, site)?) };
         let to = copy.memory.address;
         // SAFETY: both have `bytes` bytes; the stream is the last writer's.
         stream.call(|stream| unsafe { raw::memcpy_dtod_async(to, address, bytes, stream) })?;
         self.memory.uses.commit(&stream, false, begun);
-        copy.release(bytes)
+        copy.release(bytes, site)
     }
 
     pub(super) fn address(&self) -> CUdeviceptr {
@@ -296,13 +296,13 @@ fn from_cache(
 fn lease(device: &Device, heap: &Heap, bytes: u64, site: Site) -> Result<Lease> {
     let source = Source { device, kind: Kind::Device };
     device.allocator().device.allocate(&source, heap, bytes, site).map_err(|failure| match failure {
-        Failure::OutOfMemory => out_of_memory(device, bytes),
+        Failure::OutOfMemory => out_of_memory(device, bytes, site),
         Failure::Backend(error) => error,
     })
 }
 
 /// The error with the present figures, or the driver's error if it cannot report them.
-fn out_of_memory(device: &Device, requested: u64) -> Error {
+fn out_of_memory(device: &Device, requested: u64, site: Site) -> Error {
     let info = match device.memory_info() {
         Ok(info) => info,
         Err(error) => return error,
@@ -311,6 +311,7 @@ fn out_of_memory(device: &Device, requested: u64) -> Error {
     Error::OutOfMemory(Box::new(OutOfMemory {
         device: device.ordinal(),
         requested: requested as usize,
+        site,
         free: info.free,
         total: info.total,
         reserved: snapshot.stats.reserved as usize,
@@ -322,7 +323,7 @@ fn out_of_memory(device: &Device, requested: u64) -> Error {
 
 /// An allocation of the driver's, in stream order. When memory is short, the memory kept for later is given
 /// back, and the call is tried once more.
-fn from_driver(stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+fn from_driver(stream: &Stream, bytes: usize, site: Site) -> Result<CUdeviceptr> {
     let device = stream.device();
     let attempt = || {
         let mut address = 0;
@@ -338,7 +339,7 @@ fn from_driver(stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
     // Frees that are queued behind running work return their memory only when it is done.
     device.trim_pool()?;
     match attempt() {
-        Err(error) if out_of_memory(&error) => Err(self::out_of_memory(device, bytes as u64)),
+        Err(error) if out_of_memory(&error) => Err(self::out_of_memory(device, bytes as u64, site)),
         done => done,
     }
 }

@@ -34,6 +34,7 @@ macro_rules! binary_methods {
             ///
             /// # Errors
             /// See the head of this block.
+            #[track_caller]
             pub fn $name<'a>(&self, other: impl Into<Operand<'a>>) -> Result<Tensor> {
                 combine(stringify!($name), BinaryOp::$op, self.into(), other.into())
             }
@@ -51,6 +52,7 @@ macro_rules! binary_methods {
             ///
             /// # Errors
             /// See the head of this block.
+            #[track_caller]
             pub fn $in_place<'a>(&mut self, other: impl Into<Operand<'a>>) -> Result<()> {
                 combine_in_place(stringify!($in_place), BinaryOp::$op, self, other.into())
             }
@@ -78,6 +80,7 @@ binary_methods! {
 }
 
 /// `op` of two operands, at least one of them a tensor.
+#[track_caller]
 pub(super) fn combine(
     operation: &'static str,
     op: BinaryOp,
@@ -163,6 +166,7 @@ fn exact(number: Scalar, dtype: DType) -> Option<f64> {
     (has_affine && holds).then(|| number.as_f64())
 }
 
+#[track_caller]
 fn combine_in_place(operation: &'static str, op: BinaryOp, x: &mut Tensor, other: Operand<'_>) -> Result<()> {
     let stream = stream_of(x)?;
     let dtype = x.dtype();
@@ -202,6 +206,7 @@ macro_rules! compare_methods {
             ///
             /// # Errors
             /// As [`Tensor::add`].
+            #[track_caller]
             pub fn $name<'a>(&self, other: impl Into<Operand<'a>>) -> Result<Tensor> {
                 compare(stringify!($name), CompareOp::$op, self, other.into())
             }
@@ -225,6 +230,7 @@ compare_methods! {
     ge = Ge: "`self >= other`";
 }
 
+#[track_caller]
 fn compare(operation: &'static str, op: CompareOp, a: &Tensor, b: Operand<'_>) -> Result<Tensor> {
     let (stream, dtype) = (stream_of(a)?, promoted(operation, &[a.into(), b])?);
     if let Operand::Tensor(b) = b {
@@ -239,6 +245,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::add`].
+    #[track_caller]
     pub fn logical_not(&self) -> Result<Tensor> {
         if self.dtype() == DType::Bool { self.bitwise_xor(true) } else { self.eq(0) }
     }
@@ -247,6 +254,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::add`].
+    #[track_caller]
     pub fn isnan(&self) -> Result<Tensor> {
         self.ne(self)
     }
@@ -255,6 +263,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::relu`].
+    #[track_caller]
     pub fn isinf(&self) -> Result<Tensor> {
         self.abs()?.eq(f64::INFINITY)
     }
@@ -263,6 +272,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::relu`].
+    #[track_caller]
     pub fn isfinite(&self) -> Result<Tensor> {
         self.abs()?.lt(f64::INFINITY)
     }

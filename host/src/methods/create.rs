@@ -16,6 +16,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::zeros`].
+    #[track_caller]
     pub fn ones(on: impl On, shape: &[usize], dtype: DType) -> Result<Tensor> {
         Tensor::full(on, shape, 1, dtype)
     }
@@ -25,6 +26,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::zeros`]; [`Error::InvalidArgument`] for a number that the integer type `dtype` does not
     /// have.
+    #[track_caller]
     pub fn full(on: impl On, shape: &[usize], value: impl Into<Scalar>, dtype: DType) -> Result<Tensor> {
         filled("full", &on.stream()?, shape, value.into(), dtype)
     }
@@ -35,6 +37,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a step of 0 or one that leads away from `end`, or as [`Tensor::zeros`].
+    #[track_caller]
     pub fn arange(
         on: impl On,
         start: impl Into<Scalar>,
@@ -62,6 +65,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`TensorError::DType`] for a type that is no float, or as [`Tensor::zeros`].
+    #[track_caller]
     pub fn rand(on: impl On, shape: &[usize], dtype: DType, seed: u64) -> Result<Tensor> {
         let digits = match dtype {
             DType::F8E5M2 => 3,
@@ -81,6 +85,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::rand`].
+    #[track_caller]
     pub fn randn(on: impl On, shape: &[usize], dtype: DType, seed: u64) -> Result<Tensor> {
         if !dtype.is_float() {
             return Err(no_float("randn", dtype));
@@ -93,6 +98,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::zeros`].
+    #[track_caller]
     pub fn eye(on: impl On, n: usize, dtype: DType) -> Result<Tensor> {
         let stream = on.stream()?;
         let places = fill::arange(&stream, 0.0, 1.0, n, DType::I64)?;
@@ -104,6 +110,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], or the driver's error.
+    #[track_caller]
     pub fn zeros_like(&self) -> Result<Tensor> {
         Tensor::zeros(&stream_of(self)?, self.shape(), self.dtype())
     }
@@ -112,6 +119,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], or the driver's error.
+    #[track_caller]
     pub fn ones_like(&self) -> Result<Tensor> {
         self.full_like(1)
     }
@@ -120,6 +128,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::full`].
+    #[track_caller]
     pub fn full_like(&self, value: impl Into<Scalar>) -> Result<Tensor> {
         filled("full_like", &stream_of(self)?, self.shape(), value.into(), self.dtype())
     }
@@ -128,6 +137,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`TensorError::Shared`], [`TensorError::Overlapping`], or as [`Tensor::full`].
+    #[track_caller]
     pub fn fill_(&mut self, value: impl Into<Scalar>) -> Result<()> {
         let stream = stream_of(self)?;
         let value = single("fill_", &stream, value.into(), self.dtype())?;
@@ -139,6 +149,7 @@ impl Tensor {
     /// # Errors
     /// [`TensorError::Shared`], [`TensorError::Overlapping`], [`TensorError::Broadcast`],
     /// [`Error::DeviceMismatch`], or the driver's error.
+    #[track_caller]
     pub fn copy_(&mut self, source: &Tensor) -> Result<()> {
         super::binary::fits_into("copy_", source.shape(), self.shape())?;
         let stream = stream_of(self)?;
@@ -150,6 +161,7 @@ impl Tensor {
     }
 }
 
+#[track_caller]
 fn in_type(stream: &Stream, x: Tensor, dtype: DType) -> Result<Tensor> {
     if x.dtype() == dtype { Ok(x) } else { convert(stream, &x, dtype) }
 }

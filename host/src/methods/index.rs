@@ -19,6 +19,7 @@ impl Tensor {
     /// [`TensorError::Axis`], [`TensorError::Shape`], [`TensorError::Index`] for an index outside,
     /// [`TensorError::DType`], [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the
     /// driver's error.
+    #[track_caller]
     pub fn index_select(&self, dim: impl Dim, index: &Tensor) -> Result<Tensor> {
         let operation = "index_select";
         let axis = dim::axis(operation, dim, self.rank())?;
@@ -36,6 +37,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::index_select`].
+    #[track_caller]
     pub fn gather(&self, dim: impl Dim, index: &Tensor) -> Result<Tensor> {
         let stream = stream_of(self)?;
         let x = elementwise::contiguous(&stream, self)?.view_as(&[self.elements()])?;
@@ -48,6 +50,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::index_select`]; [`TensorError::Shape`] also when `source` is not shaped as `index`.
+    #[track_caller]
     pub fn scatter(&self, dim: impl Dim, index: &Tensor, source: &Tensor) -> Result<Tensor> {
         self.scattered("scatter", index::scatter, dim, index, source)
     }
@@ -57,10 +60,12 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::scatter`].
+    #[track_caller]
     pub fn scatter_add(&self, dim: impl Dim, index: &Tensor, source: &Tensor) -> Result<Tensor> {
         self.scattered("scatter_add", index::scatter_add, dim, index, source)
     }
 
+    #[track_caller]
     fn scattered(
         &self,
         operation: &'static str,
@@ -85,6 +90,7 @@ impl Tensor {
 }
 
 /// The numbers, among all elements of `x` in order, of those that `index` names along `dim`.
+#[track_caller]
 fn places(
     stream: &Stream,
     operation: &'static str,
@@ -125,6 +131,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`TensorError::DType`] when the condition is no bool, or as [`Tensor::add`].
+    #[track_caller]
     pub fn where_<'a>(&self, condition: &Tensor, other: impl Into<Operand<'a>>) -> Result<Tensor> {
         let (operation, other) = ("where_", other.into());
         let dtype = promoted(operation, &[self.into(), other])?;
@@ -137,6 +144,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`TensorError::DType`] when the mask is no bool, or as [`Tensor::full`].
+    #[track_caller]
     pub fn masked_fill(&self, mask: &Tensor, value: impl Into<Scalar>) -> Result<Tensor> {
         let operation = "masked_fill";
         is_mask(operation, "mask", mask)?;

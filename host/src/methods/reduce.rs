@@ -21,6 +21,7 @@ macro_rules! reduce_methods {
             ///
             /// # Errors
             /// See the head of this block.
+            #[track_caller]
             pub fn $name<D: Dim>(&self, dims: &[D]) -> Result<Tensor> {
                 reduce(stringify!($name), ReduceOp::$op, self, dims, false)
             }
@@ -29,6 +30,7 @@ macro_rules! reduce_methods {
             ///
             /// # Errors
             /// See the head of this block.
+            #[track_caller]
             pub fn $keepdim<D: Dim>(&self, dims: &[D]) -> Result<Tensor> {
                 reduce(stringify!($keepdim), ReduceOp::$op, self, dims, true)
             }
@@ -37,6 +39,7 @@ macro_rules! reduce_methods {
             ///
             /// # Errors
             /// See the head of this block.
+            #[track_caller]
             pub fn $all(&self) -> Result<Tensor> {
                 reduce::<usize>(stringify!($all), ReduceOp::$op, self, &[], false)
             }
@@ -53,6 +56,7 @@ reduce_methods! {
     amin, amin_keepdim, amin_all = Amin: "The smallest element; NaN if there is one";
 }
 
+#[track_caller]
 fn reduce<D: Dim>(
     operation: &'static str,
     op: ReduceOp,
@@ -82,6 +86,7 @@ impl Tensor {
     /// [`crate::TensorError::Axis`], [`crate::TensorError::DType`] for 8-bit floats,
     /// [`crate::TensorError::Empty`] where the dimension has no places, [`crate::Error::OutOfMemory`], or the
     /// driver's error.
+    #[track_caller]
     pub fn argmax(&self, dim: impl Dim) -> Result<Tensor> {
         ops::argmax(&stream_of(self)?, self, dim::axis("argmax", dim, self.rank())?)
     }
@@ -90,6 +95,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::argmax`].
+    #[track_caller]
     pub fn argmin(&self, dim: impl Dim) -> Result<Tensor> {
         ops::argmin(&stream_of(self)?, self, dim::axis("argmin", dim, self.rank())?)
     }
@@ -98,6 +104,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::argmax`].
+    #[track_caller]
     pub fn argmax_all(&self) -> Result<Tensor> {
         self.reshape(&[-1])?.argmax(0)
     }
@@ -106,6 +113,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::argmax`].
+    #[track_caller]
     pub fn argmin_all(&self) -> Result<Tensor> {
         self.reshape(&[-1])?.argmin(0)
     }
@@ -114,6 +122,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::argmax`].
+    #[track_caller]
     pub fn max(&self, dim: impl Dim) -> Result<(Tensor, Tensor)> {
         let places = self.argmax(dim)?;
         Ok((self.amax(&[dim])?, places))
@@ -123,6 +132,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::argmax`].
+    #[track_caller]
     pub fn min(&self, dim: impl Dim) -> Result<(Tensor, Tensor)> {
         let places = self.argmin(dim)?;
         Ok((self.amin(&[dim])?, places))
@@ -132,6 +142,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::sum`].
+    #[track_caller]
     pub fn all<D: Dim>(&self, dims: &[D]) -> Result<Tensor> {
         // As a product, which nothing has too.
         self.truth()?.prod(dims)?.ne(0)
@@ -141,10 +152,12 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::sum`].
+    #[track_caller]
     pub fn any<D: Dim>(&self, dims: &[D]) -> Result<Tensor> {
         self.truth()?.sum(dims)?.ne(0)
     }
 
+    #[track_caller]
     fn truth(&self) -> Result<Tensor> {
         if self.dtype() == DType::Bool { Ok(self.clone()) } else { self.ne(0) }
     }

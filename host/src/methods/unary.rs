@@ -25,6 +25,7 @@ macro_rules! unary_methods {
             ///
             /// # Errors
             /// See the head of this block.
+            #[track_caller]
             pub fn $name(&self) -> Result<Tensor> {
                 apply(self, UnaryOp::$op)
             }
@@ -81,6 +82,7 @@ unary_methods! {
     cos, cos_ = Cos: "The cosine of radians; not for f64";
 }
 
+#[track_caller]
 fn apply(x: &Tensor, op: UnaryOp) -> Result<Tensor> {
     let stream = stream_of(x)?;
     if x.dtype().is_float() || op.is_integral() {
@@ -98,6 +100,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::relu`].
+    #[track_caller]
     pub fn clamp(&self, min: impl Into<Scalar>, max: impl Into<Scalar>) -> Result<Tensor> {
         let (min, max) = (min.into(), max.into());
         let numbers = [min, max].map(|number| (number.dtype(), Weight::Number));
@@ -111,6 +114,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::relu`].
+    #[track_caller]
     pub fn leaky_relu(&self, negative_slope: f64) -> Result<Tensor> {
         elementwise::leaky_relu(&stream_of(self)?, self, negative_slope)
     }
@@ -120,6 +124,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`crate::Error::OutOfMemory`], or the driver's error.
+    #[track_caller]
     pub fn to(&self, dtype: DType) -> Result<Tensor> {
         if self.dtype() == dtype {
             return Ok(self.clone());
@@ -131,6 +136,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`crate::Error::OutOfMemory`], or the driver's error.
+    #[track_caller]
     pub fn copy(&self) -> Result<Tensor> {
         elementwise::copy(&stream_of(self)?, self)
     }
@@ -139,6 +145,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`crate::Error::OutOfMemory`], or the driver's error.
+    #[track_caller]
     pub fn contiguous(&self) -> Result<Tensor> {
         elementwise::contiguous(&stream_of(self)?, self)
     }

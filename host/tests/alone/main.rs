@@ -18,6 +18,7 @@ mod memory;
 mod memory_bounds;
 mod memory_guards;
 mod memory_passthrough;
+mod memory_sites;
 mod multi_device;
 mod ops_gemm_tune_memory;
 mod out_of_memory;
