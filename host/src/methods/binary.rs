@@ -10,7 +10,7 @@ use crate::ops::convert::convert;
 use crate::ops::elementwise::{self, BinaryOp, CompareOp};
 use crate::stream::Stream;
 use crate::tensor::promote::Scalar;
-use crate::tensor::{DType, Shape, Tensor, TensorError};
+use crate::tensor::{DType, Named, Shape, Tensor, TensorError};
 
 /// Integers up to this magnitude are f64s too.
 const EXACT: i64 = 1 << f64::MANTISSA_DIGITS;
@@ -98,20 +98,20 @@ pub(super) fn combine(
         (Operand::Tensor(x), Operand::Number(number)) => {
             if let Some((factor, addend)) = affine(op, number, dtype) {
                 fits(operation, number, dtype)?;
-                return elementwise::affine(&stream_of(x)?, &x.to(dtype)?, factor, addend);
+                return elementwise::affine(&stream_of(x)?, &x.to(dtype)?, factor, addend).named(operation);
             }
         }
         (Operand::Number(number), Operand::Tensor(y)) => {
             if let Some((factor, addend)) = affine_from_left(op, number, dtype) {
                 fits(operation, number, dtype)?;
-                return elementwise::affine(&stream_of(y)?, &y.to(dtype)?, factor, addend);
+                return elementwise::affine(&stream_of(y)?, &y.to(dtype)?, factor, addend).named(operation);
             }
         }
         (Operand::Number(_), Operand::Number(_)) => {}
     }
     let stream = stream_of_either(a, b)?;
     let (a, b) = (a.to(operation, &stream, dtype)?, b.to(operation, &stream, dtype)?);
-    elementwise::binary(&stream, of_type(op, dtype), &a, &b)
+    elementwise::binary(&stream, of_type(op, dtype), &a, &b).named(operation)
 }
 
 fn stream_of_either(a: Operand<'_>, b: Operand<'_>) -> Result<Stream> {
@@ -173,11 +173,12 @@ fn combine_in_place(operation: &'static str, op: BinaryOp, x: &mut Tensor, other
     if let Operand::Tensor(other) = other {
         fits_into(operation, other.shape(), x.shape())?;
         if other.dtype() == dtype && (op != BinaryOp::Div || dtype.is_float()) {
-            return elementwise::binary_assign(&stream, of_type(op, dtype), x.view_mut()?, other);
+            let out = x.view_mut().named(operation)?;
+            return elementwise::binary_assign(&stream, of_type(op, dtype), out, other).named(operation);
         }
     }
     // Before anything is computed.
-    x.view_mut()?;
+    x.view_mut().named(operation)?;
     let result = combine(operation, op, (&*x).into(), other)?;
     if result.dtype().is_float() && !dtype.is_float() || (dtype == DType::Bool && result.dtype() != dtype) {
         let (what, got) = ("the result", result.dtype());
@@ -236,7 +237,8 @@ fn compare(operation: &'static str, op: CompareOp, a: &Tensor, b: Operand<'_>) -
     if let Operand::Tensor(b) = b {
         a.shape().broadcast_in(operation, b.shape())?;
     }
-    elementwise::compare(&stream, op, &a.to(dtype)?, &b.to(operation, &stream, dtype)?)
+    let (a, b) = (a.to(dtype)?, b.to(operation, &stream, dtype)?);
+    elementwise::compare(&stream, op, &a, &b).named(operation)
 }
 
 /// Functions that are one of the above.
@@ -247,7 +249,11 @@ impl Tensor {
     /// As [`Tensor::add`].
     #[track_caller]
     pub fn logical_not(&self) -> Result<Tensor> {
-        if self.dtype() == DType::Bool { self.bitwise_xor(true) } else { self.eq(0) }
+        if self.dtype() == DType::Bool {
+            self.bitwise_xor(true)
+        } else {
+            compare("logical_not", CompareOp::Eq, self, 0.into())
+        }
     }
 
     /// Whether the element is NaN.
@@ -256,7 +262,7 @@ impl Tensor {
     /// As [`Tensor::add`].
     #[track_caller]
     pub fn isnan(&self) -> Result<Tensor> {
-        self.ne(self)
+        compare("isnan", CompareOp::Ne, self, self.into())
     }
 
     /// Whether the element is an infinity.
@@ -265,7 +271,7 @@ impl Tensor {
     /// As [`Tensor::relu`].
     #[track_caller]
     pub fn isinf(&self) -> Result<Tensor> {
-        self.abs()?.eq(f64::INFINITY)
+        self.abs().named("isinf")?.eq(f64::INFINITY)
     }
 
     /// Whether the element is neither NaN nor an infinity.
@@ -274,6 +280,6 @@ impl Tensor {
     /// As [`Tensor::relu`].
     #[track_caller]
     pub fn isfinite(&self) -> Result<Tensor> {
-        self.abs()?.lt(f64::INFINITY)
+        self.abs().named("isfinite")?.lt(f64::INFINITY)
     }
 }

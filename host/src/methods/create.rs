@@ -8,7 +8,7 @@ use crate::ops::elementwise::copy_into;
 use crate::ops::{elementwise, fill};
 use crate::stream::{On, Stream};
 use crate::tensor::promote::Scalar;
-use crate::tensor::{DType, Tensor, TensorError};
+use crate::tensor::{DType, Named, Tensor, TensorError};
 
 /// New tensors.
 impl Tensor {
@@ -78,7 +78,7 @@ impl Tensor {
         // The least number that the type would round up to 1; in f32 numbers are below 1 by themselves.
         let high = if digits == f32::MANTISSA_DIGITS as i32 { 1.0 } else { 1.0 - 0.5f32.powi(digits + 1) };
         let stream = on.stream()?;
-        in_type(&stream, fill::uniform(&stream, shape, 0.0, high, seed)?, dtype)
+        in_type(&stream, fill::uniform(&stream, shape, 0.0, high, seed).named("rand")?, dtype)
     }
 
     /// Normal numbers of mean 0 and deviation 1. The same seed gives the same numbers on every device.
@@ -91,7 +91,7 @@ impl Tensor {
             return Err(no_float("randn", dtype));
         }
         let stream = on.stream()?;
-        in_type(&stream, fill::normal(&stream, shape, 0.0, 1.0, seed)?, dtype)
+        in_type(&stream, fill::normal(&stream, shape, 0.0, 1.0, seed).named("randn")?, dtype)
     }
 
     /// The `n` by `n` matrix with ones on the diagonal.
@@ -101,9 +101,9 @@ impl Tensor {
     #[track_caller]
     pub fn eye(on: impl On, n: usize, dtype: DType) -> Result<Tensor> {
         let stream = on.stream()?;
-        let places = fill::arange(&stream, 0.0, 1.0, n, DType::I64)?;
-        let equal = elementwise::CompareOp::Eq;
-        in_type(&stream, elementwise::compare(&stream, equal, &places.unsqueeze(1)?, &places)?, dtype)
+        let places = fill::arange(&stream, 0.0, 1.0, n, DType::I64).named("eye")?;
+        let (equal, rows) = (elementwise::CompareOp::Eq, places.unsqueeze(1)?);
+        in_type(&stream, elementwise::compare(&stream, equal, &rows, &places).named("eye")?, dtype)
     }
 
     /// A tensor of zeros of this one's shape and type.
@@ -141,7 +141,7 @@ impl Tensor {
     pub fn fill_(&mut self, value: impl Into<Scalar>) -> Result<()> {
         let stream = stream_of(self)?;
         let value = single("fill_", &stream, value.into(), self.dtype())?;
-        copy_into(&stream, &value, self.view_mut()?)
+        copy_into(&stream, &value, self.view_mut().named("fill_")?)
     }
 
     /// Writes `source`, which broadcasts to the tensor, in the tensor's type.
@@ -151,9 +151,10 @@ impl Tensor {
     /// [`Error::DeviceMismatch`], or the driver's error.
     #[track_caller]
     pub fn copy_(&mut self, source: &Tensor) -> Result<()> {
-        super::binary::fits_into("copy_", source.shape(), self.shape())?;
+        let operation = "copy_";
+        super::binary::fits_into(operation, source.shape(), self.shape())?;
         let stream = stream_of(self)?;
-        let out = self.view_mut()?;
+        let out = self.view_mut().named(operation)?;
         if source.dtype() == out.dtype() {
             return copy_into(&stream, source, out);
         }

@@ -8,7 +8,7 @@ use crate::ops::fill;
 use crate::ops::index::{self, Indices};
 use crate::stream::Stream;
 use crate::tensor::promote::Scalar;
-use crate::tensor::{DType, Dim, Layout, Tensor, TensorError, dim};
+use crate::tensor::{DType, Dim, Layout, Named, Tensor, TensorError, dim};
 
 /// Elements by their numbers. Index tensors are i64 or i32; their elements are checked, for which the host
 /// waits once. [`crate::ops::index`] takes indices that were checked before.
@@ -29,7 +29,8 @@ impl Tensor {
             return Err(TensorError::Shape { operation, what, got, wanted, hint }.into());
         }
         let stream = stream_of(self)?;
-        index::gather(&stream, self, axis, &Indices::from_tensor(&stream, index, self.shape()[axis])?)
+        let indices = Indices::from_tensor(&stream, index, self.shape()[axis]).named(operation)?;
+        index::gather(&stream, self, axis, &indices).named(operation)
     }
 
     /// `y[i][j] = x[index[i][j]][j]` for `dim` 0, and so on: the shape of `index`, which is no longer than
@@ -84,7 +85,7 @@ impl Tensor {
         let source = elementwise::contiguous(&stream, source)?.view_as(&[source.elements()])?;
         let mut out = elementwise::copy(&stream, self)?;
         let flat = [self.elements()];
-        scatter(&stream, out.view_mut()?.reshape(&flat)?, 0, &places, &source)?;
+        scatter(&stream, out.view_mut()?.reshape(&flat)?, 0, &places, &source).named(operation)?;
         Ok(out)
     }
 }
@@ -111,7 +112,7 @@ fn places(
         .into());
     }
     // Checked along the dimension: among all elements, an index that is too large would name another row.
-    Indices::from_tensor(stream, index, x.shape()[axis])?;
+    Indices::from_tensor(stream, index, x.shape()[axis]).named(operation)?;
     let strides = Layout::contiguous(x.shape().clone());
     let mut numbers = index.to(DType::I64)?.mul(strides.strides()[axis] as i64)?;
     for other in (0..x.rank()).filter(|&other| other != axis) {
@@ -137,7 +138,8 @@ impl Tensor {
         let dtype = promoted(operation, &[self.into(), other])?;
         is_mask(operation, "condition", condition)?;
         let stream = stream_of(self)?;
-        elementwise::select(&stream, condition, &self.to(dtype)?, &other.to(operation, &stream, dtype)?)
+        let (x, other) = (self.to(dtype)?, other.to(operation, &stream, dtype)?);
+        elementwise::select(&stream, condition, &x, &other).named(operation)
     }
 
     /// `value`, in the tensor's type, where `mask` holds, else the element. The shapes broadcast.
@@ -150,7 +152,7 @@ impl Tensor {
         is_mask(operation, "mask", mask)?;
         let stream = stream_of(self)?;
         let value = single(operation, &stream, value.into(), self.dtype())?;
-        elementwise::select(&stream, mask, &value, self)
+        elementwise::select(&stream, mask, &value, self).named(operation)
     }
 }
 

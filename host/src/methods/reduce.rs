@@ -3,7 +3,7 @@
 use super::stream_of;
 use crate::error::Result;
 use crate::ops::reduce::{self as ops, ReduceOp};
-use crate::tensor::{DType, Dim, Tensor, dim};
+use crate::tensor::{DType, Dim, Named, Tensor, dim};
 
 /// Names of a reduction (the dimensions go; they stay with one place; all of them go), its row of the op
 /// table, and what it computes.
@@ -65,7 +65,7 @@ fn reduce<D: Dim>(
     keepdim: bool,
 ) -> Result<Tensor> {
     let mut axes = dim::axes(operation, dims, x.rank(), "at most once")?;
-    let reduced = ops::reduce(&stream_of(x)?, op, x, &axes)?;
+    let reduced = ops::reduce(&stream_of(x)?, op, x, &axes).named(operation)?;
     if !keepdim {
         return Ok(reduced);
     }
@@ -106,7 +106,7 @@ impl Tensor {
     /// As [`Tensor::argmax`].
     #[track_caller]
     pub fn argmax_all(&self) -> Result<Tensor> {
-        self.reshape(&[-1])?.argmax(0)
+        self.reshape(&[-1])?.argmax(0).named("argmax_all")
     }
 
     /// The number of the smallest of all elements, counted in order.
@@ -115,7 +115,7 @@ impl Tensor {
     /// As [`Tensor::argmax`].
     #[track_caller]
     pub fn argmin_all(&self) -> Result<Tensor> {
-        self.reshape(&[-1])?.argmin(0)
+        self.reshape(&[-1])?.argmin(0).named("argmin_all")
     }
 
     /// The largest elements along `dim`, which goes, and their places: `(amax, argmax)`.
@@ -124,7 +124,7 @@ impl Tensor {
     /// As [`Tensor::argmax`].
     #[track_caller]
     pub fn max(&self, dim: impl Dim) -> Result<(Tensor, Tensor)> {
-        let places = self.argmax(dim)?;
+        let places = self.argmax(dim).named("max")?;
         Ok((self.amax(&[dim])?, places))
     }
 
@@ -134,7 +134,7 @@ impl Tensor {
     /// As [`Tensor::argmax`].
     #[track_caller]
     pub fn min(&self, dim: impl Dim) -> Result<(Tensor, Tensor)> {
-        let places = self.argmin(dim)?;
+        let places = self.argmin(dim).named("min")?;
         Ok((self.amin(&[dim])?, places))
     }
 
@@ -145,7 +145,7 @@ impl Tensor {
     #[track_caller]
     pub fn all<D: Dim>(&self, dims: &[D]) -> Result<Tensor> {
         // As a product, which nothing has too.
-        self.truth()?.prod(dims)?.ne(0)
+        self.truth("all")?.prod(dims).named("all")?.ne(0)
     }
 
     /// Whether any element along `dims`, which go, is true or not 0; of nothing false.
@@ -154,11 +154,11 @@ impl Tensor {
     /// As [`Tensor::sum`].
     #[track_caller]
     pub fn any<D: Dim>(&self, dims: &[D]) -> Result<Tensor> {
-        self.truth()?.sum(dims)?.ne(0)
+        self.truth("any")?.sum(dims).named("any")?.ne(0)
     }
 
     #[track_caller]
-    fn truth(&self) -> Result<Tensor> {
-        if self.dtype() == DType::Bool { Ok(self.clone()) } else { self.ne(0) }
+    fn truth(&self, operation: &'static str) -> Result<Tensor> {
+        if self.dtype() == DType::Bool { Ok(self.clone()) } else { self.ne(0).named(operation) }
     }
 }

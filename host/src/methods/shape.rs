@@ -3,7 +3,7 @@
 use super::stream_of;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::{self, copy_into, made};
-use crate::tensor::{DType, Dim, Shape, Tensor, TensorError, dim};
+use crate::tensor::{DType, Dim, Named, Shape, Tensor, TensorError, dim};
 
 /// Other shapes.
 impl Tensor {
@@ -15,7 +15,7 @@ impl Tensor {
     /// [`Error::OutOfMemory`], or the driver's error.
     #[track_caller]
     pub fn reshape<D: Dim>(&self, shape: &[D]) -> Result<Tensor> {
-        elementwise::reshape(&stream_of(self)?, self, &sides(self, shape)?)
+        elementwise::reshape(&stream_of(self)?, self, &sides(self, shape)?).named("reshape")
     }
 
     /// Dimensions `start` to `end`, both counted, as one; a copy only where that needs one.
@@ -59,7 +59,8 @@ impl Tensor {
     /// As [`Tensor::cat`].
     #[track_caller]
     pub fn stack(tensors: &[&Tensor], dim: impl Dim) -> Result<Tensor> {
-        let views: Vec<Tensor> = tensors.iter().map(|tensor| tensor.unsqueeze(dim)).collect::<Result<_>>()?;
+        let views: Vec<Tensor> =
+            tensors.iter().map(|tensor| tensor.unsqueeze(dim)).collect::<Result<_>>().named("stack")?;
         if let Some(other) = tensors.iter().find(|tensor| tensor.shape() != tensors[0].shape()) {
             return Err(unequal("stack", other.shape(), tensors[0].shape().to_string()));
         }
@@ -72,7 +73,7 @@ impl Tensor {
     /// # Errors
     /// [`TensorError::Axis`], [`Error::InvalidArgument`] for a size of 0.
     pub fn split(&self, size: usize, dim: impl Dim) -> Result<Vec<Tensor>> {
-        let places = self.size(dim)?;
+        let places = self.size(dim).named("split")?;
         if size == 0 {
             return Err(no_parts("split", "size"));
         }
@@ -89,7 +90,7 @@ impl Tensor {
         if chunks == 0 {
             return Err(no_parts("chunk", "chunks"));
         }
-        self.split(self.size(dim)?.div_ceil(chunks).max(1), dim)
+        self.split(self.size(dim).named("chunk")?.div_ceil(chunks).max(1), dim)
     }
 
     /// The lower triangle of each matrix: elements above diagonal `diagonal` become 0. Diagonal 0 is the main

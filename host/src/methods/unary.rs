@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::ops::convert::convert;
 use crate::ops::elementwise::{self, UnaryOp};
 use crate::tensor::promote::{Scalar, Weight, result_type};
-use crate::tensor::{DType, Tensor};
+use crate::tensor::{DType, Named, Tensor};
 
 /// A method of one tensor.
 pub type UnaryMethod = fn(&Tensor) -> Result<Tensor>;
@@ -27,7 +27,7 @@ macro_rules! unary_methods {
             /// See the head of this block.
             #[track_caller]
             pub fn $name(&self) -> Result<Tensor> {
-                apply(self, UnaryOp::$op)
+                apply(stringify!($name), self, UnaryOp::$op)
             }
         )* }
 
@@ -42,8 +42,7 @@ macro_rules! unary_methods {
             /// # Errors
             /// See the head of this block.
             pub fn $in_place(&mut self) -> Result<()> {
-                let stream = stream_of(self)?;
-                elementwise::unary_assign(&stream, UnaryOp::$op, self.view_mut()?)
+                apply_in_place(stringify!($in_place), self, UnaryOp::$op)
             }
         )* }
 
@@ -83,15 +82,20 @@ unary_methods! {
 }
 
 #[track_caller]
-fn apply(x: &Tensor, op: UnaryOp) -> Result<Tensor> {
+fn apply(operation: &'static str, x: &Tensor, op: UnaryOp) -> Result<Tensor> {
     let stream = stream_of(x)?;
     if x.dtype().is_float() || op.is_integral() {
-        return elementwise::unary(&stream, op, x);
+        return elementwise::unary(&stream, op, x).named(operation);
     }
     if matches!(op, UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc) {
         return elementwise::copy(&stream, x);
     }
-    elementwise::unary(&stream, op, &convert(&stream, x, DType::F32)?)
+    elementwise::unary(&stream, op, &convert(&stream, x, DType::F32)?).named(operation)
+}
+
+fn apply_in_place(operation: &'static str, x: &mut Tensor, op: UnaryOp) -> Result<()> {
+    let stream = stream_of(x)?;
+    elementwise::unary_assign(&stream, op, x.view_mut().named(operation)?).named(operation)
 }
 
 /// Functions of each element with parameters, and conversions.

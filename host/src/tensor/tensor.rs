@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
-use super::{DType, Dim, Element, Layout, Shape, TensorError, TensorMut, dim};
+use super::{DType, Dim, Element, Layout, Named, Shape, TensorError, TensorMut, dim};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::{DeviceBuffer, DeviceView, Within};
@@ -357,7 +357,7 @@ impl Tensor {
     /// # Errors
     /// [`TensorError::Axis`], [`TensorError::Slice`].
     pub fn narrow(&self, dim: impl Dim, start: usize, length: usize) -> Result<Self> {
-        self.slice(dim, start..start.saturating_add(length))
+        self.slice(dim, start..start.saturating_add(length)).named("narrow")
     }
 
     /// Places `range` of `dim`.
@@ -379,10 +379,11 @@ impl Tensor {
     /// Place `index` of `dim`, which goes. `index` too may be counted from the end.
     ///
     /// # Errors
-    /// [`TensorError::Axis`], [`TensorError::Slice`].
+    /// [`TensorError::Axis`], [`TensorError::Place`].
     pub fn select(&self, dim: impl Dim, index: impl Dim) -> Result<Self> {
         let axis = self.axis("select", dim)?;
-        Ok(self.with(self.layout.select(axis, dim::place(index, self.shape()[axis]))?))
+        let place = dim::place("select", axis, index, self.shape()[axis])?;
+        Ok(self.with(self.layout.select(axis, place)?))
     }
 
     /// Without `dim`, which has one place.
