@@ -1,4 +1,4 @@
-//! What a cache asks of its user: memory, and queries about the work of streams.
+//! The side of a cache that its user provides: memory, and queries about the work of streams.
 
 /// The source of segments, and the queries about the work of streams.
 pub trait Backend {
@@ -24,6 +24,13 @@ pub trait Backend {
     /// # Errors
     /// The call failed, or the work did.
     fn settle(&self) -> Result<(), Self::Error>;
+
+    /// Inside a capture: waits for all work of the stream that has the heap with this number, for memory that
+    /// has been taken from the heap. False if that stream cannot be waited for, or no stream has the heap.
+    ///
+    /// # Errors
+    /// The call failed, or the work did.
+    fn settle_heap(&self, heap: u64) -> Result<bool, Self::Error>;
 
     /// Whether the work before the event is done.
     ///

@@ -221,6 +221,12 @@ impl<E> Cache<E> {
         self.registry().disowned.push(heap);
     }
 
+    /// Takes the private heap of a graph that is gone while its work may still run. Its memory returns to the
+    /// system after a wait for all work, when memory runs short.
+    pub fn abandon(&self, heap: &StreamHeap<E>) {
+        heap.private.store(false, Ordering::Relaxed);
+    }
+
     /// Frees the pending blocks of disowned heaps whose events are reached. Call it before a capture: inside
     /// of one, nothing can be queried.
     ///
@@ -264,8 +270,8 @@ impl<E> Cache<E> {
     }
 
     /// Tries in this order: blocks that other streams have finished with, the system, and, after waiting for
-    /// all work, idle memory of any heap. Inside a capture nothing is waited for: then only heaps of graphs
-    /// that are gone give memory back.
+    /// all work, idle memory of any heap. Inside a capture: idle memory of graphs that are gone, and of
+    /// streams that are not captured.
     #[cold]
     fn allocate_slowly<B: Backend<Event = E>>(
         &self,
@@ -299,6 +305,7 @@ impl<E> Cache<E> {
             }
         } else {
             self.release_unclaimed(backend, heap)?;
+            self.release_settled(backend)?;
         }
         if let Some(lease) = extend(segment)? {
             return Ok(lease);
@@ -381,9 +388,9 @@ impl<E> Cache<E> {
         Ok(before.saturating_sub(self.totals.stats().reserved))
     }
 
-    /// Releases segments that were taken from their heaps, after a wait. The wait comes after the taking: work
-    /// on their blocks was queued before the blocks were freed. On an error of the wait, all of them return to
-    /// their heaps.
+    /// Releases segments that were taken from their heaps, after a wait. The wait comes after the taking:
+    /// work on their blocks was queued before the blocks were freed. On an error of the wait, all of them
+    /// return to their heaps.
     fn release_when_settled<B: Backend<Event = E>>(
         &self,
         backend: &B,
@@ -400,8 +407,8 @@ impl<E> Cache<E> {
         self.release_removed(backend, removed)
     }
 
-    /// Releases, without a wait, every idle segment of disowned heaps, and those of the private heap `own` that
-    /// its graph has not used: no work uses them.
+    /// Releases, without a wait, every idle segment of disowned heaps, and those of the private heap `own`
+    /// that its graph has not used: no work uses them.
     fn release_unclaimed<B: Backend<Event = E>>(
         &self,
         backend: &B,
@@ -422,6 +429,31 @@ impl<E> Cache<E> {
             }
         }
         self.release_removed(backend, removed)
+    }
+
+    /// Inside a capture: releases the idle segments of heaps whose streams can be waited for one by one.
+    fn release_settled<B: Backend<Event = E>>(&self, backend: &B) -> Result<(), B::Error> {
+        for heap in self.heaps() {
+            let mut inner = heap.lock();
+            if heap.is_private() {
+                continue;
+            }
+            let removed = inner.heap.remove_idle(u64::MAX);
+            drop(inner);
+            if removed.is_empty() {
+                continue;
+            }
+            // The wait comes after the taking, as in `release_when_settled`.
+            match backend.settle_heap(heap.id) {
+                Ok(true) => self.release_removed(backend, vec![(&*heap, removed)])?,
+                Ok(false) => heap.put_back(removed),
+                Err(error) => {
+                    heap.put_back(removed);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Releases segments that were taken from their heaps and that no work uses. Segments that could not be

@@ -23,9 +23,10 @@
 //! only when memory runs short. Then it takes these steps: wait for all queued work, free pending blocks,
 //! release idle segments of all heaps, and try the request once more.
 //!
-//! The allocations of a captured graph come from a private heap, since each replay uses its blocks again. When
-//! the graph is gone, the next graph gets the heap. Inside a capture nothing can be waited for. So when memory
-//! runs short there, only the heaps of graphs that are gone release their idle segments.
+//! The allocations of a captured graph come from a private heap, since each replay uses its blocks again.
+//! When the graph is gone, the next graph gets the heap. Inside a capture the device cannot be waited for.
+//! When memory runs short there, heaps of graphs that are gone release their idle segments, and then each
+//! heap whose stream can be waited for.
 
 mod backend;
 mod bins;

@@ -172,14 +172,14 @@ impl Executable {
         self.after_last_run(before, || ());
     }
 
-    /// Does `work` and drops `kept` once all queued runs are over. Does neither if it cannot wait for them.
+    /// Does `work` and drops `kept` once all queued runs are over. If it cannot wait for them, `work` is not
+    /// done, and the code in `kept` stays.
     fn after_last_run(&self, kept: Captured, work: impl FnOnce() + Send + 'static) {
         let last = self.last.clone();
         // A stream that is being captured cannot be waited for.
         self.device.captures().outside(move || {
             if last.is_some_and(|stream| !stream.drain()) {
-                std::mem::forget(kept); // It may still run: a leak is better.
-                return;
+                return kept.leave_running();
             }
             work();
             drop(kept);

@@ -1,5 +1,6 @@
 //! Memory of a captured graph.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arena::Backend;
@@ -14,16 +15,19 @@ use crate::stream::Stream;
 ///
 /// Drop it when no replay is queued any more, and after the allocations that the graph kept. Then the next
 /// capture gets the memory. It goes back to the system when memory runs short or [`Device::trim_pool`] is
-/// called.
+/// called. After [`PrivatePool::expect_replays`], that is the only way that it goes.
 pub(crate) struct PrivatePool {
     device: Device,
     /// The heap of each stream, by the stream's number.
     heaps: Mutex<Vec<(u64, Heap)>>,
+    /// Whether replays may be queued when it is dropped.
+    may_run: AtomicBool,
 }
 
 impl PrivatePool {
     pub(crate) fn new(device: &Device) -> Arc<Self> {
-        Arc::new(PrivatePool { device: device.clone(), heaps: Mutex::default() })
+        let (device, heaps) = (device.clone(), Mutex::default());
+        Arc::new(PrivatePool { device, heaps, may_run: AtomicBool::new(false) })
     }
 
     /// The heap for a captured stream.
@@ -35,6 +39,11 @@ impl PrivatePool {
         let heap = self.device.allocator().device.private_heap();
         heaps.push((stream.id(), heap.clone()));
         heap
+    }
+
+    /// Replays may still be queued when this is dropped: it was not possible to wait for them.
+    pub(crate) fn expect_replays(&self) {
+        self.may_run.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn device(&self) -> &Device {
@@ -49,7 +58,8 @@ impl PrivatePool {
 impl Drop for PrivatePool {
     fn drop(&mut self) {
         for (_, heap) in self.heaps().drain(..) {
-            self.device.allocator().device.disown(heap);
+            let cache = &self.device.allocator().device;
+            if self.may_run.load(Ordering::Relaxed) { cache.abandon(&heap) } else { cache.disown(heap) }
         }
     }
 }

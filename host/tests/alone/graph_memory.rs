@@ -75,7 +75,7 @@ fn graphs_that_are_updated_keep_no_more_than_they_use() -> Result<()> {
     Ok(())
 }
 
-/// What a graph wrote stays while the owner keeps it, and only the rest serves later graphs.
+/// The output of a graph stays while the owner keeps it, and only the rest serves later graphs.
 #[test]
 fn an_output_outlives_its_graph() -> Result<()> {
     testkit::own_process!();
@@ -130,7 +130,8 @@ fn threads_pass_the_memory_of_graphs_on() -> Result<()> {
     })
 }
 
-/// Inside a capture nothing can be waited for. What graphs that are gone had is given back all the same.
+/// Inside a capture the device cannot be waited for. The memory of graphs that are gone is given back all
+/// the same.
 #[test]
 fn a_capture_at_the_limit_gets_what_dropped_graphs_had() -> Result<()> {
     testkit::own_process!();
@@ -150,4 +151,25 @@ fn a_capture_at_the_limit_gets_what_dropped_graphs_had() -> Result<()> {
     expect_error("no room", refused, |error| matches!(error, Error::OutOfMemory(_)))?;
     drop(large);
     captured(&stream, 4096)?.replay(&stream)
+}
+
+/// A stream that is not captured can be waited for also inside a capture.
+#[test]
+fn a_capture_at_the_limit_gets_what_streams_keep() -> Result<()> {
+    testkit::own_process!();
+    let Bench { device, stream } = limited(40 * MIB)?;
+    let other = device.stream()?;
+    // Their memory stays with the streams, whose work on it may not be done.
+    for (stream, bytes) in [(&stream, 10 * MIB), (&other, 4096)] {
+        drop(Bytes::zeroed(stream, bytes)?);
+    }
+    let kept = Bytes::from_slice(&other, &[7; 4096])?;
+    let before = device.memory_stats();
+    let mut graph = Graph::capture(&stream, (), |stream, ()| Bytes::zeroed(stream, 37 * MIB))?;
+    graph.replay(&other)?;
+    assert_eq!(graph.outputs().to_vec(&stream)?, vec![0; 37 * MIB]);
+    assert_eq!(kept.to_vec(&stream)?, [7; 4096]);
+    let after = device.memory_stats();
+    assert!(after.releases > before.releases, "{before:?}, {after:?}");
+    Ok(())
 }
