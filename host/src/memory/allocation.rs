@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use arena::{Failure, Site};
-use cust_raw::{CUdeviceptr, CUstream};
+use cust_raw::CUdeviceptr;
 
 use super::allocator::{Heap, Kind, Lease, Mode, Source};
 use super::guard::Guard;
@@ -279,15 +279,9 @@ fn from_cache(
     }
     if known.is_some() {
         let label = format!("buffer of {}:{}", site.file(), site.line());
-        // This may be the thread's first call, and the mark goes to the stream of the current context.
-        let mark = |queue: CUstream| Ok(driver::soft::mark_block(queue.cast(), address, bytes, Some(&label)));
-        match stream.ask(mark) {
-            Ok(true) => stream.queued(),
-            Ok(false) => {}
-            Err(error) => {
-                allocator.device.free(heap, lease);
-                return Err(error);
-            }
+        // Needs no current context, so this may be the thread's first call.
+        if driver::soft::mark_block(stream.handle().cast(), address, bytes, Some(&label)) {
+            stream.queued();
         }
     }
     Ok((address, Owner::Cache(Block { lease, heap: diverted, known, guard })))
