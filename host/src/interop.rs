@@ -60,6 +60,7 @@ impl<T: Pod + DeviceCopy> DeviceBuffer<T> {
     /// # Errors
     /// [`Error::NotCapturable`] while a capture is under way and a capture or graph uses the buffer, or the
     /// driver's error, also of work queued earlier. The buffer is freed then.
+    #[track_caller]
     pub fn into_cust(self) -> Result<cust::memory::DeviceBuffer<T>> {
         let len = self.len();
         let address = self.release()?;

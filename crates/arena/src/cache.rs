@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::backend::{Backend, Failure};
 use crate::heap::{BlockId, Heap, Idle, Site, Tally};
 use crate::size::{Kind, PAGE, SHARED_SEGMENT, block_bytes, least_segment_bytes, segment_bytes};
 use crate::snapshot::{HeapSnapshot, Snapshot};
@@ -21,59 +22,6 @@ const SPARE_BYTES: u64 = SHARED_SEGMENT + 2 * PAGE;
 /// Bytes that a heap may free without updating the shared totals.
 const LIVE_SLACK: u64 = 1 << 20;
 
-/// The source of segments, and the queries about the work of streams.
-pub trait Backend {
-    /// An event in a stream, as in CUDA.
-    type Event;
-    /// The error of a failed call.
-    type Error;
-
-    /// The address of new memory. `None` if there is not enough.
-    ///
-    /// # Errors
-    /// The call failed for another reason.
-    fn reserve(&self, bytes: u64) -> Result<Option<u64>, Self::Error>;
-
-    /// Returns memory from [`Backend::reserve`] to the system. No work on it is pending.
-    ///
-    /// # Errors
-    /// The call failed; the memory is still reserved.
-    fn release(&self, address: u64, bytes: u64) -> Result<(), Self::Error>;
-
-    /// Waits for all work that is queued on all streams.
-    ///
-    /// # Errors
-    /// The call failed, or the work did.
-    fn settle(&self) -> Result<(), Self::Error>;
-
-    /// Whether the work before the event is done.
-    ///
-    /// # Errors
-    /// The call failed, or that work did.
-    fn is_reached(&self, event: &Self::Event) -> Result<bool, Self::Error>;
-
-    /// Takes back an event that is no longer needed.
-    fn recycle(&self, event: Self::Event);
-
-    /// Whether streams may be queried and waited for now. False while one is captured.
-    fn may_wait(&self) -> bool;
-}
-
-/// The reason why an allocation failed.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Failure<E> {
-    /// No free block is large enough, and neither the system nor the other heaps have enough memory.
-    OutOfMemory,
-    /// A call of the backend failed.
-    Backend(E),
-}
-
-impl<E> From<E> for Failure<E> {
-    fn from(error: E) -> Self {
-        Failure::Backend(error)
-    }
-}
-
 struct Pending<E> {
     block: BlockId,
     /// Events that may not be reached yet.
@@ -84,6 +32,8 @@ struct Inner<E> {
     heap: Heap,
     /// Freed blocks that other streams may still use.
     pending: VecDeque<Pending<E>>,
+    /// The time when the present graph got the heap. It uses none of the segments that are idle since then.
+    claimed: u64,
     /// Bytes in use, as published in the totals of all heaps. Never less than the true value, and at most
     /// [`LIVE_SLACK`] more. So heaps seldom write to the shared totals.
     published: u64,
@@ -133,6 +83,14 @@ impl<E> StreamHeap<E> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Adds segments that were removed and could not be released.
+    fn put_back(&self, segments: Vec<Idle>) {
+        let mut inner = self.lock();
+        segments.into_iter().for_each(|Idle { address, bytes, kind }| {
+            inner.heap.add_segment(address, bytes, kind);
+        });
+    }
+
     /// The heap's number. It is unique in the process.
     pub fn id(&self) -> u64 {
         self.id
@@ -174,9 +132,11 @@ struct Retired<E> {
 }
 
 struct Registry<E> {
-    /// Every heap, including the retired ones.
+    /// Every heap, including the retired and the disowned ones.
     heaps: Vec<Arc<StreamHeap<E>>>,
     retired: Vec<Retired<E>>,
+    /// Heaps of graphs that are gone. No work uses their free blocks.
+    disowned: Vec<Arc<StreamHeap<E>>>,
 }
 
 /// Heaps of many streams over one source of memory. See the [crate's documentation](crate).
@@ -195,7 +155,7 @@ impl<E> Default for Cache<E> {
 impl<E> Cache<E> {
     /// An empty cache.
     pub fn new() -> Self {
-        let registry = Registry { heaps: Vec::new(), retired: Vec::new() };
+        let registry = Registry { heaps: Vec::new(), retired: Vec::new(), disowned: Vec::new() };
         Cache { totals: Totals::default(), limit: AtomicU64::new(UNLIMITED), registry: Mutex::new(registry) }
     }
 
@@ -232,10 +192,20 @@ impl<E> Cache<E> {
         self.registry().add(false)
     }
 
-    /// A heap for the allocations of a captured graph. No other heap gets its memory until it is
-    /// [disowned](Cache::disown).
+    /// A heap for the allocations of a captured graph: the heap of a graph that is gone, else a new heap. No
+    /// other heap gets its memory until it is [disowned](Cache::disown).
     pub fn private_heap(&self) -> Arc<StreamHeap<E>> {
-        self.registry().add(true)
+        let mut registry = self.registry();
+        match registry.disowned.pop() {
+            Some(heap) => {
+                let mut inner = heap.lock();
+                inner.claimed = inner.heap.now();
+                heap.private.store(true, Ordering::Relaxed);
+                drop(inner);
+                heap
+            }
+            None => registry.add(true),
+        }
     }
 
     /// Retires the heap of a stream that is gone. Nothing uses its free blocks once `events` are reached.
@@ -243,10 +213,28 @@ impl<E> Cache<E> {
         self.registry().retired.push(Retired { heap, events });
     }
 
-    /// Marks the private heap of a graph that is gone. Its memory returns to the system when memory runs
-    /// short.
-    pub fn disown(&self, heap: &StreamHeap<E>) {
+    /// Takes the private heap of a graph that is gone. The next private heap is this one, and its idle
+    /// segments return to the system when memory runs short. No work that uses its free blocks is queued any
+    /// more; blocks in use are freed to it later, as usual.
+    pub fn disown(&self, heap: Arc<StreamHeap<E>>) {
         heap.private.store(false, Ordering::Relaxed);
+        self.registry().disowned.push(heap);
+    }
+
+    /// Takes the private heap of a graph that is gone while its work may still run. Its memory returns to the
+    /// system after a wait for all work, when memory runs short.
+    pub fn abandon(&self, heap: &StreamHeap<E>) {
+        heap.private.store(false, Ordering::Relaxed);
+    }
+
+    /// Frees the pending blocks of disowned heaps whose events are reached. Call it before a capture: inside
+    /// of one, nothing can be queried.
+    ///
+    /// # Errors
+    /// The backend's error.
+    pub fn poll_disowned<B: Backend<Event = E>>(&self, backend: &B) -> Result<(), B::Error> {
+        let heaps = self.registry().disowned.clone();
+        heaps.iter().try_for_each(|heap| heap.lock().poll(backend, usize::MAX))
     }
 
     /// Allocates a block of at least `bytes` bytes.
@@ -282,7 +270,8 @@ impl<E> Cache<E> {
     }
 
     /// Tries in this order: blocks that other streams have finished with, the system, and, after waiting for
-    /// all work, idle memory of any heap.
+    /// all work, idle memory of any heap. Inside a capture: idle memory of graphs that are gone, and of
+    /// streams that are not captured.
     #[cold]
     fn allocate_slowly<B: Backend<Event = E>>(
         &self,
@@ -308,15 +297,18 @@ impl<E> Cache<E> {
         if let Some(lease) = extend(segment)? {
             return Ok(lease);
         }
+        self.totals.reclaims.fetch_add(1, Ordering::Relaxed);
         if backend.may_wait() {
-            self.totals.reclaims.fetch_add(1, Ordering::Relaxed);
             self.release_idle(backend)?;
             if let Some(lease) = found(&mut heap.lock()) {
                 return Ok(lease);
             }
-            if let Some(lease) = extend(segment)? {
-                return Ok(lease);
-            }
+        } else {
+            self.release_unclaimed(backend, heap)?;
+            self.release_settled(backend)?;
+        }
+        if let Some(lease) = extend(segment)? {
+            return Ok(lease);
         }
         extend(least)?.ok_or(Failure::OutOfMemory)
     }
@@ -396,9 +388,9 @@ impl<E> Cache<E> {
         Ok(before.saturating_sub(self.totals.stats().reserved))
     }
 
-    /// Releases segments that were taken from their heaps. The wait comes after the taking: work on their
-    /// blocks was queued before the blocks were freed. Segments that could not be released return to their
-    /// heaps. Returns the first error.
+    /// Releases segments that were taken from their heaps, after a wait. The wait comes after the taking:
+    /// work on their blocks was queued before the blocks were freed. On an error of the wait, all of them
+    /// return to their heaps.
     fn release_when_settled<B: Backend<Event = E>>(
         &self,
         backend: &B,
@@ -407,17 +399,82 @@ impl<E> Cache<E> {
         if removed.iter().all(|(_, segments)| segments.is_empty()) {
             return Ok(());
         }
-        let mut outcome = backend.settle();
-        let settled = outcome.is_ok();
-        for (heap, segments) in removed {
-            for Idle { address, bytes, kind } in segments {
-                let release = || self.totals.release(bytes, || backend.release(address, bytes));
-                let released = settled.then(release);
-                if !matches!(released, Some(Ok(()))) {
-                    heap.lock().heap.add_segment(address, bytes, kind);
-                    outcome = outcome.and(released.unwrap_or(Ok(())));
+        let settled = backend.settle();
+        if settled.is_err() {
+            removed.into_iter().for_each(|(heap, segments)| heap.put_back(segments));
+            return settled;
+        }
+        self.release_removed(backend, removed)
+    }
+
+    /// Releases, without a wait, every idle segment of disowned heaps, and those of the private heap `own`
+    /// that its graph has not used: no work uses them.
+    fn release_unclaimed<B: Backend<Event = E>>(
+        &self,
+        backend: &B,
+        own: &StreamHeap<E>,
+    ) -> Result<(), B::Error> {
+        let heaps = self.registry().disowned.clone();
+        let mut removed = Vec::new();
+        if own.is_private() {
+            let mut inner = own.lock();
+            let claimed = inner.claimed;
+            removed.push((own, inner.heap.remove_idle_since(claimed, u64::MAX)));
+        }
+        for heap in &heaps {
+            let mut inner = heap.lock();
+            // Another graph may have got it meanwhile.
+            if !heap.is_private() {
+                removed.push((&**heap, inner.heap.remove_idle(u64::MAX)));
+            }
+        }
+        self.release_removed(backend, removed)
+    }
+
+    /// Inside a capture: releases the idle segments of heaps whose streams can be waited for one by one.
+    fn release_settled<B: Backend<Event = E>>(&self, backend: &B) -> Result<(), B::Error> {
+        for heap in self.heaps() {
+            let mut inner = heap.lock();
+            if heap.is_private() {
+                continue;
+            }
+            let removed = inner.heap.remove_idle(u64::MAX);
+            drop(inner);
+            if removed.is_empty() {
+                continue;
+            }
+            // The wait comes after the taking, as in `release_when_settled`.
+            match backend.settle_heap(heap.id) {
+                Ok(true) => self.release_removed(backend, vec![(&*heap, removed)])?,
+                Ok(false) => heap.put_back(removed),
+                Err(error) => {
+                    heap.put_back(removed);
+                    return Err(error);
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Releases segments that were taken from their heaps and that no work uses. Segments that could not be
+    /// released return to their heaps. Returns the first error.
+    fn release_removed<B: Backend<Event = E>>(
+        &self,
+        backend: &B,
+        removed: Vec<(&StreamHeap<E>, Vec<Idle>)>,
+    ) -> Result<(), B::Error> {
+        let mut outcome = Ok(());
+        for (heap, mut segments) in removed {
+            segments.retain(|segment| {
+                let release = || backend.release(segment.address, segment.bytes);
+                let released = self.totals.release(segment.bytes, release);
+                let failed = released.is_err();
+                if outcome.is_ok() {
+                    outcome = released;
+                }
+                failed
+            });
+            heap.put_back(segments);
         }
         outcome
     }
@@ -464,6 +521,7 @@ impl<E> Cache<E> {
         let mut registry = self.registry();
         let holds = |heap: &Arc<StreamHeap<E>>| heap.lock().heap.segments().next().is_some();
         let mut outcome = if registry.heaps.iter().any(holds) { backend.settle() } else { Ok(()) };
+        registry.disowned.clear();
         for retired in registry.retired.drain(..) {
             retired.events.into_iter().for_each(|event| backend.recycle(event));
         }
@@ -515,12 +573,13 @@ impl<E> Cache<E> {
 impl<E> Registry<E> {
     /// Drops heaps that hold nothing and that cannot be allocated from.
     fn forget_empty(&mut self) {
+        self.disowned.retain(|heap| heap.lock().heap.segments().next().is_some());
         self.heaps.retain(|heap| Arc::strong_count(heap) > 1 || heap.lock().heap.segments().next().is_some());
     }
 
     fn add(&mut self, private: bool) -> Arc<StreamHeap<E>> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
-        let inner = Inner { heap: Heap::new(), pending: VecDeque::new(), published: 0 };
+        let inner = Inner { heap: Heap::new(), pending: VecDeque::new(), claimed: 0, published: 0 };
         let (id, private) = (NEXT_ID.fetch_add(1, Ordering::Relaxed), AtomicBool::new(private));
         let heap = Arc::new(StreamHeap { id, private, inner: Mutex::new(inner) });
         self.heaps.push(heap.clone());

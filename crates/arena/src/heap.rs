@@ -201,13 +201,24 @@ impl Heap {
         self.bins(kind).insert(bytes, address, first);
     }
 
+    /// The time now. Segments that are idle now and stay so are idle since this time or before.
+    pub fn now(&mut self) -> u64 {
+        self.merge_recent();
+        self.clock
+    }
+
     /// Removes segments that are entirely free, the least recently used first, until their sum is at least
     /// `bytes` or none is left.
     pub fn remove_idle(&mut self, bytes: u64) -> Vec<Idle> {
+        self.remove_idle_since(u64::MAX, bytes)
+    }
+
+    /// The same for segments that are idle since `time` or before.
+    pub fn remove_idle_since(&mut self, time: u64, bytes: u64) -> Vec<Idle> {
         self.merge_recent();
         let mut idle: Vec<(u64, usize)> = (self.segments.iter().enumerate())
             .filter_map(|(place, segment)| segment.as_ref().map(|s| (place, s)))
-            .filter(|(_, s)| self.is_idle(s))
+            .filter(|(_, s)| s.idle_since <= time && self.is_idle(s))
             .map(|(place, s)| (s.idle_since, place))
             .collect();
         idle.sort_unstable();

@@ -22,7 +22,13 @@
 //! waits for *events* in those streams. The heap queries the events when it allocates, and waits for them
 //! only when memory runs short. Then it takes these steps: wait for all queued work, free pending blocks,
 //! release idle segments of all heaps, and try the request once more.
+//!
+//! The allocations of a captured graph come from a private heap, since each replay uses its blocks again.
+//! When the graph is gone, the next graph gets the heap. Inside a capture the device cannot be waited for.
+//! When memory runs short there, heaps of graphs that are gone release their idle segments, and then each
+//! heap whose stream can be waited for.
 
+mod backend;
 mod bins;
 mod cache;
 mod heap;
@@ -31,7 +37,8 @@ mod snapshot;
 mod stats;
 mod svg;
 
-pub use cache::{Backend, Cache, Failure, Lease, StreamHeap};
+pub use backend::{Backend, Failure};
+pub use cache::{Cache, Lease, StreamHeap};
 pub use heap::Site;
 pub use size::{GRANULE, Kind, PAGE, SMALL_LIMIT, block_bytes};
 pub use snapshot::{BlockSnapshot, BlockState, HeapSnapshot, Holder, SegmentSnapshot, Snapshot};

@@ -408,6 +408,8 @@ pub struct OutOfMemory {
     pub device: u32,
     /// Asked for.
     pub requested: usize,
+    /// The line of the program that asked.
+    pub site: &'static std::panic::Location<'static>,
     /// Free on the device at that time.
     pub free: usize,
     /// The device's total.
@@ -424,11 +426,12 @@ pub struct OutOfMemory {
 
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let OutOfMemory { device, requested, free, total, reserved, live, .. } = self;
+        let OutOfMemory { device, requested, site, free, total, reserved, live, .. } = self;
+        let (file, line) = (site.file(), site.line());
         write!(
             f,
-            "device {device} is out of memory: {requested} bytes asked, {free} of {total} free; this process holds {reserved}, \
-             {live} of them in use"
+            "device {device} is out of memory: {requested} bytes asked at {file}:{line}, {free} of {total} free; \
+             this process holds {reserved}, {live} of them in use"
         )?;
         if let Some(limit) = self.limit {
             write!(f, ", and may hold {limit}")?;

@@ -28,6 +28,7 @@ pub(super) fn record<R>(
         "one stream records into one graph at a time",
         "end the outer capture first, or capture both parts as one graph",
     )?;
+    like.device().recover_graph_memory()?;
     let stream = like.device().pooled_stream_with_priority(like.priority())?;
     let mut under_way = UnderWay::begin(&stream)?;
     let result = {
@@ -40,14 +41,27 @@ pub(super) fn record<R>(
 }
 
 /// The memory and code that a graph keeps alive, and its launches.
+#[derive(Default)]
 pub(super) struct Captured {
     pub(super) uses: Vec<GraphUse>,
     pub(super) launches: Vec<LaunchSite>,
     /// Other values that the graph keeps alive, such as the code of launches.
-    pub(super) kept: Vec<Kept>,
+    kept: Vec<Kept>,
     /// The pool of the memory that was allocated inside the capture. It is dropped after the uses, which give
     /// their memory back to it.
-    _pool: Arc<PrivatePool>,
+    pool: Option<Arc<PrivatePool>>,
+}
+
+impl Captured {
+    /// Drops it while replays may run: the code is leaked, which is better than to drop it now. The memory
+    /// goes back after a wait for all work.
+    pub(super) fn leave_running(self) {
+        let Captured { kept, pool, .. } = self;
+        std::mem::forget(kept);
+        if let Some(pool) = pool {
+            pool.expect_replays();
+        }
+    }
 }
 
 /// A capture that ends with this value at the latest.
@@ -89,7 +103,7 @@ impl<'s> UnderWay<'s> {
     fn captured(&self) -> Captured {
         let memory = self.capture.memory();
         let (launches, kept) = self.capture.take();
-        Captured { uses: memory.uses().end(), launches, kept, _pool: memory.pool().clone() }
+        Captured { uses: memory.uses().end(), launches, kept, pool: Some(memory.pool().clone()) }
     }
 }
 

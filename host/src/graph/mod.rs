@@ -58,7 +58,7 @@ use crate::device::Device;
 use crate::error::{Error, LaunchSite, Result};
 use crate::launch::keep;
 use crate::raw::{self, one_graph_at_a_time};
-use crate::stream::{Kept, Stream};
+use crate::stream::Stream;
 
 pub use cache::{GraphCache, Mode};
 use capture::{Captured, RawGraph, record};
@@ -168,20 +168,18 @@ impl Executable {
     /// Replaces the memory and code that it keeps by those of another capture.
     fn take_over(&mut self, captured: Captured) {
         let before = std::mem::replace(&mut self.captured, captured);
-        if !before.kept.is_empty() {
-            // Queued runs still use the old code.
-            self.after_last_run(before.kept, || ());
-        }
+        // Queued runs still use the old memory and code.
+        self.after_last_run(before, || ());
     }
 
-    /// Does `work` and drops `kept` once all queued runs are over. Does neither if it cannot wait for them.
-    fn after_last_run(&self, kept: Vec<Kept>, work: impl FnOnce() + Send + 'static) {
+    /// Does `work` and drops `kept` once all queued runs are over. If it cannot wait for them, `work` is not
+    /// done, and the code in `kept` stays.
+    fn after_last_run(&self, kept: Captured, work: impl FnOnce() + Send + 'static) {
         let last = self.last.clone();
         // A stream that is being captured cannot be waited for.
         self.device.captures().outside(move || {
             if last.is_some_and(|stream| !stream.drain()) {
-                std::mem::forget(kept); // It may still run: a leak is better.
-                return;
+                return kept.leave_running();
             }
             work();
             drop(kept);
@@ -193,7 +191,7 @@ impl Drop for Executable {
     /// Waits for the last run: a driver crashed when an executable was destroyed while it ran.
     fn drop(&mut self) {
         let (exec, device) = (Exec(self.exec.handle()), self.device.clone());
-        let kept = std::mem::take(&mut self.captured.kept);
+        let kept = std::mem::take(&mut self.captured);
         self.after_last_run(kept, move || {
             // A drop cannot return an error; only memory of the driver is lost.
             // SAFETY: this is the only handle, and it runs no more.

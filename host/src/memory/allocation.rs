@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use arena::{Failure, Site};
-use cust_raw::{CUdeviceptr, CUstream};
+use cust_raw::CUdeviceptr;
 
 use super::allocator::{Heap, Kind, Lease, Mode, Source};
 use super::guard::Guard;
@@ -28,7 +28,7 @@ enum Owner {
 
 struct Block {
     lease: Lease,
-    /// The heap that it is from, if that is not the heap of the allocating stream.
+    /// The graph's heap that it is from, if it is not from the heap of the allocating stream.
     heap: Option<Heap>,
     /// Bytes that the software driver's checker knows to be in use.
     known: Option<usize>,
@@ -50,6 +50,11 @@ impl Memory {
     pub(crate) fn uses(&self) -> &Uses {
         &self.uses
     }
+
+    /// Whether the capture that it was allocated in is under way.
+    fn is_capturing(&self) -> bool {
+        self.capture.strong_count() > 0
+    }
 }
 
 /// The owner's handle of a piece of device memory.
@@ -69,13 +74,13 @@ impl Allocation {
                 Ok(Self::over(stream, address, owner, capture))
             }
             (Mode::PassThrough, None) => {
-                Ok(Self::over(stream, from_driver(stream, bytes)?, Owner::Driver, Weak::new()))
+                Ok(Self::over(stream, from_driver(stream, bytes, site)?, Owner::Driver, Weak::new()))
             }
             // A captured stream would record the allocation. So another stream allocates, and the graph keeps
             // the memory.
             (Mode::PassThrough, Some(capture)) => {
                 let stream = capture.memory().memory_stream()?;
-                Ok(Self::over(&stream, from_driver(&stream, bytes)?, Owner::Driver, Weak::new()))
+                Ok(Self::over(&stream, from_driver(&stream, bytes, site)?, Owner::Driver, Weak::new()))
             }
         }
     }
@@ -97,7 +102,7 @@ impl Allocation {
 
     /// Gives up an allocation of the driver's own that holds the first `bytes` bytes, with no work pending on
     /// it; null without bytes. A block of the cache, or memory that a graph uses, is copied to a new one.
-    pub(super) fn release(mut self, bytes: usize) -> Result<CUdeviceptr> {
+    pub(super) fn release(mut self, bytes: usize, site: Site) -> Result<CUdeviceptr> {
         let address = self.memory.address;
         if matches!(self.memory.owner, Owner::Nobody) {
             return Ok(address);
@@ -122,12 +127,12 @@ impl Allocation {
         // Several streams may each have written a part of it.
         let begun = self.memory.uses.begin(&stream, false)?;
         // SAFETY: the new allocation has no other owner.
-        let copy = unsafe { Self::adopt(&stream, from_driver(&stream, bytes)?) };
+        let copy = unsafe { Self::adopt(&stream, from_driver(&stream, bytes, site)?) };
         let to = copy.memory.address;
         // SAFETY: both have `bytes` bytes; the stream is the last writer's.
         stream.call(|stream| unsafe { raw::memcpy_dtod_async(to, address, bytes, stream) })?;
         self.memory.uses.commit(&stream, false, begun);
-        copy.release(bytes)
+        copy.release(bytes, site)
     }
 
     pub(super) fn address(&self) -> CUdeviceptr {
@@ -186,21 +191,21 @@ impl Use<'_> {
 impl Drop for Memory {
     fn drop(&mut self) {
         let (address, owner) = (self.address, std::mem::replace(&mut self.owner, Owner::Nobody));
-        let private = match &owner {
-            Owner::Nobody => return,
-            Owner::Cache(block) => Some(block.heap.is_some()),
-            Owner::Driver => None,
-        };
-        let captures = self.uses.home().device().captures();
+        let device = self.uses.home().device().clone();
         // A block that only its home stream has used needs no order across streams.
-        if let Some(private) = private
-            && self.uses.is_at_home()
-            && (private || !captures.any())
-        {
-            return free(address, owner, &self.uses);
+        let in_order = self.uses.is_at_home();
+        match owner {
+            Owner::Nobody => return,
+            // Its capture is under way: only captured work has used it.
+            Owner::Cache(Block { lease, heap: Some(heap), .. }) if in_order && self.is_capturing() => {
+                return device.allocator().device.free(&heap, lease);
+            }
+            Owner::Cache(Block { heap: None, .. }) if in_order && !device.captures().any() => {
+                return free(address, owner, &self.uses);
+            }
+            Owner::Cache(_) | Owner::Driver => {}
         }
         let uses = self.uses.take();
-        let device = uses.home().device().clone();
         device.captures().outside(move || free(address, owner, &uses));
     }
 }
@@ -220,12 +225,15 @@ fn free_block(address: CUdeviceptr, block: Block, uses: &Uses) {
     }
     // A block that waits for other streams stays known to the checker until its memory is given out again.
     if let Some(bytes) = known.filter(|_| uses.is_at_home()) {
-        // The block is not used after this, so no stream has to wait for the mark. A thread without a context
-        // sets no mark: the block then counts as in use until it is given out again.
+        // The block is not used after this, so no stream has to wait for the mark.
         driver::soft::mark_block(uses.home().handle().cast(), address, bytes, None);
     }
     let home = uses.home();
-    home.device().allocator().free(heap.as_ref().unwrap_or_else(|| home.own_heap()), lease, uses);
+    let allocator = home.device().allocator();
+    match heap {
+        Some(heap) => allocator.free_private(&heap, lease, uses),
+        None => allocator.free(home.own_heap(), lease, uses),
+    }
 }
 
 /// Frees in stream order, after everything that uses the memory. If the driver refuses, the host waits
@@ -271,15 +279,9 @@ fn from_cache(
     }
     if known.is_some() {
         let label = format!("buffer of {}:{}", site.file(), site.line());
-        // This may be the thread's first call, and the mark goes to the stream of the current context.
-        let mark = |queue: CUstream| Ok(driver::soft::mark_block(queue.cast(), address, bytes, Some(&label)));
-        match stream.ask(mark) {
-            Ok(true) => stream.queued(),
-            Ok(false) => {}
-            Err(error) => {
-                allocator.device.free(heap, lease);
-                return Err(error);
-            }
+        // Needs no current context, so this may be the thread's first call.
+        if driver::soft::mark_block(stream.handle().cast(), address, bytes, Some(&label)) {
+            stream.queued();
         }
     }
     Ok((address, Owner::Cache(Block { lease, heap: diverted, known, guard })))
@@ -288,13 +290,13 @@ fn from_cache(
 fn lease(device: &Device, heap: &Heap, bytes: u64, site: Site) -> Result<Lease> {
     let source = Source { device, kind: Kind::Device };
     device.allocator().device.allocate(&source, heap, bytes, site).map_err(|failure| match failure {
-        Failure::OutOfMemory => out_of_memory(device, bytes),
+        Failure::OutOfMemory => out_of_memory(device, bytes, site),
         Failure::Backend(error) => error,
     })
 }
 
 /// The error with the present figures, or the driver's error if it cannot report them.
-fn out_of_memory(device: &Device, requested: u64) -> Error {
+fn out_of_memory(device: &Device, requested: u64, site: Site) -> Error {
     let info = match device.memory_info() {
         Ok(info) => info,
         Err(error) => return error,
@@ -303,6 +305,7 @@ fn out_of_memory(device: &Device, requested: u64) -> Error {
     Error::OutOfMemory(Box::new(OutOfMemory {
         device: device.ordinal(),
         requested: requested as usize,
+        site,
         free: info.free,
         total: info.total,
         reserved: snapshot.stats.reserved as usize,
@@ -314,7 +317,7 @@ fn out_of_memory(device: &Device, requested: u64) -> Error {
 
 /// An allocation of the driver's, in stream order. When memory is short, the memory kept for later is given
 /// back, and the call is tried once more.
-fn from_driver(stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
+fn from_driver(stream: &Stream, bytes: usize, site: Site) -> Result<CUdeviceptr> {
     let device = stream.device();
     let attempt = || {
         let mut address = 0;
@@ -330,7 +333,7 @@ fn from_driver(stream: &Stream, bytes: usize) -> Result<CUdeviceptr> {
     // Frees that are queued behind running work return their memory only when it is done.
     device.trim_pool()?;
     match attempt() {
-        Err(error) if out_of_memory(&error) => Err(self::out_of_memory(device, bytes as u64)),
+        Err(error) if out_of_memory(&error) => Err(self::out_of_memory(device, bytes as u64, site)),
         done => done,
     }
 }

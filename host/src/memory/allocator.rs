@@ -14,6 +14,8 @@ use crate::stream::{Stream, is_settled};
 
 /// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for every device's context.
 pub(super) const PORTABLE: u32 = 1;
+/// `CU_STREAM_CAPTURE_STATUS_NONE`.
+const NOT_CAPTURED: i32 = 0;
 /// Events kept for later.
 const SPARE_EVENTS: usize = 256;
 
@@ -123,6 +125,8 @@ pub(crate) struct Allocator {
     pub(super) pinned: Cache<Mark>,
     pub(super) pinned_heap: Heap,
     spare: Mutex<Vec<Mark>>,
+    /// The heaps of streams, by their numbers, with the queues of these streams.
+    owners: Mutex<Vec<(u64, Queue)>>,
     /// The first overrun that a free has found.
     pub(super) overrun: Mutex<Option<Overrun>>,
 }
@@ -137,8 +141,13 @@ impl Allocator {
             pinned_heap: pinned.new_heap(),
             pinned,
             spare: Mutex::default(),
+            owners: Mutex::default(),
             overrun: Mutex::default(),
         }
+    }
+
+    fn owners(&self) -> MutexGuard<'_, Vec<(u64, Queue)>> {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn spare(&self) -> MutexGuard<'_, Vec<Mark>> {
@@ -205,15 +214,26 @@ impl Allocator {
         Some(marks)
     }
 
-    /// Gives a block that the streams of `uses` have used back to its heap.
+    /// Gives a block of a stream's own heap back to it. The streams of `uses` have used it.
     pub(super) fn free(&self, heap: &Heap, lease: Lease, uses: &Uses) {
         if uses.is_at_home() {
             return self.device.free(heap, lease);
         }
         let (home, users) = (uses.home(), uses.streams());
-        // The heap's own stream need not wait for streams that it comes after anyway. Without marks the block
-        // is leaked, since some stream may still write it.
-        if let Some(marks) = self.marks(users.iter().filter(|user| !home.comes_after(user))) {
+        // The heap's own stream need not wait for streams that it comes after anyway.
+        self.free_after(heap, lease, users.iter().filter(|user| !home.comes_after(user)));
+    }
+
+    /// Gives a block of a graph's heap back to it. The heap has no stream of its own: the next graph that
+    /// gets it may be replayed on any stream.
+    pub(super) fn free_private(&self, heap: &Heap, lease: Lease, uses: &Uses) {
+        self.free_after(heap, lease, uses.streams().iter());
+    }
+
+    /// Frees a block once `streams` have reached the end of what is queued there. Without marks the block is
+    /// leaked, since some stream may still write it.
+    fn free_after<'s>(&self, heap: &Heap, lease: Lease, streams: impl Iterator<Item = &'s Stream>) {
+        if let Some(marks) = self.marks(streams) {
             self.device.free_after(heap, lease, marks);
         }
     }
@@ -266,8 +286,11 @@ struct OwnHeap {
 
 impl Drop for OwnHeap {
     fn drop(&mut self) {
+        let allocator = self.device.allocator();
+        // Waits for those who wait for the stream.
+        allocator.owners().retain(|(heap, _)| *heap != self.heap.id());
         // SAFETY: a stream drops the values of other layers while its queue is alive.
-        unsafe { self.device.allocator().retire(&self.device, self.heap.clone(), self.queue.stream) };
+        unsafe { allocator.retire(&self.device, self.heap.clone(), self.queue.stream) };
     }
 }
 
@@ -275,8 +298,10 @@ impl Stream {
     /// The heap of the stream's buffers outside captures.
     pub(super) fn own_heap(&self) -> &Heap {
         let make = || {
-            let device = self.device().clone();
-            OwnHeap { heap: device.allocator().heap(&device), queue: *self.queue(), device }
+            let (device, queue) = (self.device().clone(), *self.queue());
+            let heap = device.allocator().heap(&device);
+            device.allocator().owners().push((heap.id(), queue));
+            OwnHeap { heap, queue, device }
         };
         &self.extension(make).heap
     }
@@ -292,6 +317,17 @@ impl Device {
     pub(super) fn new_mark(&self) -> Result<Mark> {
         self.call(|| self.allocator().new_mark())
     }
+}
+
+/// Whether a stream is being captured, or its capture has failed.
+///
+/// # Safety
+/// The stream is alive, and its context is current.
+unsafe fn is_captured(stream: CUstream) -> RawResult<bool> {
+    let (mut status, mut id) = (0, 0);
+    // SAFETY: the caller's promise, and two places to write to.
+    unsafe { raw::stream_capture_info(stream, &mut status, &mut id)? };
+    Ok(status != NOT_CAPTURED)
 }
 
 /// The driver, for a cache.
@@ -317,6 +353,19 @@ impl Backend for Source<'_> {
 
     fn settle(&self) -> Result<()> {
         self.device.synchronize()
+    }
+
+    fn settle_heap(&self, heap: u64) -> Result<bool> {
+        // While this is locked no owner's stream is destroyed.
+        let owners = self.device.allocator().owners();
+        let Some((_, queue)) = owners.iter().find(|(owned, _)| *owned == heap) else { return Ok(false) };
+        // SAFETY: the stream is alive.
+        if self.device.call(|| unsafe { is_captured(queue.stream) })? {
+            return Ok(false);
+        }
+        // SAFETY: as above.
+        self.device.call(|| unsafe { raw::stream_synchronize(queue.stream) })?;
+        Ok(true)
     }
 
     fn is_reached(&self, mark: &Mark) -> Result<bool> {
@@ -355,6 +404,10 @@ impl Backend for Closing<'_> {
     fn settle(&self) -> RawResult {
         // SAFETY: takes no arguments.
         unsafe { raw::ctx_synchronize() }
+    }
+
+    fn settle_heap(&self, _heap: u64) -> RawResult<bool> {
+        Ok(false)
     }
 
     fn is_reached(&self, mark: &Mark) -> RawResult<bool> {

@@ -90,8 +90,9 @@ impl<T: Pod> DeviceBuffer<T> {
     }
 
     /// Gives up an allocation of the driver's own with the elements, with no work pending on it.
+    #[track_caller]
     pub(crate) fn release(self) -> Result<CUdeviceptr> {
-        self.allocation.release(self.len * size_of::<T>())
+        self.allocation.release(self.len * size_of::<T>(), Location::caller())
     }
 
     /// The same bytes as elements of another type. Bytes at the end that make no whole element cannot be

@@ -1,25 +1,33 @@
 //! Memory of a captured graph.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::allocator::Heap;
+use arena::Backend;
+
+use super::allocator::{Heap, Kind, Source};
 use crate::device::Device;
+use crate::error::Result;
 use crate::stream::Stream;
 
 /// The memory that a graph's buffers were captured with. The graph keeps this pool: until it is dropped no
 /// other buffer gets that memory, even when no buffer of the graph is left.
 ///
-/// Drop it when no replay whose results matter is queued any more. Its memory goes back to the system after a
-/// wait for all work, when memory runs short or [`Device::trim_pool`] is called.
+/// Drop it when no replay is queued any more, and after the allocations that the graph kept. Then the next
+/// capture gets the memory. It goes back to the system when memory runs short or [`Device::trim_pool`] is
+/// called. After [`PrivatePool::expect_replays`], that is the only way that it goes.
 pub(crate) struct PrivatePool {
     device: Device,
     /// The heap of each stream, by the stream's number.
     heaps: Mutex<Vec<(u64, Heap)>>,
+    /// Whether replays may be queued when it is dropped.
+    may_run: AtomicBool,
 }
 
 impl PrivatePool {
     pub(crate) fn new(device: &Device) -> Arc<Self> {
-        Arc::new(PrivatePool { device: device.clone(), heaps: Mutex::default() })
+        let (device, heaps) = (device.clone(), Mutex::default());
+        Arc::new(PrivatePool { device, heaps, may_run: AtomicBool::new(false) })
     }
 
     /// The heap for a captured stream.
@@ -31,6 +39,11 @@ impl PrivatePool {
         let heap = self.device.allocator().device.private_heap();
         heaps.push((stream.id(), heap.clone()));
         heap
+    }
+
+    /// Replays may still be queued when this is dropped: it was not possible to wait for them.
+    pub(crate) fn expect_replays(&self) {
+        self.may_run.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn device(&self) -> &Device {
@@ -45,8 +58,22 @@ impl PrivatePool {
 impl Drop for PrivatePool {
     fn drop(&mut self) {
         for (_, heap) in self.heaps().drain(..) {
-            self.device.allocator().device.disown(&heap);
+            let cache = &self.device.allocator().device;
+            if self.may_run.load(Ordering::Relaxed) { cache.abandon(&heap) } else { cache.disown(heap) }
         }
+    }
+}
+
+impl Device {
+    /// Before a capture: it may have the memory of graphs that are gone.
+    ///
+    /// # Errors
+    /// The driver's error, also of work queued earlier.
+    pub(crate) fn recover_graph_memory(&self) -> Result<()> {
+        let source = Source { device: self, kind: Kind::Device };
+        self.captures().between_beginnings(|| {
+            if source.may_wait() { self.allocator().device.poll_disowned(&source) } else { Ok(()) }
+        })
     }
 }
 

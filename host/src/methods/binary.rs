@@ -10,7 +10,7 @@ use crate::ops::convert::convert;
 use crate::ops::elementwise::{self, BinaryOp, CompareOp};
 use crate::stream::Stream;
 use crate::tensor::promote::Scalar;
-use crate::tensor::{DType, Shape, Tensor, TensorError};
+use crate::tensor::{DType, Named, Shape, Tensor, TensorError};
 
 /// Integers up to this magnitude are f64s too.
 const EXACT: i64 = 1 << f64::MANTISSA_DIGITS;
@@ -34,6 +34,7 @@ macro_rules! binary_methods {
             ///
             /// # Errors
             /// See the head of this block.
+            #[track_caller]
             pub fn $name<'a>(&self, other: impl Into<Operand<'a>>) -> Result<Tensor> {
                 combine(stringify!($name), BinaryOp::$op, self.into(), other.into())
             }
@@ -51,6 +52,7 @@ macro_rules! binary_methods {
             ///
             /// # Errors
             /// See the head of this block.
+            #[track_caller]
             pub fn $in_place<'a>(&mut self, other: impl Into<Operand<'a>>) -> Result<()> {
                 combine_in_place(stringify!($in_place), BinaryOp::$op, self, other.into())
             }
@@ -78,6 +80,7 @@ binary_methods! {
 }
 
 /// `op` of two operands, at least one of them a tensor.
+#[track_caller]
 pub(super) fn combine(
     operation: &'static str,
     op: BinaryOp,
@@ -95,20 +98,20 @@ pub(super) fn combine(
         (Operand::Tensor(x), Operand::Number(number)) => {
             if let Some((factor, addend)) = affine(op, number, dtype) {
                 fits(operation, number, dtype)?;
-                return elementwise::affine(&stream_of(x)?, &x.to(dtype)?, factor, addend);
+                return elementwise::affine(&stream_of(x)?, &x.to(dtype)?, factor, addend).named(operation);
             }
         }
         (Operand::Number(number), Operand::Tensor(y)) => {
             if let Some((factor, addend)) = affine_from_left(op, number, dtype) {
                 fits(operation, number, dtype)?;
-                return elementwise::affine(&stream_of(y)?, &y.to(dtype)?, factor, addend);
+                return elementwise::affine(&stream_of(y)?, &y.to(dtype)?, factor, addend).named(operation);
             }
         }
         (Operand::Number(_), Operand::Number(_)) => {}
     }
     let stream = stream_of_either(a, b)?;
     let (a, b) = (a.to(operation, &stream, dtype)?, b.to(operation, &stream, dtype)?);
-    elementwise::binary(&stream, of_type(op, dtype), &a, &b)
+    elementwise::binary(&stream, of_type(op, dtype), &a, &b).named(operation)
 }
 
 fn stream_of_either(a: Operand<'_>, b: Operand<'_>) -> Result<Stream> {
@@ -163,17 +166,19 @@ fn exact(number: Scalar, dtype: DType) -> Option<f64> {
     (has_affine && holds).then(|| number.as_f64())
 }
 
+#[track_caller]
 fn combine_in_place(operation: &'static str, op: BinaryOp, x: &mut Tensor, other: Operand<'_>) -> Result<()> {
     let stream = stream_of(x)?;
     let dtype = x.dtype();
     if let Operand::Tensor(other) = other {
         fits_into(operation, other.shape(), x.shape())?;
         if other.dtype() == dtype && (op != BinaryOp::Div || dtype.is_float()) {
-            return elementwise::binary_assign(&stream, of_type(op, dtype), x.view_mut()?, other);
+            let out = x.view_mut().named(operation)?;
+            return elementwise::binary_assign(&stream, of_type(op, dtype), out, other).named(operation);
         }
     }
     // Before anything is computed.
-    x.view_mut()?;
+    x.view_mut().named(operation)?;
     let result = combine(operation, op, (&*x).into(), other)?;
     if result.dtype().is_float() && !dtype.is_float() || (dtype == DType::Bool && result.dtype() != dtype) {
         let (what, got) = ("the result", result.dtype());
@@ -202,6 +207,7 @@ macro_rules! compare_methods {
             ///
             /// # Errors
             /// As [`Tensor::add`].
+            #[track_caller]
             pub fn $name<'a>(&self, other: impl Into<Operand<'a>>) -> Result<Tensor> {
                 compare(stringify!($name), CompareOp::$op, self, other.into())
             }
@@ -225,12 +231,14 @@ compare_methods! {
     ge = Ge: "`self >= other`";
 }
 
+#[track_caller]
 fn compare(operation: &'static str, op: CompareOp, a: &Tensor, b: Operand<'_>) -> Result<Tensor> {
     let (stream, dtype) = (stream_of(a)?, promoted(operation, &[a.into(), b])?);
     if let Operand::Tensor(b) = b {
         a.shape().broadcast_in(operation, b.shape())?;
     }
-    elementwise::compare(&stream, op, &a.to(dtype)?, &b.to(operation, &stream, dtype)?)
+    let (a, b) = (a.to(dtype)?, b.to(operation, &stream, dtype)?);
+    elementwise::compare(&stream, op, &a, &b).named(operation)
 }
 
 /// Functions that are one of the above.
@@ -239,31 +247,39 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::add`].
+    #[track_caller]
     pub fn logical_not(&self) -> Result<Tensor> {
-        if self.dtype() == DType::Bool { self.bitwise_xor(true) } else { self.eq(0) }
+        if self.dtype() == DType::Bool {
+            self.bitwise_xor(true)
+        } else {
+            compare("logical_not", CompareOp::Eq, self, 0.into())
+        }
     }
 
     /// Whether the element is NaN.
     ///
     /// # Errors
     /// As [`Tensor::add`].
+    #[track_caller]
     pub fn isnan(&self) -> Result<Tensor> {
-        self.ne(self)
+        compare("isnan", CompareOp::Ne, self, self.into())
     }
 
     /// Whether the element is an infinity.
     ///
     /// # Errors
     /// As [`Tensor::relu`].
+    #[track_caller]
     pub fn isinf(&self) -> Result<Tensor> {
-        self.abs()?.eq(f64::INFINITY)
+        self.abs().named("isinf")?.eq(f64::INFINITY)
     }
 
     /// Whether the element is neither NaN nor an infinity.
     ///
     /// # Errors
     /// As [`Tensor::relu`].
+    #[track_caller]
     pub fn isfinite(&self) -> Result<Tensor> {
-        self.abs()?.lt(f64::INFINITY)
+        self.abs().named("isfinite")?.lt(f64::INFINITY)
     }
 }

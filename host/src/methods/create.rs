@@ -8,7 +8,7 @@ use crate::ops::elementwise::copy_into;
 use crate::ops::{elementwise, fill};
 use crate::stream::{On, Stream};
 use crate::tensor::promote::Scalar;
-use crate::tensor::{DType, Tensor, TensorError};
+use crate::tensor::{DType, Named, Tensor, TensorError};
 
 /// New tensors.
 impl Tensor {
@@ -16,6 +16,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::zeros`].
+    #[track_caller]
     pub fn ones(on: impl On, shape: &[usize], dtype: DType) -> Result<Tensor> {
         Tensor::full(on, shape, 1, dtype)
     }
@@ -25,6 +26,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::zeros`]; [`Error::InvalidArgument`] for a number that the integer type `dtype` does not
     /// have.
+    #[track_caller]
     pub fn full(on: impl On, shape: &[usize], value: impl Into<Scalar>, dtype: DType) -> Result<Tensor> {
         filled("full", &on.stream()?, shape, value.into(), dtype)
     }
@@ -35,6 +37,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a step of 0 or one that leads away from `end`, or as [`Tensor::zeros`].
+    #[track_caller]
     pub fn arange(
         on: impl On,
         start: impl Into<Scalar>,
@@ -62,6 +65,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`TensorError::DType`] for a type that is no float, or as [`Tensor::zeros`].
+    #[track_caller]
     pub fn rand(on: impl On, shape: &[usize], dtype: DType, seed: u64) -> Result<Tensor> {
         let digits = match dtype {
             DType::F8E5M2 => 3,
@@ -74,36 +78,39 @@ impl Tensor {
         // The least number that the type would round up to 1; in f32 numbers are below 1 by themselves.
         let high = if digits == f32::MANTISSA_DIGITS as i32 { 1.0 } else { 1.0 - 0.5f32.powi(digits + 1) };
         let stream = on.stream()?;
-        in_type(&stream, fill::uniform(&stream, shape, 0.0, high, seed)?, dtype)
+        in_type(&stream, fill::uniform(&stream, shape, 0.0, high, seed).named("rand")?, dtype)
     }
 
     /// Normal numbers of mean 0 and deviation 1. The same seed gives the same numbers on every device.
     ///
     /// # Errors
     /// As [`Tensor::rand`].
+    #[track_caller]
     pub fn randn(on: impl On, shape: &[usize], dtype: DType, seed: u64) -> Result<Tensor> {
         if !dtype.is_float() {
             return Err(no_float("randn", dtype));
         }
         let stream = on.stream()?;
-        in_type(&stream, fill::normal(&stream, shape, 0.0, 1.0, seed)?, dtype)
+        in_type(&stream, fill::normal(&stream, shape, 0.0, 1.0, seed).named("randn")?, dtype)
     }
 
     /// The `n` by `n` matrix with ones on the diagonal.
     ///
     /// # Errors
     /// As [`Tensor::zeros`].
+    #[track_caller]
     pub fn eye(on: impl On, n: usize, dtype: DType) -> Result<Tensor> {
         let stream = on.stream()?;
-        let places = fill::arange(&stream, 0.0, 1.0, n, DType::I64)?;
-        let equal = elementwise::CompareOp::Eq;
-        in_type(&stream, elementwise::compare(&stream, equal, &places.unsqueeze(1)?, &places)?, dtype)
+        let places = fill::arange(&stream, 0.0, 1.0, n, DType::I64).named("eye")?;
+        let (equal, rows) = (elementwise::CompareOp::Eq, places.unsqueeze(1)?);
+        in_type(&stream, elementwise::compare(&stream, equal, &rows, &places).named("eye")?, dtype)
     }
 
     /// A tensor of zeros of this one's shape and type.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], or the driver's error.
+    #[track_caller]
     pub fn zeros_like(&self) -> Result<Tensor> {
         Tensor::zeros(&stream_of(self)?, self.shape(), self.dtype())
     }
@@ -112,6 +119,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], or the driver's error.
+    #[track_caller]
     pub fn ones_like(&self) -> Result<Tensor> {
         self.full_like(1)
     }
@@ -120,6 +128,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::full`].
+    #[track_caller]
     pub fn full_like(&self, value: impl Into<Scalar>) -> Result<Tensor> {
         filled("full_like", &stream_of(self)?, self.shape(), value.into(), self.dtype())
     }
@@ -128,10 +137,11 @@ impl Tensor {
     ///
     /// # Errors
     /// [`TensorError::Shared`], [`TensorError::Overlapping`], or as [`Tensor::full`].
+    #[track_caller]
     pub fn fill_(&mut self, value: impl Into<Scalar>) -> Result<()> {
         let stream = stream_of(self)?;
         let value = single("fill_", &stream, value.into(), self.dtype())?;
-        copy_into(&stream, &value, self.view_mut()?)
+        copy_into(&stream, &value, self.view_mut().named("fill_")?)
     }
 
     /// Writes `source`, which broadcasts to the tensor, in the tensor's type.
@@ -139,10 +149,12 @@ impl Tensor {
     /// # Errors
     /// [`TensorError::Shared`], [`TensorError::Overlapping`], [`TensorError::Broadcast`],
     /// [`Error::DeviceMismatch`], or the driver's error.
+    #[track_caller]
     pub fn copy_(&mut self, source: &Tensor) -> Result<()> {
-        super::binary::fits_into("copy_", source.shape(), self.shape())?;
+        let operation = "copy_";
+        super::binary::fits_into(operation, source.shape(), self.shape())?;
         let stream = stream_of(self)?;
-        let out = self.view_mut()?;
+        let out = self.view_mut().named(operation)?;
         if source.dtype() == out.dtype() {
             return copy_into(&stream, source, out);
         }
@@ -150,6 +162,7 @@ impl Tensor {
     }
 }
 
+#[track_caller]
 fn in_type(stream: &Stream, x: Tensor, dtype: DType) -> Result<Tensor> {
     if x.dtype() == dtype { Ok(x) } else { convert(stream, &x, dtype) }
 }

@@ -8,7 +8,7 @@ use crate::ops::fill;
 use crate::ops::index::{self, Indices};
 use crate::stream::Stream;
 use crate::tensor::promote::Scalar;
-use crate::tensor::{DType, Dim, Layout, Tensor, TensorError, dim};
+use crate::tensor::{DType, Dim, Layout, Named, Tensor, TensorError, dim};
 
 /// Elements by their numbers. Index tensors are i64 or i32; their elements are checked, for which the host
 /// waits once. [`crate::ops::index`] takes indices that were checked before.
@@ -19,6 +19,7 @@ impl Tensor {
     /// [`TensorError::Axis`], [`TensorError::Shape`], [`TensorError::Index`] for an index outside,
     /// [`TensorError::DType`], [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the
     /// driver's error.
+    #[track_caller]
     pub fn index_select(&self, dim: impl Dim, index: &Tensor) -> Result<Tensor> {
         let operation = "index_select";
         let axis = dim::axis(operation, dim, self.rank())?;
@@ -28,7 +29,8 @@ impl Tensor {
             return Err(TensorError::Shape { operation, what, got, wanted, hint }.into());
         }
         let stream = stream_of(self)?;
-        index::gather(&stream, self, axis, &Indices::from_tensor(&stream, index, self.shape()[axis])?)
+        let indices = Indices::from_tensor(&stream, index, self.shape()[axis]).named(operation)?;
+        index::gather(&stream, self, axis, &indices).named(operation)
     }
 
     /// `y[i][j] = x[index[i][j]][j]` for `dim` 0, and so on: the shape of `index`, which is no longer than
@@ -36,6 +38,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::index_select`].
+    #[track_caller]
     pub fn gather(&self, dim: impl Dim, index: &Tensor) -> Result<Tensor> {
         let stream = stream_of(self)?;
         let x = elementwise::contiguous(&stream, self)?.view_as(&[self.elements()])?;
@@ -48,6 +51,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::index_select`]; [`TensorError::Shape`] also when `source` is not shaped as `index`.
+    #[track_caller]
     pub fn scatter(&self, dim: impl Dim, index: &Tensor, source: &Tensor) -> Result<Tensor> {
         self.scattered("scatter", index::scatter, dim, index, source)
     }
@@ -57,10 +61,12 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::scatter`].
+    #[track_caller]
     pub fn scatter_add(&self, dim: impl Dim, index: &Tensor, source: &Tensor) -> Result<Tensor> {
         self.scattered("scatter_add", index::scatter_add, dim, index, source)
     }
 
+    #[track_caller]
     fn scattered(
         &self,
         operation: &'static str,
@@ -79,12 +85,13 @@ impl Tensor {
         let source = elementwise::contiguous(&stream, source)?.view_as(&[source.elements()])?;
         let mut out = elementwise::copy(&stream, self)?;
         let flat = [self.elements()];
-        scatter(&stream, out.view_mut()?.reshape(&flat)?, 0, &places, &source)?;
+        scatter(&stream, out.view_mut()?.reshape(&flat)?, 0, &places, &source).named(operation)?;
         Ok(out)
     }
 }
 
 /// The numbers, among all elements of `x` in order, of those that `index` names along `dim`.
+#[track_caller]
 fn places(
     stream: &Stream,
     operation: &'static str,
@@ -105,7 +112,7 @@ fn places(
         .into());
     }
     // Checked along the dimension: among all elements, an index that is too large would name another row.
-    Indices::from_tensor(stream, index, x.shape()[axis])?;
+    Indices::from_tensor(stream, index, x.shape()[axis]).named(operation)?;
     let strides = Layout::contiguous(x.shape().clone());
     let mut numbers = index.to(DType::I64)?.mul(strides.strides()[axis] as i64)?;
     for other in (0..x.rank()).filter(|&other| other != axis) {
@@ -125,24 +132,27 @@ impl Tensor {
     ///
     /// # Errors
     /// [`TensorError::DType`] when the condition is no bool, or as [`Tensor::add`].
+    #[track_caller]
     pub fn where_<'a>(&self, condition: &Tensor, other: impl Into<Operand<'a>>) -> Result<Tensor> {
         let (operation, other) = ("where_", other.into());
         let dtype = promoted(operation, &[self.into(), other])?;
         is_mask(operation, "condition", condition)?;
         let stream = stream_of(self)?;
-        elementwise::select(&stream, condition, &self.to(dtype)?, &other.to(operation, &stream, dtype)?)
+        let (x, other) = (self.to(dtype)?, other.to(operation, &stream, dtype)?);
+        elementwise::select(&stream, condition, &x, &other).named(operation)
     }
 
     /// `value`, in the tensor's type, where `mask` holds, else the element. The shapes broadcast.
     ///
     /// # Errors
     /// [`TensorError::DType`] when the mask is no bool, or as [`Tensor::full`].
+    #[track_caller]
     pub fn masked_fill(&self, mask: &Tensor, value: impl Into<Scalar>) -> Result<Tensor> {
         let operation = "masked_fill";
         is_mask(operation, "mask", mask)?;
         let stream = stream_of(self)?;
         let value = single(operation, &stream, value.into(), self.dtype())?;
-        elementwise::select(&stream, mask, &value, self)
+        elementwise::select(&stream, mask, &value, self).named(operation)
     }
 }
 

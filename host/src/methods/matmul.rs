@@ -26,6 +26,7 @@ impl Tensor {
     /// [`TensorError::DType`]; [`TensorError::Shape`] when the inner sides differ or an operand has no
     /// dimension, [`TensorError::Broadcast`] when the batches do not broadcast,
     /// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
+    #[track_caller]
     pub fn matmul(&self, other: &Tensor) -> Result<Tensor> {
         let operation = "matmul";
         let has = |dtype: DType| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
@@ -76,6 +77,7 @@ fn parts(x: &Tensor) -> (&[usize], [usize; 2]) {
 
 /// The matrices of `x`, repeated to the batch, along one dimension; a copy where its strides do not make one
 /// step.
+#[track_caller]
 fn batched(stream: &Stream, x: &Tensor, batch: &Shape) -> Result<Tensor> {
     let (_, matrix) = parts(x);
     let sides = [batch.sides(), &matrix].concat();

@@ -48,6 +48,7 @@ impl Operand<'_> {
     }
 
     /// The operand as a tensor of the type `dtype`.
+    #[track_caller]
     pub(super) fn to(self, operation: &'static str, stream: &Stream, dtype: DType) -> Result<Tensor> {
         match self {
             Operand::Tensor(tensor) if tensor.dtype() == dtype => Ok(tensor.clone()),
@@ -83,6 +84,7 @@ const WORD: usize = 8;
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] where an integer type does not have the number.
+#[track_caller]
 pub(super) fn single(
     operation: &'static str,
     stream: &Stream,
@@ -97,6 +99,7 @@ pub(super) fn single(
 ///
 /// # Errors
 /// As [`single`], or as [`Tensor::zeros`].
+#[track_caller]
 pub(super) fn filled(
     operation: &'static str,
     stream: &Stream,

@@ -24,6 +24,7 @@ macro_rules! of_tensors {
         impl $trait<$right> for $left {
             type Output = Result<Tensor>;
 
+            #[track_caller]
             fn $method(self, other: $right) -> Result<Tensor> {
                 let (a, b): (&Tensor, &Tensor) = (&self, &other);
                 combine(stringify!($method), BinaryOp::$op, a.into(), b.into())
@@ -42,6 +43,7 @@ macro_rules! of_numbers {
         impl $trait<$number> for $tensor {
             type Output = Result<Tensor>;
 
+            #[track_caller]
             fn $method(self, number: $number) -> Result<Tensor> {
                 let x: &Tensor = &self;
                 combine(stringify!($method), BinaryOp::$op, x.into(), number.into())
@@ -51,6 +53,7 @@ macro_rules! of_numbers {
         impl $trait<$tensor> for $number {
             type Output = Result<Tensor>;
 
+            #[track_caller]
             fn $method(self, x: $tensor) -> Result<Tensor> {
                 let x: &Tensor = &x;
                 combine(stringify!($method), BinaryOp::$op, self.into(), x.into())
@@ -78,6 +81,7 @@ operators! {
 impl Neg for &Tensor {
     type Output = Result<Tensor>;
 
+    #[track_caller]
     fn neg(self) -> Result<Tensor> {
         Tensor::neg(self)
     }
@@ -86,6 +90,7 @@ impl Neg for &Tensor {
 impl Neg for Tensor {
     type Output = Result<Tensor>;
 
+    #[track_caller]
     fn neg(self) -> Result<Tensor> {
         Tensor::neg(&self)
     }
@@ -95,6 +100,7 @@ impl Neg for Tensor {
 impl Not for &Tensor {
     type Output = Result<Tensor>;
 
+    #[track_caller]
     fn not(self) -> Result<Tensor> {
         match self.dtype() {
             DType::Bool => self.logical_not(),
@@ -107,6 +113,7 @@ impl Not for &Tensor {
 impl Not for Tensor {
     type Output = Result<Tensor>;
 
+    #[track_caller]
     fn not(self) -> Result<Tensor> {
         !&self
     }

@@ -3,7 +3,7 @@
 use super::stream_of;
 use crate::error::Result;
 use crate::ops::reduce::{self as ops, ReduceOp};
-use crate::tensor::{DType, Dim, Tensor, dim};
+use crate::tensor::{DType, Dim, Named, Tensor, dim};
 
 /// Names of a reduction (the dimensions go; they stay with one place; all of them go), its row of the op
 /// table, and what it computes.
@@ -21,6 +21,7 @@ macro_rules! reduce_methods {
             ///
             /// # Errors
             /// See the head of this block.
+            #[track_caller]
             pub fn $name<D: Dim>(&self, dims: &[D]) -> Result<Tensor> {
                 reduce(stringify!($name), ReduceOp::$op, self, dims, false)
             }
@@ -29,6 +30,7 @@ macro_rules! reduce_methods {
             ///
             /// # Errors
             /// See the head of this block.
+            #[track_caller]
             pub fn $keepdim<D: Dim>(&self, dims: &[D]) -> Result<Tensor> {
                 reduce(stringify!($keepdim), ReduceOp::$op, self, dims, true)
             }
@@ -37,6 +39,7 @@ macro_rules! reduce_methods {
             ///
             /// # Errors
             /// See the head of this block.
+            #[track_caller]
             pub fn $all(&self) -> Result<Tensor> {
                 reduce::<usize>(stringify!($all), ReduceOp::$op, self, &[], false)
             }
@@ -53,6 +56,7 @@ reduce_methods! {
     amin, amin_keepdim, amin_all = Amin: "The smallest element; NaN if there is one";
 }
 
+#[track_caller]
 fn reduce<D: Dim>(
     operation: &'static str,
     op: ReduceOp,
@@ -61,7 +65,7 @@ fn reduce<D: Dim>(
     keepdim: bool,
 ) -> Result<Tensor> {
     let mut axes = dim::axes(operation, dims, x.rank(), "at most once")?;
-    let reduced = ops::reduce(&stream_of(x)?, op, x, &axes)?;
+    let reduced = ops::reduce(&stream_of(x)?, op, x, &axes).named(operation)?;
     if !keepdim {
         return Ok(reduced);
     }
@@ -82,6 +86,7 @@ impl Tensor {
     /// [`crate::TensorError::Axis`], [`crate::TensorError::DType`] for 8-bit floats,
     /// [`crate::TensorError::Empty`] where the dimension has no places, [`crate::Error::OutOfMemory`], or the
     /// driver's error.
+    #[track_caller]
     pub fn argmax(&self, dim: impl Dim) -> Result<Tensor> {
         ops::argmax(&stream_of(self)?, self, dim::axis("argmax", dim, self.rank())?)
     }
@@ -90,6 +95,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::argmax`].
+    #[track_caller]
     pub fn argmin(&self, dim: impl Dim) -> Result<Tensor> {
         ops::argmin(&stream_of(self)?, self, dim::axis("argmin", dim, self.rank())?)
     }
@@ -98,24 +104,27 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::argmax`].
+    #[track_caller]
     pub fn argmax_all(&self) -> Result<Tensor> {
-        self.reshape(&[-1])?.argmax(0)
+        self.reshape(&[-1])?.argmax(0).named("argmax_all")
     }
 
     /// The number of the smallest of all elements, counted in order.
     ///
     /// # Errors
     /// As [`Tensor::argmax`].
+    #[track_caller]
     pub fn argmin_all(&self) -> Result<Tensor> {
-        self.reshape(&[-1])?.argmin(0)
+        self.reshape(&[-1])?.argmin(0).named("argmin_all")
     }
 
     /// The largest elements along `dim`, which goes, and their places: `(amax, argmax)`.
     ///
     /// # Errors
     /// As [`Tensor::argmax`].
+    #[track_caller]
     pub fn max(&self, dim: impl Dim) -> Result<(Tensor, Tensor)> {
-        let places = self.argmax(dim)?;
+        let places = self.argmax(dim).named("max")?;
         Ok((self.amax(&[dim])?, places))
     }
 
@@ -123,8 +132,9 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::argmax`].
+    #[track_caller]
     pub fn min(&self, dim: impl Dim) -> Result<(Tensor, Tensor)> {
-        let places = self.argmin(dim)?;
+        let places = self.argmin(dim).named("min")?;
         Ok((self.amin(&[dim])?, places))
     }
 
@@ -132,20 +142,23 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::sum`].
+    #[track_caller]
     pub fn all<D: Dim>(&self, dims: &[D]) -> Result<Tensor> {
         // As a product, which nothing has too.
-        self.truth()?.prod(dims)?.ne(0)
+        self.truth("all")?.prod(dims).named("all")?.ne(0)
     }
 
     /// Whether any element along `dims`, which go, is true or not 0; of nothing false.
     ///
     /// # Errors
     /// As [`Tensor::sum`].
+    #[track_caller]
     pub fn any<D: Dim>(&self, dims: &[D]) -> Result<Tensor> {
-        self.truth()?.sum(dims)?.ne(0)
+        self.truth("any")?.sum(dims).named("any")?.ne(0)
     }
 
-    fn truth(&self) -> Result<Tensor> {
-        if self.dtype() == DType::Bool { Ok(self.clone()) } else { self.ne(0) }
+    #[track_caller]
+    fn truth(&self, operation: &'static str) -> Result<Tensor> {
+        if self.dtype() == DType::Bool { Ok(self.clone()) } else { self.ne(0).named(operation) }
     }
 }

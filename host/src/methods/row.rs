@@ -12,6 +12,7 @@ impl Tensor {
     /// # Errors
     /// [`crate::TensorError::Axis`], [`crate::TensorError::DType`] for 8-bit floats,
     /// [`crate::Error::OutOfMemory`], or the driver's error.
+    #[track_caller]
     pub fn softmax(&self, dim: impl Dim) -> Result<Tensor> {
         ops::softmax(&stream_of(self)?, &self.floats()?, dim::axis("softmax", dim, self.rank())?)
     }
@@ -20,6 +21,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::softmax`].
+    #[track_caller]
     pub fn log_softmax(&self, dim: impl Dim) -> Result<Tensor> {
         ops::log_softmax(&stream_of(self)?, &self.floats()?, dim::axis("log_softmax", dim, self.rank())?)
     }
@@ -29,6 +31,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`ops::row()`].
+    #[track_caller]
     pub fn rms_norm<'a>(&self, weight: impl Into<Option<&'a Tensor>>, eps: f64) -> Result<Tensor> {
         ops::rms_norm(&stream_of(self)?, &self.floats()?, weight.into(), eps)
     }
@@ -38,6 +41,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`ops::row()`].
+    #[track_caller]
     pub fn layer_norm<'a>(
         &self,
         weight: impl Into<Option<&'a Tensor>>,
@@ -47,6 +51,7 @@ impl Tensor {
         ops::layer_norm(&stream_of(self)?, &self.floats()?, weight.into(), bias.into(), eps)
     }
 
+    #[track_caller]
     fn floats(&self) -> Result<Tensor> {
         if self.dtype().is_float() { Ok(self.clone()) } else { self.to(DType::F32) }
     }

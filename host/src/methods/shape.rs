@@ -3,7 +3,7 @@
 use super::stream_of;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::{self, copy_into, made};
-use crate::tensor::{DType, Dim, Shape, Tensor, TensorError, dim};
+use crate::tensor::{DType, Dim, Named, Shape, Tensor, TensorError, dim};
 
 /// Other shapes.
 impl Tensor {
@@ -13,8 +13,9 @@ impl Tensor {
     /// # Errors
     /// [`TensorError::Shape`] when the number of elements differs or no side can be found for `-1`,
     /// [`Error::OutOfMemory`], or the driver's error.
+    #[track_caller]
     pub fn reshape<D: Dim>(&self, shape: &[D]) -> Result<Tensor> {
-        elementwise::reshape(&stream_of(self)?, self, &sides(self, shape)?)
+        elementwise::reshape(&stream_of(self)?, self, &sides(self, shape)?).named("reshape")
     }
 
     /// Dimensions `start` to `end`, both counted, as one; a copy only where that needs one.
@@ -22,6 +23,7 @@ impl Tensor {
     /// # Errors
     /// [`TensorError::Axis`]; [`TensorError::Axes`] when `start` is behind `end`, [`Error::OutOfMemory`], or
     /// the driver's error.
+    #[track_caller]
     pub fn flatten(&self, start: impl Dim, end: impl Dim) -> Result<Tensor> {
         let operation = "flatten";
         if self.rank() == 0 {
@@ -46,6 +48,7 @@ impl Tensor {
     /// [`Error::InvalidArgument`] for no tensors, [`TensorError::Shape`], [`TensorError::Axis`],
     /// [`TensorError::DType`] where an 8-bit float meets another type, [`Error::DeviceMismatch`],
     /// [`Error::OutOfMemory`], or the driver's error.
+    #[track_caller]
     pub fn cat(tensors: &[&Tensor], dim: impl Dim) -> Result<Tensor> {
         join("cat", tensors, |first| dim::axis("cat", dim, first.rank()))
     }
@@ -54,8 +57,10 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::cat`].
+    #[track_caller]
     pub fn stack(tensors: &[&Tensor], dim: impl Dim) -> Result<Tensor> {
-        let views: Vec<Tensor> = tensors.iter().map(|tensor| tensor.unsqueeze(dim)).collect::<Result<_>>()?;
+        let views: Vec<Tensor> =
+            tensors.iter().map(|tensor| tensor.unsqueeze(dim)).collect::<Result<_>>().named("stack")?;
         if let Some(other) = tensors.iter().find(|tensor| tensor.shape() != tensors[0].shape()) {
             return Err(unequal("stack", other.shape(), tensors[0].shape().to_string()));
         }
@@ -68,7 +73,7 @@ impl Tensor {
     /// # Errors
     /// [`TensorError::Axis`], [`Error::InvalidArgument`] for a size of 0.
     pub fn split(&self, size: usize, dim: impl Dim) -> Result<Vec<Tensor>> {
-        let places = self.size(dim)?;
+        let places = self.size(dim).named("split")?;
         if size == 0 {
             return Err(no_parts("split", "size"));
         }
@@ -85,7 +90,7 @@ impl Tensor {
         if chunks == 0 {
             return Err(no_parts("chunk", "chunks"));
         }
-        self.split(self.size(dim)?.div_ceil(chunks).max(1), dim)
+        self.split(self.size(dim).named("chunk")?.div_ceil(chunks).max(1), dim)
     }
 
     /// The lower triangle of each matrix: elements above diagonal `diagonal` become 0. Diagonal 0 is the main
@@ -93,6 +98,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`TensorError::Shape`] for fewer than two dimensions, [`Error::OutOfMemory`], or the driver's error.
+    #[track_caller]
     pub fn tril(&self, diagonal: i64) -> Result<Tensor> {
         let above = self.distance("tril")?.gt(diagonal)?;
         self.masked_fill(&above, 0)
@@ -102,12 +108,14 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::tril`].
+    #[track_caller]
     pub fn triu(&self, diagonal: i64) -> Result<Tensor> {
         let below = self.distance("triu")?.lt(diagonal)?;
         self.masked_fill(&below, 0)
     }
 
     /// Column minus row of each element of a matrix.
+    #[track_caller]
     fn distance(&self, operation: &'static str) -> Result<Tensor> {
         let &[.., rows, columns] = self.shape().sides() else {
             let (what, got) = ("the tensor", self.shape().clone());
@@ -115,8 +123,9 @@ impl Tensor {
             return Err(TensorError::Shape { operation, what, got, wanted, hint }.into());
         };
         let stream = stream_of(self)?;
-        let places = |n: usize| Tensor::arange(&stream, 0, n as i64, 1, DType::I64);
-        places(columns)?.sub(&places(rows)?.unsqueeze(1)?)
+        let column = Tensor::arange(&stream, 0, columns as i64, 1, DType::I64)?;
+        let row = Tensor::arange(&stream, 0, rows as i64, 1, DType::I64)?;
+        column.sub(&row.unsqueeze(1)?)
     }
 }
 
@@ -155,6 +164,7 @@ fn unequal(operation: &'static str, got: &Shape, wanted: String) -> Error {
     TensorError::Shape { operation, what: "a tensor", got: got.clone(), wanted, hint }.into()
 }
 
+#[track_caller]
 fn join(
     operation: &'static str,
     tensors: &[&Tensor],

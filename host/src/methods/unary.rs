@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::ops::convert::convert;
 use crate::ops::elementwise::{self, UnaryOp};
 use crate::tensor::promote::{Scalar, Weight, result_type};
-use crate::tensor::{DType, Tensor};
+use crate::tensor::{DType, Named, Tensor};
 
 /// A method of one tensor.
 pub type UnaryMethod = fn(&Tensor) -> Result<Tensor>;
@@ -25,8 +25,9 @@ macro_rules! unary_methods {
             ///
             /// # Errors
             /// See the head of this block.
+            #[track_caller]
             pub fn $name(&self) -> Result<Tensor> {
-                apply(self, UnaryOp::$op)
+                apply(stringify!($name), self, UnaryOp::$op)
             }
         )* }
 
@@ -41,8 +42,7 @@ macro_rules! unary_methods {
             /// # Errors
             /// See the head of this block.
             pub fn $in_place(&mut self) -> Result<()> {
-                let stream = stream_of(self)?;
-                elementwise::unary_assign(&stream, UnaryOp::$op, self.view_mut()?)
+                apply_in_place(stringify!($in_place), self, UnaryOp::$op)
             }
         )* }
 
@@ -81,15 +81,21 @@ unary_methods! {
     cos, cos_ = Cos: "The cosine of radians; not for f64";
 }
 
-fn apply(x: &Tensor, op: UnaryOp) -> Result<Tensor> {
+#[track_caller]
+fn apply(operation: &'static str, x: &Tensor, op: UnaryOp) -> Result<Tensor> {
     let stream = stream_of(x)?;
     if x.dtype().is_float() || op.is_integral() {
-        return elementwise::unary(&stream, op, x);
+        return elementwise::unary(&stream, op, x).named(operation);
     }
     if matches!(op, UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc) {
         return elementwise::copy(&stream, x);
     }
-    elementwise::unary(&stream, op, &convert(&stream, x, DType::F32)?)
+    elementwise::unary(&stream, op, &convert(&stream, x, DType::F32)?).named(operation)
+}
+
+fn apply_in_place(operation: &'static str, x: &mut Tensor, op: UnaryOp) -> Result<()> {
+    let stream = stream_of(x)?;
+    elementwise::unary_assign(&stream, op, x.view_mut().named(operation)?).named(operation)
 }
 
 /// Functions of each element with parameters, and conversions.
@@ -98,6 +104,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::relu`].
+    #[track_caller]
     pub fn clamp(&self, min: impl Into<Scalar>, max: impl Into<Scalar>) -> Result<Tensor> {
         let (min, max) = (min.into(), max.into());
         let numbers = [min, max].map(|number| (number.dtype(), Weight::Number));
@@ -111,6 +118,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::relu`].
+    #[track_caller]
     pub fn leaky_relu(&self, negative_slope: f64) -> Result<Tensor> {
         elementwise::leaky_relu(&stream_of(self)?, self, negative_slope)
     }
@@ -120,6 +128,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`crate::Error::OutOfMemory`], or the driver's error.
+    #[track_caller]
     pub fn to(&self, dtype: DType) -> Result<Tensor> {
         if self.dtype() == dtype {
             return Ok(self.clone());
@@ -131,6 +140,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`crate::Error::OutOfMemory`], or the driver's error.
+    #[track_caller]
     pub fn copy(&self) -> Result<Tensor> {
         elementwise::copy(&stream_of(self)?, self)
     }
@@ -139,6 +149,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`crate::Error::OutOfMemory`], or the driver's error.
+    #[track_caller]
     pub fn contiguous(&self) -> Result<Tensor> {
         elementwise::contiguous(&stream_of(self)?, self)
     }

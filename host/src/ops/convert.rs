@@ -28,6 +28,7 @@ use crate::tensor::{DType, Tensor, TensorError, TensorMut};
 ///
 /// # Errors
 /// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
+#[track_caller]
 pub fn convert(stream: &Stream, x: &Tensor, to: DType) -> Result<Tensor> {
     if to == x.dtype() {
         return copy(stream, x);
@@ -41,6 +42,7 @@ pub fn convert(stream: &Stream, x: &Tensor, to: DType) -> Result<Tensor> {
 /// # Errors
 /// [`TensorError::Shape`], [`TensorError::NotContiguous`], or as [`convert`]; [`TensorError::DType`] when
 /// both types are the same.
+#[track_caller]
 pub fn convert_into(stream: &Stream, x: &Tensor, out: TensorMut<'_>) -> Result<()> {
     let operation = "convert";
     if out.dtype() == x.dtype() {

@@ -25,6 +25,7 @@ const WORD: usize = size_of::<u64>();
 /// # Errors
 /// [`crate::TensorError::Rank`], [`crate::TensorError::TooLarge`], [`crate::Error::OutOfMemory`], or the
 /// driver's error.
+#[track_caller]
 pub fn full<T: Element>(stream: &Stream, shape: &[usize], value: T) -> Result<Tensor> {
     made(stream, &Shape::of("full", shape)?, T::DTYPE, |out| fill(stream, out, value))
 }
@@ -34,6 +35,7 @@ pub fn full<T: Element>(stream: &Stream, shape: &[usize], value: T) -> Result<Te
 /// # Errors
 /// [`crate::TensorError::DType`] when the elements are no `T`, [`crate::Error::DeviceMismatch`], or the
 /// driver's error.
+#[track_caller]
 pub fn fill<T: Element>(stream: &Stream, out: TensorMut<'_>, value: T) -> Result<()> {
     out.expect_dtype::<T>("fill")?;
     let bytes = out.layout().elements() * size_of::<T>();
@@ -59,6 +61,7 @@ pub fn fill<T: Element>(stream: &Stream, out: TensorMut<'_>, value: T) -> Result
 ///
 /// # Errors
 /// As [`full`].
+#[track_caller]
 pub fn arange(stream: &Stream, start: f64, step: f64, len: usize, dtype: DType) -> Result<Tensor> {
     let (shape, n) = (Shape::of("arange", &[len])?, len as u64);
     let wide = if dtype.is_float() {
@@ -83,6 +86,7 @@ pub fn arange(stream: &Stream, start: f64, step: f64, len: usize, dtype: DType) 
 ///
 /// # Errors
 /// As [`full`], and [`Error::InvalidArgument`] when `low` is above `high`, or `high - low` is not finite.
+#[track_caller]
 pub fn uniform(stream: &Stream, shape: &[usize], low: f32, high: f32, seed: u64) -> Result<Tensor> {
     if !(low <= high && (high - low).is_finite()) {
         let wanted = format!("low <= high, no further apart than {:e}", f32::MAX);
@@ -107,6 +111,7 @@ pub fn uniform(stream: &Stream, shape: &[usize], low: f32, high: f32, seed: u64)
 /// # Errors
 /// As [`full`], and [`Error::InvalidArgument`] when the mean is not finite, or the deviation is negative or
 /// not finite.
+#[track_caller]
 pub fn normal(stream: &Stream, shape: &[usize], mean: f32, deviation: f32, seed: u64) -> Result<Tensor> {
     if !(mean.is_finite() && deviation.is_finite() && deviation >= 0.0) {
         let got = format!("mean {mean:e}, deviation {deviation:e}");

@@ -58,6 +58,7 @@ impl Indices {
     ///
     /// # Errors
     /// [`TensorError::Index`] for one that is not, [`crate::Error::OutOfMemory`], or the driver's error.
+    #[track_caller]
     pub fn from_slice(stream: &Stream, indices: &[usize], bound: usize) -> Result<Self> {
         let outside = |&&index: &&usize| index >= bound || i64::try_from(index).is_err();
         if let Some(&index) = indices.iter().find(outside) {
@@ -76,6 +77,7 @@ impl Indices {
     /// [`TensorError::Index`] with the smallest or largest element where one is outside,
     /// [`TensorError::DType`], [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the
     /// driver's error.
+    #[track_caller]
     pub fn from_tensor(stream: &Stream, tensor: &Tensor, bound: usize) -> Result<Self> {
         let operation = "Indices::from_tensor";
         if !matches!(tensor.dtype(), DType::I64 | DType::I32) {
@@ -122,6 +124,7 @@ impl Indices {
 /// # Errors
 /// [`TensorError::Axis`]; [`TensorError::Index`] when the bound of the indices is beyond the axis,
 /// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
+#[track_caller]
 pub fn gather(stream: &Stream, x: &Tensor, axis: usize, indices: &Indices) -> Result<Tensor> {
     let operation = "gather";
     let sides = Sides::of(operation, x.shape(), x.dtype(), axis, indices)?;
@@ -148,6 +151,7 @@ pub fn gather(stream: &Stream, x: &Tensor, axis: usize, indices: &Indices) -> Re
 /// [`TensorError::Axis`], [`TensorError::Shape`], [`TensorError::DType`], [`TensorError::NotContiguous`];
 /// [`TensorError::Index`] when the bound of the indices is beyond the axis, [`crate::Error::DeviceMismatch`],
 /// [`crate::Error::OutOfMemory`], or the driver's error.
+#[track_caller]
 pub fn scatter(
     stream: &Stream,
     out: TensorMut<'_>,
@@ -188,6 +192,7 @@ pub fn scatter(
 ///
 /// # Errors
 /// As [`scatter`]; [`TensorError::DType`] for 8-bit floats, u8 and bool.
+#[track_caller]
 pub fn scatter_add(
     stream: &Stream,
     mut out: TensorMut<'_>,
@@ -326,6 +331,7 @@ impl Job<'_> {
         Ok(self.sides.moves(unit))
     }
 
+    #[track_caller]
     fn gather<K, T>(&self, x: Within<'_, u8>, y: Within<'_, u8>) -> Result<()>
     where
         K: Kernel<Params = (Value<Moves>, Ptr<i64>, Ptr<T>, PtrMut<T>)>,
@@ -338,6 +344,7 @@ impl Job<'_> {
         })
     }
 
+    #[track_caller]
     fn scatter<K, T>(&self, last: Within<'_, u64>, x: Within<'_, u8>, y: Within<'_, u8>) -> Result<()>
     where
         K: Kernel<Params = (Value<Moves>, Ptr<i64>, Ptr<u64>, Ptr<T>, PtrMut<T>)>,
@@ -350,6 +357,7 @@ impl Job<'_> {
     }
 
     /// The rows of `x` by the kernel `K`, and, where there are many, those that are alone by `Alone`.
+    #[track_caller]
     fn add<K, Alone, T: Pod>(&self, x: &Tensor, out: &mut TensorMut<'_>) -> Result<()>
     where
         K: Kernel<Params = (Value<Additions>, Ptr<i64>, Ptr<u64>, Ptr<T>, PtrMut<T>)>,
@@ -391,6 +399,7 @@ impl Job<'_> {
 
 impl Job<'_> {
     /// `out`, whose elements are `T`s, plus the rows of `x`, in f32.
+    #[track_caller]
     fn add_wide<T: Element + Pod>(&self, x: &Tensor, mut out: TensorMut<'_>) -> Result<()> {
         if self.sides.is_nothing() {
             return Ok(());

@@ -39,6 +39,7 @@ pub struct Affine<'a> {
 ///
 /// # Errors
 /// As [`row()`].
+#[track_caller]
 pub fn softmax(stream: &Stream, x: &Tensor, axis: usize) -> Result<Tensor> {
     row(stream, RowOp::Softmax, x, axis, Affine::default())
 }
@@ -47,6 +48,7 @@ pub fn softmax(stream: &Stream, x: &Tensor, axis: usize) -> Result<Tensor> {
 ///
 /// # Errors
 /// As [`row()`].
+#[track_caller]
 pub fn log_softmax(stream: &Stream, x: &Tensor, axis: usize) -> Result<Tensor> {
     row(stream, RowOp::LogSoftmax, x, axis, Affine::default())
 }
@@ -57,6 +59,7 @@ pub fn log_softmax(stream: &Stream, x: &Tensor, axis: usize) -> Result<Tensor> {
 ///
 /// # Errors
 /// As [`row()`].
+#[track_caller]
 pub fn rms_norm(stream: &Stream, x: &Tensor, weight: Option<&Tensor>, eps: f64) -> Result<Tensor> {
     let affine = Affine { weight, bias: None, eps };
     row(stream, RowOp::RmsNorm, x, last("rms_norm", x)?, affine)
@@ -67,6 +70,7 @@ pub fn rms_norm(stream: &Stream, x: &Tensor, weight: Option<&Tensor>, eps: f64) 
 ///
 /// # Errors
 /// As [`row()`].
+#[track_caller]
 pub fn layer_norm(
     stream: &Stream,
     x: &Tensor,
@@ -119,6 +123,7 @@ launched! {
 /// [`crate::Error::InvalidArgument`] for one where the function takes none, and for an epsilon that is
 /// negative or NaN, [`TensorError::TooLarge`] for a row of 2^32 elements or more,
 /// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
+#[track_caller]
 pub fn row(stream: &Stream, op: RowOp, x: &Tensor, axis: usize, affine: Affine<'_>) -> Result<Tensor> {
     let (operation, rank) = (op.name(), x.rank());
     if axis >= rank {

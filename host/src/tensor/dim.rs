@@ -75,9 +75,13 @@ pub(crate) fn order(dims: &[impl Dim], rank: usize) -> Result<Vec<usize>> {
     axes("permute", dims, rank, wanted)
 }
 
-/// The place `index` of `len`; one outside of them stays outside.
-pub(crate) fn place(index: impl Dim, len: usize) -> usize {
-    counted(index.given(), len).unwrap_or_else(|| usize::try_from(index.given()).unwrap_or(usize::MAX))
+/// The place `index` of axis `axis`, which has `len` places.
+///
+/// # Errors
+/// [`TensorError::Place`].
+pub(crate) fn place(operation: &'static str, axis: usize, index: impl Dim, len: usize) -> Result<usize> {
+    let place = index.given();
+    counted(place, len).ok_or_else(|| TensorError::Place { operation, axis, place, len }.into())
 }
 
 #[cfg(test)]

@@ -121,6 +121,21 @@ pub enum TensorError {
         len: usize,
     },
 
+    /// A place that an axis does not have.
+    #[error(
+        "{operation}: place {place} of axis {axis}, which has {len} places\nhint: places are counted from 0, or from -1, which is the last"
+    )]
+    Place {
+        /// The function called.
+        operation: &'static str,
+        /// The axis.
+        axis: usize,
+        /// The place named.
+        place: isize,
+        /// Places of the axis.
+        len: usize,
+    },
+
     /// An element type that the operation does not know.
     #[error("{operation}: {what} has element type {got}, wanted {wanted}\nhint: {hint}")]
     DType {
@@ -248,6 +263,50 @@ fn some(names: &[String]) -> String {
         0 => "none".to_owned(),
         n if n <= SHOWN => names.join(", "),
         n => format!("{}, and {} more", names[..SHOWN].join(", "), n - SHOWN),
+    }
+}
+
+impl TensorError {
+    /// The function called, if the error names one.
+    fn operation_mut(&mut self) -> Option<&mut &'static str> {
+        match self {
+            TensorError::Rank { operation, .. }
+            | TensorError::Axis { operation, .. }
+            | TensorError::Axes { operation, .. }
+            | TensorError::Shape { operation, .. }
+            | TensorError::TooLarge { operation, .. }
+            | TensorError::Elements { operation, .. }
+            | TensorError::Broadcast { operation, .. }
+            | TensorError::Slice { operation, .. }
+            | TensorError::Place { operation, .. }
+            | TensorError::DType { operation, .. }
+            | TensorError::NotContiguous { operation, .. }
+            | TensorError::Shared { operation, .. }
+            | TensorError::Overlapping { operation, .. }
+            | TensorError::Index { operation, .. }
+            | TensorError::Empty { operation, .. }
+            | TensorError::Unwritten { operation }
+            | TensorError::HostMemory { operation, .. } => Some(operation),
+            TensorError::File { .. } | TensorError::NoSuchTensor { .. } => None,
+        }
+    }
+}
+
+/// Results of functions that other functions are built on.
+pub(crate) trait Named {
+    /// The same, with `operation` as the function called in an error of tensors: the one that the program
+    /// called, instead of the one that found the error.
+    fn named(self, operation: &'static str) -> Self;
+}
+
+impl<T> Named for crate::error::Result<T> {
+    fn named(mut self, operation: &'static str) -> Self {
+        if let Err(Error::Tensor(error)) = &mut self
+            && let Some(called) = error.downcast_mut().and_then(TensorError::operation_mut)
+        {
+            *called = operation;
+        }
+        self
     }
 }
 

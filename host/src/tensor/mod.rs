@@ -55,6 +55,7 @@ mod view_mut;
 
 pub use dim::Dim;
 pub use dtype::{DType, Element};
+pub(crate) use error::Named;
 pub use error::TensorError;
 pub use layout::Layout;
 pub use promote::Scalar;

@@ -107,6 +107,7 @@ impl TensorFile {
     /// As [`TensorFile::describe`]; [`Error::File`] when the file cannot be read (any more),
     /// [`TensorError::File`] for a bool that is neither 0 nor 1, [`Error::OutOfMemory`], or the driver's
     /// error.
+    #[track_caller]
     pub fn load(&self, stream: &Stream, name: &str) -> Result<Tensor> {
         let (dtype, shape) = self.describe(name)?;
         let (start, end) = self.info(name)?.data_offsets;

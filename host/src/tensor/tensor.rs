@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 
-use super::{DType, Dim, Element, Layout, Shape, TensorError, TensorMut, dim};
+use super::{DType, Dim, Element, Layout, Named, Shape, TensorError, TensorMut, dim};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::{DeviceBuffer, DeviceView, Within};
@@ -25,6 +25,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`TensorError::Rank`], [`TensorError::TooLarge`], [`Error::OutOfMemory`], or the driver's error.
+    #[track_caller]
     pub fn zeros(on: impl On, shape: &[usize], dtype: DType) -> Result<Self> {
         Tensor::zeros_in(&on.stream()?, Layout::contiguous(Shape::of("Tensor::zeros", shape)?), dtype)
     }
@@ -34,11 +35,13 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::zeros`]; [`TensorError::TooLarge`] for a multiple of 0.
+    #[track_caller]
     pub fn zeros_padded(on: impl On, shape: &[usize], dtype: DType, row_bytes: usize) -> Result<Self> {
         let shape = Shape::of("Tensor::zeros_padded", shape)?;
         Tensor::zeros_in(&on.stream()?, Layout::padded(shape, row_bytes.div_ceil(dtype.size()))?, dtype)
     }
 
+    #[track_caller]
     fn zeros_in(stream: &Stream, layout: Layout, dtype: DType) -> Result<Self> {
         let storage = DeviceBuffer::zeroed(stream, storage_bytes(&layout, dtype)?)?;
         Ok(Tensor { storage: Arc::new(storage), dtype, layout })
@@ -48,6 +51,7 @@ impl Tensor {
     ///
     /// # Safety
     /// Every element is written before anything reads it; those of a bool tensor with 0 or 1.
+    #[track_caller]
     pub(crate) unsafe fn uninit(stream: &Stream, shape: Shape, dtype: DType) -> Result<Self> {
         let layout = Layout::contiguous(shape);
         // SAFETY: the caller's promise.
@@ -60,6 +64,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`TensorError::Elements`] when the length is not that of the shape, or as [`Tensor::zeros`].
+    #[track_caller]
     pub fn from_slice<T: Element>(on: impl On, shape: &[usize], data: &[T]) -> Result<Self> {
         let shape = fitting("Tensor::from_slice", shape, data.len())?;
         let bytes = bytemuck::cast_slice::<T, u8>(data);
@@ -286,6 +291,7 @@ impl Tensor {
     ///
     /// # Safety
     /// They are valid elements: of a bool tensor 0 or 1. There are as many as the shape says.
+    #[track_caller]
     pub(super) unsafe fn from_bytes(
         stream: &Stream,
         shape: Shape,
@@ -351,7 +357,7 @@ impl Tensor {
     /// # Errors
     /// [`TensorError::Axis`], [`TensorError::Slice`].
     pub fn narrow(&self, dim: impl Dim, start: usize, length: usize) -> Result<Self> {
-        self.slice(dim, start..start.saturating_add(length))
+        self.slice(dim, start..start.saturating_add(length)).named("narrow")
     }
 
     /// Places `range` of `dim`.
@@ -373,10 +379,11 @@ impl Tensor {
     /// Place `index` of `dim`, which goes. `index` too may be counted from the end.
     ///
     /// # Errors
-    /// [`TensorError::Axis`], [`TensorError::Slice`].
+    /// [`TensorError::Axis`], [`TensorError::Place`].
     pub fn select(&self, dim: impl Dim, index: impl Dim) -> Result<Self> {
         let axis = self.axis("select", dim)?;
-        Ok(self.with(self.layout.select(axis, dim::place(index, self.shape()[axis]))?))
+        let place = dim::place("select", axis, index, self.shape()[axis])?;
+        Ok(self.with(self.layout.select(axis, place)?))
     }
 
     /// Without `dim`, which has one place.

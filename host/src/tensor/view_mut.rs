@@ -70,10 +70,11 @@ impl<'a> TensorMut<'a> {
     /// As [`Tensor::select`](crate::Tensor::select).
     ///
     /// # Errors
-    /// [`TensorError::Axis`], [`TensorError::Slice`].
+    /// [`TensorError::Axis`], [`TensorError::Place`].
     pub fn select(self, dim: impl Dim, index: impl Dim) -> Result<Self> {
         let axis = dim::axis("select", dim, self.layout.rank())?;
-        let layout = self.layout.select(axis, dim::place(index, self.layout.shape()[axis]))?;
+        let place = dim::place("select", axis, index, self.layout.shape()[axis])?;
+        let layout = self.layout.select(axis, place)?;
         Ok(TensorMut { layout, ..self })
     }
 

@@ -9,6 +9,7 @@ mod common;
 mod gemm_case;
 
 mod fault_sweep;
+mod graph_memory;
 mod graph_modules;
 mod graph_sticky;
 mod launch_blocking;
@@ -17,6 +18,7 @@ mod memory;
 mod memory_bounds;
 mod memory_guards;
 mod memory_passthrough;
+mod memory_sites;
 mod multi_device;
 mod ops_gemm_tune_memory;
 mod out_of_memory;

@@ -55,6 +55,33 @@ fn the_checker_sees_a_buffers_end_and_its_death() -> Result<()> {
     Ok(())
 }
 
+/// The mark of a buffer's bounds is set in the stream's context. The thread that makes the buffer may have
+/// none: the cache serves it without a driver call.
+#[test]
+fn the_first_call_of_a_thread_may_be_an_allocation() -> Result<()> {
+    testkit::own_process!();
+    let streams = (0..8).map(|_| open(0)).collect::<Result<Vec<_>>>()?;
+    let sums = |stream: &Stream, len: usize| -> Result<()> {
+        // SAFETY: filled before anything reads it.
+        let mut y = unsafe { DeviceBuffer::<f32>::uninit(stream, len)? };
+        y.fill_zero(stream)?;
+        add(stream, &DeviceBuffer::from_slice(stream, &vec![1.0f32; len])?, y.as_ptr())?;
+        add(stream, &DeviceBuffer::from_slice(stream, &vec![2.0f32; len])?, y.as_ptr())?;
+        assert_eq!(y.to_vec(stream)?, vec![3.0; len]);
+        Ok(())
+    };
+    // Shorter buffers had the memory before.
+    streams.iter().try_for_each(|stream| sums(stream, LEN))?;
+    for round in 1..20 {
+        std::thread::scope(|threads| -> Result<()> {
+            let start = |stream| threads.spawn(move || sums(stream, LEN + round));
+            let running: Vec<_> = streams.iter().map(start).collect();
+            running.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
+        })?;
+    }
+    Ok(())
+}
+
 fn fault(result: Result<()>) -> String {
     match result {
         Err(Error::Sticky { first }) => first.report.clone().expect("the checker's report"),

@@ -3,7 +3,7 @@
 
 use crate::gemm_case::{Case, DENSE, Lie, Number, Outcome, PLAIN, Setup, TRANSPOSED};
 use half::{bf16, f16};
-use ironwarp::ops::gemm::{Activation, Kernel, Matmul, Matrix, MatrixMut, Packed, Repack};
+use ironwarp::ops::gemm::{Activation, Kernel, Matmul, Matrix, MatrixMut, Packed, Repack, candidates};
 use ironwarp::{DType, Device, DeviceBuffer, Error, Tensor};
 use num::{E4M3, E5M2};
 use reference::matmul::{Epilogue, Strided};
@@ -198,5 +198,52 @@ fn tensors_are_matrices() -> Outcome {
     compare::elementwise("tensors", &c.to_vec::<f32>(&stream)?, &want, &[2, 3, 5], Tolerance::EXACT)?;
     let flat = Tensor::zeros(&stream, &[6], DType::F32)?;
     assert!(matches!(Matrix::of(&flat), Err(Error::InvalidArgument { argument: "the tensor", .. })));
+    Ok(())
+}
+
+/// A stride beyond all arithmetic: what a single line's may be, since it means nothing.
+const FAR: usize = 1 << 62;
+
+/// `C = A B + residual`.
+fn product<'a>(
+    a: Matrix<'a>,
+    b: Matrix<'a>,
+    residual: Matrix<'a>,
+    c: &'a mut DeviceBuffer<f32>,
+) -> Matmul<'a> {
+    let ((m, _), (_, n)) = (a.sides(), b.sides());
+    let c = MatrixMut::new::<f32>(c, m, n);
+    Matmul::new(a, b, if m == 1 { c.leading(FAR) } else { c }).residual(residual)
+}
+
+/// The product of matrices of ones with single lines that lie [`FAR`] apart, by every kernel that can.
+fn with_single_lines([m, n, k]: [usize; 3], by_columns: bool) -> Outcome {
+    let stream = Device::open(0)?.stream()?;
+    let ones = DeviceBuffer::from_slice(&stream, &[1.0f32; 256])?;
+    let single = |rows: usize, columns: usize| -> Result<Matrix<'_>, Error> {
+        let data = ones.slice(..rows * columns)?;
+        Ok(match by_columns {
+            false if rows == 1 => Matrix::new::<f32>(data, 1, columns).leading(FAR),
+            true if columns == 1 => Matrix::new::<f32>(data, 1, rows).transposed().leading(FAR),
+            _ => Matrix::new::<f32>(data, rows, columns),
+        })
+    };
+    let mut c = DeviceBuffer::<f32>::zeroed(&stream, m * n)?;
+    let [a, b, residual] = [single(m, k)?, single(k, n)?, single(m, n)?];
+    let problem = product(a, b, residual, &mut c).problem()?;
+    for candidate in candidates(&problem, stream.device()) {
+        c.fill_zero(&stream)?;
+        product(a, b, residual, &mut c).run_with(&stream, &candidate.config)?;
+        assert_eq!(c.to_vec(&stream)?, vec![k as f32 + 1.0; m * n], "{}", candidate.config);
+    }
+    Ok(())
+}
+
+#[test]
+fn strides_of_single_lines_mean_nothing() -> Outcome {
+    for sides in [[1, 1, 1], [1, 8, 16], [16, 1, 8], [8, 16, 1], [1, 16, 1], [1, 1, 64]] {
+        with_single_lines(sides, false)?;
+        with_single_lines(sides, true)?;
+    }
     Ok(())
 }

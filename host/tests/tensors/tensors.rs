@@ -180,8 +180,8 @@ fn wrong_calls_say_what_to_do() -> Outcome {
     wrong(x.slice(1, 2..1), |e| matches!(e, TensorError::Slice { .. }));
     wrong(x.slice_by(1, .., 0), |e| matches!(e, TensorError::Slice { step: 0, .. }));
     wrong(x.slice(1, ..=usize::MAX), |e| matches!(e, TensorError::Slice { .. }));
-    wrong(x.select(2, 4), |e| matches!(e, TensorError::Slice { start: 4, len: 4, .. }));
-    wrong(x.select(2, usize::MAX), |e| matches!(e, TensorError::Slice { .. }));
+    wrong(x.select(2, 4), |e| matches!(e, TensorError::Place { place: 4, len: 4, .. }));
+    wrong(x.select(2, usize::MAX), |e| matches!(e, TensorError::Place { place: isize::MAX, .. }));
     wrong(x.squeeze(0), |e| matches!(e, TensorError::Shape { .. }));
     wrong(x.unsqueeze(4), |e| matches!(e, TensorError::Axis { axis: 4, .. }));
     wrong(x.broadcast_to(&[2, 3, 5]), |e| matches!(e, TensorError::Broadcast { .. }));

@@ -52,6 +52,7 @@ const CONVERT: &str = "convert the operand first (`ops::convert`)";
 /// [`TensorError::DType`] when `f` does not know the type (8-bit floats, u8 and bool have no functions;
 /// integers have those that [`UnaryOp::is_integral`] names; f64 has no sine and cosine) or needs parameters,
 /// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
+#[track_caller]
 pub fn unary(stream: &Stream, op: UnaryOp, x: &Tensor) -> Result<Tensor> {
     made(stream, x.shape(), x.dtype(), |out| unary_into(stream, op, x, out))
 }
@@ -76,6 +77,7 @@ pub fn unary_assign(stream: &Stream, op: UnaryOp, x: TensorMut<'_>) -> Result<()
 ///
 /// # Errors
 /// As [`unary`].
+#[track_caller]
 pub fn affine(stream: &Stream, x: &Tensor, a: f64, b: f64) -> Result<Tensor> {
     with_parameters(stream, "affine", UnaryOp::Affine, x, a, b)
 }
@@ -84,6 +86,7 @@ pub fn affine(stream: &Stream, x: &Tensor, a: f64, b: f64) -> Result<Tensor> {
 ///
 /// # Errors
 /// As [`unary`].
+#[track_caller]
 pub fn clamp(stream: &Stream, x: &Tensor, low: f64, high: f64) -> Result<Tensor> {
     with_parameters(stream, "clamp", UnaryOp::Clamp, x, low, high)
 }
@@ -92,10 +95,12 @@ pub fn clamp(stream: &Stream, x: &Tensor, low: f64, high: f64) -> Result<Tensor>
 ///
 /// # Errors
 /// As [`unary`].
+#[track_caller]
 pub fn leaky_relu(stream: &Stream, x: &Tensor, slope: f64) -> Result<Tensor> {
     with_parameters(stream, "leaky_relu", UnaryOp::LeakyRelu, x, slope, 0.0)
 }
 
+#[track_caller]
 fn with_parameters(
     stream: &Stream,
     operation: &'static str,
@@ -148,6 +153,7 @@ fn apply(
 /// [`TensorError::Broadcast`]; [`TensorError::DType`] when the types differ or `f` does not know them (8-bit
 /// floats have no functions, floats no bitwise ones, bool nothing else), [`crate::Error::DeviceMismatch`],
 /// [`crate::Error::OutOfMemory`], or the driver's error.
+#[track_caller]
 pub fn binary(stream: &Stream, op: BinaryOp, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let shape = a.shape().broadcast_in("binary", b.shape())?;
     made(stream, &shape, a.dtype(), |out| binary_into(stream, op, a, b, out))
@@ -197,6 +203,7 @@ fn combine(stream: &Stream, op: BinaryOp, a: Input<'_>, b: &Tensor, out: TensorM
 /// # Errors
 /// [`TensorError::Broadcast`]; [`TensorError::DType`] when the types differ or are 8-bit floats,
 /// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
+#[track_caller]
 pub fn compare(stream: &Stream, op: CompareOp, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let shape = a.shape().broadcast_in("compare", b.shape())?;
     made(stream, &shape, DType::Bool, |out| compare_into(stream, op, a, b, out))
@@ -236,6 +243,7 @@ pub fn compare_into(
 /// # Errors
 /// [`TensorError::Broadcast`]; [`TensorError::DType`] when the condition is no bool or the types of `a` and
 /// `b` differ, [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
+#[track_caller]
 pub fn select(stream: &Stream, condition: &Tensor, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let shape = a.shape().broadcast_in("select", b.shape())?.broadcast_in("select", condition.shape())?;
     made(stream, &shape, a.dtype(), |out| select_into(stream, condition, a, b, out))
@@ -273,6 +281,7 @@ pub fn select_into(
 ///
 /// # Errors
 /// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
+#[track_caller]
 pub fn copy(stream: &Stream, x: &Tensor) -> Result<Tensor> {
     made(stream, x.shape(), x.dtype(), |out| copy_into(stream, x, out))
 }
@@ -300,6 +309,7 @@ pub fn copy_into(stream: &Stream, x: &Tensor, out: TensorMut<'_>) -> Result<()> 
 ///
 /// # Errors
 /// As [`copy`].
+#[track_caller]
 pub fn contiguous(stream: &Stream, x: &Tensor) -> Result<Tensor> {
     if x.is_contiguous() { Ok(x.clone()) } else { copy(stream, x) }
 }
@@ -308,6 +318,7 @@ pub fn contiguous(stream: &Stream, x: &Tensor) -> Result<Tensor> {
 ///
 /// # Errors
 /// [`TensorError::Shape`] when the number of elements differs, or as [`copy`].
+#[track_caller]
 pub fn reshape(stream: &Stream, x: &Tensor, shape: &[usize]) -> Result<Tensor> {
     match x.view_as(shape) {
         Err(error) if matches!(error.tensor_error(), Some(TensorError::NotContiguous { .. })) => {
@@ -318,6 +329,7 @@ pub fn reshape(stream: &Stream, x: &Tensor, shape: &[usize]) -> Result<Tensor> {
 }
 
 /// A new contiguous tensor that `write` writes.
+#[track_caller]
 pub(crate) fn made(
     stream: &Stream,
     shape: &Shape,

@@ -69,7 +69,7 @@ impl<'a> Matmul<'a> {
 
     /// A matrix shaped as C that is added last.
     pub fn residual(mut self, residual: Matrix<'a>) -> Self {
-        self.epilogue.residual = Some(residual);
+        self.epilogue.residual = Some(residual.bounded());
         self
     }
 

@@ -30,6 +30,7 @@ pub struct Matmul<'a> {
 impl<'a> Matmul<'a> {
     /// `C = A B` for `a: [m, k]`, `b: [k, n]`, `c: [m, n]`, any sizes, 0 too, and any types. Sums are f32.
     pub fn new(a: Matrix<'a>, b: Matrix<'a>, c: MatrixMut<'a>) -> Self {
+        let (a, b, c) = (a.bounded(), b.bounded(), c.bounded());
         Matmul { a, b, c, precision: Precision::F32, epilogue: Epilogue::NONE }
     }
 

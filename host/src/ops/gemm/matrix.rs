@@ -71,6 +71,20 @@ impl Shape {
         Shape { batch: count, matrix: elements, matrix_given: true, dense: false, ..self }
     }
 
+    /// The same elements, by strides that fit in the arithmetic of kernels and of tensor maps. The stride of
+    /// a single line means nothing and may be any number, so here it is at most what the other axes reach.
+    pub(super) fn bounded(self) -> Self {
+        let Shape { rows, columns, row, column, batch, matrix, .. } = self;
+        let reach = |count: usize, stride: usize| if count > 1 { count.saturating_mul(stride) } else { 1 };
+        // A batch of single lines folds to one matrix, whose lines then lie a matrix stride apart.
+        let least = if batch > 1 { matrix } else { 0 };
+        Shape {
+            row: if rows > 1 { row } else { row.min(reach(columns, column).max(least)) },
+            column: if columns > 1 { column } else { column.min(reach(rows, row).max(least)) },
+            ..self
+        }
+    }
+
     /// The rows of all matrices of the batch as those of one, if they lie so.
     pub(super) fn folded(self) -> Option<Self> {
         let follows = self.matrix == self.rows.saturating_mul(self.row) || self.batch <= 1;
@@ -182,6 +196,11 @@ impl<'a> Matrix<'a> {
         Ok(Matrix { data: tensor.span_bytes()?, dtype: tensor.dtype(), shape: of_layout(tensor.layout())? })
     }
 
+    /// See [`Shape::bounded`].
+    pub(super) fn bounded(self) -> Self {
+        Matrix { shape: self.shape.bounded(), ..self }
+    }
+
     /// Element type.
     pub fn dtype(&self) -> DType {
         self.dtype
@@ -253,6 +272,11 @@ impl<'a> MatrixMut<'a> {
     pub fn of(tensor: TensorMut<'a>) -> Result<Self> {
         let (dtype, shape) = (tensor.dtype(), of_layout(tensor.layout())?);
         Ok(MatrixMut { data: tensor.into_span_bytes()?, dtype, shape })
+    }
+
+    /// See [`Shape::bounded`].
+    pub(super) fn bounded(self) -> Self {
+        MatrixMut { shape: self.shape.bounded(), ..self }
     }
 
     pub(super) fn device(&self) -> &'a Device {
@@ -363,6 +387,19 @@ mod tests {
         ] {
             assert_eq!(shape.may_overlap(), overlaps, "{shape:?}");
         }
+    }
+
+    #[test]
+    fn strides_of_single_lines_are_bounded() {
+        let (row, column) = (Shape { rows: 1, ..PLAIN }, Shape { columns: 1, ..PLAIN });
+        assert_eq!(Shape { row: 1 << 62, ..row }.bounded(), row);
+        assert_eq!(row.leading(3).bounded(), row.leading(3));
+        assert_eq!(Shape { column: usize::MAX, ..column }.bounded(), Shape { column: 15, ..column });
+        let batch = row.leading(100).batch_by(4, 100);
+        assert_eq!(batch.bounded(), batch);
+        let one = Shape { rows: 1, columns: 1, row: 1 << 62, column: 1 << 63, ..PLAIN };
+        assert_eq!(one.bounded(), Shape { row: 1, column: 1, ..one });
+        assert_eq!(PLAIN.leading(1 << 62).bounded(), PLAIN.leading(1 << 62));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::stream::Stream;
 ///
 /// # Errors
 /// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
+#[track_caller]
 pub fn buffer_sum<'x>(stream: &Stream, x: impl Into<DeviceView<'x, f32>>) -> Result<f32> {
     to_host(stream, |out| buffer_sum_into(stream, x, out))
 }
@@ -21,6 +22,7 @@ pub fn buffer_sum<'x>(stream: &Stream, x: impl Into<DeviceView<'x, f32>>) -> Res
 ///
 /// # Errors
 /// As [`buffer_sum`].
+#[track_caller]
 pub fn buffer_amax<'x>(stream: &Stream, x: impl Into<DeviceView<'x, f32>>) -> Result<f32> {
     to_host(stream, |out| buffer_amax_into(stream, x, out))
 }
@@ -29,6 +31,7 @@ pub fn buffer_amax<'x>(stream: &Stream, x: impl Into<DeviceView<'x, f32>>) -> Re
 ///
 /// # Errors
 /// As [`buffer_sum`], and [`crate::Error::Length`] when `out` does not have one element.
+#[track_caller]
 pub fn buffer_sum_into<'x, 'o>(
     stream: &Stream,
     x: impl Into<DeviceView<'x, f32>>,
@@ -41,6 +44,7 @@ pub fn buffer_sum_into<'x, 'o>(
 ///
 /// # Errors
 /// As [`buffer_sum_into`].
+#[track_caller]
 pub fn buffer_amax_into<'x, 'o>(
     stream: &Stream,
     x: impl Into<DeviceView<'x, f32>>,
@@ -49,6 +53,7 @@ pub fn buffer_amax_into<'x, 'o>(
     reduce::<kernel::reduce_max>(stream, "reduce::buffer_amax", x.into(), out.into())
 }
 
+#[track_caller]
 fn to_host(stream: &Stream, reduce: impl FnOnce(&mut DeviceBuffer<f32>) -> Result<()>) -> Result<f32> {
     let mut out = DeviceBuffer::zeroed(stream, 1)?;
     reduce(&mut out)?;
@@ -57,6 +62,7 @@ fn to_host(stream: &Stream, reduce: impl FnOnce(&mut DeviceBuffer<f32>) -> Resul
     Ok(value[0])
 }
 
+#[track_caller]
 fn reduce<K: Kernel<Params = (Slice<f32>, PtrMut<f32>)>>(
     stream: &Stream,
     operation: &'static str,

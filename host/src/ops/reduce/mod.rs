@@ -94,6 +94,7 @@ reductions! {
 /// [`TensorError::Axes`] for an axis that is not there or named twice; [`TensorError::DType`] for 8-bit
 /// floats, and for means and norms of integers; [`TensorError::Empty`] for a mean or an extreme of nothing,
 /// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
+#[track_caller]
 pub fn reduce(stream: &Stream, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<Tensor> {
     let operation = "reduce";
     let layout = Problem::new(stream, operation, x, axes)?;
@@ -119,6 +120,7 @@ macro_rules! functions {
         ///
         /// # Errors
         /// As [`reduce`].
+        #[track_caller]
         pub fn $name(stream: &Stream, x: &Tensor, axes: &[usize]) -> Result<Tensor> {
             reduce(stream, ReduceOp::$op, x, axes)
         }
@@ -133,6 +135,7 @@ functions! { sum: Sum; prod: Prod; mean: Mean; norm: Norm; amax: Amax; amin: Ami
 /// # Errors
 /// [`TensorError::Axes`], [`TensorError::DType`] for 8-bit floats, [`TensorError::Empty`] when the axis has
 /// no places, or as [`reduce`].
+#[track_caller]
 pub fn argmax(stream: &Stream, x: &Tensor, axis: usize) -> Result<Tensor> {
     arg(stream, "argmax", Extreme::Largest, x, axis)
 }
@@ -141,10 +144,12 @@ pub fn argmax(stream: &Stream, x: &Tensor, axis: usize) -> Result<Tensor> {
 ///
 /// # Errors
 /// As [`argmax`].
+#[track_caller]
 pub fn argmin(stream: &Stream, x: &Tensor, axis: usize) -> Result<Tensor> {
     arg(stream, "argmin", Extreme::Smallest, x, axis)
 }
 
+#[track_caller]
 fn arg(
     stream: &Stream,
     operation: &'static str,
@@ -259,10 +264,12 @@ impl<'a> Problem<'a> {
     }
 
     /// The tensor with the axes that go last, contiguous.
+    #[track_caller]
     fn as_rows(&self) -> Result<Tensor> {
         contiguous(self.stream, &self.x.permute(&self.order)?)
     }
 
+    #[track_caller]
     fn fold<K: Kernels<Number = N>, N: Copy>(&self, op: ReduceOp, divisor: N) -> Result<Tensor> {
         let Rules { fold, of_nothing, .. } = op.rules();
         if self.reduced == 0 && self.kept.elements() > 0 && !of_nothing {
@@ -277,6 +284,7 @@ impl<'a> Problem<'a> {
         pass.rows::<K>(&self.as_rows()?, &self.kept, rows, columns, divisor)
     }
 
+    #[track_caller]
     fn arg<K, T>(&self, extreme: Extreme) -> Result<Tensor>
     where
         K: Kernel<Params = (Value<Extreme>, Value<Rows>, Value<u64>, Ptr<T>, Ptr<i64>, PtrMut<i64>)>,
@@ -284,22 +292,39 @@ impl<'a> Problem<'a> {
         let x = self.as_rows()?;
         let (rows, columns) = (self.kept.elements() as u64, self.reduced as u64);
         let plan = Rows::new(rows, columns, size_of::<T>(), SHARE);
-        let launch_with = |plan: Rows, shape: &Shape, candidates: Option<&Tensor>| {
-            made(self.stream, shape, DType::I64, |out| {
-                let from = candidates.map(|candidates| candidates.read(self.stream)).transpose()?;
-                let (x, y) = (x.read::<T>(self.stream)?, out.write(self.stream)?);
-                // SAFETY: x holds the plan's rows, y a place for each chunk; candidates are places within
-                // their rows.
-                unsafe {
-                    launch::<K>(self.stream, config(plan.blocks()), (extreme, plan, columns, x, from, y))
-                }
-            })
-        };
+        let pass = ArgPass { stream: self.stream, extreme, x: &x, columns };
         if plan.chunks == 1 {
-            return launch_with(plan, &self.kept, None);
+            return pass.run::<K, T>(plan, &self.kept, None);
         }
-        let candidates = launch_with(plan, &Shape::of("arg", &[rows as usize, plan.chunks as usize])?, None)?;
-        launch_with(Rows::whole(rows, plan.chunks.into()), &self.kept, Some(&candidates))
+        let candidates =
+            pass.run::<K, T>(plan, &Shape::of("arg", &[rows as usize, plan.chunks as usize])?, None)?;
+        pass.run::<K, T>(Rows::whole(rows, plan.chunks.into()), &self.kept, Some(&candidates))
+    }
+}
+
+/// A search for the places of extremes in rows of `columns` elements.
+struct ArgPass<'a> {
+    stream: &'a Stream,
+    extreme: Extreme,
+    x: &'a Tensor,
+    columns: u64,
+}
+
+impl ArgPass<'_> {
+    /// The place for each chunk of the plan, of the shape `shape`; among `candidates`, if there are some.
+    #[track_caller]
+    fn run<K, T>(&self, plan: Rows, shape: &Shape, candidates: Option<&Tensor>) -> Result<Tensor>
+    where
+        K: Kernel<Params = (Value<Extreme>, Value<Rows>, Value<u64>, Ptr<T>, Ptr<i64>, PtrMut<i64>)>,
+    {
+        let Self { stream, extreme, x, columns } = *self;
+        made(stream, shape, DType::I64, |out| {
+            let from = candidates.map(|candidates| candidates.read(stream)).transpose()?;
+            let (x, y) = (x.read::<T>(stream)?, out.write(stream)?);
+            // SAFETY: x holds the plan's rows, y a place for each chunk; candidates are places within their
+            // rows.
+            unsafe { launch::<K>(stream, config(plan.blocks()), (extreme, plan, columns, x, from, y)) }
+        })
     }
 }
 
@@ -318,6 +343,7 @@ impl Pass<'_> {
     }
 
     /// `rows` rows of `columns` elements to a tensor of the shape `kept`.
+    #[track_caller]
     fn rows<K: Kernels>(
         &self,
         x: &Tensor,
@@ -344,6 +370,7 @@ impl Pass<'_> {
     }
 
     /// `[outer, rows, inner]`, none of them 0, to a tensor of the shape `kept`.
+    #[track_caller]
     fn columns<K: Kernels>(
         &self,
         x: &Tensor,

@@ -4,6 +4,7 @@
 
 mod environment;
 mod graphs;
+mod methods;
 mod ops;
 mod runtime;
 mod tensors;
@@ -18,7 +19,7 @@ use ironwarp::{DeviceBuffer, Error, LaunchConfig, Result, launch};
 const LEN: usize = 10;
 
 /// The least number of calls in the tables.
-const AT_LEAST: usize = 200;
+const AT_LEAST: usize = 370;
 
 pub(crate) struct Calls {
     made: usize,
@@ -71,6 +72,7 @@ fn wrong_calls_are_refused_with_help() -> Result<()> {
         ("runtime", runtime::table as fn(&mut Calls)),
         ("graphs", graphs::table),
         ("tensors", tensors::table),
+        ("methods", methods::table),
         ("ops", ops::table),
         ("environment", environment::table),
     ] {

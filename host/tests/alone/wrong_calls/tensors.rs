@@ -72,6 +72,7 @@ fn views(calls: &mut Calls) {
     let axis = || tensor(|e| matches!(e, TensorError::Axis { rank: 3, .. }));
     let axes = || tensor(|e| matches!(e, TensorError::Axes { rank: 3, .. }));
     let slice = || tensor(|e| matches!(e, TensorError::Slice { .. }));
+    let place = || tensor(|e| matches!(e, TensorError::Place { len: 2 | 4, .. }));
     for order in [vec![0, 1], vec![0, 1, 1], vec![0, 1, 3], vec![], vec![0, 1, 2, 2]] {
         calls.wrong("permute", |b| x(b)?.permute(&order), axes());
     }
@@ -86,12 +87,12 @@ fn views(calls: &mut Calls) {
     calls.wrong("slice to the end of numbers", |b| x(b)?.slice(1, ..=usize::MAX), slice());
     calls.wrong("step of 0", |b| x(b)?.slice_by(1, .., 0), slice());
     for index in [4, 5, usize::MAX] {
-        calls.wrong("select", |b| x(b)?.select(2, index), slice());
+        calls.wrong("select", |b| x(b)?.select(2, index), place());
     }
     calls.wrong("select of axis 3", |b| x(b)?.select(3, 0), axis());
     calls.wrong("unsqueeze", |b| x(b)?.unsqueeze(4), axis());
     calls.wrong("slice of a view", |b| x(b)?.view_mut()?.slice(1, 1..5).map(drop), slice());
-    calls.wrong("select of a view", |b| x(b)?.view_mut()?.select(0, 2).map(drop), slice());
+    calls.wrong("select of a view", |b| x(b)?.view_mut()?.select(0, 2).map(drop), place());
     calls.wrong("axes of a view", |b| x(b)?.view_mut()?.permute(&[0, 1]).map(drop), axes());
     calls.wrong(
         "data for a view",

@@ -233,6 +233,10 @@ impl Backend for Device {
         Ok(())
     }
 
+    fn settle_heap(&self, _heap: u64) -> Result<bool, Failed> {
+        Ok(false) // Nothing is captured.
+    }
+
     fn settle(&self) -> Result<(), Failed> {
         self.call()?;
         for queue in &self.queues[..self.streams.load(Ordering::SeqCst) as usize] {
