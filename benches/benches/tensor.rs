@@ -75,6 +75,7 @@ fn sides(x: &Tensor) -> String {
 
 /// The elements of the first rows as f64.
 fn head(stream: &Stream, x: &Tensor) -> ironwarp::Result<Vec<f64>> {
+    let x = if x.rank() == 0 { x.unsqueeze(0)? } else { x.clone() };
     let lines = COMPARED * x.shape()[0] / x.elements();
     let head = x.slice(0, ..lines.clamp(1, x.shape()[0]))?;
     match x.dtype() {

@@ -191,7 +191,8 @@ impl Use<'_> {
 impl Drop for Memory {
     fn drop(&mut self) {
         let (address, owner) = (self.address, std::mem::replace(&mut self.owner, Owner::Nobody));
-        let device = self.uses.home().device().clone();
+        // Not a clone: all threads would write its count at each of their frees.
+        let device = self.uses.home().device();
         // A block that only its home stream has used needs no order across streams.
         let in_order = self.uses.is_at_home();
         match owner {
@@ -205,6 +206,7 @@ impl Drop for Memory {
             }
             Owner::Cache(_) | Owner::Driver => {}
         }
+        let device = device.clone();
         let uses = self.uses.take();
         device.captures().outside(move || free(address, owner, &uses));
     }

@@ -20,7 +20,7 @@ use primitives::shared_plan::SharedType;
 use primitives::unroll;
 
 use super::config::{Config, ELEMENT16_BYTES, EpiloguePlan, SUBTILES, Subtile};
-use super::epilogue::{Output, OutputFlag, OutputType, Place, StoreEpilogue, in_result};
+use super::epilogue::{Output, OutputFlag, OutputFormat, OutputType, Place, StoreEpilogue, in_result};
 use super::fusion::{FragmentCoord, Fusion, Pairs, aligned, each_pair};
 use super::operands::{AccumulatorTile, Element16, Operands};
 use super::subtile::{Slots, Spot, chunk, exchange};
@@ -281,15 +281,16 @@ impl<C: Config> Step<C> {
     }
 }
 
-impl Output<'_> {
+impl OutputFormat {
     /// Bytes of half of what a pair becomes, where the copy engine stores it.
     #[inline(always)]
-    fn element_bytes(self) -> u32 {
-        let format = self.format();
-        let bytes = format.element().bytes();
-        if format.has(OutputFlag::Halved) { bytes / 2 } else { bytes }
+    const fn element_bytes(self) -> u32 {
+        let bytes = self.element().bytes();
+        if self.has(OutputFlag::Halved) { bytes / 2 } else { bytes }
     }
+}
 
+impl Output<'_> {
     /// Writes the thread's pairs of a chunk into its subtile.
     ///
     /// # Safety
@@ -302,10 +303,11 @@ impl Output<'_> {
         of_bytes: impl Fn() -> Slots,
         x: &Pairs<N>,
     ) {
-        let bits = self.format().element().pack::<H, N>(x);
+        let format = self.format();
+        let bits = format.element().pack::<H, N>(x);
         // SAFETY: the caller's contract: places in the subtile, this thread's alone.
         unsafe {
-            if self.element_bytes() == 1 {
+            if format.element_bytes() == 1 {
                 let slots = of_bytes();
                 each_pair!(PAIR of N { vector::store_shared_b16(slots.address(PAIR), bits[PAIR] as u16); });
             } else {
@@ -320,26 +322,28 @@ impl Output<'_> {
     /// The elements at `at` that it counts are inside of the result, and no other thread touches them.
     #[inline(always)]
     unsafe fn write<H: Element16, const N: usize>(self, at: FragmentCoord, x: &Pairs<N>) {
-        let at = if self.format().has(OutputFlag::Halved) { at.halved() } else { at };
+        let format = self.format();
+        let at = if format.has(OutputFlag::Halved) { at.halved() } else { at };
+        let paired = format.has(OutputFlag::Paired);
         // SAFETY: the caller's contract.
         unsafe {
-            match self.format().element() {
+            match format.element() {
                 OutputType::F32 => each_pair!(PAIR of N {
                     let both = x[PAIR].map(f32::to_bits);
-                    self.put(at, PAIR, both, u64::from(both[0]) | u64::from(both[1]) << u32::BITS);
+                    self.put(at, PAIR, paired, both, u64::from(both[0]) | u64::from(both[1]) << u32::BITS);
                 }),
                 OutputType::Element16 => {
-                    let bits = self.format().element().pack::<H, N>(x);
+                    let bits = format.element().pack::<H, N>(x);
                     each_pair!(PAIR of N {
                         let both = bits[PAIR];
-                        self.put(at, PAIR, [both as u16, (both >> u16::BITS) as u16], both);
+                        self.put(at, PAIR, paired, [both as u16, (both >> u16::BITS) as u16], both);
                     });
                 }
                 OutputType::E4m3 | OutputType::E5m2 => {
-                    let bits = self.format().element().pack::<H, N>(x);
+                    let bits = format.element().pack::<H, N>(x);
                     each_pair!(PAIR of N {
                         let both = bits[PAIR] as u16;
-                        self.put(at, PAIR, [both as u8, (both >> u8::BITS) as u8], both);
+                        self.put(at, PAIR, paired, [both as u8, (both >> u8::BITS) as u8], both);
                     });
                 }
             }
@@ -352,7 +356,14 @@ impl Output<'_> {
     /// * As for [`Output::write`]. `One` has the size of an element, `Two` of two.
     /// * If `paired`, both elements lie at a boundary of their common size.
     #[inline(always)]
-    unsafe fn put<One, Two>(self, at: FragmentCoord, pair: usize, [low, high]: [One; 2], both: Two) {
+    unsafe fn put<One, Two>(
+        self,
+        at: FragmentCoord,
+        pair: usize,
+        paired: bool,
+        [low, high]: [One; 2],
+        both: Two,
+    ) {
         let index = u64::from(at.batch) * self.params.matrix
             + u64::from(at.row(pair)) * self.params.row
             + u64::from(at.column(pair));
@@ -360,7 +371,7 @@ impl Output<'_> {
         // SAFETY: elements of the result, aligned as `paired` says.
         unsafe {
             let to = self.data.cast::<One>().add(index as usize);
-            if self.format().has(OutputFlag::Paired) && count == 2 {
+            if paired && count == 2 {
                 aligned(to.cast::<Two>()).write(both);
             } else {
                 if count > 0 {
