@@ -74,15 +74,23 @@ fn memory_info_is_sound() -> Check {
 #[test]
 fn allocating_takes_memory_and_freeing_gives_it_back() -> Check {
     const BYTES: usize = 64 << 20;
+    // A process that ended just before may give memory back meanwhile: then once more.
+    const ATTEMPTS: usize = 20;
     let _gpu = Gpu::new()?;
     let (mut before, mut during, mut after, mut total, mut address) = (0, 0, 0, 0, 0);
-    ok!(cuMemGetInfo_v2(&mut before, &mut total));
-    ok!(cuMemAlloc_v2(&mut address, BYTES));
-    ok!(cuMemGetInfo_v2(&mut during, &mut total));
-    ok!(cuMemFree_v2(address));
-    ok!(cuMemGetInfo_v2(&mut after, &mut total));
-    holds("free memory fell by at least the allocation", before - during >= BYTES)?;
-    equal("free memory after the free", after, before)
+    for _ in 0..ATTEMPTS {
+        ok!(cuMemGetInfo_v2(&mut before, &mut total));
+        ok!(cuMemAlloc_v2(&mut address, BYTES));
+        ok!(cuMemGetInfo_v2(&mut during, &mut total));
+        ok!(cuMemFree_v2(address));
+        ok!(cuMemGetInfo_v2(&mut after, &mut total));
+        if after == before {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    equal("free memory after the free", after, before)?;
+    holds("free memory fell by at least the allocation", during <= before && before - during >= BYTES)
 }
 
 #[test]

@@ -418,6 +418,9 @@ impl<H: Element16> Fusion for StandardFusion<'_, H> {
 
     #[inline(always)]
     unsafe fn apply<const N: usize>(&mut self, at: FragmentCoord, x: &mut Pairs<N>) {
+        if self.output.format().has(OutputFlag::Identity) {
+            return;
+        }
         let EpilogueParams { alpha, beta, activation, residual, scale_c, amax, .. } = *self.params;
         let GroupInputs { bias, scale_a, scale_b } = self.inputs;
         // Numbers derived from it take no registers beside the accumulators.

@@ -36,6 +36,9 @@ pub enum OutputFlag {
     SourceByTma = 1 << 6,
     /// The fusion makes one element of two neighbours, whose result has half of the columns.
     Halved = 1 << 7,
+    /// The result is the product itself: the family's own fusion has nothing to do. (Its code is long, and a
+    /// block that stores one tile has yet to fetch it.)
+    Identity = 1 << 8,
 }
 
 /// The type of the result's elements and the way they are stored, in one word. Kernels read it where they

@@ -3,7 +3,7 @@
 use cuda_std::kernel::Kernel as KernelType;
 use gemm::groups::GroupParams;
 use gemm::sm90::epilogue::{OutputFlag, OutputFormat, OutputParams, OutputType};
-use gemm::sm90::instances::{Entry, GemmArgumentsArgs, TABLE};
+use gemm::sm90::instances::{GemmArgumentsArgs, TABLE};
 use gemm::sm90::tile_scheduler::GemmShape;
 
 use crate::error::Result;
@@ -14,14 +14,14 @@ use crate::stream::Stream;
 use crate::tensor::DType;
 
 use super::candidates::{Source, View, blocks, by_tma, clusters, is_plain, raster_group, resident, source};
-use super::maps::{BOX, lines, map, operand_map, paired};
+use super::maps::{lines, operand_map, paired, result_maps};
 use super::split_k;
 use super::{Groups, Scales};
 use crate::ops::gemm::check::invalid;
 use crate::ops::gemm::config::{Config, Kernel};
 use crate::ops::gemm::epilogue::Epilogue;
 use crate::ops::gemm::matmul::Matmul;
-use crate::ops::gemm::matrix::{Matrix, Shape};
+use crate::ops::gemm::matrix::Matrix;
 use crate::ops::gemm::problem::{Order, Problem};
 use crate::ops::gemm::select::DeviceCapabilities;
 
@@ -141,7 +141,8 @@ pub(crate) fn output(problem: &Problem, c: Matrix<'_>) -> OutputParams {
         .with(OutputFlag::ByTma, by_tma(problem))
         .with(OutputFlag::Plain, is_plain(problem))
         .with(OutputFlag::SourceByTma, source(problem) != Source::Nothing)
-        .with(OutputFlag::Halved, problem.epilogue.activation.columns() == 2);
+        .with(OutputFlag::Halved, problem.epilogue.activation.columns() == 2)
+        .with(OutputFlag::Identity, problem.epilogue.is_plain());
     OutputParams { row: problem.c.leading, matrix: problem.c.batch_stride, format }
 }
 
@@ -153,30 +154,4 @@ pub(super) fn output_type(dtype: DType) -> OutputType {
         DType::F8E5M2 => OutputType::E5m2,
         _ => OutputType::Element16,
     }
-}
-
-/// The maps of C and of the matrix that TMA adds to it. Where there are none, another map, which is not read.
-pub(crate) fn result_maps<'a>(
-    entry: &Entry,
-    problem: &Problem,
-    c: Matrix<'a>,
-    epilogue: &Epilogue<'a>,
-    none: TensorMap<'a>,
-) -> Result<[TensorMap<'a>; 2]> {
-    if !by_tma(problem) {
-        return Ok([none; 2]);
-    }
-    let columns = entry.store_columns;
-    let halves = problem.epilogue.activation.columns();
-    let boxes = if entry.transposed { [BOX / halves, columns] } else { [columns / halves, BOX] };
-    let lines_map = |matrix: Matrix<'a>| {
-        let Shape { rows, columns, row, batch, matrix: stride, .. } = lines(problem, matrix.shape);
-        map(matrix.data, matrix.dtype, (columns, rows, row), (batch, stride), boxes)
-    };
-    let map_c = lines_map(c)?;
-    let map_source = match (source(problem), epilogue.residual) {
-        (Source::Residual, Some(residual)) => lines_map(residual)?,
-        _ => map_c,
-    };
-    Ok([map_c, map_source])
 }

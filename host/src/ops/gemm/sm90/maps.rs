@@ -1,11 +1,16 @@
 //! Tensor maps of operands and results.
 
+use gemm::sm90::instances::Entry;
+
 use crate::error::Result;
 use crate::memory::DeviceView;
 use crate::memory::tensor_map::{L2Promotion, Swizzle, TensorMap, Tiling};
+use crate::ops::gemm::epilogue::Epilogue;
 use crate::ops::gemm::matrix::{Matrix, ROW_ALIGNMENT, Shape};
 use crate::ops::gemm::problem::{Operand, Order, Problem};
 use crate::tensor::DType;
+
+use super::candidates::{Source, by_tma, source};
 
 /// Bytes of k that the kernels load at a time, and the side of the boxes of operands that are not contiguous
 /// along k.
@@ -59,4 +64,30 @@ pub(super) fn lines(problem: &Problem, shape: Shape) -> Shape {
 pub(crate) fn paired(operand: &Operand, length: usize) -> bool {
     let pair = 2 * operand.dtype.size();
     length.is_multiple_of(2) && (operand.alignment as usize).is_multiple_of(pair)
+}
+
+/// The maps of C and of the matrix that TMA adds to it. Where there are none, another map, which is not read.
+pub(crate) fn result_maps<'a>(
+    entry: &Entry,
+    problem: &Problem,
+    c: Matrix<'a>,
+    epilogue: &Epilogue<'a>,
+    none: TensorMap<'a>,
+) -> Result<[TensorMap<'a>; 2]> {
+    if !by_tma(problem) {
+        return Ok([none; 2]);
+    }
+    let columns = entry.store_columns;
+    let halves = problem.epilogue.activation.columns();
+    let boxes = if entry.transposed { [BOX / halves, columns] } else { [columns / halves, BOX] };
+    let lines_map = |matrix: Matrix<'a>| {
+        let Shape { rows, columns, row, batch, matrix: stride, .. } = lines(problem, matrix.shape);
+        map(matrix.data, matrix.dtype, (columns, rows, row), (batch, stride), boxes)
+    };
+    let map_c = lines_map(c)?;
+    let map_source = match (source(problem), epilogue.residual) {
+        (Source::Residual, Some(residual)) => lines_map(residual)?,
+        _ => map_c,
+    };
+    Ok([map_c, map_source])
 }

@@ -20,8 +20,8 @@ use super::epilogue::Vector;
 use crate::memory::DeviceView;
 
 pub(super) use candidates::{ARCH, copy, element, in_units, name};
-pub(super) use launch::{Launch, launch, output, result_maps};
-pub(super) use maps::{BOX, K_BYTES, map, operand_map, paired};
+pub(super) use launch::{Launch, launch, output};
+pub(super) use maps::{BOX, K_BYTES, map, operand_map, paired, result_maps};
 
 pub(super) const BACKEND: Backend = Backend {
     candidates: candidates::candidates,
