@@ -14,8 +14,8 @@
 //! * **Factors change places**: columns of B are the 16 rows of `mma.m16n8k16`, rows of A its 8 columns, so
 //!   that no row of the tensor cores' tile is wasted on rows that A does not have. 9 to 16 rows take two
 //!   instructions for each fragment of B.
-//! * **Pipeline.** All threads copy by `cp.async`, 16 bytes at a time, and run ahead over the tiles' borders, so
-//!   that the sums of a tile hide behind the copies of the next.
+//! * **Pipeline.** All threads copy by `cp.async`, 16 bytes at a time, and run ahead over the tiles' borders.
+//!   So the sums of a tile hide behind the copies of the next.
 //! * **Sums.** Each warp sums its slice of k (64 of every `DEPTH` elements); the slices are added in their
 //!   order through shared memory. Results are bitwise repeatable, but depend on `GROUPS`.
 //! * **Width.** Wide blocks read A less often and B in longer pieces, narrow ones share a small result out

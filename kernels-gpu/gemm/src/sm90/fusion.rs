@@ -216,8 +216,8 @@ impl<H: Element16> Vectors<H> {
             return add(x, factor, addend);
         }
         // Which way is asked once, so that the pairs' latencies overlap; each adds by itself, so that not all
-        // has to wait in registers. Pointers of the parameters are not known to be global: `vector` knows. SAFETY:
-        // the caller's contract; pairs are aligned as `paired` says.
+        // has to wait in registers. Pointers of the parameters are not known to be global; `vector` knows.
+        // SAFETY: the caller's contract; pairs are aligned as `paired` says.
         unsafe {
             match (self.is_f32, self.paired && at.width == 2) {
                 (false, true) => {

@@ -17,7 +17,7 @@ pub enum OutputType {
     E5m2 = 3,
 }
 
-/// What [`OutputFormat`] says beside the type.
+/// A flag of an [`OutputFormat`].
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputFlag {
