@@ -176,6 +176,7 @@ impl<T: Number, C: Number> Setup<T, C> {
             _ => 1.0,
         };
         let dense = |data, row| Strided { data, row, column: 1, matrix: 0 };
+        #[allow(clippy::needless_update, reason = "inputs to come need no edit here")]
         let epilogue = Epilogue {
             alpha: f64::from(alpha) * scale,
             beta: beta.into(),

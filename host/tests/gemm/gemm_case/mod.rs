@@ -238,6 +238,7 @@ impl<A: Number, B: Number, C: Number> Setup<A, B, C> {
     fn oracle_with<D: Number>(&self, bias: &[D], residual: &Operand<D>) -> (Accumulated, Largest) {
         let Case { m, n, k, batch, alpha, beta, .. } = self.case;
         let scale = self.case.scales.map_or(1.0, |[a, b]| f64::from(a) * f64::from(b));
+        #[allow(clippy::needless_update, reason = "inputs to come need no edit here")]
         let epilogue = Epilogue {
             alpha: f64::from(alpha) * scale,
             beta: beta.into(),
