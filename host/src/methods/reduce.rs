@@ -144,7 +144,7 @@ impl Tensor {
     /// As [`Tensor::sum`].
     #[track_caller]
     pub fn all<D: Dim>(&self, dims: &[D]) -> Result<Tensor> {
-        // As a product, which nothing has too.
+        // A product, since that of nothing is 1: true.
         self.truth("all")?.prod(dims).named("all")?.ne(0)
     }
 

@@ -14,11 +14,12 @@ pub fn header(family: &str, arch: Arch) -> String {
 /// Turns the compiler's output into the module that is shipped.
 ///
 /// # Errors
-/// When the text is no PTX, an annotation names no entry or a parameter that is no tensor map, or an
-/// undefined function is called.
+/// When the text is no PTX, an annotation names no entry or a parameter that is no tensor map, an undefined
+/// function is called, or a shared variable is used by its static's address.
 pub fn finish(text: &str, family: &str, arch: Arch) -> Result<String, PtxError> {
     let module = Module::parse(text)?;
     lint::check_resolved(&module)?;
+    lint::check_shared_statics(text)?;
     let mut edits = vec![version_edit(&module)];
     for annotation in &module.annotations {
         let entry = module

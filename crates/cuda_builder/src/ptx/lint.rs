@@ -149,3 +149,24 @@ fn unresolved(module: &Module<'_>, callee: &str) -> PtxError {
     };
     PtxError::Unresolved { function: demangle(callee), callers: callers.join(", "), fix }
 }
+
+/// Refuses the address of a `static` that stands for a shared variable. `#[address_space(shared)]` makes it a
+/// value without bytes that dereferences to the memory; uses of the value leave no symbol, but its address
+/// does: a `.global` without a size, next to the `.shared` of the same crate and name.
+pub(super) fn check_shared_statics(text: &str) -> Result<(), PtxError> {
+    for line in text.lines().filter_map(|line| line.strip_prefix(".global .align 1 .b8 ")) {
+        let Some(symbol) = line.strip_suffix(';').filter(|symbol| !symbol.contains(['[', ' '])) else {
+            continue;
+        };
+        let path = demangle(symbol);
+        let (Some(package), Some(name)) = (path.split("::").next(), path.split("::").last()) else {
+            continue;
+        };
+        let shared = format!("__shared_{package}_{name}_");
+        let is_its = |rest: &str| rest.split('[').next().is_some_and(|n| n.parse::<u32>().is_ok());
+        if text.split(shared.as_str()).skip(1).any(is_its) {
+            return Err(PtxError::SharedByAddress { name: name.to_owned(), path });
+        }
+    }
+    Ok(())
+}

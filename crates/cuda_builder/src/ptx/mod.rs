@@ -62,6 +62,16 @@ pub enum PtxError {
         /// The parameter.
         index: usize,
     },
+    /// A shared variable that is used by the address of the `static` that stands for it.
+    #[error(
+        "the address of `{path}` is not the shared variable: rustc keeps that name in global memory, without a byte, and what is written there destroys other data.\nfix: use `{name}.as_mut_ptr()` (an array) or `&raw mut *{name}`, or declare the variable inside the kernel, where `&raw mut {name}` is the variable"
+    )]
+    SharedByAddress {
+        /// The path of the static.
+        path: String,
+        /// Its name.
+        name: String,
+    },
     /// A function that the device does not have.
     #[error(
         "calls `{function}`, which exists neither in the module nor on the device (called by {callers}).\nfix: {fix}"

@@ -141,6 +141,26 @@ fn missing_functions_are_named_with_their_caller() {
 }
 
 #[test]
+fn the_address_of_a_shared_static_is_refused() {
+    let with = |globals: &str| MODULE.replacen(".target", &format!("{globals}\n.target"), 1);
+    let shared = ".shared .align 16 .b8 __shared_hello_TILE_0[256];\n";
+    let address = ".global .align 1 .b8 _RNvCseUDqCzFdiNw_5hello4TILE;\n";
+    let error = finish(&with(&format!("{shared}{address}")), "tiny", arch()).unwrap_err();
+    assert!(matches!(&error, PtxError::SharedByAddress { name, .. } if name == "TILE"), "{error}");
+    assert!(error.to_string().contains("`hello::TILE`"), "{error}");
+    // The variable alone, a byte of another name, of another crate, and one that has a size.
+    for fine in [
+        shared.to_owned(),
+        format!("{shared}{}", address.replace("4TILE", "4FLAG")),
+        format!("{shared}{}", address.replace("5hello", "5jello")),
+        format!("{shared}{}", address.replace("TILE;", "TILE[4];")),
+        address.to_owned(),
+    ] {
+        assert!(finish(&with(&fine), "tiny", arch()).is_ok(), "{fine}");
+    }
+}
+
+#[test]
 fn broken_input_is_an_error() {
     let not_ptx = Module::parse("int main() {}").unwrap_err();
     assert!(matches!(not_ptx, PtxError::NotPtx { directive: ".version" }));
