@@ -87,7 +87,7 @@ pub fn kernel_args(item: TokenStream) -> TokenStream {
 /// initial value is type-checked and then ignored, as in CUDA. Inside a `#[kernel]` function a `static mut`
 /// behaves as an ordinary one. Outside of one, its name stands for a value that dereferences to the type:
 /// `NAME[i][j] = v`, `*NAME = v` and `NAME.as_mut_ptr()` work, while `&raw mut NAME` must be written `&raw
-/// mut *NAME`.
+/// mut *NAME`. The builder refuses a kernel that takes the address of the name itself.
 ///
 /// With `global` the compiler's own placement is right, and the attribute does nothing. `constant` is placed
 /// in global memory too, where it reads the same.
