@@ -113,7 +113,7 @@ fn all_threads_copy_and_use_by_cp_async() {
     check(LEN, STAGES * Tile::BYTES, |memory| {
         let base = shared::address_of(shared::dynamic_shared_mem::<u8>());
         let thread = thread::thread_idx_x();
-        let mut pipeline = CopyPipeline::<_>::new(Stages::<STAGES>, Tile::BYTES);
+        let mut pipeline: CopyPipeline<Stages<STAGES>> = CopyPipeline::new(Stages, Tile::BYTES);
         let load = |pipeline: &mut CopyPipeline<Stages<STAGES>>, tile: u32| {
             if tile < TILES && thread < COPIES {
                 let to = base + pipeline.stage_to_load() + thread * 16;

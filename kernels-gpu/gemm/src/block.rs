@@ -175,7 +175,7 @@ impl<
         // SAFETY: all-zero bytes are f32 zeros. (An array expression would be filled by a loop, in local
         // memory.)
         let mut accumulators: Accumulators<ROW_GROUPS, COLUMN_GROUPS> = unsafe { core::mem::zeroed() };
-        let mut pipeline = CopyPipeline::<_>::new(Stages::<STAGES>, Self::STAGE_BYTES);
+        let mut pipeline: CopyPipeline<Stages<STAGES>> = CopyPipeline::new(Stages, Self::STAGE_BYTES);
         let mut done = 0;
         // SAFETY: a stage is read after the wait for its copies, and written again after the next wait.
         unsafe {

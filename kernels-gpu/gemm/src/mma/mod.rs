@@ -295,7 +295,7 @@ impl<const DOWN: u32, const ACROSS: u32, const ROWS: usize, const PAIRS: usize>
         // its copies, and written again after the next wait.
         unsafe {
             let mut sums: [[Pair; PAIRS]; ROWS] = core::mem::zeroed();
-            let mut pipeline = CopyPipeline::<_>::new(Stages::<STAGES>, Self::STAGE_BYTES);
+            let mut pipeline: CopyPipeline<Stages<STAGES>> = CopyPipeline::new(Stages, Self::STAGE_BYTES);
             let mut next = 0;
             while next < pipeline.prologue() {
                 Self::copy::<E, A_ACROSS, B_ACROSS>(feed, base + pipeline.stage_to_load(), next, pieces);
