@@ -151,12 +151,12 @@ impl Executable {
         let one_at_a_time = self.device.blocking_launches().map(|lock| lock.lock());
         self.begun.clear();
         for (memory, written) in &self.captured.uses {
-            self.begun.push(memory.uses().begin(stream, *written)?);
+            self.begun.push(memory.users().begin(stream, *written)?);
         }
         // SAFETY: both handles are alive; `captured` keeps the memory and code that the graph uses.
         stream.call(|stream| unsafe { raw::graph_launch(self.exec.handle(), stream) })?;
         for ((memory, written), begun) in self.captured.uses.iter().zip(&self.begun) {
-            memory.uses().commit(stream, *written, *begun);
+            memory.users().commit(stream, *written, *begun);
         }
         self.last = Some(stream.clone());
         stream.note_launch(self.site)?;

@@ -1,13 +1,13 @@
 //! One piece of device memory: where it comes from, which streams use it, and how it is freed.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use arena::{Failure, Site};
 use cust_raw::CUdeviceptr;
 
-use super::allocator::{Heap, Kind, Lease, Mode, Source};
+use super::allocator::{Allocator, Heap, Kind, Lease, Mode, Source};
 use super::guard::Guard;
-use super::uses::Uses;
+use super::uses::{Users, Uses};
 use crate::device::Device;
 use crate::error::{Error, OutOfMemory, Result};
 use crate::raw;
@@ -36,9 +36,8 @@ struct Block {
     guard: Option<Guard>,
 }
 
-/// A piece of device memory, null without bytes. Its owner and the graphs that use it share it; the last of
-/// them frees it.
-pub(crate) struct Memory {
+/// A piece of device memory, null without bytes. It is freed when it is dropped.
+struct Piece {
     address: CUdeviceptr,
     owner: Owner,
     uses: Uses,
@@ -46,9 +45,15 @@ pub(crate) struct Memory {
     capture: Weak<Capture>,
 }
 
-impl Memory {
-    pub(crate) fn uses(&self) -> &Uses {
-        &self.uses
+impl Piece {
+    /// The piece, for another place that drops it.
+    fn take(&mut self) -> Self {
+        Piece {
+            address: self.address,
+            owner: std::mem::replace(&mut self.owner, Owner::Nobody),
+            uses: self.uses.take(),
+            capture: std::mem::take(&mut self.capture),
+        }
     }
 
     /// Whether the capture that it was allocated in is under way.
@@ -59,7 +64,21 @@ impl Memory {
 
 /// The owner's handle of a piece of device memory.
 pub(crate) struct Allocation {
-    memory: Arc<Memory>,
+    piece: Piece,
+    shared: OnceLock<Arc<GraphShare>>,
+}
+
+/// The part of an allocation that it shares with the graphs that use it. Few allocations have one.
+pub(crate) struct GraphShare {
+    users: Arc<Users>,
+    /// The memory, once its owner has dropped it. The last graph frees it.
+    left: OnceLock<Piece>,
+}
+
+impl GraphShare {
+    pub(crate) fn users(&self) -> &Users {
+        &self.users
+    }
 }
 
 impl Allocation {
@@ -67,9 +86,10 @@ impl Allocation {
         if bytes == 0 {
             return Ok(Self::over(stream, 0, Owner::Nobody, Weak::new()));
         }
-        match (stream.device().allocator().mode, stream.capture()?) {
+        let allocator = stream.device().allocator();
+        match (allocator.mode, stream.capture()?) {
             (Mode::Caching, capture) => {
-                let (address, owner) = from_cache(stream, bytes, site, capture.as_deref())?;
+                let (address, owner) = from_cache(allocator, stream, bytes, site, capture.as_deref())?;
                 let capture = capture.map_or_else(Weak::new, |capture| Arc::downgrade(&capture));
                 Ok(Self::over(stream, address, owner, capture))
             }
@@ -86,8 +106,8 @@ impl Allocation {
     }
 
     fn over(stream: &Stream, address: CUdeviceptr, owner: Owner, capture: Weak<Capture>) -> Self {
-        let uses = Uses::new(stream);
-        Allocation { memory: Arc::new(Memory { address, owner, uses, capture }) }
+        let piece = Piece { address, owner, uses: Uses::new(stream), capture };
+        Allocation { piece, shared: OnceLock::new() }
     }
 
     /// The owner of memory that was allocated elsewhere; address 0 stands for no memory.
@@ -103,13 +123,12 @@ impl Allocation {
     /// Gives up an allocation of the driver's own that holds the first `bytes` bytes, with no work pending on
     /// it; null without bytes. A block of the cache, or memory that a graph uses, is copied to a new one.
     pub(super) fn release(mut self, bytes: usize, site: Site) -> Result<CUdeviceptr> {
-        let address = self.memory.address;
-        if matches!(self.memory.owner, Owner::Nobody) {
+        let address = self.piece.address;
+        if matches!(self.piece.owner, Owner::Nobody) {
             return Ok(address);
         }
-        let stream = self.memory.uses.writer();
-        // A capture that uses the memory shares it.
-        let is_shared = Arc::get_mut(&mut self.memory).is_none();
+        let stream = self.piece.uses.writer();
+        let is_shared = self.shared.get().is_some_and(|share| Arc::strong_count(share) > 1);
         if stream.capture()?.is_some() || (is_shared && stream.device().captures().any()) {
             return Err(Error::NotCapturable {
                 operation: "DeviceBuffer::into_cust",
@@ -117,53 +136,59 @@ impl Allocation {
                 hint: "hand the buffer to cust before the capture or after it",
             });
         }
-        if matches!(self.memory.owner, Owner::Driver)
-            && let Some(memory) = Arc::get_mut(&mut self.memory)
-        {
-            memory.uses.wait()?;
-            memory.owner = Owner::Nobody;
+        if matches!(self.piece.owner, Owner::Driver) && !is_shared {
+            self.piece.uses.wait()?;
+            self.piece.owner = Owner::Nobody;
             return Ok(address);
         }
         // Several streams may each have written a part of it.
-        let begun = self.memory.uses.begin(&stream, false)?;
+        let begun = self.piece.uses.begin(&stream, false)?;
         // SAFETY: the new allocation has no other owner.
         let copy = unsafe { Self::adopt(&stream, from_driver(&stream, bytes, site)?) };
-        let to = copy.memory.address;
+        let to = copy.piece.address;
         // SAFETY: both have `bytes` bytes; the stream is the last writer's.
         stream.call(|stream| unsafe { raw::memcpy_dtod_async(to, address, bytes, stream) })?;
-        self.memory.uses.commit(&stream, false, begun);
+        self.piece.uses.commit(&stream, false, begun);
         copy.release(bytes, site)
     }
 
     pub(super) fn address(&self) -> CUdeviceptr {
-        self.memory.address
+        self.piece.address
     }
 
     pub(super) fn device(&self) -> &Device {
-        self.memory.uses.home().device()
+        self.piece.uses.home().device()
     }
 
     pub(super) fn uses(&self) -> &Uses {
-        &self.memory.uses
+        &self.piece.uses
     }
 
     /// Begins a use; see [`Use`].
     pub(super) fn begin(&self, stream: &Stream, writes: bool) -> Result<Use<'_>> {
         stream.same_device("the buffer", self.device())?;
-        let (memory, capture) = (&self.memory, stream.capture()?);
+        let capture = stream.capture()?;
         let begun = match &capture {
-            None => memory.uses.begin(stream, writes)?,
-            Some(capture) => capture.memory().uses().begin(memory, stream, writes)?,
+            None => self.piece.uses.begin(stream, writes)?,
+            Some(capture) => capture.memory().uses().begin(self.share(), stream, writes)?,
         };
-        Ok(Use { memory, capture, writes, begun })
+        Ok(Use { allocation: self, capture, writes, begun })
+    }
+
+    fn share(&self) -> &Arc<GraphShare> {
+        let make = || Arc::new(GraphShare { users: self.piece.uses.share(), left: OnceLock::new() });
+        self.shared.get_or_init(make)
     }
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if let Some(capture) = self.memory.capture.upgrade() {
-            capture.memory().uses().forget(&self.memory, self.memory.uses.home());
+        let Some(share) = self.shared.get() else { return };
+        if let Some(capture) = self.piece.capture.upgrade() {
+            capture.memory().uses().forget(share, self.piece.uses.home());
         }
+        // The owner is dropped once, so nothing is left there yet.
+        let _ = share.left.set(self.piece.take());
     }
 }
 
@@ -172,7 +197,7 @@ impl Drop for Allocation {
 /// already done.
 #[must_use = "work that is queued has to be committed"]
 pub struct Use<'m> {
-    memory: &'m Arc<Memory>,
+    allocation: &'m Allocation,
     capture: Option<Arc<Capture>>,
     writes: bool,
     begun: u64,
@@ -181,28 +206,30 @@ pub struct Use<'m> {
 impl Use<'_> {
     /// Enters the use: its work is queued on `stream`, for which it began.
     pub(crate) fn commit(self, stream: &Stream) {
-        match self.capture {
-            None => self.memory.uses.commit(stream, self.writes, self.begun),
-            Some(capture) => capture.memory().uses().commit(self.memory, stream, self.writes, self.begun),
+        let Use { allocation, capture, writes, begun } = self;
+        match capture {
+            None => allocation.piece.uses.commit(stream, writes, begun),
+            Some(capture) => capture.memory().uses().commit(allocation.share(), stream, writes, begun),
         }
     }
 }
 
-impl Drop for Memory {
+impl Drop for Piece {
     fn drop(&mut self) {
         let (address, owner) = (self.address, std::mem::replace(&mut self.owner, Owner::Nobody));
         // Not a clone: all threads would write its count at each of their frees.
         let device = self.uses.home().device();
-        // A block that only its home stream has used needs no order across streams.
-        let in_order = self.uses.is_at_home();
         match owner {
             Owner::Nobody => return,
-            // Its capture is under way: only captured work has used it.
-            Owner::Cache(Block { lease, heap: Some(heap), .. }) if in_order && self.is_capturing() => {
-                return device.allocator().device.free(&heap, lease);
-            }
-            Owner::Cache(Block { heap: None, .. }) if in_order && !device.captures().any() => {
+            // A block that only its home stream has used needs no order across streams.
+            Owner::Cache(Block { heap: None, .. }) if self.uses.is_at_home() && !device.captures().any() => {
                 return free(address, owner, &self.uses);
+            }
+            // Its capture is under way: only captured work has used it.
+            Owner::Cache(Block { lease, heap: Some(heap), .. })
+                if self.is_capturing() && self.uses.is_at_home() =>
+            {
+                return device.allocator().device.free(&heap, lease);
             }
             Owner::Cache(_) | Owner::Driver => {}
         }
@@ -253,18 +280,22 @@ fn free_in_order(address: CUdeviceptr, uses: &Uses) {
 
 /// Memory of a capture comes from heaps that its graph keeps.
 fn from_cache(
+    allocator: &Allocator,
     stream: &Stream,
     bytes: usize,
     site: Site,
     capture: Option<&Capture>,
 ) -> Result<(CUdeviceptr, Owner)> {
-    let allocator = stream.device().allocator();
     stream.device().alive()?;
     let guarded = allocator.guarded && !stream.device().captures().any();
     let wanted = if guarded { Guard::padded(bytes) } else { bytes as u64 };
     let diverted = capture.map(|capture| capture.memory().pool().heap_of(stream));
     let heap = diverted.as_ref().unwrap_or_else(|| stream.own_heap());
-    let lease = lease(stream.device(), heap, wanted, site)?;
+    let source = Source { device: stream.device(), kind: Kind::Device };
+    let lease = allocator.device.allocate(&source, heap, wanted, site).map_err(|failure| match failure {
+        Failure::OutOfMemory => out_of_memory(stream.device(), wanted, site),
+        Failure::Backend(error) => error,
+    })?;
     let mut address = lease.address();
     // Replays of a graph use its memory when the program holds no buffer of it: the checker is told of no
     // blocks there.
@@ -287,14 +318,6 @@ fn from_cache(
         }
     }
     Ok((address, Owner::Cache(Block { lease, heap: diverted, known, guard })))
-}
-
-fn lease(device: &Device, heap: &Heap, bytes: u64, site: Site) -> Result<Lease> {
-    let source = Source { device, kind: Kind::Device };
-    device.allocator().device.allocate(&source, heap, bytes, site).map_err(|failure| match failure {
-        Failure::OutOfMemory => out_of_memory(device, bytes, site),
-        Failure::Backend(error) => error,
-    })
 }
 
 /// The error with the present figures, or the driver's error if it cannot report them.

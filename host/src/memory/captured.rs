@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::allocation::Memory;
+use super::allocation::GraphShare;
 use super::private::PrivatePool;
 use super::uses::List;
 use crate::error::Result;
@@ -57,13 +57,13 @@ impl CapturedMemory {
 pub(crate) struct CapturedUses(Mutex<Option<HashMap<usize, CapturedUse>>>);
 
 struct CapturedUse {
-    memory: Arc<Memory>,
+    memory: Arc<GraphShare>,
     written: bool,
     list: List,
 }
 
 /// An allocation that a graph uses, and whether it writes it.
-pub(crate) type GraphUse = (Arc<Memory>, bool);
+pub(crate) type GraphUse = (Arc<GraphShare>, bool);
 
 impl Default for CapturedUses {
     fn default() -> Self {
@@ -74,7 +74,7 @@ impl Default for CapturedUses {
 impl CapturedUses {
     /// As [`Uses::begin`](super::uses::Uses::begin), for a stream that is being captured. From now on the
     /// graph keeps the memory.
-    pub(super) fn begin(&self, memory: &Arc<Memory>, stream: &Stream, writes: bool) -> Result<u64> {
+    pub(super) fn begin(&self, memory: &Arc<GraphShare>, stream: &Stream, writes: bool) -> Result<u64> {
         let mut uses = self.uses();
         // After the end of the capture this is usual work; the commit enters it as such.
         let Some(uses) = &mut *uses else { return Ok(0) };
@@ -88,16 +88,16 @@ impl CapturedUses {
     }
 
     /// As [`Uses::commit`](super::uses::Uses::commit).
-    pub(super) fn commit(&self, memory: &Arc<Memory>, stream: &Stream, writes: bool, begun: u64) {
+    pub(super) fn commit(&self, memory: &Arc<GraphShare>, stream: &Stream, writes: bool, begun: u64) {
         match self.uses().as_mut().and_then(|uses| uses.get_mut(&Arc::as_ptr(memory).addr())) {
             Some(used) => drop(used.list.commit(stream, writes, begun)),
-            None => memory.uses().commit(stream, writes, 0),
+            None => memory.users().commit(stream, writes, 0),
         }
     }
 
     /// The owner of an allocation that was made in this capture drops it. If no captured stream but `home`
     /// has used it, the capture gives it up, and the next allocation may get it.
-    pub(super) fn forget(&self, memory: &Arc<Memory>, home: &Stream) {
+    pub(super) fn forget(&self, memory: &Arc<GraphShare>, home: &Stream) {
         let mut uses = self.uses();
         let Some(uses) = &mut *uses else { return };
         let key = Arc::as_ptr(memory).addr();

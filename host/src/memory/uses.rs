@@ -30,9 +30,12 @@
 //! first, and looks at `sole` afterwards, at its commit. All four accesses are sequentially consistent, so at
 //! least one side sees the other: either the other stream waits for that work, or the use is entered after
 //! all, under a number that the other stream's commit does not remove.
+//!
+//! The list is made when a second stream or a graph needs it. Graphs hold the list alone and cannot reach
+//! `sole`, so an allocation that a graph uses keeps `SEVERAL` there: all of its uses take the lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::error::Result;
 use crate::stream::Stream;
@@ -52,42 +55,50 @@ pub(crate) struct Uses {
     home: Stream,
     /// The number of the one stream in the list, or `SEVERAL`.
     sole: AtomicU64,
-    list: Mutex<List>,
+    users: OnceLock<Arc<Users>>,
 }
 
 impl Uses {
     pub(super) fn new(home: &Stream) -> Self {
-        Uses { home: home.clone(), sole: AtomicU64::new(home.id()), list: Mutex::default() }
+        Uses { home: home.clone(), sole: AtomicU64::new(home.id()), users: OnceLock::new() }
     }
 
     /// These uses for the clean-up, when their allocation goes.
     pub(super) fn take(&mut self) -> Self {
-        let list = std::mem::take(&mut *self.list());
-        Uses { home: self.home.clone(), sole: AtomicU64::new(*self.sole.get_mut()), list: Mutex::new(list) }
+        let sole = AtomicU64::new(*self.sole.get_mut());
+        Uses { home: self.home.clone(), sole, users: std::mem::take(&mut self.users) }
+    }
+
+    /// The list, for a graph that uses the allocation.
+    pub(super) fn share(&self) -> Arc<Users> {
+        let users = self.users();
+        users.list().is_shared = true;
+        self.sole.store(SEVERAL, Ordering::SeqCst);
+        users.clone()
     }
 
     /// Makes `stream` wait for the earlier users that a read, or a write, must come after. Queue the work,
     /// then commit with the number that this returns.
-    pub(crate) fn begin(&self, stream: &Stream, writes: bool) -> Result<u64> {
+    pub(super) fn begin(&self, stream: &Stream, writes: bool) -> Result<u64> {
         if self.sole.load(Ordering::SeqCst) == stream.id() {
             return Ok(0);
         }
-        let list = self.list();
+        let list = self.users().list();
         self.sole.store(SEVERAL, Ordering::SeqCst);
         list.begin(stream, writes, Stream::come_after)
     }
 
     /// Enters a use whose work is queued. `begun` is what its `begin` returned, or 0: then no entry is
     /// removed.
-    pub(crate) fn commit(&self, stream: &Stream, writes: bool, begun: u64) {
+    pub(super) fn commit(&self, stream: &Stream, writes: bool, begun: u64) {
         if self.sole.load(Ordering::SeqCst) == stream.id() {
             return;
         }
-        let mut list = self.list();
-        if list.commit(stream, writes, begun) {
-            list.forget();
+        let mut list = self.users().list();
+        list.enter(stream, writes, begun);
+        if !list.is_shared {
+            self.sole.store(list.sole().unwrap_or(SEVERAL), Ordering::SeqCst);
         }
-        self.sole.store(list.sole().unwrap_or(SEVERAL), Ordering::SeqCst);
     }
 
     /// The stream that allocated.
@@ -97,39 +108,63 @@ impl Uses {
 
     /// Whether all work on the allocation so far is in the order of the stream that allocated.
     pub(super) fn is_at_home(&self) -> bool {
-        self.sole.load(Ordering::SeqCst) == self.home.id()
+        let home = self.home.id();
+        self.sole.load(Ordering::SeqCst) == home
+            || self.users.get().is_some_and(|users| users.list().sole() == Some(home))
     }
 
     /// Waits until no stream uses the allocation any more.
     pub(super) fn wait(&self) -> Result<()> {
-        self.list().streams().try_for_each(Stream::synchronize)
+        self.users().list().streams().try_for_each(Stream::synchronize)
     }
 
     /// For clean-up: a stream on which everything that uses the allocation comes before what is queued next.
     /// `None` when neither events nor a wait on the host could make that order.
     pub(super) fn last_stream(&self) -> Option<Stream> {
-        let list = self.list();
+        let list = self.users().list();
         let last = list.writer().unwrap_or(&self.home);
         list.streams().all(|user| last.settle_behind(user)).then(|| last.clone())
     }
 
     /// The stream that wrote last; without a write, the stream that allocated.
     pub(super) fn writer(&self) -> Stream {
-        self.list().writer().unwrap_or(&self.home).clone()
+        self.users().list().writer().unwrap_or(&self.home).clone()
     }
 
     /// Every stream whose work on the allocation may still go on.
     pub(super) fn streams(&self) -> Vec<Stream> {
-        self.list().streams().cloned().collect()
+        self.users().list().streams().cloned().collect()
+    }
+
+    fn users(&self) -> &Arc<Users> {
+        self.users.get_or_init(|| Arc::new(Users::new(&self.home)))
+    }
+}
+
+/// The list of the users of an allocation. Graphs that use it share the list.
+#[derive(Debug)]
+pub(crate) struct Users(Mutex<List>);
+
+impl Users {
+    fn new(home: &Stream) -> Self {
+        let mut list = List::default();
+        // The stream that allocated is the first writer.
+        list.commit(home, true, 0);
+        Users(Mutex::new(list))
+    }
+
+    /// As [`Uses::begin`], for a list that is shared.
+    pub(crate) fn begin(&self, stream: &Stream, writes: bool) -> Result<u64> {
+        self.list().begin(stream, writes, Stream::come_after)
+    }
+
+    /// As [`Uses::commit`], for a list that is shared.
+    pub(crate) fn commit(&self, stream: &Stream, writes: bool, begun: u64) {
+        self.list().enter(stream, writes, begun);
     }
 
     fn list(&self) -> MutexGuard<'_, List> {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        if list.entries.is_empty() {
-            // The stream that allocated is the first writer.
-            list.commit(&self.home, true, 0);
-        }
-        list
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -139,6 +174,8 @@ pub(super) struct List {
     entries: Vec<Entry>,
     /// Commits so far.
     commits: u64,
+    /// Whether graphs may hold it.
+    is_shared: bool,
 }
 
 #[derive(Debug)]
@@ -180,6 +217,13 @@ impl List {
             only.wrote = now;
         }
         !writes && self.entries.len() > before
+    }
+
+    /// As [`List::commit`]; forgets users that no later use waits for.
+    fn enter(&mut self, stream: &Stream, writes: bool, begun: u64) {
+        if self.commit(stream, writes, begun) {
+            self.forget();
+        }
     }
 
     /// Forgets readers that a writer's stream waits for, as at the end of a scope. When there are many
