@@ -33,10 +33,13 @@ fn check_one(source: &Source) -> Vec<String> {
                 _ => {}
             }
             if !matches!(c, '{' | '}') && (c != ';' || brackets > 0) {
-                if head.trim().is_empty() {
+                if head.is_empty() {
                     first = index;
                 }
-                head.push(c);
+                // Nothing stands in front of the first word.
+                if !(head.is_empty() && c.is_whitespace()) {
+                    head.push(c);
+                }
                 continue;
             }
             if c != '}' {

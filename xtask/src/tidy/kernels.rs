@@ -144,7 +144,8 @@ fn mentions(source: &Source, name: &str) -> bool {
             (before.is_empty() || before.ends_with('_')) && (after.is_empty() || after.starts_with('_'))
         })
     };
-    source.code.lines().any(|line| words(line).any(|(word, _)| fits(word)))
+    let mut lines = source.code.lines().filter(|line| line.contains(name));
+    lines.any(|line| words(line).any(|(word, _)| fits(word)))
 }
 
 #[cfg(test)]
