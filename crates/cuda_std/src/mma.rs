@@ -105,33 +105,26 @@ macro_rules! mma {
 mma! {
     m16n8k16_f32_f16(a: [u32; 4], b: [u32; 2], c: [f32; 4]), 4 2 4, "m16n8k16.row.col.f32.f16.f16.f32":
         "16x8 += 16x16 * 16x8, f16 inputs, f32 sum.",
-        multiply::<Packed<16>, 4>("mma.m16n8k16.f32.f16", k16(widen_f16, a, b, c));
+        packed_16("mma.m16n8k16.f32.f16", widen_f16, a, b, c);
     m16n8k16_f32_bf16(a: [u32; 4], b: [u32; 2], c: [f32; 4]), 4 2 4, "m16n8k16.row.col.f32.bf16.bf16.f32":
         "16x8 += 16x16 * 16x8, bf16 inputs, f32 sum.",
-        multiply::<Packed<16>, 4>("mma.m16n8k16.f32.bf16", k16(widen_bf16, a, b, c));
+        packed_16("mma.m16n8k16.f32.bf16", widen_bf16, a, b, c);
     m16n8k16_f16_f16(a: [u32; 4], b: [u32; 2], c: [u32; 2]), 4 2 2, "m16n8k16.row.col.f16.f16.f16.f16":
         "16x8 += 16x16 * 16x8, f16 inputs, f16 sum.",
-        pack_d(multiply::<Packed<16>, 4>("mma.m16n8k16.f16.f16", k16(widen_f16, a, b, unpack_c(c))));
+        pack_d(packed_16("mma.m16n8k16.f16.f16", widen_f16, a, b, unpack_c(c)));
     m16n8k8_f32_f16(a: [u32; 2], b: u32, c: [f32; 4]), 2 1 4, "m16n8k8.row.col.f32.f16.f16.f32":
         "16x8 += 16x8 * 8x8, f16 inputs, f32 sum.",
-        multiply::<Packed<8>, 2>("mma.m16n8k8.f32.f16", k8(widen_f16, a, b, c));
+        packed_8("mma.m16n8k8.f32.f16", widen_f16, a, b, c);
     m16n8k8_f32_bf16(a: [u32; 2], b: u32, c: [f32; 4]), 2 1 4, "m16n8k8.row.col.f32.bf16.bf16.f32":
         "16x8 += 16x8 * 8x8, bf16 inputs, f32 sum.",
-        multiply::<Packed<8>, 2>("mma.m16n8k8.f32.bf16", k8(widen_bf16, a, b, c));
+        packed_8("mma.m16n8k8.f32.bf16", widen_bf16, a, b, c);
     m16n8k8_f16_f16(a: [u32; 2], b: u32, c: [u32; 2]), 2 1 2, "m16n8k8.row.col.f16.f16.f16.f16":
         "16x8 += 16x8 * 8x8, f16 inputs, f16 sum.",
-        pack_d(multiply::<Packed<8>, 2>("mma.m16n8k8.f16.f16", k8(widen_f16, a, b, unpack_c(c))));
+        pack_d(packed_8("mma.m16n8k8.f16.f16", widen_f16, a, b, unpack_c(c)));
     m16n8k8_f32_tf32(a: [u32; 4], b: [u32; 2], c: [f32; 4]), 4 2 4, "m16n8k8.row.col.f32.tf32.tf32.f32":
         "16x8 += 16x8 * 8x8, tf32 inputs, f32 sum.",
-        {
-            let [a0, a1, a2, a3] = a.map(widen_tf32);
-            let mine = Fragment { a: [[a0, a2], [a1, a3]], b: b.map(widen_tf32), c };
-            multiply::<Single<8>, 2>("mma.m16n8k8.f32.tf32", mine)
-        };
+        single_8("mma.m16n8k8.f32.tf32", a, b, c);
     m16n8k4_f32_tf32(a: [u32; 2], b: u32, c: [f32; 4]), 2 1 4, "m16n8k4.row.col.f32.tf32.tf32.f32":
         "16x8 += 16x4 * 4x8, tf32 inputs, f32 sum.",
-        {
-            let mine = Fragment { a: a.map(|register| [widen_tf32(register)]), b: [widen_tf32(b)], c };
-            multiply::<Single<4>, 1>("mma.m16n8k4.f32.tf32", mine)
-        };
+        single_4("mma.m16n8k4.f32.tf32", a, b, c);
 }

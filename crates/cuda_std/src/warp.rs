@@ -6,8 +6,7 @@
 use half::{bf16, f16};
 
 #[cfg(not(target_arch = "nvptx64"))]
-use instructions::lanes_where;
-
+mod executor;
 mod instructions;
 
 /// Threads of a warp.
@@ -228,7 +227,7 @@ pub unsafe fn warp_vote_all(mask: u32, predicate: bool) -> bool {
     arms! {
         // SAFETY: as for `shuffle`.
         ptx: { unsafe { instructions::vote_all_sync(mask, predicate) } }
-        sim: { lanes_where(simt::warp::collective("vote.sync.all", mask, predicate), |p| p) == mask }
+        sim: { executor::ballot("vote.sync.all", mask, predicate) == mask }
     }
 }
 
@@ -243,7 +242,7 @@ pub unsafe fn warp_vote_any(mask: u32, predicate: bool) -> bool {
     arms! {
         // SAFETY: as for `shuffle`.
         ptx: { unsafe { instructions::vote_any_sync(mask, predicate) } }
-        sim: { lanes_where(simt::warp::collective("vote.sync.any", mask, predicate), |p| p) != 0 }
+        sim: { executor::ballot("vote.sync.any", mask, predicate) != 0 }
     }
 }
 
@@ -258,7 +257,7 @@ pub unsafe fn warp_vote_ballot(mask: u32, predicate: bool) -> u32 {
     arms! {
         // SAFETY: as for `shuffle`.
         ptx: { unsafe { instructions::vote_ballot_sync(mask, predicate) } }
-        sim: { lanes_where(simt::warp::collective("vote.sync.ballot", mask, predicate), |p| p) }
+        sim: { executor::ballot("vote.sync.ballot", mask, predicate) }
     }
 }
 

@@ -1,11 +1,16 @@
 //! The executor's moves: each lane moves the row whose address it gave, in one checked 16-byte access; the
 //! warp exchanges the elements.
+//!
+//! The functions that do the work are not generic: those would be compiled with the kernels, slowly and with
+//! a callback on each of the executor's own accesses.
 
 const LANES: usize = 32;
 /// Rows of a matrix, and elements of a row.
 const SIDE: usize = 8;
 /// Lanes that share a row of a fragment.
 const QUAD: usize = 4;
+/// The most matrices that one instruction moves.
+const MOST: usize = 4;
 
 /// One row of a matrix: 16 bytes, aligned as the hardware wants them.
 #[derive(Clone, Copy, Default)]
@@ -34,10 +39,31 @@ fn elements(lane: usize, order: Order) -> [(usize, usize); 2] {
 
 /// # Safety
 /// As for the function of [`matrix`](super) that is named `op`.
+#[inline(always)]
 #[track_caller]
 pub(super) unsafe fn ldmatrix<const N: usize>(op: &'static str, row: u32, order: Order) -> [u32; N] {
+    // SAFETY: the caller's promise.
+    let registers = unsafe { load(op, N, row, order) };
+    std::array::from_fn(|matrix| registers[matrix])
+}
+
+/// # Safety
+/// As for the function of [`matrix`](super) that is named `op`.
+#[inline(always)]
+#[track_caller]
+pub(super) unsafe fn stmatrix<const N: usize>(op: &'static str, row: u32, registers: [u32; N], order: Order) {
+    let mut all = [0; MOST];
+    all[..N].copy_from_slice(&registers);
+    // SAFETY: the caller's promise.
+    unsafe { store(op, N, row, all, order) }
+}
+
+/// # Safety
+/// As for the function of [`matrix`](super) that is named `op`, which moves `matrices` matrices.
+#[track_caller]
+unsafe fn load(op: &'static str, matrices: usize, row: u32, order: Order) -> [u32; MOST] {
     let lane = simt::thread::lane() as usize;
-    let mine = if lane < N * SIDE {
+    let mine = if lane < matrices * SIDE {
         // SAFETY: the caller vouches for the address of a lane that counts.
         unsafe { simt::memory::load(pointer(row)) }
     } else {
@@ -55,10 +81,10 @@ pub(super) unsafe fn ldmatrix<const N: usize>(op: &'static str, row: u32, order:
 }
 
 /// # Safety
-/// As for the function of [`matrix`](super) that is named `op`.
+/// As for the function of [`matrix`](super) that is named `op`, which moves `matrices` matrices.
 #[track_caller]
-pub(super) unsafe fn stmatrix<const N: usize>(op: &'static str, row: u32, registers: [u32; N], order: Order) {
-    let mine = simt::warp::combine(op, registers, |all: &[[u32; N]; LANES]| {
+unsafe fn store(op: &'static str, matrices: usize, row: u32, registers: [u32; MOST], order: Order) {
+    let mine = simt::warp::combine(op, registers, |all: &[[u32; MOST]; LANES]| {
         let mut rows = [Row::default(); LANES];
         for (lane, registers) in all.iter().enumerate() {
             let [low, high] = elements(lane, order);
@@ -69,7 +95,7 @@ pub(super) unsafe fn stmatrix<const N: usize>(op: &'static str, row: u32, regist
         }
         rows
     });
-    if (simt::thread::lane() as usize) < N * SIDE {
+    if (simt::thread::lane() as usize) < matrices * SIDE {
         // SAFETY: the caller vouches for the address of a lane that counts.
         unsafe { simt::memory::store(pointer(row), mine) }
     }

@@ -1,5 +1,8 @@
 //! The executor's products: each lane widens its own fragment to f32, and the last lane to come computes D
 //! for all.
+//!
+//! The functions that the products call are not generic: a generic one would be compiled with the kernels,
+//! slowly and with a callback on each of the executor's own accesses.
 
 use half::{bf16, f16};
 use num::unpack_x2;
@@ -14,7 +17,7 @@ const N: usize = 8;
 const MAX_K: usize = 16;
 
 /// Where the elements of a shape sit in the fragments.
-pub(super) trait Shape {
+trait Shape {
     /// Elements of k in the whole product.
     const K: usize;
     /// The lane of a quad that holds element `k`, and the slot it has there.
@@ -22,7 +25,7 @@ pub(super) trait Shape {
 }
 
 /// 16-bit elements, two a register: slots are `2t`, `2t + 1`, then the same 8 further on.
-pub(super) struct Packed<const K: usize>;
+struct Packed<const K: usize>;
 impl<const K: usize> Shape for Packed<K> {
     const K: usize = K;
     fn place(k: usize) -> (usize, usize) {
@@ -31,7 +34,7 @@ impl<const K: usize> Shape for Packed<K> {
 }
 
 /// tf32 elements, one a register: slots are `t`, then the same 4 further on.
-pub(super) struct Single<const K: usize>;
+struct Single<const K: usize>;
 impl<const K: usize> Shape for Single<K> {
     const K: usize = K;
     fn place(k: usize) -> (usize, usize) {
@@ -42,15 +45,15 @@ impl<const K: usize> Shape for Single<K> {
 /// One lane's elements of A (rows `g` and `g + 8`) and of B (column `g`), each in the order of k, and its
 /// part of C.
 #[derive(Clone, Copy)]
-pub(super) struct Fragment<const SLOTS: usize> {
-    pub(super) a: [[f32; SLOTS]; 2],
-    pub(super) b: [f32; SLOTS],
-    pub(super) c: [f32; 4],
+struct Fragment<const SLOTS: usize> {
+    a: [[f32; SLOTS]; 2],
+    b: [f32; SLOTS],
+    c: [f32; 4],
 }
 
 /// `[D(g, 2t), D(g, 2t+1), D(g+8, 2t), D(g+8, 2t+1)]`, each summed in the order of k, starting with C.
 #[track_caller]
-pub(super) fn multiply<S: Shape, const SLOTS: usize>(op: &'static str, mine: Fragment<SLOTS>) -> [f32; 4] {
+fn multiply<S: Shape, const SLOTS: usize>(op: &'static str, mine: Fragment<SLOTS>) -> [f32; 4] {
     simt::warp::combine(op, mine, product::<S, SLOTS>)
 }
 
@@ -92,20 +95,52 @@ pub(super) fn widen_bf16(register: u32) -> [f32; 2] {
     unpack_x2::<bf16>(register).map(bf16::to_f32)
 }
 
-pub(super) fn widen_tf32(register: u32) -> f32 {
+fn widen_tf32(register: u32) -> f32 {
     num::tf32_truncate(f32::from_bits(register))
 }
 
-pub(super) fn k16(widen: fn(u32) -> [f32; 2], a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> Fragment<4> {
+/// m16n8k16 of 16-bit elements.
+#[track_caller]
+pub(super) fn packed_16(
+    op: &'static str,
+    widen: fn(u32) -> [f32; 2],
+    a: [u32; 4],
+    b: [u32; 2],
+    c: [f32; 4],
+) -> [f32; 4] {
     let join = |first: u32, second: u32| {
         let ([p, q], [r, s]) = (widen(first), widen(second));
         [p, q, r, s]
     };
-    Fragment { a: [join(a[0], a[2]), join(a[1], a[3])], b: join(b[0], b[1]), c }
+    let mine = Fragment { a: [join(a[0], a[2]), join(a[1], a[3])], b: join(b[0], b[1]), c };
+    multiply::<Packed<16>, 4>(op, mine)
 }
 
-pub(super) fn k8(widen: fn(u32) -> [f32; 2], a: [u32; 2], b: u32, c: [f32; 4]) -> Fragment<2> {
-    Fragment { a: a.map(widen), b: widen(b), c }
+/// m16n8k8 of 16-bit elements.
+#[track_caller]
+pub(super) fn packed_8(
+    op: &'static str,
+    widen: fn(u32) -> [f32; 2],
+    a: [u32; 2],
+    b: u32,
+    c: [f32; 4],
+) -> [f32; 4] {
+    multiply::<Packed<8>, 2>(op, Fragment { a: a.map(widen), b: widen(b), c })
+}
+
+/// m16n8k8 of tf32 elements.
+#[track_caller]
+pub(super) fn single_8(op: &'static str, a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
+    let [a0, a1, a2, a3] = a.map(widen_tf32);
+    let mine = Fragment { a: [[a0, a2], [a1, a3]], b: b.map(widen_tf32), c };
+    multiply::<Single<8>, 2>(op, mine)
+}
+
+/// m16n8k4 of tf32 elements.
+#[track_caller]
+pub(super) fn single_4(op: &'static str, a: [u32; 2], b: u32, c: [f32; 4]) -> [f32; 4] {
+    let mine = Fragment { a: a.map(|register| [widen_tf32(register)]), b: [widen_tf32(b)], c };
+    multiply::<Single<4>, 1>(op, mine)
 }
 
 pub(super) fn unpack_c(c: [u32; 2]) -> [f32; 4] {

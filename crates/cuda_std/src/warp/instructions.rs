@@ -1,11 +1,10 @@
-//! Collectives of a warp that more than one public function uses. On the host all are built on the executor's
-//! exchange.
+//! Collectives of a warp that more than one public function uses.
 
 #[cfg(target_arch = "nvptx64")]
 use super::WARP_SIZE;
-use super::{WarpReductionOp, WarpShuffleMode};
 #[cfg(not(target_arch = "nvptx64"))]
-use super::{lane_id, source_lane};
+use super::executor;
+use super::{WarpReductionOp, WarpShuffleMode};
 
 // Intrinsics, not `asm!`: LLVM knows that they are convergent and so does not move them across branches.
 #[cfg(target_arch = "nvptx64")]
@@ -74,18 +73,7 @@ pub(super) fn shuffle(mode: WarpShuffleMode, mask: u32, value: u32, b: u32, widt
                 }
             }
         }
-        sim: {
-            let name = match mode {
-                WarpShuffleMode::Up => "shfl.sync.up",
-                WarpShuffleMode::Down => "shfl.sync.down",
-                WarpShuffleMode::Idx => "shfl.sync.idx",
-                WarpShuffleMode::Xor => "shfl.sync.bfly",
-            };
-            let values = simt::warp::collective(name, mask, value);
-            let (source, _) = source_lane(mode, lane_id(), b, width);
-            // A lane outside of the mask has no value to give; the hardware leaves the result unspecified.
-            values[source as usize].unwrap_or(value)
-        }
+        sim: { executor::shuffle(mode, mask, value, b, width) }
     }
 }
 
@@ -95,7 +83,7 @@ pub(super) fn match_any_32(mask: u32, value: u32) -> u32 {
     arms! {
         // SAFETY: as for `shuffle`.
         ptx: { unsafe { match_any_i32(mask, value) } }
-        sim: { lanes_where(simt::warp::collective("match.any.sync.b32", mask, value), |other| other == value) }
+        sim: { executor::match_any_32(mask, value) }
     }
 }
 
@@ -105,7 +93,7 @@ pub(super) fn match_any_64(mask: u32, value: u64) -> u32 {
     arms! {
         // SAFETY: as for `shuffle`.
         ptx: { unsafe { match_any_i64(mask, value) } }
-        sim: { lanes_where(simt::warp::collective("match.any.sync.b64", mask, value), |other| other == value) }
+        sim: { executor::match_any_64(mask, value) }
     }
 }
 
@@ -126,18 +114,7 @@ pub(super) fn reduce_u32(mask: u32, value: u32, op: WarpReductionOp) -> u32 {
                 }
             }
         }
-        sim: {
-            // The operation is part of the name, so that lanes which disagree about it are found out.
-            let (name, combine): (_, fn(u32, u32) -> u32) = match op {
-                WarpReductionOp::Add => ("redux.sync.add", u32::wrapping_add),
-                WarpReductionOp::Min => ("redux.sync.min", u32::min),
-                WarpReductionOp::Max => ("redux.sync.max", u32::max),
-                WarpReductionOp::And => ("redux.sync.and", |a, b| a & b),
-                WarpReductionOp::Or => ("redux.sync.or", |a, b| a | b),
-                WarpReductionOp::Xor => ("redux.sync.xor", |a, b| a ^ b),
-            };
-            simt::warp::collective(name, mask, value).into_iter().flatten().reduce(combine).unwrap_or(value)
-        }
+        sim: { executor::reduce(mask, value, op) }
     }
 }
 
@@ -166,13 +143,4 @@ pub(super) fn reduce_i32(mask: u32, value: i32, op: WarpReductionOp) -> i32 {
             }
         }
     }
-}
-
-/// Mask of the lanes whose input passes `test`.
-#[cfg(not(target_arch = "nvptx64"))]
-pub(super) fn lanes_where<T>(values: [Option<T>; 32], test: impl Fn(T) -> bool) -> u32 {
-    values
-        .into_iter()
-        .enumerate()
-        .fold(0, |mask, (lane, value)| mask | (value.is_some_and(&test) as u32) << lane)
 }

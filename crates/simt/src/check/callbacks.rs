@@ -5,14 +5,23 @@
 //! second argument; a Rust function cannot read its own return address.
 
 use super::Access;
-use crate::exec::context::try_current;
+use crate::exec::context::{Thread, try_current};
 use crate::fault::AccessKind;
 use crate::site::RawSite;
 
-#[inline]
+/// Most calls end here: accesses to the thread's own stack, and those of code that runs between threads.
+#[inline(always)]
 fn note(address: usize, return_address: usize, size: usize, kind: AccessKind) {
     let Some(thread) = try_current() else { return };
-    if !thread.checked() || thread.is_on_stack(address) {
+    if !thread.is_on_stack(address) {
+        note_access(thread, address, return_address, size, kind);
+    }
+}
+
+/// Apart from [`note`], so that the usual call saves no registers.
+#[inline(never)]
+fn note_access(thread: &Thread, address: usize, return_address: usize, size: usize, kind: AccessKind) {
+    if !thread.checked() {
         return;
     }
     let site = RawSite::return_address(return_address);
