@@ -17,7 +17,8 @@ the software driver. Installs the device compiler and ptxas where they are missi
 Usage: cargo xtask test [--quick] [--keep-going]
 
 Options:
-  --quick        without the linter and the examples in documentation
+  --quick        without the linter, the examples in documentation, and the few long tests that an edit
+                 seldom breaks: runs that are repeated, faults at every call, misuse that must not compile
   --keep-going   run the steps after a failed one too
 
 Examples:
@@ -144,6 +145,21 @@ fn lint(_outcome: &mut Outcome, _quick: bool) -> Result<(), Error> {
     ]))
 }
 
+/// Long tests that the quick run leaves out, by their full names.
+const LONG_TESTS: &[&str] = &[
+    // Every kernel again, for the same bits; the first run of each stays.
+    "every_run_gives_the_same_bits",
+    "ops_repeat::same_bits_under_every_schedule",
+    "few_queries",
+    "many_queries",
+    "many_queries_on_hopper",
+    // The kernels of bf16 are the same, and stay.
+    "gemm_sm90::f16",
+    // The host library, not kernels.
+    "fault_sweep::every_call_may_fail",
+    "compile_fail::misuse_is_found_by_the_compiler",
+];
+
 /// Name of the step whose programs are timed one by one.
 const TESTS: &str = "tests";
 /// The name of the programs' compilation in the list of times.
@@ -153,7 +169,8 @@ fn tests(outcome: &mut Outcome, quick: bool) -> Result<(), Error> {
     let mut command = process::cargo();
     command.args(["test", "--workspace", "--no-fail-fast"]);
     if quick {
-        command.args(["--lib", "--bins", "--tests"]);
+        command.args(["--lib", "--bins", "--tests", "--", "--exact"]);
+        command.args(LONG_TESTS.iter().flat_map(|test| ["--skip", test]));
     }
     // The same verdict on every machine; on a GPU the tests run from a bundle.
     command.env("IRONWARP_DRIVER", "soft");
