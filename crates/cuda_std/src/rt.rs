@@ -1,4 +1,7 @@
-//! The runtime that `core` leaves open on the device: the panic handler and the allocator.
+//! The runtime that `core` leaves open on the device: the panic handler, the allocator, and the functions that
+//! compiled code calls by name.
+
+mod calls;
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::arch::nvptx;

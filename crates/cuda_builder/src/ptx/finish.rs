@@ -1,10 +1,14 @@
 //! Adds to the PTX what rustc cannot express: the module's name, launch bounds as directives, the alignment
 //! of tensor maps, and the PTX version that the inline assembly needs.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::{Annotation, Bounds, Function, Module, PtxError, count, lint};
 use crate::arch::Arch;
+
+/// The functions of `cuda_std::rt` that compiled code calls by name.
+const RUNTIME: &[&str] = &["memcmp", "bcmp"];
 
 /// The first line of every finished module, which the host reads to know what it holds.
 pub fn header(family: &str, arch: Arch) -> String {
@@ -21,6 +25,7 @@ pub fn finish(text: &str, family: &str, arch: Arch) -> Result<String, PtxError> 
     lint::check_resolved(&module)?;
     lint::check_shared_statics(text)?;
     let mut edits = vec![version_edit(&module)];
+    edits.extend(uncalled(&module).into_iter().map(|range| (range, String::new())));
     for annotation in &module.annotations {
         let entry = module
             .entries()
@@ -42,6 +47,21 @@ pub fn finish(text: &str, family: &str, arch: Arch) -> Result<String, PtxError> 
     }
     finished.push_str(&text[copied..]);
     Ok(finished)
+}
+
+/// Functions of the device library's runtime that no other part of the module calls: the library defines them
+/// for code that may call them, and the compiler keeps them all.
+fn uncalled(module: &Module<'_>) -> Vec<Range<usize>> {
+    let is_runtime = |function: &&Function<'_>| RUNTIME.contains(&function.name);
+    let (mut left, mut kept): (Vec<_>, Vec<_>) = module.functions.iter().partition(is_runtime);
+    while !left.is_empty() && !kept.is_empty() {
+        let called: BTreeSet<&str> =
+            kept.iter().flat_map(|function| lint::callees(module.body(function))).collect();
+        (kept, left) = left.into_iter().partition(|function| called.contains(function.name));
+    }
+    let whole =
+        |function: &Function<'_>| function.head.start..function.body.as_ref().unwrap_or(&function.head).end;
+    left.into_iter().map(whole).collect()
 }
 
 fn no_such_kernel(module: &Module<'_>, annotation: &Annotation) -> PtxError {

@@ -64,7 +64,7 @@ fn definition<'m, 'a>(module: &'m Module<'a>, name: &str) -> Option<&'m Function
 
 /// Names that a body calls. The name may stand behind a return value, `call.uni (retval0), name, (..)`, on
 /// the next line.
-fn callees(body: &str) -> Vec<&str> {
+pub(super) fn callees(body: &str) -> Vec<&str> {
     let mut names = Vec::new();
     for (at, _) in body.match_indices("call") {
         let starts_a_word = body[..at].ends_with(char::is_whitespace);
@@ -141,9 +141,9 @@ fn unresolved(module: &Module<'_>, callee: &str) -> PtxError {
     let callers: Vec<String> =
         module.functions.iter().filter(calls).map(|function| demangle(function.name)).collect();
     let fix = if MEMORY_FUNCTIONS.contains(&callee) {
-        "copy or compare element by element; whole-slice operations become calls into the C library"
+        "use a kernel crate that depends on cuda_std, which defines the comparisons; copy element by element"
     } else if callee.starts_with("__") {
-        "avoid 128-bit division and float conversions that need compiler-builtins, which is not linked into PTX"
+        "avoid the operation that calls it: compiler-builtins is not linked into PTX"
     } else {
         "mark the function #[inline], or declare it in the module"
     };
