@@ -20,7 +20,18 @@ pub struct Arch {
 #[error("`{0}` is no GPU architecture: wanted sm_NN, sm_NNa or sm_NNf, such as sm_80 or sm_90a")]
 pub struct ParseArchError(pub String);
 
+/// The compute capabilities that have a name `compute_NN` in Rust-CUDA.
+pub const COMPUTE: [u16; 23] =
+    [35, 37, 50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121];
+
 impl Arch {
+    /// The names `compute_NN` of its own capability and of all before it, and its own name with the suffix.
+    pub fn compute_features(self) -> impl Iterator<Item = String> {
+        let before = COMPUTE.into_iter().filter(move |&capability| capability <= self.capability);
+        let own = self.suffix.map(|suffix| format!("compute_{}{suffix}", self.capability));
+        before.map(|capability| format!("compute_{capability}")).chain(own)
+    }
+
     /// An architecture without suffix.
     pub const fn new(capability: u16) -> Self {
         Self { capability, suffix: None }
@@ -74,6 +85,8 @@ macro_rules! nvvm_archs {
 }
 
 nvvm_archs! {
+    Compute35 = 35 "",
+    Compute37 = 37 "",
     Compute50 = 50 "",
     Compute52 = 52 "",
     Compute53 = 53 "",
@@ -86,16 +99,28 @@ nvvm_archs! {
     Compute80 = 80 "",
     Compute86 = 86 "",
     Compute87 = 87 "",
+    Compute88 = 88 "",
     Compute89 = 89 "",
     Compute90 = 90 "",
     Compute90a = 90 "a",
     Compute100 = 100 "",
     Compute100a = 100 "a",
     Compute100f = 100 "f",
+    Compute101 = 101 "",
+    Compute101a = 101 "a",
+    Compute101f = 101 "f",
     Compute103 = 103 "",
     Compute103a = 103 "a",
+    Compute103f = 103 "f",
+    Compute110 = 110 "",
+    Compute110a = 110 "a",
+    Compute110f = 110 "f",
     Compute120 = 120 "",
     Compute120a = 120 "a",
+    Compute120f = 120 "f",
+    Compute121 = 121 "",
+    Compute121a = 121 "a",
+    Compute121f = 121 "f",
 }
 
 #[cfg(test)]

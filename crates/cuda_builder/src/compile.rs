@@ -7,22 +7,19 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use crate::arch::Arch;
-use crate::error::BuildError;
+use crate::arch::{self, Arch};
+use crate::dependencies::{self, Dependency};
+use crate::error::{BuildError, hint};
 use crate::manifest::Manifest;
 use crate::toolchain::DeviceToolchain;
 
 /// The target that kernels are compiled for.
 pub const TARGET: &str = "nvptx64-nvidia-cuda";
-/// Features of the language that the device library and the kernel macro expand to. A package whose kernels'
-/// parts others use says them itself, for the compiler to know when those are built; by one of them that is
-/// seen.
-const CRATE_FEATURES: &str = "-Zcrate-attr=feature(abi_ptx,asm_experimental_arch,stdarch_nvptx)";
-const KERNEL_FEATURE: &str = "abi_ptx";
-
 /// LLVM copies small blocks into the arms of branches, unless it knows that what is in them is convergent. Of
 /// inline assembly it does not know, and a collective that only a part of the warp reaches hangs or worse.
 const NO_COPIED_BLOCKS: &str = "-Cllvm-args=-simplifycfg-max-small-block-size=-1";
+/// The back end has no calls for conversions between floats and integers of more than 64 bits.
+const WIDE_CONVERSIONS: &str = "-Cllvm-args=-expand-fp-convert-bits=64";
 
 /// How to compile.
 #[derive(Debug, Clone)]
@@ -107,7 +104,7 @@ impl Job<'_> {
 
     fn run_cargo(&self) -> Result<(), BuildError> {
         let cargo = &self.toolchain.cargo;
-        let mut command = self.command();
+        let mut command = self.command(&self.dependencies()?);
         let output = if self.options.capture {
             command.stdin(Stdio::null()).output().map_err(BuildError::io("run", cargo))?
         } else {
@@ -118,37 +115,65 @@ impl Job<'_> {
         }
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         let (package, arch) = (self.manifest.package.clone(), self.arch);
-        let offline = is_download_failure(&text);
+        let (offline, hint) = (is_download_failure(&text), hint(&text));
         let diagnostics = if self.options.capture { text } else { String::new() };
         Err(if offline {
             BuildError::NoNetwork { package, arch, diagnostics }
         } else {
-            BuildError::BuildFailed { package, arch, diagnostics }
+            BuildError::BuildFailed { package, arch, diagnostics, hint }
         })
     }
 
-    fn command(&self) -> Command {
+    /// Cargo of the device compiler, in the package's folder.
+    fn cargo(&self) -> Command {
         let mut command = Command::new(&self.toolchain.cargo);
         scrub(&mut command);
         command.current_dir(&self.manifest.folder);
         command.env("RUSTC", &self.toolchain.rustc);
         command.env("RUSTC_BOOTSTRAP", "1");
+        command
+    }
+
+    /// The packages that need flags of their own. Cargo tells; if it cannot, the build itself says why.
+    fn dependencies(&self) -> Result<Vec<Dependency>, BuildError> {
+        let cargo = &self.toolchain.cargo;
+        let mut command = self.cargo();
+        command.args(["metadata", "--format-version", "1", "--filter-platform", TARGET, "--manifest-path"]);
+        command.arg(&self.manifest.path).args(resolution_args(&self.options.cargo_args));
+        let output = command.stdin(Stdio::null()).output().map_err(BuildError::io("run", cargo))?;
+        if !output.status.success() {
+            return Ok(Vec::new());
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
+        dependencies::read(&text, &self.manifest.path).map_err(|reason| BuildError::Manifest {
+            path: self.manifest.path.clone(),
+            reason: format!("`cargo metadata` printed something unknown: {reason}"),
+        })
+    }
+
+    fn command(&self, dependencies: &[Dependency]) -> Command {
+        let mut command = self.cargo();
         // Wrappers of the host build must not run here. An empty value means none, and overrides any config
         // file.
         command.env("RUSTC_WRAPPER", "").env("RUSTC_WORKSPACE_WRAPPER", "");
         command.env("CARGO_ENCODED_RUSTFLAGS", self.rustflags().join("\x1f"));
         command.args(self.cargo_args()).arg("--target-dir").arg(self.target_dir);
+        for dependency in dependencies {
+            command.arg("--config").arg(dependency.setting(profile_of(self.options)));
+        }
         command.arg("--").args(self.rustc_args()).arg(format!("--emit=asm={}", self.assembly().display()));
         command
     }
 
     fn cargo_args(&self) -> Vec<String> {
-        let profile = if self.options.release { "release" } else { "dev" };
+        let profile = profile_of(self.options);
         let debug = if self.options.line_info { "\"line-directives-only\"" } else { "false" };
         let mut args: Vec<String> =
             ["rustc", "--lib", "--crate-type", "cdylib", "--target", TARGET, "-Zbuild-std=core,alloc"]
                 .map(str::to_owned)
                 .into();
+        // For the dependencies' flags.
+        args.push("-Zprofile-rustflags".to_owned());
         args.extend(["--manifest-path".to_owned(), self.manifest.path.display().to_string()]);
         if self.options.release {
             args.push("--release".to_owned());
@@ -173,14 +198,9 @@ impl Job<'_> {
     /// Arguments for the kernel package alone.
     fn rustc_args(&self) -> Vec<String> {
         // `true` as linker: the assembly is the result, and there is nothing to link.
-        let mut args: Vec<String> = ["-Clinker=true", NO_COPIED_BLOCKS].map(str::to_owned).into();
-        // A feature given twice is an error, `no_std` given twice a warning.
-        if !self.says(KERNEL_FEATURE) {
-            args.push(CRATE_FEATURES.to_owned());
-        }
-        if !self.says("no_std") {
-            args.push("-Zcrate-attr=no_std".to_owned());
-        }
+        let mut args: Vec<String> =
+            ["-Clinker=true", NO_COPIED_BLOCKS, WIDE_CONVERSIONS].map(str::to_owned).into();
+        args.extend(dependencies::attributes(&self.manifest.root, true));
         args.extend(self.options.llvm_args.iter().map(|arg| format!("-Cllvm-args={arg}")));
         if let Some((kind, path)) = &self.options.emit {
             args.push(format!("--emit={kind}={}", path.display()));
@@ -188,25 +208,25 @@ impl Job<'_> {
         args
     }
 
-    /// Whether the package has an attribute with this word itself. Those written for Rust-CUDA leave them to
-    /// the builder.
-    fn says(&self, word: &str) -> bool {
-        let source = self.manifest.folder.join("src/lib.rs");
-        let is_code = |line: &&str| !line.trim_start().starts_with("//");
-        fs::read_to_string(source)
-            .is_ok_and(|text| text.lines().filter(is_code).any(|line| line.contains(word)))
-    }
-
     /// Flags for the kernel package and all its dependencies, the library included.
     fn rustflags(&self) -> Vec<String> {
-        vec![
+        let mut flags = vec![
             format!("-Ctarget-cpu={}", self.arch),
             // Jump threading may copy a barrier into both arms of a branch, which then wait for each other.
             "-Zmir-enable-passes=-JumpThreading".to_owned(),
+            // The builder gives packages features that they may not use.
+            "-Aunused_features".to_owned(),
             "--cfg".to_owned(),
             // The whole name after `sm_`, such as 80 or 90a.
             format!("ironwarp_sm=\"{}\"", self.arch.to_string().trim_start_matches("sm_")),
-        ]
+            // Rust-CUDA's names: `cfg(target_feature = "compute_70")` on every architecture from 7.0 on.
+            "-Aexplicit_builtin_cfgs_in_flags".to_owned(),
+        ];
+        for feature in self.arch.compute_features() {
+            flags.extend(["--cfg".to_owned(), format!("target_feature=\"{feature}\"")]);
+        }
+        flags.push(format!("--check-cfg=cfg(target_feature, values({}))", known_features()));
+        flags
     }
 
     fn forget_build(&self) -> Result<(), BuildError> {
@@ -220,6 +240,33 @@ impl Job<'_> {
         }
         Ok(())
     }
+}
+
+fn profile_of(options: &Options) -> &'static str {
+    if options.release { "release" } else { "dev" }
+}
+
+/// Every `compute_NN`, as values of a `--check-cfg`.
+fn known_features() -> String {
+    let with_suffixes = |capability| ["", "a", "f"].map(|suffix| format!("\"compute_{capability}{suffix}\""));
+    arch::COMPUTE.map(with_suffixes).as_flattened().join(",")
+}
+
+/// Those of the arguments for `cargo rustc` that change which packages are built.
+fn resolution_args(args: &[String]) -> Vec<&str> {
+    const VALUED: &[&str] = &["--features", "-F"];
+    const PLAIN: &[&str] = &["--all-features", "--no-default-features", "--offline", "--locked", "--frozen"];
+    let mut kept = Vec::new();
+    let mut rest = args.iter().map(String::as_str);
+    while let Some(arg) = rest.next() {
+        if PLAIN.contains(&arg) || arg.split_once('=').is_some_and(|(name, _)| VALUED.contains(&name)) {
+            kept.push(arg);
+        } else if VALUED.contains(&arg) {
+            kept.push(arg);
+            kept.extend(rest.next());
+        }
+    }
+    kept
 }
 
 /// Removes what a calling cargo left in the environment, so that a build script's kernel build is the

@@ -80,7 +80,7 @@ pub enum BuildError {
     #[error(transparent)]
     Toolchain(#[from] ToolchainError),
     /// The compiler reported errors. They are already on stderr unless output was captured.
-    #[error("{package} does not compile for {arch}{}", captured(.diagnostics))]
+    #[error("{package} does not compile for {arch}{}{}", captured(.diagnostics), fix(.hint))]
     BuildFailed {
         /// The kernel package.
         package: String,
@@ -88,6 +88,8 @@ pub enum BuildError {
         arch: Arch,
         /// cargo's output, where it was captured.
         diagnostics: String,
+        /// The change that mends a compiler's error that does not say so itself.
+        hint: Option<&'static str>,
     },
     /// Cargo needs to download something and cannot.
     #[error("{package} for {arch}: cargo could not download what the library source or the package depends on.\nfix: connect once and run the same command again (later builds need no network){}", captured(.diagnostics))]
@@ -153,4 +155,42 @@ impl BuildError {
 
 fn captured(diagnostics: &str) -> String {
     if diagnostics.is_empty() { String::new() } else { format!(":\n{}", diagnostics.trim_end()) }
+}
+
+fn fix(hint: &Option<&'static str>) -> String {
+    hint.map_or_else(String::new, |hint| format!("\nfix: {hint}"))
+}
+
+/// Errors of the compiler that do not say what to change, each by a part of its text, and the change.
+const HINTS: &[(&str, &str)] = &[
+    (
+        "register_attr",
+        "remove `feature(register_attr)` and `register_attr(nvvm_internal)` from the crate's first lines: Rust has them no more, and nothing needs them",
+    ),
+    (
+        "unsupported library call operation",
+        "the device has no conversion of a float to 128 bits: check the range and call `to_int_unchecked::<u128>()`, or go through `u64`",
+    ),
+    (
+        "`std`",
+        "the device has `core` and `alloc`, no `std`: use their types, and turn the default features of dependencies off (`default-features = false`)",
+    ),
+    (
+        "crate `std` required to be available",
+        "a dependency needs `std`, which the device does not have: turn its default features off (`default-features = false`)",
+    ),
+    (
+        "`#[panic_handler]` function required",
+        "depend on cuda_std, which has the panic handler and the allocator",
+    ),
+    ("no global memory allocator found", "depend on cuda_std, which has the panic handler and the allocator"),
+    (
+        "Cannot select: intrinsic",
+        "an instruction that the architecture does not have: build for a later one, `.arch(..)`",
+    ),
+];
+
+/// The change that mends the first error in a compiler's output that has one.
+pub(crate) fn hint(output: &str) -> Option<&'static str> {
+    HINTS.iter().find(|(sign, _)| output.contains(sign)).map(|&(_, change)| change)
 }

@@ -14,6 +14,7 @@
 mod arch;
 mod builder;
 mod compile;
+mod dependencies;
 mod error;
 mod manifest;
 pub mod ptx;

@@ -16,6 +16,8 @@ pub struct Manifest {
     pub path: PathBuf,
     /// Its folder, absolute.
     pub folder: PathBuf,
+    /// The library's root file.
+    pub root: PathBuf,
     /// Package name.
     pub package: String,
     /// Library name: the family, and the stem of the PTX file.
@@ -55,7 +57,8 @@ impl Manifest {
             .get("name")
             .and_then(Value::as_str)
             .ok_or_else(|| bad("[package] has no name".to_owned()))?;
-        let library = table.get("lib").and_then(|lib| lib.get("name")).and_then(Value::as_str);
+        let lib = |key| table.get("lib").and_then(|lib| lib.get(key)).and_then(Value::as_str);
+        let library = lib("name");
         let metadata = package.get("metadata").and_then(|metadata| metadata.get("ironwarp"));
         let archs = metadata.and_then(|metadata| metadata.get("archs"));
         let archs = archs.map_or(Ok(Vec::new()), parse_archs).map_err(bad)?;
@@ -64,7 +67,8 @@ impl Manifest {
         let (package, library) =
             (name.to_owned(), library.map_or_else(|| name.replace('-', "_"), str::to_owned));
         let folder = path.parent().map(Path::to_owned).unwrap_or_default();
-        Ok(Self { path, folder, package, library, archs, budgeted })
+        let root = folder.join(lib("path").unwrap_or("src/lib.rs"));
+        Ok(Self { path, folder, root, package, library, archs, budgeted })
     }
 }
 

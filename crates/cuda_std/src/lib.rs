@@ -15,8 +15,8 @@
 //!
 //! * `feature(register_attr)` in a crate's first lines must go: current compilers refuse it. `no_std` may
 //!   stay or go.
-//! * Positions are [`thread::UVec2`] and [`thread::UVec3`], with fields `x`, `y`, `z`, not types of a vector
-//!   library.
+//! * Positions are glam's [`UVec2`](glam::UVec2) and [`UVec3`](glam::UVec3), as in Rust-CUDA since its
+//!   version 0.3; those of older versions were vek's, which the feature `vek` brings as `cuda_std::vek`.
 //! * `#[kernel]` makes a type of the function's name too, on the host. A package that re-exports a kernel
 //!   beside a module of the same name says `kernel-types = false` under `[package.metadata.ironwarp]`, and
 //!   launches by name.
@@ -96,8 +96,11 @@ mod rt;
 pub use cuda_std_macros::*;
 pub use float::GpuFloat;
 pub use float_ext::FloatExt;
+pub use glam;
 pub use half;
 pub use half::{bf16, f16};
+#[cfg(feature = "vek")]
+pub use vek;
 
 /// Names that the macros' expansions use on the host.
 #[doc(hidden)]

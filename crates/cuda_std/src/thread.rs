@@ -30,69 +30,7 @@ unsafe extern "C" {
 /// The barrier that all threads of the block share.
 const BLOCK_BARRIER: u32 = 0;
 
-/// Two numbers of 32 bits: a position or an extent in x and y.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[repr(C)]
-pub struct UVec2 {
-    /// Along x, the fastest dimension.
-    pub x: u32,
-    /// Along y.
-    pub y: u32,
-}
-
-impl UVec2 {
-    /// The vector `(x, y)`.
-    #[inline(always)]
-    pub const fn new(x: u32, y: u32) -> Self {
-        Self { x, y }
-    }
-
-    /// `x * y`.
-    #[inline(always)]
-    pub const fn product(self) -> u32 {
-        self.x * self.y
-    }
-}
-
-impl From<UVec2> for [u32; 2] {
-    #[inline(always)]
-    fn from(v: UVec2) -> Self {
-        [v.x, v.y]
-    }
-}
-
-/// Three numbers of 32 bits: a position or an extent in x, y and z.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[repr(C)]
-pub struct UVec3 {
-    /// Along x, the fastest dimension.
-    pub x: u32,
-    /// Along y.
-    pub y: u32,
-    /// Along z.
-    pub z: u32,
-}
-
-impl UVec3 {
-    /// The vector `(x, y, z)`.
-    #[inline(always)]
-    pub const fn new(x: u32, y: u32, z: u32) -> Self {
-        Self { x, y, z }
-    }
-
-    /// `x * y * z`.
-    #[inline(always)]
-    pub const fn product(self) -> u32 {
-        self.x * self.y * self.z
-    }
-}
-
-impl From<UVec3> for [u32; 3] {
-    #[inline(always)]
-    fn from(v: UVec3) -> Self {
-        [v.x, v.y, v.z]
-    }
-}
+pub use glam::{UVec2, UVec3};
 
 /// The twelve special registers that say where a thread stands: documentation, name, intrinsic, the
 /// executor's value.
@@ -174,7 +112,7 @@ pub fn index() -> u32 {
     let (grid, block) = (grid_dim(), block_dim());
     let (b, t) = (block_idx(), thread_idx());
     let block_index = (b.z * grid.y + b.y) * grid.x + b.x;
-    block_index * block.product() + (t.z * block.y + t.y) * block.x + t.x
+    block_index * block.element_product() + (t.z * block.y + t.y) * block.x + t.x
 }
 
 /// Index of this thread in the grid along x. Unique only in a one-dimensional launch.

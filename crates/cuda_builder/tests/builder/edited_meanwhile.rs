@@ -12,6 +12,7 @@ use cuda_builder::{CudaBuilder, DeviceToolchain, Version};
 /// Stands in for cargo: "compiles" the first line of the source into a comment, and the first time writes
 /// another into the source when it has read it.
 const CARGO: &str = r#"#!/bin/sh
+[ "$1" != metadata ] || exit 1
 for arg in "$@"; do
     case $arg in --emit=asm=*) assembly=${arg#--emit=asm=} ;; esac
     [ "$before" != --target-dir ] || target=$arg

@@ -2,3 +2,4 @@
 
 mod edited_meanwhile;
 mod external_package;
+mod rust_cuda;
