@@ -52,12 +52,47 @@ pub const MAX_ARGUMENT_ALIGN: usize = 16;
 /// #[kernel]
 /// pub unsafe fn load(map: &TensorMap) {}
 /// ```
-pub const fn assert_passable<T: Copy>() {
+///
+/// Nor does a slice under another name: the macro sees the name alone, and would make one parameter of it,
+/// where hosts pass a pointer and a length:
+///
+/// ```compile_fail,E0080
+/// # use cuda_std::kernel;
+/// type Floats<'a> = &'a [f32];
+///
+/// #[kernel]
+/// pub unsafe fn sum(values: Floats<'_>) {}
+/// ```
+pub const fn assert_passable<T: Copy>(is_slice: bool) {
+    assert!(
+        !is_slice,
+        "a slice argument must be written as `&[T]`: #[kernel] cannot see through its other name"
+    );
     assert!(
         align_of::<T>() <= MAX_ARGUMENT_ALIGN,
         "a kernel argument cannot be aligned beyond 16 bytes: pass a pointer to it"
     );
 }
+
+/// Tells, for a type that the macro knows by a name, whether it is a slice: for slices the inherent constant
+/// goes before that of [`NoSlice`].
+#[doc(hidden)]
+pub struct Named<T>(core::marker::PhantomData<T>);
+
+impl<T> Named<&[T]> {
+    pub const IS_SLICE: bool = true;
+}
+
+impl<T> Named<&mut [T]> {
+    pub const IS_SLICE: bool = true;
+}
+
+#[doc(hidden)]
+pub trait NoSlice {
+    const IS_SLICE: bool = false;
+}
+
+impl<T> NoSlice for Named<T> {}
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use host::*;

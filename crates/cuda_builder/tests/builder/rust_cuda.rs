@@ -35,6 +35,26 @@ pub unsafe fn shows(x: &[u32], name: &[u8]) {
     cuda_std::println!("{:?} {:?}", x, core::str::from_utf8(name));
 }
 
+#[derive(Clone, Copy)]
+pub struct Scene<'a> {
+    heights: &'a [f32; 4],
+    scale: f32,
+}
+
+#[kernel]
+pub unsafe fn lifetimes<'a>(scene: &Scene<'_>, copy: Scene<'a>, by: &'a [f32], last: &'a f32, out: *mut f32) {
+    unsafe { *out = scene.heights[1] * scene.scale + copy.heights[2] + by[by.len() - 1] + *last }
+}
+
+#[kernel]
+pub unsafe fn positions(out: &mut [u32]) {
+    let at: cuda_std::glam::UVec2 = thread::index_2d() * 2 + cuda_std::glam::uvec2(1, 0);
+    let flat = at.x + at.y * (thread::grid_dim() * thread::block_dim()).x;
+    if (flat as usize) < out.len() {
+        out[flat as usize] = at.element_sum();
+    }
+}
+
 #[cfg(target_feature = "compute_70")]
 #[kernel]
 pub unsafe fn since_7_0(out: *mut u32) {
@@ -124,10 +144,14 @@ fn dependencies_get_what_kernels_need() -> Result<(), Box<dyn Error>> {
         other => other?,
     };
     let ptx = fs::read_to_string(&built.ptx)?;
-    for kernel in ["in_dependency", "compares", "wide", "shows", "since_7_0"] {
+    for kernel in ["in_dependency", "compares", "wide", "shows", "lifetimes", "positions", "since_7_0"] {
         assert!(ptx.contains(&format!(".visible .entry {kernel}(")), "{kernel} is missing");
     }
     assert!(!ptx.contains("before_8_0"));
+    // The slice is two parameters, also by its other name.
+    assert!(
+        ptx.contains(".param .u64 .ptr .align 1 lifetimes_param_5") && !ptx.contains("lifetimes_param_6")
+    );
     assert!(ptx.contains(".shared .align 16 .b8 __shared_shapes_SUM_0[128]"), "the dependency's variable");
 
     // Of an old header and of operations that the device lacks, the error says what to change.

@@ -199,3 +199,43 @@ fn what_another_thread_wrote_is_seen() {
     drop((tracked, tracked_count));
     assert_eq!(out, [2, 22]);
 }
+
+/// Data that borrows from other data on the device.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Scene<'a> {
+    heights: &'a [f32; 4],
+    scale: f32,
+}
+
+/// Takes types with lifetimes.
+///
+/// # Safety
+/// Every pointer is valid, and one thread runs.
+#[kernel]
+pub unsafe fn lifetimes<'a>(scene: &Scene<'_>, copy: Scene<'a>, by: &'a [f32], last: &'a f32, out: *mut f32) {
+    // SAFETY: the launch passes a valid pointer.
+    unsafe { *out = scene.heights[1] * scene.scale + copy.heights[2] + by[by.len() - 1] + *last };
+}
+
+#[test]
+fn types_with_lifetimes_are_arguments() {
+    let heights = [1.0, 2.0, 3.0, 4.0];
+    let scene = Scene { heights: &heights, scale: 10.0 };
+    let (by, last, mut out) = ([5.0f32, 600.0], 7000.0f32, 0.0f32);
+    let entry = simt::registry::find(Some(FAMILY), "lifetimes").expect("linked");
+    let sizes: Vec<_> = entry.params.iter().map(|param| param.size).collect();
+    assert_eq!(sizes, [8, 16, 8, 8, 8, 8]);
+    let pointers = (&raw const scene, scene, by.as_ptr(), by.len(), &raw const last, &raw mut out);
+    let parameters = [
+        (&raw const pointers.0).cast::<c_void>(),
+        (&raw const pointers.1).cast(),
+        (&raw const pointers.2).cast(),
+        (&raw const pointers.3).cast(),
+        (&raw const pointers.4).cast(),
+        (&raw const pointers.5).cast(),
+    ];
+    // SAFETY: a pointer for each parameter, to a value of its type.
+    unsafe { (entry.invoke)(parameters.as_ptr()) };
+    assert_eq!(out, 2.0 * 10.0 + 3.0 + 600.0 + 7000.0);
+}

@@ -29,7 +29,7 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
 fn marker(kernel: &Kernel) -> TokenStream {
     let Kernel { vis, name, params, .. } = kernel;
     let doc = format!("Stands for the kernel [`{name}`](fn@{name}) in typed launches.");
-    let markers = params.iter().map(|Param { ty, passing, .. }| match passing {
+    let markers = params.iter().map(Param::detached).map(|Param { ty, passing, .. }| match passing {
         Passing::Slice(element) => quote!(::cuda_std::kernel::Slice<#element>),
         Passing::SliceMut(element) => quote!(::cuda_std::kernel::SliceMut<#element>),
         Passing::Ptr(target) => quote!(::cuda_std::kernel::Ptr<#target>),
@@ -59,6 +59,7 @@ fn marker(kernel: &Kernel) -> TokenStream {
 /// Its own names are such as no kernel has, which would hide the kernel from the call.
 fn registration(kernel: &Kernel) -> TokenStream {
     let Kernel { name, params, .. } = kernel;
+    let params: Vec<Param> = params.iter().map(Param::detached).collect();
     let layouts = params.iter().map(layouts);
     let mut next = 0usize;
     let arguments = params.iter().map(|param| argument(param, &mut next));

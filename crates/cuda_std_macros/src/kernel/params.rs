@@ -3,6 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
+use syn::visit_mut::{self, VisitMut};
 use syn::{Error, FnArg, Ident, Pat, PatType, PointerMutability, Result, Signature, Type};
 
 /// One argument.
@@ -39,6 +40,20 @@ impl Param {
         if matches!(self.passing, Passing::Slice(_) | Passing::SliceMut(_)) { 2 } else { 1 }
     }
 
+    /// The argument with `'static` for every lifetime: `&Scene<'_>` is `&'static Scene<'static>`.
+    pub fn detached(&self) -> Self {
+        let passing = match &self.passing {
+            Passing::Slice(ty) => Passing::Slice(detached(ty)),
+            Passing::SliceMut(ty) => Passing::SliceMut(detached(ty)),
+            Passing::Ptr(ty) => Passing::Ptr(detached(ty)),
+            Passing::PtrMut(ty) => Passing::PtrMut(detached(ty)),
+            Passing::RefMut(ty) => Passing::RefMut(detached(ty)),
+            Passing::Map => Passing::Map,
+            Passing::Value => Passing::Value,
+        };
+        Self { pattern: self.pattern.clone(), ty: detached(&self.ty), passing, name: self.name.clone() }
+    }
+
     /// The argument of the body. Each thread gets the same memory, so `&mut [T]` and `&mut T` are replaced by
     /// types that make no exclusive reference to all of it.
     pub fn body_argument(&self) -> TokenStream {
@@ -66,6 +81,23 @@ fn lifetime(ty: &Type) -> Option<&syn::Lifetime> {
         Type::Reference(reference) => reference.lifetime.as_ref(),
         _ => None,
     }
+}
+
+/// A type as it is outside of the kernel's signature, where lifetimes have no names.
+fn detached(ty: &Type) -> Type {
+    struct Static;
+    impl VisitMut for Static {
+        fn visit_lifetime_mut(&mut self, lifetime: &mut syn::Lifetime) {
+            lifetime.ident = Ident::new("static", lifetime.ident.span());
+        }
+        fn visit_type_reference_mut(&mut self, reference: &mut syn::TypeReference) {
+            reference.lifetime.get_or_insert_with(|| syn::parse_quote!('static));
+            visit_mut::visit_type_reference_mut(self, reference);
+        }
+    }
+    let mut ty = ty.clone();
+    Static.visit_type_mut(&mut ty);
+    ty
 }
 
 pub fn read(sig: &Signature) -> Result<Vec<Param>> {
@@ -177,7 +209,12 @@ fn refuse_unsized(target: &Type) -> Result<()> {
 pub fn checks(params: &[Param]) -> TokenStream {
     let checks = params.iter().filter_map(|Param { ty, passing, .. }| match passing {
         Passing::Value => {
-            Some(quote_spanned!(ty.span()=> const _: () = ::cuda_std::kernel::assert_passable::<#ty>();))
+            let ty = detached(ty);
+            Some(quote_spanned!(ty.span()=> const _: () = {
+                #[allow(unused_imports)] // a slice has what the trait gives to other types
+                use ::cuda_std::kernel::NoSlice as _;
+                ::cuda_std::kernel::assert_passable::<#ty>(::cuda_std::kernel::Named::<#ty>::IS_SLICE);
+            };))
         }
         Passing::Map => {
             Some(quote_spanned!(ty.span()=> const _: fn(#ty) -> &::cuda_std::tma::TensorMap = |map| map;))
