@@ -38,10 +38,11 @@ impl Arch {
     }
 }
 
-/// `sm_80`: the oldest architecture with `cp.async`, bf16 and tf32, which the device library builds on.
+/// `sm_75`, as in Rust-CUDA: PTX for it runs on Turing and everything after it. Kernels with `cp.async`, bf16 or
+/// tf32 name `sm_80`, and the builder says so.
 impl Default for Arch {
     fn default() -> Self {
-        Self::new(80)
+        Self::new(75)
     }
 }
 

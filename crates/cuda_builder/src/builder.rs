@@ -88,7 +88,7 @@ impl CudaBuilder {
         self
     }
 
-    /// The architecture to compile for; `sm_80` by default. The driver runs PTX of an older architecture on
+    /// The architecture to compile for; `sm_75` by default. The driver runs PTX of an older architecture on
     /// newer GPUs, unless its name ends in a letter.
     #[must_use]
     pub fn arch(mut self, arch: impl Into<Arch>) -> Self {

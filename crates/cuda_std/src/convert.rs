@@ -122,40 +122,40 @@ convert! {
     i8_from_f32(x: f32) -> i8, "cvt.rni.sat.s8.f32" reg32 (reg32 x) low_byte:
         "Rounds to an integer, ties to even; out of range gives the nearest end, NaN 0.",
         x.round_ties_even() as i8;
-    #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+    #[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_90"))]
     tf32_from_f32_rn(x: f32) -> u32, "cvt.rn.tf32.f32" reg32 (reg32 x) identity:
         "Rounds to tf32, ties to even, for an `mma` fragment. Only the upper 19 bits of the result mean anything. Needs sm_90.",
         num::tf32_from_f32(x, Rounding::NearestEven).to_bits();
-    #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87")))]
+    #[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_89"))]
     e4m3x2_from_f32(low: f32, high: f32) -> u16, "cvt.rn.satfinite.e4m3x2.f32" reg16 (low, high) identity:
         "Rounds two numbers to E4M3. Needs sm_89.",
         u16::from_le_bytes([low, high].map(|x| E4M3::from_f32(x).to_bits()));
-    #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87")))]
+    #[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_89"))]
     e5m2x2_from_f32(low: f32, high: f32) -> u16, "cvt.rn.satfinite.e5m2x2.f32" reg16 (low, high) identity:
         "Rounds two numbers to E5M2. Needs sm_89.",
         u16::from_le_bytes([low, high].map(|x| E5M2::from_f32(x).to_bits()));
-    #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87")))]
+    #[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_89"))]
     e4m3x2_from_f16x2(x: u32) -> u16, "cvt.rn.satfinite.e4m3x2.f16x2" reg16 (reg32 x) identity:
         "Rounds two f16 numbers to E4M3. Needs sm_89.",
         {
             let [low, high] = unpack_x2::<f16>(x).map(f16::to_f32);
             e4m3x2_from_f32(low, high)
         };
-    #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87")))]
+    #[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_89"))]
     e5m2x2_from_f16x2(x: u32) -> u16, "cvt.rn.satfinite.e5m2x2.f16x2" reg16 (reg32 x) identity:
         "Rounds two f16 numbers to E5M2. Needs sm_89.",
         {
             let [low, high] = unpack_x2::<f16>(x).map(f16::to_f32);
             e5m2x2_from_f32(low, high)
         };
-    #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87")))]
+    #[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_89"))]
     f16x2_from_e4m3x2(x: u16) -> u32, "cvt.rn.f16x2.e4m3x2" reg32 (reg16 x) identity:
         "Widens two E4M3 numbers to f16; exact. Needs sm_89.",
         {
             let [low, high] = x.to_le_bytes().map(|code| E4M3::from_bits(code).to_f32());
             f16x2_from_f32(low, high)
         };
-    #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87")))]
+    #[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_89"))]
     f16x2_from_e5m2x2(x: u16) -> u32, "cvt.rn.f16x2.e5m2x2" reg32 (reg16 x) identity:
         "Widens two E5M2 numbers to f16; exact. Needs sm_89.",
         {

@@ -170,14 +170,14 @@ arithmetic! {
     max_nan_bf16x2(a, b: u32), reg32 "max.NaN.bf16x2":
         "The larger of two bf16, twice; NaN if either is NaN.",
         map3::<bf16>(a, b, b, |a, b, _| max_nan(a, b));
-    #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+    #[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_90"))]
     ex2_approx_bf16x2(x: u32), reg32 "ex2.approx.ftz.bf16x2":
         "`2^x`, two bf16. Needs sm_90.",
         {
             // bf16 has f32's exponents, so flushing the f32 flushes the bf16.
             map1::<bf16>(x, ex2_approx)
         };
-    #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+    #[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_90"))]
     tanh_approx_bf16x2(x: u32), reg32 "tanh.approx.bf16x2":
         "Hyperbolic tangent, two bf16. Subnormal numbers are kept. Needs sm_90.",
         map1::<bf16>(x, f32::tanh);
@@ -198,11 +198,11 @@ macro_rules! by_fma {
         pub fn $name($a: u32, $b: u32) -> u32 {
             arms! {
                 ptx: {
-                    #[cfg(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89"))]
+                    #[cfg(not(any(not(target_arch = "nvptx64"), target_feature = "compute_90")))]
                     {
                         $fma
                     }
-                    #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+                    #[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_90"))]
                     {
                         let result: u32;
                         // SAFETY: registers only.

@@ -119,7 +119,7 @@ pub fn wait_dependencies() {
     arms! {
         ptx: {
             // SAFETY: a wait. Not `nomem`: what the kernel reads after must not move above it.
-            #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+            #[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_90"))]
             unsafe {
                 asm!("griddepcontrol.wait;", options(nostack, preserves_flags))
             }
@@ -141,7 +141,7 @@ pub fn launch_dependents() {
         ptx: {
             // SAFETY: a hint to the scheduler. Not `nomem`: what the kernel wrote before must not move below
             // it.
-            #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+            #[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_90"))]
             unsafe {
                 asm!("griddepcontrol.launch_dependents;", options(nostack, preserves_flags))
             }

@@ -76,15 +76,15 @@ pub mod vector;
 
 // Chapters of sm_90 and later, and of sm_90a alone. They do not exist when the code is compiled for another
 // architecture.
-#[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+#[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_90"))]
 pub mod cluster;
-#[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+#[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_90"))]
 pub mod fence;
-#[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+#[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_90"))]
 pub mod mbarrier;
 #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
 pub mod registers;
-#[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+#[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_90"))]
 pub mod tma;
 #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
 pub mod wgmma;

@@ -85,7 +85,7 @@ macro_rules! stmatrix {
         ///
         /// # PTX
         #[doc = concat!("`stmatrix.sync.aligned.m8n8.", $ptx, "`")]
-        #[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+        #[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_90"))]
         #[inline(always)]
         #[track_caller]
         pub unsafe fn $name(row: u32, registers: $ty) {

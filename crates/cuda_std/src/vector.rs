@@ -76,7 +76,7 @@ macro_rules! store_words {
     };
 }
 #[cfg(target_arch = "nvptx64")]
-#[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+#[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_90"))]
 pub(crate) use {load_words, store_words};
 
 /// Words with the alignment that an access to all of them wants, so that a misaligned or racing one is seen

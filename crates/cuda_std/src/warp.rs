@@ -48,7 +48,7 @@ pub fn lane_id() -> u32 {
 /// # Safety
 ///
 /// All 32 lanes of the warp are live and reach the same call together.
-#[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87", ironwarp_sm = "89")))]
+#[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_90"))]
 #[inline(always)]
 #[track_caller]
 #[must_use]

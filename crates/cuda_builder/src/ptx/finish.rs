@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::{Annotation, Bounds, Function, Module, PtxError, count, lint};
+use super::{Annotation, Bounds, Function, Module, PtxError, count, lint, needs};
 use crate::arch::Arch;
 
 /// The functions of `cuda_std::rt` that compiled code calls by name.
@@ -19,11 +19,13 @@ pub fn header(family: &str, arch: Arch) -> String {
 ///
 /// # Errors
 /// When the text is no PTX, an annotation names no entry or a parameter that is no tensor map, an undefined
-/// function is called, or a shared variable is used by its static's address.
+/// function is called, an instruction needs another architecture, or a shared variable is used by its static's
+/// address.
 pub fn finish(text: &str, family: &str, arch: Arch) -> Result<String, PtxError> {
     let module = Module::parse(text)?;
     lint::check_resolved(&module)?;
     lint::check_shared_statics(text)?;
+    needs::check(&module, arch)?;
     let mut edits = vec![version_edit(&module)];
     edits.extend(uncalled(&module).into_iter().map(|range| (range, String::new())));
     for annotation in &module.annotations {

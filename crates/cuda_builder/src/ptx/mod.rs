@@ -5,8 +5,11 @@
 mod count;
 mod finish;
 mod lint;
+mod needs;
 
 use std::ops::Range;
+
+use crate::arch::Arch;
 
 pub use count::{InstructionCounts, instructions};
 pub use finish::{finish, header};
@@ -71,6 +74,20 @@ pub enum PtxError {
         path: String,
         /// Its name.
         name: String,
+    },
+    /// An instruction that only later architectures have.
+    #[error(
+        "`{function}` uses `{instruction}`, which needs sm_{needed}; it is built for {arch}.\nfix: build for a later architecture: `CudaBuilder::arch(NvvmArch::Compute{needed})`, or `archs = [\"sm_{needed}\"]` under [package.metadata.ironwarp]"
+    )]
+    NeedsArch {
+        /// The opcode.
+        instruction: String,
+        /// The function with it, demangled.
+        function: String,
+        /// The first compute capability that has it.
+        needed: u16,
+        /// The architecture that the module is for.
+        arch: Arch,
     },
     /// A function that the device does not have.
     #[error(

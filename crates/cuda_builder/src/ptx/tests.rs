@@ -42,12 +42,23 @@ fn bounds_become_directives_and_the_header_leads() {
 #[test]
 fn exact_bounds_and_setmaxnreg_become_reqntid() {
     let exact = MODULE.replace("min_blocks=2", "min_blocks=1 exact=1");
-    assert!(finish(&exact, "tiny", arch()).unwrap().contains(".reqntid 256, 1, 1\n.minnctapersm 1\n"));
+    assert!(finish(&exact, "tiny", Arch::new(100)).unwrap().contains(".reqntid 256, 1, 1\n.minnctapersm 1\n"));
     let registers = MODULE
         .replace("st.global.b32 	[%rd1]", "setmaxnreg.inc.sync.aligned.u32 240;\n	st.global.b32 	[%rd1]");
-    let finished = finish(&registers, "tiny", arch()).unwrap();
+    let finished = finish(&registers, "tiny", Arch::new(100)).unwrap();
     assert!(finished.contains(".reqntid 256, 1, 1"));
     assert!(finished.contains(".version 8.0"), "setmaxnreg needs PTX 8.0");
+}
+
+#[test]
+fn instructions_need_their_architecture() {
+    let copies = MODULE.replace(
+        "st.global.b32 	[%rd1]",
+        "cp.async.ca.shared.global [%r1], [%rd1], 4;\n	st.global.b32 	[%rd1]",
+    );
+    assert!(finish(&copies, "tiny", Arch::new(80)).is_ok());
+    let error = finish(&copies, "tiny", Arch::new(75)).unwrap_err();
+    assert!(matches!(error, PtxError::NeedsArch { needed: 80, .. }), "{error}");
 }
 
 #[test]
@@ -85,11 +96,11 @@ fn the_version_rises_to_what_the_assembly_needs_and_never_falls() {
         ("// wgmma.fence is only mentioned", "7.0"),
         ("fma.rn.f32 %f1, %f2, %f3, %f4;", "7.0"),
     ] {
-        let finished = finish(&with(instruction), "tiny", arch()).unwrap();
+        let finished = finish(&with(instruction), "tiny", Arch::new(100)).unwrap();
         assert!(finished.contains(&format!(".version {version}\n")), "{instruction}");
     }
     let later = MODULE.replace(".version 7.0", ".version 8.6");
-    assert!(finish(&later, "tiny", arch()).unwrap().contains(".version 8.6\n"));
+    assert!(finish(&later, "tiny", Arch::new(100)).unwrap().contains(".version 8.6\n"));
 }
 
 #[test]
