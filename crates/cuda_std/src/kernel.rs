@@ -52,9 +52,19 @@ pub const MAX_ARGUMENT_ALIGN: usize = 16;
 /// #[kernel]
 /// pub unsafe fn load(map: &TensorMap) {}
 /// ```
+pub const fn assert_passable<T: Copy>() {
+    assert!(
+        align_of::<T>() <= MAX_ARGUMENT_ALIGN,
+        "a kernel argument cannot be aligned beyond 16 bytes: pass a pointer to it"
+    );
+}
+
+/// Refuses, while compiling, an argument whose type is another name of a slice: #[kernel] sees the name alone,
+/// and would make one parameter of it, where hosts pass a pointer and a length.
 ///
-/// Nor does a slice under another name: the macro sees the name alone, and would make one parameter of it,
-/// where hosts pass a pointer and a length:
+/// # Panics
+///
+/// In a constant, so as a compile error, for a slice:
 ///
 /// ```compile_fail,E0080
 /// # use cuda_std::kernel;
@@ -63,14 +73,10 @@ pub const MAX_ARGUMENT_ALIGN: usize = 16;
 /// #[kernel]
 /// pub unsafe fn sum(values: Floats<'_>) {}
 /// ```
-pub const fn assert_passable<T: Copy>(is_slice: bool) {
+pub const fn assert_no_slice(is_slice: bool) {
     assert!(
         !is_slice,
         "a slice argument must be written as `&[T]`: #[kernel] cannot see through its other name"
-    );
-    assert!(
-        align_of::<T>() <= MAX_ARGUMENT_ALIGN,
-        "a kernel argument cannot be aligned beyond 16 bytes: pass a pointer to it"
     );
 }
 

@@ -61,8 +61,13 @@ fn uncalled(module: &Module<'_>) -> Vec<Range<usize>> {
             kept.iter().flat_map(|function| lint::callees(module.body(function))).collect();
         (kept, left) = left.into_iter().partition(|function| called.contains(function.name));
     }
-    let whole =
-        |function: &Function<'_>| function.head.start..function.body.as_ref().unwrap_or(&function.head).end;
+    // The compiler's comment in front goes too.
+    let whole = |function: &Function<'_>| {
+        let comment = format!("\t// .globl\t{}", function.name);
+        let before = module.text[..function.head.start].trim_end_matches('\n');
+        let start = before.strip_suffix(&comment).map_or(function.head.start, str::len);
+        start..function.body.as_ref().unwrap_or(&function.head).end
+    };
     left.into_iter().map(whole).collect()
 }
 

@@ -42,7 +42,9 @@ fn bounds_become_directives_and_the_header_leads() {
 #[test]
 fn exact_bounds_and_setmaxnreg_become_reqntid() {
     let exact = MODULE.replace("min_blocks=2", "min_blocks=1 exact=1");
-    assert!(finish(&exact, "tiny", Arch::new(100)).unwrap().contains(".reqntid 256, 1, 1\n.minnctapersm 1\n"));
+    assert!(
+        finish(&exact, "tiny", Arch::new(100)).unwrap().contains(".reqntid 256, 1, 1\n.minnctapersm 1\n")
+    );
     let registers = MODULE
         .replace("st.global.b32 	[%rd1]", "setmaxnreg.inc.sync.aligned.u32 240;\n	st.global.b32 	[%rd1]");
     let finished = finish(&registers, "tiny", Arch::new(100)).unwrap();

@@ -213,7 +213,8 @@ pub fn checks(params: &[Param]) -> TokenStream {
             Some(quote_spanned!(ty.span()=> const _: () = {
                 #[allow(unused_imports)] // a slice has what the trait gives to other types
                 use ::cuda_std::kernel::NoSlice as _;
-                ::cuda_std::kernel::assert_passable::<#ty>(::cuda_std::kernel::Named::<#ty>::IS_SLICE);
+                ::cuda_std::kernel::assert_no_slice(::cuda_std::kernel::Named::<#ty>::IS_SLICE);
+                ::cuda_std::kernel::assert_passable::<#ty>();
             };))
         }
         Passing::Map => {
