@@ -11,6 +11,7 @@ mod doctor;
 mod error;
 mod inspect;
 mod new_kernel;
+mod port;
 mod process;
 mod setup;
 mod term;
@@ -60,6 +61,12 @@ const COMMANDS: &[Command] = &[
         summary: "write the beginnings of a kernel, with test and benchmark",
         help: new_kernel::HELP,
         run: new_kernel::run,
+    },
+    Command {
+        name: "port",
+        summary: "say what a project written for Rust-CUDA needs",
+        help: port::HELP,
+        run: port::run,
     },
     Command { name: "test", summary: "run every check and test", help: test::HELP, run: test::run },
     Command { name: "bench", summary: "run the benchmarks", help: bench::HELP, run: bench::run },

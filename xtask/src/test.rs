@@ -158,6 +158,8 @@ const LONG_TESTS: &[&str] = &[
     // The host library, not kernels.
     "fault_sweep::every_call_may_fail",
     "compile_fail::misuse_is_found_by_the_compiler",
+    // A project of its own, which builds cust and the drivers.
+    "a_project_builds_and_runs_with_its_manifest_changed_alone",
 ];
 
 /// Name of the step whose programs are timed one by one.

@@ -14,6 +14,7 @@ pub const UNREASONED: &[&str] = &[
     "kernels-gpu/checker/src/",
     "host/tests/ui/",
     "crates/cuda_std_macros/tests/ui/",
+    "xtask/tests/rust_cuda/",
 ];
 
 /// PTX stands in the device library alone. Its macros write it into kernels; an expansion is no place of its

@@ -154,11 +154,6 @@ fn dependencies_get_what_kernels_need() -> Result<(), Box<dyn Error>> {
     );
     assert!(ptx.contains(".shared .align 16 .b8 __shared_shapes_SUM_0[128]"), "the dependency's variable");
 
-    // The same for a GPU before Ampere.
-    let ptx = fs::read_to_string(build(NvvmArch::Compute75)?.ptx)?;
-    assert!(ptx.contains(".target sm_75") && ptx.contains(".visible .entry before_8_0("));
-    assert!(ptx.contains(".visible .entry since_7_0("));
-
     // Of an old header and of operations that the device lacks, the error says what to change.
     for (source, advice) in [
         ("#![feature(register_attr)]\n#![register_attr(nvvm_internal)]", "remove `feature(register_attr)`"),

@@ -1,0 +1,267 @@
+//! What a project written for Rust-CUDA needs to build with Ironwarp, and the manifest that gives it that.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
+
+use crate::error::Error;
+use crate::term::{self, Style, style};
+use crate::workspace;
+
+pub const HELP: &str = "
+Looks at a project written for Rust-CUDA: which of its packages depend on what, and what has to change. Its
+kernels, hosts and build scripts stay as they are; packages of Rust-CUDA's names come from Ironwarp.
+
+Usage: cargo xtask port DIR [--write]
+
+Options:
+  --write    add the lines to DIR/Cargo.toml; nothing else is written
+
+Examples:
+  cargo xtask port ../my-project
+  cargo xtask port ../my-project --write
+";
+
+/// Where a package of Rust-CUDA's comes from now.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// A package of `facades/`.
+    Facade,
+    /// crates.io, as before.
+    Registry,
+    /// Nothing stands for it.
+    Missing(&'static str),
+}
+
+/// Rust-CUDA's packages.
+const PACKAGES: &[(&str, Source)] = &[
+    ("cuda_std", Source::Facade),
+    ("cuda_std_macros", Source::Facade),
+    ("cuda_builder", Source::Facade),
+    ("cust_core", Source::Facade),
+    ("find_cuda_helper", Source::Facade),
+    ("cust", Source::Registry),
+    ("cust_derive", Source::Registry),
+    ("cust_raw", Source::Registry),
+    ("gpu_rand", Source::Registry),
+    ("rustc_codegen_nvvm", Source::Missing("not needed: rustc itself writes the PTX; remove it")),
+    ("nvvm", Source::Missing("not needed: rustc itself writes the PTX; remove it")),
+    ("optix", Source::Missing("no part of Ironwarp: compile such kernels with Rust-CUDA")),
+    ("optix_device", Source::Missing("no part of Ironwarp: compile such kernels with Rust-CUDA")),
+    ("cudnn", Source::Missing("use ironwarp::ops")),
+    ("blastoff", Source::Missing("use ironwarp::ops::gemm")),
+];
+
+/// Packages that a project gets by others that it depends on.
+const ALWAYS_PATCHED: &[&str] = &["cust_core", "find_cuda_helper"];
+
+/// Parts of a source line that current compilers refuse, and the change.
+const OLD_LINES: &[(&str, &str)] = &[
+    ("register_attr", "remove `feature(register_attr)` and `register_attr(nvvm_internal)`"),
+    ("nvvm_internal", "remove `register_attr(nvvm_internal)`"),
+    ("rustc_codegen_nvvm", "remove the code generator: rustc writes the PTX"),
+];
+
+/// Folders that hold no sources.
+const SKIPPED: &[&str] = &["target", "node_modules"];
+/// Folders within folders that are looked at.
+const DEPTH: usize = 8;
+
+/// One dependency on a package of Rust-CUDA's.
+struct Use {
+    manifest: PathBuf,
+    package: &'static str,
+    source: Source,
+    /// The repository that it is from, if it is not from crates.io.
+    git: Option<String>,
+}
+
+pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
+    let (mut folder, mut write) = (None, false);
+    while let Some(arg) = args.next()? {
+        use lexopt::prelude::*;
+        match arg {
+            Long("write") => write = true,
+            Value(value) if folder.is_none() => folder = Some(PathBuf::from(value.string()?)),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let folder = folder.ok_or_else(|| Error::Usage("wanted: cargo xtask port DIR".to_owned()))?;
+    let manifest = folder.join("Cargo.toml");
+    let text = fs::read_to_string(&manifest).map_err(Error::io("read", &manifest))?;
+    let files = files_of(&folder);
+    let uses = dependencies(&files)?;
+    if uses.is_empty() {
+        println!("{} depends on no package of Rust-CUDA's: there is nothing to port", folder.display());
+        return Ok(());
+    }
+    report(&folder, &uses, &old_lines(&folder, &files));
+    let lines = patch(&uses, &workspace::root().join("facades"));
+    if text.contains("[patch.") {
+        println!("\n{} has patches already; bring these lines in:\n\n{lines}", manifest.display());
+    } else if write {
+        replace(&manifest, &format!("{}\n\n{lines}", text.trim_end()))?;
+        println!(
+            "\n{} {}: {} lines added",
+            style(Style::Ok, "wrote"),
+            manifest.display(),
+            lines.lines().count()
+        );
+    } else {
+        println!("\nlines for {} (--write adds them):\n\n{lines}", manifest.display());
+    }
+    Ok(())
+}
+
+/// Writes a file beside the old one and renames it: a full disk leaves the old one whole.
+fn replace(path: &Path, text: &str) -> Result<(), Error> {
+    let new = path.with_extension("toml.new");
+    let written = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
+    if written.is_err() {
+        // The error of the write is the one to report.
+        let _ = fs::remove_file(&new);
+    }
+    written.map_err(Error::io("write", path))
+}
+
+/// The manifests and sources of a project.
+fn files_of(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![(folder.to_owned(), 0)];
+    while let Some((folder, depth)) = open.pop() {
+        // A folder that cannot be read has nothing that cargo could build.
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        for entry in entries.flatten() {
+            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() && depth < DEPTH => {
+                    if !SKIPPED.contains(&&*name) && (!name.starts_with('.') || name == ".cargo") {
+                        open.push((path, depth + 1));
+                    }
+                }
+                Ok(kind) if kind.is_file() && (name.ends_with(".rs") || name.ends_with(".toml")) => {
+                    found.push(path);
+                }
+                _ => {}
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn dependencies(files: &[PathBuf]) -> Result<Vec<Use>, Error> {
+    let mut uses = Vec::new();
+    for path in files.iter().filter(|path| path.ends_with("Cargo.toml")) {
+        let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
+        let table: Table = text
+            .parse()
+            .map_err(|error: toml::de::Error| Error::Usage(format!("{}: {error}", path.display())))?;
+        collect(path, &table, &mut uses);
+    }
+    Ok(uses)
+}
+
+/// Goes through all tables of dependencies, those of targets and of a workspace too.
+fn collect(path: &Path, table: &Table, uses: &mut Vec<Use>) {
+    for (key, value) in table {
+        let Some(inner) = value.as_table() else { continue };
+        if !matches!(&**key, "dependencies" | "dev-dependencies" | "build-dependencies") {
+            collect(path, inner, uses);
+            continue;
+        }
+        for (name, value) in inner {
+            let name = value.get("package").and_then(Value::as_str).unwrap_or(name);
+            if let Some(&(package, source)) = PACKAGES.iter().find(|(package, _)| *package == name) {
+                let git = value.get("git").and_then(Value::as_str).map(str::to_owned);
+                uses.push(Use { manifest: path.to_owned(), package, source, git });
+            }
+        }
+    }
+}
+
+/// Lines that have to change, each with the change.
+fn old_lines(folder: &Path, files: &[PathBuf]) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    for path in files.iter().filter(|path| !path.ends_with("Cargo.toml")) {
+        let Ok(text) = fs::read_to_string(path) else { continue };
+        let place = path.strip_prefix(folder).unwrap_or(path).display().to_string();
+        if place.starts_with("rust-toolchain") && text.contains("nightly") {
+            rows.push(vec![place.clone(), "not needed: stable Rust builds the host; remove it".to_owned()]);
+        }
+        for (number, line) in text.lines().enumerate() {
+            if let Some((_, change)) = OLD_LINES.iter().find(|(sign, _)| line.contains(sign)) {
+                rows.push(vec![format!("{place}:{}", number + 1), (*change).to_owned()]);
+            }
+        }
+    }
+    rows
+}
+
+fn report(folder: &Path, uses: &[Use], old: &[Vec<String>]) {
+    let row = |used: &Use| {
+        let from = match used.source {
+            Source::Facade => "Ironwarp, under the same name",
+            Source::Registry => "crates.io, unchanged",
+            Source::Missing(instead) => instead,
+        };
+        let manifest = used.manifest.strip_prefix(folder).unwrap_or(&used.manifest);
+        vec![manifest.display().to_string(), used.package.to_owned(), from.to_owned()]
+    };
+    let rows: Vec<_> = uses.iter().map(row).collect();
+    println!("{}", term::table(&["manifest", "package", "comes from"], 3, &rows));
+    if !old.is_empty() {
+        println!("\n{}", term::table(&["line", "change"], 2, old));
+    }
+}
+
+/// The lines for the manifest: one table for crates.io, and one for each repository.
+fn patch(uses: &[Use], facades: &Path) -> String {
+    let facade = |package: &str| format!("{package} = {{ path = {:?} }}\n", facades.join(package));
+    let direct = |git: Option<&str>| {
+        let of = uses.iter().filter(move |used| used.git.as_deref() == git && used.source == Source::Facade);
+        of.map(|used| used.package).collect::<BTreeSet<_>>()
+    };
+    let mut packages = direct(None);
+    packages.extend(ALWAYS_PATCHED);
+    let mut text = String::from("[patch.crates-io]\n");
+    text.extend(packages.into_iter().map(facade));
+    let repositories: BTreeSet<&str> = uses.iter().filter_map(|used| used.git.as_deref()).collect();
+    for git in repositories {
+        text.push_str(&format!("\n[patch.{git:?}]\n"));
+        text.extend(direct(Some(git)).into_iter().map(facade));
+        let released = uses.iter().filter(|used| used.git.as_deref() == Some(git));
+        let released: BTreeSet<_> =
+            released.filter(|used| used.source == Source::Registry).map(|used| used.package).collect();
+        text.extend(released.into_iter().map(|package| format!("{package} = \"*\"\n")));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repositories_have_patches_of_their_own() {
+        let manifest = r#"
+            [dependencies]
+            cust = { git = "https://github.com/Rust-GPU/Rust-CUDA" }
+            serde = "1"
+            [build-dependencies]
+            cuda_builder = "0.3"
+            [target.'cfg(unix)'.dependencies]
+            std = { package = "cuda_std", git = "https://github.com/Rust-GPU/Rust-CUDA" }
+        "#;
+        let mut uses = Vec::new();
+        collect(Path::new("Cargo.toml"), &manifest.parse().unwrap(), &mut uses);
+        assert_eq!(
+            patch(&uses, Path::new("/f")),
+            "[patch.crates-io]\ncuda_builder = { path = \"/f/cuda_builder\" }\ncust_core = { path = \"/f/cust_core\" }\n\
+             find_cuda_helper = { path = \"/f/find_cuda_helper\" }\n\n\
+             [patch.\"https://github.com/Rust-GPU/Rust-CUDA\"]\ncuda_std = { path = \"/f/cuda_std\" }\ncust = \"*\"\n"
+        );
+    }
+}
