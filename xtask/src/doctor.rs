@@ -5,12 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cuda_builder::ptxas::Ptxas;
+use cuda_builder::ptxas::{PTXAS, Ptxas};
 use cuda_builder::{DeviceToolchain, on_path};
 use serde_json::{Value, json};
 
 use crate::error::Error;
 use crate::process;
+use crate::setup;
 use crate::term::{Style, style};
 use crate::workspace;
 
@@ -111,10 +112,12 @@ fn host_toolchain() -> Finding {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let (found, text) = process::quietly(Command::new(rustc).arg("--version").current_dir(workspace::root()));
     let fix = "install rustup from https://rustup.rs; rust-toolchain.toml then picks the release";
-    if found {
-        Finding::ok("host toolchain", text.trim().to_owned())
+    let text = text.trim();
+    if found && text.starts_with("rustc ") {
+        Finding::ok("host toolchain", text.to_owned())
     } else {
-        Finding::bad("host toolchain", Level::Fail, text.trim(), fix)
+        let what = if text.is_empty() { "rustc does not answer --version" } else { text };
+        Finding::bad("host toolchain", Level::Fail, what, fix)
     }
 }
 
@@ -134,14 +137,20 @@ fn device_compiler() -> Vec<Finding> {
 }
 
 fn ptxas() -> Finding {
-    match Ptxas::find() {
-        Some(ptxas) => Finding::ok("ptxas", format!("{} ({})", ptxas.version(), ptxas.path.display())),
-        None => Finding::bad(
-            "ptxas",
-            Level::Warn,
-            "not found; kernels build, their budgets go unchecked",
-            "cargo xtask setup",
-        ),
+    let bad = |what: String, fix: &str| Finding::bad("ptxas", Level::Warn, what, fix);
+    let consequence = "kernels build, their budgets go unchecked";
+    let Some(ptxas) = Ptxas::find() else {
+        return match env::var_os(PTXAS).filter(|path| !path.is_empty()) {
+            Some(path) => bad(
+                format!("{PTXAS} names {path:?}, which is no file; {consequence}"),
+                "set it to a ptxas, or unset it to search for one",
+            ),
+            None => bad(format!("not found; {consequence}"), "cargo xtask setup"),
+        };
+    };
+    match ptxas.release() {
+        Ok(release) => Finding::ok("ptxas", format!("{release} ({})", ptxas.path.display())),
+        Err(reason) => bad(format!("{reason}; {consequence}"), setup::BROKEN_PTXAS),
     }
 }
 

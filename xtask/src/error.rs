@@ -32,9 +32,9 @@ pub enum Error {
     /// Kernels use more than they may.
     #[error("{} over the budget or without a line in it:\n{}\nfix: make them smaller, or accept the new figures with `cargo xtask build-kernels --update-budget` and give spills a reason", plural(.0.len(), "finding"), .0.iter().map(|finding| format!("  {finding}")).collect::<Vec<_>>().join("\n"))]
     Budget(Vec<String>),
-    /// The budget file does not parse.
+    /// A file of the workspace does not parse, such as the budget.
     #[error("{}: {reason}", .path.display())]
-    BadBudget { path: PathBuf, reason: String },
+    BadFile { path: PathBuf, reason: String },
     /// The tree breaks its rules.
     #[error("{} of the source tree:\n{}", plural(.0.len(), "broken invariant"), .0.iter().map(|finding| format!("  {finding}")).collect::<Vec<_>>().join("\n"))]
     Tidy(Vec<String>),
@@ -56,6 +56,9 @@ pub enum Error {
     /// Something could not be installed.
     #[error("cannot install {what}: {reason}.\nfix: {fix}")]
     Install { what: &'static str, reason: String, fix: String },
+    /// Something is there and does not work.
+    #[error("{what} cannot be used: {reason}.\nfix: {fix}")]
+    Unusable { what: &'static str, reason: String, fix: String },
     /// Steps of a longer command failed; each has been reported already.
     #[error("{} failed: {}", plural(.0.len(), "step"), .0.join(", "))]
     Steps(Vec<String>),

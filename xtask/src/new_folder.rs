@@ -16,7 +16,7 @@ pub fn check(folder: &Path) -> Result<PathBuf, Error> {
         return refuse("its path is not UTF-8, which Cargo wants");
     };
     if text.trim().is_empty() {
-        return refuse("the path is empty; a shell variable that is not set?");
+        return refuse("the path is empty, like a shell variable that is not set");
     }
     if text.contains(char::is_control) || text.contains(':') {
         return refuse("Cargo wants a path without colons and control characters");
