@@ -102,8 +102,8 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
     Ok(())
 }
 
-/// Cargo puts the settings of all folders above a project together, and fails where one of them has a table and
-/// another a string. This workspace's own folder is such a place.
+/// Cargo puts the settings of all folders above a project together, and fails where one of them has a table
+/// and another a string. This workspace's own folder is such a place.
 fn check_settings(project: &Path) -> Result<(), Error> {
     let files = project
         .ancestors()

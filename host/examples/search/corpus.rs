@@ -172,8 +172,8 @@ enum Skip {
     NothingLeft,
 }
 
-/// Reads a file of at most [`FILE_LIMIT`] and `left` bytes. Its own word on its size is not trusted: some file
-/// systems say 0 and give without end.
+/// Reads a file of at most [`FILE_LIMIT`] and `left` bytes. Its own word on its size is not trusted: some
+/// file systems say 0 and give without end.
 fn read_text(path: &Path, left: u64) -> Result<String, Skip> {
     let file = fs::File::open(path).map_err(|_| Skip::Unreadable)?;
     let mut bytes = Vec::new();
