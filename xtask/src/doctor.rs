@@ -243,7 +243,8 @@ fn ptx() -> Finding {
 /// `build-kernels` runs.
 fn is_newer(module: &Path, package: &Path) -> bool {
     let time = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
-    let Some(built) = time(module) else { return false };
+    let is_empty = fs::metadata(module).is_ok_and(|metadata| metadata.len() == 0);
+    let Some(built) = time(module).filter(|_| !is_empty) else { return false };
     let sources = fs::read_dir(package.join("src")).into_iter().flatten().flatten().map(|entry| entry.path());
     sources.chain([package.join("Cargo.toml")]).filter_map(|path| time(&path)).all(|changed| changed <= built)
 }
@@ -292,6 +293,17 @@ mod tests {
         let text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.03  Release Build  (dvs-builder@U22)\nGCC version: 12\n";
         assert_eq!(kernel_module_version(text).as_deref(), Some("580.159.03"));
         assert_eq!(kernel_module_version(""), None);
+    }
+
+    #[test]
+    fn an_empty_module_is_not_built() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("Cargo.toml"), "").unwrap();
+        let module = folder.path().join("x.ptx");
+        for (text, built) in [("", false), ("// ironwarp", true)] {
+            fs::write(&module, text).unwrap();
+            assert_eq!(is_newer(&module, folder.path()), built, "{text:?}");
+        }
     }
 
     #[test]
