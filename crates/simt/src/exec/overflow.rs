@@ -1,5 +1,5 @@
-//! A simulated thread that overflows its stack runs into the guard page below it. The process cannot go on, but
-//! it says which kernel that was.
+//! A simulated thread that overflows its stack runs into the guard page below it. The process cannot go on,
+//! but it says which kernel that was.
 
 #[cfg(unix)]
 pub(super) use unix::install;
@@ -28,8 +28,8 @@ mod unix {
 
     /// Puts a handler in front of the program's own, once.
     ///
-    /// It runs on the alternate stack that Rust gives to every thread that it starts, the main one included. On
-    /// other threads an overflow ends the process as before, without a word.
+    /// It runs on the alternate stack that Rust gives to every thread that it starts, the main one included.
+    /// On other threads an overflow ends the process as before, without a word.
     pub(in crate::exec) fn install() {
         PREVIOUS.get_or_init(|| {
             let mut previous = MaybeUninit::<libc::sigaction>::zeroed();
