@@ -1,8 +1,13 @@
 //! Runs the benchmark programs.
 
+use std::ffi::OsString;
+use std::fs;
+
 use crate::build_kernels::{self, Options};
 use crate::error::Error;
 use crate::process;
+use crate::term;
+use crate::workspace;
 
 pub const HELP: &str = "
 Builds the kernels and runs the benchmark programs of the package ironwarp-benches on whichever driver is there.
@@ -28,6 +33,7 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
             option.display()
         )));
     }
+    check_names(names, &programs()?)?;
     build_kernels::build(&Options { skip_budget: true, ..Options::default() })?;
     let mut command = process::cargo();
     command.args(["bench", "--package", PACKAGE]);
@@ -38,4 +44,36 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
         command.arg("--benches");
     }
     process::run(command.args(arguments))
+}
+
+/// The names of the benchmark programs, from their package's manifest.
+fn programs() -> Result<Vec<String>, Error> {
+    let path = workspace::root().join("benches/Cargo.toml");
+    let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+    let bad = |error: toml::de::Error| Error::BadFile { path: path.clone(), reason: error.to_string() };
+    let manifest: toml::Table = text.parse().map_err(bad)?;
+    let programs = manifest.get("bench").and_then(toml::Value::as_array).into_iter().flatten();
+    Ok(programs.filter_map(|program| Some(program.get("name")?.as_str()?.to_owned())).collect())
+}
+
+/// Before the kernels are built, which takes a while.
+fn check_names(names: &[OsString], programs: &[String]) -> Result<(), Error> {
+    let unknown = names.iter().find(|name| !programs.iter().any(|program| **name == **program));
+    let Some(name) = unknown.map(|name| name.to_string_lossy().into_owned()) else { return Ok(()) };
+    let nearest = term::nearest(&name, programs.iter().map(String::as_str));
+    Err(Error::Unknown { what: "benchmark", name, nearest, known: programs.join(", ") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_checked_against_the_manifest() {
+        let programs = programs().unwrap();
+        assert!(programs.iter().any(|program| program == "cosine"), "{programs:?}");
+        assert!(check_names(&["cosine".into(), "gemm".into()], &programs).is_ok());
+        let refused = check_names(&["cosine".into(), "cosin".into()], &programs).unwrap_err();
+        assert!(refused.to_string().contains("did you mean `cosine`?"), "{refused}");
+    }
 }

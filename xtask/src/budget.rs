@@ -89,7 +89,7 @@ impl Budget {
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, Error> {
-        let bad = |reason: String| Error::BadBudget { path: path.to_owned(), reason };
+        let bad = |reason: String| Error::BadFile { path: path.to_owned(), reason };
         let table: Table = text.parse().map_err(|error: toml::de::Error| bad(error.to_string()))?;
         let mut budget = Self::default();
         for (family, value) in &table {

@@ -134,7 +134,7 @@ pub fn build_modules(options: &Options) -> Result<Vec<Module>, Error> {
     let jobs = options.selection.resolve()?;
     let toolchain = setup::ensure_compiler()?;
     // Modules for elsewhere are no news to the budget.
-    let ptxas = Ptxas::find().filter(|_| options.output.is_none());
+    let ptxas = if options.output.is_none() { setup::usable_ptxas() } else { None };
     // Two builds for one architecture would wait for each other's lock on the build folder.
     let mut queues: BTreeMap<Arch, Vec<Manifest>> = BTreeMap::new();
     for (manifest, arch) in jobs {
@@ -278,13 +278,12 @@ fn assemble(module: Module, ptxas: Option<&Ptxas>, progress: &Progress) -> Resul
 }
 
 fn settle_budget(modules: &[Module], options: &Options) -> Result<BudgetOutcome, Error> {
-    let ptxas = Ptxas::find();
-    let release = ptxas.as_ref().map(Ptxas::version);
+    let release = Ptxas::find().and_then(|ptxas| ptxas.release().ok());
     let mut budget = Budget::read()?;
     let measured: Vec<Measured> =
         modules.iter().filter(|module| module.manifest.budgeted).map(measured).collect();
     if options.update_budget {
-        let Some(release) = release else {
+        let Some(release) = release.clone() else {
             let fix = "cargo xtask setup, with a network".to_owned();
             return Err(Error::Install {
                 what: "the figures of a budget",
@@ -297,14 +296,13 @@ fn settle_budget(modules: &[Module], options: &Options) -> Result<BudgetOutcome,
         budget.write()?;
         println!("{} {}", style(Style::Ok, "written:"), Budget::path().display());
     }
-    let release = ptxas.as_ref().map(Ptxas::version);
     let findings: Vec<String> =
         measured.iter().flat_map(|module| budget.check(module, release.as_deref())).collect();
     if !findings.is_empty() {
         return Err(Error::Budget(findings));
     }
     let kernels = measured.iter().map(|module| module.lints.len()).sum();
-    Ok(if ptxas.is_some() { BudgetOutcome::Checked(kernels) } else { BudgetOutcome::NoPtxas })
+    Ok(if release.is_some() { BudgetOutcome::Checked(kernels) } else { BudgetOutcome::NoPtxas })
 }
 
 fn measured(module: &Module) -> Measured {

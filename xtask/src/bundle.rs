@@ -44,12 +44,12 @@ const RUN_SCRIPT: &str = include_str!("bundle/run.sh");
 
 /// A program that cargo has built.
 #[derive(Debug, PartialEq, Eq)]
-struct Program {
-    name: String,
+pub struct Program {
+    pub name: String,
     /// Folder of its package.
     package: String,
     kind: String,
-    path: PathBuf,
+    pub path: PathBuf,
 }
 
 pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
@@ -98,7 +98,10 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
 /// Has cargo build, and returns the programs that it names.
 ///
 /// Release builds embed what lies in `ptx`; development builds embed nothing.
-fn built_programs(args: &[&str], packages: &[&str], ptx: Option<&Path>) -> Result<Vec<Program>, Error> {
+///
+/// # Errors
+/// When it does not build.
+pub fn built_programs(args: &[&str], packages: &[&str], ptx: Option<&Path>) -> Result<Vec<Program>, Error> {
     let mut command = process::cargo();
     command.envs(ptx.map(|folder| ("IRONWARP_PTX_DIR", folder)));
     command.args(args).args(["--message-format", "json-render-diagnostics"]);

@@ -1,58 +1,52 @@
 //! The demo: builds what it needs and runs the search example of the host package.
 
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Instant;
 
 use crate::build_kernels::{self, Options};
+use crate::bundle;
 use crate::doctor;
 use crate::error::Error;
 use crate::process;
 use crate::workspace::{self, Selection};
 
-pub const HELP: &str = "
-Reads a folder of text, cuts it into passages, and finds those that are most like a question with the cosine
-similarity kernel: on the GPU where there is one, else on the software driver.
+/// The example's command line, so that a wrong one is refused before anything is built.
+#[path = "../../host/examples/search/args.rs"]
+#[expect(dead_code, reason = "the example itself reads the rest")]
+mod args;
+#[path = "../../host/examples/search/folder.rs"]
+mod folder;
 
-Usage: cargo xtask demo [QUERY] [--corpus DIR] [-k COUNT] [--json]
-
-Options:
-  --corpus DIR   a folder of text files (default: this repository's Markdown and Rust files)
-  -k COUNT       how many passages to print (default: 5)
-  --json         print the result as JSON
-
-Examples:
-  cargo xtask demo \"how are kernels launched\"
-  cargo xtask demo \"race between blocks\" -k 3
-  cargo xtask demo \"error handling\" --corpus ~/notes --json
-";
+pub const HELP: &str = args::HELP;
 
 /// The family whose kernels the example launches.
 const FAMILY: &str = "similarity";
+const EXAMPLE: &str = "search";
 
-pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
-    let args: Vec<_> = args.raw_args()?.collect();
-    let build = build_kernel()?;
-    let mut command = process::cargo();
-    command.args(["run", "--release", "--package", "ironwarp", "--example", "search"]);
-    if workspace::has_release_example("search") {
-        command.arg("--quiet"); // only the first build takes long enough to watch
+pub fn run(mut parser: lexopt::Parser) -> Result<(), Error> {
+    let raw: Vec<_> = parser.raw_args()?.collect();
+    let wrong = |error: String| Error::Usage(error);
+    let args::Parsed::Run(parsed) =
+        args::parse(raw.iter().cloned()).map_err(|error| wrong(error.to_string()))?
+    else {
+        print!("{HELP}");
+        return Ok(());
+    };
+    if let Some(corpus) = &parsed.corpus {
+        folder::check(corpus).map_err(|error| wrong(error.to_string()))?;
     }
+    let build = build_kernel()?;
+    let program = build_example()?;
+    let mut command = Command::new(program);
     // A relative corpus is relative to where the user stands; the default one is the repository.
-    let gives_corpus = args.iter().any(|arg| arg.to_string_lossy().starts_with("--corpus"));
-    if gives_corpus {
-        command.current_dir(std::env::current_dir().map_err(Error::io("find", "."))?);
-    } else {
+    if parsed.corpus.is_none() {
         command.current_dir(workspace::root());
     }
-    command.arg("--manifest-path").arg(workspace::root().join("Cargo.toml"));
-    // The build script of the host package watches the folder, so it is there before, also without PTX.
-    let ptx = workspace::ptx_dir();
-    std::fs::create_dir_all(&ptx).map_err(Error::io("create", &ptx))?;
-    command.env("IRONWARP_PTX_DIR", ptx);
-    command
-        .arg("--")
-        .args(args)
-        .args(build.map(|took| ["--build-ms".to_owned(), took.to_string()]).into_iter().flatten());
-    process::run(&mut command)
+    command.env("IRONWARP_PTX_DIR", workspace::ptx_dir()).args(raw);
+    command.envs(build.map(|took| (args::BUILD_MS, took.to_string())));
+    end_with(&mut command)
 }
 
 /// Builds the PTX and returns how many milliseconds that took. Without an NVIDIA driver nothing would load
@@ -65,4 +59,48 @@ fn build_kernel() -> Result<Option<u128>, Error> {
     let selection = Selection { families: vec![FAMILY.to_owned()], ..Selection::default() };
     build_kernels::build_modules(&Options { selection, ..Options::default() })?;
     Ok(Some(started.elapsed().as_millis()))
+}
+
+/// Builds the example, and returns the path of its program.
+fn build_example() -> Result<PathBuf, Error> {
+    // The build script of the host package watches the folder, so it is there before, also without PTX.
+    let ptx = workspace::ptx_dir();
+    std::fs::create_dir_all(&ptx).map_err(Error::io("create", &ptx))?;
+    let mut args = vec!["build", "--release", "--example", EXAMPLE];
+    if workspace::has_release_example(EXAMPLE) {
+        args.push("--quiet"); // only the first build takes long enough to watch
+    }
+    let built = bundle::built_programs(&args, &["ironwarp"], Some(&ptx))?;
+    let program = built.into_iter().find(|program| program.name == EXAMPLE);
+    program.map(|program| program.path).ok_or_else(|| Error::Failed {
+        command: args.join(" "),
+        status: format!("it built no program `{EXAMPLE}`"),
+    })
+}
+
+/// Runs the program and ends as it does: it has said itself why it failed.
+fn end_with(command: &mut Command) -> Result<(), Error> {
+    let status = process::status(command)?;
+    if status.success() {
+        return Ok(());
+    }
+    if let Some(signal) = status.signal() {
+        let program = Path::new(command.get_program()).display().to_string();
+        return Err(Error::Failed { command: program, status: format!("ended by signal {signal}") });
+    }
+    Err(Error::Ended(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_program_is_not_quoted() {
+        let ended = |script: &str| end_with(Command::new("sh").args(["-c", script]));
+        assert!(ended("exit 0").is_ok());
+        assert!(matches!(ended("exit 3"), Err(Error::Ended(3))));
+        let killed = ended("kill -9 $$").unwrap_err().to_string();
+        assert!(killed.contains("signal 9") && !killed.contains("kill"), "{killed}");
+    }
 }

@@ -5,12 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cuda_builder::ptxas::Ptxas;
+use cuda_builder::ptxas::{PTXAS, Ptxas};
 use cuda_builder::{DeviceToolchain, on_path};
 use serde_json::{Value, json};
 
 use crate::error::Error;
 use crate::process;
+use crate::setup;
 use crate::term::{Style, style};
 use crate::workspace;
 
@@ -111,10 +112,12 @@ fn host_toolchain() -> Finding {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let (found, text) = process::quietly(Command::new(rustc).arg("--version").current_dir(workspace::root()));
     let fix = "install rustup from https://rustup.rs; rust-toolchain.toml then picks the release";
-    if found {
-        Finding::ok("host toolchain", text.trim().to_owned())
+    let text = text.trim();
+    if found && text.starts_with("rustc ") {
+        Finding::ok("host toolchain", text.to_owned())
     } else {
-        Finding::bad("host toolchain", Level::Fail, text.trim(), fix)
+        let what = if text.is_empty() { "rustc does not answer --version" } else { text };
+        Finding::bad("host toolchain", Level::Fail, what, fix)
     }
 }
 
@@ -134,14 +137,20 @@ fn device_compiler() -> Vec<Finding> {
 }
 
 fn ptxas() -> Finding {
-    match Ptxas::find() {
-        Some(ptxas) => Finding::ok("ptxas", format!("{} ({})", ptxas.version(), ptxas.path.display())),
-        None => Finding::bad(
-            "ptxas",
-            Level::Warn,
-            "not found; kernels build, their budgets go unchecked",
-            "cargo xtask setup",
-        ),
+    let bad = |what: String, fix: &str| Finding::bad("ptxas", Level::Warn, what, fix);
+    let consequence = "kernels build, their budgets go unchecked";
+    let Some(ptxas) = Ptxas::find() else {
+        return match env::var_os(PTXAS).filter(|path| !path.is_empty()) {
+            Some(path) => bad(
+                format!("{PTXAS} names {path:?}, which is no file; {consequence}"),
+                "set it to a ptxas, or unset it to search for one",
+            ),
+            None => bad(format!("not found; {consequence}"), "cargo xtask setup"),
+        };
+    };
+    match ptxas.release() {
+        Ok(release) => Finding::ok("ptxas", format!("{release} ({})", ptxas.path.display())),
+        Err(reason) => bad(format!("{reason}; {consequence}"), setup::BROKEN_PTXAS),
     }
 }
 
@@ -234,7 +243,8 @@ fn ptx() -> Finding {
 /// `build-kernels` runs.
 fn is_newer(module: &Path, package: &Path) -> bool {
     let time = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
-    let Some(built) = time(module) else { return false };
+    let is_empty = fs::metadata(module).is_ok_and(|metadata| metadata.len() == 0);
+    let Some(built) = time(module).filter(|_| !is_empty) else { return false };
     let sources = fs::read_dir(package.join("src")).into_iter().flatten().flatten().map(|entry| entry.path());
     sources.chain([package.join("Cargo.toml")]).filter_map(|path| time(&path)).all(|changed| changed <= built)
 }
@@ -283,6 +293,17 @@ mod tests {
         let text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.03  Release Build  (dvs-builder@U22)\nGCC version: 12\n";
         assert_eq!(kernel_module_version(text).as_deref(), Some("580.159.03"));
         assert_eq!(kernel_module_version(""), None);
+    }
+
+    #[test]
+    fn an_empty_module_is_not_built() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("Cargo.toml"), "").unwrap();
+        let module = folder.path().join("x.ptx");
+        for (text, built) in [("", false), ("// ironwarp", true)] {
+            fs::write(&module, text).unwrap();
+            assert_eq!(is_newer(&module, folder.path()), built, "{text:?}");
+        }
     }
 
     #[test]

@@ -9,13 +9,13 @@ use cuda_builder::{BuildError, ToolchainError};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The first argument is no command.
-    #[error("no command `{name}`{}\nfix: `cargo xtask --help` lists the commands", .nearest.as_ref().map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_else(|| ".".to_owned()))]
+    #[error("no command {name:?}{}\nfix: `cargo xtask --help` lists the commands", .nearest.as_ref().map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_else(|| ".".to_owned()))]
     UnknownCommand { name: String, nearest: Option<String> },
     /// The options do not parse.
     #[error("{0}.\nfix: `--help` after the command shows its options")]
     Usage(String),
     /// A name that is not among those there are.
-    #[error("no {what} `{name}`{}\nthere are: {known}", .nearest.as_ref().map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_else(|| ".".to_owned()))]
+    #[error("no {what} {name:?}{}\nthere are: {known}", .nearest.as_ref().map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_else(|| ".".to_owned()))]
     Unknown { what: &'static str, name: String, nearest: Option<String>, known: String },
     /// The device compiler is missing or does not fit.
     #[error(transparent)]
@@ -32,15 +32,21 @@ pub enum Error {
     /// Kernels use more than they may.
     #[error("{} over the budget or without a line in it:\n{}\nfix: make them smaller, or accept the new figures with `cargo xtask build-kernels --update-budget` and give spills a reason", plural(.0.len(), "finding"), .0.iter().map(|finding| format!("  {finding}")).collect::<Vec<_>>().join("\n"))]
     Budget(Vec<String>),
-    /// The budget file does not parse.
+    /// A file of the workspace does not parse, such as the budget.
     #[error("{}: {reason}", .path.display())]
-    BadBudget { path: PathBuf, reason: String },
+    BadFile { path: PathBuf, reason: String },
     /// The tree breaks its rules.
     #[error("{} of the source tree:\n{}", plural(.0.len(), "broken invariant"), .0.iter().map(|finding| format!("  {finding}")).collect::<Vec<_>>().join("\n"))]
     Tidy(Vec<String>),
     /// A program failed; its own output says why.
     #[error("`{command}` failed ({status})")]
     Failed { command: String, status: String },
+    /// A program that the command has become failed, and has told the user why.
+    #[error("ended with exit code {0}")]
+    Ended(u8),
+    /// The folder that the command was called in is gone.
+    #[error("the current folder cannot be used: {0}.\nfix: `cd` to a folder that exists")]
+    NoCurrentFolder(std::io::Error),
     /// A program could not be started.
     #[error("cannot run `{command}`: {source}.\nfix: {fix}")]
     CannotRun { command: String, source: std::io::Error, fix: String },
@@ -50,6 +56,9 @@ pub enum Error {
     /// Something could not be installed.
     #[error("cannot install {what}: {reason}.\nfix: {fix}")]
     Install { what: &'static str, reason: String, fix: String },
+    /// Something is there and does not work.
+    #[error("{what} cannot be used: {reason}.\nfix: {fix}")]
+    Unusable { what: &'static str, reason: String, fix: String },
     /// Steps of a longer command failed; each has been reported already.
     #[error("{} failed: {}", plural(.0.len(), "step"), .0.join(", "))]
     Steps(Vec<String>),
@@ -63,6 +72,7 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::UnknownCommand { .. } | Self::Usage(_) | Self::Unknown { .. } => 2,
+            Self::Ended(code) => *code,
             _ => 1,
         }
     }

@@ -2,6 +2,10 @@
 //!
 //! One file a command. A command is a name, a help text and a function; [`COMMANDS`] is the list.
 
+// First, since its macros count from here on.
+#[macro_use]
+mod print;
+
 mod bench;
 mod budget;
 mod build_kernels;
@@ -10,6 +14,7 @@ mod demo;
 mod doctor;
 mod error;
 mod inspect;
+mod new_folder;
 mod new_kernel;
 mod port;
 mod process;
@@ -91,13 +96,15 @@ const COMMANDS: &[Command] = &[
 ];
 
 fn main() -> ExitCode {
-    match dispatch() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{} {error}", term::style(term::Style::Fail, "error:"));
-            ExitCode::from(error.exit_code())
-        }
+    let outcome = dispatch();
+    print::flush();
+    let Err(error) = outcome else { return ExitCode::SUCCESS };
+    // A program that has ended on its own said why.
+    if !matches!(error, Error::Ended(_)) {
+        let text = print::bounded(&error.to_string());
+        eprintln!("{} {text}", term::style(term::Style::Fail, "error:"));
     }
+    ExitCode::from(error.exit_code())
 }
 
 fn dispatch() -> Result<(), Error> {
@@ -121,6 +128,7 @@ fn dispatch() -> Result<(), Error> {
         println!("cargo xtask {}: {}\n\n{}", command.name, command.summary, command.help.trim());
         return Ok(());
     }
+    workspace::check_current_folder()?;
     (command.run)(lexopt::Parser::from_args(rest))
 }
 

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use crate::error::Error;
+use crate::new_folder;
 use crate::term::{Style, style};
 use crate::workspace;
 
@@ -20,7 +21,7 @@ compiled to PTX by a build script, and a program.
 Usage: cargo xtask new-kernel NAME [--crate FOLDER]
 
 Options:
-  --crate FOLDER   write a project into FOLDER, which must not exist yet
+  --crate FOLDER   write a project into FOLDER, which must not exist yet (the folder around it must)
 
 Examples:
   cargo xtask new-kernel blur
@@ -62,6 +63,10 @@ const RESERVED: &[(&str, &str)] = &[
         "core std alloc test proc_macro main kernels common bench ironwarp criterion cuda_std cuda_builder",
         "a crate or module that every kernel or its tests use has taken it",
     ),
+    (
+        "memcpy memmove memset memcmp bcmp strlen malloc free printf vprintf abort",
+        "compilers call a function of that name, which the kernel would replace",
+    ),
     ("build deps examples incremental", "cargo has folders of that name where it would put the program"),
 ];
 
@@ -82,24 +87,44 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
         return Err(Error::Usage("the kernel wants a name: `cargo xtask new-kernel NAME`".to_owned()));
     };
     check_name(&name)?;
+    check_free(&name)?;
     let folder = project.clone().unwrap_or_else(|| workspace::root().join("kernels-gpu").join(&name));
-    if folder.exists() {
-        return Err(Error::Usage(format!(
-            "{} exists already: choose another name or folder",
-            folder.display()
-        )));
-    }
+    let whole = new_folder::check(&folder)?;
     let files = match &project {
-        Some(_) => project_files(&name, workspace::root())?,
-        None => {
-            check_free(&name)?;
-            package_files(&name)
+        Some(_) => {
+            check_settings(&whole)?;
+            project_files(&name, workspace::root())?
         }
+        None => package_files(&name),
     };
-    for (path, text) in &files {
-        write(&folder.join(path), text)?;
-    }
+    new_folder::write(&whole, &files)?;
     report(&name, &folder, project.is_some(), &files);
+    Ok(())
+}
+
+/// Cargo puts the settings of all folders above a project together, and fails where one of them has a table
+/// and another a string. This workspace's own folder is such a place.
+fn check_settings(project: &Path) -> Result<(), Error> {
+    let files = project
+        .ancestors()
+        .skip(1)
+        .flat_map(|folder| ["config.toml", "config"].map(|name| folder.join(".cargo").join(name)));
+    for file in files {
+        let Ok(text) = fs::read_to_string(&file) else { continue };
+        let settings: toml::Table = text.parse().unwrap_or_default();
+        let setting = |table: &str, key: &str| settings.get(table).and_then(|table| table.get(key));
+        let ours = [("env", "CUDA_LIBRARY_PATH"), ("build", "rustc-workspace-wrapper")];
+        if let Some((table, key)) =
+            ours.into_iter().find(|(table, key)| setting(table, key).is_some_and(toml::Value::is_table))
+        {
+            return Err(Error::Usage(format!(
+                "{} cannot hold a project: Cargo cannot join the project's setting {table}.{key} with the one \
+                 in {}; choose a folder elsewhere, or leave out --crate for a package of Ironwarp's workspace",
+                project.parent().unwrap_or(project).display(),
+                file.display()
+            )));
+        }
+    }
     Ok(())
 }
 
@@ -109,7 +134,7 @@ fn check_name(name: &str) -> Result<(), Error> {
     let mut chars = name.chars();
     let is_plain = chars.next().is_some_and(|c| c.is_ascii_lowercase())
         && chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
-    let refuse = |why: String| Err(Error::Usage(format!("`{name}` is no name for a kernel: {why}")));
+    let refuse = |why: String| Err(Error::Usage(format!("{name:?} is no name for a kernel: {why}")));
     if !is_plain || name.contains("__") || name.ends_with('_') {
         return refuse(
             "wanted a lower-case letter, then letters, digits and single underscores, as in `row_sum`"
@@ -126,7 +151,7 @@ fn check_name(name: &str) -> Result<(), Error> {
 }
 
 /// No package of the workspace has the name, nor one that it depends on: cargo's `--package NAME` would not
-/// know which is meant.
+/// know which is meant, neither here nor in a project, which depends on them all.
 fn check_free(name: &str) -> Result<(), Error> {
     let lock = workspace::root().join("Cargo.lock");
     let packages = fs::read_to_string(&lock).map_err(Error::io("read", &lock))?;
@@ -136,7 +161,7 @@ fn check_free(name: &str) -> Result<(), Error> {
         || workspace::root().join("crates").join(name).exists();
     if taken {
         return Err(Error::Usage(format!(
-            "this workspace has a package `{name}` already, or depends on one: choose another name"
+            "Ironwarp has a package `{name}` already, or depends on one: choose another name"
         )));
     }
     Ok(())
@@ -194,13 +219,6 @@ fn project_files(name: &str, ironwarp: &Path) -> Result<Vec<File>, Error> {
         file(format!("tests/{name}.rs"), use_library(TEST)),
         file(format!("benches/{name}.rs"), use_library(BENCH)),
     ])
-}
-
-fn write(path: &Path, text: &str) -> Result<(), Error> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
-    }
-    fs::write(path, text).map_err(Error::io("write", path))
 }
 
 fn report(name: &str, folder: &Path, is_project: bool, files: &[File]) {

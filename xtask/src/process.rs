@@ -43,8 +43,16 @@ pub fn shown(command: &Command) -> String {
 /// # Errors
 /// When the program cannot be started or fails.
 pub fn run(command: &mut Command) -> Result<(), Error> {
-    let status = command.status().map_err(cannot_run(command))?;
+    let status = status(command)?;
     check(command, status)
+}
+
+/// Runs with the terminal passed on, and returns how the program ended.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn status(command: &mut Command) -> Result<ExitStatus, Error> {
+    command.status().map_err(cannot_run(command))
 }
 
 /// Runs and returns standard output. Errors of the program stay visible.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cuda_builder::ptxas::{Ptxas, install_dir};
+use cuda_builder::ptxas::{PTXAS, Ptxas, install_dir};
 use cuda_builder::{DeviceToolchain, INSTALL_APT, INSTALL_RUSTUP, ToolchainError, on_path};
 
 use crate::error::Error;
@@ -26,6 +26,10 @@ Examples:
 /// The release of the assembler that the budget is written with: the one of the driver that the figures in
 /// `benches/record` were taken with, since a driver assembles with its own release.
 const PTXAS_WHEEL: &str = "nvidia-cuda-nvcc==13.0.88";
+
+/// The cure of an assembler that does not run.
+pub const BROKEN_PTXAS: &str =
+    "remove it and run `cargo xtask setup`, or set IRONWARP_PTXAS to one that runs";
 
 pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
     if let Some(arg) = args.next()? {
@@ -52,13 +56,19 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
 
 /// The device compiler, installed first where it is missing.
 ///
+/// Nothing is installed over a compiler that is there and does not answer: what ails it may ail the next.
+///
 /// # Errors
 /// When it is missing and cannot be installed; the text holds the command to type.
 pub fn ensure_compiler() -> Result<DeviceToolchain, Error> {
     match DeviceToolchain::find() {
         Ok(toolchain) => Ok(toolchain),
         // Somebody asked for this compiler: installing another would not be what they meant.
-        Err(error @ ToolchainError::BadOverride { .. }) => Err(error.into()),
+        Err(
+            error @ (ToolchainError::BadOverride { .. }
+            | ToolchainError::Broken { .. }
+            | ToolchainError::NoCargo { .. }),
+        ) => Err(error.into()),
         Err(error) if std::env::var_os(cuda_builder::DEVICE_RUSTC).is_some_and(|path| !path.is_empty()) => {
             Err(error.into())
         }
@@ -71,13 +81,36 @@ pub fn ensure_compiler() -> Result<DeviceToolchain, Error> {
 /// # Errors
 /// When it is missing and cannot be installed; the text holds the command to type.
 pub fn ensure_ptxas() -> Result<Ptxas, Error> {
-    match Ptxas::find() {
-        Some(ptxas) => Ok(ptxas),
-        None => install_ptxas(),
+    let unusable = |reason: String, fix: &str| Error::Unusable { what: "ptxas", reason, fix: fix.to_owned() };
+    if let Some(ptxas) = Ptxas::find() {
+        return match ptxas.release() {
+            Ok(_) => Ok(ptxas),
+            Err(reason) => Err(unusable(reason, BROKEN_PTXAS)),
+        };
+    }
+    // Somebody asked for this assembler.
+    if let Some(path) = std::env::var_os(PTXAS).filter(|path| !path.is_empty()) {
+        let reason = format!("{PTXAS} names {path:?}, which is no file");
+        return Err(unusable(reason, "set it to a ptxas, or unset it"));
+    }
+    install_ptxas()
+}
+
+/// The assembler, where there is one that runs. Installs nothing.
+pub fn usable_ptxas() -> Option<Ptxas> {
+    let ptxas = Ptxas::find()?;
+    match ptxas.release() {
+        Ok(_) => Some(ptxas),
+        Err(reason) => {
+            eprintln!("{} {reason}\nfix: {BROKEN_PTXAS}", style(Style::Warn, "warning:"));
+            None
+        }
     }
 }
 
 fn install_compiler(missing: &ToolchainError) -> Result<DeviceToolchain, Error> {
+    let found = missing.to_string();
+    eprintln!("{} {}", style(Style::Warn, "to be installed:"), found.lines().next().unwrap_or_default());
     let mut reasons = Vec::new();
     for way in ways(missing) {
         match way.install() {

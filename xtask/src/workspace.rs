@@ -15,6 +15,14 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
+/// Compilers fail in obscure ways where the current folder has been removed.
+///
+/// # Errors
+/// When it has.
+pub fn check_current_folder() -> Result<(), Error> {
+    env::current_dir().map(drop).map_err(Error::NoCurrentFolder)
+}
+
 /// Where finished PTX goes, and where the host package looks for it.
 pub fn ptx_dir() -> PathBuf {
     root().join("target/ptx")

@@ -305,18 +305,40 @@ fn make(job: &Job<'_>, ptx: PathBuf) -> Result<Built, BuildError> {
         State::Stale => {}
     }
     let started = SystemTime::now();
-    let assembly = job.run()?;
-    let text = std::fs::read_to_string(&assembly).map_err(BuildError::io("read", &assembly))?;
-    let family = &job.manifest.library;
-    let finished = ptx::finish(&text, family, job.arch).map_err(|problem| BuildError::BadPtx {
-        package: job.manifest.package.clone(),
-        arch: job.arch,
-        problem,
-    })?;
+    let finished = match compiled(job, started) {
+        // Cargo does not look at what it kept from another day, which may be cut short.
+        Err((BuildError::BadPtx { .. }, Kept::Yes)) => {
+            job.forget_assembly();
+            compiled(job, started)
+        }
+        result => result,
+    };
+    let finished = finished.map_err(|(error, _)| error)?;
     stamp::write_atomically(&ptx, finished.as_bytes())?;
     let sources = stamp::sources(&job.dep_info(), &job.manifest.path)?;
     stamp::write(&stamp, fingerprint, finished.as_bytes(), &sources, started)?;
     Ok(Built { ptx, sources: sources.into_iter().collect(), fresh: false })
+}
+
+/// Whether an assembly was there before the compiler ran, and is still the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    Yes,
+    No,
+}
+
+/// The finished text of a module. `started` is when the build began.
+fn compiled(job: &Job<'_>, started: SystemTime) -> Result<String, (BuildError, Kept)> {
+    let assembly = job.run().map_err(|error| (error, Kept::No))?;
+    let is_old = std::fs::metadata(&assembly).and_then(|metadata| metadata.modified());
+    let kept = if is_old.is_ok_and(|modified| modified < started) { Kept::Yes } else { Kept::No };
+    let bad = |problem| {
+        let package = job.manifest.package.clone();
+        (BuildError::BadPtx { package, arch: job.arch, problem }, kept)
+    };
+    let text = std::fs::read_to_string(&assembly).map_err(BuildError::io("read", &assembly));
+    let text = text.map_err(|error| (error, kept))?;
+    ptx::finish(&text, &job.manifest.library, job.arch).map_err(bad)
 }
 
 /// One stamp for each place that a module goes to.

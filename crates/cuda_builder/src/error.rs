@@ -36,6 +36,14 @@ pub enum ToolchainError {
         /// Its version.
         found: String,
     },
+    /// There is a compiler, but it does not answer.
+    #[error("device compiler {path} is there, but {reason}.\nfix: find out why `{path} -vV` fails, or set IRONWARP_DEVICE_RUSTC to a rustc >= {MIN_RUSTC}", path = .rustc.display())]
+    Broken {
+        /// The compiler found.
+        rustc: PathBuf,
+        /// The fault.
+        reason: String,
+    },
     /// `core` cannot be built for the device without its source.
     #[error("device compiler {path} has no library source at {source_dir}.\nfix: {fix}", path = .rustc.display(), source_dir = .wanted.display())]
     NoLibrarySource {

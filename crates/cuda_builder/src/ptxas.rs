@@ -104,13 +104,28 @@ impl Ptxas {
 
     /// Its release, such as `V13.0.88`, or an empty text when it does not run.
     pub fn version(&self) -> String {
-        let output = Command::new(&self.path).arg("--version").output().ok();
-        let text =
-            output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-        text.lines()
-            .find_map(|line| line.rsplit_once(", ").filter(|_| line.contains("release")))
-            .map(|(_, version)| version.to_owned())
-            .unwrap_or_default()
+        self.release().unwrap_or_default()
+    }
+
+    /// Its release.
+    ///
+    /// # Errors
+    /// A sentence, when the program does not answer as NVIDIA's does: an incomplete download, or another
+    /// program.
+    pub fn release(&self) -> Result<String, String> {
+        let path = self.path.display();
+        let output = Command::new(&self.path).arg("--version").output();
+        let output = output.map_err(|error| format!("{path} cannot be run: {error}"))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let release =
+            text.lines().filter(|line| line.contains("release")).find_map(|line| line.rsplit_once(", "));
+        match release {
+            Some((_, version)) if output.status.success() => Ok(version.to_owned()),
+            _ => Err(format!(
+                "{path} does not answer --version as NVIDIA's assembler does ({})",
+                output.status
+            )),
+        }
     }
 
     /// Assembles every entry of a module and reports what each uses. The answer is kept in the file `kept`,
@@ -159,6 +174,9 @@ impl Ptxas {
         }
         let mut errors: Vec<&str> =
             messages.lines().filter(|line| line.contains("error") || line.contains("fatal")).collect();
+        if errors.is_empty() {
+            errors = messages.lines().collect();
+        }
         errors.truncate(10);
         Err(PtxasError::Rejected { ptx: ptx.to_owned(), arch, messages: errors.join("\n") })
     }
@@ -276,6 +294,14 @@ ptxas info    : Function properties for helper
         let warnings = parse(OUTPUT).warnings;
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert!(warnings[0].contains("C7510"));
+    }
+
+    #[test]
+    fn a_program_that_is_no_assembler_has_no_release() {
+        for (path, reason) in [("/bin/true", "does not answer"), ("/no/such/ptxas", "cannot be run")] {
+            let told = Ptxas { path: path.into() }.release().unwrap_err();
+            assert!(told.contains(path) && told.contains(reason), "{told}");
+        }
     }
 
     #[test]

@@ -91,13 +91,18 @@ impl DeviceToolchain {
     /// # Errors
     /// When it does not run, is too old, or lacks its library source.
     pub fn probe(rustc: &Path) -> Result<Self, ToolchainError> {
-        let missing = || ToolchainError::NotFound { looked_at: format!("{} (not there)", rustc.display()) };
-        let verbose = ask(rustc, &["-vV"]).ok_or_else(missing)?;
-        let (version, nightly) = parse_version(&verbose).ok_or_else(missing)?;
+        if !rustc.is_file() {
+            let looked_at = format!("{} (not there)", rustc.display());
+            return Err(ToolchainError::NotFound { looked_at });
+        }
+        let broken = |reason| ToolchainError::Broken { rustc: rustc.to_owned(), reason };
+        let verbose = ask(rustc, &["-vV"]).map_err(broken)?;
+        let (version, nightly) =
+            parse_version(&verbose).ok_or_else(|| broken("its answer to -vV names no release".to_owned()))?;
         if version < MIN_RUSTC {
             return Err(ToolchainError::TooOld { rustc: rustc.to_owned(), found: version.to_string() });
         }
-        let sysroot = PathBuf::from(ask(rustc, &["--print", "sysroot"]).ok_or_else(missing)?.trim_end());
+        let sysroot = PathBuf::from(ask(rustc, &["--print", "sysroot"]).map_err(broken)?.trim_end());
         let library_source = sysroot.join(LIBRARY_SOURCE);
         if !library_source.join("core/src/lib.rs").is_file() {
             let fix = source_fix(&sysroot);
@@ -113,16 +118,14 @@ impl DeviceToolchain {
     }
 
     fn from_override(path: PathBuf) -> Result<Self, ToolchainError> {
-        if ask(&path, &["-vV"]).as_deref().and_then(parse_version).is_none() {
-            let reason =
-                if path.exists() { "it does not answer -vV as a rustc does" } else { "no such file" };
-            return Err(ToolchainError::BadOverride {
-                variable: DEVICE_RUSTC,
-                path,
-                reason: reason.to_owned(),
-            });
-        }
-        Self::probe(&path)
+        Self::probe(&path).map_err(|error| {
+            let reason = match error {
+                ToolchainError::NotFound { .. } => "no such file".to_owned(),
+                ToolchainError::Broken { reason, .. } => reason,
+                other => return other,
+            };
+            ToolchainError::BadOverride { variable: DEVICE_RUSTC, path, reason }
+        })
     }
 }
 
@@ -149,6 +152,10 @@ fn explain(mut rejected: Vec<ToolchainError>) -> ToolchainError {
     if let Some(index) = old {
         return rejected.swap_remove(index);
     }
+    let broken = rejected.iter().position(|error| matches!(error, ToolchainError::Broken { .. }));
+    if let Some(index) = broken {
+        return rejected.swap_remove(index);
+    }
     ToolchainError::NotFound {
         looked_at: format!(
             "${DEVICE_RUSTC} (not set), rustup's toolchains (none fits), {DEBIAN_RUSTC} (not there)"
@@ -156,10 +163,17 @@ fn explain(mut rejected: Vec<ToolchainError>) -> ToolchainError {
     }
 }
 
-fn ask(rustc: &Path, args: &[&str]) -> Option<String> {
+/// The answer of a compiler, or why there is none.
+fn ask(rustc: &Path, args: &[&str]) -> Result<String, String> {
     // A rustup proxy must not redirect the question to the toolchain of the calling cargo.
-    let output = Command::new(rustc).args(args).env_remove("RUSTUP_TOOLCHAIN").output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    let output = Command::new(rustc).args(args).env_remove("RUSTUP_TOOLCHAIN").output();
+    let output = output.map_err(|error| format!("it cannot be run: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let first = errors.lines().next().unwrap_or("no message");
+    Err(format!("its answer to {} is {}: {first}", args.join(" "), output.status))
 }
 
 fn parse_version(verbose: &str) -> Option<(Version, bool)> {
@@ -227,6 +241,18 @@ mod tests {
         assert!(matches!(found, Err(ToolchainError::BadOverride { .. })), "{found:?}");
         let absent = DeviceToolchain::from_override(PathBuf::from("/no/such/rustc"));
         assert!(absent.unwrap_err().to_string().contains("no such file"));
+    }
+
+    #[test]
+    fn a_compiler_that_does_not_answer_is_not_missing() {
+        let broken = DeviceToolchain::probe(Path::new("/bin/false")).unwrap_err();
+        assert!(matches!(broken, ToolchainError::Broken { .. }), "{broken}");
+        let silent = DeviceToolchain::probe(Path::new("/bin/true")).unwrap_err();
+        assert!(silent.to_string().contains("names no release"), "{silent}");
+        let missing = DeviceToolchain::probe(Path::new("/no/such/rustc")).unwrap_err();
+        assert!(matches!(missing, ToolchainError::NotFound { .. }), "{missing}");
+        let told = explain(vec![missing, broken]);
+        assert!(matches!(told, ToolchainError::Broken { .. }), "{told}");
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //!
 //! The crate is `no_std` and allocates nothing, and every conversion is a `const fn`. The same code runs in
 //! kernels, in the CPU executor and in the oracles. One algorithm ([`Format::encode`]) rounds for every
-//! format. The types [`E4M3`], [`E5M2`], [`E2M1`] and [`E8M0`] are thin wrappers. [`f16`] and [`bf16`] are
-//! the types of the `half` crate, so arrays of them can pass between libraries.
+//! format. The types [`E4M3`], [`E5M2`], [`E2M1`] and [`E8M0`] are thin wrappers. [`struct@f16`] and [`bf16`]
+//! are the types of the `half` crate, so arrays of them can pass between libraries.
 //!
 //! | format | bits (sign, exponent, mantissa) | largest | smallest positive | infinity | NaN codes |
 //! |---|---|---|---|---|---|

@@ -12,9 +12,9 @@
 //! | [`access`], [`element`], [`row`] | vectors of 16 bytes, element types, rows of any alignment |
 //! | [`activation`], [`math`] | activations, their derivatives, elementary functions, in three precisions |
 //! | [`philox`] | random numbers |
-//! | [`shared_plan`], [`named_barrier`], [`pipeline`] | shared-memory plans, named barriers, pipelines of stages |
+//! | [`mod@shared_plan`], [`named_barrier`], [`pipeline`] | shared-memory plans, named barriers, pipelines of stages |
 //! | `cluster`, `tma` | coordinates in a cluster, tiles that TMA moves: on Hopper |
-//! | [`unroll`] | loops whose index is a constant |
+//! | [`mod@unroll`] | loops whose index is a constant |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 // Iterators by value over arrays end up in local memory. Indices that unroll to constants do not.
 #![allow(clippy::needless_range_loop)]

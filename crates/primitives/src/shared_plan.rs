@@ -44,7 +44,7 @@ pub trait SharedType {
     fn place(address: u32) -> Self::Place;
 }
 
-/// A plan that [`shared_plan!`](crate::shared_plan) makes.
+/// A plan that [`shared_plan!`](crate::shared_plan!) makes.
 pub trait SharedPlan: SharedType {
     /// The fields, in order of their offsets.
     const FIELDS: &'static [Field];
@@ -166,7 +166,7 @@ macro_rules! numbers {
 }
 numbers! { f32 u32 u64 }
 
-/// Declares a plan of shared memory; see [`shared_plan`](crate::shared_plan).
+/// Declares a plan of shared memory; see [`shared_plan`](crate::shared_plan!).
 ///
 /// A plan may have one type parameter, with a bound: `struct Plan<C: Config> { stage[C::STAGES]: Stage<C> }`.
 #[macro_export]

@@ -11,6 +11,11 @@ pub const MAX_COOPERATIVE_THREADS: u64 = 16_384;
 /// Most bytes of stack a simulated thread can have.
 pub const MAX_STACK_BYTES: usize = 256 << 20;
 
+/// Most bytes of local memory that a thread of a GPU can have, and so a kernel's locals.
+const LOCAL_BYTES: usize = 512 << 10;
+/// Bytes of stack that the host's code takes besides: the executor, formatting, and the callbacks.
+const HOST_BYTES: usize = 256 << 10;
+
 /// Shape of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchConfig {
@@ -91,7 +96,8 @@ pub struct Options {
     /// OS threads that run blocks; 0 means as many as rayon's pool has. With 1, races between blocks replay
     /// too.
     pub workers: usize,
-    /// Bytes of stack a simulated thread, at most [`MAX_STACK_BYTES`].
+    /// Bytes of stack a simulated thread, at most [`MAX_STACK_BYTES`]. By default all that a GPU's thread can
+    /// have, and some for the host. A kernel that takes more ends the process with a sentence.
     pub stack_bytes: usize,
     /// How long threads may do nothing but spin on atomics before the launch counts as hung.
     pub spin_limit: Duration,
@@ -104,7 +110,7 @@ impl Default for Options {
             seed: 0,
             check: cfg!(debug_assertions),
             workers: 0,
-            stack_bytes: 256 * 1024,
+            stack_bytes: LOCAL_BYTES + HOST_BYTES,
             spin_limit: Duration::from_secs(10),
         }
     }

@@ -11,7 +11,7 @@
 //! | 70..75 | element stride of each dimension |
 //! | 75..81 | data type, rank, interleave, swizzle, L2 promotion, out-of-bounds fill |
 //! | 81..120 | zero |
-//! | 120..128 | [`MAGIC`] mixed with a sum over the rest, so that other bytes are detected |
+//! | 120..128 | `MAGIC` mixed with a sum over the rest, so that other bytes are detected |
 
 use thiserror::Error;
 

@@ -1,9 +1,9 @@
 //! Tests that need their own process, without their own program.
 //!
 //! Some tests set an environment variable that is read once, destroy the device, count driver calls, or make
-//! them fail. Such a test begins with [`own_process!`]. The macro starts the test program again with this one
-//! test, waits for it, and returns its verdict. A separate program for it would take seconds to link, and
-//! many megabytes.
+//! them fail. Such a test begins with [`own_process!`](crate::own_process). The macro starts the test program
+//! again with this one test, waits for it, and returns its verdict. A separate program for it would take
+//! seconds to link, and many megabytes.
 //!
 //! Only one such process runs at a time. Other tests of the program run beside it.
 

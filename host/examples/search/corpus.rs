@@ -1,7 +1,10 @@
 //! Reads a folder of text and cuts it into passages.
 
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
+
+use crate::folder::{self, FolderError};
 
 /// A passage ends at the first blank line after this many characters...
 const SOFT_LIMIT: usize = 400;
@@ -11,6 +14,10 @@ const HARD_LIMIT: usize = 1_000;
 const LINE_LIMIT: usize = 2_000;
 /// Files above this size are data rather than prose or code; they are skipped and counted.
 const FILE_LIMIT: u64 = 4 << 20;
+/// Text above this size in all is left out and counted: a passage takes many times its size in memory.
+const TOTAL_LIMIT: u64 = 32 << 20;
+/// Files that are listed, at most.
+const MOST_FILES: usize = 200_000;
 /// How many leading bytes decide whether a file is text: a NUL among them says binary.
 const SNIFF: usize = 8 << 10;
 
@@ -30,17 +37,24 @@ pub struct Skipped {
     pub binary: usize,
     pub unreadable: usize,
     pub too_large: usize,
+    /// Files after the limit on all of them.
+    pub too_many: usize,
 }
 
 impl Skipped {
     /// "2 binary, 1 unreadable", or `None` when nothing was skipped.
     pub fn describe(&self) -> Option<String> {
-        let parts: Vec<String> =
-            [(self.binary, "binary"), (self.unreadable, "unreadable"), (self.too_large, "larger than 4 MiB")]
-                .iter()
-                .filter(|(count, _)| *count > 0)
-                .map(|(count, reason)| format!("{count} {reason}"))
-                .collect();
+        let counts = [
+            (self.binary, "binary"),
+            (self.unreadable, "unreadable"),
+            (self.too_large, "larger than 4 MiB"),
+            (self.too_many, "past the first 32 MiB or 200000 files"),
+        ];
+        let parts: Vec<String> = counts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, reason)| format!("{count} {reason}"))
+            .collect();
         (!parts.is_empty()).then(|| parts.join(", "))
     }
 }
@@ -56,12 +70,8 @@ pub struct Corpus {
 /// Why a corpus could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum CorpusError {
-    #[error("the corpus folder {0:?} does not exist. Give an existing folder with --corpus DIR")]
-    Missing(PathBuf),
-    #[error("the corpus {0:?} is a file, not a folder. Give the folder that holds it with --corpus DIR")]
-    NotAFolder(PathBuf),
-    #[error("the corpus folder {0:?} cannot be read: {1}. Check its permissions")]
-    Unreadable(PathBuf, std::io::Error),
+    #[error(transparent)]
+    Folder(#[from] FolderError),
     #[error("the corpus folder {folder:?} holds no text to search{}. Give a folder with text files: --corpus DIR",
         .skipped.describe().map(|s| format!(" (skipped: {s})")).unwrap_or_default())]
     Empty { folder: PathBuf, skipped: Skipped },
@@ -76,32 +86,34 @@ pub enum Select {
     MarkdownAndRust,
 }
 
-/// Reads all text files below `folder`, in path order, and cuts them into passages. Hidden folders, `target`
-/// and links are not entered.
+/// Reads all text files below `folder`, in path order, and cuts them into passages. Hidden folders, `target`,
+/// links and the system's folders are not entered.
 pub fn read(folder: &Path, select: Select) -> Result<Corpus, CorpusError> {
-    if !folder.exists() {
-        return Err(CorpusError::Missing(folder.into()));
-    }
-    if !folder.is_dir() {
-        return Err(CorpusError::NotAFolder(folder.into()));
-    }
+    read_at_most(folder, select, TOTAL_LIMIT)
+}
+
+fn read_at_most(folder: &Path, select: Select, total: u64) -> Result<Corpus, CorpusError> {
+    let whole = folder::check(folder)?;
     let mut files = Vec::new();
     let mut skipped = Skipped::default();
-    list(folder, select, &mut files, &mut skipped).map_err(|e| CorpusError::Unreadable(folder.into(), e))?;
+    list(&whole, select, &mut files, &mut skipped)
+        .map_err(|error| FolderError::Unreadable(folder.into(), error))?;
     files.sort();
 
     let mut passages = Vec::new();
     let mut read = 0;
+    let mut left = total;
     for path in &files {
-        match read_text(path) {
+        match read_text(path, left) {
             Ok(text) => {
                 read += 1;
-                let relative = path.strip_prefix(folder).unwrap_or(path);
-                cut(relative, &text, &mut passages);
+                left -= text.len() as u64;
+                cut(path.strip_prefix(&whole).unwrap_or(path), &text, &mut passages);
             }
             Err(Skip::Binary) => skipped.binary += 1,
             Err(Skip::Unreadable) => skipped.unreadable += 1,
             Err(Skip::TooLarge) => skipped.too_large += 1,
+            Err(Skip::NothingLeft) => skipped.too_many += 1,
         }
     }
     if passages.is_empty() {
@@ -126,15 +138,21 @@ fn list(
             skipped.unreadable += 1;
             continue;
         };
-        let path = entry.path();
-        let name = entry.file_name();
-        let hidden = name.to_string_lossy().starts_with('.');
+        let (path, name) = (entry.path(), entry.file_name());
+        if name.to_string_lossy().starts_with('.') {
+            continue;
+        }
         if kind.is_dir() {
-            if !hidden && name != "target" && list(&path, select, files, skipped).is_err() {
+            let enter = name != "target" && !folder::is_system(&path);
+            if enter && list(&path, select, files, skipped).is_err() {
                 skipped.unreadable += 1;
             }
-        } else if kind.is_file() && !hidden && wanted(&path, select) {
-            files.push(path);
+        } else if kind.is_file() && wanted(&path, select) {
+            if files.len() < MOST_FILES {
+                files.push(path);
+            } else {
+                skipped.too_many += 1;
+            }
         }
     }
     Ok(())
@@ -151,16 +169,21 @@ enum Skip {
     Binary,
     Unreadable,
     TooLarge,
+    NothingLeft,
 }
 
-fn read_text(path: &Path) -> Result<String, Skip> {
-    let size = fs::metadata(path).map_err(|_| Skip::Unreadable)?.len();
-    if size > FILE_LIMIT {
-        return Err(Skip::TooLarge);
-    }
-    let bytes = fs::read(path).map_err(|_| Skip::Unreadable)?;
+/// Reads a file of at most [`FILE_LIMIT`] and `left` bytes. Its own word on its size is not trusted: some
+/// file systems say 0 and give without end.
+fn read_text(path: &Path, left: u64) -> Result<String, Skip> {
+    let file = fs::File::open(path).map_err(|_| Skip::Unreadable)?;
+    let mut bytes = Vec::new();
+    let limit = FILE_LIMIT.min(left);
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(|_| Skip::Unreadable)?;
     if bytes[..bytes.len().min(SNIFF)].contains(&0) {
         return Err(Skip::Binary);
+    }
+    if bytes.len() as u64 > limit {
+        return Err(if limit == FILE_LIMIT { Skip::TooLarge } else { Skip::NothingLeft });
     }
     String::from_utf8(bytes).map_err(|_| Skip::Binary)
 }
@@ -232,11 +255,28 @@ mod tests {
     #[test]
     fn missing_folders_and_files_in_their_place_are_named() {
         let missing = std::env::temp_dir().join("ironwarp-no-such-folder");
-        assert!(matches!(read(&missing, Select::AnyText), Err(CorpusError::Missing(p)) if p == missing));
+        let error = read(&missing, Select::AnyText).expect_err("not there");
+        assert!(matches!(error, CorpusError::Folder(FolderError::Missing(p)) if p == missing));
         let folder = folder("file");
         let file = folder.join("f.txt");
         fs::write(&file, "x").expect("writable");
-        assert!(matches!(read(&file, Select::AnyText), Err(CorpusError::NotAFolder(_))));
+        let error = read(&file, Select::AnyText).expect_err("no folder");
+        assert!(matches!(error, CorpusError::Folder(FolderError::NotAFolder(_))));
+        fs::remove_dir_all(folder).expect("removable");
+    }
+
+    #[test]
+    fn reading_ends_at_the_limits() {
+        let folder = folder("limits");
+        fs::write(folder.join("large.txt"), vec![b'a'; FILE_LIMIT as usize + 1]).expect("writable");
+        for name in ["a.txt", "b.txt", "c.txt"] {
+            fs::write(folder.join(name), "words\n".repeat(10)).expect("writable");
+        }
+        let corpus = read_at_most(&folder, Select::AnyText, 130).expect("two files fit");
+        let left_out = Skipped { too_many: 2, ..Skipped::default() };
+        assert_eq!((corpus.files, corpus.skipped), (2, left_out));
+        let corpus = read(&folder, Select::AnyText).expect("text");
+        assert_eq!((corpus.files, corpus.skipped.too_large), (3, 1));
         fs::remove_dir_all(folder).expect("removable");
     }
 }

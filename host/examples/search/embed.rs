@@ -14,6 +14,9 @@ const NGRAMS: std::ops::RangeInclusive<usize> = 3..=5;
 /// Weight of a whole word against one of its n-grams. An exact word should beat a look-alike.
 const WORD_WEIGHT: f32 = 3.0;
 
+/// Texts whose features are in memory at once.
+const AT_A_TIME: usize = 1024;
+
 type Features = HashMap<u64, f32>;
 
 /// Knows how rare each feature is in a corpus.
@@ -25,13 +28,16 @@ pub struct Embedder {
 impl Embedder {
     /// Counts the features of all passages and embeds them: `texts.len() * DIM` values, row after row.
     pub fn fit(texts: &[&str]) -> (Self, Vec<f16>) {
-        let features: Vec<Features> = texts.par_iter().map(|text| extract(text)).collect();
         let mut seen_in: HashMap<u64, u32> = HashMap::new();
-        for feature in features.iter().flat_map(|f| f.keys()) {
-            *seen_in.entry(*feature).or_default() += 1;
+        // Some at a time and twice: the features of a text take a hundred times its size.
+        for some in texts.chunks(AT_A_TIME) {
+            let features: Vec<Features> = some.par_iter().map(|text| extract(text)).collect();
+            for feature in features.iter().flat_map(|f| f.keys()) {
+                *seen_in.entry(*feature).or_default() += 1;
+            }
         }
         let embedder = Self { documents: texts.len() as f32, seen_in };
-        let rows = features.par_iter().flat_map_iter(|f| embedder.embed_features(f)).collect();
+        let rows = texts.par_iter().flat_map_iter(|text| embedder.embed(text)).collect();
         (embedder, rows)
     }
 

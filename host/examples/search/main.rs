@@ -7,8 +7,10 @@
 mod args;
 mod corpus;
 mod embed;
+mod folder;
 mod report;
 
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -28,28 +30,41 @@ enum Error {
     Corpus(#[from] CorpusError),
     #[error(transparent)]
     Gpu(#[from] ironwarp::Error),
+    #[error("cannot print to standard output: {0}. Make room there, or send the output elsewhere")]
+    Print(#[from] std::io::Error),
 }
+
+/// The exit code of a program that its reader left, as a shell shows it: 128 plus the number of SIGPIPE.
+const READER_GONE: u8 = 141;
+
+const _: () = assert!(args::MAX_K == similarity::MAX_K as usize, "the limit that the help names");
 
 fn main() -> ExitCode {
     let outcome = match args::parse(std::env::args_os().skip(1)) {
-        Ok(Parsed::Help) => {
-            print!("{}", args::HELP);
-            return ExitCode::SUCCESS;
-        }
+        Ok(Parsed::Help) => print(args::HELP).map_err(Error::from),
         Ok(Parsed::Run(args)) => run(&args),
         Err(error) => Err(error.into()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
+        Err(Error::Print(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::from(READER_GONE),
         Err(error) => {
-            eprintln!("error: {error}");
+            // Where this cannot be written either, the exit code says it alone.
+            let _ = writeln!(std::io::stderr(), "error: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
+fn print(text: &str) -> std::io::Result<()> {
+    let mut output = std::io::stdout().lock();
+    output.write_all(text.as_bytes())?;
+    output.flush()
+}
+
 fn run(args: &Args) -> Result<(), Error> {
-    let mut stages: Vec<(&'static str, Duration)> = args.build.map(|t| ("build", t)).into_iter().collect();
+    let mut stages: Vec<(&'static str, Duration)> =
+        args::build_time().map(|t| ("build", t)).into_iter().collect();
     let corpus = timed(&mut stages, "read", || read(args.corpus.as_deref()))?;
     let texts: Vec<&str> = corpus.passages.iter().map(|p| p.text.as_str()).collect();
     let (rows, query) = timed(&mut stages, "embed", || {
@@ -89,12 +104,8 @@ fn run(args: &Args) -> Result<(), Error> {
         }),
         times: Times { stages },
     };
-    if args.json {
-        println!("{:#}", report.json());
-    } else {
-        print!("{}", report.text(&Style::detect()));
-    }
-    Ok(())
+    let text = if args.json { format!("{:#}\n", report.json()) } else { report.text(&Style::detect()) };
+    Ok(print(&text)?)
 }
 
 fn read(folder: Option<&Path>) -> Result<Corpus, CorpusError> {

@@ -39,12 +39,12 @@ impl Report<'_> {
         let _ = writeln!(
             out,
             "{}  ({} passages of {} files{skipped})\n",
-            style.bold(&format!("\"{}\"", self.query)),
+            style.bold(&format!("\"{}\"", printable(self.query))),
             self.corpus.passages.len(),
             self.corpus.files,
         );
         for (rank, hit) in self.hits.iter().enumerate() {
-            let place = format!("{}:{}", hit.passage.file.display(), hit.passage.line);
+            let place = format!("{}:{}", printable(&hit.passage.file.to_string_lossy()), hit.passage.line);
             let _ = writeln!(out, "{:>2}  {:.3}  {}", rank + 1, hit.score, style.bold(&place));
             for line in hit.passage.text.lines().filter(|l| !l.trim().is_empty()).take(SHOWN_LINES) {
                 let _ = writeln!(out, "           {}", style.dim(&shorten(line)));
@@ -67,7 +67,7 @@ impl Report<'_> {
             .map(|hit| {
                 serde_json::json!({
                     "score": hit.score,
-                    "file": hit.passage.file,
+                    "file": hit.passage.file.to_string_lossy(),
                     "line": hit.passage.line,
                     "text": hit.passage.text,
                 })
@@ -87,6 +87,7 @@ impl Report<'_> {
                 "binary": self.corpus.skipped.binary,
                 "unreadable": self.corpus.skipped.unreadable,
                 "too_large": self.corpus.skipped.too_large,
+                "too_many": self.corpus.skipped.too_many,
             },
             "device": self.device,
             "software": self.software.is_some(),
@@ -121,18 +122,18 @@ impl Style {
     }
 }
 
-/// Cuts at a character border and drops control characters, which could drive the terminal.
+/// Cuts at a character border.
 fn shorten(line: &str) -> String {
-    let clean: String = line
-        .trim_end()
-        .chars()
-        .map(|c| if c == '\t' { ' ' } else { c })
-        .filter(|c| !c.is_control())
-        .collect();
+    let clean = printable(line.trim_end());
     match clean.char_indices().nth(SHOWN_COLUMNS) {
         Some((at, _)) => format!("{}...", &clean[..at]),
         None => clean,
     }
+}
+
+/// Without control characters, which could drive the terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c == '\t' { ' ' } else { c }).filter(|c| !c.is_control()).collect()
 }
 
 fn duration(time: Duration) -> String {
@@ -149,11 +150,30 @@ fn duration(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::corpus::Skipped;
 
     #[test]
     fn lines_are_cut_and_stripped_of_control_characters() {
         assert_eq!(shorten("a\tb\x1b[31m"), "a b[31m");
         assert_eq!(shorten(&"é".repeat(200)).chars().count(), SHOWN_COLUMNS + 3);
+    }
+
+    #[test]
+    fn names_that_are_no_text_are_shown() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let file = std::path::PathBuf::from(std::ffi::OsStr::from_bytes(b"a\xff\x1b\n.txt"));
+        let passage = Passage { file, line: 1, text: "words".to_owned() };
+        let corpus = Corpus { passages: vec![passage], files: 1, skipped: Skipped::default() };
+        let report = Report {
+            query: "words",
+            corpus: &corpus,
+            hits: vec![Hit { score: 1.0, passage: &corpus.passages[0] }],
+            device: "none".to_owned(),
+            software: None,
+            times: Times { stages: Vec::new() },
+        };
+        assert!(report.json().to_string().contains("a\u{fffd}"));
+        assert!(report.text(&Style { on: false }).contains("a\u{fffd}.txt:1"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The errors of this package, with the data to fix their causes.
 
 mod launches;
+mod quoted;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use crate::arch::Arch;
 
 pub use launches::{LaunchSite, Suspects};
+pub(crate) use quoted::{first_of, quoted};
 
 /// The result of this package's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -142,7 +144,8 @@ pub enum Error {
 
     /// A module has no kernel of that name.
     #[error(
-        "module `{module}` has no kernel `{kernel}` ({source})\nhint: the name is the Rust function's, marked #[kernel]; rebuild the PTX if the kernel is new"
+        "module `{}` has no kernel `{}` ({source})\nhint: the name is the Rust function's, marked #[kernel]; rebuild the PTX if the kernel is new",
+        quoted(.module), quoted(.kernel)
     )]
     NoSuchKernel {
         /// The module.
@@ -155,7 +158,8 @@ pub enum Error {
 
     /// The driver refused a module.
     #[error(
-        "the driver refused module `{module}`: {source}\n{log}\nhint: build for an architecture that this device runs (`cargo xtask build-kernels --arch ..`), or update the driver"
+        "the driver refused module `{}`: {source}\n{log}\nhint: build for an architecture that this device runs (`cargo xtask build-kernels --arch ..`), or update the driver",
+        quoted(.module)
     )]
     InvalidModule {
         /// The module.
@@ -196,7 +200,7 @@ pub enum Error {
     },
 
     /// A name that cannot be a kernel's or a family's.
-    #[error("`{}` cannot be the name of a {what}\nhint: names are Rust identifiers", name.escape_debug())]
+    #[error("`{}` cannot be the name of a {what}\nhint: names are Rust identifiers", quoted(.name).escape_debug())]
     BadName {
         /// `kernel` or `family`.
         what: &'static str,
@@ -228,7 +232,7 @@ pub enum Error {
     },
 
     /// An argument with a value that the function cannot take.
-    #[error("{operation}: {argument} is {got}, wanted {wanted}\nhint: {hint}")]
+    #[error("{operation}: {argument} is {}, wanted {wanted}\nhint: {hint}", quoted(.got))]
     InvalidArgument {
         /// The function called.
         operation: &'static str,
@@ -267,7 +271,7 @@ pub enum Error {
     },
 
     /// An environment variable with an unknown value.
-    #[error("environment variable {name} is `{value}`\nhint: allowed values: {allowed}")]
+    #[error("environment variable {name} is `{}`\nhint: allowed values: {allowed}", quoted(.value))]
     Environment {
         /// The variable.
         name: &'static str,

@@ -13,6 +13,8 @@ use super::pinned::PinnedBuffer;
 use super::view::{DevicePtr, DeviceView, DeviceViewMut};
 use super::{byte_size, same_length};
 use crate::device::Device;
+#[cfg(doc)]
+use crate::error::Error;
 use crate::error::Result;
 use crate::stream::Stream;
 

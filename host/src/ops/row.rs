@@ -5,7 +5,7 @@
 //! where it is; for others the tensor is copied into that order and back.
 //!
 //! [`row()`] takes the function as a value. The functions with a name are each a line over it, and check what
-//! it checks. A new one is a row of the kernels' table, a row of [`launched`] and such a line.
+//! it checks. A new one is a row of the kernels' table, a row of `launched` and such a line.
 //!
 //! One block takes a long row, so few rows leave most of the device idle.
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{DType, Shape};
-use crate::error::Error;
+use crate::error::{Error, first_of, quoted};
 
 /// A call on tensors that cannot be done: what was called, what it got, what it wanted, and a hint.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ pub enum TensorError {
     },
 
     /// Axes that are no permutation, or named twice.
-    #[error("{operation}: axes {axes:?} of a tensor with {rank} axes\nhint: name each axis {wanted}")]
+    #[error("{operation}: axes {} of a tensor with {rank} axes\nhint: name each axis {wanted}", first_of(.axes))]
     Axes {
         /// The function called.
         operation: &'static str,
@@ -65,7 +65,8 @@ pub enum TensorError {
 
     /// More elements than can be counted.
     #[error(
-        "{operation}: shape {shape:?} has more elements than can be addressed\nhint: check the shape's arithmetic"
+        "{operation}: shape {} has more elements than can be addressed\nhint: check the shape's arithmetic",
+        first_of(.shape)
     )]
     TooLarge {
         /// The function called.
@@ -235,7 +236,7 @@ pub enum TensorError {
     },
 
     /// A safetensors file that cannot be understood.
-    #[error("{}: {reason}\nhint: the file is damaged, cut short, or no safetensors file", path.display())]
+    #[error("{}: {}\nhint: the file is damaged, cut short, or no safetensors file", path.display(), quoted(.reason))]
     File {
         /// The file.
         path: PathBuf,
@@ -244,7 +245,7 @@ pub enum TensorError {
     },
 
     /// A name that a file of tensors does not have.
-    #[error("{} has no tensor `{name}`; it has {}\nhint: names are case-sensitive", path.display(), some(.names))]
+    #[error("{} has no tensor `{}`; it has {}\nhint: names are case-sensitive", path.display(), quoted(.name), some(.names))]
     NoSuchTensor {
         /// The file.
         path: PathBuf,
@@ -257,6 +258,7 @@ pub enum TensorError {
 
 /// The first names of a list.
 fn some(names: &[String]) -> String {
+    let names: Vec<_> = names.iter().map(|name| quoted(name)).collect();
     /// Names that an error message shows.
     const SHOWN: usize = 8;
     match names.len() {

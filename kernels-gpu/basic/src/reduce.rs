@@ -61,7 +61,7 @@ pub unsafe fn reduce_sum(x: &[f32], out: *mut f32) {
 /// Writes the maximum of the tiles `b, b + gridDim, ..` of `x` to `out[b]`.
 ///
 /// # Safety
-/// As [`reduce_sum`].
+/// As [`reduce_sum()`].
 #[kernel(launch_bounds(THREADS, MIN_BLOCKS))]
 pub unsafe fn reduce_max(x: &[f32], out: *mut f32) {
     // SAFETY: the caller's contract is the same.

@@ -12,7 +12,7 @@ pub struct Factor {
     pub from: *const f32,
 }
 
-/// The argument of [`argument_struct`]. It has padding, 16-bit and 64-bit numbers, an array and a nested
+/// The argument of [`argument_struct()`]. It has padding, 16-bit and 64-bit numbers, an array and a nested
 /// struct.
 #[derive(Clone, Copy, KernelArgs)]
 #[repr(C)]

@@ -63,7 +63,7 @@ pub unsafe fn async_copy_zero_fill(x: &[u32], bytes: *const u32, out: *mut u32) 
     }
 }
 
-/// Stages of [`async_copy_pipeline`].
+/// Stages of [`async_copy_pipeline()`].
 pub const STAGES: u32 = 3;
 
 /// Sums a block's tiles element by element. Up to `STAGES - 1` tiles are in flight while one is summed.

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use cuda_std::atomic::{AtomicF32, AtomicF64, BlockAtomicF32, intrinsics, mid};
 use cuda_std::{kernel, shared_array, thread};
 
-/// Bins of [`atomic_histogram`].
+/// Bins of [`atomic_histogram()`].
 pub const BINS: usize = 64;
 
 /// Counts values modulo [`BINS`]: first per block in shared memory, then for all blocks in global memory.
@@ -34,7 +34,7 @@ pub unsafe fn atomic_histogram(x: &[u32], bins: *mut u32) {
     }
 }
 
-/// Words that [`atomic_operations`] changes.
+/// Words that [`atomic_operations()`] changes.
 pub const OPERATION_WORDS: usize = 7;
 
 /// Applies each operation to one word with all threads' values: sum, difference, smallest, largest, and, or,

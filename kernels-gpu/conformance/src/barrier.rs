@@ -11,7 +11,7 @@ const EMPTY: u32 = 2;
 const FIRST_HALF: u32 = 3;
 const SECOND_HALF: u32 = 4;
 
-/// Number of producer threads, and of consumer threads, in [`barrier_pipeline`].
+/// Number of producer threads, and of consumer threads, in [`barrier_pipeline()`].
 pub const ROLE_THREADS: u32 = 64;
 
 /// Two warps copy tiles of [`ROLE_THREADS`] words into shared memory. Two other warps write them out mirrored

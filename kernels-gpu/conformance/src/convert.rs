@@ -5,7 +5,7 @@ use num::{bf16, f16};
 
 use crate::rows::Rows;
 
-/// Rows of [`convert_to_halves`].
+/// Rows of [`convert_to_halves()`].
 pub const HALF_ROWS: usize = 4;
 
 /// f32 to f16, f16 toward zero, bf16, bf16 toward zero.
@@ -26,7 +26,7 @@ pub unsafe fn convert_to_halves(x: &[f32], out: *mut u16) {
     }
 }
 
-/// Rows of [`convert_to_packed`].
+/// Rows of [`convert_to_packed()`].
 pub const PACKED_ROWS: usize = 6;
 
 /// Pairs of f32 to packed f16 (nearest, toward zero, relu), then the same for bf16.
@@ -49,7 +49,7 @@ pub unsafe fn convert_to_packed(low: &[f32], high: *const f32, out: *mut u32) {
     }
 }
 
-/// Rows of [`convert_widen`].
+/// Rows of [`convert_widen()`].
 pub const WIDEN_ROWS: usize = 6;
 
 /// Widens 16-bit codes, read as f16 and as bf16, singly and as the two halves of a register. Rows: f16, low

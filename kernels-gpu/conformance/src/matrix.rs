@@ -8,7 +8,7 @@ pub const LANES: usize = 32;
 pub const ROWS: usize = 32;
 /// Bytes of a row.
 const ROW_BYTES: u32 = 16;
-/// Words that [`matrix_load`] writes: one, two and four matrices, as stored and transposed.
+/// Words that [`matrix_load()`] writes: one, two and four matrices, as stored and transposed.
 pub const LOAD_WORDS: usize = 2 * (1 + 2 + 4) * LANES;
 
 /// The address of a lane's row. The rows of each matrix are stored in the opposite order, so an instruction
@@ -56,7 +56,7 @@ pub unsafe fn matrix_load(x: &[u16], out: *mut u32) {
     }
 }
 
-/// Words of the tile that a [`matrix_store`] writes.
+/// Words of the tile that a [`matrix_store()`] writes.
 pub const STORE_WORDS: usize = ROWS * 4;
 
 /// Fills the tile with ones, stores `count` (1, 2 or 4) matrices from registers, and writes the tile out.
@@ -91,7 +91,7 @@ pub unsafe fn matrix_store(x: &[u32], count: u32, transposed: u32, out: *mut u32
     }
 }
 
-/// Side of the tiles of [`matrix_multiply`].
+/// Side of the tiles of [`matrix_multiply()`].
 pub const SIDE: usize = 16;
 
 /// `D = A B` for 16x16 tiles of f16, all row-major, with an f32 result. This is the usual path of a GEMM's

@@ -2,7 +2,7 @@
 
 use cuda_std::{address_space, kernel, shared, shared_array, thread};
 
-/// Side of [`shared_static_transpose`]'s tile.
+/// Side of [`shared_static_transpose()`]'s tile.
 pub const TILE: usize = 16;
 
 #[address_space(shared)]

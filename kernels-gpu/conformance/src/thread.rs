@@ -3,7 +3,7 @@
 use cuda_std::kernel;
 use cuda_std::thread;
 
-/// Numbers that [`thread_positions`] writes per thread.
+/// Numbers that [`thread_positions()`] writes per thread.
 pub const POSITION_WORDS: usize = 12;
 
 /// Writes the thread index, block index, block size and grid size (x, y, z each) of thread [`thread::index`]

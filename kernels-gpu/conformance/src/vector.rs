@@ -24,7 +24,7 @@ pub unsafe fn vector_copy_v1(x: &[u32], out: *mut u32) {
     }
 }
 
-/// As [`vector_copy_v1`] by 8 bytes.
+/// As [`vector_copy_v1()`] by 8 bytes.
 ///
 /// # Safety
 /// `x`, 8-byte aligned, holds two words for each thread, `out` [`COPIES`] times as many.
@@ -42,7 +42,7 @@ pub unsafe fn vector_copy_v2(x: &[i32], out: *mut i32) {
     }
 }
 
-/// As [`vector_copy_v1`] by 16 bytes. Prefetches the next block's data first.
+/// As [`vector_copy_v1()`] by 16 bytes. Prefetches the next block's data first.
 ///
 /// # Safety
 /// `x`, 16-byte aligned, holds four words for each thread, `out` [`COPIES`] times as many.

@@ -5,7 +5,7 @@ use cuda_std::{kernel, shared_array, thread};
 
 use crate::rows::Rows;
 
-/// Rows of [`warp_shuffles`].
+/// Rows of [`warp_shuffles()`].
 pub const SHUFFLE_ROWS: usize = 8;
 
 /// Four shuffles over the whole warp: down by 3, up by 3, from lane 5, xor 6; then their flags.

@@ -24,7 +24,7 @@ mod list;
 pub mod merge;
 pub mod norms;
 mod rows;
-/// Kernels for Hopper: they exist in the PTX for sm_90a alone.
+// Kernels for Hopper: they exist in the PTX for sm_90a alone.
 #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
 pub mod sm90;
 pub mod stream;

@@ -35,7 +35,7 @@ pub unsafe fn cosine_norms_f16(rows: *const f16, n: u32, dim: u32, out: *mut f32
 /// Inverse norms of bf16 rows; see the module.
 ///
 /// # Safety
-/// As [`cosine_norms_f16`].
+/// As [`cosine_norms_f16()`].
 #[kernel(launch_bounds(THREADS, BLOCKS_PER_SM))]
 pub unsafe fn cosine_norms_bf16(rows: *const bf16, n: u32, dim: u32, out: *mut f32) {
     // SAFETY: the caller's contract.

@@ -167,7 +167,7 @@ pub unsafe fn cosine_stream_f16(
 /// Streams a bf16 corpus past up to 16 bf16 queries; see the module.
 ///
 /// # Safety
-/// As [`cosine_stream_f16`].
+/// As [`cosine_stream_f16()`].
 #[kernel(launch_bounds(THREADS, BLOCKS_PER_SM))]
 pub unsafe fn cosine_stream_bf16(
     corpus: *const bf16,

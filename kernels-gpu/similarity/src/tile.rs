@@ -224,7 +224,7 @@ pub unsafe fn cosine_tile_f16(
 /// Finds the best `k` rows of each slice of a bf16 corpus for every bf16 query; see the module.
 ///
 /// # Safety
-/// As [`cosine_tile_f16`].
+/// As [`cosine_tile_f16()`].
 #[kernel(launch_bounds(THREADS, BLOCKS_PER_SM))]
 pub unsafe fn cosine_tile_bf16(
     corpus: *const bf16,

@@ -77,7 +77,7 @@ pub unsafe fn progression_i64(start: i64, step: i64, n: u64, y: *mut i64) {
 /// `y[i] = start + i * step`, rounded once.
 ///
 /// # Safety
-/// As [`progression_i64`].
+/// As [`progression_i64()`].
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn progression_f64(start: f64, step: f64, n: u64, y: *mut f64) {
     let value = |i: u64| GpuFloat::mul_add(i as f64, step, start);
@@ -102,7 +102,7 @@ pub unsafe fn random_uniform(keys: Keys, range: Range, n: u64, y: *mut f32) {
 /// Normal numbers, by the method of Box and Muller.
 ///
 /// # Safety
-/// As [`progression_i64`].
+/// As [`progression_i64()`].
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn random_normal(keys: Keys, mean: f32, deviation: f32, n: u64, y: *mut f32) {
     let numbers = |unit: u64| {

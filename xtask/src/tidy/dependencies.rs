@@ -1,4 +1,4 @@
-//! The allowed dependencies between packages, read from the manifests.
+//! The packages' manifests: their allowed dependencies, and that each says what the package is.
 
 use std::fs;
 use std::path::Path;
@@ -49,6 +49,7 @@ pub fn check(root: &Path) -> Result<Vec<String>, Error> {
     for folder in &manifests {
         let manifest = read(&root.join(folder).join("Cargo.toml"))?;
         findings.extend(check_one(folder, &manifest, &ours, &families));
+        findings.extend(check_description(folder, &manifest));
     }
     Ok(findings)
 }
@@ -101,6 +102,13 @@ fn check_one(folder: &str, manifest: &Table, ours: &[String], families: &[&str])
     findings
 }
 
+/// A registry takes no package without one.
+fn check_description(folder: &str, manifest: &Table) -> Option<String> {
+    let text = manifest.get("package").and_then(|package| package.get("description")?.as_str());
+    let is_missing = text.is_none_or(|text| text.trim().is_empty());
+    is_missing.then(|| format!("{folder}/Cargo.toml: no description; wanted a line under [package]"))
+}
+
 /// Names under `[dependencies]` and `[build-dependencies]`, for any target. What tests use is their affair.
 fn dependencies(manifest: &Table) -> Vec<String> {
     let targets = manifest
@@ -140,6 +148,13 @@ mod tests {
         ] {
             assert_eq!(findings(folder, manifest).len(), 1, "{folder}: {manifest}");
         }
+    }
+
+    #[test]
+    fn packages_without_a_description_are_found() {
+        let finds = |manifest: &str| check_description("host", &manifest.parse().unwrap()).is_some();
+        assert!(finds("[package]") && finds("[package]\ndescription = \" \"") && finds(""));
+        assert!(!finds("[package]\ndescription = \"a host\""));
     }
 
     #[test]

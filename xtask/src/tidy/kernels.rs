@@ -205,6 +205,7 @@ mod tests {
         Manifest {
             path: "k/Cargo.toml".into(),
             folder: "k".into(),
+            root: "k/src/lib.rs".into(),
             package: "k".into(),
             library: "basic".into(),
             archs: vec![cuda_builder::Arch::new(80), cuda_builder::Arch::new(90)],

@@ -6,6 +6,7 @@ mod deadlock;
 pub(crate) mod flights;
 pub(crate) mod group;
 mod order;
+mod overflow;
 mod panics;
 mod spinning;
 mod stack;
@@ -107,6 +108,7 @@ fn start(
         return Err(Box::new(invalid_launch(kernel, message, options.seed)));
     }
     panics::install_hook();
+    overflow::install();
     let blocks_per_group = if config.cooperative { config.blocks() } else { config.blocks_per_cluster() };
     let (options, progress) = (options.clone(), Progress::default());
     Launch { kernel, config: *config, options, body, check, unwinds, progress, blocks_per_group }.run_groups()

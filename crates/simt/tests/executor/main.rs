@@ -8,6 +8,7 @@ mod launches;
 mod mbarriers;
 mod memory;
 mod races;
+mod stacks;
 mod tensor_copies;
 mod tensor_copy_order;
 mod warps;

@@ -2,7 +2,7 @@
 
 use cuda_std::{cluster, fence, kernel, mbarrier, shared, shared_array, thread, tma, vector};
 
-/// Words that [`cluster_positions`] writes per block.
+/// Words that [`cluster_positions()`] writes per block.
 pub const POSITION_WORDS: usize = 14;
 
 /// Rank and number of blocks, then position and size along x, y, z: of the block in its cluster, and of the
@@ -84,7 +84,7 @@ pub unsafe fn cluster_ring(x: *const u32, out: *mut u32) {
     }
 }
 
-/// The largest cluster of [`cluster_gather`], in blocks.
+/// The largest cluster of [`cluster_gather()`], in blocks.
 pub const MAX_BLOCKS: usize = 16;
 
 /// In each round every thread of the cluster stores `1000 rank + t + round` into the first block's shared
@@ -127,7 +127,7 @@ pub unsafe fn cluster_gather(rounds: u32, out: *mut u32) {
     }
 }
 
-/// The number of ways in which [`cluster_send`] can send.
+/// The number of ways in which [`cluster_send()`] can send.
 pub const WAYS: usize = 4;
 
 /// Every block sends its part of `x` to the block of the next rank, and writes the part that it received to

@@ -41,7 +41,7 @@ pub unsafe fn mbarrier_rounds(x: &[u32], rounds: u32, out: *mut u32) {
     }
 }
 
-/// The number of tests that [`mbarrier_parity`] makes.
+/// The number of tests that [`mbarrier_parity()`] makes.
 pub const QUESTIONS: usize = 9;
 
 /// One thread tests the phases of an mbarrier of 5 arrivals. 1 in `out` means that the phase is complete.
@@ -75,7 +75,7 @@ pub unsafe fn mbarrier_parity(out: *mut u32) {
     }
 }
 
-/// Floats that [`mbarrier_bulk`] moves.
+/// Floats that [`mbarrier_bulk()`] moves.
 pub const BULK_LEN: usize = 1024;
 
 /// Loads `x` in two bulk copies, doubles it in shared memory, stores the result to `out`, and adds it to

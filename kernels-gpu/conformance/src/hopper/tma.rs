@@ -238,5 +238,5 @@ pub unsafe fn bulk_reduce(op: u32, x: *const u32, out: *mut u32) {
     }
 }
 
-/// Bytes that [`bulk_reduce`] combines.
+/// Bytes that [`bulk_reduce()`] combines.
 pub const BULK_BYTES: u32 = 512;

@@ -2,7 +2,7 @@
 
 use cuda_std::{kernel, thread, warp};
 
-/// The number of elections in [`warp_elect`].
+/// The number of elections in [`warp_elect()`].
 pub const ELECTIONS: usize = 3;
 
 /// `out[i * threads + t]` is 1 if election `i` chose thread `t`, else 0.

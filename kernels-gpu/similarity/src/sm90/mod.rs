@@ -155,7 +155,7 @@ macro_rules! kernels {
             ///
             /// # Safety
             /// Arguments as the module's table says; `grid = [queries.div_ceil(`[`BLOCK_QUERIES`]`), slices]`
-            /// blocks of [`THREADS`] threads with [`shared_bytes`] of dynamic shared memory.
+            /// blocks of [`THREADS`] threads with [`shared_bytes()`] of dynamic shared memory.
             #[kernel(launch_bounds(THREADS, 1))]
             pub unsafe fn $name(
                 queries: &TensorMap,

@@ -1,0 +1,77 @@
+//! Results of another day that a full disk or a hand has damaged.
+
+#![cfg(unix)]
+
+use std::error::Error;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use cuda_builder::{Arch, CudaBuilder, DeviceToolchain, Version};
+
+/// Stands in for cargo: compiles the same text always, unless it has done so already.
+const CARGO: &str = r#"#!/bin/sh
+[ "$1" != metadata ] || exit 1
+for arg in "$@"; do
+    case $arg in --emit=asm=*) assembly=${arg#--emit=asm=} ;; esac
+    [ "$before" != --target-dir ] || target=$arg
+    before=$arg
+done
+folder="$target/nvptx64-nvidia-cuda/release"
+[ ! -d "$folder/.fingerprint/k-0" ] || exit 0
+mkdir -p "$folder/.fingerprint/k-0"
+printf '.version 7.0\n.target sm_80\n.address_size 64\n// whole\n' >"$assembly"
+echo "$target/k.ptx: $PWD/src/lib.rs" >"$folder/k.d"
+"#;
+
+fn toolchain(folder: &Path) -> Result<DeviceToolchain, Box<dyn Error>> {
+    let cargo = folder.join("cargo");
+    fs::write(&cargo, CARGO)?;
+    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755))?;
+    Ok(DeviceToolchain {
+        rustc: "rustc".into(),
+        cargo,
+        version: Version { major: 1, minor: 96, patch: 0 },
+        description: "none".to_owned(),
+        nightly: false,
+        library_source: folder.to_owned(),
+    })
+}
+
+fn files(folder: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
+    Ok(fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?)
+}
+
+#[test]
+fn results_are_made_again() -> Result<(), Box<dyn Error>> {
+    let folder = tempfile::tempdir()?;
+    let package = folder.path().join("k");
+    fs::create_dir_all(package.join("src"))?;
+    fs::write(package.join("Cargo.toml"), "[package]\nname = \"k\"\nversion = \"0.1.0\"\n")?;
+    fs::write(package.join("src/lib.rs"), "")?;
+    let toolchain = toolchain(folder.path())?;
+    let (target, ptx) = (folder.path().join("target"), folder.path().join("ptx/k.sm_80.ptx"));
+    let build = || -> Result<_, Box<dyn Error>> {
+        let builder = CudaBuilder::new(&package).arch(Arch::new(80)).target_dir(&target).copy_to(&ptx);
+        let built = builder.toolchain(toolchain.clone()).capture_output(true).build_module()?;
+        Ok((built.fresh, fs::read_to_string(built.ptx)?))
+    };
+    let (_, whole) = build()?;
+    assert!(whole.contains("// whole"), "{whole}");
+    for damage in ["", ".version 7.0\n.tar", "\0\0\0"] {
+        fs::write(&ptx, damage)?;
+        assert_eq!(build()?, (false, whole.clone()), "the module is {damage:?}");
+        // With the compiler's result, and nothing left that says what they were.
+        fs::write(&ptx, damage)?;
+        for sub in ["asm", "stamps"] {
+            for file in files(&target.join("sm_80").join(sub))? {
+                fs::write(file, damage)?;
+            }
+        }
+        // A file system may keep times in steps.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(build()?, (false, whole.clone()), "all is {damage:?}");
+        assert!(build()?.0, "nothing changed");
+    }
+    Ok(())
+}
