@@ -1,4 +1,5 @@
-//! What a project written for Rust-CUDA needs to build with Ironwarp, and the manifest that gives it that.
+//! Looks at projects written for Rust-CUDA, and adds to their manifests the lines that they need to build with
+//! Ironwarp.
 
 use std::collections::BTreeSet;
 use std::fs;

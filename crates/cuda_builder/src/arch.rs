@@ -38,8 +38,8 @@ impl Arch {
     }
 }
 
-/// `sm_75`, as in Rust-CUDA: PTX for it runs on Turing and everything after it. Kernels with `cp.async`, bf16 or
-/// tf32 name `sm_80`, and the builder says so.
+/// `sm_75`, as in Rust-CUDA: PTX for it runs on Turing and everything after it. Kernels with `cp.async`, bf16
+/// or tf32 name `sm_80`, and the builder says so.
 impl Default for Arch {
     fn default() -> Self {
         Self::new(75)

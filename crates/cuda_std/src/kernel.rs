@@ -59,8 +59,8 @@ pub const fn assert_passable<T: Copy>() {
     );
 }
 
-/// Refuses, while compiling, an argument whose type is another name of a slice: #[kernel] sees the name alone,
-/// and would make one parameter of it, where hosts pass a pointer and a length.
+/// Refuses, while compiling, an argument whose type is another name of a slice: #[kernel] sees the name
+/// alone, and would make one parameter of it, where hosts pass a pointer and a length.
 ///
 /// # Panics
 ///

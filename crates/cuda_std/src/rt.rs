@@ -1,5 +1,5 @@
-//! The runtime that `core` leaves open on the device: the panic handler, the allocator, and the functions that
-//! compiled code calls by name.
+//! The runtime that `core` leaves open on the device: the panic handler, the allocator, and the functions
+//! that compiled code calls by name.
 
 mod calls;
 

@@ -19,8 +19,8 @@ pub fn header(family: &str, arch: Arch) -> String {
 ///
 /// # Errors
 /// When the text is no PTX, an annotation names no entry or a parameter that is no tensor map, an undefined
-/// function is called, an instruction needs another architecture, or a shared variable is used by its static's
-/// address.
+/// function is called, an instruction needs another architecture, or a shared variable is used by the
+/// address of its static.
 pub fn finish(text: &str, family: &str, arch: Arch) -> Result<String, PtxError> {
     let module = Module::parse(text)?;
     lint::check_resolved(&module)?;
