@@ -1,5 +1,5 @@
-//! Looks at projects written for Rust-CUDA, and adds to their manifests the lines that they need to build with
-//! Ironwarp.
+//! Looks at projects written for Rust-CUDA, and adds to their manifests the lines that they need to build
+//! with Ironwarp.
 
 use std::collections::BTreeSet;
 use std::fs;
