@@ -137,10 +137,8 @@ fn files_of(folder: &Path) -> Vec<PathBuf> {
         for entry in entries.flatten() {
             let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
             match entry.file_type() {
-                Ok(kind) if kind.is_dir() && depth < DEPTH => {
-                    if !SKIPPED.contains(&&*name) && (!name.starts_with('.') || name == ".cargo") {
-                        open.push((path, depth + 1));
-                    }
+                Ok(kind) if kind.is_dir() && depth < DEPTH && may_hold_sources(&name) => {
+                    open.push((path, depth + 1));
                 }
                 Ok(kind) if kind.is_file() && (name.ends_with(".rs") || name.ends_with(".toml")) => {
                     found.push(path);
@@ -151,6 +149,10 @@ fn files_of(folder: &Path) -> Vec<PathBuf> {
     }
     found.sort();
     found
+}
+
+fn may_hold_sources(folder: &str) -> bool {
+    !SKIPPED.contains(&folder) && (!folder.starts_with('.') || folder == ".cargo")
 }
 
 fn dependencies(files: &[PathBuf]) -> Result<Vec<Use>, Error> {
