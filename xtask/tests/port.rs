@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const PROGRAMS: &[&str] = &["guide", "streams", "events", "unified", "modules", "contexts"];
-/// Variables that a user's shell has without anything of CUDA.
-const ENVIRONMENT: &[&str] = &["PATH", "HOME", "CARGO_HOME", "RUSTUP_HOME"];
+/// Variables that a shell without anything of CUDA has, and the toolchain that this test was built with.
+const ENVIRONMENT: &[&str] = &["PATH", "HOME", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"];
 
 fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     fs::create_dir_all(to)?;
