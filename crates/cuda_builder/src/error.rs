@@ -180,12 +180,16 @@ const HINTS: &[(&str, &str)] = &[
         "the device has no conversion of a float to 128 bits: check the range and call `to_int_unchecked::<u128>()`, or go through `u64`",
     ),
     (
-        "`std`",
+        "crate `std` required to be available",
+        "a dependency needs `std`, which the device does not have: turn its default features off (`default-features = false`)",
+    ),
+    (
+        "crate `std`",
         "the device has `core` and `alloc`, no `std`: use their types, and turn the default features of dependencies off (`default-features = false`)",
     ),
     (
-        "crate `std` required to be available",
-        "a dependency needs `std`, which the device does not have: turn its default features off (`default-features = false`)",
+        "import `std`",
+        "the device has `core` and `alloc`, no `std`: use their types, and turn the default features of dependencies off (`default-features = false`)",
     ),
     (
         "`#[panic_handler]` function required",

@@ -15,8 +15,8 @@
 //!
 //! * `feature(register_attr)` in a crate's first lines must go: current compilers refuse it. `no_std` may
 //!   stay or go.
-//! * Positions are glam's [`UVec2`](glam::UVec2) and [`UVec3`](glam::UVec3), as in Rust-CUDA since its
-//!   version 0.3; those of older versions were vek's, which the feature `vek` brings as `cuda_std::vek`.
+//! * Positions are glam's [`UVec2`](glam::UVec2) and [`UVec3`](glam::UVec3), as in Rust-CUDA's
+//!   repository today. Those of its release 0.2 are vek's, which the feature `vek` brings as `cuda_std::vek`.
 //! * `#[kernel]` makes a type of the function's name too, on the host. A package that re-exports a kernel
 //!   beside a module of the same name says `kernel-types = false` under `[package.metadata.ironwarp]`, and
 //!   launches by name.

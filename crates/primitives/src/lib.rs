@@ -12,7 +12,7 @@
 //! | [`access`], [`element`], [`row`] | vectors of 16 bytes, element types, rows of any alignment |
 //! | [`activation`], [`math`] | activations, their derivatives, elementary functions, in three precisions |
 //! | [`philox`] | random numbers |
-//! | [`mod@shared_plan`], [`named_barrier`], [`pipeline`] | shared-memory plans, named barriers, pipelines of stages |
+//! | [`mod@shared_plan`], [`named_barrier`], [`pipeline`] | shared-memory plans, named barriers, pipelines |
 //! | `cluster`, `tma` | coordinates in a cluster, tiles that TMA moves: on Hopper |
 //! | [`mod@unroll`] | loops whose index is a constant |
 #![cfg_attr(target_arch = "nvptx64", no_std)]

@@ -18,8 +18,8 @@ pub mod _hidden {
     /// Values that may be copied to and from device memory byte by byte.
     ///
     /// # Safety
-    /// A copy of the bytes is a valid value on the other side. So it owns nothing and holds no pointer into host
-    /// memory.
+    /// A copy of the bytes is a valid value on the other side. So it owns nothing and holds no pointer into
+    /// host memory.
     pub unsafe trait DeviceCopy: Copy {}
 
     macro_rules! plain {

@@ -1,5 +1,5 @@
-//! The build scripts of cust and cust_raw ask this package for a CUDA to link. They need none here: the facade
-//! `cust` brings the driver's functions.
+//! The build scripts of cust and cust_raw ask this package for a CUDA to link. They need none here: the
+//! facade `cust_core` brings the driver's functions.
 
 use std::path::PathBuf;
 

@@ -4,10 +4,11 @@
 
 use std::error::Error;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use cuda_builder::{Arch, CudaBuilder, DeviceToolchain, Version};
+use cuda_builder::{Arch, CudaBuilder};
+
+use crate::stand_in::stand_in;
 
 /// Stands in for cargo: compiles the same text always, unless it has done so already.
 const CARGO: &str = r#"#!/bin/sh
@@ -24,20 +25,6 @@ printf '.version 7.0\n.target sm_80\n.address_size 64\n// whole\n' >"$assembly"
 echo "$target/k.ptx: $PWD/src/lib.rs" >"$folder/k.d"
 "#;
 
-fn toolchain(folder: &Path) -> Result<DeviceToolchain, Box<dyn Error>> {
-    let cargo = folder.join("cargo");
-    fs::write(&cargo, CARGO)?;
-    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755))?;
-    Ok(DeviceToolchain {
-        rustc: "rustc".into(),
-        cargo,
-        version: Version { major: 1, minor: 96, patch: 0 },
-        description: "none".to_owned(),
-        nightly: false,
-        library_source: folder.to_owned(),
-    })
-}
-
 fn files(folder: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     Ok(fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?)
 }
@@ -49,7 +36,7 @@ fn results_are_made_again() -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(package.join("src"))?;
     fs::write(package.join("Cargo.toml"), "[package]\nname = \"k\"\nversion = \"0.1.0\"\n")?;
     fs::write(package.join("src/lib.rs"), "")?;
-    let toolchain = toolchain(folder.path())?;
+    let toolchain = stand_in(folder.path(), CARGO)?;
     let (target, ptx) = (folder.path().join("target"), folder.path().join("ptx/k.sm_80.ptx"));
     let build = || -> Result<_, Box<dyn Error>> {
         let builder = CudaBuilder::new(&package).arch(Arch::new(80)).target_dir(&target).copy_to(&ptx);

@@ -4,10 +4,10 @@
 
 use std::error::Error;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 
-use cuda_builder::{CudaBuilder, DeviceToolchain, Version};
+use cuda_builder::CudaBuilder;
+
+use crate::stand_in::stand_in;
 
 /// Stands in for cargo: "compiles" the first line of the source into a comment, and the first time writes
 /// another into the source when it has read it.
@@ -26,20 +26,6 @@ sleep 0.1
 [ "$line" != first ] || echo second >src/lib.rs
 "#;
 
-fn toolchain(folder: &Path) -> Result<DeviceToolchain, Box<dyn Error>> {
-    let cargo = folder.join("cargo");
-    fs::write(&cargo, CARGO)?;
-    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755))?;
-    Ok(DeviceToolchain {
-        rustc: "rustc".into(),
-        cargo,
-        version: Version { major: 1, minor: 96, patch: 0 },
-        description: "none".to_owned(),
-        nightly: false,
-        library_source: folder.to_owned(),
-    })
-}
-
 #[test]
 fn is_compiled_again() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
@@ -47,7 +33,7 @@ fn is_compiled_again() -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(package.join("src"))?;
     fs::write(package.join("Cargo.toml"), "[package]\nname = \"k\"\nversion = \"0.1.0\"\n")?;
     fs::write(package.join("src/lib.rs"), "first\n")?;
-    let toolchain = toolchain(folder.path())?;
+    let toolchain = stand_in(folder.path(), CARGO)?;
     let build = || -> Result<_, Box<dyn Error>> {
         let builder = CudaBuilder::new(&package).target_dir(folder.path().join("target"));
         let built = builder.toolchain(toolchain.clone()).capture_output(true).build_module()?;

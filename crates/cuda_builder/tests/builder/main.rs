@@ -4,3 +4,5 @@ mod damaged;
 mod edited_meanwhile;
 mod external_package;
 mod rust_cuda;
+#[cfg(unix)]
+mod stand_in;
