@@ -1,6 +1,6 @@
 //! The errors between a kernel package and its PTX, each with its fix.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::arch::Arch;
 use crate::toolchain::{INSTALL_APT, INSTALL_RUSTUP, MIN_RUSTC};
@@ -12,14 +12,14 @@ pub enum ToolchainError {
     /// Nothing on this machine can compile for `nvptx64-nvidia-cuda`.
     #[error(
         "no device compiler: looked at {looked_at}; wanted rustc >= {MIN_RUSTC} with its library source.\n\
-         fix: cargo xtask setup   (or by hand: {INSTALL_RUSTUP}; on Debian: {INSTALL_APT})"
+         fix: ironwarp setup, or cargo xtask setup in its repository   (or by hand: {INSTALL_RUSTUP}; on Debian: {INSTALL_APT})"
     )]
     NotFound {
         /// Every place that was looked at and what was wrong there.
         looked_at: String,
     },
     /// `IRONWARP_DEVICE_RUSTC` names something that is no rustc.
-    #[error("{variable}={path}: {reason}.\nfix: set it to a rustc >= {MIN_RUSTC}, or unset it to search for one", path = .path.display())]
+    #[error("{variable}={path}: {reason}.\nfix: set it to a rustc >= {MIN_RUSTC}, or unset it to search for one", path = shown(.path))]
     BadOverride {
         /// The environment variable that was read.
         variable: &'static str,
@@ -29,7 +29,7 @@ pub enum ToolchainError {
         reason: String,
     },
     /// The compiler is older than the first release whose back end is good enough.
-    #[error("device compiler {path} is rustc {found}; wanted >= {MIN_RUSTC}.\nfix: {INSTALL_RUSTUP}", path = .rustc.display())]
+    #[error("device compiler {path} is rustc {found}; wanted >= {MIN_RUSTC}.\nfix: {INSTALL_RUSTUP}", path = shown(.rustc))]
     TooOld {
         /// The compiler found.
         rustc: PathBuf,
@@ -37,7 +37,7 @@ pub enum ToolchainError {
         found: String,
     },
     /// There is a compiler, but it does not answer.
-    #[error("device compiler {path} is there, but {reason}.\nfix: find out why `{path} -vV` fails, or set IRONWARP_DEVICE_RUSTC to a rustc >= {MIN_RUSTC}", path = .rustc.display())]
+    #[error("device compiler {path} is there, but {reason}.\nfix: find out why `{path} -vV` fails, or set IRONWARP_DEVICE_RUSTC to a rustc >= {MIN_RUSTC}", path = shown(.rustc))]
     Broken {
         /// The compiler found.
         rustc: PathBuf,
@@ -45,7 +45,7 @@ pub enum ToolchainError {
         reason: String,
     },
     /// `core` cannot be built for the device without its source.
-    #[error("device compiler {path} has no library source at {source_dir}.\nfix: {fix}", path = .rustc.display(), source_dir = .wanted.display())]
+    #[error("device compiler {path} has no library source at {source_dir}.\nfix: {fix}", path = shown(.rustc), source_dir = shown(.wanted))]
     NoLibrarySource {
         /// The compiler found.
         rustc: PathBuf,
@@ -55,7 +55,7 @@ pub enum ToolchainError {
         fix: String,
     },
     /// No `cargo` to drive the compiler.
-    #[error("no cargo found to drive {path}.\nfix: install one from https://rustup.rs, or put it on PATH", path = .rustc.display())]
+    #[error("no cargo found to drive {path}.\nfix: install one from https://rustup.rs, or put it on PATH", path = shown(.rustc))]
     NoCargo {
         /// The compiler found.
         rustc: PathBuf,
@@ -69,7 +69,7 @@ pub enum ToolchainError {
 #[non_exhaustive]
 pub enum BuildError {
     /// No folder with a `Cargo.toml` at the path given to `CudaBuilder::new`.
-    #[error("no kernel package at {path}: wanted a folder with a Cargo.toml.\nfix: pass the package's folder to CudaBuilder::new; a relative path starts at {base}", path = .path.display(), base = .base.display())]
+    #[error("no kernel package at {path}: wanted a folder with a Cargo.toml.\nfix: pass the package's folder to CudaBuilder::new; a relative path starts at {base}", path = shown(.path), base = shown(.base))]
     CratePathDoesntExist {
         /// The path as given.
         path: PathBuf,
@@ -77,7 +77,7 @@ pub enum BuildError {
         base: PathBuf,
     },
     /// The manifest cannot be used.
-    #[error("{path}: {reason}", path = .path.display())]
+    #[error("{path}: {reason}", path = shown(.path))]
     Manifest {
         /// The `Cargo.toml`.
         path: PathBuf,
@@ -110,7 +110,7 @@ pub enum BuildError {
         diagnostics: String,
     },
     /// The compiler succeeded and left no assembly.
-    #[error("{package} for {arch}: the compiler left no PTX at {path}.\nfix: remove {target_dir} and build again", path = .path.display(), target_dir = .target_dir.display())]
+    #[error("{package} for {arch}: the compiler left no PTX at {path}.\nfix: remove {target_dir} and build again", path = shown(.path), target_dir = shown(.target_dir))]
     NoAssembly {
         /// The kernel package.
         package: String,
@@ -142,7 +142,7 @@ pub enum BuildError {
         instead: &'static str,
     },
     /// A file or process could not be used.
-    #[error("cannot {action} {path}: {source}", path = .path.display())]
+    #[error("cannot {action} {path}: {source}", path = shown(.path))]
     Io {
         /// The attempted action, as a verb: `read`, `write`, `run`.
         action: &'static str,
@@ -159,6 +159,12 @@ impl BuildError {
         let path = path.into();
         move |source| Self::Io { action, path, source }
     }
+}
+
+/// The path, with characters escaped that would drive a terminal.
+pub fn shown(path: &Path) -> String {
+    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    path.to_string_lossy().chars().map(escaped).collect()
 }
 
 fn captured(diagnostics: &str) -> String {

@@ -25,7 +25,7 @@ mod toolchain;
 pub use arch::{Arch, NvvmArch, ParseArchError};
 pub use builder::{Built, CudaBuilder, DebugInfo};
 pub use compile::TARGET;
-pub use error::{BuildError, BuildError as CudaBuilderError, ToolchainError};
+pub use error::{BuildError, BuildError as CudaBuilderError, ToolchainError, shown};
 pub use manifest::Manifest;
 pub use toolchain::{
     DEVICE_RUSTC, DeviceToolchain, INSTALL_APT, INSTALL_RUSTUP, MIN_RUSTC, Version, on_path,

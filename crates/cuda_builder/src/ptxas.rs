@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::arch::Arch;
-use crate::error::BuildError;
-use crate::stamp::write_atomically;
+use crate::error::{BuildError, shown};
+use crate::stamp::{self, write_atomically};
 use crate::toolchain::on_path;
 
 /// Environment variable that names the assembler, before any search.
@@ -67,7 +67,7 @@ impl Usage {
 #[non_exhaustive]
 pub enum PtxasError {
     /// The assembler refused the module.
-    #[error("ptxas refuses {ptx} for {arch}:\n{messages}\nfix: find the line in {ptx}; a PTX version that is too low belongs into the builder's table of features", ptx = .ptx.display())]
+    #[error("ptxas refuses {ptx} for {arch}:\n{messages}\nfix: find the line in {ptx}; a PTX version that is too low belongs into the builder's table of features", ptx = shown(.ptx))]
     Rejected {
         /// The module.
         ptx: PathBuf,
@@ -75,6 +75,16 @@ pub enum PtxasError {
         arch: Arch,
         /// The assembler's messages.
         messages: String,
+    },
+    /// The assembler reports success, and has written something else than machine code.
+    #[error("{assembler} has written no machine code for {arch}: {got} bytes that are no ELF file\nfix: name NVIDIA's ptxas in {PTXAS}, or install it again", assembler = shown(.assembler))]
+    NoMachineCode {
+        /// The assembler.
+        assembler: PathBuf,
+        /// The architecture.
+        arch: Arch,
+        /// The length of what it wrote.
+        got: usize,
     },
     /// A file or process could not be used.
     #[error(transparent)]
@@ -113,7 +123,7 @@ impl Ptxas {
     /// A sentence, when the program does not answer as NVIDIA's does: an incomplete download, or another
     /// program.
     pub fn release(&self) -> Result<String, String> {
-        let path = self.path.display();
+        let path = shown(&self.path);
         let output = Command::new(&self.path).arg("--version").output();
         let output = output.map_err(|error| format!("{path} cannot be run: {error}"))?;
         let text = String::from_utf8_lossy(&output.stdout);
@@ -135,16 +145,43 @@ impl Ptxas {
     /// When the assembler refuses the module or cannot be run.
     pub fn assemble(&self, ptx: &Path, arch: Arch, kept: &Path) -> Result<Report, PtxasError> {
         let text = fs::read(ptx).map_err(BuildError::io("read", ptx))?;
-        let key = format!("key {:016x}", self.key(&text, arch));
-        if let Some((first, messages)) =
-            fs::read_to_string(kept).ok().as_deref().and_then(|kept| kept.split_once('\n'))
-            && first == key
-        {
-            return Ok(parse(messages));
+        let key = self.key(&text, arch);
+        if let Some(messages) = read_kept(kept, key).and_then(|messages| String::from_utf8(messages).ok()) {
+            return Ok(parse(&messages));
         }
-        let messages = self.run(ptx, arch, &kept.with_extension(format!("{}.cubin", std::process::id())))?;
-        write_atomically(kept, format!("{key}\n{messages}").as_bytes())?;
+        let cubin = kept.with_extension(format!("{}.cubin", std::process::id()));
+        let messages = self.run(ptx, arch, &cubin)?;
+        // Only the report is wanted.
+        fs::remove_file(&cubin).map_err(BuildError::io("remove", &cubin))?;
+        keep(kept, key, messages.as_bytes())?;
         Ok(parse(&messages))
+    }
+
+    /// The machine code (a cubin) of PTX text. It is kept in the folder `kept`, under a name made of the
+    /// text, the architecture and the assembler; with the same ones nothing runs.
+    ///
+    /// # Errors
+    /// When the assembler refuses the text or cannot be run.
+    pub fn machine_code(&self, ptx: &str, arch: Arch, kept: &Path) -> Result<Vec<u8>, PtxasError> {
+        let key = self.key(ptx.as_bytes(), arch);
+        let name = format!("{key:016x}");
+        let cubin = kept.join(&name).with_extension("cubin");
+        if let Some(code) = read_kept(&cubin, key) {
+            return Ok(code);
+        }
+        let source = kept.join(&name).with_extension("ptx");
+        write_atomically(&source, ptx.as_bytes())?;
+        let unfinished = kept.join(format!("{name}.{}", std::process::id()));
+        self.run(&source, arch, &unfinished)?;
+        let code = fs::read(&unfinished).map_err(BuildError::io("read", &unfinished))?;
+        for done in [&unfinished, &source] {
+            fs::remove_file(done).map_err(BuildError::io("remove", done))?;
+        }
+        if !code.starts_with(ELF) {
+            return Err(PtxasError::NoMachineCode { assembler: self.path.clone(), arch, got: code.len() });
+        }
+        keep(&cubin, key, &code)?;
+        Ok(code)
     }
 
     fn key(&self, ptx: &[u8], arch: Arch) -> u64 {
@@ -163,10 +200,7 @@ impl Ptxas {
             .args(["--verbose", "--warn-on-spills", "--gpu-name", &arch.to_string(), "--output-file"])
             .arg(cubin)
             .arg(ptx);
-        let output = command.output().map_err(BuildError::io("run", &self.path));
-        // Only the report is wanted. No file is there when the assembler refused the module.
-        let _ = fs::remove_file(cubin);
-        let output = output?;
+        let output = command.output().map_err(BuildError::io("run", &self.path))?;
         let messages =
             format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         if output.status.success() {
@@ -186,6 +220,26 @@ impl Ptxas {
 pub fn install_dir() -> Option<PathBuf> {
     let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     Some(cache.or_else(|| Some(env::home_dir()?.join(".cache")))?.join("ironwarp"))
+}
+
+/// How every ELF file begins.
+const ELF: &[u8] = b"\x7fELF";
+
+/// The line before what is kept: what it was made of, and what it is.
+fn kept_line(key: u64, contents: &[u8]) -> String {
+    format!("key {key:016x} {}\n", stamp::hash(contents))
+}
+
+/// The contents that [`keep`] has written for `key`; nothing if the file is not as it was then.
+fn read_kept(path: &Path, key: u64) -> Option<Vec<u8>> {
+    let mut contents = fs::read(path).ok()?;
+    let end = contents.iter().position(|&byte| byte == b'\n')? + 1;
+    let rest = contents.split_off(end);
+    (contents == kept_line(key, &rest).as_bytes()).then_some(rest)
+}
+
+fn keep(path: &Path, key: u64, contents: &[u8]) -> Result<(), BuildError> {
+    write_atomically(path, &[kept_line(key, contents).as_bytes(), contents].concat())
 }
 
 fn parse(messages: &str) -> Report {
@@ -294,6 +348,83 @@ ptxas info    : Function properties for helper
         let warnings = parse(OUTPUT).warnings;
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert!(warnings[0].contains("C7510"));
+    }
+
+    /// A stand-in that writes `code`, and a line to its log at each call.
+    fn assembler(folder: &Path, code: &str) -> Ptxas {
+        use std::os::unix::fs::PermissionsExt as _;
+        let path = folder.join("ptxas");
+        let log = folder.join("log");
+        let script = format!(
+            "#!/bin/sh\nwhile [ \"$1\" != --output-file ]; do shift; done\nprintf '{code}' >\"$2\"\necho >>'{}'\n",
+            log.display()
+        );
+        // Written beside: a program that some process still has open for writing cannot be run.
+        let mut writer = Command::new("sh");
+        writer.args(["-c", r#"printf %s "$1" >"$0""#]).arg(&path).arg(script);
+        assert!(writer.status().unwrap().success());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        Ptxas { path }
+    }
+
+    fn calls(folder: &Path) -> usize {
+        fs::read_to_string(folder.join("log")).unwrap_or_default().lines().count()
+    }
+
+    /// Each kind of damage to what is kept: the file's path and what it was.
+    const DAMAGE: [fn(&Path, &[u8]); 7] = [
+        |path, whole| fs::write(path, &whole[..whole.len() - 1]).unwrap(),
+        |path, whole| fs::write(path, &whole[..20]).unwrap(),
+        |path, _| fs::write(path, "").unwrap(),
+        |path, _| fs::write(path, b"\x7fELF garbage\n\xff").unwrap(),
+        |path, whole| fs::write(path, [whole, b"more"].concat()).unwrap(),
+        |path, whole| fs::write(path, whole.to_ascii_uppercase()).unwrap(),
+        |path, _| fs::remove_file(path).unwrap(),
+    ];
+
+    #[test]
+    fn damaged_machine_code_is_made_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let ptxas = assembler(folder.path(), "\\177ELF code");
+        let kept = folder.path().join("kept");
+        let code = || ptxas.machine_code("ptx", "sm_80".parse().unwrap(), &kept).unwrap();
+        assert_eq!((code(), code()), (b"\x7fELF code".to_vec(), b"\x7fELF code".to_vec()));
+        assert_eq!(calls(folder.path()), 1, "kept");
+        let files: Vec<_> = fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let [file] = files.as_slice() else { panic!("{files:?}") };
+        let whole = fs::read(file).unwrap();
+        for (number, damage) in DAMAGE.iter().enumerate() {
+            damage(file, &whole);
+            assert_eq!(code(), b"\x7fELF code", "damage {number}");
+            assert_eq!(calls(folder.path()), number + 2, "damage {number}");
+            assert_eq!(fs::read(file).unwrap(), whole);
+        }
+    }
+
+    #[test]
+    fn a_damaged_report_is_made_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let ptxas = assembler(folder.path(), "x");
+        let (ptx, kept) = (folder.path().join("a.ptx"), folder.path().join("a.ptxas"));
+        fs::write(&ptx, "ptx").unwrap();
+        let assemble = || ptxas.assemble(&ptx, "sm_80".parse().unwrap(), &kept).unwrap();
+        assert_eq!((assemble(), assemble()), (Report::default(), Report::default()));
+        assert_eq!(calls(folder.path()), 1, "kept");
+        let forged = fs::read_to_string(&kept).unwrap() + OUTPUT;
+        fs::write(&kept, forged).unwrap();
+        assert_eq!((assemble(), calls(folder.path())), (Report::default(), 2));
+    }
+
+    #[test]
+    fn what_is_no_machine_code_is_not_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        for code in ["", "text"] {
+            let ptxas = assembler(folder.path(), code);
+            let kept = folder.path().join("kept");
+            let told = ptxas.machine_code("ptx", "sm_80".parse().unwrap(), &kept).unwrap_err().to_string();
+            assert!(told.contains("no machine code for sm_80"), "{told}");
+            assert_eq!(fs::read_dir(&kept).unwrap().count(), 0);
+        }
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub enum State {
 /// Compares the stamp at `path` with the module and the sources as they are.
 pub fn state(path: &Path, fingerprint: u64, module: &Path) -> State {
     let Ok(text) = fs::read_to_string(path) else { return State::Stale };
+    // Without its end it lists too few sources.
+    let Some(text) = text.strip_suffix(END) else { return State::Stale };
     let mut lines = text.lines();
     if lines.next() != Some(&*first_line(fingerprint)) {
         return State::Stale;
@@ -89,6 +91,7 @@ pub fn write(
         let hash = digest(file, &packages).filter(|_| !is_later);
         let _ = writeln!(text, "{} {}", hash.as_deref().unwrap_or(UNKNOWN), file.display());
     }
+    text.push_str(END);
     write_atomically(path, text.as_bytes())
 }
 
@@ -123,18 +126,26 @@ pub fn write_atomically(path: &Path, contents: &[u8]) -> Result<(), BuildError> 
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     let temporary = path.with_file_name(name);
-    fs::write(&temporary, contents).map_err(BuildError::io("write", &temporary))?;
-    fs::rename(&temporary, path).map_err(BuildError::io("write", path))
+    let written = fs::write(&temporary, contents).and_then(|()| fs::rename(&temporary, path));
+    written.map_err(|error| {
+        // It may not be there; what matters is the first error.
+        let _ = fs::remove_file(&temporary);
+        BuildError::io("write", path)(error)
+    })
 }
 
 fn first_line(fingerprint: u64) -> String {
     format!("fingerprint {fingerprint:016x}")
 }
 
+/// The last line of a stamp.
+const END: &str = "end\n";
+
 /// Stands for the hash of a file of which it is not known what the compiler read. No file has it.
 const UNKNOWN: &str = "?";
 
-fn hash(contents: &[u8]) -> String {
+/// Number of some contents, as text.
+pub fn hash(contents: &[u8]) -> String {
     let mut hasher = DefaultHasher::new();
     hasher.write(contents);
     format!("{:016x}", hasher.finish())
@@ -276,6 +287,27 @@ mod tests {
         }
         fs::remove_file(build.path("module")).unwrap();
         assert_eq!(build.state(7), State::Stale);
+    }
+
+    #[test]
+    fn a_stamp_that_is_cut_or_spoilt_does_not_hold() {
+        let build = Build::of(&[("a.rs", "1"), ("b.rs", "2")]);
+        build.stamp(later());
+        let whole = fs::read(build.path("stamp")).unwrap();
+        let spoil = |contents: &[u8]| {
+            fs::write(build.path("stamp"), contents).unwrap();
+            assert_ne!(build.state(7), State::Fresh, "{}", String::from_utf8_lossy(contents));
+        };
+        (0..whole.len()).for_each(|end| spoil(&whole[..end]));
+        for contents in [&b"garbage"[..], b"\xff\0", b"end\n", b"fingerprint 0000000000000007\nend\n"] {
+            spoil(contents);
+        }
+        fs::remove_file(build.path("stamp")).unwrap();
+        fs::create_dir(build.path("stamp")).unwrap();
+        assert_eq!(build.state(7), State::Stale, "a folder in its place");
+        fs::remove_dir(build.path("stamp")).unwrap();
+        fs::write(build.path("stamp"), whole).unwrap();
+        assert_eq!(build.state(7), State::Fresh);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use core::arch::asm;
 use core::convert::identity;
 
 use half::{bf16, f16};
-#[cfg(not(target_arch = "nvptx64"))]
+#[allow(unused_imports, reason = "by the architectures that have fewer instructions")]
 use num::{E4M3, E5M2, Format, Overflow, Rounding, pack_x2, unpack_x2};
 
 /// One `cvt` without side effects.
@@ -48,16 +48,17 @@ fn low_byte(x: i32) -> i8 {
 }
 
 /// +0 for negative numbers and for -0; NaN stays.
-#[cfg(not(target_arch = "nvptx64"))]
+#[cfg(not(all(target_arch = "nvptx64", target_feature = "compute_80")))]
 fn relu(x: f32) -> f32 {
     if x.is_nan() || x > 0.0 { x } else { 0.0 }
 }
 
-/// Name and types, PTX, class of the result, operands, what makes the result of the register, documentation;
-/// and the executor's conversion by `num`. There NaN gives the canonical NaN or, where the PTX ISA leaves the
-/// choice (tf32, 8-bit formats), one of those that it may give.
+/// The architectures that have the instruction; then for each its name and types, PTX, class of the result,
+/// operands, what makes the result of the register, documentation; and the executor's conversion by `num`,
+/// which is that of other architectures too. There NaN gives the canonical NaN or, where the PTX ISA leaves
+/// the choice (tf32, 8-bit formats), one of those that it may give.
 macro_rules! convert {
-    ($(
+    ($native:meta; $(
         $(#[$gate:meta])*
         $name:ident($($arg:ident: $ty:ty),+) -> $ret:ty, $ptx:literal $out:ident $in:tt $finish:path: $what:literal,
         $executor:expr;
@@ -71,7 +72,16 @@ macro_rules! convert {
         #[must_use]
         pub fn $name($($arg: $ty),+) -> $ret {
             arms! {
-                ptx: { $finish(cvt!($ptx, $out, $in)) }
+                ptx: {
+                    #[cfg($native)]
+                    {
+                        $finish(cvt!($ptx, $out, $in))
+                    }
+                    #[cfg(not($native))]
+                    {
+                        $executor
+                    }
+                }
                 sim: { $executor }
             }
         }
@@ -79,6 +89,8 @@ macro_rules! convert {
 }
 
 convert! {
+    target_arch = "nvptx64";
+
     f16_from_f32(x: f32) -> f16, "cvt.rn.f16.f32" reg16 (reg32 x) f16::from_bits:
         "Rounds to f16.",
         if x.is_nan() { f16::from_bits(Format::F16.nan_code() as u16) } else { f16::from_f32(x) };
@@ -88,34 +100,6 @@ convert! {
     f16_to_f32(x: f16) -> f32, "cvt.f32.f16" reg32 (reg16 x.to_bits()) identity:
         "Widens; exact.",
         x.to_f32();
-    bf16_from_f32(x: f32) -> bf16, "cvt.rn.bf16.f32" reg16 (reg32 x) bf16::from_bits:
-        "Rounds to bf16.",
-        if x.is_nan() { bf16::from_bits(Format::BF16.nan_code() as u16) } else { bf16::from_f32(x) };
-    bf16_from_f32_rz(x: f32) -> bf16, "cvt.rz.bf16.f32" reg16 (reg32 x) bf16::from_bits:
-        "Rounds to bf16, toward zero.",
-        bf16::from_bits(Format::BF16.encode(x, Rounding::TowardZero, Overflow::Infinity) as u16);
-    f16x2_from_f32(low: f32, high: f32) -> u32, "cvt.rn.f16x2.f32" reg32 (low, high) identity:
-        "Rounds two numbers to f16.",
-        pack_x2([low, high].map(f16_from_f32));
-    f16x2_from_f32_rz(low: f32, high: f32) -> u32, "cvt.rz.f16x2.f32" reg32 (low, high) identity:
-        "Rounds two numbers to f16, toward zero.",
-        pack_x2([low, high].map(f16_from_f32_rz));
-    f16x2_from_f32_relu(low: f32, high: f32) -> u32, "cvt.rn.relu.f16x2.f32" reg32 (low, high) identity:
-        "Rounds two numbers to f16; negative ones become 0 (of -0 the sign is left open).",
-        f16x2_from_f32(relu(low), relu(high));
-    bf16x2_from_f32(low: f32, high: f32) -> u32, "cvt.rn.bf16x2.f32" reg32 (low, high) identity:
-        "Rounds two numbers to bf16.",
-        pack_x2([low, high].map(bf16_from_f32));
-    bf16x2_from_f32_rz(low: f32, high: f32) -> u32, "cvt.rz.bf16x2.f32" reg32 (low, high) identity:
-        "Rounds two numbers to bf16, toward zero.",
-        pack_x2([low, high].map(bf16_from_f32_rz));
-    bf16x2_from_f32_relu(low: f32, high: f32) -> u32, "cvt.rn.relu.bf16x2.f32" reg32 (low, high) identity:
-        "Rounds two numbers to bf16; negative ones become 0 (of -0 the sign is left open).",
-        bf16x2_from_f32(relu(low), relu(high));
-    tf32_from_f32(x: f32) -> u32, "cvt.rna.tf32.f32" reg32 (reg32 x) identity:
-        "Rounds to tf32, ties away from zero, for an `mma` fragment. Only the upper 19 bits of the result mean anything. \
-         Up to sm_90 a NaN keeps its upper bits: one that has none set beside the exponent comes out as infinity.",
-        num::tf32_from_f32(x, Rounding::NearestAway).to_bits();
     i32_from_f32(x: f32) -> i32, "cvt.rni.s32.f32" reg32 (reg32 x) identity:
         "Rounds to an integer, ties to even; out of range gives the nearest end, NaN 0.",
         x.round_ties_even() as i32;
@@ -162,6 +146,39 @@ convert! {
             let [low, high] = x.to_le_bytes().map(|code| E5M2::from_bits(code).to_f32());
             f16x2_from_f32(low, high)
         };
+}
+
+convert! {
+    target_feature = "compute_80";
+
+    bf16_from_f32(x: f32) -> bf16, "cvt.rn.bf16.f32" reg16 (reg32 x) bf16::from_bits:
+        "Rounds to bf16.",
+        if x.is_nan() { bf16::from_bits(Format::BF16.nan_code() as u16) } else { bf16::from_f32(x) };
+    bf16_from_f32_rz(x: f32) -> bf16, "cvt.rz.bf16.f32" reg16 (reg32 x) bf16::from_bits:
+        "Rounds to bf16, toward zero.",
+        bf16::from_bits(Format::BF16.encode(x, Rounding::TowardZero, Overflow::Infinity) as u16);
+    f16x2_from_f32(low: f32, high: f32) -> u32, "cvt.rn.f16x2.f32" reg32 (low, high) identity:
+        "Rounds two numbers to f16.",
+        pack_x2([low, high].map(f16_from_f32));
+    f16x2_from_f32_rz(low: f32, high: f32) -> u32, "cvt.rz.f16x2.f32" reg32 (low, high) identity:
+        "Rounds two numbers to f16, toward zero.",
+        pack_x2([low, high].map(f16_from_f32_rz));
+    f16x2_from_f32_relu(low: f32, high: f32) -> u32, "cvt.rn.relu.f16x2.f32" reg32 (low, high) identity:
+        "Rounds two numbers to f16; negative ones become 0 (of -0 the sign is left open).",
+        f16x2_from_f32(relu(low), relu(high));
+    bf16x2_from_f32(low: f32, high: f32) -> u32, "cvt.rn.bf16x2.f32" reg32 (low, high) identity:
+        "Rounds two numbers to bf16.",
+        pack_x2([low, high].map(bf16_from_f32));
+    bf16x2_from_f32_rz(low: f32, high: f32) -> u32, "cvt.rz.bf16x2.f32" reg32 (low, high) identity:
+        "Rounds two numbers to bf16, toward zero.",
+        pack_x2([low, high].map(bf16_from_f32_rz));
+    bf16x2_from_f32_relu(low: f32, high: f32) -> u32, "cvt.rn.relu.bf16x2.f32" reg32 (low, high) identity:
+        "Rounds two numbers to bf16; negative ones become 0 (of -0 the sign is left open).",
+        bf16x2_from_f32(relu(low), relu(high));
+    tf32_from_f32(x: f32) -> u32, "cvt.rna.tf32.f32" reg32 (reg32 x) identity:
+        "Rounds to tf32, ties away from zero, for an `mma` fragment. Only the upper 19 bits of the result mean anything. \
+         Up to sm_90 a NaN keeps its upper bits: one that has none set beside the exponent comes out as infinity.",
+        num::tf32_from_f32(x, Rounding::NearestAway).to_bits();
 }
 
 /// Widens a bf16; exact, and nothing but a shift.

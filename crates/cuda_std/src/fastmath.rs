@@ -30,6 +30,10 @@ use core::arch::asm;
 #[cfg(not(target_arch = "nvptx64"))]
 use half::{bf16, f16};
 
+/// The NaN that arithmetic gives.
+#[cfg(not(all(target_arch = "nvptx64", target_feature = "compute_80")))]
+const CANONICAL_NAN: f32 = f32::from_bits(0x7fff_ffff);
+
 #[cfg(not(target_arch = "nvptx64"))]
 mod executor;
 #[cfg(not(target_arch = "nvptx64"))]
@@ -49,9 +53,10 @@ macro_rules! operands {
     };
 }
 
-/// Name, arguments and type, class of the registers, PTX, documentation, and the executor's value.
+/// The architectures that have the instruction; then for each its name, arguments and type, class of the
+/// registers, PTX, documentation, and the executor's value, which is that of other architectures too.
 macro_rules! arithmetic {
-    ($(
+    ($native:meta; $(
         $(#[$gate:meta])*
         $name:ident($($arg:ident),+: $ty:ty), $class:ident $ptx:literal: $what:literal,
         $executor:expr;
@@ -66,13 +71,20 @@ macro_rules! arithmetic {
         pub fn $name($($arg: $ty),+) -> $ty {
             arms! {
                 ptx: {
-                    let result: $ty;
-                    // SAFETY: registers only.
-                    unsafe {
-                        asm!(concat!($ptx, operands!($($arg),+)), out($class) result, $(in($class) $arg),+,
-                            options(pure, nomem, nostack, preserves_flags));
+                    #[cfg($native)]
+                    {
+                        let result: $ty;
+                        // SAFETY: registers only.
+                        unsafe {
+                            asm!(concat!($ptx, operands!($($arg),+)), out($class) result, $(in($class) $arg),+,
+                                options(pure, nomem, nostack, preserves_flags));
+                        }
+                        result
                     }
-                    result
+                    #[cfg(not($native))]
+                    {
+                        $executor
+                    }
                 }
                 sim: { $executor }
             }
@@ -81,6 +93,8 @@ macro_rules! arithmetic {
 }
 
 arithmetic! {
+    target_arch = "nvptx64";
+
     fma(a, b, c: f32), reg32 "fma.rn.f32":
         "`a * b + c`, rounded once.",
         a.mul_add(b, c);
@@ -96,12 +110,6 @@ arithmetic! {
     max(a, b: f32), reg32 "max.f32":
         "The larger; a NaN gives way to a number. -0 is below +0.",
         if a == b { f32::from_bits(a.to_bits() & b.to_bits()) } else { a.max(b) };
-    min_nan(a, b: f32), reg32 "min.NaN.f32":
-        "The smaller; NaN if either is NaN.",
-        if a.is_nan() || b.is_nan() { CANONICAL_NAN } else { min(a, b) };
-    max_nan(a, b: f32), reg32 "max.NaN.f32":
-        "The larger; NaN if either is NaN.",
-        if a.is_nan() || b.is_nan() { CANONICAL_NAN } else { max(a, b) };
     ex2_approx(x: f32), reg32 "ex2.approx.ftz.f32":
         "`2^x`.",
         approximate(x, f64::exp2);
@@ -181,6 +189,17 @@ arithmetic! {
     tanh_approx_bf16x2(x: u32), reg32 "tanh.approx.bf16x2":
         "Hyperbolic tangent, two bf16. Subnormal numbers are kept. Needs sm_90.",
         map1::<bf16>(x, f32::tanh);
+}
+
+arithmetic! {
+    target_feature = "compute_80";
+
+    min_nan(a, b: f32), reg32 "min.NaN.f32":
+        "The smaller; NaN if either is NaN.",
+        if a.is_nan() || b.is_nan() { CANONICAL_NAN } else { min(a, b) };
+    max_nan(a, b: f32), reg32 "max.NaN.f32":
+        "The larger; NaN if either is NaN.",
+        if a.is_nan() || b.is_nan() { CANONICAL_NAN } else { max(a, b) };
 }
 
 /// Before sm_90 bf16 has `fma` alone, which gives the same bits.

@@ -6,9 +6,15 @@
 
 #[cfg(target_arch = "nvptx64")]
 use core::arch::nvptx;
+use core::ffi::c_void;
 use core::fmt;
 #[cfg(target_arch = "nvptx64")]
 use core::fmt::Write;
+#[cfg(not(target_arch = "nvptx64"))]
+use std::ffi::CStr;
+
+#[cfg(not(target_arch = "nvptx64"))]
+mod format;
 
 /// Bytes of text that one `print!` puts out in one piece; longer texts are cut into several, between which
 /// other threads may print.
@@ -46,6 +52,71 @@ impl Write for Piece {
             self.len += 1;
         }
         Ok(())
+    }
+}
+
+/// C's `vprintf`, which the driver provides: prints `format` with the arguments at `valist`, in one piece.
+/// They lie there in order, each aligned to its size, as in a `repr(C)` struct: integers of 4 or 8 bytes,
+/// `f64`, pointers.
+///
+/// Returns the number of arguments, or -1 for a null format. On the host the rules are the C standard's,
+/// without `%n`.
+///
+/// # Safety
+/// `format` is null or ends with NUL, the arguments that it names are at `valist`, and a text among them ends
+/// with NUL. `valist` may be null if it names none.
+///
+/// # PTX
+/// `call vprintf`
+#[cfg_attr(not(target_arch = "nvptx64"), track_caller)]
+pub unsafe fn vprintf(format: *const u8, valist: *const c_void) -> i32 {
+    arms! {
+        // SAFETY: the caller's promise.
+        ptx: { unsafe { nvptx::vprintf(format, valist) } }
+        sim: {
+            if format.is_null() {
+                return -1;
+            }
+            // SAFETY: the caller's promise.
+            let (text, arguments) = unsafe { format::format(format, valist) };
+            simt::print(&text);
+            arguments
+        }
+    }
+}
+
+/// C's `__assertfail`, which the driver provides: prints the place and the message, and stops the launch with
+/// an assertion error. It does not return. Under the checker it is a fault with the same text.
+///
+/// # Safety
+/// `message`, `file` and `function` end with NUL. `char_size` is 1, the bytes of a character.
+///
+/// # PTX
+/// `call __assertfail`
+#[cfg_attr(not(target_arch = "nvptx64"), track_caller)]
+pub unsafe fn __assertfail(
+    message: *const u8,
+    file: *const u8,
+    line: u32,
+    function: *const u8,
+    char_size: usize,
+) {
+    arms! {
+        ptx: {
+            unsafe extern "C" {
+                #[link_name = "__assertfail"]
+                fn system_call(message: *const u8, file: *const u8, line: u32, function: *const u8, size: usize);
+            }
+            // SAFETY: the caller's promise.
+            unsafe { system_call(message, file, line, function, char_size) }
+        }
+        sim: {
+            let _ = char_size;
+            // SAFETY: the caller's promise.
+            let [message, file, function] =
+                [message, file, function].map(|text| unsafe { CStr::from_ptr(text.cast()) }.to_string_lossy());
+            simt::trap(&format!("{file}:{line}: {function}: assertion `{message}` failed"))
+        }
     }
 }
 

@@ -59,7 +59,7 @@ pub const fn assert_passable<T: Copy>() {
     );
 }
 
-/// Refuses, while compiling, an argument whose type is another name of a slice: #[kernel] sees the name
+/// Refuses, while compiling, an argument whose type is another name of a slice: `#[kernel]` sees the name
 /// alone, and would make one parameter of it, where hosts pass a pointer and a length.
 ///
 /// # Panics
@@ -108,7 +108,7 @@ mod host {
     use core::ffi::c_void;
     use core::marker::PhantomData;
 
-    pub use simt::registry::{KernelEntry, LaunchBounds, ParamLayout};
+    pub use simt::registry::{KernelEntry, LaunchBounds, ParamLayout, Registration};
 
     /// A kernel as a type. `#[kernel]` implements it.
     ///
@@ -126,6 +126,14 @@ mod host {
         const FAMILY: &'static str;
         /// The launch bounds that `launch_bounds` declares.
         const BOUNDS: LaunchBounds;
+        /// Its native form.
+        const ENTRY: &'static KernelEntry;
+    }
+
+    /// Makes the kernel's native form known to the executor. Launches by type do so; kernels of most packages
+    /// are known from the start.
+    pub fn link<K: Kernel>() {
+        simt::registry::link(K::ENTRY);
     }
 
     /// Marks an argument `&[T]`: two parameters, a pointer and a length in elements.

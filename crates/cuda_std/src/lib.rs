@@ -55,6 +55,7 @@ pub mod atomic;
 pub mod cfg;
 pub mod float;
 mod float_ext;
+pub mod intrinsics;
 pub mod io;
 pub mod mem;
 pub mod misc;

@@ -5,7 +5,10 @@
 //! debugging.
 
 #[cfg(target_arch = "nvptx64")]
-use core::arch::asm;
+use core::arch::{asm, nvptx};
+use core::ffi::c_void;
+#[cfg(not(target_arch = "nvptx64"))]
+use std::alloc::Layout;
 
 /// Bytes of dynamic shared memory that the launch asked for. PTX `%dynamic_smem_size`.
 #[inline(always)]
@@ -35,5 +38,62 @@ pub fn total_smem_size() -> u32 {
             bytes
         }
         sim: { simt::shared::total_len() }
+    }
+}
+
+/// Alignment in bytes of the device's `malloc`. On the host a block's size stands in so many bytes before it.
+#[cfg(not(target_arch = "nvptx64"))]
+const ALIGN: usize = 16;
+
+/// C's `malloc`, which the driver provides: `size` bytes or more of the device's heap, aligned to 16; null
+/// where the heap has no room. On the host the memory is the program's own.
+///
+/// # Safety
+/// Always safe to call; `unsafe` as in Rust-CUDA.
+///
+/// # PTX
+/// `call malloc`
+pub unsafe fn malloc(size: usize) -> *mut c_void {
+    arms! {
+        // SAFETY: any size may be asked for.
+        ptx: { unsafe { nvptx::malloc(size) } }
+        sim: {
+            let total = size.checked_add(ALIGN).and_then(|total| Layout::from_size_align(total, ALIGN).ok());
+            let Some(layout) = total else { return std::ptr::null_mut() };
+            // SAFETY: the layout has the size's own bytes at least, which lie in front.
+            unsafe {
+                let start = std::alloc::alloc(layout);
+                if start.is_null() {
+                    return start.cast();
+                }
+                start.cast::<usize>().write(layout.size());
+                start.add(ALIGN).cast()
+            }
+        }
+    }
+}
+
+/// C's `free`, which the driver provides. Null is allowed.
+///
+/// # Safety
+/// `ptr` is null or from [`malloc`], and nothing uses the memory any more.
+///
+/// # PTX
+/// `call free`
+pub unsafe fn free(ptr: *mut c_void) {
+    arms! {
+        // SAFETY: the caller's promise.
+        ptx: { unsafe { nvptx::free(ptr) } }
+        sim: {
+            if ptr.is_null() {
+                return;
+            }
+            // SAFETY: the caller's promise; the size is where `malloc` wrote it.
+            unsafe {
+                let start = ptr.cast::<u8>().sub(ALIGN);
+                let layout = Layout::from_size_align_unchecked(start.cast::<usize>().read(), ALIGN);
+                std::alloc::dealloc(start, layout);
+            }
+        }
     }
 }

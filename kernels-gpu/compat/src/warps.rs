@@ -1,7 +1,9 @@
 //! Warp collectives.
 
 use cuda_std::prelude::*;
-use cuda_std::warp::{self, WarpReductionOp};
+use cuda_std::warp;
+#[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_80"))]
+use cuda_std::warp::WarpReductionOp;
 
 /// Sum of each warp by shuffles, written by its first lane.
 #[kernel]
@@ -23,6 +25,7 @@ pub unsafe fn warp_sums(values: &[f32], sums: *mut f32) {
 }
 
 /// The results of every kind of collective: 10 numbers per lane, for one warp.
+#[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_80"))]
 #[kernel]
 #[allow(improper_ctypes_definitions)]
 pub unsafe fn warp_collectives(input: &[u32], out: *mut [u64; 10]) {

@@ -24,6 +24,8 @@ const NEEDS: &[Need] = &[
     ("discard", "", 80),
     ("mbarrier", "", 80),
     ("redux", "", 80),
+    ("max.", ".NaN", 80),
+    ("min.", ".NaN", 80),
     ("", ".L2::cache_hint", 80),
     ("", ".bf16", 80),
     ("", ".tf32", 80),
@@ -81,6 +83,7 @@ mod tests {
         assert_eq!(needed("cp.async.cg.shared.global"), 80);
         assert_eq!(needed("cp.async.bulk.tensor.2d.shared::cluster.global.tile"), 90);
         assert_eq!(needed("cvt.rn.bf16x2.f32"), 80);
+        assert_eq!((needed("max.NaN.f32"), needed("max.f32")), (80, 0));
         assert_eq!(needed("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"), 0);
     }
 }

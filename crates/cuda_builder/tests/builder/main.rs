@@ -1,5 +1,6 @@
 //! The builder on packages outside this workspace.
 
+mod corpus;
 mod damaged;
 mod edited_meanwhile;
 mod external_package;

@@ -4,5 +4,7 @@ mod atomic;
 mod checked_chapters;
 mod float;
 mod float_ext;
+mod intrinsics;
 mod kernel;
+mod rounded;
 mod thread;

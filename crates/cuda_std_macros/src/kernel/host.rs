@@ -11,21 +11,26 @@ use super::params::{Param, Passing};
 pub fn expand(kernel: &Kernel) -> TokenStream {
     let Kernel { attrs, vis, name, params, generics, body, .. } = kernel;
     let inputs = params.iter().map(Param::body_argument);
-    let marker = if marker_types_wanted() { marker(kernel) } else { TokenStream::new() };
     let manifest = manifest_as_source();
-    let registration = registration(kernel);
+    let form = if says("kernel-types = false") {
+        let entry = entry(kernel);
+        registration(&quote!(::cuda_std::kernel::Registration::Linked(#entry)))
+    } else {
+        marker(kernel)
+    };
     quote! {
         #[cfg(not(target_arch = "nvptx64"))]
         #(#attrs)*
         #[allow(unused_parens, unused_mut)]
         #vis unsafe fn #name #generics (#(#inputs),*) #body
-        #marker
+        #form
         #manifest
-        #registration
     }
 }
 
-/// `pub enum NAME {}` with `impl Kernel`: what the typed launch of the host library goes by.
+/// `pub enum NAME {}` with `impl Kernel`: what the typed launch of the host library goes by. A kernel that is
+/// re-exported beside a module of the same name (`mod gemm; pub use gemm::gemm;`) cannot have one, which
+/// would clash with the module: packages laid out like that say `kernel-types = false` and launch by name.
 fn marker(kernel: &Kernel) -> TokenStream {
     let Kernel { vis, name, params, .. } = kernel;
     let doc = format!("Stands for the kernel [`{name}`](fn@{name}) in typed launches.");
@@ -37,8 +42,19 @@ fn marker(kernel: &Kernel) -> TokenStream {
         Passing::Map => quote!(::cuda_std::kernel::Map),
         Passing::Value => quote!(::cuda_std::kernel::Value<#ty>),
     });
-    let bounds = bounds(kernel);
-    let name_text = name.to_string();
+    let (bounds, entry, name_text) = (bounds(kernel), entry(kernel), name.to_string());
+    let registration = if says("link = \"when-used\"") {
+        registration(&quote! {
+            ::cuda_std::kernel::Registration::WhenUsed {
+                name: #name_text,
+                family: ::core::env!("CARGO_CRATE_NAME"),
+            }
+        })
+    } else {
+        registration(&quote! {
+            ::cuda_std::kernel::Registration::Linked(<#name as ::cuda_std::kernel::Kernel>::ENTRY)
+        })
+    };
     quote! {
         #[cfg(not(target_arch = "nvptx64"))]
         #[doc = #doc]
@@ -52,27 +68,26 @@ fn marker(kernel: &Kernel) -> TokenStream {
             const NAME: &'static str = #name_text;
             const FAMILY: &'static str = ::core::env!("CARGO_CRATE_NAME");
             const BOUNDS: ::cuda_std::kernel::LaunchBounds = #bounds;
+            const ENTRY: &'static ::cuda_std::kernel::KernelEntry = #entry;
         }
+
+        #registration
     }
 }
 
-/// Its own names are such as no kernel has, which would hide the kernel from the call.
-fn registration(kernel: &Kernel) -> TokenStream {
+/// A reference to the kernel's `KernelEntry`. Its own names are such as no kernel has, which would hide the
+/// kernel from the call.
+fn entry(kernel: &Kernel) -> TokenStream {
     let Kernel { name, params, .. } = kernel;
     let params: Vec<Param> = params.iter().map(Param::detached).collect();
     let layouts = params.iter().map(layouts);
     let mut next = 0usize;
     let arguments = params.iter().map(|param| argument(param, &mut next));
     let bounds = bounds(kernel);
+    let checked = std::env::var_os(CHECKED).is_some();
     let name_text = name.to_string();
-    let where_wanted = if in_unit_tests() {
-        quote!(#[cfg(not(target_arch = "nvptx64"))])
-    } else {
-        quote!(#[cfg(not(any(target_arch = "nvptx64", test)))])
-    };
     quote! {
-        #where_wanted
-        const _: () = {
+        {
             unsafe fn __ironwarp_invoke(__ironwarp_parameters: *const *const ::core::ffi::c_void) {
                 let _ = __ironwarp_parameters;
                 // SAFETY: the executor passes one pointer for each of the layouts, to a value of that size;
@@ -80,17 +95,28 @@ fn registration(kernel: &Kernel) -> TokenStream {
                 unsafe { #name(#(#arguments),*) }
             }
             const __IRONWARP_PARAMS: &[::cuda_std::kernel::ParamLayout] = &[#(#layouts),*];
-            ::cuda_std::__private::inventory::submit! {
-                ::cuda_std::kernel::KernelEntry {
-                    name: #name_text,
-                    family: ::core::env!("CARGO_CRATE_NAME"),
-                    file: ::core::file!(),
-                    line: ::core::line!(),
-                    params: __IRONWARP_PARAMS,
-                    bounds: #bounds,
-                    invoke: __ironwarp_invoke,
-                }
+            &::cuda_std::kernel::KernelEntry {
+                name: #name_text,
+                family: ::core::env!("CARGO_CRATE_NAME"),
+                file: ::core::file!(),
+                line: ::core::line!(),
+                params: __IRONWARP_PARAMS,
+                bounds: #bounds,
+                checked: #checked,
+                invoke: __ironwarp_invoke,
             }
+        }
+    }
+}
+
+/// Makes the kernel known to the executor when the program starts. A package that says `link = "when-used"`
+/// in its manifest makes only the names known: a program has the code of the kernels that it launches, and a
+/// family of many kernels takes long to compile and much room.
+fn registration(what: &TokenStream) -> TokenStream {
+    quote! {
+        #[cfg(not(target_arch = "nvptx64"))]
+        const _: () = {
+            ::cuda_std::__private::inventory::submit! { #what }
         };
     }
 }
@@ -149,7 +175,7 @@ fn manifest() -> Option<&'static str> {
 }
 
 /// Makes the manifest one of the files that the crate is compiled from. This macro and `tools/rustc-checked`
-/// read it behind cargo's back: without this, a package whose `checked` or `kernel-types` has changed would
+/// read it behind cargo's back: without this, a package whose `checked` or `link` has changed would
 /// count as fresh, and the checker would see nothing.
 fn manifest_as_source() -> TokenStream {
     if manifest().is_none() {
@@ -161,20 +187,10 @@ fn manifest_as_source() -> TokenStream {
     }
 }
 
-/// Whether kernels can be launched in the package's own unit tests: unless its manifest says
-/// `kernels-in-unit-tests = false`.
-///
-/// Where they cannot, nothing calls them, so that the program with the unit tests is built without their
-/// code. A family of many kernels takes as long to compile as all other programs together.
-fn in_unit_tests() -> bool {
-    !manifest().is_some_and(|text| text.lines().any(|line| line.trim() == "kernels-in-unit-tests = false"))
-}
+/// `tools/rustc-checked` sets this for the crates that it compiles with the checker's callbacks.
+const CHECKED: &str = "IRONWARP_CHECKED";
 
-/// Whether the package wants marker types: unless its manifest says `kernel-types = false`.
-///
-/// A kernel that is re-exported beside a module of the same name (`mod gemm; pub use gemm::gemm;`) cannot
-/// have a marker type, which would clash with the module. Packages laid out like that turn the types off and
-/// launch by name.
-fn marker_types_wanted() -> bool {
-    !manifest().is_some_and(|text| text.lines().any(|line| line.trim() == "kernel-types = false"))
+/// Whether the package's manifest has this line.
+fn says(line: &str) -> bool {
+    manifest().is_some_and(|text| text.lines().any(|other| other.trim() == line))
 }

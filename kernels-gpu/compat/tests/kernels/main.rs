@@ -1,6 +1,10 @@
 //! Runs the kernels on the executor, under the checker and several thread schedules.
 
+mod numbers;
+mod threads;
+
 use std::ffi::c_void;
+use std::fmt::Debug;
 use std::sync::atomic::AtomicU32;
 
 use compat as _;
@@ -14,6 +18,7 @@ use simt::{Fault, FaultKind, LaunchConfig, Options};
 const SEEDS: u64 = 8;
 
 /// The bytes of a kernel argument, as the launch passes it.
+#[derive(Clone)]
 struct Argument(Vec<u8>);
 
 impl Argument {
@@ -45,6 +50,53 @@ fn launch_ok(name: &str, config: LaunchConfig, seed: u64, arguments: &[Argument]
     }
 }
 
+/// Elements on both sides of tracked memory. Without them a kernel's own heap may lie beside it, where the
+/// checker takes an access for one that missed.
+const MARGIN: usize = 4096;
+
+/// The values with a margin on both sides.
+fn with_margins<T: Copy>(values: &[T]) -> Vec<T> {
+    let margin = vec![values[0]; MARGIN];
+    [&margin, values, &margin].concat()
+}
+
+/// The `len` outputs of a kernel, which are the same under every schedule. `arguments` gets the address of
+/// the outputs, which begin as zeros.
+fn outputs<T: Copy + Default + PartialEq + Debug>(
+    name: &str,
+    config: LaunchConfig,
+    len: usize,
+    arguments: impl Fn(*mut T) -> Vec<Argument>,
+) -> Vec<T> {
+    let run = |seed| {
+        let mut out = with_margins(&vec![T::default(); len]);
+        {
+            let out = Tracked::new(&mut out[MARGIN..MARGIN + len], "out");
+            launch_ok(name, config, seed, &arguments(out.as_ptr()));
+        }
+        out[MARGIN..MARGIN + len].to_vec()
+    };
+    let first = run(0);
+    (1..SEEDS / 2).for_each(|seed| assert_eq!(run(seed), first, "{name}"));
+    first
+}
+
+/// The outputs of a kernel of the form `(x: &[T], .., out: *mut U)`.
+fn map<T: Copy, U: Copy + Default + PartialEq + Debug>(
+    name: &str,
+    config: LaunchConfig,
+    x: &[T],
+    between: &[Argument],
+    len: usize,
+) -> Vec<U> {
+    let (mut padded, count) = (with_margins(x), x.len());
+    let x = Tracked::new(&mut padded[MARGIN..MARGIN + count], "x");
+    outputs(name, config, len, |out| {
+        let ends = ([Argument::of(x.as_ptr()), Argument::of(count)], [Argument::of(out)]);
+        ends.0.into_iter().chain(between.iter().cloned()).chain(ends.1).collect()
+    })
+}
+
 fn numbers(len: usize) -> Vec<f32> {
     (0..len).map(|i| ((i * 37 + 11) % 101) as f32 / 8.0 - 6.0).collect()
 }
@@ -55,24 +107,108 @@ fn every_kernel_is_registered_once() {
         simt::registry::kernels().filter(|k| k.family == "compat").map(|k| k.name).collect();
     names.sort_unstable();
     let expected = [
+        "angles_f32",
+        "angles_f64",
+        "areas",
+        "assert_positive",
+        "bessel_and_gamma_f64",
+        "bitonic_sort",
+        "black_scholes",
+        "block_floats",
+        "block_scan",
+        "block_votes",
+        "bodies",
+        "butterfly_max",
+        "by_value",
+        "calls_gpu_only",
+        "calls_helpers",
+        "capability",
+        "clocks",
+        "compare_and_swap",
+        "core_atomics",
+        "count_first",
         "count_positive",
+        "device_floats",
+        "double_all",
+        "error_functions_f32",
+        "error_functions_f64",
+        "extremes",
         "gelu",
         "gemm_naive",
         "gemm_tiled",
+        "grid_stride",
+        "half_products",
+        "halves_and_nans",
+        "hand_over",
+        "hand_over_by_core",
         "histogram",
+        "hyperbolic_f32",
+        "hyperbolic_f64",
+        "lane_places",
+        "last_block_sums",
+        "loads_and_stores",
+        "logarithms_f32",
+        "logarithms_f64",
+        "machine",
+        "mandelbrot",
+        "most_frequent",
         "norms",
+        "nv_directions",
+        "nv_fast",
+        "nv_functions",
+        "nv_integers",
+        "nv_pointers",
+        "orders",
+        "place_1d",
+        "place_2d",
+        "place_3d",
+        "place_any",
+        "place_axes",
+        "place_vectors",
+        "powers_f32",
+        "powers_f64",
+        "print_formats",
         "print_lines",
         "print_long",
         "refuse_zeros",
         "reverse_array",
         "reverse_dynamic",
         "rotate",
+        "rounded_f32",
+        "rounded_f64",
         "sha256_each",
+        "shift_down",
+        "shuffle_types",
+        "smem_sizes",
+        "sort_rows",
+        "spaces",
+        "spin_lock",
+        "squares_on_heap",
+        "stencil",
         "sum_blocks",
         "sum_floats",
+        "system_floats",
+        "texts",
+        "there_and_back",
+        "transpose_tiles",
+        "tree_sum",
+        "turns_and_parts_f32",
         "vecadd",
         "warp_collectives",
+        "warp_compact",
+        "warp_matches",
+        "warp_reductions",
+        "warp_reverse",
+        "warp_scan",
         "warp_sums",
+        "warp_votes",
+        "wide_random",
+        "words_f32",
+        "words_f64",
+        "words_i32",
+        "words_i64",
+        "words_u32",
+        "words_u64",
     ];
     assert_eq!(names, expected);
 }
