@@ -214,13 +214,14 @@ pub(crate) fn read_variable() -> Result<(), InitError> {
     READ.get_or_init(set_rules_of_variable).clone()
 }
 
+const FORM: &str = "FUNCTION:NTH:CODE or FUNCTION:NTH:CODE:always, as in cuMemAlloc_v2:3:2";
+
 fn set_rules_of_variable() -> Result<(), InitError> {
     let Some(value) = crate::env::text(VARIABLE)? else { return Ok(()) };
     for item in value.split(',') {
         let refused =
             |why: String| InitError::BadVariable { variable: VARIABLE, value: value.clone(), allowed: why };
-        let form =
-            || refused("FUNCTION:NTH:CODE or FUNCTION:NTH:CODE:always, as in cuMemAlloc_v2:3:2".to_owned());
+        let form = || refused(FORM.to_owned());
         let parts: Vec<&str> = item.trim().split(':').collect();
         let (&[function, nth, code], times) = match parts.as_slice() {
             [a, b, c] => (&[*a, *b, *c], Times::Once),
@@ -229,7 +230,8 @@ fn set_rules_of_variable() -> Result<(), InitError> {
         };
         let nth = nth.parse().map_err(|_| form())?;
         let code = code::parse(code).ok_or_else(form)?;
-        add(check(&Rule { function, nth, code, times }).map_err(|e| refused(e.to_string()))?);
+        add(check(&Rule { function, nth, code, times })
+            .map_err(|error| refused(format!("{FORM}; but {error}")))?);
     }
     Ok(())
 }

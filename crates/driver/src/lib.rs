@@ -26,3 +26,4 @@ mod table;
 pub mod tensor_map;
 
 pub use load::{Backend, InitError, backend, init_error, proc_address};
+pub use simt::note;

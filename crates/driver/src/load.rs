@@ -110,6 +110,8 @@ fn load() -> Result<Backend, InitError> {
         }),
         None => match nvidia::open() {
             Ok(library) => fill_with_nvidia(library),
+            // The library that was meant is unknown.
+            Err(error @ InitError::BadVariable { .. }) => Err(error),
             Err(_) => fill_with_software(),
         },
     }

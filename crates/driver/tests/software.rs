@@ -142,10 +142,10 @@ fn a_copy_of_memory_that_was_freed_in_another_stream_is_a_fault() -> Check {
     ok!(cuMemFreeAsync(address, one.0)); // with no event between
     ok!(cuStreamSynchronize(one.0));
     fails!(cuStreamSynchronize(two.0), CUDA_ERROR_ILLEGAL_ADDRESS);
-    let report = driver::soft::last_fault().ok_or("there is no report")?;
+    let report = ironwarp_driver::soft::last_fault().ok_or("there is no report")?;
     holds("the report says what happened", report.contains("freed"))?;
     std::mem::forget((one, two, buffer));
-    driver::soft::reset();
+    ironwarp_driver::soft::reset();
     ok!(cuCtxSynchronize());
     Ok(())
 }
@@ -157,10 +157,10 @@ fn a_write_into_a_red_zone_is_found_when_the_memory_is_freed() -> Check {
     // SAFETY: the byte behind the allocation belongs to its red zone, which the driver owns.
     unsafe { (buffer.address as *mut u8).add(64).write_volatile(1) };
     fails!(cuMemFree_v2(buffer.address), CUDA_ERROR_ILLEGAL_ADDRESS);
-    let report = driver::soft::last_fault().ok_or("there is no report")?;
+    let report = ironwarp_driver::soft::last_fault().ok_or("there is no report")?;
     holds("the report says where", report.contains("byte 64 of allocation"))?;
-    driver::soft::reset();
-    equal("forgotten", driver::soft::last_fault(), None)
+    ironwarp_driver::soft::reset();
+    equal("forgotten", ironwarp_driver::soft::last_fault(), None)
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn host_functions_may_not_call_the_driver() -> Check {
     ok!(cuLaunchHostFunc(stream.0, Some(call_the_driver), null_mut()));
     ok!(cuStreamSynchronize(stream.0));
     // SAFETY: the stream's work is done.
-    equal("the code", unsafe { FROM_HOST_FUNCTION }, driver::code::NOT_PERMITTED)
+    equal("the code", unsafe { FROM_HOST_FUNCTION }, ironwarp_driver::code::NOT_PERMITTED)
 }
 
 #[test]
@@ -348,7 +348,7 @@ fn a_fault_of_one_context_leaves_another_alone() -> Check {
     ok!(cuCtxSynchronize());
     ok!(cuDevicePrimaryCtxRelease_v2(1));
     std::mem::forget(module);
-    driver::soft::reset();
+    ironwarp_driver::soft::reset();
     ok!(cuCtxSetCurrent(gpu.context));
     ok!(cuCtxSynchronize());
     Ok(())

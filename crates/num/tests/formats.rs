@@ -1,6 +1,8 @@
 //! Tests every code of every format, and every rounding boundary.
 
-use num::{E2M1, E4M3, E5M2, E8M0, Format, Overflow, Rounding, bf16, f16, tf32_from_f32, tf32_truncate};
+use ironwarp_num::{
+    E2M1, E4M3, E5M2, E8M0, Format, Overflow, Rounding, bf16, f16, tf32_from_f32, tf32_truncate,
+};
 
 const NEAREST: (Rounding, Overflow) = (Rounding::NearestEven, Overflow::Infinity);
 
@@ -208,9 +210,9 @@ fn fp4_pairs_pack_low_half_first() {
 #[test]
 fn packed_registers_hold_element_0_low() {
     let pair = [f16::from_f32(1.0), f16::from_f32(-2.0)];
-    assert_eq!(num::pack_x2(pair), 0xc000_3c00);
-    assert_eq!(num::unpack_x2::<f16>(0xc000_3c00), pair);
-    assert_eq!(num::unpack_x2::<bf16>(0x3f80_4000).map(bf16::to_f32), [2.0, 1.0]);
+    assert_eq!(ironwarp_num::pack_x2(pair), 0xc000_3c00);
+    assert_eq!(ironwarp_num::unpack_x2::<f16>(0xc000_3c00), pair);
+    assert_eq!(ironwarp_num::unpack_x2::<bf16>(0x3f80_4000).map(bf16::to_f32), [2.0, 1.0]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Named barriers of a block as an enum: numbers that cannot collide, and one number of threads for each.
 //!
 //! ```
-//! primitives::named_barriers! {
+//! ironwarp_primitives::named_barriers! {
 //!     /// Barriers of a kernel with two consumers.
 //!     pub enum Barrier {
 //!         /// The threads of a consumer.
@@ -18,7 +18,7 @@
 //! Numbers follow from the declaration. A block has sixteen; one more does not compile:
 //!
 //! ```compile_fail,E0080
-//! primitives::named_barriers! {
+//! ironwarp_primitives::named_barriers! {
 //!     enum Barrier {
 //!         Many[16]: 32 threads,
 //!     }

@@ -1,8 +1,8 @@
 //! Plans of shared memory: fields that are declared once and give offsets, sizes, alignments and the total.
 //!
 //! ```
-//! use primitives::shared_plan;
-//! use primitives::shared_plan::{Mbarrier, SharedPlan};
+//! use ironwarp_primitives::shared_plan;
+//! use ironwarp_primitives::shared_plan::{Mbarrier, SharedPlan};
 //!
 //! shared_plan! {
 //!     /// Two buffers, and a barrier for each.
@@ -15,7 +15,7 @@
 //!         sum: f32,
 //!     }
 //! }
-//! primitives::shared_bytes! {
+//! ironwarp_primitives::shared_bytes! {
 //!     /// 32 numbers of f32.
 //!     pub struct Numbers(32 * 4, align 128);
 //! }

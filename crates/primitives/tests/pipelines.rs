@@ -1,9 +1,9 @@
 //! Pipelines on the executor, with the checker on, under 20 schedules.
 
 use cuda_std::{async_copy, mbarrier, shared, thread, tma, vector};
-use primitives::cluster::{ClusterCoord, ClusterShape};
-use primitives::pipeline::{CopyPipeline, Depth, Pipeline, PipelineState, Stages};
-use primitives::shared_plan::{SharedPlan, SharedType};
+use ironwarp_primitives::cluster::{ClusterCoord, ClusterShape};
+use ironwarp_primitives::pipeline::{CopyPipeline, Depth, Pipeline, PipelineState, Stages};
+use ironwarp_primitives::shared_plan::{SharedPlan, SharedType};
 use simt::{LaunchConfig, Options};
 
 const SEEDS: u64 = 20;
@@ -13,12 +13,12 @@ const TILES: u32 = 9;
 const LEN: u32 = 32;
 const STAGES: u32 = 3;
 
-primitives::shared_bytes! {
+ironwarp_primitives::shared_bytes! {
     /// A tile.
     struct Tile(LEN * 4, align 128);
 }
 
-primitives::shared_plan! {
+ironwarp_primitives::shared_plan! {
     /// Stages, and the barriers of their pipeline.
     struct Plan<D: Depth> {
         tile[D::STAGES]: Tile,
@@ -26,7 +26,7 @@ primitives::shared_plan! {
     }
 }
 
-primitives::named_barriers! {
+ironwarp_primitives::named_barriers! {
     enum Barrier {
         Consumers[1]: 32 threads,
     }

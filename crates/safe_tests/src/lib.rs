@@ -29,7 +29,7 @@
 /// impl cuda_std::kernel::Kernel for Mine {
 ///     type Params = ();
 ///     const NAME: &'static str = "saxpy";
-///     const FAMILY: &'static str = "basic";
+///     const FAMILY: &'static str = "ironwarp_basic";
 ///     const BOUNDS: cuda_std::kernel::LaunchBounds =
 ///         cuda_std::kernel::LaunchBounds { max_threads: 0, min_blocks: 0 };
 /// }
@@ -56,7 +56,7 @@ pub mod launch_arguments_are_sealed {}
 /// ```compile_fail,E0133
 /// # use ironwarp::{Device, Module, PtxSource, Result};
 /// fn replace(device: &Device, ptx: String) -> Result<()> {
-///     Module::load_family(device, "basic", PtxSource::Text(ptx)).map(drop)
+///     Module::load_family(device, "ironwarp_basic", PtxSource::Text(ptx)).map(drop)
 /// }
 /// ```
 #[cfg(any(doc, doctest))]

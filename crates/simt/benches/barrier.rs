@@ -2,7 +2,7 @@
 //! checked access.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use simt::{LaunchConfig, Options, barrier, memory, shared, thread, warp};
+use ironwarp_simt::{LaunchConfig, Options, barrier, memory, shared, thread, warp};
 
 const BARRIERS: u64 = 64;
 const THREADS: u64 = 256;
@@ -19,7 +19,9 @@ fn thread_barriers(criterion: &mut Criterion) {
         group.bench_function(name, |bencher| {
             let config = LaunchConfig::linear(1, THREADS as u32);
             bencher.iter(|| {
-                simt::run(&config, &options(check), || (0..BARRIERS).for_each(|_| barrier::sync(0, None)))
+                ironwarp_simt::run(&config, &options(check), || {
+                    (0..BARRIERS).for_each(|_| barrier::sync(0, None))
+                })
             });
         });
     }
@@ -32,7 +34,7 @@ fn warp_collectives(criterion: &mut Criterion) {
     group.bench_function("shuffle", |bencher| {
         let config = LaunchConfig::linear(1, THREADS as u32);
         bencher.iter(|| {
-            simt::run(&config, &options(false), || {
+            ironwarp_simt::run(&config, &options(false), || {
                 let mut value = thread::lane();
                 for _ in 0..BARRIERS {
                     value += warp::collective("shfl", u32::MAX, value)[5].unwrap_or_default();
@@ -50,7 +52,7 @@ fn threads(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(u64::from(BLOCKS) * THREADS));
     group.bench_function("empty", |bencher| {
         let config = LaunchConfig::linear(BLOCKS, THREADS as u32);
-        bencher.iter(|| simt::run(&config, &options(false), || ()));
+        bencher.iter(|| ironwarp_simt::run(&config, &options(false), || ()));
     });
     group.finish();
 }
@@ -64,7 +66,7 @@ fn accesses(criterion: &mut Criterion) {
         group.bench_function(name, |bencher| {
             let config = LaunchConfig::linear(1, THREADS as u32);
             bencher.iter(|| {
-                simt::run(&config, &options(check), || {
+                ironwarp_simt::run(&config, &options(check), || {
                     let tile = shared::alloc_static(&TILE, THREADS as usize * 4, 4).cast::<u32>();
                     let mine = tile.wrapping_add(thread::rank() as usize);
                     for _ in 0..ROUNDS {

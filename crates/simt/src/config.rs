@@ -145,10 +145,12 @@ impl Options {
 }
 
 fn read_env<T: std::str::FromStr>(name: &str) -> Option<T> {
-    let text = std::env::var(name).ok()?;
-    let value = text.trim().parse().ok();
+    let text = std::env::var_os(name).filter(|text| !text.is_empty())?;
+    let value = text.to_str().and_then(|text| text.trim().parse().ok());
     if value.is_none() {
-        eprintln!("ironwarp: {name}={text:?} is not a number and is ignored");
+        // A number has fewer characters than this.
+        let shown: String = text.to_string_lossy().chars().take(100).collect();
+        crate::note(format_args!("ironwarp: {name}={shown:?} is not a number and is ignored"));
     }
     value
 }

@@ -19,6 +19,12 @@ pub fn print(text: &str) {
     print!("{text}");
 }
 
+/// Prints a line to standard error. Where that cannot take it, the line is lost, and nothing else.
+pub fn note(text: std::fmt::Arguments<'_>) {
+    // `eprintln` alone panics there, and only what it prints is kept by the harness of a test.
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| eprintln!("{text}")));
+}
+
 /// Ends the launch with a [`FaultKind::Trap`] fault.
 #[track_caller]
 pub fn trap(message: &str) -> ! {

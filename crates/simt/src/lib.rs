@@ -5,10 +5,10 @@
 //! grid sync). A seed decides which thread runs next, so every schedule can be replayed.
 //!
 //! ```
-//! use simt::{LaunchConfig, Options};
+//! use ironwarp_simt::{LaunchConfig, Options};
 //! let config = LaunchConfig::linear(2, 64);
-//! let stats = simt::run(&config, &Options::default(), || {
-//!     let everyone = simt::barrier::reduce(simt::barrier::BarrierReduce::Popc, true);
+//! let stats = ironwarp_simt::run(&config, &Options::default(), || {
+//!     let everyone = ironwarp_simt::barrier::reduce(ironwarp_simt::barrier::BarrierReduce::Popc, true);
 //!     assert_eq!(everyone, 64);
 //! })
 //! .unwrap();
@@ -52,7 +52,7 @@ pub use config::{
 pub use exec::{launch, run};
 pub use fault::{Access, AccessKind, Fault, FaultKind, OtherAccess, Place};
 pub use inventory;
-pub use io::{clock, print, trap};
+pub use io::{clock, note, print, trap};
 pub use registry::{KernelEntry, LaunchBounds, ParamLayout};
 pub use shared::StaticKey;
 pub use site::Site;

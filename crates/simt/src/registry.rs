@@ -1,6 +1,7 @@
 //! Kernels compiled natively into this program, by name.
 
 use std::ffi::c_void;
+use std::sync::{PoisonError, RwLock};
 
 use thiserror::Error;
 
@@ -29,7 +30,7 @@ pub struct LaunchBounds {
     pub min_blocks: u32,
 }
 
-/// A kernel in its native form. `#[kernel]` submits one with [`inventory`].
+/// A kernel in its native form.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelEntry {
     /// Name of the function.
@@ -44,6 +45,8 @@ pub struct KernelEntry {
     pub params: &'static [ParamLayout],
     /// Launch limits.
     pub bounds: LaunchBounds,
+    /// Whether its package was compiled with the checker's callbacks.
+    pub checked: bool,
     /// Reads the parameters and calls the body once, for the current simulated thread.
     ///
     /// # Safety
@@ -51,7 +54,38 @@ pub struct KernelEntry {
     pub invoke: unsafe fn(*const *const c_void),
 }
 
-inventory::collect!(KernelEntry);
+/// A package's word on one of its kernels. `#[kernel]` submits one with [`inventory`].
+#[derive(Clone, Copy, Debug)]
+pub enum Registration {
+    /// The kernel is part of every program that links the package.
+    Linked(&'static KernelEntry),
+    /// The kernel's code is part of the programs alone that name its type, which then call [`link`].
+    WhenUsed {
+        /// Name of the function.
+        name: &'static str,
+        /// Crate that holds it.
+        family: &'static str,
+    },
+}
+
+inventory::collect!(Registration);
+
+/// The kernels that [`link`] has added.
+static USED: RwLock<Vec<&'static KernelEntry>> = RwLock::new(Vec::new());
+
+/// Adds a kernel that is [`Registration::WhenUsed`]. Others, and those that were added before, stay as they
+/// are.
+pub fn link(entry: &'static KernelEntry) {
+    let is_it = |family: &str, name: &str| (family, name) == (entry.family, entry.name);
+    let waits = registrations().any(|registration| match *registration {
+        Registration::Linked(_) => false,
+        Registration::WhenUsed { name, family } => is_it(family, name),
+    });
+    let mut used = USED.write().unwrap_or_else(PoisonError::into_inner);
+    if waits && !used.iter().any(|other| is_it(other.family, other.name)) {
+        used.push(entry);
+    }
+}
 
 /// The reason why no kernel was found.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -69,6 +103,17 @@ pub enum FindError {
         name: String,
         /// Kernels of the program, as `family::name`.
         known: Vec<String>,
+    },
+    /// A package has a kernel of that name, but the program does not use it.
+    #[error(
+        "kernel `{name}` of family `{family}` is linked into the programs alone that name its type: launch it by \
+         its type, or call `Device::kernel::<{name}>()` first"
+    )]
+    Unused {
+        /// Its family.
+        family: &'static str,
+        /// Its name.
+        name: String,
     },
     /// Several packages have a kernel of that name.
     #[error("kernel `{name}` exists in several families ({}); say which one is meant", .families.join(", "))]
@@ -93,9 +138,25 @@ fn list(known: &[String]) -> String {
     }
 }
 
-/// All kernels linked into this program.
+/// All kernels whose code can run in this program.
 pub fn kernels() -> impl Iterator<Item = &'static KernelEntry> {
-    inventory::iter::<KernelEntry>.into_iter()
+    let linked = registrations().filter_map(|registration| match registration {
+        Registration::Linked(entry) => Some(*entry),
+        Registration::WhenUsed { .. } => None,
+    });
+    linked.chain(USED.read().unwrap_or_else(PoisonError::into_inner).clone())
+}
+
+/// Family and name of the kernels of all packages of this program, in use or not.
+pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    registrations().map(|registration| match *registration {
+        Registration::Linked(entry) => (entry.family, entry.name),
+        Registration::WhenUsed { name, family } => (family, name),
+    })
+}
+
+fn registrations() -> impl Iterator<Item = &'static Registration> {
+    inventory::iter::<Registration>.into_iter()
 }
 
 /// The kernel `name`, of `family` when given.
@@ -109,6 +170,11 @@ pub fn find(family: Option<&str>, name: &str) -> Result<&'static KernelEntry, Fi
     match found.len() {
         1 => Ok(found.remove(0)),
         0 => {
+            let meant = |(_, kernel): &(&str, &str)| *kernel == name;
+            let unused = names().filter(meant).find(|(of, _)| family.is_none_or(|family| family == *of));
+            if let Some((family, _)) = unused {
+                return Err(FindError::Unused { family, name: name.into() });
+            }
             let mut known: Vec<_> =
                 kernels().map(|kernel| format!("{}::{}", kernel.family, kernel.name)).collect();
             known.sort();

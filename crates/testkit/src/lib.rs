@@ -1,13 +1,13 @@
 //! Shared by all kernel tests: seeded inputs, a comparator and the table of tolerances.
 //!
 //! ```
-//! use testkit::{Family, compare, tolerance};
+//! use ironwarp_testkit::{Family, compare, tolerance};
 //!
-//! let x: Vec<f32> = testkit::input(Family::Normal, 7, 1000);
+//! let x: Vec<f32> = ironwarp_testkit::input(Family::Normal, 7, 1000);
 //! let want: Vec<f64> = x.iter().map(|&v| f64::from(v) * 2.0).collect();
 //! let got: Vec<f32> = x.iter().map(|v| v * 2.0).collect();
 //! compare::elementwise("double", &got, &want, &[1000], tolerance::SAXPY.tolerance())?;
-//! # Ok::<(), testkit::Mismatch>(())
+//! # Ok::<(), ironwarp_testkit::Mismatch>(())
 //! ```
 //!
 //! The rules, in the order in which they apply to each element:

@@ -20,7 +20,7 @@ const TEST: &str = "TESTKIT_PROCESS";
 ///
 /// ```no_run
 /// fn two_devices() -> Result<(), std::fmt::Error> {
-///     testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
+///     ironwarp_testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
 ///     // Here the process is new, and runs nothing else.
 ///     Ok(())
 /// }

@@ -183,6 +183,18 @@ table! {
         "Computed in f32 to a part in 2^16, polynomials and hardware approximations together, then rounded once: 1/32 of half a unit more than the nearest.";
     FUNCTION_BF16 = "functions bf16", STEP_BF16, ROUND_BF16 + SHORT, None,
         "Computed in f32 to a part in 2^16, then rounded once: 1/256 of half a unit more than the nearest.";
+    INTRINSIC_F64 = "intrinsics f64", f64::from_bits(1), 6.0 * ROUND_F64, None,
+        "libm is within a unit in the last place for most functions and within two for the others, and std, the oracle, within one: three together.";
+    INTRINSIC_F32 = "intrinsics f32", STEP_F32, 4.0 * ROUND_F32, None,
+        "libm's functions of f32: two units in the last place. The oracle is computed in f64.";
+    INTRINSIC_SPECIAL_F64 = "special intrinsics f64", 1e-15, 24.0 * ROUND_F64, None,
+        "Where e^(-x^2) is small, function and oracle lose a half unit for each x^2 / 2; the gamma function is within ten units. The oracle sums 800 terms of an integral, to about 1e-15.";
+    INTRINSIC_SPECIAL_F32 = "special intrinsics f32", 1e-14, 4.0 * ROUND_F32, None,
+        "Computed in f64 or by libm: two units in the last place. Near zeros the oracle's integral, whose terms cancel, is right to 1e-15 of the largest.";
+    INTRINSIC_BESSEL_F64 = "Bessel intrinsics f64", 1e-14, 4.0 * ROUND_F64, None,
+        "An integral of waves as oracle and, for higher orders, a recurrence in the function: both keep absolute errors of some 50 roundings of 1.";
+    INTRINSIC_FAST = "fast intrinsics", 1.0 / (1u64 << 20) as f64, 8.0 * ROUND_F32, None,
+        "PTX ISA: sine and cosine are off by 2^-20.5, a logarithm by 2^-22, others by 2 units. The rounding of an exponent counts as often as the exponent, by which the test multiplies.";
     RANDOM_NORMAL = "random_normal", 40.0 * ROUND_F32, 24.0 * ROUND_F32, None,
         "The angle, up to 2 pi, is off by 4 half units before its sine is taken, and the sine by 2; both count as often as the radius, up to 6. Then functions of a few units.";
     GELU_TANH_F32 = "gelu_tanh f32", 64.0 * STEP_F32, 320.0 * ROUND_F32, None,

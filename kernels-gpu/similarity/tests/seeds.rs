@@ -1,12 +1,12 @@
 //! The kernels on the executor, with the checker on, under 20 schedules: nothing is reported, no bit changes,
 //! and the result is right.
 
-use reference::cosine::Checker;
-use similarity::half::f16;
-use similarity::{
+use ironwarp_similarity::half::f16;
+use ironwarp_similarity::{
     cosine_merge, cosine_norms_f16, cosine_stream_f16, cosine_tile_f16, cosine_wgmma_f16, merge, norms, sm90,
     stream, tile,
 };
+use reference::cosine::Checker;
 use simt::tensor_map::{DataType, Description, Interleave, L2Promotion, OobFill, Swizzle, encode};
 use simt::{LaunchConfig, Options};
 use testkit::tolerance;
@@ -159,9 +159,9 @@ fn map(vectors: &mut Global<f16>, rows: u32, dim: u32, box_rows: u32) -> cuda_st
 
 /// Two tiles of queries and five of rows in one slice, through a ring that goes round more than once.
 mod wide {
-    pub const QUERIES: u32 = similarity::sm90::BLOCK_QUERIES + 16;
-    pub const ROWS: u32 = 4 * similarity::sm90::BLOCK_ROWS + 40;
-    pub const DIM: u32 = similarity::sm90::BLOCK_K + 8;
+    pub const QUERIES: u32 = ironwarp_similarity::sm90::BLOCK_QUERIES + 16;
+    pub const ROWS: u32 = 4 * ironwarp_similarity::sm90::BLOCK_ROWS + 40;
+    pub const DIM: u32 = ironwarp_similarity::sm90::BLOCK_K + 8;
     pub const SLICES: u32 = 1;
 }
 

@@ -129,7 +129,7 @@ small_float!(E4M3, u8, fp8::e4m3_pair);
 small_float!(E5M2, u8, fp8::e5m2_pair);
 
 /// 8-bit floats by one instruction.
-#[cfg(not(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87")))]
+#[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_89"))]
 mod fp8 {
     use cuda_std::convert;
     use num::{E4M3, E5M2};
@@ -148,7 +148,7 @@ mod fp8 {
 }
 
 /// 8-bit floats before sm_89, by integer arithmetic.
-#[cfg(any(ironwarp_sm = "80", ironwarp_sm = "86", ironwarp_sm = "87"))]
+#[cfg(not(any(not(target_arch = "nvptx64"), target_feature = "compute_89")))]
 mod fp8 {
     use num::{E4M3, E5M2};
 

@@ -6,7 +6,7 @@ use std::panic::Location;
 use std::sync::{Arc, Mutex, RwLock};
 
 use crate::common::{Device, Event, Random, Stream};
-use arena::{Cache, Failure, Lease, StreamHeap};
+use ironwarp_arena::{Cache, Failure, Lease, StreamHeap};
 
 /// Operations of the usual run. `IRONWARP_MODEL_OPERATIONS` sets a higher number.
 const OPERATIONS: u64 = 1_000_000;
@@ -63,7 +63,7 @@ impl World {
         match self.cache.allocate(&self.device, &slot.heap, bytes, Location::caller()) {
             Ok(lease) => {
                 assert!(lease.bytes() >= bytes);
-                assert_eq!(lease.address() % arena::GRANULE, 0);
+                assert_eq!(lease.address() % ironwarp_arena::GRANULE, 0);
                 self.device.begin(lease.address(), lease.bytes(), slot.stream);
                 Some(Held { lease, heap: slot.heap.clone(), home: slot.stream, users: Vec::new() })
             }

@@ -5,7 +5,7 @@
 use std::panic::Location;
 
 use crate::common::{Device, Event, Random};
-use arena::{Cache, Lease};
+use ironwarp_arena::{Cache, Lease};
 
 /// The least number of allocations and frees in a trace.
 const OPERATIONS: usize = 100_000;

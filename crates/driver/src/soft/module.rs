@@ -156,7 +156,7 @@ impl Driver {
             return Ok(handle);
         }
         let entry = simt::registry::find(image.family.as_deref(), text).map_err(|error| {
-            eprintln!("ironwarp: {error}");
+            simt::note(format_args!("ironwarp: {error}"));
             code::NOT_FOUND
         })?;
         Ok(self.functions.insert(Function {
@@ -257,7 +257,7 @@ api! {
     fn cuModuleLoadData(driver, out: *mut Handle, image: *const c_void) {
         driver.enter()?;
         let module = driver.load(image_bytes(image)?).map_err(|Refused(code, log)| {
-            eprintln!("ironwarp: cuModuleLoadData: {log}");
+            simt::note(format_args!("ironwarp: cuModuleLoadData: {log}"));
             code
         })?;
         put(out, module)

@@ -90,7 +90,7 @@ impl Driver {
 
     /// Keeps the report of a fault and prints it.
     pub(super) fn report(&mut self, report: String) {
-        eprintln!("ironwarp: {report}");
+        simt::note(format_args!("ironwarp: {report}"));
         self.last_fault = Some(report);
     }
 }

@@ -9,7 +9,7 @@ use std::{
 /// Launches so far, by family and name.
 static LAUNCHES: Mutex<BTreeMap<(&'static str, &'static str), u64>> = Mutex::new(BTreeMap::new());
 
-/// A kernel that is linked into the program.
+/// A kernel of a package that is linked into the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launches {
     /// The kernel's family.
@@ -26,11 +26,11 @@ pub(super) fn count(entry: &KernelEntry) {
     *launches.entry((entry.family, entry.name)).or_default() += 1;
 }
 
-/// The launch count of every kernel that is linked into the program.
+/// The launch count of every kernel of the program's packages.
 pub fn launches() -> Vec<Launches> {
     let launches = LAUNCHES.lock().unwrap_or_else(PoisonError::into_inner);
-    let times = |entry: &KernelEntry| launches.get(&(entry.family, entry.name)).copied().unwrap_or(0);
-    registry::kernels()
-        .map(|entry| Launches { family: entry.family, kernel: entry.name, times: times(entry) })
+    let times = |key| launches.get(&key).copied().unwrap_or(0);
+    registry::names()
+        .map(|(family, kernel)| Launches { family, kernel, times: times((family, kernel)) })
         .collect()
 }

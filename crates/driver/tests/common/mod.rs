@@ -6,7 +6,8 @@
 #![allow(dead_code, unused_macros, unused_imports, reason = "no test program uses all of it")]
 
 use cust_raw::*;
-use driver as _; // defines the symbols that cust_raw declares
+use ironwarp_driver as _; // defines the symbols that cust_raw declares
+use simt::registry::Registration;
 use simt::{KernelEntry, LaunchBounds, ParamLayout};
 use std::{
     ffi::{CStr, CString, c_void},
@@ -327,11 +328,23 @@ const PARAMS: &[ParamLayout] =
 
 const fn entry(name: &'static str, invoke: unsafe fn(*const *const c_void)) -> KernelEntry {
     let bounds = LaunchBounds { max_threads: 0, min_blocks: 0 };
-    KernelEntry { name, family: "driver_tests", file: file!(), line: line!(), params: PARAMS, bounds, invoke }
+    KernelEntry {
+        name,
+        family: "driver_tests",
+        file: file!(),
+        line: line!(),
+        params: PARAMS,
+        bounds,
+        checked: true,
+        invoke,
+    }
 }
 
-simt::inventory::submit! { entry("count_up", count_up) }
-simt::inventory::submit! { entry("double_and_add", double_and_add) }
+simt::inventory::submit! { Registration::Linked(&const { entry("count_up", count_up) }) }
+simt::inventory::submit! { Registration::Linked(&const { entry("double_and_add", double_and_add) }) }
 simt::inventory::submit! {
-    KernelEntry { params: &[], bounds: LaunchBounds { max_threads: 64, min_blocks: 0 }, ..entry("small_blocks", small_blocks) }
+    Registration::Linked(&const {
+        let bounds = LaunchBounds { max_threads: 64, min_blocks: 0 };
+        KernelEntry { params: &[], bounds, ..entry("small_blocks", small_blocks) }
+    })
 }

@@ -1,7 +1,7 @@
 //! Calls before `cuInit`: a process of its own, since the driver is loaded once.
 
 use cust_raw::*;
-use driver as _;
+use ironwarp_driver as _;
 use std::convert::Infallible;
 use std::ffi::CStr;
 
@@ -20,7 +20,7 @@ fn calls_before_cu_init_answer_not_initialised_and_errors_have_names() -> Result
         CStr::from_ptr(text)
     };
     assert_eq!(name.to_str(), Ok("CUDA_ERROR_NOT_INITIALIZED"));
-    assert_eq!(driver::init_error(), None);
+    assert_eq!(ironwarp_driver::init_error(), None);
     // SAFETY: this is the only test of its process. Other threads read the environment only through std,
     // which locks it.
     unsafe { std::env::set_var("IRONWARP_DRIVER", "soft") };
@@ -32,6 +32,6 @@ fn calls_before_cu_init_answer_not_initialised_and_errors_have_names() -> Result
         assert_eq!(cuMemRelease(0), cudaError_enum::CUDA_ERROR_NOT_SUPPORTED);
     }
     assert_eq!(count, 1);
-    assert_eq!(driver::backend(), Ok(driver::Backend::Software));
+    assert_eq!(ironwarp_driver::backend(), Ok(ironwarp_driver::Backend::Software));
     Ok(())
 }

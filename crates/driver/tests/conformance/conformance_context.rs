@@ -187,7 +187,7 @@ fn a_device_is_no_peer_of_itself() -> Check {
 #[test]
 fn functions_are_found_by_name() -> Check {
     let _gpu = Gpu::new()?;
-    holds("one that cust declares", driver::proc_address("cuMemAlloc_v2").is_some())?;
-    holds("one that it does not", driver::proc_address("cuLaunchKernelEx").is_some())?;
-    holds("one that nobody has", driver::proc_address("cuMakeCoffee").is_none())
+    holds("one that cust declares", ironwarp_driver::proc_address("cuMemAlloc_v2").is_some())?;
+    holds("one that it does not", ironwarp_driver::proc_address("cuLaunchKernelEx").is_some())?;
+    holds("one that nobody has", ironwarp_driver::proc_address("cuMakeCoffee").is_none())
 }

@@ -22,8 +22,8 @@ fn a_fault_comes_back_from_every_later_call() -> Check {
     fails!(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
     let mut count = 0;
     ok!(cuDeviceGetCount(&mut count)); // needs no context
-    if matches!(driver::backend(), Ok(driver::Backend::Software)) {
-        let report = driver::soft::last_fault().ok_or("there is no report")?;
+    if matches!(ironwarp_driver::backend(), Ok(ironwarp_driver::Backend::Software)) {
+        let report = ironwarp_driver::soft::last_fault().ok_or("there is no report")?;
         holds("the report names the kernel", report.contains("count_up"))?;
     }
     // After a fault the context's objects cannot be destroyed. They go with the process.

@@ -367,7 +367,8 @@ fn an_executable_graph_takes_over_a_graph_of_the_same_shape() -> Check {
     let function = module.function(c"count_up")?;
     let exec = capture(&stream, || launch(function, stream.0, &buffer, 1))?.instantiate()?;
     let new = capture(&stream, || launch(function, stream.0, &buffer, 2))?;
-    let address = driver::proc_address("cuGraphExecUpdate_v2").ok_or("cuGraphExecUpdate_v2 is missing")?;
+    let address =
+        ironwarp_driver::proc_address("cuGraphExecUpdate_v2").ok_or("cuGraphExecUpdate_v2 is missing")?;
     // SAFETY: the driver's function of that name has this type; the last argument is a structure of 24 bytes.
     let update: unsafe extern "C" fn(CUgraphExec, CUgraph, *mut [u64; 3]) -> u32 =
         unsafe { std::mem::transmute(address) };

@@ -366,7 +366,7 @@ fn launch_ex(cluster: [u32; 3], blocks: u32) -> Result<(u32, Vec<u32>), Failure>
     let gpu = Gpu::new()?;
     let (module, buffer) = (gpu.module()?, gpu.buffer(32 * blocks as usize)?);
     buffer.write(&vec![0; buffer.words])?;
-    let address = driver::proc_address("cuLaunchKernelEx").ok_or("cuLaunchKernelEx is missing")?;
+    let address = ironwarp_driver::proc_address("cuLaunchKernelEx").ok_or("cuLaunchKernelEx is missing")?;
     // SAFETY: the driver's function of that name has this type.
     let launch: LaunchKernelEx = unsafe { std::mem::transmute(address) };
     let mut words = [0; 16];
@@ -423,7 +423,8 @@ type MaxActiveClusters = unsafe extern "C" fn(*mut i32, CUfunction, *const Launc
 fn active_clusters(blocks: u32) -> Result<(u32, i32), Failure> {
     let gpu = Gpu::new()?;
     let module = gpu.module()?;
-    let address = driver::proc_address("cuOccupancyMaxActiveClusters").ok_or("the function is missing")?;
+    let address =
+        ironwarp_driver::proc_address("cuOccupancyMaxActiveClusters").ok_or("the function is missing")?;
     // SAFETY: the driver's function of that name has this type.
     let ask: MaxActiveClusters = unsafe { std::mem::transmute(address) };
     let mut words = [0; 16];

@@ -90,7 +90,8 @@ fn image() -> Call {
 impl Call {
     /// Encodes a map for memory at `base`. Returns the code, and whether the map was written.
     fn make(self, base: CUdeviceptr) -> Result<(u32, bool), Failure> {
-        let address = driver::proc_address("cuTensorMapEncodeTiled").ok_or("the function is missing")?;
+        let address =
+            ironwarp_driver::proc_address("cuTensorMapEncodeTiled").ok_or("the function is missing")?;
         // SAFETY: the driver's function of that name has this type.
         let encode: EncodeTiled = unsafe { std::mem::transmute(address) };
         let mut map = Map([UNTOUCHED; 16]);
@@ -224,7 +225,7 @@ fn null_lists_are_invalid_values() -> Check {
         testkit::skip("the device has no TMA");
         return Ok(());
     }
-    let address = driver::proc_address("cuTensorMapEncodeTiled").ok_or("the function is missing")?;
+    let address = ironwarp_driver::proc_address("cuTensorMapEncodeTiled").ok_or("the function is missing")?;
     // SAFETY: the driver's function of that name has this type.
     let encode: EncodeTiled = unsafe { std::mem::transmute(address) };
     let call = matrix();

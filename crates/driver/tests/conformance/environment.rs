@@ -1,6 +1,6 @@
 //! Environment variables. Each case has its own process, because the driver reads them once.
 
-use driver::{InitError, fault, soft};
+use ironwarp_driver::{InitError, fault, soft};
 use std::process::Command;
 
 /// Set in the processes that this program starts. It selects the text that they print.
@@ -36,12 +36,15 @@ fn probe_in_a_process_of_its_own() {
     };
     match case.as_str() {
         "error" => {
-            println!("ANSWER {init}: {}", driver::init_error().map_or_else(String::new, |e| e.to_string()))
+            println!(
+                "ANSWER {init}: {}",
+                ironwarp_driver::init_error().map_or_else(String::new, |e| e.to_string())
+            )
         }
         "devices" => println!("ANSWER {init} {count} {bytes}"),
         "calls" => println!("ANSWER {init} {device_calls:?}"),
         "bad" => {
-            let variable = match driver::init_error() {
+            let variable = match ironwarp_driver::init_error() {
                 Some(InitError::BadVariable { variable, value, allowed }) => {
                     format!("{variable} {value} | {allowed}")
                 }

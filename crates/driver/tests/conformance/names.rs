@@ -1,6 +1,6 @@
 //! The list of functions against cust_raw's source, and the symbols in the program.
 
-use driver as _;
+use ironwarp_driver as _;
 use std::{
     collections::BTreeSet,
     error::Error,
@@ -71,7 +71,7 @@ fn extra_functions_are_not_declared_by_cust_raw() {
 #[test]
 fn every_extra_function_is_in_the_software_driver() -> Result<(), Box<dyn Error>> {
     testkit::own_process!("IRONWARP_DRIVER" = "soft");
-    let has: BTreeSet<String> = driver::fault::functions().into_iter().map(str::to_owned).collect();
+    let has: BTreeSet<String> = ironwarp_driver::fault::functions().into_iter().map(str::to_owned).collect();
     let extra = listed("extra");
     assert_eq!(extra.difference(&has).collect::<Vec<_>>(), Vec::<&String>::new());
     Ok(())

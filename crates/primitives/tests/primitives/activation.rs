@@ -2,7 +2,7 @@
 
 use super::{Global, run};
 use cuda_std::thread;
-use primitives::activation::{Activation, Double, Fast, Precision, Reduced, Single, Visitor};
+use ironwarp_primitives::activation::{Activation, Double, Fast, Precision, Reduced, Single, Visitor};
 use reference::elementwise as oracle;
 use simt::LaunchConfig;
 

@@ -2,9 +2,9 @@
 
 use super::{Global, run};
 use cuda_std::{shared_array, thread};
-use primitives::op::{ArgMax, Indexed, Max, Min, Operation, Product, Sum};
-use primitives::warp::{Exchange, LANES};
-use primitives::{block, warp};
+use ironwarp_primitives::op::{ArgMax, Indexed, Max, Min, Operation, Product, Sum};
+use ironwarp_primitives::warp::{Exchange, LANES};
+use ironwarp_primitives::{block, warp};
 use simt::LaunchConfig;
 
 /// Block sizes: one warp, powers of two, others, the largest.

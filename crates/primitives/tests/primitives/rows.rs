@@ -4,13 +4,13 @@
 use super::{Global, run};
 use cuda_std::{shared_array, thread};
 use half::{bf16, f16};
-use primitives::access::VECTOR_BYTES;
-use primitives::activation::Precision;
-use primitives::block;
-use primitives::element::{Element, Float};
-use primitives::moments::{Moments, Welford};
-use primitives::row::{self, Part};
-use primitives::softmax::{Online, Softmax};
+use ironwarp_primitives::access::VECTOR_BYTES;
+use ironwarp_primitives::activation::Precision;
+use ironwarp_primitives::block;
+use ironwarp_primitives::element::{Element, Float};
+use ironwarp_primitives::moments::{Moments, Welford};
+use ironwarp_primitives::row::{self, Part};
+use ironwarp_primitives::softmax::{Online, Softmax};
 use simt::LaunchConfig;
 
 /// Lengths around vectors of every type, and some that give each thread several.

@@ -15,6 +15,7 @@ mod clock;
 pub(crate) mod proxy;
 mod remote;
 mod sync;
+pub(crate) mod unchecked;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;

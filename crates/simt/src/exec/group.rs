@@ -350,13 +350,13 @@ impl<'a> Group<'a> {
     #[cold]
     fn abort_at(&self, thread: &Thread) -> ! {
         if let Some(fault) = self.fault.take() {
-            eprintln!("{}", fault.resolve());
+            crate::note(format_args!("{}", fault.resolve()));
         }
-        eprintln!(
+        crate::note(format_args!(
             "ironwarp: thread {:?} polls memory with a plain load at {}, which cannot be unwound; aborting",
             thread.index,
             thread.wait_site.get().resolve()
-        );
+        ));
         std::process::abort()
     }
 }

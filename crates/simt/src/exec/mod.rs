@@ -11,11 +11,12 @@ mod panics;
 mod spinning;
 mod stack;
 
+use std::error::Error as _;
 use std::ffi::c_void;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 
-use crate::check::LaunchCheck;
+use crate::check::{LaunchCheck, unchecked};
 use crate::fault::{Fault, FaultKind};
 use crate::registry::{KernelEntry, LaunchBounds};
 use crate::shared::SHARED_LIMIT;
@@ -66,6 +67,7 @@ pub unsafe fn launch(
         unsafe { invoke(address as *const *const c_void) }
     };
     let check = options.check.then(|| {
+        unchecked::tell(entry);
         let mut check = LaunchCheck::new();
         // SAFETY: the caller vouches for `params`.
         unsafe { check.allow_params(entry, params) };
@@ -197,11 +199,22 @@ fn invalid_launch(kernel: &str, message: String, seed: u64) -> Fault {
     }
 }
 
+/// Whether rayon's pool has its threads. Where the system gives none, the calling thread runs all blocks.
+fn has_pool() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| match rayon_core::ThreadPoolBuilder::new().build_global() {
+        Ok(()) => true,
+        // Without a source: the program has made the pool itself.
+        Err(error) => error.source().is_none(),
+    })
+}
+
 impl Launch<'_> {
     fn run_groups(&self) -> Result<LaunchStats, Box<Fault>> {
         let groups = self.config.blocks() / self.blocks_per_group;
         let queue = Queue::new(groups, self.options.seed);
         let workers = match self.options.workers {
+            _ if !has_pool() => 1,
             0 => rayon_core::current_num_threads() as u64,
             n => n as u64,
         };

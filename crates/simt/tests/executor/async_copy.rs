@@ -1,11 +1,11 @@
 //! Asynchronous copies arrive when a thread waits for them, and no earlier.
 
 use crate::common::{fails, passes};
-use simt::async_copy::{commit, copy, wait, wait_all};
-use simt::barrier::sync;
-use simt::memory::{Tracked, load, store};
-use simt::shared::alloc_static;
-use simt::{FaultKind, LaunchConfig, StaticKey, thread};
+use ironwarp_simt::async_copy::{commit, copy, wait, wait_all};
+use ironwarp_simt::barrier::sync;
+use ironwarp_simt::memory::{Tracked, load, store};
+use ironwarp_simt::shared::alloc_static;
+use ironwarp_simt::{FaultKind, LaunchConfig, StaticKey, thread};
 
 static STAGES: StaticKey = StaticKey::new("STAGES");
 const THREADS: usize = 64;
@@ -120,7 +120,7 @@ fn waiting_is_no_barrier() {
             commit();
             wait(0);
             // The other thread's copy has arrived only once that thread signals it.
-            simt::warp::collective("shfl", u32::MAX, 0u32);
+            ironwarp_simt::warp::collective("shfl", u32::MAX, 0u32);
             get(stage(0, rank() ^ 1));
         });
     });
@@ -134,7 +134,7 @@ fn overwriting_what_others_still_read() {
             unsafe { store(stage(0, rank()), 1) };
             sync(0, None);
             get(stage(0, rank() ^ 1));
-            simt::warp::collective("shfl", u32::MAX, 0u32);
+            ironwarp_simt::warp::collective("shfl", u32::MAX, 0u32);
             fetch(stage(0, rank()), source.at(rank()));
         });
     });

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::common::{fails, passes};
-use simt::barrier::{BarrierReduce, arrive, reduce, sync};
-use simt::{FaultKind, LaunchConfig, thread};
+use ironwarp_simt::barrier::{BarrierReduce, arrive, reduce, sync};
+use ironwarp_simt::{FaultKind, LaunchConfig, thread};
 
 #[test]
 fn full_barrier_separates_phases() {
@@ -135,23 +135,23 @@ fn grid_sync_orders_blocks() {
     let arrived = AtomicU32::new(0);
     passes(LaunchConfig::linear(5, 40).cooperative(), || {
         arrived.fetch_add(1, Ordering::Relaxed);
-        simt::grid::sync();
+        ironwarp_simt::grid::sync();
         assert_eq!(arrived.load(Ordering::Relaxed), 200);
-        simt::grid::sync();
+        ironwarp_simt::grid::sync();
         arrived.store(0, Ordering::Relaxed);
     });
 }
 
 #[test]
 fn grid_sync_needs_a_cooperative_launch() {
-    fails(LaunchConfig::linear(2, 32), FaultKind::GridSync, simt::grid::sync);
+    fails(LaunchConfig::linear(2, 32), FaultKind::GridSync, ironwarp_simt::grid::sync);
 }
 
 #[test]
 fn grid_sync_of_some_blocks() {
     let fault = fails(LaunchConfig::linear(3, 32).cooperative(), FaultKind::BarrierDivergence, || {
         if thread::block_idx()[0] != 1 {
-            simt::grid::sync();
+            ironwarp_simt::grid::sync();
         }
     });
     assert!(fault.to_string().contains("block (1, 0, 0): threads 0..=31 have exited"), "{fault}");

@@ -3,16 +3,16 @@
 use std::sync::Mutex;
 
 use crate::common::{fails, fails_at, passes};
-use simt::barrier::sync;
-use simt::cluster::{
+use ironwarp_simt::barrier::sync;
+use ironwarp_simt::cluster::{
     arrive, arrive_relaxed, block_idx, block_rank, blocks, count, dim, id, load_shared, map_shared,
     store_shared, sync as cluster_sync, wait,
 };
-use simt::mbarrier::{arrive_expect_tx, arrive_remote, fence_init, init, wait_parity};
-use simt::memory::{load, store};
-use simt::remote::store_async;
-use simt::shared::{alloc_static, to_address};
-use simt::{FaultKind, LaunchConfig, StaticKey, thread};
+use ironwarp_simt::mbarrier::{arrive_expect_tx, arrive_remote, fence_init, init, wait_parity};
+use ironwarp_simt::memory::{load, store};
+use ironwarp_simt::remote::store_async;
+use ironwarp_simt::shared::{alloc_static, to_address};
+use ironwarp_simt::{FaultKind, LaunchConfig, StaticKey, thread};
 
 static BARS: StaticKey = StaticKey::new("BARS");
 static DATA: StaticKey = StaticKey::new("DATA");
@@ -72,7 +72,7 @@ fn every_block_has_its_place() {
     let seen: Mutex<Vec<_>> = Mutex::default();
     let config =
         LaunchConfig { grid: [4, 6, 2], block: [1; 3], cluster: [2, 3, 1], ..LaunchConfig::default() };
-    simt::run(&config, &simt::Options::default(), || {
+    ironwarp_simt::run(&config, &ironwarp_simt::Options::default(), || {
         assert_eq!((blocks(), dim(), count()), (6, [2, 3, 1], [2, 2, 2]));
         let (inner, outer, block) = (block_idx(), id(), thread::block_idx());
         assert!((0..3).all(|axis| outer[axis] * dim()[axis] + inner[axis] == block[axis]));
@@ -147,7 +147,7 @@ fn a_relaxed_arrival_orders_nothing() {
     });
     passes(config(), || {
         put(word(rank()), rank());
-        simt::memory::fence(simt::memory::Scope::Cluster);
+        ironwarp_simt::memory::fence(ironwarp_simt::memory::Scope::Cluster);
         arrive_relaxed();
         wait();
         get_from(there(rank(), next()));
@@ -336,7 +336,7 @@ fn divergence_at_the_barrier() {
         }
     });
     fails(config(), FaultKind::Deadlock, || {
-        if rank() < 32 { cluster_sync() } else { simt::barrier::sync(1, Some(64)) }
+        if rank() < 32 { cluster_sync() } else { ironwarp_simt::barrier::sync(1, Some(64)) }
     });
 }
 
@@ -356,7 +356,7 @@ fn clusters_of_a_cooperative_grid() {
         cluster_sync();
         let first = id()[0] * BLOCKS;
         assert_eq!(get_from(there(rank(), next())), first + next());
-        simt::grid::sync();
+        ironwarp_simt::grid::sync();
     });
 }
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{fails, passes};
-use simt::registry::{FindError, find};
-use simt::{FaultKind, KernelEntry, LaunchBounds, LaunchConfig, Options, ParamLayout, thread};
+use ironwarp_simt::registry::{FindError, Registration, find};
+use ironwarp_simt::{FaultKind, KernelEntry, LaunchBounds, LaunchConfig, Options, ParamLayout, thread};
 
 /// `data[i] *= factor`, for `i < len`.
 ///
@@ -22,21 +22,22 @@ unsafe fn invoke_scale(params: *const *const c_void) {
         let index = thread::block_idx()[0] * thread::block_dim()[0] + thread::thread_idx()[0];
         if index < len {
             let at = data.add(index as usize);
-            simt::memory::store(at, simt::memory::load(at) * factor);
+            ironwarp_simt::memory::store(at, ironwarp_simt::memory::load(at) * factor);
         }
     }
 }
 
-simt::inventory::submit! {
-    KernelEntry {
+ironwarp_simt::inventory::submit! {
+    Registration::Linked(&KernelEntry {
         name: "scale",
         family: "launches",
         file: file!(),
         line: line!(),
         params: &[ParamLayout::of::<*mut f32>(), ParamLayout::of::<u32>(), ParamLayout::of::<f32>()],
         bounds: LaunchBounds { max_threads: 128, min_blocks: 0 },
+        checked: true,
         invoke: invoke_scale,
-    }
+    })
 }
 
 #[test]
@@ -45,18 +46,24 @@ fn kernel_from_the_registry() {
     assert_eq!(find(Some("launches"), "scale").unwrap().line, entry.line);
     let mut data: Vec<f32> = (0..1000).map(|i| i as f32).collect();
     let len = data.len() as u32;
-    let tracked = simt::memory::Tracked::new(&mut data, "data");
+    let tracked = ironwarp_simt::memory::Tracked::new(&mut data, "data");
     let (pointer, factor) = (tracked.as_ptr(), 2.0f32);
     let params = [(&raw const pointer).cast::<c_void>(), (&raw const len).cast(), (&raw const factor).cast()];
     // SAFETY: the parameters are those of the kernel.
     let stats = unsafe {
-        simt::launch(entry, &LaunchConfig::linear(8, 128), params.as_ptr(), &Options::default().check(true))
+        ironwarp_simt::launch(
+            entry,
+            &LaunchConfig::linear(8, 128),
+            params.as_ptr(),
+            &Options::default().check(true),
+        )
     };
     let stats = stats.unwrap();
     assert_eq!((stats.blocks, stats.threads), (8, 1024));
     // SAFETY: as above.
-    let wide =
-        unsafe { simt::launch(entry, &LaunchConfig::linear(8, 160), params.as_ptr(), &Options::default()) };
+    let wide = unsafe {
+        ironwarp_simt::launch(entry, &LaunchConfig::linear(8, 160), params.as_ptr(), &Options::default())
+    };
     let fault = wide.unwrap_err();
     assert_eq!(fault.kind, FaultKind::InvalidLaunch);
     assert!(fault.message.contains("launch bounds allow 128"), "{fault}");
@@ -67,7 +74,10 @@ fn kernel_from_the_registry() {
 #[test]
 fn kernels_that_are_not_there() {
     let error = find(Some("other"), "scale").unwrap_err();
-    assert!(matches!(&error, FindError::NotFound { known, .. } if known == &["launches::scale"]), "{error}");
+    assert!(
+        matches!(&error, FindError::NotFound { known, .. } if known.contains(&"launches::scale".to_owned())),
+        "{error}"
+    );
     assert!(error.to_string().contains("`scale` in family `other`"));
 }
 
@@ -77,7 +87,7 @@ fn every_thread_runs_once_with_its_own_index() {
     let config = LaunchConfig { grid: [2, 3, 2], block: [4, 2, 3], ..LaunchConfig::default() };
     for seed in [0, 5] {
         seen.lock().unwrap().clear();
-        let stats = simt::run(&config, &Options::default().seed(seed), || {
+        let stats = ironwarp_simt::run(&config, &Options::default().seed(seed), || {
             assert_eq!((thread::grid_dim(), thread::block_dim()), (config.grid, config.block));
             let [x, y, z] = thread::thread_idx();
             assert_eq!(thread::rank(), x + 4 * (y + 2 * z));
@@ -106,7 +116,8 @@ fn launches_that_cannot_be() {
         (LaunchConfig { grid: [1000, 1, 1], cooperative: true, ..base }, "16384 threads in all"),
     ];
     for (config, text) in refused {
-        let fault = simt::run(&config, &Options::default(), || unreachable!("must not run")).unwrap_err();
+        let fault =
+            ironwarp_simt::run(&config, &Options::default(), || unreachable!("must not run")).unwrap_err();
         assert_eq!(fault.kind, FaultKind::InvalidLaunch);
         assert!(fault.message.contains(text), "{fault}");
         assert!(!fault.to_string().contains("seed"), "{fault}");
@@ -128,7 +139,7 @@ fn panics_become_faults() {
 
 #[test]
 fn traps_tell_why() {
-    let fault = fails(LaunchConfig::linear(1, 1), FaultKind::Trap, || simt::trap("no such mode"));
+    let fault = fails(LaunchConfig::linear(1, 1), FaultKind::Trap, || ironwarp_simt::trap("no such mode"));
     assert_eq!(fault.message, "no such mode");
 }
 
@@ -137,9 +148,9 @@ fn the_same_seed_replays() {
     let order = |seed| {
         let order: Mutex<Vec<_>> = Mutex::default();
         let options = Options { seed, workers: 1, ..Options::default() };
-        simt::run(&LaunchConfig::linear(3, 40), &options, || {
+        ironwarp_simt::run(&LaunchConfig::linear(3, 40), &options, || {
             order.lock().unwrap().push((thread::block_idx()[0], thread::rank()));
-            simt::barrier::sync(0, None);
+            ironwarp_simt::barrier::sync(0, None);
             order.lock().unwrap().push((thread::block_idx()[0], thread::rank()));
         })
         .unwrap();
@@ -155,24 +166,25 @@ fn the_launch_after_a_fault_is_clean() {
     for _ in 0..3 {
         fails(LaunchConfig::linear(2, 64), FaultKind::BarrierDivergence, || {
             if thread::rank() != 0 {
-                simt::barrier::sync(0, None);
+                ironwarp_simt::barrier::sync(0, None);
             }
         });
-        passes(LaunchConfig::linear(2, 64), || simt::barrier::sync(0, None));
+        passes(LaunchConfig::linear(2, 64), || ironwarp_simt::barrier::sync(0, None));
     }
 }
 
 #[test]
 fn endless_spinning_is_found() {
     let mut flag = vec![0u32; 1];
-    let flag = simt::memory::Tracked::new(&mut flag, "flag");
+    let flag = ironwarp_simt::memory::Tracked::new(&mut flag, "flag");
     let address = flag.as_ptr() as usize;
     let options = Options { spin_limit: Duration::from_millis(50), ..Options::default() };
-    let fault = simt::run(&LaunchConfig::linear(1, 64), &options, || {
-        let scope = simt::memory::Scope::Device;
+    let fault = ironwarp_simt::run(&LaunchConfig::linear(1, 64), &options, || {
+        let scope = ironwarp_simt::memory::Scope::Device;
         // SAFETY: the flag is tracked.
-        let poll =
-            || unsafe { simt::memory::atomic(address as *mut u32, Ordering::Acquire, scope, |old| old) };
+        let poll = || unsafe {
+            ironwarp_simt::memory::atomic(address as *mut u32, Ordering::Acquire, scope, |old| old)
+        };
         while poll() == 0 {}
     });
     let fault = fault.unwrap_err();
@@ -185,15 +197,15 @@ fn endless_spinning_is_found() {
 fn waiting_for_a_block_that_works_is_no_endless_spinning() {
     const LIMIT: Duration = Duration::from_millis(50);
     let mut words = vec![0u32; 2];
-    let tracked = simt::memory::Tracked::new(&mut words, "words");
+    let tracked = ironwarp_simt::memory::Tracked::new(&mut words, "words");
     let address = tracked.as_ptr() as usize;
     let options = Options { spin_limit: LIMIT, workers: 2, ..Options::default() };
-    let launched = simt::run(&LaunchConfig::linear(2, 1), &options, || {
-        let scope = simt::memory::Scope::Device;
+    let launched = ironwarp_simt::run(&LaunchConfig::linear(2, 1), &options, || {
+        let scope = ironwarp_simt::memory::Scope::Device;
         // SAFETY: the words are tracked.
         let add = |index: usize, more: u32| unsafe {
             let word = (address as *mut u32).add(index);
-            simt::memory::atomic(word, Ordering::AcqRel, scope, |old| old + more)
+            ironwarp_simt::memory::atomic(word, Ordering::AcqRel, scope, |old| old + more)
         };
         if add(0, 1) == 0 {
             // Atomics, as in a histogram, are no spinning if something else follows them.
@@ -213,18 +225,23 @@ fn waiting_for_a_block_that_works_is_no_endless_spinning() {
 fn waiting_for_a_block_that_fails_is_no_fault_of_its_own() {
     for seed in 0..4 {
         let mut words = vec![0u32; 2];
-        let tracked = simt::memory::Tracked::new(&mut words, "words");
+        let tracked = ironwarp_simt::memory::Tracked::new(&mut words, "words");
         let address = tracked.as_ptr() as usize;
         let options =
             Options { seed, spin_limit: Duration::from_millis(50), workers: 2, ..Options::default() };
-        let launched = simt::run(&LaunchConfig::linear(2, 1), &options, || {
+        let launched = ironwarp_simt::run(&LaunchConfig::linear(2, 1), &options, || {
             // SAFETY: the words are tracked.
             let add = |index: usize, more: u32| unsafe {
                 let word = (address as *mut u32).add(index);
-                simt::memory::atomic(word, Ordering::AcqRel, simt::memory::Scope::Device, |old| old + more)
+                ironwarp_simt::memory::atomic(
+                    word,
+                    Ordering::AcqRel,
+                    ironwarp_simt::memory::Scope::Device,
+                    |old| old + more,
+                )
             };
             if add(0, 1) == 1 {
-                simt::trap("no more");
+                ironwarp_simt::trap("no more");
             }
             while add(1, 0) == 0 {}
         });
@@ -236,7 +253,7 @@ fn waiting_for_a_block_that_fails_is_no_fault_of_its_own() {
 fn clock_grows() {
     let last = AtomicU64::new(0);
     passes(LaunchConfig::linear(1, 2), || {
-        let (first, second) = (simt::clock(), simt::clock());
+        let (first, second) = (ironwarp_simt::clock(), ironwarp_simt::clock());
         assert!(first < second);
         last.store(second, Ordering::Relaxed);
     });
@@ -245,5 +262,39 @@ fn clock_grows() {
 #[test]
 #[should_panic(expected = "simt::barrier::sync was called outside a simulated thread")]
 fn device_functions_outside_a_kernel() {
-    simt::barrier::sync(0, None);
+    ironwarp_simt::barrier::sync(0, None);
+}
+
+/// Does nothing.
+///
+/// # Safety
+/// None: no parameter is read.
+unsafe fn invoke_nothing(_: *const *const c_void) {}
+
+ironwarp_simt::inventory::submit! {
+    Registration::WhenUsed { name: "later", family: "launches" }
+}
+
+#[test]
+fn a_kernel_is_found_once_it_is_used() {
+    static LATER: KernelEntry = KernelEntry {
+        name: "later",
+        family: "launches",
+        file: file!(),
+        line: line!(),
+        params: &[],
+        bounds: LaunchBounds { max_threads: 0, min_blocks: 0 },
+        checked: true,
+        invoke: invoke_nothing,
+    };
+    let names = || ironwarp_simt::registry::names().filter(|name| *name == ("launches", "later")).count();
+    let unused = FindError::Unused { family: "launches", name: "later".into() };
+    assert_eq!(find(None, "later").unwrap_err(), unused);
+    assert_eq!(find(Some("launches"), "later").unwrap_err(), unused);
+    assert!(matches!(find(Some("others"), "later"), Err(FindError::NotFound { .. })));
+    for _ in 0..2 {
+        ironwarp_simt::registry::link(&LATER);
+        assert_eq!(find(None, "later").unwrap().line, LATER.line);
+        assert_eq!(names(), 1, "named once, used or not");
+    }
 }

@@ -1,14 +1,14 @@
 //! mbarriers: phases, what arrivals and waits order, and every way to use them wrong.
 
 use crate::common::{fails, fails_at, passes};
-use simt::barrier::sync;
-use simt::mbarrier::{
+use ironwarp_simt::barrier::sync;
+use ironwarp_simt::mbarrier::{
     arrive, arrive_count, arrive_expect_tx, expect_tx, fence_init, init, invalidate, test_wait_parity,
     try_wait_parity, wait_parity,
 };
-use simt::memory::{load, store};
-use simt::shared::{alloc_static, to_address};
-use simt::{FaultKind, LaunchConfig, StaticKey, thread};
+use ironwarp_simt::memory::{load, store};
+use ironwarp_simt::shared::{alloc_static, to_address};
+use ironwarp_simt::{FaultKind, LaunchConfig, StaticKey, thread};
 
 static BARS: StaticKey = StaticKey::new("BARS");
 static DATA: StaticKey = StaticKey::new("DATA");
@@ -318,7 +318,7 @@ fn life_and_death() {
             sync(0, None);
             if rank() == 0 {
                 invalidate(bar(0));
-                let bytes = simt::shared::from_address(bar(0)).cast::<u32>();
+                let bytes = ironwarp_simt::shared::from_address(bar(0)).cast::<u32>();
                 put(bytes, round);
                 assert_eq!(get(bytes), round);
             }
@@ -333,7 +333,7 @@ fn plain_access_to_a_live_barrier() {
     fails_at(CONFIG(), FaultKind::MbarrierInvalid, &[line + 4], || {
         ready(0, THREADS);
         if rank() == 7 {
-            get(simt::shared::from_address(bar(0)).cast());
+            get(ironwarp_simt::shared::from_address(bar(0)).cast());
         }
         arrive(bar(0));
     });
@@ -345,12 +345,13 @@ fn overwritten_barriers_are_found_without_the_checker() {
         ready(0, THREADS);
         if rank() == 0 {
             // SAFETY: the bytes are shared memory of the block, which runs on one OS thread.
-            unsafe { simt::shared::from_address(bar(0)).cast::<u32>().write(0) };
+            unsafe { ironwarp_simt::shared::from_address(bar(0)).cast::<u32>().write(0) };
         }
         sync(0, None);
         arrive(bar(0));
     };
-    let fault = simt::run(&CONFIG(), &simt::Options::default().check(false), body).unwrap_err();
+    let fault =
+        ironwarp_simt::run(&CONFIG(), &ironwarp_simt::Options::default().check(false), body).unwrap_err();
     assert_eq!(fault.kind, FaultKind::MbarrierInvalid);
     assert!(fault.message.contains("overwritten"), "{fault}");
 }
@@ -364,5 +365,5 @@ fn works_without_the_checker() {
             wait_parity(bar(0), round & 1);
         }
     };
-    simt::run(&CONFIG(), &simt::Options::default().check(false), body).unwrap();
+    ironwarp_simt::run(&CONFIG(), &ironwarp_simt::Options::default().check(false), body).unwrap();
 }

@@ -1,9 +1,9 @@
 //! Accesses outside of allocations, or to memory that was never written.
 
 use crate::common::{fails, fails_at, passes};
-use simt::memory::{Tracked, load, store, track, untrack};
-use simt::shared::{alloc_static, dynamic, dynamic_len, from_address, to_address};
-use simt::{FaultKind, LaunchConfig, Options, Place, StaticKey, thread};
+use ironwarp_simt::memory::{Tracked, load, store, track, untrack};
+use ironwarp_simt::shared::{alloc_static, dynamic, dynamic_len, from_address, to_address};
+use ironwarp_simt::{FaultKind, LaunchConfig, Options, Place, StaticKey, thread};
 
 /// A device pointer that closures can share between threads.
 #[derive(Clone, Copy)]
@@ -179,11 +179,11 @@ fn shared_limits() {
 fn unchecked_launches_see_the_same_memory() {
     let mut host = vec![0u32; 8];
     let device = Device(host.as_mut_ptr());
-    simt::run(&LaunchConfig::linear(1, 8), &Options::default().check(false), || {
+    ironwarp_simt::run(&LaunchConfig::linear(1, 8), &Options::default().check(false), || {
         let index = thread::rank() as usize;
         let shared = Device(dynamic_or_static());
         shared.set(index, index as u32 * 3);
-        simt::barrier::sync(0, None);
+        ironwarp_simt::barrier::sync(0, None);
         device.set(index, shared.get(7 - index));
     })
     .unwrap();

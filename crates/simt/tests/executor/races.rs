@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use crate::common::{fails, fails_at, passes};
-use simt::barrier::{arrive, sync};
-use simt::memory::{Scope, Tracked, atomic, fence, load, store};
-use simt::shared::alloc_static;
-use simt::{FaultKind, LaunchConfig, StaticKey, thread};
+use ironwarp_simt::barrier::{arrive, sync};
+use ironwarp_simt::memory::{Scope, Tracked, atomic, fence, load, store};
+use ironwarp_simt::shared::alloc_static;
+use ironwarp_simt::{FaultKind, LaunchConfig, StaticKey, thread};
 
 #[derive(Clone, Copy)]
 struct Device<T>(*mut T);
@@ -102,14 +102,14 @@ fn bytes_of_a_word_are_apart() {
 fn warp_sync_orders_its_lanes_only() {
     passes(LaunchConfig::linear(1, 64), || {
         tile().set(rank(), 1);
-        simt::warp::sync(u32::MAX);
+        ironwarp_simt::warp::sync(u32::MAX);
         tile().get(rank() ^ 1);
-        simt::warp::sync(u32::MAX);
+        ironwarp_simt::warp::sync(u32::MAX);
         tile().set(rank(), 2);
     });
     fails(LaunchConfig::linear(1, 64), FaultKind::SharedRace, || {
         tile().set(rank(), 1);
-        simt::warp::sync(u32::MAX);
+        ironwarp_simt::warp::sync(u32::MAX);
         tile().get(rank() ^ 32);
     });
     // All threads of the block read; one warp syncs, then writes.
@@ -119,7 +119,7 @@ fn warp_sync_orders_its_lanes_only() {
         }
         sync(0, None);
         tile().get(0);
-        simt::warp::sync(u32::MAX);
+        ironwarp_simt::warp::sync(u32::MAX);
         if rank() == 32 {
             tile().set(0, 2);
         }
@@ -130,7 +130,7 @@ fn warp_sync_orders_its_lanes_only() {
 fn shuffles_do_not_order_memory() {
     fails(LaunchConfig::linear(1, 32), FaultKind::SharedRace, || {
         tile().set(rank(), 1);
-        simt::warp::collective("shfl", u32::MAX, 1u32);
+        ironwarp_simt::warp::collective("shfl", u32::MAX, 1u32);
         tile().get(rank() ^ 1);
     });
 }
@@ -276,15 +276,15 @@ fn grid_sync_orders_blocks() {
         let index = thread::block_idx()[0] as usize * 32 + rank();
         for round in 0..3 {
             data.set(index, round);
-            simt::grid::sync();
+            ironwarp_simt::grid::sync();
             assert_eq!(data.get((index + 32) % 96), round);
-            simt::grid::sync();
+            ironwarp_simt::grid::sync();
         }
     });
     fails(LaunchConfig::linear(3, 32).cooperative(), FaultKind::InterBlockRace, || {
         let index = thread::block_idx()[0] as usize * 32 + rank();
         data.set(index, 1);
-        simt::grid::sync();
+        ironwarp_simt::grid::sync();
         data.get((index + 32) % 96);
         data.set(index, 2);
     });
@@ -389,8 +389,8 @@ fn a_wide_release_makes_a_later_narrow_one_no_wider() {
                 words.get(2);
             }
         };
-        let options = simt::Options::default().seed(seed).check(true);
-        simt::run(&LaunchConfig::linear(2, 1).cooperative(), &options, kernel)
+        let options = ironwarp_simt::Options::default().seed(seed).check(true);
+        ironwarp_simt::run(&LaunchConfig::linear(2, 1).cooperative(), &options, kernel)
     };
     for seed in 0..crate::common::SEEDS {
         run(seed, Scope::Device).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));

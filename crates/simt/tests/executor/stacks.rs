@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
 
-use simt::{LaunchConfig, Options};
+use ironwarp_simt::{LaunchConfig, Options};
 
 /// The most local memory that a thread of a GPU can have.
 const LOCAL_BYTES: usize = 512 << 10;
@@ -27,9 +27,9 @@ fn endless(depth: u64) -> u64 {
 #[test]
 fn a_thread_has_as_much_local_memory_as_on_a_gpu() {
     let config = LaunchConfig::linear(2, 64);
-    let stats = simt::run(&config, &Options::default(), || {
+    let stats = ironwarp_simt::run(&config, &Options::default(), || {
         assert_eq!(local::<{ 312 << 10 }>(), 312);
-        simt::barrier::sync(0, None);
+        ironwarp_simt::barrier::sync(0, None);
         assert_eq!(local::<LOCAL_BYTES>(), 512);
     });
     assert_eq!(stats.unwrap().threads, 128);
@@ -40,7 +40,7 @@ fn a_thread_has_as_much_local_memory_as_on_a_gpu() {
 fn an_overflow_names_its_kernel() {
     if let Ok(how) = std::env::var(CHILD) {
         let config = LaunchConfig::linear(4, 32);
-        let result = simt::run(&config, &Options::default(), || match how.as_str() {
+        let result = ironwarp_simt::run(&config, &Options::default(), || match how.as_str() {
             "recursion" => drop(black_box(endless(0))),
             _ => drop(black_box(local::<{ 8 << 20 }>())),
         });
@@ -63,7 +63,7 @@ fn an_overflow_names_its_kernel() {
 #[test]
 fn other_faults_are_the_systems() {
     if std::env::var_os(CHILD).is_some() {
-        let result = simt::run(&LaunchConfig::linear(1, 1), &Options::default(), || {
+        let result = ironwarp_simt::run(&LaunchConfig::linear(1, 1), &Options::default(), || {
             // SAFETY: not sound: nothing is mapped there. The process ends here.
             let byte = unsafe { std::ptr::with_exposed_provenance::<u8>(black_box(8)).read_volatile() };
             black_box(byte);

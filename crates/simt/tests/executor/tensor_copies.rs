@@ -4,14 +4,14 @@ use std::sync::Mutex;
 
 use crate::common::passes;
 use crate::common::tensors::*;
-use simt::barrier::sync;
-use simt::bulk::{self, commit_group, wait_group, wait_group_read};
-use simt::cluster::{block_rank, sync as cluster_sync};
-use simt::mbarrier::{arrive, arrive_expect_tx, expect_tx, wait_parity};
-use simt::memory::{Tracked, proxy_fence};
-use simt::reduction::Reduction;
-use simt::tensor_map::{DataType, OobFill, Swizzle};
-use simt::{LaunchConfig, tma};
+use ironwarp_simt::barrier::sync;
+use ironwarp_simt::bulk::{self, commit_group, wait_group, wait_group_read};
+use ironwarp_simt::cluster::{block_rank, sync as cluster_sync};
+use ironwarp_simt::mbarrier::{arrive, arrive_expect_tx, expect_tx, wait_parity};
+use ironwarp_simt::memory::{Tracked, proxy_fence};
+use ironwarp_simt::reduction::Reduction;
+use ironwarp_simt::tensor_map::{DataType, OobFill, Swizzle};
+use ironwarp_simt::{LaunchConfig, tma};
 
 /// The box at `coords` of a tensor of words that are their own indices, element by element.
 fn expected(dims: &[u64], box_dims: &[u32], coords: &[i32]) -> Vec<u32> {
@@ -211,7 +211,7 @@ fn reductions_add() {
     let address = tensor.as_ptr() as u64;
     let map = Map::new(&describe(address, DataType::I32, &[32, 8], &[32, 8], Swizzle::B128));
     let config = LaunchConfig::linear(5, THREADS).shared(4096);
-    simt::run(&config, &simt::Options::default().check(true).seed(3), || {
+    ironwarp_simt::run(&config, &ironwarp_simt::Options::default().check(true).seed(3), || {
         fill_box();
         proxy_fence();
         sync(0, None);
@@ -262,7 +262,7 @@ fn bulk_copies_there_and_back() {
     let at = buffer.as_ptr() as usize;
     let config = LaunchConfig::linear(1, THREADS).shared(4096);
     let word = |index: usize| (at + 4 * index) as *mut f32;
-    simt::run(&config, &simt::Options::default().check(true).seed(9), || {
+    ironwarp_simt::run(&config, &ironwarp_simt::Options::default().check(true).seed(9), || {
         ready(&[1]);
         if rank() == 0 {
             arrive_expect_tx(bar(0), 512);

@@ -2,15 +2,15 @@
 
 use crate::common::tensors::*;
 use crate::common::{fails, fails_at, passes};
-use simt::barrier::sync;
-use simt::bulk::{self, commit_group, wait_group, wait_group_read};
-use simt::cluster::{block_rank, blocks, map_shared, sync as cluster_sync};
-use simt::mbarrier::{
+use ironwarp_simt::barrier::sync;
+use ironwarp_simt::bulk::{self, commit_group, wait_group, wait_group_read};
+use ironwarp_simt::cluster::{block_rank, blocks, map_shared, sync as cluster_sync};
+use ironwarp_simt::mbarrier::{
     arrive, arrive_expect_tx, arrive_remote, arrive_remote_async, fence_init, init, wait_parity,
 };
-use simt::memory::{Tracked, load, proxy_fence};
-use simt::tensor_map::{Interleave, Swizzle};
-use simt::{FaultKind, LaunchConfig, thread, tma};
+use ironwarp_simt::memory::{Tracked, load, proxy_fence};
+use ironwarp_simt::tensor_map::{Interleave, Swizzle};
+use ironwarp_simt::{FaultKind, LaunchConfig, thread, tma};
 
 #[test]
 fn a_ring_of_stages() {
@@ -86,7 +86,7 @@ fn a_grid_barrier_passes_on_waits_and_proxy_fences() {
             ready(&[1]);
             put(tile(4 * rank()), 1);
             fence();
-            simt::grid::sync();
+            ironwarp_simt::grid::sync();
             if rank() == 0 {
                 arrive_expect_tx(bar(0), 1024);
                 fetch(tile(0), map, bar(0), &[0, 0]);
@@ -96,8 +96,8 @@ fn a_grid_barrier_passes_on_waits_and_proxy_fences() {
             get(tile(4 * rank()));
         };
         let config = config().cooperative();
-        passes(config, || kernel(proxy_fence, simt::grid::sync));
-        fails(config, FaultKind::ProxyFence, || kernel(|| (), simt::grid::sync));
+        passes(config, || kernel(proxy_fence, ironwarp_simt::grid::sync));
+        fails(config, FaultKind::ProxyFence, || kernel(|| (), ironwarp_simt::grid::sync));
         fails(config, FaultKind::AsyncCopyPending, || kernel(proxy_fence, || ()));
     });
 }
@@ -315,7 +315,7 @@ fn a_fence_on_the_way_is_enough() {
 fn what_was_stored_is_read_after_the_full_wait() {
     words(&[32, 8], &[32, 8], Swizzle::B128, |map, _| {
         let first = {
-            let words = simt::tensor_map::decode(&map.0).unwrap();
+            let words = ironwarp_simt::tensor_map::decode(&map.0).unwrap();
             words.address as usize
         };
         let kernel = |wait: fn(u32)| {
@@ -357,7 +357,7 @@ fn multicast_ring(map: &Map, waits_for_both: bool) {
             for row in 0..16 {
                 assert_eq!(get(tile(128 * row + 4 * (rank() - 32))), 32 * (16 * step + row) + rank() - 32);
             }
-            simt::warp::sync(u32::MAX);
+            ironwarp_simt::warp::sync(u32::MAX);
             if rank() == 32 {
                 arrive_remote(map_shared(empty, block_rank()));
                 if waits_for_both {
@@ -448,7 +448,7 @@ fn rules_of_tensor_copies() {
         unsafe { tma::load(tile(0), map.at(), bar(0), &[0, 0], Some(2)) }
     });
     broken("interleaved", &dims, &|map| {
-        let mut description = simt::tensor_map::decode(&map.0).unwrap();
+        let mut description = ironwarp_simt::tensor_map::decode(&map.0).unwrap();
         description.interleave = Interleave::B16;
         fetch(tile(0), &Map::new(&description), bar(0), &[0, 0]);
     });
@@ -460,7 +460,7 @@ fn rules_of_tensor_copies() {
         });
         fails(config(), FaultKind::OutOfBounds, || {
             ready(&[1]);
-            let mut description = simt::tensor_map::decode(&map.0).unwrap();
+            let mut description = ironwarp_simt::tensor_map::decode(&map.0).unwrap();
             description.dims[1] = 9;
             fetch(tile(0), &Map::new(&description), bar(0), &[0, 4]);
         });

@@ -1,8 +1,8 @@
 //! Warp collectives exchange values, and report a fault when lanes disagree.
 
 use crate::common::{fails, passes};
-use simt::warp::{active_mask, collective, combine, sync};
-use simt::{FaultKind, LaunchConfig, thread};
+use ironwarp_simt::warp::{active_mask, collective, combine, sync};
+use ironwarp_simt::{FaultKind, LaunchConfig, thread};
 
 const FULL: u32 = u32::MAX;
 
@@ -76,7 +76,7 @@ fn waiting_for_lanes_that_wait_at_a_barrier() {
         if thread::lane() < 16 {
             sync(FULL);
         }
-        simt::barrier::sync(0, None);
+        ironwarp_simt::barrier::sync(0, None);
     });
     let report = fault.to_string();
     assert!(report.contains("threads 0..=15 wait in warp sync for the lanes of mask 0xffffffff"), "{report}");

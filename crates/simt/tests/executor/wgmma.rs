@@ -2,10 +2,10 @@
 //! flight.
 
 use crate::common::fault;
+use ironwarp_simt::wgmma::{self, Format, Left, Major, Shared};
+use ironwarp_simt::{FaultKind, LaunchConfig, Options, StaticKey, shared, thread};
 use layout::wgmma::{Swizzle, descriptor};
 use num::{E4M3, E5M2, bf16, f16};
-use simt::wgmma::{self, Format, Left, Major, Shared};
-use simt::{FaultKind, LaunchConfig, Options, StaticKey, shared, thread};
 
 const M: usize = 64;
 const THREADS: u32 = 128;
@@ -79,7 +79,10 @@ impl Operand {
         for (at, word) in mine {
             // SAFETY: within the variable, which each thread writes in its own places.
             unsafe {
-                simt::memory::store(to.cast::<[u8; 4]>().add(at), [word[0], word[1], word[2], word[3]])
+                ironwarp_simt::memory::store(
+                    to.cast::<[u8; 4]>().add(at),
+                    [word[0], word[1], word[2], word[3]],
+                )
             };
         }
         self.at(shared::to_address(to))
@@ -96,15 +99,15 @@ static B: StaticKey = StaticKey::new("B");
 
 /// The fences and barrier that a kernel needs before its products read data that threads wrote.
 fn ready() {
-    simt::memory::proxy_fence();
-    simt::barrier::sync(0, None);
+    ironwarp_simt::memory::proxy_fence();
+    ironwarp_simt::barrier::sync(0, None);
     wgmma::fence();
 }
 
 /// Runs `body` in a block of one warpgroup. Returns each thread's accumulators.
 fn run(body: impl Fn(usize) -> Vec<f32> + Sync) -> Vec<Vec<f32>> {
     let results = std::sync::Mutex::new(vec![Vec::new(); THREADS as usize]);
-    simt::run(&LaunchConfig::linear(1, THREADS), &Options::default(), || {
+    ironwarp_simt::run(&LaunchConfig::linear(1, THREADS), &Options::default(), || {
         let rank = thread::thread_idx()[0] as usize;
         let acc = body(rank);
         results.lock().unwrap()[rank] = acc;
@@ -237,7 +240,7 @@ fn warpgroups_work_by_themselves() {
     let results = std::sync::Mutex::new(vec![Vec::new(); 2 * THREADS as usize]);
     for seed in 0..4 {
         let options = Options { seed, ..Options::default() };
-        simt::run(&LaunchConfig::linear(1, 2 * THREADS), &options, || {
+        ironwarp_simt::run(&LaunchConfig::linear(1, 2 * THREADS), &options, || {
             let rank = thread::thread_idx()[0];
             let a = a.place(&A).descriptor + u64::from(rank / THREADS * 64 * 128 / 16);
             let b = b.place(&B).descriptor;
@@ -274,12 +277,12 @@ fn plain() -> (Operand, Operand) {
 }
 
 /// The fault of a kernel that gets both operands in shared memory.
-fn wrong(threads: u32, body: impl Fn(u32, Shared, Shared) + Sync) -> simt::Fault {
+fn wrong(threads: u32, body: impl Fn(u32, Shared, Shared) + Sync) -> ironwarp_simt::Fault {
     let (a, b) = plain();
     *fault(LaunchConfig::linear(1, threads), 1, || {
         let (a, b) = (a.place(&A), b.place(&B));
-        simt::memory::proxy_fence();
-        simt::barrier::sync(0, None);
+        ironwarp_simt::memory::proxy_fence();
+        ironwarp_simt::barrier::sync(0, None);
         body(thread::thread_idx()[0], a, b);
     })
 }
@@ -293,7 +296,7 @@ fn finish() {
     wgmma::wait(0);
 }
 
-fn says(fault: &simt::Fault, kind: FaultKind, words: &str) {
+fn says(fault: &ironwarp_simt::Fault, kind: FaultKind, words: &str) {
     assert_eq!(fault.kind, kind, "{fault}");
     assert!(fault.to_string().contains(words), "{words:?} not in: {fault}");
 }
@@ -418,7 +421,7 @@ fn warpgroups_that_disagree() {
     let fault = wrong(THREADS, |rank, a, b| {
         wgmma::fence();
         if rank < 64 {
-            simt::barrier::sync(0, None);
+            ironwarp_simt::barrier::sync(0, None);
         }
         mma(&mut [0.0; 4], a, b);
         finish();
@@ -438,10 +441,10 @@ fn in_flight(body: impl Fn(u32, Shared, Shared, u32) + Sync) -> impl Fn() + Sync
         let (a, b) = (a.place(&A), b.place(&B));
         let bar = shared::to_address(shared::alloc_static(&BARRIER, 8, 8));
         if rank == 0 {
-            simt::mbarrier::init(bar, 1);
+            ironwarp_simt::mbarrier::init(bar, 1);
         }
-        simt::memory::proxy_fence();
-        simt::barrier::sync(0, None);
+        ironwarp_simt::memory::proxy_fence();
+        ironwarp_simt::barrier::sync(0, None);
         body(rank, a, b, bar);
     }
 }
@@ -454,7 +457,7 @@ fn with_producer() -> LaunchConfig {
 fn overwrite(a: Shared) {
     let to = shared::from_address((a.descriptor as u32 & 0x3fff) << 4);
     // SAFETY: within A.
-    unsafe { simt::memory::store(to.cast::<u32>(), 7) };
+    unsafe { ironwarp_simt::memory::store(to.cast::<u32>(), 7) };
 }
 
 fn two_products(acc: &mut [f32], a: Shared, b: Shared) {
@@ -474,10 +477,10 @@ fn one_thread_may_release_for_the_warpgroup() {
                 two_products(&mut acc, a, b);
                 wgmma::wait(0);
                 if rank == 37 {
-                    simt::mbarrier::arrive(bar);
+                    ironwarp_simt::mbarrier::arrive(bar);
                 }
             } else if rank == THREADS {
-                simt::mbarrier::wait_parity(bar, 0);
+                ironwarp_simt::mbarrier::wait_parity(bar, 0);
                 overwrite(a);
             }
         }),
@@ -494,11 +497,11 @@ fn a_stage_released_before_the_wait() {
                 let mut acc = [0.0; 4];
                 two_products(&mut acc, a, b);
                 if rank == 37 {
-                    simt::mbarrier::arrive(bar);
+                    ironwarp_simt::mbarrier::arrive(bar);
                 }
                 wgmma::wait(0);
             } else if rank == THREADS {
-                simt::mbarrier::wait_parity(bar, 0);
+                ironwarp_simt::mbarrier::wait_parity(bar, 0);
                 overwrite(a);
             }
         }),
@@ -518,11 +521,11 @@ fn the_group_that_was_waited_for_counts() {
                 wgmma::commit();
                 wgmma::wait(pending);
                 if rank == 0 {
-                    simt::mbarrier::arrive(bar);
+                    ironwarp_simt::mbarrier::arrive(bar);
                 }
                 wgmma::wait(0);
             } else if rank == THREADS {
-                simt::mbarrier::wait_parity(bar, 0);
+                ironwarp_simt::mbarrier::wait_parity(bar, 0);
                 overwrite(if of_b { b } else { a });
             }
         })
@@ -562,10 +565,10 @@ fn operands_that_are_not_there_yet() {
         move || {
             let (a, b) = (a.place(&A), b.place(&B));
             if fence {
-                simt::memory::proxy_fence();
+                ironwarp_simt::memory::proxy_fence();
             }
             if barrier {
-                simt::barrier::sync(0, None);
+                ironwarp_simt::barrier::sync(0, None);
             }
             let mut acc = [0.0; 4];
             two_products(&mut acc, a, b);
@@ -585,8 +588,8 @@ fn operands_that_nobody_wrote() {
         let (_, b) = plain();
         let b = b.place(&B);
         let a = shared::to_address(shared::alloc_static(&A, M * 128, 1024));
-        simt::memory::proxy_fence();
-        simt::barrier::sync(0, None);
+        ironwarp_simt::memory::proxy_fence();
+        ironwarp_simt::barrier::sync(0, None);
         let a = Shared { descriptor: descriptor(a, 16, 1024, Swizzle::B128), major: Major::K };
         two_products(&mut [0.0; 4], a, b);
         wgmma::wait(0);

@@ -12,12 +12,12 @@
 //!   stage 2 |          |          | copy c+2   |            |          a barrier before each multiplication
 //!   after the last one: sums -> shared memory, where the stages were -> epilogue -> C
 //! ```
-//! * **Copies** ([`stage`]) are `cp.async` of 16 bytes where an operand's lines begin at 16-byte boundaries,
+//! * **Copies** (`stage`) are `cp.async` of 16 bytes where an operand's lines begin at 16-byte boundaries,
 //!   with zeros outside of the matrix. Other operands, whatever their strides, are read element by element
 //!   into the same places.
 //! * **Orders.** An operand lies in a stage as it lies in memory: with k contiguous, or with m (n)
 //!   contiguous. `ldmatrix` takes both, the second with `.trans`; 32-bit elements of the second are loaded
-//!   one by one ([`fragments`]). Both ways are swizzled, so that copies and loads meet all banks.
+//!   one by one (`fragments`). Both ways are swizzled, so that copies and loads meet all banks.
 //! * **Sums** are f32, in the hardware's order within 32 bytes of k and in ascending order beyond: results
 //!   are bitwise repeatable and depend neither on alignment nor on orders. tf32 takes an f32 without its low
 //!   13 bits.

@@ -4,7 +4,7 @@
 //!
 //! * **plain**, in this file: rounded to 16 bits, `stmatrix` into a subtile of 64 rows in shared memory. TMA
 //!   stores it while the next subtile fills, and skips elements outside of the result. All of it is unrolled.
-//! * **through a [fusion](super::fusion)**, in [`fused_store`](super::fused_store).
+//! * **through a [fusion](super::fusion)**, in `fused_store`.
 
 use cuda_std::{fence, misc, tma};
 use primitives::unroll;

@@ -36,12 +36,12 @@
 //! ```
 //! use cuda_std::kernel;
 //! use cuda_std::tma::TensorMap;
-//! use gemm::sm90::config::Config;
-//! use gemm::sm90::epilogue::{Output, OutputParams, OutputType, store_with};
-//! use gemm::sm90::fusion::{FragmentCoord, Fusion, Pairs};
-//! use gemm::sm90::instances::Bf16Nt128x256;
-//! use gemm::sm90::mainloop::{InAccumulators, Maps, run};
-//! use gemm::sm90::tile_scheduler::{GemmShape, PersistentScheduler};
+//! use ironwarp_gemm::sm90::config::Config;
+//! use ironwarp_gemm::sm90::epilogue::{Output, OutputParams, OutputType, store_with};
+//! use ironwarp_gemm::sm90::fusion::{FragmentCoord, Fusion, Pairs};
+//! use ironwarp_gemm::sm90::instances::Bf16Nt128x256;
+//! use ironwarp_gemm::sm90::mainloop::{InAccumulators, Maps, run};
+//! use ironwarp_gemm::sm90::tile_scheduler::{GemmShape, PersistentScheduler};
 //!
 //! #[derive(Clone, Copy)]
 //! struct Squares;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
-use arena::Backend;
+use ironwarp_arena::Backend;
 
 /// A xorshift generator: the same numbers in every run.
 pub struct Random(u64);

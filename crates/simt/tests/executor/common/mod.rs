@@ -4,7 +4,7 @@
 
 pub mod tensors;
 
-use simt::{Fault, FaultKind, LaunchConfig, Options};
+use ironwarp_simt::{Fault, FaultKind, LaunchConfig, Options};
 
 /// Schedules that every kernel is run under.
 pub const SEEDS: u64 = 20;
@@ -13,7 +13,7 @@ pub const SEEDS: u64 = 20;
 #[track_caller]
 pub fn passes(config: LaunchConfig, body: impl Fn() + Sync) {
     for seed in 0..SEEDS {
-        if let Err(fault) = simt::run(&config, &Options::default().seed(seed).check(true), &body) {
+        if let Err(fault) = ironwarp_simt::run(&config, &Options::default().seed(seed).check(true), &body) {
             panic!("seed {seed}: {fault}");
         }
     }
@@ -28,7 +28,7 @@ pub fn fails(config: LaunchConfig, kind: FaultKind, body: impl Fn() + Sync) -> B
 /// Runs a kernel that must fail under one seed.
 #[track_caller]
 pub fn fault(config: LaunchConfig, seed: u64, body: impl Fn() + Sync) -> Box<Fault> {
-    match simt::run(&config, &Options::default().seed(seed).check(true), &body) {
+    match ironwarp_simt::run(&config, &Options::default().seed(seed).check(true), &body) {
         Ok(_) => panic!("seed {seed}: no fault"),
         Err(fault) => fault,
     }

@@ -1,11 +1,11 @@
 //! Helpers for tests of tensor and bulk copies.
 
-use simt::barrier::sync;
-use simt::mbarrier::{fence_init, init};
-use simt::memory::{Tracked, load, store};
-use simt::shared::{alloc_static, dynamic, from_address, to_address};
-use simt::tensor_map::{DataType, Description, Interleave, L2Promotion, OobFill, Swizzle, encode};
-use simt::{LaunchConfig, StaticKey, thread, tma};
+use ironwarp_simt::barrier::sync;
+use ironwarp_simt::mbarrier::{fence_init, init};
+use ironwarp_simt::memory::{Tracked, load, store};
+use ironwarp_simt::shared::{alloc_static, dynamic, from_address, to_address};
+use ironwarp_simt::tensor_map::{DataType, Description, Interleave, L2Promotion, OobFill, Swizzle, encode};
+use ironwarp_simt::{LaunchConfig, StaticKey, thread, tma};
 
 static BARS: StaticKey = StaticKey::new("BARS");
 pub const THREADS: u32 = 64;
@@ -122,8 +122,9 @@ pub fn stored(coords: [i32; 2], kernel: impl Fn(&Map) + Sync, check: bool) -> Ve
     let map = Map::new(&describe(tensor.as_ptr() as u64, DataType::U32, &[40, 12], &[32, 8], Swizzle::B128));
     let config = LaunchConfig::linear(1, THREADS).shared(4096);
     for seed in 0..super::SEEDS {
-        let options = simt::Options::default().seed(seed).check(check);
-        simt::run(&config, &options, || kernel(&map)).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+        let options = ironwarp_simt::Options::default().seed(seed).check(check);
+        ironwarp_simt::run(&config, &options, || kernel(&map))
+            .unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
     }
     drop(tensor);
     for (index, value) in (0..).zip(&host) {
