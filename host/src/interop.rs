@@ -1,5 +1,5 @@
-//! Interoperation with cust: takes over its device buffers and lends ours to it without a copy; converts its
-//! pointers and errors.
+//! Interoperation with cust, the feature `cust`: takes over its device buffers and lends ours to it without a
+//! copy; converts its pointers and errors.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -28,6 +28,17 @@ impl<T: DeviceCopy> From<DevicePointer<T>> for DevicePtr<T> {
 impl<T: Pod + DeviceCopy> DeviceBuffer<T> {
     /// Takes over a buffer of cust's; no element moves.
     ///
+    /// ```no_run
+    /// # fn f(stream: &ironwarp::Stream, buffer: cust::memory::DeviceBuffer<f32>) -> ironwarp::Result<()> {
+    /// use ironwarp::{DeviceBuffer, Tensor};
+    /// // SAFETY: allocated in this device's primary context, with no work pending on other streams.
+    /// let buffer = unsafe { DeviceBuffer::from_cust(stream, buffer) };
+    /// let x = Tensor::from_buffer(buffer, &[16, 16])?;
+    /// let back: cust::memory::DeviceBuffer<f32> = x.into_buffer::<f32>()?.into_cust()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Safety
     /// It was allocated in the primary context of `stream`'s device, and work on it by other streams is done.
     pub unsafe fn from_cust(stream: &Stream, buffer: cust::memory::DeviceBuffer<T>) -> Self {
@@ -35,7 +46,7 @@ impl<T: Pod + DeviceCopy> DeviceBuffer<T> {
         let len = buffer.as_slice().len();
         let address = if len * size_of::<T>() == 0 { 0 } else { buffer.as_slice().as_device_ptr().as_raw() };
         // SAFETY: cust does not free it, so this is the memory's one owner; the rest is the caller's promise.
-        unsafe { DeviceBuffer::adopt(stream, address, len) }
+        unsafe { DeviceBuffer::from_raw(stream, address, len) }
     }
 
     /// The buffer as one of cust's, for as long as the returned value lives; no element moves. Waits for the
@@ -45,7 +56,7 @@ impl<T: Pod + DeviceCopy> DeviceBuffer<T> {
     /// # Errors
     /// The driver's error, also of work queued earlier.
     pub fn lend_to_cust(&mut self) -> Result<CustLoan<'_, T>> {
-        self.wait()?;
+        self.synchronize()?;
         let pointer = DevicePointer::from_raw(self.as_ptr().raw());
         // SAFETY: `len` elements lie there, exclusively borrowed; `ManuallyDrop` keeps cust from freeing
         // them.
@@ -63,7 +74,7 @@ impl<T: Pod + DeviceCopy> DeviceBuffer<T> {
     #[track_caller]
     pub fn into_cust(self) -> Result<cust::memory::DeviceBuffer<T>> {
         let len = self.len();
-        let address = self.release()?;
+        let address = self.into_raw()?;
         // SAFETY: `len` elements lie there, without another owner, and no work on them is pending.
         Ok(unsafe { cust::memory::DeviceBuffer::from_raw_parts(DevicePointer::from_raw(address), len) })
     }

@@ -34,6 +34,7 @@ mod environment;
 mod error;
 mod extensions;
 pub mod graph;
+#[cfg(feature = "cust")]
 mod interop;
 mod launch;
 mod memory;
@@ -43,6 +44,7 @@ pub mod ops;
 mod ptx;
 mod raw;
 mod stream;
+pub mod sys;
 pub mod tensor;
 pub mod tma {
     //! Tensor maps for kernels that copy with the tensor memory accelerator.
@@ -58,6 +60,7 @@ pub use arena::{BlockSnapshot, BlockState, HeapSnapshot, Holder, SegmentSnapshot
 pub use config::LaunchConfig;
 pub use device::{Device, DeviceProperties, MemoryInfo};
 pub use error::{DriverError, Error, LaunchSite, Limit, OutOfMemory, Overrun, Result, Suspects};
+#[cfg(feature = "cust")]
 pub use interop::CustLoan;
 pub use launch::{
     Arg, Function, FunctionAttributes, KernelHandle, LaunchArgs, Parameters, PreparedLaunch, launch,

@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cust_raw::{CUcontext, CUmodule};
+use crate::sys::{CUcontext, CUmodule};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -60,7 +60,7 @@ impl Module {
     /// # Errors
     /// [`Error::InvalidModule`] with the compiler's log, [`Error::PtxText`], or the driver's error.
     pub fn from_ptx(device: &Device, ptx: &str) -> Result<Module> {
-        Self::load(device, ptx, ptx::label(ptx))
+        Self::load_ptx(device, ptx, ptx::label(ptx))
     }
 
     /// Loads a PTX file.
@@ -69,7 +69,7 @@ impl Module {
     /// [`Error::File`], or as [`Module::from_ptx`].
     pub fn from_file(device: &Device, path: impl AsRef<Path>) -> Result<Module> {
         let path = path.as_ref();
-        Self::load(device, &ptx::read(path)?, path.display().to_string())
+        Self::load_ptx(device, &ptx::read(path)?, path.display().to_string())
     }
 
     /// Loads the PTX of `family` that fits `device` best. Its kernels are found by name, with
@@ -80,31 +80,44 @@ impl Module {
     /// # Errors
     /// [`Error::KernelNotBuilt`], [`Error::BadName`], or as [`Module::from_ptx`].
     pub fn from_source(device: &Device, family: &str, source: PtxSource) -> Result<Module> {
-        Self::load(device, &ptx::find(device, family, &[source])?, family.to_owned())
+        let code = ptx::find(device, family, &[source])?;
+        Self::load_ptx(device, &code.ptx()?, family.to_owned())
     }
 
     /// A module with the kernel `name` of a family: the family's own module if [`Module::load_family`] has
-    /// loaded it, else a module of that kernel alone, from `IRONWARP_PTX_DIR` or from this program. The
-    /// driver compiles every kernel that it loads, and a whole family takes seconds.
+    /// loaded it, else a module of that kernel alone, from `IRONWARP_PTX_DIR`, the workspace or this program.
+    /// The driver compiles every kernel that it loads, and a whole family takes seconds. Machine code it
+    /// loads as it is; one that refuses it, because it is older than the assembler, gets the PTX.
     pub(crate) fn of_kernel(device: &Device, family: &str, name: &str) -> Result<Module> {
         if let Some(inner) = device.families().get(family) {
             return Ok(Module { inner, device: device.clone() });
         }
-        let text = ptx::find(device, family, &ptx::default_sources())?;
-        Self::load(device, &ptx::with_one_entry(&text, name), family.to_owned())
+        let code = ptx::find(device, family, &ptx::default_sources())?;
+        if let Some(machine_code) = code.machine_code_of(name)? {
+            match Self::load(device, &machine_code, family.to_owned()) {
+                Err(Error::InvalidModule { source, .. }) if source.is_refused_image() => {}
+                loaded => return loaded,
+            }
+        }
+        Self::load_ptx(device, &code.ptx_of(name)?, family.to_owned())
     }
 
-    fn load(device: &Device, ptx: &str, label: String) -> Result<Module> {
-        let image = match CString::new(ptx) {
-            Ok(image) => image,
-            Err(nul) => return Err(Error::PtxText { module: label, position: nul.nul_position() }),
-        };
+    fn load_ptx(device: &Device, ptx: &str, label: String) -> Result<Module> {
+        match CString::new(ptx) {
+            Ok(image) => Self::load(device, image.as_bytes_with_nul(), label),
+            Err(nul) => Err(Error::PtxText { module: label, position: nul.nul_position() }),
+        }
+    }
+
+    /// Loads an image: PTX that ends with NUL, or machine code, whose header says how long it is.
+    fn load(device: &Device, image: &[u8], label: String) -> Result<Module> {
         let mut log = CompilerLog::new();
         let (mut keys, mut values) = log.options();
         let mut handle = std::ptr::null_mut();
         let loaded = device.call(|| {
             let (count, keys, values) = (keys.len() as u32, keys.as_mut_ptr(), values.as_mut_ptr());
-            // SAFETY: a place to write to, NUL-terminated text, and a log buffer of the given size.
+            // SAFETY: a place to write to, an image that says where it ends, and a log buffer of the given
+            // size.
             unsafe { raw::module_load_data_ex(&mut handle, image.as_ptr().cast(), count, keys, values) }
         });
         match loaded {

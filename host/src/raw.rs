@@ -13,7 +13,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use cuda_std::tma::TensorMap;
 use driver::tensor_map::Description;
 
-use cust_raw::{
+use crate::sys::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUmemoryPool,
     CUmodule, CUstream,
 };
@@ -55,6 +55,14 @@ macro_rules! driver_calls {
 driver_calls! {
     /// Starts the driver.
     fn init = cuInit(flags: c_uint);
+    /// Devices that the driver shows.
+    fn device_get_count = cuDeviceGetCount(count: *mut c_int);
+    /// The device of a number.
+    fn device_get = cuDeviceGet(device: *mut CUdevice, ordinal: c_int);
+    /// A device's name, in so many bytes at most.
+    fn device_get_name = cuDeviceGetName(name: *mut c_char, bytes: c_int, device: CUdevice);
+    /// Bytes of a device's memory.
+    fn device_total_mem = cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice);
     /// One attribute of a device.
     fn device_get_attribute = cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: CUdevice);
     /// The device's default pool for stream-ordered allocations.

@@ -5,11 +5,11 @@ mod launches;
 mod queue;
 
 use std::any::Any;
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use cust_raw::{CUcontext, CUdevice, CUmemoryPool};
+use crate::sys::{CUcontext, CUdevice, CUmemoryPool};
 
 use crate::environment;
 use crate::error::{DriverError, Error, Result};
@@ -165,7 +165,10 @@ impl Device {
     /// [`Error::Init`] when no driver can be started.
     pub fn count() -> Result<u32> {
         start_driver()?;
-        cust::device::Device::num_devices().map_err(|e| from_cust("cuDeviceGetCount", e))
+        let mut count: c_int = 0;
+        // SAFETY: a place to write to.
+        unsafe { raw::device_get_count(&mut count)? };
+        Ok(u32::try_from(count).unwrap_or(0))
     }
 
     /// Opens device `ordinal` and its primary context.
@@ -372,12 +375,14 @@ impl DeviceInner {
     fn open(ordinal: u32, software: bool) -> Result<Self> {
         let blocking_launches = blocking_launches()?.then(|| Mutex::new(()));
         let allocator_options = AllocatorOptions::from_env()?;
-        let device = cust::device::Device::get_device(ordinal).map_err(|e| from_cust("cuDeviceGet", e))?;
-        let name = device.name().map_err(|e| from_cust("cuDeviceGetName", e))?;
-        let total = device.total_memory().map_err(|e| from_cust("cuDeviceTotalMem_v2", e))?;
-        let (arch, properties) = query(device.as_raw(), total as u64)?;
-        let context = PrimaryContext::retain(device.as_raw())?;
-        let pool = keep_freed_memory(device.as_raw())?;
+        let device = device_of(ordinal)?;
+        let name = name_of(device)?;
+        let mut total = 0;
+        // SAFETY: a place to write to and a device.
+        unsafe { raw::device_total_mem(&mut total, device)? };
+        let (arch, properties) = query(device, total as u64)?;
+        let context = PrimaryContext::retain(device)?;
+        let pool = keep_freed_memory(device)?;
         Ok(DeviceInner {
             ordinal,
             name,
@@ -397,12 +402,26 @@ impl DeviceInner {
     }
 }
 
-/// An error of a cust function that makes the one driver call `function`.
-fn from_cust(function: &'static str, error: cust::error::CudaError) -> Error {
-    Error::Driver(DriverError::new(function, error as i32))
+fn device_of(ordinal: u32) -> Result<CUdevice> {
+    let mut device = 0;
+    // A number that is no `int` is no device's, which the driver then says.
+    let ordinal = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
+    // SAFETY: a place to write to.
+    unsafe { raw::device_get(&mut device, ordinal)? };
+    Ok(device)
 }
 
-/// `CUdevice_attribute` codes. cust's own list stops at CUDA 8.
+fn name_of(device: CUdevice) -> Result<String> {
+    /// Bytes, with the NUL; names are a few dozen.
+    const LONGEST: usize = 256;
+    let mut bytes = [0_u8; LONGEST];
+    // SAFETY: `LONGEST` bytes to write to and a device.
+    unsafe { raw::device_get_name(bytes.as_mut_ptr().cast(), LONGEST as c_int, device)? };
+    let text = CStr::from_bytes_until_nul(&bytes).map_or_else(|_| bytes.as_slice(), CStr::to_bytes);
+    Ok(String::from_utf8_lossy(text).into_owned())
+}
+
+/// `CUdevice_attribute` codes.
 mod attribute {
     pub const MAX_THREADS_PER_BLOCK: i32 = 1;
     pub const MAX_BLOCK_DIM_X: i32 = 2;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cust_raw::{CUevent, CUstream};
+use crate::sys::{CUevent, CUstream};
 
 use super::Device;
 use crate::error::{Error, Result};

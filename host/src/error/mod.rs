@@ -7,10 +7,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use archive::ArchiveError;
+
 use crate::arch::Arch;
 
 pub use launches::{LaunchSite, Suspects};
-pub(crate) use quoted::{first_of, quoted};
+pub(crate) use quoted::{first_of, quoted, shown};
 
 /// The result of this package's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -24,7 +26,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// No driver could be started.
     #[error(
-        "no GPU driver: {0}\nhint: IRONWARP_DRIVER=soft runs on the processor, with no GPU; `cargo xtask doctor` looks at what there is"
+        "no GPU driver: {error}\nhint: {}", hint_for(.0), error = .0
     )]
     Init(#[from] driver::InitError),
 
@@ -127,8 +129,8 @@ pub enum Error {
 
     /// No PTX of a kernel family runs on the device.
     #[error(
-        "no PTX of kernel family `{family}` for a device of {arch}: searched {}; found {}\nhint: run `cargo xtask \
-         build-kernels`, name the folder in IRONWARP_PTX_DIR, or load it with `Module::load_family`",
+        "no PTX of kernel family `{family}` for a device of {arch}: searched {}; found {}\nhint: run `ironwarp build` (in \
+         Ironwarp's repository `cargo xtask build-kernels`), name the folder in IRONWARP_PTX_DIR, or load it with `Module::load_family`",
         list(.searched), list(.found)
     )]
     KernelNotBuilt {
@@ -158,7 +160,7 @@ pub enum Error {
 
     /// The driver refused a module.
     #[error(
-        "the driver refused module `{}`: {source}\n{log}\nhint: build for an architecture that this device runs (`cargo xtask build-kernels --arch ..`), or update the driver",
+        "the driver refused module `{}`: {source}\n{log}\nhint: build for an architecture that this device runs (`ironwarp build --arch ..`), or update the driver",
         quoted(.module)
     )]
     InvalidModule {
@@ -168,6 +170,15 @@ pub enum Error {
         log: String,
         /// The driver's error.
         source: Box<DriverError>,
+    },
+
+    /// The kernels that the program embeds cannot be read.
+    #[error(
+        "the kernels in this program: {source}\nhint: the program or the package `ironwarp` is damaged: build it anew, from a fresh download"
+    )]
+    Archive {
+        /// The reason.
+        source: Box<ArchiveError>,
     },
 
     /// PTX text that cannot be handed to the driver.
@@ -182,7 +193,7 @@ pub enum Error {
     },
 
     /// A file that could not be read.
-    #[error("cannot read {}: {source}\nhint: check the path and its permissions", path.display())]
+    #[error("cannot read {}: {source}\nhint: check the path and its permissions", shown(.path))]
     File {
         /// The file.
         path: PathBuf,
@@ -191,7 +202,7 @@ pub enum Error {
     },
 
     /// A file that could not be written.
-    #[error("cannot write {}: {source}\nhint: check that its folder is there and may be written to", path.display())]
+    #[error("cannot write {}: {source}\nhint: check that its folder is there and may be written to", shown(.path))]
     FileWrite {
         /// The file.
         path: PathBuf,
@@ -282,6 +293,15 @@ pub enum Error {
     },
 }
 
+fn hint_for(error: &driver::InitError) -> &'static str {
+    match error {
+        driver::InitError::BadVariable { .. } => "give the variable one of these values, or unset it",
+        _ => {
+            "IRONWARP_DRIVER=soft runs on the processor, with no GPU; `ironwarp doctor` looks at what there is"
+        }
+    }
+}
+
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -289,6 +309,10 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
+    pub(crate) fn archive(source: ArchiveError) -> Self {
+        Error::Archive { source: Box::new(source) }
+    }
+
     /// Whether the next valid call works. False once a device's context is dead, or when there is no driver.
     pub fn is_recoverable(&self) -> bool {
         match self {
@@ -478,6 +502,13 @@ impl DriverError {
         matches!(self.code, 4 | 214 | 220 | 700 | 702 | 709 | 710 | 714..=719 | 911)
     }
 
+    /// Whether the driver cannot use machine code: it is for another device or a later driver.
+    pub(crate) fn is_refused_image(&self) -> bool {
+        const INVALID_IMAGE: i32 = 200;
+        const NO_BINARY_FOR_GPU: i32 = 209;
+        matches!(self.code, INVALID_IMAGE | NO_BINARY_FOR_GPU)
+    }
+
     /// Whether memory ran out.
     pub fn is_out_of_memory(&self) -> bool {
         self.code == OUT_OF_MEMORY
@@ -496,7 +527,7 @@ impl DriverError {
                 "see CUDA_VISIBLE_DEVICES, `nvidia-smi`, and IRONWARP_DRIVER=soft for a machine with no GPU"
             }
             200 | 209 | 218 | 222 => {
-                "rebuild the kernels for this device (`cargo xtask build-kernels`), or update the NVIDIA driver"
+                "rebuild the kernels for this device (`ironwarp build`), or update the NVIDIA driver"
             }
             214 | 220 => "a hardware error: see `nvidia-smi -q` and the kernel log; reset the GPU",
             500 => "the kernel or symbol is not in that module: rebuild the PTX",

@@ -2,18 +2,39 @@
 
 use std::borrow::Cow;
 use std::fmt::Debug;
+use std::path::Path;
 
 /// Characters of a text that a message shows.
 const SHOWN: usize = 400;
 /// Items of a list that a message shows.
 const ITEMS: usize = 16;
 
-/// The text, or its beginning and its length where it is longer than a message should be.
+/// The text, or its beginning and its length where it is longer than a message should be. Characters that
+/// would drive a terminal are escaped.
 pub(crate) fn quoted(text: &str) -> Cow<'_, str> {
-    match text.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}.. ({} bytes in all)", &text[..end], text.len()).into(),
-        None => text.into(),
+    let cut = |text: &str| text.char_indices().nth(SHOWN).map_or(text.len(), |(end, _)| end);
+    let shown = harmless(&text[..cut(text)]);
+    if cut(text) == text.len() && cut(&shown) == shown.len() {
+        return shown;
     }
+    format!("{}.. ({} bytes in all)", &shown[..cut(&shown)], text.len()).into()
+}
+
+/// The path, as [`quoted`] shows a text.
+pub(crate) fn shown(path: &Path) -> String {
+    quoted(&path.to_string_lossy()).into_owned()
+}
+
+fn harmless(text: &str) -> Cow<'_, str> {
+    let drives = |c: char| c.is_control() && c != '\n';
+    if !text.contains(drives) {
+        return text.into();
+    }
+    let mut escaped = String::new();
+    for c in text.chars() {
+        if drives(c) { escaped.extend(c.escape_default()) } else { escaped.push(c) }
+    }
+    escaped.into()
 }
 
 /// The items as `Debug` prints them, or the first of them and their number.
@@ -33,6 +54,7 @@ mod tests {
     #[test]
     fn short_text_is_shown_and_long_text_is_cut_between_characters() {
         assert_eq!(quoted("blur"), "blur");
+        assert_eq!(quoted("a\u{1b}[2J\tb\nc"), "a\\u{1b}[2J\\tb\nc");
         assert_eq!(first_of(&[1, 2]), "[1, 2]");
         let long = quoted(&"é".repeat(1_000_000)).into_owned();
         assert!(long.ends_with("é.. (2000000 bytes in all)") && long.len() < 1_000, "{long}");

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use cust_raw::CUgraph;
+use crate::sys::CUgraph;
 
 use crate::device::Device;
 use crate::error::{Error, LaunchSite, Result};

@@ -52,7 +52,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
 
-use cust_raw::CUgraphExec;
+use crate::sys::CUgraphExec;
 
 use crate::device::Device;
 use crate::error::{Error, LaunchSite, Result};

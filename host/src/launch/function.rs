@@ -6,7 +6,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use cust_raw::CUfunction;
+use crate::sys::CUfunction;
 
 use super::args::{LaunchArgs, Parameters};
 use super::name::keep;

@@ -9,8 +9,8 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::Arc;
 
+use crate::sys::{CUgraph, CUgraphExec, CUgraphNode, CUstream};
 use cuda_std::kernel::Kernel;
-use cust_raw::{CUgraph, CUgraphExec, CUgraphNode, CUstream};
 
 use super::args::{LaunchArgs, Parameters};
 use super::function::FunctionInner;

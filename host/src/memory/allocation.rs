@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
+use crate::sys::CUdeviceptr;
 use arena::{Failure, Site};
-use cust_raw::CUdeviceptr;
 
 use super::allocator::{Allocator, Heap, Kind, Lease, Mode, Source};
 use super::guard::Guard;
@@ -131,9 +131,9 @@ impl Allocation {
         let is_shared = self.shared.get().is_some_and(|share| Arc::strong_count(share) > 1);
         if stream.capture()?.is_some() || (is_shared && stream.device().captures().any()) {
             return Err(Error::NotCapturable {
-                operation: "DeviceBuffer::into_cust",
+                operation: "DeviceBuffer::into_raw",
                 reason: "captured work on the buffer is not done before its graph is replayed",
-                hint: "hand the buffer to cust before the capture or after it",
+                hint: "hand the buffer on before the capture or after it",
             });
         }
         if matches!(self.piece.owner, Owner::Driver) && !is_shared {

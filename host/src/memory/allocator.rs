@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::sys::{CUevent, CUstream};
 use arena::{Backend, Cache};
-use cust_raw::{CUevent, CUstream};
 
 use super::uses::Uses;
 use crate::device::{AllocatorOptions, Device, NO_TIMING, Queue};

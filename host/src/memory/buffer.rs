@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::panic::Location;
 
+use crate::sys::CUdeviceptr;
 use bytemuck::Pod;
-use cust_raw::CUdeviceptr;
 
 use super::allocation::Allocation;
 use super::pinned::PinnedBuffer;
@@ -80,20 +80,27 @@ impl<T: Pod> DeviceBuffer<T> {
         Ok(buffer)
     }
 
-    /// The owner of `len` elements at `address`, which is 0 when they have no bytes.
+    /// Takes over `len` elements at `address`, for instance from another library: the buffer frees them with
+    /// `cuMemFree`. Without bytes the address is 0.
     ///
     /// # Safety
-    /// They lie there, in memory of `stream`'s device that no other code frees, with no work pending on other
-    /// streams.
-    pub(crate) unsafe fn adopt(stream: &Stream, address: CUdeviceptr, len: usize) -> Self {
+    /// They lie there, valid, in an allocation of their own in the primary context of `stream`'s device. No
+    /// other code frees it, and no work on it is pending on other streams.
+    pub unsafe fn from_raw(stream: &Stream, address: CUdeviceptr, len: usize) -> Self {
         // SAFETY: the caller's promise.
         let allocation = unsafe { Allocation::adopt(stream, address) };
         DeviceBuffer { allocation, len, element: PhantomData }
     }
 
-    /// Gives up an allocation of the driver's own with the elements, with no work pending on it.
+    /// Gives the elements up, as an allocation of the driver's own with no work pending on it; 0 without
+    /// bytes. The caller frees it with `cuMemFree`. What [`DeviceBuffer::from_raw`] took over comes back as
+    /// it is; other memory belongs to the device's pool and is copied.
+    ///
+    /// # Errors
+    /// [`Error::NotCapturable`](crate::Error::NotCapturable) while a capture is under way and a capture or
+    /// graph uses the buffer, or the driver's error, also of work queued earlier. The buffer is freed then.
     #[track_caller]
-    pub(crate) fn release(self) -> Result<CUdeviceptr> {
+    pub fn into_raw(self) -> Result<CUdeviceptr> {
         self.allocation.release(self.len * size_of::<T>(), Location::caller())
     }
 
@@ -106,7 +113,10 @@ impl<T: Pod> DeviceBuffer<T> {
     }
 
     /// Waits for the work that uses it.
-    pub(crate) fn wait(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// The driver's error, also of work queued earlier.
+    pub fn synchronize(&self) -> Result<()> {
         self.allocation.uses().wait()
     }
 

@@ -9,8 +9,8 @@
 
 use std::sync::PoisonError;
 
+use crate::sys::CUdeviceptr;
 use arena::Site;
-use cust_raw::CUdeviceptr;
 
 use super::allocator::Lease;
 use super::uses::Uses;
@@ -61,7 +61,7 @@ impl Guard {
         let Ok(Some(offset)) = self.overwritten(device, address, uses) else { return };
         let site = format!("{}:{}", self.site.file(), self.site.line());
         let found = Overrun { site, bytes: self.bytes, offset };
-        eprintln!("ironwarp: {found}");
+        driver::note(format_args!("ironwarp: {found}"));
         let mut kept = device.allocator().overrun.lock().unwrap_or_else(PoisonError::into_inner);
         kept.get_or_insert(found);
     }

@@ -6,9 +6,9 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::sys::CUstream;
 use arena::Failure;
 use bytemuck::Pod;
-use cust_raw::CUstream;
 
 use super::allocator::{Kind, Lease, Mark, Mode, PORTABLE, Source, device_is_settled};
 use super::byte_size;

@@ -4,8 +4,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
+use crate::sys::CUdeviceptr;
 use bytemuck::Pod;
-use cust_raw::CUdeviceptr;
 
 use super::allocation::{Allocation, Use};
 use super::pinned::PinnedBuffer;

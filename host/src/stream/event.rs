@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cust_raw::CUevent;
+use crate::sys::CUevent;
 
 use crate::device::{Device, NO_TIMING};
 use crate::error::{Error, Result};

@@ -33,7 +33,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cust_raw::CUstream;
+use crate::sys::CUstream;
 
 use crate::device::{Device, Queue, Recent};
 use crate::error::{Error, LaunchSite, Result};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{DType, Shape};
-use crate::error::{Error, first_of, quoted};
+use crate::error::{Error, first_of, quoted, shown};
 
 /// A call on tensors that cannot be done: what was called, what it got, what it wanted, and a hint.
 #[derive(Debug, thiserror::Error)]
@@ -236,7 +236,7 @@ pub enum TensorError {
     },
 
     /// A safetensors file that cannot be understood.
-    #[error("{}: {}\nhint: the file is damaged, cut short, or no safetensors file", path.display(), quoted(.reason))]
+    #[error("{}: {}\nhint: the file is damaged, cut short, or no safetensors file", shown(.path), quoted(.reason))]
     File {
         /// The file.
         path: PathBuf,
@@ -245,7 +245,7 @@ pub enum TensorError {
     },
 
     /// A name that a file of tensors does not have.
-    #[error("{} has no tensor `{}`; it has {}\nhint: names are case-sensitive", path.display(), quoted(.name), some(.names))]
+    #[error("{} has no tensor `{}`; it has {}\nhint: names are case-sensitive", shown(.path), quoted(.name), some(.names))]
     NoSuchTensor {
         /// The file.
         path: PathBuf,

@@ -26,20 +26,6 @@
 //! # Ok(())
 //! # }
 //! ```
-//!
-//! Buffers of `cust` come and go without a copy through [`DeviceBuffer::from_cust`] and
-//! [`DeviceBuffer::into_cust`] (one of ours is lent with [`DeviceBuffer::lend_to_cust`]):
-//!
-//! ```no_run
-//! # fn f(stream: &ironwarp::Stream, buffer: cust::memory::DeviceBuffer<f32>) -> ironwarp::Result<()> {
-//! use ironwarp::{DeviceBuffer, Tensor};
-//! // SAFETY: allocated in this device's primary context, with no work pending on other streams.
-//! let buffer = unsafe { DeviceBuffer::from_cust(stream, buffer) };
-//! let x = Tensor::from_buffer(buffer, &[16, 16])?;
-//! let back: cust::memory::DeviceBuffer<f32> = x.into_buffer::<f32>()?.into_cust()?;
-//! # Ok(())
-//! # }
-//! ```
 
 pub(crate) mod dim;
 mod dtype;

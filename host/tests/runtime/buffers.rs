@@ -261,3 +261,19 @@ fn the_first_call_of_a_thread_may_be_an_allocation_from_the_cache() -> Result<()
     assert_eq!(read, [0; 1000]);
     Ok(())
 }
+
+#[test]
+fn memory_comes_and_goes_by_its_address() -> Result<()> {
+    let Bench { stream, .. } = Bench::open()?;
+    let ours = DeviceBuffer::from_slice(&stream, &[1.0f32, 2.0, 3.0])?;
+    let address = ours.into_raw()?;
+    // SAFETY: `into_raw` gave up three elements there, and nobody else has them.
+    let taken = unsafe { DeviceBuffer::<f32>::from_raw(&stream, address, 3) };
+    taken.synchronize()?;
+    assert_eq!(taken.to_vec(&stream)?, [1.0, 2.0, 3.0]);
+    assert_eq!(taken.into_raw()?, address, "an allocation of the driver's own goes as it came");
+    // SAFETY: as above.
+    drop(unsafe { DeviceBuffer::<f32>::from_raw(&stream, address, 3) });
+    assert_eq!(DeviceBuffer::<u8>::zeroed(&stream, 0)?.into_raw()?, 0);
+    Ok(())
+}

@@ -44,18 +44,18 @@ fn once(stops: Vec<Stop>, stream: &Stream, families: &[&str]) -> Outcome {
 
 #[test]
 fn vectors_once() -> Outcome {
-    once(stops::vectors(), &Device::open(0)?.stream()?, &["basic", "similarity"])
+    once(stops::vectors(), &Device::open(0)?.stream()?, &["ironwarp_basic", "ironwarp_similarity"])
 }
 
 #[test]
 fn tensors_once() -> Outcome {
-    once(stops::tensors(), &Device::open(0)?.stream()?, &["tensor"])
+    once(stops::tensors(), &Device::open(0)?.stream()?, &["ironwarp_tensor"])
 }
 
 #[test]
 fn products_once() -> Outcome {
     let stream = Device::open(0)?.stream()?;
-    once(stops::products(&stream)?, &stream, &["gemm"])
+    once(stops::products(&stream)?, &stream, &["ironwarp_gemm"])
 }
 
 /// Streams beside each other must not disturb each other either.

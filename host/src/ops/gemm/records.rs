@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -81,11 +81,22 @@ pub(super) type Records = BTreeMap<String, Record>;
 /// The records of a file; none, for a reason, when it is not for this place. A file that is not there has
 /// none.
 pub(super) fn load(path: &Path, place: &Place) -> Result<Records, Unusable> {
+    if is_something_else(path) {
+        return Err(Unusable::Unreadable(NO_FILE.to_owned()));
+    }
     match fs::read(path) {
         Ok(bytes) => parse(&bytes, place),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Records::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Records::new()),
         Err(error) => Err(Unusable::Unreadable(error.to_string())),
     }
+}
+
+const NO_FILE: &str = "it is no regular file";
+
+/// Whether there is something that is no regular file. A device or pipe has no end, and `rename` would put
+/// the records in its place.
+fn is_something_else(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
 }
 
 fn parse(bytes: &[u8], place: &Place) -> Result<Records, Unusable> {
@@ -126,6 +137,10 @@ pub(super) fn save(path: &Path, place: &Place, records: &Records) -> Result<()> 
     /// other's half-written files.
     static SAVING: Mutex<()> = Mutex::new(());
     let _saving = SAVING.lock().unwrap_or_else(PoisonError::into_inner);
+    let failed = |source| Error::FileWrite { path: path.to_owned(), source };
+    if is_something_else(path) {
+        return Err(failed(io::Error::other(NO_FILE)));
+    }
     let mut all = load(path, place).unwrap_or_default();
     all.extend(records.iter().map(|(problem, record)| (problem.clone(), record.clone())));
     let mut file = Map::new();
@@ -139,7 +154,6 @@ pub(super) fn save(path: &Path, place: &Place, records: &Records) -> Result<()> 
         })
         .collect();
     file.insert("records".to_owned(), Value::Object(records));
-    let failed = |source| Error::FileWrite { path: path.to_owned(), source };
     // Other processes that save at the same time write to files of their own.
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}", std::process::id()));
@@ -222,6 +236,11 @@ mod tests {
             good.replace("1.5", "-1.5"),
             good.replace("\"records\"", "\"others\""),
             "[1, 2]".to_owned(),
+            "[".repeat(100_000),
+            "\0\u{1b}[2J".to_owned(),
+            format!("{good}{good}"),
+            good.trim_end().trim_end_matches('}').to_owned(),
+            good.replace("{", "[").replace("}", "]"),
         ];
         for text in spoilt {
             assert_ne!(text, good);
@@ -236,5 +255,25 @@ mod tests {
         }
         fs::remove_file(&path).unwrap();
         assert!(matches!(load(std::env::temp_dir().as_path(), &here), Err(Unusable::Unreadable(_))));
+    }
+
+    #[test]
+    fn what_is_no_regular_file_stays() {
+        let folder = std::env::temp_dir().join(format!("ironwarp-odd-records-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let socket = folder.join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        for path in [folder.as_path(), &socket, "/dev/zero".as_ref()] {
+            let here = place("13");
+            assert!(matches!(load(path, &here), Err(Unusable::Unreadable(_))), "{path:?}");
+            let before = fs::symlink_metadata(path).unwrap().file_type();
+            if !path.starts_with("/dev") {
+                let error = save(path, &here, &one("p", 1.5)).unwrap_err().to_string();
+                assert!(error.contains("no regular file"), "{error}");
+            }
+            assert_eq!(fs::symlink_metadata(path).unwrap().file_type(), before);
+        }
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside");
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

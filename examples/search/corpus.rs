@@ -129,12 +129,27 @@ fn list(
     files: &mut Vec<PathBuf>,
     skipped: &mut Skipped,
 ) -> std::io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let Ok(entry) = entry else {
+    // Folders within folders may be deeper than the stack.
+    let mut below = Vec::new();
+    list_one(folder, select, files, &mut below, skipped)?;
+    while let Some(folder) = below.pop() {
+        if list_one(&folder, select, files, &mut below, skipped).is_err() {
             skipped.unreadable += 1;
-            continue;
-        };
-        let Ok(kind) = entry.file_type() else {
+        }
+    }
+    Ok(())
+}
+
+/// Lists a folder's files, and the folders in it.
+fn list_one(
+    folder: &Path,
+    select: Select,
+    files: &mut Vec<PathBuf>,
+    folders: &mut Vec<PathBuf>,
+    skipped: &mut Skipped,
+) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let Ok((entry, kind)) = entry.and_then(|entry| entry.file_type().map(|kind| (entry, kind))) else {
             skipped.unreadable += 1;
             continue;
         };
@@ -142,11 +157,8 @@ fn list(
         if name.to_string_lossy().starts_with('.') {
             continue;
         }
-        if kind.is_dir() {
-            let enter = name != "target" && !folder::is_system(&path);
-            if enter && list(&path, select, files, skipped).is_err() {
-                skipped.unreadable += 1;
-            }
+        if kind.is_dir() && name != "target" && !folder::is_system(&path) {
+            folders.push(path);
         } else if kind.is_file() && wanted(&path, select) {
             if files.len() < MOST_FILES {
                 files.push(path);

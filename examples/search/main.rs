@@ -8,9 +8,13 @@ mod args;
 mod corpus;
 mod embed;
 mod folder;
+/// As Ironwarp's commands print: neither a reader who leaves nor a full device makes a program panic.
+#[path = "../../crates/cli/src/print.rs"]
+#[expect(dead_code, reason = "the commands print in more ways")]
+mod print;
 mod report;
 
-use std::io::{ErrorKind, Write as _};
+use std::error::Error as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -30,39 +34,51 @@ enum Error {
     Corpus(#[from] CorpusError),
     #[error(transparent)]
     Gpu(#[from] ironwarp::Error),
-    #[error("cannot print to standard output: {0}. Make room there, or send the output elsewhere")]
-    Print(#[from] std::io::Error),
+    #[error("the system gives no threads: {0}. Raise the limits on processes and on memory (`ulimit -a`)")]
+    Threads(rayon::ThreadPoolBuildError),
 }
 
-/// The exit code of a program that its reader left, as a shell shows it: 128 plus the number of SIGPIPE.
-const READER_GONE: u8 = 141;
+impl Error {
+    /// 2 for a wrong call, 1 for everything else.
+    fn exit_code(&self) -> u8 {
+        match self {
+            Error::Args(_) | Error::Corpus(CorpusError::Folder(_)) => 2,
+            _ => 1,
+        }
+    }
+}
 
 const _: () = assert!(args::MAX_K == similarity::MAX_K as usize, "the limit that the help names");
 
 fn main() -> ExitCode {
     let outcome = match args::parse(std::env::args_os().skip(1)) {
-        Ok(Parsed::Help) => print(args::HELP).map_err(Error::from),
+        Ok(Parsed::Help) => Ok(args::HELP.to_owned()),
         Ok(Parsed::Run(args)) => run(&args),
         Err(error) => Err(error.into()),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Error::Print(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::from(READER_GONE),
+        Ok(text) => {
+            print::text(format_args!("{text}"));
+            print::flush();
+            ExitCode::SUCCESS
+        }
         Err(error) => {
-            // Where this cannot be written either, the exit code says it alone.
-            let _ = writeln!(std::io::stderr(), "error: {error}");
-            ExitCode::FAILURE
+            print::note(format_args!("error: {}", print::bounded(&error.to_string())));
+            ExitCode::from(error.exit_code())
         }
     }
 }
 
-fn print(text: &str) -> std::io::Result<()> {
-    let mut output = std::io::stdout().lock();
-    output.write_all(text.as_bytes())?;
-    output.flush()
+/// Rayon's pool panics at its first use where it cannot start its threads.
+fn start_threads() -> Result<(), Error> {
+    let started = rayon::ThreadPoolBuilder::new().build_global();
+    // Without a source: the pool is there already.
+    started.or_else(|error| if error.source().is_none() { Ok(()) } else { Err(Error::Threads(error)) })
 }
 
-fn run(args: &Args) -> Result<(), Error> {
+/// The report.
+fn run(args: &Args) -> Result<String, Error> {
+    start_threads()?;
     let mut stages: Vec<(&'static str, Duration)> =
         args::build_time().map(|t| ("build", t)).into_iter().collect();
     let corpus = timed(&mut stages, "read", || read(args.corpus.as_deref()))?;
@@ -104,8 +120,7 @@ fn run(args: &Args) -> Result<(), Error> {
         }),
         times: Times { stages },
     };
-    let text = if args.json { format!("{:#}\n", report.json()) } else { report.text(&Style::detect()) };
-    Ok(print(&text)?)
+    Ok(if args.json { format!("{:#}\n", report.json()) } else { report.text(&Style::detect()) })
 }
 
 fn read(folder: Option<&Path>) -> Result<Corpus, CorpusError> {
