@@ -34,8 +34,8 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
         )));
     }
     check_names(names, &programs()?)?;
-    build_kernels::build(&Options { skip_budget: true, ..Options::default() })?;
-    let mut command = process::cargo();
+    build_kernels::build(&Options::default())?;
+    let mut command = workspace::cargo();
     command.args(["bench", "--package", PACKAGE]);
     for name in names {
         command.arg("--bench").arg(name);

@@ -8,7 +8,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::archive::{self, Contents};
 use crate::bench;
+use crate::broken::Broken;
 use crate::build_kernels::{self, Options};
 use crate::error::{Error, plural};
 use crate::process;
@@ -60,33 +62,24 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
             other => return Err(other.unexpected().into()),
         }
     }
-    // Programs find the PTX beside them, and embed none: it would be in each of them again.
+    // Programs find the PTX beside them. Optimised ones also have the archive, whose way `start` measures.
+    archive::write(&Contents::default())?;
     let ptx = workspace::device_dir().join("bundle");
-    build_kernels::build(&Options {
-        line_info,
-        output: Some(ptx.clone()),
-        skip_budget: true,
-        ..Options::default()
-    })?;
+    build_kernels::build(&Options { line_info, output: Some(ptx.clone()), ..Options::default() })?;
     let folder = workspace::root().join("target/bundle");
     if folder.is_dir() {
         fs::remove_dir_all(&folder).map_err(Error::io("remove", &folder))?;
     }
-    let nothing = workspace::device_dir().join("nothing");
-    fs::create_dir_all(&nothing).map_err(Error::io("create", &nothing))?;
-    let tests = built_programs(&["test", "--no-run"], TESTED, None)?;
-    let tests = tests.into_iter().filter(|program| program.kind != "example");
+    let tests = built_programs(&["test", "--no-run"], TESTED)?;
     // Two packages may have a test program of the same name.
-    let tests =
-        tests.map(|program| Program { name: format!("{}.{}", program.package, program.name), ..program });
+    let tests = tests
+        .into_iter()
+        .map(|program| Program { name: format!("{}.{}", program.package, program.name), ..program });
     copy_programs(tests, &folder.join("tests"))?;
-    let benches = built_programs(&["bench", "--no-run", "--benches"], &[bench::PACKAGE], Some(&nothing))?;
+    let benches = built_programs(&["bench", "--no-run", "--benches"], &[bench::PACKAGE])?;
     copy_programs(benches.into_iter().filter(|program| program.kind == "bench"), &folder.join("benches"))?;
-    let examples = built_programs(&["build", "--release", "--examples"], &["ironwarp"], Some(&nothing))?;
-    copy_programs(
-        examples.into_iter().filter(|program| program.kind == "example"),
-        &folder.join("examples"),
-    )?;
+    let examples = built_programs(&["build", "--release"], &["ironwarp-examples"])?;
+    copy_programs(examples.into_iter().filter(|program| program.kind == "bin"), &folder.join("examples"))?;
     copy_ptx(&ptx, &folder.join("ptx"))?;
     copy_baselines(&folder.join("baselines"))?;
     write_script(&folder.join("run"))?;
@@ -97,13 +90,10 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
 
 /// Has cargo build, and returns the programs that it names.
 ///
-/// Release builds embed what lies in `ptx`; development builds embed nothing.
-///
 /// # Errors
 /// When it does not build.
-pub fn built_programs(args: &[&str], packages: &[&str], ptx: Option<&Path>) -> Result<Vec<Program>, Error> {
-    let mut command = process::cargo();
-    command.envs(ptx.map(|folder| ("IRONWARP_PTX_DIR", folder)));
+pub fn built_programs(args: &[&str], packages: &[&str]) -> Result<Vec<Program>, Error> {
+    let mut command = workspace::cargo();
     command.args(args).args(["--message-format", "json-render-diagnostics"]);
     for package in packages {
         command.args(["--package", package]);
@@ -205,7 +195,7 @@ fn report(folder: &Path, contents: &str) -> Result<(), Error> {
         format!("{} ({} MiB)", path.strip_prefix(folder).unwrap_or(path).display(), size >> 20)
     };
     let largest = largest.iter().take(5).map(name).collect::<Vec<_>>().join(", ");
-    Err(Error::BundleTooLarge { mib, limit: LIMIT_MIB, largest })
+    Err(Broken::BundleTooLarge { mib, limit: LIMIT_MIB, largest }.into())
 }
 
 fn measure(folder: &Path, sizes: &mut BTreeMap<PathBuf, u64>) -> Result<(), Error> {
@@ -353,6 +343,31 @@ mod tests {
         add_program(folder.path(), "third", PASSES);
         let (ok, text) = run();
         assert!(ok && text.contains("test: 2 programs"), "unpacked again: {text}");
+    }
+
+    #[test]
+    fn runs_that_begin_together_unpack_one_bundle() {
+        let folder = tempfile::tempdir().unwrap();
+        empty_bundle(folder.path());
+        add_program(folder.path(), "first", PASSES);
+        pack(folder.path());
+        // Every run finds the bundle packed.
+        let slow = "xz() { sleep 1; command xz \"$@\"; }; ";
+        let script = folder.path().join("run");
+        let text = fs::read_to_string(&script).unwrap();
+        fs::write(&script, text.replacen("unpack() {", &format!("{slow}unpack() {{"), 1)).unwrap();
+        let runs = [(); 3].map(|()| {
+            let script = script.clone();
+            std::thread::spawn(move || process::quietly(run_script(&script).arg("test")))
+        });
+        for run in runs {
+            let (ok, text) = run.join().unwrap();
+            assert!(ok && text.contains("test: 1 programs"), "{text}");
+        }
+        let left = fs::read_dir(folder.path()).unwrap().flatten();
+        let left: Vec<_> =
+            left.filter(|entry| entry.file_name().to_string_lossy().contains("unpacking")).collect();
+        assert!(left.is_empty(), "{left:?}");
     }
 
     /// The bundle's folder has a space in its name, and the folder for results is named from where the script

@@ -1,4 +1,4 @@
-//! The demo: builds what it needs and runs the search example of the host package.
+//! The demo: builds what it needs and runs the search example.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,16 @@ use crate::process;
 use crate::workspace::{self, Selection};
 
 /// The example's command line, so that a wrong one is refused before anything is built.
-#[path = "../../host/examples/search/args.rs"]
+#[path = "../../examples/search/args.rs"]
 #[expect(dead_code, reason = "the example itself reads the rest")]
 mod args;
-#[path = "../../host/examples/search/folder.rs"]
+#[path = "../../examples/search/folder.rs"]
 mod folder;
 
 pub const HELP: &str = args::HELP;
 
 /// The family whose kernels the example launches.
-const FAMILY: &str = "similarity";
+const FAMILY: &str = "ironwarp_similarity";
 const EXAMPLE: &str = "search";
 
 pub fn run(mut parser: lexopt::Parser) -> Result<(), Error> {
@@ -63,14 +63,11 @@ fn build_kernel() -> Result<Option<u128>, Error> {
 
 /// Builds the example, and returns the path of its program.
 fn build_example() -> Result<PathBuf, Error> {
-    // The build script of the host package watches the folder, so it is there before, also without PTX.
-    let ptx = workspace::ptx_dir();
-    std::fs::create_dir_all(&ptx).map_err(Error::io("create", &ptx))?;
-    let mut args = vec!["build", "--release", "--example", EXAMPLE];
+    let mut args = vec!["build", "--release", "--bin", EXAMPLE];
     if workspace::has_release_example(EXAMPLE) {
         args.push("--quiet"); // only the first build takes long enough to watch
     }
-    let built = bundle::built_programs(&args, &["ironwarp"], Some(&ptx))?;
+    let built = bundle::built_programs(&args, &["ironwarp-examples"])?;
     let program = built.into_iter().find(|program| program.name == EXAMPLE);
     program.map(|program| program.path).ok_or_else(|| Error::Failed {
         command: args.join(" "),

@@ -4,44 +4,37 @@
 
 // First, since its macros count from here on.
 #[macro_use]
-mod print;
+extern crate ironwarp_cli;
 
+mod archive;
 mod bench;
+mod broken;
 mod budget;
 mod build_kernels;
 mod bundle;
 mod demo;
 mod doctor;
-mod error;
-mod inspect;
-mod new_folder;
 mod new_kernel;
-mod port;
-mod process;
-mod setup;
-mod term;
+mod package;
 mod test;
 mod tidy;
 mod workspace;
 
 use std::process::ExitCode;
 
-use crate::error::Error;
+use ironwarp_cli::commands::{self, Command, Program};
+use ironwarp_cli::port::Facades;
+use ironwarp_cli::{error, inspect, port, process, setup, term};
 
-/// One entry of the command list.
-struct Command {
-    name: &'static str,
-    summary: &'static str,
-    help: &'static str,
-    run: fn(lexopt::Parser) -> Result<(), Error>,
-}
+/// This program in the messages of the library.
+const PROGRAM: Program = Program { name: "cargo xtask", version: None };
 
 const COMMANDS: &[Command] = &[
     Command {
         name: "setup",
         summary: "install what building kernels needs",
         help: setup::HELP,
-        run: setup::run,
+        run: |args| setup::run(PROGRAM, args),
     },
     Command {
         name: "build-kernels",
@@ -53,7 +46,7 @@ const COMMANDS: &[Command] = &[
         name: "inspect",
         summary: "show registers, spills, instructions and PTX of kernels",
         help: inspect::HELP,
-        run: inspect::run,
+        run: |args| inspect::run(|| Ok(workspace::here()), args),
     },
     Command {
         name: "demo",
@@ -71,7 +64,7 @@ const COMMANDS: &[Command] = &[
         name: "port",
         summary: "say what a project written for Rust-CUDA needs",
         help: port::HELP,
-        run: port::run,
+        run: |args| port::run(PROGRAM, Facades::Folder(&workspace::root().join("facades")), args),
     },
     Command { name: "test", summary: "run every check and test", help: test::HELP, run: test::run },
     Command { name: "bench", summary: "run the benchmarks", help: bench::HELP, run: bench::run },
@@ -88,6 +81,18 @@ const COMMANDS: &[Command] = &[
         run: bundle::run,
     },
     Command {
+        name: "archive",
+        summary: "pack the shipped kernels into one file that programs embed",
+        help: archive::HELP,
+        run: archive::run,
+    },
+    Command {
+        name: "package",
+        summary: "make the packages that a registry takes",
+        help: package::HELP,
+        run: package::run,
+    },
+    Command {
         name: "tidy",
         summary: "check the invariants of the source tree",
         help: tidy::HELP,
@@ -96,49 +101,7 @@ const COMMANDS: &[Command] = &[
 ];
 
 fn main() -> ExitCode {
-    let outcome = dispatch();
-    print::flush();
-    let Err(error) = outcome else { return ExitCode::SUCCESS };
-    // A program that has ended on its own said why.
-    if !matches!(error, Error::Ended(_)) {
-        let text = print::bounded(&error.to_string());
-        eprintln!("{} {text}", term::style(term::Style::Fail, "error:"));
-    }
-    ExitCode::from(error.exit_code())
-}
-
-fn dispatch() -> Result<(), Error> {
-    let mut args = std::env::args_os().skip(1);
-    let Some(name) = args.next() else {
-        print!("{}", overview());
-        return Ok(());
-    };
-    let name = name.to_string_lossy();
-    if matches!(&*name, "-h" | "--help" | "help") {
-        print!("{}", overview());
-        return Ok(());
-    }
-    let Some(command) = COMMANDS.iter().find(|command| command.name == name) else {
-        let names = COMMANDS.iter().map(|command| command.name);
-        return Err(Error::UnknownCommand { nearest: term::nearest(&name, names), name: name.into_owned() });
-    };
-    let rest: Vec<_> = args.collect();
-    // Arguments after `--` belong to the program that the command runs.
-    if rest.iter().take_while(|arg| *arg != "--").any(|arg| arg == "-h" || arg == "--help") {
-        println!("cargo xtask {}: {}\n\n{}", command.name, command.summary, command.help.trim());
-        return Ok(());
-    }
-    workspace::check_current_folder()?;
-    (command.run)(lexopt::Parser::from_args(rest))
-}
-
-fn overview() -> String {
-    let mut text = String::from("Usage: cargo xtask COMMAND [OPTIONS]\n\nCommands:\n");
-    for command in COMMANDS {
-        text.push_str(&format!("  {:14} {}\n", command.name, command.summary));
-    }
-    text.push_str("\n`cargo xtask COMMAND --help` shows options and examples.\n");
-    text
+    commands::main(PROGRAM, COMMANDS)
 }
 
 #[cfg(test)]
@@ -148,8 +111,9 @@ mod tests {
     #[test]
     fn every_command_has_help_with_an_example() {
         for command in COMMANDS {
-            assert!(command.help.contains("cargo xtask"), "{} shows no example", command.name);
-            assert!(overview().contains(command.name));
+            let help = PROGRAM.fill(command.help);
+            assert!(help.contains("cargo xtask"), "{} shows no example", command.name);
+            assert!(!help.contains("{program}"), "{}: {help}", command.name);
         }
     }
 

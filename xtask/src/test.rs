@@ -1,14 +1,17 @@
 //! Everything that has to hold before a change goes in, in the order of how fast it fails.
 
+use std::process::{Child, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::build_kernels::{self, BudgetOutcome, Options};
 use crate::error::Error;
+use crate::package;
 use crate::process;
 use crate::setup;
 use crate::term::{self, Style, style};
 use crate::tidy;
+use crate::{PROGRAM, workspace};
 
 pub const HELP: &str = "
 Runs the checks of the source tree, the formatter, the linter, the kernel build with its budget, and all tests on
@@ -63,6 +66,7 @@ const STEPS: &[Step] = &[
     Step { name: "format", run: format, thorough: false },
     Step { name: "kernels", run: kernels, thorough: false },
     Step { name: "lint", run: lint, thorough: true },
+    Step { name: "documentation", run: documentation, thorough: true },
     Step { name: TESTS, run: tests, thorough: false },
 ];
 
@@ -119,22 +123,38 @@ fn slowest(mut times: Vec<(String, Duration)>) -> String {
     format!("slowest: {}", named.collect::<Vec<_>>().join(", "))
 }
 
-fn kernels(outcome: &mut Outcome, _quick: bool) -> Result<(), Error> {
-    if let Err(error) = setup::ensure_ptxas() {
+fn kernels(outcome: &mut Outcome, quick: bool) -> Result<(), Error> {
+    let ahead = if quick { compile_ahead() } else { None };
+    let built = build_kernels(outcome);
+    // A failure shows when the tests run.
+    ahead.map(|mut compiler| compiler.wait());
+    built
+}
+
+/// Compiles the test programs beside the kernels: the largest family keeps one core busy for longer than all
+/// others.
+fn compile_ahead() -> Option<Child> {
+    let mut command = workspace::cargo();
+    command.args(["test", "--workspace", "--quiet", "--no-run"]).args(PROGRAMS);
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()
+}
+
+fn build_kernels(outcome: &mut Outcome) -> Result<(), Error> {
+    if let Err(error) = setup::ensure_ptxas(PROGRAM) {
         eprintln!("{} {error}", style(Style::Warn, "warning:"));
     }
-    let budget = build_kernels::build(&Options::default())?;
+    let budget = build_kernels::build_in_budget(&Options::default(), false)?;
     outcome.counts.skipped += usize::from(budget == BudgetOutcome::NoPtxas);
     Ok(())
 }
 
 fn format(_outcome: &mut Outcome, _quick: bool) -> Result<(), Error> {
     let colour = if term::colours() { "always" } else { "never" };
-    process::run(process::cargo().args(["fmt", "--all", "--check", "--", "--color", colour]))
+    process::run(workspace::cargo().args(["fmt", "--all", "--check", "--", "--color", colour]))
 }
 
 fn lint(_outcome: &mut Outcome, _quick: bool) -> Result<(), Error> {
-    process::run(process::cargo().args([
+    process::run(workspace::cargo().args([
         "clippy",
         "--quiet",
         "--workspace",
@@ -143,6 +163,13 @@ fn lint(_outcome: &mut Outcome, _quick: bool) -> Result<(), Error> {
         "-D",
         "warnings",
     ]))
+}
+
+/// As docs.rs makes the pages: of the packages that are for others, with all features.
+fn documentation(_outcome: &mut Outcome, _quick: bool) -> Result<(), Error> {
+    let mut command = workspace::cargo();
+    command.args(["doc", "--quiet", "--no-deps", "--all-features"]).env("RUSTDOCFLAGS", "-D warnings");
+    process::run(command.args(package::names()?.iter().flat_map(|name| ["--package", name])))
 }
 
 /// Long tests that the quick run leaves out, by their full names.
@@ -160,7 +187,14 @@ const LONG_TESTS: &[&str] = &[
     "compile_fail::misuse_is_found_by_the_compiler",
     // A project of its own, which builds cust and the drivers.
     "a_project_builds_and_runs_with_its_manifest_changed_alone",
+    // Another, which builds the executor and the device's `core`.
+    "a_new_project_builds_and_its_tests_run_under_the_checker",
+    // The packages, and a project that compiles them all.
+    "a_consumer_builds_and_runs_from_the_packages_alone",
 ];
+
+/// All test programs, without the examples in documentation.
+const PROGRAMS: [&str; 3] = ["--lib", "--bins", "--tests"];
 
 /// Name of the step whose programs are timed one by one.
 const TESTS: &str = "tests";
@@ -168,10 +202,10 @@ const TESTS: &str = "tests";
 const BUILD: &str = "build of the tests";
 
 fn tests(outcome: &mut Outcome, quick: bool) -> Result<(), Error> {
-    let mut command = process::cargo();
+    let mut command = workspace::cargo();
     command.args(["test", "--workspace", "--no-fail-fast"]);
     if quick {
-        command.args(["--lib", "--bins", "--tests", "--", "--exact"]);
+        command.args(PROGRAMS).args(["--", "--exact"]);
         command.args(LONG_TESTS.iter().flat_map(|test| ["--skip", test]));
     }
     // The same verdict on every machine; on a GPU the tests run from a bundle.
@@ -253,6 +287,21 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_long_test_is_there() {
+        let sources = tidy::read_sources().unwrap();
+        for test in LONG_TESTS {
+            let (module, name) = test.rsplit_once("::").unwrap_or(("", test));
+            let function = format!("fn {name}()");
+            // Some are written by a macro of a list: `f16 => ..`.
+            let has_it = |text: &str| text.contains(&function) || text.contains(&format!("{name}:"));
+            let found = sources.iter().any(|source| {
+                source.path.contains("/tests/") && source.path.contains(module) && has_it(&source.code)
+            });
+            assert!(found, "`{test}` is left out of the quick run, and no test has that name");
+        }
+    }
 
     #[test]
     fn programs_are_read_from_cargos_lines() {

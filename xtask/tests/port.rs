@@ -4,33 +4,15 @@
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
+
+#[path = "../../crates/cli/tests/user/mod.rs"]
+mod user;
+use user::{copy, text};
 
 const PROGRAMS: &[&str] = &["guide", "streams", "events", "unified", "modules", "contexts"];
-/// Variables that a shell without anything of CUDA has, and the toolchain that this test was built with.
-const ENVIRONMENT: &[&str] = &["PATH", "HOME", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"];
-
-fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let to = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() { copy(&entry.path(), &to)? } else { _ = fs::copy(entry.path(), to)? }
-    }
-    Ok(())
-}
-
 fn run(program: impl AsRef<std::ffi::OsStr>, args: &[&str], folder: &Path) -> std::io::Result<Output> {
-    let mut command = Command::new(program);
-    command.args(args).current_dir(folder).env_clear();
-    for name in ENVIRONMENT {
-        command.envs(std::env::var_os(name).map(|value| (name, value)));
-    }
-    command.env("IRONWARP_DRIVER", "soft").output()
-}
-
-fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    user::command(program, args, folder).output()
 }
 
 #[test]
@@ -54,9 +36,10 @@ fn a_project_builds_and_runs_with_its_manifest_changed_alone() -> Result<(), Box
     assert!(fs::read_to_string(&manifest)?.starts_with(before.trim_end()));
 
     // Kept between runs: cust and the drivers take half a minute to compile.
-    let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("rust_cuda");
+    let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("projects");
     let target_arg = target.display().to_string();
-    let built = run("cargo", &["build", "--target-dir", &target_arg], &project)?;
+    let built =
+        run("cargo", &["build", "--config", "profile.dev.debug=0", "--target-dir", &target_arg], &project)?;
     let output = text(&built);
     if output.contains("failed to download") || output.contains("Could not resolve host") {
         testkit::skip("no network for the project's dependencies");

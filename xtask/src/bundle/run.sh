@@ -38,20 +38,42 @@ unpack() {
     archive=$here/programs.tar.xz
     [ -f "$archive" ] || return 0
     sum=$(cksum <"$archive") || exit 1
-    [ ! -d "$here/tests" ] || [ "$sum" != "$(cat "$here/unpacked" 2>/dev/null)" ] || return 0
-    rm -rf "$here/unpacking" && mkdir "$here/unpacking" || exit 1
+    is_unpacked && return
+    # A folder of its own: another `run` may be unpacking too.
+    mine=$here/unpacking.$$
+    trap 'rm -rf "$mine"' EXIT
+    mkdir "$mine" || exit 1
     if command -v xz >/dev/null; then
-        xz --decompress --stdout "$archive" | tar -x -C "$here/unpacking"
+        xz --decompress --stdout "$archive" | tar -x -C "$mine"
     else
-        python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$archive" "$here/unpacking"
+        python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$archive" "$mine"
     fi
-    if [ ! -d "$here/unpacking/tests" ]; then
+    if [ ! -d "$mine/tests" ]; then
         echo "cannot unpack $archive: neither xz nor python3 did it" >&2
         exit 1
     fi
+    # One run at a time puts its own in place.
+    waited=0
+    until mkdir "$here/placing" 2>/dev/null; do
+        waited=$((waited + 1))
+        if [ $waited -gt 60 ]; then
+            echo "another run has been at $here/placing for a minute: remove that folder if none is" >&2
+            exit 1
+        fi
+        sleep 1
+    done
+    trap 'rm -rf "$mine" "$here/placing"' EXIT
     # The sum goes first and comes last: what is cut short here begins anew.
-    (cd "$here" && rm -rf unpacked tests benches examples ptx && mv unpacking/* . && rmdir unpacking) || exit 1
-    echo "$sum" >"$here/unpacked"
+    is_unpacked || {
+        (cd "$here" && rm -rf unpacked tests benches examples ptx && mv "$mine"/* .) || exit 1
+        echo "$sum" >"$here/unpacked"
+    }
+    rm -rf "$mine" "$here/placing"
+    trap - EXIT
+}
+
+is_unpacked() {
+    [ -d "$here/tests" ] && [ "$sum" = "$(cat "$here/unpacked" 2>/dev/null)" ]
 }
 
 # Prints the number before a word of a program's result line, or 0.

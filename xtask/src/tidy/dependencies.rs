@@ -5,6 +5,7 @@ use std::path::Path;
 
 use toml::{Table, Value};
 
+use crate::broken::Broken;
 use crate::error::Error;
 
 /// The library packages by folder, with all that they may depend on inside the workspace. The host package,
@@ -13,21 +14,24 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("crates/simt", &["num", "layout"]),
     ("crates/num", &[]),
     ("crates/layout", &[]),
+    ("crates/archive", &[]),
     ("crates/arena", &[]),
     ("crates/cuda_std", &["simt", "num", "cuda_std_macros"]),
     ("crates/cuda_std_macros", &[]),
     ("crates/primitives", &["cuda_std", "num", "layout"]),
     ("crates/cuda_builder", &[]),
+    ("crates/cli", &["cuda_builder"]),
     ("crates/driver", &["simt"]),
     ("crates/reference", &["num"]),
     ("crates/testkit", &["num"]),
     ("crates/safe_tests", &[]),
-    ("xtask", &["cuda_builder"]),
+    ("examples", &["ironwarp", "similarity"]),
+    ("xtask", &["cuda_builder", "archive", "ironwarp-cli"]),
 ];
 const KERNELS_MAY: &[&str] = &["cuda_std", "primitives", "num", "layout"];
 /// Kernels built on the main loop of another package's.
 const KERNELS_ON: (&str, &str) = ("kernels-gpu/similarity", "gemm");
-const HOST_MAY: &[&str] = &["driver", "cuda_std", "primitives", "num", "layout", "arena"];
+const HOST_MAY: &[&str] = &["driver", "cuda_std", "primitives", "num", "layout", "archive", "arena"];
 
 /// Reads every manifest of the workspace and checks its dependencies.
 pub fn check(root: &Path) -> Result<Vec<String>, Error> {
@@ -38,7 +42,7 @@ pub fn check(root: &Path) -> Result<Vec<String>, Error> {
             manifests.push(format!("{parent}/{}", entry.file_name().to_string_lossy()));
         }
     }
-    manifests.extend(["host", "benches", "xtask"].map(str::to_owned));
+    manifests.extend(["host", "examples", "benches", "xtask"].map(str::to_owned));
     manifests.retain(|folder| root.join(folder).join("Cargo.toml").is_file());
     manifests.sort();
     let families: Vec<&str> =
@@ -56,7 +60,8 @@ pub fn check(root: &Path) -> Result<Vec<String>, Error> {
 
 fn read(path: &Path) -> Result<Table, Error> {
     let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
-    text.parse().map_err(|error: toml::de::Error| Error::Tidy(vec![format!("{}: {error}", path.display())]))
+    text.parse()
+        .map_err(|error: toml::de::Error| Broken::Tidy(vec![format!("{}: {error}", path.display())]).into())
 }
 
 /// Names under which the workspace's own packages are depended on.

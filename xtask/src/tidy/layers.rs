@@ -10,6 +10,7 @@ const LAYERS: &[&str] = &[
     "arch",
     "config",
     "error",
+    "sys",
     "raw",
     "environment",
     "device",

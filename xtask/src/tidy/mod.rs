@@ -13,6 +13,7 @@ mod rules;
 use std::fs;
 use std::path::Path;
 
+use crate::broken::Broken;
 use crate::error::{Error, plural};
 use crate::term::{Style, style};
 use crate::workspace;
@@ -70,15 +71,15 @@ pub fn check() -> Result<(), Error> {
     findings.extend(docs::check(&sources, workspace::root())?);
     if !findings.is_empty() {
         findings.sort();
-        return Err(Error::Tidy(findings));
+        return Err(Broken::Tidy(findings).into());
     }
     println!("{} {}", style(Style::Ok, "tidy:"), plural(sources.len(), "file"));
     Ok(())
 }
 
-fn read_sources() -> Result<Vec<Source>, Error> {
+pub fn read_sources() -> Result<Vec<Source>, Error> {
     let mut sources = Vec::new();
-    for folder in ["benches", "crates", "host", "kernels-gpu", "xtask"] {
+    for folder in ["benches", "crates", "examples", "host", "kernels-gpu", "xtask"] {
         collect(&workspace::root().join(folder), &mut sources)?;
     }
     sources.sort_by(|a, b| a.path.cmp(&b.path));

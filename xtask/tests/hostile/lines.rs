@@ -5,10 +5,23 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use crate::{Case, Place, listing};
+use crate::place::{Case, Place, listing};
 
-const COMMANDS: [&str; 10] =
-    ["setup", "build-kernels", "inspect", "demo", "new-kernel", "test", "bench", "doctor", "bundle", "tidy"];
+const COMMANDS: [&str; 13] = [
+    "setup",
+    "build-kernels",
+    "inspect",
+    "demo",
+    "new-kernel",
+    "test",
+    "bench",
+    "doctor",
+    "bundle",
+    "tidy",
+    "archive",
+    "package",
+    "port",
+];
 
 /// Words of the command line, separated by `|`; the exit code; a part of the message.
 const LINES: &[(&str, i32, &str)] = &[
@@ -164,6 +177,41 @@ const LINES: &[(&str, i32, &str)] = &[
     ("doctor|--json|x", 2, "\"x\""),
     ("bundle|--no-line-info|x", 2, "\"x\""),
     ("bundle|-n", 2, "-n"),
+    ("archive|--", 1, "IRONWARP_DEVICE_RUSTC"),
+    ("archive|x", 2, "\"x\""),
+    ("archive|", 2, "\"\""),
+    ("archive|-n", 2, "-n"),
+    ("archive|--arch|sm_80", 2, "--arch"),
+    ("archive|--machine-code", 2, "--machine-code"),
+    ("archive|--no-machine-code=yes", 2, "--no-machine-code"),
+    ("archive|--no-machine-code|x", 2, "\"x\""),
+    ("archive|--family", 2, "--family"),
+    ("archive|--family|", 2, "no kernel family \"\""),
+    ("archive|--family=", 2, "no kernel family \"\""),
+    ("archive|--family|gem", 2, "did you mean `gemm`?"),
+    ("archive|--family|gemm,,basic", 2, "no kernel family \"\""),
+    ("archive|--family|../gemm", 2, "no kernel family"),
+    ("archive|--family|\x1b[2J", 2, "no kernel family \"\\u{1b}[2J\""),
+    ("archive|--family|gemm|--family|nope", 2, "no kernel family \"nope\""),
+    ("archive|--no-machine-code|--family|gemm\n", 2, "no kernel family \"gemm\\n\""),
+    ("archive|--family|basic|--no-machine-code", 1, "IRONWARP_DEVICE_RUSTC"),
+    ("package|x", 2, "\"x\""),
+    ("package|", 2, "\"\""),
+    ("package|-", 2, "\"-\""),
+    ("package|--|x", 2, "\"x\""),
+    ("package|--family|basic", 2, "--family"),
+    ("package|--no-verify", 2, "--no-verify"),
+    ("package|--no-machine-code=", 2, "--no-machine-code"),
+    ("package|--no-machine-code|\x1b", 2, "\\u{1b}"),
+    ("archiv", 2, "did you mean `archive`?"),
+    ("packages", 2, "did you mean `package`?"),
+    ("port|no/such", 1, "cannot read no/such"),
+    ("port|", 2, "the path is empty"),
+    ("port|no\x1b[2J", 1, "cannot read"),
+    ("port|file", 1, "cannot read"),
+    ("port|link", 1, "cannot read"),
+    ("port|/", 1, "cannot read /Cargo.toml"),
+    ("port|a|b", 2, "\"b\""),
     ("tidy|--fix", 2, "--fix"),
     ("setup|--force", 2, "--force"),
     ("setup|now", 2, "now"),
@@ -224,14 +272,17 @@ fn arguments_of_any_length_give_a_short_message() {
     let mut cases = vec![Case::new([&long], 2, "characters ..]")];
     for command in COMMANDS {
         // Any words are a query, and kernels are known once they are built.
-        if !["demo", "inspect"].contains(&command) {
+        if !["demo", "inspect", "port"].contains(&command) {
             cases.push(Case::new([command, &long], 2, "characters ..]"));
         }
         cases.push(Case::new([command, &format!("--{long}")], 2, "characters ..]"));
     }
-    for (command, option) in
-        [("build-kernels", "--family"), ("build-kernels", "--arch"), ("inspect", "--arch")]
-    {
+    for (command, option) in [
+        ("build-kernels", "--family"),
+        ("build-kernels", "--arch"),
+        ("inspect", "--arch"),
+        ("archive", "--family"),
+    ] {
         cases.push(Case::new([command, option, &long], 2, "characters ..]"));
         cases.push(Case::new([command, option, &many], 2, "a"));
     }

@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use crate::{Case, Place, To, XTASK, faults, listing};
+use crate::PROGRAM;
+use crate::place::{Case, Place, To, faults, listing};
 
 /// Calls that print, each with its exit code when nothing is in its way.
 const PRINTING: &[(&str, i32)] = &[
@@ -16,6 +17,9 @@ const PRINTING: &[(&str, i32)] = &[
     ("new-kernel|--help", 0),
     ("doctor", 1),
     ("doctor|--json", 1),
+    ("archive|--help", 0),
+    ("package|--help", 0),
+    ("port|--help", 0),
 ];
 
 #[test]
@@ -42,7 +46,7 @@ fn a_project_is_whole_though_nobody_reads() {
         assert!(wrong.is_empty(), "{to:?}: {wrong:?}");
         let names: Vec<_> = listing(&place.here()).into_iter().map(|(path, _)| path).collect();
         assert!(names.iter().all(|path| path.starts_with(place.here().join("b"))), "{names:?}");
-        assert_eq!(names.iter().filter(|path| path.is_file()).count(), 10, "{names:?}");
+        assert_eq!(names.iter().filter(|path| path.is_file()).count(), 11, "{names:?}");
     }
 }
 
@@ -52,17 +56,15 @@ fn errors_that_cannot_be_told_do_not_panic() {
     let place = Place::new();
     let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     for (args, code) in [(vec!["frobnicate"], 2), (vec!["--help"], 1), (vec!["new-kernel", ""], 2)] {
-        let mut command = place.command(XTASK);
+        let mut command = place.command(PROGRAM);
         let status = command.args(&args).stdout(full()).stderr(full()).status().unwrap();
         assert_eq!(status.code(), Some(code), "{args:?}");
     }
 }
 
-/// A script for a shell that has the program's path and its arguments.
+/// Runs a script that has the program's path as `$1`.
 fn by_shell(place: &Place, script: &str, code: i32, says: &str) {
-    let output = place.command("sh").args(["-c", script, "sh", XTASK]).output().unwrap();
-    let wrong = faults(&output, code, says);
-    assert!(wrong.is_empty(), "{script}:\n{}", wrong.join("\n"));
+    place.check_scripts(&[(script, code, says)]);
     assert!(!place.log("installed").exists(), "{script}: it installed something");
 }
 
@@ -79,6 +81,10 @@ fn a_folder_that_is_gone_is_told_before_anything_else() {
         "bench",
         "bundle",
         "tidy",
+        "archive",
+        "archive --no-machine-code",
+        "package",
+        "port .",
         "new-kernel blur --crate blur",
     ] {
         let place = Place::new();
@@ -114,37 +120,34 @@ fn a_folder_without_permission_is_told() {
     allow(0o755);
 }
 
-/// The workspace's own folder has settings that Cargo cannot join with a project's, and so has one like it.
+/// A project among the members of a workspace would break both.
 #[test]
-fn a_project_does_not_go_below_settings_that_clash() {
+fn a_project_does_not_go_into_another_workspace() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let folders = ["blur_project", "kernels-gpu/blur_project", "target/../blur_project"];
-    let paths = folders.map(|folder| root.join(folder));
-    let mut cases: Vec<_> = paths
-        .iter()
-        .map(|path| {
-            Case::new(
-                ["new-kernel".as_ref(), "blur".as_ref(), "--crate".as_ref(), path.as_os_str()],
-                2,
-                "fix:",
-            )
-        })
-        .collect();
     let place = Place::new();
-    fs::create_dir_all(place.here().join("other/.cargo")).unwrap();
     fs::create_dir_all(place.here().join("other/deep")).unwrap();
-    let settings = "[env]\nCUDA_LIBRARY_PATH = { value = \"x\", relative = true }\n";
-    fs::write(place.here().join("other/.cargo/config.toml"), settings).unwrap();
-    cases.push(Case::new(["new-kernel", "blur", "--crate", "other/deep/blur"], 2, "env.CUDA_LIBRARY_PATH"));
+    let manifest = "[workspace]\nmembers = [\"deep/*\"]\nexclude = [\"target\"]\n";
+    fs::write(place.here().join("other/Cargo.toml"), manifest).unwrap();
+    let mut paths: Vec<_> = folders.iter().map(|folder| root.join(folder)).collect();
+    paths.push("other/deep/blur".into());
+    let line =
+        |path: &Path| ["new-kernel".into(), "blur".into(), "--crate".into(), path.as_os_str().to_owned()];
+    let cases: Vec<_> =
+        paths.iter().map(|path| Case::new(line(path), 2, "cannot hold a project: it lies in")).collect();
     place.check(&cases);
-    assert!(paths.iter().all(|path| !path.exists()));
+    assert!(paths.iter().all(|path| !place.here().join(path).exists()));
+
+    fs::create_dir(place.here().join("other/target")).unwrap();
+    let excluded = place.run(&Case::new(line("other/target/blur".as_ref()), 0, "wrote"));
+    assert_eq!(faults(&excluded, 0, "wrote"), Vec::<String>::new());
 }
 
 /// A program that is there and broken is told, not replaced.
 #[test]
 fn broken_programs_are_told() {
     let rustc = |path: &'static str, says| {
-        ["setup", "inspect", "build-kernels", "bundle", "bench"]
+        ["setup", "inspect", "build-kernels", "bundle", "bench", "archive"]
             .map(|command| Case::new([command], 1, says).env("IRONWARP_DEVICE_RUSTC", path))
     };
     let mut cases = Vec::new();
@@ -186,6 +189,55 @@ fn odd_environments_change_no_verdict() {
         Case::new(["demo", "x", "--corpus", "."], 1, ""),
     ];
     Place::new().check(&cases);
+}
+
+/// `package` asks Cargo for the packages before it builds anything.
+#[test]
+fn a_package_without_cargo_is_told() {
+    let place = Place::new();
+    let package = |says| Case::new(["package"], 1, says);
+    let answers = |name: &str, script: &str| {
+        let program = place.log(name);
+        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        program
+    };
+    place.check(&[
+        package("`cargo metadata --no-deps --format-version 1` failed"),
+        package("cannot run").env("CARGO", "/no/such/cargo"),
+        package("cannot run").env("CARGO", "/etc/passwd"),
+        package("cannot run").env("CARGO", ""),
+        package("failed").env("CARGO", "/bin/false"),
+        package("failed").env("CARGO", "/bin/true"),
+        package("failed").env("CARGO", answers("garbage", "echo garbage")),
+        package("failed").env("CARGO", answers("half", "printf '{\"packages\": ['")),
+        package("names no packages").env("CARGO", answers("list", "echo '[1]'")),
+        package("names no packages").env("CARGO", answers("empty", "echo '{\"packages\": []}'")),
+    ]);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for left in ["host/kernels.archive", "crates/cli/template"] {
+        assert!(!root.join(left).exists(), "{left} is left behind");
+    }
+}
+
+/// Streams that are closed or full, and limits.
+const SCRIPTS: &[(&str, i32, &str)] = &[
+    ("exec \"$1\" --help <&-", 0, "Commands:"),
+    ("exec \"$1\" --help 2>&-", 0, "Commands:"),
+    ("exec \"$1\" --help >&-", 0, ""),
+    ("exec \"$1\" frobnicate <&- >&-", 2, "no command"),
+    ("\"$1\" frobnicate 2>&-; [ $? = 2 ] && echo told", 0, "told"),
+    ("exec 3> >(true); wait $!; exec \"$1\" --help >&3", 141, ""),
+    ("exec 3> >(true); wait $!; exec \"$1\" doctor --json >&3", 141, ""),
+    ("ulimit -n 8; exec \"$1\" package --help", 0, "Usage:"),
+    ("ulimit -s 128; exec \"$1\" archive --help", 0, "Usage:"),
+    ("env -i \"$1\" --help", 0, "Commands:"),
+    ("unset PATH HOME; exec \"$1\" archive x", 2, "\"x\""),
+];
+
+#[test]
+fn closed_streams_and_limits_are_borne() {
+    Place::new().check_scripts(SCRIPTS);
 }
 
 /// Without a compiler the installers are called, after a word on why.

@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 use crate::build_kernels::{self, Module, Options};
 use crate::error::Error;
 use crate::term::{self, Style, style};
-use crate::workspace::Selection;
+use crate::workspace::{Selection, Workspace};
 
+/// The help of `inspect`.
 pub const HELP: &str = "
 Builds the kernels where needed and shows what each uses on the GPU. With a KERNEL also its instructions.
 
-Usage: cargo xtask inspect [KERNEL] [--family NAMES] [--arch ARCHS] [--ptx] [--json]
+Usage: {program} inspect [KERNEL] [--family NAMES] [--arch ARCHS] [--ptx] [--json]
 
 Options:
   --family NAMES   only these families, separated by commas
@@ -23,9 +24,9 @@ Options:
   --json           print everything as JSON
 
 Examples:
-  cargo xtask inspect
-  cargo xtask inspect saxpy --arch sm_80 --ptx
-  cargo xtask inspect --family gemm --json
+  {program} inspect
+  {program} inspect saxpy --arch sm_80 --ptx
+  {program} inspect --family gemm --json
 ";
 
 /// One kernel of one module.
@@ -41,7 +42,14 @@ struct Row {
     ptx: String,
 }
 
-pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
+/// Builds the kernels where needed and prints what became of them.
+///
+/// # Errors
+/// When a kernel does not compile, or is unknown.
+pub fn run(
+    workspace: impl FnOnce() -> Result<Workspace, Error>,
+    mut args: lexopt::Parser,
+) -> Result<(), Error> {
     let (mut kernel, mut selection, mut print_ptx, mut json) = (None, Selection::default(), false, false);
     while let Some(arg) = args.next()? {
         use lexopt::prelude::*;
@@ -57,7 +65,8 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
     if print_ptx && kernel.is_none() {
         return Err(Error::Usage("--ptx needs the name of a kernel".to_owned()));
     }
-    let modules = build_kernels::build_modules(&Options { selection, ..Options::default() })?;
+    let workspace = workspace()?;
+    let modules = build_kernels::build_modules(&workspace, &Options { selection, ..Options::default() })?;
     let mut rows = Vec::new();
     for module in &modules {
         rows.extend(read_rows(module)?);
@@ -71,7 +80,7 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
     } else if print_ptx {
         rows.iter().for_each(|row| println!("// {}.{}\n{}", row.family, row.arch, row.ptx));
     } else {
-        print_table(&rows);
+        print_table(&rows, &workspace);
         if kernel.is_some() {
             rows.iter().for_each(print_instructions);
         }
@@ -117,7 +126,7 @@ fn check_known(name: &str, rows: &[Row]) -> Result<(), Error> {
     Err(Error::Unknown { what: "kernel", name: name.to_owned(), nearest, known: known.join(", ") })
 }
 
-fn print_table(rows: &[Row]) {
+fn print_table(rows: &[Row], workspace: &Workspace) {
     let cells = rows.iter().map(|row| {
         let figure =
             |of: fn(&Usage) -> u32| row.usage.as_ref().map_or("?".to_owned(), |usage| of(usage).to_string());
@@ -137,8 +146,9 @@ fn print_table(rows: &[Row]) {
     print!("{}", term::table(&head, 3, &cells.collect::<Vec<Vec<String>>>()));
     if rows.iter().any(|row| row.usage.is_none()) {
         println!(
-            "{} no ptxas, so some figures are unknown; `cargo xtask setup` installs it",
-            style(Style::Warn, "note:")
+            "{} no ptxas, so some figures are unknown; `{} setup` installs it",
+            style(Style::Warn, "note:"),
+            workspace.program.name
         );
     }
 }

@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 
 use cuda_builder::ptxas::PtxasError;
-use cuda_builder::{BuildError, ToolchainError};
+use cuda_builder::{BuildError, ToolchainError, shown};
 
 /// A failed command. The text is all that the user sees.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what the fields are")]
 pub enum Error {
     /// The first argument is no command.
-    #[error("no command {name:?}{}\nfix: `cargo xtask --help` lists the commands", .nearest.as_ref().map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_else(|| ".".to_owned()))]
-    UnknownCommand { name: String, nearest: Option<String> },
+    #[error("no command {name:?}{}\nfix: `{program} --help` lists the commands", .nearest.as_ref().map(|nearest| format!("; did you mean `{nearest}`?")).unwrap_or_else(|| ".".to_owned()))]
+    UnknownCommand { program: &'static str, name: String, nearest: Option<String> },
     /// The options do not parse.
     #[error("{0}.\nfix: `--help` after the command shows its options")]
     Usage(String),
@@ -29,15 +30,9 @@ pub enum Error {
     /// Several modules failed.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n\n"))]
     Several(Vec<Error>),
-    /// Kernels use more than they may.
-    #[error("{} over the budget or without a line in it:\n{}\nfix: make them smaller, or accept the new figures with `cargo xtask build-kernels --update-budget` and give spills a reason", plural(.0.len(), "finding"), .0.iter().map(|finding| format!("  {finding}")).collect::<Vec<_>>().join("\n"))]
-    Budget(Vec<String>),
     /// A file of the workspace does not parse, such as the budget.
-    #[error("{}: {reason}", .path.display())]
+    #[error("{}: {reason}", shown(.path))]
     BadFile { path: PathBuf, reason: String },
-    /// The tree breaks its rules.
-    #[error("{} of the source tree:\n{}", plural(.0.len(), "broken invariant"), .0.iter().map(|finding| format!("  {finding}")).collect::<Vec<_>>().join("\n"))]
-    Tidy(Vec<String>),
     /// A program failed; its own output says why.
     #[error("`{command}` failed ({status})")]
     Failed { command: String, status: String },
@@ -51,7 +46,7 @@ pub enum Error {
     #[error("cannot run `{command}`: {source}.\nfix: {fix}")]
     CannotRun { command: String, source: std::io::Error, fix: String },
     /// A file could not be used.
-    #[error("cannot {action} {}: {source}", .path.display())]
+    #[error("cannot {action} {}: {source}", shown(.path))]
     Io { action: &'static str, path: PathBuf, source: std::io::Error },
     /// Something could not be installed.
     #[error("cannot install {what}: {reason}.\nfix: {fix}")]
@@ -62,9 +57,17 @@ pub enum Error {
     /// Steps of a longer command failed; each has been reported already.
     #[error("{} failed: {}", plural(.0.len(), "step"), .0.join(", "))]
     Steps(Vec<String>),
-    /// The bundle is larger than it may be.
-    #[error("the bundle has {mib} MiB; wanted at most {limit} MiB.\nfix: the largest files are {largest}")]
-    BundleTooLarge { mib: u64, limit: u64, largest: String },
+    /// No project is around the current folder, or Cargo cannot read it.
+    #[error(
+        "no project that Cargo can read: {reason}\nfix: `cd` to a project with kernels, or write one with `{program} new NAME`"
+    )]
+    NoProject { program: &'static str, reason: String },
+    /// No package of the project has kernels.
+    #[error("no package of {} lists architectures.\nfix: write `archs = [\"sm_80\", \"sm_90a\"]` under [package.metadata.ironwarp] into the Cargo.toml of the kernels", shown(.root))]
+    NoKernels { root: PathBuf },
+    /// A failure that only the program around this library knows.
+    #[error("{0}")]
+    Other(Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl Error {

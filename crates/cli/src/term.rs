@@ -8,10 +8,15 @@ use std::time::Duration;
 /// The meaning of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
+    /// Good news.
     Ok,
+    /// Something to look at.
     Warn,
+    /// Something that failed.
     Fail,
+    /// A head or a name.
     Bold,
+    /// Something beside the point.
     Dim,
 }
 

@@ -7,20 +7,22 @@ use std::process::Command;
 use cuda_builder::ptxas::{PTXAS, Ptxas, install_dir};
 use cuda_builder::{DeviceToolchain, INSTALL_APT, INSTALL_RUSTUP, ToolchainError, on_path};
 
+use crate::commands::Program;
 use crate::error::Error;
 use crate::process;
 use crate::term::{Style, style};
 
+/// The help of `setup`.
 pub const HELP: &str = "
 Installs the device compiler (rustc >= 1.96 with library source: by rustup, else by apt-get as root) and
 ptxas (from PyPI, into the user's cache). What is there already stays. Other commands call this by themselves.
 
-Usage: cargo xtask setup
+Usage: {program} setup
 
 Examples:
-  cargo xtask setup
-  IRONWARP_DEVICE_RUSTC=/opt/rust/bin/rustc cargo xtask setup    use this compiler
-  IRONWARP_PTXAS=/usr/local/cuda/bin/ptxas cargo xtask setup     use this assembler
+  {program} setup
+  IRONWARP_DEVICE_RUSTC=/opt/rust/bin/rustc {program} setup    use this compiler
+  IRONWARP_PTXAS=/usr/local/cuda/bin/ptxas {program} setup     use this assembler
 ";
 
 /// The release of the assembler that the budget is written with: the one of the driver that the figures in
@@ -28,10 +30,15 @@ Examples:
 const PTXAS_WHEEL: &str = "nvidia-cuda-nvcc==13.0.88";
 
 /// The cure of an assembler that does not run.
-pub const BROKEN_PTXAS: &str =
-    "remove it and run `cargo xtask setup`, or set IRONWARP_PTXAS to one that runs";
+pub fn broken_ptxas(program: Program) -> String {
+    format!("remove it and run `{} setup`, or set IRONWARP_PTXAS to one that runs", program.name)
+}
 
-pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
+/// Installs what is missing.
+///
+/// # Errors
+/// When the compiler is missing and cannot be installed.
+pub fn run(program: Program, mut args: lexopt::Parser) -> Result<(), Error> {
     if let Some(arg) = args.next()? {
         return Err(arg.unexpected().into());
     }
@@ -42,7 +49,7 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
         toolchain.description,
         toolchain.rustc.display()
     );
-    match ensure_ptxas() {
+    match ensure_ptxas(program) {
         Ok(ptxas) => {
             println!("{} ptxas: {} ({})", style(Style::Ok, "[ok]"), ptxas.version(), ptxas.path.display())
         }
@@ -80,29 +87,30 @@ pub fn ensure_compiler() -> Result<DeviceToolchain, Error> {
 ///
 /// # Errors
 /// When it is missing and cannot be installed; the text holds the command to type.
-pub fn ensure_ptxas() -> Result<Ptxas, Error> {
-    let unusable = |reason: String, fix: &str| Error::Unusable { what: "ptxas", reason, fix: fix.to_owned() };
+pub fn ensure_ptxas(program: Program) -> Result<Ptxas, Error> {
+    let unusable = |reason: String, fix: String| Error::Unusable { what: "ptxas", reason, fix };
     if let Some(ptxas) = Ptxas::find() {
         return match ptxas.release() {
             Ok(_) => Ok(ptxas),
-            Err(reason) => Err(unusable(reason, BROKEN_PTXAS)),
+            Err(reason) => Err(unusable(reason, broken_ptxas(program))),
         };
     }
     // Somebody asked for this assembler.
     if let Some(path) = std::env::var_os(PTXAS).filter(|path| !path.is_empty()) {
         let reason = format!("{PTXAS} names {path:?}, which is no file");
-        return Err(unusable(reason, "set it to a ptxas, or unset it"));
+        return Err(unusable(reason, "set it to a ptxas, or unset it".to_owned()));
     }
     install_ptxas()
 }
 
 /// The assembler, where there is one that runs. Installs nothing.
-pub fn usable_ptxas() -> Option<Ptxas> {
+pub fn usable_ptxas(program: Program) -> Option<Ptxas> {
     let ptxas = Ptxas::find()?;
     match ptxas.release() {
         Ok(_) => Some(ptxas),
         Err(reason) => {
-            eprintln!("{} {reason}\nfix: {BROKEN_PTXAS}", style(Style::Warn, "warning:"));
+            let fix = broken_ptxas(program);
+            eprintln!("{} {reason}\nfix: {fix}", style(Style::Warn, "warning:"));
             None
         }
     }

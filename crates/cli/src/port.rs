@@ -7,22 +7,23 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
+use crate::commands::Program;
 use crate::error::Error;
 use crate::term::{self, Style, style};
-use crate::workspace;
 
+/// The help of `port`.
 pub const HELP: &str = "
 Looks at a project written for Rust-CUDA: which of its packages depend on what, and what has to change. Its
 kernels, hosts and build scripts stay as they are; packages of Rust-CUDA's names come from Ironwarp.
 
-Usage: cargo xtask port DIR [--write]
+Usage: {program} port DIR [--write]
 
 Options:
   --write    add the lines to DIR/Cargo.toml; nothing else is written
 
 Examples:
-  cargo xtask port ../my-project
-  cargo xtask port ../my-project --write
+  {program} port ../my-project
+  {program} port ../my-project --write
 ";
 
 /// Where a package of Rust-CUDA's comes from now.
@@ -79,7 +80,30 @@ struct Use {
     git: Option<String>,
 }
 
-pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
+/// Where the packages of `facades/` are.
+#[derive(Debug, Clone, Copy)]
+pub enum Facades<'a> {
+    /// Below this folder.
+    Folder(&'a Path),
+    /// In the repository of this address.
+    Git(&'a str),
+}
+
+impl Facades<'_> {
+    /// The line that names one.
+    fn line(self, package: &str) -> String {
+        match self {
+            Self::Folder(folder) => format!("{package} = {{ path = {:?} }}\n", folder.join(package)),
+            Self::Git(address) => format!("{package} = {{ git = {address:?} }}\n"),
+        }
+    }
+}
+
+/// Reports on a project, and prints or writes the lines that it needs.
+///
+/// # Errors
+/// When the project's manifests cannot be read, or its own not be written.
+pub fn run(program: Program, facades: Facades<'_>, mut args: lexopt::Parser) -> Result<(), Error> {
     let (mut folder, mut write) = (None, false);
     while let Some(arg) = args.next()? {
         use lexopt::prelude::*;
@@ -89,7 +113,11 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
             other => return Err(other.unexpected().into()),
         }
     }
-    let folder = folder.ok_or_else(|| Error::Usage("wanted: cargo xtask port DIR".to_owned()))?;
+    let folder = folder.ok_or_else(|| Error::Usage(format!("wanted: {} port DIR", program.name)))?;
+    if folder.as_os_str().is_empty() {
+        return Err(Error::Usage("the path is empty".to_owned()));
+    }
+    fs::read_dir(&folder).map_err(Error::io("read", &folder))?;
     let manifest = folder.join("Cargo.toml");
     let text = fs::read_to_string(&manifest).map_err(Error::io("read", &manifest))?;
     let files = files_of(&folder);
@@ -99,7 +127,7 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
         return Ok(());
     }
     report(&folder, &uses, &old_lines(&folder, &files));
-    let lines = patch(&uses, &workspace::root().join("facades"));
+    let lines = patch(&uses, facades);
     if text.contains("[patch.") {
         println!("\n{} has patches already; bring these lines in:\n\n{lines}", manifest.display());
     } else if write {
@@ -116,10 +144,16 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes a file beside the old one and renames it: a full disk leaves the old one whole.
+/// Writes a file beside the old one, with its permissions, and renames it: a full disk leaves the old one
+/// whole. A link stays one.
 fn replace(path: &Path, text: &str) -> Result<(), Error> {
-    let new = path.with_extension("toml.new");
-    let written = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
+    let whole = fs::canonicalize(path).map_err(Error::io("find", path))?;
+    let permissions = fs::metadata(&whole).map_err(Error::io("read", path))?.permissions();
+    // The user may have a file of any simpler name.
+    let new = whole.with_extension(format!("toml.{}.unfinished", std::process::id()));
+    let written = fs::write(&new, text)
+        .and_then(|()| fs::set_permissions(&new, permissions))
+        .and_then(|()| fs::rename(&new, &whole));
     if written.is_err() {
         // The error of the write is the one to report.
         let _ = fs::remove_file(&new);
@@ -140,7 +174,8 @@ fn files_of(folder: &Path) -> Vec<PathBuf> {
                 Ok(kind) if kind.is_dir() && depth < DEPTH && may_hold_sources(&name) => {
                     open.push((path, depth + 1));
                 }
-                Ok(kind) if kind.is_file() && (name.ends_with(".rs") || name.ends_with(".toml")) => {
+                // A manifest may be a link to one.
+                Ok(_) if (name.ends_with(".rs") || name.ends_with(".toml")) && path.is_file() => {
                     found.push(path);
                 }
                 _ => {}
@@ -221,8 +256,8 @@ fn report(folder: &Path, uses: &[Use], old: &[Vec<String>]) {
 }
 
 /// The lines for the manifest: one table for crates.io, and one for each repository.
-fn patch(uses: &[Use], facades: &Path) -> String {
-    let facade = |package: &str| format!("{package} = {{ path = {:?} }}\n", facades.join(package));
+fn patch(uses: &[Use], facades: Facades<'_>) -> String {
+    let facade = |package: &str| facades.line(package);
     let direct = |git: Option<&str>| {
         let of = uses.iter().filter(move |used| used.git.as_deref() == git && used.source == Source::Facade);
         of.map(|used| used.package).collect::<BTreeSet<_>>()
@@ -261,7 +296,7 @@ mod tests {
         let mut uses = Vec::new();
         collect(Path::new("Cargo.toml"), &manifest.parse().unwrap(), &mut uses);
         assert_eq!(
-            patch(&uses, Path::new("/f")),
+            patch(&uses, Facades::Folder(Path::new("/f"))),
             "[patch.crates-io]\ncuda_builder = { path = \"/f/cuda_builder\" }\ncust_core = { path = \"/f/cust_core\" }\n\
              find_cuda_helper = { path = \"/f/find_cuda_helper\" }\n\n\
              [patch.\"https://github.com/Rust-GPU/Rust-CUDA\"]\ncuda_std = { path = \"/f/cuda_std\" }\ncust = \"*\"\n"

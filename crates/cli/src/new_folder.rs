@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use crate::error::Error;
@@ -43,7 +44,8 @@ pub fn check(folder: &Path) -> Result<PathBuf, Error> {
     }
 }
 
-/// Makes the folder and writes the files into it. If one cannot be written, the folder is removed again.
+/// Makes the folder and writes the files into it. Scripts can be run.
+/// If a file cannot be written, the folder is removed again.
 ///
 /// # Errors
 /// When the folder is there already, or something cannot be written.
@@ -65,7 +67,12 @@ fn write_file(path: &Path, text: &str) -> Result<(), Error> {
         fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
     }
     let mut file = File::create_new(path).map_err(Error::io("create", path))?;
-    file.write_all(text.as_bytes()).map_err(Error::io("write", path))
+    file.write_all(text.as_bytes()).map_err(Error::io("write", path))?;
+    if text.starts_with("#!") {
+        let permissions = fs::Permissions::from_mode(0o755);
+        file.set_permissions(permissions).map_err(Error::io("make executable", path))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Compiles kernel families to PTX, side by side, and holds every kernel to its budget.
+//! Compiles families of kernels to PTX, side by side.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
@@ -13,28 +13,27 @@ use cuda_builder::ptxas::{Ptxas, Report};
 use cuda_builder::{Arch, BuildError, CudaBuilder, DeviceToolchain, Manifest};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use crate::budget::{Budget, Measured};
 use crate::error::{Error, plural};
 use crate::setup;
 use crate::term::{self, Style, style};
-use crate::workspace::{self, Selection};
+use crate::workspace::{self, Selection, Workspace};
 
+/// The help of `build`.
 pub const HELP: &str = "
-Compiles every kernel family to target/ptx/FAMILY.ARCH.ptx, unless nothing changed, and checks what ptxas says
-about each kernel against kernels-gpu/budget.toml.
+Compiles the project's packages with kernels to target/ptx/FAMILY.ARCH.ptx, unless nothing changed. These are the
+packages of the current workspace with `archs` under [package.metadata.ironwarp]. Where there is a ptxas, it
+assembles the PTX as a check.
 
-Usage: cargo xtask build-kernels [--family NAMES] [--arch ARCHS] [--update-budget] [--line-info]
+Usage: {program} build [--family NAMES] [--arch ARCHS] [--line-info]
 
 Options:
-  --family NAMES     only these families, separated by commas
-  --arch ARCHS       only these architectures, separated by commas
-  --update-budget    write the measured figures into the budget file instead of checking them
-  --line-info        put source lines into the PTX, for profilers and compute-sanitizer
+  --family NAMES   only these families, separated by commas
+  --arch ARCHS     only these architectures, separated by commas
+  --line-info      put source lines into the PTX, for profilers and compute-sanitizer
 
 Examples:
-  cargo xtask build-kernels
-  cargo xtask build-kernels --family gemm --arch sm_80,sm_90a
-  cargo xtask build-kernels --family basic --update-budget
+  {program} build
+  {program} build --family blur_kernels --arch sm_80,sm_90a
 ";
 
 /// The time that a core without work waits before it looks for work again.
@@ -43,98 +42,87 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The options of a build.
 #[derive(Debug, Default)]
 pub struct Options {
+    /// The families and architectures.
     pub selection: Selection,
-    pub update_budget: bool,
+    /// Whether the PTX names source lines.
     pub line_info: bool,
-    /// Where the modules go; by default where the host package looks for them.
+    /// Where the modules go; by default the workspace's folder for them.
     pub output: Option<PathBuf>,
-    /// Compile only, without a look at the budget.
-    pub skip_budget: bool,
 }
 
 impl Options {
-    fn output_dir(&self) -> PathBuf {
-        self.output.clone().unwrap_or_else(workspace::ptx_dir)
+    fn output_dir(&self, workspace: &Workspace) -> PathBuf {
+        self.output.clone().unwrap_or_else(|| workspace.ptx_dir())
     }
-}
-
-/// The result of the budget check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BudgetOutcome {
-    /// Checked, or rewritten, for so many kernels.
-    Checked(usize),
-    /// No assembler is at hand, so only panics and missing lines were checked.
-    NoPtxas,
-    /// Not asked for.
-    NotAsked,
 }
 
 /// A finished module with what is known about it.
 pub struct Module {
+    /// The package.
     pub manifest: Manifest,
+    /// The architecture.
     pub arch: Arch,
+    /// The file.
     pub ptx: PathBuf,
+    /// Whether it was there already.
     pub fresh: bool,
+    /// Findings about its kernels.
     pub lints: Vec<Lint>,
     /// Whether it has no kernels.
     pub is_empty: bool,
+    /// The assembler's figures.
     pub report: Option<Report>,
 }
 
-pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
+/// Compiles, and prints a summary.
+///
+/// # Errors
+/// When a family does not compile.
+pub fn run(
+    workspace: impl FnOnce() -> Result<Workspace, Error>,
+    mut args: lexopt::Parser,
+) -> Result<(), Error> {
     let mut options = Options::default();
     while let Some(arg) = args.next()? {
         use lexopt::prelude::*;
         match arg {
             Long("arch") => options.selection.add_archs(&args.value()?.string()?)?,
             Long("family") => options.selection.add_families(&args.value()?.string()?),
-            Long("update-budget") => options.update_budget = true,
             Long("line-info") => options.line_info = true,
             other => return Err(other.unexpected().into()),
         }
     }
-    build(&options).map(|_| ())
+    build(&workspace()?, &options).map(drop)
 }
 
-/// Builds, checks, and prints a summary.
+/// Builds and prints a summary.
 ///
 /// # Errors
-/// When a family does not compile, or a kernel is over its budget.
-pub fn build(options: &Options) -> Result<BudgetOutcome, Error> {
+/// When a family does not compile.
+pub fn build(workspace: &Workspace, options: &Options) -> Result<Vec<Module>, Error> {
     let started = Instant::now();
-    let modules = build_modules(options)?;
+    let modules = build_modules(workspace, options)?;
     let rebuilt = modules.iter().filter(|module| !module.fresh).count();
     println!(
         "{} {} in {}: {rebuilt} built, {} up to date ({})",
         style(Style::Ok, "PTX:"),
         plural(modules.len(), "module"),
-        options.output_dir().display(),
+        options.output_dir(workspace).display(),
         modules.len() - rebuilt,
         term::seconds(started.elapsed())
     );
-    let outcome =
-        if options.skip_budget { BudgetOutcome::NotAsked } else { settle_budget(&modules, options)? };
-    match outcome {
-        BudgetOutcome::Checked(kernels) => {
-            println!("{} {}", style(Style::Ok, "budget:"), plural(kernels, "kernel"))
-        }
-        BudgetOutcome::NoPtxas => {
-            println!("{} skipped: no ptxas (`cargo xtask setup` installs it)", style(Style::Warn, "budget:"))
-        }
-        BudgetOutcome::NotAsked => {}
-    }
-    Ok(outcome)
+    Ok(modules)
 }
 
 /// Compiles what is selected and asks the assembler, where there is one, about each module.
 ///
 /// # Errors
 /// When a family does not compile or the assembler refuses it; all failures together.
-pub fn build_modules(options: &Options) -> Result<Vec<Module>, Error> {
-    let jobs = options.selection.resolve()?;
+pub fn build_modules(workspace: &Workspace, options: &Options) -> Result<Vec<Module>, Error> {
+    let jobs = options.selection.resolve(workspace)?;
     let toolchain = setup::ensure_compiler()?;
-    // Modules for elsewhere are no news to the budget.
-    let ptxas = if options.output.is_none() { setup::usable_ptxas() } else { None };
+    // Nobody asks for the figures of modules for elsewhere.
+    let ptxas = if options.output.is_none() { setup::usable_ptxas(workspace.program) } else { None };
     // Two builds for one architecture would wait for each other's lock on the build folder.
     let mut queues: BTreeMap<Arch, Vec<Manifest>> = BTreeMap::new();
     for (manifest, arch) in jobs {
@@ -157,7 +145,7 @@ pub fn build_modules(options: &Options) -> Result<Vec<Module>, Error> {
     let assembles_one = || {
         let module = compiled.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let Some(module) = module else { return false };
-        keep(assemble(module, ptxas.as_ref(), &progress));
+        keep(assemble(workspace, module, ptxas.as_ref(), &progress));
         true
     };
     thread::scope(|scope| {
@@ -165,7 +153,7 @@ pub fn build_modules(options: &Options) -> Result<Vec<Module>, Error> {
             scope.spawn(|| {
                 while let Some((arch, manifests)) = queues.get(next.fetch_add(1, Ordering::Relaxed)) {
                     for manifest in manifests {
-                        match compile(manifest, *arch, &toolchain, options, &progress) {
+                        match compile(workspace, manifest, *arch, &toolchain, options, &progress) {
                             Ok(module) => {
                                 compiled.lock().unwrap_or_else(PoisonError::into_inner).push_back(module);
                             }
@@ -233,6 +221,7 @@ fn size_of_sources(folder: &Path) -> u64 {
 
 /// Compiles a family, and leaves the assembler's report open.
 fn compile(
+    workspace: &Workspace,
     manifest: &Manifest,
     arch: Arch,
     toolchain: &DeviceToolchain,
@@ -242,8 +231,8 @@ fn compile(
     let task = progress.start(format!("{} for {arch}", manifest.library));
     let built = CudaBuilder::new(&manifest.folder)
         .arch(arch)
-        .copy_to(options.output_dir().join(workspace::ptx_name(&manifest.library, arch)))
-        .target_dir(workspace::device_dir())
+        .copy_to(options.output_dir(workspace).join(workspace::ptx_name(&manifest.library, arch)))
+        .target_dir(workspace.device_dir())
         .toolchain(toolchain.clone())
         .generate_line_info(options.line_info)
         .capture_output(true)
@@ -264,7 +253,12 @@ fn compile(
 }
 
 /// Adds the assembler's report, where there is an assembler.
-fn assemble(module: Module, ptxas: Option<&Ptxas>, progress: &Progress) -> Result<Module, Error> {
+fn assemble(
+    workspace: &Workspace,
+    module: Module,
+    ptxas: Option<&Ptxas>,
+    progress: &Progress,
+) -> Result<Module, Error> {
     let Some(ptxas) = ptxas else { return Ok(module) };
     let (family, arch) = (&module.manifest.library, module.arch);
     // A family whose kernels are still to be written is an empty module, which the assembler calls an error.
@@ -272,43 +266,9 @@ fn assemble(module: Module, ptxas: Option<&Ptxas>, progress: &Progress) -> Resul
         Report::default()
     } else {
         let _task = progress.start(format!("ptxas of {family} for {arch}"));
-        ptxas.assemble(&module.ptx, arch, &workspace::report_path(family, arch))?
+        ptxas.assemble(&module.ptx, arch, &workspace.report_path(family, arch))?
     };
     Ok(Module { report: Some(report), ..module })
-}
-
-fn settle_budget(modules: &[Module], options: &Options) -> Result<BudgetOutcome, Error> {
-    let release = Ptxas::find().and_then(|ptxas| ptxas.release().ok());
-    let mut budget = Budget::read()?;
-    let measured: Vec<Measured> =
-        modules.iter().filter(|module| module.manifest.budgeted).map(measured).collect();
-    if options.update_budget {
-        let Some(release) = release.clone() else {
-            let fix = "cargo xtask setup, with a network".to_owned();
-            return Err(Error::Install {
-                what: "the figures of a budget",
-                reason: "no ptxas to measure with".to_owned(),
-                fix,
-            });
-        };
-        budget.set_release(release, options.selection.is_everything())?;
-        measured.iter().for_each(|module| budget.update(module));
-        budget.write()?;
-        println!("{} {}", style(Style::Ok, "written:"), Budget::path().display());
-    }
-    let findings: Vec<String> =
-        measured.iter().flat_map(|module| budget.check(module, release.as_deref())).collect();
-    if !findings.is_empty() {
-        return Err(Error::Budget(findings));
-    }
-    let kernels = measured.iter().map(|module| module.lints.len()).sum();
-    Ok(if release.is_some() { BudgetOutcome::Checked(kernels) } else { BudgetOutcome::NoPtxas })
-}
-
-fn measured(module: &Module) -> Measured {
-    let (family, lints, report) =
-        (module.manifest.library.clone(), module.lints.clone(), module.report.clone());
-    Measured { family, arch: module.arch, report, lints }
 }
 
 /// A line a running build on a terminal; elsewhere a line for each that had something to do.

@@ -9,39 +9,44 @@ use cuda_builder::ptxas::{PTXAS, Ptxas};
 use cuda_builder::{DeviceToolchain, on_path};
 use serde_json::{Value, json};
 
+use crate::commands::Program;
 use crate::error::Error;
 use crate::process;
 use crate::setup;
 use crate::term::{Style, style};
-use crate::workspace;
 
+/// The help of `doctor`.
 pub const HELP: &str = "
 Looks at everything that building and running kernels needs. A missing GPU is no failure: the software driver
 runs the same kernels. Fails only when kernels cannot be built.
 
-Usage: cargo xtask doctor [--json]
+Usage: {program} doctor [--json]
 
 Options:
   --json   print the findings as JSON
 
 Examples:
-  cargo xtask doctor
-  cargo xtask doctor --json
+  {program} doctor
+  {program} doctor --json
 ";
 
 /// Free space below which a build is likely to run out of it.
 const WANTED_DISK_GIB: u64 = 5;
 
+/// How bad a row is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Level {
+pub enum Level {
+    /// All is well.
     Ok,
+    /// Something works less well than it could.
     Warn,
+    /// Kernels cannot be built.
     Fail,
 }
 
 /// One line of the answer.
 #[derive(Debug)]
-struct Finding {
+pub struct Finding {
     name: &'static str,
     level: Level,
     what: String,
@@ -49,11 +54,13 @@ struct Finding {
 }
 
 impl Finding {
-    fn ok(name: &'static str, what: String) -> Self {
+    /// A row without a fault.
+    pub fn ok(name: &'static str, what: String) -> Self {
         Self { name, level: Level::Ok, what, fix: None }
     }
 
-    fn bad(name: &'static str, level: Level, what: impl Into<String>, fix: impl Into<String>) -> Self {
+    /// A row with a fault and its cure.
+    pub fn bad(name: &'static str, level: Level, what: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { name, level, what: what.into(), fix: Some(fix.into()) }
     }
 
@@ -79,7 +86,16 @@ impl Finding {
     }
 }
 
-pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
+/// Looks at the machine and prints a row for each thing, with those of `more` about the kernels in `root`.
+///
+/// # Errors
+/// When kernels cannot be built.
+pub fn run(
+    program: Program,
+    root: &Path,
+    more: impl FnOnce() -> Vec<Finding>,
+    mut args: lexopt::Parser,
+) -> Result<(), Error> {
     let mut json = false;
     while let Some(arg) = args.next()? {
         match arg {
@@ -87,7 +103,7 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
             other => return Err(other.unexpected().into()),
         }
     }
-    let findings = examine();
+    let findings = examine(program, root, more());
     if json {
         println!("{:#}", Value::Array(findings.iter().map(Finding::json).collect()));
     } else {
@@ -101,17 +117,19 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
     if failed.is_empty() { Ok(()) } else { Err(Error::Steps(failed)) }
 }
 
-fn examine() -> Vec<Finding> {
-    let mut findings = vec![host_toolchain()];
-    findings.extend(device_compiler());
-    findings.extend([ptxas(), driver(), ptx(), disk(), network()]);
+fn examine(program: Program, root: &Path, more: Vec<Finding>) -> Vec<Finding> {
+    let mut findings = vec![host_toolchain(root)];
+    findings.extend(device_compiler(program));
+    findings.extend([ptxas(program), driver()]);
+    findings.extend(more);
+    findings.extend([disk(root), network()]);
     findings
 }
 
-fn host_toolchain() -> Finding {
+fn host_toolchain(root: &Path) -> Finding {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let (found, text) = process::quietly(Command::new(rustc).arg("--version").current_dir(workspace::root()));
-    let fix = "install rustup from https://rustup.rs; rust-toolchain.toml then picks the release";
+    let (found, text) = process::quietly(Command::new(rustc).arg("--version").current_dir(root));
+    let fix = "install rustup from https://rustup.rs; a rust-toolchain.toml then picks the release";
     let text = text.trim();
     if found && text.starts_with("rustc ") {
         Finding::ok("host toolchain", text.to_owned())
@@ -121,7 +139,7 @@ fn host_toolchain() -> Finding {
     }
 }
 
-fn device_compiler() -> Vec<Finding> {
+fn device_compiler(program: Program) -> Vec<Finding> {
     match DeviceToolchain::find() {
         Ok(found) => vec![
             Finding::ok("device compiler", format!("{} ({})", found.description, found.rustc.display())),
@@ -130,27 +148,32 @@ fn device_compiler() -> Vec<Finding> {
         ],
         Err(error) => {
             let text = error.to_string();
-            let (what, fix) = text.split_once("\nfix: ").unwrap_or((&text, "cargo xtask setup"));
+            let setup = setup_command(program);
+            let (what, fix) = text.split_once("\nfix: ").unwrap_or((&text, &setup));
             vec![Finding::bad("device compiler", Level::Fail, what, fix)]
         }
     }
 }
 
-fn ptxas() -> Finding {
-    let bad = |what: String, fix: &str| Finding::bad("ptxas", Level::Warn, what, fix);
+fn setup_command(program: Program) -> String {
+    format!("{} setup", program.name)
+}
+
+fn ptxas(program: Program) -> Finding {
+    let bad = |what: String, fix: String| Finding::bad("ptxas", Level::Warn, what, fix);
     let consequence = "kernels build, their budgets go unchecked";
     let Some(ptxas) = Ptxas::find() else {
         return match env::var_os(PTXAS).filter(|path| !path.is_empty()) {
             Some(path) => bad(
                 format!("{PTXAS} names {path:?}, which is no file; {consequence}"),
-                "set it to a ptxas, or unset it to search for one",
+                "set it to a ptxas, or unset it to search for one".to_owned(),
             ),
-            None => bad(format!("not found; {consequence}"), "cargo xtask setup"),
+            None => bad(format!("not found; {consequence}"), setup_command(program)),
         };
     };
     match ptxas.release() {
         Ok(release) => Finding::ok("ptxas", format!("{release} ({})", ptxas.path.display())),
-        Err(reason) => bad(format!("{reason}; {consequence}"), setup::BROKEN_PTXAS),
+        Err(reason) => bad(format!("{reason}; {consequence}"), setup::broken_ptxas(program)),
     }
 }
 
@@ -176,6 +199,16 @@ pub fn has_nvidia_driver() -> bool {
     find_libcuda().is_some()
 }
 
+/// The release of the NVIDIA driver, where it is loaded and has a library.
+pub fn nvidia_driver() -> Option<String> {
+    find_libcuda().and_then(|_| loaded_module())
+}
+
+/// The release of NVIDIA's module in the system's kernel.
+fn loaded_module() -> Option<String> {
+    kernel_module_version(&fs::read_to_string("/proc/driver/nvidia/version").ok()?)
+}
+
 fn driver() -> Finding {
     let Some(library) = find_libcuda() else {
         let what = "no NVIDIA driver; kernels run on the software driver";
@@ -186,7 +219,7 @@ fn driver() -> Finding {
             "install the NVIDIA driver, if this machine has a GPU",
         );
     };
-    match fs::read_to_string("/proc/driver/nvidia/version").ok().as_deref().and_then(kernel_module_version) {
+    match loaded_module() {
         Some(version) => Finding::ok("driver", format!("NVIDIA {version} ({})", library.display())),
         None => {
             let what = format!(
@@ -205,52 +238,8 @@ fn kernel_module_version(text: &str) -> Option<String> {
     text.lines().next()?.split_whitespace().find(looks_right).map(str::to_owned)
 }
 
-fn ptx() -> Finding {
-    let families = match workspace::families() {
-        Ok(families) => families,
-        Err(error) => {
-            return Finding::bad("PTX", Level::Fail, error.to_string(), "check out the repository anew");
-        }
-    };
-    let modules: Vec<PathBuf> = families
-        .iter()
-        .flat_map(|family| {
-            family.archs.iter().map(move |arch| {
-                (family, workspace::ptx_dir().join(workspace::ptx_name(&family.library, *arch)))
-            })
-        })
-        .filter(|(family, path)| !is_newer(path, &family.folder))
-        .map(|(_, path)| path)
-        .collect();
-    let total: usize = families.iter().map(|family| family.archs.len()).sum();
-    if modules.is_empty() {
-        return Finding::ok(
-            "PTX",
-            format!("{total} modules in {}, none older than its kernels", workspace::ptx_dir().display()),
-        );
-    }
-    let names: Vec<_> =
-        modules.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy()).collect();
-    Finding::bad(
-        "PTX",
-        Level::Warn,
-        format!("not built or older than its kernels: {}", names.join(", ")),
-        "cargo xtask build-kernels",
-    )
-}
-
-/// Whether a module is at least as new as every file of its package. Changes in the device library show when
-/// `build-kernels` runs.
-fn is_newer(module: &Path, package: &Path) -> bool {
-    let time = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
-    let is_empty = fs::metadata(module).is_ok_and(|metadata| metadata.len() == 0);
-    let Some(built) = time(module).filter(|_| !is_empty) else { return false };
-    let sources = fs::read_dir(package.join("src")).into_iter().flatten().flatten().map(|entry| entry.path());
-    sources.chain([package.join("Cargo.toml")]).filter_map(|path| time(&path)).all(|changed| changed <= built)
-}
-
-fn disk() -> Finding {
-    let (found, text) = process::quietly(Command::new("df").args(["-Pk"]).arg(workspace::root()));
+fn disk(root: &Path) -> Finding {
+    let (found, text) = process::quietly(Command::new("df").args(["-Pk"]).arg(root));
     let free = text
         .lines()
         .nth(1)
@@ -288,6 +277,8 @@ fn network() -> Finding {
 mod tests {
     use super::*;
 
+    const PROGRAM: Program = Program { name: "ironwarp", version: None };
+
     #[test]
     fn the_driver_release_is_read() {
         let text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.03  Release Build  (dvs-builder@U22)\nGCC version: 12\n";
@@ -296,19 +287,8 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_module_is_not_built() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("Cargo.toml"), "").unwrap();
-        let module = folder.path().join("x.ptx");
-        for (text, built) in [("", false), ("// ironwarp", true)] {
-            fs::write(&module, text).unwrap();
-            assert_eq!(is_newer(&module, folder.path()), built, "{text:?}");
-        }
-    }
-
-    #[test]
     fn what_is_not_ok_has_a_fix() {
-        for finding in examine() {
+        for finding in examine(PROGRAM, Path::new("/"), Vec::new()) {
             assert_eq!(finding.level == Level::Ok, finding.fix.is_none(), "{finding:?}");
         }
     }

@@ -3,15 +3,16 @@
 use std::env;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
 use crate::error::Error;
-use crate::{term, workspace};
+use crate::term;
 
-/// The host's cargo, in the workspace.
-pub fn cargo() -> Command {
+/// The host's cargo, in a folder.
+pub fn cargo(folder: &Path) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
-    command.current_dir(workspace::root());
+    command.current_dir(folder);
     // Variables that describe this program would otherwise look like a change to every build script that
     // reads them.
     for (name, _) in env::vars_os() {
@@ -29,11 +30,8 @@ pub fn cargo() -> Command {
 
 /// The command as one would type it.
 pub fn shown(command: &Command) -> String {
-    let program = std::path::Path::new(command.get_program())
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
+    let program =
+        Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let args = command.get_args().map(|arg| arg.to_string_lossy().into_owned());
     std::iter::once(program).chain(args).collect::<Vec<_>>().join(" ")
 }
@@ -115,7 +113,8 @@ fn check(command: &Command, status: ExitStatus) -> Result<(), Error> {
     }
 }
 
-fn cannot_run(command: &Command) -> impl FnOnce(std::io::Error) -> Error + use<> {
+/// Adapter for `map_err`: names the program that could not be started.
+pub fn cannot_run(command: &Command) -> impl FnOnce(std::io::Error) -> Error + use<> {
     let program = command.get_program().to_string_lossy().into_owned();
     let command = shown(command);
     move |source| Error::CannotRun { command, source, fix: format!("install `{program}`, or put it on PATH") }

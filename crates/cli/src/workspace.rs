@@ -1,0 +1,221 @@
+//! Where things are: a workspace, its packages with kernels, and the folders that results go to.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use cuda_builder::{Arch, Manifest};
+use serde_json::Value;
+
+use crate::commands::Program;
+use crate::error::Error;
+use crate::{process, term};
+
+/// A workspace with kernels, and the program that was called for it.
+#[derive(Debug, Clone)]
+pub struct Workspace {
+    /// The program that messages name.
+    pub program: Program,
+    /// The folder of the workspace.
+    pub root: PathBuf,
+    /// The folder that results go to.
+    pub target: PathBuf,
+    /// The packages that may have kernels.
+    pub packages: Packages,
+}
+
+/// Where packages with kernels are looked for.
+#[derive(Debug, Clone)]
+pub enum Packages {
+    /// In the folders of this one.
+    Below(PathBuf),
+    /// In these folders.
+    These(Vec<PathBuf>),
+}
+
+/// Compilers fail in obscure ways where the current folder has been removed.
+///
+/// # Errors
+/// When it has.
+pub fn check_current_folder() -> Result<(), Error> {
+    current_folder().map(drop)
+}
+
+/// The folder that the program was called in.
+///
+/// # Errors
+/// When it has been removed.
+pub fn current_folder() -> Result<PathBuf, Error> {
+    env::current_dir().map_err(Error::NoCurrentFolder)
+}
+
+/// File name of a family's module for an architecture.
+pub fn ptx_name(family: &str, arch: Arch) -> String {
+    format!("{family}.{arch}.ptx")
+}
+
+impl Workspace {
+    /// The project around the current folder, as Cargo sees it.
+    ///
+    /// # Errors
+    /// When there is none, or Cargo cannot read it.
+    pub fn current(program: Program) -> Result<Self, Error> {
+        let mut command = process::cargo(&current_folder()?);
+        command.args(["metadata", "--no-deps", "--format-version", "1"]);
+        let output = command.stdin(Stdio::null()).output().map_err(process::cannot_run(&command))?;
+        let bad = |reason: String| Error::NoProject { program: program.name, reason };
+        if !output.status.success() {
+            let text = String::from_utf8_lossy(&output.stderr);
+            let text = text.trim();
+            let reason = if text.is_empty() { output.status.to_string() } else { text.to_owned() };
+            return Err(bad(reason.trim_start_matches("error: ").to_owned()));
+        }
+        let answer = serde_json::from_slice(&output.stdout).map_err(|error| bad(error.to_string()))?;
+        Self::from_metadata(program, &answer)
+            .ok_or_else(|| bad("`cargo metadata` names no packages".to_owned()))
+    }
+
+    fn from_metadata(program: Program, answer: &Value) -> Option<Self> {
+        let folder = |key: &str| answer.get(key)?.as_str().map(PathBuf::from);
+        let packages = answer.get("packages")?.as_array()?.iter().filter_map(|package| {
+            Path::new(package.get("manifest_path")?.as_str()?).parent().map(Path::to_owned)
+        });
+        let packages = Packages::These(packages.collect());
+        Some(Self { program, root: folder("workspace_root")?, target: folder("target_directory")?, packages })
+    }
+
+    /// Where finished PTX goes.
+    pub fn ptx_dir(&self) -> PathBuf {
+        self.target.join("ptx")
+    }
+
+    /// Build folder of the device compiler.
+    pub fn device_dir(&self) -> PathBuf {
+        self.target.join("device")
+    }
+
+    /// The assembler's report on a module. Not beside the module: the folder with the PTX is watched.
+    pub fn report_path(&self, family: &str, arch: Arch) -> PathBuf {
+        self.device_dir().join("reports").join(format!("{family}.{arch}.ptxas"))
+    }
+
+    /// Packages with kernels for the GPU, by name: those that list architectures.
+    ///
+    /// # Errors
+    /// When a manifest cannot be read.
+    pub fn families(&self) -> Result<Vec<Manifest>, Error> {
+        let mut families = Vec::new();
+        for folder in self.packages.folders()? {
+            families.push(Manifest::read(&folder)?);
+        }
+        families.retain(|family| !family.archs.is_empty());
+        families.sort_by(|a, b| a.library.cmp(&b.library));
+        Ok(families)
+    }
+}
+
+impl Packages {
+    /// The folders of the packages.
+    ///
+    /// # Errors
+    /// When the folder around them cannot be read.
+    pub fn folders(&self) -> Result<Vec<PathBuf>, Error> {
+        match self {
+            Self::These(folders) => Ok(folders.clone()),
+            Self::Below(folder) => {
+                let entries = fs::read_dir(folder).map_err(Error::io("read", folder))?.flatten();
+                let folders = entries.map(|entry| entry.path());
+                Ok(folders.filter(|folder| folder.join("Cargo.toml").is_file()).collect())
+            }
+        }
+    }
+}
+
+/// The name of a family's folder: what people call it. Its library's name may have a prefix.
+fn folder_name(family: &Manifest) -> &str {
+    family.folder.file_name().and_then(|name| name.to_str()).unwrap_or(&family.library)
+}
+
+fn is_called(family: &Manifest, name: &str) -> bool {
+    family.library == name || folder_name(family) == name
+}
+
+/// Which of the families and architectures a command is about.
+#[derive(Debug, Default, Clone)]
+pub struct Selection {
+    /// Names of families, or of their folders; empty for all.
+    pub families: Vec<String>,
+    /// Architectures; empty for all that a family lists.
+    pub archs: Vec<Arch>,
+}
+
+impl Selection {
+    /// Whether nothing is left out.
+    pub fn is_everything(&self) -> bool {
+        self.families.is_empty() && self.archs.is_empty()
+    }
+
+    /// Adds a comma-separated list of architectures.
+    ///
+    /// # Errors
+    /// When one of them is none.
+    pub fn add_archs(&mut self, list: &str) -> Result<(), Error> {
+        for name in list.split(',') {
+            self.archs.push(
+                name.parse()
+                    .map_err(|error: cuda_builder::ParseArchError| Error::Usage(error.to_string()))?,
+            );
+        }
+        Ok(())
+    }
+
+    /// Adds a comma-separated list of families.
+    pub fn add_families(&mut self, list: &str) {
+        self.families.extend(list.split(',').map(str::to_owned));
+    }
+
+    /// The pairs that are meant.
+    ///
+    /// # Errors
+    /// When a name is unknown, or nothing is left.
+    pub fn resolve(&self, workspace: &Workspace) -> Result<Vec<(Manifest, Arch)>, Error> {
+        let all = workspace.families()?;
+        if all.is_empty() {
+            return Err(Error::NoKernels { root: workspace.root.clone() });
+        }
+        for name in &self.families {
+            if !all.iter().any(|family| is_called(family, name)) {
+                let known: Vec<&str> = all.iter().map(folder_name).collect();
+                let nearest = term::nearest(name, known.iter().copied());
+                return Err(Error::Unknown {
+                    what: "kernel family",
+                    name: name.clone(),
+                    nearest,
+                    known: known.join(", "),
+                });
+            }
+        }
+        let named = |family: &Manifest| self.families.iter().any(|name| is_called(family, name));
+        let wanted = |family: &&Manifest| self.families.is_empty() || named(family);
+        let pairs = all
+            .iter()
+            .filter(wanted)
+            .flat_map(|family| family.archs.iter().map(move |arch| (family.clone(), *arch)));
+        let pairs: Vec<_> =
+            pairs.filter(|(_, arch)| self.archs.is_empty() || self.archs.contains(arch)).collect();
+        if pairs.is_empty() {
+            let mut known: Vec<String> =
+                all.iter().flat_map(|family| family.archs.iter().map(Arch::to_string)).collect();
+            known.sort();
+            known.dedup();
+            let name = self.archs.iter().map(Arch::to_string).collect::<Vec<_>>().join(",");
+            let known = format!(
+                "{} (listed under [package.metadata.ironwarp] in the Cargo.toml of the kernels)",
+                known.join(", ")
+            );
+            return Err(Error::Unknown { what: "family for architecture", name, nearest: None, known });
+        }
+        Ok(pairs)
+    }
+}

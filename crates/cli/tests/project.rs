@@ -1,0 +1,163 @@
+//! Every command as a new user types it, in a folder outside of this repository.
+
+mod user;
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use user::{copy, text};
+
+const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// A test of the kernel without the host library, which takes a minute to compile. The checker has to see the
+/// write behind the end of `y`.
+const KERNEL_TEST: &str = r#"
+#[cfg(test)]
+mod tests {
+    use simt::{LaunchConfig, Options, memory::Tracked};
+
+    #[test]
+    fn the_end_of_y_is_known() {
+        for (len, fits) in [(64, true), (63, false)] {
+            let (x, mut y) = ([1.0f32; 64], vec![0.0f32; len]);
+            let place = y.as_mut_ptr() as usize;
+            let tracked = Tracked::new(&mut y, "y");
+            let run = || unsafe { super::blur(2.0, &x, place as *mut f32) };
+            let outcome = simt::run(&LaunchConfig::linear(1, 64), &Options::default(), run);
+            drop(tracked);
+            assert_eq!(outcome.is_ok(), fits, "{len}");
+            assert_eq!(y[0], 2.0);
+        }
+    }
+}
+"#;
+
+/// A call of the program or of cargo, with a build folder that is kept between runs.
+fn call(program: &str, args: &[&str], folder: &Path) -> Command {
+    let mut command = user::command(program, args, folder);
+    command.env("CARGO_TARGET_DIR", target()).env("CARGO_NET_OFFLINE", "true");
+    // Less to do for the compiler.
+    command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
+    command
+}
+
+fn target() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("project")
+}
+
+fn ironwarp(args: &[&str], folder: &Path) -> Output {
+    call(env!("CARGO_BIN_EXE_ironwarp"), args, folder).output().unwrap()
+}
+
+/// The output of a call that succeeds.
+fn good(args: &[&str], folder: &Path) -> String {
+    let output = ironwarp(args, folder);
+    assert!(output.status.success(), "{args:?}: {}", text(&output));
+    text(&output)
+}
+
+/// Changes a file, which has to hold the text that is replaced.
+fn edit(path: &Path, from: &str, to: &str) {
+    let text = fs::read_to_string(path).unwrap();
+    assert!(text.contains(from), "{}: {text}", path.display());
+    fs::write(path, text.replace(from, to)).unwrap();
+}
+
+/// Writes the project, for one architecture, with a test of the kernel.
+fn written(around: &Path) -> PathBuf {
+    let shown = good(&["new", "blur", "--ironwarp", REPOSITORY], around);
+    assert!(shown.contains("wrote blur\n") && shown.contains("cargo test"), "{shown}");
+    let project = around.join("blur");
+    // Dependencies that are here already.
+    fs::copy(Path::new(REPOSITORY).join("Cargo.lock"), project.join("Cargo.lock")).unwrap();
+    let manifest = project.join("kernels/Cargo.toml");
+    edit(&manifest, "\"sm_80\", \"sm_90a\"", "\"sm_80\"");
+    let simt = fs::canonicalize(Path::new(REPOSITORY).join("crates/simt")).unwrap();
+    // For this machine alone: the device compiler gets no dependencies of tests.
+    let dependency =
+        format!("[dev-dependencies]\nsimt = {{ package = \"ironwarp-simt\", path = {simt:?} }}\n");
+    edit(&manifest, "[dependencies]\n", &format!("{dependency}\n[dependencies]\n"));
+    let text = fs::read_to_string(project.join("Cargo.toml")).unwrap();
+    let (without_profiles, _) = text.split_once("# Kernels run on the CPU").unwrap();
+    fs::write(project.join("Cargo.toml"), without_profiles).unwrap();
+    project
+}
+
+/// The kernels for a GPU.
+fn builds_and_inspects(project: &Path) {
+    if let Err(error) = cuda_builder::DeviceToolchain::find() {
+        return testkit::skip(&format!("no device compiler ({error})"));
+    }
+    let ptx = target().join("ptx/blur_kernels.sm_80.ptx");
+    let _ = fs::remove_file(&ptx); // of the run before
+    let built = good(&["build", "--family", "kernels"], project);
+    assert!(built.contains("PTX: 1 module"), "{built}");
+    assert!(fs::read_to_string(&ptx).unwrap().contains(".entry blur("));
+    // Elsewhere in the project, and with nothing to do.
+    let again = good(&["build"], &project.join("kernels/src"));
+    assert!(again.contains("0 built, 1 up to date"), "{again}");
+    let shown = good(&["inspect", "blur", "--json"], project);
+    let rows: serde_json::Value = serde_json::from_str(shown.trim()).unwrap();
+    assert_eq!(rows[0]["family"], "blur_kernels", "{shown}");
+    assert!(rows[0]["instructions"].as_object().is_some_and(|counts| !counts.is_empty()), "{shown}");
+    let refused = ironwarp(&["build", "--arch", "sm_75"], project);
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));
+}
+
+/// The tests, under the checker: by the project's own settings, by this program's, and without either.
+fn tests_under_the_checker(project: &Path) {
+    let kernel = project.join("kernels/src/lib.rs");
+    let source = fs::read_to_string(&kernel).unwrap();
+    fs::write(&kernel, source + KERNEL_TEST).unwrap();
+    let args = ["test", "--", "--package", "blur_kernels", "--lib"];
+    for settings in ["the project's", "none"] {
+        let tested = good(&args, project);
+        assert!(tested.contains("driver: software (IRONWARP_DRIVER=soft)"), "{tested}");
+        assert!(tested.contains("checker: on, for every load and store of kernels\n"), "{tested}");
+        assert!(tested.contains("test result: ok. 1 passed"), "{settings}: {tested}");
+        let _ = fs::remove_dir_all(project.join(".cargo"));
+    }
+    let bench = good(&["bench", "--", "-h"], project);
+    assert!(bench.contains("compiled for speed") && bench.contains("benchmarks"), "{bench}");
+    let unseen = call("cargo", &["test", "--package", "blur_kernels", "--lib"], project).output().unwrap();
+    assert!(text(&unseen).contains("1 failed"), "without the script: {}", text(&unseen));
+    let failed = call(env!("CARGO_BIN_EXE_ironwarp"), &args, project)
+        .env("RUSTC_WORKSPACE_WRAPPER", "/usr/bin/env")
+        .output()
+        .unwrap();
+    assert_eq!(failed.status.code(), Some(1), "{}", text(&failed));
+    assert!(text(&failed).contains("own rustc-workspace-wrapper /usr/bin/env"), "{}", text(&failed));
+}
+
+#[test]
+fn a_new_project_builds_and_its_tests_run_under_the_checker() {
+    let around = tempfile::tempdir().unwrap();
+    let project = written(around.path());
+    let found = text(&ironwarp(&["doctor"], &project));
+    assert!(found.contains("kernels: blur_kernels (sm_80)"), "{found}");
+    // Compilers for the GPU and for this machine, each on a core.
+    std::thread::scope(|threads| {
+        let device = threads.spawn(|| builds_and_inspects(&project));
+        tests_under_the_checker(&project);
+        device.join().unwrap();
+    });
+}
+
+/// Lines for the manifest name the repository, which needs no checkout.
+#[test]
+fn a_port_takes_its_packages_from_the_repository() -> Result<(), Box<dyn Error>> {
+    let around = tempfile::tempdir()?;
+    copy(&Path::new(REPOSITORY).join("xtask/tests/rust_cuda"), around.path())?;
+    let shown = good(&["port", "."], around.path());
+    let written = good(&["port", ".", "--write"], around.path());
+    assert!(shown.contains("crates.io, unchanged") && written.contains("lines added"), "{shown}{written}");
+    let manifest: toml::Table = fs::read_to_string(around.path().join("Cargo.toml"))?.parse()?;
+    let patch = manifest["patch"]["crates-io"].as_table().ok_or("no patch")?;
+    for name in ["cuda_std", "cuda_builder", "cust_core", "find_cuda_helper"] {
+        assert_eq!(patch[name]["git"].as_str(), Some(env!("CARGO_PKG_REPOSITORY")), "{name}");
+        assert!(Path::new(REPOSITORY).join("facades").join(name).is_dir(), "{name}");
+    }
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! The row of `doctor` about this repository: modules of PTX that are older than their kernels.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ironwarp_cli::doctor::{Finding, Level};
+pub use ironwarp_cli::doctor::{HELP, has_nvidia_driver};
+
+use crate::error::Error;
+use crate::{PROGRAM, workspace};
+
+pub fn run(args: lexopt::Parser) -> Result<(), Error> {
+    ironwarp_cli::doctor::run(PROGRAM, workspace::root(), || vec![ptx()], args)
+}
+
+fn ptx() -> Finding {
+    let families = match workspace::families() {
+        Ok(families) => families,
+        Err(error) => {
+            return Finding::bad("PTX", Level::Fail, error.to_string(), "check out the repository anew");
+        }
+    };
+    let modules: Vec<PathBuf> = families
+        .iter()
+        .flat_map(|family| {
+            family.archs.iter().map(move |arch| {
+                (family, workspace::ptx_dir().join(workspace::ptx_name(&family.library, *arch)))
+            })
+        })
+        .filter(|(family, path)| !is_newer(path, &family.folder))
+        .map(|(_, path)| path)
+        .collect();
+    let total: usize = families.iter().map(|family| family.archs.len()).sum();
+    if modules.is_empty() {
+        return Finding::ok(
+            "PTX",
+            format!("{total} modules in {}, none older than its kernels", workspace::ptx_dir().display()),
+        );
+    }
+    let names: Vec<_> =
+        modules.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy()).collect();
+    Finding::bad(
+        "PTX",
+        Level::Warn,
+        format!("not built or older than its kernels: {}", names.join(", ")),
+        "cargo xtask build-kernels",
+    )
+}
+
+/// Whether a module is at least as new as every file of its package. Changes in the device library show when
+/// `build-kernels` runs.
+fn is_newer(module: &Path, package: &Path) -> bool {
+    let time = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    let is_empty = fs::metadata(module).is_ok_and(|metadata| metadata.len() == 0);
+    let Some(built) = time(module).filter(|_| !is_empty) else { return false };
+    let sources = fs::read_dir(package.join("src")).into_iter().flatten().flatten().map(|entry| entry.path());
+    sources.chain([package.join("Cargo.toml")]).filter_map(|path| time(&path)).all(|changed| changed <= built)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_module_is_not_built() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("Cargo.toml"), "").unwrap();
+        let module = folder.path().join("x.ptx");
+        for (text, built) in [("", false), ("// ironwarp", true)] {
+            fs::write(&module, text).unwrap();
+            assert_eq!(is_newer(&module, folder.path()), built, "{text:?}");
+        }
+    }
+}
