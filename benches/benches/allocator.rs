@@ -1,6 +1,8 @@
 //! The cost of a buffer apart from its work: memory is allocated from the cache and freed, timed by the
 //! host's clock.
 
+use std::process::ExitCode;
+
 use ironwarp::{Device, DeviceBuffer, PinnedBuffer, Stream};
 use ironwarp_benches::{Outcome, Session, Work};
 use serde_json::json;
@@ -10,7 +12,7 @@ const THREADS: u64 = 8;
 /// Live buffers in the row of ragged sizes.
 const RING: usize = 64;
 
-fn main() -> Outcome {
+fn main() -> ExitCode {
     Session::run("allocator", |session| {
         for (shape, bytes) in [("4 KiB", 4 << 10), ("1 MiB", 1 << 20), ("64 MiB", 64 << 20)] {
             bench_hit(session, shape, bytes)?;

@@ -1,5 +1,7 @@
 //! saxpy, reduce and transpose, with a device-to-device copy in the same run.
 
+use std::process::ExitCode;
+
 use ironwarp::DeviceBuffer;
 use ironwarp::ops::{reduce, saxpy::saxpy, transpose::transpose};
 use ironwarp_benches::{Outcome, Session, Work};
@@ -11,7 +13,7 @@ const F32: u64 = size_of::<f32>() as u64;
 /// Elements compared with the oracle in one step.
 const CHUNK: usize = 1 << 20;
 
-fn main() -> Outcome {
+fn main() -> ExitCode {
     Session::run("basic", |session| {
         // 1 GiB per vector. That is far beyond every cache, so the operands need no rotation.
         let elements: usize = if session.small() { 1 << 16 } else { 1 << 28 };

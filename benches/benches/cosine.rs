@@ -4,6 +4,8 @@
 //! regenerate any row and the host need not keep 6 GB. Vectors have different lengths, like embeddings that
 //! were not normalised.
 
+use std::process::ExitCode;
+
 use half::f16;
 use ironwarp::ops::cosine::{Corpus, Hit, Vectors, cosine_topk};
 use ironwarp::{DeviceBuffer, Stream};
@@ -23,7 +25,7 @@ const CHUNK: usize = 1 << 15;
 const WITNESSES: usize = 10_000;
 const CHECKED_QUERIES: usize = 8;
 
-fn main() -> Outcome {
+fn main() -> ExitCode {
     Session::run("cosine", |session| {
         let (rows, counts): (usize, &[usize]) =
             if session.small() { (5_000, &[1, 20]) } else { (4_000_000, &[1, 8, 16, 64, 128, 1024]) };

@@ -9,13 +9,15 @@
 //! `--every` instead times every configuration of each row and prints one line for each: name, shape,
 //! microseconds, the estimate, and the configuration.
 
+use std::process::ExitCode;
+
 use bytemuck::Pod;
 use half::{bf16, f16};
 use ironwarp::DeviceBuffer;
 use ironwarp::graph::Graph;
 use ironwarp::ops::gemm::{Activation, Candidate, Kernel, Matmul, Matrix, MatrixMut, Precision};
 use ironwarp::tensor::Element as TensorElement;
-use ironwarp_benches::{Outcome, Session, Work};
+use ironwarp_benches::{Outcome, Session, Work, println};
 use num::E4M3;
 use reference::matmul::{Epilogue, Strided, matmul};
 use serde_json::{Value, json};
@@ -143,7 +145,7 @@ const PLAIN: Run = Run {
     out: None,
 };
 
-fn main() -> Outcome {
+fn main() -> ExitCode {
     Session::run("gemm", |session| {
         let bf16_run = Run { name: "gemm_bf16", dtype: "bf16", ..PLAIN };
         let squares = SQUARES.map(|side| (side, side, side));

@@ -4,6 +4,8 @@
 //! Weights are stored as in a network, `[n, k]`. Ours are replayed from a graph, so their times do not
 //! include the host's launch cost. Operands are random numbers that repeat after a prime number of elements.
 
+use std::process::ExitCode;
+
 use bytemuck::Pod;
 use half::bf16;
 use ironwarp::graph::Graph;
@@ -51,7 +53,7 @@ const GROUPS: [(usize, Sides); 5] = [
 const SMALL: Sides = (72, 136, 256);
 const SMALL_GROUPS: (usize, Sides) = (4, (24, 136, 64));
 
-fn main() -> Outcome {
+fn main() -> ExitCode {
     Session::run("gemm_grouped", |session| {
         let shapes = if session.small() { vec![SMALL] } else { BLOCKS.to_vec() };
         for sides in shapes {

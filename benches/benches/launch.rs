@@ -7,6 +7,7 @@
 //! end in `_call` measure only the host's part.
 
 use std::ffi::c_void;
+use std::process::ExitCode;
 
 use basic::saxpy as kernel;
 use ironwarp::graph::Graph;
@@ -23,7 +24,7 @@ const CHAIN: u64 = 1000;
 /// The same on the software driver.
 const SMALL_CHAIN: u64 = 50;
 
-fn main() -> Outcome {
+fn main() -> ExitCode {
     Session::run("launch", |session| {
         let kernels = if session.small() { SMALL_CHAIN } else { CHAIN };
         bench_eager(session)?;

@@ -1,6 +1,7 @@
 //! The time, place and device of a measurement.
 
 use ironwarp::Device;
+use std::ffi::OsString;
 use std::fmt;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -36,9 +37,15 @@ impl Facts {
             device: device.name().to_owned(),
             driver,
             date: utc(seconds),
-            command: std::env::args().collect::<Vec<_>>().join(" "),
+            command: command_line(std::env::args_os()),
         }
     }
+}
+
+/// In one line of text, whatever the arguments are.
+fn command_line(arguments: impl Iterator<Item = OsString>) -> String {
+    let words: Vec<String> = arguments.map(|argument| argument.to_string_lossy().into_owned()).collect();
+    words.join(" ").replace(char::is_control, " ")
 }
 
 impl fmt::Display for Facts {
@@ -90,7 +97,13 @@ fn is_leap(year: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::utc;
+    use super::{command_line, utc};
+
+    #[test]
+    fn command_lines_are_a_line() {
+        let arguments = ["basic", "--out", "a\n\x1b[2J"].map(Into::into);
+        assert_eq!(command_line(arguments.into_iter()), "basic --out a  [2J");
+    }
 
     #[test]
     fn dates() {

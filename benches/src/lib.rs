@@ -11,14 +11,21 @@
 //! prints the table. `--out` writes every sample as CSV. On a GPU, a Python process times the same ops of
 //! PyTorch and cuBLASLt between our samples ([`Peers`]).
 
+/// As Ironwarp's commands print: neither a reader who leaves nor a full device makes a program panic.
+#[macro_use]
+#[path = "../../crates/cli/src/print.rs"]
+pub mod print;
+
 mod facts;
 mod options;
 mod peer;
+mod program;
 mod rows;
 mod session;
 
 pub use facts::Facts;
 pub use options::{Options, OptionsError};
 pub use peer::{Peer, PeerError, Peers};
+pub use program::{Outcome, run};
 pub use rows::{OURS, Row, Work};
-pub use session::{Outcome, Session};
+pub use session::Session;

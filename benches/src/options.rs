@@ -1,6 +1,6 @@
 //! The command line of a bench program.
 
-use std::fmt;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 /// The options on the command line.
@@ -17,16 +17,22 @@ pub struct Options {
 }
 
 /// An invalid argument.
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
     /// An unknown option.
-    #[error("unknown argument `{0}`\nusage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every]")]
-    Unknown(String),
+    #[error("unknown argument {0:?}\nusage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every]")]
+    Unknown(OsString),
+    /// An option whose value is no text in UTF-8.
+    #[error("the value {0:?} is no text in UTF-8")]
+    NoText(OsString),
+    /// An option with an empty value.
+    #[error("`{0}` has an empty value\nusage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every]")]
+    Empty(&'static str),
     /// An option without its value.
     #[error("`{0}` needs a value\nusage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every]")]
-    NoValue(String),
+    NoValue(&'static str),
     /// A part of `--only` that no row's name contains.
-    #[error("`--only {part}`: no row of this program has that in its name; its rows are {}", .names.join(", "))]
+    #[error("--only {part:?}: no row of this program has that in its name; its rows are {}", .names.join(", "))]
     NoRow {
         /// The part.
         part: String,
@@ -35,30 +41,25 @@ pub enum OptionsError {
     },
 }
 
-/// Prints the message: a program's `main` prints its error in this form.
-impl fmt::Debug for OptionsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
 impl Options {
     /// Parses the arguments after the program's name. Ignores `--bench`, which cargo adds. `--test`, which
     /// `cargo test --benches` adds, means `--quick`.
     ///
     /// # Errors
     /// [`OptionsError`].
-    pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, OptionsError> {
+    pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
         let mut options = Options::default();
         let mut arguments = arguments.into_iter();
         while let Some(argument) = arguments.next() {
-            let mut value = || arguments.next().ok_or(OptionsError::NoValue(argument.clone()));
-            match argument.as_str() {
-                "--bench" => {}
-                "--quick" | "--test" => options.quick = true,
-                "--every" => options.every = true,
-                "--out" => options.out = Some(value()?.into()),
-                "--only" => options.only = Some(value()?),
+            match argument.to_str() {
+                Some("--bench") => {}
+                Some("--quick" | "--test") => options.quick = true,
+                Some("--every") => options.every = true,
+                Some("--out") => options.out = Some(value("--out", arguments.next())?.into()),
+                Some("--only") => {
+                    let only = value("--only", arguments.next())?;
+                    options.only = Some(only.into_string().map_err(OptionsError::NoText)?);
+                }
                 _ => return Err(OptionsError::Unknown(argument)),
             }
         }
@@ -68,6 +69,13 @@ impl Options {
     /// Whether `--only` selects a row of this name.
     pub fn wants(&self, name: &str) -> bool {
         self.only.as_ref().is_none_or(|only| only.split(',').any(|part| name.contains(part)))
+    }
+}
+
+fn value(option: &'static str, value: Option<OsString>) -> Result<OsString, OptionsError> {
+    match value.ok_or(OptionsError::NoValue(option))? {
+        empty if empty == OsStr::new("") => Err(OptionsError::Empty(option)),
+        value => Ok(value),
     }
 }
 
@@ -108,7 +116,7 @@ mod tests {
     use super::{Options, OptionsError, Seen};
 
     fn parse(line: &str) -> Result<Options, OptionsError> {
-        Options::parse(line.split_whitespace().map(String::from))
+        Options::parse(line.split_whitespace().map(Into::into))
     }
 
     #[test]
@@ -143,6 +151,6 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         assert_eq!(parse("--fast"), Err(OptionsError::Unknown("--fast".into())));
-        assert_eq!(parse("--quick --out"), Err(OptionsError::NoValue("--out".into())));
+        assert_eq!(parse("--quick --out"), Err(OptionsError::NoValue("--out")));
     }
 }

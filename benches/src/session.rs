@@ -2,17 +2,15 @@
 
 use crate::options::Seen;
 use crate::rows::{COPY, OURS, csv, summary, table};
-use crate::{Facts, Options, Peer, PeerError, Peers, Row, Work, facts};
+use crate::{Facts, Options, Outcome, Peer, PeerError, Peers, Row, Work, facts, program};
 use criterion::{BenchmarkId, Criterion, SamplingMode};
 use ironwarp::{Device, Event, Stream};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
-
-/// The result of a step of a bench program.
-pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 /// Samples per row in a full run.
 const SAMPLES: usize = 20;
@@ -48,14 +46,24 @@ type Samples = Vec<(u64, f64)>;
 
 impl Session {
     /// Runs a program: options, session, `body`, the files and the table. The body measures with
-    /// [`Session::measure`].
-    ///
-    /// # Errors
-    /// Wrong options, no device, a file that cannot be written, or an error of the body.
-    pub fn run(name: &'static str, body: impl FnOnce(&mut Session) -> Outcome) -> Outcome {
-        let options = Options::parse(std::env::args().skip(1))?;
+    /// [`Session::measure`]. Prints why it failed: wrong options, no device, a file that cannot be written,
+    /// or an error of the body.
+    pub fn run(name: &'static str, body: impl FnOnce(&mut Session) -> Outcome) -> ExitCode {
+        program::run(|| {
+            let mut session = Session::open(name)?;
+            body(&mut session)?;
+            session.finish()
+        })
+    }
+
+    fn open(name: &'static str) -> Outcome<Self> {
+        let options = Options::parse(std::env::args_os().skip(1))?;
+        if let Some(folder) = &options.out {
+            // Known before the first row is measured.
+            std::fs::create_dir_all(folder).map_err(|error| format!("cannot create {folder:?}: {error}"))?;
+        }
         let device = Device::open(0)?;
-        let mut session = Session {
+        Ok(Session {
             stream: device.stream()?,
             facts: Facts::of(&device),
             criterion: criterion(&options),
@@ -65,9 +73,7 @@ impl Session {
             peers: None,
             rows: Vec::new(),
             seen: RefCell::default(),
-        };
-        body(&mut session)?;
-        session.finish()
+        })
     }
 
     /// Whether inputs must be small: on request, or because the software device is slow.
@@ -242,6 +248,32 @@ impl Session {
         self.sample_beside(name, shape, work, &[], Some((label, &mut other)), sample)
     }
 
+    /// Adds a row of samples (runs and milliseconds) that the program took itself, for each program that has
+    /// any. The first one is ours.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn record(&mut self, name: &str, shape: &str, work: Work, programs: &[(&str, Samples)]) -> Outcome {
+        let mut medians = Vec::new();
+        for (program, samples) in programs.iter().filter(|(_, samples)| !samples.is_empty()) {
+            let (program, samples) = ((*program).to_owned(), samples.clone());
+            let row = Row { program, name: name.to_owned(), shape: shape.to_owned(), work, samples };
+            medians.push(format!("{} {:.4} ms", row.program, row.quantile(0.5)));
+            self.rows.push(row);
+        }
+        self.keep(name, shape, &medians)
+    }
+
+    /// The table is printed at the end. A line shows the progress of a long run, and an interrupted run keeps
+    /// its results.
+    fn keep(&self, name: &str, shape: &str, medians: &[String]) -> Outcome {
+        println!("{name} {shape}: {}", medians.join(", "));
+        if let Some(folder) = &self.options.out {
+            write_csv(folder, self.name, "", &self.rows)?;
+        }
+        Ok(())
+    }
+
     /// Lets criterion call `sample(runs)`. It returns the number of runs, which may be higher, and their
     /// milliseconds. After each call comes a sample of `local` with as many runs, and one of each peer with
     /// the same duration.
@@ -283,7 +315,13 @@ impl Session {
                     Duration::from_secs_f64(ms.max(MIN_MS) / 1e3 * runs as f64 / made as f64)
                 }
                 Err(error) => {
-                    failure.borrow_mut().get_or_insert(error);
+                    // Warming up, criterion doubles the runs until the time is over: calls that fail at once
+                    // would make it count beyond a `u64`.
+                    let mut first = failure.borrow_mut();
+                    if first.is_none() {
+                        *first = Some(error);
+                        std::thread::sleep(MEASURE);
+                    }
                     Duration::from_millis(runs)
                 }
             });
@@ -307,13 +345,7 @@ impl Session {
             row(label, &mut local_samples);
         }
         peers.iter_mut().for_each(|(peer, samples)| row(peer.label(), samples));
-        // The table is printed at the end. This line shows the progress of a long run, and an interrupted run
-        // keeps its results.
-        println!("{name} {shape}: {}", medians.join(", "));
-        if let Some(folder) = &self.options.out {
-            write_csv(folder, self.name, "", &self.rows)?;
-        }
-        Ok(())
+        self.keep(name, shape, &medians)
     }
 
     /// The available peers. Reports the others, with the reason.
@@ -414,9 +446,16 @@ fn criterion(options: &Options) -> Criterion {
         .measurement_time(time)
 }
 
-fn write_csv(folder: &Path, name: &str, head: &str, rows: &[Row]) -> std::io::Result<PathBuf> {
-    std::fs::create_dir_all(folder)?;
+/// Writes all rows or leaves the file as it was: a run may end at any moment.
+fn write_csv(folder: &Path, name: &str, head: &str, rows: &[Row]) -> Outcome<PathBuf> {
     let path = folder.join(format!("{name}.csv"));
-    std::fs::write(&path, format!("{head}{}", csv(rows)))?;
+    let beside = folder.join(format!("{name}.csv.{}", std::process::id()));
+    let text = format!("{head}{}", csv(rows));
+    let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, &path));
+    written.map_err(|error| {
+        // It may not be there; what matters is the first error.
+        let _ = std::fs::remove_file(&beside);
+        format!("cannot write {path:?}: {error}")
+    })?;
     Ok(path)
 }
