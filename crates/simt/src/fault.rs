@@ -216,10 +216,22 @@ impl FaultKind {
 pub enum AccessKind {
     /// A load.
     Read,
+    /// A load that is part of a copy of several values (`memcpy`).
+    CopyRead,
     /// A store.
     Write,
-    /// An atomic operation.
+    /// A volatile load.
+    VolatileRead,
+    /// A volatile store.
+    VolatileWrite,
+    /// An atomic operation that may write.
     Atomic,
+    /// An atomic load.
+    AtomicRead,
+    /// An atomic operation that may write, with the scope of a block.
+    BlockAtomic,
+    /// An atomic load with the scope of a block.
+    BlockAtomicRead,
     /// The write of an asynchronous copy.
     AsyncWrite,
     /// The read of an asynchronous operation.
@@ -232,14 +244,44 @@ impl AccessKind {
     pub(crate) fn is_async(self) -> bool {
         matches!(self, Self::AsyncWrite | Self::AsyncRead)
     }
+
+    pub(crate) fn is_read(self) -> bool {
+        matches!(
+            self,
+            Self::Read
+                | Self::CopyRead
+                | Self::VolatileRead
+                | Self::AtomicRead
+                | Self::BlockAtomicRead
+                | Self::AsyncRead
+                | Self::Wait
+        )
+    }
+
+    /// Whether two accesses of this kind never race with each other: atomic ones, and volatile ones, which are
+    /// relaxed atomic accesses to a GPU.
+    pub(crate) fn is_strong(self) -> bool {
+        matches!(self, Self::VolatileRead | Self::VolatileWrite | Self::Atomic | Self::AtomicRead)
+            || self.is_narrow()
+    }
+
+    /// Whether it is atomic for the threads of its block alone.
+    pub(crate) fn is_narrow(self) -> bool {
+        matches!(self, Self::BlockAtomic | Self::BlockAtomicRead)
+    }
 }
 
 impl fmt::Display for AccessKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Read => "read",
+            Self::Read | Self::CopyRead => "read",
             Self::Write => "write",
+            Self::VolatileRead => "volatile read",
+            Self::VolatileWrite => "volatile write",
             Self::Atomic => "atomic access",
+            Self::AtomicRead => "atomic read",
+            Self::BlockAtomic => "atomic access of block scope",
+            Self::BlockAtomicRead => "atomic read of block scope",
             Self::AsyncWrite => "asynchronous write",
             Self::AsyncRead => "asynchronous read",
             Self::Wait => "wait",

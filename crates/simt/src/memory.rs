@@ -169,56 +169,95 @@ impl Drop for AtomicLock {
 /// `ptr` is valid for reads and writes, or checking is on and the address is in shared or tracked memory.
 #[track_caller]
 pub unsafe fn atomic<T: Copy>(ptr: *mut T, order: Ordering, scope: Scope, f: impl FnOnce(T) -> T) -> T {
-    let mut old = MaybeUninit::<T>::uninit();
-    // SAFETY: forwarded from the caller; `old` and `new` are locals of the value's size.
-    unsafe {
-        let lock = begin_atomic(
-            ptr.cast(),
-            old.as_mut_ptr().cast(),
-            size_of::<T>(),
-            order,
-            scope,
-            Location::caller(),
-        );
-        let old = old.assume_init();
-        let new = f(old);
-        end_atomic(lock, ptr.cast(), std::ptr::from_ref(&new).cast(), size_of::<T>());
-        old
+    let atomic = Atomic::read_write(ptr.cast(), size_of::<T>(), order, scope);
+    // SAFETY: forwarded from the caller.
+    unsafe { atomic.update(RawSite::of(Location::caller()), f) }
+}
+
+/// Loads the value at `ptr` atomically.
+///
+/// # Safety
+/// `ptr` is valid for reads, or checking is on and the address is in shared or tracked memory.
+#[track_caller]
+pub unsafe fn atomic_load<T: Copy>(ptr: *const T, order: Ordering, scope: Scope) -> T {
+    let atomic = Atomic::load(ptr.cast(), size_of::<T>(), order, scope);
+    // SAFETY: forwarded from the caller; the value stays as it is.
+    unsafe { atomic.update(RawSite::of(Location::caller()), |value| value) }
+}
+
+/// An atomic operation of a simulated thread.
+#[derive(Clone, Copy)]
+pub(crate) struct Atomic {
+    ptr: *mut u8,
+    size: usize,
+    kind: AccessKind,
+    order: Ordering,
+    scope: Scope,
+}
+
+impl Atomic {
+    /// An operation that may write.
+    pub fn read_write(ptr: *mut u8, size: usize, order: Ordering, scope: Scope) -> Self {
+        let kind = if scope == Scope::Block { AccessKind::BlockAtomic } else { AccessKind::Atomic };
+        Self { ptr, size, kind, order, scope }
+    }
+
+    /// A load.
+    pub fn load(ptr: *const u8, size: usize, order: Ordering, scope: Scope) -> Self {
+        let kind = if scope == Scope::Block { AccessKind::BlockAtomicRead } else { AccessKind::AtomicRead };
+        Self { ptr: ptr.cast_mut(), size, kind, order, scope }
+    }
+
+    /// Replaces the value by `f` of it. The old value.
+    ///
+    /// # Safety
+    /// As [`atomic`]; `T` has the size of the operation.
+    pub unsafe fn update<T: Copy>(self, site: RawSite, f: impl FnOnce(T) -> T) -> T {
+        debug_assert_eq!(size_of::<T>(), self.size);
+        let mut old = MaybeUninit::<T>::uninit();
+        // SAFETY: forwarded from the caller; `old` and `new` are locals of the value's size.
+        unsafe {
+            let lock = self.begin(old.as_mut_ptr().cast(), site);
+            let old = old.assume_init();
+            let new = f(old);
+            if !self.kind.is_read() {
+                end_atomic(lock, self.ptr, std::ptr::from_ref(&new).cast(), self.size);
+            }
+            old
+        }
+    }
+
+    /// # Safety
+    /// As [`atomic`]; `out` is writable for the operation's size.
+    #[inline(never)]
+    unsafe fn begin(self, out: *mut u8, site: RawSite) -> AtomicLock {
+        let thread = current("simt::memory::atomic");
+        take_turn(thread, site);
+        let Self { ptr, size, kind, .. } = self;
+        let access = Access { address: ptr as usize, size, align: size, kind, site };
+        if thread.checked() {
+            check::typed_access(thread, access);
+        }
+        let lock = AtomicLock::take(ptr as usize);
+        if thread.checked() {
+            if !kind.is_read() && thread.block().arena.offset_of(ptr as usize).is_none() {
+                check::atomic_takes_effect(thread, access);
+            }
+            check::atomic_order(thread, ptr as usize, kind, self.order, self.scope);
+        }
+        // SAFETY: forwarded from the caller.
+        unsafe { std::ptr::copy_nonoverlapping(ptr, out, size) };
+        lock
     }
 }
 
-/// # Safety
-/// As [`atomic`], for `size` bytes; `out` is writable for as many.
-#[inline(never)]
-unsafe fn begin_atomic(
-    ptr: *mut u8,
-    out: *mut u8,
-    size: usize,
-    order: Ordering,
-    scope: Scope,
-    location: &'static Location<'static>,
-) -> AtomicLock {
+/// Yields now and then: an atomic operation may be part of a loop that waits for another thread.
+pub(crate) fn take_turn(thread: &Thread, site: RawSite) {
     const SPINS: u32 = 16;
-    let thread = current("simt::memory::atomic");
-    // Yield now and then: the operation may be part of a loop that waits for another thread.
     thread.spins.set(thread.spins.get() + 1);
     if thread.spins.get() >= SPINS {
-        thread.give_way(RawSite::of(location));
+        thread.give_way(site);
     }
-    check_access(thread, ptr, size, size, AccessKind::Atomic, location);
-    let lock = AtomicLock::take(ptr as usize);
-    if thread.checked() {
-        let is_shared = thread.block().arena.offset_of(ptr as usize).is_some();
-        if !is_shared {
-            let site = RawSite::of(location);
-            let access = Access { address: ptr as usize, size, align: size, kind: AccessKind::Atomic, site };
-            check::atomic_takes_effect(thread, access);
-        }
-        check::atomic_order(thread, ptr as usize, order, scope, is_shared);
-    }
-    // SAFETY: forwarded from the caller.
-    unsafe { std::ptr::copy_nonoverlapping(ptr, out, size) };
-    lock
 }
 
 /// # Safety

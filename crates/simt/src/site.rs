@@ -28,15 +28,18 @@ impl From<&Location<'_>> for Site {
     }
 }
 
-/// A place: 48 bits of address, and one bit for the kind of address.
+/// A place: 48 bits of address. The lowest tells the kind: a `Location` has an even address, and a program
+/// counter is made odd, which leaves it inside its call instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct RawSite(u64);
 
+const _: () = assert!(align_of::<Location<'static>>() > 1, "the lowest bit of its address is free");
+
 impl RawSite {
     /// Bits that a raw site needs.
-    pub const BITS: u32 = 49;
-    const IS_PC: u64 = 1 << 48;
-    const ADDRESS: u64 = Self::IS_PC - 1;
+    pub const BITS: u32 = 48;
+    const ADDRESS: u64 = (1 << Self::BITS) - 1;
+    const IS_PC: u64 = 1;
 
     pub fn of(location: &'static Location<'static>) -> Self {
         Self(std::ptr::from_ref(location) as u64 & Self::ADDRESS)
@@ -44,7 +47,7 @@ impl RawSite {
 
     /// Place of the call that returns to `pc`.
     pub fn return_address(pc: usize) -> Self {
-        Self((pc as u64).wrapping_sub(1) & Self::ADDRESS | Self::IS_PC)
+        Self((pc as u64).wrapping_sub(2) & Self::ADDRESS | Self::IS_PC)
     }
 
     /// Whether it came from a load/store callback: all other places come from the caller's `Location`.
@@ -57,20 +60,19 @@ impl RawSite {
     }
 
     pub fn from_bits(bits: u64) -> Self {
-        Self(bits & (Self::IS_PC | Self::ADDRESS))
+        Self(bits & Self::ADDRESS)
     }
 
     pub fn resolve(self) -> Site {
-        let address = self.0 & Self::ADDRESS;
-        if address == 0 {
+        if self.0 == 0 {
             return Site::default();
         }
-        if self.0 & Self::IS_PC != 0 {
-            return resolve_pc(address as usize);
+        if self.is_return_address() {
+            return resolve_pc(self.0 as usize);
         }
         // SAFETY: without IS_PC the address came from a `&'static Location` in `of`; user-space addresses
         // have at most 48 bits, so nothing was cut off.
-        Site::from(unsafe { &*(address as usize as *const Location<'static>) })
+        Site::from(unsafe { &*(self.0 as usize as *const Location<'static>) })
     }
 }
 

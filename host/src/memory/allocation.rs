@@ -6,7 +6,7 @@ use crate::sys::CUdeviceptr;
 use arena::{Failure, Site};
 
 use super::allocator::{Allocator, Heap, Kind, Lease, Mode, Source};
-use super::guard::Guard;
+use super::guard::{self, Guard};
 use super::uses::{Users, Uses};
 use crate::device::Device;
 use crate::error::{Error, OutOfMemory, Result};
@@ -288,7 +288,11 @@ fn from_cache(
 ) -> Result<(CUdeviceptr, Owner)> {
     stream.device().alive()?;
     let guarded = allocator.guarded && !stream.device().captures().any();
-    let wanted = if guarded { Guard::padded(bytes) } else { bytes as u64 };
+    let wanted = match guarded {
+        true => Guard::padded(bytes),
+        false if stream.device().is_software() => guard::apart(bytes),
+        false => bytes as u64,
+    };
     let diverted = capture.map(|capture| capture.memory().pool().heap_of(stream));
     let heap = diverted.as_ref().unwrap_or_else(|| stream.own_heap());
     let source = Source { device: stream.device(), kind: Kind::Device };

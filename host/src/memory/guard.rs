@@ -25,6 +25,15 @@ const ZONE_BYTE: u8 = 0xbd;
 /// NaN in every floating-point format.
 const POISON: u8 = 0xff;
 
+/// The size of a block for `bytes` bytes on the software driver. Under its checker the rest of the block is
+/// no memory: as many bytes as the buffer has, within limits. An index up to twice too large is found there,
+/// before it meets the next buffer.
+pub(super) fn apart(bytes: usize) -> u64 {
+    const MOST: usize = 1 << 20;
+    let gap = if driver::soft::checks() { bytes.clamp(ZONE, MOST) } else { 0 };
+    (bytes as u64).saturating_add(gap as u64)
+}
+
 /// The red zones of one buffer.
 pub(super) struct Guard {
     bytes: usize,

@@ -155,7 +155,7 @@ pub unsafe fn hand_over(data: *mut u32, flag: *mut u32, out: *mut u32) {
     }
 }
 
-/// The same by `core`'s atomics. The checker does not see their order.
+/// The same by `core`'s atomics.
 #[kernel]
 #[allow(improper_ctypes_definitions, clippy::missing_safety_doc)]
 pub unsafe fn hand_over_by_core(data: *mut u32, flag: &AtomicU32, out: *mut u32) {

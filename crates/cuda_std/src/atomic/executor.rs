@@ -60,6 +60,21 @@ pub unsafe fn update<T: Word>(ptr: *mut T, order: Ordering, scope: Scope, f: imp
     unsafe { update_on_host(ptr, f) }
 }
 
+/// The value at `ptr`.
+///
+/// # Safety
+///
+/// As for [`update`].
+#[track_caller]
+pub unsafe fn load<T: Word>(ptr: *const T, order: Ordering, scope: Scope) -> T {
+    if simt::thread::in_kernel() {
+        // SAFETY: the caller's promise.
+        return unsafe { simt::memory::atomic_load(ptr, order, scope) };
+    }
+    // SAFETY: the caller's promise; the value stays as it is.
+    unsafe { update_on_host(ptr.cast_mut(), |old| old) }
+}
+
 /// # Safety
 ///
 /// As for [`update`].

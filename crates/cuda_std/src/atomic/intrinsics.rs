@@ -24,7 +24,7 @@ use pastey::paste;
 use simt::memory::Scope;
 
 #[cfg(not(target_arch = "nvptx64"))]
-use super::executor::{fence_at, on_bits, same_bits, update};
+use super::executor::{fence_at, load, on_bits, same_bits, update};
 use super::operations::operations;
 
 /// Calls `$then!(row order scope (PTX of both) executor's order, executor's scope)` for every scope and the
@@ -110,8 +110,8 @@ macro_rules! load {
                         value
                     }
                     sim: {
-                        // SAFETY: the caller vouches for the pointer; the value stays the same.
-                        unsafe { update(ptr.cast_mut(), Ordering::$sim_order, Scope::$sim_scope, |old| old) }
+                        // SAFETY: the caller vouches for the pointer.
+                        unsafe { load(ptr, Ordering::$sim_order, Scope::$sim_scope) }
                     }
                 }
             }

@@ -161,6 +161,11 @@ fn options() -> &'static Options {
     OPTIONS.get_or_init(Options::from_env)
 }
 
+/// Whether launches on this driver are checked.
+pub fn checks() -> bool {
+    options().check
+}
+
 /// The code that a GPU returns for such a fault.
 fn code_of(fault: &Fault) -> u32 {
     match fault.kind {

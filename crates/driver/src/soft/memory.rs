@@ -11,10 +11,8 @@ use super::{
 };
 use crate::code;
 use core::ffi::{c_uint, c_void};
-use std::{
-    alloc::Layout,
-    collections::{BTreeMap, VecDeque},
-};
+use simt::DeviceMemory;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Alignment of every allocation, in bytes.
 const ALIGNMENT: usize = 256;
@@ -80,57 +78,40 @@ impl Allocation {
     }
 }
 
-/// Memory from the system's allocator.
-struct Block {
-    base: *mut u8,
-    layout: Layout,
-}
-
-// SAFETY: a block is owned memory and is not tied to a thread.
-unsafe impl Send for Block {}
+/// Memory with red zones.
+struct Block(DeviceMemory);
 
 impl Block {
     /// `bytes` between two red zones.
     fn new(bytes: usize) -> Option<Block> {
         let size = bytes.checked_next_multiple_of(ALIGNMENT)?.checked_add(2 * RED_ZONE)?;
-        let layout = Layout::from_size_align(size, ALIGNMENT).ok()?;
-        // SAFETY: the size is not zero: it holds two red zones.
-        let base = unsafe { std::alloc::alloc(layout) };
-        if base.is_null() {
-            return None;
-        }
+        let memory = DeviceMemory::new(size)?;
+        let base = memory.as_ptr();
         // SAFETY: the block is `size` bytes long; the parts lie within it.
         unsafe {
             base.write_bytes(RED_ZONE_BYTE, RED_ZONE);
             base.add(RED_ZONE).write_bytes(POISON, bytes);
             base.add(RED_ZONE + bytes).write_bytes(RED_ZONE_BYTE, size - RED_ZONE - bytes);
         }
-        Some(Block { base, layout })
+        Some(Block(memory))
     }
 
     fn address(&self) -> usize {
-        self.base as usize + RED_ZONE
+        self.0.as_ptr() as usize + RED_ZONE
     }
 
     fn poison(&self, bytes: usize) {
         // SAFETY: the allocation's bytes lie between the red zones of the block.
-        unsafe { self.base.add(RED_ZONE).write_bytes(POISON, bytes) };
+        unsafe { self.0.as_ptr().add(RED_ZONE).write_bytes(POISON, bytes) };
     }
 
     /// The offset, from the start of the allocation of `bytes`, of the first red-zone byte that was
     /// overwritten.
     fn overwritten(&self, bytes: usize) -> Option<isize> {
         // SAFETY: the whole block is initialised and lives as long as `self`.
-        let all = unsafe { core::slice::from_raw_parts(self.base, self.layout.size()) };
+        let all = unsafe { core::slice::from_raw_parts(self.0.as_ptr(), self.0.bytes()) };
         let outside = (0..RED_ZONE).chain(RED_ZONE + bytes..all.len());
         outside.into_iter().find(|&i| all[i] != RED_ZONE_BYTE).map(|i| i as isize - RED_ZONE as isize)
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout in `new`, and owned.
-        unsafe { std::alloc::dealloc(self.base, self.layout) };
     }
 }
 
@@ -192,11 +173,11 @@ impl Memory {
     }
 
     fn quarantine(&mut self, block: Block) {
-        self.freed_bytes += block.layout.size();
+        self.freed_bytes += block.0.bytes();
         self.freed.push_back(block);
         while self.freed_bytes > QUARANTINE {
             let Some(oldest) = self.freed.pop_front() else { break };
-            self.freed_bytes -= oldest.layout.size();
+            self.freed_bytes -= oldest.0.bytes();
         }
     }
 }

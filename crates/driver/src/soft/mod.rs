@@ -50,6 +50,7 @@ use std::{
 };
 
 pub use blocks::mark_block;
+pub use launch::checks;
 pub use state::{last_fault, reset};
 pub use tally::{Launches, launches};
 

@@ -3,16 +3,17 @@
 use super::{Access, Allocation, Allocations, LaunchCheck, Place, report};
 use crate::exec::context::Thread;
 use crate::fault::FaultKind;
+use crate::region;
 
 /// Addresses below this are null pointers with an offset.
 const NULL_END: usize = 64 * 1024;
 
-/// How far outside an allocation an access still counts as meant for it.
+/// How far outside an allocation an access still counts as meant for it, where other memory may be near.
 const NEAR: usize = 4096;
 
 /// Checks an access that is in no allocation, in no shared memory and not on its own stack. `is_typed`: it
-/// came through a device function, which must not touch host memory. Plain Rust may read host memory
-/// (constants, captures of a test's closure), but not unmapped memory.
+/// came through a device function, which must not touch host memory. Plain Rust may touch it: constants, the
+/// heap, which stands for the device's, and what a closure ([`crate::run`]) has captured.
 #[cold]
 pub(super) fn check_stray(thread: &Thread, check: &LaunchCheck, access: Access, is_typed: bool) {
     let address = access.address;
@@ -29,18 +30,34 @@ pub(super) fn check_stray(thread: &Thread, check: &LaunchCheck, access: Access, 
     if nearest(check, address).is_some() {
         report(thread, access, FaultKind::OutOfBounds, String::new(), None);
     }
-    if is_typed || !is_mapped(address) {
+    if let Some(parameter) = check.pointer_to_unknown(address) {
+        let message =
+            format!("parameter {parameter} of the kernel points to memory that is not the device's");
+        report(thread, access, FaultKind::WildPointer, message, None);
+    }
+    if let Some(owner) = owner_of_stack(thread, address) {
+        let message =
+            format!("a local variable of thread {:?}, which no other thread can reach", owner.index);
+        report(thread, access, FaultKind::WildPointer, message, None);
+    }
+    if is_typed || region::contains(address) || !is_mapped(address) {
         report(thread, access, FaultKind::WildPointer, String::new(), None);
     }
+}
+
+/// The thread on whose stack an address is.
+fn owner_of_stack(thread: &Thread, address: usize) -> Option<&Thread> {
+    thread.group().threads.iter().find(|other| other.is_on_stack(address))
 }
 
 /// The allocation that an address outside all allocations was probably meant for.
 fn nearest(check: &LaunchCheck, address: usize) -> Option<&Allocation> {
     let after = check.allocations.partition_point(|allocation| allocation.start <= address);
     let candidates = check.allocations[after.saturating_sub(1)..].iter().take(2);
+    let near = if region::contains(address) { usize::MAX } else { NEAR };
     candidates
         .map(|allocation| &**allocation)
-        .filter(|allocation| allocation.distance(address) <= NEAR)
+        .filter(|allocation| allocation.distance(address) <= near)
         .min_by_key(|allocation| allocation.distance(address))
 }
 

@@ -21,20 +21,44 @@ pub(crate) struct Stamp {
 const RANK_SHIFT: u32 = RawSite::BITS;
 const RANK_BITS: u32 = 10;
 const KIND_SHIFT: u32 = RANK_SHIFT + RANK_BITS;
-const KIND_MASK: u64 = 7;
+const KIND_MASK: u64 = 15;
 const TRACKED: u64 = 1 << 62;
 const PRESENT: u64 = 1 << 63;
 
+/// The kinds that a stamp tells apart, by their codes.
+const KINDS: [AccessKind; 1 + KIND_MASK as usize] = {
+    let mut kinds = [AccessKind::Read; 1 + KIND_MASK as usize];
+    kinds[1] = AccessKind::Write;
+    kinds[2] = AccessKind::VolatileRead;
+    kinds[3] = AccessKind::VolatileWrite;
+    kinds[4] = AccessKind::Atomic;
+    kinds[5] = AccessKind::AtomicRead;
+    kinds[6] = AccessKind::BlockAtomic;
+    kinds[7] = AccessKind::BlockAtomicRead;
+    kinds[8] = AccessKind::AsyncRead;
+    kinds[9] = AccessKind::AsyncWrite;
+    kinds
+};
+
+#[inline]
+fn code(kind: AccessKind) -> u64 {
+    match kind {
+        AccessKind::Read | AccessKind::CopyRead | AccessKind::Wait => 0,
+        AccessKind::Write => 1,
+        AccessKind::VolatileRead => 2,
+        AccessKind::VolatileWrite => 3,
+        AccessKind::Atomic => 4,
+        AccessKind::AtomicRead => 5,
+        AccessKind::BlockAtomic => 6,
+        AccessKind::BlockAtomicRead => 7,
+        AccessKind::AsyncRead => 8,
+        AccessKind::AsyncWrite => 9,
+    }
+}
+
 impl Stamp {
     pub fn new(block: u64, time: u32, rank: u32, kind: AccessKind, site: RawSite) -> Self {
-        let kind = match kind {
-            AccessKind::Read | AccessKind::Wait => 0,
-            AccessKind::Write => 1,
-            AccessKind::Atomic => 2,
-            AccessKind::AsyncWrite => 3,
-            AccessKind::AsyncRead => 4,
-        };
-        let tag = site.bits() | u64::from(rank) << RANK_SHIFT | kind << KIND_SHIFT | PRESENT;
+        let tag = site.bits() | u64::from(rank) << RANK_SHIFT | code(kind) << KIND_SHIFT | PRESENT;
         Self { block: block as u32, time, tag }
     }
 
@@ -61,17 +85,7 @@ impl Stamp {
     }
 
     pub fn kind(self) -> AccessKind {
-        match self.tag >> KIND_SHIFT & KIND_MASK {
-            0 => AccessKind::Read,
-            1 => AccessKind::Write,
-            2 => AccessKind::Atomic,
-            3 => AccessKind::AsyncWrite,
-            _ => AccessKind::AsyncRead,
-        }
-    }
-
-    fn is_atomic(self) -> bool {
-        self.kind() == AccessKind::Atomic
+        KINDS[(self.tag >> KIND_SHIFT & KIND_MASK) as usize]
     }
 
     /// Whether program order puts this access before `later`. Asynchronous operations that a thread has begun
@@ -118,10 +132,7 @@ impl Cell {
     /// Records an access, or returns the earlier one that it conflicts with.
     #[inline]
     pub fn access(&mut self, now: Stamp, order: &impl Order) -> Result<(), Clash> {
-        match now.kind() {
-            AccessKind::Read | AccessKind::AsyncRead => self.read(now, order),
-            _ => self.write(now, order),
-        }
+        if now.kind().is_read() { self.read(now, order) } else { self.write(now, order) }
     }
 
     #[inline]
@@ -162,7 +173,7 @@ impl Cell {
 
     /// Records that this is the latest of several atomic operations.
     pub fn atomic_arrived(&mut self, now: Stamp) {
-        if self.write.is_atomic() {
+        if self.write.kind().is_strong() {
             self.write = now;
         }
     }
@@ -182,7 +193,7 @@ fn may_follow(earlier: Stamp, now: Stamp, order: &impl Order) -> Result<(), Clas
         return Err(Clash::Race(earlier));
     }
     // Reads need no fence: they already have their value, so the async proxy cannot overtake them.
-    let is_generic_write = !earlier.is_tracked() && earlier.kind() != AccessKind::Read;
+    let is_generic_write = !earlier.is_tracked() && !earlier.kind().is_read();
     if now.is_tracked() && is_generic_write && !order.is_fenced(earlier) {
         return Err(Clash::Unfenced(earlier));
     }
@@ -197,10 +208,18 @@ fn conflicts(earlier: Stamp, now: Stamp, order: &impl Order) -> bool {
     if earlier.kind() == AccessKind::AsyncWrite {
         return true;
     }
-    if earlier.is_atomic() && now.is_atomic() {
+    if are_atomic_together(earlier, now) {
         return false;
     }
     !earlier.is_of(now) && !order.is_before(earlier)
+}
+
+/// Whether no order is needed between two accesses: both are atomic, for each other too.
+#[inline]
+fn are_atomic_together(earlier: Stamp, now: Stamp) -> bool {
+    let (before, after) = (earlier.kind(), now.kind());
+    let is_wide_enough = || earlier.block == now.block || !(before.is_narrow() || after.is_narrow());
+    before.is_strong() && after.is_strong() && is_wide_enough()
 }
 
 /// Bytes of a page.

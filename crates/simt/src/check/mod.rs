@@ -19,10 +19,12 @@ pub(crate) mod unchecked;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::exec::context::{Block, RawFault, RawOther, Thread};
 use crate::fault::{self, AccessKind, FaultKind, Place};
+use crate::memory::Scope;
 use crate::registry::KernelEntry;
 use crate::site::RawSite;
 
@@ -104,7 +106,8 @@ impl LaunchCheck {
     pub fn new() -> Self {
         let allocations = Allocations::snapshot();
         let shadows = allocations.iter().map(|_| OnceLock::new()).collect();
-        Self { allocations, shadows, atomics: GlobalAtomics::default(), params: Vec::new() }
+        let atomics = GlobalAtomics::default();
+        Self { allocations, shadows, atomics, params: Vec::new() }
     }
 
     /// Lets the kernel read its parameters.
@@ -134,6 +137,19 @@ impl LaunchCheck {
 
     fn is_param(&self, address: usize) -> bool {
         self.params.iter().any(|&(start, len)| address.wrapping_sub(start) < len)
+    }
+
+    /// The number of a kernel's parameter, or of one before it that is a struct, that points to unknown memory
+    /// shortly before an address.
+    fn pointer_to_unknown(&self, address: usize) -> Option<usize> {
+        const REACH: usize = 64 << 10;
+        let is_suspect =
+            |pointer: usize| address.wrapping_sub(pointer) < REACH && self.find(pointer).is_none();
+        let words = |&(start, bytes): &(usize, usize)| {
+            // SAFETY: the parameters are readable while the kernel runs; any bytes are a number.
+            (0..bytes / 8).map(move |word| unsafe { (start as *const usize).add(word).read_unaligned() })
+        };
+        self.params.iter().skip(1).position(|param| words(param).any(is_suspect))
     }
 
     fn pages(&self, number: usize) -> &Shadow {
@@ -214,6 +230,18 @@ pub(crate) fn plain_access(thread: &Thread, access: Access) {
     }
 }
 
+/// Whether the checker keeps the history of the memory at an address.
+pub(crate) fn is_followed(thread: &Thread, address: usize) -> bool {
+    let is_global = |check: &LaunchCheck| check.find(address).is_some();
+    thread.block().arena.offset_of(address).is_some()
+        || thread.group().launch.check.as_ref().is_some_and(is_global)
+}
+
+/// A volatile access to global memory, checked before, orders what a relaxed atomic one orders.
+fn volatile_order(thread: &Thread, access: Access) {
+    atomic_order(thread, access.address, access.kind, Ordering::Relaxed, Scope::System);
+}
+
 /// Checks an access that is not to the thread's own stack. `is_typed`: unregistered memory is always a fault.
 #[inline]
 fn access(thread: &Thread, access: Access, is_typed: bool) {
@@ -250,9 +278,9 @@ fn note_shared(thread: &Thread, target: &Block, access: Access, now: Stamp) -> R
     if state & MBARRIER != 0 {
         return Err(Problem::Mbarrier);
     }
-    if !matches!(access.kind, AccessKind::Read | AccessKind::AsyncRead) {
+    if !access.kind.is_read() {
         bytes.fill(WRITTEN);
-    } else if state & UNWRITTEN != 0 {
+    } else if state & UNWRITTEN != 0 && lacks_value(bytes, access) {
         suspect(thread, access);
     }
     let blocks = &thread.group().blocks;
@@ -267,6 +295,18 @@ fn note_shared(thread: &Thread, target: &Block, access: Access, now: Stamp) -> R
             cell.access(now, &view).map_err(Problem::Clash)
         })
     })
+}
+
+/// Whether an access reads a value that nobody has written, given the states of its bytes, one of which is
+/// unwritten. A copy of structs covers their padding too, which no type has eight bytes of: only pieces of that
+/// size count.
+#[cold]
+fn lacks_value(bytes: &[Byte], access: Access) -> bool {
+    const PIECE: usize = 8;
+    let head = (access.address.wrapping_neg() % PIECE).min(bytes.len());
+    let (head, rest) = bytes.split_at(head);
+    let is_unwritten = |piece: &[Byte]| !piece.is_empty() && piece.iter().all(|&byte| byte == UNWRITTEN);
+    access.kind != AccessKind::CopyRead || is_unwritten(head) || rest.chunks(PIECE).any(is_unwritten)
 }
 
 /// Records a read of unwritten shared memory; the first one counts.

@@ -1,7 +1,7 @@
 //! The knowledge that threads pass on: by barriers, warp syncs, fences and atomics.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,6 +10,7 @@ use super::clock::{History, Seen, VectorClock, join_clocks, join_histories};
 use super::proxy::{Agent, Operation};
 use crate::exec::context::{Block, Thread};
 use crate::exec::group::Group;
+use crate::fault::AccessKind;
 use crate::memory::Scope;
 
 /// The knowledge of one thread.
@@ -35,7 +36,12 @@ struct Publication {
 pub(crate) struct ThreadSync {
     known: RefCell<Known>,
     fenced: RefCell<Option<Publication>>,
+    /// Words that the thread has read without acquiring what was published there: its next fence acquires it.
+    unacquired: RefCell<VecDeque<usize>>,
 }
+
+/// Words that [`ThreadSync`] remembers; a kernel polls few.
+const UNACQUIRED: usize = 32;
 
 /// Knowledge that the threads of a block share.
 #[derive(Default)]
@@ -202,6 +208,7 @@ impl ThreadSync {
     pub fn reset(&self) {
         *self.known.borrow_mut() = Known::default();
         self.fenced.take();
+        self.unacquired.borrow_mut().clear();
     }
 
     /// The thread's knowledge of its block under the present floor.
@@ -379,8 +386,12 @@ pub(crate) fn synchronise_grid(group: &Group<'_>) {
     }
 }
 
-/// Records that the thread has carried out a fence.
+/// Records that the thread has carried out a fence. It acquires what its relaxed reads have found, and
+/// publishes what it knows with its later atomic operations.
 pub(crate) fn fence(thread: &Thread, scope: Scope) {
+    for address in thread.check.sync.unacquired.take() {
+        tell(thread, address, [const { None }; 3], true);
+    }
     let sync = &thread.block().check.sync;
     let publication = thread.check.sync.publication(thread, scope);
     thread.check.sync.fenced.replace(Some(publication));
@@ -388,24 +399,40 @@ pub(crate) fn fence(thread: &Thread, scope: Scope) {
 }
 
 /// The thread carries out an atomic operation at `address`. It publishes the knowledge that its order or an
-/// earlier fence allows. It learns the knowledge that others have published there, with any order: a strict
-/// rule for missing acquire fences would report kernels that are correct on every GPU.
-pub(crate) fn atomic_order(thread: &Thread, address: usize, order: Ordering, scope: Scope, is_shared: bool) {
+/// earlier fence allows.
+///
+/// It learns the knowledge that others have published there: from a relaxed load with its next fence, from any
+/// other operation at once. An atomic that reads and writes counts as acquiring with any order: a strict rule
+/// would report the usual "last block" kernels, which are correct on every GPU.
+pub(crate) fn atomic_order(thread: &Thread, address: usize, kind: AccessKind, order: Ordering, scope: Scope) {
+    let learns = !kind.is_read() || !matches!(order, Ordering::Relaxed | Ordering::Release);
+    if !learns {
+        let mut unacquired = thread.check.sync.unacquired.borrow_mut();
+        if !unacquired.contains(&address) {
+            unacquired.truncate(UNACQUIRED - 1);
+            unacquired.push_front(address);
+        }
+    }
+    let publications = if kind.is_read() { [const { None }; 3] } else { publications(thread, order, scope) };
+    tell(thread, address, publications, learns);
+}
+
+/// Publishes knowledge at `address`, and learns what is published there.
+fn tell(thread: &Thread, address: usize, publications: [Option<Publication>; 3], learns: bool) {
     let block = thread.block();
-    let publications = publications(thread, order, scope);
-    if is_shared {
+    if block.arena.offset_of(address).is_some() {
         let mut atomics = block.check.sync.shared_atomics.borrow_mut();
-        return exchange(thread, &mut atomics, address, publications);
+        return exchange(thread, &mut atomics, address, publications, learns);
     }
     let Some(check) = &thread.group().launch.check else { return };
     let atomics = &check.atomics;
     if publications.iter().flatten().next().is_some() {
         atomics.published.store(true, Ordering::Release);
-    } else if !atomics.published.load(Ordering::Acquire) {
+    } else if !learns || !atomics.published.load(Ordering::Acquire) {
         return;
     }
     let mut by_address = atomics.by_address.lock().unwrap_or_else(PoisonError::into_inner);
-    exchange(thread, &mut by_address, address, publications);
+    exchange(thread, &mut by_address, address, publications, learns);
 }
 
 fn publications(thread: &Thread, order: Ordering, scope: Scope) -> [Option<Publication>; 3] {
@@ -419,6 +446,7 @@ fn exchange(
     atomics: &mut HashMap<usize, Arc<History>>,
     address: usize,
     publications: [Option<Publication>; 3],
+    learns: bool,
 ) {
     let number = thread.block().number.get();
     for publication in publications.into_iter().flatten() {
@@ -428,7 +456,7 @@ fn exchange(
             Arc::make_mut(told).join(&history);
         }
     }
-    if let Some(told) = atomics.get(&address) {
+    if let Some(told) = atomics.get(&address).filter(|_| learns) {
         thread.check.sync.learn_from(thread, told);
     }
 }

@@ -6,8 +6,8 @@ mod deadlock;
 pub(crate) mod flights;
 pub(crate) mod group;
 mod order;
-mod overflow;
 mod panics;
+mod signals;
 mod spinning;
 mod stack;
 
@@ -110,7 +110,7 @@ fn start(
         return Err(Box::new(invalid_launch(kernel, message, options.seed)));
     }
     panics::install_hook();
-    overflow::install();
+    signals::install();
     let blocks_per_group = if config.cooperative { config.blocks() } else { config.blocks_per_cluster() };
     let (options, progress) = (options.clone(), Progress::default());
     Launch { kernel, config: *config, options, body, check, unwinds, progress, blocks_per_group }.run_groups()

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
 
-use ironwarp_simt::{LaunchConfig, Options};
+use ironwarp_simt::{Fault, FaultKind, LaunchConfig, LaunchStats, Options};
 
 /// The most local memory that a thread of a GPU can have.
 const LOCAL_BYTES: usize = 512 << 10;
@@ -59,15 +59,51 @@ fn an_overflow_names_its_kernel() {
     }
 }
 
-/// A fault that is no overflow ends the process as it would without the executor.
+fn read_of_nothing(options: &Options) -> Result<LaunchStats, Box<Fault>> {
+    ironwarp_simt::run(&LaunchConfig::linear(1, 1), options, || {
+        // SAFETY: not sound: nothing is mapped there.
+        let byte = unsafe { std::ptr::with_exposed_provenance::<u8>(black_box(8)).read_volatile() };
+        black_box(byte);
+    })
+}
+
+/// Under the checker an access that the processor refuses is a fault of its thread, with its line. This package
+/// has no callbacks that would find it before.
+#[test]
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn refused_accesses_are_faults() {
+    for _ in 0..3 {
+        let fault = read_of_nothing(&Options { check: true, ..Options::default() }).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::WildPointer, "{fault}");
+        assert!(fault.message.contains("refused an access to address 0x8"), "{fault}");
+        assert!(fault.site.file.ends_with("tests/executor/stacks.rs"), "{fault}");
+    }
+}
+
+/// An address that is no multiple of 16, where the instruction needs one.
+#[test]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+fn refused_alignments_are_faults() {
+    use std::arch::x86_64::{__m128i, _mm_load_si128};
+    let fault = ironwarp_simt::run(
+        &LaunchConfig::linear(1, 2),
+        &Options { check: true, ..Options::default() },
+        || {
+            let words = [0u64; 5];
+            let odd = words.as_ptr().wrapping_add(1 - (words.as_ptr().addr() / 8) % 2).cast::<__m128i>();
+            // SAFETY: not sound: the address is a multiple of 8 alone.
+            black_box(unsafe { _mm_load_si128(black_box(odd)) });
+        },
+    )
+    .unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Misaligned, "{fault}");
+}
+
+/// Without the checker a fault that is no overflow ends the process as it would without the executor.
 #[test]
 fn other_faults_are_the_systems() {
     if std::env::var_os(CHILD).is_some() {
-        let result = ironwarp_simt::run(&LaunchConfig::linear(1, 1), &Options::default(), || {
-            // SAFETY: not sound: nothing is mapped there. The process ends here.
-            let byte = unsafe { std::ptr::with_exposed_provenance::<u8>(black_box(8)).read_volatile() };
-            black_box(byte);
-        });
+        let result = read_of_nothing(&Options { check: false, ..Options::default() });
         panic!("the fault was not noticed: {result:?}");
     }
     let mut child = Command::new(std::env::current_exe().unwrap());

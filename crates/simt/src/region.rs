@@ -1,0 +1,205 @@
+//! Memory that stands for a GPU's: allocations far apart in a part of the address space that nothing else
+//! uses.
+//!
+//! An index that is wrong by up to a gigabyte leads to no memory, so the checker finds it wherever it leads:
+//! an address here that no allocation holds is an error. The address space is only reserved; pages exist where
+//! allocations are.
+
+use std::alloc::Layout;
+
+/// Alignment of every allocation, in bytes.
+const ALIGNMENT: usize = 4096;
+
+/// Memory for a simulated device, given back when dropped. Its bytes are not initialised.
+#[derive(Debug)]
+pub struct DeviceMemory {
+    base: *mut u8,
+    bytes: usize,
+    /// The number of slots that it occupies; 0 for memory of the heap.
+    slots: usize,
+}
+
+// SAFETY: it is owned memory, tied to no thread.
+unsafe impl Send for DeviceMemory {}
+
+// SAFETY: a shared reference gives the address alone.
+unsafe impl Sync for DeviceMemory {}
+
+impl DeviceMemory {
+    /// `bytes` bytes at a multiple of 4096, apart from all other memory where the system lets us reserve
+    /// address space, of the heap elsewhere. `None`: no memory is left, or `bytes` is 0.
+    pub fn new(bytes: usize) -> Option<Self> {
+        if bytes == 0 {
+            return None;
+        }
+        let apart = slots::take(bytes).map(|(base, slots)| Self { base, bytes, slots });
+        apart.or_else(|| {
+            // SAFETY: the size is not zero.
+            let base = unsafe { std::alloc::alloc(layout(bytes)?) };
+            (!base.is_null()).then_some(Self { base, bytes, slots: 0 })
+        })
+    }
+
+    /// The first byte.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// The size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        if self.slots != 0 {
+            slots::give_back(self.base, self.bytes, self.slots);
+        } else if let Some(layout) = layout(self.bytes) {
+            // SAFETY: allocated with this layout in `new`, and owned.
+            unsafe { std::alloc::dealloc(self.base, layout) };
+        }
+    }
+}
+
+fn layout(bytes: usize) -> Option<Layout> {
+    Layout::from_size_align(bytes, ALIGNMENT).ok()
+}
+
+/// Whether an address is in the part of the address space that holds nothing but [`DeviceMemory`].
+pub(crate) fn contains(address: usize) -> bool {
+    slots::contains(address)
+}
+
+/// Without address space to reserve, all memory is of the heap.
+#[cfg(not(all(unix, target_pointer_width = "64")))]
+mod slots {
+    pub fn take(_bytes: usize) -> Option<(*mut u8, usize)> {
+        None
+    }
+
+    pub fn give_back(_base: *mut u8, _bytes: usize, _slots: usize) {}
+
+    pub fn contains(_address: usize) -> bool {
+        false
+    }
+}
+
+#[cfg(all(unix, target_pointer_width = "64"))]
+mod slots {
+    use std::collections::{BTreeMap, VecDeque};
+    use std::ptr;
+    use std::sync::{Mutex, OnceLock, PoisonError};
+
+    /// Bytes of a slot.
+    const SLOT: usize = 4 << 30;
+    /// Slots that are reserved.
+    const SLOTS: usize = 4096;
+    /// Bytes before an allocation in its first slot, and at least as many after it.
+    const MARGIN: usize = 1 << 30;
+
+    /// The reserved address space, and what of it is free.
+    struct Space {
+        start: usize,
+        /// Slots before this one have been used.
+        next: usize,
+        /// Ranges that were given back, by the number of their slots; the oldest is used again first.
+        spare: BTreeMap<usize, VecDeque<usize>>,
+    }
+
+    static SPACE: OnceLock<Option<Mutex<Space>>> = OnceLock::new();
+    /// Start of the space once it is reserved.
+    static START: OnceLock<usize> = OnceLock::new();
+
+    fn reserve() -> Option<Mutex<Space>> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_NORESERVE;
+        // SAFETY: asks for address space anywhere.
+        let start = unsafe { libc::mmap(ptr::null_mut(), SLOTS * SLOT, libc::PROT_NONE, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return None;
+        }
+        let start = *START.get_or_init(|| start.expose_provenance());
+        Some(Mutex::new(Space { start, next: 0, spare: BTreeMap::new() }))
+    }
+
+    pub fn contains(address: usize) -> bool {
+        START.get().is_some_and(|start| address.wrapping_sub(*start) < SLOTS * SLOT)
+    }
+
+    /// An address for `bytes` bytes, readable and writable, and the number of its slots.
+    pub fn take(bytes: usize) -> Option<(*mut u8, usize)> {
+        let space = SPACE.get_or_init(reserve).as_ref()?;
+        let count = bytes.checked_add(2 * MARGIN)?.div_ceil(SLOT);
+        let mut space = space.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = match space.spare.get_mut(&count).and_then(VecDeque::pop_front) {
+            Some(first) => first,
+            None if count <= SLOTS - space.next => {
+                space.next += count;
+                space.next - count
+            }
+            None => return None,
+        };
+        let base = ptr::with_exposed_provenance_mut::<u8>(space.start + first * SLOT + MARGIN);
+        // SAFETY: the range lies in the reserved space, in slots that nobody else has.
+        let usable = unsafe { libc::mprotect(base.cast(), bytes, libc::PROT_READ | libc::PROT_WRITE) } == 0;
+        if !usable {
+            space.spare.entry(count).or_default().push_front(first);
+            return None;
+        }
+        Some((base, count))
+    }
+
+    /// Takes memory from [`take`] back. The system gets its pages.
+    pub fn give_back(base: *mut u8, bytes: usize, count: usize) {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        // SAFETY: new, empty address space takes the place of pages that only their owner, who gives them back,
+        // could use.
+        let emptied = unsafe { libc::mmap(base.cast(), bytes, libc::PROT_NONE, flags, -1, 0) };
+        let Some(Some(space)) = SPACE.get() else { return };
+        if emptied == libc::MAP_FAILED {
+            // The pages and the slot are lost.
+            return;
+        }
+        let mut space = space.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = (base.addr() - MARGIN - space.start) / SLOT;
+        space.spare.entry(count).or_default().push_back(first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocations_are_apart_and_usable() {
+        let sizes = [1, 4096, 100_000, 3 << 30];
+        let all: Vec<DeviceMemory> = sizes.iter().map(|&bytes| DeviceMemory::new(bytes).unwrap()).collect();
+        for memory in &all {
+            assert_eq!(memory.as_ptr().addr() % ALIGNMENT, 0);
+            // SAFETY: the first and the last byte of the allocation.
+            unsafe {
+                memory.as_ptr().write(1);
+                memory.as_ptr().add(memory.bytes() - 1).write(2);
+            }
+            assert_eq!(contains(memory.as_ptr().addr()), memory.slots != 0);
+        }
+        for (one, other) in all.iter().zip(&all[1..]).filter(|(one, other)| one.slots * other.slots != 0) {
+            let between = other.as_ptr().addr().abs_diff(one.as_ptr().addr());
+            assert!(between >= one.bytes().min(other.bytes()) + (1 << 30), "{between}");
+        }
+    }
+
+    #[test]
+    fn memory_comes_back_empty() {
+        for _ in 0..3 {
+            let memory = DeviceMemory::new(1 << 20).unwrap();
+            // SAFETY: its first byte. Pages of the region are zeros when they are new.
+            let first = unsafe { memory.as_ptr().read() };
+            assert!(memory.slots == 0 || first == 0);
+            // SAFETY: as above.
+            unsafe { memory.as_ptr().write(1) };
+        }
+        assert!(DeviceMemory::new(0).is_none());
+        assert!(DeviceMemory::new(usize::MAX).is_none());
+    }
+}
