@@ -95,18 +95,30 @@ struct Quad<T>([T; 4]);
 /// The executor's load of 1, 2 or 4 words. Cache hints change no value.
 #[cfg(not(target_arch = "nvptx64"))]
 macro_rules! checked_load {
-    (($narrow:ident), $ptr:expr) => {
-        memory::load($ptr)
+    (($narrow:ident), $op:literal, $ptr:expr) => {
+        load_by($op, $ptr)
     };
-    (1, $ptr:expr) => {
-        memory::load($ptr)
+    (1, $op:literal, $ptr:expr) => {
+        load_by($op, $ptr)
     };
-    (2, $ptr:expr) => {
-        memory::load($ptr.cast::<Pair<T>>()).0
+    (2, $op:literal, $ptr:expr) => {
+        load_by($op, $ptr.cast::<Pair<T>>()).0
     };
-    (4, $ptr:expr) => {
-        memory::load($ptr.cast::<Quad<T>>()).0
+    (4, $op:literal, $ptr:expr) => {
+        load_by($op, $ptr.cast::<Quad<T>>()).0
     };
+}
+
+/// The executor's load by a PTX instruction: `.nc` is the read-only path.
+///
+/// # Safety
+///
+/// As for [`memory::load`].
+#[cfg(not(target_arch = "nvptx64"))]
+#[track_caller]
+unsafe fn load_by<T: Copy>(op: &str, ptr: *const T) -> T {
+    // SAFETY: the caller's promise.
+    unsafe { if op.contains(".nc") { memory::load_read_only(ptr) } else { memory::load(ptr) } }
 }
 
 /// The executor's store of 1, 2 or 4 words.
@@ -197,7 +209,7 @@ macro_rules! global_load {
             unsafe {
                 arms! {
                     ptx: { load_words!($n, $ptx, reg64 ptr) }
-                    sim: { checked_load!($n, ptr) }
+                    sim: { checked_load!($n, $ptx, ptr) }
                 }
             }
         }
@@ -286,7 +298,7 @@ macro_rules! global_load_b16 {
                     value
                 }
                 // SAFETY: the caller vouches for the address.
-                sim: { unsafe { memory::load(ptr) } }
+                sim: { unsafe { load_by($op, ptr) } }
             }
         }
     )* };
@@ -338,7 +350,7 @@ macro_rules! shared_access {
             unsafe {
                 arms! {
                     ptx: { load_words!($n, $ld, reg32 address) }
-                    sim: { checked_load!($n, pointer::<$ty>(address)) }
+                    sim: { checked_load!($n, $ld, pointer::<$ty>(address)) }
                 }
             }
         }

@@ -32,6 +32,10 @@ pub enum FaultKind {
     GlobalRace,
     /// Threads of two blocks access the same global memory, and nothing orders the two accesses.
     InterBlockRace,
+    /// A load through the read-only path, of memory that the launch has written: it may see the old value.
+    ReadOnlyPath,
+    /// A product's accumulators were accessed before the wait for its group.
+    WgmmaPending,
     /// Memory of an asynchronous operation was accessed, and nothing orders the two: the access came before a
     /// wait for the operation, or from another operation that did not wait for its turn.
     AsyncCopyPending,
@@ -105,6 +109,8 @@ impl FaultKind {
             Self::SharedRace => "data race on shared memory",
             Self::GlobalRace => "data race on global memory within a block",
             Self::InterBlockRace => "data race between blocks",
+            Self::ReadOnlyPath => "read-only load of data that the launch writes",
+            Self::WgmmaPending => "access to accumulators of a product in flight",
             Self::AsyncCopyPending => "race with an asynchronous copy",
             Self::AsyncCopyInvalid => "invalid asynchronous copy",
             Self::BulkCopyInvalid => "invalid bulk copy",
@@ -153,6 +159,10 @@ impl FaultKind {
             Self::GlobalRace => "put a barrier between the two accesses, or use atomics",
             Self::InterBlockRace => {
                 "blocks run in any order: use atomics, give each block its own elements, or launch cooperatively and sync the grid"
+            }
+            Self::ReadOnlyPath => "load it with `vector::load` or a plain access",
+            Self::WgmmaPending => {
+                "call `wgmma::wait_group` and `wgmma::fence_registers` before the accumulators are used"
             }
             Self::AsyncCopyPending => {
                 "wait for the copy (its group, or the mbarrier that it completes on) before its memory is used, and for all users before the next copy"
@@ -218,6 +228,8 @@ pub enum AccessKind {
     Read,
     /// A load that is part of a copy of several values (`memcpy`).
     CopyRead,
+    /// A load through the read-only path (`ld.global.nc`).
+    ReadOnly,
     /// A store.
     Write,
     /// A volatile load.
@@ -250,6 +262,7 @@ impl AccessKind {
             self,
             Self::Read
                 | Self::CopyRead
+                | Self::ReadOnly
                 | Self::VolatileRead
                 | Self::AtomicRead
                 | Self::BlockAtomicRead
@@ -258,8 +271,8 @@ impl AccessKind {
         )
     }
 
-    /// Whether two accesses of this kind never race with each other: atomic ones, and volatile ones, which are
-    /// relaxed atomic accesses to a GPU.
+    /// Whether two accesses of this kind never race with each other: atomic ones, and volatile ones,
+    /// which are relaxed atomic accesses to a GPU.
     pub(crate) fn is_strong(self) -> bool {
         matches!(self, Self::VolatileRead | Self::VolatileWrite | Self::Atomic | Self::AtomicRead)
             || self.is_narrow()
@@ -275,6 +288,7 @@ impl fmt::Display for AccessKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Read | Self::CopyRead => "read",
+            Self::ReadOnly => "read-only load",
             Self::Write => "write",
             Self::VolatileRead => "volatile read",
             Self::VolatileWrite => "volatile write",

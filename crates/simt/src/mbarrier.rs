@@ -260,6 +260,7 @@ fn arrive_at(bar: u32, count: u32, bytes: u32, told: Told, op: &str, location: &
         mbarrier.arrive(count)?;
         if thread.checked() {
             mbarrier.check.release(thread, &target, told);
+            mbarrier.check.arrived.push((thread.block().number.get(), thread.rank));
         }
         Ok(())
     });
@@ -273,7 +274,13 @@ pub fn expect_tx(bar: u32, bytes: u32) {
     let location = Location::caller();
     let thread = current("simt::mbarrier::expect_tx");
     let target = locate(thread, bar, OP, location);
-    update(thread, &target, OP, location, |mbarrier| mbarrier.expect_at(bytes, location));
+    update(thread, &target, OP, location, |mbarrier| {
+        if mbarrier.check.arrived.contains(&(thread.block().number.get(), thread.rank)) {
+            let message = "after the thread's own arrival, with which the phase may have ended".into();
+            return Err((FaultKind::MbarrierInvalid, message));
+        }
+        mbarrier.expect_at(bytes, location)
+    });
 }
 
 /// Whether the phase of that parity has ended. If so, acquires the knowledge that it published

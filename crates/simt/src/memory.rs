@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::check::{self, Access, Allocations};
 use crate::exec::context::{Thread, current};
 use crate::fault::AccessKind;
+use crate::region::DeviceMemory;
 use crate::site::RawSite;
 
 /// The scope of a fence or atomic operation.
@@ -34,28 +35,40 @@ pub fn untrack<T>(ptr: *const T) {
     Allocations::remove(ptr as usize);
 }
 
-/// Host memory that counts as a global allocation while this lives.
+/// A global allocation with the contents of a slice, which gets them back in the end.
 #[derive(Debug)]
 pub struct Tracked<'a, T> {
     items: &'a mut [T],
+    memory: DeviceMemory,
 }
 
 impl<'a, T> Tracked<'a, T> {
-    /// Tracks a slice under a label.
+    /// Moves the items of a slice to memory of a simulated device, under a label.
+    ///
+    /// # Panics
+    /// When no memory is left.
     pub fn new(items: &'a mut [T], label: &str) -> Self {
-        track(items.as_ptr(), size_of_val(items), label);
-        Self { items }
+        let bytes = size_of_val(items);
+        let memory = DeviceMemory::new(bytes.max(1)).expect("memory for the items");
+        // SAFETY: the memory has room for the items, and is aligned for any.
+        unsafe { std::ptr::copy_nonoverlapping(items.as_ptr(), memory.as_ptr().cast(), items.len()) };
+        track(memory.as_ptr(), bytes, label);
+        Self { items, memory }
     }
 
     /// Pointer for a kernel.
     pub fn as_ptr(&self) -> *mut T {
-        self.items.as_ptr().cast_mut()
+        self.memory.as_ptr().cast()
     }
 }
 
 impl<T> Drop for Tracked<'_, T> {
     fn drop(&mut self) {
-        Allocations::forget(self.items.as_ptr() as usize);
+        Allocations::forget(self.memory.as_ptr() as usize);
+        let (from, to) = (self.memory.as_ptr().cast::<T>(), self.items.as_mut_ptr());
+        // SAFETY: `new` has moved so many items there, and they move back. Kernels that write there write items,
+        // as their callers have promised.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, self.items.len()) };
     }
 }
 
@@ -71,6 +84,25 @@ pub unsafe fn load<T: Copy>(ptr: *const T) -> T {
         read(ptr.cast(), value.as_mut_ptr().cast(), size_of::<T>(), align_of::<T>(), Location::caller());
         value.assume_init()
     }
+}
+
+/// Loads a value through the read-only path: with checking on, a value that the launch has written is a fault.
+///
+/// # Safety
+/// As [`load`].
+#[track_caller]
+pub unsafe fn load_read_only<T: Copy>(ptr: *const T) -> T {
+    let thread = current("simt::memory::load_read_only");
+    check_access(
+        thread,
+        ptr.cast(),
+        size_of::<T>(),
+        align_of::<T>(),
+        AccessKind::ReadOnly,
+        Location::caller(),
+    );
+    // SAFETY: forwarded from the caller; this crate has no callbacks.
+    unsafe { ptr.read() }
 }
 
 /// Stores a value. With checking on, a bad access is a fault on the caller's line.

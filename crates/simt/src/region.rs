@@ -1,9 +1,9 @@
 //! Memory that stands for a GPU's: allocations far apart in a part of the address space that nothing else
 //! uses.
 //!
-//! An index that is wrong by up to a gigabyte leads to no memory, so the checker finds it wherever it leads:
-//! an address here that no allocation holds is an error. The address space is only reserved; pages exist where
-//! allocations are.
+//! An index that is wrong by up to a gigabyte leads to no memory, so the checker finds it wherever it
+//! leads: an address here that no allocation holds is an error. The address space is only reserved; pages
+//! exist where allocations are.
 
 use std::alloc::Layout;
 
@@ -152,8 +152,8 @@ mod slots {
     /// Takes memory from [`take`] back. The system gets its pages.
     pub fn give_back(base: *mut u8, bytes: usize, count: usize) {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        // SAFETY: new, empty address space takes the place of pages that only their owner, who gives them back,
-        // could use.
+        // SAFETY: new, empty address space takes the place of pages that only their owner, who gives them
+        // back, could use.
         let emptied = unsafe { libc::mmap(base.cast(), bytes, libc::PROT_NONE, flags, -1, 0) };
         let Some(Some(space)) = SPACE.get() else { return };
         if emptied == libc::MAP_FAILED {

@@ -29,8 +29,12 @@ struct Exchange {
     element: Option<TypeId>,
     /// Lanes that have arrived.
     arrived: u32,
-    /// Whether all have arrived; lanes then take the data one by one.
+    /// Whether all have arrived or exited; lanes then take the data one by one.
     complete: bool,
+    /// Whether lanes that have exited are missed.
+    needs_all: bool,
+    /// Whether a complete warp sync has ordered the accesses of its lanes.
+    ordered: bool,
     /// Lanes that have not taken the data yet.
     to_leave: u32,
     /// One value for each lane, in 16-byte words so that any value is aligned.
@@ -55,29 +59,56 @@ impl WarpState {
     }
 }
 
+/// A lane's call of an operation.
+#[derive(Clone, Copy)]
+struct Call {
+    op: &'static str,
+    mask: u32,
+    /// The type of its input and result.
+    element: TypeId,
+    /// Whether it needs all 32 lanes, also those that have exited.
+    needs_all: bool,
+    location: &'static Location<'static>,
+}
+
+impl Call {
+    fn of<T: 'static>(op: &'static str, mask: u32, location: &'static Location<'static>) -> Self {
+        Self { op, mask, element: TypeId::of::<T>(), needs_all: false, location }
+    }
+}
+
 /// Waits for the lanes of `mask` and orders their memory accesses (`bar.warp.sync`).
 #[track_caller]
 pub fn sync(mask: u32) {
     let location = Location::caller();
     let thread = current("simt::warp::sync");
-    let (arrival, last) = arrive(thread, "warp sync", mask, TypeId::of::<()>(), &[], location);
-    if last {
-        if thread.checked() {
-            let slots = lanes_of(mask & thread.warp().existing())
-                .map(|lane| slot_of(thread, lane))
-                .collect::<Vec<_>>();
-            crate::check::synchronise(thread, &slots, None);
-        }
-        wake_others(thread, mask);
-    } else {
+    let (arrival, last) = arrive(thread, &Call::of::<()>("warp sync", mask, location), &[]);
+    if !last {
         thread.wait_for(Wait::Warp { op: "warp sync", mask }, location);
+    }
+    order_lanes(thread, arrival);
+    if last {
+        wake_others(thread, arrival);
     }
     leave(thread, arrival, &mut []);
 }
 
-/// Every lane of `mask` gives a value and gets the values of all. Lanes outside the mask, and lanes that the
-/// block does not have, give `None`. Does not order memory accesses; neither do shuffles and votes in
-/// hardware.
+/// Orders the accesses of the lanes of a warp sync, the first time that it is called for it. The lane that
+/// completes it may be one that exits.
+fn order_lanes(thread: &Thread, arrival: usize) {
+    let mut exchanges = thread.warp().exchanges.borrow_mut();
+    let exchange = &mut exchanges[arrival];
+    if std::mem::replace(&mut exchange.ordered, true) || !thread.checked() {
+        return;
+    }
+    let slots: Vec<_> = lanes_of(exchange.arrived).map(|lane| slot_of(thread, lane)).collect();
+    drop(exchanges);
+    crate::check::synchronise(thread, &slots, None);
+}
+
+/// Every lane of `mask` gives a value and gets the values of all. Lanes outside the mask, lanes that have
+/// exited, and lanes that the block does not have, give `None`. Does not order memory accesses; neither do
+/// shuffles and votes in hardware.
 ///
 /// # Panics
 /// When `T` needs an alignment above 16 bytes.
@@ -89,17 +120,32 @@ pub fn collective<T: Copy + 'static>(op: &'static str, mask: u32, input: T) -> [
     // names with bytes that other lanes gave as a `T`, which is `Copy`.
     let given = unsafe {
         exchange(
-            op,
-            mask,
-            TypeId::of::<T>(),
+            &Call::of::<T>(op, mask, Location::caller()),
             std::ptr::from_ref(&input).cast(),
             size_of::<T>(),
             values.as_mut_ptr().cast(),
-            Location::caller(),
         )
     };
     // SAFETY: see above: lanes of `given` are initialised.
     std::array::from_fn(|lane| (given & (1 << lane) != 0).then(|| unsafe { values[lane].assume_init() }))
+}
+
+/// The caller shuffles a value from a lane that gives none: the hardware leaves the result unspecified.
+///
+/// # Panics
+/// Ends the launch with [`FaultKind::WarpMask`].
+#[track_caller]
+#[cold]
+pub fn no_value(op: &'static str, mask: u32, source: u32) -> ! {
+    let location = Location::caller();
+    let thread = current("simt::warp::no_value");
+    let why = match 1u32.checked_shl(source).unwrap_or(0) {
+        lane if lane & thread.warp().existing() == 0 => "which the block does not have".to_string(),
+        lane if lane & mask == 0 => format!("which the mask {mask:#010x} leaves out"),
+        _ => "which has exited".to_string(),
+    };
+    let message = format!("lane {} reads by {op} from lane {source}, {why}", thread.lane());
+    thread.fail(FaultKind::WarpMask, location, message)
 }
 
 /// All 32 lanes give a value; the last lane to arrive computes the results of all lanes. It is for operations
@@ -120,7 +166,8 @@ where
     let location = Location::caller();
     // SAFETY: the bytes of a value that lives until the end of this function.
     let bytes = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(&input).cast(), size_of::<T>()) };
-    let (arrival, last) = begin_combine(op, TypeId::of::<(T, U)>(), bytes, location);
+    let call = Call { needs_all: true, ..Call::of::<(T, U)>(op, WHOLE_WARP, location) };
+    let (arrival, last) = begin_combine(&call, bytes);
     if last {
         let (inputs, results) = combine_buffers(arrival, size_of::<[U; LANES]>());
         // This function is compiled with its caller, callbacks included: they must not see the executor's own
@@ -142,19 +189,14 @@ where
 // without load/store callbacks.
 
 #[inline(never)]
-fn begin_combine(
-    op: &'static str,
-    element: TypeId,
-    input: &[u8],
-    location: &'static Location<'static>,
-) -> (usize, bool) {
+fn begin_combine(call: &Call, input: &[u8]) -> (usize, bool) {
     let thread = current("simt::warp::combine");
     let lanes = thread.warp().lanes;
     if lanes != WARP_SIZE {
-        let message = format!("{op} needs a warp of {WARP_SIZE} threads; this one has {lanes}");
-        thread.fail(FaultKind::WarpMask, location, message);
+        let message = format!("{} needs a warp of {WARP_SIZE} threads; this one has {lanes}", call.op);
+        thread.fail(FaultKind::WarpMask, call.location, message);
     }
-    arrive(thread, op, WHOLE_WARP, element, input, location)
+    arrive(thread, call, input)
 }
 
 /// The addresses of the inputs of a complete operation and of `bytes` bytes for its results, both aligned to
@@ -185,7 +227,7 @@ unsafe fn finish_combine(
 ) {
     let thread = current("simt::warp::combine");
     if last {
-        wake_others(thread, WHOLE_WARP);
+        wake_others(thread, arrival);
     } else {
         thread.wait_for(Wait::Warp { op, mask: WHOLE_WARP }, location);
     }
@@ -213,40 +255,28 @@ pub fn active_mask() -> u32 {
 /// # Safety
 /// `input` is readable for `size` bytes, `out` writable for 32 times as many.
 #[inline(never)]
-unsafe fn exchange(
-    op: &'static str,
-    mask: u32,
-    element: TypeId,
-    input: *const u8,
-    size: usize,
-    out: *mut u8,
-    location: &'static Location<'static>,
-) -> u32 {
+unsafe fn exchange(call: &Call, input: *const u8, size: usize, out: *mut u8) -> u32 {
     let thread = current("simt::warp::collective");
     // SAFETY: the caller vouches for the ranges.
     let (input, out) = unsafe {
         (std::slice::from_raw_parts(input, size), std::slice::from_raw_parts_mut(out, size * LANES))
     };
-    let (arrival, last) = arrive(thread, op, mask, element, input, location);
+    let &Call { op, mask, location, .. } = call;
+    let (arrival, last) = arrive(thread, call, input);
     if last {
-        wake_others(thread, mask);
+        wake_others(thread, arrival);
     } else {
         thread.wait_for(Wait::Warp { op, mask }, location);
     }
+    let arrived = thread.warp().exchanges.borrow()[arrival].arrived;
     leave(thread, arrival, out);
-    mask & thread.warp().existing()
+    arrived
 }
 
 /// Joins the operation of `mask`, or begins it. Returns its number, and whether the caller was the last to
 /// arrive.
-fn arrive(
-    thread: &Thread,
-    op: &'static str,
-    mask: u32,
-    element: TypeId,
-    input: &[u8],
-    location: &'static Location<'static>,
-) -> (usize, bool) {
+fn arrive(thread: &Thread, call: &Call, input: &[u8]) -> (usize, bool) {
+    let &Call { op, mask, element, location, .. } = call;
     let warp = thread.warp();
     let me = 1 << thread.lane();
     if mask & me == 0 {
@@ -289,43 +319,57 @@ fn arrive(
                 drop(exchanges);
                 thread.fail(FaultKind::WarpDivergence, location, message);
             }
-            let gone = lanes_of(mask & warp.existing()).find(|&lane| {
-                thread.group().threads[slot_of(thread, lane) as usize].wait.get() == Wait::Exited
-            });
-            if let Some(gone) = gone {
-                drop(exchanges);
-                let message = format!("{op} with mask {mask:#010x}, but lane {gone} has exited");
-                thread.fail(FaultKind::WarpMask, location, message);
-            }
-            begin(&mut exchanges, op, mask, element, warp.existing())
+            begin(&mut exchanges, call)
         }
     };
     let exchange = &mut exchanges[number];
     exchange.arrived |= me;
     exchange.put(thread.lane() as usize, input);
-    exchange.complete = exchange.arrived == mask & warp.existing();
-    (number, exchange.complete)
+    let present = present(thread);
+    if call.needs_all && present != WHOLE_WARP {
+        drop(exchanges);
+        let message = format!("{op} needs all lanes, but lane {} has exited", present.trailing_ones());
+        thread.fail(FaultKind::WarpMask, location, message);
+    }
+    (number, exchange.completes(present))
 }
 
-fn begin(
-    exchanges: &mut Vec<Exchange>,
-    op: &'static str,
-    mask: u32,
-    element: TypeId,
-    existing: u32,
-) -> usize {
+/// Mask of the lanes of the thread's warp that have not exited: the others are not waited for.
+fn present(thread: &Thread) -> u32 {
+    let has_exited =
+        |lane: &u32| thread.group().threads[slot_of(thread, *lane) as usize].wait.get() == Wait::Exited;
+    let existing = thread.warp().existing();
+    lanes_of(existing).filter(has_exited).fold(existing, |mask, lane| mask & !(1 << lane))
+}
+
+/// The thread has exited: lanes of its warp that waited for nobody else go on.
+pub(crate) fn lane_exits(thread: &Thread) {
+    let mut exchanges = thread.warp().exchanges.borrow_mut();
+    if exchanges.iter().all(|exchange| exchange.mask == 0 || exchange.complete) {
+        return;
+    }
+    let present = present(thread);
+    for exchange in exchanges.iter_mut().filter(|exchange| exchange.mask != 0 && !exchange.complete) {
+        if !exchange.needs_all && exchange.completes(present) {
+            lanes_of(exchange.arrived).for_each(|lane| thread.group().wake(slot_of(thread, lane)));
+        }
+    }
+}
+
+fn begin(exchanges: &mut Vec<Exchange>, call: &Call) -> usize {
     let free = exchanges.iter().position(|exchange| exchange.mask == 0);
     let number = free.unwrap_or_else(|| {
         exchanges.push(Exchange::default());
         exchanges.len() - 1
     });
     let exchange = &mut exchanges[number];
-    exchange.mask = mask;
-    exchange.op = op;
-    exchange.element = Some(element);
+    exchange.mask = call.mask;
+    exchange.op = call.op;
+    exchange.element = Some(call.element);
+    exchange.needs_all = call.needs_all;
     exchange.arrived = 0;
     exchange.complete = false;
-    exchange.to_leave = (mask & existing).count_ones();
+    exchange.ordered = false;
     number
 }
 
@@ -341,6 +385,15 @@ fn leave(thread: &Thread, number: usize, out: &mut [u8]) {
 }
 
 impl Exchange {
+    /// Completes the operation if all lanes of its mask that are `present` have arrived.
+    fn completes(&mut self, present: u32) -> bool {
+        self.complete = self.mask & present & !self.arrived == 0;
+        if self.complete {
+            self.to_leave = self.arrived.count_ones();
+        }
+        self.complete
+    }
+
     fn put(&mut self, lane: usize, value: &[u8]) {
         let words = (value.len() * LANES).div_ceil(size_of::<u128>());
         if self.data.len() < words {
@@ -362,9 +415,10 @@ impl Exchange {
     }
 }
 
-fn wake_others(thread: &Thread, mask: u32) {
-    let others = mask & thread.warp().existing() & !(1 << thread.lane());
-    for lane in lanes_of(others) {
+/// Wakes the other lanes of a complete operation.
+fn wake_others(thread: &Thread, arrival: usize) {
+    let arrived = thread.warp().exchanges.borrow()[arrival].arrived;
+    for lane in lanes_of(arrived & !(1 << thread.lane())) {
         thread.group().wake(slot_of(thread, lane));
     }
 }

@@ -297,7 +297,7 @@ fn from_cache(
     let heap = diverted.as_ref().unwrap_or_else(|| stream.own_heap());
     let source = Source { device: stream.device(), kind: Kind::Device };
     let lease = allocator.device.allocate(&source, heap, wanted, site).map_err(|failure| match failure {
-        Failure::OutOfMemory => out_of_memory(stream.device(), wanted, site),
+        Failure::OutOfMemory => out_of_memory(stream.device(), bytes as u64, site),
         Failure::Backend(error) => error,
     })?;
     let mut address = lease.address();

@@ -153,7 +153,7 @@ pub unsafe fn end_during_a_product(data: *mut u32, _aux: *mut u32, _n: u32) {
         wgmma::mma::<BF16, BF16, _, 0, 0>(&mut acc, a, b, true); // bug
         wgmma::commit_group();
         wgmma::wait_group::<1>();
-        *data.add(rank()) = acc[0] as u32;
+        *data.add(rank()) = 0;
     }
 }
 

@@ -15,14 +15,14 @@ pub unsafe fn mask_without_caller(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// The mask includes lanes that have returned.
+/// Lanes read from lanes that have returned.
 #[kernel]
 pub unsafe fn mask_with_gone_lanes(data: *mut u32, _aux: *mut u32, _n: u32) {
     if rank() >= 40 {
         return;
     }
     unsafe {
-        let (other, _) = warp_shuffle_xor(u32::MAX, rank() as u32, 1, 32); // bug
+        let (other, _) = warp_shuffle_xor(u32::MAX, rank() as u32, 8, 32); // bug
         *data.add(rank()) = other;
     }
 }

@@ -3,7 +3,7 @@
 //! They are neither generic nor inlined: else they would be compiled with the kernels, slowly and with a
 //! callback on each of the executor's own accesses.
 
-use simt::warp::collective;
+use simt::warp::{collective, no_value};
 
 use super::{WarpReductionOp, WarpShuffleMode, lane_id, source_lane};
 
@@ -17,8 +17,10 @@ pub(super) fn shuffle(mode: WarpShuffleMode, mask: u32, value: u32, b: u32, widt
     };
     let values = collective(name, mask, value);
     let (source, _) = source_lane(mode, lane_id(), b, width);
-    // A lane outside of the mask has no value to give; the hardware leaves the result unspecified.
-    values[source as usize].unwrap_or(value)
+    match values[source as usize] {
+        Some(value) => value,
+        None => no_value(name, mask, source),
+    }
 }
 
 /// Mask of the lanes whose predicate holds.

@@ -37,6 +37,7 @@ const KINDS: [AccessKind; 1 + KIND_MASK as usize] = {
     kinds[7] = AccessKind::BlockAtomicRead;
     kinds[8] = AccessKind::AsyncRead;
     kinds[9] = AccessKind::AsyncWrite;
+    kinds[10] = AccessKind::ReadOnly;
     kinds
 };
 
@@ -53,6 +54,7 @@ fn code(kind: AccessKind) -> u64 {
         AccessKind::BlockAtomicRead => 7,
         AccessKind::AsyncRead => 8,
         AccessKind::AsyncWrite => 9,
+        AccessKind::ReadOnly => 10,
     }
 }
 
@@ -118,6 +120,8 @@ pub(crate) trait Order {
 pub(crate) enum Clash {
     /// Nothing orders them.
     Race(Stamp),
+    /// The earlier is a write, the later reads through the read-only path.
+    ReadOnly(Stamp),
     /// They are ordered, but the earlier was made by the generic proxy, the later by the async proxy, and no
     /// proxy fence stands between.
     Unfenced(Stamp),
@@ -138,6 +142,9 @@ impl Cell {
     #[inline]
     fn read(&mut self, now: Stamp, order: &impl Order) -> Result<(), Clash> {
         may_follow(self.write, now, order)?;
+        if now.kind() == AccessKind::ReadOnly && self.write.is_present() {
+            return Err(Clash::ReadOnly(self.write));
+        }
         let slot = self.slot_for(now, order);
         if let Some(slot) = slot {
             self.reads[slot] = now;

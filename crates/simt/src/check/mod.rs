@@ -139,8 +139,8 @@ impl LaunchCheck {
         self.params.iter().any(|&(start, len)| address.wrapping_sub(start) < len)
     }
 
-    /// The number of a kernel's parameter, or of one before it that is a struct, that points to unknown memory
-    /// shortly before an address.
+    /// The number of a kernel's parameter, or of one before it that is a struct, that points to unknown
+    /// memory shortly before an address.
     fn pointer_to_unknown(&self, address: usize) -> Option<usize> {
         const REACH: usize = 64 << 10;
         let is_suspect =
@@ -225,8 +225,27 @@ pub(crate) fn require_aligned(thread: &Thread, access: Access) {
 
 /// Checks an access, such as one of plain Rust, that may be to unregistered memory.
 pub(crate) fn plain_access(thread: &Thread, access: Access) {
-    if !thread.is_on_stack(access.address) {
+    if thread.is_on_stack(access.address) {
+        own_stack_access(thread, access);
+    } else {
         self::access(thread, access, false);
+    }
+}
+
+/// Checks an access of plain Rust to the thread's own stack: accumulators of products are there.
+#[inline]
+pub(crate) fn own_stack_access(thread: &Thread, access: Access) {
+    if thread.products.may_hold(access.address, access.size)
+        && let Some(product) = thread.products.holds(access.address, access.size)
+        && thread.checked()
+    {
+        let other = RawOther {
+            kind: AccessKind::AsyncWrite,
+            site: product,
+            block: thread.block().number.get(),
+            rank: thread.rank,
+        };
+        thread.fail_access(FaultKind::WgmmaPending, access.site, String::new(), None, Some(other));
     }
 }
 
@@ -297,9 +316,9 @@ fn note_shared(thread: &Thread, target: &Block, access: Access, now: Stamp) -> R
     })
 }
 
-/// Whether an access reads a value that nobody has written, given the states of its bytes, one of which is
-/// unwritten. A copy of structs covers their padding too, which no type has eight bytes of: only pieces of that
-/// size count.
+/// Whether an access reads a value that nobody has written, given the states of its bytes, one of which
+/// is unwritten. A copy of structs covers their padding too, which no type has eight bytes of: only
+/// pieces of that size count.
 #[cold]
 fn lacks_value(bytes: &[Byte], access: Access) -> bool {
     const PIECE: usize = 8;
@@ -336,6 +355,7 @@ fn fail_shared(thread: &Thread, access: Access, problem: Problem) -> ! {
             report(thread, access, FaultKind::MbarrierInvalid, message, None)
         }
         Problem::Clash(Clash::Race(earlier)) => race(thread, access, earlier, FaultKind::SharedRace),
+        Problem::Clash(Clash::ReadOnly(earlier)) => read_only(thread, access, earlier),
         Problem::Clash(Clash::Unfenced(earlier)) => {
             report(thread, access, FaultKind::ProxyFence, String::new(), Some(other(earlier)))
         }
@@ -368,6 +388,9 @@ fn global_access(
             shadow[page].get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
         page.visit(within, bytes, |cell| cell.access(now, &view))
     });
+    if let Err(Clash::ReadOnly(earlier)) = result {
+        read_only(thread, access, earlier);
+    }
     if let Err(Clash::Race(earlier) | Clash::Unfenced(earlier)) = result {
         let kind = if earlier.block == now.block { FaultKind::GlobalRace } else { FaultKind::InterBlockRace };
         race(thread, access, earlier, kind);
@@ -432,6 +455,11 @@ fn for_global_cells(thread: &Thread, access: Access, note: impl Fn(&mut cell::Ce
 fn race(thread: &Thread, access: Access, earlier: Stamp, kind: FaultKind) -> ! {
     let kind = if earlier.kind().is_async() { FaultKind::AsyncCopyPending } else { kind };
     report(thread, access, kind, String::new(), Some(other(earlier)))
+}
+
+#[cold]
+fn read_only(thread: &Thread, access: Access, earlier: Stamp) -> ! {
+    report(thread, access, FaultKind::ReadOnlyPath, String::new(), Some(other(earlier)))
 }
 
 /// The earlier access of a fault.

@@ -401,9 +401,9 @@ pub(crate) fn fence(thread: &Thread, scope: Scope) {
 /// The thread carries out an atomic operation at `address`. It publishes the knowledge that its order or an
 /// earlier fence allows.
 ///
-/// It learns the knowledge that others have published there: from a relaxed load with its next fence, from any
-/// other operation at once. An atomic that reads and writes counts as acquiring with any order: a strict rule
-/// would report the usual "last block" kernels, which are correct on every GPU.
+/// It learns the knowledge that others have published there: from a relaxed load with its next fence,
+/// from any other operation at once. An atomic that reads and writes counts as acquiring with any order:
+/// a strict rule would report the usual "last block" kernels, which are correct on every GPU.
 pub(crate) fn atomic_order(thread: &Thread, address: usize, kind: AccessKind, order: Ordering, scope: Scope) {
     let learns = !kind.is_read() || !matches!(order, Ordering::Relaxed | Ordering::Release);
     if !learns {

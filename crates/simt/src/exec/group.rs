@@ -245,6 +245,7 @@ impl<'a> Group<'a> {
             }));
             self.live.set(self.live.get() - 1);
             thread.wait.set(Wait::Exited);
+            crate::warp::lane_exits(thread);
             if outcome.is_err() {
                 return thread.raise(thread.panic_fault());
             }

@@ -52,6 +52,8 @@ pub(super) struct MbarrierCheck {
     pub(super) latest: Option<RawSite>,
     /// Where bytes were expected last.
     pub(super) expected_at: RawSite,
+    /// The threads that have arrived in the present phase: numbers of their blocks, and ranks.
+    pub(super) arrived: Vec<(u64, u32)>,
 }
 
 /// The knowledge that an arrival publishes to another block.
@@ -109,6 +111,7 @@ impl Mbarrier {
         }
         self.pending = self.count;
         self.phases += 1;
+        self.check.arrived.clear();
         self.check.done.join(std::mem::take(&mut self.check.open));
         self.check.done.complete(agent, self.phases);
         std::mem::take(&mut self.waiters)

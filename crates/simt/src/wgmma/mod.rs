@@ -2,8 +2,7 @@
 //!
 //! The last of the 128 threads to arrive computes the product for all, so the results are there at once. The
 //! executor does not imitate a product in flight, but checks its rules: until the group has been waited for,
-//! no thread may write the operands in shared memory, and the kernel may not end. It cannot detect that a
-//! kernel reads its accumulators too early.
+//! no thread may write the operands in shared memory or touch its accumulators, and the kernel may not end.
 
 mod product;
 
@@ -150,6 +149,20 @@ pub(crate) struct Progress {
     latest: Cell<RawSite>,
     /// The address of the accumulators, and their values after the latest product since the last [`fence`].
     result: RefCell<(usize, Vec<u32>)>,
+    /// Accumulators of products that the thread has not waited for.
+    in_flight: RefCell<Vec<InFlight>>,
+    /// The lowest address of theirs, and the one past the highest.
+    watched: Cell<(usize, usize)>,
+}
+
+/// Accumulators of a product in flight.
+#[derive(Clone, Copy)]
+struct InFlight {
+    start: usize,
+    end: usize,
+    /// The number of the product's group.
+    group: u32,
+    site: RawSite,
 }
 
 impl Progress {
@@ -159,6 +172,47 @@ impl Progress {
         self.committed.set(0);
         self.complete.set(0);
         self.forget_result();
+        self.in_flight.borrow_mut().clear();
+        self.watched.take();
+    }
+
+    /// Whether accumulators in flight may lie in `size` bytes at an address. Most calls end here.
+    #[inline]
+    pub fn may_hold(&self, address: usize, size: usize) -> bool {
+        let (start, end) = self.watched.get();
+        address < end && start < address + size
+    }
+
+    /// The place of a product in flight with accumulators in `size` bytes at an address.
+    pub fn holds(&self, address: usize, size: usize) -> Option<RawSite> {
+        let in_flight = self.in_flight.borrow();
+        let hit = in_flight.iter().find(|product| address < product.end && product.start < address + size);
+        hit.map(|product| product.site)
+    }
+
+    /// A product into `acc` begins.
+    fn begins(&self, acc: &[f32], site: RawSite) {
+        let start = acc.as_ptr() as usize;
+        let product = InFlight { start, end: start + size_of_val(acc), group: self.committed.get(), site };
+        let mut in_flight = self.in_flight.borrow_mut();
+        in_flight.retain(|other| other.start != start);
+        in_flight.push(product);
+        drop(in_flight);
+        self.watch();
+    }
+
+    /// The first groups, this many, are complete.
+    fn completes(&self, groups: u32) {
+        self.complete.set(groups);
+        self.in_flight.borrow_mut().retain(|product| product.group >= groups);
+        self.watch();
+    }
+
+    fn watch(&self) {
+        let in_flight = self.in_flight.borrow();
+        let start = in_flight.iter().map(|product| product.start).min();
+        let end = in_flight.iter().map(|product| product.end).max();
+        self.watched.set((start.unwrap_or(0), end.unwrap_or(0)));
     }
 
     fn forget_result(&self) {
@@ -209,6 +263,7 @@ pub fn mma(acc: &mut [f32], formats: [Format; 2], a: Left, b: Shared, scale_d: b
     join(thread, warpgroup, instruction, Share { acc: acc.as_mut_ptr(), a: registers }, location);
     thread.products.open.set(true);
     thread.products.latest.set(RawSite::of(location));
+    thread.products.begins(acc, RawSite::of(location));
     if warpgroup.arrived() < THREADS {
         return thread.wait_for(Wait::Warpgroup { op: MMA, number: thread.rank / THREADS }, location);
     }
@@ -248,7 +303,7 @@ pub fn wait(pending: u32) {
     let progress = &thread.products;
     let complete = progress.committed.get().saturating_sub(pending);
     if complete > progress.complete.get() {
-        progress.complete.set(complete);
+        progress.completes(complete);
         if thread.checked() {
             check::completed(thread, agent(thread), complete);
         }

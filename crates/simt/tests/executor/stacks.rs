@@ -67,8 +67,8 @@ fn read_of_nothing(options: &Options) -> Result<LaunchStats, Box<Fault>> {
     })
 }
 
-/// Under the checker an access that the processor refuses is a fault of its thread, with its line. This package
-/// has no callbacks that would find it before.
+/// Under the checker an access that the processor refuses is a fault of its thread, with its line. This
+/// package has no callbacks that would find it before.
 #[test]
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn refused_accesses_are_faults() {

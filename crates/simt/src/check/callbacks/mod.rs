@@ -3,7 +3,8 @@
 //! ([`atomics`]) and of copies and fills ([`moves`]). The checker defines these functions: no part of
 //! ThreadSanitizer's own library is linked.
 //!
-//! LLVM leaves out what no other thread can reach: locals whose address stays in their function, and constants.
+//! LLVM leaves out what no other thread can reach: locals whose address stays in their function, and
+//! constants.
 //!
 //! The return address names the line. It is taken by a few instructions of assembly, which pass it on as one
 //! more argument; a Rust function cannot read its own return address.
@@ -50,6 +51,8 @@ fn note<const KIND: u8>(address: usize, return_address: usize, size: usize, alig
     let Some(thread) = try_current() else { return };
     if !thread.is_on_stack(address) {
         note_access::<KIND>(thread, address, return_address, size, align);
+    } else if thread.products.may_hold(address, size) {
+        note_accumulator(thread, address, return_address, size);
     }
 }
 
@@ -89,6 +92,12 @@ fn note_access<const KIND: u8>(
     if kind.is_read() && thread.check.is_polling(site, address) {
         thread.give_way(site);
     }
+}
+
+#[inline(never)]
+fn note_accumulator(thread: &Thread, address: usize, return_address: usize, size: usize) {
+    let site = RawSite::return_address(return_address);
+    super::own_stack_access(thread, Access { address, size, align: 1, kind: AccessKind::Read, site });
 }
 
 fn is_shared(thread: &Thread, address: usize) -> bool {

@@ -26,7 +26,8 @@ extern "C" fn copy(to: *mut u8, from: *const u8, bytes: usize, return_address: u
 
 extern "C" fn fill(to: *mut u8, value: i32, bytes: usize, return_address: usize) -> *mut u8 {
     note(to as usize, bytes, AccessKind::Write, RawSite::return_address(return_address));
-    // SAFETY: the instrumented code called `memset` with these arguments, of which the value counts as a byte.
+    // SAFETY: the instrumented code called `memset` with these arguments, of which the value counts as a
+    // byte.
     unsafe { std::ptr::write_bytes(to, value as u8, bytes) };
     to
 }
