@@ -26,6 +26,8 @@ pub enum FaultKind {
     UseAfterFree,
     /// Read of shared memory that was never written.
     UninitialisedShared,
+    /// Read of global memory that neither the program nor a kernel has written.
+    UninitialisedGlobal,
     /// Two threads of a block access the same shared memory, and nothing orders the two accesses.
     SharedRace,
     /// Two threads of a block access the same global memory, and nothing orders the two accesses.
@@ -106,6 +108,7 @@ impl FaultKind {
             Self::WildPointer => "wild pointer",
             Self::UseAfterFree => "use after free",
             Self::UninitialisedShared => "read of uninitialised shared memory",
+            Self::UninitialisedGlobal => "read of uninitialised global memory",
             Self::SharedRace => "data race on shared memory",
             Self::GlobalRace => "data race on global memory within a block",
             Self::InterBlockRace => "data race between blocks",
@@ -153,6 +156,9 @@ impl FaultKind {
             }
             Self::UseAfterFree => "keep the allocation alive until the launch has finished",
             Self::UninitialisedShared => "write every element that is read, and put a barrier between",
+            Self::UninitialisedGlobal => {
+                "fill the buffer before the launch (`zeroed`, `from_slice`, a copy), or write before you read"
+            }
             Self::SharedRace => {
                 "put a barrier (`sync_threads`, or `sync_warp` within a warp) between the two accesses"
             }

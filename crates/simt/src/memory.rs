@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::check::{self, Access, Allocations};
+use crate::check::{self, Access, Allocations, Contents};
 use crate::exec::context::{Thread, current};
 use crate::fault::AccessKind;
 use crate::region::DeviceMemory;
@@ -25,9 +25,25 @@ pub enum Scope {
 }
 
 /// Registers a global allocation, so that accesses to it are checked. Replaces earlier registrations of that
-/// range.
+/// range. All of its bytes have values.
 pub fn track<T>(ptr: *const T, len_bytes: usize, label: &str) {
-    Allocations::add(ptr as usize, len_bytes, label);
+    Allocations::add(ptr as usize, len_bytes, label, Contents::Given);
+}
+
+/// As [`track`], but no byte has a value: a kernel that reads one before it is written ([`written`], [`copied`],
+/// or by a kernel) is at fault.
+pub fn track_unwritten<T>(ptr: *const T, len_bytes: usize, label: &str) {
+    Allocations::add(ptr as usize, len_bytes, label, Contents::Unwritten);
+}
+
+/// The program has written `bytes` bytes at `ptr`.
+pub fn written<T>(ptr: *const T, bytes: usize) {
+    Allocations::written(ptr as usize, bytes);
+}
+
+/// The program has copied `bytes` bytes. Those that have no value at `from` have none at `to`.
+pub fn copied<T>(to: *const T, from: *const T, bytes: usize) {
+    Allocations::copied(to as usize, from as usize, bytes);
 }
 
 /// Forgets the global allocation that begins at `ptr`: later accesses are use after free.
@@ -206,6 +222,17 @@ pub unsafe fn atomic<T: Copy>(ptr: *mut T, order: Ordering, scope: Scope, f: imp
     unsafe { atomic.update(RawSite::of(Location::caller()), f) }
 }
 
+/// Stores a value at `ptr` atomically.
+///
+/// # Safety
+/// As [`atomic`].
+#[track_caller]
+pub unsafe fn atomic_store<T: Copy>(ptr: *mut T, value: T, order: Ordering, scope: Scope) {
+    let atomic = Atomic::store(ptr.cast(), size_of::<T>(), order, scope);
+    // SAFETY: forwarded from the caller.
+    unsafe { atomic.update(RawSite::of(Location::caller()), |_| value) };
+}
+
 /// Loads the value at `ptr` atomically.
 ///
 /// # Safety
@@ -225,19 +252,34 @@ pub(crate) struct Atomic {
     kind: AccessKind,
     order: Ordering,
     scope: Scope,
+    /// Whether it uses the old value.
+    reads: bool,
+    /// Whether it acquires although its order is relaxed.
+    acquires_always: bool,
 }
 
 impl Atomic {
-    /// An operation that may write.
+    /// An operation that reads and may write. One that both reads and writes acquires with any order: a strict
+    /// rule would report the usual "last block" kernels of CUDA, which are correct on every GPU.
     pub fn read_write(ptr: *mut u8, size: usize, order: Ordering, scope: Scope) -> Self {
         let kind = if scope == Scope::Block { AccessKind::BlockAtomic } else { AccessKind::Atomic };
-        Self { ptr, size, kind, order, scope }
+        Self { ptr, size, kind, order, scope, reads: true, acquires_always: true }
+    }
+
+    /// A store.
+    pub fn store(ptr: *mut u8, size: usize, order: Ordering, scope: Scope) -> Self {
+        Self { reads: false, acquires_always: false, ..Self::read_write(ptr, size, order, scope) }
+    }
+
+    /// The same operation by the rules of Rust's own atomics, under which a relaxed one acquires nothing.
+    pub fn strict(self) -> Self {
+        Self { acquires_always: false, ..self }
     }
 
     /// A load.
     pub fn load(ptr: *const u8, size: usize, order: Ordering, scope: Scope) -> Self {
         let kind = if scope == Scope::Block { AccessKind::BlockAtomicRead } else { AccessKind::AtomicRead };
-        Self { ptr: ptr.cast_mut(), size, kind, order, scope }
+        Self { ptr: ptr.cast_mut(), size, kind, order, scope, reads: true, acquires_always: false }
     }
 
     /// Replaces the value by `f` of it. The old value.
@@ -263,11 +305,15 @@ impl Atomic {
     /// As [`atomic`]; `out` is writable for the operation's size.
     #[inline(never)]
     unsafe fn begin(self, out: *mut u8, site: RawSite) -> AtomicLock {
+        use Ordering::{AcqRel, Acquire, SeqCst};
         let thread = current("simt::memory::atomic");
         take_turn(thread, site);
         let Self { ptr, size, kind, .. } = self;
         let access = Access { address: ptr as usize, size, align: size, kind, site };
         if thread.checked() {
+            if self.reads && !kind.is_read() {
+                check::require_written(thread, access);
+            }
             check::typed_access(thread, access);
         }
         let lock = AtomicLock::take(ptr as usize);
@@ -275,7 +321,8 @@ impl Atomic {
             if !kind.is_read() && thread.block().arena.offset_of(ptr as usize).is_none() {
                 check::atomic_takes_effect(thread, access);
             }
-            check::atomic_order(thread, ptr as usize, kind, self.order, self.scope);
+            let acquires = self.acquires_always || matches!(self.order, Acquire | AcqRel | SeqCst);
+            check::atomic_order(thread, access, acquires, self.order, self.scope);
         }
         // SAFETY: forwarded from the caller.
         unsafe { std::ptr::copy_nonoverlapping(ptr, out, size) };

@@ -24,7 +24,7 @@ pub unsafe fn grid_rounds(data: *mut u32, aux: *mut u32, n: u32) {
     }
 }
 
-/// All threads fence, the block synchronises, one thread counts, and the last block sums.
+/// All threads fence, the block synchronises, one thread counts and fences again, and the last block sums.
 #[kernel]
 pub unsafe fn fence_by_all(data: *mut u32, aux: *mut u32, n: u32) {
     let is_last = shared_array![u32; 1];
@@ -34,6 +34,7 @@ pub unsafe fn fence_by_all(data: *mut u32, aux: *mut u32, n: u32) {
         sync_threads();
         if rank() == 0 {
             let before = atomic_fetch_add_relaxed_u32_device(aux, 1);
+            device_fence();
             *is_last = u32::from(before == cuda_std::thread::grid_dim_x() - 1);
         }
         sync_threads();

@@ -77,6 +77,7 @@ unsafe fn last_block(data: *mut u32, aux: *mut u32, fence: impl Fn()) {
             *data.add(block()) = block() as u32; // bug
             fence();
             let before = atomic_fetch_add_relaxed_u32_device(aux, 1);
+            fence();
             *is_last = u32::from(before == blocks - 1);
         }
         sync_threads();

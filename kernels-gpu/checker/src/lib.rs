@@ -6,25 +6,46 @@
 //! [`BOX_ROWS`] rows. The report must name the lines marked `// bug`, for a race one of each side. Memory is
 //! accessed by plain Rust unless the bug needs a device function: the checker sees plain accesses through
 //! load and store callbacks.
+//!
+//! Each kernel has a row in `tests/kernels/tables`: the class of its bug, or the class that it comes near to,
+//! and its launch.
 
 #![allow(clippy::missing_safety_doc, reason = "the arguments are documented above, for all kernels")]
 #![allow(clippy::undocumented_unsafe_blocks, reason = "most are unsound on purpose; the checker stops them")]
 
+pub mod addresses;
+pub mod barrier_patterns;
 pub mod barriers;
 pub mod bounds;
+pub mod cluster_patterns;
 pub mod clusters;
 pub mod copies;
+pub mod copy_patterns;
+pub mod core_atomics;
+pub mod correct_atomics;
 pub mod correct_blocks;
+pub mod correct_copies;
+pub mod correct_engines;
 pub mod correct_grids;
+pub mod correct_lanes;
+pub mod correct_patterns;
 pub mod correct_pipelines;
 pub mod correct_warps;
+pub mod flags;
 pub mod giving_up;
+pub mod global_patterns;
 pub mod global_races;
 pub mod mbarriers;
+pub mod product_patterns;
 pub mod products;
+pub mod shared_patterns;
 pub mod shared_races;
+pub mod stacks;
 pub mod uninitialised;
+pub mod unwritten;
+pub mod warp_patterns;
 pub mod warps;
+pub mod wide_copies;
 
 /// Words of `aux`.
 pub const AUX_WORDS: usize = 64;

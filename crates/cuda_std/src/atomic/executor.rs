@@ -60,6 +60,21 @@ pub unsafe fn update<T: Word>(ptr: *mut T, order: Ordering, scope: Scope, f: imp
     unsafe { update_on_host(ptr, f) }
 }
 
+/// Puts a value at `ptr`.
+///
+/// # Safety
+///
+/// As for [`update`].
+#[track_caller]
+pub unsafe fn store<T: Word>(ptr: *mut T, value: T, order: Ordering, scope: Scope) {
+    if simt::thread::in_kernel() {
+        // SAFETY: the caller's promise.
+        return unsafe { simt::memory::atomic_store(ptr, value, order, scope) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { update_on_host(ptr, |_| value) };
+}
+
 /// The value at `ptr`.
 ///
 /// # Safety

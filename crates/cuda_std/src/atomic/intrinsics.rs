@@ -24,7 +24,7 @@ use pastey::paste;
 use simt::memory::Scope;
 
 #[cfg(not(target_arch = "nvptx64"))]
-use super::executor::{fence_at, load, on_bits, same_bits, update};
+use super::executor::{fence_at, load, on_bits, same_bits, store, update};
 use super::operations::operations;
 
 /// Calls `$then!(row order scope (PTX of both) executor's order, executor's scope)` for every scope and the
@@ -147,7 +147,7 @@ macro_rules! store {
                         }
                     }
                     // SAFETY: the caller vouches for the pointer.
-                    sim: { unsafe { update(ptr, Ordering::$sim_order, Scope::$sim_scope, |_| val) }; }
+                    sim: { unsafe { store(ptr, val, Ordering::$sim_order, Scope::$sim_scope) } }
                 }
             }
         }

@@ -209,6 +209,7 @@ impl Driver {
             // SAFETY: device ends lie in live allocations (checked above); host ends are the caller's
             // promise.
             unsafe { core::ptr::copy(from, to, checked.extent[0]) };
+            simt::memory::copied(to.cast_const(), from, checked.extent[0]);
         }
         Ok(())
     }
@@ -246,6 +247,7 @@ impl Driver {
                     _ => core::slice::from_raw_parts_mut(row as *mut u32, fill.width).fill(fill.value),
                 }
             }
+            simt::memory::written(row as *const u8, fill.width * fill.element);
         }
         Ok(())
     }

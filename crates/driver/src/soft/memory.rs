@@ -216,7 +216,16 @@ impl Driver {
         allocation.id = self.memory.next_id;
         self.memory.next_id += 1;
         let label = allocation.label();
-        simt::memory::track(allocation.address as *const u8, allocation.bytes, &label);
+        let address = allocation.address as *const u8;
+        match allocation.kind {
+            Kind::Device | Kind::Pooled { .. } => {
+                simt::memory::track_unwritten(address, allocation.bytes, &label)
+            }
+            // The program writes there as it likes.
+            Kind::Pinned { .. } | Kind::Managed | Kind::Registered { .. } => {
+                simt::memory::track(address, allocation.bytes, &label)
+            }
+        }
         self.memory.live.insert(allocation.address, allocation);
     }
 
@@ -271,7 +280,7 @@ impl Driver {
         if now_free {
             simt::memory::untrack(address as *const u8);
         } else {
-            simt::memory::track(address as *const u8, allocation.bytes, &allocation.label());
+            simt::memory::track_unwritten(address as *const u8, allocation.bytes, &allocation.label());
         }
     }
 

@@ -1,7 +1,17 @@
 //! Global allocations that the program has made known.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+/// What a new allocation holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contents {
+    /// Values, in every byte.
+    Given,
+    /// Nothing: its bytes have no values.
+    Unwritten,
+}
 
 /// A range of global memory.
 #[derive(Debug)]
@@ -9,11 +19,47 @@ pub(crate) struct Allocation {
     pub start: usize,
     pub len: usize,
     pub label: String,
+    /// A bit for each byte that has a value; `None` if all have.
+    written: Option<Box<[AtomicU64]>>,
 }
 
 impl Allocation {
     pub fn contains(&self, address: usize) -> bool {
         address.wrapping_sub(self.start) < self.len
+    }
+
+    /// The words of `written` for `bytes` bytes from `offset`, with the bits of these.
+    fn words(&self, offset: usize, bytes: usize) -> impl Iterator<Item = (&AtomicU64, u64)> {
+        let end = offset + bytes;
+        let first = offset / 64;
+        let all = self.written.as_deref().unwrap_or_default();
+        let words = all.get(first..end.div_ceil(64)).unwrap_or_default();
+        words.iter().zip(first..).map(move |(word, number)| {
+            let from = offset.saturating_sub(64 * number);
+            let to = (end - 64 * number).min(64);
+            (word, u64::MAX >> (64 - to) & u64::MAX << from)
+        })
+    }
+
+    /// Records that bytes have values.
+    pub fn written(&self, offset: usize, bytes: usize) {
+        for (word, bits) in self.words(offset, bytes) {
+            if word.load(Ordering::Relaxed) & bits != bits {
+                word.fetch_or(bits, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Records that bytes have no values.
+    fn forgotten(&self, offset: usize, bytes: usize) {
+        self.words(offset, bytes).for_each(|(word, bits)| {
+            word.fetch_and(!bits, Ordering::Relaxed);
+        });
+    }
+
+    /// Whether all of these bytes have values.
+    pub fn is_written(&self, offset: usize, bytes: usize) -> bool {
+        self.words(offset, bytes).all(|(word, bits)| word.load(Ordering::Relaxed) & bits == bits)
     }
 
     fn end(&self) -> usize {
@@ -43,12 +89,14 @@ static TABLE: RwLock<Table> =
 pub(crate) struct Allocations;
 
 impl Allocations {
-    pub fn add(start: usize, len: usize, label: &str) {
+    pub fn add(start: usize, len: usize, label: &str, contents: Contents) {
+        let bits = || (0..len.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let written = (contents == Contents::Unwritten).then(bits);
         let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
         let end = start.saturating_add(len);
         table.freed.retain(|freed| freed.end() <= start || end <= freed.start);
         table.live.retain(|_, live| live.end() <= start || end <= live.start);
-        table.live.insert(start, Arc::new(Allocation { start, len, label: label.into() }));
+        table.live.insert(start, Arc::new(Allocation { start, len, label: label.into(), written }));
         table.snapshot.take();
     }
 
@@ -69,6 +117,36 @@ impl Allocations {
         let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
         table.live.remove(&start);
         table.snapshot.take();
+    }
+
+    /// Bytes have been written.
+    pub fn written(start: usize, bytes: usize) {
+        Self::each_part(start, bytes, |allocation, offset, bytes| allocation.written(offset, bytes));
+    }
+
+    /// Bytes have been copied; those that have no values take none along.
+    pub fn copied(to: usize, from: usize, bytes: usize) {
+        Self::written(to, bytes);
+        Self::each_part(from, bytes, |source, offset, bytes| {
+            if source.is_written(offset, bytes) {
+                return;
+            }
+            let to = to + (source.start + offset - from);
+            for at in (0..bytes).filter(|at| !source.is_written(offset + at, 1)) {
+                Self::each_part(to + at, 1, |copy, offset, bytes| copy.forgotten(offset, bytes));
+            }
+        });
+    }
+
+    /// Calls `each` with the live allocations in a range, and the parts of them that lie in it.
+    fn each_part(start: usize, bytes: usize, each: impl Fn(&Allocation, usize, usize)) {
+        let all = Self::snapshot();
+        let first = all.partition_point(|allocation| allocation.end() <= start);
+        let end = start.saturating_add(bytes);
+        for allocation in all[first..].iter().take_while(|allocation| allocation.start < end) {
+            let from = start.max(allocation.start);
+            each(allocation, from - allocation.start, end.min(allocation.end()) - from);
+        }
     }
 
     /// All live allocations, sorted by address.

@@ -29,7 +29,7 @@ use crate::registry::KernelEntry;
 use crate::site::RawSite;
 
 use allocations::Allocation;
-pub(crate) use allocations::Allocations;
+pub(crate) use allocations::{Allocations, Contents};
 pub(crate) use cell::Stamp;
 use cell::{Clash, PAGE_BYTES, Page, pages};
 use remote::RemoteAccesses;
@@ -258,7 +258,7 @@ pub(crate) fn is_followed(thread: &Thread, address: usize) -> bool {
 
 /// A volatile access to global memory, checked before, orders what a relaxed atomic one orders.
 fn volatile_order(thread: &Thread, access: Access) {
-    atomic_order(thread, access.address, access.kind, Ordering::Relaxed, Scope::System);
+    atomic_order(thread, access, false, Ordering::Relaxed, Scope::System);
 }
 
 /// Checks an access that is not to the thread's own stack. `is_typed`: unregistered memory is always a fault.
@@ -299,7 +299,7 @@ fn note_shared(thread: &Thread, target: &Block, access: Access, now: Stamp) -> R
     }
     if !access.kind.is_read() {
         bytes.fill(WRITTEN);
-    } else if state & UNWRITTEN != 0 && lacks_value(bytes, access) {
+    } else if state & UNWRITTEN != 0 && lacks_value(access, |at| bytes[at] & UNWRITTEN == 0) {
         suspect(thread, access);
     }
     let blocks = &thread.group().blocks;
@@ -316,16 +316,38 @@ fn note_shared(thread: &Thread, target: &Block, access: Access, now: Stamp) -> R
     })
 }
 
-/// Whether an access reads a value that nobody has written, given the states of its bytes, one of which
-/// is unwritten. A copy of structs covers their padding too, which no type has eight bytes of: only
-/// pieces of that size count.
+/// Whether an access reads a value that nobody has written, given which of its bytes are written, not all. A
+/// copy of structs covers their padding too, which no type has eight bytes of: only pieces of that size
+/// count.
 #[cold]
-fn lacks_value(bytes: &[Byte], access: Access) -> bool {
+fn lacks_value(access: Access, is_written: impl Fn(usize) -> bool) -> bool {
     const PIECE: usize = 8;
-    let head = (access.address.wrapping_neg() % PIECE).min(bytes.len());
-    let (head, rest) = bytes.split_at(head);
-    let is_unwritten = |piece: &[Byte]| !piece.is_empty() && piece.iter().all(|&byte| byte == UNWRITTEN);
-    access.kind != AccessKind::CopyRead || is_unwritten(head) || rest.chunks(PIECE).any(is_unwritten)
+    let head = (access.address.wrapping_neg() % PIECE).min(access.size);
+    let is_unwritten = |from: usize, to: usize| from < to && !(from..to).any(&is_written);
+    access.kind != AccessKind::CopyRead
+        || is_unwritten(0, head)
+        || (head..access.size).step_by(PIECE).any(|from| is_unwritten(from, access.size.min(from + PIECE)))
+}
+
+/// Checks that an atomic operation, which is about to replace a value, finds one.
+pub(crate) fn require_written(thread: &Thread, access: Access) {
+    let block = thread.block();
+    if let Some(offset) = block.arena.offset_of(access.address) {
+        let shadow = block.check.shared.borrow();
+        let bytes = shadow.bytes.get(offset..offset + access.size).unwrap_or(&[]);
+        let lacks = bytes.iter().any(|byte| byte & UNWRITTEN != 0);
+        drop(shadow);
+        if lacks {
+            suspect(thread, access);
+        }
+        return;
+    }
+    let Some(check) = &thread.group().launch.check else { return };
+    if let Some((_, allocation)) = check.find(access.address)
+        && !allocation.is_written(access.address - allocation.start, access.size)
+    {
+        report(thread, access, FaultKind::UninitialisedGlobal, String::new(), None);
+    }
 }
 
 /// Records a read of unwritten shared memory; the first one counts.
@@ -394,6 +416,15 @@ fn global_access(
     if let Err(Clash::Race(earlier) | Clash::Unfenced(earlier)) = result {
         let kind = if earlier.block == now.block { FaultKind::GlobalRace } else { FaultKind::InterBlockRace };
         race(thread, access, earlier, kind);
+    }
+    let has_value = |at: usize| allocation.is_written(offset + at, 1);
+    if !access.kind.is_read() {
+        allocation.written(offset, access.size);
+    } else if access.kind != AccessKind::AsyncRead
+        && !allocation.is_written(offset, access.size)
+        && lacks_value(access, has_value)
+    {
+        report(thread, access, FaultKind::UninitialisedGlobal, String::new(), None);
     }
 }
 

@@ -5,12 +5,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::Access;
 use super::cell::{Order, Stamp};
 use super::clock::{History, Seen, VectorClock, join_clocks, join_histories};
 use super::proxy::{Agent, Operation};
 use crate::exec::context::{Block, Thread};
 use crate::exec::group::Group;
-use crate::fault::AccessKind;
 use crate::memory::Scope;
 
 /// The knowledge of one thread.
@@ -398,23 +398,21 @@ pub(crate) fn fence(thread: &Thread, scope: Scope) {
     sync.fence.set(sync.fence.get().max(Some(scope)));
 }
 
-/// The thread carries out an atomic operation at `address`. It publishes the knowledge that its order or an
-/// earlier fence allows.
-///
-/// It learns the knowledge that others have published there: from a relaxed load with its next fence,
-/// from any other operation at once. An atomic that reads and writes counts as acquiring with any order:
-/// a strict rule would report the usual "last block" kernels, which are correct on every GPU.
-pub(crate) fn atomic_order(thread: &Thread, address: usize, kind: AccessKind, order: Ordering, scope: Scope) {
-    let learns = !kind.is_read() || !matches!(order, Ordering::Relaxed | Ordering::Release);
-    if !learns {
+/// The thread carries out an atomic operation. It publishes the knowledge that its order or an earlier fence
+/// allows. It learns the knowledge that others have published there: at once if it acquires, else with its next
+/// fence.
+pub(crate) fn atomic_order(thread: &Thread, access: Access, acquires: bool, order: Ordering, scope: Scope) {
+    let address = access.address;
+    if !acquires {
         let mut unacquired = thread.check.sync.unacquired.borrow_mut();
         if !unacquired.contains(&address) {
             unacquired.truncate(UNACQUIRED - 1);
             unacquired.push_front(address);
         }
     }
-    let publications = if kind.is_read() { [const { None }; 3] } else { publications(thread, order, scope) };
-    tell(thread, address, publications, learns);
+    let is_read = access.kind.is_read();
+    let publications = if is_read { [const { None }; 3] } else { publications(thread, order, scope) };
+    tell(thread, address, publications, acquires);
 }
 
 /// Publishes knowledge at `address`, and learns what is published there.

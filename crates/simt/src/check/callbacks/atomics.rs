@@ -69,7 +69,7 @@ unsafe fn update<T: Word>(ptr: *mut T, order: i32, return_address: usize, f: imp
     }
     let atomic = Atomic::read_write(ptr.cast(), size_of::<T>(), ordering(order), Scope::System);
     // SAFETY: forwarded from the caller.
-    unsafe { atomic.update(site, f) }
+    unsafe { atomic.strict().update(site, f) }
 }
 
 extern "C" fn load<T: Word>(ptr: *mut T, order: i32, return_address: usize) -> T {
@@ -84,8 +84,15 @@ extern "C" fn load<T: Word>(ptr: *mut T, order: i32, return_address: usize) -> T
 }
 
 extern "C" fn store<T: Word>(ptr: *mut T, value: T, order: i32, return_address: usize) {
+    let site = RawSite::return_address(return_address);
+    if follows(ptr, AccessKind::Atomic, site).is_none() {
+        // SAFETY: the instrumented code stores there.
+        unsafe { T::update(ptr, |_| value) };
+        return;
+    }
+    let atomic = Atomic::store(ptr.cast(), size_of::<T>(), ordering(order), Scope::System);
     // SAFETY: the instrumented code stores there.
-    unsafe { update(ptr, order, return_address, |_| value) };
+    unsafe { atomic.update(site, |_| value) };
 }
 
 /// Operations that replace the old value by one of it and of the argument.
