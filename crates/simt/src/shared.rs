@@ -13,11 +13,13 @@ pub const SHARED_LIMIT: u32 = 227 * 1024;
 /// zeroed address and accesses before the first variable are detected.
 pub const WINDOW_BASE: u32 = ARENA_ALIGN as u32;
 
-/// Bytes between variables, where accesses that run over their end land.
-const GAP: usize = 64;
+/// Bytes after a variable, where accesses that run over its end land: as many as it has, within limits.
+fn gap_after(bytes: usize) -> usize {
+    bytes.clamp(64, 4096)
+}
 
-/// Bytes of the arena: the limit, room for gaps, and the part before the window.
-const ARENA_BYTES: usize = 2 * SHARED_LIMIT as usize;
+/// Bytes of the arena: the limit, room for gaps and alignment, and the part before the window.
+const ARENA_BYTES: usize = 4 * SHARED_LIMIT as usize;
 
 const ARENA_ALIGN: usize = 1024;
 
@@ -59,7 +61,7 @@ pub(crate) struct Arena {
     variables: RefCell<Vec<Variable>>,
     /// Bytes handed out, without gaps.
     used: Cell<usize>,
-    /// End of the last variable.
+    /// End of the last variable and of the gap after it.
     end: Cell<usize>,
 }
 
@@ -89,13 +91,14 @@ impl Arena {
         self.place(self.dynamic());
     }
 
+    /// Adds a variable, and a gap after it.
     fn place(&self, variable: Variable) {
         // SAFETY: `dynamic` and `add` give ranges within the arena, to which no simulated thread has a
         // pointer yet.
         unsafe { std::ptr::write_bytes(self.base().add(variable.offset), UNWRITTEN, variable.len) };
         self.variables.borrow_mut().push(variable);
         self.used.set(self.used.get() + variable.len);
-        self.end.set(variable.offset + variable.len);
+        self.end.set(variable.offset + variable.len + gap_after(variable.len));
     }
 
     /// The dynamic memory.
@@ -161,7 +164,7 @@ impl Arena {
                 key.name
             ));
         }
-        let offset = (self.end.get() + GAP).next_multiple_of(align);
+        let offset = self.end.get().next_multiple_of(align);
         if offset + len > ARENA_BYTES {
             return Err(format!("`{}` needs {len} bytes aligned to {align}, which does not fit", key.name));
         }

@@ -76,8 +76,16 @@ impl RawSite {
     }
 }
 
-/// The innermost frame at `pc` that belongs neither to the standard library nor to the device library.
+/// The innermost frame at `pc` that belongs neither to the standard library nor to the device library. LLVM
+/// leaves some instructions without a line, such as the parts into which it takes a wide store: they get the
+/// line of the instruction before them.
 fn resolve_pc(pc: usize) -> Site {
+    /// Bytes of machine code that such parts take.
+    const REACH: usize = 256;
+    (0..REACH).find_map(|back| frame_at(pc - back)).unwrap_or_default()
+}
+
+fn frame_at(pc: usize) -> Option<Site> {
     let mut first = None;
     let mut kernel = None;
     backtrace::resolve(pc as *mut _, |symbol| {
@@ -88,7 +96,7 @@ fn resolve_pc(pc: usize) -> Site {
         }
         first.get_or_insert(site);
     });
-    kernel.or(first).unwrap_or_default()
+    kernel.or(first)
 }
 
 fn is_library(file: &str) -> bool {

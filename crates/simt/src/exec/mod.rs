@@ -237,6 +237,7 @@ impl Launch<'_> {
         let mut stats = LaunchStats::default();
         while let Some((turn, number)) = queue.take() {
             if let Err(fault) = group.run(number * self.blocks_per_group, &mut stats) {
+                self.progress.fail();
                 queue.fail(turn, fault);
             }
         }

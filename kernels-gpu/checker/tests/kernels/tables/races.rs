@@ -96,8 +96,8 @@ pub const ROWS: &[Bug] = &[
     bug(SCOPES, "grid_barrier_counts_early", SCORD, &[InterBlockRace], together(4).words(512)),
     bug(SCOPES, "counter_cleared_by_a_block", CURD, &[InterBlockRace, GlobalRace], together(4)),
     bug(SCOPES, "queue_tail_first", IGUARD, &[InterBlockRace], together(2)),
-    bug(SCOPES, "read_only_load_of_own_store", PTX, &[GlobalRace], ONE),
-    bug(SCOPES, "read_only_load_after_barrier", PTX, &[GlobalRace], ONE),
-    bug(SCOPES, "streaming_load_of_own_store", PTX, &[GlobalRace], ONE),
+    bug(SCOPES, "read_only_load_of_own_store", PTX, &[ReadOnlyPath], ONE),
+    bug(SCOPES, "read_only_load_after_barrier", PTX, &[ReadOnlyPath], ONE),
+    bug(SCOPES, "streaming_load_of_own_store", PTX, &[ReadOnlyPath], ONE),
     bug(SCOPES, "counts_of_two_scopes", SCORD, &[InterBlockRace], blocks(2)),
 ];
