@@ -30,7 +30,6 @@ pub fn holds(name: &str) -> bool {
 const IN_CORE: &str = "the report names a line of `core`, whose function was not inlined, not the caller's";
 const FIRST_LINE: &str = "the report names the kernel's first line: LLVM has moved the store";
 const PADDING: &str = "a copy of several values may cover padding: eight bytes in a row have to be unwritten";
-const COPY_IN: &str = "as above; the words that it wrote count as unwritten";
 const OTHER: &str = "the address is good; the buffer that the pointer was made for is not known";
 const GAP: &str = "documented: an atomic operation in between hides a plain access";
 const CLUSTER_SCOPE: &str = "cluster scope counts as device scope";
