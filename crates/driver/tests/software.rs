@@ -88,6 +88,8 @@ fn a_non_blocking_stream_does_not_wait_for_the_legacy_stream() -> Check {
 fn a_graph_that_lacks_an_edge_goes_wrong() -> Check {
     let gpu = soft()?;
     let (stream, module, buffer) = (gpu.stream()?, gpu.module()?, gpu.buffer(64)?);
+    ok!(cuMemsetD32_v2(buffer.address, 7, 64));
+    ok!(cuCtxSynchronize());
     let (mut graph, mut exec) = (null_mut(), null_mut());
     ok!(cuGraphCreate(&mut graph, 0));
     for (name, number) in [(c"count_up", 0), (c"double_and_add", 1)] {

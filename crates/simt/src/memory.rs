@@ -30,8 +30,8 @@ pub fn track<T>(ptr: *const T, len_bytes: usize, label: &str) {
     Allocations::add(ptr as usize, len_bytes, label, Contents::Given);
 }
 
-/// As [`track`], but no byte has a value: a kernel that reads one before it is written ([`written`], [`copied`],
-/// or by a kernel) is at fault.
+/// As [`track`], but no byte has a value: a kernel that reads one before it is written ([`written`],
+/// [`copied`], or by a kernel) is at fault.
 pub fn track_unwritten<T>(ptr: *const T, len_bytes: usize, label: &str) {
     Allocations::add(ptr as usize, len_bytes, label, Contents::Unwritten);
 }
@@ -82,8 +82,8 @@ impl<T> Drop for Tracked<'_, T> {
     fn drop(&mut self) {
         Allocations::forget(self.memory.as_ptr() as usize);
         let (from, to) = (self.memory.as_ptr().cast::<T>(), self.items.as_mut_ptr());
-        // SAFETY: `new` has moved so many items there, and they move back. Kernels that write there write items,
-        // as their callers have promised.
+        // SAFETY: `new` has moved so many items there, and they move back. Kernels that write there write
+        // items, as their callers have promised.
         unsafe { std::ptr::copy_nonoverlapping(from, to, self.items.len()) };
     }
 }
@@ -102,7 +102,8 @@ pub unsafe fn load<T: Copy>(ptr: *const T) -> T {
     }
 }
 
-/// Loads a value through the read-only path: with checking on, a value that the launch has written is a fault.
+/// Loads a value through the read-only path: with checking on, a value that the launch has written is a
+/// fault.
 ///
 /// # Safety
 /// As [`load`].
@@ -222,6 +223,22 @@ pub unsafe fn atomic<T: Copy>(ptr: *mut T, order: Ordering, scope: Scope, f: imp
     unsafe { atomic.update(RawSite::of(Location::caller()), f) }
 }
 
+/// As [`atomic`], where the new value does not depend on the old one: the word need not have one.
+///
+/// # Safety
+/// As [`atomic`].
+#[track_caller]
+pub unsafe fn atomic_exchange<T: Copy>(
+    ptr: *mut T,
+    order: Ordering,
+    scope: Scope,
+    f: impl FnOnce(T) -> T,
+) -> T {
+    let atomic = Atomic::exchange(ptr.cast(), size_of::<T>(), order, scope);
+    // SAFETY: forwarded from the caller.
+    unsafe { atomic.update(RawSite::of(Location::caller()), f) }
+}
+
 /// Stores a value at `ptr` atomically.
 ///
 /// # Safety
@@ -259,11 +276,16 @@ pub(crate) struct Atomic {
 }
 
 impl Atomic {
-    /// An operation that reads and may write. One that both reads and writes acquires with any order: a strict
-    /// rule would report the usual "last block" kernels of CUDA, which are correct on every GPU.
+    /// An operation that reads and may write. One that both reads and writes acquires with any order: a
+    /// strict rule would report the usual "last block" kernels of CUDA, which are correct on every GPU.
     pub fn read_write(ptr: *mut u8, size: usize, order: Ordering, scope: Scope) -> Self {
         let kind = if scope == Scope::Block { AccessKind::BlockAtomic } else { AccessKind::Atomic };
         Self { ptr, size, kind, order, scope, reads: true, acquires_always: true }
+    }
+
+    /// An operation that writes what does not depend on the old value.
+    pub fn exchange(ptr: *mut u8, size: usize, order: Ordering, scope: Scope) -> Self {
+        Self { reads: false, ..Self::read_write(ptr, size, order, scope) }
     }
 
     /// A store.

@@ -45,26 +45,29 @@ pub fn same_bits<T: Word>(a: T, b: T) -> bool {
     a.bits() == b.bits()
 }
 
-/// Replaces the value at `ptr` by `f` of it; the old value.
+/// Replaces the value at `ptr` by `f` of it, as PTX's `atom.op` does; the old value.
 ///
 /// # Safety
 ///
 /// `ptr` is valid and aligned to the size of `T`, and reached by atomic operations only.
 #[track_caller]
-pub unsafe fn update<T: Word>(ptr: *mut T, order: Ordering, scope: Scope, f: impl Fn(T) -> T) -> T {
-    if simt::thread::in_kernel() {
-        // SAFETY: the caller's promise.
-        return unsafe { simt::memory::atomic(ptr, order, scope, f) };
-    }
+pub unsafe fn fetch<T: Word>(op: &str, ptr: *mut T, order: Ordering, scope: Scope, f: impl Fn(T) -> T) -> T {
     // SAFETY: the caller's promise; the atomic types have the size of `T` and need no more alignment.
-    unsafe { update_on_host(ptr, f) }
+    unsafe {
+        match (simt::thread::in_kernel(), op) {
+            // It may be the word's first value.
+            (true, "exch") => simt::memory::atomic_exchange(ptr, order, scope, f),
+            (true, _) => simt::memory::atomic(ptr, order, scope, f),
+            (false, _) => update_on_host(ptr, f),
+        }
+    }
 }
 
 /// Puts a value at `ptr`.
 ///
 /// # Safety
 ///
-/// As for [`update`].
+/// As for [`fetch`].
 #[track_caller]
 pub unsafe fn store<T: Word>(ptr: *mut T, value: T, order: Ordering, scope: Scope) {
     if simt::thread::in_kernel() {
@@ -79,7 +82,7 @@ pub unsafe fn store<T: Word>(ptr: *mut T, value: T, order: Ordering, scope: Scop
 ///
 /// # Safety
 ///
-/// As for [`update`].
+/// As for [`fetch`].
 #[track_caller]
 pub unsafe fn load<T: Word>(ptr: *const T, order: Ordering, scope: Scope) -> T {
     if simt::thread::in_kernel() {
@@ -92,7 +95,7 @@ pub unsafe fn load<T: Word>(ptr: *const T, order: Ordering, scope: Scope) -> T {
 
 /// # Safety
 ///
-/// As for [`update`].
+/// As for [`fetch`].
 unsafe fn update_on_host<T: Word>(ptr: *mut T, f: impl Fn(T) -> T) -> T {
     const ORDERS: (Ordering, Ordering) = (Ordering::SeqCst, Ordering::SeqCst);
     let next = |bits| f(T::from_bits(bits)).bits();

@@ -24,7 +24,7 @@ use pastey::paste;
 use simt::memory::Scope;
 
 #[cfg(not(target_arch = "nvptx64"))]
-use super::executor::{fence_at, load, on_bits, same_bits, store, update};
+use super::executor::{fence_at, fetch, load, on_bits, same_bits, store};
 use super::operations::operations;
 
 /// Calls `$then!(row order scope (PTX of both) executor's order, executor's scope)` for every scope and the
@@ -206,7 +206,12 @@ macro_rules! fetch {
                         old
                     }
                     // SAFETY: the caller vouches for the pointer.
-                    sim: { unsafe { update(ptr, Ordering::$sim_order, Scope::$sim_scope, |$old: $ty| $new) } }
+                    sim: {
+                        unsafe {
+                            let (order, scope) = (Ordering::$sim_order, Scope::$sim_scope);
+                            fetch(stringify!($atom), ptr, order, scope, |$old: $ty| $new)
+                        }
+                    }
                 }
             }
         }

@@ -398,9 +398,9 @@ pub(crate) fn fence(thread: &Thread, scope: Scope) {
     sync.fence.set(sync.fence.get().max(Some(scope)));
 }
 
-/// The thread carries out an atomic operation. It publishes the knowledge that its order or an earlier fence
-/// allows. It learns the knowledge that others have published there: at once if it acquires, else with its next
-/// fence.
+/// The thread carries out an atomic operation. It publishes the knowledge that its order or an earlier
+/// fence allows. It learns the knowledge that others have published there: at once if it acquires, else
+/// with its next fence.
 pub(crate) fn atomic_order(thread: &Thread, access: Access, acquires: bool, order: Ordering, scope: Scope) {
     let address = access.address;
     if !acquires {

@@ -106,13 +106,23 @@ macro_rules! operations {
 }
 
 operations! {
-    exchange(_old, value) value;
     fetch_add(old, value) old.add(value);
     fetch_sub(old, value) old.sub(value);
     fetch_and(old, value) old.and(value);
     fetch_or(old, value) old.or(value);
     fetch_xor(old, value) old.xor(value);
     fetch_nand(old, value) old.and(value).not();
+}
+
+extern "C" fn exchange<T: Word>(ptr: *mut T, value: T, order: i32, return_address: usize) -> T {
+    let site = RawSite::return_address(return_address);
+    if follows(ptr, AccessKind::Atomic, site).is_none() {
+        // SAFETY: the instrumented code carries out this operation there.
+        return unsafe { T::update(ptr, |_| value) };
+    }
+    let atomic = Atomic::exchange(ptr.cast(), size_of::<T>(), ordering(order), Scope::System);
+    // SAFETY: as above.
+    unsafe { atomic.strict().update(site, |_| value) }
 }
 
 /// The old value; it is replaced by `new` if it is `expected`.
