@@ -205,8 +205,8 @@ macro_rules! fetch {
                         };
                         old
                     }
-                    // SAFETY: the caller vouches for the pointer.
                     sim: {
+                        // SAFETY: the caller vouches for the pointer.
                         unsafe {
                             let (order, scope) = (Ordering::$sim_order, Scope::$sim_scope);
                             fetch(stringify!($atom), ptr, order, scope, |$old: $ty| $new)
