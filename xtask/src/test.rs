@@ -124,7 +124,7 @@ fn slowest(mut times: Vec<(String, Duration)>) -> String {
 }
 
 fn kernels(outcome: &mut Outcome, quick: bool) -> Result<(), Error> {
-    let ahead = if quick { compile_ahead() } else { None };
+    let ahead = compile_ahead(quick);
     let built = build_kernels(outcome);
     // A failure shows when the tests run.
     ahead.map(|mut compiler| compiler.wait());
@@ -133,9 +133,12 @@ fn kernels(outcome: &mut Outcome, quick: bool) -> Result<(), Error> {
 
 /// Compiles the test programs beside the kernels: the largest family keeps one core busy for longer than all
 /// others.
-fn compile_ahead() -> Option<Child> {
+fn compile_ahead(quick: bool) -> Option<Child> {
     let mut command = workspace::cargo();
-    command.args(["test", "--workspace", "--quiet", "--no-run"]).args(PROGRAMS);
+    command.args(["test", "--workspace", "--quiet", "--no-run"]);
+    if quick {
+        command.args(PROGRAMS);
+    }
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()
 }
 
@@ -186,11 +189,13 @@ const LONG_TESTS: &[&str] = &[
     "fault_sweep::every_call_may_fail",
     "compile_fail::misuse_is_found_by_the_compiler",
     // A project of its own, which builds cust and the drivers.
-    "a_project_builds_and_runs_with_its_manifest_changed_alone",
+    "port::a_project_builds_and_runs_with_its_manifest_changed_alone",
     // Another, which builds the executor and the device's `core`.
     "a_new_project_builds_and_its_tests_run_under_the_checker",
+    // Packages once more, in one codegen unit each.
+    "instrumented::every_access_of_a_checked_package_has_its_callback",
     // The packages, and a project that compiles them all.
-    "a_consumer_builds_and_runs_from_the_packages_alone",
+    "packages::a_consumer_builds_and_runs_from_the_packages_alone",
 ];
 
 /// All test programs, without the examples in documentation.

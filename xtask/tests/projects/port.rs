@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-#[path = "../../crates/cli/tests/user/mod.rs"]
+#[path = "../../../crates/cli/tests/user/mod.rs"]
 mod user;
 use user::{copy, text};
 
