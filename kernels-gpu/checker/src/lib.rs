@@ -40,6 +40,7 @@ pub mod product_patterns;
 pub mod products;
 pub mod shared_patterns;
 pub mod shared_races;
+pub mod speed;
 pub mod stacks;
 pub mod uninitialised;
 pub mod unwritten;

@@ -7,5 +7,6 @@ mod launch;
 mod marks;
 mod not_yet;
 mod report;
+mod speed;
 mod tables;
 mod walk;

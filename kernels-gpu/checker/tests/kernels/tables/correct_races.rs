@@ -3,6 +3,10 @@
 use super::*;
 
 pub const ROWS: &[Correct] = &[
+    // Products of numbers next to 0; `speed` looks at others.
+    right(SHARED, "timed_product", GUIDE, grid([2, 2, 1], [16, 16, 1]).words(3 * 1024).n(32), |data, _| {
+        all(1024, |i| data[2048 + i] == 0)
+    }),
     right(SHARED, "tree_reduction", SAMPLES, blocks(4), |_, aux| {
         all(4, |block| aux[block] == (64 * block as u32..64 * (block as u32 + 1)).sum())
     }),
