@@ -139,6 +139,36 @@ impl Cell {
         if now.kind().is_read() { self.read(now, order) } else { self.write(now, order) }
     }
 
+    /// Records a plain read as [`Self::access`] does, for a thread that knows of all accesses of its block
+    /// before `floor` and of no others, if the earlier accesses are of its block. False: nothing is decided.
+    #[inline(always)]
+    pub fn read_below(&mut self, now: Stamp, floor: u32) -> bool {
+        let is_known = |earlier: Stamp| {
+            earlier.tag & TRACKED == 0
+                && earlier.block == now.block
+                && (earlier.time < floor || earlier.rank() == now.rank())
+        };
+        let write = self.write;
+        let is_done = code(AccessKind::AsyncWrite) != write.tag >> KIND_SHIFT & KIND_MASK;
+        if write.is_present() && !(is_known(write) && is_done) {
+            return false;
+        }
+        let [first, second] = self.reads;
+        if first.is_present() && first.block != now.block || second.is_present() && second.block != now.block
+        {
+            return false;
+        }
+        let is_free = |read: Stamp| !read.is_present() || is_known(read);
+        use crate::exec::context::WARP_SIZE;
+        let warp = |stamp: Stamp| stamp.rank() / WARP_SIZE;
+        if is_free(first) {
+            self.reads[0] = now;
+        } else if is_free(second) || warp(first) == warp(second) && warp(now) != warp(first) {
+            self.reads[1] = now;
+        }
+        true
+    }
+
     #[inline]
     fn read(&mut self, now: Stamp, order: &impl Order) -> Result<(), Clash> {
         may_follow(self.write, now, order)?;
@@ -256,6 +286,13 @@ impl Page {
         let first = offset >> self.shift;
         let last = (offset + bytes - 1) >> self.shift;
         self.cells[first..=last].iter_mut().try_for_each(&mut visit)
+    }
+
+    /// The cell that covers just `bytes` bytes from `offset` in the page.
+    #[inline(always)]
+    pub fn sole_cell(&mut self, offset: usize, bytes: usize) -> Option<&mut Cell> {
+        let is_one = 1 << self.shift == bytes && offset.is_multiple_of(bytes);
+        self.cells.get_mut(offset >> self.shift).filter(|_| is_one)
     }
 
     /// Makes cells fine enough for an access with these low bits in its offset or size.

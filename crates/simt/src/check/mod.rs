@@ -12,6 +12,7 @@ mod allocations;
 mod callbacks;
 mod cell;
 mod clock;
+mod fast;
 pub(crate) mod proxy;
 mod remote;
 mod sync;
@@ -430,8 +431,12 @@ fn global_access(
 
 #[inline]
 fn stamp(thread: &Thread, access: Access) -> Stamp {
-    let block = thread.block();
-    Stamp::new(block.number.get(), block.check.sync.time(), thread.rank, access.kind, access.site)
+    stamp_at(thread, thread.block(), access.kind, access.site)
+}
+
+#[inline]
+fn stamp_at(thread: &Thread, block: &Block, kind: AccessKind, site: RawSite) -> Stamp {
+    Stamp::new(block.number.get(), block.check.sync.time(), thread.rank, kind, site)
 }
 
 /// Records that asynchronous copies to `bytes` bytes of shared memory at `address` have arrived.

@@ -194,6 +194,12 @@ impl BlockSync {
         self.tick.get()
     }
 
+    /// Accesses of the block stamped before it are known to all its threads.
+    #[inline]
+    pub fn floor(&self) -> u32 {
+        self.floor.get()
+    }
+
     fn advance(&self) -> u32 {
         self.tick.set(self.tick.get() + 1);
         self.tick.get()
@@ -209,6 +215,13 @@ impl ThreadSync {
         *self.known.borrow_mut() = Known::default();
         self.fenced.take();
         self.unacquired.borrow_mut().clear();
+    }
+
+    /// Whether the thread knows of accesses of its block at or above the floor.
+    #[inline]
+    pub fn knows_more_than(&self, floor: u32) -> bool {
+        let known = self.known.borrow();
+        known.floor == floor && known.clock.is_some()
     }
 
     /// The thread's knowledge of its block under the present floor.

@@ -74,6 +74,15 @@ fn note_access<const KIND: u8>(
         return;
     }
     let site = RawSite::return_address(return_address);
+    if (KIND == READ || KIND == VOLATILE_READ)
+        && address.is_multiple_of(align)
+        && super::fast::shared_read(thread, address, size, site)
+    {
+        if thread.check.is_polling(site, address) {
+            thread.give_way(site);
+        }
+        return;
+    }
     let kind = match KIND {
         READ => AccessKind::Read,
         WRITE => AccessKind::Write,
