@@ -291,7 +291,7 @@ impl Page {
     /// The cell that covers just `bytes` bytes from `offset` in the page.
     #[inline(always)]
     pub fn sole_cell(&mut self, offset: usize, bytes: usize) -> Option<&mut Cell> {
-        let is_one = 1 << self.shift == bytes && offset.is_multiple_of(bytes);
+        let is_one = 1 << self.shift == bytes && offset & (bytes - 1) == 0;
         self.cells.get_mut(offset >> self.shift).filter(|_| is_one)
     }
 

@@ -8,9 +8,9 @@ use crate::exec::context::Thread;
 use crate::fault::AccessKind;
 use crate::site::RawSite;
 
-/// Checks and records a read of `size` bytes. False: nothing is decided, and nothing recorded.
+/// Checks and records a read of `SIZE` bytes. False: nothing is decided, and nothing recorded.
 #[inline(always)]
-pub(super) fn shared_read(thread: &Thread, address: usize, size: usize, site: RawSite) -> bool {
+pub(super) fn shared_read<const SIZE: usize>(thread: &Thread, address: usize, site: RawSite) -> bool {
     let block = thread.block();
     let Some(offset) = block.arena.offset_of(address) else { return false };
     let sync = &block.check.sync;
@@ -21,12 +21,10 @@ pub(super) fn shared_read(thread: &Thread, address: usize, size: usize, site: Ra
     }
     let mut shadow = block.check.shared.borrow_mut();
     let shadow = &mut *shadow;
-    let is_written = shadow
-        .bytes
-        .get(offset..offset + size)
-        .is_some_and(|bytes| bytes.iter().all(|byte| *byte == WRITTEN));
+    let bytes = shadow.bytes.get(offset..).and_then(|bytes| bytes.first_chunk::<SIZE>());
+    let is_written = bytes.is_some_and(|bytes| *bytes == [WRITTEN; SIZE]);
     let Some(page) = shadow.pages.get_mut(offset / PAGE_BYTES).filter(|_| is_written) else { return false };
-    let Some(cell) = page.sole_cell(offset % PAGE_BYTES, size) else { return false };
+    let Some(cell) = page.sole_cell(offset % PAGE_BYTES, SIZE) else { return false };
     let now: Stamp = stamp_at(thread, block, AccessKind::Read, site);
     cell.read_below(now, floor)
 }

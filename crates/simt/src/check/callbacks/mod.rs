@@ -44,62 +44,65 @@ macro_rules! callbacks {
 }
 use callbacks;
 
-/// Most calls of one loop on one address end here: accesses to the thread's own stack, and those of code that
-/// runs between threads.
-#[inline(always)]
-fn note<const KIND: u8>(address: usize, return_address: usize, size: usize, align: usize) {
-    let Some(thread) = try_current() else { return };
-    if !thread.is_on_stack(address) {
-        note_access::<KIND>(thread, address, return_address, size, align);
-    } else if thread.products.may_hold(address, size) {
-        note_accumulator(thread, address, return_address, size);
-    }
-}
-
 const READ: u8 = 0;
 const WRITE: u8 = 1;
 const VOLATILE_READ: u8 = 2;
 const VOLATILE_WRITE: u8 = 3;
 
-/// Apart from [`note`], so that the usual call saves no registers.
+/// An access of `SIZE` bytes to an address that must be a multiple of `ALIGN`. Most calls end here: accesses to
+/// the thread's own stack, and those of code that runs between threads.
+extern "C" fn plain<const KIND: u8, const SIZE: usize, const ALIGN: usize>(
+    address: usize,
+    return_address: usize,
+) {
+    let Some(thread) = try_current() else { return };
+    if !thread.is_on_stack(address) {
+        note::<KIND, SIZE, ALIGN>(thread, address, return_address);
+    } else if thread.products.may_hold(address, SIZE) {
+        note_accumulator(thread, address, return_address, SIZE);
+    }
+}
+
+/// Apart from [`plain`], so that the usual call saves no registers.
 #[inline(never)]
-fn note_access<const KIND: u8>(
+fn note<const KIND: u8, const SIZE: usize, const ALIGN: usize>(
     thread: &Thread,
     address: usize,
     return_address: usize,
-    size: usize,
-    align: usize,
 ) {
+    let site = RawSite::return_address(return_address);
+    let is_read = KIND == READ || KIND == VOLATILE_READ;
+    if !(is_read
+        && address & (ALIGN - 1) == 0
+        && thread.checked()
+        && super::fast::shared_read::<SIZE>(thread, address, site))
+    {
+        note_any(thread, KIND, Access { address, size: SIZE, align: ALIGN, kind: AccessKind::Read, site });
+    }
+    if is_read && thread.check.is_polling(site, address) {
+        thread.give_way(site);
+    }
+}
+
+#[inline(never)]
+fn note_any(thread: &Thread, code: u8, access: Access) {
     if !thread.checked() {
         return;
     }
-    let site = RawSite::return_address(return_address);
-    if (KIND == READ || KIND == VOLATILE_READ)
-        && address.is_multiple_of(align)
-        && super::fast::shared_read(thread, address, size, site)
-    {
-        if thread.check.is_polling(site, address) {
-            thread.give_way(site);
-        }
-        return;
-    }
-    let kind = match KIND {
+    let kind = match code {
         READ => AccessKind::Read,
         WRITE => AccessKind::Write,
         // In shared memory a volatile access is a plain one: warps that run in lockstep were its only use.
-        VOLATILE_READ if !is_shared(thread, address) => AccessKind::VolatileRead,
+        VOLATILE_READ if !is_shared(thread, access.address) => AccessKind::VolatileRead,
         VOLATILE_READ => AccessKind::Read,
-        _ if is_shared(thread, address) => AccessKind::Write,
+        _ if is_shared(thread, access.address) => AccessKind::Write,
         _ => AccessKind::VolatileWrite,
     };
-    let access = Access { address, size, align, kind, site };
+    let access = Access { kind, ..access };
     super::require_aligned(thread, access);
     super::access(thread, access, false);
     if kind.is_strong() {
         super::volatile_order(thread, access);
-    }
-    if kind.is_read() && thread.check.is_polling(site, address) {
-        thread.give_way(site);
     }
 }
 
@@ -111,14 +114,6 @@ fn note_accumulator(thread: &Thread, address: usize, return_address: usize, size
 
 fn is_shared(thread: &Thread, address: usize) -> bool {
     thread.block().arena.offset_of(address).is_some()
-}
-
-/// An access of `SIZE` bytes to an address that must be a multiple of `ALIGN`.
-extern "C" fn plain<const KIND: u8, const SIZE: usize, const ALIGN: usize>(
-    address: usize,
-    return_address: usize,
-) {
-    note::<KIND>(address, return_address, SIZE, ALIGN);
 }
 
 // LLVM calls an access of 16 bytes aligned when its address is a multiple of 8.
