@@ -19,6 +19,17 @@ pub const NOT_YET: &[(&str, &str)] = &[
     ("bulk_load_without_proxy_fence", SOURCE),
     ("reduction_read_too_early", SOURCE),
     ("result_over_an_operand", WARP_WAIT),
+    ("proxy_fence_of_the_storing_thread", CUMULATIVE),
+    ("bias_behind_the_fence", FIRST_PRODUCT),
+    ("epilogue_with_one_product_open", IN_CORE),
+    ("tail_with_a_mask_of_its_own", UNUSED),
+    ("heap_words_of_two_threads", HEAP),
+    ("shared_pointer_for_another_block", OTHER_SHARED),
+    ("fragment_replaced_in_flight", FRAGMENTS),
+    ("buffers_not_quite_full", COPIED),
+    ("tail_stored_along", COPIED),
+    ("local_list_read_past_its_end", LOCALS),
+    ("accumulators_scaled_by_one", VALUES),
 ];
 
 /// Whether a kernel is in the list.
@@ -36,3 +47,13 @@ const CLUSTER_SCOPE: &str = "cluster scope counts as device scope";
 const WEAK: &str = "memory is sequentially consistent in the executor, so the bad order never happens";
 const SOURCE: &str = "documented: global memory of asynchronous copies is not checked for this order";
 const WARP_WAIT: &str = "the wait of one warp counts for the whole warpgroup";
+const CUMULATIVE: &str =
+    "a proxy fence counts for all writes that its thread knows of, not for its own alone";
+const FIRST_PRODUCT: &str = "before the first product the checker only sees that there was a fence at all";
+const UNUSED: &str = "false alarm: a shuffle from a lane outside of the mask, whose value is not used";
+const HEAP: &str = "memory of `mem::malloc` is the host's, and nothing about it is checked";
+const LOCALS: &str = "a thread's accesses to its own stack are not checked";
+const VALUES: &str = "that accumulators have changed is seen by their values";
+const OTHER_SHARED: &str = "plain accesses to the shared memory of another block are not checked";
+const FRAGMENTS: &str = "the registers of A are copied when the product begins; later writes are not seen";
+const COPIED: &str = "false alarm: a copy of memory that is not all written counts as a use of all of it";

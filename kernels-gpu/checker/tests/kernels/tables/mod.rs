@@ -6,6 +6,7 @@ mod correct_races;
 mod correct_sync;
 mod engines;
 mod memory;
+mod programs;
 mod races;
 mod sync;
 
@@ -40,13 +41,13 @@ pub struct Correct {
 
 /// All buggy kernels.
 pub fn bugs() -> impl Iterator<Item = &'static Bug> {
-    [memory::ROWS, races::ROWS, sync::ROWS, engines::ROWS].into_iter().flatten()
+    [memory::ROWS, races::ROWS, sync::ROWS, engines::ROWS, programs::BUGS].into_iter().flatten()
 }
 
 /// All correct kernels.
 pub fn correct() -> impl Iterator<Item = &'static Correct> {
     let parts = [correct_memory::ROWS, correct_races::ROWS, correct_sync::ROWS, correct_engines::ROWS];
-    parts.into_iter().flatten()
+    parts.into_iter().chain([programs::CORRECT]).flatten()
 }
 
 const fn bug(
