@@ -24,7 +24,7 @@ global_asm!(".extern .shared .align {align} .b8 __ironwarp_dynamic_shared[];", a
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __shared_variable {
-    ($vis:vis $key:ident, $name:literal, $symbol:literal, $ty:ty) => {
+    ($vis:vis $key:ident, $name:expr, $symbol:literal, $ty:ty) => {
         #[doc(hidden)]
         #[allow(non_snake_case)]
         $vis mod $key {

@@ -79,6 +79,8 @@ pub fn expand_array(input: TokenStream) -> Result<TokenStream> {
     let symbol = unique_symbol("array");
     let handle = format_ident!("{HANDLE}array");
     let name = format!("shared_array![{}; {}]", quote!(#element), quote!(#length));
+    // Two arrays of one type are told apart by their lines.
+    let name = quote!(concat!(#name, ", line ", line!()));
     Ok(quote! {{
         ::cuda_std::__shared_variable!(#handle, #name, #symbol, [#element; #length]);
         ::cuda_std::shared::Shared::<#handle::Key>::get() as *mut #element

@@ -12,7 +12,7 @@ use crate::check::{self, Access, ClusterRelease};
 use crate::config::LaunchConfig;
 use crate::exec::context::{Block, RawOther, Thread, WARP_SIZE, Wait, current};
 use crate::exec::unflatten;
-use crate::fault::{AccessKind, FaultKind};
+use crate::fault::{AccessKind, FaultKind, Index};
 use crate::site::RawSite;
 
 /// The number of low bits that hold the address in a block's shared window.
@@ -322,7 +322,7 @@ fn of_block<'t>(
 ) -> Target<'t> {
     let block = &thread.group().blocks[block_slot as usize];
     if block.live.get() == 0 {
-        let message = format!("{op} reaches into block {:?}, which has ended", block.index.get());
+        let message = format!("{op} reaches into block {}, which has ended", Index(block.index.get()));
         thread.fail(FaultKind::ClusterInvalid, location, message);
     }
     Target { block, block_slot, offset }

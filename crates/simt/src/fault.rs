@@ -22,6 +22,8 @@ pub enum FaultKind {
     NullPointer,
     /// Access to memory that belongs to no allocation.
     WildPointer,
+    /// Access to a local variable of another thread.
+    ForeignLocal,
     /// Access to memory that was freed.
     UseAfterFree,
     /// Read of shared memory that was never written.
@@ -106,6 +108,7 @@ impl FaultKind {
             Self::Misaligned => "misaligned access",
             Self::NullPointer => "null pointer",
             Self::WildPointer => "wild pointer",
+            Self::ForeignLocal => "access to a local variable of another thread",
             Self::UseAfterFree => "use after free",
             Self::UninitialisedShared => "read of uninitialised shared memory",
             Self::UninitialisedGlobal => "read of uninitialised global memory",
@@ -140,7 +143,7 @@ impl FaultKind {
         }
     }
 
-    /// The usual fix.
+    /// The usual fix. [`Fault::hint`] knows more.
     pub fn hint(self) -> &'static str {
         match self {
             Self::InvalidLaunch => "change the launch configuration to fit the limit named above",
@@ -154,6 +157,9 @@ impl FaultKind {
             Self::WildPointer => {
                 "only device allocations can be accessed; in a test, register host memory with `memory::track`"
             }
+            Self::ForeignLocal => {
+                "local memory is private to a thread: pass values by shared memory, global memory or shuffles"
+            }
             Self::UseAfterFree => "keep the allocation alive until the launch has finished",
             Self::UninitialisedShared => "write every element that is read, and put a barrier between",
             Self::UninitialisedGlobal => {
@@ -162,9 +168,11 @@ impl FaultKind {
             Self::SharedRace => {
                 "put a barrier (`sync_threads`, or `sync_warp` within a warp) between the two accesses"
             }
-            Self::GlobalRace => "put a barrier between the two accesses, or use atomics",
+            Self::GlobalRace => {
+                "put a barrier between the two accesses, or pass the data on by a release and an acquire"
+            }
             Self::InterBlockRace => {
-                "blocks run in any order: use atomics, give each block its own elements, or launch cooperatively and sync the grid"
+                "blocks run in any order: pass the data on by a release and an acquire (or `device_fence` on both sides), give each block its own elements, or launch cooperatively and sync the grid"
             }
             Self::ReadOnlyPath => "load it with `vector::load` or a plain access",
             Self::WgmmaPending => {
@@ -423,7 +431,7 @@ impl fmt::Display for Fault {
         for line in &self.waits {
             write!(f, "\n  {line}")?;
         }
-        write!(f, "\n  hint: {}", self.kind.hint())?;
+        write!(f, "\n  hint: {}", self.hint())?;
         if self.kind != FaultKind::InvalidLaunch {
             write!(f, "\n  seed {} (replay with IRONWARP_SEED={})", self.seed, self.seed)?;
         }
@@ -431,8 +439,26 @@ impl fmt::Display for Fault {
     }
 }
 
+impl Fault {
+    /// The usual fix of this fault.
+    pub fn hint(&self) -> &'static str {
+        let sides =
+            [self.access.as_ref().map(|access| access.kind), self.other.as_ref().map(|other| other.kind)];
+        let has = |wanted: fn(AccessKind) -> bool| sides.iter().flatten().any(|kind| wanted(*kind));
+        match self.kind {
+            FaultKind::InterBlockRace if has(AccessKind::is_narrow) => {
+                "an atomic of block scope is atomic for its block alone: use the `_device` form on both sides"
+            }
+            FaultKind::SharedRace if has(|kind| kind == AccessKind::VolatileRead) => {
+                "volatile orders nothing: put `sync_warp` or `sync_threads` between, or use atomics"
+            }
+            kind => kind.hint(),
+        }
+    }
+}
+
 /// `(x, y, z)`, without trailing zero parts.
-struct Index([u32; 3]);
+pub(crate) struct Index(pub [u32; 3]);
 
 impl fmt::Display for Index {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,7 +2,7 @@
 
 use super::{Access, Allocation, Allocations, LaunchCheck, Place, report};
 use crate::exec::context::Thread;
-use crate::fault::FaultKind;
+use crate::fault::{FaultKind, Index};
 use crate::region;
 
 /// Addresses below this are null pointers with an offset.
@@ -27,8 +27,12 @@ pub(super) fn check_stray(thread: &Thread, check: &LaunchCheck, access: Access, 
         let message = format!("byte {} of `{}`, which was freed", address - freed.start, freed.label);
         report(thread, access, FaultKind::UseAfterFree, message, None);
     }
-    if nearest(check, address).is_some() {
-        report(thread, access, FaultKind::OutOfBounds, String::new(), None);
+    if let Some(nearest) = nearest(check, address) {
+        let message = match wrapped(nearest, address) {
+            Some(_) => "the index was less than 0 and has wrapped around at 32 bits".into(),
+            None => String::new(),
+        };
+        report(thread, access, FaultKind::OutOfBounds, message, None);
     }
     if let Some(parameter) = check.pointer_to_unknown(address) {
         let message =
@@ -36,9 +40,8 @@ pub(super) fn check_stray(thread: &Thread, check: &LaunchCheck, access: Access, 
         report(thread, access, FaultKind::WildPointer, message, None);
     }
     if let Some(owner) = owner_of_stack(thread, address) {
-        let message =
-            format!("a local variable of thread {:?}, which no other thread can reach", owner.index);
-        report(thread, access, FaultKind::WildPointer, message, None);
+        let message = format!("the variable is one of thread {}", Index(owner.index));
+        report(thread, access, FaultKind::ForeignLocal, message, None);
     }
     if is_typed || region::contains(address) || !is_mapped(address) {
         report(thread, access, FaultKind::WildPointer, String::new(), None);
@@ -50,8 +53,23 @@ fn owner_of_stack(thread: &Thread, address: usize) -> Option<&Thread> {
     thread.group().threads.iter().find(|other| other.is_on_stack(address))
 }
 
+/// Bytes before the allocation that an access meant, if its index was negative and taken for an unsigned
+/// one of 32 bits.
+fn wrapped(allocation: &Allocation, address: usize) -> Option<usize> {
+    /// Bytes before an allocation that an index may have meant.
+    const BEFORE: usize = 1 << 16;
+    const WRAP: usize = 1 << 32;
+    let sizes = [1, 2, 4, 8, 16];
+    let before = |size: usize| (allocation.start + WRAP * size).checked_sub(address);
+    sizes.into_iter().filter_map(before).find(|bytes| (1..=BEFORE).contains(bytes))
+}
+
 /// The allocation that an address outside all allocations was probably meant for.
 fn nearest(check: &LaunchCheck, address: usize) -> Option<&Allocation> {
+    let by_wrap = check.allocations.iter().find(|allocation| wrapped(allocation, address).is_some());
+    if let Some(allocation) = by_wrap.filter(|_| region::contains(address)) {
+        return Some(allocation);
+    }
     let after = check.allocations.partition_point(|allocation| allocation.start <= address);
     let candidates = check.allocations[after.saturating_sub(1)..].iter().take(2);
     let near = if region::contains(address) { usize::MAX } else { NEAR };

@@ -1,6 +1,6 @@
-//! The usual plain read of shared memory, decided in a few instructions: the bytes are one cell, written before
-//! the last barrier of the block, or by the reader. All other accesses go the long way, which comes to the same
-//! result.
+//! The usual plain read of shared memory, decided in a few instructions: the bytes are one cell, written
+//! before the last barrier of the block, or by the reader. All other accesses go the long way, which
+//! comes to the same result.
 
 use super::cell::{PAGE_BYTES, Stamp};
 use super::{WRITTEN, stamp_at};

@@ -5,7 +5,7 @@
 use super::cell::Order;
 use super::{Access, Stamp, View, fail_shared, knows_of, note_shared, other, report, stamp};
 use crate::exec::context::{Block, Thread};
-use crate::fault::FaultKind;
+use crate::fault::{FaultKind, Index};
 
 /// The latest access of each thread of other blocks, and the latest copy to each mbarrier, that the block may
 /// not know of.
@@ -52,7 +52,7 @@ pub(crate) fn remote_copy(thread: &Thread, target: &Block, access: Access, opera
 
 fn require_begun(thread: &Thread, target: &Block, access: Access) {
     if !knows_of(thread, target) {
-        let message = format!("nothing says that block {:?} has begun to run", target.index.get());
+        let message = format!("nothing says that block {} has begun to run", Index(target.index.get()));
         report(thread, access, FaultKind::ClusterInvalid, message, None);
     }
 }
@@ -75,8 +75,8 @@ pub(crate) fn block_ends(thread: &Thread, is_last: bool) {
         && is_last
     {
         let message = format!(
-            "block {:?} ends while a thread of another block may still access its shared memory",
-            block.index.get()
+            "block {} ends while a thread of another block may still access its shared memory",
+            Index(block.index.get())
         );
         report(thread, access, FaultKind::ClusterInvalid, message, Some(other(stamp)));
     }

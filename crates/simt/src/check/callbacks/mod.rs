@@ -49,8 +49,8 @@ const WRITE: u8 = 1;
 const VOLATILE_READ: u8 = 2;
 const VOLATILE_WRITE: u8 = 3;
 
-/// An access of `SIZE` bytes to an address that must be a multiple of `ALIGN`. Most calls end here: accesses to
-/// the thread's own stack, and those of code that runs between threads.
+/// An access of `SIZE` bytes to an address that must be a multiple of `ALIGN`. Most calls end here:
+/// accesses to the thread's own stack, and those of code that runs between threads.
 extern "C" fn plain<const KIND: u8, const SIZE: usize, const ALIGN: usize>(
     address: usize,
     return_address: usize,

@@ -44,7 +44,7 @@ pub const BUGS: &[Bug] = &[
     bug(BOUNDS, "left_of_the_first", CWE, &[OutOfBounds, WildPointer], ONE),
     bug(BOUNDS, "padded_index_without_padding", MEMCHECK, &[OutOfBounds], TILE),
     bug(ALIGNMENT, "rows_of_odd_length", MEMCHECK, &[Misaligned], ONE),
-    bug(STACKS, "lists_merged_by_address", GUIDE, &[WildPointer, OutOfBounds], ONE),
+    bug(STACKS, "lists_merged_by_address", GUIDE, &[ForeignLocal], ONE),
     bug(
         BARRIERS,
         "barriers_of_an_uneven_loop",
@@ -117,7 +117,7 @@ pub const BUGS: &[Bug] = &[
     ),
     bug(SHARED, "arrays_carved_too_close", CWE, &[SharedRace], ONE.shared(512)),
     bug(GLOBAL, "heap_words_of_two_threads", CWE, &[GlobalRace], ONE),
-    bug(STACKS, "local_list_read_past_its_end", CWE, &[OutOfBounds, WildPointer], ONE),
+    bug(STACKS, "local_list_read_past_its_end", CWE, &[ForeignLocal], ONE),
     bug(
         WARPS,
         "matches_in_an_uneven_loop",
@@ -135,8 +135,8 @@ pub const BUGS: &[Bug] = &[
     ),
     bug(WGMMA, "accumulators_scaled_by_one", PTX, &[WgmmaFence], threads(128).shared(4096)),
     // Ten more, at the borders between blocks, warps and engines.
-    bug(STACKS, "shared_pointer_for_another_block", GUIDE, &[WildPointer, OutOfBounds], together(2)),
-    bug(STACKS, "local_pointer_for_another_block", GUIDE, &[WildPointer, OutOfBounds], together(2)),
+    bug(STACKS, "shared_pointer_for_another_block", GUIDE, &[ForeignLocal], together(2)),
+    bug(STACKS, "local_pointer_for_another_block", GUIDE, &[ForeignLocal], together(2)),
     bug(BOUNDS, "row_length_of_the_matrix", CWE, &[OutOfBounds, WildPointer], ONE),
     bug(BULK, "store_awaited_by_another_thread", PTX, &[AsyncCopyPending], ONE.shared(512)),
     bug(GLOBAL, "grid_barrier_without_the_block", GROUPS, &[InterBlockRace], together(4).words(512)),
