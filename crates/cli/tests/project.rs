@@ -22,8 +22,8 @@ mod tests {
     fn the_end_of_y_is_known() {
         for (len, fits) in [(64, true), (63, false)] {
             let (x, mut y) = ([1.0f32; 64], vec![0.0f32; len]);
-            let place = y.as_mut_ptr() as usize;
             let tracked = Tracked::new(&mut y, "y");
+            let place = tracked.as_ptr() as usize;
             let run = || unsafe { super::blur(2.0, &x, place as *mut f32) };
             let outcome = simt::run(&LaunchConfig::linear(1, 64), &Options::default(), run);
             drop(tracked);

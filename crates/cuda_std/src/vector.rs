@@ -92,33 +92,47 @@ struct Pair<T>([T; 2]);
 #[repr(C, align(16))]
 struct Quad<T>([T; 4]);
 
-/// The executor's load of 1, 2 or 4 words. Cache hints change no value.
+/// The executor's load of 1, 2 or 4 words. Of cache hints only the read-only path matters.
 #[cfg(not(target_arch = "nvptx64"))]
 macro_rules! checked_load {
     (($narrow:ident), $op:literal, $ptr:expr) => {
-        load_by($op, $ptr)
+        load_by::<{ is_read_only($op) }, _>($ptr)
     };
     (1, $op:literal, $ptr:expr) => {
-        load_by($op, $ptr)
+        load_by::<{ is_read_only($op) }, _>($ptr)
     };
     (2, $op:literal, $ptr:expr) => {
-        load_by($op, $ptr.cast::<Pair<T>>()).0
+        load_by::<{ is_read_only($op) }, _>($ptr.cast::<Pair<T>>()).0
     };
     (4, $op:literal, $ptr:expr) => {
-        load_by($op, $ptr.cast::<Quad<T>>()).0
+        load_by::<{ is_read_only($op) }, _>($ptr.cast::<Quad<T>>()).0
     };
 }
 
-/// The executor's load by a PTX instruction: `.nc` is the read-only path.
+/// Whether a PTX instruction loads through the read-only path.
+#[cfg(not(target_arch = "nvptx64"))]
+const fn is_read_only(op: &str) -> bool {
+    let op = op.as_bytes();
+    let mut at = 0;
+    while at + 3 <= op.len() {
+        if op[at] == b'.' && op[at + 1] == b'n' && op[at + 2] == b'c' {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
+/// The executor's load.
 ///
 /// # Safety
 ///
 /// As for [`memory::load`].
 #[cfg(not(target_arch = "nvptx64"))]
 #[track_caller]
-unsafe fn load_by<T: Copy>(op: &str, ptr: *const T) -> T {
+unsafe fn load_by<const READ_ONLY: bool, T: Copy>(ptr: *const T) -> T {
     // SAFETY: the caller's promise.
-    unsafe { if op.contains(".nc") { memory::load_read_only(ptr) } else { memory::load(ptr) } }
+    unsafe { if READ_ONLY { memory::load_read_only(ptr) } else { memory::load(ptr) } }
 }
 
 /// The executor's store of 1, 2 or 4 words.
@@ -298,7 +312,7 @@ macro_rules! global_load_b16 {
                     value
                 }
                 // SAFETY: the caller vouches for the address.
-                sim: { unsafe { load_by($op, ptr) } }
+                sim: { unsafe { load_by::<{ is_read_only($op) }, _>(ptr) } }
             }
         }
     )* };

@@ -374,7 +374,8 @@ shuffle_halves! {
 /// # Safety
 ///
 /// The calling lane must be in `mask`, no lane of `mask` may have returned, and all of them must make the
-/// same call with the same mask. A value read from a lane outside of `mask` is unspecified.
+/// same call with the same mask. A lane may read from lanes of
+/// `mask` alone that have not exited: any other value is unspecified, and a fault in the executor.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn warp_shuffle_down<T: WarpShuffleValue>(

@@ -97,7 +97,8 @@ pub unsafe fn load<T: Copy>(ptr: *const T) -> T {
     let mut value = MaybeUninit::<T>::uninit();
     // SAFETY: the caller vouches for the source, and the destination is a local of that size.
     unsafe {
-        read(ptr.cast(), value.as_mut_ptr().cast(), size_of::<T>(), align_of::<T>(), Location::caller());
+        let (out, size, align) = (value.as_mut_ptr().cast(), size_of::<T>(), align_of::<T>());
+        read(ptr.cast(), out, size, align, AccessKind::Read, Location::caller());
         value.assume_init()
     }
 }
@@ -109,17 +110,13 @@ pub unsafe fn load<T: Copy>(ptr: *const T) -> T {
 /// As [`load`].
 #[track_caller]
 pub unsafe fn load_read_only<T: Copy>(ptr: *const T) -> T {
-    let thread = current("simt::memory::load_read_only");
-    check_access(
-        thread,
-        ptr.cast(),
-        size_of::<T>(),
-        align_of::<T>(),
-        AccessKind::ReadOnly,
-        Location::caller(),
-    );
-    // SAFETY: forwarded from the caller; this crate has no callbacks.
-    unsafe { ptr.read() }
+    let mut value = MaybeUninit::<T>::uninit();
+    // SAFETY: the caller vouches for the source, and the destination is a local of that size.
+    unsafe {
+        let (out, size, align) = (value.as_mut_ptr().cast(), size_of::<T>(), align_of::<T>());
+        read(ptr.cast(), out, size, align, AccessKind::ReadOnly, Location::caller());
+        value.assume_init()
+    }
 }
 
 /// Stores a value. With checking on, a bad access is a fault on the caller's line.
@@ -150,9 +147,10 @@ unsafe fn read(
     out: *mut u8,
     size: usize,
     align: usize,
+    kind: AccessKind,
     location: &'static Location<'static>,
 ) {
-    check_access(current("simt::memory::load"), ptr, size, align, AccessKind::Read, location);
+    check_access(current("simt::memory::load"), ptr, size, align, kind, location);
     // SAFETY: forwarded from the caller.
     unsafe { std::ptr::copy_nonoverlapping(ptr, out, size) };
 }
@@ -316,8 +314,9 @@ impl Atomic {
             let lock = self.begin(old.as_mut_ptr().cast(), site);
             let old = old.assume_init();
             let new = f(old);
-            if !self.kind.is_read() {
-                end_atomic(lock, self.ptr, std::ptr::from_ref(&new).cast(), self.size);
+            match self.kind.is_read() {
+                true => end_atomic_load(lock),
+                false => end_atomic(lock, self.ptr, std::ptr::from_ref(&new).cast(), self.size),
             }
             old
         }
@@ -359,6 +358,12 @@ pub(crate) fn take_turn(thread: &Thread, site: RawSite) {
     if thread.spins.get() >= SPINS {
         thread.give_way(site);
     }
+}
+
+/// Not inlined, so that the lock is not released in code with callbacks.
+#[inline(never)]
+fn end_atomic_load(lock: AtomicLock) {
+    drop(lock);
 }
 
 /// # Safety

@@ -34,7 +34,7 @@ impl Device {
     /// # let stream = device.stream()?;
     /// let weights = DeviceBuffer::<f32>::zeroed(&stream, 1 << 20)?;
     /// let snapshot = device.memory_snapshot();
-    /// assert_eq!(snapshot.holders(1)[0].bytes, 4 << 20);
+    /// assert!(snapshot.holders(1)[0].bytes >= 4 << 20); // more where blocks are rounded up, or have gaps
     /// let picture = snapshot.to_svg(); // for a browser: each block's size and line under the pointer
     /// # Ok(())
     /// # }

@@ -4,6 +4,7 @@
 //! operation ([`super::proxy`]) in place of a tick. Their moment is unknown; only the threads that have
 //! waited for them are known.
 
+use crate::exec::context::WARP_SIZE;
 use crate::fault::AccessKind;
 use crate::site::RawSite;
 
@@ -90,6 +91,12 @@ impl Stamp {
         KINDS[(self.tag >> KIND_SHIFT & KIND_MASK) as usize]
     }
 
+    /// Whether both are of one warp.
+    #[inline]
+    fn is_beside(self, other: Self) -> bool {
+        (self.block, self.rank() / WARP_SIZE) == (other.block, other.rank() / WARP_SIZE)
+    }
+
     /// Whether program order puts this access before `later`. Asynchronous operations that a thread has begun
     /// are not in program order.
     fn is_of(self, later: Self) -> bool {
@@ -140,7 +147,7 @@ impl Cell {
     }
 
     /// Records a plain read as [`Self::access`] does, for a thread that knows of all accesses of its block
-    /// before `floor` and of no others, if the earlier accesses are of its block. False: nothing is decided.
+    /// before `floor` and of no others. False: the last write may not be known, and nothing is recorded.
     #[inline(always)]
     pub fn read_below(&mut self, now: Stamp, floor: u32) -> bool {
         let is_known = |earlier: Stamp| {
@@ -148,25 +155,25 @@ impl Cell {
                 && earlier.block == now.block
                 && (earlier.time < floor || earlier.rank() == now.rank())
         };
-        let write = self.write;
-        let is_done = code(AccessKind::AsyncWrite) != write.tag >> KIND_SHIFT & KIND_MASK;
-        if write.is_present() && !(is_known(write) && is_done) {
+        let is_done = self.write.tag >> KIND_SHIFT & KIND_MASK != code(AccessKind::AsyncWrite);
+        if self.write.is_present() && !(is_known(self.write) && is_done) {
             return false;
         }
         let [first, second] = self.reads;
-        if first.is_present() && first.block != now.block || second.is_present() && second.block != now.block
-        {
-            return false;
-        }
         let is_free = |read: Stamp| !read.is_present() || is_known(read);
-        use crate::exec::context::WARP_SIZE;
-        let warp = |stamp: Stamp| stamp.rank() / WARP_SIZE;
         if is_free(first) {
             self.reads[0] = now;
-        } else if is_free(second) || warp(first) == warp(second) && warp(now) != warp(first) {
+        } else if is_free(second) || first.is_beside(second) && !first.is_beside(now) {
             self.reads[1] = now;
         }
         true
+    }
+
+    /// Whether all its accesses were by one block.
+    #[inline(always)]
+    pub fn is_of_block(&self, block: u32) -> bool {
+        let [first, second] = self.reads;
+        [self.write, first, second].iter().all(|stamp| !stamp.is_present() || stamp.block == block)
     }
 
     #[inline]
@@ -195,9 +202,7 @@ impl Cell {
         if replaceable(second) {
             return Some(1);
         }
-        use crate::exec::context::WARP_SIZE;
-        let warp = |stamp: Stamp| (stamp.block, stamp.rank() / WARP_SIZE);
-        (warp(first) == warp(second) && warp(now) != warp(first)).then_some(1)
+        (first.is_beside(second) && !first.is_beside(now)).then_some(1)
     }
 
     fn write(&mut self, now: Stamp, order: &impl Order) -> Result<(), Clash> {

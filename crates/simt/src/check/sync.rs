@@ -35,6 +35,8 @@ struct Publication {
 #[derive(Default)]
 pub(crate) struct ThreadSync {
     known: RefCell<Known>,
+    /// The floor for which `known` has a clock; 0 for none.
+    clock_floor: Cell<u32>,
     fenced: RefCell<Option<Publication>>,
     /// Words that the thread has read without acquiring what was published there: its next fence acquires it.
     unacquired: RefCell<VecDeque<usize>>,
@@ -213,6 +215,7 @@ impl BlockSync {
 impl ThreadSync {
     pub fn reset(&self) {
         *self.known.borrow_mut() = Known::default();
+        self.clock_floor.set(0);
         self.fenced.take();
         self.unacquired.borrow_mut().clear();
     }
@@ -220,8 +223,13 @@ impl ThreadSync {
     /// Whether the thread knows of accesses of its block at or above the floor.
     #[inline]
     pub fn knows_more_than(&self, floor: u32) -> bool {
-        let known = self.known.borrow();
-        known.floor == floor && known.clock.is_some()
+        self.clock_floor.get() == floor
+    }
+
+    /// Whether the thread knows of anything beyond its block.
+    #[inline]
+    pub fn knows_of_others(&self, block: &Block) -> bool {
+        self.known.borrow().history.is_some() || block.check.sync.history.borrow().is_some()
     }
 
     /// The thread's knowledge of its block under the present floor.
@@ -233,6 +241,7 @@ impl ThreadSync {
     fn set_clock(&self, block: &BlockSync, clock: Option<Arc<VectorClock>>) {
         let mut known = self.known.borrow_mut();
         known.floor = block.floor.get();
+        self.clock_floor.set(if clock.is_some() { known.floor } else { 0 });
         known.clock = clock;
     }
 

@@ -115,6 +115,10 @@ pub(crate) struct Panicked {
 /// A simulated thread.
 pub(crate) struct Thread {
     group: Cell<*const Group<'static>>,
+    /// Its block, one of the group's.
+    block: Cell<*const Block>,
+    /// Whether accesses are checked.
+    checked: Cell<bool>,
     /// Position among the group's threads.
     pub slot: u32,
     /// Position among the group's blocks.
@@ -192,6 +196,8 @@ impl Thread {
     pub fn new(group: *const Group<'static>, slot: u32, block_slot: u32, rank: u32, index: [u32; 3]) -> Self {
         Self {
             group: Cell::new(group),
+            block: Cell::new(ptr::null()),
+            checked: Cell::new(false),
             slot,
             block_slot,
             rank,
@@ -216,6 +222,9 @@ impl Thread {
     #[inline]
     pub fn set_group(&self, group: *const Group<'static>) {
         self.group.set(group);
+        let group = self.group();
+        self.block.set(&raw const group.blocks[self.block_slot as usize]);
+        self.checked.set(group.launch.check.is_some());
     }
 
     #[inline]
@@ -227,7 +236,9 @@ impl Thread {
 
     #[inline]
     pub fn block(&self) -> &Block {
-        &self.group().blocks[self.block_slot as usize]
+        // SAFETY: `set_group` points at a block of the group, which outlives the run and whose blocks stay where
+        // they are.
+        unsafe { &*self.block.get() }
     }
 
     #[inline]
@@ -243,7 +254,7 @@ impl Thread {
     /// Whether accesses are checked.
     #[inline]
     pub fn checked(&self) -> bool {
-        self.group().launch.check.is_some()
+        self.checked.get()
     }
 
     /// Whether an address is on the thread's own stack.

@@ -72,10 +72,10 @@ fn note<const KIND: u8, const SIZE: usize, const ALIGN: usize>(
 ) {
     let site = RawSite::return_address(return_address);
     let is_read = KIND == READ || KIND == VOLATILE_READ;
-    if !(is_read
+    if !(KIND == READ
         && address & (ALIGN - 1) == 0
         && thread.checked()
-        && super::fast::shared_read::<SIZE>(thread, address, site))
+        && super::fast::read::<SIZE>(thread, address, site))
     {
         note_any(thread, KIND, Access { address, size: SIZE, align: ALIGN, kind: AccessKind::Read, site });
     }
