@@ -1,7 +1,7 @@
 //! Operations that the lanes of a warp carry out together.
 
 use std::any::TypeId;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
 use std::panic::Location;
 
@@ -18,6 +18,8 @@ const WHOLE_WARP: u32 = u32::MAX;
 /// State of a warp.
 pub(crate) struct WarpState {
     lanes: u32,
+    /// Mask of the lanes that have exited.
+    exited: Cell<u32>,
     exchanges: RefCell<Vec<Exchange>>,
 }
 
@@ -45,12 +47,22 @@ struct Exchange {
 
 impl WarpState {
     pub fn all(threads: u32) -> Box<[Self]> {
-        let warp = |first: u32| Self { lanes: WARP_SIZE.min(threads - first), exchanges: RefCell::default() };
+        let warp = |first: u32| Self {
+            lanes: WARP_SIZE.min(threads - first),
+            exited: Cell::new(0),
+            exchanges: RefCell::default(),
+        };
         (0..threads).step_by(LANES).map(warp).collect()
     }
 
     pub fn reset(&self) {
+        self.exited.set(0);
         self.exchanges.borrow_mut().iter_mut().for_each(|exchange| exchange.mask = 0);
+    }
+
+    /// Mask of the lanes that have not exited: the others are not waited for.
+    fn present(&self) -> u32 {
+        self.existing() & !self.exited.get()
     }
 
     /// Mask of the lanes that exist.
@@ -325,7 +337,7 @@ fn arrive(thread: &Thread, call: &Call, input: &[u8]) -> (usize, bool) {
     let exchange = &mut exchanges[number];
     exchange.arrived |= me;
     exchange.put(thread.lane() as usize, input);
-    let present = present(thread);
+    let present = warp.present();
     if call.needs_all && present != WHOLE_WARP {
         drop(exchanges);
         let message = format!("{op} needs all lanes, but lane {} has exited", present.trailing_ones());
@@ -334,21 +346,15 @@ fn arrive(thread: &Thread, call: &Call, input: &[u8]) -> (usize, bool) {
     (number, exchange.completes(present))
 }
 
-/// Mask of the lanes of the thread's warp that have not exited: the others are not waited for.
-fn present(thread: &Thread) -> u32 {
-    let has_exited =
-        |lane: &u32| thread.group().threads[slot_of(thread, *lane) as usize].wait.get() == Wait::Exited;
-    let existing = thread.warp().existing();
-    lanes_of(existing).filter(has_exited).fold(existing, |mask, lane| mask & !(1 << lane))
-}
-
 /// The thread has exited: lanes of its warp that waited for nobody else go on.
 pub(crate) fn lane_exits(thread: &Thread) {
-    let mut exchanges = thread.warp().exchanges.borrow_mut();
+    let warp = thread.warp();
+    warp.exited.set(warp.exited.get() | 1 << thread.lane());
+    let mut exchanges = warp.exchanges.borrow_mut();
     if exchanges.iter().all(|exchange| exchange.mask == 0 || exchange.complete) {
         return;
     }
-    let present = present(thread);
+    let present = warp.present();
     for exchange in exchanges.iter_mut().filter(|exchange| exchange.mask != 0 && !exchange.complete) {
         if !exchange.needs_all && exchange.completes(present) {
             lanes_of(exchange.arrived).for_each(|lane| thread.group().wake(slot_of(thread, lane)));
