@@ -384,8 +384,9 @@ pub struct OtherAccess {
     pub thread: [u32; 3],
 }
 
-/// Why a launch ended early. `Display` is a report of a few lines.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a launch ended early. `Display` is a report of a few lines, and so is `Debug`: a test that returns it
+/// prints by `Debug`.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Fault {
     /// The kind of fault.
     pub kind: FaultKind,
@@ -410,6 +411,12 @@ pub struct Fault {
 }
 
 impl std::error::Error for Fault {}
+
+impl fmt::Debug for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -236,8 +236,8 @@ impl Thread {
 
     #[inline]
     pub fn block(&self) -> &Block {
-        // SAFETY: `set_group` points at a block of the group, which outlives the run and whose blocks stay where
-        // they are.
+        // SAFETY: `set_group` points at a block of the group, which outlives the run and whose blocks
+        // stay where they are.
         unsafe { &*self.block.get() }
     }
 
