@@ -26,6 +26,18 @@ fn new_memory_is_nan() -> Check {
     holds("every word", words.iter().all(|&word| f32::from_bits(word).is_nan()))
 }
 
+/// Freed memory waits for a while before it is used again. That must not take the room of new memory.
+#[test]
+#[cfg(all(unix, target_pointer_width = "64"))]
+fn buffers_lie_far_apart_after_many() -> Check {
+    let gpu = soft()?;
+    for _ in 0..5000 {
+        drop(gpu.buffer(1)?);
+    }
+    let (a, b) = (gpu.buffer(16)?, gpu.buffer(16)?);
+    holds("a gigabyte between them", a.address.abs_diff(b.address) >= 1 << 30)
+}
+
 #[test]
 fn work_waits_until_somebody_asks() -> Check {
     let gpu = soft()?;

@@ -23,6 +23,8 @@ const RED_ZONE_BYTE: u8 = 0xbd;
 const POISON: u8 = 0xff;
 /// The most freed bytes that are kept poisoned before the system gets them back.
 const QUARANTINE: usize = 64 << 20;
+/// The fewest bytes that a freed block counts for: few enough blocks are kept that address space is left.
+const QUARANTINED: usize = QUARANTINE / 1024;
 
 /// The kind of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +117,10 @@ impl Block {
     }
 }
 
+fn quarantined(block: &Block) -> usize {
+    block.0.bytes().max(QUARANTINED)
+}
+
 pub(super) struct Memory {
     live: BTreeMap<usize, Allocation>,
     freed: VecDeque<Block>,
@@ -173,11 +179,11 @@ impl Memory {
     }
 
     fn quarantine(&mut self, block: Block) {
-        self.freed_bytes += block.0.bytes();
+        self.freed_bytes += quarantined(&block);
         self.freed.push_back(block);
         while self.freed_bytes > QUARANTINE {
             let Some(oldest) = self.freed.pop_front() else { break };
-            self.freed_bytes -= oldest.0.bytes();
+            self.freed_bytes -= quarantined(&oldest);
         }
     }
 }

@@ -57,7 +57,9 @@ extern "C" fn plain<const KIND: u8, const SIZE: usize, const ALIGN: usize>(
 ) {
     let Some(thread) = try_current() else { return };
     if !thread.is_on_stack(address) {
-        note::<KIND, SIZE, ALIGN>(thread, address, return_address);
+        if thread.checked() {
+            note::<KIND, SIZE, ALIGN>(thread, address, return_address);
+        }
     } else if thread.products.may_hold(address, SIZE) {
         note_accumulator(thread, address, return_address, SIZE);
     }
@@ -72,11 +74,7 @@ fn note<const KIND: u8, const SIZE: usize, const ALIGN: usize>(
 ) {
     let site = RawSite::return_address(return_address);
     let is_read = KIND == READ || KIND == VOLATILE_READ;
-    if !(KIND == READ
-        && address & (ALIGN - 1) == 0
-        && thread.checked()
-        && super::fast::read::<SIZE>(thread, address, site))
-    {
+    if !(KIND == READ && address & (ALIGN - 1) == 0 && super::fast::read::<SIZE>(thread, address, site)) {
         note_any(thread, KIND, Access { address, size: SIZE, align: ALIGN, kind: AccessKind::Read, site });
     }
     if is_read && thread.check.is_polling(site, address) {
@@ -86,9 +84,6 @@ fn note<const KIND: u8, const SIZE: usize, const ALIGN: usize>(
 
 #[inline(never)]
 fn note_any(thread: &Thread, code: u8, access: Access) {
-    if !thread.checked() {
-        return;
-    }
     let kind = match code {
         READ => AccessKind::Read,
         WRITE => AccessKind::Write,
