@@ -6,6 +6,7 @@
 //! `cargo xtask package` leaves when it is killed.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 use std::{env, fs, io};
 
 const ARCHIVE: &str = "kernels.archive";
@@ -43,8 +44,13 @@ fn workspace_target(package: &Path) -> Option<PathBuf> {
 }
 
 /// The folder, made first: cargo would run this program at every build if it were told to watch one that is
-/// not there.
+/// not there. A new one is dated back: cargo would take it for changed since this program began, and compile
+/// the package once more in the next build.
 fn made(folder: PathBuf) -> io::Result<PathBuf> {
-    fs::create_dir_all(&folder)?;
+    if !folder.is_dir() {
+        fs::create_dir_all(&folder)?;
+        // Where a folder cannot be dated, the next build is slower; that is all.
+        let _ = fs::File::open(&folder).and_then(|opened| opened.set_modified(SystemTime::UNIX_EPOCH));
+    }
     Ok(folder)
 }
