@@ -20,7 +20,7 @@ pub(super) struct Mark {
 impl Driver {
     pub(super) fn mark(&mut self, mark: &Mark) {
         match &mark.label {
-            Some(label) => simt::memory::track_unwritten(mark.address as *const u8, mark.bytes, label),
+            Some(label) => super::memory::track_new(mark.address, mark.bytes, label),
             None => {
                 simt::memory::untrack(mark.address as *const u8);
                 self.memory.poison(mark.address, mark.bytes);

@@ -117,6 +117,12 @@ impl Block {
     }
 }
 
+/// Tells the checker of device memory without values. Without the checker nobody asks which bytes have one.
+pub(super) fn track_new(address: usize, bytes: usize, label: &str) {
+    let track = if super::checks() { simt::memory::track_unwritten } else { simt::memory::track };
+    track(address as *const u8, bytes, label);
+}
+
 fn quarantined(block: &Block) -> usize {
     block.0.bytes().max(QUARANTINED)
 }
@@ -222,14 +228,11 @@ impl Driver {
         allocation.id = self.memory.next_id;
         self.memory.next_id += 1;
         let label = allocation.label();
-        let address = allocation.address as *const u8;
         match allocation.kind {
-            Kind::Device | Kind::Pooled { .. } => {
-                simt::memory::track_unwritten(address, allocation.bytes, &label)
-            }
+            Kind::Device | Kind::Pooled { .. } => track_new(allocation.address, allocation.bytes, &label),
             // The program writes there as it likes.
             Kind::Pinned { .. } | Kind::Managed | Kind::Registered { .. } => {
-                simt::memory::track(address, allocation.bytes, &label)
+                simt::memory::track(allocation.address as *const u8, allocation.bytes, &label)
             }
         }
         self.memory.live.insert(allocation.address, allocation);
@@ -286,7 +289,7 @@ impl Driver {
         if now_free {
             simt::memory::untrack(address as *const u8);
         } else {
-            simt::memory::track_unwritten(address as *const u8, allocation.bytes, &allocation.label());
+            track_new(address, allocation.bytes, &allocation.label());
         }
     }
 

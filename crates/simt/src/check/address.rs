@@ -29,14 +29,15 @@ pub(super) fn check_stray(thread: &Thread, check: &LaunchCheck, access: Access, 
     }
     if let Some(nearest) = nearest(check, address) {
         let message = match wrapped(nearest, address) {
-            Some(_) => "the index was less than 0 and has wrapped around at 32 bits".into(),
-            None => String::new(),
+            true => "the index was less than 0 and has wrapped around at 32 bits".into(),
+            false => String::new(),
         };
         report(thread, access, FaultKind::OutOfBounds, message, None);
     }
     if let Some(parameter) = check.pointer_to_unknown(address) {
-        let message =
-            format!("parameter {parameter} of the kernel points to memory that is not the device's");
+        let message = format!(
+            "the kernel's parameter {parameter} (the first is 0) points to memory that is not the device's"
+        );
         report(thread, access, FaultKind::WildPointer, message, None);
     }
     if let Some(owner) = owner_of_stack(thread, address) {
@@ -53,20 +54,20 @@ fn owner_of_stack(thread: &Thread, address: usize) -> Option<&Thread> {
     thread.group().threads.iter().find(|other| other.is_on_stack(address))
 }
 
-/// Bytes before the allocation that an access meant, if its index was negative and taken for an unsigned
-/// one of 32 bits.
-fn wrapped(allocation: &Allocation, address: usize) -> Option<usize> {
+/// Whether an address is what a negative index into the allocation gives, taken for an unsigned one of 32
+/// bits.
+fn wrapped(allocation: &Allocation, address: usize) -> bool {
     /// Bytes before an allocation that an index may have meant.
     const BEFORE: usize = 1 << 16;
     const WRAP: usize = 1 << 32;
     let sizes = [1, 2, 4, 8, 16];
     let before = |size: usize| (allocation.start + WRAP * size).checked_sub(address);
-    sizes.into_iter().filter_map(before).find(|bytes| (1..=BEFORE).contains(bytes))
+    sizes.into_iter().filter_map(before).any(|bytes| (1..=BEFORE).contains(&bytes))
 }
 
 /// The allocation that an address outside all allocations was probably meant for.
 fn nearest(check: &LaunchCheck, address: usize) -> Option<&Allocation> {
-    let by_wrap = check.allocations.iter().find(|allocation| wrapped(allocation, address).is_some());
+    let by_wrap = check.allocations.iter().find(|allocation| wrapped(allocation, address));
     if let Some(allocation) = by_wrap.filter(|_| region::contains(address)) {
         return Some(allocation);
     }

@@ -62,6 +62,17 @@ impl Allocation {
         self.words(offset, bytes).all(|(word, bits)| word.load(Ordering::Relaxed) & bits == bits)
     }
 
+    /// Runs of bytes without values among `bytes` bytes from `offset`: their offsets and lengths.
+    fn unwritten(&self, offset: usize, bytes: usize) -> impl Iterator<Item = (usize, usize)> {
+        let (mut at, end) = (offset, offset + bytes);
+        let next = move |at: usize, wanted: bool| (at..end).find(|&at| self.is_written(at, 1) == wanted);
+        std::iter::from_fn(move || {
+            let start = next(at, false)?;
+            at = next(start, true).unwrap_or(end);
+            Some((start, at - start))
+        })
+    }
+
     fn end(&self) -> usize {
         self.start + self.len
     }
@@ -132,8 +143,8 @@ impl Allocations {
                 return;
             }
             let to = to + (source.start + offset - from);
-            for at in (0..bytes).filter(|at| !source.is_written(offset + at, 1)) {
-                Self::each_part(to + at, 1, |copy, offset, bytes| copy.forgotten(offset, bytes));
+            for (at, bytes) in source.unwritten(offset, bytes) {
+                Self::each_part(to + at - offset, bytes, |copy, offset, bytes| copy.forgotten(offset, bytes));
             }
         });
     }

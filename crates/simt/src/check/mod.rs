@@ -140,8 +140,8 @@ impl LaunchCheck {
         self.params.iter().any(|&(start, len)| address.wrapping_sub(start) < len)
     }
 
-    /// The number of a kernel's parameter, or of one before it that is a struct, that points to unknown
-    /// memory shortly before an address.
+    /// The number of the kernel's parameter, from 0, that holds a pointer to unknown memory shortly before an
+    /// address.
     fn pointer_to_unknown(&self, address: usize) -> Option<usize> {
         const REACH: usize = 64 << 10;
         let is_suspect =

@@ -1,9 +1,10 @@
 //! Accesses outside of allocations, or to memory that was never written.
 
 use crate::common::{fails, fails_at, passes};
+use ironwarp_simt::memory;
 use ironwarp_simt::memory::{Tracked, load, store, track, untrack};
 use ironwarp_simt::shared::{alloc_static, dynamic, dynamic_len, from_address, to_address};
-use ironwarp_simt::{FaultKind, LaunchConfig, Options, Place, StaticKey, thread};
+use ironwarp_simt::{DeviceMemory, FaultKind, LaunchConfig, Options, Place, StaticKey, thread};
 
 /// A device pointer that closures can share between threads.
 #[derive(Clone, Copy)]
@@ -192,4 +193,37 @@ fn unchecked_launches_see_the_same_memory() {
 
 fn dynamic_or_static() -> *mut u32 {
     alloc_static(&OTHER, 64, 16).cast()
+}
+
+/// Values of global memory are followed byte by byte: by writes of the program and of kernels, and by copies.
+#[test]
+fn unwritten_global_memory() {
+    const WORDS: usize = 100;
+    let memories = [(); 2].map(|()| DeviceMemory::new(4 * WORDS).unwrap());
+    let [from, to] = memories.each_ref().map(|memory| memory.as_ptr() as usize);
+    for address in [from, to] {
+        memory::track_unwritten(address as *const u8, 4 * WORDS, "words");
+    }
+    let read = |address: usize, word: usize| {
+        ironwarp_simt::run(&LaunchConfig::linear(1, 1), &Options::default().check(true), || {
+            // SAFETY: inside the memory; the checker stops a read of unwritten bytes.
+            unsafe { memory::load((address as *const u32).add(word)) };
+        })
+    };
+    let is_unwritten = |address, word| match read(address, word) {
+        Ok(_) => false,
+        Err(fault) => fault.kind == FaultKind::UninitialisedGlobal,
+    };
+    assert!((0..WORDS).all(|word| is_unwritten(from, word)));
+    // Words 10 to 59, but for the last byte of word 59.
+    memory::written((from + 40) as *const u8, 199);
+    memory::written(to as *const u8, 4 * WORDS);
+    memory::copied((to + 4) as *const u8, from as *const u8, 320);
+    for word in 0..WORDS {
+        assert_eq!(is_unwritten(from, word), !(10..59).contains(&word), "word {word}");
+        // Words 1 to 80 are copies of 0 to 79; the others had values before.
+        let expected = (1..=80).contains(&word) && !(11..60).contains(&word);
+        assert_eq!(is_unwritten(to, word), expected, "copy of word {word}");
+    }
+    [from, to].into_iter().for_each(|address| memory::untrack(address as *const u8));
 }

@@ -186,8 +186,7 @@ extern "C" fn thread_fence(order: i32, _return_address: usize) {
 /// A fence for the compiler alone, which has obeyed it.
 extern "C" fn signal_fence(_order: i32, _return_address: usize) {}
 
-/// The order that LLVM names by the numbers of C++'s `memory_order`. A fence and a read-modify-write know no
-/// `Relaxed` fence and no consume order.
+/// The order that LLVM names by the numbers of C++'s `memory_order`; Rust has no consume order, number 1.
 fn ordering(order: i32) -> Ordering {
     match order {
         0 => Ordering::Relaxed,
