@@ -4,6 +4,8 @@
 struct GettingStarted;
 #[doc = include_str!("../../docs/book/src/first-kernel.md")]
 struct FirstKernel;
+#[doc = include_str!("../../docs/book/src/device-library.md")]
+struct DeviceLibrary;
 #[doc = include_str!("../../docs/book/src/checker.md")]
 struct Checker;
 #[doc = include_str!("../../docs/book/src/memory-and-streams.md")]

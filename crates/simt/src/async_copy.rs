@@ -65,7 +65,7 @@ pub unsafe fn copy(dst_shared: *mut u8, src_global: *const u8, bytes: usize, src
             let address = src_global as usize;
             check::typed_access(
                 thread,
-                Access { address, size: src_bytes, align: 1, kind: AccessKind::Read, site },
+                Access { address, size: src_bytes, align: 1, kind: AccessKind::AsyncRead, site },
             );
         }
         let address = dst_shared as usize;
@@ -126,6 +126,8 @@ impl PendingCopy {
         }
         if thread.checked() {
             check::copy_arrived(thread, self.dst as usize, self.bytes, self.site);
+            let source = self.src as usize;
+            check::global_access_over(thread, source, self.src_bytes, AccessKind::Read, self.site);
         }
     }
 }

@@ -39,6 +39,8 @@ pub(crate) struct Store {
     operation: Option<u32>,
     /// Addresses and bytes that it writes.
     writes: Vec<(usize, usize)>,
+    /// The kind of these accesses.
+    kind: AccessKind,
     site: RawSite,
 }
 
@@ -93,7 +95,7 @@ pub unsafe fn load(dst: u32, src_global: *const u8, bytes: u32, bar: u32) {
     let arrival = mbarrier::begin_copy(thread, &bar, len, OP, location);
     let site = RawSite::of(location);
     if thread.checked() {
-        read_global(thread, src_global as usize, len, site);
+        read_global(thread, src_global as usize, len, arrival.operation(), site);
         write_shared(thread, &target, len, arrival.operation(), site);
     }
     let (to, issuer) = (target.block.arena.at(target.offset), thread.slot);
@@ -151,7 +153,7 @@ pub unsafe fn reduce(reduction: Reduction, elements: DataType, dst_global: *mut 
             unsafe { combine(dst_global.add(index * elements.bytes()), value) };
         }
     };
-    begin_store(thread, &target, bytes as usize, writes, AccessKind::Atomic, location, carry_out);
+    begin_store(thread, &target, bytes as usize, writes, AccessKind::AsyncAtomic, location, carry_out);
 }
 
 /// Begins to copy `bytes` from the block's shared memory at `src` to `dst` in shared memory of a block of the
@@ -236,8 +238,16 @@ pub(crate) fn own_source<'t>(
 }
 
 /// Checks reads of global memory by a copy that begins now.
-pub(crate) fn read_global(thread: &Thread, address: usize, size: usize, site: RawSite) {
-    check::typed_access(thread, Access { address, size, align: 1, kind: AccessKind::Read, site });
+pub(crate) fn read_global(
+    thread: &Thread,
+    address: usize,
+    size: usize,
+    operation: Option<u32>,
+    site: RawSite,
+) {
+    let Some(operation) = operation.filter(|_| size != 0) else { return };
+    let access = Access { address, size, align: 1, kind: AccessKind::AsyncRead, site };
+    check::global_async_read(thread, access, operation);
 }
 
 /// Checks writes to shared memory by a copy that begins now.
@@ -279,8 +289,8 @@ pub(crate) fn begin_store(
         }
     }
     let has_landed = Rc::new(Cell::new(false));
-    let writes = if kind == AccessKind::AsyncWrite { writes } else { Vec::new() };
-    thread.bulk.borrow_mut().open.push(Store { has_landed: Rc::clone(&has_landed), operation, writes, site });
+    let store = Store { has_landed: Rc::clone(&has_landed), operation, writes, kind, site };
+    thread.bulk.borrow_mut().open.push(store);
     let issuer = thread.slot;
     thread.group().take_off(Box::new(move |group: &Group<'_>| {
         carry_out();
@@ -351,7 +361,12 @@ impl Store {
     fn is_written(&self, thread: &Thread) {
         if thread.checked() {
             for &(address, bytes) in &self.writes {
-                check::global_copy_arrived(thread, address, bytes, self.site);
+                match self.kind {
+                    AccessKind::AsyncAtomic => {
+                        check::global_access_over(thread, address, bytes, AccessKind::Atomic, self.site);
+                    }
+                    _ => check::global_copy_arrived(thread, address, bytes, self.site),
+                }
             }
         }
     }

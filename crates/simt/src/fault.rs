@@ -262,13 +262,15 @@ pub enum AccessKind {
     AsyncWrite,
     /// The read of an asynchronous operation.
     AsyncRead,
+    /// An atomic operation of an asynchronous reduction.
+    AsyncAtomic,
     /// A wait at a barrier.
     Wait,
 }
 
 impl AccessKind {
     pub(crate) fn is_async(self) -> bool {
-        matches!(self, Self::AsyncWrite | Self::AsyncRead)
+        matches!(self, Self::AsyncWrite | Self::AsyncRead | Self::AsyncAtomic)
     }
 
     pub(crate) fn is_read(self) -> bool {
@@ -289,6 +291,7 @@ impl AccessKind {
     /// which are relaxed atomic accesses to a GPU.
     pub(crate) fn is_strong(self) -> bool {
         matches!(self, Self::VolatileRead | Self::VolatileWrite | Self::Atomic | Self::AtomicRead)
+            || self == Self::AsyncAtomic
             || self.is_narrow()
     }
 
@@ -312,6 +315,7 @@ impl fmt::Display for AccessKind {
             Self::BlockAtomicRead => "atomic read of block scope",
             Self::AsyncWrite => "asynchronous write",
             Self::AsyncRead => "asynchronous read",
+            Self::AsyncAtomic => "asynchronous reduction",
             Self::Wait => "wait",
         })
     }

@@ -57,11 +57,6 @@ pub unsafe fn load(dst: u32, map: *const [u64; WORDS], bar: u32, coords: &[i32],
     let bytes = tile.map.box_bytes();
     let site = RawSite::of(location);
     let targets = destinations(thread, dst, bar, multicast, location);
-    if thread.checked() {
-        for row in tile.rows() {
-            bulk::read_global(thread, row.address, row.inside, site);
-        }
-    }
     let mut arrivals: Vec<(*mut u8, Arrival)> = Vec::with_capacity(targets.len());
     for (to, bar) in &targets {
         require_box(thread, to, bytes, OP, location);
@@ -69,6 +64,8 @@ pub unsafe fn load(dst: u32, map: *const [u64; WORDS], bar: u32, coords: &[i32],
         bulk::write_shared(thread, to, bytes, arrival.operation(), site);
         arrivals.push((to.block.arena.base(), arrival));
     }
+    let operation = arrivals[0].1.operation();
+    tile.rows().for_each(|row| bulk::read_global(thread, row.address, row.inside, operation, site));
     let (offset, issuer) = (targets[0].0.offset, thread.slot);
     thread.group().take_off(Box::new(move |group: &Group<'_>| {
         // SAFETY: the caller vouches for the tensor; nothing outside it is read.
@@ -147,7 +144,7 @@ unsafe fn send(
     let from = bulk::own_source(thread, src, op, location);
     require_box(thread, &from, bytes, op, location);
     let writes = tile.rows().filter(|row| row.inside != 0).map(|row| (row.address, row.inside)).collect();
-    let kind = if combine.is_some() { AccessKind::Atomic } else { AccessKind::AsyncWrite };
+    let kind = if combine.is_some() { AccessKind::AsyncAtomic } else { AccessKind::AsyncWrite };
     let (base, offset) = (from.block.arena.base(), from.offset);
     bulk::begin_store(thread, &from, bytes, writes, kind, location, move || {
         // SAFETY: the box is in the arena, which has been checked; the caller vouches for the tensor.

@@ -11,7 +11,7 @@ use crate::{BLOCK, BOX_BYTES, BOX_WORDS, map, rank};
 const TILE: u32 = 4 * BLOCK as u32;
 
 /// Makes mbarriers of one arrival each.
-unsafe fn mbarriers(count: u32, bars: u32) -> u32 {
+pub(crate) unsafe fn mbarriers(count: u32, bars: u32) -> u32 {
     unsafe {
         if rank() == 0 {
             for index in 0..count {

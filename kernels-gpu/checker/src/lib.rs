@@ -46,6 +46,7 @@ pub mod programs_3;
 pub mod programs_4;
 pub mod shared_patterns;
 pub mod shared_races;
+pub mod sources;
 pub mod speed;
 pub mod stacks;
 pub mod uninitialised;

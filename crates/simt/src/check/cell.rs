@@ -39,11 +39,12 @@ const KINDS: [AccessKind; 1 + KIND_MASK as usize] = {
     kinds[8] = AccessKind::AsyncRead;
     kinds[9] = AccessKind::AsyncWrite;
     kinds[10] = AccessKind::ReadOnly;
+    kinds[11] = AccessKind::AsyncAtomic;
     kinds
 };
 
 #[inline]
-fn code(kind: AccessKind) -> u64 {
+const fn code(kind: AccessKind) -> u64 {
     match kind {
         AccessKind::Read | AccessKind::CopyRead | AccessKind::Wait => 0,
         AccessKind::Write => 1,
@@ -56,6 +57,7 @@ fn code(kind: AccessKind) -> u64 {
         AccessKind::AsyncRead => 8,
         AccessKind::AsyncWrite => 9,
         AccessKind::ReadOnly => 10,
+        AccessKind::AsyncAtomic => 11,
     }
 }
 
@@ -89,6 +91,17 @@ impl Stamp {
 
     pub fn kind(self) -> AccessKind {
         KINDS[(self.tag >> KIND_SHIFT & KIND_MASK) as usize]
+    }
+
+    /// Whether it is of an asynchronous operation that only its own thread can wait for, and has not yet:
+    /// until then nothing orders it.
+    #[inline(always)]
+    fn is_pending(self) -> bool {
+        const PENDING: u64 = {
+            let kinds = [AccessKind::AsyncRead, AccessKind::AsyncWrite, AccessKind::AsyncAtomic];
+            1 << code(kinds[0]) | 1 << code(kinds[1]) | 1 << code(kinds[2])
+        };
+        self.tag & TRACKED == 0 && PENDING >> (self.tag >> KIND_SHIFT & KIND_MASK) & 1 != 0
     }
 
     /// Whether both are of one warp.
@@ -154,12 +167,15 @@ impl Cell {
             earlier.tag & TRACKED == 0
                 && earlier.block == now.block
                 && (earlier.time < floor || earlier.rank() == now.rank())
+                && !earlier.is_pending()
         };
-        let is_done = self.write.tag >> KIND_SHIFT & KIND_MASK != code(AccessKind::AsyncWrite);
-        if self.write.is_present() && !(is_known(self.write) && is_done) {
+        if self.write.is_present() && !is_known(self.write) {
             return false;
         }
         let [first, second] = self.reads;
+        if (first.tag | second.tag) & TRACKED != 0 {
+            return false;
+        }
         let is_free = |read: Stamp| !read.is_present() || is_known(read);
         if is_free(first) {
             self.reads[0] = now;
@@ -194,7 +210,8 @@ impl Cell {
     fn slot_for(&self, now: Stamp, order: &impl Order) -> Option<usize> {
         let [first, second] = self.reads;
         let replaceable = |read: Stamp| {
-            !read.is_present() || read.is_of(now) || order.in_sequence(read, now) || order.is_before(read)
+            let is_over = || read.is_of(now) || order.in_sequence(read, now) || order.is_before(read);
+            !read.is_present() || !read.is_pending() && is_over()
         };
         if replaceable(first) {
             return Some(0);
@@ -224,6 +241,16 @@ impl Cell {
     pub fn arrived(&mut self, now: Stamp) {
         *self = Self { write: now, reads: Default::default() };
     }
+
+    /// Records that the asynchronous reads and reductions of the thread of `now` are over.
+    pub fn waited_for(&mut self, now: Stamp) {
+        let [first, second] = &mut self.reads;
+        for earlier in [&mut self.write, first, second] {
+            if earlier.is_pending() && earlier.is_of(now) {
+                *earlier = now;
+            }
+        }
+    }
 }
 
 #[inline]
@@ -247,13 +274,10 @@ fn conflicts(earlier: Stamp, now: Stamp, order: &impl Order) -> bool {
     if earlier.is_tracked() {
         return !order.is_before(earlier);
     }
-    if earlier.kind() == AccessKind::AsyncWrite {
-        return true;
-    }
     if are_atomic_together(earlier, now) {
         return false;
     }
-    !earlier.is_of(now) && !order.is_before(earlier)
+    earlier.is_pending() || !earlier.is_of(now) && !order.is_before(earlier)
 }
 
 /// Whether no order is needed between two accesses: both are atomic, for each other too.

@@ -271,8 +271,23 @@ fn access(thread: &Thread, access: Access, is_typed: bool) {
     }
     let Some(check) = &thread.group().launch.check else { return };
     match check.find(access.address) {
-        Some((number, allocation)) => global_access(thread, check, access, number, allocation),
+        Some((number, allocation)) => {
+            global_access(thread, check, access, stamp(thread, access), number, allocation)
+        }
         None => address::check_stray(thread, check, access, is_typed),
+    }
+}
+
+/// Checks a read of global memory by the async proxy, which is part of operation number `operation`.
+pub(crate) fn global_async_read(thread: &Thread, access: Access, operation: u32) {
+    let check = thread.group().launch.check.as_ref();
+    match check.and_then(|check| Some((check, check.find(access.address)?))) {
+        Some((check, (number, allocation))) => {
+            let now =
+                Stamp::tracked(thread.block().number.get(), operation, thread.rank, access.kind, access.site);
+            global_access(thread, check, access, now, number, allocation);
+        }
+        None => typed_access(thread, access),
     }
 }
 
@@ -389,6 +404,7 @@ fn global_access(
     thread: &Thread,
     check: &LaunchCheck,
     access: Access,
+    now: Stamp,
     number: usize,
     allocation: &Allocation,
 ) {
@@ -402,29 +418,28 @@ fn global_access(
         let message = "the launch before this one, which it overlaps, may still be at work there".into();
         report(thread, access, FaultKind::DependencyPending, message, None);
     }
-    let now = stamp(thread, access);
-    let block = thread.block();
-    let view = View { thread, block };
+    let view = View { thread, block: thread.block() };
     let shadow = check.pages(number);
     let result = pages(offset, access.size).try_for_each(|(page, within, bytes)| {
         let mut page =
             shadow[page].get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
         page.visit(within, bytes, |cell| cell.access(now, &view))
     });
-    if let Err(Clash::ReadOnly(earlier)) = result {
-        read_only(thread, access, earlier);
-    }
-    if let Err(Clash::Race(earlier) | Clash::Unfenced(earlier)) = result {
-        let kind = if earlier.block == now.block { FaultKind::GlobalRace } else { FaultKind::InterBlockRace };
-        race(thread, access, earlier, kind);
+    match result {
+        Ok(()) => {}
+        Err(Clash::Race(earlier)) if earlier.block == now.block => {
+            race(thread, access, earlier, FaultKind::GlobalRace)
+        }
+        Err(Clash::Race(earlier)) => race(thread, access, earlier, FaultKind::InterBlockRace),
+        Err(Clash::ReadOnly(earlier)) => read_only(thread, access, earlier),
+        Err(Clash::Unfenced(earlier)) => {
+            report(thread, access, FaultKind::ProxyFence, String::new(), Some(other(earlier)))
+        }
     }
     let has_value = |at: usize| allocation.is_written(offset + at, 1);
     if !access.kind.is_read() {
         allocation.written(offset, access.size);
-    } else if access.kind != AccessKind::AsyncRead
-        && !allocation.is_written(offset, access.size)
-        && lacks_value(access, has_value)
-    {
+    } else if !allocation.is_written(offset, access.size) && lacks_value(access, has_value) {
         report(thread, access, FaultKind::UninitialisedGlobal, String::new(), None);
     }
 }
@@ -463,6 +478,20 @@ pub(crate) fn global_copy_arrived(thread: &Thread, address: usize, bytes: usize,
     let access = Access { address, size: bytes, align: 1, kind: AccessKind::Write, site };
     let now = stamp(thread, access);
     for_global_cells(thread, access, |cell| cell.arrived(now));
+}
+
+/// Records that the thread has waited for its asynchronous accesses, now of `kind`, to `bytes` bytes of global
+/// memory at `address`.
+pub(crate) fn global_access_over(
+    thread: &Thread,
+    address: usize,
+    bytes: usize,
+    kind: AccessKind,
+    site: RawSite,
+) {
+    let access = Access { address, size: bytes, align: 1, kind, site };
+    let now = stamp(thread, access);
+    for_global_cells(thread, access, |cell| cell.waited_for(now));
 }
 
 /// The thread's atomic operation on global memory, checked before, takes effect now. Between check and

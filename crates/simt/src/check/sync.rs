@@ -300,8 +300,11 @@ impl Order for View<'_> {
     fn is_before(&self, earlier: Stamp) -> bool {
         let sync = &self.block.check.sync;
         if earlier.is_tracked() {
-            let operation = self.thread.group().operations.get(earlier.time);
-            return self.has_completed(operation);
+            return match self.operation(earlier) {
+                Some(operation) => self.has_completed(operation),
+                // Of a block that runs elsewhere: whoever has heard from it is not accused.
+                None => self.any_history(|history| history.get(earlier.block.into()).is_some()),
+            };
         }
         if earlier.block == self.block.number.get() as u32 {
             return earlier.time < sync.floor.get() || self.knows_of_own_block(earlier);
@@ -317,12 +320,22 @@ impl Order for View<'_> {
     }
 
     fn in_sequence(&self, earlier: Stamp, later: Stamp) -> bool {
-        let agent = |stamp: Stamp| self.thread.group().operations.get(stamp.time).agent;
-        earlier.is_tracked() && later.is_tracked() && agent(earlier) == agent(later)
+        let agent = |stamp| self.operation(stamp).map(|operation| operation.agent);
+        earlier.is_tracked()
+            && later.is_tracked()
+            && agent(earlier).is_some_and(|of| Some(of) == agent(later))
     }
 }
 
 impl View<'_> {
+    /// The operation of a tracked access, if its block runs beside the thread's own.
+    fn operation(&self, tracked: Stamp) -> Option<Operation> {
+        let group = self.thread.group();
+        let first = group.blocks[0].number.get() as u32;
+        let is_here = (tracked.block.wrapping_sub(first) as usize) < group.blocks.len();
+        is_here.then(|| group.operations.get(tracked.time))
+    }
+
     /// Whether an asynchronous operation is known to be over.
     pub fn has_completed(&self, operation: Operation) -> bool {
         self.any_history(|history| history.has_completed(operation))

@@ -14,10 +14,6 @@ pub const NOT_YET: &[(&str, &str)] = &[
     ("counter_cleared_by_a_block", GAP),
     ("cluster_fences_between_blocks", CLUSTER_SCOPE),
     ("two_flags_without_order", WEAK),
-    ("source_of_a_fetch_rewritten", SOURCE),
-    ("source_of_a_bulk_load_rewritten", SOURCE),
-    ("bulk_load_without_proxy_fence", SOURCE),
-    ("reduction_read_too_early", SOURCE),
     ("result_over_an_operand", WARP_WAIT),
     ("proxy_fence_of_the_storing_thread", CUMULATIVE),
     ("bias_behind_the_fence", FIRST_PRODUCT),
@@ -45,7 +41,6 @@ const OTHER: &str = "the address is good; the buffer that the pointer was made f
 const GAP: &str = "documented: an atomic operation in between hides a plain access";
 const CLUSTER_SCOPE: &str = "cluster scope counts as device scope";
 const WEAK: &str = "memory is sequentially consistent in the executor, so the bad order never happens";
-const SOURCE: &str = "documented: global memory of asynchronous copies is not checked for this order";
 const WARP_WAIT: &str = "the wait of one warp counts for the whole warpgroup";
 const CUMULATIVE: &str =
     "a proxy fence counts for all writes that its thread knows of, not for its own alone";

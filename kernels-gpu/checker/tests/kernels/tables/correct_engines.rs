@@ -6,6 +6,22 @@ pub const ROWS: &[Correct] = &[
     right(CP_ASYNC, "copy_pipeline", CUTLASS, ONE.words(512), |_, aux| {
         all(64, |i| aux[i] as usize == (0..8).map(|step| step * 64 + 63 - i).sum::<usize>())
     }),
+    right(CP_ASYNC, "source_rewritten_after_the_wait", PTX, ONE, |data, aux| {
+        all(64, |i| (data[i], aux[i] as usize) == (0, i))
+    }),
+    right(
+        BULK,
+        "tensor_written_and_fenced",
+        CUTLASS,
+        together(2).shared(4096).words(512).mapped(256),
+        |data, _| data[256..320] == [1; 64],
+    ),
+    right(BULK, "source_handed_back", PTX, ONE.shared(512), |data, aux| {
+        all(64, |i| (data[i] as usize, aux[i] as usize) == (i + 1, i))
+    }),
+    right(BULK, "reduction_waited_for", PTX, ONE.shared(512), |data, _| {
+        all(64, |i| data[i] as usize == i + 2)
+    }),
     right(BULK, "bulk_ring", CUTLASS, ONE.shared(4096).words(64 * 11), |_, aux| {
         all(32, |i| aux[i] as usize == (0..11).map(|step| 128 * step + 2 * i + 32).sum::<usize>())
     }),
