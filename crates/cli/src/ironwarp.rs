@@ -8,12 +8,16 @@ use toml::Table;
 
 use crate::error::Error;
 
-/// The host library, the device library and the builder of PTX.
+/// The host library, the device library with its algorithms, and the builder of PTX.
 pub const HOST: &str = "ironwarp";
 /// See [`HOST`].
 pub const STD: &str = "ironwarp-std";
 /// See [`HOST`].
+pub const PRIMITIVES: &str = "ironwarp-primitives";
+/// See [`HOST`].
 pub const BUILDER: &str = "ironwarp-builder";
+/// The packages that a project depends on.
+pub const NEEDED: [&str; 4] = [HOST, STD, PRIMITIVES, BUILDER];
 
 /// A source of packages.
 #[derive(Debug)]
@@ -44,7 +48,7 @@ impl Ironwarp {
         };
         let mut folders = packages(&whole);
         folders.extend(packages(&whole.join("crates")));
-        if let Some(missing) = [HOST, STD, BUILDER].into_iter().find(|name| !folders.contains_key(*name)) {
+        if let Some(missing) = NEEDED.into_iter().find(|name| !folders.contains_key(*name)) {
             return Err(Error::Usage(format!(
                 "{} has no package `{missing}`: wanted a checkout of Ironwarp, or a folder with its packages unpacked",
                 folder.display()
@@ -102,14 +106,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let whole = folder.path().canonicalize().unwrap();
         add(&whole, "ironwarp-cli-0.1.0", "ironwarp-cli");
-        for name in [HOST, STD, BUILDER] {
+        for name in NEEDED {
             let missing = Ironwarp::local(&whole);
             assert!(matches!(missing, Err(Error::Usage(_))), "{missing:?}");
             add(&whole, &format!("{name}-0.1.0"), name);
         }
         let unpacked = Ironwarp::local(&whole).unwrap();
         assert_eq!(unpacked.source(STD), format!("path = {:?}", whole.join("ironwarp-std-0.1.0")));
-        assert_eq!(unpacked.patch().lines().count(), 2 + 3, "{}", unpacked.patch());
+        assert_eq!(unpacked.patch().lines().count(), 2 + NEEDED.len(), "{}", unpacked.patch());
         add(&whole, "", "a workspace's root");
         assert_eq!(Ironwarp::local(&whole).unwrap().patch(), "");
     }

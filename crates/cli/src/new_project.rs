@@ -10,7 +10,7 @@ use toml::{Table, Value};
 
 use crate::commands::Program;
 use crate::error::Error;
-use crate::ironwarp::{BUILDER, HOST, Ironwarp, STD};
+use crate::ironwarp::{BUILDER, HOST, Ironwarp, NEEDED, PRIMITIVES, STD};
 use crate::new_folder;
 use crate::term::{Style, style};
 
@@ -72,7 +72,7 @@ const RESERVED: &[(&str, &str)] = &[
         "every kernel has a type of its own name, which would hide what kernels use by this one",
     ),
     (
-        "core std alloc test proc_macro main kernels common bench ironwarp criterion cuda_std cuda_builder",
+        "core std alloc test proc_macro main kernels common bench ironwarp criterion cuda_std cuda_builder primitives",
         "a crate or module that every kernel or its tests use has taken it",
     ),
     (
@@ -217,7 +217,8 @@ pub fn package_files(name: &str) -> Vec<File> {
 
 /// A manifest of the project.
 fn manifest(template: &str, name: &str, ironwarp: &Ironwarp) -> String {
-    let sources = [("__HOST__", HOST), ("__STD__", STD), ("__BUILDER__", BUILDER)];
+    let sources =
+        [("__HOST__", HOST), ("__STD__", STD), ("__PRIMITIVES__", PRIMITIVES), ("__BUILDER__", BUILDER)];
     let text = sources.iter().fold(template.replace(NAME, name), |text, (place, package)| {
         text.replace(place, &ironwarp.source(package))
     });
@@ -302,7 +303,7 @@ mod tests {
 
     fn checkout() -> Ironwarp {
         let folder = |name: &str| (name.to_owned(), Path::new("/iron warp").join(name));
-        let folders = [HOST, STD, BUILDER].map(folder).into();
+        let folders = NEEDED.map(folder).into();
         Ironwarp::Local { folders, unpacked: false }
     }
 
@@ -310,7 +311,7 @@ mod tests {
     fn nothing_of_the_template_is_left() {
         let projects = [checkout(), Ironwarp::Registry].map(|ironwarp| project_files("blur", &ironwarp));
         for (path, text) in projects.into_iter().flatten().chain(package_files("blur")) {
-            for left in [TEMPLATE, NAME, "__HOST__", "__STD__", "__BUILDER__"] {
+            for left in [TEMPLATE, NAME, "__HOST__", "__STD__", "__PRIMITIVES__", "__BUILDER__"] {
                 assert!(!text.contains(left), "{left} in {}", path.display());
             }
         }
