@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use cuda_builder::{Arch, CudaBuilder, Manifest, NvvmArch};
 use serde_json::Value;
 
 use crate::archive::{self, Contents};
@@ -33,10 +34,13 @@ Examples:
   bundle/run bench                              every benchmark
   bundle/run sanitize                           the kernels' tests under compute-sanitizer
   bundle/run agree                              the executor's results and the GPU's, side by side
+  bundle/run corpus                             the checker and compute-sanitizer on kernels with known bugs
 ";
 
 /// Packages whose tests launch kernels. What the others test does not depend on the machine.
 const TESTED: &[&str] = &["ironwarp", "ironwarp-driver"];
+/// The package of kernels with bugs on purpose, its folder, and its program that runs them.
+const CORPUS: (&str, &str, &str) = ("ironwarp-checker", "kernels-gpu/checker", "corpus");
 const LIMIT_MIB: u64 = 30;
 /// Where programs and PTX lie in the bundle, and the archive that the script unpacks them from.
 const PACKED: [&str; 4] = ["tests", "benches", "examples", "ptx"];
@@ -70,7 +74,9 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
     if folder.is_dir() {
         fs::remove_dir_all(&folder).map_err(Error::io("remove", &folder))?;
     }
-    let tests = built_programs(&["test", "--no-run"], TESTED)?;
+    let corpus = build_corpus(&ptx, line_info)?;
+    let mut tests = built_programs(&["test", "--no-run"], TESTED)?;
+    tests.extend(built_programs(&["test", "--no-run", "--test", CORPUS.2], &[CORPUS.0])?);
     // Two packages may have a test program of the same name.
     let tests = tests
         .into_iter()
@@ -81,11 +87,27 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
     let examples = built_programs(&["build", "--release"], &["ironwarp-examples"])?;
     copy_programs(examples.into_iter().filter(|program| program.kind == "bin"), &folder.join("examples"))?;
     copy_ptx(&ptx, &folder.join("ptx"))?;
+    copy_file(&corpus, &folder.join("ptx"))?;
     copy_baselines(&folder.join("baselines"))?;
     write_script(&folder.join("run"))?;
     let contents = count(&folder);
     pack(&folder);
     report(&folder, &contents)
+}
+
+/// Compiles the kernels with bugs on purpose, which the usual build leaves out. Nothing assembles them: the
+/// assembler refuses some of the bugs.
+fn build_corpus(folder: &Path, line_info: bool) -> Result<PathBuf, Error> {
+    let manifest = Manifest::read(&workspace::root().join(CORPUS.1))?;
+    let arch = Arch::from(NvvmArch::Compute90a);
+    let built = CudaBuilder::new(&manifest.folder)
+        .arch(arch)
+        .copy_to(folder.join(workspace::ptx_name(&manifest.library, arch)))
+        .target_dir(workspace::device_dir())
+        .generate_line_info(line_info)
+        .capture_output(true)
+        .build_module()?;
+    Ok(built.ptx)
 }
 
 /// Has cargo build, and returns the programs that it names.
@@ -142,11 +164,13 @@ fn copy_baselines(folder: &Path) -> Result<(), Error> {
     let source = workspace::root().join("benches/baselines");
     let Ok(entries) = fs::read_dir(&source) else { return Ok(()) };
     fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
-    for path in entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()) {
-        fs::copy(&path, folder.join(path.file_name().unwrap_or_default()))
-            .map_err(Error::io("copy", &path))?;
-    }
-    Ok(())
+    let mut files = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file());
+    files.try_for_each(|path| copy_file(&path, folder))
+}
+
+fn copy_file(path: &Path, folder: &Path) -> Result<(), Error> {
+    let copy = folder.join(path.file_name().unwrap_or_default());
+    fs::copy(path, copy).map(drop).map_err(Error::io("copy", path))
 }
 
 fn write_script(path: &Path) -> Result<(), Error> {
@@ -399,5 +423,12 @@ mod tests {
             text.contains("none: 1 programs") && text.contains("left out: host.alone: its kernels"),
             "{text}"
         );
+        let compares =
+            "[ \"$1\" = --compare ] && [ -d \"$2\" ] && [ \"$3\" = /usr/bin/env ] && echo compared";
+        add_program(&bundle, "checker.corpus", compares);
+        let (ok, text) = run("corpus");
+        assert!(ok && text.contains("compared"), "{text}");
+        let (_, text) = run("sanitize");
+        assert!(text.contains("left out: checker.corpus: its kernels are wrong on purpose"), "{text}");
     }
 }

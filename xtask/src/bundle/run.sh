@@ -23,6 +23,8 @@ usage: run test [NAME] [TEST]          test programs whose name contains NAME; o
                                        synccheck and racecheck; NAME picks other test programs of the kernels (host. for
                                        all of them: hours), or is the whole name of any test program
        run agree                       every shipped kernel on the executor and on the GPU: how many results are the same to the bit
+       run corpus                      the kernels with known bugs, and correct ones, without a tool and under memcheck, racecheck,
+                                       initcheck and synccheck: a table of what they and Ironwarp's checker find
        run demo [ARGUMENTS]            the search example
 
 environment: IRONWARP_DRIVER=nvidia|soft   IRONWARP_RESULTS=DIR   IRONWARP_TIMEOUT=SECONDS
@@ -102,6 +104,7 @@ why_not_sanitized() {
     host.ops | host.gemm)
         [ -n "$2" ] || echo "its kernels are in host.tour, on fewer shapes; \`sanitize $1\` runs it" ;;
     host.alone | driver.conformance) echo "its kernels fault on purpose" ;;
+    checker.corpus) echo "its kernels are wrong on purpose; \`corpus\` runs them" ;;
     *) echo "tests calls of the host, not kernels" ;;
     esac
 }
@@ -263,6 +266,12 @@ agree() {
     fi
 }
 
+# The program runs itself under each tool, many times at once.
+corpus() {
+    sanitizer=$(find_sanitizer) || exit 1
+    exec "$here/tests/checker.corpus" --compare "$results" "$sanitizer"
+}
+
 [ $# -gt 0 ] || usage
 mkdir -p "$results" || exit 1
 unpack
@@ -276,6 +285,7 @@ test)
 bench) bench "$@" ;;
 sanitize) sanitize "${1:-}" ;;
 agree) agree ;;
+corpus) corpus ;;
 demo) exec "$here/examples/search" "$@" ;;
 *) usage ;;
 esac

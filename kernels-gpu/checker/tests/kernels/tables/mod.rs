@@ -12,7 +12,7 @@ mod sync;
 
 use simt::FaultKind;
 
-use crate::launch::*;
+use crate::shape::*;
 
 /// A buggy kernel.
 pub struct Bug {
@@ -27,6 +27,9 @@ pub struct Bug {
     pub depends_on_schedule: bool,
 }
 
+/// Judges `data` and `aux` after a launch.
+pub type IsRight = fn(&[u32], &[u32]) -> bool;
+
 /// A correct kernel.
 pub struct Correct {
     /// The class of the bug that it comes near to.
@@ -36,7 +39,7 @@ pub struct Correct {
     pub source: &'static str,
     pub shape: Shape,
     /// Whether `data` and `aux` are right afterwards.
-    pub is_right: fn(&[u32], &[u32]) -> bool,
+    pub is_right: IsRight,
 }
 
 /// All buggy kernels.
@@ -71,7 +74,7 @@ const fn right(
     name: &'static str,
     source: &'static str,
     shape: Shape,
-    is_right: fn(&[u32], &[u32]) -> bool,
+    is_right: IsRight,
 ) -> Correct {
     Correct { near, name, source, shape, is_right }
 }
