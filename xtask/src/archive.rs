@@ -21,14 +21,15 @@ use crate::workspace::{self, Selection};
 
 pub const HELP: &str = "
 Packs the kernels that Ironwarp ships into target/archive/kernels.archive: the PTX, which every device can compile,
-and machine code for sm_80, sm_90a, sm_100 and sm_120, which loads in milliseconds. Programs that are built afterwards embed the file: they run on a
-machine without this folder.
+and machine code for sm_80, sm_90a, sm_100 and sm_120, which loads in milliseconds. Programs that are built afterwards
+embed the file: they run on a machine without this folder.
 
-Usage: cargo xtask archive [--family NAMES] [--no-machine-code]
+Usage: cargo xtask archive [--family NAMES] [--no-machine-code] [--every-arch]
 
 Options:
   --family NAMES      only these families, separated by commas
   --no-machine-code   PTX alone: without it each kernel is assembled, which takes a minute or two
+  --every-arch        also PTX of the architectures that families have on request, such as sm_75
 
 Examples:
   cargo xtask archive
@@ -40,6 +41,8 @@ Examples:
 pub struct Contents {
     pub families: Vec<String>,
     pub no_machine_code: bool,
+    /// Also what families are built for on request alone.
+    pub every_arch: bool,
 }
 
 pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
@@ -49,6 +52,7 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
         match arg {
             Long("family") => contents.families.extend(args.value()?.string()?.split(',').map(str::to_owned)),
             Long("no-machine-code") => contents.no_machine_code = true,
+            Long("every-arch") => contents.every_arch = true,
             other => return Err(other.unexpected().into()),
         }
     }
@@ -67,7 +71,7 @@ pub fn write(contents: &Contents) -> Result<PathBuf, Error> {
         let shipped = workspace::families()?.into_iter().filter(|family| family.budgeted);
         families.extend(shipped.map(|family| family.library));
     }
-    let selection = Selection { families, ..Selection::default() };
+    let selection = Selection { families, on_request: contents.every_arch, ..Selection::default() };
     let modules = build_kernels::build_modules(&Options { selection, ..Options::default() })?;
     let texts = modules
         .iter()
@@ -158,12 +162,12 @@ fn assemble_one(ptxas: &Ptxas, module: &Module, arch: Arch, text: &str, name: &s
     Ok(Kernel { family: module.manifest.library.clone(), arch, name: name.to_owned(), code })
 }
 
-/// The generations behind Hopper that compile PTX for sm_80: machine code for them is made of it here.
+/// The generations behind Hopper. Machine code for them is made of the PTX for sm_80.
 const BLACKWELL: [NvvmArch; 2] = [NvvmArch::Compute100, NvvmArch::Compute120];
 
-/// The architectures that PTX is assembled for. That for an `a` runs on its own alone.
+/// The architectures that PTX is assembled for.
 fn machine_archs(ptx: Arch) -> Vec<Arch> {
-    let later = if ptx.to_string().ends_with('a') { None } else { Some(BLACKWELL) };
+    let later = (ptx == Arch::from(NvvmArch::Compute80)).then_some(BLACKWELL);
     std::iter::once(ptx).chain(later.into_iter().flatten().map(Arch::from)).collect()
 }
 

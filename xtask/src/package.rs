@@ -16,13 +16,13 @@ use crate::workspace;
 
 pub const HELP: &str = "
 Makes the packages of this workspace that are for others, in target/package, and unpacks them beside that, in
-target/package/unpacked. The package `ironwarp` holds the compiled kernels: PTX, and machine code where ptxas is
-there. A program that depends on it needs stable Rust and nothing else.
+target/package/unpacked. The package `ironwarp` holds the compiled kernels: PTX, also of the architectures that
+families have on request, and machine code. A program that depends on it needs stable Rust and nothing else.
 
 Usage: cargo xtask package [--no-machine-code]
 
 Options:
-  --no-machine-code   PTX alone: without it each kernel is assembled, which takes a minute or two
+  --no-machine-code   PTX of the usual architectures alone, which saves minutes
 
 Examples:
   cargo xtask package
@@ -38,6 +38,7 @@ pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
             other => return Err(other.unexpected().into()),
         }
     }
+    contents.every_arch = !contents.no_machine_code;
     let names = names()?;
     let kernels = archive::write(&contents)?;
     let folder = workspace::target_dir().join("package");

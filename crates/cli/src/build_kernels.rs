@@ -28,7 +28,7 @@ Usage: {program} build [--family NAMES] [--arch ARCHS] [--line-info]
 
 Options:
   --family NAMES   only these families, separated by commas
-  --arch ARCHS     only these architectures, separated by commas
+  --arch ARCHS     only these architectures, separated by commas; also those of `on-request`
   --line-info      put source lines into the PTX, for profilers and compute-sanitizer
 
 Examples:

@@ -10,7 +10,7 @@ use toml::{Table, Value};
 
 use crate::commands::Program;
 use crate::error::Error;
-use crate::ironwarp::{BUILDER, HOST, Ironwarp, NEEDED, PRIMITIVES, STD};
+use crate::ironwarp::{BUILDER, HOST, Ironwarp, PRIMITIVES, STD};
 use crate::new_folder;
 use crate::term::{Style, style};
 
@@ -303,7 +303,7 @@ mod tests {
 
     fn checkout() -> Ironwarp {
         let folder = |name: &str| (name.to_owned(), Path::new("/iron warp").join(name));
-        let folders = NEEDED.map(folder).into();
+        let folders = crate::ironwarp::NEEDED.map(folder).into();
         Ironwarp::Local { folders, unpacked: false }
     }
 

@@ -148,6 +148,8 @@ pub struct Selection {
     pub families: Vec<String>,
     /// Architectures; empty for all that a family lists.
     pub archs: Vec<Arch>,
+    /// Whether that includes those which a family is built for on request alone. Naming one is a request.
+    pub on_request: bool,
 }
 
 impl Selection {
@@ -198,15 +200,23 @@ impl Selection {
         }
         let named = |family: &Manifest| self.families.iter().any(|name| is_called(family, name));
         let wanted = |family: &&Manifest| self.families.is_empty() || named(family);
+        let requested = self.on_request || !self.archs.is_empty();
+        let archs_of = |family: &Manifest| {
+            let more = if requested { &family.on_request[..] } else { &[] };
+            [&family.archs, more].concat()
+        };
         let pairs = all
             .iter()
             .filter(wanted)
-            .flat_map(|family| family.archs.iter().map(move |arch| (family.clone(), *arch)));
+            .flat_map(|family| archs_of(family).into_iter().map(move |arch| (family.clone(), arch)));
         let pairs: Vec<_> =
             pairs.filter(|(_, arch)| self.archs.is_empty() || self.archs.contains(arch)).collect();
         if pairs.is_empty() {
-            let mut known: Vec<String> =
-                all.iter().flat_map(|family| family.archs.iter().map(Arch::to_string)).collect();
+            let mut known: Vec<String> = all
+                .iter()
+                .flat_map(|family| family.archs.iter().chain(&family.on_request))
+                .map(Arch::to_string)
+                .collect();
             known.sort();
             known.dedup();
             let name = self.archs.iter().map(Arch::to_string).collect::<Vec<_>>().join(",");

@@ -24,6 +24,8 @@ pub struct Manifest {
     pub library: String,
     /// `archs` under `[package.metadata.ironwarp]`: what the package is built for by default.
     pub archs: Vec<Arch>,
+    /// `on-request` there: what else it can be built for, when somebody names the architecture.
+    pub on_request: Vec<Arch>,
     /// `budget` under `[package.metadata.ironwarp]`: whether its kernels need lines in the budget. Default
     /// true.
     pub budgeted: bool,
@@ -60,21 +62,25 @@ impl Manifest {
         let lib = |key| table.get("lib").and_then(|lib| lib.get(key)).and_then(Value::as_str);
         let library = lib("name");
         let metadata = package.get("metadata").and_then(|metadata| metadata.get("ironwarp"));
-        let archs = metadata.and_then(|metadata| metadata.get("archs"));
-        let archs = archs.map_or(Ok(Vec::new()), parse_archs).map_err(bad)?;
+        let list = |key: &str| {
+            let list = metadata.and_then(|metadata| metadata.get(key));
+            list.map_or(Ok(Vec::new()), |list| parse_archs(key, list)).map_err(bad)
+        };
+        let (archs, on_request) = (list("archs")?, list("on-request")?);
         let budgeted =
             metadata.and_then(|metadata| metadata.get("budget")).and_then(Value::as_bool).unwrap_or(true);
         let (package, library) =
             (name.to_owned(), library.map_or_else(|| name.replace('-', "_"), str::to_owned));
         let folder = path.parent().map(Path::to_owned).unwrap_or_default();
         let root = folder.join(lib("path").unwrap_or("src/lib.rs"));
-        Ok(Self { path, folder, root, package, library, archs, budgeted })
+        Ok(Self { path, folder, root, package, library, archs, on_request, budgeted })
     }
 }
 
-fn parse_archs(value: &Value) -> Result<Vec<Arch>, String> {
-    let list =
-        value.as_array().ok_or("metadata.ironwarp.archs: wanted a list, such as [\"sm_80\", \"sm_90a\"]")?;
+fn parse_archs(key: &str, value: &Value) -> Result<Vec<Arch>, String> {
+    let list = value
+        .as_array()
+        .ok_or_else(|| format!("metadata.ironwarp.{key}: wanted a list, such as [\"sm_80\", \"sm_90a\"]"))?;
     let parse =
         |item: &Value| item.as_str().unwrap_or_default().parse::<Arch>().map_err(|error| error.to_string());
     list.iter().map(parse).collect()
@@ -95,10 +101,11 @@ mod tests {
             (manifest.library.as_str(), manifest.archs.len(), manifest.budgeted),
             ("my_kernels", 0, true)
         );
-        let text = "[package]\nname = \"a\"\n[lib]\nname = \"b\"\n[package.metadata.ironwarp]\narchs = [\"sm_80\", \"sm_90a\"]\nbudget = false";
+        let text = "[package]\nname = \"a\"\n[lib]\nname = \"b\"\n[package.metadata.ironwarp]\narchs = [\"sm_80\", \"sm_90a\"]\non-request = [\"sm_75\"]\nbudget = false";
         let manifest = parse(text).unwrap();
         assert_eq!(manifest.library, "b");
         assert_eq!(manifest.archs.iter().map(Arch::to_string).collect::<Vec<_>>(), ["sm_80", "sm_90a"]);
+        assert_eq!(manifest.on_request.iter().map(Arch::to_string).collect::<Vec<_>>(), ["sm_75"]);
         assert!(!manifest.budgeted);
     }
 

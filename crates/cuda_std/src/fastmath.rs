@@ -27,6 +27,8 @@
 #[cfg(target_arch = "nvptx64")]
 use core::arch::asm;
 
+#[cfg(not(all(target_arch = "nvptx64", target_feature = "compute_80")))]
+use crate::convert;
 #[cfg(not(target_arch = "nvptx64"))]
 use half::{bf16, f16};
 
@@ -156,9 +158,6 @@ arithmetic! {
     max_f16x2(a, b: u32), reg32 "max.f16x2":
         "The larger of two f16, twice; a NaN gives way to a number.",
         map3::<f16>(a, b, b, |a, b, _| max(a, b));
-    max_nan_f16x2(a, b: u32), reg32 "max.NaN.f16x2":
-        "The larger of two f16, twice; NaN if either is NaN.",
-        map3::<f16>(a, b, b, |a, b, _| max_nan(a, b));
     ex2_approx_f16x2(x: u32), reg32 "ex2.approx.f16x2":
         "`2^x`, two f16. Subnormal numbers are kept.",
         map1::<f16>(x, f32::exp2);
@@ -175,9 +174,6 @@ arithmetic! {
     max_bf16x2(a, b: u32), reg32 "max.bf16x2":
         "The larger of two bf16, twice; a NaN gives way to a number.",
         map3::<bf16>(a, b, b, |a, b, _| max(a, b));
-    max_nan_bf16x2(a, b: u32), reg32 "max.NaN.bf16x2":
-        "The larger of two bf16, twice; NaN if either is NaN.",
-        map3::<bf16>(a, b, b, |a, b, _| max_nan(a, b));
     #[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_90"))]
     ex2_approx_bf16x2(x: u32), reg32 "ex2.approx.ftz.bf16x2":
         "`2^x`, two bf16. Needs sm_90.",
@@ -200,6 +196,18 @@ arithmetic! {
     max_nan(a, b: f32), reg32 "max.NaN.f32":
         "The larger; NaN if either is NaN.",
         if a.is_nan() || b.is_nan() { CANONICAL_NAN } else { max(a, b) };
+    max_nan_f16x2(a, b: u32), reg32 "max.NaN.f16x2":
+        "The larger of two f16, twice; NaN if either is NaN.",
+        {
+            let ([a, c], [b, d]) = (convert::f16x2_to_f32(a), convert::f16x2_to_f32(b));
+            convert::f16x2_from_f32(max_nan(a, b), max_nan(c, d))
+        };
+    max_nan_bf16x2(a, b: u32), reg32 "max.NaN.bf16x2":
+        "The larger of two bf16, twice; NaN if either is NaN.",
+        {
+            let ([a, c], [b, d]) = (convert::bf16x2_to_f32(a), convert::bf16x2_to_f32(b));
+            convert::bf16x2_from_f32(max_nan(a, b), max_nan(c, d))
+        };
 }
 
 /// Before sm_90 bf16 has `fma` alone, which gives the same bits.

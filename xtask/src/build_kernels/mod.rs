@@ -87,8 +87,7 @@ pub fn build_in_budget(options: &Options, update: bool) -> Result<BudgetOutcome,
 fn settle_budget(modules: &[Module], options: &Options, update: bool) -> Result<BudgetOutcome, Error> {
     let release = Ptxas::find().and_then(|ptxas| ptxas.release().ok());
     let mut budget = Budget::read()?;
-    let measured: Vec<Measured> =
-        modules.iter().filter(|module| module.manifest.budgeted).map(measured).collect();
+    let measured: Vec<Measured> = modules.iter().filter(|module| is_budgeted(module)).map(measured).collect();
     if update {
         let Some(release) = release.clone() else {
             let fix = "cargo xtask setup, with a network".to_owned();
@@ -110,6 +109,11 @@ fn settle_budget(modules: &[Module], options: &Options, update: bool) -> Result<
     }
     let kernels = measured.iter().map(|module| module.lints.len()).sum();
     Ok(if release.is_some() { BudgetOutcome::Checked(kernels) } else { BudgetOutcome::NoPtxas })
+}
+
+/// The budget holds what is built by default.
+fn is_budgeted(module: &Module) -> bool {
+    module.manifest.budgeted && module.manifest.archs.contains(&module.arch)
 }
 
 fn measured(module: &Module) -> Measured {
