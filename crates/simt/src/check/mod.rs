@@ -480,8 +480,8 @@ pub(crate) fn global_copy_arrived(thread: &Thread, address: usize, bytes: usize,
     for_global_cells(thread, access, |cell| cell.arrived(now));
 }
 
-/// Records that the thread has waited for its asynchronous accesses, now of `kind`, to `bytes` bytes of global
-/// memory at `address`.
+/// Records that the thread has waited for its asynchronous accesses, now of `kind`, to `bytes` bytes of
+/// global memory at `address`.
 pub(crate) fn global_access_over(
     thread: &Thread,
     address: usize,
