@@ -332,6 +332,8 @@ pub enum Place {
         offset: i64,
         /// Its length in bytes.
         len: usize,
+        /// The name of the kernel's parameter that points into it, if one does.
+        parameter: Option<&'static str>,
     },
     /// In the block's shared memory.
     Shared {
@@ -350,8 +352,9 @@ pub enum Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Global { label, offset, len } => {
-                write!(f, "byte {offset} of global allocation `{label}` ({len} bytes)")
+            Self::Global { label, offset, len, parameter } => {
+                write!(f, "byte {offset} of global allocation `{label}` ({len} bytes)")?;
+                parameter.map_or(Ok(()), |name| write!(f, ", the kernel's `{name}`"))
             }
             Self::Shared { variable: Some((name, offset, len)), .. } => {
                 write!(f, "byte {offset} of shared `{name}` ({len} bytes)")

@@ -5,9 +5,11 @@ use std::sync::{PoisonError, RwLock};
 
 use thiserror::Error;
 
-/// Size and alignment of one kernel parameter, in bytes.
+/// Name, size and alignment of one kernel parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParamLayout {
+    /// Its name in the source; both parts of a slice have the slice's. Empty if it has none.
+    pub name: &'static str,
     /// Bytes.
     pub size: usize,
     /// Bytes, a power of two.
@@ -15,9 +17,15 @@ pub struct ParamLayout {
 }
 
 impl ParamLayout {
-    /// Layout of `T`.
+    /// Layout of `T`, without a name.
     pub const fn of<T>() -> Self {
-        Self { size: size_of::<T>(), align: align_of::<T>() }
+        Self { name: "", size: size_of::<T>(), align: align_of::<T>() }
+    }
+
+    /// The same under a name.
+    #[must_use]
+    pub const fn named(self, name: &'static str) -> Self {
+        Self { name, ..self }
     }
 }
 

@@ -88,9 +88,12 @@ fn the_type_says_what_the_function_takes() {
 #[test]
 fn the_registry_says_how_it_is_passed() {
     let entry = simt::registry::find(Some(FAMILY), "every_way").unwrap();
-    let pointer = ParamLayout { size: 8, align: 8 };
-    let scale = ParamLayout { size: 16, align: 8 };
-    assert_eq!(entry.params, [pointer, pointer, scale, pointer, pointer, pointer, pointer, pointer, pointer]);
+    let pointer = |name| ParamLayout { name, size: 8, align: 8 };
+    // The parts of a pattern are named, it itself is not.
+    let scale = ParamLayout { name: "", size: 16, align: 8 };
+    let rest = ["y", "y", "offset", "last", "extra", "count"].map(pointer);
+    assert_eq!(entry.params[..3], [pointer("x"), pointer("x"), scale]);
+    assert_eq!(entry.params[3..], rest);
     assert_eq!(entry.bounds, every_way::BOUNDS);
     assert!(entry.file.ends_with("kernel.rs") && entry.line > 0);
     assert!(simt::registry::find(Some(FAMILY), "nothing").unwrap().params.is_empty());

@@ -4,6 +4,8 @@ use std::sync::OnceLock;
 
 use proc_macro2::TokenStream;
 use quote::quote;
+use syn::Pat;
+use syn::ext::IdentExt;
 
 use super::Kernel;
 use super::params::{Param, Passing};
@@ -126,17 +128,20 @@ fn bounds(Kernel { bounds, .. }: &Kernel) -> TokenStream {
     quote!(::cuda_std::kernel::LaunchBounds { max_threads: #max_threads, min_blocks: #min_blocks })
 }
 
-fn layouts(Param { ty, passing, .. }: &Param) -> TokenStream {
-    match passing {
-        Passing::Slice(element) | Passing::SliceMut(element) => quote! {
-            ::cuda_std::kernel::ParamLayout::of::<*const #element>(), ::cuda_std::kernel::ParamLayout::of::<usize>()
-        },
+fn layouts(Param { pattern, ty, passing, .. }: &Param) -> TokenStream {
+    let types = match passing {
+        Passing::Slice(element) | Passing::SliceMut(element) => vec![quote!(*const #element), quote!(usize)],
         Passing::Ptr(target) | Passing::PtrMut(target) | Passing::RefMut(target) => {
-            quote!(::cuda_std::kernel::ParamLayout::of::<*const #target>())
+            vec![quote!(*const #target)]
         }
-        Passing::Map => quote!(::cuda_std::kernel::ParamLayout::of::<::cuda_std::tma::TensorMap>()),
-        Passing::Value => quote!(::cuda_std::kernel::ParamLayout::of::<#ty>()),
-    }
+        Passing::Map => vec![quote!(::cuda_std::tma::TensorMap)],
+        Passing::Value => vec![quote!(#ty)],
+    };
+    let name = match pattern {
+        Pat::Ident(named) => named.ident.unraw().to_string(),
+        _ => String::new(),
+    };
+    quote!(#(::cuda_std::kernel::ParamLayout::of::<#types>().named(#name)),*)
 }
 
 /// The expression that reads one argument out of the launch parameters; `next` counts the parameters.

@@ -35,9 +35,7 @@ pub(super) fn check_stray(thread: &Thread, check: &LaunchCheck, access: Access, 
         report(thread, access, FaultKind::OutOfBounds, message, None);
     }
     if let Some(parameter) = check.pointer_to_unknown(address) {
-        let message = format!(
-            "the kernel's parameter {parameter} (the first is 0) points to memory that is not the device's"
-        );
+        let message = format!("the kernel's {parameter} points to memory that is not the device's");
         report(thread, access, FaultKind::WildPointer, message, None);
     }
     if let Some(owner) = owner_of_stack(thread, address) {
@@ -133,6 +131,7 @@ pub(super) fn place(thread: &Thread, address: usize) -> Place {
             label: allocation.label.clone(),
             offset: address.wrapping_sub(allocation.start) as i64,
             len: allocation.len,
+            parameter: check.and_then(|check| check.parameter_into(allocation)),
         },
         None => Place::Unknown { address },
     }

@@ -58,8 +58,23 @@ pub(crate) struct LaunchCheck {
     /// Histories of the allocations, in the same order.
     shadows: Box<[OnceLock<Shadow>]>,
     pub atomics: GlobalAtomics,
-    /// Host memory that holds the kernel's parameters: start and bytes.
-    params: Vec<(usize, usize)>,
+    /// Host memory that holds pointers to the kernel's parameters, and the parameters.
+    params: Vec<Param>,
+}
+
+/// Host memory with a kernel's parameter.
+struct Param {
+    name: &'static str,
+    start: usize,
+    bytes: usize,
+}
+
+impl Param {
+    /// Its words of the size of a pointer.
+    fn words(&self) -> impl Iterator<Item = usize> {
+        // SAFETY: the parameters are readable while the kernel runs; any bytes are a number.
+        (0..self.bytes / 8).map(|word| unsafe { (self.start as *const usize).add(word).read_unaligned() })
+    }
 }
 
 /// History of an allocation.
@@ -119,11 +134,12 @@ impl LaunchCheck {
         if entry.params.is_empty() {
             return;
         }
-        self.params.push((params as usize, entry.params.len() * size_of::<*const c_void>()));
+        let bytes = entry.params.len() * size_of::<*const c_void>();
+        self.params.push(Param { name: "", start: params as usize, bytes });
         for (number, layout) in entry.params.iter().enumerate() {
             // SAFETY: the caller vouches for that many pointers.
             let param = unsafe { *params.add(number) };
-            self.params.push((param as usize, layout.size));
+            self.params.push(Param { name: layout.name, start: param as usize, bytes: layout.size });
         }
     }
 
@@ -137,20 +153,31 @@ impl LaunchCheck {
     }
 
     fn is_param(&self, address: usize) -> bool {
-        self.params.iter().any(|&(start, len)| address.wrapping_sub(start) < len)
+        self.params.iter().any(|param| address.wrapping_sub(param.start) < param.bytes)
     }
 
-    /// The number of the kernel's parameter, from 0, that holds a pointer to unknown memory shortly before an
-    /// address.
-    fn pointer_to_unknown(&self, address: usize) -> Option<usize> {
+    /// The parameters themselves, with their numbers from 0.
+    fn arguments(&self) -> impl Iterator<Item = (usize, &Param)> {
+        self.params.iter().skip(1).enumerate()
+    }
+
+    /// The name of the first parameter that holds a pointer into an allocation.
+    fn parameter_into(&self, allocation: &Allocation) -> Option<&'static str> {
+        let points = |param: &Param| param.words().any(|word| allocation.contains(word));
+        let (_, param) = self.arguments().find(|(_, param)| points(param))?;
+        Some(param.name).filter(|name| !name.is_empty())
+    }
+
+    /// The kernel's parameter, in words, that holds a pointer to unknown memory shortly before an address.
+    fn pointer_to_unknown(&self, address: usize) -> Option<String> {
         const REACH: usize = 64 << 10;
         let is_suspect =
             |pointer: usize| address.wrapping_sub(pointer) < REACH && self.find(pointer).is_none();
-        let words = |&(start, bytes): &(usize, usize)| {
-            // SAFETY: the parameters are readable while the kernel runs; any bytes are a number.
-            (0..bytes / 8).map(move |word| unsafe { (start as *const usize).add(word).read_unaligned() })
-        };
-        self.params.iter().skip(1).position(|param| words(param).any(is_suspect))
+        let (number, param) = self.arguments().find(|(_, param)| param.words().any(is_suspect))?;
+        Some(match param.name {
+            "" => format!("parameter {number} (the first is 0)"),
+            name => format!("parameter `{name}`"),
+        })
     }
 
     fn pages(&self, number: usize) -> &Shadow {

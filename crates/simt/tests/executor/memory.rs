@@ -39,7 +39,7 @@ fn global_bounds() {
     assert!(fault.thread[0] >= 60, "{fault}");
     let place = &fault.access.as_ref().unwrap().place;
     let offset = i64::from(fault.thread[0]) * 4;
-    assert_eq!(*place, Place::Global { label: "weights".into(), offset, len: 240 });
+    assert_eq!(*place, Place::Global { label: "weights".into(), offset, len: 240, parameter: None });
     fails(LaunchConfig::linear(1, 1), FaultKind::OutOfBounds, || {
         device.get(usize::MAX);
     });

@@ -120,3 +120,21 @@ fn buggy_kernels_have_marks() {
     }
     assert!(tables::correct().all(|correct| !correct.source.is_empty()));
 }
+
+#[test]
+fn reports_name_the_parameter() {
+    let report = |name: &str| {
+        let bug = tables::bugs().find(|bug| bug.name == name).unwrap();
+        launch::run(entry(name), bug.shape, 1).remove(0).result.unwrap_err().to_string()
+    };
+    let past_end = report("write_past_end");
+    assert!(
+        past_end.contains("of global allocation `data` (240 bytes), the kernel's `data`\n"),
+        "{past_end}"
+    );
+    let host = report("host_memory");
+    assert!(
+        host.contains("the kernel's parameter `data` points to memory that is not the device's"),
+        "{host}"
+    );
+}
