@@ -62,6 +62,8 @@ pub use device::{Device, DeviceProperties, MemoryInfo};
 pub use error::{DriverError, Error, LaunchSite, Limit, OutOfMemory, Overrun, Result, Suspects};
 #[cfg(feature = "cust")]
 pub use interop::CustLoan;
+#[doc(hidden)]
+pub use launch::NoArgument;
 pub use launch::{
     Arg, Function, FunctionAttributes, KernelHandle, LaunchArgs, Parameters, PreparedLaunch, launch,
 };
@@ -70,6 +72,14 @@ pub use methods::Operand;
 pub use module::Module;
 pub use ptx::PtxSource;
 pub use stream::{Event, On, Scope, Stream};
+/// Crates whose types are in this library's signatures. `#[derive(Pod, Zeroable)]` of [`bytemuck`] on a type
+/// of yours finds it by `#[bytemuck(crate = "ironwarp::bytemuck")]`.
+pub use {bytemuck, half};
+/// Element types that Rust does not have.
+pub use {
+    half::{bf16, f16},
+    num::{E4M3, E5M2},
+};
 
 /// The program in the README.
 #[cfg(doctest)]

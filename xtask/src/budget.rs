@@ -284,7 +284,14 @@ mod tests {
             family: "basic".into(),
             arch: SM_80,
             report: Some(Report { functions: vec![usage], warnings: Vec::new() }),
-            lints: vec![Lint { kernel: "saxpy".into(), local_bytes: 0, panic_path, barriers: 0 }],
+            lints: vec![Lint {
+                kernel: "saxpy".into(),
+                local_bytes: 0,
+                panic_path,
+                barriers: 0,
+                shared_bytes: 0,
+                dynamic_shared: false,
+            }],
         }
     }
 

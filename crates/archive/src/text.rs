@@ -11,12 +11,27 @@ pub struct Parts<'a> {
 
 impl Parts<'_> {
     /// A module with one of the kernels; with none if it has no such kernel.
-    pub fn with_entry(mut self, kernel: &str) -> String {
-        if let Some((_, text)) = self.entries.iter().find(|(name, _)| *name == kernel) {
-            self.common.push_str(text);
-        }
-        self.common
+    ///
+    /// Dynamic shared memory is declared only where the module uses it: the compiler would round the kernel's
+    /// static shared memory up to its alignment.
+    pub fn with_entry(self, kernel: &str) -> String {
+        let Some((_, text)) = self.entries.iter().find(|(name, _)| *name == kernel) else {
+            return self.common;
+        };
+        let is_unused = |line: &str| {
+            dynamic_memory(line)
+                .is_some_and(|name| !text.contains(name) && self.common.matches(name).count() == 1)
+        };
+        let mut module: String = self.common.split_inclusive('\n').filter(|line| !is_unused(line)).collect();
+        module.push_str(text);
+        module
     }
+}
+
+/// The name of the dynamic shared memory that this line declares.
+fn dynamic_memory(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix(".extern .shared ")?.split_once(" .b8 ")?.1;
+    Some(rest.split_once("[];")?.0)
 }
 
 /// Takes a PTX module apart.
@@ -91,6 +106,18 @@ mod tests {
         assert_eq!(parts.entries[1].1, body("ab"));
         assert_eq!(split(&text).with_entry("ab"), format!("{shared}// end of ab\n{}", body("ab")));
         assert_eq!(split(&text).with_entry("c").matches(".entry").count(), 0);
+    }
+
+    #[test]
+    fn dynamic_shared_memory_is_declared_where_it_is_used() {
+        let declared = ".version 7.0\n.extern .shared .align 1024 .b8 dynamic[];\n";
+        let uses = body("b").replace("ret;", "mov.u64 %rd1, dynamic;");
+        let text = format!("{declared}{}{uses}", body("a"));
+        assert_eq!(split(&text).with_entry("a"), format!(".version 7.0\n{}", body("a")));
+        assert_eq!(split(&text).with_entry("b"), format!("{declared}{uses}"));
+        let function = ".func g()\n{\n\tmov.u64 %rd1, dynamic;\n}\n";
+        let text = format!("{declared}{function}{}", body("a"));
+        assert_eq!(split(&text).with_entry("a"), text);
     }
 
     #[test]

@@ -13,7 +13,8 @@ use crate::workspace::{Selection, Workspace};
 
 /// The help of `inspect`.
 pub const HELP: &str = "
-Builds the kernels where needed and shows what each uses on the GPU. With a KERNEL also its instructions.
+Builds the kernels where needed and shows what each uses on the GPU. With a KERNEL also its instructions; then only
+families whose source names it are built. `shared` is static shared memory in bytes, `+dynamic` what a launch adds.
 
 Usage: {program} inspect [KERNEL] [--family NAMES] [--arch ARCHS] [--ptx] [--json]
 
@@ -37,6 +38,8 @@ struct Row {
     usage: Option<Usage>,
     local_bytes: u64,
     barriers: usize,
+    shared_bytes: u64,
+    dynamic_shared: bool,
     panic_path: Vec<String>,
     instructions: InstructionCounts,
     ptx: String,
@@ -66,15 +69,10 @@ pub fn run(
         return Err(Error::Usage("--ptx needs the name of a kernel".to_owned()));
     }
     let workspace = workspace()?;
-    let modules = build_kernels::build_modules(&workspace, &Options { selection, ..Options::default() })?;
-    let mut rows = Vec::new();
-    for module in &modules {
-        rows.extend(read_rows(module)?);
-    }
-    if let Some(name) = &kernel {
-        check_known(name, &rows)?;
-        rows.retain(|row| row.kernel == *name);
-    }
+    let rows = match &kernel {
+        None => read_modules(&workspace, selection)?,
+        Some(name) => rows_of(name, &workspace, selection)?,
+    };
     if json {
         println!("{:#}", Value::Array(rows.iter().map(row_json).collect()));
     } else if print_ptx {
@@ -86,6 +84,33 @@ pub fn run(
         }
     }
     Ok(())
+}
+
+/// Builds what is selected, and reads every kernel of it.
+fn read_modules(workspace: &Workspace, selection: Selection) -> Result<Vec<Row>, Error> {
+    let modules = build_kernels::build_modules(workspace, &Options { selection, ..Options::default() })?;
+    let mut rows = Vec::new();
+    for module in &modules {
+        rows.extend(read_rows(module)?);
+    }
+    Ok(rows)
+}
+
+/// The rows of one kernel. The families whose source has its name are built first, and all others only if
+/// none of them has the kernel: a macro may put a name together.
+fn rows_of(name: &str, workspace: &Workspace, selection: Selection) -> Result<Vec<Row>, Error> {
+    let is_it = |row: &Row| row.kernel == name;
+    if let Some(likely) = selection.naming(name, workspace)? {
+        let mut rows = read_modules(workspace, likely)?;
+        rows.retain(is_it);
+        if !rows.is_empty() {
+            return Ok(rows);
+        }
+    }
+    let mut rows = read_modules(workspace, selection)?;
+    check_known(name, &rows)?;
+    rows.retain(is_it);
+    Ok(rows)
 }
 
 fn read_rows(module: &Module) -> Result<Vec<Row>, Error> {
@@ -107,6 +132,8 @@ fn read_rows(module: &Module) -> Result<Vec<Row>, Error> {
             usage: usage.cloned(),
             local_bytes: lint.local_bytes,
             barriers: lint.barriers,
+            shared_bytes: lint.shared_bytes,
+            dynamic_shared: lint.dynamic_shared,
             panic_path: lint.panic_path.clone(),
             instructions: ptx::instructions(&ptx),
             ptx,
@@ -130,16 +157,18 @@ fn print_table(rows: &[Row], workspace: &Workspace) {
     let cells = rows.iter().map(|row| {
         let figure =
             |of: fn(&Usage) -> u32| row.usage.as_ref().map_or("?".to_owned(), |usage| of(usage).to_string());
-        let figures = [
-            |usage: &Usage| usage.registers,
-            |usage: &Usage| usage.spills(),
-            |usage: &Usage| usage.stack,
-            |usage: &Usage| usage.shared,
-            |usage: &Usage| usage.barriers,
-        ];
-        let names = [row.family.clone(), row.kernel.clone(), row.arch.clone()];
         let total: usize = row.instructions.values().sum();
-        names.into_iter().chain(figures.map(figure)).chain([total.to_string()]).collect()
+        vec![
+            row.family.clone(),
+            row.kernel.clone(),
+            row.arch.clone(),
+            figure(|usage| usage.registers),
+            figure(Usage::spills),
+            figure(|usage| usage.stack),
+            format!("{}{}", row.shared_bytes, if row.dynamic_shared { "+dynamic" } else { "" }),
+            figure(|usage| usage.barriers),
+            total.to_string(),
+        ]
     });
     let head =
         ["family", "kernel", "arch", "registers", "spills", "stack", "shared", "barriers", "instructions"];
@@ -172,6 +201,7 @@ fn row_json(row: &Row) -> Value {
     });
     json!({
         "family": row.family, "kernel": row.kernel, "arch": row.arch, "ptxas": usage,
+        "static_shared": row.shared_bytes, "dynamic_shared": row.dynamic_shared,
         "local_bytes": row.local_bytes, "barrier_instructions": row.barriers, "panic_path": row.panic_path, "instructions": row.instructions,
     })
 }

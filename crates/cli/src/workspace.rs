@@ -141,6 +141,18 @@ fn is_called(family: &Manifest, name: &str) -> bool {
     family.library == name || folder_name(family) == name
 }
 
+/// Whether a source file in this folder or below it has the word. What cannot be read has none.
+fn has_word(folder: &Path, word: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    fs::read_dir(folder).into_iter().flatten().flatten().any(|entry| {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            return has_word(&entry.path(), word);
+        }
+        let text = fs::read(entry.path()).unwrap_or_default();
+        String::from_utf8_lossy(&text).split(|c| !is_word(c)).any(|found| found == word)
+    })
+}
+
 /// Which of the families and architectures a command is about.
 #[derive(Debug, Default, Clone)]
 pub struct Selection {
@@ -175,6 +187,26 @@ impl Selection {
     /// Adds a comma-separated list of families.
     pub fn add_families(&mut self, list: &str) {
         self.families.extend(list.split(',').map(str::to_owned));
+    }
+
+    /// The part of the selection whose sources have this word; `None` if that is nothing, or all of it.
+    ///
+    /// # Errors
+    /// As [`Selection::resolve`].
+    pub fn naming(&self, word: &str, workspace: &Workspace) -> Result<Option<Self>, Error> {
+        let pairs = self.resolve(workspace)?;
+        let libraries = |has: &dyn Fn(&Manifest) -> bool| {
+            let mut names: Vec<String> = pairs
+                .iter()
+                .filter(|(manifest, _)| has(manifest))
+                .map(|(manifest, _)| manifest.library.clone())
+                .collect();
+            names.dedup();
+            names
+        };
+        let families = libraries(&|manifest| has_word(&manifest.folder.join("src"), word));
+        let is_part = !families.is_empty() && families.len() < libraries(&|_| true).len();
+        Ok(is_part.then(|| Self { families, archs: self.archs.clone() }))
     }
 
     /// The pairs that are meant.
@@ -227,5 +259,45 @@ impl Selection {
             return Err(Error::Unknown { what: "family for architecture", name, nearest: None, known });
         }
         Ok(pairs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A workspace of families with these sources.
+    fn workspace(folder: &Path, families: &[(&str, &str)]) -> Workspace {
+        for (name, source) in families {
+            let package = folder.join(name);
+            fs::create_dir_all(package.join("src/deep")).unwrap();
+            let manifest = format!(
+                "[package]\nname = \"{name}\"\n[package.metadata.ironwarp]\narchs = [\"sm_80\", \"sm_90a\"]\n"
+            );
+            fs::write(package.join("Cargo.toml"), manifest).unwrap();
+            fs::write(package.join("src/deep/kernels.rs"), source).unwrap();
+        }
+        let program = Program { name: "ironwarp", version: None };
+        let packages = Packages::Below(folder.to_owned());
+        Workspace { program, root: folder.to_owned(), target: folder.join("target"), packages }
+    }
+
+    #[test]
+    fn one_kernel_needs_the_families_that_name_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let families =
+            [("a", "unsafe fn blur(x: f32)"), ("b", "fn blur_rows() {}"), ("c", "table! { sharpen }")];
+        let workspace = workspace(folder.path(), &families);
+        let named = |selection: &Selection, word| {
+            selection.naming(word, &workspace).unwrap().map(|part| part.families)
+        };
+        let all = Selection::default();
+        assert_eq!(named(&all, "blur"), Some(vec!["a".to_owned()]));
+        assert_eq!(named(&all, "sharpen"), Some(vec!["c".to_owned()]));
+        assert_eq!(named(&all, "blu"), None);
+        assert_eq!(named(&all, "fn"), Some(vec!["a".to_owned(), "b".to_owned()]));
+        let mut only_b = Selection::default();
+        only_b.add_families("b");
+        assert_eq!((named(&only_b, "blur"), named(&only_b, "blur_rows")), (None, None));
     }
 }

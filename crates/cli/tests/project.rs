@@ -143,6 +143,14 @@ fn a_new_project_builds_and_its_tests_run_under_the_checker() {
         tests_under_the_checker(&project);
         device.join().unwrap();
     });
+    std_is_refused(&project);
+}
+
+/// By the compiler of the program, before any PTX is built.
+fn std_is_refused(project: &Path) {
+    edit(&project.join("kernels/src/lib.rs"), "use cuda_std", "use std::collections::HashMap;\nuse cuda_std");
+    let refused = call("cargo", &["build", "--package", "blur_kernels"], project).output().unwrap();
+    assert!(!refused.status.success() && text(&refused).contains("`std`"), "{}", text(&refused));
 }
 
 /// Lines for the manifest name the repository, which needs no checkout.

@@ -1,12 +1,13 @@
 //! The builder itself: from a package's folder to a finished module.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::arch::Arch;
-use crate::compile::{Job, Options};
+use crate::compile::{Compiled, Job, Options};
 use crate::error::BuildError;
 use crate::manifest::Manifest;
 use crate::stamp::State;
@@ -313,10 +314,11 @@ fn make(job: &Job<'_>, ptx: PathBuf) -> Result<Built, BuildError> {
         }
         result => result,
     };
-    let finished = finished.map_err(|(error, _)| error)?;
+    let (finished, locked) = finished.map_err(|(error, _)| error)?;
     stamp::write_atomically(&ptx, finished.as_bytes())?;
     let sources = stamp::sources(&job.dep_info(), &job.manifest.path)?;
-    stamp::write(&stamp, fingerprint, finished.as_bytes(), &sources, started)?;
+    let made = stamp::Made { module: finished.as_bytes(), files: &sources, locked: locked.as_ref(), started };
+    stamp::write(&stamp, fingerprint, &made)?;
     Ok(Built { ptx, sources: sources.into_iter().collect(), fresh: false })
 }
 
@@ -327,9 +329,12 @@ enum Kept {
     No,
 }
 
-/// The finished text of a module. `started` is when the build began.
-fn compiled(job: &Job<'_>, started: SystemTime) -> Result<String, (BuildError, Kept)> {
-    let assembly = job.run().map_err(|error| (error, Kept::No))?;
+/// A finished module's text, and the names of the packages in it that the lock file pins, if they are known.
+type Finished = (String, Option<BTreeSet<String>>);
+
+/// Compiles a module and finishes it. `started` is when the build began.
+fn compiled(job: &Job<'_>, started: SystemTime) -> Result<Finished, (BuildError, Kept)> {
+    let Compiled { assembly, locked } = job.run().map_err(|error| (error, Kept::No))?;
     let is_old = std::fs::metadata(&assembly).and_then(|metadata| metadata.modified());
     let kept = if is_old.is_ok_and(|modified| modified < started) { Kept::Yes } else { Kept::No };
     let bad = |problem| {
@@ -338,7 +343,8 @@ fn compiled(job: &Job<'_>, started: SystemTime) -> Result<String, (BuildError, K
     };
     let text = std::fs::read_to_string(&assembly).map_err(BuildError::io("read", &assembly));
     let text = text.map_err(|error| (error, kept))?;
-    ptx::finish(&text, &job.manifest.library, job.arch).map_err(bad)
+    let finished = ptx::finish(&text, &job.manifest.library, job.arch).map_err(bad)?;
+    Ok((finished, locked))
 }
 
 /// One stamp for each place that a module goes to.

@@ -1,5 +1,6 @@
 //! One run of the device compiler: a kernel package and an architecture in, assembly out.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::arch::{self, Arch};
-use crate::dependencies::{self, Dependency};
+use crate::dependencies::{self, Dependencies};
 use crate::error::{BuildError, hint};
 use crate::manifest::Manifest;
 use crate::toolchain::DeviceToolchain;
@@ -49,16 +50,25 @@ pub struct Job<'a> {
     pub options: &'a Options,
 }
 
+/// The outcome of a compilation.
+pub struct Compiled {
+    /// The file with the assembly.
+    pub assembly: PathBuf,
+    /// As in [`Dependencies`].
+    pub locked: Option<BTreeSet<String>>,
+}
+
 impl Job<'_> {
-    /// Compiles and returns the path of the assembly.
-    pub fn run(&self) -> Result<PathBuf, BuildError> {
+    /// Compiles.
+    pub fn run(&self) -> Result<Compiled, BuildError> {
         let assembly = self.assembly();
         fs::create_dir_all(assembly.with_file_name("")).map_err(BuildError::io("create", &assembly))?;
-        self.run_cargo()?;
+        let dependencies = self.dependencies()?;
+        self.run_cargo(&dependencies)?;
         if !assembly.is_file() {
             // Cargo does not track this file, and so would find nothing to do.
             self.forget_build()?;
-            self.run_cargo()?;
+            self.run_cargo(&dependencies)?;
         }
         if !assembly.is_file() {
             return Err(BuildError::NoAssembly {
@@ -68,7 +78,7 @@ impl Job<'_> {
                 target_dir: self.target_dir.to_owned(),
             });
         }
-        Ok(assembly)
+        Ok(Compiled { assembly, locked: dependencies.locked })
     }
 
     /// Removes the compiler's output, so that the next run makes it again.
@@ -102,9 +112,9 @@ impl Job<'_> {
         self.target_dir.join(TARGET).join(if self.options.release { "release" } else { "debug" })
     }
 
-    fn run_cargo(&self) -> Result<(), BuildError> {
+    fn run_cargo(&self, dependencies: &Dependencies) -> Result<(), BuildError> {
         let cargo = &self.toolchain.cargo;
-        let mut command = self.command(&self.dependencies()?);
+        let mut command = self.command(dependencies);
         let output = if self.options.capture {
             command.stdin(Stdio::null()).output().map_err(BuildError::io("run", cargo))?
         } else {
@@ -134,15 +144,15 @@ impl Job<'_> {
         command
     }
 
-    /// The packages that need flags of their own. Cargo tells; if it cannot, the build itself says why.
-    fn dependencies(&self) -> Result<Vec<Dependency>, BuildError> {
+    /// The packages that the kernel package depends on. Cargo tells; if it cannot, the build itself says why.
+    fn dependencies(&self) -> Result<Dependencies, BuildError> {
         let cargo = &self.toolchain.cargo;
         let mut command = self.cargo();
         command.args(["metadata", "--format-version", "1", "--filter-platform", TARGET, "--manifest-path"]);
         command.arg(&self.manifest.path).args(resolution_args(&self.options.cargo_args));
         let output = command.stdin(Stdio::null()).output().map_err(BuildError::io("run", cargo))?;
         if !output.status.success() {
-            return Ok(Vec::new());
+            return Ok(Dependencies::default());
         }
         let text = String::from_utf8_lossy(&output.stdout);
         dependencies::read(&text, &self.manifest.path).map_err(|reason| BuildError::Manifest {
@@ -151,14 +161,18 @@ impl Job<'_> {
         })
     }
 
-    fn command(&self, dependencies: &[Dependency]) -> Command {
+    fn command(&self, dependencies: &Dependencies) -> Command {
         let mut command = self.cargo();
         // Wrappers of the host build must not run here. An empty value means none, and overrides any config
         // file.
         command.env("RUSTC_WRAPPER", "").env("RUSTC_WORKSPACE_WRAPPER", "");
-        command.env("CARGO_ENCODED_RUSTFLAGS", self.rustflags().join("\x1f"));
+        let mut flags = self.rustflags();
+        if dependencies.shared_object_is_free && self.toolchain.has_shared_object() {
+            flags.extend(["--cfg", "ironwarp_shared_object"].map(str::to_owned));
+        }
+        command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
         command.args(self.cargo_args()).arg("--target-dir").arg(self.target_dir);
-        for dependency in dependencies {
+        for dependency in &dependencies.lacking {
             command.arg("--config").arg(dependency.setting(profile_of(self.options)));
         }
         command.arg("--").args(self.rustc_args()).arg(format!("--emit=asm={}", self.assembly().display()));

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::toolchain::SHARED_OBJECT;
+
 /// Features that the device library and the kernel macro expand to.
 const FEATURES: [&str; 3] = ["abi_ptx", "asm_experimental_arch", "stdarch_nvptx"];
 /// Library name of the device library, which says everything itself.
@@ -50,12 +52,24 @@ pub fn attributes(root: &Path, features: bool) -> Vec<String> {
     arguments
 }
 
-/// Reads what `cargo metadata` prints about the package whose manifest this is. Packages that lack nothing
-/// are left out.
+/// The packages that a module is made from, besides the kernel package itself.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Dependencies {
+    /// Those that lack attributes.
+    pub lacking: Vec<Dependency>,
+    /// The names of those of a registry or a git repository, which the lock file pins; `None` if cargo did
+    /// not tell.
+    pub locked: Option<BTreeSet<String>>,
+    /// Whether the compiler's object in shared memory is the device library's alone: no other package names
+    /// the feature that gives it.
+    pub shared_object_is_free: bool,
+}
+
+/// Reads what `cargo metadata` prints about the package whose manifest this is.
 ///
 /// # Errors
 /// A sentence when the text is not what cargo prints.
-pub fn read(metadata: &str, manifest: &Path) -> Result<Vec<Dependency>, String> {
+pub fn read(metadata: &str, manifest: &Path) -> Result<Dependencies, String> {
     let metadata: Value = serde_json::from_str(metadata).map_err(|error| error.to_string())?;
     let packages = list(&metadata, "packages");
     let nodes = metadata.get("resolve").map_or(&[][..], |resolve| list(resolve, "nodes"));
@@ -77,7 +91,16 @@ pub fn read(metadata: &str, manifest: &Path) -> Result<Vec<Dependency>, String> 
         let attributes = if is_lacking { attributes(&path, knows_device(id)) } else { Vec::new() };
         (!attributes.is_empty()).then(|| Dependency { id: (*id).to_owned(), attributes })
     };
-    Ok(used.iter().filter_map(dependency).collect())
+    let locked = used.iter().filter_map(|id| package(packages, id)).filter(|it| text(it, "source").is_some());
+    let names_object = |id: &&str| {
+        let root = package(packages, id).and_then(library).filter(|(name, _)| *name != DEVICE_LIBRARY);
+        root.is_some_and(|(_, path)| fs::read_to_string(path).is_ok_and(|text| text.contains(SHARED_OBJECT)))
+    };
+    Ok(Dependencies {
+        shared_object_is_free: !used.iter().any(names_object),
+        lacking: used.iter().filter_map(dependency).collect(),
+        locked: Some(locked.filter_map(|it| Some(text(it, "name")?.to_owned())).collect()),
+    })
 }
 
 fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {

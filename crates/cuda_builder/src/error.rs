@@ -1,12 +1,13 @@
 //! The errors between a kernel package and its PTX, each with its fix.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::arch::Arch;
 use crate::toolchain::{INSTALL_APT, INSTALL_RUSTUP, MIN_RUSTC};
 
 /// The reason why no device compiler could be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolchainError {
     /// Nothing on this machine can compile for `nvptx64-nvidia-cuda`.
@@ -65,7 +66,8 @@ pub enum ToolchainError {
 /// The reason why a kernel package did not become PTX.
 ///
 /// Also known as [`CudaBuilderError`](crate::CudaBuilderError), the name that Rust-CUDA's build scripts use.
-#[derive(Debug, thiserror::Error)]
+/// `Debug` prints the same sentence as `Display`: build scripts return the error from `main`, or unwrap it.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// No folder with a `Cargo.toml` at the path given to `CudaBuilder::new`.
@@ -167,6 +169,18 @@ pub fn shown(path: &Path) -> String {
     path.to_string_lossy().chars().map(escaped).collect()
 }
 
+impl fmt::Debug for ToolchainError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 fn captured(diagnostics: &str) -> String {
     if diagnostics.is_empty() { String::new() } else { format!(":\n{}", diagnostics.trim_end()) }
 }
@@ -211,4 +225,19 @@ const HINTS: &[(&str, &str)] = &[
 /// The change that mends the first error in a compiler's output that has one.
 pub(crate) fn hint(output: &str) -> Option<&'static str> {
     HINTS.iter().find(|(sign, _)| output.contains(sign)).map(|&(_, change)| change)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_script_prints_the_sentence() {
+        let missing = || ToolchainError::NotFound { looked_at: "\"nowhere\"".to_owned() };
+        let error: Box<dyn std::error::Error> = BuildError::Toolchain(missing()).into();
+        assert_eq!(format!("{error:?}"), error.to_string());
+        assert!(
+            format!("{:?}", missing()).starts_with("no device compiler: looked at \"nowhere\"; wanted rustc")
+        );
+    }
 }

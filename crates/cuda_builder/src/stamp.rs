@@ -45,10 +45,13 @@ pub fn state(path: &Path, fingerprint: u64, module: &Path) -> State {
         return State::Stale;
     }
     let module_line = lines.next();
-    let packages = locked_packages(&files(path));
+    let Some(packages) = lines.next().and_then(|line| line.strip_prefix(PACKAGES)) else {
+        return State::Stale;
+    };
+    let packages = (packages != UNKNOWN).then(|| packages.split_whitespace().map(str::to_owned).collect());
     let holds = |line: &str| {
         line.split_once(' ')
-            .is_some_and(|(was, file)| digest(Path::new(file), &packages).as_deref() == Some(was))
+            .is_some_and(|(was, file)| digest(Path::new(file), packages.as_ref()).as_deref() == Some(was))
     };
     if !lines.all(holds) {
         return State::Stale;
@@ -64,31 +67,39 @@ pub fn state(path: &Path, fingerprint: u64, module: &Path) -> State {
 pub fn files(path: &Path) -> Vec<PathBuf> {
     let text = fs::read_to_string(path).unwrap_or_default();
     text.lines()
-        .skip(2)
+        .skip(3)
         .filter_map(|line| line.split_once(' '))
         .map(|(_, file)| PathBuf::from(file))
         .collect()
 }
 
-/// Writes the stamp for these files, from which a build that began at `started` has made `module`. It does
-/// not hold if one of them has changed since: the compiler may have read it before.
+/// A module, and what it was made from.
+pub struct Made<'a> {
+    /// Its text.
+    pub module: &'a [u8],
+    /// Every file that the compiler may have read.
+    pub files: &'a BTreeSet<PathBuf>,
+    /// The names of the packages in it that the lock file pins; `None` if they are not known.
+    pub locked: Option<&'a BTreeSet<String>>,
+    /// When the build began.
+    pub started: SystemTime,
+}
+
+/// Writes the stamp of a module. It does not hold if a file has changed since the build began: the compiler
+/// may have read it before.
 ///
 /// # Errors
 /// When the stamp cannot be written.
-pub fn write(
-    path: &Path,
-    fingerprint: u64,
-    module: &[u8],
-    files: &BTreeSet<PathBuf>,
-    started: SystemTime,
-) -> Result<(), BuildError> {
-    let packages = locked_packages(files);
-    let mut text = format!("{}\n{}\n", first_line(fingerprint), hash(module));
-    for file in files {
+pub fn write(path: &Path, fingerprint: u64, made: &Made<'_>) -> Result<(), BuildError> {
+    let Made { module, files, locked, started } = made;
+    let names =
+        locked.map_or(UNKNOWN.to_owned(), |names| names.iter().cloned().collect::<Vec<_>>().join(" "));
+    let mut text = format!("{}\n{}\n{PACKAGES}{names}\n", first_line(fingerprint), hash(module));
+    for file in *files {
         let Ok(modified) = fs::metadata(file).and_then(|metadata| metadata.modified()) else { continue };
         // Cargo writes the lock file itself, before it compiles.
-        let is_later = modified >= started && !is_lock(file);
-        let hash = digest(file, &packages).filter(|_| !is_later);
+        let is_later = modified >= *started && !is_lock(file);
+        let hash = digest(file, *locked).filter(|_| !is_later);
         let _ = writeln!(text, "{} {}", hash.as_deref().unwrap_or(UNKNOWN), file.display());
     }
     text.push_str(END);
@@ -141,7 +152,11 @@ fn first_line(fingerprint: u64) -> String {
 /// The last line of a stamp.
 const END: &str = "end\n";
 
-/// Stands for the hash of a file of which it is not known what the compiler read. No file has it.
+/// Begins the line with the names of the packages that the lock file pins.
+const PACKAGES: &str = "packages ";
+
+/// Stands for names that are not known, and for the hash of a file of which it is not known what the compiler
+/// read. No file has it.
 const UNKNOWN: &str = "?";
 
 /// Number of some contents, as text.
@@ -155,49 +170,30 @@ fn is_lock(file: &Path) -> bool {
     file.ends_with("Cargo.lock")
 }
 
-/// Hash of what matters of a file: all of it, but of a lock file only what it says of `packages`. None for a
-/// file that cannot be read.
-fn digest(file: &Path, packages: &Packages) -> Option<String> {
+/// Hash of what matters of a file: all of it, but of a lock file only what it pins of these packages. None
+/// for a file that cannot be read.
+fn digest(file: &Path, packages: Option<&BTreeSet<String>>) -> Option<String> {
     let contents = fs::read(file).ok()?;
     match packages {
-        Packages::Named(names) if is_lock(file) => {
-            let text = String::from_utf8_lossy(&contents);
-            let entries = text.split("[[package]]").filter(|entry| {
-                let name = entry.lines().find_map(|line| line.strip_prefix("name = "));
-                name.is_some_and(|name| names.contains(name.trim_matches('"')))
-            });
-            Some(hash(entries.collect::<String>().as_bytes()))
+        Some(names) if is_lock(file) => {
+            let pinned = pins(&String::from_utf8_lossy(&contents), names);
+            Some(hash(pinned.as_bytes()))
         }
         _ => Some(hash(&contents)),
     }
 }
 
-/// The packages of a registry that a module was made from.
-#[derive(Debug, PartialEq, Eq)]
-enum Packages {
-    Named(BTreeSet<String>),
-    /// Some come from elsewhere, by a path that does not name them.
-    Unknown,
-}
-
-/// Reads the names of packages off the folders of their sources: `registry/src/INDEX/half-2.7.1/src/lib.rs`.
-fn locked_packages<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> Packages {
-    let mut names = BTreeSet::new();
-    for file in files {
-        let parts: Vec<_> = file.iter().map(|part| part.to_string_lossy()).collect();
-        let below = |folders: [&str; 2]| parts.windows(2).position(|pair| pair == folders);
-        if below(["git", "checkouts"]).is_some() {
-            return Packages::Unknown;
-        }
-        let Some(folder) = below(["registry", "src"]).and_then(|at| parts.get(at + 3)) else { continue };
-        let begins_a_version = |text: &str| {
-            let rest = text.trim_start_matches(|digit: char| digit.is_ascii_digit());
-            rest.len() < text.len() && rest.starts_with('.')
-        };
-        let version = folder.match_indices('-').find(|(at, _)| begins_a_version(&folder[at + 1..]));
-        names.insert(version.map_or(&folder[..], |(at, _)| &folder[..at]).to_owned());
-    }
-    Packages::Named(names)
+/// The versions, sources and checksums that a lock file pins for these packages.
+fn pins(lock: &str, names: &BTreeSet<String>) -> String {
+    let value = |entry: &str, key: &str| {
+        let line = entry.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "));
+        line.unwrap_or_default().to_owned()
+    };
+    let is_named = |entry: &&str| names.contains(value(entry, "name").trim_matches('"'));
+    let entries = lock.split("[[package]]").filter(is_named);
+    let pins =
+        entries.map(|entry| ["name", "version", "source", "checksum"].map(|key| value(entry, key)).join(" "));
+    pins.collect::<Vec<_>>().join("\n")
 }
 
 /// `target: file file\ with\ spaces`
@@ -246,7 +242,12 @@ mod tests {
         }
 
         fn stamp(&self, started: SystemTime) {
-            write(&self.path("stamp"), 7, b"ptx", &self.files, started).unwrap();
+            self.stamp_with(Some(&BTreeSet::new()), started);
+        }
+
+        fn stamp_with(&self, locked: Option<&BTreeSet<String>>, started: SystemTime) {
+            let made = Made { module: b"ptx", files: &self.files, locked, started };
+            write(&self.path("stamp"), 7, &made).unwrap();
         }
 
         fn state(&self, fingerprint: u64) -> State {
@@ -299,7 +300,13 @@ mod tests {
             assert_ne!(build.state(7), State::Fresh, "{}", String::from_utf8_lossy(contents));
         };
         (0..whole.len()).for_each(|end| spoil(&whole[..end]));
-        for contents in [&b"garbage"[..], b"\xff\0", b"end\n", b"fingerprint 0000000000000007\nend\n"] {
+        for contents in [
+            &b"garbage"[..],
+            b"\xff\0",
+            b"end\n",
+            b"fingerprint 0000000000000007\nend\n",
+            b"fingerprint 0000000000000007\nx\nend\n",
+        ] {
             spoil(contents);
         }
         fs::remove_file(build.path("stamp")).unwrap();
@@ -311,30 +318,24 @@ mod tests {
     }
 
     #[test]
-    fn of_a_lock_file_only_packages_that_were_compiled_count() {
-        let lock = |half: &str, clap: &str| {
+    fn of_a_lock_file_only_packages_of_the_module_count() {
+        let lock = |half: &str, clap: &str, needs: &str| {
             format!(
-                "[[package]]\nname = \"half\"\nversion = \"{half}\"\n\n[[package]]\nname = \"clap\"\nversion = \"{clap}\"\n"
+                "[[package]]\nname = \"half\"\nversion = \"{half}\"\ndependencies = [\n \"{needs}\",\n]\n\n[[package]]\nname = \"clap\"\nversion = \"{clap}\"\n"
             )
         };
-        let source = "registry/src/index/half-2.7.1/src/lib.rs";
-        let build = Build::of(&[(source, ""), ("Cargo.lock", &lock("2.7.1", "4.0.0"))]);
-        build.stamp(later());
-        fs::write(build.path("Cargo.lock"), lock("2.7.1", "5.0.0")).unwrap();
-        assert_eq!(build.state(7), State::Fresh, "not compiled for the device");
-        fs::write(build.path("Cargo.lock"), lock("2.8.0", "5.0.0")).unwrap();
-        assert_eq!(build.state(7), State::Stale);
-    }
-
-    #[test]
-    fn packages_are_named_by_their_folders() {
-        let of = |paths: &[&str]| locked_packages(&paths.iter().map(PathBuf::from).collect::<Vec<_>>());
-        let home = "/h/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f";
-        let half = format!("{home}/half-2.7.1/src/lib.rs");
-        let simd = format!("{home}/core-simd-2-tools-0.1.0-rc.1/lib.rs");
-        let named = ["core-simd-2-tools", "half"].map(str::to_owned);
-        assert_eq!(of(&[&half, &simd, "/w/src/lib.rs"]), Packages::Named(BTreeSet::from(named)));
-        assert_eq!(of(&[&half, "/h/.cargo/git/checkouts/x-1/2/lib.rs"]), Packages::Unknown);
+        let build = Build::of(&[("Cargo.lock", &lock("2.7.1", "4.0.0", "cfg-if"))]);
+        let becomes = |half, clap, needs, state: State| {
+            fs::write(build.path("Cargo.lock"), lock(half, clap, needs)).unwrap();
+            assert_eq!(build.state(7), state, "half {half}, which needs {needs}, and clap {clap}");
+        };
+        build.stamp_with(Some(&BTreeSet::from(["half".to_owned()])), later());
+        becomes("2.7.1", "5.0.0", "cfg-if", State::Fresh);
+        becomes("2.7.1", "4.0.0", "zerocopy", State::Fresh);
+        becomes("2.8.0", "4.0.0", "cfg-if", State::Stale);
+        build.stamp_with(None, later());
+        becomes("2.8.0", "4.0.0", "cfg-if", State::Fresh);
+        becomes("2.8.0", "5.0.0", "cfg-if", State::Stale);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::env;
 use std::ffi::OsStr;
 use std::fmt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -20,6 +21,9 @@ pub const MIN_RUSTC: Version = Version { major: 1, minor: 96, patch: 0 };
 pub const INSTALL_RUSTUP: &str = "rustup toolchain install 1.96.0 --profile minimal --component rust-src";
 /// Installs the device compiler on Debian, as root.
 pub const INSTALL_APT: &str = "apt-get install --no-install-recommends rustc-web rust-web-src";
+
+/// The function of `core` that gives an object in shared memory, and the object's symbol in PTX.
+pub(crate) const SHARED_OBJECT: &str = "gpu_launch_sized_workgroup_mem";
 
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 const LIBRARY_SOURCE: &str = "lib/rustlib/src/rust/library";
@@ -115,6 +119,13 @@ impl DeviceToolchain {
         let cargo = find_cargo(rustc).ok_or_else(|| ToolchainError::NoCargo { rustc: rustc.to_owned() })?;
         let description = verbose.lines().next().unwrap_or_default().trim_start_matches("rustc ").to_owned();
         Ok(Self { rustc: rustc.to_owned(), cargo, version, description, nightly, library_source })
+    }
+
+    /// Whether the library has a function that gives an object in shared memory, by its name there. It is
+    /// younger than [`MIN_RUSTC`].
+    pub(crate) fn has_shared_object(&self) -> bool {
+        let source = fs::read_to_string(self.library_source.join("core/src/intrinsics/gpu.rs"));
+        source.is_ok_and(|text| text.contains(&format!("fn {SHARED_OBJECT}<T>() -> *mut T;")))
     }
 
     fn from_override(path: PathBuf) -> Result<Self, ToolchainError> {

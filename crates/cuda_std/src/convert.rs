@@ -1,5 +1,7 @@
 //! Conversions between number formats in one instruction.
 //!
+//! [`to_f32`] and [`from_f32`] convert arrays of a 16-bit or 8-bit float, two elements an instruction.
+//!
 //! A packed register holds two 16-bit numbers as one `u32`, or two 8-bit numbers as one `u16`; element 0 is
 //! the low half. Functions that pack take `(low, high)`.
 //!
@@ -14,8 +16,9 @@ use core::arch::asm;
 use core::convert::identity;
 
 use half::{bf16, f16};
+use num::{E4M3, E5M2};
 #[allow(unused_imports, reason = "by the architectures that have fewer instructions")]
-use num::{E4M3, E5M2, Format, Overflow, Rounding, pack_x2, unpack_x2};
+use num::{Format, Overflow, Rounding, pack_x2, unpack_x2};
 
 /// One `cvt` without side effects.
 #[cfg(target_arch = "nvptx64")]
@@ -201,4 +204,84 @@ pub fn f16x2_to_f32(register: u32) -> [f32; 2] {
 #[must_use]
 pub fn bf16x2_to_f32(register: u32) -> [f32; 2] {
     [f32::from_bits(register << u16::BITS), f32::from_bits(register >> u16::BITS << u16::BITS)]
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A float of 16 or 8 bits, which is computed with as f32.
+pub trait SmallFloat: Copy + sealed::Sealed {
+    /// Widens two; exact.
+    fn pair_to_f32(pair: [Self; 2]) -> [f32; 2];
+    /// Rounds two.
+    fn pair_from_f32(pair: [f32; 2]) -> [Self; 2];
+}
+
+/// The element type, how it widens, and how it packs two.
+macro_rules! small_floats {
+    ($($(#[$gate:meta])* $ty:ident, |$wide:ident| $widen:expr, |$low:ident, $high:ident| $narrow:expr;)*) => { $(
+        $(#[$gate])*
+        impl sealed::Sealed for $ty {}
+
+        $(#[$gate])*
+        impl SmallFloat for $ty {
+            #[inline(always)]
+            fn pair_to_f32($wide: [Self; 2]) -> [f32; 2] {
+                $widen
+            }
+
+            #[inline(always)]
+            fn pair_from_f32([$low, $high]: [f32; 2]) -> [Self; 2] {
+                $narrow
+            }
+        }
+    )* };
+}
+
+small_floats! {
+    f16, |pair| pair.map(f16_to_f32), |low, high| unpack_x2(f16x2_from_f32(low, high));
+    bf16, |pair| pair.map(bf16_to_f32), |low, high| unpack_x2(bf16x2_from_f32(low, high));
+    #[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_89"))]
+    E4M3,
+        |pair| f16x2_to_f32(f16x2_from_e4m3x2(u16::from_le_bytes(pair.map(E4M3::to_bits)))),
+        |low, high| e4m3x2_from_f32(low, high).to_le_bytes().map(E4M3::from_bits);
+    #[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_89"))]
+    E5M2,
+        |pair| f16x2_to_f32(f16x2_from_e5m2x2(u16::from_le_bytes(pair.map(E5M2::to_bits)))),
+        |low, high| e5m2x2_from_f32(low, high).to_le_bytes().map(E5M2::from_bits);
+    // Older architectures have no instructions for these.
+    #[cfg(all(target_arch = "nvptx64", not(target_feature = "compute_89")))]
+    E4M3, |pair| pair.map(E4M3::to_f32), |low, high| [low, high].map(E4M3::from_f32);
+    #[cfg(all(target_arch = "nvptx64", not(target_feature = "compute_89")))]
+    E5M2, |pair| pair.map(E5M2::to_f32), |low, high| [low, high].map(E5M2::from_f32);
+}
+
+/// Widens f16, bf16, [`E4M3`] or [`E5M2`] numbers; exact.
+///
+/// ```ignore
+/// let x: [f32; 8] = convert::to_f32(vector::load_array::<bf16, 8>(ptr));
+/// ```
+#[inline(always)]
+#[must_use]
+pub fn to_f32<T: SmallFloat, const N: usize>(values: [T; N]) -> [f32; N] {
+    // Both elements of a pair ask for the same conversion, which the compiler makes once.
+    core::array::from_fn(|i| T::pair_to_f32(pair_around(&values, i))[i & 1])
+}
+
+/// Rounds to f16, bf16, [`E4M3`] or [`E5M2`]: to nearest, ties to even.
+///
+/// ```ignore
+/// vector::store_array(ptr, convert::from_f32::<bf16, 8>(y));
+/// ```
+#[inline(always)]
+#[must_use]
+pub fn from_f32<T: SmallFloat, const N: usize>(values: [f32; N]) -> [T; N] {
+    core::array::from_fn(|i| T::pair_from_f32(pair_around(&values, i))[i & 1])
+}
+
+/// The pair that element `i` is in. The last element of an odd number is a pair with itself.
+#[inline(always)]
+fn pair_around<T: Copy, const N: usize>(values: &[T; N], i: usize) -> [T; 2] {
+    [values[i & !1], values[(i | 1).min(N - 1)]]
 }

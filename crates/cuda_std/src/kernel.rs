@@ -31,8 +31,12 @@ pub const MAX_ARGUMENT_ALIGN: usize = 16;
 ///
 /// ```compile_fail,E0277
 /// # use cuda_std::kernel;
+/// pub struct Line {
+///     slope: f32,
+/// }
+///
 /// #[kernel]
-/// pub unsafe fn take(text: String) {}
+/// pub unsafe fn take(line: Line) {}
 /// ```
 ///
 /// This compiles. A tensor map travels by value although it is behind a reference (see [`tma`](crate::tma)):
@@ -52,12 +56,28 @@ pub const MAX_ARGUMENT_ALIGN: usize = 16;
 /// #[kernel]
 /// pub unsafe fn load(map: &TensorMap) {}
 /// ```
-pub const fn assert_passable<T: Copy>() {
+pub const fn assert_passable<T>()
+where
+    (): Passable<T>,
+{
     assert!(
         align_of::<T>() <= MAX_ARGUMENT_ALIGN,
         "a kernel argument cannot be aligned beyond 16 bytes: pass a pointer to it"
     );
 }
+
+/// Holds for what a kernel can take by value, every `Copy` type. It exists for its message. (Of a trait of
+/// `T` itself the compiler would say that `&T` has it.)
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{T}` cannot be a kernel parameter: a launch copies its bytes, and it is not `Copy`",
+    label = "not `Copy`",
+    note = "a kernel takes numbers, pointers, `&[T]`, `&mut [T]`, and `#[repr(C)]` structs of numbers and pointers that derive `Clone, Copy, KernelArgs`"
+)]
+pub trait Passable<T> {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Copy> Passable<T> for () {}
 
 /// Refuses, while compiling, an argument whose type is another name of a slice: `#[kernel]` sees the name
 /// alone, and would make one parameter of it, where hosts pass a pointer and a length.
@@ -116,6 +136,11 @@ mod host {
     ///
     /// The entry point `NAME` of the family `FAMILY` takes the parameters that `Params` says, and no others:
     /// launches pass as many bytes as the markers stand for.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` is no kernel",
+        label = "not a function with `#[kernel]`",
+        note = "`#[kernel]` on a function adds a type of the function's name, by which it is launched"
+    )]
     pub unsafe trait Kernel {
         /// A tuple of parameter markers, one for each argument of the function: [`Value`], [`Slice`],
         /// [`SliceMut`], [`Ptr`], [`PtrMut`] or [`Map`].

@@ -31,6 +31,7 @@
     target_arch = "nvptx64",
     feature(asm_experimental_arch, core_float_math, link_llvm_intrinsics, stdarch_nvptx)
 )]
+#![cfg_attr(ironwarp_shared_object, feature(core_intrinsics, gpu_intrinsics, gpu_launch_sized_workgroup_mem))]
 #![allow(internal_features)]
 extern crate alloc;
 // `cuda_std::...` paths that the macros write work inside this crate too.
@@ -94,12 +95,18 @@ pub mod kernel;
 #[cfg(target_arch = "nvptx64")]
 mod rt;
 
+/// For types that hosts and kernels share: `#[derive(Pod, Zeroable)]` finds this crate by
+/// `#[bytemuck(crate = "cuda_std::bytemuck")]`.
+pub use bytemuck;
 pub use cuda_std_macros::*;
 pub use float::GpuFloat;
 pub use float_ext::FloatExt;
 pub use glam;
 pub use half;
 pub use half::{bf16, f16};
+/// Index arithmetic: swizzles, descriptors of `wgmma` operands, orders of tiles.
+pub use layout;
+pub use num::{E4M3, E5M2};
 #[cfg(feature = "vek")]
 pub use vek;
 

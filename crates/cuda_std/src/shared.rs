@@ -44,18 +44,16 @@ macro_rules! __shared_variable {
             #[cfg(target_arch = "nvptx64")]
             #[inline(always)]
             fn address() -> *mut u8 {
-                let address: *mut u8;
+                let window: u64;
                 // SAFETY: computes an address.
                 unsafe {
                     ::core::arch::asm!(
-                        concat!("mov.u64 {window}, ", $symbol, ";"),
-                        "cvta.shared.u64 {address}, {window};",
-                        window = out(reg64) _,
-                        address = lateout(reg64) address,
+                        concat!("mov.u64 {0}, ", $symbol, ";"),
+                        lateout(reg64) window,
                         options(pure, nomem, nostack)
                     );
                 }
-                address
+                $crate::shared::at(window)
             }
 
             #[cfg(not(target_arch = "nvptx64"))]
@@ -70,6 +68,48 @@ macro_rules! __shared_variable {
             }
         }
     };
+}
+
+/// The pointer to an address of the shared window.
+///
+/// The optimiser makes loads and stores through it `ld.shared` and `st.shared`: it sees an offset from the
+/// one object in shared memory that the compiler has. The builder replaces that object's address by 0, so
+/// that nothing is left to subtract.
+#[doc(hidden)]
+#[cfg(all(target_arch = "nvptx64", ironwarp_shared_object))]
+#[inline(always)]
+pub fn at(window: u64) -> *mut u8 {
+    let object = core::intrinsics::gpu::gpu_launch_sized_workgroup_mem::<u8>();
+    let offset: usize;
+    // SAFETY: computes a difference of addresses.
+    unsafe {
+        asm!(
+            "{{ .reg .b64 object; mov.b64 object, gpu_launch_sized_workgroup_mem; sub.s64 {0}, {1}, object; }}",
+            lateout(reg64) offset,
+            in(reg64) window,
+            options(pure, nomem, nostack)
+        );
+    }
+    object.wrapping_byte_add(offset)
+}
+
+/// The pointer to an address of the shared window. Loads and stores through it are generic: this compiler has
+/// no objects in shared memory.
+#[doc(hidden)]
+#[cfg(all(target_arch = "nvptx64", not(ironwarp_shared_object)))]
+#[inline(always)]
+pub fn at(window: u64) -> *mut u8 {
+    let address: *mut u8;
+    // SAFETY: computes an address.
+    unsafe {
+        asm!(
+            "cvta.shared.u64 {0}, {1};",
+            lateout(reg64) address,
+            in(reg64) window,
+            options(pure, nomem, nostack)
+        );
+    }
+    address
 }
 
 /// Start of the dynamic shared memory, whose size the launch sets. Every call gives the same pointer, aligned
@@ -93,6 +133,27 @@ pub fn dynamic_shared_mem<T>() -> *mut T {
             address
         }
         sim: { simt::shared::dynamic().cast() }
+    }
+}
+
+/// The same pointer, but the compiler no longer knows that it is one to shared memory: accesses through it
+/// are generic.
+///
+/// For a kernel that touches shared memory once, behind a long loop: for sm_90, ptxas keeps the base of
+/// shared accesses in a register all the while, and may spill another.
+#[inline(always)]
+#[must_use]
+pub fn generic<T>(ptr: *mut T) -> *mut T {
+    arms! {
+        ptx: {
+            let same;
+            // SAFETY: does nothing.
+            unsafe {
+                asm!("mov.b64 {0}, {1};", lateout(reg64) same, in(reg64) ptr, options(pure, nomem, nostack, preserves_flags))
+            };
+            same
+        }
+        sim: { ptr }
     }
 }
 

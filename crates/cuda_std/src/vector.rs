@@ -3,8 +3,10 @@
 //! Plain Rust splits a 16-byte copy into smaller ones and reaches shared memory through generic addresses;
 //! these functions are one `ld` or `st` each.
 //!
-//! * Global memory is named by raw pointers, which must be aligned to the whole access (8 bytes for `_v2`, 16
-//!   for `_v4`). The pointee is any [`Word`]; two f16 or bf16 travel as one `u32`.
+//! * Global memory is named by raw pointers, which must be aligned to the whole access (8 bytes for `_v2`,
+//!   16 for `_v4`). The pointee is any [`Word`]. * [`load_array`] and [`store_array`] move elements of every
+//!   type: `load_array::<bf16, 8>(ptr)` is one load of 16 bytes. [`from_words`] and [`to_words`] do it for
+//!   the other accesses of 16 bytes.
 //! * Shared memory is named by its 32-bit address, a plain `u32` of bytes into the block's shared window (see
 //!   [`shared`](crate::shared)). Byte offsets are added to it as integers.
 //!
@@ -14,8 +16,12 @@
 //! All functions here read or write memory as `*ptr` would: the whole access must lie in live memory of the
 //! right address space, be aligned to its size, and not race with another thread.
 
+mod elements;
+
 #[cfg(target_arch = "nvptx64")]
 use core::arch::asm;
+
+pub use elements::{Plain, VECTOR_BYTES, from_words, load_array, store_array, to_words};
 
 #[cfg(not(target_arch = "nvptx64"))]
 use simt::memory;

@@ -175,6 +175,19 @@ mod tests {
     }
 
     #[test]
+    fn arguments_that_own_host_memory() {
+        for item in ["x: Vec<f32>", "x: &alloc::vec::Vec<f32>", "x: &mut [Vec<f32>]", "x: *const Vec<f32>"] {
+            refused(
+                &format!("unsafe fn k({item}) {{}}"),
+                "cannot take a `Vec`, which owns host memory: write `&[T]`",
+            );
+        }
+        refused("unsafe fn k(x: String) {}", "pass its bytes as `&[u8]`");
+        refused("unsafe fn k(x: Box<u32>) {}", "cannot take a `Box`");
+        assert!(expanded("", "unsafe fn k(x: MyVec, y: &Vector) {}").contains("MyVec"));
+    }
+
+    #[test]
     fn all_complaints_come_at_once() {
         let errors = errors("", "async fn k<T>() -> u32 { 0 }");
         assert_eq!(errors.len(), 4, "{errors:?}");

@@ -1,10 +1,10 @@
 //! Several elements in one access of up to 16 bytes.
 
 use cuda_std::vector;
-use half::{bf16, f16};
 
-/// Bytes of the widest access of a thread.
-pub const VECTOR_BYTES: usize = layout::UNIT_BYTES as usize;
+pub use cuda_std::vector::{Plain, VECTOR_BYTES, from_words, load_array as load, store_array as store};
+
+const _: () = assert!(VECTOR_BYTES == layout::UNIT_BYTES as usize);
 
 /// Elements that a thread moves at a time when it moves types of these sizes side by side.
 ///
@@ -30,29 +30,6 @@ unsafe fn cast<From: Copy, To: Copy>(from: From) -> To {
 
 /// Sixteen bytes as words.
 pub type Words = [u32; VECTOR_BYTES / size_of::<u32>()];
-
-/// Numbers of 1, 2, 4 or 8 bytes.
-///
-/// # Safety
-/// Every bit pattern is a value, and there is no padding.
-pub unsafe trait Plain: Copy {}
-
-macro_rules! plain {
-    ($($ty:ty),*) => { $(
-        // SAFETY: a primitive number, or one of a crate that is a u16 and nothing else.
-        unsafe impl Plain for $ty {}
-    )* };
-}
-
-plain!(u8, u16, u32, u64, i32, i64, f32, f64, f16, bf16);
-
-/// The elements in sixteen bytes.
-#[inline(always)]
-pub fn from_words<T: Plain, const N: usize>(words: Words) -> [T; N] {
-    const { assert!(N * size_of::<T>() == VECTOR_BYTES) };
-    // SAFETY: sizes are the same, and every bit pattern is an element.
-    unsafe { cast(words) }
-}
 
 /// The first sixteen bytes of [`Wide`].
 #[inline(always)]
@@ -153,54 +130,6 @@ pub fn repeat_first<T: Plain>(wide: Wide) -> Wide {
         2 => [low * 0x0001_0001; WIDE_WORDS],
         4 => [low; WIDE_WORDS],
         _ => [low, high, low, high, low, high, low, high],
-    }
-}
-
-/// Loads `N` neighbours, 1, 2, 4, 8, 16 or 32 bytes, in as few accesses as can be.
-///
-/// # Safety
-/// `pointer` is readable for them and aligned to them all, at most to 16 bytes. Every bit pattern is a `T`.
-#[inline(always)]
-pub unsafe fn load<T: Copy, const N: usize>(pointer: *const T) -> [T; N] {
-    const { assert!((N * size_of::<T>()).is_power_of_two() && N * size_of::<T>() <= 2 * VECTOR_BYTES) };
-    // SAFETY: the caller's promise; the arm taken has the size of the result.
-    unsafe {
-        match N * size_of::<T>() {
-            1 => cast(*pointer.cast::<u8>()),
-            2 => cast(*pointer.cast::<u16>()),
-            4 => cast(vector::load::<u32>(pointer.cast())),
-            8 => cast(vector::load_v2::<u32>(pointer.cast())),
-            16 => cast(vector::load_v4::<u32>(pointer.cast())),
-            _ => {
-                let units = pointer.cast::<[u32; 4]>();
-                cast([vector::load_v4::<u32>(units.cast()), vector::load_v4::<u32>(units.add(1).cast())])
-            }
-        }
-    }
-}
-
-/// Stores `N` neighbours, as [`load`] loads them.
-///
-/// # Safety
-/// `pointer` is writable for them, aligned as for [`load`], and no other thread touches them.
-#[inline(always)]
-pub unsafe fn store<T: Copy, const N: usize>(pointer: *mut T, values: [T; N]) {
-    const { assert!((N * size_of::<T>()).is_power_of_two() && N * size_of::<T>() <= 2 * VECTOR_BYTES) };
-    // SAFETY: the caller's promise; the arm taken has the size of the values.
-    unsafe {
-        match N * size_of::<T>() {
-            1 => *pointer.cast::<u8>() = cast(values),
-            2 => *pointer.cast::<u16>() = cast(values),
-            4 => vector::store::<u32>(pointer.cast(), cast(values)),
-            8 => vector::store_v2::<u32>(pointer.cast(), cast(values)),
-            16 => vector::store_v4::<u32>(pointer.cast(), cast(values)),
-            _ => {
-                let [low, high]: [[u32; 4]; 2] = cast(values);
-                let units = pointer.cast::<[u32; 4]>();
-                vector::store_v4::<u32>(units.cast(), low);
-                vector::store_v4::<u32>(units.add(1).cast(), high);
-            }
-        }
     }
 }
 

@@ -74,12 +74,7 @@ macro_rules! by_pairs {
             }
             #[inline(always)]
             fn narrow<const N: usize>(values: [f32; N]) -> [Self; N] {
-                const { assert!(N % 2 == 0) };
-                core::array::from_fn(|i| {
-                    // Both elements of a pair ask for the same conversion. The compiler makes it once.
-                    let pair = $narrow(values[i & !1], values[i | 1]);
-                    $ty::from_bits((pair >> (u16::BITS * (i as u32 & 1))) as u16)
-                })
+                convert::from_f32(values)
             }
             #[inline(always)]
             fn map_pairs(mut words: Words, f: impl Fn([f32; 2]) -> [f32; 2]) -> Option<Words> {

@@ -56,7 +56,7 @@ impl Parameters {
 /// was packed.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed for the kernel parameter `{P}`",
-    label = "wrong argument for this kernel",
+    label = "wrong argument for this parameter",
     note = "`&[T]` and `*const T` take `&DeviceBuffer<T>`, `&mut [T]` and `*mut T` take `&mut DeviceBuffer<T>`, of the same T; values take exactly their type"
 )]
 pub unsafe trait Arg<P> {
@@ -256,60 +256,3 @@ macro_rules! map_arg {
 map_arg!(&TensorMap<'a>, for_reads);
 map_arg!(TensorMap<'a>, for_reads);
 map_arg!(&'a mut TensorMapMut<'_>, for_writes);
-
-/// Launches rely on what the implementations below do, so no other package can add one.
-mod sealed {
-    pub trait Tuple<P> {}
-}
-
-/// A tuple of host values that fits a kernel's parameters `P`, itself a tuple of parameter markers. Nothing
-/// else implements it.
-#[diagnostic::on_unimplemented(
-    message = "these arguments do not fit the kernel's parameters `{P}`",
-    label = "wrong arguments for this kernel",
-    note = "pass a tuple with one value for each of the kernel's arguments, in order"
-)]
-pub trait LaunchArgs<P>: sealed::Tuple<P> {
-    /// Packs the arguments, hands the parameter list to `launch`, and commits the uses of buffers when that
-    /// has queued the kernel.
-    ///
-    /// # Errors
-    /// The error of packing an argument, or of `launch`.
-    fn with(self, stream: &Stream, launch: impl FnOnce(&mut Parameters) -> Result<()>) -> Result<()>;
-}
-
-macro_rules! tuple_args {
-    ($($arg:ident $param:ident),*) => {
-        impl<$($arg, $param),*> sealed::Tuple<($($param,)*)> for ($($arg,)*) where $($arg: Arg<$param>,)* {}
-
-        impl<$($arg, $param),*> LaunchArgs<($($param,)*)> for ($($arg,)*)
-        where
-            $($arg: Arg<$param>,)*
-        {
-            #[allow(non_snake_case, unused_variables, unused_mut)]
-            fn with(self, stream: &Stream, launch: impl FnOnce(&mut Parameters) -> Result<()>) -> Result<()> {
-                let ($($arg,)*) = self;
-                $(let $arg = <$arg as Arg<$param>>::pack($arg, stream)?;)*
-                let mut parameters = Parameters::new();
-                $(<$arg as Arg<$param>>::list(&$arg, &mut parameters);)*
-                launch(&mut parameters)?;
-                $(<$arg as Arg<$param>>::commit($arg, stream);)*
-                Ok(())
-            }
-        }
-    };
-}
-
-/// The implementation for the given pairs, and for every shorter tuple.
-macro_rules! tuples_up_to {
-    () => { tuple_args!(); };
-    ($arg:ident $param:ident $(, $args:ident $params:ident)*) => {
-        tuple_args!($arg $param $(, $args $params)*);
-        tuples_up_to!($($args $params),*);
-    };
-}
-
-// As many pairs as MAX_ARGS.
-tuples_up_to!(
-    A1 P1, A2 P2, A3 P3, A4 P4, A5 P5, A6 P6, A7 P7, A8 P8, A9 P9, A10 P10, A11 P11, A12 P12, A13 P13, A14 P14, A15 P15, A16 P16
-);

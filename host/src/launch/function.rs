@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::sys::CUfunction;
 
-use super::args::{LaunchArgs, Parameters};
+use super::args::Parameters;
 use super::name::keep;
+use super::tuples::LaunchArgs;
 use crate::config::LaunchConfig;
 use crate::device::Device;
 use crate::error::{Error, LaunchSite, Limit, Result};

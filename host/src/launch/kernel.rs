@@ -10,8 +10,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use cuda_std::kernel::Kernel;
 
-use super::args::LaunchArgs;
 use super::function::{Function, FunctionAttributes, FunctionInner};
+use super::tuples::LaunchArgs;
 use crate::config::LaunchConfig;
 use crate::device::Device;
 use crate::error::{Error, Result};

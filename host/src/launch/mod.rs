@@ -21,11 +21,13 @@ mod function;
 mod kernel;
 mod name;
 mod prepared;
+mod tuples;
 
 pub use crate::config::LaunchConfig;
-pub use args::{Arg, LaunchArgs, Parameters};
+pub use args::{Arg, Parameters};
 pub use function::{Function, FunctionAttributes};
 pub use kernel::{KernelHandle, launch};
 pub use prepared::PreparedLaunch;
+pub use tuples::{LaunchArgs, NoArgument};
 
 pub(crate) use name::keep;

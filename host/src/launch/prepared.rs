@@ -12,9 +12,10 @@ use std::sync::Arc;
 use crate::sys::{CUgraph, CUgraphExec, CUgraphNode, CUstream};
 use cuda_std::kernel::Kernel;
 
-use super::args::{LaunchArgs, Parameters};
+use super::args::Parameters;
 use super::function::FunctionInner;
 use super::kernel::KernelHandle;
+use super::tuples::LaunchArgs;
 use crate::config::LaunchConfig;
 use crate::error::{LaunchSite, Result};
 use crate::raw::{self, KernelNodeParams, RawResult, one_graph_at_a_time};

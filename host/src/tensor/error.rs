@@ -1,12 +1,14 @@
 //! Errors of calls on tensors.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use super::{DType, Shape};
 use crate::error::{Error, first_of, quoted, shown};
 
-/// A call on tensors that cannot be done: what was called, what it got, what it wanted, and a hint.
-#[derive(Debug, thiserror::Error)]
+/// A call on tensors that cannot be done: what was called, what it got, what it wanted, and a hint. `Debug`
+/// prints the same sentence as `Display`.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum TensorError {
     /// More axes than a tensor may have.
@@ -268,6 +270,12 @@ fn some(names: &[String]) -> String {
     }
 }
 
+impl fmt::Debug for TensorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl TensorError {
     /// The function called, if the error names one.
     fn operation_mut(&mut self) -> Option<&mut &'static str> {
@@ -322,5 +330,20 @@ impl Error {
     /// The error of a call on tensors behind this one.
     pub fn tensor_error(&self) -> Option<&TensorError> {
         if let Error::Tensor(error) = self { error.downcast_ref() } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_main_that_returns_the_error_prints_its_sentence() {
+        let error = || TensorError::Rank { operation: "permute", got: 9, max: 8 };
+        let sentence =
+            "permute: 9 axes where at most 8 are supported\nhint: merge neighbouring axes with `reshape`";
+        assert_eq!(format!("{:?}", error()), sentence);
+        assert_eq!(format!("{:?}", Error::from(error())), format!("{}", Error::from(error())));
+        assert!(format!("{:?}", Error::from(error())).contains(sentence));
     }
 }

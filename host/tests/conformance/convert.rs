@@ -1,8 +1,8 @@
 //! Conversions, against `half` and a search over codes.
 
 use conformance::convert::{
-    HALF_ROWS, PACKED_ROWS, WIDEN_ROWS, convert_to_fp8, convert_to_halves, convert_to_packed,
-    convert_to_tf32_rn, convert_to_words, convert_widen, convert_widen_fp8,
+    ARRAY, HALF_ROWS, PACKED_ROWS, WIDEN_ROWS, convert_arrays, convert_to_fp8, convert_to_halves,
+    convert_to_packed, convert_to_tf32_rn, convert_to_words, convert_widen, convert_widen_fp8,
 };
 use half::{bf16, f16};
 use ironwarp::{LaunchConfig, Result, launch};
@@ -235,5 +235,25 @@ fn every_fp8_widens() -> Result<()> {
         })
     };
     assert_same("e4m3, e5m2", &gpu.get(&out)?, widen(Format::E4M3).chain(widen(Format::E5M2)));
+    Ok(())
+}
+
+#[test]
+fn arrays_there_and_back() -> Result<()> {
+    let gpu = Gpu::open()?;
+    let x = floats(6, N);
+    let (device_x, mut out) = (gpu.put(&x)?, gpu.zeros::<f32>(4 * N)?);
+    // SAFETY: four results for each number.
+    unsafe {
+        launch::<convert_arrays>(&gpu.stream, LaunchConfig::linear(N / ARRAY, BLOCK), (&device_x, &mut out))?
+    };
+    let roundings: [fn(f32) -> f32; 4] = [
+        |x| f16::from_f32(x).to_f32(),
+        |x| bf16::from_f32(x).to_f32(),
+        |x| E4M3::from_f32(x).to_f32(),
+        |x| E5M2::from_f32(x).to_f32(),
+    ];
+    let want = x.chunks(ARRAY).flat_map(|array| roundings.map(|round| array.iter().map(move |&x| round(x))));
+    assert_same_floats("f16, bf16, E4M3, E5M2", &gpu.get(&out)?, want.flatten());
     Ok(())
 }

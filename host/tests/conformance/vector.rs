@@ -2,9 +2,10 @@
 
 use bytemuck::Pod;
 use conformance::vector::{
-    COPIES, SHARED_THREADS, vector_copy_v1, vector_copy_v2, vector_copy_v4, vector_shared_mirror,
-    vector_widen_b16,
+    COPIES, REVERSED, REVERSED_BYTES, SHARED_THREADS, vector_copy_v1, vector_copy_v2, vector_copy_v4,
+    vector_elements_by_words, vector_reverse_elements, vector_shared_mirror, vector_widen_b16,
 };
+use half::bf16;
 use ironwarp::{LaunchConfig, Result, launch};
 
 use crate::gpu::{Gpu, assert_same, words};
@@ -74,5 +75,52 @@ fn sixteen_bits_of_global_memory() -> Result<()> {
         launch::<vector_widen_b16>(&gpu.stream, LaunchConfig::linear(x.len(), BLOCK), (&device_x, &mut out))?
     };
     assert_same("widened", &gpu.get(&out)?, x.iter().map(|&x| u32::from(x)));
+    Ok(())
+}
+
+#[test]
+fn elements_of_every_type() -> Result<()> {
+    let gpu = Gpu::open()?;
+    let threads = 2 * BLOCK as usize;
+    let x: Vec<u8> = words(6, threads * REVERSED_BYTES).iter().map(|&x| x as u8).collect();
+    let (device_x, mut out) = (gpu.put(&x)?, gpu.zeros::<u8>(x.len())?);
+    // SAFETY: as many bytes a thread; allocations are aligned.
+    unsafe {
+        launch::<vector_reverse_elements>(
+            &gpu.stream,
+            LaunchConfig::linear(threads, BLOCK),
+            (&device_x, &mut out),
+        )?
+    };
+    let reversed = |part: &[u8]| {
+        let (mut want, mut rest) = (Vec::new(), part);
+        for (bytes, n) in REVERSED {
+            let (array, behind) = rest.split_at(bytes * n);
+            want.extend(array.chunks(bytes).rev().flatten());
+            rest = behind;
+        }
+        want.resize(REVERSED_BYTES, 0);
+        want
+    };
+    assert_same("reversed", &gpu.get(&out)?, x.chunks(REVERSED_BYTES).flat_map(reversed));
+    Ok(())
+}
+
+#[test]
+fn elements_as_words() -> Result<()> {
+    let gpu = Gpu::open()?;
+    const N: usize = SHARED_THREADS as usize;
+    let x: Vec<bf16> = words(7, 8 * N).iter().map(|&x| bf16::from_bits(x as u16)).collect();
+    let (device_x, mut out) = (gpu.put(&x)?, gpu.zeros::<bf16>(x.len())?);
+    // SAFETY: one block, 8 elements a thread.
+    unsafe {
+        launch::<vector_elements_by_words>(
+            &gpu.stream,
+            LaunchConfig::linear(N, SHARED_THREADS),
+            (&device_x, &mut out),
+        )?
+    };
+    let got: Vec<u16> = gpu.get(&out)?.iter().map(|x| x.to_bits()).collect();
+    assert_same("mirrored", &got, x.iter().rev().map(|x| x.to_bits()));
     Ok(())
 }

@@ -1,21 +1,12 @@
-//! A function that is no kernel.
-use cuda_std::prelude::*;
+//! A function without `#[kernel]`.
 use ironwarp::{DeviceBuffer, LaunchConfig, Result, Stream, launch};
 
-/// # Safety
-/// `y` is as long as `x`.
-#[kernel]
-pub unsafe fn scale(a: f32, x: &[f32], y: *mut f32) {
-    let i = thread::index_1d() as usize;
-    if i < x.len() {
-        unsafe { *y.add(i) = a * x[i] };
-    }
+pub unsafe fn forgotten(x: &[f32]) {
+    let _ = x;
 }
 
-fn wrong(stream: &Stream, config: LaunchConfig) -> Result<()> {
-    let x = DeviceBuffer::<f32>::zeroed(stream, 4)?;
-    let mut y = DeviceBuffer::<f32>::zeroed(stream, 4)?;
-    unsafe { launch::<wrong>(stream, config, (2.0f32, &x, &mut y)) }
+fn function(stream: &Stream, config: LaunchConfig, x: &DeviceBuffer<f32>) -> Result<()> {
+    unsafe { launch::<forgotten>(stream, config, (x,)) }
 }
 
 fn main() {}

@@ -1,7 +1,7 @@
 //! Conversions. 16-bit results are written as their codes.
 
-use cuda_std::{convert, kernel};
-use num::{bf16, f16};
+use cuda_std::{convert, kernel, thread};
+use num::{E4M3, E5M2, bf16, f16};
 
 use crate::rows::Rows;
 
@@ -140,5 +140,34 @@ pub unsafe fn convert_widen_fp8(codes: &[u16], out: *mut u32) {
         let codes = *codes.get_unchecked(i);
         rows.set(0, convert::f16x2_from_e4m3x2(codes));
         rows.set(1, convert::f16x2_from_e5m2x2(codes));
+    }
+}
+
+/// Elements that a thread of [`convert_arrays()`] takes.
+pub const ARRAY: usize = 16;
+
+/// Rounds [`ARRAY`] numbers a thread to f16, bf16, E4M3 and E5M2 and widens them again. `out` gets the four
+/// widened arrays of a thread one after the other; the fourth's last three elements are made of three.
+///
+/// # Safety
+/// `x`, aligned to 16 bytes, has [`ARRAY`] elements for each thread, `out` four times as many.
+#[kernel]
+pub unsafe fn convert_arrays(x: &[f32], out: *mut f32) {
+    /// There and back.
+    fn rounded<T: convert::SmallFloat, const N: usize>(x: [f32; N]) -> [f32; N] {
+        convert::to_f32(convert::from_f32::<T, N>(x))
+    }
+    let at = thread::index_1d() as usize * ARRAY;
+    // SAFETY: in range for every thread.
+    unsafe {
+        let x: [f32; ARRAY] = core::array::from_fn(|i| *x.get_unchecked(at + i));
+        let [.., a, b, c] = x;
+        let [a, b, c] = rounded::<E5M2, 3>([a, b, c]);
+        let mut last = rounded::<E5M2, ARRAY>(x);
+        (last[ARRAY - 3], last[ARRAY - 2], last[ARRAY - 1]) = (a, b, c);
+        let all = [rounded::<f16, ARRAY>(x), rounded::<bf16, ARRAY>(x), rounded::<E4M3, ARRAY>(x), last];
+        for (row, values) in all.into_iter().enumerate() {
+            out.add(4 * at + row * ARRAY).cast::<[f32; ARRAY]>().write(values);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Vector loads and stores.
 
-use cuda_std::{kernel, shared, shared_array, thread, vector};
+use cuda_std::{E4M3, E5M2, bf16, f16, kernel, shared, shared_array, thread, vector};
 
 /// Copies of the input that the `vector_copy_*` kernels write: one for each kind of load.
 pub const COPIES: usize = 4;
@@ -113,4 +113,75 @@ pub unsafe fn vector_widen_b16(x: &[u16], out: *mut u32) {
     let i = thread::index_1d() as usize;
     // SAFETY: in range for every thread.
     unsafe { vector::store(out.add(i), u32::from(vector::load_nc_b16(x.as_ptr().add(i)))) }
+}
+
+/// Bytes of an element, and elements, of the arrays that [`vector_reverse_elements()`] moves.
+pub const REVERSED: [(usize, usize); 17] = [
+    (1, 16),
+    (1, 16),
+    (1, 16),
+    (1, 16),
+    (2, 8),
+    (2, 8),
+    (2, 8),
+    (2, 8),
+    (4, 4),
+    (4, 4),
+    (4, 4),
+    (8, 2),
+    (8, 4),
+    (2, 4),
+    (2, 2),
+    (1, 2),
+    (1, 1),
+];
+/// Bytes of `x` and of `out` that a thread of [`vector_reverse_elements()`] has: its arrays, and some it
+/// leaves alone.
+pub const REVERSED_BYTES: usize = 256;
+
+/// Loads arrays of every element type and stores each in reverse order, those of [`REVERSED`] in turn.
+///
+/// # Safety
+/// `x` and `out`, 16-byte aligned, have [`REVERSED_BYTES`] for each thread.
+#[kernel]
+pub unsafe fn vector_reverse_elements(x: &[u8], out: *mut u8) {
+    let at = thread::index_1d() as usize * REVERSED_BYTES;
+    let mut next = 0;
+    /// One array.
+    macro_rules! reverse {
+        ($($ty:ty, $n:literal;)*) => { $(
+            // SAFETY: the arrays lie one after the other, each aligned to its size, in the thread's part.
+            unsafe {
+                let array: [$ty; $n] = vector::load_array(x.as_ptr().add(at + next).cast());
+                let reversed = core::array::from_fn(|i| array[$n - 1 - i]);
+                vector::store_array::<$ty, $n>(out.add(at + next).cast(), reversed);
+                next += size_of::<[$ty; $n]>();
+            }
+        )* };
+    }
+    reverse! { u8, 16; i8, 16; E4M3, 16; E5M2, 16; u16, 8; i16, 8; f16, 8; bf16, 8; u32, 4; i32, 4; f32, 4; u64, 2; }
+    reverse! { f64, 4; u16, 4; f16, 2; u8, 2; u8, 1; }
+    let _ = next;
+}
+
+/// Copies through words: elements of shared memory and of the read-only path.
+///
+/// # Safety
+/// One block of [`SHARED_THREADS`]; `x`, 16-byte aligned, and `out` have 8 elements for each thread.
+#[kernel]
+pub unsafe fn vector_elements_by_words(x: &[bf16], out: *mut bf16) {
+    const N: usize = SHARED_THREADS as usize;
+    let tile = shared::address_of(shared_array![[bf16; 8]; N]);
+    let t = thread::thread_idx_x();
+    let mirror = SHARED_THREADS - 1 - t;
+    // SAFETY: slots of 16 bytes; the barrier separates writes from reads.
+    unsafe {
+        let words: [u32; 4] = vector::load_nc_v4(x.as_ptr().add(8 * t as usize).cast());
+        let [a, rest @ ..] = vector::from_words::<bf16, 8>(words);
+        let [b, c, d, e, f, g, h] = rest;
+        vector::store_shared_v4(tile + 16 * t, vector::to_words([h, g, f, e, d, c, b, a]));
+        thread::sync_threads();
+        let mirrored: [u32; 4] = vector::load_shared_v4(tile + 16 * mirror);
+        vector::store_v4(out.add(8 * t as usize).cast(), mirrored);
+    }
 }

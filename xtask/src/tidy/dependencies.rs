@@ -16,7 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("crates/layout", &[]),
     ("crates/archive", &[]),
     ("crates/arena", &[]),
-    ("crates/cuda_std", &["simt", "num", "cuda_std_macros"]),
+    ("crates/cuda_std", &["simt", "num", "layout", "cuda_std_macros"]),
     ("crates/cuda_std_macros", &[]),
     ("crates/primitives", &["cuda_std", "num", "layout"]),
     ("crates/cuda_builder", &[]),

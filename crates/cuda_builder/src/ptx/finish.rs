@@ -1,11 +1,13 @@
 //! Adds to the PTX what rustc cannot express: the module's name, launch bounds as directives, the alignment
 //! of tensor maps, and the PTX version that the inline assembly needs.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::{Annotation, Bounds, Function, Module, PtxError, count, lint, needs};
 use crate::arch::Arch;
+use crate::toolchain::SHARED_OBJECT;
 
 /// The functions of `cuda_std::rt` that compiled code calls by name.
 const RUNTIME: &[&str] = &["memcmp", "bcmp"];
@@ -22,12 +24,14 @@ pub fn header(family: &str, arch: Arch) -> String {
 /// function is called, an instruction needs another architecture, or a shared variable is used by the
 /// address of its static.
 pub fn finish(text: &str, family: &str, arch: Arch) -> Result<String, PtxError> {
+    let text = &*shared_object_at_zero(text);
     let module = Module::parse(text)?;
     lint::check_resolved(&module)?;
     lint::check_shared_statics(text)?;
     needs::check(&module, arch)?;
     let mut edits = vec![version_edit(&module)];
     edits.extend(uncalled(&module).into_iter().map(|range| (range, String::new())));
+    edits.extend(unused_dynamic_memory(&module).into_iter().map(|range| (range, String::new())));
     for annotation in &module.annotations {
         let entry = module
             .entries()
@@ -51,6 +55,21 @@ pub fn finish(text: &str, family: &str, arch: Arch) -> Result<String, PtxError> 
     Ok(finished)
 }
 
+/// Puts the compiler's object in shared memory at address 0, if the device library alone uses it.
+///
+/// The library's shared variables are at an offset from that object, which it computes in `asm!`. With 0
+/// there the assembler sees plain addresses of variables.
+fn shared_object_at_zero(text: &str) -> Cow<'_, str> {
+    if !text.contains(&format!("mov.b64 object, {SHARED_OBJECT};")) {
+        return text.into();
+    }
+    let is_declaration = |line: &&str| line.starts_with(".extern .shared ") && line.contains(SHARED_OBJECT);
+    let kept: String = text.split_inclusive('\n').filter(|line| !is_declaration(line)).collect();
+    let at_zero = kept.replace(&format!(", {SHARED_OBJECT};"), ", 0;");
+    // Another form than a move would need a name.
+    if at_zero.contains(SHARED_OBJECT) { text.into() } else { at_zero.into() }
+}
+
 /// Functions of the device library's runtime that no other part of the module calls: the library defines them
 /// for code that may call them, and the compiler keeps them all.
 fn uncalled(module: &Module<'_>) -> Vec<Range<usize>> {
@@ -69,6 +88,24 @@ fn uncalled(module: &Module<'_>) -> Vec<Range<usize>> {
         start..function.body.as_ref().unwrap_or(&function.head).end
     };
     left.into_iter().map(whole).collect()
+}
+
+/// The device library's declarations of dynamic shared memory, where no function uses them. ptxas would
+/// round the static shared memory of every kernel up to their alignment.
+fn unused_dynamic_memory(module: &Module<'_>) -> Vec<Range<usize>> {
+    let lines = module.text.split_inclusive('\n').scan(0, |end, line| {
+        *end += line.len();
+        Some((*end - line.len()..*end, line))
+    });
+    let is_unused = |line: &str| {
+        let name = line
+            .strip_prefix(".extern .shared ")
+            .and_then(|rest| rest.split_once(" .b8 ")?.1.split_once("[];"));
+        name.is_some_and(|(name, _)| {
+            !module.functions.iter().any(|function| lint::names(module.body(function), name))
+        })
+    };
+    lines.filter(|(_, line)| is_unused(line)).map(|(range, _)| range).collect()
 }
 
 fn no_such_kernel(module: &Module<'_>, annotation: &Annotation) -> PtxError {

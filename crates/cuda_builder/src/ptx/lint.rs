@@ -20,17 +20,35 @@ pub struct Lint {
     pub panic_path: Vec<String>,
     /// `bar.sync` and relatives.
     pub barriers: usize,
+    /// Bytes a block of the shared variables that the code names. ptxas rounds its figure up in a module
+    /// where another kernel uses dynamic shared memory; each kernel is loaded alone, so the device does not.
+    pub shared_bytes: u64,
+    /// Whether it uses shared memory whose size the launch sets.
+    pub dynamic_shared: bool,
+}
+
+/// A shared variable of a module.
+struct SharedVariable<'a> {
+    name: &'a str,
+    align: u64,
+    /// `None` for an array whose size the launch sets.
+    bytes: Option<u64>,
 }
 
 /// Looks at every entry of a module.
 pub fn lint(module: &Module<'_>) -> Vec<Lint> {
-    module.entries().map(|entry| lint_entry(module, entry)).collect()
+    let variables: Vec<_> = module.text.lines().filter_map(shared_variable).collect();
+    module.entries().map(|entry| lint_entry(module, entry, &variables)).collect()
 }
 
-fn lint_entry(module: &Module<'_>, entry: &Function<'_>) -> Lint {
+fn lint_entry(module: &Module<'_>, entry: &Function<'_>, variables: &[SharedVariable<'_>]) -> Lint {
     let functions = reachable(module, entry);
     let bodies = || functions.iter().map(|function| module.body(function));
+    let used = || variables.iter().filter(|variable| bodies().any(|body| names(body, variable.name)));
+    let with = |end: u64, (align, bytes): (u64, u64)| end.next_multiple_of(align) + bytes;
     Lint {
+        shared_bytes: used().filter_map(|it| Some((it.align, it.bytes?))).fold(0, with),
+        dynamic_shared: used().any(|variable| variable.bytes.is_none()),
         kernel: entry.name.to_owned(),
         local_bytes: bodies().map(local_bytes).sum(),
         panic_path: panic_path(module, entry),
@@ -90,6 +108,23 @@ pub(super) fn callees(body: &str) -> Vec<&str> {
 
 fn local_bytes(body: &str) -> u64 {
     body.lines().filter_map(local_size).sum()
+}
+
+/// `.shared .align 16 .b8 tile[256];`, or `.extern .shared .align 16 .b8 tile[];`.
+fn shared_variable(line: &str) -> Option<SharedVariable<'_>> {
+    let declaration = line.strip_prefix(".extern ").unwrap_or(line).strip_prefix(".shared .align ")?;
+    let (align, rest) = declaration.split_once(" .b8 ")?;
+    let (name, size) = rest.split_once('[')?;
+    let size = size.split_once(']')?.0;
+    let bytes = if size.is_empty() { None } else { Some(size.parse().ok()?) };
+    Some(SharedVariable { name: name.trim(), align: align.parse().ok().filter(|&align| align > 0)?, bytes })
+}
+
+/// Whether a body has this symbol.
+pub(super) fn names(body: &str, symbol: &str) -> bool {
+    let continues = |text: &str| text.starts_with(|c: char| c.is_ascii_alphanumeric() || "_$".contains(c));
+    let begins = |text: &str| !text.ends_with(|c: char| c.is_ascii_alphanumeric() || "_$%".contains(c));
+    body.match_indices(symbol).any(|(at, _)| begins(&body[..at]) && !continues(&body[at + symbol.len()..]))
 }
 
 /// `.local .align 8 .b8 __local_depot0[32];`

@@ -125,6 +125,49 @@ fn local_memory_and_barriers_are_counted() {
 }
 
 #[test]
+fn shared_memory_is_that_of_the_variables_that_a_kernel_names() {
+    let declared = ".shared .align 4 .b8 a[6];\n.shared .align 16 .b8 a_1[32];\n.shared .align 4 .b8 other[512];\n.extern .shared .align 1024 .b8 dynamic[];\n";
+    let text = MODULE.replacen(".target", &format!("{declared}.target"), 1).replacen(
+        "mov.u32 	%r2, %tid.x;",
+        "mov.u64 %rd1, a;\n	ld.shared.b32 %r1, [a_1+4];\n	mov.u32 %r2, %other;",
+        1,
+    );
+    let lints = lint(&Module::parse(&text).unwrap());
+    assert_eq!((lints[0].shared_bytes, lints[0].dynamic_shared), (16 + 32, false));
+    assert_eq!((lints[1].shared_bytes, lints[1].dynamic_shared), (0, false));
+    let text = text.replace("[a_1+4]", "[dynamic]");
+    let lints = lint(&Module::parse(&text).unwrap());
+    assert_eq!((lints[0].shared_bytes, lints[0].dynamic_shared), (6, true));
+}
+
+#[test]
+fn the_object_in_shared_memory_is_at_zero() {
+    let declared = ".extern .shared .align 1 .b8 gpu_launch_sized_workgroup_mem[];\n";
+    let uses = "mov.b64 	%rd1, gpu_launch_sized_workgroup_mem;\n	{ .reg .b64 object; mov.b64 object, gpu_launch_sized_workgroup_mem; sub.s64 %rd2, %rd3, object; }\n";
+    let with = |uses: &str| {
+        let text = MODULE.replacen(".target", &format!("{declared}.target"), 1);
+        finish(&text.replacen("mov.u32 	%r2, %tid.x;", uses, 1), "tiny", arch()).unwrap()
+    };
+    let finished = with(uses);
+    assert!(finished.contains("mov.b64 	%rd1, 0;") && finished.contains("mov.b64 object, 0;"), "{finished}");
+    assert!(!finished.contains("gpu_launch_sized"), "{finished}");
+    // A kernel's own use of the object, and one that has to name it.
+    let own = "mov.b64 	%rd1, gpu_launch_sized_workgroup_mem;\n";
+    assert!(with(own).contains(own) && with(own).contains(declared));
+    let named = format!("{uses}	ld.shared.b32 %r2, [gpu_launch_sized_workgroup_mem];\n");
+    assert!(with(&named).contains(&named) && with(&named).contains(declared));
+}
+
+#[test]
+fn dynamic_shared_memory_is_declared_only_where_it_is_used() {
+    let declared = ".extern .shared .align 1024 .b8 dynamic[];\n";
+    let text = MODULE.replacen(".target", &format!("{declared}.target"), 1);
+    assert!(!finish(&text, "tiny", arch()).unwrap().contains("dynamic"));
+    let used = text.replacen("mov.u32 	%r2, %tid.x;", "mov.u64 %rd1, dynamic;", 1);
+    assert!(finish(&used, "tiny", arch()).unwrap().contains(declared));
+}
+
+#[test]
 fn instructions_fall_into_classes() {
     let module = Module::parse(MODULE).unwrap();
     let counts = instructions(module.body(module.entries().nth(1).unwrap()));

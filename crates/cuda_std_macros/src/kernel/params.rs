@@ -122,6 +122,7 @@ fn read_one(index: usize, input: &FnArg) -> Result<Param> {
 }
 
 fn classify(ty: &Type) -> Result<Passing> {
+    refuse_owners(ty)?;
     match ty {
         Type::Paren(inner) => classify(&inner.elem),
         Type::Group(inner) => classify(&inner.elem),
@@ -184,6 +185,38 @@ fn refuse_host_pointers(target: &Type) -> Result<()> {
         ));
     }
     refuse_unsized(target)
+}
+
+/// Types of `alloc` that own memory, each with the alternative.
+const OWNERS: &[(&str, &str)] = &[
+    ("Vec", "write `&[T]` or `&mut [T]`, for which a launch passes a `DeviceBuffer<T>`"),
+    ("String", "pass its bytes as `&[u8]`"),
+    ("Box", "pass what is in it by value, or a pointer to device memory"),
+    ("Rc", "pass what is in it by value, or a pointer to device memory"),
+    ("Arc", "pass what is in it by value, or a pointer to device memory"),
+];
+
+/// Refuses a type that owns host memory, and a reference, pointer or slice of such. By name: the [`checks`]
+/// find those by value that have another one.
+fn refuse_owners(ty: &Type) -> Result<()> {
+    match ty {
+        Type::Paren(inner) => refuse_owners(&inner.elem),
+        Type::Group(inner) => refuse_owners(&inner.elem),
+        Type::Reference(reference) => refuse_owners(&reference.elem),
+        Type::Ptr(pointer) => refuse_owners(&pointer.elem),
+        Type::Slice(slice) => refuse_owners(&slice.elem),
+        Type::Path(path) => {
+            let last = path.path.segments.last();
+            match OWNERS.iter().find(|(name, _)| last.is_some_and(|last| last.ident == name)) {
+                Some((name, instead)) => Err(Error::new_spanned(
+                    ty,
+                    format!("a kernel cannot take a `{name}`, which owns host memory: {instead}"),
+                )),
+                None => Ok(()),
+            }
+        }
+        _ => Ok(()),
+    }
 }
 
 fn refuse_unsized(target: &Type) -> Result<()> {

@@ -9,7 +9,7 @@ use super::number::Reduced;
 use super::rows::{Rows, WARPS, combine};
 use crate::THREADS;
 use crate::access::{Words, width};
-use cuda_std::{kernel, shared_array};
+use cuda_std::{kernel, shared, shared_array};
 use half::{bf16, f16};
 use primitives::grid::begin;
 use primitives::op::{ArgMax, Indexed, Number, Operation};
@@ -163,7 +163,7 @@ macro_rules! entries {
         pub unsafe fn $name(extreme: Extreme, plan: Rows, columns: u64, x: *const $ty, candidates: *const i64, y: *mut i64) {
             // SAFETY: the caller's contract is the same.
             unsafe {
-                let slots = shared_array![Indexed<$number>; WARPS];
+                let slots = shared::generic(shared_array![Indexed<$number>; WARPS]);
                 run::<$ty, { width(size_of::<$ty>(), size_of::<$ty>()) }>(extreme, &plan, columns, x, candidates, y, slots)
             }
         }

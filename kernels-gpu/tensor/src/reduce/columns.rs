@@ -11,7 +11,7 @@ use super::fold::Fold;
 use super::number::Reduced;
 use crate::access;
 use crate::{THREADS, VECTOR_BYTES};
-use cuda_std::{kernel, shared_array, thread};
+use cuda_std::{kernel, shared, shared_array, thread};
 use half::{bf16, f16};
 use primitives::grid::begin;
 use primitives::op::{Number, Operation};
@@ -192,7 +192,7 @@ macro_rules! entries {
         pub unsafe fn $name(fold: Fold, plan: Columns, divisor: $number, x: *const $ty, y: *mut $number) {
             // SAFETY: the caller's contract is the same.
             unsafe {
-                let slots = shared_array![$number; SLOTS];
+                let slots = shared::generic(shared_array![$number; SLOTS]);
                 if plan.step == 1 {
                     run::<$ty, 1>(fold, &plan, divisor, x, y, slots);
                 } else {

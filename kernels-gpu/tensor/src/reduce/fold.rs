@@ -4,7 +4,7 @@ use super::number::Reduced;
 use super::rows::{Rows, WARPS, combine};
 use crate::THREADS;
 use crate::access::{Words, from_words, width};
-use cuda_std::{kernel, shared_array};
+use cuda_std::{kernel, shared, shared_array};
 use half::{bf16, f16};
 use primitives::element::map as each;
 use primitives::grid::begin;
@@ -198,7 +198,7 @@ macro_rules! entries {
         pub unsafe fn $name(fold: Fold, plan: Rows, divisor: $number, x: *const $ty, y: *mut $number) {
             // SAFETY: the caller's contract is the same.
             unsafe {
-                let slots = shared_array![$number; WARPS];
+                let slots = shared::generic(shared_array![$number; WARPS]);
                 run::<$ty, { width(size_of::<$ty>(), size_of::<$ty>()) }>(fold, &plan, divisor, x, y, slots)
             }
         }

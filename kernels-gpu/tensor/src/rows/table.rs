@@ -2,7 +2,7 @@
 
 use super::{Operands, Plan, RowFunction, SLOTS, max_threads, run};
 use core::marker::PhantomData;
-use cuda_std::{kernel, shared_array};
+use cuda_std::{kernel, shared, shared_array};
 use half::{bf16, f16};
 use primitives::access::{Words, from_words, width};
 use primitives::activation::Precision;
@@ -49,7 +49,7 @@ macro_rules! rows {
                 bias: *const $ty,
                 y: *mut $ty,
             ) {
-                let slots = shared_array![<$function as RowFunction<$ty>>::State; SLOTS];
+                let slots = shared::generic(shared_array![<$function as RowFunction<$ty>>::State; SLOTS]);
                 const N: usize = width(size_of::<$ty>(), size_of::<$ty>());
                 // SAFETY: the caller's contract is the same.
                 unsafe { run::<$ty, $function, N>(&plan, Operands { x, weight, bias, y }, slots) }
