@@ -206,7 +206,7 @@ impl Selection {
         };
         let families = libraries(&|manifest| has_word(&manifest.folder.join("src"), word));
         let is_part = !families.is_empty() && families.len() < libraries(&|_| true).len();
-        Ok(is_part.then(|| Self { families, archs: self.archs.clone() }))
+        Ok(is_part.then(|| Self { families, ..self.clone() }))
     }
 
     /// The pairs that are meant.
