@@ -35,9 +35,15 @@ pub unsafe fn core_lock_in_shared(_data: *mut u32, aux: *mut u32, _n: u32) {
             *words.add(1) = 0;
         }
         sync_threads();
-        while atomic(words).swap(1, Acquire) != 0 {}
-        *words.add(1) += 1;
-        atomic(words).store(0, Release);
+        // As in `spin_lock`.
+        let mut is_done = false;
+        while !is_done {
+            if atomic(words).swap(1, Acquire) == 0 {
+                *words.add(1) += 1;
+                atomic(words).store(0, Release);
+                is_done = true;
+            }
+        }
         sync_threads();
         if rank() == 0 {
             *aux.add(block()) = *words.add(1);

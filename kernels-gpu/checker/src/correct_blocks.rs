@@ -152,7 +152,8 @@ pub unsafe fn split_dynamic(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
-/// A lock in shared memory, locked with acquire and unlocked with release.
+/// A lock in shared memory, locked with acquire and unlocked with release. The lane of a warp that has it
+/// unlocks it before it leaves the loop: behind the loop it would wait for the others, which spin.
 #[kernel]
 pub unsafe fn spin_lock(_data: *mut u32, aux: *mut u32, _n: u32) {
     let shared = shared_array![u32; 2];
@@ -163,9 +164,14 @@ pub unsafe fn spin_lock(_data: *mut u32, aux: *mut u32, _n: u32) {
             *count = 0;
         }
         sync_threads();
-        while atomic_fetch_exch_u32_block(lock, Ordering::Acquire, 1) != 0 {}
-        *count += 1;
-        atomic_store_32_block(lock, Ordering::Release, 0);
+        let mut is_done = false;
+        while !is_done {
+            if atomic_fetch_exch_u32_block(lock, Ordering::Acquire, 1) == 0 {
+                *count += 1;
+                atomic_store_32_block(lock, Ordering::Release, 0);
+                is_done = true;
+            }
+        }
         sync_threads();
         if rank() == 0 {
             *aux.add(block()) = *count;

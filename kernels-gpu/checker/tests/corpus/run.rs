@@ -97,8 +97,14 @@ pub fn from(index: usize, step: usize) -> ExitCode {
     for (index, kernel) in list::all().iter().enumerate().skip(index).step_by(step) {
         say(&format!("{BEGIN} {index} {}", kernel.name));
         let state = if kernel.shape.hangs { State::Skipped } else { run(&session, &watchdog, index, kernel) };
+        // Some errors of a kernel show only after its launch has come back.
+        let is_alive = matches!(state, State::Skipped | State::Refused(_)) || session.is_alive();
+        let state = match state {
+            State::Ran | State::Wrong if !is_alive => State::Failed("an error behind the launch".to_owned()),
+            state => state,
+        };
         say(&end_line(index, kernel, &state));
-        if matches!(state, State::Failed(_)) && !session.is_alive() {
+        if !is_alive {
             return BROKEN.into();
         }
     }
