@@ -150,6 +150,9 @@ pub struct Buffer {
 impl Buffer {
     pub fn write(&self, values: &[u32]) -> Check {
         ok!(cuMemcpyHtoD_v2(self.address, values.as_ptr().cast(), size_of_val(values)));
+        // From pageable memory the call comes back before the bytes are there, and streams that do not block do
+        // not wait for them.
+        ok!(cuCtxSynchronize());
         Ok(())
     }
 
