@@ -150,8 +150,8 @@ pub struct Buffer {
 impl Buffer {
     pub fn write(&self, values: &[u32]) -> Check {
         ok!(cuMemcpyHtoD_v2(self.address, values.as_ptr().cast(), size_of_val(values)));
-        // From pageable memory the call comes back before the bytes are there, and streams that do not block do
-        // not wait for them.
+        // From pageable memory the call comes back before the bytes are there, and streams that do not block
+        // do not wait for them.
         ok!(cuCtxSynchronize());
         Ok(())
     }
