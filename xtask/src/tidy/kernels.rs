@@ -209,6 +209,7 @@ mod tests {
             package: "k".into(),
             library: "basic".into(),
             archs: vec![cuda_builder::Arch::new(80), cuda_builder::Arch::new(90)],
+            on_request: Vec::new(),
             budgeted: true,
         }
     }
