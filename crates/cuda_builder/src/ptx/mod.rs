@@ -77,15 +77,16 @@ pub enum PtxError {
     },
     /// An instruction that only later architectures have.
     #[error(
-        "`{function}` uses `{instruction}`, which needs sm_{needed}; it is built for {arch}.\nfix: build for a later architecture: `CudaBuilder::arch(NvvmArch::Compute{needed})`, or `archs = [\"sm_{needed}\"]` under [package.metadata.ironwarp]"
+        "`{function}` uses `{instruction}`, which needs {needed}; it is built for {arch}.\nfix: build for {needed}: `CudaBuilder::arch(NvvmArch::Compute{name})`, or `archs = [\"{needed}\"]` under [package.metadata.ironwarp]",
+        name = needed.to_string().trim_start_matches("sm_")
     )]
     NeedsArch {
         /// The opcode.
         instruction: String,
         /// The function with it, demangled.
         function: String,
-        /// The first compute capability that has it.
-        needed: u16,
+        /// The first architecture that has it.
+        needed: Arch,
         /// The architecture that the module is for.
         arch: Arch,
     },

@@ -54,12 +54,17 @@ const NEEDS: &[Need] = &[
     ("tcgen05", "", 100),
 ];
 
+/// Opcodes that begin with these are of one generation alone: they need the name with an `a` behind it, such
+/// as sm_90a, or of a family, with an `f`.
+const ACCELERATED: &[&str] = &["wgmma", "setmaxnreg", "tcgen05"];
+
 /// Refuses an instruction that the architecture does not have.
 pub(super) fn check(module: &Module<'_>, arch: Arch) -> Result<(), PtxError> {
     for function in &module.functions {
         for opcode in count::opcodes(module.body(function)) {
             let needed = needed(opcode);
-            if needed > arch.capability {
+            let is_accelerated = needed.suffix.is_some();
+            if needed.capability > arch.capability || is_accelerated && arch.suffix.is_none() {
                 let (function, instruction) = (demangle(function.name), opcode.to_owned());
                 return Err(PtxError::NeedsArch { instruction, function, needed, arch });
             }
@@ -68,9 +73,12 @@ pub(super) fn check(module: &Module<'_>, arch: Arch) -> Result<(), PtxError> {
     Ok(())
 }
 
-fn needed(opcode: &str) -> u16 {
+/// The first architecture that has it; sm_0 where all do.
+fn needed(opcode: &str) -> Arch {
     let fits = |(start, part, _): &&Need| opcode.starts_with(start) && opcode.contains(part);
-    NEEDS.iter().filter(fits).map(|&(_, _, capability)| capability).max().unwrap_or(0)
+    let capability = NEEDS.iter().filter(fits).map(|&(_, _, capability)| capability).max().unwrap_or(0);
+    let suffix = ACCELERATED.iter().any(|start| opcode.starts_with(start)).then_some('a');
+    Arch { capability, suffix }
 }
 
 #[cfg(test)]
@@ -79,11 +87,13 @@ mod tests {
 
     #[test]
     fn the_newest_part_of_an_instruction_counts() {
-        assert_eq!(needed("ld.global.b32"), 0);
-        assert_eq!(needed("cp.async.cg.shared.global"), 80);
-        assert_eq!(needed("cp.async.bulk.tensor.2d.shared::cluster.global.tile"), 90);
-        assert_eq!(needed("cvt.rn.bf16x2.f32"), 80);
-        assert_eq!((needed("max.NaN.f32"), needed("max.f32")), (80, 0));
-        assert_eq!(needed("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"), 0);
+        let needed = |opcode| needed(opcode).to_string();
+        assert_eq!(needed("ld.global.b32"), "sm_0");
+        assert_eq!(needed("cp.async.cg.shared.global"), "sm_80");
+        assert_eq!(needed("cp.async.bulk.tensor.2d.shared::cluster.global.tile"), "sm_90");
+        assert_eq!(needed("cvt.rn.bf16x2.f32"), "sm_80");
+        assert_eq!((&*needed("max.NaN.f32"), &*needed("max.f32")), ("sm_80", "sm_0"));
+        assert_eq!(needed("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"), "sm_0");
+        assert_eq!(needed("wgmma.fence.sync.aligned"), "sm_90a");
     }
 }

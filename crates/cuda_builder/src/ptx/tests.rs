@@ -47,7 +47,7 @@ fn exact_bounds_and_setmaxnreg_become_reqntid() {
     );
     let registers = MODULE
         .replace("st.global.b32 	[%rd1]", "setmaxnreg.inc.sync.aligned.u32 240;\n	st.global.b32 	[%rd1]");
-    let finished = finish(&registers, "tiny", Arch::new(100)).unwrap();
+    let finished = finish(&registers, "tiny", "sm_100a".parse().unwrap()).unwrap();
     assert!(finished.contains(".reqntid 256, 1, 1"));
     assert!(finished.contains(".version 8.0"), "setmaxnreg needs PTX 8.0");
 }
@@ -60,7 +60,15 @@ fn instructions_need_their_architecture() {
     );
     assert!(finish(&copies, "tiny", Arch::new(80)).is_ok());
     let error = finish(&copies, "tiny", Arch::new(75)).unwrap_err();
-    assert!(matches!(error, PtxError::NeedsArch { needed: 80, .. }), "{error}");
+    assert!(matches!(&error, PtxError::NeedsArch { needed, .. } if *needed == Arch::new(80)), "{error}");
+    let product =
+        MODULE.replace("st.global.b32 	[%rd1]", "wgmma.fence.sync.aligned;\n	st.global.b32 	[%rd1]");
+    let error = finish(&product, "tiny", Arch::new(90)).unwrap_err().to_string();
+    assert!(
+        error.contains("needs sm_90a; it is built for sm_90.") && error.contains("Compute90a"),
+        "{error}"
+    );
+    assert!(finish(&product, "tiny", "sm_90a".parse().unwrap()).is_ok());
 }
 
 #[test]
@@ -98,7 +106,7 @@ fn the_version_rises_to_what_the_assembly_needs_and_never_falls() {
         ("// wgmma.fence is only mentioned", "7.0"),
         ("fma.rn.f32 %f1, %f2, %f3, %f4;", "7.0"),
     ] {
-        let finished = finish(&with(instruction), "tiny", Arch::new(100)).unwrap();
+        let finished = finish(&with(instruction), "tiny", "sm_100a".parse().unwrap()).unwrap();
         assert!(finished.contains(&format!(".version {version}\n")), "{instruction}");
     }
     let later = MODULE.replace(".version 7.0", ".version 8.6");
