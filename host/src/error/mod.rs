@@ -538,7 +538,7 @@ impl DriverError {
                 "a kernel trapped or died: run a development build with IRONWARP_DRIVER=soft, whose checker names the line"
             }
             701 => {
-                "the launch wants more registers or shared memory than a multiprocessor has: use smaller blocks"
+                "the launch wants more registers or shared memory than a multiprocessor has: use smaller blocks, or less shared memory"
             }
             702 => {
                 "the kernel ran longer than the display watchdog allows: use a GPU with no display, or split the work"
