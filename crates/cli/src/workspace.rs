@@ -272,7 +272,7 @@ mod tests {
             let package = folder.join(name);
             fs::create_dir_all(package.join("src/deep")).unwrap();
             let manifest = format!(
-                "[package]\nname = \"{name}\"\n[package.metadata.ironwarp]\narchs = [\"sm_80\", \"sm_90a\"]\n"
+                "[package]\nname = \"{name}\"\n[package.metadata.ironwarp]\narchs = [\"sm_80\", \"sm_90a\"]\non-request = [\"sm_75\"]\n"
             );
             fs::write(package.join("Cargo.toml"), manifest).unwrap();
             fs::write(package.join("src/deep/kernels.rs"), source).unwrap();
@@ -299,5 +299,24 @@ mod tests {
         let mut only_b = Selection::default();
         only_b.add_families("b");
         assert_eq!((named(&only_b, "blur"), named(&only_b, "blur_rows")), (None, None));
+    }
+
+    #[test]
+    fn what_is_built_on_request_has_to_be_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let workspace = workspace(folder.path(), &[("a", "")]);
+        let archs = |selection: &Selection| {
+            let pairs = selection.resolve(&workspace).unwrap();
+            pairs.iter().map(|(_, arch)| arch.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(archs(&Selection::default()), ["sm_80", "sm_90a"]);
+        let everything = Selection { on_request: true, ..Selection::default() };
+        assert_eq!(archs(&everything), ["sm_80", "sm_90a", "sm_75"]);
+        let mut turing = Selection::default();
+        turing.add_archs("sm_75").unwrap();
+        assert_eq!(archs(&turing), ["sm_75"]);
+        turing.archs.clear();
+        turing.add_archs("sm_70").unwrap();
+        assert!(turing.resolve(&workspace).is_err());
     }
 }

@@ -4,9 +4,9 @@
 //! these functions are one `ld` or `st` each.
 //!
 //! * Global memory is named by raw pointers, which must be aligned to the whole access (8 bytes for `_v2`,
-//!   16 for `_v4`). The pointee is any [`Word`]. * [`load_array`] and [`store_array`] move elements of every
-//!   type: `load_array::<bf16, 8>(ptr)` is one load of 16 bytes. [`from_words`] and [`to_words`] do it for
-//!   the other accesses of 16 bytes.
+//!   16 for `_v4`). The pointee is any [`Word`].
+//! * [`load_array`] and [`store_array`] move elements of every type: `load_array::<bf16, 8>(ptr)` is one load
+//!   of 16 bytes. [`from_words`] and [`to_words`] do it for the other accesses of 16 bytes.
 //! * Shared memory is named by its 32-bit address, a plain `u32` of bytes into the block's shared window (see
 //!   [`shared`](crate::shared)). Byte offsets are added to it as integers.
 //!

@@ -290,9 +290,10 @@ impl AccessKind {
     /// Whether two accesses of this kind never race with each other: atomic ones, and volatile ones,
     /// which are relaxed atomic accesses to a GPU.
     pub(crate) fn is_strong(self) -> bool {
-        matches!(self, Self::VolatileRead | Self::VolatileWrite | Self::Atomic | Self::AtomicRead)
-            || self == Self::AsyncAtomic
-            || self.is_narrow()
+        matches!(
+            self,
+            Self::VolatileRead | Self::VolatileWrite | Self::Atomic | Self::AtomicRead | Self::AsyncAtomic
+        ) || self.is_narrow()
     }
 
     /// Whether it is atomic for the threads of its block alone.

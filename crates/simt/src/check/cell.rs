@@ -97,10 +97,9 @@ impl Stamp {
     /// until then nothing orders it.
     #[inline(always)]
     fn is_pending(self) -> bool {
-        const PENDING: u64 = {
-            let kinds = [AccessKind::AsyncRead, AccessKind::AsyncWrite, AccessKind::AsyncAtomic];
-            1 << code(kinds[0]) | 1 << code(kinds[1]) | 1 << code(kinds[2])
-        };
+        const PENDING: u64 = 1 << code(AccessKind::AsyncRead)
+            | 1 << code(AccessKind::AsyncWrite)
+            | 1 << code(AccessKind::AsyncAtomic);
         self.tag & TRACKED == 0 && PENDING >> (self.tag >> KIND_SHIFT & KIND_MASK) & 1 != 0
     }
 
