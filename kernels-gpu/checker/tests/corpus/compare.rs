@@ -20,7 +20,8 @@ const SILENCE: Duration = Duration::from_secs(40);
 const FAREWELL: Duration = Duration::from_secs(5);
 const FILE: &str = "corpus.tsv";
 
-/// Runs them, keeps logs and results in the folder, and prints the table.
+/// Runs them, keeps logs and results in the folder, and prints the table. A tool that did not run is the
+/// error, after the table of the others.
 pub fn run(folder: &Path, sanitizer: &str) -> Result<(), String> {
     fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let help = Command::new(sanitizer).arg("--help").output();
@@ -41,10 +42,11 @@ pub fn run(folder: &Path, sanitizer: &str) -> Result<(), String> {
         threads.into_iter().map(join).collect::<Vec<_>>()
     });
     let mut columns = [(); TOOLS.len()].map(|()| vec![Finding::default(); names.len()]);
+    let mut failures = Vec::new();
     for (tool, text) in parts {
         match text {
             Ok(text) => log::read(&text, &names, &mut columns[tool]),
-            Err(error) => eprintln!("corpus: {}: {error}", TOOLS[tool]),
+            Err(error) => failures.push(format!("{}: {error}", TOOLS[tool])),
         }
     }
     let row = |kernel: usize| columns.each_ref().map(|findings| findings[kernel].clone());
@@ -54,7 +56,7 @@ pub fn run(folder: &Path, sanitizer: &str) -> Result<(), String> {
         .map_err(|error| format!("{}: {error}", path.display()))?;
     say(&table::table(&kernels, &rows));
     say(&format!("results: {}", path.display()));
-    Ok(())
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
 /// Prints the table of a file.
