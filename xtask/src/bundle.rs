@@ -312,6 +312,30 @@ mod tests {
         assert!(!ok && text.contains("host.tour on the driver nvidia"), "{text}");
     }
 
+    /// Each tool waits for the two others, and one of them finds something.
+    #[test]
+    fn the_script_runs_sanitizers_side_by_side() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = empty_bundle(folder.path());
+        add_program(folder.path(), "host.tour", PASSES);
+        let all = "[ -e memcheck ] && [ -e synccheck ] && [ -e racecheck ]";
+        let meet =
+            format!("touch \"$2\"; for i in 1 2 3 4 5 6 7 8 9; do {all} && break; sleep 1; done; {all}");
+        let run_it = "while [ \"${1#/}\" = \"$1\" ]; do shift; done; \"$1\"";
+        add_program(
+            folder.path(),
+            "sanitizer",
+            &format!("tool=$2; {meet} && {run_it}; [ $tool != synccheck ] || exit 9"),
+        );
+        let sanitizer = folder.path().join("tests/sanitizer");
+        let (ok, text) =
+            process::quietly(run_script(&script).arg("sanitize").env("COMPUTE_SANITIZER", sanitizer));
+        for (tool, broken) in [("memcheck", 0), ("synccheck", 1), ("racecheck", 0)] {
+            let line = format!("{tool}: 1 programs, {broken} of them failed");
+            assert!(!ok && text.contains(&line), "{text}");
+        }
+    }
+
     /// A program's last line, with what it sees of the environment.
     const PASSES: &str = "echo; echo skipped: no Hopper; echo \"test result: ok. 4 passed; 0 failed; 1 ignored; 0 measured; driver $IRONWARP_DRIVER\"";
 

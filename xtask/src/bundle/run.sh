@@ -189,6 +189,16 @@ find_sanitizer() {
     return 1
 }
 
+# Processes in the background do not hear of Ctrl-C: stops those of the tools, and the programs that they run.
+stop_tools() {
+    for process in $running; do
+        kill -STOP "$process" && pkill -P "$process"
+        kill "$process"
+        kill -CONT "$process"
+    done
+    exit 130
+}
+
 sanitize() {
     sanitizer=$(find_sanitizer) || exit 1
     # Tests of wrong calls make the driver return errors on purpose: those are not what is looked for.
@@ -197,7 +207,11 @@ sanitize() {
     export IRONWARP_ALLOCATOR=passthrough
     worst=0
     chosen=$(sanitized "$1")
-    for tool in ${IRONWARP_SANITIZE_TOOLS:-memcheck synccheck racecheck}; do
+    tools=${IRONWARP_SANITIZE_TOOLS:-memcheck synccheck racecheck}
+    # Side by side: each keeps one core busy, and the GPU hardly.
+    running=
+    trap stop_tools INT TERM
+    for tool in $tools; do
         case $tool in
         memcheck) options="--report-api-errors no" ;;
         racecheck) options="--racecheck-report all" ;;
@@ -205,7 +219,15 @@ sanitize() {
         esac
         # Options of two words each.
         # shellcheck disable=SC2086
-        run_all "$tool" "$chosen" "$sanitizer" --tool "$tool" --error-exitcode 9 $options || worst=1
+        run_all "$tool" "$chosen" "$sanitizer" --tool "$tool" --error-exitcode 9 $options >"$results/$tool.txt" 2>&1 &
+        running="$running $!"
+    done
+    for process in $running; do
+        wait "$process" || worst=1
+    done
+    trap - INT TERM
+    for tool in $tools; do
+        cat "$results/$tool.txt"
     done
     report_left_out "$1"
     echo "left out: synccheck and racecheck of host.conformance, producers_and_consumers_keep_in_step: they do not know bar.arrive"
