@@ -360,27 +360,27 @@ impl<'a, T: Half, const TILES: usize> Tiles<'a, T, TILES> {
         let problem = self.problem;
         let lane = problem.lane;
         unroll!(place in 0..8, {
-            const TILE: usize = place / 4;
-            const COLUMN: usize = place % 2;
-            if TILE < TILES {
+            let tile = place / 4;
+            let column = place % 2;
+            if tile < TILES {
                 let row = row + (place as u32 % 4) / 2 * (ROWS / 2);
-                let query = TILE as u32 * QUERY_TILE + column_of(lane, COLUMN);
-                let score = scores[TILE][place % 4];
+                let query = tile as u32 * QUERY_TILE + column_of(lane, column);
+                let score = scores[tile][place % 4];
                 let wanted = row < problem.corpus.n
                     && query < problem.queries.n
-                    && may_enter(score, self.threshold[TILE][COLUMN]);
+                    && may_enter(score, self.threshold[tile][column]);
                 let candidate = if wanted { key(score, row) } else { EMPTY };
                 // SAFETY: the caller's contract; lists are those of this warp.
                 let mut waiting = unsafe { warp::warp_vote_ballot(FULL_MASK, wanted) };
                 while waiting != 0 {
                     let source = waiting.trailing_zeros();
-                    let target = TILE as u32 * QUERY_TILE + column_of(Lane::of(source), COLUMN);
+                    let target = tile as u32 * QUERY_TILE + column_of(Lane::of(source), column);
                     // SAFETY: as above; `target` is a query because `source` voted.
                     let worst = unsafe {
                         problem.list(target).insert(broadcast(candidate, source))
                     };
                     if query == target {
-                        self.threshold[TILE][COLUMN] = score_of(split(worst).0);
+                        self.threshold[tile][column] = score_of(split(worst).0);
                     }
                     waiting &= waiting - 1;
                 }
@@ -430,12 +430,12 @@ impl<T: Half, const TILES: usize> Consumer for Tiles<'_, T, TILES> {
         let mut scores = [[0.0; 4]; TILES];
         let mut promising = false;
         unroll!(place in 0..8, {
-            const TILE: usize = place / 4;
-            const I: usize = place % 4;
-            if TILE < TILES {
-                let score = self.dots[TILE][I] * norms[I / 2] * query_norms[TILE][I % 2];
-                scores[TILE][I] = score;
-                promising |= may_enter(score, self.threshold[TILE][I % 2]);
+            let tile = place / 4;
+            let i = place % 4;
+            if tile < TILES {
+                let score = self.dots[tile][i] * norms[i / 2] * query_norms[tile][i % 2];
+                scores[tile][i] = score;
+                promising |= may_enter(score, self.threshold[tile][i % 2]);
             }
         });
         // SAFETY: the caller's contract; the vote makes the branch the whole warp's.

@@ -56,13 +56,13 @@ impl<E: Element, const ACROSS: bool> Operand<E, ACROSS> {
         Self { first: stage + place, row_bytes: lines * E::BYTES, element: PhantomData }
     }
 
-    /// Address in the stage `stage` bytes on, at step `STEP`.
+    /// Address in the stage `stage` bytes on, at step `step`.
     #[inline(always)]
-    fn address<const STEP: usize>(&self, stage: u32) -> u32 {
+    fn address(&self, stage: u32, step: usize) -> u32 {
         if ACROSS {
-            self.first + stage + STEP as u32 * Self::STEP * self.row_bytes
+            self.first + stage + step as u32 * Self::STEP * self.row_bytes
         } else {
-            (self.first + stage) ^ (STEP as u32 * STEP_BYTES)
+            (self.first + stage) ^ (step as u32 * STEP_BYTES)
         }
     }
 
@@ -71,15 +71,15 @@ impl<E: Element, const ACROSS: bool> Operand<E, ACROSS> {
     /// # Safety
     /// The warp is here together; the stage is loaded.
     #[inline(always)]
-    pub(super) unsafe fn left_tile<const STEP: usize>(&self, stage: u32, tile: u32) -> [u32; 4] {
+    pub(super) unsafe fn left_tile(&self, stage: u32, step: usize, tile: u32) -> [u32; 4] {
         // SAFETY: the caller's contract; inside of the stage.
         unsafe {
             if Self::BY_WORDS {
-                let first = self.address::<STEP>(stage) ^ (16 * tile * E::BYTES);
+                let first = self.address(stage, step) ^ (16 * tile * E::BYTES);
                 let (below, along) = (first ^ (8 * E::BYTES), 4 * self.row_bytes);
                 [first, below, first + along, below + along].map(|address| vector::load_shared(address))
             } else {
-                self.matrices::<STEP>(stage, tile)
+                self.matrices(stage, step, tile)
             }
         }
     }
@@ -89,15 +89,15 @@ impl<E: Element, const ACROSS: bool> Operand<E, ACROSS> {
     /// # Safety
     /// The warp is here together; the stage is loaded.
     #[inline(always)]
-    pub(super) unsafe fn right_pair<const STEP: usize>(&self, stage: u32, pair: u32) -> [u32; 4] {
+    pub(super) unsafe fn right_pair(&self, stage: u32, step: usize, pair: u32) -> [u32; 4] {
         // SAFETY: the caller's contract; inside of the stage.
         unsafe {
             if Self::BY_WORDS {
-                let first = self.address::<STEP>(stage) ^ (16 * pair * E::BYTES);
+                let first = self.address(stage, step) ^ (16 * pair * E::BYTES);
                 let (right, along) = (first ^ (8 * E::BYTES), 4 * self.row_bytes);
                 [first, first + along, right, right + along].map(|address| vector::load_shared(address))
             } else {
-                self.matrices::<STEP>(stage, pair)
+                self.matrices(stage, step, pair)
             }
         }
     }
@@ -107,8 +107,8 @@ impl<E: Element, const ACROSS: bool> Operand<E, ACROSS> {
     /// # Safety
     /// The whole warp calls it. `stage` is the shared address of a stage that is written and has those lines.
     #[inline(always)]
-    unsafe fn matrices<const STEP: usize>(&self, stage: u32, tile: u32) -> [u32; 4] {
-        let first = self.address::<STEP>(stage);
+    unsafe fn matrices(&self, stage: u32, step: usize, tile: u32) -> [u32; 4] {
+        let first = self.address(stage, step);
         // SAFETY: as above.
         unsafe {
             if ACROSS {

@@ -311,11 +311,11 @@ impl<const DOWN: u32, const ACROSS: u32, const ROWS: usize, const PAIRS: usize>
                 unroll!(STEP in 0..2, {
                     let mut left = [[0; 4]; ROWS];
                     unroll!(I in 0..4, {
-                        if I < ROWS { left[I] = a.left_tile::<STEP>(here, I as u32); }
+                        if I < ROWS { left[I] = a.left_tile(here, STEP, I as u32); }
                     });
                     unroll!(J in 0..2, {
                         if J < PAIRS {
-                            let right = b.right_pair::<STEP>(here, J as u32);
+                            let right = b.right_pair(here, STEP, J as u32);
                             unroll!(I in 0..4, {
                                 if I < ROWS {
                                     let pair = &mut sums[I][J];

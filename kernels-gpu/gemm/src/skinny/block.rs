@@ -270,12 +270,12 @@ unsafe fn write_partials<S: Tile>(base: u32, sums: &Sums) {
     let lane = thread::thread_idx_x() % LANES;
     let (g, t) = (lane / 4, lane % 4);
     unroll!(I in 0..8, {
-        const EIGHT: usize = I / 4;
-        if EIGHT == 0 || S::WIDE {
-            let row = EIGHT as u32 * ROWS + 2 * t + I as u32 % 2;
+        let eight = I / 4;
+        if eight == 0 || S::WIDE {
+            let row = eight as u32 * ROWS + 2 * t + I as u32 % 2;
             let column = group * GROUP + g + I as u32 % 4 / 2 * 8;
             // SAFETY: this lane's place.
-            unsafe { vector::store_shared(S::PARTIALS.address(base, slice, row, column), sums[EIGHT][I % 4]) };
+            unsafe { vector::store_shared(S::PARTIALS.address(base, slice, row, column), sums[eight][I % 4]) };
         }
     });
 }

@@ -169,8 +169,8 @@ impl<C: Config> Exchange<C> {
             each_quad!(GROUP, QUAD of C {
                 let quad: [f32; 4] = vector::load_shared_v4(self.place(GROUP, QUAD));
                 unroll!(I in 0..4, {
-                    const INDEX: usize = 4 * QUAD + I;
-                    sums.set(GROUP, INDEX, sums.get(GROUP, INDEX) + quad[I]);
+                    let index = 4 * QUAD + I;
+                    sums.set(GROUP, index, sums.get(GROUP, index) + quad[I]);
                 });
             });
         }

@@ -39,7 +39,7 @@ impl OutputType {
     }
 
     /// Rounds pairs, of types of at most 16 bits: the first one's bits are the lower ones.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     fn pack<H: Element16, const N: usize>(self, x: &Pairs<N>) -> [u32; N] {
         let mut bits = [0; N];
         match self {
@@ -320,7 +320,7 @@ impl Output<'_> {
     ///
     /// # Safety
     /// The elements at `at` that it counts are inside of the result, and no other thread touches them.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     unsafe fn write<H: Element16, const N: usize>(self, at: FragmentCoord, x: &Pairs<N>) {
         let format = self.format();
         let at = if format.has(OutputFlag::Halved) { at.halved() } else { at };

@@ -391,7 +391,7 @@ impl<const N: usize> Visitor<f32> for Apply<'_, N> {
 }
 
 impl<H: Element16> Fusion for StandardFusion<'_, H> {
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     unsafe fn prepare(&mut self, columns: Columns, thread: u32) {
         let Columns { first, count, end, vector } = columns;
         let (GroupInputs { bias, .. }, bias_type) = (self.inputs, self.params.bias_type);
@@ -416,7 +416,7 @@ impl<H: Element16> Fusion for StandardFusion<'_, H> {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     unsafe fn apply<const N: usize>(&mut self, at: FragmentCoord, x: &mut Pairs<N>) {
         if self.output.format().has(OutputFlag::Identity) {
             return;
@@ -466,7 +466,7 @@ impl<H: Element16> Fusion for StandardFusion<'_, H> {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     unsafe fn finish(&mut self) {
         let amax = self.params.amax;
         if amax.is_null() {
