@@ -40,6 +40,7 @@ fn call(program: &str, args: &[&str], folder: &Path) -> Command {
     command.env("CARGO_TARGET_DIR", target()).env("CARGO_NET_OFFLINE", "true");
     // Less to do for the compiler.
     command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
+    command.env("CARGO_PROFILE_BENCH_OPT_LEVEL", "0");
     command
 }
 

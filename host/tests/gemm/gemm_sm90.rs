@@ -11,7 +11,7 @@ use gemm::sm90::instances::{Entry, GemmArguments, Kind, TABLE};
 use gemm::sm90::tile_scheduler::GemmShape;
 use half::{bf16, f16};
 use ironwarp::tma::{L2Promotion, Swizzle, TensorMap, Tiling};
-use ironwarp::{Device, DeviceBuffer, DevicePtr, LaunchConfig, Result, Stream, launch};
+use ironwarp::{Device, DeviceBuffer, DevicePtr, LaunchConfig, Result, Stream};
 use testkit::Random;
 
 /// A stream of a device that runs these kernels: compute capability 9.0, and no other.
@@ -183,22 +183,25 @@ fn swizzle_of(bytes: u32) -> Swizzle {
     }
 }
 
-/// Runs `K`, which is `entry`, and compares with sums of integers, which are exact in every type.
-fn check<K>(stream: &Stream, entry: &Entry, case: Case, seed: u64) -> Result<()>
-where
-    for<'a> (
-        TensorMap<'a>,
-        TensorMap<'a>,
-        TensorMap<'a>,
-        TensorMap<'a>,
-        GemmArguments,
-        DevicePtr<u8>,
-        DevicePtr<i32>,
-        DevicePtr<f32>,
-        DevicePtr<f32>,
-    ): ironwarp::LaunchArgs<K::Params>,
-    K: Kernel,
-{
+/// The arguments of a launch.
+type Parameters<'a> = (
+    TensorMap<'a>,
+    TensorMap<'a>,
+    TensorMap<'a>,
+    TensorMap<'a>,
+    GemmArguments,
+    DevicePtr<u8>,
+    DevicePtr<i32>,
+    DevicePtr<f32>,
+    DevicePtr<f32>,
+);
+
+/// Launches a kernel of the table.
+type Launch = for<'a> unsafe fn(&Stream, LaunchConfig, Parameters<'a>) -> Result<()>;
+
+/// Runs `entry` and compares with sums of integers, which are exact in every type. The comparison is compiled
+/// once, not for each kernel.
+fn check(stream: &Stream, entry: &Entry, launch: Launch, case: Case, seed: u64) -> Result<()> {
     let Case { m, n, k, batch, result, copied, activation, fused, unaligned, fetched, no_residual } = case;
     let mut random = Random::new(seed);
     let bytes = entry.a.bytes();
@@ -315,7 +318,7 @@ where
         .with_shared(entry.shared)
         .cluster([cluster, 1, 1]);
     // SAFETY: maps, strides, grid and block are what the kernel asks for.
-    unsafe { launch::<K>(stream, config, parameters)? };
+    unsafe { launch(stream, config, parameters)? };
 
     let got = d_buffer.read(stream, element)?;
     let mut largest = 0f32;
@@ -403,21 +406,35 @@ fn cases(entry: &Entry) -> Vec<Case> {
     cases
 }
 
+/// Launches `K`.
+///
+/// # Safety
+/// As for the kernel.
+unsafe fn launch<K>(stream: &Stream, config: LaunchConfig, parameters: Parameters<'_>) -> Result<()>
+where
+    for<'a> Parameters<'a>: ironwarp::LaunchArgs<K::Params>,
+    K: Kernel,
+{
+    // SAFETY: the caller's contract.
+    unsafe { ironwarp::launch::<K>(stream, config, parameters) }
+}
+
 macro_rules! kernels {
     ($($name:ident)*) => {
         /// Runs the dense entries that the filter takes.
-        fn check_all(takes: impl Fn(&Entry) -> bool) -> Result<()> {
+        fn check_all(takes: fn(&Entry) -> bool) -> Result<()> {
             let Some(stream) = open()? else { return Ok(()) };
-            let names = [$(stringify!($name)),*];
-            assert!(names.iter().zip(TABLE).all(|(name, entry)| *name == entry.name), "the table's order");
-            $(
-                let entry = TABLE.iter().find(|entry| entry.name == stringify!($name)).expect("an entry of this name");
+            let kernels: &[(&str, Launch)] =
+                &[$((stringify!($name), launch::<gemm::sm90::instances::$name>)),*];
+            assert_eq!(kernels.len(), TABLE.len());
+            for (entry, &(name, launch)) in TABLE.iter().zip(kernels) {
+                assert_eq!(entry.name, name, "the table's order");
                 if entry.kind == Kind::Dense && takes(entry) {
                     for (seed, case) in cases(entry).into_iter().enumerate() {
-                        check::<gemm::sm90::instances::$name>(&stream, entry, case, seed as u64)?;
+                        check(&stream, entry, launch, case, seed as u64)?;
                     }
                 }
-            )*
+            }
             Ok(())
         }
     };
