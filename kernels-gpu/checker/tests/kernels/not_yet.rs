@@ -20,6 +20,7 @@ pub const NOT_YET: &[(&str, &str)] = &[
     ("epilogue_with_one_product_open", IN_CORE),
     ("tail_with_a_mask_of_its_own", UNUSED),
     ("heap_words_of_two_threads", HEAP),
+    ("edit_distance_row_from_one", HEAP),
     ("shared_pointer_for_another_block", OTHER_SHARED),
     ("fragment_replaced_in_flight", FRAGMENTS),
     ("buffers_not_quite_full", COPIED),

@@ -7,6 +7,7 @@ mod correct_sync;
 mod engines;
 mod memory;
 mod programs;
+mod programs_2;
 mod races;
 mod sync;
 
@@ -44,13 +45,15 @@ pub struct Correct {
 
 /// All buggy kernels.
 pub fn bugs() -> impl Iterator<Item = &'static Bug> {
-    [memory::ROWS, races::ROWS, sync::ROWS, engines::ROWS, programs::BUGS].into_iter().flatten()
+    [memory::ROWS, races::ROWS, sync::ROWS, engines::ROWS, programs::BUGS, programs_2::BUGS]
+        .into_iter()
+        .flatten()
 }
 
 /// All correct kernels.
 pub fn correct() -> impl Iterator<Item = &'static Correct> {
     let parts = [correct_memory::ROWS, correct_races::ROWS, correct_sync::ROWS, correct_engines::ROWS];
-    parts.into_iter().chain([programs::CORRECT]).flatten()
+    parts.into_iter().chain([programs::CORRECT, programs_2::CORRECT]).flatten()
 }
 
 const fn bug(
