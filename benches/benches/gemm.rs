@@ -6,6 +6,9 @@
 //! Operands are random numbers that repeat after a prime number of elements: generating billions of them
 //! would take minutes.
 //!
+//! `--random N` takes products drawn at random in place of the program's own ([`ironwarp_benches::Drawn`]),
+//! and says how the results spread and which are the slowest. `--seed S` draws the same ones again.
+//!
 //! `--every` instead times every configuration of each row and prints one line for each: name, shape,
 //! microseconds, the estimate, and the configuration.
 
@@ -17,7 +20,7 @@ use ironwarp::DeviceBuffer;
 use ironwarp::graph::Graph;
 use ironwarp::ops::gemm::{Activation, Candidate, Kernel, Matmul, Matrix, MatrixMut, Precision};
 use ironwarp::tensor::Element as TensorElement;
-use ironwarp_benches::{Outcome, Session, Work, println};
+use ironwarp_benches::{Drawn, Fused, Outcome, Session, Types, Work, println};
 use num::E4M3;
 use reference::matmul::{Epilogue, Strided, matmul};
 use serde_json::{Value, json};
@@ -112,8 +115,10 @@ struct Run {
     dtype: &'static str,
     /// The peers' name of the epilogue.
     epilogue: &'static str,
+    /// Whether A is stored as `[k, m]`.
+    trans_a: bool,
     /// Whether B is stored as `[n, k]`.
-    transposed: bool,
+    trans_b: bool,
     batch: usize,
     sides: Sides,
     precision: Precision,
@@ -129,13 +134,58 @@ impl Run {
     fn width(&self) -> usize {
         self.sides.1 / self.activation.columns() as usize
     }
+
+    /// The row's shape. Drawn ones say more: how A and B lie (`n` as `[m, k]` and `[k, n]`), and the epilogue.
+    fn shape(&self) -> String {
+        let Run { batch, sides: (m, n, k), trans_a, trans_b, epilogue, .. } = *self;
+        let sides = if batch == 1 { format!("{m}x{n}x{k}") } else { format!("{batch}x{m}x{n}x{k}") };
+        if !self.name.starts_with("random") {
+            return sides;
+        }
+        let order = |trans: bool| if trans { 't' } else { 'n' };
+        format!("{sides}-{}{}-{epilogue}", order(trans_a), order(trans_b))
+    }
+
+    fn of(drawn: &Drawn) -> Self {
+        let Drawn { sides, batch, trans_a, trans_b, epilogue, types } = *drawn;
+        let (dtype, precision, out) = match types {
+            Types::Bf16 => ("bf16", Precision::F32, None),
+            Types::F16 => ("f16", Precision::F32, None),
+            Types::Tf32 => ("tf32", Precision::Tf32, None),
+            Types::F32 => ("f32", Precision::F32, None),
+            Types::E4m3 => ("e4m3", Precision::F32, None),
+            Types::E4m3ToE4m3 => ("e4m3", Precision::F32, Some("e4m3")),
+        };
+        let (epilogue, bias, activation, residual) = match epilogue {
+            Fused::None => ("none", false, Activation::None, false),
+            Fused::Bias => ("bias", true, Activation::None, false),
+            Fused::BiasGelu => ("bias_gelu", true, Activation::GeluTanh, false),
+            Fused::BiasResidual => ("bias_residual", true, Activation::None, true),
+        };
+        let name = drawn.name();
+        Self {
+            name,
+            dtype,
+            epilogue,
+            trans_a,
+            trans_b,
+            batch,
+            sides,
+            precision,
+            activation,
+            bias,
+            residual,
+            out,
+        }
+    }
 }
 
 const PLAIN: Run = Run {
     name: "",
     dtype: "",
     epilogue: "none",
-    transposed: true,
+    trans_a: false,
+    trans_b: true,
     batch: 1,
     sides: SMALL,
     precision: Precision::F32,
@@ -147,6 +197,9 @@ const PLAIN: Run = Run {
 
 fn main() -> ExitCode {
     Session::run("gemm", |session| {
+        if let Some(drawn) = session.drawn() {
+            return drawn.iter().try_for_each(|drawn| random(session, drawn));
+        }
         let bf16_run = Run { name: "gemm_bf16", dtype: "bf16", ..PLAIN };
         let squares = SQUARES.map(|side| (side, side, side));
         for sides in shapes(session, &[&squares[..], &ODD, &LAYERS].concat()) {
@@ -182,11 +235,26 @@ fn main() -> ExitCode {
         for sides in shapes(session, &F32) {
             bench::<f32, f32>(
                 session,
-                Run { name: "gemm_f32", dtype: "f32", transposed: false, sides, ..PLAIN },
+                Run { name: "gemm_f32", dtype: "f32", trans_b: false, sides, ..PLAIN },
             )?;
         }
         Ok(())
     })
+}
+
+fn random(session: &mut Session, drawn: &Drawn) -> Outcome {
+    let mut run = Run::of(drawn);
+    if session.small() {
+        let ((m, n, k), (most_m, most_n, most_k)) = (drawn.sides, SMALL);
+        run.sides = (m.min(most_m), n.min(most_n), k.min(most_k));
+    }
+    match drawn.types {
+        Types::Bf16 => bench::<bf16, bf16>(session, run),
+        Types::F16 => bench::<f16, f16>(session, run),
+        Types::Tf32 | Types::F32 => bench::<f32, f32>(session, run),
+        Types::E4m3 => bench::<E4M3, bf16>(session, run),
+        Types::E4m3ToE4m3 => bench::<E4M3, E4M3>(session, run),
+    }
 }
 
 fn shapes(session: &Session, full: &[Sides]) -> Vec<Sides> {
@@ -213,7 +281,7 @@ where
     C: Element + TensorElement + Pod + Into<f64>,
 {
     let Run { name, batch, sides: (m, n, k), .. } = run;
-    let shape = if batch == 1 { format!("{m}x{n}x{k}") } else { format!("{batch}x{m}x{n}x{k}") };
+    let shape = run.shape();
     if !session.wants(name) && !session.wants(&format!("{name}/{shape}")) {
         return Ok(());
     }
@@ -239,6 +307,9 @@ where
     }
     let choice = product(&run, &mut sets[0], &bias_device).explain(&stream)?;
     println!("{name} {shape}: {}", choice.config);
+    let estimate = choice.candidates.iter().find(|candidate| candidate.config == choice.config);
+    let estimate = estimate.map_or(String::new(), |candidate| format!("{:.1} us", candidate.estimate_us));
+    session.explain(name, &shape, format!("{}, estimate {estimate}", choice.config));
     let peers = peers(&run, sets.len());
     let rounds = rounds(sets.len());
     let group = (rounds * sets.len()) as u64;
@@ -302,27 +373,30 @@ where
     C: TensorElement + Pod,
 {
     let Run { batch, sides: (m, n, k), .. } = *run;
-    let b = if run.transposed {
+    let a = if run.trans_a {
+        Matrix::new::<T>(&set.a, k, m).batch(batch).transposed()
+    } else {
+        Matrix::new::<T>(&set.a, m, k).batch(batch)
+    };
+    let b = if run.trans_b {
         Matrix::new::<T>(&set.b, n, k).batch(batch).transposed()
     } else {
         Matrix::new::<T>(&set.b, k, n).batch(batch)
     };
     let width = run.width();
     let c = MatrixMut::new::<C>(&mut set.c, m, width).batch(batch);
-    let product = Matmul::new(Matrix::new::<T>(&set.a, m, k).batch(batch), b, c)
-        .precision(run.precision)
-        .activation(run.activation);
+    let product = Matmul::new(a, b, c).precision(run.precision).activation(run.activation);
     let product = if run.bias { product.bias::<C>(bias) } else { product };
     if run.residual { product.residual(Matrix::new::<C>(&set.residual, m, width)) } else { product }
 }
 
 fn peers(run: &Run, sets: usize) -> Vec<Value> {
-    let Run { dtype, epilogue, transposed, batch, sides: (m, n, k), .. } = *run;
+    let Run { dtype, epilogue, trans_a, trans_b, batch, sides: (m, n, k), .. } = *run;
     let torch = if dtype == "e4m3" { "gemm.scaled_mm" } else { "gemm.torch" };
     let request = |op: &str| {
         json!({
-            "prepare": op, "m": m, "n": n, "k": k, "batch": batch, "dtype": dtype, "trans_b": transposed,
-            "epilogue": epilogue, "sets": sets, "out": run.out,
+            "prepare": op, "m": m, "n": n, "k": k, "batch": batch, "dtype": dtype, "trans_a": trans_a,
+            "trans_b": trans_b, "epilogue": epilogue, "sets": sets, "out": run.out,
         })
     };
     vec![request(torch), request("gemm.cublaslt")]
@@ -343,13 +417,17 @@ impl Expected {
     {
         let Run { sides: (m, n, k), .. } = *run;
         let rows = CHECKED_ROWS.min(m);
-        let a: Vec<T> = (0..rows).flat_map(|row| a[row * m / rows * k..][..k].to_vec()).collect();
+        let at = |row: usize, along: usize| if run.trans_a { along * m + row } else { row * k + along };
+        let a: Vec<T> = (0..rows)
+            .flat_map(|row| (0..k).map(move |along| (row * m / rows, along)))
+            .map(|(row, along)| a[at(row, along)])
+            .collect();
         let width = run.width();
         let residual: Vec<C> = match run.residual {
             true => (0..rows).flat_map(|row| residual[row * m / rows * width..][..width].to_vec()).collect(),
             false => Vec::new(),
         };
-        let (row, column) = if run.transposed { (1, k) } else { (n, 1) };
+        let (row, column) = if run.trans_b { (1, k) } else { (n, 1) };
         let epilogue = Epilogue {
             bias: run.bias.then_some(bias),
             activation: reference::matmul::Activation::named(run.activation.name()),

@@ -20,12 +20,15 @@ mod facts;
 mod options;
 mod peer;
 mod program;
+mod random;
 mod rows;
 mod session;
+mod spread;
 
 pub use facts::Facts;
 pub use options::{Options, OptionsError};
 pub use peer::{Peer, PeerError, Peers};
 pub use program::{Outcome, run};
+pub use random::{Drawn, Fused, Types};
 pub use rows::{OURS, Row, Work};
 pub use session::Session;

@@ -14,22 +14,46 @@ pub struct Options {
     pub only: Option<String>,
     /// Shows every configuration of a row instead of the table, in programs that have several.
     pub every: bool,
+    /// So many products drawn at random instead of the program's own rows, in the program that has products.
+    pub random: Option<usize>,
+    /// The seed of that draw; without it one of the clock.
+    pub seed: Option<u64>,
 }
 
 /// An invalid argument.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
     /// An unknown option.
-    #[error("unknown argument {0:?}\nusage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every]")]
+    #[error(
+        "unknown argument {0:?}\nusage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every] [--random N [--seed S]]"
+    )]
     Unknown(OsString),
     /// An option whose value is no text in UTF-8.
     #[error("the value {0:?} is no text in UTF-8")]
     NoText(OsString),
     /// An option with an empty value.
-    #[error("`{0}` has an empty value\nusage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every]")]
+    #[error(
+        "`{0}` has an empty value\nusage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every] [--random N [--seed S]]"
+    )]
     Empty(&'static str),
+    /// A value that is no number.
+    #[error("`{option}` needs a number, not {value:?}")]
+    NoNumber {
+        /// The option.
+        option: &'static str,
+        /// Its value.
+        value: OsString,
+    },
+    /// A seed, and nothing that is drawn.
+    #[error("`--seed` is for `--random N`")]
+    NothingDrawn,
+    /// A program without products has nothing to draw.
+    #[error("this program draws nothing at random; `gemm --random N` does")]
+    DrawsNothing,
     /// An option without its value.
-    #[error("`{0}` needs a value\nusage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every]")]
+    #[error(
+        "`{0}` needs a value\nusage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every] [--random N [--seed S]]"
+    )]
     NoValue(&'static str),
     /// A part of `--only` that no row's name contains.
     #[error("--only {part:?}: no row of this program has that in its name; its rows are {}", .names.join(", "))]
@@ -60,8 +84,13 @@ impl Options {
                     let only = value("--only", arguments.next())?;
                     options.only = Some(only.into_string().map_err(OptionsError::NoText)?);
                 }
+                Some("--random") => options.random = Some(number("--random", arguments.next())?),
+                Some("--seed") => options.seed = Some(number("--seed", arguments.next())?),
                 _ => return Err(OptionsError::Unknown(argument)),
             }
+        }
+        if options.seed.is_some() && options.random.is_none() {
+            return Err(OptionsError::NothingDrawn);
         }
         Ok(options)
     }
@@ -77,6 +106,12 @@ fn value(option: &'static str, value: Option<OsString>) -> Result<OsString, Opti
         empty if empty == OsStr::new("") => Err(OptionsError::Empty(option)),
         value => Ok(value),
     }
+}
+
+fn number<T: std::str::FromStr>(option: &'static str, text: Option<OsString>) -> Result<T, OptionsError> {
+    let value = value(option, text)?;
+    let number = value.to_str().and_then(|text| text.parse().ok());
+    number.ok_or(OptionsError::NoNumber { option, value })
 }
 
 /// The rows that a program has asked about, each as `NAME` or `NAME/SHAPE`.
@@ -122,8 +157,10 @@ mod tests {
     #[test]
     fn known_arguments() {
         let options = parse("--bench --quick --out here --only saxpy --every").unwrap();
-        let only = Some("saxpy".into());
-        assert_eq!(options, Options { quick: true, out: Some("here".into()), only, every: true });
+        let (out, only) = (Some("here".into()), Some("saxpy".into()));
+        assert_eq!(options, Options { quick: true, out, only, every: true, ..Options::default() });
+        let drawn = parse("--random 40 --seed 7").unwrap();
+        assert_eq!((drawn.random, drawn.seed), (Some(40), Some(7)));
         assert_eq!(parse("").unwrap(), Options::default());
         assert!(parse("--test").unwrap().quick);
     }
@@ -152,5 +189,8 @@ mod tests {
     fn mistakes_are_named() {
         assert_eq!(parse("--fast"), Err(OptionsError::Unknown("--fast".into())));
         assert_eq!(parse("--quick --out"), Err(OptionsError::NoValue("--out")));
+        let no_number = OptionsError::NoNumber { option: "--random", value: "some".into() };
+        assert_eq!(parse("--random some"), Err(no_number));
+        assert_eq!(parse("--seed 3"), Err(OptionsError::NothingDrawn));
     }
 }

@@ -2,7 +2,10 @@
 
 use crate::options::Seen;
 use crate::rows::{COPY, OURS, csv, summary, table};
-use crate::{Facts, Options, Outcome, Peer, PeerError, Peers, Row, Work, facts, program};
+use crate::spread::{Reason, spread};
+use crate::{
+    Drawn, Facts, Options, OptionsError, Outcome, Peer, PeerError, Peers, Row, Work, facts, program, random,
+};
 use criterion::{BenchmarkId, Criterion, SamplingMode};
 use ironwarp::{Device, Event, Stream};
 use serde_json::Value;
@@ -10,7 +13,10 @@ use std::cell::RefCell;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The program that has products to draw.
+const DRAWING: &str = "gemm";
 
 /// Samples per row in a full run.
 const SAMPLES: usize = 20;
@@ -38,6 +44,7 @@ pub struct Session {
     /// Started for the first row with peers.
     peers: Option<Result<Peers, Box<dyn Error>>>,
     rows: Vec<Row>,
+    reasons: Vec<Reason>,
     seen: RefCell<Seen>,
 }
 
@@ -58,6 +65,9 @@ impl Session {
 
     fn open(name: &'static str) -> Outcome<Self> {
         let options = Options::parse(std::env::args_os().skip(1))?;
+        if options.random.is_some() && name != DRAWING {
+            return Err(OptionsError::DrawsNothing.into());
+        }
         if let Some(folder) = &options.out {
             // Known before the first row is measured.
             std::fs::create_dir_all(folder).map_err(|error| format!("cannot create {folder:?}: {error}"))?;
@@ -72,8 +82,23 @@ impl Session {
             name,
             peers: None,
             rows: Vec::new(),
+            reasons: Vec::new(),
             seen: RefCell::default(),
         })
+    }
+
+    /// The products that `--random` asks for, if it is there. Prints the seed.
+    pub fn drawn(&self) -> Option<Vec<Drawn>> {
+        let count = self.options.random?;
+        let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let seed = self.options.seed.unwrap_or_else(clock);
+        println!("{count} products drawn with the seed {seed}");
+        Some(random::products(count, seed))
+    }
+
+    /// Keeps what the program says of its choice for a row, for the rows that turn out to be the slowest.
+    pub fn explain(&mut self, name: &str, shape: &str, reason: String) {
+        self.reasons.push((name.to_owned(), shape.to_owned(), reason));
     }
 
     /// Whether inputs must be small: on request, or because the software device is slow.
@@ -380,6 +405,9 @@ impl Session {
             println!("\nsamples: {}", path.display());
         }
         println!("\n{}\n{clocks}\n{peers}{}\n{}", self.facts, table(&self.rows), summary(&self.rows));
+        if self.options.random.is_some() {
+            print!("{}", spread(&self.rows, &self.reasons));
+        }
         Ok(self.seen.borrow().check(&self.options)?)
     }
 }

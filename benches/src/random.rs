@@ -1,0 +1,176 @@
+//! Matrix products drawn at random: a list of shapes that nobody has tuned for.
+
+use testkit::Random;
+
+/// A product of the draw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drawn {
+    /// Types of the operands and of the result.
+    pub types: Types,
+    /// m, n, k.
+    pub sides: (usize, usize, usize),
+    /// Products of the batch.
+    pub batch: usize,
+    /// A lies as `[k, m]`, else as `[m, k]`.
+    pub trans_a: bool,
+    /// B lies as `[n, k]`, else as `[k, n]`.
+    pub trans_b: bool,
+    /// The function of the result.
+    pub epilogue: Fused,
+}
+
+/// Types of a product. 8-bit operands are E4M3, with a result in bf16 or 8 bits; others have one type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Types {
+    Bf16,
+    F16,
+    Tf32,
+    F32,
+    E4m3,
+    E4m3ToE4m3,
+}
+
+/// The epilogue of a product, in the peers' words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Fused {
+    None,
+    Bias,
+    BiasGelu,
+    BiasResidual,
+}
+
+/// How often types are drawn, of 20.
+const TYPES: [(Types, u32); 6] = [
+    (Types::Bf16, 8),
+    (Types::F16, 4),
+    (Types::E4m3, 3),
+    (Types::Tf32, 2),
+    (Types::F32, 2),
+    (Types::E4m3ToE4m3, 1),
+];
+/// Sides, log-uniform: m from 1, n and k from 64.
+const LONGEST: f64 = 32_768.0;
+const SHORTEST: [f64; 3] = [1.0, 64.0, 64.0];
+/// Of five sides four are multiples of this. The others are odd.
+const USUAL_MULTIPLE: usize = 8;
+/// Peers take 8-bit operands only with n and k in multiples of this.
+const NARROW_MULTIPLE: usize = 16;
+/// Of 16-bit products without a batch, one in four has an epilogue; of all, one in eight is a batch.
+const FUSED: f64 = 0.25;
+const BATCHED: f64 = 0.125;
+const LARGEST_BATCH: i64 = 16;
+/// What would take longer than some 50 ms on an H200 is drawn again: operations, on tensor cores and without.
+const MOST_FLOPS: [f64; 2] = [2e13, 1e12];
+/// As are operands and results of more elements than this together.
+const MOST_ELEMENTS: f64 = 2e9;
+
+/// So many products. The same seed gives the same ones, and the first ones of a longer draw.
+pub fn products(count: usize, seed: u64) -> Vec<Drawn> {
+    let mut random = Random::new(seed);
+    (0..count)
+        .map(|_| {
+            loop {
+                let drawn = draw(&mut random);
+                if drawn.is_affordable() {
+                    return drawn;
+                }
+            }
+        })
+        .collect()
+}
+
+fn draw(random: &mut Random) -> Drawn {
+    let types = types(random);
+    let [m, n, k] = SHORTEST.map(|shortest| {
+        let side = random.uniform(shortest.ln(), LONGEST.ln()).exp() as usize;
+        let is_usual = random.unit() < 0.8;
+        if is_usual { side.next_multiple_of(USUAL_MULTIPLE) } else { side | 1 }
+    });
+    let batch = if random.unit() < BATCHED { random.integer(2, LARGEST_BATCH) as usize } else { 1 };
+    let (trans_a, trans_b) = (random.unit() < 0.5, random.unit() < 0.5);
+    let epilogue = [Fused::Bias, Fused::BiasGelu, Fused::BiasResidual][random.integer(0, 2) as usize];
+    let is_fused = random.unit() < FUSED;
+    let is_16_bit = matches!(types, Types::Bf16 | Types::F16);
+    let epilogue = if is_fused && is_16_bit && batch == 1 { epilogue } else { Fused::None };
+    if matches!(types, Types::E4m3 | Types::E4m3ToE4m3) {
+        let [n, k] = [n, k].map(|side| side.next_multiple_of(NARROW_MULTIPLE));
+        return Drawn { types, sides: (m, n, k), batch: 1, trans_a: false, trans_b: true, epilogue };
+    }
+    Drawn { types, sides: (m, n, k), batch, trans_a, trans_b, epilogue }
+}
+
+fn types(random: &mut Random) -> Types {
+    let mut ticket = random.integer(0, i64::from(TYPES.iter().map(|(_, weight)| weight).sum::<u32>()) - 1);
+    for (types, weight) in TYPES {
+        ticket -= i64::from(weight);
+        if ticket < 0 {
+            return types;
+        }
+    }
+    Types::Bf16
+}
+
+impl Drawn {
+    fn is_affordable(&self) -> bool {
+        let (m, n, k) = (self.sides.0 as f64, self.sides.1 as f64, self.sides.2 as f64);
+        let batch = self.batch as f64;
+        let most = MOST_FLOPS[usize::from(self.types == Types::F32)];
+        2.0 * batch * m * n * k <= most && batch * (m * k + k * n + m * n) <= MOST_ELEMENTS
+    }
+
+    /// Its row's name.
+    pub fn name(&self) -> &'static str {
+        match self.types {
+            Types::Bf16 => "random_bf16",
+            Types::F16 => "random_f16",
+            Types::Tf32 => "random_tf32",
+            Types::F32 => "random_f32",
+            Types::E4m3 => "random_e4m3",
+            Types::E4m3ToE4m3 => "random_e4m3_e4m3",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_products() {
+        let few = products(20, 7);
+        assert_eq!(few[..], products(50, 7)[..20]);
+        assert_ne!(few, products(20, 8));
+    }
+
+    #[test]
+    fn a_draw_is_as_described() {
+        let all = products(2000, 1);
+        let share = |holds: &dyn Fn(&Drawn) -> bool| {
+            all.iter().filter(|drawn| holds(drawn)).count() as f64 / all.len() as f64
+        };
+        for (types, weight) in TYPES {
+            let share = share(&|drawn| drawn.types == types);
+            // What is drawn again shifts the shares a little.
+            assert!((share - f64::from(weight) / 20.0).abs() < 0.05, "{types:?}: {share}");
+        }
+        assert!(all.iter().all(|&Drawn { sides: (m, n, k), .. }| {
+            (1..=32_768).contains(&m) && (64..=32_768).contains(&n) && (64..=32_768).contains(&k)
+        }));
+        let wide = |drawn: &Drawn| !matches!(drawn.types, Types::E4m3 | Types::E4m3ToE4m3);
+        let odd = share(&|drawn| wide(drawn) && drawn.sides.2 % 2 == 1) / share(&wide);
+        assert!((odd - 0.2).abs() < 0.05, "{odd}");
+        let batches = share(&|drawn| drawn.batch > 1);
+        assert!((0.03..0.13).contains(&batches), "{batches}");
+        let is_16_bit = |drawn: &Drawn| matches!(drawn.types, Types::Bf16 | Types::F16) && drawn.batch == 1;
+        let fused = share(&|drawn| drawn.epilogue != Fused::None) / share(&is_16_bit);
+        assert!((fused - FUSED).abs() < 0.06, "{fused}");
+        for orders in [(false, false), (false, true), (true, false), (true, true)] {
+            assert!(share(&|drawn| wide(drawn) && (drawn.trans_a, drawn.trans_b) == orders) > 0.1);
+        }
+        // Log-uniform: as many between 64 and 1448 as beyond.
+        let below = share(&|drawn| drawn.sides.1 < 1448);
+        assert!((below - 0.5).abs() < 0.1, "{below}");
+    }
+}
