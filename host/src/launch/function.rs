@@ -3,8 +3,8 @@
 use std::ffi::{CString, c_int, c_uint};
 use std::fmt;
 use std::panic::Location;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use crate::sys::CUfunction;
 
@@ -114,24 +114,42 @@ impl FunctionInner {
         args: impl LaunchArgs<P>,
         location: &'static Location<'static>,
     ) -> Result<()> {
-        self.make_ready(stream.device(), &config)?;
         if config.blocks() == 0 {
-            return Ok(());
+            return self.make_ready(stream.device(), &config);
         }
-        // With blocking launches no other launch runs beside this one, so this launch caused any error.
-        let one_at_a_time = stream.device().blocking_launches().map(|lock| lock.lock());
-        if !self.kept
-            && let Some(capture) = stream.capture()?
-        {
-            capture.keep_alive(self.module.clone());
-        }
+        let one_at_a_time = self.before(stream, &config)?;
         args.with(stream, |parameters| {
             // SAFETY: the arguments fit the kernel's parameters by their types, and the rest is the caller's
             // promise.
             stream.call(|_| unsafe { self.submit(stream, &config, parameters) })
         })?;
+        self.after(stream, config, location, one_at_a_time.is_some())
+    }
+
+    /// The part of a launch before its arguments are packed: it does not depend on their types. With blocking
+    /// launches no other one runs beside this one, so this one caused any error: the lock says so.
+    fn before<'d>(&self, stream: &'d Stream, config: &LaunchConfig) -> Result<Option<MutexGuard<'d, ()>>> {
+        self.make_ready(stream.device(), config)?;
+        let lock = stream.device().blocking_launches();
+        let one_at_a_time = lock.map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner));
+        if !self.kept
+            && let Some(capture) = stream.capture()?
+        {
+            capture.keep_alive(self.module.clone());
+        }
+        Ok(one_at_a_time)
+    }
+
+    /// The part of a launch behind the queueing.
+    fn after(
+        &self,
+        stream: &Stream,
+        config: LaunchConfig,
+        location: &'static Location<'static>,
+        one_at_a_time: bool,
+    ) -> Result<()> {
         stream.note_launch(LaunchSite { kernel: self.name, config: Some(config), location })?;
-        if one_at_a_time.is_some() && stream.capture()?.is_none() { stream.synchronize() } else { Ok(()) }
+        if one_at_a_time && stream.capture()?.is_none() { stream.synchronize() } else { Ok(()) }
     }
 
     /// # Safety

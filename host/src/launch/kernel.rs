@@ -28,9 +28,24 @@ const OWN_FAMILIES: &str = "ironwarp_";
 /// has two keys.
 type KernelKey = [usize; 4];
 
-fn key<K: Kernel>() -> KernelKey {
-    let (name, family) = (K::NAME, K::FAMILY);
-    [name.as_ptr().addr(), name.len(), family.as_ptr().addr(), family.len()]
+/// A kernel without its type: what looks it up is compiled once, not for each kernel.
+#[derive(Clone, Copy)]
+struct Wanted {
+    name: &'static str,
+    family: &'static str,
+    /// Has the linker keep the kernel, for the software device.
+    link: fn(),
+}
+
+impl Wanted {
+    fn of<K: Kernel>() -> Self {
+        Self { name: K::NAME, family: K::FAMILY, link: cuda_std::kernel::link::<K> }
+    }
+
+    fn key(self) -> KernelKey {
+        let Self { name, family, .. } = self;
+        [name.as_ptr().addr(), name.len(), family.as_ptr().addr(), family.len()]
+    }
 }
 
 /// Mixes the words of a key; cheaper than hashing names at each launch.
@@ -106,9 +121,9 @@ impl Default for FunctionCache {
 }
 
 impl FunctionCache {
-    /// The kernel `K`; the first call looks it up.
-    fn get<K: Kernel>(&self, device: &Device) -> Result<&FunctionInner> {
-        let (key, epoch) = (key::<K>(), self.epoch.load(Ordering::Acquire));
+    /// The kernel; the first call looks it up.
+    fn get(&self, device: &Device, kernel: Wanted) -> Result<&FunctionInner> {
+        let (key, epoch) = (kernel.key(), self.epoch.load(Ordering::Acquire));
         let mut hasher = AddressHasher::default();
         key.iter().for_each(|&word| hasher.write_usize(word));
         // The upper half is better mixed.
@@ -119,27 +134,28 @@ impl FunctionCache {
             // functions.
             return Ok(unsafe { &*remembered.function });
         }
-        let function = Arc::as_ptr(&self.get_shared::<K>(device)?);
+        let function = Arc::as_ptr(&self.get_shared(device, kernel)?);
         LAUNCHED.with(|places| places[place].set(Remembered { epoch, key, function }));
         // SAFETY: just found in this cache, which keeps it.
         Ok(unsafe { &*function })
     }
 
     /// The same, as a handle of its own.
-    fn get_shared<K: Kernel>(&self, device: &Device) -> Result<Arc<FunctionInner>> {
+    fn get_shared(&self, device: &Device, kernel: Wanted) -> Result<Arc<FunctionInner>> {
         let found = self.found.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(function) = found.functions.get(&key::<K>()) {
+        if let Some(function) = found.functions.get(&kernel.key()) {
             return Ok(function.clone());
         }
         drop(found);
+        let Wanted { name, family, link } = kernel;
         if device.is_software() {
-            cuda_std::kernel::link::<K>();
+            link();
         }
-        let module = Module::of_kernel(device, K::FAMILY, K::NAME)?;
-        let function = Arc::new(FunctionInner::find(device, module.inner(), K::NAME)?.kept());
+        let module = Module::of_kernel(device, family, name)?;
+        let function = Arc::new(FunctionInner::find(device, module.inner(), name)?.kept());
         // Another thread may have been first: then its entry stays.
         let mut found = self.found.write().unwrap_or_else(PoisonError::into_inner);
-        Ok(found.functions.entry(key::<K>()).or_insert(function).clone())
+        Ok(found.functions.entry(kernel.key()).or_insert(function).clone())
     }
 
     /// Forgets all kernels, so that the next look-ups find those of a newly loaded family.
@@ -215,7 +231,7 @@ impl Device {
     /// the driver's error.
     pub fn kernel<K: Kernel>(&self) -> Result<KernelHandle<K>> {
         Ok(KernelHandle {
-            inner: self.functions().get_shared::<K>(self)?,
+            inner: self.functions().get_shared(self, Wanted::of::<K>())?,
             device: self.clone(),
             kernel: PhantomData,
         })
@@ -242,7 +258,7 @@ pub unsafe fn launch<K: Kernel>(
     args: impl LaunchArgs<K::Params>,
 ) -> Result<()> {
     let device = stream.device();
-    let function = device.functions().get::<K>(device)?;
+    let function = device.functions().get(device, Wanted::of::<K>())?;
     // SAFETY: the caller's promise.
     unsafe { function.launch::<K::Params>(stream, config, args, Location::caller()) }
 }
