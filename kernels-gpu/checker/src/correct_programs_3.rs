@@ -453,8 +453,8 @@ pub unsafe fn products_under_way(data: *mut u32, _aux: *mut u32, _n: u32) {
         }
         wgmma::wait_group::<0>();
         wgmma::fence_registers(&mut sums);
-        for j in 0..4 {
-            *data.add(4 * rank() + j) = sums[j].to_bits();
+        for (j, sum) in sums.iter().enumerate() {
+            *data.add(4 * rank() + j) = sum.to_bits();
         }
     }
 }

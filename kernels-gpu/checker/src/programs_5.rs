@@ -104,8 +104,8 @@ pub unsafe fn padded_rows_by_fours(data: *mut u32, aux: *mut u32, _n: u32) {
         let place = shared::address_of(tile.add(row * PITCH + 4 * quarter));
         let four: [u32; 4] = vector::load_shared_v4(place); // bug
         let mut sum = 0;
-        for k in 0..4 {
-            sum += four[k] * (4 * quarter + k) as u32;
+        for (k, value) in four.into_iter().enumerate() {
+            sum += value * (4 * quarter + k) as u32;
         }
         sum += warp::warp_shuffle_xor(FULL_MASK, sum, 1, 32).0;
         sum += warp::warp_shuffle_xor(FULL_MASK, sum, 2, 32).0;
@@ -122,9 +122,9 @@ pub unsafe fn last_four_reach_into_the_neighbour(data: *mut u32, _aux: *mut u32,
         let (first, n) = (4 * rank(), n as usize);
         if first < n {
             let mut values = [0; 4];
-            for k in 0..4 {
+            for (k, value) in values.iter_mut().enumerate() {
                 if first + k < n {
-                    values[k] = 3 * *data.add(first + k) + 1;
+                    *value = 3 * *data.add(first + k) + 1;
                 }
             }
             vector::store_v4(data.add(first), values); // bug
@@ -327,8 +327,8 @@ pub unsafe fn centroids_added_up_plainly(data: *mut u32, aux: *mut u32, _n: u32)
         thread::sync_threads();
         let point = *data.add(global());
         let mut nearest = 0;
-        for k in 1..CENTROIDS.len() {
-            if point.abs_diff(CENTROIDS[k]) < point.abs_diff(CENTROIDS[nearest]) {
+        for (k, centroid) in CENTROIDS.into_iter().enumerate() {
+            if point.abs_diff(centroid) < point.abs_diff(CENTROIDS[nearest]) {
                 nearest = k;
             }
         }
@@ -385,7 +385,7 @@ pub unsafe fn compaction_whose_size_is_read_too_soon(data: *mut u32, aux: *mut u
         let mut i = rank();
         while i < n as usize {
             let value = *data.add(i);
-            if value % 3 == 0 {
+            if value.is_multiple_of(3) {
                 let slot = atomic(size).fetch_add(1, Relaxed); // bug
                 *kept.add(slot as usize) = value;
             }
@@ -477,7 +477,7 @@ pub unsafe fn lock_that_goes_home_with_a_block(data: *mut u32, aux: *mut u32, _n
         if rank() == 0 {
             let value = *data.add(block());
             while atomic(aux).swap(1, Acquire) != 0 {} // bug
-            if value % 2 == 0 {
+            if value.is_multiple_of(2) {
                 return;
             }
             *aux.add(1) += value;

@@ -328,7 +328,7 @@ pub unsafe fn tile_stored_past_the_proxies(data: *mut u32, aux: *mut u32, _n: u3
     unsafe {
         let input = data.add(128);
         let (left, right) = (*input.add(rank() & !1), *input.add(rank() | 1));
-        *tile.add(rank()) = if rank() % 2 == 0 { left + right } else { right - left }; // bug
+        *tile.add(rank()) = if rank().is_multiple_of(2) { left + right } else { right - left }; // bug
         thread::sync_threads();
         if rank() == 0 {
             tma::store_2d(map(aux), shared::address_of(tile), [0, 0]); // bug
@@ -436,8 +436,8 @@ pub unsafe fn product_in_no_group(data: *mut u32, _aux: *mut u32, _n: u32) {
         wgmma::mma::<BF16, BF16, _, 0, 0>(&mut sums, a, b, true); // bug
         wgmma::wait_group::<0>();
         wgmma::fence_registers(&mut sums);
-        for j in 0..4 {
-            *data.add(4 * rank() + j) = sums[j].to_bits(); // bug
+        for (j, sum) in sums.iter().enumerate() {
+            *data.add(4 * rank() + j) = sum.to_bits(); // bug
         }
     }
 }
@@ -454,8 +454,8 @@ pub unsafe fn sums_rescaled_without_a_fence(data: *mut u32, _aux: *mut u32, _n: 
         wgmma::fence();
         for step in 0..3 {
             if step > 0 {
-                for j in 0..4 {
-                    sums[j] *= 0.5; // bug
+                for sum in &mut sums {
+                    *sum *= 0.5; // bug
                 }
                 wgmma::fence_registers(&mut sums);
             }
@@ -464,8 +464,8 @@ pub unsafe fn sums_rescaled_without_a_fence(data: *mut u32, _aux: *mut u32, _n: 
             wgmma::wait_group::<0>();
             wgmma::fence_registers(&mut sums);
         }
-        for j in 0..4 {
-            *data.add(4 * rank() + j) = sums[j].to_bits();
+        for (j, sum) in sums.iter().enumerate() {
+            *data.add(4 * rank() + j) = sum.to_bits();
         }
     }
 }
