@@ -8,8 +8,6 @@ use gemm::epilogue::{Activation, EpilogueParams};
 use gemm::groups::GroupParams;
 use gemm::sm90::epilogue::{OutputFlag, OutputFormat, OutputParams, OutputType};
 use gemm::sm90::instances::{Entry, GemmArguments, Kind, TABLE};
-use gemm::sm90::partials::{flag_words, slots};
-use gemm::sm90::stream_k::StreamK;
 use gemm::sm90::tile_scheduler::GemmShape;
 use half::{bf16, f16};
 use ironwarp::tma::{L2Promotion, Swizzle, TensorMap, Tiling};
@@ -120,8 +118,6 @@ struct Case {
     fetched: bool,
     /// With `fused`, no residual.
     no_residual: bool,
-    /// Stream-K: tiles that are cut, and clusters that share their stages.
-    cut: Option<(u32, u32)>,
 }
 
 const PLAIN: Case = Case {
@@ -136,7 +132,6 @@ const PLAIN: Case = Case {
     unaligned: false,
     fetched: false,
     no_residual: false,
-    cut: None,
 };
 
 /// Rows of so many elements of so many bytes begin at multiples of 16 bytes, with at least one element to
@@ -199,8 +194,6 @@ type Parameters<'a> = (
     DevicePtr<i32>,
     DevicePtr<f32>,
     DevicePtr<f32>,
-    DevicePtr<f32>,
-    DevicePtr<u32>,
 );
 
 /// Launches a kernel of the table.
@@ -209,11 +202,10 @@ type Launch = for<'a> unsafe fn(&Stream, LaunchConfig, Parameters<'a>) -> Result
 /// Runs `entry` and compares with sums of integers, which are exact in every type. The comparison is compiled
 /// once, not for each kernel.
 fn check(stream: &Stream, entry: &Entry, launch: Launch, case: Case, seed: u64) -> Result<()> {
-    let Case { m, n, k, batch, result, copied, activation, fused, unaligned, fetched, no_residual, cut } =
-        case;
+    let Case { m, n, k, batch, result, copied, activation, fused, unaligned, fetched, no_residual } = case;
     let mut random = Random::new(seed);
     let bytes = entry.a.bytes();
-    let [block_m, block_n, block_k] = entry.block;
+    let [block_m, block_n, _] = entry.block;
     let a = if entry.trans_a {
         Matrix::random(&mut random, batch, k, m, bytes)
     } else {
@@ -267,18 +259,6 @@ fn check(stream: &Stream, entry: &Entry, launch: Launch, case: Case, seed: u64) 
         (true, true) => residual_buffer.map(tiling(&residual))?,
         (true, false) => d_buffer.map(tiling(&old))?,
     };
-    let tiles = m.div_ceil(block_m * entry.cluster[0]) * n.div_ceil(block_n * entry.cluster[1]) * batch;
-    let cluster = entry.cluster.iter().product();
-    // Fewer clusters than tiles, so that one walks over several.
-    let clusters = cut.map_or(tiles.div_ceil(3), |(_, clusters)| clusters);
-    let stream_k = cut.map_or(StreamK::NONE, |(cut, clusters)| {
-        assert!(cut <= tiles, "{}: {tiles} tiles", entry.name);
-        StreamK::new(cut, k.div_ceil(block_k), clusters)
-    });
-    let slots = slots(clusters, cluster);
-    // SAFETY: whoever reads a number there waits until it has been written.
-    let sums = unsafe { DeviceBuffer::<f32>::uninit(stream, (slots * block_m * block_n) as usize)? };
-    let flags = DeviceBuffer::<u32>::zeroed(stream, flag_words(slots, entry.consumers) as usize)?;
     let maybe = |address: u64, is_there: bool| if is_there { address } else { 0 };
     let scale = |index: u64| maybe(scales.as_ptr().raw() + 4 * index, fused) as *const f32;
     let ty = match added {
@@ -318,7 +298,6 @@ fn check(stream: &Stream, entry: &Entry, launch: Launch, case: Case, seed: u64) 
         },
         groups: GroupParams { count: 0, is_wide: false },
         scales_pitch: 0,
-        stream_k,
     };
     let parameters = (
         map_a,
@@ -330,16 +309,17 @@ fn check(stream: &Stream, entry: &Entry, launch: Launch, case: Case, seed: u64) 
         DevicePtr::from_raw(0),
         DevicePtr::from_raw(0),
         DevicePtr::from_raw(0),
-        DevicePtr::from_raw(sums.as_ptr().raw()),
-        DevicePtr::from_raw(flags.as_ptr().raw()),
     );
-    let config = LaunchConfig::new([clusters * cluster, 1, 1], [entry.threads, 1, 1])
+    let tiles = m.div_ceil(block_m * entry.cluster[0]) * n.div_ceil(block_n * entry.cluster[1]) * batch;
+    // Fewer clusters than tiles, so that one walks over several.
+    let cluster = entry.cluster.iter().product();
+    let blocks = tiles.div_ceil(3) * cluster;
+    let config = LaunchConfig::new([blocks, 1, 1], [entry.threads, 1, 1])
         .with_shared(entry.shared)
         .cluster([cluster, 1, 1]);
     // SAFETY: maps, strides, grid and block are what the kernel asks for.
     unsafe { launch(stream, config, parameters)? };
 
-    assert!(flags.to_vec(stream)?.iter().all(|&flag| flag == 0), "{}: flags are left over", entry.name);
     let got = d_buffer.read(stream, element)?;
     let mut largest = 0f32;
     for z in 0..batch as usize {
@@ -426,35 +406,6 @@ fn cases(entry: &Entry) -> Vec<Case> {
     cases
 }
 
-/// The same with tiles that are cut: six tiles of five stages, or of one.
-fn cut_cases(entry: &Entry) -> Vec<Case> {
-    if entry.cluster[2] > 1 {
-        return Vec::new();
-    }
-    let [_, block_n, block_k] = entry.block;
-    let m = if entry.transposed { 24 } else { 20 };
-    let case = Case { m, n: block_n * entry.cluster[1] + 16, k: 5 * block_k - 1, batch: 3, ..PLAIN };
-    let plain = Case { copied: entry.a != ElementType::Tf32, ..case };
-    let fused = Case { fused: true, activation: Activation::Relu, ..case };
-    let narrow = if entry.transposed { Case { m: 48, ..fused } } else { fused };
-    let f32s = Case { copied: false, result: OutputType::F32, ..fused };
-    let one_stage = Case { k: block_k, ..f32s };
-    vec![
-        // A tile is three clusters'; each has a piece of one tile or of two.
-        Case { cut: Some((6, 11)), ..plain },
-        Case { cut: Some((6, 13)), fetched: true, ..fused },
-        // A cluster less than tiles, and one that waits for another's second tile.
-        Case { cut: Some((6, 5)), result: OutputType::E4m3, ..narrow },
-        Case { cut: Some((6, 4)), activation: Activation::SwiGlu, fused: false, ..narrow },
-        // Whole tiles follow, for some clusters.
-        Case { cut: Some((4, 3)), fetched: true, no_residual: true, ..fused },
-        // A stage for each cluster, or less than a tile has.
-        Case { cut: Some((6, 30)), batch: 3, ..f32s },
-        Case { cut: Some((6, 4)), ..one_stage },
-        Case { cut: Some((1, 3)), m: 8, n: 8, batch: 1, ..f32s },
-    ]
-}
-
 /// Launches `K`.
 ///
 /// # Safety
@@ -470,8 +421,8 @@ where
 
 macro_rules! kernels {
     ($($name:ident)*) => {
-        /// Runs cases of the dense entries that the filter takes.
-        fn check_all(takes: fn(&Entry) -> bool, cases: fn(&Entry) -> Vec<Case>) -> Result<()> {
+        /// Runs the dense entries that the filter takes.
+        fn check_all(takes: fn(&Entry) -> bool) -> Result<()> {
             let Some(stream) = open()? else { return Ok(()) };
             let kernels: &[(&str, Launch)] =
                 &[$((stringify!($name), launch::<gemm::sm90::instances::$name>)),*];
@@ -492,35 +443,20 @@ gemm::for_each_sm90_kernel!(kernels);
 
 #[test]
 fn bf16() -> Result<()> {
-    check_all(|entry| entry.a == ElementType::Bf16, cases)
-}
-
-#[test]
-fn bf16_in_shares() -> Result<()> {
-    check_all(|entry| entry.a == ElementType::Bf16, cut_cases)
+    check_all(|entry| entry.a == ElementType::Bf16)
 }
 
 #[test]
 fn f16() -> Result<()> {
-    check_all(|entry| entry.a == ElementType::F16, cases)
+    check_all(|entry| entry.a == ElementType::F16)
 }
 
 #[test]
 fn tf32() -> Result<()> {
-    check_all(|entry| entry.a == ElementType::Tf32, cases)
-}
-
-#[test]
-fn tf32_in_shares() -> Result<()> {
-    check_all(|entry| entry.a == ElementType::Tf32, cut_cases)
+    check_all(|entry| entry.a == ElementType::Tf32)
 }
 
 #[test]
 fn fp8() -> Result<()> {
-    check_all(|entry| entry.a.bytes() == 1, cases)
-}
-
-#[test]
-fn fp8_in_shares() -> Result<()> {
-    check_all(|entry| entry.a.bytes() == 1, cut_cases)
+    check_all(|entry| entry.a.bytes() == 1)
 }

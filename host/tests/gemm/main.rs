@@ -11,5 +11,4 @@ mod ops_gemm_grouped;
 mod ops_gemm_mma;
 mod ops_gemm_skinny;
 mod ops_gemm_sm90;
-mod ops_gemm_stream_k;
 mod ops_gemm_tune;

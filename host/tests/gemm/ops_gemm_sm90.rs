@@ -241,7 +241,6 @@ fn repeats_bit_for_bit() -> Outcome {
     let runs = if stream.device().is_software() { 3 } else { 100 };
     let offers = candidates(&setup.product(&mut setup.c(&stream)?)?.problem()?, stream.device());
     let configs = offers.iter().map(|offer| offer.config).filter(as_it_lies);
-    let configs = configs.filter(|config| !config.stream_k);
     let (whole, cut): (Vec<Config>, Vec<Config>) = configs.partition(|config| config.split_k == 1);
     let (whole, shared): (Vec<Config>, Vec<Config>) =
         whole.into_iter().partition(|config| config.cluster[2] == 1);

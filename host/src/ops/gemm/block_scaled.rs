@@ -199,7 +199,6 @@ impl BlockScaled<'_> {
             transposed: false,
             groups,
             scales: Some(Scales { a: self.factors_a, b: self.factors_b, a_pitch: shape.m }),
-            stream_k: None,
         })
     }
 

@@ -36,8 +36,6 @@ pub struct Config {
     pub stages: u32,
     /// Parts of k that different blocks sum.
     pub split_k: u32,
-    /// Do blocks share the steps of k of some tiles, so that none is idle at the end (stream-K)?
-    pub stream_k: bool,
     /// Is the transpose of C computed, so that its columns are the tile's rows?
     pub swap: bool,
     /// How A and B are copied first.
@@ -57,8 +55,7 @@ pub enum Repack {
 
 impl Config {
     pub(super) const fn new(kernel: Kernel, tile: [u32; 3], stages: u32) -> Self {
-        let (cluster, repack) = ([1; 3], [Repack::No; 2]);
-        Config { kernel, tile, cluster, stages, split_k: 1, stream_k: false, swap: false, repack }
+        Config { kernel, tile, cluster: [1; 3], stages, split_k: 1, swap: false, repack: [Repack::No; 2] }
     }
 }
 
@@ -80,7 +77,7 @@ impl Kernel {
 /// As in `gemm_f32 64x128x16, 3 stages, A to rows`: unique among configurations.
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Config { kernel, tile: [m, n, k], cluster, stages, split_k, stream_k, swap, repack } = self;
+        let Config { kernel, tile: [m, n, k], cluster, stages, split_k, swap, repack } = self;
         write!(f, "{} {m}x{n}x{k}, {stages} stages", kernel.name())?;
         match cluster {
             [1, 1, 1] => {}
@@ -89,9 +86,6 @@ impl fmt::Display for Config {
         }
         if *split_k != 1 {
             write!(f, ", k in {split_k} parts")?;
-        }
-        if *stream_k {
-            f.write_str(", stream-K")?;
         }
         if *swap {
             f.write_str(", swapped")?;

@@ -236,7 +236,6 @@ impl<'a> GroupedMatmul<'a> {
             transposed: false,
             groups: Some(Groups { offsets, count: groups as u32 }),
             scales: None,
-            stream_k: None,
         };
         let most = most_tiles(entry, problem.m as usize, problem.n as usize, groups)?;
         let blocks = most.min(stream.device().properties().sm_count);

@@ -52,10 +52,10 @@
 //!
 //! # Same bits
 //!
-//! Sums are f32, in an order that depends on the configuration alone (with stream-K on the number of
-//! multiprocessors too), and no kernel adds by atomics: the same configuration gives the same bits in every
-//! run. [`Matmul::run`] always chooses the same configuration for the same problem and device. A [`Tuner`]
-//! may choose another one on another day, until its records are kept.
+//! Sums are f32, in an order that depends on the configuration alone, and no kernel adds by atomics: the same
+//! configuration gives the same bits in every run. [`Matmul::run`] always chooses the same configuration for
+//! the same problem and device. A [`Tuner`] may choose another one on another day, until its records are
+//! kept.
 
 mod any;
 mod backend;

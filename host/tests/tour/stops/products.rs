@@ -79,8 +79,7 @@ fn add<A: Number, B: Number, C: Number>(stream: &Stream, product: Product, stops
             continue;
         }
         let copies = config.repack != [Repack::No; 2];
-        let kernel = if copies { None } else { Some(config.kernel) };
-        if seen.insert((kernel, config.repack, config.stream_k)) {
+        if seen.insert((if copies { None } else { Some(config.kernel) }, config.repack)) {
             let name = format!("{} {}: {product:?} by {config}", A::NAME, B::NAME);
             stops.push(Stop::new(name, move |stream| product.run::<A, B, C>(stream, config)));
         }

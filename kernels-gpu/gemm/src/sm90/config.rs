@@ -23,7 +23,7 @@ pub(super) const ELEMENT16_BYTES: u32 = 2;
 /// Columns of four registers of an accumulator.
 const STEP: u32 = 8;
 /// Accumulators of a thread that leave room for sixteen more numbers.
-pub(super) const MOST_BESIDE_WIDE_CHUNKS: u32 = 128;
+const MOST_BESIDE_WIDE_CHUNKS: u32 = 128;
 /// Alignment of everything that the copy engine touches, and of the swizzle's pattern.
 pub(super) const ALIGN: u32 = 1024;
 
@@ -85,8 +85,6 @@ pub trait Config: Copy + 'static {
 
     /// Consumers that get sums of another share of k.
     const INBOXES: u32 = if Self::CLUSTER_K > 1 { Self::CONSUMERS } else { 0 };
-    /// Units that a block has, of [`stream_k`](super::stream_k): none where its clusters split k.
-    const UNITS: u32 = if Self::CLUSTER_K > 1 { 0 } else { 1 };
     /// Stages of the pipeline: as many as there is room for.
     const STAGES: u32 = {
         let consumers = Self::CONSUMERS * (Self::EpiloguePlan::BYTES + SourceBarriers::BYTES);
@@ -151,8 +149,6 @@ shared_plan! {
         pipeline: Pipeline<Of<C>>,
         /// Say that what a consumer's epilogue adds has come.
         source[C::CONSUMERS]: SourceBarriers,
-        /// The cluster's unit, where tiles are [cut](super::stream_k).
-        unit[C::UNITS]: u32,
     }
 }
 

@@ -14,9 +14,7 @@ use super::fusion::StandardFusion;
 use super::grouped::grouped;
 use super::mainloop::{InAccumulators, Mainloop, Maps, run};
 use super::operands::{Operands, Pair};
-use super::partials::Partials;
-use super::stream_k::{StreamK, StreamKScheduler};
-use super::tile_scheduler::{GemmShape, PersistentScheduler, TileScheduler};
+use super::tile_scheduler::{GemmShape, PersistentScheduler};
 use crate::epilogue::EpilogueParams;
 use crate::groups::GroupParams;
 
@@ -35,8 +33,6 @@ pub struct GemmArguments {
     /// From a block of k to the next in the factors of A, for kernels of [`Kind::BlockScaled`] and
     /// [`Kind::BlockScaledGrouped`].
     pub scales_pitch: u32,
-    /// Which tiles are cut, for kernels of [`Kind::Dense`] whose clusters do not split k.
-    pub stream_k: StreamK,
 }
 
 /// The inputs of an instance: the maps, the arguments by value, and the pointers.
@@ -50,45 +46,19 @@ pub(super) struct Inputs<'a> {
     pub offsets: *const i32,
     /// The factors of blocks of A and of B, or null.
     pub scales: [*const f32; 2],
-    /// The sums of pieces of cut tiles; null where there are none.
-    pub partials: Partials,
 }
 
-/// A product, or a batch of them, of tiles that may be cut.
+/// A product, or a batch of them.
 ///
 /// # Safety
 /// As [`run`], with what the arguments describe.
 #[inline(always)]
-unsafe fn dense<C: Config<EpiloguePlan = EpiloguePlan<C>, Stored = <C as Config>::Tile>>(inputs: Inputs<'_>) {
-    let GemmArguments { shape, stream_k, .. } = inputs.arguments;
-    let scheduler = StreamKScheduler::new::<C>(shape, *stream_k, inputs.partials);
-    // SAFETY: the caller's contract.
-    unsafe { product::<C, _, _>(inputs, scheduler, InAccumulators) }
-}
-
-/// The same with k shared out by the blocks of a cluster.
-///
-/// # Safety
-/// As there.
-#[inline(always)]
-unsafe fn split<C: Config<EpiloguePlan = EpiloguePlan<C>>>(inputs: Inputs<'_>) {
-    let scheduler = PersistentScheduler::new::<C>(&inputs.arguments.shape);
-    // SAFETY: the caller's contract.
-    unsafe { product::<C, _, _>(inputs, scheduler, ClusterSplitK) }
-}
-
-/// # Safety
-/// As [`dense`].
-#[inline(always)]
-unsafe fn product<C: Config<EpiloguePlan = EpiloguePlan<C>>, S: TileScheduler<C>, M: Mainloop<C>>(
-    inputs: Inputs<'_>,
-    scheduler: S,
-    mainloop: M,
-) {
+unsafe fn dense<C: Config<EpiloguePlan = EpiloguePlan<C>>, M: Mainloop<C>>(inputs: Inputs<'_>, mainloop: M) {
     let Inputs { maps, arguments: GemmArguments { shape, output, epilogue, .. }, data, .. } = inputs;
     let output = Output::new(data, output);
     let fusion: StandardFusion<'_, <C::Operands as Operands>::Element16> =
         StandardFusion::new(epilogue, output);
+    let scheduler = PersistentScheduler::new::<C>(shape);
     // SAFETY: the caller's contract.
     unsafe { run::<C, _, _, _>(maps, *shape, scheduler, mainloop, store_with(maps, *shape, output, fusion)) }
 }
@@ -208,12 +178,9 @@ macro_rules! kernels {
                 offsets: *const i32,
                 scales_a: *const f32,
                 scales_b: *const f32,
-                sums: *mut f32,
-                flags: *mut u32,
             ) {
                 let (maps, arguments) = (Maps { a, b, c, source }, &arguments);
-                let (scales, partials) = ([scales_a, scales_b], Partials { sums, flags });
-                let inputs = Inputs { maps, arguments, data, offsets, scales, partials };
+                let inputs = Inputs { maps, arguments, data, offsets, scales: [scales_a, scales_b] };
                 // SAFETY: the caller's contract.
                 unsafe { kernels!(@@ $kind $config inputs $($k)?) }
             }
@@ -231,10 +198,10 @@ macro_rules! kernels {
         }
     };
     (@@ Dense $config:ident $inputs:ident) => {
-        dense::<$config>($inputs)
+        dense::<$config, _>($inputs, InAccumulators)
     };
     (@@ Dense $config:ident $inputs:ident $k:literal) => {
-        split::<$config>($inputs)
+        dense::<$config, _>($inputs, ClusterSplitK)
     };
     (@@ Grouped $config:ident $inputs:ident) => { grouped::<$config>($inputs) };
     (@@ BlockScaled $config:ident $inputs:ident) => { block_scaled::<$config>($inputs) };

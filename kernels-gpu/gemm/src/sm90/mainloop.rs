@@ -8,11 +8,11 @@ use primitives::tma::TmaTile;
 use primitives::unroll;
 
 use super::barriers::{OrderedBarrier, init, leave, sync_cluster, sync_split_k};
-use super::config::{Block, Config, MOST_BESIDE_WIDE_CHUNKS, Of, Stage, WARPGROUP};
+use super::config::{Block, Config, Of, Stage, WARPGROUP};
 use super::epilogue::Epilogue;
 use super::operands::{AccumulatorTile, Operands, STEPS, SharedOperand};
 pub use super::output::Maps;
-use super::tile_scheduler::{GemmShape, Segment, TileCoord, TileScheduler};
+use super::tile_scheduler::{GemmShape, TileCoord, TileScheduler};
 
 /// Registers of a producer's and a consumer's thread: `128 * 40 + 256 * 232` of the block's `384 * 168`.
 const REGISTERS: [u32; 2] = [40, 232];
@@ -50,7 +50,6 @@ pub unsafe fn run<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
         // Earlier grids may still write the operands or read the result.
         grid::wait_dependencies();
         grid::launch_dependents();
-        scheduler.begin(block, thread);
         if thread < WARPGROUP {
             if C::SPARES {
                 registers::set_max_registers_dec::<{ SPARING_REGISTERS[0] }>();
@@ -99,11 +98,9 @@ unsafe fn produce<C: Config, S: TileScheduler<C>>(
     let tile_b = TmaTile { major: major_b, rows, sharers, index, mask };
     let k_tiles = shape.share::<C>(at.share);
     let mut state = PipelineState::START;
-    scheduler.enter();
     while scheduler.has_tile() {
         let tile = scheduler.coord([at.row, at.column]);
-        let segment = scheduler.segment(k_tiles);
-        let mut k_tile = segment.first;
+        let mut k_tile = 0;
         loop {
             let k = (k_tile * C::CLUSTER_K + at.share) * C::Operands::BLOCK_K;
             // SAFETY: an acquired stage is empty, and expects the bytes of all boxes from its cluster.
@@ -115,7 +112,7 @@ unsafe fn produce<C: Config, S: TileScheduler<C>>(
             }
             state = state.next();
             k_tile += 1;
-            if k_tile >= segment.end {
+            if k_tile >= k_tiles {
                 break;
             }
         }
@@ -138,23 +135,13 @@ unsafe fn consume<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
     thread: u32,
 ) {
     let mut state = PipelineState::START;
-    scheduler.enter();
     if C::PING_PONG {
         let consumer = thread / WARPGROUP;
-        if S::CUTS {
-            // The first consumer's tile, which there is.
-            if consumer > 0 {
-                state = state.skip(stages::<C, S>(&scheduler, shape));
-                scheduler.advance(1);
-            }
-        } else {
-            scheduler.advance(consumer);
-            state = state.skip(consumer * shape.k_tiles::<C>());
-        }
+        scheduler.advance(consumer);
+        state = state.skip(consumer * shape.k_tiles::<C>());
     }
     let mut is_first = true;
     let mut parity = 0;
-    let of_all = thread;
     while scheduler.has_tile() {
         // Numbers derived from the thread's number take no registers beside the accumulators.
         let number = misc::opaque(thread);
@@ -175,42 +162,25 @@ unsafe fn consume<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
         unsafe {
             let mut stored = tile;
             stored.column += block.coord.share * C::STORED_N;
-            if scheduler.stores() {
-                epilogue.prepare(stored);
-            }
+            epilogue.prepare(stored);
             let order = OrderedBarrier { consumer, is_followed: scheduler.is_followed() };
             OrderedBarrier::wait::<C>(consumer, consumer == 0 && is_first);
-            let Segment { first, end } = scheduler.segment(shape.share::<C>(block.coord.share));
-            let task = Task { block, tile, first_row, k_tiles: end - first, shape, thread, order, parity };
-            let mut sums = mainloop.accumulate(task, &mut state);
-            if S::CUTS && C::ACCUMULATORS > MOST_BESIDE_WIDE_CHUNKS {
-                // There are fewer stages than 2^16. The assembler does not know, so what follows from the
-                // tile's number is not kept over the mainloop.
-                scheduler.derive_again(misc::opaque(state.stage) >> 16);
-            }
-            scheduler.complete(&mut sums, block, of_all);
-            if scheduler.stores() {
-                epilogue.store(&sums, stored);
-            }
+            let k_tiles = shape.share::<C>(block.coord.share);
+            let task = Task { block, tile, first_row, k_tiles, shape, thread, order, parity };
+            let sums = mainloop.accumulate(task, &mut state);
+            epilogue.store(&sums, stored);
             is_first = false;
             parity ^= 1;
         }
         scheduler.advance(1);
         if C::PING_PONG {
             // The other one's tile.
-            state = state.skip(stages::<C, S>(&scheduler, shape));
             scheduler.advance(1);
+            state = state.skip(shape.k_tiles::<C>());
         }
     }
     // SAFETY: the whole warpgroup is here.
     unsafe { epilogue.finish() }
-}
-
-/// Stages of the scheduler's tile that are this cluster's.
-#[inline(always)]
-fn stages<C: Config, S: TileScheduler<C>>(scheduler: &S, shape: GemmShape) -> u32 {
-    let Segment { first, end } = scheduler.segment(shape.k_tiles::<C>());
-    end - first
 }
 
 /// A tile to be summed, as one thread of a consumer sees it.
@@ -222,7 +192,7 @@ pub struct Task<C: Config> {
     pub tile: TileCoord,
     /// Where it begins in the stage's rows of A.
     pub first_row: u32,
-    /// Stages to be summed, at least 1: all of the tile's, unless it is cut.
+    /// Stages of the tile, at least 1.
     pub k_tiles: u32,
     /// The product.
     pub shape: GemmShape,

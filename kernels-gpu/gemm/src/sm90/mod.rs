@@ -20,13 +20,12 @@
 //!   of them at once. A stage is then empty when the consumers of all blocks that write it, or that this one
 //!   writes, have left it.
 //! * **Tile scheduler.** As many clusters as run at once take tile after tile, in raster groups
-//!   ([`layout::grouped_tile`]). Where tiles do not make whole waves, the host may ask for some of them to be
-//!   cut: the clusters share their stages evenly ([`stream_k`]).
-//! * **k** is summed in ascending order, 32 bytes an instruction, in one accumulator (of cut tiles, one for
-//!   each piece): results are bitwise repeatable, and do not depend on the grid unless tiles are cut. Where
-//!   tiles are few and k is long, two blocks of a cluster split k ([`cluster_split_k`]), or the host cuts k
-//!   into a batch of parts, and [`split_k`] adds them in their order. What lies outside of the operands
-//!   counts as zero, so any m, n, k will do; TMA wants rows that begin at multiples of 16 bytes.
+//!   ([`layout::grouped_tile`]).
+//! * **k** is summed in ascending order, 32 bytes an instruction, in one accumulator: results are bitwise
+//!   repeatable and do not depend on the grid. Where tiles are few and k is long, two blocks of a cluster
+//!   split k ([`cluster_split_k`]), or the host cuts k into a batch of parts, and [`split_k`] adds them in
+//!   their order. What lies outside of the operands counts as zero, so any m, n, k will do; TMA wants rows
+//!   that begin at multiples of 16 bytes.
 //! * **Epilogue.** Results leave through a fusion, in registers, then by the copy engine where it can store
 //!   them, else by the threads.
 //!
@@ -78,7 +77,6 @@
 //! | [`fusion`], `fused_store`, [`subtile`] | the same through a function of the elements |
 //! | [`operands`], [`output`] | types, storage orders, accumulators; where the result goes |
 //! | [`barriers`] | those beside the stages': whose turn it is to multiply |
-//! | [`stream_k`], [`partials`] | tiles whose stages several clusters share, and how their sums meet |
 //! | [`cluster_split_k`], [`split_k`] | k in shares of a cluster's blocks, and in parts that go through memory |
 //! | [`grouped`], [`block_scaled`] | groups of rows, and 8-bit products with factors for blocks |
 //! | [`skinny`] | few rows in 8 bits, without any of these |
@@ -98,11 +96,9 @@ pub mod instances;
 pub mod mainloop;
 pub mod operands;
 pub mod output;
-pub mod partials;
 #[cfg(feature = "kernels")]
 pub mod skinny;
 #[cfg(feature = "kernels")]
 pub mod split_k;
-pub mod stream_k;
 pub mod subtile;
 pub mod tile_scheduler;

@@ -2,7 +2,6 @@
 //!
 //! ```text
 //!   PersistentScheduler     clusters 0, 1, 2 .. take tiles 0, 1, 2 .., then the next ones behind the grid's last
-//!   StreamKScheduler        the same behind the first tiles, whose stages the clusters share (`stream_k`)
 //!   raster group of 2       0 2 4 6     tiles that run at a time touch few rows and few columns,
 //!                           1 3 5 7     so their operands meet in the L2 cache
 //! ```
@@ -11,7 +10,7 @@ use cuda_std::{KernelArgs, misc};
 use layout::grouped_tile;
 use primitives::cluster::cluster_of_grid;
 
-use super::config::{Block, Config, Of};
+use super::config::{Config, Of};
 use super::operands::Operands;
 
 /// Shape of a product, as every kernel here gets it by value.
@@ -63,32 +62,8 @@ pub struct TileCoord {
     pub is_bounded: bool,
 }
 
-/// The stages of a tile that a cluster sums, by number, at least one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// The first one.
-    pub first: u32,
-    /// Behind the last one.
-    pub end: u32,
-}
-
-/// The tiles of a cluster, one after the other. Where [`CUTS`](TileScheduler::CUTS) is false, as it is unless
-/// a scheduler says more, all of them are whole.
+/// The tiles of a cluster, one after the other.
 pub trait TileScheduler<C: Config>: Copy {
-    /// Whether clusters may share the stages of a tile; see [`stream_k`](super::stream_k).
-    const CUTS: bool = false;
-
-    /// Called once, before all else, when earlier grids are done.
-    ///
-    /// # Safety
-    /// All threads of the cluster call it, each with its number in its block.
-    #[inline(always)]
-    unsafe fn begin(&self, _block: Block<C>, _thread: u32) {}
-
-    /// Goes to the first tile. Called by producer and consumers, once, behind [`begin`](TileScheduler::begin).
-    #[inline(always)]
-    fn enter(&mut self) {}
-
     /// Whether a tile is left. Asked before the tile is looked at.
     fn has_tile(&mut self) -> bool;
 
@@ -97,31 +72,6 @@ pub trait TileScheduler<C: Config>: Copy {
 
     /// The tile of this block, which has a place in its cluster: rows, then columns.
     fn coord(&self, place: [u32; 2]) -> TileCoord;
-
-    /// Of the tile's `k_tiles` stages those that are this cluster's.
-    #[inline(always)]
-    fn segment(&self, k_tiles: u32) -> Segment {
-        Segment { first: 0, end: k_tiles }
-    }
-
-    /// Whether this cluster stores the tile: the others hand their sums over.
-    #[inline(always)]
-    fn stores(&self) -> bool {
-        true
-    }
-
-    /// The same tile. `nothing` is 0, which the compiler does not know: what follows from the tile's number
-    /// is computed again behind this place.
-    #[inline(always)]
-    fn derive_again(&mut self, _nothing: u32) {}
-
-    /// Adds the sums of the tile's other stages if this cluster [stores](TileScheduler::stores) it, or hands
-    /// its own over. `thread` is the number among all consumers.
-    ///
-    /// # Safety
-    /// The whole warpgroup is here, with its sums of the tile's [segment](TileScheduler::segment).
-    #[inline(always)]
-    unsafe fn complete(&self, _sums: &mut C::Stored, _block: Block<C>, _thread: u32) {}
 
     /// Whether another tile follows.
     #[inline(always)]
@@ -135,9 +85,8 @@ pub trait TileScheduler<C: Config>: Copy {
 /// The tiles of the whole batch. Derived numbers are computed for each: registers are too few to keep them.
 #[derive(Clone, Copy)]
 pub struct PersistentScheduler {
-    pub(super) shape: GemmShape,
-    /// The tile's number.
-    pub(super) next: u32,
+    shape: GemmShape,
+    next: u32,
 }
 
 impl PersistentScheduler {

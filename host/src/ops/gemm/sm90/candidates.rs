@@ -13,7 +13,6 @@ use crate::ops::gemm::select::{CandidateSink, DeviceCapabilities};
 use crate::tensor::DType;
 
 use super::launch::output_type;
-use super::stream_k::{self, Cut};
 use super::{cost, split_k};
 
 pub(crate) const ARCH: Arch = Arch { major: 9, minor: 0 };
@@ -99,10 +98,7 @@ pub(super) fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &
             if last.replace(copies) == Some(copies) {
                 continue;
             }
-            sink.add(candidate(index as u8, entry, &view, problem, swap, copies, device, None));
-            if let Some(cut) = stream_k::cut(entry, &view, problem, device) {
-                sink.add(candidate(index as u8, entry, &view, problem, swap, copies, device, Some(&cut)));
-            }
+            sink.add(candidate(index as u8, entry, &view, problem, swap, copies, device));
         }
     }
     if none {
@@ -125,11 +121,11 @@ fn in_parts(
     if copies(entry, &view, false) != AS_IT_LIES || entry.cluster[2] > 1 {
         return None;
     }
-    let whole = candidate(index, entry, &view, problem, swap, AS_IT_LIES, device, None);
+    let whole = candidate(index, entry, &view, problem, swap, AS_IT_LIES, device);
     let split = |count: u32| {
         let parts = split_k::cut(problem, count)?;
         let Candidate { config, estimate_us, .. } =
-            candidate(index, entry, &View::new(&parts, swap), &parts, swap, AS_IT_LIES, device, None);
+            candidate(index, entry, &View::new(&parts, swap), &parts, swap, AS_IT_LIES, device);
         Some(Candidate {
             config: Config { split_k: count, ..config },
             estimate_us: estimate_us + split_k::estimate_us(problem, count),
@@ -245,19 +241,16 @@ fn candidate(
     swap: bool,
     [to_a, to_b]: [Repack; 2],
     device: &DeviceCapabilities,
-    cut: Option<&Cut>,
 ) -> Candidate {
-    let estimate_us = cost::estimate_us(entry, view, problem, [to_a, to_b], device, cut);
+    let estimate_us = cost::estimate_us(entry, view, problem, [to_a, to_b], device);
     let config = Config {
         cluster: entry.cluster,
-        stream_k: cut.is_some(),
         swap,
         // In the order of A and B, not of the kernel's operands.
         repack: if swap { [flip_copy(to_b), flip_copy(to_a)] } else { [to_a, to_b] },
         ..Config::new(Kernel::Sm90(index), entry.block, entry.stages)
     };
-    let why = if cut.is_some() { SHARED } else { why(entry, swap, [to_a, to_b]) };
-    Candidate { config, estimate_us, why }
+    Candidate { config, estimate_us, why: why(entry, swap, [to_a, to_b]) }
 }
 
 fn flip_copy(to: Repack) -> Repack {
@@ -267,9 +260,6 @@ fn flip_copy(to: Repack) -> Repack {
         Repack::Columns => Repack::Rows,
     }
 }
-
-/// The reason for stream-K.
-const SHARED: &str = "wgmma fed by TMA; blocks share the steps of some tiles, since whole ones would leave multiprocessors idle in the last wave";
 
 fn why(entry: &Entry, swap: bool, copies: [Repack; 2]) -> &'static str {
     if copies != [Repack::No; 2] {

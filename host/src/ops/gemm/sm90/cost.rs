@@ -3,15 +3,13 @@
 //! Full waves of clusters of tiles, times steps of 128 bytes of k, times the longest of three: the
 //! multiplications (and some of the copies), the copies from the L2 cache, and what a multiprocessor takes
 //! in. Stores follow. Memory cannot be faster than it is: each operand comes from it once, or, where both do
-//! not fit in the cache, once for each wave that needs it. With stream-K the longest share counts in place of
-//! waves, and the way of sums through memory is added. The figures are fitted to a sweep of one H200
+//! not fit in the cache, once for each wave that needs it. The figures are fitted to a sweep of one H200
 //! (`benches/NOTES.md`).
 
 use gemm::sm90::instances::Entry;
 
 use super::candidates::{View, clusters, resident, straddles};
 use super::maps::K_BYTES;
-use super::stream_k::Cut;
 use crate::ops::gemm::config::Repack;
 use crate::ops::gemm::problem::{Operand, Problem};
 use crate::ops::gemm::repack;
@@ -46,14 +44,6 @@ const SHARED_AGAIN: f64 = 1.15;
 const EXCHANGE_BYTES_PER_US: f64 = 40e3;
 /// How much longer clusters of blocks take to start.
 const CLUSTER_US: f64 = 0.89;
-/// Bytes of sums that a multiprocessor hands over, or adds, where tiles are cut: 4 us for both of 128 x 256.
-/// Not measured yet.
-const PIECE_BYTES_PER_US: f64 = 64e3;
-/// How much longer such a product is taken to be, until it is measured: a choice that is known to be good is
-/// left only where much can be gained.
-const NOT_MEASURED: f64 = 1.05;
-/// Setting their flags to zero, in front of the launch. Not measured yet.
-const FLAGS_US: f64 = 2.0;
 
 /// Microseconds of a product, with the copies of operands that come first.
 pub(super) fn estimate_us(
@@ -62,7 +52,6 @@ pub(super) fn estimate_us(
     problem: &Problem,
     [to_a, to_b]: [Repack; 2],
     device: &DeviceCapabilities,
-    cut: Option<&Cut>,
 ) -> f64 {
     let Problem { k, batch, .. } = *problem;
     let copies = repack::estimate_us(to_a, view.m, k, batch, view.a.dtype.size())
@@ -71,12 +60,7 @@ pub(super) fn estimate_us(
     let start = if across_m * across_n * shares > 1 { START_US + CLUSTER_US } else { START_US };
     let waves = f64::from(clusters(entry, view, batch).div_ceil(resident(entry, device)));
     let [_, _, block_k] = entry.block;
-    let k_tiles = k.div_ceil(block_k);
-    let steps = match cut {
-        Some(cut) => f64::from(cut.stages(k_tiles)),
-        None => waves * f64::from(k_tiles.div_ceil(shares)),
-    };
-    let pieces = cut.map_or(0.0, |cut| pieces_us(entry, cut));
+    let steps = waves * f64::from(k.div_ceil(block_k).div_ceil(shares));
     let store = exchange_us(entry) + store_us(entry, problem) / f64::from(shares);
     // With ping-pong, stores hide behind the other consumer's multiplications, but for the last one.
     let is_slow = entry.chunk_columns < WIDE_CHUNK && !problem.epilogue.is_plain();
@@ -91,8 +75,7 @@ pub(super) fn estimate_us(
     let again = if shares > 1 && waves > 1.0 { SHARED_AGAIN } else { 1.0 };
     let tiles = again * steps * step_us(entry, view, [to_a, to_b]) + (1.0 + followed) * store;
     let memory = memory_bytes(entry, view, problem, waves, device) / MEMORY_BYTES_PER_US;
-    let caution = if cut.is_some() { NOT_MEASURED } else { 1.0 };
-    caution * (start + copies + pieces + beside(tiles, memory))
+    start + copies + beside(tiles, memory)
 }
 
 /// Time of two things that go on at once.
@@ -121,13 +104,6 @@ fn store_us(entry: &Entry, problem: &Problem) -> f64 {
     let [block_m, block_n, _] = entry.block;
     let ways = if problem.epilogue.is_plain() { 1.0 } else { THROUGH_EPILOGUE };
     ways * f64::from(block_m * block_n) * problem.c.dtype.size() as f64 / STORE_BYTES_PER_US
-}
-
-/// Handing sums of cut tiles over and adding them, which nothing is taken to hide.
-fn pieces_us(entry: &Entry, cut: &Cut) -> f64 {
-    let [block_m, block_n, _] = entry.block;
-    let bytes = f64::from(block_m * block_n) * size_of::<f32>() as f64;
-    FLAGS_US + f64::from(1 + cut.added()) * bytes / PIECE_BYTES_PER_US
 }
 
 /// Until a block has the sums of the other shares of k.
@@ -165,14 +141,11 @@ mod tests {
     use crate::ops::gemm::sm90::{ARCH, BACKEND};
     use crate::tensor::DType;
 
-    /// The best one with stream-K, or without.
-    struct Best(Option<Candidate>, bool);
+    struct Best(Option<Candidate>);
 
     impl CandidateSink for Best {
         fn add(&mut self, candidate: Candidate) {
-            if candidate.config.stream_k == self.1
-                && self.0.is_none_or(|best| candidate.estimate_us < best.estimate_us)
-            {
+            if self.0.is_none_or(|best| candidate.estimate_us < best.estimate_us) {
                 self.0 = Some(candidate);
             }
         }
@@ -184,17 +157,7 @@ mod tests {
         chosen_with(EpilogueDesc::default(), sides, dtype, c)
     }
 
-    fn chosen_with(epilogue: EpilogueDesc, sides: (u32, u32, u32), dtype: DType, c: DType) -> Candidate {
-        best_with(epilogue, sides, dtype, c, false).unwrap()
-    }
-
-    fn best_with(
-        epilogue: EpilogueDesc,
-        (m, n, k): (u32, u32, u32),
-        dtype: DType,
-        c: DType,
-        stream_k: bool,
-    ) -> Option<Candidate> {
+    fn chosen_with(epilogue: EpilogueDesc, (m, n, k): (u32, u32, u32), dtype: DType, c: DType) -> Candidate {
         let operand = |dtype: DType, order, leading: u32| {
             let row = u64::from(leading) * dtype.size() as u64;
             let alignment = if row.is_multiple_of(16) { 16 } else { dtype.size() as u32 };
@@ -203,13 +166,13 @@ mod tests {
         let (a, b) = (operand(dtype, Order::Rows, k), operand(dtype, Order::Columns, k));
         let c = operand(c, Order::Rows, n);
         let problem = Problem { m, n, k, batch: 1, a, b, c, precision: Precision::Tf32, epilogue };
-        let mut best = Best(None, stream_k);
+        let mut best = Best(None);
         (BACKEND.candidates)(
             &problem,
             &DeviceCapabilities { arch: ARCH, sm_count: 132, shared_bytes: 227 << 10 },
             &mut best,
         );
-        best.0
+        best.0.unwrap()
     }
 
     /// On an H200, with a bias; consumers that take turns hide the longer store: 207 us where 128 x 256 took
@@ -221,28 +184,6 @@ mod tests {
         for sides in [(1024, 4096, 4096), (4096, 4096, 4096), (8192, 8192, 2048), (4096, 14_336, 4096)] {
             let name = chosen_with(epilogue, sides, DType::BF16, DType::BF16).config.to_string();
             assert!(name.contains("_128x128_pp"), "{sides:?}: {name}");
-        }
-    }
-
-    /// By the estimates stream-K pays where much of a long wave would be idle. Not measured yet.
-    #[test]
-    fn stream_k_is_for_long_waves_that_are_not_whole() {
-        let both = |sides| {
-            let of = |stream_k| {
-                best_with(EpilogueDesc::default(), sides, DType::BF16, DType::BF16, stream_k)
-                    .map(|candidate| candidate.estimate_us)
-            };
-            (of(true).unwrap(), of(false).unwrap())
-        };
-        // 40 x 20 tiles of 128 x 256 are 6.06 waves; 32 x 10 are 2.4.
-        for sides in [(5120, 5120, 5120), (4096, 2560, 8192)] {
-            let (shared, whole) = both(sides);
-            assert!(shared < whole, "{sides:?}: {shared} {whole}");
-        }
-        // Nearly whole waves, and short ones.
-        for sides in [(4096, 4096, 4096), (2048, 2048, 2048), (1536, 1536, 1536)] {
-            let (shared, whole) = both(sides);
-            assert!(shared > whole, "{sides:?}: {shared} {whole}");
         }
     }
 

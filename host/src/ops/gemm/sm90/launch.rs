@@ -4,7 +4,6 @@ use cuda_std::kernel::Kernel as KernelType;
 use gemm::groups::GroupParams;
 use gemm::sm90::epilogue::{OutputFlag, OutputFormat, OutputParams, OutputType};
 use gemm::sm90::instances::{GemmArgumentsArgs, TABLE};
-use gemm::sm90::stream_k::StreamK;
 use gemm::sm90::tile_scheduler::GemmShape;
 
 use crate::error::Result;
@@ -17,7 +16,6 @@ use crate::tensor::DType;
 use super::candidates::{Source, View, blocks, by_tma, clusters, is_plain, raster_group, resident, source};
 use super::maps::{lines, operand_map, paired, result_maps};
 use super::split_k;
-use super::stream_k::{self, Pieces, Workspace};
 use super::{Groups, Scales};
 use crate::ops::gemm::check::invalid;
 use crate::ops::gemm::config::{Config, Kernel};
@@ -62,19 +60,11 @@ pub(super) fn launch_matmul(
         raster_group: raster_group(entry),
     };
     let maps = [map_a, map_b, map_c, map_source];
+    let launched = Launch { maps, shape, output, data, epilogue, transposed, groups: None, scales: None };
     let device = DeviceCapabilities::of(stream.device());
-    let cut = if config.stream_k { stream_k::cut(entry, &view, problem, &device) } else { None };
-    let mut workspace = cut.map(|cut| Workspace::new(stream, entry, &cut)).transpose()?;
-    let stream_k = workspace.as_mut().map(Workspace::pieces);
-    let clusters = match cut {
-        Some(cut) => cut.clusters,
-        None => clusters(entry, &view, problem.batch).min(resident(entry, &device)),
-    };
-    let (groups, scales) = (None, None);
-    let launched = Launch { maps, shape, output, data, epilogue, transposed, groups, scales, stream_k };
-    // SAFETY: the maps fit the kernel; strides and lengths are checked; C does not overlap itself. Tiles are
-    // cut for as many clusters.
-    unsafe { launch(stream, index, clusters * blocks(entry), launched) }
+    let blocks = clusters(entry, &view, problem.batch).min(resident(entry, &device)) * blocks(entry);
+    // SAFETY: the maps fit the kernel; strides and lengths are checked; C does not overlap itself.
+    unsafe { launch(stream, index, blocks, launched) }
 }
 
 /// The arguments of a launch.
@@ -89,8 +79,6 @@ pub(crate) struct Launch<'a> {
     pub transposed: bool,
     pub groups: Option<Groups<'a>>,
     pub scales: Option<Scales<'a>>,
-    /// The shares of the launch's clusters, where tiles are cut.
-    pub stream_k: Option<Pieces<'a>>,
 }
 
 /// Queues the kernel at this place of the table, by so many blocks.
@@ -119,7 +107,7 @@ unsafe fn launch_as<K: KernelType<Params = Parameters>>(
     config: LaunchConfig,
     launched: Launch<'_>,
 ) -> Result<()> {
-    let Launch { maps, shape, output, data, epilogue, transposed, groups, scales, stream_k } = launched;
+    let Launch { maps, shape, output, data, epilogue, transposed, groups, scales } = launched;
     let [a, b, c, source] = maps;
     let offsets = groups.map(|groups| groups.offsets.data.cast::<i32>());
     let groups = groups.map_or(GroupParams { count: 0, is_wide: false }, |Groups { offsets, count }| {
@@ -128,12 +116,8 @@ unsafe fn launch_as<K: KernelType<Params = Parameters>>(
     let scales_pitch = scales.map_or(0, |scales| scales.a_pitch);
     let (scales_a, scales_b) = (scales.map(|scales| scales.a), scales.map(|scales| scales.b));
     let epilogue = epilogue.args(transposed);
-    let (stream_k, sums, flags) = match stream_k {
-        Some(Pieces { shares, sums, flags }) => (shares, Some(sums), Some(flags)),
-        None => (StreamK::NONE, None, None),
-    };
-    let arguments = GemmArgumentsArgs { shape, output, epilogue, groups, scales_pitch, stream_k }.pass();
-    let arguments = (a, b, c, source, arguments, data, offsets, scales_a, scales_b, sums, flags);
+    let arguments = GemmArgumentsArgs { shape, output, epilogue, groups, scales_pitch }.pass();
+    let arguments = (a, b, c, source, arguments, data, offsets, scales_a, scales_b);
     // SAFETY: the caller's contract.
     unsafe { kernel::launch::<K>(stream, config, arguments) }
 }

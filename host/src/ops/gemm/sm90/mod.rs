@@ -13,7 +13,6 @@ mod cost;
 mod launch;
 mod maps;
 mod split_k;
-mod stream_k;
 
 use super::backend::Backend;
 use super::config::Kernel;
