@@ -93,10 +93,7 @@ fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &mut dyn Can
         return reject(sink, "its epilogue is alpha and beta");
     }
     let (Some(to_a), Some(to_b)) = (dense(&a, m, k), dense(&b, k, n)) else {
-        return reject(
-            sink,
-            "wants dense rows; copies have such only for multiples of 4 columns, of long rows 32",
-        );
+        return reject(sink, "wants dense rows; copies have such only for multiples of 4 columns");
     };
     if !is_dense(&c, m, n) {
         return reject(sink, "wants C in dense rows");
@@ -141,7 +138,7 @@ fn dense(operand: &Operand, rows: u32, columns: u32) -> Option<Repack> {
     if is_dense(operand, rows, columns) {
         return Some(Repack::No);
     }
-    (repack::pitch(columns as usize, F32) == columns as usize).then_some(Repack::Rows)
+    repack::can_be_dense(columns as usize, F32).then_some(Repack::DenseRows)
 }
 
 fn launch_f32(stream: &Stream, problem: &Problem, config: &Config, product: Matmul<'_>) -> Result<()> {

@@ -33,7 +33,8 @@ impl Packed {
     ///
     /// # Errors
     /// [`Error::Length`] when the matrix does not have the elements that its shape says,
-    /// [`Error::InvalidArgument`] when a side is too long or `to` is [`Repack::No`],
+    /// [`Error::InvalidArgument`] when a side is too long, `to` is [`Repack::No`], or rows cannot be
+    /// dense,
     /// [`Error::DeviceMismatch`], [`Error::OutOfMemory`], or the driver's error.
     pub fn new(stream: &Stream, matrix: Matrix<'_>, to: Repack) -> Result<Self> {
         matrix.check("the matrix")?;
@@ -62,13 +63,28 @@ pub(super) fn pitch(columns: usize, element_bytes: usize) -> usize {
     columns.next_multiple_of(if long { LINE_BYTES } else { ROW_ALIGNMENT as usize } / element_bytes)
 }
 
+/// Can the copy kernel write rows of so many columns without gaps? It stores whole units.
+pub(super) fn can_be_dense(columns: usize, element_bytes: usize) -> bool {
+    columns.is_multiple_of(ROW_ALIGNMENT as usize / element_bytes)
+}
+
 /// Queues the copy of `matrix` that is wanted, if one is.
 pub(super) fn repack(stream: &Stream, matrix: Matrix<'_>, to: Repack) -> Result<Option<Packed>> {
+    let (columns, dtype) = (matrix.shape.columns, matrix.dtype);
     match to {
         Repack::No => Ok(None),
-        Repack::Rows => to_rows(stream, matrix).map(Some),
+        Repack::Rows => to_rows(stream, matrix, pitch(columns, dtype.size())).map(Some),
+        Repack::DenseRows if can_be_dense(columns, dtype.size()) => {
+            to_rows(stream, matrix, columns).map(Some)
+        }
+        Repack::DenseRows => {
+            let wanted = format!("rows of a multiple of {ROW_ALIGNMENT} bytes");
+            let got = format!("{columns} columns of {dtype}");
+            Err(invalid("the columns", got, wanted, "take Repack::Rows"))
+        }
         Repack::Columns => {
-            let Packed { data, dtype, shape } = to_rows(stream, matrix.transposed())?;
+            let pitch = pitch(matrix.shape.rows, dtype.size());
+            let Packed { data, dtype, shape } = to_rows(stream, matrix.transposed(), pitch)?;
             let shape = Matrix { data: data.view(), dtype, shape }.transposed().shape;
             Ok(Some(Packed { data, dtype, shape }))
         }
@@ -89,11 +105,11 @@ pub(super) fn estimate_us(to: Repack, rows: u32, columns: u32, batch: u32, eleme
     START_US + 2.0 * elements * element_bytes as f64 / BYTES_PER_US
 }
 
-fn to_rows(stream: &Stream, matrix: Matrix<'_>) -> Result<Packed> {
+/// A copy whose rows are `pitch` elements apart, a multiple of 16 bytes.
+fn to_rows(stream: &Stream, matrix: Matrix<'_>, pitch: usize) -> Result<Packed> {
     let Matrix { data, dtype, shape } = matrix;
     // A matrix that every product of the batch takes is copied once.
     let batch = if shape.matrix == 0 { shape.batch.min(1) } else { shape.batch };
-    let pitch = pitch(shape.columns, dtype.size());
     let each = shape.rows.saturating_mul(pitch);
     let bytes = each.saturating_mul(batch).saturating_mul(dtype.size());
     // SAFETY: the kernel writes every element; nothing reads behind the last column of a row.

@@ -256,7 +256,8 @@ fn candidate(
 fn flip_copy(to: Repack) -> Repack {
     match to {
         Repack::No => Repack::No,
-        Repack::Rows => Repack::Columns,
+        // No kernel here asks for dense rows.
+        Repack::Rows | Repack::DenseRows => Repack::Columns,
         Repack::Columns => Repack::Rows,
     }
 }
