@@ -133,7 +133,7 @@ fn any_operand_can_be_copied() -> Outcome {
     for a in lies {
         for to in [Repack::Rows, Repack::DenseRows, Repack::Columns] {
             // Whole units and tiles, and the ends of both.
-            for (m, k) in [(1, 1), (5, 16), (66, 67), (3, 130), (35, 336)] {
+            for (m, k) in [(1, 1_usize), (5, 16), (66, 67), (3, 130), (35, 336)] {
                 if to == Repack::DenseRows && !k.is_multiple_of(16) {
                     continue;
                 }

@@ -58,7 +58,7 @@ pub unsafe fn filter_without_the_lanes_that_left(data: *mut u32, aux: *mut u32, 
         let left = n - (i - lane);
         let here = if left >= 32 { FULL_MASK } else { (1 << left) - 1 };
         let value = *data.add(i as usize);
-        let is_kept = value % 3 == 0;
+        let is_kept = value.is_multiple_of(3);
         let kept = warp::warp_vote_ballot(here, is_kept);
         if is_kept {
             let leader = kept.trailing_zeros();
@@ -435,10 +435,10 @@ pub unsafe fn products_under_way(data: *mut u32, _aux: *mut u32, _n: u32) {
             descriptor(shared::address_of(tile), 16 * rows as u32, 128, Swizzle::None)
         };
         let mut sums = [0.0f32; 4];
-        for step in 0..STEPS.len() {
+        for (step, values) in STEPS.into_iter().enumerate() {
             let b_tile = b_tiles.add(step % 2 * 8 * B_ROWS);
             if rank() < 8 * B_ROWS {
-                *b_tile.add(rank()) = STEPS[step];
+                *b_tile.add(rank()) = values;
             }
             fence::proxy_async_shared();
             thread::sync_threads();
