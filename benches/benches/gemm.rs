@@ -135,7 +135,7 @@ impl Run {
         self.sides.1 / self.activation.columns() as usize
     }
 
-    /// The row's shape. Drawn ones say more: how A and B lie (`n` as `[m, k]` and `[k, n]`), and the epilogue.
+    /// The row's shape. Drawn ones say how A and B lie too (`n` as `[m, k]` and `[k, n]`), and the epilogue.
     fn shape(&self) -> String {
         let Run { batch, sides: (m, n, k), trans_a, trans_b, epilogue, .. } = *self;
         let sides = if batch == 1 { format!("{m}x{n}x{k}") } else { format!("{batch}x{m}x{n}x{k}") };

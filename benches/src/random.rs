@@ -61,9 +61,9 @@ const NARROW_MULTIPLE: usize = 16;
 const FUSED: f64 = 0.25;
 const BATCHED: f64 = 0.125;
 const LARGEST_BATCH: i64 = 16;
-/// What would take longer than some 50 ms on an H200 is drawn again: operations, on tensor cores and without.
+/// Operations at most, on tensor cores and without: some 50 ms on an H200. Longer products are drawn again.
 const MOST_FLOPS: [f64; 2] = [2e13, 1e12];
-/// As are operands and results of more elements than this together.
+/// Elements of operands and results together, at most.
 const MOST_ELEMENTS: f64 = 2e9;
 
 /// So many products. The same seed gives the same ones, and the first ones of a longer draw.
@@ -152,7 +152,7 @@ mod tests {
         };
         for (types, weight) in TYPES {
             let share = share(&|drawn| drawn.types == types);
-            // What is drawn again shifts the shares a little.
+            // Products that are drawn again shift the shares a little.
             assert!((share - f64::from(weight) / 20.0).abs() < 0.05, "{types:?}: {share}");
         }
         assert!(all.iter().all(|&Drawn { sides: (m, n, k), .. }| {

@@ -15,7 +15,7 @@ struct Beside<'a> {
     ratio: f64,
 }
 
-/// What a program says of its choice for a row: name, shape and the text.
+/// The row of a choice, by name and shape, and what the program says of it.
 pub type Reason = (String, String, String);
 
 /// Of each peer, by kernel and for all: geometric mean and quantiles of its time over ours. Then our slowest

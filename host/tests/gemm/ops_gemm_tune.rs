@@ -40,7 +40,7 @@ fn the_choice_is_explained() -> Outcome {
     let setup = Setup::<f32, f32, f32>::new(&odd, &stream)?;
     let offers = candidates(&setup.product(&mut c)?.problem()?, &device);
     let copying = offers.iter().find(|offer| offer.config.kernel == Kernel::F32Small).expect("f32 kernels");
-    assert!(copying.config.to_string().ends_with("A to rows"), "{}", copying.config);
+    assert!(copying.config.to_string().ends_with("A to dense rows"), "{}", copying.config);
     Ok(())
 }
 
