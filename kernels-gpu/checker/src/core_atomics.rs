@@ -2,18 +2,13 @@
 //!
 //! Loops that wait use loads, since the executor sees that those wait.
 
+use core::sync::atomic::Ordering;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicU32, Ordering};
 
 use cuda_std::thread::sync_threads;
 use cuda_std::{kernel, shared_array};
 
-use crate::{BLOCK, block, global, rank};
-
-/// An atomic in memory.
-unsafe fn atomic<'a>(word: *mut u32) -> &'a AtomicU32 {
-    unsafe { AtomicU32::from_ptr(word) }
-}
+use crate::{BLOCK, atomic, block, global, rank};
 
 /// The second warp waits for a flag and reads what the first warp has written.
 unsafe fn pass(data: *mut u32, aux: *mut u32, store: Ordering, load: Ordering) {

@@ -3,17 +3,12 @@
 //! Loops that wait use loads, since the executor sees that those wait.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicU32, AtomicU64, fence};
+use core::sync::atomic::{AtomicU64, fence};
 
 use cuda_std::thread::{grid_dim_x, sync_threads};
 use cuda_std::{kernel, shared_array};
 
-use crate::{BLOCK, block, global, rank};
-
-/// An atomic in memory.
-unsafe fn atomic<'a>(word: *mut u32) -> &'a AtomicU32 {
-    unsafe { AtomicU32::from_ptr(word) }
-}
+use crate::{BLOCK, atomic, block, global, rank};
 
 /// A lock, taken with acquire and given back with release.
 #[kernel]

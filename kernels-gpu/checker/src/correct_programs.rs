@@ -1,7 +1,7 @@
 //! Whole programs that are right, and look as if they were not.
 
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use cuda_std::async_copy::{commit_group, copy_cg, wait_group};
 use cuda_std::mbarrier::{self, BYTES};
@@ -16,18 +16,13 @@ use cuda_std::wgmma::{self, BF16};
 use cuda_std::{barrier, cluster, fence, kernel, mem, shared, shared_array, tma, vector};
 
 use crate::products::{A_WORDS, Accumulator, B_WORDS, ONES, WARPGROUP, operand};
-use crate::{BLOCK, block, global, rank};
+use crate::{BLOCK, atomic, block, global, rank};
 
 /// Side of a tile.
 const T: usize = 16;
 
 /// Bytes of a tile: one word per thread.
 const TILE: u32 = 4 * BLOCK as u32;
-
-/// An atomic in memory.
-unsafe fn atomic<'a>(word: *mut u32) -> &'a AtomicU32 {
-    unsafe { AtomicU32::from_ptr(word) }
-}
 
 /// A product of 16x64 and 64x16 in two buffers, with one barrier a step.
 #[kernel]

@@ -1,22 +1,16 @@
 //! More programs that are right, at the borders of what the rules allow.
 
 use core::mem::MaybeUninit;
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use cuda_std::thread::{device_fence, sync_threads};
 use cuda_std::warp::{activemask, lane_id, warp_shuffle_idx};
 use cuda_std::{fence, kernel, shared, shared_array, tma};
 
-use crate::{BLOCK, block, rank};
+use crate::{BLOCK, atomic, block, rank};
 
 /// Bytes of a tile: one word per thread.
 const TILE: u32 = 4 * BLOCK as u32;
-
-/// An atomic in memory.
-unsafe fn atomic<'a>(word: *mut u32) -> &'a AtomicU32 {
-    unsafe { AtomicU32::from_ptr(word) }
-}
 
 /// Lanes that happen to be together add by one of them.
 #[kernel]

@@ -1,6 +1,5 @@
 //! Correct programs that come near to bugs.
 
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use cuda_std::warp::{FULL_MASK, WarpReductionOp};
@@ -10,12 +9,7 @@ use cuda_std::{
 };
 use layout::wgmma::{Swizzle, descriptor};
 
-use crate::{BLOCK, BOX_BYTES, BOX_ROWS, BOX_WORDS, block, global, map, rank};
-
-/// The word as an atomic one.
-fn atomic<'a>(word: *mut u32) -> &'a AtomicU32 {
-    unsafe { AtomicU32::from_ptr(word) }
-}
+use crate::{BLOCK, BOX_BYTES, BOX_ROWS, BOX_WORDS, atomic, block, global, map, rank};
 
 /// A sum by the last block: a relaxed counter between two fences of the device, then a barrier for the
 /// readers.

@@ -78,6 +78,16 @@ fn map(aux: *mut u32) -> *const cuda_std::tma::TensorMap {
     aux.cast_const().cast()
 }
 
+/// A word as an atomic one.
+///
+/// # Safety
+///
+/// The word lives and is aligned while the result is used.
+unsafe fn atomic<'a>(word: *mut u32) -> &'a core::sync::atomic::AtomicU32 {
+    // SAFETY: as the caller promises.
+    unsafe { core::sync::atomic::AtomicU32::from_ptr(word) }
+}
+
 /// The thread's index in its block.
 fn rank() -> usize {
     cuda_std::thread::thread_idx_x() as usize

@@ -1,6 +1,5 @@
 //! Whole programs with one mistake each: tiles in shared memory, indices, and blocks that share memory.
 
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use cuda_std::atomic::mid::{atomic_fetch_add_u32_block, atomic_fetch_add_u32_device, atomic_store_32_block};
@@ -8,15 +7,10 @@ use cuda_std::thread::{block_idx_y, grid_dim_x, sync_threads, thread_idx_x, thre
 use cuda_std::warp::{lane_id, sync_warp, warp_shuffle_xor};
 use cuda_std::{kernel, shared_array, vector};
 
-use crate::{BLOCK, block, global, rank};
+use crate::{BLOCK, atomic, block, global, rank};
 
 /// Side of a tile.
 const T: usize = 16;
-
-/// An atomic in memory.
-unsafe fn atomic<'a>(word: *mut u32) -> &'a AtomicU32 {
-    unsafe { AtomicU32::from_ptr(word) }
-}
 
 /// The thread's column and row in a tile.
 fn place() -> (usize, usize) {

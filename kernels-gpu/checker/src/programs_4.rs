@@ -1,6 +1,5 @@
 //! Programs with one mistake each at the borders between blocks, warps and engines.
 
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use cuda_std::mbarrier::{self, BYTES};
@@ -9,15 +8,10 @@ use cuda_std::wgmma::{self, BF16};
 use cuda_std::{fence, kernel, shared, shared_array, tma};
 
 use crate::products::{A_WORDS, Accumulator, B_WORDS, ONES, WARPGROUP, operand};
-use crate::{BLOCK, BOX_BYTES, BOX_ROW_WORDS, BOX_WORDS, block, global, map, rank};
+use crate::{BLOCK, BOX_BYTES, BOX_ROW_WORDS, BOX_WORDS, atomic, block, global, map, rank};
 
 /// Bytes of a tile: one word per thread.
 const TILE: u32 = 4 * BLOCK as u32;
-
-/// An atomic in memory.
-unsafe fn atomic<'a>(word: *mut u32) -> &'a AtomicU32 {
-    unsafe { AtomicU32::from_ptr(word) }
-}
 
 /// A block hands a pointer into its shared memory to another, where the address means something else.
 #[kernel]

@@ -1,18 +1,12 @@
 //! Whole programs with one mistake each: bounds, copies, unwritten memory, races, panics and hangs.
 
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use cuda_std::prelude::*;
 use cuda_std::warp::{FULL_MASK, WarpReductionOp};
 use cuda_std::{mem, shared, shared_array, vector, warp};
 
-use crate::{BLOCK, block, global, rank};
-
-/// The word as an atomic one.
-fn atomic<'a>(word: *mut u32) -> &'a AtomicU32 {
-    unsafe { AtomicU32::from_ptr(word) }
-}
+use crate::{BLOCK, atomic, block, global, rank};
 
 /// A five-point stencil of a 16 x 16 image that lies behind its output: the lowest row looks at the row
 /// below.

@@ -1,6 +1,5 @@
 //! Whole programs with one mistake each: scopes, barriers, warps, asynchronous copies, products, clusters.
 
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use cuda_std::atomic::intrinsics::atomic_fetch_add_relaxed_u32_block;
@@ -10,12 +9,7 @@ use cuda_std::wgmma::{self, BF16};
 use cuda_std::{async_copy, barrier, cluster, fence, mbarrier, shared, shared_array, tma, warp};
 use layout::wgmma::{Swizzle, descriptor};
 
-use crate::{BLOCK, block, global, map, rank};
-
-/// The word as an atomic one.
-fn atomic<'a>(word: *mut u32) -> &'a AtomicU32 {
-    unsafe { AtomicU32::from_ptr(word) }
-}
+use crate::{BLOCK, atomic, block, global, map, rank};
 
 /// The sum of a block of two warps, for all its threads.
 unsafe fn block_sum(value: u32, slots: *mut u32) -> u32 {
