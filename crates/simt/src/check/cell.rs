@@ -103,6 +103,17 @@ impl Stamp {
         self.tag & TRACKED == 0 && PENDING >> (self.tag >> KIND_SHIFT & KIND_MASK) & 1 != 0
     }
 
+    /// Whether there is no access, or a thread knows of it that knows of all accesses of its block before
+    /// `floor`, and makes the access `now`.
+    #[inline(always)]
+    fn is_absent_or_below(self, now: Self, floor: u32) -> bool {
+        let is_known = self.tag & TRACKED == 0
+            && self.block == now.block
+            && (self.time < floor || self.rank() == now.rank())
+            && !self.is_pending();
+        !self.is_present() || is_known
+    }
+
     /// Whether both are of one warp.
     #[inline]
     fn is_beside(self, other: Self) -> bool {
@@ -121,6 +132,13 @@ impl Stamp {
 pub(crate) struct Cell {
     write: Stamp,
     reads: [Stamp; 2],
+}
+
+/// Threads of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Readers {
+    Warp(u32),
+    All,
 }
 
 /// Whether an earlier access happened before the present one.
@@ -162,26 +180,46 @@ impl Cell {
     /// before `floor` and of no others. False: the last write may not be known, and nothing is recorded.
     #[inline(always)]
     pub fn read_below(&mut self, now: Stamp, floor: u32) -> bool {
-        let is_known = |earlier: Stamp| {
-            earlier.tag & TRACKED == 0
-                && earlier.block == now.block
-                && (earlier.time < floor || earlier.rank() == now.rank())
-                && !earlier.is_pending()
-        };
-        if self.write.is_present() && !is_known(self.write) {
+        if !self.write.is_absent_or_below(now, floor) {
             return false;
         }
         let [first, second] = self.reads;
         if (first.tag | second.tag) & TRACKED != 0 {
             return false;
         }
-        let is_free = |read: Stamp| !read.is_present() || is_known(read);
-        if is_free(first) {
+        if first.is_absent_or_below(now, floor) {
             self.reads[0] = now;
-        } else if is_free(second) || first.is_beside(second) && !first.is_beside(now) {
+        } else if second.is_absent_or_below(now, floor) || first.is_beside(second) && !first.is_beside(now) {
             self.reads[1] = now;
         }
         true
+    }
+
+    /// Records a plain write as [`Self::access`] does, for such a thread. False: an earlier access may not be
+    /// known, and nothing is recorded.
+    #[inline(always)]
+    pub fn write_below(&mut self, now: Stamp, floor: u32) -> bool {
+        let [first, second] = self.reads;
+        let is_known = [self.write, first, second].iter().all(|access| access.is_absent_or_below(now, floor));
+        if is_known {
+            *self = Self { write: now, reads: Default::default() };
+        }
+        is_known
+    }
+
+    /// The reads that [`Self::read_below`] would let pass without a change after it has recorded `now`, until
+    /// the block's next tick.
+    #[inline(always)]
+    pub fn settled_for(&self, now: Stamp, floor: u32) -> Option<Readers> {
+        let [first, second] = self.reads;
+        // Only reads of this tick: an older one of a thread gives way to its next.
+        let is_full =
+            first.is_present() && second.is_present() && (first.time, second.time) == (now.time, now.time);
+        let is_over = !self.write.is_present() || self.write.time < floor;
+        (is_full && is_over).then(|| match first.is_beside(second) {
+            true => Readers::Warp(first.rank() / WARP_SIZE),
+            false => Readers::All,
+        })
     }
 
     /// Whether all its accesses were by one block.
@@ -423,6 +461,46 @@ mod tests {
         assert_eq!(cell.access(copy, &Before(false)), Ok(()));
         assert_eq!(cell.access(stamp(3, AccessKind::Read), &Before(false)), Err(Clash::Race(copy)));
         assert_eq!(cell.access(stamp(3, AccessKind::Read), &Before(true)), Ok(()));
+    }
+
+    #[test]
+    fn settled_reads_change_nothing() {
+        let read = |rank| Stamp::new(1, 5, rank, AccessKind::Read, RawSite::default());
+        let history = |cell: &Cell| [cell.write, cell.reads[0], cell.reads[1]];
+        let mut seen = [0; 3];
+        for (first, second, third) in (0..96 * 96 * 96).map(|n| (n % 96, n / 96 % 96, n / 96 / 96)).step_by(7)
+        {
+            let mut cell =
+                Cell { write: Stamp::new(1, 3, 2, AccessKind::Write, RawSite::default()), ..Cell::default() };
+            assert!(cell.read_below(read(first), 4) && cell.read_below(read(second), 4));
+            let readers = cell.settled_for(read(second), 4);
+            let is_settled =
+                readers.is_some_and(|all| all == Readers::All || all == Readers::Warp(third / WARP_SIZE));
+            let before = history(&cell);
+            assert!(cell.read_below(read(third), 4));
+            assert!(!is_settled || history(&cell) == before, "{first}, {second}, {third}");
+            seen[readers.map_or(0, |all| 1 + usize::from(all == Readers::All))] += 1;
+        }
+        assert!(seen.iter().all(|&times| times > 1000), "{seen:?}");
+    }
+
+    #[test]
+    fn reads_settle_only_where_all_know_the_write() {
+        let read = |time, rank| Stamp::new(1, time, rank, AccessKind::Read, RawSite::default());
+        let written = |time| Cell {
+            write: Stamp::new(1, time, 0, AccessKind::Write, RawSite::default()),
+            ..Cell::default()
+        };
+        let settled = |mut cell: Cell, reads: [Stamp; 2]| {
+            reads.into_iter().for_each(|read| assert!(cell.read_below(read, 4)));
+            cell.settled_for(reads[1], 4)
+        };
+        assert_eq!(settled(written(3), [read(5, 0), read(5, 40)]), Some(Readers::All));
+        assert_eq!(settled(written(3), [read(5, 33), read(5, 40)]), Some(Readers::Warp(1)));
+        // The reader's own write, of which the others do not know.
+        assert_eq!(settled(written(5), [read(5, 0), read(5, 0)]), None);
+        // An older read gives way to the same thread's next.
+        assert_eq!(settled(written(3), [read(4, 0), read(5, 40)]), None);
     }
 
     #[test]

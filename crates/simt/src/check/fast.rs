@@ -1,16 +1,29 @@
-//! The usual plain reads, decided in a few instructions: the bytes are one cell, which was written before the
-//! last barrier of the block, or by the reader, or not in this launch. All other accesses go the long way,
-//! which comes to the same result.
+//! The usual plain accesses, decided in a few instructions. All others go the long way, which comes to the
+//! same result.
 
 use std::sync::PoisonError;
 
-use super::cell::PAGE_BYTES;
-use super::{WRITTEN, stamp_at};
+use super::cell::{Cell, PAGE_BYTES};
+use super::settled::WORD;
+use super::{SharedShadow, WRITTEN, stamp_at};
 use crate::exec::context::Thread;
 use crate::fault::AccessKind;
 use crate::site::RawSite;
 
-/// Checks and records a read of `SIZE` bytes. False: nothing is decided, and nothing recorded.
+/// Whether a read of `SIZE` aligned bytes needs no check and would not be recorded.
+#[inline(always)]
+pub(super) fn is_settled<const SIZE: usize>(thread: &Thread, address: usize) -> bool {
+    let block = thread.block();
+    let sync = &block.check.sync;
+    // SAFETY: the reference ends before anything borrows the cell mutably.
+    let Ok(shadow) = (unsafe { block.check.shared.try_borrow_unguarded() }) else { return false };
+    let offset = address.wrapping_sub(block.arena.base() as usize);
+    shadow.settled.is_settled::<SIZE>(thread, offset, sync)
+        && !thread.check.sync.knows_more_than(sync.floor())
+}
+
+/// Checks and records a read of `SIZE` bytes that are one cell, which was written before the last barrier of
+/// the block, or by the reader, or not in this launch. False: nothing is decided, and nothing recorded.
 #[inline(always)]
 pub(super) fn read<const SIZE: usize>(thread: &Thread, address: usize, site: RawSite) -> bool {
     let block = thread.block();
@@ -25,18 +38,47 @@ pub(super) fn read<const SIZE: usize>(thread: &Thread, address: usize, site: Raw
     }
 }
 
+/// Checks and records a write of `SIZE` bytes of shared memory that are one cell, whose accesses were before
+/// the last barrier of the block, or by the writer. False: nothing is decided, and nothing recorded.
+#[inline(always)]
+pub(super) fn write<const SIZE: usize>(thread: &Thread, address: usize, site: RawSite) -> bool {
+    let block = thread.block();
+    let floor = block.check.sync.floor();
+    if thread.check.sync.knows_more_than(floor) {
+        return false;
+    }
+    let Some(offset) = block.arena.offset_of(address) else { return false };
+    let mut shadow = block.check.shared.borrow_mut();
+    let now = stamp_at(thread, block, AccessKind::Write, site);
+    let Some(cell) = shadow.sole_cell::<SIZE>(offset, now.block) else { return false };
+    cell.write_below(now, floor)
+}
+
+impl SharedShadow {
+    /// The cell that covers just `SIZE` written bytes from `offset`, if only the block has used it.
+    #[inline(always)]
+    fn sole_cell<const SIZE: usize>(&mut self, offset: usize, block: u32) -> Option<&mut Cell> {
+        let bytes = self.bytes.get(offset..)?.first_chunk::<SIZE>()?;
+        let page = self.pages.get_mut(offset / PAGE_BYTES).filter(|_| *bytes == [WRITTEN; SIZE])?;
+        // Shadows are reused: accesses of another block were to other memory.
+        page.sole_cell(offset % PAGE_BYTES, SIZE).filter(|cell| cell.is_of_block(block))
+    }
+}
+
 #[inline(always)]
 fn shared_read<const SIZE: usize>(thread: &Thread, offset: usize, floor: u32, site: RawSite) -> bool {
     let block = thread.block();
     let mut shadow = block.check.shared.borrow_mut();
     let shadow = &mut *shadow;
-    let bytes = shadow.bytes.get(offset..).and_then(|bytes| bytes.first_chunk::<SIZE>());
-    let is_written = bytes.is_some_and(|bytes| *bytes == [WRITTEN; SIZE]);
-    let Some(page) = shadow.pages.get_mut(offset / PAGE_BYTES).filter(|_| is_written) else { return false };
-    let Some(cell) = page.sole_cell(offset % PAGE_BYTES, SIZE) else { return false };
     let now = stamp_at(thread, block, AccessKind::Read, site);
-    // Shadows are reused: accesses of another block were to other memory.
-    cell.is_of_block(now.block) && cell.read_below(now, floor)
+    let Some(cell) = shadow.sole_cell::<SIZE>(offset, now.block) else { return false };
+    if !cell.read_below(now, floor) {
+        return false;
+    }
+    if let Some(readers) = cell.settled_for(now, floor).filter(|_| SIZE >= WORD) {
+        shadow.settled.settle(offset, SIZE, &block.check.sync, readers);
+    }
+    true
 }
 
 #[inline(never)]

@@ -15,6 +15,7 @@ mod clock;
 mod fast;
 pub(crate) mod proxy;
 mod remote;
+mod settled;
 mod sync;
 pub(crate) mod unchecked;
 
@@ -35,6 +36,7 @@ pub(crate) use cell::Stamp;
 use cell::{Clash, PAGE_BYTES, Page, pages};
 use remote::RemoteAccesses;
 pub(crate) use remote::{block_ends, remote_access, remote_copy};
+use settled::Settled;
 use sync::{BlockSync, GlobalAtomics, ThreadSync, View};
 pub(crate) use sync::{
     ClusterRelease, Released, atomic_order, completed, fence, knows_of, proxy_fence, synchronise,
@@ -97,6 +99,7 @@ pub(crate) struct BlockCheck {
 struct SharedShadow {
     bytes: Vec<Byte>,
     pages: Vec<Page>,
+    settled: Settled,
 }
 
 /// State of a byte of shared memory, as bits: the state of many bytes is the bitwise or of theirs.
@@ -112,8 +115,8 @@ const OUTSIDE: Byte = 4;
 #[derive(Default)]
 pub(crate) struct ThreadCheck {
     pub sync: ThreadSync,
-    /// The latest plain load, and how many times in a row it came.
-    polled: Cell<(RawSite, usize, u32)>,
+    /// A number of the latest plain load's line and address, and how many times in a row it came.
+    polled: Cell<(u64, u32)>,
     /// Whether it has waited for the launch before this one.
     pub has_waited: Cell<bool>,
 }
@@ -201,6 +204,7 @@ impl BlockCheck {
         if shared.bytes.len() < end {
             shared.bytes.resize(end, OUTSIDE);
             shared.pages.resize_with(end.div_ceil(PAGE_BYTES), Page::default);
+            shared.settled.resize(end);
         }
         shared.bytes[offset..end].fill(UNWRITTEN);
     }
@@ -224,9 +228,10 @@ impl ThreadCheck {
     #[inline]
     fn is_polling(&self, site: RawSite, address: usize) -> bool {
         const PATIENCE: u32 = 256;
-        let (last_site, last_address, times) = self.polled.get();
-        let times = if (last_site, last_address) == (site, address) { times + 1 } else { 0 };
-        self.polled.set((site, address, times % PATIENCE));
+        let load = site.bits().rotate_left(32) ^ address as u64;
+        let (last, times) = self.polled.get();
+        let times = if last == load { times + 1 } else { 0 };
+        self.polled.set((load, times % PATIENCE));
         times == PATIENCE
     }
 

@@ -49,6 +49,8 @@ const UNACQUIRED: usize = 32;
 #[derive(Default)]
 pub(crate) struct BlockSync {
     tick: Cell<u32>,
+    /// Counts the ticks of all blocks that have had this place.
+    epoch: Cell<u64>,
     floor: Cell<u32>,
     history: RefCell<Option<Arc<History>>>,
     /// Whether a thread has learnt of other blocks since the last barrier of the block.
@@ -184,6 +186,7 @@ fn own_clocks<'h>(thread: &Thread, told: &'h History) -> impl Iterator<Item = &'
 impl BlockSync {
     pub fn reset(&self) {
         self.tick.set(1);
+        self.next_epoch();
         self.floor.set(1);
         self.history.take();
         self.has_news.set(false);
@@ -202,7 +205,17 @@ impl BlockSync {
         self.floor.get()
     }
 
+    #[inline]
+    pub fn epoch(&self) -> u64 {
+        self.epoch.get()
+    }
+
+    fn next_epoch(&self) {
+        self.epoch.set(self.epoch.get() + 1);
+    }
+
     fn advance(&self) -> u32 {
+        self.next_epoch();
         self.tick.set(self.tick.get() + 1);
         self.tick.get()
     }

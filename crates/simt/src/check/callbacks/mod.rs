@@ -12,7 +12,7 @@
 mod atomics;
 mod moves;
 
-use super::Access;
+use super::{Access, fast, settled};
 use crate::exec::context::{Thread, try_current};
 use crate::fault::AccessKind;
 use crate::site::RawSite;
@@ -56,7 +56,10 @@ extern "C" fn plain<const KIND: u8, const SIZE: usize, const ALIGN: usize>(
     return_address: usize,
 ) {
     let Some(thread) = try_current() else { return };
-    if !thread.is_on_stack(address) {
+    let is_aligned = address & (ALIGN.max(SIZE.min(settled::WORD)) - 1) == 0;
+    if KIND == READ && is_aligned && fast::is_settled::<SIZE>(thread, address) {
+        note_load(thread, address, RawSite::return_address(return_address));
+    } else if !thread.is_on_stack(address) {
         if thread.checked() {
             note::<KIND, SIZE, ALIGN>(thread, address, return_address);
         }
@@ -73,11 +76,24 @@ fn note<const KIND: u8, const SIZE: usize, const ALIGN: usize>(
     return_address: usize,
 ) {
     let site = RawSite::return_address(return_address);
-    let is_read = KIND == READ || KIND == VOLATILE_READ;
-    if !(KIND == READ && address & (ALIGN - 1) == 0 && super::fast::read::<SIZE>(thread, address, site)) {
+    let is_decided = address & (ALIGN - 1) == 0
+        && match KIND {
+            READ => fast::read::<SIZE>(thread, address, site),
+            WRITE => fast::write::<SIZE>(thread, address, site),
+            _ => false,
+        };
+    if !is_decided {
         note_any(thread, KIND, Access { address, size: SIZE, align: ALIGN, kind: AccessKind::Read, site });
     }
-    if is_read && thread.check.is_polling(site, address) {
+    if KIND == READ || KIND == VOLATILE_READ {
+        note_load(thread, address, site);
+    }
+}
+
+/// A thread that does nothing but load one address waits for another.
+#[inline(always)]
+fn note_load(thread: &Thread, address: usize, site: RawSite) {
+    if thread.check.is_polling(site, address) {
         thread.give_way(site);
     }
 }
