@@ -42,6 +42,26 @@ pub unsafe fn scan_in_one_buffer(data: *mut u32, _aux: *mut u32, _n: u32) {
     }
 }
 
+/// Two rounds in one tile, read by all each time; the second lacks the barrier before the reads.
+#[kernel]
+pub unsafe fn second_round_without_barrier(data: *mut u32, _aux: *mut u32, _n: u32) {
+    let tile = shared_array![u32; BLOCK];
+    unsafe {
+        let mut sum = 0;
+        for round in 0..2 {
+            *tile.add(rank()) = *data.add(rank()) + round; // bug
+            if round == 0 {
+                sync_threads();
+            }
+            for i in 0..BLOCK {
+                sum += *tile.add(i); // bug
+            }
+            sync_threads();
+        }
+        *data.add(rank()) = sum;
+    }
+}
+
 /// A work-efficient scan without a barrier between the way up and the way down.
 #[kernel]
 pub unsafe fn scan_turns_without_barrier(data: *mut u32, _aux: *mut u32, _n: u32) {

@@ -24,6 +24,7 @@ pub const ROWS: &[Bug] = &[
     bug(GLOBAL, "missing_second_grid_sync", IGUARD, &[InterBlockRace], together(4)),
     bug(SHARED, "volatile_warp_reduction", SAMPLES, &[SharedRace], ONE),
     bug(SHARED, "scan_in_one_buffer", SAMPLES, &[SharedRace], ONE),
+    bug(SHARED, "second_round_without_barrier", RACECHECK, &[SharedRace], ONE),
     bug(SHARED, "scan_turns_without_barrier", SAMPLES, &[SharedRace], ONE),
     bug(SHARED, "two_buffers_no_barrier", RACECHECK, &[SharedRace, UninitialisedShared], ONE),
     bug(SHARED, "transpose_without_barrier", SAMPLES, &[SharedRace], ONE),
