@@ -132,11 +132,11 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> Epilogue<C> for Store
             } else {
                 let mut fusion = self.fusion;
                 fusion.enter(tile.group);
-                let way = self.way(tile);
+                let by_tma = self.output.format().has(OutputFlag::ByTma) && is_whole;
                 if C::CHUNK_STEPS == 4 {
-                    self.store_fused::<8>(sums, fusion, tile, way);
+                    self.store_fused::<8>(sums, fusion, tile, by_tma);
                 } else {
-                    self.store_fused::<4>(sums, fusion, tile, way);
+                    self.store_fused::<4>(sums, fusion, tile, by_tma);
                 }
             }
         }

@@ -2,7 +2,8 @@
 //! of a thread; half of that next to 192 accumulators, where there is no room.
 //!
 //! A jump picks them, since registers have no index; so the fusion is there once, whatever it does. The
-//! results go over a subtile in shared memory, or from the registers to global memory ([`Way`]). What is added to each element (source C, a residual) can come the same way:
+//! results go over a subtile in shared memory, or, where the copy engine cannot store them, from the
+//! registers to global memory. What is added to each element (source C, a residual) can come the same way:
 //! the copy engine brings it to the subtile that the results will leave by, where each thread reads its
 //! elements' before it writes them.
 //!
@@ -14,7 +15,7 @@
 //! Of kernels that store the transpose, neighbours in a row of the result are in neighbouring lanes: those
 //! change one of two before the fusion.
 
-use cuda_std::{convert, fence, mbarrier, misc, tma, vector};
+use cuda_std::{convert, mbarrier, misc, tma, vector};
 use primitives::shared_plan::SharedType;
 use primitives::unroll;
 
@@ -22,7 +23,6 @@ use super::config::{Config, ELEMENT16_BYTES, EpiloguePlan, SUBTILES, Subtile};
 use super::epilogue::{Output, OutputFlag, OutputFormat, OutputType, Place, StoreEpilogue, in_result};
 use super::fusion::{FragmentCoord, Fusion, Pairs, aligned, each_pair};
 use super::operands::{AccumulatorTile, Element16, Operands};
-use super::row_store::Way;
 use super::subtile::{Slots, Spot, chunk, exchange};
 use super::tile_scheduler::TileCoord;
 
@@ -133,15 +133,15 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     ///
     /// # Safety
     /// * All threads of the consumer call it, each with its sums of the tile.
-    /// * What the fusion and the output point to is valid for the tile, and no other block has the tile. By
-    ///   the copy engine, so is what the map of C describes.
+    /// * What the fusion and the output point to is valid for the tile, and no other block has the tile. If
+    ///   `by_tma`, so is what the map of C describes.
     #[inline(always)]
     pub(super) unsafe fn store_fused<const N: usize>(
         &self,
         sums: &C::Stored,
         mut fusion: F,
         tile: TileCoord,
-        way: Way,
+        by_tma: bool,
     ) {
         const { assert!(C::STORE_COLUMNS.is_multiple_of(C::CHUNK_COLUMNS), "a chunk is of one subtile") };
         let mut number = 0;
@@ -159,10 +159,10 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
                 }
                 fusion.apply(at, &mut x);
                 number = misc::opaque(number);
-                if way == Way::Registers {
-                    self.output.write::<<C::Operands as Operands>::Element16, N>(at, &x);
+                if by_tma {
+                    self.end_chunk(tile, number, slots, &x);
                 } else {
-                    self.end_chunk(tile, number, slots, &x, way);
+                    self.output.write::<<C::Operands as Operands>::Element16, N>(at, &x);
                 }
             }
             number += 1;
@@ -171,11 +171,6 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
         unsafe {
             if self.has_source(tile) {
                 self.even_out(self.place());
-            }
-            if way == Way::Rows {
-                // The copy engine brings what is added to the next tile to these subtiles.
-                fence::proxy_async_shared();
-                self.place().sync();
             }
             fusion.finish();
         }
@@ -236,39 +231,26 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     }
 
     /// Makes room for the pairs of the tile's chunk of this number in their subtile, writes them, and has it
-    /// stored when it is full.
+    /// copied when it is full.
     ///
     /// # Safety
     /// * All threads of the consumer call it, for chunks in order, with `slots` of [`Self::begin_chunk`].
-    /// * What `way` writes to is valid for writes, and no other block has the tile.
+    /// * The map of C describes memory that is valid for writes, and no other block has the tile.
     #[inline(always)]
-    unsafe fn end_chunk<const N: usize>(
-        &self,
-        tile: TileCoord,
-        number: u32,
-        slots: Slots,
-        x: &Pairs<N>,
-        way: Way,
-    ) {
+    unsafe fn end_chunk<const N: usize>(&self, tile: TileCoord, number: u32, slots: Slots, x: &Pairs<N>) {
         let step = self.step(number);
         let Step { place, group, column, along, index, subtile, .. } = step;
-        let has_source = self.has_source(tile);
         // SAFETY: the caller's contract.
         unsafe {
-            if along == 0 && !has_source {
+            if along == 0 && !self.output.format().has(OutputFlag::SourceByTma) {
                 self.begin_subtile(place, index);
             }
             self.output.write_subtile::<<C::Operands as Operands>::Element16, N>(slots, || step.slots(1), x);
-            if along == 0 && has_source {
+            if along == 0 && self.output.format().has(OutputFlag::SourceByTma) {
                 self.load_source_behind(place, tile, index);
             }
             if along + C::CHUNK_COLUMNS == C::STORE_COLUMNS {
-                let at = in_result::<C>(tile, group, column - along);
-                if way == Way::CopyEngine {
-                    self.copy_subtile(place, subtile, at);
-                } else {
-                    self.store_rows(place, subtile, at);
-                }
+                self.copy_subtile(place, subtile, in_result::<C>(tile, group, column - along));
             }
         }
     }

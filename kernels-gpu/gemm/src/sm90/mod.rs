@@ -96,7 +96,6 @@ pub mod instances;
 pub mod mainloop;
 pub mod operands;
 pub mod output;
-mod row_store;
 #[cfg(feature = "kernels")]
 pub mod skinny;
 #[cfg(feature = "kernels")]
