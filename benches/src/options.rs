@@ -20,21 +20,19 @@ pub struct Options {
     pub seed: Option<u64>,
 }
 
+const USAGE: &str = "usage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every] [--random N [--seed S]]";
+
 /// An invalid argument.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
     /// An unknown option.
-    #[error(
-        "unknown argument {0:?}\nusage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every] [--random N [--seed S]]"
-    )]
+    #[error("unknown argument {0:?}\n{USAGE}")]
     Unknown(OsString),
     /// An option whose value is no text in UTF-8.
     #[error("the value {0:?} is no text in UTF-8")]
     NoText(OsString),
     /// An option with an empty value.
-    #[error(
-        "`{0}` has an empty value\nusage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every] [--random N [--seed S]]"
-    )]
+    #[error("`{0}` has an empty value\n{USAGE}")]
     Empty(&'static str),
     /// A value that is no number.
     #[error("`{option}` needs a number, not {value:?}")]
@@ -51,9 +49,7 @@ pub enum OptionsError {
     #[error("this program draws nothing at random; `gemm --random N` does")]
     DrawsNothing,
     /// An option without its value.
-    #[error(
-        "`{0}` needs a value\nusage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every] [--random N [--seed S]]"
-    )]
+    #[error("`{0}` needs a value\n{USAGE}")]
     NoValue(&'static str),
     /// A part of `--only` that no row's name contains.
     #[error("--only {part:?}: no row of this program has that in its name; its rows are {}", .names.join(", "))]

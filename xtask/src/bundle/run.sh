@@ -18,7 +18,7 @@ export IRONWARP_PTX_DIR
 usage() {
     cat >&2 <<'EOF'
 usage: run test [NAME] [TEST]          test programs whose name contains NAME; of them the tests whose names contain TEST
-       run bench [NAME] [ARGUMENTS]    benchmarks whose name contains NAME (. for all); figures go to results/
+       run bench [NAME] [ARGUMENTS]    the benchmark NAME, or else those whose name contains it (. for all); figures go to results/
        run sanitize [NAME]             every shipped kernel once, and the device library's tests, under compute-sanitizer's memcheck,
                                        synccheck and racecheck; NAME picks other test programs of the kernels (host. for
                                        all of them: hours), or is the whole name of any test program
@@ -239,7 +239,10 @@ bench() {
     [ "$wanted" = . ] && wanted=
     [ $# -gt 0 ] && shift
     worst=0 ran=0
-    for name in $(programs benches "$wanted"); do
+    names=$(programs benches "$wanted")
+    # ARGUMENTS are for this program, not for another whose name is longer.
+    [ -n "$wanted" ] && [ -x "$here/benches/$wanted" ] && names=$wanted
+    for name in $names; do
         echo "== $name =="
         ran=$((ran + 1))
         status=0
