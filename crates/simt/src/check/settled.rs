@@ -2,8 +2,8 @@
 //!
 //! A word is settled when it is written, all threads of the block know of its last write, and two reads of
 //! the block's present tick are remembered. One more read by the same warp is not remembered then, nor one
-//! by any warp if the two are by two ([`super::cell::Cell::read_below`]). Most reads of a tile are such reads,
-//! and end at one comparison.
+//! by any warp if the two are by two ([`super::cell::Cell::read_below`]). Most reads of a tile are such
+//! reads, and end at one comparison.
 //!
 //! Whatever orders these reads before a write of another thread ends the tick, and with it the mark: no
 //! access has to clear it.
