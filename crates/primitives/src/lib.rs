@@ -13,7 +13,7 @@
 //! | [`activation`], [`math`] | activations, their derivatives, elementary functions, in three precisions |
 //! | [`philox`] | random numbers |
 //! | [`mod@shared_plan`], [`named_barrier`], [`pipeline`] | shared-memory plans, named barriers, pipelines |
-//! | `cluster`, `tma` | coordinates in a cluster, tiles that TMA moves: on Hopper |
+//! | `cluster`, `tma`, `wgmma` | coordinates in a cluster, tiles that TMA moves, 16-bit operands: on Hopper |
 //! | [`mod@unroll`] | loops whose index is a constant |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 // Iterators by value over arrays end up in local memory. Indices that unroll to constants do not.
@@ -40,6 +40,8 @@ pub mod softmax;
 pub mod tma;
 pub mod unroll;
 pub mod warp;
+#[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
+pub mod wgmma;
 
 // For the macros' expansions in other crates.
 #[doc(hidden)]

@@ -2,10 +2,10 @@
 
 use core::marker::PhantomData;
 
-use cuda_std::convert;
 use cuda_std::wgmma::{self, Accumulator, Operand};
 use layout::wgmma::{K_BYTES, Swizzle, advance, advance_units, descriptor};
 use primitives::tma::{BOX_BYTES, LINE_BYTES, Major};
+pub use primitives::wgmma::Element16;
 
 /// Instructions along k in a stage, which has a line of 128 bytes of k.
 pub const STEPS: usize = (LINE_BYTES / K_BYTES) as usize;
@@ -56,38 +56,6 @@ impl<A: Operand, B: Operand, H: Element16, const TRANS_A: u32, const TRANS_B: u3
     unsafe fn multiply<Acc: Accumulator>(acc: &mut Acc, a: u64, b: u64, accumulate: bool) {
         // SAFETY: the caller's contract is the same.
         unsafe { wgmma::mma::<A, B, Acc, TRANS_A, TRANS_B>(acc, a, b, accumulate) }
-    }
-}
-
-/// A 16-bit element type of results.
-pub trait Element16 {
-    /// Rounds two numbers into one register.
-    fn pack(low: f32, high: f32) -> u32;
-    /// Widens the two numbers of a register.
-    fn unpack(register: u32) -> [f32; 2];
-}
-
-impl Element16 for wgmma::BF16 {
-    #[inline(always)]
-    fn pack(low: f32, high: f32) -> u32 {
-        convert::bf16x2_from_f32(low, high)
-    }
-
-    #[inline(always)]
-    fn unpack(register: u32) -> [f32; 2] {
-        convert::bf16x2_to_f32(register)
-    }
-}
-
-impl Element16 for wgmma::F16 {
-    #[inline(always)]
-    fn pack(low: f32, high: f32) -> u32 {
-        convert::f16x2_from_f32(low, high)
-    }
-
-    #[inline(always)]
-    fn unpack(register: u32) -> [f32; 2] {
-        convert::f16x2_to_f32(register)
     }
 }
 

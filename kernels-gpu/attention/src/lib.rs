@@ -1,0 +1,22 @@
+//! Attention: `O = softmax(scale Q K^T) V`, a row of queries at a time, without the matrix of scores in memory.
+//!
+//! Q is `[batch, queries, heads, d]`, K and V are `[batch, keys, kv heads, d]`, with any strides of 16 bytes
+//! but a contiguous `d`. Heads of queries share heads of keys in groups. Sequences have one length, or lie
+//! packed one behind the other ([`problem::AttentionParams`]).
+//!
+//! | kernel | when | bound by |
+//! |---|---|---|
+//! | [`sm90::forward`] | Hopper | tensor cores; at head size 64 also exponentials |
+//!
+//! # Which keys a query sees
+//! Query `i` of `Sq` sees key `j` of `Sk` if `-left <= j - (i + diagonal) <= right`. The diagonal ends in the
+//! last query and the last key (`diagonal = Sk - Sq`), or begins in the first of both (0). A query that sees
+//! no key gets zeros, and a log-sum-exp of minus infinity.
+//!
+//! Results repeat bit for bit: a tile's keys are summed in one order by one block.
+#![cfg_attr(target_arch = "nvptx64", no_std)]
+
+pub mod problem;
+// Kernels for Hopper: they exist in the PTX for sm_90a alone.
+#[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
+pub mod sm90;

@@ -1,0 +1,242 @@
+//! What every kernel is told about the problem, and what follows for a tile of queries.
+
+use cuda_std::KernelArgs;
+
+/// A bound of a [`Band`] that no length reaches.
+pub const UNBOUNDED: i32 = 1 << 30;
+/// Longest sequence. Sums of positions and bounds stay in 32 bits.
+pub const MAX_LENGTH: u32 = 1 << 28;
+
+/// The keys that a query sees, counted from its place on the diagonal.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, KernelArgs)]
+pub struct Band {
+    /// Keys before the diagonal, up to [`UNBOUNDED`]. Negative: the band ends that far behind it.
+    pub left: i32,
+    /// Keys behind the diagonal, up to [`UNBOUNDED`]; 0 is a causal mask.
+    pub right: i32,
+    /// 1: the diagonal begins in the first query and key. 0: it ends in the last ones.
+    pub top_left: u32,
+}
+
+/// The arguments that every kernel gets by value.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, KernelArgs)]
+pub struct AttentionParams {
+    /// Sequences.
+    pub batch: u32,
+    /// Heads of queries.
+    pub heads: u32,
+    /// Heads of queries that share a head of keys.
+    pub group: u32,
+    /// Queries of a sequence; of the longest one where sequences are packed. At most [`MAX_LENGTH`].
+    pub queries: u32,
+    /// Keys of a sequence; without use where sequences are packed. At most [`MAX_LENGTH`].
+    pub keys: u32,
+    /// Elements of a row of each tensor: a multiple of 8.
+    pub head_size: u32,
+    /// Rows of the log-sum-exp from a head to the next: `queries`, or all packed queries.
+    pub lse_rows: u32,
+    /// Elements of the result from a row to the next.
+    pub output_row: u64,
+    /// From a head to the next.
+    pub output_head: u64,
+    /// From a sequence to the next, where they are not packed.
+    pub output_matrix: u64,
+    /// Which keys a query sees.
+    pub band: Band,
+    /// Factor of the scores, positive.
+    pub scale: f32,
+    /// Heads whose keys and values stay in L2 together; see [`Tiles`].
+    pub section: u32,
+}
+
+/// A sequence: where its rows begin along the row dimension of the maps, and how many there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sequence {
+    /// First query among all rows.
+    pub first_query: u32,
+    /// Queries.
+    pub queries: u32,
+    /// First key among all rows.
+    pub first_key: u32,
+    /// Keys.
+    pub keys: u32,
+    /// Matrix of the maps' batch dimension.
+    pub matrix: u32,
+}
+
+/// Where packed sequences begin, `batch + 1` row numbers each; null where each has its own matrix.
+#[derive(Clone, Copy, Debug)]
+pub struct Packing {
+    /// Of queries.
+    pub queries: *const i32,
+    /// Of keys.
+    pub keys: *const i32,
+}
+
+impl AttentionParams {
+    /// Sequence `batch`.
+    ///
+    /// # Safety
+    /// The pointers of `packing` are null, or valid for reads of `self.batch + 1` row numbers that rise.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn sequence(&self, packing: Packing, batch: u32) -> Sequence {
+        let Packing { queries, keys } = packing;
+        if queries.is_null() {
+            return Sequence {
+                first_query: 0,
+                queries: self.queries,
+                first_key: 0,
+                keys: self.keys,
+                matrix: batch,
+            };
+        }
+        let at = batch as usize;
+        // SAFETY: the caller's word.
+        let [first_query, query_end, first_key, key_end] = unsafe {
+            [*queries.add(at), *queries.add(at + 1), *keys.add(at), *keys.add(at + 1)].map(|row| row as u32)
+        };
+        Sequence {
+            first_query,
+            queries: query_end - first_query,
+            first_key,
+            keys: key_end - first_key,
+            matrix: 0,
+        }
+    }
+}
+
+/// The part of a band that a row of queries sees: keys `first..end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visible {
+    /// First key, at most the number of keys.
+    pub first: u32,
+    /// End of the keys.
+    pub end: u32,
+}
+
+impl Band {
+    /// The key on the diagonal of query 0.
+    #[inline(always)]
+    #[must_use]
+    pub const fn diagonal(self, queries: u32, keys: u32) -> i32 {
+        if self.top_left != 0 { 0 } else { keys as i32 - queries as i32 }
+    }
+
+    /// The keys that the query with this key on its diagonal sees, of `keys`.
+    #[inline(always)]
+    #[must_use]
+    pub fn visible(self, diagonal: i32, keys: u32) -> Visible {
+        let first = (diagonal - self.left).clamp(0, keys as i32) as u32;
+        let end = (diagonal + self.right + 1).clamp(0, keys as i32) as u32;
+        Visible { first, end }
+    }
+}
+
+/// The blocks of keys of a tile of queries. They are summed from the last to the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyBlocks {
+    /// First block.
+    pub first: u32,
+    /// End of the blocks; at most `first` if the tile sees no key.
+    pub end: u32,
+    /// First block that every query sees whole.
+    pub first_whole: u32,
+    /// End of these.
+    pub end_whole: u32,
+}
+
+impl KeyBlocks {
+    /// Those of `rows` queries from `first_row` on, in blocks of `block` keys.
+    #[inline(always)]
+    #[must_use]
+    pub fn new(band: Band, sequence: Sequence, first_row: u32, rows: u32, block: u32) -> Self {
+        let diagonal = band.diagonal(sequence.queries, sequence.keys) + first_row as i32;
+        let last_row = if sequence.queries - first_row < rows { sequence.queries - first_row } else { rows } - 1;
+        let top = band.visible(diagonal, sequence.keys);
+        let bottom = band.visible(diagonal + last_row as i32, sequence.keys);
+        Self {
+            first: top.first / block,
+            end: if bottom.end > top.first { bottom.end.div_ceil(block) } else { 0 },
+            first_whole: bottom.first.div_ceil(block),
+            end_whole: top.end / block,
+        }
+    }
+
+    /// How many they are.
+    #[inline(always)]
+    #[must_use]
+    pub const fn count(self) -> u32 {
+        self.end.saturating_sub(self.first)
+    }
+
+    /// Whether some query does not see some key of the block.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_partial(self, block: u32) -> bool {
+        block < self.first_whole || block >= self.end_whole
+    }
+}
+
+/// A tile of queries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tile {
+    /// First query of the sequence.
+    pub first_row: u32,
+    /// Head of queries.
+    pub head: u32,
+    /// Sequence.
+    pub batch: u32,
+}
+
+/// All tiles, in the order in which blocks take them: heads in sections whose keys and values fit in L2; in a
+/// section the last queries first, which see the most keys under a causal mask.
+#[derive(Clone, Copy, Debug)]
+pub struct Tiles {
+    row_tiles: u32,
+    heads: u32,
+    all_heads: u32,
+    section: u32,
+    block_m: u32,
+}
+
+impl Tiles {
+    /// The tiles of `block_m` queries.
+    #[inline(always)]
+    #[must_use]
+    pub fn new(params: &AttentionParams, block_m: u32) -> Self {
+        Self {
+            row_tiles: params.queries.div_ceil(block_m),
+            heads: params.heads,
+            all_heads: params.heads * params.batch,
+            section: params.section,
+            block_m,
+        }
+    }
+
+    /// How many there are.
+    #[inline(always)]
+    #[must_use]
+    pub const fn count(self) -> u32 {
+        self.row_tiles * self.all_heads
+    }
+
+    /// The tile of this number.
+    #[inline(always)]
+    #[must_use]
+    pub fn get(self, number: u32) -> Tile {
+        let per_section = self.section * self.row_tiles;
+        let section = number / per_section;
+        let first = section * self.section;
+        let width = if self.all_heads - first < self.section { self.all_heads - first } else { self.section };
+        let number = number - section * per_section;
+        let (row, head) = (number / width, first + number % width);
+        Tile {
+            first_row: (self.row_tiles - 1 - row) * self.block_m,
+            head: head % self.heads,
+            batch: head / self.heads,
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! A kernel's configuration: types, tiles, pipeline depth, and the plan of its shared memory.
+
+use core::marker::PhantomData;
+
+use cuda_std::wgmma::{Accumulator, Operand};
+use primitives::cluster::{ClusterCoord, ClusterShape};
+use primitives::pipeline::{Depth, Pipeline};
+use primitives::shared_plan::{Mbarrier, SharedPlan};
+use primitives::tma::LINE_BYTES;
+use primitives::wgmma::Element16;
+use primitives::{shared_bytes, shared_plan};
+
+use super::fragments::Fragment;
+
+/// Threads of a warpgroup.
+pub const WARPGROUP: u32 = 128;
+/// Queries of a consumer.
+pub const CONSUMER_ROWS: u32 = 64;
+/// Columns of a box: 128 bytes, the span of the swizzle.
+pub const BOX_COLUMNS: u32 = 64;
+/// Bytes of shared memory that a block can have.
+const SHARED_BYTES: u32 = 227 * 1024;
+/// Alignment of everything that the copy engine touches, and of the swizzle's pattern.
+const ALIGN: u32 = 1024;
+
+/// A kernel. Constants with values follow from the others.
+pub trait Config: Copy + 'static {
+    /// The element type.
+    type Element: Operand + Element16;
+    /// A thread's scores: 64 queries x `BLOCK_N` keys of a consumer.
+    type Scores: Fragment;
+    /// A thread's results: 64 queries x `HEAD` columns.
+    type Result: Fragment;
+    /// Warpgroups that multiply; one more copies.
+    const CONSUMERS: u32;
+    /// Stages of keys, and as many of values.
+    const STAGES: u32;
+    /// Whether results leave through shared memory of their own, else through that of their queries.
+    const OWN_OUTPUT: bool;
+    /// Whether consumers take turns at issuing products.
+    const TURNS: bool;
+
+    /// Keys of a block.
+    const BLOCK_N: u32 = Self::Scores::N;
+    /// Largest head size.
+    const HEAD: u32 = Self::Result::N;
+    /// Queries of a block's tile.
+    const BLOCK_M: u32 = Self::CONSUMERS * CONSUMER_ROWS;
+    /// Boxes beside each other in a tile.
+    const BOXES: u32 = Self::HEAD / BOX_COLUMNS;
+    /// Bytes of a box of keys.
+    const KEY_BOX: u32 = Self::BLOCK_N * LINE_BYTES;
+    /// Bytes of a box of queries.
+    const QUERY_BOX: u32 = CONSUMER_ROWS * LINE_BYTES;
+    /// Threads of a block.
+    const THREADS: u32 = (1 + Self::CONSUMERS) * WARPGROUP;
+    /// Tiles of shared memory for results alone.
+    const OUTPUTS: u32 = if Self::OWN_OUTPUT { Self::CONSUMERS } else { 0 };
+    /// Bytes of shared memory of a block.
+    const SHARED: u32 = Plan::<Self>::TOTAL;
+
+    /// Checks that hold for every kernel; named in a `const` block of it.
+    const CHECKED: () = {
+        assert!(Self::SHARED <= SHARED_BYTES, "shared memory of a block");
+        assert!(Self::CONSUMERS == 2 || Self::CONSUMERS == 3, "registers are shared out for two or three");
+        assert!(Self::HEAD.is_multiple_of(BOX_COLUMNS) && Self::HEAD <= 256, "whole boxes, one product wide");
+        assert!(Self::BLOCK_N.is_multiple_of(16) && Self::BLOCK_N <= 256, "whole steps of P V, one box high");
+    };
+}
+
+shared_plan! {
+    /// The shared memory of a block.
+    pub struct Plan<C: Config> {
+        /// The consumers' queries.
+        queries[C::CONSUMERS]: Queries<C>,
+        /// The stages of keys.
+        keys[C::STAGES]: Keys<C>,
+        /// The stages of values.
+        values[C::STAGES]: Keys<C>,
+        /// The consumers' results.
+        output[C::OUTPUTS]: Queries<C>,
+        /// Say that a consumer's queries have come.
+        queries_full[C::CONSUMERS]: Mbarrier,
+        /// Say that they may be overwritten.
+        queries_empty[C::CONSUMERS]: Mbarrier,
+        /// The barriers of the stages of keys.
+        key_pipeline: Pipeline<Of<C>>,
+        /// The barriers of the stages of values.
+        value_pipeline: Pipeline<Of<C>>,
+    }
+}
+
+shared_bytes! {
+    /// The queries, or the results, of a consumer: boxes of 64 rows, one behind the other.
+    pub struct Queries<C: Config>(C::BOXES * C::QUERY_BOX, align ALIGN);
+}
+
+shared_bytes! {
+    /// A block of keys, or of values: boxes of `BLOCK_N` rows, one behind the other.
+    pub struct Keys<C: Config>(C::BOXES * C::KEY_BOX, align ALIGN);
+}
+
+/// The depth of a kernel's pipelines and the shape of its cluster, for [`primitives`].
+pub struct Of<C>(PhantomData<C>);
+
+impl<C: Config> Depth for Of<C> {
+    const STAGES: u32 = C::STAGES;
+}
+
+impl<C: Config> ClusterShape for Of<C> {
+    const M: u32 = 1;
+    const N: u32 = 1;
+    const K: u32 = 1;
+}
+
+/// The place of a block in its cluster: there is no other.
+pub type Alone<C> = ClusterCoord<Of<C>>;

@@ -1,0 +1,573 @@
+//! The forward pass: a producer copies, consumers multiply, exponentiate and store. [`super`] has the
+//! picture.
+
+use cuda_std::tma::TensorMap;
+use cuda_std::{fence, grid, mbarrier, registers, shared, thread, tma, vector, wgmma};
+use primitives::pipeline::{Pipeline, PipelineState};
+use primitives::shared_plan::SharedType;
+use primitives::tma::LINE_BYTES;
+use primitives::{named_barriers, unroll};
+
+use super::config::{Alone, BOX_COLUMNS, CONSUMER_ROWS, Config, Keys, Of, Plan, Queries, WARPGROUP};
+use super::fragments::{Weights, multiply_scores, multiply_values, scale_rows, steps, write_result, zero};
+use super::softmax::Rows;
+use crate::problem::{AttentionParams, KeyBlocks, Packing, Sequence, Tile, Tiles};
+
+const PAIR: u32 = 2 * WARPGROUP;
+const TRIPLE: u32 = 3 * WARPGROUP;
+
+named_barriers! {
+    /// The named barriers of a block.
+    pub enum Barrier {
+        /// The threads of a consumer.
+        Consumer[3]: WARPGROUP threads,
+        /// Where a consumer waits for its turn to issue products.
+        Turn[3]: PAIR threads,
+        /// All of two consumers.
+        Two[1]: PAIR threads,
+        /// All of three consumers.
+        Three[1]: TRIPLE threads,
+    }
+}
+
+/// Maps of `[batch, heads, rows, d]`, d contiguous, in boxes of 64 columns with a swizzle of 128 bytes: 64
+/// rows of `queries` and `output`, `BLOCK_N` rows of `keys` and `values`.
+#[derive(Clone, Copy)]
+pub struct Maps {
+    /// Q.
+    pub queries: *const TensorMap,
+    /// K.
+    pub keys: *const TensorMap,
+    /// V.
+    pub values: *const TensorMap,
+    /// O.
+    pub output: *const TensorMap,
+}
+
+/// Where results go beside the map.
+#[derive(Clone, Copy)]
+pub struct Outputs {
+    /// O: rows of packed sequences whose tile reaches into the next sequence.
+    pub data: *mut u8,
+    /// Log-sum-exps, f32 `[batch, heads, queries]`, or `[heads, rows]` of packed sequences; or null.
+    pub log_sum_exp: *mut f32,
+}
+
+/// The arguments of a launch.
+#[derive(Clone, Copy)]
+pub struct Arguments<'a> {
+    /// The maps.
+    pub maps: Maps,
+    /// The problem.
+    pub params: &'a AttentionParams,
+    /// Where packed sequences begin.
+    pub packing: Packing,
+    /// The results.
+    pub outputs: Outputs,
+}
+
+/// Registers of a producer's and a consumer's thread, for two consumers and for three.
+const REGISTERS: [[u32; 2]; 2] = [[24, 240], [32, 160]];
+
+/// Attention of all tiles of queries, by the whole grid.
+///
+/// # Safety
+/// The arguments are as [`Maps`], [`Outputs`] and [`AttentionParams`] say. The launch has blocks of
+/// `C::THREADS` threads along x with `C::SHARED` bytes of dynamic shared memory.
+#[inline(always)]
+pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
+    const { C::CHECKED };
+    let shared = Plan::<C>::new(shared::address_of(shared::dynamic_shared_mem::<u8>()));
+    let thread = thread::thread_idx_x();
+    // SAFETY: one thread makes the barriers before all meet; a warpgroup has one role; the caller's contract.
+    unsafe {
+        if thread == 0 {
+            tma::prefetch(arguments.maps.queries);
+            tma::prefetch(arguments.maps.keys);
+            tma::prefetch(arguments.maps.values);
+            let mut consumer = 0;
+            while consumer < C::CONSUMERS {
+                mbarrier::init(shared.queries_full(consumer), 1);
+                mbarrier::init(shared.queries_empty(consumer), 1);
+                consumer += 1;
+            }
+            shared.key_pipeline().init(C::CONSUMERS);
+            shared.value_pipeline().init(C::CONSUMERS);
+            mbarrier::fence_init();
+        }
+        thread::sync_threads();
+        // Earlier grids may still write the operands or read the result.
+        grid::wait_dependencies();
+        grid::launch_dependents();
+        if thread < WARPGROUP {
+            if C::CONSUMERS == 2 {
+                registers::set_max_registers_dec::<{ REGISTERS[0][0] }>();
+            } else {
+                registers::set_max_registers_dec::<{ REGISTERS[1][0] }>();
+            }
+            if thread == 0 {
+                produce::<C>(arguments, shared);
+            }
+        } else {
+            if C::CONSUMERS == 2 {
+                registers::set_max_registers_inc::<{ REGISTERS[0][1] }>();
+            } else {
+                registers::set_max_registers_inc::<{ REGISTERS[1][1] }>();
+            }
+            let thread = thread - WARPGROUP;
+            let (consumer, thread) = (thread / WARPGROUP, thread % WARPGROUP);
+            Consumer::<C> { arguments, shared, consumer, thread }.run();
+        }
+    }
+}
+
+/// A tile with its sequence and its blocks of keys.
+#[derive(Clone, Copy)]
+struct Work {
+    tile: Tile,
+    sequence: Sequence,
+    blocks: KeyBlocks,
+}
+
+impl Arguments<'_> {
+    /// The tile of this number; `None` for a tile beyond the end of its sequence.
+    ///
+    /// # Safety
+    /// As for [`AttentionParams::sequence`].
+    #[inline(always)]
+    unsafe fn work<C: Config>(&self, tiles: Tiles, number: u32) -> Option<Work> {
+        let tile = tiles.get(number);
+        // SAFETY: the caller's contract.
+        let sequence = unsafe { self.params.sequence(self.packing, tile.batch) };
+        if tile.first_row >= sequence.queries {
+            return None;
+        }
+        let band = self.params.band;
+        let blocks = KeyBlocks::new(band, sequence, tile.first_row, C::BLOCK_M, C::BLOCK_N);
+        Some(Work { tile, sequence, blocks })
+    }
+
+    #[inline(always)]
+    const fn is_packed(&self) -> bool {
+        !self.packing.queries.is_null()
+    }
+}
+
+/// Fills the stages for one tile after the other.
+///
+/// # Safety
+/// As for [`run`]; one thread calls it after the barriers are made.
+#[inline(always)]
+unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
+    let Arguments { maps, params, .. } = arguments;
+    let tiles = Tiles::new(params, C::BLOCK_M);
+    let (mut keys, mut values) = (PipelineState::START, PipelineState::START);
+    let mut parity = 0;
+    let mut number = thread::block_idx_x();
+    while number < tiles.count() {
+        // SAFETY: the caller's contract. A stage that was acquired is empty, and expects a block's bytes; a
+        // consumer has left its queries when their barrier says so, and before the first tile.
+        unsafe {
+            if let Some(Work { tile, sequence, blocks }) = arguments.work::<C>(tiles, number)
+                && blocks.count() > 0
+            {
+                let head = (tile.head / params.group) as i32;
+                let load = |map: *const TensorMap, pipeline: Pipeline<Of<C>>, state, to: u32, block: u32| {
+                    let full = pipeline.producer_acquire(state, Keys::<C>::BYTES);
+                    let row = (sequence.first_key + block * C::BLOCK_N) as i32;
+                    let mut column = 0;
+                    while column < C::BOXES {
+                        let coords = [(column * BOX_COLUMNS) as i32, row, head, sequence.matrix as i32];
+                        tma::load_4d(to + column * C::KEY_BOX, map, full, coords);
+                        column += 1;
+                    }
+                };
+                let mut block = blocks.end;
+                while block > blocks.first {
+                    block -= 1;
+                    load(maps.keys, shared.key_pipeline(), keys, shared.keys(keys.stage), block);
+                    keys = keys.next();
+                    if block + 1 == blocks.end {
+                        load_queries::<C>(maps, shared, tile, sequence, parity);
+                    } else {
+                        load(maps.values, shared.value_pipeline(), values, shared.values(values.stage), block + 1);
+                        values = values.next();
+                    }
+                }
+                load(maps.values, shared.value_pipeline(), values, shared.values(values.stage), block);
+                values = values.next();
+                parity ^= 1;
+            }
+        }
+        number += thread::grid_dim_x();
+    }
+}
+
+/// Starts the copies of all consumers' queries.
+///
+/// # Safety
+/// As for [`produce`]; `parity` is that of the tiles with keys before this one.
+#[inline(always)]
+unsafe fn load_queries<C: Config>(maps: Maps, shared: Plan<C>, tile: Tile, sequence: Sequence, parity: u32) {
+    let mut consumer = 0;
+    while consumer < C::CONSUMERS {
+        let row = (sequence.first_query + tile.first_row + consumer * CONSUMER_ROWS) as i32;
+        let full = shared.queries_full(consumer);
+        // SAFETY: the caller's contract; the phase before the first counts as over.
+        unsafe {
+            mbarrier::wait_parity(shared.queries_empty(consumer), parity ^ 1);
+            mbarrier::arrive_expect_tx(full, Queries::<C>::BYTES);
+            let mut column = 0;
+            while column < C::BOXES {
+                let coords = [(column * BOX_COLUMNS) as i32, row, tile.head as i32, sequence.matrix as i32];
+                tma::load_4d(shared.queries(consumer) + column * C::QUERY_BOX, maps.queries, full, coords);
+                column += 1;
+            }
+        }
+        consumer += 1;
+    }
+}
+
+/// A thread of a consumer.
+#[derive(Clone, Copy)]
+struct Consumer<'a, C: Config> {
+    arguments: Arguments<'a>,
+    shared: Plan<C>,
+    consumer: u32,
+    /// Number in the warpgroup.
+    thread: u32,
+}
+
+/// Where a consumer is in the pipelines.
+struct Progress<C> {
+    keys: PipelineState<Of<C>>,
+    values: PipelineState<Of<C>>,
+    /// Parity of the number of tiles with keys so far.
+    parity: u32,
+}
+
+impl<C: Config> Consumer<'_, C> {
+    /// Computes the consumer's rows of one tile after the other.
+    ///
+    /// # Safety
+    /// As for [`run`]; all threads of all consumers call it.
+    #[inline(always)]
+    unsafe fn run(self) {
+        let tiles = Tiles::new(self.arguments.params, C::BLOCK_M);
+        let mut at = Progress { keys: PipelineState::START, values: PipelineState::START, parity: 0 };
+        // SAFETY: the caller's contract. The first turn is the first consumer's; the last one is taken back.
+        unsafe {
+            if C::TURNS && self.consumer + 1 == C::CONSUMERS {
+                Barrier::Turn(0).arrive();
+            }
+            let mut number = thread::block_idx_x();
+            while number < tiles.count() {
+                if let Some(work) = self.arguments.work::<C>(tiles, number) {
+                    if work.blocks.count() > 0 {
+                        self.tile(work, &mut at);
+                    } else {
+                        self.store_nothing(work);
+                    }
+                }
+                number += thread::grid_dim_x();
+            }
+            if C::TURNS && self.consumer == 0 {
+                Barrier::Turn(0).sync();
+            }
+            tma::wait_group::<0>();
+        }
+    }
+
+    /// The rows of a tile that sees keys.
+    ///
+    /// # Safety
+    /// The whole warpgroup is here, and the producer brings the tile.
+    #[inline(always)]
+    unsafe fn tile(self, work: Work, at: &mut Progress<C>) {
+        let Self { shared, consumer, thread, .. } = self;
+        let queries = shared.queries(consumer);
+        let mut rows = Rows::new(self.arguments.params.scale);
+        let mut scores: C::Scores = zero();
+        let mut result: C::Result = zero();
+        let mut weights = Weights::zero();
+        let mut block = work.blocks.end - 1;
+        let mut is_first = true;
+        // SAFETY: the caller's contract. Stages are read between their wait and their release; registers of
+        // products under way are left alone until the wait for them.
+        unsafe {
+            mbarrier::wait_parity(shared.queries_full(consumer), at.parity);
+            shared.key_pipeline().consumer_wait(at.keys);
+            wgmma::fence_registers(&mut scores);
+            wgmma::fence();
+            multiply_scores::<C>(&mut scores, queries, shared.keys(at.keys.stage));
+            wgmma::commit_group();
+            wgmma::wait_group::<0>();
+            wgmma::fence_registers(&mut scores);
+            self.release_keys(at);
+            self.clear_foreign_values(work, at);
+            self.mask(&mut scores, work, block);
+            rows.push(&mut scores);
+            weights.set::<C>(&scores);
+            while block > work.blocks.first {
+                block -= 1;
+                shared.key_pipeline().consumer_wait(at.keys);
+                if C::TURNS {
+                    Barrier::Turn(consumer).sync();
+                }
+                wgmma::fence_registers(&mut scores);
+                wgmma::fence_registers(&mut result);
+                wgmma::fence();
+                multiply_scores::<C>(&mut scores, queries, shared.keys(at.keys.stage));
+                wgmma::commit_group();
+                shared.value_pipeline().consumer_wait(at.values);
+                multiply_values::<C>(&mut result, &weights, shared.values(at.values.stage), !is_first);
+                wgmma::commit_group();
+                if C::TURNS {
+                    Barrier::Turn((consumer + 1) % C::CONSUMERS).arrive();
+                }
+                wgmma::wait_group::<1>();
+                wgmma::fence_registers(&mut scores);
+                self.release_keys(at);
+                self.mask(&mut scores, work, block);
+                let factors = rows.push(&mut scores);
+                wgmma::wait_group::<0>();
+                wgmma::fence_registers(&mut result);
+                self.release_values(at);
+                scale_rows(&mut result, factors);
+                weights.set::<C>(&scores);
+                is_first = false;
+            }
+            if C::OWN_OUTPUT && thread == 0 {
+                mbarrier::arrive(shared.queries_empty(consumer));
+            }
+            shared.value_pipeline().consumer_wait(at.values);
+            wgmma::fence_registers(&mut result);
+            wgmma::fence();
+            multiply_values::<C>(&mut result, &weights, shared.values(at.values.stage), !is_first);
+            wgmma::commit_group();
+            let (factors, logarithms) = rows.finish();
+            self.store_logarithms(work, logarithms);
+            wgmma::wait_group::<0>();
+            wgmma::fence_registers(&mut result);
+            self.release_values(at);
+            scale_rows(&mut result, factors);
+            self.store(work, &result);
+        }
+        at.parity ^= 1;
+    }
+
+    /// Leaves the stage of keys.
+    ///
+    /// # Safety
+    /// The whole warpgroup is here, and its products that read the stage are over.
+    #[inline(always)]
+    unsafe fn release_keys(self, at: &mut Progress<C>) {
+        // SAFETY: the caller's contract.
+        unsafe { self.shared.key_pipeline().consumer_release(at.keys.stage, self.thread, Alone::<C>::of_rank(0)) }
+        at.keys = at.keys.next();
+    }
+
+    /// Leaves the stage of values.
+    ///
+    /// # Safety
+    /// As for [`release_keys`](Self::release_keys).
+    #[inline(always)]
+    unsafe fn release_values(self, at: &mut Progress<C>) {
+        let pipeline = self.shared.value_pipeline();
+        // SAFETY: the caller's contract.
+        unsafe { pipeline.consumer_release(at.values.stage, self.thread, Alone::<C>::of_rank(0)) }
+        at.values = at.values.next();
+    }
+
+    /// Number of the thread's first row in the tile; the other one is 8 below.
+    #[inline(always)]
+    const fn row(self) -> u32 {
+        self.consumer * CONSUMER_ROWS + self.thread / 32 * 16 + self.thread % 32 / 4
+    }
+
+    /// Sets the scores of keys that a query does not see to minus infinity.
+    #[inline(always)]
+    fn mask(self, scores: &mut C::Scores, work: Work, block: u32) {
+        let Work { tile, sequence, blocks } = work;
+        if !blocks.is_partial(block) {
+            return;
+        }
+        let band = self.arguments.params.band;
+        let row = tile.first_row + self.row();
+        let diagonal = band.diagonal(sequence.queries, sequence.keys) + row as i32;
+        // From the thread's first column of the block.
+        let column = (block * C::BLOCK_N + self.thread % 4 * 2) as i32;
+        let x = scores.as_mut();
+        unroll!(ROW in 0..2, {
+            let visible = band.visible(diagonal + 8 * ROW as i32, sequence.keys);
+            let (first, end) = (visible.first as i32 - column, visible.end as i32 - column);
+            unroll!(STEP in 0..32, {
+                if STEP < steps::<C::Scores>() {
+                    unroll!(I in 0..2, {
+                        let key = (8 * STEP + I) as i32;
+                        if key < first || key >= end {
+                            x[4 * STEP + 2 * ROW + I] = f32::NEG_INFINITY;
+                        }
+                    });
+                }
+            });
+        });
+    }
+
+    /// Clears the values behind the last key of a packed sequence: they are another sequence's, and what is
+    /// infinite or no number there would spoil sums although its weight is zero.
+    ///
+    /// # Safety
+    /// All consumers are here, with the same work, before their products of the tile's first values.
+    #[inline(always)]
+    unsafe fn clear_foreign_values(self, work: Work, at: &Progress<C>) {
+        let first = work.sequence.keys - (work.blocks.end - 1) * C::BLOCK_N;
+        if !self.arguments.is_packed() || first >= C::BLOCK_N {
+            return;
+        }
+        // SAFETY: the caller's contract; rows of a stage that is full, each written by one thread.
+        unsafe {
+            self.shared.value_pipeline().consumer_wait(at.values);
+            let units = (C::BLOCK_N - first) * (LINE_BYTES / layout::UNIT_BYTES);
+            let mut unit = self.consumer * WARPGROUP + self.thread;
+            while unit < units {
+                let mut column = 0;
+                while column < C::BOXES {
+                    let line = self.shared.values(at.values.stage) + column * C::KEY_BOX + first * LINE_BYTES;
+                    vector::store_shared_v4(line + unit * layout::UNIT_BYTES, [0u32; 4]);
+                    column += 1;
+                }
+                unit += C::CONSUMERS * WARPGROUP;
+            }
+            fence::proxy_async_shared();
+            if C::CONSUMERS == 2 { Barrier::Two(0).sync() } else { Barrier::Three(0).sync() }
+        }
+    }
+
+    /// Stores the log-sum-exps of the thread's rows.
+    ///
+    /// # Safety
+    /// As for [`run`].
+    #[inline(always)]
+    unsafe fn store_logarithms(self, work: Work, logarithms: [f32; 2]) {
+        let Arguments { params, outputs, .. } = self.arguments;
+        if outputs.log_sum_exp.is_null() || self.thread % 4 != 0 {
+            return;
+        }
+        let Work { tile, sequence, .. } = work;
+        let head = sequence.matrix as usize * params.heads as usize + tile.head as usize;
+        let first = head * params.lse_rows as usize + sequence.first_query as usize;
+        unroll!(ROW in 0..2, {
+            let row = tile.first_row + self.row() + 8 * ROW as u32;
+            if row < sequence.queries {
+                // SAFETY: a row of the sequence.
+                unsafe { *outputs.log_sum_exp.add(first + row as usize) = logarithms[ROW] }
+            }
+        });
+    }
+
+    /// Stores the results of the consumer's rows.
+    ///
+    /// # Safety
+    /// The whole warpgroup is here, and has read its queries.
+    #[inline(always)]
+    unsafe fn store(self, work: Work, result: &C::Result) {
+        let Self { shared, consumer, thread, .. } = self;
+        let Work { tile, sequence, .. } = work;
+        let to = if C::OWN_OUTPUT { shared.output(consumer) } else { shared.queries(consumer) };
+        let row = tile.first_row + consumer * CONSUMER_ROWS;
+        let is_foreign = self.arguments.is_packed() && row + CONSUMER_ROWS > sequence.queries;
+        // SAFETY: the caller's contract. The thread that stores waits until earlier results have left; the
+        // others wait for it at the barrier.
+        unsafe {
+            if C::OWN_OUTPUT {
+                if thread == 0 {
+                    tma::wait_group_read::<0>();
+                }
+                Barrier::Consumer(consumer).sync();
+            }
+            write_result::<C>(result, to, thread);
+            fence::proxy_async_shared();
+            Barrier::Consumer(consumer).sync();
+            if is_foreign {
+                self.store_rows(work, to, row);
+                Barrier::Consumer(consumer).sync();
+            } else if thread == 0 {
+                let row = (sequence.first_query + row) as i32;
+                let mut column = 0;
+                while column < C::BOXES {
+                    let coords = [(column * BOX_COLUMNS) as i32, row, tile.head as i32, sequence.matrix as i32];
+                    tma::store_4d(self.arguments.maps.output, to + column * C::QUERY_BOX, coords);
+                    column += 1;
+                }
+                tma::commit_group();
+            }
+            if !C::OWN_OUTPUT && thread == 0 {
+                tma::wait_group_read::<0>();
+                mbarrier::arrive(shared.queries_empty(consumer));
+            }
+        }
+    }
+
+    /// Stores the rows that belong to the sequence, 16 bytes a thread, from the boxes at `from`.
+    ///
+    /// # Safety
+    /// As for [`store`](Self::store); the boxes are complete.
+    #[inline(always)]
+    unsafe fn store_rows(self, work: Work, from: u32, first_row: u32) {
+        let Arguments { params, outputs, .. } = self.arguments;
+        let Work { tile, sequence, .. } = work;
+        let units = params.head_size / UNIT_ELEMENTS;
+        let head = tile.head as usize * params.output_head as usize;
+        let mut index = self.thread;
+        while index < CONSUMER_ROWS * units {
+            let (line, unit) = (index / units, index % units);
+            let row = first_row + line;
+            if row < sequence.queries {
+                const LINE_UNITS: u32 = LINE_BYTES / layout::UNIT_BYTES;
+                let place = ((unit % LINE_UNITS) ^ (line % 8)) * layout::UNIT_BYTES;
+                let address = from + unit / LINE_UNITS * C::QUERY_BOX + line * LINE_BYTES + place;
+                let at = head + (sequence.first_query + row) as usize * params.output_row as usize;
+                let to = at * ELEMENT_BYTES + (unit * layout::UNIT_BYTES) as usize;
+                // SAFETY: a row of the sequence; a whole unit of it.
+                unsafe {
+                    let values: [u32; 4] = vector::load_shared_v4(address);
+                    vector::store_v4(outputs.data.add(to).cast::<u32>(), values);
+                }
+            }
+            index += WARPGROUP;
+        }
+    }
+
+    /// Stores zeros and minus infinities for rows of a tile that sees no key.
+    ///
+    /// # Safety
+    /// As for [`run`]; the whole warpgroup is here.
+    #[inline(always)]
+    unsafe fn store_nothing(self, work: Work) {
+        let Arguments { params, outputs, .. } = self.arguments;
+        let Work { tile, sequence, .. } = work;
+        let units = params.head_size / UNIT_ELEMENTS;
+        let matrix = sequence.matrix as usize * params.output_matrix as usize;
+        let head = matrix + tile.head as usize * params.output_head as usize;
+        let first_row = tile.first_row + self.consumer * CONSUMER_ROWS;
+        let mut index = self.thread;
+        while index < CONSUMER_ROWS * units {
+            let row = first_row + index / units;
+            if row < sequence.queries {
+                let at = head + (sequence.first_query + row) as usize * params.output_row as usize;
+                let to = at * ELEMENT_BYTES + (index % units * layout::UNIT_BYTES) as usize;
+                // SAFETY: a row of the sequence; a whole unit of it.
+                unsafe { vector::store_v4(outputs.data.add(to).cast::<u32>(), [0; 4]) }
+            }
+            index += WARPGROUP;
+        }
+        // SAFETY: the caller's contract.
+        unsafe { self.store_logarithms(work, [f32::NEG_INFINITY; 2]) }
+    }
+}
+
+/// Bytes of an element.
+const ELEMENT_BYTES: usize = 2;
+/// Elements of a unit of 16 bytes.
+const UNIT_ELEMENTS: u32 = layout::UNIT_BYTES / ELEMENT_BYTES as u32;

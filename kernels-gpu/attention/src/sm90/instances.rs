@@ -1,0 +1,105 @@
+//! The kernels: one table of all instances of [`forward::run`](super::forward::run), which the host chooses
+//! from.
+
+use cuda_std::kernel;
+use cuda_std::tma::TensorMap;
+use cuda_std::wgmma::{BF16, ElementType, F16, Operand};
+
+use super::config::Config;
+use super::forward::{Arguments, Maps, Outputs, run};
+use crate::problem::{AttentionParams, Packing};
+
+/// A kernel, as the host needs to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Name of the entry point.
+    pub name: &'static str,
+    /// Type of all tensors.
+    pub element: ElementType,
+    /// Largest head size.
+    pub head: u32,
+    /// Queries of a tile, keys of a block.
+    pub block: [u32; 2],
+    /// Threads of a block.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+}
+
+impl Entry {
+    /// The table's row for a kernel.
+    pub const fn of<C: Config>(name: &'static str) -> Self {
+        Self {
+            name,
+            element: <C::Element as Operand>::TYPE,
+            head: C::HEAD,
+            block: [C::BLOCK_M, C::BLOCK_N],
+            threads: C::THREADS,
+            shared: C::SHARED,
+        }
+    }
+}
+
+/// Kernels: name, type, largest head size, consumers, keys of a block, stages, where results go, turns.
+macro_rules! kernels {
+    ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: $element:ident, head $head:literal, $consumers:literal x 64 queries,
+        $keys:literal keys, $stages:literal stages, own output $own:literal, turns $turns:literal;)*) => {
+        $(
+            /// The configuration of the kernel of this name.
+            #[derive(Clone, Copy)]
+            pub struct $config;
+
+            impl Config for $config {
+                type Element = $element;
+                type Scores = [f32; $keys / 2];
+                type Result = [f32; $head / 2];
+                const CONSUMERS: u32 = $consumers;
+                const STAGES: u32 = $stages;
+                const OWN_OUTPUT: bool = $own;
+                const TURNS: bool = $turns;
+            }
+
+            #[doc = concat!("Attention in ", stringify!($element), " for head sizes up to ", $head, "; see [`TABLE`] and the module.")]
+            ///
+            /// # Safety
+            /// As [`run`] for this configuration.
+            #[kernel(launch_bounds(<$config as Config>::THREADS, 1))]
+            pub unsafe fn $name(
+                queries: &TensorMap,
+                keys: &TensorMap,
+                values: &TensorMap,
+                output: &TensorMap,
+                params: AttentionParams,
+                data: *mut u8,
+                log_sum_exp: *mut f32,
+                first_queries: *const i32,
+                first_keys: *const i32,
+            ) {
+                let maps = Maps { queries, keys, values, output };
+                let packing = Packing { queries: first_queries, keys: first_keys };
+                let outputs = Outputs { data, log_sum_exp };
+                // SAFETY: the caller's contract.
+                unsafe { run::<$config>(Arguments { maps, params: &params, packing, outputs }) }
+            }
+        )*
+
+        /// Every kernel.
+        pub const TABLE: &[Entry] = &[$(Entry::of::<$config>(stringify!($name))),*];
+
+        /// Calls the macro of this name with the names of all kernels of `attention::sm90::instances`, in the
+        /// order of its `TABLE`.
+        #[macro_export]
+        macro_rules! for_each_sm90_kernel {
+            ($dollar callback:ident) => { $dollar callback! { $($name)* } };
+        }
+    };
+}
+
+kernels! { $
+    #[kernel] fn attention_bf16_64 as Bf16Head64: BF16, head 64, 3 x 64 queries, 128 keys, 3 stages, own output true, turns false;
+    #[kernel] fn attention_bf16_128 as Bf16Head128: BF16, head 128, 2 x 64 queries, 128 keys, 2 stages, own output true, turns true;
+    #[kernel] fn attention_bf16_256 as Bf16Head256: BF16, head 256, 2 x 64 queries, 80 keys, 2 stages, own output false, turns true;
+    #[kernel] fn attention_f16_64 as F16Head64: F16, head 64, 3 x 64 queries, 128 keys, 3 stages, own output true, turns false;
+    #[kernel] fn attention_f16_128 as F16Head128: F16, head 128, 2 x 64 queries, 128 keys, 2 stages, own output true, turns true;
+    #[kernel] fn attention_f16_256 as F16Head256: F16, head 256, 2 x 64 queries, 80 keys, 2 stages, own output false, turns true;
+}
