@@ -289,3 +289,21 @@ pub fn fence_registers<Acc: Accumulator>(acc: &mut Acc) {
         sim: { let _ = acc; }
     }
 }
+
+/// As [`fence_registers`], for A of [`mma_ra`]: what writes it comes before this place, as it must before
+/// [`fence`]. No instruction.
+#[inline(always)]
+pub fn fence_operand(a: &mut [u32; 4]) {
+    arms! {
+        ptx: {
+            let [a0, a1, a2, a3] = a;
+            // SAFETY: leaves its registers as they are. Not `pure`: it must stay where it is.
+            unsafe {
+                core::arch::asm!("/* {0} {1} {2} {3} */", inout(reg32) *a0, inout(reg32) *a1, inout(reg32) *a2,
+                    inout(reg32) *a3, options(nomem, nostack, preserves_flags));
+            }
+        }
+        // The product takes its copy of A when it is started.
+        sim: { let _ = a; }
+    }
+}

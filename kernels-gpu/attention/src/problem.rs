@@ -129,9 +129,8 @@ impl Band {
     #[inline(always)]
     #[must_use]
     pub fn visible(self, diagonal: i32, keys: u32) -> Visible {
-        let first = (diagonal - self.left).clamp(0, keys as i32) as u32;
-        let end = (diagonal + self.right + 1).clamp(0, keys as i32) as u32;
-        Visible { first, end }
+        let within = |key: i32| if key < 0 { 0 } else { (key as u32).min(keys) };
+        Visible { first: within(diagonal - self.left), end: within(diagonal + self.right + 1) }
     }
 }
 
@@ -154,7 +153,7 @@ impl KeyBlocks {
     #[must_use]
     pub fn new(band: Band, sequence: Sequence, first_row: u32, rows: u32, block: u32) -> Self {
         let diagonal = band.diagonal(sequence.queries, sequence.keys) + first_row as i32;
-        let last_row = if sequence.queries - first_row < rows { sequence.queries - first_row } else { rows } - 1;
+        let last_row = sequence.queries.wrapping_sub(first_row).min(rows).wrapping_sub(1);
         let top = band.visible(diagonal, sequence.keys);
         let bottom = band.visible(diagonal + last_row as i32, sequence.keys);
         Self {
@@ -208,10 +207,10 @@ impl Tiles {
     #[must_use]
     pub fn new(params: &AttentionParams, block_m: u32) -> Self {
         Self {
-            row_tiles: params.queries.div_ceil(block_m),
-            heads: params.heads,
+            row_tiles: params.queries.div_ceil(block_m).max(1),
+            heads: params.heads.max(1),
             all_heads: params.heads * params.batch,
-            section: params.section,
+            section: params.section.max(1),
             block_m,
         }
     }
@@ -227,11 +226,12 @@ impl Tiles {
     #[inline(always)]
     #[must_use]
     pub fn get(self, number: u32) -> Tile {
-        let per_section = self.section * self.row_tiles;
+        let per_section = (self.section * self.row_tiles).max(1);
         let section = number / per_section;
         let first = section * self.section;
         let width = if self.all_heads - first < self.section { self.all_heads - first } else { self.section };
         let number = number - section * per_section;
+        let width = width.max(1);
         let (row, head) = (number / width, first + number % width);
         Tile {
             first_row: (self.row_tiles - 1 - row) * self.block_m,

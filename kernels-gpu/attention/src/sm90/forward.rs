@@ -2,7 +2,8 @@
 //! picture.
 
 use cuda_std::tma::TensorMap;
-use cuda_std::{fence, grid, mbarrier, registers, shared, thread, tma, vector, wgmma};
+use cuda_std::{fence, grid, mbarrier, misc, registers, shared, thread, tma, vector, wgmma};
+use cuda_std::warp::{FULL_MASK, warp_shuffle_idx};
 use primitives::pipeline::{Pipeline, PipelineState};
 use primitives::shared_plan::SharedType;
 use primitives::tma::LINE_BYTES;
@@ -67,7 +68,7 @@ pub struct Arguments<'a> {
 }
 
 /// Registers of a producer's and a consumer's thread, for two consumers and for three.
-const REGISTERS: [[u32; 2]; 2] = [[24, 240], [32, 160]];
+const REGISTERS: [[u32; 2]; 2] = [[40, 232], [32, 160]];
 
 /// Attention of all tiles of queries, by the whole grid.
 ///
@@ -115,7 +116,9 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
                 registers::set_max_registers_inc::<{ REGISTERS[1][1] }>();
             }
             let thread = thread - WARPGROUP;
-            let (consumer, thread) = (thread / WARPGROUP, thread % WARPGROUP);
+            // The assembler keeps what a warp's lanes agree on in registers of the warp.
+            let (consumer, _) = warp_shuffle_idx(FULL_MASK, thread / WARPGROUP, 0, 32);
+            let thread = thread % WARPGROUP;
             Consumer::<C> { arguments, shared, consumer, thread }.run();
         }
     }
@@ -135,16 +138,24 @@ impl Arguments<'_> {
     /// # Safety
     /// As for [`AttentionParams::sequence`].
     #[inline(always)]
-    unsafe fn work<C: Config>(&self, tiles: Tiles, number: u32) -> Option<Work> {
-        let tile = tiles.get(number);
+    unsafe fn work<C: Config>(&self, number: u32) -> Option<Work> {
+        // SAFETY: the caller's contract.
+        let work = unsafe { self.work_of::<C>(number) };
+        if work.tile.first_row < work.sequence.queries { Some(work) } else { None }
+    }
+
+    /// The tile of this number, which begins in its sequence if its blocks are looked at.
+    ///
+    /// # Safety
+    /// As for [`AttentionParams::sequence`].
+    #[inline(always)]
+    unsafe fn work_of<C: Config>(&self, number: u32) -> Work {
+        let tile = Tiles::new(self.params, C::BLOCK_M).get(number);
         // SAFETY: the caller's contract.
         let sequence = unsafe { self.params.sequence(self.packing, tile.batch) };
-        if tile.first_row >= sequence.queries {
-            return None;
-        }
         let band = self.params.band;
         let blocks = KeyBlocks::new(band, sequence, tile.first_row, C::BLOCK_M, C::BLOCK_N);
-        Some(Work { tile, sequence, blocks })
+        Work { tile, sequence, blocks }
     }
 
     #[inline(always)]
@@ -168,10 +179,10 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
         // SAFETY: the caller's contract. A stage that was acquired is empty, and expects a block's bytes; a
         // consumer has left its queries when their barrier says so, and before the first tile.
         unsafe {
-            if let Some(Work { tile, sequence, blocks }) = arguments.work::<C>(tiles, number)
+            if let Some(Work { tile, sequence, blocks }) = arguments.work::<C>(number)
                 && blocks.count() > 0
             {
-                let head = (tile.head / params.group) as i32;
+                let head = (tile.head / params.group.max(1)) as i32;
                 let load = |map: *const TensorMap, pipeline: Pipeline<Of<C>>, state, to: u32, block: u32| {
                     let full = pipeline.producer_acquire(state, Keys::<C>::BYTES);
                     let row = (sequence.first_key + block * C::BLOCK_N) as i32;
@@ -188,7 +199,7 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
                     load(maps.keys, shared.key_pipeline(), keys, shared.keys(keys.stage), block);
                     keys = keys.next();
                     if block + 1 == blocks.end {
-                        load_queries::<C>(maps, shared, tile, sequence, parity);
+                        load_queries::<C>(arguments, shared, misc::opaque(number), parity);
                     } else {
                         load(maps.values, shared.value_pipeline(), values, shared.values(values.stage), block + 1);
                         values = values.next();
@@ -208,7 +219,10 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
 /// # Safety
 /// As for [`produce`]; `parity` is that of the tiles with keys before this one.
 #[inline(always)]
-unsafe fn load_queries<C: Config>(maps: Maps, shared: Plan<C>, tile: Tile, sequence: Sequence, parity: u32) {
+unsafe fn load_queries<C: Config>(arguments: Arguments<'_>, shared: Plan<C>, number: u32, parity: u32) {
+    let map = arguments.maps.queries;
+    // SAFETY: the caller's contract.
+    let Work { tile, sequence, .. } = unsafe { arguments.work_of::<C>(number) };
     let mut consumer = 0;
     while consumer < C::CONSUMERS {
         let row = (sequence.first_query + tile.first_row + consumer * CONSUMER_ROWS) as i32;
@@ -220,7 +234,7 @@ unsafe fn load_queries<C: Config>(maps: Maps, shared: Plan<C>, tile: Tile, seque
             let mut column = 0;
             while column < C::BOXES {
                 let coords = [(column * BOX_COLUMNS) as i32, row, tile.head as i32, sequence.matrix as i32];
-                tma::load_4d(shared.queries(consumer) + column * C::QUERY_BOX, maps.queries, full, coords);
+                tma::load_4d(shared.queries(consumer) + column * C::QUERY_BOX, map, full, coords);
                 column += 1;
             }
         }
@@ -262,9 +276,9 @@ impl<C: Config> Consumer<'_, C> {
             }
             let mut number = thread::block_idx_x();
             while number < tiles.count() {
-                if let Some(work) = self.arguments.work::<C>(tiles, number) {
+                if let Some(work) = self.arguments.work::<C>(number) {
                     if work.blocks.count() > 0 {
-                        self.tile(work, &mut at);
+                        self.tile(number, work.blocks, &mut at);
                     } else {
                         self.store_nothing(work);
                     }
@@ -283,14 +297,14 @@ impl<C: Config> Consumer<'_, C> {
     /// # Safety
     /// The whole warpgroup is here, and the producer brings the tile.
     #[inline(always)]
-    unsafe fn tile(self, work: Work, at: &mut Progress<C>) {
+    unsafe fn tile(self, number: u32, blocks: KeyBlocks, at: &mut Progress<C>) {
         let Self { shared, consumer, thread, .. } = self;
         let queries = shared.queries(consumer);
         let mut rows = Rows::new(self.arguments.params.scale);
         let mut scores: C::Scores = zero();
         let mut result: C::Result = zero();
         let mut weights = Weights::zero();
-        let mut block = work.blocks.end - 1;
+        let mut block = blocks.end - 1;
         let mut is_first = true;
         // SAFETY: the caller's contract. Stages are read between their wait and their release; registers of
         // products under way are left alone until the wait for them.
@@ -304,11 +318,13 @@ impl<C: Config> Consumer<'_, C> {
             wgmma::wait_group::<0>();
             wgmma::fence_registers(&mut scores);
             self.release_keys(at);
-            self.clear_foreign_values(work, at);
-            self.mask(&mut scores, work, block);
+            self.clear_foreign_values(number, at);
+            if blocks.is_partial(block) {
+                self.mask(&mut scores, number, block);
+            }
             rows.push(&mut scores);
             weights.set::<C>(&scores);
-            while block > work.blocks.first {
+            while block > blocks.first {
                 block -= 1;
                 shared.key_pipeline().consumer_wait(at.keys);
                 if C::TURNS {
@@ -316,10 +332,15 @@ impl<C: Config> Consumer<'_, C> {
                 }
                 wgmma::fence_registers(&mut scores);
                 wgmma::fence_registers(&mut result);
+                weights.fence::<C>();
                 wgmma::fence();
+                // Else the loop would keep a descriptor for each product.
+                let queries = misc::opaque(queries);
                 multiply_scores::<C>(&mut scores, queries, shared.keys(at.keys.stage));
                 wgmma::commit_group();
                 shared.value_pipeline().consumer_wait(at.values);
+                // Again behind a loop: the assembler would add one of its own.
+                wgmma::fence();
                 multiply_values::<C>(&mut result, &weights, shared.values(at.values.stage), !is_first);
                 wgmma::commit_group();
                 if C::TURNS {
@@ -328,7 +349,9 @@ impl<C: Config> Consumer<'_, C> {
                 wgmma::wait_group::<1>();
                 wgmma::fence_registers(&mut scores);
                 self.release_keys(at);
-                self.mask(&mut scores, work, block);
+                if blocks.is_partial(block) {
+                    self.mask(&mut scores, number, block);
+                }
                 let factors = rows.push(&mut scores);
                 wgmma::wait_group::<0>();
                 wgmma::fence_registers(&mut result);
@@ -342,10 +365,12 @@ impl<C: Config> Consumer<'_, C> {
             }
             shared.value_pipeline().consumer_wait(at.values);
             wgmma::fence_registers(&mut result);
+            weights.fence::<C>();
             wgmma::fence();
             multiply_values::<C>(&mut result, &weights, shared.values(at.values.stage), !is_first);
             wgmma::commit_group();
             let (factors, logarithms) = rows.finish();
+            let work = self.work_again(number);
             self.store_logarithms(work, logarithms);
             wgmma::wait_group::<0>();
             wgmma::fence_registers(&mut result);
@@ -385,18 +410,31 @@ impl<C: Config> Consumer<'_, C> {
         self.consumer * CONSUMER_ROWS + self.thread / 32 * 16 + self.thread % 32 / 4
     }
 
-    /// Sets the scores of keys that a query does not see to minus infinity.
+    /// The tile of this number, computed where it is needed: over the loop it would take registers.
+    ///
+    /// # Safety
+    /// As for [`run`].
     #[inline(always)]
-    fn mask(self, scores: &mut C::Scores, work: Work, block: u32) {
-        let Work { tile, sequence, blocks } = work;
-        if !blocks.is_partial(block) {
-            return;
-        }
+    unsafe fn work_again(self, number: u32) -> Work {
+        // SAFETY: the caller's contract.
+        unsafe { self.arguments.work_of::<C>(misc::opaque(number)) }
+    }
+
+    /// Sets the scores of keys that a query does not see to minus infinity.
+    ///
+    /// # Safety
+    /// As for [`run`].
+    #[inline(always)]
+    unsafe fn mask(self, scores: &mut C::Scores, number: u32, block: u32) {
+        // SAFETY: the caller's contract.
+        let Work { tile, sequence, .. } = unsafe { self.work_again(number) };
         let band = self.arguments.params.band;
-        let row = tile.first_row + self.row();
+        // What follows is computed here, and not kept over blocks without a mask.
+        let place = Self { thread: misc::opaque(self.thread), ..self };
+        let row = tile.first_row + place.row();
         let diagonal = band.diagonal(sequence.queries, sequence.keys) + row as i32;
         // From the thread's first column of the block.
-        let column = (block * C::BLOCK_N + self.thread % 4 * 2) as i32;
+        let column = (block * C::BLOCK_N + place.thread % 4 * 2) as i32;
         let x = scores.as_mut();
         unroll!(ROW in 0..2, {
             let visible = band.visible(diagonal + 8 * ROW as i32, sequence.keys);
@@ -420,9 +458,14 @@ impl<C: Config> Consumer<'_, C> {
     /// # Safety
     /// All consumers are here, with the same work, before their products of the tile's first values.
     #[inline(always)]
-    unsafe fn clear_foreign_values(self, work: Work, at: &Progress<C>) {
+    unsafe fn clear_foreign_values(self, number: u32, at: &Progress<C>) {
+        if !self.arguments.is_packed() {
+            return;
+        }
+        // SAFETY: the caller's contract.
+        let work = unsafe { self.work_again(number) };
         let first = work.sequence.keys - (work.blocks.end - 1) * C::BLOCK_N;
-        if !self.arguments.is_packed() || first >= C::BLOCK_N {
+        if first >= C::BLOCK_N {
             return;
         }
         // SAFETY: the caller's contract; rows of a stage that is full, each written by one thread.
@@ -517,7 +560,7 @@ impl<C: Config> Consumer<'_, C> {
     unsafe fn store_rows(self, work: Work, from: u32, first_row: u32) {
         let Arguments { params, outputs, .. } = self.arguments;
         let Work { tile, sequence, .. } = work;
-        let units = params.head_size / UNIT_ELEMENTS;
+        let units = (params.head_size / UNIT_ELEMENTS).max(1);
         let head = tile.head as usize * params.output_head as usize;
         let mut index = self.thread;
         while index < CONSUMER_ROWS * units {
@@ -547,7 +590,7 @@ impl<C: Config> Consumer<'_, C> {
     unsafe fn store_nothing(self, work: Work) {
         let Arguments { params, outputs, .. } = self.arguments;
         let Work { tile, sequence, .. } = work;
-        let units = params.head_size / UNIT_ELEMENTS;
+        let units = (params.head_size / UNIT_ELEMENTS).max(1);
         let matrix = sequence.matrix as usize * params.output_matrix as usize;
         let head = matrix + tile.head as usize * params.output_head as usize;
         let first_row = tile.first_row + self.consumer * CONSUMER_ROWS;

@@ -46,6 +46,16 @@ impl Weights {
         Self([[0; 4]; MAX_STEPS])
     }
 
+    /// Keeps the compiler from moving writes of the registers behind this place.
+    #[inline(always)]
+    pub fn fence<C: Config>(&mut self) {
+        unroll!(STEP in 0..16, {
+            if STEP < (C::BLOCK_N / STEP_COLUMNS) as usize {
+                wgmma::fence_operand(&mut self.0[STEP]);
+            }
+        });
+    }
+
     /// Rounds the weights to the element type.
     #[inline(always)]
     pub fn set<C: Config>(&mut self, p: &C::Scores) {
