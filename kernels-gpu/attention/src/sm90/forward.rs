@@ -2,8 +2,8 @@
 //! picture.
 
 use cuda_std::tma::TensorMap;
-use cuda_std::{fence, grid, mbarrier, misc, registers, shared, thread, tma, vector, wgmma};
 use cuda_std::warp::{FULL_MASK, warp_shuffle_idx};
+use cuda_std::{fence, grid, mbarrier, misc, registers, shared, thread, tma, vector, wgmma};
 use primitives::pipeline::{Pipeline, PipelineState};
 use primitives::shared_plan::SharedType;
 use primitives::tma::LINE_BYTES;
@@ -11,6 +11,7 @@ use primitives::{named_barriers, unroll};
 
 use super::config::{Alone, BOX_COLUMNS, CONSUMER_ROWS, Config, Keys, Of, Plan, Queries, WARPGROUP};
 use super::fragments::{Weights, multiply_scores, multiply_values, scale_rows, steps, write_result, zero};
+use super::schedule::{Counter, Drawn, Followed, releases};
 use super::softmax::Rows;
 use crate::problem::{AttentionParams, KeyBlocks, Packing, Sequence, Tile, Tiles};
 
@@ -65,6 +66,8 @@ pub struct Arguments<'a> {
     pub packing: Packing,
     /// The results.
     pub outputs: Outputs,
+    /// Where blocks draw the numbers of tiles.
+    pub counter: Counter,
 }
 
 /// Registers of a producer's and a consumer's thread, for two consumers and for three.
@@ -94,6 +97,7 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
             }
             shared.key_pipeline().init(C::CONSUMERS);
             shared.value_pipeline().init(C::CONSUMERS);
+            shared.schedule().init(releases::<C>());
             mbarrier::fence_init();
         }
         thread::sync_threads();
@@ -171,11 +175,11 @@ impl Arguments<'_> {
 #[inline(always)]
 unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
     let Arguments { maps, params, .. } = arguments;
-    let tiles = Tiles::new(params, C::BLOCK_M);
+    let mut drawn = Drawn::first(shared, arguments.counter);
     let (mut keys, mut values) = (PipelineState::START, PipelineState::START);
     let mut parity = 0;
-    let mut number = thread::block_idx_x();
-    while number < tiles.count() {
+    while drawn.has_tile(params) {
+        let number = drawn.number;
         // SAFETY: the caller's contract. A stage that was acquired is empty, and expects a block's bytes; a
         // consumer has left its queries when their barrier says so, and before the first tile.
         unsafe {
@@ -201,7 +205,13 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
                     if block + 1 == blocks.end {
                         load_queries::<C>(arguments, shared, misc::opaque(number), parity);
                     } else {
-                        load(maps.values, shared.value_pipeline(), values, shared.values(values.stage), block + 1);
+                        load(
+                            maps.values,
+                            shared.value_pipeline(),
+                            values,
+                            shared.values(values.stage),
+                            block + 1,
+                        );
                         values = values.next();
                     }
                 }
@@ -209,8 +219,8 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
                 values = values.next();
                 parity ^= 1;
             }
+            drawn.advance(params);
         }
-        number += thread::grid_dim_x();
     }
 }
 
@@ -267,15 +277,15 @@ impl<C: Config> Consumer<'_, C> {
     /// As for [`run`]; all threads of all consumers call it.
     #[inline(always)]
     unsafe fn run(self) {
-        let tiles = Tiles::new(self.arguments.params, C::BLOCK_M);
+        let mut tiles = Followed::first(self.shared);
         let mut at = Progress { keys: PipelineState::START, values: PipelineState::START, parity: 0 };
         // SAFETY: the caller's contract. The first turn is the first consumer's; the last one is taken back.
         unsafe {
             if C::TURNS && self.consumer + 1 == C::CONSUMERS {
                 Barrier::Turn(0).arrive();
             }
-            let mut number = thread::block_idx_x();
-            while number < tiles.count() {
+            while tiles.has_tile(self.arguments.params) {
+                let number = tiles.number;
                 if let Some(work) = self.arguments.work::<C>(number) {
                     if work.blocks.count() > 0 {
                         self.tile(number, work.blocks, &mut at);
@@ -283,7 +293,7 @@ impl<C: Config> Consumer<'_, C> {
                         self.store_nothing(work);
                     }
                 }
-                number += thread::grid_dim_x();
+                tiles.advance();
             }
             if C::TURNS && self.consumer == 0 {
                 Barrier::Turn(0).sync();
@@ -388,7 +398,9 @@ impl<C: Config> Consumer<'_, C> {
     #[inline(always)]
     unsafe fn release_keys(self, at: &mut Progress<C>) {
         // SAFETY: the caller's contract.
-        unsafe { self.shared.key_pipeline().consumer_release(at.keys.stage, self.thread, Alone::<C>::of_rank(0)) }
+        unsafe {
+            self.shared.key_pipeline().consumer_release(at.keys.stage, self.thread, Alone::<C>::of_rank(0))
+        }
         at.keys = at.keys.next();
     }
 
@@ -539,7 +551,8 @@ impl<C: Config> Consumer<'_, C> {
                 let row = (sequence.first_query + row) as i32;
                 let mut column = 0;
                 while column < C::BOXES {
-                    let coords = [(column * BOX_COLUMNS) as i32, row, tile.head as i32, sequence.matrix as i32];
+                    let coords =
+                        [(column * BOX_COLUMNS) as i32, row, tile.head as i32, sequence.matrix as i32];
                     tma::store_4d(self.arguments.maps.output, to + column * C::QUERY_BOX, coords);
                     column += 1;
                 }
