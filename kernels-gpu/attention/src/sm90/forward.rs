@@ -10,7 +10,7 @@ use primitives::tma::LINE_BYTES;
 use primitives::{named_barriers, unroll};
 
 use super::config::{Alone, BOX_COLUMNS, CONSUMER_ROWS, Config, Keys, Of, Plan, Queries, WARPGROUP};
-use super::fragments::{Weights, multiply_scores, multiply_values, scale_rows, steps, write_result, zero};
+use super::fragments::{Boxes, Rounded, multiply, multiply_rounded, scale_rows, steps, zero};
 use super::schedule::{Counter, Drawn, Followed, releases};
 use super::softmax::Rows;
 use crate::problem::{AttentionParams, KeyBlocks, Packing, Sequence, Tile, Tiles};
@@ -313,7 +313,7 @@ impl<C: Config> Consumer<'_, C> {
         let mut rows = Rows::new(self.arguments.params.scale);
         let mut scores: C::Scores = zero();
         let mut result: C::Result = zero();
-        let mut weights = Weights::zero();
+        let mut weights = Rounded::zero();
         let mut block = blocks.end - 1;
         let mut is_first = true;
         // SAFETY: the caller's contract. Stages are read between their wait and their release; registers of
@@ -323,7 +323,7 @@ impl<C: Config> Consumer<'_, C> {
             shared.key_pipeline().consumer_wait(at.keys);
             wgmma::fence_registers(&mut scores);
             wgmma::fence();
-            multiply_scores::<C>(&mut scores, queries, shared.keys(at.keys.stage));
+            self.multiply_scores(&mut scores, queries, at.keys.stage);
             wgmma::commit_group();
             wgmma::wait_group::<0>();
             wgmma::fence_registers(&mut scores);
@@ -333,7 +333,7 @@ impl<C: Config> Consumer<'_, C> {
                 self.mask(&mut scores, number, block);
             }
             rows.push(&mut scores);
-            weights.set::<C>(&scores);
+            weights.set::<C::Element, _>(&scores);
             while block > blocks.first {
                 block -= 1;
                 shared.key_pipeline().consumer_wait(at.keys);
@@ -342,16 +342,16 @@ impl<C: Config> Consumer<'_, C> {
                 }
                 wgmma::fence_registers(&mut scores);
                 wgmma::fence_registers(&mut result);
-                weights.fence::<C>();
+                weights.fence::<C::Scores>();
                 wgmma::fence();
                 // Else the loop would keep a descriptor for each product.
                 let queries = misc::opaque(queries);
-                multiply_scores::<C>(&mut scores, queries, shared.keys(at.keys.stage));
+                self.multiply_scores(&mut scores, queries, at.keys.stage);
                 wgmma::commit_group();
                 shared.value_pipeline().consumer_wait(at.values);
                 // Again behind a loop: the assembler would add one of its own.
                 wgmma::fence();
-                multiply_values::<C>(&mut result, &weights, shared.values(at.values.stage), !is_first);
+                self.multiply_values(&mut result, &weights, at.values.stage, !is_first);
                 wgmma::commit_group();
                 if C::TURNS {
                     Barrier::Turn((consumer + 1) % C::CONSUMERS).arrive();
@@ -367,7 +367,7 @@ impl<C: Config> Consumer<'_, C> {
                 wgmma::fence_registers(&mut result);
                 self.release_values(at);
                 scale_rows(&mut result, factors);
-                weights.set::<C>(&scores);
+                weights.set::<C::Element, _>(&scores);
                 is_first = false;
             }
             if C::OWN_OUTPUT && thread == 0 {
@@ -375,9 +375,9 @@ impl<C: Config> Consumer<'_, C> {
             }
             shared.value_pipeline().consumer_wait(at.values);
             wgmma::fence_registers(&mut result);
-            weights.fence::<C>();
+            weights.fence::<C::Scores>();
             wgmma::fence();
-            multiply_values::<C>(&mut result, &weights, shared.values(at.values.stage), !is_first);
+            self.multiply_values(&mut result, &weights, at.values.stage, !is_first);
             wgmma::commit_group();
             let (factors, logarithms) = rows.finish();
             let work = self.work_again(number);
@@ -389,6 +389,29 @@ impl<C: Config> Consumer<'_, C> {
             self.store(work, &result);
         }
         at.parity ^= 1;
+    }
+
+    /// Starts `S = Q K^T`.
+    ///
+    /// # Safety
+    /// As for [`multiply`]; the stage is full.
+    #[inline(always)]
+    unsafe fn multiply_scores(self, scores: &mut C::Scores, queries: u32, stage: u32) {
+        let queries = Boxes { first: queries, stride: C::QUERY_BOX };
+        let keys = Boxes { first: self.shared.keys(stage), stride: C::KEY_BOX };
+        // SAFETY: the caller's contract.
+        unsafe { multiply::<C::Element, _>(scores, queries, keys, C::HEAD) }
+    }
+
+    /// Starts `O += P V`, or `O = P V` without `accumulate`.
+    ///
+    /// # Safety
+    /// As for [`multiply_rounded`]; the stage is full.
+    #[inline(always)]
+    unsafe fn multiply_values(self, result: &mut C::Result, weights: &Rounded, stage: u32, accumulate: bool) {
+        let values = Boxes { first: self.shared.values(stage), stride: C::KEY_BOX };
+        // SAFETY: the caller's contract.
+        unsafe { multiply_rounded::<C::Element, C::Scores, _>(result, weights, values, accumulate) }
     }
 
     /// Leaves the stage of keys.
@@ -541,7 +564,9 @@ impl<C: Config> Consumer<'_, C> {
                 }
                 Barrier::Consumer(consumer).sync();
             }
-            write_result::<C>(result, to, thread);
+            let mut rounded = Rounded::zero();
+            rounded.set::<C::Element, _>(result);
+            rounded.write::<C::Result>(to, C::QUERY_BOX, thread);
             fence::proxy_async_shared();
             Barrier::Consumer(consumer).sync();
             if is_foreign {
