@@ -2,8 +2,8 @@
 //! picture.
 
 use cuda_std::tma::TensorMap;
-use cuda_std::{fence, grid, mbarrier, misc, registers, shared, thread, tma, vector, wgmma};
 use cuda_std::warp::{FULL_MASK, warp_shuffle_idx};
+use cuda_std::{fence, grid, mbarrier, misc, registers, shared, thread, tma, vector, wgmma};
 use primitives::pipeline::{Pipeline, PipelineState};
 use primitives::shared_plan::SharedType;
 use primitives::tma::LINE_BYTES;
@@ -201,7 +201,13 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
                     if block + 1 == blocks.end {
                         load_queries::<C>(arguments, shared, misc::opaque(number), parity);
                     } else {
-                        load(maps.values, shared.value_pipeline(), values, shared.values(values.stage), block + 1);
+                        load(
+                            maps.values,
+                            shared.value_pipeline(),
+                            values,
+                            shared.values(values.stage),
+                            block + 1,
+                        );
                         values = values.next();
                     }
                 }
@@ -388,7 +394,9 @@ impl<C: Config> Consumer<'_, C> {
     #[inline(always)]
     unsafe fn release_keys(self, at: &mut Progress<C>) {
         // SAFETY: the caller's contract.
-        unsafe { self.shared.key_pipeline().consumer_release(at.keys.stage, self.thread, Alone::<C>::of_rank(0)) }
+        unsafe {
+            self.shared.key_pipeline().consumer_release(at.keys.stage, self.thread, Alone::<C>::of_rank(0))
+        }
         at.keys = at.keys.next();
     }
 
@@ -539,7 +547,8 @@ impl<C: Config> Consumer<'_, C> {
                 let row = (sequence.first_query + row) as i32;
                 let mut column = 0;
                 while column < C::BOXES {
-                    let coords = [(column * BOX_COLUMNS) as i32, row, tile.head as i32, sequence.matrix as i32];
+                    let coords =
+                        [(column * BOX_COLUMNS) as i32, row, tile.head as i32, sequence.matrix as i32];
                     tma::store_4d(self.arguments.maps.output, to + column * C::QUERY_BOX, coords);
                     column += 1;
                 }
