@@ -295,6 +295,36 @@ global_store! {
         "Stores 16 bytes that will not be read soon: first to leave the cache.";
 }
 
+/// Adds each of the four to the float at its place, atomically among all threads of the device; the four
+/// additions are apart from each other. Nothing is read back. sm_90.
+///
+/// # Safety
+/// `ptr` is aligned to 16 bytes, and its 16 bytes are reached by atomic operations alone; see the module.
+///
+/// # PTX
+/// `red.relaxed.gpu.global.add.v4.f32`
+#[cfg(any(not(target_arch = "nvptx64"), target_feature = "compute_90"))]
+#[inline(always)]
+#[track_caller]
+pub unsafe fn red_add_v4(ptr: *mut f32, value: [f32; 4]) {
+    let [a, b, c, d] = value;
+    // SAFETY: the caller vouches for the address.
+    unsafe {
+        arms! {
+            ptx: {
+                asm!("red.relaxed.gpu.global.add.v4.f32 [{0}], {{{1}, {2}, {3}, {4}}};", in(reg64) ptr,
+                    in(reg32) a, in(reg32) b, in(reg32) c, in(reg32) d, options(nostack, preserves_flags))
+            }
+            sim: {
+                for (index, value) in [a, b, c, d].into_iter().enumerate() {
+                    let (order, scope) = (std::sync::atomic::Ordering::Relaxed, simt::memory::Scope::Device);
+                    memory::atomic(ptr.add(index), order, scope, |old| old + value);
+                }
+            }
+        }
+    }
+}
+
 macro_rules! global_load_b16 {
     ($($name:ident, $op:literal: $doc:literal;)*) => { $(
         #[doc = $doc]

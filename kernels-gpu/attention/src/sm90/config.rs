@@ -4,7 +4,7 @@ use core::marker::PhantomData;
 
 use cuda_std::wgmma::{Accumulator, Operand};
 use primitives::cluster::{ClusterCoord, ClusterShape};
-use primitives::pipeline::{Depth, Pipeline};
+use primitives::pipeline::{Depth, Pipeline, Stages};
 use primitives::shared_plan::{Mbarrier, SharedPlan};
 use primitives::tma::LINE_BYTES;
 use primitives::wgmma::Element16;
@@ -87,6 +87,10 @@ shared_plan! {
         key_pipeline: Pipeline<Of<C>>,
         /// The barriers of the stages of values.
         value_pipeline: Pipeline<Of<C>>,
+        /// The barriers of the numbers of tiles.
+        schedule: Pipeline<Numbers>,
+        /// Numbers of the tiles to come.
+        number[Numbers::STAGES]: u32,
     }
 }
 
@@ -112,6 +116,9 @@ impl<C: Config> ClusterShape for Of<C> {
     const N: u32 = 1;
     const K: u32 = 1;
 }
+
+/// How many tiles the producer is ahead at most.
+pub type Numbers = Stages<2>;
 
 /// The place of a block in its cluster: there is no other.
 pub type Alone<C> = ClusterCoord<Of<C>>;

@@ -10,7 +10,8 @@ use primitives::tma::LINE_BYTES;
 use primitives::{named_barriers, unroll};
 
 use super::config::{Alone, BOX_COLUMNS, CONSUMER_ROWS, Config, Keys, Of, Plan, Queries, WARPGROUP};
-use super::fragments::{Weights, multiply_scores, multiply_values, scale_rows, steps, write_result, zero};
+use super::fragments::{Boxes, Rounded, multiply, multiply_rounded, scale_rows, steps, zero};
+use super::schedule::{Counter, Drawn, Followed, releases};
 use super::softmax::Rows;
 use crate::problem::{AttentionParams, KeyBlocks, Packing, Sequence, Tile, Tiles};
 
@@ -65,6 +66,8 @@ pub struct Arguments<'a> {
     pub packing: Packing,
     /// The results.
     pub outputs: Outputs,
+    /// Where blocks draw the numbers of tiles.
+    pub counter: Counter,
 }
 
 /// Registers of a producer's and a consumer's thread, for two consumers and for three.
@@ -94,6 +97,7 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
             }
             shared.key_pipeline().init(C::CONSUMERS);
             shared.value_pipeline().init(C::CONSUMERS);
+            shared.schedule().init(releases::<C>());
             mbarrier::fence_init();
         }
         thread::sync_threads();
@@ -171,11 +175,11 @@ impl Arguments<'_> {
 #[inline(always)]
 unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
     let Arguments { maps, params, .. } = arguments;
-    let tiles = Tiles::new(params, C::BLOCK_M);
+    let mut drawn = Drawn::first(shared, arguments.counter);
     let (mut keys, mut values) = (PipelineState::START, PipelineState::START);
     let mut parity = 0;
-    let mut number = thread::block_idx_x();
-    while number < tiles.count() {
+    while drawn.has_tile(params) {
+        let number = drawn.number;
         // SAFETY: the caller's contract. A stage that was acquired is empty, and expects a block's bytes; a
         // consumer has left its queries when their barrier says so, and before the first tile.
         unsafe {
@@ -215,8 +219,8 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
                 values = values.next();
                 parity ^= 1;
             }
+            drawn.advance(params);
         }
-        number += thread::grid_dim_x();
     }
 }
 
@@ -273,15 +277,15 @@ impl<C: Config> Consumer<'_, C> {
     /// As for [`run`]; all threads of all consumers call it.
     #[inline(always)]
     unsafe fn run(self) {
-        let tiles = Tiles::new(self.arguments.params, C::BLOCK_M);
+        let mut tiles = Followed::first(self.shared);
         let mut at = Progress { keys: PipelineState::START, values: PipelineState::START, parity: 0 };
         // SAFETY: the caller's contract. The first turn is the first consumer's; the last one is taken back.
         unsafe {
             if C::TURNS && self.consumer + 1 == C::CONSUMERS {
                 Barrier::Turn(0).arrive();
             }
-            let mut number = thread::block_idx_x();
-            while number < tiles.count() {
+            while tiles.has_tile(self.arguments.params) {
+                let number = tiles.number;
                 if let Some(work) = self.arguments.work::<C>(number) {
                     if work.blocks.count() > 0 {
                         self.tile(number, work.blocks, &mut at);
@@ -289,7 +293,7 @@ impl<C: Config> Consumer<'_, C> {
                         self.store_nothing(work);
                     }
                 }
-                number += thread::grid_dim_x();
+                tiles.advance();
             }
             if C::TURNS && self.consumer == 0 {
                 Barrier::Turn(0).sync();
@@ -309,7 +313,7 @@ impl<C: Config> Consumer<'_, C> {
         let mut rows = Rows::new(self.arguments.params.scale);
         let mut scores: C::Scores = zero();
         let mut result: C::Result = zero();
-        let mut weights = Weights::zero();
+        let mut weights = Rounded::zero();
         let mut block = blocks.end - 1;
         let mut is_first = true;
         // SAFETY: the caller's contract. Stages are read between their wait and their release; registers of
@@ -319,7 +323,7 @@ impl<C: Config> Consumer<'_, C> {
             shared.key_pipeline().consumer_wait(at.keys);
             wgmma::fence_registers(&mut scores);
             wgmma::fence();
-            multiply_scores::<C>(&mut scores, queries, shared.keys(at.keys.stage));
+            self.multiply_scores(&mut scores, queries, at.keys.stage);
             wgmma::commit_group();
             wgmma::wait_group::<0>();
             wgmma::fence_registers(&mut scores);
@@ -329,7 +333,7 @@ impl<C: Config> Consumer<'_, C> {
                 self.mask(&mut scores, number, block);
             }
             rows.push(&mut scores);
-            weights.set::<C>(&scores);
+            weights.set::<C::Element, _>(&scores);
             while block > blocks.first {
                 block -= 1;
                 shared.key_pipeline().consumer_wait(at.keys);
@@ -338,16 +342,16 @@ impl<C: Config> Consumer<'_, C> {
                 }
                 wgmma::fence_registers(&mut scores);
                 wgmma::fence_registers(&mut result);
-                weights.fence::<C>();
+                weights.fence::<C::Scores>();
                 wgmma::fence();
                 // Else the loop would keep a descriptor for each product.
                 let queries = misc::opaque(queries);
-                multiply_scores::<C>(&mut scores, queries, shared.keys(at.keys.stage));
+                self.multiply_scores(&mut scores, queries, at.keys.stage);
                 wgmma::commit_group();
                 shared.value_pipeline().consumer_wait(at.values);
                 // Again behind a loop: the assembler would add one of its own.
                 wgmma::fence();
-                multiply_values::<C>(&mut result, &weights, shared.values(at.values.stage), !is_first);
+                self.multiply_values(&mut result, &weights, at.values.stage, !is_first);
                 wgmma::commit_group();
                 if C::TURNS {
                     Barrier::Turn((consumer + 1) % C::CONSUMERS).arrive();
@@ -363,7 +367,7 @@ impl<C: Config> Consumer<'_, C> {
                 wgmma::fence_registers(&mut result);
                 self.release_values(at);
                 scale_rows(&mut result, factors);
-                weights.set::<C>(&scores);
+                weights.set::<C::Element, _>(&scores);
                 is_first = false;
             }
             if C::OWN_OUTPUT && thread == 0 {
@@ -371,9 +375,9 @@ impl<C: Config> Consumer<'_, C> {
             }
             shared.value_pipeline().consumer_wait(at.values);
             wgmma::fence_registers(&mut result);
-            weights.fence::<C>();
+            weights.fence::<C::Scores>();
             wgmma::fence();
-            multiply_values::<C>(&mut result, &weights, shared.values(at.values.stage), !is_first);
+            self.multiply_values(&mut result, &weights, at.values.stage, !is_first);
             wgmma::commit_group();
             let (factors, logarithms) = rows.finish();
             let work = self.work_again(number);
@@ -385,6 +389,29 @@ impl<C: Config> Consumer<'_, C> {
             self.store(work, &result);
         }
         at.parity ^= 1;
+    }
+
+    /// Starts `S = Q K^T`.
+    ///
+    /// # Safety
+    /// As for [`multiply`]; the stage is full.
+    #[inline(always)]
+    unsafe fn multiply_scores(self, scores: &mut C::Scores, queries: u32, stage: u32) {
+        let queries = Boxes { first: queries, stride: C::QUERY_BOX };
+        let keys = Boxes { first: self.shared.keys(stage), stride: C::KEY_BOX };
+        // SAFETY: the caller's contract.
+        unsafe { multiply::<C::Element, _>(scores, queries, keys, C::HEAD) }
+    }
+
+    /// Starts `O += P V`, or `O = P V` without `accumulate`.
+    ///
+    /// # Safety
+    /// As for [`multiply_rounded`]; the stage is full.
+    #[inline(always)]
+    unsafe fn multiply_values(self, result: &mut C::Result, weights: &Rounded, stage: u32, accumulate: bool) {
+        let values = Boxes { first: self.shared.values(stage), stride: C::KEY_BOX };
+        // SAFETY: the caller's contract.
+        unsafe { multiply_rounded::<C::Element, C::Scores, _>(result, weights, values, accumulate) }
     }
 
     /// Leaves the stage of keys.
@@ -537,7 +564,9 @@ impl<C: Config> Consumer<'_, C> {
                 }
                 Barrier::Consumer(consumer).sync();
             }
-            write_result::<C>(result, to, thread);
+            let mut rounded = Rounded::zero();
+            rounded.set::<C::Element, _>(result);
+            rounded.write::<C::Result>(to, C::QUERY_BOX, thread);
             fence::proxy_async_shared();
             Barrier::Consumer(consumer).sync();
             if is_foreign {

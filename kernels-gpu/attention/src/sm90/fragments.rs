@@ -4,13 +4,13 @@
 //! `q = lane % 4`; see [`cuda_std::wgmma`].
 
 use cuda_std::matrix;
-use cuda_std::wgmma::{self, Accumulator};
+use cuda_std::wgmma::{self, Accumulator, Operand};
 use layout::wgmma::{K_BYTES, Swizzle, advance, descriptor};
 use primitives::tma::LINE_BYTES;
 use primitives::unroll;
 use primitives::wgmma::Element16;
 
-use super::config::{BOX_COLUMNS, Config};
+use super::config::BOX_COLUMNS;
 
 /// A thread's part of 64 rows.
 pub trait Fragment: Accumulator + Copy + AsRef<[f32]> + AsMut<[f32]> {}
@@ -30,17 +30,19 @@ pub const fn steps<F: Fragment>() -> usize {
     (F::N / 8) as usize
 }
 
-/// Columns that one instruction of `P V` takes: 16.
-const STEP_COLUMNS: u32 = 16;
-/// Most of these steps.
+/// Elements of k of one instruction.
+pub const STEP: u32 = 16;
+/// Most steps of a right operand that is not contiguous along k.
 const MAX_STEPS: usize = 16;
+/// Steps of a box whose lines are k.
+const BOX_STEPS: usize = (LINE_BYTES / K_BYTES) as usize;
 
-/// The weights of a block of keys as the left operand of `P V`: four registers a step of 16 keys.
+/// A left operand in registers: 64 rows of a [`Fragment`], rounded, four registers for 16 columns.
 #[derive(Clone, Copy)]
-pub struct Weights([[u32; 4]; MAX_STEPS]);
+pub struct Rounded([[u32; 4]; MAX_STEPS]);
 
-impl Weights {
-    /// No weights.
+impl Rounded {
+    /// Nothing.
     #[inline(always)]
     pub const fn zero() -> Self {
         Self([[0; 4]; MAX_STEPS])
@@ -48,69 +50,121 @@ impl Weights {
 
     /// Keeps the compiler from moving writes of the registers behind this place.
     #[inline(always)]
-    pub fn fence<C: Config>(&mut self) {
-        unroll!(STEP in 0..16, {
-            if STEP < (C::BLOCK_N / STEP_COLUMNS) as usize {
-                wgmma::fence_operand(&mut self.0[STEP]);
+    pub fn fence<F: Fragment>(&mut self) {
+        unroll!(INDEX in 0..16, {
+            if INDEX < steps::<F>() / 2 {
+                wgmma::fence_operand(&mut self.0[INDEX]);
             }
         });
     }
 
-    /// Rounds the weights to the element type.
+    /// Rounds a fragment to the element type.
     #[inline(always)]
-    pub fn set<C: Config>(&mut self, p: &C::Scores) {
-        let p = p.as_ref();
-        unroll!(STEP in 0..16, {
-            if STEP < (C::BLOCK_N / STEP_COLUMNS) as usize {
+    pub fn set<E: Element16, F: Fragment>(&mut self, values: &F) {
+        let x = values.as_ref();
+        unroll!(INDEX in 0..16, {
+            if INDEX < steps::<F>() / 2 {
                 unroll!(PAIR in 0..4, {
-                    let first = 8 * STEP + 2 * PAIR;
-                    self.0[STEP][PAIR] = C::Element::pack(p[first], p[first + 1]);
+                    let first = 8 * INDEX + 2 * PAIR;
+                    self.0[INDEX][PAIR] = E::pack(x[first], x[first + 1]);
                 });
             }
         });
     }
+
+    /// Writes it to shared memory as the copy engine would: boxes of 64 columns, `box_bytes` apart, with a
+    /// swizzle of 128 bytes. `to` is the warpgroup's first line of the first box.
+    ///
+    /// # Safety
+    /// The whole warp calls it, `thread` being the number in the warpgroup; nothing reads or writes the lines.
+    #[inline(always)]
+    pub unsafe fn write<F: Fragment>(&self, to: u32, box_bytes: u32, thread: u32) {
+        let (lane, warp) = (thread % 32, thread / 32);
+        // Matrices: rows 0.., rows 8.., then 8 columns on.
+        let row = warp * 16 + lane % 16;
+        let line = to + row * LINE_BYTES;
+        let (unit, flip) = (lane / 16, row % 8);
+        unroll!(INDEX in 0..16, {
+            if INDEX < steps::<F>() / 2 {
+                let column = INDEX as u32 * STEP;
+                let unit = unit + column % BOX_COLUMNS / 8;
+                let address = line + column / BOX_COLUMNS * box_bytes + (unit ^ flip) * layout::UNIT_BYTES;
+                // SAFETY: the caller's word; a line of a box.
+                unsafe { matrix::stmatrix_x4(address, self.0[INDEX]) }
+            }
+        });
+    }
 }
 
-/// Starts `S = Q K^T`, of the queries and the keys that begin at these shared addresses.
+/// An operand in boxes of 64 columns, as the copy engine writes them.
+#[derive(Clone, Copy)]
+pub struct Boxes {
+    /// Shared address of the first line.
+    pub first: u32,
+    /// Bytes from a box to the next.
+    pub stride: u32,
+}
+
+impl Boxes {
+    /// The descriptor. The stride counts where the columns are not k.
+    #[inline(always)]
+    const fn descriptor(self) -> u64 {
+        advance(descriptor(0, self.stride, Swizzle::B128.period(), Swizzle::B128), self.first)
+    }
+}
+
+/// Starts `acc = A B^T` of operands whose columns, `columns` of them, are k.
 ///
 /// # Safety
-/// As for [`wgmma::mma`]; both have been copied by maps with boxes as [`super::instances`] says.
+/// As for [`wgmma::mma`]; A has 64 lines, B as many as the accumulator has columns.
 #[inline(always)]
-pub unsafe fn multiply_scores<C: Config>(scores: &mut C::Scores, queries: u32, keys: u32) {
-    let start = descriptor(0, LINE_BYTES, Swizzle::B128.period(), Swizzle::B128);
-    let (queries, keys) = (advance(start, queries), advance(start, keys));
-    const BOX_STEPS: usize = (LINE_BYTES / K_BYTES) as usize;
-    unroll!(STEP in 0..16, {
-        if STEP < C::BOXES as usize * BOX_STEPS {
-            let (piece, inside) = ((STEP / BOX_STEPS) as u32, (STEP % BOX_STEPS) as u32 * K_BYTES);
-            let a = advance(queries, piece * C::QUERY_BOX + inside);
-            let b = advance(keys, piece * C::KEY_BOX + inside);
-            // SAFETY: the caller's contract; inside of both tiles.
-            unsafe { wgmma::mma::<C::Element, C::Element, C::Scores, 0, 0>(scores, a, b, STEP != 0) }
+pub unsafe fn multiply<E: Operand, F: Fragment>(acc: &mut F, a: Boxes, b: Boxes, columns: u32) {
+    let (start_a, start_b) = (a.descriptor(), b.descriptor());
+    unroll!(INDEX in 0..16, {
+        if INDEX < (columns / STEP) as usize {
+            let (piece, inside) = ((INDEX / BOX_STEPS) as u32, (INDEX % BOX_STEPS) as u32 * K_BYTES);
+            let a = advance(start_a, piece * a.stride + inside);
+            let b = advance(start_b, piece * b.stride + inside);
+            // SAFETY: the caller's contract.
+            unsafe { wgmma::mma::<E, E, F, 0, 0>(acc, a, b, INDEX != 0) }
         }
     });
 }
 
-/// Starts `O = P V`, or `O += P V` with `accumulate`, of the values that begin at this shared address.
+/// Starts `acc = A B`, or `acc += A B` with `accumulate`, where lines of B are k; A has the columns of `G`.
 ///
 /// # Safety
-/// As for [`wgmma::mma_ra`]; as [`multiply_scores`].
+/// As for [`wgmma::mma_ra`]; B has a line for each column of `G`.
 #[inline(always)]
-pub unsafe fn multiply_values<C: Config>(
-    result: &mut C::Result,
-    weights: &Weights,
-    values: u32,
+pub unsafe fn multiply_rounded<E: Operand, G: Fragment, F: Fragment>(
+    acc: &mut F,
+    a: &Rounded,
+    b: Boxes,
     accumulate: bool,
 ) {
-    let start = descriptor(0, C::KEY_BOX, Swizzle::B128.period(), Swizzle::B128);
-    let values = advance(start, values);
-    unroll!(STEP in 0..16, {
-        if STEP < (C::BLOCK_N / STEP_COLUMNS) as usize {
-            let b = advance(values, STEP as u32 * STEP_COLUMNS * LINE_BYTES);
-            let first = STEP != 0 || accumulate;
-            // SAFETY: the caller's contract; inside of the tile.
+    let start = b.descriptor();
+    unroll!(INDEX in 0..16, {
+        if INDEX < steps::<G>() / 2 {
+            let b = advance(start, INDEX as u32 * STEP * LINE_BYTES);
+            // SAFETY: the caller's contract.
+            unsafe { wgmma::mma_ra::<E, E, F, 1>(acc, &a.0[INDEX], b, INDEX != 0 || accumulate) }
+        }
+    });
+}
+
+/// Starts `acc = A^T B` of operands whose lines, `lines` of them, are k.
+///
+/// # Safety
+/// As for [`wgmma::mma`]; A has 64 columns, B as many as the accumulator.
+#[inline(always)]
+pub unsafe fn multiply_lines<E: Operand, F: Fragment>(acc: &mut F, a: Boxes, b: Boxes, lines: u32) {
+    let (start_a, start_b) = (a.descriptor(), b.descriptor());
+    unroll!(INDEX in 0..16, {
+        if INDEX < (lines / STEP) as usize {
+            let bytes = INDEX as u32 * STEP * LINE_BYTES;
+            // SAFETY: the caller's contract.
             unsafe {
-                wgmma::mma_ra::<C::Element, C::Element, C::Result, 1>(result, &weights.0[STEP], b, first);
+                wgmma::mma::<E, E, F, 1, 1>(acc, advance(start_a, bytes), advance(start_b, bytes), INDEX != 0);
             }
         }
     });
@@ -120,35 +174,9 @@ pub unsafe fn multiply_values<C: Config>(
 #[inline(always)]
 pub fn scale_rows<F: Fragment>(fragment: &mut F, factors: [f32; 2]) {
     let values = fragment.as_mut();
-    unroll!(STEP in 0..32, {
-        if STEP < steps::<F>() {
-            unroll!(I in 0..4, { values[4 * STEP + I] *= factors[I / 2]; });
-        }
-    });
-}
-
-/// Writes a consumer's results to shared memory, as the copy engine takes them: boxes of 64 columns, with a
-/// swizzle of 128 bytes.
-///
-/// # Safety
-/// The whole warp calls it, `thread` being the number in the warpgroup; nothing reads or writes the boxes.
-#[inline(always)]
-pub unsafe fn write_result<C: Config>(result: &C::Result, to: u32, thread: u32) {
-    let values = result.as_ref();
-    let (lane, warp) = (thread % 32, thread / 32);
-    // Matrices: rows 0.., rows 8.., then 8 columns on.
-    let row = warp * 16 + lane % 16;
-    let line = to + row * LINE_BYTES;
-    let (unit, flip) = (lane / 16, row % 8);
-    unroll!(STEP in 0..16, {
-        if STEP < steps::<C::Result>() / 2 {
-            let pair = |index: usize| C::Element::pack(values[index], values[index + 1]);
-            let registers = [pair(8 * STEP), pair(8 * STEP + 2), pair(8 * STEP + 4), pair(8 * STEP + 6)];
-            let column = STEP as u32 * STEP_COLUMNS;
-            let unit = unit + column % BOX_COLUMNS / 8;
-            let address = line + column / BOX_COLUMNS * C::QUERY_BOX + (unit ^ flip) * layout::UNIT_BYTES;
-            // SAFETY: the caller's word; a line of a box.
-            unsafe { matrix::stmatrix_x4(address, registers) }
+    unroll!(INDEX in 0..32, {
+        if INDEX < steps::<F>() {
+            unroll!(I in 0..4, { values[4 * INDEX + I] *= factors[I / 2]; });
         }
     });
 }

@@ -74,12 +74,13 @@ macro_rules! kernels {
                 log_sum_exp: *mut f32,
                 first_queries: *const i32,
                 first_keys: *const i32,
+                counter: *mut u32,
             ) {
                 let maps = Maps { queries, keys, values, output };
                 let packing = Packing { queries: first_queries, keys: first_keys };
                 let outputs = Outputs { data, log_sum_exp };
                 // SAFETY: the caller's contract.
-                unsafe { run::<$config>(Arguments { maps, params: &params, packing, outputs }) }
+                unsafe { run::<$config>(Arguments { maps, params: &params, packing, outputs, counter }) }
             }
         )*
 

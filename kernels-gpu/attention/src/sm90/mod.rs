@@ -26,6 +26,7 @@
 //! | [`instances`] | the kernels and the table of them |
 //! | [`config`] | what a kernel is made of; the plan of its shared memory |
 //! | [`forward`] | producer and consumers |
+//! | [`schedule`] | which tile a block computes next |
 //! | [`fragments`] | accumulators as scores, weights and results |
 //! | [`softmax`] | the running maximum and sum of a thread's two rows |
 
@@ -33,4 +34,5 @@ pub mod config;
 pub mod forward;
 pub mod fragments;
 pub mod instances;
+pub mod schedule;
 pub mod softmax;
