@@ -8,14 +8,14 @@ use cuda_std::kernel::Kernel as KernelType;
 use crate::error::Result;
 use crate::launch::{self as kernel, LaunchConfig};
 use crate::memory::tensor_map::{L2Promotion, Swizzle, TensorMap, Tiling};
-use crate::memory::{DeviceView, DeviceViewMut, Within};
+use crate::memory::{DeviceBuffer, DeviceView, DeviceViewMut, Within};
 use crate::stream::Stream;
 
 use super::check::invalid;
 use super::config::Config;
 use super::heads::{Heads, Shape};
 use super::op::{Attention, Packed};
-use super::problem::Problem;
+use super::problem::{Mask, Problem};
 
 /// Bytes of keys and values that should stay in L2 while queries are computed: a part of it, beside queries
 /// and results.
@@ -45,9 +45,12 @@ pub(super) fn launch(
     let Attention { queries, keys, values, out, log_sum_exp, packed, .. } = attention;
     // The kernel writes results through `data` or through their map. The launch begins the write with `data`.
     let maps = maps(entry, [queries, keys, values, out.view()])?;
-    let launched = Launch { maps, params, data: out.data.view().within(), log_sum_exp, packed };
+    let counter = counter(stream, problem, tiles > blocks)?;
+    let data = out.data.view().within();
+    let launched = Launch { maps, params, data, log_sum_exp, packed, counter };
     // SAFETY: the maps have the kernel's boxes; shapes, strides and lengths are checked, and results do not
-    // overlap; numbers of rows are limited by the kernel; the configuration is the entry's.
+    // overlap; numbers of rows are limited by the kernel; the counter is fresh; the configuration is the
+    // entry's.
     unsafe { queue(stream, grid, launched) }
 }
 
@@ -59,6 +62,7 @@ struct Launch<'a> {
     data: Within<'a, u8>,
     log_sum_exp: Option<DeviceViewMut<'a, f32>>,
     packed: Option<Packed<'a>>,
+    counter: Option<DeviceBuffer<u32>>,
 }
 
 /// Parameters of all kernels of the table.
@@ -73,10 +77,13 @@ unsafe fn launch_as<K: KernelType<Params = Parameters>>(
     config: LaunchConfig,
     launched: Launch<'_>,
 ) -> Result<()> {
-    let Launch { maps: [queries, keys, values, output], params, data, log_sum_exp, packed } = launched;
+    let Launch { maps: [queries, keys, values, output], params, data, log_sum_exp, packed, mut counter } =
+        launched;
     let first = packed.map_or([None, None], |packed| [Some(packed.queries), Some(packed.keys)]);
     let [first_queries, first_keys]: [Option<DeviceView<'_, i32>>; 2] = first;
-    let arguments = (queries, keys, values, output, params, data, log_sum_exp, first_queries, first_keys);
+    let counter = counter.as_mut();
+    let arguments =
+        (queries, keys, values, output, params, data, log_sum_exp, first_queries, first_keys, counter);
     // SAFETY: the caller's contract.
     unsafe { kernel::launch::<K>(stream, config, arguments) }
 }
@@ -89,6 +96,12 @@ macro_rules! launches {
     };
 }
 attention::for_each_sm90_kernel!(launches);
+
+/// Where blocks draw the numbers of tiles, if there are more of these, and they take different times.
+fn counter(stream: &Stream, problem: &Problem, is_shared_out: bool) -> Result<Option<DeviceBuffer<u32>>> {
+    let differ = problem.mask != Mask::FULL || problem.packed.is_some();
+    if is_shared_out && differ { DeviceBuffer::zeroed(stream, 1).map(Some) } else { Ok(None) }
+}
 
 fn params(problem: &Problem, attention: &Attention<'_>) -> AttentionParams {
     let [matrix, row, head, _] = attention.out.shape.bounded().strides.map(|stride| stride as u64);

@@ -38,7 +38,7 @@ const START_US: f64 = 4.0;
 const fn flops_per_us(head: u32) -> f64 {
     match head {
         ..=64 => 3.8e6,
-        ..=128 => 4.9e6,
+        65..=128 => 4.9e6,
         _ => 5.7e6,
     }
 }
