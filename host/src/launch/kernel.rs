@@ -294,6 +294,7 @@ mod tests {
     fn every_kernel_package_of_this_library_is_its_own() {
         use cuda_std::kernel::Kernel;
         let families = [
+            <attention::sm90::instances::attention_bf16_64 as Kernel>::FAMILY,
             <basic::saxpy::saxpy as Kernel>::FAMILY,
             <gemm::any::gemm_any as Kernel>::FAMILY,
             <similarity::cosine_merge as Kernel>::FAMILY,

@@ -16,11 +16,13 @@
 //! | `shape` | `reshape`, `flatten`, `cat`, `split` and their like |
 //! | `index` | `index_select`, `gather`, `scatter`, `where_`, `masked_fill` |
 //! | `matmul` | products of vectors, matrices and batches |
+//! | `attention` | `scaled_dot_product_attention` |
 //!
 //! A new row of an op table gets a method by one line in the table of its file.
 //!
 //! Limits: nothing is differentiated, and there is no global random state; `rand` takes a seed.
 
+mod attention;
 mod binary;
 mod create;
 mod index;

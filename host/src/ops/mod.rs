@@ -1,6 +1,7 @@
 //! Ops: safe functions over device buffers, one a kernel. They check shapes, devices and lengths, choose the
 //! launch, and allocate their own workspaces. Those on [`Tensor`](crate::Tensor)s take any layout.
 
+pub mod attention;
 pub mod convert;
 pub mod cosine;
 mod dispatch;

@@ -58,6 +58,12 @@ fn products_once() -> Outcome {
     once(stops::products(&stream)?, &stream, &["ironwarp_gemm"])
 }
 
+#[test]
+fn attention_once() -> Outcome {
+    let stream = Device::open(0)?.stream()?;
+    once(stops::attention(&stream)?, &stream, &["ironwarp_attention"])
+}
+
 /// Streams beside each other must not disturb each other either.
 #[test]
 fn every_run_gives_the_same_bits() -> Outcome {
@@ -67,6 +73,7 @@ fn every_run_gives_the_same_bits() -> Outcome {
     let mut stops = stops::vectors();
     stops.extend(stops::tensors());
     stops.extend(stops::products(&stream)?);
+    stops.extend(stops::attention(&stream)?);
     let repeat = |stop: &Stop, want: &[u8]| -> Result<(), String> {
         let stream = device.stream().map_err(|error| error.to_string())?;
         for run in 0..runs / threads {

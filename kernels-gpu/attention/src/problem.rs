@@ -1,4 +1,4 @@
-//! What every kernel is told about the problem, and what follows for a tile of queries.
+//! The problem as every kernel is told of it, and the part of a tile of queries.
 
 use cuda_std::KernelArgs;
 
@@ -31,11 +31,11 @@ pub struct AttentionParams {
     pub group: u32,
     /// Queries of a sequence; of the longest one where sequences are packed. At most [`MAX_LENGTH`].
     pub queries: u32,
-    /// Keys of a sequence; of the longest one where sequences are packed. At most [`MAX_LENGTH`].
+    /// Keys of a sequence; of all of them where they are packed. At most [`MAX_LENGTH`].
     pub keys: u32,
     /// Elements of a row of each tensor: a multiple of 8.
     pub head_size: u32,
-    /// Rows of the log-sum-exp from a head to the next: `queries`, or all packed queries.
+    /// Rows of the log-sum-exp from a head to the next: `queries`, or those of all packed sequences.
     pub lse_rows: u32,
     /// Rows of a head's queries, padded to whole tiles, in what the backward pass keeps of them: of a
     /// sequence, or of all packed sequences ([`padded_row`](Self::padded_row)).
@@ -79,10 +79,11 @@ pub struct Packing {
 }
 
 impl AttentionParams {
-    /// Sequence `batch`.
+    /// Sequence `batch`. Row numbers count as no more than there are rows, and no less than the one before:
+    /// no number leads out of the tensors.
     ///
     /// # Safety
-    /// The pointers of `packing` are null, or valid for reads of `self.batch + 1` row numbers that rise.
+    /// The pointers of `packing` are null, or valid for reads of `self.batch + 1` row numbers.
     #[inline(always)]
     #[must_use]
     pub unsafe fn sequence(&self, packing: Packing, batch: u32) -> Sequence {
@@ -98,17 +99,20 @@ impl AttentionParams {
         }
         let at = batch as usize;
         // SAFETY: the caller's word.
-        let [first_query, query_end, first_key, key_end] = unsafe {
-            [*queries.add(at), *queries.add(at + 1), *keys.add(at), *keys.add(at + 1)].map(|row| row as u32)
-        };
-        Sequence {
-            first_query,
-            queries: query_end - first_query,
-            first_key,
-            keys: key_end - first_key,
-            matrix: 0,
-        }
+        let (queries, keys) =
+            unsafe { ([*queries.add(at), *queries.add(at + 1)], [*keys.add(at), *keys.add(at + 1)]) };
+        let (first_query, queries) = part(queries, self.lse_rows);
+        let (first_key, keys) = part(keys, self.keys);
+        Sequence { first_query, queries, first_key, keys, matrix: 0 }
     }
+}
+
+/// First row and number of rows between two row numbers, of `rows` rows.
+#[inline(always)]
+fn part([first, end]: [i32; 2], rows: u32) -> (u32, u32) {
+    let within = |row: i32| if row < 0 { 0 } else { (row as u32).min(rows) };
+    let first = within(first);
+    (first, within(end).max(first) - first)
 }
 
 /// The part of a band that a row of queries sees: keys `first..end`.

@@ -55,6 +55,8 @@ const HOPPER: u16 = 90;
 
 /// Macro of a family that goes through its kernels for Hopper.
 const HOPPER_LIST: &str = "for_each_sm90_kernel";
+/// The folder with the families.
+const FAMILIES: &str = "kernels-gpu/";
 
 /// Whether the file lies in the part of a family that is compiled for Hopper alone.
 fn is_for_hopper(path: &str) -> bool {
@@ -65,9 +67,13 @@ fn is_for_hopper(path: &str) -> bool {
 /// test compares with the oracle.
 fn accompanied(kernel: &Kernel, sources: &[Source]) -> Vec<String> {
     let finding = |what: String| format!("{}: kernel `{}` has no {what}", kernel.path, kernel.name);
-    // Those for Hopper are launched by a list of all of them.
+    // Those for Hopper are launched by a list of all of their family's.
+    let family = kernel.path.strip_prefix(FAMILIES).and_then(|path| path.split('/').next());
+    let list =
+        family.filter(|_| is_for_hopper(&kernel.path)).map(|family| format!("{family}::{HOPPER_LIST}"));
     let launches = |source: &Source| {
-        mentions(source, &kernel.name) || is_for_hopper(&kernel.path) && mentions(source, HOPPER_LIST)
+        mentions(source, &kernel.name)
+            || list.as_ref().is_some_and(|list| source.code.contains(list.as_str()))
     };
     let launching = sources.iter().filter(|source| source.path.starts_with(OPS) && launches(source));
     let ops: BTreeSet<&str> = launching.filter_map(|source| op_name(&source.path)).collect();
@@ -199,6 +205,16 @@ mod tests {
         let mut sources = complete();
         sources[2] = Source::new("host/tests/ops/ops_saxpy.rs", "assert!(true);");
         assert!(accompanied(&kernel(), &sources)[0].contains("no oracle"));
+    }
+
+    #[test]
+    fn a_list_launches_the_kernels_of_its_family() {
+        let kernel = Kernel { name: "saxpy_f32".into(), path: "kernels-gpu/basic/src/sm90/saxpy.rs".into() };
+        let mut sources = complete();
+        sources[1] = Source::new("host/src/ops/saxpy.rs", "basic::for_each_sm90_kernel!(launches);");
+        assert_eq!(accompanied(&kernel, &sources), Vec::<String>::new());
+        sources[1] = Source::new("host/src/ops/saxpy.rs", "other::for_each_sm90_kernel!(launches);");
+        assert!(accompanied(&kernel, &sources)[0].contains("no op"));
     }
 
     fn family() -> Manifest {

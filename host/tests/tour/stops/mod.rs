@@ -1,10 +1,12 @@
 //! Every kernel that the library ships, launched on small shapes that take all of its branches: what is
 //! repeated many times, and what is run under sanitizers that make launches a thousand times slower.
 
+mod attention;
 mod products;
 mod tensors;
 mod vectors;
 
+pub use attention::stops as attention;
 pub use products::stops as products;
 pub use tensors::stops as tensors;
 pub use vectors::stops as vectors;

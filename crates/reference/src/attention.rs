@@ -1,0 +1,196 @@
+//! Oracle of attention: every score, one query after the other.
+
+use crate::Exact;
+use rayon::prelude::*;
+
+/// The sides of the operands.
+#[derive(Debug, Clone, Copy)]
+pub struct Sides {
+    /// Sequences.
+    pub batch: usize,
+    /// Queries of each.
+    pub queries: usize,
+    /// Keys of each.
+    pub keys: usize,
+    /// Heads of queries.
+    pub heads: usize,
+    /// Heads of keys and values; heads of queries share them in groups.
+    pub kv_heads: usize,
+    /// Elements of a row.
+    pub size: usize,
+}
+
+/// Rows of heads in a slice: element `[batch][row][head][i]` lies at the sum of index times stride, plus `i`.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows<'a, T> {
+    /// The elements.
+    pub data: &'a [T],
+    /// Elements from one sequence, row and head to the next.
+    pub strides: [usize; 3],
+}
+
+impl<T: Exact> Rows<'_, T> {
+    fn at(&self, index: [usize; 3], i: usize) -> f64 {
+        let place: usize = index.iter().zip(self.strides).map(|(index, stride)| index * stride).sum();
+        self.data[place + i].into()
+    }
+}
+
+/// Query `i` sees key `j` if `-left <= j - i - diagonal <= right`; no bound holds all keys.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Band {
+    /// Keys before the diagonal.
+    pub left: Option<i64>,
+    /// Keys behind it.
+    pub right: Option<i64>,
+    /// Whether the diagonal begins at the first query and key. Else it ends at the last ones.
+    pub top_left: bool,
+}
+
+impl Band {
+    fn sees(self, query: usize, key: usize, sides: Sides) -> bool {
+        let diagonal = if self.top_left { 0 } else { sides.keys as i64 - sides.queries as i64 };
+        let offset = key as i64 - query as i64 - diagonal;
+        self.left.is_none_or(|left| -left <= offset) && self.right.is_none_or(|right| offset <= right)
+    }
+}
+
+/// The results of attention, each with the scale of its error.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attended {
+    /// `[batch, queries, heads, size]`; zeros for a query that sees no key.
+    pub value: Vec<f64>,
+    /// For independent relative errors of all weights: their worst sum, or 4 standard deviations if that is
+    /// less.
+    pub magnitude: Vec<f64>,
+    /// `[batch, heads, queries]`: natural logarithms, minus infinity for a query that sees no key.
+    pub log_sum_exp: Vec<f64>,
+    /// Its own size, and the largest sum of the magnitudes of a score's terms.
+    pub log_sum_exp_magnitude: Vec<f64>,
+}
+
+/// The results of one query.
+struct Row {
+    value: Vec<f64>,
+    magnitude: Vec<f64>,
+    log_sum_exp: f64,
+    log_magnitude: f64,
+}
+
+/// `softmax(scale Q K^T) V`.
+pub fn attention<T: Exact>(sides: Sides, [q, k, v]: [Rows<'_, T>; 3], band: Band, scale: f64) -> Attended {
+    let Sides { batch, queries, heads, .. } = sides;
+    let index = |at: usize| [at / (queries * heads), at / heads % queries, at % heads];
+    let rows: Vec<Row> = (0..batch * queries * heads)
+        .into_par_iter()
+        .map(|at| row(sides, [q, k, v], band, scale, index(at)))
+        .collect();
+    // Logarithms lie by heads.
+    let by_heads = |at: usize| {
+        let [sequence, head, query] = [at / (heads * queries), at / queries % heads, at % queries];
+        &rows[(sequence * queries + query) * heads + head]
+    };
+    Attended {
+        value: rows.iter().flat_map(|row| row.value.iter().copied()).collect(),
+        magnitude: rows.iter().flat_map(|row| row.magnitude.iter().copied()).collect(),
+        log_sum_exp: (0..rows.len()).map(|at| by_heads(at).log_sum_exp).collect(),
+        log_sum_exp_magnitude: (0..rows.len()).map(|at| by_heads(at).log_magnitude).collect(),
+    }
+}
+
+fn row<T: Exact>(
+    sides: Sides,
+    [q, k, v]: [Rows<'_, T>; 3],
+    band: Band,
+    scale: f64,
+    [sequence, query, head]: [usize; 3],
+) -> Row {
+    let Sides { keys, heads, kv_heads, size, .. } = sides;
+    let kv_head = head / (heads / kv_heads);
+    let seen: Vec<usize> = (0..keys).filter(|&key| band.sees(query, key, sides)).collect();
+    let scores: Vec<(f64, f64)> = seen
+        .iter()
+        .map(|&key| {
+            let terms =
+                (0..size).map(|i| q.at([sequence, query, head], i) * k.at([sequence, key, kv_head], i));
+            terms.fold((0.0, 0.0), |(sum, magnitude), term| {
+                (sum + scale * term, magnitude + scale * term.abs())
+            })
+        })
+        .collect();
+    if scores.is_empty() {
+        let zeros = vec![0.0; size];
+        let log_sum_exp = f64::NEG_INFINITY;
+        return Row { value: zeros.clone(), magnitude: zeros, log_sum_exp, log_magnitude: 0.0 };
+    }
+    let values: Vec<f64> = scores.iter().map(|score| score.0).collect();
+    let max = crate::max(&values);
+    let sum: f64 = values.iter().map(|score| (score - max).exp()).sum();
+    let weights: Vec<f64> = values.iter().map(|score| (score - max).exp() / sum).collect();
+    let (mut value, mut magnitude) = (Vec::new(), Vec::new());
+    for i in 0..size {
+        let terms = weights.iter().zip(&seen).map(|(p, &key)| p * v.at([sequence, key, kv_head], i));
+        let (mut total, mut worst, mut squares) = (0.0, 0.0, 0.0);
+        for term in terms {
+            total += term;
+            worst += term.abs();
+            squares += term * term;
+        }
+        value.push(total);
+        // A NaN stays one.
+        magnitude.push(if worst > 4.0 * f64::sqrt(squares) { 4.0 * f64::sqrt(squares) } else { worst });
+    }
+    let log_sum_exp = max + sum.ln();
+    let log_magnitude = scores.iter().fold(log_sum_exp.abs(), |most, score| most.max(score.1));
+    Row { value, magnitude, log_sum_exp, log_magnitude }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Attended, Band, Rows, Sides, attention};
+
+    const SIDES: Sides = Sides { batch: 1, queries: 2, keys: 3, heads: 2, kv_heads: 1, size: 1 };
+
+    fn of(band: Band, scale: f64) -> Attended {
+        let (q, k, v) = ([1.0f32, 2.0, 0.0, -1.0], [0.0f32, 1.0, 2.0], [1.0f32, 10.0, 100.0]);
+        let rows = |data, heads| Rows { data, strides: [0, heads, 1] };
+        attention(SIDES, [rows(&q, 2), rows(&k, 1), rows(&v, 1)], band, scale)
+    }
+
+    fn close(got: &[f64], want: &[f64]) {
+        assert_eq!(got.len(), want.len());
+        assert!(
+            got.iter().zip(want).all(|(got, want)| got == want || (got - want).abs() < 1e-12),
+            "{got:?}, {want:?}"
+        );
+    }
+
+    #[test]
+    fn by_hand() {
+        let got = of(Band::default(), 1.0);
+        let e = 1f64.exp();
+        let by = |x: f64| (1.0 + 10.0 * x + 100.0 * x * x) / (1.0 + x + x * x);
+        close(&got.value, &[by(e), by(e * e), 37.0, by(1.0 / e)]);
+        let log = |x: f64| (1.0 + x + x * x).ln();
+        close(&got.log_sum_exp, &[log(e), log(1.0), log(e * e), log(1.0 / e)]);
+        // A scale of ln 2 makes exponentials powers of two.
+        let got = of(Band::default(), std::f64::consts::LN_2);
+        close(&got.value, &[421.0 / 7.0, 1641.0 / 21.0, 37.0, by(0.5)]);
+    }
+
+    #[test]
+    fn bands_end_or_begin_in_a_corner() {
+        let causal = Band { right: Some(0), ..Band::default() };
+        let scale = std::f64::consts::LN_2;
+        close(&of(causal, scale).value, &[7.0, 41.0 / 5.0, 37.0, of(Band::default(), scale).value[3]]);
+        let top_left = Band { top_left: true, ..causal };
+        close(&of(top_left, scale).value, &[1.0, 1.0, 5.5, 4.0]);
+        let window = Band { left: Some(0), ..causal };
+        close(&of(window, scale).value, &[10.0, 10.0, 100.0, 100.0]);
+        // Nothing but keys that are not there.
+        let none = Band { left: Some(-3), right: Some(5), top_left: true };
+        let got = of(none, scale);
+        close(&got.value, &[0.0; 4]);
+        close(&got.log_sum_exp, &[f64::NEG_INFINITY; 4]);
+    }
+}

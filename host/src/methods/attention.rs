@@ -1,0 +1,34 @@
+//! Attention.
+
+use super::stream_of;
+use crate::error::Result;
+use crate::ops::attention::{Mask, Options, attention};
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// `softmax(scale self key^T) value`, as `torch.nn.functional.scaled_dot_product_attention` has it: of
+    /// queries `[batch, heads, rows, head size]`, and keys and values `[batch, kv heads, rows, head size]`,
+    /// where `kv heads` divides `heads`. With `is_causal`, query `i` sees the keys up to `i`. Without a
+    /// scale it is `1 / sqrt(head size)`.
+    ///
+    /// bf16 and f16, head sizes that are multiples of 8, up to 256, on Hopper. The result has the shape and
+    /// the type of `self`; its rows lie before its heads in memory. [`crate::ops::attention::Attention`] has
+    /// windows, packed sequences and log-sum-exps.
+    ///
+    /// # Errors
+    /// As [`crate::ops::attention::attention()`].
+    #[track_caller]
+    pub fn scaled_dot_product_attention(
+        &self,
+        key: &Tensor,
+        value: &Tensor,
+        is_causal: bool,
+        scale: impl Into<Option<f32>>,
+    ) -> Result<Tensor> {
+        let stream = stream_of(self)?;
+        let by_rows = |x: &Tensor| x.transpose(1, 2);
+        let mask = if is_causal { Mask::CAUSAL.from_top_left() } else { Mask::FULL };
+        let options = Options { mask, scale: scale.into() };
+        attention(&stream, &by_rows(self)?, &by_rows(key)?, &by_rows(value)?, options)?.transpose(1, 2)
+    }
+}

@@ -1,0 +1,225 @@
+//! Checks of the operands, and the problem that they make in plain numbers.
+
+use attention::problem::MAX_LENGTH;
+use attention::sm90::instances::TABLE;
+
+use crate::error::{Error, Result};
+use crate::memory::same_length;
+use crate::stream::Stream;
+use crate::tensor::DType;
+
+use super::OPERATION;
+use super::heads::Heads;
+use super::op::Attention;
+use super::problem::Problem;
+
+/// Longest row.
+const MAX_HEAD_SIZE: usize = 256;
+/// Elements of a row come in units of 16 bytes.
+const HEAD_UNIT: usize = 8;
+/// Tiles of queries of a launch; with a grid more they are counted in 32 bits.
+const MAX_TILES: u64 = 1 << 31;
+
+pub(super) fn invalid(argument: &'static str, got: String, wanted: String, hint: &'static str) -> Error {
+    Error::InvalidArgument { operation: OPERATION, argument, got, wanted, hint }
+}
+
+impl Attention<'_> {
+    /// The operands fit together, and kernels can address them.
+    pub(super) fn check(&self) -> Result<()> {
+        let out = self.out.view();
+        let [batch, keys, kv_heads, _] = self.keys.sides();
+        let [_, _, heads, size] = self.queries.sides();
+        self.check_types()?;
+        check_head_size(size)?;
+        expect_sides("the result", &out, self.queries.sides())?;
+        expect_sides("the keys", &self.keys, [self.queries.sides()[0], keys, kv_heads, size])?;
+        expect_sides("the values", &self.values, [batch, keys, kv_heads, size])?;
+        check_groups(heads, kv_heads)?;
+        self.check_scale()?;
+        self.queries.check("the queries")?;
+        self.keys.check("the keys")?;
+        self.values.check("the values")?;
+        self.out.check("the result")?;
+        if let Some(log_sum_exp) = &self.log_sum_exp {
+            let [batch, rows, heads, _] = self.queries.sides();
+            let wanted = batch.saturating_mul(rows).saturating_mul(heads);
+            same_length(OPERATION, "the log-sum-exps", wanted, log_sum_exp.len())?;
+        }
+        self.check_packing()
+    }
+
+    /// In plain numbers.
+    pub(super) fn describe(&self) -> Result<Problem> {
+        let ([batch, rows, heads, size], [_, key_rows, kv_heads, _]) =
+            (self.queries.sides(), self.keys.sides());
+        let rows = [length("the queries", rows)?, length("the keys", key_rows)?];
+        let (batch, [queries, keys]) = match &self.packed {
+            Some(packed) => {
+                let longest = [
+                    length("the longest sequence of queries", packed.longest[0])?,
+                    length("the longest sequence of keys", packed.longest[1])?,
+                ];
+                // No sequence is longer than all of them.
+                (packed.queries.len() - 1, [longest[0].min(rows[0]), longest[1].min(rows[1])])
+            }
+            None => (batch, rows),
+        };
+        let problem = Problem {
+            dtype: self.queries.dtype(),
+            batch: count("the batch", batch)?,
+            queries,
+            keys,
+            heads: count("the heads", heads)?,
+            kv_heads: count("the heads of keys", kv_heads)?,
+            head_size: size as u32,
+            mask: self.mask,
+            packed: self.packed.as_ref().map(|_| rows),
+            log_sum_exp: self.log_sum_exp.is_some(),
+        };
+        check_tiles(&problem)?;
+        Ok(problem)
+    }
+
+    /// All operands are on the stream's device.
+    pub(super) fn check_devices(&self, stream: &Stream) -> Result<()> {
+        stream.same_device("the queries", self.queries.device())?;
+        stream.same_device("the keys", self.keys.device())?;
+        stream.same_device("the values", self.values.device())?;
+        stream.same_device("the result", self.out.device())?;
+        if let Some(log_sum_exp) = &self.log_sum_exp {
+            stream.same_device("the log-sum-exps", log_sum_exp.device())?;
+        }
+        if let Some(packed) = &self.packed {
+            stream.same_device("the first queries", packed.queries.device())?;
+            stream.same_device("the first keys", packed.keys.device())?;
+        }
+        Ok(())
+    }
+
+    fn check_types(&self) -> Result<()> {
+        let wanted = self.queries.dtype();
+        if !matches!(wanted, DType::BF16 | DType::F16) {
+            let hint = "convert it first (`to`)";
+            return Err(invalid("the queries", format!("of {wanted}"), "bf16 or f16".to_owned(), hint));
+        }
+        let others = [
+            ("the keys", self.keys.dtype),
+            ("the values", self.values.dtype),
+            ("the result", self.out.dtype),
+        ];
+        match others.into_iter().find(|(_, dtype)| *dtype != wanted) {
+            None => Ok(()),
+            Some((argument, got)) => Err(invalid(
+                argument,
+                format!("of {got}"),
+                format!("{wanted}, as the queries"),
+                "queries, keys, values and result have one type: convert one with `to`",
+            )),
+        }
+    }
+
+    fn check_scale(&self) -> Result<()> {
+        match self.scale {
+            Some(scale) if !(scale.is_finite() && scale > 0.0) => Err(invalid(
+                "the scale",
+                scale.to_string(),
+                "a positive finite number".to_owned(),
+                "the usual one is 1 / sqrt(head size), which no scale gives",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_packing(&self) -> Result<()> {
+        let Some(packed) = &self.packed else { return Ok(()) };
+        if self.queries.sides()[0] != 1 {
+            return Err(invalid(
+                "the queries",
+                format!("{:?}", self.queries.sides()),
+                "[1, rows, heads, head size] for packed sequences".to_owned(),
+                "packed sequences lie one behind the other in the rows of one matrix: `view_as` merges axes",
+            ));
+        }
+        if packed.queries.is_empty() {
+            return Err(invalid(
+                "the first queries",
+                "0 numbers".to_owned(),
+                "one more than the sequences".to_owned(),
+                "the last number is the end of the last sequence",
+            ));
+        }
+        same_length(OPERATION, "the first keys", packed.queries.len(), packed.keys.len())
+    }
+}
+
+fn check_head_size(size: usize) -> Result<()> {
+    if (1..=MAX_HEAD_SIZE).contains(&size) && size.is_multiple_of(HEAD_UNIT) {
+        return Ok(());
+    }
+    Err(invalid(
+        "the head size",
+        size.to_string(),
+        format!("a multiple of {HEAD_UNIT} up to {MAX_HEAD_SIZE}"),
+        "fill rows up with zeros, which change no score, and give the scale of the true size",
+    ))
+}
+
+fn expect_sides(argument: &'static str, operand: &Heads<'_>, wanted: [usize; 4]) -> Result<()> {
+    if operand.sides() == wanted {
+        return Ok(());
+    }
+    Err(invalid(
+        argument,
+        format!("{:?}", operand.sides()),
+        format!("{wanted:?}"),
+        "shapes are [batch, rows, heads, head size]: the result has the queries', the values the keys'; `heads_first` is for [batch, heads, rows, head size]",
+    ))
+}
+
+fn check_groups(heads: usize, kv_heads: usize) -> Result<()> {
+    if heads == 0 || heads.checked_rem(kv_heads) == Some(0) {
+        return Ok(());
+    }
+    Err(invalid(
+        "the heads of the queries",
+        heads.to_string(),
+        format!("a multiple of the keys' {kv_heads}"),
+        "each head of keys serves a group of as many heads of queries as the next",
+    ))
+}
+
+fn length(argument: &'static str, rows: usize) -> Result<u32> {
+    match u32::try_from(rows) {
+        Ok(length) if length <= MAX_LENGTH => Ok(length),
+        _ => Err(invalid(
+            argument,
+            format!("{rows} rows"),
+            format!("at most {MAX_LENGTH}"),
+            "split the sequence, and join results by their log-sum-exps",
+        )),
+    }
+}
+
+fn count(argument: &'static str, places: usize) -> Result<u32> {
+    u32::try_from(places).map_err(|_| {
+        let hint = "split that axis and call once for each part";
+        invalid(argument, places.to_string(), format!("at most {}", u32::MAX), hint)
+    })
+}
+
+/// The tiles of queries can be counted, whichever kernel cuts them.
+fn check_tiles(problem: &Problem) -> Result<()> {
+    let least = TABLE.iter().map(|entry| entry.block[0]).min().unwrap_or(1);
+    let heads = u64::from(problem.batch).saturating_mul(problem.heads.into());
+    let tiles = heads.saturating_mul(problem.queries.div_ceil(least).into());
+    if tiles <= MAX_TILES && heads <= MAX_TILES {
+        return Ok(());
+    }
+    Err(invalid(
+        "the problem",
+        format!("{tiles} tiles of {least} queries"),
+        format!("at most {MAX_TILES}"),
+        "split the batch and call once for each part",
+    ))
+}

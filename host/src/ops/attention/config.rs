@@ -1,0 +1,84 @@
+//! Which kernel computes a problem, and why.
+
+use std::fmt;
+
+use attention::sm90::instances::{Entry, TABLE};
+
+use super::problem::Problem;
+
+/// A configuration: a kernel, which has one shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Config {
+    /// The kernel's place in [`attention::sm90::instances::TABLE`].
+    pub kernel: u8,
+}
+
+impl Config {
+    /// Name of the kernel function.
+    pub fn name(self) -> &'static str {
+        self.entry().map_or("no kernel", |entry| entry.name)
+    }
+
+    /// The table's row.
+    pub(super) fn entry(self) -> Option<&'static Entry> {
+        TABLE.get(usize::from(self.kernel))
+    }
+}
+
+/// As in `attention_bf16_128, 128 queries by 128 keys`.
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self.entry() {
+            Some(Entry { block: [queries, keys], .. }) => write!(f, ", {queries} queries by {keys} keys"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A configuration that can do a problem.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Candidate {
+    /// The configuration.
+    pub config: Config,
+    /// How long it should take, microseconds: an estimate, not a promise.
+    pub estimate_us: f64,
+    /// The reason for it.
+    pub why: &'static str,
+}
+
+/// A kernel that cannot do a problem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rejection {
+    /// The kernel.
+    pub kernel: &'static str,
+    /// Why not.
+    pub why: &'static str,
+}
+
+/// The configuration chosen for a problem, and why. `Display` tells it all.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Choice {
+    /// The problem.
+    pub problem: Problem,
+    /// The configuration that computes it.
+    pub config: Config,
+    /// Why that one.
+    pub why: &'static str,
+    /// Every configuration that can do it, the likely fastest first.
+    pub candidates: Vec<Candidate>,
+    /// The kernels that cannot.
+    pub rejections: Vec<Rejection>,
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Choice { problem, config, why, candidates, rejections } = self;
+        writeln!(f, "{problem}\n  by {config}: {why}")?;
+        for Candidate { config, estimate_us, why } in candidates {
+            writeln!(f, "  can: {config}, about {estimate_us:.1} us: {why}")?;
+        }
+        rejections.iter().try_for_each(|Rejection { kernel, why }| writeln!(f, "  cannot: {kernel}: {why}"))
+    }
+}

@@ -1,0 +1,308 @@
+//! Operands of attention: where the rows of their heads lie, with the type known at run time.
+
+use bytemuck::Pod;
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::{DeviceView, DeviceViewMut};
+use crate::tensor::{DType, Element, Layout, Tensor, TensorMut};
+
+use super::OPERATION;
+use super::check::invalid;
+
+/// Bytes that rows begin at multiples of.
+pub(super) const ROW_ALIGNMENT: u64 = 16;
+
+/// Where the elements lie, `[batch, rows, heads, head size]`. Strides in elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub sides: [usize; 4],
+    pub strides: [usize; 4],
+    /// The strides were not given: the elements lie in one piece and are all there are.
+    is_dense: bool,
+}
+
+impl Shape {
+    fn dense(sides: [usize; 4]) -> Self {
+        let [_, rows, heads, size] = sides;
+        let row = heads.saturating_mul(size);
+        Shape { sides, strides: [rows.saturating_mul(row), row, size, 1], is_dense: true }
+    }
+
+    fn strided(self, [batch, row, head]: [usize; 3]) -> Self {
+        Shape { strides: [batch, row, head, 1], is_dense: false, ..self }
+    }
+
+    fn heads_first(self) -> Self {
+        let turned = |[batch, rows, heads, size]: [usize; 4]| [batch, heads, rows, size];
+        Shape { sides: turned(self.sides), strides: turned(self.strides), ..self }
+    }
+
+    /// The same elements. The stride of an axis with one place means nothing and may be any number: here a
+    /// row's length.
+    pub fn bounded(self) -> Self {
+        let Shape { sides, mut strides, .. } = self;
+        for axis in 0..3 {
+            if sides[axis] <= 1 {
+                strides[axis] = sides[3];
+            }
+        }
+        Shape { strides, ..self }
+    }
+
+    /// Elements from the first one to behind the last one; saturates.
+    fn span(self) -> usize {
+        if self.is_empty() {
+            return 0;
+        }
+        let reach = |(side, stride): (usize, usize)| (side - 1).saturating_mul(stride);
+        self.sides.into_iter().zip(self.strides).map(reach).fold(1, usize::saturating_add)
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.sides.contains(&0)
+    }
+
+    /// Whether two of the elements may lie in one place.
+    fn may_overlap(self) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let mut axes: [(usize, usize); 4] =
+            std::array::from_fn(|axis| (self.strides[axis], self.sides[axis]));
+        axes.sort_unstable();
+        // From the innermost axis on, each stride must reach over all that lies inside.
+        let mut inside = 0usize;
+        axes.into_iter().filter(|(_, side)| *side > 1).any(|(stride, side)| {
+            let overlaps = stride <= inside;
+            inside = inside.saturating_add((side - 1).saturating_mul(stride));
+            overlaps
+        })
+    }
+
+    /// Whether rows are contiguous and begin at multiples of 16 bytes, from this address on.
+    pub fn is_addressable(self, address: u64, element_bytes: usize) -> bool {
+        let Shape { strides, .. } = self.bounded();
+        let places = strides[..3].iter().map(|&stride| (stride as u64).wrapping_mul(element_bytes as u64));
+        let bits = places.fold(address, |bits, place| bits | place);
+        self.is_empty() || (strides[3] == 1 && bits.is_multiple_of(ROW_ALIGNMENT))
+    }
+
+    /// `data` has the elements that the shape says.
+    fn check_length(self, what: &'static str, len: usize) -> Result<()> {
+        let expected = self.span();
+        if len == expected || (!self.is_dense && len > expected) {
+            return Ok(());
+        }
+        Err(Error::Length { operation: OPERATION, what, expected, got: len })
+    }
+
+    /// Kernels can address the rows.
+    fn check_rows(self, what: &'static str, address: u64, element_bytes: usize) -> Result<()> {
+        if self.is_addressable(address, element_bytes) {
+            return Ok(());
+        }
+        let remainder = address % ROW_ALIGNMENT;
+        Err(invalid(
+            what,
+            format!("strides {:?} in elements, {remainder} bytes behind a 16-byte boundary", self.strides),
+            "rows that are contiguous and begin at 16-byte boundaries".to_owned(),
+            "the last stride is 1 and the others are multiples of 8; `contiguous` copies a tensor so",
+        ))
+    }
+
+    fn check_places(self, what: &'static str) -> Result<()> {
+        if !self.may_overlap() {
+            return Ok(());
+        }
+        Err(invalid(
+            what,
+            format!("{:?} by strides {:?}", self.sides, self.strides),
+            "strides that give every element a place of its own".to_owned(),
+            "results cannot be broadcast: no stride is 0, and each reaches over what lies inside",
+        ))
+    }
+}
+
+/// Rows of heads on the device, shared: `[batch, rows, heads, head size]` of bf16 or f16. The elements of a
+/// row lie side by side; rows begin at 16-byte boundaries, in any order.
+#[derive(Debug, Clone, Copy)]
+pub struct Heads<'a> {
+    pub(super) data: DeviceView<'a, u8>,
+    pub(super) dtype: DType,
+    pub(super) shape: Shape,
+}
+
+impl<'a> Heads<'a> {
+    /// `data` as `[batch, rows, heads, head size]` without gaps, or whatever the methods below make of it.
+    pub fn new<T: Element + Pod>(data: impl Into<DeviceView<'a, T>>, sides: [usize; 4]) -> Self {
+        Heads { data: data.into().bytes(), dtype: T::DTYPE, shape: Shape::dense(sides) }
+    }
+
+    /// With so many elements from a place of the first three axes to the next. There may be more data than
+    /// the rows reach; 0 repeats an axis.
+    #[must_use]
+    pub fn strides(self, strides: [usize; 3]) -> Self {
+        Heads { shape: self.shape.strided(strides), ..self }
+    }
+
+    /// Second and third axis change places: for sides that were given as `[batch, heads, rows, head size]`.
+    #[must_use]
+    pub fn heads_first(self) -> Self {
+        Heads { shape: self.shape.heads_first(), ..self }
+    }
+
+    /// A tensor `[batch, rows, heads, head size]`, or `[rows, heads, head size]` for packed sequences and for
+    /// a batch of one, of any strides: nothing moves.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for another number of axes.
+    pub fn of(tensor: &'a Tensor) -> Result<Self> {
+        Ok(Heads { data: tensor.span_bytes()?, dtype: tensor.dtype(), shape: of_layout(tensor.layout())? })
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// `[batch, rows, heads, head size]`.
+    pub fn sides(&self) -> [usize; 4] {
+        self.shape.sides
+    }
+
+    pub(super) fn device(&self) -> &'a Device {
+        self.data.device()
+    }
+
+    /// The data has the elements that the sides say, where kernels can address them.
+    pub(super) fn check(&self, what: &'static str) -> Result<()> {
+        let bytes = self.dtype.size();
+        self.shape.check_length(what, self.data.len() / bytes)?;
+        self.shape.check_rows(what, self.data.as_ptr().raw(), bytes)
+    }
+}
+
+/// Rows of heads on the device, exclusive. As [`Heads`].
+#[derive(Debug)]
+pub struct HeadsMut<'a> {
+    pub(super) data: DeviceViewMut<'a, u8>,
+    pub(super) dtype: DType,
+    pub(super) shape: Shape,
+}
+
+impl<'a> HeadsMut<'a> {
+    /// As [`Heads::new`].
+    pub fn new<T: Element + Pod>(data: impl Into<DeviceViewMut<'a, T>>, sides: [usize; 4]) -> Self {
+        HeadsMut { data: data.into().bytes(), dtype: T::DTYPE, shape: Shape::dense(sides) }
+    }
+
+    /// As [`Heads::strides`]; no two elements share a place.
+    #[must_use]
+    pub fn strides(self, strides: [usize; 3]) -> Self {
+        HeadsMut { shape: self.shape.strided(strides), ..self }
+    }
+
+    /// As [`Heads::heads_first`].
+    #[must_use]
+    pub fn heads_first(self) -> Self {
+        HeadsMut { shape: self.shape.heads_first(), ..self }
+    }
+
+    /// As [`Heads::of`].
+    ///
+    /// # Errors
+    /// As [`Heads::of`].
+    pub fn of(tensor: TensorMut<'a>) -> Result<Self> {
+        let (dtype, shape) = (tensor.dtype(), of_layout(tensor.layout())?);
+        Ok(HeadsMut { data: tensor.into_span_bytes()?, dtype, shape })
+    }
+
+    /// The same, to look at.
+    pub(super) fn view(&self) -> Heads<'_> {
+        Heads { data: self.data.view(), dtype: self.dtype, shape: self.shape }
+    }
+
+    pub(super) fn device(&self) -> &'a Device {
+        self.data.device()
+    }
+
+    pub(super) fn check(&self, what: &'static str) -> Result<()> {
+        self.view().check(what)?;
+        self.shape.check_places(what)
+    }
+}
+
+fn of_layout(layout: &Layout) -> Result<Shape> {
+    let (sides, strides) = match (layout.shape().sides(), layout.strides()) {
+        (&[rows, heads, size], &[row, head, element]) => ([1, rows, heads, size], [0, row, head, element]),
+        (&[batch, rows, heads, size], &[matrix, row, head, element]) => {
+            ([batch, rows, heads, size], [matrix, row, head, element])
+        }
+        (sides, _) => {
+            return Err(invalid(
+                "the tensor",
+                format!("{} axes", sides.len()),
+                "[batch, rows, heads, head size], or [rows, heads, head size]".to_owned(),
+                "`unsqueeze` adds an axis, `view_as` splits one",
+            ));
+        }
+    };
+    Ok(Shape { sides, strides, is_dense: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Shape;
+
+    const SIDES: [usize; 4] = [2, 3, 4, 8];
+
+    #[test]
+    fn spans_reach_the_last_element() {
+        let shape = Shape::dense(SIDES);
+        assert_eq!((shape.span(), shape.strides), (192, [96, 32, 8, 1]));
+        assert_eq!(shape.heads_first().span(), 192);
+        assert_eq!(shape.strided([1000, 96, 16]).span(), 1000 + 2 * 96 + 3 * 16 + 8);
+        assert_eq!(Shape::dense([0, 3, 4, 8]).span(), 0);
+        assert_eq!(Shape::dense([usize::MAX; 4]).span(), usize::MAX);
+    }
+
+    #[test]
+    fn heads_before_rows() {
+        let shape = Shape::dense([2, 4, 3, 8]).heads_first();
+        assert_eq!((shape.sides, shape.strides), ([2, 3, 4, 8], [96, 8, 24, 1]));
+        assert_eq!(shape.heads_first(), Shape::dense([2, 4, 3, 8]));
+    }
+
+    #[test]
+    fn overlaps_are_seen() {
+        let shape = Shape::dense(SIDES);
+        for (strides, overlaps) in [
+            ([96, 32, 8], false),
+            ([96, 8, 24], false),
+            ([0, 32, 8], true),
+            ([96, 32, 0], true),
+            ([96, 24, 8], true),
+            // Heads of one sequence between those of another.
+            ([32, 64, 8], false),
+        ] {
+            assert_eq!(shape.strided(strides).may_overlap(), overlaps, "{strides:?}");
+        }
+        let one = Shape { sides: [1, 3, 4, 8], ..shape };
+        assert!(!one.strided([0, 32, 8]).may_overlap());
+        assert!(!Shape { sides: [0, 3, 4, 8], ..shape }.strided([0; 3]).may_overlap());
+    }
+
+    #[test]
+    fn rows_begin_at_boundaries() {
+        let shape = Shape::dense(SIDES);
+        assert!(shape.is_addressable(1024, 2));
+        assert!(!shape.is_addressable(1032, 2));
+        assert!(!shape.strided([96, 36, 8]).is_addressable(1024, 2));
+        // A shared sequence; the stride of a single one.
+        assert!(shape.strided([0, 32, 8]).is_addressable(1024, 2));
+        assert!(Shape { sides: [1, 3, 4, 8], ..shape }.strided([3, 32, 8]).is_addressable(1024, 2));
+        assert!(!Shape { strides: [96, 1, 24, 3], ..shape }.is_addressable(1024, 2));
+        assert!(Shape { sides: [0, 3, 4, 8], ..shape }.is_addressable(3, 2));
+    }
+}

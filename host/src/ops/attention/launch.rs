@@ -1,0 +1,188 @@
+//! From checked operands to a launch: tensor maps, the kernel's arguments, the grid.
+
+use attention::problem::{AttentionParams, Tiles};
+use attention::sm90::config::{BOX_COLUMNS, CONSUMER_ROWS};
+use attention::sm90::instances::{Entry, TABLE};
+use cuda_std::kernel::Kernel as KernelType;
+
+use crate::error::Result;
+use crate::launch::{self as kernel, LaunchConfig};
+use crate::memory::tensor_map::{L2Promotion, Swizzle, TensorMap, Tiling};
+use crate::memory::{DeviceBuffer, DeviceView, DeviceViewMut, Within};
+use crate::stream::Stream;
+
+use super::check::invalid;
+use super::config::Config;
+use super::heads::{Heads, Shape};
+use super::op::{Attention, Packed};
+use super::problem::{Mask, Problem};
+
+/// Bytes of keys and values that should stay in L2 while queries are computed: a part of it, beside queries
+/// and results.
+const SECTION_BYTES: u64 = 32 << 20;
+
+/// Queues the kernel of the configuration.
+pub(super) fn launch(
+    stream: &Stream,
+    problem: &Problem,
+    config: Config,
+    attention: Attention<'_>,
+) -> Result<()> {
+    if problem.is_empty() {
+        return Ok(());
+    }
+    let index = usize::from(config.kernel);
+    let (Some(entry), Some(queue)) = (TABLE.get(index), LAUNCHES.get(index)) else {
+        let wanted = "a kernel of the table".to_owned();
+        return Err(invalid("the configuration", config.to_string(), wanted, "take one of `candidates`"));
+    };
+    let params = params(problem, &attention);
+    let tiles = Tiles::new(&params, entry.block[0]).count();
+    let blocks = tiles.min(stream.device().properties().sm_count.max(1));
+    let grid = LaunchConfig::new([blocks, 1, 1], [entry.threads, 1, 1])
+        .with_shared(entry.shared)
+        .overlapping_previous();
+    let Attention { queries, keys, values, out, log_sum_exp, packed, .. } = attention;
+    // The kernel writes results through `data` or through their map. The launch begins the write with `data`.
+    let maps = maps(entry, [queries, keys, values, out.view()])?;
+    let counter = counter(stream, problem, tiles > blocks)?;
+    let data = out.data.view().within();
+    let launched = Launch { maps, params, data, log_sum_exp, packed, counter };
+    // SAFETY: the maps have the kernel's boxes; shapes, strides and lengths are checked, and results do not
+    // overlap; numbers of rows are limited by the kernel; the counter is fresh; the configuration is the
+    // entry's.
+    unsafe { queue(stream, grid, launched) }
+}
+
+/// The arguments of a launch.
+struct Launch<'a> {
+    /// Of queries, keys, values and results.
+    maps: [TensorMap<'a>; 4],
+    params: AttentionParams,
+    data: Within<'a, u8>,
+    log_sum_exp: Option<DeviceViewMut<'a, f32>>,
+    packed: Option<Packed<'a>>,
+    counter: Option<DeviceBuffer<u32>>,
+}
+
+/// Parameters of all kernels of the table.
+type Parameters = <attention::sm90::instances::attention_bf16_64 as KernelType>::Params;
+
+/// Launches a kernel.
+///
+/// # Safety
+/// As for the kernel.
+unsafe fn launch_as<K: KernelType<Params = Parameters>>(
+    stream: &Stream,
+    config: LaunchConfig,
+    launched: Launch<'_>,
+) -> Result<()> {
+    let Launch { maps: [queries, keys, values, output], params, data, log_sum_exp, packed, mut counter } =
+        launched;
+    let first = packed.map_or([None, None], |packed| [Some(packed.queries), Some(packed.keys)]);
+    let [first_queries, first_keys]: [Option<DeviceView<'_, i32>>; 2] = first;
+    let counter = counter.as_mut();
+    let arguments =
+        (queries, keys, values, output, params, data, log_sum_exp, first_queries, first_keys, counter);
+    // SAFETY: the caller's contract.
+    unsafe { kernel::launch::<K>(stream, config, arguments) }
+}
+
+macro_rules! launches {
+    ($($name:ident)*) => {
+        /// In the order of the table.
+        static LAUNCHES: [unsafe fn(&Stream, LaunchConfig, Launch<'_>) -> Result<()>; TABLE.len()] =
+            [$(launch_as::<attention::sm90::instances::$name>),*];
+    };
+}
+attention::for_each_sm90_kernel!(launches);
+
+/// Where blocks draw the numbers of tiles, if there are more of these, and they take different times.
+fn counter(stream: &Stream, problem: &Problem, is_shared_out: bool) -> Result<Option<DeviceBuffer<u32>>> {
+    let differ = problem.mask != Mask::FULL || problem.packed.is_some();
+    if is_shared_out && differ { DeviceBuffer::zeroed(stream, 1).map(Some) } else { Ok(None) }
+}
+
+fn params(problem: &Problem, attention: &Attention<'_>) -> AttentionParams {
+    let [matrix, row, head, _] = attention.out.shape.bounded().strides.map(|stride| stride as u64);
+    let [query_rows, key_rows] = problem.packed.unwrap_or([problem.queries, problem.keys]);
+    AttentionParams {
+        batch: problem.batch,
+        heads: problem.heads,
+        group: problem.group(),
+        queries: problem.queries,
+        keys: key_rows,
+        head_size: problem.head_size,
+        lse_rows: query_rows,
+        padded_rows: 0,
+        output_row: row,
+        output_head: head,
+        output_matrix: matrix,
+        band: problem.mask.band(),
+        scale: attention.scale.unwrap_or(1.0 / (problem.head_size as f32).sqrt()),
+        section: section(problem),
+    }
+}
+
+/// Heads of queries, whole groups of them, whose keys and values stay in L2 together.
+fn section(problem: &Problem) -> u32 {
+    let Problem { batch, keys, heads, head_size, .. } = *problem;
+    let row_bytes = u64::from(head_size) * problem.dtype.size() as u64;
+    let head_bytes = (2 * u64::from(keys) * row_bytes).max(1);
+    let kv_heads = (SECTION_BYTES / head_bytes).max(1);
+    // All of them fit in 32 bits, as their tiles do.
+    let all = u64::from(batch) * u64::from(heads);
+    kv_heads.saturating_mul(problem.group().into()).min(all).max(1) as u32
+}
+
+/// The maps of queries, keys, values and results. Where there are no keys, the queries' stand in, which the
+/// kernel does not read for that.
+fn maps<'a>(entry: &Entry, operands: [Heads<'a>; 4]) -> Result<[TensorMap<'a>; 4]> {
+    let [queries, keys, values, output] = operands;
+    let map_queries = map(queries, CONSUMER_ROWS)?;
+    let map_keys =
+        |keys: Heads<'a>| if keys.shape.is_empty() { Ok(map_queries) } else { map(keys, entry.block[1]) };
+    Ok([map_queries, map_keys(keys)?, map_keys(values)?, map(output, CONSUMER_ROWS)?])
+}
+
+/// A map of `[d, rows, heads, batch]` in boxes of 64 columns of so many rows.
+fn map<'a>(operand: Heads<'a>, rows: u32) -> Result<TensorMap<'a>> {
+    let Shape { sides: [batch, all_rows, heads, size], strides, .. } = operand.shape.bounded();
+    let [matrix, row, head, _] = strides.map(|stride| (stride * operand.dtype.size()) as u64);
+    let tiling = Tiling::new([size, all_rows, heads, batch], [BOX_COLUMNS, rows, 1, 1])
+        .stride(1, row)
+        .stride(2, head)
+        .stride(3, matrix)
+        .swizzle(Swizzle::B128)
+        .l2_promotion(L2Promotion::B128);
+    // The copy engine moves their bits.
+    TensorMap::new(operand.data.cast::<u16>(), &tiling)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::section;
+    use crate::ops::attention::{Mask, Problem};
+    use crate::tensor::DType;
+
+    #[test]
+    fn sections_are_groups_whose_keys_fit() {
+        let problem = Problem {
+            dtype: DType::BF16,
+            batch: 4,
+            queries: 100,
+            keys: 4096,
+            heads: 32,
+            kv_heads: 8,
+            head_size: 128,
+            mask: Mask::FULL,
+            packed: None,
+            log_sum_exp: false,
+        };
+        // 2 MiB a head of keys: 16 of these, of 4 heads each.
+        assert_eq!(section(&problem), 64);
+        assert_eq!(section(&Problem { keys: 1 << 20, ..problem }), 4);
+        assert_eq!(section(&Problem { keys: 0, ..problem }), 128);
+        assert_eq!(section(&Problem { batch: 1, ..problem }), 32);
+    }
+}

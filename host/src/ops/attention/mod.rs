@@ -1,0 +1,63 @@
+//! Attention: `O = softmax(scale Q K^T) V` in bf16 and f16, for heads of up to 256 elements, with causal and
+//! windowed masks, heads of keys that several heads of queries share, and sequences of different lengths.
+//!
+//! ```no_run
+//! use half::bf16;
+//! use ironwarp::DeviceBuffer;
+//! use ironwarp::ops::attention::{Attention, Heads, HeadsMut, Mask};
+//! # fn main() -> ironwarp::Result<()> {
+//! # let device = ironwarp::Device::open(0)?;
+//! # let stream = device.stream()?;
+//! let (batch, rows, heads, kv_heads, size) = (2, 4096, 32, 8, 128);
+//! let q = DeviceBuffer::<bf16>::zeroed(&stream, batch * rows * heads * size)?;
+//! let k = DeviceBuffer::<bf16>::zeroed(&stream, batch * rows * kv_heads * size)?;
+//! let v = DeviceBuffer::<bf16>::zeroed(&stream, batch * rows * kv_heads * size)?;
+//! let mut o = DeviceBuffer::<bf16>::zeroed(&stream, batch * rows * heads * size)?;
+//! let mut sums = DeviceBuffer::<f32>::zeroed(&stream, batch * heads * rows)?;
+//! Attention::new(
+//!     Heads::new(&q, [batch, rows, heads, size]),
+//!     Heads::new(&k, [batch, rows, kv_heads, size]),
+//!     Heads::new(&v, [batch, rows, kv_heads, size]),
+//!     HeadsMut::new(&mut o, [batch, rows, heads, size]),
+//! )
+//! .mask(Mask::CAUSAL)
+//! .log_sum_exp(&mut sums)
+//! .run(&stream)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`attention()`] is the same on tensors.
+//!
+//! # Where operands lie
+//! Axes are `[batch, rows, heads, head size]`, each with a stride of its own ([`Heads`]), so `[batch, heads,
+//! rows, head size]` ([`Heads::heads_first`]) and the parts of one buffer `[batch, rows, 3, heads, head
+//! size]` are taken as they are. A row is contiguous and begins at a 16-byte boundary. Sequences of different
+//! lengths lie one behind the other ([`Packed`]).
+//!
+//! # How it is computed
+//! By [`attention::sm90`], on Hopper: tensor cores multiply 16-bit elements and sum in f32; scores, the
+//! softmax and the running sums are f32, and weights are rounded to the element type before they multiply V.
+//! No matrix of scores is stored. A head size between those of the kernels goes to the next larger one, whose
+//! rows are filled with zeros. [`Attention::explain`] says what is chosen and why.
+//!
+//! A configuration gives the same bits in every run.
+
+mod check;
+mod config;
+mod heads;
+mod launch;
+mod op;
+mod problem;
+mod select;
+mod tensor;
+
+pub use config::{Candidate, Choice, Config, Rejection};
+pub use heads::{Heads, HeadsMut};
+pub use op::{Attention, Packed};
+pub use problem::{Mask, Problem};
+pub use select::{candidates, select};
+pub use tensor::{Options, attention};
+
+/// The operation that errors name.
+const OPERATION: &str = "attention";

@@ -1,0 +1,7 @@
+//! Attention: every kernel against the oracle, and wrong calls.
+
+mod attention_case;
+
+mod ops_attention;
+mod ops_attention_calls;
+mod ops_attention_packed;
