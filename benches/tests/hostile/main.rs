@@ -8,10 +8,10 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::Stdio;
 use std::time::Duration;
 
 use place::{Case, Place, To, listing};
+use testkit::process::ended_by;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_smallest");
 
@@ -164,17 +164,13 @@ fn a_failed_write_keeps_the_old_file() {
 #[test]
 fn signals_end_it() {
     let place = quiet();
-    for (signal, number) in [("INT", 2), ("TERM", 15)] {
+    for signal in [2, 15] {
         for wait in [0, 20] {
             let mut command = place.command(PROGRAM);
             // A full run takes a second.
             command.args(["--out", "out"]).env("IRONWARP_DRIVER", "soft");
-            let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-            std::thread::sleep(Duration::from_millis(wait));
-            let kill = place.command("kill").args([format!("-{signal}"), child.id().to_string()]).status();
-            assert!(kill.unwrap().success(), "{signal} after {wait} ms: it had ended");
-            let output = child.wait_with_output().unwrap();
-            assert_eq!(output.status.signal(), Some(number), "{signal} after {wait} ms");
+            let output = ended_by(signal, Duration::from_millis(wait), &mut command);
+            assert_eq!(output.status.signal(), Some(signal), "{signal} after {wait} ms");
             assert!(!String::from_utf8_lossy(&output.stderr).contains("error:"));
         }
     }
