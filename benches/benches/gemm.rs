@@ -465,7 +465,7 @@ impl Expected {
 
 fn limit(run: &Run, kernel: Kernel, k: usize) -> Tolerance {
     let row = match (kernel, run.dtype) {
-        (Kernel::F32Large | Kernel::F32Small | Kernel::Any, _) => tolerance::GEMM_F32,
+        (Kernel::F32Large | Kernel::F32Small | Kernel::Direct | Kernel::Any, _) => tolerance::GEMM_F32,
         (_, "tf32") => tolerance::GEMM_TENSOR_TF32,
         (_, "e4m3") => tolerance::GEMM_TENSOR_FP8,
         _ => tolerance::GEMM_TENSOR,
