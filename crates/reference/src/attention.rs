@@ -145,9 +145,138 @@ fn row<T: Exact>(
     Row { value, magnitude, log_sum_exp, log_magnitude }
 }
 
+/// The gradients of attention, each element with the scale of its error.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gradients {
+    /// Of Q, K and V, each `[batch, rows, heads, size]`.
+    pub value: [Vec<f64>; 3],
+    /// For independent relative errors of all weights and of all gradients of scores: their worst sum, or 4
+    /// standard deviations if that is less.
+    pub magnitude: [Vec<f64>; 3],
+}
+
+/// A weight of a query for a key, the gradient of its score, and the scale of that gradient's error.
+#[derive(Clone, Copy)]
+struct Pair {
+    weight: f64,
+    gradient: f64,
+    magnitude: f64,
+}
+
+/// The gradients of `softmax(scale Q K^T) V`, from that of its result.
+pub fn gradients<T: Exact>(
+    sides: Sides,
+    [q, k, v]: [Rows<'_, T>; 3],
+    result: Rows<'_, T>,
+    band: Band,
+    scale: f64,
+) -> Gradients {
+    let Sides { batch, queries, keys, heads, kv_heads, size } = sides;
+    let group = heads / kv_heads.max(1);
+    // `[batch][head][query][key]`.
+    let pairs: Vec<Vec<Pair>> = (0..batch * heads * queries)
+        .into_par_iter()
+        .map(|at| {
+            let index = [at / (heads * queries), at % queries, at / queries % heads];
+            pairs_of(sides, [q, k, v], result, band, scale, index)
+        })
+        .collect();
+    let pair = |sequence: usize, head: usize, query: usize, key: usize| {
+        pairs[(sequence * heads + head) * queries + query][key]
+    };
+    let over_keys = |at: usize| {
+        let [sequence, query, head, i] =
+            [at / (queries * heads * size), at / (heads * size) % queries, at / size % heads, at % size];
+        total((0..keys).map(|key| {
+            let (pair, x) =
+                (pair(sequence, head, query, key), scale * k.at([sequence, key, head / group], i));
+            (pair.gradient * x, pair.magnitude * x.abs())
+        }))
+    };
+    let over_queries = |at: usize, is_value: bool| {
+        let [sequence, key, kv_head, i] =
+            [at / (keys * kv_heads * size), at / (kv_heads * size) % keys, at / size % kv_heads, at % size];
+        let heads = kv_head * group..(kv_head + 1) * group;
+        total(heads.flat_map(|head| (0..queries).map(move |query| (head, query))).map(|(head, query)| {
+            let pair = pair(sequence, head, query, key);
+            if is_value {
+                let term = pair.weight * result.at([sequence, query, head], i);
+                (term, term.abs())
+            } else {
+                let x = scale * q.at([sequence, query, head], i);
+                (pair.gradient * x, pair.magnitude * x.abs())
+            }
+        }))
+    };
+    let all = |len: usize, of: &(dyn Fn(usize) -> (f64, f64) + Sync)| -> (Vec<f64>, Vec<f64>) {
+        (0..len).into_par_iter().map(of).unzip()
+    };
+    let of_queries = all(batch * queries * heads * size, &over_keys);
+    let of_keys = all(batch * keys * kv_heads * size, &|at| over_queries(at, false));
+    let of_values = all(batch * keys * kv_heads * size, &|at| over_queries(at, true));
+    Gradients {
+        value: [of_queries.0, of_keys.0, of_values.0],
+        magnitude: [of_queries.1, of_keys.1, of_values.1],
+    }
+}
+
+/// The sum of terms, and the scale of the error of terms with these errors.
+fn total(terms: impl Iterator<Item = (f64, f64)>) -> (f64, f64) {
+    let (mut sum, mut worst, mut squares) = (0.0, 0.0, 0.0);
+    for (term, magnitude) in terms {
+        sum += term;
+        worst += magnitude;
+        squares += magnitude * magnitude;
+    }
+    (sum, if worst > 4.0 * f64::sqrt(squares) { 4.0 * f64::sqrt(squares) } else { worst })
+}
+
+/// A query with all keys.
+fn pairs_of<T: Exact>(
+    sides: Sides,
+    [q, k, v]: [Rows<'_, T>; 3],
+    result: Rows<'_, T>,
+    band: Band,
+    scale: f64,
+    [sequence, query, head]: [usize; 3],
+) -> Vec<Pair> {
+    let Sides { keys, heads, kv_heads, size, .. } = sides;
+    let kv_head = head / (heads / kv_heads);
+    let dot = |a: Rows<'_, T>, at: [usize; 3], b: Rows<'_, T>, bt: [usize; 3]| -> f64 {
+        (0..size).map(|i| a.at(at, i) * b.at(bt, i)).sum()
+    };
+    let score = |key: usize| match band.sees(query, key, sides) {
+        true => scale * dot(q, [sequence, query, head], k, [sequence, key, kv_head]),
+        false => f64::NEG_INFINITY,
+    };
+    let scores: Vec<f64> = (0..keys).map(score).collect();
+    let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = scores.iter().map(|score| (score - max).exp()).sum();
+    let weights = scores.iter().map(|score| if max.is_finite() { (score - max).exp() / sum } else { 0.0 });
+    // The gradients of the weights, and the mean that the softmax takes from them.
+    let of_weights: Vec<(f64, f64)> = weights
+        .enumerate()
+        .map(|(key, weight)| (weight, dot(result, [sequence, query, head], v, [sequence, key, kv_head])))
+        .collect();
+    let mean: f64 = of_weights.iter().map(|(weight, gradient)| weight * gradient).sum();
+    // The mean is the product of the result and its gradient; elements of the result are rounded.
+    let rounded = (0..size).map(|i| {
+        let value: f64 = (0..keys).map(|key| of_weights[key].0 * v.at([sequence, key, kv_head], i)).sum();
+        let term = value * result.at([sequence, query, head], i);
+        (term, term.abs())
+    });
+    let spread = total(rounded).1;
+    let pair = |&(weight, gradient): &(f64, f64)| Pair {
+        weight,
+        gradient: weight * (gradient - mean),
+        magnitude: weight * (gradient.abs() + spread),
+    };
+    of_weights.iter().map(pair).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Attended, Band, Rows, Sides, attention};
+    use super::{Attended, Band, Rows, Sides, attention, gradients};
 
     const SIDES: Sides = Sides { batch: 1, queries: 2, keys: 3, heads: 2, kv_heads: 1, size: 1 };
 
@@ -192,5 +321,35 @@ mod tests {
         let got = of(none, scale);
         close(&got.value, &[0.0; 4]);
         close(&got.log_sum_exp, &[f64::NEG_INFINITY; 4]);
+    }
+
+    /// Central differences of the sum of result times its gradient.
+    #[test]
+    fn gradients_are_differences() {
+        let sides = Sides { batch: 1, queries: 3, keys: 4, heads: 2, kv_heads: 1, size: 2 };
+        let number = |seed: usize| (0..12).map(|i| ((i * 7 + seed * 5) % 11) as f64 / 5.0 - 1.0).collect();
+        let inputs: [Vec<f64>; 4] = [number(1), number(2), number(3), number(4)];
+        let strides = [[12, 4, 2], [8, 2, 2], [8, 2, 2], [12, 4, 2]];
+        let band = Band { right: Some(0), ..Band::default() };
+        let rows =
+            |inputs: &'static [Vec<f64>; 4], at: usize| Rows { data: &inputs[at][..], strides: strides[at] };
+        let of = |inputs: &[Vec<f64>; 4]| {
+            let inputs: &'static _ = Box::leak(Box::new(inputs.clone()));
+            let result = attention(sides, [0, 1, 2].map(|at| rows(inputs, at)), band, 0.7).value;
+            result.iter().zip(&inputs[3]).map(|(a, b)| a * b).sum::<f64>()
+        };
+        let fixed: &'static _ = Box::leak(Box::new(inputs.clone()));
+        let got = gradients(sides, [0, 1, 2].map(|at| rows(fixed, at)), rows(fixed, 3), band, 0.7);
+        for (operand, gradient) in got.value.iter().enumerate() {
+            for (i, gradient) in gradient.iter().enumerate() {
+                let moved = |by: f64| {
+                    let mut inputs = inputs.clone();
+                    inputs[operand][i] += by;
+                    of(&inputs)
+                };
+                let difference = (moved(1e-5) - moved(-1e-5)) / 2e-5;
+                assert!((difference - gradient).abs() < 1e-8, "{operand} {i}: {gradient}, not {difference}");
+            }
+        }
     }
 }

@@ -213,6 +213,10 @@ table! {
         "Weights are rounded to bf16 before they multiply V; scores of a few tens, exponentials and sums in f32 add less than 2^-16 each. Scale: such errors of all weights, independent. The result's own rounding is the comparator's.";
     ATTENTION_F16 = "attention f16", STEP_F16, ROUND_F16 + 2.0 * SHORT, None,
         "As in bf16, with weights of f16, of which the subnormal ones may be off by one step.";
+    ATTENTION_BACKWARD_BF16 = "attention's gradients, bf16", f32::MIN_POSITIVE as f64, 2.0 * ROUND_BF16 + 4.0 * SHORT, None,
+        "Weights and gradients of scores are rounded to bf16 before they multiply; the latter are also differences from a mean that is taken from a result of bf16. Scale: such errors of all of them, independent.";
+    ATTENTION_BACKWARD_F16 = "attention's gradients, f16", 4.0 * STEP_F16, 2.0 * ROUND_F16 + 4.0 * SHORT, None,
+        "As in bf16, with f16, of which subnormal numbers may be off by a step each.";
     ATTENTION_LSE = "attention, log-sum-exp", 16.0 * ROUND_F32, 8.0 * ROUND_F32, SquareRoot,
         "Scores as the tensor core sums them (gemm, 16 bits); a product with the scale, a sum of positive terms and a logarithm by lg2.approx (2^-22) are a few roundings more.";
     COSINE_SCORE = "cosine_topk", 1e-6, 2.0 * ROUND_F32, SquareRoot,

@@ -263,7 +263,7 @@ impl AttentionParams {
         }
         // SAFETY: the caller's word.
         let first = unsafe { *packing.queries.add(batch as usize) } as u32;
-        head as usize * padded + ((first / tile + batch) * tile) as usize
+        head as usize * padded + ((first / tile.max(1) + batch) * tile) as usize
     }
 }
 

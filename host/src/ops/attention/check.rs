@@ -36,7 +36,7 @@ impl Attention<'_> {
         expect_sides("the keys", &self.keys, [self.queries.sides()[0], keys, kv_heads, size])?;
         expect_sides("the values", &self.values, [batch, keys, kv_heads, size])?;
         check_groups(heads, kv_heads)?;
-        self.check_scale()?;
+        check_scale(self.scale)?;
         self.queries.check("the queries")?;
         self.keys.check("the keys")?;
         self.values.check("the values")?;
@@ -119,18 +119,6 @@ impl Attention<'_> {
         }
     }
 
-    fn check_scale(&self) -> Result<()> {
-        match self.scale {
-            Some(scale) if !(scale.is_finite() && scale > 0.0) => Err(invalid(
-                "the scale",
-                scale.to_string(),
-                "a positive finite number".to_owned(),
-                "the usual one is 1 / sqrt(head size), which no scale gives",
-            )),
-            _ => Ok(()),
-        }
-    }
-
     fn check_packing(&self) -> Result<()> {
         let Some(packed) = &self.packed else { return Ok(()) };
         if self.queries.sides()[0] != 1 {
@@ -153,7 +141,19 @@ impl Attention<'_> {
     }
 }
 
-fn check_head_size(size: usize) -> Result<()> {
+pub(super) fn check_scale(scale: Option<f32>) -> Result<()> {
+    match scale {
+        Some(scale) if !(scale.is_finite() && scale > 0.0) => Err(invalid(
+            "the scale",
+            scale.to_string(),
+            "a positive finite number".to_owned(),
+            "the usual one is 1 / sqrt(head size), which no scale gives",
+        )),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn check_head_size(size: usize) -> Result<()> {
     if (1..=MAX_HEAD_SIZE).contains(&size) && size.is_multiple_of(HEAD_UNIT) {
         return Ok(());
     }
@@ -165,7 +165,7 @@ fn check_head_size(size: usize) -> Result<()> {
     ))
 }
 
-fn expect_sides(argument: &'static str, operand: &Heads<'_>, wanted: [usize; 4]) -> Result<()> {
+pub(super) fn expect_sides(argument: &'static str, operand: &Heads<'_>, wanted: [usize; 4]) -> Result<()> {
     if operand.sides() == wanted {
         return Ok(());
     }
@@ -177,7 +177,7 @@ fn expect_sides(argument: &'static str, operand: &Heads<'_>, wanted: [usize; 4])
     ))
 }
 
-fn check_groups(heads: usize, kv_heads: usize) -> Result<()> {
+pub(super) fn check_groups(heads: usize, kv_heads: usize) -> Result<()> {
     if heads == 0 || heads.checked_rem(kv_heads) == Some(0) {
         return Ok(());
     }
@@ -189,7 +189,7 @@ fn check_groups(heads: usize, kv_heads: usize) -> Result<()> {
     ))
 }
 
-fn length(argument: &'static str, rows: usize) -> Result<u32> {
+pub(super) fn length(argument: &'static str, rows: usize) -> Result<u32> {
     match u32::try_from(rows) {
         Ok(length) if length <= MAX_LENGTH => Ok(length),
         _ => Err(invalid(
@@ -201,7 +201,7 @@ fn length(argument: &'static str, rows: usize) -> Result<u32> {
     }
 }
 
-fn count(argument: &'static str, places: usize) -> Result<u32> {
+pub(super) fn count(argument: &'static str, places: usize) -> Result<u32> {
     u32::try_from(places).map_err(|_| {
         let hint = "split that axis and call once for each part";
         invalid(argument, places.to_string(), format!("at most {}", u32::MAX), hint)

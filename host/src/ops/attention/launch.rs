@@ -7,13 +7,13 @@ use cuda_std::kernel::Kernel as KernelType;
 
 use crate::error::Result;
 use crate::launch::{self as kernel, LaunchConfig};
-use crate::memory::tensor_map::{L2Promotion, Swizzle, TensorMap, Tiling};
+use crate::memory::tensor_map::{L2Promotion, Swizzle, TensorMap, TensorMapMut, Tiling};
 use crate::memory::{DeviceBuffer, DeviceView, DeviceViewMut, Within};
 use crate::stream::Stream;
 
 use super::check::invalid;
 use super::config::Config;
-use super::heads::{Heads, Shape};
+use super::heads::{Heads, HeadsMut, Shape};
 use super::op::{Attention, Packed};
 use super::problem::{Mask, Problem};
 
@@ -125,7 +125,7 @@ fn params(problem: &Problem, attention: &Attention<'_>) -> AttentionParams {
 }
 
 /// Heads of queries, whole groups of them, whose keys and values stay in L2 together.
-fn section(problem: &Problem) -> u32 {
+pub(super) fn section(problem: &Problem) -> u32 {
     let Problem { batch, keys, heads, head_size, .. } = *problem;
     let row_bytes = u64::from(head_size) * problem.dtype.size() as u64;
     let head_bytes = (2 * u64::from(keys) * row_bytes).max(1);
@@ -146,17 +146,26 @@ fn maps<'a>(entry: &Entry, operands: [Heads<'a>; 4]) -> Result<[TensorMap<'a>; 4
 }
 
 /// A map of `[d, rows, heads, batch]` in boxes of 64 columns of so many rows.
-fn map<'a>(operand: Heads<'a>, rows: u32) -> Result<TensorMap<'a>> {
-    let Shape { sides: [batch, all_rows, heads, size], strides, .. } = operand.shape.bounded();
-    let [matrix, row, head, _] = strides.map(|stride| (stride * operand.dtype.size()) as u64);
-    let tiling = Tiling::new([size, all_rows, heads, batch], [BOX_COLUMNS, rows, 1, 1])
+pub(super) fn map<'a>(operand: Heads<'a>, rows: u32) -> Result<TensorMap<'a>> {
+    // The copy engine moves their bits.
+    TensorMap::new(operand.data.cast::<u16>(), &tiling(operand.shape, operand.dtype.size(), rows))
+}
+
+/// The same to write through.
+pub(super) fn map_mut(operand: HeadsMut<'_>, rows: u32) -> Result<TensorMapMut<'_>> {
+    let tiling = tiling(operand.shape, operand.dtype.size(), rows);
+    TensorMapMut::new(operand.data.cast::<u16>(), &tiling)
+}
+
+fn tiling(shape: Shape, element_bytes: usize, rows: u32) -> Tiling<4> {
+    let Shape { sides: [batch, all_rows, heads, size], strides, .. } = shape.bounded();
+    let [matrix, row, head, _] = strides.map(|stride| (stride * element_bytes) as u64);
+    Tiling::new([size, all_rows, heads, batch], [BOX_COLUMNS, rows, 1, 1])
         .stride(1, row)
         .stride(2, head)
         .stride(3, matrix)
         .swizzle(Swizzle::B128)
-        .l2_promotion(L2Promotion::B128);
-    // The copy engine moves their bits.
-    TensorMap::new(operand.data.cast::<u16>(), &tiling)
+        .l2_promotion(L2Promotion::B128)
 }
 
 #[cfg(test)]

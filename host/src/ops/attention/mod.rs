@@ -43,6 +43,7 @@
 //!
 //! A configuration gives the same bits in every run.
 
+mod backward;
 mod check;
 mod config;
 mod heads;
@@ -52,6 +53,7 @@ mod problem;
 mod select;
 mod tensor;
 
+pub use backward::{Backward, Forward, Gradients};
 pub use config::{Candidate, Choice, Config, Rejection};
 pub use heads::{Heads, HeadsMut};
 pub use op::{Attention, Packed};

@@ -75,7 +75,7 @@ fn lacks(entry: &Entry, problem: &Problem, device: DeviceCapabilities) -> Option
     rules.into_iter().find_map(|(holds, why)| (!holds).then_some(why))
 }
 
-const fn dtype(element: ElementType) -> Option<DType> {
+pub(super) const fn dtype(element: ElementType) -> Option<DType> {
     match element {
         ElementType::Bf16 => Some(DType::BF16),
         ElementType::F16 => Some(DType::F16),

@@ -130,10 +130,10 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
 
 /// A tile with its sequence and its blocks of keys.
 #[derive(Clone, Copy)]
-struct Work {
-    tile: Tile,
-    sequence: Sequence,
-    blocks: KeyBlocks,
+pub(super) struct Work {
+    pub tile: Tile,
+    pub sequence: Sequence,
+    pub blocks: KeyBlocks,
 }
 
 impl Arguments<'_> {
@@ -163,7 +163,7 @@ impl Arguments<'_> {
     }
 
     #[inline(always)]
-    const fn is_packed(&self) -> bool {
+    pub(super) const fn is_packed(&self) -> bool {
         !self.packing.queries.is_null()
     }
 }
@@ -254,12 +254,12 @@ unsafe fn load_queries<C: Config>(arguments: Arguments<'_>, shared: Plan<C>, num
 
 /// A thread of a consumer.
 #[derive(Clone, Copy)]
-struct Consumer<'a, C: Config> {
-    arguments: Arguments<'a>,
-    shared: Plan<C>,
-    consumer: u32,
+pub(super) struct Consumer<'a, C: Config> {
+    pub arguments: Arguments<'a>,
+    pub shared: Plan<C>,
+    pub consumer: u32,
     /// Number in the warpgroup.
-    thread: u32,
+    pub thread: u32,
 }
 
 /// Where a consumer is in the pipelines.
@@ -441,7 +441,7 @@ impl<C: Config> Consumer<'_, C> {
 
     /// Number of the thread's first row in the tile; the other one is 8 below.
     #[inline(always)]
-    const fn row(self) -> u32 {
+    pub const fn row(self) -> u32 {
         self.consumer * CONSUMER_ROWS + self.thread / 32 * 16 + self.thread % 32 / 4
     }
 
@@ -464,7 +464,7 @@ impl<C: Config> Consumer<'_, C> {
         // SAFETY: the caller's contract.
         let Work { tile, sequence, .. } = unsafe { self.work_again(number) };
         let band = self.arguments.params.band;
-        // What follows is computed here, and not kept over blocks without a mask.
+        // Places are computed here, and not kept over blocks without a mask.
         let place = Self { thread: misc::opaque(self.thread), ..self };
         let row = tile.first_row + place.row();
         let diagonal = band.diagonal(sequence.queries, sequence.keys) + row as i32;
@@ -521,134 +521,4 @@ impl<C: Config> Consumer<'_, C> {
             if C::CONSUMERS == 2 { Barrier::Two(0).sync() } else { Barrier::Three(0).sync() }
         }
     }
-
-    /// Stores the log-sum-exps of the thread's rows.
-    ///
-    /// # Safety
-    /// As for [`run`].
-    #[inline(always)]
-    unsafe fn store_logarithms(self, work: Work, logarithms: [f32; 2]) {
-        let Arguments { params, outputs, .. } = self.arguments;
-        if outputs.log_sum_exp.is_null() || self.thread % 4 != 0 {
-            return;
-        }
-        let Work { tile, sequence, .. } = work;
-        let head = sequence.matrix as usize * params.heads as usize + tile.head as usize;
-        let first = head * params.lse_rows as usize + sequence.first_query as usize;
-        unroll!(ROW in 0..2, {
-            let row = tile.first_row + self.row() + 8 * ROW as u32;
-            if row < sequence.queries {
-                // SAFETY: a row of the sequence.
-                unsafe { *outputs.log_sum_exp.add(first + row as usize) = logarithms[ROW] }
-            }
-        });
-    }
-
-    /// Stores the results of the consumer's rows.
-    ///
-    /// # Safety
-    /// The whole warpgroup is here, and has read its queries.
-    #[inline(always)]
-    unsafe fn store(self, work: Work, result: &C::Result) {
-        let Self { shared, consumer, thread, .. } = self;
-        let Work { tile, sequence, .. } = work;
-        let to = if C::OWN_OUTPUT { shared.output(consumer) } else { shared.queries(consumer) };
-        let row = tile.first_row + consumer * CONSUMER_ROWS;
-        let is_foreign = self.arguments.is_packed() && row + CONSUMER_ROWS > sequence.queries;
-        // SAFETY: the caller's contract. The thread that stores waits until earlier results have left; the
-        // others wait for it at the barrier.
-        unsafe {
-            if C::OWN_OUTPUT {
-                if thread == 0 {
-                    tma::wait_group_read::<0>();
-                }
-                Barrier::Consumer(consumer).sync();
-            }
-            let mut rounded = Rounded::zero();
-            rounded.set::<C::Element, _>(result);
-            rounded.write::<C::Result>(to, C::QUERY_BOX, thread);
-            fence::proxy_async_shared();
-            Barrier::Consumer(consumer).sync();
-            if is_foreign {
-                self.store_rows(work, to, row);
-                Barrier::Consumer(consumer).sync();
-            } else if thread == 0 {
-                let row = (sequence.first_query + row) as i32;
-                let mut column = 0;
-                while column < C::BOXES {
-                    let coords =
-                        [(column * BOX_COLUMNS) as i32, row, tile.head as i32, sequence.matrix as i32];
-                    tma::store_4d(self.arguments.maps.output, to + column * C::QUERY_BOX, coords);
-                    column += 1;
-                }
-                tma::commit_group();
-            }
-            if !C::OWN_OUTPUT && thread == 0 {
-                tma::wait_group_read::<0>();
-                mbarrier::arrive(shared.queries_empty(consumer));
-            }
-        }
-    }
-
-    /// Stores the rows that belong to the sequence, 16 bytes a thread, from the boxes at `from`.
-    ///
-    /// # Safety
-    /// As for [`store`](Self::store); the boxes are complete.
-    #[inline(always)]
-    unsafe fn store_rows(self, work: Work, from: u32, first_row: u32) {
-        let Arguments { params, outputs, .. } = self.arguments;
-        let Work { tile, sequence, .. } = work;
-        let units = (params.head_size / UNIT_ELEMENTS).max(1);
-        let head = tile.head as usize * params.output_head as usize;
-        let mut index = self.thread;
-        while index < CONSUMER_ROWS * units {
-            let (line, unit) = (index / units, index % units);
-            let row = first_row + line;
-            if row < sequence.queries {
-                const LINE_UNITS: u32 = LINE_BYTES / layout::UNIT_BYTES;
-                let place = ((unit % LINE_UNITS) ^ (line % 8)) * layout::UNIT_BYTES;
-                let address = from + unit / LINE_UNITS * C::QUERY_BOX + line * LINE_BYTES + place;
-                let at = head + (sequence.first_query + row) as usize * params.output_row as usize;
-                let to = at * ELEMENT_BYTES + (unit * layout::UNIT_BYTES) as usize;
-                // SAFETY: a row of the sequence; a whole unit of it.
-                unsafe {
-                    let values: [u32; 4] = vector::load_shared_v4(address);
-                    vector::store_v4(outputs.data.add(to).cast::<u32>(), values);
-                }
-            }
-            index += WARPGROUP;
-        }
-    }
-
-    /// Stores zeros and minus infinities for rows of a tile that sees no key.
-    ///
-    /// # Safety
-    /// As for [`run`]; the whole warpgroup is here.
-    #[inline(always)]
-    unsafe fn store_nothing(self, work: Work) {
-        let Arguments { params, outputs, .. } = self.arguments;
-        let Work { tile, sequence, .. } = work;
-        let units = (params.head_size / UNIT_ELEMENTS).max(1);
-        let matrix = sequence.matrix as usize * params.output_matrix as usize;
-        let head = matrix + tile.head as usize * params.output_head as usize;
-        let first_row = tile.first_row + self.consumer * CONSUMER_ROWS;
-        let mut index = self.thread;
-        while index < CONSUMER_ROWS * units {
-            let row = first_row + index / units;
-            if row < sequence.queries {
-                let at = head + (sequence.first_query + row) as usize * params.output_row as usize;
-                let to = at * ELEMENT_BYTES + (index % units * layout::UNIT_BYTES) as usize;
-                // SAFETY: a row of the sequence; a whole unit of it.
-                unsafe { vector::store_v4(outputs.data.add(to).cast::<u32>(), [0; 4]) }
-            }
-            index += WARPGROUP;
-        }
-        // SAFETY: the caller's contract.
-        unsafe { self.store_logarithms(work, [f32::NEG_INFINITY; 2]) }
-    }
 }
-
-/// Bytes of an element.
-const ELEMENT_BYTES: usize = 2;
-/// Elements of a unit of 16 bytes.
-const UNIT_ELEMENTS: u32 = layout::UNIT_BYTES / ELEMENT_BYTES as u32;

@@ -82,7 +82,7 @@ impl Rounded {
     /// swizzle of 128 bytes. `to` is the warpgroup's first line of the first box.
     ///
     /// # Safety
-    /// The whole warp calls it, `thread` being the number in the warpgroup; nothing reads or writes the lines.
+    /// The whole warp calls it, `thread` being the number in the warpgroup; nothing else uses the lines.
     #[inline(always)]
     pub unsafe fn write<F: Fragment>(&self, to: u32, box_bytes: u32, thread: u32) {
         let (lane, warp) = (thread % 32, thread / 32);

@@ -3,7 +3,7 @@
 //! 2024).
 //!
 //! ```text
-//!             block of keys j                       a block of threads, for each tile of queries:
+//!             block of keys j                    a block of threads, for each tile of queries:
 //!            +----------------+
 //!            |  K, V (stages) |     producer     K0 | Q | K1 | V0 | K2 | V1 | ...                       (1 thread)
 //!  +-----+   +----------------+     consumer 0   S0 = QK0, softmax | S1 = QK1 beside O += P0 V0 | softmax | ...
@@ -16,8 +16,8 @@
 //!   and `P V` runs one block behind.
 //! * **Between consumers** turns are taken at issuing products ([`forward::Barrier::Turn`]), so that one
 //!   computes exponentials while the other multiplies.
-//! * **Softmax** has base 2: `p = 2^(s c - m c)` with `c = scale log2 e`, one fused multiply-add and one `ex2`
-//!   an element; the row's sum stays in its threads until the end.
+//! * **Softmax** has base 2: `p = 2^(s c - m c)` with `c = scale log2 e`, one fused multiply-add and one
+//!   `ex2` an element; the row's sum stays in its threads until the end.
 //! * **Masks** cost a compare in blocks that some query does not see whole; other blocks run without.
 //! * **Head sizes** between those of the table use the next larger one: the copy engine fills with zeros.
 //!
@@ -26,6 +26,8 @@
 //! | [`instances`] | the kernels and the table of them |
 //! | [`config`] | what a kernel is made of; the plan of its shared memory |
 //! | [`forward`] | producer and consumers |
+//! | `results` | from registers to memory |
+//! | [`backward`] | gradients |
 //! | [`schedule`] | which tile a block computes next |
 //! | [`fragments`] | accumulators as scores, weights and results |
 //! | [`softmax`] | the running maximum and sum of a thread's two rows |
@@ -35,5 +37,6 @@ pub mod config;
 pub mod forward;
 pub mod fragments;
 pub mod instances;
+mod results;
 pub mod schedule;
 pub mod softmax;

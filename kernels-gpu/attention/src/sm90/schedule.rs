@@ -1,9 +1,9 @@
 //! Which tile a block computes next.
 //!
-//! The first tile of a block has the block's number. When all copies of a tile are under way, the producer asks for
-//! the next one and tells the consumers through shared memory. Under a mask tiles take different times, so blocks draw
-//! numbers from a counter, and whoever is done first gets the next one; the longest come first ([`Tiles`]).
-//! Without a counter a block takes every `gridDim`-th tile.
+//! The first tile of a block has the block's number. When all copies of a tile are under way, the producer
+//! asks for the next one and tells the consumers through shared memory. Under a mask tiles take different
+//! times, so blocks draw numbers from a counter, and whoever is done first gets the next one; the longest
+//! come first ([`Tiles`]). Without a counter a block takes every `gridDim`-th tile.
 
 use cuda_std::atomic::intrinsics::atomic_fetch_inc_relaxed_u32_device;
 use cuda_std::warp::{FULL_MASK, sync_warp};
@@ -105,7 +105,7 @@ impl<C: Config> Followed<C> {
             schedule.consumer_wait(self.state);
             self.number = vector::load_shared(self.shared.number(self.state.stage));
             sync_warp(FULL_MASK);
-            if thread::thread_idx_x() % 32 == 0 {
+            if thread::thread_idx_x().is_multiple_of(32) {
                 mbarrier::arrive(schedule.empty(self.state.stage));
             }
         }

@@ -1,11 +1,12 @@
 //! After the backward pass: dQ from its sums.
 
+use cuda_std::warp::{FULL_MASK, warp_shuffle_xor};
 use cuda_std::{grid, thread, vector};
 use primitives::unroll;
 use primitives::wgmma::Element16;
 
 use super::config::Config;
-use super::prepare::Strides;
+use super::prepare::{RowTile, Strides};
 use crate::problem::{AttentionParams, Packing};
 use crate::sm90::config::WARPGROUP;
 use crate::sm90::fragments::steps;
@@ -28,15 +29,15 @@ pub struct Arguments<'a> {
     pub strides: Strides,
 }
 
-/// A tile of queries a block: x counts tiles of a sequence, y heads, z sequences.
+/// A tile of queries a block.
 ///
 /// # Safety
-/// The arguments are as [`Arguments`] says; the launch has a block of [`THREADS`] threads for each tile.
+/// The arguments are as [`Arguments`] says; the launch has a block of [`THREADS`] threads for each tile of
+/// each head.
 #[inline(always)]
 pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
     let Arguments { sums, params, packing, gradient, strides } = arguments;
-    let (head, batch) = (thread::block_idx_y(), thread::block_idx_z());
-    let first_row = thread::block_idx_x() * C::BLOCK_M;
+    let RowTile { first_row, head, batch } = RowTile::of_block(params, C::BLOCK_M);
     // SAFETY: the caller's contract; the places of a thread's registers are those of the backward pass.
     unsafe {
         grid::wait_dependencies();
@@ -51,21 +52,52 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
         let from = sums.add(padded * C::HEAD as usize + (half + thread * 4) as usize);
         let (row, column) = if C::BLOCK_M == 128 { (consumer * 64, 0) } else { (0, consumer * C::HEAD / 2) };
         let row = first_row + row + thread / 32 * 16 + thread % 32 / 4;
-        let column = column + thread % 4 * 2;
-        unroll!(STEP in 0..16, {
-            if STEP < steps::<C::QueryGradient>() {
-                let values: [f32; 4] = vector::load_v4(from.add(STEP * 4 * WARPGROUP as usize));
-                let column = column + 8 * STEP as u32;
+        // After the exchange a lane has eight columns beside each other.
+        let column = column + thread % 4 * 8;
+        unroll!(GROUP in 0..4, {
+            if 4 * GROUP < steps::<C::QueryGradient>() {
+                let mut rows = [[0u32; 4]; 2];
+                unroll!(STEP in 0..4, {
+                    let place = (4 * GROUP + STEP) * 4 * WARPGROUP as usize;
+                    let values: [f32; 4] = vector::load_v4(from.add(place));
+                    let [a, b, c, d] = values.map(|x| x * params.scale);
+                    rows[0][STEP] = C::Element::pack(a, b);
+                    rows[1][STEP] = C::Element::pack(c, d);
+                });
+                let column = column + 32 * GROUP as u32;
                 unroll!(ROW in 0..2, {
                     let query = row + 8 * ROW as u32;
+                    let pairs = transpose(rows[ROW], thread % 4);
                     if query < sequence.queries && column < params.head_size {
-                        let [low, high] = [values[2 * ROW], values[2 * ROW + 1]].map(|x| x * params.scale);
                         let at = strides.at(sequence.first_query + query, head, sequence.matrix);
-                        let to = gradient.add(at + column as usize).cast::<u32>();
-                        vector::store(to, C::Element::pack(low, high));
+                        vector::store_v4(gradient.add(at + column as usize).cast::<u32>(), pairs);
                     }
                 });
             }
         });
     }
+}
+
+/// Of four lanes that have four words each, makes word `i` of lane `j` word `j` of lane `i`.
+///
+/// # Safety
+/// The whole warp calls it; `lane` is the number among the four.
+#[inline(always)]
+unsafe fn transpose(mut words: [u32; 4], lane: u32) -> [u32; 4] {
+    unroll!(ROUND in 0..2, {
+        let bit = 1 << ROUND;
+        let is_upper = lane & bit as u32 != 0;
+        unroll!(PAIR in 0..2, {
+            let low = if ROUND == 0 { 2 * PAIR } else { PAIR };
+            let given = if is_upper { words[low] } else { words[low + bit] };
+            // SAFETY: the whole warp is here.
+            let (got, _) = unsafe { warp_shuffle_xor(FULL_MASK, given, bit as u32, 32) };
+            if is_upper {
+                words[low] = got;
+            } else {
+                words[low + bit] = got;
+            }
+        });
+    });
+    words
 }

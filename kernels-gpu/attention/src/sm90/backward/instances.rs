@@ -38,10 +38,9 @@ impl Entry {
     }
 }
 
-/// Kernels: name of the backward pass and of its end, type, largest head size, queries of a tile, numbers of
-/// a thread's part of dQ.
+/// Kernels: name, type, largest head size, queries of a tile, numbers of a thread's part of dQ.
 macro_rules! kernels {
-    ($dollar:tt $(#[kernel] fn $name:ident, $finish:ident as $config:ident: $element:ident, head $head:literal, $queries:literal queries, $sums:literal sums;)*) => {
+    ($dollar:tt $(#[kernel] fn $name:ident as $config:ident: $element:ident, head $head:literal, $queries:literal queries, $sums:literal sums;)*) => {
         $(
             /// The configuration of the kernel of this name.
             #[derive(Clone, Copy)]
@@ -79,13 +78,37 @@ macro_rules! kernels {
                 // SAFETY: the caller's contract.
                 unsafe { main_pass::run::<$config>(main_pass::Arguments { maps, params: &params, packing, rows }) }
             }
+        )*
 
-            #[doc = concat!("dQ in ", stringify!($element), " from the sums of a backward pass for head sizes up to ", $head, ".")]
+        /// Every kernel.
+        pub const TABLE: &[Entry] = &[$(Entry::of::<$config>(stringify!($name))),*];
+
+        /// Calls the macro of this name with the names of all backward passes of
+        /// `attention::sm90::backward::instances`, in the order of its `TABLE`.
+        #[macro_export]
+        macro_rules! for_each_sm90_backward_kernel {
+            ($dollar callback:ident) => { $dollar callback! { $($name)* } };
+        }
+    };
+}
+
+kernels! { $
+    #[kernel] fn attention_backward_bf16_64 as Bf16Head64: BF16, head 64, 64 queries, 16 sums;
+    #[kernel] fn attention_backward_bf16_128 as Bf16Head128: BF16, head 128, 64 queries, 32 sums;
+    #[kernel] fn attention_backward_f16_64 as F16Head64: F16, head 64, 64 queries, 16 sums;
+    #[kernel] fn attention_backward_f16_128 as F16Head128: F16, head 128, 64 queries, 32 sums;
+}
+
+/// Kernels: name, and the configuration whose sums they read.
+macro_rules! finish_kernels {
+    ($dollar:tt $(#[kernel] fn $name:ident: $config:ident;)*) => {
+        $(
+            #[doc = concat!("dQ from the sums of [`", stringify!($config), "`]; see [`finish`].")]
             ///
             /// # Safety
             /// As [`finish::run`] for this configuration.
             #[kernel(launch_bounds(finish::THREADS))]
-            pub unsafe fn $finish(
+            pub unsafe fn $name(
                 params: AttentionParams,
                 sums: *const f32,
                 gradient: *mut u16,
@@ -100,24 +123,20 @@ macro_rules! kernels {
             }
         )*
 
-        /// Every kernel.
-        pub const TABLE: &[Entry] = &[$(Entry::of::<$config>(stringify!($name))),*];
-
-        /// Calls the macro of this name with the names of all kernels of
-        /// `attention::sm90::backward::instances`, in the order of its `TABLE`: pairs of the pass and its
-        /// end.
+        /// Calls the macro of this name with the names of the last kernels of all backward passes, in the
+        /// order of `TABLE` of `attention::sm90::backward::instances`.
         #[macro_export]
-        macro_rules! for_each_sm90_backward_kernel {
-            ($dollar callback:ident) => { $dollar callback! { $($name $finish)* } };
+        macro_rules! for_each_sm90_finish_kernel {
+            ($dollar callback:ident) => { $dollar callback! { $($name)* } };
         }
     };
 }
 
-kernels! { $
-    #[kernel] fn attention_backward_bf16_64, attention_finish_bf16_64 as Bf16Head64: BF16, head 64, 128 queries, 32 sums;
-    #[kernel] fn attention_backward_bf16_128, attention_finish_bf16_128 as Bf16Head128: BF16, head 128, 64 queries, 32 sums;
-    #[kernel] fn attention_backward_f16_64, attention_finish_f16_64 as F16Head64: F16, head 64, 128 queries, 32 sums;
-    #[kernel] fn attention_backward_f16_128, attention_finish_f16_128 as F16Head128: F16, head 128, 64 queries, 32 sums;
+finish_kernels! { $
+    #[kernel] fn attention_finish_bf16_64: Bf16Head64;
+    #[kernel] fn attention_finish_bf16_128: Bf16Head128;
+    #[kernel] fn attention_finish_f16_64: F16Head64;
+    #[kernel] fn attention_finish_f16_128: F16Head128;
 }
 
 /// Kernels: name and type.

@@ -31,6 +31,29 @@ impl Strides {
     }
 }
 
+/// The tile of queries of a block, where a launch has one for each tile of each head of each sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowTile {
+    /// First query of the sequence.
+    pub first_row: u32,
+    /// Head of queries.
+    pub head: u32,
+    /// Sequence.
+    pub batch: u32,
+}
+
+impl RowTile {
+    /// That of this block, in tiles of `tile` queries.
+    #[inline(always)]
+    #[must_use]
+    pub fn of_block(params: &AttentionParams, tile: u32) -> Self {
+        let (tiles, heads) = (params.queries.div_ceil(tile.max(1)).max(1), params.heads.max(1));
+        let number = thread::block_idx_x();
+        let head = number / tiles;
+        Self { first_row: number % tiles * tile, head: head % heads, batch: head / heads }
+    }
+}
+
 /// O or dO: elements of 16 bits.
 #[derive(Clone, Copy)]
 pub struct Rows {
@@ -65,15 +88,15 @@ pub struct Arguments<'a> {
     pub columns: u32,
 }
 
-/// The rows of a tile of queries a block: x counts tiles of a sequence, y heads, z sequences.
+/// The rows of a tile of queries a block.
 ///
 /// # Safety
-/// The arguments are as [`Arguments`] says; the launch has a block of [`THREADS`] threads for each tile.
+/// The arguments are as [`Arguments`] says; the launch has a block of [`THREADS`] threads for each tile of
+/// each head.
 #[inline(always)]
 pub unsafe fn run<E: Element16>(arguments: Arguments<'_>) {
     let Arguments { params, packing, tile, columns, sums, .. } = arguments;
-    let (head, batch) = (thread::block_idx_y(), thread::block_idx_z());
-    let first_row = thread::block_idx_x() * tile;
+    let RowTile { first_row, head, batch } = RowTile::of_block(params, tile);
     // SAFETY: the caller's contract.
     unsafe {
         grid::wait_dependencies();

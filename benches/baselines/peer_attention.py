@@ -1,0 +1,48 @@
+"""Attention in bf16, forward and backward, by one of torch's back ends.
+
+Requests have batch, rows, heads, size and causal. Operands are `[batch, rows, heads, size]`, seen as torch wants them.
+"""
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from peer_timing import Device, random
+
+
+def operands(request, count):
+    sides = [int(request[side]) for side in ("batch", "rows", "heads", "size")]
+    return [random(sides, "bf16").transpose(1, 2) for _ in range(count)]
+
+
+def forward(label, backend):
+    def make(request):
+        def run(tensors):
+            with sdpa_kernel(backend):
+                F.scaled_dot_product_attention(*tensors, is_causal=request["causal"])
+
+        return Device(label, [operands(request, 3)], run)
+
+    return make
+
+
+def backward(label, backend):
+    def make(request):
+        *inputs, gradient = operands(request, 4)
+        inputs = [x.detach().requires_grad_() for x in inputs]
+        with sdpa_kernel(backend):
+            output = F.scaled_dot_product_attention(*inputs, is_causal=request["causal"])
+
+        def run(_):
+            torch.autograd.grad(output, inputs, gradient, retain_graph=True)
+
+        return Device(label, [None], run)
+
+    return make
+
+
+OPS = {
+    "cudnn": forward("cudnn", SDPBackend.CUDNN_ATTENTION),
+    "flash": forward("flash", SDPBackend.FLASH_ATTENTION),
+    "cudnn_backward": backward("cudnn", SDPBackend.CUDNN_ATTENTION),
+    "flash_backward": backward("flash", SDPBackend.FLASH_ATTENTION),
+}

@@ -1,0 +1,168 @@
+//! Attention forward and backward beside torch's back ends, cuDNN and FlashAttention 2, in bf16.
+//!
+//! 16384 tokens of 2048 elements, in sequences of 512 to 16384: the work of a layer grows with the length
+//! alone. Floating-point operations are those of the products that a causal mask leaves, 2 of them forward
+//! and 5 backward. Some rows of results are compared with the oracle.
+
+use std::process::ExitCode;
+
+use half::bf16;
+use ironwarp::ops::attention::{Attention, Backward, Forward, Gradients, Heads, HeadsMut, Mask};
+use ironwarp::{DeviceBuffer, Stream};
+use ironwarp_benches::{Outcome, Session, Work};
+use reference::attention::{Band, Rows, Sides, attention as oracle};
+use serde_json::json;
+use testkit::{Family, compare, input, tolerance};
+
+const TOKENS: usize = 16_384;
+const HIDDEN: usize = 2048;
+const LENGTHS: [usize; 6] = [512, 1024, 2048, 4096, 8192, 16_384];
+const SIZES: [usize; 3] = [64, 128, 256];
+/// Longest head of the backward pass.
+const MOST_BACKWARD: usize = 128;
+
+/// A row of the table.
+#[derive(Clone, Copy)]
+struct Layer {
+    batch: usize,
+    rows: usize,
+    heads: usize,
+    size: usize,
+    is_causal: bool,
+}
+
+fn main() -> ExitCode {
+    Session::run("attention", |session| {
+        let small = session.small();
+        for size in SIZES {
+            for is_causal in [false, true] {
+                let lengths: &[usize] = if small { &[192] } else { &LENGTHS };
+                for &rows in lengths {
+                    let (batch, heads) = if small { (1, 2) } else { (TOKENS / rows, HIDDEN / size) };
+                    layer(session, Layer { batch, rows, heads, size, is_causal })?;
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+impl Layer {
+    fn sides(self) -> [usize; 4] {
+        [self.batch, self.rows, self.heads, self.size]
+    }
+
+    fn len(self) -> usize {
+        self.sides().iter().product()
+    }
+
+    fn mask(self) -> Mask {
+        if self.is_causal { Mask::CAUSAL } else { Mask::FULL }
+    }
+
+    /// Operations of one product of all heads.
+    fn flops(self) -> u64 {
+        let all = 2 * (self.len() * self.rows) as u64;
+        if self.is_causal { all / 2 } else { all }
+    }
+
+    fn request(self, op: &str) -> serde_json::Value {
+        let Layer { batch, rows, heads, size, is_causal } = self;
+        json!({ "prepare": format!("attention.{op}"), "batch": batch, "rows": rows, "heads": heads,
+            "size": size, "causal": is_causal })
+    }
+}
+
+/// Operands, results and gradients.
+struct Set {
+    inputs: [DeviceBuffer<bf16>; 4],
+    output: DeviceBuffer<bf16>,
+    logarithms: DeviceBuffer<f32>,
+    gradients: [DeviceBuffer<bf16>; 3],
+}
+
+fn layer(session: &mut Session, layer: Layer) -> Outcome {
+    let (name, backward) =
+        (format!("attention_{}", layer.size), format!("attention_backward_{}", layer.size));
+    let Layer { batch, rows, heads, size, is_causal } = layer;
+    let shape = format!("{batch}x{rows}x{heads}x{size}{}", if is_causal { " causal" } else { "" });
+    let (is_wanted, is_backward) = (session.wants(&name), size <= MOST_BACKWARD && session.wants(&backward));
+    if !is_wanted && !is_backward {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let host: Vec<Vec<bf16>> = (1..5).map(|seed| input(Family::Normal, seed, layer.len())).collect();
+    let upload = |at: usize| DeviceBuffer::from_slice(&stream, &host[at]);
+    let zeros = || DeviceBuffer::zeroed(&stream, layer.len());
+    let mut set = Set {
+        inputs: [upload(0)?, upload(1)?, upload(2)?, upload(3)?],
+        output: zeros()?,
+        logarithms: DeviceBuffer::zeroed(&stream, batch * heads * rows)?,
+        gradients: [zeros()?, zeros()?, zeros()?],
+    };
+    forward(&stream, layer, &mut set)?;
+    check(layer, &host, &set.output.to_vec(&stream)?)?;
+    if is_wanted {
+        let peers = [layer.request("cudnn"), layer.request("flash")];
+        session.measure_beside(&name, &shape, Work::Flops(2 * layer.flops()), &peers, |_| {
+            forward(&stream, layer, &mut set)
+        })?;
+    }
+    if is_backward {
+        let peers = [layer.request("cudnn_backward"), layer.request("flash_backward")];
+        session.measure_beside(&backward, &shape, Work::Flops(5 * layer.flops()), &peers, |_| {
+            gradients(&stream, layer, &mut set)
+        })?;
+    }
+    Ok(())
+}
+
+fn forward(stream: &Stream, layer: Layer, set: &mut Set) -> ironwarp::Result<()> {
+    let [q, k, v, _] = &set.inputs;
+    let heads = |buffer| Heads::new::<bf16>(buffer, layer.sides());
+    let output = HeadsMut::new(&mut set.output, layer.sides());
+    Attention::new(heads(q), heads(k), heads(v), output)
+        .mask(layer.mask())
+        .log_sum_exp(&mut set.logarithms)
+        .run(stream)
+}
+
+fn gradients(stream: &Stream, layer: Layer, set: &mut Set) -> ironwarp::Result<()> {
+    let [q, k, v, result] = &set.inputs;
+    let heads = |buffer| Heads::new::<bf16>(buffer, layer.sides());
+    let [queries, keys, values] = &mut set.gradients;
+    let forward = Forward {
+        queries: heads(q),
+        keys: heads(k),
+        values: heads(v),
+        output: heads(&set.output),
+        log_sum_exp: (&set.logarithms).into(),
+    };
+    let gradients = Gradients {
+        queries: HeadsMut::new(queries, layer.sides()),
+        keys: HeadsMut::new(keys, layer.sides()),
+        values: HeadsMut::new(values, layer.sides()),
+    };
+    Backward::new(forward, heads(result), gradients).mask(layer.mask()).run(stream)
+}
+
+/// Compares one head's first, middle and last query with the oracle, as if it were the only one.
+fn check(layer: Layer, host: &[Vec<bf16>], got: &[bf16]) -> Outcome {
+    let Layer { batch, rows, heads, size, is_causal } = layer;
+    let (head, sequence) = (heads - 1, batch - 1);
+    let first = (sequence * rows * heads + head) * size;
+    let strides = [0, heads * size, size];
+    for query in [0, rows / 2, rows - 1] {
+        // Under a causal mask, the keys up to the query.
+        let keys = if is_causal { query + 1 } else { rows };
+        let sides = Sides { batch: 1, queries: 1, keys, heads: 1, kv_heads: 1, size };
+        let at = first + query * heads * size;
+        let operand = |operand: usize, from: usize| Rows { data: &host[operand][from..], strides };
+        let operands = [operand(0, at), operand(1, first), operand(2, first)];
+        let want = oracle(sides, operands, Band::default(), 1.0 / f64::from((size as f32).sqrt()));
+        let limit = tolerance::ATTENTION_BF16.tolerance();
+        let what = format!("query {query} of {rows}");
+        compare::rounded(&what, &got[at..at + size], &want.value, &want.magnitude, &[size], limit)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! The backward pass against the oracle of `reference`, from what the forward pass gives.
+
+use crate::attention_case::{Number, Outcome, device, is_hopper};
+use half::{bf16, f16};
+use ironwarp::ops::attention::{Attention, Backward, Forward, Gradients, Heads, HeadsMut, Mask};
+use ironwarp::tensor::DType;
+use ironwarp::{DeviceBuffer, Error};
+use reference::attention::{Band, Rows, Sides, gradients};
+use testkit::{Family, compare, input, tolerance};
+
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    family: Family,
+    sides: Sides,
+    left: Option<u32>,
+    right: Option<u32>,
+    scale: Option<f32>,
+}
+
+const PLAIN: Case = Case {
+    family: Family::Normal,
+    sides: Sides { batch: 1, queries: 70, keys: 90, heads: 2, kv_heads: 2, size: 64 },
+    left: None,
+    right: None,
+    scale: None,
+};
+
+/// The operands' and gradients' elements.
+struct Results<T> {
+    inputs: [Vec<T>; 4],
+    got: [Vec<T>; 3],
+}
+
+impl Case {
+    fn lengths(&self) -> [usize; 2] {
+        let Sides { batch, queries, keys, heads, kv_heads, size } = self.sides;
+        [batch * queries * heads * size, batch * keys * kv_heads * size]
+    }
+
+    /// The gradients of a device, after a forward pass on it.
+    fn compute<T: Number>(&self) -> Outcome<Results<T>> {
+        let stream = device()?.stream()?;
+        let Sides { batch, queries, keys, heads, kv_heads, size } = self.sides;
+        let [of_queries, of_keys] = self.lengths();
+        let (shape, key_shape) = ([batch, queries, heads, size], [batch, keys, kv_heads, size]);
+        let data = |seed, len| input::<T>(self.family, seed, len);
+        let inputs = [data(1, of_queries), data(2, of_keys), data(3, of_keys), data(4, of_queries)];
+        let upload = |at: usize| DeviceBuffer::from_slice(&stream, &inputs[at]);
+        let (q, k, v, result) = (upload(0)?, upload(1)?, upload(2)?, upload(3)?);
+        let mut output = DeviceBuffer::<T>::zeroed(&stream, of_queries)?;
+        let mut logarithms = DeviceBuffer::<f32>::zeroed(&stream, batch * heads * queries)?;
+        let nan = |len: usize| DeviceBuffer::from_slice(&stream, &vec![T::from_f64(f64::NAN); len]);
+        let (mut d_q, mut d_k, mut d_v) = (nan(of_queries)?, nan(of_keys)?, nan(of_keys)?);
+        let mask = Mask::window(self.left, self.right);
+        let (hq, hk, hv) = (Heads::new(&q, shape), Heads::new(&k, key_shape), Heads::new(&v, key_shape));
+        let attention = Attention::new(hq, hk, hv, HeadsMut::new(&mut output, shape)).mask(mask);
+        let attention = self.scale.into_iter().fold(attention, Attention::scale);
+        attention.log_sum_exp(&mut logarithms).run(&stream)?;
+        let forward = Forward {
+            queries: hq,
+            keys: hk,
+            values: hv,
+            output: Heads::new(&output, shape),
+            log_sum_exp: (&logarithms).into(),
+        };
+        let gradients = Gradients {
+            queries: HeadsMut::new(&mut d_q, shape),
+            keys: HeadsMut::new(&mut d_k, key_shape),
+            values: HeadsMut::new(&mut d_v, key_shape),
+        };
+        let backward = Backward::new(forward, Heads::new(&result, shape), gradients).mask(mask);
+        self.scale.into_iter().fold(backward, Backward::scale).run(&stream)?;
+        let got = [d_q.to_vec(&stream)?, d_k.to_vec(&stream)?, d_v.to_vec(&stream)?];
+        Ok(Results { inputs, got })
+    }
+
+    fn check<T: Number>(&self) -> Outcome {
+        if !is_hopper()? {
+            return Ok(());
+        }
+        let Results { inputs, got } = self.compute::<T>()?;
+        let Sides { batch, queries, keys, heads, kv_heads, size } = self.sides;
+        let rows = |at: usize| {
+            let [rows, heads] = if at % 3 == 0 { [queries, heads] } else { [keys, kv_heads] };
+            Rows { data: &inputs[at][..], strides: [rows * heads * size, heads * size, size] }
+        };
+        let bound = |bound: Option<u32>| bound.map(i64::from);
+        let band = Band { left: bound(self.left), right: bound(self.right), top_left: false };
+        let scale = f64::from(self.scale.unwrap_or(1.0 / (size as f32).sqrt()));
+        let want = gradients(self.sides, [rows(0), rows(1), rows(2)], rows(3), band, scale);
+        let row = match T::DTYPE {
+            DType::BF16 => tolerance::ATTENTION_BACKWARD_BF16,
+            _ => tolerance::ATTENTION_BACKWARD_F16,
+        };
+        for (at, name) in ["dQ", "dK", "dV"].into_iter().enumerate() {
+            let [rows, heads] = if at == 0 { [queries, heads] } else { [keys, kv_heads] };
+            let what = format!("{name} of {self:?}");
+            let shape = [batch, rows, heads, size];
+            let (value, magnitude) = (&want.value[at], &want.magnitude[at]);
+            compare::rounded(&what, &got[at], value, magnitude, &shape, row.tolerance())?;
+        }
+        Ok(())
+    }
+}
+
+/// Both kernels, with heads as long as their rows and shorter.
+const SIZES: [usize; 4] = [64, 40, 128, 104];
+
+#[test]
+fn all_keys() -> Outcome {
+    for size in SIZES {
+        Case { sides: Sides { size, ..PLAIN.sides }, ..PLAIN }.check::<bf16>()?;
+    }
+    Case { sides: Sides { batch: 2, queries: 130, keys: 260, ..PLAIN.sides }, ..PLAIN }.check::<f16>()
+}
+
+#[test]
+fn causal_masks_and_windows() -> Outcome {
+    for size in [64, 128] {
+        let sides = Sides { queries: 150, keys: 150, size, ..PLAIN.sides };
+        Case { sides, right: Some(0), ..PLAIN }.check::<bf16>()?;
+        Case { sides, left: Some(30), right: Some(0), ..PLAIN }.check::<f16>()?;
+    }
+    // Queries that see no key, and keys that no query sees.
+    let sides = Sides { queries: 150, keys: 70, ..PLAIN.sides };
+    Case { sides, right: Some(0), ..PLAIN }.check::<bf16>()?;
+    let sides = Sides { queries: 20, keys: 300, ..PLAIN.sides };
+    Case { sides, left: Some(10), right: Some(0), ..PLAIN }.check::<bf16>()
+}
+
+#[test]
+fn heads_that_share_keys_add_up() -> Outcome {
+    for (heads, kv_heads) in [(4, 2), (3, 1)] {
+        let sides = Sides { batch: 2, queries: 65, keys: 40, heads, kv_heads, ..PLAIN.sides };
+        Case { sides, right: Some(0), ..PLAIN }.check::<bf16>()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn few_and_none() -> Outcome {
+    for (queries, keys) in [(1, 1), (7, 1), (1, 130), (64, 128), (65, 129), (0, 5), (5, 0)] {
+        let sides = Sides { queries, keys, heads: 1, kv_heads: 1, ..PLAIN.sides };
+        Case { sides, ..PLAIN }.check::<bf16>()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn other_scales() -> Outcome {
+    Case { scale: Some(1.5), ..PLAIN }.check::<bf16>()
+}
+
+/// dK and dV do not depend on the order of blocks. dQ, of one block of keys, neither.
+#[test]
+fn gradients_repeat() -> Outcome {
+    if !is_hopper()? {
+        return Ok(());
+    }
+    let case = Case { right: Some(0), ..PLAIN };
+    let first = case.compute::<bf16>()?.got;
+    for _ in 0..3 {
+        assert!(case.compute::<bf16>()?.got == first, "other bits");
+    }
+    Ok(())
+}
+
+#[test]
+fn longer_heads_are_refused() -> Outcome {
+    if !is_hopper()? {
+        return Ok(());
+    }
+    let case = Case { sides: Sides { size: 136, ..PLAIN.sides }, ..PLAIN };
+    let Err(error) = case.compute::<bf16>() else { panic!("no kernel has rows of 136") };
+    let error = error.downcast::<Error>()?;
+    assert!(
+        matches!(*error, Error::InvalidArgument { .. }) && error.to_string().contains("up to 128"),
+        "{error}"
+    );
+    Ok(())
+}
