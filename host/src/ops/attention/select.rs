@@ -33,8 +33,8 @@ impl DeviceCapabilities {
 /// A launch, and the way of the first rows.
 const START_US: f64 = 4.0;
 
-/// Floating-point operations a microsecond of one multiprocessor, by the kernel's head size: what
-/// FlashAttention-3's authors report of an H100 of 132 of them.
+/// Floating-point operations a microsecond of one multiprocessor, by the kernel's head size: a 132nd of what
+/// an H200 does with long sequences.
 const fn flops_per_us(head: u32) -> f64 {
     match head {
         ..=64 => 3.8e6,
