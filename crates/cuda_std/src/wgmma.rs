@@ -196,6 +196,40 @@ pub unsafe fn mma<A: Operand, B: Operand, Acc: Accumulator, const TRANS_A: u32, 
     }
 }
 
+/// Starts `acc = A B`. What was in the accumulator is not read, so its registers are free for other values
+/// until here: with [`mma`], the compiler keeps them.
+///
+/// # Safety
+/// As for [`mma`].
+///
+/// # PTX
+/// `wgmma.mma_async.sync.aligned.m64nNkK.f32.A.B acc, a, b, false, 1, 1[, TRANS_A, TRANS_B]`
+#[inline(always)]
+#[track_caller]
+pub unsafe fn mma_overwrite<
+    A: Operand,
+    B: Operand,
+    Acc: Accumulator,
+    const TRANS_A: u32,
+    const TRANS_B: u32,
+>(
+    acc: &mut Acc,
+    a: u64,
+    b: u64,
+) {
+    const {
+        assert_types(A::TYPE, B::TYPE);
+        assert_order(A::TYPE, TRANS_A);
+        assert_order(B::TYPE, TRANS_B);
+    }
+    arms! {
+        // SAFETY: the caller vouches for the product.
+        ptx: { unsafe { acc.mma_overwrite::<A, B, TRANS_A, TRANS_B>(a, b) } }
+        // SAFETY: the same product.
+        sim: { unsafe { mma::<A, B, Acc, TRANS_A, TRANS_B>(acc, a, b, false) } }
+    }
+}
+
 /// As [`mma`], with A in registers.
 ///
 /// # Safety

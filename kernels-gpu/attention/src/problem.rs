@@ -31,12 +31,17 @@ pub struct AttentionParams {
     pub group: u32,
     /// Queries of a sequence; of the longest one where sequences are packed. At most [`MAX_LENGTH`].
     pub queries: u32,
-    /// Keys of a sequence; of all of them where they are packed. At most [`MAX_LENGTH`].
+    /// Keys of a sequence; of the longest one where sequences are packed. At most [`MAX_LENGTH`].
     pub keys: u32,
     /// Elements of a row of each tensor: a multiple of 8.
     pub head_size: u32,
     /// Rows of the log-sum-exp from a head to the next: `queries`, or those of all packed sequences.
     pub lse_rows: u32,
+    /// Keys of all sequences where they are packed; without use where they are not.
+    pub key_rows: u32,
+    /// Rows of a head's queries, padded to whole tiles, in what the backward pass keeps of them: of a
+    /// sequence, or of all packed sequences ([`padded_row`](Self::padded_row)).
+    pub padded_rows: u32,
     /// Elements of the result from a row to the next.
     pub output_row: u64,
     /// From a head to the next.
@@ -99,7 +104,7 @@ impl AttentionParams {
         let (queries, keys) =
             unsafe { ([*queries.add(at), *queries.add(at + 1)], [*keys.add(at), *keys.add(at + 1)]) };
         let (first_query, queries) = part(queries, self.lse_rows);
-        let (first_key, keys) = part(keys, self.keys);
+        let (first_key, keys) = part(keys, self.key_rows);
         Sequence { first_query, queries, first_key, keys, matrix: 0 }
     }
 }
@@ -107,9 +112,14 @@ impl AttentionParams {
 /// First row and number of rows between two row numbers, of `rows` rows.
 #[inline(always)]
 fn part([first, end]: [i32; 2], rows: u32) -> (u32, u32) {
-    let within = |row: i32| if row < 0 { 0 } else { (row as u32).min(rows) };
-    let first = within(first);
-    (first, within(end).max(first) - first)
+    let first = within(first, rows);
+    (first, within(end, rows).max(first) - first)
+}
+
+/// A place among `rows`, of 0 to `rows`.
+#[inline(always)]
+fn within(row: i32, rows: u32) -> u32 {
+    if row < 0 { 0 } else { (row as u32).min(rows) }
 }
 
 /// The part of a band that a row of queries sees: keys `first..end`.
@@ -133,8 +143,7 @@ impl Band {
     #[inline(always)]
     #[must_use]
     pub fn visible(self, diagonal: i32, keys: u32) -> Visible {
-        let within = |key: i32| if key < 0 { 0 } else { (key as u32).min(keys) };
-        Visible { first: within(diagonal - self.left), end: within(diagonal + self.right + 1) }
+        Visible { first: within(diagonal - self.left, keys), end: within(diagonal + self.right + 1, keys) }
     }
 }
 
@@ -242,5 +251,149 @@ impl Tiles {
             head: head % self.heads,
             batch: head / self.heads,
         }
+    }
+}
+
+impl AttentionParams {
+    /// The first row of a head's queries of a sequence among rows that are padded to whole tiles of `tile`
+    /// queries: packed sequences begin at multiples of it.
+    ///
+    /// # Safety
+    /// As for [`sequence`](Self::sequence).
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn padded_row(&self, packing: Packing, batch: u32, head: u32, tile: u32) -> usize {
+        let padded = self.padded_rows as usize;
+        if packing.queries.is_null() {
+            return (batch as usize * self.heads as usize + head as usize) * padded;
+        }
+        // SAFETY: the caller's word.
+        let first = within(unsafe { *packing.queries.add(batch as usize) }, self.lse_rows);
+        head as usize * padded + ((first / tile + batch) * tile) as usize
+    }
+}
+
+/// The queries that see a key: `first..end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// First query, at most the number of queries.
+    pub first: u32,
+    /// End of the queries; at most `first` if none sees it.
+    pub end: u32,
+}
+
+impl Band {
+    /// The queries of a sequence that see this key. None sees one beyond the last.
+    #[inline(always)]
+    #[must_use]
+    pub fn seen_by(self, sequence: Sequence, key: u32) -> Seen {
+        let Sequence { queries, keys, .. } = sequence;
+        // The query on whose diagonal the key lies.
+        let query = key as i32 - self.diagonal(queries, keys);
+        let end = if key < keys { within(query + self.left + 1, queries) } else { 0 };
+        Seen { first: within(query - self.right, queries), end }
+    }
+}
+
+/// The tiles of queries that see some key of a tile of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueryBlocks {
+    /// First tile.
+    pub first: u32,
+    /// End of the tiles; at most `first` if there is none.
+    pub end: u32,
+    /// First tile whose queries all see all keys.
+    pub first_whole: u32,
+    /// End of these.
+    pub end_whole: u32,
+}
+
+impl QueryBlocks {
+    /// Those of `keys` keys from `first_key` on, in tiles of `tile` queries.
+    #[inline(always)]
+    #[must_use]
+    pub fn new(band: Band, sequence: Sequence, first_key: u32, keys: u32, tile: u32) -> Self {
+        let last_key = sequence.keys.wrapping_sub(1).min(first_key + keys - 1);
+        let (top, bottom) = (band.seen_by(sequence, first_key), band.seen_by(sequence, last_key));
+        // Keys beyond the last are seen by none.
+        let end_whole = if first_key + keys > sequence.keys { 0 } else { top.end / tile };
+        Self {
+            first: top.first / tile,
+            end: if bottom.end > top.first { bottom.end.div_ceil(tile) } else { 0 },
+            first_whole: bottom.first.div_ceil(tile),
+            end_whole,
+        }
+    }
+
+    /// How many they are.
+    #[inline(always)]
+    #[must_use]
+    pub const fn count(self) -> u32 {
+        self.end.saturating_sub(self.first)
+    }
+
+    /// Whether some query of the tile does not see some key.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_partial(self, tile: u32) -> bool {
+        tile < self.first_whole || tile >= self.end_whole
+    }
+}
+
+/// A tile of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyTile {
+    /// First key of the sequence.
+    pub first_key: u32,
+    /// Head of keys.
+    pub head: u32,
+    /// Sequence.
+    pub batch: u32,
+}
+
+/// All tiles of keys, in the order of blocks: heads in sections as [`Tiles`] has them; in a section the first
+/// keys first, which the most queries see under a causal mask.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyTiles {
+    key_tiles: u32,
+    heads: u32,
+    all_heads: u32,
+    section: u32,
+    block_n: u32,
+}
+
+impl KeyTiles {
+    /// The tiles of `block_n` keys.
+    #[inline(always)]
+    #[must_use]
+    pub fn new(params: &AttentionParams, block_n: u32) -> Self {
+        let heads = (params.heads / params.group.max(1)).max(1);
+        Self {
+            key_tiles: params.keys.div_ceil(block_n).max(1),
+            heads,
+            all_heads: heads * params.batch,
+            section: (params.section / params.group.max(1)).max(1),
+            block_n,
+        }
+    }
+
+    /// How many there are.
+    #[inline(always)]
+    #[must_use]
+    pub const fn count(self) -> u32 {
+        self.key_tiles * self.all_heads
+    }
+
+    /// The tile of this number.
+    #[inline(always)]
+    #[must_use]
+    pub fn get(self, number: u32) -> KeyTile {
+        let per_section = (self.section * self.key_tiles).max(1);
+        let section = number / per_section;
+        let first = section * self.section;
+        let width = self.all_heads.wrapping_sub(first).min(self.section).max(1);
+        let number = number - section * per_section;
+        let (key, head) = (number / width, first + number % width);
+        KeyTile { first_key: key * self.block_n, head: head % self.heads, batch: head / self.heads }
     }
 }

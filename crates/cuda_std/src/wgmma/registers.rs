@@ -26,6 +26,14 @@ pub trait Registers {
         scale_d: u32,
     );
 
+    /// See [`crate::wgmma::mma_overwrite`].
+    #[cfg(target_arch = "nvptx64")]
+    unsafe fn mma_overwrite<A: Operand, B: Operand, const TRANS_A: u32, const TRANS_B: u32>(
+        &mut self,
+        a: u64,
+        b: u64,
+    );
+
     /// See [`crate::wgmma::mma_ra`].
     #[cfg(target_arch = "nvptx64")]
     unsafe fn mma_ra<A: Operand, B: Operand, const TRANS_B: u32>(
@@ -47,7 +55,7 @@ pub trait Registers {
 /// One product with A in shared memory: the shape, the types, the opcode's last immediates, further operands.
 #[cfg(target_arch = "nvptx64")]
 macro_rules! shared_a {
-    ($acc:ident, $a:ident, $b:ident, $scale_d:ident, $n:literal, $first:literal $($i:literal)*;
+    ($direction:ident $acc:ident, $a:ident, $b:ident, $scale_d:ident, $n:literal, $first:literal $($i:literal)*;
      $k:literal, $types:literal, $trans:literal, $($operand:tt)*) => {
         asm!(
             "{{",
@@ -56,7 +64,7 @@ macro_rules! shared_a {
             concat!("wgmma.mma_async.sync.aligned.m64n", $n, $k, ".f32.", $types,
                 " {{{", $first, "}" $(, ", {", $i, "}")*, "}}, {a}, {b}, scale_d, 1, 1", $trans, ";"),
             "}}",
-            inout(reg32) $acc[$first], $(inout(reg32) $acc[$i],)*
+            $direction(reg32) $acc[$first], $($direction(reg32) $acc[$i],)*
             a = in(reg64) $a, b = in(reg64) $b, scale_d = in(reg32) $scale_d,
             $($operand)*
             options(nostack, preserves_flags)
@@ -101,15 +109,40 @@ macro_rules! registers {
                 // SAFETY: the caller vouches for the product.
                 unsafe {
                     match (A::TYPE, B::TYPE) {
-                        (F16, _) => shared_a!(self, a, b, scale_d, $n, $($i)+; "k16", "f16.f16", ", {trans_a}, {trans_b}",
+                        (F16, _) => shared_a!(inout self, a, b, scale_d, $n, $($i)+; "k16", "f16.f16", ", {trans_a}, {trans_b}",
                             trans_a = const TRANS_A, trans_b = const TRANS_B,),
-                        (Bf16, _) => shared_a!(self, a, b, scale_d, $n, $($i)+; "k16", "bf16.bf16", ", {trans_a}, {trans_b}",
+                        (Bf16, _) => shared_a!(inout self, a, b, scale_d, $n, $($i)+; "k16", "bf16.bf16", ", {trans_a}, {trans_b}",
                             trans_a = const TRANS_A, trans_b = const TRANS_B,),
-                        (Tf32, _) => shared_a!(self, a, b, scale_d, $n, $($i)+; "k8", "tf32.tf32", "",),
-                        (E4m3, E4m3) => shared_a!(self, a, b, scale_d, $n, $($i)+; "k32", "e4m3.e4m3", "",),
-                        (E4m3, _) => shared_a!(self, a, b, scale_d, $n, $($i)+; "k32", "e4m3.e5m2", "",),
-                        (E5m2, E4m3) => shared_a!(self, a, b, scale_d, $n, $($i)+; "k32", "e5m2.e4m3", "",),
-                        (E5m2, _) => shared_a!(self, a, b, scale_d, $n, $($i)+; "k32", "e5m2.e5m2", "",),
+                        (Tf32, _) => shared_a!(inout self, a, b, scale_d, $n, $($i)+; "k8", "tf32.tf32", "",),
+                        (E4m3, E4m3) => shared_a!(inout self, a, b, scale_d, $n, $($i)+; "k32", "e4m3.e4m3", "",),
+                        (E4m3, _) => shared_a!(inout self, a, b, scale_d, $n, $($i)+; "k32", "e4m3.e5m2", "",),
+                        (E5m2, E4m3) => shared_a!(inout self, a, b, scale_d, $n, $($i)+; "k32", "e5m2.e4m3", "",),
+                        (E5m2, _) => shared_a!(inout self, a, b, scale_d, $n, $($i)+; "k32", "e5m2.e5m2", "",),
+                    }
+                }
+            }
+
+            #[cfg(target_arch = "nvptx64")]
+            #[inline(always)]
+            unsafe fn mma_overwrite<A: Operand, B: Operand, const TRANS_A: u32, const TRANS_B: u32>(
+                &mut self,
+                a: u64,
+                b: u64,
+            ) {
+                use ElementType::*;
+                let scale_d = 0u32;
+                // SAFETY: the caller vouches for the product.
+                unsafe {
+                    match (A::TYPE, B::TYPE) {
+                        (F16, _) => shared_a!(out self, a, b, scale_d, $n, $($i)+; "k16", "f16.f16", ", {trans_a}, {trans_b}",
+                            trans_a = const TRANS_A, trans_b = const TRANS_B,),
+                        (Bf16, _) => shared_a!(out self, a, b, scale_d, $n, $($i)+; "k16", "bf16.bf16", ", {trans_a}, {trans_b}",
+                            trans_a = const TRANS_A, trans_b = const TRANS_B,),
+                        (Tf32, _) => shared_a!(out self, a, b, scale_d, $n, $($i)+; "k8", "tf32.tf32", "",),
+                        (E4m3, E4m3) => shared_a!(out self, a, b, scale_d, $n, $($i)+; "k32", "e4m3.e4m3", "",),
+                        (E4m3, _) => shared_a!(out self, a, b, scale_d, $n, $($i)+; "k32", "e4m3.e5m2", "",),
+                        (E5m2, E4m3) => shared_a!(out self, a, b, scale_d, $n, $($i)+; "k32", "e5m2.e4m3", "",),
+                        (E5m2, _) => shared_a!(out self, a, b, scale_d, $n, $($i)+; "k32", "e5m2.e5m2", "",),
                     }
                 }
             }

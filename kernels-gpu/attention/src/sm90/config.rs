@@ -19,7 +19,7 @@ pub const CONSUMER_ROWS: u32 = 64;
 /// Columns of a box: 128 bytes, the span of the swizzle.
 pub const BOX_COLUMNS: u32 = 64;
 /// Bytes of shared memory that a block can have.
-const SHARED_BYTES: u32 = 227 * 1024;
+pub(super) const SHARED_BYTES: u32 = 227 * 1024;
 /// Alignment of everything that the copy engine touches, and of the swizzle's pattern.
 const ALIGN: u32 = 1024;
 

@@ -72,6 +72,12 @@ impl Rounded {
         });
     }
 
+    /// Rounds two neighbours, of which the fragment has this many before them.
+    #[inline(always)]
+    pub fn set_pair<E: Element16>(&mut self, pair: usize, low: f32, high: f32) {
+        self.0[pair / 4][pair % 4] = E::pack(low, high);
+    }
+
     /// Writes it to shared memory as the copy engine would: boxes of 64 columns, `box_bytes` apart, with a
     /// swizzle of 128 bytes. `to` is the warpgroup's first line of the first box.
     ///
@@ -126,7 +132,13 @@ pub unsafe fn multiply<E: Operand, F: Fragment>(acc: &mut F, a: Boxes, b: Boxes,
             let a = advance(start_a, piece * a.stride + inside);
             let b = advance(start_b, piece * b.stride + inside);
             // SAFETY: the caller's contract.
-            unsafe { wgmma::mma::<E, E, F, 0, 0>(acc, a, b, INDEX != 0) }
+            unsafe {
+                if INDEX == 0 {
+                    wgmma::mma_overwrite::<E, E, F, 0, 0>(acc, a, b);
+                } else {
+                    wgmma::mma::<E, E, F, 0, 0>(acc, a, b, true);
+                }
+            }
         }
     });
 }
@@ -162,9 +174,14 @@ pub unsafe fn multiply_lines<E: Operand, F: Fragment>(acc: &mut F, a: Boxes, b: 
     unroll!(INDEX in 0..16, {
         if INDEX < (lines / STEP) as usize {
             let bytes = INDEX as u32 * STEP * LINE_BYTES;
+            let (a, b) = (advance(start_a, bytes), advance(start_b, bytes));
             // SAFETY: the caller's contract.
             unsafe {
-                wgmma::mma::<E, E, F, 1, 1>(acc, advance(start_a, bytes), advance(start_b, bytes), INDEX != 0);
+                if INDEX == 0 {
+                    wgmma::mma_overwrite::<E, E, F, 1, 1>(acc, a, b);
+                } else {
+                    wgmma::mma::<E, E, F, 1, 1>(acc, a, b, true);
+                }
             }
         }
     });

@@ -30,6 +30,7 @@
 //! | [`fragments`] | accumulators as scores, weights and results |
 //! | [`softmax`] | the running maximum and sum of a thread's two rows |
 
+pub mod backward;
 pub mod config;
 pub mod forward;
 pub mod fragments;

@@ -1,0 +1,120 @@
+//! The configuration of the backward pass: types, tiles, and the plan of its shared memory.
+
+use core::marker::PhantomData;
+
+use cuda_std::wgmma::{Accumulator, Operand};
+use primitives::cluster::ClusterShape;
+use primitives::pipeline::{Depth, Pipeline};
+use primitives::shared_plan::{Mbarrier, SharedPlan};
+use primitives::tma::LINE_BYTES;
+use primitives::wgmma::Element16;
+use primitives::{shared_bytes, shared_plan};
+
+use crate::sm90::config::{BOX_COLUMNS, SHARED_BYTES, WARPGROUP};
+use crate::sm90::fragments::Fragment;
+
+/// Warpgroups that multiply; one more copies.
+pub const CONSUMERS: u32 = 2;
+/// Keys of a consumer.
+pub const CONSUMER_KEYS: u32 = 64;
+/// Keys of a block.
+pub const BLOCK_N: u32 = CONSUMERS * CONSUMER_KEYS;
+/// Threads of a block.
+pub const THREADS: u32 = (1 + CONSUMERS) * WARPGROUP;
+/// Bytes of a box of keys.
+pub const KEY_BOX: u32 = BLOCK_N * LINE_BYTES;
+/// Buffers of dS: while one is multiplied, the next one is written.
+pub const SCORE_BUFFERS: u32 = 2;
+const ALIGN: u32 = 1024;
+
+/// A kernel. Constants with values follow from the others.
+pub trait Config: Copy + 'static {
+    /// The element type.
+    type Element: Operand + Element16;
+    /// A thread's scores: 64 keys x `BLOCK_M` queries.
+    type Scores: Fragment;
+    /// A thread's part of dK and of dV: 64 keys x `HEAD` columns.
+    type Gradient: Fragment;
+    /// A thread's part of dQ: 64 queries x half of the columns, or all columns of half of 128 queries.
+    type QueryGradient: Fragment;
+
+    /// Queries of a tile.
+    const BLOCK_M: u32 = Self::Scores::N;
+    /// Largest head size.
+    const HEAD: u32 = Self::Gradient::N;
+    /// Boxes beside each other in a tile.
+    const BOXES: u32 = Self::HEAD / BOX_COLUMNS;
+    /// Bytes of a box of queries.
+    const QUERY_BOX: u32 = Self::BLOCK_M * LINE_BYTES;
+    /// Bytes of shared memory of a block.
+    const SHARED: u32 = Plan::<Self>::TOTAL;
+
+    /// Checks that hold for every kernel; named in a `const` block of it.
+    const CHECKED: () = {
+        assert!(Self::SHARED <= SHARED_BYTES, "shared memory of a block");
+        assert!(Self::BLOCK_M == 64 || Self::BLOCK_M == 128, "dQ is cut in two in one way or the other");
+        assert!(Self::QueryGradient::N * 128 == Self::HEAD * Self::BLOCK_M, "half of dQ");
+        assert!(Self::HEAD.is_multiple_of(BOX_COLUMNS) && Self::HEAD <= 128, "accumulators of dK and dV");
+    };
+}
+
+shared_plan! {
+    /// The shared memory of a block.
+    pub struct Plan<C: Config> {
+        /// K, and dK at the end.
+        keys: Keys<C>,
+        /// V, and dV at the end.
+        values: Keys<C>,
+        /// Q.
+        queries[Of::<C>::STAGES]: Queries<C>,
+        /// dO.
+        gradients[Of::<C>::STAGES]: Queries<C>,
+        /// dS^T, keys by queries.
+        scores[SCORE_BUFFERS]: Scores<C>,
+        /// L, with Q.
+        logarithms[Of::<C>::STAGES]: Statistics<C>,
+        /// D, with dO.
+        deltas[Of::<C>::STAGES]: Statistics<C>,
+        /// Says that K has come.
+        keys_full: Mbarrier,
+        /// Says that V has come.
+        values_full: Mbarrier,
+        /// The barriers of the stages of Q.
+        query_pipeline: Pipeline<Of<C>>,
+        /// The barriers of the stages of dO.
+        gradient_pipeline: Pipeline<Of<C>>,
+    }
+}
+
+shared_bytes! {
+    /// A block of keys: boxes of 128 lines, one behind the other.
+    pub struct Keys<C: Config>(C::BOXES * KEY_BOX, align ALIGN);
+}
+
+shared_bytes! {
+    /// A tile of queries: boxes of `BLOCK_M` lines, one behind the other.
+    pub struct Queries<C: Config>(C::BOXES * C::QUERY_BOX, align ALIGN);
+}
+
+shared_bytes! {
+    /// 128 keys by `BLOCK_M` queries: boxes of 64 queries.
+    pub struct Scores<C: Config>(C::BLOCK_M / BOX_COLUMNS * KEY_BOX, align ALIGN);
+}
+
+shared_bytes! {
+    /// A number for each query of a tile.
+    pub struct Statistics<C: Config>(C::BLOCK_M * 4, align 128);
+}
+
+/// The depth of a kernel's pipelines and the shape of its cluster, for [`primitives`].
+pub struct Of<C>(PhantomData<C>);
+
+impl<C: Config> Depth for Of<C> {
+    const STAGES: u32 = 2;
+}
+
+impl<C: Config> ClusterShape for Of<C> {
+    const M: u32 = 1;
+    const N: u32 = 1;
+    const K: u32 = 1;
+}

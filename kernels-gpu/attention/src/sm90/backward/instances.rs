@@ -1,0 +1,167 @@
+//! The kernels of the backward pass, and the table of them, which the host chooses from.
+
+use cuda_std::kernel;
+use cuda_std::tma::TensorMap;
+use cuda_std::wgmma::{BF16, ElementType, F16, Operand};
+
+use super::config::{Config, THREADS};
+use super::finish;
+use super::main_pass::{self, Maps, Statistics32};
+use super::prepare::{self, Rows, Strides};
+use crate::problem::{AttentionParams, Packing};
+
+/// A kernel, as the host needs to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Name of the entry point.
+    pub name: &'static str,
+    /// Type of all tensors.
+    pub element: ElementType,
+    /// Largest head size.
+    pub head: u32,
+    /// Queries of a tile, keys of a block.
+    pub block: [u32; 2],
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+}
+
+impl Entry {
+    /// The table's row for a kernel.
+    pub const fn of<C: Config>(name: &'static str) -> Self {
+        Self {
+            name,
+            element: <C::Element as Operand>::TYPE,
+            head: C::HEAD,
+            block: [C::BLOCK_M, super::config::BLOCK_N],
+            shared: C::SHARED,
+        }
+    }
+}
+
+/// Kernels: name of the backward pass and of its end, type, largest head size, queries of a tile, numbers of
+/// a thread's part of dQ.
+macro_rules! kernels {
+    ($dollar:tt $(#[kernel] fn $name:ident, $finish:ident as $config:ident: $element:ident, head $head:literal, $queries:literal queries, $sums:literal sums;)*) => {
+        $(
+            /// The configuration of the kernel of this name.
+            #[derive(Clone, Copy)]
+            pub struct $config;
+
+            impl Config for $config {
+                type Element = $element;
+                type Scores = [f32; $queries / 2];
+                type Gradient = [f32; $head / 2];
+                type QueryGradient = [f32; $sums];
+            }
+
+            #[doc = concat!("The backward pass in ", stringify!($element), " for head sizes up to ", $head, "; see [`TABLE`] and the module.")]
+            ///
+            /// # Safety
+            /// As [`main_pass::run`] for this configuration.
+            #[kernel(launch_bounds(THREADS, 1))]
+            pub unsafe fn $name(
+                queries: &TensorMap,
+                keys: &TensorMap,
+                values: &TensorMap,
+                gradients: &TensorMap,
+                key_gradients: &TensorMap,
+                value_gradients: &TensorMap,
+                params: AttentionParams,
+                logarithms: *const f32,
+                deltas: *const f32,
+                sums: *mut f32,
+                first_queries: *const i32,
+                first_keys: *const i32,
+            ) {
+                let maps = Maps { queries, keys, values, gradients, key_gradients, value_gradients };
+                let packing = Packing { queries: first_queries, keys: first_keys };
+                let rows = Statistics32 { logarithms, deltas, sums };
+                // SAFETY: the caller's contract.
+                unsafe { main_pass::run::<$config>(main_pass::Arguments { maps, params: &params, packing, rows }) }
+            }
+
+            #[doc = concat!("dQ in ", stringify!($element), " from the sums of a backward pass for head sizes up to ", $head, ".")]
+            ///
+            /// # Safety
+            /// As [`finish::run`] for this configuration.
+            #[kernel(launch_bounds(finish::THREADS))]
+            pub unsafe fn $finish(
+                params: AttentionParams,
+                sums: *const f32,
+                gradient: *mut u16,
+                strides: Strides,
+                first_queries: *const i32,
+                first_keys: *const i32,
+            ) {
+                let packing = Packing { queries: first_queries, keys: first_keys };
+                let arguments = finish::Arguments { sums, params: &params, packing, gradient, strides };
+                // SAFETY: the caller's contract.
+                unsafe { finish::run::<$config>(arguments) }
+            }
+        )*
+
+        /// Every kernel.
+        pub const TABLE: &[Entry] = &[$(Entry::of::<$config>(stringify!($name))),*];
+
+        /// Calls the macro of this name with the names of all kernels of
+        /// `attention::sm90::backward::instances`, in the order of its `TABLE`: pairs of the pass and its
+        /// end.
+        #[macro_export]
+        macro_rules! for_each_sm90_backward_kernel {
+            ($dollar callback:ident) => { $dollar callback! { $($name $finish)* } };
+        }
+    };
+}
+
+kernels! { $
+    #[kernel] fn attention_backward_bf16_64, attention_finish_bf16_64 as Bf16Head64: BF16, head 64, 128 queries, 32 sums;
+    #[kernel] fn attention_backward_bf16_128, attention_finish_bf16_128 as Bf16Head128: BF16, head 128, 64 queries, 32 sums;
+    #[kernel] fn attention_backward_f16_64, attention_finish_f16_64 as F16Head64: F16, head 64, 128 queries, 32 sums;
+    #[kernel] fn attention_backward_f16_128, attention_finish_f16_128 as F16Head128: F16, head 128, 64 queries, 32 sums;
+}
+
+/// Kernels: name and type.
+macro_rules! prepare_kernels {
+    ($(#[kernel] fn $name:ident: $element:ident;)*) => { $(
+        #[doc = concat!("What a backward pass in ", stringify!($element), " needs of its rows; see [`prepare`].")]
+        ///
+        /// # Safety
+        /// As [`prepare::run`].
+        #[kernel(launch_bounds(prepare::THREADS))]
+        pub unsafe fn $name(
+            params: AttentionParams,
+            output: *const u16,
+            output_strides: Strides,
+            gradient: *const u16,
+            gradient_strides: Strides,
+            log_sum_exp: *const f32,
+            logarithms: *mut f32,
+            deltas: *mut f32,
+            sums: *mut f32,
+            tile: u32,
+            columns: u32,
+            first_queries: *const i32,
+            first_keys: *const i32,
+        ) {
+            let arguments = prepare::Arguments {
+                output: Rows { data: output, strides: output_strides },
+                gradient: Rows { data: gradient, strides: gradient_strides },
+                log_sum_exp,
+                params: &params,
+                packing: Packing { queries: first_queries, keys: first_keys },
+                logarithms,
+                deltas,
+                sums,
+                tile,
+                columns,
+            };
+            // SAFETY: the caller's contract.
+            unsafe { prepare::run::<$element>(arguments) }
+        }
+    )* };
+}
+
+prepare_kernels! {
+    #[kernel] fn attention_prepare_bf16: BF16;
+    #[kernel] fn attention_prepare_f16: F16;
+}

@@ -1,0 +1,532 @@
+//! dK and dV, and the sums of dQ. [`super`] has the picture.
+
+use cuda_std::fastmath::{ex2_approx, fma};
+use cuda_std::tma::TensorMap;
+use cuda_std::warp::{FULL_MASK, warp_shuffle_idx};
+use cuda_std::wgmma::Accumulator;
+use cuda_std::{fence, grid, mbarrier, misc, registers, shared, thread, tma, vector, wgmma};
+use primitives::cluster::ClusterCoord;
+use primitives::pipeline::PipelineState;
+use primitives::shared_plan::SharedType;
+use primitives::tma::LINE_BYTES;
+use primitives::unroll;
+
+use super::config::{
+    BLOCK_N, CONSUMER_KEYS, CONSUMERS, Config, KEY_BOX, Keys, Of, Plan, Queries, SCORE_BUFFERS, Statistics,
+};
+use crate::problem::{AttentionParams, KeyTile, KeyTiles, Packing, QueryBlocks, Sequence};
+use crate::sm90::config::{BOX_COLUMNS, WARPGROUP};
+use crate::sm90::forward::Barrier;
+use crate::sm90::fragments::{
+    Boxes, Rounded, multiply, multiply_lines, multiply_rounded, scale_rows, steps, zero,
+};
+
+/// Maps of `[batch, heads, rows, d]`, d contiguous, in boxes of 64 columns with a swizzle of 128 bytes:
+/// `BLOCK_M` rows of queries and gradients, 128 of keys and values, 64 of their gradients.
+#[derive(Clone, Copy)]
+pub struct Maps {
+    /// Q.
+    pub queries: *const TensorMap,
+    /// K.
+    pub keys: *const TensorMap,
+    /// V.
+    pub values: *const TensorMap,
+    /// dO.
+    pub gradients: *const TensorMap,
+    /// dK.
+    pub key_gradients: *const TensorMap,
+    /// dV.
+    pub value_gradients: *const TensorMap,
+}
+
+/// What [`prepare`](super::prepare) writes, and the sums; rows are padded to whole tiles of queries
+/// ([`AttentionParams::padded_row`]).
+#[derive(Clone, Copy)]
+pub struct Statistics32 {
+    /// L in base 2; plus infinity where the row is not to count.
+    pub logarithms: *const f32,
+    /// D.
+    pub deltas: *const f32,
+    /// Sums of dQ, in the order of registers: `[tile][half][quad][thread][4]`.
+    pub sums: *mut f32,
+}
+
+/// The arguments of a launch.
+#[derive(Clone, Copy)]
+pub struct Arguments<'a> {
+    /// The maps.
+    pub maps: Maps,
+    /// The problem.
+    pub params: &'a AttentionParams,
+    /// Where packed sequences begin.
+    pub packing: Packing,
+    /// Numbers of rows, and sums.
+    pub rows: Statistics32,
+}
+
+/// Registers of a producer's and of a consumer's thread.
+const REGISTERS: [u32; 2] = [40, 232];
+
+/// The gradients of one block of keys a block of threads.
+///
+/// # Safety
+/// The arguments are as [`Maps`], [`Statistics32`] and [`AttentionParams`] say. The launch has a block of
+/// [`super::config::THREADS`] threads for each tile of keys, with `C::SHARED` bytes of dynamic shared memory.
+#[inline(always)]
+pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
+    const { C::CHECKED };
+    let shared = Plan::<C>::new(shared::address_of(shared::dynamic_shared_mem::<u8>()));
+    let thread = thread::thread_idx_x();
+    // SAFETY: one thread makes the barriers before all meet; a warpgroup has one role; the caller's contract.
+    unsafe {
+        if thread == 0 {
+            tma::prefetch(arguments.maps.keys);
+            tma::prefetch(arguments.maps.queries);
+            mbarrier::init(shared.keys_full(), 1);
+            mbarrier::init(shared.values_full(), 1);
+            shared.query_pipeline().init(CONSUMERS);
+            shared.gradient_pipeline().init(CONSUMERS);
+            mbarrier::fence_init();
+        }
+        thread::sync_threads();
+        // Earlier grids may still write the operands or read the results.
+        grid::wait_dependencies();
+        grid::launch_dependents();
+        if thread < WARPGROUP {
+            registers::set_max_registers_dec::<{ REGISTERS[0] }>();
+            if thread == 0 {
+                produce::<C>(arguments, shared);
+            }
+        } else {
+            registers::set_max_registers_inc::<{ REGISTERS[1] }>();
+            let thread = thread - WARPGROUP;
+            // The assembler keeps what a warp's lanes agree on in registers of the warp.
+            let (consumer, _) = warp_shuffle_idx(FULL_MASK, thread / WARPGROUP, 0, 32);
+            let thread = thread % WARPGROUP;
+            Consumer::<C> { arguments, shared, consumer, thread }.run();
+        }
+    }
+}
+
+/// A block's tile of keys with its sequence, and the tiles of queries that see it.
+#[derive(Clone, Copy)]
+struct Work {
+    tile: KeyTile,
+    sequence: Sequence,
+    blocks: QueryBlocks,
+}
+
+impl Arguments<'_> {
+    /// The block's work; `None` for a tile beyond the end of its sequence.
+    ///
+    /// # Safety
+    /// As for [`AttentionParams::sequence`].
+    #[inline(always)]
+    unsafe fn work<C: Config>(&self) -> Option<Work> {
+        // SAFETY: the caller's contract.
+        let work = unsafe { self.work_of::<C>() };
+        if work.tile.first_key < work.sequence.keys { Some(work) } else { None }
+    }
+
+    /// The block's work, if it is looked at.
+    ///
+    /// # Safety
+    /// As for [`AttentionParams::sequence`].
+    #[inline(always)]
+    unsafe fn work_of<C: Config>(&self) -> Work {
+        let number = misc::opaque(thread::block_idx_x());
+        let tile = KeyTiles::new(self.params, BLOCK_N).get(number);
+        // SAFETY: the caller's contract.
+        let sequence = unsafe { self.params.sequence(self.packing, tile.batch) };
+        let blocks = QueryBlocks::new(self.params.band, sequence, tile.first_key, BLOCK_N, C::BLOCK_M);
+        Work { tile, sequence, blocks }
+    }
+}
+
+/// Brings the keys and values, then queries and gradients tile by tile, of all heads that share the keys.
+///
+/// # Safety
+/// As for [`run`]; one thread calls it after the barriers are made.
+#[inline(always)]
+unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
+    let Arguments { maps, params, packing, rows } = arguments;
+    // SAFETY: the caller's contract. A stage that was acquired is empty, and expects the bytes of its copies.
+    unsafe {
+        let Some(Work { tile, sequence, blocks }) = arguments.work::<C>() else { return };
+        if blocks.count() == 0 {
+            return;
+        }
+        let matrix = sequence.matrix as i32;
+        let load = |map: *const TensorMap, full: u32, to: u32, stride: u32, row: u32, head: u32| {
+            let mut column = 0;
+            while column < C::BOXES {
+                let coords = [(column * BOX_COLUMNS) as i32, row as i32, head as i32, matrix];
+                tma::load_4d(to + column * stride, map, full, coords);
+                column += 1;
+            }
+        };
+        let key = sequence.first_key + tile.first_key;
+        mbarrier::arrive_expect_tx(shared.keys_full(), Keys::<C>::BYTES);
+        load(maps.keys, shared.keys_full(), shared.keys(), KEY_BOX, key, tile.head);
+        mbarrier::arrive_expect_tx(shared.values_full(), Keys::<C>::BYTES);
+        load(maps.values, shared.values_full(), shared.values(), KEY_BOX, key, tile.head);
+        let mut state = PipelineState::START;
+        let bytes = Queries::<C>::BYTES + Statistics::<C>::BYTES;
+        let mut head = tile.head * params.group;
+        let last = head + params.group;
+        while head < last {
+            let padded = params.padded_row(packing, tile.batch, head, C::BLOCK_M);
+            let mut block = blocks.first;
+            while block < blocks.end {
+                let row = sequence.first_query + block * C::BLOCK_M;
+                let at = padded + (block * C::BLOCK_M) as usize;
+                let stage = state.stage;
+                let full = shared.query_pipeline().producer_acquire(state, bytes);
+                load(maps.queries, full, shared.queries(stage), C::QUERY_BOX, row, head);
+                tma::bulk_load(shared.logarithms(stage), rows.logarithms.add(at), C::BLOCK_M * 4, full);
+                let full = shared.gradient_pipeline().producer_acquire(state, bytes);
+                load(maps.gradients, full, shared.gradients(stage), C::QUERY_BOX, row, head);
+                tma::bulk_load(shared.deltas(stage), rows.deltas.add(at), C::BLOCK_M * 4, full);
+                state = state.next();
+                block += 1;
+            }
+            head += 1;
+        }
+    }
+}
+
+/// A thread of a consumer.
+#[derive(Clone, Copy)]
+struct Consumer<'a, C: Config> {
+    arguments: Arguments<'a>,
+    shared: Plan<C>,
+    consumer: u32,
+    /// Number in the warpgroup.
+    thread: u32,
+}
+
+/// Which tile of queries a consumer works on.
+#[derive(Clone, Copy)]
+struct Turn<C> {
+    state: PipelineState<Of<C>>,
+    head: u32,
+    block: u32,
+}
+
+impl<C: Config> Consumer<'_, C> {
+    /// Computes the gradients of the consumer's keys.
+    ///
+    /// # Safety
+    /// As for [`run`]; all threads of all consumers call it.
+    #[inline(always)]
+    unsafe fn run(self) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let Some(Work { tile, blocks, .. }) = self.arguments.work::<C>() else { return };
+            let mut gradients: [C::Gradient; 2] = [zero(), zero()];
+            if blocks.count() > 0 {
+                let head = tile.head * self.arguments.params.group;
+                self.sum(head, blocks, &mut gradients);
+            }
+            self.store(gradients);
+        }
+    }
+
+    /// Sums dK and dV over the tiles of queries, and adds dQ of each.
+    ///
+    /// # Safety
+    /// As for [`run`]; there are tiles.
+    #[inline(always)]
+    unsafe fn sum(self, head: u32, blocks: QueryBlocks, gradients: &mut [C::Gradient; 2]) {
+        let Self { shared, .. } = self;
+        let last_head = head + self.arguments.params.group - 1;
+        let mut scores: C::Scores = zero();
+        let mut weighted: C::Scores = zero();
+        let mut sums: C::QueryGradient = zero();
+        let (mut weights, mut differences) = (Rounded::zero(), Rounded::zero());
+        let mut turn = Turn::<C> { state: PipelineState::START, head, block: blocks.first };
+        let mut is_first = true;
+        let [d_keys, d_values] = gradients;
+        // SAFETY: the caller's contract. Stages are read between their wait and their release; registers of
+        // products under way are left alone until the wait for them.
+        unsafe {
+            // Set before any product is under way.
+            wgmma::fence_registers(d_keys);
+            wgmma::fence_registers(d_values);
+            mbarrier::wait_parity(shared.keys_full(), 0);
+            mbarrier::wait_parity(shared.values_full(), 0);
+            loop {
+                let stage = turn.state.stage;
+                self.start_scores(&mut scores, turn.state);
+                self.start_weighted(&mut weighted, turn.state);
+                wgmma::wait_group::<1>();
+                wgmma::fence_registers(&mut scores);
+                self.weigh(&mut scores, stage);
+                if blocks.is_partial(turn.block) {
+                    self.mask(&mut scores, turn.block);
+                }
+                weights.set::<C::Element, _>(&scores);
+                // Nothing is under way here. The assembler wants such a place behind each accumulator that
+                // threads have written, or it would wait for each product.
+                wgmma::wait_group::<0>();
+                wgmma::fence_registers(&mut weighted);
+                wgmma::fence_registers(d_values);
+                weights.fence::<C::Scores>();
+                wgmma::fence();
+                let tile = Boxes { first: shared.gradients(stage), stride: C::QUERY_BOX };
+                multiply_rounded::<C::Element, C::Scores, _>(d_values, &weights, tile, !is_first);
+                wgmma::commit_group();
+                self.subtract(&mut differences, &weighted, &scores, stage);
+                self.share(&differences, stage);
+                wgmma::fence_registers(d_keys);
+                differences.fence::<C::Scores>();
+                wgmma::fence();
+                let tile = Boxes { first: shared.queries(stage), stride: C::QUERY_BOX };
+                multiply_rounded::<C::Element, C::Scores, _>(d_keys, &differences, tile, !is_first);
+                self.multiply_sums(&mut sums, stage);
+                wgmma::commit_group();
+                let done = turn;
+                turn.state = turn.state.next();
+                turn.block += 1;
+                if turn.block == blocks.end {
+                    (turn.block, turn.head) = (blocks.first, turn.head + 1);
+                }
+                let is_last = turn.head > last_head;
+                wgmma::wait_group::<0>();
+                wgmma::fence_registers(d_keys);
+                wgmma::fence_registers(d_values);
+                wgmma::fence_registers(&mut sums);
+                self.release(stage);
+                self.add(&sums, done);
+                is_first = false;
+                if is_last {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Starts `S^T = K Q^T` as a group, when the queries have come.
+    ///
+    /// # Safety
+    /// The whole warpgroup is here; K has come.
+    #[inline(always)]
+    unsafe fn start_scores(self, scores: &mut C::Scores, state: PipelineState<Of<C>>) {
+        let queries = Boxes { first: self.shared.queries(state.stage), stride: C::QUERY_BOX };
+        // SAFETY: the caller's contract.
+        unsafe {
+            self.shared.query_pipeline().consumer_wait(state);
+            wgmma::fence();
+            multiply::<C::Element, _>(scores, self.own_lines(self.shared.keys()), queries, C::HEAD);
+            wgmma::commit_group();
+        }
+    }
+
+    /// Starts `dP^T = V dO^T` as a group, when the gradients have come.
+    ///
+    /// # Safety
+    /// The whole warpgroup is here; V has come.
+    #[inline(always)]
+    unsafe fn start_weighted(self, weighted: &mut C::Scores, state: PipelineState<Of<C>>) {
+        let gradients = Boxes { first: self.shared.gradients(state.stage), stride: C::QUERY_BOX };
+        // SAFETY: the caller's contract.
+        unsafe {
+            self.shared.gradient_pipeline().consumer_wait(state);
+            wgmma::fence();
+            multiply::<C::Element, _>(weighted, self.own_lines(self.shared.values()), gradients, C::HEAD);
+            wgmma::commit_group();
+        }
+    }
+
+    /// The consumer's lines of a block of keys.
+    #[inline(always)]
+    fn own_lines(self, keys: u32) -> Boxes {
+        let first = misc::opaque(keys) + self.consumer * CONSUMER_KEYS * LINE_BYTES;
+        Boxes { first, stride: KEY_BOX }
+    }
+
+    /// Makes weights of scores: `2^(c s - L)`.
+    ///
+    /// # Safety
+    /// The stage is full.
+    #[inline(always)]
+    unsafe fn weigh(self, scores: &mut C::Scores, stage: u32) {
+        let factor = self.arguments.params.scale * core::f32::consts::LOG2_E;
+        let from = self.shared.logarithms(stage) + self.thread % 4 * 8;
+        let x = scores.as_mut();
+        unroll!(STEP in 0..16, {
+            if STEP < steps::<C::Scores>() {
+                // SAFETY: the logarithms of two queries.
+                let logarithms: [f32; 2] = unsafe { vector::load_shared_v2(from + STEP as u32 * 32) };
+                unroll!(I in 0..4, {
+                    let place = 4 * STEP + I;
+                    x[place] = ex2_approx(fma(x[place], factor, -logarithms[I % 2]));
+                });
+            }
+        });
+    }
+
+    /// `dS = P (dP - D)`, rounded.
+    ///
+    /// # Safety
+    /// The stage is full.
+    #[inline(always)]
+    unsafe fn subtract(self, to: &mut Rounded, weighted: &C::Scores, weights: &C::Scores, stage: u32) {
+        let from = self.shared.deltas(stage) + self.thread % 4 * 8;
+        let (x, p) = (weighted.as_ref(), weights.as_ref());
+        unroll!(STEP in 0..16, {
+            if STEP < steps::<C::Scores>() {
+                // SAFETY: the numbers of two queries.
+                let deltas: [f32; 2] = unsafe { vector::load_shared_v2(from + STEP as u32 * 32) };
+                unroll!(ROW in 0..2, {
+                    let place = 4 * STEP + 2 * ROW;
+                    let [low, high] = [0, 1].map(|i| p[place + i] * (x[place + i] - deltas[i]));
+                    to.set_pair::<C::Element>(2 * STEP + ROW, low, high);
+                });
+            }
+        });
+    }
+
+    /// Clears the weights of keys that a query does not see.
+    ///
+    /// # Safety
+    /// As for [`run`].
+    #[inline(always)]
+    unsafe fn mask(self, weights: &mut C::Scores, block: u32) {
+        // SAFETY: the caller's contract.
+        let Work { tile, sequence, .. } = unsafe { self.arguments.work_of::<C>() };
+        let thread = misc::opaque(self.thread);
+        let key = tile.first_key + self.consumer * CONSUMER_KEYS + thread / 32 * 16 + thread % 32 / 4;
+        // From the thread's first query of the tile.
+        let column = (block * C::BLOCK_M + thread % 4 * 2) as i32;
+        let x = weights.as_mut();
+        unroll!(ROW in 0..2, {
+            let seen = self.arguments.params.band.seen_by(sequence, key + 8 * ROW as u32);
+            let (first, end) = (seen.first as i32 - column, seen.end as i32 - column);
+            unroll!(STEP in 0..16, {
+                if STEP < steps::<C::Scores>() {
+                    unroll!(I in 0..2, {
+                        let query = (8 * STEP + I) as i32;
+                        if query < first || query >= end {
+                            x[4 * STEP + 2 * ROW + I] = 0.0;
+                        }
+                    });
+                }
+            });
+        });
+    }
+
+    /// Writes dS to shared memory, and waits until both consumers have.
+    ///
+    /// # Safety
+    /// The whole warpgroup is here.
+    #[inline(always)]
+    unsafe fn share(self, differences: &Rounded, stage: u32) {
+        let to = self.shared.scores(stage) + self.consumer * CONSUMER_KEYS * LINE_BYTES;
+        // SAFETY: the caller's contract. The products that read the buffer two turns ago were over before the
+        // consumers met one turn ago.
+        unsafe {
+            const { assert!(SCORE_BUFFERS == 2, "a buffer for each stage") };
+            differences.write::<C::Scores>(to, KEY_BOX, self.thread);
+            fence::proxy_async_shared();
+            Barrier::Two(0).sync();
+        }
+    }
+
+    /// Starts the consumer's half of `dQ = dS K`.
+    ///
+    /// # Safety
+    /// The whole warpgroup is here, and dS has been shared.
+    #[inline(always)]
+    unsafe fn multiply_sums(self, sums: &mut C::QueryGradient, stage: u32) {
+        let (scores, keys) = (self.shared.scores(stage), misc::opaque(self.shared.keys()));
+        // 64 queries, and half of the columns, or all.
+        let (scores, keys) = if C::BLOCK_M == 128 {
+            (scores + self.consumer * KEY_BOX, keys)
+        } else {
+            let column = self.consumer * C::QueryGradient::N;
+            (scores, keys + column / BOX_COLUMNS * KEY_BOX + column % BOX_COLUMNS * 2)
+        };
+        let (scores, keys) =
+            (Boxes { first: scores, stride: KEY_BOX }, Boxes { first: keys, stride: KEY_BOX });
+        // SAFETY: the caller's contract.
+        unsafe { multiply_lines::<C::Element, _>(sums, scores, keys, BLOCK_N) }
+    }
+
+    /// Leaves the stage of queries and of gradients.
+    ///
+    /// # Safety
+    /// The whole warpgroup is here, and its products that read the stages are over.
+    #[inline(always)]
+    unsafe fn release(self, stage: u32) {
+        let alone = ClusterCoord::<Of<C>>::of_rank(0);
+        // SAFETY: the caller's contract.
+        unsafe {
+            self.shared.query_pipeline().consumer_release(stage, self.thread, alone);
+            self.shared.gradient_pipeline().consumer_release(stage, self.thread, alone);
+        }
+    }
+
+    /// Adds the consumer's half of dQ to the sums.
+    ///
+    /// # Safety
+    /// As for [`run`].
+    #[inline(always)]
+    unsafe fn add(self, sums: &C::QueryGradient, turn: Turn<C>) {
+        let Arguments { params, packing, rows, .. } = self.arguments;
+        let x = sums.as_ref();
+        // SAFETY: the caller's contract; places of the tile's sums.
+        unsafe {
+            let tile = KeyTiles::new(params, BLOCK_N).get(misc::opaque(thread::block_idx_x()));
+            let first = params.padded_row(packing, tile.batch, turn.head, C::BLOCK_M);
+            let row = first + (turn.block * C::BLOCK_M) as usize;
+            let half = self.consumer * (C::BLOCK_M / 2 * C::HEAD);
+            let to = rows.sums.add(row * C::HEAD as usize + (half + self.thread * 4) as usize);
+            unroll!(STEP in 0..16, {
+                if STEP < steps::<C::QueryGradient>() {
+                    let at = 4 * STEP;
+                    let values = [x[at], x[at + 1], x[at + 2], x[at + 3]];
+                    vector::red_add_v4(to.add(STEP * 4 * WARPGROUP as usize), values);
+                }
+            });
+        }
+    }
+
+    /// Stores dK and dV.
+    ///
+    /// # Safety
+    /// All threads of both consumers are here, and all products are over.
+    #[inline(always)]
+    unsafe fn store(self, gradients: [C::Gradient; 2]) {
+        let Arguments { maps, params, .. } = self.arguments;
+        let [mut d_keys, d_values] = gradients;
+        scale_rows(&mut d_keys, [params.scale; 2]);
+        // SAFETY: the caller's contract. K and V have been read by both consumers.
+        unsafe {
+            Barrier::Two(0).sync();
+            let lines = self.consumer * CONSUMER_KEYS * LINE_BYTES;
+            let (keys, values) = (self.shared.keys() + lines, self.shared.values() + lines);
+            let mut rounded = Rounded::zero();
+            rounded.set::<C::Element, _>(&d_keys);
+            rounded.write::<C::Gradient>(keys, KEY_BOX, self.thread);
+            rounded.set::<C::Element, _>(&d_values);
+            rounded.write::<C::Gradient>(values, KEY_BOX, self.thread);
+            fence::proxy_async_shared();
+            Barrier::Consumer(self.consumer).sync();
+            if self.thread == 0 {
+                let Work { tile, sequence, .. } = self.arguments.work_of::<C>();
+                let row = sequence.first_key + tile.first_key + self.consumer * CONSUMER_KEYS;
+                let mut column = 0;
+                while column < C::BOXES {
+                    let coords =
+                        [(column * BOX_COLUMNS) as i32, row as i32, tile.head as i32, sequence.matrix as i32];
+                    tma::store_4d(maps.key_gradients, keys + column * KEY_BOX, coords);
+                    tma::store_4d(maps.value_gradients, values + column * KEY_BOX, coords);
+                    column += 1;
+                }
+                tma::commit_group();
+                tma::wait_group::<0>();
+            }
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The backward pass: `dV = P^T dO`, `dP = dO V^T`, `dS = P (dP - D)`, `dK = scale dS^T Q`,
+//! `dQ = scale dS K`, with `P = e^(scale S - L)` from the log-sum-exps `L` of the forward pass and
+//! `D = rowsum(dO O)`.
+//!
+//! Three launches:
+//!
+//! | kernel | |
+//! |---|---|
+//! | [`prepare`] | `D` and `L` in base 2, a number a row; zeros for the sums of dQ |
+//! | [`main_pass`] | dK and dV; adds up dQ in f32 |
+//! | [`finish`] | dQ, scaled and rounded |
+//!
+//! ```text
+//!   a block of threads has 128 keys and goes over the queries that see them, BLOCK_M at a time:
+//!     producer     K, V | Q0, L0 | dO0, D0 | Q1, L1 | dO1, D1 | ...                                  (1 thread)
+//!     consumer 0   its 64 keys:   S^T | dP^T beside P^T | dV += P^T dO beside dS^T | dK += dS^T Q, dQ = dS K, next S^T | add dQ
+//!     consumer 1   its 64 keys, the same; both write dS to shared memory and meet once a turn
+//! ```
+//! Scores are computed transposed, keys by queries. So a consumer's P and dS are left operands in registers
+//! for dV and dK. dQ needs dS of both consumers, through shared memory, where it lies as it is computed: `wgmma`
+//! reads it as a transposed left operand. Each consumer computes a half of dQ and adds it to f32 sums in
+//! global memory, in the order of its registers, 16 bytes a thread. The order of blocks is free, so dQ is not
+//! the same bit for bit from run to run.
+
+pub mod config;
+pub mod finish;
+pub mod instances;
+pub mod main_pass;
+pub mod prepare;
