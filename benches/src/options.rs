@@ -3,6 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
+use crate::{Drawn, Types};
+
 /// The options on the command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
@@ -18,9 +20,16 @@ pub struct Options {
     pub random: Option<usize>,
     /// The seed of that draw; without it one of the clock.
     pub seed: Option<u64>,
+    /// These products instead of the program's own rows, in the program that has products.
+    pub named: Vec<Drawn>,
 }
 
-const USAGE: &str = "usage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every] [--random N [--seed S]]";
+const USAGE: &str = "usage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--every]
+  products in place of the rows of `gemm`:
+    --random N [--seed S]
+    --shape [BATCHx]MxNxK,.. [--type bf16|f16|tf32|f32|e4m3|e4m3_e4m3] [--order nt|nn|tn|tt]
+      the order says how A and B lie: `n` as [m, k] and [k, n], `t` transposed; without these: bf16, nt
+  gemm --shape 8x467x83,16x9664x2904 --type tf32 --order nn --every";
 
 /// An invalid argument.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -45,9 +54,26 @@ pub enum OptionsError {
     /// A seed, and nothing that is drawn.
     #[error("`--seed` is for `--random N`")]
     NothingDrawn,
-    /// A program without products has nothing to draw.
-    #[error("this program draws nothing at random; `gemm --random N` does")]
-    DrawsNothing,
+    /// A program without products has nothing to draw or to name.
+    #[error("this program has no products; `gemm --random N` and `gemm --shape MxNxK` are for those")]
+    NoProducts,
+    /// A shape that is none, or too large.
+    #[error("`--shape` needs [BATCHx]MxNxK, as in 8x467x83, of two billion elements at most, not {0:?}")]
+    NoShape(OsString),
+    /// A word that is none of those for an option.
+    #[error("`{option}` has no word {value:?}\n{USAGE}")]
+    NoWord {
+        /// The option.
+        option: &'static str,
+        /// Its value.
+        value: OsString,
+    },
+    /// A type or an order, and no shape.
+    #[error("`{0}` is for `--shape MxNxK`")]
+    NothingNamed(&'static str),
+    /// Products that are drawn, and named ones.
+    #[error("`--random` and `--shape` are two lists of products: take one of them")]
+    TwoLists,
     /// An option without its value.
     #[error("`{0}` needs a value\n{USAGE}")]
     NoValue(&'static str),
@@ -69,6 +95,7 @@ impl Options {
     /// [`OptionsError`].
     pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
         let mut options = Options::default();
+        let (mut shapes, mut types, mut order) = (None, None, None);
         let mut arguments = arguments.into_iter();
         while let Some(argument) = arguments.next() {
             match argument.to_str() {
@@ -82,13 +109,34 @@ impl Options {
                 }
                 Some("--random") => options.random = Some(number("--random", arguments.next())?),
                 Some("--seed") => options.seed = Some(number("--seed", arguments.next())?),
+                Some("--shape") => shapes = Some(value("--shape", arguments.next())?),
+                Some("--type") => types = Some(word("--type", arguments.next(), Types::of)?),
+                Some("--order") => order = Some(word("--order", arguments.next(), order_of)?),
                 _ => return Err(OptionsError::Unknown(argument)),
+            }
+        }
+        let needless = types.map(|_| "--type").or(order.map(|_| "--order"));
+        match (shapes, needless) {
+            (None, Some(option)) => return Err(OptionsError::NothingNamed(option)),
+            (None, None) => {}
+            (Some(_), _) if options.random.is_some() => return Err(OptionsError::TwoLists),
+            (Some(shapes), _) => {
+                let (types, order) = (types.unwrap_or(Types::Bf16), order.unwrap_or([false, true]));
+                let named = |text: &str| {
+                    text.split(',').map(|text| Drawn::named(text, types, order)).collect::<Option<_>>()
+                };
+                options.named = shapes.to_str().and_then(named).ok_or(OptionsError::NoShape(shapes))?;
             }
         }
         if options.seed.is_some() && options.random.is_none() {
             return Err(OptionsError::NothingDrawn);
         }
         Ok(options)
+    }
+
+    /// Whether products are wanted that are no rows of the program.
+    pub fn has_products(&self) -> bool {
+        self.random.is_some() || !self.named.is_empty()
     }
 
     /// Whether `--only` selects a row of this name.
@@ -108,6 +156,26 @@ fn number<T: std::str::FromStr>(option: &'static str, text: Option<OsString>) ->
     let value = value(option, text)?;
     let number = value.to_str().and_then(|text| text.parse().ok());
     number.ok_or(OptionsError::NoNumber { option, value })
+}
+
+fn word<T>(
+    option: &'static str,
+    text: Option<OsString>,
+    known: impl Fn(&str) -> Option<T>,
+) -> Result<T, OptionsError> {
+    let value = value(option, text)?;
+    value.to_str().and_then(known).ok_or(OptionsError::NoWord { option, value })
+}
+
+/// Whether A lies as `[k, m]`, and B as `[n, k]`.
+fn order_of(word: &str) -> Option<[bool; 2]> {
+    match word {
+        "nn" => Some([false, false]),
+        "nt" => Some([false, true]),
+        "tn" => Some([true, false]),
+        "tt" => Some([true, true]),
+        _ => None,
+    }
 }
 
 /// The rows that a program has asked about, each as `NAME` or `NAME/SHAPE`.
@@ -145,6 +213,7 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::{Options, OptionsError, Seen};
+    use crate::{Drawn, Types};
 
     fn parse(line: &str) -> Result<Options, OptionsError> {
         Options::parse(line.split_whitespace().map(Into::into))
@@ -159,6 +228,21 @@ mod tests {
         assert_eq!((drawn.random, drawn.seed), (Some(40), Some(7)));
         assert_eq!(parse("").unwrap(), Options::default());
         assert!(parse("--test").unwrap().quick);
+    }
+
+    #[test]
+    fn products_can_be_named() {
+        let named = |line: &str| {
+            let options = parse(line).unwrap();
+            assert!(options.has_products());
+            let of = |product: &Drawn| (product.types, product.trans_a, product.trans_b, product.sides);
+            options.named.iter().map(of).collect::<Vec<_>>()
+        };
+        assert_eq!(named("--shape 8x467x83"), [(Types::Bf16, false, true, (8, 467, 83))]);
+        let two = named("--every --type tf32 --shape 8x467x83,16x9664x2904 --order tn");
+        let tf32 = |sides| (Types::Tf32, true, false, sides);
+        assert_eq!(two, [tf32((8, 467, 83)), tf32((16, 9664, 2904))]);
+        assert!(!parse("--every").unwrap().has_products());
     }
 
     #[test]
@@ -188,5 +272,11 @@ mod tests {
         let no_number = OptionsError::NoNumber { option: "--random", value: "some".into() };
         assert_eq!(parse("--random some"), Err(no_number));
         assert_eq!(parse("--seed 3"), Err(OptionsError::NothingDrawn));
+        assert_eq!(parse("--type f16"), Err(OptionsError::NothingNamed("--type")));
+        assert_eq!(parse("--order nn"), Err(OptionsError::NothingNamed("--order")));
+        assert_eq!(parse("--random 3 --shape 8x8x8"), Err(OptionsError::TwoLists));
+        assert_eq!(parse("--shape 8x8x8,8"), Err(OptionsError::NoShape("8x8x8,8".into())));
+        let no_word = OptionsError::NoWord { option: "--order", value: "tnt".into() };
+        assert_eq!(parse("--shape 8x8x8 --order tnt"), Err(no_word));
     }
 }

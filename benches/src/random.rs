@@ -1,8 +1,9 @@
-//! Matrix products drawn at random: a list of shapes that nobody has tuned for.
+//! Matrix products that are no rows of the program: drawn at random, a list of shapes that nobody has tuned
+//! for, or named on the command line.
 
 use testkit::Random;
 
-/// A product of the draw.
+/// A product that is drawn or named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drawn {
     /// Types of the operands and of the result.
@@ -17,6 +18,8 @@ pub struct Drawn {
     pub trans_b: bool,
     /// The function of the result.
     pub epilogue: Fused,
+    /// Named on the command line.
+    pub is_named: bool,
 }
 
 /// Types of a product. 8-bit operands are E4M3, with a result in bf16 or 8 bits; others have one type.
@@ -29,6 +32,28 @@ pub enum Types {
     F32,
     E4m3,
     E4m3ToE4m3,
+}
+
+impl Types {
+    /// The word for each on the command line, and names of rows: drawn, and named.
+    const WORDS: [(&str, Types, [&str; 2]); 6] = [
+        ("bf16", Types::Bf16, ["random_bf16", "gemm_bf16"]),
+        ("f16", Types::F16, ["random_f16", "gemm_f16"]),
+        ("tf32", Types::Tf32, ["random_tf32", "gemm_tf32"]),
+        ("f32", Types::F32, ["random_f32", "gemm_f32"]),
+        ("e4m3", Types::E4m3, ["random_e4m3", "gemm_e4m3"]),
+        ("e4m3_e4m3", Types::E4m3ToE4m3, ["random_e4m3_e4m3", "gemm_e4m3_e4m3"]),
+    ];
+
+    /// The types of this word.
+    pub fn of(word: &str) -> Option<Self> {
+        Self::WORDS.iter().find(|(known, ..)| *known == word).map(|(_, types, _)| *types)
+    }
+
+    fn row(self, is_named: bool) -> &'static str {
+        let known = Self::WORDS.iter().find(|(_, types, _)| *types == self);
+        known.map_or("", |(.., names)| names[usize::from(is_named)])
+    }
 }
 
 /// The epilogue of a product, in the peers' words.
@@ -96,9 +121,10 @@ fn draw(random: &mut Random) -> Drawn {
     let epilogue = if is_fused && is_16_bit && batch == 1 { epilogue } else { Fused::None };
     if matches!(types, Types::E4m3 | Types::E4m3ToE4m3) {
         let [n, k] = [n, k].map(|side| side.next_multiple_of(NARROW_MULTIPLE));
-        return Drawn { types, sides: (m, n, k), batch: 1, trans_a: false, trans_b: true, epilogue };
+        let (batch, trans_a, trans_b) = (1, false, true);
+        return Drawn { types, sides: (m, n, k), batch, trans_a, trans_b, epilogue, is_named: false };
     }
-    Drawn { types, sides: (m, n, k), batch, trans_a, trans_b, epilogue }
+    Drawn { types, sides: (m, n, k), batch, trans_a, trans_b, epilogue, is_named: false }
 }
 
 fn types(random: &mut Random) -> Types {
@@ -113,23 +139,35 @@ fn types(random: &mut Random) -> Types {
 }
 
 impl Drawn {
+    /// The product of `text`, such as `8x467x83`, or `16x1024x1024x64` for a batch of 16. None where `text`
+    /// is no such thing, or the product does not fit in memory.
+    pub fn named(text: &str, types: Types, [trans_a, trans_b]: [bool; 2]) -> Option<Self> {
+        let sides: Vec<usize> = text.split('x').map(|side| side.parse().ok()).collect::<Option<_>>()?;
+        let (batch, sides) = match sides[..] {
+            [m, n, k] => (1, (m, n, k)),
+            [batch, m, n, k] => (batch, (m, n, k)),
+            _ => return None,
+        };
+        let named = Drawn { types, sides, batch, trans_a, trans_b, epilogue: Fused::None, is_named: true };
+        let is_empty = [batch, sides.0, sides.1, sides.2].contains(&0);
+        (!is_empty && named.elements() <= MOST_ELEMENTS).then_some(named)
+    }
+
+    /// Elements of operands and results together.
+    fn elements(&self) -> f64 {
+        let (m, n, k) = (self.sides.0 as f64, self.sides.1 as f64, self.sides.2 as f64);
+        self.batch as f64 * (m * k + k * n + m * n)
+    }
+
     fn is_affordable(&self) -> bool {
         let (m, n, k) = (self.sides.0 as f64, self.sides.1 as f64, self.sides.2 as f64);
-        let batch = self.batch as f64;
         let most = MOST_FLOPS[usize::from(self.types == Types::F32)];
-        2.0 * batch * m * n * k <= most && batch * (m * k + k * n + m * n) <= MOST_ELEMENTS
+        2.0 * self.batch as f64 * m * n * k <= most && self.elements() <= MOST_ELEMENTS
     }
 
     /// Its row's name.
     pub fn name(&self) -> &'static str {
-        match self.types {
-            Types::Bf16 => "random_bf16",
-            Types::F16 => "random_f16",
-            Types::Tf32 => "random_tf32",
-            Types::F32 => "random_f32",
-            Types::E4m3 => "random_e4m3",
-            Types::E4m3ToE4m3 => "random_e4m3_e4m3",
-        }
+        self.types.row(self.is_named)
     }
 }
 
@@ -142,6 +180,25 @@ mod tests {
         let few = products(20, 7);
         assert_eq!(few[..], products(50, 7)[..20]);
         assert_ne!(few, products(20, 8));
+    }
+
+    #[test]
+    fn products_are_named_by_their_sides() {
+        let named = |text| Drawn::named(text, Types::F16, [false, true]);
+        let product = named("8x467x83").unwrap();
+        assert_eq!((product.batch, product.sides, product.name()), (1, (8, 467, 83), "gemm_f16"));
+        assert!(!product.trans_a && product.trans_b);
+        let batch = named("16x1024x512x64").unwrap();
+        assert_eq!((batch.batch, batch.sides), (16, (1024, 512, 64)));
+        let none = ["", "8", "8x467", "8x467x", "1x2x3x4x5", "8x467x0", "8x-1x3", "8X4X2"];
+        for text in none.into_iter().chain(["1000000x1000000x8", "99999999999999999999x1x1"]) {
+            assert_eq!(named(text), None, "{text}");
+        }
+        for (word, types, [drawn, named]) in Types::WORDS {
+            assert_eq!(Types::of(word), Some(types));
+            assert!(drawn.ends_with(word) && named.ends_with(word));
+        }
+        assert_eq!(Types::of("f64"), None);
     }
 
     #[test]

@@ -107,11 +107,21 @@ fn against_peers(ours: &Row, rows: &[Row]) -> Option<f64> {
 /// The table for people. Rates in bytes are also given as a share of the row `copy`, if it exists. Our rows
 /// are compared with the best of their peers.
 pub fn table(rows: &[Row]) -> String {
-    let copy = rows.iter().find(|row| row.name == COPY && row.program == OURS).map(Row::rate);
-    let mut text = format!(
+    head() + &lines(rows)
+}
+
+/// The table's first line.
+pub fn head() -> String {
+    format!(
         "{:<26} {:<10} {:>22} {:>11} {:>11} {:>11} {:>16} {:>9} {:>9} {:>8}\n",
         "kernel", "program", "shape", "median ms", "p10", "p90", "rate", "of copy", "of peers", "samples"
-    );
+    )
+}
+
+/// The table's lines of these rows, which are compared with each other alone.
+pub fn lines(rows: &[Row]) -> String {
+    let copy = rows.iter().find(|row| row.name == COPY && row.program == OURS).map(Row::rate);
+    let mut text = String::new();
     for row in rows {
         let share = match (row.work, copy) {
             (Work::Bytes(_), Some(copy)) => format!("{:.1} %", 100.0 * row.rate() / copy),
@@ -166,7 +176,7 @@ pub fn summary(rows: &[Row]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{OURS, Row, Work, csv, summary, table};
+    use super::{OURS, Row, Work, csv, head, lines, summary, table};
 
     fn row(name: &str, work: Work, ms: &[f64]) -> Row {
         let samples = ms.iter().map(|ms| (2, *ms)).collect();
@@ -220,6 +230,7 @@ mod tests {
         let expected = "x: 1.000 of the best peer (geometric mean of 2), lowest 0.500 at 8\n";
         assert_eq!(summary(&rows), expected);
         let table = table(&rows);
+        assert_eq!(table, [head(), lines(&rows[..3]), lines(&rows[3..])].concat());
         let ratio = |line: usize| table.lines().nth(line).unwrap().split_whitespace().rev().nth(1).unwrap();
         assert_eq!((ratio(1), ratio(4)), ("0.500", "2.000"), "{table}");
     }

@@ -1,7 +1,7 @@
 //! A run of a bench program.
 
 use crate::options::Seen;
-use crate::rows::{COPY, OURS, csv, summary, table};
+use crate::rows::{COPY, OURS, csv, head, lines, summary, table};
 use crate::spread::{Reason, spread};
 use crate::{
     Drawn, Facts, Options, OptionsError, Outcome, Peer, PeerError, Peers, Row, Work, facts, program, random,
@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The program that has products to draw.
-const DRAWING: &str = "gemm";
+/// The program that has products to draw or to name.
+const OF_PRODUCTS: &str = "gemm";
 
 /// Samples per row in a full run.
 const SAMPLES: usize = 20;
@@ -65,8 +65,8 @@ impl Session {
 
     fn open(name: &'static str) -> Outcome<Self> {
         let options = Options::parse(std::env::args_os().skip(1))?;
-        if options.random.is_some() && name != DRAWING {
-            return Err(OptionsError::DrawsNothing.into());
+        if options.has_products() && name != OF_PRODUCTS {
+            return Err(OptionsError::NoProducts.into());
         }
         if let Some(folder) = &options.out {
             // Known before the first row is measured.
@@ -87,13 +87,26 @@ impl Session {
         })
     }
 
-    /// The products that `--random` asks for, if it is there. Prints the seed.
-    pub fn drawn(&self) -> Option<Vec<Drawn>> {
-        let count = self.options.random?;
-        let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let seed = self.options.seed.unwrap_or_else(clock);
-        println!("{count} products drawn with the seed {seed}");
-        Some(random::products(count, seed))
+    /// The products that `--random` or `--shape` asks for, if one of them is there. Prints the seed, and the
+    /// head of the table whose lines follow with each product.
+    pub fn products(&self) -> Option<Vec<Drawn>> {
+        if !self.options.has_products() {
+            return None;
+        }
+        let products = match self.options.random {
+            None => self.options.named.clone(),
+            Some(count) => {
+                let clock =
+                    || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+                let seed = self.options.seed.unwrap_or_else(clock);
+                println!("{count} products drawn with the seed {seed}");
+                random::products(count, seed)
+            }
+        };
+        if !self.options.every {
+            print!("{}", head());
+        }
+        Some(products)
     }
 
     /// Keeps what the program says of its choice for a row, for the rows that turn out to be the slowest.
@@ -289,10 +302,15 @@ impl Session {
         self.keep(name, shape, &medians)
     }
 
-    /// The table is printed at the end. A line shows the progress of a long run, and an interrupted run keeps
-    /// its results.
+    /// An interrupted run keeps its results. The table is printed at the end, and a line shows the progress
+    /// of a long run; of drawn or named products the table's lines are printed here.
     fn keep(&self, name: &str, shape: &str, medians: &[String]) -> Outcome {
-        println!("{name} {shape}: {}", medians.join(", "));
+        if self.options.has_products() {
+            let is_its = |row: &&Row| row.name == name && row.shape == shape;
+            print!("{}", lines(&self.rows.iter().filter(is_its).cloned().collect::<Vec<_>>()));
+        } else {
+            println!("{name} {shape}: {}", medians.join(", "));
+        }
         if let Some(folder) = &self.options.out {
             write_csv(folder, self.name, "", &self.rows)?;
         }
@@ -404,9 +422,11 @@ impl Session {
             let path = write_csv(folder, self.name, &head, &self.rows)?;
             println!("\nsamples: {}", path.display());
         }
-        println!("\n{}\n{clocks}\n{peers}{}\n{}", self.facts, table(&self.rows), summary(&self.rows));
-        if self.options.random.is_some() {
-            print!("{}", spread(&self.rows, &self.reasons));
+        println!("\n{}\n{clocks}\n{peers}", self.facts);
+        if self.options.has_products() {
+            print!("{}{}", summary(&self.rows), spread(&self.rows, &self.reasons));
+        } else {
+            println!("{}\n{}", table(&self.rows), summary(&self.rows));
         }
         Ok(self.seen.borrow().check(&self.options)?)
     }

@@ -8,10 +8,10 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::Stdio;
 use std::time::Duration;
 
 use place::{Case, Place, To, listing};
+use testkit::process::ended_by;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_smallest");
 
@@ -48,7 +48,16 @@ const LINES: &[(&str, i32, &str)] = &[
     ("--random|1e9", 2, "`--random` needs a number"),
     ("--random|3|--seed|99999999999999999999", 2, "`--seed` needs a number"),
     ("--seed|3", 2, "`--seed` is for `--random N`"),
-    ("--quick|--random|3", 2, "this program draws nothing at random"),
+    ("--quick|--random|3", 2, "this program has no products"),
+    ("--quick|--shape|8x467x83", 2, "this program has no products"),
+    ("--shape", 2, "`--shape` needs a value"),
+    ("--shape|8x467", 2, "`--shape` needs [BATCHx]MxNxK, as in 8x467x83"),
+    ("--shape|8x467x83,\x1b[2J", 2, "not \"8x467x83,\\u{1b}[2J\""),
+    ("--shape|99999999999999999999x1x1", 2, "of two billion elements at most"),
+    ("--shape|8x467x83|--type|f64", 2, "`--type` has no word \"f64\""),
+    ("--shape|8x467x83|--order|", 2, "`--order` has an empty value"),
+    ("--type|f16", 2, "`--type` is for `--shape MxNxK`"),
+    ("--random|3|--shape|8x8x8", 2, "take one of them"),
     ("--quick|--out|file", 1, "cannot create \"file\""),
     ("--quick|--out|file/sub", 1, "cannot create"),
     ("--quick|--out|/dev/null", 1, "cannot create \"/dev/null\""),
@@ -164,17 +173,13 @@ fn a_failed_write_keeps_the_old_file() {
 #[test]
 fn signals_end_it() {
     let place = quiet();
-    for (signal, number) in [("INT", 2), ("TERM", 15)] {
+    for signal in [2, 15] {
         for wait in [0, 20] {
             let mut command = place.command(PROGRAM);
             // A full run takes a second.
             command.args(["--out", "out"]).env("IRONWARP_DRIVER", "soft");
-            let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-            std::thread::sleep(Duration::from_millis(wait));
-            let kill = place.command("kill").args([format!("-{signal}"), child.id().to_string()]).status();
-            assert!(kill.unwrap().success(), "{signal} after {wait} ms: it had ended");
-            let output = child.wait_with_output().unwrap();
-            assert_eq!(output.status.signal(), Some(number), "{signal} after {wait} ms");
+            let output = ended_by(signal, Duration::from_millis(wait), &mut command);
+            assert_eq!(output.status.signal(), Some(signal), "{signal} after {wait} ms");
             assert!(!String::from_utf8_lossy(&output.stderr).contains("error:"));
         }
     }

@@ -6,6 +6,8 @@
 //! seconds to link, and many megabytes.
 //!
 //! Only one such process runs at a time. Other tests of the program run beside it.
+//!
+//! `ended_by` starts a program and sends it a signal.
 
 use std::env;
 use std::process::Command;
@@ -66,6 +68,32 @@ pub fn ran_elsewhere<F: Fn()>(_here: F, variables: &[(&str, &str)]) -> bool {
         crate::skip(why);
     }
     true
+}
+
+/// The outcome of a program that gets `signal` so long after its start. The program begins with that signal's
+/// default action, although a shell starts what runs in its background with `SIGINT` ignored, and that is
+/// inherited.
+///
+/// # Panics
+/// If the program cannot be started or waited for, or there is no such signal.
+#[cfg(unix)]
+pub fn ended_by(signal: i32, after: std::time::Duration, command: &mut Command) -> std::process::Output {
+    use std::os::unix::process::CommandExt as _;
+    use std::process::Stdio;
+    let default_action = move || {
+        // SAFETY: `signal` may be called between `fork` and `exec`, and the default action needs no handler.
+        let before = unsafe { libc::signal(signal, libc::SIG_DFL) };
+        if before == libc::SIG_ERR { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+    };
+    // SAFETY: the closure calls nothing but `signal`, and makes an error without allocating.
+    unsafe { command.pre_exec(default_action) };
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
+    std::thread::sleep(after);
+    let id = libc::pid_t::try_from(child.id()).expect("the system's own number");
+    // SAFETY: the child has not been waited for, so the number is still its own.
+    let sent = unsafe { libc::kill(id, signal) };
+    assert_eq!(sent, 0, "signal {signal}: {}", std::io::Error::last_os_error());
+    child.wait_with_output().expect("a child can be waited for")
 }
 
 /// `program::module::test::{{closure}}` is the type of a closure in the test `module::test`.

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::Stdio;
 use std::time::Duration;
+
+use testkit::process::ended_by;
 
 use crate::place::{Case, Place, To};
 use crate::{FOUND, PROGRAM, library, search};
@@ -153,16 +154,12 @@ fn signals_end_it() {
     let place = library();
     let text = "a few words about kernels and streams\n".repeat(40_000);
     fs::write(place.here().join("texts/long.txt"), text).unwrap();
-    for (signal, number) in [("INT", 2), ("TERM", 15), ("HUP", 1)] {
+    for signal in [2, 15, 1] {
         for wait in [0, 3, 50] {
             let mut command = place.command(PROGRAM);
             command.args(["words", "--corpus", "texts"]).env("IRONWARP_DRIVER", "soft");
-            let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-            std::thread::sleep(Duration::from_millis(wait));
-            let kill = place.command("kill").args([format!("-{signal}"), child.id().to_string()]).status();
-            assert!(kill.unwrap().success(), "{signal} after {wait} ms: it had ended");
-            let output = child.wait_with_output().unwrap();
-            assert_eq!(output.status.signal(), Some(number), "{signal} after {wait} ms");
+            let output = ended_by(signal, Duration::from_millis(wait), &mut command);
+            assert_eq!(output.status.signal(), Some(signal), "{signal} after {wait} ms");
             assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
         }
     }

@@ -323,16 +323,15 @@ impl<'a> Epilogue<'a> {
         let TileCoord { batch, row, column } = coord;
         let activation = self.activation();
         let columns = activation.columns();
-        let width = sums.columns / columns;
+        // The part inside of C. `max` is for the compiler, which sees a division by 0.
+        let rows = sums.rows.min(self.m.saturating_sub(row));
+        let width = (sums.columns.min(self.n.saturating_sub(column)) / columns).max(1);
         let mut largest = 0;
         let mut element = thread::thread_idx_x();
-        while element < sums.rows * width {
+        while element < rows * width {
             let (down, across) = (element / width, element % width * columns);
             element += sums.threads;
             let place = Place { batch, row: row + down, column: (column + across) / columns };
-            if place.row >= self.m || column + across >= self.n {
-                continue;
-            }
             // SAFETY: inside of the sums, of which a pair begins at even columns; inside of the matrices.
             unsafe {
                 let sum = sums.address + (down * sums.pitch + across) * F32;

@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use super::cell::{Cell, PAGE_BYTES};
 use super::settled::WORD;
 use super::{SharedShadow, WRITTEN, stamp_at};
-use crate::exec::context::Thread;
+use crate::exec::context::{Block, Thread};
 use crate::fault::AccessKind;
 use crate::site::RawSite;
 
@@ -22,16 +22,20 @@ pub(super) fn is_settled<const SIZE: usize>(thread: &Thread, address: usize) -> 
         && !thread.check.sync.knows_more_than(sync.floor())
 }
 
+/// The thread's block and its floor, if the thread knows of no order between accesses but that of barriers: a
+/// warp sync or an atomic tells more than the floor does.
+#[inline(always)]
+fn barriers_alone(thread: &Thread) -> Option<(&Block, u32)> {
+    let block = thread.block();
+    let floor = block.check.sync.floor();
+    (!thread.check.sync.knows_more_than(floor)).then_some((block, floor))
+}
+
 /// Checks and records a read of `SIZE` bytes that are one cell, which was written before the last barrier of
 /// the block, or by the reader, or not in this launch. False: nothing is decided, and nothing recorded.
 #[inline(always)]
 pub(super) fn read<const SIZE: usize>(thread: &Thread, address: usize, site: RawSite) -> bool {
-    let block = thread.block();
-    let floor = block.check.sync.floor();
-    // A warp sync or an atomic tells more than the floor does.
-    if thread.check.sync.knows_more_than(floor) {
-        return false;
-    }
+    let Some((block, floor)) = barriers_alone(thread) else { return false };
     match block.arena.offset_of(address) {
         Some(offset) => shared_read::<SIZE>(thread, offset, floor, site),
         None => global_read::<SIZE>(thread, address, floor, site),
@@ -42,11 +46,7 @@ pub(super) fn read<const SIZE: usize>(thread: &Thread, address: usize, site: Raw
 /// the last barrier of the block, or by the writer. False: nothing is decided, and nothing recorded.
 #[inline(always)]
 pub(super) fn write<const SIZE: usize>(thread: &Thread, address: usize, site: RawSite) -> bool {
-    let block = thread.block();
-    let floor = block.check.sync.floor();
-    if thread.check.sync.knows_more_than(floor) {
-        return false;
-    }
+    let Some((block, floor)) = barriers_alone(thread) else { return false };
     let Some(offset) = block.arena.offset_of(address) else { return false };
     let mut shadow = block.check.shared.borrow_mut();
     let now = stamp_at(thread, block, AccessKind::Write, site);

@@ -9,7 +9,7 @@ use super::matmul::Matmul;
 use super::problem::Problem;
 use super::repack::{self, Packed};
 use super::select::{CandidateSink, DeviceCapabilities};
-use super::{any, f32, mma, skinny, sm90};
+use super::{any, direct, f32, mma, skinny, sm90};
 
 /// A family of kernels that are chosen and launched alike.
 pub(super) struct Backend {
@@ -24,7 +24,7 @@ pub(super) struct Backend {
 
 /// In the order in which equal candidates win.
 pub(super) static BACKENDS: &[Backend] =
-    &[sm90::BACKEND, skinny::BACKEND, f32::BACKEND, mma::BACKEND, any::BACKEND];
+    &[sm90::BACKEND, skinny::BACKEND, direct::BACKEND, f32::BACKEND, mma::BACKEND, any::BACKEND];
 
 /// Queues the product. `config` is a candidate for `problem`, which is the product's.
 pub(super) fn run(stream: &Stream, product: Matmul<'_>, problem: &Problem, config: &Config) -> Result<()> {

@@ -12,6 +12,8 @@ pub enum Kernel {
     F32Small,
     /// [`gemm::skinny`].
     Skinny,
+    /// [`gemm::skinny::direct`].
+    Direct,
     /// [`gemm::any`].
     Any,
     /// A kernel of [`gemm::sm90`], by its place in the table.
@@ -69,6 +71,7 @@ impl Kernel {
             Kernel::F32Large => "gemm_f32",
             Kernel::F32Small => "gemm_f32_small",
             Kernel::Skinny => "gemm_skinny",
+            Kernel::Direct => "gemm_skinny_direct",
             Kernel::Any => "gemm_any",
             Kernel::Sm90(index) => super::sm90::name(index),
             Kernel::MmaLarge => "gemm_mma",

@@ -115,6 +115,19 @@ fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &mut dyn Can
     }
 }
 
+/// Is the product one that [`gemm_f32`] can ask for, with its promise of one chain of multiply-adds?
+pub(super) fn is_promised(problem: &Problem) -> bool {
+    let Problem { m, n, k, batch, a, b, c, precision, epilogue } = *problem;
+    let EpilogueDesc { factor, source, .. } = epilogue;
+    [a.dtype, b.dtype, c.dtype] == [DType::F32; 3]
+        && precision == Precision::F32
+        && batch == 1
+        && epilogue == (EpilogueDesc { factor, source, ..EpilogueDesc::default() })
+        && is_dense(&a, m, k)
+        && is_dense(&b, k, n)
+        && is_dense(&c, m, n)
+}
+
 /// Time of the multiplications, whole waves of blocks.
 fn busy_us(tile: Tile, m: u32, n: u32, k: u32, sm_count: u32) -> f64 {
     let rate = match tile {

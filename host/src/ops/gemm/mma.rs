@@ -17,7 +17,7 @@ use super::config::{Candidate, Config, Kernel, Rejection, Repack};
 use super::matmul::Matmul;
 use super::matrix::ROW_ALIGNMENT;
 use super::problem::{Operand, Order, Precision, Problem};
-use super::repack::MAX_BATCH_BLOCKS;
+use super::repack::{self, MAX_BATCH_BLOCKS};
 use super::select::{CandidateSink, DeviceCapabilities};
 
 pub(super) const BACKEND: Backend = Backend {
@@ -35,10 +35,8 @@ const SMALL_TILE: f64 = 1.25;
 const BY_ELEMENTS: f64 = 1.9;
 /// How much slower those of 32-bit elements are, of which an instruction takes half as many.
 const TF32: f64 = 1.75;
-/// A launch, and the copies before the first multiplication.
-const START_US: f64 = 5.0;
-/// Bytes a microsecond that a copy of an operand reads and writes.
-const REPACK_BYTES_PER_US: f64 = 3e6;
+/// A launch, the copies before the first multiplication, and the store of a block.
+const START_US: f64 = 4.0;
 
 fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &mut dyn CandidateSink) {
     let reject = |sink: &mut dyn CandidateSink, why| sink.reject(Rejection { kernel: "gemm_mma", why });
@@ -88,10 +86,10 @@ fn add(
     if tile == Tile::Small {
         slower *= SMALL_TILE;
     }
-    let mut copied = 0.0;
-    for (operand, repack, side) in [(a, repack[0], m), (b, repack[1], n)] {
-        if repack != Repack::No {
-            copied += 2.0 * f64::from(bytes) * f64::from(*side) * f64::from(*k) * f64::from(*batch);
+    let mut copies = 0.0;
+    for (operand, to, side) in [(a, repack[0], m), (b, repack[1], n)] {
+        if to != Repack::No {
+            copies += repack::estimate_us(to, *side, *k, *batch, bytes as usize);
         } else if aligning(operand) != Repack::No {
             slower *= BY_ELEMENTS;
         }
@@ -100,7 +98,7 @@ fn add(
     let kernel = if tile == Tile::Large { Kernel::MmaLarge } else { Kernel::MmaSmall };
     let shape = [height, width, tile.depth(bytes)];
     let config = Config { repack, ..Config::new(kernel, shape, tile.stages()) };
-    sink.add(Candidate { config, estimate_us: START_US + copied / REPACK_BYTES_PER_US + busy, why });
+    sink.add(Candidate { config, estimate_us: START_US + copies + busy, why });
 }
 
 /// Parameters of all these kernels.

@@ -15,6 +15,7 @@ use super::config::{Candidate, Config, Kernel, Rejection};
 use super::matmul::Matmul;
 use super::matrix::ROW_ALIGNMENT;
 use super::problem::{Order, Problem};
+use super::repack::LINE_BYTES;
 use super::select::{CandidateSink, DeviceCapabilities};
 use super::sm90::ARCH as HOPPER;
 
@@ -29,6 +30,9 @@ const BLOCK_BYTES_PER_US: f64 = 55e3;
 const START_US: f64 = 2.5;
 /// How much slower 8-bit elements arrive: they are widened on the way.
 const WIDENED: f64 = 0.92;
+/// How much longer the copies take where lines of B do not begin at cache lines: 16x9016x2680 and
+/// 16x152x5584.
+const STRADDLING: f64 = 1.5;
 /// Cost of a byte of A, which comes from the L2 cache, relative to a byte of B.
 const CACHED: f64 = 0.07;
 
@@ -88,7 +92,9 @@ fn busy_us(width: Width, problem: &Problem, sm_count: u32) -> f64 {
     };
     let time = f64::from(tiles / sm_count) * wave(sm_count) + wave(tiles % sm_count);
     let widened = if problem.b.dtype.size() == 1 { WIDENED } else { 1.0 };
-    time / (efficiency(width, problem.b.order) * widened)
+    let line = problem.b.leading * problem.b.dtype.size() as u64;
+    let straddling = if line.is_multiple_of(LINE_BYTES as u64) { 1.0 } else { STRADDLING };
+    straddling * time / (efficiency(width, problem.b.order) * widened)
 }
 
 /// Rows of B are read in pieces as wide as the block: short ones use the memory less well.

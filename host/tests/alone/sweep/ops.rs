@@ -45,10 +45,10 @@ pub fn matmul() -> Result<()> {
     Ok(())
 }
 
-/// By the kernel for few rows, and by the kernel for every device.
+/// By the kernels for few rows, and by those for every device.
 pub fn matmul_elsewhere() -> Result<()> {
     let (_device, stream) = plain()?;
-    for kernel in [Kernel::Skinny, Kernel::MmaSmall, Kernel::Any] {
+    for kernel in [Kernel::Skinny, Kernel::Direct, Kernel::MmaSmall, Kernel::Any] {
         multiply(&stream, 24, |config| config.kernel == kernel)?;
     }
     Ok(())

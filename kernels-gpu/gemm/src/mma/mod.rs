@@ -13,8 +13,8 @@
 //!   after the last one: sums -> shared memory, where the stages were -> epilogue -> C
 //! ```
 //! * **Copies** (`stage`) are `cp.async` of 16 bytes where an operand's lines begin at 16-byte boundaries,
-//!   with zeros outside of the matrix. Other operands, whatever their strides, are read element by element
-//!   into the same places.
+//!   with zeros outside of the matrix. Other operands, whatever their strides, go element by element to the
+//!   same places: 32 bits by `cp.async` too, 16 bits by way of registers.
 //! * **Orders.** An operand lies in a stage as it lies in memory: with k contiguous, or with m (n)
 //!   contiguous. `ldmatrix` takes both, the second with `.trans`; 32-bit elements of the second are loaded
 //!   one by one (`fragments`). Both ways are swizzled, so that copies and loads meet all banks.

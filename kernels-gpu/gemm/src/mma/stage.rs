@@ -117,7 +117,7 @@ impl Lines {
         let place = u64::from(line) * self.line + u64::from(k) * self.step;
         let elements = if left < E::UNIT { left } else { E::UNIT };
         // SAFETY: `elements` elements from there on are in the matrix, which the caller vouches for; without
-        // any nothing is read.
+        // any nothing is read, and elements lie at multiples of their size.
         unsafe {
             if self.aligned {
                 let from = if elements == 0 {
@@ -127,14 +127,15 @@ impl Lines {
                 };
                 async_copy::copy_cg_zfill(to, from, elements * E::BYTES);
             } else if E::BYTES == 4 {
-                let from = self.base.cast::<u32>();
-                let mut words = [0; 4];
-                for (i, word) in words.iter_mut().enumerate() {
-                    if (i as u32) < elements {
-                        *word = *from.add((place + i as u64 * stride) as usize);
-                    }
+                let first = self.base.cast::<u32>();
+                for i in 0..4 {
+                    let (from, bytes) = if i < elements {
+                        (first.add((place + u64::from(i) * stride) as usize), E::BYTES)
+                    } else {
+                        (first, 0)
+                    };
+                    async_copy::copy_ca_zfill::<4, u32>(to + i * E::BYTES, from, bytes);
                 }
-                vector::store_shared_v4(to, words);
             } else {
                 let from = self.base.cast::<u16>();
                 let mut words = [0; 4];

@@ -27,15 +27,16 @@
 //! | `nn` | rows contiguous: `[k, n]` row-major | `k` and `n` multiples of 8 |
 //!
 //! 8-bit factors become f16 on their way to the tensor cores, which is exact; their kernels are in
-//! `sm90::skinny`.
+//! `sm90::skinny`. What lies otherwise, with odd rows for instance, is left to [`direct`].
 //!
 //! Rows of A are contiguous. Every row of A, and every line of B, begins at a multiple of 16 bytes; `1 <= m
 //! <= 16`, `k >= 1`, `n >= 1`, sides at most [`MAX_SIDE`].
 
 mod block;
+pub mod direct;
 mod shape;
 
-use crate::any::{Epilogue, Place, StridedGemm};
+use crate::any::{Epilogue, Place, StridedGemm, TileCoord};
 use crate::epilogue::{Activation, EpilogueParams, GroupInputs};
 pub(crate) use block::Word;
 use block::{Factors, Mainloop};
@@ -140,7 +141,7 @@ pub(crate) unsafe fn run<T: Word, const ALONG_K: bool>(
         while column < n {
             let partials = with_shape!(groups, m > shape::ROWS, |S| mainloop.tile::<S<ALONG_K>>());
             thread::sync_threads();
-            let bits = store(base, partials, [m, n], column, epilogue);
+            let bits = store(base, partials, [m, n], TileCoord { batch: 0, row: 0, column }, epilogue);
             largest = if bits > largest { bits } else { largest };
             column += thread::grid_dim_x() * columns;
         }
@@ -148,24 +149,31 @@ pub(crate) unsafe fn run<T: Word, const ALONG_K: bool>(
     }
 }
 
-/// Makes elements of C of the sums of the tile that begins at column `first`; the bits of the largest
-/// magnitude. The loop is not unrolled: what an element goes through is long.
+/// Makes elements of C of the sums of so many rows of the tile; the bits of the largest magnitude. The loop
+/// is not unrolled: what an element goes through is long.
 ///
 /// # Safety
-/// The block calls it together, after a barrier; the epilogue's C is `[m, n]`.
+/// The block calls it together, after a barrier; the epilogue's C has these rows, and `n` columns.
 #[inline(always)]
-unsafe fn store(base: u32, partials: Partials, [m, n]: [u32; 2], first: u32, epilogue: Epilogue<'_>) -> u32 {
+unsafe fn store(
+    base: u32,
+    partials: Partials,
+    [rows, n]: [u32; 2],
+    TileCoord { batch, row: first_row, column: first }: TileCoord,
+    epilogue: Epilogue<'_>,
+) -> u32 {
     let activation = epilogue.activation();
     let columns = activation.columns();
-    let width = partials.columns / columns;
+    // `max` is for the compiler, which sees a division by 0.
+    let width = (partials.columns / columns).max(1);
     let mut largest = 0;
     let mut element = thread::thread_idx_x();
-    while element < m * width {
+    while element < rows * width {
         let (row, across) = (element / width, element % width * columns);
         element += THREADS;
         let column = first + across;
         if column < n {
-            let place = Place { batch: 0, row, column: column / columns };
+            let place = Place { batch, row: first_row + row, column: column / columns };
             // SAFETY: inside of the sums, and of C; an element is one thread's.
             let bits = unsafe {
                 let sum = sum(base, partials, row, across);

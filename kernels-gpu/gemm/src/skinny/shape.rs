@@ -25,7 +25,7 @@ pub(crate) const WORD_BYTES: u32 = UNIT_BYTES / UNIT;
 /// Bytes of the right factor in a stage.
 const RIGHT_BYTES: u32 = WARPS * GROUP * SLICE * WORD_BYTES;
 /// Floats between the rows of partial sums beyond the columns: lanes of a fragment then meet all banks.
-const PARTIAL_PAD: u32 = 4;
+pub(crate) const PARTIAL_PAD: u32 = 4;
 
 /// The shape of a block; everything follows from the first three.
 pub(crate) trait Tile {
@@ -103,6 +103,13 @@ pub(crate) struct Partials {
 }
 
 impl Partials {
+    /// Those of so many slices, rows and columns, from the beginning of the shared memory on.
+    #[inline(always)]
+    pub fn new(slices: u32, rows: u32, columns: u32) -> Self {
+        let pitch = columns + PARTIAL_PAD;
+        Self { at: 0, slices, slice: rows * pitch, pitch, columns }
+    }
+
     /// Shared address of a sum, for shared memory that begins at `base`.
     #[inline(always)]
     pub fn address(self, base: u32, slice: u32, row: u32, column: u32) -> u32 {

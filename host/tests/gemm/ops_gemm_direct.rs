@@ -1,0 +1,125 @@
+//! Few rows as they lie, against the oracle: every way to share a block out, every order, odd rows,
+//! epilogues.
+
+use crate::gemm_case::{Case, DENSE, Lie, Number, Outcome, PLAIN, TRANSPOSED, device};
+use gemm::skinny::direct::Groups;
+use half::{bf16, f16};
+use ironwarp::DeviceBuffer;
+use ironwarp::ops::gemm::{Activation, Kernel, Matmul, Matrix, MatrixMut, Precision, candidates};
+use num::E4M3;
+use testkit::Family;
+
+const DIRECT: Case =
+    Case { kernels: |config| config.kernel == Kernel::Direct, precision: Precision::Tf32, ..PLAIN };
+
+/// Checks a case by every way to share a block out.
+fn check<T: Number, C: Number>(case: &Case) -> Outcome {
+    assert_eq!(case.check::<T, T, C>()?, Groups::ALL.len(), "{case:?}");
+    Ok(())
+}
+
+fn check_all(case: &Case) -> Outcome {
+    check::<bf16, bf16>(case)?;
+    check::<f16, f32>(case)?;
+    check::<f32, f32>(case)
+}
+
+fn orders() -> impl Iterator<Item = (Lie, Lie)> {
+    [DENSE, TRANSPOSED].into_iter().flat_map(|a| [DENSE, TRANSPOSED].map(|b| (a, b)))
+}
+
+#[test]
+fn direct_numbers_of_rows() -> Outcome {
+    for (a, b) in orders() {
+        check_all(&Case { m: 9, n: 19, k: 37, a, b, ..DIRECT })?;
+        for m in [1, 7, 8, 61] {
+            check::<bf16, bf16>(&Case { m, n: 19, k: 37, a, b, ..DIRECT })?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn direct_ends_of_n_and_k() -> Outcome {
+    for (n, k) in [(1, 1), (2, 31), (5, 33), (64, 256), (65, 257), (131, 64), (530, 7), (3, 700)] {
+        for b in [DENSE, TRANSPOSED] {
+            check_all(&Case { m: 5, n, k, b, ..DIRECT })?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn direct_strides_batches_and_other_results() -> Outcome {
+    let (wide, tall) = (Lie { gap: 3, skip: 1, ..DENSE }, Lie { gap: 5, skip: 7, ..TRANSPOSED });
+    for c in [DENSE, TRANSPOSED, wide] {
+        for (a, b) in [(wide, tall), (tall, wide)] {
+            let case = Case { m: 11, n: 43, k: 51, batch: 3, a, b, c, beta: -1.0, residual: true, ..DIRECT };
+            check_all(&case)?;
+            check::<bf16, E4M3>(&case)?;
+            check::<f16, f16>(&Case { b: Lie { shared: true, ..b }, ..case })?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn direct_epilogues() -> Outcome {
+    for &activation in Activation::ALL {
+        for (bias, residual) in [(false, true), (true, false), (true, true)] {
+            let case = Case { m: 10, n: 70, k: 45, alpha: 0.75, activation, bias, residual, ..DIRECT };
+            check::<bf16, bf16>(&Case { scales: Some([0.5, 3.0]), ..case })?;
+            check::<f32, f32>(&Case { b: TRANSPOSED, result_scale: Some(0.5), ..case })?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn direct_every_family_of_input() -> Outcome {
+    for family in Family::ALL {
+        for (a, b) in orders() {
+            check::<f16, f32>(&Case { family, m: 9, n: 66, k: 301, a, b, ..DIRECT })?;
+        }
+    }
+    Ok(())
+}
+
+/// Behind the last k nothing counts, although lanes load there again what is no number.
+#[test]
+fn direct_infinities_at_the_end_stay_in_their_rows() -> Outcome {
+    let device = device()?;
+    let stream = device.stream()?;
+    let (m, n, k) = (3, 5, 33);
+    let mut left = vec![1f32; m * k];
+    left[k - 1] = f32::INFINITY;
+    let (left, right) =
+        (DeviceBuffer::from_slice(&stream, &left)?, DeviceBuffer::from_slice(&stream, &vec![1f32; k * n])?);
+    let mut c = DeviceBuffer::<f32>::zeroed(&stream, m * n)?;
+    for right in [Matrix::new::<f32>(&right, k, n), Matrix::new::<f32>(&right, n, k).transposed()] {
+        for groups in Groups::ALL {
+            let (left, c_matrix) = (Matrix::new::<f32>(&left, m, k), MatrixMut::new::<f32>(&mut c, m, n));
+            let product = Matmul::new(left, right, c_matrix).precision(Precision::Tf32);
+            let all = candidates(&product.problem()?, &device).into_iter().map(|candidate| candidate.config);
+            let config = all
+                .filter(|config| (DIRECT.kernels)(config))
+                .nth(groups.exponent() as usize)
+                .expect("four of them");
+            product.run_with(&stream, &config)?;
+            let rows = [f32::INFINITY, 33.0, 33.0].map(|sum| vec![sum; n]).concat();
+            assert_eq!(c.to_vec(&stream)?, rows, "{config}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn direct_refuses_what_others_promise_or_do_better() -> Outcome {
+    assert_eq!(Case { m: 65, n: 8, k: 8, ..DIRECT }.check::<f32, f32, f32>()?, 0);
+    assert_eq!(Case { m: 8, n: 8, k: 8, ..DIRECT }.check::<E4M3, E4M3, bf16>()?, 0);
+    assert_eq!(Case { m: 8, n: 8, k: 0, ..DIRECT }.check::<bf16, bf16, bf16>()?, 0);
+    // `gemm_f32` promises one chain of multiply-adds.
+    let dense = Case { precision: Precision::F32, m: 8, n: 9, k: 8, ..DIRECT };
+    assert_eq!(dense.check::<f32, f32, f32>()?, 0);
+    check::<f32, f32>(&Case { b: TRANSPOSED, ..dense })
+}
