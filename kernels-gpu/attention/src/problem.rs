@@ -31,12 +31,14 @@ pub struct AttentionParams {
     pub group: u32,
     /// Queries of a sequence; of the longest one where sequences are packed. At most [`MAX_LENGTH`].
     pub queries: u32,
-    /// Keys of a sequence; of all of them where they are packed. At most [`MAX_LENGTH`].
+    /// Keys of a sequence; of the longest one where sequences are packed. At most [`MAX_LENGTH`].
     pub keys: u32,
     /// Elements of a row of each tensor: a multiple of 8.
     pub head_size: u32,
     /// Rows of the log-sum-exp from a head to the next: `queries`, or those of all packed sequences.
     pub lse_rows: u32,
+    /// Keys of all sequences where they are packed; without use where they are not.
+    pub key_rows: u32,
     /// Rows of a head's queries, padded to whole tiles, in what the backward pass keeps of them: of a
     /// sequence, or of all packed sequences ([`padded_row`](Self::padded_row)).
     pub padded_rows: u32,
@@ -102,7 +104,7 @@ impl AttentionParams {
         let (queries, keys) =
             unsafe { ([*queries.add(at), *queries.add(at + 1)], [*keys.add(at), *keys.add(at + 1)]) };
         let (first_query, queries) = part(queries, self.lse_rows);
-        let (first_key, keys) = part(keys, self.keys);
+        let (first_key, keys) = part(keys, self.key_rows);
         Sequence { first_query, queries, first_key, keys, matrix: 0 }
     }
 }
@@ -110,9 +112,14 @@ impl AttentionParams {
 /// First row and number of rows between two row numbers, of `rows` rows.
 #[inline(always)]
 fn part([first, end]: [i32; 2], rows: u32) -> (u32, u32) {
-    let within = |row: i32| if row < 0 { 0 } else { (row as u32).min(rows) };
-    let first = within(first);
-    (first, within(end).max(first) - first)
+    let first = within(first, rows);
+    (first, within(end, rows).max(first) - first)
+}
+
+/// A place among `rows`, of 0 to `rows`.
+#[inline(always)]
+fn within(row: i32, rows: u32) -> u32 {
+    if row < 0 { 0 } else { (row as u32).min(rows) }
 }
 
 /// The part of a band that a row of queries sees: keys `first..end`.
@@ -136,8 +143,7 @@ impl Band {
     #[inline(always)]
     #[must_use]
     pub fn visible(self, diagonal: i32, keys: u32) -> Visible {
-        let within = |key: i32| if key < 0 { 0 } else { (key as u32).min(keys) };
-        Visible { first: within(diagonal - self.left), end: within(diagonal + self.right + 1) }
+        Visible { first: within(diagonal - self.left, keys), end: within(diagonal + self.right + 1, keys) }
     }
 }
 
@@ -262,7 +268,7 @@ impl AttentionParams {
             return (batch as usize * self.heads as usize + head as usize) * padded;
         }
         // SAFETY: the caller's word.
-        let first = unsafe { *packing.queries.add(batch as usize) } as u32;
+        let first = within(unsafe { *packing.queries.add(batch as usize) }, self.lse_rows);
         head as usize * padded + ((first / tile.max(1) + batch) * tile) as usize
     }
 }
@@ -284,9 +290,8 @@ impl Band {
         let Sequence { queries, keys, .. } = sequence;
         // The query on whose diagonal the key lies.
         let query = key as i32 - self.diagonal(queries, keys);
-        let within = |query: i32| if query < 0 { 0 } else { (query as u32).min(queries) };
-        let end = if key < keys { within(query + self.left + 1) } else { 0 };
-        Seen { first: within(query - self.right), end }
+        let end = if key < keys { within(query + self.left + 1, queries) } else { 0 };
+        Seen { first: within(query - self.right, queries), end }
     }
 }
 

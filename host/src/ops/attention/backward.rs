@@ -204,6 +204,7 @@ fn launch(stream: &Stream, problem: &Problem, index: usize, backward: Backward<'
         keys: problem.keys,
         head_size: problem.head_size,
         lse_rows: problem.queries,
+        key_rows: problem.keys,
         padded_rows: problem.queries.next_multiple_of(tile),
         output_row: 0,
         output_head: 0,

@@ -111,9 +111,11 @@ fn params(problem: &Problem, attention: &Attention<'_>) -> AttentionParams {
         heads: problem.heads,
         group: problem.group(),
         queries: problem.queries,
-        keys: key_rows,
+        keys: problem.keys,
         head_size: problem.head_size,
         lse_rows: query_rows,
+        key_rows,
+        // Of the backward pass.
         padded_rows: 0,
         output_row: row,
         output_head: head,

@@ -161,7 +161,7 @@ mod tests {
                         let visible = band.visible(diagonal + query, keys);
                         u64::from(visible.end.saturating_sub(visible.first))
                     });
-                    assert_eq!(mask.pairs(queries, keys), seen.sum(), "{mask}: {queries} on {keys}");
+                    assert_eq!(mask.pairs(queries, keys), seen.sum::<u64>(), "{mask}: {queries} on {keys}");
                 }
             }
         }

@@ -9,7 +9,7 @@ use super::heads::{Heads, HeadsMut};
 use super::op::Attention;
 use super::problem::Mask;
 
-/// The inputs of [`attention`] beside the tensors. By default every query sees every key.
+/// The inputs of [`attention()`] beside the tensors. By default every query sees every key.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Options {
     /// Which keys a query sees.

@@ -3,7 +3,9 @@
 use super::{Outcome, Stop};
 use bytemuck::Pod;
 use half::{bf16, f16};
-use ironwarp::ops::attention::{Attention, Config, Heads, HeadsMut, Mask, Packed, candidates};
+use ironwarp::ops::attention::{
+    Attention, Backward, Config, Forward, Gradients, Heads, HeadsMut, Mask, Packed, candidates,
+};
 use ironwarp::tensor::Element;
 use ironwarp::{DeviceBuffer, Stream};
 use testkit::{Family, input};
@@ -19,7 +21,55 @@ pub fn stops(stream: &Stream) -> Outcome<Vec<Stop>> {
     let mut stops = Vec::new();
     add::<bf16>(stream, &mut stops)?;
     add::<f16>(stream, &mut stops)?;
+    for size in GRADIENT_SIZES {
+        stops.push(Stop::new(format!("gradients, bf16, {size}"), move |stream| {
+            gradients::<bf16>(stream, size)
+        }));
+        stops
+            .push(Stop::new(format!("gradients, f16, {size}"), move |stream| gradients::<f16>(stream, size)));
+    }
     Ok(stops)
+}
+
+/// Shorter than the rows of every kernel of the backward pass.
+const GRADIENT_SIZES: [usize; 2] = [56, 120];
+/// Queries and keys. Keys of one block: sums of dQ then have one term, and no order.
+const GRADIENT_ROWS: [usize; 2] = [150, 100];
+
+/// All gradients, after a forward pass.
+fn gradients<T: Element + testkit::Element + Pod>(stream: &Stream, size: usize) -> Outcome<Vec<u8>> {
+    let sides = [0, 1].map(|side| [1, GRADIENT_ROWS[side], HEADS[side], size]);
+    let upload = |seed, side: usize| {
+        let len = sides[side].iter().product();
+        DeviceBuffer::from_slice(stream, &input::<T>(Family::Normal, seed, len))
+    };
+    let (q, k, v, result) = (upload(1, 0)?, upload(2, 1)?, upload(3, 1)?, upload(4, 0)?);
+    let zeros = |buffer: &DeviceBuffer<T>| DeviceBuffer::<T>::zeroed(stream, buffer.len());
+    let (mut output, mut d_q, mut d_k, mut d_v) = (zeros(&q)?, zeros(&q)?, zeros(&k)?, zeros(&v)?);
+    let mut logarithms = DeviceBuffer::zeroed(stream, GRADIENT_ROWS[0] * HEADS[0])?;
+    let heads = |buffer, side: usize| Heads::new::<T>(buffer, sides[side]);
+    Attention::new(heads(&q, 0), heads(&k, 1), heads(&v, 1), HeadsMut::new(&mut output, sides[0]))
+        .mask(Mask::CAUSAL)
+        .log_sum_exp(&mut logarithms)
+        .run(stream)?;
+    let forward = Forward {
+        queries: heads(&q, 0),
+        keys: heads(&k, 1),
+        values: heads(&v, 1),
+        output: heads(&output, 0),
+        log_sum_exp: (&logarithms).into(),
+    };
+    let gradients = Gradients {
+        queries: HeadsMut::new(&mut d_q, sides[0]),
+        keys: HeadsMut::new(&mut d_k, sides[1]),
+        values: HeadsMut::new(&mut d_v, sides[1]),
+    };
+    Backward::new(forward, heads(&result, 0), gradients).mask(Mask::CAUSAL).run(stream)?;
+    let mut bytes = Vec::new();
+    for gradient in [&d_q, &d_k, &d_v] {
+        bytes.extend_from_slice(bytemuck::cast_slice::<T, u8>(&gradient.to_vec(stream)?));
+    }
+    Ok(bytes)
 }
 
 /// Each kernel with all keys, with a mask, and on packed sequences.
