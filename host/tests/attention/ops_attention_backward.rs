@@ -81,7 +81,7 @@ impl Case {
         let Results { inputs, got } = self.compute::<T>()?;
         let Sides { batch, queries, keys, heads, kv_heads, size } = self.sides;
         let rows = |at: usize| {
-            let [rows, heads] = if at % 3 == 0 { [queries, heads] } else { [keys, kv_heads] };
+            let [rows, heads] = if at.is_multiple_of(3) { [queries, heads] } else { [keys, kv_heads] };
             Rows { data: &inputs[at][..], strides: [rows * heads * size, heads * size, size] }
         };
         let bound = |bound: Option<u32>| bound.map(i64::from);
