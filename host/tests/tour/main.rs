@@ -58,6 +58,17 @@ fn products_once() -> Outcome {
     once(stops::products(&stream)?, &stream, &["ironwarp_gemm"])
 }
 
+/// For tools that cannot follow the copies of the backward pass.
+#[test]
+fn attention_forward_once() -> Outcome {
+    let stream = Device::open(0)?.stream()?;
+    for stop in stops::attention_forward(&stream)? {
+        println!("{}", stop.name);
+        stop.run(&stream)?;
+    }
+    Ok(())
+}
+
 #[test]
 fn attention_once() -> Outcome {
     let stream = Device::open(0)?.stream()?;

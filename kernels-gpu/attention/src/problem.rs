@@ -40,7 +40,7 @@ pub struct AttentionParams {
     /// Keys of all sequences where they are packed; without use where they are not.
     pub key_rows: u32,
     /// Rows of a head's queries, padded to whole tiles, in what the backward pass keeps of them: of a
-    /// sequence, or of all packed sequences ([`padded_row`](Self::padded_row)).
+    /// sequence, or of all packed sequences ([`AttentionParams::padded_row`]).
     pub padded_rows: u32,
     /// Elements of the result from a row to the next.
     pub output_row: u64,

@@ -17,10 +17,16 @@ const HEADS: [usize; 2] = [4, 2];
 /// Shorter than the rows of every kernel.
 const SIZE: usize = 56;
 
-pub fn stops(stream: &Stream) -> Outcome<Vec<Stop>> {
+/// The forward pass alone.
+pub fn forward(stream: &Stream) -> Outcome<Vec<Stop>> {
     let mut stops = Vec::new();
     add::<bf16>(stream, &mut stops)?;
     add::<f16>(stream, &mut stops)?;
+    Ok(stops)
+}
+
+pub fn stops(stream: &Stream) -> Outcome<Vec<Stop>> {
+    let mut stops = forward(stream)?;
     for size in GRADIENT_SIZES {
         stops.push(Stop::new(format!("gradients, bf16, {size}"), move |stream| {
             gradients::<bf16>(stream, size)

@@ -6,7 +6,7 @@ mod products;
 mod tensors;
 mod vectors;
 
-pub use attention::stops as attention;
+pub use attention::{forward as attention_forward, stops as attention};
 pub use products::stops as products;
 pub use tensors::stops as tensors;
 pub use vectors::stops as vectors;
