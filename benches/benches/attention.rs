@@ -7,7 +7,7 @@
 use std::process::ExitCode;
 
 use half::bf16;
-use ironwarp::ops::attention::{Attention, Backward, Forward, Gradients, Heads, HeadsMut, Mask};
+use ironwarp::ops::attention::{Attention, Backward, Forward, Gradients, Heads, HeadsMut, Mask, candidates};
 use ironwarp::{DeviceBuffer, Stream};
 use ironwarp_benches::{Outcome, Session, Work};
 use reference::attention::{Band, Rows, Sides, attention as oracle};
@@ -107,6 +107,7 @@ fn layer(session: &mut Session, layer: Layer) -> Outcome {
         session.measure_beside(&name, &shape, Work::Flops(2 * layer.flops()), &peers, |_| {
             forward(&stream, layer, &mut set)
         })?;
+        others(session, layer, &mut set, &shape)?;
     }
     if is_backward {
         let peers = [layer.request("cudnn_backward"), layer.request("flash_backward")];
@@ -117,14 +118,31 @@ fn layer(session: &mut Session, layer: Layer) -> Outcome {
     Ok(())
 }
 
-fn forward(stream: &Stream, layer: Layer, set: &mut Set) -> ironwarp::Result<()> {
+/// The kernels for rows of this length that were not chosen.
+fn others(session: &mut Session, layer: Layer, set: &mut Set, shape: &str) -> Outcome {
+    let stream = session.stream.clone();
+    let problem = attention(layer, set).problem()?;
+    let all = candidates(&problem, stream.device());
+    for candidate in
+        all.iter().skip(1).filter(|candidate| candidate.config.head_size() == all[0].config.head_size())
+    {
+        let name = candidate.config.name();
+        session.measure_beside(name, shape, Work::Flops(2 * layer.flops()), &[], |_| {
+            attention(layer, set).run_with(&stream, &candidate.config)
+        })?;
+    }
+    Ok(())
+}
+
+fn attention(layer: Layer, set: &mut Set) -> Attention<'_> {
     let [q, k, v, _] = &set.inputs;
     let heads = |buffer| Heads::new::<bf16>(buffer, layer.sides());
     let output = HeadsMut::new(&mut set.output, layer.sides());
-    Attention::new(heads(q), heads(k), heads(v), output)
-        .mask(layer.mask())
-        .log_sum_exp(&mut set.logarithms)
-        .run(stream)
+    Attention::new(heads(q), heads(k), heads(v), output).mask(layer.mask()).log_sum_exp(&mut set.logarithms)
+}
+
+fn forward(stream: &Stream, layer: Layer, set: &mut Set) -> ironwarp::Result<()> {
+    attention(layer, set).run(stream)
 }
 
 fn gradients(stream: &Stream, layer: Layer, set: &mut Set) -> ironwarp::Result<()> {

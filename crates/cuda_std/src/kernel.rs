@@ -199,6 +199,14 @@ mod host {
     #[must_use]
     pub struct StructArgs<S, V>(V, PhantomData<S>);
 
+    impl<S, V: Clone> Clone for StructArgs<S, V> {
+        fn clone(&self) -> Self {
+            Self::new(self.0.clone())
+        }
+    }
+
+    impl<S, V: Copy> Copy for StructArgs<S, V> {}
+
     impl<S, V> StructArgs<S, V> {
         /// From nested pairs. Whether they fit is checked where they are launched.
         pub const fn new(values: V) -> Self {

@@ -86,7 +86,7 @@ mod sealed {
 }
 
 /// The types that the tensor cores multiply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ElementType {
     /// IEEE half precision.
     F16,

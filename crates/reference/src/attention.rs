@@ -78,12 +78,24 @@ struct Row {
 }
 
 /// `softmax(scale Q K^T) V`.
-pub fn attention<T: Exact>(sides: Sides, [q, k, v]: [Rows<'_, T>; 3], band: Band, scale: f64) -> Attended {
+pub fn attention<T: Exact>(sides: Sides, operands: [Rows<'_, T>; 3], band: Band, scale: f64) -> Attended {
+    attention_with(sides, operands, band, scale, |score, _| Some(score))
+}
+
+/// `softmax(modify(scale Q K^T)) V`: `modify` gets a score and its sequence, head, query and key, and gives
+/// the score in its place, or none if the query does not see the key.
+pub fn attention_with<T: Exact>(
+    sides: Sides,
+    [q, k, v]: [Rows<'_, T>; 3],
+    band: Band,
+    scale: f64,
+    modify: impl Fn(f64, [usize; 4]) -> Option<f64> + Sync,
+) -> Attended {
     let Sides { batch, queries, heads, .. } = sides;
     let index = |at: usize| [at / (queries * heads), at / heads % queries, at % heads];
     let rows: Vec<Row> = (0..batch * queries * heads)
         .into_par_iter()
-        .map(|at| row(sides, [q, k, v], band, scale, index(at)))
+        .map(|at| row(sides, [q, k, v], band, scale, index(at), &modify))
         .collect();
     // Logarithms lie by heads.
     let by_heads = |at: usize| {
@@ -104,20 +116,21 @@ fn row<T: Exact>(
     band: Band,
     scale: f64,
     [sequence, query, head]: [usize; 3],
+    modify: &impl Fn(f64, [usize; 4]) -> Option<f64>,
 ) -> Row {
     let Sides { keys, heads, kv_heads, size, .. } = sides;
     let kv_head = head / (heads / kv_heads);
-    let seen: Vec<usize> = (0..keys).filter(|&key| band.sees(query, key, sides)).collect();
-    let scores: Vec<(f64, f64)> = seen
-        .iter()
-        .map(|&key| {
-            let terms =
-                (0..size).map(|i| q.at([sequence, query, head], i) * k.at([sequence, key, kv_head], i));
-            terms.fold((0.0, 0.0), |(sum, magnitude), term| {
-                (sum + scale * term, magnitude + scale * term.abs())
-            })
-        })
-        .collect();
+    let score = |key: usize| {
+        let terms = (0..size).map(|i| q.at([sequence, query, head], i) * k.at([sequence, key, kv_head], i));
+        let (sum, magnitude) = terms
+            .fold((0.0, 0.0), |(sum, magnitude), term| (sum + scale * term, magnitude + scale * term.abs()));
+        Some((key, modify(sum, [sequence, head, query, key])?, magnitude))
+    };
+    let (mut seen, mut scores) = (Vec::new(), Vec::new());
+    for (key, value, magnitude) in (0..keys).filter(|&key| band.sees(query, key, sides)).filter_map(score) {
+        seen.push(key);
+        scores.push((value, magnitude));
+    }
     if scores.is_empty() {
         let zeros = vec![0.0; size];
         let log_sum_exp = f64::NEG_INFINITY;

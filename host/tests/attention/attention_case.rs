@@ -4,7 +4,7 @@ use bytemuck::Pod;
 use ironwarp::ops::attention::{Attention, Config, Heads, HeadsMut, Mask, Packed, Problem, candidates};
 use ironwarp::tensor::{DType, Element as TensorElement};
 use ironwarp::{Device, DeviceBuffer, Stream};
-use reference::attention::{Attended, Band, Rows, Sides, attention};
+use reference::attention::{Attended, Band, Rows, Sides, attention_with};
 use std::error::Error as StdError;
 use std::sync::OnceLock;
 use testkit::{Element, Family, compare, input, tolerance};
@@ -155,7 +155,7 @@ pub fn is_hopper() -> Outcome<bool> {
 }
 
 /// A case's operands, on the host and on the device.
-struct Setup<T> {
+pub struct Setup<T> {
     case: Case,
     operands: [Operand<T>; 4],
     buffers: [DeviceBuffer<T>; 3],
@@ -164,7 +164,7 @@ struct Setup<T> {
 }
 
 impl<T: Number> Setup<T> {
-    fn new(case: &Case, stream: &Stream) -> Outcome<Self> {
+    pub fn new(case: &Case, stream: &Stream) -> Outcome<Self> {
         let Case { family, seed, heads, kv_heads, size, lies, .. } = *case;
         let firsts = case.first_rows();
         let outside = if case.packed.is_some() { OUTSIDE } else { 0 };
@@ -195,7 +195,7 @@ impl<T: Number> Setup<T> {
     }
 
     /// With results where it is told.
-    fn attention<'a>(
+    pub fn attention<'a>(
         &'a self,
         out: &'a mut DeviceBuffer<T>,
         logarithms: &'a mut DeviceBuffer<f32>,
@@ -220,12 +220,21 @@ impl<T: Number> Setup<T> {
 
     /// The exact results of each sequence, with its first query and its number of queries; of a batch as one.
     fn oracle(&self) -> Vec<(usize, usize, Attended)> {
+        self.oracle_with(|score, _| Some(score))
+    }
+
+    /// The same with the scores that `modify` gives; see [`attention_with`].
+    pub fn oracle_with(
+        &self,
+        modify: impl Fn(f64, [usize; 4]) -> Option<f64> + Sync,
+    ) -> Vec<(usize, usize, Attended)> {
         let Case { batch, queries, keys, heads, kv_heads, size, .. } = self.case;
         let of = |batch, [queries, keys]: [usize; 2], [first_query, first_key]: [usize; 2]| {
             let sides = Sides { batch, queries, keys, heads, kv_heads, size };
             let [q, k, v, _] = &self.operands;
             let rows = [q.rows(first_query), k.rows(first_key), v.rows(first_key)];
-            (first_query, queries, attention(sides, rows, self.case.band(), self.case.exact_scale()))
+            let (band, scale) = (self.case.band(), self.case.exact_scale());
+            (first_query, queries, attention_with(sides, rows, band, scale, &modify))
         };
         match self.case.packed {
             None => vec![of(batch, [queries, keys], [0, 0])],
@@ -240,8 +249,17 @@ impl<T: Number> Setup<T> {
         }
     }
 
+    /// Results that are no numbers yet: O, and the log-sum-exps.
+    pub fn fresh(&self, stream: &Stream) -> ironwarp::Result<(DeviceBuffer<T>, DeviceBuffer<f32>)> {
+        let [batch, rows, heads, _] = self.operands[3].sides;
+        Ok((
+            DeviceBuffer::from_slice(stream, &self.operands[3].data)?,
+            DeviceBuffer::from_slice(stream, &vec![f32::NAN; batch * rows * heads])?,
+        ))
+    }
+
     /// The results are the oracle's, and all else in both buffers is what it was: no number.
-    fn compare(
+    pub fn compare(
         &self,
         want: &[(usize, usize, Attended)],
         got: &[T],
@@ -322,19 +340,12 @@ impl Case {
         let stream = device.stream()?;
         let setup = Setup::<T>::new(self, &stream)?;
         let want = setup.oracle();
-        let fresh = || -> ironwarp::Result<_> {
-            let [batch, rows, heads, _] = setup.operands[3].sides;
-            Ok((
-                DeviceBuffer::from_slice(&stream, &setup.operands[3].data)?,
-                DeviceBuffer::from_slice(&stream, &vec![f32::NAN; batch * rows * heads])?,
-            ))
-        };
-        let (mut out, mut logarithms) = fresh()?;
+        let (mut out, mut logarithms) = setup.fresh(&stream)?;
         let problem: Problem = setup.attention(&mut out, &mut logarithms)?.problem()?;
         let configs = candidates(&problem, &device).into_iter().map(|candidate| candidate.config);
         let mut ran = 0;
         for config in configs.filter(self.kernels) {
-            let (mut out, mut logarithms) = fresh()?;
+            let (mut out, mut logarithms) = setup.fresh(&stream)?;
             setup.attention(&mut out, &mut logarithms)?.run_with(&stream, &config)?;
             let what = format!("{problem} by {config}: {self:?}");
             setup.compare(&want, &out.to_vec(&stream)?, &logarithms.to_vec(&stream)?, &what)?;

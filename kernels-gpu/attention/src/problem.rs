@@ -177,6 +177,15 @@ impl KeyBlocks {
         }
     }
 
+    /// The same where sequences are not packed.
+    #[inline(always)]
+    #[must_use]
+    pub fn of_dense(params: &AttentionParams, first_row: u32, rows: u32, block: u32) -> Self {
+        let AttentionParams { queries, keys, band, .. } = *params;
+        let sequence = Sequence { first_query: 0, queries, first_key: 0, keys, matrix: 0 };
+        Self::new(band, sequence, first_row, rows, block)
+    }
+
     /// How many they are.
     #[inline(always)]
     #[must_use]

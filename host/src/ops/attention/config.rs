@@ -2,38 +2,38 @@
 
 use std::fmt;
 
-use attention::sm90::instances::{Entry, TABLE};
+use attention::sm90::instances::Entry;
 
 use super::problem::Problem;
 
 /// A configuration: a kernel, which has one shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub struct Config {
-    /// The kernel's place in [`attention::sm90::instances::TABLE`].
-    pub kernel: u8,
+    pub(super) entry: &'static Entry,
 }
 
 impl Config {
     /// Name of the kernel function.
     pub fn name(self) -> &'static str {
-        self.entry().map_or("no kernel", |entry| entry.name)
+        self.entry.name
     }
 
-    /// The table's row.
-    pub(super) fn entry(self) -> Option<&'static Entry> {
-        TABLE.get(usize::from(self.kernel))
+    /// The largest head size that the kernel computes.
+    pub fn head_size(self) -> u32 {
+        self.entry.head
+    }
+
+    /// Queries of a tile, keys of a block.
+    pub fn block(self) -> [u32; 2] {
+        self.entry.block
     }
 }
 
 /// As in `attention_bf16_128, 128 queries by 128 keys`.
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())?;
-        match self.entry() {
-            Some(Entry { block: [queries, keys], .. }) => write!(f, ", {queries} queries by {keys} keys"),
-            None => Ok(()),
-        }
+        let [queries, keys] = self.block();
+        write!(f, "{}, {queries} queries by {keys} keys", self.name())
     }
 }
 

@@ -5,10 +5,10 @@ use attention::sm90::config::{BOX_COLUMNS, CONSUMER_ROWS};
 use attention::sm90::instances::{Entry, TABLE};
 use cuda_std::kernel::Kernel as KernelType;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::launch::{self as kernel, LaunchConfig};
 use crate::memory::tensor_map::{L2Promotion, Swizzle, TensorMap, TensorMapMut, Tiling};
-use crate::memory::{DeviceBuffer, DeviceView, DeviceViewMut, Within};
+use crate::memory::{DeviceBuffer, DeviceViewMut, Within};
 use crate::stream::Stream;
 
 use super::check::invalid;
@@ -26,43 +26,68 @@ pub(super) fn launch(
     stream: &Stream,
     problem: &Problem,
     config: Config,
-    attention: Attention<'_>,
+    mut attention: Attention<'_>,
 ) -> Result<()> {
-    if problem.is_empty() {
-        return Ok(());
-    }
-    let index = usize::from(config.kernel);
-    let (Some(entry), Some(queue)) = (TABLE.get(index), LAUNCHES.get(index)) else {
-        let wanted = "a kernel of the table".to_owned();
-        return Err(invalid("the configuration", config.to_string(), wanted, "take one of `candidates`"));
+    let index = TABLE.iter().position(|entry| entry == config.entry);
+    let Some(queue) = index.and_then(|index| LAUNCHES.get(index)) else {
+        return Err(unknown(config));
     };
-    let params = params(problem, &attention);
-    let tiles = Tiles::new(&params, entry.block[0]).count();
-    let blocks = tiles.min(stream.device().properties().sm_count.max(1));
-    let grid = LaunchConfig::new([blocks, 1, 1], [entry.threads, 1, 1])
-        .with_shared(entry.shared)
-        .overlapping_previous();
-    let Attention { queries, keys, values, out, log_sum_exp, packed, .. } = attention;
-    // The kernel writes results through `data` or through their map. The launch begins the write with `data`.
-    let maps = maps(entry, [queries, keys, values, out.view()])?;
-    let counter = counter(stream, problem, tiles > blocks)?;
-    let data = out.data.view().within();
-    let launched = Launch { maps, params, data, log_sum_exp, packed, counter };
-    // SAFETY: the maps have the kernel's boxes; shapes, strides and lengths are checked, and results do not
-    // overlap; numbers of rows are limited by the kernel; the counter is fresh; the configuration is the
-    // entry's.
+    let Some((grid, launched)) = Launch::new(stream, problem, config, &mut attention)? else { return Ok(()) };
+    // SAFETY: the configuration is the entry's; else as `Launch::new` says.
     unsafe { queue(stream, grid, launched) }
 }
 
+/// No kernel of that configuration.
+pub(super) fn unknown(config: Config) -> Error {
+    let wanted = "a kernel of the table".to_owned();
+    invalid("the configuration", config.to_string(), wanted, "take one of `candidates`")
+}
+
 /// The arguments of a launch.
-struct Launch<'a> {
+pub struct Launch<'a> {
     /// Of queries, keys, values and results.
-    maps: [TensorMap<'a>; 4],
-    params: AttentionParams,
-    data: Within<'a, u8>,
-    log_sum_exp: Option<DeviceViewMut<'a, f32>>,
-    packed: Option<Packed<'a>>,
-    counter: Option<DeviceBuffer<u32>>,
+    pub maps: [TensorMap<'a>; 4],
+    pub params: AttentionParams,
+    pub data: Within<'a, u8>,
+    pub log_sum_exp: Option<DeviceViewMut<'a, f32>>,
+    pub packed: Option<Packed<'a>>,
+    pub counter: Option<DeviceBuffer<u32>>,
+}
+
+impl<'a> Launch<'a> {
+    /// The grid and the arguments of a kernel; `None` if there is nothing to do. The maps have the kernel's
+    /// boxes; shapes, strides and lengths have been checked, and results do not overlap; numbers of rows are
+    /// limited by the kernel; the counter is fresh.
+    pub fn new(
+        stream: &Stream,
+        problem: &Problem,
+        config: Config,
+        attention: &'a mut Attention<'_>,
+    ) -> Result<Option<(LaunchConfig, Self)>> {
+        if problem.is_empty() {
+            return Ok(None);
+        }
+        let entry = config.entry;
+        let params = params(problem, attention);
+        let tiles = Tiles::new(&params, entry.block[0]).count();
+        let blocks = tiles.min(stream.device().properties().sm_count.max(1));
+        let grid = LaunchConfig::new([blocks, 1, 1], [entry.threads, 1, 1])
+            .with_shared(entry.shared)
+            .overlapping_previous();
+        let Attention { queries, keys, values, out, log_sum_exp, packed, .. } = attention;
+        // The kernel writes results through `data` or through their map. The launch begins the write with
+        // `data`.
+        let out = out.view();
+        let launched = Launch {
+            maps: maps(entry, [*queries, *keys, *values, out])?,
+            params,
+            data: out.data.within(),
+            log_sum_exp: log_sum_exp.as_mut().map(DeviceViewMut::view_mut),
+            packed: *packed,
+            counter: counter(stream, problem, tiles > blocks)?,
+        };
+        Ok(Some((grid, launched)))
+    }
 }
 
 /// Parameters of all kernels of the table.
@@ -79,8 +104,7 @@ unsafe fn launch_as<K: KernelType<Params = Parameters>>(
 ) -> Result<()> {
     let Launch { maps: [queries, keys, values, output], params, data, log_sum_exp, packed, mut counter } =
         launched;
-    let first = packed.map_or([None, None], |packed| [Some(packed.queries), Some(packed.keys)]);
-    let [first_queries, first_keys]: [Option<DeviceView<'_, i32>>; 2] = first;
+    let [first_queries, first_keys] = Packed::first_rows(packed);
     let counter = counter.as_mut();
     let arguments =
         (queries, keys, values, output, params, data, log_sum_exp, first_queries, first_keys, counter);
@@ -105,6 +129,17 @@ fn counter(stream: &Stream, problem: &Problem, is_shared_out: bool) -> Result<Op
 
 fn params(problem: &Problem, attention: &Attention<'_>) -> AttentionParams {
     let [matrix, row, head, _] = attention.out.shape.bounded().strides.map(|stride| stride as u64);
+    AttentionParams {
+        output_row: row,
+        output_head: head,
+        output_matrix: matrix,
+        scale: attention.scale.unwrap_or(1.0 / (problem.head_size as f32).sqrt()),
+        ..list_params(problem)
+    }
+}
+
+/// The parameters of a kernel that makes lists: it looks neither at scores nor at results.
+pub(super) fn list_params(problem: &Problem) -> AttentionParams {
     let [query_rows, key_rows] = problem.packed.unwrap_or([problem.queries, problem.keys]);
     AttentionParams {
         batch: problem.batch,
@@ -117,11 +152,11 @@ fn params(problem: &Problem, attention: &Attention<'_>) -> AttentionParams {
         key_rows,
         // Of the backward pass.
         padded_rows: 0,
-        output_row: row,
-        output_head: head,
-        output_matrix: matrix,
+        output_row: 0,
+        output_head: 0,
+        output_matrix: 0,
         band: problem.mask.band(),
-        scale: attention.scale.unwrap_or(1.0 / (problem.head_size as f32).sqrt()),
+        scale: 1.0,
         section: section(problem),
     }
 }

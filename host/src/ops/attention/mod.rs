@@ -44,8 +44,10 @@
 //! A configuration gives the same bits in every run.
 
 mod backward;
+mod block_mask;
 mod check;
 mod config;
+mod function;
 mod heads;
 mod launch;
 mod op;
@@ -53,8 +55,11 @@ mod problem;
 mod select;
 mod tensor;
 
+pub use ::attention::{functions, score};
 pub use backward::{Backward, Forward, Gradients};
+pub use block_mask::{BlockMask, Own, Statistics};
 pub use config::{Candidate, Choice, Config, Rejection};
+pub use function::{ForwardKernels, Modified, WithAlibi, WithBias, WithRanges, WithSoftCap};
 pub use heads::{Heads, HeadsMut};
 pub use op::{Attention, Packed};
 pub use problem::{Mask, Problem};

@@ -37,6 +37,13 @@ impl<'a> Packed<'a> {
     }
 }
 
+impl<'a> Packed<'a> {
+    /// The first queries and the first keys, where sequences are packed.
+    pub(super) fn first_rows(packed: Option<Self>) -> [Option<DeviceView<'a, i32>>; 2] {
+        packed.map_or([None, None], |packed| [Some(packed.queries), Some(packed.keys)])
+    }
+}
+
 /// `O = softmax(scale Q K^T) V` for each head of each sequence. Built up, then [`Attention::run`].
 #[derive(Debug)]
 #[must_use = "attention is computed by `run`"]
@@ -124,7 +131,7 @@ impl<'a> Attention<'a> {
     }
 
     /// [`Attention::problem`], with all operands on the stream's device.
-    fn checked(&self, stream: &Stream) -> Result<Problem> {
+    pub(super) fn checked(&self, stream: &Stream) -> Result<Problem> {
         let problem = self.problem()?;
         self.check_devices(stream)?;
         Ok(problem)

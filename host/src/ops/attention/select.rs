@@ -43,13 +43,16 @@ const fn flops_per_us(head: u32) -> f64 {
     }
 }
 
-fn ask(problem: &Problem, device: DeviceCapabilities) -> (Vec<Candidate>, Vec<Rejection>) {
+/// Kernels to choose from: those without a score function, or those with one.
+pub(super) type Table = &'static [Entry];
+
+fn ask(table: Table, problem: &Problem, device: DeviceCapabilities) -> (Vec<Candidate>, Vec<Rejection>) {
     let (mut candidates, mut rejections) = (Vec::new(), Vec::new());
-    for (kernel, entry) in (0u8..).zip(TABLE) {
+    for entry in table {
         match lacks(entry, problem, device) {
             Some(why) => rejections.push(Rejection { kernel: entry.name, why }),
             None => candidates.push(Candidate {
-                config: Config { kernel },
+                config: Config { entry },
                 estimate_us: START_US + busy_us(entry, problem, device),
                 why: if entry.head == problem.head_size {
                     "its rows are as long"
@@ -98,7 +101,7 @@ fn busy_us(entry: &Entry, problem: &Problem, device: DeviceCapabilities) -> f64 
 
 /// Every configuration that can do a problem on a device, the likely fastest first.
 pub fn candidates(problem: &Problem, device: &Device) -> Vec<Candidate> {
-    ask(problem, DeviceCapabilities::of(device)).0
+    ask(TABLE, problem, DeviceCapabilities::of(device)).0
 }
 
 /// The configuration that a problem gets on a device, with everything that was considered.
@@ -106,7 +109,12 @@ pub fn candidates(problem: &Problem, device: &Device) -> Vec<Candidate> {
 /// # Errors
 /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) when no kernel can do the problem there.
 pub fn select(problem: &Problem, device: &Device) -> Result<Choice> {
-    let (candidates, rejections) = ask(problem, DeviceCapabilities::of(device));
+    select_from(TABLE, problem, device)
+}
+
+/// [`select`] of the kernels of a table.
+pub(super) fn select_from(table: Table, problem: &Problem, device: &Device) -> Result<Choice> {
+    let (candidates, rejections) = ask(table, problem, DeviceCapabilities::of(device));
     let &Candidate { config, why, .. } = candidates.first().ok_or_else(|| {
         invalid(
             "the problem",
@@ -133,7 +141,7 @@ pub(super) fn check(problem: &Problem, device: &Device, config: Config) -> Resul
 
 #[cfg(test)]
 mod tests {
-    use super::{DeviceCapabilities, ask};
+    use super::{DeviceCapabilities, TABLE, ask};
     use crate::arch::Arch;
     use crate::ops::attention::{Mask, Problem};
     use crate::tensor::DType;
@@ -154,7 +162,7 @@ mod tests {
     };
 
     fn best(problem: Problem) -> &'static str {
-        ask(&problem, HOPPER).0[0].config.name()
+        ask(TABLE, &problem, HOPPER).0[0].config.name()
     }
 
     #[test]
@@ -170,10 +178,10 @@ mod tests {
 
     #[test]
     fn every_kernel_can_or_says_why_not() {
-        let (can, cannot) = ask(&PROBLEM, HOPPER);
-        assert_eq!((can.len(), cannot.len()), (3, 3));
+        let (can, cannot) = ask(TABLE, &PROBLEM, HOPPER);
+        assert_eq!((can.len(), cannot.len()), (4, 4));
         let ampere = DeviceCapabilities { arch: Arch { major: 8, minor: 0 }, ..HOPPER };
-        let (can, cannot) = ask(&PROBLEM, ampere);
+        let (can, cannot) = ask(TABLE, &PROBLEM, ampere);
         assert!(can.is_empty() && cannot.iter().all(|rejection| rejection.why.contains("9.0")));
     }
 }

@@ -11,6 +11,8 @@ use primitives::wgmma::Element16;
 use primitives::{shared_bytes, shared_plan};
 
 use super::fragments::Fragment;
+use super::schedule::TICKET_WORDS;
+use crate::score::ScoreFunction;
 
 /// Threads of a warpgroup.
 pub const WARPGROUP: u32 = 128;
@@ -31,6 +33,8 @@ pub trait Config: Copy + 'static {
     type Scores: Fragment;
     /// A thread's results: 64 queries x `HEAD` columns.
     type Result: Fragment;
+    /// What scores become before the softmax, and which keys a query sees.
+    type Function: ScoreFunction;
     /// Warpgroups that multiply; one more copies.
     const CONSUMERS: u32;
     /// Stages of keys, and as many of values.
@@ -68,6 +72,28 @@ pub trait Config: Copy + 'static {
     };
 }
 
+/// A configuration with another score function.
+pub struct With<C, F>(PhantomData<(C, F)>);
+
+impl<C, F> Clone for With<C, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C, F> Copy for With<C, F> {}
+
+impl<C: Config, F: ScoreFunction> Config for With<C, F> {
+    type Element = C::Element;
+    type Scores = C::Scores;
+    type Result = C::Result;
+    type Function = F;
+    const CONSUMERS: u32 = C::CONSUMERS;
+    const STAGES: u32 = C::STAGES;
+    const OWN_OUTPUT: bool = C::OWN_OUTPUT;
+    const TURNS: bool = C::TURNS;
+}
+
 shared_plan! {
     /// The shared memory of a block.
     pub struct Plan<C: Config> {
@@ -87,10 +113,10 @@ shared_plan! {
         key_pipeline: Pipeline<Of<C>>,
         /// The barriers of the stages of values.
         value_pipeline: Pipeline<Of<C>>,
-        /// The barriers of the numbers of tiles.
-        schedule: Pipeline<Numbers>,
-        /// Numbers of the tiles to come.
-        number[Numbers::STAGES]: u32,
+        /// The barriers of the tickets.
+        schedule: Pipeline<Tickets>,
+        /// What there is to do.
+        ticket[Tickets::STAGES]: TicketBytes,
     }
 }
 
@@ -102,6 +128,11 @@ shared_bytes! {
 shared_bytes! {
     /// A block of keys, or of values: boxes of `BLOCK_N` rows, one behind the other.
     pub struct Keys<C: Config>(C::BOXES * C::KEY_BOX, align ALIGN);
+}
+
+shared_bytes! {
+    /// A [`Ticket`](super::schedule::Ticket).
+    pub struct TicketBytes(TICKET_WORDS * 4, align 16);
 }
 
 /// The depth of a kernel's pipelines and the shape of its cluster, for [`primitives`].
@@ -117,8 +148,8 @@ impl<C: Config> ClusterShape for Of<C> {
     const K: u32 = 1;
 }
 
-/// How many tiles the producer is ahead at most.
-pub type Numbers = Stages<2>;
+/// The tile that consumers compute, and those that the producer is ahead at most.
+pub type Tickets = Stages<3>;
 
 /// The place of a block in its cluster: there is no other.
 pub type Alone<C> = ClusterCoord<Of<C>>;

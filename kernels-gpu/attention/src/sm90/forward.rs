@@ -4,16 +4,17 @@
 use cuda_std::tma::TensorMap;
 use cuda_std::warp::{FULL_MASK, warp_shuffle_idx};
 use cuda_std::{fence, grid, mbarrier, misc, registers, shared, thread, tma, vector, wgmma};
+use primitives::named_barriers;
 use primitives::pipeline::{Pipeline, PipelineState};
 use primitives::shared_plan::SharedType;
 use primitives::tma::LINE_BYTES;
-use primitives::{named_barriers, unroll};
 
 use super::config::{Alone, BOX_COLUMNS, CONSUMER_ROWS, Config, Keys, Of, Plan, Queries, WARPGROUP};
-use super::fragments::{Boxes, Rounded, multiply, multiply_rounded, scale_rows, steps, zero};
-use super::schedule::{Counter, Drawn, Followed, releases};
+use super::fragments::{Boxes, Rounded, multiply, multiply_rounded, scale_rows, zero};
+use super::schedule::{Counter, Drawn, Followed, Ticket, Work, releases};
 use super::softmax::Rows;
-use crate::problem::{AttentionParams, KeyBlocks, Packing, Sequence, Tile, Tiles};
+use crate::key_lists::{Lists, Walk};
+use crate::problem::{AttentionParams, KeyBlocks, Packing, Tiles};
 
 const PAIR: u32 = 2 * WARPGROUP;
 const TRIPLE: u32 = 3 * WARPGROUP;
@@ -55,9 +56,9 @@ pub struct Outputs {
     pub log_sum_exp: *mut f32,
 }
 
-/// The arguments of a launch.
+/// The arguments of a launch with a score function.
 #[derive(Clone, Copy)]
-pub struct Arguments<'a> {
+pub struct Arguments<'a, F> {
     /// The maps.
     pub maps: Maps,
     /// The problem.
@@ -68,6 +69,10 @@ pub struct Arguments<'a> {
     pub outputs: Outputs,
     /// Where blocks draw the numbers of tiles.
     pub counter: Counter,
+    /// The score function.
+    pub function: &'a F,
+    /// Which blocks of keys tiles look at.
+    pub lists: Lists,
 }
 
 /// Registers of a producer's and a consumer's thread, for two consumers and for three.
@@ -79,7 +84,7 @@ const REGISTERS: [[u32; 2]; 2] = [[40, 232], [32, 160]];
 /// The arguments are as [`Maps`], [`Outputs`] and [`AttentionParams`] say. The launch has blocks of
 /// `C::THREADS` threads along x with `C::SHARED` bytes of dynamic shared memory.
 #[inline(always)]
-pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
+pub unsafe fn run<C: Config>(arguments: Arguments<'_, C::Function>) {
     const { C::CHECKED };
     let shared = Plan::<C>::new(shared::address_of(shared::dynamic_shared_mem::<u8>()));
     let thread = thread::thread_idx_x();
@@ -128,37 +133,20 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
     }
 }
 
-/// A tile with its sequence and its blocks of keys.
-#[derive(Clone, Copy)]
-pub(super) struct Work {
-    pub tile: Tile,
-    pub sequence: Sequence,
-    pub blocks: KeyBlocks,
-}
-
-impl Arguments<'_> {
-    /// The tile of this number; `None` for a tile beyond the end of its sequence.
+impl<F> Arguments<'_, F> {
+    /// The tile of this number, with its blocks if it begins in its sequence.
     ///
     /// # Safety
-    /// As for [`AttentionParams::sequence`].
+    /// As for [`AttentionParams::sequence`] and [`Walk::of`].
     #[inline(always)]
-    unsafe fn work<C: Config>(&self, number: u32) -> Option<Work> {
-        // SAFETY: the caller's contract.
-        let work = unsafe { self.work_of::<C>(number) };
-        if work.tile.first_row < work.sequence.queries { Some(work) } else { None }
-    }
-
-    /// The tile of this number, which begins in its sequence if its blocks are looked at.
-    ///
-    /// # Safety
-    /// As for [`AttentionParams::sequence`].
-    #[inline(always)]
-    unsafe fn work_of<C: Config>(&self, number: u32) -> Work {
+    unsafe fn work<C: Config>(&self, number: u32) -> Work {
         let tile = Tiles::new(self.params, C::BLOCK_M).get(number);
         // SAFETY: the caller's contract.
         let sequence = unsafe { self.params.sequence(self.packing, tile.batch) };
         let band = self.params.band;
         let blocks = KeyBlocks::new(band, sequence, tile.first_row, C::BLOCK_M, C::BLOCK_N);
+        // SAFETY: the caller's contract.
+        let blocks = unsafe { Walk::of(blocks, &self.lists, tile) };
         Work { tile, sequence, blocks }
     }
 
@@ -173,19 +161,20 @@ impl Arguments<'_> {
 /// # Safety
 /// As for [`run`]; one thread calls it after the barriers are made.
 #[inline(always)]
-unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
+unsafe fn produce<C: Config>(arguments: Arguments<'_, C::Function>, shared: Plan<C>) {
     let Arguments { maps, params, .. } = arguments;
-    let mut drawn = Drawn::first(shared, arguments.counter);
+    let tiles = Tiles::new(params, C::BLOCK_M).count();
+    let mut drawn = Drawn::first(shared, arguments.counter, tiles);
     let (mut keys, mut values) = (PipelineState::START, PipelineState::START);
     let mut parity = 0;
-    while drawn.has_tile(params) {
-        let number = drawn.number;
+    while let Some(number) = drawn.number() {
         // SAFETY: the caller's contract. A stage that was acquired is empty, and expects a block's bytes; a
         // consumer has left its queries when their barrier says so, and before the first tile.
         unsafe {
-            if let Some(Work { tile, sequence, blocks }) = arguments.work::<C>(number)
-                && blocks.count() > 0
-            {
+            let work = arguments.work::<C>(number);
+            drawn.tell(Some(work));
+            let Work { tile, sequence, blocks } = work;
+            if work.has_queries() && blocks.count > 0 {
                 let head = (tile.head / params.group.max(1)) as i32;
                 let load = |map: *const TensorMap, pipeline: Pipeline<Of<C>>, state, to: u32, block: u32| {
                     let full = pipeline.producer_acquire(state, Keys::<C>::BYTES);
@@ -197,31 +186,32 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
                         column += 1;
                     }
                 };
-                let mut block = blocks.end;
-                while block > blocks.first {
-                    block -= 1;
+                let load_values = |state: PipelineState<Of<C>>, block: u32| {
+                    load(maps.values, shared.value_pipeline(), state, shared.values(state.stage), block);
+                };
+                let (mut index, mut earlier) = (0, 0);
+                while index < blocks.count {
+                    let block = blocks.get(index).block;
                     load(maps.keys, shared.key_pipeline(), keys, shared.keys(keys.stage), block);
                     keys = keys.next();
-                    if block + 1 == blocks.end {
-                        load_queries::<C>(arguments, shared, misc::opaque(number), parity);
+                    if index == 0 {
+                        load_queries::<C>(arguments, shared, work, parity);
                     } else {
-                        load(
-                            maps.values,
-                            shared.value_pipeline(),
-                            values,
-                            shared.values(values.stage),
-                            block + 1,
-                        );
+                        load_values(values, earlier);
                         values = values.next();
                     }
+                    earlier = block;
+                    index += 1;
                 }
-                load(maps.values, shared.value_pipeline(), values, shared.values(values.stage), block);
+                load_values(values, earlier);
                 values = values.next();
                 parity ^= 1;
             }
-            drawn.advance(params);
+            drawn.draw();
         }
     }
+    // SAFETY: the caller's contract.
+    unsafe { drawn.tell(None) }
 }
 
 /// Starts the copies of all consumers' queries.
@@ -229,10 +219,14 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
 /// # Safety
 /// As for [`produce`]; `parity` is that of the tiles with keys before this one.
 #[inline(always)]
-unsafe fn load_queries<C: Config>(arguments: Arguments<'_>, shared: Plan<C>, number: u32, parity: u32) {
+unsafe fn load_queries<C: Config>(
+    arguments: Arguments<'_, C::Function>,
+    shared: Plan<C>,
+    work: Work,
+    parity: u32,
+) {
     let map = arguments.maps.queries;
-    // SAFETY: the caller's contract.
-    let Work { tile, sequence, .. } = unsafe { arguments.work_of::<C>(number) };
+    let Work { tile, sequence, .. } = work;
     let mut consumer = 0;
     while consumer < C::CONSUMERS {
         let row = (sequence.first_query + tile.first_row + consumer * CONSUMER_ROWS) as i32;
@@ -255,7 +249,7 @@ unsafe fn load_queries<C: Config>(arguments: Arguments<'_>, shared: Plan<C>, num
 /// A thread of a consumer.
 #[derive(Clone, Copy)]
 pub(super) struct Consumer<'a, C: Config> {
-    pub arguments: Arguments<'a>,
+    pub arguments: Arguments<'a, C::Function>,
     pub shared: Plan<C>,
     pub consumer: u32,
     /// Number in the warpgroup.
@@ -284,16 +278,16 @@ impl<C: Config> Consumer<'_, C> {
             if C::TURNS && self.consumer + 1 == C::CONSUMERS {
                 Barrier::Turn(0).arrive();
             }
-            while tiles.has_tile(self.arguments.params) {
-                let number = tiles.number;
-                if let Some(work) = self.arguments.work::<C>(number) {
-                    if work.blocks.count() > 0 {
-                        self.tile(number, work.blocks, &mut at);
+            while let Some(ticket) = tiles.follow() {
+                let work = ticket.work::<C::Function>();
+                if work.has_queries() {
+                    if work.blocks.count > 0 {
+                        self.tile(ticket, &mut at);
                     } else {
                         self.store_nothing(work);
                     }
                 }
-                tiles.advance();
+                tiles.leave();
             }
             if C::TURNS && self.consumer == 0 {
                 Barrier::Turn(0).sync();
@@ -307,18 +301,18 @@ impl<C: Config> Consumer<'_, C> {
     /// # Safety
     /// The whole warpgroup is here, and the producer brings the tile.
     #[inline(always)]
-    unsafe fn tile(self, number: u32, blocks: KeyBlocks, at: &mut Progress<C>) {
+    unsafe fn tile(self, ticket: Ticket, at: &mut Progress<C>) {
         let Self { shared, consumer, thread, .. } = self;
         let queries = shared.queries(consumer);
-        let mut rows = Rows::new(self.arguments.params.scale);
+        let mut rows = Rows::new(self.softmax_scale());
         let mut scores: C::Scores = zero();
         let mut result: C::Result = zero();
         let mut weights = Rounded::zero();
-        let mut block = blocks.end - 1;
-        let mut is_first = true;
+        let mut index = 0;
         // SAFETY: the caller's contract. Stages are read between their wait and their release; registers of
         // products under way are left alone until the wait for them.
         unsafe {
+            let listed = ticket.get::<C::Function>(index);
             mbarrier::wait_parity(shared.queries_full(consumer), at.parity);
             shared.key_pipeline().consumer_wait(at.keys);
             wgmma::fence_registers(&mut scores);
@@ -328,14 +322,14 @@ impl<C: Config> Consumer<'_, C> {
             wgmma::wait_group::<0>();
             wgmma::fence_registers(&mut scores);
             self.release_keys(at);
-            self.clear_foreign_values(number, at);
-            if blocks.is_partial(block) {
-                self.mask(&mut scores, number, block);
-            }
+            self.clear_foreign_values(ticket, at);
+            self.modify(&mut scores, ticket, listed);
             rows.push(&mut scores);
             weights.set::<C::Element, _>(&scores);
-            while block > blocks.first {
-                block -= 1;
+            while index + 1 < ticket.count() {
+                let is_first = index == 0;
+                index += 1;
+                let listed = ticket.get::<C::Function>(index);
                 shared.key_pipeline().consumer_wait(at.keys);
                 if C::TURNS {
                     Barrier::Turn(consumer).sync();
@@ -359,16 +353,13 @@ impl<C: Config> Consumer<'_, C> {
                 wgmma::wait_group::<1>();
                 wgmma::fence_registers(&mut scores);
                 self.release_keys(at);
-                if blocks.is_partial(block) {
-                    self.mask(&mut scores, number, block);
-                }
+                self.modify(&mut scores, ticket, listed);
                 let factors = rows.push(&mut scores);
                 wgmma::wait_group::<0>();
                 wgmma::fence_registers(&mut result);
                 self.release_values(at);
                 scale_rows(&mut result, factors);
                 weights.set::<C::Element, _>(&scores);
-                is_first = false;
             }
             if C::OWN_OUTPUT && thread == 0 {
                 mbarrier::arrive(shared.queries_empty(consumer));
@@ -377,10 +368,10 @@ impl<C: Config> Consumer<'_, C> {
             wgmma::fence_registers(&mut result);
             weights.fence::<C::Scores>();
             wgmma::fence();
-            self.multiply_values(&mut result, &weights, at.values.stage, !is_first);
+            self.multiply_values(&mut result, &weights, at.values.stage, index != 0);
             wgmma::commit_group();
             let (factors, logarithms) = rows.finish();
-            let work = self.work_again(number);
+            let work = ticket.work::<C::Function>();
             self.store_logarithms(work, logarithms);
             wgmma::wait_group::<0>();
             wgmma::fence_registers(&mut result);
@@ -445,61 +436,21 @@ impl<C: Config> Consumer<'_, C> {
         self.consumer * CONSUMER_ROWS + self.thread / 32 * 16 + self.thread % 32 / 4
     }
 
-    /// The tile of this number, computed where it is needed: over the loop it would take registers.
-    ///
-    /// # Safety
-    /// As for [`run`].
-    #[inline(always)]
-    unsafe fn work_again(self, number: u32) -> Work {
-        // SAFETY: the caller's contract.
-        unsafe { self.arguments.work_of::<C>(misc::opaque(number)) }
-    }
-
-    /// Sets the scores of keys that a query does not see to minus infinity.
-    ///
-    /// # Safety
-    /// As for [`run`].
-    #[inline(always)]
-    unsafe fn mask(self, scores: &mut C::Scores, number: u32, block: u32) {
-        // SAFETY: the caller's contract.
-        let Work { tile, sequence, .. } = unsafe { self.work_again(number) };
-        let band = self.arguments.params.band;
-        // Places are computed here, and not kept over blocks without a mask.
-        let place = Self { thread: misc::opaque(self.thread), ..self };
-        let row = tile.first_row + place.row();
-        let diagonal = band.diagonal(sequence.queries, sequence.keys) + row as i32;
-        // From the thread's first column of the block.
-        let column = (block * C::BLOCK_N + place.thread % 4 * 2) as i32;
-        let x = scores.as_mut();
-        unroll!(ROW in 0..2, {
-            let visible = band.visible(diagonal + 8 * ROW as i32, sequence.keys);
-            let (first, end) = (visible.first as i32 - column, visible.end as i32 - column);
-            unroll!(STEP in 0..32, {
-                if STEP < steps::<C::Scores>() {
-                    unroll!(I in 0..2, {
-                        let key = (8 * STEP + I) as i32;
-                        if key < first || key >= end {
-                            x[4 * STEP + 2 * ROW + I] = f32::NEG_INFINITY;
-                        }
-                    });
-                }
-            });
-        });
-    }
-
     /// Clears the values behind the last key of a packed sequence: they are another sequence's, and what is
     /// infinite or no number there would spoil sums although its weight is zero.
     ///
     /// # Safety
     /// All consumers are here, with the same work, before their products of the tile's first values.
     #[inline(always)]
-    unsafe fn clear_foreign_values(self, number: u32, at: &Progress<C>) {
+    unsafe fn clear_foreign_values(self, ticket: Ticket, at: &Progress<C>) {
         if !self.arguments.is_packed() {
             return;
         }
         // SAFETY: the caller's contract.
-        let work = unsafe { self.work_again(number) };
-        let first = work.sequence.keys - (work.blocks.end - 1) * C::BLOCK_N;
+        let work = unsafe { ticket.work::<C::Function>() };
+        // SAFETY: the caller's contract.
+        let last = unsafe { work.blocks.get(0) }.block;
+        let first = work.sequence.keys - last * C::BLOCK_N;
         if first >= C::BLOCK_N {
             return;
         }

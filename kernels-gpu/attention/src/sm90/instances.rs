@@ -1,5 +1,5 @@
-//! The kernels: one table of all instances of [`forward::run`](super::forward::run), which the host chooses
-//! from.
+//! The kernels: one table of all instances of [`forward::run`](super::forward::run) without a score function,
+//! which the host chooses from. [`compiled`](crate::compiled) has those with one.
 
 use cuda_std::kernel;
 use cuda_std::tma::TensorMap;
@@ -7,10 +7,12 @@ use cuda_std::wgmma::{BF16, ElementType, F16, Operand};
 
 use super::config::Config;
 use super::forward::{Arguments, Maps, Outputs, run};
+use crate::key_lists::Lists;
 use crate::problem::{AttentionParams, Packing};
+use crate::score::Identity;
 
 /// A kernel, as the host needs to know it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
     /// Name of the entry point.
     pub name: &'static str,
@@ -53,6 +55,7 @@ macro_rules! kernels {
                 type Element = $element;
                 type Scores = [f32; $keys / 2];
                 type Result = [f32; $head / 2];
+                type Function = Identity;
                 const CONSUMERS: u32 = $consumers;
                 const STAGES: u32 = $stages;
                 const OWN_OUTPUT: bool = $own;
@@ -80,7 +83,17 @@ macro_rules! kernels {
                 let packing = Packing { queries: first_queries, keys: first_keys };
                 let outputs = Outputs { data, log_sum_exp };
                 // SAFETY: the caller's contract.
-                unsafe { run::<$config>(Arguments { maps, params: &params, packing, outputs, counter }) }
+                unsafe {
+                    run::<$config>(Arguments {
+                        maps,
+                        params: &params,
+                        packing,
+                        outputs,
+                        counter,
+                        function: &Identity,
+                        lists: Lists::NONE,
+                    })
+                }
             }
         )*
 
@@ -98,9 +111,13 @@ macro_rules! kernels {
 
 kernels! { $
     #[kernel] fn attention_bf16_64 as Bf16Head64: BF16, head 64, 3 x 64 queries, 128 keys, 3 stages, own output true, turns false;
+    #[kernel] fn attention_bf16_64_low as Bf16Head64Low: BF16, head 64, 2 x 64 queries, 128 keys, 3 stages, own output true, turns true;
     #[kernel] fn attention_bf16_128 as Bf16Head128: BF16, head 128, 2 x 64 queries, 128 keys, 2 stages, own output true, turns false;
+    #[kernel] fn attention_bf16_128_wide as Bf16Head128Wide: BF16, head 128, 2 x 64 queries, 176 keys, 2 stages, own output false, turns false;
     #[kernel] fn attention_bf16_256 as Bf16Head256: BF16, head 256, 2 x 64 queries, 80 keys, 2 stages, own output false, turns true;
     #[kernel] fn attention_f16_64 as F16Head64: F16, head 64, 3 x 64 queries, 128 keys, 3 stages, own output true, turns false;
+    #[kernel] fn attention_f16_64_low as F16Head64Low: F16, head 64, 2 x 64 queries, 128 keys, 3 stages, own output true, turns true;
     #[kernel] fn attention_f16_128 as F16Head128: F16, head 128, 2 x 64 queries, 128 keys, 2 stages, own output true, turns false;
+    #[kernel] fn attention_f16_128_wide as F16Head128Wide: F16, head 128, 2 x 64 queries, 176 keys, 2 stages, own output false, turns false;
     #[kernel] fn attention_f16_256 as F16Head256: F16, head 256, 2 x 64 queries, 80 keys, 2 stages, own output false, turns true;
 }

@@ -26,6 +26,7 @@
 //! | [`instances`] | the kernels and the table of them |
 //! | [`config`] | what a kernel is made of; the plan of its shared memory |
 //! | [`forward`] | producer and consumers |
+//! | `scores` | score functions and masks |
 //! | `results` | from registers to memory |
 //! | [`backward`] | gradients |
 //! | [`schedule`] | which tile a block computes next |
@@ -39,4 +40,6 @@ pub mod fragments;
 pub mod instances;
 mod results;
 pub mod schedule;
+mod scores;
 pub mod softmax;
+pub mod with_functions;

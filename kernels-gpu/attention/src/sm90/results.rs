@@ -5,8 +5,9 @@ use primitives::tma::LINE_BYTES;
 use primitives::unroll;
 
 use super::config::{BOX_COLUMNS, CONSUMER_ROWS, Config, WARPGROUP};
-use super::forward::{Arguments, Barrier, Consumer, Work};
+use super::forward::{Arguments, Barrier, Consumer};
 use super::fragments::Rounded;
+use super::schedule::Work;
 
 impl<C: Config> Consumer<'_, C> {
     /// Stores the log-sum-exps of the thread's rows.

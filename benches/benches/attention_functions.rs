@@ -1,0 +1,213 @@
+//! Attention with score functions beside torch's compiled FlexAttention, in bf16, forward.
+//!
+//! 16384 tokens of 2048 elements, causal, and the same without a function to compare with: ALiBi, a soft cap, a
+//! window of 1024 keys, documents. Floating-point operations are those of both products for the keys that
+//! queries see. Some rows of results are compared with the oracle.
+
+use std::process::ExitCode;
+
+use half::bf16;
+use ironwarp::ops::attention::{Attention, BlockMask, Heads, HeadsMut, Mask, Own, functions::Ranges};
+use ironwarp::{DeviceBuffer, Stream};
+use ironwarp_benches::{Outcome, Session, Work};
+use reference::attention::{Band, Rows, Sides, attention_with as oracle};
+use serde_json::json;
+use testkit::{Family, compare, input, tolerance};
+
+const TOKENS: usize = 16_384;
+const HIDDEN: usize = 2048;
+const LENGTHS: [usize; 3] = [2048, 4096, 8192];
+const SIZES: [usize; 3] = [64, 128, 256];
+const CAP: f32 = 20.0;
+const WINDOW: u32 = 1024;
+/// Mean length of a document.
+const DOCUMENT: usize = 700;
+
+/// A score function or mask.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Program {
+    Causal,
+    Alibi,
+    SoftCap,
+    Window,
+    Documents,
+}
+
+const PROGRAMS: [(&str, Program); 5] = [
+    ("causal", Program::Causal),
+    ("alibi", Program::Alibi),
+    ("soft_cap", Program::SoftCap),
+    ("window", Program::Window),
+    ("documents", Program::Documents),
+];
+
+/// A row of the table.
+#[derive(Clone, Copy)]
+struct Layer {
+    batch: usize,
+    rows: usize,
+    heads: usize,
+    size: usize,
+}
+
+/// Operands, results, and what functions look at.
+struct Set {
+    inputs: [DeviceBuffer<bf16>; 3],
+    output: DeviceBuffer<bf16>,
+    slopes: DeviceBuffer<f32>,
+    ranges: DeviceBuffer<[u32; 4]>,
+}
+
+fn main() -> ExitCode {
+    Session::run("attention_functions", |session| {
+        let small = session.small();
+        for size in SIZES {
+            let lengths: &[usize] = if small { &[192] } else { &LENGTHS };
+            for &rows in lengths {
+                let (batch, heads) = if small { (1, 2) } else { (TOKENS / rows, HIDDEN / size) };
+                layer(session, Layer { batch, rows, heads, size })?;
+            }
+        }
+        Ok(())
+    })
+}
+
+impl Layer {
+    fn sides(self) -> [usize; 4] {
+        [self.batch, self.rows, self.heads, self.size]
+    }
+
+    fn len(self) -> usize {
+        self.sides().iter().product()
+    }
+
+    fn slope(self, head: usize) -> f32 {
+        (-8.0 * (head + 1) as f32 / self.heads as f32).exp2()
+    }
+
+    /// Where the documents of the sequence end.
+    fn ends(self) -> Vec<usize> {
+        let (mut ends, mut state) = (vec![0], 1u64);
+        while ends[ends.len() - 1] < self.rows {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let length = 1 + (state >> 33) as usize % (2 * DOCUMENT);
+            ends.push((ends[ends.len() - 1] + length).min(self.rows));
+        }
+        ends
+    }
+
+    /// The first key of each query's document, and the end of its keys.
+    fn ranges(self) -> Vec<[u32; 4]> {
+        let ends = self.ends();
+        let of = |query: usize| {
+            let document = ends.partition_point(|&end| end <= query) - 1;
+            [ends[document] as u32, ends[document + 1] as u32, 0, 0]
+        };
+        (0..self.rows).map(of).collect()
+    }
+
+    /// First key that a query sees under a program. All see up to themselves.
+    fn first_key(self, program: Program, query: usize, ranges: &[[u32; 4]]) -> usize {
+        match program {
+            Program::Window => query.saturating_sub(WINDOW as usize),
+            Program::Documents => ranges[query][0] as usize,
+            Program::Causal | Program::Alibi | Program::SoftCap => 0,
+        }
+    }
+}
+
+fn layer(session: &mut Session, layer: Layer) -> Outcome {
+    let Layer { batch, rows, heads, size } = layer;
+    let name = |program: &str| format!("attention_{program}_{size}");
+    if !PROGRAMS.iter().any(|(program, _)| session.wants(&name(program))) {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let host: Vec<Vec<bf16>> = (1..4).map(|seed| input(Family::Normal, seed, layer.len())).collect();
+    let upload = |at: usize| DeviceBuffer::from_slice(&stream, &host[at]);
+    let slopes: Vec<f32> = (0..heads).map(|head| layer.slope(head)).collect();
+    let ranges = layer.ranges();
+    let mut set = Set {
+        inputs: [upload(0)?, upload(1)?, upload(2)?],
+        output: DeviceBuffer::zeroed(&stream, layer.len())?,
+        slopes: DeviceBuffer::from_slice(&stream, &slopes)?,
+        ranges: DeviceBuffer::from_slice(&stream, &ranges)?,
+    };
+    let blocks = attention(layer, &set.inputs, &mut set.output, Program::Documents)
+        .ranges(&set.ranges)?
+        .block_mask(&stream, Own::default())?;
+    let starts: Vec<u32> = layer.ends().iter().map(|&end| end as u32).collect();
+    for (label, program) in PROGRAMS {
+        if !session.wants(&name(label)) {
+            continue;
+        }
+        run(&stream, layer, &mut set, program, &blocks)?;
+        check(layer, program, &host, &ranges, &set.output.to_vec(&stream)?)?;
+        let pairs: usize = (0..rows).map(|query| query + 1 - layer.first_key(program, query, &ranges)).sum();
+        let peer = json!({ "prepare": "attention_functions.flex", "program": label, "batch": batch,
+            "rows": rows, "heads": heads, "size": size, "cap": CAP, "window": WINDOW, "starts": starts });
+        let work = Work::Flops(4 * (batch * heads * size * pairs) as u64);
+        let shape = format!("{batch}x{rows}x{heads}x{size}");
+        session.measure_beside(&name(label), &shape, work, &[peer], |_| {
+            run(&stream, layer, &mut set, program, &blocks)
+        })?;
+    }
+    Ok(())
+}
+
+fn attention<'a>(
+    layer: Layer,
+    [q, k, v]: &'a [DeviceBuffer<bf16>; 3],
+    output: &'a mut DeviceBuffer<bf16>,
+    program: Program,
+) -> Attention<'a> {
+    let heads = |buffer| Heads::new::<bf16>(buffer, layer.sides());
+    let mask = if program == Program::Window { Mask::window(Some(WINDOW), Some(0)) } else { Mask::CAUSAL };
+    Attention::new(heads(q), heads(k), heads(v), HeadsMut::new(output, layer.sides())).mask(mask)
+}
+
+fn run(
+    stream: &Stream,
+    layer: Layer,
+    set: &mut Set,
+    program: Program,
+    blocks: &BlockMask<Ranges>,
+) -> ironwarp::Result<()> {
+    let attention = attention(layer, &set.inputs, &mut set.output, program);
+    match program {
+        Program::Causal | Program::Window => attention.run(stream),
+        Program::Alibi => attention.alibi(&set.slopes)?.run(stream),
+        Program::SoftCap => attention.soft_cap(CAP)?.run(stream),
+        Program::Documents => attention.ranges(&set.ranges)?.blocks(blocks).run(stream),
+    }
+}
+
+/// Compares one head's first, middle and last query with the oracle, as if it were the only one.
+fn check(layer: Layer, program: Program, host: &[Vec<bf16>], ranges: &[[u32; 4]], got: &[bf16]) -> Outcome {
+    let Layer { batch, rows, heads, size } = layer;
+    let (head, sequence) = (heads - 1, batch - 1);
+    let start = (sequence * rows * heads + head) * size;
+    let row = heads * size;
+    for query in [0, rows / 2, rows - 1] {
+        let first = layer.first_key(program, query, ranges);
+        let keys = query + 1 - first;
+        let sides = Sides { batch: 1, queries: 1, keys, heads: 1, kv_heads: 1, size };
+        let at = start + query * row;
+        let operand =
+            |operand: usize, from: usize| Rows { data: &host[operand][from..], strides: [0, row, size] };
+        let operands = [operand(0, at), operand(1, start + first * row), operand(2, start + first * row)];
+        let modify = |score: f64, [_, _, _, key]: [usize; 4]| {
+            Some(match program {
+                Program::Alibi => score - f64::from(layer.slope(head)) * (keys - 1 - key) as f64,
+                Program::SoftCap => f64::from(CAP) * (score / f64::from(CAP)).tanh(),
+                Program::Causal | Program::Window | Program::Documents => score,
+            })
+        };
+        let scale = 1.0 / f64::from((size as f32).sqrt());
+        let want = oracle(sides, operands, Band::default(), scale, modify);
+        let limit = tolerance::ATTENTION_BF16.tolerance();
+        let what = format!("query {query} of {rows}");
+        compare::rounded(&what, &got[at..at + size], &want.value, &want.magnitude, &[size], limit)?;
+    }
+    Ok(())
+}

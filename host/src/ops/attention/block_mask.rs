@@ -1,0 +1,175 @@
+//! The blocks of keys that a mask shows, made on the device.
+
+use std::marker::PhantomData;
+
+use attention::compiled::Compiled;
+use attention::key_lists::{ListParams, Listed, THREADS};
+use attention::problem::AttentionParams;
+use cuda_std::kernel::{Kernel, PtrMut, StructArgs, Value};
+
+use crate::error::Result;
+use crate::launch::{self as kernel, Arg, LaunchConfig};
+use crate::memory::{DeviceBuffer, DeviceView};
+use crate::stream::Stream;
+
+use super::check::invalid;
+use super::config::Config;
+use super::launch::list_params;
+use super::problem::{Mask, Problem};
+use super::select;
+
+/// Whether heads and sequences have lists of their own. By default all share one: the mask looks at neither.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Own {
+    /// A list for each head of queries.
+    pub heads: bool,
+    /// A list for each sequence.
+    pub sequences: bool,
+}
+
+/// For each tile of queries the blocks of keys that a score function's mask shows, and whether it shows them
+/// whole. Attention with it ([`Modified::blocks`](super::Modified::blocks)) looks at no other block, and asks
+/// the mask only in those that are shown in part.
+///
+/// [`Modified::block_mask`](super::Modified::block_mask) makes it on the device, and nobody waits for that: `4 (blocks + 1)` bytes for each tile. It holds for
+/// one problem, and as long as the mask gives the same answers: keep it for as many calls.
+#[derive(Debug)]
+pub struct BlockMask<F> {
+    words: DeviceBuffer<u32>,
+    params: ListParams,
+    /// Queries, keys and mask.
+    of: (u32, u32, Mask),
+    function: PhantomData<F>,
+}
+
+/// How much of the scores a [`BlockMask`] shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Statistics {
+    /// Blocks of all tiles that have a list.
+    pub blocks: u64,
+    /// Those that are computed.
+    pub computed: u64,
+    /// Those of them in which the mask is asked.
+    pub partial: u64,
+}
+
+impl Statistics {
+    /// The share of blocks that are computed, 0 to 1.
+    pub fn share(&self) -> f64 {
+        self.computed as f64 / self.blocks.max(1) as f64
+    }
+}
+
+/// Parameters of a kernel that makes lists.
+pub type ListParameters<F> = (Value<AttentionParams>, Value<ListParams>, Value<F>, PtrMut<u32>);
+
+impl<F: Compiled> BlockMask<F>
+where
+    F::Lists: Kernel<Params = ListParameters<F>>,
+{
+    /// Queues the making of the lists, for the kernel that the problem gets on the stream's device.
+    ///
+    /// # Safety
+    /// As for [`Attention::function`](super::Attention::function).
+    pub(super) unsafe fn new<V>(
+        stream: &Stream,
+        problem: &Problem,
+        function: StructArgs<F, V>,
+        own: Own,
+    ) -> Result<Self>
+    where
+        StructArgs<F, V>: Arg<Value<F>>,
+    {
+        if problem.packed.is_some() {
+            return Err(invalid(
+                "the problem",
+                problem.to_string(),
+                "a batch of sequences of one length".to_owned(),
+                "packed sequences have tiles of their own, which need no list",
+            ));
+        }
+        let [block_m, block_n] = select::select_from(F::FORWARD, problem, stream.device())?.config.block();
+        let params = ListParams {
+            tiles: problem.queries.div_ceil(block_m),
+            words: problem.keys.div_ceil(block_n) + 1,
+            heads: if own.heads { problem.heads.max(1) } else { 1 },
+            batch: if own.sequences { problem.batch.max(1) } else { 1 },
+            block_m,
+            block_n,
+        };
+        let lists = lists(&params, problem)?;
+        let mut words = DeviceBuffer::zeroed(stream, lists as usize * params.words as usize)?;
+        if lists > 0 {
+            let grid = LaunchConfig::new([lists, 1, 1], [THREADS, 1, 1]);
+            let arguments = (list_params(problem), params, function, &mut words);
+            // SAFETY: a block for each list, which are as long as they say; the function is the caller's word.
+            unsafe { kernel::launch::<F::Lists>(stream, grid, arguments)? }
+        }
+        Ok(BlockMask {
+            words,
+            params,
+            of: (problem.queries, problem.keys, problem.mask),
+            function: PhantomData,
+        })
+    }
+}
+
+/// How many lists there are.
+fn lists(params: &ListParams, problem: &Problem) -> Result<u32> {
+    let lists = [params.heads, params.batch].into_iter().try_fold(params.tiles, u32::checked_mul);
+    let words = lists.and_then(|lists| (lists as usize).checked_mul(params.words as usize));
+    match (lists, words) {
+        (Some(lists), Some(_)) if lists <= i32::MAX as u32 => Ok(lists),
+        _ => Err(invalid(
+            "the lists",
+            format!("those of {problem}"),
+            format!("at most {} lists", i32::MAX),
+            "let heads or sequences share them",
+        )),
+    }
+}
+
+impl<F> BlockMask<F> {
+    /// Counts blocks. This waits for the device.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn statistics(&self, stream: &Stream) -> Result<Statistics> {
+        let words = self.words.to_vec(stream)?;
+        let lists = words.chunks_exact(self.params.words.max(1) as usize);
+        let mut statistics = Statistics { blocks: 0, computed: 0, partial: 0 };
+        for list in lists {
+            let listed = list[1..].iter().take(list[0] as usize);
+            statistics.blocks += list.len() as u64 - 1;
+            statistics.computed += u64::from(list[0]);
+            statistics.partial += listed.filter(|word| Listed::from_word(**word).is_partial).count() as u64;
+        }
+        Ok(statistics)
+    }
+
+    /// The lists, as kernels take them.
+    pub(super) fn lists(&self) -> (ListParams, DeviceView<'_, u32>) {
+        (self.params, self.words.view())
+    }
+
+    /// They are those of this problem and configuration.
+    pub(super) fn check(&self, stream: &Stream, problem: &Problem, config: Config) -> Result<()> {
+        stream.same_device("the blocks", self.words.device())?;
+        let ListParams { block_m, block_n, heads, batch, .. } = self.params;
+        let fits = self.of == (problem.queries, problem.keys, problem.mask)
+            && problem.packed.is_none()
+            && [block_m, block_n] == config.block()
+            && (heads == 1 || heads == problem.heads)
+            && (batch == 1 || batch == problem.batch);
+        if fits {
+            return Ok(());
+        }
+        let (queries, keys, mask) = self.of;
+        Err(invalid(
+            "the blocks",
+            format!("those of {queries} queries on {keys} keys, {mask}, by {block_m} x {block_n}"),
+            format!("those of {problem}, by {config}"),
+            "make a `BlockMask` for this very problem",
+        ))
+    }
+}

@@ -1,0 +1,109 @@
+//! Kernels with a score function: [`score_kernels!`](crate::score_kernels) makes them, here and in packages of
+//! your own.
+//!
+//! ```ignore
+//! attention::score_kernels! {
+//!     Local:
+//!     fn local_lists;
+//!     fn local_bf16_64: Bf16Head64;
+//!     fn local_bf16_128: Bf16Head128;
+//! }
+//! ```
+//! The first kernel makes lists of the blocks that a mask shows ([`key_lists`](crate::key_lists)); the others
+//! are forward passes by the configurations of [`sm90::instances`](crate::sm90::instances). Each costs time to
+//! compile: name those you need. Hosts launch them by the type of the function.
+
+#[cfg(not(target_arch = "nvptx64"))]
+use crate::{score::ScoreFunction, sm90::instances::Entry};
+#[cfg(not(target_arch = "nvptx64"))]
+use cuda_std::kernel::{ArgStruct, Kernel};
+
+/// A score function with its kernels.
+///
+/// # Safety
+/// The kernels are those that [`score_kernels!`](crate::score_kernels) makes for `Self`; `FORWARD` tells of
+/// `Forward` in its order.
+#[cfg(not(target_arch = "nvptx64"))]
+pub unsafe trait Compiled: ScoreFunction + ArgStruct {
+    /// The forward passes, as hosts need to know them.
+    const FORWARD: &'static [Entry];
+    /// Their types, as nested pairs that end in `()`.
+    type Forward;
+    /// The kernel that makes lists.
+    type Lists: Kernel;
+}
+
+/// Kernels with a score function; see [`compiled`](crate::compiled). The package needs `cuda_std` as well.
+#[macro_export]
+macro_rules! score_kernels {
+    ($function:ty: fn $lists:ident; $(fn $name:ident: $config:ident;)+) => {
+        #[doc = concat!("Lists of the blocks of keys that [`", stringify!($function), "`] shows.")]
+        ///
+        /// # Safety
+        /// As for [`build`](attention::key_lists::build).
+        #[::cuda_std::kernel(launch_bounds($crate::key_lists::THREADS))]
+        pub unsafe fn $lists(
+            params: $crate::problem::AttentionParams,
+            lists: $crate::key_lists::ListParams,
+            function: $function,
+            words: *mut u32,
+        ) {
+            // SAFETY: the caller's contract.
+            unsafe { $crate::key_lists::build(&params, lists, &function, words) }
+        }
+
+        $(
+            #[doc = concat!("[`", stringify!($config), "`](attention::sm90::instances::", stringify!($config), ") with [`", stringify!($function), "`].")]
+            ///
+            /// # Safety
+            /// As for [`run`](attention::sm90::forward::run); `words` is null, or the lists of this problem.
+            #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
+            #[::cuda_std::kernel(launch_bounds(
+                <$crate::sm90::config::With<$crate::sm90::instances::$config, $function> as $crate::sm90::config::Config>::THREADS,
+                1
+            ))]
+            pub unsafe fn $name(
+                queries: &TensorMap,
+                keys: &TensorMap,
+                values: &TensorMap,
+                output: &TensorMap,
+                params: $crate::problem::AttentionParams,
+                data: *mut u8,
+                log_sum_exp: *mut f32,
+                first_queries: *const i32,
+                first_keys: *const i32,
+                counter: *mut u32,
+                function: $function,
+                lists: $crate::key_lists::ListParams,
+                words: *const u32,
+            ) {
+                // SAFETY: the caller's contract.
+                unsafe {
+                    $crate::sm90::forward::run::<
+                        $crate::sm90::config::With<$crate::sm90::instances::$config, $function>,
+                    >($crate::sm90::forward::Arguments {
+                        maps: $crate::sm90::forward::Maps { queries, keys, values, output },
+                        params: &params,
+                        packing: $crate::problem::Packing { queries: first_queries, keys: first_keys },
+                        outputs: $crate::sm90::forward::Outputs { data, log_sum_exp },
+                        counter,
+                        function: &function,
+                        lists: $crate::key_lists::Lists { words, params: lists },
+                    })
+                }
+            }
+        )+
+
+        // SAFETY: the kernels above, in their order.
+        #[cfg(not(target_arch = "nvptx64"))]
+        unsafe impl $crate::compiled::Compiled for $function {
+            const FORWARD: &'static [$crate::sm90::instances::Entry] = &[$(
+                $crate::sm90::instances::Entry::of::<$crate::sm90::instances::$config>(stringify!($name))
+            ),+];
+            type Forward = $crate::score_kernels!(@list $($name)+);
+            type Lists = $lists;
+        }
+    };
+    (@list) => { () };
+    (@list $first:ident $($rest:ident)*) => { ($first, $crate::score_kernels!(@list $($rest)*)) };
+}

@@ -1,0 +1,91 @@
+//! Score functions that are compiled with the family. [`crate::score`] tells how to write your own.
+
+use cuda_std::KernelArgs;
+
+use crate::score::{Position, Real, ScoreFunction};
+
+/// Attention with linear biases: `score - slope * |distance|`, a slope for each head of queries (Press and
+/// others 2022).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, KernelArgs)]
+pub struct Alibi {
+    /// A slope for each head of queries.
+    pub slopes: *const f32,
+}
+
+impl ScoreFunction for Alibi {
+    #[inline(always)]
+    fn score<N: Real>(&self, score: N, at: Position) -> N {
+        // SAFETY: whoever launches the kernel passes a slope for each head.
+        let slope = unsafe { *self.slopes.add(at.head as usize) };
+        score.mul_add(1.0, -slope * at.distance.abs())
+    }
+}
+
+/// Scores that stay below a cap: `cap * tanh(score / cap)`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, KernelArgs)]
+pub struct SoftCap {
+    /// The cap.
+    pub cap: f32,
+    /// One over it.
+    pub reciprocal: f32,
+}
+
+impl ScoreFunction for SoftCap {
+    #[inline(always)]
+    fn score<N: Real>(&self, score: N, _: Position) -> N {
+        (score * self.reciprocal).tanh() * self.cap
+    }
+}
+
+/// A number added to each score.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, KernelArgs)]
+pub struct Bias {
+    /// f32, keys side by side.
+    pub data: *const f32,
+    /// Elements from a query to the next.
+    pub row: u64,
+    /// Elements from a head of queries to the next; 0 if all have the same.
+    pub head: u64,
+    /// Elements from a sequence to the next; 0 if all have the same.
+    pub matrix: u64,
+}
+
+impl Bias {
+    #[inline(always)]
+    const fn place(&self, at: Position) -> usize {
+        let (batch, head, query) = (at.batch as u64, at.head as u64, at.query as u64);
+        (batch * self.matrix + head * self.head + query * self.row + at.key as u64) as usize
+    }
+}
+
+impl ScoreFunction for Bias {
+    #[inline(always)]
+    fn score<N: Real>(&self, score: N, at: Position) -> N {
+        // SAFETY: whoever launches the kernel passes a number for each place.
+        score + unsafe { *self.data.add(self.place(at)) }
+    }
+}
+
+/// Each query sees the keys of two ranges: documents, prefixes, paddings, windows with first keys that all
+/// see.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, KernelArgs)]
+pub struct Ranges {
+    /// For each query the first key and the end of both ranges: `[sequences][queries][4]`.
+    pub data: *const [u32; 4],
+    /// Queries from a sequence to the next; 0 if all have the same.
+    pub matrix: u64,
+}
+
+impl ScoreFunction for Ranges {
+    #[inline(always)]
+    fn mask(&self, at: Position) -> bool {
+        let place = at.batch as u64 * self.matrix + at.query as u64;
+        // SAFETY: whoever launches the kernel passes ranges for all queries.
+        let [first, end, other_first, other_end] = unsafe { *self.data.add(place as usize) };
+        (at.key >= first && at.key < end) || (at.key >= other_first && at.key < other_end)
+    }
+}

@@ -1,0 +1,280 @@
+//! A function of your own on the scores, and which keys a query sees: [`ScoreFunction`].
+//!
+//! ```
+//! use attention::score::{Position, Real, ScoreFunction};
+//! use cuda_std::KernelArgs;
+//!
+//! /// Scores fall by `slope` with each key of distance, in blocks of `block` positions that see each other.
+//! #[repr(C)]
+//! #[derive(Clone, Copy, KernelArgs)]
+//! pub struct Local {
+//!     pub slope: f32,
+//!     pub block: u32,
+//! }
+//!
+//! impl ScoreFunction for Local {
+//!     fn score<N: Real>(&self, score: N, at: Position) -> N {
+//!         score - self.slope * at.distance.abs()
+//!     }
+//!
+//!     fn mask(&self, at: Position) -> bool {
+//!         at.query / self.block == at.key / self.block
+//!     }
+//! }
+//! ```
+//! A function is compiled into kernels by [`score_kernels!`](crate::score_kernels).
+
+use core::ops::{Add, Mul, Neg, Sub};
+
+use cuda_std::fastmath::{ex2_approx, fma, lg2_approx, rcp_approx, sqrt_approx, tanh_approx};
+
+/// Where a score stands. There is such a query and such a key.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Position {
+    /// The sequence.
+    pub batch: u32,
+    /// The head of queries.
+    pub head: u32,
+    /// The query in its sequence.
+    pub query: u32,
+    /// The key in its sequence.
+    pub key: u32,
+    /// The key less the one on the query's diagonal (see [`problem::Band`](crate::problem::Band)): 0 on the
+    /// diagonal, negative before it. Exact up to 2^24.
+    pub distance: f32,
+}
+
+/// What attention does with scores between `scale Q K^T` and the softmax. Both methods are compiled into the
+/// kernels, forward and backward; the same place has to give the same answer each time.
+pub trait ScoreFunction: Copy + 'static {
+    /// Whether it is [`Identity`], for which kernels leave the steps out.
+    #[doc(hidden)]
+    const IS_IDENTITY: bool = false;
+
+    /// The score that takes the place of `score`, which is `scale q k`. Generic, so that the backward pass
+    /// can compute its derivative by the score ([`Dual`]).
+    #[inline(always)]
+    fn score<N: Real>(&self, score: N, at: Position) -> N {
+        let _ = at;
+        score
+    }
+
+    /// Whether the query sees the key. (And only if the band of the problem shows it as well.)
+    #[inline(always)]
+    fn mask(&self, at: Position) -> bool {
+        let _ = at;
+        true
+    }
+}
+
+/// Scores as they are; every query sees every key.
+#[derive(Clone, Copy, Debug)]
+pub struct Identity;
+
+impl ScoreFunction for Identity {
+    const IS_IDENTITY: bool = true;
+}
+
+/// A number that a score function computes with: an f32, or one with its derivative.
+///
+/// The functions beyond `+ - *` are those of [`cuda_std::fastmath`], with the errors told there.
+pub trait Real:
+    Copy
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Neg<Output = Self>
+    + Add<f32, Output = Self>
+    + Sub<f32, Output = Self>
+    + Mul<f32, Output = Self>
+{
+    /// A number that does not depend on the score.
+    fn constant(value: f32) -> Self;
+    /// Its value, to compare by.
+    fn value(self) -> f32;
+    /// `self * factor + addend`, rounded once.
+    #[must_use]
+    fn mul_add(self, factor: f32, addend: f32) -> Self;
+    /// `e^self`.
+    #[must_use]
+    fn exp(self) -> Self;
+    /// The natural logarithm.
+    #[must_use]
+    fn ln(self) -> Self;
+    /// `1 / self`.
+    #[must_use]
+    fn recip(self) -> Self;
+    /// The square root.
+    #[must_use]
+    fn sqrt(self) -> Self;
+    /// The hyperbolic tangent, with a relative error of 2^-11.
+    #[must_use]
+    fn tanh(self) -> Self;
+    /// The magnitude; its derivative at 0 is 1.
+    #[must_use]
+    fn abs(self) -> Self;
+}
+
+impl Real for f32 {
+    #[inline(always)]
+    fn constant(value: f32) -> Self {
+        value
+    }
+    #[inline(always)]
+    fn value(self) -> f32 {
+        self
+    }
+    #[inline(always)]
+    fn mul_add(self, factor: f32, addend: f32) -> Self {
+        fma(self, factor, addend)
+    }
+    #[inline(always)]
+    fn exp(self) -> Self {
+        ex2_approx(self * core::f32::consts::LOG2_E)
+    }
+    #[inline(always)]
+    fn ln(self) -> Self {
+        lg2_approx(self) * core::f32::consts::LN_2
+    }
+    #[inline(always)]
+    fn recip(self) -> Self {
+        rcp_approx(self)
+    }
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        sqrt_approx(self)
+    }
+    #[inline(always)]
+    fn tanh(self) -> Self {
+        tanh_approx(self)
+    }
+    #[inline(always)]
+    fn abs(self) -> Self {
+        f32::from_bits(self.to_bits() & 0x7fff_ffff)
+    }
+}
+
+/// A number and its derivative by the score (forward mode).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dual {
+    /// The number.
+    pub value: f32,
+    /// Its derivative.
+    pub derivative: f32,
+}
+
+impl Dual {
+    /// The score itself.
+    #[inline(always)]
+    #[must_use]
+    pub const fn score(value: f32) -> Self {
+        Self { value, derivative: 1.0 }
+    }
+
+    /// A function of it, by value and derivative there.
+    #[inline(always)]
+    fn map(self, value: f32, derivative: f32) -> Self {
+        Self { value, derivative: self.derivative * derivative }
+    }
+}
+
+impl Add for Dual {
+    type Output = Self;
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        Self { value: self.value + other.value, derivative: self.derivative + other.derivative }
+    }
+}
+
+impl Sub for Dual {
+    type Output = Self;
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        Self { value: self.value - other.value, derivative: self.derivative - other.derivative }
+    }
+}
+
+impl Mul for Dual {
+    type Output = Self;
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        let derivative = fma(self.value, other.derivative, self.derivative * other.value);
+        Self { value: self.value * other.value, derivative }
+    }
+}
+
+impl Neg for Dual {
+    type Output = Self;
+    #[inline(always)]
+    fn neg(self) -> Self {
+        Self { value: -self.value, derivative: -self.derivative }
+    }
+}
+
+impl Add<f32> for Dual {
+    type Output = Self;
+    #[inline(always)]
+    fn add(self, other: f32) -> Self {
+        Self { value: self.value + other, ..self }
+    }
+}
+
+impl Sub<f32> for Dual {
+    type Output = Self;
+    #[inline(always)]
+    fn sub(self, other: f32) -> Self {
+        Self { value: self.value - other, ..self }
+    }
+}
+
+impl Mul<f32> for Dual {
+    type Output = Self;
+    #[inline(always)]
+    fn mul(self, other: f32) -> Self {
+        Self { value: self.value * other, derivative: self.derivative * other }
+    }
+}
+
+impl Real for Dual {
+    #[inline(always)]
+    fn constant(value: f32) -> Self {
+        Self { value, derivative: 0.0 }
+    }
+    #[inline(always)]
+    fn value(self) -> f32 {
+        self.value
+    }
+    #[inline(always)]
+    fn mul_add(self, factor: f32, addend: f32) -> Self {
+        Self { value: fma(self.value, factor, addend), derivative: self.derivative * factor }
+    }
+    #[inline(always)]
+    fn exp(self) -> Self {
+        let value = Real::exp(self.value);
+        self.map(value, value)
+    }
+    #[inline(always)]
+    fn ln(self) -> Self {
+        self.map(Real::ln(self.value), rcp_approx(self.value))
+    }
+    #[inline(always)]
+    fn recip(self) -> Self {
+        let value = rcp_approx(self.value);
+        self.map(value, -value * value)
+    }
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        let value = sqrt_approx(self.value);
+        self.map(value, 0.5 * rcp_approx(value))
+    }
+    #[inline(always)]
+    fn tanh(self) -> Self {
+        let value = tanh_approx(self.value);
+        self.map(value, fma(-value, value, 1.0))
+    }
+    #[inline(always)]
+    fn abs(self) -> Self {
+        let sign = if self.value < 0.0 { -1.0 } else { 1.0 };
+        self.map(Real::abs(self.value), sign)
+    }
+}

@@ -1,0 +1,118 @@
+//! From the scores of a block to those of the softmax: the score function, and the masks.
+
+use cuda_std::misc;
+use primitives::unroll;
+
+use super::config::Config;
+use super::forward::{Arguments, Consumer};
+use super::fragments::steps;
+use super::schedule::Ticket;
+use crate::key_lists::Listed;
+use crate::score::{Position, ScoreFunction};
+
+impl<C: Config> Consumer<'_, C> {
+    /// The factor of scores in the softmax: the score function gets them with it.
+    #[inline(always)]
+    pub(super) fn softmax_scale(self) -> f32 {
+        if C::Function::IS_IDENTITY { self.arguments.params.scale } else { 1.0 }
+    }
+
+    /// Applies the score function, and the masks.
+    ///
+    /// # Safety
+    /// As for [`run`](super::forward::run).
+    #[inline(always)]
+    pub(super) unsafe fn modify(self, scores: &mut C::Scores, ticket: Ticket, listed: Listed) {
+        let Listed { block, is_partial } = listed;
+        let Arguments { params, function, .. } = self.arguments;
+        if !C::Function::IS_IDENTITY {
+            let scale = params.scale;
+            // SAFETY: the caller's contract.
+            unsafe {
+                self.for_each(scores, ticket, block, |x, at| *x = function.score(*x * scale, at));
+                if is_partial || ticket.blocks::<C::Function>().is_unlisted() {
+                    self.for_each(scores, ticket, block, |x, at| {
+                        if !function.mask(at) {
+                            *x = f32::NEG_INFINITY;
+                        }
+                    });
+                }
+            }
+        }
+        if is_partial {
+            // SAFETY: the caller's contract.
+            unsafe { self.mask(scores, ticket, block) }
+        }
+    }
+
+    /// Calls `each` with all of the thread's scores of a block. Rows and columns beyond the last ones have the
+    /// place of the last ones, so that no function looks beyond what there is.
+    ///
+    /// # Safety
+    /// As for [`run`](super::forward::run).
+    #[inline(always)]
+    unsafe fn for_each(
+        self,
+        scores: &mut C::Scores,
+        ticket: Ticket,
+        block: u32,
+        each: impl Fn(&mut f32, Position),
+    ) {
+        // SAFETY: the caller's contract.
+        let (tile, sequence) = unsafe { ticket.place() };
+        let band = self.arguments.params.band;
+        let place = Self { thread: misc::opaque(self.thread), ..self };
+        let row = tile.first_row + place.row();
+        let column = block * C::BLOCK_N + place.thread % 4 * 2;
+        let diagonal = band.diagonal(sequence.queries, sequence.keys) + row as i32;
+        let [last_query, last_key] = [sequence.queries - 1, sequence.keys - 1];
+        let x = scores.as_mut();
+        unroll!(ROW in 0..2, {
+            let query = (row + 8 * ROW as u32).min(last_query);
+            let distance = (column as i32 - diagonal - 8 * ROW as i32) as f32;
+            unroll!(STEP in 0..32, {
+                if STEP < steps::<C::Scores>() {
+                    unroll!(I in 0..2, {
+                        let offset = (8 * STEP + I) as u32;
+                        let key = (column + offset).min(last_key);
+                        let distance = distance + offset as f32;
+                        let at = Position { batch: tile.batch, head: tile.head, query, key, distance };
+                        each(&mut x[4 * STEP + 2 * ROW + I], at);
+                    });
+                }
+            });
+        });
+    }
+
+    /// Sets the scores of keys that a query does not see to minus infinity.
+    ///
+    /// # Safety
+    /// As for [`run`](super::forward::run).
+    #[inline(always)]
+    unsafe fn mask(self, scores: &mut C::Scores, ticket: Ticket, block: u32) {
+        // SAFETY: the caller's contract.
+        let (tile, sequence) = unsafe { ticket.place() };
+        let band = self.arguments.params.band;
+        // Places are computed here, and not kept over blocks without a mask.
+        let place = Self { thread: misc::opaque(self.thread), ..self };
+        let row = tile.first_row + place.row();
+        let diagonal = band.diagonal(sequence.queries, sequence.keys) + row as i32;
+        // From the thread's first column of the block.
+        let column = (block * C::BLOCK_N + place.thread % 4 * 2) as i32;
+        let x = scores.as_mut();
+        unroll!(ROW in 0..2, {
+            let visible = band.visible(diagonal + 8 * ROW as i32, sequence.keys);
+            let (first, end) = (visible.first as i32 - column, visible.end as i32 - column);
+            unroll!(STEP in 0..32, {
+                if STEP < steps::<C::Scores>() {
+                    unroll!(I in 0..2, {
+                        let key = (8 * STEP + I) as i32;
+                        if key < first || key >= end {
+                            x[4 * STEP + 2 * ROW + I] = f32::NEG_INFINITY;
+                        }
+                    });
+                }
+            });
+        });
+    }
+}
