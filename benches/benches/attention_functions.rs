@@ -1,7 +1,7 @@
 //! Attention with score functions beside torch's compiled FlexAttention, in bf16, forward.
 //!
-//! 16384 tokens of 2048 elements, causal, and the same without a function to compare with: ALiBi, a soft cap, a
-//! window of 1024 keys, documents. Floating-point operations are those of both products for the keys that
+//! 16384 tokens of 2048 elements, causal, and the same without a function to compare with: ALiBi, a soft cap,
+//! a window of 1024 keys, documents. Floating-point operations are those of both products for the keys that
 //! queries see. Some rows of results are compared with the oracle.
 
 use std::process::ExitCode;

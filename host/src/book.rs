@@ -14,6 +14,8 @@ struct MemoryAndStreams;
 struct Tensors;
 #[doc = include_str!("../../docs/book/src/graphs.md")]
 struct Graphs;
+#[doc = include_str!("../../docs/book/src/attention.md")]
+struct Attention;
 #[doc = include_str!("../../docs/book/src/matrix-products.md")]
 struct MatrixProducts;
 #[doc = include_str!("../../docs/book/src/gemm-walkthrough.md")]

@@ -149,3 +149,12 @@ fn tensors() -> Outcome {
     bitwise_equal("method", &by_heads(&got)?.to_vec::<bf16>(&stream)?, &want)?;
     Ok(())
 }
+
+/// More tiles than multiprocessors, so that blocks take several, with and without a counter.
+#[test]
+fn more_tiles_than_multiprocessors() -> Outcome {
+    for right in [None, Some(0)] {
+        Case { batch: 19, heads: 8, queries: 260, keys: 140, size: 64, right, ..PLAIN }.check::<bf16>()?;
+    }
+    Ok(())
+}

@@ -1,8 +1,9 @@
 //! Score functions against the oracle of `reference`, with and without lists of blocks.
 
 use crate::attention_case::{Case, Number, Outcome, PLAIN, Setup, device, is_hopper};
+use conformance::hopper::score::LocalArgs;
 use half::{bf16, f16};
-use ironwarp::ops::attention::{Attention, Own};
+use ironwarp::ops::attention::{Attention, Own, Statistics};
 use ironwarp::{DeviceBuffer, Result as Done, Stream};
 
 /// A multiple of no tile, over several of each.
@@ -149,4 +150,136 @@ fn ranges_of_keys() -> Outcome {
         }
     }
     Ok(())
+}
+
+/// A function of another package.
+#[test]
+fn functions_of_other_packages() -> Outcome {
+    let (slope, block, step) = (0.125, 50, 3);
+    for case in [Case { size: 64, ..ODD }, Case { size: 128, right: Some(0), ..ODD }] {
+        for with_blocks in [false, true] {
+            check::<bf16>(
+                case,
+                |score, [_, _, query, key]| {
+                    let sees = query / 50 == key / 50 && (query + key) % 3 == 0;
+                    sees.then(|| score - f64::from(slope) * distance(&case, query, key).abs())
+                },
+                |stream, attention| {
+                    let function = LocalArgs { slope, block, step }.pass();
+                    // SAFETY: it reads no memory.
+                    let modified = unsafe { attention.function(function) };
+                    if !with_blocks {
+                        return modified.run(stream);
+                    }
+                    let blocks = modified.block_mask(stream, Own::default())?;
+                    modified.blocks(&blocks).run(stream)
+                },
+            )?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn blocks_are_counted() -> Outcome {
+    if !is_hopper()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    // Blocks of 128 by 128: a document of 128 keys, one of 200, and one to the end, without the diagonal.
+    let case = Case { queries: 400, keys: 400, size: 128, ..PLAIN };
+    let setup = Setup::<bf16>::new(&case, &stream)?;
+    let (mut out, mut logarithms) = setup.fresh(&stream)?;
+    let ends = |query: usize| match query {
+        0..128 => [0, 128, 0, 0],
+        128..328 => [128, 328, 0, 0],
+        _ => [328, 400, 0, 0],
+    };
+    let data: Vec<[u32; 4]> = (0..400).map(ends).collect();
+    let data = DeviceBuffer::from_slice(&stream, &data)?;
+    let modified = setup.attention(&mut out, &mut logarithms)?.ranges(&data)?;
+    let statistics = modified.block_mask(&stream, Own::default())?.statistics(&stream)?;
+    // Tiles see blocks 0; 1, 2; 1, 2, 3; 2, 3. Block 0, and 1 of the second tile, are whole; so would the last
+    // one be, but for the keys that there are not.
+    assert_eq!(statistics, Statistics { blocks: 16, computed: 8, partial: 6 });
+    assert_eq!(statistics.share(), 0.5);
+    Ok(())
+}
+
+#[test]
+fn wrong_arguments() -> Outcome {
+    if !is_hopper()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    let setup = Setup::<bf16>::new(&Case { queries: 3, keys: 5, heads: 2, kv_heads: 1, ..PLAIN }, &stream)?;
+    let (mut out, mut logarithms) = setup.fresh(&stream)?;
+    let numbers = DeviceBuffer::<f32>::zeroed(&stream, 31)?;
+    let ranges = DeviceBuffer::<[u32; 4]>::zeroed(&stream, 4)?;
+    let mut refused = |call: &dyn Fn(Attention<'_>) -> Done<()>, words: &[&str]| -> Outcome {
+        let error = call(setup.attention(&mut out, &mut logarithms)?).err().ok_or("no error")?;
+        let text = error.to_string();
+        for word in words {
+            assert!(text.contains(word), "no {word:?} in: {text}");
+        }
+        Ok(())
+    };
+    refused(&|attention| attention.alibi(&numbers).map(drop), &["the slopes", "2", "31"])?;
+    for cap in [0.0, -1.0, f32::INFINITY, f32::NAN, 1e-45] {
+        refused(&|attention| attention.soft_cap(cap).map(drop), &["the cap", "positive finite"])?;
+    }
+    refused(&|attention| attention.bias(&numbers, [1, 1, 3, 5]).map(drop), &["the bias", "15", "31"])?;
+    refused(
+        &|attention| attention.bias(&numbers, [1, 3, 3, 5]).map(drop),
+        &["[1, 3, 3, 5]", "[1 or 1, 2 or 1, 3, 5]"],
+    )?;
+    refused(&|attention| attention.ranges(&ranges).map(drop), &["the ranges", "3", "4"])?;
+    Ok(())
+}
+
+#[test]
+fn blocks_of_another_problem() -> Outcome {
+    if !is_hopper()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    let data = DeviceBuffer::<[u32; 4]>::zeroed(&stream, 70)?;
+    let case = Case { queries: 70, keys: 90, ..PLAIN };
+    let of = |case: Case| -> Outcome<_> {
+        let setup = Setup::<bf16>::new(&case, &stream)?;
+        let (mut out, mut logarithms) = setup.fresh(&stream)?;
+        Ok(setup.attention(&mut out, &mut logarithms)?.ranges(&data)?.block_mask(&stream, Own::default())?)
+    };
+    let setup = Setup::<bf16>::new(&case, &stream)?;
+    for other in [Case { keys: 91, ..case }, Case { right: Some(0), ..case }, Case { size: 256, ..case }] {
+        let blocks = of(other)?;
+        let (mut out, mut logarithms) = setup.fresh(&stream)?;
+        let modified = setup.attention(&mut out, &mut logarithms)?.ranges(&data)?;
+        let error = modified.blocks(&blocks).run(&stream).err().ok_or("no error")?;
+        assert!(error.to_string().contains("the blocks"), "{error}");
+    }
+    Ok(())
+}
+
+/// A row without keys, one whose scores are no numbers, and one with infinite ones, each alone.
+#[test]
+fn strange_rows_stay_alone() -> Outcome {
+    let case = Case { queries: 130, keys: 70, size: 128, ..PLAIN };
+    let strange = |query: usize| match query {
+        5 => f32::NAN,
+        64 => f32::NEG_INFINITY,
+        _ => 0.25,
+    };
+    let bias: Vec<f32> = (0..130 * 70).map(|place| strange(place / 70)).collect();
+    check::<bf16>(
+        case,
+        |score, [_, _, query, _]| match query {
+            64 => None,
+            _ => Some(score + f64::from(strange(query))),
+        },
+        |stream, attention| {
+            let bias = DeviceBuffer::from_slice(stream, &bias)?;
+            attention.bias(&bias, [1, 1, 130, 70])?.run(stream)
+        },
+    )
 }

@@ -1,17 +1,17 @@
-//! Kernels with a score function: [`score_kernels!`](crate::score_kernels) makes them, here and in packages of
-//! your own.
+//! Kernels with a score function: [`score_kernels!`](crate::score_kernels) makes them, here and in packages
+//! of your own.
 //!
 //! ```ignore
 //! attention::score_kernels! {
 //!     Local:
-//!     fn local_lists;
-//!     fn local_bf16_64: Bf16Head64;
-//!     fn local_bf16_128: Bf16Head128;
+//!     #[kernel] fn local_lists;
+//!     #[kernel] fn local_bf16_64: Bf16Head64Low;
+//!     #[kernel] fn local_bf16_128: Bf16Head128;
 //! }
 //! ```
-//! The first kernel makes lists of the blocks that a mask shows ([`key_lists`](crate::key_lists)); the others
-//! are forward passes by the configurations of [`sm90::instances`](crate::sm90::instances). Each costs time to
-//! compile: name those you need. Hosts launch them by the type of the function.
+//! The first kernel makes lists of the blocks that a mask shows ([`key_lists`](crate::key_lists)); the
+//! others are forward passes by the configurations of [`sm90::instances`](crate::sm90::instances). Each
+//! costs time to compile: name those you need. Hosts launch them by the type of the function.
 
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::{score::ScoreFunction, sm90::instances::Entry};
@@ -36,7 +36,7 @@ pub unsafe trait Compiled: ScoreFunction + ArgStruct {
 /// Kernels with a score function; see [`compiled`](crate::compiled). The package needs `cuda_std` as well.
 #[macro_export]
 macro_rules! score_kernels {
-    ($function:ty: fn $lists:ident; $(fn $name:ident: $config:ident;)+) => {
+    ($function:ty: #[kernel] fn $lists:ident; $(#[kernel] fn $name:ident: $config:ident;)+) => {
         #[doc = concat!("Lists of the blocks of keys that [`", stringify!($function), "`] shows.")]
         ///
         /// # Safety
@@ -63,10 +63,10 @@ macro_rules! score_kernels {
                 1
             ))]
             pub unsafe fn $name(
-                queries: &TensorMap,
-                keys: &TensorMap,
-                values: &TensorMap,
-                output: &TensorMap,
+                queries: &::cuda_std::tma::TensorMap,
+                keys: &::cuda_std::tma::TensorMap,
+                values: &::cuda_std::tma::TensorMap,
+                output: &::cuda_std::tma::TensorMap,
                 params: $crate::problem::AttentionParams,
                 data: *mut u8,
                 log_sum_exp: *mut f32,

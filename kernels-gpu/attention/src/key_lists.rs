@@ -1,8 +1,8 @@
 //! Lists of the blocks of keys that tiles of queries have to look at, made on the device from a mask.
 //!
-//! A tile's list has a fixed length, so that nobody waits for the device to know how long it is: the number of
-//! blocks, then the blocks from the last to the first, each with a bit that says whether some query does not
-//! see some key of it. Tiles without a list look at all blocks of the band, and ask the mask in each.
+//! A tile's list has a fixed length, so that nobody waits for the device to know how long it is: the number
+//! of blocks, then the blocks from the last to the first, each with a bit that says whether some query does
+//! not see some key of it. Tiles without a list look at all blocks of the band, and ask the mask in each.
 
 use cuda_std::{KernelArgs, thread};
 
@@ -115,8 +115,8 @@ impl Walk {
     /// Those of the tile's list, if there are lists.
     ///
     /// # Safety
-    /// The words of `lists` are null, or valid for reads of all lists, and hold what [`build`] has written for
-    /// this very problem.
+    /// The words of `lists` are null, or valid for reads of all lists, and hold those that [`build`] has
+    /// written for this very problem.
     #[inline(always)]
     #[must_use]
     pub unsafe fn of(band: KeyBlocks, lists: &Lists, tile: Tile) -> Self {

@@ -14,7 +14,12 @@
 //! no key gets zeros, and a log-sum-exp of minus infinity.
 //!
 //! Results repeat bit for bit: a tile's keys are summed in one order by one block.
+//!
+//! Without its feature `kernels` the package is what kernels elsewhere are built on: those with a score
+//! function of their own ([`score_kernels!`]).
 #![cfg_attr(target_arch = "nvptx64", no_std)]
+// Said here for those packages, whose build does not say it for this one.
+#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, stdarch_nvptx))]
 
 pub mod compiled;
 pub mod functions;

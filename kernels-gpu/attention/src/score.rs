@@ -44,7 +44,7 @@ pub struct Position {
     pub distance: f32,
 }
 
-/// What attention does with scores between `scale Q K^T` and the softmax. Both methods are compiled into the
+/// The step from scores `scale Q K^T` to those of the softmax. Both methods are compiled into the
 /// kernels, forward and backward; the same place has to give the same answer each time.
 pub trait ScoreFunction: Copy + 'static {
     /// Whether it is [`Identity`], for which kernels leave the steps out.

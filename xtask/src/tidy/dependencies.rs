@@ -29,8 +29,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("xtask", &["cuda_builder", "archive", "ironwarp-cli"]),
 ];
 const KERNELS_MAY: &[&str] = &["cuda_std", "primitives", "num", "layout"];
-/// Kernels built on the main loop of another package's.
-const KERNELS_ON: (&str, &str) = ("kernels-gpu/similarity", "gemm");
+/// Kernels built on those of another package: the main loop of gemm, and attention with a score function.
+const KERNELS_ON: [(&str, &str); 2] =
+    [("kernels-gpu/similarity", "gemm"), ("kernels-gpu/conformance", "attention")];
 const HOST_MAY: &[&str] = &["driver", "cuda_std", "primitives", "num", "layout", "archive", "arena"];
 
 /// Reads every manifest of the workspace and checks its dependencies.
@@ -73,10 +74,9 @@ fn own_names(workspace: &Table) -> Vec<String> {
 }
 
 fn check_one(folder: &str, manifest: &Table, ours: &[String], families: &[&str]) -> Vec<String> {
-    let allowed: Vec<&str> = if folder == KERNELS_ON.0 {
-        KERNELS_MAY.iter().copied().chain([KERNELS_ON.1]).collect()
-    } else if folder.starts_with("kernels-gpu/") {
-        KERNELS_MAY.to_vec()
+    let allowed: Vec<&str> = if folder.starts_with("kernels-gpu/") {
+        let others = KERNELS_ON.iter().filter(|(of, _)| folder == *of).map(|(_, on)| *on);
+        KERNELS_MAY.iter().copied().chain(others).collect()
     } else if folder == "host" {
         HOST_MAY.iter().chain(families).copied().collect()
     } else if folder == "benches" {

@@ -31,8 +31,9 @@ pub struct Own {
 /// whole. Attention with it ([`Modified::blocks`](super::Modified::blocks)) looks at no other block, and asks
 /// the mask only in those that are shown in part.
 ///
-/// [`Modified::block_mask`](super::Modified::block_mask) makes it on the device, and nobody waits for that: `4 (blocks + 1)` bytes for each tile. It holds for
-/// one problem, and as long as the mask gives the same answers: keep it for as many calls.
+/// [`Modified::block_mask`](super::Modified::block_mask) makes it on the device, and nobody waits for that:
+/// 4 bytes for each tile and block, and 4 for each tile. It holds for one problem, and as long as the mask
+/// gives the same answers: keep it for as many calls.
 #[derive(Debug)]
 pub struct BlockMask<F> {
     words: DeviceBuffer<u32>,
@@ -102,7 +103,7 @@ where
         if lists > 0 {
             let grid = LaunchConfig::new([lists, 1, 1], [THREADS, 1, 1]);
             let arguments = (list_params(problem), params, function, &mut words);
-            // SAFETY: a block for each list, which are as long as they say; the function is the caller's word.
+            // SAFETY: a block for each list, as long as they say; the function is the caller's word.
             unsafe { kernel::launch::<F::Lists>(stream, grid, arguments)? }
         }
         Ok(BlockMask {

@@ -33,7 +33,7 @@ pub trait Config: Copy + 'static {
     type Scores: Fragment;
     /// A thread's results: 64 queries x `HEAD` columns.
     type Result: Fragment;
-    /// What scores become before the softmax, and which keys a query sees.
+    /// Changes scores before the softmax, and says which keys a query sees.
     type Function: ScoreFunction;
     /// Warpgroups that multiply; one more copies.
     const CONSUMERS: u32;
@@ -115,7 +115,7 @@ shared_plan! {
         value_pipeline: Pipeline<Of<C>>,
         /// The barriers of the tickets.
         schedule: Pipeline<Tickets>,
-        /// What there is to do.
+        /// The tiles that are computed next.
         ticket[Tickets::STAGES]: TicketBytes,
     }
 }

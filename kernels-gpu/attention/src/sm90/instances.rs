@@ -1,15 +1,19 @@
 //! The kernels: one table of all instances of [`forward::run`](super::forward::run) without a score function,
 //! which the host chooses from. [`compiled`](crate::compiled) has those with one.
 
-use cuda_std::kernel;
-use cuda_std::tma::TensorMap;
 use cuda_std::wgmma::{BF16, ElementType, F16, Operand};
+#[cfg(feature = "kernels")]
+use cuda_std::{kernel, tma::TensorMap};
 
 use super::config::Config;
+#[cfg(feature = "kernels")]
 use super::forward::{Arguments, Maps, Outputs, run};
-use crate::key_lists::Lists;
-use crate::problem::{AttentionParams, Packing};
 use crate::score::Identity;
+#[cfg(feature = "kernels")]
+use crate::{
+    key_lists::Lists,
+    problem::{AttentionParams, Packing},
+};
 
 /// A kernel, as the host needs to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,6 +70,7 @@ macro_rules! kernels {
             ///
             /// # Safety
             /// As [`run`] for this configuration.
+            #[cfg(feature = "kernels")]
             #[kernel(launch_bounds(<$config as Config>::THREADS, 1))]
             pub unsafe fn $name(
                 queries: &TensorMap,

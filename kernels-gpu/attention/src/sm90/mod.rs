@@ -33,6 +33,7 @@
 //! | [`fragments`] | accumulators as scores, weights and results |
 //! | [`softmax`] | the running maximum and sum of a thread's two rows |
 
+#[cfg(feature = "kernels")]
 pub mod backward;
 pub mod config;
 pub mod forward;
@@ -42,4 +43,5 @@ mod results;
 pub mod schedule;
 mod scores;
 pub mod softmax;
+#[cfg(feature = "kernels")]
 pub mod with_functions;

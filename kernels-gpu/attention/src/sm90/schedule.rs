@@ -5,8 +5,9 @@
 //! times, so blocks draw numbers from a counter, and whoever is done first gets the next one; the longest
 //! come first ([`Tiles`](crate::problem::Tiles)). Without a counter a block takes every `gridDim`-th tile.
 //!
-//! What the producer says of a tile ([`Work`]) stays in shared memory while the consumers compute it. They
-//! read of it what they need, where they need it: kept in registers it would take those of the products.
+//! The producer tells of a tile in shared memory ([`Ticket`]), where it stays while the consumers compute
+//! the tile. They read of it what they need, where they need it: in registers it would be in the way of the
+//! products.
 
 use cuda_std::atomic::intrinsics::atomic_fetch_inc_relaxed_u32_device;
 use cuda_std::warp::{FULL_MASK, sync_warp};

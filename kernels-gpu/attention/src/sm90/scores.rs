@@ -45,8 +45,8 @@ impl<C: Config> Consumer<'_, C> {
         }
     }
 
-    /// Calls `each` with all of the thread's scores of a block. Rows and columns beyond the last ones have the
-    /// place of the last ones, so that no function looks beyond what there is.
+    /// Calls `each` with all of the thread's scores of a block. Rows and columns beyond the last ones have
+    /// the place of the last ones, so that no function looks beyond what there is.
     ///
     /// # Safety
     /// As for [`run`](super::forward::run).

@@ -6,6 +6,7 @@ pub mod cluster;
 pub mod grid;
 pub mod mbarrier;
 pub mod pipeline;
+pub mod score;
 pub mod tma;
 pub mod warp;
 pub mod wgmma;
