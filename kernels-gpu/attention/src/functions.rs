@@ -18,7 +18,7 @@ impl ScoreFunction for Alibi {
     fn score<N: Real>(&self, score: N, at: Position) -> N {
         // SAFETY: whoever launches the kernel passes a slope for each head.
         let slope = unsafe { *self.slopes.add(at.head as usize) };
-        score.mul_add(1.0, -slope * at.distance.abs())
+        score.add_product(-slope, at.distance.abs())
     }
 }
 

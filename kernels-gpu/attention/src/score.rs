@@ -14,7 +14,7 @@
 //!
 //! impl ScoreFunction for Local {
 //!     fn score<N: Real>(&self, score: N, at: Position) -> N {
-//!         score - self.slope * at.distance.abs()
+//!         score.add_product(-self.slope, at.distance.abs())
 //!     }
 //!
 //!     fn mask(&self, at: Position) -> bool {
@@ -95,6 +95,9 @@ pub trait Real:
     /// `self * factor + addend`, rounded once.
     #[must_use]
     fn mul_add(self, factor: f32, addend: f32) -> Self;
+    /// `self + a * b`, rounded once.
+    #[must_use]
+    fn add_product(self, a: f32, b: f32) -> Self;
     /// `e^self`.
     #[must_use]
     fn exp(self) -> Self;
@@ -127,6 +130,10 @@ impl Real for f32 {
     #[inline(always)]
     fn mul_add(self, factor: f32, addend: f32) -> Self {
         fma(self, factor, addend)
+    }
+    #[inline(always)]
+    fn add_product(self, a: f32, b: f32) -> Self {
+        fma(a, b, self)
     }
     #[inline(always)]
     fn exp(self) -> Self {
@@ -247,6 +254,10 @@ impl Real for Dual {
     #[inline(always)]
     fn mul_add(self, factor: f32, addend: f32) -> Self {
         Self { value: fma(self.value, factor, addend), derivative: self.derivative * factor }
+    }
+    #[inline(always)]
+    fn add_product(self, a: f32, b: f32) -> Self {
+        Self { value: fma(a, b, self.value), ..self }
     }
     #[inline(always)]
     fn exp(self) -> Self {

@@ -123,8 +123,12 @@ attention::for_each_sm90_kernel!(launches);
 
 /// Where blocks draw the numbers of tiles, if there are more of these, and they take different times.
 fn counter(stream: &Stream, problem: &Problem, is_shared_out: bool) -> Result<Option<DeviceBuffer<u32>>> {
-    let differ = problem.mask != Mask::FULL || problem.packed.is_some();
-    if is_shared_out && differ { DeviceBuffer::zeroed(stream, 1).map(Some) } else { Ok(None) }
+    if is_shared_out && is_drawn(problem) { DeviceBuffer::zeroed(stream, 1).map(Some) } else { Ok(None) }
+}
+
+/// Whether tiles take different times.
+pub(super) fn is_drawn(problem: &Problem) -> bool {
+    problem.mask != Mask::FULL || problem.packed.is_some()
 }
 
 fn params(problem: &Problem, attention: &Attention<'_>) -> AttentionParams {

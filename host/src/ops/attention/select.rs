@@ -1,6 +1,7 @@
 //! Which configuration a problem gets: of the kernels that can do it the one with the lowest estimate. The
 //! same problem on the same device always gets the same one, so results repeat bit for bit.
 
+use attention::problem::KeyBlocks;
 use attention::sm90::instances::{Entry, TABLE};
 use cuda_std::wgmma::ElementType;
 
@@ -11,6 +12,7 @@ use crate::tensor::DType;
 
 use super::check::invalid;
 use super::config::{Candidate, Choice, Config, Rejection};
+use super::launch::{is_drawn, list_params};
 use super::problem::Problem;
 
 /// The properties of a device that kernels ask for.
@@ -33,13 +35,15 @@ impl DeviceCapabilities {
 /// A launch, and the way of the first rows.
 const START_US: f64 = 4.0;
 
-/// Floating-point operations a microsecond of one multiprocessor, by the kernel's head size: a 132nd of what
-/// an H200 does with long sequences.
-const fn flops_per_us(head: u32) -> f64 {
-    match head {
-        ..=64 => 3.8e6,
-        65..=128 => 4.9e6,
-        _ => 5.7e6,
+/// A kernel's floating-point operations a microsecond of one multiprocessor, and the time of a tile's begin and
+/// end in that of its blocks: a 132nd of an H200's with lengths from 512 to 16384 (2026-11-24).
+const fn speed(entry: &Entry) -> (f64, f64) {
+    match (entry.head, entry.block) {
+        (..=64, [128, _]) => (3.34e6, 0.6),
+        (..=64, _) => (3.9e6, 0.75),
+        (65..=128, [_, 176]) => (5.3e6, 0.8),
+        (65..=128, _) => (5.1e6, 0.7),
+        _ => (5.9e6, 0.7),
     }
 }
 
@@ -86,17 +90,34 @@ pub(super) const fn dtype(element: ElementType) -> Option<DType> {
     }
 }
 
-/// Time of the multiprocessor with the most tiles, each of the average work.
+/// Tiles of a head that are looked at for an estimate.
+const LOOKED_AT: u32 = 64;
+
+/// Time of the multiprocessor with the most tiles.
 fn busy_us(entry: &Entry, problem: &Problem, device: DeviceCapabilities) -> f64 {
     if problem.is_empty() {
         return 0.0;
     }
-    let block = f64::from(entry.block[0]);
-    let rows = (f64::from(problem.queries) / block).ceil() * block;
-    let tiles = problem.sequences() * f64::from(problem.heads) * rows / block;
-    let filled = f64::from(entry.head) / f64::from(problem.head_size) * rows / f64::from(problem.queries);
-    let turns = (tiles / f64::from(device.sm_count.max(1))).ceil();
-    turns * problem.flops() * filled / tiles / flops_per_us(entry.head)
+    let (params, [rows, keys]) = (list_params(problem), entry.block);
+    let tiles = problem.queries.div_ceil(rows);
+    let looked = tiles.min(LOOKED_AT);
+    let (rate, ends) = speed(entry);
+    let block_us = 4.0 * f64::from(entry.head) * f64::from(rows) * f64::from(keys) / rate;
+    let time = |number: u32| {
+        let tile = (u64::from(number) * u64::from(tiles) / u64::from(looked)) as u32;
+        let blocks = KeyBlocks::of_dense(&params, tile * rows, rows, keys).count();
+        (f64::from(blocks) + ends) * block_us
+    };
+    let times = (0..looked).map(time);
+    let longest = times.clone().fold(0.0, f64::max);
+    let average = times.sum::<f64>() / f64::from(looked);
+    let all = problem.sequences() * f64::from(problem.heads) * f64::from(tiles);
+    let sm_count = f64::from(device.sm_count.max(1));
+    if is_drawn(problem) {
+        // Whoever is done first takes the next one.
+        return (all / sm_count * average).max(longest);
+    }
+    (all / sm_count).ceil() * average
 }
 
 /// Every configuration that can do a problem on a device, the likely fastest first.
@@ -177,9 +198,27 @@ mod tests {
     }
 
     #[test]
+    fn low_tiles_for_short_causal_sequences_and_wide_blocks_for_long_ones() {
+        let of = |head_size: u32, mask: Mask, length: u32| {
+            let heads = 2048 / head_size;
+            let batch = 16_384 / length;
+            let (queries, keys) = (length, length);
+            best(Problem { batch, queries, keys, heads, kv_heads: heads, head_size, mask, ..PROBLEM })
+        };
+        assert_eq!(of(64, Mask::CAUSAL, 512), "attention_bf16_64_low");
+        assert_eq!(of(64, Mask::CAUSAL, 1024), "attention_bf16_64_low");
+        assert_eq!(of(64, Mask::CAUSAL, 8192), "attention_bf16_64");
+        assert_eq!(of(64, Mask::FULL, 1024), "attention_bf16_64");
+        assert_eq!(of(128, Mask::FULL, 1024), "attention_bf16_128");
+        assert_eq!(of(128, Mask::CAUSAL, 2048), "attention_bf16_128");
+        assert_eq!(of(128, Mask::FULL, 16_384), "attention_bf16_128_wide");
+        assert_eq!(of(128, Mask::CAUSAL, 16_384), "attention_bf16_128_wide");
+    }
+
+    #[test]
     fn every_kernel_can_or_says_why_not() {
         let (can, cannot) = ask(TABLE, &PROBLEM, HOPPER);
-        assert_eq!((can.len(), cannot.len()), (4, 4));
+        assert_eq!((can.len(), cannot.len()), (5, 5));
         let ampere = DeviceCapabilities { arch: Arch { major: 8, minor: 0 }, ..HOPPER };
         let (can, cannot) = ask(TABLE, &PROBLEM, ampere);
         assert!(can.is_empty() && cannot.iter().all(|rejection| rejection.why.contains("9.0")));

@@ -17,7 +17,7 @@ pub struct Local {
 
 impl ScoreFunction for Local {
     fn score<N: Real>(&self, score: N, at: Position) -> N {
-        score - self.slope * at.distance.abs()
+        score.add_product(-self.slope, at.distance.abs())
     }
 
     fn mask(&self, at: Position) -> bool {
