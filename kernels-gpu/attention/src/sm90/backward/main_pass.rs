@@ -14,7 +14,7 @@ use primitives::unroll;
 use super::config::{
     BLOCK_N, CONSUMER_KEYS, CONSUMERS, Config, KEY_BOX, Keys, Of, Plan, Queries, SCORE_BUFFERS, Statistics,
 };
-use crate::problem::{AttentionParams, KeyTile, KeyTiles, Packing, QueryBlocks, Sequence};
+use crate::problem::{AttentionParams, KeyPlace, KeyTile, KeyTiles, Packing, QueryBlocks, Sequence};
 use crate::sm90::config::{BOX_COLUMNS, WARPGROUP};
 use crate::sm90::forward::Barrier;
 use crate::sm90::fragments::{
@@ -211,6 +211,23 @@ struct Turn<C> {
     state: PipelineState<Of<C>>,
     head: u32,
     block: u32,
+    /// Where the thread's part of the tile's dQ is added.
+    sums: *mut f32,
+}
+
+impl<C: Config> Turn<C> {
+    /// The next tile; of the next head behind the last one of `blocks`.
+    #[inline(always)]
+    fn advance(&mut self, blocks: QueryBlocks, params: &AttentionParams) {
+        let mut rows = C::BLOCK_M as usize;
+        self.state = self.state.next();
+        self.block += 1;
+        if self.block == blocks.end {
+            rows += params.padded_rows as usize - (blocks.count() * C::BLOCK_M) as usize;
+            (self.block, self.head) = (blocks.first, self.head + 1);
+        }
+        self.sums = self.sums.wrapping_add(rows * C::HEAD as usize);
+    }
 }
 
 impl<C: Config> Consumer<'_, C> {
@@ -222,11 +239,16 @@ impl<C: Config> Consumer<'_, C> {
     unsafe fn run(self) {
         // SAFETY: the caller's contract.
         unsafe {
-            let Some(Work { tile, blocks, .. }) = self.arguments.work::<C>() else { return };
+            let Some(Work { tile, sequence, blocks }) = self.arguments.work::<C>() else { return };
             let mut gradients: [C::Gradient; 2] = [zero(), zero()];
             if blocks.count() > 0 {
                 let head = tile.head * self.arguments.params.group;
-                self.sum(head, blocks, &mut gradients);
+                let sums = self.first_sums(tile.batch, head, blocks.first);
+                let turn = Turn { state: PipelineState::START, head, block: blocks.first, sums };
+                let key = tile.first_key + self.consumer * CONSUMER_KEYS;
+                let key = key + self.thread / 32 * 16 + self.thread % 32 / 4;
+                let key = KeyPlace::new(self.arguments.params.band, sequence, key);
+                self.sum(turn, key, blocks, &mut gradients);
             }
             self.store(gradients);
         }
@@ -237,14 +259,19 @@ impl<C: Config> Consumer<'_, C> {
     /// # Safety
     /// As for [`run`]; there are tiles.
     #[inline(always)]
-    unsafe fn sum(self, head: u32, blocks: QueryBlocks, gradients: &mut [C::Gradient; 2]) {
+    unsafe fn sum(
+        self,
+        mut turn: Turn<C>,
+        key: KeyPlace,
+        blocks: QueryBlocks,
+        gradients: &mut [C::Gradient; 2],
+    ) {
         let Self { shared, .. } = self;
-        let last_head = head + self.arguments.params.group - 1;
+        let last_head = turn.head + self.arguments.params.group - 1;
         let mut scores: C::Scores = zero();
         let mut weighted: C::Scores = zero();
         let mut sums: C::QueryGradient = zero();
         let (mut weights, mut differences) = (Rounded::zero(), Rounded::zero());
-        let mut turn = Turn::<C> { state: PipelineState::START, head, block: blocks.first };
         let mut is_first = true;
         let [d_keys, d_values] = gradients;
         // SAFETY: the caller's contract. Stages are read between their wait and their release; registers of
@@ -263,7 +290,7 @@ impl<C: Config> Consumer<'_, C> {
                 wgmma::fence_registers(&mut scores);
                 self.weigh(&mut scores, stage);
                 if blocks.is_partial(turn.block) {
-                    self.mask(&mut scores, turn.block);
+                    self.mask(&mut scores, key, turn.block);
                 }
                 weights.set::<C::Element, _>(&scores);
                 // Nothing is under way here. The assembler wants such a place behind each accumulator that
@@ -281,25 +308,21 @@ impl<C: Config> Consumer<'_, C> {
                 wgmma::fence_registers(d_keys);
                 differences.fence::<C::Scores>();
                 wgmma::fence();
-                let tile = Boxes { first: shared.queries(stage), stride: C::QUERY_BOX };
-                multiply_rounded::<C::Element, C::Scores, _>(d_keys, &differences, tile, !is_first);
                 self.multiply_sums(&mut sums, stage);
                 wgmma::commit_group();
-                let done = turn;
-                turn.state = turn.state.next();
-                turn.block += 1;
-                if turn.block == blocks.end {
-                    (turn.block, turn.head) = (blocks.first, turn.head + 1);
-                }
-                let is_last = turn.head > last_head;
+                let tile = Boxes { first: shared.queries(stage), stride: C::QUERY_BOX };
+                multiply_rounded::<C::Element, C::Scores, _>(d_keys, &differences, tile, !is_first);
+                wgmma::commit_group();
+                wgmma::wait_group::<1>();
+                wgmma::fence_registers(&mut sums);
+                self.add(&sums, turn);
                 wgmma::wait_group::<0>();
                 wgmma::fence_registers(d_keys);
                 wgmma::fence_registers(d_values);
-                wgmma::fence_registers(&mut sums);
                 self.release(stage);
-                self.add(&sums, done);
+                turn.advance(blocks, self.arguments.params);
                 is_first = false;
-                if is_last {
+                if turn.head > last_head {
                     break;
                 }
             }
@@ -387,21 +410,14 @@ impl<C: Config> Consumer<'_, C> {
         });
     }
 
-    /// Clears the weights of keys that a query does not see.
-    ///
-    /// # Safety
-    /// As for [`run`].
+    /// Clears the weights of keys that a query does not see. The thread's first key is `key`.
     #[inline(always)]
-    unsafe fn mask(self, weights: &mut C::Scores, block: u32) {
-        // SAFETY: the caller's contract.
-        let Work { tile, sequence, .. } = unsafe { self.arguments.work_of::<C>() };
-        let thread = misc::opaque(self.thread);
-        let key = tile.first_key + self.consumer * CONSUMER_KEYS + thread / 32 * 16 + thread % 32 / 4;
+    fn mask(self, weights: &mut C::Scores, key: KeyPlace, block: u32) {
         // From the thread's first query of the tile.
-        let column = (block * C::BLOCK_M + thread % 4 * 2) as i32;
+        let column = (block * C::BLOCK_M + self.thread % 4 * 2) as i32;
         let x = weights.as_mut();
         unroll!(ROW in 0..2, {
-            let seen = self.arguments.params.band.seen_by(sequence, key + 8 * ROW as u32);
+            let seen = self.arguments.params.band.seen_by(key.after(8 * ROW as i32));
             let (first, end) = (seen.first as i32 - column, seen.end as i32 - column);
             unroll!(STEP in 0..16, {
                 if STEP < steps::<C::Scores>() {
@@ -467,29 +483,35 @@ impl<C: Config> Consumer<'_, C> {
         }
     }
 
+    /// Where the thread adds its part of dQ of a tile.
+    ///
+    /// # Safety
+    /// As for [`run`].
+    #[inline(always)]
+    unsafe fn first_sums(self, batch: u32, head: u32, block: u32) -> *mut f32 {
+        let Arguments { params, packing, rows, .. } = self.arguments;
+        // SAFETY: the caller's contract.
+        let row = unsafe { params.padded_row(packing, batch, head, C::BLOCK_M) };
+        let half = self.consumer * (C::BLOCK_M / 2 * C::HEAD);
+        let row = row + (block * C::BLOCK_M) as usize;
+        rows.sums.wrapping_add(row * C::HEAD as usize + (half + self.thread * 4) as usize)
+    }
+
     /// Adds the consumer's half of dQ to the sums.
     ///
     /// # Safety
     /// As for [`run`].
     #[inline(always)]
     unsafe fn add(self, sums: &C::QueryGradient, turn: Turn<C>) {
-        let Arguments { params, packing, rows, .. } = self.arguments;
         let x = sums.as_ref();
-        // SAFETY: the caller's contract; places of the tile's sums.
-        unsafe {
-            let tile = KeyTiles::new(params, BLOCK_N).get(misc::opaque(thread::block_idx_x()));
-            let first = params.padded_row(packing, tile.batch, turn.head, C::BLOCK_M);
-            let row = first + (turn.block * C::BLOCK_M) as usize;
-            let half = self.consumer * (C::BLOCK_M / 2 * C::HEAD);
-            let to = rows.sums.add(row * C::HEAD as usize + (half + self.thread * 4) as usize);
-            unroll!(STEP in 0..16, {
-                if STEP < steps::<C::QueryGradient>() {
-                    let at = 4 * STEP;
-                    let values = [x[at], x[at + 1], x[at + 2], x[at + 3]];
-                    vector::red_add_v4(to.add(STEP * 4 * WARPGROUP as usize), values);
-                }
-            });
-        }
+        unroll!(STEP in 0..16, {
+            if STEP < steps::<C::QueryGradient>() {
+                let at = 4 * STEP;
+                let values = [x[at], x[at + 1], x[at + 2], x[at + 3]];
+                // SAFETY: the caller's contract; places of the tile's sums.
+                unsafe { vector::red_add_v4(turn.sums.add(STEP * 4 * WARPGROUP as usize), values) }
+            }
+        });
     }
 
     /// Stores dK and dV.

@@ -13,7 +13,7 @@
 //! ```text
 //!   a block of threads has 128 keys and goes over the queries that see them, BLOCK_M at a time:
 //!     producer     K, V | Q0, L0 | dO0, D0 | Q1, L1 | dO1, D1 | ...                                  (1 thread)
-//!     consumer 0   its 64 keys: S^T | dP^T beside P^T | dV += P^T dO beside dS^T | dK += dS^T Q, dQ = dS K | add dQ
+//!     consumer 0   its 64 keys: S^T | dP^T beside P^T | dV += P^T dO beside dS^T | dQ = dS K | dK += dS^T Q beside adding dQ
 //!     consumer 1   its 64 keys, the same; both write dS to shared memory and meet once a turn
 //! ```
 //! Scores are computed transposed, keys by queries. So a consumer's P and dS are left operands in registers
