@@ -293,16 +293,14 @@ impl<C: Config> Consumer<'_, C> {
                     self.mask(&mut scores, key, turn.block);
                 }
                 weights.set::<C::Element, _>(&scores);
-                // Nothing is under way here. The assembler wants such a place behind each accumulator that
-                // threads have written, or it would wait for each product.
-                wgmma::wait_group::<0>();
-                wgmma::fence_registers(&mut weighted);
                 wgmma::fence_registers(d_values);
                 weights.fence::<C::Scores>();
                 wgmma::fence();
                 let tile = Boxes { first: shared.gradients(stage), stride: C::QUERY_BOX };
                 multiply_rounded::<C::Element, C::Scores, _>(d_values, &weights, tile, !is_first);
                 wgmma::commit_group();
+                wgmma::wait_group::<1>();
+                wgmma::fence_registers(&mut weighted);
                 self.subtract(&mut differences, &weighted, &scores, stage);
                 self.share(&differences, stage);
                 wgmma::fence_registers(d_keys);
