@@ -79,6 +79,8 @@ shared_plan! {
         keys_full: Mbarrier,
         /// Says that V has come.
         values_full: Mbarrier,
+        /// Says that both consumers have written their part of dS, and read the one before.
+        scores_full: Mbarrier,
         /// The barriers of the stages of Q.
         query_pipeline: Pipeline<Of<C>>,
         /// The barriers of the stages of dO.

@@ -2,11 +2,11 @@
 
 use cuda_std::fastmath::{ex2_approx, fma};
 use cuda_std::tma::TensorMap;
-use cuda_std::warp::{FULL_MASK, warp_shuffle_idx};
+use cuda_std::warp::{FULL_MASK, sync_warp, warp_shuffle_idx};
 use cuda_std::wgmma::Accumulator;
 use cuda_std::{fence, grid, mbarrier, misc, registers, shared, thread, tma, vector, wgmma};
 use primitives::cluster::ClusterCoord;
-use primitives::pipeline::PipelineState;
+use primitives::pipeline::{Depth, PipelineState};
 use primitives::shared_plan::SharedType;
 use primitives::tma::LINE_BYTES;
 use primitives::unroll;
@@ -64,6 +64,8 @@ pub struct Arguments<'a> {
     pub rows: Statistics32,
 }
 
+/// Warps of a consumer.
+const WARPS: u32 = WARPGROUP / 32;
 /// Registers of a producer's and of a consumer's thread.
 const REGISTERS: [u32; 2] = [40, 232];
 
@@ -84,8 +86,9 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
             tma::prefetch(arguments.maps.queries);
             mbarrier::init(shared.keys_full(), 1);
             mbarrier::init(shared.values_full(), 1);
-            shared.query_pipeline().init(CONSUMERS);
-            shared.gradient_pipeline().init(CONSUMERS);
+            mbarrier::init(shared.scores_full(), CONSUMERS * WARPS);
+            shared.query_pipeline().init(CONSUMERS * WARPS);
+            shared.gradient_pipeline().init(CONSUMERS * WARPS);
             mbarrier::fence_init();
         }
         thread::sync_threads();
@@ -211,22 +214,27 @@ struct Turn<C> {
     state: PipelineState<Of<C>>,
     head: u32,
     block: u32,
-    /// Where the thread's part of the tile's dQ is added.
-    sums: *mut f32,
 }
 
 impl<C: Config> Turn<C> {
     /// The next tile; of the next head behind the last one of `blocks`.
     #[inline(always)]
-    fn advance(&mut self, blocks: QueryBlocks, params: &AttentionParams) {
-        let mut rows = C::BLOCK_M as usize;
+    fn advance(&mut self, blocks: QueryBlocks) {
         self.state = self.state.next();
         self.block += 1;
         if self.block == blocks.end {
-            rows += params.padded_rows as usize - (blocks.count() * C::BLOCK_M) as usize;
             (self.block, self.head) = (blocks.first, self.head + 1);
         }
-        self.sums = self.sums.wrapping_add(rows * C::HEAD as usize);
+    }
+
+    /// Where the tile's sums are, those of the tile before being at `sums`.
+    #[inline(always)]
+    fn follow(self, sums: *mut f32, blocks: QueryBlocks, params: &AttentionParams) -> *mut f32 {
+        let mut rows = C::BLOCK_M as usize;
+        if self.block == blocks.first {
+            rows += params.padded_rows as usize - (blocks.count() * C::BLOCK_M) as usize;
+        }
+        sums.wrapping_add(rows * C::HEAD as usize)
     }
 }
 
@@ -244,17 +252,17 @@ impl<C: Config> Consumer<'_, C> {
             if blocks.count() > 0 {
                 let head = tile.head * self.arguments.params.group;
                 let sums = self.first_sums(tile.batch, head, blocks.first);
-                let turn = Turn { state: PipelineState::START, head, block: blocks.first, sums };
+                let turn = Turn { state: PipelineState::START, head, block: blocks.first };
                 let key = tile.first_key + self.consumer * CONSUMER_KEYS;
                 let key = key + self.thread / 32 * 16 + self.thread % 32 / 4;
                 let key = KeyPlace::new(self.arguments.params.band, sequence, key);
-                self.sum(turn, key, blocks, &mut gradients);
+                self.sum(turn, sums, key, blocks, &mut gradients);
             }
             self.store(gradients);
         }
     }
 
-    /// Sums dK and dV over the tiles of queries, and adds dQ of each.
+    /// Sums dK and dV over the tiles of queries, and adds dQ of each to sums, those of the first at `sums`.
     ///
     /// # Safety
     /// As for [`run`]; there are tiles.
@@ -262,15 +270,16 @@ impl<C: Config> Consumer<'_, C> {
     unsafe fn sum(
         self,
         mut turn: Turn<C>,
+        mut sums: *mut f32,
         key: KeyPlace,
         blocks: QueryBlocks,
         gradients: &mut [C::Gradient; 2],
     ) {
         let Self { shared, .. } = self;
-        let last_head = turn.head + self.arguments.params.group - 1;
+        let params = self.arguments.params;
+        let last_head = turn.head + params.group - 1;
         let mut scores: C::Scores = zero();
         let mut weighted: C::Scores = zero();
-        let mut sums: C::QueryGradient = zero();
         let (mut weights, mut differences) = (Rounded::zero(), Rounded::zero());
         let mut is_first = true;
         let [d_keys, d_values] = gradients;
@@ -302,28 +311,50 @@ impl<C: Config> Consumer<'_, C> {
                 wgmma::wait_group::<1>();
                 wgmma::fence_registers(&mut weighted);
                 self.subtract(&mut differences, &weighted, &scores, stage);
-                self.share(&differences, stage);
+                if !is_first {
+                    self.wait_for_scores(stage ^ 1);
+                }
+                self.write(&differences, stage);
                 wgmma::fence_registers(d_keys);
                 differences.fence::<C::Scores>();
-                wgmma::fence();
-                self.multiply_sums(&mut sums, stage);
-                wgmma::commit_group();
                 let tile = Boxes { first: shared.queries(stage), stride: C::QUERY_BOX };
-                multiply_rounded::<C::Element, C::Scores, _>(d_keys, &differences, tile, !is_first);
-                wgmma::commit_group();
-                wgmma::wait_group::<1>();
-                wgmma::fence_registers(&mut sums);
-                self.add(&sums, turn);
+                // In one branch each: what passes from a branch to a later one would be live in all turns.
+                if is_first {
+                    wgmma::fence();
+                    multiply_rounded::<C::Element, C::Scores, _>(d_keys, &differences, tile, false);
+                    wgmma::commit_group();
+                } else {
+                    let mut part: C::QueryGradient = zero();
+                    wgmma::fence();
+                    self.multiply_sums(&mut part, stage ^ 1);
+                    wgmma::commit_group();
+                    multiply_rounded::<C::Element, C::Scores, _>(d_keys, &differences, tile, true);
+                    wgmma::commit_group();
+                    wgmma::wait_group::<1>();
+                    wgmma::fence_registers(&mut part);
+                    self.add(&part, sums);
+                    sums = turn.follow(sums, blocks, params);
+                }
+                self.share();
                 wgmma::wait_group::<0>();
                 wgmma::fence_registers(d_keys);
                 wgmma::fence_registers(d_values);
                 self.release(stage);
-                turn.advance(blocks, self.arguments.params);
+                turn.advance(blocks);
                 is_first = false;
                 if turn.head > last_head {
                     break;
                 }
             }
+            let last = turn.state.stage ^ 1;
+            let mut part: C::QueryGradient = zero();
+            self.wait_for_scores(last);
+            wgmma::fence();
+            self.multiply_sums(&mut part, last);
+            wgmma::commit_group();
+            wgmma::wait_group::<0>();
+            wgmma::fence_registers(&mut part);
+            self.add(&part, sums);
         }
     }
 
@@ -430,21 +461,42 @@ impl<C: Config> Consumer<'_, C> {
         });
     }
 
-    /// Writes dS to shared memory, and waits until both consumers have.
+    /// Writes dS to shared memory.
     ///
     /// # Safety
-    /// The whole warpgroup is here.
+    /// The whole warpgroup is here, and both consumers have read the buffer.
     #[inline(always)]
-    unsafe fn share(self, differences: &Rounded, stage: u32) {
+    unsafe fn write(self, differences: &Rounded, stage: u32) {
         let to = self.shared.scores(stage) + self.consumer * CONSUMER_KEYS * LINE_BYTES;
-        // SAFETY: the caller's contract. The products that read the buffer two turns ago were over before the
-        // consumers met one turn ago.
+        // SAFETY: the caller's contract.
+        unsafe { differences.write::<C::Scores>(to, KEY_BOX, self.thread) }
+    }
+
+    /// Tells both consumers that this one has written dS of its turn, and has read that of the turn before.
+    ///
+    /// # Safety
+    /// The whole warpgroup is here, once a turn, and so it is.
+    #[inline(always)]
+    unsafe fn share(self) {
+        // SAFETY: the caller's contract; the barrier counts each warp once a turn.
         unsafe {
-            const { assert!(SCORE_BUFFERS == 2, "a buffer for each stage") };
-            differences.write::<C::Scores>(to, KEY_BOX, self.thread);
             fence::proxy_async_shared();
-            Barrier::Two(0).sync();
+            sync_warp(FULL_MASK);
+            if self.thread.is_multiple_of(32) {
+                mbarrier::arrive(self.shared.scores_full());
+            }
         }
+    }
+
+    /// Waits until both consumers have shared dS of this buffer, in the turn before or in the last one.
+    ///
+    /// # Safety
+    /// As for [`run`].
+    #[inline(always)]
+    unsafe fn wait_for_scores(self, stage: u32) {
+        const { assert!(SCORE_BUFFERS == 2 && <Of<C> as Depth>::STAGES == 2, "a phase for each buffer") };
+        // SAFETY: a barrier of this block, in whose round `n` buffer `n % 2` is shared.
+        unsafe { mbarrier::wait_parity(self.shared.scores_full(), stage) }
     }
 
     /// Starts the consumer's half of `dQ = dS K`.
@@ -452,7 +504,7 @@ impl<C: Config> Consumer<'_, C> {
     /// # Safety
     /// The whole warpgroup is here, and dS has been shared.
     #[inline(always)]
-    unsafe fn multiply_sums(self, sums: &mut C::QueryGradient, stage: u32) {
+    unsafe fn multiply_sums(self, part: &mut C::QueryGradient, stage: u32) {
         let (scores, keys) = (self.shared.scores(stage), misc::opaque(self.shared.keys()));
         // 64 queries, and half of the columns, or all.
         let (scores, keys) = if C::BLOCK_M == 128 {
@@ -464,20 +516,22 @@ impl<C: Config> Consumer<'_, C> {
         let (scores, keys) =
             (Boxes { first: scores, stride: KEY_BOX }, Boxes { first: keys, stride: KEY_BOX });
         // SAFETY: the caller's contract.
-        unsafe { multiply_lines::<C::Element, _>(sums, scores, keys, BLOCK_N) }
+        unsafe { multiply_lines::<C::Element, _>(part, scores, keys, BLOCK_N) }
     }
 
-    /// Leaves the stage of queries and of gradients.
+    /// Leaves the stage of queries and of gradients, warp by warp.
     ///
     /// # Safety
-    /// The whole warpgroup is here, and its products that read the stages are over.
+    /// The whole warpgroup is here, and its products that read the stages are over; since a warp's lanes read
+    /// the stages' numbers they have met.
     #[inline(always)]
     unsafe fn release(self, stage: u32) {
         let alone = ClusterCoord::<Of<C>>::of_rank(0);
         // SAFETY: the caller's contract.
         unsafe {
-            self.shared.query_pipeline().consumer_release(stage, self.thread, alone);
-            self.shared.gradient_pipeline().consumer_release(stage, self.thread, alone);
+            let lane = self.thread % 32;
+            self.shared.query_pipeline().consumer_release(stage, lane, alone);
+            self.shared.gradient_pipeline().consumer_release(stage, lane, alone);
         }
     }
 
@@ -498,16 +552,16 @@ impl<C: Config> Consumer<'_, C> {
     /// Adds the consumer's half of dQ to the sums.
     ///
     /// # Safety
-    /// As for [`run`].
+    /// They are the thread's ([`first_sums`](Self::first_sums)).
     #[inline(always)]
-    unsafe fn add(self, sums: &C::QueryGradient, turn: Turn<C>) {
-        let x = sums.as_ref();
+    unsafe fn add(self, part: &C::QueryGradient, sums: *mut f32) {
+        let x = part.as_ref();
         unroll!(STEP in 0..16, {
             if STEP < steps::<C::QueryGradient>() {
                 let at = 4 * STEP;
                 let values = [x[at], x[at + 1], x[at + 2], x[at + 3]];
                 // SAFETY: the caller's contract; places of the tile's sums.
-                unsafe { vector::red_add_v4(turn.sums.add(STEP * 4 * WARPGROUP as usize), values) }
+                unsafe { vector::red_add_v4(sums.add(STEP * 4 * WARPGROUP as usize), values) }
             }
         });
     }
