@@ -46,6 +46,10 @@ pub trait Config: Copy + 'static {
     const BOXES: u32 = Self::HEAD / BOX_COLUMNS;
     /// Bytes of a box of queries.
     const QUERY_BOX: u32 = Self::BLOCK_M * LINE_BYTES;
+    /// Whether dS is computed of weights in f32. In tiles of 128 queries they would need 64 registers beside
+    /// those of the rounded weights, so there dS takes the rounded ones, as dV does: an error of `2^-9` (f16:
+    /// `2^-12`) of dS, as large as that of its own rounding.
+    const KEEPS_WEIGHTS: bool = Self::BLOCK_M == 64;
     /// Bytes of shared memory of a block.
     const SHARED: u32 = Plan::<Self>::TOTAL;
 

@@ -93,9 +93,9 @@ macro_rules! kernels {
 }
 
 kernels! { $
-    #[kernel] fn attention_backward_bf16_64 as Bf16Head64: BF16, head 64, 64 queries, 16 sums;
+    #[kernel] fn attention_backward_bf16_64 as Bf16Head64: BF16, head 64, 128 queries, 32 sums;
     #[kernel] fn attention_backward_bf16_128 as Bf16Head128: BF16, head 128, 64 queries, 32 sums;
-    #[kernel] fn attention_backward_f16_64 as F16Head64: F16, head 64, 64 queries, 16 sums;
+    #[kernel] fn attention_backward_f16_64 as F16Head64: F16, head 64, 128 queries, 32 sums;
     #[kernel] fn attention_backward_f16_128 as F16Head128: F16, head 128, 64 queries, 32 sums;
 }
 

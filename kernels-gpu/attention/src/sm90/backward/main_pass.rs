@@ -302,6 +302,8 @@ impl<C: Config> Consumer<'_, C> {
                     self.mask(&mut scores, key, turn.block);
                 }
                 weights.set::<C::Element, _>(&scores);
+                // The product's own registers are not to be read while it is under way.
+                let kept = weights;
                 wgmma::fence_registers(d_values);
                 weights.fence::<C::Scores>();
                 wgmma::fence();
@@ -310,7 +312,7 @@ impl<C: Config> Consumer<'_, C> {
                 wgmma::commit_group();
                 wgmma::wait_group::<1>();
                 wgmma::fence_registers(&mut weighted);
-                self.subtract(&mut differences, &weighted, &scores, stage);
+                self.subtract(&mut differences, &weighted, (&scores, &kept), stage);
                 if !is_first {
                     self.wait_for_scores(stage ^ 1);
                 }
@@ -418,12 +420,18 @@ impl<C: Config> Consumer<'_, C> {
         });
     }
 
-    /// `dS = P (dP - D)`, rounded.
+    /// `dS = P (dP - D)`, rounded, of weights in f32, or of rounded ones ([`Config::KEEPS_WEIGHTS`]).
     ///
     /// # Safety
     /// The stage is full.
     #[inline(always)]
-    unsafe fn subtract(self, to: &mut Rounded, weighted: &C::Scores, weights: &C::Scores, stage: u32) {
+    unsafe fn subtract(
+        self,
+        to: &mut Rounded,
+        weighted: &C::Scores,
+        (weights, rounded): (&C::Scores, &Rounded),
+        stage: u32,
+    ) {
         let from = self.shared.deltas(stage) + self.thread % 4 * 8;
         let (x, p) = (weighted.as_ref(), weights.as_ref());
         unroll!(STEP in 0..16, {
@@ -431,9 +439,14 @@ impl<C: Config> Consumer<'_, C> {
                 // SAFETY: the numbers of two queries.
                 let deltas: [f32; 2] = unsafe { vector::load_shared_v2(from + STEP as u32 * 32) };
                 unroll!(ROW in 0..2, {
-                    let place = 4 * STEP + 2 * ROW;
-                    let [low, high] = [0, 1].map(|i| p[place + i] * (x[place + i] - deltas[i]));
-                    to.set_pair::<C::Element>(2 * STEP + ROW, low, high);
+                    let (place, pair) = (4 * STEP + 2 * ROW, 2 * STEP + ROW);
+                    let p = if C::KEEPS_WEIGHTS {
+                        [p[place], p[place + 1]]
+                    } else {
+                        rounded.pair::<C::Element>(pair)
+                    };
+                    let [low, high] = [0, 1].map(|i| p[i] * (x[place + i] - deltas[i]));
+                    to.set_pair::<C::Element>(pair, low, high);
                 });
             }
         });

@@ -19,10 +19,10 @@
 //! ```
 //! Scores are computed transposed, keys by queries. So a consumer's P and dS are left operands in registers
 //! for dV and dK. dQ needs dS of both consumers, through shared memory, where it lies as it is computed:
-//! `wgmma` reads it as a transposed left operand. It is multiplied a turn later, so that the consumers need not
-//! meet: one may be most of a turn ahead, and one's exponentials run beside the other's products. Each consumer computes a half of dQ and adds it to f32 sums
-//! in global memory, in the order of its registers, 16 bytes a thread. The order of blocks is free, so dQ is
-//! not the same bit for bit from run to run.
+//! `wgmma` reads it as a transposed left operand. It is multiplied a turn later, so that the consumers need
+//! not meet: one may be most of a turn ahead, and one's exponentials run beside the other's products. Each
+//! consumer computes a half of dQ and adds it to f32 sums in global memory, in the order of its registers,
+//! 16 bytes a thread. The order of blocks is free, so dQ is not the same bit for bit from run to run.
 
 pub mod config;
 pub mod finish;
