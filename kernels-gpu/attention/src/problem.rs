@@ -282,42 +282,15 @@ pub struct Seen {
     pub end: u32,
 }
 
-/// A key, as the queries of its sequence see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyPlace {
-    /// The query on whose diagonal it lies.
-    query: i32,
-    /// That of the key beyond the last one.
-    end: i32,
-    /// Queries of the sequence.
-    queries: u32,
-}
-
-impl KeyPlace {
-    /// That of this key.
-    #[inline(always)]
-    #[must_use]
-    pub fn new(band: Band, sequence: Sequence, key: u32) -> Self {
-        let Sequence { queries, keys, .. } = sequence;
-        let diagonal = band.diagonal(queries, keys);
-        Self { query: key as i32 - diagonal, end: keys as i32 - diagonal, queries }
-    }
-
-    /// That of a key so many on.
-    #[inline(always)]
-    #[must_use]
-    pub const fn after(self, keys: i32) -> Self {
-        Self { query: self.query + keys, ..self }
-    }
-}
-
 impl Band {
-    /// The queries that see a key. None sees one beyond the last.
+    /// The queries of a sequence that see this key. None sees one beyond the last.
     #[inline(always)]
     #[must_use]
-    pub fn seen_by(self, key: KeyPlace) -> Seen {
-        let KeyPlace { query, end, queries } = key;
-        let end = if query < end { within(query + self.left + 1, queries) } else { 0 };
+    pub fn seen_by(self, sequence: Sequence, key: u32) -> Seen {
+        let Sequence { queries, keys, .. } = sequence;
+        // The query on whose diagonal the key lies.
+        let query = key as i32 - self.diagonal(queries, keys);
+        let end = if key < keys { within(query + self.left + 1, queries) } else { 0 };
         Seen { first: within(query - self.right, queries), end }
     }
 }
@@ -341,8 +314,7 @@ impl QueryBlocks {
     #[must_use]
     pub fn new(band: Band, sequence: Sequence, first_key: u32, keys: u32, tile: u32) -> Self {
         let last_key = sequence.keys.wrapping_sub(1).min(first_key + keys - 1);
-        let seen_by = |key| band.seen_by(KeyPlace::new(band, sequence, key));
-        let (top, bottom) = (seen_by(first_key), seen_by(last_key));
+        let (top, bottom) = (band.seen_by(sequence, first_key), band.seen_by(sequence, last_key));
         // Keys beyond the last are seen by none.
         let end_whole = if first_key + keys > sequence.keys { 0 } else { top.end / tile };
         Self {

@@ -79,6 +79,8 @@ shared_plan! {
         logarithms[Of::<C>::STAGES]: Statistics<C>,
         /// D, with dO.
         deltas[Of::<C>::STAGES]: Statistics<C>,
+        /// What the block works on.
+        work: Words,
         /// Says that K has come.
         keys_full: Mbarrier,
         /// Says that V has come.
@@ -105,6 +107,11 @@ shared_bytes! {
 shared_bytes! {
     /// 128 keys by `BLOCK_M` queries: boxes of 64 queries.
     pub struct Scores<C: Config>(C::BLOCK_M / BOX_COLUMNS * KEY_BOX, align ALIGN);
+}
+
+shared_bytes! {
+    /// Eight words: a [`Work`](super::work::Work).
+    pub struct Words(2 * layout::UNIT_BYTES, align layout::UNIT_BYTES);
 }
 
 shared_bytes! {

@@ -14,12 +14,11 @@ use primitives::unroll;
 use super::config::{
     BLOCK_N, CONSUMER_KEYS, CONSUMERS, Config, KEY_BOX, Keys, Of, Plan, Queries, SCORE_BUFFERS, Statistics,
 };
-use crate::problem::{AttentionParams, KeyPlace, KeyTile, KeyTiles, Packing, QueryBlocks, Sequence};
+use super::prepare::Strides;
+use super::work::Work;
+use crate::problem::{AttentionParams, KeyTile, Packing, QueryBlocks, Seen};
 use crate::sm90::config::{BOX_COLUMNS, WARPGROUP};
-use crate::sm90::forward::Barrier;
-use crate::sm90::fragments::{
-    Boxes, Rounded, multiply, multiply_lines, multiply_rounded, scale_rows, steps, zero,
-};
+use crate::sm90::fragments::{Boxes, Rounded, multiply, multiply_lines, multiply_rounded, steps, zero};
 
 /// Maps of `[batch, heads, rows, d]`, d contiguous, in boxes of 64 columns with a swizzle of 128 bytes:
 /// `BLOCK_M` rows of queries and gradients, 128 of keys and values, 64 of their gradients.
@@ -51,11 +50,26 @@ pub struct Statistics32 {
     pub sums: *mut f32,
 }
 
+/// dK and dV, for rows of packed sequences whose tile reaches into the next sequence.
+#[derive(Clone, Copy)]
+pub struct Results {
+    /// First element of dK.
+    pub keys: *mut u16,
+    /// Where its rows begin.
+    pub key_strides: Strides,
+    /// First element of dV.
+    pub values: *mut u16,
+    /// Where its rows begin.
+    pub value_strides: Strides,
+}
+
 /// The arguments of a launch.
 #[derive(Clone, Copy)]
 pub struct Arguments<'a> {
     /// The maps.
     pub maps: Maps,
+    /// What the maps of gradients describe.
+    pub results: Results,
     /// The problem.
     pub params: &'a AttentionParams,
     /// Where packed sequences begin.
@@ -91,10 +105,13 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
             shared.gradient_pipeline().init(CONSUMERS * WARPS);
             mbarrier::fence_init();
         }
-        thread::sync_threads();
         // Earlier grids may still write the operands or read the results.
         grid::wait_dependencies();
         grid::launch_dependents();
+        if thread == 0 {
+            Work::new(thread::block_idx_x(), &arguments).tell(shared.work());
+        }
+        thread::sync_threads();
         if thread < WARPGROUP {
             registers::set_max_registers_dec::<{ REGISTERS[0] }>();
             if thread == 0 {
@@ -111,38 +128,10 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
     }
 }
 
-/// A block's tile of keys with its sequence, and the tiles of queries that see it.
-#[derive(Clone, Copy)]
-struct Work {
-    tile: KeyTile,
-    sequence: Sequence,
-    blocks: QueryBlocks,
-}
-
 impl Arguments<'_> {
-    /// The block's work; `None` for a tile beyond the end of its sequence.
-    ///
-    /// # Safety
-    /// As for [`AttentionParams::sequence`].
     #[inline(always)]
-    unsafe fn work<C: Config>(&self) -> Option<Work> {
-        // SAFETY: the caller's contract.
-        let work = unsafe { self.work_of::<C>() };
-        if work.tile.first_key < work.sequence.keys { Some(work) } else { None }
-    }
-
-    /// The block's work, if it is looked at.
-    ///
-    /// # Safety
-    /// As for [`AttentionParams::sequence`].
-    #[inline(always)]
-    unsafe fn work_of<C: Config>(&self) -> Work {
-        let number = misc::opaque(thread::block_idx_x());
-        let tile = KeyTiles::new(self.params, BLOCK_N).get(number);
-        // SAFETY: the caller's contract.
-        let sequence = unsafe { self.params.sequence(self.packing, tile.batch) };
-        let blocks = QueryBlocks::new(self.params.band, sequence, tile.first_key, BLOCK_N, C::BLOCK_M);
-        Work { tile, sequence, blocks }
+    pub(super) const fn is_packed(&self) -> bool {
+        !self.packing.queries.is_null()
     }
 }
 
@@ -152,13 +141,15 @@ impl Arguments<'_> {
 /// As for [`run`]; one thread calls it after the barriers are made.
 #[inline(always)]
 unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
-    let Arguments { maps, params, packing, rows } = arguments;
+    let Arguments { maps, params, packing, rows, .. } = arguments;
     // SAFETY: the caller's contract. A stage that was acquired is empty, and expects the bytes of its copies.
     unsafe {
-        let Some(Work { tile, sequence, blocks }) = arguments.work::<C>() else { return };
-        if blocks.count() == 0 {
+        let work = Work::told(shared.work());
+        let blocks = work.blocks::<C>(&arguments);
+        if !work.has_keys() || blocks.count() == 0 {
             return;
         }
+        let Work { tile, sequence } = work;
         let matrix = sequence.matrix as i32;
         let load = |map: *const TensorMap, full: u32, to: u32, stride: u32, row: u32, head: u32| {
             let mut column = 0;
@@ -200,20 +191,22 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
 
 /// A thread of a consumer.
 #[derive(Clone, Copy)]
-struct Consumer<'a, C: Config> {
-    arguments: Arguments<'a>,
-    shared: Plan<C>,
-    consumer: u32,
+pub struct Consumer<'a, C: Config> {
+    pub(super) arguments: Arguments<'a>,
+    pub(super) shared: Plan<C>,
+    pub(super) consumer: u32,
     /// Number in the warpgroup.
-    thread: u32,
+    pub(super) thread: u32,
 }
 
 /// Which tile of queries a consumer works on.
 #[derive(Clone, Copy)]
-struct Turn<C> {
-    state: PipelineState<Of<C>>,
-    head: u32,
-    block: u32,
+pub struct Turn<C> {
+    pub(super) state: PipelineState<Of<C>>,
+    /// The tile of its head.
+    pub(super) block: u32,
+    /// Turns from this one on.
+    left: u32,
 }
 
 impl<C: Config> Turn<C> {
@@ -221,9 +214,10 @@ impl<C: Config> Turn<C> {
     #[inline(always)]
     fn advance(&mut self, blocks: QueryBlocks) {
         self.state = self.state.next();
+        self.left -= 1;
         self.block += 1;
         if self.block == blocks.end {
-            (self.block, self.head) = (blocks.first, self.head + 1);
+            self.block = blocks.first;
         }
     }
 
@@ -247,16 +241,17 @@ impl<C: Config> Consumer<'_, C> {
     unsafe fn run(self) {
         // SAFETY: the caller's contract.
         unsafe {
-            let Some(Work { tile, sequence, blocks }) = self.arguments.work::<C>() else { return };
+            let work = Work::told(self.shared.work());
+            if !work.has_keys() {
+                return;
+            }
+            let blocks = work.blocks::<C>(&self.arguments);
             let mut gradients: [C::Gradient; 2] = [zero(), zero()];
             if blocks.count() > 0 {
-                let head = tile.head * self.arguments.params.group;
-                let sums = self.first_sums(tile.batch, head, blocks.first);
-                let turn = Turn { state: PipelineState::START, head, block: blocks.first };
-                let key = tile.first_key + self.consumer * CONSUMER_KEYS;
-                let key = key + self.thread / 32 * 16 + self.thread % 32 / 4;
-                let key = KeyPlace::new(self.arguments.params.band, sequence, key);
-                self.sum(turn, sums, key, blocks, &mut gradients);
+                let left = blocks.count() * self.arguments.params.group;
+                let turn = Turn { state: PipelineState::START, block: blocks.first, left };
+                let sums = self.first_sums(work.tile, blocks.first);
+                self.sum(turn, sums, self.seen_by(work), blocks, &mut gradients);
             }
             self.store(gradients);
         }
@@ -271,13 +266,12 @@ impl<C: Config> Consumer<'_, C> {
         self,
         mut turn: Turn<C>,
         mut sums: *mut f32,
-        key: KeyPlace,
+        seen: [Seen; 2],
         blocks: QueryBlocks,
         gradients: &mut [C::Gradient; 2],
     ) {
         let Self { shared, .. } = self;
         let params = self.arguments.params;
-        let last_head = turn.head + params.group - 1;
         let mut scores: C::Scores = zero();
         let mut weighted: C::Scores = zero();
         let (mut weights, mut differences) = (Rounded::zero(), Rounded::zero());
@@ -291,15 +285,21 @@ impl<C: Config> Consumer<'_, C> {
             wgmma::fence_registers(d_values);
             mbarrier::wait_parity(shared.keys_full(), 0);
             mbarrier::wait_parity(shared.values_full(), 0);
+            if self.arguments.is_packed() {
+                self.clear_foreign_keys();
+            }
             loop {
                 let stage = turn.state.stage;
+                if self.arguments.is_packed() && turn.block + 1 == blocks.end {
+                    self.clear_foreign_queries(turn);
+                }
                 self.start_scores(&mut scores, turn.state);
                 self.start_weighted(&mut weighted, turn.state);
                 wgmma::wait_group::<1>();
                 wgmma::fence_registers(&mut scores);
                 self.weigh(&mut scores, stage);
                 if blocks.is_partial(turn.block) {
-                    self.mask(&mut scores, key, turn.block);
+                    self.mask(&mut scores, seen, turn.block);
                 }
                 weights.set::<C::Element, _>(&scores);
                 // The product's own registers are not to be read while it is under way.
@@ -344,7 +344,7 @@ impl<C: Config> Consumer<'_, C> {
                 self.release(stage);
                 turn.advance(blocks);
                 is_first = false;
-                if turn.head > last_head {
+                if turn.left == 0 {
                     break;
                 }
             }
@@ -452,15 +452,23 @@ impl<C: Config> Consumer<'_, C> {
         });
     }
 
-    /// Clears the weights of keys that a query does not see. The thread's first key is `key`.
+    /// The queries that see the thread's keys.
     #[inline(always)]
-    fn mask(self, weights: &mut C::Scores, key: KeyPlace, block: u32) {
+    fn seen_by(self, Work { tile, sequence }: Work) -> [Seen; 2] {
+        let key = tile.first_key + self.consumer * CONSUMER_KEYS;
+        let key = key + self.thread / 32 * 16 + self.thread % 32 / 4;
+        [key, key + 8].map(|key| self.arguments.params.band.seen_by(sequence, key))
+    }
+
+    /// Clears the weights of keys that a query does not see.
+    #[inline(always)]
+    fn mask(self, weights: &mut C::Scores, seen: [Seen; 2], block: u32) {
         // From the thread's first query of the tile.
         let column = (block * C::BLOCK_M + self.thread % 4 * 2) as i32;
         let x = weights.as_mut();
         unroll!(ROW in 0..2, {
-            let seen = self.arguments.params.band.seen_by(key.after(8 * ROW as i32));
-            let (first, end) = (seen.first as i32 - column, seen.end as i32 - column);
+            let Seen { first, end } = seen[ROW];
+            let (first, end) = (first as i32 - column, end as i32 - column);
             unroll!(STEP in 0..16, {
                 if STEP < steps::<C::Scores>() {
                     unroll!(I in 0..2, {
@@ -548,15 +556,15 @@ impl<C: Config> Consumer<'_, C> {
         }
     }
 
-    /// Where the thread adds its part of dQ of a tile.
+    /// Where the thread adds its part of dQ of a tile of queries, of the first head that has the keys.
     ///
     /// # Safety
     /// As for [`run`].
     #[inline(always)]
-    unsafe fn first_sums(self, batch: u32, head: u32, block: u32) -> *mut f32 {
+    unsafe fn first_sums(self, tile: KeyTile, block: u32) -> *mut f32 {
         let Arguments { params, packing, rows, .. } = self.arguments;
         // SAFETY: the caller's contract.
-        let row = unsafe { params.padded_row(packing, batch, head, C::BLOCK_M) };
+        let row = unsafe { params.padded_row(packing, tile.batch, tile.head * params.group, C::BLOCK_M) };
         let half = self.consumer * (C::BLOCK_M / 2 * C::HEAD);
         let row = row + (block * C::BLOCK_M) as usize;
         rows.sums.wrapping_add(row * C::HEAD as usize + (half + self.thread * 4) as usize)
@@ -577,43 +585,5 @@ impl<C: Config> Consumer<'_, C> {
                 unsafe { vector::red_add_v4(sums.add(STEP * 4 * WARPGROUP as usize), values) }
             }
         });
-    }
-
-    /// Stores dK and dV.
-    ///
-    /// # Safety
-    /// All threads of both consumers are here, and all products are over.
-    #[inline(always)]
-    unsafe fn store(self, gradients: [C::Gradient; 2]) {
-        let Arguments { maps, params, .. } = self.arguments;
-        let [mut d_keys, d_values] = gradients;
-        scale_rows(&mut d_keys, [params.scale; 2]);
-        // SAFETY: the caller's contract. K and V have been read by both consumers.
-        unsafe {
-            Barrier::Two(0).sync();
-            let lines = self.consumer * CONSUMER_KEYS * LINE_BYTES;
-            let (keys, values) = (self.shared.keys() + lines, self.shared.values() + lines);
-            let mut rounded = Rounded::zero();
-            rounded.set::<C::Element, _>(&d_keys);
-            rounded.write::<C::Gradient>(keys, KEY_BOX, self.thread);
-            rounded.set::<C::Element, _>(&d_values);
-            rounded.write::<C::Gradient>(values, KEY_BOX, self.thread);
-            fence::proxy_async_shared();
-            Barrier::Consumer(self.consumer).sync();
-            if self.thread == 0 {
-                let Work { tile, sequence, .. } = self.arguments.work_of::<C>();
-                let row = sequence.first_key + tile.first_key + self.consumer * CONSUMER_KEYS;
-                let mut column = 0;
-                while column < C::BOXES {
-                    let coords =
-                        [(column * BOX_COLUMNS) as i32, row as i32, tile.head as i32, sequence.matrix as i32];
-                    tma::store_4d(maps.key_gradients, keys + column * KEY_BOX, coords);
-                    tma::store_4d(maps.value_gradients, values + column * KEY_BOX, coords);
-                    column += 1;
-                }
-                tma::commit_group();
-                tma::wait_group::<0>();
-            }
-        }
     }
 }

@@ -26,6 +26,9 @@
 
 pub mod config;
 pub mod finish;
+mod foreign;
 pub mod instances;
 pub mod main_pass;
 pub mod prepare;
+mod results;
+mod work;
