@@ -4,6 +4,7 @@ mod attention_case;
 
 mod ops_attention;
 mod ops_attention_backward;
+mod ops_attention_backward_packed;
 mod ops_attention_calls;
 mod ops_attention_functions;
 mod ops_attention_packed;

@@ -12,9 +12,13 @@ use crate::memory::{DeviceBuffer, DeviceView, same_length};
 use crate::stream::Stream;
 use crate::tensor::DType;
 
-use super::check::{check_groups, check_head_size, check_scale, count, expect_sides, invalid, length};
+use super::check::{
+    check_groups, check_head_size, check_packed_devices, check_packing, check_scale, count, expect_sides,
+    invalid, length, sequences,
+};
 use super::heads::{Heads, HeadsMut};
-use super::launch::{map, map_mut, section};
+use super::launch::{map, section};
+use super::op::Packed;
 use super::problem::{Mask, Problem};
 use super::select::dtype;
 
@@ -29,7 +33,8 @@ pub struct Forward<'a> {
     pub values: Heads<'a>,
     /// O, as Q.
     pub output: Heads<'a>,
-    /// The logarithms of the sums of exponentials, `[batch, heads, queries]`.
+    /// The logarithms of the sums of exponentials, `[batch, heads, queries]`, or `[heads, rows]` of packed
+    /// sequences.
     pub log_sum_exp: DeviceView<'a, f32>,
 }
 
@@ -56,12 +61,13 @@ pub struct Backward<'a> {
     gradients: Gradients<'a>,
     scale: Option<f32>,
     mask: Mask,
+    packed: Option<Packed<'a>>,
 }
 
 impl<'a> Backward<'a> {
     /// Of the gradient of the result, `[batch, queries, heads, head size]`.
     pub fn new(forward: Forward<'a>, gradient: Heads<'a>, gradients: Gradients<'a>) -> Self {
-        Backward { forward, gradient, gradients, scale: None, mask: Mask::FULL }
+        Backward { forward, gradient, gradients, scale: None, mask: Mask::FULL, packed: None }
     }
 
     /// The factor of the scores in the forward pass, positive; else it is `1 / sqrt(head size)`.
@@ -72,6 +78,12 @@ impl<'a> Backward<'a> {
     /// Which keys a query saw; else all.
     pub fn mask(self, mask: Mask) -> Self {
         Backward { mask, ..self }
+    }
+
+    /// For packed sequences, as in the forward pass. Gradients of rows that belong to none are left as they
+    /// are.
+    pub fn packed(self, packed: Packed<'a>) -> Self {
+        Backward { packed: Some(packed), ..self }
     }
 
     /// Queues the three kernels of the backward pass. They keep 4 bytes of device memory for each element of
@@ -126,16 +138,19 @@ impl<'a> Backward<'a> {
         gradients.values.check("the gradient of the values")?;
         let wanted = batch.saturating_mul(rows).saturating_mul(heads);
         same_length(super::OPERATION, "the log-sum-exps", wanted, log_sum_exp.len())?;
+        check_packing(queries, self.packed.as_ref())?;
+        let [query_rows, key_rows] = [length("the queries", rows)?, length("the keys", key_rows)?];
+        let sequences = sequences(batch, [query_rows, key_rows], self.packed.as_ref())?;
         Ok(Problem {
             dtype: queries.dtype(),
-            batch: count("the batch", batch)?,
-            queries: length("the queries", rows)?,
-            keys: length("the keys", key_rows)?,
+            batch: sequences.count,
+            queries: sequences.longest[0],
+            keys: sequences.longest[1],
             heads: count("the heads", heads)?,
             kv_heads: count("the heads of keys", kv_heads)?,
             head_size: size as u32,
             mask: self.mask,
-            packed: None,
+            packed: self.packed.map(|_| [query_rows, key_rows]),
             log_sum_exp: true,
         })
     }
@@ -150,7 +165,8 @@ impl<'a> Backward<'a> {
         stream.same_device("its gradient", self.gradient.device())?;
         stream.same_device("the gradient of the queries", self.gradients.queries.device())?;
         stream.same_device("the gradient of the keys", self.gradients.keys.device())?;
-        stream.same_device("the gradient of the values", self.gradients.values.device())
+        stream.same_device("the gradient of the values", self.gradients.values.device())?;
+        check_packed_devices(stream, self.packed.as_ref())
     }
 }
 
@@ -194,8 +210,9 @@ struct Workspace {
 fn launch(stream: &Stream, problem: &Problem, index: usize, backward: Backward<'_>) -> Result<()> {
     let entry = &TABLE[index];
     let tile = entry.block[0];
-    let Backward { forward, gradient, gradients, scale, mask } = backward;
+    let Backward { forward, gradient, gradients, scale, mask, packed } = backward;
     let Gradients { queries: d_queries, keys, values } = gradients;
+    let [query_rows, key_rows] = problem.packed.unwrap_or([problem.queries, problem.keys]);
     let params = AttentionParams {
         batch: problem.batch,
         heads: problem.heads,
@@ -203,9 +220,9 @@ fn launch(stream: &Stream, problem: &Problem, index: usize, backward: Backward<'
         queries: problem.queries,
         keys: problem.keys,
         head_size: problem.head_size,
-        lse_rows: problem.queries,
-        key_rows: problem.keys,
-        padded_rows: problem.queries.next_multiple_of(tile),
+        lse_rows: query_rows,
+        key_rows,
+        padded_rows: padded_rows(problem, tile)?,
         output_row: 0,
         output_head: 0,
         output_matrix: 0,
@@ -214,7 +231,9 @@ fn launch(stream: &Stream, problem: &Problem, index: usize, backward: Backward<'
         section: section(problem),
     };
     let heads = u64::from(problem.batch) * u64::from(problem.heads);
-    let rows = heads as usize * params.padded_rows as usize;
+    // Packed sequences lie in the rows of one matrix.
+    let matrices = if packed.is_some() { 1 } else { problem.batch };
+    let rows = matrices as usize * problem.heads as usize * params.padded_rows as usize;
     // SAFETY: f32 has no invalid values; the first kernel writes all rows before others read them.
     let mut workspace = unsafe {
         Workspace {
@@ -229,17 +248,44 @@ fn launch(stream: &Stream, problem: &Problem, index: usize, backward: Backward<'
         return Err(invalid("the problem", format!("{tiles} tiles"), "fewer than 2^32".to_owned(), hint));
     };
     let (pass, end) = (PASSES[index], ENDS[index]);
+    let launched = Launched { params, packed };
     // SAFETY: shapes, strides and lengths are checked, gradients do not overlap themselves; the workspace has
     // the rows that the kernels pad to; a block for each tile.
     unsafe {
         if tiles > 0 {
-            begin(stream, problem.dtype, tiles, entry, params, &forward, gradient, &mut workspace)?;
+            begin(stream, problem.dtype, tiles, entry, launched, &forward, gradient, &mut workspace)?;
         }
         if problem.keys > 0 && heads > 0 {
-            pass(stream, entry, Pass { params, forward, gradient, keys, values }, &mut workspace)?;
+            pass(stream, entry, Pass { launched, forward, gradient, keys, values }, &mut workspace)?;
         }
-        if tiles > 0 { end(stream, tiles, params, &workspace.sums, d_queries) } else { Ok(()) }
+        if tiles > 0 { end(stream, tiles, launched, &workspace.sums, d_queries) } else { Ok(()) }
     }
+}
+
+/// What all three kernels are told.
+#[derive(Clone, Copy)]
+struct Launched<'a> {
+    params: AttentionParams,
+    packed: Option<Packed<'a>>,
+}
+
+impl<'a> Launched<'a> {
+    /// Where packed sequences begin.
+    fn first(&self) -> [Option<DeviceView<'a, i32>>; 2] {
+        self.packed.map_or([None; 2], |packed| [Some(packed.queries), Some(packed.keys)])
+    }
+}
+
+/// Rows of queries of a head of a sequence, padded to whole tiles; of all packed sequences, each of which
+/// begins with a tile.
+fn padded_rows(problem: &Problem, tile: u32) -> Result<u32> {
+    let Some([rows, _]) = problem.packed else { return Ok(problem.queries.next_multiple_of(tile)) };
+    let padded = (u64::from(rows / tile) + u64::from(problem.batch)) * u64::from(tile);
+    u32::try_from(padded).map_err(|_| {
+        let hint = "split the sequences and call once for each part";
+        let wanted = "fewer than 2^32, each sequence in whole tiles".to_owned();
+        invalid("the sequences", format!("{padded} rows of queries"), wanted, hint)
+    })
 }
 
 /// Elements from a row to the next, a head, a sequence.
@@ -258,16 +304,16 @@ unsafe fn begin(
     dtype: DType,
     tiles: u32,
     entry: &Entry,
-    params: AttentionParams,
+    launched: Launched<'_>,
     forward: &Forward<'_>,
     gradient: Heads<'_>,
     workspace: &mut Workspace,
 ) -> Result<()> {
     let config = LaunchConfig::new([tiles, 1, 1], [prepare::THREADS, 1, 1]).overlapping_previous();
     let Workspace { logarithms, deltas, sums } = workspace;
-    let none: [Option<DeviceView<'_, i32>>; 2] = [None, None];
+    let [first_queries, first_keys] = launched.first();
     let arguments = (
-        params,
+        launched.params,
         forward.output.data.cast::<u16>(),
         strides(&forward.output),
         gradient.data.cast::<u16>(),
@@ -278,8 +324,8 @@ unsafe fn begin(
         sums,
         entry.block[0],
         entry.head,
-        none[0],
-        none[1],
+        first_queries,
+        first_keys,
     );
     // SAFETY: the caller's contract.
     unsafe {
@@ -292,7 +338,7 @@ unsafe fn begin(
 
 /// The operands of the main kernel.
 struct Pass<'a> {
-    params: AttentionParams,
+    launched: Launched<'a>,
     forward: Forward<'a>,
     gradient: Heads<'a>,
     keys: HeadsMut<'a>,
@@ -309,7 +355,7 @@ unsafe fn pass_as<K: KernelType<Params = PassParameters>>(
     pass: Pass<'_>,
     workspace: &mut Workspace,
 ) -> Result<()> {
-    let Pass { params, forward, gradient, keys, values } = pass;
+    let Pass { launched, forward, gradient, keys, values } = pass;
     let [tile, block] = entry.block;
     let map_keys = map(forward.keys, block)?;
     // Where there are no queries, the keys' map stands in, which the kernel does not read for that.
@@ -319,25 +365,32 @@ unsafe fn pass_as<K: KernelType<Params = PassParameters>>(
         (map(forward.queries, tile)?, map(gradient, tile)?)
     };
     let map_values = map(forward.values, block)?;
-    let (mut d_keys, mut d_values) = (map_mut(keys, CONSUMER_KEYS)?, map_mut(values, CONSUMER_KEYS)?);
-    let blocks = KeyTiles::new(&params, block).count();
+    // The kernel writes gradients through their maps, and rows at a sequence's end by themselves. The launch
+    // begins the write with these.
+    let (d_keys, d_values) = (keys.view(), values.view());
+    let (map_d_keys, map_d_values) = (map(d_keys, CONSUMER_KEYS)?, map(d_values, CONSUMER_KEYS)?);
+    let blocks = KeyTiles::new(&launched.params, block).count();
     let config =
         LaunchConfig::new([blocks, 1, 1], [THREADS, 1, 1]).with_shared(entry.shared).overlapping_previous();
-    let none: [Option<DeviceView<'_, i32>>; 2] = [None, None];
     let Workspace { logarithms, deltas, sums } = workspace;
+    let [first_queries, first_keys] = launched.first();
     let arguments = (
         map_queries,
         map_keys,
         map_values,
         map_gradient,
-        &mut d_keys,
-        &mut d_values,
-        params,
+        map_d_keys,
+        map_d_values,
+        launched.params,
         &*logarithms,
         &*deltas,
         sums,
-        none[0],
-        none[1],
+        d_keys.data.within().cast::<u16>(),
+        strides(&d_keys),
+        d_values.data.within().cast::<u16>(),
+        strides(&d_values),
+        first_queries,
+        first_keys,
     );
     // SAFETY: the caller's contract.
     unsafe { kernel::launch::<K>(stream, config, arguments) }
@@ -350,14 +403,14 @@ unsafe fn pass_as<K: KernelType<Params = PassParameters>>(
 unsafe fn end_as<K: KernelType<Params = EndParameters>>(
     stream: &Stream,
     tiles: u32,
-    params: AttentionParams,
+    launched: Launched<'_>,
     sums: &DeviceBuffer<f32>,
     gradient: HeadsMut<'_>,
 ) -> Result<()> {
     let config = LaunchConfig::new([tiles, 1, 1], [finish::THREADS, 1, 1]).overlapping_previous();
     let strides = strides(&gradient.view());
-    let none: [Option<DeviceView<'_, i32>>; 2] = [None, None];
-    let arguments = (params, sums, gradient.data.cast::<u16>(), strides, none[0], none[1]);
+    let [first_queries, first_keys] = launched.first();
+    let arguments = (launched.params, sums, gradient.data.cast::<u16>(), strides, first_queries, first_keys);
     // SAFETY: the caller's contract.
     unsafe { kernel::launch::<K>(stream, config, arguments) }
 }
@@ -365,7 +418,7 @@ unsafe fn end_as<K: KernelType<Params = EndParameters>>(
 type PassParameters = <instances::attention_backward_bf16_64 as KernelType>::Params;
 type EndParameters = <instances::attention_finish_bf16_64 as KernelType>::Params;
 type LaunchPass = unsafe fn(&Stream, &Entry, Pass<'_>, &mut Workspace) -> Result<()>;
-type LaunchEnd = unsafe fn(&Stream, u32, AttentionParams, &DeviceBuffer<f32>, HeadsMut<'_>) -> Result<()>;
+type LaunchEnd = unsafe fn(&Stream, u32, Launched<'_>, &DeviceBuffer<f32>, HeadsMut<'_>) -> Result<()>;
 
 macro_rules! passes {
     ($($name:ident)*) => {

@@ -10,7 +10,7 @@ use crate::tensor::DType;
 
 use super::OPERATION;
 use super::heads::Heads;
-use super::op::Attention;
+use super::op::{Attention, Packed};
 use super::problem::Problem;
 
 /// Longest row.
@@ -46,7 +46,7 @@ impl Attention<'_> {
             let wanted = batch.saturating_mul(rows).saturating_mul(heads);
             same_length(OPERATION, "the log-sum-exps", wanted, log_sum_exp.len())?;
         }
-        self.check_packing()
+        check_packing(&self.queries, self.packed.as_ref())
     }
 
     /// In plain numbers.
@@ -54,22 +54,12 @@ impl Attention<'_> {
         let ([batch, rows, heads, size], [_, key_rows, kv_heads, _]) =
             (self.queries.sides(), self.keys.sides());
         let rows = [length("the queries", rows)?, length("the keys", key_rows)?];
-        let (batch, [queries, keys]) = match &self.packed {
-            Some(packed) => {
-                let longest = [
-                    length("the longest sequence of queries", packed.longest[0])?,
-                    length("the longest sequence of keys", packed.longest[1])?,
-                ];
-                // No sequence is longer than all of them.
-                (packed.queries.len() - 1, [longest[0].min(rows[0]), longest[1].min(rows[1])])
-            }
-            None => (batch, rows),
-        };
+        let sequences = sequences(batch, rows, self.packed.as_ref())?;
         let problem = Problem {
             dtype: self.queries.dtype(),
-            batch: count("the batch", batch)?,
-            queries,
-            keys,
+            batch: sequences.count,
+            queries: sequences.longest[0],
+            keys: sequences.longest[1],
             heads: count("the heads", heads)?,
             kv_heads: count("the heads of keys", kv_heads)?,
             head_size: size as u32,
@@ -90,11 +80,7 @@ impl Attention<'_> {
         if let Some(log_sum_exp) = &self.log_sum_exp {
             stream.same_device("the log-sum-exps", log_sum_exp.device())?;
         }
-        if let Some(packed) = &self.packed {
-            stream.same_device("the first queries", packed.queries.device())?;
-            stream.same_device("the first keys", packed.keys.device())?;
-        }
-        Ok(())
+        check_packed_devices(stream, self.packed.as_ref())
     }
 
     fn check_types(&self) -> Result<()> {
@@ -118,27 +104,55 @@ impl Attention<'_> {
             )),
         }
     }
+}
 
-    fn check_packing(&self) -> Result<()> {
-        let Some(packed) = &self.packed else { return Ok(()) };
-        if self.queries.sides()[0] != 1 {
-            return Err(invalid(
-                "the queries",
-                format!("{:?}", self.queries.sides()),
-                "[1, rows, heads, head size] for packed sequences".to_owned(),
-                "packed sequences lie one behind the other in the rows of one matrix: `view_as` merges axes",
-            ));
-        }
-        if packed.queries.is_empty() {
-            return Err(invalid(
-                "the first queries",
-                "0 numbers".to_owned(),
-                "one more than the sequences".to_owned(),
-                "the last number is the end of the last sequence",
-            ));
-        }
-        same_length(OPERATION, "the first keys", packed.queries.len(), packed.keys.len())
+/// Packed sequences lie in one matrix, and have as many numbers of queries as of keys.
+pub(super) fn check_packing(queries: &Heads<'_>, packed: Option<&Packed<'_>>) -> Result<()> {
+    let Some(packed) = packed else { return Ok(()) };
+    if queries.sides()[0] != 1 {
+        return Err(invalid(
+            "the queries",
+            format!("{:?}", queries.sides()),
+            "[1, rows, heads, head size] for packed sequences".to_owned(),
+            "packed sequences lie one behind the other in the rows of one matrix: `view_as` merges axes",
+        ));
     }
+    if packed.queries.is_empty() {
+        return Err(invalid(
+            "the first queries",
+            "0 numbers".to_owned(),
+            "one more than the sequences".to_owned(),
+            "the last number is the end of the last sequence",
+        ));
+    }
+    same_length(OPERATION, "the first keys", packed.queries.len(), packed.keys.len())
+}
+
+/// The numbers of packed sequences are on the stream's device.
+pub(super) fn check_packed_devices(stream: &Stream, packed: Option<&Packed<'_>>) -> Result<()> {
+    let Some(packed) = packed else { return Ok(()) };
+    stream.same_device("the first queries", packed.queries.device())?;
+    stream.same_device("the first keys", packed.keys.device())
+}
+
+/// Sequences, and the queries and keys of the longest ones.
+pub(super) struct Sequences {
+    pub count: u32,
+    pub longest: [u32; 2],
+}
+
+/// The sequences of a batch with so many rows of queries and of keys, once they are checked.
+pub(super) fn sequences(batch: usize, rows: [u32; 2], packed: Option<&Packed<'_>>) -> Result<Sequences> {
+    let Some(packed) = packed else {
+        return Ok(Sequences { count: count("the batch", batch)?, longest: rows });
+    };
+    let longest = [
+        length("the longest sequence of queries", packed.longest[0])?,
+        length("the longest sequence of keys", packed.longest[1])?,
+    ];
+    // No sequence is longer than all of them.
+    let longest = [longest[0].min(rows[0]), longest[1].min(rows[1])];
+    Ok(Sequences { count: count("the sequences", packed.queries.len() - 1)?, longest })
 }
 
 pub(super) fn check_scale(scale: Option<f32>) -> Result<()> {

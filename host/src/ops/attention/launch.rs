@@ -7,13 +7,13 @@ use cuda_std::kernel::Kernel as KernelType;
 
 use crate::error::{Error, Result};
 use crate::launch::{self as kernel, LaunchConfig};
-use crate::memory::tensor_map::{L2Promotion, Swizzle, TensorMap, TensorMapMut, Tiling};
+use crate::memory::tensor_map::{L2Promotion, Swizzle, TensorMap, Tiling};
 use crate::memory::{DeviceBuffer, DeviceViewMut, Within};
 use crate::stream::Stream;
 
 use super::check::invalid;
 use super::config::Config;
-use super::heads::{Heads, HeadsMut, Shape};
+use super::heads::{Heads, Shape};
 use super::op::{Attention, Packed};
 use super::problem::{Mask, Problem};
 
@@ -190,12 +190,6 @@ fn maps<'a>(entry: &Entry, operands: [Heads<'a>; 4]) -> Result<[TensorMap<'a>; 4
 pub(super) fn map<'a>(operand: Heads<'a>, rows: u32) -> Result<TensorMap<'a>> {
     // The copy engine moves their bits.
     TensorMap::new(operand.data.cast::<u16>(), &tiling(operand.shape, operand.dtype.size(), rows))
-}
-
-/// The same to write through.
-pub(super) fn map_mut(operand: HeadsMut<'_>, rows: u32) -> Result<TensorMapMut<'_>> {
-    let tiling = tiling(operand.shape, operand.dtype.size(), rows);
-    TensorMapMut::new(operand.data.cast::<u16>(), &tiling)
 }
 
 fn tiling(shape: Shape, element_bytes: usize, rows: u32) -> Tiling<4> {

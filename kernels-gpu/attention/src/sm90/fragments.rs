@@ -78,6 +78,12 @@ impl Rounded {
         self.0[pair / 4][pair % 4] = E::pack(low, high);
     }
 
+    /// Two neighbours, of which the fragment has this many before them.
+    #[inline(always)]
+    pub fn pair<E: Element16>(&self, pair: usize) -> [f32; 2] {
+        E::unpack(self.0[pair / 4][pair % 4])
+    }
+
     /// Writes it to shared memory as the copy engine would: boxes of 64 columns, `box_bytes` apart, with a
     /// swizzle of 128 bytes. `to` is the warpgroup's first line of the first box.
     ///

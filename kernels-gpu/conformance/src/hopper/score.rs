@@ -23,7 +23,7 @@ impl ScoreFunction for Local {
     fn mask(&self, at: Position) -> bool {
         // Not 0, or the division would have to be able to panic, and nothing in the kernel would overlap.
         let (block, step) = (self.block.max(1), self.step.max(1));
-        at.query / block == at.key / block && (at.query + at.key) % step == 0
+        at.query / block == at.key / block && (at.query + at.key).is_multiple_of(step)
     }
 }
 

@@ -46,6 +46,10 @@ pub trait Config: Copy + 'static {
     const BOXES: u32 = Self::HEAD / BOX_COLUMNS;
     /// Bytes of a box of queries.
     const QUERY_BOX: u32 = Self::BLOCK_M * LINE_BYTES;
+    /// Whether dS is computed of weights in f32. In tiles of 128 queries they would need 64 registers beside
+    /// those of the rounded weights, so there dS takes the rounded ones, as dV does: an error of `2^-9` (f16:
+    /// `2^-12`) of dS, as large as that of its own rounding.
+    const KEEPS_WEIGHTS: bool = Self::BLOCK_M == 64;
     /// Bytes of shared memory of a block.
     const SHARED: u32 = Plan::<Self>::TOTAL;
 
@@ -75,10 +79,14 @@ shared_plan! {
         logarithms[Of::<C>::STAGES]: Statistics<C>,
         /// D, with dO.
         deltas[Of::<C>::STAGES]: Statistics<C>,
+        /// What the block works on.
+        work: Words,
         /// Says that K has come.
         keys_full: Mbarrier,
         /// Says that V has come.
         values_full: Mbarrier,
+        /// Says that both consumers have written their part of dS, and read the one before.
+        scores_full: Mbarrier,
         /// The barriers of the stages of Q.
         query_pipeline: Pipeline<Of<C>>,
         /// The barriers of the stages of dO.
@@ -99,6 +107,11 @@ shared_bytes! {
 shared_bytes! {
     /// 128 keys by `BLOCK_M` queries: boxes of 64 queries.
     pub struct Scores<C: Config>(C::BLOCK_M / BOX_COLUMNS * KEY_BOX, align ALIGN);
+}
+
+shared_bytes! {
+    /// Eight words: a [`Work`](super::work::Work).
+    pub struct Words(2 * layout::UNIT_BYTES, align layout::UNIT_BYTES);
 }
 
 shared_bytes! {

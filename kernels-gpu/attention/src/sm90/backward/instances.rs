@@ -6,7 +6,7 @@ use cuda_std::wgmma::{BF16, ElementType, F16, Operand};
 
 use super::config::{Config, THREADS};
 use super::finish;
-use super::main_pass::{self, Maps, Statistics32};
+use super::main_pass::{self, Maps, Results, Statistics32};
 use super::prepare::{self, Rows, Strides};
 use crate::problem::{AttentionParams, Packing};
 
@@ -69,14 +69,20 @@ macro_rules! kernels {
                 logarithms: *const f32,
                 deltas: *const f32,
                 sums: *mut f32,
+                key_gradient: *mut u16,
+                key_strides: Strides,
+                value_gradient: *mut u16,
+                value_strides: Strides,
                 first_queries: *const i32,
                 first_keys: *const i32,
             ) {
                 let maps = Maps { queries, keys, values, gradients, key_gradients, value_gradients };
                 let packing = Packing { queries: first_queries, keys: first_keys };
                 let rows = Statistics32 { logarithms, deltas, sums };
+                let results = Results { keys: key_gradient, key_strides, values: value_gradient, value_strides };
+                let arguments = main_pass::Arguments { maps, results, params: &params, packing, rows };
                 // SAFETY: the caller's contract.
-                unsafe { main_pass::run::<$config>(main_pass::Arguments { maps, params: &params, packing, rows }) }
+                unsafe { main_pass::run::<$config>(arguments) }
             }
         )*
 
@@ -93,9 +99,9 @@ macro_rules! kernels {
 }
 
 kernels! { $
-    #[kernel] fn attention_backward_bf16_64 as Bf16Head64: BF16, head 64, 64 queries, 16 sums;
+    #[kernel] fn attention_backward_bf16_64 as Bf16Head64: BF16, head 64, 128 queries, 32 sums;
     #[kernel] fn attention_backward_bf16_128 as Bf16Head128: BF16, head 128, 64 queries, 32 sums;
-    #[kernel] fn attention_backward_f16_64 as F16Head64: F16, head 64, 64 queries, 16 sums;
+    #[kernel] fn attention_backward_f16_64 as F16Head64: F16, head 64, 128 queries, 32 sums;
     #[kernel] fn attention_backward_f16_128 as F16Head128: F16, head 128, 64 queries, 32 sums;
 }
 

@@ -2,11 +2,11 @@
 
 use cuda_std::fastmath::{ex2_approx, fma};
 use cuda_std::tma::TensorMap;
-use cuda_std::warp::{FULL_MASK, warp_shuffle_idx};
+use cuda_std::warp::{FULL_MASK, sync_warp, warp_shuffle_idx};
 use cuda_std::wgmma::Accumulator;
 use cuda_std::{fence, grid, mbarrier, misc, registers, shared, thread, tma, vector, wgmma};
 use primitives::cluster::ClusterCoord;
-use primitives::pipeline::PipelineState;
+use primitives::pipeline::{Depth, PipelineState};
 use primitives::shared_plan::SharedType;
 use primitives::tma::LINE_BYTES;
 use primitives::unroll;
@@ -14,12 +14,11 @@ use primitives::unroll;
 use super::config::{
     BLOCK_N, CONSUMER_KEYS, CONSUMERS, Config, KEY_BOX, Keys, Of, Plan, Queries, SCORE_BUFFERS, Statistics,
 };
-use crate::problem::{AttentionParams, KeyTile, KeyTiles, Packing, QueryBlocks, Sequence};
+use super::prepare::Strides;
+use super::work::Work;
+use crate::problem::{AttentionParams, KeyTile, Packing, QueryBlocks, Seen};
 use crate::sm90::config::{BOX_COLUMNS, WARPGROUP};
-use crate::sm90::forward::Barrier;
-use crate::sm90::fragments::{
-    Boxes, Rounded, multiply, multiply_lines, multiply_rounded, scale_rows, steps, zero,
-};
+use crate::sm90::fragments::{Boxes, Rounded, multiply, multiply_lines, multiply_rounded, steps, zero};
 
 /// Maps of `[batch, heads, rows, d]`, d contiguous, in boxes of 64 columns with a swizzle of 128 bytes:
 /// `BLOCK_M` rows of queries and gradients, 128 of keys and values, 64 of their gradients.
@@ -51,11 +50,26 @@ pub struct Statistics32 {
     pub sums: *mut f32,
 }
 
+/// dK and dV, for rows of packed sequences whose tile reaches into the next sequence.
+#[derive(Clone, Copy)]
+pub struct Results {
+    /// First element of dK.
+    pub keys: *mut u16,
+    /// Where its rows begin.
+    pub key_strides: Strides,
+    /// First element of dV.
+    pub values: *mut u16,
+    /// Where its rows begin.
+    pub value_strides: Strides,
+}
+
 /// The arguments of a launch.
 #[derive(Clone, Copy)]
 pub struct Arguments<'a> {
     /// The maps.
     pub maps: Maps,
+    /// What the maps of gradients describe.
+    pub results: Results,
     /// The problem.
     pub params: &'a AttentionParams,
     /// Where packed sequences begin.
@@ -64,6 +78,8 @@ pub struct Arguments<'a> {
     pub rows: Statistics32,
 }
 
+/// Warps of a consumer.
+const WARPS: u32 = WARPGROUP / 32;
 /// Registers of a producer's and of a consumer's thread.
 const REGISTERS: [u32; 2] = [40, 232];
 
@@ -84,14 +100,18 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
             tma::prefetch(arguments.maps.queries);
             mbarrier::init(shared.keys_full(), 1);
             mbarrier::init(shared.values_full(), 1);
-            shared.query_pipeline().init(CONSUMERS);
-            shared.gradient_pipeline().init(CONSUMERS);
+            mbarrier::init(shared.scores_full(), CONSUMERS * WARPS);
+            shared.query_pipeline().init(CONSUMERS * WARPS);
+            shared.gradient_pipeline().init(CONSUMERS * WARPS);
             mbarrier::fence_init();
         }
-        thread::sync_threads();
         // Earlier grids may still write the operands or read the results.
         grid::wait_dependencies();
         grid::launch_dependents();
+        if thread == 0 {
+            Work::new(thread::block_idx_x(), &arguments).tell(shared.work());
+        }
+        thread::sync_threads();
         if thread < WARPGROUP {
             registers::set_max_registers_dec::<{ REGISTERS[0] }>();
             if thread == 0 {
@@ -108,38 +128,10 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
     }
 }
 
-/// A block's tile of keys with its sequence, and the tiles of queries that see it.
-#[derive(Clone, Copy)]
-struct Work {
-    tile: KeyTile,
-    sequence: Sequence,
-    blocks: QueryBlocks,
-}
-
 impl Arguments<'_> {
-    /// The block's work; `None` for a tile beyond the end of its sequence.
-    ///
-    /// # Safety
-    /// As for [`AttentionParams::sequence`].
     #[inline(always)]
-    unsafe fn work<C: Config>(&self) -> Option<Work> {
-        // SAFETY: the caller's contract.
-        let work = unsafe { self.work_of::<C>() };
-        if work.tile.first_key < work.sequence.keys { Some(work) } else { None }
-    }
-
-    /// The block's work, if it is looked at.
-    ///
-    /// # Safety
-    /// As for [`AttentionParams::sequence`].
-    #[inline(always)]
-    unsafe fn work_of<C: Config>(&self) -> Work {
-        let number = misc::opaque(thread::block_idx_x());
-        let tile = KeyTiles::new(self.params, BLOCK_N).get(number);
-        // SAFETY: the caller's contract.
-        let sequence = unsafe { self.params.sequence(self.packing, tile.batch) };
-        let blocks = QueryBlocks::new(self.params.band, sequence, tile.first_key, BLOCK_N, C::BLOCK_M);
-        Work { tile, sequence, blocks }
+    pub(super) const fn is_packed(&self) -> bool {
+        !self.packing.queries.is_null()
     }
 }
 
@@ -149,13 +141,15 @@ impl Arguments<'_> {
 /// As for [`run`]; one thread calls it after the barriers are made.
 #[inline(always)]
 unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
-    let Arguments { maps, params, packing, rows } = arguments;
+    let Arguments { maps, params, packing, rows, .. } = arguments;
     // SAFETY: the caller's contract. A stage that was acquired is empty, and expects the bytes of its copies.
     unsafe {
-        let Some(Work { tile, sequence, blocks }) = arguments.work::<C>() else { return };
-        if blocks.count() == 0 {
+        let work = Work::told(shared.work());
+        let blocks = work.blocks::<C>(&arguments);
+        if !work.has_keys() || blocks.count() == 0 {
             return;
         }
+        let Work { tile, sequence } = work;
         let matrix = sequence.matrix as i32;
         let load = |map: *const TensorMap, full: u32, to: u32, stride: u32, row: u32, head: u32| {
             let mut column = 0;
@@ -197,20 +191,45 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
 
 /// A thread of a consumer.
 #[derive(Clone, Copy)]
-struct Consumer<'a, C: Config> {
-    arguments: Arguments<'a>,
-    shared: Plan<C>,
-    consumer: u32,
+pub struct Consumer<'a, C: Config> {
+    pub(super) arguments: Arguments<'a>,
+    pub(super) shared: Plan<C>,
+    pub(super) consumer: u32,
     /// Number in the warpgroup.
-    thread: u32,
+    pub(super) thread: u32,
 }
 
 /// Which tile of queries a consumer works on.
 #[derive(Clone, Copy)]
-struct Turn<C> {
-    state: PipelineState<Of<C>>,
-    head: u32,
-    block: u32,
+pub struct Turn<C> {
+    pub(super) state: PipelineState<Of<C>>,
+    /// The tile of its head.
+    pub(super) block: u32,
+    /// Turns from this one on.
+    left: u32,
+}
+
+impl<C: Config> Turn<C> {
+    /// The next tile; of the next head behind the last one of `blocks`.
+    #[inline(always)]
+    fn advance(&mut self, blocks: QueryBlocks) {
+        self.state = self.state.next();
+        self.left -= 1;
+        self.block += 1;
+        if self.block == blocks.end {
+            self.block = blocks.first;
+        }
+    }
+
+    /// Where the tile's sums are, those of the tile before being at `sums`.
+    #[inline(always)]
+    fn follow(self, sums: *mut f32, blocks: QueryBlocks, params: &AttentionParams) -> *mut f32 {
+        let mut rows = C::BLOCK_M as usize;
+        if self.block == blocks.first {
+            rows += params.padded_rows as usize - (blocks.count() * C::BLOCK_M) as usize;
+        }
+        sums.wrapping_add(rows * C::HEAD as usize)
+    }
 }
 
 impl<C: Config> Consumer<'_, C> {
@@ -222,29 +241,40 @@ impl<C: Config> Consumer<'_, C> {
     unsafe fn run(self) {
         // SAFETY: the caller's contract.
         unsafe {
-            let Some(Work { tile, blocks, .. }) = self.arguments.work::<C>() else { return };
+            let work = Work::told(self.shared.work());
+            if !work.has_keys() {
+                return;
+            }
+            let blocks = work.blocks::<C>(&self.arguments);
             let mut gradients: [C::Gradient; 2] = [zero(), zero()];
             if blocks.count() > 0 {
-                let head = tile.head * self.arguments.params.group;
-                self.sum(head, blocks, &mut gradients);
+                let left = blocks.count() * self.arguments.params.group;
+                let turn = Turn { state: PipelineState::START, block: blocks.first, left };
+                let sums = self.first_sums(work.tile, blocks.first);
+                self.sum(turn, sums, self.seen_by(work), blocks, &mut gradients);
             }
             self.store(gradients);
         }
     }
 
-    /// Sums dK and dV over the tiles of queries, and adds dQ of each.
+    /// Sums dK and dV over the tiles of queries, and adds dQ of each to sums, those of the first at `sums`.
     ///
     /// # Safety
     /// As for [`run`]; there are tiles.
     #[inline(always)]
-    unsafe fn sum(self, head: u32, blocks: QueryBlocks, gradients: &mut [C::Gradient; 2]) {
+    unsafe fn sum(
+        self,
+        mut turn: Turn<C>,
+        mut sums: *mut f32,
+        seen: [Seen; 2],
+        blocks: QueryBlocks,
+        gradients: &mut [C::Gradient; 2],
+    ) {
         let Self { shared, .. } = self;
-        let last_head = head + self.arguments.params.group - 1;
+        let params = self.arguments.params;
         let mut scores: C::Scores = zero();
         let mut weighted: C::Scores = zero();
-        let mut sums: C::QueryGradient = zero();
         let (mut weights, mut differences) = (Rounded::zero(), Rounded::zero());
-        let mut turn = Turn::<C> { state: PipelineState::START, head, block: blocks.first };
         let mut is_first = true;
         let [d_keys, d_values] = gradients;
         // SAFETY: the caller's contract. Stages are read between their wait and their release; registers of
@@ -255,54 +285,78 @@ impl<C: Config> Consumer<'_, C> {
             wgmma::fence_registers(d_values);
             mbarrier::wait_parity(shared.keys_full(), 0);
             mbarrier::wait_parity(shared.values_full(), 0);
+            if self.arguments.is_packed() {
+                self.clear_foreign_keys();
+            }
             loop {
                 let stage = turn.state.stage;
+                if self.arguments.is_packed() && turn.block + 1 == blocks.end {
+                    self.clear_foreign_queries(turn);
+                }
                 self.start_scores(&mut scores, turn.state);
                 self.start_weighted(&mut weighted, turn.state);
                 wgmma::wait_group::<1>();
                 wgmma::fence_registers(&mut scores);
                 self.weigh(&mut scores, stage);
                 if blocks.is_partial(turn.block) {
-                    self.mask(&mut scores, turn.block);
+                    self.mask(&mut scores, seen, turn.block);
                 }
                 weights.set::<C::Element, _>(&scores);
-                // Nothing is under way here. The assembler wants such a place behind each accumulator that
-                // threads have written, or it would wait for each product.
-                wgmma::wait_group::<0>();
-                wgmma::fence_registers(&mut weighted);
+                // The product's own registers are not to be read while it is under way.
+                let kept = weights;
                 wgmma::fence_registers(d_values);
                 weights.fence::<C::Scores>();
                 wgmma::fence();
                 let tile = Boxes { first: shared.gradients(stage), stride: C::QUERY_BOX };
                 multiply_rounded::<C::Element, C::Scores, _>(d_values, &weights, tile, !is_first);
                 wgmma::commit_group();
-                self.subtract(&mut differences, &weighted, &scores, stage);
-                self.share(&differences, stage);
+                wgmma::wait_group::<1>();
+                wgmma::fence_registers(&mut weighted);
+                self.subtract(&mut differences, &weighted, (&scores, &kept), stage);
+                if !is_first {
+                    self.wait_for_scores(stage ^ 1);
+                }
+                self.write(&differences, stage);
                 wgmma::fence_registers(d_keys);
                 differences.fence::<C::Scores>();
-                wgmma::fence();
                 let tile = Boxes { first: shared.queries(stage), stride: C::QUERY_BOX };
-                multiply_rounded::<C::Element, C::Scores, _>(d_keys, &differences, tile, !is_first);
-                self.multiply_sums(&mut sums, stage);
-                wgmma::commit_group();
-                let done = turn;
-                turn.state = turn.state.next();
-                turn.block += 1;
-                if turn.block == blocks.end {
-                    (turn.block, turn.head) = (blocks.first, turn.head + 1);
+                // In one branch each: what passes from a branch to a later one would be live in all turns.
+                if is_first {
+                    wgmma::fence();
+                    multiply_rounded::<C::Element, C::Scores, _>(d_keys, &differences, tile, false);
+                    wgmma::commit_group();
+                } else {
+                    let mut part: C::QueryGradient = zero();
+                    wgmma::fence();
+                    self.multiply_sums(&mut part, stage ^ 1);
+                    wgmma::commit_group();
+                    multiply_rounded::<C::Element, C::Scores, _>(d_keys, &differences, tile, true);
+                    wgmma::commit_group();
+                    wgmma::wait_group::<1>();
+                    wgmma::fence_registers(&mut part);
+                    self.add(&part, sums);
+                    sums = turn.follow(sums, blocks, params);
                 }
-                let is_last = turn.head > last_head;
+                self.share();
                 wgmma::wait_group::<0>();
                 wgmma::fence_registers(d_keys);
                 wgmma::fence_registers(d_values);
-                wgmma::fence_registers(&mut sums);
                 self.release(stage);
-                self.add(&sums, done);
+                turn.advance(blocks);
                 is_first = false;
-                if is_last {
+                if turn.left == 0 {
                     break;
                 }
             }
+            let last = turn.state.stage ^ 1;
+            let mut part: C::QueryGradient = zero();
+            self.wait_for_scores(last);
+            wgmma::fence();
+            self.multiply_sums(&mut part, last);
+            wgmma::commit_group();
+            wgmma::wait_group::<0>();
+            wgmma::fence_registers(&mut part);
+            self.add(&part, sums);
         }
     }
 
@@ -366,12 +420,18 @@ impl<C: Config> Consumer<'_, C> {
         });
     }
 
-    /// `dS = P (dP - D)`, rounded.
+    /// `dS = P (dP - D)`, rounded, of weights in f32, or of rounded ones ([`Config::KEEPS_WEIGHTS`]).
     ///
     /// # Safety
     /// The stage is full.
     #[inline(always)]
-    unsafe fn subtract(self, to: &mut Rounded, weighted: &C::Scores, weights: &C::Scores, stage: u32) {
+    unsafe fn subtract(
+        self,
+        to: &mut Rounded,
+        weighted: &C::Scores,
+        (weights, rounded): (&C::Scores, &Rounded),
+        stage: u32,
+    ) {
         let from = self.shared.deltas(stage) + self.thread % 4 * 8;
         let (x, p) = (weighted.as_ref(), weights.as_ref());
         unroll!(STEP in 0..16, {
@@ -379,30 +439,36 @@ impl<C: Config> Consumer<'_, C> {
                 // SAFETY: the numbers of two queries.
                 let deltas: [f32; 2] = unsafe { vector::load_shared_v2(from + STEP as u32 * 32) };
                 unroll!(ROW in 0..2, {
-                    let place = 4 * STEP + 2 * ROW;
-                    let [low, high] = [0, 1].map(|i| p[place + i] * (x[place + i] - deltas[i]));
-                    to.set_pair::<C::Element>(2 * STEP + ROW, low, high);
+                    let (place, pair) = (4 * STEP + 2 * ROW, 2 * STEP + ROW);
+                    let p = if C::KEEPS_WEIGHTS {
+                        [p[place], p[place + 1]]
+                    } else {
+                        rounded.pair::<C::Element>(pair)
+                    };
+                    let [low, high] = [0, 1].map(|i| p[i] * (x[place + i] - deltas[i]));
+                    to.set_pair::<C::Element>(pair, low, high);
                 });
             }
         });
     }
 
-    /// Clears the weights of keys that a query does not see.
-    ///
-    /// # Safety
-    /// As for [`run`].
+    /// The queries that see the thread's keys.
     #[inline(always)]
-    unsafe fn mask(self, weights: &mut C::Scores, block: u32) {
-        // SAFETY: the caller's contract.
-        let Work { tile, sequence, .. } = unsafe { self.arguments.work_of::<C>() };
-        let thread = misc::opaque(self.thread);
-        let key = tile.first_key + self.consumer * CONSUMER_KEYS + thread / 32 * 16 + thread % 32 / 4;
+    fn seen_by(self, Work { tile, sequence }: Work) -> [Seen; 2] {
+        let key = tile.first_key + self.consumer * CONSUMER_KEYS;
+        let key = key + self.thread / 32 * 16 + self.thread % 32 / 4;
+        [key, key + 8].map(|key| self.arguments.params.band.seen_by(sequence, key))
+    }
+
+    /// Clears the weights of keys that a query does not see.
+    #[inline(always)]
+    fn mask(self, weights: &mut C::Scores, seen: [Seen; 2], block: u32) {
         // From the thread's first query of the tile.
-        let column = (block * C::BLOCK_M + thread % 4 * 2) as i32;
+        let column = (block * C::BLOCK_M + self.thread % 4 * 2) as i32;
         let x = weights.as_mut();
         unroll!(ROW in 0..2, {
-            let seen = self.arguments.params.band.seen_by(sequence, key + 8 * ROW as u32);
-            let (first, end) = (seen.first as i32 - column, seen.end as i32 - column);
+            let Seen { first, end } = seen[ROW];
+            let (first, end) = (first as i32 - column, end as i32 - column);
             unroll!(STEP in 0..16, {
                 if STEP < steps::<C::Scores>() {
                     unroll!(I in 0..2, {
@@ -416,21 +482,42 @@ impl<C: Config> Consumer<'_, C> {
         });
     }
 
-    /// Writes dS to shared memory, and waits until both consumers have.
+    /// Writes dS to shared memory.
     ///
     /// # Safety
-    /// The whole warpgroup is here.
+    /// The whole warpgroup is here, and both consumers have read the buffer.
     #[inline(always)]
-    unsafe fn share(self, differences: &Rounded, stage: u32) {
+    unsafe fn write(self, differences: &Rounded, stage: u32) {
         let to = self.shared.scores(stage) + self.consumer * CONSUMER_KEYS * LINE_BYTES;
-        // SAFETY: the caller's contract. The products that read the buffer two turns ago were over before the
-        // consumers met one turn ago.
+        // SAFETY: the caller's contract.
+        unsafe { differences.write::<C::Scores>(to, KEY_BOX, self.thread) }
+    }
+
+    /// Tells both consumers that this one has written dS of its turn, and has read that of the turn before.
+    ///
+    /// # Safety
+    /// The whole warpgroup is here, once a turn, and so it is.
+    #[inline(always)]
+    unsafe fn share(self) {
+        // SAFETY: the caller's contract; the barrier counts each warp once a turn.
         unsafe {
-            const { assert!(SCORE_BUFFERS == 2, "a buffer for each stage") };
-            differences.write::<C::Scores>(to, KEY_BOX, self.thread);
             fence::proxy_async_shared();
-            Barrier::Two(0).sync();
+            sync_warp(FULL_MASK);
+            if self.thread.is_multiple_of(32) {
+                mbarrier::arrive(self.shared.scores_full());
+            }
         }
+    }
+
+    /// Waits until both consumers have shared dS of this buffer, in the turn before or in the last one.
+    ///
+    /// # Safety
+    /// As for [`run`].
+    #[inline(always)]
+    unsafe fn wait_for_scores(self, stage: u32) {
+        const { assert!(SCORE_BUFFERS == 2 && <Of<C> as Depth>::STAGES == 2, "a phase for each buffer") };
+        // SAFETY: a barrier of this block, in whose round `n` buffer `n % 2` is shared.
+        unsafe { mbarrier::wait_parity(self.shared.scores_full(), stage) }
     }
 
     /// Starts the consumer's half of `dQ = dS K`.
@@ -438,7 +525,7 @@ impl<C: Config> Consumer<'_, C> {
     /// # Safety
     /// The whole warpgroup is here, and dS has been shared.
     #[inline(always)]
-    unsafe fn multiply_sums(self, sums: &mut C::QueryGradient, stage: u32) {
+    unsafe fn multiply_sums(self, part: &mut C::QueryGradient, stage: u32) {
         let (scores, keys) = (self.shared.scores(stage), misc::opaque(self.shared.keys()));
         // 64 queries, and half of the columns, or all.
         let (scores, keys) = if C::BLOCK_M == 128 {
@@ -450,83 +537,53 @@ impl<C: Config> Consumer<'_, C> {
         let (scores, keys) =
             (Boxes { first: scores, stride: KEY_BOX }, Boxes { first: keys, stride: KEY_BOX });
         // SAFETY: the caller's contract.
-        unsafe { multiply_lines::<C::Element, _>(sums, scores, keys, BLOCK_N) }
+        unsafe { multiply_lines::<C::Element, _>(part, scores, keys, BLOCK_N) }
     }
 
-    /// Leaves the stage of queries and of gradients.
+    /// Leaves the stage of queries and of gradients, warp by warp.
     ///
     /// # Safety
-    /// The whole warpgroup is here, and its products that read the stages are over.
+    /// The whole warpgroup is here, and its products that read the stages are over; since a warp's lanes read
+    /// the stages' numbers they have met.
     #[inline(always)]
     unsafe fn release(self, stage: u32) {
         let alone = ClusterCoord::<Of<C>>::of_rank(0);
         // SAFETY: the caller's contract.
         unsafe {
-            self.shared.query_pipeline().consumer_release(stage, self.thread, alone);
-            self.shared.gradient_pipeline().consumer_release(stage, self.thread, alone);
+            let lane = self.thread % 32;
+            self.shared.query_pipeline().consumer_release(stage, lane, alone);
+            self.shared.gradient_pipeline().consumer_release(stage, lane, alone);
         }
+    }
+
+    /// Where the thread adds its part of dQ of a tile of queries, of the first head that has the keys.
+    ///
+    /// # Safety
+    /// As for [`run`].
+    #[inline(always)]
+    unsafe fn first_sums(self, tile: KeyTile, block: u32) -> *mut f32 {
+        let Arguments { params, packing, rows, .. } = self.arguments;
+        // SAFETY: the caller's contract.
+        let row = unsafe { params.padded_row(packing, tile.batch, tile.head * params.group, C::BLOCK_M) };
+        let half = self.consumer * (C::BLOCK_M / 2 * C::HEAD);
+        let row = row + (block * C::BLOCK_M) as usize;
+        rows.sums.wrapping_add(row * C::HEAD as usize + (half + self.thread * 4) as usize)
     }
 
     /// Adds the consumer's half of dQ to the sums.
     ///
     /// # Safety
-    /// As for [`run`].
+    /// They are the thread's ([`first_sums`](Self::first_sums)).
     #[inline(always)]
-    unsafe fn add(self, sums: &C::QueryGradient, turn: Turn<C>) {
-        let Arguments { params, packing, rows, .. } = self.arguments;
-        let x = sums.as_ref();
-        // SAFETY: the caller's contract; places of the tile's sums.
-        unsafe {
-            let tile = KeyTiles::new(params, BLOCK_N).get(misc::opaque(thread::block_idx_x()));
-            let first = params.padded_row(packing, tile.batch, turn.head, C::BLOCK_M);
-            let row = first + (turn.block * C::BLOCK_M) as usize;
-            let half = self.consumer * (C::BLOCK_M / 2 * C::HEAD);
-            let to = rows.sums.add(row * C::HEAD as usize + (half + self.thread * 4) as usize);
-            unroll!(STEP in 0..16, {
-                if STEP < steps::<C::QueryGradient>() {
-                    let at = 4 * STEP;
-                    let values = [x[at], x[at + 1], x[at + 2], x[at + 3]];
-                    vector::red_add_v4(to.add(STEP * 4 * WARPGROUP as usize), values);
-                }
-            });
-        }
-    }
-
-    /// Stores dK and dV.
-    ///
-    /// # Safety
-    /// All threads of both consumers are here, and all products are over.
-    #[inline(always)]
-    unsafe fn store(self, gradients: [C::Gradient; 2]) {
-        let Arguments { maps, params, .. } = self.arguments;
-        let [mut d_keys, d_values] = gradients;
-        scale_rows(&mut d_keys, [params.scale; 2]);
-        // SAFETY: the caller's contract. K and V have been read by both consumers.
-        unsafe {
-            Barrier::Two(0).sync();
-            let lines = self.consumer * CONSUMER_KEYS * LINE_BYTES;
-            let (keys, values) = (self.shared.keys() + lines, self.shared.values() + lines);
-            let mut rounded = Rounded::zero();
-            rounded.set::<C::Element, _>(&d_keys);
-            rounded.write::<C::Gradient>(keys, KEY_BOX, self.thread);
-            rounded.set::<C::Element, _>(&d_values);
-            rounded.write::<C::Gradient>(values, KEY_BOX, self.thread);
-            fence::proxy_async_shared();
-            Barrier::Consumer(self.consumer).sync();
-            if self.thread == 0 {
-                let Work { tile, sequence, .. } = self.arguments.work_of::<C>();
-                let row = sequence.first_key + tile.first_key + self.consumer * CONSUMER_KEYS;
-                let mut column = 0;
-                while column < C::BOXES {
-                    let coords =
-                        [(column * BOX_COLUMNS) as i32, row as i32, tile.head as i32, sequence.matrix as i32];
-                    tma::store_4d(maps.key_gradients, keys + column * KEY_BOX, coords);
-                    tma::store_4d(maps.value_gradients, values + column * KEY_BOX, coords);
-                    column += 1;
-                }
-                tma::commit_group();
-                tma::wait_group::<0>();
+    unsafe fn add(self, part: &C::QueryGradient, sums: *mut f32) {
+        let x = part.as_ref();
+        unroll!(STEP in 0..16, {
+            if STEP < steps::<C::QueryGradient>() {
+                let at = 4 * STEP;
+                let values = [x[at], x[at + 1], x[at + 2], x[at + 3]];
+                // SAFETY: the caller's contract; places of the tile's sums.
+                unsafe { vector::red_add_v4(sums.add(STEP * 4 * WARPGROUP as usize), values) }
             }
-        }
+        });
     }
 }

@@ -13,17 +13,22 @@
 //! ```text
 //!   a block of threads has 128 keys and goes over the queries that see them, BLOCK_M at a time:
 //!     producer     K, V | Q0, L0 | dO0, D0 | Q1, L1 | dO1, D1 | ...                                  (1 thread)
-//!     consumer 0   its 64 keys: S^T | dP^T beside P^T | dV += P^T dO beside dS^T | dK += dS^T Q, dQ = dS K | add dQ
-//!     consumer 1   its 64 keys, the same; both write dS to shared memory and meet once a turn
+//!     consumer 0   its 64 keys: S^T | dP^T beside P^T | dV += P^T dO beside dS^T | dQ of the tile before = dS K |
+//!                  dK += dS^T Q beside adding dQ
+//!     consumer 1   its 64 keys, the same
 //! ```
 //! Scores are computed transposed, keys by queries. So a consumer's P and dS are left operands in registers
 //! for dV and dK. dQ needs dS of both consumers, through shared memory, where it lies as it is computed:
-//! `wgmma` reads it as a transposed left operand. Each consumer computes a half of dQ and adds it to f32 sums
-//! in global memory, in the order of its registers, 16 bytes a thread. The order of blocks is free, so dQ is
-//! not the same bit for bit from run to run.
+//! `wgmma` reads it as a transposed left operand. It is multiplied a turn later, so that the consumers need
+//! not meet: one may be most of a turn ahead, and one's exponentials run beside the other's products. Each
+//! consumer computes a half of dQ and adds it to f32 sums in global memory, in the order of its registers,
+//! 16 bytes a thread. The order of blocks is free, so dQ is not the same bit for bit from run to run.
 
 pub mod config;
 pub mod finish;
+mod foreign;
 pub mod instances;
 pub mod main_pass;
 pub mod prepare;
+mod results;
+mod work;

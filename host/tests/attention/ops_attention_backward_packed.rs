@@ -1,0 +1,246 @@
+//! The backward pass of packed sequences against the oracle of `reference`, each sequence for itself.
+
+use crate::attention_case::{Lengths, Number, Outcome, device, is_hopper};
+use half::{bf16, f16};
+use ironwarp::ops::attention::{Attention, Backward, Forward, Gradients, Heads, HeadsMut, Mask, Packed};
+use ironwarp::tensor::DType;
+use ironwarp::{DeviceBuffer, Error};
+use reference::attention::{Band, Rows, Sides, gradients};
+use testkit::{Family, compare, input, tolerance};
+
+/// Rows of no sequence before the first one and behind the last one; they hold no numbers.
+const OUTSIDE: usize = 3;
+const LENGTHS: Lengths = &[[70, 70], [1, 130], [0, 5], [140, 140], [3, 0], [65, 9]];
+
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    lengths: Lengths,
+    heads: usize,
+    kv_heads: usize,
+    size: usize,
+    left: Option<u32>,
+    right: Option<u32>,
+    /// A sequence whose operands are no numbers; its gradients are not looked at.
+    spoiled: Option<usize>,
+}
+
+const PLAIN: Case =
+    Case { lengths: LENGTHS, heads: 2, kv_heads: 2, size: 64, left: None, right: None, spoiled: None };
+
+impl Case {
+    /// First rows of the queries, or of the keys, and the end of the last one.
+    fn first(&self, side: usize) -> Vec<usize> {
+        let mut rows = vec![OUTSIDE];
+        rows.extend(self.lengths.iter().scan(OUTSIDE, |row, lengths| {
+            *row += lengths[side];
+            Some(*row)
+        }));
+        rows
+    }
+
+    /// Of Q, K, V and dO: which side their rows are of, and their heads.
+    fn operands(&self) -> [(usize, usize); 4] {
+        [(0, self.heads), (1, self.kv_heads), (1, self.kv_heads), (0, self.heads)]
+    }
+
+    /// Elements of an operand with the rows of no sequence.
+    fn elements<T: Number>(&self, at: usize) -> Vec<T> {
+        let (side, heads) = self.operands()[at];
+        let (row, nan) = (heads * self.size, T::from_f64(f64::NAN));
+        let first = self.first(side);
+        let mut all = vec![nan; (first[first.len() - 1] + OUTSIDE) * row];
+        for (sequence, rows) in first.windows(2).enumerate().filter(|(at, _)| self.spoiled != Some(*at)) {
+            let seed = (10 * sequence + at) as u64;
+            let values = input::<T>(Family::Normal, seed, (rows[1] - rows[0]) * row);
+            all[rows[0] * row..rows[1] * row].copy_from_slice(&values);
+        }
+        all
+    }
+
+    /// The operands, and the gradients of a device.
+    fn compute<T: Number>(&self) -> Outcome<([Vec<T>; 4], [Vec<T>; 3])> {
+        let stream = device()?.stream()?;
+        let inputs: [Vec<T>; 4] = [0, 1, 2, 3].map(|at| self.elements(at));
+        let upload = |data: &Vec<T>| DeviceBuffer::from_slice(&stream, data);
+        let (q, k, v, result) =
+            (upload(&inputs[0])?, upload(&inputs[1])?, upload(&inputs[2])?, upload(&inputs[3])?);
+        let shape = |at: usize| {
+            let (_, heads) = self.operands()[at];
+            [1, inputs[at].len() / (heads * self.size), heads, self.size]
+        };
+        let nan = |at: usize| upload(&vec![T::from_f64(f64::NAN); inputs[at].len()]);
+        let (mut output, mut d_q, mut d_k, mut d_v) = (nan(0)?, nan(0)?, nan(1)?, nan(2)?);
+        let mut logarithms = DeviceBuffer::<f32>::zeroed(&stream, inputs[0].len() / self.size)?;
+        let numbers = |side| self.first(side).iter().map(|&row| row as i32).collect::<Vec<_>>();
+        let first = [0, 1].map(|side| DeviceBuffer::from_slice(&stream, &numbers(side)));
+        let [first_queries, first_keys] = first;
+        let (first_queries, first_keys) = (first_queries?, first_keys?);
+        let most = |side: usize| self.lengths.iter().map(|rows| rows[side]).max().unwrap_or_default();
+        let packed = Packed::new(&first_queries, &first_keys, most(0), most(1));
+        let mask = Mask::window(self.left, self.right);
+        let (hq, hk, hv) = (Heads::new(&q, shape(0)), Heads::new(&k, shape(1)), Heads::new(&v, shape(2)));
+        Attention::new(hq, hk, hv, HeadsMut::new(&mut output, shape(0)))
+            .mask(mask)
+            .packed(packed)
+            .log_sum_exp(&mut logarithms)
+            .run(&stream)?;
+        let forward = Forward {
+            queries: hq,
+            keys: hk,
+            values: hv,
+            output: Heads::new(&output, shape(0)),
+            log_sum_exp: (&logarithms).into(),
+        };
+        let gradients = Gradients {
+            queries: HeadsMut::new(&mut d_q, shape(0)),
+            keys: HeadsMut::new(&mut d_k, shape(1)),
+            values: HeadsMut::new(&mut d_v, shape(2)),
+        };
+        Backward::new(forward, Heads::new(&result, shape(0)), gradients)
+            .mask(mask)
+            .packed(packed)
+            .run(&stream)?;
+        let got = [d_q.to_vec(&stream)?, d_k.to_vec(&stream)?, d_v.to_vec(&stream)?];
+        Ok((inputs, got))
+    }
+
+    fn check<T: Number>(&self) -> Outcome {
+        if !is_hopper()? {
+            return Ok(());
+        }
+        let (inputs, got) = self.compute::<T>()?;
+        let Case { heads, kv_heads, size, .. } = *self;
+        let first = [self.first(0), self.first(1)];
+        let bound = |bound: Option<u32>| bound.map(i64::from);
+        let band = Band { left: bound(self.left), right: bound(self.right), top_left: false };
+        let scale = f64::from(1.0 / (size as f32).sqrt());
+        let row = match T::DTYPE {
+            DType::BF16 => tolerance::ATTENTION_BACKWARD_BF16,
+            _ => tolerance::ATTENTION_BACKWARD_F16,
+        };
+        for (sequence, &[queries, keys]) in self.lengths.iter().enumerate() {
+            if self.spoiled == Some(sequence) {
+                continue;
+            }
+            let rows = |at: usize| {
+                let (side, heads) = self.operands()[at];
+                let data = &inputs[at][first[side][sequence] * heads * size..];
+                Rows { data, strides: [0, heads * size, size] }
+            };
+            let sides = Sides { batch: 1, queries, keys, heads, kv_heads, size };
+            let want = gradients(sides, [rows(0), rows(1), rows(2)], rows(3), band, scale);
+            for (at, name) in ["dQ", "dK", "dV"].into_iter().enumerate() {
+                let (side, heads) = self.operands()[at];
+                let (from, rows) = (first[side][sequence], self.lengths[sequence][side]);
+                let got = &got[at][from * heads * size..(from + rows) * heads * size];
+                let what = format!("{name} of sequence {sequence} of {self:?}");
+                let (value, magnitude) = (&want.value[at], &want.magnitude[at]);
+                compare::rounded(&what, got, value, magnitude, &[1, rows, heads, size], row.tolerance())?;
+            }
+        }
+        for (at, got) in got.iter().enumerate() {
+            let (side, heads) = self.operands()[at];
+            let end = first[side][self.lengths.len()];
+            let (before, behind) = (&got[..OUTSIDE * heads * size], &got[end * heads * size..]);
+            let kept = before.iter().chain(behind).all(|value| value.to_f64().is_nan());
+            assert!(kept, "{self:?}: wrote gradients of rows of no sequence");
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn sequences_of_all_lengths() -> Outcome {
+    for size in [64, 40, 128] {
+        Case { size, ..PLAIN }.check::<bf16>()?;
+    }
+    Case { heads: 4, ..PLAIN }.check::<f16>()
+}
+
+#[test]
+fn masks_begin_anew_in_each() -> Outcome {
+    for size in [64, 128] {
+        Case { size, right: Some(0), ..PLAIN }.check::<bf16>()?;
+    }
+    Case { left: Some(30), right: Some(0), kv_heads: 1, ..PLAIN }.check::<f16>()
+}
+
+/// What is no number in a sequence stays in it, whichever tiles it shares with others.
+#[test]
+fn sequences_do_not_spoil_each_other() -> Outcome {
+    for size in [64, 128] {
+        for spoiled in [0, 1, 3, 5] {
+            Case { size, spoiled: Some(spoiled), heads: 1, kv_heads: 1, ..PLAIN }.check::<bf16>()?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn no_sequences() -> Outcome {
+    Case { lengths: &[], ..PLAIN }.check::<bf16>()?;
+    Case { lengths: &[[0, 0], [0, 4]], ..PLAIN }.check::<bf16>()
+}
+
+/// Row numbers that lead out of the tensors, or fall: the checker would see an access outside.
+#[test]
+fn wrong_row_numbers_do_no_harm() -> Outcome {
+    if !is_hopper()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    let sides = [1, 80, 1, 64];
+    let x = DeviceBuffer::<bf16>::zeroed(&stream, 80 * 64)?;
+    let gradient = || DeviceBuffer::<bf16>::zeroed(&stream, 80 * 64);
+    let (mut d_q, mut d_k, mut d_v) = (gradient()?, gradient()?, gradient()?);
+    let logarithms = DeviceBuffer::<f32>::zeroed(&stream, 80)?;
+    let queries = DeviceBuffer::from_slice(&stream, &[-5, 3, 1000, 1000, i32::MAX])?;
+    let keys = DeviceBuffer::from_slice(&stream, &[70, i32::MIN, i32::MAX, 81, 90])?;
+    let heads = |x| Heads::new::<bf16>(x, sides);
+    let forward = Forward {
+        queries: heads(&x),
+        keys: heads(&x),
+        values: heads(&x),
+        output: heads(&x),
+        log_sum_exp: (&logarithms).into(),
+    };
+    let gradients = Gradients {
+        queries: HeadsMut::new(&mut d_q, sides),
+        keys: HeadsMut::new(&mut d_k, sides),
+        values: HeadsMut::new(&mut d_v, sides),
+    };
+    Backward::new(forward, heads(&x), gradients).packed(Packed::new(&queries, &keys, 80, 80)).run(&stream)?;
+    assert!(d_q.to_vec(&stream)?.iter().all(|value| *value == bf16::ZERO));
+    Ok(())
+}
+
+#[test]
+fn sequences_of_several_matrices_are_refused() -> Outcome {
+    if !is_hopper()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    let sides = [2, 8, 1, 64];
+    let x = DeviceBuffer::<bf16>::zeroed(&stream, 16 * 64)?;
+    let gradient = || DeviceBuffer::<bf16>::zeroed(&stream, 16 * 64);
+    let (mut d_q, mut d_k, mut d_v) = (gradient()?, gradient()?, gradient()?);
+    let logarithms = DeviceBuffer::<f32>::zeroed(&stream, 16)?;
+    let first = DeviceBuffer::from_slice(&stream, &[0, 8])?;
+    let heads = |x| Heads::new::<bf16>(x, sides);
+    let forward = Forward {
+        queries: heads(&x),
+        keys: heads(&x),
+        values: heads(&x),
+        output: heads(&x),
+        log_sum_exp: (&logarithms).into(),
+    };
+    let gradients = Gradients {
+        queries: HeadsMut::new(&mut d_q, sides),
+        keys: HeadsMut::new(&mut d_k, sides),
+        values: HeadsMut::new(&mut d_v, sides),
+    };
+    let backward = Backward::new(forward, heads(&x), gradients).packed(Packed::new(&first, &first, 8, 8));
+    let Err(error) = backward.run(&stream) else { panic!("packed sequences lie in one matrix") };
+    assert!(matches!(error, Error::InvalidArgument { argument: "the queries", .. }), "{error}");
+    Ok(())
+}
