@@ -22,6 +22,7 @@ pub fn forward(stream: &Stream) -> Outcome<Vec<Stop>> {
     let mut stops = Vec::new();
     add::<bf16>(stream, &mut stops)?;
     add::<f16>(stream, &mut stops)?;
+    stops.extend(super::attention_functions::stops());
     Ok(stops)
 }
 

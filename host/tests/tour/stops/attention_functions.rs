@@ -1,0 +1,86 @@
+//! Attention with the family's score functions: every kernel, and every kernel that makes lists.
+
+use super::{Outcome, Stop};
+use bytemuck::Pod;
+use half::{bf16, f16};
+use ironwarp::ops::attention::{Attention, Heads, HeadsMut, Mask, Own};
+use ironwarp::tensor::Element;
+use ironwarp::{DeviceBuffer, Stream};
+use testkit::{Family, input};
+
+/// Shorter than the rows of each kernel.
+const SIZES: [usize; 3] = [56, 120, 248];
+/// More than one tile, and more than one block of keys.
+const QUERIES: usize = 150;
+const KEYS: usize = 190;
+/// Heads of queries, and of keys.
+const HEADS: [usize; 2] = [2, 1];
+
+#[derive(Debug, Clone, Copy)]
+enum Function {
+    Alibi,
+    SoftCap,
+    Bias,
+    Ranges,
+}
+
+const FUNCTIONS: [Function; 4] = [Function::Alibi, Function::SoftCap, Function::Bias, Function::Ranges];
+
+pub fn stops() -> Vec<Stop> {
+    let mut stops = Vec::new();
+    for size in SIZES {
+        for function in FUNCTIONS {
+            let name = |dtype| format!("attention with {function:?}, {dtype}, {size}");
+            stops.push(Stop::new(name("bf16"), move |stream| run::<bf16>(stream, function, size)));
+            stops.push(Stop::new(name("f16"), move |stream| run::<f16>(stream, function, size)));
+        }
+    }
+    stops
+}
+
+fn run<T: Element + testkit::Element + Pod>(
+    stream: &Stream,
+    function: Function,
+    size: usize,
+) -> Outcome<Vec<u8>> {
+    let upload = |seed, rows: usize, heads: usize| {
+        DeviceBuffer::from_slice(stream, &input::<T>(Family::Normal, seed, rows * heads * size))
+    };
+    let (q, k, v) = (upload(1, QUERIES, HEADS[0])?, upload(2, KEYS, HEADS[1])?, upload(3, KEYS, HEADS[1])?);
+    let mut out = DeviceBuffer::<T>::zeroed(stream, q.len())?;
+    let (of_queries, of_keys) = ([1, QUERIES, HEADS[0], size], [1, KEYS, HEADS[1], size]);
+    let keys = |buffer| Heads::new::<T>(buffer, of_keys);
+    let attention =
+        Attention::new(Heads::new(&q, of_queries), keys(&k), keys(&v), HeadsMut::new(&mut out, of_queries))
+            .mask(Mask::CAUSAL);
+    let floats = |len| DeviceBuffer::from_slice(stream, &input::<f32>(Family::Normal, 4, len));
+    let own = Own { heads: true, sequences: false };
+    match function {
+        Function::Alibi => {
+            let slopes = floats(HEADS[0])?;
+            let attention = attention.alibi(&slopes)?;
+            let blocks = attention.block_mask(stream, own)?;
+            attention.blocks(&blocks).run(stream)?;
+        }
+        Function::SoftCap => {
+            let attention = attention.soft_cap(3.0)?;
+            let blocks = attention.block_mask(stream, own)?;
+            attention.blocks(&blocks).run(stream)?;
+        }
+        Function::Bias => {
+            let bias = floats(HEADS[0] * QUERIES * KEYS)?;
+            let attention = attention.bias(&bias, [1, HEADS[0], QUERIES, KEYS])?;
+            let blocks = attention.block_mask(stream, own)?;
+            attention.blocks(&blocks).run(stream)?;
+        }
+        Function::Ranges => {
+            let ranges: Vec<_> =
+                (0..QUERIES as u32).map(|query| [query / 50 * 50, query + 30, 0, 2]).collect();
+            let ranges = DeviceBuffer::from_slice(stream, &ranges)?;
+            let attention = attention.ranges(&ranges)?;
+            let blocks = attention.block_mask(stream, own)?;
+            attention.blocks(&blocks).run(stream)?;
+        }
+    }
+    Ok(bytemuck::cast_slice::<T, u8>(&out.to_vec(stream)?).to_vec())
+}
