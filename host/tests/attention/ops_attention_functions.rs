@@ -152,6 +152,35 @@ fn ranges_of_keys() -> Outcome {
     Ok(())
 }
 
+/// Tables for all heads, and for each; blocks that are no multiple of a tile.
+#[test]
+fn block_sparse_layouts() -> Outcome {
+    for (at, case) in cases(false).into_iter().enumerate() {
+        let (heads, block) = ([1, 2][at % 2], [48, 128, 200][at % 3]);
+        let [rows, columns] = [case.queries, case.keys].map(|positions: usize| positions.div_ceil(block));
+        let shows = move |head: usize, row: usize, column: usize| (head % heads + row + 2 * column) % 3 != 1;
+        let layout: Vec<u8> = (0..heads * rows * columns)
+            .map(|place| shows(place / (rows * columns), place / columns % rows, place % columns).into())
+            .collect();
+        for with_blocks in [false, true] {
+            check::<bf16>(
+                case,
+                |score, [_, head, query, key]| shows(head, query / block, key / block).then_some(score),
+                |stream, attention| {
+                    let layout = DeviceBuffer::from_slice(stream, &layout)?;
+                    let modified = attention.block_sparse(&layout, block as u32)?;
+                    if !with_blocks {
+                        return modified.run(stream);
+                    }
+                    let blocks = modified.block_mask(stream, Own { heads: heads > 1, sequences: false })?;
+                    modified.blocks(&blocks).run(stream)
+                },
+            )?;
+        }
+    }
+    Ok(())
+}
+
 /// A function of another package.
 #[test]
 fn functions_of_other_packages() -> Outcome {
@@ -234,6 +263,9 @@ fn wrong_arguments() -> Outcome {
         &["[1, 3, 3, 5]", "[1 or 1, 2 or 1, 3, 5]"],
     )?;
     refused(&|attention| attention.ranges(&ranges).map(drop), &["the ranges", "3", "4"])?;
+    let layout = DeviceBuffer::<u8>::zeroed(&stream, 5)?;
+    refused(&|attention| attention.block_sparse(&layout, 2).map(drop), &["the layout", "6", "5"])?;
+    refused(&|attention| attention.block_sparse(&layout, 0).map(drop), &["the block", "at least 1"])?;
     Ok(())
 }
 

@@ -89,3 +89,29 @@ impl ScoreFunction for Ranges {
         (at.key >= first && at.key < end) || (at.key >= other_first && at.key < other_end)
     }
 }
+
+/// Blocks of queries see blocks of keys, as a table says.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, KernelArgs)]
+pub struct BlockSparse {
+    /// For each block of queries a byte for each block of keys: whether they see each other.
+    pub layout: *const u8,
+    /// Positions of a block.
+    pub block: u32,
+    /// Blocks of keys of a row of the table.
+    pub columns: u32,
+    /// Bytes from a head of queries to the next; 0 if all have the same.
+    pub head: u64,
+}
+
+impl ScoreFunction for BlockSparse {
+    #[inline(always)]
+    fn mask(&self, at: Position) -> bool {
+        // Not 0, or the division would have to be able to panic.
+        let block = self.block.max(1);
+        let row = u64::from(at.query / block) * u64::from(self.columns);
+        let place = u64::from(at.head) * self.head + row + u64::from(at.key / block);
+        // SAFETY: whoever launches the kernel passes a byte for each pair of blocks.
+        unsafe { *self.layout.add(place as usize) != 0 }
+    }
+}

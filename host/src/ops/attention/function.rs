@@ -1,7 +1,9 @@
 //! Attention with a score function: those of the family, and those of other packages.
 
 use attention::compiled::Compiled;
-use attention::functions::{Alibi, AlibiArgs, Bias, BiasArgs, Ranges, RangesArgs, SoftCap, SoftCapArgs};
+use attention::functions::{
+    Alibi, AlibiArgs, Bias, BiasArgs, BlockSparse, BlockSparseArgs, Ranges, RangesArgs, SoftCap, SoftCapArgs,
+};
 use attention::key_lists::ListParams;
 use attention::problem::AttentionParams;
 use cuda_std::kernel::{Kernel, Map, Ptr, PtrMut, StructArgs, Value};
@@ -13,7 +15,7 @@ use crate::stream::Stream;
 
 use super::OPERATION;
 use super::block_mask::{BlockMask, ListParameters, Own};
-use super::check::invalid;
+use super::check::{count, invalid};
 use super::config::{Choice, Config};
 use super::launch::{Launch, unknown};
 use super::op::{Attention, Packed};
@@ -37,6 +39,8 @@ pub type WithSoftCap<'a> = Modified<'a, SoftCap, (f32, (f32, ()))>;
 pub type WithBias<'a, 's> = Modified<'a, Bias, (DeviceView<'s, f32>, (u64, (u64, (u64, ()))))>;
 /// Attention with [`Ranges`]: four numbers a query, and a stride.
 pub type WithRanges<'a, 's> = Modified<'a, Ranges, (DeviceView<'s, [u32; 4]>, (u64, ()))>;
+/// Attention with a [`BlockSparse`] layout: its table, two sides and a stride.
+pub type WithBlockSparse<'a, 's> = Modified<'a, BlockSparse, (DeviceView<'s, u8>, (u32, (u32, (u64, ()))))>;
 
 impl<'a> Attention<'a> {
     /// With a score function that is compiled into kernels by
@@ -146,6 +150,37 @@ impl<'a> Attention<'a> {
         let matrix = if ranges.len() == queries { 0 } else { queries as u64 };
         // SAFETY: four numbers for each query.
         Ok(unsafe { self.function(RangesArgs { data: ranges, matrix }.pass()) })
+    }
+
+    /// Blocks of `block` queries see blocks of as many keys, beside those that the mask shows, where `layout`
+    /// is not 0: `[heads or 1][blocks of queries][blocks of keys]`, dense. With
+    /// [`Modified::block_mask`] only the blocks that are shown are computed.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a block of 0 positions, or packed sequences; [`Error::Length`] for
+    /// another number of bytes.
+    pub fn block_sparse<'s>(
+        self,
+        layout: impl Into<DeviceView<'s, u8>>,
+        block: u32,
+    ) -> Result<WithBlockSparse<'a, 's>> {
+        let layout = layout.into();
+        self.refuse_packed("the layout")?;
+        if block == 0 {
+            let hint = "a usual one has 64 or 128 positions";
+            return Err(invalid("the block", block.to_string(), "at least 1".to_owned(), hint));
+        }
+        let ([_, queries, heads, _], keys) = (self.queries.sides(), self.keys.sides()[1]);
+        let [rows, columns] = [queries, keys].map(|positions| positions.div_ceil(block as usize));
+        let of_head = rows.saturating_mul(columns);
+        let got = layout.len();
+        if got != of_head && got != of_head.saturating_mul(heads) {
+            return Err(Error::Length { operation: OPERATION, what: "the layout", expected: of_head, got });
+        }
+        let head = if got == of_head { 0 } else { of_head as u64 };
+        let function = BlockSparseArgs { layout, block, columns: count("the keys", columns)?, head };
+        // SAFETY: a byte for each pair of blocks.
+        Ok(unsafe { self.function(function.pass()) })
     }
 
     fn refuse_packed(&self, argument: &'static str) -> Result<()> {

@@ -59,7 +59,7 @@ pub use ::attention::{functions, score};
 pub use backward::{Backward, Forward, Gradients};
 pub use block_mask::{BlockMask, Own, Statistics};
 pub use config::{Candidate, Choice, Config, Rejection};
-pub use function::{ForwardKernels, Modified, WithAlibi, WithBias, WithRanges, WithSoftCap};
+pub use function::{ForwardKernels, Modified, WithAlibi, WithBias, WithBlockSparse, WithRanges, WithSoftCap};
 pub use heads::{Heads, HeadsMut};
 pub use op::{Attention, Packed};
 pub use problem::{Mask, Problem};

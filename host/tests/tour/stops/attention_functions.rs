@@ -22,9 +22,11 @@ enum Function {
     SoftCap,
     Bias,
     Ranges,
+    BlockSparse,
 }
 
-const FUNCTIONS: [Function; 4] = [Function::Alibi, Function::SoftCap, Function::Bias, Function::Ranges];
+const FUNCTIONS: [Function; 5] =
+    [Function::Alibi, Function::SoftCap, Function::Bias, Function::Ranges, Function::BlockSparse];
 
 pub fn stops() -> Vec<Stop> {
     let mut stops = Vec::new();
@@ -78,6 +80,13 @@ fn run<T: Element + testkit::Element + Pod>(
                 (0..QUERIES as u32).map(|query| [query / 50 * 50, query + 30, 0, 2]).collect();
             let ranges = DeviceBuffer::from_slice(stream, &ranges)?;
             let attention = attention.ranges(&ranges)?;
+            let blocks = attention.block_mask(stream, own)?;
+            attention.blocks(&blocks).run(stream)?;
+        }
+        Function::BlockSparse => {
+            let layout: Vec<u8> = (0..3 * 4).map(|place| u8::from(place % 3 != 1)).collect();
+            let layout = DeviceBuffer::from_slice(stream, &layout)?;
+            let attention = attention.block_sparse(&layout, 50)?;
             let blocks = attention.block_mask(stream, own)?;
             attention.blocks(&blocks).run(stream)?;
         }

@@ -1,6 +1,6 @@
 //! The kernels with the score functions of the family.
 
-use crate::functions::{Alibi, Bias, Ranges, SoftCap};
+use crate::functions::{Alibi, Bias, BlockSparse, Ranges, SoftCap};
 
 crate::score_kernels! {
     Alibi:
@@ -44,4 +44,15 @@ crate::score_kernels! {
     #[kernel] fn attention_ranges_f16_64: F16Head64Low;
     #[kernel] fn attention_ranges_f16_128: F16Head128;
     #[kernel] fn attention_ranges_f16_256: F16Head256;
+}
+
+crate::score_kernels! {
+    BlockSparse:
+    #[kernel] fn attention_block_sparse_lists;
+    #[kernel] fn attention_block_sparse_bf16_64: Bf16Head64Low;
+    #[kernel] fn attention_block_sparse_bf16_128: Bf16Head128;
+    #[kernel] fn attention_block_sparse_bf16_256: Bf16Head256;
+    #[kernel] fn attention_block_sparse_f16_64: F16Head64Low;
+    #[kernel] fn attention_block_sparse_f16_128: F16Head128;
+    #[kernel] fn attention_block_sparse_f16_256: F16Head256;
 }
