@@ -156,7 +156,7 @@ fn ranges_of_keys() -> Outcome {
 #[test]
 fn block_sparse_layouts() -> Outcome {
     for (at, case) in cases(false).into_iter().enumerate() {
-        let (heads, block) = ([1, 2][at % 2], [48, 128, 200][at % 3]);
+        let (heads, block) = ([1, 2][at % 2], [16, 128, 256][at % 3]);
         let [rows, columns] = [case.queries, case.keys].map(|positions: usize| positions.div_ceil(block));
         let shows = move |head: usize, row: usize, column: usize| (head % heads + row + 2 * column) % 3 != 1;
         let layout: Vec<u8> = (0..heads * rows * columns)
@@ -265,7 +265,7 @@ fn wrong_arguments() -> Outcome {
     refused(&|attention| attention.ranges(&ranges).map(drop), &["the ranges", "3", "4"])?;
     let layout = DeviceBuffer::<u8>::zeroed(&stream, 5)?;
     refused(&|attention| attention.block_sparse(&layout, 2).map(drop), &["the layout", "6", "5"])?;
-    refused(&|attention| attention.block_sparse(&layout, 0).map(drop), &["the block", "at least 1"])?;
+    refused(&|attention| attention.block_sparse(&layout, 0).map(drop), &["the block", "a power of two"])?;
     Ok(())
 }
 

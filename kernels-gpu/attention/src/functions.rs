@@ -86,7 +86,9 @@ impl ScoreFunction for Ranges {
         let place = at.batch as u64 * self.matrix + at.query as u64;
         // SAFETY: whoever launches the kernel passes ranges for all queries.
         let [first, end, other_first, other_end] = unsafe { *self.data.add(place as usize) };
-        (at.key >= first && at.key < end) || (at.key >= other_first && at.key < other_end)
+        // A range that ends before it begins is empty.
+        let is_in = |first: u32, end: u32| at.key.wrapping_sub(first) < end.saturating_sub(first);
+        is_in(first, end) || is_in(other_first, other_end)
     }
 }
 
@@ -96,8 +98,8 @@ impl ScoreFunction for Ranges {
 pub struct BlockSparse {
     /// For each block of queries a byte for each block of keys: whether they see each other.
     pub layout: *const u8,
-    /// Positions of a block.
-    pub block: u32,
+    /// Base-2 logarithm of the positions of a block.
+    pub exponent: u32,
     /// Blocks of keys of a row of the table.
     pub columns: u32,
     /// Bytes from a head of queries to the next; 0 if all have the same.
@@ -107,11 +109,10 @@ pub struct BlockSparse {
 impl ScoreFunction for BlockSparse {
     #[inline(always)]
     fn mask(&self, at: Position) -> bool {
-        // Not 0, or the division would have to be able to panic.
-        let block = self.block.max(1);
-        let row = u64::from(at.query / block) * u64::from(self.columns);
-        let place = u64::from(at.head) * self.head + row + u64::from(at.key / block);
+        let exponent = self.exponent % 32;
+        let row = u64::from(at.query >> exponent) * u64::from(self.columns);
+        let first = u64::from(at.head) * self.head + row;
         // SAFETY: whoever launches the kernel passes a byte for each pair of blocks.
-        unsafe { *self.layout.add(place as usize) != 0 }
+        unsafe { *self.layout.add(first as usize).add((at.key >> exponent) as usize) != 0 }
     }
 }

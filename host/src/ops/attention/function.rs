@@ -152,12 +152,12 @@ impl<'a> Attention<'a> {
         Ok(unsafe { self.function(RangesArgs { data: ranges, matrix }.pass()) })
     }
 
-    /// Blocks of `block` queries see blocks of as many keys, beside those that the mask shows, where `layout`
+    /// Blocks of `block` queries, a power of two, see blocks of as many keys, beside those that the mask shows, where `layout`
     /// is not 0: `[heads or 1][blocks of queries][blocks of keys]`, dense. With
     /// [`Modified::block_mask`] only the blocks that are shown are computed.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a block of 0 positions, or packed sequences; [`Error::Length`] for
+    /// [`Error::InvalidArgument`] for a block that is no power of two, or packed sequences; [`Error::Length`] for
     /// another number of bytes.
     pub fn block_sparse<'s>(
         self,
@@ -166,9 +166,9 @@ impl<'a> Attention<'a> {
     ) -> Result<WithBlockSparse<'a, 's>> {
         let layout = layout.into();
         self.refuse_packed("the layout")?;
-        if block == 0 {
-            let hint = "a usual one has 64 or 128 positions";
-            return Err(invalid("the block", block.to_string(), "at least 1".to_owned(), hint));
+        if !block.is_power_of_two() {
+            let hint = "usual ones have 64 or 128 positions; a function of your own may divide by others";
+            return Err(invalid("the block", block.to_string(), "a power of two".to_owned(), hint));
         }
         let ([_, queries, heads, _], keys) = (self.queries.sides(), self.keys.sides()[1]);
         let [rows, columns] = [queries, keys].map(|positions| positions.div_ceil(block as usize));
@@ -178,7 +178,8 @@ impl<'a> Attention<'a> {
             return Err(Error::Length { operation: OPERATION, what: "the layout", expected: of_head, got });
         }
         let head = if got == of_head { 0 } else { of_head as u64 };
-        let function = BlockSparseArgs { layout, block, columns: count("the keys", columns)?, head };
+        let exponent = block.ilog2();
+        let function = BlockSparseArgs { layout, exponent, columns: count("the keys", columns)?, head };
         // SAFETY: a byte for each pair of blocks.
         Ok(unsafe { self.function(function.pass()) })
     }

@@ -84,9 +84,9 @@ fn run<T: Element + testkit::Element + Pod>(
             attention.blocks(&blocks).run(stream)?;
         }
         Function::BlockSparse => {
-            let layout: Vec<u8> = (0..3 * 4).map(|place| u8::from(place % 3 != 1)).collect();
+            let layout: Vec<u8> = (0..3 * 3).map(|place| u8::from(place % 3 != 1)).collect();
             let layout = DeviceBuffer::from_slice(stream, &layout)?;
-            let attention = attention.block_sparse(&layout, 50)?;
+            let attention = attention.block_sparse(&layout, 64)?;
             let blocks = attention.block_mask(stream, own)?;
             attention.blocks(&blocks).run(stream)?;
         }

@@ -25,38 +25,45 @@ impl<C: Config> Consumer<'_, C> {
     pub(super) unsafe fn modify(self, scores: &mut C::Scores, ticket: Ticket, listed: Listed) {
         let Listed { block, is_partial } = listed;
         let Arguments { params, function, .. } = self.arguments;
-        if !C::Function::IS_IDENTITY {
-            let scale = params.scale;
-            // SAFETY: the caller's contract.
-            unsafe {
-                self.for_each(scores, ticket, block, |x, at| *x = function.score(*x * scale, at));
-                if is_partial || ticket.blocks::<C::Function>().is_unlisted() {
-                    self.for_each(scores, ticket, block, |x, at| {
-                        if !function.mask(at) {
-                            *x = f32::NEG_INFINITY;
-                        }
-                    });
+        // SAFETY: the caller's contract.
+        unsafe {
+            if C::Function::IS_IDENTITY {
+                if is_partial {
+                    self.mask(scores, ticket, block);
                 }
+                return;
             }
-        }
-        if is_partial {
-            // SAFETY: the caller's contract.
-            unsafe { self.mask(scores, ticket, block) }
+            let scale = params.scale;
+            self.for_each::<true>(scores, ticket, block, |x, at, _| *x = function.score(*x * scale, at));
+            if is_partial {
+                self.for_each::<false>(scores, ticket, block, |x, at, is_in_band| {
+                    if !(is_in_band && function.mask(at)) {
+                        *x = f32::NEG_INFINITY;
+                    }
+                });
+            } else if ticket.blocks::<C::Function>().is_unlisted() {
+                self.for_each::<false>(scores, ticket, block, |x, at, _| {
+                    if !function.mask(at) {
+                        *x = f32::NEG_INFINITY;
+                    }
+                });
+            }
         }
     }
 
-    /// Calls `each` with all of the thread's scores of a block. Rows and columns beyond the last ones have
-    /// the place of the last ones, so that no function looks beyond what there is.
+    /// Calls `each` with all of the thread's scores of a block, their positions, and whether the band shows
+    /// them. Rows beyond the last one have the place of the last one, and with `BOUNDED` so have columns:
+    /// no function looks beyond what there is. Columns that the band shows are there without it.
     ///
     /// # Safety
     /// As for [`run`](super::forward::run).
     #[inline(always)]
-    unsafe fn for_each(
+    unsafe fn for_each<const BOUNDED: bool>(
         self,
         scores: &mut C::Scores,
         ticket: Ticket,
         block: u32,
-        each: impl Fn(&mut f32, Position),
+        each: impl Fn(&mut f32, Position, bool),
     ) {
         // SAFETY: the caller's contract.
         let (tile, sequence) = unsafe { ticket.place() };
@@ -70,14 +77,17 @@ impl<C: Config> Consumer<'_, C> {
         unroll!(ROW in 0..2, {
             let query = (row + 8 * ROW as u32).min(last_query);
             let distance = (column as i32 - diagonal - 8 * ROW as i32) as f32;
+            let visible = band.visible(diagonal + 8 * ROW as i32, sequence.keys);
+            let (first, end) = (visible.first as i32 - column as i32, visible.end as i32 - column as i32);
             unroll!(STEP in 0..32, {
                 if STEP < steps::<C::Scores>() {
                     unroll!(I in 0..2, {
                         let offset = (8 * STEP + I) as u32;
-                        let key = (column + offset).min(last_key);
+                        let key = if BOUNDED { (column + offset).min(last_key) } else { column + offset };
                         let distance = distance + offset as f32;
                         let at = Position { batch: tile.batch, head: tile.head, query, key, distance };
-                        each(&mut x[4 * STEP + 2 * ROW + I], at);
+                        let is_in_band = offset as i32 >= first && (offset as i32) < end;
+                        each(&mut x[4 * STEP + 2 * ROW + I], at, is_in_band);
                     });
                 }
             });
