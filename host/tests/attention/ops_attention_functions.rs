@@ -228,8 +228,8 @@ fn blocks_are_counted() -> Outcome {
     let data = DeviceBuffer::from_slice(&stream, &data)?;
     let modified = setup.attention(&mut out, &mut logarithms)?.ranges(&data)?;
     let statistics = modified.block_mask(&stream, Own::default())?.statistics(&stream)?;
-    // Tiles see blocks 0; 1, 2; 1, 2, 3; 2, 3. Block 0, and 1 of the second tile, are whole; so would the last
-    // one be, but for the keys that there are not.
+    // Tiles see blocks 0; 1, 2; 1, 2, 3; 2, 3. Block 0, and 1 of the second tile, are whole; so would the
+    // last one be, but for the keys that there are not.
     assert_eq!(statistics, Statistics { blocks: 16, computed: 8, partial: 6 });
     assert_eq!(statistics.share(), 0.5);
     Ok(())

@@ -84,7 +84,11 @@ impl<'a> Launch<'a> {
             data: out.data.within(),
             log_sum_exp: log_sum_exp.as_mut().map(DeviceViewMut::view_mut),
             packed: *packed,
-            counter: counter(stream, problem, tiles > blocks)?,
+            counter: if tiles > blocks && is_drawn(problem, blocks) {
+                Some(DeviceBuffer::zeroed(stream, 1)?)
+            } else {
+                None
+            },
         };
         Ok(Some((grid, launched)))
     }
@@ -121,14 +125,15 @@ macro_rules! launches {
 }
 attention::for_each_sm90_kernel!(launches);
 
-/// Where blocks draw the numbers of tiles, if there are more of these, and they take different times.
-fn counter(stream: &Stream, problem: &Problem, is_shared_out: bool) -> Result<Option<DeviceBuffer<u32>>> {
-    if is_shared_out && is_drawn(problem) { DeviceBuffer::zeroed(stream, 1).map(Some) } else { Ok(None) }
-}
+/// Tiles of one length a block from which on blocks get the same work without a counter.
+const EVEN: u32 = 4;
 
-/// Whether tiles take different times.
-pub(super) fn is_drawn(problem: &Problem) -> bool {
-    problem.mask != Mask::FULL || problem.packed.is_some()
+/// Whether blocks draw the numbers of tiles: these take different times, and so few of each length stand
+/// behind each other that blocks which take every `blocks`-th one would not get the same. The counter's zero
+/// is a launch of its own.
+pub(super) fn is_drawn(problem: &Problem, blocks: u32) -> bool {
+    let differ = problem.mask != Mask::FULL && section(problem) < blocks.saturating_mul(EVEN);
+    differ || problem.packed.is_some()
 }
 
 fn params(problem: &Problem, attention: &Attention<'_>) -> AttentionParams {

@@ -35,8 +35,8 @@ impl DeviceCapabilities {
 /// A launch, and the way of the first rows.
 const START_US: f64 = 4.0;
 
-/// A kernel's floating-point operations a microsecond of one multiprocessor, and the time of a tile's begin and
-/// end in that of its blocks: a 132nd of an H200's with lengths from 512 to 16384 (2026-11-24).
+/// A kernel's floating-point operations a microsecond of one multiprocessor, and the time of a tile's begin
+/// and end in that of its blocks: a 132nd of an H200's with lengths from 512 to 16384 (2026-11-24).
 const fn speed(entry: &Entry) -> (f64, f64) {
     match (entry.head, entry.block) {
         (..=64, [128, _]) => (3.34e6, 0.6),
@@ -113,7 +113,7 @@ fn busy_us(entry: &Entry, problem: &Problem, device: DeviceCapabilities) -> f64 
     let average = times.sum::<f64>() / f64::from(looked);
     let all = problem.sequences() * f64::from(problem.heads) * f64::from(tiles);
     let sm_count = f64::from(device.sm_count.max(1));
-    if is_drawn(problem) {
+    if is_drawn(problem, device.sm_count) {
         // Whoever is done first takes the next one.
         return (all / sm_count * average).max(longest);
     }
