@@ -4,11 +4,10 @@
 use cuda_std::{fence, vector};
 use primitives::tma::LINE_BYTES;
 
-use super::config::{CONSUMER_KEYS, CONSUMERS, Config, KEY_BOX};
+use super::config::{Barrier, CONSUMER_KEYS, CONSUMERS, Config, KEY_BOX};
 use super::main_pass::{Consumer, Turn};
 use super::work::Work;
 use crate::sm90::config::WARPGROUP;
-use crate::sm90::forward::Barrier;
 
 /// Lines of a tile in boxes, `stride` bytes apart.
 #[derive(Clone, Copy)]

@@ -2,8 +2,8 @@
 
 use cuda_std::vector;
 
+use super::arguments::Arguments;
 use super::config::{BLOCK_N, Config};
-use super::main_pass::Arguments;
 use crate::problem::{KeyTile, KeyTiles, QueryBlocks, Sequence};
 
 /// A block's tile of keys, with its sequence.
