@@ -185,7 +185,7 @@ fn deterministic() -> Outcome {
     Ok(())
 }
 
-/// What is no number in a sequence stays in it, whichever tiles it shares with others.
+/// Numbers that are none stay in their sequence, whichever tiles it shares with others.
 #[test]
 fn sequences_do_not_spoil_each_other() -> Outcome {
     for size in [64, 128] {

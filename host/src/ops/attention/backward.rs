@@ -277,7 +277,7 @@ fn launch(stream: &Stream, problem: &Problem, index: usize, backward: Backward<'
     }
 }
 
-/// What all three kernels are told.
+/// The arguments of all three kernels.
 #[derive(Clone, Copy)]
 struct Launched<'a> {
     params: AttentionParams,

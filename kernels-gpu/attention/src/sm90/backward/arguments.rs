@@ -63,7 +63,7 @@ pub struct Results {
 pub struct Arguments<'a> {
     /// The maps.
     pub maps: Maps,
-    /// What the maps of gradients describe.
+    /// The tensors of the maps of gradients.
     pub results: Results,
     /// The problem.
     pub params: &'a AttentionParams,

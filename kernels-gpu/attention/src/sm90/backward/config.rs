@@ -97,7 +97,7 @@ shared_plan! {
         logarithms[Of::<C>::STAGES]: Statistics<C>,
         /// D, with dO.
         deltas[Of::<C>::STAGES]: Statistics<C>,
-        /// What the block works on.
+        /// The work of the block.
         work: Words,
         /// Says that K has come.
         keys_full: Mbarrier,

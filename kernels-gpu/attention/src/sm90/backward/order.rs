@@ -125,7 +125,7 @@ pub(super) unsafe fn give_turns<C: Config>(arguments: Arguments<'_>, shared: Pla
                 Barrier::Turn(consumer).arrive();
                 Barrier::Added(consumer).sync();
                 if is_counting {
-                    // What the consumer's threads have added, before the count.
+                    // The additions of the consumer's threads come before the count.
                     thread::device_fence();
                     atomic_fetch_add_relaxed_u32_device(count, 1);
                 }

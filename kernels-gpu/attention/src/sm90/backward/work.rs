@@ -1,4 +1,4 @@
-//! What a block works on: found once, and told to all its threads through shared memory.
+//! The work of a block: found once, and told to all its threads through shared memory.
 
 use cuda_std::vector;
 
@@ -56,7 +56,7 @@ impl Work {
         Self { tile: KeyTile { first_key, head, batch }, sequence }
     }
 
-    /// Whether the tile has keys: some lie beyond the end of their sequence.
+    /// Whether the tile has keys: some tiles lie beyond the end of their sequence.
     #[inline(always)]
     pub const fn has_keys(self) -> bool {
         self.tile.first_key < self.sequence.keys
