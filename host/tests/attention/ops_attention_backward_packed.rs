@@ -36,6 +36,12 @@ const PLAIN: Case = Case {
     is_deterministic: false,
 };
 
+/// The operands' and gradients' elements.
+struct Results<T> {
+    inputs: [Vec<T>; 4],
+    got: [Vec<T>; 3],
+}
+
 impl Case {
     /// First rows of the queries, or of the keys, and the end of the last one.
     fn first(&self, side: usize) -> Vec<usize> {
@@ -67,7 +73,7 @@ impl Case {
     }
 
     /// The operands, and the gradients of a device.
-    fn compute<T: Number>(&self) -> Outcome<([Vec<T>; 4], [Vec<T>; 3])> {
+    fn compute<T: Number>(&self) -> Outcome<Results<T>> {
         let stream = device()?.stream()?;
         let inputs: [Vec<T>; 4] = [0, 1, 2, 3].map(|at| self.elements(at));
         let upload = |data: &Vec<T>| DeviceBuffer::from_slice(&stream, data);
@@ -111,14 +117,14 @@ impl Case {
             .deterministic(self.is_deterministic)
             .run(&stream)?;
         let got = [d_q.to_vec(&stream)?, d_k.to_vec(&stream)?, d_v.to_vec(&stream)?];
-        Ok((inputs, got))
+        Ok(Results { inputs, got })
     }
 
     fn check<T: Number>(&self) -> Outcome {
         if !is_hopper()? {
             return Ok(());
         }
-        let (inputs, got) = self.compute::<T>()?;
+        let Results { inputs, got } = self.compute::<T>()?;
         let Case { heads, kv_heads, size, .. } = *self;
         let first = [self.first(0), self.first(1)];
         let bound = |bound: Option<u32>| bound.map(i64::from);

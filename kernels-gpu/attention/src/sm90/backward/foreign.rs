@@ -41,7 +41,7 @@ impl<C: Config> Consumer<'_, C> {
     /// Clears the consumer's keys and values behind the last one of a packed sequence.
     ///
     /// # Safety
-    /// As for [`run`]; K and V have come, and no product reads them yet.
+    /// As for [`run`](super::main_pass::run); K and V have come, and no product reads them yet.
     #[inline(always)]
     pub unsafe fn clear_foreign_keys(self) {
         // SAFETY: the caller's contract. The other consumer reads these keys when this one has shared dS.
@@ -64,7 +64,7 @@ impl<C: Config> Consumer<'_, C> {
     /// Clears the queries and gradients behind the last one of a packed sequence, as the keys.
     ///
     /// # Safety
-    /// As for [`run`]; all threads of both consumers call it for the turn, before its products.
+    /// As for [`run`](super::main_pass::run); all threads of both consumers call it for the turn, before its products.
     #[inline(always)]
     pub unsafe fn clear_foreign_queries(self, turn: Turn<C>) {
         // SAFETY: the block has met since.

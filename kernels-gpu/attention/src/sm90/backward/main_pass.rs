@@ -30,7 +30,7 @@ const REGISTERS: [u32; 2] = [40, 232];
 /// The gradients of one block of keys a block of threads.
 ///
 /// # Safety
-/// The arguments are as [`Maps`], [`Statistics32`] and [`AttentionParams`] say. The launch has a block of
+/// The arguments are as [`Arguments`] and its parts say. The launch has a block of
 /// [`super::config::THREADS`] threads for each tile of keys, with `C::SHARED` bytes of dynamic shared memory.
 #[inline(always)]
 pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
