@@ -64,7 +64,8 @@ impl<C: Config> Consumer<'_, C> {
     /// Clears the queries and gradients behind the last one of a packed sequence, as the keys.
     ///
     /// # Safety
-    /// As for [`run`](super::main_pass::run); all threads of both consumers call it for the turn, before its products.
+    /// As for [`run`](super::main_pass::run); all threads of both consumers call it for the turn, before its
+    /// products.
     #[inline(always)]
     pub unsafe fn clear_foreign_queries(self, turn: Turn<C>) {
         // SAFETY: the block has met since.
