@@ -112,7 +112,11 @@ fn layer(session: &mut Session, layer: Layer) -> Outcome {
     if is_backward {
         let peers = [layer.request("cudnn_backward"), layer.request("flash_backward")];
         session.measure_beside(&backward, &shape, Work::Flops(5 * layer.flops()), &peers, |_| {
-            gradients(&stream, layer, &mut set)
+            gradients(&stream, layer, &mut set, false)
+        })?;
+        let fixed = format!("{backward}_deterministic");
+        session.measure(&fixed, &shape, Work::Flops(5 * layer.flops()), |_| {
+            gradients(&stream, layer, &mut set, true)
         })?;
     }
     Ok(())
@@ -145,7 +149,7 @@ fn forward(stream: &Stream, layer: Layer, set: &mut Set) -> ironwarp::Result<()>
     attention(layer, set).run(stream)
 }
 
-fn gradients(stream: &Stream, layer: Layer, set: &mut Set) -> ironwarp::Result<()> {
+fn gradients(stream: &Stream, layer: Layer, set: &mut Set, is_deterministic: bool) -> ironwarp::Result<()> {
     let [q, k, v, result] = &set.inputs;
     let heads = |buffer| Heads::new::<bf16>(buffer, layer.sides());
     let [queries, keys, values] = &mut set.gradients;
@@ -161,7 +165,10 @@ fn gradients(stream: &Stream, layer: Layer, set: &mut Set) -> ironwarp::Result<(
         keys: HeadsMut::new(keys, layer.sides()),
         values: HeadsMut::new(values, layer.sides()),
     };
-    Backward::new(forward, heads(result), gradients).mask(layer.mask()).run(stream)
+    Backward::new(forward, heads(result), gradients)
+        .mask(layer.mask())
+        .deterministic(is_deterministic)
+        .run(stream)
 }
 
 /// Compares one head's first, middle and last query with the oracle, as if it were the only one.

@@ -15,6 +15,9 @@ struct Case {
     left: Option<u32>,
     right: Option<u32>,
     scale: Option<f32>,
+    is_deterministic: bool,
+    /// All keys are the first one. Then dQ is a small difference of its parts, and shows their order.
+    same_keys: bool,
 }
 
 const PLAIN: Case = Case {
@@ -23,6 +26,8 @@ const PLAIN: Case = Case {
     left: None,
     right: None,
     scale: None,
+    is_deterministic: false,
+    same_keys: false,
 };
 
 /// The operands' and gradients' elements.
@@ -37,14 +42,18 @@ impl Case {
         [batch * queries * heads * size, batch * keys * kv_heads * size]
     }
 
-    /// The gradients of a device, after a forward pass on it.
-    fn compute<T: Number>(&self) -> Outcome<Results<T>> {
+    /// The gradients of a device, after a forward pass on it; of so many runs that give the same bits.
+    fn compute<T: Number + PartialEq>(&self, runs: usize) -> Outcome<Results<T>> {
         let stream = device()?.stream()?;
         let Sides { batch, queries, keys, heads, kv_heads, size } = self.sides;
         let [of_queries, of_keys] = self.lengths();
         let (shape, key_shape) = ([batch, queries, heads, size], [batch, keys, kv_heads, size]);
         let data = |seed, len| input::<T>(self.family, seed, len);
-        let inputs = [data(1, of_queries), data(2, of_keys), data(3, of_keys), data(4, of_queries)];
+        let mut inputs = [data(1, of_queries), data(2, of_keys), data(3, of_keys), data(4, of_queries)];
+        if self.same_keys {
+            let row = inputs[1][..kv_heads * size].to_vec();
+            inputs[1].chunks_exact_mut(row.len()).for_each(|key| key.copy_from_slice(&row));
+        }
         let upload = |at: usize| DeviceBuffer::from_slice(&stream, &inputs[at]);
         let (q, k, v, result) = (upload(0)?, upload(1)?, upload(2)?, upload(3)?);
         let mut output = DeviceBuffer::<T>::zeroed(&stream, of_queries)?;
@@ -63,22 +72,30 @@ impl Case {
             output: Heads::new(&output, shape),
             log_sum_exp: (&logarithms).into(),
         };
-        let gradients = Gradients {
-            queries: HeadsMut::new(&mut d_q, shape),
-            keys: HeadsMut::new(&mut d_k, key_shape),
-            values: HeadsMut::new(&mut d_v, key_shape),
-        };
-        let backward = Backward::new(forward, Heads::new(&result, shape), gradients).mask(mask);
-        self.scale.into_iter().fold(backward, Backward::scale).run(&stream)?;
-        let got = [d_q.to_vec(&stream)?, d_k.to_vec(&stream)?, d_v.to_vec(&stream)?];
+        let mut first: Option<[Vec<T>; 3]> = None;
+        for run in 0..runs {
+            let gradients = Gradients {
+                queries: HeadsMut::new(&mut d_q, shape),
+                keys: HeadsMut::new(&mut d_k, key_shape),
+                values: HeadsMut::new(&mut d_v, key_shape),
+            };
+            let backward = Backward::new(forward, Heads::new(&result, shape), gradients)
+                .mask(mask)
+                .deterministic(self.is_deterministic);
+            self.scale.into_iter().fold(backward, Backward::scale).run(&stream)?;
+            let got = [d_q.to_vec(&stream)?, d_k.to_vec(&stream)?, d_v.to_vec(&stream)?];
+            let first = first.get_or_insert_with(|| got.clone());
+            assert!(got == *first, "other bits in run {run} of {self:?}");
+        }
+        let got = first.expect("at least one run");
         Ok(Results { inputs, got })
     }
 
-    fn check<T: Number>(&self) -> Outcome {
+    fn check<T: Number + PartialEq>(&self) -> Outcome {
         if !is_hopper()? {
             return Ok(());
         }
-        let Results { inputs, got } = self.compute::<T>()?;
+        let Results { inputs, got } = self.compute::<T>(1)?;
         let Sides { batch, queries, keys, heads, kv_heads, size } = self.sides;
         let rows = |at: usize| {
             let [rows, heads] = if at.is_multiple_of(3) { [queries, heads] } else { [keys, kv_heads] };
@@ -100,6 +117,13 @@ impl Case {
             compare::rounded(&what, &got[at], value, magnitude, &shape, row.tolerance())?;
         }
         Ok(())
+    }
+}
+
+impl Case {
+    /// So many runs give the same bits.
+    fn repeats(&self, runs: usize) -> Outcome {
+        if is_hopper()? { self.compute::<bf16>(runs).map(drop) } else { Ok(()) }
     }
 }
 
@@ -154,13 +178,30 @@ fn other_scales() -> Outcome {
 /// dK and dV do not depend on the order of blocks. dQ, of one block of keys, neither.
 #[test]
 fn gradients_repeat() -> Outcome {
-    if !is_hopper()? {
-        return Ok(());
+    Case { right: Some(0), ..PLAIN }.repeats(4)
+}
+
+/// dQ of many blocks of keys.
+#[test]
+fn deterministic_gradients_repeat() -> Outcome {
+    let sides = Sides { queries: 20, keys: 400, heads: 1, kv_heads: 1, ..PLAIN.sides };
+    Case { sides, is_deterministic: true, same_keys: true, ..PLAIN }.repeats(100)
+}
+
+#[test]
+fn deterministic_gradients_are_right() -> Outcome {
+    let case = Case { is_deterministic: true, ..PLAIN };
+    for size in [64, 128] {
+        let sides = Sides { queries: 200, keys: 300, heads: 2, kv_heads: 1, size, ..PLAIN.sides };
+        Case { sides, ..case }.check::<bf16>()?;
+        Case { sides, right: Some(0), ..case }.check::<f16>()?;
+        Case { sides, left: Some(60), right: Some(0), ..case }.check::<bf16>()?;
+        Case { sides, left: Some(5), right: Some(140), ..case }.check::<bf16>()?;
     }
-    let case = Case { right: Some(0), ..PLAIN };
-    let first = case.compute::<bf16>()?.got;
-    for _ in 0..3 {
-        assert!(case.compute::<bf16>()?.got == first, "other bits");
+    for (queries, keys) in [(1, 1), (1, 300), (300, 1), (65, 129), (0, 5), (5, 0)] {
+        let sides = Sides { queries, keys, heads: 1, kv_heads: 1, ..PLAIN.sides };
+        Case { sides, ..case }.check::<bf16>()?;
+        Case { sides, right: Some(0), ..case }.check::<bf16>()?;
     }
     Ok(())
 }
@@ -171,7 +212,7 @@ fn longer_heads_are_refused() -> Outcome {
         return Ok(());
     }
     let case = Case { sides: Sides { size: 136, ..PLAIN.sides }, ..PLAIN };
-    let Err(error) = case.compute::<bf16>() else { panic!("no kernel has rows of 136") };
+    let Err(error) = case.compute::<bf16>(1) else { panic!("no kernel has rows of 136") };
     let error = error.downcast::<Error>()?;
     assert!(
         matches!(*error, Error::InvalidArgument { .. }) && error.to_string().contains("up to 128"),

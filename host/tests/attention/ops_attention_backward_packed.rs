@@ -20,12 +20,27 @@ struct Case {
     size: usize,
     left: Option<u32>,
     right: Option<u32>,
+    is_deterministic: bool,
     /// A sequence whose operands are no numbers; its gradients are not looked at.
     spoiled: Option<usize>,
 }
 
-const PLAIN: Case =
-    Case { lengths: LENGTHS, heads: 2, kv_heads: 2, size: 64, left: None, right: None, spoiled: None };
+const PLAIN: Case = Case {
+    lengths: LENGTHS,
+    heads: 2,
+    kv_heads: 2,
+    size: 64,
+    left: None,
+    right: None,
+    spoiled: None,
+    is_deterministic: false,
+};
+
+/// The operands' and gradients' elements.
+struct Results<T> {
+    inputs: [Vec<T>; 4],
+    got: [Vec<T>; 3],
+}
 
 impl Case {
     /// First rows of the queries, or of the keys, and the end of the last one.
@@ -58,7 +73,7 @@ impl Case {
     }
 
     /// The operands, and the gradients of a device.
-    fn compute<T: Number>(&self) -> Outcome<([Vec<T>; 4], [Vec<T>; 3])> {
+    fn compute<T: Number>(&self) -> Outcome<Results<T>> {
         let stream = device()?.stream()?;
         let inputs: [Vec<T>; 4] = [0, 1, 2, 3].map(|at| self.elements(at));
         let upload = |data: &Vec<T>| DeviceBuffer::from_slice(&stream, data);
@@ -99,16 +114,17 @@ impl Case {
         Backward::new(forward, Heads::new(&result, shape(0)), gradients)
             .mask(mask)
             .packed(packed)
+            .deterministic(self.is_deterministic)
             .run(&stream)?;
         let got = [d_q.to_vec(&stream)?, d_k.to_vec(&stream)?, d_v.to_vec(&stream)?];
-        Ok((inputs, got))
+        Ok(Results { inputs, got })
     }
 
     fn check<T: Number>(&self) -> Outcome {
         if !is_hopper()? {
             return Ok(());
         }
-        let (inputs, got) = self.compute::<T>()?;
+        let Results { inputs, got } = self.compute::<T>()?;
         let Case { heads, kv_heads, size, .. } = *self;
         let first = [self.first(0), self.first(1)];
         let bound = |bound: Option<u32>| bound.map(i64::from);
@@ -165,7 +181,17 @@ fn masks_begin_anew_in_each() -> Outcome {
     Case { left: Some(30), right: Some(0), kv_heads: 1, ..PLAIN }.check::<f16>()
 }
 
-/// What is no number in a sequence stays in it, whichever tiles it shares with others.
+#[test]
+fn deterministic() -> Outcome {
+    for size in [64, 128] {
+        let case = Case { size, kv_heads: 1, is_deterministic: true, ..PLAIN };
+        case.check::<bf16>()?;
+        Case { right: Some(0), ..case }.check::<f16>()?;
+    }
+    Ok(())
+}
+
+/// Numbers that are none stay in their sequence, whichever tiles it shares with others.
 #[test]
 fn sequences_do_not_spoil_each_other() -> Outcome {
     for size in [64, 128] {
@@ -192,25 +218,30 @@ fn wrong_row_numbers_do_no_harm() -> Outcome {
     let sides = [1, 80, 1, 64];
     let x = DeviceBuffer::<bf16>::zeroed(&stream, 80 * 64)?;
     let gradient = || DeviceBuffer::<bf16>::zeroed(&stream, 80 * 64);
-    let (mut d_q, mut d_k, mut d_v) = (gradient()?, gradient()?, gradient()?);
     let logarithms = DeviceBuffer::<f32>::zeroed(&stream, 80)?;
     let queries = DeviceBuffer::from_slice(&stream, &[-5, 3, 1000, 1000, i32::MAX])?;
     let keys = DeviceBuffer::from_slice(&stream, &[70, i32::MIN, i32::MAX, 81, 90])?;
     let heads = |x| Heads::new::<bf16>(x, sides);
-    let forward = Forward {
-        queries: heads(&x),
-        keys: heads(&x),
-        values: heads(&x),
-        output: heads(&x),
-        log_sum_exp: (&logarithms).into(),
-    };
-    let gradients = Gradients {
-        queries: HeadsMut::new(&mut d_q, sides),
-        keys: HeadsMut::new(&mut d_k, sides),
-        values: HeadsMut::new(&mut d_v, sides),
-    };
-    Backward::new(forward, heads(&x), gradients).packed(Packed::new(&queries, &keys, 80, 80)).run(&stream)?;
-    assert!(d_q.to_vec(&stream)?.iter().all(|value| *value == bf16::ZERO));
+    for is_deterministic in [false, true] {
+        let (mut d_q, mut d_k, mut d_v) = (gradient()?, gradient()?, gradient()?);
+        let forward = Forward {
+            queries: heads(&x),
+            keys: heads(&x),
+            values: heads(&x),
+            output: heads(&x),
+            log_sum_exp: (&logarithms).into(),
+        };
+        let gradients = Gradients {
+            queries: HeadsMut::new(&mut d_q, sides),
+            keys: HeadsMut::new(&mut d_k, sides),
+            values: HeadsMut::new(&mut d_v, sides),
+        };
+        Backward::new(forward, heads(&x), gradients)
+            .packed(Packed::new(&queries, &keys, 80, 80))
+            .deterministic(is_deterministic)
+            .run(&stream)?;
+        assert!(d_q.to_vec(&stream)?.iter().all(|value| *value == bf16::ZERO));
+    }
     Ok(())
 }
 

@@ -1,8 +1,10 @@
 //! The backward pass: from the gradient of the result to those of queries, keys and values.
 
 use attention::problem::{AttentionParams, KeyTiles};
+use attention::sm90::backward::arguments::ResultStrides;
 use attention::sm90::backward::config::{CONSUMER_KEYS, THREADS};
 use attention::sm90::backward::instances::{Entry, TABLE};
+use attention::sm90::backward::order::Order;
 use attention::sm90::backward::{finish, instances, prepare};
 use cuda_std::kernel::Kernel as KernelType;
 
@@ -52,7 +54,7 @@ pub struct Gradients<'a> {
 /// The gradients of attention. Built up, then [`Backward::run`].
 ///
 /// Head sizes up to 128, on Hopper. dK and dV are the same bits in every run; dQ is a sum of f32 whose order
-/// is free, rounded once.
+/// is free, rounded once, or fixed ([`Backward::deterministic`]).
 #[derive(Debug)]
 #[must_use = "gradients are computed by `run`"]
 pub struct Backward<'a> {
@@ -62,12 +64,14 @@ pub struct Backward<'a> {
     scale: Option<f32>,
     mask: Mask,
     packed: Option<Packed<'a>>,
+    is_deterministic: bool,
 }
 
 impl<'a> Backward<'a> {
     /// Of the gradient of the result, `[batch, queries, heads, head size]`.
     pub fn new(forward: Forward<'a>, gradient: Heads<'a>, gradients: Gradients<'a>) -> Self {
-        Backward { forward, gradient, gradients, scale: None, mask: Mask::FULL, packed: None }
+        let (scale, mask, packed, is_deterministic) = (None, Mask::FULL, None, false);
+        Backward { forward, gradient, gradients, scale, mask, packed, is_deterministic }
     }
 
     /// The factor of the scores in the forward pass, positive; else it is `1 / sqrt(head size)`.
@@ -86,8 +90,14 @@ impl<'a> Backward<'a> {
         Backward { packed: Some(packed), ..self }
     }
 
+    /// Whether dQ is to be the same bits in every run too; else it need not. Its parts are then added in the
+    /// order of keys, which blocks wait for: a few per cent of time for long sequences, more for short ones.
+    pub fn deterministic(self, is_deterministic: bool) -> Self {
+        Backward { is_deterministic, ..self }
+    }
+
     /// Queues the three kernels of the backward pass. They keep 4 bytes of device memory for each element of
-    /// Q, and 8 for each row, while they run.
+    /// Q, and 8 for each row, while they run; rows are padded to tiles of up to 128.
     ///
     /// # Errors
     /// [`Error::Length`](crate::Error::Length) when an operand does not have the elements that its shape
@@ -205,12 +215,14 @@ struct Workspace {
     logarithms: DeviceBuffer<f32>,
     deltas: DeviceBuffer<f32>,
     sums: DeviceBuffer<f32>,
+    /// The counts of [`Order`], where dQ is added up in a fixed order.
+    order: Option<DeviceBuffer<u32>>,
 }
 
 fn launch(stream: &Stream, problem: &Problem, index: usize, backward: Backward<'_>) -> Result<()> {
     let entry = &TABLE[index];
     let tile = entry.block[0];
-    let Backward { forward, gradient, gradients, scale, mask, packed } = backward;
+    let Backward { forward, gradient, gradients, scale, mask, packed, is_deterministic } = backward;
     let Gradients { queries: d_queries, keys, values } = gradients;
     let [query_rows, key_rows] = problem.packed.unwrap_or([problem.queries, problem.keys]);
     let params = AttentionParams {
@@ -234,18 +246,21 @@ fn launch(stream: &Stream, problem: &Problem, index: usize, backward: Backward<'
     // Packed sequences lie in the rows of one matrix.
     let matrices = if packed.is_some() { 1 } else { problem.batch };
     let rows = matrices as usize * problem.heads as usize * params.padded_rows as usize;
-    // SAFETY: f32 has no invalid values; the first kernel writes all rows before others read them.
-    let mut workspace = unsafe {
-        Workspace {
-            logarithms: DeviceBuffer::uninit(stream, rows)?,
-            deltas: DeviceBuffer::uninit(stream, rows)?,
-            sums: DeviceBuffer::uninit(stream, rows * entry.head as usize)?,
-        }
-    };
     let tiles = heads * u64::from(problem.queries.div_ceil(tile));
     let Ok(tiles) = u32::try_from(tiles) else {
         let hint = "split the batch and call once for each part";
         return Err(invalid("the problem", format!("{tiles} tiles"), "fewer than 2^32".to_owned(), hint));
+    };
+    let is_ordered = is_deterministic && tiles > 0;
+    let words = Order::words(rows / tile as usize);
+    // SAFETY: numbers have no invalid values; the first kernel writes all of them before others read them.
+    let mut workspace = unsafe {
+        Workspace {
+            order: is_ordered.then(|| DeviceBuffer::uninit(stream, words)).transpose()?,
+            logarithms: DeviceBuffer::uninit(stream, rows)?,
+            deltas: DeviceBuffer::uninit(stream, rows)?,
+            sums: DeviceBuffer::uninit(stream, rows * entry.head as usize)?,
+        }
     };
     let (pass, end) = (PASSES[index], ENDS[index]);
     let launched = Launched { params, packed };
@@ -262,7 +277,7 @@ fn launch(stream: &Stream, problem: &Problem, index: usize, backward: Backward<'
     }
 }
 
-/// What all three kernels are told.
+/// The arguments of all three kernels.
 #[derive(Clone, Copy)]
 struct Launched<'a> {
     params: AttentionParams,
@@ -310,7 +325,7 @@ unsafe fn begin(
     workspace: &mut Workspace,
 ) -> Result<()> {
     let config = LaunchConfig::new([tiles, 1, 1], [prepare::THREADS, 1, 1]).overlapping_previous();
-    let Workspace { logarithms, deltas, sums } = workspace;
+    let Workspace { logarithms, deltas, sums, order } = workspace;
     let [first_queries, first_keys] = launched.first();
     let arguments = (
         launched.params,
@@ -324,6 +339,7 @@ unsafe fn begin(
         sums,
         entry.block[0],
         entry.head,
+        order.as_mut(),
         first_queries,
         first_keys,
     );
@@ -372,7 +388,7 @@ unsafe fn pass_as<K: KernelType<Params = PassParameters>>(
     let blocks = KeyTiles::new(&launched.params, block).count();
     let config =
         LaunchConfig::new([blocks, 1, 1], [THREADS, 1, 1]).with_shared(entry.shared).overlapping_previous();
-    let Workspace { logarithms, deltas, sums } = workspace;
+    let Workspace { logarithms, deltas, sums, order } = workspace;
     let [first_queries, first_keys] = launched.first();
     let arguments = (
         map_queries,
@@ -386,9 +402,9 @@ unsafe fn pass_as<K: KernelType<Params = PassParameters>>(
         &*deltas,
         sums,
         d_keys.data.within().cast::<u16>(),
-        strides(&d_keys),
         d_values.data.within().cast::<u16>(),
-        strides(&d_values),
+        ResultStrides { keys: strides(&d_keys), values: strides(&d_values) },
+        order.as_mut(),
         first_queries,
         first_keys,
     );

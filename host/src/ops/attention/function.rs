@@ -152,13 +152,13 @@ impl<'a> Attention<'a> {
         Ok(unsafe { self.function(RangesArgs { data: ranges, matrix }.pass()) })
     }
 
-    /// Blocks of `block` queries, a power of two, see blocks of as many keys, beside those that the mask shows, where `layout`
-    /// is not 0: `[heads or 1][blocks of queries][blocks of keys]`, dense. With
+    /// Blocks of `block` queries, a power of two, see blocks of as many keys where `layout` is not 0:
+    /// `[heads or 1][blocks of queries][blocks of keys]`, dense. The mask has to show the key as well. With
     /// [`Modified::block_mask`] only the blocks that are shown are computed.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a block that is no power of two, or packed sequences; [`Error::Length`] for
-    /// another number of bytes.
+    /// [`Error::InvalidArgument`] for a block that is no power of two, or packed sequences;
+    /// [`Error::Length`] for another number of bytes.
     pub fn block_sparse<'s>(
         self,
         layout: impl Into<DeviceView<'s, u8>>,

@@ -41,7 +41,8 @@
 //! No matrix of scores is stored. A head size between those of the kernels goes to the next larger one, whose
 //! rows are filled with zeros. [`Attention::explain`] says what is chosen and why.
 //!
-//! A configuration gives the same bits in every run.
+//! A configuration gives the same bits in every run. Gradients do if they are asked to
+//! ([`Backward::deterministic`]).
 
 mod backward;
 mod block_mask;

@@ -28,24 +28,53 @@ pub fn forward(stream: &Stream) -> Outcome<Vec<Stop>> {
 
 pub fn stops(stream: &Stream) -> Outcome<Vec<Stop>> {
     let mut stops = forward(stream)?;
-    for size in GRADIENT_SIZES {
-        stops.push(Stop::new(format!("gradients, bf16, {size}"), move |stream| {
-            gradients::<bf16>(stream, size)
+    for (size, way) in GRADIENT_SIZES.into_iter().flat_map(|size| Way::ALL.map(|way| (size, way))) {
+        stops.push(Stop::new(format!("gradients, bf16, {size}, {way:?}"), move |stream| {
+            gradients::<bf16>(stream, size, way)
         }));
-        stops
-            .push(Stop::new(format!("gradients, f16, {size}"), move |stream| gradients::<f16>(stream, size)));
+        stops.push(Stop::new(format!("gradients, f16, {size}, {way:?}"), move |stream| {
+            gradients::<f16>(stream, size, way)
+        }));
     }
     Ok(stops)
 }
 
 /// Shorter than the rows of every kernel of the backward pass.
 const GRADIENT_SIZES: [usize; 2] = [56, 120];
-/// Queries and keys. Keys of one block: sums of dQ then have one term, and no order.
-const GRADIENT_ROWS: [usize; 2] = [150, 100];
+
+/// How gradients are computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Sums of dQ have one term, and no order.
+    OneBlockOfKeys,
+    /// They have a fixed one.
+    Deterministic,
+    /// Two sequences.
+    Packed,
+}
+
+impl Way {
+    const ALL: [Way; 3] = [Way::OneBlockOfKeys, Way::Deterministic, Way::Packed];
+
+    /// Queries and keys.
+    const fn rows(self) -> [usize; 2] {
+        match self {
+            Way::Deterministic => [150, 300],
+            Way::OneBlockOfKeys | Way::Packed => [150, 100],
+        }
+    }
+}
 
 /// All gradients, after a forward pass.
-fn gradients<T: Element + testkit::Element + Pod>(stream: &Stream, size: usize) -> Outcome<Vec<u8>> {
-    let sides = [0, 1].map(|side| [1, GRADIENT_ROWS[side], HEADS[side], size]);
+fn gradients<T: Element + testkit::Element + Pod>(
+    stream: &Stream,
+    size: usize,
+    way: Way,
+) -> Outcome<Vec<u8>> {
+    let sides = [0, 1].map(|side| [1, way.rows()[side], HEADS[side], size]);
+    let first_queries = DeviceBuffer::from_slice(stream, &[0, 70, 150])?;
+    let first_keys = DeviceBuffer::from_slice(stream, &[0, 60, 100])?;
+    let packed = (way == Way::Packed).then(|| Packed::new(&first_queries, &first_keys, 80, 60));
     let upload = |seed, side: usize| {
         let len = sides[side].iter().product();
         DeviceBuffer::from_slice(stream, &input::<T>(Family::Normal, seed, len))
@@ -53,12 +82,13 @@ fn gradients<T: Element + testkit::Element + Pod>(stream: &Stream, size: usize) 
     let (q, k, v, result) = (upload(1, 0)?, upload(2, 1)?, upload(3, 1)?, upload(4, 0)?);
     let zeros = |buffer: &DeviceBuffer<T>| DeviceBuffer::<T>::zeroed(stream, buffer.len());
     let (mut output, mut d_q, mut d_k, mut d_v) = (zeros(&q)?, zeros(&q)?, zeros(&k)?, zeros(&v)?);
-    let mut logarithms = DeviceBuffer::zeroed(stream, GRADIENT_ROWS[0] * HEADS[0])?;
+    let mut logarithms = DeviceBuffer::zeroed(stream, way.rows()[0] * HEADS[0])?;
     let heads = |buffer, side: usize| Heads::new::<T>(buffer, sides[side]);
-    Attention::new(heads(&q, 0), heads(&k, 1), heads(&v, 1), HeadsMut::new(&mut output, sides[0]))
+    let output_heads = HeadsMut::new(&mut output, sides[0]);
+    let attention = Attention::new(heads(&q, 0), heads(&k, 1), heads(&v, 1), output_heads)
         .mask(Mask::CAUSAL)
-        .log_sum_exp(&mut logarithms)
-        .run(stream)?;
+        .log_sum_exp(&mut logarithms);
+    packed.into_iter().fold(attention, Attention::packed).run(stream)?;
     let forward = Forward {
         queries: heads(&q, 0),
         keys: heads(&k, 1),
@@ -71,7 +101,10 @@ fn gradients<T: Element + testkit::Element + Pod>(stream: &Stream, size: usize) 
         keys: HeadsMut::new(&mut d_k, sides[1]),
         values: HeadsMut::new(&mut d_v, sides[1]),
     };
-    Backward::new(forward, heads(&result, 0), gradients).mask(Mask::CAUSAL).run(stream)?;
+    let backward = Backward::new(forward, heads(&result, 0), gradients)
+        .mask(Mask::CAUSAL)
+        .deterministic(way == Way::Deterministic);
+    packed.into_iter().fold(backward, Backward::packed).run(stream)?;
     let mut bytes = Vec::new();
     for gradient in [&d_q, &d_k, &d_v] {
         bytes.extend_from_slice(bytemuck::cast_slice::<T, u8>(&gradient.to_vec(stream)?));

@@ -8,7 +8,7 @@ use primitives::pipeline::{Depth, Pipeline};
 use primitives::shared_plan::{Mbarrier, SharedPlan};
 use primitives::tma::LINE_BYTES;
 use primitives::wgmma::Element16;
-use primitives::{shared_bytes, shared_plan};
+use primitives::{named_barriers, shared_bytes, shared_plan};
 
 use crate::sm90::config::{BOX_COLUMNS, SHARED_BYTES, WARPGROUP};
 use crate::sm90::fragments::Fragment;
@@ -26,6 +26,24 @@ pub const KEY_BOX: u32 = BLOCK_N * LINE_BYTES;
 /// Buffers of dS: while one is multiplied, the next one is written.
 pub const SCORE_BUFFERS: u32 = 2;
 const ALIGN: u32 = 1024;
+
+const PAIR: u32 = CONSUMERS * WARPGROUP;
+/// A consumer, and the warp that gives it its turns.
+const WITH_WARP: u32 = WARPGROUP + 32;
+
+named_barriers! {
+    /// The named barriers of a block.
+    pub enum Barrier {
+        /// The threads of a consumer.
+        Consumer[2]: WARPGROUP threads,
+        /// All of both consumers.
+        Two[1]: PAIR threads,
+        /// A consumer may add to the sums of a tile.
+        Turn[2]: WITH_WARP threads,
+        /// A consumer has added to them.
+        Added[2]: WITH_WARP threads,
+    }
+}
 
 /// A kernel. Constants with values follow from the others.
 pub trait Config: Copy + 'static {
@@ -79,7 +97,7 @@ shared_plan! {
         logarithms[Of::<C>::STAGES]: Statistics<C>,
         /// D, with dO.
         deltas[Of::<C>::STAGES]: Statistics<C>,
-        /// What the block works on.
+        /// The work of the block.
         work: Words,
         /// Says that K has come.
         keys_full: Mbarrier,

@@ -4,11 +4,10 @@
 use cuda_std::{fence, vector};
 use primitives::tma::LINE_BYTES;
 
-use super::config::{CONSUMER_KEYS, CONSUMERS, Config, KEY_BOX};
+use super::config::{Barrier, CONSUMER_KEYS, CONSUMERS, Config, KEY_BOX};
 use super::main_pass::{Consumer, Turn};
 use super::work::Work;
 use crate::sm90::config::WARPGROUP;
-use crate::sm90::forward::Barrier;
 
 /// Lines of a tile in boxes, `stride` bytes apart.
 #[derive(Clone, Copy)]
@@ -42,7 +41,7 @@ impl<C: Config> Consumer<'_, C> {
     /// Clears the consumer's keys and values behind the last one of a packed sequence.
     ///
     /// # Safety
-    /// As for [`run`]; K and V have come, and no product reads them yet.
+    /// As for [`run`](super::main_pass::run); K and V have come, and no product reads them yet.
     #[inline(always)]
     pub unsafe fn clear_foreign_keys(self) {
         // SAFETY: the caller's contract. The other consumer reads these keys when this one has shared dS.
@@ -65,7 +64,8 @@ impl<C: Config> Consumer<'_, C> {
     /// Clears the queries and gradients behind the last one of a packed sequence, as the keys.
     ///
     /// # Safety
-    /// As for [`run`]; all threads of both consumers call it for the turn, before its products.
+    /// As for [`run`](super::main_pass::run); all threads of both consumers call it for the turn, before its
+    /// products.
     #[inline(always)]
     pub unsafe fn clear_foreign_queries(self, turn: Turn<C>) {
         // SAFETY: the block has met since.

@@ -4,9 +4,11 @@ use cuda_std::kernel;
 use cuda_std::tma::TensorMap;
 use cuda_std::wgmma::{BF16, ElementType, F16, Operand};
 
+use super::arguments::{Arguments, Maps, ResultStrides, Results, Statistics32};
 use super::config::{Config, THREADS};
 use super::finish;
-use super::main_pass::{self, Maps, Results, Statistics32};
+use super::main_pass;
+use super::order::Order;
 use super::prepare::{self, Rows, Strides};
 use crate::problem::{AttentionParams, Packing};
 
@@ -69,18 +71,19 @@ macro_rules! kernels {
                 logarithms: *const f32,
                 deltas: *const f32,
                 sums: *mut f32,
-                key_gradient: *mut u16,
-                key_strides: Strides,
-                value_gradient: *mut u16,
-                value_strides: Strides,
+                key_rows: *mut u16,
+                value_rows: *mut u16,
+                strides: ResultStrides,
+                order: *mut u32,
                 first_queries: *const i32,
                 first_keys: *const i32,
             ) {
                 let maps = Maps { queries, keys, values, gradients, key_gradients, value_gradients };
                 let packing = Packing { queries: first_queries, keys: first_keys };
                 let rows = Statistics32 { logarithms, deltas, sums };
-                let results = Results { keys: key_gradient, key_strides, values: value_gradient, value_strides };
-                let arguments = main_pass::Arguments { maps, results, params: &params, packing, rows };
+                let results = Results { keys: key_rows, values: value_rows, strides };
+                let order = Order(order);
+                let arguments = Arguments { maps, results, params: &params, packing, rows, order };
                 // SAFETY: the caller's contract.
                 unsafe { main_pass::run::<$config>(arguments) }
             }
@@ -165,6 +168,7 @@ macro_rules! prepare_kernels {
             sums: *mut f32,
             tile: u32,
             columns: u32,
+            order: *mut u32,
             first_queries: *const i32,
             first_keys: *const i32,
         ) {
@@ -179,6 +183,7 @@ macro_rules! prepare_kernels {
                 sums,
                 tile,
                 columns,
+                order: Order(order),
             };
             // SAFETY: the caller's contract.
             unsafe { prepare::run::<$element>(arguments) }

@@ -11,72 +11,16 @@ use primitives::shared_plan::SharedType;
 use primitives::tma::LINE_BYTES;
 use primitives::unroll;
 
+use super::arguments::Arguments;
 use super::config::{
-    BLOCK_N, CONSUMER_KEYS, CONSUMERS, Config, KEY_BOX, Keys, Of, Plan, Queries, SCORE_BUFFERS, Statistics,
+    BLOCK_N, Barrier, CONSUMER_KEYS, CONSUMERS, Config, KEY_BOX, Keys, Of, Plan, Queries, SCORE_BUFFERS,
+    Statistics,
 };
-use super::prepare::Strides;
+use super::order::give_turns;
 use super::work::Work;
-use crate::problem::{AttentionParams, KeyTile, Packing, QueryBlocks, Seen};
+use crate::problem::{AttentionParams, KeyTile, QueryBlocks, Seen};
 use crate::sm90::config::{BOX_COLUMNS, WARPGROUP};
 use crate::sm90::fragments::{Boxes, Rounded, multiply, multiply_lines, multiply_rounded, steps, zero};
-
-/// Maps of `[batch, heads, rows, d]`, d contiguous, in boxes of 64 columns with a swizzle of 128 bytes:
-/// `BLOCK_M` rows of queries and gradients, 128 of keys and values, 64 of their gradients.
-#[derive(Clone, Copy)]
-pub struct Maps {
-    /// Q.
-    pub queries: *const TensorMap,
-    /// K.
-    pub keys: *const TensorMap,
-    /// V.
-    pub values: *const TensorMap,
-    /// dO.
-    pub gradients: *const TensorMap,
-    /// dK.
-    pub key_gradients: *const TensorMap,
-    /// dV.
-    pub value_gradients: *const TensorMap,
-}
-
-/// The numbers that [`prepare`](super::prepare) writes, and the sums. Rows are padded to whole tiles of
-/// queries ([`AttentionParams::padded_row`]).
-#[derive(Clone, Copy)]
-pub struct Statistics32 {
-    /// L in base 2; plus infinity where the row is not to count.
-    pub logarithms: *const f32,
-    /// D.
-    pub deltas: *const f32,
-    /// Sums of dQ, in the order of registers: `[tile][half][quad][thread][4]`.
-    pub sums: *mut f32,
-}
-
-/// dK and dV, for rows of packed sequences whose tile reaches into the next sequence.
-#[derive(Clone, Copy)]
-pub struct Results {
-    /// First element of dK.
-    pub keys: *mut u16,
-    /// Where its rows begin.
-    pub key_strides: Strides,
-    /// First element of dV.
-    pub values: *mut u16,
-    /// Where its rows begin.
-    pub value_strides: Strides,
-}
-
-/// The arguments of a launch.
-#[derive(Clone, Copy)]
-pub struct Arguments<'a> {
-    /// The maps.
-    pub maps: Maps,
-    /// What the maps of gradients describe.
-    pub results: Results,
-    /// The problem.
-    pub params: &'a AttentionParams,
-    /// Where packed sequences begin.
-    pub packing: Packing,
-    /// Numbers of rows, and sums.
-    pub rows: Statistics32,
-}
 
 /// Warps of a consumer.
 const WARPS: u32 = WARPGROUP / 32;
@@ -86,7 +30,7 @@ const REGISTERS: [u32; 2] = [40, 232];
 /// The gradients of one block of keys a block of threads.
 ///
 /// # Safety
-/// The arguments are as [`Maps`], [`Statistics32`] and [`AttentionParams`] say. The launch has a block of
+/// The arguments are as [`Arguments`] and its parts say. The launch has a block of
 /// [`super::config::THREADS`] threads for each tile of keys, with `C::SHARED` bytes of dynamic shared memory.
 #[inline(always)]
 pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
@@ -109,13 +53,15 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
         grid::wait_dependencies();
         grid::launch_dependents();
         if thread == 0 {
-            Work::new(thread::block_idx_x(), &arguments).tell(shared.work());
+            Work::new(arguments.order.draw(), &arguments).tell(shared.work());
         }
         thread::sync_threads();
         if thread < WARPGROUP {
             registers::set_max_registers_dec::<{ REGISTERS[0] }>();
             if thread == 0 {
                 produce::<C>(arguments, shared);
+            } else if thread / 32 > 0 && thread / 32 <= CONSUMERS && arguments.order.is_fixed() {
+                give_turns::<C>(arguments, shared, thread / 32 - 1);
             }
         } else {
             registers::set_max_registers_inc::<{ REGISTERS[1] }>();
@@ -125,13 +71,6 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
             let thread = thread % WARPGROUP;
             Consumer::<C> { arguments, shared, consumer, thread }.run();
         }
-    }
-}
-
-impl Arguments<'_> {
-    #[inline(always)]
-    pub(super) const fn is_packed(&self) -> bool {
-        !self.packing.queries.is_null()
     }
 }
 
@@ -325,6 +264,7 @@ impl<C: Config> Consumer<'_, C> {
                     wgmma::fence();
                     multiply_rounded::<C::Element, C::Scores, _>(d_keys, &differences, tile, false);
                     wgmma::commit_group();
+                    fence::proxy_async_shared();
                 } else {
                     let mut part: C::QueryGradient = zero();
                     wgmma::fence();
@@ -332,6 +272,8 @@ impl<C: Config> Consumer<'_, C> {
                     wgmma::commit_group();
                     multiply_rounded::<C::Element, C::Scores, _>(d_keys, &differences, tile, true);
                     wgmma::commit_group();
+                    // Of dS, here where it need not wait for what is added.
+                    fence::proxy_async_shared();
                     wgmma::wait_group::<1>();
                     wgmma::fence_registers(&mut part);
                     self.add(&part, sums);
@@ -496,12 +438,11 @@ impl<C: Config> Consumer<'_, C> {
     /// Tells both consumers that this one has written dS of its turn, and has read that of the turn before.
     ///
     /// # Safety
-    /// The whole warpgroup is here, once a turn, and so it is.
+    /// The whole warpgroup is here, once a turn, and so it is; its threads have fenced what they wrote.
     #[inline(always)]
     unsafe fn share(self) {
         // SAFETY: the caller's contract; the barrier counts each warp once a turn.
         unsafe {
-            fence::proxy_async_shared();
             sync_warp(FULL_MASK);
             if self.thread.is_multiple_of(32) {
                 mbarrier::arrive(self.shared.scores_full());
@@ -570,12 +511,17 @@ impl<C: Config> Consumer<'_, C> {
         rows.sums.wrapping_add(row * C::HEAD as usize + (half + self.thread * 4) as usize)
     }
 
-    /// Adds the consumer's half of dQ to the sums.
+    /// Adds the consumer's half of dQ to the sums, when it is its turn.
     ///
     /// # Safety
-    /// They are the thread's ([`first_sums`](Self::first_sums)).
+    /// They are the thread's ([`first_sums`](Self::first_sums)); the whole warpgroup is here.
     #[inline(always)]
     unsafe fn add(self, part: &C::QueryGradient, sums: *mut f32) {
+        let is_fixed = self.arguments.order.is_fixed();
+        if is_fixed {
+            // SAFETY: the whole warpgroup is here; a warp gives the turn.
+            unsafe { Barrier::Turn(self.consumer).sync() }
+        }
         let x = part.as_ref();
         unroll!(STEP in 0..16, {
             if STEP < steps::<C::QueryGradient>() {
@@ -585,5 +531,9 @@ impl<C: Config> Consumer<'_, C> {
                 unsafe { vector::red_add_v4(sums.add(STEP * 4 * WARPGROUP as usize), values) }
             }
         });
+        if is_fixed {
+            // SAFETY: as above; the warp waits for it.
+            unsafe { Barrier::Added(self.consumer).arrive() }
+        }
     }
 }

@@ -24,11 +24,13 @@
 //! consumer computes a half of dQ and adds it to f32 sums in global memory, in the order of its registers,
 //! 16 bytes a thread. The order of blocks is free, so dQ is not the same bit for bit from run to run.
 
+pub mod arguments;
 pub mod config;
 pub mod finish;
 mod foreign;
 pub mod instances;
 pub mod main_pass;
+pub mod order;
 pub mod prepare;
 mod results;
 mod work;

@@ -4,6 +4,7 @@ use cuda_std::warp::{FULL_MASK, warp_shuffle_xor};
 use cuda_std::{KernelArgs, grid, thread, vector};
 use primitives::wgmma::Element16;
 
+use super::order::Order;
 use crate::problem::{AttentionParams, Packing};
 
 /// Threads of a block.
@@ -86,6 +87,8 @@ pub struct Arguments<'a> {
     pub tile: u32,
     /// Columns of a row of the sums.
     pub columns: u32,
+    /// The order in which the backward pass adds to them.
+    pub order: Order,
 }
 
 /// The rows of a tile of queries a block.
@@ -95,17 +98,23 @@ pub struct Arguments<'a> {
 /// each head.
 #[inline(always)]
 pub unsafe fn run<E: Element16>(arguments: Arguments<'_>) {
-    let Arguments { params, packing, tile, columns, sums, .. } = arguments;
+    let Arguments { params, packing, tile, columns, sums, order, .. } = arguments;
     let RowTile { first_row, head, batch } = RowTile::of_block(params, tile);
     // SAFETY: the caller's contract.
     unsafe {
         grid::wait_dependencies();
         grid::launch_dependents();
+        if thread::thread_idx_x() == 0 && thread::block_idx_x() == 0 {
+            order.clear_drawn();
+        }
         let sequence = params.sequence(packing, batch);
         if first_row >= sequence.queries {
             return;
         }
         let padded = params.padded_row(packing, batch, head, tile) + first_row as usize;
+        if thread::thread_idx_x() == 0 {
+            order.clear_counts(padded / tile.max(1) as usize);
+        }
         let mut index = thread::thread_idx_x();
         while index < tile * columns / 4 {
             vector::store_v4(sums.add(padded * columns as usize).add((index * 4) as usize), [0.0; 4]);

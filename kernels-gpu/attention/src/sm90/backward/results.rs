@@ -3,12 +3,12 @@
 use cuda_std::{fence, tma, vector};
 use primitives::tma::LINE_BYTES;
 
-use super::config::{CONSUMER_KEYS, Config, KEY_BOX};
-use super::main_pass::{Arguments, Consumer};
+use super::arguments::Arguments;
+use super::config::{Barrier, CONSUMER_KEYS, Config, KEY_BOX};
+use super::main_pass::Consumer;
 use super::prepare::Strides;
 use super::work::Work;
 use crate::sm90::config::{BOX_COLUMNS, WARPGROUP};
-use crate::sm90::forward::Barrier;
 use crate::sm90::fragments::{Rounded, scale_rows};
 
 impl<C: Config> Consumer<'_, C> {
@@ -36,8 +36,8 @@ impl<C: Config> Consumer<'_, C> {
             let Work { tile, sequence } = Work::told(self.shared.work());
             let own = tile.first_key + self.consumer * CONSUMER_KEYS;
             if self.arguments.is_packed() && own + CONSUMER_KEYS > sequence.keys {
-                self.store_rows(keys, results.keys, results.key_strides);
-                self.store_rows(values, results.values, results.value_strides);
+                self.store_rows(keys, results.keys, results.strides.keys);
+                self.store_rows(values, results.values, results.strides.values);
             } else if self.thread == 0 {
                 let row = sequence.first_key + own;
                 let mut column = 0;

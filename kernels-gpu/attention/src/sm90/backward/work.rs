@@ -1,9 +1,9 @@
-//! What a block works on: found once, and told to all its threads through shared memory.
+//! The work of a block: found once, and told to all its threads through shared memory.
 
 use cuda_std::vector;
 
+use super::arguments::Arguments;
 use super::config::{BLOCK_N, Config};
-use super::main_pass::Arguments;
 use crate::problem::{KeyTile, KeyTiles, QueryBlocks, Sequence};
 
 /// A block's tile of keys, with its sequence.
@@ -56,7 +56,7 @@ impl Work {
         Self { tile: KeyTile { first_key, head, batch }, sequence }
     }
 
-    /// Whether the tile has keys: some lie beyond the end of their sequence.
+    /// Whether the tile has keys: some tiles lie beyond the end of their sequence.
     #[inline(always)]
     pub const fn has_keys(self) -> bool {
         self.tile.first_key < self.sequence.keys

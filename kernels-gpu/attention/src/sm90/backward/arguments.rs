@@ -1,0 +1,83 @@
+//! The arguments of the main kernel.
+
+use cuda_std::KernelArgs;
+use cuda_std::tma::TensorMap;
+
+use super::order::Order;
+use super::prepare::Strides;
+use crate::problem::{AttentionParams, Packing};
+
+/// Maps of `[batch, heads, rows, d]`, d contiguous, in boxes of 64 columns with a swizzle of 128 bytes:
+/// `BLOCK_M` rows of queries and gradients, 128 of keys and values, 64 of their gradients.
+#[derive(Clone, Copy)]
+pub struct Maps {
+    /// Q.
+    pub queries: *const TensorMap,
+    /// K.
+    pub keys: *const TensorMap,
+    /// V.
+    pub values: *const TensorMap,
+    /// dO.
+    pub gradients: *const TensorMap,
+    /// dK.
+    pub key_gradients: *const TensorMap,
+    /// dV.
+    pub value_gradients: *const TensorMap,
+}
+
+/// The numbers that [`prepare`](super::prepare) writes, and the sums. Rows are padded to whole tiles of
+/// queries ([`AttentionParams::padded_row`]).
+#[derive(Clone, Copy)]
+pub struct Statistics32 {
+    /// L in base 2; plus infinity where the row is not to count.
+    pub logarithms: *const f32,
+    /// D.
+    pub deltas: *const f32,
+    /// Sums of dQ, in the order of registers: `[tile][half][quad][thread][4]`.
+    pub sums: *mut f32,
+}
+
+/// Where rows of dK and dV begin.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, KernelArgs)]
+pub struct ResultStrides {
+    /// Of dK.
+    pub keys: Strides,
+    /// Of dV.
+    pub values: Strides,
+}
+
+/// dK and dV, for rows of packed sequences whose tile reaches into the next sequence.
+#[derive(Clone, Copy)]
+pub struct Results {
+    /// First element of dK.
+    pub keys: *mut u16,
+    /// First element of dV.
+    pub values: *mut u16,
+    /// Where their rows begin.
+    pub strides: ResultStrides,
+}
+
+/// The arguments of a launch.
+#[derive(Clone, Copy)]
+pub struct Arguments<'a> {
+    /// The maps.
+    pub maps: Maps,
+    /// The tensors of the maps of gradients.
+    pub results: Results,
+    /// The problem.
+    pub params: &'a AttentionParams,
+    /// Where packed sequences begin.
+    pub packing: Packing,
+    /// Numbers of rows, and sums.
+    pub rows: Statistics32,
+    /// In which order blocks add to the sums.
+    pub order: Order,
+}
+
+impl Arguments<'_> {
+    #[inline(always)]
+    pub(super) const fn is_packed(&self) -> bool {
+        !self.packing.queries.is_null()
+    }
+}

@@ -1,0 +1,175 @@
+//! The order in which blocks add to the sums of dQ.
+//!
+//! It is free, or fixed: then each tile of queries counts the blocks that have added to it, and a block adds
+//! when all blocks of smaller keys that the tile sees have. Two warps beside the producer's, one for each
+//! consumer, wait for that and count, so that consumers only meet with them:
+//!
+//! ```text
+//!   consumer   dQ | Turn: wait | add | Added | dK, the next tile ...
+//!   its warp   wait for the count | Turn | Added: wait | fence | count
+//! ```
+//! Blocks draw their tiles of keys, so that whichever block waits for another, that one has begun before it:
+//! none waits for a block that has no room on the device yet.
+
+use cuda_std::atomic::intrinsics::{atomic_fetch_add_relaxed_u32_device, atomic_load_acquire_32_device};
+use cuda_std::thread;
+use cuda_std::warp::{FULL_MASK, sync_warp};
+
+use super::arguments::Arguments;
+use super::config::{BLOCK_N, Barrier, CONSUMERS, Config, Plan};
+use super::work::Work;
+use crate::problem::{Band, KeyBlocks, Sequence};
+
+/// Words before the counts: the number of the next tile of keys.
+const DRAWN: usize = 1;
+
+/// Counts of blocks, all 0 before the launch; or null where the order is free.
+#[derive(Clone, Copy, Debug)]
+pub struct Order(pub *mut u32);
+
+impl Order {
+    /// Words for this many tiles of queries.
+    #[must_use]
+    pub const fn words(tiles: usize) -> usize {
+        DRAWN + CONSUMERS as usize * tiles
+    }
+
+    /// Whether it is fixed.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_fixed(self) -> bool {
+        !self.0.is_null()
+    }
+
+    /// The number of a block's tile of keys.
+    ///
+    /// # Safety
+    /// One thread of the block calls it; the counts are as the type says.
+    #[inline(always)]
+    pub(super) unsafe fn draw(self) -> u32 {
+        if self.is_fixed() {
+            // SAFETY: the counts' first word.
+            unsafe { atomic_fetch_add_relaxed_u32_device(self.0, 1) }
+        } else {
+            thread::block_idx_x()
+        }
+    }
+
+    /// Makes the number of the next tile of keys 0.
+    ///
+    /// # Safety
+    /// One thread calls it, in a launch before the one that draws.
+    #[inline(always)]
+    pub(super) unsafe fn clear_drawn(self) {
+        if self.is_fixed() {
+            // SAFETY: the counts' first word.
+            unsafe { *self.0 = 0 }
+        }
+    }
+
+    /// Makes the counts of a tile of queries 0.
+    ///
+    /// # Safety
+    /// One thread calls it for the tile, in a launch before the one that counts.
+    #[inline(always)]
+    pub(super) unsafe fn clear_counts(self, tile: usize) {
+        let mut consumer = 0;
+        while self.is_fixed() && consumer < CONSUMERS {
+            // SAFETY: the tile's own words.
+            unsafe { *self.count(tile, consumer) = 0 }
+            consumer += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn count(self, tile: usize, consumer: u32) -> *mut u32 {
+        self.0.wrapping_add(DRAWN + CONSUMERS as usize * tile + consumer as usize)
+    }
+}
+
+/// How many blocks add to a tile of queries before that of key tile `key_tile`: those of smaller keys.
+#[inline(always)]
+fn rank<C: Config>(band: Band, sequence: Sequence, block: u32, key_tile: u32) -> u32 {
+    let seen = KeyBlocks::new(band, sequence, block * C::BLOCK_M, C::BLOCK_M, BLOCK_N);
+    key_tile - seen.first
+}
+
+/// Lets a consumer add to the sums of one tile after the other, each when it is the block's turn.
+///
+/// # Safety
+/// A warp for each consumer calls it, after the work has been told; the counts are as [`Order`] says.
+#[inline(always)]
+pub(super) unsafe fn give_turns<C: Config>(arguments: Arguments<'_>, shared: Plan<C>, consumer: u32) {
+    let Arguments { params, packing, order, .. } = arguments;
+    // SAFETY: the caller's contract.
+    unsafe {
+        let work = Work::told(shared.work());
+        let blocks = work.blocks::<C>(&arguments);
+        if !work.has_keys() || blocks.count() == 0 {
+            return;
+        }
+        let is_counting = thread::thread_idx_x().is_multiple_of(32);
+        let mut head = work.tile.head * params.group;
+        let last = head + params.group;
+        while head < last {
+            let first = params.padded_row(packing, work.tile.batch, head, C::BLOCK_M);
+            let first = first / C::BLOCK_M as usize;
+            let mut block = blocks.first;
+            while block < blocks.end {
+                let rank = rank::<C>(params.band, work.sequence, block, work.tile.first_key / BLOCK_N);
+                let count = order.count(first + block as usize, consumer);
+                if is_counting {
+                    while atomic_load_acquire_32_device(count) < rank {}
+                }
+                sync_warp(FULL_MASK);
+                Barrier::Turn(consumer).arrive();
+                Barrier::Added(consumer).sync();
+                if is_counting {
+                    // The additions of the consumer's threads come before the count.
+                    thread::device_fence();
+                    atomic_fetch_add_relaxed_u32_device(count, 1);
+                }
+                block += 1;
+            }
+            head += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rank;
+    use crate::problem::{Band, QueryBlocks, Sequence, UNBOUNDED};
+    use crate::sm90::backward::config::{BLOCK_N, Config};
+    use crate::sm90::backward::instances::{Bf16Head64, Bf16Head128};
+
+    /// Each tile of queries is added to by blocks of rank 0, 1, 2 and so on, or a block would wait for ever.
+    fn check<C: Config>(band: Band, queries: u32, keys: u32) {
+        let sequence = Sequence { first_query: 0, queries, first_key: 0, keys, matrix: 0 };
+        let mut added = vec![0; queries.div_ceil(C::BLOCK_M) as usize];
+        for key_tile in 0..keys.div_ceil(BLOCK_N) {
+            let blocks = QueryBlocks::new(band, sequence, key_tile * BLOCK_N, BLOCK_N, C::BLOCK_M);
+            for block in blocks.first..blocks.end.max(blocks.first) {
+                let got = rank::<C>(band, sequence, block, key_tile);
+                let want = &mut added[block as usize];
+                assert_eq!(got, *want, "{band:?}, {queries} on {keys}, tile {block}, keys {key_tile}");
+                *want += 1;
+            }
+        }
+    }
+
+    #[test]
+    fn ranks_count_the_blocks_before() {
+        let bounds = [0, 1, 63, 64, 127, 128, 200, 500, UNBOUNDED];
+        let lengths = [(1, 1), (1, 700), (700, 1), (64, 128), (65, 129), (700, 700), (333, 900), (900, 333)];
+        for (left, right) in bounds.into_iter().flat_map(|left| bounds.map(|right| (left, right))) {
+            for (queries, keys) in lengths {
+                for top_left in [0, 1] {
+                    let band = Band { left, right, top_left };
+                    check::<Bf16Head64>(band, queries, keys);
+                    check::<Bf16Head128>(band, queries, keys);
+                }
+            }
+        }
+    }
+}
