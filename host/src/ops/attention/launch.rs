@@ -17,8 +17,8 @@ use super::heads::{Heads, Shape};
 use super::op::{Attention, Packed};
 use super::problem::{Mask, Problem};
 
-/// Bytes that many blocks read and that should stay in L2 meanwhile, such as keys and values while queries are
-/// computed: a part of it, beside what each block has for itself.
+/// Bytes that many blocks read and that should stay in L2 meanwhile, such as keys and values while queries
+/// are computed: a part of it, beside what each block has for itself.
 pub(super) const SECTION_BYTES: u64 = 32 << 20;
 
 /// Queues the kernel of the configuration.
