@@ -19,7 +19,7 @@ use super::check::{
     invalid, length, sequences,
 };
 use super::heads::{Heads, HeadsMut};
-use super::launch::{map, section};
+use super::launch::{SECTION_BYTES, map};
 use super::op::Packed;
 use super::problem::{Mask, Problem};
 use super::select::dtype;
@@ -291,6 +291,18 @@ impl<'a> Launched<'a> {
     }
 }
 
+/// Heads of queries, whole groups of them, whose blocks of keys run beside each other: each reads all queries
+/// and their gradients, and adds to all sums, which stay in L2 together.
+fn section(problem: &Problem) -> u32 {
+    let Problem { batch, queries, heads, head_size, dtype, .. } = *problem;
+    let row_bytes = u64::from(head_size) * (2 * dtype.size() + size_of::<f32>()) as u64;
+    let group_bytes = (u64::from(queries) * row_bytes * u64::from(problem.group())).max(1);
+    let kv_heads = (SECTION_BYTES / group_bytes).max(1);
+    // All of them fit in 32 bits, as their tiles do.
+    let all = u64::from(batch) * u64::from(heads);
+    kv_heads.saturating_mul(problem.group().into()).min(all).max(1) as u32
+}
+
 /// Rows of queries of a head of a sequence, padded to whole tiles; of all packed sequences, each of which
 /// begins with a tile.
 fn padded_rows(problem: &Problem, tile: u32) -> Result<u32> {
@@ -451,3 +463,41 @@ macro_rules! ends {
     };
 }
 attention::for_each_sm90_finish_kernel!(ends);
+
+#[cfg(test)]
+mod tests {
+    use super::{padded_rows, section};
+    use crate::ops::attention::{Mask, Problem};
+    use crate::tensor::DType;
+
+    const PROBLEM: Problem = Problem {
+        dtype: DType::BF16,
+        batch: 4,
+        queries: 4096,
+        keys: 100,
+        heads: 32,
+        kv_heads: 8,
+        head_size: 128,
+        mask: Mask::FULL,
+        packed: None,
+        log_sum_exp: true,
+    };
+
+    #[test]
+    fn sections_are_groups_whose_queries_fit() {
+        // 4 MiB a head of queries, 16 a group of four.
+        assert_eq!(section(&PROBLEM), 8);
+        assert_eq!(section(&Problem { queries: 1 << 20, ..PROBLEM }), 4);
+        assert_eq!(section(&Problem { queries: 0, ..PROBLEM }), 128);
+        assert_eq!(section(&Problem { queries: 1, batch: 1, ..PROBLEM }), 32);
+    }
+
+    #[test]
+    fn packed_sequences_begin_with_a_tile() {
+        assert_eq!(padded_rows(&Problem { queries: 65, ..PROBLEM }, 64).ok(), Some(128));
+        // Two whole tiles, and a part of one for each sequence at most.
+        let packed = Problem { packed: Some([130, 9]), ..PROBLEM };
+        assert_eq!(padded_rows(&packed, 64).ok(), Some(6 * 64));
+        assert!(padded_rows(&Problem { batch: u32::MAX, ..packed }, 64).is_err());
+    }
+}

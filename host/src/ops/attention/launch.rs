@@ -17,9 +17,9 @@ use super::heads::{Heads, Shape};
 use super::op::{Attention, Packed};
 use super::problem::{Mask, Problem};
 
-/// Bytes of keys and values that should stay in L2 while queries are computed: a part of it, beside queries
-/// and results.
-const SECTION_BYTES: u64 = 32 << 20;
+/// Bytes that many blocks read and that should stay in L2 meanwhile, such as keys and values while queries
+/// are computed: a part of it, beside what each block has for itself.
+pub(super) const SECTION_BYTES: u64 = 32 << 20;
 
 /// Queues the kernel of the configuration.
 pub(super) fn launch(
@@ -171,7 +171,7 @@ pub(super) fn list_params(problem: &Problem) -> AttentionParams {
 }
 
 /// Heads of queries, whole groups of them, whose keys and values stay in L2 together.
-pub(super) fn section(problem: &Problem) -> u32 {
+fn section(problem: &Problem) -> u32 {
     let Problem { batch, keys, heads, head_size, .. } = *problem;
     let row_bytes = u64::from(head_size) * problem.dtype.size() as u64;
     let head_bytes = (2 * u64::from(keys) * row_bytes).max(1);
