@@ -154,7 +154,7 @@ fn tensors() -> Outcome {
 #[test]
 fn more_tiles_than_multiprocessors() -> Outcome {
     for right in [None, Some(0)] {
-        Case { batch: 19, heads: 8, queries: 260, keys: 140, size: 64, right, ..PLAIN }.check::<bf16>()?;
+        Case { batch: 14, heads: 10, queries: 10, keys: 140, size: 64, right, ..PLAIN }.check::<bf16>()?;
     }
     Ok(())
 }
