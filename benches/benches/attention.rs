@@ -21,8 +21,8 @@ const SIZES: [usize; 3] = [64, 128, 256];
 /// Longest head of the backward pass.
 const MOST_BACKWARD: usize = 128;
 
-/// Longest sequences of which FlashAttention 2 is measured: it takes 1.5 times as long as cuDNN there, and more
-/// beyond.
+/// Longest sequences of which FlashAttention 2 is measured: it takes 1.5 times as long as cuDNN there, and
+/// more beyond.
 const MOST_FLASH: usize = 1024;
 
 /// A row of the table.
