@@ -16,7 +16,9 @@
 //! Results repeat bit for bit: a tile's keys are summed in one order by one block.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 
+pub mod decode;
 pub mod problem;
+pub mod softmax;
 // Kernels for Hopper: they exist in the PTX for sm_90a alone.
 #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
 pub mod sm90;

@@ -12,8 +12,8 @@ use primitives::{named_barriers, unroll};
 use super::config::{Alone, BOX_COLUMNS, CONSUMER_ROWS, Config, Keys, Of, Plan, Queries, WARPGROUP};
 use super::fragments::{Boxes, Rounded, multiply, multiply_rounded, scale_rows, steps, zero};
 use super::schedule::{Counter, Drawn, Followed, releases};
-use super::softmax::Rows;
 use crate::problem::{AttentionParams, KeyBlocks, Packing, Sequence, Tile, Tiles};
+use crate::softmax::Rows;
 
 const PAIR: u32 = 2 * WARPGROUP;
 const TRIPLE: u32 = 3 * WARPGROUP;

@@ -30,7 +30,7 @@
 //! | [`backward`] | gradients |
 //! | [`schedule`] | which tile a block computes next |
 //! | [`fragments`] | accumulators as scores, weights and results |
-//! | [`softmax`] | the running maximum and sum of a thread's two rows |
+//! | [`softmax`](crate::softmax) | the running maximum and sum of a thread's two rows |
 
 pub mod backward;
 pub mod config;
@@ -39,4 +39,3 @@ pub mod fragments;
 pub mod instances;
 mod results;
 pub mod schedule;
-pub mod softmax;
