@@ -46,6 +46,7 @@
 mod backward;
 mod check;
 mod config;
+mod decode;
 mod heads;
 mod launch;
 mod op;
@@ -55,6 +56,7 @@ mod tensor;
 
 pub use backward::{Backward, Forward, Gradients};
 pub use config::{Candidate, Choice, Config, Rejection};
+pub use decode::{Decode, DecodePlan, DecodeProblem, Pages};
 pub use heads::{Heads, HeadsMut};
 pub use op::{Attention, Packed};
 pub use problem::{Mask, Problem};
