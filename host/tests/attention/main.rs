@@ -5,4 +5,5 @@ mod attention_case;
 mod ops_attention;
 mod ops_attention_backward;
 mod ops_attention_calls;
+mod ops_attention_decode;
 mod ops_attention_packed;

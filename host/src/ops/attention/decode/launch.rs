@@ -1,10 +1,10 @@
 //! From checked operands to launches.
 
+use attention::decode::combine;
 use attention::decode::config::{ElementType, THREADS, TILE_ROWS};
 use attention::decode::instances::{self, TABLE};
 use attention::decode::problem::DecodeParams;
 use attention::decode::results::{ENDED_WORDS, PLACES};
-use attention::decode::combine;
 use attention::problem::Strides;
 use cuda_std::kernel::Kernel as KernelType;
 

@@ -143,6 +143,16 @@ impl<'a> Decode<'a> {
         launch::launch(stream, &plan, self)
     }
 
+    /// Queues the launches of a plan, which [`Decode::explain`] made for this problem on this device.
+    ///
+    /// # Errors
+    /// As [`Decode::run`], and [`Error::InvalidArgument`](crate::Error::InvalidArgument) for the plan of
+    /// another problem or device.
+    pub fn run_with(self, stream: &Stream, plan: &DecodePlan) -> Result<()> {
+        plan.check(&self.plan(stream)?)?;
+        launch::launch(stream, plan, self)
+    }
+
     /// How [`Decode::run`] would compute it on the stream's device, and why.
     ///
     /// # Errors

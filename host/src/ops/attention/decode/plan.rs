@@ -162,18 +162,45 @@ impl DecodePlan {
         let fitting = TABLE.iter().enumerate().filter(|(_, entry)| fits(entry));
         let (index, entry) = fitting.min_by_key(|(_, entry)| entry.head)?;
         let resident = (device.shared_per_sm / (entry.shared + SYSTEM_BYTES)).clamp(1, entry.resident);
+        let turns = problem.bytes() as f64 / f64::from(device.sm_count) / BYTES_PER_US;
+        let plan = DecodePlan {
+            problem,
+            kernel: entry.name,
+            blocks: 1,
+            keys_each: 0,
+            is_cut: false,
+            estimate_us: START_US + turns,
+            index,
+        };
+        Some(plan.with_blocks(device.sm_count * resident))
+    }
+
+    /// With so many blocks, or as many as there are chunks of keys; at least 1. Fewer leave multiprocessors
+    /// to other work, and cut sequences less often.
+    #[must_use]
+    pub fn with_blocks(self, blocks: u32) -> Self {
+        let problem = self.problem;
         // Checked to be few enough.
         let all = problem.most_chunks() as u32;
-        let blocks = all.min(device.sm_count * resident);
+        let blocks = blocks.min(all).max(1);
         let share = Share::new(all, 0, blocks);
         let item = problem.keys.div_ceil(CHUNK).max(1);
         // With a mask, fewer chunks may be seen.
         let is_whole = problem.mask.is_full() && !problem.has_lengths && share.each.is_multiple_of(item);
         let is_cut = blocks > 1 && !is_whole;
-        let turns = problem.bytes() as f64 / f64::from(device.sm_count) / BYTES_PER_US;
-        let estimate_us = START_US + turns + if is_cut { COMBINE_US } else { 0.0 };
+        let combines = |is_cut: bool| if is_cut { COMBINE_US } else { 0.0 };
+        let estimate_us = self.estimate_us + combines(is_cut) - combines(self.is_cut);
         let keys_each = u64::from(share.each) * u64::from(CHUNK);
-        Some(DecodePlan { problem, kernel: entry.name, blocks, keys_each, is_cut, estimate_us, index })
+        DecodePlan { blocks, keys_each, is_cut, estimate_us, ..self }
+    }
+
+    /// It is for what `usual` is for.
+    pub(super) fn check(&self, usual: &DecodePlan) -> Result<()> {
+        if (self.problem, self.index) == (usual.problem, usual.index) {
+            return Ok(());
+        }
+        let (got, wanted) = (self.problem.to_string(), usual.problem.to_string());
+        Err(invalid("the plan", got, wanted, "take the plan that `explain` makes for this very call"))
     }
 
     /// The table's row.
@@ -190,7 +217,11 @@ impl fmt::Display for DecodePlan {
             f,
             "{problem}\n  by {kernel}: its rows are the shortest that hold the head\n  {blocks} blocks of {keys_each} keys each: as many as run at once, and none without keys"
         )?;
-        let cut = if *is_cut { "sequences are cut, and put together by a second launch" } else { "no sequence is cut" };
+        let cut = if *is_cut {
+            "sequences are cut, and put together by a second launch"
+        } else {
+            "no sequence is cut"
+        };
         writeln!(f, "  {cut}\n  about {estimate_us:.1} us for {megabytes:.1} MB of keys and values")
     }
 }
