@@ -110,6 +110,72 @@ pub fn attention_with<T: Exact>(
     }
 }
 
+/// Where the keys of sequences with lengths of their own lie.
+#[derive(Debug, Clone, Copy)]
+pub enum Cache<'a> {
+    /// Each in a matrix of its own.
+    Matrices,
+    /// In pages of so many keys, whose numbers the table has, so many for each sequence. A page that there is
+    /// not is all zeros.
+    Pages {
+        /// Page numbers.
+        table: &'a [i32],
+        /// Numbers of a sequence.
+        each: usize,
+        /// Keys of a page.
+        size: usize,
+        /// Pages.
+        count: usize,
+    },
+}
+
+/// [`attention`] of sequences whose numbers of keys are `lengths`; those of `sides` do not count.
+pub fn decode<T: Exact>(
+    sides: Sides,
+    [q, k, v]: [Rows<'_, T>; 3],
+    cache: Cache<'_>,
+    lengths: &[usize],
+    band: Band,
+    scale: f64,
+) -> Attended {
+    let Sides { kv_heads, size, .. } = sides;
+    let mut all = Attended {
+        value: Vec::new(),
+        magnitude: Vec::new(),
+        log_sum_exp: Vec::new(),
+        log_sum_exp_magnitude: Vec::new(),
+    };
+    for (sequence, &keys) in lengths.iter().enumerate() {
+        let gathered = |rows: Rows<'_, T>| -> Vec<f64> {
+            let element = |at: usize| {
+                let [key, head, i] = [at / (kv_heads * size), at / size % kv_heads, at % size];
+                let place = match cache {
+                    Cache::Matrices => Some([sequence, key, head]),
+                    Cache::Pages { table, each, size, count } => {
+                        let page = usize::try_from(table[sequence * each + key / size]);
+                        page.ok().filter(|page| *page < count).map(|page| [page, key % size, head])
+                    }
+                };
+                place.map_or(0.0, |place| rows.at(place, i))
+            };
+            (0..keys * kv_heads * size).map(element).collect()
+        };
+        let (keys_of, values_of) = (gathered(k), gathered(v));
+        let queries: Vec<f64> = (0..sides.queries * sides.heads * size)
+            .map(|at| q.at([sequence, at / (sides.heads * size), at / size % sides.heads], at % size))
+            .collect();
+        let own = Sides { batch: 1, keys, ..sides };
+        let rows = |data, heads: usize| Rows { data, strides: [0, heads * size, size] };
+        let operands = [rows(&queries, sides.heads), rows(&keys_of, kv_heads), rows(&values_of, kv_heads)];
+        let one = attention(own, operands, band, scale);
+        all.value.extend(one.value);
+        all.magnitude.extend(one.magnitude);
+        all.log_sum_exp.extend(one.log_sum_exp);
+        all.log_sum_exp_magnitude.extend(one.log_sum_exp_magnitude);
+    }
+    all
+}
+
 fn row<T: Exact>(
     sides: Sides,
     [q, k, v]: [Rows<'_, T>; 3],
@@ -289,7 +355,7 @@ fn pairs_of<T: Exact>(
 
 #[cfg(test)]
 mod tests {
-    use super::{Attended, Band, Rows, Sides, attention, gradients};
+    use super::{Attended, Band, Cache, Rows, Sides, attention, decode, gradients};
 
     const SIDES: Sides = Sides { batch: 1, queries: 2, keys: 3, heads: 2, kv_heads: 1, size: 1 };
 
@@ -334,6 +400,25 @@ mod tests {
         let got = of(none, scale);
         close(&got.value, &[0.0; 4]);
         close(&got.log_sum_exp, &[f64::NEG_INFINITY; 4]);
+    }
+
+    /// Two sequences in pages of two keys, which lie in no order; the second one's last page is none.
+    #[test]
+    fn pages_are_gathered() {
+        let (q, k, v) =
+            ([1.0f32, 1.0], [9.0f32, 9.0, 0.0, 1.0, 2.0, 9.0], [9.0f32, 9.0, 1.0, 10.0, 100.0, 9.0]);
+        let rows = |data, of| Rows { data, strides: [of, 1, 1] };
+        let sides = Sides { batch: 2, queries: 1, keys: 0, heads: 1, kv_heads: 1, size: 1 };
+        let cache = Cache::Pages { table: &[1, 2, 1, -1], each: 2, size: 2, count: 3 };
+        let scale = std::f64::consts::LN_2;
+        let got =
+            decode(sides, [rows(&q, 1), rows(&k, 2), rows(&v, 2)], cache, &[3, 4], Band::default(), scale);
+        close(&got.value, &[421.0 / 7.0, 21.0 / 5.0]);
+        close(&got.log_sum_exp, &[7f64.ln(), 5f64.ln()]);
+        let matrices = [rows(&q, 1), rows(&k, 3), rows(&v, 3)];
+        let got = decode(sides, matrices, Cache::Matrices, &[0, 2], Band::default(), scale);
+        close(&got.value, &[0.0, 70.0]);
+        assert_eq!(got.log_sum_exp[0], f64::NEG_INFINITY);
     }
 
     /// Central differences of the sum of result times its gradient.

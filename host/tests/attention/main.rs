@@ -6,5 +6,6 @@ mod ops_attention;
 mod ops_attention_backward;
 mod ops_attention_backward_packed;
 mod ops_attention_calls;
+mod ops_attention_decode;
 mod ops_attention_functions;
 mod ops_attention_packed;

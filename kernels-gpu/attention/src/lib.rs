@@ -22,10 +22,13 @@
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, stdarch_nvptx))]
 
 pub mod compiled;
+#[cfg(feature = "kernels")]
+pub mod decode;
 pub mod functions;
 pub mod key_lists;
 pub mod problem;
 pub mod score;
+pub mod softmax;
 // Kernels for Hopper: they exist in the PTX for sm_90a alone.
 #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
 pub mod sm90;

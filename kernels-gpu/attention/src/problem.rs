@@ -56,6 +56,26 @@ pub struct AttentionParams {
     pub section: u32,
 }
 
+/// Elements from a row of a tensor to the next, from a head to the next, from a matrix to the next.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, KernelArgs)]
+pub struct Strides {
+    /// Rows.
+    pub row: u64,
+    /// Heads.
+    pub head: u64,
+    /// Matrices of the batch.
+    pub matrix: u64,
+}
+
+impl Strides {
+    /// The element at which a row begins.
+    #[inline(always)]
+    pub const fn at(self, row: u32, head: u32, matrix: u32) -> usize {
+        (row as u64 * self.row + head as u64 * self.head + matrix as u64 * self.matrix) as usize
+    }
+}
+
 /// A sequence: where its rows begin along the row dimension of the maps, and how many there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sequence {
@@ -118,7 +138,7 @@ fn part([first, end]: [i32; 2], rows: u32) -> (u32, u32) {
 
 /// A place among `rows`, of 0 to `rows`.
 #[inline(always)]
-fn within(row: i32, rows: u32) -> u32 {
+pub(crate) fn within(row: i32, rows: u32) -> u32 {
     if row < 0 { 0 } else { (row as u32).min(rows) }
 }
 

@@ -180,7 +180,7 @@ impl<'a> Backward<'a> {
     }
 }
 
-fn check_type(argument: &'static str, got: DType, wanted: DType) -> Result<()> {
+pub(super) fn check_type(argument: &'static str, got: DType, wanted: DType) -> Result<()> {
     if !matches!(wanted, DType::BF16 | DType::F16) {
         let hint = "convert it first (`to`)";
         return Err(invalid("the queries", format!("of {wanted}"), "bf16 or f16".to_owned(), hint));

@@ -36,6 +36,11 @@ impl Mask {
         Mask { is_top_left: true, ..self }
     }
 
+    /// Whether every query sees every key.
+    pub(super) const fn is_full(self) -> bool {
+        self.left.is_none() && self.right.is_none()
+    }
+
     /// As kernels take it.
     pub(super) fn band(self) -> Band {
         let bound = |keys: Option<u32>| keys.map_or(UNBOUNDED, |keys| keys.min(UNBOUNDED as u32) as i32);

@@ -12,9 +12,9 @@ use primitives::tma::LINE_BYTES;
 use super::config::{Alone, BOX_COLUMNS, CONSUMER_ROWS, Config, Keys, Of, Plan, Queries, WARPGROUP};
 use super::fragments::{Boxes, Rounded, multiply, multiply_rounded, scale_rows, zero};
 use super::schedule::{Counter, Drawn, Followed, Ticket, Work, releases};
-use super::softmax::Rows;
 use crate::key_lists::{Lists, Walk};
 use crate::problem::{AttentionParams, KeyBlocks, Packing, Tiles};
+use crate::softmax::Rows;
 
 const PAIR: u32 = 2 * WARPGROUP;
 const TRIPLE: u32 = 3 * WARPGROUP;

@@ -31,7 +31,7 @@
 //! | [`backward`] | gradients |
 //! | [`schedule`] | which tile a block computes next |
 //! | [`fragments`] | accumulators as scores, weights and results |
-//! | [`softmax`] | the running maximum and sum of a thread's two rows |
+//! | [`softmax`](crate::softmax) | the running maximum and sum of a thread's two rows |
 
 #[cfg(feature = "kernels")]
 pub mod backward;
@@ -42,6 +42,5 @@ pub mod instances;
 mod results;
 pub mod schedule;
 mod scores;
-pub mod softmax;
 #[cfg(feature = "kernels")]
 pub mod with_functions;

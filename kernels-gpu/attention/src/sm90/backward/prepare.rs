@@ -1,36 +1,17 @@
 //! Before the backward pass: a number or two of each row of queries, and zeros for the sums of dQ.
 
 use cuda_std::warp::{FULL_MASK, warp_shuffle_xor};
-use cuda_std::{KernelArgs, grid, thread, vector};
+use cuda_std::{grid, thread, vector};
 use primitives::wgmma::Element16;
 
 use super::order::Order;
+pub use crate::problem::Strides;
 use crate::problem::{AttentionParams, Packing};
 
 /// Threads of a block.
 pub const THREADS: u32 = 256;
 /// Elements of 16 bytes.
 const UNIT: u32 = 8;
-
-/// Elements from a row of a tensor to the next, from a head to the next, from a matrix to the next.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, KernelArgs)]
-pub struct Strides {
-    /// Rows.
-    pub row: u64,
-    /// Heads.
-    pub head: u64,
-    /// Matrices of the batch.
-    pub matrix: u64,
-}
-
-impl Strides {
-    /// The element at which a row begins.
-    #[inline(always)]
-    pub const fn at(self, row: u32, head: u32, matrix: u32) -> usize {
-        (row as u64 * self.row + head as u64 * self.head + matrix as u64 * self.matrix) as usize
-    }
-}
 
 /// The tile of queries of a block, where a launch has one for each tile of each head of each sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,10 +6,66 @@ use cuda_std::fastmath::{ex2_approx, fma, lg2_approx, max, rcp_approx};
 use cuda_std::warp::{FULL_MASK, warp_shuffle_xor};
 use primitives::unroll;
 
-use super::fragments::{Fragment, steps};
-
 /// The lanes that share a row.
 const ROW_LANES: u32 = 4;
+
+/// A thread's scores: of two rows, 8 apart, the columns `8 j + 2 q` and `8 j + 2 q + 1` with `q = lane % 4`,
+/// as tensor cores sum them. Four numbers for each `j`, two of them a row; up to 256 columns.
+pub trait Scores: AsRef<[f32]> + AsMut<[f32]> {}
+
+impl<S: AsRef<[f32]> + AsMut<[f32]>> Scores for S {}
+
+/// Steps of 8 columns of an array of scores.
+#[inline(always)]
+const fn steps<S: Scores>() -> usize {
+    size_of::<S>() / size_of::<[f32; 4]>()
+}
+
+/// What scores are multiplied by so that exponentials have base 2.
+#[inline(always)]
+#[must_use]
+pub const fn factor(scale: f32) -> f32 {
+    scale * LOG2_E
+}
+
+/// What is known of a row, or of a part of its keys: all of them together give the row.
+#[derive(Clone, Copy, Debug)]
+pub struct Total {
+    /// The largest score, before the scale.
+    pub max: f32,
+    /// The sum of `2^(c (s - max))`.
+    pub sum: f32,
+}
+
+impl Total {
+    /// Of no keys.
+    pub const NONE: Self = Self { max: f32::NEG_INFINITY, sum: 0.0 };
+
+    /// What sums of this part are multiplied by in a row whose largest score is `max`.
+    #[inline(always)]
+    #[must_use]
+    pub fn weight(self, max: f32, factor: f32) -> f32 {
+        ex2_approx((self.max - base(max)) * factor)
+    }
+
+    /// The factor of the results, one over the sum, and the log-sum-exp. A row without keys has the factor 0
+    /// and minus infinity.
+    #[inline(always)]
+    #[must_use]
+    pub fn finish(self, factor: f32) -> (f32, f32) {
+        if self.sum == 0.0 {
+            return (0.0, f32::NEG_INFINITY);
+        }
+        (rcp_approx(self.sum), fma(self.max, factor, lg2_approx(self.sum)) * LN_2)
+    }
+}
+
+/// Where a row's scores are measured from. Infinities have no difference: a row that has seen nothing is
+/// measured from 0.
+#[inline(always)]
+fn base(max: f32) -> f32 {
+    if max == f32::NEG_INFINITY { 0.0 } else { max }
+}
 
 /// The running maximum of both rows, and this thread's part of their sums.
 #[derive(Clone, Copy)]
@@ -26,7 +82,7 @@ impl Rows {
     /// Two rows without keys, of scores that are multiplied by `scale`.
     #[inline(always)]
     pub fn new(scale: f32) -> Self {
-        Self { max: [f32::NEG_INFINITY; 2], sum: [0.0; 2], factor: scale * LOG2_E }
+        Self { max: [f32::NEG_INFINITY; 2], sum: [0.0; 2], factor: factor(scale) }
     }
 
     /// Makes weights of a block's scores, and adds them to the sums. Returns the factors that results so far
@@ -35,14 +91,13 @@ impl Rows {
     /// # Safety
     /// The whole warp calls it.
     #[inline(always)]
-    pub unsafe fn push<F: Fragment>(&mut self, scores: &mut F) -> [f32; 2] {
+    pub unsafe fn push<S: Scores>(&mut self, scores: &mut S) -> [f32; 2] {
         // SAFETY: the caller's contract.
         let max = unsafe { self.block_max(scores) };
         let mut factors = [0.0; 2];
         let mut offsets = [0.0; 2];
         unroll!(ROW in 0..2, {
-            // Infinities have no difference: a row that has seen nothing is measured from 0.
-            let base = if max[ROW] == f32::NEG_INFINITY { 0.0 } else { max[ROW] };
+            let base = base(max[ROW]);
             factors[ROW] = ex2_approx((self.max[ROW] - base) * self.factor);
             offsets[ROW] = -base * self.factor;
             self.max[ROW] = max[ROW];
@@ -51,7 +106,7 @@ impl Rows {
         // Two sums a row: one would be a chain of additions that wait for each other.
         let mut sums = [0.0; 4];
         unroll!(STEP in 0..32, {
-            if STEP < steps::<F>() {
+            if STEP < steps::<S>() {
                 unroll!(I in 0..4, {
                     let weight = ex2_approx(fma(x[4 * STEP + I], self.factor, offsets[I / 2]));
                     x[4 * STEP + I] = weight;
@@ -70,16 +125,30 @@ impl Rows {
     /// # Safety
     /// The whole warp calls it.
     #[inline(always)]
-    unsafe fn block_max<F: Fragment>(&self, scores: &F) -> [f32; 2] {
+    unsafe fn block_max<S: Scores>(&self, scores: &S) -> [f32; 2] {
         let x = scores.as_ref();
         let mut most = [self.max[0], self.max[0], self.max[1], self.max[1]];
         unroll!(STEP in 0..32, {
-            if STEP < steps::<F>() {
+            if STEP < steps::<S>() {
                 unroll!(I in 0..4, { most[I] = max(most[I], x[4 * STEP + I]); });
             }
         });
         // SAFETY: the caller's contract.
         unsafe { [row_max(max(most[0], most[1])), row_max(max(most[2], most[3]))] }
+    }
+
+    /// The largest scores of the rows, and the sums of their weights, which all lanes of a row get.
+    ///
+    /// # Safety
+    /// The whole warp calls it.
+    #[inline(always)]
+    pub unsafe fn totals(self) -> [Total; 2] {
+        let mut totals = [Total::NONE; 2];
+        unroll!(ROW in 0..2, {
+            // SAFETY: the caller's contract.
+            totals[ROW] = Total { max: self.max[ROW], sum: unsafe { row_sum(self.sum[ROW]) } };
+        });
+        totals
     }
 
     /// Ends the rows: the factors of the results, one over the sums, and the log-sum-exps. A row without keys
@@ -89,14 +158,11 @@ impl Rows {
     /// The whole warp calls it.
     #[inline(always)]
     pub unsafe fn finish(self) -> ([f32; 2], [f32; 2]) {
-        let (mut factors, mut logarithms) = ([0.0; 2], [f32::NEG_INFINITY; 2]);
+        let (mut factors, mut logarithms) = ([0.0; 2], [0.0; 2]);
         unroll!(ROW in 0..2, {
             // SAFETY: the caller's contract.
-            let sum = unsafe { row_sum(self.sum[ROW]) };
-            if sum != 0.0 {
-                factors[ROW] = rcp_approx(sum);
-                logarithms[ROW] = fma(self.max[ROW], self.factor, lg2_approx(sum)) * LN_2;
-            }
+            let total = Total { max: self.max[ROW], sum: unsafe { row_sum(self.sum[ROW]) } };
+            (factors[ROW], logarithms[ROW]) = total.finish(self.factor);
         });
         (factors, logarithms)
     }

@@ -1,0 +1,163 @@
+//! From checked operands to launches.
+
+use attention::decode::combine;
+use attention::decode::config::{ElementType, THREADS, TILE_ROWS};
+use attention::decode::instances::{self, TABLE};
+use attention::decode::problem::DecodeParams;
+use attention::decode::results::{ENDED_WORDS, PLACES};
+use attention::problem::Strides;
+use cuda_std::kernel::Kernel as KernelType;
+
+use crate::error::Result;
+use crate::launch::{self as kernel, LaunchConfig};
+use crate::memory::DeviceBuffer;
+use crate::stream::Stream;
+
+use super::super::heads::Shape;
+use super::{Decode, DecodePlan};
+
+/// What blocks leave for the second launch.
+struct Parts {
+    ended: DeviceBuffer<u32>,
+    sums: DeviceBuffer<f32>,
+    totals: DeviceBuffer<f32>,
+}
+
+impl Parts {
+    fn new(stream: &Stream, plan: &DecodePlan) -> Result<Self> {
+        let rows = if plan.is_cut { (plan.blocks * PLACES * TILE_ROWS) as usize } else { 0 };
+        // SAFETY: numbers have no invalid values; the pass writes what the second launch reads.
+        unsafe {
+            Ok(Parts {
+                ended: DeviceBuffer::uninit(stream, (plan.blocks * ENDED_WORDS) as usize)?,
+                sums: DeviceBuffer::uninit(stream, rows * plan.entry().head as usize)?,
+                totals: DeviceBuffer::uninit(stream, 2 * rows)?,
+            })
+        }
+    }
+}
+
+/// Queues the pass, and the second launch if the plan has one.
+pub(super) fn launch(stream: &Stream, plan: &DecodePlan, mut decode: Decode<'_>) -> Result<()> {
+    if plan.problem.is_empty() {
+        return Ok(());
+    }
+    let params = params(plan, &decode);
+    let mut parts = Parts::new(stream, plan)?;
+    // SAFETY: shapes, strides and lengths are checked, and results do not overlap; lengths and page numbers
+    // are limited by the kernels; there are places for each block; without a cut none is used.
+    unsafe {
+        PASSES[plan.index](stream, plan, params, &mut decode, &mut parts)?;
+        if !plan.is_cut {
+            return Ok(());
+        }
+        match plan.entry().element {
+            ElementType::Bf16 => {
+                combine_as::<instances::attention_combine_bf16>(stream, plan, params, &mut decode, &mut parts)
+            }
+            ElementType::F16 => {
+                combine_as::<instances::attention_combine_f16>(stream, plan, params, &mut decode, &mut parts)
+            }
+        }
+    }
+}
+
+fn params(plan: &DecodePlan, decode: &Decode<'_>) -> DecodeParams {
+    let problem = &plan.problem;
+    let [pages, page_size, table_row] = problem.pages.unwrap_or([problem.batch, problem.keys, 0]);
+    DecodeParams {
+        batch: problem.batch,
+        queries: problem.queries,
+        kv_heads: problem.kv_heads,
+        group: problem.group(),
+        keys: problem.keys,
+        head_size: problem.head_size,
+        pages,
+        page_size,
+        table_row,
+        band: problem.mask.band(),
+        scale: decode.scale.unwrap_or(1.0 / (problem.head_size as f32).sqrt()),
+        query_strides: strides(decode.queries.shape),
+        key_strides: strides(decode.keys.shape),
+        value_strides: strides(decode.values.shape),
+        output_strides: strides(decode.out.shape),
+    }
+}
+
+fn strides(shape: Shape) -> Strides {
+    let [matrix, row, head, _] = shape.bounded().strides.map(|stride| stride as u64);
+    Strides { row, head, matrix }
+}
+
+/// Queues the pass.
+///
+/// # Safety
+/// As for the kernel, but for the launch's configuration.
+unsafe fn pass_as<K: KernelType<Params = PassParameters>>(
+    stream: &Stream,
+    plan: &DecodePlan,
+    params: DecodeParams,
+    decode: &mut Decode<'_>,
+    parts: &mut Parts,
+) -> Result<()> {
+    let config = LaunchConfig::new([plan.blocks, 1, 1], [THREADS, 1, 1])
+        .with_shared(plan.entry().shared)
+        .overlapping_previous();
+    let arguments = (
+        params,
+        decode.queries.data.cast::<u16>(),
+        decode.keys.data.cast::<u16>(),
+        decode.values.data.cast::<u16>(),
+        decode.pages.map(|pages| pages.table),
+        decode.lengths,
+        decode.out.data.view_mut().cast::<u16>(),
+        decode.log_sum_exp.as_mut(),
+        &mut parts.ended,
+        &mut parts.sums,
+        &mut parts.totals,
+    );
+    // SAFETY: the caller's contract.
+    unsafe { kernel::launch::<K>(stream, config, arguments) }
+}
+
+/// Queues the second launch.
+///
+/// # Safety
+/// As for the kernel, but for the launch's configuration.
+unsafe fn combine_as<K: KernelType<Params = CombineParameters>>(
+    stream: &Stream,
+    plan: &DecodePlan,
+    params: DecodeParams,
+    decode: &mut Decode<'_>,
+    parts: &mut Parts,
+) -> Result<()> {
+    let rows = params.rows().min(TILE_ROWS);
+    let config = LaunchConfig::new([plan.blocks, rows, 1], [combine::THREADS, 1, 1])
+        .with_shared(combine::SHARED)
+        .overlapping_previous();
+    let arguments = (
+        params,
+        plan.entry().head,
+        decode.out.data.view_mut().cast::<u16>(),
+        decode.log_sum_exp.as_mut(),
+        &mut parts.ended,
+        &mut parts.sums,
+        &mut parts.totals,
+    );
+    // SAFETY: the caller's contract.
+    unsafe { kernel::launch::<K>(stream, config, arguments) }
+}
+
+type PassParameters = <instances::attention_decode_bf16_64 as KernelType>::Params;
+type CombineParameters = <instances::attention_combine_bf16 as KernelType>::Params;
+type Pass = unsafe fn(&Stream, &DecodePlan, DecodeParams, &mut Decode<'_>, &mut Parts) -> Result<()>;
+
+/// In the order of the table.
+static PASSES: [Pass; TABLE.len()] = [
+    pass_as::<instances::attention_decode_bf16_64>,
+    pass_as::<instances::attention_decode_bf16_128>,
+    pass_as::<instances::attention_decode_bf16_256>,
+    pass_as::<instances::attention_decode_f16_64>,
+    pass_as::<instances::attention_decode_f16_128>,
+    pass_as::<instances::attention_decode_f16_256>,
+];

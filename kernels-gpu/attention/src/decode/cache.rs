@@ -1,0 +1,70 @@
+//! Where keys and values lie: in a matrix for each sequence, or in pages that a table names.
+
+use super::config::TILE_KEYS;
+use super::problem::DecodeParams;
+use super::schedule::Cursor;
+
+/// K and V, and the table of their pages.
+#[derive(Clone, Copy)]
+pub struct Cache {
+    /// First element of K.
+    pub keys: *const u16,
+    /// First element of V.
+    pub values: *const u16,
+    /// Page numbers, `table_row` of each sequence; null where each sequence has a matrix of its own.
+    pub table: *const i32,
+}
+
+/// A row of K, and the one of V beside it.
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// Where the rows begin; anywhere if they are not there.
+    pub rows: [*const u16; 2],
+    /// Whether they are there.
+    pub is_there: bool,
+}
+
+impl Place {
+    /// The rows so many elements on.
+    #[inline(always)]
+    #[must_use]
+    pub fn add(self, [keys, values]: [u64; 2]) -> Self {
+        let rows = [self.rows[0].wrapping_add(keys as usize), self.rows[1].wrapping_add(values as usize)];
+        Self { rows, ..self }
+    }
+}
+
+impl Cache {
+    /// Whether the keys of a tile lie at equal distances.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_whole_tiles(self, params: &DecodeParams) -> bool {
+        self.table.is_null() || params.page_size.is_multiple_of(TILE_KEYS)
+    }
+
+    /// The rows of a key, of the sequence and the head of a place in the line. There are none behind the last
+    /// key, and on a page that is none of the cache.
+    ///
+    /// # Safety
+    /// The table is null, or has `params.table_row` numbers for each sequence, which are pages enough for
+    /// `params.keys`.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn place(self, params: &DecodeParams, at: &Cursor, key: u32) -> Place {
+        let (mut matrix, mut row, mut is_there) = (at.sequence, key, key < at.span.end);
+        if !self.table.is_null() && is_there {
+            let page_size = params.page_size.max(1);
+            let index = at.sequence as usize * params.table_row as usize + (key / page_size) as usize;
+            // SAFETY: the caller's word; the key is one of the sequence.
+            matrix = unsafe { *self.table.add(index) }.cast_unsigned();
+            row = key % page_size;
+            // Negative numbers are larger than all pages.
+            is_there = matrix < params.pages;
+        }
+        let rows = [
+            self.keys.wrapping_add(params.key_strides.at(row, at.head, matrix)),
+            self.values.wrapping_add(params.value_strides.at(row, at.head, matrix)),
+        ];
+        Place { rows, is_there }
+    }
+}

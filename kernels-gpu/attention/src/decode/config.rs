@@ -1,0 +1,135 @@
+//! A kernel's configuration: types, sizes, stages, and the plan of its shared memory.
+
+use cuda_std::{convert, mma};
+use num::{bf16, f16};
+use primitives::pipeline::{Depth, StageCount};
+use primitives::shared_plan::SharedPlan;
+use primitives::warp::LANES;
+use primitives::{shared_bytes, shared_plan};
+
+/// Warps of a block.
+pub const WARPS: u32 = 4;
+/// Threads of a block.
+pub const THREADS: u32 = WARPS * LANES;
+/// Rows of queries that a block multiplies: those of a tile of the tensor cores.
+pub const TILE_ROWS: u32 = 16;
+/// Keys that a warp takes at a time.
+pub const TILE_KEYS: u32 = 16;
+/// Keys that a block takes at a time.
+pub const CHUNK: u32 = WARPS * TILE_KEYS;
+/// Elements of a unit of 16 bytes.
+pub const UNIT: u32 = layout::UNIT_BYTES / 2;
+
+/// The element types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ElementType {
+    /// bfloat16.
+    Bf16,
+    /// IEEE half precision.
+    F16,
+}
+
+/// An element type of queries, keys, values and results.
+pub trait Element: Copy + 'static {
+    /// Which one.
+    const TYPE: ElementType;
+
+    /// 16x8 += 16x16 * 16x8, summed in f32.
+    ///
+    /// # Safety
+    /// As for [`mma`].
+    unsafe fn multiply(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4];
+    /// Rounds two numbers into one register.
+    fn pack(low: f32, high: f32) -> u32;
+}
+
+impl Element for bf16 {
+    const TYPE: ElementType = ElementType::Bf16;
+
+    #[inline(always)]
+    unsafe fn multiply(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
+        // SAFETY: the caller's contract.
+        unsafe { mma::m16n8k16_f32_bf16(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn pack(low: f32, high: f32) -> u32 {
+        convert::bf16x2_from_f32(low, high)
+    }
+}
+
+impl Element for f16 {
+    const TYPE: ElementType = ElementType::F16;
+
+    #[inline(always)]
+    unsafe fn multiply(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
+        // SAFETY: the caller's contract.
+        unsafe { mma::m16n8k16_f32_f16(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn pack(low: f32, high: f32) -> u32 {
+        convert::f16x2_from_f32(low, high)
+    }
+}
+
+/// A kernel. Constants with values follow from the others.
+pub trait Config: Copy + 'static {
+    /// The element type.
+    type Element: Element;
+    /// A thread's results: two of 16 rows, `HEAD` columns.
+    type Result: Copy + AsRef<[f32]> + AsMut<[f32]>;
+    /// Stages of a warp's ring, all but one of which are under way.
+    type Stages: Depth + StageCount;
+    /// The value of that type.
+    const RING: Self::Stages;
+    /// Blocks of a multiprocessor, for which there is shared memory on Hopper.
+    const RESIDENT: u32;
+
+    /// Stages of a warp's ring.
+    const STAGES: u32 = Self::Stages::STAGES;
+    /// Largest head size.
+    const HEAD: u32 = size_of::<Self::Result>() as u32 / 4 * LANES / TILE_ROWS;
+    /// Bytes of a row of keys, or of values.
+    const ROW_BYTES: u32 = Self::HEAD * 2;
+    /// Units of 16 bytes of such a row.
+    const UNITS: u32 = Self::HEAD / UNIT;
+    /// Bytes of a tile of keys, or of values.
+    const TILE_BYTES: u32 = TILE_KEYS * Self::ROW_BYTES;
+    /// Copies of a thread for a tile.
+    const COPIES: u32 = TILE_KEYS * Self::UNITS / LANES;
+    /// Lines of a tile that a warp copies at a time.
+    const LINES: u32 = LANES / Self::UNITS;
+    /// Bytes of shared memory of a block.
+    const SHARED: u32 = Plan::<Self>::TOTAL;
+
+    /// Checks that hold for every kernel; named in a `const` block of it.
+    const CHECKED: () = {
+        assert!(Self::HEAD == 64 || Self::HEAD == 128 || Self::HEAD == 256, "loops are unrolled for these");
+        assert!(TILE_ROWS == TILE_KEYS, "tiles of queries and of keys are copied alike");
+        assert!(2 * Self::TILE_BYTES == TILE_ROWS * Self::HEAD * 4, "a stage holds a warp's results");
+        assert!((Self::SHARED + 1024) * Self::RESIDENT <= 228 * 1024, "shared memory of a multiprocessor");
+    };
+}
+
+shared_plan! {
+    /// The shared memory of a block.
+    pub struct Plan<C: Config> {
+        /// The warps' rings, one behind the other.
+        ring[WARPS * C::STAGES]: Stage<C>,
+        /// The rows of queries.
+        queries: Tile<C>,
+        /// Largest score and sum of each row of each warp: two f32.
+        totals[WARPS * TILE_ROWS]: u64,
+    }
+}
+
+shared_bytes! {
+    /// A tile of keys, then one of values; or, between the items, a warp's results in f32.
+    pub struct Stage<C: Config>(2 * C::TILE_BYTES, align 128);
+}
+
+shared_bytes! {
+    /// 16 rows of 16-bit elements.
+    pub struct Tile<C: Config>(C::TILE_BYTES, align 128);
+}

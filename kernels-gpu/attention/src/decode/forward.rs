@@ -1,0 +1,387 @@
+//! The pass over keys and values: each warp copies its own tiles and multiplies them. [`super`] has the
+//! picture.
+
+use cuda_std::warp::{FULL_MASK, sync_warp, warp_vote_any};
+use cuda_std::{async_copy, grid, matrix, misc, shared, thread, vector};
+use layout::{UNIT_BYTES, swizzle_units};
+use primitives::pipeline::{CopyPipeline, Warp};
+use primitives::shared_plan::SharedType;
+use primitives::unroll;
+use primitives::warp::LANES;
+
+use super::cache::{Cache, Place};
+use super::config::{Config, Element, Plan, Stage, THREADS, TILE_KEYS, TILE_ROWS, UNIT};
+use super::problem::{Problem, Span};
+use super::results::Outputs;
+use super::schedule::{Cursor, Share};
+use crate::problem::Visible;
+use crate::softmax::Rows;
+
+/// The arguments of a launch.
+#[derive(Clone, Copy)]
+pub struct Arguments<'a> {
+    /// The problem.
+    pub problem: Problem<'a>,
+    /// Q.
+    pub queries: *const u16,
+    /// K and V.
+    pub cache: Cache,
+    /// The results, and what is passed on to [`combine`](super::combine).
+    pub outputs: Outputs,
+}
+
+/// A warp's ring of stages.
+type Ring<C> = CopyPipeline<<C as Config>::Stages, Warp>;
+
+/// A warp's scores: of two rows, the columns of two steps of 8.
+type Scores = [f32; 8];
+
+/// The pass of one block.
+///
+/// # Safety
+/// The arguments are as their types say. The launch has blocks of [`THREADS`] threads
+/// along x, with `C::SHARED` bytes of dynamic shared memory.
+#[inline(always)]
+pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
+    const { C::CHECKED };
+    let shared = Plan::<C>::new(shared::address_of(shared::dynamic_shared_mem::<u8>()));
+    // Earlier grids may still write the operands or read the result.
+    grid::wait_dependencies();
+    grid::launch_dependents();
+    // SAFETY: the caller's contract; all threads of the block are here.
+    unsafe {
+        arguments.outputs.begin();
+        let (share, start) = arguments.problem.share();
+        let Some(start) = start else { return };
+        let thread = thread::thread_idx_x();
+        let (warp, lane) = (thread / LANES, thread % LANES);
+        Pass::<C> { arguments, shared, share, warp, lane }.run(start);
+    }
+}
+
+/// A thread of the pass.
+#[derive(Clone, Copy)]
+pub(super) struct Pass<'a, C: Config> {
+    pub arguments: Arguments<'a>,
+    pub shared: Plan<C>,
+    pub share: Share,
+    pub warp: u32,
+    pub lane: u32,
+}
+
+/// What a tile's keys are compared with: the keys that the thread's two rows see, and those that all rows
+/// see.
+struct Bounds {
+    rows: [Visible; 2],
+    all: Visible,
+}
+
+impl<C: Config> Pass<'_, C> {
+    /// One item after the other. Copies run ahead of the products, over the ends of items too.
+    ///
+    /// # Safety
+    /// As for [`run`]; all threads of the block call it.
+    #[inline(always)]
+    unsafe fn run(self, start: Cursor) {
+        let problem = self.arguments.problem;
+        let (mut ring, mut ahead, mut now) = (Ring::<C>::new(C::RING, Stage::<C>::BYTES), start, start);
+        // SAFETY: the caller's contract; a stage is filled when the whole warp has left it.
+        unsafe {
+            let mut stages = ring.prologue();
+            while stages > 0 {
+                self.copy_next(&mut ring, &mut ahead);
+                stages -= 1;
+            }
+            while now.left > 0 {
+                self.item(&mut ring, &mut ahead, &mut now);
+                now.enter_next(problem);
+            }
+        }
+    }
+
+    /// The chunks of one item.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
+    #[inline(always)]
+    unsafe fn item(self, ring: &mut Ring<C>, ahead: &mut Cursor, now: &mut Cursor) {
+        let first = *now;
+        // SAFETY: the caller's contract. Arrays of f32 may be all zero bits.
+        unsafe {
+            self.load_queries(now);
+            thread::sync_threads();
+            let bounds = self.bounds(now);
+            let mut rows = Rows::new(self.arguments.problem.params.scale);
+            let mut result: C::Result = core::mem::zeroed();
+            loop {
+                let stage = self.ring() + ring.wait();
+                self.copy_next(ring, ahead);
+                let mut scores = self.scores(stage);
+                let key = now.key() + self.warp * TILE_KEYS;
+                if key < bounds.all.first || key + TILE_KEYS > bounds.all.end {
+                    self.mask(&mut scores, &bounds, key);
+                }
+                let factors = rows.push(&mut scores);
+                // Maxima seldom rise.
+                if warp_vote_any(FULL_MASK, factors[0] != 1.0 || factors[1] != 1.0) {
+                    scale_rows(&mut result, factors);
+                }
+                self.add_values(stage, &scores, &mut result);
+                ring.release();
+                now.step();
+                if now.is_at_end() || now.left == 0 {
+                    break;
+                }
+            }
+            // The stage that was used last is the next to be filled: until then it holds the results.
+            sync_warp(FULL_MASK);
+            self.finish(ring.stage_to_load(), &first, now, rows.totals(), &result);
+        }
+    }
+
+    /// Shared address of the warp's ring.
+    #[inline(always)]
+    fn ring(self) -> u32 {
+        self.shared.ring(self.warp * C::STAGES)
+    }
+
+    /// Starts the copies of the next chunk, if there is one, and closes their group.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run); the warp has left the stage.
+    #[inline(always)]
+    unsafe fn copy_next(self, ring: &mut Ring<C>, ahead: &mut Cursor) {
+        if ahead.left > 0 {
+            // SAFETY: the caller's contract.
+            unsafe {
+                self.copy(self.ring() + ring.stage_to_load(), ahead);
+                ahead.step();
+                ahead.enter_next(self.arguments.problem);
+            }
+        }
+        ring.commit();
+    }
+
+    /// Starts the copies of the warp's keys and values of a chunk. Keys that no query sees, and columns
+    /// behind the head's, become zeros.
+    ///
+    /// # Safety
+    /// As for [`copy_next`](Self::copy_next).
+    #[inline(always)]
+    unsafe fn copy(self, stage: u32, at: &Cursor) {
+        let Arguments { problem, cache, .. } = self.arguments;
+        let params = problem.params;
+        // Else the loop over chunks would keep what follows from it for each line.
+        let lane = misc::opaque(self.lane);
+        let (row, unit) = (lane / C::UNITS, lane % C::UNITS);
+        let key = at.key() + self.warp * TILE_KEYS;
+        let line = Line { unit, row, stage, has_column: unit * UNIT < params.head_size, span: at.span };
+        let column = [u64::from(unit * UNIT); 2];
+        let strides = [params.key_strides.row, params.value_strides.row];
+        const { assert!(C::COPIES <= 16, "counted out") };
+        // SAFETY: the caller's contract; a key's place is looked for only where it is one of the sequence.
+        unsafe {
+            if cache.has_whole_tiles(params) {
+                let tile = cache.place(params, at, key).add(column);
+                let mut place = tile.add(strides.map(|stride| stride * u64::from(row)));
+                unroll!(I in 0..16, {
+                    if I < C::COPIES as usize {
+                        line.copy::<C>(I as u32, key, place);
+                        place = place.add(strides.map(|stride| stride * u64::from(C::LINES)));
+                    }
+                });
+            } else {
+                let mut index = 0;
+                while index < C::COPIES {
+                    let place = cache.place(params, at, key + row + index * C::LINES).add(column);
+                    line.copy::<C>(index, key, place);
+                    index += 1;
+                }
+            }
+        }
+    }
+
+    /// Copies the rows of queries to shared memory. Those behind the last one repeat it; columns behind the
+    /// head's are zeros.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run); no thread reads the rows there any more.
+    #[inline(always)]
+    unsafe fn load_queries(self, at: &Cursor) {
+        let Arguments { problem, queries, .. } = self.arguments;
+        let params = problem.params;
+        let mut index = thread::thread_idx_x();
+        while index < TILE_ROWS * C::UNITS {
+            let (line, unit) = (index / C::UNITS, index % C::UNITS);
+            let row = params.row(at.head, self.row(at, line));
+            let first = params.query_strides.at(row.query, row.head, at.sequence);
+            let to = self.shared.queries() + line * C::ROW_BYTES + swizzle_units(unit, line) * UNIT_BYTES;
+            let mut words = [0; 4];
+            // SAFETY: a unit of a row of the queries; this thread's place.
+            unsafe {
+                if unit * UNIT < params.head_size {
+                    words = vector::load_v4::<u32>(queries.add(first + (unit * UNIT) as usize).cast());
+                }
+                vector::store_shared_v4(to, words);
+            }
+            index += THREADS;
+        }
+    }
+
+    /// The number of a row of the tile among all rows that share the head of keys. Rows behind the last one
+    /// count as the last one.
+    #[inline(always)]
+    fn row(self, at: &Cursor, line: u32) -> u32 {
+        (at.row_tile * TILE_ROWS + line).min(self.arguments.problem.params.rows() - 1)
+    }
+
+    /// What keys are compared with.
+    #[inline(always)]
+    fn bounds(self, at: &Cursor) -> Bounds {
+        let params = self.arguments.problem.params;
+        let visible = |row: u32| params.visible(at.span.keys, params.row(0, row).query);
+        let (top, bottom) = (visible(0), visible(params.rows() - 1));
+        Bounds {
+            rows: [visible(self.row(at, self.lane / 4)), visible(self.row(at, self.lane / 4 + 8))],
+            all: Visible { first: bottom.first, end: top.end },
+        }
+    }
+
+    /// `S = Q K^T`.
+    ///
+    /// # Safety
+    /// The whole warp calls it; the stage is full.
+    #[inline(always)]
+    unsafe fn scores(self, stage: u32) -> Scores {
+        // Matrices: rows 0.. and 8.., columns 0..; then columns 8...
+        let queries = Lines::new::<C>(self.shared.queries(), self.lane % 16, self.lane / 16);
+        // Matrices: keys 0.., columns 0.. and 8..; then keys 8...
+        let lines = Lines::new::<C>(stage, self.lane / 16 * 8 + self.lane % 8, self.lane / 8 % 2);
+        let mut sums = [[0.0; 4]; 2];
+        unroll!(STEP in 0..16, {
+            if STEP < (C::HEAD / 16) as usize {
+                // SAFETY: units of the stage; the whole warp is here.
+                unsafe {
+                    let rows = matrix::ldmatrix_x4(queries.at(STEP));
+                    let keys = matrix::ldmatrix_x4(lines.at(STEP));
+                    sums[0] = C::Element::multiply(rows, [keys[0], keys[1]], sums[0]);
+                    sums[1] = C::Element::multiply(rows, [keys[2], keys[3]], sums[1]);
+                }
+            }
+        });
+        let [a, b] = sums;
+        [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]]
+    }
+
+    /// Sets the scores of keys that a row does not see to minus infinity.
+    #[inline(always)]
+    fn mask(self, scores: &mut Scores, bounds: &Bounds, key: u32) {
+        let key = key + self.lane % 4 * 2;
+        unroll!(I in 0..8, {
+            let key = key + (I / 4 * 8 + I % 2) as u32;
+            let Visible { first, end } = bounds.rows[I / 2 % 2];
+            if key < first || key >= end {
+                scores[I] = f32::NEG_INFINITY;
+            }
+        });
+    }
+
+    /// `O += P V`.
+    ///
+    /// # Safety
+    /// As for [`scores`](Self::scores).
+    #[inline(always)]
+    unsafe fn add_values(self, stage: u32, weights: &Scores, result: &mut C::Result) {
+        let [a, b, c, d, e, f, g, h] = *weights;
+        let pack = C::Element::pack;
+        let weights = [pack(a, b), pack(c, d), pack(e, f), pack(g, h)];
+        // Matrices: keys 0.. and 8.., columns 0..; then columns 8...
+        let lines = Lines::new::<C>(stage + C::TILE_BYTES, self.lane % 16, self.lane / 16);
+        let result = result.as_mut();
+        unroll!(PAIR in 0..16, {
+            if PAIR < (C::HEAD / 16) as usize {
+                // SAFETY: units of the stage; the whole warp is here.
+                let values = unsafe { matrix::ldmatrix_x4_trans(lines.at(PAIR)) };
+                unroll!(HALF in 0..2, {
+                    let at = 8 * PAIR + 4 * HALF;
+                    let sums = [result[at], result[at + 1], result[at + 2], result[at + 3]];
+                    let values = [values[2 * HALF], values[2 * HALF + 1]];
+                    // SAFETY: the whole warp is here.
+                    let sums = unsafe { C::Element::multiply(weights, values, sums) };
+                    unroll!(I in 0..4, { result[at + I] = sums[I]; });
+                });
+            }
+        });
+    }
+}
+
+/// What a lane reads of a tile in shared memory, two units of 16 bytes after the other.
+#[derive(Clone, Copy)]
+struct Lines {
+    /// Address of the lane's line.
+    first: u32,
+    /// Place of the first unit in it.
+    unit: u32,
+}
+
+impl Lines {
+    /// From unit 0 or 1 of this line of the tile on.
+    #[inline(always)]
+    fn new<C: Config>(tile: u32, line: u32, unit: u32) -> Self {
+        Self { first: tile + line * C::ROW_BYTES, unit: swizzle_units(unit, line) }
+    }
+
+    /// Address of the unit two times `step` behind the first.
+    #[inline(always)]
+    fn at(self, step: usize) -> u32 {
+        // Units of even distance: the exclusive or is that of `swizzle_units`.
+        self.first + (self.unit ^ (2 * step as u32)) * UNIT_BYTES
+    }
+}
+
+/// What a lane copies of a tile: a unit of 16 bytes of every `C::LINES`-th line.
+#[derive(Clone, Copy)]
+struct Line {
+    unit: u32,
+    /// The first line, less than `C::LINES`.
+    row: u32,
+    stage: u32,
+    /// Whether the unit is one of the head.
+    has_column: bool,
+    span: Span,
+}
+
+impl Line {
+    /// Starts the copies of its `index`-th line of a tile that begins at `first_key`, from this place: zeros
+    /// where nothing is there, or nothing is seen.
+    ///
+    /// # Safety
+    /// The stage is a warp's own, and left; the place is the key's.
+    #[inline(always)]
+    unsafe fn copy<C: Config>(self, index: u32, first_key: u32, place: Place) {
+        // The first line sets other bits than the index: the unit is that of `swizzle_units`.
+        const { assert!(C::LINES.is_power_of_two() && C::LINES <= 8) };
+        let line = index * C::LINES;
+        let key = first_key + self.row + line;
+        let is_seen = key >= self.span.first && key < self.span.end;
+        let bytes = if place.is_there && self.has_column && is_seen { UNIT_BYTES } else { 0 };
+        let unit = self.unit ^ self.row ^ line % 8;
+        let to = self.stage + (self.row + line) * C::ROW_BYTES + unit * UNIT_BYTES;
+        // SAFETY: units of the key's rows, or nothing; a place of the stage that is this lane's.
+        unsafe {
+            async_copy::copy_cg_zfill(to, place.rows[0], bytes);
+            async_copy::copy_cg_zfill(to + C::TILE_BYTES, place.rows[1], bytes);
+        }
+    }
+}
+
+/// Multiplies each of the thread's two rows by its factor.
+#[inline(always)]
+fn scale_rows<R: AsMut<[f32]>>(result: &mut R, factors: [f32; 2]) {
+    let values = result.as_mut();
+    unroll!(STEP in 0..32, {
+        if STEP < size_of::<R>() / size_of::<[f32; 4]>() {
+            unroll!(I in 0..4, { values[4 * STEP + I] *= factors[I / 2]; });
+        }
+    });
+}

@@ -1,0 +1,121 @@
+//! The kernels, and the table of them that the host chooses from.
+
+use cuda_std::kernel;
+use num::{bf16, f16};
+use primitives::pipeline::Stages;
+
+use super::cache::Cache;
+use super::combine;
+use super::config::{Config, Element, ElementType, THREADS};
+use super::forward;
+use super::problem::{DecodeParams, Problem};
+use super::results::{Outputs, Parts};
+
+/// A kernel, as the host needs to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Name of the entry point.
+    pub name: &'static str,
+    /// Type of all tensors.
+    pub element: ElementType,
+    /// Largest head size.
+    pub head: u32,
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+    /// Blocks of a multiprocessor.
+    pub resident: u32,
+}
+
+impl Entry {
+    /// The table's row for a kernel.
+    pub const fn of<C: Config>(name: &'static str) -> Self {
+        let element = <C::Element as Element>::TYPE;
+        Self { name, element, head: C::HEAD, shared: C::SHARED, resident: C::RESIDENT }
+    }
+}
+
+/// Kernels: name, type, largest head size, stages of a warp, blocks of a multiprocessor.
+macro_rules! kernels {
+    ($(#[kernel] fn $name:ident as $config:ident: $element:ident, head $head:literal,
+        $stages:literal stages, $resident:literal resident;)*) => {
+        $(
+            /// The configuration of the kernel of this name.
+            #[derive(Clone, Copy)]
+            pub struct $config;
+
+            impl Config for $config {
+                type Element = $element;
+                type Result = [f32; $head / 2];
+                type Stages = Stages<$stages>;
+                const RING: Self::Stages = Stages;
+                const RESIDENT: u32 = $resident;
+            }
+
+            #[doc = concat!("Decode attention in ", stringify!($element), " for head sizes up to ", $head, "; see [`TABLE`] and the module.")]
+            ///
+            /// # Safety
+            /// As [`forward::run`] for this configuration.
+            #[kernel(launch_bounds(THREADS, <$config as Config>::RESIDENT))]
+            pub unsafe fn $name(
+                params: DecodeParams,
+                queries: *const u16,
+                keys: *const u16,
+                values: *const u16,
+                table: *const i32,
+                lengths: *const i32,
+                data: *mut u16,
+                log_sum_exp: *mut f32,
+                ended: *mut u32,
+                sums: *mut f32,
+                totals: *mut f32,
+            ) {
+                let problem = Problem { params: &params, lengths };
+                let cache = Cache { keys, values, table };
+                let outputs = Outputs { data, log_sum_exp, parts: Parts { ended, sums, totals } };
+                // SAFETY: the caller's contract.
+                unsafe { forward::run::<$config>(forward::Arguments { problem, queries, cache, outputs }) }
+            }
+        )*
+
+        /// Every kernel of the pass.
+        pub const TABLE: &[Entry] = &[$(Entry::of::<$config>(stringify!($name))),*];
+    };
+}
+
+kernels! {
+    #[kernel] fn attention_decode_bf16_64 as Bf16Head64: bf16, head 64, 6 stages, 2 resident;
+    #[kernel] fn attention_decode_bf16_128 as Bf16Head128: bf16, head 128, 3 stages, 2 resident;
+    #[kernel] fn attention_decode_bf16_256 as Bf16Head256: bf16, head 256, 3 stages, 1 resident;
+    #[kernel] fn attention_decode_f16_64 as F16Head64: f16, head 64, 6 stages, 2 resident;
+    #[kernel] fn attention_decode_f16_128 as F16Head128: f16, head 128, 3 stages, 2 resident;
+    #[kernel] fn attention_decode_f16_256 as F16Head256: f16, head 256, 3 stages, 1 resident;
+}
+
+/// Kernels: name and type.
+macro_rules! combining {
+    ($(#[kernel] fn $name:ident: $element:ident;)*) => { $(
+        #[doc = concat!("Combines the parts of results, to ", stringify!($element), "; see [`combine`].")]
+        ///
+        /// # Safety
+        /// As [`combine::run`].
+        #[kernel(launch_bounds(combine::THREADS))]
+        pub unsafe fn $name(
+            params: DecodeParams,
+            columns: u32,
+            data: *mut u16,
+            log_sum_exp: *mut f32,
+            ended: *mut u32,
+            sums: *mut f32,
+            totals: *mut f32,
+        ) {
+            let outputs = Outputs { data, log_sum_exp, parts: Parts { ended, sums, totals } };
+            // SAFETY: the caller's contract.
+            unsafe { combine::run::<$element>(combine::Arguments { params: &params, columns, outputs }) }
+        }
+    )* };
+}
+
+combining! {
+    #[kernel] fn attention_combine_bf16: bf16;
+    #[kernel] fn attention_combine_f16: f16;
+}

@@ -1,0 +1,45 @@
+//! Attention of few queries a sequence on many keys: as fast as keys and values come from memory.
+//!
+//! ```text
+//!                   keys of a sequence          a block of 4 warps, each with its own ring of stages:
+//!             +----+----+----+----+----+----
+//!   rows of   | w0 | w1 | w2 | w3 | w0 | ..       copy 0 | copy 1 | wait 0, copy 2, use 0 | wait 1, copy 0, use 1 | ..
+//!   queries   | 16 | 16 | 16 | 16 |    |
+//!   (16)      +----+----+----+----+----+----     at the end of the sequence: O = sum of the warps' O, weighted
+//!               chunk 0             chunk 1
+//! ```
+//! * **Rows.** The heads of queries that share a head of keys, times the queries of the sequence, are the
+//!   rows of a product of `mma.m16n8k16`: keys and values are read once for all of them, up to 16. More rows
+//!   are more tiles, which read them again, mostly from L2.
+//! * **Copies.** A warp copies tiles of 16 keys and their values by `cp.async`, 16 bytes a lane, and waits for
+//!   nobody else: there is no barrier of the block but at the end of a sequence. All its stages but one are
+//!   under way, 100 KiB or more a multiprocessor, where 36 KiB hide the latency of an H200's memory.
+//! * **Shares.** Every block gets as many keys as the next, over the borders of sequences and heads
+//!   ([`schedule`]). What is cut into parts is put together by [`combine`], in a fixed order.
+//! * **Softmax** as on [Hopper](crate::softmax). The running sums are multiplied only when a maximum has
+//!   risen.
+//! * **Pages.** A table may name the page of each so many keys of a sequence. If their number is a multiple
+//!   of 16, a tile takes one look at the table, else each key takes one.
+//!
+//! A length counts as no less than 0 and no more than the most. The keys of a page that there is not are
+//! zeros, as are their values.
+//!
+//! | file | |
+//! |---|---|
+//! | [`instances`] | the kernels and the table of them |
+//! | [`config`] | what a kernel is made of; the plan of its shared memory |
+//! | [`problem`] | the arguments; which keys are seen |
+//! | [`schedule`] | how the work is shared out |
+//! | [`cache`] | where keys and values lie |
+//! | [`forward`] | copies and products |
+//! | [`results`] | from a block's warps to memory |
+//! | [`combine`] | from blocks' parts to results |
+
+pub mod cache;
+pub mod combine;
+pub mod config;
+pub mod forward;
+pub mod instances;
+pub mod problem;
+pub mod results;
+pub mod schedule;
