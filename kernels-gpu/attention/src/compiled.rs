@@ -37,10 +37,10 @@ pub unsafe trait Compiled: ScoreFunction + ArgStruct {
 #[macro_export]
 macro_rules! score_kernels {
     ($function:ty: #[kernel] fn $lists:ident; $(#[kernel] fn $name:ident: $config:ident;)+) => {
-        #[doc = concat!("Lists of the blocks of keys that [`", stringify!($function), "`] shows.")]
+        #[doc = concat!("Lists of the blocks of keys that `", stringify!($function), "` shows.")]
         ///
         /// # Safety
-        /// As for [`build`](attention::key_lists::build).
+        /// As for `attention::key_lists::build`.
         #[::cuda_std::kernel(launch_bounds($crate::key_lists::THREADS))]
         pub unsafe fn $lists(
             params: $crate::problem::AttentionParams,
@@ -53,10 +53,10 @@ macro_rules! score_kernels {
         }
 
         $(
-            #[doc = concat!("[`", stringify!($config), "`](attention::sm90::instances::", stringify!($config), ") with [`", stringify!($function), "`].")]
+            #[doc = concat!("Attention by `", stringify!($config), "` with `", stringify!($function), "`.")]
             ///
             /// # Safety
-            /// As for [`run`](attention::sm90::forward::run); `words` is null, or the lists of this problem.
+            /// As for `attention::sm90::forward::run`; `words` is null, or the lists of this problem.
             #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
             #[::cuda_std::kernel(launch_bounds(
                 <$crate::sm90::config::With<$crate::sm90::instances::$config, $function> as $crate::sm90::config::Config>::THREADS,
