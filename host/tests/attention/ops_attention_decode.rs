@@ -2,6 +2,7 @@
 
 use crate::attention_case::{Number, Outcome, device};
 use half::{bf16, f16};
+use ironwarp::graph::Graph;
 use ironwarp::ops::attention::{Decode, DecodePlan, Heads, HeadsMut, Mask, Pages};
 use ironwarp::{DType, DeviceBuffer, Error, Stream};
 use reference::attention::{Attended, Band, Cache, Rows, Sides, decode as oracle};
@@ -70,7 +71,7 @@ impl<T: Number> Operands<T> {
                 ([lengths.len(), longest + spare, kv_heads, size], 0)
             }
             Some(page) => {
-                let each = longest.div_ceil(page) + 1;
+                let each = longest.div_ceil(page) + usize::from(case.tells_lengths);
                 ([lengths.len() * each + SPARE_PAGES, page, kv_heads, size], each)
             }
         };
@@ -234,5 +235,271 @@ fn one_query_of_every_head_size() -> Outcome {
     for size in [8, 56, 72, 136, 248] {
         Case { size, lengths: &[37], ..PLAIN }.check::<bf16>()?;
     }
+    Ok(())
+}
+
+/// Blocks of the pass, from one for all to more than there are chunks of keys: every way to cut.
+#[test]
+fn cuts_of_all_kinds() -> Outcome {
+    for blocks in [1, 2, 3, 5, 8, 13, 1000] {
+        Case { lengths: &[700, 1, 130, 0, 64, 65], blocks: Some(blocks), ..PLAIN }.check::<bf16>()?;
+        let case = Case { lengths: &[400, 300], size: 128, page: Some(16), blocks: Some(blocks), ..PLAIN };
+        case.check::<f16>()?;
+    }
+    Case { lengths: &[530], size: 256, blocks: Some(2), ..PLAIN }.check::<bf16>()
+}
+
+/// Lengths about the borders of tiles and chunks, and sequences without keys.
+#[test]
+fn ragged_lengths() -> Outcome {
+    let lengths = &[0, 1, 7, 15, 16, 17, 63, 64, 65, 127, 128, 129, 0];
+    Case { lengths, ..PLAIN }.check::<bf16>()?;
+    Case { lengths, page: Some(16), blocks: Some(7), ..PLAIN }.check::<f16>()?;
+    Case { lengths: &[0, 0], ..PLAIN }.check::<bf16>()?;
+    Case { lengths: &[0], tells_lengths: false, ..PLAIN }.check::<bf16>()?;
+    // More sequences than a warp has lanes, and than it loads at a time.
+    const MANY: [usize; 150] = {
+        let mut lengths = [0; 150];
+        let mut at = 0;
+        while at < 150 {
+            lengths[at] = at * 37 % 150;
+            at += 1;
+        }
+        lengths
+    };
+    Case { lengths: &MANY, heads: 1, kv_heads: 1, size: 16, blocks: Some(11), ..PLAIN }.check::<bf16>()
+}
+
+#[test]
+fn one_length() -> Outcome {
+    for blocks in [1, 2, 4, 7] {
+        let case = Case { lengths: &[200; 3], tells_lengths: false, blocks: Some(blocks), ..PLAIN };
+        case.check::<bf16>()?;
+        // No key is left over on the last page.
+        Case { page: Some(10), ..case }.check::<f16>()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn pages_of_any_size() -> Outcome {
+    for page in [1, 3, 16, 17, 32, 48, 64, 100] {
+        let case = Case { lengths: &[150, 33, 64], page: Some(page), ..PLAIN };
+        case.check::<bf16>()?;
+        Case { size: 128, blocks: Some(5), ..case }.check::<f16>()?;
+    }
+    Case { lengths: &[70], page: Some(5), size: 256, ..PLAIN }.check::<bf16>()
+}
+
+/// Heads and queries that share a head of keys, in one tile of rows and in several.
+#[test]
+fn groups_and_several_queries() -> Outcome {
+    for (heads, kv_heads) in [(1, 1), (3, 1), (6, 6), (16, 1), (17, 1), (40, 2)] {
+        Case { heads, kv_heads, lengths: &[90, 140], ..PLAIN }.check::<bf16>()?;
+    }
+    for (queries, blocks) in [(2, 1), (4, 3), (9, 4), (20, 5)] {
+        let case = Case { queries, right: Some(0), lengths: &[90, 3, 260], blocks: Some(blocks), ..PLAIN };
+        case.check::<f16>()?;
+        Case { size: 128, page: Some(16), right: None, ..case }.check::<bf16>()?;
+    }
+    Ok(())
+}
+
+/// A query sees keys of a window alone. Sequences of fewer keys than queries, whose first see nothing.
+#[test]
+fn masks() -> Outcome {
+    for (left, right) in [(Some(0), Some(0)), (Some(20), Some(0)), (Some(100), Some(0)), (Some(70), None)] {
+        for queries in [1, 3] {
+            let lengths = &[5, 1, 0, 64, 200, 330];
+            let case = Case { lengths, queries, left, right, ..PLAIN };
+            case.check::<bf16>()?;
+            Case { page: Some(16), blocks: Some(3), ..case }.check::<f16>()?;
+        }
+    }
+    Case { lengths: &[5, 40], queries: 9, right: Some(0), tells_lengths: true, ..PLAIN }.check::<bf16>()?;
+    // All keys lie outside of the window.
+    Case { lengths: &[30], right: Some(0), left: Some(0), queries: 2, ..PLAIN }.check::<f16>()
+}
+
+#[test]
+fn scales() -> Outcome {
+    for scale in [1e-3, 0.5] {
+        Case { lengths: &[140], scale: Some(scale), blocks: Some(2), ..PLAIN }.check::<f16>()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn nothing_to_do() -> Outcome {
+    Case { lengths: &[], ..PLAIN }.check::<bf16>()?;
+    Case { queries: 0, ..PLAIN }.check::<bf16>()?;
+    Case { heads: 0, kv_heads: 0, ..PLAIN }.check::<bf16>()
+}
+
+/// What is no number stays with the queries that see it: its head's, of its sequence.
+#[test]
+fn numbers_that_are_none_stay_where_they_are() -> Outcome {
+    if !is_able()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    for (special, operand) in [(f64::NAN, 0), (f64::INFINITY, 0), (f64::NAN, 1), (f64::NEG_INFINITY, 1)] {
+        let case = Case { lengths: &[150, 150], left: Some(99), right: Some(0), blocks: Some(3), ..PLAIN };
+        let mut setup = Setup::<bf16>::new(&case, &stream)?;
+        let row = case.kv_heads * case.size;
+        // Sequence 0, head 1: a key that is seen. Sequence 1, head 0: one that is not, in a chunk that is.
+        let second = setup.operands.sides[1] * row;
+        for place in [120 * row + case.size + 3, second + 48 * row + 5] {
+            setup.operands.cache[operand][place] = bf16::from_f64(special);
+        }
+        setup.cache[operand].copy_from_slice(&stream, &setup.operands.cache[operand])?;
+        let plan = setup.run(&stream)?;
+        setup.compare(&stream, &plan)?;
+        let spoilt = setup.out.to_vec(&stream)?.iter().filter(|value| !value.is_finite()).count();
+        // An infinite key may have a score of minus infinity, which weighs nothing.
+        let least = usize::from(special.is_nan() || operand == 1);
+        assert!((least..=2 * case.size).contains(&spoilt), "{special} in operand {operand}: {spoilt}");
+    }
+    Ok(())
+}
+
+/// Lengths below 0 and beyond the most, and numbers of pages that there are not: no access outside, and what
+/// is there counts as the documentation says.
+#[test]
+fn hostile_lengths_and_pages() -> Outcome {
+    if !is_able()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    let mut short = Setup::<bf16>::new(&Case { lengths: &[0, 60], ..PLAIN }, &stream)?;
+    // The matrices have some keys more, which are no numbers.
+    short.cache[0].fill_zero(&stream)?;
+    short.cache[1].fill_zero(&stream)?;
+    short.lengths.copy_from_slice(&stream, &[i32::MIN, i32::MAX])?;
+    short.run(&stream)?;
+    let sums = short.logarithms.to_vec(&stream)?;
+    let keys = 60.0 + SPARE_KEYS as f32;
+    assert!(sums[..4].iter().all(|sum| *sum == f32::NEG_INFINITY), "{sums:?}");
+    assert!(sums[4..].iter().all(|sum| (sum - keys.ln()).abs() < 1e-5), "{sums:?}");
+    assert!(short.out.to_vec(&stream)?.iter().all(|value| *value == bf16::ZERO));
+    for page in [16, 10] {
+        let case = Case { lengths: &[100, 70], page: Some(page), blocks: Some(3), ..PLAIN };
+        let mut paged = Setup::<f16>::new(&case, &stream)?;
+        let count = paged.operands.sides[0] as i32;
+        let each = paged.operands.each;
+        for (place, number) in [(1, -1), (3, count), (each, i32::MIN), (each + 2, i32::MAX)] {
+            paged.operands.table[place] = number;
+        }
+        paged.table.copy_from_slice(&stream, &paged.operands.table)?;
+        let plan = paged.run(&stream)?;
+        paged.compare(&stream, &plan)?;
+    }
+    Ok(())
+}
+
+/// The same bits in every run; and from other lengths what the oracle says, by a replayed graph.
+#[test]
+fn graphs_replay_with_other_lengths() -> Outcome {
+    if !is_able()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    let case = Case { lengths: &[300, 200], page: Some(16), blocks: Some(4), ..PLAIN };
+    let mut setup = Setup::<bf16>::new(&case, &stream)?;
+    setup.run(&stream)?;
+    let want = (setup.out.to_vec(&stream)?, setup.logarithms.to_vec(&stream)?);
+    let mut graph = Graph::capture(&stream, setup, |stream, setup| {
+        let plan = setup.decode().explain(stream)?.with_blocks(4);
+        setup.decode().run_with(stream, &plan)
+    })?;
+    for _ in 0..3 {
+        graph.inputs_mut().out.fill_zero(&stream)?;
+        graph.replay(&stream)?;
+        let setup = graph.inputs();
+        bitwise_equal("replayed", &setup.out.to_vec(&stream)?, &want.0)?;
+        bitwise_equal("replayed, lse", &setup.logarithms.to_vec(&stream)?, &want.1)?;
+    }
+    for lengths in [&[1, 90], &[257, 0]] {
+        let setup = graph.inputs_mut();
+        setup.lengths.copy_from_slice(&stream, &lengths.map(|length: usize| length as i32))?;
+        setup.case.lengths = lengths;
+        graph.replay(&stream)?;
+        let plan = graph.inputs_mut().decode().explain(&stream)?;
+        graph.inputs().compare(&stream, &plan)?;
+    }
+    Ok(())
+}
+
+/// The subject of an error that says everything.
+fn about(error: &Error) -> &'static str {
+    let text = error.to_string();
+    assert!(text.contains("attention") && text.contains("hint: "), "{text}");
+    match error {
+        Error::Length { what, .. } => what,
+        Error::InvalidArgument { argument, .. } => argument,
+        other => panic!("another kind of error: {other}"),
+    }
+}
+
+#[test]
+fn wrong_calls_are_refused() -> Outcome {
+    if !is_able()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    let case = Case { lengths: &[40, 33], page: Some(16), ..PLAIN };
+    let refused = |what: &str, spoil: &dyn Fn(&mut Setup<bf16>)| -> Outcome {
+        let mut setup = Setup::<bf16>::new(&case, &stream)?;
+        spoil(&mut setup);
+        let error = setup.decode().run(&stream).expect_err(what);
+        assert_eq!(about(&error), what, "{error}");
+        Ok(())
+    };
+    refused("the page table", &|setup| setup.operands.each += 1)?;
+    refused("the keys", &|setup| setup.operands.sides[0] -= 1)?;
+    refused("the keys", &|setup| setup.operands.sides[3] += 8)?;
+    refused("the keys", &|setup| setup.operands.sides = [5, 0, 2, 64])?;
+    refused("the heads of the queries", &|setup| setup.operands.sides[2] = 3)?;
+    refused("the head size", &|setup| setup.case.size = 60)?;
+    refused("the scale", &|setup| setup.case.scale = Some(0.0))?;
+    refused("the lengths", &|setup| setup.lengths = DeviceBuffer::zeroed(&stream, 3).unwrap())?;
+    refused("the log-sum-exps", &|setup| setup.logarithms = DeviceBuffer::zeroed(&stream, 7).unwrap())?;
+    let mut setup = Setup::<bf16>::new(&case, &stream)?;
+    let other = Setup::<f16>::new(&case, &stream)?;
+    let queries = Heads::new(&setup.queries, [2, 1, 4, 64]);
+    let keys = Heads::new(&other.cache[0], other.operands.sides);
+    let values = Heads::new(&setup.cache[1], setup.operands.sides);
+    let decode = Decode::new(queries, keys, values, HeadsMut::new(&mut setup.out, [2, 1, 4, 64]));
+    let error = decode.run(&stream).expect_err("keys of f16");
+    assert_eq!(about(&error), "the keys", "{error}");
+    Ok(())
+}
+
+#[test]
+fn a_plan_tells_what_and_why() -> Outcome {
+    if !is_able()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    let mut setup = Setup::<bf16>::new(&Case { lengths: &[300, 20], page: Some(16), ..PLAIN }, &stream)?;
+    let plan = setup.decode().explain(&stream)?.with_blocks(1000);
+    let text = plan.to_string();
+    for part in [
+        "bf16 [2, 1, 4, 64] on [2, 320, 2, 64] in pages of 16, own lengths, full, log-sum-exp",
+        "by attention_decode_bf16_64",
+        "20 blocks of 64 keys each",
+        "put together by a second launch",
+        "MB of keys and values",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(plan.problem.bytes(), 2 * 2 * 320 * 2 * 64 * 2);
+    let halved = plan.with_blocks(10);
+    assert_eq!((halved.blocks, halved.keys_each, halved.is_cut), (10, 128, true));
+    assert!(!plan.with_blocks(0).is_cut && plan.with_blocks(0).blocks == 1);
+    // A plan for other lengths of the table.
+    let mut other = Setup::<bf16>::new(&Case { lengths: &[30, 20], page: Some(16), ..PLAIN }, &stream)?;
+    let error = other.decode().run_with(&stream, &plan).expect_err("another problem's");
+    assert_eq!(about(&error), "the plan", "{error}");
     Ok(())
 }
