@@ -2,6 +2,7 @@
 //! repeated many times, and what is run under sanitizers that make launches a thousand times slower.
 
 mod attention;
+mod decode;
 mod products;
 mod tensors;
 mod vectors;
