@@ -1,12 +1,13 @@
-"""Attention in bf16, forward and backward, by one of torch's back ends.
+"""Attention in bf16, forward, backward and for one query a sequence, by one of torch's back ends.
 
 Requests have batch, rows, heads, size and causal. Operands are `[batch, rows, heads, size]`, seen as torch wants them.
+Those for one query have keys in place of rows, and kv_heads, which heads share.
 """
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from peer_timing import Device, random
+from peer_timing import Device, Graph, random, sets
 
 
 def operands(request, count):
@@ -40,9 +41,29 @@ def backward(label, backend):
     return make
 
 
+def decode(label, backend):
+    def make(request):
+        batch, keys, heads, kv_heads, size = (
+            int(request[side]) for side in ("batch", "keys", "heads", "kv_heads", "size"))
+
+        def operands():
+            sides = [[batch, 1, heads, size]] + 2 * [[batch, keys, kv_heads, size]]
+            return [random(each, "bf16").transpose(1, 2) for each in sides]
+
+        def run(tensors):
+            with sdpa_kernel(backend):
+                F.scaled_dot_product_attention(*tensors, enable_gqa=heads != kv_heads)
+
+        return Graph(label, sets(request, operands), run)
+
+    return make
+
+
 OPS = {
     "cudnn": forward("cudnn", SDPBackend.CUDNN_ATTENTION),
     "flash": forward("flash", SDPBackend.FLASH_ATTENTION),
     "cudnn_backward": backward("cudnn", SDPBackend.CUDNN_ATTENTION),
     "flash_backward": backward("flash", SDPBackend.FLASH_ATTENTION),
+    "cudnn_decode": decode("cudnn", SDPBackend.CUDNN_ATTENTION),
+    "flash_decode": decode("flash", SDPBackend.FLASH_ATTENTION),
 }

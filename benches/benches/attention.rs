@@ -4,6 +4,9 @@
 //! alone. Floating-point operations are those of the products that a causal mask leaves, 2 of them forward
 //! and 5 backward. Some rows of results are compared with the oracle.
 
+#[path = "attention/decode.rs"]
+mod decode;
+
 use std::process::ExitCode;
 
 use half::bf16;
@@ -47,7 +50,7 @@ fn main() -> ExitCode {
                 }
             }
         }
-        Ok(())
+        decode::rows(session)
     })
 }
 

@@ -152,6 +152,9 @@ impl<T: Number> Setup<T> {
         if self.case.tells_lengths {
             decode = decode.lengths(&self.lengths);
         }
+        if let Some(blocks) = self.case.blocks {
+            decode = decode.blocks(blocks);
+        }
         match self.case.scale {
             Some(scale) => decode.scale(scale),
             None => decode,
@@ -160,8 +163,7 @@ impl<T: Number> Setup<T> {
 
     fn run(&mut self, stream: &Stream) -> Outcome<DecodePlan> {
         let plan = self.decode().explain(stream)?;
-        let plan = self.case.blocks.map_or(plan, |blocks| plan.with_blocks(blocks));
-        self.decode().run_with(stream, &plan)?;
+        self.decode().run(stream)?;
         Ok(plan)
     }
 
@@ -408,10 +410,7 @@ fn graphs_replay_with_other_lengths() -> Outcome {
     let mut setup = Setup::<bf16>::new(&case, &stream)?;
     setup.run(&stream)?;
     let want = (setup.out.to_vec(&stream)?, setup.logarithms.to_vec(&stream)?);
-    let mut graph = Graph::capture(&stream, setup, |stream, setup| {
-        let plan = setup.decode().explain(stream)?.with_blocks(4);
-        setup.decode().run_with(stream, &plan)
-    })?;
+    let mut graph = Graph::capture(&stream, setup, |stream, setup| setup.decode().run(stream))?;
     for _ in 0..3 {
         graph.inputs_mut().out.fill_zero(&stream)?;
         graph.replay(&stream)?;
@@ -481,8 +480,9 @@ fn a_plan_tells_what_and_why() -> Outcome {
         return Ok(());
     }
     let stream = device()?.stream()?;
-    let mut setup = Setup::<bf16>::new(&Case { lengths: &[300, 20], page: Some(16), ..PLAIN }, &stream)?;
-    let plan = setup.decode().explain(&stream)?.with_blocks(1000);
+    let case = Case { lengths: &[300, 20], page: Some(16), blocks: Some(1000), ..PLAIN };
+    let mut setup = Setup::<bf16>::new(&case, &stream)?;
+    let plan = setup.decode().explain(&stream)?;
     let text = plan.to_string();
     for part in [
         "bf16 [2, 1, 4, 64] on [2, 320, 2, 64] in pages of 16, own lengths, full, log-sum-exp",
@@ -493,13 +493,7 @@ fn a_plan_tells_what_and_why() -> Outcome {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    assert_eq!(plan.problem.bytes(), 2 * 2 * 320 * 2 * 64 * 2);
-    let halved = plan.with_blocks(10);
-    assert_eq!((halved.blocks, halved.keys_each, halved.is_cut), (10, 128, true));
-    assert!(!plan.with_blocks(0).is_cut && plan.with_blocks(0).blocks == 1);
-    // A plan for other lengths of the table.
-    let mut other = Setup::<bf16>::new(&Case { lengths: &[30, 20], page: Some(16), ..PLAIN }, &stream)?;
-    let error = other.decode().run_with(&stream, &plan).expect_err("another problem's");
-    assert_eq!(about(&error), "the plan", "{error}");
+    let one = setup.decode().blocks(0).explain(&stream)?;
+    assert_eq!((one.blocks, one.keys_each, one.is_cut), (1, 1280, false));
     Ok(())
 }

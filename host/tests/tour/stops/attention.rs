@@ -17,12 +17,13 @@ const HEADS: [usize; 2] = [4, 2];
 /// Shorter than the rows of every kernel.
 const SIZE: usize = 56;
 
-/// The forward pass alone.
+/// The forward pass alone, of many queries and of few.
 pub fn forward(stream: &Stream) -> Outcome<Vec<Stop>> {
     let mut stops = Vec::new();
     add::<bf16>(stream, &mut stops)?;
     add::<f16>(stream, &mut stops)?;
     stops.extend(super::attention_functions::stops());
+    stops.extend(super::decode::stops());
     Ok(stops)
 }
 

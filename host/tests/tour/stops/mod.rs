@@ -3,6 +3,7 @@
 
 mod attention;
 mod attention_functions;
+mod decode;
 mod products;
 mod tensors;
 mod vectors;

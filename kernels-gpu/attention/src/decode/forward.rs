@@ -109,6 +109,7 @@ impl<C: Config> Pass<'_, C> {
         // SAFETY: the caller's contract. Arrays of f32 may be all zero bits.
         unsafe {
             self.load_queries(now);
+            // The rows are there, and all threads have read what the item before left in the rings.
             thread::sync_threads();
             let bounds = self.bounds(now);
             let mut rows = Rows::new(self.arguments.problem.params.scale);
@@ -205,7 +206,7 @@ impl<C: Config> Pass<'_, C> {
     /// head's are zeros.
     ///
     /// # Safety
-    /// As for [`run`](Self::run); no thread reads the rows there any more.
+    /// As for [`run`](Self::run); no thread reads the rows that are there any more.
     #[inline(always)]
     unsafe fn load_queries(self, at: &Cursor) {
         let Arguments { problem, queries, .. } = self.arguments;

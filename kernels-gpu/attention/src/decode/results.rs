@@ -155,7 +155,8 @@ impl<C: Config> Pass<'_, C> {
     /// of their rings meanwhile.
     ///
     /// # Safety
-    /// All threads of the block call it; the warps have left that stage, and nothing is copied to it.
+    /// All threads of the block call it; the warps have left that stage, and nothing is copied to it before the
+    /// block's next barrier.
     #[inline(always)]
     pub unsafe fn finish(
         self,
@@ -168,7 +169,7 @@ impl<C: Config> Pass<'_, C> {
         let params = self.arguments.problem.params;
         let is_end = end.is_at_end();
         let rows = (params.rows() - first.row_tile * TILE_ROWS).min(TILE_ROWS);
-        // SAFETY: the caller's contract. Between the barriers all threads read what all have written.
+        // SAFETY: the caller's contract. Behind the barrier all threads read what all have written.
         unsafe {
             self.leave(stage, totals, result);
             thread::sync_threads();
@@ -193,7 +194,6 @@ impl<C: Config> Pass<'_, C> {
                 let ended = Ended { first_block, head, row_tile, sequence };
                 vector::store_v4(self.arguments.outputs.ended(), ended.words());
             }
-            thread::sync_threads();
         }
     }
 

@@ -79,6 +79,7 @@ pub struct Decode<'a> {
     log_sum_exp: Option<DeviceViewMut<'a, f32>>,
     scale: Option<f32>,
     mask: Mask,
+    blocks: Option<u32>,
 }
 
 impl<'a> Decode<'a> {
@@ -87,8 +88,9 @@ impl<'a> Decode<'a> {
     /// [`pages`](Self::pages): all bf16, or all f16. Heads and head sizes as for
     /// [`Attention`](super::Attention).
     pub fn new(queries: Heads<'a>, keys: Heads<'a>, values: Heads<'a>, out: HeadsMut<'a>) -> Self {
-        let (lengths, pages, log_sum_exp, scale) = (None, None, None, None);
-        Decode { queries, keys, values, out, lengths, pages, log_sum_exp, scale, mask: Mask::FULL }
+        let (lengths, pages, log_sum_exp, scale, blocks) = (None, None, None, None, None);
+        let mask = Mask::FULL;
+        Decode { queries, keys, values, out, lengths, pages, log_sum_exp, scale, mask, blocks }
     }
 
     /// The keys of each sequence, `[batch]`; else all have the most. They are on the device, and the host
@@ -119,6 +121,12 @@ impl<'a> Decode<'a> {
         Decode { log_sum_exp: Some(out.into()), ..self }
     }
 
+    /// In so many blocks, at least 1; else in as many as run at once. Fewer leave multiprocessors to other
+    /// work, and cut sequences less often. There are no more than pieces of 64 keys.
+    pub fn blocks(self, blocks: u32) -> Self {
+        Decode { blocks: Some(blocks), ..self }
+    }
+
     /// The problem in plain numbers.
     ///
     /// # Errors
@@ -143,16 +151,6 @@ impl<'a> Decode<'a> {
         launch::launch(stream, &plan, self)
     }
 
-    /// Queues the launches of a plan, which [`Decode::explain`] made for this problem on this device.
-    ///
-    /// # Errors
-    /// As [`Decode::run`], and [`Error::InvalidArgument`](crate::Error::InvalidArgument) for the plan of
-    /// another problem or device.
-    pub fn run_with(self, stream: &Stream, plan: &DecodePlan) -> Result<()> {
-        plan.check(&self.plan(stream)?)?;
-        launch::launch(stream, plan, self)
-    }
-
     /// How [`Decode::run`] would compute it on the stream's device, and why.
     ///
     /// # Errors
@@ -164,6 +162,6 @@ impl<'a> Decode<'a> {
     fn plan(&self, stream: &Stream) -> Result<DecodePlan> {
         let problem = self.problem()?;
         self.check_devices(stream)?;
-        DecodePlan::new(problem, stream.device())
+        DecodePlan::new(problem, stream.device(), self.blocks)
     }
 }

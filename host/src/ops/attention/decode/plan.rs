@@ -102,7 +102,7 @@ pub struct DecodePlan {
     pub problem: DecodeProblem,
     /// Name of the pass's kernel.
     pub kernel: &'static str,
-    /// Blocks of the pass: as many as run at once, or as there are chunks of keys.
+    /// Blocks of the pass: as many as run at once if the call does not say, and no more than pieces of 64 keys.
     pub blocks: u32,
     /// Keys of a block, of one head, if all sequences have the most.
     pub keys_each: u64,
@@ -134,7 +134,7 @@ struct DeviceCapabilities {
 const SYSTEM_BYTES: u32 = 1024;
 
 impl DecodePlan {
-    pub(super) fn new(problem: DecodeProblem, device: &Device) -> Result<Self> {
+    pub(super) fn new(problem: DecodeProblem, device: &Device, blocks: Option<u32>) -> Result<Self> {
         let properties = device.properties();
         let capabilities = DeviceCapabilities {
             is_ampere: device.arch().major >= 8,
@@ -142,7 +142,7 @@ impl DecodePlan {
             shared_per_block: properties.shared_per_block_optin,
             shared_per_sm: properties.shared_per_sm,
         };
-        Self::on(problem, capabilities).ok_or_else(|| {
+        Self::on(problem, capabilities, blocks).ok_or_else(|| {
             invalid(
                 "the problem",
                 format!("{problem} on {}", device.arch()),
@@ -152,7 +152,7 @@ impl DecodePlan {
         })
     }
 
-    fn on(problem: DecodeProblem, device: DeviceCapabilities) -> Option<Self> {
+    fn on(problem: DecodeProblem, device: DeviceCapabilities, blocks: Option<u32>) -> Option<Self> {
         let fits = |entry: &Entry| {
             dtype(entry.element) == problem.dtype
                 && entry.head >= problem.head_size
@@ -162,45 +162,18 @@ impl DecodePlan {
         let fitting = TABLE.iter().enumerate().filter(|(_, entry)| fits(entry));
         let (index, entry) = fitting.min_by_key(|(_, entry)| entry.head)?;
         let resident = (device.shared_per_sm / (entry.shared + SYSTEM_BYTES)).clamp(1, entry.resident);
-        let turns = problem.bytes() as f64 / f64::from(device.sm_count) / BYTES_PER_US;
-        let plan = DecodePlan {
-            problem,
-            kernel: entry.name,
-            blocks: 1,
-            keys_each: 0,
-            is_cut: false,
-            estimate_us: START_US + turns,
-            index,
-        };
-        Some(plan.with_blocks(device.sm_count * resident))
-    }
-
-    /// With so many blocks, or as many as there are chunks of keys; at least 1. Fewer leave multiprocessors
-    /// to other work, and cut sequences less often.
-    #[must_use]
-    pub fn with_blocks(self, blocks: u32) -> Self {
-        let problem = self.problem;
         // Checked to be few enough.
         let all = problem.most_chunks() as u32;
-        let blocks = blocks.min(all).max(1);
+        let blocks = blocks.unwrap_or(device.sm_count * resident).min(all).max(1);
         let share = Share::new(all, 0, blocks);
         let item = problem.keys.div_ceil(CHUNK).max(1);
         // With a mask, fewer chunks may be seen.
         let is_whole = problem.mask.is_full() && !problem.has_lengths && share.each.is_multiple_of(item);
         let is_cut = blocks > 1 && !is_whole;
-        let combines = |is_cut: bool| if is_cut { COMBINE_US } else { 0.0 };
-        let estimate_us = self.estimate_us + combines(is_cut) - combines(self.is_cut);
+        let turns = problem.bytes() as f64 / f64::from(device.sm_count) / BYTES_PER_US;
+        let estimate_us = START_US + turns + if is_cut { COMBINE_US } else { 0.0 };
         let keys_each = u64::from(share.each) * u64::from(CHUNK);
-        DecodePlan { blocks, keys_each, is_cut, estimate_us, ..self }
-    }
-
-    /// It is for what `usual` is for.
-    pub(super) fn check(&self, usual: &DecodePlan) -> Result<()> {
-        if (self.problem, self.index) == (usual.problem, usual.index) {
-            return Ok(());
-        }
-        let (got, wanted) = (self.problem.to_string(), usual.problem.to_string());
-        Err(invalid("the plan", got, wanted, "take the plan that `explain` makes for this very call"))
+        Some(DecodePlan { problem, kernel: entry.name, blocks, keys_each, is_cut, estimate_us, index })
     }
 
     /// The table's row.
@@ -215,7 +188,7 @@ impl fmt::Display for DecodePlan {
         let megabytes = problem.bytes() as f64 / 1e6;
         writeln!(
             f,
-            "{problem}\n  by {kernel}: its rows are the shortest that hold the head\n  {blocks} blocks of {keys_each} keys each: as many as run at once, and none without keys"
+            "{problem}\n  by {kernel}: its rows are the shortest that hold the head\n  {blocks} blocks of {keys_each} keys each"
         )?;
         let cut = if *is_cut {
             "sequences are cut, and put together by a second launch"
@@ -231,5 +204,81 @@ pub(super) const fn dtype(element: ElementType) -> DType {
     match element {
         ElementType::Bf16 => DType::BF16,
         ElementType::F16 => DType::F16,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DecodePlan, DecodeProblem, DeviceCapabilities, Mask};
+    use crate::tensor::DType;
+
+    const H200: DeviceCapabilities = DeviceCapabilities {
+        is_ampere: true,
+        sm_count: 132,
+        shared_per_block: 227 * 1024,
+        shared_per_sm: 228 * 1024,
+    };
+    const PROBLEM: DecodeProblem = DecodeProblem {
+        dtype: DType::BF16,
+        batch: 32,
+        queries: 1,
+        keys: 8192,
+        heads: 32,
+        kv_heads: 8,
+        head_size: 128,
+        mask: Mask::FULL,
+        pages: None,
+        has_lengths: false,
+        log_sum_exp: false,
+    };
+
+    fn plan(problem: DecodeProblem) -> DecodePlan {
+        DecodePlan::on(problem, H200, None).unwrap()
+    }
+
+    #[test]
+    fn blocks_fill_the_device_in_one_wave() {
+        // 32 * 8 sequences of heads with 128 chunks, on two blocks a multiprocessor.
+        let all = plan(PROBLEM);
+        assert_eq!((all.blocks, all.keys_each, all.is_cut), (264, 125 * 64, true));
+        assert_eq!(PROBLEM.bytes(), 2 * 32 * 8 * 8192 * 256);
+        assert!((240.0..280.0).contains(&all.estimate_us), "{all}");
+        let one = plan(DecodeProblem { batch: 1, keys: 1000, ..PROBLEM });
+        assert_eq!((one.blocks, one.keys_each, one.is_cut), (128, 64, true));
+        assert_eq!(plan(DecodeProblem { head_size: 256, ..PROBLEM }).blocks, 132);
+    }
+
+    #[test]
+    fn whole_sequences_are_not_put_together() {
+        let short = DecodeProblem { keys: 64, ..PROBLEM };
+        assert!(!plan(short).is_cut);
+        assert!(plan(DecodeProblem { has_lengths: true, ..short }).is_cut);
+        assert!(plan(DecodeProblem { mask: Mask::CAUSAL, ..short }).is_cut);
+        assert!(!DecodePlan::on(PROBLEM, H200, Some(1)).unwrap().is_cut);
+        // 256 sequences of heads in as many blocks.
+        let plan = DecodePlan::on(PROBLEM, H200, Some(256)).unwrap();
+        assert_eq!((plan.keys_each, plan.is_cut), (8192, false));
+    }
+
+    #[test]
+    fn the_shortest_rows_that_hold_the_head() {
+        for (head_size, kernel) in [(8, 64), (64, 64), (72, 128), (128, 128), (136, 256), (256, 256)] {
+            for dtype in [DType::BF16, DType::F16] {
+                let plan = plan(DecodeProblem { dtype, head_size, ..PROBLEM });
+                assert_eq!(plan.kernel, format!("attention_decode_{dtype}_{kernel}"));
+            }
+        }
+        // An A100: shared memory for one block of head size 128, and none of 256.
+        let ampere = DeviceCapabilities { shared_per_block: 163 * 1024, shared_per_sm: 164 * 1024, ..H200 };
+        assert_eq!(DecodePlan::on(PROBLEM, ampere, None).unwrap().blocks, 132);
+        assert_eq!(DecodePlan::on(DecodeProblem { head_size: 256, ..PROBLEM }, ampere, None), None);
+        let turing = DeviceCapabilities { is_ampere: false, ..H200 };
+        assert_eq!(DecodePlan::on(PROBLEM, turing, None), None);
+    }
+
+    #[test]
+    fn windows_read_less() {
+        let window = DecodeProblem { mask: Mask::window(Some(99), Some(0)), ..PROBLEM };
+        assert_eq!(window.bytes(), 2 * 32 * 8 * 100 * 256);
     }
 }
