@@ -183,18 +183,18 @@ impl<C: Config> Pass<'_, C> {
         // SAFETY: the caller's contract; a key's place is looked for only where it is one of the sequence.
         unsafe {
             if cache.has_whole_tiles(params) {
-                let tile = cache.place(params, at, key).add(column);
-                let mut place = tile.add(strides.map(|stride| stride * u64::from(row)));
+                let tile = cache.place(params, at, key).behind(column);
+                let mut place = tile.behind(strides.map(|stride| stride * u64::from(row)));
                 unroll!(I in 0..16, {
                     if I < C::COPIES as usize {
                         line.copy::<C>(I as u32, key, place);
-                        place = place.add(strides.map(|stride| stride * u64::from(C::LINES)));
+                        place = place.behind(strides.map(|stride| stride * u64::from(C::LINES)));
                     }
                 });
             } else {
                 let mut index = 0;
                 while index < C::COPIES {
-                    let place = cache.place(params, at, key + row + index * C::LINES).add(column);
+                    let place = cache.place(params, at, key + row + index * C::LINES).behind(column);
                     line.copy::<C>(index, key, place);
                     index += 1;
                 }
@@ -366,7 +366,7 @@ impl Line {
         let key = first_key + self.row + line;
         let is_seen = key >= self.span.first && key < self.span.end;
         let bytes = if place.is_there && self.has_column && is_seen { UNIT_BYTES } else { 0 };
-        let unit = self.unit ^ self.row ^ line % 8;
+        let unit = self.unit ^ self.row ^ (line % 8);
         let to = self.stage + (self.row + line) * C::ROW_BYTES + unit * UNIT_BYTES;
         // SAFETY: units of the key's rows, or nothing; a place of the stage that is this lane's.
         unsafe {
