@@ -38,8 +38,6 @@ named_barriers! {
         Consumer[2]: WARPGROUP threads,
         /// All of both consumers.
         Two[1]: PAIR threads,
-        /// The second consumer may begin.
-        Start[1]: PAIR threads,
         /// A consumer may add to the sums of a tile.
         Turn[2]: WITH_WARP threads,
         /// A consumer has added to them.

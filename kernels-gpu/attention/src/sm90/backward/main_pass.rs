@@ -232,10 +232,6 @@ impl<C: Config> Consumer<'_, C> {
                 if self.arguments.is_packed() && turn.block + 1 == blocks.end {
                     self.clear_foreign_queries(turn);
                 }
-                if is_first && self.consumer != 0 {
-                    // Out of step with the other one, whose exponentials then run beside this one's products.
-                    Barrier::Start(0).sync();
-                }
                 self.start_scores(&mut scores, turn.state);
                 self.start_weighted(&mut weighted, turn.state);
                 wgmma::wait_group::<1>();
@@ -265,9 +261,6 @@ impl<C: Config> Consumer<'_, C> {
                 let tile = Boxes { first: shared.queries(stage), stride: C::QUERY_BOX };
                 // In one branch each: what passes from a branch to a later one would be live in all turns.
                 if is_first {
-                    if self.consumer == 0 {
-                        Barrier::Start(0).arrive();
-                    }
                     wgmma::fence();
                     multiply_rounded::<C::Element, C::Scores, _>(d_keys, &differences, tile, false);
                     wgmma::commit_group();
