@@ -1,6 +1,7 @@
 //! A function of your own on the scores, and which keys a query sees: [`ScoreFunction`].
 //!
 //! ```
+//! # use ironwarp_attention as attention;
 //! use attention::score::{Position, Real, ScoreFunction};
 //! use cuda_std::KernelArgs;
 //!

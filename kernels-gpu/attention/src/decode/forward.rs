@@ -69,7 +69,7 @@ pub(super) struct Pass<'a, C: Config> {
     pub lane: u32,
 }
 
-/// What a tile's keys are compared with: the keys that the thread's two rows see, and those that all rows
+/// The bounds of a tile's keys: the keys that the thread's two rows see, and those that all rows
 /// see.
 struct Bounds {
     rows: [Visible; 2],
@@ -236,7 +236,7 @@ impl<C: Config> Pass<'_, C> {
         (at.row_tile * TILE_ROWS + line).min(self.arguments.problem.params.rows() - 1)
     }
 
-    /// What keys are compared with.
+    /// The bounds of keys.
     #[inline(always)]
     fn bounds(self, at: &Cursor) -> Bounds {
         let params = self.arguments.problem.params;
@@ -316,7 +316,7 @@ impl<C: Config> Pass<'_, C> {
     }
 }
 
-/// What a lane reads of a tile in shared memory, two units of 16 bytes after the other.
+/// The part that a lane reads of a tile in shared memory, two units of 16 bytes after the other.
 #[derive(Clone, Copy)]
 struct Lines {
     /// Address of the lane's line.
@@ -340,7 +340,7 @@ impl Lines {
     }
 }
 
-/// What a lane copies of a tile: a unit of 16 bytes of every `C::LINES`-th line.
+/// The part that a lane copies of a tile: a unit of 16 bytes of every `C::LINES`-th line.
 #[derive(Clone, Copy)]
 struct Line {
     unit: u32,

@@ -34,15 +34,17 @@ impl<C: Config> Consumer<'_, C> {
                 return;
             }
             let scale = params.scale;
-            self.for_each::<true>(scores, ticket, block, |x, at, _| *x = function.score(*x * scale, at));
+            self.for_each(scores, ticket, block, |x, at, _| *x = function.score(*x * scale, at));
             if is_partial {
-                self.for_each::<false>(scores, ticket, block, |x, at, is_in_band| {
-                    if !(is_in_band && function.mask(at)) {
+                self.for_each(scores, ticket, block, |x, at, is_in_band| {
+                    // Both are asked: a branch for each score takes twice the time, as loads of the mask's
+                    // would then wait for each other.
+                    if !(is_in_band & function.mask(at)) {
                         *x = f32::NEG_INFINITY;
                     }
                 });
             } else if ticket.blocks::<C::Function>().is_unlisted() {
-                self.for_each::<false>(scores, ticket, block, |x, at, _| {
+                self.for_each(scores, ticket, block, |x, at, _| {
                     if !function.mask(at) {
                         *x = f32::NEG_INFINITY;
                     }
@@ -52,13 +54,13 @@ impl<C: Config> Consumer<'_, C> {
     }
 
     /// Calls `each` with all of the thread's scores of a block, their positions, and whether the band shows
-    /// them. Rows beyond the last one have the place of the last one, and with `BOUNDED` so have columns:
-    /// no function looks beyond what there is. Columns that the band shows are there without it.
+    /// them. Rows and columns beyond the last ones have the place of the last ones, so that no function
+    /// looks beyond what there is.
     ///
     /// # Safety
     /// As for [`run`](super::forward::run).
     #[inline(always)]
-    unsafe fn for_each<const BOUNDED: bool>(
+    unsafe fn for_each(
         self,
         scores: &mut C::Scores,
         ticket: Ticket,
@@ -83,7 +85,7 @@ impl<C: Config> Consumer<'_, C> {
                 if STEP < steps::<C::Scores>() {
                     unroll!(I in 0..2, {
                         let offset = (8 * STEP + I) as u32;
-                        let key = if BOUNDED { (column + offset).min(last_key) } else { column + offset };
+                        let key = (column + offset).min(last_key);
                         let distance = distance + offset as f32;
                         let at = Position { batch: tile.batch, head: tile.head, query, key, distance };
                         let is_in_band = offset as i32 >= first && (offset as i32) < end;
