@@ -193,15 +193,15 @@ impl Host {
         let sides = Sides { batch: 1, queries: 1, keys: 0, heads: 1, kv_heads: 1, size };
         let at = (sequence * heads + heads - 1) * size;
         let (first, row) = ((kv_heads - 1) * size, kv_heads * size);
-        let rows = |data, first: usize| Rows { data: &data[first..], strides: [page * row, row, 0] };
+        let strides = [page * row, row, 0];
         let table = step.table();
         let each = step.pages_each();
         // Its matrix, where there are no pages, is the page of its number.
         let own = if step.page.is_some() { &table[sequence * each..] } else { &[sequence as i32][..] };
         let operands = [
             Rows { data: &self.queries[at..], strides: [0; 3] },
-            rows(&self.cache[0], first),
-            rows(&self.cache[1], first),
+            Rows { data: &self.cache[0][first..], strides },
+            Rows { data: &self.cache[1][first..], strides },
         ];
         let cache = Cache::Pages { table: own, each, size: page, count };
         let scale = 1.0 / f64::from((size as f32).sqrt());

@@ -21,14 +21,14 @@ const fn steps<S: Scores>() -> usize {
     size_of::<S>() / size_of::<[f32; 4]>()
 }
 
-/// What scores are multiplied by so that exponentials have base 2.
+/// The factor of scores with which exponentials have base 2.
 #[inline(always)]
 #[must_use]
 pub const fn factor(scale: f32) -> f32 {
     scale * LOG2_E
 }
 
-/// What is known of a row, or of a part of its keys: all of them together give the row.
+/// The numbers of a row, or of a part of its keys; those of all parts give the row's.
 #[derive(Clone, Copy, Debug)]
 pub struct Total {
     /// The largest score, before the scale.
@@ -41,7 +41,7 @@ impl Total {
     /// Of no keys.
     pub const NONE: Self = Self { max: f32::NEG_INFINITY, sum: 0.0 };
 
-    /// What sums of this part are multiplied by in a row whose largest score is `max`.
+    /// The factor of this part's sums in a row whose largest score is `max`.
     #[inline(always)]
     #[must_use]
     pub fn weight(self, max: f32, factor: f32) -> f32 {

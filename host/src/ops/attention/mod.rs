@@ -42,6 +42,8 @@
 //! rows are filled with zeros. [`Attention::explain`] says what is chosen and why.
 //!
 //! A configuration gives the same bits in every run.
+//!
+//! [`Decode`] is for few queries on many keys, on Ampere too: as fast as keys and values come from memory.
 
 mod backward;
 mod check;

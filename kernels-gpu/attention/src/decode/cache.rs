@@ -28,7 +28,7 @@ impl Place {
     /// The rows so many elements on.
     #[inline(always)]
     #[must_use]
-    pub fn add(self, [keys, values]: [u64; 2]) -> Self {
+    pub fn on(self, [keys, values]: [u64; 2]) -> Self {
         let rows = [self.rows[0].wrapping_add(keys as usize), self.rows[1].wrapping_add(values as usize)];
         Self { rows, ..self }
     }

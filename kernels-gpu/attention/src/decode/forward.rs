@@ -69,8 +69,7 @@ pub(super) struct Pass<'a, C: Config> {
     pub lane: u32,
 }
 
-/// What a tile's keys are compared with: the keys that the thread's two rows see, and those that all rows
-/// see.
+/// The keys that the thread's two rows see, and those that all rows see.
 struct Bounds {
     rows: [Visible; 2],
     all: Visible,
@@ -183,18 +182,18 @@ impl<C: Config> Pass<'_, C> {
         // SAFETY: the caller's contract; a key's place is looked for only where it is one of the sequence.
         unsafe {
             if cache.has_whole_tiles(params) {
-                let tile = cache.place(params, at, key).add(column);
-                let mut place = tile.add(strides.map(|stride| stride * u64::from(row)));
+                let tile = cache.place(params, at, key).on(column);
+                let mut place = tile.on(strides.map(|stride| stride * u64::from(row)));
                 unroll!(I in 0..16, {
                     if I < C::COPIES as usize {
                         line.copy::<C>(I as u32, key, place);
-                        place = place.add(strides.map(|stride| stride * u64::from(C::LINES)));
+                        place = place.on(strides.map(|stride| stride * u64::from(C::LINES)));
                     }
                 });
             } else {
                 let mut index = 0;
                 while index < C::COPIES {
-                    let place = cache.place(params, at, key + row + index * C::LINES).add(column);
+                    let place = cache.place(params, at, key + row + index * C::LINES).on(column);
                     line.copy::<C>(index, key, place);
                     index += 1;
                 }
@@ -236,7 +235,7 @@ impl<C: Config> Pass<'_, C> {
         (at.row_tile * TILE_ROWS + line).min(self.arguments.problem.params.rows() - 1)
     }
 
-    /// What keys are compared with.
+    /// The bounds for a place in the line.
     #[inline(always)]
     fn bounds(self, at: &Cursor) -> Bounds {
         let params = self.arguments.problem.params;
@@ -316,7 +315,7 @@ impl<C: Config> Pass<'_, C> {
     }
 }
 
-/// What a lane reads of a tile in shared memory, two units of 16 bytes after the other.
+/// The part of a tile in shared memory that a lane reads, two units of 16 bytes after the other.
 #[derive(Clone, Copy)]
 struct Lines {
     /// Address of the lane's line.
@@ -340,7 +339,7 @@ impl Lines {
     }
 }
 
-/// What a lane copies of a tile: a unit of 16 bytes of every `C::LINES`-th line.
+/// The part of a tile that a lane copies: a unit of 16 bytes of every `C::LINES`-th line.
 #[derive(Clone, Copy)]
 struct Line {
     unit: u32,
@@ -366,7 +365,7 @@ impl Line {
         let key = first_key + self.row + line;
         let is_seen = key >= self.span.first && key < self.span.end;
         let bytes = if place.is_there && self.has_column && is_seen { UNIT_BYTES } else { 0 };
-        let unit = self.unit ^ self.row ^ line % 8;
+        let unit = self.unit ^ self.row ^ (line % 8);
         let to = self.stage + (self.row + line) * C::ROW_BYTES + unit * UNIT_BYTES;
         // SAFETY: units of the key's rows, or nothing; a place of the stage that is this lane's.
         unsafe {

@@ -11,9 +11,9 @@
 //! * **Rows.** The heads of queries that share a head of keys, times the queries of the sequence, are the
 //!   rows of a product of `mma.m16n8k16`: keys and values are read once for all of them, up to 16. More rows
 //!   are more tiles, which read them again, mostly from L2.
-//! * **Copies.** A warp copies tiles of 16 keys and their values by `cp.async`, 16 bytes a lane, and waits for
-//!   nobody else: there is no barrier of the block but at the end of a sequence. All its stages but one are
-//!   under way, 100 KiB or more a multiprocessor, where 36 KiB hide the latency of an H200's memory.
+//! * **Copies.** A warp copies tiles of 16 keys and their values by `cp.async`, 16 bytes a lane. It waits for
+//!   no other warp: the block has no barrier but at the end of a sequence. All its stages but one are under
+//!   way, 100 KiB or more a multiprocessor, where 36 KiB hide the latency of an H200's memory.
 //! * **Shares.** Every block gets as many keys as the next, over the borders of sequences and heads
 //!   ([`schedule`]). What is cut into parts is put together by [`combine`], in a fixed order.
 //! * **Softmax** as on [Hopper](crate::softmax). The running sums are multiplied only when a maximum has

@@ -16,7 +16,7 @@ use crate::stream::Stream;
 use super::super::heads::Shape;
 use super::{Decode, DecodePlan};
 
-/// What blocks leave for the second launch.
+/// The parts that blocks leave for the second launch.
 struct Parts {
     ended: DeviceBuffer<u32>,
     sums: DeviceBuffer<f32>,

@@ -102,7 +102,8 @@ pub struct DecodePlan {
     pub problem: DecodeProblem,
     /// Name of the pass's kernel.
     pub kernel: &'static str,
-    /// Blocks of the pass: as many as run at once if the call does not say, and no more than pieces of 64 keys.
+    /// Blocks of the pass: as many as run at once if the call does not say, and no more than pieces of 64
+    /// keys.
     pub blocks: u32,
     /// Keys of a block, of one head, if all sequences have the most.
     pub keys_each: u64,
