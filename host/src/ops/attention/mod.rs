@@ -58,7 +58,7 @@ mod tensor;
 
 pub use backward::{Backward, Forward, Gradients};
 pub use config::{Candidate, Choice, Config, Rejection};
-pub use decode::{Decode, DecodePlan, DecodeProblem, Pages};
+pub use decode::{Decode, DecodePlan, DecodeProblem, Pages, Rotary};
 pub use heads::{Heads, HeadsMut};
 pub use op::{Attention, Packed};
 pub use problem::{Mask, Problem};

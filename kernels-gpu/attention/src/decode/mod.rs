@@ -31,6 +31,7 @@
 //! | [`problem`] | the arguments; which keys are seen |
 //! | [`schedule`] | how the work is shared out |
 //! | [`cache`] | where keys and values lie |
+//! | [`rotary`] | rotation of queries and new keys |
 //! | [`forward`] | copies and products |
 //! | [`results`] | from a block's warps to memory |
 //! | [`combine`] | from blocks' parts to results |
@@ -42,4 +43,5 @@ pub mod forward;
 pub mod instances;
 pub mod problem;
 pub mod results;
+pub mod rotary;
 pub mod schedule;
