@@ -1,5 +1,5 @@
-//! Decode attention that puts new keys into the cache, and rotates: the cache bit for bit, results against the
-//! oracle of `reference`, and wrong calls.
+//! Decode attention that puts new keys into the cache, and rotates: the cache bit for bit, results against
+//! the oracle of `reference`, and wrong calls.
 
 use crate::attention_case::{Number, Outcome, device};
 use half::{bf16, f16};
@@ -284,6 +284,60 @@ fn queries_and_new_keys_are_rotated() -> Outcome {
         Case { turn, size: 256, lengths: &[40, 65], queries: 2, ..PLAIN }.check::<bf16>()?;
     }
     Case { turn: Turn::Halves(128), size: 128, ..PLAIN }.check::<bf16>()
+}
+
+/// A new key on a page that there is not is seen, and kept nowhere; lengths beyond the most end in the last
+/// place.
+#[test]
+fn hostile_pages_and_lengths() -> Outcome {
+    if !is_able()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    for (page, number) in [(Some(16), -1), (Some(16), 1000), (Some(10), i32::MIN), (None, 0)] {
+        // The new key is the first one of its page.
+        let case = Case { lengths: &[160, 81], page, ..PLAIN };
+        let mut setup = Setup::<bf16>::new(&case, &stream)?;
+        let each = MOST / setup.operands.sides[1];
+        let mut want = setup.operands.full.clone();
+        if page.is_some() {
+            setup.operands.table[each + 80 / setup.operands.sides[1]] = number;
+            setup.pages.copy_from_slice(&stream, &setup.operands.table)?;
+            // The second sequence, whose pages lie first, keeps nothing.
+            let own = MOST * case.kv_heads * case.size;
+            for (want, cache) in want.iter_mut().zip(&setup.operands.cache) {
+                want[..own].copy_from_slice(&cache[..own]);
+            }
+        }
+        setup.lengths.copy_from_slice(&stream, &[i32::MAX, 81])?;
+        setup.decode().run(&stream)?;
+        for (operand, want) in want.iter().enumerate() {
+            bitwise_equal("the cache", &setup.cache[operand].to_vec(&stream)?, want)?;
+        }
+        assert!(setup.out.to_vec(&stream)?.iter().all(|value| value.is_finite()), "{page:?} {number}");
+    }
+    Ok(())
+}
+
+/// Tables of no position, where there is no key.
+#[test]
+fn nothing_to_rotate() -> Outcome {
+    if !is_able()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    let none = DeviceBuffer::<f32>::zeroed(&stream, 0)?;
+    let cache = DeviceBuffer::<bf16>::zeroed(&stream, 0)?;
+    let queries = DeviceBuffer::from_slice(&stream, &input::<bf16>(Family::Normal, 1, 2 * 32))?;
+    let mut out = DeviceBuffer::from_slice(&stream, &queries.to_vec(&stream)?)?;
+    let (sides, keys) = ([1, 1, 2, 32], [1, 0, 1, 32]);
+    let rows = |data| Heads::new::<bf16>(data, keys);
+    let out_rows = HeadsMut::new(&mut out, sides);
+    Decode::new(Heads::new(&queries, sides), rows(&cache), rows(&cache), out_rows)
+        .rotary(Rotary::halves(&none, &none, 32))
+        .run(&stream)?;
+    assert!(out.to_vec(&stream)?.iter().all(|value| *value == bf16::ZERO));
+    Ok(())
 }
 
 #[test]

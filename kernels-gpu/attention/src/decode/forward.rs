@@ -230,7 +230,8 @@ impl<C: Config> Pass<'_, C> {
                         vector::load_v4::<u32>(queries.add(first + (unit * UNIT) as usize).cast())
                     };
                     words = load(unit);
-                    if params.rotated > 0 {
+                    // Without keys there is no position, and nothing to multiply.
+                    if params.rotated > 0 && at.span.keys > 0 {
                         let position = (at.span.keys + row.query).saturating_sub(params.queries);
                         let other = load(partner(params, unit));
                         words = rotary.turn::<C::Element>(params, position, unit, words, other);
@@ -254,8 +255,8 @@ impl<C: Config> Pass<'_, C> {
         let has_column = unit * UNIT < params.head_size;
         let first_new = params.first_new(at.span.keys);
         let mut line = self.lane / C::UNITS;
-        // SAFETY: units of the stage; a row of the cache that is this warp's alone. The warp has read all units
-        // of a line before they are overwritten.
+        // SAFETY: units of the stage; a row of the cache that is this warp's alone. The warp has read all of
+        // a line's units before they are overwritten.
         unsafe {
             while line < TILE_KEYS {
                 let key = first_key + line;
@@ -392,8 +393,8 @@ impl Lines {
     /// Address of the unit two times `step` behind the first.
     #[inline(always)]
     fn at(self, step: usize) -> u32 {
-        // Units of even distance: the exclusive or is that of `swizzle_units`. It changes the low three bits of
-        // the unit; what lies above them is a part of the instruction.
+        // Units of even distance: the exclusive or is that of `swizzle_units`. It changes three bits of the
+        // unit; those above them become a part of the instruction.
         let unit = 2 * step as u32;
         self.first + (self.unit ^ (unit % 8)) * UNIT_BYTES + unit / 8 * (8 * UNIT_BYTES)
     }

@@ -35,7 +35,8 @@ impl Entry {
     }
 }
 
-/// The cache that new keys are put into, the new keys, and the tables of [`Rotary`]; null where there is none.
+/// The cache that new keys are put into, the new keys, and the tables of [`Rotary`]; null where there is
+/// none.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, KernelArgs)]
 pub struct Append {

@@ -20,6 +20,8 @@
 //!   risen.
 //! * **Pages.** A table may name the page of each so many keys of a sequence. If their number is a multiple
 //!   of 16, a tile takes one look at the table, else each key takes one.
+//! * **New keys** are not in the cache yet. The warp that has one in its tile copies it from where it comes,
+//!   rotates it in its stage, and stores it and its value to the cache, which nobody reads there.
 //!
 //! A length counts as no less than 0 and no more than the most. The keys of a page that there is not are
 //! zeros, as are their values.

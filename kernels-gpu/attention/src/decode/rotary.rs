@@ -57,9 +57,7 @@ impl Rotary {
         let mut words = own;
         if params.rotates_neighbours != 0 {
             // SAFETY: the caller's word; four pairs of the row.
-            let ([c, s], at) = (self.tables(), row + (unit * UNIT / 2) as usize);
-            let (c, s) =
-                unsafe { (vector::load_v4(c.wrapping_add(at)), vector::load_v4(s.wrapping_add(at))) };
+            let (c, s) = unsafe { self.angles(row + (unit * UNIT / 2) as usize) };
             unroll!(I in 0..4, {
                 let [x, y] = E::unpack(own[I]);
                 words[I] = E::pack(fma(x, c[I], -(y * s[I])), fma(y, c[I], x * s[I]));
@@ -69,13 +67,12 @@ impl Rotary {
         let is_second = unit * UNIT >= pairs;
         let first = if is_second { unit * UNIT - pairs } else { unit * UNIT };
         unroll!(HALF in 0..2, {
-            let ([c, s], at) = (self.tables(), row + first as usize + 4 * HALF);
             // SAFETY: the caller's word; four of eight pairs of the row.
-            let (c, s) = unsafe { (vector::load_v4(c.wrapping_add(at)), vector::load_v4(s.wrapping_add(at))) };
+            let (c, s) = unsafe { self.angles(row + first as usize + 4 * HALF) };
             unroll!(I in 0..2, {
                 let (x, y) = (E::unpack(own[2 * HALF + I]), E::unpack(other[2 * HALF + I]));
                 let turned = |i: usize| {
-                    let sine: f32 = if is_second { s[2 * I + i] } else { -s[2 * I + i] };
+                    let sine = if is_second { s[2 * I + i] } else { -s[2 * I + i] };
                     fma(x[i], c[2 * I + i], y[i] * sine)
                 };
                 words[2 * HALF + I] = E::pack(turned(0), turned(1));
@@ -84,8 +81,13 @@ impl Rotary {
         words
     }
 
+    /// Cosines and sines of four neighbours from a place of the tables on.
+    ///
+    /// # Safety
+    /// The tables have them; the place is a multiple of four.
     #[inline(always)]
-    const fn tables(self) -> [*const f32; 2] {
-        [self.cosines, self.sines]
+    unsafe fn angles(self, at: usize) -> ([f32; 4], [f32; 4]) {
+        // SAFETY: the caller's word.
+        unsafe { (vector::load_v4(self.cosines.add(at)), vector::load_v4(self.sines.add(at))) }
     }
 }

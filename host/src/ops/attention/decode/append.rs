@@ -62,8 +62,8 @@ const ROTATED_UNIT: usize = 16;
 const TABLE_ALIGNMENT: u64 = 16;
 
 /// Rotary position embedding of queries and new keys, by f32 tables of cosines and sines, `[positions,
-/// rotated / 2]`: pairs of elements of a row turn by the angles of its position among the sequence's keys. The
-/// arithmetic is f32, and results are rounded to the element type.
+/// rotated / 2]`: pairs of elements of a row turn by the angles of its position among the sequence's keys.
+/// The arithmetic is f32, and results are rounded to the element type.
 #[derive(Debug, Clone, Copy)]
 pub struct Rotary<'a> {
     pub(super) cosines: DeviceView<'a, f32>,

@@ -94,10 +94,10 @@ impl<'a> Decode<'a> {
         Self::of(queries, Cache::Read([keys, values]), out)
     }
 
-    /// As [`new`](Self::new), with new keys and values, `[batch, queries, kv heads, head size]`, that the same
-    /// launch puts into the cache: the last `queries` keys of each sequence, which [`lengths`](Self::lengths)
-    /// count, and for which a page table has the pages. The cache has room for them, and what lies there is
-    /// not looked at. A sequence with fewer keys than queries takes the first ones of its new keys.
+    /// As [`new`](Self::new), with new keys and values, `[batch, queries, kv heads, head size]`, that the
+    /// same launch puts into the cache. They are the last `queries` keys of each sequence: its length counts
+    /// them, and a page table has the pages for them. What lies in their places is not looked at. A sequence
+    /// with fewer keys than queries takes the first ones of its new keys.
     ///
     /// A new key on a page that there is not is seen, but kept nowhere. Two sequences whose new keys have one
     /// place leave either there.
