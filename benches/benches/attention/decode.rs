@@ -4,7 +4,7 @@
 
 use half::bf16;
 use ironwarp::graph::Graph;
-use ironwarp::ops::attention::{Decode, Heads, HeadsMut, Pages};
+use ironwarp::ops::attention::{Decode, Heads, HeadsMut, Pages, Rotary};
 use ironwarp::{DeviceBuffer, Stream};
 use ironwarp_benches::{Outcome, Session, Work};
 use reference::attention::{Band, Cache, Rows, Sides, decode as oracle};
@@ -23,18 +23,30 @@ struct Step {
     page: Option<usize>,
     /// Lengths from an eighth of the keys to all of them.
     is_ragged: bool,
+    /// Whether the last key is a new one, which is put into the cache and rotated.
+    appends: bool,
 }
 
-const STEP: Step =
-    Step { batch: 32, keys: 8192, heads: 32, kv_heads: 8, size: 128, page: None, is_ragged: false };
+const STEP: Step = Step {
+    batch: 32,
+    keys: 8192,
+    heads: 32,
+    kv_heads: 8,
+    size: 128,
+    page: None,
+    is_ragged: false,
+    appends: false,
+};
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 13] = [
     STEP,
     Step { page: Some(16), ..STEP },
     Step { page: Some(64), ..STEP },
+    Step { page: Some(16), appends: true, ..STEP },
     Step { is_ragged: true, page: Some(16), ..STEP },
     Step { batch: 1, ..STEP },
     Step { batch: 1, page: Some(16), ..STEP },
+    Step { batch: 1, page: Some(16), appends: true, ..STEP },
     Step { batch: 1, keys: 131_072, ..STEP },
     Step { batch: 1, keys: 1024, ..STEP },
     Step { batch: 64, keys: 2048, kv_heads: 32, ..STEP },
@@ -42,9 +54,10 @@ const STEPS: [Step; 11] = [
     Step { size: 256, batch: 16, heads: 16, kv_heads: 8, ..STEP },
 ];
 /// For the software device.
-const SMALL: [Step; 2] = [
+const SMALL: [Step; 3] = [
     Step { batch: 2, keys: 200, heads: 4, kv_heads: 2, ..STEP },
     Step { batch: 2, keys: 208, heads: 4, kv_heads: 2, page: Some(16), is_ragged: true, ..STEP },
+    Step { batch: 2, keys: 208, heads: 4, kv_heads: 2, page: Some(16), appends: true, ..STEP },
 ];
 /// Different elements of an operand. A prime: no two rows are alike.
 const PERIOD: usize = 1_048_573;
@@ -63,6 +76,10 @@ struct Set {
     cache: [DeviceBuffer<bf16>; 2],
     table: DeviceBuffer<i32>,
     lengths: DeviceBuffer<i32>,
+    /// The last key of each sequence, and its values.
+    new: [DeviceBuffer<bf16>; 2],
+    /// Cosines and sines of an angle of 0: what is rotated stays as it is.
+    angles: [DeviceBuffer<f32>; 2],
     out: DeviceBuffer<bf16>,
 }
 
@@ -72,9 +89,11 @@ impl Step {
     }
 
     fn shape(self) -> String {
-        let Step { batch, keys, heads, kv_heads, page, is_ragged, .. } = self;
+        let Step { batch, keys, heads, kv_heads, page, is_ragged, appends, .. } = self;
         let pages = page.map_or(String::new(), |page| format!(" pages {page}"));
-        format!("{batch}x{keys}x{heads}/{kv_heads}{pages}{}", if is_ragged { " ragged" } else { "" })
+        let kind = if is_ragged { " ragged" } else { "" };
+        let new = if appends { " new keys" } else { "" };
+        format!("{batch}x{keys}x{heads}/{kv_heads}{pages}{kind}{new}")
     }
 
     fn lengths(self) -> Vec<usize> {
@@ -100,6 +119,17 @@ impl Step {
         (0..pages).map(|at| (at * STRIDE % pages) as i32).collect()
     }
 
+    /// Of each sequence the row of the last key.
+    fn last_rows(self, rows: &[bf16]) -> Vec<bf16> {
+        let ([_, page, ..], row) = (self.cache(), self.kv_heads * self.size);
+        let (table, each, key) = (self.table(), self.pages_each(), self.keys - 1);
+        let place = |sequence: usize| match self.page {
+            Some(_) => table[sequence * each + key / page] as usize * page + key % page,
+            None => sequence * page + key,
+        };
+        (0..self.batch).flat_map(|sequence| rows[place(sequence) * row..][..row].to_vec()).collect()
+    }
+
     fn queries(self) -> [usize; 4] {
         [self.batch, 1, self.heads, self.size]
     }
@@ -111,10 +141,20 @@ impl Step {
     }
 
     fn decode(self, set: &mut Set) -> Decode<'_> {
-        let heads = |buffer| Heads::new::<bf16>(buffer, self.cache());
-        let (keys, values) = (heads(&set.cache[0]), heads(&set.cache[1]));
-        let queries = Heads::new(&set.queries, self.queries());
-        let decode = Decode::new(queries, keys, values, HeadsMut::new(&mut set.out, self.queries()));
+        let (queries, out) =
+            (Heads::new(&set.queries, self.queries()), HeadsMut::new(&mut set.out, self.queries()));
+        let [keys, values] = &mut set.cache;
+        let decode = if self.appends {
+            let kept = [HeadsMut::new(keys, self.cache()), HeadsMut::new(values, self.cache())];
+            let sides = [self.batch, 1, self.kv_heads, self.size];
+            let new = [Heads::new(&set.new[0], sides), Heads::new(&set.new[1], sides)];
+            let rotary = Rotary::halves(&set.angles[0], &set.angles[1], self.size);
+            Decode::appending(queries, kept, new, out).rotary(rotary)
+        } else {
+            let [keys, values] =
+                [Heads::new::<bf16>(&*keys, self.cache()), Heads::new::<bf16>(&*values, self.cache())];
+            Decode::new(queries, keys, values, out)
+        };
         let decode = if self.is_ragged { decode.lengths(&set.lengths) } else { decode };
         match self.page {
             Some(_) => decode.pages(Pages::new(&set.table, self.pages_each())),
@@ -142,7 +182,7 @@ impl Step {
         })?;
         let peers: Vec<_> = ["cudnn", "flash"]
             .iter()
-            .filter(|_| !self.is_ragged)
+            .filter(|_| !self.is_ragged && !self.appends)
             .map(|op| {
                 let Step { batch, keys, heads, kv_heads, size, .. } = self;
                 json!({ "prepare": format!("attention.{op}_decode"), "batch": batch, "keys": keys,
@@ -174,7 +214,17 @@ impl Host {
 
     fn upload(&self, step: Step, stream: &Stream) -> ironwarp::Result<Set> {
         let lengths: Vec<i32> = step.lengths().into_iter().map(|length| length as i32).collect();
+        let [new_keys, new_values] = self.cache.each_ref().map(|rows| step.last_rows(rows));
+        let pairs = if step.appends { step.keys * step.size / 2 } else { 0 };
         Ok(Set {
+            new: [
+                DeviceBuffer::from_slice(stream, &new_keys)?,
+                DeviceBuffer::from_slice(stream, &new_values)?,
+            ],
+            angles: [
+                DeviceBuffer::from_slice(stream, &vec![1.0; pairs])?,
+                DeviceBuffer::from_slice(stream, &vec![0.0; pairs])?,
+            ],
             queries: DeviceBuffer::from_slice(stream, &self.queries)?,
             cache: [
                 DeviceBuffer::from_slice(stream, &self.cache[0])?,

@@ -338,7 +338,7 @@ fn nothing_to_do() -> Outcome {
     Case { heads: 0, kv_heads: 0, ..PLAIN }.check::<bf16>()
 }
 
-/// A number that is none stays with the queries that see it: its head's, of its sequence.
+/// A NaN or an infinity stays with the queries that see it: its head's, of its sequence.
 #[test]
 fn numbers_that_are_none_stay_where_they_are() -> Outcome {
     if !is_able()? {

@@ -7,13 +7,15 @@
 //! | kernel | when | bound by |
 //! |---|---|---|
 //! | [`sm90::forward`] | Hopper | tensor cores; at head size 64 also exponentials |
+//! | [`decode::forward`] | few queries a sequence, on Ampere and later | memory |
 //!
 //! # Which keys a query sees
 //! Query `i` of `Sq` sees key `j` of `Sk` if `-left <= j - (i + diagonal) <= right`. The diagonal ends in the
 //! last query and the last key (`diagonal = Sk - Sq`), or begins in the first of both (0). A query that sees
 //! no key gets zeros, and a log-sum-exp of minus infinity.
 //!
-//! Results repeat bit for bit: a tile's keys are summed in one order by one block.
+//! Results repeat bit for bit: a tile's keys are summed in one order by one block, or by several whose parts
+//! are summed in one order.
 //!
 //! Without its feature `kernels` the package is what kernels elsewhere are built on: those with a score
 //! function of their own ([`score_kernels!`]).

@@ -21,14 +21,14 @@ const fn steps<S: Scores>() -> usize {
     size_of::<S>() / size_of::<[f32; 4]>()
 }
 
-/// The factor of scores by which exponentials have base 2.
+/// The factor of scores with which exponentials have base 2.
 #[inline(always)]
 #[must_use]
 pub const fn factor(scale: f32) -> f32 {
     scale * LOG2_E
 }
 
-/// The state of a row, or of a part of its keys: all of them together give the row.
+/// The numbers of a row, or of a part of its keys; those of all parts give the row's.
 #[derive(Clone, Copy, Debug)]
 pub struct Total {
     /// The largest score, before the scale.

@@ -43,6 +43,8 @@
 //!
 //! A configuration gives the same bits in every run. Gradients do if they are asked to
 //! ([`Backward::deterministic`]).
+//!
+//! [`Decode`] is for few queries on many keys, on Ampere too: as fast as keys and values come from memory.
 
 mod backward;
 mod block_mask;
@@ -61,7 +63,7 @@ pub use ::attention::{functions, score};
 pub use backward::{Backward, Forward, Gradients};
 pub use block_mask::{BlockMask, Own, Statistics};
 pub use config::{Candidate, Choice, Config, Rejection};
-pub use decode::{Decode, DecodePlan, DecodeProblem, Pages};
+pub use decode::{Decode, DecodePlan, DecodeProblem, Pages, Rotary};
 pub use function::{ForwardKernels, Modified, WithAlibi, WithBias, WithBlockSparse, WithRanges, WithSoftCap};
 pub use heads::{Heads, HeadsMut};
 pub use op::{Attention, Packed};

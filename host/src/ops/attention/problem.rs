@@ -41,6 +41,11 @@ impl Mask {
         self.left.is_none() && self.right.is_none()
     }
 
+    /// Whether the diagonal begins in the first query and key.
+    pub(super) const fn is_top_left(self) -> bool {
+        self.is_top_left
+    }
+
     /// As kernels take it.
     pub(super) fn band(self) -> Band {
         let bound = |keys: Option<u32>| keys.map_or(UNBOUNDED, |keys| keys.min(UNBOUNDED as u32) as i32);

@@ -1,9 +1,10 @@
-//! Decode attention: every kernel, on sequences that are cut and that are not, in matrices and in pages.
+//! Decode attention: every kernel, on sequences that are cut and that are not, in matrices and in pages; with
+//! new keys.
 
 use super::{Outcome, Stop};
 use bytemuck::Pod;
 use half::{bf16, f16};
-use ironwarp::ops::attention::{Decode, Heads, HeadsMut, Mask, Pages};
+use ironwarp::ops::attention::{Decode, Heads, HeadsMut, Mask, Pages, Rotary};
 use ironwarp::tensor::Element;
 use ironwarp::{DeviceBuffer, Stream};
 use testkit::{Family, input};
@@ -30,7 +31,73 @@ pub fn stops() -> Vec<Stop> {
             stops.push(Stop::new(name("f16"), move |stream| run::<f16>(stream, size, page)));
         }
     }
+    for page in [None, Some(16)] {
+        let name = |dtype: &str| format!("decode, {dtype}, new keys, pages {page:?}");
+        stops.push(Stop::new(name("bf16"), move |stream| append::<bf16>(stream, page)));
+        stops.push(Stop::new(name("f16"), move |stream| append::<f16>(stream, page)));
+    }
     stops
+}
+
+/// Sides of the cache, and pages of a sequence.
+fn cache(size: usize, page: Option<usize>) -> ([usize; 4], usize) {
+    let batch = LENGTHS.len();
+    match page {
+        Some(page) => ([batch * MOST / page, page, HEADS[1], size], MOST / page),
+        None => ([batch, MOST, HEADS[1], size], 1),
+    }
+}
+
+/// Pages from the last one to the first.
+fn table(stream: &Stream, each: usize) -> Outcome<DeviceBuffer<i32>> {
+    let numbers: Vec<i32> = (0..LENGTHS.len() * each).rev().map(|page| page as i32).collect();
+    Ok(DeviceBuffer::from_slice(stream, &numbers)?)
+}
+
+fn upload<T: Element + testkit::Element + Pod>(
+    stream: &Stream,
+    seed: u64,
+    sides: [usize; 4],
+) -> Outcome<DeviceBuffer<T>> {
+    Ok(DeviceBuffer::from_slice(stream, &input::<T>(Family::Normal, seed, sides.iter().product()))?)
+}
+
+/// New keys, rotated; the results and the cache.
+fn append<T: Element + testkit::Element + Pod>(stream: &Stream, page: Option<usize>) -> Outcome<Vec<u8>> {
+    const SIZE: usize = SIZES[1];
+    /// Of a row, what is rotated.
+    const ROTATED: usize = 96;
+    let (sides, each) = cache(SIZE, page);
+    let (queries, new) = ([LENGTHS.len(), QUERIES, HEADS[0], SIZE], [LENGTHS.len(), QUERIES, HEADS[1], SIZE]);
+    let (q, mut k, mut v) =
+        (upload::<T>(stream, 1, queries)?, upload::<T>(stream, 2, sides)?, upload::<T>(stream, 3, sides)?);
+    let (new_k, new_v) = (upload::<T>(stream, 4, new)?, upload::<T>(stream, 5, new)?);
+    // Exact in every arithmetic, so that bits are the same.
+    let angles =
+        |seed| -> Vec<f32> { (0..MOST * ROTATED / 2).map(|at| (at * seed % 9) as f32 / 4.0 - 1.0).collect() };
+    let (cosines, sines) =
+        (DeviceBuffer::from_slice(stream, &angles(7))?, DeviceBuffer::from_slice(stream, &angles(5))?);
+    let mut out = DeviceBuffer::<T>::zeroed(stream, q.len())?;
+    let (lengths, table) = (DeviceBuffer::from_slice(stream, &LENGTHS)?, table(stream, each)?);
+    let kept = [HeadsMut::new(&mut k, sides), HeadsMut::new(&mut v, sides)];
+    let heads = |buffer, sides| Heads::new::<T>(buffer, sides);
+    let decode = Decode::appending(
+        heads(&q, queries),
+        kept,
+        [heads(&new_k, new), heads(&new_v, new)],
+        HeadsMut::new(&mut out, queries),
+    )
+    .mask(Mask::CAUSAL)
+    .lengths(&lengths)
+    .rotary(Rotary::halves(&cosines, &sines, ROTATED))
+    .blocks(BLOCKS);
+    let decode = if page.is_some() { decode.pages(Pages::new(&table, each)) } else { decode };
+    decode.run(stream)?;
+    let mut bytes = Vec::new();
+    for buffer in [&out, &k, &v] {
+        bytes.extend_from_slice(bytemuck::cast_slice::<T, u8>(&buffer.to_vec(stream)?));
+    }
+    Ok(bytes)
 }
 
 fn run<T: Element + testkit::Element + Pod>(
@@ -38,22 +105,13 @@ fn run<T: Element + testkit::Element + Pod>(
     size: usize,
     page: Option<usize>,
 ) -> Outcome<Vec<u8>> {
-    let batch = LENGTHS.len();
-    let (sides, each) = match page {
-        Some(page) => ([batch * MOST / page, page, HEADS[1], size], MOST / page),
-        None => ([batch, MOST, HEADS[1], size], 1),
-    };
-    let queries = [batch, QUERIES, HEADS[0], size];
-    let upload = |seed, sides: [usize; 4]| {
-        DeviceBuffer::from_slice(stream, &input::<T>(Family::Normal, seed, sides.iter().product()))
-    };
-    let (q, k, v) = (upload(1, queries)?, upload(2, sides)?, upload(3, sides)?);
+    let (sides, each) = cache(size, page);
+    let queries = [LENGTHS.len(), QUERIES, HEADS[0], size];
+    let (q, k, v) =
+        (upload::<T>(stream, 1, queries)?, upload::<T>(stream, 2, sides)?, upload::<T>(stream, 3, sides)?);
     let mut out = DeviceBuffer::<T>::zeroed(stream, q.len())?;
     let mut logarithms = DeviceBuffer::<f32>::zeroed(stream, q.len() / size)?;
-    let lengths = DeviceBuffer::from_slice(stream, &LENGTHS)?;
-    // From the last page to the first.
-    let numbers: Vec<i32> = (0..batch * each).rev().map(|page| page as i32).collect();
-    let table = DeviceBuffer::from_slice(stream, &numbers)?;
+    let (lengths, table) = (DeviceBuffer::from_slice(stream, &LENGTHS)?, table(stream, each)?);
     let heads = |buffer, sides| Heads::new::<T>(buffer, sides);
     let decode =
         Decode::new(heads(&q, queries), heads(&k, sides), heads(&v, sides), HeadsMut::new(&mut out, queries))

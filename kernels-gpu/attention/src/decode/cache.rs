@@ -13,6 +13,10 @@ pub struct Cache {
     pub values: *const u16,
     /// Page numbers, `table_row` of each sequence; null where each sequence has a matrix of its own.
     pub table: *const i32,
+    /// New keys, which do not lie in the cache yet.
+    pub new_keys: *const u16,
+    /// Their values.
+    pub new_values: *const u16,
 }
 
 /// A row of K, and the one of V beside it.
@@ -28,22 +32,48 @@ impl Place {
     /// The rows so many elements on.
     #[inline(always)]
     #[must_use]
-    pub fn behind(self, [keys, values]: [u64; 2]) -> Self {
+    pub fn on(self, [keys, values]: [u64; 2]) -> Self {
         let rows = [self.rows[0].wrapping_add(keys as usize), self.rows[1].wrapping_add(values as usize)];
         Self { rows, ..self }
     }
 }
 
+/// Whether some key of the tile that begins at a key is new.
+#[inline(always)]
+#[must_use]
+pub fn has_new(params: &DecodeParams, at: &Cursor, key: u32) -> bool {
+    params.new_keys > 0 && key < at.span.end && key + TILE_KEYS > params.first_new(at.span.keys)
+}
+
 impl Cache {
-    /// Whether the keys of a tile lie at equal distances.
+    /// Whether the keys of the tile that begins at a key lie at equal distances: those in use.
     #[inline(always)]
     #[must_use]
-    pub fn has_whole_tiles(self, params: &DecodeParams) -> bool {
-        self.table.is_null() || params.page_size.is_multiple_of(TILE_KEYS)
+    pub fn is_whole_tile(self, params: &DecodeParams, at: &Cursor, key: u32) -> bool {
+        let has_whole_tiles = self.table.is_null() || params.page_size.is_multiple_of(TILE_KEYS);
+        has_whole_tiles && !has_new(params, at, key)
     }
 
-    /// The rows of a key, of the sequence and the head of a place in the line. There are none behind the last
-    /// key, and on a page that is none of the cache.
+    /// The rows of a key, of new ones too.
+    ///
+    /// # Safety
+    /// As for [`place`](Self::place).
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn source(self, params: &DecodeParams, at: &Cursor, key: u32) -> Place {
+        let first = params.first_new(at.span.keys);
+        if key < first || params.new_keys == 0 {
+            // SAFETY: the caller's word.
+            return unsafe { self.place(params, at, key) };
+        }
+        let [keys, values] = [params.new_key_strides, params.new_value_strides]
+            .map(|strides| strides.at(key - first, at.head, at.sequence));
+        let rows = [self.new_keys.wrapping_add(keys), self.new_values.wrapping_add(values)];
+        Place { rows, is_there: key < at.span.end }
+    }
+
+    /// The rows of a key in the cache, of the sequence and the head of a place in the line. There are none
+    /// behind the last key, and on a page that is none of the cache.
     ///
     /// # Safety
     /// The table is null, or has `params.table_row` numbers for each sequence, which are pages enough for

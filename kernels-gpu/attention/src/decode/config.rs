@@ -41,6 +41,8 @@ pub trait Element: Copy + 'static {
     unsafe fn multiply(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4];
     /// Rounds two numbers into one register.
     fn pack(low: f32, high: f32) -> u32;
+    /// Widens the two numbers of a register.
+    fn unpack(register: u32) -> [f32; 2];
 }
 
 impl Element for bf16 {
@@ -56,6 +58,11 @@ impl Element for bf16 {
     fn pack(low: f32, high: f32) -> u32 {
         convert::bf16x2_from_f32(low, high)
     }
+
+    #[inline(always)]
+    fn unpack(register: u32) -> [f32; 2] {
+        convert::bf16x2_to_f32(register)
+    }
 }
 
 impl Element for f16 {
@@ -70,6 +77,11 @@ impl Element for f16 {
     #[inline(always)]
     fn pack(low: f32, high: f32) -> u32 {
         convert::f16x2_from_f32(low, high)
+    }
+
+    #[inline(always)]
+    fn unpack(register: u32) -> [f32; 2] {
+        convert::f16x2_to_f32(register)
     }
 }
 

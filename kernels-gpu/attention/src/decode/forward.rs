@@ -9,10 +9,11 @@ use primitives::shared_plan::SharedType;
 use primitives::unroll;
 use primitives::warp::LANES;
 
-use super::cache::{Cache, Place};
+use super::cache::{Cache, Place, has_new};
 use super::config::{Config, Element, Plan, Stage, THREADS, TILE_KEYS, TILE_ROWS, UNIT};
 use super::problem::{Problem, Span};
 use super::results::Outputs;
+use super::rotary::{Rotary, partner};
 use super::schedule::{Cursor, Share};
 use crate::problem::Visible;
 use crate::softmax::Rows;
@@ -26,6 +27,8 @@ pub struct Arguments<'a> {
     pub queries: *const u16,
     /// K and V.
     pub cache: Cache,
+    /// How queries and new keys are rotated.
+    pub rotary: Rotary,
     /// The results, and what is passed on to [`combine`](super::combine).
     pub outputs: Outputs,
 }
@@ -69,8 +72,7 @@ pub(super) struct Pass<'a, C: Config> {
     pub lane: u32,
 }
 
-/// The bounds of a tile's keys: the keys that the thread's two rows see, and those that all rows
-/// see.
+/// The keys that the thread's two rows see, and those that all rows see.
 struct Bounds {
     rows: [Visible; 2],
     all: Visible,
@@ -105,20 +107,23 @@ impl<C: Config> Pass<'_, C> {
     /// As for [`run`](Self::run).
     #[inline(always)]
     unsafe fn item(self, ring: &mut Ring<C>, ahead: &mut Cursor, now: &mut Cursor) {
-        let first = *now;
+        let (params, first) = (self.arguments.problem.params, *now);
         // SAFETY: the caller's contract. Arrays of f32 may be all zero bits.
         unsafe {
             self.load_queries(now);
             // The rows are there, and all threads have read what the item before left in the rings.
             thread::sync_threads();
             let bounds = self.bounds(now);
-            let mut rows = Rows::new(self.arguments.problem.params.scale);
+            let mut rows = Rows::new(params.scale);
             let mut result: C::Result = core::mem::zeroed();
             loop {
                 let stage = self.ring() + ring.wait();
                 self.copy_next(ring, ahead);
-                let mut scores = self.scores(stage);
                 let key = now.key() + self.warp * TILE_KEYS;
+                if has_new(params, now, key) {
+                    self.take_in(stage, now, key);
+                }
+                let mut scores = self.scores(stage);
                 if key < bounds.all.first || key + TILE_KEYS > bounds.all.end {
                     self.mask(&mut scores, &bounds, key);
                 }
@@ -182,19 +187,19 @@ impl<C: Config> Pass<'_, C> {
         const { assert!(C::COPIES <= 16, "counted out") };
         // SAFETY: the caller's contract; a key's place is looked for only where it is one of the sequence.
         unsafe {
-            if cache.has_whole_tiles(params) {
-                let tile = cache.place(params, at, key).behind(column);
-                let mut place = tile.behind(strides.map(|stride| stride * u64::from(row)));
+            if cache.is_whole_tile(params, at, key) {
+                let tile = cache.place(params, at, key).on(column);
+                let mut place = tile.on(strides.map(|stride| stride * u64::from(row)));
                 unroll!(I in 0..16, {
                     if I < C::COPIES as usize {
                         line.copy::<C>(I as u32, key, place);
-                        place = place.behind(strides.map(|stride| stride * u64::from(C::LINES)));
+                        place = place.on(strides.map(|stride| stride * u64::from(C::LINES)));
                     }
                 });
             } else {
                 let mut index = 0;
                 while index < C::COPIES {
-                    let place = cache.place(params, at, key + row + index * C::LINES).behind(column);
+                    let place = cache.source(params, at, key + row + index * C::LINES).on(column);
                     line.copy::<C>(index, key, place);
                     index += 1;
                 }
@@ -209,7 +214,7 @@ impl<C: Config> Pass<'_, C> {
     /// As for [`run`](Self::run); no thread reads the rows that are there any more.
     #[inline(always)]
     unsafe fn load_queries(self, at: &Cursor) {
-        let Arguments { problem, queries, .. } = self.arguments;
+        let Arguments { problem, queries, rotary, .. } = self.arguments;
         let params = problem.params;
         let mut index = thread::thread_idx_x();
         while index < TILE_ROWS * C::UNITS {
@@ -221,11 +226,64 @@ impl<C: Config> Pass<'_, C> {
             // SAFETY: a unit of a row of the queries; this thread's place.
             unsafe {
                 if unit * UNIT < params.head_size {
-                    words = vector::load_v4::<u32>(queries.add(first + (unit * UNIT) as usize).cast());
+                    let load = |unit: u32| {
+                        vector::load_v4::<u32>(queries.add(first + (unit * UNIT) as usize).cast())
+                    };
+                    words = load(unit);
+                    // Without keys there is no position, and nothing to multiply.
+                    if params.rotated > 0 && at.span.keys > 0 {
+                        let position = (at.span.keys + row.query).saturating_sub(params.queries);
+                        let other = load(partner(params, unit));
+                        words = rotary.turn::<C::Element>(params, position, unit, words, other);
+                    }
                 }
                 vector::store_shared_v4(to, words);
             }
             index += THREADS;
+        }
+    }
+
+    /// Rotates the new keys of a tile in its stage, and puts them and their values into the cache.
+    ///
+    /// # Safety
+    /// The whole warp calls it; the stage is full, and holds the tile that begins at `first_key`.
+    #[inline(always)]
+    unsafe fn take_in(self, stage: u32, at: &Cursor, first_key: u32) {
+        let Arguments { problem, cache, rotary, .. } = self.arguments;
+        let params = problem.params;
+        let unit = self.lane % C::UNITS;
+        let has_column = unit * UNIT < params.head_size;
+        let first_new = params.first_new(at.span.keys);
+        let mut line = self.lane / C::UNITS;
+        // SAFETY: units of the stage; a row of the cache that is this warp's alone. The warp has read all of
+        // a line's units before they are overwritten.
+        unsafe {
+            while line < TILE_KEYS {
+                let key = first_key + line;
+                let is_new = has_column && key >= first_new && key < at.span.end;
+                let place = |unit| stage + line * C::ROW_BYTES + swizzle_units(unit, line) * UNIT_BYTES;
+                let mut words = [0; 4];
+                if is_new {
+                    words = vector::load_shared_v4(place(unit));
+                    if params.rotated > 0 {
+                        let other = vector::load_shared_v4(place(partner(params, unit)));
+                        words = rotary.turn::<C::Element>(params, key, unit, words, other);
+                    }
+                }
+                sync_warp(FULL_MASK);
+                if is_new {
+                    vector::store_shared_v4(place(unit), words);
+                    let to = cache.place(params, at, key).on([u64::from(unit * UNIT); 2]);
+                    // Other tiles of rows have the same new keys.
+                    if at.row_tile == 0 && to.is_there {
+                        let values: [u32; 4] = vector::load_shared_v4(place(unit) + C::TILE_BYTES);
+                        vector::store_v4(to.rows[0].cast_mut().cast::<u32>(), words);
+                        vector::store_v4(to.rows[1].cast_mut().cast::<u32>(), values);
+                    }
+                }
+                line += C::LINES;
+            }
+            sync_warp(FULL_MASK);
         }
     }
 
@@ -236,7 +294,7 @@ impl<C: Config> Pass<'_, C> {
         (at.row_tile * TILE_ROWS + line).min(self.arguments.problem.params.rows() - 1)
     }
 
-    /// The bounds of keys.
+    /// The bounds for a place in the line.
     #[inline(always)]
     fn bounds(self, at: &Cursor) -> Bounds {
         let params = self.arguments.problem.params;
@@ -316,7 +374,7 @@ impl<C: Config> Pass<'_, C> {
     }
 }
 
-/// The part that a lane reads of a tile in shared memory, two units of 16 bytes after the other.
+/// The part of a tile in shared memory that a lane reads, two units of 16 bytes after the other.
 #[derive(Clone, Copy)]
 struct Lines {
     /// Address of the lane's line.
@@ -335,12 +393,14 @@ impl Lines {
     /// Address of the unit two times `step` behind the first.
     #[inline(always)]
     fn at(self, step: usize) -> u32 {
-        // Units of even distance: the exclusive or is that of `swizzle_units`.
-        self.first + (self.unit ^ (2 * step as u32)) * UNIT_BYTES
+        // Units of even distance: the exclusive or is that of `swizzle_units`. It changes three bits of the
+        // unit; those above them become a part of the instruction.
+        let unit = 2 * step as u32;
+        self.first + (self.unit ^ (unit % 8)) * UNIT_BYTES + unit / 8 * (8 * UNIT_BYTES)
     }
 }
 
-/// The part that a lane copies of a tile: a unit of 16 bytes of every `C::LINES`-th line.
+/// The part of a tile that a lane copies: a unit of 16 bytes of every `C::LINES`-th line.
 #[derive(Clone, Copy)]
 struct Line {
     unit: u32,

@@ -1,6 +1,6 @@
 //! The kernels, and the table of them that the host chooses from.
 
-use cuda_std::kernel;
+use cuda_std::{KernelArgs, kernel};
 use num::{bf16, f16};
 use primitives::pipeline::Stages;
 
@@ -10,6 +10,7 @@ use super::config::{Config, Element, ElementType, THREADS};
 use super::forward;
 use super::problem::{DecodeParams, Problem};
 use super::results::{Outputs, Parts};
+use super::rotary::Rotary;
 
 /// A kernel, as the host needs to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,25 @@ impl Entry {
         let element = <C::Element as Element>::TYPE;
         Self { name, element, head: C::HEAD, shared: C::SHARED, resident: C::RESIDENT }
     }
+}
+
+/// The cache that new keys are put into, the new keys, and the tables of [`Rotary`]; null where there is
+/// none.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, KernelArgs)]
+pub struct Append {
+    /// K, in place of that which is only read.
+    pub kept_keys: *mut u16,
+    /// V.
+    pub kept_values: *mut u16,
+    /// New keys.
+    pub new_keys: *const u16,
+    /// Their values.
+    pub new_values: *const u16,
+    /// Cosines.
+    pub cosines: *const f32,
+    /// Sines.
+    pub sines: *const f32,
 }
 
 /// Kernels: name, type, largest head size, stages of a warp, blocks of a multiprocessor.
@@ -62,6 +82,7 @@ macro_rules! kernels {
                 keys: *const u16,
                 values: *const u16,
                 table: *const i32,
+                append: Append,
                 lengths: *const i32,
                 data: *mut u16,
                 log_sum_exp: *mut f32,
@@ -70,10 +91,14 @@ macro_rules! kernels {
                 totals: *mut f32,
             ) {
                 let problem = Problem { params: &params, lengths };
-                let cache = Cache { keys, values, table };
+                let Append { kept_keys, kept_values, new_keys, new_values, cosines, sines } = append;
+                let keys = if kept_keys.is_null() { keys } else { kept_keys.cast_const() };
+                let values = if kept_values.is_null() { values } else { kept_values.cast_const() };
+                let cache = Cache { keys, values, table, new_keys, new_values };
+                let rotary = Rotary { cosines, sines };
                 let outputs = Outputs { data, log_sum_exp, parts: Parts { ended, sums, totals } };
                 // SAFETY: the caller's contract.
-                unsafe { forward::run::<$config>(forward::Arguments { problem, queries, cache, outputs }) }
+                unsafe { forward::run::<$config>(forward::Arguments { problem, queries, cache, rotary, outputs }) }
             }
         )*
 

@@ -11,15 +11,17 @@
 //! * **Rows.** The heads of queries that share a head of keys, times the queries of the sequence, are the
 //!   rows of a product of `mma.m16n8k16`: keys and values are read once for all of them, up to 16. More rows
 //!   are more tiles, which read them again, mostly from L2.
-//! * **Copies.** A warp copies tiles of 16 keys and their values by `cp.async`, 16 bytes a lane, and waits
-//!   for nobody: there is no barrier of the block but at the end of a sequence. All its stages but one are
-//!   under way, 100 KiB or more a multiprocessor, where 36 KiB hide the latency of an H200's memory.
+//! * **Copies.** A warp copies tiles of 16 keys and their values by `cp.async`, 16 bytes a lane. It waits for
+//!   no other warp: the block has no barrier but at the end of a sequence. All its stages but one are under
+//!   way, 100 KiB or more a multiprocessor, where 36 KiB hide the latency of an H200's memory.
 //! * **Shares.** Every block gets as many keys as the next, over the borders of sequences and heads
 //!   ([`schedule`]). What is cut into parts is put together by [`combine`], in a fixed order.
 //! * **Softmax** as on [Hopper](crate::softmax). The running sums are multiplied only when a maximum has
 //!   risen.
 //! * **Pages.** A table may name the page of each so many keys of a sequence. If their number is a multiple
 //!   of 16, a tile takes one look at the table, else each key takes one.
+//! * **New keys** are not in the cache yet. The warp that has one in its tile copies it from where it comes,
+//!   rotates it in its stage, and stores it and its value to the cache, which nobody reads there.
 //!
 //! A length counts as no less than 0 and no more than the most. The keys of a page that there is not are
 //! zeros, as are their values.
@@ -31,6 +33,7 @@
 //! | [`problem`] | the arguments; which keys are seen |
 //! | [`schedule`] | how the work is shared out |
 //! | [`cache`] | where keys and values lie |
+//! | [`rotary`] | rotation of queries and new keys |
 //! | [`forward`] | copies and products |
 //! | [`results`] | from a block's warps to memory |
 //! | [`combine`] | from blocks' parts to results |
@@ -42,4 +45,5 @@ pub mod forward;
 pub mod instances;
 pub mod problem;
 pub mod results;
+pub mod rotary;
 pub mod schedule;

@@ -39,6 +39,16 @@ pub struct DecodeParams {
     pub value_strides: Strides,
     /// Where rows of the result lie.
     pub output_strides: Strides,
+    /// Last keys of each sequence that are new: as many as queries, or none.
+    pub new_keys: u32,
+    /// Where rows of new keys lie.
+    pub new_key_strides: Strides,
+    /// Where rows of new values lie.
+    pub new_value_strides: Strides,
+    /// Columns of queries and new keys that are rotated: a multiple of 16, or none.
+    pub rotated: u32,
+    /// 1: the columns `2 i` and `2 i + 1` turn together; 0: the columns `i` and `i + rotated / 2`.
+    pub rotates_neighbours: u32,
 }
 
 /// The keys of a sequence, and those of them that some query sees.
@@ -84,6 +94,13 @@ impl DecodeParams {
     #[must_use]
     pub const fn rows(&self) -> u32 {
         self.queries * self.group
+    }
+
+    /// The first new key of a sequence of so many keys.
+    #[inline(always)]
+    #[must_use]
+    pub const fn first_new(&self, keys: u32) -> u32 {
+        keys.saturating_sub(self.new_keys)
     }
 
     /// Tiles of them.

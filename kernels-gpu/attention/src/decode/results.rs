@@ -18,7 +18,7 @@ pub struct Outputs {
     pub data: *mut u16,
     /// Log-sum-exps, f32 `[batch, heads, queries]`; or null.
     pub log_sum_exp: *mut f32,
-    /// Parts that blocks leave of the items that they do not compute alone.
+    /// The parts that blocks leave of the items that they do not compute alone.
     pub parts: Parts,
 }
 
@@ -155,8 +155,8 @@ impl<C: Config> Pass<'_, C> {
     /// of their rings meanwhile.
     ///
     /// # Safety
-    /// All threads of the block call it; the warps have left that stage, and nothing comes to it before the
-    /// block's next barrier.
+    /// All threads of the block call it; the warps have left that stage, and nothing is copied to it before
+    /// the block's next barrier.
     #[inline(always)]
     pub unsafe fn finish(
         self,

@@ -18,24 +18,24 @@ impl Decode<'_> {
     /// The operands fit together, and kernels can address them.
     pub(super) fn check(&self) -> Result<()> {
         let [batch, queries, heads, size] = self.queries.sides();
-        let [matrices, keys, kv_heads, _] = self.keys.sides();
+        let [cached_keys, cached_values] = self.cache.rows();
+        let [matrices, keys, kv_heads, _] = cached_keys.sides();
         let dtype = self.queries.dtype();
         let out = self.out.view();
         check_head_size(size)?;
         for (argument, operand) in
-            [("the keys", &self.keys), ("the values", &self.values), ("the result", &out)]
+            [("the keys", &cached_keys), ("the values", &cached_values), ("the result", &out)]
         {
             check_type(argument, operand.dtype(), dtype)?;
         }
         let matrices = if self.pages.is_some() { matrices } else { batch };
-        expect_sides("the keys", &self.keys, [matrices, keys, kv_heads, size])?;
-        expect_sides("the values", &self.values, [matrices, keys, kv_heads, size])?;
+        expect_sides("the keys", &cached_keys, [matrices, keys, kv_heads, size])?;
+        expect_sides("the values", &cached_values, [matrices, keys, kv_heads, size])?;
         expect_sides("the result", &out, self.queries.sides())?;
         check_groups(heads, kv_heads)?;
         check_scale(self.scale)?;
         self.queries.check("the queries")?;
-        self.keys.check("the keys")?;
-        self.values.check("the values")?;
+        self.cache.check()?;
         self.out.check("the result")?;
         if let Some(log_sum_exp) = &self.log_sum_exp {
             let wanted = batch.saturating_mul(queries).saturating_mul(heads);
@@ -44,16 +44,38 @@ impl Decode<'_> {
         if let Some(lengths) = &self.lengths {
             same_length(OPERATION, "the lengths", batch, lengths.len())?;
         }
-        self.check_pages()
+        self.check_pages()?;
+        self.check_new()
+    }
+
+    /// New keys and values are as many as queries, and all of them are seen.
+    fn check_new(&self) -> Result<()> {
+        let Some([keys, values]) = self.cache.new_rows() else { return Ok(()) };
+        let [batch, queries, _, size] = self.queries.sides();
+        let wanted = [batch, queries, self.cache.rows()[0].sides()[2], size];
+        for (argument, rows) in [("the new keys", &keys), ("the new values", &values)] {
+            check_type(argument, rows.dtype(), self.queries.dtype())?;
+            expect_sides(argument, rows, wanted)?;
+        }
+        if !self.mask.is_top_left() {
+            return Ok(());
+        }
+        Err(invalid(
+            "the mask",
+            self.mask.to_string(),
+            "one whose diagonal ends in the last key".to_owned(),
+            "new keys are the last ones, and those of a mask from the top left may be seen by no query",
+        ))
     }
 
     fn check_pages(&self) -> Result<()> {
         let (Some(pages), [batch, ..]) = (&self.pages, self.queries.sides()) else { return Ok(()) };
         same_length(OPERATION, "the page table", batch.saturating_mul(pages.each), pages.table.len())?;
-        if self.keys.sides()[1] == 0 {
+        let sides = self.cache.rows()[0].sides();
+        if sides[1] == 0 {
             return Err(invalid(
                 "the keys",
-                format!("{:?}: 0 keys a page", self.keys.sides()),
+                format!("{sides:?}: 0 keys a page"),
                 "[pages, keys of a page, kv heads, head size] with at least 1 key a page".to_owned(),
                 "a cache without pages has sides [0, keys of a page, kv heads, head size]",
             ));
@@ -64,7 +86,7 @@ impl Decode<'_> {
     /// In plain numbers.
     pub(super) fn describe(&self) -> Result<DecodeProblem> {
         let [batch, queries, heads, size] = self.queries.sides();
-        let [matrices, rows, kv_heads, _] = self.keys.sides();
+        let [matrices, rows, kv_heads, _] = self.cache.rows()[0].sides();
         let (keys, pages) = match &self.pages {
             Some(pages) => {
                 let page_size = length("the keys of a page", rows)?;
@@ -84,17 +106,30 @@ impl Decode<'_> {
             mask: self.mask,
             pages,
             has_lengths: self.lengths.is_some(),
+            appends: self.cache.new_rows().is_some(),
+            rotated: self.rotary.map_or(0, |rotary| rotary.rotated as u32),
             log_sum_exp: self.log_sum_exp.is_some(),
         };
         check_size(&problem)?;
+        if let Some(rotary) = &self.rotary {
+            rotary.check(size, keys as usize)?;
+        }
         Ok(problem)
     }
 
     /// All operands are on the stream's device.
     pub(super) fn check_devices(&self, stream: &Stream) -> Result<()> {
         stream.same_device("the queries", self.queries.device())?;
-        stream.same_device("the keys", self.keys.device())?;
-        stream.same_device("the values", self.values.device())?;
+        let [keys, values] = self.cache.rows();
+        stream.same_device("the keys", keys.device())?;
+        stream.same_device("the values", values.device())?;
+        if let Some([keys, values]) = self.cache.new_rows() {
+            stream.same_device("the new keys", keys.device())?;
+            stream.same_device("the new values", values.device())?;
+        }
+        if let Some(rotary) = &self.rotary {
+            rotary.check_device(stream)?;
+        }
         stream.same_device("the result", self.out.device())?;
         if let Some(log_sum_exp) = &self.log_sum_exp {
             stream.same_device("the log-sum-exps", log_sum_exp.device())?;

@@ -10,13 +10,14 @@ use cuda_std::kernel::Kernel as KernelType;
 
 use crate::error::Result;
 use crate::launch::{self as kernel, LaunchConfig};
-use crate::memory::DeviceBuffer;
+use crate::memory::{DeviceBuffer, DeviceView};
 use crate::stream::Stream;
 
-use super::super::heads::Shape;
+use super::super::heads::{Heads, Shape};
+use super::append::Cache;
 use super::{Decode, DecodePlan};
 
-/// Parts that blocks leave for the second launch.
+/// The parts that blocks leave for the second launch.
 struct Parts {
     ended: DeviceBuffer<u32>,
     sums: DeviceBuffer<f32>,
@@ -65,6 +66,10 @@ pub(super) fn launch(stream: &Stream, plan: &DecodePlan, mut decode: Decode<'_>)
 fn params(plan: &DecodePlan, decode: &Decode<'_>) -> DecodeParams {
     let problem = &plan.problem;
     let [pages, page_size, table_row] = problem.pages.unwrap_or([problem.batch, problem.keys, 0]);
+    let [keys, values] = decode.cache.rows();
+    // Without new keys, any will do.
+    let [new_key_strides, new_value_strides] =
+        decode.cache.new_rows().unwrap_or([keys, values]).map(|rows| strides(rows.shape));
     DecodeParams {
         batch: problem.batch,
         queries: problem.queries,
@@ -78,15 +83,25 @@ fn params(plan: &DecodePlan, decode: &Decode<'_>) -> DecodeParams {
         band: problem.mask.band(),
         scale: decode.scale.unwrap_or(1.0 / (problem.head_size as f32).sqrt()),
         query_strides: strides(decode.queries.shape),
-        key_strides: strides(decode.keys.shape),
-        value_strides: strides(decode.values.shape),
+        key_strides: strides(keys.shape),
+        value_strides: strides(values.shape),
         output_strides: strides(decode.out.shape),
+        new_keys: if problem.appends { problem.queries } else { 0 },
+        new_key_strides,
+        new_value_strides,
+        rotated: problem.rotated,
+        rotates_neighbours: decode.rotary.is_some_and(|rotary| rotary.is_by_neighbours).into(),
     }
 }
 
 fn strides(shape: Shape) -> Strides {
     let [matrix, row, head, _] = shape.bounded().strides.map(|stride| stride as u64);
     Strides { row, head, matrix }
+}
+
+/// The bits of rows' elements.
+fn bits(rows: Option<Heads<'_>>) -> Option<DeviceView<'_, u16>> {
+    rows.map(|rows| rows.data.cast::<u16>())
 }
 
 /// Queues the pass.
@@ -103,12 +118,26 @@ unsafe fn pass_as<K: KernelType<Params = PassParameters>>(
     let config = LaunchConfig::new([plan.blocks, 1, 1], [THREADS, 1, 1])
         .with_shared(plan.entry().shared)
         .overlapping_previous();
+    let (read, kept, new) = match &mut decode.cache {
+        Cache::Read([keys, values]) => ([Some(*keys), Some(*values)], [None, None], [None, None]),
+        Cache::Append { kept: [keys, values], new: [new_keys, new_values] } => {
+            ([None, None], [Some(keys), Some(values)], [Some(*new_keys), Some(*new_values)])
+        }
+    };
+    let [keys, values] = read.map(bits);
+    let [kept_keys, kept_values] = kept.map(|rows| rows.map(|rows| rows.data.view_mut().cast::<u16>()));
+    let [new_keys, new_values] = new.map(bits);
+    let [cosines, sines] =
+        decode.rotary.map_or([None, None], |rotary| [Some(rotary.cosines), Some(rotary.sines)]);
+    let append =
+        instances::AppendArgs { kept_keys, kept_values, new_keys, new_values, cosines, sines }.pass();
     let arguments = (
         params,
         decode.queries.data.cast::<u16>(),
-        decode.keys.data.cast::<u16>(),
-        decode.values.data.cast::<u16>(),
+        keys,
+        values,
         decode.pages.map(|pages| pages.table),
+        append,
         decode.lengths,
         decode.out.data.view_mut().cast::<u16>(),
         decode.log_sum_exp.as_mut(),

@@ -1,5 +1,6 @@
 //! Attention of few queries a sequence, as when one token is generated after the other.
 
+mod append;
 mod check;
 mod launch;
 mod plan;
@@ -10,7 +11,9 @@ use crate::stream::Stream;
 
 use super::heads::{Heads, HeadsMut};
 use super::problem::Mask;
+use append::Cache;
 
+pub use append::Rotary;
 pub use plan::{DecodePlan, DecodeProblem};
 
 /// A cache in pages: which page of keys and values each so many keys of a sequence are on.
@@ -71,14 +74,14 @@ impl<'a> Pages<'a> {
 #[must_use = "attention is computed by `run`"]
 pub struct Decode<'a> {
     queries: Heads<'a>,
-    keys: Heads<'a>,
-    values: Heads<'a>,
+    cache: Cache<'a>,
     out: HeadsMut<'a>,
     lengths: Option<DeviceView<'a, i32>>,
     pages: Option<Pages<'a>>,
     log_sum_exp: Option<DeviceViewMut<'a, f32>>,
     scale: Option<f32>,
     mask: Mask,
+    rotary: Option<Rotary<'a>>,
     blocks: Option<u32>,
 }
 
@@ -88,9 +91,29 @@ impl<'a> Decode<'a> {
     /// [`pages`](Self::pages): all bf16, or all f16. Heads and head sizes as for
     /// [`Attention`](super::Attention).
     pub fn new(queries: Heads<'a>, keys: Heads<'a>, values: Heads<'a>, out: HeadsMut<'a>) -> Self {
-        let (lengths, pages, log_sum_exp, scale, blocks) = (None, None, None, None, None);
+        Self::of(queries, Cache::Read([keys, values]), out)
+    }
+
+    /// As [`new`](Self::new), with new keys and values, `[batch, queries, kv heads, head size]`, that the
+    /// same launch puts into the cache. They are the last `queries` keys of each sequence: its length counts
+    /// them, and a page table has the pages for them. What lies in their places is not looked at. A sequence
+    /// with fewer keys than queries takes the first ones of its new keys.
+    ///
+    /// A new key on a page that there is not is seen, but kept nowhere. Two sequences whose new keys have one
+    /// place leave either there.
+    pub fn appending(
+        queries: Heads<'a>,
+        [keys, values]: [HeadsMut<'a>; 2],
+        new: [Heads<'a>; 2],
+        out: HeadsMut<'a>,
+    ) -> Self {
+        Self::of(queries, Cache::Append { kept: [keys, values], new }, out)
+    }
+
+    fn of(queries: Heads<'a>, cache: Cache<'a>, out: HeadsMut<'a>) -> Self {
+        let (lengths, pages, log_sum_exp, scale, rotary, blocks) = (None, None, None, None, None, None);
         let mask = Mask::FULL;
-        Decode { queries, keys, values, out, lengths, pages, log_sum_exp, scale, mask, blocks }
+        Decode { queries, cache, out, lengths, pages, log_sum_exp, scale, mask, rotary, blocks }
     }
 
     /// The keys of each sequence, `[batch]`; else all have the most. They are on the device, and the host
@@ -119,6 +142,12 @@ impl<'a> Decode<'a> {
     /// dense. A query that sees no key has minus infinity, and zeros as its result.
     pub fn log_sum_exp(self, out: impl Into<DeviceViewMut<'a, f32>>) -> Self {
         Decode { log_sum_exp: Some(out.into()), ..self }
+    }
+
+    /// Queries and new keys are rotated; else they come as they are to be multiplied. Keys of the cache have
+    /// been rotated when they were put there.
+    pub fn rotary(self, rotary: Rotary<'a>) -> Self {
+        Decode { rotary: Some(rotary), ..self }
     }
 
     /// In so many blocks, at least 1; else in as many as run at once. Fewer leave multiprocessors to other

@@ -36,6 +36,10 @@ pub struct DecodeProblem {
     pub pages: Option<[u32; 3]>,
     /// Do the sequences have lengths of their own?
     pub has_lengths: bool,
+    /// Are new keys put into the cache, as many as queries?
+    pub appends: bool,
+    /// Elements of a row of queries and of new keys that are rotated.
+    pub rotated: u32,
     /// Are the log-sum-exps wanted?
     pub log_sum_exp: bool,
 }
@@ -90,6 +94,12 @@ impl fmt::Display for DecodeProblem {
         if self.has_lengths {
             f.write_str(", own lengths")?;
         }
+        if self.appends {
+            f.write_str(", new keys")?;
+        }
+        if self.rotated > 0 {
+            write!(f, ", {} rotated", self.rotated)?;
+        }
         write!(f, ", {mask}")?;
         if self.log_sum_exp { f.write_str(", log-sum-exp") } else { Ok(()) }
     }
@@ -102,7 +112,8 @@ pub struct DecodePlan {
     pub problem: DecodeProblem,
     /// Name of the pass's kernel.
     pub kernel: &'static str,
-    /// Blocks of the pass: as many as run at once unless the call says, and no more than pieces of 64 keys.
+    /// Blocks of the pass: as many as run at once if the call does not say, and no more than pieces of 64
+    /// keys.
     pub blocks: u32,
     /// Keys of a block, of one head, if all sequences have the most.
     pub keys_each: u64,
@@ -229,6 +240,8 @@ mod tests {
         mask: Mask::FULL,
         pages: None,
         has_lengths: false,
+        appends: false,
+        rotated: 0,
         log_sum_exp: false,
     };
 
