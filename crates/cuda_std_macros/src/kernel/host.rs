@@ -64,6 +64,8 @@ fn marker(kernel: &Kernel) -> TokenStream {
         #vis enum #name {}
 
         #[cfg(not(target_arch = "nvptx64"))]
+        // Messages on what is no kernel would list kernels, whichever the compiler finds first.
+        #[diagnostic::do_not_recommend]
         // SAFETY: the markers are those of the entry point's own parameters.
         unsafe impl ::cuda_std::kernel::Kernel for #name {
             type Params = (#(#markers,)*);
