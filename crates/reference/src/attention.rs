@@ -245,10 +245,22 @@ struct Pair {
 /// The gradients of `softmax(scale Q K^T) V`, from that of its result.
 pub fn gradients<T: Exact>(
     sides: Sides,
+    operands: [Rows<'_, T>; 3],
+    result: Rows<'_, T>,
+    band: Band,
+    scale: f64,
+) -> Gradients {
+    gradients_with(sides, operands, result, band, scale, |score, _| Some(score))
+}
+
+/// The same of [`attention_with`]. The derivative of `modify` is its central difference.
+pub fn gradients_with<T: Exact>(
+    sides: Sides,
     [q, k, v]: [Rows<'_, T>; 3],
     result: Rows<'_, T>,
     band: Band,
     scale: f64,
+    modify: impl Fn(f64, [usize; 4]) -> Option<f64> + Sync,
 ) -> Gradients {
     let Sides { batch, queries, keys, heads, kv_heads, size } = sides;
     let group = heads / kv_heads.max(1);
@@ -257,7 +269,7 @@ pub fn gradients<T: Exact>(
         .into_par_iter()
         .map(|at| {
             let index = [at / (heads * queries), at % queries, at / queries % heads];
-            pairs_of(sides, [q, k, v], result, band, scale, index)
+            pairs_of(sides, [q, k, v], result, band, scale, index, &modify)
         })
         .collect();
     let pair = |sequence: usize, head: usize, query: usize, key: usize| {
@@ -318,17 +330,26 @@ fn pairs_of<T: Exact>(
     band: Band,
     scale: f64,
     [sequence, query, head]: [usize; 3],
+    modify: &impl Fn(f64, [usize; 4]) -> Option<f64>,
 ) -> Vec<Pair> {
     let Sides { keys, heads, kv_heads, size, .. } = sides;
     let kv_head = head / (heads / kv_heads);
     let dot = |a: Rows<'_, T>, at: [usize; 3], b: Rows<'_, T>, bt: [usize; 3]| -> f64 {
         (0..size).map(|i| a.at(at, i) * b.at(bt, i)).sum()
     };
-    let score = |key: usize| match band.sees(query, key, sides) {
-        true => scale * dot(q, [sequence, query, head], k, [sequence, key, kv_head]),
-        false => f64::NEG_INFINITY,
+    // With its derivative. A key that is not seen has neither.
+    let score = |key: usize| {
+        if !band.sees(query, key, sides) {
+            return None;
+        }
+        let score = scale * dot(q, [sequence, query, head], k, [sequence, key, kv_head]);
+        let modified = |score: f64| modify(score, [sequence, head, query, key]);
+        // Its error is below 1e-9 of scores and curvatures about 1.
+        let step = 1e-5;
+        Some((modified(score)?, (modified(score + step)? - modified(score - step)?) / (2.0 * step)))
     };
-    let scores: Vec<f64> = (0..keys).map(score).collect();
+    let (scores, derivatives): (Vec<f64>, Vec<f64>) =
+        (0..keys).map(|key| score(key).unwrap_or((f64::NEG_INFINITY, 0.0))).unzip();
     let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let sum: f64 = scores.iter().map(|score| (score - max).exp()).sum();
     let weights = scores.iter().map(|score| if max.is_finite() { (score - max).exp() / sum } else { 0.0 });
@@ -345,17 +366,17 @@ fn pairs_of<T: Exact>(
         (term, term.abs())
     });
     let spread = total(rounded).1;
-    let pair = |&(weight, gradient): &(f64, f64)| Pair {
+    let pair = |(&(weight, gradient), derivative): (&(f64, f64), f64)| Pair {
         weight,
-        gradient: weight * (gradient - mean),
-        magnitude: weight * (gradient.abs() + spread),
+        gradient: weight * (gradient - mean) * derivative,
+        magnitude: weight * (gradient.abs() + spread) * derivative.abs(),
     };
-    of_weights.iter().map(pair).collect()
+    of_weights.iter().zip(derivatives).map(pair).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Attended, Band, Cache, Rows, Sides, attention, decode, gradients};
+    use super::{Attended, Band, Cache, Rows, Sides, attention, attention_with, decode, gradients_with};
 
     const SIDES: Sides = Sides { batch: 1, queries: 2, keys: 3, heads: 2, kv_heads: 1, size: 1 };
 
@@ -421,9 +442,18 @@ mod tests {
         assert_eq!(got.log_sum_exp[0], f64::NEG_INFINITY);
     }
 
-    /// Central differences of the sum of result times its gradient.
     #[test]
     fn gradients_are_differences() {
+        differences(|score, _| Some(score));
+        // Key 1 is not seen by the first query, nor by the last one of the second head.
+        differences(|score, [_, head, query, key]| {
+            let hidden = key == 1 && (query == 0 || (query, head) == (2, 1));
+            (!hidden).then(|| 0.7 * (score / 0.7).tanh() - 0.1 * key as f64)
+        });
+    }
+
+    /// Central differences of the sum of result times its gradient.
+    fn differences(modify: fn(f64, [usize; 4]) -> Option<f64>) {
         let sides = Sides { batch: 1, queries: 3, keys: 4, heads: 2, kv_heads: 1, size: 2 };
         let number = |seed: usize| (0..12).map(|i| ((i * 7 + seed * 5) % 11) as f64 / 5.0 - 1.0).collect();
         let inputs: [Vec<f64>; 4] = [number(1), number(2), number(3), number(4)];
@@ -433,11 +463,13 @@ mod tests {
             |inputs: &'static [Vec<f64>; 4], at: usize| Rows { data: &inputs[at][..], strides: strides[at] };
         let of = |inputs: &[Vec<f64>; 4]| {
             let inputs: &'static _ = Box::leak(Box::new(inputs.clone()));
-            let result = attention(sides, [0, 1, 2].map(|at| rows(inputs, at)), band, 0.7).value;
+            let operands = [0, 1, 2].map(|at| rows(inputs, at));
+            let result = attention_with(sides, operands, band, 0.7, modify).value;
             result.iter().zip(&inputs[3]).map(|(a, b)| a * b).sum::<f64>()
         };
         let fixed: &'static _ = Box::leak(Box::new(inputs.clone()));
-        let got = gradients(sides, [0, 1, 2].map(|at| rows(fixed, at)), rows(fixed, 3), band, 0.7);
+        let operands = [0, 1, 2].map(|at| rows(fixed, at));
+        let got = gradients_with(sides, operands, rows(fixed, 3), band, 0.7, modify);
         for (operand, gradient) in got.value.iter().enumerate() {
             for (i, gradient) in gradient.iter().enumerate() {
                 let moved = |by: f64| {

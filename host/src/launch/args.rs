@@ -11,7 +11,7 @@ use crate::memory::{DeviceBuffer, DevicePtr, DeviceView, DeviceViewMut, Use, Wit
 use crate::stream::Stream;
 
 /// The most arguments that a kernel can have.
-const MAX_ARGS: usize = 16;
+const MAX_ARGS: usize = 20;
 
 /// Addresses of the values that a launch passes, in the kernel's order.
 pub struct Parameters {

@@ -5,6 +5,7 @@ mod attention_case;
 mod ops_attention;
 mod ops_attention_append;
 mod ops_attention_backward;
+mod ops_attention_backward_functions;
 mod ops_attention_backward_packed;
 mod ops_attention_calls;
 mod ops_attention_decode;

@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use ironwarp::ops::attention::{Attention, Backward, Forward, Gradients, Heads, HeadsMut, Mask, Packed};
 use ironwarp::tensor::DType;
 use ironwarp::{DeviceBuffer, Error};
-use reference::attention::{Band, Rows, Sides, gradients};
+use reference::attention::{Band, Rows, Sides, gradients_with};
 use testkit::{Family, compare, input, tolerance};
 
 /// Rows of no sequence before the first one and behind the last one; they hold no numbers.
@@ -21,6 +21,7 @@ struct Case {
     left: Option<u32>,
     right: Option<u32>,
     is_deterministic: bool,
+    soft_cap: Option<f32>,
     /// A sequence whose operands are no numbers; its gradients are not looked at.
     spoiled: Option<usize>,
 }
@@ -34,6 +35,7 @@ const PLAIN: Case = Case {
     right: None,
     spoiled: None,
     is_deterministic: false,
+    soft_cap: None,
 };
 
 /// The operands' and gradients' elements.
@@ -94,11 +96,14 @@ impl Case {
         let packed = Packed::new(&first_queries, &first_keys, most(0), most(1));
         let mask = Mask::window(self.left, self.right);
         let (hq, hk, hv) = (Heads::new(&q, shape(0)), Heads::new(&k, shape(1)), Heads::new(&v, shape(2)));
-        Attention::new(hq, hk, hv, HeadsMut::new(&mut output, shape(0)))
+        let attention = Attention::new(hq, hk, hv, HeadsMut::new(&mut output, shape(0)))
             .mask(mask)
             .packed(packed)
-            .log_sum_exp(&mut logarithms)
-            .run(&stream)?;
+            .log_sum_exp(&mut logarithms);
+        match self.soft_cap {
+            Some(cap) => attention.soft_cap(cap)?.run(&stream)?,
+            None => attention.run(&stream)?,
+        }
         let forward = Forward {
             queries: hq,
             keys: hk,
@@ -111,11 +116,14 @@ impl Case {
             keys: HeadsMut::new(&mut d_k, shape(1)),
             values: HeadsMut::new(&mut d_v, shape(2)),
         };
-        Backward::new(forward, Heads::new(&result, shape(0)), gradients)
+        let backward = Backward::new(forward, Heads::new(&result, shape(0)), gradients)
             .mask(mask)
             .packed(packed)
-            .deterministic(self.is_deterministic)
-            .run(&stream)?;
+            .deterministic(self.is_deterministic);
+        match self.soft_cap {
+            Some(cap) => backward.soft_cap(cap)?.run(&stream)?,
+            None => backward.run(&stream)?,
+        }
         let got = [d_q.to_vec(&stream)?, d_k.to_vec(&stream)?, d_v.to_vec(&stream)?];
         Ok(Results { inputs, got })
     }
@@ -144,7 +152,11 @@ impl Case {
                 Rows { data, strides: [0, heads * size, size] }
             };
             let sides = Sides { batch: 1, queries, keys, heads, kv_heads, size };
-            let want = gradients(sides, [rows(0), rows(1), rows(2)], rows(3), band, scale);
+            let cap = |score: f64, _| match self.soft_cap.map(f64::from) {
+                Some(cap) => Some(cap * (score / cap).tanh()),
+                None => Some(score),
+            };
+            let want = gradients_with(sides, [rows(0), rows(1), rows(2)], rows(3), band, scale, cap);
             for (at, name) in ["dQ", "dK", "dV"].into_iter().enumerate() {
                 let (side, heads) = self.operands()[at];
                 let (from, rows) = (first[side][sequence], self.lengths[sequence][side]);
@@ -163,6 +175,12 @@ impl Case {
         }
         Ok(())
     }
+}
+
+#[test]
+fn score_functions() -> Outcome {
+    Case { soft_cap: Some(1.5), ..PLAIN }.check::<bf16>()?;
+    Case { soft_cap: Some(1.5), right: Some(0), size: 128, ..PLAIN }.check::<f16>()
 }
 
 #[test]

@@ -1,24 +1,23 @@
 //! Attention with a score function: those of the family, and those of other packages.
 
 use attention::compiled::Compiled;
-use attention::functions::{
-    Alibi, AlibiArgs, Bias, BiasArgs, BlockSparse, BlockSparseArgs, Ranges, RangesArgs, SoftCap, SoftCapArgs,
-};
+use attention::functions::{Alibi, Bias, BlockSparse, Ranges, SoftCap};
 use attention::key_lists::ListParams;
 use attention::problem::AttentionParams;
 use cuda_std::kernel::{Kernel, Map, Ptr, PtrMut, StructArgs, Value};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::launch::{self as kernel, Arg, LaunchConfig};
 use crate::memory::DeviceView;
 use crate::stream::Stream;
 
-use super::OPERATION;
 use super::block_mask::{BlockMask, ListParameters, Own};
-use super::check::{count, invalid};
 use super::config::{Choice, Config};
 use super::launch::{Launch, unknown};
 use super::op::{Attention, Packed};
+use super::places::{
+    AlibiValues, BiasValues, BlockSparseValues, Places, RangesValues, SoftCapValues, soft_cap,
+};
 use super::problem::Problem;
 use super::select;
 
@@ -32,15 +31,15 @@ pub struct Modified<'a, F, V> {
 }
 
 /// Attention with [`Alibi`]: its slopes.
-pub type WithAlibi<'a, 's> = Modified<'a, Alibi, (DeviceView<'s, f32>, ())>;
+pub type WithAlibi<'a, 's> = Modified<'a, Alibi, AlibiValues<'s>>;
 /// Attention with a [`SoftCap`]: its cap, and one over it.
-pub type WithSoftCap<'a> = Modified<'a, SoftCap, (f32, (f32, ()))>;
+pub type WithSoftCap<'a> = Modified<'a, SoftCap, SoftCapValues>;
 /// Attention with a [`Bias`]: its elements and strides.
-pub type WithBias<'a, 's> = Modified<'a, Bias, (DeviceView<'s, f32>, (u64, (u64, (u64, ()))))>;
+pub type WithBias<'a, 's> = Modified<'a, Bias, BiasValues<'s>>;
 /// Attention with [`Ranges`]: four numbers a query, and a stride.
-pub type WithRanges<'a, 's> = Modified<'a, Ranges, (DeviceView<'s, [u32; 4]>, (u64, ()))>;
+pub type WithRanges<'a, 's> = Modified<'a, Ranges, RangesValues<'s>>;
 /// Attention with a [`BlockSparse`] layout: its table, two sides and a stride.
-pub type WithBlockSparse<'a, 's> = Modified<'a, BlockSparse, (DeviceView<'s, u8>, (u32, (u32, (u64, ()))))>;
+pub type WithBlockSparse<'a, 's> = Modified<'a, BlockSparse, BlockSparseValues<'s>>;
 
 impl<'a> Attention<'a> {
     /// With a score function that is compiled into kernels by
@@ -57,79 +56,37 @@ impl<'a> Attention<'a> {
     /// a slope for each head of queries.
     ///
     /// # Errors
-    /// [`Error::Length`] for another number of slopes.
+    /// [`Error::Length`](crate::Error::Length) for another number of slopes.
     pub fn alibi<'s>(self, slopes: impl Into<DeviceView<'s, f32>>) -> Result<WithAlibi<'a, 's>> {
-        let slopes = slopes.into();
-        let expected = self.queries.sides()[2];
-        if slopes.len() != expected {
-            return Err(Error::Length {
-                operation: OPERATION,
-                what: "the slopes",
-                expected,
-                got: slopes.len(),
-            });
-        }
-        // SAFETY: a slope for each head.
-        Ok(unsafe { self.function(AlibiArgs { slopes }.pass()) })
+        let function = self.places().alibi(slopes.into())?;
+        // SAFETY: it is made for these places.
+        Ok(unsafe { self.function(function) })
     }
 
     /// Makes each score `cap * tanh(score / cap)`. The tangent has a relative error of 2^-11.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a cap that is not positive and finite.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a cap that is not positive and finite.
     pub fn soft_cap(self, cap: f32) -> Result<WithSoftCap<'a>> {
-        let reciprocal = cap.recip();
-        if !(cap > 0.0 && cap.is_finite() && reciprocal.is_finite()) {
-            return Err(invalid(
-                "the cap",
-                cap.to_string(),
-                "a positive finite number".to_owned(),
-                "scores are unlimited without `soft_cap`",
-            ));
-        }
+        let function = soft_cap(cap)?;
         // SAFETY: no memory is read.
-        Ok(unsafe { self.function(SoftCapArgs { cap, reciprocal }.pass()) })
+        Ok(unsafe { self.function(function) })
     }
 
     /// Adds `bias[batch, head, query, key]` to each score: f32, dense, `sides` of which the first two may be
     /// 1 for all to share.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for other sides, or packed sequences; [`Error::Length`] when the bias does
-    /// not have the elements that they say.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for other sides, or packed sequences;
+    /// [`Error::Length`](crate::Error::Length) when the bias does not have the elements that they say.
     pub fn bias<'s>(
         self,
         bias: impl Into<DeviceView<'s, f32>>,
         sides: [usize; 4],
     ) -> Result<WithBias<'a, 's>> {
-        let bias = bias.into();
-        self.refuse_packed("the bias")?;
-        let ([batch, queries, heads, _], keys) = (self.queries.sides(), self.keys.sides()[1]);
-        let fits = (sides[0] == 1 || sides[0] == batch)
-            && (sides[1] == 1 || sides[1] == heads)
-            && sides[2..] == [queries, keys];
-        if !fits {
-            return Err(invalid(
-                "the bias",
-                format!("{sides:?}"),
-                format!("[{batch} or 1, {heads} or 1, {queries}, {keys}]"),
-                "its sides are [batch, heads, queries, keys]",
-            ));
-        }
-        let expected = sides.iter().fold(1usize, |all, &side| all.saturating_mul(side));
-        if bias.len() != expected {
-            return Err(Error::Length { operation: OPERATION, what: "the bias", expected, got: bias.len() });
-        }
-        let head = (queries * keys) as u64;
-        let step = |side: usize, stride: u64| if side == 1 { 0 } else { stride };
-        let function = BiasArgs {
-            data: bias,
-            row: keys as u64,
-            head: step(sides[1], head),
-            matrix: step(sides[0], head * sides[1] as u64),
-        };
-        // SAFETY: a number for each place.
-        Ok(unsafe { self.function(function.pass()) })
+        let function = self.places().bias(bias.into(), sides)?;
+        // SAFETY: it is made for these places.
+        Ok(unsafe { self.function(function) })
     }
 
     /// Each query sees the keys `[r0, r1)` and `[r2, r3)` of its four numbers, beside what the mask shows:
@@ -137,19 +94,12 @@ impl<'a> Attention<'a> {
     /// with first keys that all see are of this form.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for packed sequences; [`Error::Length`] for another number of ranges.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for packed sequences;
+    /// [`Error::Length`](crate::Error::Length) for another number of ranges.
     pub fn ranges<'s>(self, ranges: impl Into<DeviceView<'s, [u32; 4]>>) -> Result<WithRanges<'a, 's>> {
-        let ranges = ranges.into();
-        self.refuse_packed("the ranges")?;
-        let [batch, queries, ..] = self.queries.sides();
-        let all = batch.saturating_mul(queries);
-        if ranges.len() != queries && ranges.len() != all {
-            let (what, got) = ("the ranges", ranges.len());
-            return Err(Error::Length { operation: OPERATION, what, expected: all, got });
-        }
-        let matrix = if ranges.len() == queries { 0 } else { queries as u64 };
-        // SAFETY: four numbers for each query.
-        Ok(unsafe { self.function(RangesArgs { data: ranges, matrix }.pass()) })
+        let function = self.places().ranges(ranges.into())?;
+        // SAFETY: it is made for these places.
+        Ok(unsafe { self.function(function) })
     }
 
     /// Blocks of `block` queries, a power of two, see blocks of as many keys where `layout` is not 0:
@@ -157,43 +107,20 @@ impl<'a> Attention<'a> {
     /// [`Modified::block_mask`] only the blocks that are shown are computed.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a block that is no power of two, or packed sequences;
-    /// [`Error::Length`] for another number of bytes.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a block that is no power of two, or
+    /// packed sequences; [`Error::Length`](crate::Error::Length) for another number of bytes.
     pub fn block_sparse<'s>(
         self,
         layout: impl Into<DeviceView<'s, u8>>,
         block: u32,
     ) -> Result<WithBlockSparse<'a, 's>> {
-        let layout = layout.into();
-        self.refuse_packed("the layout")?;
-        if !block.is_power_of_two() {
-            let hint = "usual ones have 64 or 128 positions; a function of your own may divide by others";
-            return Err(invalid("the block", block.to_string(), "a power of two".to_owned(), hint));
-        }
-        let ([_, queries, heads, _], keys) = (self.queries.sides(), self.keys.sides()[1]);
-        let [rows, columns] = [queries, keys].map(|positions| positions.div_ceil(block as usize));
-        let of_head = rows.saturating_mul(columns);
-        let got = layout.len();
-        if got != of_head && got != of_head.saturating_mul(heads) {
-            return Err(Error::Length { operation: OPERATION, what: "the layout", expected: of_head, got });
-        }
-        let head = if got == of_head { 0 } else { of_head as u64 };
-        let exponent = block.ilog2();
-        let function = BlockSparseArgs { layout, exponent, columns: count("the keys", columns)?, head };
-        // SAFETY: a byte for each pair of blocks.
-        Ok(unsafe { self.function(function.pass()) })
+        let function = self.places().block_sparse(layout.into(), block)?;
+        // SAFETY: it is made for these places.
+        Ok(unsafe { self.function(function) })
     }
 
-    fn refuse_packed(&self, argument: &'static str) -> Result<()> {
-        if self.packed.is_none() {
-            return Ok(());
-        }
-        Err(invalid(
-            argument,
-            "packed sequences".to_owned(),
-            "a batch of sequences of one length".to_owned(),
-            "places are counted from the first row of a matrix; packed sequences take a function that has none",
-        ))
+    fn places(&self) -> Places {
+        Places::new(&self.queries, &self.keys, self.packed.is_some())
     }
 }
 

@@ -55,12 +55,13 @@ mod function;
 mod heads;
 mod launch;
 mod op;
+mod places;
 mod problem;
 mod select;
 mod tensor;
 
 pub use ::attention::{functions, score};
-pub use backward::{Backward, Forward, Gradients};
+pub use backward::{Backward, BackwardKernels, Forward, Gradients, ModifiedBackward};
 pub use block_mask::{BlockMask, Own, Statistics};
 pub use config::{Candidate, Choice, Config, Rejection};
 pub use decode::{Decode, DecodePlan, DecodeProblem, Pages, Rotary};

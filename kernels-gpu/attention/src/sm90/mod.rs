@@ -33,7 +33,6 @@
 //! | [`fragments`] | accumulators as scores, weights and results |
 //! | [`softmax`](crate::softmax) | the running maximum and sum of a thread's two rows |
 
-#[cfg(feature = "kernels")]
 pub mod backward;
 pub mod config;
 pub mod forward;

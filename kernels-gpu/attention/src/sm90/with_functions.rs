@@ -11,6 +11,11 @@ crate::score_kernels! {
     #[kernel] fn attention_alibi_f16_64: F16Head64Low;
     #[kernel] fn attention_alibi_f16_128: F16Head128;
     #[kernel] fn attention_alibi_f16_256: F16Head256;
+    backward:
+    #[kernel] fn attention_alibi_backward_bf16_64: Bf16Head64;
+    #[kernel] fn attention_alibi_backward_bf16_128: Bf16Head128;
+    #[kernel] fn attention_alibi_backward_f16_64: F16Head64;
+    #[kernel] fn attention_alibi_backward_f16_128: F16Head128;
 }
 
 crate::score_kernels! {
@@ -22,6 +27,11 @@ crate::score_kernels! {
     #[kernel] fn attention_soft_cap_f16_64: F16Head64Low;
     #[kernel] fn attention_soft_cap_f16_128: F16Head128;
     #[kernel] fn attention_soft_cap_f16_256: F16Head256;
+    backward:
+    #[kernel] fn attention_soft_cap_backward_bf16_64: Bf16Head64;
+    #[kernel] fn attention_soft_cap_backward_bf16_128: Bf16Head128;
+    #[kernel] fn attention_soft_cap_backward_f16_64: F16Head64;
+    #[kernel] fn attention_soft_cap_backward_f16_128: F16Head128;
 }
 
 crate::score_kernels! {
@@ -33,6 +43,11 @@ crate::score_kernels! {
     #[kernel] fn attention_bias_f16_64: F16Head64Low;
     #[kernel] fn attention_bias_f16_128: F16Head128;
     #[kernel] fn attention_bias_f16_256: F16Head256;
+    backward:
+    #[kernel] fn attention_bias_backward_bf16_64: Bf16Head64;
+    #[kernel] fn attention_bias_backward_bf16_128: Bf16Head128;
+    #[kernel] fn attention_bias_backward_f16_64: F16Head64;
+    #[kernel] fn attention_bias_backward_f16_128: F16Head128;
 }
 
 crate::score_kernels! {
@@ -44,6 +59,11 @@ crate::score_kernels! {
     #[kernel] fn attention_ranges_f16_64: F16Head64Low;
     #[kernel] fn attention_ranges_f16_128: F16Head128;
     #[kernel] fn attention_ranges_f16_256: F16Head256;
+    backward:
+    #[kernel] fn attention_ranges_backward_bf16_64: Bf16Head64;
+    #[kernel] fn attention_ranges_backward_bf16_128: Bf16Head128;
+    #[kernel] fn attention_ranges_backward_f16_64: F16Head64;
+    #[kernel] fn attention_ranges_backward_f16_128: F16Head128;
 }
 
 crate::score_kernels! {
@@ -55,4 +75,9 @@ crate::score_kernels! {
     #[kernel] fn attention_block_sparse_f16_64: F16Head64Low;
     #[kernel] fn attention_block_sparse_f16_128: F16Head128;
     #[kernel] fn attention_block_sparse_f16_256: F16Head256;
+    backward:
+    #[kernel] fn attention_block_sparse_backward_bf16_64: Bf16Head64;
+    #[kernel] fn attention_block_sparse_backward_bf16_128: Bf16Head128;
+    #[kernel] fn attention_block_sparse_backward_f16_64: F16Head64;
+    #[kernel] fn attention_block_sparse_backward_f16_128: F16Head128;
 }

@@ -10,7 +10,8 @@ use primitives::tma::LINE_BYTES;
 use primitives::wgmma::Element16;
 use primitives::{named_barriers, shared_bytes, shared_plan};
 
-use crate::sm90::config::{BOX_COLUMNS, SHARED_BYTES, WARPGROUP};
+use crate::score::ScoreFunction;
+use crate::sm90::config::{BOX_COLUMNS, SHARED_BYTES, WARPGROUP, With};
 use crate::sm90::fragments::Fragment;
 
 /// Warpgroups that multiply; one more copies.
@@ -55,6 +56,8 @@ pub trait Config: Copy + 'static {
     type Gradient: Fragment;
     /// A thread's part of dQ: 64 queries x half of the columns, or all columns of half of 128 queries.
     type QueryGradient: Fragment;
+    /// The score function of the forward pass.
+    type Function: ScoreFunction;
 
     /// Queries of a tile.
     const BLOCK_M: u32 = Self::Scores::N;
@@ -78,6 +81,14 @@ pub trait Config: Copy + 'static {
         assert!(Self::QueryGradient::N * 128 == Self::HEAD * Self::BLOCK_M, "half of dQ");
         assert!(Self::HEAD.is_multiple_of(BOX_COLUMNS) && Self::HEAD <= 128, "accumulators of dK and dV");
     };
+}
+
+impl<C: Config, F: ScoreFunction> Config for With<C, F> {
+    type Element = C::Element;
+    type Scores = C::Scores;
+    type Gradient = C::Gradient;
+    type QueryGradient = C::QueryGradient;
+    type Function = F;
 }
 
 shared_plan! {

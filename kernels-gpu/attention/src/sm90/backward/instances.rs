@@ -1,16 +1,21 @@
 //! The kernels of the backward pass, and the table of them, which the host chooses from.
 
-use cuda_std::kernel;
-use cuda_std::tma::TensorMap;
 use cuda_std::wgmma::{BF16, ElementType, F16, Operand};
+#[cfg(feature = "kernels")]
+use cuda_std::{kernel, tma::TensorMap};
 
-use super::arguments::{Arguments, Maps, ResultStrides, Results, Statistics32};
-use super::config::{Config, THREADS};
-use super::finish;
-use super::main_pass;
-use super::order::Order;
-use super::prepare::{self, Rows, Strides};
+use super::config::Config;
+#[cfg(feature = "kernels")]
+use super::{
+    arguments::{Arguments, Maps, ResultStrides, Results, Statistics32},
+    config::THREADS,
+    finish, main_pass,
+    order::Order,
+    prepare::{self, Rows, Strides},
+};
+#[cfg(feature = "kernels")]
 use crate::problem::{AttentionParams, Packing};
+use crate::score::Identity;
 
 /// A kernel, as the host needs to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,12 +58,14 @@ macro_rules! kernels {
                 type Scores = [f32; $queries / 2];
                 type Gradient = [f32; $head / 2];
                 type QueryGradient = [f32; $sums];
+                type Function = Identity;
             }
 
             #[doc = concat!("The backward pass in ", stringify!($element), " for head sizes up to ", $head, "; see [`TABLE`] and the module.")]
             ///
             /// # Safety
             /// As [`main_pass::run`] for this configuration.
+            #[cfg(feature = "kernels")]
             #[kernel(launch_bounds(THREADS, 1))]
             pub unsafe fn $name(
                 queries: &TensorMap,
@@ -85,7 +92,7 @@ macro_rules! kernels {
                 let order = Order(order);
                 let arguments = Arguments { maps, results, params: &params, packing, rows, order };
                 // SAFETY: the caller's contract.
-                unsafe { main_pass::run::<$config>(arguments) }
+                unsafe { main_pass::run::<$config>(arguments, &Identity) }
             }
         )*
 
@@ -108,6 +115,7 @@ kernels! { $
     #[kernel] fn attention_backward_f16_128 as F16Head128: F16, head 128, 64 queries, 32 sums;
 }
 
+#[cfg(feature = "kernels")]
 /// Kernels: name, and the configuration whose sums they read.
 macro_rules! finish_kernels {
     ($dollar:tt $(#[kernel] fn $name:ident: $config:ident;)*) => {
@@ -141,6 +149,7 @@ macro_rules! finish_kernels {
     };
 }
 
+#[cfg(feature = "kernels")]
 finish_kernels! { $
     #[kernel] fn attention_finish_bf16_64: Bf16Head64;
     #[kernel] fn attention_finish_bf16_128: Bf16Head128;
@@ -148,6 +157,7 @@ finish_kernels! { $
     #[kernel] fn attention_finish_f16_128: F16Head128;
 }
 
+#[cfg(feature = "kernels")]
 /// Kernels: name and type.
 macro_rules! prepare_kernels {
     ($(#[kernel] fn $name:ident: $element:ident;)*) => { $(
@@ -191,6 +201,7 @@ macro_rules! prepare_kernels {
     )* };
 }
 
+#[cfg(feature = "kernels")]
 prepare_kernels! {
     #[kernel] fn attention_prepare_bf16: BF16;
     #[kernel] fn attention_prepare_f16: F16;

@@ -19,13 +19,14 @@ use super::config::{
 use super::order::give_turns;
 use super::work::Work;
 use crate::problem::{AttentionParams, KeyTile, QueryBlocks, Seen};
+use crate::score::ScoreFunction;
 use crate::sm90::config::{BOX_COLUMNS, WARPGROUP};
 use crate::sm90::fragments::{Boxes, Rounded, multiply, multiply_lines, multiply_rounded, steps, zero};
 
 /// Warps of a consumer.
 const WARPS: u32 = WARPGROUP / 32;
-/// Registers of a producer's and of a consumer's thread.
-const REGISTERS: [u32; 2] = [40, 232];
+/// Registers of a producer's and of a consumer's thread, without a score function and with one.
+const REGISTERS: [[u32; 2]; 2] = [[40, 232], [24, 240]];
 
 /// The gradients of one block of keys a block of threads.
 ///
@@ -33,7 +34,7 @@ const REGISTERS: [u32; 2] = [40, 232];
 /// The arguments are as [`Arguments`] and its parts say. The launch has a block of
 /// [`super::config::THREADS`] threads for each tile of keys, with `C::SHARED` bytes of dynamic shared memory.
 #[inline(always)]
-pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
+pub unsafe fn run<C: Config>(arguments: Arguments<'_>, function: &C::Function) {
     const { C::CHECKED };
     let shared = Plan::<C>::new(shared::address_of(shared::dynamic_shared_mem::<u8>()));
     let thread = thread::thread_idx_x();
@@ -57,19 +58,27 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
         }
         thread::sync_threads();
         if thread < WARPGROUP {
-            registers::set_max_registers_dec::<{ REGISTERS[0] }>();
+            if C::Function::IS_IDENTITY {
+                registers::set_max_registers_dec::<{ REGISTERS[0][0] }>();
+            } else {
+                registers::set_max_registers_dec::<{ REGISTERS[1][0] }>();
+            }
             if thread == 0 {
                 produce::<C>(arguments, shared);
             } else if thread / 32 > 0 && thread / 32 <= CONSUMERS && arguments.order.is_fixed() {
                 give_turns::<C>(arguments, shared, thread / 32 - 1);
             }
         } else {
-            registers::set_max_registers_inc::<{ REGISTERS[1] }>();
+            if C::Function::IS_IDENTITY {
+                registers::set_max_registers_inc::<{ REGISTERS[0][1] }>();
+            } else {
+                registers::set_max_registers_inc::<{ REGISTERS[1][1] }>();
+            }
             let thread = thread - WARPGROUP;
             // The assembler keeps what a warp's lanes agree on in registers of the warp.
             let (consumer, _) = warp_shuffle_idx(FULL_MASK, thread / WARPGROUP, 0, 32);
             let thread = thread % WARPGROUP;
-            Consumer::<C> { arguments, shared, consumer, thread }.run();
+            Consumer::<C> { arguments, function, shared, consumer, thread }.run();
         }
     }
 }
@@ -132,6 +141,7 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
 #[derive(Clone, Copy)]
 pub struct Consumer<'a, C: Config> {
     pub(super) arguments: Arguments<'a>,
+    pub(super) function: &'a C::Function,
     pub(super) shared: Plan<C>,
     pub(super) consumer: u32,
     /// Number in the warpgroup.
@@ -144,6 +154,8 @@ pub struct Turn<C> {
     pub(super) state: PipelineState<Of<C>>,
     /// The tile of its head.
     pub(super) block: u32,
+    /// The head of queries.
+    pub(super) head: u32,
     /// Turns from this one on.
     left: u32,
 }
@@ -157,6 +169,7 @@ impl<C: Config> Turn<C> {
         self.block += 1;
         if self.block == blocks.end {
             self.block = blocks.first;
+            self.head += 1;
         }
     }
 
@@ -188,7 +201,8 @@ impl<C: Config> Consumer<'_, C> {
             let mut gradients: [C::Gradient; 2] = [zero(), zero()];
             if blocks.count() > 0 {
                 let left = blocks.count() * self.arguments.params.group;
-                let turn = Turn { state: PipelineState::START, block: blocks.first, left };
+                let head = work.tile.head * self.arguments.params.group;
+                let turn = Turn { state: PipelineState::START, block: blocks.first, head, left };
                 let sums = self.first_sums(work.tile, blocks.first);
                 self.sum(turn, sums, self.seen_by(work), blocks, &mut gradients);
             }
@@ -236,13 +250,17 @@ impl<C: Config> Consumer<'_, C> {
                 self.start_weighted(&mut weighted, turn.state);
                 wgmma::wait_group::<1>();
                 wgmma::fence_registers(&mut scores);
-                self.weigh(&mut scores, stage);
-                if blocks.is_partial(turn.block) {
-                    self.mask(&mut scores, seen, turn.block);
-                }
-                weights.set::<C::Element, _>(&scores);
                 // The product's own registers are not to be read while it is under way.
-                let kept = weights;
+                let kept = if C::Function::IS_IDENTITY {
+                    self.weigh(&mut scores, stage);
+                    if blocks.is_partial(turn.block) {
+                        self.mask(&mut scores, seen, turn.block);
+                    }
+                    weights.set::<C::Element, _>(&scores);
+                    weights
+                } else {
+                    self.weigh_with_function(&mut scores, &mut weights, turn, blocks.is_partial(turn.block))
+                };
                 wgmma::fence_registers(d_values);
                 weights.fence::<C::Scores>();
                 wgmma::fence();

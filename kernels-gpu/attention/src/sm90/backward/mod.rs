@@ -28,6 +28,7 @@ pub mod arguments;
 pub mod config;
 pub mod finish;
 mod foreign;
+mod functions;
 pub mod instances;
 pub mod main_pass;
 pub mod order;

@@ -1,0 +1,232 @@
+//! Gradients of attention with a score function.
+
+use attention::compiled::Compiled;
+use attention::functions::{Alibi, Bias, BlockSparse, Ranges, SoftCap};
+use attention::problem::AttentionParams;
+use attention::sm90::backward::arguments::ResultStrides;
+use cuda_std::kernel::{Kernel, Map, Ptr, PtrMut, StructArgs, Value};
+
+use crate::error::Result;
+use crate::launch::{self as kernel, Arg};
+use crate::memory::DeviceView;
+use crate::stream::Stream;
+
+use super::super::check::invalid;
+use super::super::places::{
+    AlibiValues, BiasValues, BlockSparseValues, Places, RangesValues, SoftCapValues, soft_cap,
+};
+use super::launch::{Pass, launch};
+use super::{Backward, select};
+
+/// [`Backward`] of attention whose scores went through a function. Made by [`Backward::function`] and its
+/// neighbours.
+#[must_use = "gradients are computed by `run`"]
+pub struct ModifiedBackward<'a, F, V> {
+    backward: Backward<'a>,
+    function: StructArgs<F, V>,
+}
+
+impl<'a> Backward<'a> {
+    /// With the score function of the forward pass, of the same arguments
+    /// ([`Attention::function`](super::super::Attention::function)). Its derivative by the score is computed
+    /// with it; nothing is differentiated by its arguments.
+    ///
+    /// # Safety
+    /// For every position of the problem the function reads no memory but what its arguments reach.
+    pub unsafe fn function<F: Compiled, V>(self, function: StructArgs<F, V>) -> ModifiedBackward<'a, F, V> {
+        ModifiedBackward { backward: self, function }
+    }
+
+    /// Of [`Attention::alibi`](super::super::Attention::alibi).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn alibi<'s>(
+        self,
+        slopes: impl Into<DeviceView<'s, f32>>,
+    ) -> Result<ModifiedBackward<'a, Alibi, AlibiValues<'s>>> {
+        let function = self.places().alibi(slopes.into())?;
+        // SAFETY: it is made for these places.
+        Ok(unsafe { self.function(function) })
+    }
+
+    /// Of [`Attention::soft_cap`](super::super::Attention::soft_cap).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn soft_cap(self, cap: f32) -> Result<ModifiedBackward<'a, SoftCap, SoftCapValues>> {
+        let function = soft_cap(cap)?;
+        // SAFETY: no memory is read.
+        Ok(unsafe { self.function(function) })
+    }
+
+    /// Of [`Attention::bias`](super::super::Attention::bias). The bias itself gets no gradient.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bias<'s>(
+        self,
+        bias: impl Into<DeviceView<'s, f32>>,
+        sides: [usize; 4],
+    ) -> Result<ModifiedBackward<'a, Bias, BiasValues<'s>>> {
+        let function = self.places().bias(bias.into(), sides)?;
+        // SAFETY: it is made for these places.
+        Ok(unsafe { self.function(function) })
+    }
+
+    /// Of [`Attention::ranges`](super::super::Attention::ranges).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ranges<'s>(
+        self,
+        ranges: impl Into<DeviceView<'s, [u32; 4]>>,
+    ) -> Result<ModifiedBackward<'a, Ranges, RangesValues<'s>>> {
+        let function = self.places().ranges(ranges.into())?;
+        // SAFETY: it is made for these places.
+        Ok(unsafe { self.function(function) })
+    }
+
+    /// Of [`Attention::block_sparse`](super::super::Attention::block_sparse).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn block_sparse<'s>(
+        self,
+        layout: impl Into<DeviceView<'s, u8>>,
+        block: u32,
+    ) -> Result<ModifiedBackward<'a, BlockSparse, BlockSparseValues<'s>>> {
+        let function = self.places().block_sparse(layout.into(), block)?;
+        // SAFETY: it is made for these places.
+        Ok(unsafe { self.function(function) })
+    }
+
+    fn places(&self) -> Places {
+        Places::new(&self.forward.queries, &self.forward.keys, self.packed.is_some())
+    }
+}
+
+impl<F, V> ModifiedBackward<'_, F, V>
+where
+    F: Compiled,
+    F::Backward: BackwardKernels<F>,
+    StructArgs<F, V>: Arg<Value<F>>,
+{
+    /// As [`Backward::run`]. Every tile that the mask of the problem shows is computed, also where the
+    /// function's own mask shows nothing.
+    ///
+    /// # Errors
+    /// As [`Backward::run`].
+    pub fn run(self, stream: &Stream) -> Result<()> {
+        let ModifiedBackward { backward, function } = self;
+        let problem = backward.checked(stream)?;
+        let index = select(F::BACKWARD, &problem, stream)?;
+        let pass = |stream: &Stream, pass: Pass<'_>| {
+            // SAFETY: the launch is of the entry's configuration; the function is the word of whoever named
+            // it.
+            unsafe { <F::Backward as private::Sealed<F>>::launch(index, stream, pass, function) }
+        };
+        launch(stream, &problem, &F::BACKWARD[index], backward, pass)
+    }
+}
+
+/// Parameters of a kernel with a score function.
+type Parameters<F> = (
+    Map,
+    Map,
+    Map,
+    Map,
+    Map,
+    Map,
+    Value<AttentionParams>,
+    Ptr<f32>,
+    Ptr<f32>,
+    PtrMut<f32>,
+    PtrMut<u16>,
+    PtrMut<u16>,
+    Value<ResultStrides>,
+    PtrMut<u32>,
+    Ptr<i32>,
+    Ptr<i32>,
+    Value<F>,
+);
+
+/// The kernels of a score function, as [`Compiled::Backward`] has them.
+pub trait BackwardKernels<F: Compiled>: private::Sealed<F> {}
+
+impl<F: Compiled, T: private::Sealed<F>> BackwardKernels<F> for T {}
+
+mod private {
+    use super::*;
+
+    pub trait Sealed<F: Compiled> {
+        /// Launches the kernel of this index.
+        ///
+        /// # Safety
+        /// The launch is one of this kernel's configuration; the function as for the kernel.
+        unsafe fn launch<V>(
+            index: usize,
+            stream: &Stream,
+            pass: Pass<'_>,
+            function: StructArgs<F, V>,
+        ) -> Result<()>
+        where
+            StructArgs<F, V>: Arg<Value<F>>;
+    }
+
+    impl<F: Compiled> Sealed<F> for () {
+        unsafe fn launch<V>(index: usize, _: &Stream, _: Pass<'_>, _: StructArgs<F, V>) -> Result<()>
+        where
+            StructArgs<F, V>: Arg<Value<F>>,
+        {
+            let hint = "the table of a function tells of its kernels, in their order";
+            Err(invalid(
+                "the kernel",
+                format!("{index} beyond the last"),
+                "one of the table".to_owned(),
+                hint,
+            ))
+        }
+    }
+
+    impl<F: Compiled, K: Kernel<Params = Parameters<F>>, Rest: Sealed<F>> Sealed<F> for (K, Rest) {
+        unsafe fn launch<V>(
+            index: usize,
+            stream: &Stream,
+            pass: Pass<'_>,
+            function: StructArgs<F, V>,
+        ) -> Result<()>
+        where
+            StructArgs<F, V>: Arg<Value<F>>,
+        {
+            if let Some(index) = index.checked_sub(1) {
+                // SAFETY: the caller's contract.
+                return unsafe { Rest::launch(index, stream, pass, function) };
+            }
+            let Pass { grid, maps, params, logarithms, deltas, sums, rows, strides, order, first } = pass;
+            let [queries, keys, values, gradients, key_gradients, value_gradients] = maps;
+            let ([key_rows, value_rows], [first_queries, first_keys]) = (rows, first);
+            let arguments = (
+                queries,
+                keys,
+                values,
+                gradients,
+                key_gradients,
+                value_gradients,
+                params,
+                logarithms,
+                deltas,
+                sums,
+                key_rows,
+                value_rows,
+                strides,
+                order,
+                first_queries,
+                first_keys,
+                function,
+            );
+            // SAFETY: the caller's contract.
+            unsafe { kernel::launch::<K>(stream, grid, arguments) }
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! The three launches of the backward pass.
+
+use attention::problem::{AttentionParams, KeyTiles};
+use attention::sm90::backward::arguments::ResultStrides;
+use attention::sm90::backward::config::{CONSUMER_KEYS, THREADS};
+use attention::sm90::backward::instances::{Entry, TABLE};
+use attention::sm90::backward::order::Order;
+use attention::sm90::backward::{finish, instances, prepare};
+use cuda_std::kernel::Kernel as KernelType;
+
+use crate::error::Result;
+use crate::launch::{self as kernel, LaunchConfig};
+use crate::memory::tensor_map::TensorMap;
+use crate::memory::{DeviceBuffer, DeviceView, Within};
+use crate::stream::Stream;
+use crate::tensor::DType;
+
+use super::super::check::invalid;
+use super::super::heads::{Heads, HeadsMut};
+use super::super::launch::{SECTION_BYTES, map};
+use super::super::op::Packed;
+use super::super::problem::Problem;
+use super::{Backward, Forward, Gradients};
+
+/// The numbers of rows that pass from one kernel to the next, and the sums of dQ.
+struct Workspace {
+    logarithms: DeviceBuffer<f32>,
+    deltas: DeviceBuffer<f32>,
+    sums: DeviceBuffer<f32>,
+    /// The counts of [`Order`], where dQ is added up in a fixed order.
+    order: Option<DeviceBuffer<u32>>,
+}
+
+/// Queues the three kernels, the main one by `pass`.
+pub(super) fn launch(
+    stream: &Stream,
+    problem: &Problem,
+    entry: &Entry,
+    backward: Backward<'_>,
+    pass: impl FnOnce(&Stream, Pass<'_>) -> Result<()>,
+) -> Result<()> {
+    let tile = entry.block[0];
+    let Backward { forward, gradient, gradients, scale, mask, packed, is_deterministic } = backward;
+    let Gradients { queries: d_queries, keys, values } = gradients;
+    let [query_rows, key_rows] = problem.packed.unwrap_or([problem.queries, problem.keys]);
+    let params = AttentionParams {
+        batch: problem.batch,
+        heads: problem.heads,
+        group: problem.group(),
+        queries: problem.queries,
+        keys: problem.keys,
+        head_size: problem.head_size,
+        lse_rows: query_rows,
+        key_rows,
+        padded_rows: padded_rows(problem, tile)?,
+        output_row: 0,
+        output_head: 0,
+        output_matrix: 0,
+        band: mask.band(),
+        scale: scale.unwrap_or(1.0 / (problem.head_size as f32).sqrt()),
+        section: section(problem),
+    };
+    let heads = u64::from(problem.batch) * u64::from(problem.heads);
+    // Packed sequences lie in the rows of one matrix.
+    let matrices = if packed.is_some() { 1 } else { problem.batch };
+    let rows = matrices as usize * problem.heads as usize * params.padded_rows as usize;
+    let tiles = heads * u64::from(problem.queries.div_ceil(tile));
+    let Ok(tiles) = u32::try_from(tiles) else {
+        let hint = "split the batch and call once for each part";
+        return Err(invalid("the problem", format!("{tiles} tiles"), "fewer than 2^32".to_owned(), hint));
+    };
+    let is_ordered = is_deterministic && tiles > 0;
+    let words = Order::words(rows / tile as usize);
+    // SAFETY: numbers have no invalid values; the first kernel writes all of them before others read them.
+    let mut workspace = unsafe {
+        Workspace {
+            order: is_ordered.then(|| DeviceBuffer::uninit(stream, words)).transpose()?,
+            logarithms: DeviceBuffer::uninit(stream, rows)?,
+            deltas: DeviceBuffer::uninit(stream, rows)?,
+            sums: DeviceBuffer::uninit(stream, rows * entry.head as usize)?,
+        }
+    };
+    let launched = Launched { params, packed };
+    // SAFETY: shapes, strides and lengths are checked, gradients do not overlap themselves; the workspace has
+    // the rows that the kernels pad to; a block for each tile.
+    unsafe {
+        if tiles > 0 {
+            begin(stream, problem.dtype, tiles, entry, launched, &forward, gradient, &mut workspace)?;
+        }
+        if problem.keys > 0 && heads > 0 {
+            pass(stream, Pass::new(entry, launched, &forward, gradient, [&keys, &values], &mut workspace)?)?;
+        }
+        if tiles > 0 { end(entry)?(stream, tiles, launched, &workspace.sums, d_queries) } else { Ok(()) }
+    }
+}
+
+/// The arguments of all three kernels.
+#[derive(Clone, Copy)]
+struct Launched<'a> {
+    params: AttentionParams,
+    packed: Option<Packed<'a>>,
+}
+
+impl<'a> Launched<'a> {
+    /// Where packed sequences begin.
+    fn first(&self) -> [Option<DeviceView<'a, i32>>; 2] {
+        self.packed.map_or([None; 2], |packed| [Some(packed.queries), Some(packed.keys)])
+    }
+}
+
+/// Heads of queries, whole groups of them, whose blocks of keys run beside each other: each reads all queries
+/// and their gradients, and adds to all sums, which stay in L2 together.
+fn section(problem: &Problem) -> u32 {
+    let Problem { batch, queries, heads, head_size, dtype, .. } = *problem;
+    let row_bytes = u64::from(head_size) * (2 * dtype.size() + size_of::<f32>()) as u64;
+    let group_bytes = (u64::from(queries) * row_bytes * u64::from(problem.group())).max(1);
+    let kv_heads = (SECTION_BYTES / group_bytes).max(1);
+    // All of them fit in 32 bits, as their tiles do.
+    let all = u64::from(batch) * u64::from(heads);
+    kv_heads.saturating_mul(problem.group().into()).min(all).max(1) as u32
+}
+
+/// Rows of queries of a head of a sequence, padded to whole tiles; of all packed sequences, each of which
+/// begins with a tile.
+fn padded_rows(problem: &Problem, tile: u32) -> Result<u32> {
+    let Some([rows, _]) = problem.packed else { return Ok(problem.queries.next_multiple_of(tile)) };
+    let padded = (u64::from(rows / tile) + u64::from(problem.batch)) * u64::from(tile);
+    u32::try_from(padded).map_err(|_| {
+        let hint = "split the sequences and call once for each part";
+        let wanted = "fewer than 2^32, each sequence in whole tiles".to_owned();
+        invalid("the sequences", format!("{padded} rows of queries"), wanted, hint)
+    })
+}
+
+/// Elements from a row to the next, a head, a sequence.
+fn strides(heads: &Heads<'_>) -> prepare::Strides {
+    let [matrix, row, head, _] = heads.shape.bounded().strides.map(|stride| stride as u64);
+    prepare::Strides { row, head, matrix }
+}
+
+/// Queues the first kernel.
+///
+/// # Safety
+/// As for the kernel.
+#[expect(clippy::too_many_arguments, reason = "the kernel's own, in place")]
+unsafe fn begin(
+    stream: &Stream,
+    dtype: DType,
+    tiles: u32,
+    entry: &Entry,
+    launched: Launched<'_>,
+    forward: &Forward<'_>,
+    gradient: Heads<'_>,
+    workspace: &mut Workspace,
+) -> Result<()> {
+    let config = LaunchConfig::new([tiles, 1, 1], [prepare::THREADS, 1, 1]).overlapping_previous();
+    let Workspace { logarithms, deltas, sums, order } = workspace;
+    let [first_queries, first_keys] = launched.first();
+    let arguments = (
+        launched.params,
+        forward.output.data.cast::<u16>(),
+        strides(&forward.output),
+        gradient.data.cast::<u16>(),
+        strides(&gradient),
+        forward.log_sum_exp,
+        logarithms,
+        deltas,
+        sums,
+        entry.block[0],
+        entry.head,
+        order.as_mut(),
+        first_queries,
+        first_keys,
+    );
+    // SAFETY: the caller's contract.
+    unsafe {
+        match dtype {
+            DType::BF16 => kernel::launch::<instances::attention_prepare_bf16>(stream, config, arguments),
+            _ => kernel::launch::<instances::attention_prepare_f16>(stream, config, arguments),
+        }
+    }
+}
+
+/// A launch of the main kernel.
+pub struct Pass<'a> {
+    pub(super) grid: LaunchConfig,
+    /// Q, K, V, dO, dK, dV.
+    pub(super) maps: [TensorMap<'a>; 6],
+    pub(super) params: AttentionParams,
+    pub(super) logarithms: &'a DeviceBuffer<f32>,
+    pub(super) deltas: &'a DeviceBuffer<f32>,
+    pub(super) sums: &'a mut DeviceBuffer<f32>,
+    /// dK and dV, whose maps begin the write.
+    pub(super) rows: [Within<'a, u16>; 2],
+    pub(super) strides: ResultStrides,
+    pub(super) order: Option<&'a mut DeviceBuffer<u32>>,
+    pub(super) first: [Option<DeviceView<'a, i32>>; 2],
+}
+
+impl<'a> Pass<'a> {
+    fn new(
+        entry: &Entry,
+        launched: Launched<'a>,
+        forward: &Forward<'a>,
+        gradient: Heads<'a>,
+        [keys, values]: [&'a HeadsMut<'_>; 2],
+        workspace: &'a mut Workspace,
+    ) -> Result<Self> {
+        let [tile, block] = entry.block;
+        let map_keys = map(forward.keys, block)?;
+        // Where there are no queries, the keys' map stands in, which the kernel does not read for that.
+        let (map_queries, map_gradient) = if forward.queries.shape.is_empty() {
+            (map_keys, map_keys)
+        } else {
+            (map(forward.queries, tile)?, map(gradient, tile)?)
+        };
+        let map_values = map(forward.values, block)?;
+        // The kernel writes gradients through their maps, and rows at a sequence's end by themselves. The
+        // launch begins the write with these.
+        let (d_keys, d_values) = (keys.view(), values.view());
+        let (map_d_keys, map_d_values) = (map(d_keys, CONSUMER_KEYS)?, map(d_values, CONSUMER_KEYS)?);
+        let blocks = KeyTiles::new(&launched.params, block).count();
+        let grid = LaunchConfig::new([blocks, 1, 1], [THREADS, 1, 1])
+            .with_shared(entry.shared)
+            .overlapping_previous();
+        let Workspace { logarithms, deltas, sums, order } = workspace;
+        Ok(Pass {
+            grid,
+            maps: [map_queries, map_keys, map_values, map_gradient, map_d_keys, map_d_values],
+            params: launched.params,
+            logarithms,
+            deltas,
+            sums,
+            rows: [d_keys.data.within().cast::<u16>(), d_values.data.within().cast::<u16>()],
+            strides: ResultStrides { keys: strides(&d_keys), values: strides(&d_values) },
+            order: order.as_mut(),
+            first: launched.first(),
+        })
+    }
+}
+
+/// Queues the main kernel.
+///
+/// # Safety
+/// The launch is one of this kernel's configuration.
+unsafe fn pass_as<K: KernelType<Params = PassParameters>>(stream: &Stream, pass: Pass<'_>) -> Result<()> {
+    let Pass { grid, maps, params, logarithms, deltas, sums, rows, strides, order, first } = pass;
+    let [queries, keys, values, gradients, key_gradients, value_gradients] = maps;
+    let ([key_rows, value_rows], [first_queries, first_keys]) = (rows, first);
+    let arguments = (
+        queries,
+        keys,
+        values,
+        gradients,
+        key_gradients,
+        value_gradients,
+        params,
+        logarithms,
+        deltas,
+        sums,
+        key_rows,
+        value_rows,
+        strides,
+        order,
+        first_queries,
+        first_keys,
+    );
+    // SAFETY: the caller's contract.
+    unsafe { kernel::launch::<K>(stream, grid, arguments) }
+}
+
+/// Queues the last kernel.
+///
+/// # Safety
+/// As for the kernel, but for the launch's configuration.
+unsafe fn end_as<K: KernelType<Params = EndParameters>>(
+    stream: &Stream,
+    tiles: u32,
+    launched: Launched<'_>,
+    sums: &DeviceBuffer<f32>,
+    gradient: HeadsMut<'_>,
+) -> Result<()> {
+    let config = LaunchConfig::new([tiles, 1, 1], [finish::THREADS, 1, 1]).overlapping_previous();
+    let strides = strides(&gradient.view());
+    let [first_queries, first_keys] = launched.first();
+    let arguments = (launched.params, sums, gradient.data.cast::<u16>(), strides, first_queries, first_keys);
+    // SAFETY: the caller's contract.
+    unsafe { kernel::launch::<K>(stream, config, arguments) }
+}
+
+type PassParameters = <instances::attention_backward_bf16_64 as KernelType>::Params;
+type EndParameters = <instances::attention_finish_bf16_64 as KernelType>::Params;
+type LaunchPass = unsafe fn(&Stream, Pass<'_>) -> Result<()>;
+type LaunchEnd = unsafe fn(&Stream, u32, Launched<'_>, &DeviceBuffer<f32>, HeadsMut<'_>) -> Result<()>;
+
+macro_rules! passes {
+    ($($name:ident)*) => {
+        /// In the order of the table.
+        pub(super) static PASSES: [LaunchPass; TABLE.len()] = [$(pass_as::<instances::$name>),*];
+    };
+}
+attention::for_each_sm90_backward_kernel!(passes);
+
+macro_rules! ends {
+    ($($name:ident)*) => {
+        /// In the order of the table.
+        static ENDS: [LaunchEnd; TABLE.len()] = [$(end_as::<instances::$name>),*];
+    };
+}
+attention::for_each_sm90_finish_kernel!(ends);
+
+/// The last kernel of a pass.
+fn end(entry: &Entry) -> Result<LaunchEnd> {
+    let is_like = |of: &&Entry| (of.element, of.head, of.block) == (entry.element, entry.head, entry.block);
+    let index = TABLE.iter().position(|of| is_like(&of)).ok_or_else(|| {
+        let hint = "score functions are compiled by `score_kernels!`";
+        invalid("the kernel", entry.name.to_owned(), "one of the family's configurations".to_owned(), hint)
+    })?;
+    Ok(ENDS[index])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{padded_rows, section};
+    use crate::ops::attention::{Mask, Problem};
+    use crate::tensor::DType;
+
+    const PROBLEM: Problem = Problem {
+        dtype: DType::BF16,
+        batch: 4,
+        queries: 4096,
+        keys: 100,
+        heads: 32,
+        kv_heads: 8,
+        head_size: 128,
+        mask: Mask::FULL,
+        packed: None,
+        log_sum_exp: true,
+    };
+
+    #[test]
+    fn sections_are_groups_whose_queries_fit() {
+        // 4 MiB a head of queries, 16 a group of four.
+        assert_eq!(section(&PROBLEM), 8);
+        assert_eq!(section(&Problem { queries: 1 << 20, ..PROBLEM }), 4);
+        assert_eq!(section(&Problem { queries: 0, ..PROBLEM }), 128);
+        assert_eq!(section(&Problem { queries: 1, batch: 1, ..PROBLEM }), 32);
+    }
+
+    #[test]
+    fn packed_sequences_begin_with_a_tile() {
+        assert_eq!(padded_rows(&Problem { queries: 65, ..PROBLEM }, 64).ok(), Some(128));
+        // Two whole tiles, and a part of one for each sequence at most.
+        let packed = Problem { packed: Some([130, 9]), ..PROBLEM };
+        assert_eq!(padded_rows(&packed, 64).ok(), Some(6 * 64));
+        assert!(padded_rows(&Problem { batch: u32::MAX, ..packed }, 64).is_err());
+    }
+}

@@ -1,0 +1,225 @@
+//! The backward pass: from the gradient of the result to those of queries, keys and values.
+
+mod function;
+mod launch;
+
+use attention::sm90::backward::instances::{Entry, TABLE};
+
+use crate::error::Result;
+use crate::memory::{DeviceView, same_length};
+use crate::stream::Stream;
+use crate::tensor::DType;
+
+use super::OPERATION;
+use super::check::{
+    check_groups, check_head_size, check_packed_devices, check_packing, check_scale, count, expect_sides,
+    invalid, length, sequences,
+};
+use super::heads::{Heads, HeadsMut};
+use super::op::Packed;
+use super::problem::{Mask, Problem};
+use super::select::dtype;
+
+pub use function::{BackwardKernels, ModifiedBackward};
+
+/// The operands and the results of the forward pass.
+#[derive(Debug, Clone, Copy)]
+pub struct Forward<'a> {
+    /// Q, `[batch, queries, heads, head size]`.
+    pub queries: Heads<'a>,
+    /// K, `[batch, keys, kv heads, head size]`.
+    pub keys: Heads<'a>,
+    /// V, as K.
+    pub values: Heads<'a>,
+    /// O, as Q.
+    pub output: Heads<'a>,
+    /// The logarithms of the sums of exponentials, `[batch, heads, queries]`, or `[heads, rows]` of packed
+    /// sequences.
+    pub log_sum_exp: DeviceView<'a, f32>,
+}
+
+/// Where gradients go, each of its operand's shape and type.
+#[derive(Debug)]
+pub struct Gradients<'a> {
+    /// dQ.
+    pub queries: HeadsMut<'a>,
+    /// dK.
+    pub keys: HeadsMut<'a>,
+    /// dV.
+    pub values: HeadsMut<'a>,
+}
+
+/// The gradients of attention. Built up, then [`Backward::run`].
+///
+/// Head sizes up to 128, on Hopper. dK and dV are the same bits in every run; dQ is a sum of f32 whose order
+/// is free, rounded once, or fixed ([`Backward::deterministic`]).
+#[derive(Debug)]
+#[must_use = "gradients are computed by `run`"]
+pub struct Backward<'a> {
+    forward: Forward<'a>,
+    gradient: Heads<'a>,
+    gradients: Gradients<'a>,
+    scale: Option<f32>,
+    mask: Mask,
+    packed: Option<Packed<'a>>,
+    is_deterministic: bool,
+}
+
+impl<'a> Backward<'a> {
+    /// Of the gradient of the result, `[batch, queries, heads, head size]`.
+    pub fn new(forward: Forward<'a>, gradient: Heads<'a>, gradients: Gradients<'a>) -> Self {
+        let (scale, mask, packed, is_deterministic) = (None, Mask::FULL, None, false);
+        Backward { forward, gradient, gradients, scale, mask, packed, is_deterministic }
+    }
+
+    /// The factor of the scores in the forward pass, positive; else it is `1 / sqrt(head size)`.
+    pub fn scale(self, scale: f32) -> Self {
+        Backward { scale: Some(scale), ..self }
+    }
+
+    /// Which keys a query saw; else all.
+    pub fn mask(self, mask: Mask) -> Self {
+        Backward { mask, ..self }
+    }
+
+    /// For packed sequences, as in the forward pass. Gradients of rows that belong to none are left as they
+    /// are.
+    pub fn packed(self, packed: Packed<'a>) -> Self {
+        Backward { packed: Some(packed), ..self }
+    }
+
+    /// Whether dQ is to be the same bits in every run too; else it need not. Its parts are then added in the
+    /// order of keys, which blocks wait for: a few per cent of time for long sequences, more for short ones.
+    pub fn deterministic(self, is_deterministic: bool) -> Self {
+        Backward { is_deterministic, ..self }
+    }
+
+    /// Queues the three kernels of the backward pass. They keep 4 bytes of device memory for each element of
+    /// Q, and 8 for each row, while they run; rows are padded to tiles of up to 128.
+    ///
+    /// # Errors
+    /// [`Error::Length`](crate::Error::Length) when an operand does not have the elements that its shape
+    /// says, [`Error::InvalidArgument`](crate::Error::InvalidArgument) when shapes or types do not fit
+    /// together, rows do not begin at 16-byte boundaries, a gradient overlaps itself, the scale is not
+    /// positive and finite, or no kernel can do the problem on the stream's device;
+    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch),
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), or the driver's error.
+    pub fn run(self, stream: &Stream) -> Result<()> {
+        let problem = self.checked(stream)?;
+        let index = select(TABLE, &problem, stream)?;
+        // SAFETY: the kernel is the entry's.
+        let pass = |stream: &Stream, pass: launch::Pass<'_>| unsafe { launch::PASSES[index](stream, pass) };
+        launch::launch(stream, &problem, &TABLE[index], self, pass)
+    }
+
+    /// Checks the operands on the stream's device, and gives them in plain numbers.
+    fn checked(&self, stream: &Stream) -> Result<Problem> {
+        let problem = self.problem()?;
+        self.check_devices(stream)?;
+        Ok(problem)
+    }
+
+    fn problem(&self) -> Result<Problem> {
+        let Forward { queries, keys, values, output, log_sum_exp } = &self.forward;
+        let ([batch, rows, heads, size], [_, key_rows, kv_heads, _]) = (queries.sides(), keys.sides());
+        check_head_size(size)?;
+        expect_sides("the keys", keys, [batch, key_rows, kv_heads, size])?;
+        check_groups(heads, kv_heads)?;
+        check_scale(self.scale)?;
+        let gradients = &self.gradients;
+        let views = [gradients.queries.view(), gradients.keys.view(), gradients.values.view()];
+        let like_queries = [
+            ("the output", *output),
+            ("its gradient", self.gradient),
+            ("the gradient of the queries", views[0]),
+        ];
+        let like_keys = [
+            ("the values", *values),
+            ("the gradient of the keys", views[1]),
+            ("the gradient of the values", views[2]),
+        ];
+        for (operand, sides) in [(like_queries, queries.sides()), (like_keys, keys.sides())] {
+            for (argument, heads) in operand {
+                expect_sides(argument, &heads, sides)?;
+                check_type(argument, heads.dtype(), queries.dtype())?;
+                heads.check(argument)?;
+            }
+        }
+        check_type("the keys", keys.dtype(), queries.dtype())?;
+        queries.check("the queries")?;
+        keys.check("the keys")?;
+        gradients.queries.check("the gradient of the queries")?;
+        gradients.keys.check("the gradient of the keys")?;
+        gradients.values.check("the gradient of the values")?;
+        let wanted = batch.saturating_mul(rows).saturating_mul(heads);
+        same_length(OPERATION, "the log-sum-exps", wanted, log_sum_exp.len())?;
+        check_packing(queries, self.packed.as_ref())?;
+        let [query_rows, key_rows] = [length("the queries", rows)?, length("the keys", key_rows)?];
+        let sequences = sequences(batch, [query_rows, key_rows], self.packed.as_ref())?;
+        Ok(Problem {
+            dtype: queries.dtype(),
+            batch: sequences.count,
+            queries: sequences.longest[0],
+            keys: sequences.longest[1],
+            heads: count("the heads", heads)?,
+            kv_heads: count("the heads of keys", kv_heads)?,
+            head_size: size as u32,
+            mask: self.mask,
+            packed: self.packed.map(|_| [query_rows, key_rows]),
+            log_sum_exp: true,
+        })
+    }
+
+    fn check_devices(&self, stream: &Stream) -> Result<()> {
+        let Forward { queries, keys, values, output, log_sum_exp } = &self.forward;
+        stream.same_device("the queries", queries.device())?;
+        stream.same_device("the keys", keys.device())?;
+        stream.same_device("the values", values.device())?;
+        stream.same_device("the output", output.device())?;
+        stream.same_device("the log-sum-exps", log_sum_exp.device())?;
+        stream.same_device("its gradient", self.gradient.device())?;
+        stream.same_device("the gradient of the queries", self.gradients.queries.device())?;
+        stream.same_device("the gradient of the keys", self.gradients.keys.device())?;
+        stream.same_device("the gradient of the values", self.gradients.values.device())?;
+        check_packed_devices(stream, self.packed.as_ref())
+    }
+}
+
+pub(super) fn check_type(argument: &'static str, got: DType, wanted: DType) -> Result<()> {
+    if !matches!(wanted, DType::BF16 | DType::F16) {
+        let hint = "convert it first (`to`)";
+        return Err(invalid("the queries", format!("of {wanted}"), "bf16 or f16".to_owned(), hint));
+    }
+    if got == wanted {
+        return Ok(());
+    }
+    let hint = "all operands and gradients have one type: convert one with `to`";
+    Err(invalid(argument, format!("of {got}"), format!("{wanted}, as the queries"), hint))
+}
+
+/// The kernel of these with the shortest rows that hold the head.
+fn select(entries: &[Entry], problem: &Problem, stream: &Stream) -> Result<usize> {
+    let device = stream.device();
+    let is_hopper = (device.arch().major, device.arch().minor) == (9, 0);
+    let fits = |entry: &Entry| {
+        dtype(entry.element) == Some(problem.dtype) && entry.head >= problem.head_size && is_hopper
+    };
+    let fitting = entries.iter().enumerate().filter(|(_, entry)| fits(entry));
+    fitting.min_by_key(|(_, entry)| entry.head).map(|(index, _)| index).ok_or_else(|| {
+        invalid(
+            "the problem",
+            format!("the gradients of {problem} on {}", device.arch()),
+            format!("{} on compute capability 9.0", heads_of(entries, problem.dtype)),
+            "the backward pass has kernels for Hopper; the software driver shows one",
+        )
+    })
+}
+
+/// The head sizes of these kernels.
+fn heads_of(entries: &[Entry], wanted: DType) -> String {
+    let fitting = entries.iter().filter(|entry| dtype(entry.element) == Some(wanted));
+    match fitting.map(|entry| entry.head).max() {
+        Some(head) => format!("head sizes up to {head}"),
+        None => format!("no kernel of {wanted}, which the score function is compiled without,"),
+    }
+}

@@ -1,0 +1,144 @@
+//! The score functions of the family with their arguments, checked against the places of a problem.
+
+use attention::functions::{
+    Alibi, AlibiArgs, Bias, BiasArgs, BlockSparse, BlockSparseArgs, Ranges, RangesArgs, SoftCap, SoftCapArgs,
+};
+use cuda_std::kernel::StructArgs;
+
+use crate::error::{Error, Result};
+use crate::memory::{DeviceView, same_length};
+
+use super::OPERATION;
+use super::check::{count, invalid};
+use super::heads::Heads;
+
+/// The slopes of [`Alibi`].
+pub type AlibiValues<'s> = (DeviceView<'s, f32>, ());
+/// The cap of a [`SoftCap`], and one over it.
+pub type SoftCapValues = (f32, (f32, ()));
+/// The elements of a [`Bias`], and their strides.
+pub type BiasValues<'s> = (DeviceView<'s, f32>, (u64, (u64, (u64, ()))));
+/// Four numbers a query for [`Ranges`], and a stride.
+pub type RangesValues<'s> = (DeviceView<'s, [u32; 4]>, (u64, ()));
+/// The layout of [`BlockSparse`], two sides and a stride.
+pub type BlockSparseValues<'s> = (DeviceView<'s, u8>, (u32, (u32, (u64, ()))));
+
+/// The places of a problem's scores. The functions that it makes read no memory beyond their arguments for
+/// any of them.
+pub(super) struct Places {
+    batch: usize,
+    heads: usize,
+    queries: usize,
+    keys: usize,
+    is_packed: bool,
+}
+
+impl Places {
+    pub(super) fn new(queries: &Heads<'_>, keys: &Heads<'_>, is_packed: bool) -> Self {
+        let ([batch, rows, heads, _], keys) = (queries.sides(), keys.sides()[1]);
+        Places { batch, heads, queries: rows, keys, is_packed }
+    }
+
+    /// A slope for each head.
+    pub(super) fn alibi<'s>(
+        &self,
+        slopes: DeviceView<'s, f32>,
+    ) -> Result<StructArgs<Alibi, AlibiValues<'s>>> {
+        same_length(OPERATION, "the slopes", self.heads, slopes.len())?;
+        Ok(AlibiArgs { slopes }.pass())
+    }
+
+    /// A number for each place.
+    pub(super) fn bias<'s>(
+        &self,
+        bias: DeviceView<'s, f32>,
+        sides: [usize; 4],
+    ) -> Result<StructArgs<Bias, BiasValues<'s>>> {
+        self.refuse_packed("the bias")?;
+        let Places { batch, heads, queries, keys, .. } = *self;
+        let fits = (sides[0] == 1 || sides[0] == batch)
+            && (sides[1] == 1 || sides[1] == heads)
+            && sides[2..] == [queries, keys];
+        if !fits {
+            return Err(invalid(
+                "the bias",
+                format!("{sides:?}"),
+                format!("[{batch} or 1, {heads} or 1, {queries}, {keys}]"),
+                "its sides are [batch, heads, queries, keys]",
+            ));
+        }
+        let all = sides.iter().fold(1usize, |all, &side| all.saturating_mul(side));
+        same_length(OPERATION, "the bias", all, bias.len())?;
+        let head = (queries * keys) as u64;
+        let step = |side: usize, stride: u64| if side == 1 { 0 } else { stride };
+        let function = BiasArgs {
+            data: bias,
+            row: keys as u64,
+            head: step(sides[1], head),
+            matrix: step(sides[0], head * sides[1] as u64),
+        };
+        Ok(function.pass())
+    }
+
+    /// Four numbers for each query.
+    pub(super) fn ranges<'s>(
+        &self,
+        ranges: DeviceView<'s, [u32; 4]>,
+    ) -> Result<StructArgs<Ranges, RangesValues<'s>>> {
+        self.refuse_packed("the ranges")?;
+        let all = self.batch.saturating_mul(self.queries);
+        if ranges.len() != self.queries {
+            same_length(OPERATION, "the ranges", all, ranges.len())?;
+        }
+        let matrix = if ranges.len() == self.queries { 0 } else { self.queries as u64 };
+        Ok(RangesArgs { data: ranges, matrix }.pass())
+    }
+
+    /// A byte for each pair of blocks.
+    pub(super) fn block_sparse<'s>(
+        &self,
+        layout: DeviceView<'s, u8>,
+        block: u32,
+    ) -> Result<StructArgs<BlockSparse, BlockSparseValues<'s>>> {
+        self.refuse_packed("the layout")?;
+        if !block.is_power_of_two() {
+            let hint = "usual ones have 64 or 128 positions; a function of your own may divide by others";
+            return Err(invalid("the block", block.to_string(), "a power of two".to_owned(), hint));
+        }
+        let [rows, columns] = [self.queries, self.keys].map(|positions| positions.div_ceil(block as usize));
+        let of_head = rows.saturating_mul(columns);
+        let got = layout.len();
+        if got != of_head && got != of_head.saturating_mul(self.heads) {
+            return Err(Error::Length { operation: OPERATION, what: "the layout", expected: of_head, got });
+        }
+        let head = if got == of_head { 0 } else { of_head as u64 };
+        let exponent = block.ilog2();
+        Ok(BlockSparseArgs { layout, exponent, columns: count("the keys", columns)?, head }.pass())
+    }
+
+    fn refuse_packed(&self, argument: &'static str) -> Result<()> {
+        if !self.is_packed {
+            return Ok(());
+        }
+        Err(invalid(
+            argument,
+            "packed sequences".to_owned(),
+            "a batch of sequences of one length".to_owned(),
+            "places are counted from the first row of a matrix; packed sequences take a function that has none",
+        ))
+    }
+}
+
+/// The cap and its reciprocal.
+pub(super) fn soft_cap(cap: f32) -> Result<StructArgs<SoftCap, SoftCapValues>> {
+    let reciprocal = cap.recip();
+    if !(cap > 0.0 && cap.is_finite() && reciprocal.is_finite()) {
+        return Err(invalid(
+            "the cap",
+            cap.to_string(),
+            "a positive finite number".to_owned(),
+            "scores are unlimited without a cap",
+        ));
+    }
+    Ok(SoftCapArgs { cap, reciprocal }.pass())
+}
