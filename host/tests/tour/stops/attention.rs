@@ -29,6 +29,7 @@ pub fn forward(stream: &Stream) -> Outcome<Vec<Stop>> {
 
 pub fn stops(stream: &Stream) -> Outcome<Vec<Stop>> {
     let mut stops = forward(stream)?;
+    stops.extend(super::attention_functions::gradient_stops());
     for (size, way) in GRADIENT_SIZES.into_iter().flat_map(|size| Way::ALL.map(|way| (size, way))) {
         stops.push(Stop::new(format!("gradients, bf16, {size}, {way:?}"), move |stream| {
             gradients::<bf16>(stream, size, way)

@@ -1,9 +1,10 @@
-//! Attention with the family's score functions: every kernel, and every kernel that makes lists.
+//! Attention with the family's score functions: every kernel, forward and backward, and every kernel that
+//! makes lists.
 
 use super::{Outcome, Stop};
 use bytemuck::Pod;
 use half::{bf16, f16};
-use ironwarp::ops::attention::{Attention, Heads, HeadsMut, Mask, Own};
+use ironwarp::ops::attention::{Attention, Backward, Forward, Gradients, Heads, HeadsMut, Mask, Own};
 use ironwarp::tensor::Element;
 use ironwarp::{DeviceBuffer, Stream};
 use testkit::{Family, input};
@@ -38,6 +39,85 @@ pub fn stops() -> Vec<Stop> {
         }
     }
     stops
+}
+
+/// Shorter than the rows of each kernel of the backward pass.
+const GRADIENT_SIZES: [usize; 2] = [56, 120];
+/// One block of keys: sums of dQ have one term, and no order.
+const GRADIENT_KEYS: usize = 100;
+
+pub fn gradient_stops() -> Vec<Stop> {
+    let mut stops = Vec::new();
+    for size in GRADIENT_SIZES {
+        for function in FUNCTIONS {
+            let name = |dtype| format!("gradients with {function:?}, {dtype}, {size}");
+            stops.push(Stop::new(name("bf16"), move |stream| gradients::<bf16>(stream, function, size)));
+            stops.push(Stop::new(name("f16"), move |stream| gradients::<f16>(stream, function, size)));
+        }
+    }
+    stops
+}
+
+/// All gradients, after a forward pass.
+fn gradients<T: Element + testkit::Element + Pod>(
+    stream: &Stream,
+    function: Function,
+    size: usize,
+) -> Outcome<Vec<u8>> {
+    let sides = [[1, QUERIES, HEADS[0], size], [1, GRADIENT_KEYS, HEADS[1], size]];
+    let upload = |seed, side: usize| {
+        let len = sides[side].iter().product();
+        DeviceBuffer::from_slice(stream, &input::<T>(Family::Normal, seed, len))
+    };
+    let (q, k, v, result) = (upload(1, 0)?, upload(2, 1)?, upload(3, 1)?, upload(5, 0)?);
+    let zeroed = |side: usize| DeviceBuffer::<T>::zeroed(stream, sides[side].iter().product());
+    let (mut out, mut d_q, mut d_k, mut d_v) = (zeroed(0)?, zeroed(0)?, zeroed(1)?, zeroed(1)?);
+    let mut logarithms = DeviceBuffer::<f32>::zeroed(stream, QUERIES * HEADS[0])?;
+    let slopes = DeviceBuffer::from_slice(stream, &input::<f32>(Family::Normal, 4, HEADS[0]))?;
+    let numbers = input::<f32>(Family::Normal, 4, HEADS[0] * QUERIES * GRADIENT_KEYS);
+    let (bias, bias_sides) =
+        (DeviceBuffer::from_slice(stream, &numbers)?, [1, HEADS[0], QUERIES, GRADIENT_KEYS]);
+    let ranges: Vec<_> = (0..QUERIES as u32).map(|query| [query / 50 * 50, query + 30, 0, 2]).collect();
+    let ranges = DeviceBuffer::from_slice(stream, &ranges)?;
+    let layout: Vec<u8> = (0..3 * 2).map(|place| u8::from(place % 3 != 1)).collect();
+    let layout = DeviceBuffer::from_slice(stream, &layout)?;
+    let heads = |buffer, side: usize| Heads::new::<T>(buffer, sides[side]);
+    let attention =
+        Attention::new(heads(&q, 0), heads(&k, 1), heads(&v, 1), HeadsMut::new(&mut out, sides[0]))
+            .mask(Mask::CAUSAL)
+            .log_sum_exp(&mut logarithms);
+    match function {
+        Function::Alibi => attention.alibi(&slopes)?.run(stream)?,
+        Function::SoftCap => attention.soft_cap(3.0)?.run(stream)?,
+        Function::Bias => attention.bias(&bias, bias_sides)?.run(stream)?,
+        Function::Ranges => attention.ranges(&ranges)?.run(stream)?,
+        Function::BlockSparse => attention.block_sparse(&layout, 64)?.run(stream)?,
+    }
+    let forward = Forward {
+        queries: heads(&q, 0),
+        keys: heads(&k, 1),
+        values: heads(&v, 1),
+        output: heads(&out, 0),
+        log_sum_exp: (&logarithms).into(),
+    };
+    let gradients = Gradients {
+        queries: HeadsMut::new(&mut d_q, sides[0]),
+        keys: HeadsMut::new(&mut d_k, sides[1]),
+        values: HeadsMut::new(&mut d_v, sides[1]),
+    };
+    let backward = Backward::new(forward, heads(&result, 0), gradients).mask(Mask::CAUSAL);
+    match function {
+        Function::Alibi => backward.alibi(&slopes)?.run(stream)?,
+        Function::SoftCap => backward.soft_cap(3.0)?.run(stream)?,
+        Function::Bias => backward.bias(&bias, bias_sides)?.run(stream)?,
+        Function::Ranges => backward.ranges(&ranges)?.run(stream)?,
+        Function::BlockSparse => backward.block_sparse(&layout, 64)?.run(stream)?,
+    }
+    let mut bytes = Vec::new();
+    for gradient in [&d_q, &d_k, &d_v] {
+        bytes.extend_from_slice(bytemuck::cast_slice::<T, u8>(&gradient.to_vec(stream)?));
+    }
+    Ok(bytes)
 }
 
 fn run<T: Element + testkit::Element + Pod>(

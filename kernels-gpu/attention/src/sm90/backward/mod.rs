@@ -23,6 +23,10 @@
 //! not meet: one may be most of a turn ahead, and one's exponentials run beside the other's products. Each
 //! consumer computes a half of dQ and adds it to f32 sums in global memory, in the order of its registers,
 //! 16 bytes a thread. The order of blocks is free, so dQ is not the same bit for bit from run to run.
+//!
+//! With a score function `f`, `P = e^(f(scale S) - L)` and `dS = P f' (dP - D)` (`functions`). Its kernels look
+//! at every tile of queries that the band shows, and ask the mask in each. Consumers have 240 registers then,
+//! and the producer 24, of which its thread spills some: with 232, consumers would.
 
 pub mod arguments;
 pub mod config;
