@@ -24,9 +24,9 @@
 //! consumer computes a half of dQ and adds it to f32 sums in global memory, in the order of its registers,
 //! 16 bytes a thread. The order of blocks is free, so dQ is not the same bit for bit from run to run.
 //!
-//! With a score function `f`, `P = e^(f(scale S) - L)` and `dS = P f' (dP - D)` (`functions`). Its kernels look
-//! at every tile of queries that the band shows, and ask the mask in each. Consumers have 240 registers then,
-//! and the producer 24, of which its thread spills some: with 232, consumers would.
+//! With a score function `f`, `P = e^(f(scale S) - L)` and `dS = P f' (dP - D)` (`functions`). Its kernels
+//! look at every tile of queries that the band shows, and ask the mask in each. Consumers have 240 registers
+//! then, and the producer 24, whose thread spills; with 232, consumers would.
 
 pub mod arguments;
 pub mod config;
