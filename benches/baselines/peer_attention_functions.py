@@ -44,4 +44,19 @@ def flex(request):
     return Device("flex", [operands(request, 3)], run)
 
 
-OPS = {"flex": flex}
+def flex_backward(request):
+    torch._dynamo.reset()
+    rows = request["rows"]
+    blocks = create_block_mask(mask_of(request), None, None, rows, rows, device="cuda")
+    *inputs, gradient = operands(request, 4)
+    inputs = [x.detach().requires_grad_() for x in inputs]
+    compiled = torch.compile(flex_attention, dynamic=False)
+    output = compiled(*inputs, score_mod=score_of(request), block_mask=blocks)
+
+    def run(_):
+        torch.autograd.grad(output, inputs, gradient, retain_graph=True)
+
+    return Device("flex", [None], run)
+
+
+OPS = {"flex": flex, "flex_backward": flex_backward}

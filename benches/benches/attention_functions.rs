@@ -1,13 +1,16 @@
-//! Attention with score functions beside torch's compiled FlexAttention, in bf16, forward.
+//! Attention with score functions beside torch's compiled FlexAttention, in bf16, forward and backward.
 //!
 //! 16384 tokens of 2048 elements, causal, and the same without a function to compare with: ALiBi, a soft cap,
 //! a window of 1024 keys, documents. Floating-point operations are those of both products for the keys that
-//! queries see. Some rows of results are compared with the oracle.
+//! queries see; of the backward pass, of its five products. Some rows of results are compared with the
+//! oracle; gradients are compared in `host/tests/attention`.
 
 use std::process::ExitCode;
 
 use half::bf16;
-use ironwarp::ops::attention::{Attention, BlockMask, Heads, HeadsMut, Mask, Own, functions::Ranges};
+use ironwarp::ops::attention::{
+    Attention, Backward, BlockMask, Forward, Gradients, Heads, HeadsMut, Mask, Own, functions::Ranges,
+};
 use ironwarp::{DeviceBuffer, Stream};
 use ironwarp_benches::{Outcome, Session, Work};
 use reference::attention::{Band, Rows, Sides, attention_with as oracle};
@@ -18,6 +21,8 @@ const TOKENS: usize = 16_384;
 const HIDDEN: usize = 2048;
 const LENGTHS: [usize; 3] = [2048, 4096, 8192];
 const SIZES: [usize; 3] = [64, 128, 256];
+/// The longest heads with gradients.
+const MOST_BACKWARD: usize = 128;
 const CAP: f32 = 20.0;
 const WINDOW: u32 = 1024;
 /// Mean length of a document.
@@ -50,10 +55,13 @@ struct Layer {
     size: usize,
 }
 
-/// Operands, results, and what functions look at.
+/// Operands, results, gradients, and what functions look at.
 struct Set {
-    inputs: [DeviceBuffer<bf16>; 3],
+    /// Q, K, V, dO.
+    inputs: [DeviceBuffer<bf16>; 4],
     output: DeviceBuffer<bf16>,
+    logarithms: DeviceBuffer<f32>,
+    gradients: [DeviceBuffer<bf16>; 3],
     slopes: DeviceBuffer<f32>,
     ranges: DeviceBuffer<[u32; 4]>,
 }
@@ -72,6 +80,12 @@ fn main() -> ExitCode {
     })
 }
 
+impl Program {
+    fn mask(self) -> Mask {
+        if self == Program::Window { Mask::window(Some(WINDOW), Some(0)) } else { Mask::CAUSAL }
+    }
+}
+
 impl Layer {
     fn sides(self) -> [usize; 4] {
         [self.batch, self.rows, self.heads, self.size]
@@ -79,6 +93,20 @@ impl Layer {
 
     fn len(self) -> usize {
         self.sides().iter().product()
+    }
+
+    fn set(self, stream: &Stream, host: &[Vec<bf16>], ranges: &[[u32; 4]]) -> ironwarp::Result<Set> {
+        let upload = |at: usize| DeviceBuffer::from_slice(stream, &host[at]);
+        let zeros = || DeviceBuffer::zeroed(stream, self.len());
+        let slopes: Vec<f32> = (0..self.heads).map(|head| self.slope(head)).collect();
+        Ok(Set {
+            inputs: [upload(0)?, upload(1)?, upload(2)?, upload(3)?],
+            output: zeros()?,
+            logarithms: DeviceBuffer::zeroed(stream, self.len() / self.size)?,
+            gradients: [zeros()?, zeros()?, zeros()?],
+            slopes: DeviceBuffer::from_slice(stream, &slopes)?,
+            ranges: DeviceBuffer::from_slice(stream, ranges)?,
+        })
     }
 
     fn slope(self, head: usize) -> f32 {
@@ -119,51 +147,60 @@ impl Layer {
 fn layer(session: &mut Session, layer: Layer) -> Outcome {
     let Layer { batch, rows, heads, size } = layer;
     let name = |program: &str| format!("attention_{program}_{size}");
-    if !PROGRAMS.iter().any(|(program, _)| session.wants(&name(program))) {
+    let backward_name = |program: &str| format!("attention_{program}_backward_{size}");
+    let wants_backward =
+        |session: &Session, program: &str| size <= MOST_BACKWARD && session.wants(&backward_name(program));
+    if !PROGRAMS.iter().any(|(label, _)| session.wants(&name(label)) || wants_backward(session, label)) {
         return Ok(());
     }
     let stream = session.stream.clone();
-    let host: Vec<Vec<bf16>> = (1..4).map(|seed| input(Family::Normal, seed, layer.len())).collect();
-    let upload = |at: usize| DeviceBuffer::from_slice(&stream, &host[at]);
-    let slopes: Vec<f32> = (0..heads).map(|head| layer.slope(head)).collect();
+    let host: Vec<Vec<bf16>> = (1..5).map(|seed| input(Family::Normal, seed, layer.len())).collect();
     let ranges = layer.ranges();
-    let mut set = Set {
-        inputs: [upload(0)?, upload(1)?, upload(2)?],
-        output: DeviceBuffer::zeroed(&stream, layer.len())?,
-        slopes: DeviceBuffer::from_slice(&stream, &slopes)?,
-        ranges: DeviceBuffer::from_slice(&stream, &ranges)?,
-    };
-    let blocks = attention(layer, &set.inputs, &mut set.output, Program::Documents)
-        .ranges(&set.ranges)?
-        .block_mask(&stream, Own::default())?;
+    let mut set = layer.set(&stream, &host, &ranges)?;
+    let (documents, _, seen) = attention(layer, &mut set, Program::Documents);
+    let blocks = documents.ranges(seen)?.block_mask(&stream, Own::default())?;
     let starts: Vec<u32> = layer.ends().iter().map(|&end| end as u32).collect();
     for (label, program) in PROGRAMS {
-        if !session.wants(&name(label)) {
+        let (is_wanted, is_backward) = (session.wants(&name(label)), wants_backward(session, label));
+        if !is_wanted && !is_backward {
             continue;
         }
         run(&stream, layer, &mut set, program, &blocks)?;
         check(layer, program, &host, &ranges, &set.output.to_vec(&stream)?)?;
         let pairs: usize = (0..rows).map(|query| query + 1 - layer.first_key(program, query, &ranges)).sum();
-        let peer = json!({ "prepare": "attention_functions.flex", "program": label, "batch": batch,
-            "rows": rows, "heads": heads, "size": size, "cap": CAP, "window": WINDOW, "starts": starts });
-        let work = Work::Flops(4 * (batch * heads * size * pairs) as u64);
+        let peer = |op: &str| {
+            json!({ "prepare": format!("attention_functions.{op}"), "program": label, "batch": batch,
+                "rows": rows, "heads": heads, "size": size, "cap": CAP, "window": WINDOW, "starts": starts })
+        };
+        let product = 2 * (batch * heads * size * pairs) as u64;
         let shape = format!("{batch}x{rows}x{heads}x{size}");
-        session.measure_beside(&name(label), &shape, work, &[peer], |_| {
-            run(&stream, layer, &mut set, program, &blocks)
-        })?;
+        if is_wanted {
+            let work = Work::Flops(2 * product);
+            session.measure_beside(&name(label), &shape, work, &[peer("flex")], |_| {
+                run(&stream, layer, &mut set, program, &blocks)
+            })?;
+        }
+        if is_backward {
+            let work = Work::Flops(5 * product);
+            session.measure_beside(&backward_name(label), &shape, work, &[peer("flex_backward")], |_| {
+                gradients(&stream, layer, &mut set, program)
+            })?;
+        }
     }
     Ok(())
 }
 
+/// Of a program, and what functions look at.
 fn attention<'a>(
     layer: Layer,
-    [q, k, v]: &'a [DeviceBuffer<bf16>; 3],
-    output: &'a mut DeviceBuffer<bf16>,
+    set: &'a mut Set,
     program: Program,
-) -> Attention<'a> {
+) -> (Attention<'a>, &'a DeviceBuffer<f32>, &'a DeviceBuffer<[u32; 4]>) {
+    let [q, k, v, _] = &set.inputs;
     let heads = |buffer| Heads::new::<bf16>(buffer, layer.sides());
-    let mask = if program == Program::Window { Mask::window(Some(WINDOW), Some(0)) } else { Mask::CAUSAL };
-    Attention::new(heads(q), heads(k), heads(v), HeadsMut::new(output, layer.sides())).mask(mask)
+    let output = HeadsMut::new(&mut set.output, layer.sides());
+    let attention = Attention::new(heads(q), heads(k), heads(v), output).mask(program.mask());
+    (attention.log_sum_exp(&mut set.logarithms), &set.slopes, &set.ranges)
 }
 
 fn run(
@@ -173,12 +210,33 @@ fn run(
     program: Program,
     blocks: &BlockMask<Ranges>,
 ) -> ironwarp::Result<()> {
-    let attention = attention(layer, &set.inputs, &mut set.output, program);
+    let (attention, slopes, ranges) = attention(layer, set, program);
     match program {
         Program::Causal | Program::Window => attention.run(stream),
-        Program::Alibi => attention.alibi(&set.slopes)?.run(stream),
+        Program::Alibi => attention.alibi(slopes)?.run(stream),
         Program::SoftCap => attention.soft_cap(CAP)?.run(stream),
-        Program::Documents => attention.ranges(&set.ranges)?.blocks(blocks).run(stream),
+        Program::Documents => attention.ranges(ranges)?.blocks(blocks).run(stream),
+    }
+}
+
+fn gradients(stream: &Stream, layer: Layer, set: &mut Set, program: Program) -> ironwarp::Result<()> {
+    let [q, k, v, result] = &set.inputs;
+    let heads = |buffer| Heads::new::<bf16>(buffer, layer.sides());
+    let [queries, keys, values] = set.gradients.each_mut().map(|buffer| HeadsMut::new(buffer, layer.sides()));
+    let forward = Forward {
+        queries: heads(q),
+        keys: heads(k),
+        values: heads(v),
+        output: heads(&set.output),
+        log_sum_exp: (&set.logarithms).into(),
+    };
+    let gradients = Gradients { queries, keys, values };
+    let backward = Backward::new(forward, heads(result), gradients).mask(program.mask());
+    match program {
+        Program::Causal | Program::Window => backward.run(stream),
+        Program::Alibi => backward.alibi(&set.slopes)?.run(stream),
+        Program::SoftCap => backward.soft_cap(CAP)?.run(stream),
+        Program::Documents => backward.ranges(&set.ranges)?.run(stream),
     }
 }
 

@@ -134,8 +134,9 @@ where
     /// later ones.
     ///
     /// # Errors
-    /// As [`Attention::problem`]; [`Error::InvalidArgument`] for packed sequences, or when no kernel can do
-    /// the problem; [`Error::OutOfMemory`], or the driver's error.
+    /// As [`Attention::problem`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for packed
+    /// sequences, or when no kernel can do the problem; [`Error::OutOfMemory`](crate::Error::OutOfMemory), or
+    /// the driver's error.
     pub fn block_mask(&self, stream: &Stream, own: Own) -> Result<BlockMask<F>>
     where
         F::Lists: Kernel<Params = ListParameters<F>>,
@@ -162,7 +163,8 @@ where
     /// As [`Attention::run`].
     ///
     /// # Errors
-    /// As [`Attention::run`], and [`Error::InvalidArgument`] for blocks that were made for another problem.
+    /// As [`Attention::run`], and [`Error::InvalidArgument`](crate::Error::InvalidArgument) for blocks that
+    /// were made for another problem.
     pub fn run(self, stream: &Stream) -> Result<()> {
         let Modified { mut attention, function, blocks } = self;
         let problem = attention.checked(stream)?;
