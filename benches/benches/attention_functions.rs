@@ -2,8 +2,8 @@
 //!
 //! 16384 tokens of 2048 elements, causal, and the same without a function to compare with: ALiBi, a soft cap,
 //! a window of 1024 keys, documents. Floating-point operations are those of both products for the keys that
-//! queries see; of the backward pass, of its five products. Some rows of results are compared with the
-//! oracle; gradients are compared in `host/tests/attention`.
+//! queries see; of the backward pass, of its five products. Forward passes write log-sum-exps. Some rows of
+//! results are compared with the oracle; gradients are compared in `host/tests/attention`.
 
 use std::process::ExitCode;
 

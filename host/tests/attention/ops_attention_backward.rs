@@ -4,23 +4,23 @@ use crate::attention_case::{Number, Outcome, device, is_hopper};
 use half::{bf16, f16};
 use ironwarp::ops::attention::{Attention, Backward, Forward, Gradients, Heads, HeadsMut, Mask};
 use ironwarp::tensor::DType;
-use ironwarp::{DeviceBuffer, Error};
-use reference::attention::{Band, Rows, Sides, gradients};
+use ironwarp::{DeviceBuffer, Error, Result as Done, Stream};
+use reference::attention::{Band, Rows, Sides, gradients_with};
 use testkit::{Family, compare, input, tolerance};
 
 #[derive(Debug, Clone, Copy)]
-struct Case {
-    family: Family,
-    sides: Sides,
-    left: Option<u32>,
-    right: Option<u32>,
-    scale: Option<f32>,
-    is_deterministic: bool,
+pub struct Case {
+    pub family: Family,
+    pub sides: Sides,
+    pub left: Option<u32>,
+    pub right: Option<u32>,
+    pub scale: Option<f32>,
+    pub is_deterministic: bool,
     /// All keys are the first one. Then dQ is a small difference of its parts, and shows their order.
-    same_keys: bool,
+    pub same_keys: bool,
 }
 
-const PLAIN: Case = Case {
+pub const PLAIN: Case = Case {
     family: Family::Normal,
     sides: Sides { batch: 1, queries: 70, keys: 90, heads: 2, kv_heads: 2, size: 64 },
     left: None,
@@ -31,9 +31,18 @@ const PLAIN: Case = Case {
 };
 
 /// The operands' and gradients' elements.
-struct Results<T> {
+pub struct Results<T> {
     inputs: [Vec<T>; 4],
-    got: [Vec<T>; 3],
+    pub got: [Vec<T>; 3],
+}
+
+/// The forward pass as it is.
+pub fn forward(stream: &Stream, attention: Attention<'_>) -> Done<()> {
+    attention.run(stream)
+}
+
+fn backward(stream: &Stream, backward: Backward<'_>) -> Done<()> {
+    backward.run(stream)
 }
 
 impl Case {
@@ -42,8 +51,14 @@ impl Case {
         [batch * queries * heads * size, batch * keys * kv_heads * size]
     }
 
-    /// The gradients of a device, after a forward pass on it; of so many runs that give the same bits.
-    fn compute<T: Number + PartialEq>(&self, runs: usize) -> Outcome<Results<T>> {
+    /// The gradients of a device, after a forward pass on it, as these run the calls; of so many runs that
+    /// give the same bits.
+    pub fn compute<T: Number + PartialEq>(
+        &self,
+        runs: usize,
+        forward: impl Fn(&Stream, Attention<'_>) -> Done<()>,
+        backward: impl Fn(&Stream, Backward<'_>) -> Done<()>,
+    ) -> Outcome<Results<T>> {
         let stream = device()?.stream()?;
         let Sides { batch, queries, keys, heads, kv_heads, size } = self.sides;
         let [of_queries, of_keys] = self.lengths();
@@ -64,8 +79,8 @@ impl Case {
         let (hq, hk, hv) = (Heads::new(&q, shape), Heads::new(&k, key_shape), Heads::new(&v, key_shape));
         let attention = Attention::new(hq, hk, hv, HeadsMut::new(&mut output, shape)).mask(mask);
         let attention = self.scale.into_iter().fold(attention, Attention::scale);
-        attention.log_sum_exp(&mut logarithms).run(&stream)?;
-        let forward = Forward {
+        forward(&stream, attention.log_sum_exp(&mut logarithms))?;
+        let made = Forward {
             queries: hq,
             keys: hk,
             values: hv,
@@ -79,10 +94,10 @@ impl Case {
                 keys: HeadsMut::new(&mut d_k, key_shape),
                 values: HeadsMut::new(&mut d_v, key_shape),
             };
-            let backward = Backward::new(forward, Heads::new(&result, shape), gradients)
+            let call = Backward::new(made, Heads::new(&result, shape), gradients)
                 .mask(mask)
                 .deterministic(self.is_deterministic);
-            self.scale.into_iter().fold(backward, Backward::scale).run(&stream)?;
+            backward(&stream, self.scale.into_iter().fold(call, Backward::scale))?;
             let got = [d_q.to_vec(&stream)?, d_k.to_vec(&stream)?, d_v.to_vec(&stream)?];
             let first = first.get_or_insert_with(|| got.clone());
             assert!(got == *first, "other bits in run {run} of {self:?}");
@@ -92,10 +107,20 @@ impl Case {
     }
 
     fn check<T: Number + PartialEq>(&self) -> Outcome {
+        self.check_with::<T>(|score, _| Some(score), forward, backward)
+    }
+
+    /// Gradients are the oracle's with the scores that `modify` gives.
+    pub fn check_with<T: Number + PartialEq>(
+        &self,
+        modify: impl Fn(f64, [usize; 4]) -> Option<f64> + Sync,
+        forward: impl Fn(&Stream, Attention<'_>) -> Done<()>,
+        backward: impl Fn(&Stream, Backward<'_>) -> Done<()>,
+    ) -> Outcome {
         if !is_hopper()? {
             return Ok(());
         }
-        let Results { inputs, got } = self.compute::<T>(1)?;
+        let Results { inputs, got } = self.compute::<T>(1, forward, backward)?;
         let Sides { batch, queries, keys, heads, kv_heads, size } = self.sides;
         let rows = |at: usize| {
             let [rows, heads] = if at.is_multiple_of(3) { [queries, heads] } else { [keys, kv_heads] };
@@ -104,7 +129,7 @@ impl Case {
         let bound = |bound: Option<u32>| bound.map(i64::from);
         let band = Band { left: bound(self.left), right: bound(self.right), top_left: false };
         let scale = f64::from(self.scale.unwrap_or(1.0 / (size as f32).sqrt()));
-        let want = gradients(self.sides, [rows(0), rows(1), rows(2)], rows(3), band, scale);
+        let want = gradients_with(self.sides, [rows(0), rows(1), rows(2)], rows(3), band, scale, modify);
         let row = match T::DTYPE {
             DType::BF16 => tolerance::ATTENTION_BACKWARD_BF16,
             _ => tolerance::ATTENTION_BACKWARD_F16,
@@ -123,7 +148,7 @@ impl Case {
 impl Case {
     /// So many runs give the same bits.
     fn repeats(&self, runs: usize) -> Outcome {
-        if is_hopper()? { self.compute::<bf16>(runs).map(drop) } else { Ok(()) }
+        if is_hopper()? { self.compute::<bf16>(runs, forward, backward).map(drop) } else { Ok(()) }
     }
 }
 
@@ -212,7 +237,7 @@ fn longer_heads_are_refused() -> Outcome {
         return Ok(());
     }
     let case = Case { sides: Sides { size: 136, ..PLAIN.sides }, ..PLAIN };
-    let Err(error) = case.compute::<bf16>(1) else { panic!("no kernel has rows of 136") };
+    let Err(error) = case.compute::<bf16>(1, forward, backward) else { panic!("no kernel has rows of 136") };
     let error = error.downcast::<Error>()?;
     assert!(
         matches!(*error, Error::InvalidArgument { .. }) && error.to_string().contains("up to 128"),

@@ -37,7 +37,7 @@ impl<'a> Backward<'a> {
         ModifiedBackward { backward: self, function }
     }
 
-    /// Of [`Attention::alibi`](super::super::Attention::alibi).
+    /// The gradients of [`Attention::alibi`](super::super::Attention::alibi).
     ///
     /// # Errors
     /// As there.
@@ -50,7 +50,7 @@ impl<'a> Backward<'a> {
         Ok(unsafe { self.function(function) })
     }
 
-    /// Of [`Attention::soft_cap`](super::super::Attention::soft_cap).
+    /// The gradients of [`Attention::soft_cap`](super::super::Attention::soft_cap).
     ///
     /// # Errors
     /// As there.
@@ -60,7 +60,7 @@ impl<'a> Backward<'a> {
         Ok(unsafe { self.function(function) })
     }
 
-    /// Of [`Attention::bias`](super::super::Attention::bias). The bias itself gets no gradient.
+    /// The gradients of [`Attention::bias`](super::super::Attention::bias). The bias itself gets no gradient.
     ///
     /// # Errors
     /// As there.
@@ -74,7 +74,7 @@ impl<'a> Backward<'a> {
         Ok(unsafe { self.function(function) })
     }
 
-    /// Of [`Attention::ranges`](super::super::Attention::ranges).
+    /// The gradients of [`Attention::ranges`](super::super::Attention::ranges).
     ///
     /// # Errors
     /// As there.
@@ -87,7 +87,7 @@ impl<'a> Backward<'a> {
         Ok(unsafe { self.function(function) })
     }
 
-    /// Of [`Attention::block_sparse`](super::super::Attention::block_sparse).
+    /// The gradients of [`Attention::block_sparse`](super::super::Attention::block_sparse).
     ///
     /// # Errors
     /// As there.

@@ -206,20 +206,17 @@ fn select(entries: &[Entry], problem: &Problem, stream: &Stream) -> Result<usize
     };
     let fitting = entries.iter().enumerate().filter(|(_, entry)| fits(entry));
     fitting.min_by_key(|(_, entry)| entry.head).map(|(index, _)| index).ok_or_else(|| {
-        invalid(
-            "the problem",
-            format!("the gradients of {problem} on {}", device.arch()),
-            format!("{} on compute capability 9.0", heads_of(entries, problem.dtype)),
-            "the backward pass has kernels for Hopper; the software driver shows one",
-        )
+        let of_type = entries.iter().filter(|entry| dtype(entry.element) == Some(problem.dtype));
+        let (wanted, hint) = match of_type.map(|entry| entry.head).max() {
+            Some(head) => (
+                format!("head sizes up to {head} on compute capability 9.0"),
+                "the backward pass has kernels for Hopper; the software driver shows one",
+            ),
+            None => (
+                format!("a backward pass of {} with this score function", problem.dtype),
+                "name one under `backward:` of its `score_kernels!`",
+            ),
+        };
+        invalid("the problem", format!("the gradients of {problem} on {}", device.arch()), wanted, hint)
     })
-}
-
-/// The head sizes of these kernels.
-fn heads_of(entries: &[Entry], wanted: DType) -> String {
-    let fitting = entries.iter().filter(|entry| dtype(entry.element) == Some(wanted));
-    match fitting.map(|entry| entry.head).max() {
-        Some(head) => format!("head sizes up to {head}"),
-        None => format!("no kernel of {wanted}, which the score function is compiled without,"),
-    }
 }

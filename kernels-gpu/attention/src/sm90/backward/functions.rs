@@ -8,7 +8,7 @@ use cuda_std::fastmath::{ex2_approx, fma};
 use cuda_std::{misc, vector};
 use primitives::unroll;
 
-use super::config::{CONSUMER_KEYS, Config};
+use super::config::Config;
 use super::main_pass::{Consumer, Turn};
 use super::work::Work;
 use crate::problem::Seen;
@@ -38,7 +38,7 @@ impl<C: Config> Consumer<'_, C> {
         let Work { tile, sequence } = unsafe { Work::told(self.shared.work()) };
         // Places are computed here, and not kept beside the products.
         let thread = misc::opaque(self.thread);
-        let first_key = tile.first_key + self.consumer * CONSUMER_KEYS + thread / 32 * 16 + thread % 32 / 4;
+        let first_key = Self { thread, ..self }.first_key(tile);
         let column = turn.block * C::BLOCK_M + thread % 4 * 2;
         let diagonal = params.band.diagonal(sequence.queries, sequence.keys) + column as i32;
         let [last_query, last_key] = [sequence.queries - 1, sequence.keys - 1];
@@ -95,4 +95,24 @@ fn in_tile(Seen { first, end }: Seen, column: u32) -> u32 {
         if bits < 32 { (1 << bits) - 1 } else { u32::MAX }
     };
     below(end) & !below(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_tile;
+    use crate::problem::Seen;
+
+    /// Against asking each of a thread's 32 queries.
+    #[test]
+    fn bits_are_the_queries_that_see_the_key() {
+        let column = 130;
+        let query = |bit: u32| column + bit / 2 * 8 + bit % 2;
+        for first in 120..270 {
+            for end in [first - 1, first, first + 1, first + 9, first + 30, 300] {
+                let want = (0..32).filter(|&bit| (first..end).contains(&query(bit)));
+                let want = want.fold(0, |bits, bit| bits | 1 << bit);
+                assert_eq!(in_tile(Seen { first, end }, column), want, "{first}..{end}");
+            }
+        }
+    }
 }

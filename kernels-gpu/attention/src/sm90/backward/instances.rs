@@ -115,8 +115,8 @@ kernels! { $
     #[kernel] fn attention_backward_f16_128 as F16Head128: F16, head 128, 64 queries, 32 sums;
 }
 
-#[cfg(feature = "kernels")]
 /// Kernels: name, and the configuration whose sums they read.
+#[cfg(feature = "kernels")]
 macro_rules! finish_kernels {
     ($dollar:tt $(#[kernel] fn $name:ident: $config:ident;)*) => {
         $(
@@ -157,8 +157,8 @@ finish_kernels! { $
     #[kernel] fn attention_finish_f16_128: F16Head128;
 }
 
-#[cfg(feature = "kernels")]
 /// Kernels: name and type.
+#[cfg(feature = "kernels")]
 macro_rules! prepare_kernels {
     ($(#[kernel] fn $name:ident: $element:ident;)*) => { $(
         #[doc = concat!("What a backward pass in ", stringify!($element), " needs of its rows; see [`prepare`].")]

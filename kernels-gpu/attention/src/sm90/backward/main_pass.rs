@@ -25,8 +25,8 @@ use crate::sm90::fragments::{Boxes, Rounded, multiply, multiply_lines, multiply_
 
 /// Warps of a consumer.
 const WARPS: u32 = WARPGROUP / 32;
-/// Registers of a producer's and of a consumer's thread, without a score function and with one.
-const REGISTERS: [[u32; 2]; 2] = [[40, 232], [24, 240]];
+/// Registers of a producer's and of a consumer's thread.
+const REGISTERS: [u32; 2] = [40, 232];
 
 /// The gradients of one block of keys a block of threads.
 ///
@@ -58,22 +58,14 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>, function: &C::Function) {
         }
         thread::sync_threads();
         if thread < WARPGROUP {
-            if C::Function::IS_IDENTITY {
-                registers::set_max_registers_dec::<{ REGISTERS[0][0] }>();
-            } else {
-                registers::set_max_registers_dec::<{ REGISTERS[1][0] }>();
-            }
+            registers::set_max_registers_dec::<{ REGISTERS[0] }>();
             if thread == 0 {
                 produce::<C>(arguments, shared);
             } else if thread / 32 > 0 && thread / 32 <= CONSUMERS && arguments.order.is_fixed() {
                 give_turns::<C>(arguments, shared, thread / 32 - 1);
             }
         } else {
-            if C::Function::IS_IDENTITY {
-                registers::set_max_registers_inc::<{ REGISTERS[0][1] }>();
-            } else {
-                registers::set_max_registers_inc::<{ REGISTERS[1][1] }>();
-            }
+            registers::set_max_registers_inc::<{ REGISTERS[1] }>();
             let thread = thread - WARPGROUP;
             // The assembler keeps what a warp's lanes agree on in registers of the warp.
             let (consumer, _) = warp_shuffle_idx(FULL_MASK, thread / WARPGROUP, 0, 32);
@@ -415,9 +407,14 @@ impl<C: Config> Consumer<'_, C> {
     /// The queries that see the thread's keys.
     #[inline(always)]
     fn seen_by(self, Work { tile, sequence }: Work) -> [Seen; 2] {
-        let key = tile.first_key + self.consumer * CONSUMER_KEYS;
-        let key = key + self.thread / 32 * 16 + self.thread % 32 / 4;
+        let key = self.first_key(tile);
         [key, key + 8].map(|key| self.arguments.params.band.seen_by(sequence, key))
+    }
+
+    /// The first of the thread's two keys; the other one is 8 behind it.
+    #[inline(always)]
+    pub(super) fn first_key(self, tile: KeyTile) -> u32 {
+        tile.first_key + self.consumer * CONSUMER_KEYS + self.thread / 32 * 16 + self.thread % 32 / 4
     }
 
     /// Clears the weights of keys that a query does not see.

@@ -13,7 +13,7 @@
 //! ```text
 //!   a block of threads has 128 keys and goes over the queries that see them, BLOCK_M at a time:
 //!     producer     K, V | Q0, L0 | dO0, D0 | Q1, L1 | dO1, D1 | ...                                  (1 thread)
-//!     consumer 0   its 64 keys: S^T | dP^T beside P^T | dV += P^T dO beside dS^T | dQ of the tile before = dS K |
+//!     consumer 0   its 64 keys: S^T | dP^T beside P^T | dV += P^T dO beside dS^T | dQ of the last tile = dS K |
 //!                  dK += dS^T Q beside adding dQ
 //!     consumer 1   its 64 keys, the same
 //! ```
@@ -25,8 +25,8 @@
 //! 16 bytes a thread. The order of blocks is free, so dQ is not the same bit for bit from run to run.
 //!
 //! With a score function `f`, `P = e^(f(scale S) - L)` and `dS = P f' (dP - D)` (`functions`). Its kernels
-//! look at every tile of queries that the band shows, and ask the mask in each. Consumers have 240 registers
-//! then, and the producer 24, whose thread spills; with 232, consumers would.
+//! look at every tile of queries that the band shows, and ask the mask in each. Places of scores do not all
+//! fit beside the accumulators: they spill (`kernels-gpu/budget.toml`).
 
 pub mod arguments;
 pub mod config;
