@@ -158,14 +158,20 @@ fn layer(session: &mut Session, layer: Layer) -> Outcome {
     let ranges = layer.ranges();
     let mut set = layer.set(&stream, &host, &ranges)?;
     let (documents, _, seen) = attention(layer, &mut set, Program::Documents);
-    let blocks = documents.ranges(seen)?.block_mask(&stream, Own::default())?;
+    let forward_blocks = documents.ranges(seen)?.block_mask(&stream, Own::default())?;
+    let backward_blocks = if size <= MOST_BACKWARD {
+        let (backward, _, seen) = backward(layer, &mut set, Program::Documents);
+        Some(backward.ranges(seen)?.block_mask(&stream, Own::default())?)
+    } else {
+        None
+    };
     let starts: Vec<u32> = layer.ends().iter().map(|&end| end as u32).collect();
     for (label, program) in PROGRAMS {
         let (is_wanted, is_backward) = (session.wants(&name(label)), wants_backward(session, label));
         if !is_wanted && !is_backward {
             continue;
         }
-        run(&stream, layer, &mut set, program, &blocks)?;
+        run(&stream, layer, &mut set, program, &forward_blocks)?;
         check(layer, program, &host, &ranges, &set.output.to_vec(&stream)?)?;
         let pairs: usize = (0..rows).map(|query| query + 1 - layer.first_key(program, query, &ranges)).sum();
         let peer = |op: &str| {
@@ -177,13 +183,13 @@ fn layer(session: &mut Session, layer: Layer) -> Outcome {
         if is_wanted {
             let work = Work::Flops(2 * product);
             session.measure_beside(&name(label), &shape, work, &[peer("flex")], |_| {
-                run(&stream, layer, &mut set, program, &blocks)
+                run(&stream, layer, &mut set, program, &forward_blocks)
             })?;
         }
         if is_backward {
             let work = Work::Flops(5 * product);
             session.measure_beside(&backward_name(label), &shape, work, &[peer("flex_backward")], |_| {
-                gradients(&stream, layer, &mut set, program)
+                gradients(&stream, layer, &mut set, program, backward_blocks.as_ref())
             })?;
         }
     }
@@ -219,7 +225,12 @@ fn run(
     }
 }
 
-fn gradients(stream: &Stream, layer: Layer, set: &mut Set, program: Program) -> ironwarp::Result<()> {
+/// The gradients of a program, and what functions look at.
+fn backward<'a>(
+    layer: Layer,
+    set: &'a mut Set,
+    program: Program,
+) -> (Backward<'a>, &'a DeviceBuffer<f32>, &'a DeviceBuffer<[u32; 4]>) {
     let [q, k, v, result] = &set.inputs;
     let heads = |buffer| Heads::new::<bf16>(buffer, layer.sides());
     let [queries, keys, values] = set.gradients.each_mut().map(|buffer| HeadsMut::new(buffer, layer.sides()));
@@ -232,11 +243,23 @@ fn gradients(stream: &Stream, layer: Layer, set: &mut Set, program: Program) -> 
     };
     let gradients = Gradients { queries, keys, values };
     let backward = Backward::new(forward, heads(result), gradients).mask(program.mask());
-    match program {
-        Program::Causal | Program::Window => backward.run(stream),
-        Program::Alibi => backward.alibi(&set.slopes)?.run(stream),
-        Program::SoftCap => backward.soft_cap(CAP)?.run(stream),
-        Program::Documents => backward.ranges(&set.ranges)?.run(stream),
+    (backward, &set.slopes, &set.ranges)
+}
+
+fn gradients(
+    stream: &Stream,
+    layer: Layer,
+    set: &mut Set,
+    program: Program,
+    blocks: Option<&BlockMask<Ranges>>,
+) -> ironwarp::Result<()> {
+    let (backward, slopes, ranges) = backward(layer, set, program);
+    match (program, blocks) {
+        (Program::Causal | Program::Window, _) => backward.run(stream),
+        (Program::Alibi, _) => backward.alibi(slopes)?.run(stream),
+        (Program::SoftCap, _) => backward.soft_cap(CAP)?.run(stream),
+        (Program::Documents, Some(blocks)) => backward.ranges(ranges)?.blocks(blocks).run(stream),
+        (Program::Documents, None) => backward.ranges(ranges)?.run(stream),
     }
 }
 

@@ -122,15 +122,35 @@ mod tma {
         /// come.
         #[inline(always)]
         pub unsafe fn producer_acquire(self, state: PipelineState<D>, bytes: u32) -> u32 {
-            // In the first round all stages are empty: the phase before the first counts as over.
-            let phase = state.phase ^ 1;
-            let full = self.full(state.stage);
-            // SAFETY: initialised barriers of this block. What other blocks did to the stage was
-            // asynchronous.
+            // SAFETY: the caller's contract.
             unsafe {
-                mbarrier::wait_parity(self.empty(state.stage), phase);
-                mbarrier::arrive_expect_tx(full, bytes);
+                self.producer_wait(state);
+                self.producer_expect(state, bytes)
             }
+        }
+
+        /// Waits until the stage is empty: the first half of [`producer_acquire`](Self::producer_acquire),
+        /// for producers that write to it themselves before they expect copies.
+        ///
+        /// # Safety
+        /// As there.
+        #[inline(always)]
+        pub unsafe fn producer_wait(self, state: PipelineState<D>) {
+            // In the first round all stages are empty: the phase before the first counts as over.
+            // SAFETY: an initialised barrier of this block. What other blocks did to the stage was
+            // asynchronous.
+            unsafe { mbarrier::wait_parity(self.empty(state.stage), state.phase ^ 1) }
+        }
+
+        /// Says how many bytes will come: the second half.
+        ///
+        /// # Safety
+        /// As there; the stage is empty.
+        #[inline(always)]
+        pub unsafe fn producer_expect(self, state: PipelineState<D>, bytes: u32) -> u32 {
+            let full = self.full(state.stage);
+            // SAFETY: an initialised barrier of this block.
+            unsafe { mbarrier::arrive_expect_tx(full, bytes) }
             full
         }
 

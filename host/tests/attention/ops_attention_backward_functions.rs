@@ -6,6 +6,7 @@ use crate::ops_attention_backward::{Case, PLAIN, forward};
 use conformance::hopper::score::LocalArgs;
 use half::{bf16, f16};
 use ironwarp::DeviceBuffer;
+use ironwarp::ops::attention::{Own, Statistics};
 use reference::attention::Sides;
 
 /// A multiple of no tile, over several of each; two heads of queries for one of keys.
@@ -93,10 +94,10 @@ fn biases() -> Outcome {
 }
 
 /// Documents of 60 keys, of which a query of the first sees three of the second too. The last rows see
-/// nothing.
+/// nothing. With lists of blocks, and without.
 #[test]
 fn ranges_of_keys() -> Outcome {
-    for case in cases() {
+    for (case, with_blocks) in cases().flat_map(|case| [(case, false), (case, true)]) {
         let Sides { queries, keys, .. } = case.sides;
         let of = |query: usize| match query / 25 {
             0 => [0, 60, 100, 103],
@@ -110,18 +111,31 @@ fn ranges_of_keys() -> Outcome {
                 ((a..b).contains(&key) || (c..d).contains(&key)).then_some(score)
             },
             |stream, attention| attention.ranges(&DeviceBuffer::from_slice(stream, &ranges)?)?.run(stream),
-            |stream, backward| backward.ranges(&DeviceBuffer::from_slice(stream, &ranges)?)?.run(stream),
+            |stream, backward| {
+                let ranges = DeviceBuffer::from_slice(stream, &ranges)?;
+                let modified = backward.ranges(&ranges)?;
+                if !with_blocks {
+                    return modified.run(stream);
+                }
+                let blocks = modified.block_mask(stream, Own::default())?;
+                modified.blocks(&blocks).run(stream)
+            },
         )?;
     }
     Ok(())
 }
 
+/// Layouts of their own for heads that share keys, of whose blocks some tiles of keys see none.
 #[test]
 fn block_sparse_layouts() -> Outcome {
-    for (case, block) in cases().zip([16, 128, 32, 64]) {
+    let all = cases().zip([16, 128, 32, 64]);
+    for ((case, block), with_blocks) in all.flat_map(|case| [(case, false), (case, true)]) {
         let Sides { queries, keys, heads, .. } = case.sides;
         let [rows, columns] = [queries, keys].map(|positions: usize| positions.div_ceil(block));
-        let shows = |head: usize, row: usize, column: usize| (head + row + 2 * column) % 3 != 1;
+        let shows = |head: usize, row: usize, column: usize| match block {
+            32 => head == 0 && column != 4 && row * block >= 64,
+            _ => (head + row + 2 * column) % 3 != 1,
+        };
         let layout: Vec<u8> = (0..heads * rows * columns)
             .map(|place| shows(place / (rows * columns), place / columns % rows, place % columns).into())
             .collect();
@@ -133,7 +147,12 @@ fn block_sparse_layouts() -> Outcome {
             },
             |stream, backward| {
                 let layout = DeviceBuffer::from_slice(stream, &layout)?;
-                backward.block_sparse(&layout, block as u32)?.run(stream)
+                let modified = backward.block_sparse(&layout, block as u32)?;
+                if !with_blocks {
+                    return modified.run(stream);
+                }
+                let blocks = modified.block_mask(stream, Own { heads: true, sequences: false })?;
+                modified.blocks(&blocks).run(stream)
             },
         )?;
     }
@@ -161,6 +180,39 @@ fn functions_of_other_packages() -> Outcome {
         )?;
     }
     Ok(())
+}
+
+/// Whole blocks, in which the function's mask is not asked; partial ones; none. Each sequence has lists of
+/// its own.
+#[test]
+fn blocks_of_queries_are_counted() -> Outcome {
+    if !is_hopper()? {
+        return Ok(());
+    }
+    let case = Case { sides: Sides { batch: 2, queries: 300, keys: 400, ..ODD.sides }, ..ODD };
+    let of = |sequence: usize, query: usize| match (sequence, query / 128) {
+        (0, _) => [0, 128, 0, 0],
+        (_, 0) => [128, 256, 0, 0],
+        _ => [256, 384, 399, 400],
+    };
+    let ranges: Vec<[u32; 4]> = (0..600).map(|row| of(row / 300, row % 300)).collect();
+    case.check_with::<bf16>(
+        |score, [sequence, _, query, key]| {
+            let [a, b, c, d] = of(sequence, query).map(|end| end as usize);
+            ((a..b).contains(&key) || (c..d).contains(&key)).then_some(score)
+        },
+        |stream, attention| attention.ranges(&DeviceBuffer::from_slice(stream, &ranges)?)?.run(stream),
+        |stream, backward| {
+            let ranges = DeviceBuffer::from_slice(stream, &ranges)?;
+            let modified = backward.ranges(&ranges)?;
+            let blocks = modified.block_mask(stream, Own { heads: false, sequences: true })?;
+            // Tiles of 128 queries and keys. In the first sequence those of the first keys see three, of
+            // which the last one ends with the queries; in the second: none, one, two, and two in part.
+            let want = Statistics { blocks: 2 * 4 * 3, computed: 3 + 5, partial: 1 + 1 + 2 };
+            assert_eq!(blocks.statistics(stream)?, want);
+            modified.blocks(&blocks).run(stream)
+        },
+    )
 }
 
 #[test]
@@ -199,6 +251,17 @@ fn wrong_arguments() -> Outcome {
         backward.bias(&DeviceBuffer::from_slice(stream, &[1.0; 3])?, [1, 1, 130, 3])?.run(stream)
     });
     refused(&["the bias", "[1, 1, 130, 3]"], bias.map(drop))?;
+    let blocks = |case: Case| {
+        case.compute::<bf16>(1, forward, |stream, backward| {
+            let ranges = DeviceBuffer::from_slice(stream, &[[0, 9, 0, 0]; 130])?;
+            let modified = backward.ranges(&ranges)?;
+            let blocks = modified.block_mask(stream, Own::default())?;
+            modified.blocks(&blocks).run(stream)
+        })
+    };
+    blocks(ODD)?;
+    let ordered = blocks(Case { is_deterministic: true, ..ODD });
+    refused(&["the blocks", "the deterministic mode", "leave out"], ordered.map(drop))?;
     // It is compiled for bf16 alone.
     let other = ODD.compute::<f16>(1, forward, |stream, backward| {
         let function = LocalArgs { slope: 0.5, block: 3, step: 1 }.pass();

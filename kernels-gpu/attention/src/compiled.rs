@@ -12,7 +12,7 @@
 //!     #[kernel] fn local_backward_bf16_128: Bf16Head128;
 //! }
 //! ```
-//! The first kernel makes lists of the blocks that a mask shows ([`key_lists`](crate::key_lists)); the
+//! The first kernel makes lists of the blocks that a mask shows ([`block_lists`](crate::block_lists)); the
 //! others are forward passes by the configurations of [`sm90::instances`](crate::sm90::instances), and
 //! backward passes by those of [`sm90::backward::instances`](crate::sm90::backward::instances), which may be
 //! left out with their heading. Each costs time to compile: name those you need. Hosts launch them by the
@@ -50,19 +50,19 @@ macro_rules! score_kernels {
         $(#[kernel] fn $name:ident: $config:ident;)+
         $(backward: $(#[kernel] fn $backward:ident: $backward_config:ident;)+)?
     ) => {
-        #[doc = concat!("Lists of the blocks of keys that `", stringify!($function), "` shows.")]
+        #[doc = concat!("Lists of the blocks that `", stringify!($function), "` shows.")]
         ///
         /// # Safety
-        /// As for `attention::key_lists::build`.
-        #[::cuda_std::kernel(launch_bounds($crate::key_lists::THREADS))]
+        /// As for `attention::block_lists::build`.
+        #[::cuda_std::kernel(launch_bounds($crate::block_lists::THREADS))]
         pub unsafe fn $lists(
             params: $crate::problem::AttentionParams,
-            lists: $crate::key_lists::ListParams,
+            lists: $crate::block_lists::ListParams,
             function: $function,
             words: *mut u32,
         ) {
             // SAFETY: the caller's contract.
-            unsafe { $crate::key_lists::build(&params, lists, &function, words) }
+            unsafe { $crate::block_lists::build(&params, lists, &function, words) }
         }
 
         $(
@@ -87,7 +87,7 @@ macro_rules! score_kernels {
                 first_keys: *const i32,
                 counter: *mut u32,
                 function: $function,
-                lists: $crate::key_lists::ListParams,
+                lists: $crate::block_lists::ListParams,
                 words: *const u32,
             ) {
                 // SAFETY: the caller's contract.
@@ -101,7 +101,7 @@ macro_rules! score_kernels {
                         outputs: $crate::sm90::forward::Outputs { data, log_sum_exp },
                         counter,
                         function: &function,
-                        lists: $crate::key_lists::Lists { words, params: lists },
+                        lists: $crate::block_lists::Lists { words, params: lists },
                     })
                 }
             }
@@ -111,7 +111,8 @@ macro_rules! score_kernels {
             #[doc = concat!("Gradients of attention by `", stringify!($backward_config), "` with `", stringify!($function), "`.")]
             ///
             /// # Safety
-            /// As for `attention::sm90::backward::main_pass::run`.
+            /// As for `attention::sm90::backward::main_pass::run`; `words` is null, or the lists of this
+            /// problem.
             #[cfg(any(not(target_arch = "nvptx64"), ironwarp_sm = "90a"))]
             #[::cuda_std::kernel(launch_bounds($crate::sm90::backward::config::THREADS, 1))]
             pub unsafe fn $backward(
@@ -132,6 +133,8 @@ macro_rules! score_kernels {
                 first_queries: *const i32,
                 first_keys: *const i32,
                 function: $function,
+                lists: $crate::block_lists::ListParams,
+                words: *const u32,
             ) {
                 use $crate::sm90::backward::{arguments, instances, main_pass, order::Order};
                 // SAFETY: the caller's contract.
@@ -144,6 +147,7 @@ macro_rules! score_kernels {
                             packing: $crate::problem::Packing { queries: first_queries, keys: first_keys },
                             rows: arguments::Statistics32 { logarithms, deltas, sums },
                             order: Order(order),
+                            lists: $crate::block_lists::Lists { words, params: lists },
                         },
                         &function,
                     )

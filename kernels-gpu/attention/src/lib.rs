@@ -23,11 +23,11 @@
 // Said here for those packages, whose build does not say it for this one.
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, stdarch_nvptx))]
 
+pub mod block_lists;
 pub mod compiled;
 #[cfg(feature = "kernels")]
 pub mod decode;
 pub mod functions;
-pub mod key_lists;
 pub mod problem;
 pub mod score;
 pub mod softmax;

@@ -1,9 +1,9 @@
-//! The blocks of keys that a mask shows, made on the device.
+//! The blocks that a mask shows, made on the device.
 
 use std::marker::PhantomData;
 
+use attention::block_lists::{ListParams, Listed, THREADS};
 use attention::compiled::Compiled;
-use attention::key_lists::{ListParams, Listed, THREADS};
 use attention::problem::AttentionParams;
 use cuda_std::kernel::{Kernel, PtrMut, StructArgs, Value};
 
@@ -13,10 +13,8 @@ use crate::memory::{DeviceBuffer, DeviceView};
 use crate::stream::Stream;
 
 use super::check::invalid;
-use super::config::Config;
 use super::launch::list_params;
 use super::problem::{Mask, Problem};
-use super::select;
 
 /// Whether heads and sequences have lists of their own. By default all share one: the mask looks at neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,12 +26,15 @@ pub struct Own {
 }
 
 /// For each tile of queries the blocks of keys that a score function's mask shows, and whether it shows them
-/// whole. Attention with it ([`Modified::blocks`](super::Modified::blocks)) looks at no other block, and asks
-/// the mask only in those that are shown in part.
+/// whole; or for each tile of keys the blocks of queries, for gradients. Attention with it
+/// ([`Modified::blocks`](super::Modified::blocks),
+/// [`ModifiedBackward::blocks`](super::ModifiedBackward::blocks)) looks at no other block, and asks the mask
+/// only in those that are shown in part.
 ///
-/// [`Modified::block_mask`](super::Modified::block_mask) makes it on the device, and nobody waits for that:
-/// 4 bytes for each tile and block, and 4 for each tile. It holds for one problem, and as long as the mask
-/// gives the same answers: keep it for as many calls.
+/// [`Modified::block_mask`](super::Modified::block_mask) and
+/// [`ModifiedBackward::block_mask`](super::ModifiedBackward::block_mask) make it on the device, and nobody
+/// waits for that: 4 bytes for each tile and block, and 4 for each tile. It holds for one pass of one problem,
+/// and as long as the mask gives the same answers: keep it for as many calls.
 #[derive(Debug)]
 pub struct BlockMask<F> {
     words: DeviceBuffer<u32>,
@@ -41,6 +42,28 @@ pub struct BlockMask<F> {
     /// Queries, keys and mask.
     of: (u32, u32, Mask),
     function: PhantomData<F>,
+}
+
+/// Which tiles have lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tiles {
+    /// Those of queries, of blocks of keys.
+    Queries,
+    /// Those of keys, of blocks of queries.
+    Keys,
+}
+
+impl Tiles {
+    fn pass(self) -> &'static str {
+        match self {
+            Tiles::Queries => "forward",
+            Tiles::Keys => "backward",
+        }
+    }
+
+    fn of(params: &ListParams) -> Self {
+        if params.of_keys == 0 { Tiles::Queries } else { Tiles::Keys }
+    }
 }
 
 /// How much of the scores a [`BlockMask`] shows.
@@ -68,13 +91,15 @@ impl<F: Compiled> BlockMask<F>
 where
     F::Lists: Kernel<Params = ListParameters<F>>,
 {
-    /// Queues the making of the lists, for the kernel that the problem gets on the stream's device.
+    /// Queues the making of the lists, for a kernel with tiles of `block_m` queries and `block_n` keys.
     ///
     /// # Safety
     /// As for [`Attention::function`](super::Attention::function).
     pub(super) unsafe fn new<V>(
         stream: &Stream,
         problem: &Problem,
+        tiles: Tiles,
+        [block_m, block_n]: [u32; 2],
         function: StructArgs<F, V>,
         own: Own,
     ) -> Result<Self>
@@ -89,14 +114,19 @@ where
                 "packed sequences have tiles of their own, which need no list",
             ));
         }
-        let [block_m, block_n] = select::select_from(F::FORWARD, problem, stream.device())?.config.block();
+        let blocks = [problem.queries.div_ceil(block_m), problem.keys.div_ceil(block_n)];
+        let [listed, looked_at] = match tiles {
+            Tiles::Queries => blocks,
+            Tiles::Keys => [blocks[1], blocks[0]],
+        };
         let params = ListParams {
-            tiles: problem.queries.div_ceil(block_m),
-            words: problem.keys.div_ceil(block_n) + 1,
+            tiles: listed,
+            words: looked_at + 1,
             heads: if own.heads { problem.heads.max(1) } else { 1 },
             batch: if own.sequences { problem.batch.max(1) } else { 1 },
             block_m,
             block_n,
+            of_keys: u32::from(tiles == Tiles::Keys),
         };
         let lists = lists(&params, problem)?;
         let mut words = DeviceBuffer::zeroed(stream, lists as usize * params.words as usize)?;
@@ -153,24 +183,33 @@ impl<F> BlockMask<F> {
         (self.params, self.words.view())
     }
 
-    /// They are those of this problem and configuration.
-    pub(super) fn check(&self, stream: &Stream, problem: &Problem, config: Config) -> Result<()> {
+    /// They are those of this problem, and of a kernel with these tiles.
+    pub(super) fn check(
+        &self,
+        stream: &Stream,
+        problem: &Problem,
+        tiles: Tiles,
+        block: [u32; 2],
+    ) -> Result<()> {
         stream.same_device("the blocks", self.words.device())?;
         let ListParams { block_m, block_n, heads, batch, .. } = self.params;
         let fits = self.of == (problem.queries, problem.keys, problem.mask)
             && problem.packed.is_none()
-            && [block_m, block_n] == config.block()
+            && Tiles::of(&self.params) == tiles
+            && [block_m, block_n] == block
             && (heads == 1 || heads == problem.heads)
             && (batch == 1 || batch == problem.batch);
         if fits {
             return Ok(());
         }
         let (queries, keys, mask) = self.of;
+        let of = Tiles::of(&self.params).pass();
+        let ([wanted_m, wanted_n], wanted) = (block, tiles.pass());
         Err(invalid(
             "the blocks",
-            format!("those of {queries} queries on {keys} keys, {mask}, by {block_m} x {block_n}"),
-            format!("those of {problem}, by {config}"),
-            "make a `BlockMask` for this very problem",
+            format!("those of {queries} queries on {keys} keys, {mask}, {block_m} x {block_n}, {of}"),
+            format!("those of {problem}, {wanted_m} x {wanted_n}, {wanted}"),
+            "make a `BlockMask` for this very problem and pass",
         ))
     }
 }

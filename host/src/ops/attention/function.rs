@@ -1,8 +1,8 @@
 //! Attention with a score function: those of the family, and those of other packages.
 
+use attention::block_lists::ListParams;
 use attention::compiled::Compiled;
 use attention::functions::{Alibi, Bias, BlockSparse, Ranges, SoftCap};
-use attention::key_lists::ListParams;
 use attention::problem::AttentionParams;
 use cuda_std::kernel::{Kernel, Map, Ptr, PtrMut, StructArgs, Value};
 
@@ -11,7 +11,7 @@ use crate::launch::{self as kernel, Arg, LaunchConfig};
 use crate::memory::DeviceView;
 use crate::stream::Stream;
 
-use super::block_mask::{BlockMask, ListParameters, Own};
+use super::block_mask::{BlockMask, ListParameters, Own, Tiles};
 use super::config::{Choice, Config};
 use super::launch::{Launch, unknown};
 use super::op::{Attention, Packed};
@@ -143,8 +143,9 @@ where
         StructArgs<F, V>: Clone,
     {
         let problem = self.attention.checked(stream)?;
+        let block = select::select_from(F::FORWARD, &problem, stream.device())?.config.block();
         // SAFETY: the word of whoever named the function.
-        unsafe { BlockMask::new(stream, &problem, self.function.clone(), own) }
+        unsafe { BlockMask::new(stream, &problem, Tiles::Queries, block, self.function.clone(), own) }
     }
 
     /// Looks only at the blocks of keys that the function's mask shows.
@@ -170,7 +171,7 @@ where
         let problem = attention.checked(stream)?;
         let config = select::select_from(F::FORWARD, &problem, stream.device())?.config;
         if let Some(blocks) = blocks {
-            blocks.check(stream, &problem, config)?;
+            blocks.check(stream, &problem, Tiles::Queries, config.block())?;
         }
         let index =
             F::FORWARD.iter().position(|entry| entry == config.entry).ok_or_else(|| unknown(config))?;
@@ -289,8 +290,7 @@ mod private {
             } = launched;
             let [first_queries, first_keys] = Packed::first_rows(packed);
             let (function, lists) = function;
-            let (list_params, words) =
-                lists.map_or((NO_LISTS, None), |(params, words)| (params, Some(words)));
+            let (list_params, words) = words_of(lists);
             let counter = counter.as_mut();
             let arguments = (
                 queries,
@@ -313,5 +313,10 @@ mod private {
     }
 }
 
-/// Stands where there are no lists.
-const NO_LISTS: ListParams = attention::key_lists::Lists::NONE.params;
+/// Lists as a kernel takes them, or what stands where there are none.
+pub(super) fn words_of(
+    lists: Option<(ListParams, DeviceView<'_, u32>)>,
+) -> (ListParams, Option<DeviceView<'_, u32>>) {
+    const NONE: ListParams = attention::block_lists::Lists::NONE.params;
+    lists.map_or((NONE, None), |(params, words)| (params, Some(words)))
+}

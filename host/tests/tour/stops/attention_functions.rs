@@ -110,7 +110,11 @@ fn gradients<T: Element + testkit::Element + Pod>(
         Function::Alibi => backward.alibi(&slopes)?.run(stream)?,
         Function::SoftCap => backward.soft_cap(3.0)?.run(stream)?,
         Function::Bias => backward.bias(&bias, bias_sides)?.run(stream)?,
-        Function::Ranges => backward.ranges(&ranges)?.run(stream)?,
+        Function::Ranges => {
+            let backward = backward.ranges(&ranges)?;
+            let blocks = backward.block_mask(stream, Own::default())?;
+            backward.blocks(&blocks).run(stream)?;
+        }
         Function::BlockSparse => backward.block_sparse(&layout, 64)?.run(stream)?,
     }
     let mut bytes = Vec::new();

@@ -12,7 +12,7 @@ use primitives::tma::LINE_BYTES;
 use super::config::{Alone, BOX_COLUMNS, CONSUMER_ROWS, Config, Keys, Of, Plan, Queries, WARPGROUP};
 use super::fragments::{Boxes, Rounded, multiply, multiply_rounded, scale_rows, zero};
 use super::schedule::{Counter, Drawn, Followed, Ticket, Work, releases};
-use crate::key_lists::{Lists, Walk};
+use crate::block_lists::{Listing, Lists, Walk};
 use crate::problem::{AttentionParams, KeyBlocks, Packing, Tiles};
 use crate::softmax::Rows;
 
@@ -145,8 +145,10 @@ impl<F> Arguments<'_, F> {
         let sequence = unsafe { self.params.sequence(self.packing, tile.batch) };
         let band = self.params.band;
         let blocks = KeyBlocks::new(band, sequence, tile.first_row, C::BLOCK_M, C::BLOCK_N);
+        let tile_number = tile.first_row / C::BLOCK_M;
+        let of = Listing { tile: tile_number, head: tile.head, batch: tile.batch };
         // SAFETY: the caller's contract.
-        let blocks = unsafe { Walk::of(blocks, &self.lists, tile) };
+        let blocks = unsafe { Walk::of(blocks, &self.lists, of) };
         Work { tile, sequence, blocks }
     }
 

@@ -11,7 +11,7 @@ use super::forward::{Arguments, Maps, Outputs, run};
 use crate::score::Identity;
 #[cfg(feature = "kernels")]
 use crate::{
-    key_lists::Lists,
+    block_lists::Lists,
     problem::{AttentionParams, Packing},
 };
 

@@ -15,7 +15,7 @@ use cuda_std::{mbarrier, thread, vector};
 use primitives::pipeline::PipelineState;
 
 use super::config::{Config, Plan, Tickets, WARPGROUP};
-use crate::key_lists::{Listed, Walk};
+use crate::block_lists::{Listed, Walk};
 use crate::problem::{KeyBlocks, Sequence, Tile};
 use crate::score::ScoreFunction;
 
@@ -36,7 +36,7 @@ pub struct Work {
     /// Its sequence.
     pub sequence: Sequence,
     /// Its blocks.
-    pub blocks: Walk,
+    pub blocks: Walk<KeyBlocks>,
 }
 
 impl Work {
@@ -115,7 +115,7 @@ impl Ticket {
     /// # Safety
     /// As for [`work`](Self::work).
     #[inline(always)]
-    pub unsafe fn blocks<F: ScoreFunction>(self) -> Walk {
+    pub unsafe fn blocks<F: ScoreFunction>(self) -> Walk<KeyBlocks> {
         // SAFETY: the caller's word.
         let ([first, end, first_whole, end_whole], [low, high, count, _]): ([u32; 4], [u32; 4]) = unsafe {
             (vector::load_shared_v4(self.address + 2 * UNIT), vector::load_shared_v4(self.address + 3 * UNIT))

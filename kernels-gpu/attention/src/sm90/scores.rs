@@ -7,7 +7,7 @@ use super::config::Config;
 use super::forward::{Arguments, Consumer};
 use super::fragments::steps;
 use super::schedule::Ticket;
-use crate::key_lists::Listed;
+use crate::block_lists::Listed;
 use crate::score::{Position, ScoreFunction};
 
 impl<C: Config> Consumer<'_, C> {

@@ -1,5 +1,6 @@
 //! Gradients of attention with a score function.
 
+use attention::block_lists::ListParams;
 use attention::compiled::Compiled;
 use attention::functions::{Alibi, Bias, BlockSparse, Ranges, SoftCap};
 use attention::problem::AttentionParams;
@@ -11,7 +12,9 @@ use crate::launch::{self as kernel, Arg};
 use crate::memory::DeviceView;
 use crate::stream::Stream;
 
+use super::super::block_mask::{BlockMask, ListParameters, Own, Tiles};
 use super::super::check::invalid;
+use super::super::function::words_of;
 use super::super::places::{
     AlibiValues, BiasValues, BlockSparseValues, Places, RangesValues, SoftCapValues, soft_cap,
 };
@@ -24,6 +27,7 @@ use super::{Backward, select};
 pub struct ModifiedBackward<'a, F, V> {
     backward: Backward<'a>,
     function: StructArgs<F, V>,
+    blocks: Option<&'a BlockMask<F>>,
 }
 
 impl<'a> Backward<'a> {
@@ -34,7 +38,7 @@ impl<'a> Backward<'a> {
     /// # Safety
     /// For every position of the problem the function reads no memory but what its arguments reach.
     pub unsafe fn function<F: Compiled, V>(self, function: StructArgs<F, V>) -> ModifiedBackward<'a, F, V> {
-        ModifiedBackward { backward: self, function }
+        ModifiedBackward { backward: self, function, blocks: None }
     }
 
     /// The gradients of [`Attention::alibi`](super::super::Attention::alibi).
@@ -106,29 +110,65 @@ impl<'a> Backward<'a> {
     }
 }
 
-impl<F, V> ModifiedBackward<'_, F, V>
+impl<'a, F, V> ModifiedBackward<'a, F, V>
 where
     F: Compiled,
     F::Backward: BackwardKernels<F>,
     StructArgs<F, V>: Arg<Value<F>>,
 {
-    /// As [`Backward::run`]. Every tile that the mask of the problem shows is computed, also where the
-    /// function's own mask shows nothing.
+    /// Lists the blocks of queries that see keys by the function's mask, for [`ModifiedBackward::blocks`] of
+    /// this call and of later ones.
     ///
     /// # Errors
+    /// As [`Modified::block_mask`](super::super::Modified::block_mask).
+    pub fn block_mask(&self, stream: &Stream, own: Own) -> Result<BlockMask<F>>
+    where
+        F::Lists: Kernel<Params = ListParameters<F>>,
+        StructArgs<F, V>: Clone,
+    {
+        let problem = self.backward.checked(stream)?;
+        let block = F::BACKWARD[select(F::BACKWARD, &problem, stream)?].block;
+        // SAFETY: the word of whoever named the function.
+        unsafe { BlockMask::new(stream, &problem, Tiles::Keys, block, self.function.clone(), own) }
+    }
+
+    /// Looks only at the blocks that the function's mask shows, of
+    /// [`block_mask`](ModifiedBackward::block_mask); else at every tile that the mask of the problem shows.
+    /// Not in the deterministic mode, whose order counts all of them.
+    pub fn blocks(self, blocks: &'a BlockMask<F>) -> Self {
+        ModifiedBackward { blocks: Some(blocks), ..self }
+    }
+
     /// As [`Backward::run`].
+    ///
+    /// # Errors
+    /// As [`Backward::run`], and [`Error::InvalidArgument`](crate::Error::InvalidArgument) for blocks that
+    /// were made for another problem or the forward pass, and for blocks in the deterministic mode.
     pub fn run(self, stream: &Stream) -> Result<()> {
-        let ModifiedBackward { backward, function } = self;
+        let ModifiedBackward { backward, function, blocks } = self;
         let problem = backward.checked(stream)?;
         let index = select(F::BACKWARD, &problem, stream)?;
+        let entry = &F::BACKWARD[index];
+        if let Some(blocks) = blocks {
+            blocks.check(stream, &problem, Tiles::Keys, entry.block)?;
+            if backward.is_deterministic {
+                let (got, wanted) = ("blocks in the deterministic mode", "one of both");
+                let hint = "leave out `blocks`, or `deterministic`, whose order counts all tiles of the mask";
+                return Err(invalid("the blocks", got.to_owned(), wanted.to_owned(), hint));
+            }
+        }
+        let function = (function, blocks.map(BlockMask::lists));
         let pass = |stream: &Stream, pass: Pass<'_>| {
-            // SAFETY: the launch is of the entry's configuration; the function is the word of whoever named
-            // it.
+            // SAFETY: the launch is of the entry's configuration; the blocks are of this problem; the
+            // function is the word of whoever named it.
             unsafe { <F::Backward as private::Sealed<F>>::launch(index, stream, pass, function) }
         };
-        launch(stream, &problem, &F::BACKWARD[index], backward, pass)
+        launch(stream, &problem, entry, backward, pass)
     }
 }
+
+/// A function with its arguments, and the lists of blocks.
+type Function<'a, F, V> = (StructArgs<F, V>, Option<(ListParams, DeviceView<'a, u32>)>);
 
 /// Parameters of a kernel with a score function.
 type Parameters<F> = (
@@ -149,6 +189,8 @@ type Parameters<F> = (
     Ptr<i32>,
     Ptr<i32>,
     Value<F>,
+    Value<ListParams>,
+    Ptr<u32>,
 );
 
 /// The kernels of a score function, as [`Compiled::Backward`] has them.
@@ -163,19 +205,19 @@ mod private {
         /// Launches the kernel of this index.
         ///
         /// # Safety
-        /// The launch is one of this kernel's configuration; the function as for the kernel.
+        /// The launch is one of this kernel's configuration; the function and its lists as for the kernel.
         unsafe fn launch<V>(
             index: usize,
             stream: &Stream,
             pass: Pass<'_>,
-            function: StructArgs<F, V>,
+            function: Function<'_, F, V>,
         ) -> Result<()>
         where
             StructArgs<F, V>: Arg<Value<F>>;
     }
 
     impl<F: Compiled> Sealed<F> for () {
-        unsafe fn launch<V>(index: usize, _: &Stream, _: Pass<'_>, _: StructArgs<F, V>) -> Result<()>
+        unsafe fn launch<V>(index: usize, _: &Stream, _: Pass<'_>, _: Function<'_, F, V>) -> Result<()>
         where
             StructArgs<F, V>: Arg<Value<F>>,
         {
@@ -194,7 +236,7 @@ mod private {
             index: usize,
             stream: &Stream,
             pass: Pass<'_>,
-            function: StructArgs<F, V>,
+            function: Function<'_, F, V>,
         ) -> Result<()>
         where
             StructArgs<F, V>: Arg<Value<F>>,
@@ -206,6 +248,8 @@ mod private {
             let Pass { grid, maps, params, logarithms, deltas, sums, rows, strides, order, first } = pass;
             let [queries, keys, values, gradients, key_gradients, value_gradients] = maps;
             let ([key_rows, value_rows], [first_queries, first_keys]) = (rows, first);
+            let (function, lists) = function;
+            let (list_params, words) = words_of(lists);
             let arguments = (
                 queries,
                 keys,
@@ -224,8 +268,10 @@ mod private {
                 first_queries,
                 first_keys,
                 function,
+                list_params,
+                words,
             );
-            // SAFETY: the caller's contract.
+            // SAFETY: the caller's contract; the lists are of this launch.
             unsafe { kernel::launch::<K>(stream, grid, arguments) }
         }
     }

@@ -5,6 +5,7 @@ use cuda_std::tma::TensorMap;
 
 use super::order::Order;
 use super::prepare::Strides;
+use crate::block_lists::Lists;
 use crate::problem::{AttentionParams, Packing};
 
 /// Maps of `[batch, heads, rows, d]`, d contiguous, in boxes of 64 columns with a swizzle of 128 bytes:
@@ -73,6 +74,8 @@ pub struct Arguments<'a> {
     pub rows: Statistics32,
     /// In which order blocks add to the sums.
     pub order: Order,
+    /// The blocks of queries that tiles of keys look at; none where the order is fixed.
+    pub lists: Lists,
 }
 
 impl Arguments<'_> {

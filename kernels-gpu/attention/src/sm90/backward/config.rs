@@ -110,6 +110,8 @@ shared_plan! {
         deltas[Of::<C>::STAGES]: Statistics<C>,
         /// The work of the block.
         work: Words,
+        /// Which tile of queries a stage holds, with Q.
+        tickets[Of::<C>::STAGES]: TicketWords,
         /// Says that K has come.
         keys_full: Mbarrier,
         /// Says that V has come.
@@ -139,8 +141,13 @@ shared_bytes! {
 }
 
 shared_bytes! {
-    /// Eight words: a [`Work`](super::work::Work).
-    pub struct Words(2 * layout::UNIT_BYTES, align layout::UNIT_BYTES);
+    /// Nine words: a [`Work`](super::work::Work).
+    pub struct Words(3 * layout::UNIT_BYTES, align layout::UNIT_BYTES);
+}
+
+shared_bytes! {
+    /// Four words: a [`Ticket`](super::work::Ticket).
+    pub struct TicketWords(layout::UNIT_BYTES, align layout::UNIT_BYTES);
 }
 
 shared_bytes! {

@@ -2,10 +2,11 @@
 //! what is infinite or no number there would spoil sums although its weight is zero. So they are cleared.
 
 use cuda_std::{fence, vector};
+use primitives::pipeline::PipelineState;
 use primitives::tma::LINE_BYTES;
 
-use super::config::{Barrier, CONSUMER_KEYS, CONSUMERS, Config, KEY_BOX};
-use super::main_pass::{Consumer, Turn};
+use super::config::{Barrier, CONSUMER_KEYS, CONSUMERS, Config, KEY_BOX, Of};
+use super::main_pass::Consumer;
 use super::work::Work;
 use crate::sm90::config::WARPGROUP;
 
@@ -46,7 +47,7 @@ impl<C: Config> Consumer<'_, C> {
     pub unsafe fn clear_foreign_keys(self) {
         // SAFETY: the caller's contract. The other consumer reads these keys when this one has shared dS.
         unsafe {
-            let Work { tile, sequence } = Work::told(self.shared.work());
+            let Work { tile, sequence, .. } = Work::told(self.shared.work());
             let own = tile.first_key + self.consumer * CONSUMER_KEYS;
             let first = sequence.keys.saturating_sub(own);
             if first >= CONSUMER_KEYS {
@@ -67,18 +68,17 @@ impl<C: Config> Consumer<'_, C> {
     /// As for [`run`](super::main_pass::run); all threads of both consumers call it for the turn, before its
     /// products.
     #[inline(always)]
-    pub unsafe fn clear_foreign_queries(self, turn: Turn<C>) {
-        // SAFETY: the block has met since.
-        let Work { sequence, .. } = unsafe { Work::told(self.shared.work()) };
-        let first = sequence.queries - turn.block * C::BLOCK_M;
-        if first >= C::BLOCK_M {
-            return;
-        }
-        let (shared, stage) = (self.shared, turn.state.stage);
-        // SAFETY: the caller's contract; rows of stages that are full.
+    pub unsafe fn clear_foreign_queries(self, state: PipelineState<Of<C>>) {
+        let (shared, stage) = (self.shared, state.stage);
+        // SAFETY: the caller's contract; the block has met since; rows of stages that are full.
         unsafe {
-            shared.query_pipeline().consumer_wait(turn.state);
-            shared.gradient_pipeline().consumer_wait(turn.state);
+            shared.query_pipeline().consumer_wait(state);
+            let Work { sequence, .. } = Work::told(shared.work());
+            let first = sequence.queries - self.ticket(stage).read().block * C::BLOCK_M;
+            if first >= C::BLOCK_M {
+                return;
+            }
+            shared.gradient_pipeline().consumer_wait(state);
             let lines = Lines { first, end: C::BLOCK_M, stride: C::QUERY_BOX };
             let thread = self.consumer * WARPGROUP + self.thread;
             lines.clear::<C>(shared.queries(stage), thread, CONSUMERS * WARPGROUP);

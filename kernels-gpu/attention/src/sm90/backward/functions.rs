@@ -9,19 +9,16 @@ use cuda_std::{misc, vector};
 use primitives::unroll;
 
 use super::config::Config;
-use super::main_pass::{Consumer, Turn};
-use super::work::Work;
+use super::main_pass::Consumer;
+use super::work::{Turn, Work};
 use crate::problem::Seen;
 use crate::score::{Dual, Position, ScoreFunction};
 use crate::sm90::fragments::{Rounded, steps};
 
 impl<C: Config> Consumer<'_, C> {
     /// Makes weights of scores, and gives them with the derivatives of the score function: rounded; or in f32
-    /// in place of the scores ([`Config::KEEPS_WEIGHTS`]). If the tile `is_partial`, some query does not see
-    /// some key by the band.
-    ///
-    /// Rows and columns beyond the last ones have the place of the last ones, so that no function looks
-    /// beyond what there is; they have no weight.
+    /// in place of the scores ([`Config::KEEPS_WEIGHTS`]). Tiles that are listed as whole, and those that the
+    /// band shows whole where no tiles are listed, go without a part of the questions.
     ///
     /// # Safety
     /// As for [`run`](super::main_pass::run); the stage is full.
@@ -30,22 +27,49 @@ impl<C: Config> Consumer<'_, C> {
         self,
         scores: &mut C::Scores,
         weights: &mut Rounded,
-        turn: Turn<C>,
-        is_partial: bool,
+        stage: u32,
+    ) -> Rounded {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let turn = self.ticket(stage).read();
+            if turn.is_partial {
+                self.weigh_as::<true, true>(scores, weights, stage, turn)
+            } else if self.arguments.lists.is_none() {
+                self.weigh_as::<false, true>(scores, weights, stage, turn)
+            } else {
+                self.weigh_as::<false, false>(scores, weights, stage, turn)
+            }
+        }
+    }
+
+    /// The same, in the `BAND` of the problem, and asking the `MASK` of the function.
+    ///
+    /// Rows and columns beyond the last ones have the place of the last ones, so that no function looks
+    /// beyond what there is; they have no weight. They are in tiles that are partial.
+    ///
+    /// # Safety
+    /// As for [`weigh_with_function`](Self::weigh_with_function).
+    #[inline(always)]
+    unsafe fn weigh_as<const BAND: bool, const MASK: bool>(
+        self,
+        scores: &mut C::Scores,
+        weights: &mut Rounded,
+        stage: u32,
+        turn: Turn,
     ) -> Rounded {
         let params = self.arguments.params;
         // SAFETY: the block has met since the work was told.
-        let Work { tile, sequence } = unsafe { Work::told(self.shared.work()) };
+        let Work { tile, sequence, .. } = unsafe { Work::told(self.shared.work()) };
         // Places are computed here, and not kept beside the products.
         let thread = misc::opaque(self.thread);
         let first_key = Self { thread, ..self }.first_key(tile);
         let column = turn.block * C::BLOCK_M + thread % 4 * 2;
         let diagonal = params.band.diagonal(sequence.queries, sequence.keys) + column as i32;
-        let [last_query, last_key] = [sequence.queries - 1, sequence.keys - 1];
-        let seen = [first_key, first_key + 8].map(|key| {
-            if is_partial { in_tile(params.band.seen_by(sequence, key), column) } else { u32::MAX }
-        });
-        let from = self.shared.logarithms(turn.state.stage) + thread % 4 * 8;
+        let last = [sequence.queries - 1, sequence.keys - 1];
+        let [last_query, last_key] = if BAND { last } else { [u32::MAX; 2] };
+        let seen = [first_key, first_key + 8]
+            .map(|key| if BAND { in_tile(params.band.seen_by(sequence, key), column) } else { u32::MAX });
+        let from = self.shared.logarithms(stage) + thread % 4 * 8;
         let mut kept = Rounded::zero();
         let x = scores.as_mut();
         unroll!(STEP in 0..16, {
@@ -68,7 +92,8 @@ impl<C: Config> Consumer<'_, C> {
                         let score = self.function.score(Dual::score(x[place + i] * params.scale), at);
                         let exponent = fma(score.value, core::f32::consts::LOG2_E, -logarithms[i]);
                         let weight = ex2_approx(exponent);
-                        let is_seen = (seen[ROW] & 1 << (2 * STEP + i) != 0) & self.function.mask(at);
+                        let is_seen = (!BAND || seen[ROW] & 1 << (2 * STEP + i) != 0)
+                            & (!MASK || self.function.mask(at));
                         if is_seen { [weight, weight * score.derivative] } else { [0.0; 2] }
                     });
                     weights.set_pair::<C::Element>(pair, low[0], high[0]);

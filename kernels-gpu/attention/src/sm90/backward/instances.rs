@@ -14,6 +14,8 @@ use super::{
     prepare::{self, Rows, Strides},
 };
 #[cfg(feature = "kernels")]
+use crate::block_lists::Lists;
+#[cfg(feature = "kernels")]
 use crate::problem::{AttentionParams, Packing};
 use crate::score::Identity;
 
@@ -90,7 +92,8 @@ macro_rules! kernels {
                 let rows = Statistics32 { logarithms, deltas, sums };
                 let results = Results { keys: key_rows, values: value_rows, strides };
                 let order = Order(order);
-                let arguments = Arguments { maps, results, params: &params, packing, rows, order };
+                let lists = Lists::NONE;
+                let arguments = Arguments { maps, results, params: &params, packing, rows, order, lists };
                 // SAFETY: the caller's contract.
                 unsafe { main_pass::run::<$config>(arguments, &Identity) }
             }

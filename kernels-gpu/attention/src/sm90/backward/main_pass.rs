@@ -17,8 +17,9 @@ use super::config::{
     Statistics,
 };
 use super::order::give_turns;
-use super::work::Work;
-use crate::problem::{AttentionParams, KeyTile, QueryBlocks, Seen};
+use super::work::{Ticket, Turn, Work};
+use crate::block_lists::Listed;
+use crate::problem::{KeyTile, Seen};
 use crate::score::ScoreFunction;
 use crate::sm90::config::{BOX_COLUMNS, WARPGROUP};
 use crate::sm90::fragments::{Boxes, Rounded, multiply, multiply_lines, multiply_rounded, steps, zero};
@@ -54,7 +55,7 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>, function: &C::Function) {
         grid::wait_dependencies();
         grid::launch_dependents();
         if thread == 0 {
-            Work::new(arguments.order.draw(), &arguments).tell(shared.work());
+            Work::new::<C>(arguments.order.draw(), &arguments).tell(shared.work());
         }
         thread::sync_threads();
         if thread < WARPGROUP {
@@ -85,11 +86,10 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
     // SAFETY: the caller's contract. A stage that was acquired is empty, and expects the bytes of its copies.
     unsafe {
         let work = Work::told(shared.work());
-        let blocks = work.blocks::<C>(&arguments);
-        if !work.has_keys() || blocks.count() == 0 {
+        if work.turns == 0 {
             return;
         }
-        let Work { tile, sequence } = work;
+        let Work { tile, sequence, turns } = work;
         let matrix = sequence.matrix as i32;
         let load = |map: *const TensorMap, full: u32, to: u32, stride: u32, row: u32, head: u32| {
             let mut column = 0;
@@ -106,23 +106,30 @@ unsafe fn produce<C: Config>(arguments: Arguments<'_>, shared: Plan<C>) {
         load(maps.values, shared.values_full(), shared.values(), KEY_BOX, key, tile.head);
         let mut state = PipelineState::START;
         let bytes = Queries::<C>::BYTES + Statistics::<C>::BYTES;
+        let mut left = turns;
         let mut head = tile.head * params.group;
         let last = head + params.group;
         while head < last {
             let padded = params.padded_row(packing, tile.batch, head, C::BLOCK_M);
-            let mut block = blocks.first;
-            while block < blocks.end {
+            let walk = work.walk::<C>(&arguments, head);
+            let mut index = 0;
+            while index < walk.count {
+                let Listed { block, is_partial } = walk.get(index);
                 let row = sequence.first_query + block * C::BLOCK_M;
                 let at = padded + (block * C::BLOCK_M) as usize;
                 let stage = state.stage;
-                let full = shared.query_pipeline().producer_acquire(state, bytes);
+                left -= 1;
+                shared.query_pipeline().producer_wait(state);
+                let turn = Turn { block, is_partial, is_last: left == 0, head, row: at };
+                Ticket::at(shared.tickets(stage)).write(turn);
+                let full = shared.query_pipeline().producer_expect(state, bytes);
                 load(maps.queries, full, shared.queries(stage), C::QUERY_BOX, row, head);
                 tma::bulk_load(shared.logarithms(stage), rows.logarithms.add(at), C::BLOCK_M * 4, full);
                 let full = shared.gradient_pipeline().producer_acquire(state, bytes);
                 load(maps.gradients, full, shared.gradients(stage), C::QUERY_BOX, row, head);
                 tma::bulk_load(shared.deltas(stage), rows.deltas.add(at), C::BLOCK_M * 4, full);
                 state = state.next();
-                block += 1;
+                index += 1;
             }
             head += 1;
         }
@@ -140,42 +147,6 @@ pub struct Consumer<'a, C: Config> {
     pub(super) thread: u32,
 }
 
-/// Which tile of queries a consumer works on.
-#[derive(Clone, Copy)]
-pub struct Turn<C> {
-    pub(super) state: PipelineState<Of<C>>,
-    /// The tile of its head.
-    pub(super) block: u32,
-    /// The head of queries.
-    pub(super) head: u32,
-    /// Turns from this one on.
-    left: u32,
-}
-
-impl<C: Config> Turn<C> {
-    /// The next tile; of the next head behind the last one of `blocks`.
-    #[inline(always)]
-    fn advance(&mut self, blocks: QueryBlocks) {
-        self.state = self.state.next();
-        self.left -= 1;
-        self.block += 1;
-        if self.block == blocks.end {
-            self.block = blocks.first;
-            self.head += 1;
-        }
-    }
-
-    /// Where the tile's sums are, those of the tile before being at `sums`.
-    #[inline(always)]
-    fn follow(self, sums: *mut f32, blocks: QueryBlocks, params: &AttentionParams) -> *mut f32 {
-        let mut rows = C::BLOCK_M as usize;
-        if self.block == blocks.first {
-            rows += params.padded_rows as usize - (blocks.count() * C::BLOCK_M) as usize;
-        }
-        sums.wrapping_add(rows * C::HEAD as usize)
-    }
-}
-
 impl<C: Config> Consumer<'_, C> {
     /// Computes the gradients of the consumer's keys.
     ///
@@ -189,34 +160,30 @@ impl<C: Config> Consumer<'_, C> {
             if !work.has_keys() {
                 return;
             }
-            let blocks = work.blocks::<C>(&self.arguments);
             let mut gradients: [C::Gradient; 2] = [zero(), zero()];
-            if blocks.count() > 0 {
-                let left = blocks.count() * self.arguments.params.group;
-                let head = work.tile.head * self.arguments.params.group;
-                let turn = Turn { state: PipelineState::START, block: blocks.first, head, left };
-                let sums = self.first_sums(work.tile, blocks.first);
-                self.sum(turn, sums, self.seen_by(work), blocks, &mut gradients);
+            if work.turns > 0 {
+                self.sum(&mut gradients);
             }
             self.store(gradients);
         }
     }
 
-    /// Sums dK and dV over the tiles of queries, and adds dQ of each to sums, those of the first at `sums`.
+    /// What the producer tells of a stage's tile of queries.
+    #[inline(always)]
+    pub(super) fn ticket(self, stage: u32) -> Ticket {
+        Ticket::at(self.shared.tickets(stage))
+    }
+
+    /// Sums dK and dV over the tiles of queries, and adds dQ of each to its sums.
     ///
     /// # Safety
     /// As for [`run`]; there are tiles.
     #[inline(always)]
-    unsafe fn sum(
-        self,
-        mut turn: Turn<C>,
-        mut sums: *mut f32,
-        seen: [Seen; 2],
-        blocks: QueryBlocks,
-        gradients: &mut [C::Gradient; 2],
-    ) {
+    unsafe fn sum(self, gradients: &mut [C::Gradient; 2]) {
         let Self { shared, .. } = self;
-        let params = self.arguments.params;
+        let mut state = PipelineState::<Of<C>>::START;
+        // Those of the tile before.
+        let mut sums = core::ptr::null_mut();
         let mut scores: C::Scores = zero();
         let mut weighted: C::Scores = zero();
         let (mut weights, mut differences) = (Rounded::zero(), Rounded::zero());
@@ -234,24 +201,25 @@ impl<C: Config> Consumer<'_, C> {
                 self.clear_foreign_keys();
             }
             loop {
-                let stage = turn.state.stage;
-                if self.arguments.is_packed() && turn.block + 1 == blocks.end {
-                    self.clear_foreign_queries(turn);
+                let stage = state.stage;
+                if self.arguments.is_packed() {
+                    self.clear_foreign_queries(state);
                 }
-                self.start_scores(&mut scores, turn.state);
-                self.start_weighted(&mut weighted, turn.state);
+                self.start_scores(&mut scores, state);
+                self.start_weighted(&mut weighted, state);
                 wgmma::wait_group::<1>();
                 wgmma::fence_registers(&mut scores);
                 // The product's own registers are not to be read while it is under way.
                 let kept = if C::Function::IS_IDENTITY {
                     self.weigh(&mut scores, stage);
-                    if blocks.is_partial(turn.block) {
-                        self.mask(&mut scores, seen, turn.block);
+                    let Turn { block, is_partial, .. } = self.ticket(stage).read();
+                    if is_partial {
+                        self.mask(&mut scores, block);
                     }
                     weights.set::<C::Element, _>(&scores);
                     weights
                 } else {
-                    self.weigh_with_function(&mut scores, &mut weights, turn, blocks.is_partial(turn.block))
+                    self.weigh_with_function(&mut scores, &mut weights, stage)
                 };
                 wgmma::fence_registers(d_values);
                 weights.fence::<C::Scores>();
@@ -287,20 +255,21 @@ impl<C: Config> Consumer<'_, C> {
                     wgmma::wait_group::<1>();
                     wgmma::fence_registers(&mut part);
                     self.add(&part, sums);
-                    sums = turn.follow(sums, blocks, params);
                 }
+                let Turn { row, is_last, .. } = self.ticket(stage).read();
+                sums = self.sums(row);
                 self.share();
                 wgmma::wait_group::<0>();
                 wgmma::fence_registers(d_keys);
                 wgmma::fence_registers(d_values);
                 self.release(stage);
-                turn.advance(blocks);
+                state = state.next();
                 is_first = false;
-                if turn.left == 0 {
+                if is_last {
                     break;
                 }
             }
-            let last = turn.state.stage ^ 1;
+            let last = state.stage ^ 1;
             let mut part: C::QueryGradient = zero();
             self.wait_for_scores(last);
             wgmma::fence();
@@ -404,13 +373,6 @@ impl<C: Config> Consumer<'_, C> {
         });
     }
 
-    /// The queries that see the thread's keys.
-    #[inline(always)]
-    fn seen_by(self, Work { tile, sequence }: Work) -> [Seen; 2] {
-        let key = self.first_key(tile);
-        [key, key + 8].map(|key| self.arguments.params.band.seen_by(sequence, key))
-    }
-
     /// The first of the thread's two keys; the other one is 8 behind it.
     #[inline(always)]
     pub(super) fn first_key(self, tile: KeyTile) -> u32 {
@@ -418,13 +380,21 @@ impl<C: Config> Consumer<'_, C> {
     }
 
     /// Clears the weights of keys that a query does not see.
+    ///
+    /// # Safety
+    /// As for [`run`].
     #[inline(always)]
-    fn mask(self, weights: &mut C::Scores, seen: [Seen; 2], block: u32) {
+    unsafe fn mask(self, weights: &mut C::Scores, block: u32) {
+        // SAFETY: the block has met since the work was told.
+        let Work { tile, sequence, .. } = unsafe { Work::told(self.shared.work()) };
+        // Places are computed here, and not kept beside the products.
+        let thread = misc::opaque(self.thread);
+        let first_key = Self { thread, ..self }.first_key(tile);
         // From the thread's first query of the tile.
-        let column = (block * C::BLOCK_M + self.thread % 4 * 2) as i32;
+        let column = (block * C::BLOCK_M + thread % 4 * 2) as i32;
         let x = weights.as_mut();
         unroll!(ROW in 0..2, {
-            let Seen { first, end } = seen[ROW];
+            let Seen { first, end } = self.arguments.params.band.seen_by(sequence, first_key + 8 * ROW as u32);
             let (first, end) = (first as i32 - column, end as i32 - column);
             unroll!(STEP in 0..16, {
                 if STEP < steps::<C::Scores>() {
@@ -512,24 +482,18 @@ impl<C: Config> Consumer<'_, C> {
         }
     }
 
-    /// Where the thread adds its part of dQ of a tile of queries, of the first head that has the keys.
-    ///
-    /// # Safety
-    /// As for [`run`].
+    /// Where the thread adds its part of dQ of the tile of queries with this first row.
     #[inline(always)]
-    unsafe fn first_sums(self, tile: KeyTile, block: u32) -> *mut f32 {
-        let Arguments { params, packing, rows, .. } = self.arguments;
-        // SAFETY: the caller's contract.
-        let row = unsafe { params.padded_row(packing, tile.batch, tile.head * params.group, C::BLOCK_M) };
+    fn sums(self, row: usize) -> *mut f32 {
         let half = self.consumer * (C::BLOCK_M / 2 * C::HEAD);
-        let row = row + (block * C::BLOCK_M) as usize;
-        rows.sums.wrapping_add(row * C::HEAD as usize + (half + self.thread * 4) as usize)
+        let own = (half + misc::opaque(self.thread) * 4) as usize;
+        self.arguments.rows.sums.wrapping_add(row * C::HEAD as usize + own)
     }
 
     /// Adds the consumer's half of dQ to the sums, when it is its turn.
     ///
     /// # Safety
-    /// They are the thread's ([`first_sums`](Self::first_sums)); the whole warpgroup is here.
+    /// They are the thread's ([`sums`](Self::sums)); the whole warpgroup is here.
     #[inline(always)]
     unsafe fn add(self, part: &C::QueryGradient, sums: *mut f32) {
         let is_fixed = self.arguments.order.is_fixed();

@@ -24,9 +24,13 @@
 //! consumer computes a half of dQ and adds it to f32 sums in global memory, in the order of its registers,
 //! 16 bytes a thread. The order of blocks is free, so dQ is not the same bit for bit from run to run.
 //!
+//! The producer writes a ticket for each tile of queries to shared memory, from which consumers read its
+//! place when they need it: registers are for products.
+//!
 //! With a score function `f`, `P = e^(f(scale S) - L)` and `dS = P f' (dP - D)` (`functions`). Its kernels
-//! look at every tile of queries that the band shows, and ask the mask in each. Places of scores do not all
-//! fit beside the accumulators: they spill (`kernels-gpu/budget.toml`).
+//! look at the tiles of queries that are listed for the keys ([`crate::block_lists`]), or at every tile that
+//! the band shows, asking the mask in each. Places of scores do not all fit beside the accumulators: they
+//! spill (`kernels-gpu/budget.toml`).
 
 pub mod arguments;
 pub mod config;

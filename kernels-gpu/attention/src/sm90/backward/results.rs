@@ -33,7 +33,7 @@ impl<C: Config> Consumer<'_, C> {
             rounded.write::<C::Gradient>(values, KEY_BOX, self.thread);
             fence::proxy_async_shared();
             Barrier::Consumer(self.consumer).sync();
-            let Work { tile, sequence } = Work::told(self.shared.work());
+            let Work { tile, sequence, .. } = Work::told(self.shared.work());
             let own = tile.first_key + self.consumer * CONSUMER_KEYS;
             if self.arguments.is_packed() && own + CONSUMER_KEYS > sequence.keys {
                 self.store_rows(keys, results.keys, results.strides.keys);
@@ -61,7 +61,7 @@ impl<C: Config> Consumer<'_, C> {
     #[inline(always)]
     unsafe fn store_rows(self, from: u32, to: *mut u16, strides: Strides) {
         // SAFETY: the caller's contract.
-        let Work { tile, sequence } = unsafe { Work::told(self.shared.work()) };
+        let Work { tile, sequence, .. } = unsafe { Work::told(self.shared.work()) };
         let units = (self.arguments.params.head_size / UNIT_ELEMENTS).max(1);
         let own = tile.first_key + self.consumer * CONSUMER_KEYS;
         let rows = sequence.keys.saturating_sub(own).min(CONSUMER_KEYS);

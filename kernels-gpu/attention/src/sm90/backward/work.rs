@@ -1,9 +1,12 @@
-//! The work of a block: found once, and told to all its threads through shared memory.
+//! The work of a block: found once, and told to all its threads through shared memory; and its turns, a tile
+//! of queries each, of which the producer tells with the tile.
 
 use cuda_std::vector;
+use layout::UNIT_BYTES;
 
 use super::arguments::Arguments;
 use super::config::{BLOCK_N, Config};
+use crate::block_lists::{Listing, Walk};
 use crate::problem::{KeyTile, KeyTiles, QueryBlocks, Sequence};
 
 /// A block's tile of keys, with its sequence.
@@ -13,19 +16,32 @@ pub struct Work {
     pub tile: KeyTile,
     /// The sequence.
     pub sequence: Sequence,
+    /// How many tiles of queries the block looks at, of all heads that share the keys.
+    pub turns: u32,
 }
 
 impl Work {
     /// That of the tile of this number.
     ///
     /// # Safety
-    /// As for [`AttentionParams::sequence`](crate::problem::AttentionParams::sequence).
+    /// As for [`AttentionParams::sequence`](crate::problem::AttentionParams::sequence) and [`Walk::of`].
     #[inline(always)]
-    pub unsafe fn new(number: u32, arguments: &Arguments<'_>) -> Self {
-        let tile = KeyTiles::new(arguments.params, BLOCK_N).get(number);
+    pub unsafe fn new<C: Config>(number: u32, arguments: &Arguments<'_>) -> Self {
+        let params = arguments.params;
+        let tile = KeyTiles::new(params, BLOCK_N).get(number);
         // SAFETY: the caller's contract.
-        let sequence = unsafe { arguments.params.sequence(arguments.packing, tile.batch) };
-        Self { tile, sequence }
+        unsafe {
+            let sequence = params.sequence(arguments.packing, tile.batch);
+            let mut work = Self { tile, sequence, turns: 0 };
+            if work.has_keys() {
+                let mut head = 0;
+                while head < params.group {
+                    work.turns += work.walk::<C>(arguments, tile.head * params.group + head).count;
+                    head += 1;
+                }
+            }
+            work
+        }
     }
 
     /// Writes it to shared memory.
@@ -34,12 +50,13 @@ impl Work {
     /// The address is that of [`Words`](super::config::Words), which nothing else uses yet.
     #[inline(always)]
     pub unsafe fn tell(self, to: u32) {
-        let Self { tile: KeyTile { first_key, head, batch }, sequence } = self;
+        let Self { tile: KeyTile { first_key, head, batch }, sequence, turns } = self;
         let Sequence { first_query, queries, first_key: key_row, keys, matrix } = sequence;
         // SAFETY: the caller's contract.
         unsafe {
             vector::store_shared_v4(to, [first_key, head, batch, matrix]);
-            vector::store_shared_v4(to + layout::UNIT_BYTES, [first_query, queries, key_row, keys]);
+            vector::store_shared_v4(to + UNIT_BYTES, [first_query, queries, key_row, keys]);
+            vector::store_shared(to + 2 * UNIT_BYTES, turns);
         }
     }
 
@@ -50,10 +67,13 @@ impl Work {
     #[inline(always)]
     pub unsafe fn told(from: u32) -> Self {
         // SAFETY: the caller's contract.
-        let ([first_key, head, batch, matrix], [first_query, queries, key_row, keys]): ([u32; 4], [u32; 4]) =
-            unsafe { (vector::load_shared_v4(from), vector::load_shared_v4(from + layout::UNIT_BYTES)) };
-        let sequence = Sequence { first_query, queries, first_key: key_row, keys, matrix };
-        Self { tile: KeyTile { first_key, head, batch }, sequence }
+        unsafe {
+            let [first_key, head, batch, matrix]: [u32; 4] = vector::load_shared_v4(from);
+            let [first_query, queries, key_row, keys]: [u32; 4] = vector::load_shared_v4(from + UNIT_BYTES);
+            let sequence = Sequence { first_query, queries, first_key: key_row, keys, matrix };
+            let turns = vector::load_shared(from + 2 * UNIT_BYTES);
+            Self { tile: KeyTile { first_key, head, batch }, sequence, turns }
+        }
     }
 
     /// Whether the tile has keys: some tiles lie beyond the end of their sequence.
@@ -62,9 +82,75 @@ impl Work {
         self.tile.first_key < self.sequence.keys
     }
 
-    /// The tiles of queries that see its keys.
+    /// The tiles of queries that see its keys by the band.
     #[inline(always)]
     pub fn blocks<C: Config>(self, arguments: &Arguments<'_>) -> QueryBlocks {
         QueryBlocks::new(arguments.params.band, self.sequence, self.tile.first_key, BLOCK_N, C::BLOCK_M)
+    }
+
+    /// The tiles of queries of a head that the block looks at.
+    ///
+    /// # Safety
+    /// As for [`Walk::of`].
+    #[inline(always)]
+    pub unsafe fn walk<C: Config>(self, arguments: &Arguments<'_>, head: u32) -> Walk<QueryBlocks> {
+        let KeyTile { first_key, batch, .. } = self.tile;
+        let of = Listing { tile: first_key / BLOCK_N, head, batch };
+        // SAFETY: the caller's contract.
+        unsafe { Walk::of(self.blocks::<C>(arguments), &arguments.lists, of) }
+    }
+}
+
+/// A tile of queries, in shared memory for as long as its stage is full. Consumers read what they need where
+/// they need it: in registers it would be in the way of the products.
+#[derive(Clone, Copy)]
+pub struct Ticket {
+    address: u32,
+}
+
+/// What a [`Ticket`] tells.
+#[derive(Clone, Copy)]
+pub struct Turn {
+    /// The tile of its head.
+    pub block: u32,
+    /// Whether some query does not see some key.
+    pub is_partial: bool,
+    /// Whether the block has no further turn.
+    pub is_last: bool,
+    /// The head of queries.
+    pub head: u32,
+    /// The tile's first row among all padded rows.
+    pub row: usize,
+}
+
+impl Ticket {
+    /// That at this address.
+    #[inline(always)]
+    pub const fn at(address: u32) -> Self {
+        Self { address }
+    }
+
+    /// Writes it.
+    ///
+    /// # Safety
+    /// The address is that of [`TicketWords`](super::config::TicketWords), of a stage that is empty.
+    #[inline(always)]
+    pub unsafe fn write(self, turn: Turn) {
+        let Turn { block, is_partial, is_last, head, row } = turn;
+        let flags = block << 2 | u32::from(is_partial) << 1 | u32::from(is_last);
+        // SAFETY: the caller's contract.
+        unsafe { vector::store_shared_v4(self.address, [flags, head, row as u32, (row as u64 >> 32) as u32]) }
+    }
+
+    /// Reads it.
+    ///
+    /// # Safety
+    /// The stage is full.
+    #[inline(always)]
+    pub unsafe fn read(self) -> Turn {
+        // SAFETY: the caller's contract.
+        let [flags, head, low, high]: [u32; 4] = unsafe { vector::load_shared_v4(self.address) };
+        let row = (u64::from(high) << 32 | u64::from(low)) as usize;
+        Turn { block: flags >> 2, is_partial: flags & 2 != 0, is_last: flags & 1 != 0, head, row }
     }
 }
