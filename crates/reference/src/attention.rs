@@ -110,6 +110,30 @@ pub fn attention_with<T: Exact>(
     }
 }
 
+impl Attended {
+    /// The same with sinks: for each head one more key of this score, whose value is zero.
+    #[must_use]
+    pub fn with_sinks(mut self, sides: Sides, sinks: &[f64]) -> Self {
+        let Sides { queries, heads, size, .. } = sides;
+        for at in 0..self.log_sum_exp.len() {
+            let [sequence, head, query] = [at / (heads * queries), at / queries % heads, at % queries];
+            let (before, sink) = (self.log_sum_exp[at], sinks[head]);
+            let most = before.max(sink);
+            if most == f64::NEG_INFINITY {
+                continue;
+            }
+            let after = most + ((before - most).exp() + (sink - most).exp()).ln();
+            let share = (before - after).exp();
+            let row = ((sequence * queries + query) * heads + head) * size;
+            self.value[row..row + size].iter_mut().for_each(|value| *value *= share);
+            self.magnitude[row..row + size].iter_mut().for_each(|magnitude| *magnitude *= share);
+            self.log_sum_exp[at] = after;
+            self.log_sum_exp_magnitude[at] = self.log_sum_exp_magnitude[at].max(after.abs());
+        }
+        self
+    }
+}
+
 /// Where the keys of sequences with lengths of their own lie.
 #[derive(Debug, Clone, Copy)]
 pub enum Cache<'a> {
@@ -232,6 +256,8 @@ pub struct Gradients {
     /// For independent relative errors of all weights and of all gradients of scores: their worst sum, or 4
     /// standard deviations if that is less.
     pub magnitude: [Vec<f64>; 3],
+    /// Of the sinks of all heads, and their magnitudes.
+    pub sinks: [Vec<f64>; 2],
 }
 
 /// A weight of a query for a key, the gradient of its score, and the scale of that gradient's error.
@@ -250,28 +276,35 @@ pub fn gradients<T: Exact>(
     band: Band,
     scale: f64,
 ) -> Gradients {
-    gradients_with(sides, operands, result, band, scale, |score, _| Some(score))
+    gradients_with(sides, operands, result, band, scale, &[], |score, _| Some(score))
 }
 
-/// The same of [`attention_with`]. The derivative of `modify` is its central difference.
+/// The same of [`attention_with`], with sinks ([`Attended::with_sinks`]) unless there are none. The
+/// derivative of `modify` is its central difference.
 pub fn gradients_with<T: Exact>(
     sides: Sides,
     [q, k, v]: [Rows<'_, T>; 3],
     result: Rows<'_, T>,
     band: Band,
     scale: f64,
+    sinks: &[f64],
     modify: impl Fn(f64, [usize; 4]) -> Option<f64> + Sync,
 ) -> Gradients {
     let Sides { batch, queries, keys, heads, kv_heads, size } = sides;
     let group = heads / kv_heads.max(1);
-    // `[batch][head][query][key]`.
-    let pairs: Vec<Vec<Pair>> = (0..batch * heads * queries)
+    // `[batch][head][query][key]`, and what each query gives for its head's sink.
+    let (pairs, of_sinks): (Vec<Vec<Pair>>, Vec<(f64, f64)>) = (0..batch * heads * queries)
         .into_par_iter()
         .map(|at| {
             let index = [at / (heads * queries), at % queries, at / queries % heads];
-            pairs_of(sides, [q, k, v], result, band, scale, index, &modify)
+            let sink = sinks.get(index[2]).copied().unwrap_or(f64::NEG_INFINITY);
+            pairs_of(sides, [q, k, v], result, (band, scale, sink), index, &modify)
         })
-        .collect();
+        .unzip();
+    let over_rows = |head: usize| {
+        let rows = (0..batch * queries).map(|at| (at / queries * heads + head) * queries + at % queries);
+        total(rows.map(|row| of_sinks[row]))
+    };
     let pair = |sequence: usize, head: usize, query: usize, key: usize| {
         pairs[(sequence * heads + head) * queries + query][key]
     };
@@ -308,6 +341,7 @@ pub fn gradients_with<T: Exact>(
     Gradients {
         value: [of_queries.0, of_keys.0, of_values.0],
         magnitude: [of_queries.1, of_keys.1, of_values.1],
+        sinks: <[_; 2]>::from((0..heads).map(over_rows).unzip::<_, _, Vec<_>, Vec<_>>()),
     }
 }
 
@@ -322,16 +356,15 @@ fn total(terms: impl Iterator<Item = (f64, f64)>) -> (f64, f64) {
     (sum, if worst > 4.0 * f64::sqrt(squares) { 4.0 * f64::sqrt(squares) } else { worst })
 }
 
-/// A query with all keys.
+/// A query with all keys, and the gradient of its head's sink, with its magnitude.
 fn pairs_of<T: Exact>(
     sides: Sides,
     [q, k, v]: [Rows<'_, T>; 3],
     result: Rows<'_, T>,
-    band: Band,
-    scale: f64,
+    (band, scale, sink): (Band, f64, f64),
     [sequence, query, head]: [usize; 3],
     modify: &impl Fn(f64, [usize; 4]) -> Option<f64>,
-) -> Vec<Pair> {
+) -> (Vec<Pair>, (f64, f64)) {
     let Sides { keys, heads, kv_heads, size, .. } = sides;
     let kv_head = head / (heads / kv_heads);
     let dot = |a: Rows<'_, T>, at: [usize; 3], b: Rows<'_, T>, bt: [usize; 3]| -> f64 {
@@ -350,8 +383,9 @@ fn pairs_of<T: Exact>(
     };
     let (scores, derivatives): (Vec<f64>, Vec<f64>) =
         (0..keys).map(|key| score(key).unwrap_or((f64::NEG_INFINITY, 0.0))).unzip();
-    let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let sum: f64 = scores.iter().map(|score| (score - max).exp()).sum();
+    let max = scores.iter().copied().fold(sink, f64::max);
+    let of_sink = (sink - max).exp();
+    let sum: f64 = scores.iter().map(|score| (score - max).exp()).sum::<f64>() + of_sink;
     let weights = scores.iter().map(|score| if max.is_finite() { (score - max).exp() / sum } else { 0.0 });
     // The gradients of the weights, and the mean that the softmax takes from them.
     let of_weights: Vec<(f64, f64)> = weights
@@ -371,7 +405,8 @@ fn pairs_of<T: Exact>(
         gradient: weight * (gradient - mean) * derivative,
         magnitude: weight * (gradient.abs() + spread) * derivative.abs(),
     };
-    of_weights.iter().zip(derivatives).map(pair).collect()
+    let weight = if max.is_finite() { of_sink / sum } else { 0.0 };
+    (of_weights.iter().zip(derivatives).map(pair).collect(), (-weight * mean, weight * spread))
 }
 
 #[cfg(test)]
@@ -442,18 +477,35 @@ mod tests {
         assert_eq!(got.log_sum_exp[0], f64::NEG_INFINITY);
     }
 
+    /// A sink is one more key, without a value: of weight 1 where the logarithm is 0.
+    #[test]
+    fn sinks_take_weight() {
+        let e = 1f64.exp();
+        let none = of(Band::default(), 1.0);
+        let got = none.clone().with_sinks(SIDES, &[0.0, f64::NEG_INFINITY]);
+        let by = |x: f64| (1.0 + 10.0 * x + 100.0 * x * x) / (2.0 + x + x * x);
+        close(&got.value, &[by(e), none.value[1], by(1.0), none.value[3]]);
+        let logs = [(2.0 + e + e * e).ln(), 4f64.ln(), none.log_sum_exp[2], none.log_sum_exp[3]];
+        close(&got.log_sum_exp, &logs);
+        let nothing = of(Band { left: Some(-3), right: Some(5), top_left: true }, 1.0);
+        let got = nothing.with_sinks(SIDES, &[0.5, f64::NEG_INFINITY]);
+        close(&got.value, &[0.0; 4]);
+        close(&got.log_sum_exp, &[0.5, 0.5, f64::NEG_INFINITY, f64::NEG_INFINITY]);
+    }
+
     #[test]
     fn gradients_are_differences() {
-        differences(|score, _| Some(score));
+        differences(&[], |score, _| Some(score));
+        differences(&[0.3, -1.2], |score, _| Some(score));
         // Key 1 is not seen by the first query, nor by the last one of the second head.
-        differences(|score, [_, head, query, key]| {
+        differences(&[f64::NEG_INFINITY, 0.5], |score, [_, head, query, key]| {
             let hidden = key == 1 && (query == 0 || (query, head) == (2, 1));
             (!hidden).then(|| 0.7 * (score / 0.7).tanh() - 0.1 * key as f64)
         });
     }
 
     /// Central differences of the sum of result times its gradient.
-    fn differences(modify: fn(f64, [usize; 4]) -> Option<f64>) {
+    fn differences(sinks: &[f64], modify: fn(f64, [usize; 4]) -> Option<f64>) {
         let sides = Sides { batch: 1, queries: 3, keys: 4, heads: 2, kv_heads: 1, size: 2 };
         let number = |seed: usize| (0..12).map(|i| ((i * 7 + seed * 5) % 11) as f64 / 5.0 - 1.0).collect();
         let inputs: [Vec<f64>; 4] = [number(1), number(2), number(3), number(4)];
@@ -461,25 +513,35 @@ mod tests {
         let band = Band { right: Some(0), ..Band::default() };
         let rows =
             |inputs: &'static [Vec<f64>; 4], at: usize| Rows { data: &inputs[at][..], strides: strides[at] };
-        let of = |inputs: &[Vec<f64>; 4]| {
+        let of = |inputs: &[Vec<f64>; 4], sinks: &[f64]| {
             let inputs: &'static _ = Box::leak(Box::new(inputs.clone()));
             let operands = [0, 1, 2].map(|at| rows(inputs, at));
-            let result = attention_with(sides, operands, band, 0.7, modify).value;
-            result.iter().zip(&inputs[3]).map(|(a, b)| a * b).sum::<f64>()
+            let result = attention_with(sides, operands, band, 0.7, modify);
+            let result = if sinks.is_empty() { result } else { result.with_sinks(sides, sinks) };
+            result.value.iter().zip(&inputs[3]).map(|(a, b)| a * b).sum::<f64>()
         };
         let fixed: &'static _ = Box::leak(Box::new(inputs.clone()));
         let operands = [0, 1, 2].map(|at| rows(fixed, at));
-        let got = gradients_with(sides, operands, rows(fixed, 3), band, 0.7, modify);
+        let got = gradients_with(sides, operands, rows(fixed, 3), band, 0.7, sinks, modify);
         for (operand, gradient) in got.value.iter().enumerate() {
             for (i, gradient) in gradient.iter().enumerate() {
                 let moved = |by: f64| {
                     let mut inputs = inputs.clone();
                     inputs[operand][i] += by;
-                    of(&inputs)
+                    of(&inputs, sinks)
                 };
                 let difference = (moved(1e-5) - moved(-1e-5)) / 2e-5;
                 assert!((difference - gradient).abs() < 1e-8, "{operand} {i}: {gradient}, not {difference}");
             }
+        }
+        for head in 0..sinks.len() {
+            let moved = |by: f64| {
+                let mut sinks = sinks.to_vec();
+                sinks[head] += by;
+                of(&inputs, &sinks)
+            };
+            let (difference, gradient) = ((moved(1e-5) - moved(-1e-5)) / 2e-5, got.sinks[0][head]);
+            assert!((difference - gradient).abs() < 1e-8, "sink {head}: {gradient}, not {difference}");
         }
     }
 }

@@ -11,3 +11,4 @@ mod ops_attention_calls;
 mod ops_attention_decode;
 mod ops_attention_functions;
 mod ops_attention_packed;
+mod ops_attention_sinks;

@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use ironwarp::ops::attention::{Attention, Backward, Forward, Gradients, Heads, HeadsMut, Mask};
 use ironwarp::tensor::DType;
 use ironwarp::{DeviceBuffer, Error, Result as Done, Stream};
-use reference::attention::{Band, Rows, Sides, gradients_with};
+use reference::attention::{Band, Gradients as Exact, Rows, Sides, gradients_with};
 use testkit::{Family, compare, input, tolerance};
 
 #[derive(Debug, Clone, Copy)]
@@ -117,8 +117,19 @@ impl Case {
         forward: impl Fn(&Stream, Attention<'_>) -> Done<()>,
         backward: impl Fn(&Stream, Backward<'_>) -> Done<()>,
     ) -> Outcome {
+        self.check_with_sinks::<T>(&[], modify, forward, backward).map(drop)
+    }
+
+    /// The same with sinks, unless there are none. The oracle's gradients, if there is a kernel.
+    pub fn check_with_sinks<T: Number + PartialEq>(
+        &self,
+        sinks: &[f64],
+        modify: impl Fn(f64, [usize; 4]) -> Option<f64> + Sync,
+        forward: impl Fn(&Stream, Attention<'_>) -> Done<()>,
+        backward: impl Fn(&Stream, Backward<'_>) -> Done<()>,
+    ) -> Outcome<Option<Exact>> {
         if !is_hopper()? {
-            return Ok(());
+            return Ok(None);
         }
         let Results { inputs, got } = self.compute::<T>(1, forward, backward)?;
         let Sides { batch, queries, keys, heads, kv_heads, size } = self.sides;
@@ -129,7 +140,8 @@ impl Case {
         let bound = |bound: Option<u32>| bound.map(i64::from);
         let band = Band { left: bound(self.left), right: bound(self.right), top_left: false };
         let scale = f64::from(self.scale.unwrap_or(1.0 / (size as f32).sqrt()));
-        let want = gradients_with(self.sides, [rows(0), rows(1), rows(2)], rows(3), band, scale, modify);
+        let operands = [rows(0), rows(1), rows(2)];
+        let want = gradients_with(self.sides, operands, rows(3), band, scale, sinks, modify);
         let row = match T::DTYPE {
             DType::BF16 => tolerance::ATTENTION_BACKWARD_BF16,
             _ => tolerance::ATTENTION_BACKWARD_F16,
@@ -141,7 +153,7 @@ impl Case {
             let (value, magnitude) = (&want.value[at], &want.magnitude[at]);
             compare::rounded(&what, &got[at], value, magnitude, &shape, row.tolerance())?;
         }
-        Ok(())
+        Ok(Some(want))
     }
 }
 

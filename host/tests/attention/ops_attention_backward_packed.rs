@@ -156,7 +156,7 @@ impl Case {
                 Some(cap) => Some(cap * (score / cap).tanh()),
                 None => Some(score),
             };
-            let want = gradients_with(sides, [rows(0), rows(1), rows(2)], rows(3), band, scale, cap);
+            let want = gradients_with(sides, [rows(0), rows(1), rows(2)], rows(3), band, scale, &[], cap);
             for (at, name) in ["dQ", "dK", "dV"].into_iter().enumerate() {
                 let (side, heads) = self.operands()[at];
                 let (from, rows) = (first[side][sequence], self.lengths[sequence][side]);

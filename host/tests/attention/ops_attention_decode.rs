@@ -161,6 +161,17 @@ impl<T: Number> Setup<T> {
         }
     }
 
+    /// With these sinks: the results are the oracle's.
+    fn check_sinks(&mut self, stream: &Stream, sinks: &[f32]) -> Outcome {
+        let scores = DeviceBuffer::from_slice(stream, sinks)?;
+        let plan = self.decode().sinks(&scores).explain(stream)?;
+        self.decode().sinks(&scores).run(stream)?;
+        let Case { lengths, queries, heads, kv_heads, size, .. } = self.case;
+        let sides = Sides { batch: lengths.len(), queries, keys: 0, heads, kv_heads, size };
+        let exact: Vec<f64> = sinks.iter().copied().map(f64::from).collect();
+        self.compare_with(stream, &plan, self.oracle().with_sinks(sides, &exact))
+    }
+
     fn run(&mut self, stream: &Stream) -> Outcome<DecodePlan> {
         let plan = self.decode().explain(stream)?;
         self.decode().run(stream)?;
@@ -191,8 +202,11 @@ impl<T: Number> Setup<T> {
     }
 
     fn compare(&self, stream: &Stream, plan: &DecodePlan) -> Outcome {
+        self.compare_with(stream, plan, self.oracle())
+    }
+
+    fn compare_with(&self, stream: &Stream, plan: &DecodePlan, want: Attended) -> Outcome {
         let Case { lengths, queries, heads, size, .. } = self.case;
-        let want = self.oracle();
         let what = format!("{plan}: {:?}", self.case);
         let row = if T::DTYPE == DType::BF16 { tolerance::ATTENTION_BF16 } else { tolerance::ATTENTION_F16 };
         let (got, shape) = (self.out.to_vec(stream)?, [lengths.len(), queries, heads, size]);
@@ -249,6 +263,23 @@ fn cuts_of_all_kinds() -> Outcome {
         case.check::<f16>()?;
     }
     Case { lengths: &[530], size: 256, blocks: Some(2), ..PLAIN }.check::<bf16>()
+}
+
+/// Of sequences that one block computes, that several do, and that have no keys.
+#[test]
+fn sinks() -> Outcome {
+    if !is_able()? {
+        return Ok(());
+    }
+    let stream = device()?.stream()?;
+    let sinks = [20.0, -30.0, 0.5, f32::NEG_INFINITY];
+    for (size, blocks) in [(64, 1), (128, 3), (256, 7)] {
+        let case =
+            Case { lengths: &[300, 0, 70], queries: 3, right: Some(0), size, blocks: Some(blocks), ..PLAIN };
+        Setup::<bf16>::new(&case, &stream)?.check_sinks(&stream, &sinks)?;
+        Setup::<f16>::new(&case, &stream)?.check_sinks(&stream, &sinks)?;
+    }
+    Ok(())
 }
 
 /// Lengths about the borders of tiles and chunks, and sequences without keys.

@@ -49,10 +49,22 @@ impl Total {
     }
 
     /// The factor of the results, one over the sum, and the log-sum-exp. A row without keys has the factor 0
-    /// and minus infinity.
+    /// and minus infinity. With a sink there is one more key, of that score and a value of zero.
     #[inline(always)]
     #[must_use]
-    pub fn finish(self, factor: f32) -> (f32, f32) {
+    pub fn finish(self, factor: f32, sink: Option<f32>) -> (f32, f32) {
+        if let Some(sink) = sink {
+            // In base 2. Of minus infinity alone nothing comes but a row without keys.
+            let (keys, sink) = (self.max * factor, sink * LOG2_E);
+            let most = base(max(keys, sink));
+            let weight = ex2_approx(keys - most);
+            let sum = fma(self.sum, weight, ex2_approx(sink - most));
+            return if sum == 0.0 {
+                (0.0, f32::NEG_INFINITY)
+            } else {
+                (weight * rcp_approx(sum), (most + lg2_approx(sum)) * LN_2)
+            };
+        }
         if self.sum == 0.0 {
             return (0.0, f32::NEG_INFINITY);
         }
@@ -65,6 +77,17 @@ impl Total {
 #[inline(always)]
 fn base(max: f32) -> f32 {
     if max == f32::NEG_INFINITY { 0.0 } else { max }
+}
+
+/// The sink of a head of queries, if there are sinks.
+///
+/// # Safety
+/// `sinks` is null, or has a number for the head.
+#[inline(always)]
+#[must_use]
+pub unsafe fn sink_of(sinks: *const f32, head: u32) -> Option<f32> {
+    // SAFETY: the caller's word.
+    if sinks.is_null() { None } else { Some(unsafe { *sinks.add(head as usize) }) }
 }
 
 /// The running maximum of both rows, and this thread's part of their sums.
@@ -151,18 +174,18 @@ impl Rows {
         totals
     }
 
-    /// Ends the rows: the factors of the results, one over the sums, and the log-sum-exps. A row without keys
-    /// has the factor 0 and minus infinity.
+    /// Ends the rows: the factors of the results, one over the sums, and the log-sum-exps, as
+    /// [`Total::finish`] says.
     ///
     /// # Safety
     /// The whole warp calls it.
     #[inline(always)]
-    pub unsafe fn finish(self) -> ([f32; 2], [f32; 2]) {
+    pub unsafe fn finish(self, sink: Option<f32>) -> ([f32; 2], [f32; 2]) {
         let (mut factors, mut logarithms) = ([0.0; 2], [0.0; 2]);
         unroll!(ROW in 0..2, {
             // SAFETY: the caller's contract.
             let total = Total { max: self.max[ROW], sum: unsafe { row_sum(self.sum[ROW]) } };
-            (factors[ROW], logarithms[ROW]) = total.finish(self.factor);
+            (factors[ROW], logarithms[ROW]) = total.finish(self.factor, sink);
         });
         (factors, logarithms)
     }

@@ -46,6 +46,9 @@ impl Attention<'_> {
             let wanted = batch.saturating_mul(rows).saturating_mul(heads);
             same_length(OPERATION, "the log-sum-exps", wanted, log_sum_exp.len())?;
         }
+        if let Some(sinks) = self.sinks {
+            same_length(OPERATION, "the sinks", heads, sinks.len())?;
+        }
         check_packing(&self.queries, self.packed.as_ref())
     }
 
@@ -79,6 +82,9 @@ impl Attention<'_> {
         stream.same_device("the result", self.out.device())?;
         if let Some(log_sum_exp) = &self.log_sum_exp {
             stream.same_device("the log-sum-exps", log_sum_exp.device())?;
+        }
+        if let Some(sinks) = self.sinks {
+            stream.same_device("the sinks", sinks.device())?;
         }
         check_packed_devices(stream, self.packed.as_ref())
     }

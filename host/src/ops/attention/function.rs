@@ -215,6 +215,7 @@ type Parameters<F> = (
     Value<AttentionParams>,
     PtrMut<u8>,
     PtrMut<f32>,
+    Ptr<f32>,
     Ptr<i32>,
     Ptr<i32>,
     PtrMut<u32>,
@@ -285,6 +286,7 @@ mod private {
                 params,
                 data,
                 log_sum_exp,
+                sinks,
                 packed,
                 mut counter,
             } = launched;
@@ -300,6 +302,7 @@ mod private {
                 params,
                 data,
                 log_sum_exp,
+                sinks,
                 first_queries,
                 first_keys,
                 counter,

@@ -8,7 +8,7 @@ use cuda_std::kernel::Kernel as KernelType;
 use crate::error::{Error, Result};
 use crate::launch::{self as kernel, LaunchConfig};
 use crate::memory::tensor_map::{L2Promotion, Swizzle, TensorMap, Tiling};
-use crate::memory::{DeviceBuffer, DeviceViewMut, Within};
+use crate::memory::{DeviceBuffer, DeviceView, DeviceViewMut, Within};
 use crate::stream::Stream;
 
 use super::check::invalid;
@@ -50,6 +50,7 @@ pub struct Launch<'a> {
     pub params: AttentionParams,
     pub data: Within<'a, u8>,
     pub log_sum_exp: Option<DeviceViewMut<'a, f32>>,
+    pub sinks: Option<DeviceView<'a, f32>>,
     pub packed: Option<Packed<'a>>,
     pub counter: Option<DeviceBuffer<u32>>,
 }
@@ -74,7 +75,7 @@ impl<'a> Launch<'a> {
         let grid = LaunchConfig::new([blocks, 1, 1], [entry.threads, 1, 1])
             .with_shared(entry.shared)
             .overlapping_previous();
-        let Attention { queries, keys, values, out, log_sum_exp, packed, .. } = attention;
+        let Attention { queries, keys, values, out, log_sum_exp, sinks, packed, .. } = attention;
         // The kernel writes results through `data` or through their map. The launch begins the write with
         // `data`.
         let out = out.view();
@@ -83,6 +84,7 @@ impl<'a> Launch<'a> {
             params,
             data: out.data.within(),
             log_sum_exp: log_sum_exp.as_mut().map(DeviceViewMut::view_mut),
+            sinks: *sinks,
             packed: *packed,
             counter: if tiles > blocks && is_drawn(problem, blocks) {
                 Some(DeviceBuffer::zeroed(stream, 1)?)
@@ -106,12 +108,12 @@ unsafe fn launch_as<K: KernelType<Params = Parameters>>(
     config: LaunchConfig,
     launched: Launch<'_>,
 ) -> Result<()> {
-    let Launch { maps: [queries, keys, values, output], params, data, log_sum_exp, packed, mut counter } =
-        launched;
+    let Launch { maps: [queries, keys, values, output], params, data, log_sum_exp, .. } = launched;
+    let Launch { sinks, packed, mut counter, .. } = launched;
     let [first_queries, first_keys] = Packed::first_rows(packed);
     let counter = counter.as_mut();
     let arguments =
-        (queries, keys, values, output, params, data, log_sum_exp, first_queries, first_keys, counter);
+        (queries, keys, values, output, params, data, log_sum_exp, sinks, first_queries, first_keys, counter);
     // SAFETY: the caller's contract.
     unsafe { kernel::launch::<K>(stream, config, arguments) }
 }

@@ -44,6 +44,8 @@
 //! A configuration gives the same bits in every run. Gradients do if they are asked to
 //! ([`Backward::deterministic`]).
 //!
+//! [`Attention::sinks`] adds a key without a value to each head, as models with attention sinks do.
+//!
 //! [`Decode`] is for few queries on many keys, on Ampere too: as fast as keys and values come from memory.
 
 mod backward;

@@ -53,6 +53,7 @@ pub struct Attention<'a> {
     pub(super) values: Heads<'a>,
     pub(super) out: HeadsMut<'a>,
     pub(super) log_sum_exp: Option<DeviceViewMut<'a, f32>>,
+    pub(super) sinks: Option<DeviceView<'a, f32>>,
     pub(super) scale: Option<f32>,
     pub(super) mask: Mask,
     pub(super) packed: Option<Packed<'a>>,
@@ -63,8 +64,8 @@ impl<'a> Attention<'a> {
     /// kv heads, head size]`: all bf16, or all f16. The heads of queries are a multiple of those of keys:
     /// with 8 and 2 of them, the first 4 take the first one. The head size is a multiple of 8, up to 256.
     pub fn new(queries: Heads<'a>, keys: Heads<'a>, values: Heads<'a>, out: HeadsMut<'a>) -> Self {
-        let (log_sum_exp, scale, packed) = (None, None, None);
-        Attention { queries, keys, values, out, log_sum_exp, scale, mask: Mask::FULL, packed }
+        let (log_sum_exp, sinks, scale, packed) = (None, None, None, None);
+        Attention { queries, keys, values, out, log_sum_exp, sinks, scale, mask: Mask::FULL, packed }
     }
 
     /// The factor of the scores, positive; else it is `1 / sqrt(head size)`.
@@ -81,6 +82,14 @@ impl<'a> Attention<'a> {
     /// `[heads, rows]` of packed sequences, dense. A query that sees no key has minus infinity.
     pub fn log_sum_exp(self, out: impl Into<DeviceViewMut<'a, f32>>) -> Self {
         Attention { log_sum_exp: Some(out.into()), ..self }
+    }
+
+    /// A number for each head of queries: the score, scale and all, of one more key that every query of the
+    /// head sees, and whose value is zero (attention sinks; Xiao and others 2024 as a number, as in gpt-oss).
+    /// Weights then sum up to less than 1, and log-sum-exps count the sink. Minus infinity is no sink; plus
+    /// infinity and NaN make the head's results NaN. A score function does not get it.
+    pub fn sinks(self, sinks: impl Into<DeviceView<'a, f32>>) -> Self {
+        Attention { sinks: Some(sinks.into()), ..self }
     }
 
     /// For packed sequences; the batch of the operands is then 1.

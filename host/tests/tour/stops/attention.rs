@@ -90,7 +90,9 @@ fn gradients<T: Element + testkit::Element + Pod>(
     let attention = Attention::new(heads(&q, 0), heads(&k, 1), heads(&v, 1), output_heads)
         .mask(Mask::CAUSAL)
         .log_sum_exp(&mut logarithms);
-    packed.into_iter().fold(attention, Attention::packed).run(stream)?;
+    let sinks = DeviceBuffer::from_slice(stream, &[0.5f32, -1.0, 3.0, 0.0])?;
+    let mut d_sinks = DeviceBuffer::<f32>::zeroed(stream, HEADS[0])?;
+    packed.into_iter().fold(attention, Attention::packed).sinks(&sinks).run(stream)?;
     let forward = Forward {
         queries: heads(&q, 0),
         keys: heads(&k, 1),
@@ -106,8 +108,8 @@ fn gradients<T: Element + testkit::Element + Pod>(
     let backward = Backward::new(forward, heads(&result, 0), gradients)
         .mask(Mask::CAUSAL)
         .deterministic(way == Way::Deterministic);
-    packed.into_iter().fold(backward, Backward::packed).run(stream)?;
-    let mut bytes = Vec::new();
+    packed.into_iter().fold(backward, Backward::packed).sinks(&sinks, &mut d_sinks).run(stream)?;
+    let mut bytes = bytemuck::cast_slice::<f32, u8>(&d_sinks.to_vec(stream)?).to_vec();
     for gradient in [&d_q, &d_k, &d_v] {
         bytes.extend_from_slice(bytemuck::cast_slice::<T, u8>(&gradient.to_vec(stream)?));
     }

@@ -86,6 +86,7 @@ macro_rules! kernels {
                 lengths: *const i32,
                 data: *mut u16,
                 log_sum_exp: *mut f32,
+                sinks: *const f32,
                 ended: *mut u32,
                 sums: *mut f32,
                 totals: *mut f32,
@@ -96,7 +97,8 @@ macro_rules! kernels {
                 let values = if kept_values.is_null() { values } else { kept_values.cast_const() };
                 let cache = Cache { keys, values, table, new_keys, new_values };
                 let rotary = Rotary { cosines, sines };
-                let outputs = Outputs { data, log_sum_exp, parts: Parts { ended, sums, totals } };
+                let parts = Parts { ended, sums, totals };
+            let outputs = Outputs { data, log_sum_exp, sinks, parts };
                 // SAFETY: the caller's contract.
                 unsafe { forward::run::<$config>(forward::Arguments { problem, queries, cache, rotary, outputs }) }
             }
@@ -129,11 +131,13 @@ macro_rules! combining {
             columns: u32,
             data: *mut u16,
             log_sum_exp: *mut f32,
+            sinks: *const f32,
             ended: *mut u32,
             sums: *mut f32,
             totals: *mut f32,
         ) {
-            let outputs = Outputs { data, log_sum_exp, parts: Parts { ended, sums, totals } };
+            let parts = Parts { ended, sums, totals };
+            let outputs = Outputs { data, log_sum_exp, sinks, parts };
             // SAFETY: the caller's contract.
             unsafe { combine::run::<$element>(combine::Arguments { params: &params, columns, outputs }) }
         }

@@ -9,7 +9,7 @@ use super::config::{Config, Element, THREADS, TILE_ROWS, UNIT, WARPS};
 use super::forward::Pass;
 use super::problem::{DecodeParams, Row};
 use super::schedule::Cursor;
-use crate::softmax::{Total, factor};
+use crate::softmax::{Total, factor, sink_of};
 
 /// Where results go.
 #[derive(Clone, Copy)]
@@ -18,6 +18,8 @@ pub struct Outputs {
     pub data: *mut u16,
     /// Log-sum-exps, f32 `[batch, heads, queries]`; or null.
     pub log_sum_exp: *mut f32,
+    /// For each head of queries the score of one more key, whose value is zero; or null.
+    pub sinks: *const f32,
     /// The parts that blocks leave of the items that they do not compute alone.
     pub parts: Parts,
 }
@@ -108,7 +110,9 @@ impl Outputs {
         values: [f32; 8],
         total: Total,
     ) {
-        let (inverse, logarithm) = total.finish(factor(params.scale));
+        // SAFETY: the row's head.
+        let sink = unsafe { sink_of(self.sinks, row.head) };
+        let (inverse, logarithm) = total.finish(factor(params.scale), sink);
         let [a, b, c, d, e, f, g, h] = values.map(|value| value * inverse);
         let words = [E::pack(a, b), E::pack(c, d), E::pack(e, f), E::pack(g, h)];
         let at = params.output_strides.at(row.query, row.head, sequence) + column as usize;

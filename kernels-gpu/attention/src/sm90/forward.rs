@@ -14,7 +14,7 @@ use super::fragments::{Boxes, Rounded, multiply, multiply_rounded, scale_rows, z
 use super::schedule::{Counter, Drawn, Followed, Ticket, Work, releases};
 use crate::block_lists::{Listing, Lists, Walk};
 use crate::problem::{AttentionParams, KeyBlocks, Packing, Tiles};
-use crate::softmax::Rows;
+use crate::softmax::{Rows, sink_of};
 
 const PAIR: u32 = 2 * WARPGROUP;
 const TRIPLE: u32 = 3 * WARPGROUP;
@@ -67,6 +67,8 @@ pub struct Arguments<'a, F> {
     pub packing: Packing,
     /// The results.
     pub outputs: Outputs,
+    /// For each head of queries the score of one more key, whose value is zero; or null.
+    pub sinks: *const f32,
     /// Where blocks draw the numbers of tiles.
     pub counter: Counter,
     /// The score function.
@@ -372,8 +374,8 @@ impl<C: Config> Consumer<'_, C> {
             wgmma::fence();
             self.multiply_values(&mut result, &weights, at.values.stage, index != 0);
             wgmma::commit_group();
-            let (factors, logarithms) = rows.finish();
             let work = ticket.work::<C::Function>();
+            let (factors, logarithms) = rows.finish(sink_of(self.arguments.sinks, work.tile.head));
             self.store_logarithms(work, logarithms);
             wgmma::wait_group::<0>();
             wgmma::fence_registers(&mut result);

@@ -8,6 +8,7 @@ use super::config::{BOX_COLUMNS, CONSUMER_ROWS, Config, WARPGROUP};
 use super::forward::{Arguments, Barrier, Consumer};
 use super::fragments::Rounded;
 use super::schedule::Work;
+use crate::softmax::sink_of;
 
 impl<C: Config> Consumer<'_, C> {
     /// Stores the log-sum-exps of the thread's rows.
@@ -108,7 +109,7 @@ impl<C: Config> Consumer<'_, C> {
         }
     }
 
-    /// Stores zeros and minus infinities for rows of a tile that sees no key.
+    /// Stores zeros, and minus infinities or sinks, for rows of a tile that sees no key.
     ///
     /// # Safety
     /// As for [`run`]; the whole warpgroup is here.
@@ -132,7 +133,10 @@ impl<C: Config> Consumer<'_, C> {
             index += WARPGROUP;
         }
         // SAFETY: the caller's contract.
-        unsafe { self.store_logarithms(work, [f32::NEG_INFINITY; 2]) }
+        unsafe {
+            let sink = sink_of(self.arguments.sinks, tile.head).unwrap_or(f32::NEG_INFINITY);
+            self.store_logarithms(work, [sink; 2]);
+        }
     }
 }
 

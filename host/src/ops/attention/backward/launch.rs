@@ -1,11 +1,11 @@
-//! The three launches of the backward pass.
+//! The launches of the backward pass.
 
 use attention::problem::{AttentionParams, KeyTiles};
 use attention::sm90::backward::arguments::ResultStrides;
 use attention::sm90::backward::config::{CONSUMER_KEYS, THREADS};
 use attention::sm90::backward::instances::{Entry, TABLE};
 use attention::sm90::backward::order::Order;
-use attention::sm90::backward::{finish, instances, prepare};
+use attention::sm90::backward::{finish, instances, prepare, sinks};
 use cuda_std::kernel::Kernel as KernelType;
 
 use crate::error::Result;
@@ -20,7 +20,7 @@ use super::super::heads::{Heads, HeadsMut};
 use super::super::launch::{SECTION_BYTES, map};
 use super::super::op::Packed;
 use super::super::problem::Problem;
-use super::{Backward, Forward, Gradients};
+use super::{Backward, Forward, Gradients, Sinks};
 
 /// The numbers of rows that pass from one kernel to the next, and the sums of dQ.
 struct Workspace {
@@ -40,7 +40,7 @@ pub(super) fn launch(
     pass: impl FnOnce(&Stream, Pass<'_>) -> Result<()>,
 ) -> Result<()> {
     let tile = entry.block[0];
-    let Backward { forward, gradient, gradients, scale, mask, packed, is_deterministic } = backward;
+    let Backward { forward, gradient, gradients, scale, mask, packed, sinks, is_deterministic } = backward;
     let Gradients { queries: d_queries, keys, values } = gradients;
     let [query_rows, key_rows] = problem.packed.unwrap_or([problem.queries, problem.keys]);
     let params = AttentionParams {
@@ -86,6 +86,9 @@ pub(super) fn launch(
     unsafe {
         if tiles > 0 {
             begin(stream, problem.dtype, tiles, entry, launched, &forward, gradient, &mut workspace)?;
+        }
+        if let Some(sinks) = sinks.filter(|_| problem.heads > 0) {
+            of_sinks(stream, tile, launched, &workspace, sinks)?;
         }
         if problem.keys > 0 && heads > 0 {
             pass(stream, Pass::new(entry, launched, &forward, gradient, [&keys, &values], &mut workspace)?)?;
@@ -179,6 +182,28 @@ unsafe fn begin(
             _ => kernel::launch::<instances::attention_prepare_f16>(stream, config, arguments),
         }
     }
+}
+
+/// Queues the gradients of sinks.
+///
+/// # Safety
+/// As for the kernel, but for the launch's configuration; the first kernel has been queued if there are
+/// tiles.
+unsafe fn of_sinks(
+    stream: &Stream,
+    tile: u32,
+    launched: Launched<'_>,
+    workspace: &Workspace,
+    sinks: Sinks<'_>,
+) -> Result<()> {
+    let config =
+        LaunchConfig::new([launched.params.heads, 1, 1], [sinks::THREADS, 1, 1]).overlapping_previous();
+    let Workspace { logarithms, deltas, .. } = workspace;
+    let [first_queries, first_keys] = launched.first();
+    let Sinks { scores, gradients } = sinks;
+    let arguments = (launched.params, logarithms, deltas, scores, gradients, tile, first_queries, first_keys);
+    // SAFETY: the caller's contract.
+    unsafe { kernel::launch::<instances::attention_sink_gradients>(stream, config, arguments) }
 }
 
 /// A launch of the main kernel.

@@ -6,7 +6,7 @@ mod launch;
 use attention::sm90::backward::instances::{Entry, TABLE};
 
 use crate::error::Result;
-use crate::memory::{DeviceView, same_length};
+use crate::memory::{DeviceView, DeviceViewMut, same_length};
 use crate::stream::Stream;
 use crate::tensor::DType;
 
@@ -62,14 +62,22 @@ pub struct Backward<'a> {
     scale: Option<f32>,
     mask: Mask,
     packed: Option<Packed<'a>>,
+    sinks: Option<Sinks<'a>>,
     is_deterministic: bool,
+}
+
+/// The sinks of the forward pass, and where their gradients go.
+#[derive(Debug)]
+struct Sinks<'a> {
+    scores: DeviceView<'a, f32>,
+    gradients: DeviceViewMut<'a, f32>,
 }
 
 impl<'a> Backward<'a> {
     /// Of the gradient of the result, `[batch, queries, heads, head size]`.
     pub fn new(forward: Forward<'a>, gradient: Heads<'a>, gradients: Gradients<'a>) -> Self {
-        let (scale, mask, packed, is_deterministic) = (None, Mask::FULL, None, false);
-        Backward { forward, gradient, gradients, scale, mask, packed, is_deterministic }
+        let (scale, mask, packed, sinks, is_deterministic) = (None, Mask::FULL, None, None, false);
+        Backward { forward, gradient, gradients, scale, mask, packed, sinks, is_deterministic }
     }
 
     /// The factor of the scores in the forward pass, positive; else it is `1 / sqrt(head size)`.
@@ -88,13 +96,23 @@ impl<'a> Backward<'a> {
         Backward { packed: Some(packed), ..self }
     }
 
+    /// The sinks of the forward pass, and where their gradients go: a number for each head of queries, the
+    /// same bits in every run. Gradients of the operands need no sinks: the log-sum-exps count them.
+    pub fn sinks(
+        self,
+        sinks: impl Into<DeviceView<'a, f32>>,
+        gradients: impl Into<DeviceViewMut<'a, f32>>,
+    ) -> Self {
+        Backward { sinks: Some(Sinks { scores: sinks.into(), gradients: gradients.into() }), ..self }
+    }
+
     /// Whether dQ is to be the same bits in every run too; else it need not. Its parts are then added in the
     /// order of keys, which blocks wait for: a few per cent of time for long sequences, more for short ones.
     pub fn deterministic(self, is_deterministic: bool) -> Self {
         Backward { is_deterministic, ..self }
     }
 
-    /// Queues the three kernels of the backward pass. They keep 4 bytes of device memory for each element of
+    /// Queues the three kernels of the backward pass, and one more for sinks. They keep 4 bytes of device memory for each element of
     /// Q, and 8 for each row, while they run; rows are padded to tiles of up to 128.
     ///
     /// # Errors
@@ -153,6 +171,10 @@ impl<'a> Backward<'a> {
         gradients.values.check("the gradient of the values")?;
         let wanted = batch.saturating_mul(rows).saturating_mul(heads);
         same_length(OPERATION, "the log-sum-exps", wanted, log_sum_exp.len())?;
+        if let Some(Sinks { scores, gradients }) = &self.sinks {
+            same_length(OPERATION, "the sinks", heads, scores.len())?;
+            same_length(OPERATION, "the gradients of the sinks", heads, gradients.len())?;
+        }
         check_packing(queries, self.packed.as_ref())?;
         let [query_rows, key_rows] = [length("the queries", rows)?, length("the keys", key_rows)?];
         let sequences = sequences(batch, [query_rows, key_rows], self.packed.as_ref())?;
@@ -181,6 +203,10 @@ impl<'a> Backward<'a> {
         stream.same_device("the gradient of the queries", self.gradients.queries.device())?;
         stream.same_device("the gradient of the keys", self.gradients.keys.device())?;
         stream.same_device("the gradient of the values", self.gradients.values.device())?;
+        if let Some(Sinks { scores, gradients }) = &self.sinks {
+            stream.same_device("the sinks", scores.device())?;
+            stream.same_device("the gradients of the sinks", gradients.device())?;
+        }
         check_packed_devices(stream, self.packed.as_ref())
     }
 }

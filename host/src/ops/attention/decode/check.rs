@@ -41,6 +41,9 @@ impl Decode<'_> {
             let wanted = batch.saturating_mul(queries).saturating_mul(heads);
             same_length(OPERATION, "the log-sum-exps", wanted, log_sum_exp.len())?;
         }
+        if let Some(sinks) = &self.sinks {
+            same_length(OPERATION, "the sinks", heads, sinks.len())?;
+        }
         if let Some(lengths) = &self.lengths {
             same_length(OPERATION, "the lengths", batch, lengths.len())?;
         }
@@ -133,6 +136,9 @@ impl Decode<'_> {
         stream.same_device("the result", self.out.device())?;
         if let Some(log_sum_exp) = &self.log_sum_exp {
             stream.same_device("the log-sum-exps", log_sum_exp.device())?;
+        }
+        if let Some(sinks) = &self.sinks {
+            stream.same_device("the sinks", sinks.device())?;
         }
         if let Some(lengths) = &self.lengths {
             stream.same_device("the lengths", lengths.device())?;

@@ -79,6 +79,7 @@ pub struct Decode<'a> {
     lengths: Option<DeviceView<'a, i32>>,
     pages: Option<Pages<'a>>,
     log_sum_exp: Option<DeviceViewMut<'a, f32>>,
+    sinks: Option<DeviceView<'a, f32>>,
     scale: Option<f32>,
     mask: Mask,
     rotary: Option<Rotary<'a>>,
@@ -111,9 +112,9 @@ impl<'a> Decode<'a> {
     }
 
     fn of(queries: Heads<'a>, cache: Cache<'a>, out: HeadsMut<'a>) -> Self {
-        let (lengths, pages, log_sum_exp, scale, rotary, blocks) = (None, None, None, None, None, None);
-        let mask = Mask::FULL;
-        Decode { queries, cache, out, lengths, pages, log_sum_exp, scale, mask, rotary, blocks }
+        let (lengths, pages, log_sum_exp, sinks) = (None, None, None, None);
+        let (scale, mask, rotary, blocks) = (None, Mask::FULL, None, None);
+        Decode { queries, cache, out, lengths, pages, log_sum_exp, sinks, scale, mask, rotary, blocks }
     }
 
     /// The keys of each sequence, `[batch]`; else all have the most. They are on the device, and the host
@@ -142,6 +143,11 @@ impl<'a> Decode<'a> {
     /// dense. A query that sees no key has minus infinity, and zeros as its result.
     pub fn log_sum_exp(self, out: impl Into<DeviceViewMut<'a, f32>>) -> Self {
         Decode { log_sum_exp: Some(out.into()), ..self }
+    }
+
+    /// As [`Attention::sinks`](super::Attention::sinks).
+    pub fn sinks(self, sinks: impl Into<DeviceView<'a, f32>>) -> Self {
+        Decode { sinks: Some(sinks.into()), ..self }
     }
 
     /// Queries and new keys are rotated; else they come as they are to be multiplied. Keys of the cache have

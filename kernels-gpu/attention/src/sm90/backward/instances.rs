@@ -2,7 +2,7 @@
 
 use cuda_std::wgmma::{BF16, ElementType, F16, Operand};
 #[cfg(feature = "kernels")]
-use cuda_std::{kernel, tma::TensorMap};
+use cuda_std::{kernel, shared, shared_array, tma::TensorMap};
 
 use super::config::Config;
 #[cfg(feature = "kernels")]
@@ -12,6 +12,7 @@ use super::{
     finish, main_pass,
     order::Order,
     prepare::{self, Rows, Strides},
+    sinks,
 };
 #[cfg(feature = "kernels")]
 use crate::block_lists::Lists;
@@ -208,4 +209,28 @@ macro_rules! prepare_kernels {
 prepare_kernels! {
     #[kernel] fn attention_prepare_bf16: BF16;
     #[kernel] fn attention_prepare_f16: F16;
+}
+
+/// The gradients of sinks; see [`sinks`].
+///
+/// # Safety
+/// As [`sinks::run`].
+#[cfg(feature = "kernels")]
+#[kernel(launch_bounds(sinks::THREADS))]
+pub unsafe fn attention_sink_gradients(
+    params: AttentionParams,
+    logarithms: *const f32,
+    deltas: *const f32,
+    scores: *const f32,
+    gradients: *mut f32,
+    tile: u32,
+    first_queries: *const i32,
+    first_keys: *const i32,
+) {
+    let packing = Packing { queries: first_queries, keys: first_keys };
+    let slots = shared::generic(shared_array![f32; sinks::SLOTS]);
+    let arguments =
+        sinks::Arguments { params: &params, packing, logarithms, deltas, sinks: scores, gradients, tile };
+    // SAFETY: the caller's contract.
+    unsafe { sinks::run(arguments, slots.cast()) }
 }

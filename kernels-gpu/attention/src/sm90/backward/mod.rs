@@ -2,13 +2,14 @@
 //! `dQ = scale dS K`, with `P = e^(scale S - L)` from the log-sum-exps `L` of the forward pass and
 //! `D = rowsum(dO O)`.
 //!
-//! Three launches:
+//! Three launches, or four:
 //!
 //! | kernel | |
 //! |---|---|
 //! | [`prepare`] | `D` and `L` in base 2, a number a row; zeros for the sums of dQ |
 //! | [`main_pass`] | dK and dV; adds up dQ in f32 |
 //! | [`finish`] | dQ, scaled and rounded |
+//! | [`sinks`] | the gradients of sinks, if there are any |
 //!
 //! ```text
 //!   a block of threads has 128 keys and goes over the queries that see them, BLOCK_M at a time:
@@ -42,4 +43,5 @@ pub mod main_pass;
 pub mod order;
 pub mod prepare;
 mod results;
+pub mod sinks;
 mod work;

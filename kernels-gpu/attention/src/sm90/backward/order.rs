@@ -1,14 +1,16 @@
 //! The order in which blocks add to the sums of dQ.
 //!
 //! It is free, or fixed: then each tile of queries counts the blocks that have added to it, and a block adds
-//! when all blocks of smaller keys that the tile sees have. Two warps beside the producer's, one for each
+//! when all blocks of larger keys that the tile sees have. Under a causal mask a block begins with the queries
+//! of its diagonal, which see no larger keys, and later ones have been to the next queries before it: nobody
+//! waits. Two warps beside the producer's, one for each
 //! consumer, wait for that and count, so that consumers only meet with them:
 //!
 //! ```text
 //!   consumer   dQ | Turn: wait | add | Added | dK, the next tile ...
 //!   its warp   wait for the count | Turn | Added: wait | fence | count
 //! ```
-//! Blocks draw their tiles of keys, so that whichever block waits for another, that one has begun before it:
+//! Blocks draw their tiles of keys, the last ones of a head first, so that whichever block waits for another, that one has begun before it:
 //! none waits for a block that has no room on the device yet.
 
 use cuda_std::atomic::intrinsics::{atomic_fetch_add_relaxed_u32_device, atomic_load_acquire_32_device};
@@ -87,11 +89,11 @@ impl Order {
     }
 }
 
-/// How many blocks add to a tile of queries before that of key tile `key_tile`: those of smaller keys.
+/// How many blocks add to a tile of queries before that of key tile `key_tile`: those of larger keys.
 #[inline(always)]
 fn rank<C: Config>(band: Band, sequence: Sequence, block: u32, key_tile: u32) -> u32 {
     let seen = KeyBlocks::new(band, sequence, block * C::BLOCK_M, C::BLOCK_M, BLOCK_N);
-    key_tile - seen.first
+    seen.end - 1 - key_tile
 }
 
 /// Lets a consumer add to the sums of one tile after the other, each when it is the block's turn.
@@ -147,7 +149,7 @@ mod tests {
     fn check<C: Config>(band: Band, queries: u32, keys: u32) {
         let sequence = Sequence { first_query: 0, queries, first_key: 0, keys, matrix: 0 };
         let mut added = vec![0; queries.div_ceil(C::BLOCK_M) as usize];
-        for key_tile in 0..keys.div_ceil(BLOCK_N) {
+        for key_tile in (0..keys.div_ceil(BLOCK_N)).rev() {
             let blocks = QueryBlocks::new(band, sequence, key_tile * BLOCK_N, BLOCK_N, C::BLOCK_M);
             for block in blocks.first..blocks.end.max(blocks.first) {
                 let got = rank::<C>(band, sequence, block, key_tile);

@@ -21,14 +21,18 @@ pub struct Work {
 }
 
 impl Work {
-    /// That of the tile of this number.
+    /// That of the tile of this number; in a fixed order the last tile of a head comes first.
     ///
     /// # Safety
     /// As for [`AttentionParams::sequence`](crate::problem::AttentionParams::sequence) and [`Walk::of`].
     #[inline(always)]
     pub unsafe fn new<C: Config>(number: u32, arguments: &Arguments<'_>) -> Self {
         let params = arguments.params;
-        let tile = KeyTiles::new(params, BLOCK_N).get(number);
+        let mut tile = KeyTiles::new(params, BLOCK_N).get(number);
+        if arguments.order.is_fixed() {
+            let last = params.keys.saturating_sub(1) / BLOCK_N * BLOCK_N;
+            tile.first_key = last - tile.first_key;
+        }
         // SAFETY: the caller's contract.
         unsafe {
             let sequence = params.sequence(arguments.packing, tile.batch);
