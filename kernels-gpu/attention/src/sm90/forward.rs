@@ -323,11 +323,12 @@ impl<C: Config> Consumer<'_, C> {
             wgmma::fence();
             self.multiply_scores(&mut scores, queries, at.keys.stage);
             wgmma::commit_group();
+            let seen = self.seen(ticket, listed);
             wgmma::wait_group::<0>();
             wgmma::fence_registers(&mut scores);
             self.release_keys(at);
             self.clear_foreign_values(ticket, at);
-            self.modify(&mut scores, ticket, listed);
+            self.modify(&mut scores, ticket, listed, seen);
             rows.push(&mut scores);
             weights.set::<C::Element, _>(&scores);
             while index + 1 < ticket.count() {
@@ -354,10 +355,11 @@ impl<C: Config> Consumer<'_, C> {
                 if C::TURNS {
                     Barrier::Turn((consumer + 1) % C::CONSUMERS).arrive();
                 }
+                let seen = self.seen(ticket, listed);
                 wgmma::wait_group::<1>();
                 wgmma::fence_registers(&mut scores);
                 self.release_keys(at);
-                self.modify(&mut scores, ticket, listed);
+                self.modify(&mut scores, ticket, listed, seen);
                 let factors = rows.push(&mut scores);
                 wgmma::wait_group::<0>();
                 wgmma::fence_registers(&mut result);

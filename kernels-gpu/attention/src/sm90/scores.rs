@@ -1,6 +1,7 @@
 //! From the scores of a block to those of the softmax: the score function, and the masks.
 
 use cuda_std::misc;
+use cuda_std::warp::{FULL_MASK, warp_vote_any};
 use primitives::unroll;
 
 use super::config::Config;
@@ -17,12 +18,48 @@ impl<C: Config> Consumer<'_, C> {
         if C::Function::IS_IDENTITY { self.arguments.params.scale } else { 1.0 }
     }
 
-    /// Applies the score function, and the masks.
+    /// Which keys of a block the thread's two rows see, by the band and the function's mask: a bit each. Asked
+    /// while the products of the scores are under way. Blocks that are listed as whole are not asked.
     ///
     /// # Safety
     /// As for [`run`](super::forward::run).
     #[inline(always)]
-    pub(super) unsafe fn modify(self, scores: &mut C::Scores, ticket: Ticket, listed: Listed) {
+    pub(super) unsafe fn seen(self, ticket: Ticket, listed: Listed) -> [u32; 2] {
+        let Listed { block, is_partial } = listed;
+        let function = self.arguments.function;
+        let mut seen = [u32::MAX; 2];
+        // SAFETY: the caller's contract.
+        unsafe {
+            if C::Function::IS_IDENTITY {
+                return seen;
+            }
+            const { assert!(C::Function::IS_IDENTITY || C::BLOCK_N <= 128, "a bit for each score of a row") };
+            // All are asked: behind a branch, loads of the mask's would wait for each other.
+            if is_partial {
+                self.for_each(ticket, block, |row, column, at, is_in_band| {
+                    seen[row] &= !(u32::from(!(is_in_band & function.mask(at))) << column);
+                });
+            } else if ticket.blocks::<C::Function>().is_unlisted() {
+                self.for_each(ticket, block, |row, column, at, _| {
+                    seen[row] &= !(u32::from(!function.mask(at)) << column);
+                });
+            }
+        }
+        seen
+    }
+
+    /// Applies the score function, and hides what is not `seen`; or applies the mask of the band.
+    ///
+    /// # Safety
+    /// As for [`run`](super::forward::run); the whole warpgroup is here.
+    #[inline(always)]
+    pub(super) unsafe fn modify(
+        self,
+        scores: &mut C::Scores,
+        ticket: Ticket,
+        listed: Listed,
+        seen: [u32; 2],
+    ) {
         let Listed { block, is_partial } = listed;
         let Arguments { params, function, .. } = self.arguments;
         // SAFETY: the caller's contract.
@@ -33,40 +70,31 @@ impl<C: Config> Consumer<'_, C> {
                 }
                 return;
             }
-            let scale = params.scale;
-            self.for_each(scores, ticket, block, |x, at, _| *x = function.score(*x * scale, at));
-            if is_partial {
-                self.for_each(scores, ticket, block, |x, at, is_in_band| {
-                    // Both are asked: a branch for each score takes twice the time, as loads of the mask's
-                    // would then wait for each other.
-                    if !(is_in_band & function.mask(at)) {
-                        *x = f32::NEG_INFINITY;
-                    }
-                });
-            } else if ticket.blocks::<C::Function>().is_unlisted() {
-                self.for_each(scores, ticket, block, |x, at, _| {
-                    if !function.mask(at) {
-                        *x = f32::NEG_INFINITY;
-                    }
+            let (x, scale) = (scores.as_mut(), params.scale);
+            self.for_each(ticket, block, |row, column, at, _| {
+                let x = &mut x[column / 2 * 4 + 2 * row + column % 2];
+                *x = function.score(*x * scale, at);
+            });
+            if warp_vote_any(FULL_MASK, seen != [u32::MAX; 2]) {
+                unroll!(ROW in 0..2, {
+                    unroll!(COLUMN in 0..32, {
+                        if COLUMN < 2 * steps::<C::Scores>() && seen[ROW] & 1 << COLUMN == 0 {
+                            x[COLUMN / 2 * 4 + 2 * ROW + COLUMN % 2] = f32::NEG_INFINITY;
+                        }
+                    });
                 });
             }
         }
     }
 
-    /// Calls `each` with all of the thread's scores of a block, their positions, and whether the band shows
-    /// them. Rows and columns beyond the last ones have the place of the last ones, so that no function
-    /// looks beyond what there is.
+    /// Calls `each` for all of the thread's scores of a block: with the row and the column among the
+    /// thread's, the position, and whether the band shows it. Rows and columns beyond the last ones have the
+    /// place of the last ones, so that no function looks beyond what there is.
     ///
     /// # Safety
     /// As for [`run`](super::forward::run).
     #[inline(always)]
-    unsafe fn for_each(
-        self,
-        scores: &mut C::Scores,
-        ticket: Ticket,
-        block: u32,
-        each: impl Fn(&mut f32, Position, bool),
-    ) {
+    unsafe fn for_each(self, ticket: Ticket, block: u32, mut each: impl FnMut(usize, usize, Position, bool)) {
         // SAFETY: the caller's contract.
         let (tile, sequence) = unsafe { ticket.place() };
         let band = self.arguments.params.band;
@@ -75,7 +103,6 @@ impl<C: Config> Consumer<'_, C> {
         let column = block * C::BLOCK_N + place.thread % 4 * 2;
         let diagonal = band.diagonal(sequence.queries, sequence.keys) + row as i32;
         let [last_query, last_key] = [sequence.queries - 1, sequence.keys - 1];
-        let x = scores.as_mut();
         unroll!(ROW in 0..2, {
             let query = (row + 8 * ROW as u32).min(last_query);
             let distance = (column as i32 - diagonal - 8 * ROW as i32) as f32;
@@ -89,7 +116,7 @@ impl<C: Config> Consumer<'_, C> {
                         let distance = distance + offset as f32;
                         let at = Position { batch: tile.batch, head: tile.head, query, key, distance };
                         let is_in_band = offset as i32 >= first && (offset as i32) < end;
-                        each(&mut x[4 * STEP + 2 * ROW + I], at, is_in_band);
+                        each(ROW, 2 * STEP + I, at, is_in_band);
                     });
                 }
             });

@@ -5,6 +5,7 @@
 //! derivatives need no registers of their own.
 
 use cuda_std::fastmath::{ex2_approx, fma};
+use cuda_std::warp::{FULL_MASK, warp_vote_any};
 use cuda_std::{misc, vector};
 use primitives::unroll;
 
@@ -15,61 +16,143 @@ use crate::problem::Seen;
 use crate::score::{Dual, Position, ScoreFunction};
 use crate::sm90::fragments::{Rounded, steps};
 
+/// Where a thread's scores of a tile stand: two keys, 8 apart, and two of every eight queries.
+#[derive(Clone, Copy)]
+struct Places {
+    batch: u32,
+    head: u32,
+    first_query: u32,
+    first_key: u32,
+    /// The key on the first query's diagonal.
+    diagonal: i32,
+    /// The last query and key that there are.
+    last: [u32; 2],
+}
+
+impl Places {
+    /// That of a query and a key. With `LIMITED`, those beyond the last ones have the place of the last ones,
+    /// so that no function looks beyond what there is.
+    #[inline(always)]
+    fn get<const LIMITED: bool>(self, step: usize, i: usize, row: usize) -> Position {
+        let offset = (8 * step + i) as u32;
+        let (query, key) = (self.first_query + offset, self.first_key + 8 * row as u32);
+        let distance = (key as i32 - self.diagonal) as f32 - offset as f32;
+        let [last_query, last_key] = if LIMITED { self.last } else { [u32::MAX; 2] };
+        let (query, key) = (query.min(last_query), key.min(last_key));
+        Position { batch: self.batch, head: self.head, query, key, distance }
+    }
+}
+
 impl<C: Config> Consumer<'_, C> {
-    /// Makes weights of scores, and gives them with the derivatives of the score function: rounded; or in f32
-    /// in place of the scores ([`Config::KEEPS_WEIGHTS`]). Tiles that are listed as whole, and those that the
-    /// band shows whole where no tiles are listed, go without a part of the questions.
+    /// Bits of a thread's queries of a tile.
+    const QUERIES: u32 = if C::BLOCK_M == 128 { u32::MAX } else { (1 << (C::BLOCK_M / 4)) - 1 };
+
+    /// Places are computed where they are needed, and not kept beside the products.
+    ///
+    /// # Safety
+    /// As for [`seen`](Self::seen).
+    #[inline(always)]
+    unsafe fn places(self, turn: Turn) -> Places {
+        // SAFETY: the block has met since the work was told.
+        let Work { tile, sequence, .. } = unsafe { Work::told(self.shared.work()) };
+        let thread = misc::opaque(self.thread);
+        let first_query = turn.block * C::BLOCK_M + thread % 4 * 2;
+        Places {
+            batch: tile.batch,
+            head: turn.head,
+            first_query,
+            first_key: Self { thread, ..self }.first_key(tile),
+            diagonal: self.arguments.params.band.diagonal(sequence.queries, sequence.keys)
+                + first_query as i32,
+            last: [sequence.queries - 1, sequence.keys - 1],
+        }
+    }
+
+    /// Which of the thread's queries see its two keys, by the band and the function's mask: a bit each. Asked
+    /// while the products of the scores are under way. Whole tiles of a list are not asked.
     ///
     /// # Safety
     /// As for [`run`](super::main_pass::run); the stage is full.
+    #[inline(always)]
+    pub(super) unsafe fn seen(self, stage: u32) -> [u32; 2] {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let turn = self.ticket(stage).read();
+            if turn.is_partial {
+                self.ask::<true>(turn)
+            } else if self.arguments.lists.is_none() {
+                self.ask::<false>(turn)
+            } else {
+                [u32::MAX; 2]
+            }
+        }
+    }
+
+    /// The same, in the `BAND` of the problem, or where it shows all.
+    ///
+    /// # Safety
+    /// As for [`seen`](Self::seen).
+    #[inline(always)]
+    unsafe fn ask<const BAND: bool>(self, turn: Turn) -> [u32; 2] {
+        // SAFETY: the caller's contract.
+        let (places, Work { sequence, .. }) = unsafe { (self.places(turn), Work::told(self.shared.work())) };
+        let band = self.arguments.params.band;
+        let mut seen = [0, 8].map(|below| {
+            let by_band = || in_tile(band.seen_by(sequence, places.first_key + below), places.first_query);
+            if BAND { by_band() | !Self::QUERIES } else { u32::MAX }
+        });
+        unroll!(STEP in 0..16, {
+            if STEP < steps::<C::Scores>() {
+                unroll!(I in 0..2, {
+                    unroll!(ROW in 0..2, {
+                        // All are asked: behind a branch, loads of the mask's would wait for each other.
+                        let is_hidden = !self.function.mask(places.get::<BAND>(STEP, I, ROW));
+                        seen[ROW] &= !(u32::from(is_hidden) << (2 * STEP + I));
+                    });
+                });
+            }
+        });
+        seen
+    }
+
+    /// Makes weights of scores, and gives them with the derivatives of the score function: rounded; or in f32
+    /// in place of the scores ([`Config::KEEPS_WEIGHTS`]). What is not among the `seen` has no weight.
+    ///
+    /// # Safety
+    /// As for [`seen`](Self::seen); the whole warpgroup is here.
     #[inline(always)]
     pub(super) unsafe fn weigh_with_function(
         self,
         scores: &mut C::Scores,
         weights: &mut Rounded,
         stage: u32,
+        seen: [u32; 2],
     ) -> Rounded {
         // SAFETY: the caller's contract.
         unsafe {
-            let turn = self.ticket(stage).read();
-            if turn.is_partial {
-                self.weigh_as::<true, true>(scores, weights, stage, turn)
-            } else if self.arguments.lists.is_none() {
-                self.weigh_as::<false, true>(scores, weights, stage, turn)
+            if warp_vote_any(FULL_MASK, seen != [u32::MAX; 2]) {
+                self.weigh_as::<true>(scores, weights, stage, seen)
             } else {
-                self.weigh_as::<false, false>(scores, weights, stage, turn)
+                self.weigh_as::<false>(scores, weights, stage, seen)
             }
         }
     }
 
-    /// The same, in the `BAND` of the problem, and asking the `MASK` of the function.
-    ///
-    /// Rows and columns beyond the last ones have the place of the last ones, so that no function looks
-    /// beyond what there is; they have no weight. They are in tiles that are partial.
+    /// The same, where some may be `HIDDEN`. Else all places are there.
     ///
     /// # Safety
     /// As for [`weigh_with_function`](Self::weigh_with_function).
     #[inline(always)]
-    unsafe fn weigh_as<const BAND: bool, const MASK: bool>(
+    unsafe fn weigh_as<const HIDDEN: bool>(
         self,
         scores: &mut C::Scores,
         weights: &mut Rounded,
         stage: u32,
-        turn: Turn,
+        seen: [u32; 2],
     ) -> Rounded {
-        let params = self.arguments.params;
-        // SAFETY: the block has met since the work was told.
-        let Work { tile, sequence, .. } = unsafe { Work::told(self.shared.work()) };
-        // Places are computed here, and not kept beside the products.
-        let thread = misc::opaque(self.thread);
-        let first_key = Self { thread, ..self }.first_key(tile);
-        let column = turn.block * C::BLOCK_M + thread % 4 * 2;
-        let diagonal = params.band.diagonal(sequence.queries, sequence.keys) + column as i32;
-        let last = [sequence.queries - 1, sequence.keys - 1];
-        let [last_query, last_key] = if BAND { last } else { [u32::MAX; 2] };
-        let seen = [first_key, first_key + 8]
-            .map(|key| if BAND { in_tile(params.band.seen_by(sequence, key), column) } else { u32::MAX });
-        let from = self.shared.logarithms(stage) + thread % 4 * 8;
+        // SAFETY: the caller's contract.
+        let places = unsafe { self.places(self.ticket(stage).read()) };
+        let from = self.shared.logarithms(stage) + places.first_query % 8 * 4;
         let mut kept = Rounded::zero();
         let x = scores.as_mut();
         unroll!(STEP in 0..16, {
@@ -78,23 +161,13 @@ impl<C: Config> Consumer<'_, C> {
                 let logarithms: [f32; 2] = unsafe { vector::load_shared_v2(from + STEP as u32 * 32) };
                 unroll!(ROW in 0..2, {
                     let (place, pair) = (4 * STEP + 2 * ROW, 2 * STEP + ROW);
-                    let key = first_key + 8 * ROW as u32;
-                    let distance = (key as i32 - diagonal) as f32;
                     let [low, high] = [0, 1].map(|i| {
-                        let offset = (8 * STEP + i) as u32;
-                        let at = Position {
-                            batch: tile.batch,
-                            head: turn.head,
-                            query: (column + offset).min(last_query),
-                            key: key.min(last_key),
-                            distance: distance - offset as f32,
-                        };
-                        let score = self.function.score(Dual::score(x[place + i] * params.scale), at);
+                        let score = Dual::score(x[place + i] * self.arguments.params.scale);
+                        let score = self.function.score(score, places.get::<HIDDEN>(STEP, i, ROW));
                         let exponent = fma(score.value, core::f32::consts::LOG2_E, -logarithms[i]);
                         let weight = ex2_approx(exponent);
-                        let is_seen = (!BAND || seen[ROW] & 1 << (2 * STEP + i) != 0)
-                            & (!MASK || self.function.mask(at));
-                        if is_seen { [weight, weight * score.derivative] } else { [0.0; 2] }
+                        let kept = weight * score.derivative;
+                        if HIDDEN { [weight, kept].map(|x| only(x, seen[ROW], 2 * STEP + i)) } else { [weight, kept] }
                     });
                     weights.set_pair::<C::Element>(pair, low[0], high[0]);
                     if C::KEEPS_WEIGHTS {
@@ -108,6 +181,14 @@ impl<C: Config> Consumer<'_, C> {
         });
         kept
     }
+}
+
+/// `x` if this bit is set, else 0, whatever `x` is. With a condition the assembler gets a branch for each
+/// score, around what makes it.
+#[inline(always)]
+fn only(x: f32, bits: u32, bit: usize) -> f32 {
+    let mask = (bits << (31 - bit)).cast_signed() >> 31;
+    f32::from_bits(x.to_bits() & mask.cast_unsigned())
 }
 
 /// Which of a thread's queries of a tile are among these, a bit each. `column` is the first of them; the

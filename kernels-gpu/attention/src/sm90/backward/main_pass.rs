@@ -207,6 +207,7 @@ impl<C: Config> Consumer<'_, C> {
                 }
                 self.start_scores(&mut scores, state);
                 self.start_weighted(&mut weighted, state);
+                let seen = if C::Function::IS_IDENTITY { [u32::MAX; 2] } else { self.seen(stage) };
                 wgmma::wait_group::<1>();
                 wgmma::fence_registers(&mut scores);
                 // The product's own registers are not to be read while it is under way.
@@ -219,7 +220,7 @@ impl<C: Config> Consumer<'_, C> {
                     weights.set::<C::Element, _>(&scores);
                     weights
                 } else {
-                    self.weigh_with_function(&mut scores, &mut weights, stage)
+                    self.weigh_with_function(&mut scores, &mut weights, stage, seen)
                 };
                 wgmma::fence_registers(d_values);
                 weights.fence::<C::Scores>();
