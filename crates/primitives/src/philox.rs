@@ -96,7 +96,7 @@ pub fn normal_pair(a: u32, b: u32) -> [f32; 2] {
 /// uniform random bits the mean of the results is `x` (Gupta et al., "Deep learning with limited numerical
 /// precision", 2015).
 ///
-/// What bf16 holds stays as it is; NaN stays NaN. Beyond the largest bf16 the farther neighbour is infinity.
+/// A value of bf16 stays as it is; NaN stays NaN. Beyond the largest bf16 the farther neighbour is infinity.
 #[inline(always)]
 pub fn round_to_bf16(x: f32, random: u16) -> bf16 {
     // The magnitude's part below bf16, plus a number below one of its units, carries as often as it is large.

@@ -11,6 +11,7 @@ pub mod elementwise;
 mod gemm;
 pub mod index;
 pub mod matmul;
+pub mod optim;
 pub mod reduction;
 pub mod row;
 

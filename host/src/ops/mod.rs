@@ -9,6 +9,7 @@ pub mod elementwise;
 pub mod fill;
 pub mod gemm;
 pub mod index;
+pub mod optim;
 pub mod reduce;
 pub mod row;
 pub mod saxpy;

@@ -7,6 +7,8 @@ mod ops_elementwise;
 mod ops_elementwise_turned;
 mod ops_fill;
 mod ops_index;
+mod ops_optim;
+mod ops_optim_state;
 mod ops_reduce;
 mod ops_reduction;
 mod ops_reduction_groups;
