@@ -17,6 +17,8 @@ use primitives::{access, grid::begin};
 /// Most blocks of a sum of squares: several for each place that a device has for one, so that they end
 /// together.
 pub const MAX_BLOCKS: u32 = 4096;
+/// Blocks of a multiprocessor, at least: their loads keep memory busy.
+const RESIDENT: u32 = 4;
 /// Warps of a block.
 const WARPS: usize = block::slots(THREADS);
 
@@ -30,7 +32,7 @@ pub const fn blocks(chunks: u32) -> u32 {
 /// # Safety
 /// The gradients of the table's `count` chunks are as its entries say; `partials` has a place for each block.
 /// Blocks of [`THREADS`] threads, [`blocks`] of them.
-#[kernel(launch_bounds(THREADS))]
+#[kernel(launch_bounds(THREADS, RESIDENT))]
 pub unsafe fn sum_squares(tensors: *const Entry, chunks: *const Chunk, count: u32, partials: *mut f64) {
     let slots = shared_array![f64; WARPS];
     let (block, blocks) = begin(|| (thread::block_idx_x(), thread::grid_dim_x()));
@@ -75,13 +77,25 @@ unsafe fn squares<G: Element<Wide = f32>, const N: usize>(chunk: Chunk, entry: &
     let mut sums = [0.0f32; N];
     // SAFETY: elements of the chunk; vectors begin at multiples of N.
     unsafe {
-        let mut at = thread * N as u32;
-        while at < whole {
-            let values = G::widen(access::load::<G, N>(gradient.add(at as usize)));
+        let stride = THREADS * N as u32;
+        let load = |at: u32| access::load::<G, N>(gradient.add(at as usize));
+        let mut add = |vector: [G; N]| {
+            let values = G::widen(vector);
             for i in 0..N {
                 sums[i] = fastmath::fma(values[i], values[i], sums[i]);
             }
-            at += THREADS * N as u32;
+        };
+        let mut at = thread * N as u32;
+        while at + 3 * stride < whole {
+            let vectors = [load(at), load(at + stride), load(at + 2 * stride), load(at + 3 * stride)];
+            for i in 0..4 {
+                add(vectors[i]);
+            }
+            at += 4 * stride;
+        }
+        while at < whole {
+            add(load(at));
+            at += stride;
         }
         let mut at = whole + thread;
         while at < length {

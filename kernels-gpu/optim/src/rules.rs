@@ -7,8 +7,8 @@ use crate::update::{Model, Rule, State, update};
 use cuda_std::{GpuFloat, fastmath, kernel};
 use half::bf16;
 
-/// Blocks of a multiprocessor, at least: what a thread loads at a time keeps memory busy from two.
-const RESIDENT: u32 = 2;
+/// Blocks of a multiprocessor, at least: their 1024 threads have 48 to 64 bytes of loads under way each.
+const RESIDENT: u32 = 4;
 
 /// Adam with decoupled weight decay (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019):
 /// `torch.optim.AdamW`.

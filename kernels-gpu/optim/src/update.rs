@@ -130,6 +130,12 @@ pub unsafe fn update<R: Rule, M: Stored>(
 }
 
 impl<R: Rule, M: Stored> Turn<'_, R, M> {
+    /// Whether all that is kept of a 16-bit parameter has 16 bits.
+    #[inline(always)]
+    fn is_short(has_master: bool) -> bool {
+        !has_master && (R::MOMENTS == 0 || size_of::<M>() == size_of::<u16>())
+    }
+
     /// # Safety
     /// As [`update`]; there are master weights when `MASTER`.
     #[inline(always)]
@@ -137,13 +143,15 @@ impl<R: Rule, M: Stored> Turn<'_, R, M> {
         // SAFETY: the caller's promise; the format is the entry's.
         unsafe {
             match self.entry.format {
-                // 4 elements of f32 are 16 bytes; where there is a 16-bit type, 8 are.
-                Format::F32 if size_of::<M>() == 4 => self.chunk::<f32, f32, MASTER, 4>(chunk),
-                Format::F32 => self.chunk::<f32, f32, MASTER, 8>(chunk),
-                Format::Bf16 => self.chunk::<bf16, bf16, MASTER, 8>(chunk),
-                Format::Bf16WithF32 => self.chunk::<bf16, f32, MASTER, 8>(chunk),
-                Format::F16 => self.chunk::<f16, f16, MASTER, 8>(chunk),
-                Format::F16WithF32 => self.chunk::<f16, f32, MASTER, 8>(chunk),
+                // Where anything is f32, 4 elements of it are 16 bytes; twice as many would take registers
+                // from other blocks.
+                Format::Bf16 if Self::is_short(MASTER) => self.chunk::<bf16, bf16, MASTER, 8>(chunk),
+                Format::F16 if Self::is_short(MASTER) => self.chunk::<f16, f16, MASTER, 8>(chunk),
+                Format::F32 => self.chunk::<f32, f32, MASTER, 4>(chunk),
+                Format::Bf16 => self.chunk::<bf16, bf16, MASTER, 4>(chunk),
+                Format::Bf16WithF32 => self.chunk::<bf16, f32, MASTER, 4>(chunk),
+                Format::F16 => self.chunk::<f16, f16, MASTER, 4>(chunk),
+                Format::F16WithF32 => self.chunk::<f16, f32, MASTER, 4>(chunk),
             }
         }
     }
@@ -220,17 +228,13 @@ impl<R: Rule, M: Stored> Turn<'_, R, M> {
     fn random<const N: usize>(&self, which: u64, at: u64) -> [u16; N] {
         let counter = (at / HALVES as u64) | (which << 40) | (u64::from(self.tensor) << 42);
         let halves = philox::halves(philox::words_of(&self.model.keys, counter, self.step.steps));
-        let mut random = [halves[0]; N];
-        if N == 1 {
-            // By a chain of selections: an index that is no constant would put the array in memory.
-            for i in 1..HALVES {
-                if at % HALVES as u64 == i as u64 {
-                    random[0] = halves[i];
+        let (mut random, first) = ([halves[0]; N], (at % HALVES as u64) as usize);
+        // By selections: an index that is no constant would put the array in memory.
+        for start in (0..HALVES).step_by(N) {
+            if start == first {
+                for i in 0..N {
+                    random[i] = halves[(start + i) % HALVES];
                 }
-            }
-        } else {
-            for i in 0..N {
-                random[i] = halves[i % HALVES];
             }
         }
         random
