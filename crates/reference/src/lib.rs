@@ -12,6 +12,7 @@ mod gemm;
 pub mod index;
 pub mod matmul;
 pub mod optim;
+pub mod random;
 pub mod reduction;
 pub mod row;
 

@@ -231,6 +231,12 @@ table! {
         "As in f32, then a rounding to either neighbour: a whole unit in the last place of bf16.";
     GRADIENT_NORM = "gradient norm", STEP_F32, 16.0 * ROUND_F32, None,
         "Squares add up in f32 in chains of 32 at most, with 32 roundings of either sign, then in f64; a root halves that.";
+    DROPOUT_F32 = "dropout f32", STEP_F32, 2.0 * ROUND_F32, None,
+        "The factor is rounded to f32, and so is its product with the element.";
+    DROPOUT_F16 = "dropout f16", STEP_F16, ROUND_F16 + 2.0 * ROUND_F32, None,
+        "As in f32, then one rounding to the type.";
+    DROPOUT_BF16 = "dropout bf16", STEP_BF16, ROUND_BF16 + 2.0 * ROUND_F32, None,
+        "As in f32, then one rounding to the type.";
 }
 
 #[cfg(test)]
