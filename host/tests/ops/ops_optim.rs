@@ -109,9 +109,9 @@ impl Any {
     /// The moments that it has of a parameter, and its weights if it keeps them.
     fn state(&self, number: usize) -> Result<[Option<Tensor>; 3], Error> {
         Ok(match self {
-            Any::AdamW(adamw) => [adamw.exp_avg(number)?, adamw.exp_avg_sq(number)?, adamw.master(number)?],
-            Any::Sgd(sgd) => [sgd.momentum_buffer(number)?, None, sgd.master(number)?],
-            Any::Lion(lion) => [lion.exp_avg(number)?, None, lion.master(number)?],
+            Any::AdamW(adamw) => [adamw.moment(0, number)?, adamw.moment(1, number)?, adamw.master(number)?],
+            Any::Sgd(sgd) => [sgd.moment(0, number)?, sgd.moment(1, number)?, sgd.master(number)?],
+            Any::Lion(lion) => [lion.moment(0, number)?, lion.moment(1, number)?, lion.master(number)?],
         })
     }
 }

@@ -203,7 +203,7 @@ fn wrong_calls_say_what_to_do() -> Outcome {
     let mut adamw = AdamW::new(&stream, &[x.view_mut()?], usual)?;
     let g = zeros(&[4, 3], DType::F32)?;
     wrong(adamw.set_learning_rate(&stream, f64::NAN).unwrap_err(), argument("learning_rate"));
-    wrong(adamw.exp_avg(1).unwrap_err(), argument("parameter"));
+    wrong(adamw.moment(0, 1).unwrap_err(), argument("parameter"));
     wrong(adamw.step(&stream, &mut [], &[&g], None).unwrap_err(), argument("params"));
     wrong(adamw.step(&stream, &mut [x.view_mut()?], &[], None).unwrap_err(), argument("grads"));
     let mut step = |x: &mut Tensor, g: &Tensor| adamw.step(&stream, &mut [x.view_mut()?], &[g], None);
@@ -230,12 +230,85 @@ fn wrong_calls_say_what_to_do() -> Outcome {
         matches!(e.tensor_error(), Some(TensorError::Shape { what: "the loss scale", .. }))
     });
     // Nothing of this was a step; while a part of the state is held, there is none either.
-    let kept = adamw.exp_avg(0)?;
+    let kept = adamw.moment(0, 0)?;
     let error = adamw.step(&stream, &mut [x.view_mut()?], &[&g], None).unwrap_err();
     wrong(error, |e| matches!(e.tensor_error(), Some(TensorError::Shared { .. })));
     drop(kept);
     assert_eq!(adamw.steps(&stream)?, 0);
     adamw.step(&stream, &mut [x.view_mut()?], &[&g], None)?;
     assert_eq!(adamw.steps(&stream)?, 1);
+    Ok(())
+}
+
+/// A copy of a part of the state, with the moment's number, or none for the master weights.
+fn copies(stream: &Stream, adamw: &AdamW) -> Outcome<Vec<(Option<usize>, Vec<f32>)>> {
+    let mut copies = Vec::new();
+    for number in [Some(0), Some(1), None] {
+        let part = number.map_or_else(|| adamw.master(1), |number| adamw.moment(number, 1))?;
+        let part = part.ok_or("AdamW with master weights keeps all three")?;
+        copies.push((number, part.to_vec::<f32>(stream)?));
+    }
+    Ok(copies)
+}
+
+#[test]
+fn a_training_is_taken_up_again() -> Outcome {
+    let stream = stream()?;
+    let state = StateConfig { master: true, ..StateConfig::default() };
+    let config = AdamWConfig { state, ..AdamWConfig::default() };
+    let x = input::<f32>(Family::Normal, 1, 21);
+    let gradient = Tensor::from_slice(&stream, &[21], &input::<f32>(Family::Normal, 2, 21))?;
+    // The first parameter shifts where the second one's state begins.
+    let other = Tensor::from_slice(&stream, &[3], &[1.0f32; 3])?;
+    let grads = [&other, &gradient];
+    let make = |x: &[f32]| -> Outcome<[Held; 2]> {
+        Ok([Held::new(&stream, DType::F32, &[1.0; 3], 0)?, Held::new(&stream, DType::BF16, x, 0)?])
+    };
+    let mut held = make(&x)?;
+    let mut adamw = AdamW::new(&stream, &all(&mut held)?, config)?;
+    for _ in 0..3 {
+        adamw.step(&stream, &mut all(&mut held)?, &grads, None)?;
+    }
+    let weights: Vec<f32> = numbers(&stream, &held[1].view()?)?.into_iter().map(|w| w as f32).collect();
+    let mut later = make(&weights)?;
+    let mut again = AdamW::new(&stream, &all(&mut later)?, config)?;
+    for (number, values) in copies(&stream, &adamw)? {
+        let part = match number {
+            Some(number) => again.moment_mut(number, 1)?,
+            None => again.master_mut(1)?,
+        };
+        part.ok_or("there is such a part")?.copy_from_slice(&stream, &values)?;
+    }
+    again.set_steps(&stream, 3)?;
+    for _ in 0..2 {
+        adamw.step(&stream, &mut all(&mut held)?, &grads, None)?;
+        again.step(&stream, &mut all(&mut later)?, &grads, None)?;
+    }
+    assert_eq!((adamw.steps(&stream)?, again.steps(&stream)?), (5, 5));
+    for ((number, want), (_, got)) in copies(&stream, &adamw)?.into_iter().zip(copies(&stream, &again)?) {
+        compare::bitwise_equal(&format!("{number:?}"), &got, &want)?;
+    }
+    // There is no third moment, and no fourth parameter.
+    assert!(adamw.moment(2, 0)?.is_none() && adamw.moment(0, 3).is_err() && adamw.moment_mut(0, 3).is_err());
+    Ok(())
+}
+
+#[test]
+fn parameters_decay_each_by_their_own() -> Outcome {
+    let stream = stream()?;
+    let mut held =
+        [Held::new(&stream, DType::F32, &[1.0; 5], 0)?, Held::new(&stream, DType::F32, &[1.0; 5], 0)?];
+    let zeros = Tensor::zeros(&stream, &[5], DType::F32)?;
+    let config = AdamWConfig { learning_rate: 0.5, weight_decay: 0.5, ..AdamWConfig::default() };
+    let mut adamw = AdamW::new(&stream, &all(&mut held)?, config)?;
+    adamw.step(&stream, &mut all(&mut held)?, &[&zeros, &zeros], None)?;
+    adamw.set_weight_decay(1, 0.0)?;
+    adamw.step(&stream, &mut all(&mut held)?, &[&zeros, &zeros], None)?;
+    assert_eq!(held[0].view()?.to_vec::<f32>(&stream)?, [0.5625; 5]);
+    assert_eq!(held[1].view()?.to_vec::<f32>(&stream)?, [0.75; 5]);
+    for (parameter, decay) in [(2, 0.1), (0, -0.1), (0, f64::NAN)] {
+        let error = adamw.set_weight_decay(parameter, decay).unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument { .. }) && error.to_string().contains("\nhint: "));
+    }
     Ok(())
 }

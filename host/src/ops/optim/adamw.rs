@@ -1,14 +1,13 @@
 //! AdamW.
 
 use half::bf16;
-use optim::rules::{AdamW as Rule, adamw_bf16, adamw_f32};
+use optim::rules::{adamw_bf16, adamw_f32};
 
-use super::norm::GradientNorm;
-use super::optimizer::{Kind, Optimizer, StateConfig};
+use super::optimizer::{Numbers, Optimizer, Rule, StateConfig, Update};
 use super::{decay_rate, not_negative};
 use crate::error::Result;
 use crate::stream::Stream;
-use crate::tensor::{Tensor, TensorMut};
+use crate::tensor::TensorMut;
 
 /// The numbers of [`AdamW`]. The default is PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,10 +43,25 @@ impl Default for AdamWConfig {
 /// v = beta2 v + (1 - beta2) g^2                v' = v / (1 - beta2^t)
 /// w = w - lr decay w - lr m' / (sqrt(v') + eps)
 /// ```
-#[derive(Debug)]
-pub struct AdamW {
-    rule: Rule,
-    shared: Optimizer,
+pub type AdamW = Optimizer<optim::rules::AdamW>;
+
+impl Rule for optim::rules::AdamW {
+    const NAME: &'static str = "AdamW";
+
+    fn moments(&self) -> usize {
+        2
+    }
+
+    fn queue(self, update: Update<'_>) -> Result<()> {
+        // SAFETY: the types of the moments that are kept.
+        unsafe {
+            if update.has_short_moments {
+                update.launch::<adamw_bf16, _, bf16>(self)
+            } else {
+                update.launch::<adamw_f32, _, f32>(self)
+            }
+        }
+    }
 }
 
 impl AdamW {
@@ -61,92 +75,13 @@ impl AdamW {
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), or the driver's error.
     #[track_caller]
     pub fn new(stream: &Stream, params: &[TensorMut<'_>], config: AdamWConfig) -> Result<Self> {
-        let operation = "AdamW::new";
         for beta in config.betas {
-            decay_rate(operation, "betas", beta)?;
+            decay_rate("AdamW", "betas", beta)?;
         }
-        not_negative(operation, "eps", config.eps)?;
-        let rule = Rule { rates: config.betas.map(|beta| (1.0 - beta) as f32), eps: config.eps as f32 };
-        let AdamWConfig { learning_rate, betas, weight_decay, .. } = config;
-        let kind = Kind { operation: "AdamW", moments: 2, betas, learning_rate, weight_decay };
-        Ok(AdamW { rule, shared: Optimizer::new(stream, params, kind, config.state)? })
-    }
-
-    /// Queues a step: updates `params` in place from `grads`, which have their shapes and their types, or are
-    /// f32. All are contiguous, and in the order that the optimiser was made with.
-    ///
-    /// With a `norm`, gradients are multiplied by its factor, and nothing is updated when it says to skip.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for another number of tensors than the
-    /// optimiser was made with, [`TensorError::Shape`](crate::TensorError::Shape),
-    /// [`TensorError::DType`](crate::TensorError::DType),
-    /// [`TensorError::NotContiguous`](crate::TensorError::NotContiguous),
-    /// [`TensorError::Shared`](crate::TensorError::Shared) while tensors of its state are kept,
-    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch), or the driver's error.
-    #[track_caller]
-    pub fn step(
-        &mut self,
-        stream: &Stream,
-        params: &mut [TensorMut<'_>],
-        grads: &[&Tensor],
-        norm: Option<&GradientNorm>,
-    ) -> Result<()> {
-        let (shared, rule) = (&mut self.shared, self.rule);
-        if shared.has_short_moments() {
-            shared.step::<adamw_bf16, _, bf16>(stream, rule, params, grads, norm)
-        } else {
-            shared.step::<adamw_f32, _, f32>(stream, rule, params, grads, norm)
-        }
-    }
-
-    /// Queues a new learning rate: for the steps, and the replays of captured ones, that are queued later.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a negative, infinite or NaN one,
-    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch), or the driver's error.
-    #[track_caller]
-    pub fn set_learning_rate(&mut self, stream: &Stream, learning_rate: f64) -> Result<()> {
-        self.shared.set_learning_rate(stream, learning_rate)
-    }
-
-    /// Steps done; waits for them.
-    ///
-    /// # Errors
-    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch), or the driver's error.
-    pub fn steps(&self, stream: &Stream) -> Result<u64> {
-        Ok(self.shared.counts(stream)?[0])
-    }
-
-    /// Steps skipped because the gradients' norm was not finite; waits for them.
-    ///
-    /// # Errors
-    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch), or the driver's error.
-    pub fn skipped(&self, stream: &Stream) -> Result<u64> {
-        Ok(self.shared.counts(stream)?[1])
-    }
-
-    /// The f32 weights of a parameter, when there are any. Drop the tensor before the next step.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a parameter that there is not.
-    pub fn master(&self, parameter: usize) -> Result<Option<Tensor>> {
-        self.shared.state(None, parameter)
-    }
-
-    /// The average of a parameter's gradients. Drop the tensor before the next step.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a parameter that there is not.
-    pub fn exp_avg(&self, parameter: usize) -> Result<Option<Tensor>> {
-        self.shared.state(Some(0), parameter)
-    }
-
-    /// The average of the squares of a parameter's gradients. Drop the tensor before the next step.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a parameter that there is not.
-    pub fn exp_avg_sq(&self, parameter: usize) -> Result<Option<Tensor>> {
-        self.shared.state(Some(1), parameter)
+        let eps = not_negative("AdamW", "eps", config.eps)? as f32;
+        let AdamWConfig { learning_rate, betas, weight_decay, state, .. } = config;
+        let rule = optim::rules::AdamW { rates: betas.map(|beta| (1.0 - beta) as f32), eps };
+        let numbers = Numbers { betas, learning_rate, weight_decay };
+        Optimizer::made(stream, params, rule, numbers, state)
     }
 }

@@ -1,14 +1,13 @@
 //! Lion.
 
 use half::bf16;
-use optim::rules::{Lion as Rule, lion_bf16, lion_f32};
+use optim::rules::{lion_bf16, lion_f32};
 
 use super::decay_rate;
-use super::norm::GradientNorm;
-use super::optimizer::{Kind, Optimizer, StateConfig};
+use super::optimizer::{Numbers, Optimizer, Rule, StateConfig, Update};
 use crate::error::Result;
 use crate::stream::Stream;
-use crate::tensor::{Tensor, TensorMut};
+use crate::tensor::TensorMut;
 
 /// The numbers of [`Lion`]. The default is the paper's.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,10 +35,25 @@ impl Default for LionConfig {
 /// w = w - lr decay w - lr sign(beta1 m + (1 - beta1) g)
 /// m = beta2 m + (1 - beta2) g
 /// ```
-#[derive(Debug)]
-pub struct Lion {
-    rule: Rule,
-    shared: Optimizer,
+pub type Lion = Optimizer<optim::rules::Lion>;
+
+impl Rule for optim::rules::Lion {
+    const NAME: &'static str = "Lion";
+
+    fn moments(&self) -> usize {
+        1
+    }
+
+    fn queue(self, update: Update<'_>) -> Result<()> {
+        // SAFETY: the types of the moments that are kept.
+        unsafe {
+            if update.has_short_moments {
+                update.launch::<lion_bf16, _, bf16>(self)
+            } else {
+                update.launch::<lion_f32, _, f32>(self)
+            }
+        }
+    }
 }
 
 impl Lion {
@@ -54,82 +68,12 @@ impl Lion {
     #[track_caller]
     pub fn new(stream: &Stream, params: &[TensorMut<'_>], config: LionConfig) -> Result<Self> {
         for beta in config.betas {
-            decay_rate("Lion::new", "betas", beta)?;
+            decay_rate("Lion", "betas", beta)?;
         }
-        let rule = Rule { rates: config.betas.map(|beta| (1.0 - beta) as f32) };
-        let LionConfig { learning_rate, weight_decay, .. } = config;
+        let LionConfig { learning_rate, betas, weight_decay, state } = config;
+        let rule = optim::rules::Lion { rates: betas.map(|beta| (1.0 - beta) as f32) };
         // No bias is corrected.
-        let kind = Kind { operation: "Lion", moments: 1, betas: [0.0; 2], learning_rate, weight_decay };
-        Ok(Lion { rule, shared: Optimizer::new(stream, params, kind, config.state)? })
-    }
-
-    /// Queues a step: updates `params` in place from `grads`, which have their shapes and their types, or are
-    /// f32. All are contiguous, and in the order that the optimiser was made with.
-    ///
-    /// With a `norm`, gradients are multiplied by its factor, and nothing is updated when it says to skip.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for another number of tensors than the
-    /// optimiser was made with, [`TensorError::Shape`](crate::TensorError::Shape),
-    /// [`TensorError::DType`](crate::TensorError::DType),
-    /// [`TensorError::NotContiguous`](crate::TensorError::NotContiguous),
-    /// [`TensorError::Shared`](crate::TensorError::Shared) while tensors of its state are kept,
-    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch), or the driver's error.
-    #[track_caller]
-    pub fn step(
-        &mut self,
-        stream: &Stream,
-        params: &mut [TensorMut<'_>],
-        grads: &[&Tensor],
-        norm: Option<&GradientNorm>,
-    ) -> Result<()> {
-        let (shared, rule) = (&mut self.shared, self.rule);
-        if shared.has_short_moments() {
-            shared.step::<lion_bf16, _, bf16>(stream, rule, params, grads, norm)
-        } else {
-            shared.step::<lion_f32, _, f32>(stream, rule, params, grads, norm)
-        }
-    }
-
-    /// Queues a new learning rate: for the steps, and the replays of captured ones, that are queued later.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a negative, infinite or NaN one,
-    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch), or the driver's error.
-    #[track_caller]
-    pub fn set_learning_rate(&mut self, stream: &Stream, learning_rate: f64) -> Result<()> {
-        self.shared.set_learning_rate(stream, learning_rate)
-    }
-
-    /// Steps done; waits for them.
-    ///
-    /// # Errors
-    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch), or the driver's error.
-    pub fn steps(&self, stream: &Stream) -> Result<u64> {
-        Ok(self.shared.counts(stream)?[0])
-    }
-
-    /// Steps skipped because the gradients' norm was not finite; waits for them.
-    ///
-    /// # Errors
-    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch), or the driver's error.
-    pub fn skipped(&self, stream: &Stream) -> Result<u64> {
-        Ok(self.shared.counts(stream)?[1])
-    }
-
-    /// The f32 weights of a parameter, when there are any. Drop the tensor before the next step.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a parameter that there is not.
-    pub fn master(&self, parameter: usize) -> Result<Option<Tensor>> {
-        self.shared.state(None, parameter)
-    }
-
-    /// The average of a parameter's gradients. Drop the tensor before the next step.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a parameter that there is not.
-    pub fn exp_avg(&self, parameter: usize) -> Result<Option<Tensor>> {
-        self.shared.state(Some(0), parameter)
+        let numbers = Numbers { betas: [0.0; 2], learning_rate, weight_decay };
+        Optimizer::made(stream, params, rule, numbers, state)
     }
 }

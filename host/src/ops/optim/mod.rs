@@ -40,13 +40,14 @@ mod adamw;
 mod lion;
 mod norm;
 mod optimizer;
+mod parameters;
 mod sgd;
 mod table;
 
 pub use adamw::{AdamW, AdamWConfig};
 pub use lion::{Lion, LionConfig};
 pub use norm::{GradientNorm, NormConfig};
-pub use optimizer::StateConfig;
+pub use optimizer::{Optimizer, Rule, StateConfig};
 pub use sgd::{Sgd, SgdConfig};
 
 use crate::error::{Error, Result};

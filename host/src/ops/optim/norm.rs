@@ -78,7 +78,7 @@ impl GradientNorm {
         loss_scale: Option<&Tensor>,
     ) -> Result<()> {
         let operation = "GradientNorm::measure";
-        super::optimizer::few_enough(operation, gradients.len())?;
+        super::parameters::few_enough(operation, gradients.len())?;
         let entries = gradients.iter().map(|gradient| entry(operation, stream, gradient));
         let table = self.tables.of(stream, entries.collect::<Result<_>>()?)?;
         let loss_scale = loss_scale.map(|scale| scalar(operation, stream, scale)).transpose()?;
@@ -123,9 +123,9 @@ fn entry(operation: &'static str, stream: &Stream, gradient: &Tensor) -> Result<
             return Err(TensorError::DType { operation, what: "a gradient", got, wanted, hint }.into());
         }
     };
-    super::optimizer::contiguous(operation, gradient.layout())?;
+    super::parameters::contiguous(operation, gradient.layout())?;
     let address = gradient.address();
-    let is_aligned = super::optimizer::is_aligned(address);
+    let is_aligned = super::parameters::is_aligned(address);
     Ok(Entry { gradient: address, length: gradient.elements() as u64, format, is_aligned, ..Entry::NONE })
 }
 
