@@ -1,7 +1,8 @@
 //! Captured steps of optimisers: replays count on, clip by the gradients that they find, and take the
-//! learning rate that was set last.
+//! learning rate that was set last. Captured dropout draws other numbers in each replay.
 
 use ironwarp::graph::Graph;
+use ironwarp::ops::dropout::{Generator, dropout};
 use ironwarp::ops::optim::{AdamW, AdamWConfig, GradientNorm, NormConfig, StateConfig};
 use ironwarp::{DType, Device, Stream, Tensor};
 use testkit::{Family, compare, input};
@@ -95,4 +96,31 @@ fn replays(before: usize) -> Outcome {
 fn captured_steps_count_on() -> Outcome {
     replays(0)?;
     replays(2)
+}
+
+#[test]
+fn captured_dropout_draws_anew() -> Outcome {
+    let stream = Device::open(0)?.stream()?;
+    let ones = Tensor::from_slice(&stream, &[LEN], &[1.0f32; LEN])?;
+    let mut plain = Generator::new(&stream, 5)?;
+    let captured = Generator::new(&stream, 5)?;
+    // The backward pass of a step drops what its forward pass did.
+    let step = |stream: &Stream, generator: &mut Generator| -> ironwarp::Result<[Tensor; 2]> {
+        let forward = dropout(stream, &ones, 0.5, generator, 2)?;
+        let backward = dropout(stream, &ones, 0.5, generator, 2)?;
+        generator.advance(stream)?;
+        Ok([forward, backward])
+    };
+    let mut graph = Graph::capture(&stream, captured, step)?;
+    let mut seen: Vec<Vec<f32>> = Vec::new();
+    for _ in 0..3 {
+        graph.replay(&stream)?;
+        let want = step(&stream, &mut plain)?[0].to_vec::<f32>(&stream)?;
+        for output in graph.outputs() {
+            compare::bitwise_equal("replay", &output.to_vec::<f32>(&stream)?, &want)?;
+        }
+        assert!(!seen.contains(&want));
+        seen.push(want);
+    }
+    Ok(())
 }
