@@ -256,7 +256,7 @@ fn steps(rule: Rule, state: StateConfig, lengths: &[usize]) -> Outcome {
                 let limit = limit(moment.dtype(), true);
                 check(&format!("moment {k}, {what}"), &moment, &stream, &want.moments[k], &scale, limit)?;
             }
-            assert_eq!(master.is_some(), state.master);
+            assert_eq!(master.is_some(), state.master && view.dtype() != DType::F32);
             if let Some(master) = master {
                 check(
                     &format!("master, {what}"),

@@ -37,13 +37,20 @@ fn one_launch_or_one_a_tensor() -> Outcome {
     Ok(())
 }
 
-/// Weights of 1 in bf16, whose neighbour below is 2^-8 away, less 2^-12 a step.
-fn small_updates(stream: &Stream, stochastic: bool, shift: usize, seed: u64) -> Outcome<Vec<bf16>> {
+/// Weights of 1 in bf16, whose neighbour below is 2^-8 away, less 2^-12 a step. Gradients of bf16 are taken
+/// eight at a time, those of f32 four, and where `shift` is odd one.
+fn small_updates(
+    stream: &Stream,
+    stochastic: bool,
+    gradient: DType,
+    shift: usize,
+    seed: u64,
+) -> Outcome<Vec<bf16>> {
     let mut held = [Held::new(stream, DType::BF16, &[1.0; 4099], shift)?];
     let state = StateConfig { stochastic, seed, ..StateConfig::default() };
     let config = SgdConfig { learning_rate: (-12f64).exp2(), state, ..SgdConfig::default() };
     let mut sgd = Sgd::new(stream, &all(&mut held)?, config)?;
-    let gradient = Tensor::from_slice(stream, &[4099], &[1.0f32; 4099])?;
+    let gradient = Held::new(stream, gradient, &[1.0; 4099], 0)?.view()?;
     for _ in 0..8 {
         sgd.step(stream, &mut all(&mut held)?, &[&gradient], None)?;
     }
@@ -53,15 +60,18 @@ fn small_updates(stream: &Stream, stochastic: bool, shift: usize, seed: u64) -> 
 #[test]
 fn rounding_is_right_on_average() -> Outcome {
     let stream = stream()?;
-    assert!(small_updates(&stream, false, 0, 1)?.iter().all(|&w| w == bf16::ONE));
-    let weights = small_updates(&stream, true, 0, 1)?;
+    let nearest = small_updates(&stream, false, DType::F32, 0, 1)?;
+    assert!(nearest.iter().all(|&w| w == bf16::ONE));
+    let weights = small_updates(&stream, true, DType::F32, 0, 1)?;
     let mean = weights.iter().map(|w| 1.0 - f64::from(w.to_f32())).sum::<f64>() / 4099.0;
     // Half of 2^-8 is wanted; the mean of 4099 has a deviation of 2^-8 * 0.7 / 64.
     assert!((mean - (-9f64).exp2()).abs() < (-8f64).exp2() * 0.06, "{mean:e}");
     // Other seeds round otherwise; an element's number does not depend on how it is loaded.
-    compare::bitwise_equal("again", &weights, &small_updates(&stream, true, 0, 1)?)?;
-    compare::bitwise_equal("not aligned", &weights, &small_updates(&stream, true, 1, 1)?)?;
-    assert_ne!(weights, small_updates(&stream, true, 0, 2)?);
+    for (gradient, shift) in [(DType::F32, 0), (DType::F32, 1), (DType::BF16, 0), (DType::BF16, 1)] {
+        let again = small_updates(&stream, true, gradient, shift, 1)?;
+        compare::bitwise_equal(&format!("gradients of {gradient}, {shift}"), &weights, &again)?;
+    }
+    assert_ne!(weights, small_updates(&stream, true, DType::F32, 0, 2)?);
     Ok(())
 }
 

@@ -46,7 +46,7 @@ pub struct Model {
 pub struct State<M> {
     /// The moments; those that the rule does not have are not touched.
     pub moments: [*mut M; 2],
-    /// The weights in f32; null: the parameters are the weights.
+    /// The weights of 16-bit parameters in f32; null: the parameters are the weights.
     pub master: *mut f32,
 }
 
@@ -147,7 +147,8 @@ impl<R: Rule, M: Stored> Turn<'_, R, M> {
                 // from other blocks.
                 Format::Bf16 if Self::is_short(MASTER) => self.chunk::<bf16, bf16, MASTER, 8>(chunk),
                 Format::F16 if Self::is_short(MASTER) => self.chunk::<f16, f16, MASTER, 8>(chunk),
-                Format::F32 => self.chunk::<f32, f32, MASTER, 4>(chunk),
+                // An f32 parameter is its own master weight.
+                Format::F32 => self.chunk::<f32, f32, false, 4>(chunk),
                 Format::Bf16 => self.chunk::<bf16, bf16, MASTER, 4>(chunk),
                 Format::Bf16WithF32 => self.chunk::<bf16, f32, MASTER, 4>(chunk),
                 Format::F16 => self.chunk::<f16, f16, MASTER, 4>(chunk),
@@ -241,7 +242,7 @@ impl<R: Rule, M: Stored> Turn<'_, R, M> {
     }
 }
 
-/// Copies the parameters of a table to the master weights.
+/// Copies the parameters of a table, of whatever type, to the master weights.
 ///
 /// # Safety
 /// The table's tensors are as its entries say; `master` has the weights of all of them. Blocks of [`THREADS`]

@@ -22,8 +22,8 @@ use crate::tensor::{DType, Tensor, TensorMut};
 pub struct StateConfig {
     /// Type of the moments: f32, or bf16, which is rounded stochastically.
     pub moments: DType,
-    /// Keep the weights in f32 too: they are what is updated, and 16-bit parameters are rounded from them to
-    /// nearest. They are copied when the optimiser is made.
+    /// Keep the weights of 16-bit parameters in f32 too: they are what is updated, and the parameters are
+    /// rounded from them to nearest. They are copied when the optimiser is made.
     pub master: bool,
     /// Round bf16 parameters without master weights stochastically; otherwise updates of less than half a
     /// unit are lost.
@@ -255,12 +255,14 @@ impl<R: Rule> Optimizer<R> {
         part_mut(&self.parameters, self.moments.get_mut(number), parameter)
     }
 
-    /// The f32 weights of a parameter, of its shape, if they are kept. Drop the tensor before the next step.
+    /// The f32 weights of a 16-bit parameter, of its shape, if they are kept. Drop the tensor before the next
+    /// step.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a parameter that there is not.
     pub fn master(&self, parameter: usize) -> Result<Option<Tensor>> {
-        self.part(self.master.as_ref(), parameter)
+        let is_its_own = self.parameters.get(parameter)?.dtype == DType::F32;
+        self.part(self.master.as_ref().filter(|_| !is_its_own), parameter)
     }
 
     /// [`Optimizer::master`], to be written.
@@ -268,7 +270,8 @@ impl<R: Rule> Optimizer<R> {
     /// # Errors
     /// As there, and [`TensorError::Shared`](crate::TensorError::Shared) while tensors of the state are kept.
     pub fn master_mut(&mut self, parameter: usize) -> Result<Option<TensorMut<'_>>> {
-        part_mut(&self.parameters, self.master.as_mut(), parameter)
+        let is_its_own = self.parameters.get(parameter)?.dtype == DType::F32;
+        part_mut(&self.parameters, self.master.as_mut().filter(|_| !is_its_own), parameter)
     }
 
     /// The part of a state of all parameters that is one parameter's.
