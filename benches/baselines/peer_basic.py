@@ -135,12 +135,30 @@ def rows(request):
     return Device("torch", sets(request, make), run)
 
 
+def embedding_backward(request):
+    """The gradient of a table of `rows` rows; tokens are even, or their frequencies go with one over their rank (`zipf`)."""
+    (tokens, width), dtype = describe(request)
+    rows = int(request["rows"])
+
+    def make():
+        unit = torch.rand(tokens, device="cuda", dtype=torch.float64)
+        drawn = rows ** unit - 1 if request["zipf"] else rows * unit
+        return random([tokens, width], dtype), drawn.long().clamp(0, rows - 1)
+
+    def run(operands):
+        return torch.ops.aten.embedding_dense_backward(operands[0], operands[1], rows, -1, False)
+
+    return Device("torch", sets(request, make), run)
+
+
 OPS = {
     "copy": unary(lambda x, out: out.copy_(x)),
     "exp": unary(lambda x, out: torch.exp(x, out=out)),
     "neg": unary(lambda x, out: torch.neg(x, out=out)),
     "gelu": reading(lambda x, _: F.gelu(x, approximate="tanh")),
     "silu": reading(lambda x, _: F.silu(x)),
+    "dropout": reading(lambda x, _: F.dropout(x, 0.125)),
+    "embedding_backward": embedding_backward,
     "relu": reading(lambda x, _: torch.relu(x)),
     "fill": unary(lambda x, out: out.fill_(1)),
     "uniform": unary(lambda x, out: out.uniform_()),

@@ -4,9 +4,11 @@ use std::process::ExitCode;
 
 use half::bf16;
 use ironwarp::ops::convert::{convert, convert_into};
+use ironwarp::ops::dropout::{Generator, dropout};
 use ironwarp::ops::elementwise::{
     BinaryOp, CompareOp, UnaryOp, binary, binary_into, compare_into, copy_into, unary, unary_into,
 };
+use ironwarp::ops::embedding::embedding_backward;
 use ironwarp::ops::fill::{fill, uniform};
 use ironwarp::ops::index::{Indices, gather, scatter, scatter_add};
 use ironwarp::ops::reduce::{ReduceOp, argmax, reduce, sum};
@@ -48,6 +50,10 @@ fn main() -> ExitCode {
         }
         bench_convert(session, bytes)?;
         bench_index(session, DType::BF16, bytes)?;
+        for dtype in [DType::F32, DType::BF16] {
+            bench_embedding(session, dtype)?;
+            bench_dropout(session, dtype, bytes)?;
+        }
         bench_fill(session, bytes)
     })
 }
@@ -397,6 +403,73 @@ fn bench_index(session: &mut Session, dtype: DType, bytes: usize) -> Outcome {
         work,
         &[peer("scatter_add", DType::F32, rows, &more)],
         |_| scatter_add(&stream, wide.view_mut()?, 0, &indices, &values),
+    )
+}
+
+/// The gradient of GPT-2's embedding, of even tokens and of ones with frequencies like those of words.
+fn bench_embedding(session: &mut Session, dtype: DType) -> Outcome {
+    if !session.wants("embedding_backward") {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let (tokens, rows, width) = if session.small() { (256, 100, 64) } else { (32_768, 50_304, 768) };
+    let gradient = uniform(&stream, &[tokens, width], -1.0, 1.0, 9)?;
+    let gradient = if dtype == DType::F32 { gradient } else { convert(&stream, &gradient, dtype)? };
+    let mut random = testkit::Random::new(10);
+    for zipf in [false, true] {
+        // By Zipf's law a word's frequency goes with one over its rank: ranks are even in their logarithm.
+        let token = |unit: f64| {
+            if zipf { (rows as f64).powf(unit) as usize - 1 } else { (rows as f64 * unit) as usize }
+        };
+        let chosen: Vec<usize> = (0..tokens).map(|_| token(random.unit()).min(rows - 1)).collect();
+        let indices = Indices::from_slice(&stream, &chosen, rows)?;
+        // The oracle gets the columns that are compared.
+        let columns = 4;
+        let some = gradient.slice(1, ..columns)?;
+        let values: Vec<f64> = match dtype {
+            DType::BF16 => some.to_vec::<bf16>(&stream)?.into_iter().map(f64::from).collect(),
+            _ => some.to_vec::<f32>(&stream)?.into_iter().map(f64::from).collect(),
+        };
+        let zeros = vec![0.0; rows * columns];
+        let want = reference::index::scatter_add(&zeros, &[rows, columns], 0, &chosen, &values);
+        let got = embedding_backward(&stream, &gradient, &indices, rows)?.slice(1, ..columns)?;
+        let got = convert(&stream, &got, DType::F32)?.to_vec::<f32>(&stream)?;
+        let limit = match dtype {
+            DType::BF16 => tolerance::REDUCE_SUM_BF16.tolerance(),
+            _ => tolerance::SCATTER_ADD.for_terms(tokens),
+        };
+        compare::accumulated("embedding", &got, &want.value, &want.magnitude, &[rows, columns], limit)?;
+        let law = if zipf { "Zipf" } else { "even" };
+        let request = json!({
+            "prepare": "basic.embedding_backward", "dtype": peer_name(dtype), "shape": [tokens, width], "rows": rows, "zipf": zipf,
+        });
+        session.measure_beside(
+            "embedding_backward",
+            &format!("{dtype} {tokens}x{width} to {rows} rows, {law}"),
+            Work::Bytes(((tokens + rows) * width * dtype.size()) as u64),
+            &[request],
+            |_| embedding_backward(&stream, &gradient, &indices, rows).map(drop),
+        )?;
+    }
+    Ok(())
+}
+
+fn bench_dropout(session: &mut Session, dtype: DType, bytes: usize) -> Outcome {
+    if !session.wants("dropout") {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let rows = bytes / dtype.size() / COLUMNS;
+    let x = random(&stream, dtype, rows, 11)?;
+    let generator = Generator::new(&stream, 12)?;
+    let want = reference::random::dropout(&head(&stream, &x)?, 0.125, 12, 0, 0);
+    check(&stream, "dropout", &dropout(&stream, &x, 0.125, &generator, 0)?, &want, true)?;
+    session.measure_beside(
+        "dropout",
+        &format!("{dtype} {rows}x{COLUMNS}"),
+        Work::Bytes(2 * (x.elements() * dtype.size()) as u64),
+        &[peer("dropout", dtype, rows, &[])],
+        |_| dropout(&stream, &x, 0.125, &generator, 0).map(drop),
     )
 }
 

@@ -16,6 +16,8 @@ struct Tensors;
 struct Graphs;
 #[doc = include_str!("../../docs/book/src/attention.md")]
 struct Attention;
+#[doc = include_str!("../../docs/book/src/training.md")]
+struct Training;
 #[doc = include_str!("../../docs/book/src/matrix-products.md")]
 struct MatrixProducts;
 #[doc = include_str!("../../docs/book/src/gemm-walkthrough.md")]

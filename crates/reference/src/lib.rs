@@ -11,6 +11,8 @@ pub mod elementwise;
 mod gemm;
 pub mod index;
 pub mod matmul;
+pub mod optim;
+pub mod random;
 pub mod reduction;
 pub mod row;
 

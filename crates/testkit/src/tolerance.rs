@@ -221,6 +221,22 @@ table! {
         "Scores as the tensor core sums them (gemm, 16 bits); a product with the scale, a sum of positive terms and a logarithm by lg2.approx (2^-22) are a few roundings more.";
     COSINE_SCORE = "cosine_topk", 1e-6, 2.0 * ROUND_F32, SquareRoot,
         "Products of halves are exact in f32; K additions in the tensor core's own order, which truncates (twice the error of rounding), over norms correct to a few units; scale is 1.";
+    OPTIM_STEP = "optim f32", STEP_F32, 8.0 * ROUND_F32, SquareRoot,
+        "About eight roundings of f32 a step, of either sign; scale is the weight and the lengths of its steps, or a moment and its terms.";
+    OPTIM_F16 = "optim f16", STEP_F16, ROUND_F16 + 8.0 * ROUND_F32, None,
+        "As in f32, then one rounding to nearest; scale is the weight and the length of its step.";
+    OPTIM_BF16 = "optim bf16", STEP_BF16, ROUND_BF16 + 8.0 * ROUND_F32, None,
+        "As in f32, then one rounding to nearest; scale is the weight and the length of its step.";
+    OPTIM_STOCHASTIC = "optim bf16 stochastic", 2.0 * STEP_BF16, 2.0 * ROUND_BF16 + 8.0 * ROUND_F32, None,
+        "As in f32, then a rounding to either neighbour: a whole unit in the last place of bf16.";
+    GRADIENT_NORM = "gradient norm", STEP_F32, 16.0 * ROUND_F32, None,
+        "Squares add up in f32 in chains of 32 at most, with 32 roundings of either sign, then in f64; a root halves that.";
+    DROPOUT_F32 = "dropout f32", STEP_F32, 2.0 * ROUND_F32, None,
+        "The factor is rounded to f32, and so is its product with the element.";
+    DROPOUT_F16 = "dropout f16", STEP_F16, ROUND_F16 + 2.0 * ROUND_F32, None,
+        "As in f32, then one rounding to the type.";
+    DROPOUT_BF16 = "dropout bf16", STEP_BF16, ROUND_BF16 + 2.0 * ROUND_F32, None,
+        "As in f32, then one rounding to the type.";
 }
 
 #[cfg(test)]

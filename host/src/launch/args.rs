@@ -256,3 +256,38 @@ macro_rules! map_arg {
 map_arg!(&TensorMap<'a>, for_reads);
 map_arg!(TensorMap<'a>, for_reads);
 map_arg!(&'a mut TensorMapMut<'_>, for_writes);
+
+/// A pointer to a table of addresses, and the memory that they name: a launch with it is a use of all of
+/// that.
+pub(crate) struct Table<'a, T> {
+    /// Where the table is, which is only read.
+    pub table: Within<'a, T>,
+    /// Whatever it names, and whether the kernel writes there.
+    pub named: Vec<(Within<'a, u8>, bool)>,
+}
+
+/// The address of a table, and the uses of it and of what it names.
+pub struct PackedTable<'a> {
+    address: u64,
+    uses: Vec<Use<'a>>,
+}
+
+// SAFETY: an address.
+unsafe impl<'a, T> Arg<Ptr<T>> for Table<'a, T> {
+    type Packed = PackedTable<'a>;
+
+    fn pack(self, stream: &Stream) -> Result<PackedTable<'a>> {
+        let address = self.table.address().raw();
+        let named = self.named.into_iter().map(|(within, writes)| within.begin(stream, writes));
+        let uses = named.chain([self.table.begin(stream, false)]).collect::<Result<_>>()?;
+        Ok(PackedTable { address, uses })
+    }
+
+    fn list(packed: &PackedTable<'a>, to: &mut Parameters) {
+        to.push(&packed.address);
+    }
+
+    fn commit(packed: PackedTable<'a>, stream: &Stream) {
+        packed.uses.into_iter().for_each(|usage| usage.commit(stream));
+    }
+}

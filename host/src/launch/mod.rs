@@ -24,6 +24,7 @@ mod prepared;
 mod tuples;
 
 pub use crate::config::LaunchConfig;
+pub(crate) use args::Table;
 pub use args::{Arg, Parameters};
 pub use function::{Function, FunctionAttributes};
 pub use kernel::{KernelHandle, launch};

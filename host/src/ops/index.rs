@@ -103,6 +103,11 @@ impl Indices {
         Indices { tensor, bound }
     }
 
+    /// Their address, for kernels on `stream`.
+    pub(super) fn read(&self, stream: &Stream) -> Result<Within<'_, i64>> {
+        self.tensor.read(stream)
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.tensor.elements()

@@ -5,4 +5,5 @@ mod common;
 
 mod graph_cache;
 mod graphs;
+mod optimizers;
 mod uses;

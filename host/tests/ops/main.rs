@@ -3,10 +3,14 @@
 mod elementwise_table;
 mod ops_convert;
 mod ops_cosine;
+mod ops_dropout;
 mod ops_elementwise;
 mod ops_elementwise_turned;
+mod ops_embedding;
 mod ops_fill;
 mod ops_index;
+mod ops_optim;
+mod ops_optim_state;
 mod ops_reduce;
 mod ops_reduction;
 mod ops_reduction_groups;

@@ -53,6 +53,11 @@ fn tensors_once() -> Outcome {
 }
 
 #[test]
+fn optimizers_once() -> Outcome {
+    once(stops::optimizers(), &Device::open(0)?.stream()?, &["ironwarp_optim"])
+}
+
+#[test]
 fn products_once() -> Outcome {
     let stream = Device::open(0)?.stream()?;
     once(stops::products(&stream)?, &stream, &["ironwarp_gemm"])
@@ -83,6 +88,7 @@ fn every_run_gives_the_same_bits() -> Outcome {
     let stream = device.stream()?;
     let mut stops = stops::vectors();
     stops.extend(stops::tensors());
+    stops.extend(stops::optimizers());
     stops.extend(stops::products(&stream)?);
     stops.extend(stops::attention(&stream)?);
     let repeat = |stop: &Stop, want: &[u8]| -> Result<(), String> {

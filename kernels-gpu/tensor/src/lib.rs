@@ -13,6 +13,8 @@
 //! | [`reduce`] | sums, products, maxima, and where they stand, along rows and columns |
 //! | [`rows`] | fused functions of rows: softmax and its like |
 //! | [`index`] | rows by their numbers: gathered, scattered, added up |
+//! | [`embedding`] | the gradient of an embedding: rows added up by their tokens |
+//! | [`dropout`] | elements dropped at random, without a mask |
 //! | [`fill`] | constants, progressions, random numbers |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 // Iterators by value over arrays end up in memory of the thread's own, indices that unroll to constants do
@@ -23,6 +25,8 @@ pub mod binary;
 pub mod compare;
 pub mod convert;
 pub mod copy;
+pub mod dropout;
+pub mod embedding;
 pub mod fill;
 pub mod index;
 mod integer;

@@ -6,6 +6,7 @@ mod graphs;
 mod ops;
 mod streams;
 mod tensors;
+mod training;
 
 use ironwarp::{
     Device, DeviceBuffer, Error, Event, LaunchConfig, Module, PinnedBuffer, Result, Stream, launch,
@@ -81,6 +82,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario::new("cosine, many", ops::cosine_many),
     Scenario::new("tensors", tensors::chain),
     Scenario::new("tensor files", tensors::files),
+    Scenario::new("training", training::step),
 ];
 
 fn open() -> Result<()> {

@@ -8,6 +8,7 @@ mod methods;
 mod ops;
 mod runtime;
 mod tensors;
+mod training;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -74,6 +75,7 @@ fn wrong_calls_are_refused_with_help() -> Result<()> {
         ("tensors", tensors::table),
         ("methods", methods::table),
         ("ops", ops::table),
+        ("training", training::table),
         ("environment", environment::table),
     ] {
         let before = calls.made;

@@ -207,9 +207,14 @@ fn modules(calls: &mut Calls) {
             |e| matches!(e, Error::BadName { what: "family", .. }),
         );
     }
-    for own in
-        ["ironwarp_attention", "ironwarp_basic", "ironwarp_gemm", "ironwarp_similarity", "ironwarp_tensor"]
-    {
+    for own in [
+        "ironwarp_attention",
+        "ironwarp_basic",
+        "ironwarp_gemm",
+        "ironwarp_optim",
+        "ironwarp_similarity",
+        "ironwarp_tensor",
+    ] {
         calls.wrong(
             own,
             // SAFETY: it is refused, whatever the text.

@@ -4,11 +4,13 @@
 mod attention;
 mod attention_functions;
 mod decode;
+mod optimizers;
 mod products;
 mod tensors;
 mod vectors;
 
 pub use attention::{forward as attention_forward, stops as attention};
+pub use optimizers::stops as optimizers;
 pub use products::stops as products;
 pub use tensors::stops as tensors;
 pub use vectors::stops as vectors;

@@ -3,9 +3,11 @@
 use super::{Outcome, Stop};
 use half::{bf16, f16};
 use ironwarp::ops::convert::convert;
+use ironwarp::ops::dropout::{Generator, dropout};
 use ironwarp::ops::elementwise::{
     BinaryOp, CompareOp, UnaryOp, binary, compare, contiguous, copy, select, unary,
 };
+use ironwarp::ops::embedding::embedding_backward;
 use ironwarp::ops::fill::{arange, full, normal, uniform};
 use ironwarp::ops::index::{Indices, gather, scatter, scatter_add};
 use ironwarp::ops::reduce::{ReduceOp, argmax, reduce};
@@ -28,6 +30,10 @@ pub fn stops() -> Vec<Stop> {
         stops.push(Stop::new(format!("functions of {dtype}"), move |stream| functions(stream, dtype)));
         stops.push(Stop::new(format!("reductions of {dtype}"), move |stream| reductions(stream, dtype)));
         stops.push(Stop::new(format!("moves of {dtype}"), move |stream| moves(stream, dtype)));
+    }
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        let name = format!("embedding and dropout of {dtype}");
+        stops.push(Stop::new(name, move |stream| training(stream, dtype)));
     }
     stops
 }
@@ -159,6 +165,22 @@ fn moves(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
         let added =
             scatter_add(stream, out.view_mut()?, 0, &many, &numbers_of(stream, 5, dtype, [MANY, width])?);
         kept.keep_if_known(stream, added.map(|()| out))?;
+    }
+    Ok(kept.0)
+}
+
+/// Gradients of embeddings, with runs of tokens within tiles and across them, in units of 16 bytes and in
+/// elements; dropout at two steps.
+fn training(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
+    let mut kept = Kept::default();
+    let tokens: Vec<usize> = (0..MANY).map(|i| if i % 3 == 0 { 9 } else { 7 * i % PLACES }).collect();
+    let tokens = Indices::from_slice(stream, &tokens, PLACES)?;
+    let mut generator = Generator::new(stream, 8)?;
+    for width in [8, 3] {
+        let gradient = numbers_of(stream, 6, dtype, [MANY, width])?;
+        kept.keep(stream, &embedding_backward(stream, &gradient, &tokens, PLACES)?)?;
+        kept.keep(stream, &dropout(stream, &gradient, 0.25, &generator, 1)?)?;
+        generator.advance(stream)?;
     }
     Ok(kept.0)
 }

@@ -1,0 +1,88 @@
+//! Optimisers: a step updates all parameters of a model in one launch, and never waits.
+//!
+//! An optimiser owns its state (moments, master weights, the number of steps) on the device; parameters and
+//! gradients stay the caller's, and are passed to each step in the order of the first. The learning rate, the
+//! number of steps and the gradients' norm are read by the kernels from device memory. So a step can be
+//! captured ([`crate::graph`]), and its replays count on, clip by the norm of their gradients, and take the
+//! learning rate that was set last.
+//!
+//! ```
+//! use ironwarp::ops::optim::{AdamW, AdamWConfig, GradientNorm, NormConfig};
+//! use ironwarp::{Device, Tensor};
+//!
+//! # fn main() -> ironwarp::Result<()> {
+//! let stream = Device::open(0)?.stream()?;
+//! let mut w = Tensor::from_slice(&stream, &[2, 2], &[1.0f32, 2.0, 3.0, 4.0])?;
+//! let mut b = Tensor::from_slice(&stream, &[2], &[0.5f32, -0.5])?;
+//! let config = AdamWConfig { learning_rate: 0.1, weight_decay: 0.0, ..AdamWConfig::default() };
+//! let mut adamw = AdamW::new(&stream, &[w.view_mut()?, b.view_mut()?], config)?;
+//! let mut norm = GradientNorm::new(&stream, NormConfig { max_norm: Some(1.0), ..NormConfig::default() })?;
+//!
+//! let dw = Tensor::from_slice(&stream, &[2, 2], &[3.0f32, 0.0, 0.0, 0.0])?;
+//! let db = Tensor::from_slice(&stream, &[2], &[0.0f32, -4.0])?;
+//! let gradients = [&dw, &db];
+//! norm.measure(&stream, &gradients, None)?;
+//! adamw.step(&stream, &mut [w.view_mut()?, b.view_mut()?], &gradients, Some(&norm))?;
+//! assert_eq!(norm.value(&stream)?, 5.0);
+//! // The first step of Adam is as long as the learning rate, whatever the gradient.
+//! assert!((b.to_vec::<f32>(&stream)?[1] + 0.4).abs() < 1e-5);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | parameters | gradients | where the sums of many small updates go |
+//! |---|---|---|
+//! | f32 | f32 | the parameters |
+//! | bf16, f16 | their type, or f32 | [`StateConfig::master`]: weights in f32, with the parameter rounded from them |
+//! | bf16 | bf16 or f32 | [`StateConfig::stochastic`]: no copy; rounded up or down at random, right on average |
+
+mod adamw;
+mod lion;
+mod norm;
+mod optimizer;
+mod parameters;
+mod sgd;
+mod table;
+
+pub use adamw::{AdamW, AdamWConfig};
+pub use lion::{Lion, LionConfig};
+pub use norm::{GradientNorm, NormConfig};
+pub use optimizer::{Optimizer, Rule, StateConfig};
+pub use sgd::{Sgd, SgdConfig};
+
+use crate::error::{Error, Result};
+
+/// `value` when `fits`; else the error of the argument.
+fn checked(
+    operation: &'static str,
+    argument: &'static str,
+    value: f64,
+    fits: bool,
+    wanted: &str,
+    hint: &'static str,
+) -> Result<f64> {
+    if fits {
+        return Ok(value);
+    }
+    let (got, wanted) = (value.to_string(), wanted.to_owned());
+    Err(Error::InvalidArgument { operation, argument, got, wanted, hint })
+}
+
+/// A finite number that is not negative.
+fn not_negative(operation: &'static str, argument: &'static str, value: f64) -> Result<f64> {
+    let fits = value.is_finite() && value >= 0.0;
+    checked(
+        operation,
+        argument,
+        value,
+        fits,
+        "a finite number, at least 0",
+        "check the schedule's arithmetic",
+    )
+}
+
+/// A decay rate, of at least 0 and below 1.
+fn decay_rate(operation: &'static str, argument: &'static str, value: f64) -> Result<f64> {
+    let fits = (0.0..1.0).contains(&value);
+    checked(operation, argument, value, fits, "at least 0 and below 1", "0.9 keeps nine tenths a step")
+}

@@ -1,0 +1,126 @@
+//! Captured steps of optimisers: replays count on, clip by the gradients that they find, and take the
+//! learning rate that was set last. Captured dropout draws other numbers in each replay.
+
+use ironwarp::graph::Graph;
+use ironwarp::ops::dropout::{Generator, dropout};
+use ironwarp::ops::optim::{AdamW, AdamWConfig, GradientNorm, NormConfig, StateConfig};
+use ironwarp::{DType, Device, Stream, Tensor};
+use testkit::{Family, compare, input};
+
+type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
+
+const LEN: usize = 300;
+const RATES: [f64; 5] = [1e-3, 1e-3, 2e-2, 0.0, 5e-3];
+
+fn gradient(step: usize) -> Vec<f32> {
+    let mut values = input::<f32>(Family::Normal, step as u64, LEN);
+    if step == 1 {
+        // Its step is skipped.
+        values[7] = f32::NAN;
+    }
+    values
+}
+
+fn config() -> AdamWConfig {
+    let state = StateConfig { moments: DType::BF16, ..StateConfig::default() };
+    AdamWConfig { weight_decay: 0.1, state, ..AdamWConfig::default() }
+}
+
+/// All that a step works on.
+struct Training {
+    weights: Tensor,
+    gradient: Tensor,
+    adamw: AdamW,
+    norm: GradientNorm,
+}
+
+impl Training {
+    fn new(stream: &Stream) -> Outcome<Self> {
+        let mut weights = Tensor::from_slice(stream, &[LEN], &input::<f32>(Family::Normal, 99, LEN))?;
+        let adamw = AdamW::new(stream, &[weights.view_mut()?], config())?;
+        let norm = GradientNorm::new(stream, NormConfig { max_norm: Some(1.0), skip_nonfinite: true })?;
+        Ok(Training { weights, gradient: Tensor::zeros(stream, &[LEN], DType::F32)?, adamw, norm })
+    }
+
+    fn prepare(&mut self, stream: &Stream, step: usize) -> ironwarp::Result<()> {
+        self.adamw.set_learning_rate(stream, RATES[step])?;
+        self.gradient.view_mut()?.copy_from_slice(stream, &gradient(step))
+    }
+
+    fn step(&mut self, stream: &Stream) -> ironwarp::Result<()> {
+        let Training { weights, gradient, adamw, norm } = self;
+        norm.measure(stream, &[gradient], None)?;
+        adamw.step(stream, &mut [weights.view_mut()?], &[gradient], Some(norm))
+    }
+
+    /// The weights, and the steps done and skipped.
+    fn results(&self, stream: &Stream) -> Outcome<(Vec<f32>, [u64; 2])> {
+        let counts = [self.adamw.steps(stream)?, self.adamw.skipped(stream)?];
+        Ok((self.weights.to_vec(stream)?, counts))
+    }
+}
+
+/// `before`: steps that are done before the capture, which then finds the table of the tensors.
+fn replays(before: usize) -> Outcome {
+    let stream = Device::open(0)?.stream()?;
+    let mut plain = Training::new(&stream)?;
+    for step in 0..RATES.len() {
+        plain.prepare(&stream, step)?;
+        plain.step(&stream)?;
+    }
+    let mut captured = Training::new(&stream)?;
+    for step in 0..before {
+        captured.prepare(&stream, step)?;
+        captured.step(&stream)?;
+    }
+    let mut graph = Graph::capture(&stream, captured, |stream, training| training.step(stream))?;
+    for step in before..RATES.len() {
+        graph.inputs_mut().prepare(&stream, step)?;
+        graph.replay(&stream)?;
+    }
+    let ((want, counts), (got, of_graph)) = (plain.results(&stream)?, graph.inputs().results(&stream)?);
+    assert_eq!((counts, of_graph), ([4, 1], [4, 1]));
+    compare::bitwise_equal("replays", &got, &want)?;
+    // Nothing that a step outside of the graph does changes what a replay works on.
+    let other = Tensor::from_slice(&stream, &[LEN], &gradient(2))?;
+    let Training { weights, adamw, .. } = graph.inputs_mut();
+    adamw.step(&stream, &mut [weights.view_mut()?], &[&other], None)?;
+    drop(other);
+    graph.replay(&stream)?;
+    let (_, counts) = graph.inputs().results(&stream)?;
+    assert_eq!(counts, [6, 1]);
+    Ok(())
+}
+
+#[test]
+fn captured_steps_count_on() -> Outcome {
+    replays(0)?;
+    replays(2)
+}
+
+#[test]
+fn captured_dropout_draws_anew() -> Outcome {
+    let stream = Device::open(0)?.stream()?;
+    let ones = Tensor::from_slice(&stream, &[LEN], &[1.0f32; LEN])?;
+    let mut plain = Generator::new(&stream, 5)?;
+    let captured = Generator::new(&stream, 5)?;
+    // The backward pass of a step drops what its forward pass did.
+    let step = |stream: &Stream, generator: &mut Generator| -> ironwarp::Result<[Tensor; 2]> {
+        let forward = dropout(stream, &ones, 0.5, generator, 2)?;
+        let backward = dropout(stream, &ones, 0.5, generator, 2)?;
+        generator.advance(stream)?;
+        Ok([forward, backward])
+    };
+    let mut graph = Graph::capture(&stream, captured, step)?;
+    let mut seen: Vec<Vec<f32>> = Vec::new();
+    for _ in 0..3 {
+        graph.replay(&stream)?;
+        let want = step(&stream, &mut plain)?[0].to_vec::<f32>(&stream)?;
+        for output in graph.outputs() {
+            compare::bitwise_equal("replay", &output.to_vec::<f32>(&stream)?, &want)?;
+        }
+        assert!(!seen.contains(&want));
+        seen.push(want);
+    }
+    Ok(())
+}

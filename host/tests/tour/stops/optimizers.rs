@@ -1,0 +1,73 @@
+//! Optimisers: each rule and type of moments, over parameters of every type, with and without master
+//! weights.
+
+use super::{Outcome, Stop};
+use ironwarp::ops::convert::convert;
+use ironwarp::ops::optim::{
+    AdamW, AdamWConfig, GradientNorm, Lion, LionConfig, NormConfig, Sgd, SgdConfig, StateConfig,
+};
+use ironwarp::{DType, Error, Stream, Tensor, TensorMut};
+use testkit::{Family, input};
+
+/// A part of a vector, a chunk with a rest, two chunks.
+const LENGTHS: [usize; 3] = [5, 300, 8200];
+
+pub fn stops() -> Vec<Stop> {
+    let mut stops = Vec::new();
+    for moments in [DType::F32, DType::BF16] {
+        for master in [false, true] {
+            let state = StateConfig { moments, master, stochastic: true, seed: 3 };
+            let name = format!("optimisers, moments of {moments}, master weights: {master}");
+            stops.push(Stop::new(name, move |stream| all(stream, state)));
+        }
+    }
+    stops
+}
+
+/// Parameters, or gradients, of each length and type.
+fn tensors(stream: &Stream, seed: u64) -> Result<Vec<Tensor>, Error> {
+    let types = [DType::F32, DType::BF16, DType::F16];
+    let each = LENGTHS.iter().flat_map(|len| types.map(|dtype| (*len, dtype)));
+    each.map(|(len, dtype)| {
+        let values = input::<f32>(Family::Normal, seed, len);
+        convert(stream, &Tensor::from_slice(stream, &[len], &values)?, dtype)
+    })
+    .collect()
+}
+
+fn all(stream: &Stream, state: StateConfig) -> Outcome<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let adamw = AdamWConfig { state, ..AdamWConfig::default() };
+    let nesterov = SgdConfig { momentum: 0.9, nesterov: true, state, ..SgdConfig::default() };
+    let plain = SgdConfig { state, ..SgdConfig::default() };
+    let lion = LionConfig { state, ..LionConfig::default() };
+    bytes.extend(run(stream, |stream, params| AdamW::new(stream, params, adamw), AdamW::step)?);
+    bytes.extend(run(stream, |stream, params| Sgd::new(stream, params, nesterov), Sgd::step)?);
+    bytes.extend(run(stream, |stream, params| Sgd::new(stream, params, plain), Sgd::step)?);
+    bytes.extend(run(stream, |stream, params| Lion::new(stream, params, lion), Lion::step)?);
+    Ok(bytes)
+}
+
+/// Two steps, clipped, of an optimiser that is made so; the bytes of the parameters.
+fn run<O>(
+    stream: &Stream,
+    make: impl Fn(&Stream, &[TensorMut<'_>]) -> Result<O, Error>,
+    step: impl Fn(&mut O, &Stream, &mut [TensorMut<'_>], &[&Tensor], Option<&GradientNorm>) -> Result<(), Error>,
+) -> Outcome<Vec<u8>> {
+    let (mut params, grads) = (tensors(stream, 1)?, tensors(stream, 2)?);
+    let grads: Vec<&Tensor> = grads.iter().collect();
+    let mut norm = GradientNorm::new(stream, NormConfig { max_norm: Some(1.0), skip_nonfinite: true })?;
+    let mut views = params.iter_mut().map(Tensor::view_mut).collect::<Result<Vec<_>, _>>()?;
+    let mut optimizer = make(stream, &views)?;
+    for _ in 0..2 {
+        norm.measure(stream, &grads, None)?;
+        step(&mut optimizer, stream, &mut views, &grads, Some(&norm))?;
+    }
+    let mut bytes = Vec::new();
+    for param in &params {
+        // To f32 each value goes as it is.
+        let values = convert(stream, param, DType::F32)?.to_vec::<f32>(stream)?;
+        bytes.extend_from_slice(bytemuck::cast_slice(&values));
+    }
+    Ok(bytes)
+}
