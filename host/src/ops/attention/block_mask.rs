@@ -33,8 +33,8 @@ pub struct Own {
 ///
 /// [`Modified::block_mask`](super::Modified::block_mask) and
 /// [`ModifiedBackward::block_mask`](super::ModifiedBackward::block_mask) make it on the device, and nobody
-/// waits for that: 4 bytes for each tile and block, and 4 for each tile. It holds for one pass of one problem,
-/// and as long as the mask gives the same answers: keep it for as many calls.
+/// waits for that: 4 bytes for each tile and block, and 4 for each tile. It holds for one pass of one
+/// problem, and as long as the mask gives the same answers: keep it for as many calls.
 #[derive(Debug)]
 pub struct BlockMask<F> {
     words: DeviceBuffer<u32>,

@@ -18,8 +18,8 @@ impl<C: Config> Consumer<'_, C> {
         if C::Function::IS_IDENTITY { self.arguments.params.scale } else { 1.0 }
     }
 
-    /// Which keys of a block the thread's two rows see, by the band and the function's mask: a bit each. Asked
-    /// while the products of the scores are under way. Blocks that are listed as whole are not asked.
+    /// Which keys of a block the thread's two rows see, by the band and the function's mask: a bit each.
+    /// Asked while the products of the scores are under way. Blocks that are listed as whole are not asked.
     ///
     /// # Safety
     /// As for [`run`](super::forward::run).

@@ -106,14 +106,15 @@ impl<'a> Backward<'a> {
         Backward { sinks: Some(Sinks { scores: sinks.into(), gradients: gradients.into() }), ..self }
     }
 
-    /// Whether dQ is to be the same bits in every run too; else it need not. Its parts are then added in the
-    /// order of keys, which blocks wait for: a few per cent of time for long sequences, more for short ones.
+    /// Whether dQ is to be the same bits in every run too; else it need not. Its parts are then added from
+    /// the last keys to the first, which blocks wait for: 5 to 15 % of the time without a mask.
     pub fn deterministic(self, is_deterministic: bool) -> Self {
         Backward { is_deterministic, ..self }
     }
 
-    /// Queues the three kernels of the backward pass, and one more for sinks. They keep 4 bytes of device memory for each element of
-    /// Q, and 8 for each row, while they run; rows are padded to tiles of up to 128.
+    /// Queues the three kernels of the backward pass, and one more for sinks. They keep 4 bytes of device
+    /// memory for each element of Q, and 8 for each row, while they run; rows are padded to tiles of up to
+    /// 128.
     ///
     /// # Errors
     /// [`Error::Length`](crate::Error::Length) when an operand does not have the elements that its shape

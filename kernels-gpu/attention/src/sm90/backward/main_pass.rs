@@ -168,7 +168,7 @@ impl<C: Config> Consumer<'_, C> {
         }
     }
 
-    /// What the producer tells of a stage's tile of queries.
+    /// Where the producer tells of a stage's tile of queries.
     #[inline(always)]
     pub(super) fn ticket(self, stage: u32) -> Ticket {
         Ticket::at(self.shared.tickets(stage))

@@ -1,17 +1,17 @@
 //! The order in which blocks add to the sums of dQ.
 //!
 //! It is free, or fixed: then each tile of queries counts the blocks that have added to it, and a block adds
-//! when all blocks of larger keys that the tile sees have. Under a causal mask a block begins with the queries
-//! of its diagonal, which see no larger keys, and later ones have been to the next queries before it: nobody
-//! waits. Two warps beside the producer's, one for each
-//! consumer, wait for that and count, so that consumers only meet with them:
+//! when all blocks of larger keys that the tile sees have. Under a causal mask a block begins with the
+//! queries of its diagonal, which see no larger keys, and blocks of larger keys have been to the next queries
+//! before it: nobody waits. Two warps beside the producer's, one for each consumer, wait for that and count,
+//! so that consumers only meet with them:
 //!
 //! ```text
 //!   consumer   dQ | Turn: wait | add | Added | dK, the next tile ...
 //!   its warp   wait for the count | Turn | Added: wait | fence | count
 //! ```
-//! Blocks draw their tiles of keys, the last ones of a head first, so that whichever block waits for another, that one has begun before it:
-//! none waits for a block that has no room on the device yet.
+//! Blocks draw their tiles of keys, the last ones of a head first, so that whichever block waits for another,
+//! that one has begun before it: none waits for a block that has no room on the device yet.
 
 use cuda_std::atomic::intrinsics::{atomic_fetch_add_relaxed_u32_device, atomic_load_acquire_32_device};
 use cuda_std::thread;

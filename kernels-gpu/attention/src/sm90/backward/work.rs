@@ -112,7 +112,7 @@ pub struct Ticket {
     address: u32,
 }
 
-/// What a [`Ticket`] tells.
+/// A tile of queries, as a [`Ticket`] tells of it.
 #[derive(Clone, Copy)]
 pub struct Turn {
     /// The tile of its head.
