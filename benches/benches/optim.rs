@@ -94,13 +94,13 @@ fn bench_optim(session: &mut Session, model: &Model, state: StateConfig) -> Outc
     let (mut params, grads) = (model.tensors(&stream, 1)?, model.tensors(&stream, 1 << 20)?);
     let grads: Vec<&Tensor> = grads.iter().collect();
     let shape = format!(
-        "{} of {}x{} {}, moments {}{}",
+        "{} of {}x{} {} moments {}{}",
         model.count,
         model.shape[0],
         model.shape[1],
         model.dtype,
         state.moments,
-        if state.master { ", master f32" } else { "" },
+        if state.master { " master f32" } else { "" },
     );
     let (size, kept) = (model.dtype.size(), if state.master { DType::F32.size() } else { 0 });
     // Weights in and out, the gradient in, moments in and out; master weights are read, parameters not.
