@@ -19,6 +19,7 @@ pub struct ParamLayout {
 impl ParamLayout {
     /// Layout of `T`, without a name.
     pub const fn of<T>() -> Self {
+        assert!(size_of::<T>() > 0, "a kernel's parameter has a size: devices leave out those without one");
         Self { name: "", size: size_of::<T>(), align: align_of::<T>() }
     }
 

@@ -58,9 +58,12 @@ impl Rule for Sgd {
 }
 
 /// [`Sgd`] without momentum, which keeps nothing.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(C)]
-pub struct Descent;
+pub struct Descent {
+    /// Gives it a size: a kernel has no parameter without one.
+    pub reserved: u32,
+}
 
 impl Rule for Descent {
     const MOMENTS: usize = 0;

@@ -51,7 +51,7 @@ impl Rule for optim::rules::Sgd {
         // SAFETY: the types of the moments that are kept; without momentum there are none.
         unsafe {
             if self.momentum == 0.0 {
-                update.launch::<sgd, _, f32>(Descent)
+                update.launch::<sgd, _, f32>(Descent::default())
             } else if update.has_short_moments {
                 update.launch::<sgd_momentum_bf16, _, bf16>(self)
             } else {
