@@ -85,7 +85,7 @@ impl<'a> Attention<'a> {
     }
 
     /// A number for each head of queries: the score, scale and all, of one more key that every query of the
-    /// head sees, and whose value is zero (attention sinks; Xiao and others 2024 as a number, as in gpt-oss).
+    /// head sees, and whose value is zero: attention sinks as a logit a head, as gpt-oss has them.
     /// Weights then sum up to less than 1, and log-sum-exps count the sink. Minus infinity is no sink; plus
     /// infinity and NaN make the head's results NaN. A score function does not get it.
     pub fn sinks(self, sinks: impl Into<DeviceView<'a, f32>>) -> Self {

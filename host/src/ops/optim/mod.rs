@@ -30,11 +30,11 @@
 //! # }
 //! ```
 //!
-//! | parameters | gradients | where the sums of many small updates go |
+//! | parameters | gradients | small updates are kept by |
 //! |---|---|---|
 //! | f32 | f32 | the parameters |
-//! | bf16, f16 | their type, or f32 | [`StateConfig::master`]: weights in f32, with the parameter rounded from them |
-//! | bf16 | bf16 or f32 | [`StateConfig::stochastic`]: no copy; rounded up or down at random, right on average |
+//! | bf16, f16 | their type, or f32 | [`StateConfig::master`]: weights in f32 beside them |
+//! | bf16 | bf16 or f32 | [`StateConfig::stochastic`]: random rounding, right on average |
 
 mod adamw;
 mod lion;

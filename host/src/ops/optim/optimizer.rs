@@ -237,7 +237,7 @@ impl<R: Rule> Optimizer<R> {
     ///
     /// | | 0 | 1 |
     /// |---|---|---|
-    /// | AdamW | the average of gradients (PyTorch's `exp_avg`) | the average of their squares (`exp_avg_sq`) |
+    /// | AdamW | PyTorch's `exp_avg` | `exp_avg_sq` |
     /// | SGD | the momentum (`momentum_buffer`), unless it is 0 | |
     /// | Lion | the average of gradients | |
     ///

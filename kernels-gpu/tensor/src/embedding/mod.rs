@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   sort    tokens with their places, by 8 bits a pass, stable            (token << 32 | place), sorted
-//!   tiles   a warp: 32 sorted tokens, some columns; a token's run that lies in the tile is added up and stored,
+//!   tiles   a warp: 32 sorted tokens, some columns. A run that lies in the tile is summed and stored,
 //!           the parts of runs that cross its ends go to memory as f32
 //!   runs    the warp of the tile where such a run begins adds up its parts
 //! ```

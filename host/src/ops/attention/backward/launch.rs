@@ -31,7 +31,7 @@ struct Workspace {
     order: Option<DeviceBuffer<u32>>,
 }
 
-/// Queues the three kernels, the main one by `pass`.
+/// Queues the kernels, the main one by `pass`.
 pub(super) fn launch(
     stream: &Stream,
     problem: &Problem,
@@ -97,7 +97,7 @@ pub(super) fn launch(
     }
 }
 
-/// The arguments of all three kernels.
+/// Arguments that all kernels have.
 #[derive(Clone, Copy)]
 struct Launched<'a> {
     params: AttentionParams,

@@ -107,7 +107,7 @@ impl<'a> Backward<'a> {
     }
 
     /// Whether dQ is to be the same bits in every run too; else it need not. Its parts are then added from
-    /// the last keys to the first, which blocks wait for: 5 to 15 % of the time without a mask.
+    /// the last keys to the first, which blocks wait for.
     pub fn deterministic(self, is_deterministic: bool) -> Self {
         Backward { is_deterministic, ..self }
     }
