@@ -14,8 +14,8 @@
 //! ```text
 //!   a block of threads has 128 keys and goes over the queries that see them, BLOCK_M at a time:
 //!     producer     K, V | Q0, L0 | dO0, D0 | Q1, L1 | dO1, D1 | ...                                  (1 thread)
-//!     consumer 0   its 64 keys: S^T | dP^T beside P^T | dV += P^T dO beside dS^T | dQ of the last tile = dS K |
-//!                  dK += dS^T Q beside adding dQ
+//!     consumer 0   its 64 keys: S^T | dP^T beside P^T | dV += P^T dO beside dS^T |
+//!                  dQ of the last tile = dS K | dK += dS^T Q beside adding dQ
 //!     consumer 1   its 64 keys, the same
 //! ```
 //! Scores are computed transposed, keys by queries. So a consumer's P and dS are left operands in registers
