@@ -41,8 +41,17 @@ def clip(request):
     return Device("torch", [None], lambda _: torch.nn.utils.clip_grad_norm_(held, request["max_norm"], foreach=True))
 
 
+def muon(request):
+    held = []
+    for shape, count in request["shapes"]:
+        held += parameters({"tensors": count, "shape": shape, "dtype": request["dtype"]})
+    stepping = torch.optim.Muon(held, lr=1e-6)
+    return Device("torch", [None], lambda _: stepping.step())
+
+
 OPS = {
     "adamw": optimizer(lambda held, how: torch.optim.AdamW(held, lr=1e-6, weight_decay=0.1, **how)),
     "sgd": optimizer(lambda held, how: torch.optim.SGD(held, lr=1e-6, momentum=0.9, nesterov=True, **how)),
     "clip": clip,
+    "muon": muon,
 }

@@ -7,7 +7,8 @@ use half::bf16;
 use ironwarp::ops::convert::convert;
 use ironwarp::ops::fill::normal;
 use ironwarp::ops::optim::{
-    AdamW, AdamWConfig, GradientNorm, Lion, LionConfig, NormConfig, Sgd, SgdConfig, StateConfig,
+    AdamW, AdamWConfig, GradientNorm, Lion, LionConfig, Muon, MuonConfig, NormConfig, Sgd, SgdConfig,
+    StateConfig,
 };
 use ironwarp::{DType, Stream, Tensor, TensorMut};
 use ironwarp_benches::{Outcome, Session, Work};
@@ -38,6 +39,14 @@ fn main() -> ExitCode {
                 let state = StateConfig { moments, master, ..StateConfig::default() };
                 bench_optim(session, &model, state)?;
             }
+        }
+        // The matrices of GPT-2's twelve blocks, and one large one.
+        let block: &[([usize; 2], usize)] =
+            &[([2304, 768], 12), ([768, 768], 12), ([3072, 768], 12), ([768, 3072], 12)];
+        let large: &[([usize; 2], usize)] = &[([4096, 4096], 1)];
+        let small: &[([usize; 2], usize)] = &[([96, 64], 2)];
+        for shapes in if session.small() { vec![small] } else { vec![block, large] } {
+            bench_muon(session, shapes)?;
         }
         Ok(())
     })
@@ -152,6 +161,33 @@ fn bench_optim(session: &mut Session, model: &Model, state: StateConfig) -> Outc
         session
             .measure_beside("optim_norm", &shape, work, &beside, |_| norm.measure(&stream, &grads, None))?;
     }
+    Ok(())
+}
+
+/// A step over matrices of these shapes, as many of each; f32.
+fn bench_muon(session: &mut Session, shapes: &[([usize; 2], usize)]) -> Outcome {
+    if !session.wants_any(&["optim_muon"]) {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let models = shapes.iter().map(|&(shape, count)| Model { count, shape, dtype: DType::F32 });
+    let models: Vec<Model> = models.collect();
+    let made = |seed| models.iter().map(|model| model.tensors(&stream, seed)).collect::<Result<Vec<_>, _>>();
+    let (mut params, grads) = (made(1)?.concat(), made(1 << 20)?.concat());
+    let grads: Vec<&Tensor> = grads.iter().collect();
+    let config = MuonConfig { learning_rate: 1e-6, ..MuonConfig::default() };
+    let mut muon = Muon::new(&stream, &views(&mut params)?, config)?;
+    // An iteration: the square, the square of that, and the product of both and the matrix.
+    let flops = |&([rows, columns], count): &([usize; 2], usize)| {
+        let (side, other) = (rows.min(columns) as u64, rows.max(columns) as u64);
+        count as u64 * 2 * side * side * (2 * other + side)
+    };
+    let work = Work::Flops(u64::from(config.iterations) * shapes.iter().map(flops).sum::<u64>());
+    let named: Vec<String> = shapes.iter().map(|([m, n], count)| format!("{count} of {m}x{n}")).collect();
+    let beside = [json!({ "prepare": "optim.muon", "dtype": "f32", "shapes": shapes })];
+    session.measure_beside("optim_muon", &named.join(", "), work, &beside, |_| {
+        muon.step(&stream, &mut views(&mut params)?, &grads, None)
+    })?;
     Ok(())
 }
 

@@ -229,6 +229,8 @@ table! {
         "As in f32, then one rounding to nearest; scale is the weight and the length of its step.";
     OPTIM_STOCHASTIC = "optim bf16 stochastic", 2.0 * STEP_BF16, 2.0 * ROUND_BF16 + 8.0 * ROUND_F32, None,
         "As in f32, then a rounding to either neighbour: a whole unit in the last place of bf16.";
+    MUON_DIRECTION = "muon direction", STEP_BF16, 64.0 * ROUND_BF16, None,
+        "Each of five iterations rounds three matrices to bf16, and small singular values grow with their errors; scale is the direction's root mean square.";
     GRADIENT_NORM = "gradient norm", STEP_F32, 16.0 * ROUND_F32, None,
         "Squares add up in f32 in chains of 32 at most, with 32 roundings of either sign, then in f64; a root halves that.";
     DROPOUT_F32 = "dropout f32", STEP_F32, 2.0 * ROUND_F32, None,

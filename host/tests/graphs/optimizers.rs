@@ -3,7 +3,7 @@
 
 use ironwarp::graph::Graph;
 use ironwarp::ops::dropout::{Generator, dropout};
-use ironwarp::ops::optim::{AdamW, AdamWConfig, GradientNorm, NormConfig, StateConfig};
+use ironwarp::ops::optim::{AdamW, AdamWConfig, GradientNorm, Muon, MuonConfig, NormConfig, StateConfig};
 use ironwarp::{DType, Device, Stream, Tensor};
 use testkit::{Family, compare, input};
 
@@ -96,6 +96,32 @@ fn replays(before: usize) -> Outcome {
 fn captured_steps_count_on() -> Outcome {
     replays(0)?;
     replays(2)
+}
+
+#[test]
+fn captured_steps_of_muon() -> Outcome {
+    let stream = Device::open(0)?.stream()?;
+    let made = || -> Outcome<_> {
+        let mut w = Tensor::from_slice(&stream, &[15, 20], &input::<f32>(Family::Normal, 1, LEN))?;
+        let muon = Muon::new(&stream, &[w.view_mut()?], MuonConfig::default())?;
+        Ok((w, Tensor::zeros(&stream, &[15, 20], DType::F32)?, muon))
+    };
+    let step = |stream: &Stream, (w, gradient, muon): &mut (Tensor, Tensor, Muon)| {
+        muon.step(stream, &mut [w.view_mut()?], &[gradient], None)
+    };
+    let mut plain = made()?;
+    let mut graph = Graph::capture(&stream, made()?, step)?;
+    for number in [0, 2, 3] {
+        let values = gradient(number);
+        plain.1.view_mut()?.copy_from_slice(&stream, &values)?;
+        step(&stream, &mut plain)?;
+        graph.inputs_mut().1.view_mut()?.copy_from_slice(&stream, &values)?;
+        graph.replay(&stream)?;
+        let (got, want) = (graph.inputs().0.to_vec::<f32>(&stream)?, plain.0.to_vec::<f32>(&stream)?);
+        compare::bitwise_equal(&format!("gradient {number}"), &got, &want)?;
+    }
+    assert_eq!(graph.inputs().2.steps(&stream)?, 3);
+    Ok(())
 }
 
 #[test]

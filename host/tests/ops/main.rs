@@ -9,6 +9,7 @@ mod ops_elementwise_turned;
 mod ops_embedding;
 mod ops_fill;
 mod ops_index;
+mod ops_muon;
 mod ops_optim;
 mod ops_optim_state;
 mod ops_reduce;

@@ -198,8 +198,9 @@ fn check(
 }
 
 /// The element types of a parameter and its gradient.
-pub const TYPES: [(DType, DType); 5] = [
+pub const TYPES: [(DType, DType); 6] = [
     (DType::F32, DType::F32),
+    (DType::F32, DType::BF16),
     (DType::BF16, DType::BF16),
     (DType::BF16, DType::F32),
     (DType::F16, DType::F16),

@@ -226,7 +226,7 @@ fn wrong_calls_say_what_to_do() -> Outcome {
     wrong(step(&mut zeros(&[4, 3], DType::BF16)?, &g).unwrap_err(), |e| {
         matches!(e.tensor_error(), Some(TensorError::DType { what: "a parameter", .. }))
     });
-    wrong(step(&mut x, &zeros(&[4, 3], DType::BF16)?).unwrap_err(), |e| {
+    wrong(step(&mut x, &zeros(&[4, 3], DType::F16)?).unwrap_err(), |e| {
         matches!(e.tensor_error(), Some(TensorError::DType { what: "a gradient", .. }))
     });
     wrong(step(&mut x, &zeros(&[3, 4], DType::F32)?.transpose(0, 1)?).unwrap_err(), |e| {
@@ -320,5 +320,32 @@ fn parameters_decay_each_by_their_own() -> Outcome {
         let error = adamw.set_weight_decay(parameter, decay).unwrap_err();
         assert!(matches!(error, Error::InvalidArgument { .. }) && error.to_string().contains("\nhint: "));
     }
+    Ok(())
+}
+
+#[test]
+fn parameters_learn_each_at_their_own_rate() -> Outcome {
+    let stream = stream()?;
+    let values: Vec<f32> = input(Family::Normal, 3, 300);
+    let gradient = Tensor::from_slice(&stream, &[300], &input::<f32>(Family::Normal, 4, 300))?;
+    let make = || Held::new(&stream, DType::F32, &values, 0);
+    // Half the rate by the factor, and by the configuration. Powers of two: the same bits.
+    let (mut two, mut one) = ([make()?, make()?], [make()?]);
+    let config = AdamWConfig { learning_rate: 0.25, ..AdamWConfig::default() };
+    let mut by_factor = AdamW::new(&stream, &all(&mut two)?, config)?;
+    by_factor.set_learning_rate_factor(1, 0.5)?;
+    let config = AdamWConfig { learning_rate: 0.125, ..config };
+    let mut by_rate = AdamW::new(&stream, &all(&mut one)?, config)?;
+    for _ in 0..3 {
+        by_factor.step(&stream, &mut all(&mut two)?, &[&gradient, &gradient], None)?;
+        by_rate.step(&stream, &mut all(&mut one)?, &[&gradient], None)?;
+    }
+    let [whole, half] = [two[0].view()?.to_vec::<f32>(&stream)?, two[1].view()?.to_vec::<f32>(&stream)?];
+    compare::bitwise_equal("half the rate", &half, &one[0].view()?.to_vec::<f32>(&stream)?)?;
+    assert_ne!(whole, half);
+    let error = by_factor.set_learning_rate_factor(2, 1.0).unwrap_err();
+    assert!(matches!(error, Error::InvalidArgument { argument: "parameter", .. }), "{error}");
+    let error = by_factor.set_learning_rate_factor(0, f64::INFINITY).unwrap_err();
+    assert!(matches!(error, Error::InvalidArgument { argument: "factor", .. }), "{error}");
     Ok(())
 }

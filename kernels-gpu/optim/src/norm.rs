@@ -18,9 +18,9 @@ use primitives::{access, grid::begin};
 /// together.
 pub const MAX_BLOCKS: u32 = 4096;
 /// Blocks of a multiprocessor, at least: their loads keep memory busy.
-const RESIDENT: u32 = 4;
+pub(crate) const RESIDENT: u32 = 4;
 /// Warps of a block.
-const WARPS: usize = block::slots(THREADS);
+pub(crate) const WARPS: usize = block::slots(THREADS);
 
 /// Blocks that sum up the squares of so many chunks.
 pub const fn blocks(chunks: u32) -> u32 {
@@ -56,11 +56,11 @@ pub unsafe fn sum_squares(tensors: *const Entry, chunks: *const Chunk, count: u3
 /// # Safety
 /// The gradient is as the entry says.
 #[inline(always)]
-unsafe fn of_chunk(chunk: Chunk, entry: &Entry) -> f64 {
+pub(crate) unsafe fn of_chunk(chunk: Chunk, entry: &Entry) -> f64 {
     // SAFETY: the caller's promise.
     unsafe {
         match entry.format {
-            Format::Bf16 => squares::<bf16, 8>(chunk, entry),
+            Format::Bf16 | Format::F32WithBf16 => squares::<bf16, 8>(chunk, entry),
             Format::F16 => squares::<f16, 8>(chunk, entry),
             Format::F32 | Format::Bf16WithF32 | Format::F16WithF32 => squares::<f32, 4>(chunk, entry),
         }

@@ -97,6 +97,28 @@ impl Rule for Lion {
     }
 }
 
+/// The momentum of Muon (Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024), as
+/// `torch.optim.Muon` averages it. What is updated is not a weight: it becomes the direction of the step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
+pub struct Direction {
+    /// Decay rate of the average.
+    pub momentum: f32,
+    /// 1 for Nesterov's momentum, else 0.
+    pub nesterov: u32,
+}
+
+impl Rule for Direction {
+    const MOMENTS: usize = 1;
+
+    #[inline(always)]
+    fn update(&self, _: &Step, _: f32, _: f32, gradient: f32, [m, _]: [f32; 2]) -> (f32, [f32; 2]) {
+        let m = fastmath::fma(1.0 - self.momentum, gradient - m, m);
+        let ahead = fastmath::fma(self.momentum, m - gradient, gradient);
+        (if self.nesterov != 0 { ahead } else { m }, [m, 0.0])
+    }
+}
+
 /// An entry point for each rule and type of moments.
 macro_rules! entries {
     ($($name:ident: $rule:ident, $moment:ident;)*) => { $(
@@ -130,4 +152,6 @@ entries! {
     sgd_momentum_bf16: Sgd, bf16;
     lion_f32: Lion, f32;
     lion_bf16: Lion, bf16;
+    direction_f32: Direction, f32;
+    direction_bf16: Direction, bf16;
 }

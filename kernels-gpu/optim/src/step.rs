@@ -39,12 +39,19 @@ pub struct Norm {
     pub skip: f32,
 }
 
-/// Begins a step, by one thread. Betas of 0 leave the learning rate as it is.
+/// Begins a step, by one thread. Betas of 0 leave the learning rate as it is. With `takes_factor` 0 gradients
+/// are not multiplied by the norm's factor.
 ///
 /// # Safety
 /// `learning_rate` and `step` are readable, `step` is writable too; `norm` is readable or null. One block.
 #[kernel(launch_bounds(32))]
-pub unsafe fn begin_step(betas: [f64; 2], learning_rate: *const f64, norm: *const Norm, step: *mut Step) {
+pub unsafe fn begin_step(
+    betas: [f64; 2],
+    takes_factor: u32,
+    learning_rate: *const f64,
+    norm: *const Norm,
+    step: *mut Step,
+) {
     let is_first = begin(|| cuda_std::thread::thread_idx_x() == 0);
     if !is_first {
         return;
@@ -62,7 +69,7 @@ pub unsafe fn begin_step(betas: [f64; 2], learning_rate: *const f64, norm: *cons
             next.learning_rate = rate as f32;
             next.step_size = (rate / (1.0 - next.powers[0])) as f32;
             next.root_correction = (1.0 / GpuFloat::sqrt(1.0 - next.powers[1])) as f32;
-            next.gradient_factor = norm.factor;
+            next.gradient_factor = if takes_factor != 0 { norm.factor } else { 1.0 };
         }
         *step = next;
     }

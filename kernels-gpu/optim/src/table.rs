@@ -24,6 +24,8 @@ pub const MAX_TENSORS: usize = 1 << 20;
 pub enum Format {
     /// Both f32.
     F32,
+    /// An f32 parameter with a bf16 gradient.
+    F32WithBf16,
     /// Both bf16.
     Bf16,
     /// A bf16 parameter with an f32 gradient.
@@ -52,8 +54,12 @@ pub struct Entry {
     pub format: Format,
     /// Weight decay.
     pub weight_decay: f32,
+    /// Factor of the learning rate.
+    pub rate_factor: f32,
     /// 1 when parameter and gradient begin at 16-byte boundaries.
     pub is_aligned: u32,
+    /// Fills it up to whole words of 8 bytes.
+    pub reserved: u32,
 }
 
 impl Entry {
@@ -66,7 +72,9 @@ impl Entry {
         first_chunk: 0,
         format: Format::F32,
         weight_decay: 0.0,
+        rate_factor: 1.0,
         is_aligned: 0,
+        reserved: 0,
     };
 
     /// Chunks of the tensor.

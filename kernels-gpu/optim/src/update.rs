@@ -109,18 +109,14 @@ pub unsafe fn update<R: Rule, M: Stored>(
     let block = begin(thread::block_idx_x);
     // SAFETY: the caller's promise.
     unsafe {
-        let (chunk, step) = (*chunks.add(block as usize), *step);
+        let (chunk, mut step) = (*chunks.add(block as usize), *step);
         if step.is_skipped != 0 {
             return;
         }
-        let turn = Turn {
-            rule,
-            model,
-            step,
-            entry: *tensors.add(chunk.tensor as usize),
-            tensor: chunk.tensor,
-            state,
-        };
+        let entry = *tensors.add(chunk.tensor as usize);
+        step.learning_rate *= entry.rate_factor;
+        step.step_size *= entry.rate_factor;
+        let turn = Turn { rule, model, step, entry, tensor: chunk.tensor, state };
         if state.master.is_null() {
             turn.of_format::<false>(chunk);
         } else {
@@ -149,6 +145,7 @@ impl<R: Rule, M: Stored> Turn<'_, R, M> {
                 Format::F16 if Self::is_short(MASTER) => self.chunk::<f16, f16, MASTER, 8>(chunk),
                 // An f32 parameter is its own master weight.
                 Format::F32 => self.chunk::<f32, f32, false, 4>(chunk),
+                Format::F32WithBf16 => self.chunk::<f32, bf16, false, 4>(chunk),
                 Format::Bf16 => self.chunk::<bf16, bf16, MASTER, 4>(chunk),
                 Format::Bf16WithF32 => self.chunk::<bf16, f32, MASTER, 4>(chunk),
                 Format::F16 => self.chunk::<f16, f16, MASTER, 4>(chunk),
@@ -259,7 +256,7 @@ pub unsafe fn copy_to_master(tensors: *const Entry, chunks: *const Chunk, master
         while at < length {
             let place = (start + u64::from(at)) as usize;
             let [weight] = match entry.format {
-                Format::F32 => [*(entry.parameter as *const f32).add(place)],
+                Format::F32 | Format::F32WithBf16 => [*(entry.parameter as *const f32).add(place)],
                 Format::Bf16 | Format::Bf16WithF32 => {
                     bf16::widen([*(entry.parameter as *const bf16).add(place)])
                 }

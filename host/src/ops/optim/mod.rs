@@ -32,12 +32,13 @@
 //!
 //! | parameters | gradients | small updates are kept by |
 //! |---|---|---|
-//! | f32 | f32 | the parameters |
+//! | f32 | f32, or bf16 | the parameters |
 //! | bf16, f16 | their type, or f32 | [`StateConfig::master`]: weights in f32 beside them |
 //! | bf16 | bf16 or f32 | [`StateConfig::stochastic`]: random rounding, right on average |
 
 mod adamw;
 mod lion;
+mod muon;
 mod norm;
 mod optimizer;
 mod parameters;
@@ -46,6 +47,7 @@ mod table;
 
 pub use adamw::{AdamW, AdamWConfig};
 pub use lion::{Lion, LionConfig};
+pub use muon::{Muon, MuonConfig, MuonScale};
 pub use norm::{GradientNorm, NormConfig};
 pub use optimizer::{Optimizer, Rule, StateConfig};
 pub use sgd::{Sgd, SgdConfig};

@@ -74,6 +74,8 @@ pub struct Optimizer<R> {
     parameters: Parameters,
     model: Model,
     betas: [f64; 2],
+    /// Whether gradients are multiplied by the norm's factor.
+    takes_factor: bool,
     /// Of all parameters each.
     moments: Vec<Tensor>,
     moment_type: DType,
@@ -94,6 +96,21 @@ impl<R: Rule> Optimizer<R> {
         numbers: Numbers,
         config: StateConfig,
     ) -> Result<Self> {
+        let parameters = Parameters::new(R::NAME, stream, params, numbers.weight_decay)?;
+        let mut optimizer = Self::of(stream, parameters, rule, numbers, config)?;
+        optimizer.copy_to_master(stream, params)?;
+        Ok(optimizer)
+    }
+
+    /// The same, whose master weights are not written yet.
+    #[track_caller]
+    pub(super) fn of(
+        stream: &Stream,
+        parameters: Parameters,
+        rule: R,
+        numbers: Numbers,
+        config: StateConfig,
+    ) -> Result<Self> {
         let operation = R::NAME;
         not_negative(operation, "learning_rate", numbers.learning_rate)?;
         if !matches!(config.moments, DType::F32 | DType::BF16) {
@@ -101,31 +118,34 @@ impl<R: Rule> Optimizer<R> {
             let (argument, hint) = ("moments", "f16 has too short a range for squares of gradients");
             return Err(Error::InvalidArgument { operation, argument, got, wanted, hint });
         }
-        let parameters = Parameters::new(operation, stream, params, numbers.weight_decay)?;
         let zeros = |dtype| Tensor::zeros(stream, &[parameters.elements], dtype);
         let moments = (0..rule.moments()).map(|_| zeros(config.moments)).collect::<Result<_>>()?;
         let master = config.master.then(|| zeros(DType::F32)).transpose()?;
-        let mut optimizer = Optimizer {
+        Ok(Optimizer {
             rule,
             parameters,
             model: Model { keys: keys(config.seed), is_stochastic: config.stochastic.into() },
             betas: numbers.betas,
+            takes_factor: true,
             moments,
             moment_type: config.moments,
             master,
             learning_rate: full(stream, &[1], numbers.learning_rate)?,
             step: DeviceBuffer::from_slice(stream, &step_words(numbers.betas, 0))?,
             tables: Tables::default(),
-        };
-        optimizer.copy_to_master(stream, params)?;
-        Ok(optimizer)
+        })
+    }
+
+    /// Steps with a norm are skipped when it says so, and do not multiply gradients by its factor.
+    pub(super) fn ignore_factor(&mut self) {
+        self.takes_factor = false;
     }
 
     /// Copies the parameters to the master weights, if there are any.
     #[track_caller]
     fn copy_to_master(&mut self, stream: &Stream, params: &[TensorMut<'_>]) -> Result<()> {
         let Some(master) = &mut self.master else { return Ok(()) };
-        let table = Tables::default().of(stream, self.parameters.entries(params, None)?)?;
+        let table = Tables::default().of(stream, self.parameters.entries(&addresses(params), None)?)?;
         let named = params.iter().map(|param| Ok((param.write::<u8>(stream)?, false)));
         let tensors = Table { table: table.tensors(), named: named.collect::<Result<_>>()? };
         let master = master.view_mut()?;
@@ -135,7 +155,7 @@ impl<R: Rule> Optimizer<R> {
     }
 
     /// Queues a step: updates `params` in place from `grads`, which have their shapes and their types, or are
-    /// f32. All are contiguous, and in the order that the optimiser was made with.
+    /// f32; those of f32 may be bf16. All are contiguous, and in the order that the optimiser was made with.
     ///
     /// With a `norm`, gradients are multiplied by its factor, and nothing is updated when it says to skip.
     ///
@@ -154,13 +174,32 @@ impl<R: Rule> Optimizer<R> {
         norm: Option<&GradientNorm>,
     ) -> Result<()> {
         self.parameters.check(stream, params, grads)?;
-        let table = self.tables.of(stream, self.parameters.entries(params, Some(grads))?)?;
+        let written = params.iter().map(|param| param.write::<u8>(stream)).collect::<Result<Vec<_>>>()?;
+        self.step_at(stream, &addresses(params), &written, grads, norm)
+    }
+
+    /// Do the tensors of a step fit?
+    pub(super) fn check(&self, stream: &Stream, params: &[TensorMut<'_>], grads: &[&Tensor]) -> Result<()> {
+        self.parameters.check(stream, params, grads)
+    }
+
+    /// A step of parameters at `addresses` in memory that `written` names. All fit.
+    #[track_caller]
+    pub(super) fn step_at(
+        &mut self,
+        stream: &Stream,
+        addresses: &[u64],
+        written: &[Within<'_, u8>],
+        grads: &[&Tensor],
+        norm: Option<&GradientNorm>,
+    ) -> Result<()> {
+        let table = self.tables.of(stream, self.parameters.entries(addresses, Some(grads))?)?;
         let mut moments = self.moments.iter_mut().map(Tensor::view_mut).collect::<Result<Vec<_>>>()?;
         let mut moments = moments.iter_mut().map(|moment| moment.write::<u8>(stream));
         let [first, second] = [moments.next().transpose()?, moments.next().transpose()?];
         let master = self.master.as_mut().map(Tensor::view_mut).transpose()?;
         let master = master.as_ref().map(|master| master.write::<f32>(stream)).transpose()?;
-        let written = params.iter().map(|param| Ok((param.write::<u8>(stream)?, true)));
+        let written = written.iter().map(|&written| Ok((written, true)));
         let read = grads.iter().map(|grad| Ok((grad.read::<u8>(stream)?, false)));
         let tensors = Table { table: table.tensors(), named: written.chain(read).collect::<Result<_>>()? };
         let step: Within<'_, Step> = self.step.view().within().cast();
@@ -169,7 +208,13 @@ impl<R: Rule> Optimizer<R> {
         // Nothing is refused behind this, so the step is counted when it is done.
         let config = LaunchConfig::new([1, 1, 1], [32, 1, 1]).overlapping_previous();
         // SAFETY: one record each; the step is exclusively borrowed.
-        unsafe { launch::<begin_step>(stream, config, (self.betas, rate, norm, step))? };
+        unsafe {
+            launch::<begin_step>(
+                stream,
+                config,
+                (self.betas, u32::from(self.takes_factor), rate, norm, step),
+            )?
+        };
         let (model, chunks, count) = (self.model, table.chunks(), table.count);
         let has_short_moments = self.moment_type == DType::BF16;
         let moments = [first, second];
@@ -195,6 +240,16 @@ impl<R: Rule> Optimizer<R> {
     pub fn set_learning_rate(&mut self, stream: &Stream, learning_rate: f64) -> Result<()> {
         not_negative(R::NAME, "learning_rate", learning_rate)?;
         fill(stream, self.learning_rate.view_mut()?, learning_rate)
+    }
+
+    /// Sets a factor of the learning rate for one parameter, 1 unless set: layers may learn at rates of their
+    /// own. For later steps, as [`Optimizer::set_weight_decay`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a parameter that there is not, and for a negative, infinite or NaN
+    /// factor.
+    pub fn set_learning_rate_factor(&mut self, parameter: usize, factor: f64) -> Result<()> {
+        self.parameters.set_rate_factor(parameter, factor)
     }
 
     /// Sets the weight decay of one parameter: biases and norms usually have none. For later steps; a
@@ -239,7 +294,7 @@ impl<R: Rule> Optimizer<R> {
     /// |---|---|---|
     /// | AdamW | PyTorch's `exp_avg` | `exp_avg_sq` |
     /// | SGD | the momentum (`momentum_buffer`), unless it is 0 | |
-    /// | Lion | the average of gradients | |
+    /// | Lion, Muon | the average of gradients (Muon's is PyTorch's `momentum_buffer`) | |
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a parameter that there is not.
@@ -280,6 +335,11 @@ impl<R: Rule> Optimizer<R> {
         let range = known.state..known.state + known.shape.elements();
         all.map(|all| all.slice(0, range)?.view_as(&known.shape)).transpose()
     }
+}
+
+/// Where parameters begin.
+fn addresses(params: &[TensorMut<'_>]) -> Vec<u64> {
+    params.iter().map(TensorMut::address).collect()
 }
 
 /// The same, to be written.

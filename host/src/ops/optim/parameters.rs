@@ -14,6 +14,7 @@ pub(super) struct Parameter {
     /// Where its moments begin.
     pub state: usize,
     pub weight_decay: f32,
+    pub rate_factor: f32,
 }
 
 /// All parameters of an optimiser, in order.
@@ -32,9 +33,7 @@ impl Parameters {
         parameters: &[TensorMut<'_>],
         weight_decay: f64,
     ) -> Result<Self> {
-        let weight_decay = not_negative(operation, "weight_decay", weight_decay)? as f32;
         few_enough(operation, parameters.len())?;
-        let (mut elements, mut known) = (0usize, Vec::with_capacity(parameters.len()));
         for parameter in parameters {
             stream.same_device("a parameter", parameter.device())?;
             if !matches!(parameter.dtype(), DType::F32 | DType::BF16 | DType::F16) {
@@ -43,10 +42,23 @@ impl Parameters {
                 return Err(TensorError::DType { operation, what: "a parameter", got, wanted, hint }.into());
             }
             contiguous(operation, parameter.layout())?;
-            let (shape, dtype) = (parameter.shape().clone(), parameter.dtype());
+        }
+        let described = parameters.iter().map(|parameter| (parameter.shape().clone(), parameter.dtype()));
+        Self::described(operation, described, weight_decay)
+    }
+
+    /// Of these shapes and element types, which fit.
+    pub fn described(
+        operation: &'static str,
+        parameters: impl IntoIterator<Item = (Shape, DType)>,
+        weight_decay: f64,
+    ) -> Result<Self> {
+        let weight_decay = not_negative(operation, "weight_decay", weight_decay)? as f32;
+        let (mut elements, mut known) = (0usize, Vec::new());
+        for (shape, dtype) in parameters {
             // All of them are in memory, so the sum does not overflow.
             let end = elements + shape.elements().next_multiple_of(ALIGNMENT as usize);
-            known.push(Parameter { shape, dtype, state: elements, weight_decay });
+            known.push(Parameter { shape, dtype, state: elements, weight_decay, rate_factor: 1.0 });
             elements = end;
         }
         Ok(Parameters { operation, known, elements })
@@ -65,6 +77,13 @@ impl Parameters {
         let weight_decay = not_negative(self.operation, "weight_decay", weight_decay)?;
         self.get(number)?;
         self.known[number].weight_decay = weight_decay as f32;
+        Ok(())
+    }
+
+    pub fn set_rate_factor(&mut self, number: usize, factor: f64) -> Result<()> {
+        let factor = not_negative(self.operation, "factor", factor)?;
+        self.get(number)?;
+        self.known[number].rate_factor = factor as f32;
         Ok(())
     }
 
@@ -108,12 +127,12 @@ impl Parameters {
         Ok(())
     }
 
-    /// The entries of parameters that fit, with their gradients or with none; first chunks left out.
-    pub fn entries(&self, parameters: &[TensorMut<'_>], gradients: Option<&[&Tensor]>) -> Result<Vec<Entry>> {
-        let entry = |(number, (known, parameter)): (usize, (&Parameter, &TensorMut<'_>))| {
+    /// The entries of parameters at `addresses`, with their gradients or with none; first chunks left out.
+    pub fn entries(&self, addresses: &[u64], gradients: Option<&[&Tensor]>) -> Result<Vec<Entry>> {
+        let entry = |(number, (known, &parameter)): (usize, (&Parameter, &u64))| {
             let gradient = gradients.map(|gradients| gradients[number]);
             let format = self.format(known, gradient.map_or(known.dtype, Tensor::dtype))?;
-            let (parameter, gradient) = (parameter.address(), gradient.map_or(0, Tensor::address));
+            let gradient = gradient.map_or(0, Tensor::address);
             Ok(Entry {
                 parameter,
                 gradient,
@@ -122,24 +141,27 @@ impl Parameters {
                 first_chunk: 0,
                 format,
                 weight_decay: known.weight_decay,
+                rate_factor: known.rate_factor,
                 is_aligned: is_aligned(parameter | gradient),
+                reserved: 0,
             })
         };
-        self.known.iter().zip(parameters).enumerate().map(entry).collect()
+        self.known.iter().zip(addresses).enumerate().map(entry).collect()
     }
 
     fn format(&self, known: &Parameter, gradient: DType) -> Result<Format> {
         match (known.dtype, gradient) {
             (DType::F32, DType::F32) => Ok(Format::F32),
+            (DType::F32, DType::BF16) => Ok(Format::F32WithBf16),
             (DType::BF16, DType::BF16) => Ok(Format::Bf16),
             (DType::BF16, DType::F32) => Ok(Format::Bf16WithF32),
             (DType::F16, DType::F16) => Ok(Format::F16),
             (DType::F16, DType::F32) => Ok(Format::F16WithF32),
             (parameter, got) => {
                 let (operation, what) = (self.operation, "a gradient");
-                let is_f32 = parameter == DType::F32;
-                let wanted = if is_f32 { "f32".to_owned() } else { format!("{parameter} or f32") };
-                let hint = "gradients have their parameter's type, or are f32";
+                let other = if parameter == DType::F32 { DType::BF16 } else { DType::F32 };
+                let wanted = format!("{parameter} or {other}");
+                let hint = "gradients have their parameter's type, or are f32; those of f32 may be bf16";
                 Err(TensorError::DType { operation, what, got, wanted, hint }.into())
             }
         }

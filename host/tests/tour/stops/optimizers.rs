@@ -4,7 +4,8 @@
 use super::{Outcome, Stop};
 use ironwarp::ops::convert::convert;
 use ironwarp::ops::optim::{
-    AdamW, AdamWConfig, GradientNorm, Lion, LionConfig, NormConfig, Sgd, SgdConfig, StateConfig,
+    AdamW, AdamWConfig, GradientNorm, Lion, LionConfig, Muon, MuonConfig, NormConfig, Sgd, SgdConfig,
+    StateConfig,
 };
 use ironwarp::{DType, Error, Stream, Tensor, TensorMut};
 use testkit::{Family, input};
@@ -21,7 +22,34 @@ pub fn stops() -> Vec<Stop> {
             stops.push(Stop::new(name, move |stream| all(stream, state)));
         }
     }
+    for moments in [DType::F32, DType::BF16] {
+        let state = StateConfig { moments, ..StateConfig::default() };
+        stops.push(Stop::new(format!("Muon, moments of {moments}"), move |stream| muon(stream, state)));
+    }
     stops
+}
+
+/// Two steps of matrices wide and tall, some of one shape; the bytes of the parameters.
+fn muon(stream: &Stream, state: StateConfig) -> Outcome<Vec<u8>> {
+    let shapes = [[16, 40], [40, 16], [16, 40], [7, 5]];
+    let made = |seed| {
+        let each = shapes.iter().map(|shape| {
+            Tensor::from_slice(stream, shape, &input::<f32>(Family::Normal, seed, shape[0] * shape[1]))
+        });
+        each.collect::<Result<Vec<_>, _>>()
+    };
+    let (mut params, grads) = (made(1)?, made(2)?);
+    let grads: Vec<&Tensor> = grads.iter().collect();
+    let mut views = params.iter_mut().map(Tensor::view_mut).collect::<Result<Vec<_>, _>>()?;
+    let mut muon = Muon::new(stream, &views, MuonConfig { state, ..MuonConfig::default() })?;
+    for _ in 0..2 {
+        muon.step(stream, &mut views, &grads, None)?;
+    }
+    let mut bytes = Vec::new();
+    for param in &params {
+        bytes.extend_from_slice(bytemuck::cast_slice(&param.to_vec::<f32>(stream)?));
+    }
+    Ok(bytes)
 }
 
 /// Parameters, or gradients, of each length and type.
