@@ -54,6 +54,22 @@ def binary(function):
     return op
 
 
+def rotary(request):
+    """`shape` is [rows, heads, columns]; as models write it, compiled."""
+    shape, dtype = describe(request)
+    rows, _, columns = shape
+    frequencies = 10000.0 ** (-torch.arange(0, columns, 2, device="cuda") / columns)
+    angles = torch.outer(torch.arange(rows, device="cuda"), frequencies).repeat(1, 2)
+    cosines, sines = (table.to(DTYPES[dtype])[:, None] for table in (angles.cos(), angles.sin()))
+
+    @torch.compile
+    def turned(x):
+        first, second = x.chunk(2, dim=-1)
+        return x * cosines + torch.cat((-second, first), dim=-1) * sines
+
+    return Device("torch compiled", [random(shape, dtype)], turned)
+
+
 def reading(function):
     """`function(x, request)` makes its own, smaller result."""
 
@@ -158,6 +174,7 @@ OPS = {
     "gelu": reading(lambda x, _: F.gelu(x, approximate="tanh")),
     "silu": reading(lambda x, _: F.silu(x)),
     "dropout": reading(lambda x, _: F.dropout(x, 0.125)),
+    "rotary": rotary,
     "embedding_backward": embedding_backward,
     "relu": reading(lambda x, _: torch.relu(x)),
     "fill": unary(lambda x, out: out.fill_(1)),

@@ -12,6 +12,7 @@ use ironwarp::ops::embedding::embedding_backward;
 use ironwarp::ops::fill::{fill, uniform};
 use ironwarp::ops::index::{Indices, gather, scatter, scatter_add};
 use ironwarp::ops::reduce::{ReduceOp, argmax, reduce, sum};
+use ironwarp::ops::rotary::{Positions, RotaryTables, rotary};
 use ironwarp::ops::row::{Affine, RowOp, row};
 use ironwarp::{DType, DeviceBuffer, Stream, Tensor};
 use ironwarp_benches::{Outcome, Session, Work};
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         for dtype in [DType::F32, DType::BF16] {
             bench_embedding(session, dtype)?;
             bench_dropout(session, dtype, bytes)?;
+            bench_rotary(session, dtype, bytes)?;
         }
         bench_fill(session, bytes)
     })
@@ -471,6 +473,43 @@ fn bench_dropout(session: &mut Session, dtype: DType, bytes: usize) -> Outcome {
         &[peer("dropout", dtype, rows, &[])],
         |_| dropout(&stream, &x, 0.125, &generator, 0).map(drop),
     )
+}
+
+/// Heads of 128 columns, as Llama's turn; of queries and keys of a layer.
+fn bench_rotary(session: &mut Session, dtype: DType, bytes: usize) -> Outcome {
+    const HEADS: [usize; 2] = [32, 128];
+    if !session.wants("rotary") {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let rows = bytes / dtype.size() / HEADS.iter().product::<usize>();
+    let x = random(&stream, dtype, rows, 13)?.view_as(&[rows, HEADS[0], HEADS[1]])?;
+    let tables = RotaryTables::new(&stream, rows, HEADS[1], 1e4)?;
+    let y = rotary(&stream, &x, tables.halves()?, Positions::From(0))?;
+    let pairs = HEADS[1] / 2;
+    let first = head(&stream, &x)?;
+    let want = first.chunks(HEADS[1]).enumerate().flat_map(|(number, head)| {
+        let angle = |i| reference::rotary::angle(number / HEADS[0], i, pairs, 1e4);
+        let (sines, cosines): (Vec<f64>, Vec<f64>) = (0..pairs).map(angle).map(f64::sin_cos).unzip();
+        reference::rotary::rotary(head, &cosines, &sines, false)
+    });
+    check_rotated(&stream, &y, &want.collect::<Vec<_>>())?;
+    session.measure_beside(
+        "rotary",
+        &format!("{dtype} {rows}x{}x{}", HEADS[0], HEADS[1]),
+        Work::Bytes(2 * (x.elements() * dtype.size()) as u64),
+        &[json!({ "prepare": "basic.rotary", "dtype": peer_name(dtype), "shape": x.shape().sides() })],
+        |_| rotary(&stream, &x, tables.halves()?, Positions::From(0)).map(drop),
+    )
+}
+
+/// Columns of a head cancel each other, so a head's largest element is the scale: 1.
+fn check_rotated(stream: &Stream, got: &Tensor, want: &[f64]) -> Outcome {
+    let short = got.dtype() == DType::BF16;
+    let limit = if short { tolerance::ROTARY_BF16 } else { tolerance::ROTARY_F32 };
+    let scales = vec![1.0; want.len()];
+    compare::accumulated("rotary", &head(stream, got)?, want, &scales, &[want.len()], limit.tolerance())?;
+    Ok(())
 }
 
 fn bench_fill(session: &mut Session, bytes: usize) -> Outcome {

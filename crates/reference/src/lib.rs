@@ -14,6 +14,7 @@ pub mod matmul;
 pub mod optim;
 pub mod random;
 pub mod reduction;
+pub mod rotary;
 pub mod row;
 
 pub use basic::{max, saxpy, sum, transpose};

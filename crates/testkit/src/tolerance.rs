@@ -233,6 +233,12 @@ table! {
         "Each of five iterations rounds three matrices to bf16, and small singular values grow with their errors; scale is the direction's root mean square.";
     GRADIENT_NORM = "gradient norm", STEP_F32, 16.0 * ROUND_F32, None,
         "Squares add up in f32 in chains of 32 at most, with 32 roundings of either sign, then in f64; a root halves that.";
+    ROTARY_F32 = "rotary f32", STEP_F32, 8.0 * ROUND_F32, None,
+        "Two products and a sum a rotation, up to three rotations in a row; scale is the head's largest element.";
+    ROTARY_F16 = "rotary f16", STEP_F16, 4.0 * ROUND_F16, None,
+        "As in f32, and up to three roundings to the type in a row, of a pair of elements.";
+    ROTARY_BF16 = "rotary bf16", STEP_BF16, 4.0 * ROUND_BF16, None,
+        "As in f32, and up to three roundings to the type in a row, of a pair of elements.";
     DROPOUT_F32 = "dropout f32", STEP_F32, 2.0 * ROUND_F32, None,
         "The factor is rounded to f32, and so is its product with the element.";
     DROPOUT_F16 = "dropout f16", STEP_F16, ROUND_F16 + 2.0 * ROUND_F32, None,

@@ -13,6 +13,7 @@ pub mod gemm;
 pub mod index;
 pub mod optim;
 pub mod reduce;
+pub mod rotary;
 pub mod row;
 pub mod saxpy;
 pub mod transpose;

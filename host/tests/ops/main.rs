@@ -16,6 +16,7 @@ mod ops_reduce;
 mod ops_reduction;
 mod ops_reduction_groups;
 mod ops_repeat;
+mod ops_rotary;
 mod ops_row;
 mod ops_saxpy;
 mod ops_transpose;

@@ -15,6 +15,7 @@
 //! | [`index`] | rows by their numbers: gathered, scattered, added up |
 //! | [`embedding`] | the gradient of an embedding: rows added up by their tokens |
 //! | [`dropout`] | elements dropped at random, without a mask |
+//! | [`rotary`] | rotary position embedding |
 //! | [`fill`] | constants, progressions, random numbers |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 // Iterators by value over arrays end up in memory of the thread's own, indices that unroll to constants do
@@ -32,6 +33,7 @@ pub mod index;
 mod integer;
 pub mod place;
 pub mod reduce;
+pub mod rotary;
 pub mod rows;
 pub mod select;
 pub mod turned;

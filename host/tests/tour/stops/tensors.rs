@@ -11,6 +11,7 @@ use ironwarp::ops::embedding::embedding_backward;
 use ironwarp::ops::fill::{arange, full, normal, uniform};
 use ironwarp::ops::index::{Indices, gather, scatter, scatter_add};
 use ironwarp::ops::reduce::{ReduceOp, argmax, reduce};
+use ironwarp::ops::rotary::{Positions, RotaryTables, rotary};
 use ironwarp::ops::row::{Affine, RowOp, row};
 use ironwarp::tensor::Element;
 use ironwarp::{DType, Error, Stream, Tensor, TensorError};
@@ -170,7 +171,7 @@ fn moves(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
 }
 
 /// Gradients of embeddings, with runs of tokens within tiles and across them, in units of 16 bytes and in
-/// elements; dropout at two steps.
+/// elements; dropout at two steps; rotary position embedding.
 fn training(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
     let mut kept = Kept::default();
     let tokens: Vec<usize> = (0..MANY).map(|i| if i % 3 == 0 { 9 } else { 7 * i % PLACES }).collect();
@@ -181,6 +182,14 @@ fn training(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
         kept.keep(stream, &embedding_backward(stream, &gradient, &tokens, PLACES)?)?;
         kept.keep(stream, &dropout(stream, &gradient, 0.25, &generator, 1)?)?;
         generator.advance(stream)?;
+    }
+    // In vectors, and by elements.
+    for columns in [32, 6] {
+        let tables = RotaryTables::new(stream, MANY, columns, 1e4)?;
+        let x = numbers_of(stream, 9, dtype, [MANY, 2 * columns])?.view_as(&[MANY, 2, columns])?;
+        for embedding in [tables.halves()?, tables.neighbours()?] {
+            kept.keep(stream, &rotary(stream, &x, embedding, Positions::From(0))?)?;
+        }
     }
     Ok(kept.0)
 }

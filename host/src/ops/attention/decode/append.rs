@@ -64,18 +64,19 @@ const TABLE_ALIGNMENT: u64 = 16;
 
 /// Rotary position embedding of queries and new keys, by f32 tables of cosines and sines, `[positions,
 /// rotated / 2]`: pairs of elements of a row turn by the angles of its position among the sequence's keys.
-/// The arithmetic is f32, and results are rounded to the element type.
+/// The arithmetic is f32, and results are rounded to the element type. [`rotary`](crate::ops::rotary) turns
+/// tensors by them, and makes them.
 #[derive(Debug, Clone, Copy)]
 pub struct Rotary<'a> {
-    pub(super) cosines: DeviceView<'a, f32>,
-    pub(super) sines: DeviceView<'a, f32>,
-    pub(super) rotated: usize,
-    pub(super) is_by_neighbours: bool,
+    pub(in crate::ops) cosines: DeviceView<'a, f32>,
+    pub(in crate::ops) sines: DeviceView<'a, f32>,
+    pub(in crate::ops) rotated: usize,
+    pub(in crate::ops) is_by_neighbours: bool,
 }
 
 impl<'a> Rotary<'a> {
     /// Elements `i` and `i + rotated / 2` turn together, as in Llama. The first `rotated` elements of a row
-    /// do: a multiple of 16. The tables have at least a position for each key.
+    /// do: a multiple of 16 in decoding. The tables have at least a position for each key.
     pub fn halves(
         cosines: impl Into<DeviceView<'a, f32>>,
         sines: impl Into<DeviceView<'a, f32>>,
