@@ -16,6 +16,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("crates/layout", &[]),
     ("crates/archive", &[]),
     ("crates/arena", &[]),
+    ("crates/rendezvous", &[]),
+    ("crates/checkpoint", &[]),
     ("crates/cuda_std", &["simt", "num", "layout", "cuda_std_macros"]),
     ("crates/cuda_std_macros", &[]),
     ("crates/primitives", &["cuda_std", "num", "layout"]),
