@@ -187,11 +187,12 @@ impl Server {
                 self.hub.abort(rank, &reason, now);
             }
             self.hub.tick(now);
+            // The owner can know of a failure before a rank hears of it and ends.
+            lock(&self.shared).failure = self.hub.failure().cloned();
             self.reply(now);
             self.connections.iter_mut().for_each(Connection::send);
             self.sweep(now);
             let mut shared = lock(&self.shared);
-            shared.failure = self.hub.failure().cloned();
             shared.complete = self.hub.is_complete();
             if shared.stop.is_some_and(|stop| stop <= now || !self.hub.has_members()) {
                 return;

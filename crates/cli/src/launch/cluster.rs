@@ -12,6 +12,7 @@ use rendezvous::{
 };
 
 use super::options::Job;
+use super::report::First;
 use super::{failed, of_store};
 use crate::error::Error;
 
@@ -159,15 +160,19 @@ impl Cluster {
         Ok(true)
     }
 
-    /// All nodes have ended their ranks of a start. It takes as long as the slowest of them.
-    pub fn meet(&self, job: &Job, generation: u32) -> Result<(), Error> {
-        let Some(control) = &self.control else { return Ok(()) };
-        control.set(&format!("ended/{generation}/{}", job.node), b"").map_err(of_store)?;
+    /// Waits until all nodes have ended their ranks of a start that failed. Returns the rank that failed first,
+    /// and why, as node 0 knows it: it has the store. Others see who failed because of that.
+    pub fn meet(&self, job: &Job, generation: u32, first: &First) -> Result<Option<(u32, String)>, Error> {
+        let Some(control) = &self.control else { return Ok(None) };
+        let (key, wait) = (|node: u32| format!("ended/{generation}/{node}"), job.timeout + 2 * job.grace);
+        let own = first.rank.map(|rank| format!("{rank} {}", first.why)).unwrap_or_default();
+        control.set(&key(job.node), own.as_bytes()).map_err(of_store)?;
+        let mut all = Vec::new();
         for node in 0..job.nodes {
-            let wait = job.timeout + 2 * job.grace;
-            control.get(&format!("ended/{generation}/{node}"), wait).map_err(of_store)?;
+            all.push(control.get(&key(node), wait).map_err(of_store)?);
         }
-        Ok(())
+        let told = String::from_utf8_lossy(&all[0]).into_owned();
+        Ok(told.split_once(' ').and_then(|(rank, why)| Some((rank.parse().ok()?, why.to_owned()))))
     }
 }
 

@@ -39,7 +39,6 @@ pub struct First {
 pub struct Ended {
     pub rank: u32,
     pub status: Option<ExitStatus>,
-    pub lines: Vec<String>,
 }
 
 /// One start of the job.

@@ -45,6 +45,8 @@ struct Run<'a> {
     /// When the next, harder signal is due, and which.
     next: Option<(Instant, Signal)>,
     gone: ReaderGone,
+    /// The first failure, as node 0 knows it.
+    told: Option<(u32, String)>,
 }
 
 /// Starts the ranks and waits for all of them.
@@ -57,17 +59,19 @@ pub fn generation(
     let place = cluster.place(job, generation)?;
     let watch = cluster.watch(generation);
     let (gone, begun) = (ReaderGone::default(), Instant::now());
-    let mut run = Run { job, cluster, place, ranks: Vec::new(), begun, over: None, next: None, gone };
+    let (ranks, over, next, told) = (Vec::new(), None, None, None);
+    let mut run = Run { job, cluster, place, ranks, begun, over, next, gone, told };
     let started = run.start();
     if let Err(error) = started {
         cluster.tell_over(generation, &error.to_string());
         return Err(error);
     }
     while !run.is_done()? {
+        // The store's news are better than those of ranks that have heard them.
+        run.look(signals);
         if let Ok(why) = watch.over.try_recv() {
             run.end(Over::Elsewhere(why), NEWS);
         }
-        run.look(signals);
         std::thread::sleep(TICK);
     }
     Ok(run.finish())
@@ -95,15 +99,15 @@ impl Run<'_> {
     }
 
     /// Whether all ranks have ended, here and elsewhere.
-    fn is_done(&self) -> Result<bool, Error> {
+    fn is_done(&mut self) -> Result<bool, Error> {
         if self.ranks.iter().any(|rank| rank.status.is_none()) {
             return Ok(false);
         }
         if self.over.is_none() {
             return self.cluster.all_done(self.job, self.place.generation);
         }
-        if !matches!(self.over, Some((Over::Asked { .. }, _))) {
-            self.cluster.meet(self.job, self.place.generation)?;
+        if let Some(first) = self.first() {
+            self.told = self.cluster.meet(self.job, self.place.generation, &first)?;
         }
         Ok(true)
     }
@@ -126,16 +130,15 @@ impl Run<'_> {
                 Duration::ZERO,
             );
         }
-        for at in 0..self.ranks.len() {
-            let Some(status) = self.ranks[at].reap() else { continue };
-            if !status.success() {
-                let rank = self.ranks[at].rank;
-                self.end(Over::Rank { rank, status }, NEWS);
-            }
-        }
-        let store = self.place.served.as_ref();
-        if let Some(failure) = store.and_then(rendezvous::Store::failure).filter(|_| self.over.is_none()) {
-            self.wait_for_culprit(failure);
+        let ended = self.ranks.iter_mut().filter_map(|rank| Some((rank.rank, rank.reap()?)));
+        let failed = ended.filter(|(_, status)| !status.success()).collect::<Vec<_>>();
+        // Only now: a rank may have ended because it has heard of the failure, which the store knew before.
+        let news = self.place.served.as_ref().and_then(rendezvous::Store::failure);
+        match (news, failed.first()) {
+            _ if self.over.is_some() => {}
+            (Some(failure), _) => self.wait_for_culprit(failure),
+            (None, Some(&(rank, status))) => self.end(Over::Rank { rank, status }, NEWS),
+            (None, None) => {}
         }
         if let Some(failure) = self.cluster.lost().filter(|_| self.over.is_none()) {
             self.end(Over::Elsewhere(format!("launchers have lost each other: {failure}")), Duration::ZERO);
@@ -188,40 +191,46 @@ impl Run<'_> {
         self.next = Some((Instant::now() + patience, Signal::TERM));
     }
 
-    fn finish(mut self) -> Generation {
-        let over = self.over.take();
-        let store_failure = self.place.served.as_ref().and_then(rendezvous::Store::failure);
-        let ranks = std::mem::take(&mut self.ranks);
-        let ended = ranks.into_iter().map(|rank| Ended {
-            rank: rank.rank,
-            status: rank.status,
-            lines: rank.lines.last(),
-        });
-        let ended: Vec<Ended> = ended.collect();
-        let lines =
-            |rank: u32| ended.iter().find(|ended| ended.rank == rank).map(|ended| ended.lines.clone());
-        let after = |at: Instant| at.duration_since(self.begun);
-        let (outcome, first) = match over {
-            None => (Outcome::Ok, None),
-            Some((Over::Asked { code, what }, _)) => (Outcome::Asked { code, what }, None),
-            Some((Over::Rank { rank, status }, at)) => {
-                let (why, code) = (ranks::shown(status), ranks::code(status));
-                let lines = lines(rank).unwrap_or_default();
-                (Outcome::Failed, Some(First { rank: Some(rank), why, code, after: after(at), lines }))
-            }
-            Some((Over::Store(failure), at)) => {
-                let rank = failure.ranks.first().map(|report| report.rank);
-                let lines = rank.and_then(lines).unwrap_or_default();
-                (
-                    Outcome::Failed,
-                    Some(First { rank, why: failure.to_string(), code: 1, after: after(at), lines }),
-                )
-            }
-            Some((Over::Elsewhere(why), at)) => (
-                Outcome::Failed,
-                Some(First { rank: None, why, code: 1, after: after(at), lines: Vec::new() }),
-            ),
+    /// Why this start failed, if it did.
+    fn first(&self) -> Option<First> {
+        let (over, at) = self.over.as_ref()?;
+        let (rank, why, code) = match over {
+            Over::Rank { rank, status } => (Some(*rank), ranks::shown(*status), ranks::code(*status)),
+            Over::Store(failure) => (failure.culprits().next(), failure.to_string(), 1),
+            Over::Elsewhere(why) => (None, why.clone(), 1),
+            Over::Asked { .. } => return None,
         };
+        Some(First { rank, why, code, after: at.duration_since(self.begun), lines: Vec::new() })
+    }
+
+    /// The same, where node 0 knows better.
+    fn corrected(&self) -> Option<First> {
+        let mut first = self.first()?;
+        if let Some((rank, why)) = self.told.clone().filter(|(rank, _)| first.rank != Some(*rank)) {
+            let here = self.ranks.iter().find(|here| here.rank == rank).and_then(|here| here.status);
+            let status = here.filter(|status| !status.success());
+            (first.rank, first.why) = (Some(rank), status.map_or(why, ranks::shown));
+            first.code = status.map_or(1, ranks::code);
+        }
+        Some(first)
+    }
+
+    fn finish(mut self) -> Generation {
+        let mut first = self.corrected();
+        let outcome = match self.over.take() {
+            None => Outcome::Ok,
+            Some((Over::Asked { code, what }, _)) => Outcome::Asked { code, what },
+            Some(_) => Outcome::Failed,
+        };
+        let store_failure = self.place.served.as_ref().and_then(rendezvous::Store::failure);
+        let mut ended = Vec::new();
+        for rank in std::mem::take(&mut self.ranks) {
+            let lines = rank.lines.last();
+            if let Some(first) = first.as_mut().filter(|first| first.rank == Some(rank.rank)) {
+                first.lines = lines;
+            }
+            ended.push(Ended { rank: rank.rank, status: rank.status });
+        }
         let generation = self.place.generation;
         Generation { generation, took: self.begun.elapsed(), outcome, first, store_failure, ended }
     }
