@@ -26,6 +26,8 @@ struct GemmWalkthrough;
 struct Hopper;
 #[doc = include_str!("../../docs/book/src/rust-cuda.md")]
 struct RustCuda;
+#[doc = include_str!("../../docs/book/src/launching.md")]
+struct Launching;
 #[doc = include_str!("../../docs/book/src/measuring.md")]
 struct Measuring;
 #[doc = include_str!("../../docs/book/src/errors.md")]

@@ -20,6 +20,7 @@ pub mod doctor;
 pub mod error;
 pub mod inspect;
 pub mod ironwarp;
+pub mod launch;
 mod new_folder;
 pub mod new_project;
 pub mod port;

@@ -1,0 +1,193 @@
+//! Launchers of several nodes: they meet at a store of their own, number the ranks, and agree on when a start
+//! of the job is over.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use rendezvous::{
+    Address, Client, Error as StoreError, Launcher, Options, Store, StoreOptions, Token, World,
+};
+
+use super::options::Job;
+use super::report::First;
+use super::{failed, of_store};
+use crate::error::Error;
+
+/// How long a question to the store may wait, so that nothing else has to wait for longer.
+const SHORT: Duration = Duration::from_millis(500);
+
+/// The launchers of the job.
+pub struct Cluster {
+    /// Nothing for a job on one node.
+    control: Option<Arc<Client>>,
+    /// The number of all ranks.
+    pub size: u32,
+    /// The first rank of this node.
+    pub first_rank: u32,
+}
+
+/// Where the ranks of one start are.
+pub struct Place {
+    pub generation: u32,
+    pub size: u32,
+    pub first_rank: u32,
+    /// The ranks' store.
+    pub store: Address,
+    /// A free port of node 0, for what torch serves.
+    pub torch_port: u16,
+    /// The store itself, on node 0.
+    pub served: Option<Store>,
+}
+
+impl Cluster {
+    pub fn join(job: &Job) -> Result<Self, Error> {
+        let Some(address) = &job.address else {
+            return Ok(Self { control: None, size: job.ranks, first_rank: 0 });
+        };
+        let world = World {
+            rank: job.node,
+            size: job.nodes,
+            address: address.clone(),
+            token: Token::from_text(&format!("launchers {}", job.secret)),
+            launcher: Launcher::Ironwarp,
+            ..World::alone()
+        };
+        let options =
+            Options { timeout: Some(job.timeout), join_timeout: Some(job.join_timeout), records: None };
+        let control = Client::join(&world, &options).map_err(of_store)?;
+        // Nodes may have different numbers of ranks, but must start again equally often.
+        let own = [job.ranks, job.restarts].map(u32::to_le_bytes).concat();
+        let all = control.gather("ranks and restarts", &own).map_err(of_store)?;
+        let number = |blob: &[u8], at: usize| {
+            blob.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+        };
+        if let Some(other) = all.iter().map(|blob| number(blob, 4)).find(|&restarts| restarts != job.restarts)
+        {
+            return Err(Error::Usage(format!(
+                "--restarts is {} here and {other} on another node",
+                job.restarts
+            )));
+        }
+        let ranks: Vec<u32> = all.iter().map(|blob| number(blob, 0)).collect();
+        let first_rank = ranks[..job.node as usize].iter().sum();
+        Ok(Self { control: Some(Arc::new(control)), size: ranks.iter().sum(), first_rank })
+    }
+
+    /// Serves or finds the store for the ranks of a start.
+    pub fn place(&self, job: &Job, generation: u32) -> Result<Place, Error> {
+        let Self { size, first_rank, .. } = *self;
+        let key = format!("store/{generation}");
+        if job.node > 0 {
+            let place = self.ask(|control| control.get(&key, job.join_timeout))?;
+            let place = String::from_utf8_lossy(&place).into_owned();
+            let parsed = place
+                .split_once(' ')
+                .and_then(|(store, port)| Some((store.parse().ok()?, port.parse().ok()?)));
+            let (store, torch_port) =
+                parsed.ok_or_else(|| Error::Other(format!("node 0 says {place:?}").into()))?;
+            return Ok(Place { generation, size, first_rank, store, torch_port, served: None });
+        }
+        let host = job.address.as_ref().map_or("127.0.0.1", |address| &address.host).to_owned();
+        let mut store = Address { host, port: 0 };
+        let token = Token::from_text(&job.secret);
+        let served = Store::serve(&store, StoreOptions { size, generation, token, timeout: job.timeout });
+        let served = served.map_err(of_store)?;
+        store.port = served.address().port();
+        let torch_port = free_port().map_err(failed("find a free port"))?;
+        if let Some(control) = &self.control {
+            control.set(&key, format!("{store} {torch_port}").as_bytes()).map_err(of_store)?;
+        }
+        Ok(Place { generation, size, first_rank, store, torch_port, served: Some(served) })
+    }
+
+    fn ask<T>(&self, question: impl Fn(&Client) -> Result<T, StoreError>) -> Result<T, Error> {
+        let control =
+            self.control.as_ref().ok_or_else(|| Error::Other("a job of one node has no others".into()))?;
+        question(control).map_err(of_store)
+    }
+
+    /// Why the launchers have lost each other.
+    pub fn lost(&self) -> Option<rendezvous::Failure> {
+        self.control.as_ref().and_then(|control| control.failure())
+    }
+
+    /// Tells the other nodes that a start of the job is over, and why.
+    pub fn tell_over(&self, generation: u32, why: &str) {
+        if let Some(control) = &self.control {
+            // If they cannot be told, they have lost each other, which is noticed.
+            let _ = control.set(&format!("over/{generation}"), why.as_bytes());
+        }
+    }
+
+    /// Hears of it from another node.
+    pub fn watch(&self, generation: u32) -> Watch {
+        let (sender, over) = channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        if let Some(control) = self.control.clone() {
+            let stop = Arc::clone(&stop);
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    match control.get(&format!("over/{generation}"), SHORT) {
+                        Ok(why) => {
+                            // Nobody listens any more when the start is over here, too.
+                            let _ = sender.send(String::from_utf8_lossy(&why).into_owned());
+                            return;
+                        }
+                        Err(StoreError::Timeout { .. }) => {}
+                        Err(_) => return,
+                    }
+                }
+            });
+        }
+        Watch { over, stop }
+    }
+
+    /// This node is done with a start, and well. Whether all others are.
+    pub fn all_done(&self, job: &Job, generation: u32) -> Result<bool, Error> {
+        let Some(control) = &self.control else { return Ok(true) };
+        let key = |node: u32| format!("done/{generation}/{node}");
+        control.set(&key(job.node), b"").map_err(of_store)?;
+        for node in 0..job.nodes {
+            match control.get(&key(node), SHORT / 5) {
+                Ok(_) => {}
+                Err(StoreError::Timeout { .. }) => return Ok(false),
+                Err(error) => return Err(of_store(error)),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits until all nodes have ended their ranks of a start that failed. Returns the rank that failed first,
+    /// and why, as node 0 knows it: it has the store. Others see who failed because of that.
+    pub fn meet(&self, job: &Job, generation: u32, first: &First) -> Result<Option<(u32, String)>, Error> {
+        let Some(control) = &self.control else { return Ok(None) };
+        let (key, wait) = (|node: u32| format!("ended/{generation}/{node}"), job.timeout + 2 * job.grace);
+        let own = first.rank.map(|rank| format!("{rank} {}", first.why)).unwrap_or_default();
+        control.set(&key(job.node), own.as_bytes()).map_err(of_store)?;
+        let mut all = Vec::new();
+        for node in 0..job.nodes {
+            all.push(control.get(&key(node), wait).map_err(of_store)?);
+        }
+        let told = String::from_utf8_lossy(&all[0]).into_owned();
+        Ok(told.split_once(' ').and_then(|(rank, why)| Some((rank.parse().ok()?, why.to_owned()))))
+    }
+}
+
+/// News of other nodes.
+pub struct Watch {
+    pub over: Receiver<String>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind("0.0.0.0:0")?.local_addr()?.port())
+}

@@ -1,0 +1,139 @@
+//! The lines of all ranks on one terminal.
+
+use std::collections::VecDeque;
+use std::io::{self, BufRead as _, BufReader, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::term;
+
+/// Lines of a rank that are kept for the report, and the letters of each.
+const KEPT_LINES: usize = 20;
+const KEPT_LETTERS: usize = 500;
+/// A longer line is cut into several.
+const LONGEST: usize = 1 << 16;
+/// How long the output of ranks that have ended may take.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// The colours of ranks, in turn: those that can be read on dark and on light ground.
+const COLOURS: &[&str] = &["36", "33", "32", "35", "34", "31"];
+
+/// The terminal, or what stands for it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    Output,
+    Errors,
+}
+
+/// The output of one rank.
+pub struct Lines {
+    last: Arc<Mutex<VecDeque<String>>>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+/// Set when nobody reads the launcher's output any more.
+pub type ReaderGone = Arc<AtomicBool>;
+
+impl Lines {
+    /// Copies what comes out of the pipes, with the rank in front of each line.
+    pub fn follow(
+        rank: u32,
+        pipes: Vec<(Box<dyn Read + Send>, Stream)>,
+        gone: &ReaderGone,
+    ) -> io::Result<Self> {
+        let last = Arc::new(Mutex::new(VecDeque::new()));
+        let mut readers = Vec::new();
+        for (pipe, to) in pipes {
+            let (last, gone) = (Arc::clone(&last), Arc::clone(gone));
+            let prefix = prefix(rank);
+            let copy = move || copy(pipe, to, &prefix, &last, &gone);
+            readers.push(std::thread::Builder::new().name(format!("output of rank {rank}")).spawn(copy)?);
+        }
+        Ok(Self { last, readers })
+    }
+
+    /// The last lines, once the pipes are at their end, or after a moment: a process that was left behind may
+    /// hold them open.
+    pub fn last(self) -> Vec<String> {
+        let begun = Instant::now();
+        while self.readers.iter().any(|reader| !reader.is_finished()) && begun.elapsed() < LAST_WORDS {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+}
+
+fn prefix(rank: u32) -> String {
+    let text = format!("[rank {rank}] ");
+    match COLOURS.get(rank as usize % COLOURS.len()).filter(|_| term::colours()) {
+        Some(colour) => format!("\x1b[{colour}m{text}\x1b[0m"),
+        None => text,
+    }
+}
+
+fn copy(
+    pipe: Box<dyn Read + Send>,
+    to: Stream,
+    prefix: &str,
+    last: &Mutex<VecDeque<String>>,
+    gone: &AtomicBool,
+) {
+    let mut pipe = BufReader::new(pipe);
+    let mut line = prefix.as_bytes().to_vec();
+    loop {
+        line.truncate(prefix.len());
+        match pipe.by_ref().take(LONGEST as u64).read_until(b'\n', &mut line) {
+            Ok(0) => return,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+            Ok(_) => {
+                if line.last() != Some(&b'\n') {
+                    line.push(b'\n');
+                }
+                keep(last, &line[prefix.len()..line.len() - 1]);
+                if write(to, &line).is_err() {
+                    gone.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+fn keep(last: &Mutex<VecDeque<String>>, line: &[u8]) {
+    let text: String = String::from_utf8_lossy(line).chars().take(KEPT_LETTERS).collect();
+    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+    if last.len() == KEPT_LINES {
+        last.pop_front();
+    }
+    last.push_back(text);
+}
+
+fn write(to: Stream, line: &[u8]) -> io::Result<()> {
+    match to {
+        Stream::Output => {
+            let mut output = io::stdout().lock();
+            output.write_all(line).and_then(|()| output.flush())
+        }
+        Stream::Errors => io::stderr().lock().write_all(line),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_kept_and_bounded() {
+        let text = (0..30).map(|n| format!("line {n}\n")).collect::<String>() + &"x".repeat(200_000);
+        let gone = ReaderGone::default();
+        let pipe = Box::new(io::Cursor::new(text.into_bytes()));
+        let lines = Lines::follow(0, vec![(pipe, Stream::Errors)], &gone).unwrap().last();
+        assert_eq!(lines.len(), KEPT_LINES);
+        // 200,000 letters are four lines.
+        assert_eq!(lines[KEPT_LINES - 5], "line 29");
+        assert_eq!(lines[KEPT_LINES - 1], "x".repeat(KEPT_LETTERS));
+        assert!(!gone.load(Ordering::Relaxed));
+    }
+}

@@ -1,0 +1,62 @@
+//! Signals that the launcher hands on to its ranks.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::process::Signal;
+
+/// The signals, with their names, and whether they ask a program to end.
+const KNOWN: &[(Signal, &str, bool)] = &[
+    (Signal::INT, "SIGINT", true),
+    (Signal::TERM, "SIGTERM", true),
+    (Signal::HUP, "SIGHUP", true),
+    (Signal::QUIT, "SIGQUIT", true),
+    (Signal::USR1, "SIGUSR1", false),
+    (Signal::USR2, "SIGUSR2", false),
+];
+
+/// Names of further signals that end programs.
+const FATAL: &[(Signal, &str)] = &[
+    (Signal::KILL, "SIGKILL"),
+    (Signal::SEGV, "SIGSEGV"),
+    (Signal::ABORT, "SIGABRT"),
+    (Signal::BUS, "SIGBUS"),
+    (Signal::FPE, "SIGFPE"),
+    (Signal::ILL, "SIGILL"),
+    (Signal::PIPE, "SIGPIPE"),
+    (Signal::ALARM, "SIGALRM"),
+    (Signal::TRAP, "SIGTRAP"),
+    (Signal::XCPU, "SIGXCPU"),
+    (Signal::XFSZ, "SIGXFSZ"),
+    (Signal::SYS, "SIGSYS"),
+];
+
+/// Remembers the signals that come.
+pub struct Signals {
+    flags: Vec<Arc<AtomicBool>>,
+}
+
+impl Signals {
+    pub fn catch() -> io::Result<Self> {
+        let mut flags = Vec::new();
+        for (signal, ..) in KNOWN {
+            let flag = Arc::new(AtomicBool::new(false));
+            signal_hook::flag::register(signal.as_raw(), Arc::clone(&flag))?;
+            flags.push(flag);
+        }
+        Ok(Self { flags })
+    }
+
+    /// Those that have come since the last call, and whether each asks to end.
+    pub fn take(&self) -> impl Iterator<Item = (Signal, bool)> {
+        let came = self.flags.iter().zip(KNOWN).filter(|(flag, _)| flag.swap(false, Ordering::Relaxed));
+        came.map(|(_, &(signal, _, ends))| (signal, ends))
+    }
+}
+
+/// `SIGTERM`, or nothing for rare ones.
+pub fn name(signal: i32) -> Option<&'static str> {
+    let known = KNOWN.iter().map(|&(signal, name, _)| (signal, name));
+    known.chain(FATAL.iter().copied()).find(|(known, _)| known.as_raw() == signal).map(|(_, name)| name)
+}

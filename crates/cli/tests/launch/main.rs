@@ -1,0 +1,10 @@
+//! `ironwarp launch` with real processes: faults, ends, restarts, and nothing left behind.
+//!
+//! A rank is this program again, with a variable that says what to do. Every loop ends by itself.
+
+mod faults;
+mod life;
+mod nodes;
+mod place;
+mod resume;
+mod worker;

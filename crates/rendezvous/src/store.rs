@@ -1,0 +1,366 @@
+//! The server behind a job: one thread, a loop over its sockets.
+//!
+//! Nothing that a client does or leaves undone makes it wait: sockets do not block, buffers have limits, and
+//! who does not greet in time is cut off.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::error::Error;
+use crate::failure::Failure;
+use crate::hub::Hub;
+use crate::message::{Refusal, Reply, Request};
+use crate::token::{Token, random};
+use crate::wire::{self, MAX_FRAME, MAX_GREETING};
+use crate::world::Address;
+
+/// How long the loop sleeps when nothing comes.
+const TICK: Duration = Duration::from_millis(20);
+/// How long a stranger may take to show the token.
+const GREETING_TIME: Duration = Duration::from_secs(5);
+/// Connections beyond one a rank: strangers, and ranks that try again.
+const SPARE: usize = 64;
+/// Bytes that may wait to be sent to one rank.
+const MAX_UNSENT: usize = 4 * MAX_FRAME;
+
+/// A job as its store sees it.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// The number of ranks.
+    pub size: u32,
+    /// Which start of the job it is, from 0.
+    pub generation: u32,
+    /// The job's secret.
+    pub token: Token,
+    /// How long a rank may be silent.
+    pub timeout: Duration,
+}
+
+/// A running store. Dropping it ends it.
+#[derive(Debug)]
+pub struct Store {
+    address: SocketAddr,
+    shared: Arc<Mutex<Shared>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Shared by the thread and its owner.
+#[derive(Debug, Default)]
+struct Shared {
+    /// The rank and the reason, for which the owner ends the job.
+    abort: Option<(Option<u32>, String)>,
+    /// Until when the thread lives if ranks are still connected.
+    stop: Option<Instant>,
+    failure: Option<Failure>,
+    complete: bool,
+}
+
+impl Store {
+    /// Serves a store at an address of this machine. Port 0 takes any free port. An address that is not
+    /// loopback is served on all interfaces.
+    ///
+    /// # Errors
+    /// [`Error::PortInUse`], [`Error::Bind`], or [`Error::Option`] for a timeout of nothing.
+    pub fn serve(address: &Address, options: StoreOptions) -> Result<Self, Error> {
+        if options.timeout.is_zero() {
+            return Err(Error::Option {
+                what: "a timeout",
+                got: options.timeout,
+                wanted: "more than nothing",
+            });
+        }
+        let listener = listen(address)?;
+        let bound = listener.local_addr().map_err(Error::system("see the store's address"))?;
+        let shared = Arc::new(Mutex::new(Shared::default()));
+        let server = Server {
+            hub: Hub::new(options.size, options.generation, options.timeout),
+            most: options.size as usize + SPARE,
+            token: options.token,
+            listener,
+            connections: Vec::new(),
+            shared: Arc::clone(&shared),
+        };
+        let thread =
+            std::thread::Builder::new().name("ironwarp store".to_owned()).spawn(move || server.run());
+        let thread = thread.map_err(Error::system("start the store's thread"))?;
+        Ok(Self { address: bound, shared, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Why the job has failed.
+    pub fn failure(&self) -> Option<Failure> {
+        lock(&self.shared).failure.clone()
+    }
+
+    /// Whether every rank has joined at some time.
+    pub fn is_complete(&self) -> bool {
+        lock(&self.shared).complete
+    }
+
+    /// Ends the job: all ranks are told that this rank, or the launcher, wants it so.
+    pub fn abort(&self, rank: Option<u32>, reason: &str) {
+        lock(&self.shared).abort.get_or_insert_with(|| (rank, reason.to_owned()));
+    }
+
+    /// Ends the store when all ranks have left, or after so long.
+    pub fn close(mut self, linger: Duration) {
+        self.end(linger);
+    }
+
+    fn end(&mut self, linger: Duration) {
+        lock(&self.shared).stop = Some(Instant::now() + linger);
+        // A panic of the thread is printed by itself.
+        self.thread.take().into_iter().for_each(|thread| _ = thread.join());
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
+    }
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn listen(address: &Address) -> Result<TcpListener, Error> {
+    let ip = address.loopback().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    let listener = TcpListener::bind((ip, address.port)).map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => Error::PortInUse { address: address.to_string() },
+        _ => Error::Bind { address: address.to_string(), source },
+    })?;
+    listener.set_nonblocking(true).map_err(Error::system("make a socket that does not block"))?;
+    Ok(listener)
+}
+
+struct Server {
+    hub: Hub,
+    token: Token,
+    listener: TcpListener,
+    connections: Vec<Connection>,
+    /// Connections that it takes.
+    most: usize,
+    shared: Arc<Mutex<Shared>>,
+}
+
+struct Connection {
+    stream: TcpStream,
+    received: Vec<u8>,
+    unsent: Vec<u8>,
+    role: Role,
+}
+
+enum Role {
+    /// Has been asked for the token.
+    Stranger {
+        nonce: [u8; 32],
+        since: Instant,
+    },
+    Member(u32),
+    /// Is told a last word.
+    Refused,
+    /// Is to be closed.
+    Closed,
+}
+
+impl Server {
+    fn run(mut self) {
+        loop {
+            self.wait();
+            let now = Instant::now();
+            self.accept(now);
+            // Messages that are there are heard before silence is judged.
+            for at in 0..self.connections.len() {
+                self.receive(at, now);
+            }
+            if let Some((rank, reason)) = lock(&self.shared).abort.take() {
+                self.hub.abort(rank, &reason, now);
+            }
+            self.hub.tick(now);
+            // The owner can know of a failure before a rank hears of it and ends.
+            lock(&self.shared).failure = self.hub.failure().cloned();
+            self.reply(now);
+            self.connections.iter_mut().for_each(Connection::send);
+            self.sweep(now);
+            let mut shared = lock(&self.shared);
+            shared.complete = self.hub.is_complete();
+            if shared.stop.is_some_and(|stop| stop <= now || !self.hub.has_members()) {
+                return;
+            }
+        }
+    }
+
+    fn wait(&self) {
+        let reads = PollFlags::IN;
+        let listening = std::iter::once(PollFd::new(&self.listener, reads));
+        let others = self.connections.iter().map(|connection| {
+            let writes = if connection.unsent.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+            PollFd::new(&connection.stream, reads | writes)
+        });
+        let mut sockets: Vec<_> = listening.chain(others).collect();
+        let tick = Timespec { tv_sec: 0, tv_nsec: i64::from(TICK.subsec_nanos()) };
+        if poll(&mut sockets, Some(&tick)).is_err() {
+            // Interrupted, or out of memory: the sockets are looked at anyway, but not in a hurry.
+            std::thread::sleep(TICK / 4);
+        }
+    }
+
+    fn accept(&mut self, now: Instant) {
+        // Not more than can be looked at in a turn.
+        for _ in 0..SPARE {
+            let Ok((stream, _)) = self.listener.accept() else { return };
+            let Ok(nonce) = random() else { return };
+            if stream.set_nonblocking(true).is_err() || stream.set_nodelay(true).is_err() {
+                continue;
+            }
+            let mut connection = Connection {
+                stream,
+                received: Vec::new(),
+                unsent: Vec::new(),
+                role: Role::Stranger { nonce, since: now },
+            };
+            if self.connections.len() < self.most {
+                connection.say(&Reply::Challenge { nonce });
+                self.connections.push(connection);
+            } else {
+                connection.say(&Reply::Refused(Refusal::Busy));
+                connection.send();
+            }
+        }
+    }
+
+    fn receive(&mut self, at: usize, now: Instant) {
+        let mut bytes = [0; 1 << 16];
+        // So much in a turn, so that nobody has the loop alone.
+        for _ in 0..16 {
+            let connection = &mut self.connections[at];
+            let read = match (&connection.role, connection.stream.read(&mut bytes)) {
+                (Role::Closed, _) => return,
+                (_, Err(error)) if error.kind() == io::ErrorKind::Interrupted => continue,
+                (_, Err(error)) if error.kind() == io::ErrorKind::WouldBlock => return,
+                (_, Ok(0) | Err(_)) => return self.lose(at, now),
+                // Nothing that it says matters.
+                (Role::Refused, Ok(_)) => continue,
+                (_, Ok(read)) => read,
+            };
+            connection.received.extend_from_slice(&bytes[..read]);
+            if !self.understand(at, now) {
+                return;
+            }
+        }
+    }
+
+    /// Handles the messages that are there. Whether the connection is of further use.
+    fn understand(&mut self, at: usize, now: Instant) -> bool {
+        loop {
+            let connection = &mut self.connections[at];
+            let limit = match connection.role {
+                Role::Stranger { .. } => MAX_GREETING,
+                Role::Member(_) => MAX_FRAME,
+                Role::Refused | Role::Closed => return false,
+            };
+            match (wire::take(&mut connection.received, limit), &connection.role) {
+                (Ok(None), _) => return true,
+                (Ok(Some(request)), &Role::Member(rank)) => self.hub.request(rank, request, now),
+                (Ok(Some(request)), &Role::Stranger { nonce, .. }) => self.greet(at, request, &nonce, now),
+                (Err(error), &Role::Member(rank)) => {
+                    self.hub.garbled(rank, &error.to_string(), now);
+                    return false;
+                }
+                _ => {
+                    connection.role = Role::Closed;
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn greet(&mut self, at: usize, request: Request, nonce: &[u8; 32], now: Instant) {
+        let connection = &mut self.connections[at];
+        let Request::Hello { hello, proof } = request else {
+            connection.role = Role::Closed;
+            return;
+        };
+        let outcome = if self.token.accepts(nonce, &hello, &proof) {
+            self.hub.join(hello, now)
+        } else {
+            self.hub.note_refusal(hello.rank, &Refusal::Token);
+            Err(Refusal::Token)
+        };
+        match outcome {
+            Ok(()) => {
+                connection.role = Role::Member(hello.rank);
+                connection.say(&Reply::Welcome);
+            }
+            Err(refusal) => {
+                connection.role = Role::Refused;
+                connection.say(&Reply::Refused(refusal));
+            }
+        }
+    }
+
+    fn lose(&mut self, at: usize, now: Instant) {
+        let connection = &mut self.connections[at];
+        if let Role::Member(rank) = connection.role {
+            self.hub.closed(rank, now);
+        }
+        connection.role = Role::Closed;
+    }
+
+    fn reply(&mut self, now: Instant) {
+        loop {
+            let replies = self.hub.take_replies();
+            if replies.is_empty() {
+                return;
+            }
+            for (rank, reply) in replies {
+                let to =
+                    |connection: &&mut Connection| matches!(connection.role, Role::Member(of) if of == rank);
+                let Some(connection) = self.connections.iter_mut().find(to) else { continue };
+                connection.say(&reply);
+                if connection.unsent.len() > MAX_UNSENT {
+                    connection.role = Role::Closed;
+                    self.hub.garbled(rank, "it does not read what it asked for", now);
+                }
+            }
+        }
+    }
+
+    /// Closes what is to be closed.
+    fn sweep(&mut self, now: Instant) {
+        self.connections.retain(|connection| match connection.role {
+            Role::Closed => false,
+            Role::Refused => !connection.unsent.is_empty(),
+            Role::Stranger { since, .. } => now.duration_since(since) < GREETING_TIME,
+            Role::Member(_) => true,
+        });
+    }
+}
+
+impl Connection {
+    fn say(&mut self, reply: &Reply) {
+        self.unsent.extend_from_slice(&wire::encode(reply));
+    }
+
+    /// Sends what can be sent without waiting. A broken connection shows when it is read.
+    fn send(&mut self) {
+        while !self.unsent.is_empty() {
+            match self.stream.write(&self.unsent) {
+                Ok(sent) if sent > 0 => _ = self.unsent.drain(..sent),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Ok(_) | Err(_) => return self.unsent.clear(),
+            }
+        }
+    }
+}
