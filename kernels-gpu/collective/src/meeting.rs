@@ -150,7 +150,6 @@ impl Meeting {
         let peer = (warp < team.ranks && team.meets(warp)).then_some(warp);
         // SAFETY: the caller's promise; a word of the table has one writer before the barrier.
         unsafe {
-            let mut own = 0;
             let epoch = epoch(team, signals, block, warp % MAX_RANKS as u32);
             if thread == 0 {
                 (*table.add(MAX_RANKS))[0] = 0;
@@ -166,7 +165,7 @@ impl Meeting {
             if let Some(peer) = peer
                 && lane < WORDS as u32
             {
-                own = word;
+                let mut own = word;
                 if peer != team.rank {
                     let there = team.flags(signals_of(team, peer), block);
                     let place = (&raw mut (*there).announced).cast::<u64>();

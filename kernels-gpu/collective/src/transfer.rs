@@ -1,7 +1,7 @@
 //! Bytes from one rank's buffer to those of others: all-gather, broadcast, all-to-all, send, receive, and the
 //! barrier, which moves none.
 //!
-//! A rank makes up to [`MAX_RANKS`] moves, each from the input of one rank to the outputs of some:
+//! A rank makes up to [`MAX_RANKS`](crate::MAX_RANKS) moves, each from the input of one rank to the outputs of some:
 //!
 //! | collective | moves of rank `r` |
 //! |---|---|
@@ -14,7 +14,7 @@
 
 use crate::meeting::Meeting;
 use crate::team::{Signals, Team};
-use crate::{MAX_RANKS, THREADS, UNIT};
+use crate::{THREADS, UNIT};
 use cuda_std::vector::{load_l2_v4, store_v4};
 use cuda_std::{kernel, thread};
 
