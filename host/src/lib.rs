@@ -41,6 +41,7 @@ mod memory;
 mod methods;
 mod module;
 pub mod ops;
+pub mod parallel;
 mod ptx;
 mod raw;
 mod stream;
@@ -59,7 +60,9 @@ pub use arch::Arch;
 pub use arena::{BlockSnapshot, BlockState, HeapSnapshot, Holder, SegmentSnapshot, Snapshot, Stats};
 pub use config::LaunchConfig;
 pub use device::{Device, DeviceProperties, MemoryInfo};
-pub use error::{DriverError, Error, LaunchSite, Limit, OutOfMemory, Overrun, Result, Suspects};
+pub use error::{
+    DriverError, Error, LaunchSite, Limit, OutOfMemory, Overrun, ParallelError, Result, Suspects,
+};
 #[cfg(feature = "cust")]
 pub use interop::CustLoan;
 #[doc(hidden)]

@@ -79,6 +79,10 @@ driver_calls! {
     fn ctx_get_limit = cuCtxGetLimit(value: *mut usize, limit: c_int);
     /// Sets a limit of the current context.
     fn ctx_set_limit = cuCtxSetLimit(limit: c_int, value: usize);
+    /// Whether a device can reach another's memory.
+    fn device_can_access_peer = cuDeviceCanAccessPeer(can: *mut c_int, device: CUdevice, peer: CUdevice);
+    /// Lets the current context reach another's memory.
+    fn ctx_enable_peer_access = cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint);
     /// The range of stream priorities; the greatest is the smaller number.
     fn ctx_priority_range = cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int);
     /// Free and total bytes of device memory.

@@ -14,6 +14,7 @@ mod executor;
 pub mod intrinsics;
 pub mod mid;
 mod operations;
+pub mod pairs;
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering;

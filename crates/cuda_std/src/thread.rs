@@ -246,6 +246,22 @@ pub fn system_fence() {
     }
 }
 
+/// Nanoseconds of a clock that all devices of a machine share, in steps of up to a microsecond. PTX
+/// `%globaltimer`.
+#[inline(always)]
+#[track_caller]
+pub fn global_timer() -> u64 {
+    arms! {
+        ptx: {
+            let nanos: u64;
+            // SAFETY: reads a register. Not `pure`: every call reads it anew.
+            unsafe { asm!("mov.u64 {}, %globaltimer;", out(reg64) nanos, options(nomem, nostack)) };
+            nanos
+        }
+        sim: { simt::thread::global_timer() }
+    }
+}
+
 /// Suspends this thread for about `nanos` nanoseconds, at most twice as long and at most a millisecond: for a
 /// back-off while polling. Other threads go on. PTX `nanosleep.u32`.
 #[inline(always)]

@@ -166,39 +166,46 @@ pub(crate) fn larger_f64(a: f64, b: f64) -> f64 {
     }
 }
 
-impl Number for i64 {
-    const ZERO: Self = 0;
-    const ONE: Self = 1;
-    const LOWEST: Self = i64::MIN;
-    #[inline(always)]
-    fn plus(self, other: Self) -> Self {
-        self.wrapping_add(other)
-    }
-    #[inline(always)]
-    fn times(self, other: Self) -> Self {
-        self.wrapping_mul(other)
-    }
-    #[inline(always)]
-    fn larger(self, other: Self) -> Self {
-        self.max(other)
-    }
-    #[inline(always)]
-    fn reversed(self) -> Self {
-        !self
-    }
-    #[inline(always)]
-    fn root(self) -> Self {
-        self
-    }
-    #[inline(always)]
-    fn over(self, _: Self) -> Self {
-        self
-    }
-    #[inline(always)]
-    fn is_nan(self) -> bool {
-        false
-    }
+macro_rules! integer {
+    ($integer:ident) => {
+        impl Number for $integer {
+            const ZERO: Self = 0;
+            const ONE: Self = 1;
+            const LOWEST: Self = $integer::MIN;
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self {
+                self.wrapping_mul(other)
+            }
+            #[inline(always)]
+            fn larger(self, other: Self) -> Self {
+                self.max(other)
+            }
+            #[inline(always)]
+            fn reversed(self) -> Self {
+                !self
+            }
+            #[inline(always)]
+            fn root(self) -> Self {
+                self
+            }
+            #[inline(always)]
+            fn over(self, _: Self) -> Self {
+                self
+            }
+            #[inline(always)]
+            fn is_nan(self) -> bool {
+                false
+            }
+        }
+    };
 }
+
+integer!(i64);
+integer!(i32);
 
 /// Combines the elements of an array's second half with those of the first. Written out: every index is a
 /// constant.

@@ -99,6 +99,9 @@ pub struct Options {
     /// Bytes of stack a simulated thread, at most [`MAX_STACK_BYTES`]. By default all that a GPU's thread can
     /// have, and some for the host. A kernel that takes more ends the process with a sentence.
     pub stack_bytes: usize,
+    /// Number of the device that it runs on. Launches of several devices that run at the same time see each
+    /// other's accesses: the checker then asks for the scope of the system.
+    pub device: u32,
     /// How long threads may do nothing but spin on atomics before the launch counts as hung.
     pub spin_limit: Duration,
 }
@@ -112,6 +115,7 @@ impl Default for Options {
             workers: 0,
             stack_bytes: LOCAL_BYTES + HOST_BYTES,
             spin_limit: Duration::from_secs(10),
+            device: 0,
         }
     }
 }
@@ -136,6 +140,11 @@ impl Options {
     /// The same options with another schedule.
     pub fn seed(self, seed: u64) -> Self {
         Self { seed, ..self }
+    }
+
+    /// The same options for another device.
+    pub fn device(self, device: u32) -> Self {
+        Self { device, ..self }
     }
 
     /// The same options with checking on or off.

@@ -36,6 +36,9 @@ pub enum FaultKind {
     GlobalRace,
     /// Threads of two blocks access the same global memory, and nothing orders the two accesses.
     InterBlockRace,
+    /// Two launches that run at the same time access the same bytes, at least one writes, and nothing orders
+    /// them.
+    LaunchRace,
     /// A load through the read-only path, of memory that the launch has written: it may see the old value.
     ReadOnlyPath,
     /// A product's accumulators were accessed before the wait for its group.
@@ -95,7 +98,10 @@ pub enum FaultKind {
 impl FaultKind {
     /// Whether it is a race: two accesses that nothing orders.
     pub fn is_race(self) -> bool {
-        matches!(self, Self::SharedRace | Self::GlobalRace | Self::InterBlockRace | Self::AsyncCopyPending)
+        matches!(
+            self,
+            Self::SharedRace | Self::GlobalRace | Self::InterBlockRace | Self::LaunchRace | Self::AsyncCopyPending
+        )
     }
 
     /// Short name of the kind.
@@ -115,6 +121,7 @@ impl FaultKind {
             Self::SharedRace => "data race on shared memory",
             Self::GlobalRace => "data race on global memory within a block",
             Self::InterBlockRace => "data race between blocks",
+            Self::LaunchRace => "data race between launches",
             Self::ReadOnlyPath => "read-only load of data that the launch writes",
             Self::WgmmaPending => "access to accumulators of a product in flight",
             Self::AsyncCopyPending => "race with an asynchronous copy",
@@ -173,6 +180,9 @@ impl FaultKind {
             }
             Self::InterBlockRace => {
                 "blocks run in any order: pass the data on by a release and an acquire (or `device_fence` on both sides), give each block its own elements, or launch cooperatively and sync the grid"
+            }
+            Self::LaunchRace => {
+                "launches that run at the same time pass data on by a release and an acquire of system scope; else order them by an event"
             }
             Self::ReadOnlyPath => "load it with `vector::load` or a plain access",
             Self::WgmmaPending => {
@@ -254,6 +264,10 @@ pub enum AccessKind {
     Atomic,
     /// An atomic load.
     AtomicRead,
+    /// An atomic operation that may write, with the scope of the system: other devices see it as one.
+    SystemAtomic,
+    /// An atomic load with the scope of the system.
+    SystemAtomicRead,
     /// An atomic operation that may write, with the scope of a block.
     BlockAtomic,
     /// An atomic load with the scope of a block.
@@ -282,6 +296,7 @@ impl AccessKind {
                 | Self::VolatileRead
                 | Self::AtomicRead
                 | Self::BlockAtomicRead
+                | Self::SystemAtomicRead
                 | Self::AsyncRead
                 | Self::Wait
         )
@@ -292,8 +307,17 @@ impl AccessKind {
     pub(crate) fn is_strong(self) -> bool {
         matches!(
             self,
-            Self::VolatileRead | Self::VolatileWrite | Self::Atomic | Self::AtomicRead | Self::AsyncAtomic
+            Self::Atomic | Self::AtomicRead | Self::AsyncAtomic
         ) || self.is_narrow()
+            || self.is_system_wide()
+    }
+
+    /// Whether it is atomic for all devices.
+    pub(crate) fn is_system_wide(self) -> bool {
+        matches!(
+            self,
+            Self::VolatileRead | Self::VolatileWrite | Self::SystemAtomic | Self::SystemAtomicRead
+        )
     }
 
     /// Whether it is atomic for the threads of its block alone.
@@ -310,8 +334,8 @@ impl fmt::Display for AccessKind {
             Self::Write => "write",
             Self::VolatileRead => "volatile read",
             Self::VolatileWrite => "volatile write",
-            Self::Atomic => "atomic access",
-            Self::AtomicRead => "atomic read",
+            Self::Atomic | Self::SystemAtomic => "atomic access",
+            Self::AtomicRead | Self::SystemAtomicRead => "atomic read",
             Self::BlockAtomic => "atomic access of block scope",
             Self::BlockAtomicRead => "atomic read of block scope",
             Self::AsyncWrite => "asynchronous write",
@@ -390,6 +414,8 @@ pub struct OtherAccess {
     pub block: [u32; 3],
     /// Its thread.
     pub thread: [u32; 3],
+    /// The kernel and the device, if it was made by another launch.
+    pub launch: Option<(String, u32)>,
 }
 
 /// Why a launch ended early. `Display` is a report of a few lines, and so is `Debug`: a test that returns it
@@ -442,6 +468,9 @@ impl fmt::Display for Fault {
         if let Some(other) = &self.other {
             let (block, thread) = (Index(other.block), Index(other.thread));
             write!(f, "\n  conflicts with {} at {}, block {block}, thread {thread}", other.kind, other.site)?;
+            if let Some((kernel, device)) = &other.launch {
+                write!(f, ", of kernel `{kernel}` on device {device}")?;
+            }
         }
         for line in &self.waits {
             write!(f, "\n  {line}")?;
@@ -466,6 +495,9 @@ impl Fault {
             }
             FaultKind::SharedRace if has(|kind| kind == AccessKind::VolatileRead) => {
                 "volatile orders nothing: put `sync_warp` or `sync_threads` between, or use atomics"
+            }
+            FaultKind::LaunchRace if has(|kind| kind == AccessKind::Atomic || kind == AccessKind::AtomicRead) => {
+                "an atomic of device scope is atomic for its device alone: use the `_system` form on both sides"
             }
             kind => kind.hint(),
         }

@@ -277,7 +277,11 @@ impl Atomic {
     /// An operation that reads and may write. One that both reads and writes acquires with any order: a
     /// strict rule would report the usual "last block" kernels of CUDA, which are correct on every GPU.
     pub fn read_write(ptr: *mut u8, size: usize, order: Ordering, scope: Scope) -> Self {
-        let kind = if scope == Scope::Block { AccessKind::BlockAtomic } else { AccessKind::Atomic };
+        let kind = match scope {
+            Scope::Block => AccessKind::BlockAtomic,
+            Scope::Cluster | Scope::Device => AccessKind::Atomic,
+            Scope::System => AccessKind::SystemAtomic,
+        };
         Self { ptr, size, kind, order, scope, reads: true, acquires_always: true }
     }
 
@@ -298,7 +302,11 @@ impl Atomic {
 
     /// A load.
     pub fn load(ptr: *const u8, size: usize, order: Ordering, scope: Scope) -> Self {
-        let kind = if scope == Scope::Block { AccessKind::BlockAtomicRead } else { AccessKind::AtomicRead };
+        let kind = match scope {
+            Scope::Block => AccessKind::BlockAtomicRead,
+            Scope::Cluster | Scope::Device => AccessKind::AtomicRead,
+            Scope::System => AccessKind::SystemAtomicRead,
+        };
         Self { ptr: ptr.cast_mut(), size, kind, order, scope, reads: true, acquires_always: false }
     }
 

@@ -1,6 +1,8 @@
 //! The indices of the current simulated thread.
 
 use std::panic::Location;
+use std::sync::OnceLock;
+use std::time::Instant;
 
 use crate::exec::context::{WARP_SIZE, current, try_current};
 use crate::site::RawSite;
@@ -65,6 +67,15 @@ pub fn lane() -> u32 {
 #[inline(never)]
 pub fn warp() -> u32 {
     current("simt::thread::warp").rank / WARP_SIZE
+}
+
+/// Nanoseconds of a clock that all devices share. A thread that looks at it while it waits will give up in
+/// time: it does not count as hung.
+#[track_caller]
+pub fn global_timer() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    current("simt::thread::global_timer").group().note_progress();
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
 /// Lets other threads run, as `nanosleep` does. Kernels that wait in a loop without atomics need it.

@@ -1,6 +1,7 @@
 //! The errors of this package, with the data to fix their causes.
 
 mod launches;
+mod parallel;
 mod quoted;
 
 use std::fmt;
@@ -12,6 +13,7 @@ use archive::ArchiveError;
 use crate::arch::Arch;
 
 pub use launches::{LaunchSite, Suspects};
+pub use parallel::ParallelError;
 pub(crate) use quoted::{first_of, quoted, shown};
 
 /// The result of this package's functions.
@@ -261,6 +263,10 @@ pub enum Error {
     #[error(transparent)]
     Tensor(Box<dyn std::error::Error + Send + Sync>),
 
+    /// A group of devices whose ranks do not act together.
+    #[error("{0}")]
+    Parallel(Box<ParallelError>),
+
     /// An operation that cannot be done, or recorded, while a stream is being captured into a graph.
     #[error("{operation} cannot be captured into a graph: {reason}\nhint: {hint}")]
     NotCapturable {
@@ -316,7 +322,7 @@ impl Error {
     /// Whether the next valid call works. False once a device's context is dead, or when there is no driver.
     pub fn is_recoverable(&self) -> bool {
         match self {
-            Error::Init(_) | Error::Sticky { .. } => false,
+            Error::Init(_) | Error::Sticky { .. } | Error::Parallel(_) => false,
             Error::Driver(e) => !e.is_sticky(),
             Error::NoSuchKernel { source, .. } | Error::InvalidModule { source, .. } => !source.is_sticky(),
             _ => true,

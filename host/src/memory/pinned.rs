@@ -135,6 +135,11 @@ impl<T: Pod> PinnedBuffer<T> {
         Ok(unsafe { std::slice::from_raw_parts_mut(self.elements(), self.len) })
     }
 
+    /// The address of the elements for kernels, whose accesses the buffer does not know.
+    pub(crate) fn device_address(&self) -> u64 {
+        self.address as u64
+    }
+
     /// Where the elements begin; a dangling pointer when they have no bytes.
     fn elements(&self) -> *mut T {
         if self.address.is_null() { std::ptr::dangling_mut() } else { self.address.cast() }

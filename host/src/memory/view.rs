@@ -309,6 +309,11 @@ impl<'a, T: Pod> DeviceViewMut<'a, T> {
         DeviceView(self.0)
     }
 
+    /// The same elements, shared for as long as they were exclusive.
+    pub(crate) fn into_view(self) -> DeviceView<'a, T> {
+        DeviceView(self.0)
+    }
+
     /// The same elements, for a shorter time.
     pub fn view_mut(&mut self) -> DeviceViewMut<'_, T> {
         DeviceViewMut(self.0)

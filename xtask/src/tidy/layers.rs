@@ -25,6 +25,7 @@ const LAYERS: &[&str] = &[
     "tensor",
     "ops",
     "methods",
+    "parallel",
 ];
 const FOLDER: &str = "host/src/";
 /// Files without a layer: they name all of them.

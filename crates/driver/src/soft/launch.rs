@@ -48,6 +48,7 @@ pub(super) struct Launch {
     pub function: Handle,
     pub config: LaunchConfig,
     entry: &'static KernelEntry,
+    device: u32,
     /// Owns the values that `pointers` point to.
     _values: Box<[Unit]>,
     pointers: Box<[*mut c_void]>,
@@ -188,7 +189,7 @@ impl Launch {
         let params = self.pointers.as_ptr().cast::<*const c_void>();
         // SAFETY: `pointers` has one pointer per parameter of the entry, each to a copy of the caller's
         // value. The executor's checker verifies that the memory that kernels reach through them is live.
-        match unsafe { simt::launch(self.entry, &self.config, params, options()) } {
+        match unsafe { simt::launch(self.entry, &self.config, params, &options().clone().device(self.device)) } {
             Ok(_) => Ok(()),
             Err(fault) => Err((code_of(&fault), fault.to_string())),
         }
@@ -240,7 +241,8 @@ impl Driver {
                 pointers.push(to.cast::<c_void>());
             }
         }
-        Ok(Arc::new(Launch { function, config, entry: f.entry, _values: values, pointers: pointers.into() }))
+        let device = self.contexts.get(self.modules.get(f.module)?.context)?.device as u32;
+        Ok(Arc::new(Launch { function, config, entry: f.entry, device, _values: values, pointers: pointers.into() }))
     }
 
     /// # Safety

@@ -1,7 +1,7 @@
 //! Work that waits in streams, and the order in which it runs.
 //!
 //! Work is numbered in issue order. Nothing runs until a thread waits for something. Then only the
-//! dependencies of that thing run, one piece at a time in the whole process:
+//! dependencies of that thing run, one piece at a time for each thread that waits:
 //!
 //! - work of one stream runs in order;
 //! - a wait for an event runs after the record that it was issued for;
@@ -10,6 +10,10 @@
 //!
 //! If these rules leave a choice, the newest stream runs first. Programs that lack a dependency usually issue
 //! the producer first, so they go wrong in every run.
+//!
+//! A kernel may wait for a kernel of another device, or of another stream, that is still in a queue. So when
+//! all kernels that run do nothing but spin, whatever could run begins, on a thread for each stream
+//! ([`start_waiting_work`]).
 
 use super::{
     abi::{HostFn, StreamCallback},
@@ -23,9 +27,10 @@ use super::{
 use crate::code;
 use core::ffi::c_void;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{Arc, OnceLock},
+    thread::{self, Thread},
     time::Instant,
 };
 
@@ -78,12 +83,13 @@ pub(super) struct Queued {
 pub(super) struct Pending {
     next: u64,
     stream_of: BTreeMap<u64, Handle>,
-    running: bool,
+    /// Streams whose first piece of work runs.
+    running: BTreeSet<Handle>,
 }
 
 impl Pending {
     pub(super) fn new() -> Pending {
-        Pending { next: 1, stream_of: BTreeMap::new(), running: false }
+        Pending { next: 1, stream_of: BTreeMap::new(), running: BTreeSet::new() }
     }
 
     /// Whether the piece of work with this number is waiting or running.
@@ -148,30 +154,30 @@ impl Driver {
         self.streams.iter().rev().find(busy).map(|(handle, _)| handle)
     }
 
-    /// Runs one piece of work, in `stream` or in a stream that it waits for. If another thread runs a piece,
-    /// waits for that instead. So callers loop until their condition holds.
+    /// Runs one piece of work, in `stream` or in a stream that it waits for. If another thread runs that piece,
+    /// waits for any to be done instead. So callers loop until their condition holds.
     pub(super) fn advance(&mut self, stream: Handle) {
-        if self.pending.running {
-            self.wait_for_progress();
-            return;
-        }
         let mut stream = stream;
         // Each blocker was issued before the work that it blocks, so this loop ends.
         while let Some(blocker) = self.blocker(stream) {
             stream = blocker;
         }
+        if self.pending.running.contains(&stream) {
+            self.wait_for_progress();
+            return;
+        }
         let Ok(s) = self.streams.get(stream) else { return };
         let context = s.context;
         let Some(front) = s.queue.front() else { return };
         let (number, work) = (front.number, front.work.clone());
-        self.pending.running = true;
+        self.pending.running.insert(stream);
         // Catches a panic, so that a defect in the executor does not leave other threads waiting for this
         // piece of work.
         let result =
             catch_unwind(AssertUnwindSafe(|| self.perform(stream, number, work))).unwrap_or_else(|_| {
                 Err((code::UNKNOWN, "the software driver panicked while it did queued work".to_owned()))
             });
-        self.pending.running = false;
+        self.pending.running.remove(&stream);
         self.pending.stream_of.remove(&number);
         if let Ok(s) = self.streams.get_mut(stream) {
             s.queue.pop_front_if(|front| front.number == number);
@@ -290,8 +296,52 @@ impl Driver {
 
     /// Waits until no thread runs a piece of work.
     pub(super) fn wait_until_idle(&mut self) {
-        while self.pending.running {
+        while !self.pending.running.is_empty() {
             self.wait_for_progress();
+        }
+    }
+
+    /// The streams with a piece of work that could run now.
+    fn streams_with_ready_work(&self) -> Vec<Handle> {
+        let can_run = |stream: Handle| {
+            let busy = self.streams.get(stream).is_ok_and(|s| !s.queue.is_empty());
+            busy && !self.pending.running.contains(&stream) && self.blocker(stream).is_none()
+        };
+        self.streams.iter().map(|(handle, _)| handle).filter(|&handle| can_run(handle)).collect()
+    }
+}
+
+/// Lets work that waits in queues run although no thread waits for it. Called on the small stack of a kernel's
+/// thread, so another thread does it.
+pub(super) fn start_waiting_work() {
+    static HELPER: OnceLock<Option<Thread>> = OnceLock::new();
+    let start = || {
+        let helper = thread::Builder::new().name("ironwarp-soft".into());
+        helper.spawn(help_for_ever).map(|handle| handle.thread().clone()).ok()
+    };
+    // Without a thread to do it, the launches that wait count as hung in the end.
+    if let Some(helper) = HELPER.get_or_init(start) {
+        helper.unpark();
+    }
+}
+
+/// Gives each stream with work that can run a thread, whenever it is called.
+fn help_for_ever() {
+    loop {
+        thread::park();
+        for stream in Driver::lock().streams_with_ready_work() {
+            let helper = thread::Builder::new().name("ironwarp-soft-stream".into());
+            // As above.
+            let _ = helper.spawn(move || Driver::lock().advance_while_ready(stream));
+        }
+    }
+}
+
+impl Driver {
+    /// Runs the work of a stream until it is empty, waits for another stream, or another thread runs it.
+    fn advance_while_ready(&mut self, stream: Handle) {
+        while self.streams_with_ready_work().contains(&stream) {
+            self.advance(stream);
         }
     }
 }

@@ -12,7 +12,7 @@ use super::{
     memory::Memory,
     module::{Function, Module},
     pool::Pool,
-    queue::Pending,
+    queue::{self, Pending},
     stream::Stream,
 };
 use crate::{env, load::InitError};
@@ -143,6 +143,7 @@ pub(super) fn start() -> Result<(), InitError> {
         pending: Pending::new(),
         last_fault: None,
     };
+    simt::when_all_spin(queue::start_waiting_work);
     // Called once (see `load::backend`), so the cell is empty.
     let _ = STATE.set(Mutex::new(state));
     Ok(())

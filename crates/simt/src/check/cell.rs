@@ -40,6 +40,8 @@ const KINDS: [AccessKind; 1 + KIND_MASK as usize] = {
     kinds[9] = AccessKind::AsyncWrite;
     kinds[10] = AccessKind::ReadOnly;
     kinds[11] = AccessKind::AsyncAtomic;
+    kinds[12] = AccessKind::SystemAtomic;
+    kinds[13] = AccessKind::SystemAtomicRead;
     kinds
 };
 
@@ -58,6 +60,8 @@ const fn code(kind: AccessKind) -> u64 {
         AccessKind::AsyncWrite => 9,
         AccessKind::ReadOnly => 10,
         AccessKind::AsyncAtomic => 11,
+        AccessKind::SystemAtomic => 12,
+        AccessKind::SystemAtomicRead => 13,
     }
 }
 
@@ -144,6 +148,12 @@ pub(crate) enum Readers {
 /// Whether an earlier access happened before the present one.
 pub(crate) trait Order {
     fn is_before(&self, earlier: Stamp) -> bool;
+
+    /// Whether it was of a launch that has ended: then all is in order.
+    fn is_over(&self, earlier: Stamp) -> bool;
+
+    /// Whether it was made on the device of the present one.
+    fn is_of_device(&self, earlier: Stamp) -> bool;
 
     /// Whether a proxy fence stands between a generic write and the present access by the async proxy.
     fn is_fenced(&self, earlier: Stamp) -> bool;
@@ -232,7 +242,7 @@ impl Cell {
     #[inline]
     fn read(&mut self, now: Stamp, order: &impl Order) -> Result<(), Clash> {
         may_follow(self.write, now, order)?;
-        if now.kind() == AccessKind::ReadOnly && self.write.is_present() {
+        if now.kind() == AccessKind::ReadOnly && self.write.is_present() && !order.is_over(self.write) {
             return Err(Clash::ReadOnly(self.write));
         }
         let slot = self.slot_for(now, order);
@@ -292,7 +302,7 @@ impl Cell {
 
 #[inline]
 fn may_follow(earlier: Stamp, now: Stamp, order: &impl Order) -> Result<(), Clash> {
-    if !earlier.is_present() {
+    if !earlier.is_present() || order.is_over(earlier) {
         return Ok(());
     }
     if conflicts(earlier, now, order) {
@@ -311,7 +321,7 @@ fn conflicts(earlier: Stamp, now: Stamp, order: &impl Order) -> bool {
     if earlier.is_tracked() {
         return !order.is_before(earlier);
     }
-    if are_atomic_together(earlier, now) {
+    if are_atomic_together(earlier, now, order) {
         return false;
     }
     earlier.is_pending() || !earlier.is_of(now) && !order.is_before(earlier)
@@ -319,9 +329,13 @@ fn conflicts(earlier: Stamp, now: Stamp, order: &impl Order) -> bool {
 
 /// Whether no order is needed between two accesses: both are atomic, for each other too.
 #[inline]
-fn are_atomic_together(earlier: Stamp, now: Stamp) -> bool {
+fn are_atomic_together(earlier: Stamp, now: Stamp, order: &impl Order) -> bool {
     let (before, after) = (earlier.kind(), now.kind());
-    let is_wide_enough = || earlier.block == now.block || !(before.is_narrow() || after.is_narrow());
+    let is_wide_enough = || {
+        earlier.block == now.block
+            || before.is_system_wide() && after.is_system_wide()
+            || !(before.is_narrow() || after.is_narrow()) && order.is_of_device(earlier)
+    };
     before.is_strong() && after.is_strong() && is_wide_enough()
 }
 
@@ -399,6 +413,12 @@ mod tests {
     impl Order for Before {
         fn is_before(&self, _: Stamp) -> bool {
             self.0
+        }
+        fn is_over(&self, _: Stamp) -> bool {
+            false
+        }
+        fn is_of_device(&self, _: Stamp) -> bool {
+            true
         }
         fn is_fenced(&self, _: Stamp) -> bool {
             false

@@ -96,6 +96,8 @@ pub(crate) struct History {
     fenced: HashMap<u64, Seen>,
     /// For each agent, sorted, how many of its turns are known to be over.
     completed: Vec<(Agent, u32)>,
+    /// How many launches are known to have ended.
+    ended: u32,
 }
 
 impl History {
@@ -127,6 +129,16 @@ impl History {
         add(&mut self.fenced, block, own);
     }
 
+    /// How many launches are known to have ended.
+    pub fn ended(&self) -> u32 {
+        self.ended
+    }
+
+    /// Records that so many launches have ended.
+    pub fn end(&mut self, launches: u32) {
+        self.ended = self.ended.max(launches);
+    }
+
     /// Records that the first `turns` turns of an agent are over.
     pub fn complete(&mut self, agent: Agent, turns: u32) {
         match self.completed.binary_search_by_key(&agent, |known| known.0) {
@@ -145,6 +157,7 @@ impl History {
         other.narrow.iter().for_each(|(block, seen)| add(&mut self.narrow, *block, seen));
         other.fenced.iter().for_each(|(block, seen)| add(&mut self.fenced, *block, seen));
         self.join_completed(other);
+        self.end(other.ended);
     }
 
     /// As [`join`](Self::join), but only for what `other` holds about agents.

@@ -20,6 +20,7 @@ mod sync;
 pub(crate) mod unchecked;
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -58,8 +59,9 @@ pub(crate) struct Access {
 pub(crate) struct LaunchCheck {
     allocations: Arc<[Arc<Allocation>]>,
     /// Histories of the allocations, in the same order.
-    shadows: Box<[OnceLock<Shadow>]>,
-    pub atomics: GlobalAtomics,
+    shadows: Box<[OnceLock<Arc<Shadow>>]>,
+    /// Shared with the launches that run at the same time.
+    memory: Arc<GlobalMemory>,
     /// Host memory that holds pointers to the kernel's parameters, and the parameters.
     params: Vec<Param>,
 }
@@ -76,6 +78,23 @@ impl Param {
     fn words(&self) -> impl Iterator<Item = usize> {
         // SAFETY: the parameters are readable while the kernel runs; any bytes are a number.
         (0..self.bytes / 8).map(|word| unsafe { (self.start as *const usize).add(word).read_unaligned() })
+    }
+}
+
+/// The history of global memory while launches run that see each other's accesses.
+#[derive(Default)]
+pub(crate) struct GlobalMemory {
+    /// The histories so far, with their allocations, by the addresses of these.
+    shadows: Mutex<HashMap<usize, (Arc<Allocation>, Arc<Shadow>)>>,
+    atomics: GlobalAtomics,
+}
+
+impl GlobalMemory {
+    fn shadow_of(&self, allocation: &Arc<Allocation>) -> Arc<Shadow> {
+        let mut shadows = self.shadows.lock().unwrap_or_else(PoisonError::into_inner);
+        let pages = allocation.len.div_ceil(PAGE_BYTES);
+        let new = || (allocation.clone(), Arc::new((0..pages).map(|_| OnceLock::new()).collect()));
+        shadows.entry(Arc::as_ptr(allocation) as usize).or_insert_with(new).1.clone()
     }
 }
 
@@ -122,11 +141,14 @@ pub(crate) struct ThreadCheck {
 }
 
 impl LaunchCheck {
-    pub fn new() -> Self {
+    pub fn new(memory: Arc<GlobalMemory>) -> Self {
         let allocations = Allocations::snapshot();
         let shadows = allocations.iter().map(|_| OnceLock::new()).collect();
-        let atomics = GlobalAtomics::default();
-        Self { allocations, shadows, atomics, params: Vec::new() }
+        Self { allocations, shadows, memory, params: Vec::new() }
+    }
+
+    pub fn atomics(&self) -> &GlobalAtomics {
+        &self.memory.atomics
     }
 
     /// Lets the kernel read its parameters.
@@ -184,8 +206,7 @@ impl LaunchCheck {
     }
 
     fn pages(&self, number: usize) -> &Shadow {
-        let pages = self.allocations[number].len.div_ceil(PAGE_BYTES);
-        self.shadows[number].get_or_init(|| (0..pages).map(|_| OnceLock::new()).collect())
+        self.shadows[number].get_or_init(|| self.memory.shadow_of(&self.allocations[number]))
     }
 }
 
@@ -462,7 +483,10 @@ fn global_access(
         Err(Clash::Race(earlier)) if earlier.block == now.block => {
             race(thread, access, earlier, FaultKind::GlobalRace)
         }
-        Err(Clash::Race(earlier)) => race(thread, access, earlier, FaultKind::InterBlockRace),
+        Err(Clash::Race(earlier)) if thread.group().launch.membership.has(earlier.block) => {
+            race(thread, access, earlier, FaultKind::InterBlockRace)
+        }
+        Err(Clash::Race(earlier)) => race(thread, access, earlier, FaultKind::LaunchRace),
         Err(Clash::ReadOnly(earlier)) => read_only(thread, access, earlier),
         Err(Clash::Unfenced(earlier)) => {
             report(thread, access, FaultKind::ProxyFence, String::new(), Some(other(earlier)))

@@ -29,6 +29,7 @@ struct Known {
 struct Publication {
     own: Seen,
     history: Option<Arc<History>>,
+    scope: Scope,
 }
 
 /// Knowledge of one thread.
@@ -59,15 +60,32 @@ pub(crate) struct BlockSync {
     fence: Cell<Option<Scope>>,
     /// The knowledge published by fences before the last barrier of the block.
     fenced: RefCell<Option<Publication>>,
-    /// The knowledge passed on through atomics in shared memory, by address.
-    shared_atomics: RefCell<HashMap<usize, Arc<History>>>,
+    /// The knowledge passed on through atomics in shared memory.
+    shared_atomics: RefCell<Boards>,
 }
 
-/// The knowledge passed on through atomics in global memory, by address.
+/// The knowledge passed on through atomics, by address and publisher.
+type Boards = HashMap<usize, Vec<(Publisher, Arc<History>)>>;
+
+/// Who may rely on published knowledge: its device, or all devices.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Publisher {
+    device: u32,
+    is_system_wide: bool,
+}
+
+impl Publisher {
+    /// Whether a thread of a device learns from it by an acquire of a scope.
+    fn reaches(self, device: u32, scope: Scope) -> bool {
+        self.device == device || self.is_system_wide && scope == Scope::System
+    }
+}
+
+/// The knowledge passed on through atomics in global memory.
 #[derive(Default)]
 pub(crate) struct GlobalAtomics {
     published: AtomicBool,
-    by_address: Mutex<HashMap<usize, Arc<History>>>,
+    by_address: Mutex<Boards>,
 }
 
 /// The knowledge published by threads that arrived at a barrier without waiting.
@@ -298,7 +316,11 @@ impl ThreadSync {
         Arc::make_mut(clock.get_or_insert_default()).raise(thread.rank, block.advance());
         let mut history = self.known.borrow().history.clone();
         join_histories(&mut history, block.history.borrow().as_ref());
-        Publication { own: Seen { floor: block.floor.get(), clock, wide: scope > Scope::Block }, history }
+        let begun = thread.group().launch.membership.begun;
+        if begun != 0 {
+            Arc::make_mut(history.get_or_insert_default()).end(begun);
+        }
+        Publication { own: Seen { floor: block.floor.get(), clock, wide: scope > Scope::Block }, history, scope }
     }
 }
 
@@ -316,7 +338,10 @@ impl Order for View<'_> {
             return match self.operation(earlier) {
                 Some(operation) => self.has_completed(operation),
                 // Of a block that runs elsewhere: whoever has heard from it is not accused.
-                None => self.any_history(|history| history.get(earlier.block.into()).is_some()),
+                None => {
+                    self.is_over(earlier)
+                        || self.any_history(|history| history.get(earlier.block.into()).is_some())
+                }
             };
         }
         if earlier.block == self.block.number.get() as u32 {
@@ -325,7 +350,19 @@ impl Order for View<'_> {
         self.any_history(|history| {
             let seen = history.get(earlier.block.into());
             seen.is_some_and(|seen| seen.covers(earlier.rank(), earlier.time))
-        })
+        }) || self.is_over(earlier)
+    }
+
+    #[inline]
+    fn is_over(&self, earlier: Stamp) -> bool {
+        let membership = &self.thread.group().launch.membership;
+        !membership.has(earlier.block)
+            && (membership.is_over(earlier.block, membership.begun)
+                || self.any_history(|history| membership.is_over(earlier.block, history.ended())))
+    }
+
+    fn is_of_device(&self, earlier: Stamp) -> bool {
+        self.thread.group().launch.membership.is_beside(earlier.block)
     }
 
     fn is_fenced(&self, earlier: Stamp) -> bool {
@@ -411,7 +448,8 @@ fn synchronise_block(group: &Group<'_>, block: &Block, slots: &[u32]) {
         // A fence by any thread before the barrier counts for all threads after it: kernels often fence in
         // every thread and let one thread signal the other blocks.
         let own = Seen { floor: sync.floor.get(), clock: None, wide: scope > Scope::Block };
-        sync.fenced.replace(Some(Publication { own, history: sync.history.borrow().clone() }));
+        let history = sync.history.borrow().clone();
+        sync.fenced.replace(Some(Publication { own, history, scope }));
     }
 }
 
@@ -438,7 +476,7 @@ pub(crate) fn synchronise_grid(group: &Group<'_>) {
 /// publishes what it knows with its later atomic operations.
 pub(crate) fn fence(thread: &Thread, scope: Scope) {
     for address in thread.check.sync.unacquired.take() {
-        tell(thread, address, [const { None }; 3], true);
+        tell(thread, address, [const { None }; 3], Some(scope));
     }
     let sync = &thread.block().check.sync;
     let publication = thread.check.sync.publication(thread, scope);
@@ -460,21 +498,21 @@ pub(crate) fn atomic_order(thread: &Thread, access: Access, acquires: bool, orde
     }
     let is_read = access.kind.is_read();
     let publications = if is_read { [const { None }; 3] } else { publications(thread, order, scope) };
-    tell(thread, address, publications, acquires);
+    tell(thread, address, publications, acquires.then_some(scope));
 }
 
-/// Publishes knowledge at `address`, and learns what is published there.
-fn tell(thread: &Thread, address: usize, publications: [Option<Publication>; 3], learns: bool) {
+/// Publishes knowledge at `address`, and learns what is published there, by an acquire of a scope.
+fn tell(thread: &Thread, address: usize, publications: [Option<Publication>; 3], learns: Option<Scope>) {
     let block = thread.block();
     if block.arena.offset_of(address).is_some() {
         let mut atomics = block.check.sync.shared_atomics.borrow_mut();
         return exchange(thread, &mut atomics, address, publications, learns);
     }
     let Some(check) = &thread.group().launch.check else { return };
-    let atomics = &check.atomics;
+    let atomics = check.atomics();
     if publications.iter().flatten().next().is_some() {
         atomics.published.store(true, Ordering::Release);
-    } else if !learns || !atomics.published.load(Ordering::Acquire) {
+    } else if learns.is_none() || !atomics.published.load(Ordering::Acquire) {
         return;
     }
     let mut by_address = atomics.by_address.lock().unwrap_or_else(PoisonError::into_inner);
@@ -489,20 +527,28 @@ fn publications(thread: &Thread, order: Ordering, scope: Scope) -> [Option<Publi
 
 fn exchange(
     thread: &Thread,
-    atomics: &mut HashMap<usize, Arc<History>>,
+    boards: &mut Boards,
     address: usize,
     publications: [Option<Publication>; 3],
-    learns: bool,
+    learns: Option<Scope>,
 ) {
     let number = thread.block().number.get();
+    let device = thread.group().launch.membership.device;
     for publication in publications.into_iter().flatten() {
-        let told = atomics.entry(address).or_default();
-        Arc::make_mut(told).add(number, publication.own);
+        let publisher = Publisher { device, is_system_wide: publication.scope == Scope::System };
+        let board = boards.entry(address).or_default();
+        let at = board.iter().position(|(other, _)| *other == publisher).unwrap_or_else(|| {
+            board.push((publisher, Arc::default()));
+            board.len() - 1
+        });
+        let told = Arc::make_mut(&mut board[at].1);
+        told.add(number, publication.own);
         if let Some(history) = publication.history {
-            Arc::make_mut(told).join(&history);
+            told.join(&history);
         }
     }
-    if let Some(told) = atomics.get(&address).filter(|_| learns) {
+    let (Some(board), Some(scope)) = (boards.get(&address), learns) else { return };
+    for (_, told) in board.iter().filter(|(publisher, _)| publisher.reaches(device, scope)) {
         thread.check.sync.learn_from(thread, told);
     }
 }

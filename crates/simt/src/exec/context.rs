@@ -346,11 +346,25 @@ impl Thread {
     ) -> RawFault {
         let group = self.group();
         let other_site = other.as_ref().map(|other| other.site).unwrap_or_default();
-        let other = other.map(|other| OtherAccess {
-            kind: other.kind,
-            site: Site::default(),
-            block: group.launch.block_index(other.block),
-            thread: super::unflatten(other.rank.into(), group.launch.config.block),
+        let other = other.map(|other| {
+            let (kind, site) = (other.kind, Site::default());
+            let thread = |shape| super::unflatten(other.rank.into(), shape);
+            match group.launch.membership.elsewhere(other.block as u32) {
+                Some(away) => OtherAccess {
+                    kind,
+                    site,
+                    block: away.block,
+                    thread: thread(away.shape),
+                    launch: Some((away.kernel, away.device)),
+                },
+                None => OtherAccess {
+                    kind,
+                    site,
+                    block: group.launch.block_index(other.block),
+                    thread: thread(group.launch.config.block),
+                    launch: None,
+                },
+            }
         });
         let fault = Fault {
             kind,

@@ -11,7 +11,7 @@ use super::barrier::Barrier;
 use super::context::{Block, RawFault, Routine, Suspender, Thread, Wait, set_current};
 use super::flights::{Flights, Landing};
 use super::order::Rng;
-use super::spinning::Spinning;
+use super::spinning::{Progress, Spinning};
 use super::{Launch, deadlock, stack, unflatten};
 use crate::LaunchStats;
 use crate::check::BlockCheck;
@@ -117,9 +117,9 @@ impl<'a> Group<'a> {
     /// Runs the blocks from number `first` on.
     pub fn run(&mut self, first: u64, stats: &mut LaunchStats) -> Result<(), Box<RawFault>> {
         self.reset(first);
-        self.launch.progress.begin();
+        self.progress().begin();
         self.schedule();
-        self.launch.progress.end();
+        self.progress().end();
         stats.blocks += self.blocks.len() as u64;
         stats.threads += self.threads.len() as u64;
         stats.barriers += self.barriers.take();
@@ -146,7 +146,17 @@ impl<'a> Group<'a> {
         self.flights.clear();
         self.spinning = Spinning::default();
         self.live.set(self.threads.len() as u32);
-        self.ready.borrow_mut().restart(self.threads.len() as u32, self.launch.options.seed, first);
+        let number = first - self.launch.membership.first_block;
+        self.ready.borrow_mut().restart(self.threads.len() as u32, self.launch.options.seed, number);
+    }
+
+    fn progress(&self) -> &Progress {
+        &self.launch.membership.together.progress
+    }
+
+    /// The thread does something other than spin, although it looks like that.
+    pub fn note_progress(&self) {
+        self.spinning.stop(self.progress());
     }
 
     fn schedule(&self) {
@@ -200,7 +210,7 @@ impl<'a> Group<'a> {
 
     fn land(&self, flight: u32) {
         if let Some(landing) = self.flights.take(flight) {
-            self.spinning.stop(&self.launch.progress);
+            self.note_progress();
             landing(self);
         }
     }
@@ -252,7 +262,7 @@ impl<'a> Group<'a> {
             if self.fault.borrow().is_some() {
                 return;
             }
-            self.spinning.stop(&self.launch.progress);
+            self.note_progress();
             let Some(next) = self.ready.borrow_mut().pop() else { return };
             if !self.threads.get(next as usize).is_some_and(Thread::is_fresh) {
                 return self.handed_over.set(Some(next));
@@ -292,7 +302,7 @@ impl<'a> Group<'a> {
             thread.answer.set(answer);
             ready.push(slot);
         }
-        self.spinning.stop(&self.launch.progress);
+        self.note_progress();
     }
 
     /// Records a fault; the first one counts. The scheduler stops when it gets control.
@@ -316,7 +326,7 @@ impl<'a> Group<'a> {
 
     /// Counts a turn that a thread spent spinning.
     pub fn note_spin(&self) {
-        if let Some(idle) = self.spinning.turn(&self.launch.progress, self.launch.options.spin_limit) {
+        if let Some(idle) = self.spinning.turn(self.progress(), self.launch.options.spin_limit) {
             self.raise(deadlock::livelock(self, idle));
         }
     }

@@ -10,6 +10,7 @@ mod panics;
 mod signals;
 mod spinning;
 mod stack;
+pub(crate) mod together;
 
 use std::error::Error as _;
 use std::ffi::c_void;
@@ -27,7 +28,8 @@ use crate::{
 use context::RawFault;
 use group::Group;
 use order::Permutation;
-use spinning::Progress;
+use together::Membership;
+pub use together::when_all_spin;
 
 /// Everything that the workers of one launch share.
 pub(crate) struct Launch<'a> {
@@ -38,7 +40,7 @@ pub(crate) struct Launch<'a> {
     pub check: Option<LaunchCheck>,
     /// Whether a fault runs the destructors of its threads' values; else the values are leaked.
     unwinds: bool,
-    progress: Progress,
+    pub membership: Membership,
     /// Blocks that are scheduled together: one, a cluster, or the grid.
     blocks_per_group: u64,
 }
@@ -66,14 +68,12 @@ pub unsafe fn launch(
         // SAFETY: the caller vouches for `params`; they outlive the launch, which ends before this function.
         unsafe { invoke(address as *const *const c_void) }
     };
-    let check = options.check.then(|| {
+    let prepare = |check: &mut LaunchCheck| {
         unchecked::tell(entry);
-        let mut check = LaunchCheck::new();
         // SAFETY: the caller vouches for `params`.
         unsafe { check.allow_params(entry, params) };
-        check
-    });
-    start(entry.name, entry.bounds, config, options, check, false, &body)
+    };
+    start(entry.name, entry.bounds, config, options, prepare, false, &body)
 }
 
 /// Runs a closure once per thread of `config`, as if it were a kernel.
@@ -93,8 +93,7 @@ pub fn run(
     options: &Options,
     body: impl Fn() + Sync,
 ) -> Result<LaunchStats, Box<Fault>> {
-    let check = options.check.then(LaunchCheck::new);
-    start("closure", LaunchBounds::default(), config, options, check, true, &body)
+    start("closure", LaunchBounds::default(), config, options, |_| {}, true, &body)
 }
 
 fn start(
@@ -102,7 +101,7 @@ fn start(
     bounds: LaunchBounds,
     config: &LaunchConfig,
     options: &Options,
-    check: Option<LaunchCheck>,
+    prepare: impl FnOnce(&mut LaunchCheck),
     unwinds: bool,
     body: &(dyn Fn() + Sync),
 ) -> Result<LaunchStats, Box<Fault>> {
@@ -112,8 +111,13 @@ fn start(
     panics::install_hook();
     signals::install();
     let blocks_per_group = if config.cooperative { config.blocks() } else { config.blocks_per_cluster() };
-    let (options, progress) = (options.clone(), Progress::default());
-    Launch { kernel, config: *config, options, body, check, unwinds, progress, blocks_per_group }.run_groups()
+    let (options, membership) = (options.clone(), Membership::begin(kernel, config, options.device));
+    let check = options.check.then(|| {
+        let mut check = LaunchCheck::new(membership.together.memory.clone());
+        prepare(&mut check);
+        check
+    });
+    Launch { kernel, config: *config, options, body, check, unwinds, membership, blocks_per_group }.run_groups()
 }
 
 /// Checks the conditions that do not depend on the kernel: the caller and the options.
@@ -236,24 +240,28 @@ impl Launch<'_> {
         let mut group = Group::new(self, self.blocks_per_group as usize);
         let mut stats = LaunchStats::default();
         while let Some((turn, number)) = queue.take() {
-            if let Err(fault) = group.run(number * self.blocks_per_group, &mut stats) {
-                self.progress.fail();
+            if let Err(fault) = group.run(self.membership.first_block + number * self.blocks_per_group, &mut stats) {
+                self.membership.together.progress.fail();
                 queue.fail(turn, fault);
             }
         }
         queue.add(&stats);
     }
 
-    /// Index of block `number` in the grid. Blocks of a cluster or cooperative group have consecutive
+    /// Index in the grid of the block with a number. Blocks of a cluster or cooperative group have consecutive
     /// numbers.
     pub fn block_index(&self, number: u64) -> [u32; 3] {
-        let cluster = self.config.cluster;
-        let cluster_grid: [u32; 3] = std::array::from_fn(|axis| self.config.grid[axis] / cluster[axis]);
-        let blocks = self.config.blocks_per_cluster();
-        let outer = unflatten(number / blocks, cluster_grid);
-        let inner = unflatten(number % blocks, cluster);
-        std::array::from_fn(|axis| outer[axis] * cluster[axis] + inner[axis])
+        block_index(number - self.membership.first_block, self.config.grid, self.config.cluster)
     }
+}
+
+/// Index in the grid of the `number`th block of a launch.
+fn block_index(number: u64, grid: [u32; 3], cluster: [u32; 3]) -> [u32; 3] {
+    let cluster_grid: [u32; 3] = std::array::from_fn(|axis| grid[axis] / cluster[axis]);
+    let blocks: u64 = cluster.iter().map(|&n| u64::from(n)).product();
+    let outer = unflatten(number / blocks, cluster_grid);
+    let inner = unflatten(number % blocks, cluster);
+    std::array::from_fn(|axis| outer[axis] * cluster[axis] + inner[axis])
 }
 
 /// x, y, z of the `n`th element of a box.

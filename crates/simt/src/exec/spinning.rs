@@ -1,8 +1,9 @@
 //! Watches for launches in which threads do nothing but spin.
 //!
-//! A thread that spins may wait for a thread of another group. That group may compute on another worker, or
-//! its worker may wait for a processor. So a launch counts as hung only when every running group has reported
-//! here, and all have only spun since any of them did something else. All atomics count as spinning, whatever
+//! A thread that spins may wait for a thread of another group, of its launch or of one that runs at the same
+//! time. That group may compute on another worker, or its worker may wait for a processor. So a launch counts
+//! as hung only when every running group has reported here, and all have only spun since any of them did
+//! something else. All atomics count as spinning, whatever
 //! their purpose. So when the time is up, every group has to report once more: a group that computes by then
 //! does not.
 
@@ -10,9 +11,9 @@ use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The state of the running groups of a launch.
+/// The state of the running groups of launches that run at the same time.
 #[derive(Default)]
-pub(super) struct Progress(Mutex<State>);
+pub(crate) struct Progress(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -111,7 +112,13 @@ impl Spinning {
         if self.idle_in.replace(Some(state.epoch)) != Some(state.epoch) {
             state.idle += 1;
         }
-        state.hung_for(limit)
+        let hung = state.hung_for(limit);
+        let all_spin = state.idle >= state.running;
+        drop(state);
+        if all_spin && hung.is_none() {
+            super::together::tell_that_all_spin();
+        }
+        hung
     }
 
     /// Records that the group does something other than spin.

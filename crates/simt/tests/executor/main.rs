@@ -4,6 +4,7 @@ mod async_copy;
 mod barriers;
 mod clusters;
 mod common;
+mod devices;
 mod launches;
 mod mbarriers;
 mod memory;

@@ -1,0 +1,160 @@
+//! Launches that run at the same time: on several devices, or on several streams of one.
+//!
+//! They may wait for each other, and they see each other's memory. So all launches that run now share the
+//! watch for hangs, the numbers of blocks, and the checker's history of global memory. A launch that begins
+//! while no other runs starts afresh.
+//!
+//! A launch comes after all that ended before it began, whatever ordered them: ends are counted, and a launch
+//! notes the count when it begins.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+
+use super::spinning::Progress;
+use crate::check::GlobalMemory;
+
+/// What launches that run at the same time share.
+#[derive(Default)]
+pub(crate) struct Together {
+    pub progress: Progress,
+    pub memory: Arc<GlobalMemory>,
+    /// In the order of their blocks.
+    members: RwLock<Vec<Member>>,
+    ends: AtomicU32,
+}
+
+/// A launch, as the others see it.
+struct Member {
+    first_block: u64,
+    device: u32,
+    kernel: String,
+    grid: [u32; 3],
+    cluster: [u32; 3],
+    block: [u32; 3],
+    /// How many had ended before it did; [`RUNS`] while it runs.
+    ended: AtomicU32,
+}
+
+const RUNS: u32 = u32::MAX;
+
+/// The launches that run now.
+static NOW: Mutex<Weak<Together>> = Mutex::new(Weak::new());
+
+/// The place of a launch among those that run at the same time. It ends with this value.
+pub(crate) struct Membership {
+    pub together: Arc<Together>,
+    /// The number of its first block; those of the others are different.
+    pub first_block: u64,
+    blocks: u64,
+    pub device: u32,
+    number: usize,
+    /// How many launches had ended when it began.
+    pub begun: u32,
+}
+
+/// A block of another launch.
+pub(crate) struct Elsewhere {
+    pub kernel: String,
+    pub device: u32,
+    pub block: [u32; 3],
+    /// The shape of its block.
+    pub shape: [u32; 3],
+}
+
+impl Membership {
+    pub fn begin(kernel: &str, config: &crate::LaunchConfig, device: u32) -> Self {
+        let mut now = NOW.lock().unwrap_or_else(PoisonError::into_inner);
+        let blocks = config.blocks();
+        let together = match now.upgrade().filter(|together| together.has_room(blocks)) {
+            Some(together) => together,
+            None => {
+                let together = Arc::new(Together::default());
+                *now = Arc::downgrade(&together);
+                together
+            }
+        };
+        let mut members = together.members.write().unwrap_or_else(PoisonError::into_inner);
+        let (number, first_block) = (members.len(), together.next_block(&members));
+        members.push(Member {
+            first_block,
+            device,
+            kernel: kernel.into(),
+            grid: config.grid,
+            cluster: config.cluster,
+            block: config.block,
+            ended: AtomicU32::new(RUNS),
+        });
+        let begun = together.ends.load(Ordering::Relaxed);
+        drop(members);
+        Self { together, first_block, blocks, device, number, begun }
+    }
+
+    /// Whether a block, by its number's low 32 bits, is of this launch.
+    #[inline(always)]
+    pub fn has(&self, block: u32) -> bool {
+        u64::from(block.wrapping_sub(self.first_block as u32)) < self.blocks
+    }
+
+    /// Whether the launch of a block had ended when `ends` launches had.
+    pub fn is_over(&self, block: u32, ends: u32) -> bool {
+        ends != 0 && !self.has(block) && self.together.with(block, |other| other.ended.load(Ordering::Relaxed)) < ends
+    }
+
+    /// Whether a block runs on this launch's device.
+    pub fn is_beside(&self, block: u32) -> bool {
+        self.has(block) || self.together.with(block, |other| other.device) == self.device
+    }
+
+    /// A block of another launch.
+    pub fn elsewhere(&self, block: u32) -> Option<Elsewhere> {
+        let describe = |other: &Member| Elsewhere {
+            kernel: other.kernel.clone(),
+            device: other.device,
+            block: super::block_index(u64::from(block) - other.first_block, other.grid, other.cluster),
+            shape: other.block,
+        };
+        (!self.has(block)).then(|| self.together.with(block, describe))
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        let members = self.together.members.write().unwrap_or_else(PoisonError::into_inner);
+        let ended = self.together.ends.fetch_add(1, Ordering::Relaxed);
+        members[self.number].ended.store(ended, Ordering::Relaxed);
+    }
+}
+
+impl Together {
+    fn has_room(&self, blocks: u64) -> bool {
+        let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
+        self.next_block(&members) + blocks <= u64::from(u32::MAX)
+    }
+
+    fn next_block(&self, members: &[Member]) -> u64 {
+        let after = |last: &Member| last.first_block + last.grid.iter().map(|&n| u64::from(n)).product::<u64>();
+        members.last().map_or(0, after)
+    }
+
+    /// The launch of a block.
+    fn with<R>(&self, block: u32, ask: impl FnOnce(&Member) -> R) -> R {
+        let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
+        let after = members.partition_point(|member| member.first_block <= u64::from(block));
+        ask(&members[after - 1])
+    }
+}
+
+static WHEN_ALL_SPIN: OnceLock<fn()> = OnceLock::new();
+
+/// Lets `call` be called, now and then, while all launches that run do nothing but spin: they may wait for a
+/// launch that is still in a queue. The first function given stays. It is called on small stacks.
+pub fn when_all_spin(call: fn()) {
+    // A second function has no use: there is one software driver.
+    let _ = WHEN_ALL_SPIN.set(call);
+}
+
+pub(super) fn tell_that_all_spin() {
+    if let Some(call) = WHEN_ALL_SPIN.get() {
+        call();
+    }
+}

@@ -1,0 +1,240 @@
+//! Launches that run at the same time, on two devices: what they see of each other, and what hangs.
+
+use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
+
+use ironwarp_simt::memory::{Scope, Tracked, atomic_load, atomic_store, fence, load, store};
+use ironwarp_simt::{Fault, FaultKind, LaunchConfig, Options, run};
+
+use crate::common::SEEDS;
+
+/// Words that both devices reach.
+#[derive(Clone, Copy)]
+struct Words(*mut u32);
+
+// SAFETY: the words are `Tracked` and outlive the launches; the executor checks the accesses.
+unsafe impl Send for Words {}
+// SAFETY: as above.
+unsafe impl Sync for Words {}
+
+impl Words {
+    fn at(self, index: usize) -> *mut u32 {
+        self.0.wrapping_add(index)
+    }
+    fn get(self, index: usize) -> u32 {
+        // SAFETY: checking is on.
+        unsafe { load(self.at(index)) }
+    }
+    fn set(self, index: usize, value: u32) {
+        // SAFETY: as above.
+        unsafe { store(self.at(index), value) }
+    }
+    fn tell(self, index: usize, value: u32, order: Ordering, scope: Scope) {
+        // SAFETY: as above.
+        unsafe { atomic_store(self.at(index), value, order, scope) }
+    }
+    fn wait(self, index: usize, value: u32, order: Ordering, scope: Scope) {
+        // SAFETY: as above.
+        while unsafe { atomic_load(self.at(index), order, scope) } != value {}
+    }
+}
+
+const DATA: usize = 0;
+const READY: usize = 1;
+const THERE: usize = 2;
+const READ: usize = 3;
+const SYSTEM: Scope = Scope::System;
+
+/// Runs two kernels of one thread at the same time, on devices 0 and 1.
+fn both(seed: u64, first: impl Fn(Words) + Sync, second: impl Fn(Words) + Sync) -> [Option<Box<Fault>>; 2] {
+    let mut words = [0u32; 8];
+    let tracked = Tracked::new(&mut words, "words");
+    let words = Words(tracked.as_ptr());
+    let options =
+        |device| Options { spin_limit: Duration::from_millis(300), ..Options::default().seed(seed).check(true).device(device) };
+    let config = LaunchConfig::linear(1, 1);
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| run(&config, &options(1), || second(words)).err());
+        [run(&config, &options(0), || first(words)).err(), second.join().expect("no panic")]
+    })
+}
+
+fn passes(first: impl Fn(Words) + Sync, second: impl Fn(Words) + Sync) {
+    for seed in 0..SEEDS {
+        assert_eq!(both(seed, &first, &second), [None, None], "seed {seed}");
+    }
+}
+
+/// One of the two is at fault; the other may hang for want of it.
+fn races(first: impl Fn(Words) + Sync, second: impl Fn(Words) + Sync) -> Box<Fault> {
+    let mut last = None;
+    for seed in 0..SEEDS {
+        let faults = both(seed, &first, &second);
+        let of_race = |fault: &&Box<Fault>| fault.kind == FaultKind::LaunchRace;
+        let Some(fault) = faults.iter().flatten().find(of_race) else { panic!("seed {seed}: {faults:?}") };
+        assert!(fault.other.as_ref().is_some_and(|other| other.launch.is_some()), "{fault}");
+        last = Some(fault.clone());
+    }
+    last.expect("at least one seed")
+}
+
+/// The producer waits until the consumer runs, so that both run at the same time.
+fn produces(release: Ordering, fenced: Option<Scope>, scope: Scope) -> impl Fn(Words) + Sync {
+    move |words| {
+        words.wait(THERE, 1, Relaxed, SYSTEM);
+        words.set(DATA, 7);
+        if let Some(scope) = fenced {
+            fence(scope);
+        }
+        words.tell(READY, 1, release, scope);
+        words.wait(READ, 1, Relaxed, SYSTEM);
+    }
+}
+
+fn consumes(acquire: Ordering, fenced: Option<Scope>, scope: Scope) -> impl Fn(Words) + Sync {
+    move |words| {
+        words.tell(THERE, 1, Relaxed, SYSTEM);
+        words.wait(READY, 1, acquire, scope);
+        if let Some(scope) = fenced {
+            fence(scope);
+        }
+        assert_eq!(words.get(DATA), 7);
+        words.tell(READ, 1, Relaxed, SYSTEM);
+    }
+}
+
+#[test]
+fn devices_pass_data_on_at_system_scope() {
+    passes(produces(Release, None, SYSTEM), consumes(Acquire, None, SYSTEM));
+    passes(produces(Relaxed, Some(SYSTEM), SYSTEM), consumes(Relaxed, Some(SYSTEM), SYSTEM));
+}
+
+#[test]
+fn a_flag_without_an_order_passes_nothing_on() {
+    races(produces(Relaxed, None, SYSTEM), consumes(Acquire, None, SYSTEM));
+    races(produces(Release, None, SYSTEM), consumes(Relaxed, None, SYSTEM));
+}
+
+#[test]
+fn device_scope_ends_at_the_device() {
+    let text = races(produces(Release, None, Scope::Device), consumes(Acquire, None, SYSTEM)).to_string();
+    assert!(text.contains("`_system` form") && text.contains("of kernel `closure` on device"), "{text}");
+    races(produces(Release, None, SYSTEM), consumes(Acquire, None, Scope::Device));
+    races(produces(Relaxed, Some(Scope::Device), SYSTEM), consumes(Acquire, None, SYSTEM));
+    races(produces(Release, None, SYSTEM), consumes(Relaxed, Some(Scope::Device), SYSTEM));
+}
+
+/// What a device has learnt goes on with what it tells.
+#[test]
+fn knowledge_passes_through_devices() {
+    let relay = |scope: Scope| {
+        move |words: Words| {
+            words.tell(THERE, 1, Relaxed, SYSTEM);
+            words.wait(READY, 1, Acquire, SYSTEM);
+            words.tell(4, 1, Release, scope);
+            words.wait(READ, 1, Relaxed, SYSTEM);
+        }
+    };
+    let reads = |words: Words| {
+        words.wait(4, 1, Acquire, SYSTEM);
+        assert_eq!(words.get(DATA), 7);
+        words.tell(READ, 1, Relaxed, SYSTEM);
+    };
+    let three = |seed, scope| {
+        let mut words = [0u32; 8];
+        let tracked = Tracked::new(&mut words, "words");
+        let words = Words(tracked.as_ptr());
+        let options = |device| Options {
+            spin_limit: Duration::from_millis(300),
+            ..Options::default().seed(seed).check(true).device(device)
+        };
+        let config = LaunchConfig::linear(1, 1);
+        std::thread::scope(|threads| {
+            let relay = threads.spawn(move || run(&config, &options(1), || relay(scope)(words)).err());
+            let reads = threads.spawn(move || run(&config, &options(2), || reads(words)).err());
+            let first = run(&config, &options(0), || produces(Release, None, SYSTEM)(words)).err();
+            [first, relay.join().expect("no panic"), reads.join().expect("no panic")]
+        })
+    };
+    for seed in 0..SEEDS {
+        assert_eq!(three(seed, SYSTEM), [None, None, None], "seed {seed}");
+        let faults = three(seed, Scope::Device);
+        assert!(faults.iter().flatten().any(|fault| fault.kind == FaultKind::LaunchRace), "{faults:?}");
+    }
+}
+
+/// A slot may be written again once its reader has said so.
+#[test]
+fn slots_are_not_reused_before_they_are_read() {
+    let writer = |waits: bool| {
+        move |words: Words| {
+            produces(Release, None, SYSTEM)(words);
+            if waits {
+                words.wait(5, 1, Acquire, SYSTEM);
+            }
+            words.set(DATA, 8);
+            words.wait(5, 1, Acquire, SYSTEM);
+        }
+    };
+    let reader = |words: Words| {
+        consumes(Acquire, None, SYSTEM)(words);
+        words.tell(5, 1, Release, SYSTEM);
+    };
+    passes(writer(true), reader);
+    races(writer(false), reader);
+}
+
+/// Later launches come after those that have ended, and so does whoever hears from them.
+#[test]
+fn launches_come_after_those_that_have_ended() {
+    for seed in 0..SEEDS {
+        let mut words = [0u32; 8];
+        let tracked = Tracked::new(&mut words, "words");
+        let words = Words(tracked.as_ptr());
+        let options = |device| Options::default().seed(seed).check(true).device(device);
+        let config = LaunchConfig::linear(1, 1);
+        std::thread::scope(|scope| {
+            // Runs all the time, so that the others are checked against each other.
+            let late = scope.spawn(move || {
+                run(&config, &options(1), || {
+                    words.tell(THERE, 1, Relaxed, SYSTEM);
+                    words.wait(READY, 1, Acquire, SYSTEM);
+                    assert_eq!(words.get(DATA), 8);
+                })
+            });
+            let ok = |body: &(dyn Fn() + Sync)| run(&config, &options(0), body).expect("no fault");
+            ok(&|| words.wait(THERE, 1, Relaxed, SYSTEM));
+            ok(&|| words.set(DATA, 7));
+            ok(&|| words.set(DATA, words.get(DATA) + 1));
+            ok(&|| words.tell(READY, 1, Release, SYSTEM));
+            late.join().expect("no panic").expect("no fault");
+        });
+    }
+}
+
+#[test]
+fn launches_that_wait_for_each_other_in_vain_hang() {
+    let waits = |index| move |words: Words| words.wait(index, 1, Acquire, SYSTEM);
+    let faults = both(1, waits(6), waits(7));
+    let kinds = faults.map(|fault| fault.map(|fault| fault.kind));
+    assert_eq!(kinds, [Some(FaultKind::Livelock), Some(FaultKind::Livelock)]);
+}
+
+/// It gives up by itself, after more than the limit for threads that spin.
+#[test]
+fn a_wait_with_a_time_limit_is_no_hang() {
+    let begun = Instant::now();
+    let limited = |words: Words| {
+        let start = ironwarp_simt::thread::global_timer();
+        let mut polls = 0;
+        // SAFETY: checking is on.
+        while unsafe { atomic_load(words.at(6), Relaxed, SYSTEM) } == 0 {
+            polls += 1;
+            if polls % 64 == 0 && ironwarp_simt::thread::global_timer() - start > 600_000_000 {
+                return;
+            }
+        }
+    };
+    assert_eq!(both(0, limited, limited), [None, None]);
+    assert!(begun.elapsed() > Duration::from_millis(600));
+}

@@ -1,0 +1,114 @@
+//! Errors of groups of devices.
+
+use std::fmt;
+
+/// The ranks of a group do not act together. The group is then of no more use: every later call on it returns
+/// an error. `Debug` prints the same sentence as `Display`.
+#[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParallelError {
+    /// A rank calls something else than another rank.
+    #[error(
+        "rank {rank}, call {sequence}: {got}, where rank {other} called {wanted}\nhint: all ranks of a group make the same calls in the \
+         same order, with the same counts, types and operators"
+    )]
+    Mismatch {
+        /// The rank that called.
+        rank: u32,
+        /// The number of the call, from 0.
+        sequence: u64,
+        /// What it called.
+        got: String,
+        /// The rank that came first.
+        other: u32,
+        /// What that one called.
+        wanted: String,
+    },
+
+    /// A rank did not take part in time.
+    #[error(
+        "rank {rank}, call {sequence} ({call}): rank {missing} {} within {limit_seconds} s\nhint: look what rank {missing} does; \
+         `GroupOptions::timeout` sets the limit",
+        if *.began { "did not finish" } else { "did not come" }
+    )]
+    Missing {
+        /// The rank that waited.
+        rank: u32,
+        /// The number of the call, from 0.
+        sequence: u64,
+        /// What it called.
+        call: String,
+        /// The rank that it waited for.
+        missing: u32,
+        /// Whether that one began.
+        began: bool,
+        /// The limit.
+        limit_seconds: f64,
+    },
+
+    /// Graphs of two ranks were replayed in different orders.
+    #[error(
+        "rank {rank}, call {sequence} ({call}): rank {other} did something else\nhint: all ranks replay the same graphs in the same order"
+    )]
+    OtherCall {
+        /// The rank that noticed.
+        rank: u32,
+        /// The number of the call, from 0; in a graph, when it was captured.
+        sequence: u64,
+        /// What it called.
+        call: String,
+        /// The other rank.
+        other: u32,
+    },
+
+    /// A rank has ended, and others still call it.
+    #[error(
+        "rank {rank}, call {sequence} ({call}): rank {gone} has dropped its communicator after {calls} calls\nhint: all ranks make the same \
+         calls; did rank {gone} return early?"
+    )]
+    Gone {
+        /// The rank that called.
+        rank: u32,
+        /// The number of the call, from 0.
+        sequence: u64,
+        /// What it called.
+        call: String,
+        /// The rank that has ended.
+        gone: u32,
+        /// Its calls.
+        calls: u64,
+    },
+
+    /// Another rank has failed.
+    #[error("rank {rank}: the group has failed: {first}")]
+    Aborted {
+        /// The rank that learns of it.
+        rank: u32,
+        /// The first failure.
+        first: String,
+    },
+
+    /// A device cannot reach another's memory.
+    #[error(
+        "device {from} cannot reach the memory of device {to}\nhint: the devices are not connected, or the system forbids it; the NCCL \
+         back end needs no such access"
+    )]
+    NoPeerAccess {
+        /// The device.
+        from: u32,
+        /// The other device.
+        to: u32,
+    },
+}
+
+impl fmt::Debug for ParallelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl From<ParallelError> for super::Error {
+    fn from(error: ParallelError) -> Self {
+        super::Error::Parallel(Box::new(error))
+    }
+}

@@ -1,0 +1,113 @@
+//! Groups: a rank for each device, and a thread for each rank.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
+
+use super::communicator::Communicator;
+use super::peer::Shared;
+use crate::device::Device;
+use crate::error::{Error, ParallelError, Result};
+
+/// Settings of a group.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GroupOptions {
+    /// How long a collective waits for a rank that does not come. 30 seconds unless set.
+    pub timeout: Duration,
+}
+
+impl Default for GroupOptions {
+    fn default() -> Self {
+        GroupOptions { timeout: Duration::from_secs(30) }
+    }
+}
+
+/// A rank for each of several devices of this machine.
+pub struct Group {
+    communicators: Vec<Communicator>,
+}
+
+impl Group {
+    /// A group with a rank for each device, in this order. Kernels of each then reach the others' memory.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for no device, more than 8, or one twice; [`ParallelError::NoPeerAccess`],
+    /// [`Error::OutOfMemory`], or the driver's error.
+    #[track_caller]
+    pub fn open(devices: &[Device]) -> Result<Self> {
+        Self::with_options(devices, GroupOptions::default())
+    }
+
+    /// As [`Group::open`], with settings.
+    ///
+    /// # Errors
+    /// As [`Group::open`].
+    #[track_caller]
+    pub fn with_options(devices: &[Device], options: GroupOptions) -> Result<Self> {
+        let shared = Shared::open(devices, options)?;
+        let communicators = (0..shared.ranks()).map(|rank| Communicator::new(shared.clone(), rank)).collect();
+        Ok(Group { communicators })
+    }
+
+    /// Its ranks.
+    pub fn ranks(&self) -> u32 {
+        self.communicators.len() as u32
+    }
+
+    /// The ranks' communicators, for threads of the program's own.
+    pub fn into_communicators(self) -> Vec<Communicator> {
+        self.communicators
+    }
+
+    /// Runs `work` for each rank, on a thread of its own, and returns the results in the order of ranks.
+    ///
+    /// When a rank fails or panics, its communicator goes, and the others' next calls return errors.
+    ///
+    /// # Errors
+    /// The error of a rank: the first that is not merely about another rank's failure.
+    ///
+    /// # Panics
+    /// When a rank panics, with its panic, after all ranks have ended.
+    pub fn run<R: Send>(self, work: impl Fn(Communicator) -> Result<R> + Sync) -> Result<Vec<R>> {
+        let run = |communicator: Communicator| {
+            let (shared, rank) = (communicator.shared().clone(), communicator.rank());
+            let outcome = catch_unwind(AssertUnwindSafe(|| work(communicator)));
+            match &outcome {
+                Err(panic) => shared.fail(format!("rank {rank} panicked: {}", text_of(&**panic))),
+                Ok(Err(error)) => shared.fail(format!("rank {rank} returned an error: {error}")),
+                Ok(Ok(_)) => {}
+            }
+            outcome
+        };
+        let outcomes: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                self.communicators.into_iter().map(|rank| scope.spawn(|| run(rank))).collect();
+            // `run` catches panics.
+            threads.into_iter().map(|thread| thread.join().and_then(|outcome| outcome)).collect()
+        });
+        let mut results = Vec::new();
+        let mut first: Option<Error> = None;
+        let is_second_hand = |error: &Error| {
+            matches!(error, Error::Parallel(error) if matches!(**error, ParallelError::Aborted { .. }))
+        };
+        let mut panicked = None;
+        for outcome in outcomes {
+            match outcome {
+                Err(panic) => panicked = panicked.or(Some(panic)),
+                Ok(Err(error)) if first.as_ref().is_none_or(is_second_hand) => first = Some(error),
+                Ok(Err(_)) => {}
+                Ok(Ok(result)) => results.push(result),
+            }
+        }
+        match (panicked, first) {
+            (Some(panic), _) => resume_unwind(panic),
+            (None, Some(error)) => Err(error),
+            (None, None) => Ok(results),
+        }
+    }
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let owned = panic.downcast_ref::<String>().map(String::as_str);
+    owned.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
+}

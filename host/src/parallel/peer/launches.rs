@@ -1,0 +1,182 @@
+//! The launches of each collective.
+
+use collective::low_latency::{Small, all_reduce_low_latency};
+use collective::number::{Format, Operator};
+use collective::reduce::{Part, reduce_parts, share};
+use collective::team::{Signals, Team};
+use collective::transfer::{Moves, transfer};
+use collective::{THREADS, UNIT};
+
+use super::shared::Shared;
+use super::{Algorithm, Plan};
+use crate::error::Result;
+use crate::launch::{LaunchConfig, launch};
+use crate::memory::Within;
+use crate::parallel::call::{Call, Kind, Reduction};
+use crate::parallel::operand::Operand;
+use crate::stream::Stream;
+use crate::tensor::DType;
+
+/// A call of a rank with its buffers. Without an input, the output is the input.
+pub(in crate::parallel) struct Order<'a> {
+    pub call: Call,
+    pub sequence: u64,
+    pub input: Option<Operand<'a>>,
+    pub output: Option<Operand<'a>>,
+}
+
+/// The element type, as kernels that combine know it.
+pub(in crate::parallel) fn format(dtype: DType) -> Option<Format> {
+    Some(match dtype {
+        DType::F64 => Format::F64,
+        DType::F32 => Format::F32,
+        DType::F16 => Format::F16,
+        DType::BF16 => Format::Bf16,
+        DType::F8E4M3 => Format::E4m3,
+        DType::F8E5M2 => Format::E5m2,
+        DType::I64 => Format::I64,
+        DType::I32 => Format::I32,
+        DType::U8 => Format::U8,
+        DType::Bool => return None,
+    })
+}
+
+fn operator(reduction: Reduction) -> Operator {
+    match reduction {
+        Reduction::Sum => Operator::Sum,
+        Reduction::Mean => Operator::Mean,
+        Reduction::Max => Operator::Max,
+        Reduction::Min => Operator::Min,
+    }
+}
+
+impl Shared {
+    /// Queues a rank's part of a collective. Operands have been checked; all ranks have the same plan.
+    #[track_caller]
+    pub fn launch(&self, rank: u32, stream: &Stream, plan: Plan, order: &Order<'_>) -> Result<()> {
+        let call = order.call;
+        let team = Team { call: call.number(), sequence: order.sequence as u32, ..self.team(rank) };
+        match (plan.algorithm, call.kind) {
+            (Algorithm::Local, _) => Ok(()),
+            (Algorithm::LowLatency, Kind::AllReduce(reduction)) => {
+                let (count, inverse) = (call.count as u64, 1.0 / f64::from(self.ranks()));
+                let format = format(call.dtype).unwrap_or(Format::U8);
+                let small = Small { count, inverse, format, operator: operator(reduction) };
+                let (config, signals, input, output) = self.arguments(rank, plan, order);
+                // SAFETY: the ledger and the call's number see to it that all ranks launch the same; the slots
+                // have room by the plan; the buffers hold the elements.
+                unsafe {
+                    launch::<all_reduce_low_latency>(stream, config, (team, small, signals, input, output))
+                }
+            }
+            (_, Kind::AllReduce(reduction)) => {
+                let (count, size) = (call.count as u64, call.dtype.size() as u64);
+                let (start, length) = share(count, size, rank.into(), self.ranks().into());
+                self.reduce(team, stream, plan, order, reduction, (start, length, start), true)
+            }
+            (_, Kind::ReduceScatter(reduction)) => {
+                let count = call.count as u64;
+                let place = (u64::from(rank) * count, count, 0);
+                self.reduce(team, stream, plan, order, reduction, place, false)
+            }
+            (_, kind) => {
+                let (team, moves) = self.moves(team, kind, call.bytes() as u64);
+                self.transfer(team, stream, plan, order, moves)
+            }
+        }
+    }
+
+    /// The parts of a launch that all kernels have.
+    fn arguments<'a>(
+        &'a self,
+        rank: u32,
+        plan: Plan,
+        order: &Order<'a>,
+    ) -> (LaunchConfig, Within<'a, Signals>, Option<Within<'a, u8>>, Option<Within<'a, u8>>) {
+        let signals = self.states[rank as usize].view().within().cast();
+        let (input, output) = (order.input.map(|x| x.within), order.output.map(|x| x.within));
+        let config = LaunchConfig::new([plan.blocks, 1, 1], [THREADS, 1, 1]);
+        // The executor runs all blocks at once for a cooperative grid alone. A device has room for all of
+        // them; a cooperative launch would wait until it has nothing else to do.
+        let config = if self.devices[rank as usize].is_software() { config.cooperative() } else { config };
+        (config, signals, input, output)
+    }
+
+    #[track_caller]
+    fn reduce(
+        &self,
+        team: Team,
+        stream: &Stream,
+        plan: Plan,
+        order: &Order<'_>,
+        reduction: Reduction,
+        (start, length, target): (u64, u64, u64),
+        goes_to_all: bool,
+    ) -> Result<()> {
+        let part = Part {
+            start,
+            length,
+            target,
+            inverse: 1.0 / f64::from(self.ranks()),
+            format: format(order.call.dtype).unwrap_or(Format::U8),
+            operator: operator(reduction),
+            goes_to_all: goes_to_all.into(),
+        };
+        let (config, signals, input, output) = self.arguments(team.rank, plan, order);
+        // SAFETY: the ledger and the call's number see to it that all ranks launch the same; parts of
+        // different ranks do not overlap; the buffers hold the elements of the call.
+        unsafe { launch::<reduce_parts>(stream, config, (team, part, signals, input, output)) }
+    }
+
+    #[track_caller]
+    fn transfer(
+        &self,
+        team: Team,
+        stream: &Stream,
+        plan: Plan,
+        order: &Order<'_>,
+        moves: Moves,
+    ) -> Result<()> {
+        let (config, signals, input, output) = self.arguments(team.rank, plan, order);
+        // SAFETY: as for `reduce`.
+        unsafe { launch::<transfer>(stream, config, (team, moves, signals, input, output)) }
+    }
+
+    /// The moves of a rank for a call of so many bytes.
+    fn moves(&self, team: Team, kind: Kind, bytes: u64) -> (Team, Moves) {
+        let (rank, ranks) = (team.rank, team.ranks);
+        let all = (1 << ranks) - 1;
+        let one = Moves { count: 1, source: rank, bytes, ..Moves::default() };
+        match kind {
+            Kind::AllGather => (team, Moves { targets: all, to: u64::from(rank) * bytes, ..one }),
+            Kind::Broadcast { root } if rank != root => {
+                // Its number among the ranks that get something.
+                let number = u64::from(if rank < root { rank } else { rank - 1 });
+                let each = bytes.div_ceil(UNIT).div_ceil(u64::from(ranks - 1)) * UNIT;
+                let from = (number * each).min(bytes);
+                let bytes = each.min(bytes - from);
+                let targets = all & !(1 << root);
+                (team, Moves { source: root, targets, bytes, from, to: from, ..one })
+            }
+            Kind::AllToAll => {
+                let each = bytes / u64::from(ranks);
+                let moves = Moves {
+                    count: ranks,
+                    first: rank,
+                    targets: 1,
+                    target_step: 1,
+                    bytes: each,
+                    from_step: each,
+                    to: u64::from(rank) * each,
+                    ..one
+                };
+                (team, moves)
+            }
+            Kind::Send { from, to } => {
+                let team = Team { members: 1 << from | 1 << to, is_pairwise: 1, ..team };
+                (team, if rank == from { Moves { targets: 1 << to, ..one } } else { Moves::default() })
+            }
+            _ => (team, Moves::default()),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Which kernel a collective is done by, and with how many blocks: a function of what all ranks know alone.
+
+use std::fmt;
+
+use collective::low_latency::{DATA, MAX_BYTES};
+use collective::{MAX_BLOCKS, THREADS, UNIT};
+
+use crate::parallel::call::{Call, Kind};
+
+/// How a collective moves its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// Nothing moves between ranks: there is one, or nothing to move.
+    Local,
+    /// Each rank stores its elements into a slot of every peer, with flags among them, and adds up what it
+    /// gets. One way over the link, for twice the bytes, to every peer.
+    LowLatency,
+    /// Each rank owns a part: it reads the part from all ranks, and writes the sum to all that get it.
+    Owners,
+    /// Each rank stores or loads the bytes where they go.
+    Copies,
+}
+
+/// How a collective is done. The same on all ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Plan {
+    /// How data move.
+    pub algorithm: Algorithm,
+    /// Blocks of the kernel on each device.
+    pub blocks: u32,
+}
+
+/// Blocks of large collectives: enough loads under way to fill the link, few enough to leave room for other
+/// kernels.
+const LARGE: u32 = 32;
+
+/// Most bytes of a sum that travels with its flags, by the number of ranks: all peers get all of it.
+const fn low_latency_bytes(ranks: u32) -> usize {
+    match ranks {
+        0..=2 => 256 << 10,
+        3..=4 => 128 << 10,
+        _ => 48 << 10,
+    }
+}
+
+const _: () = assert!(low_latency_bytes(2) <= MAX_BYTES);
+
+impl Plan {
+    /// The plan for a call among so many ranks, on devices with room for so many blocks.
+    pub(in crate::parallel) fn of(call: &Call, ranks: u32, room: u32) -> Self {
+        let bytes = call.bytes();
+        if ranks == 1 || (bytes == 0 && call.kind != Kind::Barrier) {
+            return Plan { algorithm: Algorithm::Local, blocks: 0 };
+        }
+        let algorithm = match call.kind {
+            Kind::AllReduce(_) if bytes <= low_latency_bytes(ranks) => Algorithm::LowLatency,
+            Kind::AllReduce(_) | Kind::ReduceScatter(_) => Algorithm::Owners,
+            _ => Algorithm::Copies,
+        };
+        Plan { algorithm, blocks: blocks_of(algorithm, call, ranks, room) }
+    }
+
+    /// Every plan for an all-reduce of so many bytes, with the number of blocks that [`Plan::of`] would take.
+    pub(in crate::parallel) fn candidates(call: &Call, ranks: u32, room: u32) -> Vec<Self> {
+        let all: &[Algorithm] = match (Plan::of(call, ranks, room).algorithm, call.kind) {
+            (Algorithm::Local, _) => &[Algorithm::Local],
+            (_, Kind::AllReduce(_)) if call.bytes() <= MAX_BYTES => &[Algorithm::LowLatency, Algorithm::Owners],
+            (Algorithm::LowLatency | Algorithm::Owners, _) => &[Algorithm::Owners],
+            _ => &[Algorithm::Copies],
+        };
+        all.iter().map(|&algorithm| Plan { algorithm, blocks: blocks_of(algorithm, call, ranks, room) }).collect()
+    }
+}
+
+fn blocks_of(algorithm: Algorithm, call: &Call, ranks: u32, room: u32) -> u32 {
+    let bytes = call.bytes();
+    // What a rank moves by itself, in accesses of a thread.
+    let (accesses, most) = match algorithm {
+        Algorithm::Local => return 0,
+        Algorithm::LowLatency => (bytes.div_ceil(DATA), LARGE),
+        _ => {
+            let moved = match call.kind {
+                Kind::AllReduce(_) => bytes / ranks as usize,
+                Kind::Broadcast { .. } => bytes / (ranks as usize - 1),
+                _ => bytes,
+            };
+            (moved.div_ceil(UNIT as usize), LARGE)
+        }
+    };
+    let wanted = u32::try_from(accesses.div_ceil(THREADS as usize)).unwrap_or(u32::MAX);
+    wanted.clamp(1, most.min(room).min(MAX_BLOCKS as u32))
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = match self.algorithm {
+            Algorithm::Local => return f.write_str("nothing moves between ranks"),
+            Algorithm::LowLatency => "data with flags to every rank, each adds up",
+            Algorithm::Owners => "each rank reads its part from all, adds up, and writes it to all that get it",
+            Algorithm::Copies => "stores and loads over peer memory",
+        };
+        write!(f, "{how}; {} blocks of {THREADS} threads", self.blocks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parallel::Reduction;
+    use crate::tensor::DType;
+
+    #[test]
+    fn plans_fit_the_kernels() {
+        for ranks in 1..=8 {
+            for count in [0, 1, 2, 3, 511, 1 << 15, 1 << 16, (1 << 16) + 1, 1 << 28] {
+                for kind in [
+                    Kind::AllReduce(Reduction::Sum),
+                    Kind::ReduceScatter(Reduction::Max),
+                    Kind::AllGather,
+                    Kind::Broadcast { root: 0 },
+                    Kind::Barrier,
+                ] {
+                    let call = Call { kind, dtype: DType::F32, count };
+                    for plan in Plan::candidates(&call, ranks, 132).into_iter().chain([Plan::of(&call, ranks, 132)]) {
+                        let local = plan.algorithm == Algorithm::Local;
+                        assert!(local == (plan.blocks == 0) && plan.blocks <= MAX_BLOCKS as u32);
+                        assert!(plan.algorithm != Algorithm::LowLatency || call.bytes() <= MAX_BYTES);
+                    }
+                }
+            }
+        }
+    }
+}

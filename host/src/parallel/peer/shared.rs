@@ -1,0 +1,223 @@
+//! What the ranks of a group share: the memory that their kernels write to each other, and the ledger.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use collective::team::{Reason, Report, Team, state_bytes};
+use collective::{MAX_BLOCKS, MAX_RANKS};
+
+use crate::device::Device;
+use crate::error::{Error, ParallelError, Result};
+use crate::memory::{DeviceBuffer, PinnedBuffer};
+use crate::parallel::group::GroupOptions;
+use crate::parallel::ledger::{Answer, Ledger};
+use crate::raw;
+
+/// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`.
+const ALREADY_ENABLED: i32 = 704;
+/// Words between the ones that different ranks write: a cache line.
+const LINE: usize = 8;
+
+/// A group, as all of its ranks see it.
+pub(in crate::parallel) struct Shared {
+    pub devices: Vec<Device>,
+    pub options: GroupOptions,
+    pub ledger: Ledger,
+    /// Flags and slots of each rank, on its device.
+    pub states: Vec<DeviceBuffer<u8>>,
+    /// The abort word, and behind it a report for each rank, a line each.
+    words: PinnedBuffer<u64>,
+    /// Blocks that every device has room for at once.
+    pub room: u32,
+    /// Groups that were split off, until all of their ranks have taken them.
+    children: Mutex<Vec<Child>>,
+}
+
+struct Child {
+    answer: Answer,
+    shared: Arc<Shared>,
+    taken: u32,
+}
+
+impl Shared {
+    #[track_caller]
+    pub fn open(devices: &[Device], options: GroupOptions) -> Result<Arc<Self>> {
+        if devices.is_empty() || devices.len() > MAX_RANKS {
+            return Err(Error::InvalidArgument {
+                operation: "Group::open",
+                argument: "the number of devices",
+                got: devices.len().to_string(),
+                wanted: format!("1 to {MAX_RANKS}"),
+                hint: "a group has a rank for each device of one machine",
+            });
+        }
+        for (number, device) in devices.iter().enumerate() {
+            if devices[..number].contains(device) {
+                return Err(Error::InvalidArgument {
+                    operation: "Group::open",
+                    argument: "devices",
+                    got: format!("device {} twice", device.ordinal()),
+                    wanted: "each device once".to_owned(),
+                    hint: "kernels of two ranks on one device would wait for each other for ever",
+                });
+            }
+            devices.iter().filter(|peer| *peer != device).try_for_each(|peer| reach(device, peer))?;
+        }
+        let states = devices.iter().map(|device| state(device, devices.len())).collect::<Result<_>>()?;
+        let room = devices.iter().map(|device| device.properties().sm_count).min().unwrap_or(1);
+        Ok(Arc::new(Shared {
+            devices: devices.to_vec(),
+            options,
+            ledger: Ledger::new(devices.len() as u32),
+            states,
+            words: PinnedBuffer::zeroed(&devices[0], LINE * (1 + devices.len()))?,
+            room: room.min(MAX_BLOCKS as u32),
+            children: Mutex::default(),
+        }))
+    }
+
+    pub fn ranks(&self) -> u32 {
+        self.devices.len() as u32
+    }
+
+    /// The team of a launch; the launch has still to fill in what it is.
+    pub fn team(&self, rank: u32) -> Team {
+        let mut signals = [0; MAX_RANKS];
+        for (place, state) in signals.iter_mut().zip(&self.states) {
+            *place = state.as_ptr().raw();
+        }
+        let limit = u64::try_from(self.options.timeout.as_nanos()).unwrap_or(u64::MAX);
+        Team {
+            signals,
+            report: self.address_of(1 + rank),
+            abort: self.address_of(0),
+            limit,
+            rank,
+            ranks: self.ranks(),
+            members: (1 << self.ranks()) - 1,
+            is_pairwise: 0,
+            call: 0,
+            sequence: 0,
+        }
+    }
+
+    fn address_of(&self, line: u32) -> u64 {
+        self.words.device_address() + u64::from(line) * (LINE * size_of::<u64>()) as u64
+    }
+
+    /// Lets all kernels of the group that wait stop.
+    pub fn abort(&self) {
+        // SAFETY: a word of the group's page-locked memory, which lives as long as `self`; everyone reaches it
+        // by atomic operations.
+        unsafe { AtomicU32::from_ptr(self.address_of(0) as *mut u32) }.store(1, Ordering::Release);
+    }
+
+    /// What a rank's kernels have reported.
+    fn report(&self, rank: u32) -> Option<Report> {
+        // SAFETY: as for `abort`.
+        let word = unsafe { AtomicU64::from_ptr(self.address_of(1 + rank) as *mut u64) };
+        Report::from_word(word.load(Ordering::Acquire))
+    }
+
+    /// Whether the group is sound, as far as a rank can know without a wait.
+    ///
+    /// # Errors
+    /// [`ParallelError`].
+    pub fn check(&self, rank: u32) -> Result<(), ParallelError> {
+        let reports = (0..self.ranks()).filter_map(|reporter| Some((reporter, self.report(reporter)?)));
+        for (reporter, report) in reports {
+            let error = self.explain(reporter, report);
+            self.ledger.fail(error.to_string());
+            if reporter == rank {
+                return Err(error);
+            }
+        }
+        match self.ledger.failure() {
+            Some(first) => Err(ParallelError::Aborted { rank, first }),
+            None => Ok(()),
+        }
+    }
+
+    fn explain(&self, rank: u32, report: Report) -> ParallelError {
+        let Report { reason, peer, sequence } = report;
+        let (call, sequence) = (self.ledger.name_of(rank, sequence), u64::from(sequence));
+        match reason {
+            Reason::OtherCall => ParallelError::OtherCall { rank, sequence, call, other: peer },
+            Reason::Absent | Reason::Stuck => ParallelError::Missing {
+                rank,
+                sequence,
+                call,
+                missing: peer,
+                began: reason == Reason::Stuck,
+                limit_seconds: self.options.timeout.as_secs_f64(),
+            },
+        }
+    }
+
+    /// Fails the group, for a reason that the other ranks are told.
+    pub fn fail(&self, reason: String) {
+        self.ledger.fail(reason);
+        self.abort();
+    }
+
+    /// The group of the ranks in an answer: the same for all of them.
+    #[track_caller]
+    pub fn child(&self, answer: &Answer) -> Result<Arc<Shared>> {
+        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |child: &Child| child.answer.number == answer.number && child.answer.members == answer.members;
+        let at = match children.iter().position(is_it) {
+            Some(at) => at,
+            None => {
+                let devices: Vec<Device> =
+                    answer.members.iter().map(|&rank| self.devices[rank as usize].clone()).collect();
+                let shared = Shared::open(&devices, self.options)?;
+                children.push(Child { answer: answer.clone(), shared, taken: 0 });
+                children.len() - 1
+            }
+        };
+        let child = &mut children[at];
+        child.taken += 1;
+        let (shared, is_last) = (child.shared.clone(), child.taken as usize == answer.members.len());
+        if is_last {
+            children.remove(at);
+        }
+        Ok(shared)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Kernels of any rank may still write to any rank's state, or look at the words.
+        for state in &self.states {
+            // A drop cannot return an error; a context that has failed runs nothing.
+            let _ = state.synchronize();
+        }
+    }
+}
+
+/// A rank's flags and slots, all zero.
+#[track_caller]
+fn state(device: &Device, ranks: usize) -> Result<DeviceBuffer<u8>> {
+    let stream = device.pooled_stream()?;
+    let state = DeviceBuffer::zeroed(&stream, state_bytes(ranks))?;
+    // Peers write there as soon as they like.
+    stream.synchronize()?;
+    Ok(state)
+}
+
+/// Lets kernels of a device reach a peer's memory.
+fn reach(device: &Device, peer: &Device) -> Result<()> {
+    let mut can: c_int = 0;
+    let (from, to) = (device.ordinal(), peer.ordinal());
+    // SAFETY: a place to write to. The numbers of open devices are `int`s, and those of the driver.
+    device.call(|| unsafe { raw::device_can_access_peer(&mut can, from as c_int, to as c_int) })?;
+    if can == 0 {
+        return Err(ParallelError::NoPeerAccess { from, to }.into());
+    }
+    // SAFETY: the peer's context lives as long as `peer`, which the group keeps.
+    match device.call(|| unsafe { raw::ctx_enable_peer_access(peer.context(), 0) }) {
+        Err(Error::Driver(error)) if error.code == ALREADY_ENABLED => Ok(()),
+        result => result,
+    }
+}

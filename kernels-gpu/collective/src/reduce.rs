@@ -1,0 +1,223 @@
+//! Sums of what all ranks give: each element by one owner.
+//!
+//! ```text
+//!   rank 0's input   [ a0 | b0 | c0 | d0 ]          all-reduce: owner 1 writes sum(b) to every output
+//!   rank 1's input   [ a1 | b1 | c1 | d1 ]          reduce-scatter: owner 1 keeps sum(b)
+//!                           ^ owner 1 reads b of all ranks, in the order of ranks
+//! ```
+//! The thread that has read an element from all ranks is the only one that writes it, so the input may be the
+//! output, and between reading and writing there is nothing to wait for. All ranks get the owner's bits.
+
+use crate::meeting::Meeting;
+use crate::number::{Addend, Format, Operator, combine, finish, from_half, to_half};
+use crate::team::{Signals, Team};
+use crate::{THREADS, UNIT, by_format};
+use cuda_std::vector::{load_l2_v4, store_v4};
+use cuda_std::{kernel, thread};
+use primitives::unroll;
+
+/// The part of a launch that a rank owns. Numbers of elements.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Part {
+    /// Where it begins in the inputs.
+    pub start: u64,
+    /// Its elements.
+    pub length: u64,
+    /// Where it goes in the outputs.
+    pub target: u64,
+    /// 1 divided by the number of ranks.
+    pub inverse: f64,
+    /// The element type.
+    pub format: Format,
+    /// How elements are combined.
+    pub operator: Operator,
+    /// 1 when all ranks get it, 0 when the owner keeps it.
+    pub goes_to_all: u32,
+}
+
+/// The part of a rank among `ranks` that share `count` elements of `size` bytes evenly, in whole units: where
+/// it begins, and how long it is.
+pub const fn share(count: u64, size: u64, rank: u64, ranks: u64) -> (u64, u64) {
+    let unit = UNIT / size;
+    let each = count.div_ceil(unit).div_ceil(ranks) * unit;
+    let start = if rank * each < count { rank * each } else { count };
+    let end = if start + each < count { start + each } else { count };
+    (start, end - start)
+}
+
+/// Combines the part of the inputs that the rank owns; see the module.
+///
+/// # Safety
+/// There are at least two ranks. All launch it with the same grid of at most [`crate::MAX_BLOCKS`] resident blocks of [`THREADS`]
+/// threads, the same call, and parts that do not overlap. The team's addresses are those of live memory,
+/// `signals` is the rank's own. `input` (null: it is `output`) and `output` hold the parts.
+#[kernel(launch_bounds(THREADS))]
+pub unsafe fn reduce_parts(team: Team, part: Part, signals: *mut Signals, input: *const u8, output: *mut u8) {
+    let input = if input.is_null() { output as u64 } else { input as u64 };
+    // SAFETY: the caller's promise.
+    unsafe {
+        let Some(meeting) = Meeting::begin(&team, signals, input, output as u64) else { return };
+        by_format!(part.format, 8, reduce(&team, &part, &meeting));
+        meeting.end(&team, signals);
+    }
+}
+
+/// Bits of the ranks that get the part.
+#[inline(always)]
+fn targets(team: &Team, part: &Part) -> u32 {
+    if part.goes_to_all != 0 { (1 << team.ranks) - 1 } else { 1 << team.rank }
+}
+
+/// # Safety
+/// As for [`reduce_parts`]; elements are `T`s, `N` in half a unit.
+#[inline(always)]
+unsafe fn reduce<T: Addend, const N: usize>(team: &Team, part: &Part, meeting: &Meeting) {
+    let (size, targets) = (size_of::<T>() as u64, targets(team, part));
+    let (from, to) = (part.start * size, part.target * size);
+    let mut bits = 0;
+    for rank in 0..team.ranks {
+        bits |= meeting.input(rank) + from;
+        bits |= if targets >> rank & 1 != 0 { meeting.output(rank) + to } else { 0 };
+    }
+    let whole = if bits.is_multiple_of(UNIT) { part.length / (2 * N as u64) } else { 0 };
+    let threads = u64::from(thread::grid_dim_x() * THREADS);
+    let first = u64::from(thread::block_idx_x() * THREADS + thread::thread_idx_x());
+    // SAFETY: the caller's promise; units and elements of the part, each by one thread.
+    unsafe {
+        let mut at = first;
+        // Bytes take four times as much when they are combined: one unit is enough for the registers.
+        while size > 1 && at + 3 * threads < whole {
+            units::<T, N, 4>(team, part, meeting, at, threads);
+            at += 4 * threads;
+        }
+        while at < whole {
+            units::<T, N, 1>(team, part, meeting, at, threads);
+            at += threads;
+        }
+        let mut at = whole * 2 * N as u64 + first;
+        while at < part.length {
+            element::<T>(team, part, meeting, at);
+            at += threads;
+        }
+    }
+}
+
+/// Up to four units `at`, `at + stride`, ..: those of the next rank are under way while those of one are combined.
+///
+/// # Safety
+/// As for [`reduce`]; they are units of the part, at 16-byte boundaries.
+#[inline(always)]
+unsafe fn units<T: Addend, const N: usize, const UNITS: usize>(
+    team: &Team,
+    part: &Part,
+    meeting: &Meeting,
+    at: u64,
+    stride: u64,
+) {
+    let size = size_of::<T>() as u64;
+    let load = |rank: u32| {
+        let begin = meeting.input(rank) + part.start * size + at * UNIT;
+        let mut words = [[0u32; 4]; UNITS];
+        unroll!(u in 0..4, {
+            if u < UNITS {
+                // SAFETY: the caller's promise.
+                words[u] = unsafe { load_l2_v4((begin + u as u64 * stride * UNIT) as *const u32) };
+            }
+        });
+        words
+    };
+    let (first, mut next) = (load(0), load(1));
+    let mut sums = [halves::<T, N>(first[0]); UNITS];
+    unroll!(u in 0..4, {
+        if u < UNITS {
+            sums[u] = halves::<T, N>(first[u]);
+        }
+    });
+    let mut rank = 1;
+    while rank < team.ranks {
+        let words = next;
+        rank += 1;
+        if rank < team.ranks {
+            next = load(rank);
+        }
+        unroll!(u in 0..4, {
+            if u < UNITS {
+                let ([a, b], [c, d]) = (sums[u], halves::<T, N>(words[u]));
+                sums[u] = [combine(part.operator, a, c), combine(part.operator, b, d)];
+            }
+        });
+    }
+    let mut results = [[0u32; 4]; UNITS];
+    let round = |half| to_half(finish::<T, N>(part.operator, half, part.inverse));
+    unroll!(u in 0..4, {
+        if u < UNITS {
+            let ([a, b], [c, d]) = (round(sums[u][0]), round(sums[u][1]));
+            results[u] = [a, b, c, d];
+        }
+    });
+    let targets = targets(team, part);
+    for rank in 0..team.ranks {
+        if targets >> rank & 1 != 0 {
+            let begin = meeting.output(rank) + part.target * size + at * UNIT;
+            unroll!(u in 0..4, {
+                if u < UNITS {
+                    // SAFETY: the caller's promise.
+                    unsafe { store_v4((begin + u as u64 * stride * UNIT) as *mut u32, results[u]) };
+                }
+            });
+        }
+    }
+}
+
+/// The elements of both halves of a unit: few enough at a time for their arrays to stay in registers.
+#[inline(always)]
+fn halves<T: Addend, const N: usize>([a, b, c, d]: [u32; 4]) -> [[T::Wide; N]; 2] {
+    [T::widen(from_half([a, b])), T::widen(from_half([c, d]))]
+}
+
+/// One element.
+///
+/// # Safety
+/// As for [`reduce`]; it is one of the part.
+#[inline(always)]
+unsafe fn element<T: Addend>(team: &Team, part: &Part, meeting: &Meeting, at: u64) {
+    let size = size_of::<T>() as u64;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let load = |rank: u32| T::widen([*((meeting.input(rank) + (part.start + at) * size) as *const T)]);
+        let mut sum = load(0);
+        for rank in 1..team.ranks {
+            sum = combine(part.operator, sum, load(rank));
+        }
+        let [result] = finish::<T, 1>(part.operator, sum, part.inverse);
+        let targets = targets(team, part);
+        for rank in 0..team.ranks {
+            if targets >> rank & 1 != 0 {
+                *((meeting.output(rank) + (part.target + at) * size) as *mut T) = result;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn shares_cover_all_elements_once() {
+        for size in [1, 2, 4, 8] {
+            for ranks in 1..=8 {
+                for count in (0..200).chain([1 << 20, (1 << 30) + 17]) {
+                    let mut next = 0;
+                    for rank in 0..ranks {
+                        let (start, length) = share(count, size, rank, ranks);
+                        assert!(start == next && (length == 0 || start * size % 16 == 0));
+                        next += length;
+                    }
+                    assert_eq!(next, count);
+                }
+            }
+        }
+    }
+}
