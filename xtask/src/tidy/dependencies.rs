@@ -22,7 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("crates/cuda_std_macros", &[]),
     ("crates/primitives", &["cuda_std", "num", "layout"]),
     ("crates/cuda_builder", &[]),
-    ("crates/cli", &["cuda_builder", "rendezvous"]),
+    ("crates/cli", &["cuda_builder", "driver", "rendezvous"]),
     ("crates/driver", &["simt"]),
     ("crates/reference", &["num"]),
     ("crates/testkit", &["num"]),
