@@ -7,13 +7,14 @@ mod cpus;
 mod nvml;
 mod pci;
 
+pub use crate::load::Backend;
 pub use cpus::{CpuList, pin_thread};
 
 use core::ffi::{CStr, c_char, c_int};
 use std::fmt;
 use std::io;
 
-use crate::load::{Backend, InitError, backend, proc_address};
+use crate::load::{InitError, backend, proc_address};
 use crate::{code, table::Address};
 use pci::{Sys, Tree};
 
