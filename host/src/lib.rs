@@ -60,6 +60,7 @@ pub use arch::Arch;
 pub use arena::{BlockSnapshot, BlockState, HeapSnapshot, Holder, SegmentSnapshot, Snapshot, Stats};
 pub use config::LaunchConfig;
 pub use device::{Device, DeviceProperties, MemoryInfo};
+pub use driver::topology;
 pub use error::{
     DriverError, Error, LaunchSite, Limit, OutOfMemory, Overrun, ParallelError, Result, Suspects,
 };

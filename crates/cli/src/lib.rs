@@ -28,4 +28,5 @@ pub mod process;
 mod settings;
 pub mod setup;
 pub mod term;
+pub mod topology;
 pub mod workspace;

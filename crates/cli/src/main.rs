@@ -10,7 +10,7 @@ use ironwarp_cli::doctor::{Finding, Level};
 use ironwarp_cli::error::Error;
 use ironwarp_cli::port::Facades;
 use ironwarp_cli::workspace::{self, Workspace};
-use ironwarp_cli::{build_kernels, cargo, doctor, inspect, launch, new_project, port, setup};
+use ironwarp_cli::{build_kernels, cargo, doctor, inspect, launch, new_project, port, setup, topology};
 
 const PROGRAM: Program = Program { name: "ironwarp", version: Some(env!("CARGO_PKG_VERSION")) };
 
@@ -53,6 +53,12 @@ const COMMANDS: &[Command] = &[
         summary: "start the processes of a job, and end them together",
         help: launch::HELP,
         run: launch::run,
+    },
+    Command {
+        name: "topology",
+        summary: "show how the GPUs are connected, and the CPUs near them",
+        help: topology::HELP,
+        run: topology::run,
     },
     Command {
         name: "doctor",

@@ -24,6 +24,7 @@ mod nvidia;
 pub mod soft;
 mod table;
 pub mod tensor_map;
+pub mod topology;
 
 pub use load::{Backend, InitError, backend, init_error, proc_address};
 pub use simt::note;

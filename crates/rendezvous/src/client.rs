@@ -74,7 +74,7 @@ struct State {
     hooks: Vec<Hook>,
     /// The key that is waited for, for signs of life.
     doing: Option<String>,
-    record: Option<Result<PathBuf, Error>>,
+    record: Option<Result<PathBuf, String>>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -234,8 +234,7 @@ impl Client {
 
     /// Where the flight record was written, or why it was not. Nothing before a failure, or without a folder.
     pub fn record(&self) -> Option<Result<PathBuf, String>> {
-        let state = self.shared.state();
-        state.record.as_ref().map(|written| written.as_ref().map(Clone::clone).map_err(ToString::to_string))
+        self.shared.state().record.clone()
     }
 
     fn meet(&self, kind: Kind, name: &str, blob: Vec<u8>, wait: Duration) -> Result<Reply, Error> {
@@ -365,7 +364,8 @@ impl Shared {
         let record = self.records.as_ref().map(|folder| {
             let World { rank, size, generation, .. } = self.world;
             let operations = self.recorder.entries();
-            Record { rank, size, generation, failure: Some(failure.clone()), operations }.write(folder)
+            let record = Record { rank, size, generation, failure: Some(failure.clone()), operations };
+            record.write(folder).map_err(|error| error.to_string())
         });
         let mut state = self.state();
         let failure = state.failure.get_or_insert(failure).clone();

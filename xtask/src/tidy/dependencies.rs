@@ -22,7 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("crates/cuda_std_macros", &[]),
     ("crates/primitives", &["cuda_std", "num", "layout"]),
     ("crates/cuda_builder", &[]),
-    ("crates/cli", &["cuda_builder", "rendezvous"]),
+    ("crates/cli", &["cuda_builder", "driver", "rendezvous"]),
     ("crates/driver", &["simt"]),
     ("crates/reference", &["num"]),
     ("crates/testkit", &["num"]),
@@ -34,7 +34,8 @@ const KERNELS_MAY: &[&str] = &["cuda_std", "primitives", "num", "layout"];
 /// Kernels built on those of another package: the main loop of gemm, and attention with a score function.
 const KERNELS_ON: [(&str, &str); 2] =
     [("kernels-gpu/similarity", "gemm"), ("kernels-gpu/conformance", "attention")];
-const HOST_MAY: &[&str] = &["driver", "cuda_std", "primitives", "num", "layout", "archive", "arena"];
+const HOST_MAY: &[&str] =
+    &["driver", "cuda_std", "primitives", "num", "layout", "archive", "arena", "rendezvous", "checkpoint"];
 
 /// Reads every manifest of the workspace and checks its dependencies.
 pub fn check(root: &Path) -> Result<Vec<String>, Error> {

@@ -160,7 +160,7 @@ impl Cluster {
         Ok(true)
     }
 
-    /// Waits until all nodes have ended their ranks of a start that failed. Returns the rank that failed first,
+    /// Waits until all nodes have ended their ranks of a start that failed. Returns the rank that was first,
     /// and why, as node 0 knows it: it has the store. Others see who failed because of that.
     pub fn meet(&self, job: &Job, generation: u32, first: &First) -> Result<Option<(u32, String)>, Error> {
         let Some(control) = &self.control else { return Ok(None) };

@@ -48,8 +48,14 @@ impl Lines {
         for (pipe, to) in pipes {
             let (last, gone) = (Arc::clone(&last), Arc::clone(gone));
             let prefix = prefix(rank);
-            let copy = move || copy(pipe, to, &prefix, &last, &gone);
-            readers.push(std::thread::Builder::new().name(format!("output of rank {rank}")).spawn(copy)?);
+            let follow = move || {
+                copy(pipe, &prefix, &last, |line| {
+                    let written = write(to, line);
+                    written.inspect_err(|_| gone.store(true, Ordering::Relaxed))
+                });
+            };
+            let thread = std::thread::Builder::new().name(format!("output of rank {rank}"));
+            readers.push(thread.spawn(follow)?);
         }
         Ok(Self { last, readers })
     }
@@ -73,29 +79,29 @@ fn prefix(rank: u32) -> String {
     }
 }
 
+/// Copies lines, with a prefix, until one cannot be written. The rest is read all the same, so that the rank
+/// does not wait.
 fn copy(
-    pipe: Box<dyn Read + Send>,
-    to: Stream,
+    pipe: impl Read,
     prefix: &str,
     last: &Mutex<VecDeque<String>>,
-    gone: &AtomicBool,
+    mut write: impl FnMut(&[u8]) -> io::Result<()>,
 ) {
     let mut pipe = BufReader::new(pipe);
-    let mut line = prefix.as_bytes().to_vec();
+    let (mut line, mut written) = (prefix.as_bytes().to_vec(), true);
     loop {
         line.truncate(prefix.len());
         match pipe.by_ref().take(LONGEST as u64).read_until(b'\n', &mut line) {
             Ok(0) => return,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // As good as the end: the rank cannot write there any more.
             Err(_) => return,
             Ok(_) => {
                 if line.last() != Some(&b'\n') {
                     line.push(b'\n');
                 }
                 keep(last, &line[prefix.len()..line.len() - 1]);
-                if write(to, &line).is_err() {
-                    gone.store(true, Ordering::Relaxed);
-                }
+                written = written && write(&line).is_ok();
             }
         }
     }
@@ -127,13 +133,29 @@ mod tests {
     #[test]
     fn the_last_lines_are_kept_and_bounded() {
         let text = (0..30).map(|n| format!("line {n}\n")).collect::<String>() + &"x".repeat(200_000);
-        let gone = ReaderGone::default();
-        let pipe = Box::new(io::Cursor::new(text.into_bytes()));
-        let lines = Lines::follow(0, vec![(pipe, Stream::Errors)], &gone).unwrap().last();
-        assert_eq!(lines.len(), KEPT_LINES);
+        let (last, mut written) = (Mutex::default(), Vec::new());
+        let write = |line: &[u8]| {
+            written.extend_from_slice(line);
+            Ok(())
+        };
+        copy(text.as_bytes(), "[rank 0] ", &last, write);
+        let written = String::from_utf8(written).unwrap();
+        assert!(written.starts_with("[rank 0] line 0\n[rank 0] line 1\n") && written.ends_with("x\n"));
         // 200,000 letters are four lines.
-        assert_eq!(lines[KEPT_LINES - 5], "line 29");
-        assert_eq!(lines[KEPT_LINES - 1], "x".repeat(KEPT_LETTERS));
-        assert!(!gone.load(Ordering::Relaxed));
+        assert_eq!(written.lines().count(), 34);
+        let last = last.into_inner().unwrap();
+        assert_eq!(last.len(), KEPT_LINES);
+        assert_eq!((&*last[KEPT_LINES - 5], &*last[KEPT_LINES - 1]), ("line 29", &*"x".repeat(KEPT_LETTERS)));
+    }
+
+    #[test]
+    fn a_writer_that_fails_does_not_keep_the_rank_waiting() {
+        let (last, mut calls) = (Mutex::default(), 0);
+        let write = |_: &[u8]| {
+            calls += 1;
+            Err(io::ErrorKind::BrokenPipe.into())
+        };
+        copy(&b"a\nb\nc"[..], "", &last, write);
+        assert_eq!((calls, last.into_inner().unwrap().len()), (1, 3));
     }
 }

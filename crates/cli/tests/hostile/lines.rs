@@ -10,7 +10,8 @@ use std::process::Command;
 use crate::PROGRAM;
 use crate::place::{Case, Place, To, faults, listing};
 
-const COMMANDS: [&str; 8] = ["new", "build", "inspect", "test", "bench", "doctor", "port", "setup"];
+const COMMANDS: [&str; 10] =
+    ["new", "build", "inspect", "test", "bench", "launch", "topology", "doctor", "port", "setup"];
 /// The commands that are about a project.
 const OF_PROJECTS: [&str; 4] = ["build", "inspect", "test", "bench"];
 
@@ -111,7 +112,8 @@ fn arguments_that_are_no_text_or_endless_are_refused() {
     for command in COMMANDS {
         if command != "port" && command != "inspect" {
             cases.push(Case::new([command.as_ref(), bad], 2, "error:"));
-            cases.push(Case::new([command, &long], 2, "characters ..]"));
+            let quoted = if command == "launch" { "how many processes" } else { "characters ..]" };
+            cases.push(Case::new([command, &long], 2, quoted));
         }
         cases.push(Case::new([command, &format!("--{long}")], 2, "characters ..]"));
     }

@@ -1,4 +1,5 @@
-//! `ironwarp launch` with real processes: faults, ends, restarts, and nothing left behind.
+//! `ironwarp launch` with real processes: faults, ends, restarts, and nothing left behind; and the devices
+//! that `ironwarp topology` shows them.
 //!
 //! A rank is this program again, with a variable that says what to do. Every loop ends by itself.
 
@@ -7,4 +8,5 @@ mod life;
 mod nodes;
 mod place;
 mod resume;
+mod topology;
 mod worker;

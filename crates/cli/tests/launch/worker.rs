@@ -1,4 +1,4 @@
-//! What a rank does. It begins in a test of this program, and ends the process.
+//! The work of a rank. It begins in a test of this program, and ends the process.
 
 use std::collections::BTreeMap;
 use std::env;
