@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ironwarp::parallel::{Communicator, Group, Reduction};
-use ironwarp::{Device, DeviceBuffer, Error, ParallelError, Result};
+use ironwarp::{Device, DeviceBuffer, Error, ParallelError, Result, Stream};
 
 use crate::{devices, impatient};
 
@@ -64,30 +64,27 @@ fn a_wrong_count_is_named() -> Result<()> {
 fn wrong_types_operators_roots_and_calls_are_named() -> Result<()> {
     testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
     let Some(devices) = devices(2)? else { return Ok(()) };
-    type Work = fn(&mut Communicator) -> Result<()>;
+    type Work = fn(&mut Communicator, &Stream) -> Result<()>;
     let cases: [(&str, Work); 4] = [
-        ("f16", |rank| {
-            let stream = rank.device().stream()?;
-            let mut x = DeviceBuffer::<ironwarp::f16>::zeroed(&stream, 8)?;
-            rank.all_reduce(&stream, Reduction::Sum, &mut x)
+        ("f16", |rank, stream| {
+            let mut x = DeviceBuffer::<ironwarp::f16>::zeroed(stream, 8)?;
+            rank.all_reduce(stream, Reduction::Sum, &mut x)
         }),
-        ("Max", |rank| {
-            let stream = rank.device().stream()?;
-            rank.all_reduce(&stream, Reduction::Max, &mut DeviceBuffer::<f32>::zeroed(&stream, 8)?)
+        ("Max", |rank, stream| {
+            rank.all_reduce(stream, Reduction::Max, &mut DeviceBuffer::<f32>::zeroed(stream, 8)?)
         }),
-        ("broadcast", |rank| {
-            let stream = rank.device().stream()?;
-            rank.broadcast(&stream, 1, &mut DeviceBuffer::<f32>::zeroed(&stream, 8)?)
+        ("broadcast", |rank, stream| {
+            rank.broadcast(stream, 1, &mut DeviceBuffer::<f32>::zeroed(stream, 8)?)
         }),
-        ("barrier", |rank| rank.barrier(&rank.device().stream()?)),
+        ("barrier", |rank, stream| rank.barrier(stream)),
     ];
     for (what, wrong) in cases {
         let results = outcomes(Group::open(&devices)?, |mut rank| {
             if rank.rank() == 0 {
                 return sum(&mut rank, 8);
             }
-            wrong(&mut rank)?;
             let stream = rank.device().stream()?;
+            wrong(&mut rank, &stream)?;
             rank.synchronize(&stream)
         });
         for result in &results {
@@ -165,7 +162,7 @@ fn a_rank_that_panics_takes_nobody_along() -> Result<()> {
             sum(&mut rank, 10)
         })
     };
-    let panic = std::panic::catch_unwind(run).expect_err("rank 1 panics");
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).expect_err("rank 1 panics");
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"as it is meant to"));
     Ok(())
 }

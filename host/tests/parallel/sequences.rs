@@ -79,7 +79,7 @@ fn act(rank: &mut Communicator, stream: &Stream, step: Step, x: &mut DeviceBuffe
     match step {
         Step::AllReduce(reduction) => rank.all_reduce(stream, reduction, x.view_mut().slice_mut(range)?),
         Step::ReduceScatterAndGather => {
-            let mut part = DeviceBuffer::zeroed(stream, count / ranks)?;
+            let mut part = DeviceBuffer::<i64>::zeroed(stream, count / ranks)?;
             rank.reduce_scatter(stream, Reduction::Sum, x.slice(range.clone())?, &mut part)?;
             rank.all_gather(stream, &part, x.view_mut().slice_mut(range)?)
         }
@@ -155,7 +155,7 @@ fn sequences(seeds: std::ops::Range<u64>, steps: usize) -> Result<()> {
 #[test]
 fn random_sequences() -> Result<()> {
     testkit::own_process!("IRONWARP_SOFT_DEVICES" = "8");
-    sequences(0..12, 25)
+    sequences(0..10, 20)
 }
 
 /// 10,000 collectives.

@@ -36,8 +36,6 @@ pub const MAX_LINES: usize = MAX_BYTES / DATA;
 pub struct Small {
     /// Elements; at most [`MAX_BYTES`].
     pub count: u64,
-    /// 1 divided by the number of ranks.
-    pub inverse: f64,
     /// The element type.
     pub format: Format,
     /// How elements are combined.
@@ -98,7 +96,7 @@ unsafe fn exchange<T: Addend, const N: usize>(
         while at < lines {
             let own = read::<T, N>(input, at, at < whole, small.count);
             let Some(sum) = gather::<T, N>(team, small, signals, epoch, at, own, &mut patience) else { return };
-            write::<T, N>(output, at, at < whole, small.count, finish::<T, N>(small.operator, sum, small.inverse));
+            write::<T, N>(output, at, at < whole, small.count, finish::<T, N>(small.operator, sum, team.ranks));
             at += threads;
         }
     }

@@ -143,18 +143,15 @@ impl Meeting {
     /// `signals` is the rank's own.
     #[inline(always)]
     pub unsafe fn begin(team: &Team, signals: *mut Signals, input: u64, output: u64) -> Option<Self> {
-        // The words of each rank's announcement, and whether the block has to end.
-        let table = shared::generic(shared_array![[u32; 8]; 9]);
+        // The words of each rank's announcement.
+        let table = shared::generic(shared_array![[u32; 8]; MAX_RANKS]);
         let (thread, block) = (thread::thread_idx_x(), thread::block_idx_x());
         let (warp, lane) = (thread / 32, thread % 32);
         let peer = (warp < team.ranks && team.meets(warp)).then_some(warp);
         // SAFETY: the caller's promise; a word of the table has one writer before the barrier.
         unsafe {
             let epoch = epoch(team, signals, block, warp % MAX_RANKS as u32);
-            if thread == 0 {
-                (*table.add(MAX_RANKS))[0] = 0;
-            }
-            thread::sync_threads();
+            let mut is_lost = false;
             let word = match lane {
                 0 => input as u32,
                 1 => (input >> 32) as u32,
@@ -175,16 +172,16 @@ impl Meeting {
                     let place = (&raw const (*here).announced).cast::<u64>();
                     match wait(team, place.add((peer * 8 + lane) as usize), epoch, Reason::Absent, peer) {
                         Some(word) => own = word,
-                        None => (*table.add(MAX_RANKS))[0] = 1,
+                        None => is_lost = true,
                     }
                 }
-                if lane == WORDS as u32 - 1 && own != team.call {
+                if lane == WORDS as u32 - 1 && own != team.call && !is_lost {
                     give_up(team, Reason::OtherCall, peer);
-                    (*table.add(MAX_RANKS))[0] = 1;
+                    is_lost = true;
                 }
                 *table.add(peer as usize).cast::<u32>().add(lane as usize) = own;
             }
-            thread::sync_threads();
+            let is_lost = thread::sync_threads_or(is_lost.into()) != 0;
             if team.is_pairwise != 0 {
                 if let Some(peer) = peer
                     && lane == 0
@@ -194,7 +191,6 @@ impl Meeting {
             } else {
                 end_epoch(team, signals, block, epoch);
             }
-            let is_lost = (*table.add(MAX_RANKS))[0] != 0;
             (!is_lost).then_some(Meeting { buffers: table, block, epoch, peer })
         }
     }

@@ -26,8 +26,6 @@ pub struct Part {
     pub length: u64,
     /// Where it goes in the outputs.
     pub target: u64,
-    /// 1 divided by the number of ranks.
-    pub inverse: f64,
     /// The element type.
     pub format: Format,
     /// How elements are combined.
@@ -149,7 +147,7 @@ unsafe fn units<T: Addend, const N: usize, const UNITS: usize>(
         });
     }
     let mut results = [[0u32; 4]; UNITS];
-    let round = |half| to_half(finish::<T, N>(part.operator, half, part.inverse));
+    let round = |half| to_half(finish::<T, N>(part.operator, half, team.ranks));
     unroll!(u in 0..4, {
         if u < UNITS {
             let ([a, b], [c, d]) = (round(sums[u][0]), round(sums[u][1]));
@@ -190,7 +188,7 @@ unsafe fn element<T: Addend>(team: &Team, part: &Part, meeting: &Meeting, at: u6
         for rank in 1..team.ranks {
             sum = combine(part.operator, sum, load(rank));
         }
-        let [result] = finish::<T, 1>(part.operator, sum, part.inverse);
+        let [result] = finish::<T, 1>(part.operator, sum, team.ranks);
         let targets = targets(team, part);
         for rank in 0..team.ranks {
             if targets >> rank & 1 != 0 {

@@ -40,8 +40,8 @@ pub(crate) use remote::{block_ends, remote_access, remote_copy};
 use settled::Settled;
 use sync::{BlockSync, GlobalAtomics, ThreadSync, View};
 pub(crate) use sync::{
-    ClusterRelease, Released, atomic_order, completed, fence, knows_of, proxy_fence, synchronise,
-    synchronise_grid,
+    ClusterRelease, Learnt, Released, atomic_order, completed, fence, group_ends, knows_of, proxy_fence,
+    synchronise, synchronise_grid,
 };
 
 /// One access of a simulated thread.
@@ -57,13 +57,48 @@ pub(crate) struct Access {
 
 /// The checker's state for a launch.
 pub(crate) struct LaunchCheck {
-    allocations: Arc<[Arc<Allocation>]>,
-    /// Histories of the allocations, in the same order.
-    shadows: Box<[OnceLock<Arc<Shadow>>]>,
+    table: Table,
     /// Shared with the launches that run at the same time.
     memory: Arc<GlobalMemory>,
     /// Host memory that holds pointers to the kernel's parameters, and the parameters.
     params: Vec<Param>,
+}
+
+/// The allocations that a launch knows. Launches of other devices may be given memory that is newer than this
+/// launch: it sees that memory when it has heard from them.
+struct Table {
+    /// Changes of all allocations before this table.
+    changes: u64,
+    allocations: Arc<[Arc<Allocation>]>,
+    /// Histories of the allocations, in the same order.
+    shadows: Box<[OnceLock<Arc<Shadow>>]>,
+    /// A newer table.
+    next: OnceLock<Box<Table>>,
+}
+
+impl Table {
+    fn new() -> Self {
+        let changes = Allocations::changes();
+        let allocations = Allocations::snapshot();
+        let shadows = allocations.iter().map(|_| OnceLock::new()).collect();
+        Self { changes, allocations, shadows, next: OnceLock::new() }
+    }
+
+    #[inline]
+    fn newest(&self) -> &Self {
+        let mut table = self;
+        while let Some(next) = table.next.get() {
+            table = next;
+        }
+        table
+    }
+}
+
+/// An allocation, and the place of its history.
+#[derive(Clone, Copy)]
+struct Found<'a> {
+    allocation: &'a Arc<Allocation>,
+    shadow: &'a OnceLock<Arc<Shadow>>,
 }
 
 /// Host memory with a kernel's parameter.
@@ -142,9 +177,20 @@ pub(crate) struct ThreadCheck {
 
 impl LaunchCheck {
     pub fn new(memory: Arc<GlobalMemory>) -> Self {
-        let allocations = Allocations::snapshot();
-        let shadows = allocations.iter().map(|_| OnceLock::new()).collect();
-        Self { allocations, shadows, memory, params: Vec::new() }
+        Self { table: Table::new(), memory, params: Vec::new() }
+    }
+
+    /// The launch has heard from others, which may know newer allocations.
+    pub fn heard_from_others(&self) {
+        let newest = self.table.newest();
+        if newest.changes != Allocations::changes() {
+            newest.next.get_or_init(|| Box::new(Table::new()));
+        }
+    }
+
+    /// All allocations that it knows.
+    fn allocations(&self) -> &[Arc<Allocation>] {
+        &self.table.newest().allocations
     }
 
     pub fn atomics(&self) -> &GlobalAtomics {
@@ -168,13 +214,14 @@ impl LaunchCheck {
         }
     }
 
-    /// The allocation that holds an address, and its number.
+    /// The allocation that holds an address.
     #[inline]
-    fn find(&self, address: usize) -> Option<(usize, &Allocation)> {
-        let after = self.allocations.partition_point(|allocation| allocation.start <= address);
+    fn find(&self, address: usize) -> Option<Found<'_>> {
+        let table = self.table.newest();
+        let after = table.allocations.partition_point(|allocation| allocation.start <= address);
         let number = after.checked_sub(1)?;
-        let allocation = &*self.allocations[number];
-        allocation.contains(address).then_some((number, allocation))
+        let allocation = &table.allocations[number];
+        allocation.contains(address).then_some(Found { allocation, shadow: &table.shadows[number] })
     }
 
     fn is_param(&self, address: usize) -> bool {
@@ -205,8 +252,8 @@ impl LaunchCheck {
         })
     }
 
-    fn pages(&self, number: usize) -> &Shadow {
-        self.shadows[number].get_or_init(|| self.memory.shadow_of(&self.allocations[number]))
+    fn pages<'a>(&self, found: Found<'a>) -> &'a Shadow {
+        found.shadow.get_or_init(|| self.memory.shadow_of(found.allocation))
     }
 }
 
@@ -324,9 +371,7 @@ fn access(thread: &Thread, access: Access, is_typed: bool) {
     }
     let Some(check) = &thread.group().launch.check else { return };
     match check.find(access.address) {
-        Some((number, allocation)) => {
-            global_access(thread, check, access, stamp(thread, access), number, allocation)
-        }
+        Some(found) => global_access(thread, check, access, stamp(thread, access), found),
         None => address::check_stray(thread, check, access, is_typed),
     }
 }
@@ -335,10 +380,10 @@ fn access(thread: &Thread, access: Access, is_typed: bool) {
 pub(crate) fn global_async_read(thread: &Thread, access: Access, operation: u32) {
     let check = thread.group().launch.check.as_ref();
     match check.and_then(|check| Some((check, check.find(access.address)?))) {
-        Some((check, (number, allocation))) => {
+        Some((check, found)) => {
             let now =
                 Stamp::tracked(thread.block().number.get(), operation, thread.rank, access.kind, access.site);
-            global_access(thread, check, access, now, number, allocation);
+            global_access(thread, check, access, now, found);
         }
         None => typed_access(thread, access),
     }
@@ -412,7 +457,7 @@ pub(crate) fn require_written(thread: &Thread, access: Access) {
         return;
     }
     let Some(check) = &thread.group().launch.check else { return };
-    if let Some((_, allocation)) = check.find(access.address)
+    if let Some(Found { allocation, .. }) = check.find(access.address)
         && !allocation.is_written(access.address - allocation.start, access.size)
     {
         report(thread, access, FaultKind::UninitialisedGlobal, String::new(), None);
@@ -458,9 +503,9 @@ fn global_access(
     check: &LaunchCheck,
     access: Access,
     now: Stamp,
-    number: usize,
-    allocation: &Allocation,
+    found: Found<'_>,
 ) {
+    let allocation = found.allocation;
     let offset = access.address - allocation.start;
     if offset + access.size > allocation.len {
         let over = offset + access.size - allocation.len;
@@ -472,7 +517,7 @@ fn global_access(
         report(thread, access, FaultKind::DependencyPending, message, None);
     }
     let view = View { thread, block: thread.block() };
-    let shadow = check.pages(number);
+    let shadow = check.pages(found);
     let result = pages(offset, access.size).try_for_each(|(page, within, bytes)| {
         let mut page =
             shadow[page].get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
@@ -559,9 +604,9 @@ pub(crate) fn atomic_takes_effect(thread: &Thread, access: Access) {
 
 fn for_global_cells(thread: &Thread, access: Access, note: impl Fn(&mut cell::Cell)) {
     let Some(check) = &thread.group().launch.check else { return };
-    let Some((number, allocation)) = check.find(access.address) else { return };
-    let shadow = check.pages(number);
-    for (page, within, bytes) in pages(access.address - allocation.start, access.size) {
+    let Some(found) = check.find(access.address) else { return };
+    let shadow = check.pages(found);
+    for (page, within, bytes) in pages(access.address - found.allocation.start, access.size) {
         let mut page =
             shadow[page].get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
         let noted: Result<(), ()> = page.visit(within, bytes, |cell| {

@@ -515,6 +515,9 @@ fn tell(thread: &Thread, address: usize, publications: [Option<Publication>; 3],
     } else if learns.is_none() || !atomics.published.load(Ordering::Acquire) {
         return;
     }
+    if learns == Some(Scope::System) {
+        check.heard_from_others();
+    }
     let mut by_address = atomics.by_address.lock().unwrap_or_else(PoisonError::into_inner);
     exchange(thread, &mut by_address, address, publications, learns);
 }
@@ -568,6 +571,40 @@ pub(crate) fn completed(thread: &Thread, agent: Agent, turns: u32) {
     let mut told = Released::default();
     told.complete(agent, turns);
     told.acquire(thread);
+}
+
+/// Knowledge that launches pass on when they end.
+#[derive(Default)]
+pub(crate) struct Learnt(Mutex<Option<Arc<History>>>);
+
+impl Learnt {
+    fn history(&self) -> Option<Arc<History>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn copy(&self) -> Self {
+        Self(Mutex::new(self.history()))
+    }
+
+    fn add(&self, history: Option<&Arc<History>>) {
+        join_histories(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner), history);
+    }
+
+    pub fn join(&self, other: &Self) {
+        self.add(other.history().as_ref());
+    }
+
+    /// Gives the knowledge to a block that is about to begin.
+    pub fn teach(&self, block: &Block) {
+        block.check.sync.history.replace(self.history());
+    }
+}
+
+/// The threads of a group have ended: what they have learnt goes to their launch.
+pub(crate) fn group_ends(group: &Group<'_>) {
+    let learnt = &group.launch.membership.learnt;
+    group.blocks.iter().for_each(|block| learnt.add(block.check.sync.history.borrow().as_ref()));
+    group.threads.iter().for_each(|thread| learnt.add(thread.check.sync.known.borrow().history.as_ref()));
 }
 
 /// Whether the thread has learnt anything of another block, which has then begun to run.

@@ -5,13 +5,13 @@
 //! while no other runs starts afresh.
 //!
 //! A launch comes after all that ended before it began, whatever ordered them: ends are counted, and a launch
-//! notes the count when it begins.
+//! notes the count when it begins. It knows what those launches had learnt of others that still run.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use super::spinning::Progress;
-use crate::check::GlobalMemory;
+use crate::check::{GlobalMemory, Learnt};
 
 /// What launches that run at the same time share.
 #[derive(Default)]
@@ -21,6 +21,8 @@ pub(crate) struct Together {
     /// In the order of their blocks.
     members: RwLock<Vec<Member>>,
     ends: AtomicU32,
+    /// What launches that have ended had learnt.
+    learnt: Learnt,
 }
 
 /// A launch, as the others see it.
@@ -50,6 +52,10 @@ pub(crate) struct Membership {
     number: usize,
     /// How many launches had ended when it began.
     pub begun: u32,
+    /// What these had learnt.
+    pub known: Learnt,
+    /// What its own blocks have learnt.
+    pub learnt: Learnt,
 }
 
 /// A block of another launch.
@@ -86,7 +92,13 @@ impl Membership {
         });
         let begun = together.ends.load(Ordering::Relaxed);
         drop(members);
-        Self { together, first_block, blocks, device, number, begun }
+        let known = together.learnt.copy();
+        Self { together, first_block, blocks, device, number, begun, known, learnt: Learnt::default() }
+    }
+
+    /// Whether no other launch has run meanwhile.
+    pub fn is_alone(&self) -> bool {
+        self.together.members.read().unwrap_or_else(PoisonError::into_inner).len() == 1
     }
 
     /// Whether a block, by its number's low 32 bits, is of this launch.
@@ -119,6 +131,7 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
+        self.together.learnt.join(&self.learnt);
         let members = self.together.members.write().unwrap_or_else(PoisonError::into_inner);
         let ended = self.together.ends.fetch_add(1, Ordering::Relaxed);
         members[self.number].ended.store(ended, Ordering::Relaxed);

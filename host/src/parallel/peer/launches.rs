@@ -59,9 +59,9 @@ impl Shared {
         match (plan.algorithm, call.kind) {
             (Algorithm::Local, _) => Ok(()),
             (Algorithm::LowLatency, Kind::AllReduce(reduction)) => {
-                let (count, inverse) = (call.count as u64, 1.0 / f64::from(self.ranks()));
+                let count = call.count as u64;
                 let format = format(call.dtype).unwrap_or(Format::U8);
-                let small = Small { count, inverse, format, operator: operator(reduction) };
+                let small = Small { count, format, operator: operator(reduction) };
                 let (config, signals, input, output) = self.arguments(rank, plan, order);
                 // SAFETY: the ledger and the call's number see to it that all ranks launch the same; the slots
                 // have room by the plan; the buffers hold the elements.
@@ -117,7 +117,6 @@ impl Shared {
             start,
             length,
             target,
-            inverse: 1.0 / f64::from(self.ranks()),
             format: format(order.call.dtype).unwrap_or(Format::U8),
             operator: operator(reduction),
             goes_to_all: goes_to_all.into(),
