@@ -51,7 +51,10 @@ fn a_wrong_count_is_named() -> Result<()> {
         // Whoever comes second finds it; the others hear of it.
         for text in &texts {
             let said = text.contains(&format!("all_reduce(Sum, {count} x f32)"));
-            assert!(said && text.contains(&format!("{} x f32", count + 1)) && text.contains("call 1"), "{texts:?}");
+            assert!(
+                said && text.contains(&format!("{} x f32", count + 1)) && text.contains("call 1"),
+                "{texts:?}"
+            );
         }
         let is_finder = |result| matches!(parallel(result), ParallelError::Mismatch { sequence: 1, .. });
         assert!(results.iter().any(is_finder));
@@ -73,9 +76,7 @@ fn wrong_types_operators_roots_and_calls_are_named() -> Result<()> {
         ("Max", |rank, stream| {
             rank.all_reduce(stream, Reduction::Max, &mut DeviceBuffer::<f32>::zeroed(stream, 8)?)
         }),
-        ("broadcast", |rank, stream| {
-            rank.broadcast(stream, 1, &mut DeviceBuffer::<f32>::zeroed(stream, 8)?)
-        }),
+        ("broadcast", |rank, stream| rank.broadcast(stream, 1, &mut DeviceBuffer::<f32>::zeroed(stream, 8)?)),
         ("barrier", |rank, stream| rank.barrier(stream)),
     ];
     for (what, wrong) in cases {
@@ -187,14 +188,18 @@ fn calls_that_cannot_be_right() -> Result<()> {
     let Some(devices) = devices(2)? else { return Ok(()) };
     let twice = Group::open(&[devices[0].clone(), devices[0].clone()]);
     assert!(matches!(twice, Err(Error::InvalidArgument { argument: "devices", .. })));
-    assert!(matches!(Group::open(&[]), Err(Error::InvalidArgument { argument: "the number of devices", .. })));
+    assert!(matches!(
+        Group::open(&[]),
+        Err(Error::InvalidArgument { argument: "the number of devices", .. })
+    ));
     Group::open(&devices)?.run(|mut rank| {
         let stream = rank.device().stream()?;
         let mut x = DeviceBuffer::<i32>::zeroed(&stream, 9)?;
         let y = DeviceBuffer::<i32>::zeroed(&stream, 9)?;
         let error = rank.all_reduce(&stream, Reduction::Mean, &mut x).expect_err("a mean of integers");
         assert!(error.to_string().contains("a float type"), "{error}");
-        let error = rank.reduce_scatter(&stream, Reduction::Sum, &y, &mut x).expect_err("9 elements for 2 ranks");
+        let error =
+            rank.reduce_scatter(&stream, Reduction::Sum, &y, &mut x).expect_err("9 elements for 2 ranks");
         assert!(error.to_string().contains("a multiple of 2"), "{error}");
         let error = rank.all_gather(&stream, &y, &mut x).expect_err("an output that is too small");
         assert!(matches!(error, Error::Length { expected: 18, got: 9, .. }), "{error}");

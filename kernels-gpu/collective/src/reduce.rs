@@ -47,9 +47,10 @@ pub const fn share(count: u64, size: u64, rank: u64, ranks: u64) -> (u64, u64) {
 /// Combines the part of the inputs that the rank owns; see the module.
 ///
 /// # Safety
-/// There are at least two ranks. All launch it with the same grid of at most [`crate::MAX_BLOCKS`] resident blocks of [`THREADS`]
-/// threads, the same call, and parts that do not overlap. The team's addresses are those of live memory,
-/// `signals` is the rank's own. `input` (null: it is `output`) and `output` hold the parts.
+/// There are at least two ranks. All launch it with the same grid of at most [`crate::MAX_BLOCKS`] resident
+/// blocks of [`THREADS`] threads, the same call, and parts that do not overlap. The team's addresses are
+/// those of live memory, `signals` is the rank's own. `input` (null: it is `output`) and `output` hold the
+/// parts.
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn reduce_parts(team: Team, part: Part, signals: *mut Signals, input: *const u8, output: *mut u8) {
     let input = if input.is_null() { output as u64 } else { input as u64 };
@@ -101,7 +102,8 @@ unsafe fn reduce<T: Addend, const N: usize>(team: &Team, part: &Part, meeting: &
     }
 }
 
-/// Up to four units `at`, `at + stride`, ..: those of the next rank are under way while those of one are combined.
+/// Up to four units `at`, `at + stride`, ..: those of the next rank are under way while those of one are
+/// combined.
 ///
 /// # Safety
 /// As for [`reduce`]; they are units of the part, at 16-byte boundaries.

@@ -1,6 +1,7 @@
 //! Addresses: finds the memory that an address belongs to, and decides whether an unknown address is a fault.
 
-use super::{Access, Allocation, Allocations, LaunchCheck, Place, report};
+use super::allocations::Allocation;
+use super::{Access, Allocations, LaunchCheck, Place, report};
 use crate::exec::context::Thread;
 use crate::fault::{FaultKind, Index};
 use crate::region;
@@ -124,8 +125,9 @@ pub(super) fn place(thread: &Thread, address: usize) -> Place {
         return Place::Shared { offset: offset as i64, variable };
     }
     let check = thread.group().launch.check.as_ref();
-    let allocation =
-        check.and_then(|check| check.find(address).map(|found| &**found.allocation).or_else(|| nearest(check, address)));
+    let allocation = check.and_then(|check| {
+        check.find(address).map(|found| &**found.allocation).or_else(|| nearest(check, address))
+    });
     match allocation {
         Some(allocation) => Place::Global {
             label: allocation.label.clone(),

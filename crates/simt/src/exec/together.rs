@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use super::spinning::Progress;
 use crate::check::{GlobalMemory, Learnt};
 
-/// What launches that run at the same time share.
+/// Shared by launches that run at the same time.
 #[derive(Default)]
 pub(crate) struct Together {
     pub progress: Progress,
@@ -21,7 +21,7 @@ pub(crate) struct Together {
     /// In the order of their blocks.
     members: RwLock<Vec<Member>>,
     ends: AtomicU32,
-    /// What launches that have ended had learnt.
+    /// The knowledge of launches that have ended.
     learnt: Learnt,
 }
 
@@ -52,9 +52,9 @@ pub(crate) struct Membership {
     number: usize,
     /// How many launches had ended when it began.
     pub begun: u32,
-    /// What these had learnt.
+    /// The knowledge of these.
     pub known: Learnt,
-    /// What its own blocks have learnt.
+    /// The knowledge of its own blocks that have ended.
     pub learnt: Learnt,
 }
 
@@ -109,7 +109,9 @@ impl Membership {
 
     /// Whether the launch of a block had ended when `ends` launches had.
     pub fn is_over(&self, block: u32, ends: u32) -> bool {
-        ends != 0 && !self.has(block) && self.together.with(block, |other| other.ended.load(Ordering::Relaxed)) < ends
+        ends != 0
+            && !self.has(block)
+            && self.together.with(block, |other| other.ended.load(Ordering::Relaxed)) < ends
     }
 
     /// Whether a block runs on this launch's device.
@@ -145,7 +147,8 @@ impl Together {
     }
 
     fn next_block(&self, members: &[Member]) -> u64 {
-        let after = |last: &Member| last.first_block + last.grid.iter().map(|&n| u64::from(n)).product::<u64>();
+        let after =
+            |last: &Member| last.first_block + last.grid.iter().map(|&n| u64::from(n)).product::<u64>();
         members.last().map_or(0, after)
     }
 

@@ -17,13 +17,17 @@ type Outcome = Result<(), Box<dyn StdError>>;
 /// Counts around the sizes of lines, units, turns of a block, and beyond what travels with flags.
 const COUNTS: [usize; 9] = [0, 1, 3, 8, 63, 1000, 4099, 20_011, 70_000];
 
-/// What each rank gives.
+/// The buffer that each rank gives.
 fn given<T: testkit::Element>(family: Family, ranks: u32, count: usize) -> Vec<Vec<T>> {
     (0..ranks).map(|rank| input(family, u64::from(rank) + 1, count)).collect()
 }
 
 /// The same, from an element of the buffer on: `start` others stand before.
-fn upload<T: Element + bytemuck::Pod>(stream: &Stream, start: usize, x: &[T]) -> Result<DeviceBuffer<T>, Error> {
+fn upload<T: Element + bytemuck::Pod>(
+    stream: &Stream,
+    start: usize,
+    x: &[T],
+) -> Result<DeviceBuffer<T>, Error> {
     let mut all = vec![bytemuck::Zeroable::zeroed(); start];
     all.extend_from_slice(x);
     DeviceBuffer::from_slice(stream, &all)
@@ -51,7 +55,9 @@ fn cases(ranks: u32) -> Vec<(usize, fn(u32) -> usize)> {
     // Many devices are slow to simulate.
     let largest = if ranks > 3 { 4099 } else { COUNTS[COUNTS.len() - 1] };
     let aligned = COUNTS.into_iter().map(|count| (count, (|_| 0) as fn(u32) -> usize));
-    let odd = [1, 63, 1000].into_iter().map(|count| (count, (|rank| (rank as usize * 3 + 1) % 5) as fn(u32) -> usize));
+    let odd = [1, 63, 1000]
+        .into_iter()
+        .map(|count| (count, (|rank| (rank as usize * 3 + 1) % 5) as fn(u32) -> usize));
     aligned.chain(odd).filter(|&(count, _)| count <= largest).collect()
 }
 
@@ -92,7 +98,9 @@ where
             let divided = |values: &[f64]| values.iter().map(|v| v / f64::from(ranks)).collect::<Vec<_>>();
             let limit = row.for_terms(ranks as usize);
             match reduction {
-                Reduction::Sum => compare::rounded(&what, first, &sums.value, &sums.magnitude, &[*count], limit)?,
+                Reduction::Sum => {
+                    compare::rounded(&what, first, &sums.value, &sums.magnitude, &[*count], limit)?
+                }
                 Reduction::Mean => compare::rounded(
                     &what,
                     first,
@@ -182,7 +190,7 @@ fn all_reduce_integers() -> Outcome {
     Ok(())
 }
 
-/// What moves bytes, and the sums that are scattered: a rank's results in order.
+/// Collectives that move bytes, and the sums that are scattered: a rank's results in order.
 fn moved(rank: &mut Communicator, count: usize, start: usize) -> Result<Vec<Vec<bf16>>, Error> {
     let (ranks, me) = (rank.ranks() as usize, rank.rank());
     let stream = rank.device().stream()?;
