@@ -146,7 +146,7 @@ fn bench_collectives(
 ) -> Outcome {
     let how = if in_graph { "graph" } else { "eager" };
     let (name, shape) = (op.name(), format!("{bytes} B x {} ranks {how}", devices.len()));
-    if !session.wants(name) {
+    if !session.wants(&format!("{name}/{shape}")) {
         return Ok(());
     }
     let work = Work::Bytes(op.bus_bytes(bytes, devices.len()));

@@ -42,9 +42,11 @@ mod group;
 mod ledger;
 mod operand;
 mod peer;
+mod runner;
 
 pub use call::Reduction;
 pub use communicator::Communicator;
 pub use group::{Group, GroupOptions};
 pub use operand::{Input, Output};
 pub use peer::{Algorithm, Plan};
+pub use runner::{BucketConfig, GradientBuckets, map, shard};

@@ -4,6 +4,7 @@
 mod failures;
 mod graphs;
 mod ops_collectives;
+mod runner;
 mod sequences;
 
 use ironwarp::parallel::{Group, GroupOptions};
