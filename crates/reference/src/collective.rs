@@ -10,12 +10,12 @@ pub fn columns<T: Copy>(given: &[Vec<T>]) -> Vec<Vec<T>> {
     (0..count).map(|place| given.iter().map(|of_rank| of_rank[place]).collect()).collect()
 }
 
-/// What every rank gets of an all-gather.
+/// The result of an all-gather, on every rank.
 pub fn gathered<T: Copy>(given: &[Vec<T>]) -> Vec<T> {
     given.iter().flatten().copied().collect()
 }
 
-/// What a rank gets of an all-to-all.
+/// The result of an all-to-all, on one rank.
 pub fn exchanged<T: Copy>(given: &[Vec<T>], rank: usize) -> Vec<T> {
     let part = |of_rank: &Vec<T>| {
         let each = of_rank.len() / given.len();

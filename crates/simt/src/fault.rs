@@ -100,7 +100,11 @@ impl FaultKind {
     pub fn is_race(self) -> bool {
         matches!(
             self,
-            Self::SharedRace | Self::GlobalRace | Self::InterBlockRace | Self::LaunchRace | Self::AsyncCopyPending
+            Self::SharedRace
+                | Self::GlobalRace
+                | Self::InterBlockRace
+                | Self::LaunchRace
+                | Self::AsyncCopyPending
         )
     }
 
@@ -305,19 +309,14 @@ impl AccessKind {
     /// Whether two accesses of this kind never race with each other: atomic ones, and volatile ones,
     /// which are relaxed atomic accesses to a GPU.
     pub(crate) fn is_strong(self) -> bool {
-        matches!(
-            self,
-            Self::Atomic | Self::AtomicRead | Self::AsyncAtomic
-        ) || self.is_narrow()
+        matches!(self, Self::Atomic | Self::AtomicRead | Self::AsyncAtomic)
+            || self.is_narrow()
             || self.is_system_wide()
     }
 
     /// Whether it is atomic for all devices.
     pub(crate) fn is_system_wide(self) -> bool {
-        matches!(
-            self,
-            Self::VolatileRead | Self::VolatileWrite | Self::SystemAtomic | Self::SystemAtomicRead
-        )
+        matches!(self, Self::VolatileRead | Self::VolatileWrite | Self::SystemAtomic | Self::SystemAtomicRead)
     }
 
     /// Whether it is atomic for the threads of its block alone.
@@ -496,7 +495,9 @@ impl Fault {
             FaultKind::SharedRace if has(|kind| kind == AccessKind::VolatileRead) => {
                 "volatile orders nothing: put `sync_warp` or `sync_threads` between, or use atomics"
             }
-            FaultKind::LaunchRace if has(|kind| kind == AccessKind::Atomic || kind == AccessKind::AtomicRead) => {
+            FaultKind::LaunchRace
+                if has(|kind| kind == AccessKind::Atomic || kind == AccessKind::AtomicRead) =>
+            {
                 "an atomic of device scope is atomic for its device alone: use the `_system` form on both sides"
             }
             kind => kind.hint(),

@@ -124,7 +124,7 @@ table! {
     REDUCE_SUM_BF16 = "reductions bf16", STEP_BF16, ROUND_BF16 + 32.0 * ROUND_F32, None,
         "Summed in f32, with fewer roundings than 2^32 terms would have levels, then rounded once.";
     COLLECTIVE = "collectives", 0.0, ROUND_F32, SquareRoot,
-        "Added up in f32 in the order of ranks, one rounding each, and scaled by one more; independent. The last rounding, to the type, is counted apart.";
+        "Added up in f32 in the order of ranks, one rounding each, and divided by one more; independent. The last rounding, to the type, is counted apart.";
     COLLECTIVE_F64 = "collectives f64", 0.0, 4.0 * ROUND_F64, SquareRoot,
         "As above, and the oracle's own sum is such a chain too.";
     SCATTER_ADD = "scatter_add", STEP_F32, 4.0 * ROUND_F32, SquareRoot,

@@ -17,11 +17,11 @@ pub enum ParallelError {
         rank: u32,
         /// The number of the call, from 0.
         sequence: u64,
-        /// What it called.
+        /// Its call.
         got: String,
         /// The rank that came first.
         other: u32,
-        /// What that one called.
+        /// The call of that one.
         wanted: String,
     },
 
@@ -36,7 +36,7 @@ pub enum ParallelError {
         rank: u32,
         /// The number of the call, from 0.
         sequence: u64,
-        /// What it called.
+        /// Its call.
         call: String,
         /// The rank that it waited for.
         missing: u32,
@@ -55,7 +55,7 @@ pub enum ParallelError {
         rank: u32,
         /// The number of the call, from 0; in a graph, when it was captured.
         sequence: u64,
-        /// What it called.
+        /// Its call.
         call: String,
         /// The other rank.
         other: u32,
@@ -71,7 +71,7 @@ pub enum ParallelError {
         rank: u32,
         /// The number of the call, from 0.
         sequence: u64,
-        /// What it called.
+        /// Its call.
         call: String,
         /// The rank that has ended.
         gone: u32,

@@ -1,4 +1,4 @@
-//! What a rank calls: the same on all ranks.
+//! The calls of ranks: the same on all of them.
 
 use std::fmt;
 
@@ -18,16 +18,21 @@ pub enum Reduction {
     Min,
 }
 
-/// What is done.
+/// The collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     AllReduce(Reduction),
     ReduceScatter(Reduction),
     AllGather,
-    Broadcast { root: u32 },
+    Broadcast {
+        root: u32,
+    },
     AllToAll,
     /// Between two ranks: they agree on it apart from the others.
-    Send { from: u32, to: u32 },
+    Send {
+        from: u32,
+        to: u32,
+    },
     Barrier,
     Split,
 }
@@ -75,7 +80,9 @@ impl fmt::Display for Call {
         let Call { kind, dtype, count } = self;
         match kind {
             Kind::AllReduce(reduction) => write!(f, "all_reduce({reduction:?}, {count} x {dtype})"),
-            Kind::ReduceScatter(reduction) => write!(f, "reduce_scatter({reduction:?}, {count} x {dtype} a rank)"),
+            Kind::ReduceScatter(reduction) => {
+                write!(f, "reduce_scatter({reduction:?}, {count} x {dtype} a rank)")
+            }
             Kind::AllGather => write!(f, "all_gather({count} x {dtype} a rank)"),
             Kind::Broadcast { root } => write!(f, "broadcast({count} x {dtype} from rank {root})"),
             Kind::AllToAll => write!(f, "all_to_all({count} x {dtype})"),

@@ -16,8 +16,8 @@ use crate::tensor::{DType, TensorError};
 /// Functions queue work on a stream of the rank's device and return at once. Calls of one communicator may be
 /// on different streams: they stay in order. Buffers may be of any length, and begin anywhere.
 ///
-/// A group in which a call has failed stays failed: every later call returns [`Error::Parallel`]. The contents
-/// of buffers that were on their way are then unknown.
+/// A group in which a call has failed stays failed: every later call returns [`Error::Parallel`]. The
+/// contents of buffers that were on their way are then unknown.
 pub struct Communicator {
     shared: Arc<Shared>,
     rank: u32,
@@ -53,7 +53,12 @@ impl Communicator {
     /// [`Error::Parallel`], [`TensorError::DType`] for types that are not combined,
     /// [`Error::DeviceMismatch`], or the driver's error.
     #[track_caller]
-    pub fn all_reduce<'a>(&mut self, stream: &Stream, reduction: Reduction, buffer: impl Output<'a>) -> Result<()> {
+    pub fn all_reduce<'a>(
+        &mut self,
+        stream: &Stream,
+        reduction: Reduction,
+        buffer: impl Output<'a>,
+    ) -> Result<()> {
         self.all_reduce_by(stream, reduction, buffer, None)
     }
 
@@ -162,8 +167,8 @@ impl Communicator {
         self.queue(stream, call, None, None, Some(buffer))
     }
 
-    /// Sends the `r`th of equal parts of the input to rank `r`; each rank gets the parts in the order of their
-    /// senders.
+    /// Sends the `r`th of equal parts of the input to rank `r`; each rank gets the parts in the order of
+    /// their senders.
     ///
     /// # Errors
     /// As [`Communicator::all_gather`]; input and output are of the same length, a multiple of the ranks.
@@ -192,7 +197,8 @@ impl Communicator {
         let operation = "Communicator::send";
         let buffer = buffer.input(operation)?;
         self.is_other_rank(operation, "to", to)?;
-        let call = Call { kind: Kind::Send { from: self.rank, to }, dtype: buffer.dtype, count: buffer.count };
+        let call =
+            Call { kind: Kind::Send { from: self.rank, to }, dtype: buffer.dtype, count: buffer.count };
         self.queue(stream, call, None, Some(buffer), None)
     }
 
@@ -205,7 +211,8 @@ impl Communicator {
         let operation = "Communicator::receive";
         let buffer = buffer.output(operation)?;
         self.is_other_rank(operation, "from", from)?;
-        let call = Call { kind: Kind::Send { from, to: self.rank }, dtype: buffer.dtype, count: buffer.count };
+        let call =
+            Call { kind: Kind::Send { from, to: self.rank }, dtype: buffer.dtype, count: buffer.count };
         self.queue(stream, call, None, None, Some(buffer))
     }
 
@@ -321,10 +328,7 @@ impl Communicator {
             operation,
             argument: "the plan",
             got: plan.to_string(),
-            wanted: format!(
-                "one of `candidates`, with 1 to {} blocks",
-                self.shared.room
-            ),
+            wanted: format!("one of `candidates`, with 1 to {} blocks", self.shared.room),
             hint: "take a plan of `Communicator::candidates`; its number of blocks may be changed",
         })
     }
@@ -401,7 +405,9 @@ fn fits(operation: &'static str, input: &Operand<'_>, output: &Operand<'_>, coun
     if output.dtype != input.dtype {
         let wanted = format!("{}, as the input", input.dtype);
         let hint = "convert one of them (`ops::convert`)";
-        return Err(TensorError::DType { operation, what: "the output", got: output.dtype, wanted, hint }.into());
+        return Err(
+            TensorError::DType { operation, what: "the output", got: output.dtype, wanted, hint }.into()
+        );
     }
     crate::memory::same_length(operation, "the output", count, output.count)?;
     if input.overlaps(output) {

@@ -87,9 +87,7 @@ impl Group {
         });
         let mut results = Vec::new();
         let mut first: Option<Error> = None;
-        let is_second_hand = |error: &Error| {
-            matches!(error, Error::Parallel(error) if matches!(**error, ParallelError::Aborted { .. }))
-        };
+        let is_second_hand = |error: &Error| matches!(error, Error::Parallel(error) if matches!(**error, ParallelError::Aborted { .. }));
         let mut panicked = None;
         for outcome in outcomes {
             match outcome {

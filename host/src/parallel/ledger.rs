@@ -1,4 +1,4 @@
-//! What the ranks of a group call, compared on the host without a wait.
+//! The calls of a group's ranks, compared on the host without a wait.
 //!
 //! The first rank that makes call `n` writes it down, the others compare theirs when they come to it. So a
 //! wrong call is found by the rank that comes later; the kernel that the first one has queued stops by the
@@ -31,7 +31,7 @@ struct State {
     gone: HashMap<u32, u64>,
     /// The first failure.
     failure: Option<String>,
-    /// What each rank has brought to a split, and what it takes away.
+    /// The part of each rank in a split that is under way.
     split: Vec<Option<(Option<u32>, i64)>>,
     /// Which split the answers are of.
     splits: u64,
@@ -61,7 +61,7 @@ struct Entry {
     seen: u32,
 }
 
-/// What a rank learns when its call differs.
+/// A call that differs: what was called first.
 struct Differs {
     sequence: u64,
     other: u32,
@@ -159,7 +159,7 @@ impl Ledger {
         Err(error)
     }
 
-    /// What a rank called under a number, as far as it is remembered.
+    /// The call of a rank with a number, as far as it is remembered.
     pub fn name_of(&self, rank: u32, sequence: u32) -> String {
         let state = self.state();
         let same = |(number, _): &&(u64, Call)| *number as u32 == sequence;
@@ -186,14 +186,19 @@ impl Ledger {
         self.changed.notify_all();
         let waits_in = |book: &Book, calls: u64| book.next.values().any(|&next| next > calls);
         let in_pair = |(pair, book): (&(u32, u32), &Book)| {
-            (pair.0 == rank || pair.1 == rank)
-                && waits_in(book, book.next.get(&rank).copied().unwrap_or(0))
+            (pair.0 == rank || pair.1 == rank) && waits_in(book, book.next.get(&rank).copied().unwrap_or(0))
         };
         waits_in(&state.common, calls) || state.pairs.iter().any(in_pair)
     }
 
     /// A rank brings its part of a split and waits for the others'.
-    pub fn split(&self, rank: u32, color: Option<u32>, key: i64, limit: Duration) -> Result<Option<Answer>, ParallelError> {
+    pub fn split(
+        &self,
+        rank: u32,
+        color: Option<u32>,
+        key: i64,
+        limit: Duration,
+    ) -> Result<Option<Answer>, ParallelError> {
         let begun = Instant::now();
         let mut state = self.state();
         state.split[rank as usize] = Some((color, key));
@@ -213,7 +218,8 @@ impl Ledger {
                 let call = "split".to_owned();
                 let sequence = state.common.next.get(&rank).copied().unwrap_or(1) - 1;
                 let limit_seconds = limit.as_secs_f64();
-                let error = ParallelError::Missing { rank, sequence, call, missing, began: false, limit_seconds };
+                let error =
+                    ParallelError::Missing { rank, sequence, call, missing, began: false, limit_seconds };
                 state.failure.get_or_insert(error.to_string());
                 self.changed.notify_all();
                 return Err(error);
@@ -228,7 +234,9 @@ impl State {
     /// A rank that has ended and never makes a call with this number.
     fn absent(&self, call: Call, sequence: u64) -> Option<(u32, u64)> {
         let (book, involved): (_, Box<dyn Fn(u32) -> bool>) = match call.kind {
-            Kind::Send { from, to } => (self.pairs.get(&(from, to))?, Box::new(move |rank| rank == from || rank == to)),
+            Kind::Send { from, to } => {
+                (self.pairs.get(&(from, to))?, Box::new(move |rank| rank == from || rank == to))
+            }
             _ => (&self.common, Box::new(|_| true)),
         };
         let calls = |rank: u32| book.next.get(&rank).copied().unwrap_or(0);
@@ -243,7 +251,8 @@ impl State {
         let color_of = |rank: usize| parts[rank].and_then(|part| part.0);
         for rank in 0..parts.len() {
             self.answers[rank] = color_of(rank).map(|color| {
-                let mut members: Vec<u32> = (0..parts.len() as u32).filter(|&r| color_of(r as usize) == Some(color)).collect();
+                let mut members: Vec<u32> =
+                    (0..parts.len() as u32).filter(|&r| color_of(r as usize) == Some(color)).collect();
                 members.sort_by_key(|&r| (parts[r as usize].map(|part| part.1), r));
                 Answer { members, number: self.splits }
             });
@@ -280,7 +289,10 @@ mod tests {
         assert_eq!(ledger.enter(2, send(2, 0, 6)).unwrap(), 0);
         assert_eq!(ledger.enter(0, sum(1)).unwrap(), 0);
         assert_eq!(ledger.enter(0, send(2, 0, 6)).unwrap(), 0);
-        assert!(matches!(ledger.enter(1, send(0, 1, 6)).unwrap_err(), ParallelError::Mismatch { rank: 1, .. }));
+        assert!(matches!(
+            ledger.enter(1, send(0, 1, 6)).unwrap_err(),
+            ParallelError::Mismatch { rank: 1, .. }
+        ));
     }
 
     #[test]
@@ -289,7 +301,10 @@ mod tests {
         ledger.enter(0, sum(1)).unwrap();
         assert!(!ledger.leave(0));
         ledger.enter(1, sum(1)).unwrap();
-        assert!(matches!(ledger.enter(1, sum(1)).unwrap_err(), ParallelError::Gone { gone: 0, calls: 1, .. }));
+        assert!(matches!(
+            ledger.enter(1, sum(1)).unwrap_err(),
+            ParallelError::Gone { gone: 0, calls: 1, .. }
+        ));
         let ledger = Ledger::new(2);
         ledger.enter(0, sum(1)).unwrap();
         assert!(ledger.leave(1));

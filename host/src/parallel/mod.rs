@@ -1,7 +1,7 @@
 //! Several devices: groups of ranks, and collectives among them.
 //!
-//! A [`Group`] has a rank for each device; each rank has a [`Communicator`], which a thread of its own drives.
-//! Collectives are queued on a stream, like kernels, and can be captured into graphs.
+//! A [`Group`] has a rank for each device; each rank has a [`Communicator`], which a thread of its own
+//! drives. Collectives are queued on a stream, like kernels, and can be captured into graphs.
 //!
 //! ```
 //! use ironwarp::parallel::{Group, Reduction};
@@ -24,15 +24,17 @@
 //! # Rules
 //! * All ranks make the same calls in the same order. A call that differs is an error that names rank, call,
 //!   what was got and wanted; the group has then failed.
-//! * Nothing waits on the host. A rank that does not come in time is found on the device; the error comes with
+//! * Nothing waits on the host. A rank that does not come in time is found on the device; the error comes
+//! with
 //!   the next call, or from [`Communicator::synchronize`] or [`Communicator::check`].
-//! * Results are the same bits on every rank and in every run: elements are added up in the order of ranks, in
+//! * Results are the same bits on every rank and in every run: elements are added up in the order of ranks,
+//! in
 //!   f32 where they are smaller.
 //!
 //! # Which kernel
-//! [`Communicator::explain`] says which [`Plan`] a collective has. Small sums travel with their flags to every
-//! rank ([`Algorithm::LowLatency`]); of large ones each rank owns a part, which it reads from all ranks and
-//! writes to all ([`Algorithm::Owners`]).
+//! [`Communicator::explain`] says which [`Plan`] a collective has. Small sums travel with their flags to
+//! every rank ([`Algorithm::LowLatency`]); of large ones each rank owns a part, which it reads from all ranks
+//! and writes to all ([`Algorithm::Owners`]).
 
 mod call;
 mod communicator;
@@ -40,9 +42,11 @@ mod group;
 mod ledger;
 mod operand;
 mod peer;
+mod runner;
 
 pub use call::Reduction;
 pub use communicator::Communicator;
 pub use group::{Group, GroupOptions};
 pub use operand::{Input, Output};
 pub use peer::{Algorithm, Plan};
+pub use runner::{BucketConfig, GradientBuckets, map, shard};

@@ -22,13 +22,13 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// What a collective reads: `&DeviceBuffer<T>`, `DeviceView<T>`, `&Tensor` (contiguous).
+/// A buffer that a collective reads: `&DeviceBuffer<T>`, `DeviceView<T>`, `&Tensor` (contiguous).
 pub trait Input<'a>: sealed::Sealed {
     #[doc(hidden)]
     fn input(self, operation: &'static str) -> Result<Operand<'a>>;
 }
 
-/// What a collective writes: `&mut DeviceBuffer<T>`, `DeviceViewMut<T>`, `TensorMut` (contiguous).
+/// A buffer that a collective writes: `&mut DeviceBuffer<T>`, `DeviceViewMut<T>`, `TensorMut` (contiguous).
 pub trait Output<'a>: sealed::Sealed {
     #[doc(hidden)]
     fn output(self, operation: &'static str) -> Result<Operand<'a>>;
@@ -56,7 +56,8 @@ impl<'a> Operand<'a> {
             return Ok(());
         }
         // SAFETY: both ranges lie in live allocations, and do not overlap, as the caller has checked.
-        stream.call(|stream| unsafe { raw::memcpy_dtod_async(to.address(), self.address(), bytes, stream) })?;
+        stream
+            .call(|stream| unsafe { raw::memcpy_dtod_async(to.address(), self.address(), bytes, stream) })?;
         reading.commit(stream);
         writing.commit(stream);
         Ok(())
@@ -90,7 +91,12 @@ impl<'a> Input<'a> for &'a Tensor {
             return Err(not_contiguous(operation, self.layout()));
         }
         let bytes = self.span_bytes()?;
-        Ok(Operand { within: bytes.within(), device: self.device(), dtype: self.dtype(), count: self.elements() })
+        Ok(Operand {
+            within: bytes.within(),
+            device: self.device(),
+            dtype: self.dtype(),
+            count: self.elements(),
+        })
     }
 }
 

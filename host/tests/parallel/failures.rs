@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ironwarp::parallel::{Communicator, Group, Reduction};
-use ironwarp::{Device, DeviceBuffer, Error, ParallelError, Result};
+use ironwarp::{Device, DeviceBuffer, Error, ParallelError, Result, Stream};
 
 use crate::{devices, impatient};
 
@@ -51,7 +51,10 @@ fn a_wrong_count_is_named() -> Result<()> {
         // Whoever comes second finds it; the others hear of it.
         for text in &texts {
             let said = text.contains(&format!("all_reduce(Sum, {count} x f32)"));
-            assert!(said && text.contains(&format!("{} x f32", count + 1)) && text.contains("call 1"), "{texts:?}");
+            assert!(
+                said && text.contains(&format!("{} x f32", count + 1)) && text.contains("call 1"),
+                "{texts:?}"
+            );
         }
         let is_finder = |result| matches!(parallel(result), ParallelError::Mismatch { sequence: 1, .. });
         assert!(results.iter().any(is_finder));
@@ -64,30 +67,25 @@ fn a_wrong_count_is_named() -> Result<()> {
 fn wrong_types_operators_roots_and_calls_are_named() -> Result<()> {
     testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
     let Some(devices) = devices(2)? else { return Ok(()) };
-    type Work = fn(&mut Communicator) -> Result<()>;
+    type Work = fn(&mut Communicator, &Stream) -> Result<()>;
     let cases: [(&str, Work); 4] = [
-        ("f16", |rank| {
-            let stream = rank.device().stream()?;
-            let mut x = DeviceBuffer::<ironwarp::f16>::zeroed(&stream, 8)?;
-            rank.all_reduce(&stream, Reduction::Sum, &mut x)
+        ("f16", |rank, stream| {
+            let mut x = DeviceBuffer::<ironwarp::f16>::zeroed(stream, 8)?;
+            rank.all_reduce(stream, Reduction::Sum, &mut x)
         }),
-        ("Max", |rank| {
-            let stream = rank.device().stream()?;
-            rank.all_reduce(&stream, Reduction::Max, &mut DeviceBuffer::<f32>::zeroed(&stream, 8)?)
+        ("Max", |rank, stream| {
+            rank.all_reduce(stream, Reduction::Max, &mut DeviceBuffer::<f32>::zeroed(stream, 8)?)
         }),
-        ("broadcast", |rank| {
-            let stream = rank.device().stream()?;
-            rank.broadcast(&stream, 1, &mut DeviceBuffer::<f32>::zeroed(&stream, 8)?)
-        }),
-        ("barrier", |rank| rank.barrier(&rank.device().stream()?)),
+        ("broadcast", |rank, stream| rank.broadcast(stream, 1, &mut DeviceBuffer::<f32>::zeroed(stream, 8)?)),
+        ("barrier", |rank, stream| rank.barrier(stream)),
     ];
     for (what, wrong) in cases {
         let results = outcomes(Group::open(&devices)?, |mut rank| {
             if rank.rank() == 0 {
                 return sum(&mut rank, 8);
             }
-            wrong(&mut rank)?;
             let stream = rank.device().stream()?;
+            wrong(&mut rank, &stream)?;
             rank.synchronize(&stream)
         });
         for result in &results {
@@ -165,7 +163,7 @@ fn a_rank_that_panics_takes_nobody_along() -> Result<()> {
             sum(&mut rank, 10)
         })
     };
-    let panic = std::panic::catch_unwind(run).expect_err("rank 1 panics");
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).expect_err("rank 1 panics");
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"as it is meant to"));
     Ok(())
 }
@@ -190,14 +188,18 @@ fn calls_that_cannot_be_right() -> Result<()> {
     let Some(devices) = devices(2)? else { return Ok(()) };
     let twice = Group::open(&[devices[0].clone(), devices[0].clone()]);
     assert!(matches!(twice, Err(Error::InvalidArgument { argument: "devices", .. })));
-    assert!(matches!(Group::open(&[]), Err(Error::InvalidArgument { argument: "the number of devices", .. })));
+    assert!(matches!(
+        Group::open(&[]),
+        Err(Error::InvalidArgument { argument: "the number of devices", .. })
+    ));
     Group::open(&devices)?.run(|mut rank| {
         let stream = rank.device().stream()?;
         let mut x = DeviceBuffer::<i32>::zeroed(&stream, 9)?;
         let y = DeviceBuffer::<i32>::zeroed(&stream, 9)?;
         let error = rank.all_reduce(&stream, Reduction::Mean, &mut x).expect_err("a mean of integers");
         assert!(error.to_string().contains("a float type"), "{error}");
-        let error = rank.reduce_scatter(&stream, Reduction::Sum, &y, &mut x).expect_err("9 elements for 2 ranks");
+        let error =
+            rank.reduce_scatter(&stream, Reduction::Sum, &y, &mut x).expect_err("9 elements for 2 ranks");
         assert!(error.to_string().contains("a multiple of 2"), "{error}");
         let error = rank.all_gather(&stream, &y, &mut x).expect_err("an output that is too small");
         assert!(matches!(error, Error::Length { expected: 18, got: 9, .. }), "{error}");

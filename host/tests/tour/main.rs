@@ -30,7 +30,12 @@ fn once(stops: Vec<Stop>, stream: &Stream, families: &[&str]) -> Outcome {
         let bytes = stop.run(stream)?;
         println!("bits {:016x} {}", digest(&bytes), stop.name);
     }
-    if !stream.device().is_software() {
+    sees_all(stream.device(), families)
+}
+
+/// Sees that no kernel of the families was left out.
+fn sees_all(device: &Device, families: &[&str]) -> Outcome {
+    if !device.is_software() {
         println!("which kernels were launched is known on the software driver only");
         return Ok(());
     }
@@ -78,6 +83,24 @@ fn attention_forward_once() -> Outcome {
 fn attention_once() -> Outcome {
     let stream = Device::open(0)?.stream()?;
     once(stops::attention(&stream)?, &stream, &["ironwarp_attention"])
+}
+
+/// Two devices, many times.
+#[test]
+fn collectives_repeat() -> Outcome {
+    testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
+    if Device::count()? < 2 {
+        testkit::skip("no second GPU");
+        return Ok(());
+    }
+    let devices = [Device::open(0)?, Device::open(1)?];
+    let first = stops::collectives(&devices)?;
+    println!("bits {:016x} collectives", digest(&first));
+    let (runs, _) = if devices[0].is_software() { RUNS_IN_SOFTWARE } else { RUNS };
+    for run in 1..runs {
+        assert!(stops::collectives(&devices)? == first, "run {run} differs");
+    }
+    sees_all(&devices[0], &["ironwarp_collective"])
 }
 
 /// Streams beside each other must not disturb each other either.

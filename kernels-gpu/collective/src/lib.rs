@@ -1,7 +1,7 @@
 //! Collectives: kernels of several GPUs that read and write each other's memory by plain pointers.
 //!
-//! Each rank launches the same kernel with the same grid. Block `b` of a rank works with the blocks `b` of the
-//! others, and with no other block:
+//! Each rank launches the same kernel with the same grid. Block `b` of a rank works with the blocks `b` of
+//! the others, and with no other block:
 //!
 //! ```text
 //!   meet    tell every peer where my buffers are; wait until every peer has told me

@@ -8,12 +8,12 @@
 //! other flag, no fence, and one way over the link. All ranks add up in the order of ranks.
 //!
 //! # Why a slot can be written again
-//! There are two for each peer, of even and of odd epochs. A rank stores epoch `e + 2` when its launch `e + 1`
-//! has ended, so after it has got something of every peer's launch `e + 1`, which began after their launch `e`
-//! had read the slot.
+//! There are two for each peer, of even and of odd epochs. A rank stores epoch `e + 2` when its launch `e +
+//! 1` has ended, so after it has got something of every peer's launch `e + 1`, which began after their launch
+//! `e` had read the slot.
 
 use crate::meeting::{Patience, end_epoch, epoch};
-use crate::number::{Addend, Format, Operator, combine, finish, from_half, to_half, HALF_BYTES};
+use crate::number::{Addend, Format, HALF_BYTES, Operator, combine, finish, from_half, to_half};
 use crate::team::{Reason, Signals, Team};
 use crate::{THREADS, by_format};
 use cuda_std::atomic::pairs::{load_relaxed_pair_system, store_relaxed_pair_system};
@@ -36,8 +36,6 @@ pub const MAX_LINES: usize = MAX_BYTES / DATA;
 pub struct Small {
     /// Elements; at most [`MAX_BYTES`].
     pub count: u64,
-    /// 1 divided by the number of ranks.
-    pub inverse: f64,
     /// The element type.
     pub format: Format,
     /// How elements are combined.
@@ -48,8 +46,8 @@ pub struct Small {
 ///
 /// # Safety
 /// All ranks launch it with the same grid of at most [`crate::MAX_BLOCKS`] resident blocks of [`THREADS`]
-/// threads, and the same arguments. The team's addresses are those of live memory, `signals` is the rank's own,
-/// with its slots behind it. `input` (null: it is `output`) and `output` hold the elements.
+/// threads, and the same arguments. The team's addresses are those of live memory, `signals` is the rank's
+/// own, with its slots behind it. `input` (null: it is `output`) and `output` hold the elements.
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn all_reduce_low_latency(
     team: Team,
@@ -97,8 +95,16 @@ unsafe fn exchange<T: Addend, const N: usize>(
         let mut at = first;
         while at < lines {
             let own = read::<T, N>(input, at, at < whole, small.count);
-            let Some(sum) = gather::<T, N>(team, small, signals, epoch, at, own, &mut patience) else { return };
-            write::<T, N>(output, at, at < whole, small.count, finish::<T, N>(small.operator, sum, small.inverse));
+            let Some(sum) = gather::<T, N>(team, small, signals, epoch, at, own, &mut patience) else {
+                return;
+            };
+            write::<T, N>(
+                output,
+                at,
+                at < whole,
+                small.count,
+                finish::<T, N>(small.operator, sum, team.ranks),
+            );
             at += threads;
         }
     }
@@ -191,7 +197,13 @@ unsafe fn read<T: Addend, const N: usize>(from: *const T, at: u64, is_whole: boo
 /// # Safety
 /// As for [`read`], and the line is the caller's own.
 #[inline(always)]
-unsafe fn write<T: Addend, const N: usize>(to: *mut T, at: u64, is_whole: bool, count: u64, elements: [T; N]) {
+unsafe fn write<T: Addend, const N: usize>(
+    to: *mut T,
+    at: u64,
+    is_whole: bool,
+    count: u64,
+    elements: [T; N],
+) {
     // SAFETY: the caller's promise; as many bytes of elements as of words.
     unsafe {
         if is_whole {

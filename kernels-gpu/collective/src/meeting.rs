@@ -6,8 +6,8 @@
 //!
 //! # Why a word can be written again
 //! A rank announces epoch `e + 1` when its launch `e` has ended, so after all peers have left epoch `e`; they
-//! had then read its announcement of `e`. It leaves epoch `e + 1` when it has read the peers' announcements of
-//! `e + 1`, so after their launches `e` have ended, which had read its flag of `e`.
+//! had then read its announcement of `e`. It leaves epoch `e + 1` when it has read the peers' announcements
+//! of `e + 1`, so after their launches `e` have ended, which had read its flag of `e`.
 
 use crate::team::{EPOCHS, Flags, Reason, Report, Signals, Team, WORDS};
 use crate::{MAX_BLOCKS, MAX_RANKS, THREADS};
@@ -19,8 +19,11 @@ use cuda_std::{shared, shared_array, thread};
 
 /// Polls between two looks at the clock.
 const POLLS: u32 = 128;
-/// How long a wait goes on after the group was aborted, in nanoseconds. A peer that has met everybody moves its
-/// data; the announcements that it saw reach this rank too, long before that.
+/// How long a wait lasts before it looks at the abort word, in nanoseconds. The word is in the host's memory:
+/// if every thread of a launch read it in turn, that would take longer than most waits.
+const CALM: u64 = 1_000_000;
+/// How long a wait goes on after the group was aborted, in nanoseconds. A peer that has met everybody moves
+/// its data; the announcements that it saw reach this rank too, long before that.
 const GRACE: u64 = 1_000_000;
 
 /// The limit of the waits of a thread.
@@ -58,7 +61,8 @@ impl Patience {
         let is_meeting = !matches!(reason, Reason::Stuck);
         // SAFETY: the caller's promise.
         unsafe {
-            if is_meeting && atomic_load_relaxed_32_system(team.abort as *const u32) != 0 {
+            let is_long = now - self.begun > CALM;
+            if is_meeting && is_long && atomic_load_relaxed_32_system(team.abort as *const u32) != 0 {
                 self.aborted = now;
             } else if now - self.begun > team.limit {
                 give_up(team, reason, peer);
@@ -135,26 +139,23 @@ pub(crate) unsafe fn end_epoch(team: &Team, signals: *mut Signals, block: u32, e
 }
 
 impl Meeting {
-    /// Tells all members where this rank's buffers are, and waits until they have told theirs. `None` when one
-    /// is missing: then the block ends.
+    /// Tells all members where this rank's buffers are, and waits until they have told theirs. `None` when
+    /// one is missing: then the block ends.
     ///
     /// # Safety
     /// All threads of a block of [`THREADS`] call it, once. The team's addresses are those of live memory,
     /// `signals` is the rank's own.
     #[inline(always)]
     pub unsafe fn begin(team: &Team, signals: *mut Signals, input: u64, output: u64) -> Option<Self> {
-        // The words of each rank's announcement, and whether the block has to end.
-        let table = shared::generic(shared_array![[u32; 8]; 9]);
+        // The words of each rank's announcement.
+        let table = shared::generic(shared_array![[u32; 8]; MAX_RANKS]);
         let (thread, block) = (thread::thread_idx_x(), thread::block_idx_x());
         let (warp, lane) = (thread / 32, thread % 32);
         let peer = (warp < team.ranks && team.meets(warp)).then_some(warp);
         // SAFETY: the caller's promise; a word of the table has one writer before the barrier.
         unsafe {
             let epoch = epoch(team, signals, block, warp % MAX_RANKS as u32);
-            if thread == 0 {
-                (*table.add(MAX_RANKS))[0] = 0;
-            }
-            thread::sync_threads();
+            let mut is_lost = false;
             let word = match lane {
                 0 => input as u32,
                 1 => (input >> 32) as u32,
@@ -175,16 +176,16 @@ impl Meeting {
                     let place = (&raw const (*here).announced).cast::<u64>();
                     match wait(team, place.add((peer * 8 + lane) as usize), epoch, Reason::Absent, peer) {
                         Some(word) => own = word,
-                        None => (*table.add(MAX_RANKS))[0] = 1,
+                        None => is_lost = true,
                     }
                 }
-                if lane == WORDS as u32 - 1 && own != team.call {
+                if lane == WORDS as u32 - 1 && own != team.call && !is_lost {
                     give_up(team, Reason::OtherCall, peer);
-                    (*table.add(MAX_RANKS))[0] = 1;
+                    is_lost = true;
                 }
                 *table.add(peer as usize).cast::<u32>().add(lane as usize) = own;
             }
-            thread::sync_threads();
+            let is_lost = thread::sync_threads_or(is_lost.into()) != 0;
             if team.is_pairwise != 0 {
                 if let Some(peer) = peer
                     && lane == 0
@@ -194,7 +195,6 @@ impl Meeting {
             } else {
                 end_epoch(team, signals, block, epoch);
             }
-            let is_lost = (*table.add(MAX_RANKS))[0] != 0;
             (!is_lost).then_some(Meeting { buffers: table, block, epoch, peer })
         }
     }

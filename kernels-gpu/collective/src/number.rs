@@ -50,12 +50,12 @@ pub trait Addend: Plain {
     fn widen<const N: usize>(values: [Self; N]) -> [Self::Wide; N];
     /// The nearest values.
     fn narrow<const N: usize>(values: [Self::Wide; N]) -> [Self; N];
-    /// Multiplied by the inverse of the number of ranks. Integers stay as they are.
-    fn scale(value: Self::Wide, inverse: f64) -> Self::Wide;
+    /// The number of ranks, to divide by.
+    fn wide(ranks: u32) -> Self::Wide;
 }
 
 macro_rules! addend {
-    ($($ty:ty as $wide:ty = $zero:expr, |$values:ident| $widen:expr, $narrow:expr, |$value:ident, $inverse:ident| $scale:expr;)*) => { $(
+    ($($ty:ty as $wide:ty = $zero:expr, |$values:ident| $widen:expr, $narrow:expr;)*) => { $(
         impl Addend for $ty {
             type Wide = $wide;
             const ZERO: Self = $zero;
@@ -68,23 +68,23 @@ macro_rules! addend {
                 $narrow
             }
             #[inline(always)]
-            fn scale($value: $wide, $inverse: f64) -> $wide {
-                $scale
+            fn wide(ranks: u32) -> $wide {
+                ranks as $wide
             }
         }
     )* };
 }
 
 addend! {
-    f32 as f32 = 0.0, |x| x, x, |x, inverse| x * inverse as f32;
-    f64 as f64 = 0.0, |x| x, x, |x, inverse| x * inverse;
-    f16 as f32 = f16::ZERO, |x| map(x, convert::f16_to_f32), convert::from_f32(x), |x, inverse| x * inverse as f32;
-    bf16 as f32 = bf16::ZERO, |x| map(x, convert::bf16_to_f32), convert::from_f32(x), |x, inverse| x * inverse as f32;
-    E4M3 as f32 = E4M3::from_bits(0), |x| fp8::widen(x), fp8::narrow(x), |x, inverse| x * inverse as f32;
-    E5M2 as f32 = E5M2::from_bits(0), |x| fp8::widen(x), fp8::narrow(x), |x, inverse| x * inverse as f32;
-    i64 as i64 = 0, |x| x, x, |x, _inverse| x;
-    i32 as i32 = 0, |x| x, x, |x, _inverse| x;
-    u8 as i32 = 0, |x| map(x, i32::from), map(x, |x| x as u8), |x, _inverse| x;
+    f32 as f32 = 0.0, |x| x, x;
+    f64 as f64 = 0.0, |x| x, x;
+    f16 as f32 = f16::ZERO, |x| map(x, convert::f16_to_f32), convert::from_f32(x);
+    bf16 as f32 = bf16::ZERO, |x| map(x, convert::bf16_to_f32), convert::from_f32(x);
+    E4M3 as f32 = E4M3::from_bits(0), |x| fp8::widen(x), fp8::narrow(x);
+    E5M2 as f32 = E5M2::from_bits(0), |x| fp8::widen(x), fp8::narrow(x);
+    i64 as i64 = 0, |x| x, x;
+    i32 as i32 = 0, |x| x, x;
+    u8 as i32 = 0, |x| map(x, i32::from), map(x, |x| x as u8);
 }
 
 /// 8-bit floats by one instruction for a pair. Sixteen of them are too many for loops over pairs to be
@@ -187,9 +187,9 @@ fn each<W: Copy, const N: usize>(values: &mut [W; N], f: impl Fn(usize, W) -> W)
 
 /// Rounds what all ranks together give.
 #[inline(always)]
-pub fn finish<T: Addend, const N: usize>(operator: Operator, mut values: [T::Wide; N], inverse: f64) -> [T; N] {
+pub fn finish<T: Addend, const N: usize>(operator: Operator, mut values: [T::Wide; N], ranks: u32) -> [T; N] {
     if matches!(operator, Operator::Mean) {
-        each(&mut values, |_, value| T::scale(value, inverse));
+        each(&mut values, |_, value| value.over(T::wide(ranks)));
     }
     T::narrow(values)
 }

@@ -26,8 +26,6 @@ pub struct Part {
     pub length: u64,
     /// Where it goes in the outputs.
     pub target: u64,
-    /// 1 divided by the number of ranks.
-    pub inverse: f64,
     /// The element type.
     pub format: Format,
     /// How elements are combined.
@@ -49,9 +47,10 @@ pub const fn share(count: u64, size: u64, rank: u64, ranks: u64) -> (u64, u64) {
 /// Combines the part of the inputs that the rank owns; see the module.
 ///
 /// # Safety
-/// There are at least two ranks. All launch it with the same grid of at most [`crate::MAX_BLOCKS`] resident blocks of [`THREADS`]
-/// threads, the same call, and parts that do not overlap. The team's addresses are those of live memory,
-/// `signals` is the rank's own. `input` (null: it is `output`) and `output` hold the parts.
+/// There are at least two ranks. All launch it with the same grid of at most [`crate::MAX_BLOCKS`] resident
+/// blocks of [`THREADS`] threads, the same call, and parts that do not overlap. The team's addresses are
+/// those of live memory, `signals` is the rank's own. `input` (null: it is `output`) and `output` hold the
+/// parts.
 #[kernel(launch_bounds(THREADS))]
 pub unsafe fn reduce_parts(team: Team, part: Part, signals: *mut Signals, input: *const u8, output: *mut u8) {
     let input = if input.is_null() { output as u64 } else { input as u64 };
@@ -103,7 +102,8 @@ unsafe fn reduce<T: Addend, const N: usize>(team: &Team, part: &Part, meeting: &
     }
 }
 
-/// Up to four units `at`, `at + stride`, ..: those of the next rank are under way while those of one are combined.
+/// Up to four units `at`, `at + stride`, ..: those of the next rank are under way while those of one are
+/// combined.
 ///
 /// # Safety
 /// As for [`reduce`]; they are units of the part, at 16-byte boundaries.
@@ -149,7 +149,7 @@ unsafe fn units<T: Addend, const N: usize, const UNITS: usize>(
         });
     }
     let mut results = [[0u32; 4]; UNITS];
-    let round = |half| to_half(finish::<T, N>(part.operator, half, part.inverse));
+    let round = |half| to_half(finish::<T, N>(part.operator, half, team.ranks));
     unroll!(u in 0..4, {
         if u < UNITS {
             let ([a, b], [c, d]) = (round(sums[u][0]), round(sums[u][1]));
@@ -190,7 +190,7 @@ unsafe fn element<T: Addend>(team: &Team, part: &Part, meeting: &Meeting, at: u6
         for rank in 1..team.ranks {
             sum = combine(part.operator, sum, load(rank));
         }
-        let [result] = finish::<T, 1>(part.operator, sum, part.inverse);
+        let [result] = finish::<T, 1>(part.operator, sum, team.ranks);
         let targets = targets(team, part);
         for rank in 0..team.ranks {
             if targets >> rank & 1 != 0 {

@@ -110,7 +110,11 @@ impl Team {
         let signals = owner_signals as *mut Signals;
         // SAFETY: an address of a field; nothing is read.
         let all = unsafe {
-            if self.is_pairwise != 0 { (&raw mut (*signals).pairs).cast() } else { (&raw mut (*signals).group).cast() }
+            if self.is_pairwise != 0 {
+                (&raw mut (*signals).pairs).cast()
+            } else {
+                (&raw mut (*signals).group).cast()
+            }
         };
         let all: *mut Flags = all;
         all.wrapping_add(block as usize)

@@ -1,11 +1,12 @@
 //! Bytes from one rank's buffer to those of others: all-gather, broadcast, all-to-all, send, receive, and the
 //! barrier, which moves none.
 //!
-//! A rank makes up to [`MAX_RANKS`](crate::MAX_RANKS) moves, each from the input of one rank to the outputs of some:
+//! A rank makes up to [`MAX_RANKS`](crate::MAX_RANKS) moves, each from the input of one rank to the outputs
+//! of some:
 //!
 //! | collective | moves of rank `r` |
 //! |---|---|
-//! | all-gather | its input to every output |
+//! | all-gather | its input to every output; of much, every input to its output, which the link does faster |
 //! | broadcast | a part of the root's input, its own among the other ranks, to all their outputs |
 //! | all-to-all | a part of its input to each rank's output |
 //! | send | its input to one output |
@@ -26,23 +27,25 @@ pub struct Moves {
     pub count: u32,
     /// The number of the one that is made first: ranks begin with different ones.
     pub first: u32,
-    /// The rank whose input is read.
+    /// The rank whose input move 0 reads.
     pub source: u32,
+    /// 1 when moves read the inputs of different ranks, else 0.
+    pub source_step: u32,
     /// Bits of the ranks whose outputs are written by move 0; those of move `j` are `j * target_step` places
     /// further.
     pub targets: u32,
     /// 1 when moves go to different ranks, else 0.
     pub target_step: u32,
-    /// Unused: keeps the words aligned.
-    pub padding: u32,
     /// Bytes of each.
     pub bytes: u64,
     /// Where move 0 begins in the input.
     pub from: u64,
     /// How much further each next one does.
     pub from_step: u64,
-    /// Where moves go in the outputs.
+    /// Where move 0 goes in the outputs.
     pub to: u64,
+    /// How much further each next one does.
+    pub to_step: u64,
 }
 
 /// Makes the rank's moves; see the module.
@@ -61,9 +64,11 @@ pub unsafe fn transfer(team: Team, moves: Moves, signals: *mut Signals, input: *
         let mut i = 0;
         while i < moves.count {
             let number = (moves.first + i) % moves.count;
-            let from = meeting.input(moves.source) + moves.from + u64::from(number) * moves.from_step;
+            let source = moves.source + number * moves.source_step;
+            let from = meeting.input(source) + moves.from + u64::from(number) * moves.from_step;
+            let to = moves.to + u64::from(number) * moves.to_step;
             let targets = moves.targets << (number * moves.target_step);
-            make(&meeting, from, moves.to, targets, moves.bytes);
+            make(&meeting, from, to, targets, moves.bytes);
             i += 1;
         }
         meeting.end(&team, signals);
@@ -118,7 +123,14 @@ fn each(mut ranks: u32, mut call: impl FnMut(u32)) {
 /// # Safety
 /// As for [`transfer`]; they lie in the move, at 16-byte boundaries.
 #[inline(always)]
-unsafe fn units<const COUNT: usize>(meeting: &Meeting, from: u64, to: u64, targets: u32, at: u64, stride: u64) {
+unsafe fn units<const COUNT: usize>(
+    meeting: &Meeting,
+    from: u64,
+    to: u64,
+    targets: u32,
+    at: u64,
+    stride: u64,
+) {
     let mut words = [[0u32; 4]; COUNT];
     // SAFETY: the caller's promise.
     unsafe {

@@ -12,6 +12,8 @@ use crate::error::Error;
 use crate::workspace;
 
 const OPS: &str = "host/src/ops/";
+/// Collectives are no ops of one device: all of them are the op `collectives`.
+const PARALLEL: &str = "host/src/parallel/";
 /// Below it, in the folder of any program, the test of the op `NAME` is `ops_NAME.rs`.
 const TESTS: &str = "host/tests/";
 
@@ -75,7 +77,7 @@ fn accompanied(kernel: &Kernel, sources: &[Source]) -> Vec<String> {
         mentions(source, &kernel.name)
             || list.as_ref().is_some_and(|list| source.code.contains(list.as_str()))
     };
-    let launching = sources.iter().filter(|source| source.path.starts_with(OPS) && launches(source));
+    let launching = sources.iter().filter(|source| op_name(&source.path).is_some() && launches(source));
     let ops: BTreeSet<&str> = launching.filter_map(|source| op_name(&source.path)).collect();
     if ops.is_empty() {
         return vec![finding(format!("op in {OPS}"))];
@@ -106,6 +108,9 @@ fn accompanied(kernel: &Kernel, sources: &[Source]) -> Vec<String> {
 
 /// `host/src/ops/gemm.rs` and `host/src/ops/gemm/plan.rs` belong to the op `gemm`.
 fn op_name(path: &str) -> Option<&str> {
+    if path.starts_with(PARALLEL) {
+        return Some("collectives");
+    }
     let rest = path.strip_prefix(OPS)?;
     let name = rest.split(['/', '.']).next()?;
     (name != "mod").then_some(name)

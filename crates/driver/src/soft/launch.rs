@@ -189,7 +189,9 @@ impl Launch {
         let params = self.pointers.as_ptr().cast::<*const c_void>();
         // SAFETY: `pointers` has one pointer per parameter of the entry, each to a copy of the caller's
         // value. The executor's checker verifies that the memory that kernels reach through them is live.
-        match unsafe { simt::launch(self.entry, &self.config, params, &options().clone().device(self.device)) } {
+        match unsafe {
+            simt::launch(self.entry, &self.config, params, &options().clone().device(self.device))
+        } {
             Ok(_) => Ok(()),
             Err(fault) => Err((code_of(&fault), fault.to_string())),
         }
@@ -242,7 +244,14 @@ impl Driver {
             }
         }
         let device = self.contexts.get(self.modules.get(f.module)?.context)?.device as u32;
-        Ok(Arc::new(Launch { function, config, entry: f.entry, device, _values: values, pointers: pointers.into() }))
+        Ok(Arc::new(Launch {
+            function,
+            config,
+            entry: f.entry,
+            device,
+            _values: values,
+            pointers: pointers.into(),
+        }))
     }
 
     /// # Safety

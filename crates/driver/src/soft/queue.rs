@@ -154,8 +154,8 @@ impl Driver {
         self.streams.iter().rev().find(busy).map(|(handle, _)| handle)
     }
 
-    /// Runs one piece of work, in `stream` or in a stream that it waits for. If another thread runs that piece,
-    /// waits for any to be done instead. So callers loop until their condition holds.
+    /// Runs one piece of work, in `stream` or in a stream that it waits for. If another thread runs that
+    /// piece, waits for any to be done instead. So callers loop until their condition holds.
     pub(super) fn advance(&mut self, stream: Handle) {
         let mut stream = stream;
         // Each blocker was issued before the work that it blocks, so this loop ends.
@@ -311,8 +311,8 @@ impl Driver {
     }
 }
 
-/// Lets work that waits in queues run although no thread waits for it. Called on the small stack of a kernel's
-/// thread, so another thread does it.
+/// Lets work that waits in queues run although no thread waits for it. Called on the small stack of a
+/// kernel's thread, so another thread does it.
 pub(super) fn start_waiting_work() {
     static HELPER: OnceLock<Option<Thread>> = OnceLock::new();
     let start = || {

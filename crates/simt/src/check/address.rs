@@ -1,6 +1,7 @@
 //! Addresses: finds the memory that an address belongs to, and decides whether an unknown address is a fault.
 
-use super::{Access, Allocation, Allocations, LaunchCheck, Place, report};
+use super::allocations::Allocation;
+use super::{Access, Allocations, LaunchCheck, Place, report};
 use crate::exec::context::Thread;
 use crate::fault::{FaultKind, Index};
 use crate::region;
@@ -65,12 +66,12 @@ fn wrapped(allocation: &Allocation, address: usize) -> bool {
 
 /// The allocation that an address outside all allocations was probably meant for.
 fn nearest(check: &LaunchCheck, address: usize) -> Option<&Allocation> {
-    let by_wrap = check.allocations.iter().find(|allocation| wrapped(allocation, address));
+    let by_wrap = check.allocations().iter().find(|allocation| wrapped(allocation, address));
     if let Some(allocation) = by_wrap.filter(|_| region::contains(address)) {
         return Some(allocation);
     }
-    let after = check.allocations.partition_point(|allocation| allocation.start <= address);
-    let candidates = check.allocations[after.saturating_sub(1)..].iter().take(2);
+    let after = check.allocations().partition_point(|allocation| allocation.start <= address);
+    let candidates = check.allocations()[after.saturating_sub(1)..].iter().take(2);
     let near = if region::contains(address) { usize::MAX } else { NEAR };
     candidates
         .map(|allocation| &**allocation)
@@ -124,8 +125,9 @@ pub(super) fn place(thread: &Thread, address: usize) -> Place {
         return Place::Shared { offset: offset as i64, variable };
     }
     let check = thread.group().launch.check.as_ref();
-    let allocation =
-        check.and_then(|check| check.find(address).map(|found| found.1).or_else(|| nearest(check, address)));
+    let allocation = check.and_then(|check| {
+        check.find(address).map(|found| &**found.allocation).or_else(|| nearest(check, address))
+    });
     match allocation {
         Some(allocation) => Place::Global {
             label: allocation.label.clone(),

@@ -93,6 +93,17 @@ struct Table {
     snapshot: OnceLock<Arc<[Arc<Allocation>]>>,
 }
 
+/// Counts the changes of the table.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+
+impl Table {
+    /// Live allocations have changed.
+    fn changed(&mut self) {
+        self.snapshot.take();
+        CHANGES.fetch_add(1, Ordering::Release);
+    }
+}
+
 static TABLE: RwLock<Table> =
     RwLock::new(Table { live: BTreeMap::new(), freed: VecDeque::new(), snapshot: OnceLock::new() });
 
@@ -108,7 +119,7 @@ impl Allocations {
         table.freed.retain(|freed| freed.end() <= start || end <= freed.start);
         table.live.retain(|_, live| live.end() <= start || end <= live.start);
         table.live.insert(start, Arc::new(Allocation { start, len, label: label.into(), written }));
-        table.snapshot.take();
+        table.changed();
     }
 
     /// Removes a freed allocation: later accesses are use after free.
@@ -119,7 +130,7 @@ impl Allocations {
             if table.freed.len() > FREED {
                 table.freed.pop_front();
             }
-            table.snapshot.take();
+            table.changed();
         }
     }
 
@@ -127,7 +138,7 @@ impl Allocations {
     pub fn forget(start: usize) {
         let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
         table.live.remove(&start);
-        table.snapshot.take();
+        table.changed();
     }
 
     /// Bytes have been written.
@@ -158,6 +169,11 @@ impl Allocations {
             let from = start.max(allocation.start);
             each(allocation, from - allocation.start, end.min(allocation.end()) - from);
         }
+    }
+
+    /// How many times live allocations have changed.
+    pub fn changes() -> u64 {
+        CHANGES.load(Ordering::Acquire)
     }
 
     /// All live allocations, sorted by address.

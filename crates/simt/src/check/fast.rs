@@ -88,12 +88,13 @@ fn global_read<const SIZE: usize>(thread: &Thread, address: usize, floor: u32, s
     if thread.check.sync.knows_of_others(block) {
         return false;
     }
-    let Some((number, allocation)) = check.find(address) else { return false };
+    let Some(found) = check.find(address) else { return false };
+    let allocation = found.allocation;
     let offset = address - allocation.start;
     if offset + SIZE > allocation.len || !allocation.is_written(offset, SIZE) {
         return false;
     }
-    let Some(page) = check.pages(number)[offset / PAGE_BYTES].get() else { return false };
+    let Some(page) = check.pages(found)[offset / PAGE_BYTES].get() else { return false };
     let mut page = page.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(cell) = page.sole_cell(offset % PAGE_BYTES, SIZE) else { return false };
     cell.read_below(stamp_at(thread, block, AccessKind::Read, site), floor)

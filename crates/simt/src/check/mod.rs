@@ -13,6 +13,7 @@ mod callbacks;
 mod cell;
 mod clock;
 mod fast;
+mod launch;
 pub(crate) mod proxy;
 mod remote;
 mod settled;
@@ -20,28 +21,26 @@ mod sync;
 pub(crate) mod unchecked;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::ffi::c_void;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use crate::exec::context::{Block, RawFault, RawOther, Thread};
 use crate::fault::{self, AccessKind, FaultKind, Place};
 use crate::memory::Scope;
-use crate::registry::KernelEntry;
 use crate::site::RawSite;
 
-use allocations::Allocation;
 pub(crate) use allocations::{Allocations, Contents};
 pub(crate) use cell::Stamp;
 use cell::{Clash, PAGE_BYTES, Page, pages};
+use launch::Found;
+pub(crate) use launch::{GlobalMemory, LaunchCheck};
 use remote::RemoteAccesses;
 pub(crate) use remote::{block_ends, remote_access, remote_copy};
 use settled::Settled;
-use sync::{BlockSync, GlobalAtomics, ThreadSync, View};
+use sync::{BlockSync, ThreadSync, View};
 pub(crate) use sync::{
-    ClusterRelease, Released, atomic_order, completed, fence, knows_of, proxy_fence, synchronise,
-    synchronise_grid,
+    ClusterRelease, Learnt, Released, atomic_order, completed, fence, group_ends, knows_of, proxy_fence,
+    synchronise, synchronise_grid,
 };
 
 /// One access of a simulated thread.
@@ -54,52 +53,6 @@ pub(crate) struct Access {
     pub kind: AccessKind,
     pub site: RawSite,
 }
-
-/// The checker's state for a launch.
-pub(crate) struct LaunchCheck {
-    allocations: Arc<[Arc<Allocation>]>,
-    /// Histories of the allocations, in the same order.
-    shadows: Box<[OnceLock<Arc<Shadow>>]>,
-    /// Shared with the launches that run at the same time.
-    memory: Arc<GlobalMemory>,
-    /// Host memory that holds pointers to the kernel's parameters, and the parameters.
-    params: Vec<Param>,
-}
-
-/// Host memory with a kernel's parameter.
-struct Param {
-    name: &'static str,
-    start: usize,
-    bytes: usize,
-}
-
-impl Param {
-    /// Its words of the size of a pointer.
-    fn words(&self) -> impl Iterator<Item = usize> {
-        // SAFETY: the parameters are readable while the kernel runs; any bytes are a number.
-        (0..self.bytes / 8).map(|word| unsafe { (self.start as *const usize).add(word).read_unaligned() })
-    }
-}
-
-/// The history of global memory while launches run that see each other's accesses.
-#[derive(Default)]
-pub(crate) struct GlobalMemory {
-    /// The histories so far, with their allocations, by the addresses of these.
-    shadows: Mutex<HashMap<usize, (Arc<Allocation>, Arc<Shadow>)>>,
-    atomics: GlobalAtomics,
-}
-
-impl GlobalMemory {
-    fn shadow_of(&self, allocation: &Arc<Allocation>) -> Arc<Shadow> {
-        let mut shadows = self.shadows.lock().unwrap_or_else(PoisonError::into_inner);
-        let pages = allocation.len.div_ceil(PAGE_BYTES);
-        let new = || (allocation.clone(), Arc::new((0..pages).map(|_| OnceLock::new()).collect()));
-        shadows.entry(Arc::as_ptr(allocation) as usize).or_insert_with(new).1.clone()
-    }
-}
-
-/// History of an allocation.
-type Shadow = Box<[OnceLock<Mutex<Page>>]>;
 
 /// The checker's state for a block.
 #[derive(Default)]
@@ -138,76 +91,6 @@ pub(crate) struct ThreadCheck {
     polled: Cell<(u64, u32)>,
     /// Whether it has waited for the launch before this one.
     pub has_waited: Cell<bool>,
-}
-
-impl LaunchCheck {
-    pub fn new(memory: Arc<GlobalMemory>) -> Self {
-        let allocations = Allocations::snapshot();
-        let shadows = allocations.iter().map(|_| OnceLock::new()).collect();
-        Self { allocations, shadows, memory, params: Vec::new() }
-    }
-
-    pub fn atomics(&self) -> &GlobalAtomics {
-        &self.memory.atomics
-    }
-
-    /// Lets the kernel read its parameters.
-    ///
-    /// # Safety
-    /// `params` points to as many pointers as the kernel has parameters.
-    pub unsafe fn allow_params(&mut self, entry: &KernelEntry, params: *const *const c_void) {
-        if entry.params.is_empty() {
-            return;
-        }
-        let bytes = entry.params.len() * size_of::<*const c_void>();
-        self.params.push(Param { name: "", start: params as usize, bytes });
-        for (number, layout) in entry.params.iter().enumerate() {
-            // SAFETY: the caller vouches for that many pointers.
-            let param = unsafe { *params.add(number) };
-            self.params.push(Param { name: layout.name, start: param as usize, bytes: layout.size });
-        }
-    }
-
-    /// The allocation that holds an address, and its number.
-    #[inline]
-    fn find(&self, address: usize) -> Option<(usize, &Allocation)> {
-        let after = self.allocations.partition_point(|allocation| allocation.start <= address);
-        let number = after.checked_sub(1)?;
-        let allocation = &*self.allocations[number];
-        allocation.contains(address).then_some((number, allocation))
-    }
-
-    fn is_param(&self, address: usize) -> bool {
-        self.params.iter().any(|param| address.wrapping_sub(param.start) < param.bytes)
-    }
-
-    /// The parameters themselves, with their numbers from 0.
-    fn arguments(&self) -> impl Iterator<Item = (usize, &Param)> {
-        self.params.iter().skip(1).enumerate()
-    }
-
-    /// The name of the first parameter that holds a pointer into an allocation.
-    fn parameter_into(&self, allocation: &Allocation) -> Option<&'static str> {
-        let points = |param: &Param| param.words().any(|word| allocation.contains(word));
-        let (_, param) = self.arguments().find(|(_, param)| points(param))?;
-        Some(param.name).filter(|name| !name.is_empty())
-    }
-
-    /// The kernel's parameter, in words, that holds a pointer to unknown memory shortly before an address.
-    fn pointer_to_unknown(&self, address: usize) -> Option<String> {
-        const REACH: usize = 64 << 10;
-        let is_suspect =
-            |pointer: usize| address.wrapping_sub(pointer) < REACH && self.find(pointer).is_none();
-        let (number, param) = self.arguments().find(|(_, param)| param.words().any(is_suspect))?;
-        Some(match param.name {
-            "" => format!("parameter {number} (the first is 0)"),
-            name => format!("parameter `{name}`"),
-        })
-    }
-
-    fn pages(&self, number: usize) -> &Shadow {
-        self.shadows[number].get_or_init(|| self.memory.shadow_of(&self.allocations[number]))
-    }
 }
 
 impl BlockCheck {
@@ -324,9 +207,7 @@ fn access(thread: &Thread, access: Access, is_typed: bool) {
     }
     let Some(check) = &thread.group().launch.check else { return };
     match check.find(access.address) {
-        Some((number, allocation)) => {
-            global_access(thread, check, access, stamp(thread, access), number, allocation)
-        }
+        Some(found) => global_access(thread, check, access, stamp(thread, access), found),
         None => address::check_stray(thread, check, access, is_typed),
     }
 }
@@ -335,10 +216,10 @@ fn access(thread: &Thread, access: Access, is_typed: bool) {
 pub(crate) fn global_async_read(thread: &Thread, access: Access, operation: u32) {
     let check = thread.group().launch.check.as_ref();
     match check.and_then(|check| Some((check, check.find(access.address)?))) {
-        Some((check, (number, allocation))) => {
+        Some((check, found)) => {
             let now =
                 Stamp::tracked(thread.block().number.get(), operation, thread.rank, access.kind, access.site);
-            global_access(thread, check, access, now, number, allocation);
+            global_access(thread, check, access, now, found);
         }
         None => typed_access(thread, access),
     }
@@ -412,7 +293,7 @@ pub(crate) fn require_written(thread: &Thread, access: Access) {
         return;
     }
     let Some(check) = &thread.group().launch.check else { return };
-    if let Some((_, allocation)) = check.find(access.address)
+    if let Some(Found { allocation, .. }) = check.find(access.address)
         && !allocation.is_written(access.address - allocation.start, access.size)
     {
         report(thread, access, FaultKind::UninitialisedGlobal, String::new(), None);
@@ -453,14 +334,8 @@ fn fail_shared(thread: &Thread, access: Access, problem: Problem) -> ! {
     }
 }
 
-fn global_access(
-    thread: &Thread,
-    check: &LaunchCheck,
-    access: Access,
-    now: Stamp,
-    number: usize,
-    allocation: &Allocation,
-) {
+fn global_access(thread: &Thread, check: &LaunchCheck, access: Access, now: Stamp, found: Found<'_>) {
+    let allocation = found.allocation;
     let offset = access.address - allocation.start;
     if offset + access.size > allocation.len {
         let over = offset + access.size - allocation.len;
@@ -472,7 +347,7 @@ fn global_access(
         report(thread, access, FaultKind::DependencyPending, message, None);
     }
     let view = View { thread, block: thread.block() };
-    let shadow = check.pages(number);
+    let shadow = check.pages(found);
     let result = pages(offset, access.size).try_for_each(|(page, within, bytes)| {
         let mut page =
             shadow[page].get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
@@ -559,9 +434,9 @@ pub(crate) fn atomic_takes_effect(thread: &Thread, access: Access) {
 
 fn for_global_cells(thread: &Thread, access: Access, note: impl Fn(&mut cell::Cell)) {
     let Some(check) = &thread.group().launch.check else { return };
-    let Some((number, allocation)) = check.find(access.address) else { return };
-    let shadow = check.pages(number);
-    for (page, within, bytes) in pages(access.address - allocation.start, access.size) {
+    let Some(found) = check.find(access.address) else { return };
+    let shadow = check.pages(found);
+    for (page, within, bytes) in pages(access.address - found.allocation.start, access.size) {
         let mut page =
             shadow[page].get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
         let noted: Result<(), ()> = page.visit(within, bytes, |cell| {

@@ -1,9 +1,11 @@
 //! The knowledge that threads pass on: by barriers, warp syncs, fences and atomics.
 
+mod published;
+
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::Access;
 use super::cell::{Order, Stamp};
@@ -12,6 +14,8 @@ use super::proxy::{Agent, Operation};
 use crate::exec::context::{Block, Thread};
 use crate::exec::group::Group;
 use crate::memory::Scope;
+use published::{Boards, tell};
+pub(crate) use published::{GlobalAtomics, Learnt, group_ends};
 
 /// The knowledge of one thread.
 #[derive(Clone, Default)]
@@ -62,30 +66,6 @@ pub(crate) struct BlockSync {
     fenced: RefCell<Option<Publication>>,
     /// The knowledge passed on through atomics in shared memory.
     shared_atomics: RefCell<Boards>,
-}
-
-/// The knowledge passed on through atomics, by address and publisher.
-type Boards = HashMap<usize, Vec<(Publisher, Arc<History>)>>;
-
-/// Who may rely on published knowledge: its device, or all devices.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Publisher {
-    device: u32,
-    is_system_wide: bool,
-}
-
-impl Publisher {
-    /// Whether a thread of a device learns from it by an acquire of a scope.
-    fn reaches(self, device: u32, scope: Scope) -> bool {
-        self.device == device || self.is_system_wide && scope == Scope::System
-    }
-}
-
-/// The knowledge passed on through atomics in global memory.
-#[derive(Default)]
-pub(crate) struct GlobalAtomics {
-    published: AtomicBool,
-    by_address: Mutex<Boards>,
 }
 
 /// The knowledge published by threads that arrived at a barrier without waiting.
@@ -320,7 +300,11 @@ impl ThreadSync {
         if begun != 0 {
             Arc::make_mut(history.get_or_insert_default()).end(begun);
         }
-        Publication { own: Seen { floor: block.floor.get(), clock, wide: scope > Scope::Block }, history, scope }
+        Publication {
+            own: Seen { floor: block.floor.get(), clock, wide: scope > Scope::Block },
+            history,
+            scope,
+        }
     }
 }
 
@@ -501,56 +485,10 @@ pub(crate) fn atomic_order(thread: &Thread, access: Access, acquires: bool, orde
     tell(thread, address, publications, acquires.then_some(scope));
 }
 
-/// Publishes knowledge at `address`, and learns what is published there, by an acquire of a scope.
-fn tell(thread: &Thread, address: usize, publications: [Option<Publication>; 3], learns: Option<Scope>) {
-    let block = thread.block();
-    if block.arena.offset_of(address).is_some() {
-        let mut atomics = block.check.sync.shared_atomics.borrow_mut();
-        return exchange(thread, &mut atomics, address, publications, learns);
-    }
-    let Some(check) = &thread.group().launch.check else { return };
-    let atomics = check.atomics();
-    if publications.iter().flatten().next().is_some() {
-        atomics.published.store(true, Ordering::Release);
-    } else if learns.is_none() || !atomics.published.load(Ordering::Acquire) {
-        return;
-    }
-    let mut by_address = atomics.by_address.lock().unwrap_or_else(PoisonError::into_inner);
-    exchange(thread, &mut by_address, address, publications, learns);
-}
-
 fn publications(thread: &Thread, order: Ordering, scope: Scope) -> [Option<Publication>; 3] {
     let releases = matches!(order, Ordering::Release | Ordering::AcqRel | Ordering::SeqCst);
     let now = releases.then(|| thread.check.sync.publication(thread, scope));
     [now, thread.check.sync.fenced.borrow().clone(), thread.block().check.sync.fenced.borrow().clone()]
-}
-
-fn exchange(
-    thread: &Thread,
-    boards: &mut Boards,
-    address: usize,
-    publications: [Option<Publication>; 3],
-    learns: Option<Scope>,
-) {
-    let number = thread.block().number.get();
-    let device = thread.group().launch.membership.device;
-    for publication in publications.into_iter().flatten() {
-        let publisher = Publisher { device, is_system_wide: publication.scope == Scope::System };
-        let board = boards.entry(address).or_default();
-        let at = board.iter().position(|(other, _)| *other == publisher).unwrap_or_else(|| {
-            board.push((publisher, Arc::default()));
-            board.len() - 1
-        });
-        let told = Arc::make_mut(&mut board[at].1);
-        told.add(number, publication.own);
-        if let Some(history) = publication.history {
-            told.join(&history);
-        }
-    }
-    let (Some(board), Some(scope)) = (boards.get(&address), learns) else { return };
-    for (_, told) in board.iter().filter(|(publisher, _)| publisher.reaches(device, scope)) {
-        thread.check.sync.learn_from(thread, told);
-    }
 }
 
 /// Records a proxy fence of the thread: the accesses that it knows of are now visible to the async proxy.

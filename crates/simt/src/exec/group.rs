@@ -124,6 +124,9 @@ impl<'a> Group<'a> {
         stats.threads += self.threads.len() as u64;
         stats.barriers += self.barriers.take();
         stats.switches += self.switches.take();
+        if self.launch.check.is_some() && !self.launch.membership.is_alone() {
+            crate::check::group_ends(self);
+        }
         if self.fault.borrow().is_some() {
             self.abandon();
         }
@@ -400,6 +403,7 @@ impl Block {
         self.arena.reset();
         if launch.check.is_some() {
             self.check.reset();
+            launch.membership.known.teach(self);
             let dynamic = self.arena.dynamic();
             self.check.allocated(dynamic.offset, dynamic.len);
         }

@@ -117,7 +117,8 @@ fn start(
         prepare(&mut check);
         check
     });
-    Launch { kernel, config: *config, options, body, check, unwinds, membership, blocks_per_group }.run_groups()
+    Launch { kernel, config: *config, options, body, check, unwinds, membership, blocks_per_group }
+        .run_groups()
 }
 
 /// Checks the conditions that do not depend on the kernel: the caller and the options.
@@ -240,7 +241,9 @@ impl Launch<'_> {
         let mut group = Group::new(self, self.blocks_per_group as usize);
         let mut stats = LaunchStats::default();
         while let Some((turn, number)) = queue.take() {
-            if let Err(fault) = group.run(self.membership.first_block + number * self.blocks_per_group, &mut stats) {
+            if let Err(fault) =
+                group.run(self.membership.first_block + number * self.blocks_per_group, &mut stats)
+            {
                 self.membership.together.progress.fail();
                 queue.fail(turn, fault);
             }
@@ -248,8 +251,8 @@ impl Launch<'_> {
         queue.add(&stats);
     }
 
-    /// Index in the grid of the block with a number. Blocks of a cluster or cooperative group have consecutive
-    /// numbers.
+    /// Index in the grid of the block with a number. Blocks of a cluster or cooperative group have
+    /// consecutive numbers.
     pub fn block_index(&self, number: u64) -> [u32; 3] {
         block_index(number - self.membership.first_block, self.config.grid, self.config.cluster)
     }

@@ -5,15 +5,15 @@
 //! while no other runs starts afresh.
 //!
 //! A launch comes after all that ended before it began, whatever ordered them: ends are counted, and a launch
-//! notes the count when it begins.
+//! notes the count when it begins. It knows what those launches had learnt of others that still run.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use super::spinning::Progress;
-use crate::check::GlobalMemory;
+use crate::check::{GlobalMemory, Learnt};
 
-/// What launches that run at the same time share.
+/// Shared by launches that run at the same time.
 #[derive(Default)]
 pub(crate) struct Together {
     pub progress: Progress,
@@ -21,6 +21,8 @@ pub(crate) struct Together {
     /// In the order of their blocks.
     members: RwLock<Vec<Member>>,
     ends: AtomicU32,
+    /// The knowledge of launches that have ended.
+    learnt: Learnt,
 }
 
 /// A launch, as the others see it.
@@ -50,6 +52,10 @@ pub(crate) struct Membership {
     number: usize,
     /// How many launches had ended when it began.
     pub begun: u32,
+    /// The knowledge of these.
+    pub known: Learnt,
+    /// The knowledge of its own blocks that have ended.
+    pub learnt: Learnt,
 }
 
 /// A block of another launch.
@@ -86,7 +92,13 @@ impl Membership {
         });
         let begun = together.ends.load(Ordering::Relaxed);
         drop(members);
-        Self { together, first_block, blocks, device, number, begun }
+        let known = together.learnt.copy();
+        Self { together, first_block, blocks, device, number, begun, known, learnt: Learnt::default() }
+    }
+
+    /// Whether no other launch has run meanwhile.
+    pub fn is_alone(&self) -> bool {
+        self.together.members.read().unwrap_or_else(PoisonError::into_inner).len() == 1
     }
 
     /// Whether a block, by its number's low 32 bits, is of this launch.
@@ -97,7 +109,9 @@ impl Membership {
 
     /// Whether the launch of a block had ended when `ends` launches had.
     pub fn is_over(&self, block: u32, ends: u32) -> bool {
-        ends != 0 && !self.has(block) && self.together.with(block, |other| other.ended.load(Ordering::Relaxed)) < ends
+        ends != 0
+            && !self.has(block)
+            && self.together.with(block, |other| other.ended.load(Ordering::Relaxed)) < ends
     }
 
     /// Whether a block runs on this launch's device.
@@ -119,6 +133,7 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
+        self.together.learnt.join(&self.learnt);
         let members = self.together.members.write().unwrap_or_else(PoisonError::into_inner);
         let ended = self.together.ends.fetch_add(1, Ordering::Relaxed);
         members[self.number].ended.store(ended, Ordering::Relaxed);
@@ -132,7 +147,8 @@ impl Together {
     }
 
     fn next_block(&self, members: &[Member]) -> u64 {
-        let after = |last: &Member| last.first_block + last.grid.iter().map(|&n| u64::from(n)).product::<u64>();
+        let after =
+            |last: &Member| last.first_block + last.grid.iter().map(|&n| u64::from(n)).product::<u64>();
         members.last().map_or(0, after)
     }
 

@@ -50,8 +50,10 @@ fn both(seed: u64, first: impl Fn(Words) + Sync, second: impl Fn(Words) + Sync) 
     let mut words = [0u32; 8];
     let tracked = Tracked::new(&mut words, "words");
     let words = Words(tracked.as_ptr());
-    let options =
-        |device| Options { spin_limit: Duration::from_millis(300), ..Options::default().seed(seed).check(true).device(device) };
+    let options = |device| Options {
+        spin_limit: Duration::from_millis(300),
+        ..Options::default().seed(seed).check(true).device(device)
+    };
     let config = LaunchConfig::linear(1, 1);
     std::thread::scope(|scope| {
         let second = scope.spawn(|| run(&config, &options(1), || second(words)).err());
@@ -124,7 +126,7 @@ fn device_scope_ends_at_the_device() {
     races(produces(Release, None, SYSTEM), consumes(Relaxed, Some(Scope::Device), SYSTEM));
 }
 
-/// What a device has learnt goes on with what it tells.
+/// A device passes on what it has learnt.
 #[test]
 fn knowledge_passes_through_devices() {
     let relay = |scope: Scope| {

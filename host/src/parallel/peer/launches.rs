@@ -17,6 +17,10 @@ use crate::parallel::operand::Operand;
 use crate::stream::Stream;
 use crate::tensor::DType;
 
+/// Bytes from which an all-gather loads from its peers instead of storing to them. Stores take one way over
+/// the link, loads two; but of loads the link carries more (`benches/NOTES.md`).
+const PULLED: u64 = 32 << 20;
+
 /// A call of a rank with its buffers. Without an input, the output is the input.
 pub(in crate::parallel) struct Order<'a> {
     pub call: Call,
@@ -59,12 +63,12 @@ impl Shared {
         match (plan.algorithm, call.kind) {
             (Algorithm::Local, _) => Ok(()),
             (Algorithm::LowLatency, Kind::AllReduce(reduction)) => {
-                let (count, inverse) = (call.count as u64, 1.0 / f64::from(self.ranks()));
+                let count = call.count as u64;
                 let format = format(call.dtype).unwrap_or(Format::U8);
-                let small = Small { count, inverse, format, operator: operator(reduction) };
+                let small = Small { count, format, operator: operator(reduction) };
                 let (config, signals, input, output) = self.arguments(rank, plan, order);
-                // SAFETY: the ledger and the call's number see to it that all ranks launch the same; the slots
-                // have room by the plan; the buffers hold the elements.
+                // SAFETY: the ledger and the call's number see to it that all ranks launch the same; the
+                // slots have room by the plan; the buffers hold the elements.
                 unsafe {
                     launch::<all_reduce_low_latency>(stream, config, (team, small, signals, input, output))
                 }
@@ -117,7 +121,6 @@ impl Shared {
             start,
             length,
             target,
-            inverse: 1.0 / f64::from(self.ranks()),
             format: format(order.call.dtype).unwrap_or(Format::U8),
             operator: operator(reduction),
             goes_to_all: goes_to_all.into(),
@@ -148,6 +151,18 @@ impl Shared {
         let all = (1 << ranks) - 1;
         let one = Moves { count: 1, source: rank, bytes, ..Moves::default() };
         match kind {
+            Kind::AllGather if bytes * u64::from(ranks) >= PULLED => {
+                let moves = Moves {
+                    count: ranks,
+                    first: rank,
+                    source: 0,
+                    source_step: 1,
+                    targets: 1 << rank,
+                    to_step: bytes,
+                    ..one
+                };
+                (team, moves)
+            }
             Kind::AllGather => (team, Moves { targets: all, to: u64::from(rank) * bytes, ..one }),
             Kind::Broadcast { root } if rank != root => {
                 // Its number among the ranks that get something.

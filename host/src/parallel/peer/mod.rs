@@ -4,6 +4,6 @@ mod launches;
 mod plan;
 mod shared;
 
-pub use plan::{Algorithm, Plan};
 pub(super) use launches::{Order, format};
+pub use plan::{Algorithm, Plan};
 pub(super) use shared::Shared;

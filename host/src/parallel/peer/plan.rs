@@ -31,9 +31,11 @@ pub struct Plan {
     pub blocks: u32,
 }
 
-/// Blocks of large collectives: enough loads under way to fill the link, few enough to leave room for other
-/// kernels.
-const LARGE: u32 = 32;
+/// Blocks of large collectives: enough loads under way to fill the link of two H100s, few enough to leave
+/// room for other kernels. More are no faster (`benches/NOTES.md`).
+const LARGE: u32 = 16;
+/// Blocks of small sums, a line for each thread.
+const SMALL: u32 = 32;
 
 /// Most bytes of a sum that travels with its flags, by the number of ranks: all peers get all of it.
 const fn low_latency_bytes(ranks: u32) -> usize {
@@ -65,20 +67,24 @@ impl Plan {
     pub(in crate::parallel) fn candidates(call: &Call, ranks: u32, room: u32) -> Vec<Self> {
         let all: &[Algorithm] = match (Plan::of(call, ranks, room).algorithm, call.kind) {
             (Algorithm::Local, _) => &[Algorithm::Local],
-            (_, Kind::AllReduce(_)) if call.bytes() <= MAX_BYTES => &[Algorithm::LowLatency, Algorithm::Owners],
+            (_, Kind::AllReduce(_)) if call.bytes() <= MAX_BYTES => {
+                &[Algorithm::LowLatency, Algorithm::Owners]
+            }
             (Algorithm::LowLatency | Algorithm::Owners, _) => &[Algorithm::Owners],
             _ => &[Algorithm::Copies],
         };
-        all.iter().map(|&algorithm| Plan { algorithm, blocks: blocks_of(algorithm, call, ranks, room) }).collect()
+        all.iter()
+            .map(|&algorithm| Plan { algorithm, blocks: blocks_of(algorithm, call, ranks, room) })
+            .collect()
     }
 }
 
 fn blocks_of(algorithm: Algorithm, call: &Call, ranks: u32, room: u32) -> u32 {
     let bytes = call.bytes();
-    // What a rank moves by itself, in accesses of a thread.
+    // Accesses of threads, for the bytes that a rank moves by itself.
     let (accesses, most) = match algorithm {
         Algorithm::Local => return 0,
-        Algorithm::LowLatency => (bytes.div_ceil(DATA), LARGE),
+        Algorithm::LowLatency => (bytes.div_ceil(DATA), SMALL),
         _ => {
             let moved = match call.kind {
                 Kind::AllReduce(_) => bytes / ranks as usize,
@@ -97,7 +103,9 @@ impl fmt::Display for Plan {
         let how = match self.algorithm {
             Algorithm::Local => return f.write_str("nothing moves between ranks"),
             Algorithm::LowLatency => "data with flags to every rank, each adds up",
-            Algorithm::Owners => "each rank reads its part from all, adds up, and writes it to all that get it",
+            Algorithm::Owners => {
+                "each rank reads its part from all, adds up, and writes it to all that get it"
+            }
             Algorithm::Copies => "stores and loads over peer memory",
         };
         write!(f, "{how}; {} blocks of {THREADS} threads", self.blocks)
@@ -122,7 +130,9 @@ mod tests {
                     Kind::Barrier,
                 ] {
                     let call = Call { kind, dtype: DType::F32, count };
-                    for plan in Plan::candidates(&call, ranks, 132).into_iter().chain([Plan::of(&call, ranks, 132)]) {
+                    for plan in
+                        Plan::candidates(&call, ranks, 132).into_iter().chain([Plan::of(&call, ranks, 132)])
+                    {
                         let local = plan.algorithm == Algorithm::Local;
                         assert!(local == (plan.blocks == 0) && plan.blocks <= MAX_BLOCKS as u32);
                         assert!(plan.algorithm != Algorithm::LowLatency || call.bytes() <= MAX_BYTES);

@@ -1,4 +1,4 @@
-//! What the ranks of a group share: the memory that their kernels write to each other, and the ledger.
+//! Shared by the ranks of a group: the memory that their kernels write to each other, and the ledger.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -108,12 +108,12 @@ impl Shared {
 
     /// Lets all kernels of the group that wait stop.
     pub fn abort(&self) {
-        // SAFETY: a word of the group's page-locked memory, which lives as long as `self`; everyone reaches it
-        // by atomic operations.
+        // SAFETY: a word of the group's page-locked memory, which lives as long as `self`; everyone reaches
+        // it by atomic operations.
         unsafe { AtomicU32::from_ptr(self.address_of(0) as *mut u32) }.store(1, Ordering::Release);
     }
 
-    /// What a rank's kernels have reported.
+    /// The report of a rank's kernels, if there is one.
     fn report(&self, rank: u32) -> Option<Report> {
         // SAFETY: as for `abort`.
         let word = unsafe { AtomicU64::from_ptr(self.address_of(1 + rank) as *mut u64) };
@@ -165,7 +165,8 @@ impl Shared {
     #[track_caller]
     pub fn child(&self, answer: &Answer) -> Result<Arc<Shared>> {
         let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |child: &Child| child.answer.number == answer.number && child.answer.members == answer.members;
+        let is_it =
+            |child: &Child| child.answer.number == answer.number && child.answer.members == answer.members;
         let at = match children.iter().position(is_it) {
             Some(at) => at,
             None => {

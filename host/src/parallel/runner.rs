@@ -1,0 +1,241 @@
+//! Data-parallel training and inference: the parts that every rank needs beside the collectives.
+
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::call::Reduction;
+use super::communicator::Communicator;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::{DeviceBuffer, DeviceView, DeviceViewMut, same_length};
+use crate::stream::Stream;
+use crate::tensor::TensorMut;
+
+/// The part of `count` items that a rank works on: the ranks' parts follow each other and differ by one item
+/// at most.
+pub fn shard(count: usize, rank: u32, ranks: u32) -> Range<usize> {
+    let (rank, ranks) = (rank as usize, ranks.max(1) as usize);
+    let (each, longer) = (count / ranks, count % ranks);
+    let start = rank * each + rank.min(longer);
+    start..start + each + usize::from(rank < longer)
+}
+
+impl Communicator {
+    /// Copies the parameters of rank 0 to all ranks: replicas then begin with the same bits.
+    ///
+    /// # Errors
+    /// As [`Communicator::broadcast`].
+    #[track_caller]
+    pub fn replicate<'a>(
+        &mut self,
+        stream: &Stream,
+        parameters: impl IntoIterator<Item = TensorMut<'a>>,
+    ) -> Result<()> {
+        parameters.into_iter().try_for_each(|parameter| self.broadcast(stream, 0, parameter))
+    }
+}
+
+/// The gradients of a rank in f32, in buckets that are reduced while later gradients are still computed.
+///
+/// Gradients are numbered in the order in which the backward pass finishes them: those of the last layer
+/// first. A bucket is a buffer of its own with several of them, one behind the other, so that one collective
+/// is large enough to fill the link. When the last gradient of a bucket is [ready](GradientBuckets::ready),
+/// the bucket's sum is queued on a stream of the buckets' own, beside whatever the step's stream does next.
+/// Uses of a buffer are in order across streams, so nothing else has to be waited for: the optimiser's reads
+/// come after the sum.
+///
+/// Buckets are reduced in their order on every rank, whatever the order in which their gradients become
+/// ready. To accumulate over several micro-batches, add to the gradients, and say that they are ready in the
+/// last one: no other communicates.
+pub struct GradientBuckets {
+    buckets: Vec<Bucket>,
+    /// The bucket of each gradient, and its elements there.
+    places: Vec<(usize, Range<usize>)>,
+    /// Sums are queued here.
+    stream: Stream,
+    reduction: Reduction,
+    /// The first bucket that has not been reduced in this step.
+    next: usize,
+}
+
+struct Bucket {
+    buffer: DeviceBuffer<f32>,
+    gradients: usize,
+    ready: usize,
+}
+
+/// Settings of [`GradientBuckets`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BucketConfig {
+    /// A bucket is full when it has so many bytes. 25 MiB unless set.
+    pub bytes: usize,
+    /// [`Reduction::Sum`], where gradients are divided by the whole batch already, as they have to be when
+    /// shards are uneven; or [`Reduction::Mean`].
+    pub reduction: Reduction,
+}
+
+impl Default for BucketConfig {
+    fn default() -> Self {
+        BucketConfig { bytes: 25 << 20, reduction: Reduction::Sum }
+    }
+}
+
+impl GradientBuckets {
+    /// Buckets for gradients of these lengths, all zero.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], or the driver's error.
+    #[track_caller]
+    pub fn new(stream: &Stream, lengths: &[usize], config: BucketConfig) -> Result<Self> {
+        let mut places: Vec<(usize, Range<usize>)> = Vec::with_capacity(lengths.len());
+        let mut sizes: Vec<(usize, usize)> = Vec::new();
+        for &length in lengths {
+            let is_full = |&(elements, _): &(usize, usize)| elements * size_of::<f32>() >= config.bytes;
+            if sizes.last().is_none_or(is_full) {
+                sizes.push((0, 0));
+            }
+            let number = sizes.len() - 1;
+            let (elements, gradients) = &mut sizes[number];
+            places.push((number, *elements..*elements + length));
+            *elements += length;
+            *gradients += 1;
+        }
+        let bucket = |(elements, gradients)| {
+            Ok(Bucket { buffer: DeviceBuffer::zeroed(stream, elements)?, gradients, ready: 0 })
+        };
+        let buckets = sizes.into_iter().map(bucket).collect::<Result<_>>()?;
+        // Above the step's kernels: they leave room as their blocks end.
+        let stream = stream.device().pooled_stream_with_priority(1)?;
+        Ok(GradientBuckets { buckets, places, stream, reduction: config.reduction, next: 0 })
+    }
+
+    /// Buckets.
+    pub fn buckets(&self) -> usize {
+        self.buckets.len()
+    }
+
+    /// Gradient number `index`.
+    ///
+    /// # Errors
+    /// [`Error::Range`] for a number that is none.
+    pub fn gradient(&self, index: usize) -> Result<DeviceView<'_, f32>> {
+        let (bucket, range) = self.place(index)?;
+        self.buckets[bucket].buffer.slice(range)
+    }
+
+    /// Gradient number `index`, to be written.
+    ///
+    /// # Errors
+    /// [`Error::Range`] for a number that is none.
+    pub fn gradient_mut(&mut self, index: usize) -> Result<DeviceViewMut<'_, f32>> {
+        let (bucket, range) = self.place(index)?;
+        self.buckets[bucket].buffer.view_mut().slice_mut(range)
+    }
+
+    fn place(&self, index: usize) -> Result<(usize, Range<usize>)> {
+        let len = self.places.len();
+        self.places.get(index).cloned().ok_or(Error::Range { start: index, end: index + 1, len })
+    }
+
+    /// Gradient number `index` is complete: whatever writes it has been queued. Queues the sums of the
+    /// buckets that are complete now.
+    ///
+    /// # Errors
+    /// [`Error::Range`], [`Error::InvalidArgument`] for a gradient of a bucket that was complete before, or
+    /// as [`Communicator::all_reduce`].
+    #[track_caller]
+    pub fn ready(&mut self, rank: &mut Communicator, index: usize) -> Result<()> {
+        let (number, _) = self.place(index)?;
+        let bucket = &mut self.buckets[number];
+        if bucket.ready == bucket.gradients {
+            return Err(Error::InvalidArgument {
+                operation: "GradientBuckets::ready",
+                argument: "index",
+                got: format!("{index}, whose bucket is complete"),
+                wanted: "each gradient once a step".to_owned(),
+                hint: "call `finish` at the end of each step",
+            });
+        }
+        bucket.ready += 1;
+        while let Some(bucket) =
+            self.buckets.get_mut(self.next).filter(|bucket| bucket.ready == bucket.gradients)
+        {
+            rank.all_reduce(&self.stream, self.reduction, &mut bucket.buffer)?;
+            self.next += 1;
+        }
+        Ok(())
+    }
+
+    /// The end of the step's backward pass: all gradients were ready, and are added up among the ranks. Work
+    /// that is queued from now on sees the sums.
+    ///
+    /// # Errors
+    /// [`Error::Length`] when some were not.
+    pub fn finish(&mut self) -> Result<()> {
+        let ready = self.buckets.iter().map(|bucket| bucket.ready).sum();
+        same_length("GradientBuckets::finish", "the ready ones", self.places.len(), ready)?;
+        self.buckets.iter_mut().for_each(|bucket| bucket.ready = 0);
+        self.next = 0;
+        Ok(())
+    }
+}
+
+/// Runs `work` for each item, on several devices, and returns the results in the order of the items. Each
+/// device has a thread, with a stream, that takes the next item when it is done with one: so a slower device
+/// works on fewer.
+///
+/// # Errors
+/// The error of the first item that failed; no later item is begun then.
+///
+/// # Panics
+/// When `work` panics, with its panic.
+pub fn map<T: Sync, R: Send>(
+    devices: &[Device],
+    items: &[T],
+    work: impl Fn(&Stream, &T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(items.len())));
+    let serve = |device: &Device| -> Result<()> {
+        let stream = device.stream()?;
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(number) else { return Ok(()) };
+            let result = stream
+                .scope(|_| work(&stream, item))
+                .inspect_err(|_| next.store(items.len(), Ordering::Relaxed))?;
+            results.lock().unwrap_or_else(PoisonError::into_inner).push((number, result));
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = devices.iter().map(|device| scope.spawn(|| serve(device))).collect();
+        let ends = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        ends.collect::<Vec<_>>().into_iter().collect::<Result<()>>()
+    })?;
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.sort_by_key(|&(number, _)| number);
+    Ok(results.into_iter().map(|(_, result)| result).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shard;
+
+    #[test]
+    fn shards_are_even_and_whole() {
+        for count in [0, 1, 7, 8, 9, 1000] {
+            for ranks in 1..=8 {
+                let shards: Vec<_> = (0..ranks).map(|rank| shard(count, rank, ranks)).collect();
+                assert_eq!(
+                    shards.iter().flat_map(Clone::clone).collect::<Vec<_>>(),
+                    (0..count).collect::<Vec<_>>()
+                );
+                let lengths = shards.iter().map(ExactSizeIterator::len);
+                assert!(lengths.clone().max().unwrap() - lengths.min().unwrap() <= 1);
+            }
+        }
+    }
+}

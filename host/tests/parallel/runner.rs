@@ -1,0 +1,107 @@
+//! Gradient buckets, replicas and the map over devices.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use ironwarp::parallel::{BucketConfig, GradientBuckets, Group, Reduction, map};
+use ironwarp::{DeviceBuffer, Error, Result, Tensor};
+
+use crate::{devices, groups};
+
+/// Gradients of three layers in two buckets, over a few steps, with ready calls in any order.
+#[test]
+fn buckets_add_up() -> Result<()> {
+    testkit::own_process!("IRONWARP_SOFT_DEVICES" = "8");
+    const LENGTHS: [usize; 4] = [1000, 0, 7, 3000];
+    for devices in groups()? {
+        let ranks = devices.len() as f32;
+        let results = Group::open(&devices)?.run(|mut rank| {
+            let stream = rank.device().stream()?;
+            let config = BucketConfig { bytes: 4000, reduction: Reduction::Sum };
+            let mut buckets = GradientBuckets::new(&stream, &LENGTHS, config)?;
+            assert_eq!(buckets.buckets(), 2);
+            let mut seen = Vec::new();
+            for (step, order) in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]].into_iter().enumerate() {
+                for index in order {
+                    let value = (10 * step + index) as f32 + rank.rank() as f32;
+                    let values = vec![value; LENGTHS[index]];
+                    buckets.gradient_mut(index)?.copy_from_slice(&stream, &values)?;
+                    buckets.ready(&mut rank, index)?;
+                }
+                buckets.finish()?;
+                for index in 0..LENGTHS.len() {
+                    seen.push(buckets.gradient(index)?.to_vec(&stream)?);
+                }
+            }
+            rank.synchronize(&stream)?;
+            Ok(seen)
+        })?;
+        for of_rank in results {
+            for (number, gradient) in of_rank.into_iter().enumerate() {
+                let (step, index) = (number / LENGTHS.len(), number % LENGTHS.len());
+                let want = (10 * step + index) as f32 * ranks + ranks * (ranks - 1.0) / 2.0;
+                assert_eq!(gradient, vec![want; LENGTHS[index]], "step {step}, gradient {index}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn wrong_uses_of_buckets() -> Result<()> {
+    testkit::own_process!("IRONWARP_SOFT_DEVICES" = "2");
+    let Some(devices) = devices(2)? else { return Ok(()) };
+    Group::open(&devices)?.run(|mut rank| {
+        let stream = rank.device().stream()?;
+        let mut buckets = GradientBuckets::new(&stream, &[4, 4], BucketConfig::default())?;
+        let error = buckets.ready(&mut rank, 2).expect_err("no such gradient");
+        assert!(matches!(error, Error::Range { start: 2, len: 2, .. }), "{error}");
+        buckets.ready(&mut rank, 1)?;
+        let error = buckets.finish().expect_err("one is missing");
+        assert!(matches!(error, Error::Length { expected: 2, got: 1, .. }), "{error}");
+        buckets.ready(&mut rank, 0)?;
+        let error = buckets.ready(&mut rank, 0).expect_err("twice");
+        assert!(error.to_string().contains("each gradient once"), "{error}");
+        buckets.finish()?;
+        rank.synchronize(&stream)
+    })?;
+    Ok(())
+}
+
+#[test]
+fn replicas_begin_with_the_same_bits() -> Result<()> {
+    testkit::own_process!("IRONWARP_SOFT_DEVICES" = "4");
+    let Some(devices) = devices(4)? else { return Ok(()) };
+    let results = Group::open(&devices)?.run(|mut rank| {
+        let stream = rank.device().stream()?;
+        let mut a = Tensor::from_slice(&stream, &[3], &[rank.rank() as f32; 3])?;
+        let mut b = Tensor::from_slice(&stream, &[2], &[5 + i64::from(rank.rank()); 2])?;
+        rank.replicate(&stream, [a.view_mut()?, b.view_mut()?])?;
+        rank.synchronize(&stream)?;
+        Ok((a.to_vec::<f32>(&stream)?, b.to_vec::<i64>(&stream)?))
+    })?;
+    assert!(results.iter().all(|got| *got == (vec![0.0; 3], vec![5; 2])), "{results:?}");
+    Ok(())
+}
+
+/// A device that is slow works on fewer items; results are in order.
+#[test]
+fn maps_keep_their_order() -> Result<()> {
+    testkit::own_process!("IRONWARP_SOFT_DEVICES" = "3");
+    let Some(devices) = devices(3)? else { return Ok(()) };
+    let items: Vec<i64> = (0..30).collect();
+    let results = map(&devices, &items, |stream, &item| {
+        let device = stream.device().ordinal();
+        sleep(Duration::from_millis(if device == 0 { 60 } else { 5 }));
+        let x = DeviceBuffer::from_slice(stream, &[item; 4])?;
+        Ok((device, x.to_vec(stream)?[3]))
+    })?;
+    assert!(results.iter().map(|&(_, item)| item).eq(items.iter().copied()));
+    let slow = results.iter().filter(|(device, _)| *device == 0).count();
+    assert!((1..items.len() / 2).contains(&slow), "{slow} items on the slow device");
+    let failed = map(&devices, &items, |stream, &item| {
+        DeviceBuffer::<f32>::zeroed(stream, 4)?.slice(..item as usize)?.to_vec(stream)
+    });
+    assert!(matches!(failed, Err(Error::Range { len: 4, .. })));
+    Ok(())
+}
