@@ -6,6 +6,7 @@
 
 pub mod attention;
 mod basic;
+pub mod conv;
 pub mod cosine;
 pub mod elementwise;
 mod gemm;

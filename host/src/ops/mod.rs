@@ -2,6 +2,7 @@
 //! launch, and allocate their own workspaces. Those on [`Tensor`](crate::Tensor)s take any layout.
 
 pub mod attention;
+pub mod conv;
 pub mod convert;
 pub mod cosine;
 mod dispatch;

@@ -1,0 +1,19 @@
+//! Convolutions as implicit matrix products.
+//!
+//! Tensors are `[images, height, width, channels]`, dense, and filters `[filters, height, width, channels]`:
+//! the channels of a position lie side by side, so what a tap reads is one piece of memory. The matrix of all
+//! windows ("im2col"), as large as the input times the taps, is never written.
+//!
+//! | module | kernels |
+//! |---|---|
+//! | [`gather`] | the result, and the input's gradient: `conv_gather_f16`, `_bf16`, `_tf32`, and `_narrow` of each |
+//! | [`weight`] | the filters' gradient: `conv_weight_f16`, `_bf16`, `_tf32`, and `_flat` of each; `conv_sum_parts` |
+//! | [`problem`] | the shape of a convolution, for host and kernels |
+#![cfg_attr(target_arch = "nvptx64", no_std)]
+// Iterators by value over arrays end up in local memory. Indices that unroll to constants do not.
+#![allow(clippy::needless_range_loop)]
+
+mod element;
+pub mod gather;
+pub mod problem;
+pub mod weight;
