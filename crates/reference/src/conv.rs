@@ -1,5 +1,6 @@
 //! Oracles of convolutions and pooling: direct sums over windows, position by position. Channels come last.
 
+use crate::matmul::{Activation, activate};
 use crate::{Accumulated, Exact};
 use rayon::prelude::*;
 
@@ -90,8 +91,14 @@ impl Conv {
         (0..down).flat_map(move |r| (0..across).map(move |s| (r, s)))
     }
 
-    /// The result. Padding is zeros that are multiplied like others.
-    pub fn forward<T: Exact>(&self, x: &[T], filters: &[T], bias: Option<&[T]>) -> Accumulated {
+    /// `activation(result + bias)`. Padding is zeros that are multiplied like others.
+    pub fn forward<T: Exact>(
+        &self,
+        x: &[T],
+        filters: &[T],
+        bias: Option<&[T]>,
+        activation: Activation,
+    ) -> Accumulated {
         let [of_x, of_filters, of_y] = self.sides();
         each(of_y, |[n, p, q, filter]| {
             let first = filter / self.filters * self.channels;
@@ -106,7 +113,8 @@ impl Conv {
             if let Some(bias) = bias {
                 sum.add(bias[filter].into());
             }
-            sum
+            let (value, scale) = activate(activation, (sum.0, sum.1));
+            Sum(value, scale)
         })
     }
 
@@ -151,6 +159,7 @@ impl Conv {
 #[cfg(test)]
 mod tests {
     use super::{Axis, Conv};
+    use crate::matmul::Activation;
 
     /// Numbers without a pattern that a mistake would keep.
     fn numbers(count: usize, seed: usize) -> Vec<f64> {
@@ -176,7 +185,7 @@ mod tests {
 
     /// The sum of the result times `weights`, a function of the input and the filters.
     fn loss(conv: &Conv, x: &[f64], filters: &[f64], weights: &[f64]) -> f64 {
-        conv.forward(x, filters, None).value.iter().zip(weights).map(|(y, weight)| y * weight).sum()
+        conv.forward(x, filters, None, Activation::Identity).value.iter().zip(weights).map(|(y, weight)| y * weight).sum()
     }
 
     /// The result is linear in each operand, so a difference over any step is the derivative.
@@ -211,7 +220,7 @@ mod tests {
         let axis = Axis { input: 3, filter: 2, stride: 1, padding: 0, dilation: 1 };
         let conv = Conv { images: 1, groups: 1, channels: 1, filters: 1, height: axis, width: axis };
         let x: Vec<f64> = (1..=9).map(f64::from).collect();
-        let got = conv.forward(&x, &[1.0, 10.0, 100.0, 1000.0], Some(&[0.5]));
+        let got = conv.forward(&x, &[1.0, 10.0, 100.0, 1000.0], Some(&[0.5]), Activation::Identity);
         assert_eq!(got.value, [5421.5, 6532.5, 8754.5, 9865.5]);
         assert_eq!(got.magnitude, got.value);
     }
@@ -224,7 +233,7 @@ mod tests {
         // The tap at (0, 2) sees the row above and the column to the right.
         let mut filter = [0.0; 9];
         filter[2] = 1.0;
-        let got = conv.forward(&x, &filter, None).value;
+        let got = conv.forward(&x, &filter, None, Activation::Identity).value;
         for (p, q) in (0..4).flat_map(|p| (0..4).map(move |q| (p, q))) {
             let want = if p == 0 || q == 3 { 0.0 } else { x[(p - 1) * 4 + q + 1] };
             assert_eq!(got[p * 4 + q], want);

@@ -1,6 +1,7 @@
 //! The ops but matrix products, each against its oracle.
 
 mod elementwise_table;
+mod ops_conv;
 mod ops_convert;
 mod ops_cosine;
 mod ops_dropout;

@@ -13,6 +13,7 @@ use crate::tensor::{Shape, Tensor, TensorMut};
 use super::Fused;
 use super::check::Problem;
 use super::operand::{Kernels, filters_in_units, in_units};
+use super::windows;
 
 /// Blocks along z of a grid, at most.
 const MAX_BLOCKS_Z: u64 = 65535;
@@ -74,6 +75,15 @@ fn run<T: Kernels>(
 ) -> Result<()> {
     if out.shape().elements() == 0 {
         return operands.iter().try_for_each(|operand| stream.same_device("an operand", operand.device()));
+    }
+    let pass = windows::kernels(T::DTYPE).and_then(|kernels| {
+        let is_forward = gather.pass == Pass::Forward as u32;
+        Some((kernels, windows::Pass::new(stream, gather.problem, is_forward, gather.columns)?))
+    });
+    if let Some((kernels, pass)) = pass {
+        let activation = super::Activation::from_code(gather.activation);
+        let out = out.into_view::<T>()?.bytes();
+        return pass.run(stream, kernels, operands, (bias, activation), out);
     }
     match tile(&gather, stream.device().properties().sm_count) {
         Tile::Wide => launched::<T, T::Wide>(stream, gather, Tile::Wide, operands, bias, out),

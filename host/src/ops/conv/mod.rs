@@ -41,6 +41,7 @@ mod gather;
 mod operand;
 mod pointwise;
 mod weight;
+mod windows;
 
 pub use gemm::epilogue::Activation;
 

@@ -13,6 +13,7 @@ use crate::tensor::{Shape, Tensor, TensorError, TensorMut};
 
 use super::check::Problem;
 use super::operand::{Kernels, in_units};
+use super::windows;
 
 /// Parts of the positions, at most.
 const MAX_PARTS: u32 = 512;
@@ -47,44 +48,61 @@ pub(super) fn filter_gradient<T: Kernels>(
         let [channels, filters] = [problem.shape.channels, problem.shape.filters]
             .map(|side| side.next_multiple_of(T::UNIT as u32));
         let padded = Convolution { channels, filters, ..problem.shape };
-        let (tile, weights) = plan(padded, stream.device().properties().sm_count);
-        let count = (weights.sums() as usize).saturating_mul(weights.parts() as usize);
+        let plan = Plan::new(padded, stream.device().properties().sm_count);
+        let by_windows = windows::kernels(T::DTYPE).and_then(|kernels| {
+            let parts = windows::Parts::new(stream, padded, kernels, BYTE_US, MAX_PARTS)?;
+            (parts.time_us < plan.time_us).then_some((kernels, parts))
+        });
+        let parts = by_windows.map_or(plan.weights.parts(), |(_, parts)| parts.count());
+        let count = (plan.weights.sums() as usize).saturating_mul(parts as usize);
         // SAFETY: the first launch writes all of it, the second reads it.
         let sums = unsafe { DeviceBuffer::<f32>::uninit(stream, count)? };
-        match tile {
-            Tile::Tall => sum::<T, T::Tall>(stream, weights, tile, [&x, &gradient], &sums)?,
-            Tile::Flat => sum::<T, T::Flat>(stream, weights, tile, [&x, &gradient], &sums)?,
+        let operands = [&x, &gradient];
+        match (by_windows, plan.tile) {
+            (Some((kernels, parts)), _) => parts.run(stream, kernels, operands, &sums)?,
+            (None, Tile::Tall) => sum::<T, T::Tall>(stream, &plan, operands, &sums)?,
+            (None, Tile::Flat) => sum::<T, T::Flat>(stream, &plan, operands, &sums)?,
         }
-        add_parts::<T>(stream, problem, &weights, &sums, out)
+        add_parts::<T>(stream, problem, &plan.weights, parts, &sums, out)
     })
 }
 
-/// The tile and the parts that are estimated to take the least time on so many multiprocessors.
-fn plan(problem: Convolution, multiprocessors: u32) -> (Tile, Weights) {
-    let resident = 2 * u64::from(multiprocessors.max(1));
-    let positions = problem.outputs();
-    let mut best = (f64::INFINITY, Tile::Tall, Weights { problem, part: POSITIONS });
-    for (tile, piece_us) in [(Tile::Tall, PIECE_US), (Tile::Flat, FLAT_PIECE_US)] {
-        for count in 1..=MAX_PARTS.min(positions.div_ceil(POSITIONS)) {
-            let part = positions.div_ceil(count).next_multiple_of(POSITIONS);
-            let weights = Weights { problem, part };
-            let parts = u64::from(weights.parts());
-            let waves = (weights.blocks(tile) * u64::from(problem.groups) * parts).div_ceil(resident);
-            let pieces = waves * u64::from(part / POSITIONS);
-            let bytes = (parts * weights.sums()) as f64 * size_of::<f32>() as f64;
-            let time = pieces as f64 * piece_us + bytes * BYTE_US;
-            if time < best.0 {
-                best = (time, tile, weights);
+/// How the sums are cut.
+struct Plan {
+    tile: Tile,
+    weights: Weights,
+    /// Estimated microseconds.
+    time_us: f64,
+}
+
+impl Plan {
+    /// The tile and the parts that are estimated to take the least time on so many multiprocessors.
+    fn new(problem: Convolution, multiprocessors: u32) -> Self {
+        let resident = 2 * u64::from(multiprocessors.max(1));
+        let positions = problem.outputs();
+        let weights = Weights { problem, part: POSITIONS };
+        let mut best = Self { tile: Tile::Tall, weights, time_us: f64::INFINITY };
+        for (tile, piece_us) in [(Tile::Tall, PIECE_US), (Tile::Flat, FLAT_PIECE_US)] {
+            for count in 1..=MAX_PARTS.min(positions.div_ceil(POSITIONS)) {
+                let part = positions.div_ceil(count).next_multiple_of(POSITIONS);
+                let weights = Weights { problem, part };
+                let parts = u64::from(weights.parts());
+                let waves = (weights.blocks(tile) * u64::from(problem.groups) * parts).div_ceil(resident);
+                let pieces = waves * u64::from(part / POSITIONS);
+                let bytes = (parts * weights.sums()) as f64 * size_of::<f32>() as f64;
+                let time_us = pieces as f64 * piece_us + bytes * BYTE_US;
+                if time_us < best.time_us {
+                    best = Self { tile, weights, time_us };
+                }
             }
         }
+        best
     }
-    (best.1, best.2)
 }
 
 fn sum<T: Kernels, K>(
     stream: &Stream,
-    weights: Weights,
-    tile: Tile,
+    &Plan { tile, weights, .. }: &Plan,
     [x, gradient]: [&Tensor; 2],
     sums: &DeviceBuffer<f32>,
 ) -> Result<()>
@@ -105,13 +123,14 @@ fn add_parts<T: Kernels>(
     stream: &Stream,
     problem: &Problem,
     weights: &Weights,
+    parts: u32,
     sums: &DeviceBuffer<f32>,
     out: TensorMut<'_>,
 ) -> Result<()> {
     let (of_result, of_part) = (problem.shape, weights.problem);
     let parts = Parts {
         sums: weights.sums(),
-        parts: weights.parts(),
+        parts,
         stored: T::STORED as u32,
         groups: of_result.groups,
         filters: [of_result.filters, of_part.filters],
