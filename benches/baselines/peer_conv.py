@@ -1,4 +1,4 @@
-"""cuDNN's convolutions, by way of torch: channels last, the fastest of its algorithms.
+"""cuDNN's convolutions, and torch's pooling, by way of torch: channels last, the fastest of its algorithms.
 
 Requests have `x` and `filters` as Ironwarp has them, `[images, height, width, channels]` and `[filters, height, width, channels]`, `stride`,
 `padding` and `groups`, `dtype`, and `pass`: `forward`, `input` or `filters` (the gradients of these).
@@ -38,4 +38,19 @@ def conv2d(request):
     return Graph("cudnn", sets(request, make), run, at_least=8)
 
 
-OPS = {"conv2d": conv2d}
+def max_pool2d(request):
+    """3 x 3 by 2, with padding of 1, of `x`."""
+    x = last(request["x"], request["dtype"])
+    y, places = torch.ops.aten.max_pool2d_with_indices(x, [3, 3], [2, 2], [1, 1])
+    gradient = torch.randn_like(y)
+
+    def run(_):
+        if request["pass"] == "forward":
+            torch.ops.aten.max_pool2d_with_indices(x, [3, 3], [2, 2], [1, 1])
+        else:
+            torch.ops.aten.max_pool2d_with_indices_backward(gradient, x, [3, 3], [2, 2], [1, 1], [1, 1], False, places)
+
+    return Graph("torch", [None], run, at_least=8)
+
+
+OPS = {"conv2d": conv2d, "max_pool2d": max_pool2d}

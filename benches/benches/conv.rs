@@ -1,4 +1,4 @@
-//! Convolutions of ResNet-50 at 64 images and their gradients, in bf16, beside cuDNN's by way of torch.
+//! Convolutions of ResNet-50 at 64 images, its pooling, and their gradients, in bf16, beside cuDNN's by way of torch.
 //!
 //! Floating-point operations are those of the definition, without padding and without the steps that a
 //! stride skips: the same number for all three passes.
@@ -10,6 +10,7 @@ use ironwarp::graph::Graph;
 use ironwarp::ops::conv::{Conv2d, Fused};
 use ironwarp::ops::convert::convert;
 use ironwarp::ops::fill::normal;
+use ironwarp::ops::pool::Pool2d;
 use ironwarp::{DType, Stream, Tensor};
 use ironwarp_benches::{Outcome, Session, Work};
 use reference::conv::{Axis, Conv};
@@ -66,12 +67,32 @@ const LAYERS: [Layer; 23] = [
 fn main() -> ExitCode {
     Session::run("conv", |session| {
         let small = session.small();
-        let layers = if small {
-            vec![layer([16, 16, 10, 3, 1]), layer([3, 8, 12, 7, 2])]
-        } else {
-            LAYERS.to_vec()
-        };
-        layers.into_iter().try_for_each(|layer| bench(session, layer, if small { 1 } else { IMAGES }))
+        let layers =
+            if small { vec![layer([16, 16, 10, 3, 1]), layer([3, 8, 12, 7, 2])] } else { LAYERS.to_vec() };
+        layers.into_iter().try_for_each(|layer| bench(session, layer, if small { 1 } else { IMAGES }))?;
+        if small { pools(session, [1, 12, 12, 16]) } else { pools(session, [IMAGES, 112, 112, 64]) }
+    })
+}
+
+/// The pooling behind the stem, 3 x 3 by 2, and its gradient.
+fn pools(session: &mut Session, sides: [usize; 4]) -> Outcome {
+    if !session.wants_any(&["max_pool2d", "max_pool2d_gradient"]) {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let op = Pool2d { stride: [2, 2], padding: [1, 1], ..Pool2d::new([3, 3]) };
+    let x = convert(&stream, &normal(&stream, &sides, 0.0, 1.0, 5)?, DType::BF16)?;
+    let (y, places) = op.max(&stream, &x)?;
+    let [_, height, width, channels] = sides;
+    let shape = format!("{}x{height}x{width}x{channels}, 3x3 by 2", sides[0]);
+    // The numbers, and where they came from.
+    let bytes = (x.elements() + y.elements()) * DType::BF16.size() + y.elements() * DType::I32.size();
+    let peer = |pass: &str| json!({"prepare": "conv.max_pool2d", "pass": pass, "dtype": "bf16", "x": sides});
+    let work = Work::Bytes(bytes as u64);
+    session
+        .measure_beside("max_pool2d", &shape, work, &[peer("forward")], |_| op.max(&stream, &x).map(drop))?;
+    session.measure_beside("max_pool2d_gradient", &shape, work, &[peer("input")], |_| {
+        op.max_gradient(&stream, &y, &places, [height, width]).map(drop)
     })
 }
 
@@ -111,7 +132,9 @@ fn bench(session: &mut Session, layer: Layer, images: usize) -> Outcome {
     let bytes = (lengths.iter().sum::<usize>() * DType::BF16.size()) as u64;
     let count = session.rotation(bytes);
     let sets = (0..count as u64)
-        .map(|i| Ok(Set { x: tensor(0, 3 * i)?, filters: tensor(1, 3 * i + 1)?, gradient: tensor(2, 3 * i + 2)? }))
+        .map(|i| {
+            Ok(Set { x: tensor(0, 3 * i)?, filters: tensor(1, 3 * i + 1)?, gradient: tensor(2, 3 * i + 2)? })
+        })
         .collect::<ironwarp::Result<Vec<Set>>>()?;
     let (op, of_input, of_filters) = (layer.op(), [layer.side; 2], [layer.taps; 2]);
     let forward = |stream: &Stream, set: &Set| op.forward(stream, &set.x, &set.filters, Fused::default());
@@ -120,7 +143,8 @@ fn bench(session: &mut Session, layer: Layer, images: usize) -> Outcome {
     check(&stream, &definition, &sets[0], &forward(&stream, &sets[0])?)?;
 
     let Layer { channels, filters, groups, side, taps, stride } = layer;
-    let shape = format!("{images}x{side}x{side}x{channels} to {filters}, {taps}x{taps} by {stride}, {groups} groups");
+    let shape =
+        format!("{images}x{side}x{side}x{channels} to {filters}, {taps}x{taps} by {stride}, {groups} groups");
     let work = Work::Flops((2 * lengths[2] * taps * taps * channels / groups) as u64);
     let peer = |pass: &str| -> Value {
         json!({
@@ -148,7 +172,8 @@ fn row(
     let mut graph = Graph::capture(&stream, (), |stream, ()| {
         (0..RUNS).try_for_each(|i| run(stream, &sets[i % sets.len()]).map(drop))
     })?;
-    session.measure_groups(name, shape, work, std::slice::from_ref(peer), RUNS as u64, |_| graph.replay(&stream))
+    session
+        .measure_groups(name, shape, work, std::slice::from_ref(peer), RUNS as u64, |_| graph.replay(&stream))
 }
 
 /// The first row of the first image's result.
@@ -158,7 +183,8 @@ fn check(stream: &Stream, definition: &Conv, set: &Set, y: &Tensor) -> Outcome {
     let rows = (height.filter - height.padding).min(height.input);
     let one = Axis { input: rows, stride: rows + height.padding, ..height };
     let part = Conv { images: 1, height: one, ..*definition };
-    let head = |tensor: &Tensor, rows: usize| tensor.slice(0, 0..1)?.slice(1, 0..rows)?.to_vec::<bf16>(stream);
+    let head =
+        |tensor: &Tensor, rows: usize| tensor.slice(0, 0..1)?.slice(1, 0..rows)?.to_vec::<bf16>(stream);
     let (x, filters) = (head(&set.x, rows)?, set.filters.to_vec::<bf16>(stream)?);
     let want = part.forward(&x, &filters, None, Activation::Identity);
     let got = head(y, 1)?;

@@ -251,7 +251,10 @@ mod tests {
             image(),
             windows(),
             Description { box_dims: [64, 1024, 1, 1, 1], ..windows() },
-            Description { pixels: Some(Pixels { lower: [-128, 127, 0], upper: [127, -128, 0] }), ..windows() },
+            Description {
+                pixels: Some(Pixels { lower: [-128, 127, 0], upper: [127, -128, 0] }),
+                ..windows()
+            },
             Description { rank: 1, strides: [0; 4], ..matrix() },
             Description { dims: [1 << 32, 1, 1, 1, 1], strides: [STRIDE_END - 16, 0, 0, 0], ..matrix() },
             Description { box_dims: [8, 256, 1, 1, 1], element_strides: [8; MAX_RANK], ..matrix() },
@@ -304,9 +307,7 @@ mod tests {
                 d.pixels = Some(Pixels { lower: [0; 3], upper: [0, 0, 16] });
             }),
         ];
-        for (start, changes) in
-            [(matrix(), of_a_matrix), (image(), of_an_image), (windows(), of_windows)]
-        {
+        for (start, changes) in [(matrix(), of_a_matrix), (image(), of_an_image), (windows(), of_windows)] {
             for (argument, change) in changes {
                 let mut description = start;
                 change(&mut description);

@@ -156,9 +156,109 @@ impl Conv {
     }
 }
 
+/// Pooling over windows of `[images, height, width, channels]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Images.
+    pub images: usize,
+    /// Channels.
+    pub channels: usize,
+    /// Rows.
+    pub height: Axis,
+    /// Columns.
+    pub width: Axis,
+}
+
+impl Pool {
+    /// Sides of the input and the result.
+    pub fn sides(&self) -> [[usize; 4]; 2] {
+        let Self { images, channels, height, width } = *self;
+        [[images, height.input, width.input, channels], [images, height.windows(), width.windows(), channels]]
+    }
+
+    /// The elements of a window, by their place in the image.
+    fn window<T: Exact>(&self, x: &[T], [n, p, q, c]: [usize; 4]) -> Vec<(usize, f64)> {
+        let [of_x, _] = self.sides();
+        let mut found = Vec::new();
+        for (r, s) in (0..self.height.filter).flat_map(|r| (0..self.width.filter).map(move |s| (r, s))) {
+            if let Some((h, w)) = self.height.meets(p, r).zip(self.width.meets(q, s)) {
+                found.push((h * self.width.input + w, x[place(of_x, [n, h, w, c])].into()));
+            }
+        }
+        found
+    }
+
+    fn windows<T: Exact>(&self, x: &[T]) -> Vec<Vec<(usize, f64)>> {
+        let [_, [a, b, c, d]] = self.sides();
+        let of =
+            |index: usize| self.window(x, [index / d / c / b, index / d / c % b, index / d % c, index % d]);
+        (0..a * b * c * d).into_par_iter().map(of).collect()
+    }
+
+    /// The largest of each window, and its place: the first of equals, a NaN before all, -1 where there is none.
+    pub fn max<T: Exact>(&self, x: &[T]) -> (Vec<f64>, Vec<i32>) {
+        let largest = |window: Vec<(usize, f64)>| {
+            let nan = window.iter().find(|(_, value)| value.is_nan());
+            let top = window.iter().map(|&(_, value)| value).fold(f64::NEG_INFINITY, f64::max);
+            let found = nan.or_else(|| window.iter().find(|(_, value)| *value == top));
+            found.map_or((f64::NEG_INFINITY, -1), |&(place, value)| (value, place as i32))
+        };
+        self.windows(x).into_iter().map(largest).unzip()
+    }
+
+    /// The mean of each window, of all its positions or of those in the image.
+    pub fn average<T: Exact>(&self, x: &[T], counts_padding: bool) -> Accumulated {
+        let mean = |window: Vec<(usize, f64)>| {
+            let all = self.height.filter * self.width.filter;
+            let count = if counts_padding { all } else { window.len().max(1) } as f64;
+            let mut sum = Sum::default();
+            window.iter().for_each(|(_, value)| sum.add(value / count));
+            (sum.0, sum.1)
+        };
+        let (value, magnitude) = self.windows(x).into_iter().map(mean).unzip();
+        Accumulated { value, magnitude }
+    }
+
+    /// The gradient of [`Pool::max`]'s input: to the place of each largest.
+    pub fn max_gradient<T: Exact>(&self, x: &[T], gradient: &[T]) -> Accumulated {
+        let (_, places) = self.max(x);
+        let [of_x, [_, b, c, d]] = self.sides();
+        let mut sums = vec![Sum::default(); of_x.iter().product()];
+        for (index, &at) in places.iter().enumerate().filter(|(_, at)| **at >= 0) {
+            let (n, channel, at) = (index / d / c / b, index % d, at as usize);
+            let to = place(of_x, [n, at / self.width.input, at % self.width.input, channel]);
+            sums[to].add(gradient[index].into());
+        }
+        Accumulated {
+            value: sums.iter().map(|sum| sum.0).collect(),
+            magnitude: sums.iter().map(|sum| sum.1).collect(),
+        }
+    }
+
+    /// The gradient of [`Pool::average`]'s input.
+    pub fn average_gradient<T: Exact>(&self, gradient: &[T], counts_padding: bool) -> Accumulated {
+        let all = self.height.filter * self.width.filter;
+        let zeros = vec![0.0f64; self.sides()[0].iter().product()];
+        let gradient: Vec<f64> = gradient.iter().map(|&value| value.into()).collect();
+        let [of_x, [_, b, c, d]] = self.sides();
+        let mut sums = vec![Sum::default(); zeros.len()];
+        for (index, window) in self.windows(&zeros).iter().enumerate() {
+            let count = if counts_padding { all } else { window.len() } as f64;
+            for &(at, _) in window {
+                let at = [index / d / c / b, at / of_x[2], at % of_x[2], index % d];
+                sums[place(of_x, at)].add(gradient[index] / count);
+            }
+        }
+        Accumulated {
+            value: sums.iter().map(|sum| sum.0).collect(),
+            magnitude: sums.iter().map(|sum| sum.1).collect(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Axis, Conv};
+    use super::{Axis, Conv, Pool};
     use crate::matmul::Activation;
 
     /// Numbers without a pattern that a mistake would keep.
@@ -167,7 +267,8 @@ mod tests {
     }
 
     fn cases() -> Vec<Conv> {
-        let axis = |input, filter, stride, padding, dilation| Axis { input, filter, stride, padding, dilation };
+        let axis =
+            |input, filter, stride, padding, dilation| Axis { input, filter, stride, padding, dilation };
         let conv = |groups, channels, filters, height, width| Conv {
             images: 2,
             groups,
@@ -185,7 +286,12 @@ mod tests {
 
     /// The sum of the result times `weights`, a function of the input and the filters.
     fn loss(conv: &Conv, x: &[f64], filters: &[f64], weights: &[f64]) -> f64 {
-        conv.forward(x, filters, None, Activation::Identity).value.iter().zip(weights).map(|(y, weight)| y * weight).sum()
+        conv.forward(x, filters, None, Activation::Identity)
+            .value
+            .iter()
+            .zip(weights)
+            .map(|(y, weight)| y * weight)
+            .sum()
     }
 
     /// The result is linear in each operand, so a difference over any step is the derivative.
@@ -212,6 +318,33 @@ mod tests {
                 let want = difference(&filters, at, |filters| loss(&conv, &x, filters, &dy));
                 assert!((got - want).abs() < 1e-9, "{conv:?}: dw[{at}] = {got}, wanted {want}");
             }
+        }
+    }
+
+    #[test]
+    fn gradients_of_pooling_are_finite_differences() {
+        let axis =
+            |input, filter, stride, padding, dilation| Axis { input, filter, stride, padding, dilation };
+        let (height, width) = (axis(7, 3, 2, 1, 1), axis(6, 2, 1, 1, 1));
+        let pool = Pool { images: 2, channels: 2, height, width };
+        let [x, y] = pool.sides().map(|sides| sides.iter().product::<usize>());
+        // All different, so that small steps change no order.
+        let x: Vec<f64> = (0..x).map(|i| ((i * 37) % 211) as f64).collect();
+        let dy = numbers(y, 3);
+        let weigh = |y: &[f64]| y.iter().zip(&dy).map(|(y, weight)| y * weight).sum::<f64>();
+        let close = |got: &[f64], loss: &dyn Fn(&[f64]) -> f64| {
+            for (at, got) in got.iter().enumerate() {
+                let mut moved = x.clone();
+                moved[at] += 0.25;
+                let above = loss(&moved);
+                moved[at] -= 0.5;
+                let want = (above - loss(&moved)) / 0.5;
+                assert!((got - want).abs() < 1e-9, "{at}: {got}, wanted {want}");
+            }
+        };
+        close(&pool.max_gradient(&x, &dy).value, &|x| weigh(&pool.max(x).0));
+        for counts in [false, true] {
+            close(&pool.average_gradient(&dy, counts).value, &|x| weigh(&pool.average(x, counts).value));
         }
     }
 

@@ -13,6 +13,7 @@ pub mod fill;
 pub mod gemm;
 pub mod index;
 pub mod optim;
+pub mod pool;
 pub mod reduce;
 pub mod row;
 pub mod saxpy;

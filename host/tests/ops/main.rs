@@ -12,6 +12,7 @@ mod ops_fill;
 mod ops_index;
 mod ops_optim;
 mod ops_optim_state;
+mod ops_pool;
 mod ops_reduce;
 mod ops_reduction;
 mod ops_reduction_groups;

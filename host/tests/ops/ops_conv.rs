@@ -3,7 +3,7 @@
 
 use half::{bf16, f16};
 use ironwarp::bytemuck::Pod;
-use ironwarp::ops::conv::{Activation, Conv2d, Fused};
+use ironwarp::ops::conv::{Activation, Algorithm, Conv2d, Fused, Tile};
 use ironwarp::tensor::Element;
 use ironwarp::{DType, Device, Error, Stream, Tensor, TensorError};
 use reference::conv::{Axis, Conv};
@@ -80,6 +80,7 @@ fn op(case: &Conv) -> Conv2d {
         padding: both(|axis| axis.padding),
         dilation: both(|axis| axis.dilation),
         groups: case.groups,
+        algorithm: Algorithm::Auto,
     }
 }
 
@@ -108,14 +109,25 @@ fn operands<T: Tested>(case: &Conv, family: Family, seed: u64) -> [Vec<T>; 3] {
 
 /// All three results of a case.
 fn check<T: Tested>(stream: &Stream, case: &Conv, family: Family, seed: u64) -> Outcome {
+    check_by::<T>(stream, case, family, seed, Algorithm::Auto)
+}
+
+/// The same, by an algorithm.
+fn check_by<T: Tested>(
+    stream: &Stream,
+    case: &Conv,
+    family: Family,
+    seed: u64,
+    algorithm: Algorithm,
+) -> Outcome {
     let sides = case.sides();
     let host = operands::<T>(case, family, seed);
     let [x, filters, gradient] = &host;
     let held = |i: usize| Tensor::from_slice(stream, &sides[i], &host[i]);
     let (on_x, on_filters, on_gradient) = (held(0)?, held(1)?, held(2)?);
-    let op = op(case);
+    let op = Conv2d { algorithm, ..op(case) };
     let taps = case.height.filter * case.width.filter;
-    let what = |name: &str| format!("{name} {} {family:?} {case:?}", T::DTYPE);
+    let what = |name: &str| format!("{name} {} {family:?} {algorithm:?} {case:?}", T::DTYPE);
 
     let y = op.forward(stream, &on_x, &on_filters, Fused::default())?;
     assert_eq!(y.shape().sides(), sides[2]);
@@ -153,6 +165,24 @@ fn results_and_gradients_agree_in_f16() -> Outcome {
 fn results_and_gradients_agree_in_f32() -> Outcome {
     let stream = stream()?;
     CASES.iter().enumerate().try_for_each(|(i, case)| check::<f32>(&stream, case, Family::Normal, i as u64))
+}
+
+#[test]
+fn every_algorithm_agrees() -> Outcome {
+    let stream = stream()?;
+    for algorithm in Algorithm::ALL {
+        let by_windows = matches!(algorithm, Algorithm::Windows(_));
+        if by_windows && stream.device().arch().major != 9 {
+            continue;
+        }
+        check_by::<bf16>(&stream, &BY_WINDOWS[0], Family::Normal, 1, algorithm)?;
+        if !by_windows {
+            // Columns of more than one tile, and strides.
+            check_by::<f16>(&stream, &CASES[1], Family::Normal, 2, algorithm)?;
+            check_by::<f32>(&stream, &CASES[20], Family::Normal, 3, algorithm)?;
+        }
+    }
+    Ok(())
 }
 
 #[test]
@@ -214,8 +244,7 @@ fn special_numbers_stay_in_their_windows() -> Outcome {
             testkit::spot_special(&mut gradient, &[places[i] % sides[2].iter().product::<usize>()], value);
         }
         let tensor = |i: usize, data: &[bf16]| Tensor::from_slice(&stream, &sides[i], data);
-        let (on_x, on_filters, on_gradient) =
-            (tensor(0, &x)?, tensor(1, &filters)?, tensor(2, &gradient)?);
+        let (on_x, on_filters, on_gradient) = (tensor(0, &x)?, tensor(1, &filters)?, tensor(2, &gradient)?);
         let (op, of_input) = (op(&case), [case.height.input, case.width.input]);
         let y = op.forward(&stream, &on_x, &on_filters, Fused::default())?;
         let dx = op.input_gradient(&stream, &on_gradient, &on_filters, of_input)?;
@@ -250,7 +279,10 @@ fn nothing_gives_nothing_and_no_channels_the_bias() -> Outcome {
     let dw = op.filter_gradient(&stream, &none, &y, [3, 3])?;
     assert!(dw.to_vec::<bf16>(&stream)?.iter().all(|&v| v == bf16::ZERO));
     // Without filters or channels there is nothing to sum.
-    assert_eq!(op.forward(&stream, &tensor(&[2, 5, 5, 8])?, &tensor(&[0, 3, 3, 8])?, Fused::default())?.elements(), 0);
+    assert_eq!(
+        op.forward(&stream, &tensor(&[2, 5, 5, 8])?, &tensor(&[0, 3, 3, 8])?, Fused::default())?.elements(),
+        0
+    );
     let bias = Tensor::from_slice(&stream, &[2], &[1.5, -2.0].map(bf16::from_f32))?;
     let fused = Fused { bias: Some(&bias), activation: Activation::None };
     let y = op.forward(&stream, &tensor(&[1, 2, 2, 0])?, &tensor(&[2, 3, 3, 0])?, fused)?;
@@ -290,7 +322,8 @@ fn the_same_bits_in_every_run_and_from_every_layout() -> Outcome {
         Ok(vec![
             op.forward(&stream, &x, &filters, Fused::default())?.to_vec::<bf16>(&stream)?,
             op.input_gradient(&stream, &gradient, &filters, of_input)?.to_vec::<bf16>(&stream)?,
-            op.filter_gradient(&stream, &x, &gradient, [sides[1][1], sides[1][2]])?.to_vec::<bf16>(&stream)?,
+            op.filter_gradient(&stream, &x, &gradient, [sides[1][1], sides[1][2]])?
+                .to_vec::<bf16>(&stream)?,
         ])
     };
     let first = results(false)?;
@@ -299,6 +332,41 @@ fn the_same_bits_in_every_run_and_from_every_layout() -> Outcome {
             compare::bitwise_equal("again", got, want)?;
         }
     }
+    Ok(())
+}
+
+#[test]
+fn methods_take_torch_shapes() -> Outcome {
+    let stream = stream()?;
+    let case = CASES[1];
+    let sides = case.sides();
+    let [x, filters, _] = operands::<bf16>(&case, Family::Normal, 4);
+    let (on_x, on_filters) =
+        (Tensor::from_slice(&stream, &sides[0], &x)?, Tensor::from_slice(&stream, &sides[1], &filters)?);
+    let want = op(&case).forward(&stream, &on_x, &on_filters, Fused::default())?.to_vec::<bf16>(&stream)?;
+    let (x, weight) = (on_x.permute(&[0, 3, 1, 2])?, on_filters.permute(&[0, 3, 1, 2])?);
+    for (x, weight) in [(x.clone(), weight.clone()), (x.contiguous()?, weight.contiguous()?)] {
+        let y = x.conv2d(&weight, None, op(&case))?;
+        assert_eq!(y.shape().sides(), [sides[2][0], sides[2][3], sides[2][1], sides[2][2]]);
+        let y = y.permute(&[0, 2, 3, 1])?;
+        assert!(y.is_contiguous());
+        compare::bitwise_equal("conv2d", &y.to_vec::<bf16>(&stream)?, &want)?;
+    }
+    // [1, 2, 6] by [3, 2, 2] with a bias: small integers, by hand.
+    let whole = |sides: &[usize], numbers: &[i8]| {
+        let numbers: Vec<bf16> = numbers.iter().map(|&number| bf16::from_f32(number.into())).collect();
+        Tensor::from_slice(&stream, sides, &numbers)
+    };
+    let x = whole(&[1, 2, 6], &[1, 2, 3, 4, 5, 6, 0, 1, 0, 1, 0, 1])?;
+    let weight = whole(&[3, 2, 2], &[1, 0, 0, 0, 0, 1, 1, 0, 1, 1, 1, 1])?;
+    let conv = Conv2d { stride: [1, 2], padding: [0, 1], ..Conv2d::default() };
+    let y = x.conv1d(&weight, Some(&whole(&[3], &[0, 10, -1])?), conv)?;
+    assert_eq!(y.shape().sides(), [1, 3, 4]);
+    let want = [0, 2, 4, 6, 11, 14, 16, 11, 0, 5, 9, 6].map(|number: i8| bf16::from_f32(number.into()));
+    assert_eq!(y.contiguous()?.to_vec::<bf16>(&stream)?, want);
+    assert!(
+        x.conv2d(&weight, None, conv).unwrap_err().to_string().contains("[images, channels, height, width]")
+    );
     Ok(())
 }
 
@@ -327,6 +395,10 @@ fn wrong_calls_say_what_to_do() -> Outcome {
     ] {
         wrong(op, &[1, 5, 5, 8], &[8, 3, 3, 8], |e| matches!(e, Error::InvalidArgument { .. }))?;
     }
+    let by_windows = Conv2d { algorithm: Algorithm::Windows(Tile::Wide), ..plain };
+    wrong(by_windows, &[1, 5, 5, 8], &[8, 3, 3, 8], |e| {
+        e.to_string().contains("`Algorithm::Gather` can do all")
+    })?;
     let far = Conv2d { padding: [usize::MAX, 0], ..plain };
     let (x, filters) = (tensor(&[1, 5, 5, 8], DType::BF16)?, tensor(&[8, 3, 3, 8], DType::BF16)?);
     let error = far.forward(&stream, &x, &filters, Fused::default()).unwrap_err();

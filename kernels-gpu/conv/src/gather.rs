@@ -84,7 +84,8 @@ impl Tile {
 }
 
 const _: () = assert!(Narrow::HEIGHT == Tile::ROWS && Narrow::THREADS == Tile::THREADS);
-const _: () = assert!(Tile::ROWS * UNITS == Tile::THREADS * ROWS as u32, "a thread copies so many rows' units");
+const _: () =
+    assert!(Tile::ROWS * UNITS == Tile::THREADS * ROWS as u32, "a thread copies so many rows' units");
 
 /// What a gather computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,11 +195,7 @@ impl<const DOWN: u32, const ACROSS: u32, const HIGH: usize, const PAIRS: usize> 
     const B_ROWS: usize = (Self::WIDTH * UNITS / Self::THREADS) as usize;
 
     #[inline(always)]
-    unsafe fn products<E: Element, const B_ACROSS: bool>(
-        base: u32,
-        pieces: u32,
-        mut copy: impl FnMut(u32),
-    ) {
+    unsafe fn products<E: Element, const B_ACROSS: bool>(base: u32, pieces: u32, mut copy: impl FnMut(u32)) {
         // SAFETY: the caller's contract is the same.
         unsafe { Self::products::<E, false, B_ACROSS>(base, pieces, |stage, _| copy(stage)) }
     }

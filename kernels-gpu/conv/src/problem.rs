@@ -178,7 +178,13 @@ impl Odometer {
     pub const fn new(number: u32, middle_end: u32, low_end: u32) -> Self {
         let (middle_end, low_end) = (at_least_1(middle_end), at_least_1(low_end));
         let above = number / low_end;
-        Self { high: above / middle_end, middle: above % middle_end, low: number % low_end, middle_end, low_end }
+        Self {
+            high: above / middle_end,
+            middle: above % middle_end,
+            low: number % low_end,
+            middle_end,
+            low_end,
+        }
     }
 
     /// Adds the number with the same ends and these digits, without a division.

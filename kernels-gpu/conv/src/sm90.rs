@@ -141,7 +141,8 @@ impl<C: Config> Loader<C> for Gathered<'_> {
         self.channel += DEPTH;
         if self.channel >= self.windows.channels {
             self.channel = 0;
-            self.tap = if across + 1 == width { [0, down + 1, number + 1] } else { [across + 1, down, number + 1] };
+            self.tap =
+                if across + 1 == width { [0, down + 1, number + 1] } else { [across + 1, down, number + 1] };
         }
     }
 }

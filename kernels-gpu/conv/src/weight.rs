@@ -201,8 +201,8 @@ pub unsafe fn conv_sum_parts(shape: Parts, sums: *const f32, result: *mut u8) {
     let channel = Odometer::new(place, taps, channels[0]);
     let filter = Odometer::new(channel.high, 1, filters[0]);
     let row = u64::from(filter.high) * u64::from(filters[1]) + u64::from(filter.low);
-    let first = (row * u64::from(taps) + u64::from(channel.middle)) * u64::from(channels[1])
-        + u64::from(channel.low);
+    let first =
+        (row * u64::from(taps) + u64::from(channel.middle)) * u64::from(channels[1]) + u64::from(channel.low);
     let mut sum = 0.0;
     let mut part = 0;
     // SAFETY: a part's number at this place; an element of the result, which is this thread's.
@@ -273,8 +273,7 @@ impl<E: Multiplied> Operands<'_, E> {
     unsafe fn run<S: Shape>(&self) {
         let Weights { problem, part } = *self.weights;
         let Convolution { groups, channels, filters, .. } = problem;
-        let (down, across) =
-            (filters.div_ceil(S::HEIGHT), problem.filter_elements().div_ceil(Tile::COLUMNS));
+        let (down, across) = (filters.div_ceil(S::HEIGHT), problem.filter_elements().div_ceil(Tile::COLUMNS));
         let (row, column) = grouped_tile(thread::block_idx_x(), down, across, RASTER_GROUP);
         let (row, column) = (row * S::HEIGHT, column * Tile::COLUMNS);
         let first = thread::block_idx_y() * part;
@@ -340,7 +339,12 @@ struct Positions<E: Multiplied> {
 
 impl<E: Multiplied> Positions<E> {
     #[inline(always)]
-    fn new<S: Shape>(base: *const E::Stored, problem: &Convolution, row: u32, [first, end]: [u32; 2]) -> Self {
+    fn new<S: Shape>(
+        base: *const E::Stored,
+        problem: &Convolution,
+        row: u32,
+        [first, end]: [u32; 2],
+    ) -> Self {
         let units = S::HEIGHT / E::UNIT;
         let (unit, line) = (thread::thread_idx_x() % units, thread::thread_idx_x() / units);
         let (filter, next) = (row + unit * E::UNIT, first + line);

@@ -3,9 +3,7 @@
 use super::{api, state::Outcome, take};
 use crate::{
     code,
-    tensor_map::{
-        DataType, Description, Interleave, L2Promotion, MAX_RANK, OobFill, Pixels, Swizzle, check,
-    },
+    tensor_map::{DataType, Description, Interleave, L2Promotion, MAX_RANK, OobFill, Pixels, Swizzle, check},
 };
 use core::ffi::{c_int, c_uint, c_void};
 

@@ -74,13 +74,7 @@ impl Lines {
     /// # Safety
     /// Nobody uses the stage; the matrix is readable. `threads` threads call it.
     #[inline(always)]
-    pub unsafe fn copy<E: Element, const ACROSS: bool>(
-        self,
-        stage: u32,
-        lines: u32,
-        k: u32,
-        threads: u32,
-    ) {
+    pub unsafe fn copy<E: Element, const ACROSS: bool>(self, stage: u32, lines: u32, k: u32, threads: u32) {
         // Units side by side in memory go to threads side by side.
         let units = if ACROSS { lines / E::UNIT } else { UNITS };
         let (unit, row) = (thread::thread_idx_x() % units, thread::thread_idx_x() / units);

@@ -87,12 +87,22 @@ pub(super) fn fused(operation: &'static str, fused: &Fused<'_>, x: &Tensor, filt
 
 impl Conv2d {
     /// The problem of filters over images of sides `x`.
-    pub(super) fn problem(&self, operation: &'static str, x: [usize; 4], filters: &Tensor) -> Result<Problem> {
+    pub(super) fn problem(
+        &self,
+        operation: &'static str,
+        x: [usize; 4],
+        filters: &Tensor,
+    ) -> Result<Problem> {
         self.problem_of(operation, x, filters.shape())
     }
 
     /// As [`Conv2d::problem`], of the filters' shape.
-    pub(super) fn problem_of(&self, operation: &'static str, x: [usize; 4], shape: &Shape) -> Result<Problem> {
+    pub(super) fn problem_of(
+        &self,
+        operation: &'static str,
+        x: [usize; 4],
+        shape: &Shape,
+    ) -> Result<Problem> {
         let argument = |argument, got: String, wanted: &str, hint| Error::InvalidArgument {
             operation,
             argument,
@@ -140,7 +150,8 @@ impl Conv2d {
             let axis = Axis { input, output: 0, filter, stride, padding, dilation };
             if filter == 0 || axis.window() > padded as u64 {
                 let wanted = format!("windows of 1 to {padded} positions, as the padded image has");
-                let hint = "a window has (filter - 1) * dilation + 1 positions; `padding` makes images larger";
+                let hint =
+                    "a window has (filter - 1) * dilation + 1 positions; `padding` makes images larger";
                 return Err(misfit(wanted, hint).into());
             }
             Ok(Axis { output: axis.windows() as u32, ..axis })

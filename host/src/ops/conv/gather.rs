@@ -10,10 +10,10 @@ use crate::ops::elementwise::{contiguous, made};
 use crate::stream::Stream;
 use crate::tensor::{Shape, Tensor, TensorMut};
 
-use super::Fused;
 use super::check::Problem;
 use super::operand::{Kernels, filters_in_units, in_units};
 use super::windows;
+use super::{Algorithm, Fused};
 
 /// Blocks along z of a grid, at most.
 const MAX_BLOCKS_Z: u64 = 65535;
@@ -21,6 +21,7 @@ const MAX_BLOCKS_Z: u64 = 65535;
 #[track_caller]
 pub(super) fn forward<T: Kernels>(
     stream: &Stream,
+    algorithm: Algorithm,
     problem: &Problem,
     x: &Tensor,
     filters: &Tensor,
@@ -38,12 +39,15 @@ pub(super) fn forward<T: Kernels>(
         has_bias: bias.is_some().into(),
     };
     let shape = Shape::of("Conv2d::forward", &problem.y)?;
-    made(stream, &shape, x.dtype(), |out| run::<T>(stream, gather, [&x, &filters], bias.as_ref(), out))
+    made(stream, &shape, x.dtype(), |out| {
+        run::<T>(stream, algorithm, gather, [&x, &filters], bias.as_ref(), out)
+    })
 }
 
 #[track_caller]
 pub(super) fn input_gradient<T: Kernels>(
     stream: &Stream,
+    algorithm: Algorithm,
     problem: &Problem,
     gradient: &Tensor,
     filters: &Tensor,
@@ -62,12 +66,13 @@ pub(super) fn input_gradient<T: Kernels>(
     };
     let shape = Shape::of("Conv2d::input_gradient", &problem.x)?;
     made(stream, &shape, gradient.dtype(), |out| {
-        run::<T>(stream, gather, [&gradient, &filters], None, out)
+        run::<T>(stream, algorithm, gather, [&gradient, &filters], None, out)
     })
 }
 
 fn run<T: Kernels>(
     stream: &Stream,
+    algorithm: Algorithm,
     gather: Gather,
     operands: [&Tensor; 2],
     bias: Option<&Tensor>,
@@ -76,18 +81,24 @@ fn run<T: Kernels>(
     if out.shape().elements() == 0 {
         return operands.iter().try_for_each(|operand| stream.same_device("an operand", operand.device()));
     }
+    let is_forward = gather.pass == Pass::Forward as u32;
     let pass = windows::kernels(T::DTYPE).and_then(|kernels| {
-        let is_forward = gather.pass == Pass::Forward as u32;
         Some((kernels, windows::Pass::new(stream, gather.problem, is_forward, gather.columns)?))
     });
-    if let Some((kernels, pass)) = pass {
-        let activation = super::Activation::from_code(gather.activation);
-        let out = out.into_view::<T>()?.bytes();
-        return pass.run(stream, kernels, operands, (bias, activation), out);
-    }
-    match tile(&gather, stream.device().properties().sm_count) {
-        Tile::Wide => launched::<T, T::Wide>(stream, gather, Tile::Wide, operands, bias, out),
-        Tile::Narrow => launched::<T, T::Narrow>(stream, gather, Tile::Narrow, operands, bias, out),
+    let tile = match (algorithm, pass) {
+        (Algorithm::Auto | Algorithm::Windows(_), Some((kernels, pass))) => {
+            let activation = super::Activation::from_code(gather.activation);
+            let out = out.into_view::<T>()?.bytes();
+            return pass.run(stream, kernels, algorithm, operands, (bias, activation), out);
+        }
+        (Algorithm::Windows(_), None) => return Err(algorithm.refused("Conv2d")),
+        (Algorithm::Auto, None) => tile(&gather, stream.device().properties().sm_count),
+        (Algorithm::Gather(super::Tile::Wide), _) => Tile::Wide,
+        (Algorithm::Gather(super::Tile::Narrow), _) => Tile::Narrow,
+    };
+    match tile {
+        Tile::Wide => launched::<T, T::Wide>(stream, gather, tile, operands, bias, out),
+        Tile::Narrow => launched::<T, T::Narrow>(stream, gather, tile, operands, bias, out),
     }
 }
 

@@ -25,8 +25,10 @@
 //! # How it is computed
 //! As a product of matrices that are gathered while they are multiplied ([`conv::gather`], [`conv::weight`]):
 //! the matrix of windows is not written. f16 and bf16 are multiplied by tensor cores and summed in f32; f32
-//! is read as tf32, 19 of its 32 bits, as PyTorch does by default. Convolutions of 1 x 1 without gaps are
-//! [products of matrices](super::gemm).
+//! is read as tf32, 19 of its 32 bits, as PyTorch does by default. On Hopper, 16-bit convolutions without
+//! groups are fed by the copy engine, which knows windows (`conv::sm90`). Convolutions of 1 x 1 without gaps
+//! and with more than 64 channels are [products of matrices](super::gemm). [`Conv2d::algorithm`] takes another
+//! way than the one that is estimated to be the fastest.
 //!
 //! Operands are copied first where they do not lie so: other strides, or groups whose channels are no whole
 //! units of 16 bytes (8 channels of 16 bits, 4 of f32), which get channels of zeros. So a picture's three
@@ -50,6 +52,54 @@ use crate::stream::Stream;
 use crate::tensor::Tensor;
 use operand::by_type;
 
+/// Channels up to which the kernels of convolutions are faster than products of matrices also where both can:
+/// 64 channels of 200,704 positions to 64 or 256 took 2.7 and 4 times as long (H100).
+const FEW_CHANNELS: u32 = 64;
+
+/// A kernel's way to compute a convolution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Algorithm {
+    /// The one that is estimated to be the fastest of those that can.
+    #[default]
+    Auto,
+    /// Operands gathered by the threads: every convolution.
+    Gather(Tile),
+    /// Windows that the copy engine brings: compute capability 9.0, 16 bits, one group, at least 32 channels
+    /// and 128 KiB, taps up to 255 positions apart, padding below 128, strides up to 8, and for the input's
+    /// gradient strides of 1.
+    Windows(Tile),
+}
+
+impl Algorithm {
+    /// Every one that can be asked for.
+    pub const ALL: [Self; 4] = [
+        Self::Gather(Tile::Wide),
+        Self::Gather(Tile::Narrow),
+        Self::Windows(Tile::Wide),
+        Self::Windows(Tile::Narrow),
+    ];
+
+    /// The error of one that cannot do a convolution.
+    fn refused(self, operation: &'static str) -> crate::Error {
+        crate::Error::InvalidArgument {
+            operation,
+            argument: "algorithm",
+            got: format!("{self:?}"),
+            wanted: "one that can do this convolution on this device".to_owned(),
+            hint: "`Algorithm::Auto` takes the fastest that can; `Algorithm::Gather` can do all",
+        }
+    }
+}
+
+/// The tile of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tile {
+    /// 128 x 128.
+    Wide,
+    /// 128 x 64, or for filters' gradients 64 x 128 (by windows 128 x 128).
+    Narrow,
+}
+
 /// How filters move over the images, along the height and the width, with PyTorch's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conv2d {
@@ -61,12 +111,14 @@ pub struct Conv2d {
     pub dilation: [usize; 2],
     /// Groups of channels, each with filters of its own.
     pub groups: usize,
+    /// How it is computed.
+    pub algorithm: Algorithm,
 }
 
 impl Default for Conv2d {
     /// Windows at every position, without padding.
     fn default() -> Self {
-        Conv2d { stride: [1, 1], padding: [0, 0], dilation: [1, 1], groups: 1 }
+        Conv2d { stride: [1, 1], padding: [0, 0], dilation: [1, 1], groups: 1, algorithm: Algorithm::Auto }
     }
 }
 
@@ -91,7 +143,7 @@ impl Conv2d {
     /// than a padded image, [`TensorError::DType`](crate::TensorError::DType) for other types,
     /// [`TensorError::TooLarge`](crate::TensorError::TooLarge) beyond 2^31 positions,
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a stride, a dilation or a number of
-    /// groups of 0 and for [`Activation::SwiGlu`], [`Error::DeviceMismatch`](crate::Error::DeviceMismatch),
+    /// groups of 0, for [`Activation::SwiGlu`], and for an [`Algorithm`] that cannot do it, [`Error::DeviceMismatch`](crate::Error::DeviceMismatch),
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), or the driver's error.
     #[track_caller]
     pub fn forward(&self, stream: &Stream, x: &Tensor, filters: &Tensor, fused: Fused<'_>) -> Result<Tensor> {
@@ -100,10 +152,10 @@ impl Conv2d {
         check::fused(operation, &fused, x, filters)?;
         let problem = self.problem(operation, check::sides(operation, "x", x)?, filters)?;
         by_type!(x.dtype(), (operation, "x"), T => {
-            if problem.is_pointwise() {
+            if self.multiplies(&problem, problem.shape.channels) {
                 pointwise::forward::<T>(stream, &problem, x, filters, fused)
             } else {
-                gather::forward::<T>(stream, &problem, x, filters, fused)
+                gather::forward::<T>(stream, self.algorithm, &problem, x, filters, fused)
             }
         })
     }
@@ -129,10 +181,10 @@ impl Conv2d {
         let problem = self.problem(operation, [images, sides[0], sides[1], channels], filters)?;
         problem.check_result(operation, gradient)?;
         by_type!(gradient.dtype(), (operation, "the gradient"), T => {
-            if problem.is_pointwise() {
+            if self.multiplies(&problem, problem.shape.filters) {
                 pointwise::input_gradient::<T>(stream, &problem, gradient, filters)
             } else {
-                gather::input_gradient::<T>(stream, &problem, gradient, filters)
+                gather::input_gradient::<T>(stream, self.algorithm, &problem, gradient, filters)
             }
         })
     }
@@ -159,11 +211,16 @@ impl Conv2d {
         let problem = self.problem_of(operation, [images, height, width, channels], &shape)?;
         problem.check_result(operation, gradient)?;
         by_type!(x.dtype(), (operation, "x"), T => {
-            if problem.is_pointwise() {
+            if self.multiplies(&problem, problem.shape.outputs()) {
                 pointwise::filter_gradient::<T>(stream, &problem, x, gradient)
             } else {
-                weight::filter_gradient::<T>(stream, &problem, x, gradient)
+                weight::filter_gradient::<T>(stream, self.algorithm, &problem, x, gradient)
             }
         })
+    }
+
+    /// Whether it is computed as a product of matrices, that sums over so many elements.
+    fn multiplies(&self, problem: &check::Problem, depth: u32) -> bool {
+        self.algorithm == Algorithm::Auto && problem.is_pointwise() && depth > FEW_CHANNELS
     }
 }

@@ -85,7 +85,11 @@ pub(super) fn in_units<T: Kernels>(stream: &Stream, tensor: &Tensor, groups: usi
 /// The filters `[groups * filters, height, width, channels]` with whole units of filters and channels in a
 /// group.
 #[track_caller]
-pub(super) fn filters_in_units<T: Kernels>(stream: &Stream, tensor: &Tensor, groups: usize) -> Result<Tensor> {
+pub(super) fn filters_in_units<T: Kernels>(
+    stream: &Stream,
+    tensor: &Tensor,
+    groups: usize,
+) -> Result<Tensor> {
     let &[count, height, width, channels] = tensor.shape().sides() else { return Ok(tensor.clone()) };
     let of_group = count / groups;
     if of_group.is_multiple_of(T::UNIT) && channels.is_multiple_of(T::UNIT) {

@@ -11,6 +11,7 @@ use crate::ops::elementwise::made;
 use crate::stream::Stream;
 use crate::tensor::{Shape, Tensor, TensorError, TensorMut};
 
+use super::Algorithm;
 use super::check::Problem;
 use super::operand::{Kernels, in_units};
 use super::windows;
@@ -18,16 +19,15 @@ use super::windows;
 /// Parts of the positions, at most.
 const MAX_PARTS: u32 = 512;
 /// Microseconds of a piece of [`POSITIONS`] positions of a block with 128 filters, when two share a
-/// multiprocessor: as products of matrices by the same instructions.
-const PIECE_US: f64 = 1.05;
-/// The same with 64 filters.
-const FLAT_PIECE_US: f64 = 0.65;
+/// multiprocessor, and of one with 64: as products of matrices by the same instructions.
+const TILES: [(Tile, f64); 2] = [(Tile::Tall, 1.05), (Tile::Flat, 0.65)];
 /// Microseconds that a byte of the sums takes to memory and back.
 const BYTE_US: f64 = 2.0 / 4e6;
 
 #[track_caller]
 pub(super) fn filter_gradient<T: Kernels>(
     stream: &Stream,
+    algorithm: Algorithm,
     problem: &Problem,
     x: &Tensor,
     gradient: &Tensor,
@@ -45,14 +45,23 @@ pub(super) fn filter_gradient<T: Kernels>(
         return Err(TensorError::TooLarge { operation, shape: problem.filters.to_vec() }.into());
     }
     made(stream, &shape, x.dtype(), |out| {
-        let [channels, filters] = [problem.shape.channels, problem.shape.filters]
-            .map(|side| side.next_multiple_of(T::UNIT as u32));
+        let [channels, filters] =
+            [problem.shape.channels, problem.shape.filters].map(|side| side.next_multiple_of(T::UNIT as u32));
         let padded = Convolution { channels, filters, ..problem.shape };
-        let plan = Plan::new(padded, stream.device().properties().sm_count);
-        let by_windows = windows::kernels(T::DTYPE).and_then(|kernels| {
-            let parts = windows::Parts::new(stream, padded, kernels, BYTE_US, MAX_PARTS)?;
-            (parts.time_us < plan.time_us).then_some((kernels, parts))
+        let tiles: &[(Tile, f64)] = match algorithm {
+            Algorithm::Gather(super::Tile::Wide) => &TILES[..1],
+            Algorithm::Gather(super::Tile::Narrow) => &TILES[1..],
+            Algorithm::Auto | Algorithm::Windows(_) => &TILES,
+        };
+        let plan = Plan::new(padded, tiles, stream.device().properties().sm_count);
+        let windows = windows::kernels(T::DTYPE).and_then(|kernels| {
+            Some((kernels, windows::Parts::new(stream, padded, kernels, BYTE_US, MAX_PARTS)?))
         });
+        let by_windows = match algorithm {
+            Algorithm::Auto => windows.filter(|(_, parts)| parts.time_us < plan.time_us),
+            Algorithm::Gather(_) => None,
+            Algorithm::Windows(_) => Some(windows.ok_or_else(|| algorithm.refused(operation))?),
+        };
         let parts = by_windows.map_or(plan.weights.parts(), |(_, parts)| parts.count());
         let count = (plan.weights.sums() as usize).saturating_mul(parts as usize);
         // SAFETY: the first launch writes all of it, the second reads it.
@@ -76,13 +85,13 @@ struct Plan {
 }
 
 impl Plan {
-    /// The tile and the parts that are estimated to take the least time on so many multiprocessors.
-    fn new(problem: Convolution, multiprocessors: u32) -> Self {
+    /// The tile of these and the parts that are estimated to take the least time on so many multiprocessors.
+    fn new(problem: Convolution, tiles: &[(Tile, f64)], multiprocessors: u32) -> Self {
         let resident = 2 * u64::from(multiprocessors.max(1));
         let positions = problem.outputs();
         let weights = Weights { problem, part: POSITIONS };
         let mut best = Self { tile: Tile::Tall, weights, time_us: f64::INFINITY };
-        for (tile, piece_us) in [(Tile::Tall, PIECE_US), (Tile::Flat, FLAT_PIECE_US)] {
+        for &(tile, piece_us) in tiles {
             for count in 1..=MAX_PARTS.min(positions.div_ceil(POSITIONS)) {
                 let part = positions.div_ceil(count).next_multiple_of(POSITIONS);
                 let weights = Weights { problem, part };

@@ -22,7 +22,7 @@ use crate::memory::{DeviceBuffer, DeviceView, DeviceViewMut, Within};
 use crate::stream::Stream;
 use crate::tensor::{DType, Tensor};
 
-use super::Activation;
+use super::{Activation, Algorithm, Tile};
 
 /// The only architecture with these kernels.
 const ARCH: Arch = Arch { major: 9, minor: 0 };
@@ -204,9 +204,8 @@ impl Walk {
 /// A map of a dense tensor of three dimensions, in boxes of lines of 128 bytes.
 fn boxes<'a>(tensor: DeviceView<'a, u8>, dims: [u32; 3], box_dims: [u32; 3]) -> Result<TensorMap<'a>> {
     let swizzle = if u64::from(box_dims[0]) * BYTES == 128 { Swizzle::B128 } else { Swizzle::B64 };
-    let tiling = Tiling::new(dims.map(|dim| dim as usize), box_dims)
-        .swizzle(swizzle)
-        .l2_promotion(L2Promotion::B128);
+    let tiling =
+        Tiling::new(dims.map(|dim| dim as usize), box_dims).swizzle(swizzle).l2_promotion(L2Promotion::B128);
     TensorMap::new(tensor.cast::<u16>(), &tiling)
 }
 
@@ -245,6 +244,7 @@ impl Pass {
         &self,
         stream: &Stream,
         kernels: &WindowKernels,
+        algorithm: Algorithm,
         [read, filters]: [&Tensor; 2],
         (bias, activation): (Option<&Tensor>, Activation),
         out: DeviceViewMut<'_, u8>,
@@ -254,7 +254,7 @@ impl Pass {
         let depth = if is_forward { channels } else { count };
         let windows = walk.windows(depth);
         let m = images * walk.counts[0] * walk.counts[1];
-        let (kernel, tiles) = self.choose(stream, kernels, m);
+        let (kernel, tiles) = self.choose(stream, kernels, algorithm, m);
         let [block_m, block_n] = kernel.entry.block;
         let taps = windows.taps[1];
         let filter_box = if is_forward { [DEPTH, 1, block_n] } else { [DEPTH, 1, DEPTH] };
@@ -271,13 +271,8 @@ impl Pass {
             boxes(filters.span_bytes()?, [channels, taps, count], filter_box)?,
             out_map,
         ];
-        let shape = GemmShape {
-            m,
-            n: columns,
-            k: taps * windows.channels,
-            batch: 1,
-            raster_group: RASTER_GROUP,
-        };
+        let shape =
+            GemmShape { m, n: columns, k: taps * windows.channels, batch: 1, raster_group: RASTER_GROUP };
         let launched = Launch {
             maps,
             shape,
@@ -293,8 +288,14 @@ impl Pass {
         unsafe { queue(stream, kernel, tiles, launched) }
     }
 
-    /// The kernel whose waves of tiles take the least time, and its tiles.
-    fn choose(&self, stream: &Stream, kernels: &WindowKernels, m: u32) -> (WindowKernel, u64) {
+    /// The kernel that is asked for, or else whose waves of tiles take the least time, and its tiles.
+    fn choose(
+        &self,
+        stream: &Stream,
+        kernels: &WindowKernels,
+        algorithm: Algorithm,
+        m: u32,
+    ) -> (WindowKernel, u64) {
         let multiprocessors = u64::from(stream.device().properties().sm_count.max(1));
         let of = if self.is_forward { kernels.forward } else { kernels.backward };
         let tiles = |kernel: &WindowKernel| {
@@ -302,7 +303,11 @@ impl Pass {
             u64::from(m.div_ceil(block_m)) * u64::from(self.columns.div_ceil(block_n))
         };
         let time = |index: usize| tiles(&of[index]).div_ceil(multiprocessors) as f64 * STAGE_US[index];
-        let best = of[usize::from(time(1) < time(0))];
+        let best = match algorithm {
+            Algorithm::Windows(Tile::Wide) => of[0],
+            Algorithm::Windows(Tile::Narrow) => of[1],
+            Algorithm::Auto | Algorithm::Gather(_) => of[usize::from(time(1) < time(0))],
+        };
         (best, tiles(&best))
     }
 }
@@ -350,15 +355,13 @@ impl Parts {
         let [block_m, block_n] = kernels.weight.entry.block;
         let columns = problem.filter_elements();
         let sums = f64::from(columns) * f64::from(problem.filters) * size_of::<f32>() as f64;
-        let of_part =
-            u64::from(problem.filters.div_ceil(block_m)) * u64::from(columns.div_ceil(block_n));
+        let of_part = u64::from(problem.filters.div_ceil(block_m)) * u64::from(columns.div_ceil(block_n));
         let positions = problem.outputs();
         let plan = |count: u32| {
             let part = positions.div_ceil(count).next_multiple_of(DEPTH);
             let tiles = of_part * u64::from(positions.div_ceil(part));
             let stages = tiles.div_ceil(multiprocessors) * u64::from(part / DEPTH);
-            let time_us =
-                stages as f64 * STAGE_US[0] + f64::from(positions.div_ceil(part)) * sums * byte_us;
+            let time_us = stages as f64 * STAGE_US[0] + f64::from(positions.div_ceil(part)) * sums * byte_us;
             Self { problem, walk: pass.walk, part, tiles, time_us }
         };
         (1..=most.min(positions.div_ceil(DEPTH))).map(plan).min_by(|a, b| a.time_us.total_cmp(&b.time_us))

@@ -3,6 +3,7 @@
 
 mod attention;
 mod attention_functions;
+mod conv;
 mod decode;
 mod optimizers;
 mod products;
@@ -10,6 +11,7 @@ mod tensors;
 mod vectors;
 
 pub use attention::{forward as attention_forward, stops as attention};
+pub use conv::stops as convolutions;
 pub use optimizers::stops as optimizers;
 pub use products::stops as products;
 pub use tensors::stops as tensors;
