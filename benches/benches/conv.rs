@@ -1,4 +1,5 @@
-//! Convolutions of ResNet-50 at 64 images, its pooling, and their gradients, in bf16, beside cuDNN's by way of torch.
+//! Convolutions of ResNet-50 at 64 images, its pooling, and their gradients, in bf16, beside cuDNN's by way
+//! of torch.
 //!
 //! Floating-point operations are those of the definition, without padding and without the steps that a
 //! stride skips: the same number for all three passes.
@@ -22,7 +23,8 @@ const IMAGES: usize = 64;
 /// Runs of a graph.
 const RUNS: usize = 8;
 
-/// A layer: channels, filters, groups, side of the images, of the filters, and stride. Padding keeps the sides.
+/// A layer: channels, filters, groups, side of the images, of the filters, and stride. Padding keeps the
+/// sides.
 #[derive(Clone, Copy)]
 struct Layer {
     channels: usize,

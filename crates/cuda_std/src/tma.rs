@@ -24,8 +24,8 @@
 //! `mask`, and report to the mbarrier at the same offset there. The `_hint` loads tell L2 how long to keep
 //! the lines, by a policy of [`policy`].
 //!
-//! The `_im2col` loads take a map of windows: what one tap of a convolution sees, for as many windows in a row as
-//! the map says, line after line and image after image. Pixels outside of the image read as zeros.
+//! The `_im2col` loads take a map of windows: what one tap of a convolution sees, for as many windows in a
+//! row as the map says, line after line and image after image. Pixels outside of the image read as zeros.
 //!
 //! Reductions combine each element that a box or run has with the one in memory, atomically:
 //!
@@ -173,8 +173,9 @@ macro_rules! load_im2col {
     ) => {
         #[doc = $doc]
         ///
-        /// `coords` are the channel, the pixel where the first window begins (which lies in the map's range of
-        /// pixels) and the image; `offsets` lead from there to the pixel that is copied, the same for all windows.
+        /// `coords` are the channel, the pixel where the first window begins (which lies in the map's range
+        /// of pixels) and the image; `offsets` lead from there to the pixel that is copied, the same for all
+        /// windows.
         ///
         /// # Safety
         /// As the module says; the map is one of windows.

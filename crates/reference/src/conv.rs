@@ -31,7 +31,8 @@ impl Axis {
     }
 }
 
-/// A convolution of `[images, height, width, groups * channels]` by `[groups * filters, taps, taps, channels]`.
+/// A convolution of `[images, height, width, groups * channels]` by `[groups * filters, taps, taps,
+/// channels]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conv {
     /// Images.
@@ -195,7 +196,8 @@ impl Pool {
         (0..a * b * c * d).into_par_iter().map(of).collect()
     }
 
-    /// The largest of each window, and its place: the first of equals, a NaN before all, -1 where there is none.
+    /// The largest of each window, and its place: the first of equals, a NaN before all, -1 where there is
+    /// none.
     pub fn max<T: Exact>(&self, x: &[T]) -> (Vec<f64>, Vec<i32>) {
         let largest = |window: Vec<(usize, f64)>| {
             let nan = window.iter().find(|(_, value)| value.is_nan());

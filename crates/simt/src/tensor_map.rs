@@ -1,6 +1,6 @@
 //! The 128 bytes of a tensor map as the software driver's `cuTensorMapEncodeTiled` and
-//! `cuTensorMapEncodeIm2col` write them and [`crate::tma`] reads them. NVIDIA's format is not published; this one is our own. This module only
-//! converts bytes. The code that encodes a description must check its rules.
+//! `cuTensorMapEncodeIm2col` write them and [`crate::tma`] reads them. NVIDIA's format is not published; this
+//! one is our own. This module only converts bytes. The code that encodes a description must check its rules.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -210,7 +210,7 @@ pub const MAX_SPATIAL: usize = MAX_RANK - 2;
 pub struct Pixels {
     /// The first pixel of each line, plane, ...: may be negative.
     pub lower: [i32; MAX_SPATIAL],
-    /// What is added to the last pixel of each.
+    /// Added to the last pixel of each.
     pub upper: [i32; MAX_SPATIAL],
 }
 

@@ -11,8 +11,8 @@ impl Tensor {
     /// width]` and `weight: [filters, channels / groups, height, width]`, f16, bf16 or f32, and a number for
     /// each filter. [`crate::ops::conv::Conv2d`] has the gradients, and activations fused.
     ///
-    /// Kernels want channels side by side (PyTorch's `channels_last`). Operands that lie so are read where they
-    /// are, others are copied into that order first; the result lies so, as a view.
+    /// Kernels want channels side by side (PyTorch's `channels_last`). Operands that lie so are read where
+    /// they are, others are copied into that order first; the result lies so, as a view.
     ///
     /// # Errors
     /// Those of [`Conv2d::forward`].

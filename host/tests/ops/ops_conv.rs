@@ -64,7 +64,8 @@ const CASES: &[Conv] = &[
 ];
 
 /// Tensors that Hopper's copy engine reads by windows: 64 channels, others, fewer; with stride, padding and
-/// dilations that differ along the axes; windows that go on in the next image within a tile; a rest of columns.
+/// dilations that differ along the axes; windows that go on in the next image within a tile; a rest of
+/// columns.
 const BY_WINDOWS: &[Conv] = &[
     conv([1, 1, 64, 64], [32, 3, 1, 1, 1], [33, 3, 1, 1, 1]),
     conv([1, 1, 64, 136], [37, 3, 2, 1, 1], [35, 5, 3, 2, 1]),

@@ -8,7 +8,7 @@ use primitives::mma::{self, Bf16, F16, Tf32};
 
 /// A type that tensor cores multiply.
 pub(crate) trait Multiplied: mma::Element {
-    /// What lies in memory.
+    /// The type in memory.
     type Stored: Element<Wide = f32>;
 }
 

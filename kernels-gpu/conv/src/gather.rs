@@ -87,7 +87,7 @@ const _: () = assert!(Narrow::HEIGHT == Tile::ROWS && Narrow::THREADS == Tile::T
 const _: () =
     assert!(Tile::ROWS * UNITS == Tile::THREADS * ROWS as u32, "a thread copies so many rows' units");
 
-/// What a gather computes.
+/// A gather: which convolution, which way, and what is applied at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Gather {
@@ -391,7 +391,7 @@ struct Windows<E: Multiplied> {
     corners: [Corner; ROWS],
     /// Tap and channel of the unit's first element, the next piece's.
     at: Odometer,
-    /// What a piece adds to them.
+    /// The digits that a piece adds to them.
     piece: [u32; 3],
     taps: u32,
     advance: [i32; 2],

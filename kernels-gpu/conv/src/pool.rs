@@ -73,7 +73,8 @@ impl Pool {
     }
 }
 
-/// Positions of the input from the window's `first` on, as many as are in the image, and the first tap of them.
+/// Positions of the input from the window's `first` on, as many as are in the image, and the first tap of
+/// them.
 #[inline(always)]
 fn positions(axis: &Axis, window: u32) -> [u32; 2] {
     let (start, dilation) = (window * axis.stride, axis.dilation.max(1));
@@ -113,7 +114,7 @@ unsafe fn write<T: Element<Wide = f32>, const N: usize>(to: *mut T, values: [f32
     unsafe { vector::store_array(to, T::narrow(values)) }
 }
 
-/// What a thread has: a position of what it computes, as digits, and its first element there.
+/// A thread's place: a position of what it computes, as digits, and its first element there.
 struct Place {
     at: Odometer,
     element: u64,
@@ -205,7 +206,7 @@ unsafe fn max_backward<T: Element<Wide = f32>, const N: usize>(
     }
 }
 
-/// What a window's sum is divided by.
+/// The number that a window's sum is divided by.
 #[inline(always)]
 fn divisor(pool: &Pool, rows: u32, columns: u32) -> f32 {
     let all = pool.height.filter * pool.width.filter;
@@ -289,7 +290,8 @@ pub unsafe fn conv_pool_max(pool: Pool, x: *const u8, y: *mut u8, places: *mut i
     unsafe { by_type!(pool, max(x, y, places)) }
 }
 
-/// The gradient of [`conv_pool_max`](fn@conv_pool_max)'s input: each result's goes to the place of its largest.
+/// The gradient of [`conv_pool_max`](fn@conv_pool_max)'s input: each result's goes to the place of its
+/// largest.
 ///
 /// # Safety
 /// As there, with `gradient` and `places` of the results, and `dx` of the input.

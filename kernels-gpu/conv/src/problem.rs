@@ -1,4 +1,4 @@
-//! What host and kernels agree on: the shape of a convolution, and which positions meet which taps.
+//! The contract of host and kernels: the shape of a convolution, and which positions meet which taps.
 
 /// One spatial axis of a convolution. Position `p` of the result meets, at tap `r` of the filter, position
 /// `p * stride + r * dilation - padding` of the input. Host: all below 2^30, stride and dilation at least 1.

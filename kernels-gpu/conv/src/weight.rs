@@ -393,8 +393,8 @@ struct Patches<E: Multiplied> {
     /// Images and positions, the next piece's.
     at: [Odometer; ROWS],
     piece: [u32; 3],
-    /// The next piece's first position of the thread, and the one behind the last; none where there is no such
-    /// column.
+    /// The next piece's first position of the thread, and the one behind the last; none where there is no
+    /// such column.
     next: u32,
     end: u32,
 }

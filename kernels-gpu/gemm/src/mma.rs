@@ -12,9 +12,9 @@
 //!   stage 2 |          |          | copy c+2   |            |          a barrier before each multiplication
 //!   after the last one: sums -> shared memory, where the stages were -> epilogue -> C
 //! ```
-//! * **Copies** ([`stage`](primitives::mma::stage)) are `cp.async` of 16 bytes where an operand's lines begin at 16-byte boundaries,
-//!   with zeros outside of the matrix. Other operands, whatever their strides, go element by element to the
-//!   same places: 32 bits by `cp.async` too, 16 bits by way of registers.
+//! * **Copies** ([`stage`](primitives::mma::stage)) are `cp.async` of 16 bytes where an operand's lines begin
+//!   at 16-byte boundaries, with zeros outside of the matrix. Other operands, whatever their strides, go
+//!   element by element to the same places: 32 bits by `cp.async` too, 16 bits by way of registers.
 //! * **Orders.** An operand lies in a stage as it lies in memory: with k contiguous, or with m (n)
 //!   contiguous. `ldmatrix` takes both, the second with `.trans`; 32-bit elements of the second are loaded
 //!   one by one. Both ways are swizzled, so that copies and loads meet all banks.
@@ -143,7 +143,7 @@ const fn runs_across(across: u64, along_k: u64) -> bool {
     across == 1 && along_k != 1
 }
 
-/// What a block computes of a product.
+/// The tiles of a product that a block computes.
 trait Tiles {
     /// Takes the way that fits the operands' orders.
     ///

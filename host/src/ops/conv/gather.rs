@@ -131,7 +131,7 @@ where
     let (read, filters) = (read.read::<T>(stream)?, filters.read::<T>(stream)?);
     let bias = bias.map(|bias| bias.read::<T>(stream)).transpose()?;
     let out = out.write::<T>(stream)?;
-    // SAFETY: the operands have the sides that the problem says, in whole units, aligned; the bias a number for
-    // each filter; the result is exclusively borrowed; grid, block and shared memory are the kernel's.
+    // SAFETY: the operands have the sides that the problem says, in whole units, aligned; the bias a number
+    // for each filter; the result is exclusively borrowed; grid, block and shared memory are the kernel's.
     unsafe { launch::<K>(stream, config, (gather, read, filters, bias, out)) }
 }

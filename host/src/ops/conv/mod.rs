@@ -27,8 +27,8 @@
 //! the matrix of windows is not written. f16 and bf16 are multiplied by tensor cores and summed in f32; f32
 //! is read as tf32, 19 of its 32 bits, as PyTorch does by default. On Hopper, 16-bit convolutions without
 //! groups are fed by the copy engine, which knows windows (`conv::sm90`). Convolutions of 1 x 1 without gaps
-//! and with more than 64 channels are [products of matrices](super::gemm). [`Conv2d::algorithm`] takes another
-//! way than the one that is estimated to be the fastest.
+//! and with more than 64 channels are [products of matrices](super::gemm). [`Conv2d::algorithm`] takes
+//! another way than the one that is estimated to be the fastest.
 //!
 //! Operands are copied first where they do not lie so: other strides, or groups whose channels are no whole
 //! units of 16 bytes (8 channels of 16 bits, 4 of f32), which get channels of zeros. So a picture's three
@@ -122,7 +122,7 @@ impl Default for Conv2d {
     }
 }
 
-/// What is computed of each element before it is stored: `activation(sum + bias)`.
+/// The function of each element before it is stored: `activation(sum + bias)`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Fused<'a> {
     /// A number for each filter, of the tensors' type.
@@ -135,15 +135,16 @@ impl Conv2d {
     /// `[images, height, width, filters]` of `x: [images, height, width, channels]` and `filters: [filters,
     /// height, width, channels / groups]`, all of one type: f16, bf16, or f32 (multiplied as tf32).
     ///
-    /// Padding is zeros that are multiplied like others: what a filter has of NaN or infinity comes into every
-    /// result, and what the input has into those whose windows have it.
+    /// Padding is zeros that are multiplied like others: what a filter has of NaN or infinity comes into
+    /// every result, and what the input has into those whose windows have it.
     ///
     /// # Errors
-    /// [`TensorError::Shape`](crate::TensorError::Shape) when shapes do not fit together or a filter is larger
-    /// than a padded image, [`TensorError::DType`](crate::TensorError::DType) for other types,
+    /// [`TensorError::Shape`](crate::TensorError::Shape) when shapes do not fit together or a filter is
+    /// larger than a padded image, [`TensorError::DType`](crate::TensorError::DType) for other types,
     /// [`TensorError::TooLarge`](crate::TensorError::TooLarge) beyond 2^31 positions,
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a stride, a dilation or a number of
-    /// groups of 0, for [`Activation::SwiGlu`], and for an [`Algorithm`] that cannot do it, [`Error::DeviceMismatch`](crate::Error::DeviceMismatch),
+    /// groups of 0, for [`Activation::SwiGlu`], and for an [`Algorithm`] that cannot do it,
+    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch),
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), or the driver's error.
     #[track_caller]
     pub fn forward(&self, stream: &Stream, x: &Tensor, filters: &Tensor, fused: Fused<'_>) -> Result<Tensor> {
@@ -160,8 +161,8 @@ impl Conv2d {
         })
     }
 
-    /// The gradient of [`forward`](Conv2d::forward)'s input, images of `sides` (height and width), from that of
-    /// its result without an activation: `[images, height, width, channels]`.
+    /// The gradient of [`forward`](Conv2d::forward)'s input, images of `sides` (height and width), from that
+    /// of its result without an activation: `[images, height, width, channels]`.
     ///
     /// # Errors
     /// As [`forward`](Conv2d::forward).

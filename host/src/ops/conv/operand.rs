@@ -62,8 +62,8 @@ macro_rules! by_type {
 
 pub(super) use by_type;
 
-/// The tensor with its last side in `groups` groups of whole units, dense and aligned: a copy with channels of
-/// zeros, where it does not lie so.
+/// The tensor with its last side in `groups` groups of whole units, dense and aligned: a copy with channels
+/// of zeros, where it does not lie so.
 #[track_caller]
 pub(super) fn in_units<T: Kernels>(stream: &Stream, tensor: &Tensor, groups: usize) -> Result<Tensor> {
     let sides = tensor.shape().sides();

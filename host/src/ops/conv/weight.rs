@@ -123,8 +123,8 @@ where
     let grid = [blocks, weights.parts(), weights.problem.groups.min(u16::MAX.into())];
     let config = LaunchConfig::new(grid, [Tile::THREADS, 1, 1]).with_shared(tile.shared_bytes());
     let (x, gradient) = (x.read::<T>(stream)?, gradient.read::<T>(stream)?);
-    // SAFETY: the operands have the sides that the problem says, in whole units, aligned; the sums are as long
-    // as their parts; grid, block and shared memory are the kernel's.
+    // SAFETY: the operands have the sides that the problem says, in whole units, aligned; the sums are as
+    // long as their parts; grid, block and shared memory are the kernel's.
     unsafe { launch::<K>(stream, config, (weights, gradient, x, sums.view().within())) }
 }
 

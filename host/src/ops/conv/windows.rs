@@ -90,7 +90,7 @@ pub(super) const F16: WindowKernels = WindowKernels {
     ty: Type::F16,
 };
 
-/// What a launch takes.
+/// The arguments of a launch.
 struct Launch<'a> {
     maps: [TensorMap<'a>; 3],
     shape: GemmShape,
@@ -221,8 +221,8 @@ pub(super) struct Pass {
 }
 
 impl Pass {
-    /// The forward or backward pass of a problem whose operands lie in whole units, if it can be done: on this
-    /// device, without groups, with columns in whole units.
+    /// The forward or backward pass of a problem whose operands lie in whole units, if it can be done: on
+    /// this device, without groups, with columns in whole units.
     pub fn new(stream: &Stream, problem: Convolution, is_forward: bool, columns: u32) -> Option<Self> {
         let (depth, positions) = if is_forward {
             (problem.channels, [problem.width.input, problem.height.input])

@@ -30,7 +30,7 @@ impl<const RANK: usize, const OFFSETS: usize> Case<RANK, OFFSETS> {
         TensorMap::new(x.view(), &tiling.element_strides(self.steps).swizzle(self.swizzle))
     }
 
-    /// What shared memory holds.
+    /// The bytes that shared memory holds.
     fn want(&self, x: &[bf16]) -> Vec<bf16> {
         let (mut want, mut begins) = (vec![bf16::ZERO; self.windows * self.channels], self.coords);
         for window in 0..self.windows {

@@ -11,8 +11,8 @@ macro_rules! windows {
         #[doc = concat!("Loads windows of a ", $dims, "-dimensional tensor, `bytes` bytes, and writes them to `out`.")]
         ///
         /// # Safety
-        /// The map has windows of `bytes` bytes, a multiple of 4, for which the launch gives shared memory; so
-        /// has `out`. One block of [`THREADS`] threads.
+        /// The map has windows of `bytes` bytes, a multiple of 4, for which the launch gives shared memory;
+        /// so has `out`. One block of [`THREADS`] threads.
         #[kernel(launch_bounds(THREADS))]
         pub unsafe fn $kernel(
             map: &TensorMap,

@@ -262,7 +262,7 @@ pub struct Entry {
 
 /// Kernels: name, configuration, type, orders, columns, and the function that runs them.
 macro_rules! kernels {
-    ($($name:ident as $config:ident: $element:ident, trans $trans_a:literal $trans_b:literal, 2 x $columns:literal, $run:ident;)*) => { $(
+    ($(#[kernel] fn $name:ident as $config:ident: $element:ident, trans $trans_a:literal $trans_b:literal, 2 x $columns:literal, $run:ident;)*) => { $(
         /// The configuration of the kernel of this name.
         #[derive(Clone, Copy)]
         pub struct $config;
@@ -280,7 +280,7 @@ macro_rules! kernels {
         }
 
         impl $config {
-            /// What the host needs to know.
+            /// The row of a table of kernels.
             pub const ENTRY: Entry = Entry {
                 block: [Self::BLOCK_M, Self::BLOCK_N],
                 store_columns: Self::STORE_COLUMNS,
@@ -312,14 +312,14 @@ macro_rules! kernels {
 }
 
 kernels! {
-    conv_windows_bf16_128x128 as Bf16x128: BF16, trans 0 0, 2 x 128, gathered;
-    conv_windows_bf16_128x64 as Bf16x64: BF16, trans 0 0, 2 x 64, gathered;
-    conv_windows_f16_128x128 as F16x128: F16, trans 0 0, 2 x 128, gathered;
-    conv_windows_f16_128x64 as F16x64: F16, trans 0 0, 2 x 64, gathered;
-    conv_windows_backward_bf16_128x128 as BackwardBf16x128: BF16, trans 0 1, 2 x 128, gathered;
-    conv_windows_backward_bf16_128x64 as BackwardBf16x64: BF16, trans 0 1, 2 x 64, gathered;
-    conv_windows_backward_f16_128x128 as BackwardF16x128: F16, trans 0 1, 2 x 128, gathered;
-    conv_windows_backward_f16_128x64 as BackwardF16x64: F16, trans 0 1, 2 x 64, gathered;
-    conv_weight_windows_bf16_128x128 as WeightBf16x128: BF16, trans 1 1, 2 x 128, by_positions;
-    conv_weight_windows_f16_128x128 as WeightF16x128: F16, trans 1 1, 2 x 128, by_positions;
+    #[kernel] fn conv_windows_bf16_128x128 as Bf16x128: BF16, trans 0 0, 2 x 128, gathered;
+    #[kernel] fn conv_windows_bf16_128x64 as Bf16x64: BF16, trans 0 0, 2 x 64, gathered;
+    #[kernel] fn conv_windows_f16_128x128 as F16x128: F16, trans 0 0, 2 x 128, gathered;
+    #[kernel] fn conv_windows_f16_128x64 as F16x64: F16, trans 0 0, 2 x 64, gathered;
+    #[kernel] fn conv_windows_backward_bf16_128x128 as BackwardBf16x128: BF16, trans 0 1, 2 x 128, gathered;
+    #[kernel] fn conv_windows_backward_bf16_128x64 as BackwardBf16x64: BF16, trans 0 1, 2 x 64, gathered;
+    #[kernel] fn conv_windows_backward_f16_128x128 as BackwardF16x128: F16, trans 0 1, 2 x 128, gathered;
+    #[kernel] fn conv_windows_backward_f16_128x64 as BackwardF16x64: F16, trans 0 1, 2 x 64, gathered;
+    #[kernel] fn conv_weight_windows_bf16_128x128 as WeightBf16x128: BF16, trans 1 1, 2 x 128, by_positions;
+    #[kernel] fn conv_weight_windows_f16_128x128 as WeightF16x128: F16, trans 1 1, 2 x 128, by_positions;
 }
