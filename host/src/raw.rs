@@ -11,7 +11,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use cuda_std::tma::TensorMap;
-use driver::tensor_map::Description;
+use driver::tensor_map::{Description, Pixels};
 
 use crate::sys::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUmemoryPool,
@@ -325,6 +325,58 @@ pub(crate) unsafe fn tensor_map_encode_tiled(map: &mut TensorMap, d: &Descriptio
             d.dims.as_ptr(),
             d.strides.as_ptr(),
             d.box_dims.as_ptr(),
+            d.element_strides.as_ptr(),
+            d.interleave as c_uint,
+            d.swizzle as c_uint,
+            d.l2_promotion as c_uint,
+            d.oob_fill as c_uint,
+        )
+    };
+    check(ENCODE.name, code)
+}
+
+/// Writes a map of windows. The function came with CUDA 12.0.
+///
+/// # Safety
+/// As for `cuTensorMapEncodeIm2col`; the description's lists cover its rank.
+pub(crate) unsafe fn tensor_map_encode_im2col(
+    map: &mut TensorMap,
+    d: &Description,
+    pixels: &Pixels,
+) -> RawResult {
+    type Encode = unsafe extern "C" fn(
+        *mut TensorMap,
+        c_uint,
+        c_uint,
+        *mut c_void,
+        *const u64,
+        *const u64,
+        *const c_int,
+        *const c_int,
+        c_uint,
+        c_uint,
+        *const c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+    ) -> c_int;
+    static ENCODE: Late = Late::new("cuTensorMapEncodeIm2col");
+    // SAFETY: the driver's function of that name has this type.
+    let encode = unsafe { std::mem::transmute::<*const c_void, Encode>(ENCODE.address()?) };
+    // SAFETY: the caller keeps the driver function's contract.
+    let code = unsafe {
+        encode(
+            map,
+            d.data_type as c_uint,
+            d.rank,
+            d.address as *mut c_void,
+            d.dims.as_ptr(),
+            d.strides.as_ptr(),
+            pixels.lower.as_ptr(),
+            pixels.upper.as_ptr(),
+            d.box_dims[0],
+            d.box_dims[1],
             d.element_strides.as_ptr(),
             d.interleave as c_uint,
             d.swizzle as c_uint,

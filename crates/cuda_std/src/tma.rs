@@ -24,6 +24,9 @@
 //! `mask`, and report to the mbarrier at the same offset there. The `_hint` loads tell L2 how long to keep
 //! the lines, by a policy of [`policy`].
 //!
+//! The `_im2col` loads take a map of windows: what one tap of a convolution sees, for as many windows in a
+//! row as the map says, line after line and image after image. Pixels outside of the image read as zeros.
+//!
 //! Reductions combine each element that a box or run has with the one in memory, atomically:
 //!
 //! | | types of elements |
@@ -161,6 +164,71 @@ loads! {
     4, "{0}, {1}, {2}, {3}", [0 1 2 3]: load_4d, load_4d_hint, load_4d_multicast, load_4d_multicast_hint;
     5, "{0}, {1}, {2}, {3}, {4}", [0 1 2 3 4]: load_5d, load_5d_hint, load_5d_multicast, load_5d_multicast_hint;
 }
+
+/// A load of channels of pixels in im2col mode.
+macro_rules! load_im2col {
+    (
+        $dims:literal, $coords:literal, [$($i:literal)+], $offsets:literal, [$($o:ident = $oi:literal)+]:
+        $name:ident, $doc:literal
+    ) => {
+        #[doc = $doc]
+        ///
+        /// `coords` are the channel, the pixel where the first window begins (which lies in the map's range
+        /// of pixels) and the image; `offsets` lead from there to the pixel that is copied, the same for all
+        /// windows.
+        ///
+        /// # Safety
+        /// As the module says; the map is one of windows.
+        ///
+        /// # PTX
+        #[doc = concat!(
+            "`cp.async.bulk.tensor.", $dims, "d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes`"
+        )]
+        #[inline(always)]
+        #[track_caller]
+        pub unsafe fn $name(
+            dst: u32,
+            map: *const TensorMap,
+            bar: u32,
+            coords: [i32; $dims],
+            offsets: [u16; $dims - 2],
+        ) {
+            // SAFETY: the caller keeps this function's contract, which is the instruction's; a map is its
+            // words.
+            unsafe {
+                arms! {
+                    ptx: {
+                        asm!(
+                            concat!(
+                                "cp.async.bulk.tensor.", $dims,
+                                "d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes",
+                                " [{dst}], [{map}, {{", $coords, "}}], [{bar}], {{", $offsets, "}};"
+                            ),
+                            $(in(reg32) coords[$i],)+
+                            dst = in(reg32) dst, map = in(reg64) map, bar = in(reg32) bar,
+                            $($o = in(reg16) offsets[$oi],)+
+                            options(nostack, preserves_flags)
+                        )
+                    }
+                    sim: { simt::tma::load_im2col(dst, map.cast(), bar, &coords, &offsets, None) }
+                }
+            }
+        }
+    };
+}
+
+load_im2col!(
+    3, "{0}, {1}, {2}", [0 1 2], "{w}", [w = 0]: load_im2col_3d,
+    "Starts the load of windows' channels along one spatial dimension to `dst`; its bytes count at `bar`."
+);
+load_im2col!(
+    4, "{0}, {1}, {2}, {3}", [0 1 2 3], "{w}, {h}", [w = 0 h = 1]: load_im2col_4d,
+    "Starts the load of windows' channels in two spatial dimensions to `dst`; its bytes count at `bar`."
+);
+load_im2col!(
+    5, "{0}, {1}, {2}, {3}, {4}", [0 1 2 3 4], "{w}, {h}, {d}", [w = 0 h = 1 d = 2]: load_im2col_5d,
+    "Starts the load of windows' channels in three spatial dimensions to `dst`; its bytes count at `bar`."
+);
 
 /// One store or reduction of a box. `$executor` is the executor's function, `$reduction` its first argument.
 macro_rules! store {

@@ -100,7 +100,7 @@ macro_rules! for_each_function {
             cuGraphInstantiateWithParams cuGraphExecUpdate_v2 cuGraphAddKernelNode_v2 cuGraphKernelNodeGetParams_v2
             cuGraphKernelNodeSetParams_v2 cuGraphExecKernelNodeSetParams_v2 cuCtxGetId cuStreamGetId
             cuStreamGetDevice cuEventElapsedTime_v2 cuModuleGetLoadingMode cuFuncGetName cuFuncGetParamInfo
-            cuTensorMapEncodeTiled
+            cuTensorMapEncodeTiled cuTensorMapEncodeIm2col
             ;
         }
     };

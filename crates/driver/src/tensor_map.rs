@@ -1,10 +1,13 @@
-//! The rules of `cuTensorMapEncodeTiled`, and the enumerations of its arguments.
+//! The rules of `cuTensorMapEncodeTiled` and `cuTensorMapEncodeIm2col`, and the enumerations of their
+//! arguments.
 //!
 //! A tensor map describes a tensor in global memory and the box of it that one TMA copy moves. The driver
 //! returns the same code for every broken rule; [`check`] says which rule was broken. Source: CUDA driver
 //! API, "Tensor Map Object Management".
 
-pub use simt::tensor_map::{DataType, Description, Interleave, L2Promotion, MAX_RANK, OobFill, Swizzle};
+pub use simt::tensor_map::{
+    DataType, Description, Interleave, L2Promotion, MAX_RANK, MAX_SPATIAL, OobFill, Pixels, Swizzle,
+};
 
 /// The unit of addresses, strides and the box's inner row, in bytes.
 const UNIT: u64 = 16;
@@ -16,6 +19,10 @@ const MAX_BOX_DIM: u32 = 256;
 const MAX_ELEMENT_STRIDE: u32 = 8;
 /// The least rank of an interleaved tensor: channels, a line of pixels, and slices of channels.
 const MIN_INTERLEAVED_RANK: u32 = 3;
+/// The least rank of a tensor of windows: channels, a line of pixels, and images.
+const MIN_PIXELS_RANK: u32 = 3;
+/// Most windows that a copy moves.
+const MAX_WINDOWS: u32 = 1024;
 
 /// The rule that a description breaks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,6 +51,7 @@ pub fn check(description: &Description) -> Result<(), BrokenRule> {
     check_rank(description)?;
     check_tensor(description)?;
     check_box(description)?;
+    check_pixels(description)?;
     check_modes(description)
 }
 
@@ -54,6 +62,14 @@ fn check_rank(d: &Description) -> Result<(), BrokenRule> {
             got: d.rank.to_string(),
             wanted: format!("1 to {MAX_RANK}"),
             hint: "fold dimensions that lie side by side into one",
+        });
+    }
+    if d.pixels.is_some() && d.rank < MIN_PIXELS_RANK {
+        return Err(BrokenRule {
+            argument: "rank",
+            got: d.rank.to_string(),
+            wanted: format!("at least {MIN_PIXELS_RANK} for windows"),
+            hint: "windows lie in a tensor of channels, one to three spatial dimensions, and images",
         });
     }
     if d.interleave != Interleave::None && d.rank < MIN_INTERLEAVED_RANK {
@@ -101,12 +117,13 @@ fn check_tensor(d: &Description) -> Result<(), BrokenRule> {
 
 fn check_box(d: &Description) -> Result<(), BrokenRule> {
     let rank = d.rank as usize;
+    let most = |axis: usize| if d.pixels.is_some() && axis == 1 { MAX_WINDOWS } else { MAX_BOX_DIM };
     let mut boxes = d.box_dims[..rank].iter().enumerate();
-    if let Some((axis, dim)) = boxes.find(|&(_, dim)| !(1..=MAX_BOX_DIM).contains(dim)) {
+    if let Some((axis, dim)) = boxes.find(|&(axis, dim)| !(1..=most(axis)).contains(dim)) {
         return Err(BrokenRule {
             argument: "box_dims",
             got: format!("{dim} in dimension {axis}"),
-            wanted: format!("1 to {MAX_BOX_DIM} in each dimension"),
+            wanted: format!("1 to {} in dimension {axis}", most(axis)),
             hint: "move larger tiles with several copies",
         });
     }
@@ -127,6 +144,25 @@ fn check_box(d: &Description) -> Result<(), BrokenRule> {
             wanted: format!("a multiple of {UNIT} bytes in dimension 0"),
             hint: "make the box wider; what lies outside the tensor is filled",
         });
+    }
+    Ok(())
+}
+
+/// The corners fit into 16 bits each for one spatial dimension, 8 for two, 5 for three.
+fn check_pixels(d: &Description) -> Result<(), BrokenRule> {
+    let Some(Pixels { lower, upper }) = d.pixels else { return Ok(()) };
+    let spatial = d.rank as usize - 2;
+    let end = [1 << 15, 1 << 7, 1 << 4][spatial - 1];
+    let corners = [("lower", lower), ("upper", upper)];
+    for (argument, corner) in corners {
+        if let Some(out) = corner[..spatial].iter().find(|&&at| !(-end..end).contains(&at)) {
+            return Err(BrokenRule {
+                argument,
+                got: out.to_string(),
+                wanted: format!("{} to {} with {spatial} spatial dimensions", -end, end - 1),
+                hint: "copy windows that reach so far beyond the image without TMA",
+            });
+        }
     }
     Ok(())
 }
@@ -180,6 +216,19 @@ mod tests {
             swizzle: Swizzle::B128,
             l2_promotion: L2Promotion::None,
             oob_fill: OobFill::Zeros,
+            pixels: None,
+        }
+    }
+
+    /// Four images of 20 x 30 pixels and 64 channels, windows of 3 x 3 with padding.
+    fn windows() -> Description {
+        Description {
+            rank: 4,
+            dims: [64, 30, 20, 4, 1],
+            strides: [128, 3840, 76_800, 0],
+            box_dims: [64, 128, 1, 1, 1],
+            pixels: Some(Pixels { lower: [-1, -1, 0], upper: [-1, -1, 0] }),
+            ..matrix()
         }
     }
 
@@ -200,6 +249,12 @@ mod tests {
         let tests = [
             matrix(),
             image(),
+            windows(),
+            Description { box_dims: [64, 1024, 1, 1, 1], ..windows() },
+            Description {
+                pixels: Some(Pixels { lower: [-128, 127, 0], upper: [127, -128, 0] }),
+                ..windows()
+            },
             Description { rank: 1, strides: [0; 4], ..matrix() },
             Description { dims: [1 << 32, 1, 1, 1, 1], strides: [STRIDE_END - 16, 0, 0, 0], ..matrix() },
             Description { box_dims: [8, 256, 1, 1, 1], element_strides: [8; MAX_RANK], ..matrix() },
@@ -241,7 +296,18 @@ mod tests {
             ("swizzle", |d| d.swizzle = Swizzle::None),
             ("swizzle", |d| d.swizzle = Swizzle::B128),
         ];
-        for (start, changes) in [(matrix(), of_a_matrix), (image(), of_an_image)] {
+        let of_windows: &[(&str, Change)] = &[
+            ("rank", |d| d.rank = 2),
+            ("box_dims", |d| d.box_dims[1] = 1025),
+            ("box_dims", |d| d.box_dims[0] = 128),
+            ("lower", |d| d.pixels = Some(Pixels { lower: [0, -129, 0], upper: [0; 3] })),
+            ("upper", |d| d.pixels = Some(Pixels { lower: [0; 3], upper: [128, 0, 0] })),
+            ("upper", |d| {
+                (d.rank, d.strides[3]) = (5, 76_800);
+                d.pixels = Some(Pixels { lower: [0; 3], upper: [0, 0, 16] });
+            }),
+        ];
+        for (start, changes) in [(matrix(), of_a_matrix), (image(), of_an_image), (windows(), of_windows)] {
             for (argument, change) in changes {
                 let mut description = start;
                 change(&mut description);

@@ -12,6 +12,7 @@
 //! | [`access`], [`element`], [`row`] | vectors of 16 bytes, element types, rows of any alignment |
 //! | [`activation`], [`math`] | activations, their derivatives, elementary functions, in three precisions |
 //! | [`philox`] | random numbers |
+//! | [`mod@mma`] | tiles of a product on tensor cores, fed by `cp.async` |
 //! | [`mod@shared_plan`], [`named_barrier`], [`pipeline`] | shared-memory plans, named barriers, pipelines |
 //! | `cluster`, `tma`, `wgmma` | coordinates in a cluster, tiles that TMA moves, 16-bit operands: on Hopper |
 //! | [`mod@unroll`] | loops whose index is a constant |
@@ -27,6 +28,7 @@ pub mod cluster;
 pub mod element;
 pub mod grid;
 pub mod math;
+pub mod mma;
 pub mod moments;
 pub mod named_barrier;
 pub mod op;

@@ -7,6 +7,7 @@
 pub mod attention;
 mod basic;
 pub mod collective;
+pub mod conv;
 pub mod cosine;
 pub mod elementwise;
 mod gemm;

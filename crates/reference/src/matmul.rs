@@ -140,7 +140,7 @@ pub fn matmul<A: Exact, B: Exact, C: Exact, D: Exact>(
 /// The largest slopes of both forms of GELU (1.129) and of [`Activation::Silu`] (1.0998), rounded up.
 const STEEPEST: f64 = 1.13;
 
-fn activate(activation: Activation, (value, scale): (f64, f64)) -> (f64, f64) {
+pub(crate) fn activate(activation: Activation, (value, scale): (f64, f64)) -> (f64, f64) {
     match activation {
         Activation::Identity | Activation::SwiGlu => (value, scale),
         // `max` would drop a NaN.

@@ -1,6 +1,6 @@
-//! The 128 bytes of a tensor map as the software driver's `cuTensorMapEncodeTiled` writes them and
-//! [`crate::tma`] reads them. NVIDIA's format is not published; this one is our own. This module only
-//! converts bytes. The code that encodes a description must check its rules.
+//! The 128 bytes of a tensor map as the software driver's `cuTensorMapEncodeTiled` and
+//! `cuTensorMapEncodeIm2col` write them and [`crate::tma`] reads them. NVIDIA's format is not published; this
+//! one is our own. This module only converts bytes. The code that encodes a description must check its rules.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -10,7 +10,9 @@
 //! | 60..70 | size of the box in each dimension |
 //! | 70..75 | element stride of each dimension |
 //! | 75..81 | data type, rank, interleave, swizzle, L2 promotion, out-of-bounds fill |
-//! | 81..120 | zero |
+//! | 81 | 1 for a map of windows, else 0 |
+//! | 82..94 | lower, then upper corner of the pixels, 16 bits a number |
+//! | 94..120 | zero |
 //! | 120..128 | `MAGIC` mixed with a sum over the rest, so that other bytes are detected |
 
 use thiserror::Error;
@@ -197,6 +199,21 @@ impl OobFill {
     }
 }
 
+/// Spatial dimensions of a tensor, at most.
+pub const MAX_SPATIAL: usize = MAX_RANK - 2;
+
+/// The pixels where windows may begin (im2col mode), of a tensor of channels, spatial dimensions (the
+/// innermost first) and images: from `lower` to `upper` behind the last pixel, in each spatial dimension. A
+/// copy moves as many channels as the box has in dimension 0, of as many such pixels in a row as it has in
+/// dimension 1, through lines, planes and images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pixels {
+    /// The first pixel of each line, plane, ...: may be negative.
+    pub lower: [i32; MAX_SPATIAL],
+    /// Added to the last pixel of each.
+    pub upper: [i32; MAX_SPATIAL],
+}
+
 /// A tensor in global memory and the box of it that one copy moves. Dimension 0 is the innermost; those from
 /// `rank` on have size 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,6 +240,8 @@ pub struct Description {
     pub l2_promotion: L2Promotion,
     /// Elements outside the tensor.
     pub oob_fill: OobFill,
+    /// The pixels of a map of windows; `None`: boxes are boxes.
+    pub pixels: Option<Pixels>,
 }
 
 impl Description {
@@ -232,8 +251,11 @@ impl Description {
         if axis == 0 && self.interleave == Interleave::None { 1 } else { self.element_strides[axis] }
     }
 
-    /// Elements that a copy moves in dimension `axis`.
+    /// Elements that a copy moves in dimension `axis`. Of windows, all pixels count in dimension 1.
     pub fn copied(&self, axis: usize) -> u32 {
+        if self.pixels.is_some() {
+            return self.box_dims[axis];
+        }
         self.box_dims[axis].div_ceil(self.step(axis))
     }
 
@@ -271,6 +293,12 @@ pub fn encode(description: &Description) -> [u64; WORDS] {
         d.oob_fill as u8,
     ];
     bytes[75..81].copy_from_slice(&modes);
+    if let Some(Pixels { lower, upper }) = d.pixels {
+        bytes[81] = 1;
+        for (index, corner) in lower.into_iter().chain(upper).enumerate() {
+            bytes[82 + 2 * index..][..2].copy_from_slice(&(corner as i16).to_le_bytes());
+        }
+    }
     let mut words = [0; WORDS];
     for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
         *word = u64::from_le_bytes(bytes.try_into().expect("chunks of 8"));
@@ -296,6 +324,14 @@ pub fn decode(words: &[u64; WORDS]) -> Result<Description, NotATensorMap> {
         u64::from(u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])) + 1
     };
     let mode = |index: usize| u32::from(bytes[75 + index]);
+    let corner = |index: usize| {
+        let at = 82 + 2 * index;
+        i32::from(i16::from_le_bytes([bytes[at], bytes[at + 1]]))
+    };
+    let pixels = Pixels {
+        lower: std::array::from_fn(corner),
+        upper: std::array::from_fn(|index| corner(MAX_SPATIAL + index)),
+    };
     Ok(Description {
         address: words[0],
         data_type: DataType::from_code(mode(0)).ok_or(NotATensorMap)?,
@@ -310,6 +346,7 @@ pub fn decode(words: &[u64; WORDS]) -> Result<Description, NotATensorMap> {
         swizzle: Swizzle::from_code(mode(3)).ok_or(NotATensorMap)?,
         l2_promotion: L2Promotion::from_code(mode(4)).ok_or(NotATensorMap)?,
         oob_fill: OobFill::from_code(mode(5)).ok_or(NotATensorMap)?,
+        pixels: (bytes[81] == 1).then_some(pixels),
     })
 }
 
@@ -336,12 +373,16 @@ mod tests {
             swizzle: Swizzle::B128,
             l2_promotion: L2Promotion::B256,
             oob_fill: OobFill::Nan,
+            pixels: None,
         }
     }
 
     #[test]
     fn every_field_survives() {
         assert_eq!(decode(&encode(&largest())), Ok(largest()));
+        let pixels = Some(Pixels { lower: [-1, 2, -32_768], upper: [32_767, -4, 5] });
+        let windows = Description { pixels, ..largest() };
+        assert_eq!(decode(&encode(&windows)), Ok(windows));
         for data_type in DataType::ALL {
             for code in 0..3 {
                 let map = Description {

@@ -1,5 +1,5 @@
 //! Tensor copies by the tensor memory accelerator: `cp.async.bulk.tensor` and `cp.reduce.async.bulk.tensor`
-//! in tile mode, of one to five dimensions.
+//! in tile mode, of one to five dimensions, and loads in im2col mode.
 //!
 //! A tensor map ([`crate::tensor_map`]) describes a tensor in global memory and a box; a copy moves one box
 //! between there and shared memory. Elements of the box outside the tensor read as its fill and are not
@@ -49,11 +49,59 @@ const BOX_ALIGN: u32 = 128;
 #[track_caller]
 #[inline(never)]
 pub unsafe fn load(dst: u32, map: *const [u64; WORDS], bar: u32, coords: &[i32], multicast: Option<u16>) {
-    const OP: &str = "cp.async.bulk.tensor";
     let location = Location::caller();
     let thread = current("simt::tma::load");
     // SAFETY: the caller vouches for the map.
-    let tile = unsafe { tile(thread, map, coords, OP, location) };
+    let tile = unsafe { tile(thread, map, coords, LOAD, location) };
+    require_mode(thread, &tile, false, location);
+    load_tile(thread, tile, dst, bar, multicast, location);
+}
+
+/// As [`load`], in im2col mode: channels of pixels at `offsets` in windows, of which the first begins at
+/// `coords`.
+///
+/// # Safety
+/// As [`load`].
+#[track_caller]
+#[inline(never)]
+pub unsafe fn load_im2col(
+    dst: u32,
+    map: *const [u64; WORDS],
+    bar: u32,
+    coords: &[i32],
+    offsets: &[u16],
+    multicast: Option<u16>,
+) {
+    let location = Location::caller();
+    let thread = current("simt::tma::load_im2col");
+    // SAFETY: the caller vouches for the map.
+    let tile = unsafe { tile(thread, map, coords, LOAD, location) }.at_offsets(offsets);
+    require_mode(thread, &tile, true, location);
+    load_tile(thread, tile, dst, bar, multicast, location);
+}
+
+/// The instruction that loads.
+const LOAD: &str = "cp.async.bulk.tensor";
+
+/// The map is one of windows, or is not.
+fn require_mode(thread: &Thread, tile: &Tile, im2col: bool, location: &'static Location<'static>) {
+    if tile.map.pixels.is_some() != im2col {
+        let (got, wanted) = if im2col { ("tiled", "im2col") } else { ("im2col", "tiled") };
+        let message = format!("{LOAD} in {wanted} mode with a map of {got} mode");
+        thread.fail(FaultKind::BulkCopyInvalid, location, message);
+    }
+}
+
+/// Begins to copy the tile.
+fn load_tile(
+    thread: &Thread,
+    tile: Tile,
+    dst: u32,
+    bar: u32,
+    multicast: Option<u16>,
+    location: &'static Location<'static>,
+) {
+    const OP: &str = LOAD;
     let bytes = tile.map.box_bytes();
     let site = RawSite::of(location);
     let targets = destinations(thread, dst, bar, multicast, location);
@@ -127,6 +175,7 @@ unsafe fn send(
     let thread = current("simt::tma::store");
     // SAFETY: the caller vouches for the map.
     let tile = unsafe { tile(thread, map, coords, op, location) }.in_whole_units(PIECE_BYTES);
+    require_mode(thread, &tile, false, location);
     if tile.begins_before() {
         let message = format!("{op}: the box at {coords:?} begins before its tensor, which only loads can");
         thread.fail(FaultKind::BulkCopyInvalid, location, message);

@@ -25,7 +25,7 @@ use half::{bf16, f16};
 use num::{E4M3, E5M2};
 
 pub use driver::tensor_map::{DataType, Interleave, L2Promotion, OobFill, Swizzle};
-use driver::tensor_map::{Description, MAX_RANK};
+use driver::tensor_map::{Description, MAX_RANK, Pixels};
 
 use super::allocation::Use;
 use super::view::{DeviceView, DeviceViewMut};
@@ -81,6 +81,7 @@ pub struct Tiling<const RANK: usize> {
     swizzle: Swizzle,
     l2_promotion: L2Promotion,
     oob_fill: OobFill,
+    pixels: Option<Pixels>,
 }
 
 impl<const RANK: usize> Tiling<RANK> {
@@ -99,7 +100,26 @@ impl<const RANK: usize> Tiling<RANK> {
             swizzle: Swizzle::None,
             l2_promotion: L2Promotion::None,
             oob_fill: OobFill::Zeros,
+            pixels: None,
         }
+    }
+
+    /// A tensor of `dims` elements without gaps (channels, one to three spatial dimensions, images) from
+    /// which copies take what one tap of a convolution sees (im2col mode): of as many `windows` in a row, so
+    /// many `channels`. Windows begin at pixels from `lower` to `upper` behind the last one of each line,
+    /// plane, ..., every [`element_strides`](Tiling::element_strides)-th; the innermost dimension comes
+    /// first, and only as many corners count as there are spatial dimensions. Loads alone take such a map.
+    pub const fn windows(
+        dims: [usize; RANK],
+        channels: u32,
+        windows: u32,
+        lower: [i32; 3],
+        upper: [i32; 3],
+    ) -> Self {
+        const { assert!(RANK >= 3 && RANK <= MAX_RANK, "channels, one to three spatial dimensions, images") };
+        let mut box_dims = [1; RANK];
+        (box_dims[0], box_dims[1]) = (channels, windows);
+        Tiling { pixels: Some(Pixels { lower, upper }), ..Self::new(dims, box_dims) }
     }
 
     /// The same with `bytes` from one element to the next along dimension `axis`, 1 or more; without this
@@ -187,6 +207,7 @@ impl<const RANK: usize> Tiling<RANK> {
             swizzle: self.swizzle,
             l2_promotion: self.l2_promotion,
             oob_fill: self.oob_fill,
+            pixels: self.pixels,
         };
         description.box_dims[..RANK].copy_from_slice(&self.box_dims);
         description.element_strides[..RANK].copy_from_slice(&self.element_strides);
@@ -255,7 +276,12 @@ fn encode(device: &Device, description: &Description) -> Result<tma::TensorMap> 
     let mut map = tma::TensorMap::from_words([0; tma::TensorMap::WORDS]);
     // SAFETY: a place for a map, aligned by its type; the lists of the description have as many elements as a
     // tensor may have dimensions.
-    device.call(|| unsafe { raw::tensor_map_encode_tiled(&mut map, description) })?;
+    device.call(|| unsafe {
+        match &description.pixels {
+            Some(pixels) => raw::tensor_map_encode_im2col(&mut map, description, pixels),
+            None => raw::tensor_map_encode_tiled(&mut map, description),
+        }
+    })?;
     Ok(map)
 }
 

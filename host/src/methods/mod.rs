@@ -24,6 +24,7 @@
 
 mod attention;
 mod binary;
+mod conv;
 mod create;
 mod index;
 mod matmul;

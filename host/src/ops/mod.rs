@@ -2,6 +2,7 @@
 //! launch, and allocate their own workspaces. Those on [`Tensor`](crate::Tensor)s take any layout.
 
 pub mod attention;
+pub mod conv;
 pub mod convert;
 pub mod cosine;
 mod dispatch;
@@ -12,6 +13,7 @@ pub mod fill;
 pub mod gemm;
 pub mod index;
 pub mod optim;
+pub mod pool;
 pub mod reduce;
 pub mod rotary;
 pub mod row;

@@ -1,6 +1,7 @@
 //! The ops but matrix products, each against its oracle.
 
 mod elementwise_table;
+mod ops_conv;
 mod ops_convert;
 mod ops_cosine;
 mod ops_dropout;
@@ -12,6 +13,7 @@ mod ops_index;
 mod ops_muon;
 mod ops_optim;
 mod ops_optim_state;
+mod ops_pool;
 mod ops_reduce;
 mod ops_reduction;
 mod ops_reduction_groups;

@@ -63,6 +63,11 @@ fn optimizers_once() -> Outcome {
 }
 
 #[test]
+fn convolutions_once() -> Outcome {
+    once(stops::convolutions(), &Device::open(0)?.stream()?, &["ironwarp_conv"])
+}
+
+#[test]
 fn products_once() -> Outcome {
     let stream = Device::open(0)?.stream()?;
     once(stops::products(&stream)?, &stream, &["ironwarp_gemm"])
@@ -112,6 +117,7 @@ fn every_run_gives_the_same_bits() -> Outcome {
     let mut stops = stops::vectors();
     stops.extend(stops::tensors());
     stops.extend(stops::optimizers());
+    stops.extend(stops::convolutions());
     stops.extend(stops::products(&stream)?);
     stops.extend(stops::attention(&stream)?);
     let repeat = |stop: &Stop, want: &[u8]| -> Result<(), String> {

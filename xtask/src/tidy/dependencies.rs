@@ -32,8 +32,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 const KERNELS_MAY: &[&str] = &["cuda_std", "primitives", "num", "layout"];
 /// Kernels built on those of another package: the main loop of gemm, and attention with a score function.
-const KERNELS_ON: [(&str, &str); 2] =
-    [("kernels-gpu/similarity", "gemm"), ("kernels-gpu/conformance", "attention")];
+const KERNELS_ON: [(&str, &str); 3] = [
+    ("kernels-gpu/conv", "gemm"),
+    ("kernels-gpu/similarity", "gemm"),
+    ("kernels-gpu/conformance", "attention"),
+];
 const HOST_MAY: &[&str] =
     &["driver", "cuda_std", "primitives", "num", "layout", "archive", "arena", "rendezvous", "checkpoint"];
 

@@ -3,9 +3,9 @@
 use super::{api, state::Outcome, take};
 use crate::{
     code,
-    tensor_map::{DataType, Description, Interleave, L2Promotion, MAX_RANK, OobFill, Swizzle, check},
+    tensor_map::{DataType, Description, Interleave, L2Promotion, MAX_RANK, OobFill, Pixels, Swizzle, check},
 };
-use core::ffi::{c_uint, c_void};
+use core::ffi::{c_int, c_uint, c_void};
 
 /// The first `count` elements of a list; `filler` for the rest.
 ///
@@ -47,11 +47,48 @@ api! {
             swizzle: known(Swizzle::from_code(swizzle))?,
             l2_promotion: known(L2Promotion::from_code(l2_promotion))?,
             oob_fill: known(OobFill::from_code(oob_fill))?,
+            pixels: None,
         };
-        check(&description).map_err(|_| code::INVALID_VALUE)?;
-        // NVIDIA's driver does not check the map's alignment either. The instruction that uses the map checks
-        // it.
-        map.write_unaligned(simt::tensor_map::encode(&description));
-        Ok(())
+        write(map, &description)
     }
+
+    fn cuTensorMapEncodeIm2col(
+        driver, map: *mut [u64; simt::tensor_map::WORDS], data_type: c_uint, rank: c_uint, address: *mut c_void,
+        dims: *const u64, strides: *const u64, lower: *const c_int, upper: *const c_int, channels: c_uint,
+        pixels: c_uint, element_strides: *const c_uint, interleave: c_uint, swizzle: c_uint,
+        l2_promotion: c_uint, oob_fill: c_uint,
+    ) {
+        driver.enter()?;
+        let axes = rank as usize;
+        if map.is_null() || !(3..=MAX_RANK).contains(&axes) {
+            return Err(code::INVALID_VALUE);
+        }
+        let description = Description {
+            address: address as u64,
+            data_type: known(DataType::from_code(data_type))?,
+            rank,
+            dims: read(dims, axes, 1)?,
+            strides: read(strides, axes - 1, 0)?,
+            box_dims: [channels, pixels, 1, 1, 1],
+            element_strides: read(element_strides, axes, 1)?,
+            interleave: known(Interleave::from_code(interleave))?,
+            swizzle: known(Swizzle::from_code(swizzle))?,
+            l2_promotion: known(L2Promotion::from_code(l2_promotion))?,
+            oob_fill: known(OobFill::from_code(oob_fill))?,
+            pixels: Some(Pixels { lower: read(lower, axes - 2, 0)?, upper: read(upper, axes - 2, 0)? }),
+        };
+        write(map, &description)
+    }
+}
+
+/// Writes the map of a description that keeps all rules.
+///
+/// # Safety
+/// `map` is valid for the write of a map.
+unsafe fn write(map: *mut [u64; simt::tensor_map::WORDS], description: &Description) -> Outcome<()> {
+    check(description).map_err(|_| code::INVALID_VALUE)?;
+    // NVIDIA's driver does not check the map's alignment either. The instruction that uses the map checks it.
+    // SAFETY: this function's contract.
+    unsafe { map.write_unaligned(simt::tensor_map::encode(description)) };
+    Ok(())
 }

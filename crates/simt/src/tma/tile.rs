@@ -2,7 +2,7 @@
 
 use super::element;
 use crate::reduction::Combine;
-use crate::tensor_map::{Description, MAX_RANK};
+use crate::tensor_map::{Description, MAX_RANK, MAX_SPATIAL, Pixels};
 
 /// A box at a place of its tensor.
 pub(super) struct Tile {
@@ -11,6 +11,8 @@ pub(super) struct Tile {
     start: [i64; MAX_RANK],
     /// Elements along dimension 0 that count as the tensor's.
     width: i64,
+    /// Of a map of windows: from where a window begins to the pixel that is copied, in spatial dimensions.
+    offsets: [i64; MAX_SPATIAL],
 }
 
 /// A row of the box: its elements along dimension 0.
@@ -27,7 +29,15 @@ impl Tile {
     pub fn new(map: Description, coords: &[i32]) -> Self {
         let start = std::array::from_fn(|axis| coords.get(axis).copied().unwrap_or(0).into());
         let width = map.dims[0] as i64;
-        Self { map, start, width }
+        Self { map, start, width, offsets: [0; MAX_SPATIAL] }
+    }
+
+    /// The pixels at these places of their windows.
+    pub fn at_offsets(mut self, offsets: &[u16]) -> Self {
+        for (offset, &given) in self.offsets.iter_mut().zip(offsets) {
+            *offset = given.into();
+        }
+        self
     }
 
     /// The box for stores: the tensor ends after the last unit of `unit` bytes that it has a part of.
@@ -47,7 +57,38 @@ impl Tile {
     }
 
     /// The rows of the box in the order in which they lie in shared memory.
-    pub fn rows(&self) -> impl Iterator<Item = Row> {
+    pub fn rows(&self) -> Box<dyn Iterator<Item = Row> + '_> {
+        match self.map.pixels {
+            Some(pixels) => Box::new(self.pixel_rows(pixels)),
+            None => Box::new(self.box_rows()),
+        }
+    }
+
+    /// Rows of channels: one pixel after the other, each at its offset from where its window begins.
+    fn pixel_rows(&self, pixels: Pixels) -> impl Iterator<Item = Row> {
+        let image = self.map.rank as usize - 1;
+        let mut begins = self.start;
+        (0..self.map.copied(1)).map(move |_| {
+            let mut at = begins;
+            for axis in 1..image {
+                at[axis] += self.offsets[axis - 1];
+            }
+            let row = self.row(at);
+            for axis in 1..image {
+                begins[axis] += i64::from(self.map.step(axis));
+                let last = self.map.dims[axis] as i64 - 1 + i64::from(pixels.upper[axis - 1]);
+                if begins[axis] <= last {
+                    return row;
+                }
+                begins[axis] = pixels.lower[axis - 1].into();
+            }
+            begins[image] += 1;
+            row
+        })
+    }
+
+    /// Rows of a box.
+    fn box_rows(&self) -> impl Iterator<Item = Row> {
         let counts: [u64; MAX_RANK] = std::array::from_fn(|axis| self.map.copied(axis).into());
         let total: u64 = counts[1..].iter().product();
         (0..total).map(move |number| {

@@ -210,6 +210,7 @@ fn modules(calls: &mut Calls) {
     for own in [
         "ironwarp_attention",
         "ironwarp_basic",
+        "ironwarp_conv",
         "ironwarp_gemm",
         "ironwarp_optim",
         "ironwarp_similarity",

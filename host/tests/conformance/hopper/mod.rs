@@ -1,6 +1,7 @@
 //! Chapters of Hopper. The kernels exist only for sm_90a.
 
 mod cluster;
+mod im2col;
 mod mbarrier;
 mod pipeline;
 mod tma;

@@ -4,6 +4,7 @@
 mod attention;
 mod attention_functions;
 mod collectives;
+mod conv;
 mod decode;
 mod optimizers;
 mod products;
@@ -12,6 +13,7 @@ mod vectors;
 
 pub use attention::{forward as attention_forward, stops as attention};
 pub use collectives::collectives;
+pub use conv::stops as convolutions;
 pub use optimizers::stops as optimizers;
 pub use products::stops as products;
 pub use tensors::stops as tensors;

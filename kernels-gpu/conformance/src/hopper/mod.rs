@@ -4,6 +4,7 @@
 
 pub mod cluster;
 pub mod grid;
+pub mod im2col;
 pub mod mbarrier;
 pub mod pipeline;
 pub mod score;

@@ -35,6 +35,23 @@ pub unsafe fn run<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
     mainloop: M,
     epilogue: impl FnOnce(Block<C>, u32) -> E,
 ) {
+    // SAFETY: the caller's contract.
+    unsafe { run_from::<C, S, _, M, E>(maps, shape, scheduler, Boxes::new, mainloop, epilogue) }
+}
+
+/// As [`run`], with operands that another [`Loader`] brings: `loader` makes it, in the thread that copies.
+///
+/// # Safety
+/// As [`run`]; the loader's operands are valid for reads, and its copies bring all bytes of each stage.
+#[inline(always)]
+pub unsafe fn run_from<C: Config, S: TileScheduler<C>, L: Loader<C>, M: Mainloop<C>, E: Epilogue<C>>(
+    maps: Maps,
+    shape: GemmShape,
+    scheduler: S,
+    loader: impl FnOnce(Maps, Block<C>) -> L,
+    mainloop: M,
+    epilogue: impl FnOnce(Block<C>, u32) -> E,
+) {
     const { C::CHECKED };
     let block = Block::<C>::new(shared::address_of(shared::dynamic_shared_mem::<u8>()));
     let thread = thread::thread_idx_x();
@@ -57,7 +74,7 @@ pub unsafe fn run<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
                 registers::set_max_registers_dec::<{ REGISTERS[0] }>();
             }
             if thread == 0 {
-                produce::<C, S>(maps, shape, scheduler, block);
+                produce(shape, scheduler, block, loader(maps, block));
             }
             sync_split_k::<C>();
         } else {
@@ -77,38 +94,79 @@ pub unsafe fn run<C: Config, S: TileScheduler<C>, M: Mainloop<C>, E: Epilogue<C>
     }
 }
 
+/// Brings the operands of a tile, stage after stage.
+pub trait Loader<C: Config> {
+    /// A tile begins, of this block.
+    fn begin(&mut self, tile: TileCoord);
+
+    /// Starts the copies of the tile's elements of k from `k` on into a stage: whole tiles of A and B.
+    ///
+    /// # Safety
+    /// The stage is empty, and `full` expects the bytes of both tiles, from all blocks that copy to it.
+    unsafe fn load(&mut self, stage: Stage<C>, full: u32, tile: TileCoord, k: u32);
+}
+
+/// The [`Loader`] of operands that lie as their [`Maps`] say.
+pub struct Boxes {
+    maps: Maps,
+    a: TmaTile,
+    b: TmaTile,
+}
+
+impl Boxes {
+    /// A block's part of the copies.
+    #[inline(always)]
+    fn new<C: Config>(maps: Maps, block: Block<C>) -> Self {
+        let at = block.coord;
+        let (major, rows, sharers, index, mask) =
+            (C::Operands::MAJOR_A, C::BLOCK_M, C::CLUSTER_N, at.column, at.row_mask());
+        let a = TmaTile { major, rows, sharers, index, mask };
+        let (major, rows, sharers, index, mask) =
+            (C::Operands::MAJOR_B, C::BLOCK_N, C::CLUSTER_M, at.row, at.column_mask());
+        Self { maps, a, b: TmaTile { major, rows, sharers, index, mask } }
+    }
+}
+
+impl<C: Config> Loader<C> for Boxes {
+    #[inline(always)]
+    fn begin(&mut self, _: TileCoord) {}
+
+    #[inline(always)]
+    unsafe fn load(&mut self, stage: Stage<C>, full: u32, tile: TileCoord, k: u32) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            self.a.load(self.maps.a, stage.a(), full, tile.row, k, tile.batch);
+            self.b.load(self.maps.b, stage.b(), full, tile.column, k, tile.group);
+        }
+    }
+}
+
 /// Fills stages with the operands of one tile after the other.
 ///
 /// # Safety
 /// * One thread of the producer calls it, once, after the barriers are made.
-/// * `maps` describe operands that are valid for reads. All blocks of the cluster run the same tiles.
+/// * The loader's operands are valid for reads. All blocks of the cluster run the same tiles.
 #[inline(always)]
-unsafe fn produce<C: Config, S: TileScheduler<C>>(
-    maps: Maps,
+unsafe fn produce<C: Config, S: TileScheduler<C>, L: Loader<C>>(
     shape: GemmShape,
     mut scheduler: S,
     block: Block<C>,
+    mut loader: L,
 ) {
-    let (major_a, major_b) = (C::Operands::MAJOR_A, C::Operands::MAJOR_B);
-    let bytes = major_a.bytes(C::BLOCK_M) + major_b.bytes(C::BLOCK_N);
+    let bytes = C::Operands::MAJOR_A.bytes(C::BLOCK_M) + C::Operands::MAJOR_B.bytes(C::BLOCK_N);
     let at = block.coord;
-    let (rows, sharers, index, mask) = (C::BLOCK_M, C::CLUSTER_N, at.column, at.row_mask());
-    let tile_a = TmaTile { major: major_a, rows, sharers, index, mask };
-    let (rows, sharers, index, mask) = (C::BLOCK_N, C::CLUSTER_M, at.row, at.column_mask());
-    let tile_b = TmaTile { major: major_b, rows, sharers, index, mask };
     let k_tiles = shape.share::<C>(at.share);
     let mut state = PipelineState::START;
     while scheduler.has_tile() {
         let tile = scheduler.coord([at.row, at.column]);
+        loader.begin(tile);
         let mut k_tile = 0;
         loop {
             let k = (k_tile * C::CLUSTER_K + at.share) * C::Operands::BLOCK_K;
-            // SAFETY: an acquired stage is empty, and expects the bytes of all boxes from its cluster.
+            // SAFETY: an acquired stage is empty, and expects the bytes of all copies from its cluster.
             unsafe {
                 let full = block.shared.pipeline().producer_acquire(state, bytes);
-                let stage = block.shared.stage(state.stage);
-                tile_a.load(maps.a, stage.a(), full, tile.row, k, tile.batch);
-                tile_b.load(maps.b, stage.b(), full, tile.column, k, tile.group);
+                loader.load(block.shared.stage(state.stage), full, tile, k);
             }
             state = state.next();
             k_tile += 1;

@@ -12,12 +12,12 @@ use cuda_std::{async_copy, thread, vector};
 use layout::{UNIT_BYTES, swizzle_units};
 
 /// Units of a line along k.
-const UNITS: u32 = super::STAGE_K_BYTES / UNIT_BYTES;
+pub const UNITS: u32 = super::STAGE_K_BYTES / UNIT_BYTES;
 const LINE_PAIR_BYTES: u32 = 2 * super::STAGE_K_BYTES;
 
 /// Offset in a stage, along k, of unit `unit` of line `line`.
 #[inline(always)]
-pub(super) const fn place_along(line: u32, unit: u32) -> u32 {
+pub const fn place_along(line: u32, unit: u32) -> u32 {
     let (pair, unit) = (line / 2, line % 2 * UNITS + unit);
     pair * LINE_PAIR_BYTES + swizzle_units(unit, pair) * UNIT_BYTES
 }
@@ -27,7 +27,7 @@ pub(super) const fn place_along(line: u32, unit: u32) -> u32 {
 /// Rows of a matrix of `ldmatrix` are eight successive k. Of 32-bit elements, lanes load four successive k of
 /// eight lines, two units: there every k moves units by two.
 #[inline(always)]
-pub(super) const fn place_across<E: Element>(k: u32, unit: u32, lines: u32) -> u32 {
+pub const fn place_across<E: Element>(k: u32, unit: u32, lines: u32) -> u32 {
     let turn = if E::BYTES == 4 { 2 * k } else { k };
     k * lines * E::BYTES + swizzle_units(unit, turn) * UNIT_BYTES
 }
@@ -35,7 +35,7 @@ pub(super) const fn place_across<E: Element>(k: u32, unit: u32, lines: u32) -> u
 /// The lines of one matrix that a block multiplies: `first` and those behind it, of `count`, each of `depth`
 /// elements.
 #[derive(Clone, Copy)]
-pub(super) struct Lines {
+pub struct Lines {
     base: *const u8,
     /// Elements from a line to the next.
     line: u64,
@@ -51,7 +51,7 @@ pub(super) struct Lines {
 impl Lines {
     /// Lines of matrix `index` of a batch whose matrices lie `batch` elements apart; `[line, step]` strides.
     #[inline(always)]
-    pub(super) fn new<E: Element, const ACROSS: bool>(
+    pub fn new<E: Element, const ACROSS: bool>(
         base: *const u8,
         batch: u64,
         index: u32,
@@ -74,13 +74,7 @@ impl Lines {
     /// # Safety
     /// Nobody uses the stage; the matrix is readable. `threads` threads call it.
     #[inline(always)]
-    pub(super) unsafe fn copy<E: Element, const ACROSS: bool>(
-        self,
-        stage: u32,
-        lines: u32,
-        k: u32,
-        threads: u32,
-    ) {
+    pub unsafe fn copy<E: Element, const ACROSS: bool>(self, stage: u32, lines: u32, k: u32, threads: u32) {
         // Units side by side in memory go to threads side by side.
         let units = if ACROSS { lines / E::UNIT } else { UNITS };
         let (unit, row) = (thread::thread_idx_x() % units, thread::thread_idx_x() / units);

@@ -1,0 +1,198 @@
+//! Convolutions of ResNet-50 at 64 images, its pooling, and their gradients, in bf16, beside cuDNN's by way
+//! of torch.
+//!
+//! Floating-point operations are those of the definition, without padding and without the steps that a
+//! stride skips: the same number for all three passes.
+
+use std::process::ExitCode;
+
+use half::bf16;
+use ironwarp::graph::Graph;
+use ironwarp::ops::conv::{Conv2d, Fused};
+use ironwarp::ops::convert::convert;
+use ironwarp::ops::fill::normal;
+use ironwarp::ops::pool::Pool2d;
+use ironwarp::{DType, Stream, Tensor};
+use ironwarp_benches::{Outcome, Session, Work};
+use reference::conv::{Axis, Conv};
+use reference::matmul::Activation;
+use serde_json::{Value, json};
+use testkit::{compare, tolerance};
+
+const IMAGES: usize = 64;
+/// Runs of a graph.
+const RUNS: usize = 8;
+
+/// A layer: channels, filters, groups, side of the images, of the filters, and stride. Padding keeps the
+/// sides.
+#[derive(Clone, Copy)]
+struct Layer {
+    channels: usize,
+    filters: usize,
+    groups: usize,
+    side: usize,
+    taps: usize,
+    stride: usize,
+}
+
+const fn layer([channels, filters, side, taps, stride]: [usize; 5]) -> Layer {
+    Layer { channels, filters, groups: 1, side, taps, stride }
+}
+
+/// ResNet-50's, those of 3 x 3 first, then the stem and 1 x 1.
+const LAYERS: [Layer; 23] = [
+    layer([64, 64, 56, 3, 1]),
+    layer([128, 128, 28, 3, 1]),
+    layer([256, 256, 14, 3, 1]),
+    layer([512, 512, 7, 3, 1]),
+    layer([128, 128, 56, 3, 2]),
+    layer([256, 256, 28, 3, 2]),
+    layer([512, 512, 14, 3, 2]),
+    layer([3, 64, 224, 7, 2]),
+    layer([256, 512, 56, 1, 2]),
+    layer([512, 1024, 28, 1, 2]),
+    layer([1024, 2048, 14, 1, 2]),
+    layer([64, 64, 56, 1, 1]),
+    layer([64, 256, 56, 1, 1]),
+    layer([256, 64, 56, 1, 1]),
+    layer([256, 128, 56, 1, 1]),
+    layer([128, 512, 28, 1, 1]),
+    layer([512, 128, 28, 1, 1]),
+    layer([512, 256, 28, 1, 1]),
+    layer([256, 1024, 14, 1, 1]),
+    layer([1024, 256, 14, 1, 1]),
+    layer([1024, 512, 14, 1, 1]),
+    layer([512, 2048, 7, 1, 1]),
+    layer([2048, 512, 7, 1, 1]),
+];
+
+fn main() -> ExitCode {
+    Session::run("conv", |session| {
+        let small = session.small();
+        let layers =
+            if small { vec![layer([16, 16, 10, 3, 1]), layer([3, 8, 12, 7, 2])] } else { LAYERS.to_vec() };
+        layers.into_iter().try_for_each(|layer| bench(session, layer, if small { 1 } else { IMAGES }))?;
+        if small { pools(session, [1, 12, 12, 16]) } else { pools(session, [IMAGES, 112, 112, 64]) }
+    })
+}
+
+/// The pooling behind the stem, 3 x 3 by 2, and its gradient.
+fn pools(session: &mut Session, sides: [usize; 4]) -> Outcome {
+    if !session.wants_any(&["max_pool2d", "max_pool2d_gradient"]) {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let op = Pool2d { stride: [2, 2], padding: [1, 1], ..Pool2d::new([3, 3]) };
+    let x = convert(&stream, &normal(&stream, &sides, 0.0, 1.0, 5)?, DType::BF16)?;
+    let (y, places) = op.max(&stream, &x)?;
+    let [_, height, width, channels] = sides;
+    let shape = format!("{}x{height}x{width}x{channels}, 3x3 by 2", sides[0]);
+    // The numbers, and where they came from.
+    let bytes = (x.elements() + y.elements()) * DType::BF16.size() + y.elements() * DType::I32.size();
+    let peer = |pass: &str| json!({"prepare": "conv.max_pool2d", "pass": pass, "dtype": "bf16", "x": sides});
+    let work = Work::Bytes(bytes as u64);
+    session
+        .measure_beside("max_pool2d", &shape, work, &[peer("forward")], |_| op.max(&stream, &x).map(drop))?;
+    session.measure_beside("max_pool2d_gradient", &shape, work, &[peer("input")], |_| {
+        op.max_gradient(&stream, &y, &places, [height, width]).map(drop)
+    })
+}
+
+impl Layer {
+    fn op(self) -> Conv2d {
+        let padding = (self.taps - 1) / 2;
+        Conv2d { stride: [self.stride; 2], padding: [padding; 2], groups: self.groups, ..Conv2d::default() }
+    }
+
+    fn definition(self, images: usize) -> Conv {
+        let padding = (self.taps - 1) / 2;
+        let axis = Axis { input: self.side, filter: self.taps, stride: self.stride, padding, dilation: 1 };
+        let (channels, filters) = (self.channels / self.groups, self.filters / self.groups);
+        Conv { images, groups: self.groups, channels, filters, height: axis, width: axis }
+    }
+}
+
+/// Operands of a layer.
+struct Set {
+    x: Tensor,
+    filters: Tensor,
+    gradient: Tensor,
+}
+
+fn bench(session: &mut Session, layer: Layer, images: usize) -> Outcome {
+    let names = ["conv2d", "conv2d_input_gradient", "conv2d_filter_gradient"];
+    if !session.wants_any(&names) {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let definition = layer.definition(images);
+    let sides = definition.sides();
+    let lengths = sides.map(|sides| sides.iter().product::<usize>());
+    let tensor = |i: usize, seed: u64| -> ironwarp::Result<Tensor> {
+        convert(&stream, &normal(&stream, &sides[i], 0.0, 1.0, seed)?, DType::BF16)
+    };
+    let bytes = (lengths.iter().sum::<usize>() * DType::BF16.size()) as u64;
+    let count = session.rotation(bytes);
+    let sets = (0..count as u64)
+        .map(|i| {
+            Ok(Set { x: tensor(0, 3 * i)?, filters: tensor(1, 3 * i + 1)?, gradient: tensor(2, 3 * i + 2)? })
+        })
+        .collect::<ironwarp::Result<Vec<Set>>>()?;
+    let (op, of_input, of_filters) = (layer.op(), [layer.side; 2], [layer.taps; 2]);
+    let forward = |stream: &Stream, set: &Set| op.forward(stream, &set.x, &set.filters, Fused::default());
+    let of_x = |stream: &Stream, set: &Set| op.input_gradient(stream, &set.gradient, &set.filters, of_input);
+    let of_w = |stream: &Stream, set: &Set| op.filter_gradient(stream, &set.x, &set.gradient, of_filters);
+    check(&stream, &definition, &sets[0], &forward(&stream, &sets[0])?)?;
+
+    let Layer { channels, filters, groups, side, taps, stride } = layer;
+    let shape =
+        format!("{images}x{side}x{side}x{channels} to {filters}, {taps}x{taps} by {stride}, {groups} groups");
+    let work = Work::Flops((2 * lengths[2] * taps * taps * channels / groups) as u64);
+    let peer = |pass: &str| -> Value {
+        json!({
+            "prepare": "conv.conv2d", "pass": pass, "dtype": "bf16", "sets": count, "x": sides[0],
+            "filters": sides[1], "stride": stride, "padding": (taps - 1) / 2, "groups": groups,
+        })
+    };
+    // Loads the kernels. A capture cannot load them.
+    drop((of_x(&stream, &sets[0])?, of_w(&stream, &sets[0])?));
+    row(session, names[0], &shape, work, &peer("forward"), &sets, forward)?;
+    row(session, names[1], &shape, work, &peer("input"), &sets, of_x)?;
+    row(session, names[2], &shape, work, &peer("filters"), &sets, of_w)
+}
+
+fn row(
+    session: &mut Session,
+    name: &str,
+    shape: &str,
+    work: Work,
+    peer: &Value,
+    sets: &[Set],
+    run: impl Fn(&Stream, &Set) -> ironwarp::Result<Tensor>,
+) -> Outcome {
+    let stream = session.stream.clone();
+    let mut graph = Graph::capture(&stream, (), |stream, ()| {
+        (0..RUNS).try_for_each(|i| run(stream, &sets[i % sets.len()]).map(drop))
+    })?;
+    session
+        .measure_groups(name, shape, work, std::slice::from_ref(peer), RUNS as u64, |_| graph.replay(&stream))
+}
+
+/// The first row of the first image's result.
+fn check(stream: &Stream, definition: &Conv, set: &Set, y: &Tensor) -> Outcome {
+    let Conv { height, .. } = *definition;
+    // As many rows of the image as its first row of windows has.
+    let rows = (height.filter - height.padding).min(height.input);
+    let one = Axis { input: rows, stride: rows + height.padding, ..height };
+    let part = Conv { images: 1, height: one, ..*definition };
+    let head =
+        |tensor: &Tensor, rows: usize| tensor.slice(0, 0..1)?.slice(1, 0..rows)?.to_vec::<bf16>(stream);
+    let (x, filters) = (head(&set.x, rows)?, set.filters.to_vec::<bf16>(stream)?);
+    let want = part.forward(&x, &filters, None, Activation::Identity);
+    let got = head(y, 1)?;
+    let limit = tolerance::GEMM_TENSOR.for_terms(filters.len() / part.filters.max(1));
+    let columns = want.value.len() / part.height.windows();
+    let (want, scale) = (&want.value[..columns], &want.magnitude[..columns]);
+    compare::rounded("conv2d", &got, want, scale, &[columns], limit)?;
+    Ok(())
+}

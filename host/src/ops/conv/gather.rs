@@ -1,0 +1,137 @@
+//! Results and inputs' gradients, by [`conv::gather`].
+
+use conv::gather::{Gather, Tile};
+use conv::problem::{Convolution, Pass};
+use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
+
+use crate::error::Result;
+use crate::launch::{LaunchConfig, launch};
+use crate::ops::elementwise::{contiguous, made};
+use crate::stream::Stream;
+use crate::tensor::{Shape, Tensor, TensorMut};
+
+use super::check::Problem;
+use super::operand::{Kernels, filters_in_units, in_units};
+use super::windows;
+use super::{Algorithm, Fused};
+
+/// Blocks along z of a grid, at most.
+const MAX_BLOCKS_Z: u64 = 65535;
+
+#[track_caller]
+pub(super) fn forward<T: Kernels>(
+    stream: &Stream,
+    algorithm: Algorithm,
+    problem: &Problem,
+    x: &Tensor,
+    filters: &Tensor,
+    fused: Fused<'_>,
+) -> Result<Tensor> {
+    let groups = problem.shape.groups as usize;
+    let (x, filters) = (in_units::<T>(stream, x, groups)?, in_units::<T>(stream, filters, 1)?);
+    let bias = fused.bias.map(|bias| contiguous(stream, bias)).transpose()?;
+    let channels = problem.shape.channels.next_multiple_of(T::UNIT as u32);
+    let gather = Gather {
+        problem: Convolution { channels, ..problem.shape },
+        columns: problem.shape.filters,
+        pass: Pass::Forward as u32,
+        activation: fused.activation as u32,
+        has_bias: bias.is_some().into(),
+    };
+    let shape = Shape::of("Conv2d::forward", &problem.y)?;
+    made(stream, &shape, x.dtype(), |out| {
+        run::<T>(stream, algorithm, gather, [&x, &filters], bias.as_ref(), out)
+    })
+}
+
+#[track_caller]
+pub(super) fn input_gradient<T: Kernels>(
+    stream: &Stream,
+    algorithm: Algorithm,
+    problem: &Problem,
+    gradient: &Tensor,
+    filters: &Tensor,
+) -> Result<Tensor> {
+    let groups = problem.shape.groups as usize;
+    let gradient = in_units::<T>(stream, gradient, groups)?;
+    let filters = filters_in_units::<T>(stream, filters, groups)?;
+    let [channels, of_group] =
+        [problem.shape.channels, problem.shape.filters].map(|side| side.next_multiple_of(T::UNIT as u32));
+    let gather = Gather {
+        problem: Convolution { channels, filters: of_group, ..problem.shape },
+        columns: problem.shape.channels,
+        pass: Pass::Backward as u32,
+        activation: super::Activation::None as u32,
+        has_bias: 0,
+    };
+    let shape = Shape::of("Conv2d::input_gradient", &problem.x)?;
+    made(stream, &shape, gradient.dtype(), |out| {
+        run::<T>(stream, algorithm, gather, [&gradient, &filters], None, out)
+    })
+}
+
+fn run<T: Kernels>(
+    stream: &Stream,
+    algorithm: Algorithm,
+    gather: Gather,
+    operands: [&Tensor; 2],
+    bias: Option<&Tensor>,
+    out: TensorMut<'_>,
+) -> Result<()> {
+    if out.shape().elements() == 0 {
+        return operands.iter().try_for_each(|operand| stream.same_device("an operand", operand.device()));
+    }
+    let is_forward = gather.pass == Pass::Forward as u32;
+    let pass = windows::kernels(T::DTYPE).and_then(|kernels| {
+        Some((kernels, windows::Pass::new(stream, gather.problem, is_forward, gather.columns)?))
+    });
+    let tile = match (algorithm, pass) {
+        (Algorithm::Auto | Algorithm::Windows(_), Some((kernels, pass))) => {
+            let activation = super::Activation::from_code(gather.activation);
+            let out = out.into_view::<T>()?.bytes();
+            return pass.run(stream, kernels, algorithm, operands, (bias, activation), out);
+        }
+        (Algorithm::Windows(_), None) => return Err(algorithm.refused("Conv2d")),
+        (Algorithm::Auto, None) => tile(&gather, stream.device().properties().sm_count),
+        (Algorithm::Gather(super::Tile::Wide), _) => Tile::Wide,
+        (Algorithm::Gather(super::Tile::Narrow), _) => Tile::Narrow,
+    };
+    match tile {
+        Tile::Wide => launched::<T, T::Wide>(stream, gather, tile, operands, bias, out),
+        Tile::Narrow => launched::<T, T::Narrow>(stream, gather, tile, operands, bias, out),
+    }
+}
+
+/// The tile whose waves of blocks take the least time on so many multiprocessors.
+fn tile(gather: &Gather, multiprocessors: u32) -> Tile {
+    let time = |tile: &Tile| {
+        let blocks = gather.blocks(*tile) * gather.products();
+        // Narrow tiles move half as many bytes again for the same products.
+        let cost = if *tile == Tile::Wide { 8 } else { 5 };
+        blocks.div_ceil(2 * u64::from(multiprocessors.max(1))) * cost
+    };
+    if time(&Tile::Narrow) < time(&Tile::Wide) { Tile::Narrow } else { Tile::Wide }
+}
+
+fn launched<T: Kernels, K>(
+    stream: &Stream,
+    gather: Gather,
+    tile: Tile,
+    [read, filters]: [&Tensor; 2],
+    bias: Option<&Tensor>,
+    out: TensorMut<'_>,
+) -> Result<()>
+where
+    K: Kernel<Params = (Value<Gather>, Ptr<T>, Ptr<T>, Ptr<T>, PtrMut<T>)>,
+{
+    // More blocks than a grid holds become an error of the launch.
+    let blocks = u32::try_from(gather.blocks(tile)).unwrap_or(u32::MAX);
+    let grid = [blocks, 1, gather.products().min(MAX_BLOCKS_Z) as u32];
+    let config = LaunchConfig::new(grid, [Tile::THREADS, 1, 1]).with_shared(tile.shared_bytes());
+    let (read, filters) = (read.read::<T>(stream)?, filters.read::<T>(stream)?);
+    let bias = bias.map(|bias| bias.read::<T>(stream)).transpose()?;
+    let out = out.write::<T>(stream)?;
+    // SAFETY: the operands have the sides that the problem says, in whole units, aligned; the bias a number
+    // for each filter; the result is exclusively borrowed; grid, block and shared memory are the kernel's.
+    unsafe { launch::<K>(stream, config, (gather, read, filters, bias, out)) }
+}

@@ -1,0 +1,227 @@
+//! Convolutions: the result, the gradient of the input, and the gradient of the filters.
+//!
+//! ```no_run
+//! use ironwarp::ops::conv::{Activation, Conv2d, Fused};
+//! use ironwarp::{DType, Device, Tensor};
+//! # fn main() -> ironwarp::Result<()> {
+//! # let device = Device::open(0)?;
+//! # let stream = device.stream()?;
+//! let x = Tensor::zeros(&stream, &[8, 56, 56, 64], DType::BF16)?; // images, height, width, channels
+//! let filters = Tensor::zeros(&stream, &[128, 3, 3, 64], DType::BF16)?; // filters, height, width, channels
+//! let bias = Tensor::zeros(&stream, &[128], DType::BF16)?;
+//! let conv = Conv2d { padding: [1, 1], stride: [2, 2], ..Conv2d::default() };
+//! let fused = Fused { bias: Some(&bias), activation: Activation::Relu };
+//! let y = conv.forward(&stream, &x, &filters, fused)?; // [8, 28, 28, 128]
+//! let dx = conv.input_gradient(&stream, &y, &filters, [56, 56])?;
+//! let dw = conv.filter_gradient(&stream, &x, &y, [3, 3])?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Layout
+//! Channels come last, in tensors and in filters: what cuDNN calls NHWC and KRSC, and PyTorch
+//! `channels_last`. The tensors have that as their shape; [`Tensor::conv2d`] takes PyTorch's shapes.
+//!
+//! # How it is computed
+//! As a product of matrices that are gathered while they are multiplied ([`conv::gather`], [`conv::weight`]):
+//! the matrix of windows is not written. f16 and bf16 are multiplied by tensor cores and summed in f32; f32
+//! is read as tf32, 19 of its 32 bits, as PyTorch does by default. On Hopper, 16-bit convolutions without
+//! groups are fed by the copy engine, which knows windows (`conv::sm90`). Convolutions of 1 x 1 without gaps
+//! and with more than 64 channels are [products of matrices](super::gemm). [`Conv2d::algorithm`] takes
+//! another way than the one that is estimated to be the fastest.
+//!
+//! Operands are copied first where they do not lie so: other strides, or groups whose channels are no whole
+//! units of 16 bytes (8 channels of 16 bits, 4 of f32), which get channels of zeros. So a picture's three
+//! channels become eight.
+//!
+//! # Same bits
+//! Sums are f32, in an order that the shapes and, for filters' gradients, the number of the device's
+//! multiprocessors determine. Nothing is added by atomics: results repeat bit for bit.
+
+mod check;
+mod gather;
+mod operand;
+mod pointwise;
+mod weight;
+mod windows;
+
+pub use gemm::epilogue::Activation;
+
+use crate::error::Result;
+use crate::stream::Stream;
+use crate::tensor::Tensor;
+use operand::by_type;
+
+/// Channels up to which the kernels of convolutions are faster than products of matrices also where both can:
+/// 64 channels of 200,704 positions to 64 or 256 took 2.7 and 4 times as long (H100).
+const FEW_CHANNELS: u32 = 64;
+
+/// A kernel's way to compute a convolution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Algorithm {
+    /// The one that is estimated to be the fastest of those that can.
+    #[default]
+    Auto,
+    /// Operands gathered by the threads: every convolution.
+    Gather(Tile),
+    /// Windows that the copy engine brings: compute capability 9.0, 16 bits, one group, at least 32 channels
+    /// and 128 KiB, taps up to 255 positions apart, padding below 128, strides up to 8, and for the input's
+    /// gradient strides of 1.
+    Windows(Tile),
+}
+
+impl Algorithm {
+    /// Every one that can be asked for.
+    pub const ALL: [Self; 4] = [
+        Self::Gather(Tile::Wide),
+        Self::Gather(Tile::Narrow),
+        Self::Windows(Tile::Wide),
+        Self::Windows(Tile::Narrow),
+    ];
+
+    /// The error of one that cannot do a convolution.
+    fn refused(self, operation: &'static str) -> crate::Error {
+        crate::Error::InvalidArgument {
+            operation,
+            argument: "algorithm",
+            got: format!("{self:?}"),
+            wanted: "one that can do this convolution on this device".to_owned(),
+            hint: "`Algorithm::Auto` takes the fastest that can; `Algorithm::Gather` can do all",
+        }
+    }
+}
+
+/// The tile of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tile {
+    /// 128 x 128.
+    Wide,
+    /// 128 x 64, or for filters' gradients 64 x 128 (by windows 128 x 128).
+    Narrow,
+}
+
+/// How filters move over the images, along the height and the width, with PyTorch's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Conv2d {
+    /// Positions from a window to the next.
+    pub stride: [usize; 2],
+    /// Zeros on each side.
+    pub padding: [usize; 2],
+    /// Positions from a tap to the next.
+    pub dilation: [usize; 2],
+    /// Groups of channels, each with filters of its own.
+    pub groups: usize,
+    /// How it is computed.
+    pub algorithm: Algorithm,
+}
+
+impl Default for Conv2d {
+    /// Windows at every position, without padding.
+    fn default() -> Self {
+        Conv2d { stride: [1, 1], padding: [0, 0], dilation: [1, 1], groups: 1, algorithm: Algorithm::Auto }
+    }
+}
+
+/// The function of each element before it is stored: `activation(sum + bias)`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Fused<'a> {
+    /// A number for each filter, of the tensors' type.
+    pub bias: Option<&'a Tensor>,
+    /// A function of each element; none of those that make one of two columns.
+    pub activation: Activation,
+}
+
+impl Conv2d {
+    /// `[images, height, width, filters]` of `x: [images, height, width, channels]` and `filters: [filters,
+    /// height, width, channels / groups]`, all of one type: f16, bf16, or f32 (multiplied as tf32).
+    ///
+    /// Padding is zeros that are multiplied like others: what a filter has of NaN or infinity comes into
+    /// every result, and what the input has into those whose windows have it.
+    ///
+    /// # Errors
+    /// [`TensorError::Shape`](crate::TensorError::Shape) when shapes do not fit together or a filter is
+    /// larger than a padded image, [`TensorError::DType`](crate::TensorError::DType) for other types,
+    /// [`TensorError::TooLarge`](crate::TensorError::TooLarge) beyond 2^31 positions,
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a stride, a dilation or a number of
+    /// groups of 0, for [`Activation::SwiGlu`], and for an [`Algorithm`] that cannot do it,
+    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch),
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), or the driver's error.
+    #[track_caller]
+    pub fn forward(&self, stream: &Stream, x: &Tensor, filters: &Tensor, fused: Fused<'_>) -> Result<Tensor> {
+        let operation = "Conv2d::forward";
+        check::dtype(operation, "filters", filters, x)?;
+        check::fused(operation, &fused, x, filters)?;
+        let problem = self.problem(operation, check::sides(operation, "x", x)?, filters)?;
+        by_type!(x.dtype(), (operation, "x"), T => {
+            if self.multiplies(&problem, problem.shape.channels) {
+                pointwise::forward::<T>(stream, &problem, x, filters, fused)
+            } else {
+                gather::forward::<T>(stream, self.algorithm, &problem, x, filters, fused)
+            }
+        })
+    }
+
+    /// The gradient of [`forward`](Conv2d::forward)'s input, images of `sides` (height and width), from that
+    /// of its result without an activation: `[images, height, width, channels]`.
+    ///
+    /// # Errors
+    /// As [`forward`](Conv2d::forward).
+    #[track_caller]
+    pub fn input_gradient(
+        &self,
+        stream: &Stream,
+        gradient: &Tensor,
+        filters: &Tensor,
+        sides: [usize; 2],
+    ) -> Result<Tensor> {
+        let operation = "Conv2d::input_gradient";
+        check::dtype(operation, "filters", filters, gradient)?;
+        let [images, ..] = check::sides(operation, "the gradient", gradient)?;
+        let [.., channels] = check::sides(operation, "filters", filters)?;
+        let channels = channels.saturating_mul(self.groups);
+        let problem = self.problem(operation, [images, sides[0], sides[1], channels], filters)?;
+        problem.check_result(operation, gradient)?;
+        by_type!(gradient.dtype(), (operation, "the gradient"), T => {
+            if self.multiplies(&problem, problem.shape.filters) {
+                pointwise::input_gradient::<T>(stream, &problem, gradient, filters)
+            } else {
+                gather::input_gradient::<T>(stream, self.algorithm, &problem, gradient, filters)
+            }
+        })
+    }
+
+    /// The gradient of [`forward`](Conv2d::forward)'s filters, of `sides` (height and width), from its input
+    /// and the gradient of its result without an activation: `[filters, height, width, channels / groups]`.
+    ///
+    /// # Errors
+    /// As [`forward`](Conv2d::forward).
+    #[track_caller]
+    pub fn filter_gradient(
+        &self,
+        stream: &Stream,
+        x: &Tensor,
+        gradient: &Tensor,
+        sides: [usize; 2],
+    ) -> Result<Tensor> {
+        let operation = "Conv2d::filter_gradient";
+        check::dtype(operation, "the gradient", gradient, x)?;
+        let [images, height, width, channels] = check::sides(operation, "x", x)?;
+        let [.., filters] = check::sides(operation, "the gradient", gradient)?;
+        let of_group = channels.checked_div(self.groups).unwrap_or(0);
+        let shape = crate::Shape::of(operation, &[filters, sides[0], sides[1], of_group])?;
+        let problem = self.problem_of(operation, [images, height, width, channels], &shape)?;
+        problem.check_result(operation, gradient)?;
+        by_type!(x.dtype(), (operation, "x"), T => {
+            if self.multiplies(&problem, problem.shape.outputs()) {
+                pointwise::filter_gradient::<T>(stream, &problem, x, gradient)
+            } else {
+                weight::filter_gradient::<T>(stream, self.algorithm, &problem, x, gradient)
+            }
+        })
+    }
+
+    /// Whether it is computed as a product of matrices, that sums over so many elements.
+    fn multiplies(&self, problem: &check::Problem, depth: u32) -> bool {
+        self.algorithm == Algorithm::Auto && problem.is_pointwise() && depth > FEW_CHANNELS
+    }
+}

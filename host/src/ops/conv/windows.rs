@@ -1,0 +1,419 @@
+//! Convolutions by [`conv::sm90`]: which of them can be, how they are cut, and their maps.
+
+use conv::problem::{Axis, Convolution};
+use conv::sm90::{
+    Arguments, ArgumentsArgs, BackwardBf16x64, BackwardBf16x128, BackwardF16x64, BackwardF16x128, Bf16x64,
+    Bf16x128, DEPTH, Entry, F16x64, F16x128, WeightBf16x128, WeightF16x128, Windows,
+    conv_weight_windows_bf16_128x128, conv_weight_windows_f16_128x128, conv_windows_backward_bf16_128x64,
+    conv_windows_backward_bf16_128x128, conv_windows_backward_f16_128x64, conv_windows_backward_f16_128x128,
+    conv_windows_bf16_128x64, conv_windows_bf16_128x128, conv_windows_f16_128x64, conv_windows_f16_128x128,
+};
+use cuda_std::kernel::{Kernel, Map, PtrMut, Value};
+use gemm::element::{Layout, Type};
+use gemm::epilogue::EpilogueParamsArgs;
+use gemm::sm90::epilogue::{OutputFlag, OutputFormat, OutputParams, OutputType};
+use gemm::sm90::tile_scheduler::GemmShape;
+
+use crate::device::Arch;
+use crate::error::Result;
+use crate::launch::{LaunchConfig, launch};
+use crate::memory::tensor_map::{L2Promotion, Swizzle, TensorMap, Tiling};
+use crate::memory::{DeviceBuffer, DeviceView, DeviceViewMut, Within};
+use crate::stream::Stream;
+use crate::tensor::{DType, Tensor};
+
+use super::{Activation, Algorithm, Tile};
+
+/// The only architecture with these kernels.
+const ARCH: Arch = Arch { major: 9, minor: 0 };
+/// Bytes of an element.
+const BYTES: u64 = 2;
+/// Tensors of fewer bytes are not read by windows: drivers before 13.2 write maps for them that the copy
+/// engine misreads, as CUTLASS tells.
+const LEAST_BYTES: u64 = 128 * 1024;
+/// Channels from which a stage of 64 is worth it.
+const LEAST_CHANNELS: u32 = 32;
+/// Corners of windows, and steps to their taps, that a map can have in two dimensions.
+const CORNERS: std::ops::Range<i64> = -128..128;
+const MOST_OFFSET: u64 = 255;
+/// Steps from a window to the next that a map can have.
+const MOST_STRIDE: u32 = 8;
+/// Rows of tiles of a raster group.
+const RASTER_GROUP: u32 = 8;
+/// Microseconds of a stage of a tile of 128 x 128, and of one of 128 x 64.
+const STAGE_US: [f64; 2] = [0.27, 0.17];
+
+type Parameters = (Map, Map, Map, Value<Arguments>, PtrMut<u8>);
+
+/// A kernel, and its launch.
+#[derive(Clone, Copy)]
+pub(super) struct WindowKernel {
+    entry: Entry,
+    launch: unsafe fn(&Stream, LaunchConfig, Launch<'_>) -> Result<()>,
+}
+
+/// The kernels of an element type: wide ones first.
+pub(super) struct WindowKernels {
+    forward: [WindowKernel; 2],
+    backward: [WindowKernel; 2],
+    weight: WindowKernel,
+    ty: Type,
+}
+
+const fn kernel<K: Kernel<Params = Parameters>>(entry: Entry) -> WindowKernel {
+    WindowKernel { entry, launch: launch_as::<K> }
+}
+
+pub(super) const BF16: WindowKernels = WindowKernels {
+    forward: [
+        kernel::<conv_windows_bf16_128x128>(Bf16x128::ENTRY),
+        kernel::<conv_windows_bf16_128x64>(Bf16x64::ENTRY),
+    ],
+    backward: [
+        kernel::<conv_windows_backward_bf16_128x128>(BackwardBf16x128::ENTRY),
+        kernel::<conv_windows_backward_bf16_128x64>(BackwardBf16x64::ENTRY),
+    ],
+    weight: kernel::<conv_weight_windows_bf16_128x128>(WeightBf16x128::ENTRY),
+    ty: Type::Bf16,
+};
+
+pub(super) const F16: WindowKernels = WindowKernels {
+    forward: [
+        kernel::<conv_windows_f16_128x128>(F16x128::ENTRY),
+        kernel::<conv_windows_f16_128x64>(F16x64::ENTRY),
+    ],
+    backward: [
+        kernel::<conv_windows_backward_f16_128x128>(BackwardF16x128::ENTRY),
+        kernel::<conv_windows_backward_f16_128x64>(BackwardF16x64::ENTRY),
+    ],
+    weight: kernel::<conv_weight_windows_f16_128x128>(WeightF16x128::ENTRY),
+    ty: Type::F16,
+};
+
+/// The arguments of a launch.
+struct Launch<'a> {
+    maps: [TensorMap<'a>; 3],
+    shape: GemmShape,
+    output: OutputParams,
+    windows: Windows,
+    bias: Option<DeviceView<'a, u8>>,
+    bias_type: Type,
+    activation: Activation,
+    data: Within<'a, u8>,
+}
+
+/// # Safety
+/// As for the kernel.
+unsafe fn launch_as<K: Kernel<Params = Parameters>>(
+    stream: &Stream,
+    config: LaunchConfig,
+    launched: Launch<'_>,
+) -> Result<()> {
+    let Launch { maps: [a, b, c], shape, output, windows, bias, bias_type, activation, data } = launched;
+    let epilogue = EpilogueParamsArgs {
+        alpha: 1.0,
+        beta: 0.0,
+        activation: activation as u32,
+        bias_type: bias_type as u32,
+        bias,
+        residual: None::<DeviceView<'_, u8>>,
+        residual_layout: Layout::NONE,
+        scale_a: None::<DeviceView<'_, f32>>,
+        scale_b: None::<DeviceView<'_, f32>>,
+        scale_c: None::<DeviceView<'_, f32>>,
+        amax: None::<DeviceViewMut<'_, u32>>,
+    }
+    .pass();
+    let arguments = ArgumentsArgs { shape, output, epilogue, windows }.pass();
+    // SAFETY: the caller's contract.
+    unsafe { launch::<K>(stream, config, (a, b, c, arguments, data)) }
+}
+
+/// Windows over a tensor, along the width and the height.
+#[derive(Clone, Copy, Debug)]
+struct Walk {
+    /// Positions of the tensor, and windows.
+    sides: [u32; 2],
+    counts: [u32; 2],
+    strides: [u32; 2],
+    lower: [i32; 2],
+    upper: [i32; 2],
+    dilations: [u32; 2],
+    taps: [u32; 2],
+}
+
+impl Walk {
+    /// Of the forward pass, over the input, or of the backward pass without strides, over the result's
+    /// gradient; `None` where no map can say it.
+    fn new(problem: &Convolution, is_forward: bool) -> Option<Self> {
+        let axes = [&problem.width, &problem.height];
+        let along = |of: fn(&Axis) -> u32| axes.map(of);
+        let strides = if is_forward { along(|axis| axis.stride) } else { [1, 1] };
+        let (sides, counts) = if is_forward {
+            (along(|axis| axis.input), along(|axis| axis.output))
+        } else {
+            (along(|axis| axis.output), along(|axis| axis.input))
+        };
+        let is_possible = (is_forward || axes.iter().all(|axis| axis.stride == 1))
+            && axes.iter().all(|axis| axis.window() - 1 <= MOST_OFFSET && axis.stride <= MOST_STRIDE);
+        let corner = |index: usize| -> Option<[i64; 2]> {
+            let axis = axes[index];
+            let (reach, padding) = (axis.window() as i64 - 1, i64::from(axis.padding));
+            let [lower, upper] =
+                if is_forward { [-padding, padding - reach] } else { [padding - reach, -padding] };
+            (CORNERS.contains(&lower) && CORNERS.contains(&upper)).then_some([lower, upper])
+        };
+        let [x, y] = [corner(0)?, corner(1)?];
+        is_possible.then(|| Self {
+            sides,
+            counts,
+            strides,
+            lower: [x[0] as i32, y[0] as i32],
+            upper: [x[1] as i32, y[1] as i32],
+            dilations: along(|axis| axis.dilation),
+            taps: along(|axis| axis.filter),
+        })
+    }
+
+    /// The windows as a kernel takes them, of so many channels.
+    fn windows(&self, channels: u32) -> Windows {
+        let Self { counts, strides, lower, dilations, taps, .. } = *self;
+        let taps = [taps[0], taps[0] * taps[1]];
+        Windows { counts, strides, lower, dilations, taps, channels: channels.next_multiple_of(DEPTH) }
+    }
+
+    /// The map of `windows` windows at a time over a tensor of `images` and `channels`.
+    fn map<'a>(
+        &self,
+        tensor: DeviceView<'a, u8>,
+        images: u32,
+        channels: u32,
+        windows: u32,
+    ) -> Result<TensorMap<'a>> {
+        let [width, height] = self.sides.map(|side| side as usize);
+        let [strides, lower, upper] = [self.strides.map(|stride| stride as i32), self.lower, self.upper];
+        let dims = [channels as usize, width, height, images as usize];
+        let tiling = Tiling::windows(dims, DEPTH, windows, [lower[0], lower[1], 0], [upper[0], upper[1], 0])
+            .element_strides([1, strides[0] as u32, strides[1] as u32, 1])
+            .swizzle(Swizzle::B128)
+            .l2_promotion(L2Promotion::B128);
+        TensorMap::new(tensor.cast::<u16>(), &tiling)
+    }
+}
+
+/// A map of a dense tensor of three dimensions, in boxes of lines of 128 bytes.
+fn boxes<'a>(tensor: DeviceView<'a, u8>, dims: [u32; 3], box_dims: [u32; 3]) -> Result<TensorMap<'a>> {
+    let swizzle = if u64::from(box_dims[0]) * BYTES == 128 { Swizzle::B128 } else { Swizzle::B64 };
+    let tiling =
+        Tiling::new(dims.map(|dim| dim as usize), box_dims).swizzle(swizzle).l2_promotion(L2Promotion::B128);
+    TensorMap::new(tensor.cast::<u16>(), &tiling)
+}
+
+/// A pass of a convolution that these kernels can do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pass {
+    /// With channels and filters in whole units.
+    problem: Convolution,
+    walk: Walk,
+    is_forward: bool,
+    /// Columns that are computed.
+    columns: u32,
+}
+
+impl Pass {
+    /// The forward or backward pass of a problem whose operands lie in whole units, if it can be done: on
+    /// this device, without groups, with columns in whole units.
+    pub fn new(stream: &Stream, problem: Convolution, is_forward: bool, columns: u32) -> Option<Self> {
+        let (depth, positions) = if is_forward {
+            (problem.channels, [problem.width.input, problem.height.input])
+        } else {
+            (problem.filters, [problem.width.output, problem.height.output])
+        };
+        let bytes = [problem.images, depth, positions[0], positions[1]]
+            .iter()
+            .fold(BYTES, |bytes, &side| bytes.saturating_mul(side.into()));
+        let is_worth_it = depth >= LEAST_CHANNELS && columns.is_multiple_of(8) && bytes >= LEAST_BYTES;
+        if stream.device().arch() != ARCH || problem.groups != 1 || !is_worth_it {
+            return None;
+        }
+        Some(Self { problem, walk: Walk::new(&problem, is_forward)?, is_forward, columns })
+    }
+
+    /// Queues it.
+    pub fn run(
+        &self,
+        stream: &Stream,
+        kernels: &WindowKernels,
+        algorithm: Algorithm,
+        [read, filters]: [&Tensor; 2],
+        (bias, activation): (Option<&Tensor>, Activation),
+        out: DeviceViewMut<'_, u8>,
+    ) -> Result<()> {
+        let Self { problem, walk, is_forward, columns } = *self;
+        let Convolution { images, channels, filters: count, .. } = problem;
+        let depth = if is_forward { channels } else { count };
+        let windows = walk.windows(depth);
+        let m = images * walk.counts[0] * walk.counts[1];
+        let (kernel, tiles) = self.choose(stream, kernels, algorithm, m);
+        let [block_m, block_n] = kernel.entry.block;
+        let taps = windows.taps[1];
+        let filter_box = if is_forward { [DEPTH, 1, block_n] } else { [DEPTH, 1, DEPTH] };
+        let is_plain = bias.is_none() && activation == Activation::None;
+        let format = OutputFormat::new(OutputType::Element16)
+            .with(OutputFlag::Paired, true)
+            .with(OutputFlag::ByTma, true)
+            .with(OutputFlag::Plain, is_plain)
+            .with(OutputFlag::Identity, is_plain);
+        let row = u64::from(columns);
+        let out_map = boxes(out.view(), [columns, m, 1], [kernel.entry.store_columns, DEPTH, 1])?;
+        let maps = [
+            walk.map(read.span_bytes()?, images, depth, block_m)?,
+            boxes(filters.span_bytes()?, [channels, taps, count], filter_box)?,
+            out_map,
+        ];
+        let shape =
+            GemmShape { m, n: columns, k: taps * windows.channels, batch: 1, raster_group: RASTER_GROUP };
+        let launched = Launch {
+            maps,
+            shape,
+            output: OutputParams { row, matrix: 0, format },
+            windows,
+            bias: bias.map(Tensor::span_bytes).transpose()?,
+            bias_type: kernels.ty,
+            activation,
+            data: out.view().within(),
+        };
+        // SAFETY: the maps are what the kernel asks for; the result is exclusively borrowed; the bias has a
+        // number for each column.
+        unsafe { queue(stream, kernel, tiles, launched) }
+    }
+
+    /// The kernel that is asked for, or else whose waves of tiles take the least time, and its tiles.
+    fn choose(
+        &self,
+        stream: &Stream,
+        kernels: &WindowKernels,
+        algorithm: Algorithm,
+        m: u32,
+    ) -> (WindowKernel, u64) {
+        let multiprocessors = u64::from(stream.device().properties().sm_count.max(1));
+        let of = if self.is_forward { kernels.forward } else { kernels.backward };
+        let tiles = |kernel: &WindowKernel| {
+            let [block_m, block_n] = kernel.entry.block;
+            u64::from(m.div_ceil(block_m)) * u64::from(self.columns.div_ceil(block_n))
+        };
+        let time = |index: usize| tiles(&of[index]).div_ceil(multiprocessors) as f64 * STAGE_US[index];
+        let best = match algorithm {
+            Algorithm::Windows(Tile::Wide) => of[0],
+            Algorithm::Windows(Tile::Narrow) => of[1],
+            Algorithm::Auto | Algorithm::Gather(_) => of[usize::from(time(1) < time(0))],
+        };
+        (best, tiles(&best))
+    }
+}
+
+/// Queues a kernel by as many blocks as run at once.
+///
+/// # Safety
+/// As for the kernel.
+unsafe fn queue(stream: &Stream, kernel: WindowKernel, tiles: u64, launched: Launch<'_>) -> Result<()> {
+    let blocks = tiles.min(stream.device().properties().sm_count.into()) as u32;
+    let config = LaunchConfig::new([blocks, 1, 1], [kernel.entry.threads, 1, 1])
+        .with_shared(kernel.entry.shared)
+        .cluster([1, 1, 1])
+        .overlapping_previous();
+    // SAFETY: the caller's contract; the configuration is the entry's; the kernel waits for earlier launches.
+    unsafe { (kernel.launch)(stream, config, launched) }
+}
+
+/// Filters' gradients that these kernels can do: in parts of positions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts {
+    problem: Convolution,
+    walk: Walk,
+    /// Positions of a part, a multiple of [`DEPTH`].
+    part: u32,
+    tiles: u64,
+    /// Estimated microseconds.
+    pub time_us: f64,
+}
+
+impl Parts {
+    /// As [`Pass::new`], with whole stages of channels.
+    pub fn new(
+        stream: &Stream,
+        problem: Convolution,
+        kernels: &WindowKernels,
+        byte_us: f64,
+        most: u32,
+    ) -> Option<Self> {
+        let pass = Pass::new(stream, problem, true, problem.filters)?;
+        if !problem.channels.is_multiple_of(DEPTH) {
+            return None;
+        }
+        let multiprocessors = u64::from(stream.device().properties().sm_count.max(1));
+        let [block_m, block_n] = kernels.weight.entry.block;
+        let columns = problem.filter_elements();
+        let sums = f64::from(columns) * f64::from(problem.filters) * size_of::<f32>() as f64;
+        let of_part = u64::from(problem.filters.div_ceil(block_m)) * u64::from(columns.div_ceil(block_n));
+        let positions = problem.outputs();
+        let plan = |count: u32| {
+            let part = positions.div_ceil(count).next_multiple_of(DEPTH);
+            let tiles = of_part * u64::from(positions.div_ceil(part));
+            let stages = tiles.div_ceil(multiprocessors) * u64::from(part / DEPTH);
+            let time_us = stages as f64 * STAGE_US[0] + f64::from(positions.div_ceil(part)) * sums * byte_us;
+            Self { problem, walk: pass.walk, part, tiles, time_us }
+        };
+        (1..=most.min(positions.div_ceil(DEPTH))).map(plan).min_by(|a, b| a.time_us.total_cmp(&b.time_us))
+    }
+
+    /// How many.
+    pub fn count(&self) -> u32 {
+        self.problem.outputs().div_ceil(self.part)
+    }
+
+    /// Queues the sums of each part, `[parts, filters, taps, channels]`.
+    pub fn run(
+        &self,
+        stream: &Stream,
+        kernels: &WindowKernels,
+        [x, gradient]: [&Tensor; 2],
+        sums: &DeviceBuffer<f32>,
+    ) -> Result<()> {
+        let Self { problem, walk, part, tiles, .. } = *self;
+        let Convolution { images, channels, filters, .. } = problem;
+        let columns = problem.filter_elements();
+        let map = boxes(gradient.span_bytes()?, [filters, problem.outputs(), 1], [DEPTH, DEPTH, 1])?;
+        let format = OutputFormat::new(OutputType::F32)
+            .with(OutputFlag::Paired, true)
+            .with(OutputFlag::Identity, true);
+        let matrix = u64::from(filters) * u64::from(columns);
+        let launched = Launch {
+            maps: [map, walk.map(x.span_bytes()?, images, channels, DEPTH)?, map],
+            shape: GemmShape {
+                m: filters,
+                n: columns,
+                k: part,
+                batch: self.count(),
+                raster_group: RASTER_GROUP,
+            },
+            output: OutputParams { row: columns.into(), matrix, format },
+            windows: walk.windows(channels),
+            bias: None,
+            bias_type: Type::F32,
+            activation: Activation::None,
+            data: sums.view().bytes().within(),
+        };
+        // SAFETY: the maps are what the kernel asks for; the sums are as long as their parts.
+        unsafe { queue(stream, kernels.weight, tiles, launched) }
+    }
+}
+
+/// The kernels of a type, if it has any.
+pub(super) const fn kernels(dtype: DType) -> Option<&'static WindowKernels> {
+    match dtype {
+        DType::BF16 => Some(&BF16),
+        DType::F16 => Some(&F16),
+        _ => None,
+    }
+}

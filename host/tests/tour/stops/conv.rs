@@ -1,0 +1,78 @@
+//! Convolutions: every kernel, by the algorithms that ask for them. Pooling.
+
+use super::{Outcome, Stop};
+use half::{bf16, f16};
+use ironwarp::bytemuck::{self, Pod};
+use ironwarp::ops::conv::{Activation, Algorithm, Conv2d, Fused};
+use ironwarp::ops::pool::Pool2d;
+use ironwarp::tensor::Element;
+use ironwarp::{Stream, Tensor};
+use testkit::{Family, input};
+
+/// Images that windows can be read of, and filters: several tiles of rows, rests of rows and columns.
+const X: [usize; 4] = [1, 33, 32, 64];
+const FILTERS: [usize; 4] = [72, 3, 1, 64];
+
+pub fn stops() -> Vec<Stop> {
+    let mut stops = Vec::new();
+    for algorithm in Algorithm::ALL {
+        stops.push(stop::<bf16>(algorithm));
+        stops.push(stop::<f16>(algorithm));
+        if matches!(algorithm, Algorithm::Gather(_)) {
+            stops.push(stop::<f32>(algorithm));
+        }
+    }
+    // Units of channels, and channels one by one.
+    for channels in [16, 3] {
+        stops.push(pool::<bf16>(channels));
+        stops.push(pool::<f16>(channels));
+        stops.push(pool::<f32>(channels));
+    }
+    stops
+}
+
+fn pool<T: Element + testkit::Element + Pod>(channels: usize) -> Stop {
+    Stop::new(format!("pooling, {}, {channels} channels", T::DTYPE), move |stream| {
+        let sides = [2, 9, 11, channels];
+        let x = input::<T>(Family::Normal, 4, sides.iter().product());
+        let x = Tensor::from_slice(stream, &sides, &x)?;
+        let op = Pool2d { stride: [2, 1], padding: [1, 1], ..Pool2d::new([3, 3]) };
+        let (y, places) = op.max(stream, &x)?;
+        let dx = op.max_gradient(stream, &y, &places, [9, 11])?;
+        let mean = op.average(stream, &x, false)?;
+        let of_mean = op.average_gradient(stream, &mean, [9, 11], false)?;
+        let mut bytes = bytemuck::cast_slice(&places.to_vec::<i32>(stream)?).to_vec();
+        for tensor in [y, dx, mean, of_mean] {
+            bytes.extend_from_slice(bytemuck::cast_slice(&tensor.to_vec::<T>(stream)?));
+        }
+        Ok(bytes)
+    })
+}
+
+fn stop<T: Element + testkit::Element + Pod>(algorithm: Algorithm) -> Stop {
+    Stop::new(format!("convolution and gradients, {}, {algorithm:?}", T::DTYPE), move |stream| {
+        all::<T>(stream, algorithm)
+    })
+}
+
+/// A result with bias and activation, and both gradients.
+fn all<T: Element + testkit::Element + Pod>(stream: &Stream, algorithm: Algorithm) -> Outcome<Vec<u8>> {
+    // Windows need compute capability 9.0, and are left out elsewhere.
+    let has_windows = stream.device().arch().major == 9;
+    if matches!(algorithm, Algorithm::Windows(_)) && !has_windows {
+        return Ok(Vec::new());
+    }
+    let upload = |seed: u64, sides: &[usize]| {
+        Tensor::from_slice(stream, sides, &input::<T>(Family::Normal, seed, sides.iter().product()))
+    };
+    let (x, filters, bias) = (upload(1, &X)?, upload(2, &FILTERS)?, upload(3, &FILTERS[..1])?);
+    let conv = Conv2d { padding: [1, 0], algorithm, ..Conv2d::default() };
+    let y = conv.forward(stream, &x, &filters, Fused { bias: Some(&bias), activation: Activation::Silu })?;
+    let dx = conv.input_gradient(stream, &y, &filters, [X[1], X[2]])?;
+    let dw = conv.filter_gradient(stream, &x, &y, [FILTERS[1], FILTERS[2]])?;
+    let mut bytes = Vec::new();
+    for tensor in [y, dx, dw] {
+        bytes.extend_from_slice(bytemuck::cast_slice(&tensor.to_vec::<T>(stream)?));
+    }
+    Ok(bytes)
+}

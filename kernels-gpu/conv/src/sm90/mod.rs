@@ -1,0 +1,325 @@
+//! Convolutions on Hopper's tensor cores: the main loop of [`gemm::sm90`], fed by TMA in im2col mode.
+//!
+//! ```text
+//!   a stage of k:   one tap (r, s), 64 channels
+//!   A  128 positions (n, p, q) in a row, through lines and images      one copy: `coords` the first window's corner,
+//!                                                                     `offsets` the tap; padding reads as zeros
+//!   B  the filters' channels at that tap                               one box of `[channels, taps, filters]`
+//!   C  rows are positions, columns filters: dense, stored by TMA through the epilogue of products
+//! ```
+//! * **Backward** without stride is the same walk over the result's gradient, with the taps in reverse and B
+//!   lying the other way ([`gemm`]'s `nn`).
+//! * **Filters' gradients**: k is positions, 64 a stage. A is the result's gradient, by filters; B is 64
+//!   channels at a tap for these positions, one copy for each 64 columns; both lie with k outermost (`tn`).
+//!   Positions are cut into parts, as in [`crate::weight`], a matrix of a batch each.
+//!
+//! A window's corner is computed once a tile, by divisions of one thread that copies ahead; then taps and
+//! channels count on. A stage of 128 x 128 takes 32 KiB and 64 instructions of 64 x 128 x 16.
+//!
+//! | kernel | tile | registers of accumulators |
+//! |---|---|---|
+//! | `conv_windows_*_128x128`, `_128x64` | a consumer's own, in turns (ping-pong) | 128; 64 |
+//! | `conv_windows_backward_*` | the same | 128; 64 |
+//! | `conv_weight_windows_*` | 128 filters x 128 columns, in turns | 128 |
+
+use cuda_std::tma::{self, TensorMap};
+use cuda_std::wgmma::{BF16, F16};
+use cuda_std::{KernelArgs, kernel};
+use gemm::epilogue::EpilogueParams;
+use gemm::sm90::config::{Block, Config, EpiloguePlan, Stage};
+use gemm::sm90::epilogue::{Output, OutputFlag, OutputParams, store_with};
+use gemm::sm90::fusion::StandardFusion;
+use gemm::sm90::mainloop::{InAccumulators, Loader, Maps, run_from};
+use gemm::sm90::operands::{Operands, Pair};
+use gemm::sm90::tile_scheduler::{GemmShape, PersistentScheduler, TileCoord};
+use primitives::tma::{BOX_BYTES, BOX_ELEMENTS, Major};
+
+use crate::problem::Odometer;
+
+/// Channels of a stage, and positions of a stage of filters' gradients.
+pub const DEPTH: u32 = BOX_ELEMENTS;
+
+/// Windows as their map has them: the width first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, KernelArgs)]
+pub struct Windows {
+    /// Windows of an image, along the width and the height.
+    pub counts: [u32; 2],
+    /// From a window to the next.
+    pub strides: [u32; 2],
+    /// Where the first one begins: before the image, if padding is.
+    pub lower: [i32; 2],
+    /// From a tap to the next.
+    pub dilations: [u32; 2],
+    /// Taps along the width, and all of them.
+    pub taps: [u32; 2],
+    /// Channels that a tap has, a multiple of [`DEPTH`]; those that the tensor lacks are zeros.
+    pub channels: u32,
+}
+
+impl Windows {
+    /// Where the window of this number begins: x, y and image.
+    #[inline(always)]
+    fn corner(&self, at: &Odometer) -> [i32; 3] {
+        [
+            (at.low * self.strides[0]) as i32 + self.lower[0],
+            (at.middle * self.strides[1]) as i32 + self.lower[1],
+            at.high as i32,
+        ]
+    }
+
+    #[inline(always)]
+    const fn odometer(&self, number: u32) -> Odometer {
+        Odometer::new(number, self.counts[1], self.counts[0])
+    }
+}
+
+/// The arguments of a kernel by value.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, KernelArgs)]
+pub struct Arguments {
+    /// The product: m positions (or filters), n filters (channels; columns), k, and parts as a batch.
+    pub shape: GemmShape,
+    /// The result.
+    pub output: OutputParams,
+    /// The inputs of the epilogue.
+    pub epilogue: EpilogueParams,
+    /// The windows that are gathered.
+    pub windows: Windows,
+}
+
+/// Brings positions by filters: see the module.
+struct Gathered<'a> {
+    maps: Maps,
+    windows: &'a Windows,
+    /// Where the tile's first window begins: x, y and image.
+    corner: [i32; 3],
+    /// Channel, and tap: along the width, along the height, and its number.
+    channel: u32,
+    tap: [u32; 3],
+}
+
+impl<'a> Gathered<'a> {
+    #[inline(always)]
+    fn new(maps: Maps, windows: &'a Windows) -> Self {
+        Self { maps, windows, corner: [0; 3], channel: 0, tap: [0; 3] }
+    }
+}
+
+impl<C: Config> Loader<C> for Gathered<'_> {
+    #[inline(always)]
+    fn begin(&mut self, tile: TileCoord) {
+        self.corner = self.windows.corner(&self.windows.odometer(tile.row));
+        (self.channel, self.tap) = (0, [0; 3]);
+    }
+
+    #[inline(always)]
+    unsafe fn load(&mut self, stage: Stage<C>, full: u32, tile: TileCoord, _: u32) {
+        let ([x, y, image], [across, down, number]) = (self.corner, self.tap);
+        let [step_x, step_y] = self.windows.dilations;
+        let (channel, [width, taps]) = (self.channel as i32, self.windows.taps);
+        // SAFETY: the caller's contract; the maps are as the kernels ask.
+        unsafe {
+            let offsets = [(across * step_x) as u16, (down * step_y) as u16];
+            tma::load_im2col_4d(stage.a(), self.maps.a, full, [channel, x, y, image], offsets);
+            match C::Operands::MAJOR_B {
+                Major::K => {
+                    let coords = [channel, number as i32, tile.column as i32];
+                    tma::load_3d(stage.b(), self.maps.b, full, coords);
+                }
+                Major::Mn => {
+                    let mut index = 0;
+                    while index < C::BLOCK_N / BOX_ELEMENTS {
+                        let column = (tile.column + index * BOX_ELEMENTS) as i32;
+                        let coords = [column, (taps - 1 - number) as i32, channel];
+                        tma::load_3d(stage.b() + index * BOX_BYTES, self.maps.b, full, coords);
+                        index += 1;
+                    }
+                }
+            }
+        }
+        self.channel += DEPTH;
+        if self.channel >= self.windows.channels {
+            self.channel = 0;
+            self.tap =
+                if across + 1 == width { [0, down + 1, number + 1] } else { [across + 1, down, number + 1] };
+        }
+    }
+}
+
+/// Brings filters of the result's gradient by columns of windows: see the module.
+struct ByPositions<'a> {
+    maps: Maps,
+    arguments: &'a Arguments,
+    /// The stage's first window, and what a stage adds to it.
+    at: Odometer,
+    stage: [u32; 3],
+    /// The tap and the channel of the tile's first column.
+    column: Odometer,
+}
+
+impl<'a> ByPositions<'a> {
+    #[inline(always)]
+    fn new(maps: Maps, arguments: &'a Arguments) -> Self {
+        let windows = &arguments.windows;
+        let stage = windows.odometer(DEPTH).digits();
+        Self { maps, arguments, at: windows.odometer(0), stage, column: Odometer::new(0, 1, 1) }
+    }
+}
+
+impl<C: Config> Loader<C> for ByPositions<'_> {
+    #[inline(always)]
+    fn begin(&mut self, tile: TileCoord) {
+        let Arguments { windows, shape, .. } = self.arguments;
+        self.at = windows.odometer(tile.batch * shape.k);
+        self.column = Odometer::new(tile.column, windows.taps[0], windows.channels);
+    }
+
+    #[inline(always)]
+    unsafe fn load(&mut self, stage: Stage<C>, full: u32, tile: TileCoord, k: u32) {
+        let Arguments { windows, shape, .. } = self.arguments;
+        let position = (tile.batch * shape.k + k) as i32;
+        let [x, y, image] = windows.corner(&self.at);
+        let mut column = self.column;
+        // SAFETY: the caller's contract; the maps are as the kernels ask.
+        unsafe {
+            let mut index = 0;
+            while index < C::BLOCK_M / BOX_ELEMENTS {
+                let filter = (tile.row + index * BOX_ELEMENTS) as i32;
+                tma::load_3d(stage.a() + index * BOX_BYTES, self.maps.a, full, [filter, position, 0]);
+                index += 1;
+            }
+            let mut index = 0;
+            while index < C::BLOCK_N / BOX_ELEMENTS {
+                let [down, across, channel] = column.digits();
+                // Columns behind the last tap are not stored.
+                let offsets = [(across * windows.dilations[0]) as u16, (down * windows.dilations[1]) as u16];
+                let coords = [channel as i32, x, y, image];
+                tma::load_im2col_4d(stage.b() + index * BOX_BYTES, self.maps.b, full, coords, offsets);
+                column.add([0, 0, BOX_ELEMENTS]);
+                index += 1;
+            }
+        }
+        self.at.add(self.stage);
+    }
+}
+
+/// # Safety
+/// As the kernels.
+#[inline(always)]
+unsafe fn gathered<C: Config<EpiloguePlan = EpiloguePlan<C>, Stored = <C as Config>::Tile>>(
+    maps: Maps,
+    arguments: &Arguments,
+    data: *mut u8,
+) {
+    let Arguments { shape, output, epilogue, windows } = arguments;
+    let output = Output::new(data, output);
+    let fusion: StandardFusion<'_, <C::Operands as Operands>::Element16> =
+        StandardFusion::new(epilogue, output);
+    let scheduler = PersistentScheduler::new::<C>(shape);
+    let loader = |maps: Maps, _: Block<C>| Gathered::new(maps, windows);
+    // SAFETY: the caller's contract.
+    unsafe {
+        let epilogue = store_with(maps, *shape, output, fusion);
+        run_from::<C, _, _, _, _>(maps, *shape, scheduler, loader, InAccumulators, epilogue)
+    }
+}
+
+/// # Safety
+/// As the kernels.
+#[inline(always)]
+unsafe fn by_positions<C: Config<EpiloguePlan = EpiloguePlan<C>, Stored = <C as Config>::Tile>>(
+    maps: Maps,
+    arguments: &Arguments,
+    data: *mut u8,
+) {
+    let Arguments { shape, output, epilogue, .. } = arguments;
+    // f32, by the threads.
+    let output = Output::limited(data, output, &[OutputFlag::Paired, OutputFlag::Identity]);
+    let fusion: StandardFusion<'_, <C::Operands as Operands>::Element16> =
+        StandardFusion::new(epilogue, output);
+    let scheduler = PersistentScheduler::new::<C>(shape);
+    let loader = |maps: Maps, _: Block<C>| ByPositions::new(maps, arguments);
+    // SAFETY: the caller's contract.
+    unsafe {
+        let epilogue = store_with(maps, *shape, output, fusion);
+        run_from::<C, _, _, _, _>(maps, *shape, scheduler, loader, InAccumulators, epilogue)
+    }
+}
+
+/// A kernel, as the host needs to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Rows and columns of a tile.
+    pub block: [u32; 2],
+    /// Columns of the subtiles that the copy engine stores.
+    pub store_columns: u32,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+}
+
+/// Kernels: name, configuration, type, orders, columns, and the function that runs them.
+macro_rules! kernels {
+    ($(#[kernel] fn $name:ident as $config:ident: $element:ident, trans $trans_a:literal $trans_b:literal, 2 x $columns:literal, $run:ident;)*) => { $(
+        /// The configuration of the kernel of this name.
+        #[derive(Clone, Copy)]
+        pub struct $config;
+
+        impl Config for $config {
+            type Operands = Pair<$element, $element, $element, $trans_a, $trans_b>;
+            type Tile = [[f32; $columns / 2]; 2];
+            type Stored = Self::Tile;
+            type EpiloguePlan = EpiloguePlan<Self>;
+            const CONSUMERS: u32 = 2;
+            const PING_PONG: bool = true;
+            const CLUSTER_M: u32 = 1;
+            const CLUSTER_N: u32 = 1;
+            const TRANSPOSED: bool = false;
+        }
+
+        impl $config {
+            /// The row of a table of kernels.
+            pub const ENTRY: Entry = Entry {
+                block: [Self::BLOCK_M, Self::BLOCK_N],
+                store_columns: Self::STORE_COLUMNS,
+                threads: Self::THREADS,
+                shared: Self::SHARED,
+            };
+        }
+
+        /// See the module.
+        ///
+        /// # Safety
+        /// The maps describe what the module says, of live tensors: windows of `BLOCK_M` positions (64 for
+        /// filters' gradients) and 64 channels, filters in boxes of 64 channels, a tap, and `BLOCK_N` filters
+        /// (backward: 64), the result's gradient in boxes of 64 by 64, and the result; swizzled. The
+        /// arguments describe the same; `data` is valid for writes of the result. The configuration of the
+        /// launch is that of [`run_from`].
+        #[kernel(launch_bounds(<$config as Config>::THREADS, 1))]
+        pub unsafe fn $name(
+            a: &TensorMap,
+            b: &TensorMap,
+            c: &TensorMap,
+            arguments: Arguments,
+            data: *mut u8,
+        ) {
+            // SAFETY: the caller's contract.
+            unsafe { $run::<$config>(Maps { a, b, c, source: a }, &arguments, data) }
+        }
+    )* };
+}
+
+kernels! {
+    #[kernel] fn conv_windows_bf16_128x128 as Bf16x128: BF16, trans 0 0, 2 x 128, gathered;
+    #[kernel] fn conv_windows_bf16_128x64 as Bf16x64: BF16, trans 0 0, 2 x 64, gathered;
+    #[kernel] fn conv_windows_f16_128x128 as F16x128: F16, trans 0 0, 2 x 128, gathered;
+    #[kernel] fn conv_windows_f16_128x64 as F16x64: F16, trans 0 0, 2 x 64, gathered;
+    #[kernel] fn conv_windows_backward_bf16_128x128 as BackwardBf16x128: BF16, trans 0 1, 2 x 128, gathered;
+    #[kernel] fn conv_windows_backward_bf16_128x64 as BackwardBf16x64: BF16, trans 0 1, 2 x 64, gathered;
+    #[kernel] fn conv_windows_backward_f16_128x128 as BackwardF16x128: F16, trans 0 1, 2 x 128, gathered;
+    #[kernel] fn conv_windows_backward_f16_128x64 as BackwardF16x64: F16, trans 0 1, 2 x 64, gathered;
+    #[kernel] fn conv_weight_windows_bf16_128x128 as WeightBf16x128: BF16, trans 1 1, 2 x 128, by_positions;
+    #[kernel] fn conv_weight_windows_f16_128x128 as WeightF16x128: F16, trans 1 1, 2 x 128, by_positions;
+}
