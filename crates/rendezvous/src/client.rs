@@ -24,8 +24,6 @@ const TRIAL: Duration = Duration::from_secs(5);
 /// How often a rank shows that it lives: so many times in a timeout, and within these limits.
 const SIGNS_OF_LIFE: u32 = 6;
 const SIGN_LIMITS: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(2)];
-/// How long the last messages of a job that has failed may take.
-const LAST_WORDS: Duration = Duration::from_secs(1);
 /// The longest timeout: a year. Sums of times stay far from the end of the clock.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -40,7 +38,8 @@ pub struct Options {
     pub records: Option<PathBuf>,
 }
 
-/// A rank's connection to the store. Dropping it leaves the job; in a panic, it ends the job.
+/// A rank's connection to the store. Dropping it leaves the job; in a panic, it ends the job. Where rank 0
+/// serves the store, it waits there until all others have left.
 ///
 /// All operations may be called from any thread. Operations of all ranks follow one another.
 #[derive(Debug)]
@@ -293,21 +292,18 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        let failed = if std::thread::panicking() {
+        if std::thread::panicking() {
             self.abort("it panicked");
-            true
-        } else {
-            let mut state = self.shared.state();
-            state.left = true;
-            state.failure.is_some()
-        };
+        }
+        self.shared.state().left = true;
         self.shared.send(&Request::Leave);
         let stream = self.shared.writer.lock().unwrap_or_else(PoisonError::into_inner);
         // The last messages are delivered before the end.
         let _ = stream.shutdown(Shutdown::Write);
         drop(stream);
         if let Some(store) = self.store.take() {
-            store.close(if failed { LAST_WORDS.min(self.timeout) } else { self.timeout });
+            // As long as others need it: those that do not live are noticed, and fail the job.
+            store.close(LONGEST);
         }
         let stream = self.shared.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = stream.shutdown(Shutdown::Both);

@@ -23,6 +23,8 @@ use crate::world::Address;
 const TICK: Duration = Duration::from_millis(20);
 /// How long a stranger may take to show the token.
 const GREETING_TIME: Duration = Duration::from_secs(5);
+/// How long a closing store waits for ranks that have been told of a failure.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Connections beyond one a rank: strangers, and ranks that try again.
 const SPARE: usize = 64;
 /// Bytes that may wait to be sent to one rank.
@@ -84,6 +86,7 @@ impl Store {
             listener,
             connections: Vec::new(),
             shared: Arc::clone(&shared),
+            failed: None,
         };
         let thread =
             std::thread::Builder::new().name("ironwarp store".to_owned()).spawn(move || server.run());
@@ -111,7 +114,7 @@ impl Store {
         lock(&self.shared).abort.get_or_insert_with(|| (rank, reason.to_owned()));
     }
 
-    /// Ends the store when all ranks have left, or after so long.
+    /// Ends the store when all ranks have left, soon after the job has failed, or after so long.
     pub fn close(mut self, linger: Duration) {
         self.end(linger);
     }
@@ -151,6 +154,8 @@ struct Server {
     /// Connections that it takes.
     most: usize,
     shared: Arc<Mutex<Shared>>,
+    /// When the job failed.
+    failed: Option<Instant>,
 }
 
 struct Connection {
@@ -194,7 +199,11 @@ impl Server {
             self.sweep(now);
             let mut shared = lock(&self.shared);
             shared.complete = self.hub.is_complete();
-            if shared.stop.is_some_and(|stop| stop <= now || !self.hub.has_members()) {
+            if self.hub.failure().is_some() {
+                self.failed.get_or_insert(now);
+            }
+            let told = self.failed.is_some_and(|failed| now.duration_since(failed) > LAST_WORDS);
+            if shared.stop.is_some_and(|stop| stop <= now || told || !self.hub.has_members()) {
                 return;
             }
         }

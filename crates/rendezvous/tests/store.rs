@@ -88,8 +88,8 @@ fn rank_0_serves_where_no_launcher_does() {
             threads.spawn(move || {
                 let client = Client::join(&world, &options()).unwrap();
                 assert_eq!(client.gather("", &[rank as u8]).unwrap(), [[0], [1], [2]]);
-                // Rank 0 is first at the end, and stays until the others have left.
-                thread::sleep(Duration::from_millis(100 * u64::from(rank)));
+                // Rank 0 is first at the end, and stays until the others have left, however long that takes.
+                thread::sleep(u32::from(rank > 0) * (TIMEOUT + Duration::from_millis(300 * u64::from(rank))));
                 client.set("last", b"").unwrap();
             });
         }

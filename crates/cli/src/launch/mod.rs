@@ -57,7 +57,7 @@ Examples:
   IRONWARP_TOKEN=secret {program} launch -n 8 --nodes 2 --node-rank 1 --address 10.0.0.1:4000 -- ./train
 ";
 
-/// Runs the command.
+/// Runs the command. In the end it kills every child of this process that is left.
 ///
 /// # Errors
 /// For a wrong call, a program that cannot be started, or a node that is lost; [`Error::Ended`] with the exit

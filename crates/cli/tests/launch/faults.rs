@@ -71,11 +71,13 @@ fn the_rank_that_is_stopped_is_named_and_killed() {
     }
 }
 
+/// These ranks know no store, whose end they could notice.
 #[test]
 fn ranks_end_with_their_launcher() {
     let place = Place::new();
-    let mut launcher = place.worker(&["-n", "3", "--timeout", TIMEOUT], "wait").spawn().unwrap();
-    (0..3).for_each(|rank| _ = wait_for(&place.path().join(format!("pid-0-{rank}"))));
+    let script = "echo here > here-$RANK; exec sleep 60";
+    let mut launcher = place.command(&["-n", "3"], &["sh", "-c", script]).spawn().unwrap();
+    (0..3).for_each(|rank| _ = wait_for(&place.path().join(format!("here-{rank}"))));
     assert_eq!(place.living().len(), 4);
     launcher.kill().unwrap();
     launcher.wait().unwrap();

@@ -226,7 +226,7 @@ fn check_guilty(fault: Fault, code: i32, said: &str, what: &str) {
         Fault::Own(Trick::WrongToken) => assert!(said.contains("the tokens differ"), "{what}"),
         // The first one may have finished, or not begun: then the second one is refused or takes its place.
         Fault::Double => assert!(said.contains("has joined") || code == 0, "{what}"),
-        Fault::Late => assert!(said.contains("too late") || said.starts_with("Missing"), "{what}"),
+        Fault::Late => assert_eq!(said.split(' ').next(), Some("Missing"), "{what}"),
         Fault::Stopped | Fault::Noise => {}
     }
 }

@@ -69,10 +69,13 @@ pub fn run_if_asked() {
     let trick = TRICKS.iter().copied().find(|trick| format!("{trick:?}") == words[3]);
     let (code, said) = match rank(number(0), number(1), number(2) as u16, trick, number(4)) {
         Ok(()) => (0, "done".to_owned()),
-        Err(Error::Failed(failure)) => {
-            (SAID_FAILURE, format!("{:?} {:?}", failure.cause, failure.culprits().collect::<Vec<_>>()))
-        }
-        Err(other) => (SAID_FAILURE, other.to_string()),
+        // A rank that joins when the job has failed already is told why, too.
+        Err(error) => match error.failure() {
+            Some(failure) => {
+                (SAID_FAILURE, format!("{:?} {:?}", failure.cause, failure.culprits().collect::<Vec<_>>()))
+            }
+            None => (SAID_FAILURE, error.to_string()),
+        },
     };
     println!("{SAID}{said}");
     exit(code);
