@@ -101,7 +101,7 @@ impl Rank {
 
 /// A rank whose calls are captured, or not.
 enum Runner<'a> {
-    Graph(Graph<'a, Rank>),
+    Graph(Box<Graph<'a, Rank>>),
     Eager(Box<Rank>),
 }
 
@@ -119,7 +119,7 @@ impl Runner<'_> {
         }
         let calls =
             move |stream: &Stream, rank: &mut Rank| (0..CALLS).try_for_each(|_| rank.call(op, stream));
-        Ok(Runner::Graph(Graph::capture(stream, rank, calls)?))
+        Ok(Runner::Graph(Box::new(Graph::capture(stream, rank, calls)?)))
     }
 
     fn run(&mut self, op: Op, stream: &Stream) -> Result<()> {

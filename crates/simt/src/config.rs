@@ -99,9 +99,10 @@ pub struct Options {
     /// Bytes of stack a simulated thread, at most [`MAX_STACK_BYTES`]. By default all that a GPU's thread can
     /// have, and some for the host. A kernel that takes more ends the process with a sentence.
     pub stack_bytes: usize,
-    /// Number of the device that it runs on. Launches of several devices that run at the same time see each
-    /// other's accesses: the checker then asks for the scope of the system.
-    pub device: u32,
+    /// The number of the device that it runs on, if it may wait for other such launches, and see their
+    /// accesses, while they run at the same time. Between devices the checker asks for the scope of the
+    /// system. `None`: it runs by itself, whatever runs beside it.
+    pub device: Option<u32>,
     /// How long threads may do nothing but spin on atomics before the launch counts as hung.
     pub spin_limit: Duration,
 }
@@ -115,7 +116,7 @@ impl Default for Options {
             workers: 0,
             stack_bytes: LOCAL_BYTES + HOST_BYTES,
             spin_limit: Duration::from_secs(10),
-            device: 0,
+            device: None,
         }
     }
 }
@@ -142,9 +143,9 @@ impl Options {
         Self { seed, ..self }
     }
 
-    /// The same options for another device.
+    /// The same options for a launch on a device that others run beside.
     pub fn device(self, device: u32) -> Self {
-        Self { device, ..self }
+        Self { device: Some(device), ..self }
     }
 
     /// The same options with checking on or off.

@@ -322,7 +322,7 @@ impl Error {
     /// Whether the next valid call works. False once a device's context is dead, or when there is no driver.
     pub fn is_recoverable(&self) -> bool {
         match self {
-            Error::Init(_) | Error::Sticky { .. } | Error::Parallel(_) => false,
+            Error::Init(_) | Error::Sticky { .. } => false,
             Error::Driver(e) => !e.is_sticky(),
             Error::NoSuchKernel { source, .. } | Error::InvalidModule { source, .. } => !source.is_sticky(),
             _ => true,

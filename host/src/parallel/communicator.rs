@@ -188,7 +188,7 @@ impl Communicator {
     }
 
     /// Sends a buffer to rank `to`, which receives it ([`Communicator::receive`]). Both wait for each other,
-    /// and for no other rank.
+    /// and for no other rank: of two that exchange buffers, one sends first, the other receives first.
     ///
     /// # Errors
     /// As [`Communicator::broadcast`].

@@ -25,11 +25,9 @@
 //! * All ranks make the same calls in the same order. A call that differs is an error that names rank, call,
 //!   what was got and wanted; the group has then failed.
 //! * Nothing waits on the host. A rank that does not come in time is found on the device; the error comes
-//! with
-//!   the next call, or from [`Communicator::synchronize`] or [`Communicator::check`].
+//!   with the next call, or from [`Communicator::synchronize`] or [`Communicator::check`].
 //! * Results are the same bits on every rank and in every run: elements are added up in the order of ranks,
-//! in
-//!   f32 where they are smaller.
+//!   in f32 where they are smaller.
 //!
 //! # Which kernel
 //! [`Communicator::explain`] says which [`Plan`] a collective has. Small sums travel with their flags to

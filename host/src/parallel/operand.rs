@@ -55,9 +55,9 @@ impl<'a> Operand<'a> {
         if bytes == 0 {
             return Ok(());
         }
+        let (from, to_address) = (self.address(), to.address());
         // SAFETY: both ranges lie in live allocations, and do not overlap, as the caller has checked.
-        stream
-            .call(|stream| unsafe { raw::memcpy_dtod_async(to.address(), self.address(), bytes, stream) })?;
+        stream.call(|stream| unsafe { raw::memcpy_dtod_async(to_address, from, bytes, stream) })?;
         reading.commit(stream);
         writing.commit(stream);
         Ok(())

@@ -50,11 +50,14 @@ fn reduced<T: Element + bytemuck::Pod>(
     Ok(all.split_off(start))
 }
 
+/// Where the elements of a rank begin in its buffer.
+type Start = fn(u32) -> usize;
+
 /// A case: elements of a rank, and the first one's place in its buffer on each rank.
-fn cases(ranks: u32) -> Vec<(usize, fn(u32) -> usize)> {
+fn cases(ranks: u32) -> Vec<(usize, Start)> {
     // Many devices are slow to simulate.
     let largest = if ranks > 3 { 4099 } else { COUNTS[COUNTS.len() - 1] };
-    let aligned = COUNTS.into_iter().map(|count| (count, (|_| 0) as fn(u32) -> usize));
+    let aligned = COUNTS.into_iter().map(|count| (count, (|_| 0) as Start));
     let odd = [1, 63, 1000]
         .into_iter()
         .map(|count| (count, (|rank| (rank as usize * 3 + 1) % 5) as fn(u32) -> usize));

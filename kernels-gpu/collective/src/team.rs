@@ -104,10 +104,11 @@ impl Report {
 }
 
 impl Team {
-    /// The flags that rank `writer` writes in the memory of rank `owner`, for a block.
+    /// The flags of a block, in the memory of the rank whose signals are given: those of all ranks together,
+    /// or those of pairs.
     #[inline(always)]
-    pub(crate) fn flags(&self, owner_signals: u64, block: u32) -> *mut Flags {
-        let signals = owner_signals as *mut Signals;
+    pub(crate) fn flags(&self, signals: u64, block: u32) -> *mut Flags {
+        let signals = signals as *mut Signals;
         // SAFETY: an address of a field; nothing is read.
         let all = unsafe {
             if self.is_pairwise != 0 {
@@ -120,12 +121,13 @@ impl Team {
         all.wrapping_add(block as usize)
     }
 
-    /// The slots for data with flags that rank `writer` fills in the memory whose signals are given.
+    /// The slot for data with flags that rank `writer` fills, in the memory of the rank whose signals are
+    /// given.
     #[inline(always)]
-    pub(crate) fn slots(&self, owner_signals: u64, epoch: u32, writer: u32) -> *mut u64 {
+    pub(crate) fn slots(&self, signals: u64, epoch: u32, writer: u32) -> *mut u64 {
         let slot = (epoch & 1) * self.ranks + writer;
         let bytes = size_of::<Signals>() + slot as usize * MAX_LINES * LINE;
-        (owner_signals as *mut u64).wrapping_byte_add(bytes)
+        (signals as *mut u64).wrapping_byte_add(bytes)
     }
 
     /// Whether a rank meets this one.

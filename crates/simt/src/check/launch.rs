@@ -70,11 +70,14 @@ impl Param {
     }
 }
 
+/// An allocation, kept so that its address stays its own, and its history.
+type Kept = (Arc<Allocation>, Arc<Shadow>);
+
 /// The history of global memory while launches run that see each other's accesses.
 #[derive(Default)]
 pub(crate) struct GlobalMemory {
     /// The histories so far, with their allocations, by the addresses of these.
-    shadows: Mutex<HashMap<usize, (Arc<Allocation>, Arc<Shadow>)>>,
+    shadows: Mutex<HashMap<usize, Kept>>,
     atomics: GlobalAtomics,
 }
 

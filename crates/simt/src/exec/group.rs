@@ -329,7 +329,7 @@ impl<'a> Group<'a> {
 
     /// Counts a turn that a thread spent spinning.
     pub fn note_spin(&self) {
-        if let Some(idle) = self.spinning.turn(self.progress(), self.launch.options.spin_limit) {
+        if let Some(idle) = self.spinning.turn(self.progress(), self.launch.spin_limit()) {
             self.raise(deadlock::livelock(self, idle));
         }
     }

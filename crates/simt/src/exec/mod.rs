@@ -14,8 +14,9 @@ pub(crate) mod together;
 
 use std::error::Error as _;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
 
 use crate::check::{LaunchCheck, unchecked};
 use crate::fault::{Fault, FaultKind};
@@ -41,6 +42,8 @@ pub(crate) struct Launch<'a> {
     /// Whether a fault runs the destructors of its threads' values; else the values are leaked.
     unwinds: bool,
     pub membership: Membership,
+    /// Whether a group has ended with a fault. Groups that only spin then wait for it: no time is given.
+    has_failed: AtomicBool,
     /// Blocks that are scheduled together: one, a cluster, or the grid.
     blocks_per_group: u64,
 }
@@ -117,8 +120,19 @@ fn start(
         prepare(&mut check);
         check
     });
-    Launch { kernel, config: *config, options, body, check, unwinds, membership, blocks_per_group }
-        .run_groups()
+    let has_failed = AtomicBool::new(false);
+    Launch {
+        kernel,
+        config: *config,
+        options,
+        body,
+        check,
+        unwinds,
+        membership,
+        has_failed,
+        blocks_per_group,
+    }
+    .run_groups()
 }
 
 /// Checks the conditions that do not depend on the kernel: the caller and the options.
@@ -215,6 +229,11 @@ fn has_pool() -> bool {
 }
 
 impl Launch<'_> {
+    /// How long its groups may only spin.
+    fn spin_limit(&self) -> Duration {
+        if self.has_failed.load(Ordering::Relaxed) { Duration::ZERO } else { self.options.spin_limit }
+    }
+
     fn run_groups(&self) -> Result<LaunchStats, Box<Fault>> {
         let groups = self.config.blocks() / self.blocks_per_group;
         let queue = Queue::new(groups, self.options.seed);
@@ -244,7 +263,7 @@ impl Launch<'_> {
             if let Err(fault) =
                 group.run(self.membership.first_block + number * self.blocks_per_group, &mut stats)
             {
-                self.membership.together.progress.fail();
+                self.has_failed.store(true, Ordering::Relaxed);
                 queue.fail(turn, fault);
             }
         }

@@ -27,8 +27,6 @@ struct State {
     since: Option<Instant>,
     /// Whether the time is up, so that groups have to report once more.
     again: bool,
-    /// Whether a group has ended with a fault. Groups that only spin then wait for it: no time is given.
-    has_failed: bool,
 }
 
 impl State {
@@ -41,7 +39,6 @@ impl State {
 
     /// The time for which all groups have only spun, once they have reported again after `limit`.
     fn hung_for(&mut self, limit: Duration) -> Option<Duration> {
-        let limit = if self.has_failed { Duration::ZERO } else { limit };
         if self.idle < self.running {
             return None;
         }
@@ -66,11 +63,6 @@ impl Progress {
         let mut state = self.state();
         state.running += 1;
         state.advance();
-    }
-
-    /// Records that a group has ended with a fault.
-    pub fn fail(&self) {
-        self.state().has_failed = true;
     }
 
     /// Removes a group that has run.

@@ -1,6 +1,7 @@
 //! Launches that run at the same time: on several devices, or on several streams of one.
 //!
-//! They may wait for each other, and they see each other's memory. So all launches that run now share the
+//! They may wait for each other, and they see each other's memory. So all launches of devices
+//! ([`Options::device`](crate::Options)) that run now share the
 //! watch for hangs, the numbers of blocks, and the checker's history of global memory. A launch that begins
 //! while no other runs starts afresh.
 //!
@@ -68,17 +69,10 @@ pub(crate) struct Elsewhere {
 }
 
 impl Membership {
-    pub fn begin(kernel: &str, config: &crate::LaunchConfig, device: u32) -> Self {
-        let mut now = NOW.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn begin(kernel: &str, config: &crate::LaunchConfig, device: Option<u32>) -> Self {
         let blocks = config.blocks();
-        let together = match now.upgrade().filter(|together| together.has_room(blocks)) {
-            Some(together) => together,
-            None => {
-                let together = Arc::new(Together::default());
-                *now = Arc::downgrade(&together);
-                together
-            }
-        };
+        let together = if device.is_some() { Together::now(blocks) } else { Arc::default() };
+        let device = device.unwrap_or_default();
         let mut members = together.members.write().unwrap_or_else(PoisonError::into_inner);
         let (number, first_block) = (members.len(), together.next_block(&members));
         members.push(Member {
@@ -141,6 +135,16 @@ impl Drop for Membership {
 }
 
 impl Together {
+    /// The launches that run now, with room for so many blocks more.
+    fn now(blocks: u64) -> Arc<Self> {
+        let mut now = NOW.lock().unwrap_or_else(PoisonError::into_inner);
+        now.upgrade().filter(|together| together.has_room(blocks)).unwrap_or_else(|| {
+            let together = Arc::new(Together::default());
+            *now = Arc::downgrade(&together);
+            together
+        })
+    }
+
     fn has_room(&self, blocks: u64) -> bool {
         let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
         self.next_block(&members) + blocks <= u64::from(u32::MAX)

@@ -29,6 +29,9 @@ pub(in crate::parallel) struct Order<'a> {
     pub output: Option<Operand<'a>>,
 }
 
+/// How a kernel is launched, the rank's flags, the input and the output.
+type Arguments<'a> = (LaunchConfig, Within<'a, Signals>, Option<Within<'a, u8>>, Option<Within<'a, u8>>);
+
 /// The element type, as kernels that combine know it.
 pub(in crate::parallel) fn format(dtype: DType) -> Option<Format> {
     Some(match dtype {
@@ -91,12 +94,7 @@ impl Shared {
     }
 
     /// The parts of a launch that all kernels have.
-    fn arguments<'a>(
-        &'a self,
-        rank: u32,
-        plan: Plan,
-        order: &Order<'a>,
-    ) -> (LaunchConfig, Within<'a, Signals>, Option<Within<'a, u8>>, Option<Within<'a, u8>>) {
+    fn arguments<'a>(&'a self, rank: u32, plan: Plan, order: &Order<'a>) -> Arguments<'a> {
         let signals = self.states[rank as usize].view().within().cast();
         let (input, output) = (order.input.map(|x| x.within), order.output.map(|x| x.within));
         let config = LaunchConfig::new([plan.blocks, 1, 1], [THREADS, 1, 1]);
