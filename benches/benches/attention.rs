@@ -21,8 +21,6 @@ const TOKENS: usize = 16_384;
 const HIDDEN: usize = 2048;
 const LENGTHS: [usize; 6] = [512, 1024, 2048, 4096, 8192, 16_384];
 const SIZES: [usize; 3] = [64, 128, 256];
-/// Longest head of the backward pass.
-const MOST_BACKWARD: usize = 128;
 
 /// Longest sequences of which FlashAttention 2 is measured: it takes 1.5 times as long as cuDNN there, and
 /// more beyond.
@@ -99,7 +97,7 @@ fn layer(session: &mut Session, layer: Layer) -> Outcome {
         (format!("attention_{}", layer.size), format!("attention_backward_{}", layer.size));
     let Layer { batch, rows, heads, size, is_causal } = layer;
     let shape = format!("{batch}x{rows}x{heads}x{size}{}", if is_causal { " causal" } else { "" });
-    let (is_wanted, is_backward) = (session.wants(&name), size <= MOST_BACKWARD && session.wants(&backward));
+    let (is_wanted, is_backward) = (session.wants(&name), session.wants(&backward));
     if !is_wanted && !is_backward {
         return Ok(());
     }

@@ -3,8 +3,8 @@
 //! A thread has two rows, 8 apart, and of each the columns `8 j + 2 q` and `8 j + 2 q + 1` with
 //! `q = lane % 4`; see [`cuda_std::wgmma`].
 
-use cuda_std::matrix;
 use cuda_std::wgmma::{self, Accumulator, Operand};
+use cuda_std::{matrix, vector};
 use layout::wgmma::{K_BYTES, Swizzle, advance, descriptor};
 use primitives::tma::LINE_BYTES;
 use primitives::unroll;
@@ -76,6 +76,34 @@ impl Rounded {
     #[inline(always)]
     pub fn set_pair<E: Element16>(&mut self, pair: usize, low: f32, high: f32) {
         self.0[pair / 4][pair % 4] = E::pack(low, high);
+    }
+
+    /// Writes it to shared memory as it lies in registers: 16 bytes for 16 columns, `stride` bytes apart.
+    ///
+    /// # Safety
+    /// Nothing else uses the places.
+    #[inline(always)]
+    pub unsafe fn write_registers<F: Fragment>(&self, to: u32, stride: u32) {
+        unroll!(INDEX in 0..16, {
+            if INDEX < steps::<F>() / 2 {
+                // SAFETY: the caller's contract.
+                unsafe { vector::store_shared_v4(to + INDEX as u32 * stride, self.0[INDEX]) }
+            }
+        });
+    }
+
+    /// Reads it there.
+    ///
+    /// # Safety
+    /// It has been written.
+    #[inline(always)]
+    pub unsafe fn read_registers<F: Fragment>(&mut self, from: u32, stride: u32) {
+        unroll!(INDEX in 0..16, {
+            if INDEX < steps::<F>() / 2 {
+                // SAFETY: the caller's contract.
+                self.0[INDEX] = unsafe { vector::load_shared_v4(from + INDEX as u32 * stride) };
+            }
+        });
     }
 
     /// Two neighbours, of which the fragment has this many before them.
@@ -170,12 +198,17 @@ pub unsafe fn multiply_rounded<E: Operand, G: Fragment, F: Fragment>(
     });
 }
 
-/// Starts `acc = A^T B` of operands whose lines, `lines` of them, are k.
+/// Starts `acc = A^T B`, or `acc += A^T B` with `ADD`, of operands whose lines, `lines` of them, are k.
 ///
 /// # Safety
 /// As for [`wgmma::mma`]; A has 64 columns, B as many as the accumulator.
 #[inline(always)]
-pub unsafe fn multiply_lines<E: Operand, F: Fragment>(acc: &mut F, a: Boxes, b: Boxes, lines: u32) {
+pub unsafe fn multiply_lines<E: Operand, F: Fragment, const ADD: bool>(
+    acc: &mut F,
+    a: Boxes,
+    b: Boxes,
+    lines: u32,
+) {
     let (start_a, start_b) = (a.descriptor(), b.descriptor());
     unroll!(INDEX in 0..16, {
         if INDEX < (lines / STEP) as usize {
@@ -183,7 +216,7 @@ pub unsafe fn multiply_lines<E: Operand, F: Fragment>(acc: &mut F, a: Boxes, b: 
             let (a, b) = (advance(start_a, bytes), advance(start_b, bytes));
             // SAFETY: the caller's contract.
             unsafe {
-                if INDEX == 0 {
+                if INDEX == 0 && !ADD {
                     wgmma::mma_overwrite::<E, E, F, 1, 1>(acc, a, b);
                 } else {
                     wgmma::mma::<E, E, F, 1, 1>(acc, a, b, true);

@@ -10,7 +10,7 @@ use cuda_std::{misc, vector};
 use primitives::unroll;
 
 use super::config::Config;
-use super::main_pass::Consumer;
+use super::consumer::Consumer;
 use super::work::{Turn, Work};
 use crate::problem::Seen;
 use crate::score::{Dual, Position, ScoreFunction};
