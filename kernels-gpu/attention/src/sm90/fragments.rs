@@ -5,7 +5,7 @@
 
 use cuda_std::wgmma::{self, Accumulator, Operand};
 use cuda_std::{matrix, vector};
-use layout::wgmma::{K_BYTES, Swizzle, advance, descriptor};
+use layout::wgmma::{K_BYTES, Swizzle, advance, descriptor, units};
 use primitives::tma::LINE_BYTES;
 use primitives::unroll;
 use primitives::wgmma::Element16;
@@ -78,6 +78,20 @@ impl Rounded {
         self.0[pair / 4][pair % 4] = E::pack(low, high);
     }
 
+    /// Clears all but those of a row's elements whose bit is set, of up to 128 columns.
+    #[inline(always)]
+    pub fn keep<F: Fragment>(&mut self, bits: [u32; 2]) {
+        unroll!(INDEX in 0..8, {
+            if INDEX < steps::<F>() / 2 {
+                unroll!(PAIR in 0..4, {
+                    let two = bits[PAIR % 2] >> (4 * INDEX + PAIR / 2 * 2);
+                    let (low, high) = ((two & 1).wrapping_neg(), (two >> 1 & 1).wrapping_neg());
+                    self.0[INDEX][PAIR] &= low & 0xffff | high << 16;
+                });
+            }
+        });
+    }
+
     /// Writes it to shared memory as it lies in registers: 16 bytes for 16 columns, `stride` bytes apart.
     ///
     /// # Safety
@@ -146,6 +160,12 @@ pub struct Boxes {
 }
 
 impl Boxes {
+    /// In a block of a cluster, where shared addresses have higher bits than a descriptor has room for.
+    #[inline(always)]
+    pub const fn in_cluster(first: u32, stride: u32) -> Self {
+        Self { first: units(first) * layout::UNIT_BYTES, stride }
+    }
+
     /// The descriptor. The stride counts where the columns are not k.
     #[inline(always)]
     const fn descriptor(self) -> u64 {

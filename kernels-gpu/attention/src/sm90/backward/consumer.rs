@@ -10,8 +10,10 @@ use primitives::unroll;
 
 use super::arguments::Arguments;
 use super::config::{Barrier, CONSUMER_KEYS, CONSUMERS, Config, Of, Plan};
-use super::work::{Ticket, Work};
+use super::work::{Ticket, Turn, Work};
+use crate::dropout::First;
 use crate::problem::{KeyTile, Seen};
+use crate::score::ScoreFunction;
 use crate::sm90::config::WARPGROUP;
 use crate::sm90::fragments::{Boxes, Rounded, multiply, steps};
 
@@ -27,6 +29,15 @@ pub struct Consumer<'a, C: Config> {
     pub(super) consumer: u32,
     /// The thread's in the consumer.
     pub(super) thread: u32,
+}
+
+/// The weights that dropout leaves of a thread's part of a tile.
+#[derive(Clone, Copy)]
+pub(super) struct Drawn {
+    /// A bit for each query, for both keys.
+    pub kept: [u32; 2],
+    /// Factor of what is kept.
+    pub factor: f32,
 }
 
 impl<C: Config> Consumer<'_, C> {
@@ -55,7 +66,7 @@ impl<C: Config> Consumer<'_, C> {
     /// The whole warpgroup is here; K has come.
     #[inline(always)]
     pub(super) unsafe fn start_scores(self, scores: &mut C::Scores, state: PipelineState<Of<C>>) {
-        let queries = Boxes { first: self.shared.queries(state.stage), stride: C::QUERY_BOX };
+        let queries = Self::boxes(self.shared.queries(state.stage), C::QUERY_BOX);
         // SAFETY: the caller's contract.
         unsafe {
             self.shared.query_pipeline().consumer_wait(state);
@@ -71,7 +82,7 @@ impl<C: Config> Consumer<'_, C> {
     /// The whole warpgroup is here; V has come.
     #[inline(always)]
     pub(super) unsafe fn start_weighted(self, weighted: &mut C::Scores, state: PipelineState<Of<C>>) {
-        let gradients = Boxes { first: self.shared.gradients(state.stage), stride: C::QUERY_BOX };
+        let gradients = Self::boxes(self.shared.gradients(state.stage), C::QUERY_BOX);
         // SAFETY: the caller's contract.
         unsafe {
             self.shared.gradient_pipeline().consumer_wait(state);
@@ -84,8 +95,13 @@ impl<C: Config> Consumer<'_, C> {
     /// The consumer's lines of a block of keys.
     #[inline(always)]
     fn own_lines(self, keys: u32) -> Boxes {
-        let first = misc::opaque(keys) + self.first_line();
-        Boxes { first, stride: C::KEY_BOX }
+        Self::boxes(misc::opaque(keys) + self.first_line(), C::KEY_BOX)
+    }
+
+    /// Boxes of shared memory as an operand.
+    #[inline(always)]
+    pub(super) const fn boxes(first: u32, stride: u32) -> Boxes {
+        if C::BLOCKS == 2 { Boxes::in_cluster(first, stride) } else { Boxes { first, stride } }
     }
 
     /// Makes weights of scores: `2^(c s - L)`.
@@ -109,7 +125,39 @@ impl<C: Config> Consumer<'_, C> {
         });
     }
 
+    /// Rounds weights, without those that are dropped; and gives all of them, rounded.
+    #[inline(always)]
+    pub(super) fn round(self, to: &mut Rounded, weights: &C::Scores, drawn: Option<Drawn>) -> Rounded {
+        to.set::<C::Element, _>(weights);
+        let all = *to;
+        if let Some(Drawn { kept, .. }) = drawn {
+            to.keep::<C::Scores>(kept);
+        }
+        all
+    }
+
+    /// Which weights of the stage's tile are kept by dropout: a bit for each of the thread's queries, for
+    /// both keys; and the factor of gradients of those weights. None where nothing is dropped.
+    ///
+    /// # Safety
+    /// The stage is full; the whole warp is here.
+    #[inline(always)]
+    pub(super) unsafe fn drawn(self, stage: u32) -> Option<Drawn> {
+        let dropout = self.function.dropout()?;
+        // SAFETY: the caller's contract; the block has met since the work was told.
+        unsafe {
+            let (Turn { block, head, .. }, Work { tile, .. }) =
+                (self.ticket(stage).read(), Work::told(self.shared.work()));
+            let thread = misc::opaque(self.thread);
+            let key = Self { thread, ..self }.first_key(tile);
+            let query = block * C::BLOCK_M + thread % 4 * 2;
+            let kept = dropout.of_keys(First { batch: tile.batch, head, query, key }, steps::<C::Scores>());
+            Some(Drawn { kept, factor: dropout.scale })
+        }
+    }
+
     /// `dS = P (dP - D)`, rounded, of weights in f32, or of rounded ones ([`Config::KEEPS_WEIGHTS`]).
+    /// Gradients of weights that are dropped count as 0, the others by their factor.
     ///
     /// # Safety
     /// The stage is full.
@@ -119,6 +167,7 @@ impl<C: Config> Consumer<'_, C> {
         to: &mut Rounded,
         weighted: &C::Scores,
         (weights, rounded): (&C::Scores, &Rounded),
+        drawn: Option<Drawn>,
         stage: u32,
     ) {
         let from = self.shared.deltas(stage) + self.thread % 4 * 8;
@@ -134,7 +183,16 @@ impl<C: Config> Consumer<'_, C> {
                     } else {
                         rounded.pair::<C::Element>(pair)
                     };
-                    let [low, high] = [0, 1].map(|i| p[i] * (x[place + i] - deltas[i]));
+                    let [low, high] = [0, 1].map(|i| {
+                        let x = x[place + i];
+                        let difference = match drawn {
+                            None => x - deltas[i],
+                            Some(Drawn { kept, factor }) => {
+                                fma(only(x, kept[ROW], 2 * STEP + i), factor, -deltas[i])
+                            }
+                        };
+                        p[i] * difference
+                    });
                     to.set_pair::<C::Element>(pair, low, high);
                 });
             }
@@ -260,4 +318,12 @@ impl<C: Config> Consumer<'_, C> {
             unsafe { Barrier::Added(self.consumer).arrive() }
         }
     }
+}
+
+/// `x` if this bit is set, else 0, whatever `x` is. With a condition the assembler gets a branch for each
+/// score, around what makes it.
+#[inline(always)]
+pub(super) fn only(x: f32, bits: u32, bit: usize) -> f32 {
+    let mask = (bits << (31 - bit)).cast_signed() >> 31;
+    f32::from_bits(x.to_bits() & mask.cast_unsigned())
 }

@@ -280,6 +280,7 @@ impl<C: Config> Consumer<'_, C> {
                 self.start_scores(&mut scores, state);
                 self.start_weighted(&mut weighted, state);
                 let seen = if C::Function::IS_IDENTITY { [u32::MAX; 2] } else { self.seen(stage) };
+                let drawn = self.drawn(stage);
                 wgmma::wait_group::<1>();
                 wgmma::fence_registers(&mut scores);
                 // The product's own registers are not to be read while it is under way.
@@ -289,8 +290,7 @@ impl<C: Config> Consumer<'_, C> {
                     if is_partial {
                         self.mask(&mut scores, block);
                     }
-                    weights.set::<C::Element, _>(&scores);
-                    weights
+                    self.round(&mut weights, &scores, drawn)
                 } else {
                     self.weigh_with_function(&mut scores, &mut weights, stage, seen)
                 };
@@ -302,7 +302,7 @@ impl<C: Config> Consumer<'_, C> {
                 wgmma::commit_group();
                 wgmma::wait_group::<1>();
                 wgmma::fence_registers(&mut weighted);
-                self.subtract(&mut differences, &weighted, (&scores, &kept), stage);
+                self.subtract(&mut differences, &weighted, (&scores, &kept), drawn, stage);
                 if !is_first {
                     self.wait_for_scores(stage ^ 1);
                 }

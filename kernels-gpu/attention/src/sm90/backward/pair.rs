@@ -24,7 +24,7 @@ use super::consumer::Consumer;
 use super::work::Turn;
 use crate::score::ScoreFunction;
 use crate::sm90::config::WARPGROUP;
-use crate::sm90::fragments::{Boxes, Rounded, multiply_lines, multiply_rounded, zero};
+use crate::sm90::fragments::{Rounded, multiply_lines, multiply_rounded, zero};
 
 impl<C: Config> Consumer<'_, C> {
     /// Computes the gradients of the block's keys.
@@ -121,6 +121,7 @@ impl<C: Config> Consumer<'_, C> {
             self.start_scores(&mut scores, state);
             let turn = self.ticket(stage).read();
             let seen = if C::Function::IS_IDENTITY { [u32::MAX; 2] } else { self.seen(stage) };
+            let drawn = self.drawn(stage);
             if IS_FIRST {
                 wgmma::wait_group::<0>();
             } else {
@@ -134,8 +135,7 @@ impl<C: Config> Consumer<'_, C> {
                 if turn.is_partial {
                     self.mask(&mut scores, turn.block);
                 }
-                weights.set::<C::Element, _>(&scores);
-                weights
+                self.round(&mut weights, &scores, drawn)
             } else {
                 self.weigh_with_function(&mut scores, &mut weights, stage, seen)
             };
@@ -150,7 +150,7 @@ impl<C: Config> Consumer<'_, C> {
             wgmma::fence_registers(d_values);
             weights.fence::<C::Scores>();
             wgmma::fence();
-            let tile = Boxes { first: shared.gradients(stage), stride: C::QUERY_BOX };
+            let tile = Self::boxes(shared.gradients(stage), C::QUERY_BOX);
             multiply_rounded::<C::Element, C::Scores, _>(d_values, &weights, tile, !IS_FIRST);
             wgmma::commit_group();
             if !IS_FIRST {
@@ -189,6 +189,8 @@ impl<C: Config> Consumer<'_, C> {
             if !IS_FIRST {
                 self.start_part(&mut part, stage ^ 1);
             }
+            shared.query_pipeline().consumer_wait(state);
+            let (turn, drawn) = (self.ticket(stage).read(), self.drawn(stage));
             wgmma::wait_group::<0>();
             wgmma::fence_registers(&mut weighted);
             if !IS_FIRST {
@@ -196,11 +198,9 @@ impl<C: Config> Consumer<'_, C> {
                 self.leave_scores();
                 self.add(&part, sums);
             }
-            shared.query_pipeline().consumer_wait(state);
-            let turn = self.ticket(stage).read();
             Barrier::Weights(0).sync();
             weights.read_registers::<C::Scores>(self.place_of_weights(), WARP_UNITS);
-            self.subtract(&mut differences, &weighted, (&weighted, &weights), stage);
+            self.subtract(&mut differences, &weighted, (&weighted, &weights), drawn, stage);
             // A warp's weights lie where its dS goes.
             sync_warp(FULL_MASK);
             self.release_gradients(stage);
@@ -213,7 +213,7 @@ impl<C: Config> Consumer<'_, C> {
             wgmma::fence_registers(d_keys);
             differences.fence::<C::Scores>();
             wgmma::fence();
-            let tile = Boxes { first: shared.queries(stage), stride: C::QUERY_BOX };
+            let tile = Self::boxes(shared.queries(stage), C::QUERY_BOX);
             multiply_rounded::<C::Element, C::Scores, _>(d_keys, &differences, tile, !IS_FIRST);
             wgmma::commit_group();
             wgmma::wait_group::<0>();
@@ -232,7 +232,7 @@ impl<C: Config> Consumer<'_, C> {
     unsafe fn start_part(self, part: &mut C::QueryGradient, stage: u32) {
         const { assert!(<Of<C> as Depth>::STAGES == 2, "a phase for each turn") };
         let shared = self.shared;
-        let boxes = |first: u32| Boxes { first: misc::opaque(first), stride: C::KEY_BOX };
+        let boxes = |first: u32| Self::boxes(misc::opaque(first), C::KEY_BOX);
         let own = shared.keys() + (self.rank * C::OTHER_BOXES + self.consumer) * C::KEY_BOX;
         let other = shared.other_keys(0) + self.consumer * C::KEY_BOX;
         // SAFETY: the caller's contract; a barrier of this block, whose round is the turn.

@@ -9,6 +9,7 @@ use super::config::{Barrier, CONSUMER_KEYS, Config};
 use super::consumer::Consumer;
 use super::prepare::Strides;
 use super::work::Work;
+use crate::score::ScoreFunction;
 use crate::sm90::config::{BOX_COLUMNS, WARPGROUP};
 use crate::sm90::fragments::{Rounded, scale_rows};
 
@@ -19,8 +20,9 @@ impl<C: Config> Consumer<'_, C> {
     /// All threads of both consumers are here, and all products are over.
     #[inline(always)]
     pub unsafe fn store(self, gradients: [C::Gradient; 2]) {
-        let [mut d_keys, d_values] = gradients;
-        scale_rows(&mut d_keys, [self.arguments.params.scale; 2]);
+        let [mut d_keys, mut d_values] = gradients;
+        self.scale_keys(&mut d_keys);
+        self.scale_values(&mut d_values);
         // SAFETY: the caller's contract. K and V have been read by both consumers.
         unsafe {
             Barrier::Two(0).sync();
@@ -43,7 +45,9 @@ impl<C: Config> Consumer<'_, C> {
         // SAFETY: as above.
         unsafe {
             if is_keys {
-                scale_rows(&mut gradient, [self.arguments.params.scale; 2]);
+                self.scale_keys(&mut gradient);
+            } else {
+                self.scale_values(&mut gradient);
             }
             Barrier::Two(0).sync();
             self.write_rows(&gradient, if is_keys { self.shared.keys() } else { self.shared.values() });
@@ -54,6 +58,20 @@ impl<C: Config> Consumer<'_, C> {
             } else {
                 self.send_values();
             }
+        }
+    }
+
+    /// dK by the scale of the scores.
+    #[inline(always)]
+    fn scale_keys(self, d_keys: &mut C::Gradient) {
+        scale_rows(d_keys, [self.arguments.params.scale; 2]);
+    }
+
+    /// dV by the factor of weights that are kept.
+    #[inline(always)]
+    fn scale_values(self, d_values: &mut C::Gradient) {
+        if let Some(dropout) = self.function.dropout() {
+            scale_rows(d_values, [dropout.scale; 2]);
         }
     }
 
