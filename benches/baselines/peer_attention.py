@@ -1,6 +1,6 @@
 """Attention in bf16, forward, backward and for one query a sequence, by one of torch's back ends.
 
-Requests have batch, rows, heads, size and causal. Operands are `[batch, rows, heads, size]`, seen as torch wants them.
+Requests have batch, rows, heads, size and causal, and may have a probability of dropout. Operands are `[batch, rows, heads, size]`, seen as torch wants them.
 Those for one query have keys in place of rows, and kv_heads, which heads share.
 """
 import torch
@@ -19,7 +19,7 @@ def forward(label, backend):
     def make(request):
         def run(tensors):
             with sdpa_kernel(backend):
-                F.scaled_dot_product_attention(*tensors, is_causal=request["causal"])
+                F.scaled_dot_product_attention(*tensors, is_causal=request["causal"], dropout_p=request.get("dropout", 0.0))
 
         return Device(label, [operands(request, 3)], run)
 
@@ -31,7 +31,7 @@ def backward(label, backend):
         *inputs, gradient = operands(request, 4)
         inputs = [x.detach().requires_grad_() for x in inputs]
         with sdpa_kernel(backend):
-            output = F.scaled_dot_product_attention(*inputs, is_causal=request["causal"])
+            output = F.scaled_dot_product_attention(*inputs, is_causal=request["causal"], dropout_p=request.get("dropout", 0.0))
 
         def run(_):
             torch.autograd.grad(output, inputs, gradient, retain_graph=True)
@@ -59,11 +59,27 @@ def decode(label, backend):
     return make
 
 
+def layer(request):
+    batch, rows, heads, size = (int(request[side]) for side in ("batch", "rows", "heads", "size"))
+    hidden = heads * size
+    sides = [[batch, rows, hidden], [batch, rows, hidden], [3 * hidden, hidden], [3 * hidden], [hidden, hidden], [hidden]]
+
+    def run(tensors):
+        x, residual, qkv, qkv_bias, out, out_bias = tensors
+        parts = F.linear(x, qkv, qkv_bias).view(batch, rows, 3, heads, size).permute(2, 0, 3, 1, 4)
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            mixed = F.scaled_dot_product_attention(*parts, is_causal=True)
+        F.linear(mixed.transpose(1, 2).reshape(batch, rows, hidden), out, out_bias) + residual
+
+    return Device("torch", [[random(each, "bf16") for each in sides]], run)
+
+
 OPS = {
     "cudnn": forward("cudnn", SDPBackend.CUDNN_ATTENTION),
     "flash": forward("flash", SDPBackend.FLASH_ATTENTION),
     "cudnn_backward": backward("cudnn", SDPBackend.CUDNN_ATTENTION),
     "flash_backward": backward("flash", SDPBackend.FLASH_ATTENTION),
+    "layer": layer,
     "cudnn_decode": decode("cudnn", SDPBackend.CUDNN_ATTENTION),
     "flash_decode": decode("flash", SDPBackend.FLASH_ATTENTION),
 }

@@ -10,8 +10,12 @@ mod decode;
 use std::process::ExitCode;
 
 use half::bf16;
-use ironwarp::ops::attention::{Attention, Backward, Forward, Gradients, Heads, HeadsMut, Mask, candidates};
-use ironwarp::{DeviceBuffer, Stream};
+use ironwarp::ops::attention::{
+    Attention, Backward, Forward, Gradients, Heads, HeadsMut, Mask, MultiHead, Options, Projection,
+    candidates,
+};
+use ironwarp::ops::dropout::Generator;
+use ironwarp::{DeviceBuffer, Stream, Tensor};
 use ironwarp_benches::{Outcome, Session, Work};
 use reference::attention::{Band, Rows, Sides, attention as oracle};
 use serde_json::json;
@@ -21,12 +25,14 @@ const TOKENS: usize = 16_384;
 const HIDDEN: usize = 2048;
 const LENGTHS: [usize; 6] = [512, 1024, 2048, 4096, 8192, 16_384];
 const SIZES: [usize; 3] = [64, 128, 256];
-/// Longest head of the backward pass.
-const MOST_BACKWARD: usize = 128;
 
 /// Longest sequences of which FlashAttention 2 is measured: it takes 1.5 times as long as cuDNN there, and
 /// more beyond.
 const MOST_FLASH: usize = 1024;
+
+/// Sequences of which dropout is measured too, and its probability.
+const DROPOUT_ROWS: usize = 4096;
+const DROPOUT: f64 = 0.125;
 
 /// A row of the table.
 #[derive(Clone, Copy)]
@@ -46,10 +52,15 @@ fn main() -> ExitCode {
                 let lengths: &[usize] = if small { &[192] } else { &LENGTHS };
                 for &rows in lengths {
                     let (batch, heads) = if small { (1, 2) } else { (TOKENS / rows, HIDDEN / size) };
-                    layer(session, Layer { batch, rows, heads, size, is_causal })?;
+                    let of = Layer { batch, rows, heads, size, is_causal };
+                    layer(session, of)?;
+                    if small || rows == DROPOUT_ROWS {
+                        dropout(session, of)?;
+                    }
                 }
             }
         }
+        layer_of_model(session)?;
         decode::rows(session)
     })
 }
@@ -65,6 +76,22 @@ impl Layer {
 
     fn mask(self) -> Mask {
         if self.is_causal { Mask::CAUSAL } else { Mask::FULL }
+    }
+
+    /// Q, K, V, and the gradient of the result.
+    fn operands(self) -> Vec<Vec<bf16>> {
+        (1..5).map(|seed| input(Family::Normal, seed, self.len())).collect()
+    }
+
+    fn set(self, stream: &Stream, host: &[Vec<bf16>]) -> ironwarp::Result<Set> {
+        let upload = |at: usize| DeviceBuffer::from_slice(stream, &host[at]);
+        let zeros = || DeviceBuffer::zeroed(stream, self.len());
+        Ok(Set {
+            inputs: [upload(0)?, upload(1)?, upload(2)?, upload(3)?],
+            output: zeros()?,
+            logarithms: DeviceBuffer::zeroed(stream, self.len() / self.size)?,
+            gradients: [zeros()?, zeros()?, zeros()?],
+        })
     }
 
     /// Operations of one product of all heads.
@@ -99,20 +126,13 @@ fn layer(session: &mut Session, layer: Layer) -> Outcome {
         (format!("attention_{}", layer.size), format!("attention_backward_{}", layer.size));
     let Layer { batch, rows, heads, size, is_causal } = layer;
     let shape = format!("{batch}x{rows}x{heads}x{size}{}", if is_causal { " causal" } else { "" });
-    let (is_wanted, is_backward) = (session.wants(&name), size <= MOST_BACKWARD && session.wants(&backward));
+    let (is_wanted, is_backward) = (session.wants(&name), session.wants(&backward));
     if !is_wanted && !is_backward {
         return Ok(());
     }
     let stream = session.stream.clone();
-    let host: Vec<Vec<bf16>> = (1..5).map(|seed| input(Family::Normal, seed, layer.len())).collect();
-    let upload = |at: usize| DeviceBuffer::from_slice(&stream, &host[at]);
-    let zeros = || DeviceBuffer::zeroed(&stream, layer.len());
-    let mut set = Set {
-        inputs: [upload(0)?, upload(1)?, upload(2)?, upload(3)?],
-        output: zeros()?,
-        logarithms: DeviceBuffer::zeroed(&stream, batch * heads * rows)?,
-        gradients: [zeros()?, zeros()?, zeros()?],
-    };
+    let host = layer.operands();
+    let mut set = layer.set(&stream, &host)?;
     forward(&stream, layer, &mut set)?;
     check(layer, &host, &set.output.to_vec(&stream)?)?;
     if is_wanted {
@@ -133,6 +153,70 @@ fn layer(session: &mut Session, layer: Layer) -> Outcome {
         })?;
     }
     Ok(())
+}
+
+/// Both directions with dropout of weights.
+fn dropout(session: &mut Session, layer: Layer) -> Outcome {
+    let Layer { batch, rows, heads, size, is_causal } = layer;
+    let [forward, backward] = ["", "_backward"].map(|of| format!("attention_dropout{of}_{size}"));
+    if !session.wants(&forward) && !session.wants(&backward) {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let (mut set, generator) = (layer.set(&stream, &layer.operands())?, Generator::new(&stream, 1)?);
+    let shape = format!("{batch}x{rows}x{heads}x{size}{}", if is_causal { " causal" } else { "" });
+    let peer = |op: &str| {
+        let mut request = layer.request(op);
+        request["dropout"] = json!(DROPOUT);
+        [request]
+    };
+    // The backward pass takes what this leaves.
+    attention(layer, &mut set).dropout(DROPOUT, &generator, 0)?.run(&stream)?;
+    if session.wants(&forward) {
+        session.measure_beside(&forward, &shape, Work::Flops(2 * layer.flops()), &peer("flash"), |_| {
+            attention(layer, &mut set).dropout(DROPOUT, &generator, 0)?.run(&stream)
+        })?;
+    }
+    if session.wants(&backward) {
+        session.measure_beside(
+            &backward,
+            &shape,
+            Work::Flops(5 * layer.flops()),
+            &peer("flash_backward"),
+            |_| backward_of(layer, &mut set).dropout(DROPOUT, &generator, 0)?.run(&stream),
+        )?;
+    }
+    Ok(())
+}
+
+/// Projections, attention, and a last product with a residual: a layer's whole attention, causal.
+fn layer_of_model(session: &mut Session) -> Outcome {
+    const SIZE: usize = 128;
+    let name = format!("attention_layer_{SIZE}");
+    if !session.wants(&name) {
+        return Ok(());
+    }
+    let [batch, rows, hidden] = if session.small() { [1, 192, 256] } else { [4, 4096, HIDDEN] };
+    let stream = session.stream.clone();
+    let tensor = |seed, shape: &[usize]| {
+        let values: Vec<bf16> = input(Family::Normal, seed, shape.iter().product());
+        Tensor::from_slice(&stream, shape, &values)
+    };
+    let (x, residual) = (tensor(1, &[batch, rows, hidden])?, tensor(2, &[batch, rows, hidden])?);
+    let (qkv, qkv_bias) = (tensor(3, &[3 * hidden, hidden])?, tensor(4, &[3 * hidden])?);
+    let (out, out_bias) = (tensor(5, &[hidden, hidden])?, tensor(6, &[hidden])?);
+    let qkv = Projection { weight: &qkv, bias: Some(&qkv_bias) };
+    let out = Projection { weight: &out, bias: Some(&out_bias) };
+    let options = Options { mask: Mask::CAUSAL, scale: None };
+    let layer =
+        MultiHead::new(&x, qkv, out, hidden / SIZE, hidden / SIZE).options(options).residual(&residual);
+    let products = 2 * 4 * (batch * rows * hidden * hidden) as u64;
+    let scores = 2 * 2 * (batch * rows * rows / 2 * hidden) as u64;
+    let peer = json!({ "prepare": "attention.layer", "batch": batch, "rows": rows, "heads": hidden / SIZE, "size": SIZE });
+    let shape = format!("{batch}x{rows}x{hidden}");
+    session.measure_beside(&name, &shape, Work::Flops(products + scores), &[peer], |_| {
+        layer.run(&stream).map(drop)
+    })
 }
 
 /// The kernels for rows of this length that were not chosen.
@@ -163,6 +247,10 @@ fn forward(stream: &Stream, layer: Layer, set: &mut Set) -> ironwarp::Result<()>
 }
 
 fn gradients(stream: &Stream, layer: Layer, set: &mut Set, is_deterministic: bool) -> ironwarp::Result<()> {
+    backward_of(layer, set).deterministic(is_deterministic).run(stream)
+}
+
+fn backward_of(layer: Layer, set: &mut Set) -> Backward<'_> {
     let [q, k, v, result] = &set.inputs;
     let heads = |buffer| Heads::new::<bf16>(buffer, layer.sides());
     let [queries, keys, values] = &mut set.gradients;
@@ -178,10 +266,7 @@ fn gradients(stream: &Stream, layer: Layer, set: &mut Set, is_deterministic: boo
         keys: HeadsMut::new(keys, layer.sides()),
         values: HeadsMut::new(values, layer.sides()),
     };
-    Backward::new(forward, heads(result), gradients)
-        .mask(layer.mask())
-        .deterministic(is_deterministic)
-        .run(stream)
+    Backward::new(forward, heads(result), gradients).mask(layer.mask())
 }
 
 /// Compares one head's first, middle and last query with the oracle, as if it were the only one.

@@ -142,6 +142,17 @@ mod tma {
             unsafe { mbarrier::wait_parity(self.empty(state.stage), state.phase ^ 1) }
         }
 
+        /// The same where consumers of other blocks have written to the stage
+        /// ([`consumer_release_written`](Self::consumer_release_written)).
+        ///
+        /// # Safety
+        /// As there.
+        #[inline(always)]
+        pub unsafe fn producer_wait_written(self, state: PipelineState<D>) {
+            // SAFETY: an initialised barrier of this block.
+            unsafe { mbarrier::wait_parity_cluster(self.empty(state.stage), state.phase ^ 1) }
+        }
+
         /// Says how many bytes will come: the second half.
         ///
         /// # Safety
@@ -181,6 +192,26 @@ mod tma {
                     }
                 } else if thread < S::PEERS {
                     mbarrier::arrive_remote_async(cluster::map_shared(empty, at.peer(thread)));
+                }
+            }
+        }
+
+        /// The same for a consumer that has also written to the stage, in a cluster: copies of other blocks
+        /// come after it ([`producer_wait_written`](Self::producer_wait_written)).
+        ///
+        /// # Safety
+        /// As there; the writers of each warp have met since.
+        #[inline(always)]
+        pub unsafe fn consumer_release_written<S: ClusterShape>(
+            self,
+            stage: u32,
+            thread: u32,
+            at: ClusterCoord<S>,
+        ) {
+            // SAFETY: initialised barriers, in all blocks; those live, by the caller's word.
+            unsafe {
+                if thread < S::PEERS {
+                    mbarrier::arrive_remote(cluster::map_shared(self.empty(stage), at.peer(thread)));
                 }
             }
         }

@@ -1,7 +1,11 @@
 //! Oracle of attention: every score, one query after the other.
 
+mod decode;
+
 use crate::Exact;
 use rayon::prelude::*;
+
+pub use decode::{Cache, decode};
 
 /// The sides of the operands.
 #[derive(Debug, Clone, Copy)]
@@ -82,20 +86,46 @@ pub fn attention<T: Exact>(sides: Sides, operands: [Rows<'_, T>; 3], band: Band,
     attention_with(sides, operands, band, scale, |score, _| Some(score))
 }
 
+/// [`attention`] whose weights are multiplied by `factor` behind the softmax, by sequence, head, query and
+/// key.
+pub fn attention_weighted<T: Exact>(
+    sides: Sides,
+    operands: [Rows<'_, T>; 3],
+    band: Band,
+    scale: f64,
+    factor: impl Fn([usize; 4]) -> f64 + Sync,
+) -> Attended {
+    attention_of(sides, operands, band, scale, (&|score, _| Some(score), &factor))
+}
+
 /// `softmax(modify(scale Q K^T)) V`: `modify` gets a score and its sequence, head, query and key, and gives
 /// the score in its place, or none if the query does not see the key.
 pub fn attention_with<T: Exact>(
     sides: Sides,
-    [q, k, v]: [Rows<'_, T>; 3],
+    operands: [Rows<'_, T>; 3],
     band: Band,
     scale: f64,
     modify: impl Fn(f64, [usize; 4]) -> Option<f64> + Sync,
+) -> Attended {
+    attention_of(sides, operands, band, scale, (&modify, &|_| 1.0))
+}
+
+/// The score in the place of a score, and the factor of its weight.
+type Change<'a> =
+    (&'a (dyn Fn(f64, [usize; 4]) -> Option<f64> + Sync), &'a (dyn Fn([usize; 4]) -> f64 + Sync));
+
+fn attention_of<T: Exact>(
+    sides: Sides,
+    [q, k, v]: [Rows<'_, T>; 3],
+    band: Band,
+    scale: f64,
+    change: Change<'_>,
 ) -> Attended {
     let Sides { batch, queries, heads, .. } = sides;
     let index = |at: usize| [at / (queries * heads), at / heads % queries, at % heads];
     let rows: Vec<Row> = (0..batch * queries * heads)
         .into_par_iter()
-        .map(|at| row(sides, [q, k, v], band, scale, index(at), &modify))
+        .map(|at| row(sides, [q, k, v], band, scale, index(at), change))
         .collect();
     // Logarithms lie by heads.
     let by_heads = |at: usize| {
@@ -134,79 +164,13 @@ impl Attended {
     }
 }
 
-/// Where the keys of sequences with lengths of their own lie.
-#[derive(Debug, Clone, Copy)]
-pub enum Cache<'a> {
-    /// Each in a matrix of its own.
-    Matrices,
-    /// In pages of so many keys, whose numbers the table has, so many for each sequence. A page that there is
-    /// not is all zeros.
-    Pages {
-        /// Page numbers.
-        table: &'a [i32],
-        /// Numbers of a sequence.
-        each: usize,
-        /// Keys of a page.
-        size: usize,
-        /// Pages.
-        count: usize,
-    },
-}
-
-/// [`attention`] of sequences whose numbers of keys are `lengths`; those of `sides` do not count.
-pub fn decode<T: Exact>(
-    sides: Sides,
-    [q, k, v]: [Rows<'_, T>; 3],
-    cache: Cache<'_>,
-    lengths: &[usize],
-    band: Band,
-    scale: f64,
-) -> Attended {
-    let Sides { kv_heads, size, .. } = sides;
-    let mut all = Attended {
-        value: Vec::new(),
-        magnitude: Vec::new(),
-        log_sum_exp: Vec::new(),
-        log_sum_exp_magnitude: Vec::new(),
-    };
-    for (sequence, &keys) in lengths.iter().enumerate() {
-        let gathered = |rows: Rows<'_, T>| -> Vec<f64> {
-            let element = |at: usize| {
-                let [key, head, i] = [at / (kv_heads * size), at / size % kv_heads, at % size];
-                let place = match cache {
-                    Cache::Matrices => Some([sequence, key, head]),
-                    Cache::Pages { table, each, size, count } => {
-                        let page = usize::try_from(table[sequence * each + key / size]);
-                        page.ok().filter(|page| *page < count).map(|page| [page, key % size, head])
-                    }
-                };
-                place.map_or(0.0, |place| rows.at(place, i))
-            };
-            (0..keys * kv_heads * size).map(element).collect()
-        };
-        let (keys_of, values_of) = (gathered(k), gathered(v));
-        let queries: Vec<f64> = (0..sides.queries * sides.heads * size)
-            .map(|at| q.at([sequence, at / (sides.heads * size), at / size % sides.heads], at % size))
-            .collect();
-        let own = Sides { batch: 1, keys, ..sides };
-        let rows = |data, heads: usize| Rows { data, strides: [0, heads * size, size] };
-        let operands = [rows(&queries, sides.heads), rows(&keys_of, kv_heads), rows(&values_of, kv_heads)];
-        let one = attention(own, operands, band, scale);
-        all.value.extend(one.value);
-        all.magnitude.extend(one.magnitude);
-        all.log_sum_exp.extend(one.log_sum_exp);
-        all.log_sum_exp_magnitude.extend(one.log_sum_exp_magnitude);
-    }
-    all
-}
-
 fn row<T: Exact>(
     sides: Sides,
     [q, k, v]: [Rows<'_, T>; 3],
     band: Band,
     scale: f64,
     [sequence, query, head]: [usize; 3],
-    modify: &impl Fn(f64, [usize; 4]) -> Option<f64>,
+    (modify, factor): Change<'_>,
 ) -> Row {
     let Sides { keys, heads, kv_heads, size, .. } = sides;
     let kv_head = head / (heads / kv_heads);
@@ -232,7 +196,10 @@ fn row<T: Exact>(
     let weights: Vec<f64> = values.iter().map(|score| (score - max).exp() / sum).collect();
     let (mut value, mut magnitude) = (Vec::new(), Vec::new());
     for i in 0..size {
-        let terms = weights.iter().zip(&seen).map(|(p, &key)| p * v.at([sequence, key, kv_head], i));
+        let terms = weights
+            .iter()
+            .zip(&seen)
+            .map(|(p, &key)| p * factor([sequence, head, query, key]) * v.at([sequence, key, kv_head], i));
         let (mut total, mut worst, mut squares) = (0.0, 0.0, 0.0);
         for term in terms {
             total += term;
@@ -263,6 +230,7 @@ pub struct Gradients {
 /// A weight of a query for a key, the gradient of its score, and the scale of that gradient's error.
 #[derive(Clone, Copy)]
 struct Pair {
+    /// With its factor.
     weight: f64,
     gradient: f64,
     magnitude: f64,
@@ -283,12 +251,35 @@ pub fn gradients<T: Exact>(
 /// derivative of `modify` is its central difference.
 pub fn gradients_with<T: Exact>(
     sides: Sides,
-    [q, k, v]: [Rows<'_, T>; 3],
+    operands: [Rows<'_, T>; 3],
     result: Rows<'_, T>,
     band: Band,
     scale: f64,
     sinks: &[f64],
     modify: impl Fn(f64, [usize; 4]) -> Option<f64> + Sync,
+) -> Gradients {
+    gradients_of(sides, operands, result, (band, scale), sinks, (&modify, &|_| 1.0))
+}
+
+/// The gradients of [`attention_weighted`].
+pub fn gradients_weighted<T: Exact>(
+    sides: Sides,
+    operands: [Rows<'_, T>; 3],
+    result: Rows<'_, T>,
+    band: Band,
+    scale: f64,
+    factor: impl Fn([usize; 4]) -> f64 + Sync,
+) -> Gradients {
+    gradients_of(sides, operands, result, (band, scale), &[], (&|score, _| Some(score), &factor))
+}
+
+fn gradients_of<T: Exact>(
+    sides: Sides,
+    [q, k, v]: [Rows<'_, T>; 3],
+    result: Rows<'_, T>,
+    (band, scale): (Band, f64),
+    sinks: &[f64],
+    change: Change<'_>,
 ) -> Gradients {
     let Sides { batch, queries, keys, heads, kv_heads, size } = sides;
     let group = heads / kv_heads.max(1);
@@ -298,7 +289,7 @@ pub fn gradients_with<T: Exact>(
         .map(|at| {
             let index = [at / (heads * queries), at % queries, at / queries % heads];
             let sink = sinks.get(index[2]).copied().unwrap_or(f64::NEG_INFINITY);
-            pairs_of(sides, [q, k, v], result, (band, scale, sink), index, &modify)
+            pairs_of(sides, [q, k, v], result, (band, scale, sink), index, change)
         })
         .unzip();
     let over_rows = |head: usize| {
@@ -363,7 +354,7 @@ fn pairs_of<T: Exact>(
     result: Rows<'_, T>,
     (band, scale, sink): (Band, f64, f64),
     [sequence, query, head]: [usize; 3],
-    modify: &impl Fn(f64, [usize; 4]) -> Option<f64>,
+    (modify, factor): Change<'_>,
 ) -> (Vec<Pair>, (f64, f64)) {
     let Sides { keys, heads, kv_heads, size, .. } = sides;
     let kv_head = head / (heads / kv_heads);
@@ -390,23 +381,27 @@ fn pairs_of<T: Exact>(
     // The gradients of the weights, and the mean that the softmax takes from them.
     let of_weights: Vec<(f64, f64)> = weights
         .enumerate()
-        .map(|(key, weight)| (weight, dot(result, [sequence, query, head], v, [sequence, key, kv_head])))
+        .map(|(key, weight)| {
+            let gradient = dot(result, [sequence, query, head], v, [sequence, key, kv_head]);
+            (weight, factor([sequence, head, query, key]) * gradient)
+        })
         .collect();
     let mean: f64 = of_weights.iter().map(|(weight, gradient)| weight * gradient).sum();
     // The mean is the product of the result and its gradient; elements of the result are rounded.
     let rounded = (0..size).map(|i| {
-        let value: f64 = (0..keys).map(|key| of_weights[key].0 * v.at([sequence, key, kv_head], i)).sum();
+        let weight = |key: usize| of_weights[key].0 * factor([sequence, head, query, key]);
+        let value: f64 = (0..keys).map(|key| weight(key) * v.at([sequence, key, kv_head], i)).sum();
         let term = value * result.at([sequence, query, head], i);
         (term, term.abs())
     });
     let spread = total(rounded).1;
-    let pair = |(&(weight, gradient), derivative): (&(f64, f64), f64)| Pair {
-        weight,
+    let pair = |(key, (&(weight, gradient), derivative)): (usize, (&(f64, f64), f64))| Pair {
+        weight: weight * factor([sequence, head, query, key]),
         gradient: weight * (gradient - mean) * derivative,
         magnitude: weight * (gradient.abs() + spread) * derivative.abs(),
     };
     let weight = if max.is_finite() { of_sink / sum } else { 0.0 };
-    (of_weights.iter().zip(derivatives).map(pair).collect(), (-weight * mean, weight * spread))
+    (of_weights.iter().zip(derivatives).enumerate().map(pair).collect(), (-weight * mean, weight * spread))
 }
 
 #[cfg(test)]

@@ -27,9 +27,55 @@ pub fn dropout(x: &[f64], probability: f64, seed: u64, step: u64, call: u32) -> 
     x.iter().enumerate().map(element).collect()
 }
 
+/// The factor of a weight of attention, of this sequence, head, query and key: 0 if its 16 random bits are
+/// below `probability`, a multiple of 2^-16, else one over what is left. A block by the call and the head is
+/// key and number of a stream, whose blocks have the bits of two queries, 8 apart, and of two pairs of keys,
+/// 8 apart.
+pub fn weight_factor(
+    probability: f64,
+    [seed, step]: [u64; 2],
+    call: u32,
+    heads: usize,
+    [sequence, head, query, key]: [usize; 4],
+) -> f64 {
+    let halves = |number: u64| [number as u32, (number >> 32) as u32];
+    let [low, high] = halves(step);
+    let of_head = philox([(sequence * heads + head) as u32, call, low, high], halves(seed));
+    let (far_query, far_key) = (query / 8 % 2, key / 8 % 2);
+    let first = [query - 8 * far_query, key - 8 * far_key - key % 2];
+    let counter = [first[0] as u32, first[1] as u32, of_head[2], of_head[3]];
+    let words = philox(counter, [of_head[0], of_head[1]]);
+    let half = words[key % 2 * 2 + far_query] >> (16 * far_key) & 0xffff;
+    if f64::from(half) / 65536.0 < probability { 0.0 } else { 1.0 / (1.0 - probability) }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{dropout, philox};
+    use super::{dropout, philox, weight_factor};
+
+    /// Each weight has bits of its own, and as many are dropped as are to be.
+    #[test]
+    fn weights_are_dropped_at_their_rate() {
+        const SIDE: usize = 256;
+        let probability = f64::from(0x4ccd) / 65536.0;
+        let factor =
+            |seed, head, query, key| weight_factor(probability, [seed, 5], 2, 3, [1, head, query, key]);
+        let places = || (0..SIDE * SIDE).map(|at| (at / SIDE, at % SIDE));
+        let all = (SIDE * SIDE) as f64;
+        let deviation = (probability * (1.0 - probability) / all).sqrt();
+        let rate = places().filter(|&(query, key)| factor(7, 2, query, key) == 0.0).count() as f64 / all;
+        assert!((rate - probability).abs() < 5.0 * deviation, "{rate}");
+        // Both of two places are dropped as often as those of independent ones: neighbours, and other heads.
+        let both = probability * probability;
+        let deviation = (both * (1.0 - both) / all).sqrt();
+        for (head, down, right) in [(2, 1, 0), (2, 8, 0), (2, 0, 1), (2, 0, 8), (2, 8, 9), (1, 0, 0)] {
+            let pairs = places().filter(|&(query, key)| {
+                factor(7, 2, query, key) == 0.0 && factor(7, head, query + down, key + right) == 0.0
+            });
+            let rate = pairs.count() as f64 / all;
+            assert!((rate - both).abs() < 5.0 * deviation, "{rate}: {head}, {down}, {right}");
+        }
+    }
 
     #[test]
     fn philox_gives_the_published_words() {

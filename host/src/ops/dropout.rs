@@ -27,7 +27,7 @@ use super::dispatch::by_dtype;
 use super::elementwise::{contiguous, made};
 use crate::error::{Error, Result};
 use crate::launch::{LaunchConfig, launch};
-use crate::memory::{DeviceBuffer, Within};
+use crate::memory::{DeviceBuffer, DeviceView, Within};
 use crate::stream::Stream;
 use crate::tensor::{Tensor, TensorError, TensorMut};
 
@@ -61,7 +61,12 @@ impl Generator {
     }
 
     fn state(&self) -> Within<'_, State> {
-        self.state.view().within().cast()
+        self.words().within().cast()
+    }
+
+    /// The seed, and the step.
+    pub(crate) fn words(&self) -> DeviceView<'_, u64> {
+        self.state.view()
     }
 }
 
@@ -85,11 +90,7 @@ pub fn dropout(
     call: u32,
 ) -> Result<Tensor> {
     let operation = "dropout";
-    if !(0.0..=1.0).contains(&probability) {
-        let (argument, got) = ("probability", probability.to_string());
-        let (wanted, hint) = ("from 0 to 1".to_owned(), "0.1 drops one element of ten");
-        return Err(Error::InvalidArgument { operation, argument, got, wanted, hint });
-    }
+    check_probability(operation, probability)?;
     if x.elements() as u64 >= 1 << 35 {
         return Err(TensorError::TooLarge { operation, shape: x.shape().to_vec() }.into());
     }
@@ -102,6 +103,17 @@ pub fn dropout(
             BF16 => job.run::<dropout_bf16, bf16>(&out),
         })
     })
+}
+
+/// A probability is from 0 to 1.
+#[track_caller]
+pub(crate) fn check_probability(operation: &'static str, probability: f64) -> Result<()> {
+    if (0.0..=1.0).contains(&probability) {
+        return Ok(());
+    }
+    let (argument, got) = ("probability", probability.to_string());
+    let (wanted, hint) = ("from 0 to 1".to_owned(), "0.1 drops one element of ten");
+    Err(Error::InvalidArgument { operation, argument, got, wanted, hint })
 }
 
 struct Job<'a> {

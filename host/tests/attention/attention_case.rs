@@ -4,7 +4,7 @@ use bytemuck::Pod;
 use ironwarp::ops::attention::{Attention, Config, Heads, HeadsMut, Mask, Packed, Problem, candidates};
 use ironwarp::tensor::{DType, Element as TensorElement};
 use ironwarp::{Device, DeviceBuffer, Stream};
-use reference::attention::{Attended, Band, Rows, Sides, attention_with};
+use reference::attention::{Attended, Band, Rows, Sides, attention_weighted, attention_with};
 use std::error::Error as StdError;
 use std::sync::OnceLock;
 use testkit::{Element, Family, compare, input, tolerance};
@@ -228,22 +228,44 @@ impl<T: Number> Setup<T> {
         &self,
         modify: impl Fn(f64, [usize; 4]) -> Option<f64> + Sync,
     ) -> Vec<(usize, usize, Attended)> {
+        self.oracle_of(|_, sides, rows, band, scale| attention_with(sides, rows, band, scale, &modify))
+    }
+
+    /// The same with weights that are multiplied by `factor`; see [`attention_weighted`]. Packed sequences
+    /// are those of a batch.
+    pub fn oracle_weighted(
+        &self,
+        factor: impl Fn([usize; 4]) -> f64 + Sync,
+    ) -> Vec<(usize, usize, Attended)> {
+        self.oracle_of(|first, sides, rows, band, scale| {
+            let factor =
+                |[sequence, head, query, key]: [usize; 4]| factor([first + sequence, head, query, key]);
+            attention_weighted(sides, rows, band, scale, factor)
+        })
+    }
+
+    /// The same by this oracle, which gets the number of the first sequence.
+    fn oracle_of(
+        &self,
+        oracle: impl Fn(usize, Sides, [Rows<'_, T>; 3], Band, f64) -> Attended,
+    ) -> Vec<(usize, usize, Attended)> {
         let Case { batch, queries, keys, heads, kv_heads, size, .. } = self.case;
-        let of = |batch, [queries, keys]: [usize; 2], [first_query, first_key]: [usize; 2]| {
+        let of = |first, batch, [queries, keys]: [usize; 2], [first_query, first_key]: [usize; 2]| {
             let sides = Sides { batch, queries, keys, heads, kv_heads, size };
             let [q, k, v, _] = &self.operands;
             let rows = [q.rows(first_query), k.rows(first_key), v.rows(first_key)];
             let (band, scale) = (self.case.band(), self.case.exact_scale());
-            (first_query, queries, attention_with(sides, rows, band, scale, &modify))
+            (first_query, queries, oracle(first, sides, rows, band, scale))
         };
         match self.case.packed {
-            None => vec![of(batch, [queries, keys], [0, 0])],
+            None => vec![of(0, batch, [queries, keys], [0, 0])],
             Some(lengths) => {
                 let [q, k] = self.case.first_rows();
                 lengths
                     .iter()
                     .zip(q.into_iter().zip(k))
-                    .map(|(&lengths, (q, k))| of(1, lengths, [q, k]))
+                    .enumerate()
+                    .map(|(first, (&lengths, (q, k)))| of(first, 1, lengths, [q, k]))
                     .collect()
             }
         }

@@ -9,6 +9,8 @@ mod ops_attention_backward_functions;
 mod ops_attention_backward_packed;
 mod ops_attention_calls;
 mod ops_attention_decode;
+mod ops_attention_dropout;
 mod ops_attention_functions;
+mod ops_attention_multi_head;
 mod ops_attention_packed;
 mod ops_attention_sinks;

@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use ironwarp::ops::attention::{Attention, Backward, Forward, Gradients, Heads, HeadsMut, Mask};
 use ironwarp::tensor::DType;
 use ironwarp::{DeviceBuffer, Error, Result as Done, Stream};
-use reference::attention::{Band, Gradients as Exact, Rows, Sides, gradients_with};
+use reference::attention::{Band, Gradients as Exact, Rows, Sides, gradients_weighted, gradients_with};
 use testkit::{Family, compare, input, tolerance};
 
 #[derive(Debug, Clone, Copy)]
@@ -128,6 +128,40 @@ impl Case {
         forward: impl Fn(&Stream, Attention<'_>) -> Done<()>,
         backward: impl Fn(&Stream, Backward<'_>) -> Done<()>,
     ) -> Outcome<Option<Exact>> {
+        self.check_by::<T>(
+            |operands, result, band, scale| {
+                gradients_with(self.sides, operands, result, band, scale, sinks, modify)
+            },
+            forward,
+            backward,
+        )
+    }
+
+    /// Gradients are the oracle's with weights that are multiplied by `factor`.
+    pub fn check_weighted<T: Number + PartialEq>(
+        &self,
+        factor: impl Fn([usize; 4]) -> f64 + Sync,
+        forward: impl Fn(&Stream, Attention<'_>) -> Done<()>,
+        backward: impl Fn(&Stream, Backward<'_>) -> Done<()>,
+    ) -> Outcome {
+        self.check_by::<T>(
+            |operands, result, band, scale| {
+                gradients_weighted(self.sides, operands, result, band, scale, factor)
+            },
+            forward,
+            backward,
+        )
+        .map(drop)
+    }
+
+    /// Gradients are those of this oracle, which gets Q, K and V, the gradient of the result, the mask and
+    /// the scale.
+    fn check_by<T: Number + PartialEq>(
+        &self,
+        oracle: impl FnOnce([Rows<'_, T>; 3], Rows<'_, T>, Band, f64) -> Exact,
+        forward: impl Fn(&Stream, Attention<'_>) -> Done<()>,
+        backward: impl Fn(&Stream, Backward<'_>) -> Done<()>,
+    ) -> Outcome<Option<Exact>> {
         if !is_hopper()? {
             return Ok(None);
         }
@@ -140,8 +174,7 @@ impl Case {
         let bound = |bound: Option<u32>| bound.map(i64::from);
         let band = Band { left: bound(self.left), right: bound(self.right), top_left: false };
         let scale = f64::from(self.scale.unwrap_or(1.0 / (size as f32).sqrt()));
-        let operands = [rows(0), rows(1), rows(2)];
-        let want = gradients_with(self.sides, operands, rows(3), band, scale, sinks, modify);
+        let want = oracle([rows(0), rows(1), rows(2)], rows(3), band, scale);
         let row = match T::DTYPE {
             DType::BF16 => tolerance::ATTENTION_BACKWARD_BF16,
             _ => tolerance::ATTENTION_BACKWARD_F16,
@@ -164,20 +197,24 @@ impl Case {
     }
 }
 
-/// Both kernels, with heads as long as their rows and shorter.
-const SIZES: [usize; 4] = [64, 40, 128, 104];
+/// Each kernel, with heads as long as its rows and shorter.
+const SIZES: [usize; 6] = [64, 40, 128, 104, 256, 136];
 
 #[test]
 fn all_keys() -> Outcome {
     for size in SIZES {
         Case { sides: Sides { size, ..PLAIN.sides }, ..PLAIN }.check::<bf16>()?;
     }
-    Case { sides: Sides { batch: 2, queries: 130, keys: 260, ..PLAIN.sides }, ..PLAIN }.check::<f16>()
+    for size in [64, 256] {
+        let sides = Sides { batch: 2, queries: 130, keys: 260, size, ..PLAIN.sides };
+        Case { sides, ..PLAIN }.check::<f16>()?;
+    }
+    Ok(())
 }
 
 #[test]
 fn causal_masks_and_windows() -> Outcome {
-    for size in [64, 128] {
+    for size in [64, 128, 256] {
         let sides = Sides { queries: 150, keys: 150, size, ..PLAIN.sides };
         Case { sides, right: Some(0), ..PLAIN }.check::<bf16>()?;
         Case { sides, left: Some(30), right: Some(0), ..PLAIN }.check::<f16>()?;
@@ -192,8 +229,10 @@ fn causal_masks_and_windows() -> Outcome {
 #[test]
 fn heads_that_share_keys_add_up() -> Outcome {
     for (heads, kv_heads) in [(4, 2), (3, 1)] {
-        let sides = Sides { batch: 2, queries: 65, keys: 40, heads, kv_heads, ..PLAIN.sides };
-        Case { sides, right: Some(0), ..PLAIN }.check::<bf16>()?;
+        for size in [64, 256] {
+            let sides = Sides { batch: 2, queries: 65, keys: 40, heads, kv_heads, size };
+            Case { sides, right: Some(0), ..PLAIN }.check::<bf16>()?;
+        }
     }
     Ok(())
 }
@@ -201,8 +240,10 @@ fn heads_that_share_keys_add_up() -> Outcome {
 #[test]
 fn few_and_none() -> Outcome {
     for (queries, keys) in [(1, 1), (7, 1), (1, 130), (64, 128), (65, 129), (0, 5), (5, 0)] {
-        let sides = Sides { queries, keys, heads: 1, kv_heads: 1, ..PLAIN.sides };
-        Case { sides, ..PLAIN }.check::<bf16>()?;
+        for size in [64, 256] {
+            let sides = Sides { queries, keys, heads: 1, kv_heads: 1, size, ..PLAIN.sides };
+            Case { sides, ..PLAIN }.check::<bf16>()?;
+        }
     }
     Ok(())
 }
@@ -228,7 +269,7 @@ fn deterministic_gradients_repeat() -> Outcome {
 #[test]
 fn deterministic_gradients_are_right() -> Outcome {
     let case = Case { is_deterministic: true, ..PLAIN };
-    for size in [64, 128] {
+    for size in [64, 128, 256] {
         let sides = Sides { queries: 200, keys: 300, heads: 2, kv_heads: 1, size, ..PLAIN.sides };
         Case { sides, ..case }.check::<bf16>()?;
         Case { sides, right: Some(0), ..case }.check::<f16>()?;
@@ -244,12 +285,13 @@ fn deterministic_gradients_are_right() -> Outcome {
 }
 
 #[test]
-fn longer_heads_are_refused() -> Outcome {
+fn longer_heads_with_a_function_are_refused() -> Outcome {
     if !is_hopper()? {
         return Ok(());
     }
     let case = Case { sides: Sides { size: 136, ..PLAIN.sides }, ..PLAIN };
-    let Err(error) = case.compute::<bf16>(1, forward, backward) else { panic!("no kernel has rows of 136") };
+    let capped = case.compute::<bf16>(1, forward, |stream, backward| backward.soft_cap(1.0)?.run(stream));
+    let Err(error) = capped else { panic!("no kernel with a function has rows of 136") };
     let error = error.downcast::<Error>()?;
     assert!(
         matches!(*error, Error::InvalidArgument { .. }) && error.to_string().contains("up to 128"),

@@ -185,7 +185,7 @@ fn score_functions() -> Outcome {
 
 #[test]
 fn sequences_of_all_lengths() -> Outcome {
-    for size in [64, 40, 128] {
+    for size in [64, 40, 128, 256] {
         Case { size, ..PLAIN }.check::<bf16>()?;
     }
     Case { heads: 4, ..PLAIN }.check::<f16>()
@@ -193,7 +193,7 @@ fn sequences_of_all_lengths() -> Outcome {
 
 #[test]
 fn masks_begin_anew_in_each() -> Outcome {
-    for size in [64, 128] {
+    for size in [64, 128, 256] {
         Case { size, right: Some(0), ..PLAIN }.check::<bf16>()?;
     }
     Case { left: Some(30), right: Some(0), kv_heads: 1, ..PLAIN }.check::<f16>()
@@ -201,7 +201,7 @@ fn masks_begin_anew_in_each() -> Outcome {
 
 #[test]
 fn deterministic() -> Outcome {
-    for size in [64, 128] {
+    for size in [64, 128, 256] {
         let case = Case { size, kv_heads: 1, is_deterministic: true, ..PLAIN };
         case.check::<bf16>()?;
         Case { right: Some(0), ..case }.check::<f16>()?;
@@ -212,7 +212,7 @@ fn deterministic() -> Outcome {
 /// Numbers that are none stay in their sequence, whichever tiles it shares with others.
 #[test]
 fn sequences_do_not_spoil_each_other() -> Outcome {
-    for size in [64, 128] {
+    for size in [64, 128, 256] {
         for spoiled in [0, 1, 3, 5] {
             Case { size, spoiled: Some(spoiled), heads: 1, kv_heads: 1, ..PLAIN }.check::<bf16>()?;
         }

@@ -27,6 +27,7 @@ pub mod block_lists;
 pub mod compiled;
 #[cfg(feature = "kernels")]
 pub mod decode;
+pub mod dropout;
 pub mod functions;
 pub mod problem;
 pub mod score;

@@ -29,6 +29,8 @@ use core::ops::{Add, Mul, Neg, Sub};
 
 use cuda_std::fastmath::{ex2_approx, fma, lg2_approx, rcp_approx, sqrt_approx, tanh_approx};
 
+use crate::dropout::Dropout;
+
 /// Where a score stands. There is such a query and such a key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Position {
@@ -51,6 +53,13 @@ pub trait ScoreFunction: Copy + 'static {
     /// Whether it is [`Identity`], for which kernels leave the steps out.
     #[doc(hidden)]
     const IS_IDENTITY: bool = false;
+
+    /// Drops weights behind the softmax; kernels without it leave the steps out.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn dropout(&self) -> Option<&Dropout> {
+        None
+    }
 
     /// The score that takes the place of `score`, which is `scale q k`. Generic, so that the backward pass
     /// can compute its derivative by the score ([`Dual`]).

@@ -2,6 +2,7 @@
 
 use attention::block_lists::ListParams;
 use attention::compiled::Compiled;
+use attention::dropout::Dropout;
 use attention::functions::{Alibi, Bias, BlockSparse, Ranges, SoftCap};
 use attention::problem::AttentionParams;
 use cuda_std::kernel::{Kernel, Map, Ptr, PtrMut, StructArgs, Value};
@@ -9,6 +10,7 @@ use cuda_std::kernel::{Kernel, Map, Ptr, PtrMut, StructArgs, Value};
 use crate::error::Result;
 use crate::launch::{self as kernel, Arg, LaunchConfig};
 use crate::memory::DeviceView;
+use crate::ops::dropout::Generator;
 use crate::stream::Stream;
 
 use super::block_mask::{BlockMask, ListParameters, Own, Tiles};
@@ -16,7 +18,7 @@ use super::config::{Choice, Config};
 use super::launch::{Launch, unknown};
 use super::op::{Attention, Packed};
 use super::places::{
-    AlibiValues, BiasValues, BlockSparseValues, Places, RangesValues, SoftCapValues, soft_cap,
+    AlibiValues, BiasValues, BlockSparseValues, DropoutValues, Places, RangesValues, SoftCapValues, soft_cap,
 };
 use super::problem::Problem;
 use super::select;
@@ -38,6 +40,8 @@ pub type WithSoftCap<'a> = Modified<'a, SoftCap, SoftCapValues>;
 pub type WithBias<'a, 's> = Modified<'a, Bias, BiasValues<'s>>;
 /// Attention with [`Ranges`]: four numbers a query, and a stride.
 pub type WithRanges<'a, 's> = Modified<'a, Ranges, RangesValues<'s>>;
+/// Attention with [`Dropout`] of weights.
+pub type WithDropout<'a, 's> = Modified<'a, Dropout, DropoutValues<'s>>;
 /// Attention with a [`BlockSparse`] layout: its table, two sides and a stride.
 pub type WithBlockSparse<'a, 's> = Modified<'a, BlockSparse, BlockSparseValues<'s>>;
 
@@ -116,6 +120,24 @@ impl<'a> Attention<'a> {
     ) -> Result<WithBlockSparse<'a, 's>> {
         let function = self.places().block_sparse(layout.into(), block)?;
         // SAFETY: it is made for these places.
+        Ok(unsafe { self.function(function) })
+    }
+
+    /// Makes each weight 0 with this probability, rounded to a multiple of 2^-16, and divides the others by
+    /// what is left of 1. Log-sum-exps are of all weights. Which ones depends on the generator's seed and
+    /// step, on `call`, and on the weight's sequence, head, query and key: calls within a step have numbers
+    /// of their own.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a probability that is not from 0 to 1.
+    pub fn dropout<'s>(
+        self,
+        probability: f64,
+        generator: &'s Generator,
+        call: u32,
+    ) -> Result<WithDropout<'a, 's>> {
+        let function = self.places().dropout(probability, generator, call)?;
+        // SAFETY: the state of a generator is two numbers.
         Ok(unsafe { self.function(function) })
     }
 

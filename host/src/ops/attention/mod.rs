@@ -46,6 +46,8 @@
 //!
 //! [`Attention::sinks`] adds a key without a value to each head, as models with attention sinks do.
 //!
+//! [`MultiHead`] is a layer: projections of tokens, attention on them, and a last product with a residual.
+//!
 //! [`Decode`] is for few queries on many keys, on Ampere too: as fast as keys and values come from memory.
 
 mod backward;
@@ -56,6 +58,7 @@ mod decode;
 mod function;
 mod heads;
 mod launch;
+mod multi_head;
 mod op;
 mod places;
 mod problem;
@@ -67,8 +70,11 @@ pub use backward::{Backward, BackwardKernels, Forward, Gradients, ModifiedBackwa
 pub use block_mask::{BlockMask, Own, Statistics};
 pub use config::{Candidate, Choice, Config, Rejection};
 pub use decode::{Decode, DecodePlan, DecodeProblem, Pages, Rotary};
-pub use function::{ForwardKernels, Modified, WithAlibi, WithBias, WithBlockSparse, WithRanges, WithSoftCap};
+pub use function::{
+    ForwardKernels, Modified, WithAlibi, WithBias, WithBlockSparse, WithDropout, WithRanges, WithSoftCap,
+};
 pub use heads::{Heads, HeadsMut};
+pub use multi_head::{MultiHead, Projection};
 pub use op::{Attention, Packed};
 pub use problem::{Mask, Problem};
 pub use select::{candidates, select};

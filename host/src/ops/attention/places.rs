@@ -1,5 +1,6 @@
 //! The score functions of the family with their arguments, checked against the places of a problem.
 
+use attention::dropout::{Dropout, DropoutArgs};
 use attention::functions::{
     Alibi, AlibiArgs, Bias, BiasArgs, BlockSparse, BlockSparseArgs, Ranges, RangesArgs, SoftCap, SoftCapArgs,
 };
@@ -7,6 +8,8 @@ use cuda_std::kernel::StructArgs;
 
 use crate::error::{Error, Result};
 use crate::memory::{DeviceView, same_length};
+
+use crate::ops::dropout::{Generator, check_probability};
 
 use super::OPERATION;
 use super::check::{count, invalid};
@@ -22,6 +25,9 @@ pub type BiasValues<'s> = (DeviceView<'s, f32>, (u64, (u64, (u64, ()))));
 pub type RangesValues<'s> = (DeviceView<'s, [u32; 4]>, (u64, ()));
 /// The layout of [`BlockSparse`], two sides and a stride.
 pub type BlockSparseValues<'s> = (DeviceView<'s, u8>, (u32, (u32, (u64, ()))));
+
+/// The state of a generator, the call, the heads, and what is kept by [`Dropout`].
+pub type DropoutValues<'s> = (DeviceView<'s, u64>, (u32, (u32, (u32, (f32, ())))));
 
 /// The places of a problem's scores. The functions that it makes read no memory beyond their arguments for
 /// any of them.
@@ -114,6 +120,21 @@ impl Places {
         let head = if got == of_head { 0 } else { of_head as u64 };
         let exponent = block.ilog2();
         Ok(BlockSparseArgs { layout, exponent, columns: count("the keys", columns)?, head }.pass())
+    }
+
+    /// Random numbers for each place.
+    pub(super) fn dropout<'s>(
+        &self,
+        probability: f64,
+        generator: &'s Generator,
+        call: u32,
+    ) -> Result<StructArgs<Dropout, DropoutValues<'s>>> {
+        check_probability(OPERATION, probability)?;
+        // The same rounding as that of elements.
+        let elements = tensor::dropout::Dropout::new(0, call, probability, false);
+        let (threshold, scale) = (elements.threshold, elements.scale);
+        let heads = count("the heads", self.heads)?;
+        Ok(DropoutArgs { state: generator.words(), call, heads, threshold, scale }.pass())
     }
 
     fn refuse_packed(&self, argument: &'static str) -> Result<()> {

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::launch::Arg;
 use crate::memory::{DeviceView, DeviceViewMut};
 use crate::stream::Stream;
-use crate::tensor::{DType, Element};
+use crate::tensor::{DType, Element, Tensor};
 
 use super::any::{code, layout};
 use super::check::{expect_length, expect_sides, invalid};
@@ -65,6 +65,12 @@ impl<'a> Matmul<'a> {
     pub fn bias<T: Element + Pod>(mut self, bias: impl Into<DeviceView<'a, T>>) -> Self {
         self.epilogue.bias = Some(Vector { data: bias.into().bytes(), dtype: T::DTYPE });
         self
+    }
+
+    /// The same of a contiguous tensor.
+    pub(crate) fn bias_of(mut self, bias: &'a Tensor) -> Result<Self> {
+        self.epilogue.bias = Some(Vector { data: bias.span_bytes()?, dtype: bias.dtype() });
+        Ok(self)
     }
 
     /// A matrix shaped as C that is added last.

@@ -42,7 +42,7 @@ pub fn stops(stream: &Stream) -> Outcome<Vec<Stop>> {
 }
 
 /// Shorter than the rows of every kernel of the backward pass.
-const GRADIENT_SIZES: [usize; 2] = [56, 120];
+const GRADIENT_SIZES: [usize; 3] = [56, 120, 248];
 
 /// How gradients are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use super::{Outcome, Stop};
 use bytemuck::Pod;
 use half::{bf16, f16};
 use ironwarp::ops::attention::{Attention, Backward, Forward, Gradients, Heads, HeadsMut, Mask, Own};
+use ironwarp::ops::dropout::Generator;
 use ironwarp::tensor::Element;
 use ironwarp::{DeviceBuffer, Stream};
 use testkit::{Family, input};
@@ -24,10 +25,17 @@ enum Function {
     Bias,
     Ranges,
     BlockSparse,
+    Dropout,
 }
 
-const FUNCTIONS: [Function; 5] =
-    [Function::Alibi, Function::SoftCap, Function::Bias, Function::Ranges, Function::BlockSparse];
+const FUNCTIONS: [Function; 6] = [
+    Function::Alibi,
+    Function::SoftCap,
+    Function::Bias,
+    Function::Ranges,
+    Function::BlockSparse,
+    Function::Dropout,
+];
 
 pub fn stops() -> Vec<Stop> {
     let mut stops = Vec::new();
@@ -41,15 +49,14 @@ pub fn stops() -> Vec<Stop> {
     stops
 }
 
-/// Shorter than the rows of each kernel of the backward pass.
-const GRADIENT_SIZES: [usize; 2] = [56, 120];
 /// One block of keys: sums of dQ have one term, and no order.
 const GRADIENT_KEYS: usize = 100;
 
 pub fn gradient_stops() -> Vec<Stop> {
     let mut stops = Vec::new();
-    for size in GRADIENT_SIZES {
-        for function in FUNCTIONS {
+    for size in SIZES {
+        // Only dropout has gradients of long rows.
+        for function in FUNCTIONS.into_iter().filter(|of| size <= 128 || matches!(of, Function::Dropout)) {
             let name = |dtype| format!("gradients with {function:?}, {dtype}, {size}");
             stops.push(Stop::new(name("bf16"), move |stream| gradients::<bf16>(stream, function, size)));
             stops.push(Stop::new(name("f16"), move |stream| gradients::<f16>(stream, function, size)));
@@ -81,6 +88,7 @@ fn gradients<T: Element + testkit::Element + Pod>(
     let ranges = DeviceBuffer::from_slice(stream, &ranges)?;
     let layout: Vec<u8> = (0..3 * 2).map(|place| u8::from(place % 3 != 1)).collect();
     let layout = DeviceBuffer::from_slice(stream, &layout)?;
+    let generator = Generator::new(stream, 9)?;
     let heads = |buffer, side: usize| Heads::new::<T>(buffer, sides[side]);
     let attention =
         Attention::new(heads(&q, 0), heads(&k, 1), heads(&v, 1), HeadsMut::new(&mut out, sides[0]))
@@ -92,6 +100,7 @@ fn gradients<T: Element + testkit::Element + Pod>(
         Function::Bias => attention.bias(&bias, bias_sides)?.run(stream)?,
         Function::Ranges => attention.ranges(&ranges)?.run(stream)?,
         Function::BlockSparse => attention.block_sparse(&layout, 64)?.run(stream)?,
+        Function::Dropout => attention.dropout(0.25, &generator, 1)?.run(stream)?,
     }
     let forward = Forward {
         queries: heads(&q, 0),
@@ -116,6 +125,7 @@ fn gradients<T: Element + testkit::Element + Pod>(
             backward.blocks(&blocks).run(stream)?;
         }
         Function::BlockSparse => backward.block_sparse(&layout, 64)?.run(stream)?,
+        Function::Dropout => backward.dropout(0.25, &generator, 1)?.run(stream)?,
     }
     let mut bytes = Vec::new();
     for gradient in [&d_q, &d_k, &d_v] {
@@ -171,6 +181,12 @@ fn run<T: Element + testkit::Element + Pod>(
             let layout: Vec<u8> = (0..3 * 3).map(|place| u8::from(place % 3 != 1)).collect();
             let layout = DeviceBuffer::from_slice(stream, &layout)?;
             let attention = attention.block_sparse(&layout, 64)?;
+            let blocks = attention.block_mask(stream, own)?;
+            attention.blocks(&blocks).run(stream)?;
+        }
+        Function::Dropout => {
+            let generator = Generator::new(stream, 9)?;
+            let attention = attention.dropout(0.25, &generator, 1)?;
             let blocks = attention.block_mask(stream, own)?;
             attention.blocks(&blocks).run(stream)?;
         }

@@ -14,6 +14,7 @@ use super::fragments::{Boxes, Rounded, multiply, multiply_rounded, scale_rows, z
 use super::schedule::{Counter, Drawn, Followed, Ticket, Work, releases};
 use crate::block_lists::{Listing, Lists, Walk};
 use crate::problem::{AttentionParams, KeyBlocks, Packing, Tiles};
+use crate::score::ScoreFunction;
 use crate::softmax::{Rows, sink_of};
 
 const PAIR: u32 = 2 * WARPGROUP;
@@ -323,14 +324,14 @@ impl<C: Config> Consumer<'_, C> {
             wgmma::fence();
             self.multiply_scores(&mut scores, queries, at.keys.stage);
             wgmma::commit_group();
-            let seen = self.seen(ticket, listed);
+            let (seen, drawn) = (self.seen(ticket, listed), self.drawn(ticket, listed));
             wgmma::wait_group::<0>();
             wgmma::fence_registers(&mut scores);
             self.release_keys(at);
             self.clear_foreign_values(ticket, at);
             self.modify(&mut scores, ticket, listed, seen);
             rows.push(&mut scores);
-            weights.set::<C::Element, _>(&scores);
+            self.round(&mut weights, &scores, drawn);
             while index + 1 < ticket.count() {
                 let is_first = index == 0;
                 index += 1;
@@ -355,7 +356,7 @@ impl<C: Config> Consumer<'_, C> {
                 if C::TURNS {
                     Barrier::Turn((consumer + 1) % C::CONSUMERS).arrive();
                 }
-                let seen = self.seen(ticket, listed);
+                let (seen, drawn) = (self.seen(ticket, listed), self.drawn(ticket, listed));
                 wgmma::wait_group::<1>();
                 wgmma::fence_registers(&mut scores);
                 self.release_keys(at);
@@ -365,7 +366,7 @@ impl<C: Config> Consumer<'_, C> {
                 wgmma::fence_registers(&mut result);
                 self.release_values(at);
                 scale_rows(&mut result, factors);
-                weights.set::<C::Element, _>(&scores);
+                self.round(&mut weights, &scores, drawn);
             }
             if C::OWN_OUTPUT && thread == 0 {
                 mbarrier::arrive(shared.queries_empty(consumer));
@@ -378,6 +379,7 @@ impl<C: Config> Consumer<'_, C> {
             wgmma::commit_group();
             let work = ticket.work::<C::Function>();
             let (factors, logarithms) = rows.finish(sink_of(self.arguments.sinks, work.tile.head));
+            let factors = self.arguments.function.dropout().map_or(factors, |d| factors.map(|x| x * d.scale));
             self.store_logarithms(work, logarithms);
             wgmma::wait_group::<0>();
             wgmma::fence_registers(&mut result);

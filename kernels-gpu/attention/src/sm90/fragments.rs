@@ -3,9 +3,9 @@
 //! A thread has two rows, 8 apart, and of each the columns `8 j + 2 q` and `8 j + 2 q + 1` with
 //! `q = lane % 4`; see [`cuda_std::wgmma`].
 
-use cuda_std::matrix;
 use cuda_std::wgmma::{self, Accumulator, Operand};
-use layout::wgmma::{K_BYTES, Swizzle, advance, descriptor};
+use cuda_std::{matrix, vector};
+use layout::wgmma::{K_BYTES, Swizzle, advance, descriptor, units};
 use primitives::tma::LINE_BYTES;
 use primitives::unroll;
 use primitives::wgmma::Element16;
@@ -78,6 +78,48 @@ impl Rounded {
         self.0[pair / 4][pair % 4] = E::pack(low, high);
     }
 
+    /// Clears all but those of a row's elements whose bit is set, of up to 128 columns.
+    #[inline(always)]
+    pub fn keep<F: Fragment>(&mut self, bits: [u32; 2]) {
+        unroll!(INDEX in 0..8, {
+            if INDEX < steps::<F>() / 2 {
+                unroll!(PAIR in 0..4, {
+                    let two = bits[PAIR % 2] >> (4 * INDEX + PAIR / 2 * 2);
+                    let (low, high) = ((two & 1).wrapping_neg(), (two >> 1 & 1).wrapping_neg());
+                    self.0[INDEX][PAIR] &= low & 0xffff | high << 16;
+                });
+            }
+        });
+    }
+
+    /// Writes it to shared memory as it lies in registers: 16 bytes for 16 columns, `stride` bytes apart.
+    ///
+    /// # Safety
+    /// Nothing else uses the places.
+    #[inline(always)]
+    pub unsafe fn write_registers<F: Fragment>(&self, to: u32, stride: u32) {
+        unroll!(INDEX in 0..16, {
+            if INDEX < steps::<F>() / 2 {
+                // SAFETY: the caller's contract.
+                unsafe { vector::store_shared_v4(to + INDEX as u32 * stride, self.0[INDEX]) }
+            }
+        });
+    }
+
+    /// Reads it there.
+    ///
+    /// # Safety
+    /// It has been written.
+    #[inline(always)]
+    pub unsafe fn read_registers<F: Fragment>(&mut self, from: u32, stride: u32) {
+        unroll!(INDEX in 0..16, {
+            if INDEX < steps::<F>() / 2 {
+                // SAFETY: the caller's contract.
+                self.0[INDEX] = unsafe { vector::load_shared_v4(from + INDEX as u32 * stride) };
+            }
+        });
+    }
+
     /// Two neighbours, of which the fragment has this many before them.
     #[inline(always)]
     pub fn pair<E: Element16>(&self, pair: usize) -> [f32; 2] {
@@ -118,6 +160,12 @@ pub struct Boxes {
 }
 
 impl Boxes {
+    /// In a block of a cluster, where shared addresses have higher bits than a descriptor has room for.
+    #[inline(always)]
+    pub const fn in_cluster(first: u32, stride: u32) -> Self {
+        Self { first: units(first) * layout::UNIT_BYTES, stride }
+    }
+
     /// The descriptor. The stride counts where the columns are not k.
     #[inline(always)]
     const fn descriptor(self) -> u64 {
@@ -170,12 +218,17 @@ pub unsafe fn multiply_rounded<E: Operand, G: Fragment, F: Fragment>(
     });
 }
 
-/// Starts `acc = A^T B` of operands whose lines, `lines` of them, are k.
+/// Starts `acc = A^T B`, or `acc += A^T B` with `ADD`, of operands whose lines, `lines` of them, are k.
 ///
 /// # Safety
 /// As for [`wgmma::mma`]; A has 64 columns, B as many as the accumulator.
 #[inline(always)]
-pub unsafe fn multiply_lines<E: Operand, F: Fragment>(acc: &mut F, a: Boxes, b: Boxes, lines: u32) {
+pub unsafe fn multiply_lines<E: Operand, F: Fragment, const ADD: bool>(
+    acc: &mut F,
+    a: Boxes,
+    b: Boxes,
+    lines: u32,
+) {
     let (start_a, start_b) = (a.descriptor(), b.descriptor());
     unroll!(INDEX in 0..16, {
         if INDEX < (lines / STEP) as usize {
@@ -183,7 +236,7 @@ pub unsafe fn multiply_lines<E: Operand, F: Fragment>(acc: &mut F, a: Boxes, b: 
             let (a, b) = (advance(start_a, bytes), advance(start_b, bytes));
             // SAFETY: the caller's contract.
             unsafe {
-                if INDEX == 0 {
+                if INDEX == 0 && !ADD {
                     wgmma::mma_overwrite::<E, E, F, 1, 1>(acc, a, b);
                 } else {
                     wgmma::mma::<E, E, F, 1, 1>(acc, a, b, true);

@@ -6,9 +6,10 @@ use primitives::unroll;
 
 use super::config::Config;
 use super::forward::{Arguments, Consumer};
-use super::fragments::steps;
+use super::fragments::{Rounded, steps};
 use super::schedule::Ticket;
 use crate::block_lists::Listed;
+use crate::dropout::First;
 use crate::score::{Position, ScoreFunction};
 
 impl<C: Config> Consumer<'_, C> {
@@ -46,6 +47,32 @@ impl<C: Config> Consumer<'_, C> {
             }
         }
         seen
+    }
+
+    /// Which weights of a block of the thread's two rows are kept by dropout: a bit each.
+    ///
+    /// # Safety
+    /// As for [`run`](super::forward::run).
+    #[inline(always)]
+    pub(super) unsafe fn drawn(self, ticket: Ticket, listed: Listed) -> [u32; 2] {
+        let Some(dropout) = self.arguments.function.dropout() else { return [u32::MAX; 2] };
+        // SAFETY: the caller's contract.
+        unsafe {
+            let (tile, _) = ticket.place();
+            let place = Self { thread: misc::opaque(self.thread), ..self };
+            let query = tile.first_row + place.row();
+            let key = listed.block * C::BLOCK_N + place.thread % 4 * 2;
+            dropout.of_queries(First { batch: tile.batch, head: tile.head, query, key }, steps::<C::Scores>())
+        }
+    }
+
+    /// Rounds the weights, without those that are dropped.
+    #[inline(always)]
+    pub(super) fn round(self, to: &mut Rounded, weights: &C::Scores, drawn: [u32; 2]) {
+        to.set::<C::Element, _>(weights);
+        if self.arguments.function.dropout().is_some() {
+            to.keep::<C::Scores>(drawn);
+        }
     }
 
     /// Applies the score function, and hides what is not `seen`; or applies the mask of the band.

@@ -1,5 +1,6 @@
 //! The kernels with the score functions of the family.
 
+use crate::dropout::Dropout;
 use crate::functions::{Alibi, Bias, BlockSparse, Ranges, SoftCap};
 
 crate::score_kernels! {
@@ -80,4 +81,22 @@ crate::score_kernels! {
     #[kernel] fn attention_block_sparse_backward_bf16_128: Bf16Head128;
     #[kernel] fn attention_block_sparse_backward_f16_64: F16Head64;
     #[kernel] fn attention_block_sparse_backward_f16_128: F16Head128;
+}
+
+crate::score_kernels! {
+    Dropout:
+    #[kernel] fn attention_dropout_lists;
+    #[kernel] fn attention_dropout_bf16_64: Bf16Head64Low;
+    #[kernel] fn attention_dropout_bf16_128: Bf16Head128;
+    #[kernel] fn attention_dropout_bf16_256: Bf16Head256;
+    #[kernel] fn attention_dropout_f16_64: F16Head64Low;
+    #[kernel] fn attention_dropout_f16_128: F16Head128;
+    #[kernel] fn attention_dropout_f16_256: F16Head256;
+    backward:
+    #[kernel] fn attention_dropout_backward_bf16_64: Bf16Head64;
+    #[kernel] fn attention_dropout_backward_bf16_128: Bf16Head128;
+    #[kernel] fn attention_dropout_backward_bf16_256: Bf16Head256;
+    #[kernel] fn attention_dropout_backward_f16_64: F16Head64;
+    #[kernel] fn attention_dropout_backward_f16_128: F16Head128;
+    #[kernel] fn attention_dropout_backward_f16_256: F16Head256;
 }

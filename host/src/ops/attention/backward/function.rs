@@ -2,6 +2,7 @@
 
 use attention::block_lists::ListParams;
 use attention::compiled::Compiled;
+use attention::dropout::Dropout;
 use attention::functions::{Alibi, Bias, BlockSparse, Ranges, SoftCap};
 use attention::problem::AttentionParams;
 use attention::sm90::backward::arguments::ResultStrides;
@@ -10,13 +11,14 @@ use cuda_std::kernel::{Kernel, Map, Ptr, PtrMut, StructArgs, Value};
 use crate::error::Result;
 use crate::launch::{self as kernel, Arg};
 use crate::memory::DeviceView;
+use crate::ops::dropout::Generator;
 use crate::stream::Stream;
 
 use super::super::block_mask::{BlockMask, ListParameters, Own, Tiles};
 use super::super::check::invalid;
 use super::super::function::words_of;
 use super::super::places::{
-    AlibiValues, BiasValues, BlockSparseValues, Places, RangesValues, SoftCapValues, soft_cap,
+    AlibiValues, BiasValues, BlockSparseValues, DropoutValues, Places, RangesValues, SoftCapValues, soft_cap,
 };
 use super::launch::{Pass, launch};
 use super::{Backward, select};
@@ -102,6 +104,22 @@ impl<'a> Backward<'a> {
     ) -> Result<ModifiedBackward<'a, BlockSparse, BlockSparseValues<'s>>> {
         let function = self.places().block_sparse(layout.into(), block)?;
         // SAFETY: it is made for these places.
+        Ok(unsafe { self.function(function) })
+    }
+
+    /// The gradients of [`Attention::dropout`](super::super::Attention::dropout), at the same step of the
+    /// generator: the same weights are dropped.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn dropout<'s>(
+        self,
+        probability: f64,
+        generator: &'s Generator,
+        call: u32,
+    ) -> Result<ModifiedBackward<'a, Dropout, DropoutValues<'s>>> {
+        let function = self.places().dropout(probability, generator, call)?;
+        // SAFETY: the state of a generator is two numbers.
         Ok(unsafe { self.function(function) })
     }
 

@@ -2,10 +2,11 @@
 
 use attention::problem::{AttentionParams, KeyTiles};
 use attention::sm90::backward::arguments::ResultStrides;
-use attention::sm90::backward::config::{CONSUMER_KEYS, THREADS};
+use attention::sm90::backward::config::{CONSUMER_KEYS, CONSUMERS, THREADS};
 use attention::sm90::backward::instances::{Entry, TABLE};
 use attention::sm90::backward::order::Order;
-use attention::sm90::backward::{finish, instances, prepare, sinks};
+use attention::sm90::backward::{instances, prepare, sinks};
+use attention::sm90::config::WARPGROUP;
 use cuda_std::kernel::Kernel as KernelType;
 
 use crate::error::Result;
@@ -93,7 +94,11 @@ pub(super) fn launch(
         if problem.keys > 0 && heads > 0 {
             pass(stream, Pass::new(entry, launched, &forward, gradient, [&keys, &values], &mut workspace)?)?;
         }
-        if tiles > 0 { end(entry)?(stream, tiles, launched, &workspace.sums, d_queries) } else { Ok(()) }
+        if tiles == 0 {
+            return Ok(());
+        }
+        let threads = entry.blocks * CONSUMERS * WARPGROUP;
+        end(entry)?(stream, [tiles, threads], launched, &workspace.sums, d_queries)
     }
 }
 
@@ -232,21 +237,22 @@ impl<'a> Pass<'a> {
         workspace: &'a mut Workspace,
     ) -> Result<Self> {
         let [tile, block] = entry.block;
-        let map_keys = map(forward.keys, block)?;
+        let map_keys = map(forward.keys, block / entry.blocks)?;
         // Where there are no queries, the keys' map stands in, which the kernel does not read for that.
         let (map_queries, map_gradient) = if forward.queries.shape.is_empty() {
             (map_keys, map_keys)
         } else {
             (map(forward.queries, tile)?, map(gradient, tile)?)
         };
-        let map_values = map(forward.values, block)?;
+        let map_values = map(forward.values, block / entry.blocks)?;
         // The kernel writes gradients through their maps, and rows at a sequence's end by themselves. The
         // launch begins the write with these.
         let (d_keys, d_values) = (keys.view(), values.view());
         let (map_d_keys, map_d_values) = (map(d_keys, CONSUMER_KEYS)?, map(d_values, CONSUMER_KEYS)?);
-        let blocks = KeyTiles::new(&launched.params, block).count();
-        let grid = LaunchConfig::new([blocks, 1, 1], [THREADS, 1, 1])
+        let tiles = KeyTiles::new(&launched.params, block).count();
+        let grid = LaunchConfig::new([tiles * entry.blocks, 1, 1], [THREADS, 1, 1])
             .with_shared(entry.shared)
+            .cluster([entry.blocks, 1, 1])
             .overlapping_previous();
         let Workspace { logarithms, deltas, sums, order } = workspace;
         Ok(Pass {
@@ -300,12 +306,12 @@ unsafe fn pass_as<K: KernelType<Params = PassParameters>>(stream: &Stream, pass:
 /// As for the kernel, but for the launch's configuration.
 unsafe fn end_as<K: KernelType<Params = EndParameters>>(
     stream: &Stream,
-    tiles: u32,
+    [tiles, threads]: [u32; 2],
     launched: Launched<'_>,
     sums: &DeviceBuffer<f32>,
     gradient: HeadsMut<'_>,
 ) -> Result<()> {
-    let config = LaunchConfig::new([tiles, 1, 1], [finish::THREADS, 1, 1]).overlapping_previous();
+    let config = LaunchConfig::new([tiles, 1, 1], [threads, 1, 1]).overlapping_previous();
     let strides = strides(&gradient.view());
     let [first_queries, first_keys] = launched.first();
     let arguments = (launched.params, sums, gradient.data.cast::<u16>(), strides, first_queries, first_keys);
@@ -316,7 +322,7 @@ unsafe fn end_as<K: KernelType<Params = EndParameters>>(
 type PassParameters = <instances::attention_backward_bf16_64 as KernelType>::Params;
 type EndParameters = <instances::attention_finish_bf16_64 as KernelType>::Params;
 type LaunchPass = unsafe fn(&Stream, Pass<'_>) -> Result<()>;
-type LaunchEnd = unsafe fn(&Stream, u32, Launched<'_>, &DeviceBuffer<f32>, HeadsMut<'_>) -> Result<()>;
+type LaunchEnd = unsafe fn(&Stream, [u32; 2], Launched<'_>, &DeviceBuffer<f32>, HeadsMut<'_>) -> Result<()>;
 
 macro_rules! passes {
     ($($name:ident)*) => {

@@ -51,8 +51,9 @@ pub struct Gradients<'a> {
 
 /// The gradients of attention. Built up, then [`Backward::run`].
 ///
-/// Head sizes up to 128, on Hopper. dK and dV are the same bits in every run; dQ is a sum of f32 whose order
-/// is free, rounded once, or fixed ([`Backward::deterministic`]).
+/// Head sizes up to 256, on Hopper; up to 128 with a function that changes scores. dK and dV are the same
+/// bits in every run; dQ is a sum of f32 whose order is free, rounded once, or fixed
+/// ([`Backward::deterministic`]).
 #[derive(Debug)]
 #[must_use = "gradients are computed by `run`"]
 pub struct Backward<'a> {

@@ -18,14 +18,15 @@ use crate::sm90::fragments::Fragment;
 pub const CONSUMERS: u32 = 2;
 /// Keys of a consumer.
 pub const CONSUMER_KEYS: u32 = 64;
-/// Keys of a block.
-pub const BLOCK_N: u32 = CONSUMERS * CONSUMER_KEYS;
+/// Keys of a tile: those of a block, or of both blocks of a pair.
+pub const BLOCK_N: u32 = 2 * CONSUMER_KEYS;
 /// Threads of a block.
 pub const THREADS: u32 = (1 + CONSUMERS) * WARPGROUP;
-/// Bytes of a box of keys.
-pub const KEY_BOX: u32 = BLOCK_N * LINE_BYTES;
-/// Buffers of dS: while one is multiplied, the next one is written.
+/// Buffers of dS: while one is multiplied, the next one is written; or the block's own keys, and those of the
+/// other block of its pair.
 pub const SCORE_BUFFERS: u32 = 2;
+/// Parts of dQ of a tile of queries, at most.
+pub const MAX_PARTS: u32 = 2 * CONSUMERS;
 const ALIGN: u32 = 1024;
 
 const PAIR: u32 = CONSUMERS * WARPGROUP;
@@ -43,6 +44,8 @@ named_barriers! {
         Turn[2]: WITH_WARP threads,
         /// A consumer has added to them.
         Added[2]: WITH_WARP threads,
+        /// The weights of a tile lie in shared memory, for the other consumer.
+        Weights[1]: PAIR threads,
     }
 }
 
@@ -54,7 +57,8 @@ pub trait Config: Copy + 'static {
     type Scores: Fragment;
     /// A thread's part of dK and of dV: 64 keys x `HEAD` columns.
     type Gradient: Fragment;
-    /// A thread's part of dQ: 64 queries x half of the columns, or all columns of half of 128 queries.
+    /// A thread's part of dQ: 64 queries x a half or a quarter of the columns, or all columns of half of 128
+    /// queries.
     type QueryGradient: Fragment;
     /// The score function of the forward pass.
     type Function: ScoreFunction;
@@ -63,14 +67,26 @@ pub trait Config: Copy + 'static {
     const BLOCK_M: u32 = Self::Scores::N;
     /// Largest head size.
     const HEAD: u32 = Self::Gradient::N;
+    /// Blocks of a cluster that share the keys of a tile out: a pair where accumulators of 128 keys are more
+    /// than a block's registers.
+    const BLOCKS: u32 = if Self::HEAD > 128 { 2 } else { 1 };
+    /// Keys of a block.
+    const BLOCK_KEYS: u32 = BLOCK_N / Self::BLOCKS;
+    /// Parts of dQ of a tile, one for each consumer of all blocks.
+    const PARTS: u32 = CONSUMERS * Self::BLOCKS;
     /// Boxes beside each other in a tile.
     const BOXES: u32 = Self::HEAD / BOX_COLUMNS;
+    /// Boxes of keys of the other block of a pair, those of the columns of dQ that a block computes.
+    const OTHER_BOXES: u32 = if Self::BLOCKS == 2 { Self::BOXES / 2 } else { 0 };
+    /// Bytes of a box of keys.
+    const KEY_BOX: u32 = Self::BLOCK_KEYS * LINE_BYTES;
     /// Bytes of a box of queries.
     const QUERY_BOX: u32 = Self::BLOCK_M * LINE_BYTES;
     /// Whether dS is computed of weights in f32. In tiles of 128 queries they would need 64 registers beside
     /// those of the rounded weights, so there dS takes the rounded ones, as dV does: an error of `2^-9` (f16:
     /// `2^-12`) of dS, as large as that of its own rounding.
-    const KEEPS_WEIGHTS: bool = Self::BLOCK_M == 64;
+    /// In a pair another consumer computes it.
+    const KEEPS_WEIGHTS: bool = Self::BLOCK_M == 64 && Self::BLOCKS == 1;
     /// Bytes of shared memory of a block.
     const SHARED: u32 = Plan::<Self>::TOTAL;
 
@@ -78,8 +94,9 @@ pub trait Config: Copy + 'static {
     const CHECKED: () = {
         assert!(Self::SHARED <= SHARED_BYTES, "shared memory of a block");
         assert!(Self::BLOCK_M == 64 || Self::BLOCK_M == 128, "dQ is cut in two in one way or the other");
-        assert!(Self::QueryGradient::N * 128 == Self::HEAD * Self::BLOCK_M, "half of dQ");
-        assert!(Self::HEAD.is_multiple_of(BOX_COLUMNS) && Self::HEAD <= 128, "accumulators of dK and dV");
+        assert!(Self::QueryGradient::N * 64 * Self::PARTS == Self::HEAD * Self::BLOCK_M, "parts of dQ");
+        assert!(Self::HEAD.is_multiple_of(BOX_COLUMNS) && Self::HEAD <= 256, "accumulators of dK and dV");
+        assert!(Self::BLOCKS == 1 || Self::BLOCK_M == 64, "a box of dS for each block of a pair");
     };
 }
 
@@ -98,6 +115,8 @@ shared_plan! {
         keys: Keys<C>,
         /// V, and dV at the end.
         values: Keys<C>,
+        /// K of the pair's other block, the columns of dQ that this one computes.
+        other_keys[C::OTHER_BOXES]: KeyBox<C>,
         /// Q.
         queries[Of::<C>::STAGES]: Queries<C>,
         /// dO.
@@ -116,8 +135,11 @@ shared_plan! {
         keys_full: Mbarrier,
         /// Says that V has come.
         values_full: Mbarrier,
-        /// Says that both consumers have written their part of dS, and read the one before.
+        /// Says that both consumers have written their part of dS, and read the one before; or that dS of
+        /// both blocks of a pair is there.
         scores_full: Mbarrier,
+        /// Says that both blocks of a pair have read what this one wrote of dS.
+        scores_empty: Mbarrier,
         /// The barriers of the stages of Q.
         query_pipeline: Pipeline<Of<C>>,
         /// The barriers of the stages of dO.
@@ -126,8 +148,13 @@ shared_plan! {
 }
 
 shared_bytes! {
-    /// A block of keys: boxes of 128 lines, one behind the other.
-    pub struct Keys<C: Config>(C::BOXES * KEY_BOX, align ALIGN);
+    /// A block of keys: boxes of a line for each key, one behind the other.
+    pub struct Keys<C: Config>(C::BOXES * C::KEY_BOX, align ALIGN);
+}
+
+shared_bytes! {
+    /// A box of keys.
+    pub struct KeyBox<C: Config>(C::KEY_BOX, align ALIGN);
 }
 
 shared_bytes! {
@@ -136,8 +163,8 @@ shared_bytes! {
 }
 
 shared_bytes! {
-    /// 128 keys by `BLOCK_M` queries: boxes of 64 queries.
-    pub struct Scores<C: Config>(C::BLOCK_M / BOX_COLUMNS * KEY_BOX, align ALIGN);
+    /// A block's keys by `BLOCK_M` queries: boxes of 64 queries.
+    pub struct Scores<C: Config>(C::BLOCK_M / BOX_COLUMNS * C::KEY_BOX, align ALIGN);
 }
 
 shared_bytes! {
@@ -163,7 +190,7 @@ impl<C: Config> Depth for Of<C> {
 }
 
 impl<C: Config> ClusterShape for Of<C> {
-    const M: u32 = 1;
+    const M: u32 = C::BLOCKS;
     const N: u32 = 1;
     const K: u32 = 1;
 }

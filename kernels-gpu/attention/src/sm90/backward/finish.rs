@@ -1,18 +1,19 @@
 //! After the backward pass: dQ from its sums.
 
 use cuda_std::warp::{FULL_MASK, warp_shuffle_xor};
+use cuda_std::wgmma::Accumulator;
 use cuda_std::{grid, thread, vector};
 use primitives::unroll;
 use primitives::wgmma::Element16;
 
-use super::config::Config;
+use super::config::{Config, MAX_PARTS};
 use super::prepare::{RowTile, Strides};
 use crate::problem::{AttentionParams, Packing};
 use crate::sm90::config::WARPGROUP;
 use crate::sm90::fragments::steps;
 
-/// Threads of a block: those of both consumers.
-pub const THREADS: u32 = 2 * WARPGROUP;
+/// Threads of a block, at most: a warpgroup for each part of dQ.
+pub const MAX_THREADS: u32 = MAX_PARTS * WARPGROUP;
 
 /// The arguments of a launch.
 #[derive(Clone, Copy)]
@@ -32,8 +33,8 @@ pub struct Arguments<'a> {
 /// A tile of queries a block.
 ///
 /// # Safety
-/// The arguments are as [`Arguments`] says; the launch has a block of [`THREADS`] threads for each tile of
-/// each head.
+/// The arguments are as [`Arguments`] says; the launch has a block, of a warpgroup for each part of dQ, for
+/// each tile of each head.
 #[inline(always)]
 pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
     let Arguments { sums, params, packing, gradient, strides } = arguments;
@@ -47,10 +48,10 @@ pub unsafe fn run<C: Config>(arguments: Arguments<'_>) {
             return;
         }
         let padded = params.padded_row(packing, batch, head, C::BLOCK_M) + first_row as usize;
-        let (consumer, thread) = (thread::thread_idx_x() / WARPGROUP, thread::thread_idx_x() % WARPGROUP);
-        let half = consumer * (C::BLOCK_M / 2 * C::HEAD);
-        let from = sums.add(padded * C::HEAD as usize + (half + thread * 4) as usize);
-        let (row, column) = if C::BLOCK_M == 128 { (consumer * 64, 0) } else { (0, consumer * C::HEAD / 2) };
+        let (part, thread) = (thread::thread_idx_x() / WARPGROUP, thread::thread_idx_x() % WARPGROUP);
+        let first = part * (C::BLOCK_M * C::HEAD / C::PARTS);
+        let from = sums.add(padded * C::HEAD as usize + (first + thread * 4) as usize);
+        let (row, column) = if C::BLOCK_M == 128 { (part * 64, 0) } else { (0, part * C::QueryGradient::N) };
         let row = first_row + row + thread / 32 * 16 + thread % 32 / 4;
         // After the exchange a lane has eight columns beside each other.
         let column = column + thread % 4 * 8;

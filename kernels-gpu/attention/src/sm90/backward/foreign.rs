@@ -5,8 +5,8 @@ use cuda_std::{fence, vector};
 use primitives::pipeline::PipelineState;
 use primitives::tma::LINE_BYTES;
 
-use super::config::{Barrier, CONSUMER_KEYS, CONSUMERS, Config, KEY_BOX, Of};
-use super::main_pass::Consumer;
+use super::config::{BLOCK_N, Barrier, CONSUMER_KEYS, CONSUMERS, Config, Of};
+use super::consumer::Consumer;
 use super::work::Work;
 use crate::sm90::config::WARPGROUP;
 
@@ -15,6 +15,7 @@ use crate::sm90::config::WARPGROUP;
 struct Lines {
     first: u32,
     end: u32,
+    boxes: u32,
     stride: u32,
 }
 
@@ -24,11 +25,11 @@ impl Lines {
     /// # Safety
     /// `threads` threads call it, each with its number; nothing else uses the lines.
     #[inline(always)]
-    unsafe fn clear<C: Config>(self, tile: u32, thread: u32, threads: u32) {
+    unsafe fn clear(self, tile: u32, thread: u32, threads: u32) {
         let mut place = self.first * LINE_BYTES + thread * layout::UNIT_BYTES;
         while place < self.end * LINE_BYTES {
             let mut column = 0;
-            while column < C::BOXES {
+            while column < self.boxes {
                 // SAFETY: the caller's contract.
                 unsafe { vector::store_shared_v4(tile + column * self.stride + place, [0u32; 4]) }
                 column += 1;
@@ -48,17 +49,45 @@ impl<C: Config> Consumer<'_, C> {
         // SAFETY: the caller's contract. The other consumer reads these keys when this one has shared dS.
         unsafe {
             let Work { tile, sequence, .. } = Work::told(self.shared.work());
-            let own = tile.first_key + self.consumer * CONSUMER_KEYS;
-            let first = sequence.keys.saturating_sub(own);
+            let first = sequence.keys.saturating_sub(tile.first_key + self.own_keys());
             if first >= CONSUMER_KEYS {
                 return;
             }
-            let lines = Lines { first, end: CONSUMER_KEYS, stride: KEY_BOX };
-            let above = self.consumer * CONSUMER_KEYS * LINE_BYTES;
-            lines.clear::<C>(self.shared.keys() + above, self.thread, WARPGROUP);
-            lines.clear::<C>(self.shared.values() + above, self.thread, WARPGROUP);
+            let lines = Lines { first, end: CONSUMER_KEYS, boxes: C::BOXES, stride: C::KEY_BOX };
+            lines.clear(self.shared.keys() + self.first_line(), self.thread, WARPGROUP);
+            lines.clear(self.shared.values() + self.first_line(), self.thread, WARPGROUP);
             fence::proxy_async_shared();
             Barrier::Consumer(self.consumer).sync();
+        }
+    }
+
+    /// The same in a pair of blocks, where consumers have the same keys, and read some of the other block.
+    ///
+    /// # Safety
+    /// As for [`clear_foreign_keys`](Self::clear_foreign_keys); all threads of both consumers call it.
+    #[inline(always)]
+    pub unsafe fn clear_foreign_keys_of_pair(self) {
+        // SAFETY: the caller's contract; lines that no product reads yet.
+        unsafe {
+            let Work { tile, sequence, .. } = Work::told(self.shared.work());
+            if tile.first_key + BLOCK_N <= sequence.keys {
+                return;
+            }
+            let thread = self.consumer * WARPGROUP + self.thread;
+            let lines = |rank: u32, boxes: u32| {
+                let first = sequence.keys.saturating_sub(tile.first_key + rank * CONSUMER_KEYS);
+                Lines { first, end: CONSUMER_KEYS, boxes, stride: C::KEY_BOX }
+            };
+            let own = lines(self.rank, C::BOXES);
+            own.clear(self.shared.keys(), thread, CONSUMERS * WARPGROUP);
+            own.clear(self.shared.values(), thread, CONSUMERS * WARPGROUP);
+            lines(self.rank ^ 1, C::OTHER_BOXES).clear(
+                self.shared.other_keys(0),
+                thread,
+                CONSUMERS * WARPGROUP,
+            );
+            fence::proxy_async_shared();
+            Barrier::Two(0).sync();
         }
     }
 
@@ -79,10 +108,10 @@ impl<C: Config> Consumer<'_, C> {
                 return;
             }
             shared.gradient_pipeline().consumer_wait(state);
-            let lines = Lines { first, end: C::BLOCK_M, stride: C::QUERY_BOX };
+            let lines = Lines { first, end: C::BLOCK_M, boxes: C::BOXES, stride: C::QUERY_BOX };
             let thread = self.consumer * WARPGROUP + self.thread;
-            lines.clear::<C>(shared.queries(stage), thread, CONSUMERS * WARPGROUP);
-            lines.clear::<C>(shared.gradients(stage), thread, CONSUMERS * WARPGROUP);
+            lines.clear(shared.queries(stage), thread, CONSUMERS * WARPGROUP);
+            lines.clear(shared.gradients(stage), thread, CONSUMERS * WARPGROUP);
             fence::proxy_async_shared();
             Barrier::Two(0).sync();
         }

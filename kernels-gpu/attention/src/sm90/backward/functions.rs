@@ -10,7 +10,7 @@ use cuda_std::{misc, vector};
 use primitives::unroll;
 
 use super::config::Config;
-use super::main_pass::Consumer;
+use super::consumer::{Consumer, only};
 use super::work::{Turn, Work};
 use crate::problem::Seen;
 use crate::score::{Dual, Position, ScoreFunction};
@@ -181,14 +181,6 @@ impl<C: Config> Consumer<'_, C> {
         });
         kept
     }
-}
-
-/// `x` if this bit is set, else 0, whatever `x` is. With a condition the assembler gets a branch for each
-/// score, around what makes it.
-#[inline(always)]
-fn only(x: f32, bits: u32, bit: usize) -> f32 {
-    let mask = (bits << (31 - bit)).cast_signed() >> 31;
-    f32::from_bits(x.to_bits() & mask.cast_unsigned())
 }
 
 /// Which of a thread's queries of a tile are among these, a bit each. `column` is the first of them; the

@@ -29,8 +29,10 @@ pub struct Entry {
     pub element: ElementType,
     /// Largest head size.
     pub head: u32,
-    /// Queries of a tile, keys of a block.
+    /// Queries and keys of a tile.
     pub block: [u32; 2],
+    /// Blocks of a cluster, which share the keys out.
+    pub blocks: u32,
     /// Bytes of dynamic shared memory.
     pub shared: u32,
 }
@@ -43,6 +45,7 @@ impl Entry {
             element: <C::Element as Operand>::TYPE,
             head: C::HEAD,
             block: [C::BLOCK_M, super::config::BLOCK_N],
+            blocks: C::BLOCKS,
             shared: C::SHARED,
         }
     }
@@ -115,8 +118,10 @@ macro_rules! kernels {
 kernels! { $
     #[kernel] fn attention_backward_bf16_64 as Bf16Head64: BF16, head 64, 128 queries, 32 sums;
     #[kernel] fn attention_backward_bf16_128 as Bf16Head128: BF16, head 128, 64 queries, 32 sums;
+    #[kernel] fn attention_backward_bf16_256 as Bf16Head256: BF16, head 256, 64 queries, 32 sums;
     #[kernel] fn attention_backward_f16_64 as F16Head64: F16, head 64, 128 queries, 32 sums;
     #[kernel] fn attention_backward_f16_128 as F16Head128: F16, head 128, 64 queries, 32 sums;
+    #[kernel] fn attention_backward_f16_256 as F16Head256: F16, head 256, 64 queries, 32 sums;
 }
 
 /// Kernels: name, and the configuration whose sums they read.
@@ -128,7 +133,7 @@ macro_rules! finish_kernels {
             ///
             /// # Safety
             /// As [`finish::run`] for this configuration.
-            #[kernel(launch_bounds(finish::THREADS))]
+            #[kernel(launch_bounds(finish::MAX_THREADS))]
             pub unsafe fn $name(
                 params: AttentionParams,
                 sums: *const f32,
@@ -157,8 +162,10 @@ macro_rules! finish_kernels {
 finish_kernels! { $
     #[kernel] fn attention_finish_bf16_64: Bf16Head64;
     #[kernel] fn attention_finish_bf16_128: Bf16Head128;
+    #[kernel] fn attention_finish_bf16_256: Bf16Head256;
     #[kernel] fn attention_finish_f16_64: F16Head64;
     #[kernel] fn attention_finish_f16_128: F16Head128;
+    #[kernel] fn attention_finish_f16_256: F16Head256;
 }
 
 /// Kernels: name and type.

@@ -25,6 +25,8 @@
 //! consumer computes a half of dQ and adds it to f32 sums in global memory, in the order of its registers,
 //! 16 bytes a thread. The order of blocks is free, so dQ is not the same bit for bit from run to run.
 //!
+//! For rows of more than 128 elements two blocks of a cluster share the keys out ([`pair`]).
+//!
 //! The producer writes a ticket for each tile of queries to shared memory, from which consumers read its
 //! place when they need it: registers are for products.
 //!
@@ -35,12 +37,14 @@
 
 pub mod arguments;
 pub mod config;
+mod consumer;
 pub mod finish;
 mod foreign;
 mod functions;
 pub mod instances;
 pub mod main_pass;
 pub mod order;
+mod pair;
 pub mod prepare;
 mod results;
 pub mod sinks;

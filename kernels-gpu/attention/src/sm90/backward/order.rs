@@ -18,7 +18,7 @@ use cuda_std::thread;
 use cuda_std::warp::{FULL_MASK, sync_warp};
 
 use super::arguments::Arguments;
-use super::config::{BLOCK_N, Barrier, CONSUMERS, Config, Plan};
+use super::config::{BLOCK_N, Barrier, CONSUMERS, Config, MAX_PARTS, Plan};
 use super::work::Work;
 use crate::problem::{Band, KeyBlocks, Sequence};
 
@@ -33,7 +33,7 @@ impl Order {
     /// Words for this many tiles of queries.
     #[must_use]
     pub const fn words(tiles: usize) -> usize {
-        DRAWN + CONSUMERS as usize * tiles
+        DRAWN + MAX_PARTS as usize * tiles
     }
 
     /// Whether it is fixed.
@@ -43,17 +43,17 @@ impl Order {
         !self.0.is_null()
     }
 
-    /// The number of a block's tile of keys.
+    /// The number of a tile of keys: drawn, or this one where the order is free.
     ///
     /// # Safety
-    /// One thread of the block calls it; the counts are as the type says.
+    /// One thread calls it for the tile; the counts are as the type says.
     #[inline(always)]
-    pub(super) unsafe fn draw(self) -> u32 {
+    pub(super) unsafe fn draw(self, number: u32) -> u32 {
         if self.is_fixed() {
             // SAFETY: the counts' first word.
             unsafe { atomic_fetch_add_relaxed_u32_device(self.0, 1) }
         } else {
-            thread::block_idx_x()
+            number
         }
     }
 
@@ -75,17 +75,17 @@ impl Order {
     /// One thread calls it for the tile, in a launch before the one that counts.
     #[inline(always)]
     pub(super) unsafe fn clear_counts(self, tile: usize) {
-        let mut consumer = 0;
-        while self.is_fixed() && consumer < CONSUMERS {
+        let mut part = 0;
+        while self.is_fixed() && part < MAX_PARTS {
             // SAFETY: the tile's own words.
-            unsafe { *self.count(tile, consumer) = 0 }
-            consumer += 1;
+            unsafe { *self.count(tile, part) = 0 }
+            part += 1;
         }
     }
 
     #[inline(always)]
-    fn count(self, tile: usize, consumer: u32) -> *mut u32 {
-        self.0.wrapping_add(DRAWN + CONSUMERS as usize * tile + consumer as usize)
+    fn count(self, tile: usize, part: u32) -> *mut u32 {
+        self.0.wrapping_add(DRAWN + MAX_PARTS as usize * tile + part as usize)
     }
 }
 
@@ -96,12 +96,17 @@ fn rank<C: Config>(band: Band, sequence: Sequence, block: u32, key_tile: u32) ->
     seen.end - 1 - key_tile
 }
 
-/// Lets a consumer add to the sums of one tile after the other, each when it is the block's turn.
+/// Lets a consumer, of a block with this rank in its pair, add to the sums of one tile after the other, each
+/// when it is the block's turn.
 ///
 /// # Safety
 /// A warp for each consumer calls it, after the work has been told; the counts are as [`Order`] says.
 #[inline(always)]
-pub(super) unsafe fn give_turns<C: Config>(arguments: Arguments<'_>, shared: Plan<C>, consumer: u32) {
+pub(super) unsafe fn give_turns<C: Config>(
+    arguments: Arguments<'_>,
+    shared: Plan<C>,
+    [block_rank, consumer]: [u32; 2],
+) {
     let Arguments { params, packing, order, .. } = arguments;
     // SAFETY: the caller's contract.
     unsafe {
@@ -119,7 +124,7 @@ pub(super) unsafe fn give_turns<C: Config>(arguments: Arguments<'_>, shared: Pla
             let mut block = blocks.first;
             while block < blocks.end {
                 let rank = rank::<C>(params.band, work.sequence, block, work.tile.first_key / BLOCK_N);
-                let count = order.count(first + block as usize, consumer);
+                let count = order.count(first + block as usize, block_rank * CONSUMERS + consumer);
                 if is_counting {
                     while atomic_load_acquire_32_device(count) < rank {}
                 }

@@ -1,7 +1,7 @@
 //! The work of a block: found once, and told to all its threads through shared memory; and its turns, a tile
 //! of queries each, of which the producer tells with the tile.
 
-use cuda_std::vector;
+use cuda_std::{cluster, vector};
 use layout::UNIT_BYTES;
 
 use super::arguments::Arguments;
@@ -54,14 +54,36 @@ impl Work {
     /// The address is that of [`Words`](super::config::Words), which nothing else uses yet.
     #[inline(always)]
     pub unsafe fn tell(self, to: u32) {
-        let Self { tile: KeyTile { first_key, head, batch }, sequence, turns } = self;
-        let Sequence { first_query, queries, first_key: key_row, keys, matrix } = sequence;
+        let [first, second] = self.words();
         // SAFETY: the caller's contract.
         unsafe {
-            vector::store_shared_v4(to, [first_key, head, batch, matrix]);
-            vector::store_shared_v4(to + UNIT_BYTES, [first_query, queries, key_row, keys]);
-            vector::store_shared(to + 2 * UNIT_BYTES, turns);
+            vector::store_shared_v4(to, first);
+            vector::store_shared_v4(to + UNIT_BYTES, second);
+            vector::store_shared(to + 2 * UNIT_BYTES, self.turns);
         }
+    }
+
+    /// Writes it to the shared memory of a block of the cluster.
+    ///
+    /// # Safety
+    /// As for [`tell`](Self::tell), for an address in the cluster's window; that block has begun.
+    #[inline(always)]
+    pub unsafe fn tell_block(self, to: u32) {
+        let [first, second] = self.words();
+        // SAFETY: the caller's contract.
+        unsafe {
+            cluster::store_shared_v4(to, first);
+            cluster::store_shared_v4(to + UNIT_BYTES, second);
+            cluster::store_shared(to + 2 * UNIT_BYTES, self.turns);
+        }
+    }
+
+    /// All but the turns.
+    #[inline(always)]
+    const fn words(self) -> [[u32; 4]; 2] {
+        let Self { tile: KeyTile { first_key, head, batch }, sequence, .. } = self;
+        let Sequence { first_query, queries, first_key: key_row, keys, matrix } = sequence;
+        [[first_key, head, batch, matrix], [first_query, queries, key_row, keys]]
     }
 
     /// Reads it there.
