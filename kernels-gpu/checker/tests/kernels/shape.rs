@@ -131,5 +131,6 @@ pub fn rows(address: u64, words: usize) -> Description {
         swizzle: Swizzle::None,
         l2_promotion: L2Promotion::None,
         oob_fill: OobFill::Zeros,
+        pixels: None,
     }
 }
