@@ -39,9 +39,9 @@ impl Pool2d {
         Pool2d { size, stride: size, padding: [0, 0], dilation: [1, 1] }
     }
 
-    /// The largest of each window of `x: [images, height, width, channels]`, and its place in its image, `row
-    /// * width + column`, i32: the first of equals. A NaN is larger than all else. Windows without a position
-    /// are minus infinity, at -1.
+    /// The largest of each window of `x: [images, height, width, channels]`, and its place in its image, an
+    /// i32, `row * width + column`: the first of equals. A NaN is larger than all else. Windows without a
+    /// position are minus infinity, and their place is -1.
     ///
     /// # Errors
     /// [`TensorError::Shape`] for other than four dimensions and windows larger than the padded image,

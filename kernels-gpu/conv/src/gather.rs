@@ -324,7 +324,7 @@ impl<E: Multiplied> Operands<'_, E> {
         let left = product.columns.saturating_sub(column).min(FINISHED as u32);
         let first = u64::from(product.group) * u64::from(product.columns) + u64::from(column);
         let is_wide = left == FINISHED as u32
-            && (self.result as u64 | (pitch | first) * size_of::<E::Stored>() as u64)
+            && (self.result as u64 | ((pitch | first) * size_of::<E::Stored>() as u64))
                 .is_multiple_of((FINISHED * size_of::<E::Stored>()) as u64);
         // SAFETY: columns and rows of the result, which are the block's alone; sums of the block.
         unsafe {

@@ -154,6 +154,7 @@ fn map(vectors: &mut Global<f16>, rows: u32, dim: u32, box_rows: u32) -> cuda_st
         swizzle: Swizzle::B128,
         l2_promotion: L2Promotion::None,
         oob_fill: OobFill::Zeros,
+        pixels: None,
     }))
 }
 

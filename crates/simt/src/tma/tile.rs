@@ -70,17 +70,17 @@ impl Tile {
         let mut begins = self.start;
         (0..self.map.copied(1)).map(move |_| {
             let mut at = begins;
-            for axis in 1..image {
-                at[axis] += self.offsets[axis - 1];
+            for (at, offset) in at[1..image].iter_mut().zip(self.offsets) {
+                *at += offset;
             }
             let row = self.row(at);
-            for axis in 1..image {
-                begins[axis] += i64::from(self.map.step(axis));
+            for (axis, begin) in begins.iter_mut().enumerate().take(image).skip(1) {
+                *begin += i64::from(self.map.step(axis));
                 let last = self.map.dims[axis] as i64 - 1 + i64::from(pixels.upper[axis - 1]);
-                if begins[axis] <= last {
+                if *begin <= last {
                     return row;
                 }
-                begins[axis] = pixels.lower[axis - 1].into();
+                *begin = pixels.lower[axis - 1].into();
             }
             begins[image] += 1;
             row

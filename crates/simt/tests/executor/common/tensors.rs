@@ -112,6 +112,7 @@ pub fn describe(
         swizzle,
         l2_promotion: L2Promotion::None,
         oob_fill: OobFill::Zeros,
+        pixels: None,
     }
 }
 
