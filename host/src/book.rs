@@ -18,6 +18,8 @@ struct Graphs;
 struct Attention;
 #[doc = include_str!("../../docs/book/src/training.md")]
 struct Training;
+#[doc = include_str!("../../docs/book/src/rows.md")]
+struct Rows;
 #[doc = include_str!("../../docs/book/src/matrix-products.md")]
 struct MatrixProducts;
 #[doc = include_str!("../../docs/book/src/gemm-walkthrough.md")]

@@ -16,5 +16,7 @@ mod ops_reduction;
 mod ops_reduction_groups;
 mod ops_repeat;
 mod ops_row;
+mod ops_row_backward;
+mod ops_row_loss;
 mod ops_saxpy;
 mod ops_transpose;

@@ -212,6 +212,7 @@ fn modules(calls: &mut Calls) {
         "ironwarp_basic",
         "ironwarp_gemm",
         "ironwarp_optim",
+        "ironwarp_rows",
         "ironwarp_similarity",
         "ironwarp_tensor",
     ] {

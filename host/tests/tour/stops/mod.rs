@@ -6,12 +6,14 @@ mod attention_functions;
 mod decode;
 mod optimizers;
 mod products;
+mod rows;
 mod tensors;
 mod vectors;
 
 pub use attention::{forward as attention_forward, stops as attention};
 pub use optimizers::stops as optimizers;
 pub use products::stops as products;
+pub use rows::stops as rows;
 pub use tensors::stops as tensors;
 pub use vectors::stops as vectors;
 
