@@ -136,21 +136,6 @@ def rows_by_index(function):
     return op
 
 
-def rows(request):
-    """A function of rows: `function` of torch.nn.functional, for norms (`norm`) with a weight and `eps`."""
-    shape, dtype = describe(request)
-    function = getattr(F, request["function"])
-
-    def make():
-        return random(shape, dtype), random(shape[-1:], dtype)
-
-    def norm(operands):
-        return function(operands[0], shape[-1:], weight=operands[1], eps=request["eps"])
-
-    run = norm if request["norm"] else lambda operands: function(operands[0], dim=-1)
-    return Device("torch", sets(request, make), run)
-
-
 def embedding_backward(request):
     """The gradient of a table of `rows` rows; tokens are even, or their frequencies go with one over their rank (`zipf`)."""
     (tokens, width), dtype = describe(request)
@@ -187,7 +172,6 @@ OPS = {
     "mean": over(torch.mean),
     "amax": over(torch.amax),
     "max": reading(lambda x, _: torch.max(x)),
-    "rows": rows,
     "argmax": over(torch.argmax),
     "convert": convert,
     "transpose": transpose,

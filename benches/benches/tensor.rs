@@ -13,12 +13,10 @@ use ironwarp::ops::fill::{fill, uniform};
 use ironwarp::ops::index::{Indices, gather, scatter, scatter_add};
 use ironwarp::ops::reduce::{ReduceOp, argmax, reduce, sum};
 use ironwarp::ops::rotary::{Positions, RotaryTables, rotary};
-use ironwarp::ops::row::{Affine, RowOp, row};
 use ironwarp::{DType, DeviceBuffer, Stream, Tensor};
 use ironwarp_benches::{Outcome, Session, Work};
 use reference::elementwise as oracle;
 use reference::reduction::{groups, sums};
-use reference::row::Row;
 use serde_json::{Value, json};
 use testkit::{Tolerance, compare, tolerance};
 
@@ -32,8 +30,6 @@ const COLUMNS: usize = 4096;
 const ODD: usize = 7919;
 /// Elements of each result that are compared with the oracle.
 const COMPARED: usize = 1 << 16;
-/// Epsilon of norms.
-const EPS: f64 = 1e-5;
 
 fn main() -> ExitCode {
     Session::run("tensor", |session| {
@@ -47,7 +43,6 @@ fn main() -> ExitCode {
         }
         for dtype in [DType::F32, DType::BF16] {
             bench_reduction(session, dtype, bytes)?;
-            bench_rows(session, dtype, bytes)?;
         }
         bench_convert(session, bytes)?;
         bench_index(session, DType::BF16, bytes)?;
@@ -279,47 +274,6 @@ fn bench_reduction(session: &mut Session, dtype: DType, bytes: usize) -> Outcome
     let beside = [peer("argmax", dtype, rows, &[("axis", json!(1))])];
     session
         .measure_beside("reduction_argmax_rows", &shape, work, &beside, |_| argmax(&stream, &x, 1).map(drop))
-}
-
-/// Every function of rows, at rows of four lengths.
-fn bench_rows(session: &mut Session, dtype: DType, bytes: usize) -> Outcome {
-    let names: Vec<&str> = RowOp::ALL.iter().map(|op| op.name()).collect();
-    if !session.wants_any(&names) {
-        return Ok(());
-    }
-    let stream = session.stream.clone();
-    // A quick run's tensor may be smaller than the longest row.
-    let rows = (bytes / dtype.size()).max(50_257).div_ceil(COLUMNS);
-    let x = random(&stream, dtype, rows, 5)?;
-    for columns in [1024, 4096, 32_768, 50_257] {
-        let rows = x.elements() / columns;
-        let weight = x.view_as(&[x.elements()])?.slice(0, ..columns)?;
-        let x = x.view_as(&[x.elements()])?.slice(0, ..rows * columns)?.view_as(&[rows, columns])?;
-        let some = x.slice(0, ..1)?;
-        let host = head(&stream, &some)?;
-        let (shape, work) =
-            (format!("{dtype} {rows}x{columns}"), Work::Bytes(2 * (x.elements() * dtype.size()) as u64));
-        for &op in RowOp::ALL {
-            let (name, norm) = (op.name(), Affine { weight: Some(&weight), bias: None, eps: EPS });
-            let affine = if op.is_norm() { norm } else { Affine::default() };
-            // The row is its own weight: both are the first elements.
-            let weight = op.is_norm().then_some(&host[..]);
-            let want = reference::row::find(name)(&Row { x: &host, weight, bias: None, eps: affine.eps });
-            let got = head(&stream, &row(&stream, op, &some, 1, affine)?)?;
-            let tolerance = tolerance::find(&format!("{name} {dtype}")).for_terms(columns);
-            compare::accumulated(name, &got, &want.value, &want.magnitude, &[columns], tolerance)?;
-            let more = [
-                ("shape", json!([rows, columns])),
-                ("function", json!(name)),
-                ("norm", json!(op.is_norm())),
-                ("eps", json!(EPS)),
-            ];
-            let beside = [peer("rows", dtype, rows, &more)];
-            session
-                .measure_beside(name, &shape, work, &beside, |_| row(&stream, op, &x, 1, affine).map(drop))?;
-        }
-    }
-    Ok(())
 }
 
 fn bench_convert(session: &mut Session, bytes: usize) -> Outcome {

@@ -20,6 +20,8 @@ struct Attention;
 struct Training;
 #[doc = include_str!("../../docs/book/src/several-gpus.md")]
 struct SeveralGpus;
+#[doc = include_str!("../../docs/book/src/rows.md")]
+struct Rows;
 #[doc = include_str!("../../docs/book/src/matrix-products.md")]
 struct MatrixProducts;
 #[doc = include_str!("../../docs/book/src/gemm-walkthrough.md")]

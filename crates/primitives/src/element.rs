@@ -33,6 +33,11 @@ pub trait Float: Element<Wide = <Self::Precision as Precision>::Value> {
     type Precision: Elementary<Value: Exchange>;
 }
 
+/// A float element type that is computed in f32.
+pub trait InF32: Float<Precision: Precision<Value = f32>> {}
+
+impl<T: Float<Precision: Precision<Value = f32>>> InF32 for T {}
+
 macro_rules! floats {
     ($($ty:ty: $precision:ident;)*) => { $(
         impl Float for $ty {

@@ -5,7 +5,7 @@
 use crate::activation::Precision;
 use crate::op::tree;
 use crate::running::{Merge, Running};
-use crate::warp::{Exchange, From};
+use crate::warp::{self, Exchange, From};
 
 /// Count, mean and sum of squared deviations of some values.
 pub struct Moments<P: Precision> {
@@ -81,6 +81,94 @@ impl<P: Precision<Value: Exchange>> Exchange for Moments<P> {
         unsafe {
             let (count, (mean, squares)) = (count, (mean, squares)).exchange(from);
             Moments { count, mean, squares }
+        }
+    }
+}
+
+/// Sums of the differences of some values from the mean of the first few, and of their squares.
+///
+/// A value costs a difference, a sum and a fused product. The first few values keep the result right: where
+/// their mean is far from the others', they themselves are far, and the variance is as large as what cancels
+/// but for a factor of the number of pushes.
+pub struct Shifted<P: Precision> {
+    /// How many values.
+    pub count: P::Value,
+    /// Is subtracted: the mean of the first values; 0 of none.
+    pub shift: P::Value,
+    /// The sum of `x - shift`.
+    pub sum: P::Value,
+    /// The sum of `(x - shift)^2`.
+    pub squares: P::Value,
+}
+
+impl<P: Precision> Clone for Shifted<P> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Precision> Copy for Shifted<P> {}
+
+impl<P: Precision> Shifted<P> {
+    /// The state of no values.
+    #[inline(always)]
+    pub fn empty() -> Self {
+        let zero = P::value(0.0);
+        Shifted { count: zero, shift: zero, sum: zero, squares: zero }
+    }
+
+    /// The state of these values and `N` more, a power of two up to 16.
+    #[inline(always)]
+    pub fn push_all<const N: usize>(mut self, x: [P::Value; N]) -> Self {
+        if self.count == P::value(0.0) {
+            self.shift = tree(x, |a, b| a + b) * P::value(1.0 / N as f64);
+        }
+        for i in 0..N {
+            let difference = x[i] - self.shift;
+            self.sum = self.sum + difference;
+            self.squares = P::multiply_add(difference, difference, self.squares);
+        }
+        Shifted { count: self.count + P::value(N as f64), ..self }
+    }
+
+    /// The same with the mean as the shift: then `sum` is 0, and `squares` the sum of squared deviations.
+    #[inline(always)]
+    #[must_use]
+    pub fn about_mean(self) -> Self {
+        let zero = P::value(0.0);
+        if self.count == zero {
+            return self;
+        }
+        let distance = self.sum / self.count;
+        let squares = self.squares - self.sum * distance;
+        // Rounding may leave less than nothing; NaN stays.
+        let squares = if squares < zero { zero } else { squares };
+        Shifted { shift: self.shift + distance, sum: zero, squares, ..self }
+    }
+}
+
+impl<P: Precision<Value: Exchange>> Shifted<P> {
+    /// The state of every `lanes` neighbours together, [about its mean](Shifted::about_mean), which each of
+    /// them gets. `lanes` is a power of two up to 32.
+    ///
+    /// # Safety
+    /// All lanes of the warp call it together, with the same `lanes`.
+    #[inline(always)]
+    pub unsafe fn reduce_sections(self, lanes: u32) -> Self {
+        let own = self.about_mean();
+        let plus = |a, b| a + b;
+        // SAFETY: the caller's contract.
+        unsafe {
+            // Means are added as differences from one of them: of equal ones that is exact.
+            let base = own.shift.exchange(From::Lane(cuda_std::warp::lane_id() & !(lanes - 1)));
+            let count = warp::fold_sections(own.count, lanes, plus);
+            let sum = warp::fold_sections(own.count * (own.shift - base), lanes, plus);
+            let mean = if count == P::value(0.0) { base } else { base + sum / count };
+            let distance = own.shift - mean;
+            let squares = P::multiply_add(own.count * distance, distance, own.squares);
+            let squares = warp::fold_sections(squares, lanes, plus);
+            Shifted { count, shift: mean, sum: P::value(0.0), squares }
         }
     }
 }

@@ -10,7 +10,7 @@
 use crate::activation::Precision;
 use crate::op::tree;
 use crate::running::{Merge, Running};
-use crate::warp::{Exchange, From};
+use crate::warp::{self, Exchange, From};
 
 /// The running maximum and the running sum of `e^(x - max)` of some values.
 pub struct Softmax<P: Precision> {
@@ -77,6 +77,23 @@ impl<P: Precision> Softmax<P> {
     #[inline(always)]
     pub fn log_sum_exp(self) -> P::Value {
         self.max + P::ln(self.sum)
+    }
+}
+
+impl<P: Precision<Value: Exchange>> Softmax<P> {
+    /// The state of every `lanes` neighbours together, which each of them gets: the largest maximum first, so
+    /// that a lane takes one exponential. `lanes` is a power of two up to 32.
+    ///
+    /// # Safety
+    /// All lanes of the warp call it together, with the same `lanes`.
+    #[inline(always)]
+    pub unsafe fn reduce_sections(self, lanes: u32) -> Self {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let max = warp::fold_sections(self.max, lanes, P::max);
+            let share = self.sum * P::exp(self.max - base::<P>(max));
+            Softmax { max, sum: warp::fold_sections(share, lanes, |a, b| a + b) }
+        }
     }
 }
 

@@ -64,11 +64,21 @@ impl<A: Exchange, B: Exchange> Exchange for (A, B) {
 /// # Safety
 /// All lanes of the warp call it together, with the same `lanes`.
 #[inline(always)]
-pub unsafe fn reduce_sections<S: Exchange, O: Operation<S>>(op: O, mut value: S, lanes: u32) -> S {
+pub unsafe fn reduce_sections<S: Exchange, O: Operation<S>>(op: O, value: S, lanes: u32) -> S {
+    // SAFETY: the caller's contract.
+    unsafe { fold_sections(value, lanes, |a, b| op.combine(a, b)) }
+}
+
+/// [`reduce_sections`] by a commutative function.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub unsafe fn fold_sections<S: Exchange>(mut value: S, lanes: u32, combine: impl Fn(S, S) -> S) -> S {
     let mut distance = lanes / 2;
     while distance > 0 {
         // SAFETY: the caller's contract.
-        value = op.combine(value, unsafe { value.exchange(From::Xor(distance)) });
+        value = combine(value, unsafe { value.exchange(From::Xor(distance)) });
         distance /= 2;
     }
     value

@@ -171,6 +171,38 @@ table! {
         "As of f32, then rounded once.";
     LAYER_NORM_BF16 = "layer_norm bf16", STEP_BF16, ROUND_BF16 + 24.0 * ROUND_F32, None,
         "As of f32, then rounded once.";
+    NORM_AND_ACTIVATION_BF16 = "norm and activation bf16", STEP_BF16, ROUND_BF16 + 64.0 * ROUND_F32 + SHORT, None,
+        "The norm's error of f32 times a slope below 1.2, and that of a function for 16-bit floats, then rounded once.";
+    SOFTMAX_BACKWARD_F32 = "softmax_backward f32", STEP_F32, 32.0 * ROUND_F32, None,
+        "A sum of products of up to 30 levels, an exponential of a few units, two products.";
+    SOFTMAX_BACKWARD_F16 = "softmax_backward f16", STEP_F16, ROUND_F16 + 2.0 * SHORT, None,
+        "As of f32, by the functions for 16-bit floats, then rounded once.";
+    SOFTMAX_BACKWARD_BF16 = "softmax_backward bf16", STEP_BF16, ROUND_BF16 + 2.0 * SHORT, None,
+        "As of f32, by the functions for 16-bit floats, then rounded once.";
+    NORM_BACKWARD_F32 = "norm_backward f32", f32::MIN_POSITIVE as f64, 32.0 * ROUND_F32, None,
+        "Mean and deviation as of a norm, rounded to f32; two sums of up to 30 levels; six products and sums. Scale: the magnitudes of all terms, with the mean's error in each.";
+    NORM_BACKWARD_F16 = "norm_backward f16", STEP_F16, ROUND_F16 + 32.0 * ROUND_F32, None,
+        "As of f32, then rounded once.";
+    NORM_BACKWARD_BF16 = "norm_backward bf16", STEP_BF16, ROUND_BF16 + 32.0 * ROUND_F32, None,
+        "As of f32, then rounded once.";
+    NORM_SUMS_F32 = "norm_backward_sums f32", f32::MIN_POSITIVE as f64, 24.0 * ROUND_F32, SquareRoot,
+        "Terms as of a norm; a block's rows are one chain of roundings of either sign, whose sums are added up.";
+    NORM_SUMS_F16 = "norm_backward_sums f16", STEP_F16, ROUND_F16 + 24.0 * ROUND_F32, SquareRoot,
+        "As of f32, then rounded once.";
+    NORM_SUMS_BF16 = "norm_backward_sums bf16", STEP_BF16, ROUND_BF16 + 24.0 * ROUND_F32, SquareRoot,
+        "As of f32, then rounded once.";
+    CROSS_ENTROPY_F32 = "cross_entropy f32", 64.0 * ROUND_F32, 8.0 * ROUND_F32, None,
+        "The sum's relative error is the logarithm's absolute one; then differences of the numbers in the scale.";
+    CROSS_ENTROPY_F16 = "cross_entropy f16", 4.0 * SHORT, 2.0 * SHORT, None,
+        "As of f32, by the functions for 16-bit floats; losses are f32.";
+    CROSS_ENTROPY_BF16 = "cross_entropy bf16", 4.0 * SHORT, 2.0 * SHORT, None,
+        "As of f32, by the functions for 16-bit floats; losses are f32.";
+    CROSS_ENTROPY_GRADIENT_F32 = "cross_entropy_gradient f32", STEP_F32, 128.0 * ROUND_F32, None,
+        "The softmax, and three products and sums.";
+    CROSS_ENTROPY_GRADIENT_F16 = "cross_entropy_gradient f16", STEP_F16, ROUND_F16 + 4.0 * SHORT, None,
+        "The softmax of 16-bit floats in f32, three products and sums, then rounded once.";
+    CROSS_ENTROPY_GRADIENT_BF16 = "cross_entropy_gradient bf16", STEP_BF16, ROUND_BF16 + 4.0 * SHORT, None,
+        "The softmax of 16-bit floats in f32, three products and sums, then rounded once.";
     ARITHMETIC_F64 = "elementwise f64", f64::from_bits(1), ROUND_F64, None,
         "One correctly rounded operation: half a unit in the last place.";
     ARITHMETIC_F32 = "elementwise f32", STEP_F32, ROUND_F32, None,

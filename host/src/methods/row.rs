@@ -51,6 +51,16 @@ impl Tensor {
         ops::layer_norm(&stream_of(self)?, &self.floats()?, weight.into(), bias.into(), eps)
     }
 
+    /// The mean cross-entropy of these logits, along the last dimension, and `targets`, the numbers of their
+    /// classes (i64 or i32, -100 for rows that do not count). [`ops::CrossEntropy`] has the gradient too.
+    ///
+    /// # Errors
+    /// As [`ops::CrossEntropy::loss`].
+    #[track_caller]
+    pub fn cross_entropy(&self, targets: &Tensor) -> Result<Tensor> {
+        Ok(ops::CrossEntropy::default().loss(&stream_of(self)?, self, targets)?.value)
+    }
+
     #[track_caller]
     fn floats(&self) -> Result<Tensor> {
         if self.dtype().is_float() { Ok(self.clone()) } else { self.to(DType::F32) }

@@ -20,5 +20,7 @@ mod ops_reduction_groups;
 mod ops_repeat;
 mod ops_rotary;
 mod ops_row;
+mod ops_row_backward;
+mod ops_row_loss;
 mod ops_saxpy;
 mod ops_transpose;

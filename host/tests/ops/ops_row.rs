@@ -155,9 +155,10 @@ fn every_dimension_and_layout() -> Outcome {
             let got: Vec<f32> = row(&stream, op, &x, axis, affine)?.to_vec(&stream)?;
             let tolerance = tolerance::find(&format!("{} f32", op.name())).for_terms(shape[axis]);
             compare::accumulated(&format!("{op:?} {axis}"), &got, &want, &scale, &shape, tolerance)?;
-            // The same elements, lying otherwise.
+            // The same elements, lying otherwise: other threads may take them.
             let turned = row(&stream, op, &x.permute(&[2, 0, 1])?, [1, 2, 0][axis], affine)?;
-            compare::bitwise_equal("turned", &turned.permute(&[1, 2, 0])?.to_vec::<f32>(&stream)?, &got)?;
+            let turned: Vec<f32> = turned.permute(&[1, 2, 0])?.to_vec(&stream)?;
+            compare::accumulated("turned", &turned, &want, &scale, &shape, tolerance)?;
         }
     }
     let tail = softmax(&stream, &x.slice(2, 1..)?, 2)?;

@@ -68,6 +68,11 @@ fn convolutions_once() -> Outcome {
 }
 
 #[test]
+fn rows_once() -> Outcome {
+    once(stops::rows(), &Device::open(0)?.stream()?, &["ironwarp_rows"])
+}
+
+#[test]
 fn products_once() -> Outcome {
     let stream = Device::open(0)?.stream()?;
     once(stops::products(&stream)?, &stream, &["ironwarp_gemm"])

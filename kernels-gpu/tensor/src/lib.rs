@@ -11,7 +11,6 @@
 //! | [`turned`] | copies between two dense axes |
 //! | [`convert`] | from every element type to every other |
 //! | [`reduce`] | sums, products, maxima, and where they stand, along rows and columns |
-//! | [`rows`] | fused functions of rows: softmax and its like |
 //! | [`index`] | rows by their numbers: gathered, scattered, added up |
 //! | [`embedding`] | the gradient of an embedding: rows added up by their tokens |
 //! | [`dropout`] | elements dropped at random, without a mask |
@@ -34,7 +33,6 @@ mod integer;
 pub mod place;
 pub mod reduce;
 pub mod rotary;
-pub mod rows;
 pub mod select;
 pub mod turned;
 pub mod unary;

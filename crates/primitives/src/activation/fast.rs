@@ -17,8 +17,18 @@ impl Precision for Fast {
     }
 
     #[inline(always)]
+    fn to_f32(x: f32) -> f32 {
+        x
+    }
+
+    #[inline(always)]
     fn max(a: f32, b: f32) -> f32 {
         max_nan(a, b)
+    }
+
+    #[inline(always)]
+    fn multiply_add(a: f32, b: f32, c: f32) -> f32 {
+        fma(a, b, c)
     }
 
     #[inline(always)]

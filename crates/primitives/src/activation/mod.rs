@@ -18,7 +18,7 @@ use crate::math::{double, reduced, single};
 use crate::op::larger_f64;
 use core::ops::{Add, Div, Mul, Neg, Sub};
 use cuda_std::GpuFloat;
-use cuda_std::fastmath::max_nan;
+use cuda_std::fastmath::{fma, fma_f64, max_nan};
 
 pub use fast::Fast;
 
@@ -39,8 +39,12 @@ pub trait Precision {
 
     /// The nearest value to `x`.
     fn value(x: f64) -> Self::Value;
+    /// The nearest f32.
+    fn to_f32(x: Self::Value) -> f32;
     /// The larger; NaN if either is.
     fn max(a: Self::Value, b: Self::Value) -> Self::Value;
+    /// `a * b + c`, rounded once.
+    fn multiply_add(a: Self::Value, b: Self::Value, c: Self::Value) -> Self::Value;
     /// `e^x`.
     fn exp(x: Self::Value) -> Self::Value;
     /// Natural logarithm.
@@ -163,8 +167,16 @@ macro_rules! by_f32_module {
                 x as f32
             }
             #[inline(always)]
+            fn to_f32(x: f32) -> f32 {
+                x
+            }
+            #[inline(always)]
             fn max(a: f32, b: f32) -> f32 {
                 max_nan(a, b)
+            }
+            #[inline(always)]
+            fn multiply_add(a: f32, b: f32, c: f32) -> f32 {
+                fma(a, b, c)
             }
             #[inline(always)]
             fn exp(x: f32) -> f32 {
@@ -219,8 +231,16 @@ impl Precision for Double {
         x
     }
     #[inline(always)]
+    fn to_f32(x: f64) -> f32 {
+        x as f32
+    }
+    #[inline(always)]
     fn max(a: f64, b: f64) -> f64 {
         larger_f64(a, b)
+    }
+    #[inline(always)]
+    fn multiply_add(a: f64, b: f64, c: f64) -> f64 {
+        fma_f64(a, b, c)
     }
     #[inline(always)]
     fn exp(x: f64) -> f64 {

@@ -84,6 +84,7 @@ pub(crate) fn table(calls: &mut Calls) {
     functions(calls);
     reductions(calls);
     rows(calls);
+    losses(calls);
     shapes(calls);
     joins(calls);
     selections(calls);
@@ -226,6 +227,12 @@ fn rows(calls: &mut Calls) {
     calls.method("layer_norm", Kind::Shape, |b| x(b)?.layer_norm(None, &of(b, &[2, 4], F32)?, 1e-5));
     calls.method("layer_norm", Kind::Argument, |b| x(b)?.layer_norm(None, None, f64::NAN));
     calls.method("layer_norm", Kind::Axis, |b| of(b, &[], F32)?.layer_norm(None, None, 1e-5));
+}
+
+fn losses(calls: &mut Calls) {
+    calls.method("cross_entropy", Kind::Shape, |b| x(b)?.cross_entropy(&of(b, &[3], DType::I64)?));
+    calls.method("cross_entropy", Kind::DType, |b| of(b, &[2, 3], F32)?.cross_entropy(&of(b, &[2], F32)?));
+    calls.method("cross_entropy", Kind::Axis, |b| of(b, &[], F32)?.cross_entropy(&of(b, &[], DType::I64)?));
 }
 
 fn shapes(calls: &mut Calls) {

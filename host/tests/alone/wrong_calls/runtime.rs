@@ -213,6 +213,7 @@ fn modules(calls: &mut Calls) {
         "ironwarp_conv",
         "ironwarp_gemm",
         "ironwarp_optim",
+        "ironwarp_rows",
         "ironwarp_similarity",
         "ironwarp_tensor",
     ] {

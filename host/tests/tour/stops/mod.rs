@@ -8,6 +8,7 @@ mod conv;
 mod decode;
 mod optimizers;
 mod products;
+mod rows;
 mod tensors;
 mod vectors;
 
@@ -16,6 +17,7 @@ pub use collectives::collectives;
 pub use conv::stops as convolutions;
 pub use optimizers::stops as optimizers;
 pub use products::stops as products;
+pub use rows::stops as rows;
 pub use tensors::stops as tensors;
 pub use vectors::stops as vectors;
 

@@ -12,7 +12,6 @@ use ironwarp::ops::fill::{arange, full, normal, uniform};
 use ironwarp::ops::index::{Indices, gather, scatter, scatter_add};
 use ironwarp::ops::reduce::{ReduceOp, argmax, reduce};
 use ironwarp::ops::rotary::{Positions, RotaryTables, rotary};
-use ironwarp::ops::row::{Affine, RowOp, row};
 use ironwarp::tensor::Element;
 use ironwarp::{DType, Error, Stream, Tensor, TensorError};
 use num::{E4M3, E5M2};
@@ -129,12 +128,6 @@ fn reductions(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
         }
         for axis in [0, 1] {
             kept.keep_if_known(stream, argmax(stream, &x, axis))?;
-            for &op in RowOp::ALL {
-                let weight = x.select(1 - axis, 0)?;
-                let norm = Affine { weight: Some(&weight), bias: Some(&weight), eps: 1e-5 };
-                let affine = if op.is_norm() { norm } else { Affine::default() };
-                kept.keep_if_known(stream, row(stream, op, &x, axis, affine))?;
-            }
         }
     }
     Ok(kept.0)

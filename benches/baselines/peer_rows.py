@@ -1,0 +1,98 @@
+"""Functions of rows and their gradients in torch, eager and compiled.
+
+Requests have `shape`, rows and columns, `dtype`, `eps`, and `implementation`: `eager` or `compiled`. Gradients are those of an
+earlier forward pass, of the rows and of what they share.
+"""
+import torch
+import torch.nn.functional as F
+
+from peer_timing import Device, random
+
+# A retained graph is run many times.
+torch._functorch.config.donated_buffer = False
+
+
+def functions(request):
+    """The functions of `x`, a weight, a bias and a residual."""
+    columns, eps = request["shape"][-1:], request["eps"]
+    return {
+        "softmax": lambda x, w, b, r: F.softmax(x, -1),
+        "log_softmax": lambda x, w, b, r: F.log_softmax(x, -1),
+        "rms_norm": lambda x, w, b, r: F.rms_norm(x, columns, w, eps),
+        "layer_norm": lambda x, w, b, r: F.layer_norm(x, columns, w, b, eps),
+        "layer_norm_gelu": lambda x, w, b, r: F.gelu(F.layer_norm(x, columns, w, b, eps), approximate="tanh"),
+        "residual_layer_norm": lambda x, w, b, r: (x + r, F.layer_norm(x + r, columns, w, b, eps)),
+    }
+
+
+def made(request, name):
+    function = functions(request)[name]
+    torch._dynamo.reset()
+    return torch.compile(function, dynamic=False) if request["implementation"] == "compiled" else function
+
+
+def operands(request, needs_gradient):
+    shape, dtype = list(request["shape"]), request["dtype"]
+    made = [random(shape, dtype), random(shape[-1:], dtype), random(shape[-1:], dtype), random(shape, dtype)]
+    return [x.requires_grad_(needs_gradient) for x in made]
+
+
+def forward(name):
+    def op(request):
+        function = made(request, name)
+
+        def run(given):
+            with torch.no_grad():
+                function(*given)
+
+        return Device("torch " + request["implementation"], [operands(request, False)], run)
+
+    return op
+
+
+def backward(name, of_shared=True):
+    def op(request):
+        function = made(request, name)
+        x, w, b, r = operands(request, True)
+        y = function(x, w, b, r.detach())
+        results = list(y) if isinstance(y, tuple) else [y]
+        gradients = [random(list(request["shape"]), request["dtype"]) for _ in results]
+        by = {"softmax": [x], "log_softmax": [x], "rms_norm": [x, w]}.get(name, [x, w, b]) if of_shared else [x]
+
+        def run(_):
+            torch.autograd.grad(results, by, gradients, retain_graph=True)
+
+        return Device("torch " + request["implementation"], [None], run)
+
+    return op
+
+
+def cross_entropy(with_gradient):
+    def op(request):
+        rows, columns = request["shape"]
+        logits = random([rows, columns], request["dtype"]).requires_grad_(with_gradient)
+        targets = torch.randint(0, columns, (rows,), device="cuda")
+        torch._dynamo.reset()
+        function = lambda: F.cross_entropy(logits.float(), targets)
+        if request["implementation"] == "compiled":
+            function = torch.compile(function, dynamic=False)
+
+        def run(_):
+            if with_gradient:
+                logits.grad = None
+                function().backward()
+            else:
+                function()
+
+        return Device("torch " + request["implementation"], [None], run)
+
+    return op
+
+
+OPS = {
+    **{name: forward(name) for name in ["softmax", "log_softmax", "rms_norm", "layer_norm", "layer_norm_gelu", "residual_layer_norm"]},
+    **{name + "_backward": backward(name) for name in ["softmax", "log_softmax", "rms_norm", "layer_norm", "residual_layer_norm"]},
+    "layer_norm_backward_input": backward("layer_norm", of_shared=False),
+    "cross_entropy": cross_entropy(True),
+    "cross_entropy_loss": cross_entropy(False),
+}

@@ -1,0 +1,202 @@
+//! Functions of rows and their gradients, over rows of six lengths, beside torch eager and compiled.
+
+use std::process::ExitCode;
+
+use half::bf16;
+use ironwarp::ops::convert::convert;
+use ironwarp::ops::fill::normal;
+use ironwarp::ops::gemm::Activation;
+use ironwarp::ops::row::{
+    Affine, CrossEntropy, Norm, NormBackward, NormKind, RowOp, log_softmax_backward, row, softmax_backward,
+};
+use ironwarp::{DType, Stream, Tensor};
+use ironwarp_benches::{Outcome, Session, Work};
+use serde_json::{Value, json};
+use testkit::{compare, tolerance};
+
+/// Rows and columns: 64 MiB of bf16 or more.
+const SHAPES: [[usize; 2]; 6] =
+    [[65_536, 768], [16_384, 4096], [8192, 8192], [4096, 16_384], [2048, 32_768], [1024, 65_536]];
+/// Logits: of GPT-2, padded and not, and of Llama 3.
+const LOGITS: [[usize; 2]; 3] = [[32_768, 50_304], [16_384, 50_257], [8192, 128_256]];
+/// Rows of a quick run.
+const FEW: usize = 16;
+const EPS: f64 = 1e-5;
+/// Rows that are compared with the oracle.
+const COMPARED: usize = 2;
+
+fn main() -> ExitCode {
+    Session::run("rows", |session| {
+        for dtype in [DType::BF16, DType::F32] {
+            for shape in SHAPES {
+                bench_shape(session, dtype, sides(session, shape))?;
+            }
+        }
+        for shape in LOGITS {
+            bench_cross_entropy(session, sides(session, shape))?;
+        }
+        Ok(())
+    })
+}
+
+/// The sides of a row, or those of a quick run.
+fn sides(session: &Session, [rows, columns]: [usize; 2]) -> [usize; 2] {
+    [if session.small() { FEW } else { rows }, columns]
+}
+
+/// A tensor of random numbers.
+fn random(stream: &Stream, shape: &[usize], dtype: DType, seed: u64) -> ironwarp::Result<Tensor> {
+    let x = normal(stream, shape, 0.0, 1.0, seed)?;
+    if dtype == DType::F32 { Ok(x) } else { convert(stream, &x, dtype) }
+}
+
+/// The first rows as f64.
+fn head(stream: &Stream, x: &Tensor) -> ironwarp::Result<Vec<f64>> {
+    let x = x.slice(0, ..COMPARED.min(x.shape()[0]))?;
+    Ok(match x.dtype() {
+        DType::BF16 => x.to_vec::<bf16>(stream)?.into_iter().map(f64::from).collect(),
+        _ => x.to_vec::<f32>(stream)?.into_iter().map(f64::from).collect(),
+    })
+}
+
+/// Requests for torch, eager and compiled.
+fn peers(op: &str, dtype: DType, [rows, columns]: [usize; 2]) -> Vec<Value> {
+    let request = |how: &str| {
+        json!({
+            "prepare": format!("rows.{op}"), "dtype": dtype.to_string(), "shape": [rows, columns], "eps": EPS,
+            "implementation": how,
+        })
+    };
+    ["eager", "compiled"].map(request).into()
+}
+
+const NAMES: [&str; 12] = [
+    "softmax",
+    "log_softmax",
+    "rms_norm",
+    "layer_norm",
+    "layer_norm_gelu",
+    "residual_layer_norm",
+    "softmax_backward",
+    "log_softmax_backward",
+    "rms_norm_backward",
+    "layer_norm_backward",
+    "residual_layer_norm_backward",
+    "layer_norm_backward_input",
+];
+
+fn bench_shape(session: &mut Session, dtype: DType, shape: [usize; 2]) -> Outcome {
+    if !session.wants_any(&NAMES) {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let [rows, columns] = shape;
+    let x = random(&stream, &shape, dtype, 1)?;
+    let (weight, bias) = (random(&stream, &[columns], dtype, 2)?, random(&stream, &[columns], dtype, 3)?);
+    let text = format!("{dtype} {rows}x{columns}");
+    let moved = |tensors: usize| Work::Bytes((tensors * rows * columns * dtype.size()) as u64);
+
+    for &op in RowOp::ALL {
+        let norm = Affine { weight: Some(&weight), bias: None, eps: EPS };
+        let affine = if op.is_norm() { norm } else { Affine::default() };
+        let affine = if op == RowOp::LayerNorm { Affine { bias: Some(&bias), ..affine } } else { affine };
+        check(&stream, op, &x, affine)?;
+        session.measure_beside(op.name(), &text, moved(2), &peers(op.name(), dtype, shape), |_| {
+            row(&stream, op, &x, 1, affine).map(drop)
+        })?;
+    }
+    let norm =
+        |kind, activation| Norm { kind, weight: Some(&weight), bias: Some(&bias), eps: EPS, activation };
+    let layer = norm(NormKind::Layer, Activation::None);
+    let (name, gelu) = ("layer_norm_gelu", norm(NormKind::Layer, Activation::GeluTanh));
+    session.measure_beside(name, &text, moved(2), &peers(name, dtype, shape), |_| {
+        gelu.run(&stream, &x).map(drop)
+    })?;
+    let residual = random(&stream, &shape, dtype, 4)?;
+    let name = "residual_layer_norm";
+    session.measure_beside(name, &text, moved(4), &peers(name, dtype, shape), |_| {
+        layer.add_and_run(&stream, &x, &residual, true).map(drop)
+    })?;
+
+    let dy = random(&stream, &shape, dtype, 5)?;
+    for (name, op, is_log) in
+        [("softmax_backward", RowOp::Softmax, false), ("log_softmax_backward", RowOp::LogSoftmax, true)]
+    {
+        if session.wants(name) {
+            let y = row(&stream, op, &x, 1, Affine::default())?;
+            session.measure_beside(name, &text, moved(3), &peers(name, dtype, shape), |_| {
+                let backward = if is_log { log_softmax_backward } else { softmax_backward };
+                backward(&stream, &y, &dy, 1).map(drop)
+            })?;
+        }
+    }
+    for (name, kind, of_shared, with_residual) in [
+        ("rms_norm_backward", NormKind::Rms, [true, false], false),
+        ("layer_norm_backward", NormKind::Layer, [true, true], false),
+        ("residual_layer_norm_backward", NormKind::Layer, [true, true], true),
+        ("layer_norm_backward_input", NormKind::Layer, [false, false], false),
+    ] {
+        let forward = norm(kind, Activation::None).run_for_gradient(&stream, &x)?;
+        let moments = forward.moments.as_ref().ok_or("a forward pass for a gradient has moments")?;
+        let residual = with_residual.then_some(&residual);
+        let weight = Some(&weight);
+        let backward = NormBackward { kind, x: &x, dy: &dy, moments, weight, residual, of_shared };
+        let tensors = if with_residual { 4 } else { 3 };
+        session.measure_beside(name, &text, moved(tensors), &peers(name, dtype, shape), |_| {
+            backward.run(&stream).map(drop)
+        })?;
+    }
+    Ok(())
+}
+
+/// The first rows beside the oracle's.
+fn check(stream: &Stream, op: RowOp, x: &Tensor, affine: Affine<'_>) -> Outcome {
+    let columns = x.shape()[1];
+    let shared = |given: Option<&Tensor>| given.map(|given| all(stream, given)).transpose();
+    let (weight, bias) = (shared(affine.weight)?, shared(affine.bias)?);
+    let limit = tolerance::find(&format!("{} {}", op.name(), x.dtype())).for_terms(columns);
+    let got = head(stream, &row(stream, op, x, 1, affine)?)?;
+    let (mut want, mut scale) = (Vec::new(), Vec::new());
+    for x in head(stream, x)?.chunks(columns) {
+        let row =
+            reference::row::Row { x, weight: weight.as_deref(), bias: bias.as_deref(), eps: affine.eps };
+        let of_row = reference::row::find(op.name())(&row);
+        want.extend(of_row.value);
+        scale.extend(of_row.magnitude);
+    }
+    compare::accumulated(op.name(), &got, &want, &scale, &[got.len()], limit)?;
+    Ok(())
+}
+
+/// All elements as f64.
+fn all(stream: &Stream, x: &Tensor) -> ironwarp::Result<Vec<f64>> {
+    Ok(match x.dtype() {
+        DType::BF16 => x.to_vec::<bf16>(stream)?.into_iter().map(f64::from).collect(),
+        _ => x.to_vec::<f32>(stream)?.into_iter().map(f64::from).collect(),
+    })
+}
+
+/// The loss and its gradient. The gradient is over the logits, so later runs see other numbers, near 0: they
+/// take as long.
+fn bench_cross_entropy(session: &mut Session, shape: [usize; 2]) -> Outcome {
+    let names = ["cross_entropy", "cross_entropy_loss"];
+    if !session.wants_any(&names) {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let [rows, columns] = shape;
+    let dtype = DType::BF16;
+    let mut logits = random(&stream, &shape, dtype, 1)?;
+    let classes: Vec<i64> = (0..rows).map(|row| ((row * 7919 + 13) % columns) as i64).collect();
+    let targets = Tensor::from_slice(&stream, &[rows], &classes)?;
+    let (text, loss) = (format!("{dtype} {rows}x{columns}"), CrossEntropy::default());
+    let bytes = rows * columns * dtype.size();
+    let name = "cross_entropy_loss";
+    session.measure_beside(name, &text, Work::Bytes(bytes as u64), &peers(name, dtype, shape), |_| {
+        loss.loss(&stream, &logits, &targets).map(drop)
+    })?;
+    let name = "cross_entropy";
+    session.measure_beside(name, &text, Work::Bytes(2 * bytes as u64), &peers(name, dtype, shape), |_| {
+        loss.loss_and_gradient(&stream, logits.view_mut()?, &targets, None).map(drop)
+    })
+}

@@ -1,0 +1,234 @@
+//! From tensors to a launch of rows: which engine, which plan.
+
+use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
+use primitives::access::VECTOR_BYTES;
+use rows::function::{MAX_INPUTS, MAX_OUTPUTS};
+use rows::plan::{PRODUCER, Plan, Shape};
+
+use crate::device::Device;
+use crate::error::Result;
+use crate::launch::{Arg, LaunchConfig, launch};
+use crate::memory::Within;
+use crate::ops::elementwise::contiguous;
+use crate::stream::Stream;
+use crate::tensor::{Element, Tensor, TensorMut};
+
+/// Parameters of a kernel of rows of `T` with the function `F`.
+pub(super) type Parameters<F, T> = (Value<Plan>, Value<F>, Ptr<T>, Ptr<T>, Ptr<T>, PtrMut<T>, PtrMut<T>);
+
+/// The tensors of a launch. Inputs are as [`as_rows`] gives them; outputs are contiguous, or the first one
+/// has rows some distance apart, and there is no first input: it is written over.
+pub(super) struct Job<'a> {
+    pub stream: &'a Stream,
+    pub columns: usize,
+    /// Whether rows share weights.
+    pub shares: bool,
+    pub inputs: [Option<&'a Tensor>; MAX_INPUTS],
+    pub outputs: [Option<TensorMut<'a>>; MAX_OUTPUTS],
+}
+
+/// `x` as rows of `columns` elements beside each other, one row a fixed distance from the next; a copy only
+/// where that needs one.
+pub(super) fn as_rows(stream: &Stream, x: &Tensor, columns: usize) -> Result<Tensor> {
+    let sides = [x.elements() / columns.max(1), columns];
+    if let Ok(rows) = x.view_as(&sides)
+        && (columns == 1 || rows.layout().strides()[1] == 1)
+    {
+        return Ok(rows);
+    }
+    contiguous(stream, x)?.view_as(&sides)
+}
+
+/// Whether the engine with a ring runs there.
+fn is_hopper(device: &Device) -> bool {
+    (device.arch().major, device.arch().minor) == (9, 0)
+}
+
+impl Job<'_> {
+    /// Rows.
+    pub fn rows(&self) -> u64 {
+        let input = self.inputs[0].map(|x| x.shape()[0]);
+        let rows = input.or_else(|| self.outputs[0].as_ref().map(|y| y.shape().elements() / self.columns));
+        rows.unwrap_or(0) as u64
+    }
+
+    /// Addresses and strides of all that is there; of the inputs first.
+    fn places(&self) -> [Option<(u64, u64)>; MAX_INPUTS + MAX_OUTPUTS] {
+        let input = |i: usize| self.inputs[i].map(|x| (x.address(), x.layout().strides()[0] as u64));
+        let output = |i: usize| {
+            let output: &TensorMut<'_> = self.outputs[i].as_ref()?;
+            let strides = output.layout().strides();
+            // In place, rows may be apart; else they are one behind the other.
+            let is_in_place = i == 0 && self.inputs[0].is_none();
+            let stride = if is_in_place { strides[0] } else { self.columns };
+            Some((output.address(), stride as u64))
+        };
+        let written_over = || if self.inputs[0].is_none() { output(0) } else { None };
+        [input(0).or_else(written_over), input(1), input(2), output(0), output(1)]
+    }
+
+    fn shape(&self, size: usize) -> Shape {
+        let strides = self.places().map(|place| place.map_or(0, |(_, stride)| stride));
+        let [a, b, c, y, z] = strides;
+        Shape {
+            rows: self.rows(),
+            columns: self.columns as u32,
+            size,
+            inputs: self.places()[..MAX_INPUTS].iter().flatten().count() as u32,
+            shares: self.shares,
+            input_strides: [a, b, c],
+            output_strides: [y, z],
+        }
+    }
+
+    /// Whether all tensors of each row lie alike within 16 bytes.
+    fn is_alike(&self, size: usize) -> bool {
+        let vector = VECTOR_BYTES as u64;
+        let phases = self
+            .places()
+            .map(|place| place.map(|(address, stride)| (address % vector, stride * size as u64 % vector)));
+        // A single row has no next one.
+        let is_same = |phase: &(u64, u64)| {
+            phases[0].is_some_and(|first| phase.0 == first.0 && (phase.1 == first.1 || self.rows() == 1))
+        };
+        phases.iter().flatten().all(is_same)
+    }
+
+    /// The plan for the ring, where there is one for these rows on this device.
+    fn ring(&self, size: usize) -> Option<Plan> {
+        let device = self.stream.device();
+        if !is_hopper(device) || !self.is_alike(size) {
+            return None;
+        }
+        Plan::ring(&self.shape(size), device.properties().sm_count.max(1))
+    }
+
+    /// The plan for the ring with sums of columns, likewise.
+    pub fn sums(&self, size: usize) -> Option<Plan> {
+        let device = self.stream.device();
+        let begins_at_vector = self.places()[0].is_some_and(|(at, _)| at.is_multiple_of(VECTOR_BYTES as u64));
+        if !is_hopper(device) || !self.is_alike(size) || !begins_at_vector {
+            return None;
+        }
+        Plan::sums(&self.shape(size), device.properties().sm_count.max(1))
+    }
+
+    /// Queues the function: by the ring where that can, else by the direct engine.
+    ///
+    /// # Safety
+    /// The tensors hold as many rows as the first, of elements `T`; outputs overlap nothing; the function's
+    /// own pointers are as it wants them.
+    pub unsafe fn run<D, R, F, T>(&self, function: impl Arg<Value<F>>) -> Result<()>
+    where
+        T: Element,
+        D: Kernel<Params = Parameters<F, T>>,
+        R: Kernel<Params = Parameters<F, T>>,
+    {
+        if self.rows() == 0 {
+            return Ok(());
+        }
+        match self.ring(size_of::<T>()) {
+            // SAFETY: the caller's promise; the plan is one for the kernel.
+            Some(plan) => unsafe { self.launch::<R, F, T>(&plan, ring_config(&plan), function) },
+            // SAFETY: as above.
+            None => unsafe { self.direct::<D, F, T>(function) },
+        }
+    }
+
+    /// Queues the function by the direct engine.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
+    pub unsafe fn direct<D, F, T>(&self, function: impl Arg<Value<F>>) -> Result<()>
+    where
+        T: Element,
+        D: Kernel<Params = Parameters<F, T>>,
+    {
+        if self.rows() == 0 {
+            return Ok(());
+        }
+        let plan = Plan::direct(&self.shape(size_of::<T>()));
+        let config = LaunchConfig::new([plan.blocks, 1, 1], [plan.consumers, 1, 1]).overlapping_previous();
+        // SAFETY: the caller's promise.
+        unsafe { self.launch::<D, F, T>(&plan, config, function) }
+    }
+
+    /// The inputs, for kernels.
+    fn read<T>(&self) -> Result<[Option<Within<'_, T>>; MAX_INPUTS]> {
+        let [x, second, third] = self.inputs.map(|input| input.map(|x| x.read(self.stream)).transpose());
+        Ok([x?, second?, third?])
+    }
+
+    /// Queues a function with sums of columns by a plan of [`sums`](Self::sums).
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run); there is a place for the sums of each cluster.
+    pub unsafe fn with_sums<K, F, T>(
+        &self,
+        plan: &Plan,
+        function: impl Arg<Value<F>>,
+        sums: Option<Within<'_, f32>>,
+    ) -> Result<()>
+    where
+        T: Element,
+        K: Kernel<Params = (Value<Plan>, Value<F>, Ptr<T>, Ptr<T>, Ptr<T>, PtrMut<T>, PtrMut<f32>)>,
+    {
+        let ([x, second, third], y) = (self.read()?, written(self.stream, &self.outputs[0])?);
+        // SAFETY: the caller's promise; the plan is one for the kernel.
+        unsafe { launch::<K>(self.stream, ring_config(plan), (*plan, function, x, second, third, y, sums)) }
+    }
+
+    /// # Safety
+    /// As for [`run`](Self::run); plan and configuration are right for the kernel.
+    unsafe fn launch<K, F, T>(
+        &self,
+        plan: &Plan,
+        config: LaunchConfig,
+        function: impl Arg<Value<F>>,
+    ) -> Result<()>
+    where
+        T: Element,
+        K: Kernel<Params = Parameters<F, T>>,
+    {
+        let [x, second, third] = self.read()?;
+        let [y, other] = [&self.outputs[0], &self.outputs[1]].map(|output| written(self.stream, output));
+        let arguments = (*plan, function, x, second, third, y?, other?);
+        // SAFETY: the caller's promise.
+        unsafe { launch::<K>(self.stream, config, arguments) }
+    }
+}
+
+/// An output, for kernels.
+pub(super) fn written<'t, T>(
+    stream: &Stream,
+    output: &'t Option<TensorMut<'_>>,
+) -> Result<Option<Within<'t, T>>> {
+    output.as_ref().map(|output| output.write(stream)).transpose()
+}
+
+/// The launch of a plan for the ring.
+fn ring_config(plan: &Plan) -> LaunchConfig {
+    LaunchConfig::new([plan.blocks, 1, 1], [plan.consumers + PRODUCER, 1, 1])
+        .cluster([plan.cluster, 1, 1])
+        .with_shared(plan.shared)
+        .overlapping_previous()
+}
+
+/// Queues a job's function by the kernels of an element type: `TYPE => direct, ring;`.
+macro_rules! launched {
+    ($job:expr, $function:expr, $dtype:expr, $operation:expr, {
+        $($known:ident($ty:ty) => $direct:path $(, $ring:path)?;)*
+    }) => {
+        $crate::ops::dispatch::by_dtype!($dtype, ($operation, "x", None), {
+            $($known => $crate::ops::row::launch::launched!(@ $job, $function, $ty, $direct $(, $ring)?),)*
+        })
+    };
+    (@ $job:expr, $function:expr, $ty:ty, $direct:path, $ring:path) => {
+        $job.run::<$direct, $ring, _, $ty>($function)
+    };
+    (@ $job:expr, $function:expr, $ty:ty, $direct:path) => {
+        $job.direct::<$direct, _, $ty>($function)
+    };
+}
+
+pub(super) use launched;

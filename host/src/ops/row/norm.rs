@@ -1,0 +1,421 @@
+//! Layer norm and RMS norm, fused with what is before and behind them, and their gradients.
+
+use half::{bf16, f16};
+use primitives::activation::Activation;
+use rows::finish::{ColumnJob, PART_ROWS, THREADS};
+use rows::function::MAX_SUMS;
+use rows::norm::{NormArgs, NormBackward as BackwardFunction, NormBackwardArgs};
+use rows::plan::Plan;
+use rows::sm90::kernels as ring;
+use rows::{finish, kernels};
+
+use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
+
+use super::launch::{Job, Parameters, as_rows, launched, written};
+use super::{alike, argument, columns, same_type};
+use crate::error::Result;
+use crate::launch::{Arg, LaunchConfig, launch};
+use crate::memory::{DeviceBuffer, Within};
+use crate::ops::dispatch::by_dtype;
+use crate::ops::elementwise::{contiguous, made};
+use crate::stream::Stream;
+use crate::tensor::{DType, Element, Shape, Tensor, TensorError, TensorMut};
+
+/// Which norm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormKind {
+    /// `(x - mean) / sqrt(variance + eps)`; the variance is the population's (Ba et al. 2016).
+    Layer,
+    /// `x / sqrt(mean of x^2 + eps)` (Zhang and Sennrich 2019).
+    Rms,
+}
+
+impl NormKind {
+    /// Its name, which is PyTorch's in `torch.nn.functional`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            NormKind::Layer => "layer_norm",
+            NormKind::Rms => "rms_norm",
+        }
+    }
+}
+
+/// A norm of the last axis, with what is fused to it.
+#[derive(Clone, Copy, Debug)]
+pub struct Norm<'a> {
+    /// Which.
+    pub kind: NormKind,
+    /// A factor a column: of one dimension, as long as a row, of the tensor's type.
+    pub weight: Option<&'a Tensor>,
+    /// A term a column, after the factor, of the same shape and type.
+    pub bias: Option<&'a Tensor>,
+    /// Added to the variance or the mean square before the root. Not negative.
+    pub eps: f64,
+    /// A function of the result: of one value, so none that takes two.
+    pub activation: Activation,
+}
+
+/// The results of a norm.
+#[derive(Debug)]
+pub struct Normed {
+    /// The result, of the shape and type of `x`, contiguous.
+    pub y: Tensor,
+    /// The rounded sum that was normalised, where a residual was added.
+    pub sum: Option<Tensor>,
+    /// For the gradient: the mean of each row, then the inverse of each row's deviation, f32.
+    pub moments: Option<Tensor>,
+}
+
+impl Norm<'_> {
+    /// The norm of `x`.
+    ///
+    /// # Errors
+    /// [`TensorError::Axis`] for a number, [`TensorError::DType`] for integers, bool and 8-bit floats and for
+    /// a weight or bias of another type, [`TensorError::Shape`] for one of another shape than a row's,
+    /// [`crate::Error::InvalidArgument`] for an epsilon that is negative or NaN, and for an activation of two
+    /// values, [`TensorError::TooLarge`] for a row of 2^32 elements or more,
+    /// [`crate::Error::DeviceMismatch`], [`crate::Error::OutOfMemory`], or the driver's error.
+    #[track_caller]
+    pub fn run(&self, stream: &Stream, x: &Tensor) -> Result<Normed> {
+        self.forward(stream, x, None, false)
+    }
+
+    /// The norm of `x`, and what its gradient needs.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    #[track_caller]
+    pub fn run_for_gradient(&self, stream: &Stream, x: &Tensor) -> Result<Normed> {
+        self.forward(stream, x, None, true)
+    }
+
+    /// The norm of `x + residual`, rounded to their type; the sum is kept. `with_moments` when a gradient is
+    /// wanted.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and [`TensorError::Shape`] or [`TensorError::DType`] for a residual of another
+    /// shape or type.
+    #[track_caller]
+    pub fn add_and_run(
+        &self,
+        stream: &Stream,
+        x: &Tensor,
+        residual: &Tensor,
+        with_moments: bool,
+    ) -> Result<Normed> {
+        alike(self.kind.name(), "residual", residual, x)?;
+        self.forward(stream, x, Some(residual), with_moments)
+    }
+
+    #[track_caller]
+    fn forward(
+        &self,
+        stream: &Stream,
+        x: &Tensor,
+        residual: Option<&Tensor>,
+        with_moments: bool,
+    ) -> Result<Normed> {
+        let operation = self.kind.name();
+        let columns = columns(operation, x, x.rank().wrapping_sub(1))?;
+        check_eps(operation, self.eps)?;
+        if self.activation.columns() != 1 {
+            let (got, wanted) = (self.activation.name().to_owned(), "an activation of one value".to_owned());
+            let hint = "take the norm without it, and the activation behind it";
+            return Err(argument(operation, "activation", got, wanted, hint));
+        }
+        let shared = Shared {
+            weight: shared_by_rows(stream, operation, "weight", self.weight, x, columns)?,
+            bias: shared_by_rows(stream, operation, "bias", self.bias, x, columns)?,
+        };
+        let rows = x.elements() / columns.max(1);
+        // SAFETY: the launch writes all of both, or fails, and then they go.
+        let (mut sum, mut moments) = unsafe {
+            let new = |shape, dtype| Tensor::uninit(stream, shape, dtype);
+            let sum = residual.map(|_| new(x.shape().clone(), x.dtype())).transpose()?;
+            (sum, with_moments.then(|| new(Shape::new(&[2, rows])?, DType::F32)).transpose()?)
+        };
+        let y = made(stream, x.shape(), x.dtype(), |y| {
+            let rows_of_x = as_rows(stream, x, columns)?;
+            let rows_of_residual = residual.map(|residual| as_rows(stream, residual, columns)).transpose()?;
+            let inputs = [Some(&rows_of_x), rows_of_residual.as_ref(), None];
+            let outputs = [Some(y), sum.as_mut().map(Tensor::view_mut).transpose()?];
+            let moments = moments.as_mut().map(Tensor::view_mut).transpose()?;
+            let shares = shared.weight.is_some() || shared.bias.is_some();
+            self.launch(&Job { stream, columns, shares, inputs, outputs }, &shared, moments, x.dtype())
+        })?;
+        Ok(Normed { y, sum, moments })
+    }
+
+    fn launch(
+        &self,
+        job: &Job<'_>,
+        shared: &Shared,
+        moments: Option<TensorMut<'_>>,
+        dtype: DType,
+    ) -> Result<()> {
+        let function = NormArgs {
+            weight: bytes(job.stream, shared.weight.as_ref())?,
+            bias: bytes(job.stream, shared.bias.as_ref())?,
+            moments: written(job.stream, &moments)?,
+            rows: job.rows(),
+            eps: self.eps,
+            is_centered: (self.kind == NormKind::Layer).into(),
+            has_residual: job.inputs[1].is_some().into(),
+            activation: self.activation as u32,
+            rest: 0,
+        };
+        // SAFETY: all tensors have the same rows, and what rows share is as long as a row; there is a place
+        // for the moments of each row.
+        unsafe {
+            launched!(job, function.pass(), dtype, self.kind.name(), {
+                F64(f64) => kernels::norm_f64;
+                F32(f32) => kernels::norm_f32, ring::norm_ring_f32;
+                F16(f16) => kernels::norm_f16, ring::norm_ring_f16;
+                BF16(bf16) => kernels::norm_bf16, ring::norm_ring_bf16;
+            })
+        }
+    }
+}
+
+/// A weight and a bias, checked and contiguous.
+struct Shared {
+    weight: Option<Tensor>,
+    bias: Option<Tensor>,
+}
+
+/// The address of elements whose type the kernel knows.
+fn bytes<'t>(stream: &Stream, tensor: Option<&'t Tensor>) -> Result<Option<Within<'t, u8>>> {
+    tensor.map(|tensor| tensor.read::<u8>(stream)).transpose()
+}
+
+/// An epsilon of at least 0.
+pub(super) fn check_eps(operation: &'static str, eps: f64) -> Result<()> {
+    if eps.is_nan() || eps < 0.0 {
+        let (wanted, hint) = ("0 or more".to_owned(), "PyTorch's default for layer norms is 1e-5");
+        return Err(argument(operation, "eps", eps.to_string(), wanted, hint));
+    }
+    Ok(())
+}
+
+/// A weight or a bias, checked and contiguous.
+fn shared_by_rows(
+    stream: &Stream,
+    operation: &'static str,
+    what: &'static str,
+    given: Option<&Tensor>,
+    x: &Tensor,
+    columns: usize,
+) -> Result<Option<Tensor>> {
+    let Some(given) = given else { return Ok(None) };
+    if given.shape().sides() != [columns] {
+        let (got, wanted) = (given.shape().clone(), format!("[{columns}], one for each element of a row"));
+        let hint = "take the row's part of it, or flatten it (`reshape`)";
+        return Err(TensorError::Shape { operation, what, got, wanted, hint }.into());
+    }
+    same_type(operation, what, given, x)?;
+    contiguous(stream, given).map(Some)
+}
+
+/// The gradients of a norm without an activation.
+#[derive(Clone, Copy, Debug)]
+pub struct NormBackward<'a> {
+    /// Which.
+    pub kind: NormKind,
+    /// The input that was normalised: `x`, or the sum of `x` and the residual.
+    pub x: &'a Tensor,
+    /// The gradient by the result, of the same shape and type.
+    pub dy: &'a Tensor,
+    /// The moments that the forward pass left: [`Normed::moments`].
+    pub moments: &'a Tensor,
+    /// The weight of the forward pass.
+    pub weight: Option<&'a Tensor>,
+    /// Added to the gradient by `x`: the gradient that the sum gets from its other use.
+    pub residual: Option<&'a Tensor>,
+    /// Whether the gradients by weight and bias are wanted.
+    pub of_shared: [bool; 2],
+}
+
+/// The results of [`NormBackward`].
+#[derive(Debug)]
+pub struct NormGradients {
+    /// By `x` (and by the residual), of its shape and type, contiguous.
+    pub x: Tensor,
+    /// By the weight, of its type.
+    pub weight: Option<Tensor>,
+    /// By the bias, of its type.
+    pub bias: Option<Tensor>,
+}
+
+/// Sums that blocks leave.
+struct Partials {
+    sums: DeviceBuffer<f32>,
+    /// Rows of them.
+    rows: u32,
+}
+
+/// Parameters of the kernels with sums of columns.
+type SumParameters<T> =
+    (Value<Plan>, Value<BackwardFunction>, Ptr<T>, Ptr<T>, Ptr<T>, PtrMut<T>, PtrMut<f32>);
+/// Parameters of the kernels for sums of columns alone.
+type ColumnParameters<T> = (Value<ColumnJob>, Ptr<T>, Ptr<T>, Ptr<f32>, PtrMut<f32>);
+/// Parameters of the kernels that add up what those left.
+type FinishParameters<T> = (Ptr<f32>, Value<u32>, Value<u32>, PtrMut<T>, PtrMut<T>);
+
+impl NormBackward<'_> {
+    /// Queues the gradients: that by `x` in one pass over memory, those by weight and bias in the same pass
+    /// where rows begin at 16-byte boundaries and a cluster has registers for their columns (Hopper, up to
+    /// 65536 columns), else in a second one. All repeat bit for bit.
+    ///
+    /// # Errors
+    /// [`TensorError::Axis`], [`TensorError::DType`] for other types than f32, f16 and bf16, and for those
+    /// that differ, [`TensorError::Shape`], [`TensorError::NotContiguous`] for moments that are not those of
+    /// a forward pass, [`TensorError::TooLarge`], [`crate::Error::DeviceMismatch`],
+    /// [`crate::Error::OutOfMemory`], or the driver's error.
+    #[track_caller]
+    pub fn run(&self, stream: &Stream) -> Result<NormGradients> {
+        let (operation, x) = ("norm_backward", self.x);
+        let columns = columns(operation, x, x.rank().wrapping_sub(1))?;
+        alike(operation, "dy", self.dy, x)?;
+        if let Some(residual) = self.residual {
+            alike(operation, "residual", residual, x)?;
+        }
+        self.check_moments(operation, x.elements() / columns.max(1))?;
+        let weight = shared_by_rows(stream, operation, "weight", self.weight, x, columns)?;
+        let given = Given {
+            x: as_rows(stream, x, columns)?,
+            dy: as_rows(stream, self.dy, columns)?,
+            residual: self.residual.map(|residual| as_rows(stream, residual, columns)).transpose()?,
+            weight,
+        };
+        by_dtype!(x.dtype(), (operation, "x", None), {
+            F32 => self.of_type::<f32, kernels::norm_backward_f32, ring::norm_backward_ring_f32,
+                ring::norm_backward_sums_f32, finish::norm_columns_f32, finish::norm_sums_f32>(stream, &given),
+            F16 => self.of_type::<f16, kernels::norm_backward_f16, ring::norm_backward_ring_f16,
+                ring::norm_backward_sums_f16, finish::norm_columns_f16, finish::norm_sums_f16>(stream, &given),
+            BF16 => self.of_type::<bf16, kernels::norm_backward_bf16, ring::norm_backward_ring_bf16,
+                ring::norm_backward_sums_bf16, finish::norm_columns_bf16, finish::norm_sums_bf16>(stream, &given),
+        })
+    }
+
+    fn check_moments(&self, operation: &'static str, rows: usize) -> Result<()> {
+        let (what, moments) = ("moments", self.moments);
+        let hint = "pass what `run_for_gradient` gave";
+        if moments.shape().sides() != [2, rows] {
+            let (got, wanted) = (moments.shape().clone(), format!("[2, {rows}]"));
+            return Err(TensorError::Shape { operation, what, got, wanted, hint }.into());
+        }
+        if moments.dtype() != DType::F32 {
+            let (got, wanted) = (moments.dtype(), "f32".to_owned());
+            return Err(TensorError::DType { operation, what, got, wanted, hint }.into());
+        }
+        moments.as_view::<f32>().map(drop)
+    }
+
+    fn of_type<T, D, R, S, C, F>(&self, stream: &Stream, given: &Given) -> Result<NormGradients>
+    where
+        T: Element,
+        D: Kernel<Params = Parameters<BackwardFunction, T>>,
+        R: Kernel<Params = Parameters<BackwardFunction, T>>,
+        S: Kernel<Params = SumParameters<T>>,
+        C: Kernel<Params = ColumnParameters<T>>,
+        F: Kernel<Params = FinishParameters<T>>,
+    {
+        let columns = given.x.shape()[1];
+        let mut partials = None;
+        let of_x = made(stream, self.x.shape(), self.x.dtype(), |dx| {
+            let inputs = [Some(&given.x), Some(&given.dy), given.residual.as_ref()];
+            let shares = given.weight.is_some();
+            let job = Job { stream, columns, shares, inputs, outputs: [Some(dx), None] };
+            let function = self.function(&job, given)?;
+            if !self.of_shared.contains(&true) || job.rows() == 0 {
+                // SAFETY: all tensors have the same rows, the weight is as long as a row, and there are
+                // moments of each row.
+                return unsafe { job.run::<D, R, _, T>(function) };
+            }
+            // SAFETY: as above; there is a row of sums for each cluster, or for each part of the rows.
+            unsafe {
+                if let Some(plan) = job.sums(size_of::<T>()) {
+                    partials = Some(Partials::new(stream, plan.blocks / plan.cluster, columns)?);
+                    let sums = partials.as_ref().map(|partials| partials.sums.view().within());
+                    return job.with_sums::<S, _, T>(&plan, function, sums);
+                }
+                job.run::<D, R, _, T>(function)?;
+            }
+            partials = Some(self.columns::<C, T>(stream, given, job.rows())?);
+            Ok(())
+        })?;
+        let new = |is_wanted: bool| {
+            let make = || match partials {
+                // SAFETY: the launch below writes all of it, or fails, and then it goes.
+                Some(_) => unsafe { Tensor::uninit(stream, Shape::new(&[columns])?, self.x.dtype()) },
+                None => Tensor::zeros(stream, &[columns], self.x.dtype()),
+            };
+            is_wanted.then(make).transpose()
+        };
+        let (mut weight, mut bias) = (new(self.of_shared[0])?, new(self.of_shared[1])?);
+        if let Some(Partials { sums, rows }) = &partials {
+            let out = [&mut weight, &mut bias].map(|out| out.as_mut().map(Tensor::view_mut).transpose());
+            let [weight, bias] = out;
+            let (weight, bias) = (weight?, bias?);
+            let config = LaunchConfig::new([columns.div_ceil(32) as u32, 2, 1], [THREADS, 1, 1]);
+            let arguments = (sums, *rows, columns as u32, written(stream, &weight)?, written(stream, &bias)?);
+            // SAFETY: two rows of sums for each of `rows`; the gradients have a place for each column.
+            unsafe { launch::<F>(stream, config.overlapping_previous(), arguments)? };
+        }
+        Ok(NormGradients { x: of_x, weight, bias })
+    }
+}
+
+/// Checked operands, as rows.
+struct Given {
+    x: Tensor,
+    dy: Tensor,
+    residual: Option<Tensor>,
+    weight: Option<Tensor>,
+}
+
+impl NormBackward<'_> {
+    fn function<'t>(
+        &'t self,
+        job: &Job<'_>,
+        given: &'t Given,
+    ) -> Result<impl Arg<Value<BackwardFunction>> + 't> {
+        let function = NormBackwardArgs {
+            weight: bytes(job.stream, given.weight.as_ref())?,
+            moments: self.moments.read::<f32>(job.stream)?,
+            rows: job.rows(),
+            is_centered: (self.kind == NormKind::Layer).into(),
+            has_residual: given.residual.is_some().into(),
+        };
+        Ok(function.pass())
+    }
+
+    /// Sums of columns by a pass of their own.
+    fn columns<K, T>(&self, stream: &Stream, given: &Given, rows: u64) -> Result<Partials>
+    where
+        T: Element,
+        K: Kernel<Params = ColumnParameters<T>>,
+    {
+        let (x, dy, columns) = (&given.x, &given.dy, given.x.shape()[1]);
+        let parts = u32::try_from(rows.div_ceil(PART_ROWS)).unwrap_or(u32::MAX);
+        let partials = Partials::new(stream, parts, columns)?;
+        let strides = [x, dy].map(|rows| rows.layout().strides()[0] as u64);
+        let job = ColumnJob { rows, strides, columns: columns as u32, rest: 0 };
+        let blocks = (columns as u32).div_ceil(THREADS);
+        let config = LaunchConfig::new([blocks, parts, 1], [THREADS, 1, 1]).overlapping_previous();
+        let sums = partials.sums.view().within();
+        let arguments =
+            (job, x.read::<T>(stream)?, dy.read::<T>(stream)?, self.moments.read::<f32>(stream)?, sums);
+        // SAFETY: the tensors have these rows and moments of each; there are two rows of sums for each part.
+        unsafe { launch::<K>(stream, config, arguments)? };
+        Ok(partials)
+    }
+}
+
+impl Partials {
+    fn new(stream: &Stream, rows: u32, columns: usize) -> Result<Self> {
+        // SAFETY: a launch writes all of them before the next one reads them.
+        let sums = unsafe { DeviceBuffer::uninit(stream, rows as usize * MAX_SUMS * columns)? };
+        Ok(Partials { sums, rows })
+    }
+}

@@ -1,0 +1,402 @@
+//! Gradients of functions of rows against their oracles, and what is fused to norms.
+
+use half::{bf16, f16};
+use ironwarp::ops::gemm::Activation;
+use ironwarp::ops::row::{
+    Affine, Norm, NormBackward, NormKind, RowOp, log_softmax_backward, row, softmax_backward,
+};
+use ironwarp::tensor::Element;
+use ironwarp::{Device, Error, Stream, Tensor, TensorError};
+use reference::elementwise::{gelu, gelu_tanh, silu};
+use reference::row::{Row, find, norm_backward, softmax_backward as softmax_oracle};
+use std::error::Error as StdError;
+use testkit::{Family, compare, input, tolerance};
+
+type Outcome = Result<(), Box<dyn StdError>>;
+
+fn stream() -> Result<Stream, Error> {
+    Device::open(0)?.stream()
+}
+
+/// No rows; rows of a few lanes, a warp, several warps, a block; parts of rows in a cluster; rows that begin
+/// anywhere in a vector; more rows than the blocks of a device take at once.
+const SHAPES: [[usize; 2]; 13] = [
+    [0, 8],
+    [3, 1],
+    [5, 2],
+    [300, 32],
+    [7, 33],
+    [90, 256],
+    [5, 257],
+    [40, 768],
+    [6, 1000],
+    [9, 4096],
+    [3, 9001],
+    [3, 12_288],
+    [2, 40_960],
+];
+/// Columns up to which all ways to lie are tried.
+const SHORT: usize = 4096;
+const EPS: f64 = 1e-5;
+
+/// As f64, exactly.
+fn exact<T: Copy + Into<f64>>(values: &[T]) -> Vec<f64> {
+    values.iter().map(|&v| v.into()).collect()
+}
+
+/// A matrix whose first element does not begin at a vector: rows lie otherwise than those of results.
+fn shifted<T: Element + testkit::Element>(
+    stream: &Stream,
+    [rows, columns]: [usize; 2],
+    values: &[T],
+) -> Result<Tensor, Error> {
+    let mut padded = vec![input::<T>(Family::Normal, 9, 1)[0]];
+    padded.extend_from_slice(values);
+    Tensor::from_slice(stream, &[values.len() + 1], &padded)?.slice(0, 1..)?.view_as(&[rows, columns])
+}
+
+/// A matrix with as many columns more behind each row as keep rows aligned.
+fn strided<T: Element + testkit::Element>(
+    stream: &Stream,
+    [rows, columns]: [usize; 2],
+    values: &[T],
+) -> Result<Tensor, Error> {
+    let pitch = columns.next_multiple_of(8) + 8;
+    let mut padded = input::<T>(Family::Normal, 9, rows * pitch);
+    for (row, to) in values.chunks(columns).zip(padded.chunks_mut(pitch)) {
+        to[..columns].copy_from_slice(row);
+    }
+    Tensor::from_slice(stream, &[rows, pitch], &padded)?.slice(1, ..columns)
+}
+
+/// How operands lie in memory.
+#[derive(Clone, Copy, Debug)]
+enum Lying {
+    Dense,
+    Shifted,
+    Strided,
+}
+
+impl Lying {
+    /// Those that rows of so many columns are tried with.
+    const fn of(columns: usize) -> &'static [Self] {
+        if columns > SHORT { &[Self::Dense] } else { &[Self::Dense, Self::Shifted, Self::Strided] }
+    }
+
+    fn matrix<T: Element + testkit::Element>(
+        self,
+        stream: &Stream,
+        sides: [usize; 2],
+        values: &[T],
+    ) -> Result<Tensor, Error> {
+        match self {
+            Self::Dense => Tensor::from_slice(stream, &sides, values),
+            Self::Shifted => shifted(stream, sides, values),
+            Self::Strided => strided(stream, sides, values),
+        }
+    }
+}
+
+fn softmax_agrees<T: Element + testkit::Element + Into<f64>>() -> Outcome {
+    let stream = stream()?;
+    for (seed, sides @ [_, columns]) in SHAPES.into_iter().enumerate() {
+        for (op, is_log) in [(RowOp::Softmax, false), (RowOp::LogSoftmax, true)] {
+            for &lying in Lying::of(columns) {
+                let values: Vec<T> = input(Family::Normal, seed as u64, sides[0] * columns);
+                let dy: Vec<T> = input(Family::Normal, seed as u64 + 50, sides[0] * columns);
+                let x = lying.matrix(&stream, sides, &values)?;
+                let y = row(&stream, op, &x, 1, Affine::default())?;
+                let of_y: Vec<T> = y.to_vec(&stream)?;
+                let (mut want, mut scale) = (Vec::new(), Vec::new());
+                for (y, dy) in exact(&of_y).chunks(columns).zip(exact(&dy).chunks(columns)) {
+                    let of_row = softmax_oracle(is_log, y, dy);
+                    want.extend(of_row.value);
+                    scale.extend(of_row.magnitude);
+                }
+                let (y, dy) = (lying.matrix(&stream, sides, &of_y)?, lying.matrix(&stream, sides, &dy)?);
+                let backward = if is_log { log_softmax_backward } else { softmax_backward };
+                let got: Vec<T> = backward(&stream, &y, &dy, 1)?.to_vec(&stream)?;
+                let limit = tolerance::find(&format!("softmax_backward {}", <T as Element>::DTYPE));
+                let what = format!("{op:?} {sides:?} {lying:?}");
+                compare::accumulated(&what, &got, &want, &scale, &sides, limit.for_terms(columns))?;
+                let again: Vec<T> = backward(&stream, &y, &dy, 1)?.to_vec(&stream)?;
+                compare::bitwise_equal(&what, &got, &again)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn softmax_of_f32() -> Outcome {
+    softmax_agrees::<f32>()
+}
+
+#[test]
+fn softmax_of_f16() -> Outcome {
+    softmax_agrees::<f16>()
+}
+
+#[test]
+fn softmax_of_bf16() -> Outcome {
+    softmax_agrees::<bf16>()
+}
+
+/// Operands of a norm's gradient.
+struct Case<T> {
+    sides: [usize; 2],
+    x: Vec<T>,
+    dy: Vec<T>,
+    weight: Vec<T>,
+    residual: Vec<T>,
+}
+
+impl<T: Element + testkit::Element + Into<f64>> Case<T> {
+    fn new(family: Family, seed: u64, sides: [usize; 2]) -> Self {
+        let all = sides[0] * sides[1];
+        Self {
+            sides,
+            x: input(family, seed, all),
+            dy: input(Family::Normal, seed + 50, all),
+            weight: input(Family::Normal, seed + 100, sides[1]),
+            residual: input(Family::Normal, seed + 150, all),
+        }
+    }
+
+    fn agrees(&self, stream: &Stream, kind: NormKind, lying: Lying, with_residual: bool) -> Outcome {
+        let (sides, [rows, columns]) = (self.sides, self.sides);
+        let matrix = |values: &[T]| lying.matrix(stream, sides, values);
+        let weight = Tensor::from_slice(stream, &[columns], &self.weight)?;
+        let (x, dy, residual) = (matrix(&self.x)?, matrix(&self.dy)?, matrix(&self.residual)?);
+        let norm = Norm { kind, weight: Some(&weight), bias: None, eps: EPS, activation: Activation::None };
+        let moments = norm.run_for_gradient(stream, &x)?.moments.expect("a pass for a gradient");
+        let backward = NormBackward {
+            kind,
+            x: &x,
+            dy: &dy,
+            moments: &moments,
+            weight: Some(&weight),
+            residual: with_residual.then_some(&residual),
+            of_shared: [true, true],
+        };
+        let got = backward.run(stream)?;
+        let weights = exact(&self.weight);
+        let (mut of_x, mut scale) = (Vec::new(), Vec::new());
+        let mut sums = [(); 2].map(|()| [vec![0.0; columns], vec![0.0; columns]]);
+        let (x, dy, residual) = (exact(&self.x), exact(&self.dy), exact(&self.residual));
+        for first in (0..rows * columns).step_by(columns) {
+            let range = first..first + columns;
+            let row = Row { x: &x[range.clone()], weight: Some(&weights), bias: None, eps: EPS };
+            let of_row = norm_backward(kind == NormKind::Layer, &row, &dy[range]);
+            let added = |i: usize| if with_residual { residual[first + i] } else { 0.0 };
+            of_x.extend(of_row.x.value.iter().enumerate().map(|(i, v)| v + added(i)));
+            scale.extend(of_row.x.magnitude.iter().enumerate().map(|(i, v)| v + added(i).abs()));
+            for i in 0..columns {
+                sums[0][0][i] += of_row.weight.value[i];
+                sums[0][1][i] += of_row.weight.magnitude[i];
+                sums[1][0][i] += dy[first + i];
+                sums[1][1][i] += dy[first + i].abs();
+            }
+        }
+        let what = format!("{kind:?} {sides:?} {lying:?} {with_residual}");
+        let limit = tolerance::find(&format!("norm_backward {}", <T as Element>::DTYPE)).for_terms(columns);
+        let values: Vec<T> = got.x.to_vec(stream)?;
+        compare::accumulated(&what, &values, &of_x, &scale, &sides, limit)?;
+        let limit = tolerance::find(&format!("norm_backward_sums {}", <T as Element>::DTYPE)).for_terms(rows);
+        let again = backward.run(stream)?;
+        compare::bitwise_equal(&what, &values, &again.x.to_vec::<T>(stream)?)?;
+        for (i, of) in ["weight", "bias"].into_iter().enumerate() {
+            let pick = |gradients: &ironwarp::ops::row::NormGradients| {
+                let of = if i == 0 { &gradients.weight } else { &gradients.bias };
+                of.as_ref().expect("both are wanted").to_vec::<T>(stream)
+            };
+            let (what, values) = (format!("{what} {of}"), pick(&got)?);
+            let [want, scale] = &sums[i];
+            compare::accumulated(&what, &values, want, scale, &[columns], limit)?;
+            compare::bitwise_equal(&what, &values, &pick(&again)?)?;
+        }
+        Ok(())
+    }
+}
+
+fn norms_agree<T: Element + testkit::Element + Into<f64>>() -> Outcome {
+    let stream = stream()?;
+    for (seed, sides) in SHAPES.into_iter().enumerate() {
+        for kind in [NormKind::Layer, NormKind::Rms] {
+            for &lying in Lying::of(sides[1]) {
+                let case = Case::<T>::new(Family::Normal, seed as u64, sides);
+                case.agrees(&stream, kind, lying, seed % 2 == 0)?;
+            }
+        }
+        if sides[1] > 1 {
+            let case = Case::<T>::new(Family::Cancelling, seed as u64, sides);
+            case.agrees(&stream, NormKind::Rms, Lying::Dense, false)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn norms_of_f32() -> Outcome {
+    norms_agree::<f32>()
+}
+
+#[test]
+fn norms_of_f16() -> Outcome {
+    norms_agree::<f16>()
+}
+
+#[test]
+fn norms_of_bf16() -> Outcome {
+    norms_agree::<bf16>()
+}
+
+/// The gradient by `x` alone, and by one of both that rows share, are the same bits as with all of them.
+#[test]
+fn gradients_that_are_not_wanted_are_left_out() -> Outcome {
+    let stream = stream()?;
+    for sides in [[40, 768], [5, 257]] {
+        let case = Case::<bf16>::new(Family::Normal, 1, sides);
+        let x = Tensor::from_slice(&stream, &sides, &case.x)?;
+        let dy = Tensor::from_slice(&stream, &sides, &case.dy)?;
+        let kind = NormKind::Layer;
+        let norm = Norm { kind, weight: None, bias: None, eps: EPS, activation: Activation::None };
+        let moments = norm.run_for_gradient(&stream, &x)?.moments.expect("a pass for a gradient");
+        let of = |of_shared| {
+            let backward = NormBackward {
+                kind,
+                x: &x,
+                dy: &dy,
+                moments: &moments,
+                weight: None,
+                residual: None,
+                of_shared,
+            };
+            backward.run(&stream)
+        };
+        let (both, weight, none) = (of([true, true])?, of([true, false])?, of([false, false])?);
+        let bits = |tensor: &Option<Tensor>| {
+            tensor.as_ref().map(|tensor| tensor.to_vec::<bf16>(&stream)).transpose()
+        };
+        assert_eq!(bits(&both.weight)?, bits(&weight.weight)?);
+        assert!(both.bias.is_some() && weight.bias.is_none() && none.weight.is_none());
+        let (all, alone) = (both.x.to_vec::<bf16>(&stream)?, none.x.to_vec::<bf16>(&stream)?);
+        let near =
+            |a: &bf16, b: &bf16| (f32::from(*a) - f32::from(*b)).abs() <= 0.01 * f32::from(*b).abs() + 1e-3;
+        assert!(all.iter().zip(&alone).all(|(a, b)| near(a, b)));
+    }
+    Ok(())
+}
+
+/// A row of one value has variance 0: its gradient is 0 times a large factor.
+#[test]
+fn constant_rows_have_no_gradient() -> Outcome {
+    let stream = stream()?;
+    for columns in [32, 1000, 4096] {
+        let x = Tensor::from_slice(&stream, &[2, columns], &vec![3.0f32; 2 * columns])?;
+        let dy = Tensor::from_slice(&stream, &[2, columns], &vec![1.0f32; 2 * columns])?;
+        let kind = NormKind::Layer;
+        let norm = Norm { kind, weight: None, bias: None, eps: EPS, activation: Activation::None };
+        let normed = norm.run_for_gradient(&stream, &x)?;
+        assert!(normed.y.to_vec::<f32>(&stream)?.iter().all(|&v| v == 0.0));
+        let moments = normed.moments.expect("a pass for a gradient");
+        assert_eq!(moments.to_vec::<f32>(&stream)?[..2], [3.0; 2]);
+        let backward = NormBackward {
+            kind,
+            x: &x,
+            dy: &dy,
+            moments: &moments,
+            weight: None,
+            residual: None,
+            of_shared: [true; 2],
+        };
+        let gradients = backward.run(&stream)?;
+        assert!(gradients.x.to_vec::<f32>(&stream)?.iter().all(|v| v.abs() < 1e-3));
+        assert!(gradients.weight.expect("wanted").to_vec::<f32>(&stream)?.iter().all(|&v| v == 0.0));
+        assert!(gradients.bias.expect("wanted").to_vec::<f32>(&stream)?.iter().all(|&v| v == 2.0));
+    }
+    Ok(())
+}
+
+#[test]
+fn residual_and_activation_are_fused() -> Outcome {
+    let stream = stream()?;
+    for sides @ [rows, columns] in [[7, 33], [40, 768], [3, 9001], [2, 40_960]] {
+        let x: Vec<bf16> = input(Family::Normal, 1, rows * columns);
+        let residual: Vec<bf16> = input(Family::Normal, 2, rows * columns);
+        let (weights, biases): (Vec<bf16>, Vec<bf16>) =
+            (input(Family::Normal, 3, columns), input(Family::Normal, 4, columns));
+        let shared = |values: &[bf16]| Tensor::from_slice(&stream, &[columns], values);
+        let (weight, bias) = (shared(&weights)?, shared(&biases)?);
+        for &lying in Lying::of(columns) {
+            let (of_x, of_residual) =
+                (lying.matrix(&stream, sides, &x)?, lying.matrix(&stream, sides, &residual)?);
+            for (kind, activation, function) in [
+                (NormKind::Layer, Activation::Gelu, gelu as fn(f64) -> f64),
+                (NormKind::Layer, Activation::GeluTanh, gelu_tanh),
+                (NormKind::Rms, Activation::Silu, silu),
+            ] {
+                let norm = Norm { kind, weight: Some(&weight), bias: Some(&bias), eps: EPS, activation };
+                let normed = norm.add_and_run(&stream, &of_x, &of_residual, true)?;
+                let sum: Vec<bf16> = normed.sum.expect("a residual was added").to_vec(&stream)?;
+                let added = |(x, y): (&bf16, &bf16)| bf16::from_f32(f32::from(*x) + f32::from(*y));
+                compare::bitwise_equal("sum", &sum, &x.iter().zip(&residual).map(added).collect::<Vec<_>>())?;
+                let (mut want, mut scale) = (Vec::new(), Vec::new());
+                for x in exact(&sum).chunks(columns) {
+                    let (weight, bias) = (exact(&weights), exact(&biases));
+                    let row = Row { x, weight: Some(&weight), bias: Some(&bias), eps: EPS };
+                    let of_row = find(kind.name())(&row);
+                    want.extend(of_row.value.into_iter().map(function));
+                    scale.extend(of_row.magnitude);
+                }
+                let limit = tolerance::find("norm and activation bf16").for_terms(columns);
+                let what = format!("{activation:?} {sides:?} {lying:?}");
+                let got: Vec<bf16> = normed.y.to_vec(&stream)?;
+                compare::accumulated(&what, &got, &want, &scale, &sides, limit)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn wrong_calls_say_what_to_do() -> Outcome {
+    let stream = stream()?;
+    let zeros = |shape: &[usize]| Tensor::zeros(&stream, shape, ironwarp::DType::F32);
+    let (x, short) = (zeros(&[2, 3])?, zeros(&[3])?);
+    let is = |error: Error, kind: fn(&TensorError) -> bool| assert!(error.tensor_error().is_some_and(kind));
+    is(softmax_backward(&stream, &x, &short, 1).expect_err("another shape"), |e| {
+        matches!(e, TensorError::Shape { what: "dy", .. })
+    });
+    is(softmax_backward(&stream, &x, &x, 2).expect_err("no such axis"), |e| {
+        matches!(e, TensorError::Axis { .. })
+    });
+    let kind = NormKind::Layer;
+    let norm = Norm { kind, weight: None, bias: None, eps: EPS, activation: Activation::SwiGlu };
+    let error = norm.run(&stream, &x).expect_err("two values");
+    assert!(matches!(error, Error::InvalidArgument { argument: "activation", .. }), "{error}");
+    let norm = Norm { activation: Activation::None, ..norm };
+    is(norm.add_and_run(&stream, &x, &short, false).expect_err("another shape"), |e| {
+        matches!(e, TensorError::Shape { what: "residual", .. })
+    });
+    let moments = norm.run_for_gradient(&stream, &x)?.moments.expect("a pass for a gradient");
+    let backward = NormBackward {
+        kind,
+        x: &x,
+        dy: &x,
+        moments: &moments,
+        weight: None,
+        residual: None,
+        of_shared: [true; 2],
+    };
+    is(NormBackward { dy: &short, ..backward }.run(&stream).expect_err("another shape"), |e| {
+        matches!(e, TensorError::Shape { what: "dy", .. })
+    });
+    is(NormBackward { moments: &short, ..backward }.run(&stream).expect_err("another shape"), |e| {
+        matches!(e, TensorError::Shape { what: "moments", .. })
+    });
+    is(NormBackward { weight: Some(&moments), ..backward }.run(&stream).expect_err("another shape"), |e| {
+        matches!(e, TensorError::Shape { what: "weight", .. })
+    });
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! Functions of rows and their gradients, by both engines: rows that lie alike within 16 bytes, and rows that
+//! do not; a team of a few lanes, one of some warps, a block, and a cluster a row.
+
+use super::{Outcome, Stop};
+use ironwarp::ops::convert::convert;
+use ironwarp::ops::gemm::Activation;
+use ironwarp::ops::row::{
+    Affine, CrossEntropy, Norm, NormBackward, NormKind, Normed, RowOp, log_softmax_backward, row,
+    softmax_backward,
+};
+use ironwarp::{DType, Error, Stream, Tensor};
+use testkit::{Family, input};
+
+/// Rows and columns. Rows of less than a vector are the direct engine's.
+const SHAPES: [[usize; 2]; 5] = [[20, 40], [5, 3], [6, 768], [3, 2400], [2, 14_000]];
+
+pub fn stops() -> Vec<Stop> {
+    let mut stops = Vec::new();
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for is_alike in [true, false] {
+            let name = format!("rows of {dtype}, alike within 16 bytes: {is_alike}");
+            stops.push(Stop::new(name, move |stream| all(stream, dtype, is_alike)));
+        }
+    }
+    stops.push(Stop::new("rows of f64", |stream| {
+        let mut bytes = Vec::new();
+        for &op in RowOp::ALL {
+            let x = Tensor::from_slice(stream, &[9, 70], &input::<f64>(Family::Normal, 1, 630))?;
+            let y = row(stream, op, &x, 1, Affine::default())?;
+            bytes.extend_from_slice(bytemuck::cast_slice(&y.to_vec::<f64>(stream)?));
+        }
+        Ok(bytes)
+    }));
+    stops
+}
+
+/// Random rows; shifted by an element, they do not lie like results.
+fn rows(
+    stream: &Stream,
+    dtype: DType,
+    is_alike: bool,
+    seed: u64,
+    sides: [usize; 2],
+) -> Result<Tensor, Error> {
+    let (count, first) = (sides[0] * sides[1], usize::from(!is_alike));
+    let values = input::<f32>(Family::Normal, seed, count + first);
+    let x = convert(stream, &Tensor::from_slice(stream, &[count + first], &values)?, dtype)?;
+    x.slice(0, first..)?.view_as(&sides)
+}
+
+struct Kept(Vec<u8>);
+
+impl Kept {
+    fn keep(&mut self, stream: &Stream, x: &Tensor) -> Outcome {
+        // To f32 each value goes as it is.
+        let values = convert(stream, x, DType::F32)?.to_vec::<f32>(stream)?;
+        self.0.extend_from_slice(bytemuck::cast_slice(&values));
+        Ok(())
+    }
+}
+
+fn all(stream: &Stream, dtype: DType, is_alike: bool) -> Outcome<Vec<u8>> {
+    let mut kept = Kept(Vec::new());
+    for sides @ [count, columns] in SHAPES {
+        let x = rows(stream, dtype, is_alike, 1, sides)?;
+        let (dy, residual) =
+            (rows(stream, dtype, is_alike, 2, sides)?, rows(stream, dtype, is_alike, 3, sides)?);
+        for (op, is_log) in [(RowOp::Softmax, false), (RowOp::LogSoftmax, true)] {
+            kept.keep(stream, &row(stream, op, &x, 1, Affine::default())?)?;
+            let backward = if is_log { log_softmax_backward } else { softmax_backward };
+            kept.keep(stream, &backward(stream, &x, &dy, 1)?)?;
+        }
+        let weight = rows(stream, dtype, true, 4, [1, columns])?.view_as(&[columns])?;
+        for (kind, activation) in [(NormKind::Layer, Activation::Gelu), (NormKind::Rms, Activation::None)] {
+            let norm = Norm { kind, weight: Some(&weight), bias: Some(&weight), eps: 1e-5, activation };
+            let Normed { y, sum, moments } = norm.add_and_run(stream, &x, &residual, true)?;
+            kept.keep(stream, &y)?;
+            let (sum, moments) = (sum.ok_or("a residual was added")?, moments.ok_or("moments were wanted")?);
+            kept.keep(stream, &sum)?;
+            for of_shared in [[true, true], [false, false]] {
+                let weight = Some(&weight);
+                let residual = (kind == NormKind::Layer).then_some(&residual);
+                let backward =
+                    NormBackward { kind, x: &x, dy: &dy, moments: &moments, weight, residual, of_shared };
+                let gradients = backward.run(stream)?;
+                for gradient in [Some(gradients.x), gradients.weight, gradients.bias].into_iter().flatten() {
+                    kept.keep(stream, &gradient)?;
+                }
+            }
+        }
+        let classes: Vec<i64> = (0..count).map(|row| ((row * 31) % columns) as i64).collect();
+        let targets = Tensor::from_slice(stream, &[count], &classes)?;
+        let loss = CrossEntropy { smoothing: 0.1, ..CrossEntropy::default() };
+        kept.keep(stream, &loss.loss(stream, &x, &targets)?.value)?;
+        if is_alike {
+            let mut logits = rows(stream, dtype, true, 5, sides)?;
+            let of_rows = loss.loss_and_gradient(stream, logits.view_mut()?, &targets, None)?.of_rows;
+            kept.keep(stream, &of_rows)?;
+            kept.keep(stream, &logits)?;
+        }
+    }
+    Ok(kept.0)
+}

@@ -1,0 +1,231 @@
+//! Small launches before and behind those of rows: sums of what blocks leave, in order.
+
+use crate::function::MAX_SUMS;
+use cuda_std::{kernel, shared, shared_array, thread};
+use half::{bf16, f16};
+use primitives::block;
+use primitives::element::InF32;
+use primitives::grid::begin;
+use primitives::op::Sum;
+use primitives::warp::LANES;
+
+/// Threads of a block.
+pub const THREADS: u32 = 256;
+/// Warps of it.
+const WARPS: u32 = THREADS / LANES;
+
+/// Adds up `rows` rows of sums, each of [`MAX_SUMS`] times `columns`, and writes each of both to its output,
+/// where that is not null. A warp has 32 columns of every [`WARPS`]-th row.
+///
+/// # Safety
+/// As for the entry points. `slots` is shared memory for [`THREADS`] numbers.
+#[inline(always)]
+unsafe fn add_rows<T: InF32>(
+    partials: *const f32,
+    rows: u32,
+    columns: u32,
+    outputs: [*mut T; MAX_SUMS],
+    slots: *mut f32,
+) {
+    let (column, sum, warp, lane) = begin(|| {
+        let (warp, lane) = (thread::thread_idx_x() / LANES, thread::thread_idx_x() % LANES);
+        (thread::block_idx_x() * LANES + lane, thread::block_idx_y(), warp, lane)
+    });
+    let output = if sum == 0 { outputs[0] } else { outputs[1] };
+    if output.is_null() {
+        return;
+    }
+    // SAFETY: the caller's promise; a slot is written by one thread before the barrier and read after it.
+    unsafe {
+        let (mut totals, mut row) = ([0.0f32; 2], warp);
+        let at = |row: u32| (row as usize * MAX_SUMS + sum as usize) * columns as usize + column as usize;
+        if column < columns {
+            while row + WARPS < rows {
+                let two = [*partials.add(at(row)), *partials.add(at(row + WARPS))];
+                totals = [totals[0] + two[0], totals[1] + two[1]];
+                row += 2 * WARPS;
+            }
+            if row < rows {
+                totals[0] += *partials.add(at(row));
+            }
+        }
+        *slots.add((warp * LANES + lane) as usize) = totals[0] + totals[1];
+        thread::sync_threads();
+        if warp == 0 && column < columns {
+            let (mut total, mut of_warp) = (0.0, 0);
+            while of_warp < WARPS {
+                total += *slots.add((of_warp * LANES + lane) as usize);
+                of_warp += 1;
+            }
+            *output.add(column as usize) = crate::function::narrow::<T, 1>([total])[0];
+        }
+    }
+}
+
+macro_rules! sums {
+    ($($name:ident $ty:ident;)*) => { $(
+        /// The gradients by weight and bias from the sums of blocks.
+        ///
+        /// # Safety
+        /// `partials` has `rows` rows of two sums of `columns` each; `weight` and `bias` are null or hold
+        /// `columns`. Blocks of [`THREADS`] threads: one for each 32 columns, two along y.
+        #[kernel(launch_bounds(THREADS))]
+        pub unsafe fn $name(partials: *const f32, rows: u32, columns: u32, weight: *mut $ty, bias: *mut $ty) {
+            let slots = shared::generic(shared_array![f32; THREADS as usize]);
+            // SAFETY: the caller's promise.
+            unsafe { add_rows::<$ty>(partials, rows, columns, [weight, bias], slots) }
+        }
+    )* };
+}
+
+sums! { norm_sums_f32 f32; norm_sums_f16 f16; norm_sums_bf16 bf16; }
+
+/// Rows of a part in [`column_sums`].
+pub const PART_ROWS: u64 = 256;
+
+/// The sums of `dy z` and of `dy` over a part of the rows, a thread a column: for rows that the engine with
+/// sums does not take.
+///
+/// # Safety
+/// As for the entry points.
+#[inline(always)]
+unsafe fn column_sums<T: InF32>(
+    job: &ColumnJob,
+    x: *const T,
+    dy: *const T,
+    moments: *const f32,
+    partials: *mut f32,
+) {
+    let (column, part) =
+        begin(|| (thread::block_idx_x() * THREADS + thread::thread_idx_x(), thread::block_idx_y()));
+    if column >= job.columns {
+        return;
+    }
+    let first = u64::from(part) * PART_ROWS;
+    let end = (first + PART_ROWS).min(job.rows);
+    // SAFETY: the caller's promise; a place of the sums has one thread.
+    unsafe {
+        let (mut sums, mut row) = ([0.0f32; MAX_SUMS], first);
+        while row < end {
+            let (mean, factor) = (*moments.add(row as usize), *moments.add((job.rows + row) as usize));
+            let at = |tensor: *const T, stride: u64| {
+                T::widen([*tensor.add((row * stride) as usize + column as usize)])[0]
+            };
+            let dy = at(dy, job.strides[1]);
+            sums[0] += dy * ((at(x, job.strides[0]) - mean) * factor);
+            sums[1] += dy;
+            row += 1;
+        }
+        let to = partials.add(part as usize * MAX_SUMS * job.columns as usize + column as usize);
+        *to = sums[0];
+        *to.add(job.columns as usize) = sums[1];
+    }
+}
+
+/// The rows of a launch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
+pub struct ColumnJob {
+    /// Rows.
+    pub rows: u64,
+    /// Elements from a row to the next, of both tensors.
+    pub strides: [u64; 2],
+    /// Elements of a row.
+    pub columns: u32,
+    /// Nothing.
+    pub rest: u32,
+}
+
+macro_rules! columns {
+    ($($name:ident $ty:ident;)*) => { $(
+        /// Sums of columns over parts of the rows, for the gradients by weight and bias.
+        ///
+        /// # Safety
+        /// Both tensors hold the job's rows, `moments` a mean and a factor of each. `partials` has two rows
+        /// of sums for each part of [`PART_ROWS`] rows. Blocks of [`THREADS`] threads: one for each as many
+        /// columns, along y one for each part.
+        #[kernel(launch_bounds(THREADS))]
+        pub unsafe fn $name(
+            job: ColumnJob,
+            x: *const $ty,
+            dy: *const $ty,
+            moments: *const f32,
+            partials: *mut f32,
+        ) {
+            // SAFETY: the caller's promise.
+            unsafe { column_sums::<$ty>(&job, x, dy, moments, partials) }
+        }
+    )* };
+}
+
+columns! { norm_columns_f32 f32; norm_columns_f16 f16; norm_columns_bf16 bf16; }
+
+/// Targets of a loss: how many rows are counted, and the factor of their gradients.
+///
+/// Writes 1 over the count of the rows whose target is not `ignored` to `scale` (1, if `is_mean` is 0), times
+/// `upstream` if that is not null.
+///
+/// # Safety
+/// One of the targets holds `rows` numbers, the other is null; `scale` holds two numbers. One block of
+/// [`LOSS_THREADS`] threads.
+#[kernel(launch_bounds(LOSS_THREADS))]
+pub unsafe fn count_targets(
+    wide_targets: *const i64,
+    targets: *const i32,
+    rows: u64,
+    ignored: i64,
+    is_mean: u32,
+    upstream: *const f32,
+    scale: *mut f32,
+) {
+    let slots = shared::generic(shared_array![i64; LOSS_WARPS]);
+    let thread = begin(thread::thread_idx_x);
+    let (mut count, mut row) = (0i64, u64::from(thread));
+    // SAFETY: the caller's promise; all threads come to the reduction.
+    unsafe {
+        while row < rows {
+            let target = if wide_targets.is_null() {
+                i64::from(*targets.add(row as usize))
+            } else {
+                *wide_targets.add(row as usize)
+            };
+            count += i64::from(target != ignored);
+            row += u64::from(LOSS_THREADS);
+        }
+        let count: i64 = block::reduce(Sum, count, slots);
+        if thread == 0 {
+            let share = if is_mean != 0 { 1.0 / count as f32 } else { 1.0 };
+            *scale.add(1) = share;
+            // Rows that are ignored have no gradient: the infinity of none is multiplied by nothing.
+            *scale = if upstream.is_null() { share } else { share * *upstream };
+        }
+    }
+}
+
+/// Threads of the blocks of a loss.
+pub const LOSS_THREADS: u32 = 1024;
+/// Warps of them.
+const LOSS_WARPS: usize = block::slots(LOSS_THREADS);
+
+/// The sum of the losses of all rows times the share of each, the second number of `scale`. Without a row
+/// that counts it is NaN, as PyTorch's mean of none.
+///
+/// # Safety
+/// `losses` holds `rows` numbers, `scale` two; `loss` is writable. One block of [`LOSS_THREADS`] threads.
+#[kernel(launch_bounds(LOSS_THREADS))]
+pub unsafe fn add_losses(losses: *const f32, rows: u64, scale: *const f32, loss: *mut f32) {
+    let slots = shared::generic(shared_array![f64; LOSS_WARPS]);
+    let thread = begin(thread::thread_idx_x);
+    let (mut sum, mut row) = (0.0f64, u64::from(thread));
+    // SAFETY: the caller's promise; all threads come to the reduction.
+    unsafe {
+        while row < rows {
+            sum += f64::from(*losses.add(row as usize));
+            row += u64::from(LOSS_THREADS);
+        }
+        let sum: f64 = block::reduce(Sum, sum, slots);
+        if thread == 0 {
+            *loss = (sum * f64::from(*scale.add(1))) as f32;
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The entry points of the direct engine: a function and an element type each.
+
+use crate::loss::CrossEntropy;
+use crate::norm::{Norm, NormBackward};
+use crate::row_kernels;
+use crate::softmax::{Softmax, SoftmaxBackward};
+use cuda_std::kernel;
+use half::{bf16, f16};
+
+row_kernels! {
+    #[kernel] fn softmax_f32: Softmax, f32;
+    #[kernel] fn softmax_f16: Softmax, f16;
+    #[kernel] fn softmax_bf16: Softmax, bf16;
+    #[kernel] fn softmax_backward_f32: SoftmaxBackward, f32;
+    #[kernel] fn softmax_backward_f16: SoftmaxBackward, f16;
+    #[kernel] fn softmax_backward_bf16: SoftmaxBackward, bf16;
+    #[kernel] fn norm_f32: Norm, f32;
+    #[kernel] fn norm_f16: Norm, f16;
+    #[kernel] fn norm_bf16: Norm, bf16;
+    #[kernel] fn norm_backward_f32: NormBackward, f32;
+    #[kernel] fn norm_backward_f16: NormBackward, f16;
+    #[kernel] fn norm_backward_bf16: NormBackward, bf16;
+    #[kernel] fn cross_entropy_f32: CrossEntropy, f32;
+    #[kernel] fn cross_entropy_f16: CrossEntropy, f16;
+    #[kernel] fn cross_entropy_bf16: CrossEntropy, bf16;
+    #[kernel] fn softmax_f64: Softmax, f64;
+    #[kernel] fn norm_f64: Norm, f64;
+}

@@ -1,0 +1,293 @@
+//! Layer norm and RMS norm, with what is fused to them, and their gradients.
+
+use crate::function::{ColumnSums, MAX_SUMS, Place, RowFunction, Sums};
+use cuda_std::KernelArgs;
+use primitives::activation::{Activation, Precision, Visitor};
+use primitives::element::{Float, InF32, map, zip};
+use primitives::math::Elementary;
+use primitives::moments::Shifted;
+
+/// `(x - mean) / sqrt(variance + eps)`, or `x / sqrt(mean of x^2 + eps)`, times a weight, plus a bias, and an
+/// activation of that.
+///
+/// Input 1, where there is one, is added to `x` first; output 1 is the sum then, rounded, which is what is
+/// normalised. Pointers may be null.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, KernelArgs)]
+pub struct Norm {
+    /// A factor for each column, of the rows' type.
+    pub weight: *const u8,
+    /// A term for each column, of the rows' type.
+    pub bias: *const u8,
+    /// The mean of each row, and behind them the inverse of each row's deviation: written for the gradient.
+    pub moments: *mut f32,
+    /// Rows.
+    pub rows: u64,
+    /// Added before the root is taken.
+    pub eps: f64,
+    /// 1 when the mean is subtracted, else 0.
+    pub is_centered: u32,
+    /// 1 when input 1 is added, else 0.
+    pub has_residual: u32,
+    /// Code of the activation.
+    pub activation: u32,
+    /// Nothing.
+    pub rest: u32,
+}
+
+impl Norm {
+    /// The elements that are normalised.
+    ///
+    /// # Safety
+    /// As for [`RowFunction::take`].
+    #[inline(always)]
+    unsafe fn elements<T: Float, const N: usize>(&self, at: &impl Place<T, N>) -> [T::Wide; N] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let x = at.input(0);
+            if self.has_residual == 0 {
+                return x;
+            }
+            let sum = zip(x, at.input(1), |x, residual| x + residual);
+            // As it is stored.
+            T::widen(crate::function::narrow::<T, N>(sum))
+        }
+    }
+}
+
+impl<T: Float> RowFunction<T> for Norm {
+    const INPUTS: usize = 2;
+    type Row = ();
+    type Statistics = Shifted<T::Precision>;
+    /// The inverse of the deviation, and the mean times it.
+    type Of = (T::Wide, T::Wide);
+
+    #[inline(always)]
+    unsafe fn begin(&self, _: u64) {}
+
+    #[inline(always)]
+    unsafe fn take<const N: usize>(
+        &self,
+        (): (),
+        moments: Self::Statistics,
+        at: &impl Place<T, N>,
+    ) -> Self::Statistics {
+        // SAFETY: the caller's promise.
+        let x = unsafe { self.elements(at) };
+        if self.is_centered != 0 {
+            return moments.push_all(x);
+        }
+        let mut squares = moments.squares;
+        for i in 0..N {
+            squares = T::Precision::multiply_add(x[i], x[i], squares);
+        }
+        Shifted { squares, ..moments }
+    }
+
+    #[inline(always)]
+    unsafe fn finish(
+        &self,
+        (): (),
+        moments: Self::Statistics,
+        number: u64,
+        columns: u32,
+        is_first: bool,
+    ) -> Self::Of {
+        let value = |x| <T::Precision as Precision>::value(x);
+        let share = value(1.0) / value(f64::from(columns));
+        let factor = T::Precision::rsqrt(moments.squares * share + value(self.eps));
+        if is_first && !self.moments.is_null() {
+            // SAFETY: a place for each row of both.
+            unsafe {
+                *self.moments.add(number as usize) = T::Precision::to_f32(moments.shift);
+                *self.moments.add((self.rows + number) as usize) = T::Precision::to_f32(factor);
+            }
+        }
+        (factor, moments.shift * factor)
+    }
+
+    #[inline(always)]
+    unsafe fn map<const N: usize>(&self, (factor, offset): Self::Of, at: &impl Place<T, N>) {
+        // SAFETY: the caller's promise; both are readable for a row where they are not null.
+        unsafe {
+            let x = self.elements(at);
+            if self.has_residual != 0 {
+                at.output(1, x);
+            }
+            let mut y = map(x, |x| T::Precision::multiply_add(x, factor, -offset));
+            if !self.weight.is_null() {
+                y = zip(y, at.shared(self.weight.cast()), |y, weight| y * weight);
+            }
+            if !self.bias.is_null() {
+                y = zip(y, at.shared(self.bias.cast()), |y, bias| y + bias);
+            }
+            if self.activation != Activation::None as u32 {
+                let activation = Activation::from_code(self.activation);
+                activation.visit::<T::Precision>(Each { values: &mut y });
+            }
+            at.output(0, y);
+        }
+    }
+}
+
+/// Values that become an activation of themselves.
+struct Each<'a, W, const N: usize> {
+    values: &'a mut [W; N],
+}
+
+impl<W: Copy, const N: usize> Visitor<W> for Each<'_, W, N> {
+    #[inline(always)]
+    fn visit(self, function: impl Fn(W) -> W + Copy) {
+        *self.values = map(*self.values, function);
+    }
+}
+
+/// The gradients of [`Norm`] without an activation: by its input, from what was normalised (input 0), the
+/// gradient by the result (input 1), and the row's moments.
+///
+/// With `z` the normalised row and `g` the gradient times the weight, it is `(g - mean of g - z mean of z g)
+/// / deviation`; RMS norm has no mean of `g`. Input 2, where there is one, is added: the gradient that comes
+/// to the sum by its other use. Sums of columns are those of `dy z` and of `dy`, the gradients by weight and
+/// bias.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, KernelArgs)]
+pub struct NormBackward {
+    /// As in [`Norm`].
+    pub weight: *const u8,
+    /// As in [`Norm`].
+    pub moments: *const f32,
+    /// Rows.
+    pub rows: u64,
+    /// As in [`Norm`].
+    pub is_centered: u32,
+    /// 1 when input 2 is added, else 0.
+    pub has_residual: u32,
+}
+
+impl NormBackward {
+    /// The normalised elements, the gradient, and that times the weight.
+    ///
+    /// # Safety
+    /// As for [`RowFunction::take`].
+    #[inline(always)]
+    unsafe fn elements<T: InF32, const N: usize>(
+        &self,
+        [mean, factor]: [f32; 2],
+        at: &impl Place<T, N>,
+    ) -> [[f32; N]; 3] {
+        // SAFETY: the caller's promise; the weight is readable for a row where there is one.
+        unsafe {
+            let z = map(at.input(0), |x| (x - mean) * factor);
+            let dy = at.input(1);
+            let mut g = dy;
+            if !self.weight.is_null() {
+                g = zip(dy, at.shared(self.weight.cast()), |dy, weight| dy * weight);
+            }
+            [z, dy, g]
+        }
+    }
+
+    /// The gradient by the input.
+    ///
+    /// # Safety
+    /// As for [`RowFunction::map`].
+    #[inline(always)]
+    unsafe fn store<T: InF32, const N: usize>(
+        &self,
+        Of { moments: [_, factor], means: [of_g, of_zg] }: Of,
+        at: &impl Place<T, N>,
+        [z, g]: [[f32; N]; 2],
+    ) {
+        let mut dx = zip(z, g, |z, g| (g - of_g - z * of_zg) * factor);
+        // SAFETY: the caller's promise.
+        unsafe {
+            if self.has_residual != 0 {
+                dx = zip(dx, at.input(2), |dx, residual| dx + residual);
+            }
+            at.output(0, dx);
+        }
+    }
+}
+
+/// Needed of the row by an element's gradient.
+#[derive(Clone, Copy)]
+pub struct Of {
+    /// Mean, and inverse of the deviation.
+    moments: [f32; 2],
+    /// Means of `g` and of `z g`.
+    means: [f32; 2],
+}
+
+impl<T: InF32> RowFunction<T> for NormBackward {
+    const INPUTS: usize = 3;
+    /// Mean, and inverse of the deviation.
+    type Row = [f32; 2];
+    /// Of `g` and of `z g`.
+    type Statistics = Sums<T::Precision, 2>;
+    type Of = Of;
+
+    #[inline(always)]
+    unsafe fn begin(&self, row: u64) -> [f32; 2] {
+        // SAFETY: both are there for each row.
+        unsafe { [*self.moments.add(row as usize), *self.moments.add((self.rows + row) as usize)] }
+    }
+
+    #[inline(always)]
+    unsafe fn take<const N: usize>(
+        &self,
+        moments: [f32; 2],
+        Sums([mut of_g, mut of_zg]): Self::Statistics,
+        at: &impl Place<T, N>,
+    ) -> Self::Statistics {
+        // SAFETY: the caller's promise.
+        let [z, _, g] = unsafe { self.elements(moments, at) };
+        for i in 0..N {
+            of_g += g[i];
+            of_zg = T::Precision::multiply_add(z[i], g[i], of_zg);
+        }
+        Sums([of_g, of_zg])
+    }
+
+    #[inline(always)]
+    unsafe fn finish(
+        &self,
+        moments: [f32; 2],
+        Sums([of_g, of_zg]): Self::Statistics,
+        _: u64,
+        columns: u32,
+        _: bool,
+    ) -> Of {
+        let share = 1.0 / columns as f32;
+        let of_g = if self.is_centered != 0 { of_g * share } else { 0.0 };
+        Of { moments, means: [of_g, of_zg * share] }
+    }
+
+    #[inline(always)]
+    unsafe fn map<const N: usize>(&self, of: Of, at: &impl Place<T, N>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let [z, _, g] = self.elements(of.moments, at);
+            self.store(of, at, [z, g]);
+        }
+    }
+}
+
+impl<T: InF32> ColumnSums<T> for NormBackward {
+    #[inline(always)]
+    unsafe fn map_and_add<const N: usize>(
+        &self,
+        of: Of,
+        at: &impl Place<T, N>,
+        sums: &mut [[f32; N]; MAX_SUMS],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let [z, dy, g] = self.elements(of.moments, at);
+            for i in 0..N {
+                sums[0][i] = T::Precision::multiply_add(dy[i], z[i], sums[0][i]);
+                sums[1][i] += dy[i];
+            }
+            self.store(of, at, [z, g]);
+        }
+    }
+}

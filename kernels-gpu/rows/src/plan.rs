@@ -1,0 +1,386 @@
+//! How rows are shared out: what the host decides and the engines follow.
+
+use crate::function::{MAX_INPUTS, MAX_OUTPUTS, MAX_SUMS};
+use primitives::access::VECTOR_BYTES;
+
+/// Threads of a block that work on rows, for most functions.
+pub const CONSUMERS: u32 = 256;
+/// Most of them, for functions with sums of columns.
+pub const MAX_CONSUMERS: u32 = 512;
+/// Blocks of a multiprocessor with registers for all of them.
+pub const RESIDENT: u32 = 3;
+/// Threads that copy.
+pub const PRODUCER: u32 = 32;
+/// Vectors of a row that a thread takes at a time, at most, where rows are short.
+const THREAD_VECTORS: u64 = 4;
+/// Columns of whose sums a thread keeps count.
+pub const THREAD_COLUMNS: usize = 16;
+/// Vectors of all inputs in a stage of a long row.
+const STAGE_VECTORS: u64 = 512;
+/// Most stages of a ring.
+pub const MAX_STAGES: u32 = 32;
+/// Most blocks that share a row.
+pub const MAX_CLUSTER: u32 = 8;
+/// Rows whose statistics are on their way between warps at a time.
+pub const EXCHANGES: u32 = 4;
+/// Bytes of the ring of a block: as many as [`RESIDENT`] fill a multiprocessor.
+const SHORT_RING: u64 = 64 << 10;
+/// The same where rows share weights: they leave some L1 cache for those.
+const SHARING_RING: u64 = 40 << 10;
+/// Bytes of the ring for rows beyond [`SHORT_RING`]: two fill a multiprocessor.
+const LONG_RING: u64 = 104 << 10;
+/// Most rows of a launch with a ring: their numbers, and those of a few tiles behind them, take 32 bits.
+const MAX_RING_ROWS: u64 = 1 << 31;
+
+/// How rows are shared out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
+pub struct Plan {
+    /// Rows.
+    pub rows: u64,
+    /// Elements from a row to the next, of each input.
+    pub input_strides: [u64; MAX_INPUTS],
+    /// Of each output.
+    pub output_strides: [u64; MAX_OUTPUTS],
+    /// Elements of a row.
+    pub columns: u32,
+    /// Inputs that there are.
+    pub inputs: u32,
+    /// Threads of a block that share a row: a power of two.
+    pub team: u32,
+    /// Threads of a block that work on rows.
+    pub consumers: u32,
+    /// Vectors of a row in a stage.
+    pub stage_vectors: u32,
+    /// Rows that the teams of a block take together.
+    pub tile: u32,
+    /// Tiles of all rows.
+    pub tiles: u32,
+    /// Tiles from one of a block's to the next: the clusters of the grid.
+    pub step: u32,
+    /// The team as a power of two.
+    pub team_bits: u32,
+    /// Bytes of a row of an input in a stage.
+    pub row_bytes: u32,
+    /// Bytes of an input in a stage.
+    pub part_bytes: u32,
+    /// Bytes of a stage.
+    pub stage_bytes: u32,
+    /// Stages of a row, or of the rows that the block's teams take together.
+    pub chunks: u32,
+    /// Stages of the ring.
+    pub stages: u32,
+    /// Warps of all blocks that share a row.
+    pub slots: u32,
+    /// Rows that a team takes in before it maps one: 1, or 0 where the ring holds no two rows.
+    pub ahead: u32,
+    /// Blocks that share a row.
+    pub cluster: u32,
+    /// Blocks.
+    pub blocks: u32,
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+}
+
+/// Rows, as far as plans ask.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shape {
+    /// Rows.
+    pub rows: u64,
+    /// Elements of a row, fewer than 2^32.
+    pub columns: u32,
+    /// Bytes of an element.
+    pub size: usize,
+    /// Inputs.
+    pub inputs: u32,
+    /// Whether rows share weights.
+    pub shares: bool,
+    /// Elements from a row to the next, of each input.
+    pub input_strides: [u64; MAX_INPUTS],
+    /// Of each output.
+    pub output_strides: [u64; MAX_OUTPUTS],
+}
+
+impl Shape {
+    /// Vectors of 16 bytes in a row, at most.
+    const fn vectors(&self) -> u64 {
+        self.columns as u64 * self.size as u64 / VECTOR_BYTES as u64
+    }
+
+    /// Bytes of a vector of each input.
+    const fn vector_bytes(&self) -> u64 {
+        VECTOR_BYTES as u64 * self.inputs as u64
+    }
+
+    /// Vectors of a row in a stage, where so many blocks share it.
+    const fn stage(&self, cluster: u64) -> u64 {
+        let (piece, most) = (self.vectors().div_ceil(cluster), STAGE_VECTORS / self.inputs as u64);
+        // Above this the block is a team.
+        let is_long = piece > CONSUMERS as u64 * THREAD_VECTORS / 2 || cluster > 1;
+        if is_long && piece > most { most } else { piece }
+    }
+
+    /// Stages of a row, where so many blocks share it.
+    const fn chunks(&self, cluster: u64) -> u64 {
+        self.vectors().div_ceil(cluster).div_ceil(self.stage(cluster))
+    }
+
+    /// Whether vectors have the same columns in all rows, if they have in the first.
+    pub const fn is_even(&self) -> bool {
+        let (mut index, mut is_even) = (0, true);
+        while index < MAX_INPUTS {
+            if index < self.inputs as usize {
+                is_even &= (self.input_strides[index] * self.size as u64).is_multiple_of(VECTOR_BYTES as u64);
+            }
+            index += 1;
+        }
+        is_even
+    }
+}
+
+/// The least power of two that is not below, at least 1.
+const fn power_of_two(number: u64) -> u64 {
+    number.next_power_of_two()
+}
+
+impl Plan {
+    const fn new(shape: &Shape) -> Self {
+        Self {
+            rows: shape.rows,
+            input_strides: shape.input_strides,
+            output_strides: shape.output_strides,
+            columns: shape.columns,
+            inputs: shape.inputs,
+            team: 1,
+            consumers: CONSUMERS,
+            stage_vectors: 0,
+            tile: CONSUMERS,
+            tiles: 0,
+            step: 0,
+            team_bits: 0,
+            row_bytes: 0,
+            part_bytes: 0,
+            stage_bytes: 0,
+            chunks: 0,
+            stages: 0,
+            slots: 0,
+            ahead: 0,
+            cluster: 1,
+            blocks: 0,
+            shared: 0,
+        }
+    }
+
+    /// The plan of the direct engine: a thread, some lanes, or a block a row.
+    pub const fn direct(shape: &Shape) -> Self {
+        let vectors = shape.vectors();
+        let team = power_of_two(vectors.div_ceil(THREAD_VECTORS));
+        let team = if team > 32 { CONSUMERS } else { team as u32 };
+        let blocks = shape.rows.div_ceil((CONSUMERS / team) as u64);
+        // More blocks than a grid holds become an error of the launch.
+        let blocks = if blocks > u32::MAX as u64 { u32::MAX } else { blocks as u32 };
+        Self { blocks, ..Self::new(shape) }.with_team(team, CONSUMERS)
+    }
+
+    /// The plan of the engine with a ring in shared memory, on a device of so many multiprocessors; `None`
+    /// for rows that are longer than what a cluster holds, or shorter than a vector.
+    pub const fn ring(shape: &Shape, multiprocessors: u32) -> Option<Self> {
+        let vectors = shape.vectors();
+        let bytes = vectors * VECTOR_BYTES as u64 * shape.inputs as u64;
+        if vectors == 0 || shape.rows > MAX_RING_ROWS {
+            return None;
+        }
+        let mut cluster = 1;
+        while shape.chunks(cluster) * shape.stage(cluster) * shape.vector_bytes() > LONG_RING {
+            cluster *= 2;
+        }
+        if cluster > MAX_CLUSTER as u64 {
+            return None;
+        }
+        let of_block = bytes / cluster;
+        let (ring, resident) = if of_block > SHORT_RING {
+            (LONG_RING, 2)
+        } else if shape.shares && 2 * of_block <= SHARING_RING {
+            (SHARING_RING, RESIDENT)
+        } else {
+            (SHORT_RING, RESIDENT)
+        };
+        let piece = vectors.div_ceil(cluster);
+        let team = power_of_two(piece.div_ceil(THREAD_VECTORS));
+        let team = if cluster > 1 || team > CONSUMERS as u64 { CONSUMERS } else { team as u32 };
+        let plan = Self { cluster: cluster as u32, ..Self::new(shape) }.with_team(team, CONSUMERS);
+        Some(plan.with_ring(shape.chunks(cluster), shape.stage(cluster), ring, resident * multiprocessors))
+    }
+
+    /// The plan of the engine that also sums up columns; `None` for rows that do not lie alike, or are longer
+    /// than what a cluster's threads keep sums of.
+    pub const fn sums(shape: &Shape, multiprocessors: u32) -> Option<Self> {
+        let vectors = shape.vectors();
+        let thread = (THREAD_COLUMNS * shape.size / VECTOR_BYTES) as u64;
+        let is_whole = (shape.columns as u64 * shape.size as u64).is_multiple_of(VECTOR_BYTES as u64);
+        if vectors == 0 || !shape.is_even() || !is_whole || shape.rows > MAX_RING_ROWS {
+            return None;
+        }
+        let threads = power_of_two(vectors.div_ceil(thread));
+        let consumers = if threads > (CONSUMERS * MAX_CLUSTER) as u64 { MAX_CONSUMERS } else { CONSUMERS };
+        let cluster = threads.div_ceil(consumers as u64);
+        if cluster > MAX_CLUSTER as u64 {
+            return None;
+        }
+        let team = if cluster > 1 {
+            consumers
+        } else if threads < 32 {
+            32
+        } else {
+            threads as u32
+        };
+        let piece = vectors.div_ceil(cluster);
+        let plan = Self { cluster: cluster as u32, ..Self::new(shape) }.with_team(team, consumers);
+        let plan = plan.with_ring(1, piece, LONG_RING, 2 * multiprocessors);
+        // The sums of teams come to the ring at the end.
+        let least = CONTROL_BYTES + plan.consumers * (THREAD_COLUMNS * MAX_SUMS * size_of::<f32>()) as u32;
+        Some(if plan.shared < least { Self { shared: least, ..plan } } else { plan })
+    }
+
+    /// The same, with teams of so many threads of so many.
+    const fn with_team(self, team: u32, consumers: u32) -> Self {
+        let (tile, team_bits) = (consumers / team, team.trailing_zeros());
+        Self { team, team_bits, consumers, tile, ..self }
+    }
+
+    /// The same with a row's vectors in stages of so many, in a ring of so many bytes, and at most so many
+    /// blocks.
+    const fn with_ring(self, chunks: u64, stage_vectors: u64, bytes: u64, blocks: u32) -> Self {
+        let (chunks, stage_vectors) = (chunks as u32, stage_vectors as u32);
+        let row_bytes = stage_vectors * VECTOR_BYTES as u32;
+        let part_bytes = self.tile * row_bytes;
+        let stage_bytes = self.inputs * part_bytes;
+        let stages = bytes as u32 / stage_bytes;
+        let least = if chunks < 2 { 2 } else { chunks };
+        let stages = if stages > MAX_STAGES { MAX_STAGES } else { stages };
+        let stages = if stages < least { least } else { stages };
+        let shared = CONTROL_BYTES + stages * stage_bytes;
+        // At most MAX_RING_ROWS.
+        let tiles = self.rows.div_ceil(self.tile as u64) as u32;
+        let clusters = blocks / self.cluster;
+        // A device has room for one at least.
+        let clusters = if clusters == 0 { 1 } else { clusters };
+        let step = if tiles < clusters { tiles } else { clusters };
+        let blocks = step * self.cluster;
+        let slots = self.consumers / 32 * self.cluster;
+        let ahead = if self.team > 32 && stages >= 2 * chunks { 1 } else { 0 };
+        Self {
+            slots,
+            ahead,
+            chunks,
+            stage_vectors,
+            row_bytes,
+            part_bytes,
+            stage_bytes,
+            stages,
+            shared,
+            tiles,
+            step,
+            blocks,
+            ..self
+        }
+    }
+
+    /// The number of a thread's team, and the thread's in that.
+    #[inline(always)]
+    pub const fn member(&self, thread: u32) -> (u32, u32) {
+        (thread >> self.team_bits, thread & (self.team - 1))
+    }
+}
+
+/// Bytes of shared memory before the ring.
+pub const CONTROL_BYTES: u32 = 8960;
+
+#[cfg(test)]
+mod tests {
+    use super::{CONTROL_BYTES, MAX_CLUSTER, MAX_STAGES, Plan, Shape};
+
+    /// Shared memory of a multiprocessor, and what each block takes beside its own.
+    const MULTIPROCESSOR: u32 = 228 << 10;
+    const RESERVED: u32 = 1 << 10;
+
+    fn shapes() -> impl Iterator<Item = Shape> {
+        let columns = [1, 7, 8, 33, 768, 1000, 4096, 8192, 16_384, 32_768, 50_257, 65_536, 128_256, 1 << 20];
+        columns.into_iter().flat_map(|columns| {
+            [2, 4].into_iter().flat_map(move |size| {
+                (1..=3).flat_map(move |inputs| {
+                    [false, true].map(|shares| {
+                        let strides = [u64::from(columns); 3];
+                        let output_strides = [u64::from(columns), 0];
+                        Shape {
+                            rows: 1000,
+                            columns,
+                            size,
+                            inputs,
+                            shares,
+                            input_strides: strides,
+                            output_strides,
+                        }
+                    })
+                })
+            })
+        })
+    }
+
+    fn holds(shape: &Shape, plan: &Plan) {
+        assert!(plan.team.is_power_of_two() && plan.team * plan.tile == plan.consumers, "{plan:?}");
+        assert!(plan.cluster.is_power_of_two() && plan.cluster <= MAX_CLUSTER, "{plan:?}");
+        assert!(plan.cluster == 1 || plan.team == plan.consumers, "a cluster's blocks are a team: {plan:?}");
+        let vectors = shape.columns * shape.size as u32 / 16;
+        assert!(plan.cluster * plan.chunks * plan.stage_vectors >= vectors, "{plan:?}");
+        assert!(plan.stages >= plan.chunks * (1 + plan.ahead) && plan.stages <= MAX_STAGES, "{plan:?}");
+        assert!(plan.shared >= CONTROL_BYTES + plan.stages * plan.stage_bytes, "{plan:?}");
+        assert!(plan.shared + RESERVED <= MULTIPROCESSOR, "{plan:?}");
+        assert_eq!(plan.blocks, plan.step * plan.cluster);
+        assert!(u64::from(plan.tiles) * u64::from(plan.tile) >= shape.rows, "{plan:?}");
+    }
+
+    #[test]
+    fn rings_hold_rows_and_fit() {
+        for shape in shapes() {
+            if let Some(plan) = Plan::ring(&shape, 132) {
+                holds(&shape, &plan);
+                let resident = if plan.stages * plan.stage_bytes > 64 << 10 { 2 } else { 3 };
+                assert!(resident * (plan.shared + RESERVED) <= MULTIPROCESSOR, "{plan:?}");
+            }
+        }
+        let long = Shape {
+            rows: 1,
+            columns: 1 << 20,
+            size: 2,
+            inputs: 1,
+            shares: false,
+            input_strides: [0; 3],
+            output_strides: [0; 2],
+        };
+        assert_eq!(Plan::ring(&long, 132), None);
+        assert_eq!(Plan::ring(&Shape { columns: 7, ..long }, 132), None);
+    }
+
+    #[test]
+    fn sums_have_a_thread_for_each_column() {
+        for shape in shapes() {
+            let Some(plan) = Plan::sums(&shape, 132) else { continue };
+            holds(&shape, &plan);
+            assert_eq!(plan.chunks, 1);
+            let columns = plan.team * super::THREAD_COLUMNS as u32 * plan.cluster;
+            assert!(columns >= shape.columns, "{plan:?}");
+            let sums = plan.consumers * super::THREAD_COLUMNS as u32 * 2 * 4;
+            assert!(CONTROL_BYTES + sums <= plan.shared, "{plan:?}");
+        }
+    }
+
+    #[test]
+    fn the_direct_engine_has_a_team_for_each_row() {
+        for shape in shapes() {
+            let plan = Plan::direct(&shape);
+            assert!(plan.team <= 32 || plan.team == plan.consumers, "{plan:?}");
+            assert!(u64::from(plan.blocks) * u64::from(plan.tile) >= shape.rows, "{plan:?}");
+        }
+    }
+}

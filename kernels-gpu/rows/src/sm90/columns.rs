@@ -1,0 +1,202 @@
+//! The engine for functions with sums of columns: a thread has the same columns of every row that its team
+//! gets, and keeps their sums in registers.
+//!
+//! ```text
+//!   team 0   row 0, row 4, ..  \
+//!   team 1   row 1, row 5, ..   } shared memory, added in order -> a row of sums a block -> [`crate::finish`]
+//!   team 2   row 2, row 6, ..  /
+//! ```
+
+use super::engine::{Consumer, Walk, begin, leave};
+use super::reduce::{receive, send};
+use super::ring::Staged;
+use crate::direct::elements;
+use crate::function::{ColumnSums, MAX_SUMS, Place, Statistics, Tensors};
+use crate::plan::{Plan, THREAD_COLUMNS};
+use cuda_std::{barrier, misc, vector};
+use primitives::access::{self, VECTOR_BYTES};
+use primitives::element::InF32;
+use primitives::unroll;
+
+/// Named barrier of the threads that work on rows. Number 0 is the block's own.
+const CONSUMERS_BARRIER: u32 = 1;
+
+/// Bytes that a thread takes at a time: half a vector, which leaves registers for sums.
+const ACCESS_BYTES: usize = VECTOR_BYTES / 2;
+
+/// Elements of that.
+pub const fn width(size: usize) -> usize {
+    ACCESS_BYTES / size
+}
+
+/// Most accesses of a thread to a row: of f32.
+const ACCESSES: usize = THREAD_COLUMNS * size_of::<f32>() / ACCESS_BYTES;
+
+/// Sums of a thread's columns.
+type Accumulators<const N: usize> = [[[f32; N]; MAX_SUMS]; ACCESSES];
+
+/// A place whose column is a multiple of its elements, as those of what rows share are that begins at a
+/// boundary.
+struct Even<T>(Staged<T>);
+
+impl<T: InF32, const N: usize> Place<T, N> for Even<T> {
+    #[inline(always)]
+    fn column(&self) -> u32 {
+        self.0.column
+    }
+
+    #[inline(always)]
+    unsafe fn input(&self, which: usize) -> [f32; N] {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.input(which) }
+    }
+
+    #[inline(always)]
+    unsafe fn output(&self, which: usize, values: [f32; N]) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.output(which, values) }
+    }
+
+    #[inline(always)]
+    unsafe fn shared(&self, row: *const T) -> [f32; N] {
+        // SAFETY: the caller's promise; the row begins at a boundary.
+        unsafe { T::widen(access::load::<T, N>(row.wrapping_add(self.0.column as usize))) }
+    }
+}
+
+/// Applies the function to all rows, and writes the sums of each block's rows to `partials`, in rows of
+/// `plan.columns` for each sum of each cluster.
+///
+/// # Safety
+/// As for [`super::engine::run`]; vectors have the same columns in all rows. `partials` has [`MAX_SUMS`] rows
+/// for each cluster.
+#[inline(always)]
+pub unsafe fn run<T: InF32, F: ColumnSums<T>, const N: usize>(
+    plan: &Plan,
+    function: &F,
+    tensors: &Tensors<T>,
+    partials: *mut f32,
+) {
+    // SAFETY: the caller's contract; the branches are those of warps.
+    unsafe {
+        let (consumer, tiles) = begin(plan, *tensors);
+        if consumer.thread >= plan.consumers {
+            consumer.produce(tiles);
+            leave(plan);
+            return;
+        }
+        // All zero bits are zeros.
+        let mut sums: Accumulators<N> = core::mem::zeroed();
+        rows::<T, F, N>(&consumer, function, tiles, &mut sums);
+        leave(plan);
+        add_teams(
+            &consumer,
+            &sums,
+            partials.wrapping_add(tiles[0] as usize * MAX_SUMS * plan.columns as usize),
+        );
+    }
+}
+
+/// All rows of the team.
+///
+/// # Safety
+/// As for [`run`].
+#[inline(always)]
+unsafe fn rows<T: InF32, F: ColumnSums<T>, const N: usize>(
+    consumer: &Consumer<'_, T>,
+    function: &F,
+    tiles: [u32; 2],
+    sums: &mut Accumulators<N>,
+) {
+    let plan = consumer.plan;
+    let mut walk = Walk::new(tiles);
+    // SAFETY: the caller's contract; a stage is read between its wait and its release.
+    unsafe {
+        let [mut coming, mut taken] = [function.begin(consumer.row(walk.taken).0); 2];
+        let mut sent = F::Statistics::empty();
+        while walk.mapped < plan.tiles {
+            let (mut of_row, mut received) = (taken, sent);
+            if walk.taken < plan.tiles {
+                taken = coming;
+                let (row, piece, _) = consumer.of_tile(walk.taken);
+                coming = function.begin(consumer.row(walk.taken + walk.step).0);
+                let statistics = consumer.take::<F, N>(function, taken, &row, &piece, walk.ahead);
+                sent = send(plan, consumer.shared, statistics, consumer.of_exchange(), walk.turn);
+            }
+            if let Some(turn) = walk.map(plan) {
+                if plan.ahead == 0 {
+                    (of_row, received) = (taken, sent);
+                }
+                let (row, piece, (number, _)) = consumer.of_tile(walk.mapped);
+                let statistics = receive(plan, consumer.shared, received, consumer.of_exchange(), turn);
+                let of = function.finish(of_row, statistics, number, plan.columns, false);
+                let (_, count) = consumer.chunk::<N>(&piece, 0);
+                // Else the loop over rows would keep the addresses of all columns.
+                let mut index = misc::opaque(consumer.member);
+                unroll!(K in 0..8, {
+                    if K < THREAD_COLUMNS / N && index < count {
+                        let place = Even(consumer.place::<N>(&row, &piece, walk.behind.stage, [0, index]));
+                        ColumnSums::map_and_add::<N>(function, of, &place, &mut sums[K]);
+                    }
+                    index += plan.team;
+                });
+                consumer.release(walk.behind);
+                walk.behind = walk.behind.next(plan);
+            }
+            walk.next(plan);
+        }
+    }
+}
+
+/// Adds the sums of all teams of the block, in order, and writes them.
+///
+/// # Safety
+/// As for [`run`]; all copies to the ring have been waited for.
+#[inline(always)]
+unsafe fn add_teams<T: InF32, const N: usize>(
+    consumer: &Consumer<'_, T>,
+    sums: &Accumulators<N>,
+    partials: *mut f32,
+) {
+    let &Consumer { plan, shared, thread, member, team, rank, .. } = consumer;
+    let width = plan.team * THREAD_COLUMNS as u32;
+    let words = size_of::<f32>() as u32;
+    // SAFETY: the caller's contract. All consumers come to both barriers. A place of the ring is written by
+    // one thread, between them; a column is written by one.
+    unsafe {
+        barrier::sync(CONSUMERS_BARRIER, plan.consumers);
+        unroll!(K in 0..8, {
+            if K < THREAD_COLUMNS / N {
+                let column = (member + K as u32 * plan.team) * N as u32;
+                unroll!(S in 0..2, {
+                    let row = shared.ring + ((team * MAX_SUMS as u32 + S as u32) * width + column) * words;
+                    unroll!(I in 0..2, {
+                        if 2 * I < N {
+                            vector::store_shared_v2(row + 8 * I as u32, [sums[K][S][2 * I], sums[K][S][2 * I + 1]]);
+                        }
+                    });
+                });
+            }
+        });
+        barrier::sync(CONSUMERS_BARRIER, plan.consumers);
+        let of_block = plan.stage_vectors * elements::<T>();
+        let first = rank * of_block;
+        let columns = of_block.min(plan.columns - first.min(plan.columns));
+        let mut column = thread;
+        while column < columns {
+            let mut sum = 0;
+            while sum < MAX_SUMS as u32 {
+                let (mut total, mut of_team) = (0.0, 0);
+                while of_team < plan.tile {
+                    let row = (of_team * MAX_SUMS as u32 + sum) * width;
+                    total += vector::load_shared::<f32>(shared.ring + (row + column) * words);
+                    of_team += 1;
+                }
+                let to = sum as usize * plan.columns as usize + (first + column) as usize;
+                *partials.wrapping_add(to) = total;
+                sum += 1;
+            }
+            column += plan.consumers;
+        }
+    }
+}

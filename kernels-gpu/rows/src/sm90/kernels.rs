@@ -1,0 +1,59 @@
+//! The entry points of the engines with a ring: a function and an element type each.
+
+use super::columns::{self, width};
+use crate::function::Tensors;
+use crate::loss::CrossEntropy;
+use crate::norm::{Norm, NormBackward};
+use crate::plan::{MAX_CONSUMERS, PRODUCER, Plan};
+use crate::ring_kernels;
+use crate::softmax::{Softmax, SoftmaxBackward};
+use cuda_std::kernel;
+use half::{bf16, f16};
+
+ring_kernels! {
+    #[kernel] fn softmax_ring_f32: Softmax, f32;
+    #[kernel] fn softmax_ring_f16: Softmax, f16;
+    #[kernel] fn softmax_ring_bf16: Softmax, bf16;
+    #[kernel] fn softmax_backward_ring_f32: SoftmaxBackward, f32;
+    #[kernel] fn softmax_backward_ring_f16: SoftmaxBackward, f16;
+    #[kernel] fn softmax_backward_ring_bf16: SoftmaxBackward, bf16;
+    #[kernel] fn norm_ring_f32: Norm, f32;
+    #[kernel] fn norm_ring_f16: Norm, f16;
+    #[kernel] fn norm_ring_bf16: Norm, bf16;
+    #[kernel] fn norm_backward_ring_f32: NormBackward, f32;
+    #[kernel] fn norm_backward_ring_f16: NormBackward, f16;
+    #[kernel] fn norm_backward_ring_bf16: NormBackward, bf16;
+    #[kernel] fn cross_entropy_ring_f32: CrossEntropy, f32;
+    #[kernel] fn cross_entropy_ring_f16: CrossEntropy, f16;
+    #[kernel] fn cross_entropy_ring_bf16: CrossEntropy, bf16;
+}
+
+macro_rules! kernels_with_sums {
+    ($(#[kernel] fn $name:ident: $ty:ident;)*) => { $(
+        /// The gradients of [`Norm`], with sums of columns.
+        ///
+        /// # Safety
+        /// As for [`columns::run`].
+        #[kernel(launch_bounds(MAX_CONSUMERS + PRODUCER))]
+        pub unsafe fn $name(
+            plan: Plan,
+            function: NormBackward,
+            x: *const $ty,
+            dy: *const $ty,
+            residual: *const $ty,
+            dx: *mut $ty,
+            partials: *mut f32,
+        ) {
+            let tensors = Tensors::new([x, dy, residual], [dx, core::ptr::null_mut()]);
+            const N: usize = width(size_of::<$ty>());
+            // SAFETY: the caller's promise.
+            unsafe { columns::run::<$ty, NormBackward, N>(&plan, &function, &tensors, partials) }
+        }
+    )* };
+}
+
+kernels_with_sums! {
+    #[kernel] fn norm_backward_sums_f32: f32;
+    #[kernel] fn norm_backward_sums_f16: f16;
+    #[kernel] fn norm_backward_sums_bf16: bf16;
+}

@@ -1,0 +1,78 @@
+//! The warp that fills the ring: bulk copies of parts of rows, a lane a copy.
+
+use super::ring::{Cursor, Piece, Shared};
+use crate::function::Tensors;
+use crate::plan::Plan;
+use cuda_std::warp::{FULL_MASK, sync_warp};
+use cuda_std::{mbarrier, tma};
+use primitives::access::VECTOR_BYTES;
+use primitives::unroll;
+use primitives::warp::LANES;
+
+/// Copies all rows of the block's tiles, in order.
+///
+/// # Safety
+/// One whole warp calls it; the tensors hold the plan's rows; as many stages are left by the consumers.
+#[inline(always)]
+pub unsafe fn produce<T>(
+    plan: &Plan,
+    shared: Shared,
+    tensors: &Tensors<T>,
+    lane: u32,
+    rank: u32,
+    [first_tile, step]: [u32; 2],
+) {
+    let (mut cursor, mut tile) = (Cursor::START, first_tile);
+    while tile < plan.tiles {
+        let mut chunk = 0;
+        while chunk < plan.chunks {
+            let stage = shared.ring + cursor.stage * plan.stage_bytes;
+            let full = shared.control.full(cursor.stage);
+            // SAFETY: barriers of this block; the stage has been left; a copy is of vectors of a row.
+            unsafe {
+                // In the first round all stages are empty: the phase before the first counts as over.
+                mbarrier::wait_parity(shared.control.empty(cursor.stage), cursor.phase ^ 1);
+                // Copied out: an index that is no constant would put the arguments in local memory.
+                unroll!(INPUT in 0..3, {
+                    if (INPUT as u32) < plan.inputs {
+                        let mut place = lane;
+                        while place < plan.tile {
+                            let number = tile * plan.tile + place;
+                            if number < plan.rows as u32 {
+                                let at = stage + INPUT as u32 * plan.part_bytes + place * plan.row_bytes;
+                                let row = tensors.input_row(plan, INPUT, number.into());
+                                copy::<T>(plan, row, rank, chunk, [at, full]);
+                            }
+                            place += LANES;
+                        }
+                    }
+                });
+                sync_warp(FULL_MASK);
+                if lane == 0 {
+                    mbarrier::arrive(full);
+                }
+            }
+            cursor = cursor.next(plan);
+            chunk += 1;
+        }
+        tile += step;
+    }
+}
+
+/// Starts the copy of the block's part of a chunk of a row, to an address, for a barrier.
+///
+/// # Safety
+/// As for [`produce`].
+#[inline(always)]
+unsafe fn copy<T>(plan: &Plan, row: *const T, rank: u32, chunk: u32, [to, full]: [u32; 2]) {
+    let piece = Piece::of(plan, row, rank, true);
+    let (first, count) = piece.chunk(plan, chunk);
+    if count > 0 {
+        let (bytes, column) = (count * VECTOR_BYTES as u32, piece.span.vector::<T>(piece.first + first));
+        // SAFETY: vectors of the row, and as much room in the stage.
+        unsafe {
+            mbarrier::expect_tx(full, bytes);
+            tma::bulk_load(to, row.wrapping_add(column as usize), bytes, full);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Shared memory of a block: a ring of stages, and what its threads tell each other.
+
+use super::reduce::{MAX_TEAMS, PARTS_BYTES};
+use crate::direct::Span;
+use crate::function::{Place, Tensors, narrow};
+use crate::plan::{CONTROL_BYTES, EXCHANGES, MAX_CLUSTER, MAX_CONSUMERS, MAX_STAGES, Plan};
+use cuda_std::{cluster, mbarrier, shared, thread, vector};
+use primitives::access::{self, VECTOR_BYTES, Wide};
+use primitives::element::InF32;
+use primitives::shared_plan::Mbarrier;
+use primitives::warp::LANES;
+use primitives::{shared_bytes, shared_plan};
+
+/// Most warps that work on rows.
+const WARPS: u32 = MAX_CONSUMERS / LANES;
+
+shared_plan! {
+    /// Lies before the ring.
+    pub struct Control {
+        /// Statistics of the warps of all blocks that share a row, of a few rows.
+        parts[EXCHANGES * WARPS * MAX_CLUSTER]: Parts,
+        /// Says that they have come, to a team.
+        exchange[EXCHANGES * MAX_TEAMS]: Mbarrier,
+        /// Says that a stage is full.
+        full[MAX_STAGES]: Mbarrier,
+        /// Says that a stage has been left.
+        empty[MAX_STAGES]: Mbarrier,
+        /// The ring begins at a multiple of 128.
+        rest: Rest,
+    }
+}
+shared_bytes! {
+    /// Statistics.
+    pub struct Parts(PARTS_BYTES, align 16);
+}
+shared_bytes! {
+    /// Nothing.
+    pub struct Rest(0, align 128);
+}
+
+const _: () = assert!(<Control as primitives::shared_plan::SharedPlan>::TOTAL == CONTROL_BYTES);
+
+/// The shared memory of a block.
+#[derive(Clone, Copy)]
+pub struct Shared {
+    /// Lies before the ring.
+    pub control: Control,
+    /// Where the ring begins.
+    pub ring: u32,
+}
+
+impl Shared {
+    /// Makes the barriers, and waits until all blocks of the cluster have.
+    ///
+    /// # Safety
+    /// All threads of the block call it first; the launch is the plan's.
+    #[inline(always)]
+    pub unsafe fn new(plan: &Plan) -> Self {
+        let base = shared::address_of(shared::dynamic_shared_mem::<u8>());
+        let control = Control::new(base);
+        // SAFETY: the barriers' own places, which nothing uses yet.
+        unsafe {
+            let thread = thread::thread_idx_x();
+            if thread < plan.stages {
+                mbarrier::init(control.full(thread), 1);
+                mbarrier::init(control.empty(thread), plan.consumers / LANES);
+                mbarrier::fence_init();
+            }
+            if thread < EXCHANGES * MAX_TEAMS {
+                mbarrier::init(control.exchange(thread), plan.team.div_ceil(LANES) * plan.cluster);
+                mbarrier::fence_init();
+            }
+            if plan.cluster > 1 {
+                cluster::sync();
+            } else {
+                thread::sync_threads();
+            }
+        }
+        Self { control, ring: base + CONTROL_BYTES }
+    }
+}
+
+/// A place in the ring: producer and consumers have one each.
+#[derive(Clone, Copy)]
+pub struct Cursor {
+    /// The stage.
+    pub stage: u32,
+    /// Parity of the round.
+    pub phase: u32,
+}
+
+impl Cursor {
+    /// Where both sides begin.
+    pub const START: Self = Self { stage: 0, phase: 0 };
+
+    /// So many stages on, at most all.
+    #[inline(always)]
+    pub const fn skip(self, plan: &Plan, stages: u32) -> Self {
+        let stage = self.stage + stages;
+        if stage >= plan.stages {
+            Self { stage: stage - plan.stages, phase: self.phase ^ 1 }
+        } else {
+            Self { stage, ..self }
+        }
+    }
+
+    /// One stage on.
+    #[inline(always)]
+    pub const fn next(self, plan: &Plan) -> Self {
+        if self.stage + 1 == plan.stages {
+            Self { stage: 0, phase: self.phase ^ 1 }
+        } else {
+            Self { stage: self.stage + 1, ..self }
+        }
+    }
+}
+
+/// The vectors of a row that are this block's.
+#[derive(Clone, Copy)]
+pub struct Piece {
+    /// The row's vectors and edges.
+    pub span: Span,
+    /// The first of the block's vectors.
+    pub first: u32,
+    /// How many there are.
+    pub count: u32,
+}
+
+impl Piece {
+    /// The part of a row that the block of this rank has; of none, when the row does not exist.
+    #[inline(always)]
+    pub fn of<T>(plan: &Plan, row: *const T, rank: u32, exists: bool) -> Self {
+        let span = Span::of::<T>(row, if exists { plan.columns } else { 0 });
+        if plan.cluster == 1 {
+            return Self { span, first: 0, count: span.vectors };
+        }
+        // A power of two.
+        let share = (span.vectors + plan.cluster - 1) >> plan.cluster.trailing_zeros();
+        let first = (rank * share).min(span.vectors);
+        Self { span, first, count: share.min(span.vectors - first) }
+    }
+
+    /// The first vector of a chunk in the piece, and how many it has.
+    #[inline(always)]
+    pub fn chunk(&self, plan: &Plan, chunk: u32) -> (u32, u32) {
+        let first = (chunk * plan.stage_vectors).min(self.count);
+        (first, plan.stage_vectors.min(self.count - first))
+    }
+}
+
+/// A vector of a row in a stage, or half of one.
+pub struct Staged<T> {
+    /// Where the first input's elements lie.
+    pub address: u32,
+    /// Bytes from an input to the next.
+    pub part: u32,
+    /// The row's outputs.
+    pub outputs: Tensors<T>,
+    /// Column of the first element.
+    pub column: u32,
+}
+
+impl<T: InF32, const N: usize> Place<T, N> for Staged<T> {
+    #[inline(always)]
+    fn column(&self) -> u32 {
+        self.column
+    }
+
+    #[inline(always)]
+    unsafe fn input(&self, which: usize) -> [f32; N] {
+        const { assert!(N * size_of::<T>() == VECTOR_BYTES || N * size_of::<T>() == VECTOR_BYTES / 2) };
+        let address = self.address + which as u32 * self.part;
+        let mut wide = Wide::default();
+        // SAFETY: a part of the stage, which is full and has not been left; every bit pattern is a number.
+        unsafe {
+            if N * size_of::<T>() == VECTOR_BYTES {
+                [wide[0], wide[1], wide[2], wide[3]] = vector::load_shared_v4(address);
+            } else {
+                [wide[0], wide[1]] = vector::load_shared_v2(address);
+            }
+            T::widen(access::from_wide::<T, N>(wide))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn output(&self, which: usize, values: [f32; N]) {
+        // SAFETY: a part of the row, which begins at a boundary.
+        unsafe {
+            let to = self.outputs.outputs[which].wrapping_add(self.column as usize);
+            access::store(to, narrow::<T, N>(values))
+        }
+    }
+}
