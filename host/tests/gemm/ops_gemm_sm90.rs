@@ -223,9 +223,14 @@ fn k_in_parts() -> Outcome {
         Case { precision: Precision::Tf32, activation: Activation::GeluTanh, ..case }
             .check::<f32, f32, f32>()?,
     )?;
-    // Parts that would not begin at 16-byte boundaries, or not be equal.
-    let odd = Case { k: 4104, ..case };
-    assert_eq!(odd.check::<bf16, bf16, bf16>()?, 0);
+    // Sums in f32 that are added to, as gradients of weights are, and the same in 16 bits.
+    some(Case { a: TRANSPOSED, b: DENSE, alpha: 0.5, beta: 1.0, ..case }.check::<bf16, bf16, f32>()?)?;
+    some(Case { alpha: 0.5, beta: -0.5, ..case }.check::<f16, f16, f16>()?)?;
+    some(Case { c: TRANSPOSED, beta: 1.0, ..case }.check::<bf16, bf16, bf16>()?)?;
+    // Parts that are not equal, whose last one is short, and that begin anywhere in rows that are copied.
+    some(Case { k: 4104, ..case }.check::<bf16, bf16, bf16>()?)?;
+    some(Case { k: 4099, ..case }.check::<f16, f16, f16>()?)?;
+    some(Case { k: 4099, a: TRANSPOSED, b: DENSE, ..case }.check::<bf16, bf16, f32>()?)?;
     Ok(())
 }
 

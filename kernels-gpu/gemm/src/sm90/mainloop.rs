@@ -100,15 +100,16 @@ unsafe fn produce<C: Config, S: TileScheduler<C>>(
     let mut state = PipelineState::START;
     while scheduler.has_tile() {
         let tile = scheduler.coord([at.row, at.column]);
+        let (first_k, [matrix_a, matrix_b]) = shape.origin(tile);
         let mut k_tile = 0;
         loop {
-            let k = (k_tile * C::CLUSTER_K + at.share) * C::Operands::BLOCK_K;
+            let k = first_k + (k_tile * C::CLUSTER_K + at.share) * C::Operands::BLOCK_K;
             // SAFETY: an acquired stage is empty, and expects the bytes of all boxes from its cluster.
             unsafe {
                 let full = block.shared.pipeline().producer_acquire(state, bytes);
                 let stage = block.shared.stage(state.stage);
-                tile_a.load(maps.a, stage.a(), full, tile.row, k, tile.batch);
-                tile_b.load(maps.b, stage.b(), full, tile.column, k, tile.group);
+                tile_a.load(maps.a, stage.a(), full, tile.row, k, matrix_a);
+                tile_b.load(maps.b, stage.b(), full, tile.column, k, matrix_b);
             }
             state = state.next();
             k_tile += 1;

@@ -89,16 +89,15 @@ pub(super) fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &
             continue;
         }
         none = false;
-        if let Some(candidate) = in_parts(index as u8, entry, problem, swap, device) {
-            sink.add(candidate);
-        }
         let mut last = None;
         for copy_straddling in [false, true] {
             let copies = copies(entry, &view, copy_straddling);
             if last.replace(copies) == Some(copies) {
                 continue;
             }
-            sink.add(candidate(index as u8, entry, &view, problem, swap, copies, device));
+            let whole = candidate(index as u8, entry, &view, problem, swap, copies, device);
+            in_parts(&whole, entry, problem, swap, copies, device, sink);
+            sink.add(whole);
         }
     }
     if none {
@@ -107,36 +106,32 @@ pub(super) fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &
     }
 }
 
-/// With k in as many parts as are estimated to be the fastest, where that is more than one.
+/// With k in parts, where that is estimated to be faster.
 fn in_parts(
-    index: u8,
+    whole: &Candidate,
     entry: &Entry,
     problem: &Problem,
     swap: bool,
+    copies: [Repack; 2],
     device: &DeviceCapabilities,
-) -> Option<Candidate> {
-    const AS_IT_LIES: [Repack; 2] = [Repack::No; 2];
-    let view = View::new(problem, swap);
+    sink: &mut dyn CandidateSink,
+) {
     // Parts in shares were slower than either alone.
-    if copies(entry, &view, false) != AS_IT_LIES || entry.cluster[2] > 1 {
-        return None;
+    if entry.cluster[2] > 1 {
+        return;
     }
-    let whole = candidate(index, entry, &view, problem, swap, AS_IT_LIES, device);
-    let split = |count: u32| {
-        let parts = split_k::cut(problem, count)?;
-        let Candidate { config, estimate_us, .. } =
-            candidate(index, entry, &View::new(&parts, swap), &parts, swap, AS_IT_LIES, device);
-        Some(Candidate {
-            config: Config { split_k: count, ..config },
-            estimate_us: estimate_us + split_k::estimate_us(problem, count),
-            why: "wgmma fed by TMA; k is cut into parts, since the tiles alone leave multiprocessors idle",
-        })
-    };
-    let best = split_k::COUNTS
-        .into_iter()
-        .filter_map(split)
-        .min_by(|a, b| a.estimate_us.total_cmp(&b.estimate_us))?;
-    (best.estimate_us < whole.estimate_us).then_some(best)
+    let ([.., block_k], view) = (entry.block, View::new(problem, swap));
+    let (tiles, stages) = (clusters(entry, &view, problem.batch), problem.k.div_ceil(block_k));
+    for count in split_k::counts(tiles, resident(entry, device), stages) {
+        let Some(parts) = split_k::cut(problem, count, block_k) else { continue };
+        let estimate_us =
+            cost::estimate_us(entry, &view, &parts, copies, device) + split_k::estimate_us(problem, count);
+        if estimate_us < whole.estimate_us {
+            let config = Config { split_k: count, ..whole.config };
+            let why = "wgmma fed by TMA; k is cut into parts, since the tiles alone leave multiprocessors idle";
+            sink.add(Candidate { config, estimate_us, why });
+        }
+    }
 }
 
 pub(crate) fn element(dtype: DType) -> Option<ElementType> {
