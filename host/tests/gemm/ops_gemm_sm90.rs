@@ -1,10 +1,10 @@
 //! The op on Hopper's tensor cores against the oracle: every kernel that can do a case does it. On other
 //! devices there are none.
 
-use crate::gemm_case::{Case, DENSE, Lie, Outcome, PLAIN, Setup, TRANSPOSED};
+use crate::gemm_case::{Case, DENSE, Lie, Outcome, PLAIN, Setup, TRANSPOSED, device};
 use half::{bf16, f16};
 use ironwarp::Device;
-use ironwarp::ops::gemm::{Activation, Config, Kernel, Precision, Repack, candidates};
+use ironwarp::ops::gemm::{Activation, Band, Config, Kernel, Precision, Repack, candidates};
 use num::{E4M3, E5M2};
 use testkit::{Family, compare};
 
@@ -231,6 +231,24 @@ fn k_in_parts() -> Outcome {
     some(Case { k: 4104, ..case }.check::<bf16, bf16, bf16>()?)?;
     some(Case { k: 4099, ..case }.check::<f16, f16, f16>()?)?;
     some(Case { k: 4099, a: TRANSPOSED, b: DENSE, ..case }.check::<bf16, bf16, f32>()?)?;
+    Ok(())
+}
+
+/// A last wave of few tiles: the first rows or columns fill whole waves, the rest is a product of its own.
+#[test]
+fn in_bands() -> Outcome {
+    let banded = |config: &Config| config.band != Band::All && config.tile[0] * config.tile[1] <= 64 * 128;
+    // Three columns of tiles of 64 x 128, and a few tiles more than multiprocessors.
+    let multiprocessors = device()?.properties().sm_count as usize;
+    let case = Case { m: 64 * (multiprocessors / 3 + 2) + 8, n: 264, k: 3072, kernels: banded, ..NT };
+    some(case.check::<bf16, bf16, bf16>()?)?;
+    let all = Case { bias: true, residual: true, beta: 0.5, activation: Activation::Relu, ..case };
+    some(Case { result_scale: Some(0.5), ..all }.check::<f16, f16, f16>()?)?;
+    let turned = Case { c: Lie { transposed: true, gap: 8, skip: 8, ..DENSE }, bias: false, ..all };
+    some(turned.check::<bf16, bf16, bf16>()?)?;
+    let (m, n) = (case.n, case.m);
+    some(Case { m, n, adds_f32: true, ..all }.check::<bf16, bf16, bf16>()?)?;
+    some(Case { a: TRANSPOSED, b: DENSE, ..case }.check::<bf16, bf16, f32>()?)?;
     Ok(())
 }
 

@@ -5,7 +5,8 @@ use gemm::sm90::epilogue::OutputType;
 use gemm::sm90::instances::{Entry, Kind, TABLE};
 
 use crate::device::Arch;
-use crate::ops::gemm::config::{Candidate, Config, Kernel, Rejection, Repack};
+use crate::ops::gemm::bands;
+use crate::ops::gemm::config::{Band, Candidate, Config, Kernel, Rejection, Repack};
 use crate::ops::gemm::matrix::ROW_ALIGNMENT;
 use crate::ops::gemm::problem::{Operand, Order, Precision, Problem};
 use crate::ops::gemm::repack::LINE_BYTES;
@@ -19,6 +20,11 @@ pub(crate) const ARCH: Arch = Arch { major: 9, minor: 0 };
 
 /// Multiprocessors' worth of tiles that run at a time, for the height of a raster group.
 const TILES_AT_ONCE: f64 = 132.0;
+
+/// Whole waves of the first of two bands, at most: of more of them the rest is too small a part.
+const MOST_WAVES: u32 = 12;
+/// How much shorter two bands are to be estimated than one.
+const WORTH_TWO_BANDS: f64 = 0.98;
 
 /// The name of a kernel.
 pub(crate) fn name(index: u8) -> &'static str {
@@ -77,6 +83,16 @@ fn rejection(problem: &Problem, device: &DeviceCapabilities) -> Option<&'static 
 }
 
 pub(super) fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &mut dyn CandidateSink) {
+    offer(problem, device, true, sink);
+}
+
+/// With those of products in bands, or without.
+fn offer(
+    problem: &Problem,
+    device: &DeviceCapabilities,
+    with_bands: bool,
+    sink: &mut dyn CandidateSink,
+) {
     if let Some(why) = rejection(problem, device) {
         return sink.reject(Rejection { kernel: "gemm::sm90", why });
     }
@@ -97,6 +113,9 @@ pub(super) fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &
             }
             let whole = candidate(index as u8, entry, &view, problem, swap, copies, device);
             in_parts(&whole, entry, problem, swap, copies, device, sink);
+            if with_bands && copies == [Repack::No; 2] {
+                in_bands(&whole, entry, problem, swap, device, sink);
+            }
             sink.add(whole);
         }
     }
@@ -132,6 +151,60 @@ fn in_parts(
             sink.add(Candidate { config, estimate_us, why });
         }
     }
+}
+
+/// In two bands, the first one of whole waves, where that is estimated to be clearly faster.
+fn in_bands(
+    whole: &Candidate,
+    entry: &Entry,
+    problem: &Problem,
+    swap: bool,
+    device: &DeviceCapabilities,
+    sink: &mut dyn CandidateSink,
+) {
+    let view = View::new(problem, swap);
+    let ([block_m, block_n, _], [across_m, across_n, _]) = (entry.block, entry.cluster);
+    let (tile_m, tile_n) = (block_m * across_m, block_n * across_n);
+    let whole_waves = clusters(entry, &view, 1) / resident(entry, device);
+    let is_whole = clusters(entry, &view, 1).is_multiple_of(resident(entry, device));
+    let is_one = problem.batch == 1 && problem.epilogue.activation.columns() == 1;
+    if !is_one || is_whole || !(1..=MOST_WAVES).contains(&whole_waves) {
+        return;
+    }
+    let at_once = whole_waves * resident(entry, device);
+    let rows = at_once / view.n.div_ceil(tile_n) * tile_m;
+    let columns = at_once / view.m.div_ceil(tile_m) * tile_n;
+    let [rows, columns] =
+        if swap { [Band::Columns(rows), Band::Rows(columns)] } else { [Band::Rows(rows), Band::Columns(columns)] };
+    for band in [rows, columns] {
+        let (Band::Rows(side) | Band::Columns(side)) = band else { continue };
+        let all = if matches!(band, Band::Rows(_)) { problem.m } else { problem.n };
+        if side == 0 || side >= all {
+            continue;
+        }
+        let first = bands::of(problem, band);
+        let mut least = Least(f64::INFINITY);
+        offer(&bands::rest_of(problem, band), device, false, &mut least);
+        let none = [Repack::No; 2];
+        let first_us = cost::estimate_us(entry, &View::new(&first, swap), &first, none, device);
+        let estimate_us = first_us + least.0 - cost::OVERLAP_US;
+        if estimate_us < WORTH_TWO_BANDS * whole.estimate_us {
+            let config = Config { band, ..whole.config };
+            let why = "wgmma fed by TMA; whole waves of tiles, and a product of its own for the rest of C";
+            sink.add(Candidate { config, estimate_us, why });
+        }
+    }
+}
+
+/// The lowest estimate.
+struct Least(f64);
+
+impl CandidateSink for Least {
+    fn add(&mut self, candidate: Candidate) {
+        self.0 = self.0.min(candidate.estimate_us);
+    }
+
+    fn reject(&mut self, _: Rejection) {}
 }
 
 pub(crate) fn element(dtype: DType) -> Option<ElementType> {

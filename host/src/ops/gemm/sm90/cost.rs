@@ -37,6 +37,8 @@ const WIDE_CHUNK: u32 = 32;
 const THROUGH_EPILOGUE: f64 = 4.0;
 /// A launch, and the first stage's way.
 const START_US: f64 = 2.0;
+/// How much of a launch the one before it hides.
+pub(super) const OVERLAP_US: f64 = 1.0;
 /// How much longer steps take where k is shared out although there are tiles for all multiprocessors. Why has
 /// not been found.
 const SHARED_AGAIN: f64 = 1.15;
