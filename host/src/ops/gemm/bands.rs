@@ -1,5 +1,5 @@
-//! A product in two bands of C: the first one fills whole waves of a kernel's tiles, what is left is a product
-//! of its own, by its own choice. Else a last wave of few tiles takes as long as a full one.
+//! A product in two bands of C: the first one fills whole waves of a kernel's tiles, what is left is a
+//! product of its own, by its own choice. Else a last wave of few tiles takes as long as a full one.
 //!
 //! ```text
 //!   C, 40 x 20 tiles of 128 x 256       39 rows of tiles: 780, six waves of 132 multiprocessors

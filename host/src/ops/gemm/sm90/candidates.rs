@@ -23,8 +23,10 @@ const TILES_AT_ONCE: f64 = 132.0;
 
 /// Whole waves of the first of two bands, at most: of more of them the rest is too small a part.
 const MOST_WAVES: u32 = 12;
-/// How much shorter two bands are to be estimated than one.
-const WORTH_TWO_BANDS: f64 = 0.98;
+/// How much longer two bands take than each of them, and how much shorter they are to be estimated than one:
+/// where they were estimated to gain 2 or 3 %, they lost 10 to 30 (three of eight products on an H100).
+const BETWEEN_BANDS_US: f64 = 4.0;
+const WORTH_TWO_BANDS: f64 = 0.96;
 
 /// The name of a kernel.
 pub(crate) fn name(index: u8) -> &'static str {
@@ -87,12 +89,7 @@ pub(super) fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &
 }
 
 /// With those of products in bands, or without.
-fn offer(
-    problem: &Problem,
-    device: &DeviceCapabilities,
-    with_bands: bool,
-    sink: &mut dyn CandidateSink,
-) {
+fn offer(problem: &Problem, device: &DeviceCapabilities, with_bands: bool, sink: &mut dyn CandidateSink) {
     if let Some(why) = rejection(problem, device) {
         return sink.reject(Rejection { kernel: "gemm::sm90", why });
     }
@@ -143,11 +140,14 @@ fn in_parts(
     let (tiles, stages) = (clusters(entry, &view, problem.batch), problem.k.div_ceil(block_k));
     for count in split_k::counts(tiles, resident(entry, device), stages) {
         let Some(parts) = split_k::cut(problem, count, block_k) else { continue };
-        let estimate_us =
-            cost::estimate_us(entry, &view, &parts, copies, device) + split_k::estimate_us(problem, count);
+        let several = tiles.saturating_mul(count) > resident(entry, device);
+        let slower = if several { split_k::SEVERAL_WAVES } else { 1.0 };
+        let parts_us = slower * cost::estimate_us(entry, &view, &parts, copies, device);
+        let estimate_us = parts_us + split_k::estimate_us(problem, count);
         if estimate_us < whole.estimate_us {
             let config = Config { split_k: count, ..whole.config };
-            let why = "wgmma fed by TMA; k is cut into parts, since the tiles alone leave multiprocessors idle";
+            let why =
+                "wgmma fed by TMA; k is cut into parts, since the tiles alone leave multiprocessors idle";
             sink.add(Candidate { config, estimate_us, why });
         }
     }
@@ -174,8 +174,11 @@ fn in_bands(
     let at_once = whole_waves * resident(entry, device);
     let rows = at_once / view.n.div_ceil(tile_n) * tile_m;
     let columns = at_once / view.m.div_ceil(tile_m) * tile_n;
-    let [rows, columns] =
-        if swap { [Band::Columns(rows), Band::Rows(columns)] } else { [Band::Rows(rows), Band::Columns(columns)] };
+    let [rows, columns] = if swap {
+        [Band::Columns(rows), Band::Rows(columns)]
+    } else {
+        [Band::Rows(rows), Band::Columns(columns)]
+    };
     for band in [rows, columns] {
         let (Band::Rows(side) | Band::Columns(side)) = band else { continue };
         let all = if matches!(band, Band::Rows(_)) { problem.m } else { problem.n };
@@ -187,7 +190,7 @@ fn in_bands(
         offer(&bands::rest_of(problem, band), device, false, &mut least);
         let none = [Repack::No; 2];
         let first_us = cost::estimate_us(entry, &View::new(&first, swap), &first, none, device);
-        let estimate_us = first_us + least.0 - cost::OVERLAP_US;
+        let estimate_us = first_us + least.0 + BETWEEN_BANDS_US;
         if estimate_us < WORTH_TWO_BANDS * whole.estimate_us {
             let config = Config { band, ..whole.config };
             let why = "wgmma fed by TMA; whole waves of tiles, and a product of its own for the rest of C";
