@@ -276,7 +276,7 @@ fn check(stream: &Stream, entry: &Entry, launch: Launch, case: Case, seed: u64) 
         .with(OutputFlag::SourceByTma, fetched)
         .with(OutputFlag::Halved, activation == Activation::SwiGlu);
     let arguments = GemmArguments {
-        shape: GemmShape { m, n, k, batch, raster_group: 2 },
+        shape: GemmShape { m, n, k, batch, raster_group: 2, part_k: 0 },
         output: OutputParams { row: old.pitch as u64, matrix: (old.rows * old.pitch) as u64, format },
         epilogue: EpilogueParams {
             beta,

@@ -1,10 +1,10 @@
 //! The op on Hopper's tensor cores against the oracle: every kernel that can do a case does it. On other
 //! devices there are none.
 
-use crate::gemm_case::{Case, DENSE, Lie, Outcome, PLAIN, Setup, TRANSPOSED};
+use crate::gemm_case::{Case, DENSE, Lie, Outcome, PLAIN, Setup, TRANSPOSED, device};
 use half::{bf16, f16};
 use ironwarp::Device;
-use ironwarp::ops::gemm::{Activation, Config, Kernel, Precision, Repack, candidates};
+use ironwarp::ops::gemm::{Activation, Band, Config, Kernel, Precision, Repack, candidates};
 use num::{E4M3, E5M2};
 use testkit::{Family, compare};
 
@@ -223,9 +223,32 @@ fn k_in_parts() -> Outcome {
         Case { precision: Precision::Tf32, activation: Activation::GeluTanh, ..case }
             .check::<f32, f32, f32>()?,
     )?;
-    // Parts that would not begin at 16-byte boundaries, or not be equal.
-    let odd = Case { k: 4104, ..case };
-    assert_eq!(odd.check::<bf16, bf16, bf16>()?, 0);
+    // Sums in f32 that are added to, as gradients of weights are, and the same in 16 bits.
+    some(Case { a: TRANSPOSED, b: DENSE, alpha: 0.5, beta: 1.0, ..case }.check::<bf16, bf16, f32>()?)?;
+    some(Case { alpha: 0.5, beta: -0.5, ..case }.check::<f16, f16, f16>()?)?;
+    some(Case { c: TRANSPOSED, beta: 1.0, ..case }.check::<bf16, bf16, bf16>()?)?;
+    // Parts that are not equal, whose last one is short, and that begin anywhere in rows that are copied.
+    some(Case { k: 4104, ..case }.check::<bf16, bf16, bf16>()?)?;
+    some(Case { k: 4099, ..case }.check::<f16, f16, f16>()?)?;
+    some(Case { k: 4099, a: TRANSPOSED, b: DENSE, ..case }.check::<bf16, bf16, f32>()?)?;
+    Ok(())
+}
+
+/// A last wave of few tiles: the first rows or columns fill whole waves, the rest is a product of its own.
+#[test]
+fn in_bands() -> Outcome {
+    let banded = |config: &Config| config.band != Band::All && config.tile[0] * config.tile[1] <= 64 * 128;
+    // One tile of 64 x 128 more than multiprocessors, below each other or beside each other.
+    let multiprocessors = device()?.properties().sm_count as usize;
+    let case = Case { m: 64 * multiprocessors + 8, n: 120, k: 8192, kernels: banded, ..NT };
+    some(case.check::<bf16, bf16, bf16>()?)?;
+    let all = Case { bias: true, residual: true, beta: 0.5, activation: Activation::Relu, ..case };
+    some(Case { result_scale: Some(0.5), ..all }.check::<f16, f16, f16>()?)?;
+    let (m, n) = (64, 128 * multiprocessors + 8);
+    let turned = Lie { transposed: true, gap: 8, skip: 8, ..DENSE };
+    some(Case { m: n, n: m, c: turned, bias: false, ..all }.check::<bf16, bf16, bf16>()?)?;
+    some(Case { m, n, adds_f32: true, ..all }.check::<bf16, bf16, bf16>()?)?;
+    some(Case { a: TRANSPOSED, b: DENSE, ..case }.check::<bf16, bf16, f32>()?)?;
     Ok(())
 }
 

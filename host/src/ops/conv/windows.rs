@@ -271,8 +271,14 @@ impl Pass {
             boxes(filters.span_bytes()?, [channels, taps, count], filter_box)?,
             out_map,
         ];
-        let shape =
-            GemmShape { m, n: columns, k: taps * windows.channels, batch: 1, raster_group: RASTER_GROUP };
+        let shape = GemmShape {
+            m,
+            n: columns,
+            k: taps * windows.channels,
+            batch: 1,
+            raster_group: RASTER_GROUP,
+            part_k: 0,
+        };
         let launched = Launch {
             maps,
             shape,
@@ -396,6 +402,7 @@ impl Parts {
                 k: part,
                 batch: self.count(),
                 raster_group: RASTER_GROUP,
+                part_k: 0,
             },
             output: OutputParams { row: columns.into(), matrix, format },
             windows: walk.windows(channels),

@@ -4,12 +4,12 @@ use crate::error::Result;
 use crate::stream::Stream;
 
 use super::check::invalid;
-use super::config::{Config, Kernel};
+use super::config::{Band, Config, Kernel};
 use super::matmul::Matmul;
 use super::problem::Problem;
 use super::repack::{self, Packed};
 use super::select::{CandidateSink, DeviceCapabilities};
-use super::{any, direct, f32, mma, skinny, sm90};
+use super::{any, bands, direct, f32, mma, skinny, sm90};
 
 /// A family of kernels that are chosen and launched alike.
 pub(super) struct Backend {
@@ -30,6 +30,9 @@ pub(super) static BACKENDS: &[Backend] =
 pub(super) fn run(stream: &Stream, product: Matmul<'_>, problem: &Problem, config: &Config) -> Result<()> {
     if problem.m == 0 || problem.n == 0 || problem.batch == 0 {
         return Ok(());
+    }
+    if config.band != Band::All {
+        return bands::run(stream, product, problem, config);
     }
     let [to_a, to_b] = config.repack;
     let (a, b) = (product.a, product.b);

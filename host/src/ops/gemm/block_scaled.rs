@@ -184,6 +184,7 @@ impl BlockScaled<'_> {
             k: side("k", k)?,
             batch: 1,
             raster_group: RASTER_GROUP,
+            part_k: 0,
         };
         let format = OutputFormat::new(OutputType::Element16)
             .with(OutputFlag::Paired, paired(&operand, n))

@@ -42,6 +42,19 @@ pub struct Config {
     pub swap: bool,
     /// How A and B are copied first.
     pub repack: [Repack; 2],
+    /// The part of C that is computed so. The rest is a product of its own, by its own choice.
+    pub band: Band,
+}
+
+/// The first rows or columns of C: whole waves of tiles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Band {
+    /// All of C.
+    All,
+    /// So many rows.
+    Rows(u32),
+    /// So many columns.
+    Columns(u32),
 }
 
 /// A copy of an operand that the kernel cannot address as it lies.
@@ -60,7 +73,8 @@ pub enum Repack {
 
 impl Config {
     pub(super) const fn new(kernel: Kernel, tile: [u32; 3], stages: u32) -> Self {
-        Config { kernel, tile, cluster: [1; 3], stages, split_k: 1, swap: false, repack: [Repack::No; 2] }
+        let (cluster, repack, band) = ([1; 3], [Repack::No; 2], Band::All);
+        Config { kernel, tile, cluster, stages, split_k: 1, swap: false, repack, band }
     }
 }
 
@@ -83,7 +97,7 @@ impl Kernel {
 /// As in `gemm_f32 64x128x16, 3 stages, A to rows`: unique among configurations.
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Config { kernel, tile: [m, n, k], cluster, stages, split_k, swap, repack } = self;
+        let Config { kernel, tile: [m, n, k], cluster, stages, split_k, swap, repack, band } = self;
         write!(f, "{} {m}x{n}x{k}, {stages} stages", kernel.name())?;
         match cluster {
             [1, 1, 1] => {}
@@ -104,7 +118,11 @@ impl fmt::Display for Config {
                 Repack::Columns => write!(f, ", {operand} to columns")?,
             }
         }
-        Ok(())
+        match band {
+            Band::All => Ok(()),
+            Band::Rows(rows) => write!(f, ", {rows} rows, then the rest"),
+            Band::Columns(columns) => write!(f, ", {columns} columns, then the rest"),
+        }
     }
 }
 

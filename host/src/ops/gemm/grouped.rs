@@ -224,8 +224,8 @@ impl<'a> GroupedMatmul<'a> {
         let c_view = Matrix { data: c.data.view(), dtype: c.dtype, shape: c.shape };
         let [map_c, map_source] = result_maps(entry, problem, c_view, &epilogue, map_a)?;
         let output = output(problem, c_view);
-        let shape =
-            GemmShape { m: problem.m, n: problem.n, k: problem.k, batch: 1, raster_group: RASTER_GROUP };
+        let Problem { m, n, k, .. } = *problem;
+        let shape = GemmShape { m, n, k, batch: 1, raster_group: RASTER_GROUP, part_k: 0 };
         let groups = b.shape.batch;
         let launched = Launch {
             maps: [map_a, map_b, map_c, map_source],

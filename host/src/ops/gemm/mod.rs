@@ -60,6 +60,7 @@
 
 mod any;
 mod backend;
+mod bands;
 mod block_scaled;
 mod check;
 mod config;
@@ -79,7 +80,7 @@ mod sm90;
 mod tune;
 
 pub use block_scaled::BlockScaled;
-pub use config::{Candidate, Choice, Config, Kernel, Rejection, Repack};
+pub use config::{Band, Candidate, Choice, Config, Kernel, Rejection, Repack};
 pub use f32::{Gemm, gemm_f32};
 pub use gemm::epilogue::Activation;
 pub use grouped::GroupedMatmul;

@@ -50,16 +50,16 @@ impl<const RANK: usize, const OFFSETS: usize> Case<RANK, OFFSETS> {
                 let flip = if self.swizzle == Swizzle::B128 { byte / 128 % 8 * 16 } else { 0 };
                 want[(byte ^ flip) / 2] = if inside { x[memory as usize] } else { bf16::ZERO };
             }
-            for axis in 1..RANK {
+            for (axis, begin) in begins.iter_mut().enumerate().skip(1) {
                 if axis == RANK - 1 {
-                    begins[axis] += 1;
+                    *begin += 1;
                     break;
                 }
-                begins[axis] += self.steps[axis] as i32;
-                if begins[axis] < self.dims[axis] as i32 + self.upper[axis - 1] {
+                *begin += self.steps[axis] as i32;
+                if *begin < self.dims[axis] as i32 + self.upper[axis - 1] {
                     break;
                 }
-                begins[axis] = self.lower[axis - 1];
+                *begin = self.lower[axis - 1];
             }
         }
         want

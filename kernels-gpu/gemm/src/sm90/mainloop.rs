@@ -159,10 +159,12 @@ unsafe fn produce<C: Config, S: TileScheduler<C>, L: Loader<C>>(
     let mut state = PipelineState::START;
     while scheduler.has_tile() {
         let tile = scheduler.coord([at.row, at.column]);
+        let (first_k, [batch, group]) = shape.origin(tile);
+        let tile = TileCoord { batch, group, ..tile };
         loader.begin(tile);
         let mut k_tile = 0;
         loop {
-            let k = (k_tile * C::CLUSTER_K + at.share) * C::Operands::BLOCK_K;
+            let k = first_k + (k_tile * C::CLUSTER_K + at.share) * C::Operands::BLOCK_K;
             // SAFETY: an acquired stage is empty, and expects the bytes of all copies from its cluster.
             unsafe {
                 let full = block.shared.pipeline().producer_acquire(state, bytes);

@@ -11,15 +11,19 @@
 //! For few tiles and long k, where whole tiles would leave most multiprocessors idle. The order is fixed, so
 //! results are bitwise repeatable; they depend on the number of parts.
 
-use cuda_std::{KernelArgs, convert, grid, kernel, thread, vector};
+use cuda_std::wgmma::{BF16, F16};
+use cuda_std::{KernelArgs, convert, fastmath, grid, kernel, thread, vector};
 
 use crate::any::{Epilogue, Place, StridedGemm};
 use crate::element::{Layout, Type};
 use crate::epilogue::{Activation, EpilogueParams, GroupInputs};
 use primitives::unroll;
+use primitives::wgmma::Element16;
 
 /// Threads of a block.
 pub const THREADS: u32 = 256;
+/// Blocks side by side on a multiprocessor.
+const RESIDENT: u32 = 6;
 /// Loads of a thread under way at a time.
 pub const LOADS: u32 = 8;
 /// The same of [`WIDE`] elements each.
@@ -33,8 +37,9 @@ pub struct SplitK {
     pub count: u32,
     /// By columns, else by rows.
     pub by_columns: bool,
-    /// Each thread takes [`WIDE`] neighbours: there is nothing but the sums, in f32 or 16 bits. Lines of C
-    /// are as many elements, a multiple of [`WIDE`], side by side, and begin at multiples of 16 bytes.
+    /// Each thread takes [`WIDE`] neighbours: there is nothing but the sums, alpha and beta, in f32 or 16
+    /// bits. Lines of C are as many elements, a multiple of [`WIDE`], side by side, and begin at multiples of
+    /// 16 bytes.
     pub is_wide: bool,
 }
 
@@ -53,7 +58,7 @@ pub const fn threads(m: u32, n: u32, activation: u32, parts: &SplitK) -> u64 {
 /// # Safety
 /// `sums` has `parts.count * m * n` elements; all else as for [`gemm_any`](fn@crate::any::gemm_any). Blocks
 /// of [`THREADS`] threads along x, for [`threads`].
-#[kernel(launch_bounds(THREADS))]
+#[kernel(launch_bounds(THREADS, RESIDENT))]
 pub unsafe fn gemm_sum_parts(
     gemm: StridedGemm,
     epilogue: EpilogueParams,
@@ -69,10 +74,10 @@ pub unsafe fn gemm_sum_parts(
     }
     if parts.is_wide {
         // SAFETY: as many threads as there are such neighbours; the caller's word for the rest.
-        return unsafe { wide(&gemm, &parts, sums, c, index * WIDE) };
+        return unsafe { wide(&gemm, &epilogue, &parts, sums, c, index * WIDE) };
     }
     // SAFETY: the caller's word for the pointers.
-    let epilogue = unsafe { Epilogue::new(&gemm, c, &epilogue, GroupInputs::first(&epilogue)) };
+    let epilogue: Epilogue<'_> = unsafe { Epilogue::new(&gemm, c, &epilogue, GroupInputs::first(&epilogue)) };
     let activation = epilogue.activation();
     let width = gemm.n / activation.columns();
     // There is an element, so a row and a column; `max` is for the compiler, which sees a division by 0.
@@ -123,12 +128,26 @@ unsafe fn sum(sums: *const f32, parts: &SplitK, gemm: &StridedGemm, row: u32, co
     sum
 }
 
+/// Two packed pairs as f32.
+#[inline(always)]
+fn both<H: Element16>(low: u32, high: u32) -> [f32; WIDE as usize] {
+    let ([a, b], [c, d]) = (H::unpack(low), H::unpack(high));
+    [a, b, c, d]
+}
+
 /// Sums neighbours from the element `first` on, a multiple of [`WIDE`], and writes them.
 ///
 /// # Safety
 /// As [`SplitK::is_wide`] says; there are such elements, and they are this thread's.
 #[inline(always)]
-unsafe fn wide(gemm: &StridedGemm, parts: &SplitK, sums: *const f32, c: *mut u8, first: u32) {
+unsafe fn wide(
+    gemm: &StridedGemm,
+    epilogue: &EpilogueParams,
+    parts: &SplitK,
+    sums: *const f32,
+    c: *mut u8,
+    first: u32,
+) {
     let StridedGemm { m, n, c: Layout { ty, row, column, .. }, .. } = *gemm;
     let (length, line) = if parts.by_columns { (m, column) } else { (n, row) };
     let matrix = m as usize * n as usize;
@@ -153,8 +172,20 @@ unsafe fn wide(gemm: &StridedGemm, parts: &SplitK, sums: *const f32, c: *mut u8,
     // There are elements, so a line has some; `max` is for the compiler, which sees a division by 0.
     let (number, along) = (first / length.max(1), first % length.max(1));
     let place = (u64::from(number) * line + u64::from(along)) as usize;
+    let EpilogueParams { alpha, beta, .. } = *epilogue;
+    unroll!(I in 0..4, { sum[I] *= alpha; });
     // SAFETY: elements of C that are the thread's; lines begin at 16-byte boundaries.
     unsafe {
+        if beta != 0.0 {
+            let old: [f32; WIDE as usize] = if ty == Type::F32 as u32 {
+                vector::load_v4(c.cast::<f32>().add(place))
+            } else {
+                let [low, high]: [u32; 2] = vector::load_v2(c.cast::<u16>().add(place).cast::<u32>());
+                let is_f16 = ty == Type::F16 as u32;
+                if is_f16 { both::<F16>(low, high) } else { both::<BF16>(low, high) }
+            };
+            unroll!(I in 0..4, { sum[I] = fastmath::fma(beta, old[I], sum[I]); });
+        }
         if ty == Type::F32 as u32 {
             vector::store_v4(c.cast::<f32>().add(place), sum);
         } else {

@@ -27,9 +27,18 @@ pub struct GemmShape {
     pub batch: u32,
     /// Rows of clusters' tiles in a raster group ([`layout::grouped_tile`]). At least 1.
     pub raster_group: u32,
+    /// Where the batch is the parts of one product: from the first k of a part to that of the next, a
+    /// multiple of a stage's. 0: it is a batch of products.
+    pub part_k: u32,
 }
 
 impl GemmShape {
+    /// Where the operands of a tile begin: their k, and their matrices in the maps of A and of B.
+    #[inline(always)]
+    pub fn origin(&self, tile: TileCoord) -> (u32, [u32; 2]) {
+        if self.part_k == 0 { (0, [tile.batch, tile.group]) } else { (tile.batch * self.part_k, [0; 2]) }
+    }
+
     /// Stages' worth of k.
     #[inline(always)]
     pub fn k_tiles<C: Config>(&self) -> u32 {

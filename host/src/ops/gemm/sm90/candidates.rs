@@ -5,7 +5,8 @@ use gemm::sm90::epilogue::OutputType;
 use gemm::sm90::instances::{Entry, Kind, TABLE};
 
 use crate::device::Arch;
-use crate::ops::gemm::config::{Candidate, Config, Kernel, Rejection, Repack};
+use crate::ops::gemm::bands;
+use crate::ops::gemm::config::{Band, Candidate, Config, Kernel, Rejection, Repack};
 use crate::ops::gemm::matrix::ROW_ALIGNMENT;
 use crate::ops::gemm::problem::{Operand, Order, Precision, Problem};
 use crate::ops::gemm::repack::LINE_BYTES;
@@ -19,6 +20,13 @@ pub(crate) const ARCH: Arch = Arch { major: 9, minor: 0 };
 
 /// Multiprocessors' worth of tiles that run at a time, for the height of a raster group.
 const TILES_AT_ONCE: f64 = 132.0;
+
+/// Whole waves of the first of two bands, at most: of more of them the rest is too small a part.
+const MOST_WAVES: u32 = 12;
+/// How much longer two bands take than each of them, and how much shorter they are to be estimated than one:
+/// where they were estimated to gain 2 or 3 %, they lost 10 to 30 (three of eight products on an H100).
+const BETWEEN_BANDS_US: f64 = 4.0;
+const WORTH_TWO_BANDS: f64 = 0.96;
 
 /// The name of a kernel.
 pub(crate) fn name(index: u8) -> &'static str {
@@ -77,6 +85,11 @@ fn rejection(problem: &Problem, device: &DeviceCapabilities) -> Option<&'static 
 }
 
 pub(super) fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &mut dyn CandidateSink) {
+    offer(problem, device, true, sink);
+}
+
+/// With those of products in bands, or without.
+fn offer(problem: &Problem, device: &DeviceCapabilities, with_bands: bool, sink: &mut dyn CandidateSink) {
     if let Some(why) = rejection(problem, device) {
         return sink.reject(Rejection { kernel: "gemm::sm90", why });
     }
@@ -89,16 +102,18 @@ pub(super) fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &
             continue;
         }
         none = false;
-        if let Some(candidate) = in_parts(index as u8, entry, problem, swap, device) {
-            sink.add(candidate);
-        }
         let mut last = None;
         for copy_straddling in [false, true] {
             let copies = copies(entry, &view, copy_straddling);
             if last.replace(copies) == Some(copies) {
                 continue;
             }
-            sink.add(candidate(index as u8, entry, &view, problem, swap, copies, device));
+            let whole = candidate(index as u8, entry, &view, problem, swap, copies, device);
+            in_parts(&whole, entry, problem, swap, copies, device, sink);
+            if with_bands && copies == [Repack::No; 2] {
+                in_bands(&whole, entry, problem, swap, device, sink);
+            }
+            sink.add(whole);
         }
     }
     if none {
@@ -107,36 +122,92 @@ pub(super) fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &
     }
 }
 
-/// With k in as many parts as are estimated to be the fastest, where that is more than one.
+/// With k in parts, where that is estimated to be faster.
 fn in_parts(
-    index: u8,
+    whole: &Candidate,
+    entry: &Entry,
+    problem: &Problem,
+    swap: bool,
+    copies: [Repack; 2],
+    device: &DeviceCapabilities,
+    sink: &mut dyn CandidateSink,
+) {
+    // Parts in shares were slower than either alone.
+    if entry.cluster[2] > 1 {
+        return;
+    }
+    let ([.., block_k], view) = (entry.block, View::new(problem, swap));
+    let (tiles, stages) = (clusters(entry, &view, problem.batch), problem.k.div_ceil(block_k));
+    for count in split_k::counts(tiles, resident(entry, device), stages) {
+        let Some(parts) = split_k::cut(problem, count, block_k) else { continue };
+        let several = tiles.saturating_mul(count) > resident(entry, device);
+        let slower = if several { split_k::SEVERAL_WAVES } else { 1.0 };
+        let parts_us = slower * cost::estimate_us(entry, &view, &parts, copies, device);
+        let estimate_us = parts_us + split_k::estimate_us(problem, count);
+        if estimate_us < whole.estimate_us {
+            let config = Config { split_k: count, ..whole.config };
+            let why =
+                "wgmma fed by TMA; k is cut into parts, since the tiles alone leave multiprocessors idle";
+            sink.add(Candidate { config, estimate_us, why });
+        }
+    }
+}
+
+/// In two bands, the first one of whole waves, where that is estimated to be clearly faster.
+fn in_bands(
+    whole: &Candidate,
     entry: &Entry,
     problem: &Problem,
     swap: bool,
     device: &DeviceCapabilities,
-) -> Option<Candidate> {
-    const AS_IT_LIES: [Repack; 2] = [Repack::No; 2];
+    sink: &mut dyn CandidateSink,
+) {
     let view = View::new(problem, swap);
-    // Parts in shares were slower than either alone.
-    if copies(entry, &view, false) != AS_IT_LIES || entry.cluster[2] > 1 {
-        return None;
+    let ([block_m, block_n, _], [across_m, across_n, _]) = (entry.block, entry.cluster);
+    let (tile_m, tile_n) = (block_m * across_m, block_n * across_n);
+    let whole_waves = clusters(entry, &view, 1) / resident(entry, device);
+    let is_whole = clusters(entry, &view, 1).is_multiple_of(resident(entry, device));
+    let is_one = problem.batch == 1 && problem.epilogue.activation.columns() == 1;
+    if !is_one || is_whole || !(1..=MOST_WAVES).contains(&whole_waves) {
+        return;
     }
-    let whole = candidate(index, entry, &view, problem, swap, AS_IT_LIES, device);
-    let split = |count: u32| {
-        let parts = split_k::cut(problem, count)?;
-        let Candidate { config, estimate_us, .. } =
-            candidate(index, entry, &View::new(&parts, swap), &parts, swap, AS_IT_LIES, device);
-        Some(Candidate {
-            config: Config { split_k: count, ..config },
-            estimate_us: estimate_us + split_k::estimate_us(problem, count),
-            why: "wgmma fed by TMA; k is cut into parts, since the tiles alone leave multiprocessors idle",
-        })
+    let at_once = whole_waves * resident(entry, device);
+    let rows = at_once / view.n.div_ceil(tile_n) * tile_m;
+    let columns = at_once / view.m.div_ceil(tile_m) * tile_n;
+    let [rows, columns] = if swap {
+        [Band::Columns(rows), Band::Rows(columns)]
+    } else {
+        [Band::Rows(rows), Band::Columns(columns)]
     };
-    let best = split_k::COUNTS
-        .into_iter()
-        .filter_map(split)
-        .min_by(|a, b| a.estimate_us.total_cmp(&b.estimate_us))?;
-    (best.estimate_us < whole.estimate_us).then_some(best)
+    for band in [rows, columns] {
+        let (Band::Rows(side) | Band::Columns(side)) = band else { continue };
+        let all = if matches!(band, Band::Rows(_)) { problem.m } else { problem.n };
+        if side == 0 || side >= all {
+            continue;
+        }
+        let first = bands::of(problem, band);
+        let mut least = Least(f64::INFINITY);
+        offer(&bands::rest_of(problem, band), device, false, &mut least);
+        let none = [Repack::No; 2];
+        let first_us = cost::estimate_us(entry, &View::new(&first, swap), &first, none, device);
+        let estimate_us = first_us + least.0 + BETWEEN_BANDS_US;
+        if estimate_us < WORTH_TWO_BANDS * whole.estimate_us {
+            let config = Config { band, ..whole.config };
+            let why = "wgmma fed by TMA; whole waves of tiles, and a product of its own for the rest of C";
+            sink.add(Candidate { config, estimate_us, why });
+        }
+    }
+}
+
+/// The lowest estimate.
+struct Least(f64);
+
+impl CandidateSink for Least {
+    fn add(&mut self, candidate: Candidate) {
+        self.0 = self.0.min(candidate.estimate_us);
+    }
+
+    fn reject(&mut self, _: Rejection) {}
 }
 
 pub(crate) fn element(dtype: DType) -> Option<ElementType> {

@@ -35,6 +35,18 @@ pub(super) fn launch_matmul(
     if config.split_k > 1 {
         return split_k::launch(stream, problem, config, product);
     }
+    launch_parts(stream, problem, config, product, 0)
+}
+
+/// The same for a batch that is the parts of one product, from each of which it is so far along k to the next
+/// one; 0: it is a batch of products.
+pub(super) fn launch_parts(
+    stream: &Stream,
+    problem: &Problem,
+    config: &Config,
+    product: Matmul<'_>,
+    part_k: u32,
+) -> Result<()> {
     let index = if let Kernel::Sm90(index) = config.kernel { usize::from(index) } else { usize::MAX };
     let Some(entry) = TABLE.get(index) else {
         let wanted = "a kernel of the table".to_owned();
@@ -58,6 +70,7 @@ pub(super) fn launch_matmul(
         k: problem.k,
         batch: problem.batch,
         raster_group: raster_group(entry),
+        part_k,
     };
     let maps = [map_a, map_b, map_c, map_source];
     let launched = Launch { maps, shape, output, data, epilogue, transposed, groups: None, scales: None };

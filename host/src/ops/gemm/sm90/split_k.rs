@@ -11,15 +11,17 @@ use crate::ops::gemm::check::invalid;
 use crate::ops::gemm::config::Config;
 use crate::ops::gemm::epilogue::Epilogue;
 use crate::ops::gemm::matmul::Matmul;
-use crate::ops::gemm::matrix::{Matrix, MatrixMut, ROW_ALIGNMENT, Shape};
+use crate::ops::gemm::matrix::{MatrixMut, ROW_ALIGNMENT};
 use crate::ops::gemm::problem::{EpilogueDesc, Operand, Order, Problem};
 use crate::stream::Stream;
 use crate::tensor::DType;
 
-use super::launch::launch_matmul;
+use super::launch::launch_parts;
 
-/// Parts that are offered.
-pub(super) const COUNTS: [u32; 7] = [2, 4, 8, 16, 32, 64, 128];
+/// Whole waves of tiles that parts are offered for: as many parts as fit.
+const WAVES: u32 = 4;
+/// Fractions of a wave, of which the sums take less to add.
+const FRACTIONS: u32 = 3;
 /// Elements of C at most: the kernel counts them in 32 bits.
 const MOST_ELEMENTS: u64 = 1 << 31;
 
@@ -29,22 +31,39 @@ const START_US: f64 = 1.5;
 const ROUND_US: f64 = 0.5;
 /// Bytes a microsecond, from the L2 cache.
 const BYTES_PER_US: f64 = 3e6;
+/// Bytes of sums that stay there beside the operands, and how much what is beyond costs besides: it goes to
+/// memory and comes back. Fitted to a dozen gradients of weights on an H100.
+const CACHED_BYTES: f64 = 8e6;
+const BEYOND_BYTES_PER_US: f64 = 1.4e6;
+/// How much longer the parts take where they are more than a wave: blocks are at different places of k.
+pub(super) const SEVERAL_WAVES: f64 = 1.12;
 
-/// The parts as a batch of products; none where they would not be equal, or not begin at 16-byte boundaries.
-pub(super) fn cut(problem: &Problem, count: u32) -> Option<Problem> {
-    let Problem { m, n, k, batch, a, b, c, .. } = *problem;
-    let part = k / count;
-    let along = |operand: Operand, contiguous: Order| {
-        let step = if operand.order == contiguous { 1 } else { operand.leading };
-        Operand { batch_stride: u64::from(part) * step, ..operand }
-    };
-    let (a, b) = (along(a, Order::Rows), along(b, Order::Columns));
-    let is_aligned = |operand: &Operand| {
-        (operand.batch_stride * operand.dtype.size() as u64).is_multiple_of(ROW_ALIGNMENT)
-    };
-    let is_even = k.is_multiple_of(count) && is_aligned(&a) && is_aligned(&b);
+/// Numbers of parts for a product of so many clusters' tiles and stages of k, of which so many clusters run
+/// at a time: the most that fit in some whole waves, or in a fraction of one. Each at least two, all
+/// different, and no part empty.
+pub(super) fn counts(clusters: u32, resident: u32, stages: u32) -> impl Iterator<Item = u32> {
+    let waves = (1..=WAVES).rev().map(move |waves| waves * resident / clusters.max(1));
+    let fractions = (1..=FRACTIONS).map(move |halvings| (resident >> halvings) / clusters.max(1));
+    let mut last = 0;
+    waves.chain(fractions).filter_map(move |parts| {
+        let each = stages.div_ceil(parts.clamp(1, stages.max(1)));
+        let count = stages.div_ceil(each.max(1));
+        (count > 1 && count != std::mem::replace(&mut last, count)).then_some(count)
+    })
+}
+
+/// Stages of each part but perhaps the last one, which has fewer.
+fn stages_of(problem: &Problem, count: u32, block_k: u32) -> u32 {
+    problem.k.div_ceil(block_k).div_ceil(count)
+}
+
+/// The parts as a batch of products, of whole stages of `block_k`; none where one would be empty.
+pub(super) fn cut(problem: &Problem, count: u32, block_k: u32) -> Option<Problem> {
+    let Problem { m, n, k, batch, c, .. } = *problem;
+    let stages = stages_of(problem, count, block_k);
     let elements = u64::from(m) * u64::from(n);
-    if batch != 1 || !is_even || elements > MOST_ELEMENTS {
+    if batch != 1 || stages == 0 || k.div_ceil(block_k).div_ceil(stages) != count || elements > MOST_ELEMENTS
+    {
         return None;
     }
     let leading = u64::from(if c.order == Order::Rows { n } else { m });
@@ -58,20 +77,22 @@ pub(super) fn cut(problem: &Problem, count: u32) -> Option<Problem> {
         batch_stride: elements,
         alignment: alignment as u32,
     };
-    Some(Problem { k: part, batch: count, a, b, c: sums, epilogue: EpilogueDesc::default(), ..*problem })
+    let part = Problem { k: stages * block_k, batch: count, c: sums, ..*problem };
+    Some(Problem { epilogue: EpilogueDesc::default(), ..part })
 }
 
 /// How long adding the parts' sums takes.
 pub(super) fn estimate_us(problem: &Problem, count: u32) -> f64 {
     let bytes = f64::from(problem.m) * f64::from(problem.n) * f64::from(count) * DType::F32.size() as f64;
-    START_US + f64::from(count.div_ceil(kernel::LOADS)) * ROUND_US + bytes / BYTES_PER_US
+    let beyond = (bytes - CACHED_BYTES).max(0.0) / BEYOND_BYTES_PER_US;
+    START_US + f64::from(count.div_ceil(kernel::LOADS)) * ROUND_US + bytes / BYTES_PER_US + beyond
 }
 
 /// Queues the products of the parts, and their sum.
 pub(super) fn launch(stream: &Stream, problem: &Problem, config: &Config, product: Matmul<'_>) -> Result<()> {
     let count = config.split_k;
-    let Some(parts) = cut(problem, count) else {
-        let wanted = "a number of parts that k is cut into evenly".to_owned();
+    let Some(parts) = cut(problem, count, config.tile[2]) else {
+        let wanted = "a number of parts of k of which none is empty".to_owned();
         return Err(invalid("the configuration", config.to_string(), wanted, "take one of `candidates`"));
     };
     let (m, n, batch) = (problem.m as usize, problem.n as usize, count as usize);
@@ -81,22 +102,14 @@ pub(super) fn launch(stream: &Stream, problem: &Problem, config: &Config, produc
     let (lines, length) = if by_columns { (n, m) } else { (m, n) };
     let c = MatrixMut::new::<f32>(&mut sums, lines, length).batch(batch);
     let c = if by_columns { c.transposed() } else { c };
-    let k = parts.k as usize;
-    let (a, b) = (product.a.shape, product.b.shape);
-    let a = Shape { columns: k, batch, matrix: k * a.column, dense: false, ..a };
-    let b = Shape { rows: k, batch, matrix: k * b.row, dense: false, ..b };
-    let of_parts = Matmul {
-        a: Matrix { shape: a, ..product.a },
-        b: Matrix { shape: b, ..product.b },
-        c,
-        precision: product.precision,
-        epilogue: Epilogue::NONE,
-    };
-    launch_matmul(stream, &parts, &Config { split_k: 1, ..*config }, of_parts)?;
+    let of_parts =
+        Matmul { a: product.a, b: product.b, c, precision: product.precision, epilogue: Epilogue::NONE };
+    launch_parts(stream, &parts, config, of_parts, parts.k)?;
     let has_lines = length.is_multiple_of(kernel::WIDE as usize)
         && u64::from(problem.c.alignment) == ROW_ALIGNMENT
         && problem.c.dtype.size() > 1;
-    let is_wide = problem.epilogue.is_plain() && has_lines;
+    let EpilogueDesc { factor, source, .. } = problem.epilogue;
+    let is_wide = problem.epilogue == EpilogueDesc { factor, source, ..EpilogueDesc::default() } && has_lines;
     let parts = SplitK { count, by_columns, is_wide };
     let gemm = strided_gemm(problem, &product);
     let width = n / product.epilogue.activation.columns() as usize;
@@ -116,7 +129,7 @@ mod tests {
     use super::*;
     use crate::ops::gemm::Precision;
 
-    fn problem(k: u32, order_a: Order) -> Problem {
+    fn problem(k: u32) -> Problem {
         let operand =
             |dtype, order, leading| Operand { dtype, order, leading, batch_stride: 0, alignment: 16 };
         Problem {
@@ -124,7 +137,7 @@ mod tests {
             n: 48,
             k,
             batch: 1,
-            a: operand(DType::BF16, order_a, if order_a == Order::Rows { u64::from(k) } else { 64 }),
+            a: operand(DType::BF16, Order::Rows, u64::from(k)),
             b: operand(DType::BF16, Order::Columns, u64::from(k)),
             c: operand(DType::BF16, Order::Rows, 48),
             precision: Precision::F32,
@@ -133,19 +146,35 @@ mod tests {
     }
 
     #[test]
-    fn parts_follow_each_other_along_k() {
-        let parts = cut(&problem(256, Order::Rows), 4).unwrap();
-        assert_eq!((parts.k, parts.batch, parts.a.batch_stride, parts.b.batch_stride), (64, 4, 64, 64));
+    fn parts_are_whole_stages() {
+        let parts = cut(&problem(256), 4, 64).unwrap();
+        assert_eq!((parts.k, parts.batch, parts.a, parts.b), (64, 4, problem(256).a, problem(256).b));
         assert_eq!((parts.c.dtype, parts.c.leading, parts.c.batch_stride), (DType::F32, 48, 64 * 48));
         assert!(parts.epilogue.is_plain());
-        assert_eq!(cut(&problem(256, Order::Columns), 4).unwrap().a.batch_stride, 64 * 64);
+        // 9 stages, the last one short: 3, 3 and 3; or 4, 4 and 1.
+        for (count, k) in [(3, 192), (5, 128), (9, 64)] {
+            assert_eq!(cut(&problem(516), count, 64).unwrap().k, k);
+        }
     }
 
     #[test]
-    fn uneven_parts_are_none() {
-        assert_eq!(cut(&problem(258, Order::Rows), 4), None);
-        // 12 bf16 are 24 bytes.
-        assert_eq!(cut(&problem(48, Order::Rows), 4), None);
-        assert_eq!(cut(&Problem { batch: 2, ..problem(256, Order::Rows) }, 4), None);
+    fn no_part_is_empty() {
+        // 9 stages in four parts of three would leave the last one nothing; so would more parts than stages.
+        assert_eq!(cut(&problem(516), 4, 64), None);
+        assert_eq!(cut(&problem(516), 10, 64), None);
+        assert_eq!(cut(&Problem { batch: 2, ..problem(256) }, 4, 64), None);
+    }
+
+    #[test]
+    fn parts_fill_waves() {
+        // 768 x 768 in tiles of 128 x 256: 18, so 7 parts are 126 of 132 multiprocessors.
+        let of = |clusters, stages| counts(clusters, 132, stages).collect::<Vec<_>>();
+        assert_eq!(of(18, 512), [29, 22, 14, 7, 3]);
+        assert_eq!(of(196, 296), [2]);
+        assert_eq!(of(132, 296), [4, 3, 2]);
+        // Of few stages each part has one.
+        assert_eq!(of(1, 5), [5]);
+        assert_eq!(of(1, 1), [0; 0]);
+        assert_eq!(of(1000, 100), [0; 0]);
     }
 }
