@@ -79,8 +79,9 @@ fn races(first: impl Fn(Words) + Sync, second: impl Fn(Words) + Sync) -> Box<Fau
     let mut last = None;
     for seed in 0..FEW {
         let faults = both(seed, &first, &second);
-        let of_race = |fault: &&Box<Fault>| fault.kind == FaultKind::LaunchRace;
-        let Some(fault) = faults.iter().flatten().find(of_race) else { panic!("seed {seed}: {faults:?}") };
+        let mut found = faults.iter().flatten();
+        let race = found.find(|fault| fault.kind == FaultKind::LaunchRace);
+        let Some(fault) = race else { panic!("seed {seed}: {faults:?}") };
         assert!(fault.other.as_ref().is_some_and(|other| other.launch.is_some()), "{fault}");
         last = Some(fault.clone());
     }
