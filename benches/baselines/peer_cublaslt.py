@@ -17,9 +17,12 @@ TYPES = {"f32": 0, "tf32": 0, "f64": 1, "f16": 2, "bf16": 14, "e4m3": 28, "e5m2"
 COMPUTE_32F, COMPUTE_32F_FAST_TF32 = 68, 77
 SCALE_TYPE = TYPES["f32"]
 DESC_TRANS_A, DESC_TRANS_B, DESC_EPILOGUE, DESC_BIAS, DESC_A_SCALE, DESC_B_SCALE, DESC_FAST_ACCUMULATION = 3, 4, 7, 8, 17, 18, 25
+DESC_AUX, DESC_AUX_LEADING = 11, 12
 LAYOUT_BATCH, LAYOUT_BATCH_STRIDE = 5, 6
 PREFERENCE_WORKSPACE = 1
-EPILOGUES = {"none": 1, "relu": 2, "bias": 4, "bias_relu": 6, "gelu": 32, "bias_gelu": 36}
+# `kept`: the values before the activation are stored; `dgelu` reads them; `bgrad` sums the result over its rows.
+EPILOGUES = {"none": 1, "relu": 2, "bias": 4, "bias_relu": 6, "gelu": 32, "bias_gelu": 36, "bias_gelu_kept": 164, "dgelu": 192,
+             "dgelu_bgrad": 208}
 
 
 class Heuristic(ctypes.Structure):
@@ -67,7 +70,11 @@ class Matmul:
         self.attribute(DESC_TRANS_A, c_int(1 if trans_b else 0))
         self.attribute(DESC_TRANS_B, c_int(1 if trans_a else 0))
         self.attribute(DESC_EPILOGUE, c_int(EPILOGUES[epilogue]))
-        if "bias" in epilogue:
+        if "kept" in epilogue or "dgelu" in epilogue:
+            self.aux = torch.randn(m, n, device="cuda").to(torch.bfloat16 if out == "bf16" else torch.float16)
+            self.attribute(DESC_AUX, c_void_p(self.aux.data_ptr()))
+            self.attribute(DESC_AUX_LEADING, c_int64(n))
+        if "bias" in epilogue or "bgrad" in epilogue:
             self.bias = torch.randn(n, device="cuda").to(torch.bfloat16 if out == "bf16" else torch.float16 if out == "f16" else torch.float32)
             self.attribute(DESC_BIAS, c_void_p(self.bias.data_ptr()))
         if self.narrow:

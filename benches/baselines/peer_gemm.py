@@ -2,7 +2,8 @@
 
 Requests have m, n, k, dtype (bf16, f16, tf32, f32, e4m3, e5m2), and may have batch (1), trans_a, trans_b (false), out (the dtype of the
 result; that of the inputs, bf16 for 8-bit ones) and epilogue: none, or a bias, relu, gelu, silu or swiglu (of columns 2j and 2j + 1 one),
-residual, in this order, as in bias_gelu.
+residual, in this order, as in bias_gelu; bias_gelu_kept, dgelu (the product times GELU's derivative at values that lie ready), dgelu_bgrad (and
+the sums of its columns).
 `A` is [m, k], or [k, m] with trans_a; `B` is [k, n], or [n, k] with trans_b.
 """
 import torch
@@ -45,8 +46,12 @@ def epilogue(request, m, n, out):
     bias = random([n], out) if "bias" in names else None
     activation = next((ACTIVATIONS[name] for name in names if name in ACTIVATIONS), None)
     residual = random([m, n], out) if "residual" in names else None
+    pre = random([m, n], out) if "dgelu" in names else None
 
     def apply(result):
+        if pre is not None:
+            result = torch.ops.aten.gelu_backward(result, pre, approximate="tanh")
+            return result.sum(0) if "bgrad" in names else result
         if bias is not None:
             result = result + bias
         result = activation(result) if activation else result

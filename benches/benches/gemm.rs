@@ -128,7 +128,14 @@ struct Run {
     precision: Precision,
     activation: Activation,
     bias: bool,
+    /// A residual, or the place where a derivative is taken.
     residual: bool,
+    /// The product is multiplied by the activation's derivative.
+    gradient: bool,
+    /// The values before the activation are kept.
+    kept: bool,
+    /// C's columns are summed.
+    column_sums: bool,
     /// The peers' name of the result's element type, if it is not the usual one.
     out: Option<&'static str>,
     /// A row of the program's own.
@@ -163,25 +170,28 @@ impl Run {
             Types::E4m3 => ("e4m3", Precision::F32, None),
             Types::E4m3ToE4m3 => ("e4m3", Precision::F32, Some("e4m3")),
         };
-        let (epilogue, bias, activation, residual) = match epilogue {
-            Fused::None => ("none", false, Activation::None, false),
-            Fused::Bias => ("bias", true, Activation::None, false),
-            Fused::BiasGelu => ("bias_gelu", true, Activation::GeluTanh, false),
-            Fused::BiasResidual => ("bias_residual", true, Activation::None, true),
+        let gradient = matches!(epilogue, Fused::Dgelu | Fused::DgeluBgrad);
+        let kept = epilogue == Fused::BiasGeluKept;
+        let activation = match epilogue {
+            Fused::BiasGelu | Fused::BiasGeluKept | Fused::Dgelu | Fused::DgeluBgrad => Activation::GeluTanh,
+            _ => Activation::None,
         };
         let name = drawn.name();
         Self {
             name,
             dtype,
-            epilogue,
+            epilogue: epilogue.word(),
             trans_a,
             trans_b,
             batch,
             sides,
             precision,
             activation,
-            bias,
-            residual,
+            bias: epilogue != Fused::None && !gradient,
+            residual: gradient || epilogue == Fused::BiasResidual,
+            gradient,
+            kept,
+            column_sums: epilogue == Fused::DgeluBgrad,
             out,
             is_listed: false,
         }
@@ -200,6 +210,9 @@ const PLAIN: Run = Run {
     activation: Activation::None,
     bias: false,
     residual: false,
+    gradient: false,
+    kept: false,
+    column_sums: false,
     out: None,
     is_listed: true,
 };
@@ -282,6 +295,8 @@ struct Set<T, C> {
     b: DeviceBuffer<T>,
     c: DeviceBuffer<C>,
     residual: DeviceBuffer<C>,
+    kept: DeviceBuffer<C>,
+    sums: DeviceBuffer<f32>,
 }
 
 fn bench<T, C>(session: &mut Session, run: Run) -> Outcome
@@ -302,12 +317,15 @@ where
     let results = batch * m * width;
     let bytes =
         size_of_val(&a[..]) + size_of_val(&b[..]) + size_of_val(&residual[..]) + results * size_of::<C>();
+    let bytes = if run.kept { bytes + results * size_of::<C>() } else { bytes };
     let mut sets = Vec::new();
     for _ in 0..session.rotation(bytes as u64) {
         let (a, b) = (DeviceBuffer::from_slice(&stream, &a)?, DeviceBuffer::from_slice(&stream, &b)?);
         let (c, residual) =
             (DeviceBuffer::zeroed(&stream, results)?, DeviceBuffer::from_slice(&stream, &residual)?);
-        sets.push(Set { a, b, c, residual });
+        let kept = DeviceBuffer::zeroed(&stream, if run.kept { results } else { 0 })?;
+        let sums = DeviceBuffer::zeroed(&stream, if run.column_sums { n } else { 0 })?;
+        sets.push(Set { a, b, c, residual, kept, sums });
     }
     let bias_device = DeviceBuffer::from_slice(&stream, &bias)?;
     let expected = Expected::new(&run, &a, &b, &bias, &residual);
@@ -393,8 +411,18 @@ where
     };
     let width = run.width();
     let c = MatrixMut::new::<C>(&mut set.c, m, width).batch(batch);
-    let product = Matmul::new(a, b, c).precision(run.precision).activation(run.activation);
+    let product = Matmul::new(a, b, c).precision(run.precision);
     let product = if run.bias { product.bias::<C>(bias) } else { product };
+    let product = if run.column_sums { product.bias_gradient(&mut set.sums) } else { product };
+    let product = if run.kept {
+        product.pre_activation(MatrixMut::new::<C>(&mut set.kept, m, n).batch(batch))
+    } else {
+        product
+    };
+    if run.gradient {
+        return product.gradient(run.activation, Matrix::new::<C>(&set.residual, m, width));
+    }
+    let product = product.activation(run.activation);
     if run.residual { product.residual(Matrix::new::<C>(&set.residual, m, width)) } else { product }
 }
 
@@ -445,6 +473,7 @@ impl Expected {
                 column: 1,
                 matrix: 0,
             }),
+            is_gradient: run.gradient,
             ..Epilogue::<C, C>::NONE
         };
         let a = Strided { data: &a[..], row: k, column: 1, matrix: 0 };

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use crate::{Drawn, Types};
+use crate::{Drawn, Fused, Types};
 
 /// The options on the command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,6 +28,7 @@ const USAGE: &str = "usage: PROGRAM [--quick] [--out DIR] [--only TEXT,..] [--ev
   products in place of the rows of `gemm`:
     --random N [--seed S]
     --shape [BATCHx]MxNxK,.. [--type bf16|f16|tf32|f32|e4m3|e4m3_e4m3] [--order nt|nn|tn|tt]
+            [--epilogue none|bias|bias_gelu|bias_residual|bias_gelu_kept|dgelu|dgelu_bgrad]
       the order says how A and B lie: `n` as [m, k] and [k, n], `t` transposed; without these: bf16, nt
   gemm --shape 8x467x83,16x9664x2904 --type tf32 --order nn --every";
 
@@ -95,7 +96,7 @@ impl Options {
     /// [`OptionsError`].
     pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, OptionsError> {
         let mut options = Options::default();
-        let (mut shapes, mut types, mut order) = (None, None, None);
+        let (mut shapes, mut types, mut order, mut epilogue) = (None, None, None, None);
         let mut arguments = arguments.into_iter();
         while let Some(argument) = arguments.next() {
             match argument.to_str() {
@@ -112,19 +113,23 @@ impl Options {
                 Some("--shape") => shapes = Some(value("--shape", arguments.next())?),
                 Some("--type") => types = Some(word("--type", arguments.next(), Types::of)?),
                 Some("--order") => order = Some(word("--order", arguments.next(), order_of)?),
+                Some("--epilogue") => {
+                    epilogue = Some(word("--epilogue", arguments.next(), Fused::of)?);
+                }
                 _ => return Err(OptionsError::Unknown(argument)),
             }
         }
         let needless = types.map(|_| "--type").or(order.map(|_| "--order"));
+        let needless = needless.or(epilogue.map(|_| "--epilogue"));
         match (shapes, needless) {
             (None, Some(option)) => return Err(OptionsError::NothingNamed(option)),
             (None, None) => {}
             (Some(_), _) if options.random.is_some() => return Err(OptionsError::TwoLists),
             (Some(shapes), _) => {
                 let (types, order) = (types.unwrap_or(Types::Bf16), order.unwrap_or([false, true]));
-                let named = |text: &str| {
-                    text.split(',').map(|text| Drawn::named(text, types, order)).collect::<Option<_>>()
-                };
+                let epilogue = epilogue.unwrap_or(Fused::None);
+                let of = |text: &str| Drawn::named(text, types, order, epilogue);
+                let named = |text: &str| text.split(',').map(of).collect::<Option<_>>();
                 options.named = shapes.to_str().and_then(named).ok_or(OptionsError::NoShape(shapes))?;
             }
         }
@@ -273,6 +278,7 @@ mod tests {
         assert_eq!(parse("--random some"), Err(no_number));
         assert_eq!(parse("--seed 3"), Err(OptionsError::NothingDrawn));
         assert_eq!(parse("--type f16"), Err(OptionsError::NothingNamed("--type")));
+        assert_eq!(parse("--epilogue bias"), Err(OptionsError::NothingNamed("--epilogue")));
         assert_eq!(parse("--order nn"), Err(OptionsError::NothingNamed("--order")));
         assert_eq!(parse("--random 3 --shape 8x8x8"), Err(OptionsError::TwoLists));
         assert_eq!(parse("--shape 8x8x8,8"), Err(OptionsError::NoShape("8x8x8,8".into())));

@@ -64,6 +64,32 @@ pub enum Fused {
     Bias,
     BiasGelu,
     BiasResidual,
+    BiasGeluKept,
+    Dgelu,
+    DgeluBgrad,
+}
+
+impl Fused {
+    /// The word for each on the command line, which peers use too.
+    const WORDS: [(&str, Fused); 7] = [
+        ("none", Fused::None),
+        ("bias", Fused::Bias),
+        ("bias_gelu", Fused::BiasGelu),
+        ("bias_residual", Fused::BiasResidual),
+        ("bias_gelu_kept", Fused::BiasGeluKept),
+        ("dgelu", Fused::Dgelu),
+        ("dgelu_bgrad", Fused::DgeluBgrad),
+    ];
+
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, epilogue)| *epilogue == self).map_or("none", |(word, _)| *word)
+    }
+
+    /// The epilogue of this word.
+    pub fn of(word: &str) -> Option<Self> {
+        Self::WORDS.iter().find(|(known, _)| *known == word).map(|(_, epilogue)| *epilogue)
+    }
 }
 
 /// How often types are drawn, of 20.
@@ -141,14 +167,14 @@ fn types(random: &mut Random) -> Types {
 impl Drawn {
     /// The product of `text`, such as `8x467x83`, or `16x1024x1024x64` for a batch of 16. None where `text`
     /// is no such thing, or the product does not fit in memory.
-    pub fn named(text: &str, types: Types, [trans_a, trans_b]: [bool; 2]) -> Option<Self> {
+    pub fn named(text: &str, types: Types, [trans_a, trans_b]: [bool; 2], epilogue: Fused) -> Option<Self> {
         let sides: Vec<usize> = text.split('x').map(|side| side.parse().ok()).collect::<Option<_>>()?;
         let (batch, sides) = match sides[..] {
             [m, n, k] => (1, (m, n, k)),
             [batch, m, n, k] => (batch, (m, n, k)),
             _ => return None,
         };
-        let named = Drawn { types, sides, batch, trans_a, trans_b, epilogue: Fused::None, is_named: true };
+        let named = Drawn { types, sides, batch, trans_a, trans_b, epilogue, is_named: true };
         let is_empty = [batch, sides.0, sides.1, sides.2].contains(&0);
         (!is_empty && named.elements() <= MOST_ELEMENTS).then_some(named)
     }
@@ -184,7 +210,7 @@ mod tests {
 
     #[test]
     fn products_are_named_by_their_sides() {
-        let named = |text| Drawn::named(text, Types::F16, [false, true]);
+        let named = |text| Drawn::named(text, Types::F16, [false, true], Fused::None);
         let product = named("8x467x83").unwrap();
         assert_eq!((product.batch, product.sides, product.name()), (1, (8, 467, 83), "gemm_f16"));
         assert!(!product.trans_a && product.trans_b);
@@ -199,6 +225,8 @@ mod tests {
             assert!(drawn.ends_with(word) && named.ends_with(word));
         }
         assert_eq!(Types::of("f64"), None);
+        assert_eq!(Fused::of("bias_gelu"), Some(Fused::BiasGelu));
+        assert_eq!(Fused::of("gelu_bias"), None);
     }
 
     #[test]

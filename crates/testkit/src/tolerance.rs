@@ -209,6 +209,8 @@ table! {
         "The tensor core does not read the low 13 bits of either factor: below 2^-10 of each, always towards zero, so that errors add up; sums as for 16 bits.";
     GEMM_TENSOR_FP8 = "gemm on tensor cores, 8 bits", 4.0 * STEP_F32, 1.0 / (1u64 << 12) as f64, SquareRoot,
         "Of sums of 32 products Hopper keeps about 14 bits (known from measurements, not from the manual) before they are added in f32, and cuts what it does not keep; one such error for each product at most; 4 standard deviations. Wide: lost products are for the cases of integers to see.";
+    GEMM_COLUMN_SUMS = "sums of a product's columns", STEP_F32, ROUND_BF16, None,
+        "Beside the product's own error: kernels that do not sum from registers sum what they have rounded, to bf16 at worst. Scale is the sum of the product's.";
     ATTENTION_BF16 = "attention bf16", f32::MIN_POSITIVE as f64, ROUND_BF16 + 2.0 * SHORT, None,
         "Weights are rounded to bf16 before they multiply V; scores of a few tens, exponentials and sums in f32 add less than 2^-16 each. Scale: such errors of all weights, independent. The result's own rounding is the comparator's.";
     ATTENTION_F16 = "attention f16", STEP_F16, ROUND_F16 + 2.0 * SHORT, None,

@@ -424,6 +424,11 @@ impl<'a, T: Pod> DeviceViewMut<'a, T> {
         Ok(())
     }
 
+    /// The same elements, shared, for as long as they are borrowed: for a kernel that gets them twice.
+    pub(crate) fn into_view(self) -> DeviceView<'a, T> {
+        DeviceView(self.0)
+    }
+
     /// The same memory as bytes.
     pub(crate) fn bytes(self) -> DeviceViewMut<'a, u8> {
         DeviceViewMut(self.0.as_bytes())

@@ -20,7 +20,7 @@
 //!
 //! Limits: sides below 2^31; one block a tile along x, batches along z (a block takes every `gridDim.z`-th).
 
-use crate::element::{Layout, load, store};
+use crate::element::{Layout, load, load_wide, store, store_wide};
 use crate::epilogue::{Activation, EpilogueParams, Fast, GroupInputs, Precision};
 use core::sync::atomic::Ordering;
 use cuda_std::atomic::mid::atomic_fetch_max_u32_device;
@@ -86,7 +86,7 @@ pub unsafe fn gemm_any(gemm: StridedGemm, epilogue: EpilogueParams, a: *const u8
     let (row, column) =
         (thread::block_idx_x() % tiles_down * TILE, thread::block_idx_x() / tiles_down * TILE);
     // SAFETY: the caller's word for the pointers.
-    let epilogue = unsafe { Epilogue::new(&gemm, c, &epilogue, GroupInputs::first(&epilogue)) };
+    let epilogue: Epilogue<'_> = unsafe { Epilogue::new(&gemm, c, &epilogue, GroupInputs::first(&epilogue)) };
     let mut index = thread::block_idx_z();
     while index < batch {
         let part =
@@ -262,9 +262,10 @@ pub(crate) struct TileCoord {
     pub column: u32,
 }
 
-/// The epilogue: applied to the sums, element by element.
+/// The epilogue: applied to the sums, element by element. With `TRAINS` it takes derivatives and keeps the
+/// values before the activation; kernels for few rows have no registers for that.
 #[derive(Clone, Copy)]
-pub(crate) struct Epilogue<'a> {
+pub(crate) struct Epilogue<'a, const TRAINS: bool = true> {
     params: &'a EpilogueParams,
     bias: *const u8,
     /// Factor of the sums: alpha, with the scales.
@@ -278,7 +279,7 @@ pub(crate) struct Epilogue<'a> {
     c_layout: Layout,
 }
 
-impl<'a> Epilogue<'a> {
+impl<'a, const TRAINS: bool> Epilogue<'a, TRAINS> {
     /// # Safety
     /// The pointers are as [`EpilogueParams`] says.
     #[inline(always)]
@@ -375,7 +376,28 @@ impl<'a> Epilogue<'a> {
             if beta != 0.0 {
                 v = fastmath::fma(beta, load(self.c, c.ty, place.within(c)), v);
             }
-            self.write(activation.apply::<Fast>(v + self.bias(place.column)), place)
+            v += self.bias(place.column);
+            self.keep(v, place);
+            let v = if TRAINS && self.params.is_gradient {
+                let EpilogueParams { residual: pre, residual_layout: layout, .. } = *self.params;
+                v * activation.derivative::<Fast>(load_wide(pre, layout.ty, place.within(layout)))
+            } else {
+                activation.apply::<Fast>(v)
+            };
+            self.write(v, place)
+        }
+    }
+
+    /// Stores the value before the activation, where it is wanted.
+    ///
+    /// # Safety
+    /// `place` is inside of the product, and no other thread touches it.
+    #[inline(always)]
+    unsafe fn keep(self, v: f32, place: Place) {
+        let EpilogueParams { pre, pre_layout: layout, .. } = *self.params;
+        if TRAINS && !pre.is_null() {
+            // SAFETY: not null, so it has the place, by the contract.
+            unsafe { store_wide(pre, layout.ty, place.within(layout), v) };
         }
     }
 
@@ -389,7 +411,10 @@ impl<'a> Epilogue<'a> {
         // SAFETY: inside of C and of the bias.
         unsafe {
             let gate = self.alpha * sums[0] + self.bias(column);
-            self.write(Fast::swiglu(gate, self.alpha * sums[1] + self.bias(column + 1)), place)
+            let value = self.alpha * sums[1] + self.bias(column + 1);
+            self.keep(gate, Place { column, ..place });
+            self.keep(value, Place { column: column + 1, ..place });
+            self.write(Fast::swiglu(gate, value), place)
         }
     }
 
@@ -399,11 +424,11 @@ impl<'a> Epilogue<'a> {
     /// `place` is inside of C and, if there is one, of the residual. No other thread touches it.
     #[inline(always)]
     unsafe fn write(self, v: f32, place: Place) -> u32 {
-        let EpilogueParams { residual, residual_layout, .. } = *self.params;
+        let EpilogueParams { residual, residual_layout, is_gradient, .. } = *self.params;
         let c = self.c_layout;
         // SAFETY: inside of C and of the residual.
         unsafe {
-            let rest = if residual.is_null() {
+            let rest = if residual.is_null() || (TRAINS && is_gradient) {
                 0.0
             } else {
                 load(residual, residual_layout.ty, place.within(residual_layout))

@@ -48,6 +48,22 @@ impl Layout {
     pub const NONE: Self = Self { ty: Type::F32 as u32, row: 0, column: 0, batch: 0 };
 }
 
+/// Element `index` from `base` on, widened, of a type of 16 or 32 bits.
+///
+/// # Safety
+/// There is one of that [`Type`].
+#[inline(always)]
+pub(crate) unsafe fn load_wide(base: *const u8, ty: u32, index: usize) -> f32 {
+    // SAFETY: the caller's contract; device buffers are aligned for their elements.
+    unsafe {
+        match ty {
+            0 => *base.cast::<f32>().add(index),
+            1 => convert::f16_to_f32(*base.cast::<f16>().add(index)),
+            _ => convert::bf16_to_f32(*base.cast::<bf16>().add(index)),
+        }
+    }
+}
+
 /// Element `index` from `base` on, widened.
 ///
 /// # Safety
@@ -57,11 +73,25 @@ pub(crate) unsafe fn load(base: *const u8, ty: u32, index: usize) -> f32 {
     // SAFETY: the caller's contract; device buffers are aligned for their elements.
     unsafe {
         match ty {
-            0 => *base.cast::<f32>().add(index),
-            1 => convert::f16_to_f32(*base.cast::<f16>().add(index)),
-            2 => convert::bf16_to_f32(*base.cast::<bf16>().add(index)),
+            0..=2 => load_wide(base, ty, index),
             3 => E4M3::from_bits(*base.add(index)).to_f32(),
             _ => E5M2::from_bits(*base.add(index)).to_f32(),
+        }
+    }
+}
+
+/// Rounds to the [`Type`], one of 16 or 32 bits, and stores it as element `index` from `base` on.
+///
+/// # Safety
+/// There is one, which no other thread touches.
+#[inline(always)]
+pub(crate) unsafe fn store_wide(base: *mut u8, ty: u32, index: usize, value: f32) {
+    // SAFETY: the caller's contract; device buffers are aligned for their elements.
+    unsafe {
+        match ty {
+            0 => *base.cast::<f32>().add(index) = value,
+            1 => *base.cast::<f16>().add(index) = convert::f16_from_f32(value),
+            _ => *base.cast::<bf16>().add(index) = convert::bf16_from_f32(value),
         }
     }
 }
@@ -75,9 +105,7 @@ pub(crate) unsafe fn store(base: *mut u8, ty: u32, index: usize, value: f32) {
     // SAFETY: the caller's contract; device buffers are aligned for their elements.
     unsafe {
         match ty {
-            0 => *base.cast::<f32>().add(index) = value,
-            1 => *base.cast::<f16>().add(index) = convert::f16_from_f32(value),
-            2 => *base.cast::<bf16>().add(index) = convert::bf16_from_f32(value),
+            0..=2 => store_wide(base, ty, index, value),
             3 => *base.add(index) = E4M3::from_f32(value).to_bits(),
             _ => *base.add(index) = E5M2::from_f32(value).to_bits(),
         }

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //! v = alpha * scale_a * scale_b * sum + beta * C + bias[column]     source C is not read when beta is 0, nor for SwiGLU
-//! v = activation(v)
-//! v = v + residual[row, column]
+//! pre = v, rounded to its type                                           where it is wanted
+//! v = activation(v), then v + residual[row, column]
+//!     or, in a backward pass, v * activation'(residual[row, column])     of the pre of the forward pass
 //! amax = max |v| over the result, NaN if there is one
+//! sums[column] = the sum of v over the rows                              where they are wanted: the gradient of a bias
 //! C = scale_c * v, rounded to C's type                                   scale_c where a kernel takes one
 //! ```
 //! All in f32. Results beyond the range of f16 become infinity, those beyond an 8-bit type's its largest
@@ -33,7 +35,8 @@ pub struct EpilogueParams {
     /// Added to each row: a number for each column of the product; null: none. Groups have a bias each, one
     /// behind the other.
     pub bias: *const u8,
-    /// Added after the activation, shaped as C; null: none.
+    /// Added after the activation, shaped as C; null: none. With `is_gradient` the place where the
+    /// activation's derivative is taken.
     pub residual: *const u8,
     /// How the residual lies.
     pub residual_layout: Layout,
@@ -45,7 +48,19 @@ pub struct EpilogueParams {
     pub scale_c: *const f32,
     /// Raised to the bits of the largest magnitude of the result before `scale_c`; null: nothing.
     pub amax: *mut u32,
+    /// The activation is not applied: the product is multiplied by its derivative at the residual.
+    pub is_gradient: bool,
+    /// Where the value before the activation goes, `[m, n]`; null: nowhere.
+    pub pre: *mut u8,
+    /// How that lies.
+    pub pre_layout: Layout,
+    /// Where the sums of columns over each [`SUMMED_ROWS`] rows go, a row of `n` numbers for each so many
+    /// rows of C; null: nowhere. Only kernels of [`crate::sm90`] that store no transpose know it.
+    pub sums: *mut f32,
 }
+
+/// Rows of C whose columns are summed up by a warp: those of its accumulators.
+pub const SUMMED_ROWS: u32 = 16;
 
 /// The bias and the scales of one group of rows.
 #[derive(Debug, Clone, Copy)]
@@ -90,5 +105,9 @@ impl EpilogueParams {
         scale_b: core::ptr::null(),
         scale_c: core::ptr::null(),
         amax: core::ptr::null_mut(),
+        is_gradient: false,
+        pre: core::ptr::null_mut(),
+        pre_layout: Layout::NONE,
+        sums: core::ptr::null_mut(),
     };
 }

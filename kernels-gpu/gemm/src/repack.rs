@@ -12,7 +12,7 @@
 //! The kernel does not write `y` behind the last column of a row, and no code may read there. Each element
 //! size has an entry.
 
-use cuda_std::{kernel, shared, shared_array, thread, vector};
+use cuda_std::{grid, kernel, shared, shared_array, thread, vector};
 use layout::UNIT_BYTES;
 
 /// Threads of a block.
@@ -124,6 +124,8 @@ fn tile() -> u32 {
 /// As for the kernels above. `tile` is the shared address of the block's tile.
 #[inline(always)]
 unsafe fn repack<T: Element>(problem: RepackShape, x: *const T, y: *mut T, tile: u32) {
+    grid::wait_dependencies();
+    grid::launch_dependents();
     let mut index = thread::block_idx_z();
     while index < problem.batch {
         let from = x.wrapping_add((u64::from(index) * problem.matrix) as usize);

@@ -3,7 +3,7 @@
 use super::{CUBIC, Precision, TWICE_ROOT};
 use crate::math::single::{ERFC, gated, horner};
 use core::f32::consts::{FRAC_1_SQRT_2, LN_2, LOG2_E};
-use cuda_std::fastmath::{div_approx, ex2_approx, fma, lg2_approx, max_nan, rcp_approx};
+use cuda_std::fastmath::{div_approx, ex2_approx, fma, lg2_approx, max_nan, min_nan, rcp_approx};
 
 /// f32 for epilogues: errors of a few units in the last place of the argument, not of a result near 0.
 pub enum Fast {}
@@ -51,9 +51,6 @@ impl Precision for Fast {
     /// Since `(1 + tanh u) / 2 = 1 / (1 + exp(-2 u))`, it costs what SiLU does.
     #[inline(always)]
     fn gelu_tanh(x: f32) -> f32 {
-        /// Factors of `x` and of `x^3` in the exponent of 2.
-        const LINEAR: f32 = -TWICE_ROOT as f32 * LOG2_E;
-        const CUBED: f32 = CUBIC as f32 * LINEAR;
         over_one_plus_ex2(x, x * fma(x * x, CUBED, LINEAR))
     }
 
@@ -72,7 +69,45 @@ impl Precision for Fast {
         let below = normal_cdf_below_0(max_nan(-x.abs(), -15.0));
         if x > 0.0 { 1.0 - below } else { below }
     }
+
+    /// The density shares the power of the distribution function.
+    #[inline(always)]
+    fn gelu_grad(x: f32) -> f32 {
+        const TWICE_DENSITY: f32 = (2.0 * super::ROOT_OF_TWICE_PI) as f32;
+        let negative = max_nan(-x.abs(), -15.0);
+        let (t, power) = of_normal_cdf(negative);
+        let below = power * t * horner(&ERFC, t);
+        let (x, cdf) = if x > 0.0 { (-negative, 1.0 - below) } else { (negative, below) };
+        fma(x, power * TWICE_DENSITY, cdf)
+    }
+
+    #[inline(always)]
+    fn gelu_tanh_grad(x: f32) -> f32 {
+        const SLOPE: f32 = TWICE_ROOT as f32;
+        const STEEPER: f32 = (3.0 * CUBIC * TWICE_ROOT) as f32;
+        let x = min_nan(max_nan(x, -10.0), 10.0);
+        let square = x * x;
+        let s = rcp_approx(1.0 + ex2_approx(x * fma(square, CUBED, LINEAR)));
+        fma(x * fma(square, STEEPER, SLOPE), fma(-s, s, s), s)
+    }
+
+    #[inline(always)]
+    fn silu_grad(x: f32) -> f32 {
+        let x = min_nan(max_nan(x, -800.0), 800.0);
+        let s = Self::sigmoid(x);
+        fma(x, fma(-s, s, s), s)
+    }
+
+    #[inline(always)]
+    fn sigmoid_grad(x: f32) -> f32 {
+        let s = Self::sigmoid(x);
+        fma(-s, s, s)
+    }
 }
+
+/// Factors of `x` and of `x^3` in the exponent of 2 of `exp(-u)`, where GELU's tanh form is `x sigmoid(u)`.
+const LINEAR: f32 = -TWICE_ROOT as f32 * LOG2_E;
+const CUBED: f32 = CUBIC as f32 * LINEAR;
 
 /// `x / (1 + 2^exponent)`.
 #[inline(always)]
@@ -84,8 +119,13 @@ fn over_one_plus_ex2(x: f32, exponent: f32) -> f32 {
 /// sqrt 2)`.
 #[inline(always)]
 fn normal_cdf_below_0(x: f32) -> f32 {
-    let t = rcp_approx(fma(x, -0.5 * FRAC_1_SQRT_2, 1.0));
-    // The half is a 1 less in the exponent of 2.
-    let power = ex2_approx(fma(x * x, -0.5 * LOG2_E, -1.0));
+    let (t, power) = of_normal_cdf(x);
     power * t * horner(&ERFC, t)
+}
+
+/// The argument of its polynomial, and half of `e^(-x^2 / 2)`.
+#[inline(always)]
+fn of_normal_cdf(x: f32) -> (f32, f32) {
+    // The half is a 1 less in the exponent of 2.
+    (rcp_approx(fma(x, -0.5 * FRAC_1_SQRT_2, 1.0)), ex2_approx(fma(x * x, -0.5 * LOG2_E, -1.0)))
 }

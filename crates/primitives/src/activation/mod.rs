@@ -266,9 +266,9 @@ pub trait Visitor<V> {
     fn visit(self, function: impl Fn(V) -> V + Copy);
 }
 
-/// The table of activations. A row: name, PyTorch's name, columns that make one, function.
+/// The table of activations. A row: name, PyTorch's name, columns that make one, function, derivative.
 macro_rules! activations {
-    ($($(#[$attribute:meta])* $name:ident: $torch:literal, $columns:literal, $function:expr;)*) => {
+    ($($(#[$attribute:meta])* $name:ident: $torch:literal, $columns:literal, $function:expr, $derivative:expr;)*) => {
         /// An activation as a run-time parameter of a fused kernel.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
         #[repr(u32)]
@@ -321,6 +321,23 @@ macro_rules! activations {
                     $(Activation::$name => visitor.visit($function),)*
                 }
             }
+
+            /// The derivative at `x`; 1 for [`Activation::SwiGlu`], which takes two (see
+            /// [`Precision::swiglu_grad`]).
+            #[inline(always)]
+            pub fn derivative<P: Precision>(self, x: P::Value) -> P::Value {
+                match self {
+                    $(Activation::$name => $derivative(x),)*
+                }
+            }
+
+            /// Hands the derivative to `visitor`, as [`Activation::visit`] the function.
+            #[inline(always)]
+            pub fn visit_derivative<P: Precision>(self, visitor: impl Visitor<P::Value>) {
+                match self {
+                    $(Activation::$name => visitor.visit($derivative),)*
+                }
+            }
         }
     };
 }
@@ -328,19 +345,19 @@ macro_rules! activations {
 activations! {
     /// `x`.
     #[default]
-    None: "none", 1, core::convert::identity;
+    None: "none", 1, core::convert::identity, |_| P::value(1.0);
     /// [`Precision::relu`].
-    Relu: "relu", 1, P::relu;
+    Relu: "relu", 1, P::relu, P::relu_grad;
     /// [`Precision::gelu`], with erf: PyTorch's default.
-    Gelu: "gelu", 1, P::gelu;
+    Gelu: "gelu", 1, P::gelu, P::gelu_grad;
     /// [`Precision::gelu_tanh`]: PyTorch's `approximate="tanh"`.
-    GeluTanh: "gelu_tanh", 1, P::gelu_tanh;
+    GeluTanh: "gelu_tanh", 1, P::gelu_tanh, P::gelu_tanh_grad;
     /// [`Precision::silu`].
-    Silu: "silu", 1, P::silu;
+    Silu: "silu", 1, P::silu, P::silu_grad;
     /// [`Precision::sigmoid`].
-    Sigmoid: "sigmoid", 1, P::sigmoid;
+    Sigmoid: "sigmoid", 1, P::sigmoid, P::sigmoid_grad;
     /// [`Precision::swiglu`] of columns `2j` and `2j + 1` gives column `j`: the result has half the columns.
-    SwiGlu: "swiglu", 2, core::convert::identity;
+    SwiGlu: "swiglu", 2, core::convert::identity, |_| P::value(1.0);
 }
 
 #[cfg(test)]

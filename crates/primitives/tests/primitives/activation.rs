@@ -145,5 +145,15 @@ fn each_activation_is_the_function_of_its_name() {
         let mut visited = 0.0;
         activation.visit::<Fast>(Note(&mut visited));
         assert_eq!([activation.apply::<Fast>(0.75), visited], [want; 2], "{}", activation.name());
+        let want = match activation.name() {
+            "none" | "swiglu" => 1.0,
+            name => {
+                let name = format!("{name}_grad");
+                let row = derivatives::<Fast>().into_iter().find(|row| row.name == name);
+                (row.unwrap_or_else(|| panic!("{name} is no derivative of a precision")).function)(0.75)
+            }
+        };
+        activation.visit_derivative::<Fast>(Note(&mut visited));
+        assert_eq!([activation.derivative::<Fast>(0.75), visited], [want; 2], "{}", activation.name());
     }
 }

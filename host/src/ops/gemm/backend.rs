@@ -9,7 +9,7 @@ use super::matmul::Matmul;
 use super::problem::Problem;
 use super::repack::{self, Packed};
 use super::select::{CandidateSink, DeviceCapabilities};
-use super::{any, bands, direct, f32, mma, skinny, sm90};
+use super::{any, bands, column_sums, direct, f32, mma, skinny, sm90};
 
 /// A family of kernels that are chosen and launched alike.
 pub(super) struct Backend {
@@ -27,7 +27,15 @@ pub(super) static BACKENDS: &[Backend] =
     &[sm90::BACKEND, skinny::BACKEND, direct::BACKEND, f32::BACKEND, mma::BACKEND, any::BACKEND];
 
 /// Queues the product. `config` is a candidate for `problem`, which is the product's.
-pub(super) fn run(stream: &Stream, product: Matmul<'_>, problem: &Problem, config: &Config) -> Result<()> {
+pub(super) fn run(
+    stream: &Stream,
+    mut product: Matmul<'_>,
+    problem: &Problem,
+    config: &Config,
+) -> Result<()> {
+    if let Some(sums) = product.epilogue.column_sums.take() {
+        return column_sums::run(stream, product, problem, config, sums);
+    }
     if problem.m == 0 || problem.n == 0 || problem.batch == 0 {
         return Ok(());
     }

@@ -1,5 +1,5 @@
-//! A product in two bands of C: the first one fills whole waves of a kernel's tiles, what is left is a product
-//! of its own, by its own choice. Else a last wave of few tiles takes as long as a full one.
+//! A product in two bands of C: the first one fills whole waves of a kernel's tiles, what is left is a
+//! product of its own, by its own choice. Else a last wave of few tiles takes as long as a full one.
 //!
 //! ```text
 //!   C, 40 x 20 tiles of 128 x 256       39 rows of tiles: 780, six waves of 132 multiprocessors
@@ -83,7 +83,7 @@ impl Matmul<'_> {
     /// The product of these rows of A and columns of B, of one product without pairs of columns.
     fn part(&mut self, (rows, columns): (Range<usize>, Range<usize>)) -> Result<Matmul<'_>> {
         let k = 0..self.a.shape.columns;
-        let Epilogue { bias, residual, ref mut amax, .. } = self.epilogue;
+        let Epilogue { bias, residual, pre, ref mut amax, .. } = self.epilogue;
         let bias = match bias {
             Some(Vector { data, dtype }) => {
                 let size = dtype.size();
@@ -92,13 +92,14 @@ impl Matmul<'_> {
             None => None,
         };
         let residual = residual.map(|residual| residual.part(&rows, &columns)).transpose()?;
+        let pre = pre.map(|pre| pre.part(&rows, &columns)).transpose()?;
         let amax = amax.as_mut().map(|amax| amax.view_mut());
         Ok(Matmul {
             a: self.a.part(&rows, &k)?,
             b: self.b.part(&k, &columns)?,
             c: self.c.part(&rows, &columns)?,
             precision: self.precision,
-            epilogue: Epilogue { bias, residual, amax, ..self.epilogue },
+            epilogue: Epilogue { bias, residual, pre, amax, column_sums: None, ..self.epilogue },
         })
     }
 }

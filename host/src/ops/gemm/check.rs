@@ -16,6 +16,7 @@ pub(super) struct Shapes {
     b: Shape,
     c: Shape,
     residual: Option<Shape>,
+    pre: Option<Shape>,
 }
 
 impl<'a> Matmul<'a> {
@@ -42,8 +43,8 @@ impl<'a> Matmul<'a> {
 
     /// The operands in plain numbers, with these shapes.
     pub(super) fn describe(&self, shapes: &Shapes) -> Result<Problem> {
-        let Shapes { a, b, c, residual } = *shapes;
-        let residual = self.epilogue.residual.zip(residual).map(|(old, shape)| Matrix { shape, ..old });
+        let Shapes { a, b, c, residual, pre } = *shapes;
+        let with = |(old, shape): (Matrix<'_>, Shape)| Matrix { shape, ..old }.operand();
         Ok(Problem {
             m: side("m", a.rows)?,
             n: side("n", b.columns)?,
@@ -54,7 +55,8 @@ impl<'a> Matmul<'a> {
             c: Matrix { data: self.c.data.view(), dtype: self.c.dtype, shape: c }.operand(),
             precision: self.precision,
             epilogue: EpilogueDesc {
-                residual: residual.as_ref().map(Matrix::operand),
+                residual: self.epilogue.residual.zip(residual).map(with),
+                pre: self.epilogue.pre.zip(pre).map(with),
                 ..self.epilogue.describe()
             },
         })
@@ -62,34 +64,38 @@ impl<'a> Matmul<'a> {
 
     pub(super) fn shapes(&self) -> Shapes {
         let residual = self.epilogue.residual.map(|residual| residual.shape);
-        Shapes { a: self.a.shape, b: self.b.shape, c: self.c.shape, residual }
+        let pre = self.epilogue.pre.map(|pre| pre.shape);
+        Shapes { a: self.a.shape, b: self.b.shape, c: self.c.shape, residual, pre }
     }
 
     /// The shapes of a batch of which every product takes the same B, as those of one product of more rows,
     /// where the rows of A, C and the residual lie so. The batch has been checked: operands of other lengths
     /// would fold too.
     pub(super) fn folding(&self) -> Option<Shapes> {
-        let Shapes { a, b, c, residual } = self.shapes();
+        let Shapes { a, b, c, residual, pre } = self.shapes();
         if c.batch <= 1 || b.matrix != 0 {
             return None;
         }
-        let residual = match residual {
-            Some(residual) => Some(residual.folded()?),
-            None => None,
+        let fold = |beside: Option<Shape>| match beside {
+            Some(shape) => shape.folded().map(Some),
+            None => Some(None),
         };
+        let (residual, pre) = (fold(residual)?, fold(pre)?);
         let (a, c) = (a.folded()?, c.folded()?);
-        (a.rows <= MAX_SIDE as usize).then_some(Shapes { a, b: Shape { batch: 1, ..b }, c, residual })
+        (a.rows <= MAX_SIDE as usize).then_some(Shapes { a, b: Shape { batch: 1, ..b }, c, residual, pre })
     }
 
     /// The product that [`Matmul::problem`] tells of, once that has checked it.
     pub(super) fn folded(self) -> Self {
-        let Some(Shapes { a, b, c, residual }) = self.folding() else { return self };
-        let residual = self.epilogue.residual.zip(residual).map(|(old, shape)| Matrix { shape, ..old });
+        let Some(Shapes { a, b, c, residual, pre }) = self.folding() else { return self };
+        let with = |(old, shape): (Matrix<'a>, Shape)| Matrix { shape, ..old };
+        let residual = self.epilogue.residual.zip(residual).map(with);
+        let pre = self.epilogue.pre.zip(pre).map(with);
         Matmul {
             a: Matrix { shape: a, ..self.a },
             b: Matrix { shape: b, ..self.b },
             c: MatrixMut { shape: c, ..self.c },
-            epilogue: Epilogue { residual, ..self.epilogue },
+            epilogue: Epilogue { residual, pre, ..self.epilogue },
             ..self
         }
     }

@@ -67,6 +67,7 @@ fn lacks(problem: &Problem) -> Option<&'static str> {
     let rules = [
         (a.dtype == b.dtype && is_wide, "A and B are both f16, both bf16, or both f32"),
         (m <= MAX_M, "takes up to 64 rows"),
+        (!problem.epilogue.trains(), "takes no derivative and keeps no values before the activation"),
         (k > 0, "there is nothing to multiply"),
         (b.order != Order::Strided, "wants B by rows or by columns"),
         (!f32::is_promised(problem), "sums in parts, where `gemm_f32` promises one chain of multiply-adds"),

@@ -1,12 +1,11 @@
 //! The product with its operands: what the caller builds, checked before anything is queued.
 
 use crate::error::Result;
-use crate::memory::DeviceViewMut;
 use crate::stream::Stream;
 
 use super::backend;
 use super::config::{Choice, Config};
-use super::epilogue::Epilogue;
+use super::epilogue::{Epilogue, Results};
 use super::matrix::{Matrix, MatrixMut};
 use super::problem::{Precision, Problem};
 use super::select;
@@ -16,7 +15,10 @@ use super::select;
 /// ```text
 /// v = alpha * scale_a * scale_b * sum + beta * C + bias[column]
 /// C = scale_c * (activation(v) + residual), rounded to C's type
+/// C = v * activation'(pre)                                        with `gradient`
 /// ```
+/// Further results: v ([`Matmul::pre_activation`]), the sums of C's columns ([`Matmul::bias_gradient`]), the
+/// largest magnitude ([`Matmul::amax`]).
 #[derive(Debug)]
 #[must_use = "a product is computed by `run`"]
 pub struct Matmul<'a> {
@@ -90,11 +92,7 @@ impl<'a> Matmul<'a> {
     }
 
     /// The same product with results elsewhere.
-    pub(super) fn with_results<'s>(
-        &'s self,
-        c: MatrixMut<'s>,
-        amax: Option<DeviceViewMut<'s, f32>>,
-    ) -> Matmul<'s> {
-        Matmul { c, epilogue: self.epilogue.with_amax(amax), ..*self }
+    pub(super) fn with_results<'s>(&'s self, c: MatrixMut<'s>, others: Results<'s>) -> Matmul<'s> {
+        Matmul { c, epilogue: self.epilogue.with_results(others), ..*self }
     }
 }

@@ -224,6 +224,22 @@ impl<'a> Matrix<'a> {
     pub(super) fn check(&self, what: &'static str) -> Result<()> {
         self.shape.check(what, self.data.len() / self.dtype.size())
     }
+
+    /// The same for one that is written: no two of its elements lie in one place.
+    pub(super) fn check_result(&self, what: &'static str) -> Result<()> {
+        self.check(what)?;
+        if !self.shape.may_overlap() {
+            return Ok(());
+        }
+        let Shape { rows, columns, row, column, batch, matrix, .. } = self.shape;
+        Err(Error::InvalidArgument {
+            operation: OPERATION,
+            argument: what,
+            got: format!("[{batch}, {rows}, {columns}] by strides [{matrix}, {row}, {column}]"),
+            wanted: "strides that give every element a place of its own".to_owned(),
+            hint: "the leading dimension of a row-major matrix is at least its columns, the batch stride at least the matrix; none is 0",
+        })
+    }
 }
 
 /// A matrix on the device, or a batch of them, exclusive. As [`Matrix`].
@@ -284,18 +300,7 @@ impl<'a> MatrixMut<'a> {
     }
 
     pub(super) fn check(&self, what: &'static str) -> Result<()> {
-        self.shape.check(what, self.data.len() / self.dtype.size())?;
-        if !self.shape.may_overlap() {
-            return Ok(());
-        }
-        let Shape { rows, columns, row, column, batch, matrix, .. } = self.shape;
-        Err(Error::InvalidArgument {
-            operation: OPERATION,
-            argument: what,
-            got: format!("[{batch}, {rows}, {columns}] by strides [{matrix}, {row}, {column}]"),
-            wanted: "strides that give every element a place of its own".to_owned(),
-            hint: "the leading dimension of a row-major matrix is at least its columns, the batch stride at least the matrix; none is 0",
-        })
+        Matrix { data: self.data.view(), dtype: self.dtype, shape: self.shape }.check_result(what)
     }
 }
 

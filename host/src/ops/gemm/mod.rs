@@ -63,6 +63,7 @@ mod backend;
 mod bands;
 mod block_scaled;
 mod check;
+mod column_sums;
 mod config;
 mod direct;
 mod epilogue;

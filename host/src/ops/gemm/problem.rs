@@ -81,12 +81,23 @@ pub struct EpilogueDesc {
     pub scaled_result: bool,
     /// Is the largest magnitude wanted?
     pub amax: bool,
+    /// Is the product multiplied by the activation's derivative at the residual?
+    pub is_gradient: bool,
+    /// The values before the activation, if they are wanted.
+    pub pre: Option<Operand>,
+    /// Are the sums of C's columns wanted?
+    pub column_sums: bool,
 }
 
 impl EpilogueDesc {
     /// Does it add or pair by lines of C, and not only by element?
     pub fn is_by_line(&self) -> bool {
         self.bias.is_some() || self.activation == Activation::SwiGlu
+    }
+
+    /// Does it take a derivative, or keep the values before the activation?
+    pub fn trains(&self) -> bool {
+        self.is_gradient || self.pre.is_some()
     }
 
     /// Is C nothing but the product?
@@ -165,7 +176,9 @@ fn write_operand(f: &mut fmt::Formatter<'_>, operand: &Operand, rows: u32, colum
 }
 
 fn write_epilogue(f: &mut fmt::Formatter<'_>, epilogue: &EpilogueDesc) -> fmt::Result {
-    let EpilogueDesc { factor, activation, source, bias, residual, scaled, scaled_result, amax } = epilogue;
+    let EpilogueDesc { factor, activation, source, bias, residual, scaled, scaled_result, amax, .. } =
+        epilogue;
+    let EpilogueDesc { is_gradient, pre, column_sums, .. } = epilogue;
     if *factor {
         f.write_str(" * alpha")?;
     }
@@ -175,11 +188,19 @@ fn write_epilogue(f: &mut fmt::Formatter<'_>, epilogue: &EpilogueDesc) -> fmt::R
     if let Some(dtype) = bias {
         write!(f, " + {dtype} bias")?;
     }
-    if *activation != Activation::None {
-        write!(f, ", {activation:?}")?;
+    if let Some(pre) = pre {
+        write!(f, ", {} kept", pre.dtype)?;
     }
-    if let Some(residual) = residual {
+    match residual {
+        Some(pre) if *is_gradient => write!(f, ", {activation:?}'({})", pre.dtype)?,
+        _ if *activation != Activation::None => write!(f, ", {activation:?}")?,
+        _ => {}
+    }
+    if let Some(residual) = residual.filter(|_| !is_gradient) {
         write!(f, ", + {} residual", residual.dtype)?;
+    }
+    if *column_sums {
+        f.write_str(", columns summed")?;
     }
     if *scaled {
         f.write_str(", scaled")?;

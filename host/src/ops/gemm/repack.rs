@@ -127,11 +127,11 @@ fn to_rows(stream: &Stream, matrix: Matrix<'_>, pitch: usize) -> Result<Packed> 
     // More blocks than a grid holds become an error of the launch.
     let blocks = u32::try_from(problem.blocks(size)).unwrap_or(u32::MAX);
     let grid = [blocks, 1, problem.batch.min(MAX_BATCH_BLOCKS)];
-    let config = LaunchConfig::new(grid, [kernel::THREADS, 1, 1]);
+    let config = LaunchConfig::new(grid, [kernel::THREADS, 1, 1]).overlapping_previous();
     let to = scratch.view_mut();
     // SAFETY: the matrix's strides stay within its data, which has been checked; the scratch has `batch *
     // rows * pitch` elements and begins at a 16-byte boundary, as allocations do; grid and block are what the
-    // kernel asks for.
+    // kernel asks for, and it waits for earlier launches before it touches memory.
     unsafe {
         match size {
             1 => launch::<kernel::gemm_repack_b8>(stream, config, (problem, data, to))?,

@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 
 use super::backend::BACKENDS;
 use super::check::invalid;
+use super::column_sums;
 use super::config::{Candidate, Choice, Config, Rejection};
 use super::problem::Problem;
 
@@ -78,7 +79,8 @@ impl CandidateSink for All {
 
 fn ask(problem: &Problem, device: &Device, sink: &mut impl CandidateSink) {
     let capabilities = DeviceCapabilities::of(device);
-    BACKENDS.iter().for_each(|backend| (backend.candidates)(problem, &capabilities, sink));
+    let mut sink = column_sums::Costed { problem, sink };
+    BACKENDS.iter().for_each(|backend| (backend.candidates)(problem, &capabilities, &mut sink));
 }
 
 /// The configuration that a problem gets on a device.

@@ -62,6 +62,7 @@ fn lacks(problem: &Problem, device: &DeviceCapabilities) -> Option<&'static str>
         (device.arch.major >= 8, "wants a device of sm_80 or later"),
         (m <= skinny::MAX_M, "takes up to 16 rows"),
         (batch == 1, "takes no batches"),
+        (!problem.epilogue.trains(), "takes no derivative and keeps no values before the activation"),
         (
             a.dtype == b.dtype && matches!(a.dtype, DType::F16 | DType::BF16 | DType::F8E4M3 | DType::F8E5M2),
             "A and B are both f16, bf16, E4M3 or E5M2",

@@ -10,8 +10,9 @@ use crate::memory::DeviceBuffer;
 use crate::stream::{Event, Stream};
 
 use super::config::{Candidate, Config};
+use super::epilogue::{Epilogue, Results};
 use super::matmul::Matmul;
-use super::matrix::{MatrixMut, ROW_ALIGNMENT};
+use super::matrix::{Matrix, MatrixMut, ROW_ALIGNMENT};
 use super::problem::Problem;
 use super::records::{self, Place, Record, Records, Unusable};
 use super::{backend, select};
@@ -205,12 +206,15 @@ fn worth_a_try(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates
 }
 
-/// Memory that begins where C does within 16 bytes, so that it has the same configurations, and events that
-/// take the time.
+/// Memory that begins where C, or another result, does within 16 bytes, so that it has the same
+/// configurations, and events that take the time.
 struct Scratch {
     c: DeviceBuffer<u8>,
     amax: DeviceBuffer<f32>,
+    pre: DeviceBuffer<u8>,
+    column_sums: DeviceBuffer<f32>,
     skip: usize,
+    skip_pre: usize,
     start: Event,
     end: Event,
 }
@@ -220,10 +224,16 @@ impl Scratch {
         let MatrixMut { data, dtype, shape } = &product.c;
         let skip = (data.as_ptr().raw() % ROW_ALIGNMENT) as usize;
         let bytes = shape.span().saturating_mul(dtype.size()).saturating_add(skip);
+        let Epilogue { pre, column_sums, .. } = &product.epilogue;
+        let skip_pre = pre.map_or(0, |pre| (pre.data.as_ptr().raw() % ROW_ALIGNMENT) as usize);
+        let pre_bytes = pre.map_or(0, |pre| pre.shape.span().saturating_mul(pre.dtype.size()) + skip_pre);
         Ok(Scratch {
             c: DeviceBuffer::zeroed(stream, bytes)?,
             amax: DeviceBuffer::zeroed(stream, 1)?,
+            pre: DeviceBuffer::zeroed(stream, pre_bytes)?,
+            column_sums: DeviceBuffer::zeroed(stream, column_sums.as_ref().map_or(0, |sums| sums.len()))?,
             skip,
+            skip_pre,
             start: Event::new(stream.device())?,
             end: Event::new(stream.device())?,
         })
@@ -243,7 +253,13 @@ impl Scratch {
                 let MatrixMut { dtype, shape, .. } = product.c;
                 let c = MatrixMut { data: self.c.slice_mut(self.skip..)?, dtype, shape };
                 let amax = problem.epilogue.amax.then(|| self.amax.view_mut());
-                backend::run(stream, product.with_results(c, amax), problem, config)?;
+                let pre = match product.epilogue.pre {
+                    Some(pre) => Some(Matrix { data: self.pre.slice(self.skip_pre..)?, ..pre }),
+                    None => None,
+                };
+                let column_sums = problem.epilogue.column_sums.then(|| self.column_sums.view_mut());
+                let others = Results { amax, pre, column_sums };
+                backend::run(stream, product.with_results(c, others), problem, config)?;
             }
             stream.record(&self.end)?;
             Ok(Event::elapsed_ms(&self.start, &self.end)? / runs as f32)

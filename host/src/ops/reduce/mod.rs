@@ -7,8 +7,10 @@
 //! are. For other axes the tensor is copied first.
 
 mod buffer;
+mod columns;
 
 pub use buffer::{buffer_amax, buffer_amax_into, buffer_sum, buffer_sum_into};
+pub(super) use columns::column_sums;
 
 use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
 use half::{bf16, f16};

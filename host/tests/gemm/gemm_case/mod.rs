@@ -56,6 +56,12 @@ pub struct Case {
     /// The bias and the residual are f32, else as C.
     pub adds_f32: bool,
     pub precision: Precision,
+    /// The residual is where the activation's derivative is taken.
+    pub gradient: bool,
+    /// The values before the activation and the sums of C's columns are wanted: as C in type and order, or
+    /// f32 with `adds_f32`.
+    pub pre: bool,
+    pub column_sums: bool,
     /// Which configurations.
     pub kernels: fn(&Config) -> bool,
 }
@@ -79,6 +85,9 @@ pub const PLAIN: Case = Case {
     result_scale: None,
     adds_f32: false,
     precision: Precision::F32,
+    gradient: false,
+    pre: false,
+    column_sums: false,
     kernels: |_| true,
 };
 
@@ -150,6 +159,39 @@ impl<T: Number> Operand<T> {
 /// A value, and the scale of its error.
 type Largest = (f64, f64);
 
+/// Everything that a product leaves, exactly.
+struct Wanted {
+    c: Accumulated,
+    largest: Largest,
+    /// The values before the activation, where they are wanted.
+    before: Accumulated,
+}
+
+/// Everything that a product leaves beside C, on the device, and how the values before the activation lie.
+struct Further<C> {
+    amax: DeviceBuffer<f32>,
+    sums: DeviceBuffer<f32>,
+    on_device: (DeviceBuffer<C>, DeviceBuffer<f32>),
+    kept: Operand<C>,
+    floats: Operand<f32>,
+}
+
+/// The same on the host.
+struct Got<C> {
+    amax: Vec<f32>,
+    sums: Vec<f32>,
+    kept: (Operand<C>, Vec<C>),
+    floats: (Operand<f32>, Vec<f32>),
+}
+
+impl<C: Number> Further<C> {
+    fn read(self, stream: &Stream) -> ironwarp::Result<Got<C>> {
+        let (kept, floats) = (self.on_device.0.to_vec(stream)?, self.on_device.1.to_vec(stream)?);
+        let (amax, sums) = (self.amax.to_vec(stream)?, self.sums.to_vec(stream)?);
+        Ok(Got { amax, sums, kept: (self.kept, kept), floats: (self.floats, floats) })
+    }
+}
+
 /// A case's operands, on the host and on the device.
 pub struct Setup<A, B, C> {
     case: Case,
@@ -208,8 +250,8 @@ impl<A: Number, B: Number, C: Number> Setup<A, B, C> {
         let product = Matmul::new(self.a.matrix(a)?, self.b.matrix(b)?, self.c.matrix_mut(c)?)
             .alpha(alpha)
             .beta(beta)
-            .activation(activation)
             .precision(precision);
+        let product = if self.case.gradient { product } else { product.activation(activation) };
         let [scale_a, scale_b, scale_c] = &self.scales;
         let (float_bias, float_residual) = &self.floats_on_device;
         let product = match (self.case.bias, self.case.adds_f32) {
@@ -221,9 +263,93 @@ impl<A: Number, B: Number, C: Number> Setup<A, B, C> {
         let product = if self.case.result_scale.is_some() { product.scale_result(scale_c) } else { product };
         Ok(match (self.case.residual, self.case.adds_f32) {
             (false, _) => product,
+            (true, false) if self.case.gradient => {
+                product.gradient(activation, self.residual.matrix(residual)?)
+            }
+            (true, true) if self.case.gradient => {
+                product.gradient(activation, self.floats.1.matrix(float_residual)?)
+            }
             (true, false) => product.residual(self.residual.matrix(residual)?),
             (true, true) => product.residual(self.floats.1.matrix(float_residual)?),
         })
+    }
+
+    /// Memory for what the product leaves beside C.
+    fn further(&self, stream: &Stream) -> Outcome<Further<C>> {
+        let Case { m, n, batch, family, seed, .. } = self.case;
+        let lie = Lie { shared: false, ..self.case.c };
+        let kept = Operand::<C>::new(family, seed + 7, lie, [batch, m, n]);
+        let floats = Operand::<f32>::new(family, seed + 8, lie, [batch, m, n]);
+        Ok(Further {
+            amax: DeviceBuffer::zeroed(stream, 1)?,
+            sums: DeviceBuffer::from_slice(stream, &vec![f32::NAN; n])?,
+            on_device: (kept.upload(stream)?, floats.upload(stream)?),
+            kept,
+            floats,
+        })
+    }
+
+    /// The product with all results.
+    fn whole<'x>(
+        &'x self,
+        c: &'x mut DeviceBuffer<C>,
+        further: &'x mut Further<C>,
+    ) -> ironwarp::Result<Matmul<'x>> {
+        let Case { pre, adds_f32, column_sums, result_scale, .. } = self.case;
+        let Further { amax, sums, on_device: (kept_on_device, floats_on_device), kept, floats } = further;
+        let product = self.product(c)?;
+        let product = if result_scale.is_some() { product.amax(amax) } else { product };
+        let product = if column_sums { product.bias_gradient(sums) } else { product };
+        Ok(match (pre, adds_f32) {
+            (false, _) => product,
+            (true, false) => product.pre_activation(kept.matrix_mut(kept_on_device)?),
+            (true, true) => product.pre_activation(floats.matrix_mut(floats_on_device)?),
+        })
+    }
+
+    /// Compares what the product has left beside C with the oracle.
+    fn compare_further(&self, wanted: &Wanted, got: &Got<C>, tolerance: Tolerance, what: &str) -> Outcome {
+        let Case { m, n, batch, pre, adds_f32, column_sums, result_scale, .. } = self.case;
+        if result_scale.is_some() {
+            let (value, magnitude) = wanted.largest;
+            compare::rounded(what, &got.amax, &[value], &[magnitude], &[1], tolerance)?;
+        }
+        if column_sums {
+            let of_columns = |x: &[f64]| -> Vec<f64> {
+                (0..n).map(|column| x.iter().skip(column).step_by(n).sum()).collect()
+            };
+            let wide = tolerance::GEMM_COLUMN_SUMS.tolerance();
+            let relative = tolerance.relative + wide.relative;
+            let tolerance = Tolerance { relative, absolute: tolerance.absolute * m as f64 + wide.absolute };
+            let (value, magnitude) = (of_columns(&wanted.c.value), of_columns(&wanted.c.magnitude));
+            compare::rounded(what, &got.sums, &value, &magnitude, &[n], tolerance)?;
+        }
+        if pre {
+            let (shape, Accumulated { value, magnitude }) = ([batch, m, n], &wanted.before);
+            let is_kept = if adds_f32 {
+                let (elements, is_kept) = got.floats.0.elements(&got.floats.1);
+                compare::rounded(what, &elements, value, magnitude, &shape, tolerance)?;
+                is_kept
+            } else {
+                let (elements, is_kept) = got.kept.0.elements(&got.kept.1);
+                compare::rounded(what, &elements, value, magnitude, &shape, tolerance)?;
+                is_kept
+            };
+            assert!(is_kept, "{what}: wrote outside of the values before the activation");
+        }
+        Ok(())
+    }
+
+    /// All that is exact.
+    fn wanted(&self) -> Wanted {
+        let (c, largest) = self.oracle();
+        let case = Case { activation: Activation::None, residual: false, gradient: false, ..self.case };
+        let before = match (case.pre, case.adds_f32) {
+            (false, _) => Accumulated { value: Vec::new(), magnitude: Vec::new() },
+            (true, true) => self.oracle_of(&case, &self.floats.0, &self.floats.1),
+            (true, false) => self.oracle_of(&case, &self.bias, &self.residual),
+        };
+        Wanted { c, largest, before }
     }
 
     /// The exact result, and the largest magnitude before its scale.
@@ -235,20 +361,25 @@ impl<A: Number, B: Number, C: Number> Setup<A, B, C> {
         }
     }
 
-    fn oracle_with<D: Number>(&self, bias: &[D], residual: &Operand<D>) -> (Accumulated, Largest) {
-        let Case { m, n, k, batch, alpha, beta, .. } = self.case;
-        let scale = self.case.scales.map_or(1.0, |[a, b]| f64::from(a) * f64::from(b));
+    fn oracle_of<D: Number>(&self, case: &Case, bias: &[D], residual: &Operand<D>) -> Accumulated {
+        let Case { m, n, k, batch, alpha, beta, .. } = *case;
+        let scale = case.scales.map_or(1.0, |[a, b]| f64::from(a) * f64::from(b));
         #[allow(clippy::needless_update, reason = "inputs to come need no edit here")]
         let epilogue = Epilogue {
             alpha: f64::from(alpha) * scale,
             beta: beta.into(),
             c: self.c.strided(),
-            bias: self.case.bias.then_some(bias),
-            activation: reference::matmul::Activation::named(self.case.activation.name()),
-            residual: self.case.residual.then_some(residual.strided()),
+            bias: case.bias.then_some(bias),
+            activation: reference::matmul::Activation::named(case.activation.name()),
+            residual: case.residual.then_some(residual.strided()),
+            is_gradient: case.gradient,
             ..Epilogue::NONE
         };
-        let mut want = matmul([batch, m, n, k], self.a.strided(), self.b.strided(), epilogue);
+        matmul([batch, m, n, k], self.a.strided(), self.b.strided(), epilogue)
+    }
+
+    fn oracle_with<D: Number>(&self, bias: &[D], residual: &Operand<D>) -> (Accumulated, Largest) {
+        let mut want = self.oracle_of(&self.case, bias, residual);
         let at = (0..want.value.len()).max_by(|&i, &j| want.value[i].abs().total_cmp(&want.value[j].abs()));
         let largest = at.map_or((0.0, 0.0), |at| (want.value[at].abs(), want.magnitude[at]));
         let result_scale = f64::from(self.case.result_scale.unwrap_or(1.0));
@@ -299,25 +430,19 @@ impl Case {
         let device = device()?;
         let stream = device.stream()?;
         let setup = Setup::<A, B, C>::new(self, &stream)?;
-        let problem = setup.product(&mut setup.c(&stream)?)?.problem()?;
-        let (want, largest) = setup.oracle();
+        let problem = setup.whole(&mut setup.c(&stream)?, &mut setup.further(&stream)?)?.problem()?;
+        let wanted = setup.wanted();
         let mut ran = 0;
         for config in candidates(&problem, &device).into_iter().map(|offer| offer.config) {
             if !(self.kernels)(&config) {
                 continue;
             }
-            let mut c = setup.c(&stream)?;
-            let mut amax = DeviceBuffer::<f32>::zeroed(&stream, 1)?;
-            let product = setup.product(&mut c)?;
-            let product = if self.result_scale.is_some() { product.amax(&mut amax) } else { product };
-            product.run_with(&stream, &config)?;
+            let (mut c, mut further) = (setup.c(&stream)?, setup.further(&stream)?);
+            setup.whole(&mut c, &mut further)?.run_with(&stream, &config)?;
             let what = format!("{problem} by {config}");
-            setup.compare_with(&want, &c.to_vec(&stream)?, config.kernel, &what)?;
-            if self.result_scale.is_some() {
-                let tolerance = self.tolerance(config.kernel, size_of::<A>() == 1);
-                let (value, magnitude) = largest;
-                compare::rounded(&what, &amax.to_vec(&stream)?, &[value], &[magnitude], &[1], tolerance)?;
-            }
+            setup.compare_with(&wanted.c, &c.to_vec(&stream)?, config.kernel, &what)?;
+            let tolerance = self.tolerance(config.kernel, size_of::<A>() == 1);
+            setup.compare_further(&wanted, &further.read(&stream)?, tolerance, &what)?;
             ran += 1;
         }
         Ok(ran)

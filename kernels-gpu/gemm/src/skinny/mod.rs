@@ -160,7 +160,7 @@ unsafe fn store(
     partials: Partials,
     [rows, n]: [u32; 2],
     TileCoord { batch, row: first_row, column: first }: TileCoord,
-    epilogue: Epilogue<'_>,
+    epilogue: Epilogue<'_, false>,
 ) -> u32 {
     let activation = epilogue.activation();
     let columns = activation.columns();

@@ -6,6 +6,7 @@ use cuda_std::misc;
 use primitives::cluster::{ClusterCoord, ClusterShape};
 use primitives::pipeline::{Depth, Pipeline};
 use primitives::shared_plan::{Mbarrier, SharedPlan, SharedType};
+use primitives::tma::Major;
 use primitives::{shared_bytes, shared_plan};
 
 use super::cluster_split_k::Inbox;
@@ -77,6 +78,14 @@ pub trait Config: Copy + 'static {
     const CHUNK_STEPS: u32 = {
         let has_room = Self::ACCUMULATORS <= MOST_BESIDE_WIDE_CHUNKS;
         if has_room && Self::STORE_COLUMNS.is_multiple_of(4 * STEP) && !Self::TRANSPOSED { 4 } else { 2 }
+    };
+    /// Whether the epilogue does what training asks of it too: in kernels for many rows of 16-bit factors
+    /// that have room for it, one of each schedule, since it is a fifth of their code.
+    const TRAINS: bool = {
+        let is_forward = matches!(Self::Operands::MAJOR_A, Major::K) && Self::Operands::BLOCK_K == 64;
+        let is_large = Self::ACCUMULATORS == MOST_BESIDE_WIDE_CHUNKS && Self::CLUSTER == 1;
+        let is_usual = Self::PING_PONG || Self::CONSUMER_ROWS == GROUP_ROWS;
+        Self::CHUNK_STEPS == 4 && is_forward && is_large && is_usual
     };
     /// Columns of that.
     const CHUNK_COLUMNS: u32 = Self::CHUNK_STEPS * STEP;

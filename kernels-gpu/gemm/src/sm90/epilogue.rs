@@ -206,7 +206,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
                         self.begin_subtile(place, index);
                         lines.write::<C>(sums, GROUP, SUBTILE, to);
                         let at = in_result::<C>(tile, GROUP as u32, SUBTILE as u32 * C::STORE_COLUMNS);
-                        self.copy_subtile(place, to, at);
+                        self.copy_subtile(place, to, at, false);
                     }
                 }
             });
@@ -239,13 +239,15 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
         }
     }
 
-    /// Copies the subtile, of which each thread has written its part, to the result from element `at` on.
+    /// Copies the subtile, of which each thread has written its part, to the result from element `at` on;
+    /// with `has_pre` also the first place's, to the values before the activation.
     ///
     /// # Safety
     /// * All threads of the consumer call it, with the same arguments, when they have written `subtile`.
-    /// * The map of C describes memory that is valid for writes, and no other block has those elements.
+    /// * The map of C (and of those values) describes memory that is valid for writes, and no other block has
+    ///   those elements.
     #[inline(always)]
-    pub(super) unsafe fn copy_subtile(&self, place: Place<C>, subtile: u32, at: TileCoord) {
+    pub(super) unsafe fn copy_subtile(&self, place: Place<C>, subtile: u32, at: TileCoord, has_pre: bool) {
         let column = if self.output.format().has(OutputFlag::Halved) { at.column / 2 } else { at.column };
         let (row, column, batch) = (at.row as i32, column as i32, at.batch as i32);
         // SAFETY: the fence and the barrier order the writes before the copy.
@@ -253,6 +255,10 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
             fence::proxy_async_shared();
             place.sync();
             if place.thread == 0 {
+                if has_pre {
+                    let from = Self::subtile(place, 0);
+                    tma::store_3d(self.maps.source, from, [at.column as i32, row, batch]);
+                }
                 tma::store_3d(self.maps.c, subtile, [column, row, batch]);
                 tma::commit_group();
             }

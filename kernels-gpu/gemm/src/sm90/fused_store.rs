@@ -14,6 +14,9 @@
 //! ```
 //! Of kernels that store the transpose, neighbours in a row of the result are in neighbouring lanes: those
 //! change one of two before the fusion.
+//!
+//! Values before the activation leave by one of the two subtiles, the results by the other: both fill at the
+//! same time.
 
 use cuda_std::{convert, mbarrier, misc, tma, vector};
 use primitives::shared_plan::SharedType;
@@ -21,10 +24,11 @@ use primitives::unroll;
 
 use super::config::{Config, ELEMENT16_BYTES, EpiloguePlan, SUBTILES, Subtile};
 use super::epilogue::{Output, OutputFlag, OutputFormat, OutputType, Place, StoreEpilogue, in_result};
-use super::fusion::{FragmentCoord, Fusion, Pairs, aligned, each_pair};
+use super::fusion::{FragmentCoord, Fusion, Pairs, each_pair};
 use super::operands::{AccumulatorTile, Element16, Operands};
 use super::subtile::{Slots, Spot, chunk, exchange};
 use super::tile_scheduler::TileCoord;
+use super::vectors::aligned;
 
 impl OutputType {
     /// Bytes of an element.
@@ -62,6 +66,13 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     #[inline(always)]
     pub(super) fn has_source(&self, tile: TileCoord) -> bool {
         self.output.format().has(OutputFlag::SourceByTma) && self.is_whole(tile)
+    }
+
+    /// Do values before the activation leave through the subtiles' first place? It is asked of tiles that the
+    /// copy engine stores.
+    #[inline(always)]
+    fn has_pre(&self) -> bool {
+        C::TRAINS && self.output.format().has(OutputFlag::PreByTma)
     }
 
     /// Has what is added to the tile's subtile of this number brought to where it will be stored from.
@@ -151,7 +162,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
             let tile = TileCoord { batch: misc::opaque(tile.batch), ..tile };
             // SAFETY: the whole warpgroup is here; elements of the product, places in the subtile.
             unsafe {
-                let (at, slots) = self.begin_chunk(tile, number);
+                let (at, slots) = self.begin_chunk(tile, number, by_tma);
                 let mut x = chunk::<C, N>(sums, number);
                 if C::TRANSPOSED {
                     const { assert!(!C::TRANSPOSED || C::CHUNK_STEPS == 2, "chunks of two rows of two pairs") };
@@ -180,7 +191,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     const CHUNKS: u32 = C::STORED_N / C::CHUNK_COLUMNS;
 
     #[inline(always)]
-    fn step(&self, number: u32) -> Step<C> {
+    fn step(&self, number: u32, has_pre: bool) -> Step<C> {
         // There are fewer chunks than 2^16. The assembler does not know, so what follows from the thread is
         // not computed ahead of the loop, and kept.
         let nothing = if C::CROWDED { misc::opaque(number) >> 16 } else { 0 };
@@ -195,7 +206,7 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
             column,
             along: column % C::STORE_COLUMNS,
             index,
-            subtile: Self::subtile(place, index),
+            subtile: Self::subtile(place, if has_pre { 1 } else { index }),
         }
     }
 
@@ -203,16 +214,22 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     /// What is added to them has come.
     ///
     /// # Safety
-    /// All threads of the consumer call it. If the tile has a source, loads of its subtiles have been asked
-    /// for or will be.
+    /// All threads of the consumer call it, for chunks in order. If the tile has a source, loads of its
+    /// subtiles have been asked for or will be.
     #[inline(always)]
-    unsafe fn begin_chunk(&self, tile: TileCoord, number: u32) -> (FragmentCoord, Slots) {
-        let step = self.step(number);
+    unsafe fn begin_chunk(&self, tile: TileCoord, number: u32, by_tma: bool) -> (FragmentCoord, Slots) {
+        let format = self.output.format();
+        let has_pre = C::TRAINS && by_tma && format.has(OutputFlag::PreByTma);
+        let step = self.step(number, has_pre);
         let Step { place, spot, group, column, along, index, .. } = step;
-        let has_source = self.has_source(tile);
+        let has_source = format.has(OutputFlag::SourceByTma) && self.is_whole(tile);
         if has_source && along == 0 {
             // SAFETY: it has been asked for, or will be.
             unsafe { self.wait_source(place, index) }
+        }
+        if has_pre && along == 0 {
+            // SAFETY: the caller's contract. All copies are waited for, so both places are free.
+            unsafe { self.begin_subtile(place, 0) }
         }
         let first = in_result::<C>(tile, 0, 0).column;
         let from = in_result::<C>(tile, group, column);
@@ -226,6 +243,8 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
             width: 2,
             vector: place.shared.column_vector(0) + (column - first) * size_of::<f32>() as u32,
             source: if has_source { Some(slots) } else { None },
+            trains: C::TRAINS,
+            pre: if has_pre { Some(step.slots_in(Self::subtile(place, 0), ELEMENT16_BYTES)) } else { None },
         };
         (at, slots)
     }
@@ -238,11 +257,12 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
     /// * The map of C describes memory that is valid for writes, and no other block has the tile.
     #[inline(always)]
     unsafe fn end_chunk<const N: usize>(&self, tile: TileCoord, number: u32, slots: Slots, x: &Pairs<N>) {
-        let step = self.step(number);
+        let has_pre = self.has_pre();
+        let step = self.step(number, has_pre);
         let Step { place, group, column, along, index, subtile, .. } = step;
         // SAFETY: the caller's contract.
         unsafe {
-            if along == 0 && !self.output.format().has(OutputFlag::SourceByTma) {
+            if along == 0 && !self.output.format().has(OutputFlag::SourceByTma) && !has_pre {
                 self.begin_subtile(place, index);
             }
             self.output.write_subtile::<<C::Operands as Operands>::Element16, N>(slots, || step.slots(1), x);
@@ -250,7 +270,8 @@ impl<C: Config<EpiloguePlan = EpiloguePlan<C>>, F: Fusion> StoreEpilogue<'_, C, 
                 self.load_source_behind(place, tile, index);
             }
             if along + C::CHUNK_COLUMNS == C::STORE_COLUMNS {
-                self.copy_subtile(place, subtile, in_result::<C>(tile, group, column - along));
+                let at = in_result::<C>(tile, group, column - along);
+                self.copy_subtile(place, subtile, at, has_pre);
             }
         }
     }
@@ -276,7 +297,13 @@ impl<C: Config> Step<C> {
     /// Where the thread's pairs are in the subtile, half of each of which takes `bytes`.
     #[inline(always)]
     fn slots(self, bytes: u32) -> Slots {
-        let Self { spot, along, subtile, .. } = self;
+        self.slots_in(self.subtile, bytes)
+    }
+
+    /// Where they are in the subtile at this address.
+    #[inline(always)]
+    fn slots_in(self, subtile: u32, bytes: u32) -> Slots {
+        let Self { spot, along, .. } = self;
         Slots::new::<C>(subtile, if C::TRANSPOSED { spot.below(along) } else { spot.beside(along) }, bytes)
     }
 }

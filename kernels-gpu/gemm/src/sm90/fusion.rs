@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 use cuda_std::atomic::mid::atomic_fetch_max_u32_device;
-use cuda_std::warp::{self, WarpReductionOp};
+use cuda_std::warp::{self, FULL_MASK, WarpReductionOp, warp_shuffle_xor};
 use cuda_std::{fastmath, misc, vector};
 
 use primitives::unroll;
@@ -12,8 +12,9 @@ use super::config::WARPGROUP;
 use super::epilogue::{Output, OutputFlag, OutputParams, OutputType};
 use super::operands::Element16;
 use super::subtile::Slots;
+use super::vectors::{Vectors, load_one};
 use crate::element::Type;
-use crate::epilogue::{Activation, EpilogueParams, Fast, GroupInputs, Precision, Visitor};
+use crate::epilogue::{Activation, EpilogueParams, Fast, GroupInputs, Precision, SUMMED_ROWS, Visitor};
 
 /// Accumulators of a thread, 4 or 8 pairs of neighbours in a row of the result. [`FragmentCoord`] says where
 /// they are.
@@ -26,7 +27,7 @@ const STEP: u32 = 2 * WIDTHS;
 /// Bytes of a number of [`Columns::vector`].
 const WORD: u32 = size_of::<f32>() as u32;
 /// Pairs' widths from a pair to the one beside it.
-const WIDTHS: u32 = 4;
+pub(super) const WIDTHS: u32 = 4;
 
 /// Where [`Pairs`] lie in the result: the second one is 8 rows below the first, the next two 8 columns to the
 /// right of these two, and so on.
@@ -47,6 +48,10 @@ pub struct FragmentCoord {
     /// Where in shared memory the pairs' elements of [`Maps::source`](super::mainloop::Maps::source) are, if
     /// the copy engine has brought them: those of the residual where there is one, else of source C.
     pub source: Option<Slots>,
+    /// Where values before the activation are written to shared memory, if the copy engine stores them.
+    pub pre: Option<Slots>,
+    /// Whether the kernel does what training asks of an epilogue: a constant of it.
+    pub trains: bool,
 }
 
 /// Columns of the result that a consumer's tile has.
@@ -166,138 +171,6 @@ impl<H> Clone for StandardFusion<'_, H> {
 
 impl<H> Copy for StandardFusion<'_, H> {}
 
-/// Rows of numbers in global memory, f32 or `H`.
-struct Vectors<H> {
-    /// First element, or null.
-    data: *const u8,
-    /// Elements from a row to the next.
-    row: u64,
-    /// Elements from a matrix to the next.
-    matrix: u64,
-    /// f32, else `H`.
-    is_f32: bool,
-    /// Every row begins at a multiple of two elements' size, and as many are read as two divides.
-    paired: bool,
-    element: PhantomData<H>,
-}
-
-impl<H> Clone for Vectors<H> {
-    #[inline(always)]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<H> Copy for Vectors<H> {}
-
-impl<H: Element16> Vectors<H> {
-    #[inline(always)]
-    const fn new(data: *const u8, row: u64, matrix: u64, is_f32: bool, paired: bool) -> Self {
-        Self { data, row, matrix, is_f32, paired, element: PhantomData }
-    }
-
-    /// Adds the elements that `at` counts, times a factor, from where the copy engine has put them, if it
-    /// has.
-    ///
-    /// # Safety
-    /// They can be read.
-    #[inline(always)]
-    unsafe fn add<const N: usize>(
-        self,
-        at: FragmentCoord,
-        source: Option<Slots>,
-        factor: f32,
-        x: &mut Pairs<N>,
-    ) {
-        if let Some(slots) = source {
-            let mut addend = [[0.0; 2]; N];
-            // SAFETY: the pairs' places in the subtile.
-            each_pair!(PAIR of N { addend[PAIR] = H::unpack(unsafe { vector::load_shared(slots.address(PAIR)) }); });
-            return add(x, factor, addend);
-        }
-        // Which way is asked once, so that the pairs' latencies overlap; each adds by itself, so that not all
-        // has to wait in registers. Pointers of the parameters are not known to be global; `vector` knows.
-        // SAFETY: the caller's contract; pairs are aligned as `paired` says.
-        unsafe {
-            match (self.is_f32, self.paired && at.width == 2) {
-                (false, true) => {
-                    add(x, factor, self.pairs(at, |from: *const u32| H::unpack(vector::load(from))))
-                }
-                (true, true) => {
-                    add(x, factor, self.pairs(at, |from: *const [f32; 2]| vector::load_v2(from.cast())))
-                }
-                (false, false) => add(x, factor, self.elements(at, |from| load_one::<H>(from))),
-                (true, false) => add(x, factor, self.elements(at, |from| vector::load(from))),
-            }
-        }
-    }
-
-    /// Address of an element of the first pairs' column. The row passes by the compiler: what ways have in
-    /// common it would compute ahead of them all, and keep.
-    #[inline(always)]
-    fn address(self, at: FragmentCoord, pair: usize, bytes: u64) -> *const u8 {
-        let row = u64::from(at.batch) * self.matrix + u64::from(misc::opaque(at.row(pair))) * self.row;
-        self.data.wrapping_add(((row + u64::from(at.column)) * bytes) as usize)
-    }
-
-    /// `Both` is as long as two elements.
-    ///
-    /// # Safety
-    /// The pairs that `at` counts are inside of the matrix, at boundaries of `Both`, and `read` may read
-    /// them.
-    #[inline(always)]
-    unsafe fn pairs<Both, const N: usize>(
-        self,
-        at: FragmentCoord,
-        read: impl Fn(*const Both) -> [f32; 2],
-    ) -> Pairs<N> {
-        let rows = [0, 1].map(|pair| self.address(at, pair, size_of::<Both>() as u64 / 2).cast::<Both>());
-        let mut x = [[0.0; 2]; N];
-        each_pair!(PAIR of N {
-            if at.count(PAIR) > 0 {
-                let from = rows[PAIR % 2].wrapping_add(PAIR / 2 * WIDTHS as usize);
-                x[PAIR] = read(aligned(from.cast_mut()));
-            }
-        });
-        x
-    }
-
-    /// The elements at `at`, one by one.
-    ///
-    /// # Safety
-    /// The elements that `at` counts are inside of the matrix, and `read` may read them.
-    #[inline(always)]
-    unsafe fn elements<One, const N: usize>(
-        self,
-        at: FragmentCoord,
-        read: impl Fn(*const One) -> f32,
-    ) -> Pairs<N> {
-        let rows = [0, 1].map(|pair| self.address(at, pair, size_of::<One>() as u64).cast::<One>());
-        let mut x = [[0.0; 2]; N];
-        each_pair!(PAIR of N {
-            let from = rows[PAIR % 2].wrapping_add((at.column(PAIR) - at.column) as usize);
-            if at.count(PAIR) > 0 {
-                x[PAIR][0] = read(from);
-            }
-            if at.count(PAIR) > 1 {
-                x[PAIR][1] = read(from.wrapping_add(1));
-            }
-        });
-        x
-    }
-}
-
-/// The place of a pair. A device faults where that is not aligned to its size; the executor would not, since
-/// it does not see the alignment of plain loads and stores.
-#[inline(always)]
-#[track_caller]
-pub(super) fn aligned<Two>(pair: *mut Two) -> *mut Two {
-    if cfg!(not(target_arch = "nvptx64")) {
-        assert!(pair.is_aligned(), "the pair at {pair:p} is not aligned to its {} bytes", size_of::<Two>());
-    }
-    pair
-}
-
 impl<'a, H: Element16> StandardFusion<'a, H> {
     /// With these parameters, for this result.
     #[inline(always)]
@@ -333,21 +206,69 @@ impl<'a, H: Element16> StandardFusion<'a, H> {
         )
     }
 
+    /// Where values before the activation go.
+    #[inline(always)]
+    fn pre(&self) -> Vectors<H> {
+        let EpilogueParams { pre, pre_layout: layout, .. } = *self.params;
+        Vectors::new(pre.cast_const(), layout.row, layout.batch, layout.ty == Type::F32 as u32, false)
+    }
+
     #[inline(always)]
     fn raise(&mut self, x: f32) {
         self.largest = fastmath::max_nan(self.largest, x.abs());
     }
+
+    /// Writes the sums of the columns over the warp's rows.
+    ///
+    /// # Safety
+    /// As for [`Fusion::apply`], and `sums` has a row for these rows.
+    #[inline(always)]
+    unsafe fn store_sums<const N: usize>(&self, sums: *mut f32, at: FragmentCoord, x: &Pairs<N>) {
+        let [rows, columns] = at.sides;
+        // SAFETY: the whole warp is here.
+        let (sum, column) = unsafe { column_sum(at, x) };
+        let (block, blocks) = (at.row / SUMMED_ROWS, rows.div_ceil(SUMMED_ROWS));
+        if column < columns && block < blocks {
+            let row = u64::from(at.batch) * u64::from(blocks) + u64::from(block);
+            // SAFETY: a column of the result, and the row of these rows, which no other warp has.
+            unsafe { vector::store(sums.add((row * u64::from(columns) + u64::from(column)) as usize), sum) };
+        }
+    }
 }
 
-/// A 16-bit number.
+/// The sum of a column over the warp's rows, and the column: each lane has one of the chunk's 32.
+///
+/// ```text
+///   a lane has 8 columns of two rows; lanes of 8 pairs of rows have the same ones
+///   exchange with the lane 16 on:   each gives four sums, and adds four     (the upper half keeps the second four)
+///                  8 on, 4 on:      two, then one
+/// ```
 ///
 /// # Safety
-/// `from` is valid for a read.
+/// The whole warp calls it.
 #[inline(always)]
-#[track_caller]
-unsafe fn load_one<H: Element16>(from: *const u16) -> f32 {
-    // SAFETY: the caller's word.
-    H::unpack(unsafe { vector::load_b16(from) }.into())[0]
+unsafe fn column_sum<const N: usize>(at: FragmentCoord, x: &Pairs<N>) -> (f32, u32) {
+    let lane = warp::lane_id();
+    // Two columns of each two pairs below each other.
+    let mut sums = [0.0; WIDE];
+    each_pair!(PAIR of N {
+        if at.count(PAIR) > 0 {
+            sums[PAIR / 2 * 2] += x[PAIR][0];
+            sums[PAIR / 2 * 2 + 1] += x[PAIR][1];
+        }
+    });
+    let mut first = 0;
+    unroll!(TURN in 0..3, {
+        let (mask, width) = (16 >> TURN, WIDE >> (TURN + 1));
+        let is_upper = lane & mask != 0;
+        unroll!(I in 0..4, { if I < width {
+            let (kept, given) = if is_upper { (sums[I + width], sums[I]) } else { (sums[I], sums[I + width]) };
+            // SAFETY: the whole warp is here.
+            sums[I] = kept + unsafe { warp_shuffle_xor(FULL_MASK, given, mask, 32) }.0;
+        } });
+        first += if is_upper { width as u32 } else { 0 };
+    });
+    (sums[0], at.column + first / 2 * STEP + first % 2)
 }
 
 /// The number there, 1 where there is none. Read for each chunk: the cache keeps it, registers are for
@@ -374,13 +295,37 @@ fn add<const N: usize>(x: &mut Pairs<N>, factor: f32, addend: Pairs<N>) {
     });
 }
 
-/// The function of each element. Which one is asked once, not for each: their latencies then overlap.
 #[inline(always)]
-fn activate<const N: usize>(activation: Activation, x: &mut Pairs<N>) {
-    activation.visit::<Fast>(Apply(x));
+fn multiply<const N: usize>(x: &mut Pairs<N>, factors: Pairs<N>) {
+    each_pair!(PAIR of N { x[PAIR] = [x[PAIR][0] * factors[PAIR][0], x[PAIR][1] * factors[PAIR][1]]; });
 }
 
-/// Applies a function to each element.
+/// Pairs of the chunks that have room for what a training step asks of an epilogue. See
+/// [`Config::CHUNK_STEPS`](super::config::Config::CHUNK_STEPS).
+const WIDE: usize = 8;
+/// Pairs that [`by_fours`] hands over at a time.
+const FOUR: usize = 4;
+
+/// Hands over the pairs of a wide chunk by fours, so that derivatives, of many instructions each, are there
+/// for four alone. (Activations are not: their latencies would show twice, a quarter of the time of GELU
+/// behind short sums.)
+#[inline(always)]
+fn by_fours<const N: usize>(x: &mut Pairs<N>, mut change: impl FnMut(&mut Pairs<FOUR>)) {
+    let mut turn = 0;
+    loop {
+        let mut four = [[0.0; 2]; FOUR];
+        each_pair!(PAIR of FOUR { four[PAIR] = x[PAIR]; });
+        change(&mut four);
+        // The next four, with these behind them.
+        each_pair!(PAIR of N { x[PAIR] = if PAIR + FOUR < N { x[(PAIR + FOUR) % N] } else { four[PAIR % FOUR] }; });
+        turn += FOUR;
+        if misc::opaque(turn as u32) as usize >= N {
+            break;
+        }
+    }
+}
+
+/// Applies a function to each element. Which one is asked once, not for each: their latencies then overlap.
 struct Apply<'x, const N: usize>(&'x mut Pairs<N>);
 
 impl<const N: usize> Visitor<f32> for Apply<'_, N> {
@@ -421,11 +366,14 @@ impl<H: Element16> Fusion for StandardFusion<'_, H> {
         if self.output.format().has(OutputFlag::Identity) {
             return;
         }
-        let EpilogueParams { alpha, beta, activation, residual, scale_c, amax, .. } = *self.params;
+        let EpilogueParams {
+            alpha, beta, activation, residual, is_gradient, pre, scale_c, amax, sums, ..
+        } = *self.params;
         let GroupInputs { bias, scale_a, scale_b } = self.inputs;
         // Numbers derived from it take no registers beside the accumulators.
         let activation = Activation::from_code(misc::opaque(activation));
         let halved = matches!(activation, Activation::SwiGlu);
+        let (mut at, trains) = (at, N == WIDE && at.trains);
         // SAFETY: the caller's contract, and what the pointers' owners say.
         unsafe {
             let alpha = alpha * factor(scale_a) * factor(scale_b);
@@ -442,16 +390,32 @@ impl<H: Element16> Fusion for StandardFusion<'_, H> {
             }
             if beta != 0.0 && !halved {
                 let source = if residual.is_null() { at.source } else { None };
-                self.source().add(at, source, beta, x);
+                self.source().visit(at, source, |addend| add(x, beta, addend));
             }
-            let at = if halved { at.halved() } else { at };
+            if trains {
+                if let Some(slots) = at.pre {
+                    each_pair!(PAIR of N { vector::store_shared(slots.address(PAIR), H::pack(x[PAIR][0], x[PAIR][1])); });
+                } else if !pre.is_null() {
+                    self.pre().store(at, x);
+                }
+            }
             if halved {
+                at = at.halved();
                 each_pair!(PAIR of N { x[PAIR][0] = Fast::swiglu(x[PAIR][0], x[PAIR][1]); });
-            } else {
-                activate(activation, x);
+            } else if !trains || !is_gradient {
+                activation.visit::<Fast>(Apply(x));
             }
-            if !residual.is_null() {
-                self.residual().add(at, at.source, 1.0, x);
+            if trains && !residual.is_null() {
+                let mut addend = [[0.0; 2]; N];
+                self.residual().visit(at, at.source, |pairs| addend = pairs);
+                if is_gradient {
+                    by_fours(&mut addend, |four| activation.visit_derivative::<Fast>(Apply(four)));
+                    multiply(x, addend);
+                } else {
+                    add(x, 1.0, addend);
+                }
+            } else if !residual.is_null() {
+                self.residual().visit(at, at.source, |addend| add(x, 1.0, addend));
             }
             if !amax.is_null() {
                 each_pair!(PAIR of N {
@@ -459,6 +423,9 @@ impl<H: Element16> Fusion for StandardFusion<'_, H> {
                     if count > 0 { self.raise(x[PAIR][0]); }
                     if count > 1 { self.raise(x[PAIR][1]); }
                 });
+            }
+            if trains && !sums.is_null() {
+                self.store_sums(sums, at, x);
             }
             if !scale_c.is_null() {
                 scale(x, vector::load(scale_c));

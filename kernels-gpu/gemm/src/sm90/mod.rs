@@ -74,7 +74,7 @@
 //! | [`tile_scheduler`] | the shape of a product, and the order of its tiles |
 //! | [`mainloop`] | producer and consumers |
 //! | [`epilogue`] | from the accumulators to memory, for the product itself |
-//! | [`fusion`], `fused_store`, [`subtile`] | the same through a function of the elements |
+//! | [`fusion`], `vectors`, `fused_store`, [`subtile`] | the same through a function of the elements |
 //! | [`operands`], [`output`] | types, storage orders, accumulators; where the result goes |
 //! | [`barriers`] | those beside the stages': whose turn it is to multiply |
 //! | [`cluster_split_k`], [`split_k`] | k in shares of a cluster's blocks, and in parts that go through memory |
@@ -102,3 +102,4 @@ pub mod skinny;
 pub mod split_k;
 pub mod subtile;
 pub mod tile_scheduler;
+mod vectors;

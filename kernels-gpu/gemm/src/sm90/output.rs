@@ -36,6 +36,10 @@ pub enum OutputFlag {
     SourceByTma = 1 << 6,
     /// The fusion makes one element of two neighbours, whose result has half of the columns.
     Halved = 1 << 7,
+    /// The copy engine also stores the value before the activation, in the kernel's 16-bit type. With
+    /// [`ByTma`](OutputFlag::ByTma), without [`SourceByTma`](OutputFlag::SourceByTma), in whose place in
+    /// [`Maps`] its map is.
+    PreByTma = 1 << 9,
     /// The result is the product itself: the family's own fusion has nothing to do. (Its code is long, and a
     /// block that stores one tile has yet to fetch it.)
     Identity = 1 << 8,
@@ -172,6 +176,7 @@ pub struct Maps {
     pub b: *const TensorMap,
     /// The result; looked at when [`OutputFlag::ByTma`] says so.
     pub c: *const TensorMap,
-    /// The matrix that the epilogue adds. It is read if [`OutputFlag::SourceByTma`] says so.
+    /// The matrix that the epilogue adds, read if [`OutputFlag::SourceByTma`] says so; or the one of values
+    /// before the activation, written if [`OutputFlag::PreByTma`] does.
     pub source: *const TensorMap,
 }

@@ -22,6 +22,8 @@ use primitives::wgmma::Element16;
 
 /// Threads of a block.
 pub const THREADS: u32 = 256;
+/// Blocks side by side on a multiprocessor.
+const RESIDENT: u32 = 6;
 /// Loads of a thread under way at a time.
 pub const LOADS: u32 = 8;
 /// The same of [`WIDE`] elements each.
@@ -56,7 +58,7 @@ pub const fn threads(m: u32, n: u32, activation: u32, parts: &SplitK) -> u64 {
 /// # Safety
 /// `sums` has `parts.count * m * n` elements; all else as for [`gemm_any`](fn@crate::any::gemm_any). Blocks
 /// of [`THREADS`] threads along x, for [`threads`].
-#[kernel(launch_bounds(THREADS))]
+#[kernel(launch_bounds(THREADS, RESIDENT))]
 pub unsafe fn gemm_sum_parts(
     gemm: StridedGemm,
     epilogue: EpilogueParams,
@@ -75,7 +77,7 @@ pub unsafe fn gemm_sum_parts(
         return unsafe { wide(&gemm, &epilogue, &parts, sums, c, index * WIDE) };
     }
     // SAFETY: the caller's word for the pointers.
-    let epilogue = unsafe { Epilogue::new(&gemm, c, &epilogue, GroupInputs::first(&epilogue)) };
+    let epilogue: Epilogue<'_> = unsafe { Epilogue::new(&gemm, c, &epilogue, GroupInputs::first(&epilogue)) };
     let activation = epilogue.activation();
     let width = gemm.n / activation.columns();
     // There is an element, so a row and a column; `max` is for the compiler, which sees a division by 0.
@@ -128,8 +130,8 @@ unsafe fn sum(sums: *const f32, parts: &SplitK, gemm: &StridedGemm, row: u32, co
 
 /// Two packed pairs as f32.
 #[inline(always)]
-fn both(unpack: impl Fn(u32) -> [f32; 2], low: u32, high: u32) -> [f32; WIDE as usize] {
-    let ([a, b], [c, d]) = (unpack(low), unpack(high));
+fn both<H: Element16>(low: u32, high: u32) -> [f32; WIDE as usize] {
+    let ([a, b], [c, d]) = (H::unpack(low), H::unpack(high));
     [a, b, c, d]
 }
 
@@ -172,30 +174,27 @@ unsafe fn wide(
     let place = (u64::from(number) * line + u64::from(along)) as usize;
     let EpilogueParams { alpha, beta, .. } = *epilogue;
     unroll!(I in 0..4, { sum[I] *= alpha; });
-    let mut add = |old: [f32; WIDE as usize]| {
-        unroll!(I in 0..4, { sum[I] = fastmath::fma(beta, old[I], sum[I]); });
-    };
     // SAFETY: elements of C that are the thread's; lines begin at 16-byte boundaries.
     unsafe {
-        if ty == Type::F32 as u32 {
-            let c = c.cast::<f32>().add(place);
-            if beta != 0.0 {
-                add(vector::load_v4(c));
-            }
-            vector::store_v4(c, sum);
-        } else {
-            let c = c.cast::<u16>().add(place).cast::<u32>();
-            if beta != 0.0 {
-                let [low, high]: [u32; 2] = vector::load_v2(c);
+        if beta != 0.0 {
+            let old: [f32; WIDE as usize] = if ty == Type::F32 as u32 {
+                vector::load_v4(c.cast::<f32>().add(place))
+            } else {
+                let [low, high]: [u32; 2] = vector::load_v2(c.cast::<u16>().add(place).cast::<u32>());
                 let is_f16 = ty == Type::F16 as u32;
-                add(if is_f16 { both(F16::unpack, low, high) } else { both(BF16::unpack, low, high) });
-            }
+                if is_f16 { both::<F16>(low, high) } else { both::<BF16>(low, high) }
+            };
+            unroll!(I in 0..4, { sum[I] = fastmath::fma(beta, old[I], sum[I]); });
+        }
+        if ty == Type::F32 as u32 {
+            vector::store_v4(c.cast::<f32>().add(place), sum);
+        } else {
             let [low, high] = if ty == Type::F16 as u32 {
                 [convert::f16x2_from_f32(sum[0], sum[1]), convert::f16x2_from_f32(sum[2], sum[3])]
             } else {
                 [convert::bf16x2_from_f32(sum[0], sum[1]), convert::bf16x2_from_f32(sum[2], sum[3])]
             };
-            vector::store_v2(c, [low, high]);
+            vector::store_v2(c.cast::<u16>().add(place).cast::<u32>(), [low, high]);
         }
     }
 }

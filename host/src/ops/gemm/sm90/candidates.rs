@@ -8,7 +8,7 @@ use crate::device::Arch;
 use crate::ops::gemm::bands;
 use crate::ops::gemm::config::{Band, Candidate, Config, Kernel, Rejection, Repack};
 use crate::ops::gemm::matrix::ROW_ALIGNMENT;
-use crate::ops::gemm::problem::{Operand, Order, Precision, Problem};
+use crate::ops::gemm::problem::{EpilogueDesc, Operand, Order, Precision, Problem};
 use crate::ops::gemm::repack::LINE_BYTES;
 use crate::ops::gemm::select::{CandidateSink, DeviceCapabilities};
 use crate::tensor::DType;
@@ -23,8 +23,10 @@ const TILES_AT_ONCE: f64 = 132.0;
 
 /// Whole waves of the first of two bands, at most: of more of them the rest is too small a part.
 const MOST_WAVES: u32 = 12;
-/// How much shorter two bands are to be estimated than one.
-const WORTH_TWO_BANDS: f64 = 0.98;
+/// How much longer two bands take than each of them, and how much shorter they are to be estimated than one:
+/// where they were estimated to gain 2 or 3 %, they lost 10 to 30 (three of eight products on an H100).
+const BETWEEN_BANDS_US: f64 = 4.0;
+const WORTH_TWO_BANDS: f64 = 0.96;
 
 /// The name of a kernel.
 pub(crate) fn name(index: u8) -> &'static str {
@@ -73,6 +75,8 @@ fn rejection(problem: &Problem, device: &DeviceCapabilities) -> Option<&'static 
         Some("adds a bias, and pairs columns, along contiguous rows of C only")
     } else if epilogue.residual.is_some_and(|residual| residual.order != c.order) {
         Some("wants the residual in C's order")
+    } else if epilogue.pre.is_some_and(|pre| pre.order != c.order) {
+        Some("wants the values before the activation in C's order")
     } else if epilogue.source && c.dtype.size() == 1 {
         Some("adds no source C of 8 bits")
     } else if shared(a) || shared(b) {
@@ -87,12 +91,7 @@ pub(super) fn candidates(problem: &Problem, device: &DeviceCapabilities, sink: &
 }
 
 /// With those of products in bands, or without.
-fn offer(
-    problem: &Problem,
-    device: &DeviceCapabilities,
-    with_bands: bool,
-    sink: &mut dyn CandidateSink,
-) {
+fn offer(problem: &Problem, device: &DeviceCapabilities, with_bands: bool, sink: &mut dyn CandidateSink) {
     if let Some(why) = rejection(problem, device) {
         return sink.reject(Rejection { kernel: "gemm::sm90", why });
     }
@@ -143,11 +142,14 @@ fn in_parts(
     let (tiles, stages) = (clusters(entry, &view, problem.batch), problem.k.div_ceil(block_k));
     for count in split_k::counts(tiles, resident(entry, device), stages) {
         let Some(parts) = split_k::cut(problem, count, block_k) else { continue };
-        let estimate_us =
-            cost::estimate_us(entry, &view, &parts, copies, device) + split_k::estimate_us(problem, count);
+        let several = tiles.saturating_mul(count) > resident(entry, device);
+        let slower = if several { split_k::SEVERAL_WAVES } else { 1.0 };
+        let parts_us = slower * cost::estimate_us(entry, &view, &parts, copies, device);
+        let estimate_us = parts_us + split_k::estimate_us(problem, count);
         if estimate_us < whole.estimate_us {
             let config = Config { split_k: count, ..whole.config };
-            let why = "wgmma fed by TMA; k is cut into parts, since the tiles alone leave multiprocessors idle";
+            let why =
+                "wgmma fed by TMA; k is cut into parts, since the tiles alone leave multiprocessors idle";
             sink.add(Candidate { config, estimate_us, why });
         }
     }
@@ -167,15 +169,19 @@ fn in_bands(
     let (tile_m, tile_n) = (block_m * across_m, block_n * across_n);
     let whole_waves = clusters(entry, &view, 1) / resident(entry, device);
     let is_whole = clusters(entry, &view, 1).is_multiple_of(resident(entry, device));
-    let is_one = problem.batch == 1 && problem.epilogue.activation.columns() == 1;
+    let EpilogueDesc { activation, column_sums, .. } = problem.epilogue;
+    let is_one = problem.batch == 1 && activation.columns() == 1 && !column_sums;
     if !is_one || is_whole || !(1..=MOST_WAVES).contains(&whole_waves) {
         return;
     }
     let at_once = whole_waves * resident(entry, device);
     let rows = at_once / view.n.div_ceil(tile_n) * tile_m;
     let columns = at_once / view.m.div_ceil(tile_m) * tile_n;
-    let [rows, columns] =
-        if swap { [Band::Columns(rows), Band::Rows(columns)] } else { [Band::Rows(rows), Band::Columns(columns)] };
+    let [rows, columns] = if swap {
+        [Band::Columns(rows), Band::Rows(columns)]
+    } else {
+        [Band::Rows(rows), Band::Columns(columns)]
+    };
     for band in [rows, columns] {
         let (Band::Rows(side) | Band::Columns(side)) = band else { continue };
         let all = if matches!(band, Band::Rows(_)) { problem.m } else { problem.n };
@@ -187,7 +193,7 @@ fn in_bands(
         offer(&bands::rest_of(problem, band), device, false, &mut least);
         let none = [Repack::No; 2];
         let first_us = cost::estimate_us(entry, &View::new(&first, swap), &first, none, device);
-        let estimate_us = first_us + least.0 - cost::OVERLAP_US;
+        let estimate_us = first_us + least.0 + BETWEEN_BANDS_US;
         if estimate_us < WORTH_TWO_BANDS * whole.estimate_us {
             let config = Config { band, ..whole.config };
             let why = "wgmma fed by TMA; whole waves of tiles, and a product of its own for the rest of C";
@@ -238,6 +244,16 @@ pub(super) fn is_plain(problem: &Problem) -> bool {
     problem.epilogue.is_plain() && by_tma(problem) && problem.c.dtype.size() == 2
 }
 
+/// Can the copy engine store the values before the activation?
+pub(super) fn pre_by_tma(problem: &Problem) -> bool {
+    let Problem { m, n, c, batch, epilogue, .. } = problem;
+    epilogue.pre.is_some_and(|pre| {
+        let length = if c.order == Order::Rows { *n } else { *m };
+        let is_batch = *batch == 1 || pre.batch_stride > 0;
+        by_tma(problem) && pre.dtype.size() == 2 && in_units(&pre, length as usize) && is_batch
+    })
+}
+
 /// The matrix that TMA can load to where it stores C from: one that the epilogue adds, of C's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
@@ -249,7 +265,7 @@ pub(super) enum Source {
 /// The matrix that TMA loads for the problem.
 pub(super) fn source(problem: &Problem) -> Source {
     let Problem { c, batch, epilogue, .. } = problem;
-    if !by_tma(problem) || c.dtype.size() != 2 || epilogue.activation.columns() != 1 {
+    if !by_tma(problem) || c.dtype.size() != 2 || epilogue.activation.columns() != 1 || pre_by_tma(problem) {
         return Source::Nothing;
     }
     match epilogue.residual {
@@ -271,12 +287,14 @@ pub(super) fn source(problem: &Problem) -> Source {
 fn takes(entry: &Entry, view: &View, problem: &Problem) -> bool {
     let Problem { c, epilogue, .. } = problem;
     let is_16_bit = |dtype: DType| element(dtype) == Some(entry.element16);
-    // Types that the epilogue reads.
-    let mut read = epilogue.bias.into_iter().chain(epilogue.residual.map(|residual| residual.dtype));
+    // Types that the epilogue reads and writes beside C.
+    let beside = epilogue.residual.into_iter().chain(epilogue.pre).map(|operand| operand.dtype);
+    let mut added = epilogue.bias.into_iter().chain(beside);
     element(view.a.dtype) == Some(entry.a)
         && element(view.b.dtype) == Some(entry.b)
         && (output_type(c.dtype) != OutputType::Element16 || is_16_bit(c.dtype))
-        && read.all(|dtype| dtype == DType::F32 || is_16_bit(dtype))
+        && added.all(|dtype| dtype == DType::F32 || is_16_bit(dtype))
+        && (!epilogue.trains() || entry.trains)
 }
 
 /// The copies that a kernel needs of its operands.

@@ -13,7 +13,9 @@ use crate::memory::tensor_map::TensorMap;
 use crate::stream::Stream;
 use crate::tensor::DType;
 
-use super::candidates::{Source, View, blocks, by_tma, clusters, is_plain, raster_group, resident, source};
+use super::candidates::{
+    Source, View, blocks, by_tma, clusters, is_plain, pre_by_tma, raster_group, resident, source,
+};
 use super::maps::{lines, operand_map, paired, result_maps};
 use super::split_k;
 use super::{Groups, Scales};
@@ -154,6 +156,7 @@ pub(crate) fn output(problem: &Problem, c: Matrix<'_>) -> OutputParams {
         .with(OutputFlag::ByTma, by_tma(problem))
         .with(OutputFlag::Plain, is_plain(problem))
         .with(OutputFlag::SourceByTma, source(problem) != Source::Nothing)
+        .with(OutputFlag::PreByTma, pre_by_tma(problem))
         .with(OutputFlag::Halved, problem.epilogue.activation.columns() == 2)
         .with(OutputFlag::Identity, problem.epilogue.is_plain());
     OutputParams { row: problem.c.leading, matrix: problem.c.batch_stride, format }

@@ -10,7 +10,7 @@ use crate::ops::gemm::matrix::{Matrix, ROW_ALIGNMENT, Shape};
 use crate::ops::gemm::problem::{Operand, Order, Problem};
 use crate::tensor::DType;
 
-use super::candidates::{Source, by_tma, source};
+use super::candidates::{Source, by_tma, pre_by_tma, source};
 
 /// Bytes of k that the kernels load at a time, and the side of the boxes of operands that are not contiguous
 /// along k.
@@ -66,7 +66,8 @@ pub(crate) fn paired(operand: &Operand, length: usize) -> bool {
     length.is_multiple_of(2) && (operand.alignment as usize).is_multiple_of(pair)
 }
 
-/// The maps of C and of the matrix that TMA adds to it. Where there are none, another map, which is not read.
+/// The maps of C and of the matrix that TMA adds to it, or stores beside it. Where there are none, another
+/// map, which is not read.
 pub(crate) fn result_maps<'a>(
     entry: &Entry,
     problem: &Problem,
@@ -80,13 +81,15 @@ pub(crate) fn result_maps<'a>(
     let columns = entry.store_columns;
     let halves = problem.epilogue.activation.columns();
     let boxes = if entry.transposed { [BOX / halves, columns] } else { [columns / halves, BOX] };
-    let lines_map = |matrix: Matrix<'a>| {
+    let lines_map = |matrix: Matrix<'a>, boxes| {
         let Shape { rows, columns, row, batch, matrix: stride, .. } = lines(problem, matrix.shape);
         map(matrix.data, matrix.dtype, (columns, rows, row), (batch, stride), boxes)
     };
-    let map_c = lines_map(c)?;
+    let map_c = lines_map(c, boxes)?;
+    let full = if entry.transposed { [BOX, columns] } else { [columns, BOX] };
     let map_source = match (source(problem), epilogue.residual) {
-        (Source::Residual, Some(residual)) => lines_map(residual)?,
+        _ if pre_by_tma(problem) => epilogue.pre.map_or(Ok(map_c), |pre| lines_map(pre, full))?,
+        (Source::Residual, Some(residual)) => lines_map(residual, boxes)?,
         _ => map_c,
     };
     Ok([map_c, map_source])

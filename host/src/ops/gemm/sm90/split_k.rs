@@ -31,6 +31,12 @@ const START_US: f64 = 1.5;
 const ROUND_US: f64 = 0.5;
 /// Bytes a microsecond, from the L2 cache.
 const BYTES_PER_US: f64 = 3e6;
+/// Bytes of sums that stay there beside the operands, and how much what is beyond costs besides: it goes to
+/// memory and comes back. Fitted to a dozen gradients of weights on an H100.
+const CACHED_BYTES: f64 = 8e6;
+const BEYOND_BYTES_PER_US: f64 = 1.4e6;
+/// How much longer the parts take where they are more than a wave: blocks are at different places of k.
+pub(super) const SEVERAL_WAVES: f64 = 1.12;
 
 /// Numbers of parts for a product of so many clusters' tiles and stages of k, of which so many clusters run
 /// at a time: the most that fit in some whole waves, or in a fraction of one. Each at least two, all
@@ -56,7 +62,8 @@ pub(super) fn cut(problem: &Problem, count: u32, block_k: u32) -> Option<Problem
     let Problem { m, n, k, batch, c, .. } = *problem;
     let stages = stages_of(problem, count, block_k);
     let elements = u64::from(m) * u64::from(n);
-    if batch != 1 || stages == 0 || k.div_ceil(block_k).div_ceil(stages) != count || elements > MOST_ELEMENTS {
+    if batch != 1 || stages == 0 || k.div_ceil(block_k).div_ceil(stages) != count || elements > MOST_ELEMENTS
+    {
         return None;
     }
     let leading = u64::from(if c.order == Order::Rows { n } else { m });
@@ -77,7 +84,8 @@ pub(super) fn cut(problem: &Problem, count: u32, block_k: u32) -> Option<Problem
 /// How long adding the parts' sums takes.
 pub(super) fn estimate_us(problem: &Problem, count: u32) -> f64 {
     let bytes = f64::from(problem.m) * f64::from(problem.n) * f64::from(count) * DType::F32.size() as f64;
-    START_US + f64::from(count.div_ceil(kernel::LOADS)) * ROUND_US + bytes / BYTES_PER_US
+    let beyond = (bytes - CACHED_BYTES).max(0.0) / BEYOND_BYTES_PER_US;
+    START_US + f64::from(count.div_ceil(kernel::LOADS)) * ROUND_US + bytes / BYTES_PER_US + beyond
 }
 
 /// Queues the products of the parts, and their sum.
