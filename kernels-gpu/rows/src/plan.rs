@@ -29,6 +29,9 @@ const SHORT_RING: u64 = 64 << 10;
 const SHARING_RING: u64 = 40 << 10;
 /// Bytes of the ring for rows beyond [`SHORT_RING`]: two fill a multiprocessor.
 const LONG_RING: u64 = 104 << 10;
+/// Bytes of a row, of all inputs, that a block takes at most where rows share weights, if a cluster has room.
+const SHARING_ROW: u64 = 20 << 10;
+
 /// Most rows of a launch with a ring: their numbers, and those of a few tiles behind them, take 32 bits.
 const MAX_RING_ROWS: u64 = 1 << 31;
 
@@ -190,7 +193,10 @@ impl Plan {
         if vectors == 0 || shape.rows > MAX_RING_ROWS {
             return None;
         }
-        let mut cluster = 1;
+        // Weights stay in L1, if a block has few columns.
+        let sharing = power_of_two(bytes.div_ceil(SHARING_ROW));
+        let sharing = if sharing > MAX_CLUSTER as u64 { MAX_CLUSTER as u64 } else { sharing };
+        let mut cluster = if shape.shares { sharing } else { 1 };
         while shape.chunks(cluster) * shape.stage(cluster) * shape.vector_bytes() > LONG_RING {
             cluster *= 2;
         }
@@ -227,13 +233,7 @@ impl Plan {
         if cluster > MAX_CLUSTER as u64 {
             return None;
         }
-        let team = if cluster > 1 {
-            consumers
-        } else if threads < 32 {
-            32
-        } else {
-            threads as u32
-        };
+        let team = if cluster > 1 { consumers } else if threads < 32 { 32 } else { threads as u32 };
         let piece = vectors.div_ceil(cluster);
         let plan = Self { cluster: cluster as u32, ..Self::new(shape) }.with_team(team, consumers);
         let plan = plan.with_ring(1, piece, LONG_RING, 2 * multiprocessors);
@@ -269,21 +269,7 @@ impl Plan {
         let blocks = step * self.cluster;
         let slots = self.consumers / 32 * self.cluster;
         let ahead = if self.team > 32 && stages >= 2 * chunks { 1 } else { 0 };
-        Self {
-            slots,
-            ahead,
-            chunks,
-            stage_vectors,
-            row_bytes,
-            part_bytes,
-            stage_bytes,
-            stages,
-            shared,
-            tiles,
-            step,
-            blocks,
-            ..self
-        }
+        Self { slots, ahead, chunks, stage_vectors, row_bytes, part_bytes, stage_bytes, stages, shared, tiles, step, blocks, ..self }
     }
 
     /// The number of a thread's team, and the thread's in that.
@@ -294,7 +280,7 @@ impl Plan {
 }
 
 /// Bytes of shared memory before the ring.
-pub const CONTROL_BYTES: u32 = 8960;
+pub const CONTROL_BYTES: u32 = 9088;
 
 #[cfg(test)]
 mod tests {
@@ -312,15 +298,7 @@ mod tests {
                     [false, true].map(|shares| {
                         let strides = [u64::from(columns); 3];
                         let output_strides = [u64::from(columns), 0];
-                        Shape {
-                            rows: 1000,
-                            columns,
-                            size,
-                            inputs,
-                            shares,
-                            input_strides: strides,
-                            output_strides,
-                        }
+                        Shape { rows: 1000, columns, size, inputs, shares, input_strides: strides, output_strides }
                     })
                 })
             })
@@ -349,15 +327,7 @@ mod tests {
                 assert!(resident * (plan.shared + RESERVED) <= MULTIPROCESSOR, "{plan:?}");
             }
         }
-        let long = Shape {
-            rows: 1,
-            columns: 1 << 20,
-            size: 2,
-            inputs: 1,
-            shares: false,
-            input_strides: [0; 3],
-            output_strides: [0; 2],
-        };
+        let long = Shape { rows: 1, columns: 1 << 20, size: 2, inputs: 1, shares: false, input_strides: [0; 3], output_strides: [0; 2] };
         assert_eq!(Plan::ring(&long, 132), None);
         assert_eq!(Plan::ring(&Shape { columns: 7, ..long }, 132), None);
     }

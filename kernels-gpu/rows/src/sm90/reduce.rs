@@ -4,6 +4,7 @@
 use super::ring::Shared;
 use crate::function::{PARTS, Statistics};
 use crate::plan::{EXCHANGES, Plan};
+use cuda_std::warp::{FULL_MASK, sync_warp};
 use cuda_std::{cluster, mbarrier, vector};
 use primitives::warp::LANES;
 
@@ -18,11 +19,9 @@ pub struct Member {
     pub rank: u32,
 }
 
-/// Where the statistics of a team's row go: the `turn`-th of its rows.
-///
-/// A place is used again [`EXCHANGES`] rows later. A warp that sends for a row has read those of the row two
-/// before it, so one that has what all sent for row `n` knows that row `n - 2` has been read by all: it
-/// writes to that row's places with row `n + 2`.
+/// A place is used again so many rows later. A warp that sends for a row has read those of the row two before
+/// it, so in a block one that has what all sent for row `n` knows that row `n - 2` has been read by all: it
+/// writes to that row's places with row `n + 2`. Blocks of a cluster tell each other what they have read.
 const _: () = assert!(EXCHANGES == 4);
 
 /// Hands the warp's statistics to all warps of the row's, its own included.
@@ -41,10 +40,14 @@ pub unsafe fn send<S: Statistics<f32>>(plan: &Plan, shared: Shared, own: S, memb
         let bar = shared.control.exchange(side * MAX_TEAMS + member.team);
         let slot = shared.control.parts(side * plan.slots + member.rank * (plan.consumers / LANES) + warp);
         if plan.cluster > 1 {
+            if member.thread == 0 {
+                mbarrier::arrive_expect_tx(bar, plan.slots * PARTS_BYTES as u32);
+            }
             if lane < plan.cluster {
-                let to = cluster::map_shared(slot, lane);
-                cluster::store_shared_v4(to, of_warp.parts());
-                mbarrier::arrive_remote(cluster::map_shared(bar, lane));
+                // All have read what was sent to these places before. The first time the phase counts as over.
+                mbarrier::wait_parity(shared.control.read(side), (turn / EXCHANGES % 2) ^ 1);
+                let (to, bar) = (cluster::map_shared(slot, lane), cluster::map_shared(bar, lane));
+                cluster::store_async_v4(to, of_warp.parts(), bar);
             }
         } else if lane == 0 {
             vector::store_shared_v4(slot, of_warp.parts());
@@ -62,13 +65,7 @@ pub const MAX_TEAMS: u32 = crate::plan::MAX_CONSUMERS / (2 * LANES);
 /// # Safety
 /// As for [`send`], which has been called for the row.
 #[inline(always)]
-pub unsafe fn receive<S: Statistics<f32>>(
-    plan: &Plan,
-    shared: Shared,
-    sent: S,
-    member: Member,
-    turn: u32,
-) -> S {
+pub unsafe fn receive<S: Statistics<f32>>(plan: &Plan, shared: Shared, sent: S, member: Member, turn: u32) -> S {
     // SAFETY: the caller's contract.
     unsafe {
         if plan.team <= LANES {
@@ -77,26 +74,25 @@ pub unsafe fn receive<S: Statistics<f32>>(
         let (side, phase) = (turn % EXCHANGES, turn / EXCHANGES % 2);
         let bar = shared.control.exchange(side * MAX_TEAMS + member.team);
         let lane = member.thread % LANES;
-        let load =
-            |slot: u32| S::from_parts(vector::load_shared_v4(shared.control.parts(side * plan.slots + slot)));
-        if plan.cluster > 1 {
-            mbarrier::wait_parity_cluster(bar, phase);
-            if plan.slots > LANES {
-                // Some rounds of 32, whose results go to neighbours.
-                let (rounds, mut round) = (plan.slots / LANES, 0);
-                let mut all = S::empty();
-                while round < rounds {
-                    let of_round = load(round * LANES + lane).reduce(LANES);
-                    if lane & (rounds - 1) == round {
-                        all = of_round;
-                    }
-                    round += 1;
-                }
-                return all.reduce(rounds);
-            }
-            return load(lane & (plan.slots - 1)).reduce(plan.slots);
-        }
+        let load = |slot: u32| S::from_parts(vector::load_shared_v4(shared.control.parts(side * plan.slots + slot)));
         mbarrier::wait_parity(bar, phase);
+        if plan.cluster > 1 {
+            // Some rounds of at most 32, whose results go to neighbours.
+            let (lanes, rounds) = (plan.slots.min(LANES), (plan.slots / LANES).max(1));
+            let (mut round, mut all) = (0, S::empty());
+            while round < rounds {
+                let of_round = load(round * LANES + (lane & (lanes - 1))).reduce(lanes);
+                if lane & (rounds - 1) == round {
+                    all = of_round;
+                }
+                round += 1;
+            }
+            sync_warp(FULL_MASK);
+            if lane < plan.cluster {
+                mbarrier::arrive_remote_async(cluster::map_shared(shared.control.read(side), lane));
+            }
+            return all.reduce(rounds);
+        }
         let warps = plan.team / LANES;
         load(member.team * warps + (lane & (warps - 1))).reduce(warps)
     }

@@ -1,7 +1,7 @@
 //! Shared memory of a block: a ring of stages, and what its threads tell each other.
 
-use super::reduce::{MAX_TEAMS, PARTS_BYTES};
 use crate::direct::Span;
+use super::reduce::{MAX_TEAMS, PARTS_BYTES};
 use crate::function::{Place, Tensors, narrow};
 use crate::plan::{CONTROL_BYTES, EXCHANGES, MAX_CLUSTER, MAX_CONSUMERS, MAX_STAGES, Plan};
 use cuda_std::{cluster, mbarrier, shared, thread, vector};
@@ -21,6 +21,8 @@ shared_plan! {
         parts[EXCHANGES * WARPS * MAX_CLUSTER]: Parts,
         /// Says that they have come, to a team.
         exchange[EXCHANGES * MAX_TEAMS]: Mbarrier,
+        /// Says that all blocks of the cluster have read them.
+        read[EXCHANGES]: Mbarrier,
         /// Says that a stage is full.
         full[MAX_STAGES]: Mbarrier,
         /// Says that a stage has been left.
@@ -66,8 +68,14 @@ impl Shared {
                 mbarrier::init(control.empty(thread), plan.consumers / LANES);
                 mbarrier::fence_init();
             }
+            if thread < EXCHANGES {
+                mbarrier::init(control.read(thread), plan.slots);
+                mbarrier::fence_init();
+            }
             if thread < EXCHANGES * MAX_TEAMS {
-                mbarrier::init(control.exchange(thread), plan.team.div_ceil(LANES) * plan.cluster);
+                // A cluster counts bytes.
+                let arrivals = if plan.cluster > 1 { 1 } else { plan.team.div_ceil(LANES) };
+                mbarrier::init(control.exchange(thread), arrivals);
                 mbarrier::fence_init();
             }
             if plan.cluster > 1 {
@@ -97,11 +105,7 @@ impl Cursor {
     #[inline(always)]
     pub const fn skip(self, plan: &Plan, stages: u32) -> Self {
         let stage = self.stage + stages;
-        if stage >= plan.stages {
-            Self { stage: stage - plan.stages, phase: self.phase ^ 1 }
-        } else {
-            Self { stage, ..self }
-        }
+        if stage >= plan.stages { Self { stage: stage - plan.stages, phase: self.phase ^ 1 } } else { Self { stage, ..self } }
     }
 
     /// One stage on.
