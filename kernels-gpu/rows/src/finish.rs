@@ -80,7 +80,7 @@ macro_rules! sums {
 
 sums! { norm_sums_f32 f32; norm_sums_f16 f16; norm_sums_bf16 bf16; }
 
-/// Rows of a part in [`column_sums`].
+/// Rows of a part of a sum of columns.
 pub const PART_ROWS: u64 = 256;
 
 /// The sums of `dy z` and of `dy` over a part of the rows, a thread a column: for rows that the engine with

@@ -191,6 +191,7 @@ fn columns(operation: &'static str, x: &Tensor, axis: usize) -> Result<usize> {
     Ok(columns)
 }
 
+#[track_caller]
 fn softmax_of_rows(stream: &Stream, op: RowOp, x: &Tensor) -> Result<Tensor> {
     let operation = op.name();
     let columns = columns(operation, x, x.rank() - 1)?;
