@@ -29,6 +29,14 @@ fn sum(rank: &mut Communicator, count: usize) -> Result<()> {
     rank.synchronize(&stream)
 }
 
+/// Has the driver compile the kernels of small and large sums, which may take longer than ranks wait.
+fn compiled(devices: &[Device]) -> Result<()> {
+    Group::open(devices)?.run(|mut rank| {
+        sum(&mut rank, 10)?;
+        sum(&mut rank, 1 << 17)
+    })
+}
+
 fn parallel(outcome: &std::thread::Result<Result<()>>) -> &ParallelError {
     match outcome {
         Ok(Err(Error::Parallel(error))) => error,
@@ -41,6 +49,7 @@ fn a_wrong_count_is_named() -> Result<()> {
     testkit::own_process!("IRONWARP_SOFT_DEVICES" = "4");
     let Some(devices) = devices(4)? else { return Ok(()) };
     for count in [10, 1 << 17] {
+        compiled(&devices)?;
         let begun = Instant::now();
         let results = outcomes(Group::open(&devices)?, |mut rank| {
             sum(&mut rank, count)?;
@@ -103,8 +112,7 @@ fn a_rank_that_does_not_come_is_named() -> Result<()> {
     let absent = devices.len() as u32 - 1;
     let limit = Duration::from_millis(400);
     for count in [10, 1 << 17] {
-        // A driver may compile kernels first, which takes longer than ranks wait here.
-        Group::open(&devices)?.run(|mut rank| sum(&mut rank, count))?;
+        compiled(&devices)?;
         let begun = Instant::now();
         let results = outcomes(impatient(&devices, 400)?, |mut rank| {
             if rank.rank() == absent {
@@ -145,6 +153,7 @@ fn a_slow_rank_is_waited_for() -> Result<()> {
 fn a_rank_that_panics_takes_nobody_along() -> Result<()> {
     testkit::own_process!("IRONWARP_SOFT_DEVICES" = "4");
     let Some(devices) = devices(4)? else { return Ok(()) };
+    compiled(&devices)?;
     let begun = Instant::now();
     let results = outcomes(Group::open(&devices)?, |mut rank| {
         sum(&mut rank, 10)?;

@@ -25,7 +25,7 @@
 //! consumer computes a half of dQ and adds it to f32 sums in global memory, in the order of its registers,
 //! 16 bytes a thread. The order of blocks is free, so dQ is not the same bit for bit from run to run.
 //!
-//! For rows of more than 128 elements two blocks of a cluster share the keys out ([`pair`]).
+//! For rows of more than 128 elements two blocks of a cluster share the keys out (`pair.rs`).
 //!
 //! The producer writes a ticket for each tile of queries to shared memory, from which consumers read its
 //! place when they need it: registers are for products.
