@@ -31,10 +31,11 @@ fn sum(rank: &mut Communicator, count: usize) -> Result<()> {
 
 /// Has the driver compile the kernels of small and large sums, which may take longer than ranks wait.
 fn compiled(devices: &[Device]) -> Result<()> {
-    Group::open(devices)?.run(|mut rank| {
+    let ranks = Group::open(devices)?.run(|mut rank| {
         sum(&mut rank, 10)?;
         sum(&mut rank, 1 << 17)
-    })
+    });
+    ranks.map(drop)
 }
 
 fn parallel(outcome: &std::thread::Result<Result<()>>) -> &ParallelError {
