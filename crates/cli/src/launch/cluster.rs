@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rendezvous::{
@@ -126,11 +127,11 @@ impl Cluster {
     pub fn watch(&self, generation: u32) -> Watch {
         let (sender, over) = channel();
         let stop = Arc::new(AtomicBool::new(false));
-        if let Some(control) = self.control.clone() {
+        let thread = self.control.clone().map(|control| {
             let stop = Arc::clone(&stop);
             std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    match control.get(&format!("over/{generation}"), SHORT) {
+                    match control.get(&format!("over/{generation}"), SHORT / 5) {
                         Ok(why) => {
                             // Nobody listens any more when the start is over here, too.
                             let _ = sender.send(String::from_utf8_lossy(&why).into_owned());
@@ -140,9 +141,9 @@ impl Cluster {
                         Err(_) => return,
                     }
                 }
-            });
-        }
-        Watch { over, stop }
+            })
+        });
+        Watch { over, stop, thread }
     }
 
     /// This node is done with a start, and well. Whether all others are.
@@ -180,11 +181,14 @@ impl Cluster {
 pub struct Watch {
     pub over: Receiver<String>,
     stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        // The thread shares the connection, which says goodbye when its last owner goes.
+        self.thread.take().into_iter().for_each(|thread| _ = thread.join());
     }
 }
 
