@@ -106,7 +106,7 @@ fn a_job_is_started_again_as_often_as_allowed() {
 fn signals_go_to_all_ranks() {
     let place = Place::new();
     let script = "trap 'echo got USR1' USR1; trap 'echo got TERM; exit 0' TERM; \
-        touch ready-$RANK; for i in $(seq 400); do sleep 0.05; done";
+        turns=$(seq 400); touch ready-$RANK; for i in $turns; do sleep 0.05; done";
     let launcher = place.command(&["-n", "2"], &["sh", "-c", script]).spawn().unwrap();
     let process = launcher.id() as i32;
     for rank in 0..2 {
