@@ -1,11 +1,11 @@
 //! A job that is killed again and again ends with the same bits as one that is not.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use testkit::Random;
 
-use crate::place::{Place, end, run, signal};
+use crate::place::{Place, end, run, signal, wait_for};
 
 const STEPS: &str = "60";
 /// Kills of one job.
@@ -26,30 +26,22 @@ fn a_job_that_is_killed_again_and_again_ends_with_the_same_bits() {
     assert_eq!(wanted, uninterrupted("2"), "sums depend on the number of ranks");
     for seed in 0..2 {
         let (place, mut random) = (Place::new(), Random::new(seed));
-        let restarts = (KILLS + 2).to_string();
+        let restarts = KILLS.to_string();
         let launcher = place.worker(
             &["-n", "3", "--restarts", &restarts, "--json", "--timeout", "5"],
-            &format!("train {STEPS}"),
+            &format!("train {STEPS} killed {KILLS}"),
         );
         let launcher = { launcher }.spawn().unwrap();
-        let begun = Instant::now();
         for generation in 0..KILLS {
             let victim = place.path().join(format!("pid-{generation}-{}", random.integer(0, 2)));
-            let done = place.path().join("final");
-            while !victim.exists() && !done.exists() {
-                assert!(begun.elapsed() < crate::place::PATIENCE, "no {}", victim.display());
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            if done.exists() {
-                break;
-            }
+            let victim = wait_for(&victim).parse().unwrap();
             std::thread::sleep(Duration::from_millis(random.integer(0, 60) as u64));
-            signal(fs::read_to_string(&victim).unwrap().parse().unwrap_or(0), "KILL");
+            signal(victim, "KILL");
         }
         let ended = end(launcher);
         assert_eq!(ended.code(), Some(0), "seed {seed}: {}", ended.errors);
         let json = ended.json();
-        assert!(json["restarts"].as_u64() >= Some(3), "seed {seed}: {json:#}");
+        assert_eq!(json["restarts"], KILLS, "seed {seed}: {json:#}");
         assert_eq!(fs::read(place.path().join("final")).unwrap(), wanted, "seed {seed}: {json:#}");
         place.check_empty();
     }

@@ -34,7 +34,8 @@ fn a_task_that_nobody_knows_is_an_error() {
 fn run(task: &str) -> Result<()> {
     match task.split(' ').collect::<Vec<_>>()[..] {
         ["wait"] => wait(),
-        ["train", steps] => train(steps.parse()?),
+        ["train", steps] => train(steps.parse()?, 0),
+        ["train", steps, "killed", kills] => train(steps.parse()?, kills.parse()?),
         _ => Err(format!("no task {task:?}").into()),
     }
 }
@@ -42,8 +43,16 @@ fn run(task: &str) -> Result<()> {
 /// Says its process's number in a file, and meets the others until somebody ends it.
 fn wait() -> Result<()> {
     let client = Client::join(&World::from_env()?, &Options::default())?;
-    let world = client.world();
-    fs::write(format!("pid-{}-{}", world.generation, world.rank), std::process::id().to_string())?;
+    say_number(client.world())?;
+    meet_until_killed(&client)
+}
+
+/// Writes the process's number, so that a test finds whom to kill.
+fn say_number(world: &World) -> Result<()> {
+    Ok(fs::write(format!("pid-{}-{}", world.generation, world.rank), std::process::id().to_string())?)
+}
+
+fn meet_until_killed(client: &Client) -> Result<()> {
     for _ in 0..3000 {
         client.barrier("wait")?;
         std::thread::sleep(Duration::from_millis(5));
@@ -128,17 +137,21 @@ impl Shard {
     }
 }
 
-fn train(steps: u64) -> Result<()> {
+/// Trains to `steps`. A generation below `kills` does not end by itself.
+fn train(steps: u64, kills: u32) -> Result<()> {
     let client = Client::join(&World::from_env()?, &Options::default())?;
     let (world, checkpoints) = (client.world(), Checkpoints::new("checkpoints"));
     let (begin, mut shard) = Shard::restore(&client, &checkpoints)?;
-    fs::write(format!("pid-{}-{}", world.generation, world.rank), std::process::id().to_string())?;
+    say_number(world)?;
     for step in begin..steps {
         shard.step(&client, step)?;
         if (step + 1) % SAVE_EVERY == 0 {
             shard.save(&client, &checkpoints, step + 1)?;
         }
         std::thread::sleep(Duration::from_millis(1));
+    }
+    if world.generation < kills {
+        return meet_until_killed(&client);
     }
     let all = client.gather("end", &[bytes(&shard.value), bytes(&shard.momentum)].concat())?;
     if world.rank == 0 {
