@@ -39,7 +39,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Signals that the launcher's parent has it ignore stay ignored, by it and its ranks: `nohup` relies on it.
+    /// Those that the launcher's parent has it ignore stay ignored, by its ranks too: `nohup` relies on it.
     pub fn catch() -> io::Result<Self> {
         let (mut flags, ignored) = (Vec::new(), ignored(&fs::read_to_string("/proc/self/status")?));
         for (signal, ..) in KNOWN {
