@@ -85,8 +85,8 @@ impl Checkpoints {
     ///
     /// # Errors
     /// [`Error::Reports`] and [`Error::Cover`] when something is missing, [`Error::Damaged`] when a shard is
-    /// not there, [`Error::LongManifest`], [`Error::Io`]. Unless it returned without one, there may be no checkpoint of the step, and
-    /// earlier ones are as they were.
+    /// not there, [`Error::LongManifest`], [`Error::Io`]. Unless it returned without one, there may be no
+    /// checkpoint of the step, and earlier ones are as they were.
     pub fn commit(
         &self,
         step: u64,

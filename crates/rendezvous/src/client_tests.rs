@@ -1,4 +1,4 @@
-//! What a rank does when several of its threads find at the same time that the job has failed.
+//! Several threads of a rank find at the same time that the job has failed.
 
 use std::net::TcpListener;
 use std::thread;

@@ -47,7 +47,7 @@ impl Job {
     }
 }
 
-/// What a rank sends for meetings to come is not kept without end.
+/// Else the store would keep whatever it sends for meetings to come.
 #[test]
 fn a_rank_is_in_one_meeting_at_a_time() {
     let mut job = Job::new(2);
