@@ -307,7 +307,9 @@ fn a_checkpoint_with_wrong_bytes_does_not_cost_the_whole_ones() {
     let mut bytes = fs::read(&shard).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&shard, bytes).unwrap();
-    assert_eq!(checkpoints.newest_whole().unwrap().unwrap().step(), 2);
+    let whole = checkpoints.newest_whole().unwrap().unwrap();
+    assert_eq!((whole.step(), whole.passed_over().len()), (2, 1));
+    assert!(whole.passed_over()[0].to_string().contains("step-000000000003"));
     save(&checkpoints, 2, 2).unwrap();
     checkpoints.keep_last(1).unwrap();
     let whole = checkpoints.newest_whole().unwrap().unwrap();

@@ -244,7 +244,7 @@ impl Server {
                 unsent: Vec::new(),
                 role: Role::Stranger { nonce, since: now },
             };
-            if self.connections.len() < self.most {
+            if self.has_room() {
                 connection.say(&Reply::Challenge { nonce });
                 self.connections.push(connection);
             } else {
@@ -252,6 +252,25 @@ impl Server {
                 connection.send();
             }
         }
+    }
+
+    /// Whether another connection can be taken: if there are too many, in the place of the stranger who has
+    /// been silent for the longest. A rank greets at once.
+    fn has_room(&mut self) -> bool {
+        if self.connections.len() < self.most {
+            return true;
+        }
+        let since = |connection: &Connection| match connection.role {
+            Role::Stranger { since, .. } => Some(since),
+            _ => None,
+        };
+        let strangers = self.connections.iter().enumerate();
+        let strangers = strangers.filter_map(|(at, connection)| Some((since(connection)?, at)));
+        let silent = strangers.min().map(|(_, at)| at);
+        silent.is_some_and(|at| {
+            self.connections.remove(at);
+            true
+        })
     }
 
     fn receive(&mut self, at: usize, now: Instant) {

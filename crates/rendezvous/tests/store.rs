@@ -380,6 +380,14 @@ fn strangers_do_no_harm() {
 }
 
 #[test]
+fn strangers_who_say_nothing_keep_no_rank_out() {
+    let store = store(2);
+    let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(store.address()).unwrap()).collect();
+    let ranks = job(&store, 2, |client| client.world().rank);
+    assert_eq!((ranks, silent.len()), (vec![0, 1], 300));
+}
+
+#[test]
 fn strangers_are_cut_off() {
     let store = store(1);
     let mut slow = TcpStream::connect(store.address()).unwrap();
