@@ -38,15 +38,24 @@ impl Output {
     }
 }
 
+/// Creates a folder and those around it, and brings their names to disk.
 pub fn create_folder(path: &Path) -> io::Result<()> {
+    let new: Vec<&Path> = path.ancestors().take_while(|folder| !folder.exists()).collect();
     faults::point()?;
-    fs::create_dir_all(path)
+    fs::create_dir_all(path)?;
+    for folder in new.into_iter().filter_map(Path::parent) {
+        // That of a relative name is the current one.
+        sync_folder(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })?;
+    }
+    Ok(())
 }
 
 /// Brings the names in a folder to disk.
 pub fn sync_folder(path: &Path) -> io::Result<()> {
     faults::point()?;
-    File::open(path)?.sync_all()
+    File::open(path)?.sync_all()?;
+    faults::note_synced(path);
+    Ok(())
 }
 
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
@@ -66,16 +75,22 @@ mod faults {
     pub fn point() -> std::io::Result<()> {
         Ok(())
     }
+
+    /// Where a test could see what is on disk.
+    pub fn note_synced(_: &std::path::Path) {}
 }
 
 #[cfg(test)]
 pub mod faults {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
     use std::io;
+    use std::path::{Path, PathBuf};
 
     thread_local! {
         /// Calls until the fault, and whether calls after it fail too, as those of a dead process do.
         static FAULT: Cell<Option<(u64, bool)>> = const { Cell::new(None) };
+        /// Folders whose names were brought to disk.
+        static SYNCED: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
     }
 
     /// Runs a function whose `nth` call fails, and says whether it made so many.
@@ -84,6 +99,15 @@ pub mod faults {
         let result = run();
         let left = FAULT.take();
         (result, left.is_none_or(|(left, _)| left == 0))
+    }
+
+    pub fn note_synced(path: &Path) {
+        SYNCED.with_borrow_mut(|synced| synced.push(path.to_owned()));
+    }
+
+    /// The folders that this thread has brought to disk.
+    pub fn synced() -> Vec<PathBuf> {
+        SYNCED.with_borrow(Vec::clone)
     }
 
     pub fn point() -> io::Result<()> {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::dtype::DType;
+use crate::manifest::MAX_BYTES;
 
 /// Why a checkpoint cannot be written or read, and what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +69,16 @@ pub enum Error {
         ranks: u32,
         /// More about it.
         why: String,
+    },
+    /// There are too many parts, or notes.
+    #[error(
+        "the manifest of step {step} has {bytes} bytes; at most {MAX_BYTES} fit. Write fewer and larger parts, or shorter notes"
+    )]
+    LongManifest {
+        /// The step.
+        step: u64,
+        /// The bytes that it would have.
+        bytes: usize,
     },
     /// The parts do not make up the tensor.
     #[error(

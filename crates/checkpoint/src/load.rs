@@ -23,6 +23,8 @@ const CHUNK: usize = 1 << 20;
 pub struct Checkpoint {
     path: PathBuf,
     manifest: Manifest,
+    /// Newer ones that are damaged.
+    passed_over: Vec<Error>,
     /// Shards whose hash was right, open.
     shards: Mutex<BTreeMap<u32, File>>,
 }
@@ -77,7 +79,8 @@ impl Checkpoints {
     }
 
     /// The newest checkpoint of which every byte is as it was written, if there are any at all. All of it
-    /// is read for that, so one rank should look, and tell the others the step.
+    /// is read for that, so one rank should look, and tell the others the step. Newer ones that are damaged
+    /// are in [`Checkpoint::passed_over`].
     ///
     /// # Errors
     /// [`Error::NoneWhole`] when there are some and all are damaged, [`Error::Io`].
@@ -86,7 +89,7 @@ impl Checkpoints {
         for committed in self.committed()? {
             let whole = self.open_committed(committed).and_then(|found| found.verify().map(|()| found));
             match whole {
-                Ok(checkpoint) => return Ok(Some(checkpoint)),
+                Ok(checkpoint) => return Ok(Some(Checkpoint { passed_over: damaged, ..checkpoint })),
                 Err(error) => damaged.push(error),
             }
         }
@@ -110,7 +113,8 @@ impl Checkpoints {
         let bytes = fs::read(&file).map_err(Error::io("read", &file))?;
         let manifest =
             Manifest::from_bytes(&bytes, committed.step).map_err(Damage::Manifest).map_err(damaged)?;
-        Ok(Checkpoint { path: path.clone(), manifest, shards: Mutex::default() })
+        let (passed_over, shards) = (Vec::new(), Mutex::default());
+        Ok(Checkpoint { path: path.clone(), manifest, passed_over, shards })
     }
 }
 
@@ -128,6 +132,12 @@ impl Checkpoint {
     /// The folder.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The newer checkpoints that [`Checkpoints::newest_whole`] has passed over, and why. Their steps have to
+    /// be done again.
+    pub fn passed_over(&self) -> &[Error] {
+        &self.passed_over
     }
 
     /// The notes that were committed with it.

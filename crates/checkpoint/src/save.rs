@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
 use crate::disk::Output;
 use crate::dtype::DType;
 use crate::error::{Damage, Error};
-use crate::manifest::{Manifest, Place, Shard, Tensor};
+use crate::manifest::{MAX_BYTES, Manifest, Place, Shard, Tensor};
 use crate::names::{self, Committed, MANIFEST};
 use crate::shard::{self, Part};
-use crate::{Checkpoints, disk};
+use crate::{Checkpoint, Checkpoints, disk};
 
 /// A rank's account of its shard, for the rank that commits. It travels as text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,8 +85,8 @@ impl Checkpoints {
     ///
     /// # Errors
     /// [`Error::Reports`] and [`Error::Cover`] when something is missing, [`Error::Damaged`] when a shard is
-    /// not there, [`Error::Io`]. Unless it returned without one, there may be no checkpoint of the step, and
-    /// earlier ones are as they were.
+    /// not there, [`Error::LongManifest`], [`Error::Io`]. Unless it returned without one, there may be no
+    /// checkpoint of the step, and earlier ones are as they were.
     pub fn commit(
         &self,
         step: u64,
@@ -111,6 +112,12 @@ impl Checkpoints {
         let path = folder.join(MANIFEST);
         let failed = || Error::io("write", &path);
         let bytes = manifest.to_bytes().map_err(|error| failed()(error.into()))?;
+        // Nothing is committed that could not be opened.
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(Error::LongManifest { step, bytes: bytes.len() });
+        }
+        let (got, ranks) = (reports.len(), reports.len() as u32);
+        Manifest::from_bytes(&bytes, step).map_err(|why| Error::Reports { step, got, ranks, why })?;
         let mut output = Output::create(&path).map_err(failed())?;
         output.write(&bytes).map_err(failed())?;
         output.finish().map_err(Error::io("bring to disk", &path))?;
@@ -123,7 +130,10 @@ impl Checkpoints {
         disk::sync_folder(&self.folder).map_err(Error::io("bring to disk", &self.folder))
     }
 
-    /// Removes all checkpoints but the last ones, and what crashes have left. Damaged ones do not count.
+    /// Removes all checkpoints but those of the highest steps, and what crashes have left. Damaged ones do
+    /// not count: those with a manifest that does not parse or with shards of other lengths. Bytes are
+    /// compared where steps are above that of the checkpoint that was written last, which is always kept: a
+    /// job that goes on from an earlier step has passed over them, perhaps since they are damaged.
     ///
     /// # Errors
     /// [`Error::KeepNone`], [`Error::Io`].
@@ -131,16 +141,29 @@ impl Checkpoints {
         if count == 0 {
             return Err(Error::KeepNone);
         }
+        // They would be in the way of those that are removed now.
+        self.sweep(None)?;
         let committed = self.committed()?;
+        let last = committed.iter().copied().max_by_key(|&it| (self.written(it), it));
         let mut kept: Vec<u64> = Vec::new();
         for &checkpoint in &committed {
+            let is_whole = |open: Checkpoint| {
+                if Some(checkpoint) > last { open.verify() } else { open.check_lengths() }
+            };
             if kept.len() == count || kept.contains(&checkpoint.step) {
-                self.remove(checkpoint)?;
-            } else if self.open_committed(checkpoint).and_then(|open| open.check_lengths()).is_ok() {
+                if Some(checkpoint) != last {
+                    self.remove(checkpoint)?;
+                }
+            } else if self.open_committed(checkpoint).and_then(is_whole).is_ok() {
                 kept.push(checkpoint.step);
             }
         }
-        kept.first().map_or(Ok(()), |&newest| self.sweep(newest))
+        kept.first().map_or(Ok(()), |&newest| self.sweep(Some(newest)))
+    }
+
+    /// When the checkpoint was written, if it has a manifest.
+    fn written(&self, committed: Committed) -> Option<SystemTime> {
+        fs::metadata(self.path(committed).join(MANIFEST)).and_then(|file| file.modified()).ok()
     }
 }
 

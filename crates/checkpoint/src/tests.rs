@@ -282,3 +282,69 @@ fn shares_follow_each_other() {
         }
     }
 }
+
+/// A crash while a checkpoint is removed leaves a folder, whose name another one may come to need.
+#[test]
+fn what_a_removal_has_left_is_in_nobodys_way() {
+    let (_folder, checkpoints) = new();
+    let left = checkpoints.folder().join("removed-step-000000000001");
+    fs::create_dir_all(&left).unwrap();
+    fs::write(left.join("shard-00000-of-00001.safetensors"), "left").unwrap();
+    save(&checkpoints, 1, 1).unwrap();
+    save(&checkpoints, 2, 1).unwrap();
+    checkpoints.keep_last(1).unwrap();
+    let left: Vec<_> =
+        fs::read_dir(checkpoints.folder()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(left, ["step-000000000002"]);
+}
+
+/// The newest one has a wrong bit, so the job has gone back: what it writes then is not taken for old.
+#[test]
+fn a_checkpoint_with_wrong_bytes_does_not_cost_the_whole_ones() {
+    let (_folder, checkpoints) = new();
+    (1..4).for_each(|step| save(&checkpoints, step, 2).unwrap());
+    let shard = checkpoints.open(3).unwrap().path().join("shard-00001-of-00002.safetensors");
+    let mut bytes = fs::read(&shard).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&shard, bytes).unwrap();
+    let whole = checkpoints.newest_whole().unwrap().unwrap();
+    assert_eq!((whole.step(), whole.passed_over().len()), (2, 1));
+    assert!(whole.passed_over()[0].to_string().contains("step-000000000003"));
+    save(&checkpoints, 2, 2).unwrap();
+    checkpoints.keep_last(1).unwrap();
+    let whole = checkpoints.newest_whole().unwrap().unwrap();
+    assert_eq!(whole.step(), 2);
+    check(&whole, 3);
+    assert_eq!(checkpoints.steps().unwrap(), [2, 3]);
+}
+
+/// The job has gone back although later ones are whole.
+#[test]
+fn the_checkpoint_that_was_written_last_is_kept() {
+    let (_folder, checkpoints) = new();
+    [1, 5, 6, 2].into_iter().for_each(|step| save(&checkpoints, step, 1).unwrap());
+    checkpoints.keep_last(1).unwrap();
+    assert_eq!(checkpoints.steps().unwrap(), [2, 6]);
+}
+
+#[test]
+fn nothing_is_committed_that_cannot_be_opened() {
+    let (_folder, checkpoints) = new();
+    save(&checkpoints, 1, 1).unwrap();
+    let reports = reports(&checkpoints, 2, 1).unwrap();
+    let wrong = String::from_utf8(reports[0].to_bytes()).unwrap().replace("\"offset\":", "\"offset\":9");
+    let reports = [Report::from_bytes(wrong.as_bytes()).unwrap()];
+    let error = checkpoints.commit(2, &reports, &BTreeMap::new()).unwrap_err();
+    assert!(error.to_string().contains("is in no shard"), "{error}");
+    assert_eq!(checkpoints.newest().unwrap().unwrap().step(), 1);
+}
+
+#[test]
+fn the_names_of_all_new_folders_are_brought_to_disk() {
+    let outer = tempfile::tempdir().unwrap();
+    let folder = outer.path().join("a/b");
+    save(&Checkpoints::new(&folder), 1, 1).unwrap();
+    for path in [outer.path(), &outer.path().join("a"), &folder] {
+        assert!(faults::synced().iter().any(|synced| synced == path), "{}", path.display());
+    }
+}

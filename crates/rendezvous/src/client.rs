@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::failure::{Cause, Failure};
-use crate::flight::{Record, Recorder};
+use crate::flight::{Record, Recorder, bounded};
 use crate::message::{Denial, Hello, Kind, MAX_KEY, MAX_VALUE, Meeting, Refusal, Reply, Request};
-use crate::store::{Store, StoreOptions};
+use crate::store::{Store, StoreOptions, check_size};
 use crate::wire::{self, MAX_FRAME};
 use crate::world::World;
 use crate::{JOIN_TIMEOUT, TIMEOUT};
@@ -62,6 +62,8 @@ struct Shared {
     writer: Mutex<TcpStream>,
     state: Mutex<State>,
     changed: Condvar,
+    /// Held while the flight record is written: there is one, of the first failure.
+    failing: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -91,14 +93,17 @@ impl Client {
     pub fn join(world: &World, options: &Options) -> Result<Self, Error> {
         let timeout = checked(options.timeout.or(world.timeout).unwrap_or(TIMEOUT))?;
         let join_timeout = checked(options.join_timeout.or(world.join_timeout).unwrap_or(JOIN_TIMEOUT))?;
+        check_size(world.size)?;
         let mut address = world.address.clone();
         let store = if world.rank == 0 && world.rank_0_serves {
             let (size, generation, token) = (world.size, world.generation, world.token.clone());
             let store = Store::serve(&address, StoreOptions { size, generation, token, timeout })?;
-            address.port = store.address().port();
-            if address.loopback().is_none() {
-                "127.0.0.1".clone_into(&mut address.host);
-            }
+            let own = match store.address().ip() {
+                IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+                ip => ip,
+            };
+            (address.host, address.port) = (own.to_string(), store.address().port());
             Some(store)
         } else {
             None
@@ -116,6 +121,7 @@ impl Client {
             writer: Mutex::new(stream.try_clone().map_err(failed())?),
             state: Mutex::default(),
             changed: Condvar::new(),
+            failing: Mutex::default(),
         });
         let listening = Listener { shared: Arc::clone(&shared), stream, received, interval, timeout };
         let thread =
@@ -224,7 +230,7 @@ impl Client {
     /// Ends the job: every rank's operations fail, with this rank and the reason named. Returns what the
     /// others are told, or the failure that came before.
     pub fn abort(&self, reason: &str) -> Failure {
-        self.shared.send(&Request::Abort { reason: reason.to_owned() });
+        self.shared.send(&Request::Abort { reason: bounded(reason) });
         match self.shared.wait_failure(self.timeout) {
             Some(failure) => failure,
             None => self.shared.fail(store_lost("it does not answer".to_owned())),
@@ -353,6 +359,7 @@ impl Shared {
 
     /// Notes why the job has failed, and returns that, or why it had before.
     fn fail(&self, failure: Failure) -> Failure {
+        let writing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = &self.state().failure {
             return before.clone();
         }
@@ -364,10 +371,9 @@ impl Shared {
             record.write(folder).map_err(|error| error.to_string())
         });
         let mut state = self.state();
-        let failure = state.failure.get_or_insert(failure).clone();
-        state.record = record;
+        (state.failure, state.record) = (Some(failure.clone()), record);
         let hooks = std::mem::take(&mut state.hooks);
-        drop(state);
+        drop((state, writing));
         self.changed.notify_all();
         hooks.into_iter().for_each(|hook| hook(&failure));
         failure
@@ -570,3 +576,7 @@ fn answer(
         }
     }
 }
+
+#[cfg(test)]
+#[path = "client_tests.rs"]
+mod tests;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::failure::Failure;
-use crate::message::{MAX_KEY, MAX_VALUE, Refusal};
+use crate::message::{MAX_KEY, MAX_RANKS, MAX_VALUE, Refusal};
 use crate::wire::WireError;
 
 /// Why an operation failed.
@@ -93,6 +93,9 @@ pub enum Error {
         /// The bytes that it holds.
         bytes: u64,
     },
+    /// Nobody, or too many.
+    #[error("a job of {0} ranks; wanted 1 to {MAX_RANKS}")]
+    Size(u32),
     /// The options cannot be used.
     #[error("{what} of {got:?}; wanted {wanted}")]
     Option {

@@ -244,7 +244,12 @@ impl Hub {
     ) {
         let size = self.members.len();
         let member = &mut self.members[rank as usize];
-        if sequence != member.met + 1 || blob.len() > MAX_VALUE / size || meeting.name.len() > MAX_KEY {
+        let is_waiting = self.meetings.values().any(|open| open.arrived.contains_key(&rank));
+        if is_waiting
+            || sequence != member.met + 1
+            || blob.len() > MAX_VALUE / size
+            || meeting.name.len() > MAX_KEY
+        {
             return self.garbled(rank, "it came to a meeting out of turn, or with too much", now);
         }
         member.met = sequence;

@@ -47,6 +47,15 @@ impl Job {
     }
 }
 
+/// Else the store would keep whatever it sends for meetings to come.
+#[test]
+fn a_rank_is_in_one_meeting_at_a_time() {
+    let mut job = Job::new(2);
+    job.barrier(1, 1, "a");
+    job.barrier(1, 2, "b");
+    assert_eq!(job.failure(), (Cause::Garbled, vec![1]));
+}
+
 #[test]
 fn a_barrier_ends_when_all_are_there() {
     let mut job = Job::new(3);

@@ -39,7 +39,7 @@ pub use client::{Client, Options};
 pub use error::Error;
 pub use failure::{Cause, Failure, RankReport};
 pub use flight::{Entry, Operation, Recorder, State, first_difference, read_records};
-pub use message::{MAX_KEY, MAX_VALUE, Refusal};
+pub use message::{MAX_KEY, MAX_RANKS, MAX_VALUE, Refusal};
 pub use store::{Store, StoreOptions};
 pub use token::Token;
 pub use world::{Address, Launcher, World, WorldError};

@@ -9,6 +9,9 @@ pub const MAX_KEY: usize = 512;
 /// The longest value of a key, and the longest sum of the blobs of a gather, in bytes.
 pub const MAX_VALUE: usize = 4 << 20;
 
+/// The most ranks of a job.
+pub const MAX_RANKS: u32 = 1 << 20;
+
 /// Who joins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
@@ -146,7 +149,7 @@ pub enum Refusal {
         wanted: u32,
     },
     /// There is no such rank.
-    #[error("rank {rank} of {size}: ranks go from 0 to {}", .size - 1)]
+    #[error("rank {rank} of {size}: ranks go from 0 to {}", .size.saturating_sub(1))]
     Rank {
         /// The joiner's.
         rank: u32,

@@ -4,7 +4,7 @@
 //! who does not greet in time is cut off.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::hub::Hub;
-use crate::message::{Refusal, Reply, Request};
+use crate::message::{MAX_RANKS, Refusal, Reply, Request};
 use crate::token::{Token, random};
 use crate::wire::{self, MAX_FRAME, MAX_GREETING};
 use crate::world::Address;
@@ -67,8 +67,9 @@ impl Store {
     /// loopback is served on all interfaces.
     ///
     /// # Errors
-    /// [`Error::PortInUse`], [`Error::Bind`], or [`Error::Option`] for a timeout of nothing.
+    /// [`Error::PortInUse`], [`Error::Bind`], [`Error::Size`], or [`Error::Option`] for a timeout of nothing.
     pub fn serve(address: &Address, options: StoreOptions) -> Result<Self, Error> {
+        check_size(options.size)?;
         if options.timeout.is_zero() {
             return Err(Error::Option {
                 what: "a timeout",
@@ -136,12 +137,17 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether a job can have so many ranks.
+pub fn check_size(size: u32) -> Result<(), Error> {
+    if (1..=MAX_RANKS).contains(&size) { Ok(()) } else { Err(Error::Size(size)) }
+}
+
 fn listen(address: &Address) -> Result<TcpListener, Error> {
-    let ip = address.loopback().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-    let listener = TcpListener::bind((ip, address.port)).map_err(|source| match source.kind() {
-        io::ErrorKind::AddrInUse => Error::PortInUse { address: address.to_string() },
-        _ => Error::Bind { address: address.to_string(), source },
-    })?;
+    let listener =
+        TcpListener::bind((address.interface(), address.port)).map_err(|source| match source.kind() {
+            io::ErrorKind::AddrInUse => Error::PortInUse { address: address.to_string() },
+            _ => Error::Bind { address: address.to_string(), source },
+        })?;
     listener.set_nonblocking(true).map_err(Error::system("make a socket that does not block"))?;
     Ok(listener)
 }
@@ -238,7 +244,7 @@ impl Server {
                 unsent: Vec::new(),
                 role: Role::Stranger { nonce, since: now },
             };
-            if self.connections.len() < self.most {
+            if self.has_room() {
                 connection.say(&Reply::Challenge { nonce });
                 self.connections.push(connection);
             } else {
@@ -246,6 +252,25 @@ impl Server {
                 connection.send();
             }
         }
+    }
+
+    /// Whether another connection can be taken: if there are too many, in the place of the stranger who has
+    /// been silent for the longest. A rank greets at once.
+    fn has_room(&mut self) -> bool {
+        if self.connections.len() < self.most {
+            return true;
+        }
+        let since = |connection: &Connection| match connection.role {
+            Role::Stranger { since, .. } => Some(since),
+            _ => None,
+        };
+        let strangers = self.connections.iter().enumerate();
+        let strangers = strangers.filter_map(|(at, connection)| Some((since(connection)?, at)));
+        let silent = strangers.min().map(|(_, at)| at);
+        silent.is_some_and(|at| {
+            self.connections.remove(at);
+            true
+        })
     }
 
     fn receive(&mut self, at: usize, now: Instant) {
@@ -283,6 +308,8 @@ impl Server {
                 (Ok(Some(request)), &Role::Member(rank)) => self.hub.request(rank, request, now),
                 (Ok(Some(request)), &Role::Stranger { nonce, .. }) => self.greet(at, request, &nonce, now),
                 (Err(error), &Role::Member(rank)) => {
+                    // It may go on to send such bytes, which are not to pile up.
+                    connection.received.clear();
                     self.hub.garbled(rank, &error.to_string(), now);
                     return false;
                 }

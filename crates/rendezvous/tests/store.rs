@@ -187,6 +187,7 @@ fn an_abort_reaches_everybody_with_its_reason_and_leaves_records() {
                 let (heard, hook) = mpsc::channel();
                 client.on_failure(move |failure| heard.send(failure.clone()).unwrap());
                 client.recorder().begin("all_reduce", "f32[1024]").done();
+                client.barrier("all have noted that").unwrap();
                 let failure = if rank == 1 {
                     client.abort("loss is not finite")
                 } else {
@@ -205,8 +206,29 @@ fn an_abort_reaches_everybody_with_its_reason_and_leaves_records() {
     let (records, errors) = read_records(folder.path(), 0, 3);
     assert!(records.len() == 3 && errors.is_empty(), "{errors:?}");
     assert!(records.iter().all(|record| record.operations[1].shapes == "f32[1024]"));
-    assert!(records[2].operations.iter().any(|operation| operation.name == "barrier \"step\""));
+    let barrier = "barrier \"all have noted that\"";
+    assert!(records[2].operations.iter().any(|operation| operation.name == barrier));
     assert!(records[0].failure.as_ref().is_some_and(|failure| failure.cause == Cause::Aborted));
+}
+
+#[test]
+fn the_reason_of_an_abort_may_have_any_length() {
+    let store = store(1);
+    let client = Client::join(&world(&store, 0, 1), &options()).unwrap();
+    let failure = client.abort(&"very long ".repeat(1_000_000));
+    assert!(failure.cause == Cause::Aborted && failure.detail.starts_with("very long very"), "{failure}");
+}
+
+#[test]
+fn jobs_of_nobody_and_of_too_many_are_refused() {
+    for size in [0, u32::MAX] {
+        let world = World { size, ..World::alone() };
+        assert!(matches!(Client::join(&world, &options()), Err(Error::Size(got)) if got == size));
+        let options = StoreOptions { size, generation: 0, token: Token::from_text(""), timeout: TIMEOUT };
+        let refused = Store::serve(&loopback(0), options).unwrap_err();
+        assert!(refused.to_string().contains("wanted 1 to 1048576"), "{refused}");
+    }
+    assert!(Refusal::Rank { rank: 0, size: 0 }.to_string().contains("rank 0 of 0"));
 }
 
 #[test]
@@ -355,6 +377,14 @@ fn strangers_do_no_harm() {
         noise.join().unwrap();
     });
     assert!(store.failure().is_none());
+}
+
+#[test]
+fn strangers_who_say_nothing_keep_no_rank_out() {
+    let store = store(2);
+    let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(store.address()).unwrap()).collect();
+    let ranks = job(&store, 2, |client| client.world().rank);
+    assert_eq!((ranks, silent.len()), (vec![0, 1], 300));
 }
 
 #[test]

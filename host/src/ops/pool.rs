@@ -8,17 +8,14 @@ use conv::pool::{
 };
 use conv::problem::Axis;
 use conv::weight::Stored;
+use primitives::access::VECTOR_BYTES;
 
+use super::conv::check::{MAX_POSITIONS, fits, sides};
 use super::elementwise::{contiguous, made};
 use crate::error::{Error, Result};
 use crate::launch::{LaunchConfig, launch};
 use crate::stream::Stream;
 use crate::tensor::{DType, Shape, Tensor, TensorError};
-
-/// Bytes of the units that threads take where they can.
-const UNIT_BYTES: u64 = 16;
-/// Positions along an axis are below this.
-const MAX_POSITIONS: usize = 1 << 30;
 
 /// Windows, along the height and the width, with PyTorch's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,8 +43,9 @@ impl Pool2d {
     /// # Errors
     /// [`TensorError::Shape`] for other than four dimensions and windows larger than the padded image,
     /// [`TensorError::DType`] for other types, [`Error::InvalidArgument`] for a size, stride or dilation of 0
-    /// and for padding of more than half a window, [`TensorError::TooLarge`] beyond 2^31 positions or
-    /// elements, [`Error::DeviceMismatch`], [`Error::OutOfMemory`], or the driver's error.
+    /// and for padding of more than half a window, [`TensorError::TooLarge`] beyond 2^31 positions,
+    /// elements, or positions of a window, [`Error::DeviceMismatch`], [`Error::OutOfMemory`], or the driver's
+    /// error.
     #[track_caller]
     pub fn max(&self, stream: &Stream, x: &Tensor) -> Result<(Tensor, Tensor)> {
         let operation = "Pool2d::max";
@@ -198,7 +196,9 @@ impl Pool2d {
             (self.axis(operation, input, 0, height)?, self.axis(operation, input, 1, width)?);
         let output = [images, height.output as usize, width.output as usize, channels];
         let shapes = [Shape::of(operation, &input)?, Shape::of(operation, &output)?];
-        if shapes.iter().any(|shape| i32::try_from(shape.elements()).is_err()) {
+        // Kernels count elements, and the positions of a window, in 32 bits.
+        let is_large = shapes.iter().any(|shape| i32::try_from(shape.elements()).is_err());
+        if is_large || !fits(&self.size) {
             return Err(TensorError::TooLarge { operation, shape: input.to_vec() }.into());
         }
         let [images, channels] = [images, channels].map(|side| side as u32);
@@ -239,15 +239,6 @@ impl Pool2d {
     }
 }
 
-/// The four sides of a tensor.
-fn sides(operation: &'static str, what: &'static str, tensor: &Tensor) -> Result<[usize; 4]> {
-    tensor.shape().sides().try_into().map_err(|_| {
-        let (got, wanted) = (tensor.shape().clone(), "four dimensions, the channels last".to_owned());
-        let hint = "one image is `unsqueeze(0)`; `permute(&[0, 2, 3, 1])` brings channels to the end";
-        TensorError::Shape { operation, what, got, wanted, hint }.into()
-    })
-}
-
 fn check_result(operation: &'static str, what: &'static str, tensor: &Tensor, shape: &Shape) -> Result<()> {
     if tensor.shape() == shape {
         return Ok(());
@@ -261,7 +252,7 @@ fn check_result(operation: &'static str, what: &'static str, tensor: &Tensor, sh
 fn widened(pool: Pool, addresses: &[u64]) -> Pool {
     let size = if pool.stored == Stored::F32 as u32 { 4 } else { 2 };
     let all = addresses.iter().fold(u64::from(pool.channels) * size, |all, address| all | address);
-    Pool { is_wide: all.is_multiple_of(UNIT_BYTES).into(), ..pool }
+    Pool { is_wide: all.is_multiple_of(VECTOR_BYTES as u64).into(), ..pool }
 }
 
 /// The launch of a thread for each unit, if there is any.

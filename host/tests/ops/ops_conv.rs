@@ -404,6 +404,16 @@ fn wrong_calls_say_what_to_do() -> Outcome {
     let (x, filters) = (tensor(&[1, 5, 5, 8], DType::BF16)?, tensor(&[8, 3, 3, 8], DType::BF16)?);
     let error = far.forward(&stream, &x, &filters, Fused::default()).unwrap_err();
     assert!(matches!(error.tensor_error(), Some(TensorError::TooLarge { .. })), "{error}");
+    // Beyond 32 bits with channels in whole units, and as a product for each position and group.
+    let many = 1 << 29;
+    let number = tensor(&[1, 1, 1, 1], DType::BF16)?;
+    let (images, each) = (number.broadcast_to(&[1, 1, 1, many])?, number.broadcast_to(&[many, 1, 1, 1])?);
+    let error = Conv2d { groups: many, ..plain }.forward(&stream, &images, &each, Fused::default());
+    let apart = Conv2d { groups: 4096, stride: [1024; 2], ..plain };
+    let (dy, each) = (number.broadcast_to(&[1, 1, 1, 4096])?, number.broadcast_to(&[4096, 1, 1, 1])?);
+    for error in [error.unwrap_err(), apart.input_gradient(&stream, &dy, &each, [1024; 2]).unwrap_err()] {
+        assert!(matches!(error.tensor_error(), Some(TensorError::TooLarge { .. })), "{error}");
+    }
     let other = tensor(&[8, 3, 3, 8], DType::F16)?;
     let error = plain.forward(&stream, &x, &other, Fused::default()).unwrap_err();
     assert!(matches!(error.tensor_error(), Some(TensorError::DType { what: "filters", .. })), "{error}");

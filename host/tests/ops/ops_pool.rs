@@ -139,6 +139,10 @@ fn wrong_calls_say_what_to_do() -> Outcome {
         let error = wrong.max(&stream, &x).unwrap_err().to_string();
         assert!(error.contains(part) && error.contains("\nhint: "), "{error}");
     }
+    // 2^32 positions, of which all but one are padding.
+    let vast = Pool2d { padding: [1 << 15; 2], ..Pool2d::new([1 << 16; 2]) };
+    let error = vast.average(&stream, &x, true).unwrap_err();
+    assert!(matches!(error.tensor_error(), Some(TensorError::TooLarge { .. })), "{error}");
     let error = Pool2d { dilation: [2, 2], ..plain }.average(&stream, &x, true).unwrap_err();
     assert!(matches!(error, Error::InvalidArgument { argument: "dilation", .. }), "{error}");
     let error = plain.max(&stream, &x.view_as(&[5, 5, 8])?).unwrap_err();

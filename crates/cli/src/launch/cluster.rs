@@ -13,7 +13,6 @@ use rendezvous::{
 };
 
 use super::options::Job;
-use super::report::First;
 use super::{failed, of_store};
 use crate::error::Error;
 
@@ -41,6 +40,39 @@ pub struct Place {
     pub torch_port: u16,
     /// The store itself, on node 0.
     pub served: Option<Store>,
+}
+
+/// Why a start is over, as nodes tell each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Word {
+    /// The job is not started again: somebody asked for its end, or a node cannot go on.
+    Asked { code: u8, what: String },
+    /// It failed, here because of this rank if it is known.
+    Failed { rank: Option<u32>, why: String },
+}
+
+impl Word {
+    fn to_text(&self) -> String {
+        match self {
+            Self::Asked { code, what } => format!("asked {code} {what}"),
+            Self::Failed { rank: Some(rank), why } => format!("rank {rank} {why}"),
+            Self::Failed { rank: None, why } => format!("failed {why}"),
+        }
+    }
+
+    fn from_text(text: &str) -> Self {
+        let (kind, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let (number, what) = rest.split_once(' ').unwrap_or((rest, ""));
+        match (kind, number.parse::<u32>()) {
+            ("asked", Ok(code)) => Self::Asked { code: code as u8, what: what.to_owned() },
+            ("rank", Ok(rank)) => Self::Failed { rank: Some(rank), why: what.to_owned() },
+            _ => Self::Failed { rank: None, why: rest.to_owned() },
+        }
+    }
+
+    fn read(bytes: &[u8]) -> Self {
+        Self::from_text(&String::from_utf8_lossy(bytes))
+    }
 }
 
 impl Cluster {
@@ -116,11 +148,18 @@ impl Cluster {
     }
 
     /// Tells the other nodes that a start of the job is over, and why.
-    pub fn tell_over(&self, generation: u32, why: &str) {
+    pub fn tell_over(&self, generation: u32, why: &Word) {
         if let Some(control) = &self.control {
             // If they cannot be told, they have lost each other, which is noticed.
-            let _ = control.set(&format!("over/{generation}"), why.as_bytes());
+            let _ = control.set(&format!("over/{generation}"), why.to_text().as_bytes());
         }
+    }
+
+    /// Tells the other nodes that this one cannot start its ranks, and waits for nobody.
+    pub fn give_up(&self, job: &Job, generation: u32, error: &Error) {
+        let word = Word::Asked { code: 1, what: format!("node {} cannot go on: {error}", job.node) };
+        self.tell_over(generation, &word);
+        let _ = self.meet(job, generation, word);
     }
 
     /// Hears of it from another node.
@@ -134,7 +173,7 @@ impl Cluster {
                     match control.get(&format!("over/{generation}"), SHORT / 5) {
                         Ok(why) => {
                             // Nobody listens any more when the start is over here, too.
-                            let _ = sender.send(String::from_utf8_lossy(&why).into_owned());
+                            let _ = sender.send(Word::read(&why));
                             return;
                         }
                         Err(StoreError::Timeout { .. }) => {}
@@ -161,25 +200,28 @@ impl Cluster {
         Ok(true)
     }
 
-    /// Waits until all nodes have ended their ranks of a start that failed. Returns the rank that was first,
-    /// and why, as node 0 knows it: it has the store. Others see who failed because of that.
-    pub fn meet(&self, job: &Job, generation: u32, first: &First) -> Result<Option<(u32, String)>, Error> {
-        let Some(control) = &self.control else { return Ok(None) };
+    /// This node has ended its ranks of a start. Unless somebody asked for that, waits until all nodes have.
+    /// Returns what counts for all: that somebody asked, or why it failed as node 0 knows it, which has the
+    /// store. Others see who failed because of that.
+    pub fn meet(&self, job: &Job, generation: u32, own: Word) -> Result<Word, Error> {
+        let Some(control) = &self.control else { return Ok(own) };
         let (key, wait) = (|node: u32| format!("ended/{generation}/{node}"), job.timeout + 2 * job.grace);
-        let own = first.rank.map(|rank| format!("{rank} {}", first.why)).unwrap_or_default();
-        control.set(&key(job.node), own.as_bytes()).map_err(of_store)?;
+        control.set(&key(job.node), own.to_text().as_bytes()).map_err(of_store)?;
+        if matches!(own, Word::Asked { .. }) {
+            return Ok(own);
+        }
         let mut all = Vec::new();
         for node in 0..job.nodes {
-            all.push(control.get(&key(node), wait).map_err(of_store)?);
+            all.push(Word::read(&control.get(&key(node), wait).map_err(of_store)?));
         }
-        let told = String::from_utf8_lossy(&all[0]).into_owned();
-        Ok(told.split_once(' ').and_then(|(rank, why)| Some((rank.parse().ok()?, why.to_owned()))))
+        let asked = all.iter().position(|word| matches!(word, Word::Asked { .. }));
+        Ok(all.swap_remove(asked.unwrap_or(0)))
     }
 }
 
 /// News of other nodes.
 pub struct Watch {
-    pub over: Receiver<String>,
+    pub over: Receiver<Word>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -194,4 +236,21 @@ impl Drop for Watch {
 
 fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind("0.0.0.0:0")?.local_addr()?.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_back() {
+        for word in [
+            Word::Asked { code: 130, what: "SIGINT on node 1".to_owned() },
+            Word::Failed { rank: Some(7), why: "exit code 3".to_owned() },
+            Word::Failed { rank: None, why: "rank 7: it is late".to_owned() },
+            Word::Failed { rank: None, why: String::new() },
+        ] {
+            assert_eq!(Word::from_text(&word.to_text()), word);
+        }
+    }
 }

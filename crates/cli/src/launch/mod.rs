@@ -70,8 +70,7 @@ pub fn run(args: lexopt::Parser) -> Result<(), Error> {
     let cluster = Cluster::join(&job)?;
     let mut summary = Summary::new(&job, &cluster);
     for generation in 0..=job.restarts {
-        let outcome = supervise::generation(&job, &cluster, &signals, generation)?;
-        orphans.end();
+        let outcome = supervise::generation(&job, &cluster, &signals, &orphans, generation)?;
         summary.add(&job, outcome);
         match summary.last() {
             Outcome::Failed if generation < job.restarts => report::say_restart(generation + 1, job.restarts),

@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rendezvous::world::names;
 use rendezvous::{Address, JOIN_TIMEOUT, TIMEOUT, Token};
@@ -77,11 +77,11 @@ impl Job {
             let fix = format!("several nodes need the same secret in the variable {}", names::TOKEN);
             (node, secret.ok_or_else(|| Error::Usage(fix))?)
         } else {
-            (0, Token::random_text().map_err(super::failed("draw a random number"))?)
+            (0, random()?)
         };
         let records = match records {
             Some(folder) => std::path::absolute(&folder).map_err(Error::io("find", &folder))?,
-            None => temporary(),
+            None => temporary()?,
         };
         Ok(Self {
             program,
@@ -101,10 +101,14 @@ impl Job {
     }
 }
 
-/// A folder that no other job has. It is made when something is written there.
-fn temporary() -> PathBuf {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    env::temp_dir().join(format!("ironwarp-{}-{}", since.as_secs(), std::process::id()))
+fn random() -> Result<String, Error> {
+    Token::random_text().map_err(super::failed("draw a random number"))
+}
+
+/// A folder that no other job has, and that no other user can foresee and make first. It is made when
+/// something is written there.
+fn temporary() -> Result<PathBuf, Error> {
+    Ok(env::temp_dir().join(format!("ironwarp-{}", &random()?[..16])))
 }
 
 fn number(value: OsString, option: &str, range: std::ops::RangeInclusive<u32>) -> Result<u32, Error> {
@@ -124,4 +128,15 @@ fn seconds(value: OsString, option: &str) -> Result<Duration, Error> {
     seconds.map(Duration::from_secs_f64).ok_or_else(|| {
         Error::Usage(format!("{option} is {text:?}; wanted seconds, more than 0 and at most a year"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_can_foresee_the_folder_of_a_job() {
+        let (one, other) = (temporary().unwrap(), temporary().unwrap());
+        assert!(one != other && one.starts_with(env::temp_dir()), "{}", one.display());
+    }
 }

@@ -14,7 +14,7 @@ const KEPT_LINES: usize = 20;
 const KEPT_LETTERS: usize = 500;
 /// A longer line is cut into several.
 const LONGEST: usize = 1 << 16;
-/// How long the output of ranks that have ended may take.
+/// How long a pipe of a rank that has ended may be silent, until nothing more is expected there.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The colours of ranks, in turn: those that can be read on dark and on light ground.
@@ -30,7 +30,14 @@ pub enum Stream {
 /// The output of one rank.
 pub struct Lines {
     last: Arc<Mutex<VecDeque<String>>>,
-    readers: Vec<JoinHandle<()>>,
+    readers: Vec<Follower>,
+}
+
+/// A thread that copies lines.
+struct Follower {
+    thread: JoinHandle<()>,
+    /// Whether it has a line that the launcher's reader has not taken yet.
+    writes: Arc<AtomicBool>,
 }
 
 /// Set when nobody reads the launcher's output any more.
@@ -46,28 +53,42 @@ impl Lines {
         let last = Arc::new(Mutex::new(VecDeque::new()));
         let mut readers = Vec::new();
         for (pipe, to) in pipes {
-            let (last, gone) = (Arc::clone(&last), Arc::clone(gone));
-            let prefix = prefix(rank);
+            let (last, gone, writes) = (Arc::clone(&last), Arc::clone(gone), Arc::<AtomicBool>::default());
+            let (prefix, writing) = (prefix(rank), Arc::clone(&writes));
             let follow = move || {
                 copy(pipe, &prefix, &last, |line| {
+                    writing.store(true, Ordering::Relaxed);
                     let written = write(to, line);
+                    writing.store(false, Ordering::Relaxed);
                     written.inspect_err(|_| gone.store(true, Ordering::Relaxed))
                 });
             };
             let thread = std::thread::Builder::new().name(format!("output of rank {rank}"));
-            readers.push(thread.spawn(follow)?);
+            readers.push(Follower { thread: thread.spawn(follow)?, writes });
         }
         Ok(Self { last, readers })
     }
 
-    /// The last lines, once the pipes are at their end, or after a moment: a process that was left behind may
-    /// hold them open.
-    pub fn last(self) -> Vec<String> {
-        let begun = Instant::now();
-        while self.readers.iter().any(|reader| !reader.is_finished()) && begun.elapsed() < LAST_WORDS {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+    /// The last lines so far.
+    pub fn last(&self) -> Vec<String> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+}
+
+/// Waits until all that ended ranks have printed is written: for a slow reader as long as that takes, unless
+/// `hurry` says so. A pipe that a process left behind holds open costs a moment.
+pub fn drain(all: &[&Lines], mut hurry: impl FnMut() -> bool) {
+    let mut quiet = Instant::now();
+    loop {
+        let mut left =
+            all.iter().flat_map(|lines| &lines.readers).filter(|it| !it.thread.is_finished()).peekable();
+        if left.peek().is_none() || quiet.elapsed() > LAST_WORDS || hurry() {
+            return;
+        }
+        if left.any(|reader| reader.writes.load(Ordering::Relaxed)) {
+            quiet = Instant::now();
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -90,7 +90,7 @@ impl Summary {
             }
         }
         if let Outcome::Asked { what, .. } = &generation.outcome {
-            eprintln!("ironwarp: ended, since {what}");
+            eprintln!("ironwarp: ended, since {}", bounded(what));
         }
         self.generations.push(generation);
         self.differences.push(difference);

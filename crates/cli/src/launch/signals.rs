@@ -1,5 +1,6 @@
 //! Signals that the launcher hands on to its ranks.
 
+use std::fs;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,13 +39,18 @@ pub struct Signals {
 }
 
 impl Signals {
+    /// Those that the launcher's parent has it ignore stay ignored, by its ranks too: `nohup` relies on it.
     pub fn catch() -> io::Result<Self> {
-        let mut flags = Vec::new();
+        let (mut flags, ignored) = (Vec::new(), ignored(&fs::read_to_string("/proc/self/status")?));
         for (signal, ..) in KNOWN {
             let flag = Arc::new(AtomicBool::new(false));
-            signal_hook::flag::register(signal.as_raw(), Arc::clone(&flag))?;
+            if ignored >> (signal.as_raw() - 1) & 1 == 0 {
+                signal_hook::flag::register(signal.as_raw(), Arc::clone(&flag))?;
+            }
             flags.push(flag);
         }
+        // The system tells nothing about the children of a process that ignores their ends.
+        signal_hook::flag::register(Signal::CHILD.as_raw(), Arc::default())?;
         Ok(Self { flags })
     }
 
@@ -53,6 +59,12 @@ impl Signals {
         let came = self.flags.iter().zip(KNOWN).filter(|(flag, _)| flag.swap(false, Ordering::Relaxed));
         came.map(|(_, &(signal, _, ends))| (signal, ends))
     }
+}
+
+/// The signals that a process ignores, from the lowest bit, by its `status` in `/proc`.
+fn ignored(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// `SIGTERM`, or nothing for rare ones.

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use rendezvous::{Cause, Failure};
 use rustix::process::Signal;
 
-use super::cluster::{Cluster, Place};
+use super::cluster::{Cluster, Place, Word};
 use super::options::Job;
-use super::output::ReaderGone;
-use super::ranks::{self, Rank};
+use super::output::{self, ReaderGone};
+use super::ranks::{self, Orphans, Rank};
 use super::report::{Ended, First, Generation, Outcome};
 use super::signals::Signals;
 use crate::error::Error;
@@ -38,6 +38,7 @@ enum Over {
 struct Run<'a> {
     job: &'a Job,
     cluster: &'a Cluster,
+    orphans: &'a Orphans,
     place: Place,
     ranks: Vec<Rank>,
     begun: Instant,
@@ -54,26 +55,30 @@ pub fn generation(
     job: &Job,
     cluster: &Cluster,
     signals: &Signals,
+    orphans: &Orphans,
     generation: u32,
 ) -> Result<Generation, Error> {
     let place = cluster.place(job, generation)?;
     let watch = cluster.watch(generation);
     let (gone, begun) = (ReaderGone::default(), Instant::now());
     let (ranks, over, next, told) = (Vec::new(), None, None, None);
-    let mut run = Run { job, cluster, place, ranks, begun, over, next, gone, told };
+    let mut run = Run { job, cluster, orphans, place, ranks, begun, over, next, gone, told };
     let started = run.start();
     if let Err(error) = started {
-        cluster.tell_over(generation, &error.to_string());
+        cluster.give_up(job, generation, &error);
         return Err(error);
     }
     while !run.is_done()? {
         // The store's news are better than those of ranks that have heard them.
         run.look(signals);
-        if let Ok(why) = watch.over.try_recv() {
-            run.end(Over::Elsewhere(why), NEWS);
+        match watch.over.try_recv() {
+            Ok(Word::Asked { code, what }) => run.end(Over::Asked { code, what }, Duration::ZERO),
+            Ok(Word::Failed { why, .. }) => run.end(Over::Elsewhere(why), NEWS),
+            Err(_) => {}
         }
         std::thread::sleep(TICK);
     }
+    run.drain(signals);
     Ok(run.finish())
 }
 
@@ -87,6 +92,7 @@ impl Drop for Run<'_> {
                 std::thread::sleep(TICK);
             }
         }
+        self.orphans.end();
     }
 }
 
@@ -103,30 +109,60 @@ impl Run<'_> {
         if self.ranks.iter().any(|rank| rank.status.is_none()) {
             return Ok(false);
         }
-        if self.over.is_none() {
+        let Some(own) = self.word() else {
             return self.cluster.all_done(self.job, self.place.generation);
-        }
-        if let Some(first) = self.first() {
-            self.told = self.cluster.meet(self.job, self.place.generation, &first)?;
+        };
+        match self.cluster.meet(self.job, self.place.generation, own)? {
+            Word::Asked { code, what } => self.over = Some((Over::Asked { code, what }, Instant::now())),
+            Word::Failed { rank, why } => self.told = rank.map(|rank| (rank, why)),
         }
         Ok(true)
+    }
+
+    /// The reason that other nodes are told.
+    fn word(&self) -> Option<Word> {
+        match &self.over.as_ref()?.0 {
+            Over::Asked { code, what } => Some(Word::Asked { code: *code, what: what.clone() }),
+            _ => self.first().map(|First { rank, why, .. }| Word::Failed { rank, why }),
+        }
+    }
+
+    /// Waits until what the ranks have printed is written. Who is left behind could hold that up.
+    fn drain(&mut self, signals: &Signals) {
+        self.orphans.end();
+        let lines: Vec<_> = self.ranks.iter().map(|rank| &rank.lines).collect();
+        let mut asked = None;
+        output::drain(&lines, || {
+            asked = signals.take().find(|(_, ends)| *ends).map(|(signal, _)| self.asked(signal));
+            asked.is_some()
+        });
+        if let Some(asked) = asked {
+            self.over = Some((asked, Instant::now()));
+        }
+    }
+
+    fn asked(&self, signal: Signal) -> Over {
+        let name = super::signals::name(signal.as_raw()).unwrap_or("a signal");
+        let place = if self.job.nodes > 1 { format!(" on node {}", self.job.node) } else { String::new() };
+        Over::Asked { code: 128 + signal.as_raw() as u8, what: format!("{name}{place}") }
     }
 
     fn look(&mut self, signals: &Signals) {
         for (signal, ends) in signals.take() {
             self.ranks.iter().for_each(|rank| rank.signal(signal));
             if ends {
-                let number = signal.as_raw();
-                let name = super::signals::name(number).unwrap_or("a signal");
                 // The second time means now.
                 let grace = if self.over.is_some() { Duration::ZERO } else { self.job.grace };
-                self.end(Over::Asked { code: 128 + number as u8, what: name.to_owned() }, grace);
+                self.end(self.asked(signal), grace);
                 self.next = Some((Instant::now() + grace, Signal::KILL));
             }
         }
         if self.gone.load(Ordering::Relaxed) && self.over.is_none() {
             self.end(
-                Over::Asked { code: READER_GONE, what: "the reader of its output left".to_owned() },
+                Over::Asked {
+                    code: READER_GONE,
+                    what: "its output cannot be written: its reader left, or there is no room".to_owned(),
+                },
                 Duration::ZERO,
             );
         }
@@ -176,18 +212,17 @@ impl Run<'_> {
         if self.over.is_some() {
             return;
         }
-        let (rank, why) = match &over {
-            Over::Rank { rank, status } => (Some(*rank), ranks::shown(*status)),
-            Over::Store(failure) => (None, failure.to_string()),
-            Over::Elsewhere(why) => (None, why.clone()),
-            Over::Asked { what, .. } => (None, what.clone()),
-        };
-        let said = rank.map_or_else(|| why.clone(), |rank| format!("rank {rank}: {why}"));
-        if let Some(store) = &self.place.served {
-            store.abort(rank, &why);
-        }
-        self.cluster.tell_over(self.place.generation, &said);
+        let rank = if let Over::Rank { rank, .. } = &over { Some(*rank) } else { None };
         self.over = Some((over, Instant::now()));
+        let Some(mut word) = self.word() else { return };
+        let (Word::Asked { what: why, .. } | Word::Failed { why, .. }) = &mut word;
+        if let Some(store) = &self.place.served {
+            store.abort(rank, why);
+        }
+        if let Some(rank) = rank {
+            *why = format!("rank {rank}: {why}");
+        }
+        self.cluster.tell_over(self.place.generation, &word);
         self.next = Some((Instant::now() + patience, Signal::TERM));
     }
 

@@ -147,6 +147,41 @@ fn who_ignores_signals_is_killed_and_a_second_signal_hurries() {
     }
 }
 
+/// As under `nohup`.
+#[test]
+fn a_signal_that_the_parent_ignores_stays_ignored() {
+    let place = Place::new();
+    let script = "touch ready; sleep 0.5; echo survived";
+    let launcher = place.ignoring("HUP", &["-n", "1"], &["sh", "-c", script]).spawn().unwrap();
+    while !place.path().join("ready").exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    signal(launcher.id() as i32, "HUP");
+    let ended = end(launcher);
+    assert_eq!((ended.code(), &*ended.output), (Some(0), "[rank 0] survived\n"), "{}", ended.errors);
+}
+
+/// The system reaps such a parent's children, and a parent may hand that on.
+#[test]
+fn ranks_end_whatever_the_parent_does_about_its_children() {
+    let place = Place::new();
+    let ended = run(&mut place.ignoring("CHLD", &["-n", "2"], &["sh", "-c", "exit 4"]));
+    assert_eq!(ended.code(), Some(4), "{}", ended.errors);
+}
+
+#[test]
+fn a_slow_reader_gets_every_line() {
+    let place = Place::new();
+    let mut launcher = place.command(&["-n", "1"], &["seq", "7000"]).spawn().unwrap();
+    let mut reader = Command::new("sh");
+    // The pipes to the launcher and to the reader hold all of it, so the rank ends early.
+    reader.args(["-c", "sleep 2.5; wc -l"]).stdin(launcher.stdout.take().unwrap());
+    reader.stdout(std::process::Stdio::piped());
+    launcher.stdout = reader.spawn().unwrap().stdout.take();
+    let ended = end(launcher);
+    assert_eq!((ended.code(), ended.output.trim()), (Some(0), "7000"), "{}", ended.errors);
+}
+
 #[test]
 fn a_reader_who_leaves_ends_the_job() {
     let place = Place::new();

@@ -100,6 +100,65 @@ fn a_lost_node_ends_the_job() {
     place.check_empty();
 }
 
+/// Whoever is asked, all end soon, say why, and do not start again.
+#[test]
+fn a_signal_to_one_launcher_ends_the_job_on_all_nodes() {
+    for asked in [0, 1] {
+        let place = Place::new();
+        let both = launchers(&place, free_port(), &["--restarts", "3"], &|options| {
+            place.command(options, &["sh", "-c", "echo x > here-$RANK; exec sleep 60"])
+        });
+        let both = both.map(|mut launcher| launcher.spawn().unwrap());
+        (0..3).for_each(|rank| _ = wait_for(&place.path().join(format!("here-{rank}"))));
+        let begun = Instant::now();
+        signal(both[asked].id() as i32, "INT");
+        for (node, ended) in both.map(end).iter().enumerate() {
+            assert_eq!(ended.code(), Some(130), "node {node} of asked {asked}: {}", ended.errors);
+            let said = format!("ended, since SIGINT on node {asked}");
+            assert!(ended.errors.contains(&said), "node {node}: {}", ended.errors);
+            let json = ended.json();
+            assert_eq!((&json["outcome"], &json["restarts"]), (&"interrupted".into(), &0.into()));
+        }
+        // The timeout, after which a launcher gives up, is two seconds, and the grace half a second.
+        assert!(begun.elapsed() < Duration::from_millis(2900), "{:?}", begun.elapsed());
+        place.check_empty();
+    }
+}
+
+#[test]
+fn a_program_that_one_node_does_not_have_is_said_on_all() {
+    let place = Place::new();
+    let both = launchers(&place, free_port(), &["--restarts", "3"], &|options| {
+        let program = if options[3] == "1" { "/no/such/program" } else { "sleep" };
+        place.command(options, &[program, "60"])
+    });
+    let begun = Instant::now();
+    let both = both.map(|mut launcher| launcher.spawn().unwrap()).map(end);
+    assert!(both.iter().all(|ended| ended.code() == Some(1)), "{}{}", both[0].errors, both[1].errors);
+    assert!(both[0].errors.contains("node 1 cannot go on: cannot run"), "{}", both[0].errors);
+    assert!(begun.elapsed() < Duration::from_millis(2900), "{:?}", begun.elapsed());
+    place.check_empty();
+}
+
+#[test]
+fn a_launcher_that_has_lost_the_others_leaves_nothing_behind() {
+    let place = Place::new();
+    let script = "(setsid sleep 60 >/dev/null 2>&1 &); echo x > here-$RANK; exec sleep 60";
+    let both = launchers(&place, free_port(), &[], &|options| place.command(options, &["sh", "-c", script]));
+    let [mut one, other] = both.map(|mut launcher| launcher.spawn().unwrap());
+    (0..3).for_each(|rank| _ = wait_for(&place.path().join(format!("here-{rank}"))));
+    one.kill().unwrap();
+    one.wait().unwrap();
+    let ended = end(other);
+    assert_eq!(ended.code(), Some(1), "{}", ended.errors);
+    // The launcher that was killed could not see to what its rank had left behind.
+    let begun = Instant::now();
+    while place.living().len() > 1 {
+        assert!(begun.elapsed() < Duration::from_secs(2), "left behind: {:?}", place.living());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn a_node_that_does_not_come_and_a_wrong_secret_are_said() {
     let place = Place::new();

@@ -33,7 +33,17 @@ impl Place {
 
     /// `ironwarp launch`, with options and a program.
     pub fn command(&self, options: &[&str], program: &[&str]) -> Command {
-        let mut command = Command::new(PROGRAM);
+        self.finished(Command::new(PROGRAM), options, program)
+    }
+
+    /// The same by a parent that ignores a signal.
+    pub fn ignoring(&self, signal: &str, options: &[&str], program: &[&str]) -> Command {
+        let mut command = Command::new("env");
+        command.arg(format!("--ignore-signal={signal}")).arg(PROGRAM);
+        self.finished(command, options, program)
+    }
+
+    fn finished(&self, mut command: Command, options: &[&str], program: &[&str]) -> Command {
         command.arg("launch").args(options).arg("--").args(program).current_dir(self.path());
         command.env(MARK, self.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         for name in ["RANK", "WORLD_SIZE", "LOCAL_RANK", "IRONWARP_TOKEN", "NO_COLOR"] {

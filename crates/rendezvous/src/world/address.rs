@@ -1,7 +1,7 @@
 //! A host and a port.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// A host, by name or number, and a port.
@@ -19,6 +19,14 @@ impl Address {
         let host = if self.host == "localhost" { "127.0.0.1" } else { &self.host };
         host.parse().ok().filter(IpAddr::is_loopback)
     }
+
+    /// Where to listen for those who connect to this address: there, if it is loopback, else on all
+    /// interfaces.
+    pub(crate) fn interface(&self) -> IpAddr {
+        let is_ipv6 = self.host.parse::<Ipv6Addr>().is_ok();
+        let all = if is_ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+        self.loopback().unwrap_or(all)
+    }
 }
 
 impl FromStr for Address {
@@ -31,7 +39,7 @@ impl FromStr for Address {
         let is_plain =
             !host.is_empty() && !host.contains([':', '[', ']']) && !host.contains(char::is_whitespace);
         let host = match bare {
-            Some(bare) if bare.parse::<std::net::Ipv6Addr>().is_ok() => bare,
+            Some(bare) if bare.parse::<Ipv6Addr>().is_ok() => bare,
             None if is_plain => host,
             _ => return Err(wanted),
         };
@@ -73,5 +81,19 @@ mod tests {
         let loopback = |text: &str| text.parse::<Address>().unwrap().loopback().is_some();
         assert!(loopback("localhost:1") && loopback("127.0.0.9:1") && loopback("[::1]:1"));
         assert!(!loopback("10.0.0.1:1") && !loopback("node:1"));
+    }
+
+    #[test]
+    fn a_store_listens_where_its_address_can_be_reached() {
+        for (text, interface) in [
+            ("localhost:1", "127.0.0.1"),
+            ("[::1]:1", "::1"),
+            ("10.0.0.1:1", "0.0.0.0"),
+            ("node:1", "0.0.0.0"),
+            ("[fe80::1]:1", "::"),
+        ] {
+            let address: Address = text.parse().unwrap();
+            assert_eq!(address.interface().to_string(), interface, "{text}");
+        }
     }
 }

@@ -132,7 +132,14 @@ fn one(seed: u64, fault: Fault) -> Duration {
     let first = (0..RANKS).filter(|&rank| fault != Fault::Late || rank != culprit);
     let mut job = Job { ranks: first.map(start).collect() };
     let begun = Instant::now();
-    std::thread::sleep(if fault == Fault::Late { worker::TIMEOUT } else { moment });
+    if fault == Fault::Late {
+        while store.failure().is_none() {
+            assert!(begun.elapsed() < worker::TIMEOUT + worker::LONGEST, "{what}: nobody misses it");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    } else {
+        std::thread::sleep(moment);
+    }
     let struck = Instant::now();
     match fault {
         Fault::Killed => signal(&job.ranks[culprit as usize], "KILL"),

@@ -5,10 +5,11 @@ use conv::problem::{Axis, Convolution};
 use crate::error::{Error, Result};
 use crate::tensor::{Shape, Tensor, TensorError};
 
+use super::operand::MAX_UNIT;
 use super::{Conv2d, Fused};
 
 /// Positions along an axis, padding, strides and dilations are below this, so that kernels count with signs.
-const MAX_POSITIONS: usize = 1 << 30;
+pub(in crate::ops) const MAX_POSITIONS: usize = 1 << 30;
 
 /// A convolution, and its sides as the tensors have them.
 #[derive(Debug, Clone, Copy)]
@@ -41,12 +42,22 @@ impl Problem {
 }
 
 /// The four sides of an operand.
-pub(super) fn sides(operation: &'static str, what: &'static str, tensor: &Tensor) -> Result<[usize; 4]> {
+pub(in crate::ops) fn sides(
+    operation: &'static str,
+    what: &'static str,
+    tensor: &Tensor,
+) -> Result<[usize; 4]> {
     tensor.shape().sides().try_into().map_err(|_| {
         let (got, wanted) = (tensor.shape().clone(), "four dimensions, the channels last".to_owned());
         let hint = "one image is `unsqueeze(0)`; `permute(&[0, 2, 3, 1])` brings channels to the end";
         TensorError::Shape { operation, what, got, wanted, hint }.into()
     })
+}
+
+/// Whether a product of sides is one that kernels count in 32 bits.
+pub(in crate::ops) fn fits(sides: &[usize]) -> bool {
+    let product = sides.iter().try_fold(1usize, |product, &side| product.checked_mul(side.max(1)));
+    product.is_some_and(|product| i32::try_from(product).is_ok())
 }
 
 /// Whether the operand has the type of the other.
@@ -159,12 +170,9 @@ impl Conv2d {
         let (height, width) = (axis(0, height, down)?, axis(1, width, across)?);
         let y = [images, height.output as usize, width.output as usize, count];
         let filters = [count, down, across, of_group];
-        let fits = |sides: &[usize]| {
-            let product = sides.iter().try_fold(1usize, |product, &side| product.checked_mul(side.max(1)));
-            product.is_some_and(|product| i32::try_from(product).is_ok())
-        };
-        // Kernels count positions, channels, and the elements of a filter in 32 bits.
-        for sides in [&x[..3], &x[3..], &y[..3], &y[3..], &filters[1..]] {
+        // Kernels count positions, channels, and the elements of a filter, in whole units.
+        let [seen, made] = [of_group, count / groups].map(|side| side.next_multiple_of(MAX_UNIT));
+        for sides in [&x[..3], &y[..3], &[groups, seen], &[groups, made], &[down, across, seen]] {
             if !fits(sides) {
                 return Err(too_large(sides).into());
             }

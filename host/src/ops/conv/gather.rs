@@ -8,9 +8,9 @@ use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
 use crate::ops::elementwise::{contiguous, made};
 use crate::stream::Stream;
-use crate::tensor::{Shape, Tensor, TensorMut};
+use crate::tensor::{Shape, Tensor, TensorError, TensorMut};
 
-use super::check::Problem;
+use super::check::{Problem, fits};
 use super::operand::{Kernels, filters_in_units, in_units};
 use super::windows;
 use super::{Algorithm, Fused};
@@ -64,7 +64,11 @@ pub(super) fn input_gradient<T: Kernels>(
         activation: super::Activation::None as u32,
         has_bias: 0,
     };
-    let shape = Shape::of("Conv2d::input_gradient", &problem.x)?;
+    let (operation, [down, across]) = ("Conv2d::input_gradient", gather.classes());
+    if !fits(&[down as usize, across as usize, groups]) {
+        return Err(TensorError::TooLarge { operation, shape: problem.x.to_vec() }.into());
+    }
+    let shape = Shape::of(operation, &problem.x)?;
     made(stream, &shape, gradient.dtype(), |out| {
         run::<T>(stream, algorithm, gather, [&gradient, &filters], None, out)
     })

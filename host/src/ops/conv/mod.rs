@@ -38,7 +38,7 @@
 //! Sums are f32, in an order that the shapes and, for filters' gradients, the number of the device's
 //! multiprocessors determine. Nothing is added by atomics: results repeat bit for bit.
 
-mod check;
+pub(in crate::ops) mod check;
 mod gather;
 mod operand;
 mod pointwise;

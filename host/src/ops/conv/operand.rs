@@ -11,14 +11,15 @@ use conv::weight::{
 };
 use cuda_std::kernel::{Kernel, Ptr, PtrMut, Value};
 use half::{bf16, f16};
+use primitives::access::VECTOR_BYTES;
 
 use crate::error::Result;
 use crate::ops::elementwise::{copy, copy_into};
 use crate::stream::Stream;
 use crate::tensor::{Element, Tensor};
 
-/// Bytes of the units that kernels copy.
-const UNIT_BYTES: usize = 16;
+/// Elements of the units that kernels copy, of the smallest type.
+pub(super) const MAX_UNIT: usize = <f16 as Kernels>::UNIT;
 
 /// An element type with kernels.
 pub(super) trait Kernels: Element + Pod {
@@ -28,7 +29,7 @@ pub(super) trait Kernels: Element + Pod {
     type Flat: Kernel<Params = (Value<Weights>, Ptr<Self>, Ptr<Self>, PtrMut<f32>)>;
     const STORED: Stored;
     /// Elements of a unit.
-    const UNIT: usize = UNIT_BYTES / size_of::<Self>();
+    const UNIT: usize = VECTOR_BYTES / size_of::<Self>();
 }
 
 macro_rules! kernels {
@@ -106,6 +107,6 @@ pub(super) fn filters_in_units<T: Kernels>(
 /// The tensor, dense and at a whole unit.
 #[track_caller]
 fn aligned(stream: &Stream, tensor: &Tensor) -> Result<Tensor> {
-    let is_aligned = tensor.address().is_multiple_of(UNIT_BYTES as u64);
+    let is_aligned = tensor.address().is_multiple_of(VECTOR_BYTES as u64);
     if tensor.is_contiguous() && is_aligned { Ok(tensor.clone()) } else { copy(stream, tensor) }
 }
