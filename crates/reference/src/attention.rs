@@ -1,11 +1,13 @@
 //! Oracle of attention: every score, one query after the other.
 
 mod decode;
+mod layer;
 
 use crate::Exact;
 use rayon::prelude::*;
 
 pub use decode::{Cache, decode};
+pub use layer::{Layer, LayerGradients, Operands};
 
 /// The sides of the operands.
 #[derive(Debug, Clone, Copy)]

@@ -74,7 +74,9 @@ pub use function::{
     ForwardKernels, Modified, WithAlibi, WithBias, WithBlockSparse, WithDropout, WithRanges, WithSoftCap,
 };
 pub use heads::{Heads, HeadsMut};
-pub use multi_head::{MultiHead, Projection};
+pub use multi_head::{
+    MultiHead, MultiHeadBackward, MultiHeadGradients, Projection, ProjectionGradients, Recorded,
+};
 pub use op::{Attention, Packed};
 pub use problem::{Mask, Problem};
 pub use select::{candidates, select};
