@@ -1,11 +1,13 @@
 //! Oracle of attention: every score, one query after the other.
 
+mod bias;
 mod decode;
 mod layer;
 
 use crate::Exact;
 use rayon::prelude::*;
 
+pub use bias::{Bias, bias_gradient};
 pub use decode::{Cache, decode};
 pub use layer::{Layer, LayerGradients, Operands};
 

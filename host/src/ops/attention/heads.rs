@@ -1,5 +1,6 @@
 //! Operands of attention: where the rows of their heads lie, with the type known at run time.
 
+use attention::problem::Strides;
 use bytemuck::Pod;
 
 use crate::device::Device;
@@ -179,6 +180,12 @@ impl<'a> Heads<'a> {
 
     pub(super) fn device(&self) -> &'a Device {
         self.data.device()
+    }
+
+    /// Elements from a row to the next, a head, a sequence.
+    pub(super) fn strides_of_rows(&self) -> Strides {
+        let [matrix, row, head, _] = self.shape.bounded().strides.map(|stride| stride as u64);
+        Strides { row, head, matrix }
     }
 
     /// The data has the elements that the sides say, where kernels can address them.
