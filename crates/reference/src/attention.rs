@@ -1,11 +1,15 @@
 //! Oracle of attention: every score, one query after the other.
 
+mod bias;
 mod decode;
+mod layer;
 
 use crate::Exact;
 use rayon::prelude::*;
 
+pub use bias::{Bias, bias_gradient};
 pub use decode::{Cache, decode};
+pub use layer::{Layer, LayerGradients, Operands};
 
 /// The sides of the operands.
 #[derive(Debug, Clone, Copy)]

@@ -257,6 +257,14 @@ table! {
         "Weights of the softmax, and the rows that the last product takes, are rounded to bf16; elements of Q, K and V are rounded as the oracle's, but for some that lie between two numbers. Scale: the terms of the last product, each with its own.";
     ATTENTION_LAYER_F16 = "attention of a layer, f16", 4.0 * STEP_F16, 3.0 * ROUND_F16 + 2.0 * SHORT, None,
         "As in bf16, with f16, of which subnormal numbers may be off by a step each.";
+    ATTENTION_LAYER_BACKWARD_BF16 = "gradients of a layer's attention, bf16", f32::MIN_POSITIVE as f64, 3.0 * ROUND_BF16 + 4.0 * SHORT, None,
+        "As of attention's own, whose gradients are rounded once more, turned, rounded, and multiplied. Scale: the terms of the last product, each with its own.";
+    ATTENTION_LAYER_BACKWARD_F16 = "gradients of a layer's attention, f16", 16.0 * STEP_F16, 3.0 * ROUND_F16 + 4.0 * SHORT, None,
+        "As in bf16, with f16, of which subnormal numbers may be off by a step each.";
+    ATTENTION_BIAS_GRADIENT_BF16 = "gradient of attention's bias, bf16", f32::MIN_POSITIVE as f64, ROUND_BF16 + 4.0 * SHORT, None,
+        "A mean taken from a result that is rounded to bf16; scores of a few tens, exponentials and sums in f32 add less than 2^-16 each. Scale: such errors of all gradients of scores, independent.";
+    ATTENTION_BIAS_GRADIENT_F16 = "gradient of attention's bias, f16", STEP_F16, ROUND_F16 + 4.0 * SHORT, None,
+        "As in bf16, with f16, of which the subnormal numbers may be off by one step.";
     ATTENTION_LSE = "attention, log-sum-exp", 16.0 * ROUND_F32, 8.0 * ROUND_F32, SquareRoot,
         "Scores as the tensor core sums them (gemm, 16 bits); a product with the scale, a sum of positive terms and a logarithm by lg2.approx (2^-22) are a few roundings more.";
     COSINE_SCORE = "cosine_topk", 1e-6, 2.0 * ROUND_F32, SquareRoot,

@@ -314,6 +314,14 @@ impl<'a, T: Pod> DeviceViewMut<'a, T> {
         DeviceView(self.0)
     }
 
+    /// Two views of the elements, which share them out.
+    ///
+    /// # Safety
+    /// What is written through one view is neither read nor written through the other.
+    pub(crate) unsafe fn twins(self) -> [Self; 2] {
+        [DeviceViewMut(self.0), DeviceViewMut(self.0)]
+    }
+
     /// The same elements, for a shorter time.
     pub fn view_mut(&mut self) -> DeviceViewMut<'_, T> {
         DeviceViewMut(self.0)

@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | [`sm90::forward`] | Hopper | tensor cores; at head size 64 also exponentials |
 //! | [`decode::forward`] | few queries a sequence, on Ampere and later | memory |
+//! | [`bias_gradient`] | the gradient of a bias of scores, on Ampere and later | loads |
 //!
 //! # Which keys a query sees
 //! Query `i` of `Sq` sees key `j` of `Sk` if `-left <= j - (i + diagonal) <= right`. The diagonal ends in the
@@ -23,6 +24,8 @@
 // Said here for those packages, whose build does not say it for this one.
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, stdarch_nvptx))]
 
+#[cfg(feature = "kernels")]
+pub mod bias_gradient;
 pub mod block_lists;
 pub mod compiled;
 #[cfg(feature = "kernels")]

@@ -1,5 +1,6 @@
 //! Operands of attention: where the rows of their heads lie, with the type known at run time.
 
+use attention::problem::Strides;
 use bytemuck::Pod;
 
 use crate::device::Device;
@@ -36,6 +37,12 @@ impl Shape {
     fn heads_first(self) -> Self {
         let turned = |[batch, rows, heads, size]: [usize; 4]| [batch, heads, rows, size];
         Shape { sides: turned(self.sides), strides: turned(self.strides), ..self }
+    }
+
+    /// Some of the heads, from a place of their own on.
+    fn with_heads(self, heads: usize) -> Self {
+        let [batch, rows, _, size] = self.sides;
+        Shape { sides: [batch, rows, heads, size], is_dense: false, ..self }
     }
 
     /// The same elements. The stride of an axis with one place means nothing and may be any number: here a
@@ -175,6 +182,12 @@ impl<'a> Heads<'a> {
         self.data.device()
     }
 
+    /// Elements from a row to the next, a head, a sequence.
+    pub(super) fn strides_of_rows(&self) -> Strides {
+        let [matrix, row, head, _] = self.shape.bounded().strides.map(|stride| stride as u64);
+        Strides { row, head, matrix }
+    }
+
     /// The data has the elements that the sides say, where kernels can address them.
     pub(super) fn check(&self, what: &'static str) -> Result<()> {
         let bytes = self.dtype.size();
@@ -216,6 +229,38 @@ impl<'a> HeadsMut<'a> {
     pub fn of(tensor: TensorMut<'a>) -> Result<Self> {
         let (dtype, shape) = (tensor.dtype(), of_layout(tensor.layout())?);
         Ok(HeadsMut { data: tensor.into_span_bytes()?, dtype, shape })
+    }
+
+    /// `[batch, rows, heads, head size]`.
+    pub fn sides(&self) -> [usize; 4] {
+        self.shape.sides
+    }
+
+    /// Heads `..at` and `at..`: the parts of a packed tensor of queries, keys and values, say.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for more heads than there are, and when elements share places, or rows do
+    /// not begin at 16-byte boundaries; [`Error::Length`] when the data does not have the elements that the
+    /// sides say.
+    pub fn split_heads(self, at: usize) -> Result<[HeadsMut<'a>; 2]> {
+        self.check("the heads")?;
+        let HeadsMut { data, dtype, shape } = self;
+        let heads = shape.sides[2];
+        let Some(rest) = heads.checked_sub(at) else {
+            let hint = "the first part has so many heads, the second one the others";
+            return Err(invalid("the place to split at", at.to_string(), format!("at most {heads}"), hint));
+        };
+        // SAFETY: no two elements share a place, and each belongs to one of the parts: kernels write the
+        // elements that a shape names, and no bytes between them.
+        let [first, second] = unsafe { data.twins() };
+        let part = |data: DeviceViewMut<'a, u8>, place: usize, heads: usize| -> Result<_> {
+            let shape = shape.with_heads(heads);
+            // Nothing lies where there is nothing.
+            let start = if shape.is_empty() { 0 } else { place * shape.strides[2] };
+            let range = start * dtype.size()..(start + shape.span()) * dtype.size();
+            Ok(HeadsMut { data: data.slice_mut(range)?, dtype, shape })
+        };
+        Ok([part(first, 0, at)?, part(second, at, rest)?])
     }
 
     /// The same, to look at.

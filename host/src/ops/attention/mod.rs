@@ -51,6 +51,7 @@
 //! [`Decode`] is for few queries on many keys, on Ampere too: as fast as keys and values come from memory.
 
 mod backward;
+mod bias_gradient;
 mod block_mask;
 mod check;
 mod config;
@@ -67,6 +68,7 @@ mod tensor;
 
 pub use ::attention::{functions, score};
 pub use backward::{Backward, BackwardKernels, Forward, Gradients, ModifiedBackward};
+pub use bias_gradient::BiasGradient;
 pub use block_mask::{BlockMask, Own, Statistics};
 pub use config::{Candidate, Choice, Config, Rejection};
 pub use decode::{Decode, DecodePlan, DecodeProblem, Pages, Rotary};
@@ -74,7 +76,9 @@ pub use function::{
     ForwardKernels, Modified, WithAlibi, WithBias, WithBlockSparse, WithDropout, WithRanges, WithSoftCap,
 };
 pub use heads::{Heads, HeadsMut};
-pub use multi_head::{MultiHead, Projection};
+pub use multi_head::{
+    MultiHead, MultiHeadBackward, MultiHeadGradients, Projection, ProjectionGradients, Recorded,
+};
 pub use op::{Attention, Packed};
 pub use problem::{Mask, Problem};
 pub use select::{candidates, select};

@@ -66,7 +66,10 @@ impl<'a> Backward<'a> {
         Ok(unsafe { self.function(function) })
     }
 
-    /// The gradients of [`Attention::bias`](super::super::Attention::bias). The bias itself gets no gradient.
+    /// The gradients of [`Attention::bias`](super::super::Attention::bias). [`BiasGradient`] has that of the
+    /// bias.
+    ///
+    /// [`BiasGradient`]: super::super::BiasGradient
     ///
     /// # Errors
     /// As there.

@@ -140,12 +140,6 @@ fn padded_rows(problem: &Problem, tile: u32) -> Result<u32> {
     })
 }
 
-/// Elements from a row to the next, a head, a sequence.
-fn strides(heads: &Heads<'_>) -> prepare::Strides {
-    let [matrix, row, head, _] = heads.shape.bounded().strides.map(|stride| stride as u64);
-    prepare::Strides { row, head, matrix }
-}
-
 /// Queues the first kernel.
 ///
 /// # Safety
@@ -167,9 +161,9 @@ unsafe fn begin(
     let arguments = (
         launched.params,
         forward.output.data.cast::<u16>(),
-        strides(&forward.output),
+        forward.output.strides_of_rows(),
         gradient.data.cast::<u16>(),
-        strides(&gradient),
+        gradient.strides_of_rows(),
         forward.log_sum_exp,
         logarithms,
         deltas,
@@ -263,7 +257,7 @@ impl<'a> Pass<'a> {
             deltas,
             sums,
             rows: [d_keys.data.within().cast::<u16>(), d_values.data.within().cast::<u16>()],
-            strides: ResultStrides { keys: strides(&d_keys), values: strides(&d_values) },
+            strides: ResultStrides { keys: d_keys.strides_of_rows(), values: d_values.strides_of_rows() },
             order: order.as_mut(),
             first: launched.first(),
         })
@@ -312,7 +306,7 @@ unsafe fn end_as<K: KernelType<Params = EndParameters>>(
     gradient: HeadsMut<'_>,
 ) -> Result<()> {
     let config = LaunchConfig::new([tiles, 1, 1], [threads, 1, 1]).overlapping_previous();
-    let strides = strides(&gradient.view());
+    let strides = gradient.view().strides_of_rows();
     let [first_queries, first_keys] = launched.first();
     let arguments = (launched.params, sums, gradient.data.cast::<u16>(), strides, first_queries, first_keys);
     // SAFETY: the caller's contract.

@@ -1,0 +1,259 @@
+//! The gradient of a bias against the oracle of `reference`, from exact results of the forward pass and from
+//! a kernel's.
+
+use crate::attention_case::{Number, Outcome, device, is_hopper};
+use half::{bf16, f16};
+use ironwarp::ops::attention::{Attention, BiasGradient, Forward, Heads, HeadsMut, Mask};
+use ironwarp::tensor::DType;
+use ironwarp::{DeviceBuffer, Error};
+use reference::attention::{Band, Bias, Rows, Sides, attention_with, bias_gradient};
+use testkit::{Family, compare, input, tolerance};
+
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    family: Family,
+    sides: Sides,
+    /// Whether all sequences have one bias, and all heads.
+    is_shared: [bool; 2],
+    mask: [Option<u32>; 2],
+    scale: Option<f32>,
+    /// `[batch, heads, rows, head size]`.
+    heads_first: bool,
+    /// O and L come from the forward pass; else they are the oracle's, rounded.
+    by_kernel: bool,
+}
+
+const PLAIN: Case = Case {
+    family: Family::Normal,
+    sides: Sides { batch: 2, queries: 70, keys: 90, heads: 4, kv_heads: 2, size: 64 },
+    is_shared: [true, true],
+    mask: [None, None],
+    scale: None,
+    heads_first: false,
+    by_kernel: false,
+};
+
+/// Row 64 of a matrix sees nothing, and row 3 every other key.
+fn number(place: usize, queries: usize, keys: usize) -> f32 {
+    match (place / keys % queries, place % keys % 2) {
+        (64, _) | (3, 1) => f32::NEG_INFINITY,
+        _ => ((place * 37 % 101) as f32 - 50.0) / 25.0,
+    }
+}
+
+/// Where rows lie.
+fn strides([rows, heads, size]: [usize; 3], heads_first: bool) -> [usize; 3] {
+    if heads_first {
+        [rows * heads * size, size, rows * size]
+    } else {
+        [rows * heads * size, heads * size, size]
+    }
+}
+
+impl Case {
+    fn matrices(&self) -> [usize; 2] {
+        let of = |is_shared: bool, all: usize| if is_shared { 1 } else { all };
+        [of(self.is_shared[0], self.sides.batch), of(self.is_shared[1], self.sides.heads)]
+    }
+
+    /// The gradient, twice, is the oracle's.
+    fn check<T: Number>(&self) -> Outcome {
+        let (device, Sides { batch, queries, keys, heads, kv_heads, size }) = (device()?, self.sides);
+        let stream = device.stream()?;
+        let lens = [batch * queries * heads * size, batch * keys * kv_heads * size];
+        let [q, k, v, result] = [(1, 0), (2, 1), (3, 1), (4, 0)]
+            .map(|(seed, side): (u64, usize)| input::<T>(self.family, seed, lens[side]));
+        let of = |side: usize| {
+            let sides = if side == 0 { [queries, heads, size] } else { [keys, kv_heads, size] };
+            strides(sides, self.heads_first)
+        };
+        let rows = |data, side| Rows { data, strides: of(side) };
+        let operands = [rows(&q[..], 0), rows(&k, 1), rows(&v, 1)];
+        let [left, right] = self.mask.map(|bound| bound.map(i64::from));
+        let band = Band { left, right, top_left: false };
+        let scale = f64::from(self.scale.unwrap_or(1.0 / (size as f32).sqrt()));
+        let shared = self.matrices();
+        let data: Vec<f32> =
+            (0..shared[0] * shared[1] * queries * keys).map(|place| number(place, queries, keys)).collect();
+        let bias = Bias { data: &data, shared };
+        let exact =
+            attention_with(self.sides, operands, band, scale, |score, at| bias.add(score, at, self.sides));
+        let want = bias_gradient(self.sides, operands, rows(&result, 0), (band, scale), bias);
+
+        let upload = |data: &[T]| DeviceBuffer::from_slice(&stream, data);
+        let (dq, dk, dv, dresult) = (upload(&q)?, upload(&k)?, upload(&v)?, upload(&result)?);
+        let dbias = DeviceBuffer::from_slice(&stream, &data)?;
+        // The oracle's rows follow each other, whatever the operands' do.
+        let mut values = vec![T::from_f64(0.0); lens[0]];
+        for (at, value) in exact.value.iter().enumerate() {
+            let index = [at / (queries * heads * size), at / (heads * size) % queries, at / size % heads];
+            let place: usize = index.iter().zip(of(0)).map(|(index, stride)| index * stride).sum();
+            values[place + at % size] = T::from_f64(*value);
+        }
+        let logarithms: Vec<f32> = exact.log_sum_exp.iter().map(|&value| value as f32).collect();
+        let mut output = upload(&values)?;
+        let mut sums = DeviceBuffer::from_slice(&stream, &logarithms)?;
+        let shape = |side: usize| {
+            if side == 0 { [batch, queries, heads, size] } else { [batch, keys, kv_heads, size] }
+        };
+        let mask = Mask::window(self.mask[0], self.mask[1]);
+        let heads_of = |buffer, side| Heads::new::<T>(buffer, shape(side)).strides(of(side));
+        let sides = [shared[0], shared[1], queries, keys];
+        if self.by_kernel {
+            let to = HeadsMut::new(&mut output, shape(0)).strides(of(0));
+            let attention =
+                Attention::new(heads_of(&dq, 0), heads_of(&dk, 1), heads_of(&dv, 1), to).mask(mask);
+            let attention = self.scale.into_iter().fold(attention, Attention::scale);
+            attention.log_sum_exp(&mut sums).bias(&dbias, sides)?.run(&stream)?;
+        }
+        let forward = Forward {
+            queries: heads_of(&dq, 0),
+            keys: heads_of(&dk, 1),
+            values: heads_of(&dv, 1),
+            output: heads_of(&output, 0),
+            log_sum_exp: (&sums).into(),
+        };
+        let run = || -> Outcome<Vec<f32>> {
+            let mut out = DeviceBuffer::from_slice(&stream, &vec![f32::NAN; data.len()])?;
+            let call = BiasGradient::new(forward, heads_of(&dresult, 0), &dbias, sides, &mut out).mask(mask);
+            self.scale.into_iter().fold(call, BiasGradient::scale).run(&stream)?;
+            Ok(out.to_vec(&stream)?)
+        };
+        let got = run()?;
+        let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        assert!(bits(&got) == bits(&run()?), "other bits in another run of {self:?}");
+        let row = match T::DTYPE {
+            DType::BF16 => tolerance::ATTENTION_BIAS_GRADIENT_BF16,
+            _ => tolerance::ATTENTION_BIAS_GRADIENT_F16,
+        };
+        compare::rounded(&format!("{self:?}"), &got, &want.value, &want.magnitude, &sides, row.tolerance())?;
+        Ok(())
+    }
+}
+
+#[test]
+fn sums_over_what_shares_a_number() -> Outcome {
+    for is_shared in [[true, true], [true, false], [false, true], [false, false]] {
+        Case { is_shared, ..PLAIN }.check::<bf16>()?;
+    }
+    let sides = Sides { heads: 3, kv_heads: 1, ..PLAIN.sides };
+    Case { sides, heads_first: true, ..PLAIN }.check::<f16>()
+}
+
+#[test]
+fn head_sizes() -> Outcome {
+    for size in [8, 40, 96, 128, 192, 256] {
+        Case { sides: Sides { batch: 1, heads: 2, size, ..PLAIN.sides }, ..PLAIN }.check::<bf16>()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn masks() -> Outcome {
+    // Queries that see no key, tiles of keys that no query sees, and windows.
+    let square = Sides { queries: 150, keys: 150, ..PLAIN.sides };
+    for (sides, mask) in [
+        (square, [None, Some(0)]),
+        (square, [Some(30), Some(0)]),
+        (square, [Some(3), Some(40)]),
+        (Sides { queries: 150, keys: 70, ..square }, [None, Some(0)]),
+        (Sides { queries: 20, keys: 300, ..square }, [Some(10), Some(0)]),
+    ] {
+        let sides = Sides { batch: 1, heads: 2, ..sides };
+        Case { sides, mask, ..PLAIN }.check::<bf16>()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn lengths() -> Outcome {
+    let one = Sides { batch: 1, heads: 1, kv_heads: 1, ..PLAIN.sides };
+    let lengths =
+        [[0, 5], [5, 0], [1, 1], [7, 1], [1, 7], [63, 65], [64, 64], [65, 127], [128, 129], [7, 1000]];
+    for [queries, keys] in lengths {
+        Case { sides: Sides { queries, keys, ..one }, ..PLAIN }.check::<bf16>()?;
+    }
+    let none = Sides { batch: 0, queries: 5, keys: 9, ..one };
+    Case { sides: none, ..PLAIN }.check::<bf16>()
+}
+
+#[test]
+fn large_and_small_scores() -> Outcome {
+    for scale in [1.0 / 1024.0, 2.0] {
+        Case { scale: Some(scale), ..PLAIN }.check::<bf16>()?;
+    }
+    for family in [Family::Cancelling, Family::Subnormal, Family::SmallIntegers] {
+        Case { family, ..PLAIN }.check::<f16>()?;
+    }
+    Ok(())
+}
+
+/// From the output and the log-sum-exps of a kernel.
+#[test]
+fn behind_the_forward_pass() -> Outcome {
+    if !is_hopper()? {
+        return Ok(());
+    }
+    let case = Case { by_kernel: true, mask: [None, Some(0)], ..PLAIN };
+    case.check::<bf16>()?;
+    Case { is_shared: [false, false], sides: Sides { size: 136, ..PLAIN.sides }, ..case }.check::<f16>()
+}
+
+/// What is no number stays in its row of its head.
+#[test]
+fn no_numbers_stay_in_their_rows() -> Outcome {
+    let stream = device()?.stream()?;
+    let (rows, size) = (70, 64);
+    let sides = [1, rows, 2, size];
+    let mut q = input::<bf16>(Family::Normal, 1, rows * 2 * size);
+    // Query 9 of head 1.
+    q[(9 * 2 + 1) * size + 5] = bf16::NAN;
+    let upload = |data: &[bf16]| DeviceBuffer::from_slice(&stream, data);
+    let (q, x) = (upload(&q)?, upload(&input::<bf16>(Family::Normal, 2, rows * 2 * size))?);
+    let (bias, sums) = (
+        DeviceBuffer::<f32>::zeroed(&stream, 2 * rows * rows)?,
+        DeviceBuffer::from_slice(&stream, &vec![4.0f32; 2 * rows])?,
+    );
+    let mut out = DeviceBuffer::<f32>::zeroed(&stream, 2 * rows * rows)?;
+    let of_x = Heads::new(&x, sides);
+    let forward = Forward {
+        queries: Heads::new(&q, sides),
+        keys: of_x,
+        values: of_x,
+        output: of_x,
+        log_sum_exp: (&sums).into(),
+    };
+    BiasGradient::new(forward, of_x, &bias, [1, 2, rows, rows], &mut out).run(&stream)?;
+    for (place, value) in out.to_vec(&stream)?.into_iter().enumerate() {
+        assert_eq!(value.is_nan(), place / rows == rows + 9, "{place}");
+    }
+    Ok(())
+}
+
+#[test]
+fn wrong_calls_are_refused() -> Outcome {
+    let stream = device()?.stream()?;
+    let sides = [2, 7, 4, 16];
+    let x = DeviceBuffer::<bf16>::zeroed(&stream, sides.iter().product())?;
+    let half = DeviceBuffer::<f16>::zeroed(&stream, sides.iter().product())?;
+    let sums = DeviceBuffer::<f32>::zeroed(&stream, 2 * 7 * 4)?;
+    let bias = DeviceBuffer::<f32>::zeroed(&stream, 7 * 7)?;
+    let of_x = Heads::new(&x, sides);
+    let made = Forward { queries: of_x, keys: of_x, values: of_x, output: of_x, log_sum_exp: (&sums).into() };
+    let refused = |wanted: &str, forward, gradient, bias_sides, len: usize, scale: f32| -> Outcome {
+        let mut out = DeviceBuffer::<f32>::zeroed(&stream, len)?;
+        let call = BiasGradient::new(forward, gradient, &bias, bias_sides, &mut out).scale(scale);
+        let Err(error) = call.run(&stream) else { panic!("{wanted}") };
+        let is_typed = matches!(&error, Error::InvalidArgument { .. } | Error::Length { .. });
+        assert!(is_typed && error.to_string().contains(wanted), "{wanted}: {error}");
+        Ok(())
+    };
+    let one = [1, 1, 7, 7];
+    refused("the bias", made, of_x, [1, 1, 7, 8], 49, 1.0)?;
+    refused("the gradient of the bias", made, of_x, one, 48, 1.0)?;
+    refused("the scale", made, of_x, one, 49, -1.0)?;
+    refused("its gradient", made, Heads::new(&half, sides), one, 49, 1.0)?;
+    let (turned, short) = (Heads::new(&x, [2, 4, 7, 16]), sums.slice(..3)?);
+    refused("the output", Forward { output: turned, ..made }, of_x, one, 49, 1.0)?;
+    refused("the log-sum-exps", Forward { log_sum_exp: short, ..made }, of_x, one, 49, 1.0)
+}
