@@ -76,11 +76,11 @@ impl Checkpoints {
     }
 
     /// Removes what crashes have left: checkpoints that were being removed, and those that were being written
-    /// before the newest one, if there is one.
-    pub(crate) fn sweep(&self, newest: Option<u64>) -> Result<(), Error> {
+    /// up to this step, if there is one. Ranks may be writing later ones.
+    pub(crate) fn sweep(&self, step: Option<u64>) -> Result<(), Error> {
         for name in self.entries()? {
             let partial = name.strip_prefix(PARTIAL).and_then(|step| step.parse::<u64>().ok());
-            if name.starts_with(REMOVED) || partial.is_some_and(|step| Some(step) <= newest) {
+            if name.starts_with(REMOVED) || partial.is_some_and(|partial| Some(partial) <= step) {
                 let path = self.folder.join(&name);
                 disk::remove_all(&path).map_err(Error::io("remove", path))?;
             }

@@ -158,7 +158,7 @@ impl Checkpoints {
                 kept.push(checkpoint.step);
             }
         }
-        kept.first().map_or(Ok(()), |&newest| self.sweep(Some(newest)))
+        self.sweep(last.map(|last| last.step))
     }
 
     /// When the checkpoint was written, if it has a manifest.

@@ -1,7 +1,7 @@
 //! Text for people: colours, tables, durations, suggestions.
 
 use std::env;
-use std::io::{IsTerminal, stdout};
+use std::io::{IsTerminal, stderr, stdout};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub enum Style {
     Dim,
 }
 
-/// Colours the text, where colours are wanted: on a terminal, and not with `NO_COLOR` set.
+/// Colours the text, where colours are wanted.
 pub fn style(style: Style, text: &str) -> String {
     let code = match style {
         Style::Ok => "32",
@@ -32,11 +32,14 @@ pub fn style(style: Style, text: &str) -> String {
     if colours() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }
 
-/// Whether colours are wanted.
+/// Whether colours are wanted: on terminals, and not with `NO_COLOR` set. Text goes to both outputs, so
+/// neither may be a file.
 pub fn colours() -> bool {
     static COLOURS: OnceLock<bool> = OnceLock::new();
     *COLOURS.get_or_init(|| {
-        env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && stdout().is_terminal()
+        env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+            && stdout().is_terminal()
+            && stderr().is_terminal()
     })
 }
 

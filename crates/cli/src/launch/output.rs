@@ -139,12 +139,32 @@ fn keep(last: &Mutex<VecDeque<String>>, line: &[u8]) {
 
 fn write(to: Stream, line: &[u8]) -> io::Result<()> {
     match to {
-        Stream::Output => {
-            let mut output = io::stdout().lock();
-            output.write_all(line).and_then(|()| output.flush())
-        }
-        Stream::Errors => io::stderr().lock().write_all(line),
+        Stream::Output => write_whole(&mut io::stdout().lock(), line),
+        Stream::Errors => write_whole(&mut io::stderr().lock(), line),
     }
+}
+
+/// Another program may have made the terminal one that does not wait: then this waits.
+fn write_whole(output: &mut impl Write, mut bytes: &[u8]) -> io::Result<()> {
+    let mut flushed = false;
+    while !flushed {
+        let done = if bytes.is_empty() {
+            output.flush().map(|()| flushed = true)
+        } else {
+            output.write(bytes).and_then(|count| {
+                bytes = &bytes[count..];
+                if count == 0 { Err(io::ErrorKind::WriteZero.into()) } else { Ok(()) }
+            })
+        };
+        match done {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => other?,
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

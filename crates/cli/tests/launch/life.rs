@@ -1,6 +1,7 @@
 //! A job's life without faults of others: variables, output, exit codes, signals, restarts.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::process::Command;
 use std::time::Duration;
 
@@ -180,6 +181,21 @@ fn a_slow_reader_gets_every_line() {
     launcher.stdout = reader.spawn().unwrap().stdout.take();
     let ended = end(launcher);
     assert_eq!((ended.code(), ended.output.trim()), (Some(0), "7000"), "{}", ended.errors);
+}
+
+/// As of a terminal that another program has set so.
+#[test]
+fn an_output_that_does_not_wait_gets_every_line() {
+    let place = Place::new();
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&writer, true).unwrap();
+    let mut command = place.command(&["-n", "1"], &["seq", "20000"]);
+    let mut launcher = command.stdout(writer).spawn().unwrap();
+    drop(command);
+    std::thread::sleep(Duration::from_millis(300));
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    assert_eq!((launcher.wait().unwrap().code(), text.lines().count()), (Some(0), 20_000));
 }
 
 #[test]
