@@ -1,9 +1,9 @@
-//! saxpy, reduce and transpose, with a device-to-device copy in the same run.
+//! saxpy, reduce, hash and transpose, with a device-to-device copy in the same run.
 
 use std::process::ExitCode;
 
-use ironwarp::DeviceBuffer;
-use ironwarp::ops::{reduce, saxpy::saxpy, transpose::transpose};
+use ironwarp::ops::{hash::hash_bytes, reduce, saxpy::saxpy, transpose::transpose};
+use ironwarp::{DeviceBuffer, Tensor};
 use ironwarp_benches::{Outcome, Session, Work};
 use serde_json::{Value, json};
 use testkit::{Family, compare, input, tolerance};
@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         bench_copy(session, &x)?;
         bench_saxpy(session, &x)?;
         bench_reduce(session, &x)?;
+        bench_hash(session, &x)?;
         let sides: &[(usize, usize)] = if session.small() {
             &[(256, 256)]
         } else {
@@ -103,6 +104,18 @@ fn bench_reduce(session: &mut Session, x: &[f32]) -> Outcome {
     session.measure_beside("reduce_max", &shape, work, &max, |_| {
         reduce::buffer_amax_into(&stream, &device, &mut out)
     })
+}
+
+fn bench_hash(session: &mut Session, x: &[f32]) -> Outcome {
+    if !session.wants("hash_bytes") {
+        return Ok(());
+    }
+    let stream = session.stream.clone();
+    let device = Tensor::from_slice(&stream, &[x.len()], x)?;
+    let got = hash_bytes(&stream, &[&device])?.to_vec(&stream)?;
+    compare::bitwise_equal("hash_bytes", &got, &[reference::hash(bytemuck::cast_slice(x)) as i64])?;
+    let bytes = Work::Bytes(F32 * x.len() as u64);
+    session.measure("hash_bytes", &x.len().to_string(), bytes, |_| hash_bytes(&stream, &[&device]).map(drop))
 }
 
 fn bench_transpose(session: &mut Session, x: &[f32], rows: usize, columns: usize) -> Outcome {

@@ -30,6 +30,27 @@ pub fn transpose<T: Copy + Send + Sync>(x: &[T], rows: usize, columns: usize) ->
         .collect()
 }
 
+/// The hash of bytes: the sum, modulo 2^64, of the scrambled length and the scrambled words of eight bytes,
+/// each of which is first changed by its place. Scrambling is the end of `SplitMix64`.
+pub fn hash(bytes: &[u8]) -> u64 {
+    let modulus = 1_u128 << 64;
+    let times = |a: u64, b: u64| (u128::from(a) * u128::from(b) % modulus) as u64;
+    let scramble = |word: u64| {
+        let steps = [(30, 0xbf58_476d_1ce4_e5b9), (27, 0x94d0_49bb_1331_11eb)];
+        let word =
+            steps.into_iter().fold(word, |word, (shift, factor)| times(word ^ (word >> shift), factor));
+        word ^ (word >> 31)
+    };
+    let length = bytes.len() as u64;
+    // Whole units of two words.
+    let mut padded = bytes.to_vec();
+    padded.resize(bytes.len().next_multiple_of(16), 0);
+    let words = padded.chunks(8).map(|chunk| u64::from_le_bytes(chunk.try_into().expect("eight bytes")));
+    let places = (0_u64..).map(|place| times(place, 0x9e37_79b9_7f4a_7c15));
+    let all = std::iter::once(length).chain(words).zip(places).map(|(word, place)| scramble(word ^ place));
+    (all.map(u128::from).sum::<u128>() % modulus) as u64
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
@@ -42,5 +63,9 @@ mod tests {
         assert_eq!(super::max::<f32>(&[]), f64::NEG_INFINITY);
         assert_eq!(super::transpose(&[1, 2, 3, 4, 5, 6], 2, 3), [1, 4, 2, 5, 3, 6]);
         assert!(super::transpose::<f32>(&[], 0, 5).is_empty());
+        assert_eq!(super::hash(&[]), 0);
+        let zeros = super::hash(&[0; 16]).wrapping_sub(super::hash(&[0; 15]));
+        assert_ne!(zeros, 0, "the length counts");
+        assert_ne!(super::hash(b"01234567"), super::hash(b"76543210"));
     }
 }

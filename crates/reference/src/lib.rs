@@ -19,7 +19,7 @@ pub mod reduction;
 pub mod rotary;
 pub mod row;
 
-pub use basic::{max, saxpy, sum, transpose};
+pub use basic::{hash, max, saxpy, sum, transpose};
 pub use gemm::{Gemm, gemm};
 
 /// An element type that converts to f64 without loss.

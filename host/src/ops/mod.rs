@@ -11,6 +11,7 @@ pub mod elementwise;
 pub mod embedding;
 pub mod fill;
 pub mod gemm;
+pub mod hash;
 pub mod index;
 pub mod optim;
 pub mod pool;

@@ -37,19 +37,10 @@ pub(super) enum Kind {
     Split,
 }
 
-/// A call. `count` is that of the larger side, or of the smaller side of an all-gather and a reduce-scatter:
-/// the elements that a rank gives or gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Call {
-    pub kind: Kind,
-    pub dtype: DType,
-    pub count: usize,
-}
-
-impl Call {
+impl Kind {
     /// The name of its function.
-    pub fn operation(&self) -> &'static str {
-        match self.kind {
+    pub fn operation(self) -> &'static str {
+        match self {
             Kind::AllReduce(_) => "Communicator::all_reduce",
             Kind::ReduceScatter(_) => "Communicator::reduce_scatter",
             Kind::AllGather => "Communicator::all_gather",
@@ -60,7 +51,18 @@ impl Call {
             Kind::Split => "Communicator::split",
         }
     }
+}
 
+/// A call. `count` is that of the larger side, or of the smaller side of an all-gather and a reduce-scatter:
+/// the elements that a rank gives or gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Call {
+    pub kind: Kind,
+    pub dtype: DType,
+    pub count: usize,
+}
+
+impl Call {
     /// A number that ranks compare on the device. Other calls most likely have others.
     pub fn number(&self) -> u32 {
         let mut number = 0x811c_9dc5_u32;

@@ -4,19 +4,20 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::call::{Call, Kind, Reduction};
+use super::check;
 use super::operand::{Input, Operand, Output};
-use super::peer::{Algorithm, Order, Plan, Shared, format};
+use super::peer::{Algorithm, Order, Plan, Shared};
 use crate::device::Device;
-use crate::error::{Error, ParallelError, Result};
+use crate::error::{ParallelError, Result};
 use crate::stream::Stream;
-use crate::tensor::{DType, TensorError};
+use crate::tensor::DType;
 
 /// A rank of a [`Group`](super::Group). One thread at a time drives it.
 ///
 /// Functions queue work on a stream of the rank's device and return at once. Calls of one communicator may be
 /// on different streams: they stay in order. Buffers may be of any length, and begin anywhere.
 ///
-/// A group in which a call has failed stays failed: every later call returns [`Error::Parallel`]. The
+/// A group in which a call has failed stays failed: every later call returns [`crate::Error::Parallel`]. The
 /// contents of buffers that were on their way are then unknown.
 pub struct Communicator {
     shared: Arc<Shared>,
@@ -50,8 +51,8 @@ impl Communicator {
     /// Combines the buffers of all ranks; each gets the result in its place.
     ///
     /// # Errors
-    /// [`Error::Parallel`], [`TensorError::DType`] for types that are not combined,
-    /// [`Error::DeviceMismatch`], or the driver's error.
+    /// [`crate::Error::Parallel`], [`crate::TensorError::DType`] for types that are not combined,
+    /// [`crate::Error::DeviceMismatch`], or the driver's error.
     #[track_caller]
     pub fn all_reduce<'a>(
         &mut self,
@@ -59,13 +60,14 @@ impl Communicator {
         reduction: Reduction,
         buffer: impl Output<'a>,
     ) -> Result<()> {
-        self.all_reduce_by(stream, reduction, buffer, None)
+        let kind = Kind::AllReduce(reduction);
+        self.call(stream, kind, None, None, Some(buffer.output(kind.operation())?))
     }
 
     /// As [`Communicator::all_reduce`], by a plan of [`Communicator::candidates`], the same on all ranks.
     ///
     /// # Errors
-    /// As [`Communicator::all_reduce`], and [`Error::InvalidArgument`] for a plan that cannot do it.
+    /// As [`Communicator::all_reduce`], and [`crate::Error::InvalidArgument`] for a plan that cannot do it.
     #[track_caller]
     pub fn all_reduce_with<'a>(
         &mut self,
@@ -74,28 +76,14 @@ impl Communicator {
         buffer: impl Output<'a>,
         plan: Plan,
     ) -> Result<()> {
-        self.all_reduce_by(stream, reduction, buffer, Some(plan))
-    }
-
-    #[track_caller]
-    fn all_reduce_by<'a>(
-        &mut self,
-        stream: &Stream,
-        reduction: Reduction,
-        buffer: impl Output<'a>,
-        plan: Option<Plan>,
-    ) -> Result<()> {
-        let operation = "Communicator::all_reduce";
-        let output = buffer.output(operation)?;
-        combines(operation, output.dtype, reduction)?;
-        let call = Call { kind: Kind::AllReduce(reduction), dtype: output.dtype, count: output.count };
-        self.queue(stream, call, plan, None, Some(output))
+        let kind = Kind::AllReduce(reduction);
+        self.call(stream, kind, Some(plan), None, Some(buffer.output(kind.operation())?))
     }
 
     /// As [`Communicator::all_reduce`], from one buffer into another of the same length.
     ///
     /// # Errors
-    /// As [`Communicator::all_reduce`], and [`Error::Length`].
+    /// As [`Communicator::all_reduce`], and [`crate::Error::Length`].
     #[track_caller]
     pub fn all_reduce_into<'a, 'b>(
         &mut self,
@@ -104,12 +92,7 @@ impl Communicator {
         input: impl Input<'a>,
         output: impl Output<'b>,
     ) -> Result<()> {
-        let operation = "Communicator::all_reduce_into";
-        let (input, output) = (input.input(operation)?, output.output(operation)?);
-        combines(operation, input.dtype, reduction)?;
-        fits(operation, &input, &output, input.count)?;
-        let call = Call { kind: Kind::AllReduce(reduction), dtype: input.dtype, count: input.count };
-        self.queue(stream, call, None, Some(input), Some(output))
+        self.exchange(stream, Kind::AllReduce(reduction), input, output)
     }
 
     /// Combines the inputs of all ranks; rank `r` gets the `r`th of as many equal parts.
@@ -124,20 +107,14 @@ impl Communicator {
         input: impl Input<'a>,
         output: impl Output<'b>,
     ) -> Result<()> {
-        let operation = "Communicator::reduce_scatter";
-        let (input, output) = (input.input(operation)?, output.output(operation)?);
-        combines(operation, input.dtype, reduction)?;
-        let each = self.part_of(operation, "the input", input.count)?;
-        fits(operation, &input, &output, each)?;
-        let call = Call { kind: Kind::ReduceScatter(reduction), dtype: input.dtype, count: each };
-        self.queue(stream, call, None, Some(input), Some(output))
+        self.exchange(stream, Kind::ReduceScatter(reduction), input, output)
     }
 
     /// Puts the inputs of all ranks one behind the other, in the order of ranks, into each one's output.
     ///
     /// # Errors
-    /// [`Error::Parallel`], [`Error::Length`], [`TensorError::DType`], [`Error::DeviceMismatch`], or the
-    /// driver's error.
+    /// [`crate::Error::Parallel`], [`crate::Error::Length`], [`crate::TensorError::DType`],
+    /// [`crate::Error::DeviceMismatch`], or the driver's error.
     #[track_caller]
     pub fn all_gather<'a, 'b>(
         &mut self,
@@ -145,26 +122,18 @@ impl Communicator {
         input: impl Input<'a>,
         output: impl Output<'b>,
     ) -> Result<()> {
-        let operation = "Communicator::all_gather";
-        let (input, output) = (input.input(operation)?, output.output(operation)?);
-        let all = input.count.checked_mul(self.ranks() as usize);
-        fits(operation, &input, &output, all.unwrap_or(usize::MAX))?;
-        let call = Call { kind: Kind::AllGather, dtype: input.dtype, count: input.count };
-        self.queue(stream, call, None, Some(input), Some(output))
+        self.exchange(stream, Kind::AllGather, input, output)
     }
 
     /// Copies the buffer of rank `root` to the others'.
     ///
     /// # Errors
-    /// [`Error::Parallel`], [`Error::InvalidArgument`] for a rank that is none, [`Error::DeviceMismatch`], or
-    /// the driver's error.
+    /// [`crate::Error::Parallel`], [`crate::Error::InvalidArgument`] for a rank that is none,
+    /// [`crate::Error::DeviceMismatch`], or the driver's error.
     #[track_caller]
     pub fn broadcast<'a>(&mut self, stream: &Stream, root: u32, buffer: impl Output<'a>) -> Result<()> {
-        let operation = "Communicator::broadcast";
-        let buffer = buffer.output(operation)?;
-        self.is_rank(operation, "root", root)?;
-        let call = Call { kind: Kind::Broadcast { root }, dtype: buffer.dtype, count: buffer.count };
-        self.queue(stream, call, None, None, Some(buffer))
+        let kind = Kind::Broadcast { root };
+        self.call(stream, kind, None, None, Some(buffer.output(kind.operation())?))
     }
 
     /// Sends the `r`th of equal parts of the input to rank `r`; each rank gets the parts in the order of
@@ -179,12 +148,7 @@ impl Communicator {
         input: impl Input<'a>,
         output: impl Output<'b>,
     ) -> Result<()> {
-        let operation = "Communicator::all_to_all";
-        let (input, output) = (input.input(operation)?, output.output(operation)?);
-        self.part_of(operation, "the input", input.count)?;
-        fits(operation, &input, &output, input.count)?;
-        let call = Call { kind: Kind::AllToAll, dtype: input.dtype, count: input.count };
-        self.queue(stream, call, None, Some(input), Some(output))
+        self.exchange(stream, Kind::AllToAll, input, output)
     }
 
     /// Sends a buffer to rank `to`, which receives it ([`Communicator::receive`]). Both wait for each other,
@@ -194,12 +158,8 @@ impl Communicator {
     /// As [`Communicator::broadcast`].
     #[track_caller]
     pub fn send<'a>(&mut self, stream: &Stream, to: u32, buffer: impl Input<'a>) -> Result<()> {
-        let operation = "Communicator::send";
-        let buffer = buffer.input(operation)?;
-        self.is_other_rank(operation, "to", to)?;
-        let call =
-            Call { kind: Kind::Send { from: self.rank, to }, dtype: buffer.dtype, count: buffer.count };
-        self.queue(stream, call, None, Some(buffer), None)
+        let kind = Kind::Send { from: self.rank, to };
+        self.call(stream, kind, None, Some(buffer.input(kind.operation())?), None)
     }
 
     /// Receives what rank `from` sends.
@@ -208,31 +168,26 @@ impl Communicator {
     /// As [`Communicator::send`].
     #[track_caller]
     pub fn receive<'a>(&mut self, stream: &Stream, from: u32, buffer: impl Output<'a>) -> Result<()> {
-        let operation = "Communicator::receive";
-        let buffer = buffer.output(operation)?;
-        self.is_other_rank(operation, "from", from)?;
-        let call =
-            Call { kind: Kind::Send { from, to: self.rank }, dtype: buffer.dtype, count: buffer.count };
-        self.queue(stream, call, None, None, Some(buffer))
+        let kind = Kind::Send { from, to: self.rank };
+        self.call(stream, kind, None, None, Some(buffer.output(kind.operation())?))
     }
 
     /// Lets later work of the stream begin only when all ranks' streams have come here. The host does not
     /// wait.
     ///
     /// # Errors
-    /// [`Error::Parallel`], [`Error::DeviceMismatch`], or the driver's error.
+    /// [`crate::Error::Parallel`], [`crate::Error::DeviceMismatch`], or the driver's error.
     #[track_caller]
     pub fn barrier(&mut self, stream: &Stream) -> Result<()> {
-        let call = Call { kind: Kind::Barrier, dtype: DType::U8, count: 0 };
-        self.queue(stream, call, None, None, None)
+        self.call(stream, Kind::Barrier, None, None, None)
     }
 
     /// Groups of the ranks with the same `color`, each in the order of `key`, then of ranks. A rank without a
     /// color is in none. Waits for all ranks.
     ///
     /// # Errors
-    /// [`Error::Parallel`], also when a rank does not come in time; [`Error::OutOfMemory`], or the driver's
-    /// error.
+    /// [`crate::Error::Parallel`], also when a rank does not come in time; [`crate::Error::OutOfMemory`], or
+    /// the driver's error.
     #[track_caller]
     pub fn split(&mut self, color: Option<u32>, key: i64) -> Result<Option<Communicator>> {
         self.check()?;
@@ -248,7 +203,7 @@ impl Communicator {
     /// Waits until everything queued on the stream is done, and checks the group.
     ///
     /// # Errors
-    /// [`Error::Parallel`] when a collective has failed, or the driver's error.
+    /// [`crate::Error::Parallel`] when a collective has failed, or the driver's error.
     pub fn synchronize(&mut self, stream: &Stream) -> Result<()> {
         stream.synchronize()?;
         self.check()
@@ -257,7 +212,7 @@ impl Communicator {
     /// Whether the group is sound, as far as is known without a wait.
     ///
     /// # Errors
-    /// [`Error::Parallel`].
+    /// [`crate::Error::Parallel`].
     pub fn check(&self) -> Result<()> {
         Ok(self.shared.check(self.rank)?)
     }
@@ -279,16 +234,30 @@ impl Communicator {
         self.shared.ledger.enter(self.rank, call).inspect_err(|_| self.shared.abort())
     }
 
+    /// A call from one buffer into another.
     #[track_caller]
-    fn queue(
+    fn exchange<'a, 'b>(
         &mut self,
         stream: &Stream,
-        call: Call,
+        kind: Kind,
+        input: impl Input<'a>,
+        output: impl Output<'b>,
+    ) -> Result<()> {
+        let operation = kind.operation();
+        self.call(stream, kind, None, Some(input.input(operation)?), Some(output.output(operation)?))
+    }
+
+    /// Checks a call, enters it in the ledger, and queues the rank's part.
+    #[track_caller]
+    fn call(
+        &mut self,
+        stream: &Stream,
+        kind: Kind,
         plan: Option<Plan>,
         input: Option<Operand<'_>>,
         output: Option<Operand<'_>>,
     ) -> Result<()> {
-        let operation = call.operation();
+        let call = check::call(kind, self.rank, self.ranks(), input.as_ref(), output.as_ref())?;
         stream.same_device("the communicator", self.device())?;
         for (what, operand) in [("the input", &input), ("the output", &output)] {
             if let Some(operand) = operand {
@@ -297,7 +266,7 @@ impl Communicator {
         }
         let usual = Plan::of(&call, self.ranks(), self.shared.room);
         let plan = match plan {
-            Some(plan) => self.allowed(operation, &call, plan)?,
+            Some(plan) => check::plan(&call, plan, self.ranks(), self.shared.room)?,
             None => usual,
         };
         self.check()?;
@@ -315,64 +284,6 @@ impl Communicator {
         }
         queued
     }
-
-    /// A plan that was asked for, if it can do the call.
-    fn allowed(&self, operation: &'static str, call: &Call, plan: Plan) -> Result<Plan> {
-        let candidates = Plan::candidates(call, self.ranks(), self.shared.room);
-        let is_known = candidates.iter().any(|known| known.algorithm == plan.algorithm);
-        let has_blocks = plan.algorithm == Algorithm::Local || (1..=self.shared.room).contains(&plan.blocks);
-        if is_known && has_blocks {
-            return Ok(plan);
-        }
-        Err(Error::InvalidArgument {
-            operation,
-            argument: "the plan",
-            got: plan.to_string(),
-            wanted: format!("one of `candidates`, with 1 to {} blocks", self.shared.room),
-            hint: "take a plan of `Communicator::candidates`; its number of blocks may be changed",
-        })
-    }
-
-    fn part_of(&self, operation: &'static str, argument: &'static str, count: usize) -> Result<usize> {
-        let ranks = self.ranks() as usize;
-        if count.is_multiple_of(ranks) {
-            return Ok(count / ranks);
-        }
-        Err(Error::InvalidArgument {
-            operation,
-            argument,
-            got: format!("{count} elements"),
-            wanted: format!("a multiple of {ranks}, the number of ranks"),
-            hint: "pad it: parts are of the same length",
-        })
-    }
-
-    fn is_rank(&self, operation: &'static str, argument: &'static str, rank: u32) -> Result<()> {
-        if rank < self.ranks() {
-            return Ok(());
-        }
-        Err(Error::InvalidArgument {
-            operation,
-            argument,
-            got: rank.to_string(),
-            wanted: format!("a rank below {}", self.ranks()),
-            hint: "ranks are counted from 0",
-        })
-    }
-
-    fn is_other_rank(&self, operation: &'static str, argument: &'static str, rank: u32) -> Result<()> {
-        self.is_rank(operation, argument, rank)?;
-        if rank != self.rank {
-            return Ok(());
-        }
-        Err(Error::InvalidArgument {
-            operation,
-            argument,
-            got: format!("{rank}, the rank itself"),
-            wanted: "another rank".to_owned(),
-            hint: "copy the buffer (`copy_from_device`)",
-        })
-    }
 }
 
 impl Drop for Communicator {
@@ -387,39 +298,6 @@ impl fmt::Debug for Communicator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Communicator(rank {} of {} on {:?})", self.rank, self.ranks(), self.device())
     }
-}
-
-/// Whether elements of a type are combined like that.
-fn combines(operation: &'static str, dtype: DType, reduction: Reduction) -> Result<()> {
-    let is_known = format(dtype).is_some() && (reduction != Reduction::Mean || dtype.is_float());
-    if is_known {
-        return Ok(());
-    }
-    let wanted = if reduction == Reduction::Mean { "a float type for the mean" } else { "a number type" };
-    let (wanted, hint) = (wanted.to_owned(), "convert the operand first (`ops::convert`)");
-    Err(TensorError::DType { operation, what: "the buffer", got: dtype, wanted, hint }.into())
-}
-
-/// Whether an output has the type of the input and so many elements, and lies elsewhere.
-fn fits(operation: &'static str, input: &Operand<'_>, output: &Operand<'_>, count: usize) -> Result<()> {
-    if output.dtype != input.dtype {
-        let wanted = format!("{}, as the input", input.dtype);
-        let hint = "convert one of them (`ops::convert`)";
-        return Err(
-            TensorError::DType { operation, what: "the output", got: output.dtype, wanted, hint }.into()
-        );
-    }
-    crate::memory::same_length(operation, "the output", count, output.count)?;
-    if input.overlaps(output) {
-        return Err(Error::InvalidArgument {
-            operation,
-            argument: "the output",
-            got: "memory that the input lies in".to_owned(),
-            wanted: "memory of its own".to_owned(),
-            hint: "give it a buffer of its own; `all_reduce` and `broadcast` work in place",
-        });
-    }
-    Ok(())
 }
 
 /// A collective of one rank, or of nothing.

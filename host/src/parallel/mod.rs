@@ -35,6 +35,7 @@
 //! and writes to all ([`Algorithm::Owners`]).
 
 mod call;
+mod check;
 mod communicator;
 mod group;
 mod ledger;

@@ -9,6 +9,7 @@ mod ops_elementwise;
 mod ops_elementwise_turned;
 mod ops_embedding;
 mod ops_fill;
+mod ops_hash;
 mod ops_index;
 mod ops_muon;
 mod ops_optim;

@@ -1,179 +1,260 @@
 //! Random sequences of collectives over random groups against a model.
 
+use bytemuck::Pod;
 use ironwarp::parallel::{Communicator, Group, Reduction};
+use ironwarp::tensor::Element;
 use ironwarp::{Device, DeviceBuffer, Result, Stream};
 use testkit::Random;
 
 use crate::devices;
 
-/// The buffers of all ranks, as the model has them.
-struct Model {
-    values: Vec<Vec<i64>>,
-}
-
-/// A step of a sequence. Every rank draws the same.
-#[derive(Debug, Clone, Copy)]
-enum Step {
-    AllReduce(Reduction),
-    ReduceScatterAndGather,
-    Broadcast(usize),
-    AllToAll,
-    Send { from: usize, to: usize },
-    Barrier,
-}
-
-fn draw(random: &mut Random, ranks: usize) -> Step {
-    let rank = |random: &mut Random| random.integer(0, ranks as i64 - 1) as usize;
-    match random.integer(0, 6) {
-        0 => Step::AllReduce(Reduction::Sum),
-        1 => Step::AllReduce(Reduction::Max),
-        2 => Step::ReduceScatterAndGather,
-        3 => Step::Broadcast(rank(random)),
-        4 => Step::AllToAll,
-        5 => {
-            let from = rank(random);
-            Step::Send { from, to: (from + 1 + random.integer(0, ranks as i64 - 2) as usize) % ranks }
-        }
-        _ => Step::Barrier,
-    }
-}
-
-impl Model {
-    fn apply(&mut self, step: Step, count: usize) {
-        let ranks = self.values.len();
-        let before = self.values.clone();
-        match step {
-            Step::AllReduce(_) | Step::ReduceScatterAndGather => {
-                for place in 0..count {
-                    let all = before.iter().map(|values| values[place]);
-                    let result = match step {
-                        Step::AllReduce(Reduction::Max) => all.max().expect("at least one rank"),
-                        _ => all.fold(0, i64::wrapping_add),
-                    };
-                    self.values.iter_mut().for_each(|values| values[place] = result);
-                }
-            }
-            Step::Broadcast(root) => {
-                self.values
-                    .iter_mut()
-                    .for_each(|values| values[..count].copy_from_slice(&before[root][..count]));
-            }
-            Step::AllToAll => {
-                let each = count / ranks;
-                for (rank, values) in self.values.iter_mut().enumerate() {
-                    for (from, given) in before.iter().enumerate() {
-                        let part = &given[rank * each..(rank + 1) * each];
-                        values[from * each..(from + 1) * each].copy_from_slice(part);
-                    }
-                }
-            }
-            Step::Send { from, to } => self.values[to][..count].copy_from_slice(&before[from][..count]),
-            Step::Barrier => {}
-        }
-    }
-}
-
-/// A rank's part of a step, on the first `count` elements from `start` on.
-fn act(
-    rank: &mut Communicator,
-    stream: &Stream,
-    step: Step,
-    x: &mut DeviceBuffer<i64>,
-    start: usize,
-    count: usize,
-) -> Result<()> {
-    let me = rank.rank() as usize;
-    let range = start..start + count;
-    let ranks = rank.ranks() as usize;
-    match step {
-        Step::AllReduce(reduction) => rank.all_reduce(stream, reduction, x.view_mut().slice_mut(range)?),
-        Step::ReduceScatterAndGather => {
-            let mut part = DeviceBuffer::<i64>::zeroed(stream, count / ranks)?;
-            rank.reduce_scatter(stream, Reduction::Sum, x.slice(range.clone())?, &mut part)?;
-            rank.all_gather(stream, &part, x.view_mut().slice_mut(range)?)
-        }
-        Step::Broadcast(root) => rank.broadcast(stream, root as u32, x.view_mut().slice_mut(range)?),
-        Step::AllToAll => {
-            let given = DeviceBuffer::from_slice(stream, &x.slice(range.clone())?.to_vec(stream)?)?;
-            rank.all_to_all(stream, &given, x.view_mut().slice_mut(range)?)
-        }
-        Step::Send { from, to } if me == from => rank.send(stream, to as u32, x.slice(range)?),
-        Step::Send { from, to } if me == to => {
-            rank.receive(stream, from as u32, x.view_mut().slice_mut(range)?)
-        }
-        Step::Send { .. } => Ok(()),
-        Step::Barrier => rank.barrier(stream),
-    }
-}
-
 /// Elements of a rank.
 const LENGTH: usize = 3000;
 
-fn sequence(devices: &[Device], seed: u64, steps: usize) -> Result<()> {
-    let ranks = devices.len();
-    let initial = |rank: usize| {
-        let mut random = Random::new(seed << 8 | rank as u64);
-        (0..LENGTH).map(|_| random.bits() as i64).collect::<Vec<i64>>()
+/// An element type, with the model's arithmetic. Ranks are combined in their order.
+trait Number: Element + Pod {
+    fn draw(random: &mut Random) -> Self;
+    fn plus(self, other: Self) -> Self;
+    fn larger(self, other: Self) -> Self;
+    fn smaller(self, other: Self) -> Self;
+}
+
+macro_rules! integers {
+    ($($ty:ty)*) => {
+        $(impl Number for $ty {
+            fn draw(random: &mut Random) -> Self {
+                random.bits() as Self
+            }
+            fn plus(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+            fn larger(self, other: Self) -> Self {
+                self.max(other)
+            }
+            fn smaller(self, other: Self) -> Self {
+                self.min(other)
+            }
+        })*
     };
-    let results = Group::open(devices)?.run(|mut rank| {
-        // Two streams: calls of one communicator stay in order.
-        let streams = [rank.device().stream()?, rank.device().stream()?];
-        let mut x = DeviceBuffer::from_slice(&streams[0], &initial(rank.rank() as usize))?;
-        let mut random = Random::new(seed);
-        for _ in 0..steps {
-            let step = draw(&mut random, ranks);
-            let count = random.integer(0, (LENGTH / ranks) as i64 - 1) as usize * ranks;
-            let start = random.integer(0, (LENGTH - count) as i64 - 1) as usize;
-            let stream = &streams[random.integer(0, 1) as usize];
-            act(&mut rank, stream, step, &mut x, start, count)?;
-        }
-        streams.iter().try_for_each(|stream| rank.synchronize(stream))?;
-        x.to_vec(&streams[0])
-    })?;
-    let mut model = Model { values: (0..ranks).map(initial).collect() };
-    let mut random = Random::new(seed);
-    let mut done = Vec::new();
-    for _ in 0..steps {
-        let step = draw(&mut random, ranks);
-        let count = random.integer(0, (LENGTH / ranks) as i64 - 1) as usize * ranks;
-        let start = random.integer(0, (LENGTH - count) as i64 - 1) as usize;
-        random.integer(0, 1);
-        let mut part =
-            Model { values: model.values.iter().map(|x| x[start..start + count].to_vec()).collect() };
-        part.apply(step, count);
-        for (all, part) in model.values.iter_mut().zip(part.values) {
-            all[start..start + count].copy_from_slice(&part);
-        }
-        done.push((step, start, count));
+}
+
+integers!(i64 i32 u8);
+
+impl Number for f32 {
+    fn draw(random: &mut Random) -> Self {
+        random.uniform(-1.0, 1.0) as Self
     }
-    for (rank, (got, want)) in results.iter().zip(&model.values).enumerate() {
-        let wrong = got.iter().zip(want).position(|(got, want)| got != want);
-        assert_eq!(wrong, None, "seed {seed}, rank {rank} of {ranks}: {done:?}");
+    fn plus(self, other: Self) -> Self {
+        self + other
+    }
+    fn larger(self, other: Self) -> Self {
+        self.max(other)
+    }
+    fn smaller(self, other: Self) -> Self {
+        self.min(other)
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Action {
+    /// By the plan of that number.
+    AllReduce(Reduction, usize),
+    ReduceScatterAndGather(Reduction),
+    Broadcast(usize),
+    AllToAll,
+    Send {
+        from: usize,
+        to: usize,
+    },
+    Barrier,
+}
+
+/// The part of all ranks, on `count` elements from `start` on.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    action: Action,
+    start: usize,
+    count: usize,
+    stream: usize,
+}
+
+/// The steps of a sequence: every rank draws the same.
+fn draw(seed: u64, ranks: usize) -> Vec<Step> {
+    let random = &mut Random::new(seed);
+    (0..random.integer(1, 6)).map(|_| draw_step(random, ranks)).collect()
+}
+
+fn draw_step(random: &mut Random, ranks: usize) -> Step {
+    let mut below = |count: usize| random.integer(0, count as i64 - 1) as usize;
+    let reduction = [Reduction::Sum, Reduction::Max, Reduction::Min][below(3)];
+    let action = match below(6) {
+        0 => Action::AllReduce(reduction, below(2)),
+        1 => Action::ReduceScatterAndGather(reduction),
+        2 => Action::Broadcast(below(ranks)),
+        3 => Action::AllToAll,
+        4 => {
+            let from = below(ranks);
+            Action::Send { from, to: (from + 1 + below(ranks - 1)) % ranks }
+        }
+        _ => Action::Barrier,
+    };
+    // A third of them in one unit or less, or of nothing.
+    let most = if below(3) == 0 { 3 } else { LENGTH / ranks };
+    let count = below(most) * ranks;
+    Step { action, start: below(LENGTH - count), count, stream: below(2) }
+}
+
+fn initial<T: Number>(seed: u64, rank: usize) -> Vec<T> {
+    let random = &mut Random::new(seed ^ (rank as u64 + 1) << 40);
+    (0..LENGTH).map(|_| T::draw(random)).collect()
+}
+
+/// The buffer of each rank after a sequence, by the model.
+fn expected<T: Number>(seed: u64, ranks: usize) -> Vec<Vec<u8>> {
+    let mut values: Vec<Vec<T>> = (0..ranks).map(|rank| initial(seed, rank)).collect();
+    for Step { action, start, count, .. } in draw(seed, ranks) {
+        let before: Vec<Vec<T>> = values.iter().map(|values| values[start..start + count].to_vec()).collect();
+        let each = count / ranks;
+        for (rank, values) in values.iter_mut().enumerate() {
+            let place = &mut values[start..start + count];
+            match action {
+                Action::AllReduce(reduction, _) | Action::ReduceScatterAndGather(reduction) => {
+                    let combine = match reduction {
+                        Reduction::Max => T::larger,
+                        Reduction::Min => T::smaller,
+                        _ => T::plus,
+                    };
+                    let all = |at: usize| before.iter().map(|values| values[at]).reduce(combine);
+                    (0..count).for_each(|at| place[at] = all(at).expect("at least one rank"));
+                }
+                Action::Broadcast(root) => place.copy_from_slice(&before[root]),
+                Action::AllToAll => {
+                    let parts = before.iter().map(|values| &values[rank * each..][..each]);
+                    place.copy_from_slice(&parts.flatten().copied().collect::<Vec<T>>());
+                }
+                Action::Send { from, to } if rank == to => place.copy_from_slice(&before[from]),
+                Action::Send { .. } | Action::Barrier => {}
+            }
+        }
+    }
+    values.iter().map(|values| bytemuck::cast_slice(values).to_vec()).collect()
+}
+
+/// A rank's part of a sequence, and what it has then. Two streams: calls of one communicator stay in order.
+fn play<T: Number>(rank: &mut Communicator, streams: &[Stream; 2], seed: u64) -> Result<Vec<u8>> {
+    let mut x = DeviceBuffer::from_slice(&streams[0], &initial::<T>(seed, rank.rank() as usize))?;
+    for step in draw(seed, rank.ranks() as usize) {
+        act(rank, &streams[step.stream], step, &mut x)?;
+    }
+    streams.iter().try_for_each(|stream| rank.synchronize(stream))?;
+    Ok(bytemuck::cast_slice(&x.to_vec(&streams[0])?).to_vec())
+}
+
+fn act<T: Number>(
+    rank: &mut Communicator,
+    stream: &Stream,
+    Step { action, start, count, .. }: Step,
+    x: &mut DeviceBuffer<T>,
+) -> Result<()> {
+    let (me, ranks) = (rank.rank() as usize, rank.ranks() as usize);
+    let range = start..start + count;
+    match action {
+        Action::AllReduce(reduction, plan) => {
+            let candidates = rank.candidates(count, T::DTYPE);
+            let plan = candidates[plan % candidates.len()];
+            rank.all_reduce_with(stream, reduction, x.view_mut().slice_mut(range)?, plan)
+        }
+        Action::ReduceScatterAndGather(reduction) => {
+            let mut part = DeviceBuffer::<T>::zeroed(stream, count / ranks)?;
+            rank.reduce_scatter(stream, reduction, x.slice(range.clone())?, &mut part)?;
+            rank.all_gather(stream, &part, x.view_mut().slice_mut(range)?)
+        }
+        Action::Broadcast(root) => rank.broadcast(stream, root as u32, x.view_mut().slice_mut(range)?),
+        Action::AllToAll => {
+            let mut given = DeviceBuffer::<T>::zeroed(stream, count)?;
+            given.view_mut().copy_from_device(stream, x.slice(range.clone())?)?;
+            rank.all_to_all(stream, &given, x.view_mut().slice_mut(range)?)
+        }
+        Action::Send { from, to } if me == from => rank.send(stream, to as u32, x.slice(range)?),
+        Action::Send { from, to } if me == to => {
+            rank.receive(stream, from as u32, x.view_mut().slice_mut(range)?)
+        }
+        Action::Send { .. } => Ok(()),
+        Action::Barrier => rank.barrier(stream),
+    }
+}
+
+/// The functions of an element type: what a rank does, and what it then has to have.
+type Functions =
+    (fn(&mut Communicator, &[Stream; 2], u64) -> Result<Vec<u8>>, fn(u64, usize) -> Vec<Vec<u8>>);
+
+/// Those of a sequence.
+fn functions(seed: u64) -> Functions {
+    match seed % 4 {
+        0 => (play::<i64>, expected::<i64>),
+        1 => (play::<i32>, expected::<i32>),
+        2 => (play::<u8>, expected::<u8>),
+        _ => (play::<f32>, expected::<f32>),
+    }
+}
+
+/// The end of a sequence of a rank.
+struct Played {
+    seed: u64,
+    rank: usize,
+    ranks: usize,
+    got: Vec<u8>,
+}
+
+/// Several sequences in a random group: devices in any order, and in every second round those of them that
+/// drew the same color.
+fn round(all: &[Device], round: u64, sequences: u64) -> Result<()> {
+    let random = &mut Random::new(round ^ 0x5eed);
+    let mut left = all.to_vec();
+    let ranks = random.integer(2, all.len() as i64);
+    let mut take = || left.swap_remove(random.integer(0, left.len() as i64 - 1) as usize);
+    let chosen: Vec<Device> = (0..ranks).map(|_| take()).collect();
+    let results = Group::open(&chosen)?.run(|mut rank| {
+        let mut own = Random::new(round << 8 | u64::from(rank.rank()));
+        let (color, key) = (own.integer(0, 1) as u32, own.integer(-9, 9));
+        let (color, child) = match round % 2 {
+            0 => (color, rank.split(Some(color), key)?),
+            _ => (0, None),
+        };
+        let mut rank = child.unwrap_or(rank);
+        let streams = [rank.device().stream()?, rank.device().stream()?];
+        let (me, ranks) = (rank.rank() as usize, rank.ranks() as usize);
+        // A group of one has nobody to send to.
+        let count = if ranks == 1 { 0 } else { sequences };
+        let seeds = (0..count).map(|number| round << 24 | u64::from(color) << 16 | number);
+        let play =
+            |seed| Ok(Played { seed, rank: me, ranks, got: functions(seed).0(&mut rank, &streams, seed)? });
+        seeds.map(play).collect::<Result<Vec<Played>>>()
+    })?;
+    for Played { seed, rank, ranks, got } in results.into_iter().flatten() {
+        let want = functions(seed).1(seed, ranks).swap_remove(rank);
+        let wrong = got.iter().zip(&want).position(|(got, want)| got != want);
+        let is_right = wrong.is_none() && got.len() == want.len();
+        assert!(is_right, "seed {seed:#x}, rank {rank} of {ranks}, byte {wrong:?}: {:?}", draw(seed, ranks));
     }
     Ok(())
 }
 
-fn sequences(seeds: std::ops::Range<u64>, steps: usize) -> Result<()> {
+fn rounds(rounds: std::ops::Range<u64>, sequences: u64) -> Result<()> {
     let Some(all) = devices(8)? else { return Ok(()) };
-    for seed in seeds {
-        let mut random = Random::new(seed ^ 0x5eed);
-        let ranks = random.integer(2, all.len() as i64) as usize;
-        let first = random.integer(0, (all.len() - ranks) as i64) as usize;
-        sequence(&all[first..first + ranks], seed, steps)?;
-    }
-    Ok(())
+    rounds.into_iter().try_for_each(|number| round(&all, number, sequences))
 }
 
 #[test]
 fn random_sequences() -> Result<()> {
     testkit::own_process!("IRONWARP_SOFT_DEVICES" = "8");
-    sequences(0..10, 20)
+    rounds(0..4, 5)
 }
 
-/// 10,000 collectives.
+/// 10,000 sequences, and those of second groups that splits make.
 #[test]
-#[ignore = "takes minutes"]
-fn many_random_sequences() -> Result<()> {
+#[ignore = "takes half an hour"]
+fn ten_thousand_random_sequences() -> Result<()> {
     testkit::own_process!("IRONWARP_SOFT_DEVICES" = "8");
-    sequences(100..300, 50)
+    rounds(4..204, 50)
 }

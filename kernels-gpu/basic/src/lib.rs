@@ -4,9 +4,11 @@
 //! |---|---|
 //! | [`saxpy`](mod@saxpy) | `y = a x + y` |
 //! | [`reduce_sum`](mod@reduce), [`reduce_max`](mod@reduce) | one value from many |
+//! | [`hash_bytes`](hash) | 64 bits that tell whether bytes are the same |
 //! | [`transpose`](mod@transpose) | `[rows, columns]` to `[columns, rows]` |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 
+pub mod hash;
 pub mod reduce;
 pub mod saxpy;
 pub mod transpose;

@@ -3,13 +3,14 @@
 use super::{Outcome, Stop};
 use half::{bf16, f16};
 use ironwarp::ops::cosine::{Element, Vectors, cosine_topk};
-use ironwarp::ops::{reduce, saxpy::saxpy, transpose::transpose};
-use ironwarp::{DeviceBuffer, Stream};
+use ironwarp::ops::{hash::hash_bytes, reduce, saxpy::saxpy, transpose::transpose};
+use ironwarp::{DeviceBuffer, Stream, Tensor};
 use testkit::{Family, input};
 
 pub fn stops() -> Vec<Stop> {
     vec![
         Stop::new("vectors", vectors),
+        Stop::new("hashes", hashes),
         Stop::new("searches in f16", searches::<f16>),
         Stop::new("searches in bf16", searches::<bf16>),
     ]
@@ -30,6 +31,13 @@ fn vectors(stream: &Stream) -> Outcome<Vec<u8>> {
         keep(&y.to_vec(stream)?);
     }
     Ok(bytes)
+}
+
+/// Whole units with a rest, and bytes that are not aligned.
+fn hashes(stream: &Stream) -> Outcome<Vec<u8>> {
+    let x = Tensor::from_slice(stream, &[5003], &input::<f32>(Family::HugeTiny, 1, 5003))?;
+    let hashes = hash_bytes(stream, &[&x, &x.slice(0, 1..)?])?.to_vec(stream)?;
+    Ok(bytemuck::cast_slice(&hashes).to_vec())
 }
 
 /// Few queries; many of an even length, with short lists and with long ones, and of an odd one.
