@@ -28,8 +28,8 @@ impl Tensor {
     }
 
     /// `torch.nn.functional.conv1d`: `[images, filters, length]` of `self: [images, channels, length]` and
-    /// `weight: [filters, channels / groups, length]`. Of `conv` the numbers along the width (the second ones)
-    /// count.
+    /// `weight: [filters, channels / groups, length]`. Of the pairs of `conv` the second numbers count, those
+    /// along the width.
     ///
     /// # Errors
     /// As [`Tensor::conv2d`], and [`Error::InvalidArgument`] for padding along the height, which would make
