@@ -1,7 +1,7 @@
 //! Convolutions and pooling, with PyTorch's shapes.
 
 use super::stream_of;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ops::conv::{Conv2d, Fused};
 use crate::ops::pool::Pool2d;
 use crate::tensor::{Tensor, TensorError};
@@ -28,14 +28,21 @@ impl Tensor {
     }
 
     /// `torch.nn.functional.conv1d`: `[images, filters, length]` of `self: [images, channels, length]` and
-    /// `weight: [filters, channels / groups, length]`. Of `conv` the numbers along the width count; those
-    /// along the height are left as they are by default.
+    /// `weight: [filters, channels / groups, length]`. Of the pairs of `conv` the second numbers count, those
+    /// along the width.
     ///
     /// # Errors
-    /// As [`Tensor::conv2d`].
+    /// As [`Tensor::conv2d`], and [`Error::InvalidArgument`] for padding along the height, which would make
+    /// more lines.
     #[track_caller]
     pub fn conv1d(&self, weight: &Tensor, bias: Option<&Tensor>, conv: Conv2d) -> Result<Tensor> {
         let operation = "conv1d";
+        if conv.padding[0] != 0 {
+            let (argument, got) = ("padding", format!("{:?}", conv.padding));
+            let wanted = format!("[0, {}]", conv.padding[1]);
+            let hint = "the first number is of the height, which one line does not have";
+            return Err(Error::InvalidArgument { operation, argument, got, wanted, hint });
+        }
         let x = of_rank(operation, "self", self, 3, "[images, channels, length]")?;
         let weight = of_rank(operation, "weight", weight, 3, "[filters, channels of a group, length]")?;
         x.unsqueeze(2)?.conv2d(&weight.unsqueeze(2)?, bias, conv)?.squeeze(2)

@@ -365,6 +365,8 @@ fn methods_take_torch_shapes() -> Outcome {
     assert_eq!(y.shape().sides(), [1, 3, 4]);
     let want = [0, 2, 4, 6, 11, 14, 16, 11, 0, 5, 9, 6].map(|number: i8| bf16::from_f32(number.into()));
     assert_eq!(y.contiguous()?.to_vec::<bf16>(&stream)?, want);
+    let error = x.conv1d(&weight, None, Conv2d { padding: [1, 1], ..conv }).unwrap_err();
+    assert!(matches!(error, Error::InvalidArgument { argument: "padding", .. }), "{error}");
     assert!(
         x.conv2d(&weight, None, conv).unwrap_err().to_string().contains("[images, channels, height, width]")
     );

@@ -1,11 +1,14 @@
 //! The lines of all ranks on one terminal.
 
 use std::collections::VecDeque;
-use std::io::{self, BufRead as _, BufReader, Read, Write};
+use std::io::{self, BufRead as _, BufReader, Read};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
 
 use crate::term;
 
@@ -138,30 +141,31 @@ fn keep(last: &Mutex<VecDeque<String>>, line: &[u8]) {
 }
 
 fn write(to: Stream, line: &[u8]) -> io::Result<()> {
+    // One for each stream, so that lines are whole. The standard library's locks stay free: whoever ends the
+    // program takes them, also while a reader takes nothing.
+    static LOCKS: [Mutex<()>; 2] = [Mutex::new(()), Mutex::new(())];
+    let lock = |at: usize| LOCKS[at].lock().unwrap_or_else(PoisonError::into_inner);
     match to {
-        Stream::Output => write_whole(&mut io::stdout().lock(), line),
-        Stream::Errors => write_whole(&mut io::stderr().lock(), line),
+        Stream::Output => {
+            let _whole = lock(0);
+            write_whole(io::stdout().as_fd(), line)
+        }
+        Stream::Errors => {
+            let _whole = lock(1);
+            write_whole(io::stderr().as_fd(), line)
+        }
     }
 }
 
 /// Another program may have made the terminal one that does not wait: then this waits.
-fn write_whole(output: &mut impl Write, mut bytes: &[u8]) -> io::Result<()> {
-    let mut flushed = false;
-    while !flushed {
-        let done = if bytes.is_empty() {
-            output.flush().map(|()| flushed = true)
-        } else {
-            output.write(bytes).and_then(|count| {
-                bytes = &bytes[count..];
-                if count == 0 { Err(io::ErrorKind::WriteZero.into()) } else { Ok(()) }
-            })
-        };
-        match done {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            other => other?,
+fn write_whole(output: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(output, bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::AGAIN) => std::thread::sleep(Duration::from_millis(5)),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())

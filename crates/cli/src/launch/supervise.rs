@@ -127,14 +127,16 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until what the ranks have printed is written. Who is left behind could hold that up.
+    /// Waits until what the ranks have printed is written. Who is left behind could hold that up; a reader
+    /// who takes nothing does not hold up whoever has asked for the end.
     fn drain(&mut self, signals: &Signals) {
         self.orphans.end();
         let lines: Vec<_> = self.ranks.iter().map(|rank| &rank.lines).collect();
-        let mut asked = None;
+        let (mut asked, begun) = (None, Instant::now());
+        let is_asked = matches!(self.over, Some((Over::Asked { .. }, _)));
         output::drain(&lines, || {
             asked = signals.take().find(|(_, ends)| *ends).map(|(signal, _)| self.asked(signal));
-            asked.is_some()
+            asked.is_some() || is_asked && begun.elapsed() > self.job.grace
         });
         if let Some(asked) = asked {
             self.over = Some((asked, Instant::now()));

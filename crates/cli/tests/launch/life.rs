@@ -107,14 +107,10 @@ fn a_job_is_started_again_as_often_as_allowed() {
 fn signals_go_to_all_ranks() {
     let place = Place::new();
     let script = "trap 'echo got USR1' USR1; trap 'echo got TERM; exit 0' TERM; \
-        turns=$(seq 400); touch ready-$RANK; for i in $turns; do sleep 0.05; done";
+        turns=$(seq 400); echo x > ready-$RANK; for i in $turns; do sleep 0.05; done";
     let launcher = place.command(&["-n", "2"], &["sh", "-c", script]).spawn().unwrap();
     let process = launcher.id() as i32;
-    for rank in 0..2 {
-        while !place.path().join(format!("ready-{rank}")).exists() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
+    (0..2).for_each(|rank| _ = wait_for(&place.path().join(format!("ready-{rank}"))));
     signal(process, "USR1");
     std::thread::sleep(Duration::from_millis(300));
     signal(process, "TERM");
@@ -152,11 +148,9 @@ fn who_ignores_signals_is_killed_and_a_second_signal_hurries() {
 #[test]
 fn a_signal_that_the_parent_ignores_stays_ignored() {
     let place = Place::new();
-    let script = "touch ready; sleep 0.5; echo survived";
+    let script = "echo x > ready; sleep 0.5; echo survived";
     let launcher = place.ignoring("HUP", &["-n", "1"], &["sh", "-c", script]).spawn().unwrap();
-    while !place.path().join("ready").exists() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for(&place.path().join("ready"));
     signal(launcher.id() as i32, "HUP");
     let ended = end(launcher);
     assert_eq!((ended.code(), &*ended.output), (Some(0), "[rank 0] survived\n"), "{}", ended.errors);
@@ -181,6 +175,28 @@ fn a_slow_reader_gets_every_line() {
     launcher.stdout = reader.spawn().unwrap().stdout.take();
     let ended = end(launcher);
     assert_eq!((ended.code(), ended.output.trim()), (Some(0), "7000"), "{}", ended.errors);
+}
+
+#[test]
+fn a_reader_who_takes_nothing_does_not_keep_a_launcher_that_is_asked_to_end() {
+    let place = Place::new();
+    let (_reader, writer) = std::io::pipe().unwrap();
+    let script = "echo x > ready; exec yes";
+    let mut command = place.command(&["-n", "1", "--grace", "0.3"], &["sh", "-c", script]);
+    let mut launcher = command.stdout(writer).spawn().unwrap();
+    wait_for(&place.path().join("ready"));
+    std::thread::sleep(Duration::from_millis(200));
+    signal(launcher.id() as i32, "TERM");
+    let begun = std::time::Instant::now();
+    let status = loop {
+        if let Some(status) = launcher.try_wait().unwrap() {
+            break status;
+        }
+        assert!(begun.elapsed() < crate::place::PATIENCE, "it hangs");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(status.code(), Some(128 + 15));
+    place.check_empty();
 }
 
 /// As of a terminal that another program has set so.
