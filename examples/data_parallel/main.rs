@@ -1,108 +1,143 @@
-//! Data-parallel training of a small network by written gradients, on 1, 2 and 4 devices: as many as there
-//! are. Every run sees the same batches, so the losses agree, up to the order of sums.
+//! Data-parallel training by written gradients, of a small network and of a transformer block, on 1, 2 and 4
+//! devices: as many as there are. Every run sees the same batches, whose shards are uneven, so gradients and
+//! metrics agree with those of one device, up to the order of sums. Now and then the devices check that their
+//! replicas have the same bits.
 //!
 //! `IRONWARP_SOFT_DEVICES=4 cargo run -p ironwarp-examples --bin data_parallel` runs it without a GPU.
 
+mod block;
+mod mlp;
+mod numbers;
+
 use ironwarp::ops::saxpy::saxpy;
-use ironwarp::parallel::{BucketConfig, Communicator, GradientBuckets, Group, Reduction, map, shard};
-use ironwarp::{Device, Result, Stream, Tensor};
+use ironwarp::parallel::{BucketConfig, Communicator, GradientBuckets, Group, Metrics, Reduction, shard};
+use ironwarp::{Device, Result, Stream, Tensor, TensorMut};
 
-const INPUTS: usize = 24;
-const HIDDEN: usize = 48;
-const OUTPUTS: usize = 3;
-/// Not a multiple of the ranks: shards are uneven.
-const BATCH: usize = 61;
-const STEPS: usize = 30;
-const RATE: f32 = 0.4;
+use block::Block;
+use mlp::Mlp;
 
-/// Numbers between -1 and 1 that look random.
-fn numbers(seed: u64, len: usize) -> Vec<f32> {
-    let mixed = |i: u64| (seed * 0x1000_0001 + i).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_mul(i | 1);
-    (0..len as u64).map(|i| (mixed(i) >> 40) as f32 / (1 << 23) as f32 - 1.0).collect()
+/// Gradients differ by so much of their tensor's largest one at most: they are sums of f32 in another order.
+const ROUNDING: f32 = 1e-5;
+/// Metrics differ so much, relatively: behind some steps of gradients that do.
+const DRIFT: f64 = 1e-3;
+
+/// A model whose gradients are written by hand.
+trait Model: Sized {
+    const NAME: &'static str;
+    /// Not a multiple of the ranks.
+    const SAMPLES: usize;
+    const STEPS: usize;
+    const RATE: f32;
+
+    /// The part of the batch with these samples, and a model that begins with the numbers of a seed.
+    fn new(stream: &Stream, samples: std::ops::Range<usize>, seed: u64) -> Result<Self>;
+
+    /// Its parameters, in the order in which the backward pass finishes their gradients.
+    fn parameters(&mut self) -> Vec<(&'static str, &mut Tensor)>;
+
+    /// The sum of the squared errors of each sample, summed, and the largest error. Calls `ready` with each
+    /// gradient of the mean over the whole batch, in their order.
+    fn step(&self, ready: &mut dyn FnMut(usize, &Tensor) -> Result<()>) -> Result<[Tensor; 2]>;
 }
 
-/// The batch: inputs, and what is to be learnt of them.
-struct Batch {
-    inputs: Vec<f32>,
-    targets: Vec<f32>,
+/// The course of a training.
+struct Trained {
+    /// The gradients of the first step, of the whole batch.
+    gradients: Vec<Vec<f32>>,
+    /// Of each step: the loss, and the largest error.
+    metrics: Vec<Vec<f64>>,
 }
 
-impl Batch {
-    fn new() -> Self {
-        let inputs = numbers(1, BATCH * INPUTS);
-        let target = |row: &[f32]| [row[0] * row[1], row[2].max(row[3]), row[4] - row[5] * row[6]];
-        let targets = inputs.chunks(INPUTS).flat_map(target).collect();
-        Batch { inputs, targets }
-    }
-}
-
-/// The losses of all steps, and the weights of the first layer, of one rank.
-fn train(rank: &mut Communicator, stream: &Stream, batch: &Batch) -> Result<(Vec<f32>, Vec<f32>)> {
-    let rows = shard(BATCH, rank.rank(), rank.ranks());
-    let part = |values: &[f32], width: usize| {
-        Tensor::from_slice(stream, &[rows.len(), width], &values[rows.start * width..rows.end * width])
-    };
-    let (x, t) = (part(&batch.inputs, INPUTS)?, part(&batch.targets, OUTPUTS)?);
+fn train<M: Model>(rank: &mut Communicator, stream: &Stream) -> Result<Trained> {
+    let samples = shard(M::SAMPLES, rank.rank(), rank.ranks());
+    let count = samples.len();
     // Each rank begins with weights of its own, and gets those of rank 0.
-    let seed = 7 + u64::from(rank.rank());
-    let scaled = |seed, len| numbers(seed, len).into_iter().map(|w| w * 0.3).collect::<Vec<f32>>();
-    let mut w1 = Tensor::from_slice(stream, &[INPUTS, HIDDEN], &scaled(seed, INPUTS * HIDDEN))?;
-    let mut w2 = Tensor::from_slice(stream, &[HIDDEN, OUTPUTS], &scaled(seed + 50, HIDDEN * OUTPUTS))?;
-    rank.replicate(stream, [w1.view_mut()?, w2.view_mut()?])?;
-    // In the order of the backward pass. Buckets so small that each layer has its own.
+    let mut model = M::new(stream, samples, 7 + u64::from(rank.rank()))?;
+    let views = model.parameters().into_iter().map(|(_, tensor)| tensor.view_mut());
+    let views: Vec<TensorMut<'_>> = views.collect::<Result<_>>()?;
+    let lengths: Vec<usize> = views.iter().map(|view| view.layout().elements()).collect();
+    rank.replicate(stream, views)?;
+    // Buckets so small that each gradient has its own.
     let config = BucketConfig { bytes: 1, ..BucketConfig::default() };
-    let mut gradients = GradientBuckets::new(stream, &[HIDDEN * OUTPUTS, INPUTS * HIDDEN], config)?;
-    let mut losses = Vec::new();
-    for _ in 0..STEPS {
-        let hidden = x.matmul(&w1)?.relu()?;
-        let error = hidden.matmul(&w2)?.sub(&t)?;
-        let mut loss = error.mul(&error)?.sum_all()?;
-        // Divided by the whole batch, so gradients of uneven shards add up.
-        let dy = error.mul(2.0 / (BATCH * OUTPUTS) as f32)?;
-        let dw2 = hidden.t()?.matmul(&dy)?;
-        gradients.gradient_mut(0)?.copy_from_device(stream, dw2.as_view()?)?;
-        gradients.ready(rank, 0)?;
+    let mut gradients = GradientBuckets::new(stream, &lengths, config)?;
+    let mut metrics = Metrics::new(stream, &[Reduction::Mean, Reduction::Max], 1)?;
+    let (mut first, mut synced) = (Vec::new(), Vec::new());
+    for step in 0..M::STEPS {
         // The sum of the last layer's gradients is on its way while those of the first are computed.
-        let dh = dy.matmul(&w2.t()?)?.mul(&hidden.sign()?)?;
-        let dw1 = x.t()?.matmul(&dh)?;
-        gradients.gradient_mut(1)?.copy_from_device(stream, dw1.as_view()?)?;
-        gradients.ready(rank, 1)?;
-        rank.all_reduce(stream, Reduction::Sum, loss.view_mut()?)?;
+        let [loss, largest] = model.step(&mut |index, gradient| {
+            gradients.gradient_mut(index)?.copy_from_device(stream, gradient.as_view()?)?;
+            gradients.ready(rank, index)
+        })?;
         gradients.finish()?;
-        saxpy(stream, -RATE, gradients.gradient(0)?, w2.view_mut()?.into_view::<f32>()?)?;
-        saxpy(stream, -RATE, gradients.gradient(1)?, w1.view_mut()?.into_view::<f32>()?)?;
-        losses.push(loss);
+        metrics.record(stream, count, &[&loss.mul(1.0 / count as f32)?, &largest])?;
+        synced.push(metrics.sync(rank, stream)?);
+        for (index, (_, parameter)) in model.parameters().into_iter().enumerate() {
+            let parameter = parameter.view_mut()?.into_view::<f32>()?;
+            saxpy(stream, -M::RATE, gradients.gradient(index)?, parameter)?;
+        }
+        if step == 0 {
+            let all = (0..lengths.len()).map(|index| gradients.gradient(index)?.to_vec(stream));
+            first = all.collect::<Result<_>>()?;
+        }
+        if step % 4 == 3 || step + 1 == M::STEPS {
+            let parameters = model.parameters();
+            let named: Vec<(&str, &Tensor)> =
+                parameters.iter().map(|(name, tensor)| (*name, &**tensor)).collect();
+            rank.check_replicas(stream, &named)?;
+        }
     }
     rank.synchronize(stream)?;
-    let losses = losses.iter().map(|loss| Ok(loss.to_vec::<f32>(stream)?[0] / (BATCH * OUTPUTS) as f32));
-    Ok((losses.collect::<Result<_>>()?, w1.to_vec::<f32>(stream)?))
+    // Metrics are read behind the last step: no step has waited for the host.
+    let metrics = synced.iter().map(|step| Ok(step.read(stream)?.values)).collect::<Result<_>>()?;
+    Ok(Trained { gradients: first, metrics })
+}
+
+/// The largest difference of gradients, relative to the largest of each tensor.
+fn apart(one: &[Vec<f32>], other: &[Vec<f32>]) -> f32 {
+    let largest = |values: &mut dyn Iterator<Item = f32>| values.fold(0.0, |a: f32, b| a.max(b.abs()));
+    let of_tensor = |(a, b): (&Vec<f32>, &Vec<f32>)| {
+        largest(&mut a.iter().zip(b).map(|(a, b)| a - b)) / largest(&mut a.iter().copied())
+    };
+    one.iter().zip(other).map(of_tensor).fold(0.0, f32::max)
+}
+
+fn compare<M: Model>(devices: &[Device]) -> Result<()> {
+    let mut first: Option<Trained> = None;
+    for ranks in [1, 2, 4].into_iter().filter(|&ranks| ranks <= devices.len()) {
+        let results = Group::open(&devices[..ranks])?.run(|mut rank| {
+            let stream = rank.device().stream()?;
+            stream.scope(|_| train::<M>(&mut rank, &stream))
+        })?;
+        for trained in &results {
+            assert_eq!(trained.metrics, results[0].metrics, "all ranks read the same metrics");
+        }
+        let trained = results.into_iter().next().expect("at least one rank");
+        let (begin, end) = (&trained.metrics[0], &trained.metrics[M::STEPS - 1]);
+        let one = first.get_or_insert(Trained {
+            gradients: trained.gradients.clone(),
+            metrics: trained.metrics.clone(),
+        });
+        let difference = apart(&one.gradients, &trained.gradients);
+        println!(
+            "{}, {ranks} {}: loss {:.5} -> {:.5} in {} steps, largest error {:.3}; gradients within {difference:.1e} of one device's",
+            M::NAME,
+            if ranks == 1 { "device" } else { "devices" },
+            begin[0],
+            end[0],
+            M::STEPS,
+            end[1]
+        );
+        assert!(end[0] < 0.8 * begin[0], "it learns");
+        assert!(difference <= ROUNDING, "the gradients of the whole batch");
+        let far = |(a, b): (&f64, &f64)| (a - b).abs() > DRIFT * a.abs();
+        let (a, b) = (one.metrics.iter().flatten(), trained.metrics.iter().flatten());
+        assert!(!a.zip(b).any(far), "the same metrics on any number of devices");
+    }
+    Ok(())
 }
 
 fn main() -> Result<()> {
-    let count = Device::count()?;
-    let batch = Batch::new();
-    let mut first: Option<Vec<f32>> = None;
-    for ranks in [1, 2, 4].into_iter().filter(|&ranks| ranks <= count) {
-        let devices: Vec<Device> = (0..ranks).map(Device::open).collect::<Result<_>>()?;
-        let results = Group::open(&devices)?.run(|mut rank| {
-            let stream = rank.device().stream()?;
-            stream.scope(|_| train(&mut rank, &stream, &batch))
-        })?;
-        let (losses, weights) = &results[0];
-        assert!(results.iter().all(|(_, other)| other == weights), "replicas have the same bits");
-        let (begin, end) = (losses[0], losses[STEPS - 1]);
-        println!("{ranks} devices: loss {begin:.5} -> {end:.5} in {STEPS} steps");
-        assert!(end < 0.6 * begin, "it learns");
-        let one = first.get_or_insert_with(|| losses.clone());
-        let differs = |(a, b): (&f32, &f32)| (a - b).abs() > 1e-4 * a.abs();
-        assert!(!one.iter().zip(losses).any(differs), "the same losses on any number of devices");
-    }
-    // Inference: batches go to whichever device is free, results come in order.
-    let devices: Vec<Device> = (0..count).map(Device::open).collect::<Result<_>>()?;
-    let batches: Vec<Vec<f32>> = (0..10).map(|seed| numbers(seed, 4 * INPUTS)).collect();
-    let sums = map(&devices, &batches, |stream, batch| {
-        Tensor::from_slice(stream, &[4, INPUTS], batch)?.relu()?.sum_all()?.to_vec::<f32>(stream)
-    })?;
-    println!("{} batches mapped over {count} devices", sums.len());
-    Ok(())
+    let devices: Vec<Device> = (0..Device::count()?).map(Device::open).collect::<Result<_>>()?;
+    compare::<Mlp>(&devices)?;
+    compare::<Block>(&devices)
 }

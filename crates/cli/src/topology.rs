@@ -1,7 +1,7 @@
 //! Shows how the machine's GPUs are connected, and which CPUs are near them.
 
 use driver::Backend;
-use driver::topology::{DeviceInfo, LinkKind, Topology};
+use driver::topology::{DeviceInfo, LinkKind, Speed, Speeds, Topology};
 use serde_json::{Value, json};
 
 use crate::error::Error;
@@ -12,13 +12,16 @@ pub const HELP: &str = "
 Shows the GPUs that a program sees, how each pair of them is connected, and the CPUs near each. Without an NVIDIA
 driver these are the devices of the software driver.
 
-Usage: {program} topology [--json]
+Usage: {program} topology [--json] [--measure]
 
 Options:
-  --json   print it as JSON
+  --json      print it as JSON
+  --measure   copy between each two of them too, and show how fast that is: of large copies, and of 4 bytes. The
+              machine should be idle
 
 Examples:
   {program} topology
+  {program} topology --measure
   CUDA_VISIBLE_DEVICES=0,3 {program} topology --json
   IRONWARP_DRIVER=soft IRONWARP_SOFT_DEVICES=4 {program} topology
 ";
@@ -39,20 +42,56 @@ const LEGEND: &[(&str, &str)] = &[
 /// # Errors
 /// For a wrong call, or when the driver does not answer.
 pub fn run(mut args: lexopt::Parser) -> Result<(), Error> {
-    let mut as_json = false;
+    let (mut as_json, mut is_measured) = (false, false);
     while let Some(arg) = args.next()? {
         match arg {
             lexopt::Arg::Long("json") => as_json = true,
+            lexopt::Arg::Long("measure") => is_measured = true,
             other => return Err(other.unexpected().into()),
         }
     }
-    let topology = Topology::find().map_err(|error| Error::Other(Box::new(error)))?;
+    let failed = |error| Error::Other(Box::new(error));
+    let topology = Topology::find().map_err(failed)?;
+    let speeds = if is_measured { Some(topology.measure().map_err(failed)?) } else { None };
     if as_json {
-        println!("{:#}", to_json(&topology));
+        println!("{:#}", to_json(&topology, speeds.as_ref()));
     } else {
         print!("{}", to_text(&topology));
+        speeds.iter().for_each(|speeds| print!("{}", speeds_to_text(&topology, speeds)));
     }
     Ok(())
+}
+
+/// The speeds of copies, a table for each.
+fn speeds_to_text(topology: &Topology, speeds: &Speeds) -> String {
+    let by = match topology.backend {
+        Backend::Nvidia { .. } => {
+            "copies from the device on the left to the one above, one direction at a time"
+        }
+        Backend::Software => {
+            "copies of this machine's processor, not of a GPU: the software driver's devices are all its memory"
+        }
+    };
+    let bandwidths = matrix(topology, |from, to| {
+        speeds.between(from, to).map(|Speed { bandwidth, .. }| format!("{:.1}", bandwidth / 1e9))
+    });
+    let latencies = matrix(topology, |from, to| {
+        speeds.between(from, to).map(|Speed { latency, .. }| format!("{:.1}", latency * 1e6))
+    });
+    format!("\n{by}\n\nGB/s of large copies\n{bandwidths}\nmicroseconds of a copy of 4 bytes\n{latencies}")
+}
+
+/// A table with a row and a column for each device.
+fn matrix(topology: &Topology, cell: impl Fn(usize, usize) -> Option<String>) -> String {
+    let devices = 0..topology.devices.len();
+    let names: Vec<String> = devices.clone().map(|index| format!("GPU{index}")).collect();
+    let row = |from: usize| {
+        let cells = devices.clone().map(|to| cell(from, to).unwrap_or_default());
+        std::iter::once(names[from].clone()).chain(cells).collect()
+    };
+    let rows: Vec<Vec<String>> = devices.clone().map(row).collect();
+    let head: Vec<&str> = std::iter::once("").chain(names.iter().map(String::as_str)).collect();
+    term::table(&head, 1, &rows)
 }
 
 fn to_text(topology: &Topology) -> String {
@@ -77,16 +116,12 @@ fn to_text(topology: &Topology) -> String {
     let rows: Vec<Vec<String>> = topology.devices.iter().enumerate().map(row).collect();
     let head = ["", "name", "bus", "CPUs", "NUMA", "NVLinks", "memory"];
     let devices = term::table(&head, 4, &rows);
-    let names: Vec<String> = (0..topology.devices.len()).map(|index| format!("GPU{index}")).collect();
-    let rows: Vec<Vec<String>> = names
-        .iter()
-        .enumerate()
-        .map(|(from, name)| std::iter::once(name.clone()).chain(cells(topology, from)).collect())
-        .collect();
-    let head: Vec<&str> = std::iter::once("").chain(names.iter().map(String::as_str)).collect();
-    let matrix = term::table(&head, 1, &rows);
+    let count = topology.devices.len();
+    let matrix = matrix(topology, |from, to| link_text(topology, from, to));
+    let pairs = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
+    let links: Vec<String> = pairs.filter_map(|(from, to)| link_text(topology, from, to)).collect();
     let legend = LEGEND.iter().filter(|(mark, _)| {
-        rows.iter().flatten().any(|cell| {
+        links.iter().any(|cell| {
             cell.trim_end_matches('*').trim_end_matches(|c: char| c.is_ascii_digit()) == *mark
                 || cell.ends_with('*') && *mark == "*"
         })
@@ -96,13 +131,12 @@ fn to_text(topology: &Topology) -> String {
     format!("{driver}\n\n{devices}\n{matrix}{space}{legend}")
 }
 
-/// The row of a device.
-fn cells(topology: &Topology, from: usize) -> Vec<String> {
-    let links = (0..topology.devices.len()).filter_map(|to| topology.link(from, to));
-    links.map(|link| format!("{}{}", link.kind, if link.peer_access { "" } else { "*" })).collect()
+fn link_text(topology: &Topology, from: usize, to: usize) -> Option<String> {
+    let link = topology.link(from, to)?;
+    Some(format!("{}{}", link.kind, if link.peer_access { "" } else { "*" }))
 }
 
-fn to_json(topology: &Topology) -> Value {
+fn to_json(topology: &Topology, speeds: Option<&Speeds>) -> Value {
     let (driver, version) = match topology.backend {
         Backend::Nvidia { version } => ("nvidia", Some(version)),
         Backend::Software => ("soft", None),
@@ -123,6 +157,7 @@ fn to_json(topology: &Topology) -> Value {
     let links = pairs.filter_map(|(from, to)| Some((from, to, topology.link(from, to)?)));
     let links = links.filter(|(from, to, _)| from != to).map(|(from, to, link)| {
         let nvlinks = if let LinkKind::NvLink(links) = link.kind { links } else { Some(0) };
+        let speed = speeds.and_then(|speeds| speeds.between(from, to));
         json!({
             "from": from,
             "to": to,
@@ -131,6 +166,8 @@ fn to_json(topology: &Topology) -> Value {
             "peer_access": link.peer_access,
             "atomics": link.atomics,
             "performance_rank": link.performance_rank,
+            "bytes_per_second": speed.map(|speed| speed.bandwidth),
+            "copy_seconds": speed.map(|speed| speed.latency),
         })
     });
     json!({

@@ -1,6 +1,7 @@
 //! The errors of this package, with the data to fix their causes.
 
 mod launches;
+mod overrun;
 mod parallel;
 mod quoted;
 
@@ -13,6 +14,7 @@ use archive::ArchiveError;
 use crate::arch::Arch;
 
 pub use launches::{LaunchSite, Suspects};
+pub use overrun::Overrun;
 pub use parallel::ParallelError;
 pub(crate) use quoted::{first_of, quoted, shown};
 
@@ -267,6 +269,10 @@ pub enum Error {
     #[error("{0}")]
     Parallel(Box<ParallelError>),
 
+    /// A checkpoint that cannot be written or read.
+    #[error("{0}")]
+    Checkpoint(Box<ironwarp_checkpoint::Error>),
+
     /// An operation that cannot be done, or recorded, while a stream is being captured into a graph.
     #[error("{operation} cannot be captured into a graph: {reason}\nhint: {hint}")]
     NotCapturable {
@@ -409,28 +415,6 @@ impl fmt::Display for Limit {
             Limit::ClusterBlocks => f.write_str("blocks of a cluster"),
             Limit::NoThreads => f.write_str("threads along an axis of the block"),
         }
-    }
-}
-
-/// A write beside a buffer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Overrun {
-    /// `file:line` that allocated the buffer.
-    pub site: String,
-    /// Its size in bytes.
-    pub bytes: usize,
-    /// The offset of the first overwritten byte from the buffer's first byte.
-    pub offset: isize,
-}
-
-impl fmt::Display for Overrun {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Overrun { site, bytes, offset } = self;
-        write!(
-            f,
-            "byte {offset} of a buffer of {bytes} bytes was written; the buffer was allocated at {site}"
-        )
     }
 }
 

@@ -1,4 +1,4 @@
-//! Errors of groups of devices.
+//! Errors of groups of devices, and of what they save.
 
 use std::fmt;
 
@@ -88,6 +88,20 @@ pub enum ParallelError {
         first: String,
     },
 
+    /// Tensors that have to be the same on all ranks are not.
+    #[error(
+        "rank {rank}: the tensor {tensor:?} of {} has other bits than that of the other ranks\nhint: was it replicated, and \
+         does every rank take the same steps with gradients that are the same bits?", Ranks(.ranks)
+    )]
+    ReplicasDiffer {
+        /// The rank that says so. All do.
+        rank: u32,
+        /// The first tensor that differs.
+        tensor: String,
+        /// The ranks that are not with the most.
+        ranks: Vec<u32>,
+    },
+
     /// A device cannot reach another's memory.
     #[error(
         "device {from} cannot reach the memory of device {to}\nhint: the devices are not connected, or the system forbids it; the NCCL \
@@ -101,6 +115,16 @@ pub enum ParallelError {
     },
 }
 
+/// Ranks in a sentence.
+struct Ranks<'a>(&'a [u32]);
+
+impl fmt::Display for Ranks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<String> = self.0.iter().map(u32::to_string).collect();
+        write!(f, "{} {}", if numbers.len() == 1 { "rank" } else { "ranks" }, numbers.join(", "))
+    }
+}
+
 impl fmt::Debug for ParallelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -110,5 +134,11 @@ impl fmt::Debug for ParallelError {
 impl From<ParallelError> for super::Error {
     fn from(error: ParallelError) -> Self {
         super::Error::Parallel(Box::new(error))
+    }
+}
+
+impl From<ironwarp_checkpoint::Error> for super::Error {
+    fn from(error: ironwarp_checkpoint::Error) -> Self {
+        super::Error::Checkpoint(Box::new(error))
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn call(
             let each = part_of(operation, read.count, ranks)?;
             (each, each)
         }
-        Kind::AllGather => (read.count.checked_mul(ranks as usize).unwrap_or(usize::MAX), read.count),
+        Kind::AllGather => (read.count.saturating_mul(ranks as usize), read.count),
         Kind::AllToAll => {
             part_of(operation, read.count, ranks)?;
             (read.count, read.count)

@@ -29,6 +29,11 @@
 //! * Results are the same bits on every rank and in every run: elements are added up in the order of ranks,
 //!   in f32 where they are smaller.
 //!
+//! # Training
+//! [`shard`] cuts the batch, [`GradientBuckets`] reduces gradients beside the backward pass, [`Metrics`] has
+//! the numbers of the whole batch, [`Communicator::check_replicas`] compares the replicas, and [`checkpoint`]
+//! saves them.
+//!
 //! # Which kernel
 //! [`Communicator::explain`] says which [`Plan`] a collective has. Small sums travel with their flags to
 //! every rank ([`Algorithm::LowLatency`]); of large ones each rank owns a part, which it reads from all ranks
@@ -36,16 +41,20 @@
 
 mod call;
 mod check;
+pub mod checkpoint;
 mod communicator;
 mod group;
 mod ledger;
+mod metrics;
 mod operand;
 mod peer;
+mod replicas;
 mod runner;
 
 pub use call::Reduction;
 pub use communicator::Communicator;
 pub use group::{Group, GroupOptions};
+pub use metrics::{MetricValues, Metrics, SyncedMetrics};
 pub use operand::{Input, Output};
 pub use peer::{Algorithm, Plan};
 pub use runner::{BucketConfig, GradientBuckets, map, shard};

@@ -11,7 +11,6 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::{DeviceBuffer, DeviceView, DeviceViewMut, same_length};
 use crate::stream::Stream;
-use crate::tensor::TensorMut;
 
 /// The part of `count` items that a rank works on: the ranks' parts follow each other and differ by one item
 /// at most.
@@ -20,21 +19,6 @@ pub fn shard(count: usize, rank: u32, ranks: u32) -> Range<usize> {
     let (each, longer) = (count / ranks, count % ranks);
     let start = rank * each + rank.min(longer);
     start..start + each + usize::from(rank < longer)
-}
-
-impl Communicator {
-    /// Copies the parameters of rank 0 to all ranks: replicas then begin with the same bits.
-    ///
-    /// # Errors
-    /// As [`Communicator::broadcast`].
-    #[track_caller]
-    pub fn replicate<'a>(
-        &mut self,
-        stream: &Stream,
-        parameters: impl IntoIterator<Item = TensorMut<'a>>,
-    ) -> Result<()> {
-        parameters.into_iter().try_for_each(|parameter| self.broadcast(stream, 0, parameter))
-    }
 }
 
 /// The gradients of a rank in f32, in buckets that are reduced while later gradients are still computed.

@@ -1,8 +1,10 @@
 //! Groups of devices. Each test has a process of its own, which the software driver gives eight devices; on a
 //! machine with GPUs, groups are as large as there are GPUs.
 
+mod checkpoints;
 mod failures;
 mod graphs;
+mod metrics;
 mod ops_collectives;
 mod runner;
 mod sequences;

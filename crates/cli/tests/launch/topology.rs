@@ -32,9 +32,33 @@ fn every_device_and_every_pair_is_shown() {
 }
 
 #[test]
+fn copies_are_measured_on_request() {
+    let text = String::from_utf8(topology("2", &["--measure"]).stdout).unwrap();
+    assert!(text.contains("\ncopies of this machine's processor, not of a GPU"), "{text}");
+    for title in ["GB/s of large copies\n", "microseconds of a copy of 4 bytes\n"] {
+        let (_, table) = text.split_once(title).unwrap_or_else(|| panic!("{title:?} in\n{text}"));
+        let rows: Vec<Vec<&str>> =
+            table.lines().take(3).map(|row| row.split_whitespace().collect()).collect();
+        assert_eq!(rows[0], ["GPU0", "GPU1"], "{text}");
+        for (row, name) in rows[1..].iter().zip(["GPU0", "GPU1"]) {
+            let numbers: Vec<f64> = row[1..].iter().map(|number| number.parse().unwrap()).collect();
+            assert!(
+                row[0] == name && numbers.len() == 2 && numbers.iter().all(|&number| number >= 0.0),
+                "{text}"
+            );
+        }
+    }
+    let json: Value = serde_json::from_slice(&topology("2", &["--json", "--measure"]).stdout).unwrap();
+    let link = &json["links"][1];
+    assert!(link["bytes_per_second"].as_f64().unwrap() > 1e7 && link["copy_seconds"].as_f64().unwrap() > 0.0);
+    let json: Value = serde_json::from_slice(&topology("2", &["--json"]).stdout).unwrap();
+    assert!(json["links"][0]["copy_seconds"].is_null());
+}
+
+#[test]
 fn wrong_calls_are_refused() {
     for (devices, args, code, part) in [
-        ("1", "--measure", 2, "--measure"),
+        ("1", "--measured", 2, "--measured"),
         ("1", "all", 2, "all"),
         ("0", "--json", 1, "a number from 1 to 64"),
     ] {

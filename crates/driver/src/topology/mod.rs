@@ -4,11 +4,13 @@
 //! plugged in, and NVIDIA's management library, if it is there, how many NVLinks are up.
 
 mod cpus;
+mod measure;
 mod nvml;
 mod pci;
 
 pub use crate::load::Backend;
 pub use cpus::{CpuList, pin_thread};
+pub use measure::{Speed, Speeds};
 
 use core::ffi::{CStr, c_char, c_int};
 use std::fmt;
@@ -323,6 +325,13 @@ mod tests {
         assert_eq!((link.kind, link.peer_access, topology.all_peers()), (LinkKind::Software, true, true));
         assert_eq!(topology.link(1, 1).unwrap().kind, LinkKind::Itself);
         assert!(topology.link(0, 2).is_none() && topology.link(2, 0).is_none());
+        let speeds = topology.measure()?;
+        for (from, to) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let speed = speeds.between(from, to).unwrap();
+            // A processor copies more than 10 MB a second, and a few bytes in less than a second.
+            assert!(speed.bandwidth > 1e7 && (1e-9..1.0).contains(&speed.latency), "{speed:?}");
+        }
+        assert!(speeds.between(0, 2).is_none() && speeds.between(2, 0).is_none());
         assert_eq!(topology.pin_thread_near(1)?, CpuList::allowed()?);
         let none = topology.pin_thread_near(2).unwrap_err();
         assert_eq!(none.to_string(), "no device 2; there are 2, from 0");

@@ -68,6 +68,14 @@ pub(super) struct Numbers {
 const STEP_WORDS: usize = size_of::<Step>() / size_of::<u64>();
 const _: () = assert!(STEP_WORDS * size_of::<u64>() == size_of::<Step>());
 
+/// Names of the state's tensors.
+const MASTER: &str = "optimizer.master";
+const STEP: &str = "optimizer.step";
+
+fn moment_name(number: usize) -> String {
+    format!("optimizer.moment.{number}")
+}
+
 /// An optimiser: [`AdamW`](super::AdamW), [`Sgd`](super::Sgd) or [`Lion`](super::Lion).
 pub struct Optimizer<R> {
     rule: R,
@@ -285,6 +293,49 @@ impl<R: Rule> Optimizer<R> {
     /// [`Error::DeviceMismatch`], [`Error::NotCapturable`], or the driver's error.
     pub fn set_steps(&mut self, stream: &Stream, steps: u64) -> Result<()> {
         self.step.copy_from_slice(stream, &step_words(self.betas, steps))
+    }
+
+    /// All that the optimiser knows of the steps so far, under names of its own: moments and master weights
+    /// of all parameters together, and the count of steps. With [`Optimizer::restore`] another one goes on
+    /// from there with the same bits. Waits for `stream`. Drop the tensors before the next step.
+    ///
+    /// The learning rate is not part of it: a program sets it by its own schedule.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`], [`Error::OutOfMemory`], [`Error::NotCapturable`], or the driver's error.
+    #[track_caller]
+    pub fn state(&self, stream: &Stream) -> Result<Vec<(String, Tensor)>> {
+        let words: Vec<i64> = self.step.to_vec(stream)?.into_iter().map(u64::cast_signed).collect();
+        let step = Tensor::from_slice(stream, &[STEP_WORDS], &words)?;
+        let moments =
+            self.moments.iter().enumerate().map(|(number, moment)| (moment_name(number), moment.clone()));
+        let master = self.master.iter().map(|master| (MASTER.to_owned(), master.clone()));
+        Ok(moments.chain(master).chain([(STEP.to_owned(), step)]).collect())
+    }
+
+    /// Takes over the [`Optimizer::state`] of another one, with the same parameters and settings: `read`
+    /// writes the tensor of a name.
+    ///
+    /// # Errors
+    /// As `read`; [`TensorError::Shared`](crate::TensorError::Shared) while tensors of the state are kept,
+    /// [`Error::DeviceMismatch`], [`Error::OutOfMemory`], [`Error::NotCapturable`], or the driver's error.
+    /// The state is then unknown.
+    #[track_caller]
+    pub fn restore(
+        &mut self,
+        stream: &Stream,
+        mut read: impl FnMut(&str, TensorMut<'_>) -> Result<()>,
+    ) -> Result<()> {
+        for (number, moment) in self.moments.iter_mut().enumerate() {
+            read(&moment_name(number), moment.view_mut()?)?;
+        }
+        if let Some(master) = &mut self.master {
+            read(MASTER, master.view_mut()?)?;
+        }
+        let mut step = Tensor::zeros(stream, &[STEP_WORDS], DType::I64)?;
+        read(STEP, step.view_mut()?)?;
+        let words: Vec<u64> = step.to_vec::<i64>(stream)?.into_iter().map(i64::cast_unsigned).collect();
+        self.step.copy_from_slice(stream, &words)
     }
 
     /// Moment `number` of a parameter, of its shape, or `None` where the rule has fewer. Drop the tensor

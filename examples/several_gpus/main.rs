@@ -1,0 +1,40 @@
+//! Three ways to use several devices beside data-parallel training: several models side by side, the stages
+//! of one model on different devices with batches on their way through them, and a search in a corpus that is
+//! shared out.
+//!
+//! `IRONWARP_SOFT_DEVICES=4 cargo run -p ironwarp-examples --bin several_gpus` runs all without a GPU; with
+//! `models`, `pipeline` or `search` behind `--` it runs one.
+
+mod models;
+mod numbers;
+mod pipeline;
+mod search;
+
+use std::process::ExitCode;
+
+use ironwarp::{Device, Result};
+
+/// The parts of the program.
+const SHOWN: [(&str, fn(&[Device]) -> Result<()>); 3] =
+    [("models", models::run), ("pipeline", pipeline::run), ("search", search::run)];
+
+fn main() -> ExitCode {
+    let names: Vec<String> = std::env::args().skip(1).collect();
+    let unknown = names.iter().find(|name| SHOWN.iter().all(|(known, _)| known != name));
+    if let Some(name) = unknown {
+        eprintln!("error: {name:?} is none of models, pipeline, search");
+        return ExitCode::from(2);
+    }
+    let run = || -> Result<()> {
+        let devices: Vec<Device> = (0..Device::count()?).map(Device::open).collect::<Result<_>>()?;
+        let is_wanted = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
+        SHOWN.iter().filter(|(name, _)| is_wanted(name)).try_for_each(|(_, show)| show(&devices))
+    };
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
