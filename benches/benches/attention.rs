@@ -11,8 +11,8 @@ use std::process::ExitCode;
 
 use half::bf16;
 use ironwarp::ops::attention::{
-    Attention, Backward, Forward, Gradients, Heads, HeadsMut, Mask, MultiHead, Options, Projection,
-    candidates,
+    Attention, Backward, BiasGradient, Forward, Gradients, Heads, HeadsMut, Mask, MultiHead, Options,
+    Projection, candidates,
 };
 use ironwarp::ops::dropout::Generator;
 use ironwarp::{DeviceBuffer, Stream, Tensor};
@@ -61,6 +61,7 @@ fn main() -> ExitCode {
             }
         }
         layer_of_model(session)?;
+        bias_gradient(session)?;
         decode::rows(session)
     })
 }
@@ -216,6 +217,43 @@ fn layer_of_model(session: &mut Session) -> Outcome {
     let shape = format!("{batch}x{rows}x{hidden}");
     session.measure_beside(&name, &shape, Work::Flops(products + scores), &[peer], |_| {
         layer.run(&stream).map(drop)
+    })?;
+    let (result, recorded) = layer.record(&stream)?;
+    let mut gradients = layer.backward(&recorded, &result).run(&stream)?;
+    let flops = 2 * products + 5 * scores / 2;
+    session.measure_beside(&format!("{name}_backward"), &shape, Work::Flops(flops), &[], |_| {
+        layer.backward(&recorded, &result).run_into(&stream, gradients.view_mut()?)
+    })
+}
+
+/// The gradient of a bias that all sequences share, behind a forward pass with it.
+fn bias_gradient(session: &mut Session) -> Outcome {
+    let name = "attention_bias_gradient";
+    if !session.wants(name) {
+        return Ok(());
+    }
+    let [batch, rows, heads] = if session.small() { [2, 130, 2] } else { [4, 2048, 16] };
+    let layer = Layer { batch, rows, heads, size: 128, is_causal: true };
+    let stream = session.stream.clone();
+    let mut set = layer.set(&stream, &layer.operands())?;
+    let sides = [1, heads, rows, rows];
+    let numbers = input::<f32>(Family::Normal, 5, heads * rows * rows);
+    let bias = DeviceBuffer::from_slice(&stream, &numbers)?;
+    let mut out = DeviceBuffer::<f32>::zeroed(&stream, numbers.len())?;
+    attention(layer, &mut set).bias(&bias, sides)?.run(&stream)?;
+    let heads_of = |buffer| Heads::new::<bf16>(buffer, layer.sides());
+    let [q, k, v, gradient] = &set.inputs;
+    let forward = Forward {
+        queries: heads_of(q),
+        keys: heads_of(k),
+        values: heads_of(v),
+        output: heads_of(&set.output),
+        log_sum_exp: (&set.logarithms).into(),
+    };
+    let shape = format!("{batch}x{rows}x{heads}x128");
+    session.measure_beside(name, &shape, Work::Flops(2 * layer.flops()), &[], |_| {
+        let call = BiasGradient::new(forward, heads_of(gradient), &bias, sides, &mut out);
+        call.mask(layer.mask()).run(&stream)
     })
 }
 

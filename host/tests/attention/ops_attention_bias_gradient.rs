@@ -199,7 +199,7 @@ fn behind_the_forward_pass() -> Outcome {
     Case { is_shared: [false, false], sides: Sides { size: 136, ..PLAIN.sides }, ..case }.check::<f16>()
 }
 
-/// What is no number stays in its row of its head.
+/// NaN stays in its row of its head.
 #[test]
 fn no_numbers_stay_in_their_rows() -> Outcome {
     let stream = device()?.stream()?;

@@ -320,7 +320,7 @@ fn captured_steps_repeat() -> Outcome {
     Ok(())
 }
 
-/// What is kept is what the documentation says.
+/// As much is kept as the documentation says.
 #[test]
 fn memory_is_as_stated() -> Outcome {
     if !is_hopper()? {

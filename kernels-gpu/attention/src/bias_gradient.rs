@@ -1,11 +1,11 @@
-//! The gradient of a bias that was added to scores: `dS = P (dP - D)` of the softmax, with `P = e^(scale Q K^T +
-//! bias - L)`, `dP = dO V^T` and `D` the row's product of dO and O, summed over the sequences and heads that
-//! share a number of the bias.
+//! The gradient of a bias that was added to scores, summed over the sequences and heads that share a number
+//! of it: of each score `dS = P (dP - D)`, with `P = e^(scale Q K^T + bias - L)`, `dP = dO V^T`, and `D` the
+//! row's product of dO and O.
 //!
 //! A kernel of its own: it computes scores once more, and the backward pass stays as it is.
 //!
 //! ```text
-//!   block         64 queries x 64 keys of the bias: for each sequence and head that has them, in order, one dS
+//!   block         64 queries x 32 keys of the bias: for each sequence and head that has them, in order, one dS
 //!   warp          16 of the queries
 //!   registers     S, dP and the sums, f32, as the tensor cores lay them out
 //! ```
@@ -37,8 +37,10 @@ const WARP_QUERIES: u32 = 16;
 pub const TILE_QUERIES: u32 = WARPS * WARP_QUERIES;
 /// Keys of an instruction.
 const STEP_KEYS: u32 = 8;
+/// Instructions for the keys of a block. More need more registers than there are.
+const STEPS: usize = 4;
 /// Keys of a block.
-pub const TILE_KEYS: u32 = 8 * STEP_KEYS;
+pub const TILE_KEYS: u32 = STEPS as u32 * STEP_KEYS;
 /// Columns of an instruction.
 const STEP_COLUMNS: u32 = 16;
 
@@ -73,7 +75,7 @@ pub struct Matrices {
 pub struct Arguments<'a> {
     /// The problem: not packed, with at least one query and one key.
     pub params: &'a AttentionParams,
-    /// What was added to scores.
+    /// The numbers that were added to scores.
     pub bias: Bias,
     /// Q.
     pub queries: *const u16,
@@ -167,7 +169,7 @@ pub unsafe fn run<E: Element>(arguments: Arguments<'_>) {
     // SAFETY: floats of zero bits are 0; the caller's contract: sequences and heads are those of the problem,
     // and the result has a place for each query and key of a matrix.
     unsafe {
-        let mut sums: [[f32; 4]; 8] = mem::zeroed();
+        let mut sums: [[f32; 4]; STEPS] = mem::zeroed();
         if part.is_seen(params) {
             let all =
                 |matrices: u32, own: u32, count: u32| if matrices == 1 { [0, count] } else { [own, own + 1] };
@@ -184,7 +186,7 @@ pub unsafe fn run<E: Element>(arguments: Arguments<'_>) {
         }
         let matrix = u64::from(part.sequence * matrices.heads + part.head) * u64::from(params.queries);
         let rows = part.queries();
-        unroll!(STEP in 0..8, {
+        unroll!(STEP in 0..4, {
             unroll!(I in 0..4, {
                 let (query, key) = (rows[I / 2], part.key(STEP, I % 2));
                 if query < params.queries && key < params.keys {
@@ -205,7 +207,7 @@ unsafe fn add<E: Element>(
     arguments: Arguments<'_>,
     part: Part,
     [sequence, head]: [u32; 2],
-    sums: &mut [[f32; 4]; 8],
+    sums: &mut [[f32; 4]; STEPS],
 ) {
     let Arguments { params, bias, log_sum_exp, strides, .. } = arguments;
     let kv_head = head / params.group.max(1);
@@ -214,8 +216,8 @@ unsafe fn add<E: Element>(
     let column = part.lane % 4 * 2;
     // SAFETY: floats of zero bits are 0; the caller's contract.
     unsafe {
-        let mut scores: [[f32; 4]; 8] = mem::zeroed();
-        let mut of_weights: [[f32; 4]; 8] = mem::zeroed();
+        let mut scores: [[f32; 4]; STEPS] = mem::zeroed();
+        let mut of_weights: [[f32; 4]; STEPS] = mem::zeroed();
         let mut deltas = [0.0; 2];
         let mut first_column = 0;
         while first_column < params.head_size {
@@ -236,7 +238,7 @@ unsafe fn add<E: Element>(
                 let (x, y) = (E::unpack(gradient[I]), E::unpack(output[I]));
                 deltas[I % 2] += x[0] * y[0] + x[1] * y[1];
             });
-            unroll!(STEP in 0..8, {
+            unroll!(STEP in 0..4, {
                 let key = part.first_key + STEP_KEYS * STEP as u32 + part.lane / 4;
                 let key = key.min(params.keys - 1);
                 let keys = load(arguments.keys, strides.keys.at(key, kv_head, sequence));
@@ -259,7 +261,7 @@ unsafe fn add<E: Element>(
             // The weights of a row that sees no key are zero.
             let logarithm = if logarithm == f32::NEG_INFINITY { f32::INFINITY } else { logarithm * LOG2_E };
             let seen = visible(params, row);
-            unroll!(STEP in 0..8, {
+            unroll!(STEP in 0..4, {
                 unroll!(I in 0..2, {
                     let key = part.key(STEP, I);
                     if key >= seen.first && key < seen.end {

@@ -50,7 +50,7 @@ pub struct Operands {
     pub residual: Vec<f64>,
 }
 
-/// What a backward pass gives, each element with the scale of its error.
+/// The results of a backward pass, each element with the scale of its error.
 #[derive(Debug, Clone)]
 pub struct LayerGradients {
     /// Of the input.

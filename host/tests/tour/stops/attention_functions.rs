@@ -4,7 +4,9 @@
 use super::{Outcome, Stop};
 use bytemuck::Pod;
 use half::{bf16, f16};
-use ironwarp::ops::attention::{Attention, Backward, Forward, Gradients, Heads, HeadsMut, Mask, Own};
+use ironwarp::ops::attention::{
+    Attention, Backward, BiasGradient, Forward, Gradients, Heads, HeadsMut, Mask, Own,
+};
 use ironwarp::ops::dropout::Generator;
 use ironwarp::tensor::Element;
 use ironwarp::{DeviceBuffer, Stream};
@@ -84,6 +86,7 @@ fn gradients<T: Element + testkit::Element + Pod>(
     let numbers = input::<f32>(Family::Normal, 4, HEADS[0] * QUERIES * GRADIENT_KEYS);
     let (bias, bias_sides) =
         (DeviceBuffer::from_slice(stream, &numbers)?, [1, HEADS[0], QUERIES, GRADIENT_KEYS]);
+    let mut d_bias = DeviceBuffer::<f32>::zeroed(stream, bias.len())?;
     let ranges: Vec<_> = (0..QUERIES as u32).map(|query| [query / 50 * 50, query + 30, 0, 2]).collect();
     let ranges = DeviceBuffer::from_slice(stream, &ranges)?;
     let layout: Vec<u8> = (0..3 * 2).map(|place| u8::from(place % 3 != 1)).collect();
@@ -118,7 +121,11 @@ fn gradients<T: Element + testkit::Element + Pod>(
     match function {
         Function::Alibi => backward.alibi(&slopes)?.run(stream)?,
         Function::SoftCap => backward.soft_cap(3.0)?.run(stream)?,
-        Function::Bias => backward.bias(&bias, bias_sides)?.run(stream)?,
+        Function::Bias => {
+            backward.bias(&bias, bias_sides)?.run(stream)?;
+            let call = BiasGradient::new(forward, heads(&result, 0), &bias, bias_sides, &mut d_bias);
+            call.mask(Mask::CAUSAL).run(stream)?;
+        }
         Function::Ranges => {
             let backward = backward.ranges(&ranges)?;
             let blocks = backward.block_mask(stream, Own::default())?;
@@ -127,7 +134,7 @@ fn gradients<T: Element + testkit::Element + Pod>(
         Function::BlockSparse => backward.block_sparse(&layout, 64)?.run(stream)?,
         Function::Dropout => backward.dropout(0.25, &generator, 1)?.run(stream)?,
     }
-    let mut bytes = Vec::new();
+    let mut bytes = bytemuck::cast_slice(&d_bias.to_vec(stream)?).to_vec();
     for gradient in [&d_q, &d_k, &d_v] {
         bytes.extend_from_slice(bytemuck::cast_slice::<T, u8>(&gradient.to_vec(stream)?));
     }

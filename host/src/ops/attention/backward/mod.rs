@@ -238,7 +238,11 @@ fn select(entries: &[Entry], problem: &Problem, stream: &Stream) -> Result<usize
         let (wanted, hint) = match of_type.map(|entry| entry.head).max() {
             Some(head) => (
                 format!("head sizes up to {head} on compute capability 9.0"),
-                "the backward pass has kernels for Hopper; the software driver shows one",
+                if is_hopper {
+                    "longer heads have gradients without a score function, with masks, sinks and dropout"
+                } else {
+                    "the backward pass has kernels for Hopper; the software driver shows one"
+                },
             ),
             None => (
                 format!("a backward pass of {} with this score function", problem.dtype),

@@ -38,8 +38,8 @@ pub struct Projection<'a> {
 /// # Memory
 /// Beside the result [`run`](MultiHead::run) takes the rows of queries, keys and values and those of
 /// attention's result while it runs; of [`record`](MultiHead::record) these are what is kept
-/// ([`Recorded::bytes`]). An input or a residual that is not contiguous is copied. Products may take memory of
-/// their own ([`Matmul::explain`]). A captured graph keeps all of it, and its replays allocate nothing.
+/// ([`Recorded::bytes`]). An input or a residual that is not contiguous is copied. Products may take memory
+/// of their own ([`Matmul::explain`]). A captured graph keeps all of it, and its replays allocate nothing.
 #[derive(Debug, Clone, Copy)]
 #[must_use = "attention is computed by `run`"]
 pub struct MultiHead<'a> {
@@ -62,12 +62,12 @@ struct Dropout<'a> {
     call: u32,
 }
 
-/// What [`MultiHead::record`] keeps for [`MultiHead::backward`].
+/// Tensors that [`MultiHead::record`] keeps for [`MultiHead::backward`].
 #[derive(Debug, Clone)]
 pub struct Recorded {
     /// Queries, keys and values as attention took them, `[batch, rows, heads + 2 kv_heads, head size]`.
     qkv: Tensor,
-    /// What attention gave, `[tokens, heads * head size]`.
+    /// Attention's result, `[tokens, heads * head size]`.
     mixed: Tensor,
     /// `[batch, heads, rows]`, or `[heads, rows]` of packed sequences.
     log_sum_exp: Tensor,
@@ -272,7 +272,7 @@ impl<'a> MultiHead<'a> {
         Ok(sides)
     }
 
-    /// What is added fits.
+    /// Biases and the residual fit.
     fn check_sums(&self, sides: &Sides) -> Result<()> {
         let Sides { batch, rows, size, outputs, .. } = *sides;
         let added = [
