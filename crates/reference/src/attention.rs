@@ -3,13 +3,15 @@
 mod bias;
 mod decode;
 mod layer;
+mod sums;
 
-use crate::Exact;
+use crate::{Exact, exact};
 use rayon::prelude::*;
 
 pub use bias::{Bias, bias_gradient};
 pub use decode::{Cache, decode};
 pub use layer::{Layer, LayerGradients, Operands};
+use sums::{Sums, dot, error_scale};
 
 /// The sides of the operands.
 #[derive(Debug, Clone, Copy)]
@@ -37,10 +39,24 @@ pub struct Rows<'a, T> {
     pub strides: [usize; 3],
 }
 
-impl<T: Exact> Rows<'_, T> {
+impl<'a, T: Exact> Rows<'a, T> {
+    fn place(&self, index: [usize; 3]) -> usize {
+        index.iter().zip(self.strides).map(|(index, stride)| index * stride).sum()
+    }
+
     fn at(&self, index: [usize; 3], i: usize) -> f64 {
-        let place: usize = index.iter().zip(self.strides).map(|(index, stride)| index * stride).sum();
-        self.data[place + i].into()
+        self.data[self.place(index) + i].into()
+    }
+
+    /// The same rows of these elements, which are its own as f64.
+    fn of<'b>(&self, data: &'b [f64]) -> Rows<'b, f64> {
+        Rows { data, strides: self.strides }
+    }
+}
+
+impl<'a> Rows<'a, f64> {
+    fn row(&self, index: [usize; 3], size: usize) -> &'a [f64] {
+        &self.data[self.place(index)..][..size]
     }
 }
 
@@ -120,7 +136,20 @@ type Change<'a> =
 
 fn attention_of<T: Exact>(
     sides: Sides,
-    [q, k, v]: [Rows<'_, T>; 3],
+    operands: [Rows<'_, T>; 3],
+    band: Band,
+    scale: f64,
+    change: Change<'_>,
+) -> Attended {
+    let data = operands.map(|rows| exact(rows.data));
+    let operands = std::array::from_fn(|at| operands[at].of(&data[at]));
+    attention_exact(sides, operands, band, scale, change)
+}
+
+/// Not generic, so that it is compiled with this crate's optimisation.
+fn attention_exact(
+    sides: Sides,
+    [q, k, v]: [Rows<'_, f64>; 3],
     band: Band,
     scale: f64,
     change: Change<'_>,
@@ -168,9 +197,9 @@ impl Attended {
     }
 }
 
-fn row<T: Exact>(
+fn row(
     sides: Sides,
-    [q, k, v]: [Rows<'_, T>; 3],
+    [q, k, v]: [Rows<'_, f64>; 3],
     band: Band,
     scale: f64,
     [sequence, query, head]: [usize; 3],
@@ -178,11 +207,13 @@ fn row<T: Exact>(
 ) -> Row {
     let Sides { keys, heads, kv_heads, size, .. } = sides;
     let kv_head = head / (heads / kv_heads);
+    let q = q.row([sequence, query, head], size);
+    let absolute = |row: &[f64]| row.iter().map(|x| x.abs()).collect::<Vec<f64>>();
+    let sizes_of_q = absolute(q);
     let score = |key: usize| {
-        let terms = (0..size).map(|i| q.at([sequence, query, head], i) * k.at([sequence, key, kv_head], i));
-        let (sum, magnitude) = terms
-            .fold((0.0, 0.0), |(sum, magnitude), term| (sum + scale * term, magnitude + scale * term.abs()));
-        Some((key, modify(sum, [sequence, head, query, key])?, magnitude))
+        let k = k.row([sequence, key, kv_head], size);
+        let magnitude = scale * dot(&sizes_of_q, &absolute(k));
+        Some((key, modify(scale * dot(q, k), [sequence, head, query, key])?, magnitude))
     };
     let (mut seen, mut scores) = (Vec::new(), Vec::new());
     for (key, value, magnitude) in (0..keys).filter(|&key| band.sees(query, key, sides)).filter_map(score) {
@@ -198,22 +229,12 @@ fn row<T: Exact>(
     let max = crate::max(&values);
     let sum: f64 = values.iter().map(|score| (score - max).exp()).sum();
     let weights: Vec<f64> = values.iter().map(|score| (score - max).exp() / sum).collect();
-    let (mut value, mut magnitude) = (Vec::new(), Vec::new());
-    for i in 0..size {
-        let terms = weights
-            .iter()
-            .zip(&seen)
-            .map(|(p, &key)| p * factor([sequence, head, query, key]) * v.at([sequence, key, kv_head], i));
-        let (mut total, mut worst, mut squares) = (0.0, 0.0, 0.0);
-        for term in terms {
-            total += term;
-            worst += term.abs();
-            squares += term * term;
-        }
-        value.push(total);
-        // A NaN stays one.
-        magnitude.push(if worst > 4.0 * f64::sqrt(squares) { 4.0 * f64::sqrt(squares) } else { worst });
+    let mut sums = Sums::new(size);
+    for (p, &key) in weights.iter().zip(&seen) {
+        let weight = p * factor([sequence, head, query, key]);
+        sums.add(v.row([sequence, key, kv_head], size), weight, weight.abs());
     }
+    let (value, magnitude) = sums.end();
     let log_sum_exp = max + sum.ln();
     let log_magnitude = scores.iter().fold(log_sum_exp.abs(), |most, score| most.max(score.1));
     Row { value, magnitude, log_sum_exp, log_magnitude }
@@ -279,8 +300,22 @@ pub fn gradients_weighted<T: Exact>(
 
 fn gradients_of<T: Exact>(
     sides: Sides,
-    [q, k, v]: [Rows<'_, T>; 3],
+    operands: [Rows<'_, T>; 3],
     result: Rows<'_, T>,
+    range: (Band, f64),
+    sinks: &[f64],
+    change: Change<'_>,
+) -> Gradients {
+    let data = operands.map(|rows| exact(rows.data));
+    let operands = std::array::from_fn(|at| operands[at].of(&data[at]));
+    gradients_exact(sides, operands, result.of(&exact(result.data)), range, sinks, change)
+}
+
+/// Not generic, so that it is compiled with this crate's optimisation.
+fn gradients_exact(
+    sides: Sides,
+    [q, k, v]: [Rows<'_, f64>; 3],
+    result: Rows<'_, f64>,
     (band, scale): (Band, f64),
     sinks: &[f64],
     change: Change<'_>,
@@ -304,35 +339,37 @@ fn gradients_of<T: Exact>(
         pairs[(sequence * heads + head) * queries + query][key]
     };
     let over_keys = |at: usize| {
-        let [sequence, query, head, i] =
-            [at / (queries * heads * size), at / (heads * size) % queries, at / size % heads, at % size];
-        total((0..keys).map(|key| {
-            let (pair, x) =
-                (pair(sequence, head, query, key), scale * k.at([sequence, key, head / group], i));
-            (pair.gradient * x, pair.magnitude * x.abs())
-        }))
+        let [sequence, query, head] = [at / (queries * heads), at / heads % queries, at % heads];
+        let mut sums = Sums::new(size);
+        for key in 0..keys {
+            let pair = pair(sequence, head, query, key);
+            let k = k.row([sequence, key, head / group], size);
+            sums.add(k, scale * pair.gradient, scale.abs() * pair.magnitude);
+        }
+        sums.end()
     };
     let over_queries = |at: usize, is_value: bool| {
-        let [sequence, key, kv_head, i] =
-            [at / (keys * kv_heads * size), at / (kv_heads * size) % keys, at / size % kv_heads, at % size];
+        let [sequence, key, kv_head] = [at / (keys * kv_heads), at / kv_heads % keys, at % kv_heads];
+        let mut sums = Sums::new(size);
         let heads = kv_head * group..(kv_head + 1) * group;
-        total(heads.flat_map(|head| (0..queries).map(move |query| (head, query))).map(|(head, query)| {
+        for (head, query) in heads.flat_map(|head| (0..queries).map(move |query| (head, query))) {
             let pair = pair(sequence, head, query, key);
+            let index = [sequence, query, head];
             if is_value {
-                let term = pair.weight * result.at([sequence, query, head], i);
-                (term, term.abs())
+                sums.add(result.row(index, size), pair.weight, pair.weight.abs());
             } else {
-                let x = scale * q.at([sequence, query, head], i);
-                (pair.gradient * x, pair.magnitude * x.abs())
+                sums.add(q.row(index, size), scale * pair.gradient, scale.abs() * pair.magnitude);
             }
-        }))
+        }
+        sums.end()
     };
-    let all = |len: usize, of: &(dyn Fn(usize) -> (f64, f64) + Sync)| -> (Vec<f64>, Vec<f64>) {
-        (0..len).into_par_iter().map(of).unzip()
+    let all = |rows: usize, of: &(dyn Fn(usize) -> (Vec<f64>, Vec<f64>) + Sync)| -> (Vec<f64>, Vec<f64>) {
+        let (values, magnitudes): (Vec<_>, Vec<_>) = (0..rows).into_par_iter().map(of).unzip();
+        (values.concat(), magnitudes.concat())
     };
-    let of_queries = all(batch * queries * heads * size, &over_keys);
-    let of_keys = all(batch * keys * kv_heads * size, &|at| over_queries(at, false));
-    let of_values = all(batch * keys * kv_heads * size, &|at| over_queries(at, true));
+    let of_queries = all(batch * queries * heads, &over_keys);
+    let of_keys = all(batch * keys * kv_heads, &|at| over_queries(at, false));
+    let of_values = all(batch * keys * kv_heads, &|at| over_queries(at, true));
     Gradients {
         value: [of_queries.0, of_keys.0, of_values.0],
         magnitude: [of_queries.1, of_keys.1, of_values.1],
@@ -348,29 +385,27 @@ fn total(terms: impl Iterator<Item = (f64, f64)>) -> (f64, f64) {
         worst += magnitude;
         squares += magnitude * magnitude;
     }
-    (sum, if worst > 4.0 * f64::sqrt(squares) { 4.0 * f64::sqrt(squares) } else { worst })
+    (sum, error_scale(worst, squares))
 }
 
 /// A query with all keys, and the gradient of its head's sink, with its magnitude.
-fn pairs_of<T: Exact>(
+fn pairs_of(
     sides: Sides,
-    [q, k, v]: [Rows<'_, T>; 3],
-    result: Rows<'_, T>,
+    [q, k, v]: [Rows<'_, f64>; 3],
+    result: Rows<'_, f64>,
     (band, scale, sink): (Band, f64, f64),
     [sequence, query, head]: [usize; 3],
     (modify, factor): Change<'_>,
 ) -> (Vec<Pair>, (f64, f64)) {
     let Sides { keys, heads, kv_heads, size, .. } = sides;
     let kv_head = head / (heads / kv_heads);
-    let dot = |a: Rows<'_, T>, at: [usize; 3], b: Rows<'_, T>, bt: [usize; 3]| -> f64 {
-        (0..size).map(|i| a.at(at, i) * b.at(bt, i)).sum()
-    };
+    let (q, result) = (q.row([sequence, query, head], size), result.row([sequence, query, head], size));
     // With its derivative. A key that is not seen has neither.
     let score = |key: usize| {
         if !band.sees(query, key, sides) {
             return None;
         }
-        let score = scale * dot(q, [sequence, query, head], k, [sequence, key, kv_head]);
+        let score = scale * dot(q, k.row([sequence, key, kv_head], size));
         let modified = |score: f64| modify(score, [sequence, head, query, key]);
         // Its error is below 1e-9 of scores and curvatures about 1.
         let step = 1e-5;
@@ -386,18 +421,18 @@ fn pairs_of<T: Exact>(
     let of_weights: Vec<(f64, f64)> = weights
         .enumerate()
         .map(|(key, weight)| {
-            let gradient = dot(result, [sequence, query, head], v, [sequence, key, kv_head]);
+            let gradient = dot(result, v.row([sequence, key, kv_head], size));
             (weight, factor([sequence, head, query, key]) * gradient)
         })
         .collect();
     let mean: f64 = of_weights.iter().map(|(weight, gradient)| weight * gradient).sum();
     // The mean is the product of the result and its gradient; elements of the result are rounded.
-    let rounded = (0..size).map(|i| {
-        let weight = |key: usize| of_weights[key].0 * factor([sequence, head, query, key]);
-        let value: f64 = (0..keys).map(|key| weight(key) * v.at([sequence, key, kv_head], i)).sum();
-        let term = value * result.at([sequence, query, head], i);
-        (term, term.abs())
-    });
+    let mut attended = Sums::new(size);
+    for (key, (weight, _)) in of_weights.iter().enumerate() {
+        let weight = weight * factor([sequence, head, query, key]);
+        attended.add(v.row([sequence, key, kv_head], size), weight, 0.0);
+    }
+    let rounded = attended.sum.iter().zip(result).map(|(value, x)| (value * x, (value * x).abs()));
     let spread = total(rounded).1;
     let pair = |(key, (&(weight, gradient), derivative)): (usize, (&(f64, f64), f64))| Pair {
         weight: weight * factor([sequence, head, query, key]),

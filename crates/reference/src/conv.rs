@@ -1,7 +1,7 @@
 //! Oracles of convolutions and pooling: direct sums over windows, position by position. Channels come last.
 
 use crate::matmul::{Activation, activate};
-use crate::{Accumulated, Exact};
+use crate::{Accumulated, Exact, exact};
 use rayon::prelude::*;
 
 /// One axis: sides, and how windows move.
@@ -100,6 +100,16 @@ impl Conv {
         bias: Option<&[T]>,
         activation: Activation,
     ) -> Accumulated {
+        self.forward_exact(&exact(x), &exact(filters), bias.map(exact).as_deref(), activation)
+    }
+
+    fn forward_exact(
+        &self,
+        x: &[f64],
+        filters: &[f64],
+        bias: Option<&[f64]>,
+        activation: Activation,
+    ) -> Accumulated {
         let [of_x, of_filters, of_y] = self.sides();
         each(of_y, |[n, p, q, filter]| {
             let first = filter / self.filters * self.channels;
@@ -107,12 +117,12 @@ impl Conv {
             for (r, s) in self.taps() {
                 let met = self.height.meets(p, r).zip(self.width.meets(q, s));
                 for c in 0..self.channels {
-                    let value = met.map_or(0.0, |(h, w)| x[place(of_x, [n, h, w, first + c])].into());
-                    sum.add(value * filters[place(of_filters, [filter, r, s, c])].into());
+                    let value = met.map_or(0.0, |(h, w)| x[place(of_x, [n, h, w, first + c])]);
+                    sum.add(value * filters[place(of_filters, [filter, r, s, c])]);
                 }
             }
             if let Some(bias) = bias {
-                sum.add(bias[filter].into());
+                sum.add(bias[filter]);
             }
             let (value, scale) = activate(activation, (sum.0, sum.1));
             Sum(value, scale)
@@ -121,6 +131,10 @@ impl Conv {
 
     /// The input's gradient. Windows that a position is not in have no part in it.
     pub fn input_gradient<T: Exact>(&self, gradient: &[T], filters: &[T]) -> Accumulated {
+        self.input_gradient_exact(&exact(gradient), &exact(filters))
+    }
+
+    fn input_gradient_exact(&self, gradient: &[f64], filters: &[f64]) -> Accumulated {
         let [of_x, of_filters, of_y] = self.sides();
         each(of_x, |[n, h, w, channel]| {
             let (group, c) = (channel / self.channels, channel % self.channels);
@@ -129,8 +143,8 @@ impl Conv {
                 for p in (0..of_y[1]).filter(|&p| self.height.meets(p, r) == Some(h)) {
                     for q in (0..of_y[2]).filter(|&q| self.width.meets(q, s) == Some(w)) {
                         for filter in group * self.filters..(group + 1) * self.filters {
-                            let value: f64 = gradient[place(of_y, [n, p, q, filter])].into();
-                            sum.add(value * filters[place(of_filters, [filter, r, s, c])].into());
+                            let value = gradient[place(of_y, [n, p, q, filter])];
+                            sum.add(value * filters[place(of_filters, [filter, r, s, c])]);
                         }
                     }
                 }
@@ -141,6 +155,10 @@ impl Conv {
 
     /// The filters' gradient. Padding is zeros that are multiplied like others.
     pub fn filter_gradient<T: Exact>(&self, x: &[T], gradient: &[T]) -> Accumulated {
+        self.filter_gradient_exact(&exact(x), &exact(gradient))
+    }
+
+    fn filter_gradient_exact(&self, x: &[f64], gradient: &[f64]) -> Accumulated {
         let [of_x, of_filters, of_y] = self.sides();
         each(of_filters, |[filter, r, s, c]| {
             let channel = filter / self.filters * self.channels + c;
@@ -148,8 +166,8 @@ impl Conv {
             for n in 0..self.images {
                 for (p, q) in (0..of_y[1]).flat_map(|p| (0..of_y[2]).map(move |q| (p, q))) {
                     let met = self.height.meets(p, r).zip(self.width.meets(q, s));
-                    let value = met.map_or(0.0, |(h, w)| x[place(of_x, [n, h, w, channel])].into());
-                    sum.add(value * gradient[place(of_y, [n, p, q, filter])].into());
+                    let value = met.map_or(0.0, |(h, w)| x[place(of_x, [n, h, w, channel])]);
+                    sum.add(value * gradient[place(of_y, [n, p, q, filter])]);
                 }
             }
             sum

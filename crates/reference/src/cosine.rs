@@ -1,7 +1,7 @@
 //! Oracle of the cosine similarity kernels: every score in f64, every query's full ranking, and the rules for
 //! checking a result.
 
-use crate::Exact;
+use crate::{Exact, exact};
 use rayon::prelude::*;
 
 /// Index of entries past the end of the corpus, if `k` exceeds its length.
@@ -19,9 +19,12 @@ pub struct Ranked {
 /// Cosine of the angle between `a` and `b`: 0 if either is all zeros, NaN if either holds a NaN or an
 /// infinity.
 pub fn score<T: Exact>(a: &[T], b: &[T]) -> f64 {
+    score_exact(&exact(a), &exact(b))
+}
+
+fn score_exact(a: &[f64], b: &[f64]) -> f64 {
     let (mut dot, mut norm_a, mut norm_b) = (0f64, 0f64, 0f64);
     for (&a, &b) in a.iter().zip(b) {
-        let (a, b): (f64, f64) = (a.into(), b.into());
         if !a.is_finite() || !b.is_finite() {
             return f64::NAN;
         }
@@ -52,11 +55,15 @@ pub fn topk<T: Exact>(corpus: &[T], queries: &[T], dim: usize, k: usize) -> Vec<
         corpus.len(),
         queries.len()
     );
-    let rank = |query: &[T]| {
+    topk_exact(&exact(corpus), &exact(queries), dim, k)
+}
+
+fn topk_exact(corpus: &[f64], queries: &[f64], dim: usize, k: usize) -> Vec<Vec<Ranked>> {
+    let rank = |query: &[f64]| {
         let mut all: Vec<Ranked> = corpus
             .par_chunks_exact(dim)
             .enumerate()
-            .map(|(index, row)| Ranked { index: index as u32, score: score(row, query) })
+            .map(|(index, row)| Ranked { index: index as u32, score: score_exact(row, query) })
             .collect();
         all.sort_by(order);
         all.truncate(k);

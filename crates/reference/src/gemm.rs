@@ -1,7 +1,7 @@
 //! Oracle of the matrix products.
 
+use crate::matmul::{Epilogue, Strided, matmul};
 use crate::{Accumulated, Exact};
-use rayon::prelude::*;
 
 /// `alpha * A B + beta * C` with every matrix row-major and dense.
 #[derive(Debug, Clone, Copy)]
@@ -27,18 +27,9 @@ pub fn gemm<T: Exact>(shape: Gemm, a: &[T], b: &[T], c: &[T]) -> Accumulated {
     assert_eq!(a.len(), m * k, "A is [{m}, {k}]");
     assert_eq!(b.len(), k * n, "B is [{k}, {n}]");
     assert!(beta == 0.0 || c.len() == m * n, "C is [{m}, {n}]");
-    let element = |row: usize, column: usize| {
-        let terms = (0..k).map(|l| a[row * k + l].into() * b[l * n + column].into());
-        let (mut value, mut magnitude) = (0.0, 0.0);
-        for term in terms {
-            value += term;
-            magnitude += term.abs();
-        }
-        let addend = if beta == 0.0 { 0.0 } else { beta * c[row * n + column].into() };
-        (alpha * value + addend, alpha.abs() * magnitude + addend.abs())
-    };
-    let (value, magnitude) = (0..m * n).into_par_iter().map(|index| element(index / n, index % n)).unzip();
-    Accumulated { value, magnitude }
+    let rows = |data, row| Strided { data, row, column: 1, matrix: 0 };
+    let epilogue = Epilogue::<'_, T, T> { alpha, beta, c: rows(c, n), ..Epilogue::NONE };
+    matmul([1, m, n, k], rows(a, k), rows(b, n), epilogue)
 }
 
 #[cfg(test)]

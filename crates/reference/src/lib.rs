@@ -26,6 +26,12 @@ pub use gemm::{Gemm, gemm};
 pub trait Exact: Copy + Sync + Into<f64> {}
 impl<T: Copy + Sync + Into<f64>> Exact for T {}
 
+/// The elements as f64. An oracle of many steps takes them so: a generic function is compiled where it is
+/// called, without the optimisation that this crate has.
+fn exact<T: Exact>(data: &[T]) -> Vec<f64> {
+    data.iter().map(|&x| x.into()).collect()
+}
+
 /// Results that are sums, each with the sum of the absolute values of its terms.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Accumulated {

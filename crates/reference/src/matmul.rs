@@ -1,7 +1,7 @@
 //! Oracle of matrix products with strides, batches and epilogues.
 
 use crate::elementwise::{gelu, sigmoid};
-use crate::{Accumulated, Exact};
+use crate::{Accumulated, Exact, exact};
 use rayon::prelude::*;
 
 /// A batch of matrices in a slice: element `[z][r][c]` lies at `z * matrix + r * row + c * column`.
@@ -20,6 +20,11 @@ pub struct Strided<'a, T> {
 impl<T: Exact> Strided<'_, T> {
     fn at(&self, matrix: usize, row: usize, column: usize) -> f64 {
         self.data[matrix * self.matrix + row * self.row + column * self.column].into()
+    }
+
+    /// The same matrices of these elements, which are its own as f64.
+    fn of<'b>(&self, data: &'b [f64]) -> Strided<'b, f64> {
+        Strided { data, row: self.row, column: self.column, matrix: self.matrix }
     }
 }
 
@@ -102,16 +107,13 @@ pub fn matmul<A: Exact, B: Exact, C: Exact, D: Exact>(
     b: Strided<'_, B>,
     epilogue: Epilogue<'_, C, D>,
 ) -> Accumulated {
-    let [batch, m, n, k] = sides;
+    let [batch, m, n, _] = sides;
     let per_element = if epilogue.activation == Activation::SwiGlu { 2 } else { 1 };
     let width = n / per_element;
+    let (exact_a, exact_b) = (exact(a.data), exact(b.data));
+    let products = products(sides, a.of(&exact_a), b.of(&exact_b));
     let before = |z: usize, row: usize, column: usize| {
-        let (mut sum, mut magnitude) = (0.0, 0.0);
-        for l in 0..k {
-            let term = a.at(z, row, l) * b.at(z, l, column);
-            sum += term;
-            magnitude += term.abs();
-        }
+        let (sum, magnitude) = products[(z * m + row) * n + column];
         let (mut value, mut scale) = (epilogue.alpha * sum, epilogue.alpha.abs() * magnitude);
         if epilogue.beta != 0.0 {
             let addend = epilogue.beta * epilogue.c.at(z, row, column);
@@ -135,6 +137,32 @@ pub fn matmul<A: Exact, B: Exact, C: Exact, D: Exact>(
     };
     let (value, magnitude) = (0..batch * m * width).into_par_iter().map(element).unzip();
     Accumulated { value, magnitude }
+}
+
+/// Columns that are summed at a time.
+const PANEL: usize = 64;
+
+/// The sums of the product's terms, and of their magnitudes: `[batch, m, n]`. Not generic, so that it is
+/// compiled with this crate's optimisation.
+fn products([batch, m, n, k]: Sides, a: Strided<'_, f64>, b: Strided<'_, f64>) -> Vec<(f64, f64)> {
+    let mut sums = vec![(0.0, 0.0); batch * m * n];
+    let panel = |z: usize, row: usize, first: usize, sums: &mut [(f64, f64)]| {
+        let (mut values, mut magnitudes, width) = ([0.0; PANEL], [0.0; PANEL], sums.len());
+        for l in 0..k {
+            let x = a.at(z, row, l);
+            let ys = (first..first + width).map(|column| b.at(z, l, column));
+            for (y, (value, magnitude)) in ys.zip(values.iter_mut().zip(&mut magnitudes)) {
+                *value += x * y;
+                *magnitude += (x * y).abs();
+            }
+        }
+        sums.iter_mut().zip(values.into_iter().zip(magnitudes)).for_each(|(to, sum)| *to = sum);
+    };
+    sums.par_chunks_mut(n.max(1)).enumerate().for_each(|(at, row)| {
+        let panels = row.par_chunks_mut(PANEL).enumerate();
+        panels.for_each(|(number, sums)| panel(at / m, at % m, number * PANEL, sums));
+    });
+    sums
 }
 
 /// The largest slopes of both forms of GELU (1.129) and of [`Activation::Silu`] (1.0998), rounded up.

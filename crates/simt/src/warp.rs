@@ -65,6 +65,11 @@ impl WarpState {
         self.existing() & !self.exited.get()
     }
 
+    /// Whether it has all lanes, none of which has exited.
+    pub fn is_whole(&self) -> bool {
+        self.present() == WHOLE_WARP
+    }
+
     /// Mask of the lanes that exist.
     fn existing(&self) -> u32 {
         u32::MAX >> (WARP_SIZE - self.lanes)

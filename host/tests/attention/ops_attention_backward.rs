@@ -259,11 +259,12 @@ fn gradients_repeat() -> Outcome {
     Case { right: Some(0), ..PLAIN }.repeats(4)
 }
 
-/// dQ of many blocks of keys.
+/// dQ of many blocks of keys. A GPU runs blocks in another order each time, the executor in much the same.
 #[test]
 fn deterministic_gradients_repeat() -> Outcome {
+    let runs = if device()?.is_software() { 10 } else { 100 };
     let sides = Sides { queries: 20, keys: 400, heads: 1, kv_heads: 1, ..PLAIN.sides };
-    Case { sides, is_deterministic: true, same_keys: true, ..PLAIN }.repeats(100)
+    Case { sides, is_deterministic: true, same_keys: true, ..PLAIN }.repeats(runs)
 }
 
 #[test]

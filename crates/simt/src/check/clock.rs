@@ -152,6 +152,19 @@ impl History {
         known.is_ok_and(|at| operation.turn < self.completed[at].1)
     }
 
+    /// Its knowledge of the blocks that count, if there is any. Turns of agents are left out: only their own
+    /// blocks ask for them.
+    pub fn about(&self, counts: impl Fn(u64) -> bool) -> Option<Self> {
+        let of = |blocks: &HashMap<u64, Seen>| -> HashMap<u64, Seen> {
+            let those = blocks.iter().filter(|(block, _)| counts(**block));
+            those.map(|(block, seen)| (*block, seen.clone())).collect()
+        };
+        let (blocks, narrow, fenced) = (of(&self.blocks), of(&self.narrow), of(&self.fenced));
+        let is_nothing = [&blocks, &narrow, &fenced].iter().all(|blocks| blocks.is_empty());
+        let ended = self.ended;
+        (!is_nothing).then_some(Self { blocks, narrow, fenced, completed: Vec::new(), ended })
+    }
+
     pub fn join(&mut self, other: &Self) {
         other.blocks.iter().for_each(|(block, seen)| add(&mut self.blocks, *block, seen));
         other.narrow.iter().for_each(|(block, seen)| add(&mut self.narrow, *block, seen));
@@ -162,7 +175,15 @@ impl History {
 
     /// As [`join`](Self::join), but only for what `other` holds about agents.
     pub fn join_completed(&mut self, other: &Self) {
-        other.completed.iter().for_each(|&(agent, turns)| self.complete(agent, turns));
+        let mut at = 0;
+        for &(agent, turns) in &other.completed {
+            // Both are sorted, and mostly of the same agents.
+            at += self.completed[at..].iter().take_while(|known| known.0 < agent).count();
+            match self.completed.get_mut(at) {
+                Some(known) if known.0 == agent => known.1 = known.1.max(turns),
+                _ => self.completed.insert(at, (agent, turns)),
+            }
+        }
     }
 }
 
@@ -224,6 +245,32 @@ mod tests {
         assert!(b.has_completed(operation(9, 1)) && b.has_completed(operation(4, 0)));
         assert!(!b.has_completed(operation(9, 2)) && !b.has_completed(operation(5, 0)));
         assert!(!b.has_completed(operation(9, Operation::UNKNOWN)));
+    }
+
+    #[test]
+    fn agents_are_merged_in_order() {
+        let of = |known: &[(u32, u32)]| {
+            let mut history = History::default();
+            known.iter().for_each(|&(index, turns)| history.complete(Agent::of_thread(3, index), turns));
+            history
+        };
+        let mut a = of(&[(2, 5), (4, 1), (8, 7)]);
+        a.join_completed(&of(&[(1, 1), (4, 3), (5, 2), (8, 6), (9, 4)]));
+        assert_eq!(a.completed, of(&[(1, 1), (2, 5), (4, 3), (5, 2), (8, 7), (9, 4)]).completed);
+    }
+
+    #[test]
+    fn only_blocks_that_count_are_told_of() {
+        let mut history = History::default();
+        let seen = |wide| Seen { floor: 5, clock: None, wide };
+        history.add(1, seen(true));
+        history.fence(2, &seen(true));
+        history.complete(Agent::of_thread(3, 0), 1);
+        history.end(4);
+        assert!(history.about(|block| block == 3).is_none());
+        let told = history.about(|block| block == 1).expect("a block that counts");
+        assert!(told.get(1).is_some() && told.is_fenced(1, 0, 4) && !told.is_fenced(2, 0, 4));
+        assert_eq!((told.completed.len(), told.ended()), (0, 4));
     }
 
     #[test]

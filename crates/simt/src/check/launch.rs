@@ -88,6 +88,12 @@ impl GlobalMemory {
         let new = || (allocation.clone(), Arc::new((0..pages).map(|_| OnceLock::new()).collect()));
         shadows.entry(Arc::as_ptr(allocation) as usize).or_insert_with(new).1.clone()
     }
+
+    /// Drops the histories of allocations that are freed, and that no launch knows.
+    pub fn forget_freed(&self) {
+        let mut shadows = self.shadows.lock().unwrap_or_else(PoisonError::into_inner);
+        shadows.retain(|_, (allocation, _)| Arc::strong_count(allocation) > 1);
+    }
 }
 
 /// History of an allocation.

@@ -45,6 +45,8 @@ pub(crate) struct ThreadSync {
     fenced: RefCell<Option<Publication>>,
     /// Words that the thread has read without acquiring what was published there: its next fence acquires it.
     unacquired: RefCell<VecDeque<usize>>,
+    /// The knowledge that it has learnt last: a thread that polls meets the same again and again.
+    latest: RefCell<Option<Arc<History>>>,
 }
 
 /// Words that [`ThreadSync`] remembers; a kernel polls few.
@@ -229,6 +231,7 @@ impl ThreadSync {
         self.clock_floor.set(0);
         self.fenced.take();
         self.unacquired.borrow_mut().clear();
+        self.latest.take();
     }
 
     /// Whether the thread knows of accesses of its block at or above the floor.
@@ -265,6 +268,11 @@ impl ThreadSync {
 
     /// Adds the knowledge that other threads have passed on.
     fn learn_from(&self, thread: &Thread, told: &Arc<History>) {
+        // While it is kept here, nobody changes it: whoever adds to it makes a copy.
+        if self.latest.borrow().as_ref().is_some_and(|latest| Arc::ptr_eq(latest, told)) {
+            return;
+        }
+        self.latest.replace(Some(Arc::clone(told)));
         let sync = &thread.block().check.sync;
         for clock in own_clocks(thread, told) {
             let mut mine = self.clock(sync);

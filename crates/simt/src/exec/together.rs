@@ -108,6 +108,11 @@ impl Membership {
             && self.together.with(block, |other| other.ended.load(Ordering::Relaxed)) < ends
     }
 
+    /// Whether a block is of another launch, which still runs.
+    pub fn runs_elsewhere(&self, block: u32) -> bool {
+        !self.has(block) && self.together.with(block, |other| other.ended.load(Ordering::Relaxed)) == RUNS
+    }
+
     /// Whether a block runs on this launch's device.
     pub fn is_beside(&self, block: u32) -> bool {
         self.has(block) || self.together.with(block, |other| other.device) == self.device
@@ -128,6 +133,7 @@ impl Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         self.together.learnt.join(&self.learnt);
+        self.together.memory.forget_freed();
         let members = self.together.members.write().unwrap_or_else(PoisonError::into_inner);
         let ended = self.together.ends.fetch_add(1, Ordering::Relaxed);
         members[self.number].ended.store(ended, Ordering::Relaxed);

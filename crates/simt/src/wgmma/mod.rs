@@ -15,9 +15,10 @@ pub use layout::wgmma::Major;
 
 use crate::check::proxy::{self, Agent};
 use crate::check::{self, Access};
-use crate::exec::context::{Thread, Wait, current};
+use crate::exec::context::{Thread, WARP_SIZE, Wait, current};
 use crate::fault::{AccessKind, FaultKind};
 use crate::site::RawSite;
+use crate::warp::WarpState;
 use product::{M, ROW_BYTES, Row, Scratch, Share};
 
 /// Threads of a warpgroup.
@@ -384,7 +385,10 @@ fn disagreement(
 ) -> Option<String> {
     let first = thread.slot - thread.rank % THREADS;
     let others = &thread.group().threads[first as usize..(first + THREADS) as usize];
-    if let Some(gone) = others.iter().find(|other| other.wait.get() == Wait::Exited) {
+    let mut warps = others.chunks_exact(WARP_SIZE as usize).map(|lanes| lanes[0].warp());
+    if !warps.all(WarpState::is_whole)
+        && let Some(gone) = others.iter().find(|other| other.wait.get() == Wait::Exited)
+    {
         return Some(format!("{MMA} by thread {}, but thread {} has exited", thread.rank, gone.rank));
     }
     let (other, place) = gathering.instruction.as_ref()?;

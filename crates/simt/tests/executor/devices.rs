@@ -202,6 +202,51 @@ fn slots_are_not_reused_before_they_are_read() {
     races(writer(false), reader);
 }
 
+/// A launch that has ended has told the next what it learnt of one that still runs.
+#[test]
+fn knowledge_of_a_running_launch_outlives_its_hearer() {
+    let _alone = ONE_TEST_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let reader_after = |seed, acquire: Ordering| {
+        let mut words = [0u32; 8];
+        let tracked = Tracked::new(&mut words, "words");
+        let words = Words(tracked.as_ptr());
+        let options = |device| Options {
+            spin_limit: LIMIT,
+            ..Options::default().seed(seed).check(true).device(device)
+        };
+        let config = LaunchConfig::linear(1, 1);
+        std::thread::scope(|scope| {
+            let runs_on = scope.spawn(move || {
+                run(&config, &options(1), || {
+                    words.wait(THERE, 1, Relaxed, SYSTEM);
+                    words.set(DATA, 7);
+                    words.tell(READY, 1, Release, SYSTEM);
+                    words.wait(READ, 1, Relaxed, SYSTEM);
+                })
+            });
+            let hearer = run(&config, &options(0), || {
+                words.tell(THERE, 1, Relaxed, SYSTEM);
+                words.wait(READY, 1, acquire, SYSTEM);
+            });
+            hearer.expect("no fault");
+            let next = run(&config, &options(0), || {
+                assert_eq!(words.get(DATA), 7);
+                words.tell(READ, 1, Relaxed, SYSTEM);
+            });
+            // It may hang for want of the reader.
+            let other = runs_on.join().expect("no panic");
+            next.err().or(other.err())
+        })
+    };
+    for seed in 0..SEEDS {
+        assert_eq!(reader_after(seed, Acquire), None, "seed {seed}");
+    }
+    for seed in 0..FEW {
+        let fault = reader_after(seed, Relaxed).expect("nothing orders the read");
+        assert_eq!(fault.kind, FaultKind::LaunchRace, "{fault}");
+    }
+}
+
 /// Later launches come after those that have ended, and so does whoever hears from them.
 #[test]
 fn launches_come_after_those_that_have_ended() {

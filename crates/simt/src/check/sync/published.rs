@@ -115,9 +115,22 @@ impl Learnt {
     }
 }
 
-/// The threads of a group have ended: what they have learnt goes to their launch.
+/// The threads of a group have ended: what they have learnt of other launches goes to their own. Later
+/// launches come after this one and after all that have ended: they are told of those that still run.
 pub(crate) fn group_ends(group: &Group<'_>) {
-    let learnt = &group.launch.membership.learnt;
-    group.blocks.iter().for_each(|block| learnt.add(block.check.sync.history.borrow().as_ref()));
-    group.threads.iter().for_each(|thread| learnt.add(thread.check.sync.known.borrow().history.as_ref()));
+    let membership = &group.launch.membership;
+    let of_blocks = group.blocks.iter().map(|block| &block.check.sync.history);
+    let mut latest = None;
+    let mut tell = |history: &Option<Arc<History>>| {
+        // Threads of a warp often share the same knowledge.
+        let address = history.as_ref().map(Arc::as_ptr);
+        if std::mem::replace(&mut latest, address) != address
+            && let Some(told) =
+                history.as_ref().and_then(|told| told.about(|block| membership.runs_elsewhere(block as u32)))
+        {
+            membership.learnt.add(Some(&Arc::new(told)));
+        }
+    };
+    of_blocks.for_each(|history| tell(&history.borrow()));
+    group.threads.iter().for_each(|thread| tell(&thread.check.sync.known.borrow().history));
 }
