@@ -1,6 +1,7 @@
 //! Ops: safe functions over device buffers, one a kernel. They check shapes, devices and lengths, choose the
 //! launch, and allocate their own workspaces. Those on [`Tensor`](crate::Tensor)s take any layout.
 
+pub mod activation;
 pub mod attention;
 pub mod conv;
 pub mod convert;
@@ -12,6 +13,7 @@ pub mod embedding;
 pub mod fill;
 pub mod gemm;
 pub mod index;
+pub mod loss;
 pub mod optim;
 pub mod pool;
 pub mod reduce;
