@@ -4,6 +4,7 @@
 //! any type that converts to f64 exactly (f32, f16, bf16). If a kernel's rounding errors scale with the
 //! summed terms and not with the result, the oracle also returns the sum of the magnitudes ([`Accumulated`]).
 
+pub mod activation;
 pub mod attention;
 mod basic;
 pub mod collective;
@@ -12,6 +13,7 @@ pub mod cosine;
 pub mod elementwise;
 mod gemm;
 pub mod index;
+pub mod loss;
 pub mod matmul;
 pub mod optim;
 pub mod random;

@@ -203,6 +203,46 @@ table! {
         "The softmax of 16-bit floats in f32, three products and sums, then rounded once.";
     CROSS_ENTROPY_GRADIENT_BF16 = "cross_entropy_gradient bf16", STEP_BF16, ROUND_BF16 + 4.0 * SHORT, None,
         "The softmax of 16-bit floats in f32, three products and sums, then rounded once.";
+    LINEAR_CROSS_ENTROPY_F32 = "linear_cross_entropy f32", 64.0 * ROUND_F32, 8.0 * ROUND_F32, SquareRoot,
+        "Logits as gemm's, then as cross_entropy; the scale has the terms of each logit that counts.";
+    LINEAR_CROSS_ENTROPY_F16 = "linear_cross_entropy f16", 4.0 * SHORT, ROUND_F16 + 4.0 * SHORT, None,
+        "Each logit is rounded to the type, after a sum in f32; then as cross_entropy.";
+    LINEAR_CROSS_ENTROPY_BF16 = "linear_cross_entropy bf16", 4.0 * SHORT, ROUND_BF16 + 4.0 * SHORT, None,
+        "Each logit is rounded to the type, after a sum in f32; then as cross_entropy.";
+    LINEAR_CROSS_ENTROPY_GRADIENT_F32 = "linear_cross_entropy_gradient f32", 64.0 * STEP_F32, 128.0 * ROUND_F32, None,
+        "As cross_entropy_gradient of logits as gemm's; sums of thousands of terms keep to a few units of the magnitudes of all.";
+    LINEAR_CROSS_ENTROPY_GRADIENT_F16 = "linear_cross_entropy_gradient f16", 256.0 * STEP_F16, 3.0 * ROUND_F16 + 8.0 * SHORT, None,
+        "Three roundings to the type: of each logit, of its gradient, which may be subnormal, and of the result; the scale has the first two in every term.";
+    LINEAR_CROSS_ENTROPY_GRADIENT_BF16 = "linear_cross_entropy_gradient bf16", STEP_BF16, 3.0 * ROUND_BF16 + 8.0 * SHORT, None,
+        "Three roundings to the type: of each logit, of its gradient and of the result; the scale has the first two in every term.";
+    PAIR_LOSS_F32 = "pair_loss f32", 64.0 * STEP_F32, 32.0 * ROUND_F32, None,
+        "Functions of f32 (twelve units), twice in binary cross-entropy, and a few products; scale: the magnitudes of the terms.";
+    PAIR_LOSS_F16 = "pair_loss f16", STEP_F16, ROUND_F16 + 4.0 * SHORT, None,
+        "Computed in f32 by the functions for 16-bit floats, then rounded once.";
+    PAIR_LOSS_BF16 = "pair_loss bf16", STEP_BF16, ROUND_BF16 + 4.0 * SHORT, None,
+        "Computed in f32 by the functions for 16-bit floats, then rounded once.";
+    PAIR_LOSS_SUM = "pair_loss_sum", 64.0 * STEP_F32, 4.0 * ROUND_F32, Logarithm,
+        "A chain of four sums, then trees; the errors of the terms are the test's to add.";
+    COSINE_EMBEDDING_F32 = "cosine_embedding f32", 64.0 * STEP_F32, 64.0 * ROUND_F32, None,
+        "Three sums of up to 30 levels, two inverse roots and six products; scale: the magnitudes of the terms, with those of the cosine.";
+    COSINE_EMBEDDING_F16 = "cosine_embedding f16", STEP_F16, ROUND_F16 + 64.0 * ROUND_F32, None,
+        "As of f32, then rounded once.";
+    COSINE_EMBEDDING_BF16 = "cosine_embedding bf16", STEP_BF16, ROUND_BF16 + 64.0 * ROUND_F32, None,
+        "As of f32, then rounded once.";
+    COSINE_EMBEDDING_LOSS = "cosine_embedding_loss", 0.0, 64.0 * ROUND_F32, None,
+        "As of the gradients in f32, for any type: losses are f32. Scale: 1, the margin, and the magnitudes of the cosine's terms.";
+    ACTIVATION_GRADIENT_F32 = "activation_gradient f32", 64.0 * STEP_F32, 320.0 * ROUND_F32, None,
+        "As gelu_tanh, whose exponent of up to 87 has three roundings; two functions and three products. Scale: the magnitudes of the terms.";
+    ACTIVATION_GRADIENT_F16 = "activation_gradient f16", 4.0 * STEP_F16, ROUND_F16 + 4.0 * SHORT, None,
+        "Two functions for 16-bit floats and three products in f32, then rounded once.";
+    ACTIVATION_GRADIENT_BF16 = "activation_gradient bf16", STEP_BF16, ROUND_BF16 + 4.0 * SHORT, None,
+        "Two functions for 16-bit floats and three products in f32, then rounded once.";
+    ACTIVATION_BIAS_F32 = "activation_bias f32", 64.0 * STEP_F32, 320.0 * ROUND_F32, None,
+        "Terms as activation_gradient; chains of 32 sums, then trees, whose errors are below those.";
+    ACTIVATION_BIAS_F16 = "activation_bias f16", 4.0 * STEP_F16, ROUND_F16 + 4.0 * SHORT, None,
+        "Terms in f32, not rounded before they are added; the sum is rounded once.";
+    ACTIVATION_BIAS_BF16 = "activation_bias bf16", STEP_BF16, ROUND_BF16 + 4.0 * SHORT, None,
+        "Terms in f32, not rounded before they are added; the sum is rounded once.";
     ARITHMETIC_F64 = "elementwise f64", f64::from_bits(1), ROUND_F64, None,
         "One correctly rounded operation: half a unit in the last place.";
     ARITHMETIC_F32 = "elementwise f32", STEP_F32, ROUND_F32, None,

@@ -1,6 +1,7 @@
 //! The ops but matrix products, each against its oracle.
 
 mod elementwise_table;
+mod ops_activation;
 mod ops_conv;
 mod ops_convert;
 mod ops_cosine;
@@ -11,6 +12,8 @@ mod ops_embedding;
 mod ops_fill;
 mod ops_hash;
 mod ops_index;
+mod ops_linear_loss;
+mod ops_loss;
 mod ops_muon;
 mod ops_optim;
 mod ops_optim_state;

@@ -196,6 +196,10 @@ fn wrong_calls_say_what_to_do() -> Outcome {
         matches!(e, TensorError::DType { what: "x", .. })
     });
     is(of(plain, &zeros(&[], DType::F32)?, &targets), |e| matches!(e, TensorError::Axis { .. }));
+    let mut none = zeros(&[2, 0], DType::F32)?;
+    is(of(plain, &none, &targets), |e| matches!(e, TensorError::Empty { .. }));
+    let over = plain.loss_and_gradient(&stream, none.view_mut()?, &targets, None);
+    is(over.expect_err("rows of no class"), |e| matches!(e, TensorError::Empty { .. }));
     for (loss, wrong) in [
         (CrossEntropy { smoothing: 1.5, ..plain }, "smoothing"),
         (CrossEntropy { smoothing: f64::NAN, ..plain }, "smoothing"),

@@ -1,5 +1,6 @@
 //! The entry points of the direct engine: a function and an element type each.
 
+use crate::cosine::CosineEmbedding;
 use crate::loss::CrossEntropy;
 use crate::norm::{Norm, NormBackward};
 use crate::row_kernels;
@@ -23,6 +24,9 @@ row_kernels! {
     #[kernel] fn cross_entropy_f32: CrossEntropy, f32;
     #[kernel] fn cross_entropy_f16: CrossEntropy, f16;
     #[kernel] fn cross_entropy_bf16: CrossEntropy, bf16;
+    #[kernel] fn cosine_embedding_f32: CosineEmbedding, f32;
+    #[kernel] fn cosine_embedding_f16: CosineEmbedding, f16;
+    #[kernel] fn cosine_embedding_bf16: CosineEmbedding, bf16;
     #[kernel] fn softmax_f64: Softmax, f64;
     #[kernel] fn norm_f64: Norm, f64;
 }

@@ -15,12 +15,15 @@
 //! | [`embedding`] | the gradient of an embedding: rows added up by their tokens |
 //! | [`dropout`] | elements dropped at random, without a mask |
 //! | [`rotary`] | rotary position embedding |
+//! | [`activation`] | gradients of activations, with a bias's, and gated ones |
+//! | [`loss`] | losses of pairs of numbers, with their gradients |
 //! | [`fill`] | constants, progressions, random numbers |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 // Iterators by value over arrays end up in memory of the thread's own, indices that unroll to constants do
 // not.
 #![allow(clippy::needless_range_loop)]
 
+pub mod activation;
 pub mod binary;
 pub mod compare;
 pub mod convert;
@@ -30,6 +33,8 @@ pub mod embedding;
 pub mod fill;
 pub mod index;
 mod integer;
+pub mod loss;
+pub mod piece;
 pub mod place;
 pub mod reduce;
 pub mod rotary;

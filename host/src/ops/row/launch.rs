@@ -29,7 +29,7 @@ pub(super) struct Job<'a> {
 
 /// `x` as rows of `columns` elements beside each other, one row a fixed distance from the next; a copy only
 /// where that needs one.
-pub(super) fn as_rows(stream: &Stream, x: &Tensor, columns: usize) -> Result<Tensor> {
+pub(in crate::ops) fn as_rows(stream: &Stream, x: &Tensor, columns: usize) -> Result<Tensor> {
     let sides = [x.elements() / columns.max(1), columns];
     if let Ok(rows) = x.view_as(&sides)
         && (columns == 1 || rows.layout().strides()[1] == 1)
@@ -48,7 +48,8 @@ impl Job<'_> {
     /// Rows.
     pub fn rows(&self) -> u64 {
         let input = self.inputs[0].map(|x| x.shape()[0]);
-        let rows = input.or_else(|| self.outputs[0].as_ref().map(|y| y.shape().elements() / self.columns));
+        let rows =
+            input.or_else(|| self.outputs[0].as_ref().map(|y| y.shape().elements() / self.columns.max(1)));
         rows.unwrap_or(0) as u64
     }
 

@@ -11,6 +11,7 @@ use super::{argument, columns};
 use crate::error::Result;
 use crate::launch::{LaunchConfig, launch};
 use crate::memory::{DeviceBuffer, Within};
+use crate::ops::elementwise::made;
 use crate::stream::Stream;
 use crate::tensor::{DType, Shape, Tensor, TensorError, TensorMut};
 
@@ -65,8 +66,9 @@ impl CrossEntropy {
     ///
     /// # Errors
     /// [`TensorError::Axis`] for a number, [`TensorError::DType`] for logits of other types than f32, f16 and
-    /// bf16 and for targets that are not integers, [`TensorError::Shape`], [`TensorError::TooLarge`] for 2^32
-    /// classes or more, [`crate::Error::InvalidArgument`] for a smoothing that is not from 0 to 1 and for a
+    /// bf16 and for targets that are not integers, [`TensorError::Shape`], [`TensorError::Empty`] for rows
+    /// without classes, [`TensorError::TooLarge`] for 2^32 of them or more,
+    /// [`crate::Error::InvalidArgument`] for a smoothing that is not from 0 to 1 and for a
     /// factor that is negative or not finite, [`crate::Error::DeviceMismatch`],
     /// [`crate::Error::OutOfMemory`], or the driver's error.
     #[track_caller]
@@ -116,14 +118,14 @@ impl CrossEntropy {
         self.run(&job, &shape, dtype, targets, upstream)
     }
 
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self, operation: &'static str) -> Result<()> {
         if !(0.0..=1.0).contains(&self.smoothing) {
             let (got, wanted) = (self.smoothing.to_string(), "from 0 to 1".to_owned());
-            return Err(argument(OPERATION, "smoothing", got, wanted, "0.1 is usual; 0 smooths nothing"));
+            return Err(argument(operation, "smoothing", got, wanted, "0.1 is usual; 0 smooths nothing"));
         }
         if !(self.z_loss.is_finite() && self.z_loss >= 0.0) {
             let (got, wanted) = (self.z_loss.to_string(), "a finite number, at least 0".to_owned());
-            return Err(argument(OPERATION, "z_loss", got, wanted, "1e-4 is usual; 0 adds nothing"));
+            return Err(argument(operation, "z_loss", got, wanted, "1e-4 is usual; 0 adds nothing"));
         }
         Ok(())
     }
@@ -136,72 +138,154 @@ impl CrossEntropy {
         targets: &Tensor,
         upstream: Option<&Tensor>,
     ) -> Result<Loss> {
-        self.check()?;
-        let (stream, rows) = (job.stream, shape.elements() / job.columns.max(1));
-        let classes = Targets::new(stream, shape, targets)?;
-        let upstream = upstream.map(|upstream| scalar(stream, upstream)).transpose()?;
-        // SAFETY: the launches below write all of them, or fail, and then they go.
-        let (mut of_rows, mut log_sum_exps, mut value, scale) = unsafe {
-            let sides = &shape.sides()[..shape.rank() - 1];
-            let new = |sides: &[usize]| Tensor::uninit(stream, Shape::new(sides)?, DType::F32);
-            (new(sides)?, new(sides)?, new(&[])?, DeviceBuffer::<f32>::uninit(stream, 2)?)
-        };
-        let one = LaunchConfig::new([1, 1, 1], [LOSS_THREADS, 1, 1]).overlapping_previous();
-        let scale = scale.view().within();
-        let is_mean = u32::from(self.reduction == Reduction::Mean);
-        let (wide, narrow) = (classes.wide, classes.narrow);
-        let arguments = (wide, narrow, rows as u64, self.ignored, is_mean, upstream, scale);
-        // SAFETY: one of both targets has one of each row; two numbers for the scale.
-        unsafe { launch::<count_targets>(stream, one, arguments)? };
-        {
-            let (losses, sums) = (of_rows.view_mut()?, log_sum_exps.view_mut()?);
-            let function = CrossEntropyArgs {
-                wide_targets: wide,
-                targets: narrow,
-                scale,
-                losses: losses.write::<f32>(stream)?,
-                log_sum_exps: sums.write::<f32>(stream)?,
-                ignored: self.ignored,
-                smoothing: self.smoothing as f32,
-                z_loss: self.z_loss as f32,
-                has_gradient: job.outputs[0].is_some().into(),
-                rest: 0,
-            };
-            // SAFETY: a target of each row, and a place for each row's numbers; nothing overlaps.
-            unsafe {
-                launched!(job, function.pass(), dtype, OPERATION, {
-                    F32(f32) => kernels::cross_entropy_f32, ring::cross_entropy_ring_f32;
-                    F16(f16) => kernels::cross_entropy_f16, ring::cross_entropy_ring_f16;
-                    BF16(bf16) => kernels::cross_entropy_bf16, ring::cross_entropy_ring_bf16;
-                })?;
-            }
-        }
-        let (losses, to) = (of_rows.read::<f32>(stream)?, value.view_mut()?);
-        let arguments = (losses, rows as u64, scale, to.write::<f32>(stream)?);
-        // SAFETY: a loss of each row; a place for the sum.
-        unsafe { launch::<add_losses>(stream, one, arguments)? };
-        drop(to);
-        Ok(Loss { value, of_rows, log_sum_exps })
+        let mut rows = Rows::begin(job.stream, OPERATION, self, shape, targets, upstream)?;
+        rows.part(job, dtype, 0)?;
+        rows.end()
     }
 }
 
 const OPERATION: &str = "cross_entropy";
 
+/// The numbers of all rows while a loss is computed, which may come part by part.
+pub(super) struct Rows<'a> {
+    stream: &'a Stream,
+    operation: &'static str,
+    loss: &'a CrossEntropy,
+    /// Sides of the targets.
+    sides: Vec<usize>,
+    /// Of one axis, as the results.
+    targets: Tensor,
+    /// The factor of the gradients, and the share of each loss.
+    scale: DeviceBuffer<f32>,
+    of_rows: Tensor,
+    log_sum_exps: Tensor,
+}
+
+impl<'a> Rows<'a> {
+    /// Checks the loss and its targets, for logits of the shape, and queues the count of the targets.
+    pub fn begin(
+        stream: &'a Stream,
+        operation: &'static str,
+        loss: &'a CrossEntropy,
+        logits: &Shape,
+        targets: &Tensor,
+        upstream: Option<&Tensor>,
+    ) -> Result<Self> {
+        loss.check(operation)?;
+        let sides = &logits.sides()[..logits.rank() - 1];
+        of_each_row(operation, "targets", targets, logits)?;
+        let rows = targets.elements();
+        let scale = count(stream, operation, targets, loss.ignored, loss.reduction, upstream)?;
+        // SAFETY: the launches of all parts write the numbers of all rows, or one fails, and then they go.
+        let (of_rows, log_sum_exps) = unsafe {
+            let new = || Tensor::uninit(stream, Shape::new(&[rows])?, DType::F32);
+            (new()?, new()?)
+        };
+        let (sides, targets) = (sides.to_vec(), targets.view_as(&[rows])?);
+        Ok(Rows { stream, operation, loss, sides, targets, scale, of_rows, log_sum_exps })
+    }
+
+    /// Queues the rows of a job, of which `first` come before.
+    pub fn part(&mut self, job: &Job<'_>, dtype: DType, first: usize) -> Result<()> {
+        let (stream, operation) = (self.stream, self.operation);
+        let rows = first..first + job.rows() as usize;
+        let targets = self.targets.slice(0, rows.clone())?;
+        let Targets { wide, narrow } = Targets::new(stream, operation, &targets)?;
+        let losses = self.of_rows.view_mut()?.slice(0, rows.clone())?;
+        let sums = self.log_sum_exps.view_mut()?.slice(0, rows)?;
+        let function = CrossEntropyArgs {
+            wide_targets: wide,
+            targets: narrow,
+            scale: self.scale.view().within(),
+            losses: losses.write::<f32>(stream)?,
+            log_sum_exps: sums.write::<f32>(stream)?,
+            ignored: self.loss.ignored,
+            smoothing: self.loss.smoothing as f32,
+            z_loss: self.loss.z_loss as f32,
+            has_gradient: job.outputs[0].is_some().into(),
+            rest: 0,
+        };
+        // SAFETY: a target of each row, and a place for each row's numbers; nothing overlaps.
+        unsafe {
+            launched!(job, function.pass(), dtype, operation, {
+                F32(f32) => kernels::cross_entropy_f32, ring::cross_entropy_ring_f32;
+                F16(f16) => kernels::cross_entropy_f16, ring::cross_entropy_ring_f16;
+                BF16(bf16) => kernels::cross_entropy_bf16, ring::cross_entropy_ring_bf16;
+            })
+        }
+    }
+
+    /// Queues the sum of all losses.
+    pub fn end(self) -> Result<Loss> {
+        let value = add(self.stream, &self.of_rows, &self.scale)?;
+        let of_rows = self.of_rows.view_as(&self.sides)?;
+        Ok(Loss { value, of_rows, log_sum_exps: self.log_sum_exps.view_as(&self.sides)? })
+    }
+}
+
+/// Has `given` the axes of `rows` but for the last one, which has elements?
+pub(super) fn of_each_row(
+    operation: &'static str,
+    what: &'static str,
+    given: &Tensor,
+    rows: &Shape,
+) -> Result<()> {
+    let (sides, columns) = (&rows.sides()[..rows.rank() - 1], rows[rows.rank() - 1]);
+    if given.shape().sides() != sides {
+        let (got, wanted) = (given.shape().clone(), format!("{sides:?}, one for each row"));
+        let hint = "a row is along the last axis";
+        return Err(TensorError::Shape { operation, what, got, wanted, hint }.into());
+    }
+    if columns == 0 && given.elements() > 0 {
+        return Err(TensorError::Empty { operation, shape: rows.clone() }.into());
+    }
+    Ok(())
+}
+
+/// Queues the count of targets that are not ignored: two numbers, the factor of gradients, which `upstream`
+/// multiplies, and the share of each loss.
+pub(super) fn count(
+    stream: &Stream,
+    operation: &'static str,
+    targets: &Tensor,
+    ignored: i64,
+    reduction: Reduction,
+    upstream: Option<&Tensor>,
+) -> Result<DeviceBuffer<f32>> {
+    let Targets { wide, narrow } = Targets::new(stream, operation, targets)?;
+    let upstream = upstream.map(|upstream| scalar(stream, operation, upstream)).transpose()?;
+    // SAFETY: the launch below writes both, or fails, and then they go.
+    let scale = unsafe { DeviceBuffer::<f32>::uninit(stream, 2)? };
+    let (rows, is_mean) = (targets.elements() as u64, u32::from(reduction == Reduction::Mean));
+    let arguments = (wide, narrow, rows, ignored, is_mean, upstream, scale.view().within());
+    // SAFETY: one of both targets has one of each row; two numbers for the scale.
+    unsafe { launch::<count_targets>(stream, one_block(), arguments)? };
+    Ok(scale)
+}
+
+/// Queues the sum of the losses of rows, times the share of each.
+pub(super) fn add(stream: &Stream, of_rows: &Tensor, scale: &DeviceBuffer<f32>) -> Result<Tensor> {
+    made(stream, &Shape::new(&[])?, DType::F32, |value| {
+        let (losses, to) = (of_rows.read::<f32>(stream)?, value.write::<f32>(stream)?);
+        let arguments = (losses, of_rows.elements() as u64, scale.view().within(), to);
+        // SAFETY: a loss of each row; a place for the sum.
+        unsafe { launch::<add_losses>(stream, one_block(), arguments) }
+    })
+}
+
+/// The launch of a loss's numbers.
+fn one_block() -> LaunchConfig {
+    LaunchConfig::new([1, 1, 1], [LOSS_THREADS, 1, 1]).overlapping_previous()
+}
+
 /// Classes of rows, of one of two types.
-struct Targets<'t> {
-    wide: Option<Within<'t, i64>>,
-    narrow: Option<Within<'t, i32>>,
+pub(super) struct Targets<'t> {
+    pub wide: Option<Within<'t, i64>>,
+    pub narrow: Option<Within<'t, i32>>,
 }
 
 impl<'t> Targets<'t> {
-    fn new(stream: &Stream, logits: &Shape, targets: &'t Tensor) -> Result<Self> {
-        let (operation, what) = (OPERATION, "targets");
-        let sides = &logits.sides()[..logits.rank() - 1];
-        if targets.shape().sides() != sides {
-            let (got, wanted) = (targets.shape().clone(), format!("{sides:?}, one for each row of logits"));
-            let hint = "the last axis of the logits are the classes";
-            return Err(TensorError::Shape { operation, what, got, wanted, hint }.into());
-        }
+    pub fn new(stream: &Stream, operation: &'static str, targets: &'t Tensor) -> Result<Self> {
         match targets.dtype() {
             DType::I64 => {
                 targets.as_view::<i64>()?;
@@ -212,7 +296,7 @@ impl<'t> Targets<'t> {
                 Ok(Targets { wide: None, narrow: Some(targets.read(stream)?) })
             }
             got => {
-                let (wanted, hint) = ("i64 or i32".to_owned(), "convert them first (`to`)");
+                let (what, wanted, hint) = ("targets", "i64 or i32".to_owned(), "convert them first (`to`)");
                 Err(TensorError::DType { operation, what, got, wanted, hint }.into())
             }
         }
@@ -220,8 +304,12 @@ impl<'t> Targets<'t> {
 }
 
 /// The address of one f32.
-fn scalar<'t>(stream: &Stream, upstream: &'t Tensor) -> Result<Within<'t, f32>> {
-    let (operation, what) = (OPERATION, "upstream");
+pub(in crate::ops) fn scalar<'t>(
+    stream: &Stream,
+    operation: &'static str,
+    upstream: &'t Tensor,
+) -> Result<Within<'t, f32>> {
+    let what = "upstream";
     if upstream.dtype() != DType::F32 {
         let (got, wanted, hint) = (upstream.dtype(), "f32".to_owned(), "convert it first (`to`)");
         return Err(TensorError::DType { operation, what, got, wanted, hint }.into());

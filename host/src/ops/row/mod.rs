@@ -9,7 +9,9 @@
 //!
 //! One block takes a long row, so few rows leave most of the device idle.
 
+mod cosine;
 mod launch;
+mod linear_loss;
 mod loss;
 mod norm;
 
@@ -23,8 +25,12 @@ use super::elementwise::{contiguous, made};
 use crate::error::Result;
 use crate::stream::Stream;
 use crate::tensor::{Dim, Tensor, TensorError, dim};
-use launch::{Job, as_rows, launched};
+use launch::{Job, launched};
 
+pub use cosine::{CosineEmbedding, CosineLoss};
+pub(super) use launch::as_rows;
+pub use linear_loss::{LinearCrossEntropy, LinearLoss};
+pub(super) use loss::scalar;
 pub use loss::{CrossEntropy, Loss, Reduction};
 pub use norm::{Norm, NormBackward, NormGradients, NormKind, Normed};
 

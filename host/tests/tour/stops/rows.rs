@@ -1,12 +1,13 @@
 //! Functions of rows and their gradients, by both engines: rows that lie alike within 16 bytes, and rows that
-//! do not; a team of a few lanes, one of some warps, a block, and a cluster a row.
+//! do not; a team of a few lanes, one of some warps, a block, and a cluster a row. Losses of rows, one behind
+//! a product.
 
 use super::{Outcome, Stop};
 use ironwarp::ops::convert::convert;
 use ironwarp::ops::gemm::Activation;
 use ironwarp::ops::row::{
-    Affine, CrossEntropy, Norm, NormBackward, NormKind, Normed, RowOp, log_softmax_backward, row,
-    softmax_backward,
+    Affine, CosineEmbedding, CrossEntropy, LinearCrossEntropy, Norm, NormBackward, NormKind, Normed, RowOp,
+    log_softmax_backward, row, softmax_backward,
 };
 use ironwarp::{DType, Error, Stream, Tensor};
 use testkit::{Family, input};
@@ -92,12 +93,26 @@ fn all(stream: &Stream, dtype: DType, is_alike: bool) -> Outcome<Vec<u8>> {
         let targets = Tensor::from_slice(stream, &[count], &classes)?;
         let loss = CrossEntropy { smoothing: 0.1, ..CrossEntropy::default() };
         kept.keep(stream, &loss.loss(stream, &x, &targets)?.value)?;
+        let signs: Vec<i64> = (0..count).map(|row| if row % 2 == 0 { 1 } else { -1 }).collect();
+        let signs = Tensor::from_slice(stream, &[count], &signs)?;
+        let cosine = CosineEmbedding { margin: -0.5, ..CosineEmbedding::default() };
+        let (of_pairs, [da, db]) = cosine.loss_and_gradients(stream, &x, &dy, &signs, None)?;
+        for result in [&of_pairs.value, &of_pairs.of_rows, &da, &db] {
+            kept.keep(stream, result)?;
+        }
         if is_alike {
             let mut logits = rows(stream, dtype, true, 5, sides)?;
             let of_rows = loss.loss_and_gradient(stream, logits.view_mut()?, &targets, None)?.of_rows;
             kept.keep(stream, &of_rows)?;
             kept.keep(stream, &logits)?;
         }
+    }
+    let (x, weight) = (rows(stream, dtype, is_alike, 6, [20, 40])?, rows(stream, dtype, true, 7, [70, 40])?);
+    let targets = Tensor::from_slice(stream, &[20], &(0..20).map(|row| 3 * row).collect::<Vec<i64>>())?;
+    let linear = LinearCrossEntropy { chunk: Some(12), ..LinearCrossEntropy::default() };
+    let of_linear = linear.loss_and_gradients(stream, &x, &weight, &targets, None)?;
+    for result in [&of_linear.loss.of_rows, &of_linear.x, &of_linear.weight] {
+        kept.keep(stream, result)?;
     }
     Ok(kept.0)
 }

@@ -2,6 +2,9 @@
 
 use super::{Outcome, Stop};
 use half::{bf16, f16};
+use ironwarp::ops::activation::{
+    ActivationFunction, GateOrder, activation_backward_with_bias, gated, gated_backward,
+};
 use ironwarp::ops::convert::convert;
 use ironwarp::ops::dropout::{Generator, dropout};
 use ironwarp::ops::elementwise::{
@@ -10,8 +13,10 @@ use ironwarp::ops::elementwise::{
 use ironwarp::ops::embedding::embedding_backward;
 use ironwarp::ops::fill::{arange, full, normal, uniform};
 use ironwarp::ops::index::{Indices, gather, scatter, scatter_add};
+use ironwarp::ops::loss::{LossFunction, PairLoss, losses};
 use ironwarp::ops::reduce::{ReduceOp, argmax, reduce};
 use ironwarp::ops::rotary::{Positions, RotaryTables, rotary};
+use ironwarp::ops::row::Reduction;
 use ironwarp::tensor::Element;
 use ironwarp::{DType, Error, Stream, Tensor, TensorError};
 use num::{E4M3, E5M2};
@@ -34,6 +39,8 @@ pub fn stops() -> Vec<Stop> {
     for dtype in [DType::F32, DType::F16, DType::BF16] {
         let name = format!("embedding and dropout of {dtype}");
         stops.push(Stop::new(name, move |stream| training(stream, dtype)));
+        let name = format!("losses and gradients of activations of {dtype}");
+        stops.push(Stop::new(name, move |stream| gradients(stream, dtype)));
     }
     stops
 }
@@ -182,6 +189,48 @@ fn training(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
         let x = numbers_of(stream, 9, dtype, [MANY, 2 * columns])?.view_as(&[MANY, 2, columns])?;
         for embedding in [tables.halves()?, tables.neighbours()?] {
             kept.keep(stream, &rotary(stream, &x, embedding, Positions::From(0))?)?;
+        }
+    }
+    Ok(kept.0)
+}
+
+/// Every loss and every activation, in vectors and by elements.
+fn gradients(stream: &Stream, dtype: DType) -> Outcome<Vec<u8>> {
+    let mut kept = Kept::default();
+    for sides in [SHAPE, [SHAPE[0], 10]] {
+        let [x, target, dy] = [7, 8, 9].map(|seed| numbers_of(stream, seed, dtype, sides));
+        let (x, target, dy) = (x?, unary(stream, UnaryOp::Sigmoid, &target?)?, dy?);
+        for function in [
+            LossFunction::Mse,
+            LossFunction::L1,
+            LossFunction::SmoothL1 { beta: 0.5 },
+            LossFunction::BceWithLogits { pos_weight: 2.0 },
+            LossFunction::KlDiv { log_target: false },
+            LossFunction::KlDiv { log_target: true },
+        ] {
+            let loss = PairLoss { function, reduction: Reduction::Mean };
+            let (value, dx) = loss.loss_and_gradient(stream, &x, &target, None)?;
+            kept.keep(stream, &value)?;
+            kept.keep(stream, &dx)?;
+            kept.keep(stream, &losses(stream, function, &x, &target)?)?;
+        }
+        let half = dy.slice(1, ..sides[1] / 2)?;
+        for function in [
+            ActivationFunction::Identity,
+            ActivationFunction::Relu,
+            ActivationFunction::Gelu,
+            ActivationFunction::GeluTanh,
+            ActivationFunction::Silu,
+            ActivationFunction::Sigmoid,
+            ActivationFunction::Tanh,
+        ] {
+            let (dx, bias) = activation_backward_with_bias(stream, function, &x, &dy)?;
+            kept.keep(stream, &dx)?;
+            kept.keep(stream, &bias)?;
+            for order in [GateOrder::Halves, GateOrder::Neighbours] {
+                kept.keep(stream, &gated(stream, function, order, &x)?)?;
+                kept.keep(stream, &gated_backward(stream, function, order, &x, &half)?)?;
+            }
         }
     }
     Ok(kept.0)
