@@ -1,7 +1,7 @@
 //! Oracle of the gradient of a bias.
 
 use super::{Band, Rows, Sides, pairs_of, total};
-use crate::{Accumulated, Exact};
+use crate::{Accumulated, Exact, exact};
 use rayon::prelude::*;
 
 /// A number for each score, `[sequences or 1, heads or 1, queries, keys]`. A query does not see a key whose
@@ -37,6 +37,10 @@ pub fn bias_gradient<T: Exact>(
 ) -> Accumulated {
     let Sides { batch, queries, keys, heads, .. } = sides;
     let [of_sequences, of_heads] = bias.shared;
+    let data = operands.map(|rows| exact(rows.data));
+    let operands: [Rows<'_, f64>; 3] = std::array::from_fn(|at| operands[at].of(&data[at]));
+    let data = exact(result.data);
+    let result = result.of(&data);
     // By sequence, head and query: the gradients of all keys.
     let rows: Vec<Vec<(f64, f64)>> = (0..batch * heads * queries)
         .into_par_iter()
