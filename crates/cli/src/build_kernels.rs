@@ -1,16 +1,15 @@
 //! Compiles families of kernels to PTX, side by side.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cuda_builder::ptx::{self, Lint};
 use cuda_builder::ptxas::{Ptxas, Report};
-use cuda_builder::{Arch, BuildError, CudaBuilder, DeviceToolchain, Manifest};
+use cuda_builder::{Arch, BuildError, CudaBuilder, DeviceToolchain, Manifest, Prepared};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::error::{Error, plural};
@@ -35,9 +34,6 @@ Examples:
   {program} build
   {program} build --family blur_kernels --arch sm_80,sm_90a
 ";
-
-/// The time that a core without work waits before it looks for work again.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// The options of a build.
 #[derive(Debug, Default)]
@@ -130,45 +126,34 @@ pub fn build_modules(workspace: &Workspace, options: &Options) -> Result<Vec<Mod
     }
     let mut queues: Vec<(Arch, Vec<Manifest>)> = queues.into_iter().collect();
     for (_, manifests) in &mut queues {
-        // The assembler then has the largest family before its end decides when all is done.
+        // The longest begins first, so that it is not alone at the end.
         manifests.sort_by_key(|manifest| std::cmp::Reverse(size_of_sources(&manifest.folder.join("src"))));
     }
-    let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::new());
     let progress = Progress::new();
-    let workers = thread::available_parallelism().map_or(1, usize::from);
     let keep = |result| results.lock().unwrap_or_else(PoisonError::into_inner).push(result);
-    // The compiler goes before the assembler, and the assembler takes what is compiled while the next family
-    // compiles, or when a core has nothing left to compile.
-    let compiled = Mutex::new(VecDeque::new());
-    let compiling = AtomicUsize::new(queues.len());
-    let assembles_one = || {
-        let module = compiled.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        let Some(module) = module else { return false };
-        keep(assemble(workspace, module, ptxas.as_ref(), &progress));
-        true
-    };
+    // Cargo is done with one family after the other, and does not wait for what is left to do with each: the
+    // builder does that side by side, as far as there are cores.
     thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                while let Some((arch, manifests)) = queues.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    for manifest in manifests {
-                        match compile(workspace, manifest, *arch, &toolchain, options, &progress) {
-                            Ok(module) => {
-                                compiled.lock().unwrap_or_else(PoisonError::into_inner).push_back(module);
-                            }
-                            Err(error) => keep(Err(error)),
+        for (arch, manifests) in &queues {
+            let (keep, progress, toolchain, ptxas) = (&keep, &progress, &toolchain, ptxas.as_ref());
+            scope.spawn(move || {
+                for manifest in manifests {
+                    let task = progress.start(format!("{} for {arch}", manifest.library));
+                    match builder(workspace, manifest, *arch, toolchain, options).prepare() {
+                        Ok(prepared) => {
+                            scope.spawn(move || {
+                                let compiled = compile(manifest, *arch, prepared, task);
+                                keep(
+                                    compiled.and_then(|module| assemble(workspace, module, ptxas, progress)),
+                                );
+                            });
                         }
-                    }
-                    compiling.fetch_sub(1, Ordering::Release);
-                }
-                loop {
-                    let is_last_look = compiling.load(Ordering::Acquire) == 0;
-                    if !assembles_one() {
-                        if is_last_look {
-                            break;
+                        Err(error) => {
+                            let failed = Err(error.into());
+                            task.finish(&failed);
+                            keep(failed);
                         }
-                        thread::sleep(PAUSE);
                     }
                 }
             });
@@ -219,37 +204,38 @@ fn size_of_sources(folder: &Path) -> u64 {
     sizes.sum()
 }
 
-/// Compiles a family, and leaves the assembler's report open.
-fn compile(
+fn builder(
     workspace: &Workspace,
     manifest: &Manifest,
     arch: Arch,
     toolchain: &DeviceToolchain,
     options: &Options,
-    progress: &Progress,
-) -> Result<Module, Error> {
-    let task = progress.start(format!("{} for {arch}", manifest.library));
-    let built = CudaBuilder::new(&manifest.folder)
+) -> CudaBuilder {
+    CudaBuilder::new(&manifest.folder)
         .arch(arch)
         .copy_to(options.output_dir(workspace).join(workspace::ptx_name(&manifest.library, arch)))
         .target_dir(workspace.device_dir())
         .toolchain(toolchain.clone())
         .generate_line_info(options.line_info)
         .capture_output(true)
-        .build_module();
-    let finished = built.map_err(Error::from).and_then(|built| {
+}
+
+/// Compiles a family, and leaves the assembler's report open.
+fn compile(manifest: &Manifest, arch: Arch, prepared: Prepared, task: Task) -> Result<Module, Error> {
+    let finished = prepared.finish().map_err(Error::from).and_then(|built| {
         let text = fs::read_to_string(&built.ptx).map_err(Error::io("read", &built.ptx))?;
-        let module = ptx::Module::parse(&text).map_err(|problem| BuildError::BadPtx {
-            package: manifest.package.clone(),
-            arch,
-            problem,
-        })?;
+        let module = parse(&text, manifest, arch)?;
         let (ptx, fresh, lints) = (built.ptx, built.fresh, ptx::lint(&module));
         let is_empty = module.entries().next().is_none();
         Ok(Module { manifest: manifest.clone(), arch, ptx, fresh, lints, is_empty, report: None })
     });
     task.finish(&finished);
     finished
+}
+
+fn parse<'a>(text: &'a str, manifest: &Manifest, arch: Arch) -> Result<ptx::Module<'a>, BuildError> {
+    let package = manifest.package.clone();
+    ptx::Module::parse(text).map_err(|problem| BuildError::BadPtx { package, arch, problem })
 }
 
 /// Adds the assembler's report, where there is an assembler.
@@ -266,7 +252,8 @@ fn assemble(
         Report::default()
     } else {
         let _task = progress.start(format!("ptxas of {family} for {arch}"));
-        ptxas.assemble(&module.ptx, arch, &workspace.report_path(family, arch))?
+        let text = fs::read_to_string(&module.ptx).map_err(Error::io("read", &module.ptx))?;
+        ptxas.assemble(&parse(&text, &module.manifest, arch)?, arch, &workspace.report_dir(family, arch))?
     };
     Ok(Module { report: Some(report), ..module })
 }

@@ -95,9 +95,10 @@ impl Workspace {
         self.target.join("device")
     }
 
-    /// The assembler's report on a module. Not beside the module: the folder with the PTX is watched.
-    pub fn report_path(&self, family: &str, arch: Arch) -> PathBuf {
-        self.device_dir().join("reports").join(format!("{family}.{arch}.ptxas"))
+    /// The folder of the assembler's reports on a module. Not beside the module: the folder with the PTX is
+    /// watched.
+    pub fn report_dir(&self, family: &str, arch: Arch) -> PathBuf {
+        self.device_dir().join("reports").join(format!("{family}.{arch}"))
     }
 
     /// Packages with kernels for the GPU, by name: those that list architectures.

@@ -1,13 +1,12 @@
 //! The builder itself: from a package's folder to a finished module.
 
-use std::collections::BTreeSet;
 use std::env;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::arch::Arch;
-use crate::compile::{Compiled, Job, Options};
+use crate::compile::{Job, Options, Plan};
 use crate::error::BuildError;
 use crate::manifest::Manifest;
 use crate::stamp::State;
@@ -263,7 +262,16 @@ impl CudaBuilder {
     ///
     /// # Errors
     /// See [`BuildError`].
-    pub fn build_module(mut self) -> Result<Built, BuildError> {
+    pub fn build_module(self) -> Result<Built, BuildError> {
+        self.prepare()?.finish()
+    }
+
+    /// Does what only one build at a time can do in a build folder: cargo compiles what the package depends
+    /// on, and says how to compile the package. The rest can be done beside other builds.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn prepare(mut self) -> Result<Prepared, BuildError> {
         if let Some((option, instead)) = self.unsupported.pop() {
             return Err(BuildError::Unsupported { option, instead });
         }
@@ -282,69 +290,92 @@ impl CudaBuilder {
             let extension = if kind == "llvm-ir" { "ll" } else { "bc" };
             self.options.emit = Some((kind, ptx.with_extension(extension)));
         }
-        let job = Job {
-            toolchain: &toolchain,
-            manifest: &manifest,
-            arch: self.arch,
-            target_dir: &target_dir,
-            options: &self.options,
+        Prepared::new(Job { toolchain, manifest, arch: self.arch, target_dir, options: self.options }, ptx)
+    }
+}
+
+/// A build of which cargo's part is done.
+#[derive(Debug)]
+pub struct Prepared {
+    job: Job,
+    ptx: PathBuf,
+    started: SystemTime,
+    left: Left,
+}
+
+/// The rest of the work.
+#[derive(Debug)]
+enum Left {
+    Nothing,
+    Finish,
+    Compile(Plan),
+}
+
+impl Prepared {
+    fn new(job: Job, ptx: PathBuf) -> Result<Self, BuildError> {
+        let started = SystemTime::now();
+        let compiling = stamp::compiling(job.fingerprint());
+        let state =
+            |fingerprint, file: &Path| stamp::state(&stamp_path(&job.target_dir, file), fingerprint, file);
+        let left = if state(finishing(&job, &ptx), &ptx) == State::Fresh {
+            Left::Nothing
+        } else if state(compiling, &job.assembly()) == State::Fresh {
+            Left::Finish
+        } else {
+            Left::Compile(job.plan()?)
         };
-        make(&job, ptx)
+        Ok(Self { job, ptx, started, left })
     }
-}
 
-fn make(job: &Job<'_>, ptx: PathBuf) -> Result<Built, BuildError> {
-    let mut hasher = DefaultHasher::new();
-    (job.fingerprint(), &ptx).hash(&mut hasher);
-    stamp::recipe(&mut hasher);
-    let fingerprint = hasher.finish();
-    let stamp = stamp_path(job.target_dir, &ptx);
-    match stamp::state(&stamp, fingerprint, &ptx) {
-        State::Fresh => return Ok(Built { ptx, sources: stamp::files(&stamp), fresh: true }),
-        // A full disk may have cut the compiler's output short as well.
-        State::Damaged => job.forget_assembly(),
-        State::Stale => {}
+    /// Whether the PTX is up to date with the sources.
+    pub fn is_fresh(&self) -> bool {
+        matches!(self.left, Left::Nothing)
     }
-    let started = SystemTime::now();
-    let finished = match compiled(job, started) {
-        // Cargo does not look at what it kept from another day, which may be cut short.
-        Err((BuildError::BadPtx { .. }, Kept::Yes)) => {
-            job.forget_assembly();
-            compiled(job, started)
+
+    /// Compiles the package itself, and finishes its module.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn finish(self) -> Result<Built, BuildError> {
+        let Self { job, ptx, started, left } = self;
+        let stamp = |file: &Path| stamp_path(&job.target_dir, file);
+        let assembly = job.assembly();
+        match &left {
+            Left::Nothing => {
+                let sources = stamp::files(&stamp(&ptx)).into_iter().collect();
+                return Ok(Built { ptx, sources, fresh: true });
+            }
+            Left::Finish => {}
+            Left::Compile(plan) => {
+                let text = job.compile(plan)?;
+                stamp::write_atomically(&assembly, text.as_bytes())?;
+                let made = stamp::Made {
+                    module: text.as_bytes(),
+                    files: &plan.sources,
+                    locked: plan.locked.as_ref(),
+                    started,
+                };
+                stamp::write(&stamp(&assembly), stamp::compiling(job.fingerprint()), &made)?;
+            }
         }
-        result => result,
-    };
-    let (finished, locked) = finished.map_err(|(error, _)| error)?;
-    stamp::write_atomically(&ptx, finished.as_bytes())?;
-    let sources = stamp::sources(&job.dep_info(), &job.manifest.path)?;
-    let made = stamp::Made { module: finished.as_bytes(), files: &sources, locked: locked.as_ref(), started };
-    stamp::write(&stamp, fingerprint, &made)?;
-    Ok(Built { ptx, sources: sources.into_iter().collect(), fresh: false })
+        let text = std::fs::read_to_string(&assembly).map_err(BuildError::io("read", &assembly))?;
+        let finished = ptx::finish(&text, &job.manifest.library, job.arch).map_err(|problem| {
+            BuildError::BadPtx { package: job.manifest.package.clone(), arch: job.arch, problem }
+        })?;
+        stamp::write_atomically(&ptx, finished.as_bytes())?;
+        let (files, locked) = (stamp::files(&stamp(&assembly)), stamp::locked(&stamp(&assembly)));
+        let made =
+            stamp::Made { module: finished.as_bytes(), files: &files, locked: locked.as_ref(), started };
+        stamp::write(&stamp(&ptx), finishing(&job, &ptx), &made)?;
+        Ok(Built { ptx, sources: files.into_iter().collect(), fresh: false })
+    }
 }
 
-/// Whether an assembly was there before the compiler ran, and is still the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kept {
-    Yes,
-    No,
-}
-
-/// A finished module's text, and the names of the packages in it that the lock file pins, if they are known.
-type Finished = (String, Option<BTreeSet<String>>);
-
-/// Compiles a module and finishes it. `started` is when the build began.
-fn compiled(job: &Job<'_>, started: SystemTime) -> Result<Finished, (BuildError, Kept)> {
-    let Compiled { assembly, locked } = job.run().map_err(|error| (error, Kept::No))?;
-    let is_old = std::fs::metadata(&assembly).and_then(|metadata| metadata.modified());
-    let kept = if is_old.is_ok_and(|modified| modified < started) { Kept::Yes } else { Kept::No };
-    let bad = |problem| {
-        let package = job.manifest.package.clone();
-        (BuildError::BadPtx { package, arch: job.arch, problem }, kept)
-    };
-    let text = std::fs::read_to_string(&assembly).map_err(BuildError::io("read", &assembly));
-    let text = text.map_err(|error| (error, kept))?;
-    let finished = ptx::finish(&text, &job.manifest.library, job.arch).map_err(bad)?;
-    Ok((finished, locked))
+/// Number of everything besides the sources that shapes a module, and of the place that it goes to.
+fn finishing(job: &Job, ptx: &Path) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (stamp::finishing(stamp::compiling(job.fingerprint())), ptx).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// One stamp for each place that a module goes to.

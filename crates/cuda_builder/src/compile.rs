@@ -1,17 +1,21 @@
-//! One run of the device compiler: a kernel package and an architecture in, assembly out.
+//! One use of the device compiler: a kernel package and an architecture in, assembly out. Cargo compiles what
+//! the package depends on; the package itself is compiled here.
 
 use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::arch::{self, Arch};
+use crate::call::{self, Call};
+use crate::cores::{self, Work};
 use crate::dependencies::{self, Dependencies};
 use crate::error::{BuildError, hint};
 use crate::manifest::Manifest;
+use crate::stamp;
 use crate::toolchain::DeviceToolchain;
 
 /// The target that kernels are compiled for.
@@ -40,55 +44,73 @@ pub struct Options {
 }
 
 /// Everything that one compilation depends on besides the sources.
-pub struct Job<'a> {
-    pub toolchain: &'a DeviceToolchain,
-    pub manifest: &'a Manifest,
+#[derive(Debug)]
+pub struct Job {
+    pub toolchain: DeviceToolchain,
+    pub manifest: Manifest,
     pub arch: Arch,
     /// Build folder of this architecture alone: architectures then build side by side, and none of
     /// them throws the library of another away.
-    pub target_dir: &'a Path,
-    pub options: &'a Options,
+    pub target_dir: PathBuf,
+    pub options: Options,
 }
 
-/// The outcome of a compilation.
-pub struct Compiled {
-    /// The file with the assembly.
-    pub assembly: PathBuf,
+/// A compilation as cargo would do it, when all that the package depends on is compiled.
+#[derive(Debug)]
+pub struct Plan {
+    call: Call,
+    /// The files that the module is made from.
+    pub sources: BTreeSet<PathBuf>,
     /// As in [`Dependencies`].
     pub locked: Option<BTreeSet<String>>,
 }
 
-impl Job<'_> {
-    /// Compiles.
-    pub fn run(&self) -> Result<Compiled, BuildError> {
+impl Job {
+    /// Has cargo compile what the package depends on, and say how the package itself is compiled.
+    pub fn plan(&self) -> Result<Plan, BuildError> {
         let assembly = self.assembly();
         fs::create_dir_all(assembly.with_file_name("")).map_err(BuildError::io("create", &assembly))?;
         let dependencies = self.dependencies()?;
-        self.run_cargo(&dependencies)?;
-        if !assembly.is_file() {
-            // Cargo does not track this file, and so would find nothing to do.
-            self.forget_build()?;
-            self.run_cargo(&dependencies)?;
-        }
-        if !assembly.is_file() {
-            return Err(BuildError::NoAssembly {
-                package: self.manifest.package.clone(),
-                arch: self.arch,
-                path: assembly,
-                target_dir: self.target_dir.to_owned(),
-            });
-        }
-        Ok(Compiled { assembly, locked: dependencies.locked })
+        let recorder = call::write_recorder(&self.target_dir)?;
+        let ran = self.run(self.cargo_command(&dependencies, &recorder));
+        let call = Call::take(&assembly);
+        ran?;
+        let call = call.ok_or_else(|| self.no_assembly(call::record_path(&assembly)))?;
+        let sources = stamp::sources(&self.dep_info(), &self.manifest.path)?;
+        Ok(Plan { call, sources, locked: dependencies.locked })
     }
 
-    /// Removes the compiler's output, so that the next run makes it again.
-    pub fn forget_assembly(&self) {
-        // A missing file needs no removal.
-        let _ = fs::remove_file(self.assembly());
+    /// Compiles the package itself, and returns the assembly.
+    ///
+    /// In one piece: LLVM fits functions to all of their callers, so kernels become others when a compiler
+    /// sees a part of them.
+    pub fn compile(&self, plan: &Plan) -> Result<String, BuildError> {
+        // A folder of this process alone: the compiler's unfinished files have the same names in each.
+        let folder = self.assembly().with_extension(format!("{}.unfinished", std::process::id()));
+        fs::create_dir_all(&folder).map_err(BuildError::io("create", &folder))?;
+        let assembly = folder.join("module.s");
+        let core = cores::wait(Work::Compile);
+        let ran = self.run(plan.call.command(&assembly, &folder));
+        drop(core);
+        let text = ran.and_then(|()| match fs::read_to_string(&assembly) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(self.no_assembly(assembly.clone())),
+            text => text.map_err(BuildError::io("read", &assembly)),
+        });
+        fs::remove_dir_all(&folder).map_err(BuildError::io("remove", &folder))?;
+        text
     }
 
-    /// The list of source files that cargo leaves beside the result.
-    pub fn dep_info(&self) -> PathBuf {
+    fn no_assembly(&self, path: PathBuf) -> BuildError {
+        BuildError::NoAssembly {
+            package: self.manifest.package.clone(),
+            arch: self.arch,
+            path,
+            target_dir: self.target_dir.clone(),
+        }
+    }
+
+    /// The list of source files that cargo leaves.
+    fn dep_info(&self) -> PathBuf {
         self.profile_dir().join(format!("{}.d", self.manifest.library))
     }
 
@@ -103,8 +125,8 @@ impl Job<'_> {
         hasher.finish()
     }
 
-    /// A file for each way to compile: cargo does not track it, so two ways must not share one.
-    fn assembly(&self) -> PathBuf {
+    /// A file for each way to compile. Modules that go to several places are compiled once.
+    pub fn assembly(&self) -> PathBuf {
         self.target_dir.join("asm").join(format!("{}-{:016x}.s", self.manifest.library, self.fingerprint()))
     }
 
@@ -112,14 +134,12 @@ impl Job<'_> {
         self.target_dir.join(TARGET).join(if self.options.release { "release" } else { "debug" })
     }
 
-    fn run_cargo(&self, dependencies: &Dependencies) -> Result<(), BuildError> {
-        let cargo = &self.toolchain.cargo;
-        let mut command = self.command(dependencies);
-        let output = if self.options.capture {
-            command.stdin(Stdio::null()).output().map_err(BuildError::io("run", cargo))?
-        } else {
-            run_teed(&mut command).map_err(BuildError::io("run", cargo))?
-        };
+    /// Runs cargo or the compiler.
+    fn run(&self, mut command: Command) -> Result<(), BuildError> {
+        let program = PathBuf::from(command.get_program());
+        let output =
+            if self.options.capture { command.stdin(Stdio::null()).output() } else { run_teed(&mut command) };
+        let output = output.map_err(BuildError::io("run", program))?;
         if output.status.success() {
             return Ok(());
         }
@@ -161,26 +181,26 @@ impl Job<'_> {
         })
     }
 
-    fn command(&self, dependencies: &Dependencies) -> Command {
+    fn cargo_command(&self, dependencies: &Dependencies, recorder: &Path) -> Command {
         let mut command = self.cargo();
         // Wrappers of the host build must not run here. An empty value means none, and overrides any config
         // file.
-        command.env("RUSTC_WRAPPER", "").env("RUSTC_WORKSPACE_WRAPPER", "");
+        command.env("RUSTC_WRAPPER", recorder).env("RUSTC_WORKSPACE_WRAPPER", "");
         let mut flags = self.rustflags();
         if dependencies.shared_object_is_free && self.toolchain.has_shared_object() {
             flags.extend(["--cfg", "ironwarp_shared_object"].map(str::to_owned));
         }
         command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
-        command.args(self.cargo_args()).arg("--target-dir").arg(self.target_dir);
+        command.args(self.cargo_args()).arg("--target-dir").arg(&self.target_dir);
         for dependency in &dependencies.lacking {
-            command.arg("--config").arg(dependency.setting(profile_of(self.options)));
+            command.arg("--config").arg(dependency.setting(profile_of(&self.options)));
         }
         command.arg("--").args(self.rustc_args()).arg(format!("--emit=asm={}", self.assembly().display()));
         command
     }
 
     fn cargo_args(&self) -> Vec<String> {
-        let profile = profile_of(self.options);
+        let profile = profile_of(&self.options);
         let debug = if self.options.line_info { "\"line-directives-only\"" } else { "false" };
         let mut args: Vec<String> =
             ["rustc", "--lib", "--crate-type", "cdylib", "--target", TARGET, "-Zbuild-std=core,alloc"]
@@ -241,18 +261,6 @@ impl Job<'_> {
         }
         flags.push(format!("--check-cfg=cfg(target_feature, values({}))", known_features()));
         flags
-    }
-
-    fn forget_build(&self) -> Result<(), BuildError> {
-        let folder = self.profile_dir().join(".fingerprint");
-        let Ok(entries) = fs::read_dir(&folder) else { return Ok(()) };
-        let prefix = format!("{}-", self.manifest.package);
-        for entry in entries.flatten() {
-            if entry.file_name().to_string_lossy().starts_with(&prefix) {
-                fs::remove_dir_all(entry.path()).map_err(BuildError::io("remove", entry.path()))?;
-            }
-        }
-        Ok(())
     }
 }
 

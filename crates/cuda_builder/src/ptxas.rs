@@ -4,14 +4,21 @@
 //! looked for in [`PTXAS`], the folder that `cargo xtask setup` fills, `CUDA_HOME`, `CUDA_PATH`, `PATH` and
 //! `/usr/local/cuda`.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::ErrorKind;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, ScopedJoinHandle};
 
 use crate::arch::Arch;
+use crate::cores::{self, Work};
 use crate::error::{BuildError, shown};
+use crate::ptx::{self, Module};
 use crate::stamp::{self, write_atomically};
 use crate::toolchain::on_path;
 
@@ -32,6 +39,22 @@ pub struct Report {
     pub functions: Vec<Usage>,
     /// Warnings, and remarks on lost performance.
     pub warnings: Vec<String>,
+}
+
+impl Report {
+    /// Adds the report on another piece. Functions that kernels of both call are in both.
+    fn add(&mut self, piece: Report) {
+        for usage in piece.functions {
+            if !self.functions.iter().any(|known| known.name == usage.name) {
+                self.functions.push(usage);
+            }
+        }
+        for warning in piece.warnings {
+            if !self.warnings.contains(&warning) {
+                self.warnings.push(warning);
+            }
+        }
+    }
 }
 
 /// The resources of one kernel or function on the GPU.
@@ -138,23 +161,53 @@ impl Ptxas {
         }
     }
 
-    /// Assembles every entry of a module and reports what each uses. The answer is kept in the file `kept`,
-    /// so that the same module is assembled once.
+    /// Assembles every entry of a module and reports what each uses, in pieces side by side. The answers are
+    /// kept in the folder `kept`, which is this module's alone, so that the same piece is assembled once.
     ///
     /// # Errors
-    /// When the assembler refuses the module or cannot be run.
-    pub fn assemble(&self, ptx: &Path, arch: Arch, kept: &Path) -> Result<Report, PtxasError> {
-        let text = fs::read(ptx).map_err(BuildError::io("read", ptx))?;
-        let key = self.key(&text, arch);
-        if let Some(messages) = read_kept(kept, key).and_then(|messages| String::from_utf8(messages).ok()) {
-            return Ok(parse(&messages));
+    /// When the text is no PTX, or the assembler refuses it or cannot be run.
+    pub fn assemble(&self, module: &Module<'_>, arch: Arch, kept: &Path) -> Result<Report, PtxasError> {
+        let pieces = ptx::pieces(module);
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let take = || pieces.get(next.fetch_add(1, Ordering::Relaxed));
+            std::iter::from_fn(take).map(|piece| self.assemble_piece(piece, arch, kept)).collect::<Vec<_>>()
+        };
+        let workers = thread::available_parallelism().map_or(1, usize::from).min(pieces.len());
+        let answers: Vec<_> = thread::scope(|scope| {
+            let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+            let join =
+                |worker: ScopedJoinHandle<'_, _>| worker.join().unwrap_or_else(|panic| resume_unwind(panic));
+            workers.into_iter().flat_map(join).collect()
+        });
+        let (mut report, mut used) = (Report::default(), BTreeSet::new());
+        for answer in answers {
+            let (path, messages) = answer?;
+            report.add(parse(&messages));
+            used.insert(path);
         }
-        let cubin = kept.with_extension(format!("{}.cubin", std::process::id()));
-        let messages = self.run(ptx, arch, &cubin)?;
+        remove_others(kept, &used)?;
+        Ok(report)
+    }
+
+    /// The messages about a piece, and the file that keeps them.
+    fn assemble_piece(&self, piece: &str, arch: Arch, kept: &Path) -> Result<(PathBuf, String), PtxasError> {
+        let key = self.key(piece.as_bytes(), arch);
+        let path = kept.join(format!("{key:016x}.ptxas"));
+        if let Some(messages) = read_kept(&path, key).and_then(|messages| String::from_utf8(messages).ok()) {
+            return Ok((path, messages));
+        }
+        let _core = cores::wait(Work::Assemble);
+        let source = path.with_extension("ptx");
+        write_atomically(&source, piece.as_bytes())?;
+        let cubin = path.with_extension(format!("{}.cubin", std::process::id()));
+        let messages = self.run(&source, arch, &cubin)?;
         // Only the report is wanted.
-        fs::remove_file(&cubin).map_err(BuildError::io("remove", &cubin))?;
-        keep(kept, key, messages.as_bytes())?;
-        Ok(parse(&messages))
+        for done in [&cubin, &source] {
+            fs::remove_file(done).map_err(BuildError::io("remove", done))?;
+        }
+        keep(&path, key, messages.as_bytes())?;
+        Ok((path, messages))
     }
 
     /// The machine code (a cubin) of PTX text. It is kept in the folder `kept`, under a name made of the
@@ -240,6 +293,19 @@ fn read_kept(path: &Path, key: u64) -> Option<Vec<u8>> {
 
 fn keep(path: &Path, key: u64, contents: &[u8]) -> Result<(), BuildError> {
     write_atomically(path, &[kept_line(key, contents).as_bytes(), contents].concat())
+}
+
+/// Removes what a folder keeps of earlier modules.
+fn remove_others(folder: &Path, used: &BTreeSet<PathBuf>) -> Result<(), BuildError> {
+    let entries = fs::read_dir(folder).map_err(BuildError::io("read", folder))?;
+    for path in entries.flatten().map(|entry| entry.path()).filter(|path| !used.contains(path)) {
+        match fs::remove_file(&path) {
+            // Another build of the same module has done it.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            removed => removed.map_err(BuildError::io("remove", &path))?,
+        }
+    }
+    Ok(())
 }
 
 fn parse(messages: &str) -> Report {
@@ -402,17 +468,40 @@ ptxas info    : Function properties for helper
     }
 
     #[test]
-    fn a_damaged_report_is_made_anew() {
+    fn a_report_is_kept_by_piece_and_a_damaged_one_made_anew() {
         let folder = tempfile::tempdir().unwrap();
         let ptxas = assembler(folder.path(), "x");
-        let (ptx, kept) = (folder.path().join("a.ptx"), folder.path().join("a.ptxas"));
-        fs::write(&ptx, "ptx").unwrap();
-        let assemble = || ptxas.assemble(&ptx, "sm_80".parse().unwrap(), &kept).unwrap();
-        assert_eq!((assemble(), assemble()), (Report::default(), Report::default()));
-        assert_eq!(calls(folder.path()), 1, "kept");
-        let forged = fs::read_to_string(&kept).unwrap() + OUTPUT;
-        fs::write(&kept, forged).unwrap();
-        assert_eq!((assemble(), calls(folder.path())), (Report::default(), 2));
+        let kept = folder.path().join("kept");
+        let kernel = |name: &str, line: &str| {
+            format!(".visible .entry {name}()\n{{\n{}}}\n", line.repeat((2 << 20) / line.len()))
+        };
+        let module = |line: &str| {
+            let kernels: String = (0..8).map(|number| kernel(&format!("k{number}"), "\tret;\n")).collect();
+            format!(".version 7.0\n.target sm_80\n{kernels}{}", kernel("last", line))
+        };
+        let assemble = |text: &str| {
+            let module = Module::parse(text).unwrap();
+            ptxas.assemble(&module, "sm_80".parse().unwrap(), &kept).unwrap()
+        };
+        let files = || fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+        let first = module("\tret;\n");
+        assert_eq!((assemble(&first), assemble(&first)), (Report::default(), Report::default()));
+        let pieces = calls(folder.path());
+        assert!(pieces > 1 && files().len() == pieces, "{:?}", files());
+        assemble(&module("\texit;\n"));
+        assert_eq!((calls(folder.path()), files().len()), (pieces + 1, pieces), "one changed");
+        let path = &files()[0];
+        fs::write(path, fs::read_to_string(path).unwrap() + OUTPUT).unwrap();
+        assert_eq!((assemble(&module("\texit;\n")), calls(folder.path())), (Report::default(), pieces + 2));
+    }
+
+    #[test]
+    fn a_function_of_two_pieces_is_reported_once() {
+        let mut report = parse(OUTPUT);
+        report.add(parse(OUTPUT));
+        assert_eq!(report, parse(OUTPUT));
+        report.add(parse(&OUTPUT.replace("fill", "other")));
+        assert_eq!(report.functions.len(), 4);
     }
 
     #[test]

@@ -11,17 +11,29 @@ use std::time::SystemTime;
 
 use crate::error::BuildError;
 
-/// The stages after the compiler, as source: when they change, modules are finished anew.
-const RECIPE: &[&str] = &[
-    include_str!("compile.rs"),
-    include_str!("ptx/mod.rs"),
-    include_str!("ptx/finish.rs"),
-    include_str!("ptx/lint.rs"),
-];
+/// How assembly is made, as source: when it changes, modules are compiled anew.
+const COMPILING: &[&str] =
+    &[include_str!("call.rs"), include_str!("compile.rs"), include_str!("recorder.sh")];
 
-/// Number of the stages after the compiler.
-pub fn recipe(hasher: &mut impl std::hash::Hasher) {
-    RECIPE.iter().for_each(|source| hasher.write(source.as_bytes()));
+/// The stages after the compiler, as source: when they change, modules are finished anew.
+const FINISHING: &[&str] =
+    &[include_str!("ptx/mod.rs"), include_str!("ptx/finish.rs"), include_str!("ptx/lint.rs")];
+
+/// Number of what makes assembly, for a way to compile.
+pub fn compiling(fingerprint: u64) -> u64 {
+    with_sources(fingerprint, COMPILING)
+}
+
+/// Number of what makes a module of assembly that has this number.
+pub fn finishing(compiling: u64) -> u64 {
+    with_sources(compiling, FINISHING)
+}
+
+fn with_sources(number: u64, sources: &[&str]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write_u64(number);
+    sources.iter().for_each(|source| hasher.write(source.as_bytes()));
+    hasher.finish()
 }
 
 /// The state of a module according to its stamp.
@@ -29,10 +41,8 @@ pub fn recipe(hasher: &mut impl std::hash::Hasher) {
 pub enum State {
     /// It is up to date with the sources.
     Fresh,
-    /// The sources, the flags or the compiler have changed, or there is no stamp.
+    /// The sources, the flags, the compiler or the module itself have changed, or there is no stamp.
     Stale,
-    /// The sources are the same, but the module is not what was written.
-    Damaged,
 }
 
 /// Compares the stamp at `path` with the module and the sources as they are.
@@ -45,10 +55,7 @@ pub fn state(path: &Path, fingerprint: u64, module: &Path) -> State {
         return State::Stale;
     }
     let module_line = lines.next();
-    let Some(packages) = lines.next().and_then(|line| line.strip_prefix(PACKAGES)) else {
-        return State::Stale;
-    };
-    let packages = (packages != UNKNOWN).then(|| packages.split_whitespace().map(str::to_owned).collect());
+    let Some(packages) = lines.next().and_then(read_packages) else { return State::Stale };
     let holds = |line: &str| {
         line.split_once(' ')
             .is_some_and(|(was, file)| digest(Path::new(file), packages.as_ref()).as_deref() == Some(was))
@@ -58,19 +65,29 @@ pub fn state(path: &Path, fingerprint: u64, module: &Path) -> State {
     }
     match fs::read(module) {
         Ok(contents) if module_line == Some(&*hash(&contents)) => State::Fresh,
-        Ok(_) => State::Damaged,
-        Err(_) => State::Stale,
+        _ => State::Stale,
     }
 }
 
 /// The files that a stamp lists.
-pub fn files(path: &Path) -> Vec<PathBuf> {
+pub fn files(path: &Path) -> BTreeSet<PathBuf> {
     let text = fs::read_to_string(path).unwrap_or_default();
     text.lines()
         .skip(3)
         .filter_map(|line| line.split_once(' '))
         .map(|(_, file)| PathBuf::from(file))
         .collect()
+}
+
+/// The names of packages in a stamp, if it knows them.
+pub fn locked(path: &Path) -> Option<BTreeSet<String>> {
+    fs::read_to_string(path).ok()?.lines().nth(2).and_then(read_packages)?
+}
+
+/// `packages half cfg-if`; `None` inside when they are not known.
+fn read_packages(line: &str) -> Option<Option<BTreeSet<String>>> {
+    let names = line.strip_prefix(PACKAGES)?;
+    Some((names != UNKNOWN).then(|| names.split_whitespace().map(str::to_owned).collect()))
 }
 
 /// A module, and what it was made from.
@@ -269,7 +286,7 @@ mod tests {
         build.stamp(later());
         assert_eq!(build.state(7), State::Fresh);
         assert_eq!(build.state(8), State::Stale, "other flags");
-        assert_eq!(files(&build.path("stamp")), std::slice::from_ref(&source));
+        assert_eq!(files(&build.path("stamp")), BTreeSet::from([source.clone()]));
         fs::remove_file(&source).unwrap();
         assert_eq!(build.state(7), State::Stale, "gone");
         fs::write(&source, "1").unwrap();
@@ -279,12 +296,12 @@ mod tests {
     }
 
     #[test]
-    fn a_module_that_is_not_what_was_written_is_damaged() {
+    fn a_stamp_does_not_hold_for_a_damaged_module() {
         let build = Build::of(&[("a.rs", "1")]);
         build.stamp(later());
         for contents in ["", "pt", "ptx and more"] {
             fs::write(build.path("module"), contents).unwrap();
-            assert_eq!(build.state(7), State::Damaged, "{contents:?}");
+            assert_eq!(build.state(7), State::Stale, "{contents:?}");
         }
         fs::remove_file(build.path("module")).unwrap();
         assert_eq!(build.state(7), State::Stale);

@@ -6,6 +6,7 @@ mod count;
 mod finish;
 mod lint;
 mod needs;
+mod pieces;
 
 use std::ops::Range;
 
@@ -14,6 +15,7 @@ use crate::arch::Arch;
 pub use count::{InstructionCounts, instructions};
 pub use finish::{finish, header};
 pub use lint::{Lint, lint};
+pub(crate) use pieces::pieces;
 
 /// The fault of a module, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,0 +1,20 @@
+#!/bin/sh
+# Cargo calls it as `recorder rustc ARGS...`. The compilation that is to leave assembly is written down for the
+# builder, which does it itself, without cargo's lock on the build folder; cargo learns which files it reads.
+record=
+for argument; do
+    case $argument in --emit=asm=*) record=${argument#--emit=asm=}.call ;; esac
+done
+[ -n "$record" ] || exec "$@"
+# The environment may hold secrets: nobody else reads the file, and the builder removes it at once.
+umask 077
+{ printf '%s\0' "$PWD" "$#" "$@" && env -0; } >"$record" || exit 1
+for argument; do
+    shift
+    case $argument in
+    --emit=dep-info*) argument=--emit=dep-info ;;
+    --emit=*) continue ;;
+    esac
+    set -- "$@" "$argument"
+done
+exec "$@"
