@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 pub use bias::{Bias, bias_gradient};
 pub use decode::{Cache, decode};
-pub use layer::{Layer, LayerGradients, Operands};
+pub use layer::{Layer, LayerGradients, Operands, Turning};
 
 /// The sides of the operands.
 #[derive(Debug, Clone, Copy)]
