@@ -20,10 +20,12 @@ use std::process::ExitCode;
 
 use bytemuck::Pod;
 use half::{bf16, f16};
-use ironwarp::DeviceBuffer;
 use ironwarp::graph::Graph;
-use ironwarp::ops::gemm::{Activation, Candidate, Kernel, Matmul, Matrix, MatrixMut, Precision};
+use ironwarp::ops::gemm::{
+    Activation, Candidate, Kernel, Matmul, Matrix, MatrixMut, Precision, activated, activated_backward,
+};
 use ironwarp::tensor::Element as TensorElement;
+use ironwarp::{DeviceBuffer, Tensor};
 use ironwarp_benches::{Drawn, Fused, Outcome, Session, Types, Work, println};
 use num::E4M3;
 use reference::matmul::{Epilogue, Strided, matmul};
@@ -240,6 +242,7 @@ fn main() -> ExitCode {
             bench::<bf16, bf16>(session, Run { name: "gemm_bf16_swiglu", ..swiglu })?;
             let narrow = Run { sides, dtype: "e4m3", out: Some("e4m3"), ..PLAIN };
             bench::<E4M3, E4M3>(session, Run { name: "gemm_e4m3_e4m3", ..narrow })?;
+            training(session, sides)?;
         }
         for sides in shapes(session, &F32) {
             bench::<f32, f32>(
@@ -249,6 +252,30 @@ fn main() -> ExitCode {
         }
         Ok(())
     })
+}
+
+/// Products of a training step: an activation whose argument is kept, and its gradient with the bias'.
+fn training(session: &mut Session, (m, n, k): Sides) -> Outcome {
+    let stream = session.stream.clone();
+    let tensor = |seed, sides: &[usize]| {
+        Tensor::from_slice(&stream, sides, &numbers::<bf16>(seed, sides.iter().product()))
+    };
+    let (shape, work) = (format!("{m}x{n}x{k}"), Work::Flops(2 * (m * n * k) as u64));
+    let forward = "gemm_bf16_training";
+    if session.wants(forward) {
+        let (x, weight, bias) = (tensor(1, &[m, k])?, tensor(2, &[n, k])?, tensor(3, &[n])?);
+        session.measure_beside(forward, &shape, work, &[], |_| {
+            activated(&stream, &x, &weight, Some(&bias), Activation::GeluTanh).map(drop)
+        })?;
+    }
+    let backward = "gemm_bf16_training_backward";
+    if session.wants(backward) {
+        let (gradient, weight, before) = (tensor(1, &[m, k])?, tensor(2, &[k, n])?, tensor(3, &[m, n])?);
+        session.measure_beside(backward, &shape, work, &[], |_| {
+            activated_backward(&stream, &gradient, &weight, &before, Activation::GeluTanh).map(drop)
+        })?;
+    }
+    Ok(())
 }
 
 fn one(session: &mut Session, drawn: &Drawn) -> Outcome {

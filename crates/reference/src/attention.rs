@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 pub use bias::{Bias, bias_gradient};
 pub use decode::{Cache, decode};
-pub use layer::{Layer, LayerGradients, Operands};
+pub use layer::{Layer, LayerGradients, Operands, Turning};
 use sums::{Sums, dot, error_scale};
 
 /// The sides of the operands.

@@ -1,6 +1,6 @@
 //! Oracle of matrix products with strides, batches and epilogues.
 
-use crate::elementwise::{gelu, sigmoid};
+use crate::elementwise::{erfc, gelu, sigmoid};
 use crate::{Accumulated, Exact, exact};
 use rayon::prelude::*;
 
@@ -184,6 +184,28 @@ pub(crate) fn activate(activation: Activation, (value, scale): (f64, f64)) -> (f
     }
 }
 
+/// The derivative of an activation of one column. That of ReLU at 0 is 0.
+pub fn slope(activation: Activation, x: f64) -> f64 {
+    // Beyond it each of them is 0 or 1, and infinity times 0 would be no number.
+    let x = x.clamp(-700.0, 700.0);
+    match activation {
+        Activation::Identity | Activation::SwiGlu => 1.0,
+        Activation::Relu => f64::from(u8::from(x > 0.0 || x.is_nan())),
+        Activation::Sigmoid => sigmoid(x) * sigmoid(-x),
+        Activation::Silu => sigmoid(x) + x * sigmoid(x) * sigmoid(-x),
+        Activation::Gelu => {
+            let density = (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
+            0.5 * erfc(-x / 2f64.sqrt()) + x * density
+        }
+        Activation::GeluTanh => {
+            let root = (2.0 / std::f64::consts::PI).sqrt();
+            let t = (root * (x + 0.044715 * x.powi(3))).tanh();
+            let inner = root * (1.0 + 3.0 * 0.044715 * x * x);
+            0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner
+        }
+    }
+}
+
 fn swiglu(gate: (f64, f64), (value, scale): (f64, f64)) -> (f64, f64) {
     let (gate, gate_scale) = activate(Activation::Silu, gate);
     (gate * value, gate_scale * (value.abs() + scale) + gate.abs() * scale)
@@ -191,7 +213,7 @@ fn swiglu(gate: (f64, f64), (value, scale): (f64, f64)) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Activation, Epilogue, Strided, matmul};
+    use super::{Activation, Epilogue, Strided, activate, matmul, slope};
 
     fn rows(data: &[f32], row: usize) -> Strided<'_, f32> {
         Strided { data, row, column: 1, matrix: 0 }
@@ -238,6 +260,26 @@ mod tests {
         close(one(Activation::SwiGlu, 1.0), 3.0 * 0.731_058_579);
         assert!(one(Activation::Relu, f32::NAN).is_nan());
         assert_eq!((one(Activation::Relu, -2.0), one(Activation::Relu, 2.0)), (0.0, 2.0));
+    }
+
+    #[test]
+    fn slopes_are_differences() {
+        const STEP: f64 = 1e-5;
+        for activation in [
+            Activation::Identity,
+            Activation::Relu,
+            Activation::Gelu,
+            Activation::GeluTanh,
+            Activation::Silu,
+            Activation::Sigmoid,
+        ] {
+            for x in [-30.0, -3.5, -1.0, -0.25, 0.125, 1.0, 2.5, 30.0] {
+                let of = |x: f64| activate(activation, (x, 0.0)).0;
+                let want = (of(x + STEP) - of(x - STEP)) / (2.0 * STEP);
+                let got = slope(activation, x);
+                assert!((got - want).abs() < 1e-8, "{activation:?}'({x}) is {got}, wanted {want}");
+            }
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::tensor::{address, describe, expect_dtype, not_contiguous};
 use super::{DType, Dim, Element, Layout, Shape, TensorError, dim};
 use crate::device::Device;
 use crate::error::Result;
-use crate::memory::{DeviceBuffer, DeviceViewMut, Within};
+use crate::memory::{DeviceBuffer, DeviceView, DeviceViewMut, Within};
 use crate::stream::Stream;
 
 /// A tensor, or a part of one, to which no other code has access: operations write to it. No two of its
@@ -132,6 +132,13 @@ impl<'a> TensorMut<'a> {
         let start = self.layout.offset() * self.dtype.size();
         let bytes = bytemuck::cast_slice::<T, u8>(data);
         self.storage.slice_mut(start..start + bytes.len())?.copy_from_slice(stream, bytes)
+    }
+
+    /// As [`Tensor::span_bytes`](super::Tensor).
+    pub(crate) fn span_bytes(&self) -> Result<DeviceView<'_, u8>> {
+        let size = self.dtype.size();
+        let start = self.layout.offset() * size;
+        self.storage.slice(start..start + self.layout.span() * size)
     }
 
     /// As [`Tensor::span_bytes`](super::Tensor), exclusive.

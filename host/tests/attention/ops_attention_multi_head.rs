@@ -12,7 +12,7 @@ use ironwarp::ops::rotary::{Positions, RotaryTables};
 use ironwarp::tensor::DType;
 use ironwarp::{DeviceBuffer, Error, Stream, Tensor};
 use reference::Accumulated;
-use reference::attention::{Band, Layer, Operands};
+use reference::attention::{Band, Layer, Operands, Turning};
 use reference::random::weight_factor;
 use reference::rotary::angle;
 use testkit::{Family, compare, input, tolerance};
@@ -162,7 +162,7 @@ impl<T: Number> Setup<T> {
             size,
             band: Band { right: is_whole.then_some(0), ..Band::default() },
             scale: f64::from(case.scale()),
-            angles: turning.map(|(_, by_neighbours)| (&angles as _, by_neighbours)),
+            turning: turning.map(|(_, by_neighbours)| Turning { angles: &angles, by_neighbours }),
             factor: &factor,
             round: &|value| T::from_f64(value).into(),
         };

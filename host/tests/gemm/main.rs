@@ -12,4 +12,5 @@ mod ops_gemm_grouped;
 mod ops_gemm_mma;
 mod ops_gemm_skinny;
 mod ops_gemm_sm90;
+mod ops_gemm_training;
 mod ops_gemm_tune;

@@ -24,13 +24,21 @@ pub struct Layer<'a> {
     pub band: Band,
     /// Factor of the scores.
     pub scale: f64,
-    /// The angles by which a token's queries and keys turn, one for each pair of columns; and whether
-    /// neighbours are a pair.
-    pub angles: Option<(&'a (dyn Fn(usize) -> Vec<f64> + Sync), bool)>,
+    /// How queries and keys turn.
+    pub turning: Option<Turning<'a>>,
     /// Factor of a weight, by sequence, head, query and key.
     pub factor: &'a (dyn Fn([usize; 4]) -> f64 + Sync),
     /// How tensors between the steps are rounded.
     pub round: &'a (dyn Fn(f64) -> f64 + Sync),
+}
+
+/// How the rows of a token turn.
+#[derive(Clone, Copy)]
+pub struct Turning<'a> {
+    /// The angles of a token, one for each pair of columns.
+    pub angles: &'a (dyn Fn(usize) -> Vec<f64> + Sync),
+    /// Whether neighbours are a pair.
+    pub by_neighbours: bool,
 }
 
 /// The operands of a layer; those that are not there are empty.
@@ -120,7 +128,7 @@ impl Layer<'_> {
 
     /// Turns queries and keys, by the angles or back.
     fn turn(&self, rows: &mut [f64], sign: f64, round: impl Fn(f64) -> f64) {
-        let Some((angles, by_neighbours)) = self.angles else { return };
+        let Some(Turning { angles, by_neighbours }) = self.turning else { return };
         for (at, head) in rows.chunks_exact_mut(self.size).enumerate() {
             let (token, place) = (at / self.packed_heads(), at % self.packed_heads());
             if place < self.heads + self.kv_heads {
@@ -193,7 +201,7 @@ impl Layer<'_> {
 
     /// Both columns of a pair get the errors of both.
     fn spread(&self, magnitudes: &mut [f64]) {
-        let Some((angles, by_neighbours)) = self.angles else { return };
+        let Some(Turning { angles, by_neighbours }) = self.turning else { return };
         for (at, head) in magnitudes.chunks_exact_mut(self.size).enumerate() {
             let (token, place) = (at / self.packed_heads(), at % self.packed_heads());
             if place < self.heads + self.kv_heads {
@@ -239,7 +247,7 @@ fn products(a: &Rough, b: &Rough, [m, n, k]: [usize; 3], order: Order) -> Rough 
 
 #[cfg(test)]
 mod tests {
-    use super::{Layer, Operands};
+    use super::{Layer, Operands, Turning};
     use crate::attention::Band;
 
     /// Numbers between -1 and 1, without a pattern.
@@ -266,7 +274,7 @@ mod tests {
                 size: 6,
                 band: Band { right: Some(0), ..Band::default() },
                 scale: 0.7,
-                angles: Some((&angles, by_neighbours)),
+                turning: Some(Turning { angles: &angles, by_neighbours }),
                 factor: &dropped,
                 round: &|value| value,
             };

@@ -227,9 +227,9 @@ impl BlockScaled<'_> {
 }
 
 /// As many blocks as there are tiles, or as run at once.
-fn blocks(stream: &Stream, tiles: usize) -> u32 {
+pub(super) fn blocks(stream: &Stream, tiles: usize) -> u32 {
     tiles.min(stream.device().properties().sm_count as usize) as u32
 }
 
 /// Rows of tiles of a raster group: those that run at a time on some 130 multiprocessors make a square.
-const RASTER_GROUP: u32 = 12;
+pub(super) const RASTER_GROUP: u32 = 12;

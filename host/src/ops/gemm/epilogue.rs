@@ -27,6 +27,13 @@ pub(super) struct Vector<'a> {
     pub dtype: DType,
 }
 
+impl<'a> Vector<'a> {
+    /// A contiguous tensor.
+    pub fn of(tensor: &'a Tensor) -> Result<Self> {
+        Ok(Vector { data: tensor.span_bytes()?, dtype: tensor.dtype() })
+    }
+}
+
 /// The inputs of a product's epilogue.
 #[derive(Debug)]
 pub(super) struct Epilogue<'a> {
@@ -69,7 +76,7 @@ impl<'a> Matmul<'a> {
 
     /// The same of a contiguous tensor.
     pub(crate) fn bias_of(mut self, bias: &'a Tensor) -> Result<Self> {
-        self.epilogue.bias = Some(Vector { data: bias.span_bytes()?, dtype: bias.dtype() });
+        self.epilogue.bias = Some(Vector::of(bias)?);
         Ok(self)
     }
 

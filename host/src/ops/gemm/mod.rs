@@ -44,6 +44,9 @@
 //! | [`gemm::mma`](mod@gemm::mma) | f16, bf16, f32 as tf32, on the tensor cores of every device |
 //! | [`gemm::any`](mod@gemm::any) | everything, slowly |
 //!
+//! [`activated`] and [`activated_backward`] are products of a training step: the value before an activation
+//! is kept, and its gradient and the bias' are computed in the next one's epilogue.
+//!
 //! Operands whose rows do not begin at 16-byte boundaries, or run the wrong way for a kernel, are copied to
 //! scratch memory first where that pays ([`Repack`], and [`Packed`] for operands that many products take):
 //! the copy reads and writes the operand once, and the kernel then runs as on aligned ones.
@@ -77,6 +80,7 @@ mod repack;
 mod select;
 mod skinny;
 mod sm90;
+mod training;
 mod tune;
 
 pub use block_scaled::BlockScaled;
@@ -90,6 +94,7 @@ pub use problem::{EpilogueDesc, Operand, Order, Precision, Problem};
 pub use records::{Record, Unusable};
 pub use repack::Packed;
 pub use select::{candidates, select};
+pub use training::{Activated, ActivatedGradients, activated, activated_backward};
 pub use tune::{Tuner, Tuning};
 
 use any::device_type;

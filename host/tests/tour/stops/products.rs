@@ -4,10 +4,11 @@ use super::{Outcome, Stop};
 use bytemuck::Pod;
 use half::{bf16, f16};
 use ironwarp::ops::gemm::{
-    Activation, BlockScaled, Config, GroupedMatmul, Matmul, Matrix, MatrixMut, Precision, Repack, candidates,
+    Activation, BlockScaled, Config, GroupedMatmul, Matmul, Matrix, MatrixMut, Precision, Repack, activated,
+    activated_backward, candidates,
 };
 use ironwarp::tensor::Element;
-use ironwarp::{DeviceBuffer, Stream};
+use ironwarp::{DeviceBuffer, Stream, Tensor};
 use num::{E4M3, E5M2};
 use std::collections::HashSet;
 use testkit::{Family, input};
@@ -54,6 +55,8 @@ pub fn stops(stream: &Stream) -> Outcome<Vec<Stop>> {
         }
     }
     stops.push(Stop::new("products with factors for blocks", with_block_factors));
+    stops.push(Stop::new("products of a training step, bf16", training::<bf16>));
+    stops.push(Stop::new("products of a training step, f16", training::<f16>));
     for transposed in [false, true] {
         let name = |ty| format!("groups of {ty}, transposed: {transposed}");
         stops.push(Stop::new(name("bf16"), move |stream| groups::<bf16, bf16>(stream, transposed)));
@@ -149,6 +152,27 @@ fn with_block_factors(stream: &Stream) -> Outcome<Vec<u8>> {
         let mut c = DeviceBuffer::<bf16>::zeroed(stream, m * n)?;
         BlockScaled { m, n, k, a, factors_a, b, factors_b }.run_grouped::<i32>(stream, &offsets, &mut c)?;
         bytes.extend_from_slice(bytemuck::cast_slice(&c.to_vec(stream)?));
+    }
+    Ok(bytes)
+}
+
+/// A product before an activation, and the gradient of one.
+fn training<T: Number>(stream: &Stream) -> Outcome<Vec<u8>> {
+    if (stream.device().arch().major, stream.device().arch().minor) != (9, 0) {
+        return Ok(Vec::new());
+    }
+    // More than a tile, and parts of one.
+    let (m, n, k) = (150, 136, 72);
+    let tensor = |seed, sides: &[usize]| {
+        Tensor::from_slice(stream, sides, &input::<T>(Family::Normal, seed, sides.iter().product()))
+    };
+    let (x, weight, bias) = (tensor(1, &[m, k])?, tensor(2, &[n, k])?, tensor(3, &[n])?);
+    let hidden = activated(stream, &x, &weight, Some(&bias), Activation::GeluTanh)?;
+    let (gradient, weight) = (tensor(4, &[m, k])?, tensor(5, &[k, n])?);
+    let back = activated_backward(stream, &gradient, &weight, &hidden.before, Activation::GeluTanh)?;
+    let mut bytes = bytemuck::cast_slice(&back.bias.to_vec::<f32>(stream)?).to_vec();
+    for tensor in [&hidden.result, &hidden.before, &back.before] {
+        bytes.extend_from_slice(bytemuck::cast_slice(&tensor.to_vec::<T>(stream)?));
     }
     Ok(bytes)
 }

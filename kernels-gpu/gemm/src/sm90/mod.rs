@@ -102,3 +102,5 @@ pub mod skinny;
 pub mod split_k;
 pub mod subtile;
 pub mod tile_scheduler;
+#[cfg(feature = "kernels")]
+pub mod training;
