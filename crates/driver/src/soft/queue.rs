@@ -13,7 +13,8 @@
 //!
 //! A kernel may wait for a kernel of another device, or of another stream, that is still in a queue. So when
 //! all kernels that run do nothing but spin, whatever could run begins, on a thread for each stream
-//! ([`start_waiting_work`]).
+//! ([`start_waiting_work`]). The checker compares the accesses of kernels that run at the same time. It does
+//! not see copies and fills of other streams: a program that lacks that dependency is not told so.
 
 use super::{
     abi::{HostFn, StreamCallback},
@@ -331,7 +332,7 @@ fn help_for_ever() {
         thread::park();
         for stream in Driver::lock().streams_with_ready_work() {
             let helper = thread::Builder::new().name("ironwarp-soft-stream".into());
-            // As above.
+            // As above: without a thread, the kernel that waits for this work counts as hung in the end.
             let _ = helper.spawn(move || Driver::lock().advance_while_ready(stream));
         }
     }

@@ -71,7 +71,9 @@ pub(crate) struct Elsewhere {
 impl Membership {
     pub fn begin(kernel: &str, config: &crate::LaunchConfig, device: Option<u32>) -> Self {
         let blocks = config.blocks();
-        let together = if device.is_some() { Together::now(blocks) } else { Arc::default() };
+        // Locked until the launch is a member: one that begins beside it counts its blocks too.
+        let mut now = device.is_some().then(|| NOW.lock().unwrap_or_else(PoisonError::into_inner));
+        let together = now.as_deref_mut().map_or_else(Arc::default, |now| Together::with_room(now, blocks));
         let device = device.unwrap_or_default();
         let mut members = together.members.write().unwrap_or_else(PoisonError::into_inner);
         let (number, first_block) = (members.len(), together.next_block(&members));
@@ -86,6 +88,7 @@ impl Membership {
         });
         let begun = together.ends.load(Ordering::Relaxed);
         drop(members);
+        drop(now);
         let known = together.learnt.copy();
         Self { together, first_block, blocks, device, number, begun, known, learnt: Learnt::default() }
     }
@@ -141,9 +144,8 @@ impl Drop for Membership {
 }
 
 impl Together {
-    /// The launches that run now, with room for so many blocks more.
-    fn now(blocks: u64) -> Arc<Self> {
-        let mut now = NOW.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The launches that run now, or none of them if they leave no room for so many blocks more.
+    fn with_room(now: &mut Weak<Self>, blocks: u64) -> Arc<Self> {
         now.upgrade().filter(|together| together.has_room(blocks)).unwrap_or_else(|| {
             let together = Arc::new(Together::default());
             *now = Arc::downgrade(&together);
