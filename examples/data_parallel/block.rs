@@ -43,7 +43,7 @@ struct Attended {
 }
 
 impl Block {
-    fn norm<'a>(&self, x: &Tensor, weight: &'a Tensor) -> Result<(Tensor, Tensor)> {
+    fn norm(&self, x: &Tensor, weight: &Tensor) -> Result<(Tensor, Tensor)> {
         let norm = Norm {
             kind: NormKind::Layer,
             weight: Some(weight),
@@ -82,7 +82,7 @@ impl Block {
         rows.reshape(&[self.sequences, TOKENS, HEADS, HEAD])?.transpose(1, 2)?.contiguous()
     }
 
-    fn from_heads(&self, heads: &Tensor) -> Result<Tensor> {
+    fn to_rows(&self, heads: &Tensor) -> Result<Tensor> {
         heads.transpose(1, 2)?.reshape(&[self.sequences * TOKENS, WIDTH])
     }
 
@@ -91,7 +91,7 @@ impl Block {
         let (queries, keys, values) = (part(0)?, part(1)?, part(2)?);
         let scores = queries.matmul(&keys.transpose(2, 3)?)?.mul((HEAD as f32).sqrt().recip())?;
         let weights = scores.add(&self.mask)?.softmax(-1)?;
-        let result = self.from_heads(&weights.matmul(&values)?)?;
+        let result = self.to_rows(&weights.matmul(&values)?)?;
         Ok(Attended { queries, keys, values, weights, result })
     }
 
@@ -103,7 +103,7 @@ impl Block {
         let dscores = softmax_backward(&self.stream, &of.weights, &dweights, 3)?;
         let dscores = dscores.mul((HEAD as f32).sqrt().recip())?;
         let (dqueries, dkeys) = (dscores.matmul(&of.keys)?, dscores.transpose(2, 3)?.matmul(&of.queries)?);
-        let rows = [dqueries, dkeys, dvalues].map(|heads| self.from_heads(&heads));
+        let rows = [dqueries, dkeys, dvalues].map(|heads| self.to_rows(&heads));
         let [q, k, v] = rows;
         Tensor::cat(&[&q?, &k?, &v?], 1)
     }

@@ -141,3 +141,48 @@ fn main() -> Result<()> {
     compare::<Mlp>(&devices)?;
     compare::<Block>(&devices)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How far a parameter is moved: far enough for the rounding of f32 not to count.
+    const DISTANCE: f64 = 0.02;
+    /// Slopes between two places differ by this much of the one in the middle.
+    const BEND: f64 = 0.03;
+
+    /// Along the gradient of each parameter the loss rises as steeply as the gradient is long.
+    fn gradients_are_slopes<M: Model>() -> Result<()> {
+        let stream = Device::open(0)?.stream()?;
+        stream.scope(|_| {
+            let mut model = M::new(&stream, 0..M::SAMPLES, 3)?;
+            let mut gradients = Vec::new();
+            model.step(&mut |_, gradient| {
+                gradients.push(gradient.to_vec::<f32>(&stream)?);
+                Ok(())
+            })?;
+            for (index, gradient) in gradients.iter().enumerate() {
+                let length = gradient.iter().map(|&g| f64::from(g).powi(2)).sum::<f64>().sqrt();
+                let mut loss_at = |distance: f64| -> Result<f64> {
+                    let before = model.parameters()[index].1.to_vec::<f32>(&stream)?;
+                    let factor = (distance / length) as f32;
+                    let moved: Vec<f32> = before.iter().zip(gradient).map(|(w, g)| w + factor * g).collect();
+                    model.parameters()[index].1.view_mut()?.copy_from_slice(&stream, &moved)?;
+                    let [loss, _] = model.step(&mut |_, _| Ok(()))?;
+                    model.parameters()[index].1.view_mut()?.copy_from_slice(&stream, &before)?;
+                    Ok(f64::from(loss.item::<f32>()?) / M::SAMPLES as f64)
+                };
+                let slope = (loss_at(DISTANCE)? - loss_at(-DISTANCE)?) / (2.0 * DISTANCE);
+                let name = model.parameters()[index].0;
+                assert!((slope - length).abs() < BEND * length, "{}, {name}: {slope}, {length}", M::NAME);
+            }
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn written_gradients_are_slopes() -> Result<()> {
+        gradients_are_slopes::<Mlp>()?;
+        gradients_are_slopes::<Block>()
+    }
+}

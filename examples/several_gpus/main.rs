@@ -14,8 +14,10 @@ use std::process::ExitCode;
 
 use ironwarp::{Device, Result};
 
+type Part = fn(&[Device]) -> Result<()>;
+
 /// The parts of the program.
-const SHOWN: [(&str, fn(&[Device]) -> Result<()>); 3] =
+const SHOWN: [(&str, Part); 3] =
     [("models", models::run), ("pipeline", pipeline::run), ("search", search::run)];
 
 fn main() -> ExitCode {

@@ -39,10 +39,14 @@ fn stage(mut rank: Communicator) -> Result<Vec<Vec<f32>>> {
             let y = if me == 0 {
                 forward(&mine, &micro_batch(&compute, number)?)?
             } else {
-                let x = &mut received[number as usize % IN_FLIGHT];
-                // Uses of a buffer are in order: it waits for the stage's work on what was in it.
-                rank.receive(&transfer, me - 1, x.view_mut()?)?;
-                forward(&mine, x)?
+                // The next one is on its way while the stage works on this one. Uses of a buffer are in
+                // order: what comes into it waits for the stage's work on what was there.
+                let first = if number == 0 { 0 } else { number + 1 };
+                for next in first..(number + 2).min(MICRO_BATCHES) {
+                    let x = &mut received[next as usize % IN_FLIGHT];
+                    rank.receive(&transfer, me - 1, x.view_mut()?)?;
+                }
+                forward(&mine, &received[number as usize % IN_FLIGHT])?
             };
             if me + 1 < ranks {
                 rank.send(&transfer, me + 1, &y)?;

@@ -43,6 +43,9 @@ fn gradient(rank: &Communicator, step: u64, len: usize) -> Vec<f32> {
     (0..len).map(|i| samples.clone().map(|sample| of_sample(sample, i)).sum()).collect()
 }
 
+/// A replica's weights, biases, the optimiser's tensors and its steps.
+type Bits = (Vec<u32>, Vec<u16>, Vec<Vec<u32>>, u64);
+
 /// Parameters of two types, and their optimiser.
 struct Replica {
     weights: Tensor,
@@ -92,7 +95,7 @@ impl Replica {
     }
 
     /// Everything, as bits.
-    fn bits(&self, stream: &Stream) -> Result<(Vec<u32>, Vec<u16>, Vec<Vec<u32>>, u64)> {
+    fn bits(&self, stream: &Stream) -> Result<Bits> {
         let bits =
             |x: &Tensor| Ok(x.to_vec::<f32>(stream)?.into_iter().map(f32::to_bits).collect::<Vec<_>>());
         let state = self.optimizer.state(stream)?;
@@ -102,8 +105,6 @@ impl Replica {
         Ok((bits(&self.weights)?, biases, state.collect::<Result<_>>()?, self.optimizer.steps(stream)?))
     }
 }
-
-type Bits = (Vec<u32>, Vec<u16>, Vec<Vec<u32>>, u64);
 
 /// Trains to the last step, from the checkpoint of a step if there is one, and saves on the way otherwise.
 fn train(devices: &[Device], checkpoints: &Checkpoints) -> Result<Vec<Bits>> {
