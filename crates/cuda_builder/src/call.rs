@@ -14,6 +14,9 @@ use crate::stamp::write_atomically;
 /// The program that cargo calls in the compiler's place.
 const RECORDER: &str = include_str!("recorder.sh");
 
+/// The variable that names the recorder's file.
+pub const RECORD: &str = "CUDA_BUILDER_CALL";
+
 /// A call of the compiler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
@@ -32,20 +35,12 @@ pub fn write_recorder(folder: &Path) -> Result<PathBuf, BuildError> {
     Ok(path)
 }
 
-/// Where the recorder writes the call that is to leave this assembly.
-pub fn record_path(assembly: &Path) -> PathBuf {
-    let mut path = assembly.as_os_str().to_owned();
-    path.push(".call");
-    path.into()
-}
-
 impl Call {
-    /// Takes what the recorder has written for this assembly; `None` if there is nothing whole.
-    pub fn take(assembly: &Path) -> Option<Self> {
-        let path = record_path(assembly);
-        let text = fs::read(&path).ok()?;
-        // It is read, and the next call is written anew in any case.
-        let _ = fs::remove_file(&path);
+    /// Takes what the recorder has written into a file; `None` if there is nothing whole.
+    pub fn take(record: &Path) -> Option<Self> {
+        let text = fs::read(record).ok()?;
+        // It is read, and nobody asks for it again.
+        let _ = fs::remove_file(record);
         Self::parse(&text)
     }
 

@@ -72,10 +72,11 @@ impl Job {
         fs::create_dir_all(assembly.with_file_name("")).map_err(BuildError::io("create", &assembly))?;
         let dependencies = self.dependencies()?;
         let recorder = call::write_recorder(&self.target_dir)?;
-        let ran = self.run(self.cargo_command(&dependencies, &recorder));
-        let call = Call::take(&assembly);
+        let record = assembly.with_extension(format!("{}.call", stamp::unique()));
+        let ran = self.run(self.cargo_command(&dependencies, &recorder, &record));
+        let call = Call::take(&record);
         ran?;
-        let call = call.ok_or_else(|| self.no_assembly(call::record_path(&assembly)))?;
+        let call = call.ok_or_else(|| self.no_assembly(record))?;
         let sources = stamp::sources(&self.dep_info(), &self.manifest.path)?;
         Ok(Plan { call, sources, locked: dependencies.locked })
     }
@@ -85,8 +86,8 @@ impl Job {
     /// In one piece: LLVM fits functions to all of their callers, so kernels become others when a compiler
     /// sees a part of them.
     pub fn compile(&self, plan: &Plan) -> Result<String, BuildError> {
-        // A folder of this process alone: the compiler's unfinished files have the same names in each.
-        let folder = self.assembly().with_extension(format!("{}.unfinished", std::process::id()));
+        // A folder of its own: the compiler's unfinished files have the same names in every build.
+        let folder = self.assembly().with_extension(format!("{}.unfinished", stamp::unique()));
         fs::create_dir_all(&folder).map_err(BuildError::io("create", &folder))?;
         let assembly = folder.join("module.s");
         let core = cores::wait(Work::Compile);
@@ -181,11 +182,12 @@ impl Job {
         })
     }
 
-    fn cargo_command(&self, dependencies: &Dependencies, recorder: &Path) -> Command {
+    fn cargo_command(&self, dependencies: &Dependencies, recorder: &Path, record: &Path) -> Command {
         let mut command = self.cargo();
         // Wrappers of the host build must not run here. An empty value means none, and overrides any config
         // file.
         command.env("RUSTC_WRAPPER", recorder).env("RUSTC_WORKSPACE_WRAPPER", "");
+        command.env(call::RECORD, record);
         let mut flags = self.rustflags();
         if dependencies.shared_object_is_free && self.toolchain.has_shared_object() {
             flags.extend(["--cfg", "ironwarp_shared_object"].map(str::to_owned));

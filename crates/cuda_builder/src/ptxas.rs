@@ -198,9 +198,10 @@ impl Ptxas {
             return Ok((path, messages));
         }
         let _core = cores::wait(Work::Assemble);
-        let source = path.with_extension("ptx");
+        // Another build of the module may be at the same piece. The text stays if it is refused.
+        let source = path.with_extension(format!("{}.ptx", stamp::unique()));
         write_atomically(&source, piece.as_bytes())?;
-        let cubin = path.with_extension(format!("{}.cubin", std::process::id()));
+        let cubin = source.with_extension("cubin");
         let messages = self.run(&source, arch, &cubin)?;
         // Only the report is wanted.
         for done in [&cubin, &source] {
@@ -295,10 +296,12 @@ fn keep(path: &Path, key: u64, contents: &[u8]) -> Result<(), BuildError> {
     write_atomically(path, &[kept_line(key, contents).as_bytes(), contents].concat())
 }
 
-/// Removes what a folder keeps of earlier modules.
+/// Removes the answers about pieces of earlier modules.
 fn remove_others(folder: &Path, used: &BTreeSet<PathBuf>) -> Result<(), BuildError> {
     let entries = fs::read_dir(folder).map_err(BuildError::io("read", folder))?;
-    for path in entries.flatten().map(|entry| entry.path()).filter(|path| !used.contains(path)) {
+    let is_answer = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "ptxas");
+    let paths = entries.flatten().map(|entry| entry.path());
+    for path in paths.filter(|path| is_answer(path) && !used.contains(path)) {
         match fs::remove_file(&path) {
             // Another build of the same module has done it.
             Err(error) if error.kind() == ErrorKind::NotFound => {}

@@ -1,14 +1,14 @@
 #!/bin/sh
 # Cargo calls it as `recorder rustc ARGS...`. The compilation that is to leave assembly is written down for the
 # builder, which does it itself, without cargo's lock on the build folder; cargo learns which files it reads.
-record=
+recorded=false
 for argument; do
-    case $argument in --emit=asm=*) record=${argument#--emit=asm=}.call ;; esac
+    case $argument in --emit=asm=*) recorded=true ;; esac
 done
-[ -n "$record" ] || exec "$@"
+$recorded || exec "$@"
 # The environment may hold secrets: nobody else reads the file, and the builder removes it at once.
 umask 077
-{ printf '%s\0' "$PWD" "$#" "$@" && env -0; } >"$record" || exit 1
+{ printf '%s\0' "$PWD" "$#" "$@" && env -0; } >"$CUDA_BUILDER_CALL" || exit 1
 for argument; do
     shift
     case $argument in

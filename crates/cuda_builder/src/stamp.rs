@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::fs;
 use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use crate::error::BuildError;
@@ -152,7 +153,7 @@ pub fn write_atomically(path: &Path, contents: &[u8]) -> Result<(), BuildError> 
         fs::create_dir_all(folder).map_err(BuildError::io("create", folder))?;
     }
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
+    name.push(format!(".{}.tmp", unique()));
     let temporary = path.with_file_name(name);
     let written = fs::write(&temporary, contents).and_then(|()| fs::rename(&temporary, path));
     written.map_err(|error| {
@@ -160,6 +161,12 @@ pub fn write_atomically(path: &Path, contents: &[u8]) -> Result<(), BuildError> 
         let _ = fs::remove_file(&temporary);
         BuildError::io("write", path)(error)
     })
+}
+
+/// Part of a name that nobody else uses, in this process or another.
+pub fn unique() -> String {
+    static NAMES: AtomicUsize = AtomicUsize::new(0);
+    format!("{}-{}", std::process::id(), NAMES.fetch_add(1, Ordering::Relaxed))
 }
 
 fn first_line(fingerprint: u64) -> String {

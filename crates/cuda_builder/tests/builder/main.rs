@@ -8,3 +8,4 @@ mod instructions;
 mod rust_cuda;
 #[cfg(unix)]
 mod stand_in;
+mod together;
